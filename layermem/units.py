@@ -1,0 +1,48 @@
+"""Bytes as people write them: "1.5GiB", "512 KiB", "50%"."""
+
+from __future__ import annotations
+
+import re
+
+from layermem.errors import InputError
+
+_FACTOR = {"": 1, "b": 1}
+for _power, _letter in enumerate("kmgt", start=1):
+    _FACTOR[f"{_letter}ib"] = _FACTOR[_letter] = 1024**_power
+    _FACTOR[f"{_letter}b"] = 1000**_power
+
+_AMOUNT = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z%]*)\s*")
+
+
+def parse_bytes(text: str, *, whole: int | None = None) -> int:
+    """Bytes named by `text`; a percentage is taken of `whole` and refused where there is none."""
+    match = _AMOUNT.fullmatch(text)
+    if match:
+        number, unit = float(match[1]), match[2].lower()
+        if unit == "%" and whole is not None:
+            return int(whole * number / 100)
+        if unit in _FACTOR:
+            return int(number * _FACTOR[unit])
+    wanted = "a size such as 512KiB, 1.5GiB" + (", 50%" if whole is not None else "") + " or a number of bytes"
+    raise InputError(f"'{text}' is no amount of memory; write {wanted}")
+
+
+def format_bytes(count: float) -> str:
+    """`count` bytes with three significant figures and a binary unit: 1610612736 -> '1.50 GiB'."""
+    sign, count = ("-", -count) if count < 0 else ("", count)
+    if count < 1024:
+        return f"{sign}{count:.0f} B"
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        count /= 1024
+        if count < 999.5 or unit == "TiB":
+            digits = 0 if count >= 99.95 else 1 if count >= 9.995 else 2
+            return f"{sign}{count:.{digits}f} {unit}"
+    raise AssertionError("unreachable")
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration in the unit that reads best: '3.2 us', '45 ms', '1.70 s'."""
+    for factor, unit in ((1e-6, "us"), (1e-3, "ms")):
+        if seconds < 999.5 * factor:
+            return f"{seconds / factor:.3g} {unit}"
+    return f"{seconds:.3g} s"
