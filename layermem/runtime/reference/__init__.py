@@ -1,0 +1,5 @@
+"""The reference device's kernels, one file a family.  Importing this package registers them all."""
+
+from layermem.runtime.reference import pooling
+
+__all__ = ["pooling"]

@@ -1,0 +1,232 @@
+"""What a layer knows: its shapes, its parameters, and the ops of one training step with what each reads and writes.
+
+A layer speaks in *roles*; the training graph (graph/train.py) turns roles into named buffers:
+
+    x0 x1 ..   bottoms          y0 y1 ..   tops            w0 w1 ..   parameters
+    dx0 ..     their gradients  dy0 ..     theirs          dw0 ..     theirs
+    any other name              a stash: what forward leaves only for its backward
+
+Planners ask a layer nothing but this; devices find the kernel of an op under "Type.step".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, ClassVar
+
+from layermem.errors import InputError
+
+ITEMSIZE = {"float32": 4, "float64": 8, "int32": 4, "uint8": 1}
+MAX_COUNT = 2**31 - 1  # elements of one tensor, as in Caffe: kernels index with 32 bits
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Shape (NCHW, as users see it) and element type of a blob, parameter or stash."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def count(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.count * ITEMSIZE[self.dtype]
+
+    @property
+    def stored(self) -> tuple[int, ...]:
+        """The shape in memory, C order: four axes are kept channels-last."""
+        if len(self.shape) != 4:
+            return self.shape
+        n, c, h, w = self.shape
+        return (n, h, w, c)
+
+    def of(self, dtype: str) -> Tensor:
+        """The same shape with another element type."""
+        return replace(self, dtype=dtype)
+
+    def __str__(self) -> str:
+        return "x".join(str(d) for d in self.shape) or "scalar"
+
+
+@dataclass(frozen=True)
+class Param:
+    """A learnable blob of a layer.
+
+    `shape` is Caffe's, for users and files; `tensor` the one that kernels see.  They hold the same numbers in the
+    same NCHW order, so an InnerProduct over a 4-D bottom may have shape (K, C*H*W) and tensor (K, C, H, W).
+    """
+
+    shape: tuple[int, ...]
+    filler: Any  # FillerParameter
+    tensor: Tensor
+    lr_mult: float = 1.0
+    decay_mult: float = 1.0
+    name: str = ""  # shared between the layers that give the same name
+    permissive: bool = False  # shared with another shape of the same count
+    learned: bool = True  # False: changed by forward only (BatchNorm's running averages)
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """Permission to write `out` over the bytes of `over`: the kernel reads each element before it writes it.
+
+    kind   inplace    the user named one blob for both (and the gradients that follow from it)
+           forward    an output over an input that nobody reads any more
+           gradient   a gradient over the gradient it comes from
+           intra      a gradient over activation data (Layrub's intra-layer reuse)
+    """
+
+    out: str
+    over: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """One op of a layer, in roles.  `reads` and `writes` are disjoint; `updates` are read and written."""
+
+    step: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    updates: tuple[str, ...] = ()
+    overlays: tuple[Overlay, ...] = ()
+    flops: int = 0
+
+
+class Layer:
+    """Base of all layers.  A concrete layer is final: it sets itself up once and then only answers.
+
+    `setup(bottoms)` is called once, with the bottoms' tensors, and must set `tops`; it may set `params` and `stash`.
+    """
+
+    type: ClassVar[str] = ""
+    bottoms_wanted: ClassVar[tuple[int, int | None]] = (1, 1)  # least and most
+    tops_wanted: ClassVar[tuple[int, int | None]] = (1, 1)
+    replay_kind: ClassVar[str] = "exact"  # exact, seeded (counter-based random numbers) or never (data)
+    inplace: ClassVar[bool] = False  # may a top carry the name of its bottom?
+    is_loss: ClassVar[bool] = False  # the first top weighs 1 in the objective unless the net says otherwise
+
+    def __init__(self, param: Any, phase: int, bottoms: Sequence[Tensor]):
+        self.param = param
+        self.name: str = param.name
+        self.phase = phase  # 0 TRAIN, 1 TEST
+        self.bottoms = tuple(bottoms)
+        self.tops: tuple[Tensor, ...] = ()
+        self.params: tuple[Param, ...] = ()
+        self.stash: dict[str, Tensor] = {}
+        self.kept: frozenset[str] = frozenset()  # roles that other ops' backward reads anyway (set by the graph)
+        self._check_counts()
+        self.setup()
+        for top in self.tops:
+            if top.count > MAX_COUNT:
+                raise InputError(f"has a top of {top} elements, more than 2^31-1; use a smaller batch or image")
+            if any(d < 0 for d in top.shape):
+                raise InputError(f"has a top of impossible shape {top}")
+
+    def setup(self) -> None:
+        raise NotImplementedError
+
+    def forward(self) -> Step:
+        raise NotImplementedError
+
+    def replay(self) -> Step | None:
+        """Forward as it runs a second time, from the same inputs; None where it cannot."""
+        return None if self.replay_kind == "never" else self.forward()
+
+    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+        """The ops that write the gradients in `wants` (roles dx*, dw*), in the order in which they run."""
+        return ()
+
+    # -- helpers for setup ---------------------------------------------------------------------------------
+
+    def _check_counts(self) -> None:
+        for what, names, (least, most) in (
+            ("bottom", self.param.bottom, self.bottoms_wanted),
+            ("top", self.param.top, self.tops_wanted),
+        ):
+            if len(names) < least or (most is not None and len(names) > most):
+                wanted = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
+                raise InputError(
+                    f"has {len(names)} {what}{'s' * (len(names) != 1)}; {self.type} takes {wanted}: "
+                    f"add or remove '{what}:' lines"
+                )
+
+    def make_param(
+        self, index: int, shape: Iterable[int], filler: Any, *, stored: Iterable[int] | None = None
+    ) -> Param:
+        """Parameter `index` with the multipliers of its `param { }` block, if the layer has one."""
+        shape = tuple(shape)
+        tensor = Tensor(tuple(stored) if stored is not None else shape)
+        if tensor.count > MAX_COUNT or tensor.count <= 0:
+            raise InputError(
+                f"has a parameter of shape {tensor}; each dimension must be positive, at most 2^31-1 in all"
+            )
+        if index >= len(self.param.param):
+            return Param(shape, filler, tensor)
+        spec = self.param.param[index]
+        return Param(shape, filler, tensor, spec.lr_mult, spec.decay_mult, spec.name, permissive=bool(spec.share_mode))
+
+    def axis(self, index: int, tensor: Tensor | None = None) -> int:
+        """A Caffe axis (negative counts from the end) made non-negative, or an error that says the range."""
+        rank = len((tensor or self.bottoms[0]).shape)
+        if not -rank <= index < rank:
+            raise InputError(f"names axis {index}, but its bottom has {rank} axes: use {-rank} to {rank - 1}")
+        return index % rank
+
+
+LAYERS: dict[str, type[Layer]] = {}
+
+
+def layer(name: str) -> Callable[[type[Layer]], type[Layer]]:
+    """Register a layer under Caffe's type name."""
+
+    def register(cls: type[Layer]) -> type[Layer]:
+        cls.type = name
+        LAYERS[name] = cls
+        return cls
+
+    return register
+
+
+def make_layer(param: Any, phase: int, bottoms: Sequence[Tensor]) -> Layer:
+    """The layer that `param` (LayerParameter) describes; InputError names the types that exist."""
+    if param.type not in LAYERS:
+        have = " ".join(sorted(LAYERS))
+        raise InputError(f"has type '{param.type}', which layermem does not have; it has: {have}")
+    return LAYERS[param.type](param, phase, bottoms)
+
+
+def roles(prefix: str, count: int) -> tuple[str, ...]:
+    """roles("x", 3) -> ("x0", "x1", "x2")"""
+    return tuple(f"{prefix}{i}" for i in range(count))
+
+
+@dataclass(frozen=True)
+class Window:
+    """One axis of a sliding window: sizes in elements."""
+
+    size: int
+    kernel: int
+    stride: int = 1
+    pad: int = 0
+    dilation: int = 1
+
+    @property
+    def extent(self) -> int:
+        return self.dilation * (self.kernel - 1) + 1
+
+    @property
+    def floor_out(self) -> int:
+        """Positions of a convolution window."""
+        return (self.size + 2 * self.pad - self.extent) // self.stride + 1
+
+
+__all__ = [
+    "LAYERS", "MAX_COUNT", "Layer", "Overlay", "Param", "Step", "Tensor", "Window", "layer", "make_layer",
+    "roles",
+]  # fmt: skip

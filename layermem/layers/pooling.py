@@ -1,0 +1,80 @@
+"""Pooling: the largest, or the mean, of each window.
+
+x [N,C,H,W] -> y [N,C,Ho,Wo],  Ho = ceil((H + 2 pad - kernel) / stride) + 1  (round_mode FLOOR rounds down)
+source  Caffe pooling_layer.cpp, with its clipping at the border: the last window starts inside the image or its
+        left padding, and a mean divides by the window clipped to the padded image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from layermem.errors import InputError
+from layermem.layers.base import Layer, Step, Tensor, Window, layer
+
+MAX, AVE, STOCHASTIC = 0, 1, 2
+
+
+def pooled_size(window: Window, ceil: bool) -> int:
+    """Windows along one axis, after Caffe's rounding and clipping."""
+    span = window.size + 2 * window.pad - window.kernel
+    out = (-(-span // window.stride) if ceil else span // window.stride) + 1
+    if window.pad and (out - 1) * window.stride >= window.size + window.pad:
+        out -= 1
+    return out
+
+
+@layer("Pooling")
+class Pooling(Layer):
+    tops_wanted = (1, 1)
+
+    def setup(self) -> None:
+        p = self.param.pooling_param
+        if p.pool == STOCHASTIC:
+            raise InputError("asks for STOCHASTIC pooling, which layermem does not have; use MAX or AVE")
+        x = self.bottoms[0]
+        if len(x.shape) != 4:
+            raise InputError(f"pools a bottom of {len(x.shape)} axes ({x}); Pooling takes 4: N x C x H x W")
+        n, c, h, w = x.shape
+        self.method = "MAX" if p.pool == MAX else "AVE"
+        self.windows = self._windows(p, h, w)
+        ceil = p.round_mode == 0
+        out = [pooled_size(window, ceil) for window in self.windows]
+        if min(out) < 1:
+            raise InputError(f"has a window larger than its padded bottom of {h} x {w}; use a smaller kernel")
+        y = Tensor((n, c, out[0], out[1]))
+        self.tops = (y,)
+        if self.method == "MAX":  # the index within the window says where the gradient goes: x is not needed
+            taps = self.windows[0].kernel * self.windows[1].kernel
+            self.stash = {"argmax": y.of("uint8" if taps <= 256 else "int32")}
+
+    def _windows(self, p: object, h: int, w: int) -> tuple[Window, Window]:
+        if p.global_pooling:  # type: ignore[attr-defined]
+            return Window(h, h), Window(w, w)
+        kernel, stride, pad = (
+            pair(p, "kernel", "kernel_size", 0),
+            pair(p, "stride", "stride", 1),
+            pair(p, "pad", "pad", 0),
+        )
+        for axis, size in zip(range(2), (h, w), strict=True):
+            if kernel[axis] < 1 or stride[axis] < 1:
+                raise InputError("needs kernel_size and stride of at least 1 (or kernel_h and kernel_w)")
+            if pad[axis] >= kernel[axis]:
+                raise InputError(f"pads by {pad[axis]}, not less than its kernel of {kernel[axis]}: use a smaller pad")
+        return Window(h, kernel[0], stride[0], pad[0]), Window(w, kernel[1], stride[1], pad[1])
+
+    def forward(self) -> Step:
+        taps = self.windows[0].kernel * self.windows[1].kernel
+        return Step("forward", ("x0",), ("y0", *self.stash), flops=self.tops[0].count * taps)
+
+    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+        # A mean spreads dy evenly and a maximum sends it to argmax, so neither x nor y outlives forward.
+        return (Step("backward", ("dy0", *self.stash), ("dx0",), flops=self.bottoms[0].count),)
+
+
+def pair(p: object, stem: str, both: str, default: int) -> tuple[int, int]:
+    """(h, w) of a size that prototxt gives once (`both`) or per axis (stem_h, stem_w)."""
+    if p.HasField(f"{stem}_h") or p.HasField(f"{stem}_w"):  # type: ignore[attr-defined]
+        return getattr(p, f"{stem}_h"), getattr(p, f"{stem}_w")
+    one = getattr(p, both) if p.HasField(both) else default  # type: ignore[attr-defined]
+    return one, one

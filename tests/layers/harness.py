@@ -1,0 +1,142 @@
+"""One layer alone: run its ops on the reference device, and hold its gradients against central differences.
+
+Every op gets the arrays of the roles it declared and nothing else; outputs start as NaN, so a kernel that leaves an
+element unwritten, or reads what it did not declare, cannot pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from google.protobuf import text_format
+
+import layermem.layers  # noqa: F401
+import layermem.runtime.reference  # noqa: F401  (registers the kernels)
+from layermem.layers.base import ITEMSIZE, Layer, Step, Tensor, make_layer, roles
+from layermem.proto import schema
+from layermem.runtime.reference.base import KERNELS, Buffers
+
+TRAIN, TEST = 0, 1
+
+
+def layer_of(text: str, *shapes: Sequence[int], phase: int = TRAIN) -> Layer:
+    """The layer written in `text` (the inside of `layer { }`; bottoms and tops are named for you if you do not)."""
+    param = text_format.Parse(text, schema.LayerParameter())
+    param.name = param.name or "it"
+    if not param.bottom:
+        param.bottom.extend(roles("x", len(shapes)))
+    if not param.top:
+        param.top.append("y0")
+    return make_layer(param, phase, [Tensor(tuple(s)) for s in shapes])
+
+
+def logical(tensor: Tensor, dtype: str = "float64") -> np.ndarray:
+    """NaN (or 0xFF) in channels-last memory, seen with Caffe's axes."""
+    kind = dtype if tensor.dtype.startswith("float") else tensor.dtype
+    fill = np.nan if kind.startswith("float") else np.iinfo(kind).max if kind == "uint8" else -1
+    memory = np.full(tensor.stored, fill, kind)
+    return memory.transpose(0, 3, 1, 2) if memory.ndim == 4 else memory
+
+
+@dataclass
+class Run:
+    """A layer with the arrays of all its roles, filled op by op."""
+
+    layer: Layer
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    dtype: str = "float64"
+    context: dict = field(default_factory=lambda: {"seed": 1701, "step": 3})
+
+    def tensor(self, role: str) -> Tensor:
+        it = self.layer
+        if role in it.stash:
+            return it.stash[role]
+        stem, index = role.rstrip("0123456789"), int(role[len(role.rstrip("0123456789")) :])
+        table = {"x": it.bottoms, "y": it.tops, "w": [p.tensor for p in it.params]}
+        return table[stem.removeprefix("d")][index]
+
+    def put(self, role: str, value: np.ndarray) -> None:
+        array = logical(self.tensor(role), self.dtype)
+        array[...] = np.asarray(value).reshape(array.shape)
+        self.arrays[role] = array
+
+    def step(self, step: Step) -> None:
+        assert not set(step.reads) & set(step.writes)
+        for role in step.writes:
+            self.arrays[role] = logical(self.tensor(role), self.dtype)
+        declared = (*step.reads, *step.writes, *step.updates)
+        before = {role: self.arrays[role].copy() for role in step.reads}
+        KERNELS[f"{self.layer.type}.{step.step}"](
+            self.layer, Buffers({role: self.arrays[role] for role in declared}, **self.context)
+        )
+        for role, value in before.items():
+            np.testing.assert_array_equal(self.arrays[role], value, err_msg=f"{step.step} changed its input {role}")
+        for role in step.writes:
+            if self.arrays[role].dtype.kind == "f":
+                assert not np.isnan(self.arrays[role]).any(), f"{step.step} left part of {role} unwritten"
+
+
+def forward(layer: Layer, *xs: np.ndarray, ws: Sequence[np.ndarray] = (), dtype: str = "float64") -> Run:
+    """Run the layer's forward op; `run.arrays["y0"]` is its first top."""
+    run = Run(layer, dtype=dtype)
+    for role, value in zip(roles("x", len(xs)), xs, strict=True):
+        run.put(role, value)
+    for role, value in zip(roles("w", len(layer.params)), ws, strict=True):
+        run.put(role, value)
+    run.step(layer.forward())
+    return run
+
+
+def backward(run: Run, wants: Sequence[str], *dys: np.ndarray) -> Run:
+    """Run the backward ops for `wants`; all that they did not declare is out of their reach."""
+    for role, value in zip(roles("dy", len(run.layer.tops)), dys, strict=True):
+        run.put(role, value)
+    for step in run.layer.backward(tuple(wants)):
+        run.step(step)
+    return run
+
+
+def check_gradients(
+    layer: Layer,
+    *xs: np.ndarray,
+    ws: Sequence[np.ndarray] = (),
+    wants: Sequence[str] | None = None,
+    epsilon: float = 1e-6,
+    tolerance: float = 1e-6,
+) -> Run:
+    """Central differences in float64 of sum(y * random) for every element of every wanted gradient."""
+    rng = np.random.default_rng(7)
+    xs = tuple(np.array(x, np.float64) for x in xs)
+    ws = tuple(np.array(w, np.float64) for w in ws)
+    if wants is None:
+        wants = (*roles("dx", len(xs)), *(r for r, p in zip(roles("dw", len(ws)), layer.params) if p.learned))
+    run = forward(layer, *xs, ws=ws)
+    weights = [rng.standard_normal(top.shape) for top in layer.tops]
+
+    def objective() -> float:
+        again = forward(layer, *xs, ws=ws)
+        return sum(float((again.arrays[f"y{i}"] * weight).sum()) for i, weight in enumerate(weights))
+
+    backward(run, wants, *weights)
+    for role in wants:
+        value = (xs if role[1] == "x" else ws)[int(role[2:])]
+        flat, numeric = value.reshape(-1), np.empty(value.size)
+        for i in range(value.size):
+            kept = flat[i]
+            flat[i] = kept + epsilon
+            up = objective()
+            flat[i] = kept - epsilon
+            numeric[i] = (up - objective()) / (2 * epsilon)
+            flat[i] = kept
+        analytic = run.arrays[role].reshape(-1)
+        scale = np.maximum(1, np.maximum(abs(analytic), abs(numeric)))
+        worst = (abs(analytic - numeric) / scale).max()
+        assert worst <= tolerance, f"{role} is off by {worst:.2e}"
+    return run
+
+
+def nbytes(layer: Layer) -> int:
+    """Bytes that forward leaves for backward beside its bottoms and tops."""
+    return sum(t.count * ITEMSIZE[t.dtype] for t in layer.stash.values())
