@@ -56,7 +56,7 @@ class Pooling(Layer):
             pair(p, "stride", "stride", 1),
             pair(p, "pad", "pad", 0),
         )
-        for axis, size in zip(range(2), (h, w), strict=True):
+        for axis in range(2):
             if kernel[axis] < 1 or stride[axis] < 1:
                 raise InputError("needs kernel_size and stride of at least 1 (or kernel_h and kernel_w)")
             if pad[axis] >= kernel[axis]:

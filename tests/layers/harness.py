@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from google.protobuf import text_format
 
-import layermem.layers  # noqa: F401
+import layermem.layers
 import layermem.runtime.reference  # noqa: F401  (registers the kernels)
 from layermem.layers.base import ITEMSIZE, Layer, Step, Tensor, make_layer, roles
 from layermem.proto import schema

@@ -23,7 +23,7 @@ def taps(layer: Any) -> Iterator[tuple[int, tuple[slice, slice]]]:
 
 def canvas(layer: Any, fill: float, dtype: Any) -> tuple[np.ndarray, tuple[slice, slice]]:
     """An empty image that holds every window whole, and where in it x lies."""
-    n, c, h, w = layer.bottoms[0].shape
+    n, c = layer.bottoms[0].shape[:2]
     sizes = [
         max((out - 1) * window.stride + window.kernel, window.pad + window.size)
         for window, out in zip(layer.windows, layer.tops[0].shape[2:], strict=True)
