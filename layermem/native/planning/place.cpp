@@ -1,0 +1,183 @@
+#include "planning/place.h"
+
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+#include <string>
+
+#include "planning/place_greedy.h"
+#include "planning/place_model.h"
+#include "planning/place_steps.h"
+
+namespace layermem {
+namespace {
+
+using placing::Block;
+using placing::Layout;
+using placing::Problem;
+using placing::Section;
+using placing::Units;
+
+[[noreturn]] void refuse(size_t i, const std::string& what) {
+    throw std::invalid_argument("interval " + std::to_string(i) + " " + what);
+}
+
+Units units(Bytes bytes, Bytes align) { return (bytes + align - 1) / align; }
+
+void validate(const PlaceRequest& r) {
+    size_t n = r.size.size();
+    if (r.begin.size() != n || r.end.size() != n || (!r.fixed.empty() && r.fixed.size() != n)) {
+        throw std::invalid_argument("begin, end, size and fixed must have one entry per interval");
+    }
+    if (r.align <= 0) throw std::invalid_argument("align must be positive");
+    if (r.floor < 0) throw std::invalid_argument("floor must not be negative");
+    Bytes room = INT64_MAX / 4 - r.floor;
+    for (size_t i = 0; i < n; ++i) {
+        if (r.end[i] < r.begin[i]) refuse(i, "ends before it begins");
+        if (r.size[i] < 0) refuse(i, "has a negative size");
+        if (r.size[i] > room - r.align) refuse(i, "makes the sum of sizes overflow");
+        room -= units(r.size[i], r.align) * r.align;
+        if (!r.fixed.empty() && r.fixed[i] >= 0) {
+            if (r.fixed[i] % r.align) refuse(i, "is fixed at an offset that is no multiple of " + std::to_string(r.align));
+            if (r.fixed[i] > INT64_MAX / 4) refuse(i, "is fixed at an offset that overflows");
+        }
+    }
+}
+
+struct Event {
+    Tick tick;
+    bool begins;  // at one tick, ends come before begins: intervals are half-open
+    size_t i;
+    bool operator<(const Event& o) const {
+        return std::tie(tick, begins, i) < std::tie(o.tick, o.begins, o.i);
+    }
+};
+
+std::vector<Event> events_of(const PlaceRequest& r) {
+    std::vector<Event> events;
+    for (size_t i = 0; i < r.size.size(); ++i) {
+        if (r.size[i] == 0 || r.begin[i] == r.end[i]) continue;
+        events.push_back({r.begin[i], true, i});
+        events.push_back({r.end[i], false, i});
+    }
+    std::sort(events.begin(), events.end());
+    return events;
+}
+
+// Sections: one closes at the first end after a begin.
+struct Model {
+    Problem problem;
+    std::vector<size_t> block_of, pin_of;  // interval of each block, of each pin
+};
+
+Model model_of(const PlaceRequest& r) {
+    Model model;
+    Problem& p = model.problem;
+    std::vector<Section> first(r.size.size(), 0);
+    bool fresh = false;
+    for (const Event& e : events_of(r)) {
+        if (e.begins) {
+            first[e.i] = p.sections;
+            fresh = true;
+            continue;
+        }
+        if (fresh) ++p.sections;
+        fresh = false;
+        Block block{first[e.i], p.sections, units(r.size[e.i], r.align)};
+        if (!r.fixed.empty() && r.fixed[e.i] >= 0) {
+            p.pins.push_back(block);
+            p.pin_offset.push_back(r.fixed[e.i] / r.align);
+            model.pin_of.push_back(e.i);
+        } else {
+            p.blocks.push_back(block);
+            model.block_of.push_back(e.i);
+        }
+    }
+    p.floor = units(r.floor, r.align);
+    p.target = r.target / r.align;
+    bound_height(p);
+    return model;
+}
+
+void refuse_colliding_pins(const Model& model) {
+    const Problem& p = model.problem;
+    std::vector<size_t> order(p.pins.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p.pin_offset[a] < p.pin_offset[b]; });
+    for (size_t i = 0; i < order.size(); ++i) {
+        Units top = p.pin_offset[order[i]] + p.pins[order[i]].size;
+        for (size_t j = i + 1; j < order.size() && p.pin_offset[order[j]] < top; ++j) {
+            if (!meet(p.pins[order[i]], p.pins[order[j]])) continue;
+            refuse(model.pin_of[order[j]], "is fixed on top of interval " + std::to_string(model.pin_of[order[i]]));
+        }
+    }
+}
+
+struct Found {
+    Layout layout;
+    std::string method;
+};
+
+Found solve(const Problem& problem, placing::Steps& steps) {
+    if (problem.blocks.empty()) return {{{}, height_of(problem, {})}, "nothing to place"};
+    Found best{{{}, INT64_MAX}, ""};
+    for (placing::Fit fit : {placing::Fit::lowest, placing::Fit::tightest}) {
+        for (const placing::Rule& rule : placing::rules()) {
+            Layout layout = pack(problem, rule.order(problem), fit, steps);
+            if (layout.height < best.layout.height) {
+                best = {layout, std::string("greedy by ") + rule.name};
+            }
+            if (best.layout.height <= problem.target || steps.over()) return best;
+        }
+    }
+    return best;
+}
+
+}  // namespace
+
+PlaceResult place(const PlaceRequest& request, const Poll& poll) {
+    auto started = std::chrono::steady_clock::now();
+    validate(request);
+    Model model = model_of(request);
+    refuse_colliding_pins(model);
+    placing::Steps steps(request.time_limit, poll);
+    Found found = solve(model.problem, steps);
+
+    PlaceResult result;
+    Bytes align = request.align;
+    result.offset.assign(request.size.size(), model.problem.floor * align);
+    for (size_t i = 0; i < request.fixed.size(); ++i) {
+        if (request.fixed[i] >= 0) result.offset[i] = request.fixed[i];
+    }
+    for (size_t i = 0; i < model.block_of.size(); ++i) result.offset[model.block_of[i]] = found.layout.offset[i] * align;
+    result.height = found.layout.height * align;
+    result.max_live = max_live(request);
+    result.bound = model.problem.bound * align;
+    result.method = found.method;
+    result.cut_short = steps.cut_short();
+    result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    return result;
+}
+
+LiveProfile live_profile(const PlaceRequest& request) {
+    validate(request);
+    LiveProfile profile;
+    Bytes live = 0;
+    for (const Event& e : events_of(request)) {
+        live += (e.begins ? 1 : -1) * units(request.size[e.i], request.align) * request.align;
+        if (!profile.tick.empty() && profile.tick.back() == e.tick) {
+            profile.live.back() = live;
+        } else {
+            profile.tick.push_back(e.tick);
+            profile.live.push_back(live);
+        }
+    }
+    return profile;
+}
+
+Bytes max_live(const PlaceRequest& request) {
+    LiveProfile profile = live_profile(request);
+    return profile.live.empty() ? 0 : *std::max_element(profile.live.begin(), profile.live.end());
+}
+
+}  // namespace layermem

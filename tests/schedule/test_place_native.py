@@ -1,0 +1,158 @@
+"""Placement in C++ (layermem._native.place), against a brute-force twin and by its promises."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layermem import _native
+
+
+def place(intervals, align=1, **options):
+    begin, end, size = columns(intervals)
+    return _native.place(begin, end, size, align=align, **options)
+
+
+def columns(intervals):
+    table = np.array(intervals, dtype=np.int64).reshape(-1, 3)
+    return tuple(np.ascontiguousarray(column) for column in table.T)
+
+
+def collisions(intervals, placement, align=1):
+    """Pairs that share a tick and a byte, found the quadratic way."""
+    reach = [
+        (b, e, o, o + -(-s // align) * align)
+        for (b, e, s), o in zip(intervals, placement.offsets.tolist())
+        if s > 0 and b < e
+    ]
+    return [
+        (p, q)
+        for p, q in itertools.combinations(reach, 2)
+        if p[0] < q[1] and q[0] < p[1] and p[2] < q[3] and q[2] < p[3]
+    ]
+
+
+def live_bytes(intervals, align=1):
+    """Most aligned bytes alive at one tick, tick by tick."""
+    ticks = {b for b, _, _ in intervals}
+    return max((sum(-(-s // align) * align for b, e, s in intervals if b <= t < e) for t in ticks), default=0)
+
+
+def least_height(intervals):
+    """The optimum of a few intervals: in some order, each put as low as those before it that it meets let it."""
+    best = sum(s for _, _, s in intervals)
+    for order in itertools.permutations(intervals):
+        placed = []
+        for b, e, s in order:
+            offset = max((top for pb, pe, top in placed if pb < e and b < pe), default=0)
+            placed.append((b, e, offset + s))
+        best = min(best, max(top for _, _, top in placed))
+    return best
+
+
+some_intervals = st.lists(
+    st.tuples(st.integers(0, 12), st.integers(0, 6), st.integers(0, 9)).map(lambda t: (t[0], t[0] + t[1], t[2])),
+    max_size=24,
+)
+
+
+@given(some_intervals, st.sampled_from([1, 4, 256]))
+def test_intervals_that_meet_in_time_never_meet_in_address(intervals, align):
+    assert not collisions(intervals, place(intervals, align=align), align)
+
+
+@given(some_intervals, st.sampled_from([1, 4, 256]))
+def test_offsets_are_aligned_and_the_height_is_the_highest_byte_reached(intervals, align):
+    p = place(intervals, align=align)
+    assert all(offset % align == 0 and offset >= 0 for offset in p.offsets.tolist())
+    tops = [o + -(-s // align) * align for (b, e, s), o in zip(intervals, p.offsets.tolist()) if s > 0 and b < e]
+    assert p.height == max(tops, default=0)
+
+
+@given(some_intervals, st.sampled_from([1, 4, 256]))
+def test_max_live_is_the_fullest_tick_and_bounds_the_height(intervals, align):
+    p = place(intervals, align=align)
+    assert p.max_live == live_bytes(intervals, align) == p.bound
+    assert p.height >= p.max_live
+
+
+def test_nothing_to_place_has_no_height():
+    p = place([])
+    assert (p.height, p.max_live, p.offsets.tolist()) == (0, 0, [])
+
+
+def test_an_interval_that_begins_where_another_ends_takes_its_bytes():
+    p = place([(0, 2, 5), (2, 4, 5)])
+    assert p.offsets.tolist() == [0, 0]
+    assert p.height == 5
+
+
+def test_sizes_are_rounded_up_to_the_alignment_before_they_are_added():
+    p = place([(0, 2, 1), (0, 2, 257), (0, 2, 256)], align=256)
+    assert p.height == p.max_live == 256 + 512 + 256
+
+
+def test_size_zero_and_an_empty_stay_conflict_with_nothing():
+    p = place([(0, 9, 8), (3, 3, 100), (2, 5, 0)])
+    assert p.height == p.max_live == 8
+
+
+def test_no_free_interval_lies_below_the_floor():
+    p = place([(0, 2, 5), (1, 3, 5)], align=4, floor=10)
+    assert min(p.offsets.tolist()) == 12
+    assert p.height == p.bound == 12 + 16
+    assert p.max_live == 16
+
+
+def test_a_fixed_interval_keeps_its_offset_and_others_go_around_it():
+    intervals = [(0, 4, 4), (0, 2, 2), (1, 4, 3)]
+    p = place(intervals, fixed=np.array([2, -1, -1]))
+    assert p.offsets.tolist()[:2] == [2, 0]
+    assert p.height == 9
+    assert not collisions(intervals, p)
+
+
+def test_fixed_intervals_alone_are_reported_where_they_are():
+    p = place([(0, 4, 4), (0, 4, 4)], fixed=np.array([8, 0]))
+    assert p.offsets.tolist() == [8, 0]
+    assert p.height == p.bound == 12
+
+
+@given(some_intervals, st.data())
+def test_a_placement_with_some_offsets_fixed_is_still_one_without_collisions(intervals, data):
+    first = place(intervals)
+    keep = data.draw(st.lists(st.booleans(), min_size=len(intervals), max_size=len(intervals)))
+    fixed = np.array([o if k else -1 for o, k in zip(first.offsets.tolist(), keep)], dtype=np.int64)
+    again = place(intervals, fixed=fixed)
+    assert not collisions(intervals, again)
+    assert all(o == f for o, f in zip(again.offsets.tolist(), fixed.tolist()) if f >= 0)
+    assert again.height >= again.bound >= again.max_live
+
+
+@pytest.mark.parametrize(
+    ("intervals", "options", "reason"),
+    [
+        ([(3, 2, 1)], {}, "interval 0 ends before it begins"),
+        ([(0, 1, -1)], {}, "interval 0 has a negative size"),
+        ([(0, 1, 2**62)], {}, "overflow"),
+        ([(0, 1, 1)], {"align": 0}, "align must be positive"),
+        ([(0, 1, 1)], {"floor": -1}, "floor must not be negative"),
+        ([(0, 1, 1)], {"fixed": np.array([0, 0])}, "one entry per interval"),
+        ([(0, 1, 1)], {"fixed": np.array([3]), "align": 2}, "no multiple of 2"),
+        ([(0, 2, 4), (1, 3, 4)], {"fixed": np.array([0, 2])}, "interval 1 is fixed on top of interval 0"),
+    ],
+)
+def test_intervals_that_make_no_sense_are_refused_with_the_reason(intervals, options, reason):
+    with pytest.raises(ValueError, match=reason):
+        place(intervals, **options)
+
+
+def test_the_profile_is_a_step_function_of_aligned_live_bytes():
+    tick, live = _native.peak_profile(*columns([(0, 4, 10), (2, 6, 5), (4, 5, 1)]), align=4)
+    assert tick.tolist() == [0, 2, 4, 5, 6]
+    assert live.tolist() == [12, 20, 12, 8, 0]
+    assert _native.max_live(*columns([(0, 4, 10), (2, 6, 5), (4, 5, 1)]), align=4) == 20
