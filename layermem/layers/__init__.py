@@ -1,6 +1,19 @@
 """Layers: shapes, memory and cost of every family.  Importing this package registers them all."""
 
-from layermem.layers import pooling
+from layermem.layers import (
+    convolution,
+    pooling,
+)
 from layermem.layers.base import LAYERS, Layer, Overlay, Param, Step, Tensor, make_layer
 
-__all__ = ["LAYERS", "Layer", "Overlay", "Param", "Step", "Tensor", "make_layer", "pooling"]
+__all__ = [
+    "LAYERS",
+    "Layer",
+    "Overlay",
+    "Param",
+    "Step",
+    "Tensor",
+    "convolution",
+    "make_layer",
+    "pooling",
+]

@@ -1,5 +1,11 @@
 """The reference device's kernels, one file a family.  Importing this package registers them all."""
 
-from layermem.runtime.reference import pooling
+from layermem.runtime.reference import (
+    convolution,
+    pooling,
+)
 
-__all__ = ["pooling"]
+__all__ = [
+    "convolution",
+    "pooling",
+]

@@ -1,0 +1,146 @@
+"""Convolution and Deconvolution: a window of weights slides over an image.
+
+    Convolution    image x [N,C,H,W] -> y [N,K,Ho,Wo],  Ho = floor((H + 2 pad - extent) / stride) + 1
+                   weights (K, C/g, kh, kw), bias (K);  extent = dilation (kernel - 1) + 1
+    Deconvolution  x [N,C,H,W] -> image y [N,K,Ho,Wo],  Ho = stride (H - 1) + extent - 2 pad
+                   weights (C, K/g, kh, kw), bias (K);  it runs the data gradient of a convolution forward
+
+Several bottoms go to as many tops through the same weights.  Backward is two kinds of op: first one that writes the
+gradients of the weights and reads all x, then one per bottom that writes dx from dy and the weights alone.  So x is
+dead when dx is written, and dx may lie where x lay.
+
+source  Caffe base_conv_layer.cpp, conv_layer.cpp, deconv_layer.cpp
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from layermem.errors import InputError
+from layermem.layers.base import Layer, Step, Tensor, Window, layer, roles
+
+
+class Sliding(Layer):
+    """What both have in common.  Attributes for devices, beside bottoms, tops and params:
+
+    windows   over the rows and the columns of the image (x of a Convolution, y of a Deconvolution)
+    group     image channels and window channels are both cut into as many runs; run i meets run i
+    has_bias  w1 is there
+    macs      multiply-adds of one bottom, forward or either gradient
+    """
+
+    bottoms_wanted = (1, None)
+    tops_wanted = (1, None)
+
+    def setup(self) -> None:
+        p = self.param.convolution_param
+        x = self.bottoms[0]
+        self._check(p)
+        self.group, self.has_bias = p.group, p.bias_term
+        windows = [
+            Window(size, kernel, stride, pad, dilation)
+            for size, kernel, stride, pad, dilation in zip(
+                x.shape[2:],
+                sizes(p, "kernel", "kernel_size", None),
+                sizes(p, "stride", "stride", 1),
+                sizes(p, "pad", "pad", 0),
+                sizes(p, "dilation", "dilation", 1),
+                strict=True,
+            )
+        ]
+        self.windows, out, weights = self._place(windows, p.num_output)
+        y = Tensor((x.shape[0], p.num_output, *out))
+        self.tops = (y,) * len(self.bottoms)
+        self.params = (self.make_param(0, weights, p.weight_filler),)
+        if self.has_bias:
+            self.params += (self.make_param(1, (p.num_output,), p.bias_filler),)
+        positions = self.windows[0].floor_out * self.windows[1].floor_out
+        self.macs = x.shape[0] * positions * self.params[0].tensor.count
+
+    def _place(self, windows: list[Window], outputs: int) -> tuple[tuple[Window, Window], list[int], tuple[int, ...]]:
+        """Windows over the image, (Ho, Wo), shape of the weights."""
+        raise NotImplementedError
+
+    def _check(self, p: Any) -> None:
+        x = self.bottoms[0]
+        if len(x.shape) != 4:
+            raise InputError(
+                f"has a bottom of {len(x.shape)} axes ({x}); {self.type} takes N x C x H x W: Reshape it first"
+            )
+        if self.axis(p.axis) != 1:
+            raise InputError(f"has its channels in axis {p.axis}; layermem has them in axis 1: remove 'axis'")
+        if len(self.param.bottom) != len(self.param.top):
+            raise InputError(
+                f"has {len(self.param.bottom)} bottoms and {len(self.param.top)} tops; give each bottom its own top"
+            )
+        for other in self.bottoms[1:]:
+            if other.shape != x.shape:
+                raise InputError(f"has bottoms of {x} and {other}; bottoms that share weights must have one shape")
+        if p.num_output < 1:
+            raise InputError("needs num_output of at least 1")
+        if p.group < 1 or x.shape[1] % p.group or p.num_output % p.group:
+            raise InputError(
+                f"has group {p.group}, which must divide its {x.shape[1]} input and {p.num_output} output channels"
+            )
+
+    def forward(self) -> Step:
+        count = len(self.bottoms)
+        reads = (*roles("x", count), *roles("w", len(self.params)))
+        return Step("forward", reads, roles("y", count), flops=2 * self.macs * count)
+
+    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+        count = len(self.bottoms)
+        steps = []
+        gradients = tuple(role for role in roles("dw", len(self.params)) if role in wants)
+        if gradients:
+            xs = roles("x", count) if "dw0" in gradients else ()  # the bias needs dy only
+            flops = 2 * self.macs * count if xs else sum(y.count for y in self.tops)
+            steps.append(Step("backward_weights", (*xs, *roles("dy", count)), gradients, flops=flops))
+        for i in range(count):
+            if f"dx{i}" in wants:
+                steps.append(Step("backward_data", (f"dy{i}", "w0"), (f"dx{i}",), flops=2 * self.macs))
+        return steps
+
+
+@layer("Convolution")
+class Convolution(Sliding):
+    def _place(self, windows: list[Window], outputs: int) -> tuple[tuple[Window, Window], list[int], tuple[int, ...]]:
+        down, right = windows
+        for window in windows:
+            if window.extent > window.size + 2 * window.pad:
+                raise InputError(
+                    f"has windows of {down.extent} x {right.extent} on a padded bottom of "
+                    f"{down.size + 2 * down.pad} x {right.size + 2 * right.pad}; use a smaller kernel or a larger pad"
+                )
+        weights = (outputs, self.bottoms[0].shape[1] // self.group, down.kernel, right.kernel)
+        return (down, right), [down.floor_out, right.floor_out], weights
+
+
+@layer("Deconvolution")
+class Deconvolution(Sliding):
+    def _place(self, windows: list[Window], outputs: int) -> tuple[tuple[Window, Window], list[int], tuple[int, ...]]:
+        out = [w.stride * (w.size - 1) + w.extent - 2 * w.pad for w in windows]
+        if min(out) < 1:
+            raise InputError(f"crops its top to {out[0]} x {out[1]}; use a smaller pad")
+        down, right = (
+            Window(size, w.kernel, w.stride, w.pad, w.dilation) for size, w in zip(out, windows, strict=True)
+        )
+        weights = (self.bottoms[0].shape[1], outputs // self.group, down.kernel, right.kernel)
+        return (down, right), out, weights
+
+
+def sizes(p: Any, stem: str, both: str, default: int | None) -> tuple[int, int]:
+    """(rows, columns) of a size that prototxt gives as `both` (once, or once per axis) or as stem_h and stem_w."""
+    listed = list(getattr(p, both))
+    if stem != "dilation" and (p.HasField(f"{stem}_h") or p.HasField(f"{stem}_w")):
+        if listed:
+            raise InputError(f"gives {both} and also {stem}_h or {stem}_w; keep one of the two forms")
+        pair = (getattr(p, f"{stem}_h"), getattr(p, f"{stem}_w"))
+    elif len(listed) > 2 or (not listed and default is None):
+        raise InputError(f"gives {both} {len(listed)} times; give it once, or once for rows and once for columns")
+    else:
+        pair = (listed[0], listed[-1]) if listed else (default, default)
+    if stem != "pad" and min(pair) < 1:
+        raise InputError(f"needs a {stem} of at least 1 in both axes, has {pair[0]} x {pair[1]}")
+    return pair
