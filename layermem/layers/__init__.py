@@ -2,6 +2,7 @@
 
 from layermem.layers import (
     convolution,
+    inner_product,
     pooling,
 )
 from layermem.layers.base import LAYERS, Layer, Overlay, Param, Step, Tensor, make_layer
@@ -14,6 +15,7 @@ __all__ = [
     "Step",
     "Tensor",
     "convolution",
+    "inner_product",
     "make_layer",
     "pooling",
 ]

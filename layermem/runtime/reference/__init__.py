@@ -2,10 +2,12 @@
 
 from layermem.runtime.reference import (
     convolution,
+    inner_product,
     pooling,
 )
 
 __all__ = [
     "convolution",
+    "inner_product",
     "pooling",
 ]
