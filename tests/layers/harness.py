@@ -69,7 +69,7 @@ class Run:
         declared = (*step.reads, *step.writes, *step.updates)
         before = {role: self.arrays[role].copy() for role in step.reads}
         KERNELS[f"{self.layer.type}.{step.step}"](
-            self.layer, Buffers({role: self.arrays[role] for role in declared}, **self.context)
+            self.layer, Buffers({role: self.arrays[role] for role in declared}, self.context)
         )
         for role, value in before.items():
             np.testing.assert_array_equal(self.arrays[role], value, err_msg=f"{step.step} changed its input {role}")

@@ -1,13 +1,6 @@
 """The reference device's kernels, one file a family.  Importing this package registers them all."""
 
-from layermem.runtime.reference import (
-    convolution,
-    inner_product,
-    pooling,
-)
+from layermem.runtime.reference import pooling, step
+from layermem.runtime.reference.device import ReferenceDevice
 
-__all__ = [
-    "convolution",
-    "inner_product",
-    "pooling",
-]
+__all__ = ["ReferenceDevice", "pooling", "step"]

@@ -20,9 +20,9 @@ KERNELS: dict[str, Callable[[Any, Buffers], None]] = {}
 class Buffers:
     """The arrays of one op by role, and what changes from step to step (seed, step, rate ...)."""
 
-    def __init__(self, arrays: Mapping[str, np.ndarray], **context: Any):
+    def __init__(self, arrays: Mapping[str, np.ndarray], context: Mapping[str, Any] | None = None):
         self._arrays = dict(arrays)
-        self.context = context
+        self.context: Mapping[str, Any] = context if context is not None else {}
 
     def __getattr__(self, role: str) -> Any:
         if role.startswith("__"):

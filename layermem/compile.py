@@ -1,0 +1,166 @@
+"""All rooms so far on one page: graphs of a net -> plans -> schedules over one arena, inside a budget.
+
+compile(graphs, strategy, budget, costs)
+    parameters and other persistent buffers get offsets that every schedule shares
+    the train graph's plan comes from the strategy; other graphs (tests, updates) live in the same arena
+    every schedule is checked before anybody may run it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from layermem.errors import BudgetError
+from layermem.graph.ops import Graph
+from layermem.plan.base import Fate, Gap, Plan, get_strategy, ops_in_order, uses_of
+from layermem.plan.costs import Costs, model_costs
+from layermem.schedule.check import check
+from layermem.schedule.ir import Schedule, aligned, blocks
+from layermem.schedule.lower import Lowered, lower
+from layermem.schedule.place import place
+from layermem.schedule.simulate import Timeline, simulate
+from layermem.units import format_bytes
+
+
+@dataclass(frozen=True)
+class Program:
+    """Schedules over one arena; the first is the train step.  `homes`: offsets of buffers that are always resident."""
+
+    schedules: tuple[Schedule, ...]
+    homes: dict[str, int]
+    arena_bytes: int
+    host_bytes: int
+    costs: Costs
+
+    @property
+    def train(self) -> Schedule:
+        return self.schedules[0]
+
+    @property
+    def max_live(self) -> int:
+        return max(schedule.max_live for schedule in self.schedules)
+
+    def timeline(self) -> Timeline:
+        return simulate(self.train, self.costs)
+
+
+class Peak:
+    """What strategies ask: bytes that a plan of the train graph needs, parameters included.
+
+    `live` is the sum of bytes in use at the fullest tick, without placement: quick, and never above the peak itself.
+    """
+
+    def __init__(self, graph: Graph, costs: Costs, extra: int, budget: int | None):
+        self.graph, self.costs, self.extra, self.budget = graph, costs, extra, budget
+
+    def __call__(self, plan: Plan) -> int:
+        lowered = lower(self.graph, plan, self.costs)
+        return place(self.graph, plan, lowered, target=self.budget or 0).peak + self.extra
+
+    def live(self, plan: Plan) -> int:
+        return max_live(lower(self.graph, plan, self.costs)) + self.extra
+
+    def seconds(self, plan: Plan) -> float:
+        """Predicted seconds of a step."""
+        lowered = lower(self.graph, plan, self.costs)
+        return simulate(place(self.graph, plan, lowered, target=self.budget or 0), self.costs).seconds
+
+
+def compile(
+    graphs: Sequence[Graph],
+    *,
+    strategy: str | Callable[..., Plan] = "liveness",
+    budget: int | None = None,
+    costs: Costs | None = None,
+    plan: Plan | None = None,
+) -> Program:
+    """Schedules for `graphs` (the first one trains) under `budget` bytes; BudgetError says what would do."""
+    costs = costs or model_costs(graphs[0].device)
+    train = graphs[0]
+    make = get_strategy(strategy).make if isinstance(strategy, str) else strategy
+    extra = _bytes_of_others(graphs)
+    if plan is None:
+        plan = make(train, costs, budget, Peak(train, costs, extra, budget))
+    plans = [plan, *(_plan_beside(graph, plan) for graph in graphs[1:])]
+    program = _place_all(graphs, plans, costs, budget)
+    if budget is not None and program.arena_bytes > budget:
+        raise over_budget(program, budget)
+    for schedule in program.schedules:
+        check(schedule)
+    return program
+
+
+def _bytes_of_others(graphs: Sequence[Graph]) -> int:
+    """Persistent bytes that only graphs beside the train graph know."""
+    mine = graphs[0].buffers
+    others = {b.name: b.nbytes for graph in graphs[1:] for b in graph.persistent() if b.name not in mine}
+    return sum(aligned(n) for n in others.values())
+
+
+def _plan_beside(graph: Graph, train: Plan) -> Plan:
+    """A test or update plan in the arena of `train`: the same homes, everything else by last use."""
+    base = "caffe" if train.strategy == "caffe" else "liveness"
+    plan = get_strategy(base).make(graph, model_costs(graph.device), None, lambda plan: 0)
+    away = {gap.buffer for gap, fate in train.fates.items() if fate is Fate.OFFLOAD and gap.use == -1}
+    if not away:
+        return plan
+    fates = dict(plan.fates)
+    for buffer, uses in uses_of(ops_in_order(graph, plan.order)).items():
+        if buffer in away:
+            fates |= {Gap(buffer, number): Fate.OFFLOAD for number in (*range(len(uses)), -1)}
+    return Plan(plan.strategy, plan.order, fates, plan.overlays, train.ahead)
+
+
+def _place_all(graphs: Sequence[Graph], plans: Sequence[Plan], costs: Costs, budget: int | None) -> Program:
+    lowered = [lower(graph, plan, costs) for graph, plan in zip(graphs, plans)]
+    homes, floor = _homes(graphs, lowered)
+    schedules = tuple(
+        place(graph, plan, low, fixed=homes, floor=floor, target=budget or 0)
+        for graph, plan, low in zip(graphs, plans, lowered)
+    )
+    arena = max(schedule.peak for schedule in schedules)
+    return Program(schedules, homes, arena, max(s.host_peak for s in schedules), costs)
+
+
+def _homes(graphs: Sequence[Graph], lowered: Sequence[Lowered]) -> tuple[dict[str, int], int]:
+    """Offsets, from the bottom up, for persistent buffers that stay on the device; and where they end."""
+    homes: dict[str, int] = {}
+    floor = 0
+    travelling = {
+        r.buffer for low in lowered for r in low.residencies if r.host and not r.buffer.endswith(".workspace")
+    }
+    for graph in graphs:
+        for buffer in graph.persistent():
+            if buffer.name not in homes and buffer.name not in travelling:
+                homes[buffer.name] = floor
+                floor += aligned(buffer.nbytes)
+    return homes, floor
+
+
+def max_live(lowered: Lowered) -> int:
+    """Most aligned bytes in use at one tick."""
+    change = [0] * (len(lowered.rows) + 1)
+    for begin, end, nbytes in blocks(tuple(lowered.residencies)):
+        change[begin] += nbytes
+        change[end] -= nbytes
+    best = total = 0
+    for delta in change:
+        total += delta
+        best = max(best, total)
+    return best
+
+
+def over_budget(program: Program, budget: int) -> BudgetError:
+    """The refusal: asked, needed, and the fullest moment with what fills it."""
+    schedule = max(program.schedules, key=lambda s: s.peak)
+    tick = schedule.fullest
+    row = schedule.rows[tick]
+    biggest = ", ".join(f"{r.buffer} {format_bytes(r.nbytes)}" for r in schedule.live_at(tick)[:5])
+    return BudgetError(
+        f"{schedule.graph.name} needs {program.arena_bytes} bytes ({format_bytes(program.arena_bytes)}) under "
+        f"'{schedule.plan.strategy}', the budget is {budget} ({format_bytes(budget)}); fullest at {row.verb} {row.what} "
+        f"(tick {tick}): {biggest}",
+        budget=budget,
+        minimum=program.arena_bytes,
+    )

@@ -1,0 +1,99 @@
+"""Which gradients a net needs, where they flow, and what forward must stash for them (Caffe net.cpp, Init)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from layermem.graph.net import Net
+
+NO_GRADIENT = {"Accuracy", "ArgMax", "Silence", "Threshold"}  # nothing flows back through these
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Per node of a net.
+
+    wants    gradient roles (dx*, dw*) that its backward writes; empty where it has none
+    flows    whether the node takes part in backward at all
+    stash    stash roles that some backward op reads
+    learned  parameters that get a gradient, in the order in which the net names them
+    """
+
+    wants: tuple[tuple[str, ...], ...]
+    flows: tuple[bool, ...]
+    stash: tuple[tuple[str, ...], ...]
+    learned: tuple[str, ...]
+
+    @staticmethod
+    def nothing(net: Net) -> Needs:
+        none: tuple[tuple[str, ...], ...] = ((),) * len(net.nodes)
+        return Needs(none, (False,) * len(net.nodes), none, ())
+
+
+def needs_of(net: Net, *, force_backward: bool = False) -> Needs:
+    """Gradients flow to every blob above a learned parameter (or every blob, if forced) that lies under a loss."""
+    force = force_backward or net.message.force_backward
+    upward, carries = _from_below(net, force)
+    wants = _from_above(net, upward, carries)
+    learned = [name for node, roles in zip(net.nodes, wants) for i, name in enumerate(node.params) if f"dw{i}" in roles]
+    stash = _stashes(net, wants)
+    return Needs(wants, tuple(bool(w) for w in wants), stash, tuple(dict.fromkeys(learned)))
+
+
+def _from_below(net: Net, force: bool) -> tuple[list[tuple[str, ...]], dict[str, bool]]:
+    """Per node, the gradients it would write if one reached it; per blob, whether it has one to give."""
+    carries: dict[str, bool] = {}
+    upward = []
+    for node in net.nodes:
+        roles = []
+        if node.layer.type not in NO_GRADIENT and node.layer.replay_kind != "never":
+            roles += [f"dx{i}" for i, b in enumerate(node.bottoms) if node.propagate[i] and (force or carries[b])]
+            roles += [
+                f"dw{i}"
+                for i, name in enumerate(node.params)
+                if net.params[name].param.learned and net.params[name].param.lr_mult != 0
+            ]
+        upward.append(tuple(roles))
+        for top in node.tops:
+            carries[top] = bool(roles)
+    return upward, carries
+
+
+def _from_above(net: Net, upward: list[tuple[str, ...]], carries: dict[str, bool]) -> tuple[tuple[str, ...], ...]:
+    """The same, for nodes that lie under a loss; a label's slot in a loss layer never gets a gradient."""
+    reached: set[str] = set()
+    wants: list[tuple[str, ...]] = []
+    for node, roles in zip(reversed(net.nodes), reversed(upward)):
+        under = any(node.loss_weights) or any(top in reached for top in node.tops)
+        given: set[str] = set()
+        if under and roles:
+            given = {r for step in node.layer.backward(roles) for r in (*step.writes, *step.updates)}
+        kept = tuple(r for r in roles if r in given)
+        wants.append(kept)
+        reached |= {node.bottoms[int(r[2:])] for r in kept if r.startswith("dx")}
+    return tuple(reversed(wants))
+
+
+def _stashes(net: Net, wants: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+    """Stash roles that backward reads, after telling each layer which blobs others keep anyway."""
+    for node in net.nodes:
+        node.layer.kept = frozenset()
+    keepers: dict[str, set[int]] = {}
+    for index, (node, roles) in enumerate(zip(net.nodes, wants)):
+        for step in node.layer.backward(roles) if roles else ():
+            for role in step.reads:
+                for stem, names in (("x", node.bottoms), ("y", node.tops)):
+                    if role[0] == stem and role[1:].isdigit():
+                        keepers.setdefault(names[int(role[1:])], set()).add(index)
+    found = []
+    for index, (node, roles) in enumerate(zip(net.nodes, wants)):
+        kept = set()
+        for stem, names in (("x", node.bottoms), ("y", node.tops)):
+            kept |= {f"{stem}{i}" for i, name in enumerate(names) if keepers.get(name, set()) - {index}}
+        node.layer.kept = frozenset(kept)
+        read = {role for step in (node.layer.backward(roles) if roles else ()) for role in step.reads}
+        replay = node.layer.replay()
+        if roles and replay is not None:
+            read |= set(replay.reads)
+        found.append(tuple(name for name in node.layer.stash if name in read))
+    return tuple(found)

@@ -1,0 +1,191 @@
+"""A net of one phase: layers wired blob to blob, with every shape known.
+
+Blobs are versioned.  A layer whose top carries the name of one of its bottoms writes a new version: `ip1`, then
+`ip1'`, then `ip1''`.  Whether the versions share bytes is decided later, by a plan; so no later layer can destroy what
+an earlier one's backward still reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from layermem.errors import InputError
+from layermem.layers import Layer, Param, Tensor, make_layer
+from layermem.layers.data import FEEDS, make_feed_layer
+from layermem.proto.filter import filter_net
+from layermem.proto.read import NetFile
+
+Probe = Callable[[Any, int, str], Sequence[Sequence[int]]]  # (LayerParameter, phase, path) -> shapes of its tops
+
+NAMES_SHOWN = 12  # blobs that a wiring error lists
+
+
+@dataclass(frozen=True)
+class Node:
+    """A layer in its place: versioned bottoms and tops, parameter names, and what its gradient may do."""
+
+    layer: Layer
+    line: int | None
+    bottoms: tuple[str, ...]
+    tops: tuple[str, ...]
+    params: tuple[str, ...]
+    propagate: tuple[bool, ...]  # per bottom: may a gradient flow into it?
+    loss_weights: tuple[float, ...]  # per top
+
+
+@dataclass(frozen=True)
+class NetParam:
+    """A parameter of the net: its definition, and the layer and index that own it (shared ones have one owner)."""
+
+    param: Param
+    layer: str
+    index: int
+
+
+class Net:
+    """The layers of `file` that take part in `phase` (0 TRAIN, 1 TEST), in order.
+
+    batch   replaces the batch size of every input layer
+    inputs  shapes for named Input tops, NCHW
+    probe   tells the shapes that a data source yields; without it, nets that read files cannot be built
+    """
+
+    def __init__(
+        self,
+        file: NetFile,
+        phase: int,
+        *,
+        batch: int | None = None,
+        inputs: dict[str, tuple[int, ...]] | None = None,
+        probe: Probe | None = None,
+        level: int = 0,
+        stages: Iterable[str] = (),
+    ):
+        self.file, self.phase = file, phase
+        self.path = file.path
+        chosen = filter_net(file, phase, level=level, stages=tuple(stages))
+        self.message = chosen.message
+        self.name: str = self.message.name or "net"
+        self.nodes: list[Node] = []
+        self.blobs: dict[str, Tensor] = {}
+        self.params: dict[str, NetParam] = {}
+        self._current: dict[str, str] = {}  # Caffe's blob name -> its newest version
+        self._batch, self._inputs, self._probe = batch, inputs or {}, probe
+        names: dict[str, int | None] = {}
+        for index, message in enumerate(self.message.layer):
+            line = chosen.line_of(index)
+            try:
+                if message.name in names:
+                    raise InputError(f"has the name of the layer in line {names[message.name]}; rename one of them")
+                names[message.name] = line
+                self._add(message, line)
+            except InputError as error:
+                raise error.at(path=str(self.path), line=line, layer=message.name) from None
+        for name in self._inputs:
+            if name not in self._current:
+                raise InputError(f"has no blob '{name}' to give a shape to", path=str(self.path))
+        if not self.nodes:
+            raise InputError(f"has no layer in phase {'TRAIN' if phase == 0 else 'TEST'}", path=str(self.path))
+        read = {blob for node in self.nodes for blob in node.bottoms}
+        self.outputs = tuple(blob for blob in self.blobs if blob not in read)
+
+    def _add(self, message: Any, line: int | None) -> None:
+        bottoms = tuple(self._version_of(name) for name in message.bottom)
+        layer = self._make(message, [self.blobs[b] for b in bottoms])
+        if len(layer.tops) != len(message.top):
+            raise InputError(f"names {len(message.top)} tops but makes {len(layer.tops)}; change its 'top:' lines")
+        tops = tuple(
+            self._new_version(name, tensor, message) for name, tensor in zip(message.top, layer.tops, strict=True)
+        )
+        params = tuple(self._own(param, layer.name, i) for i, param in enumerate(layer.params))
+        for what, values, names in (
+            ("propagate_down", message.propagate_down, bottoms),
+            ("loss_weight", message.loss_weight, tops),
+        ):
+            if len(values) not in (0, len(names)):
+                raise InputError(
+                    f"gives {len(values)} {what} values for {len(names)} blobs; give one for each, or none"
+                )
+        weights = tuple(message.loss_weight) or tuple(
+            1.0 if layer.is_loss and i == 0 else 0.0 for i in range(len(tops))
+        )
+        propagate = tuple(message.propagate_down) or (True,) * len(bottoms)
+        self.nodes.append(Node(layer, line, bottoms, tops, params, propagate, weights))
+
+    def _make(self, message: Any, bottoms: Sequence[Tensor]) -> Layer:
+        if message.type not in FEEDS:
+            return make_layer(message, self.phase, bottoms)
+        return make_feed_layer(
+            message, self.phase, path=str(self.path), batch=self._batch, inputs=self._inputs, probe=self._probe
+        )
+
+    def _version_of(self, name: str) -> str:
+        if name in self._current:
+            return self._current[name]
+        known = list(self._current)
+        shown = " ".join(known[-NAMES_SHOWN:]) or "none"
+        more = f"... {len(known) - NAMES_SHOWN} before them, " if len(known) > NAMES_SHOWN else ""
+        raise InputError(f"reads blob '{name}', which no earlier layer writes (so far: {more}{shown})")
+
+    def _new_version(self, name: str, tensor: Tensor, message: Any) -> str:
+        if name in self._current:
+            if name not in message.bottom:
+                raise InputError(f"writes blob '{name}', which an earlier layer writes; give the top another name")
+            if self.blobs[self._current[name]].shape != tensor.shape:
+                was = self.blobs[self._current[name]]
+                raise InputError(
+                    f"writes '{name}' in place but changes its shape from {was} to {tensor}; rename the top"
+                )
+        version = self._current[name] + "'" if name in self._current else name
+        if version in self.blobs:
+            raise InputError(f"would make a second blob called '{version}'; rename one of them")
+        self._current[name] = version
+        self.blobs[version] = tensor
+        return version
+
+    def _own(self, param: Param, layer: str, index: int) -> str:
+        """The name under which the parameter lives: the shared name's, or the layer's own."""
+        shared = param.name
+        name = shared or f"{layer}.w{index}"
+        if name not in self.params:
+            self.params[name] = NetParam(param, layer, index)
+            return name
+        owner = self.params[name]
+        if not shared:
+            raise InputError(f"owns a parameter '{name}' that another layer shares by that name; rename the share")
+        same = owner.param.tensor.shape == param.tensor.shape
+        if not same and not (param.permissive and owner.param.tensor.count == param.tensor.count):
+            raise InputError(
+                f"shares parameter '{shared}' of shape {param.tensor} with layer '{owner.layer}', where it is "
+                f"{owner.param.tensor}; make the shapes equal"
+            )
+        for what in ("lr_mult", "decay_mult"):
+            if getattr(owner.param, what) != getattr(param, what):
+                raise InputError(f"shares parameter '{shared}' with another {what} than layer '{owner.layer}'")
+        return name
+
+    # -- what people ask a net --------------------------------------------------------------------------------
+
+    def blob_version(self, name: str) -> str:
+        """The newest version of Caffe's blob `name`."""
+        if name not in self._current:
+            raise InputError(f"has no blob '{name}'", path=str(self.path))
+        return self._current[name]
+
+    @property
+    def parameter_count(self) -> int:
+        return sum(p.param.tensor.count for p in self.params.values())
+
+    @property
+    def activation_bytes(self) -> int:
+        """Caffe's "Memory required for data": every top counted once for each reader beyond the first (Split)."""
+        readers: dict[str, int] = {}
+        for node in self.nodes:
+            for blob in node.bottoms:
+                readers[blob] = readers.get(blob, 0) + 1
+        return sum(
+            tensor.nbytes * (1 + (readers.get(blob, 0) if readers.get(blob, 0) > 1 else 0))
+            for blob, tensor in self.blobs.items()
+        )

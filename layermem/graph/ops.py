@@ -1,0 +1,126 @@
+"""The ops of one step over named buffers: what planners, schedules and devices speak about."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from layermem.layers import Tensor
+
+FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
+
+# kinds of buffers; those that outlive a step are PERSISTENT
+PARAMETER, HISTORY, GRADIENT, DATA, DIFF, STASH = "parameter", "history", "gradient", "data", "diff", "stash"
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Bytes with one name.  `nbytes` is the device's answer for `tensor`."""
+
+    name: str
+    kind: str
+    tensor: Tensor
+    nbytes: int
+    persistent: bool = False
+
+
+@dataclass(frozen=True)
+class BufferOverlay:
+    """Permission to place buffer `out` on the bytes of `over`, both of one size (kinds: layers.Overlay)."""
+
+    out: str
+    over: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Op:
+    """One layer run forward, backward or as an update.
+
+    roles        role -> buffer, for the kernel
+    reads, writes, updates   buffers: only read; fully written; read and written.  Each buffer is in one of them.
+    accumulates  roles whose result is added to the buffer (one of `updates`) instead of written
+    workspace    bytes of scratch while it runs
+    replay       how it runs again from the same inputs, None where it cannot
+    """
+
+    name: str
+    kind: str
+    kernel: str
+    layer: Any
+    roles: Mapping[str, str]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    updates: tuple[str, ...] = ()
+    accumulates: tuple[str, ...] = ()
+    overlays: tuple[BufferOverlay, ...] = ()
+    workspace: int = 0
+    flops: int = 0
+    nbytes: int = 0
+    replay: Op | None = None
+    node: int = -1  # index of its layer in the net
+
+    @property
+    def touches(self) -> tuple[str, ...]:
+        return (*self.reads, *self.updates, *self.writes)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Ops in the order of the net (forward, then backward in reverse, updates as soon as they can run)."""
+
+    name: str
+    buffers: Mapping[str, Buffer]
+    ops: tuple[Op, ...]
+    device: str
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+
+    @cached_property
+    def by_name(self) -> dict[str, Op]:
+        return {op.name: op for op in self.ops}
+
+    @cached_property
+    def producer(self) -> dict[str, Op]:
+        """The op that first writes each buffer."""
+        found: dict[str, Op] = {}
+        for op in self.ops:
+            for buffer in op.writes:
+                found.setdefault(buffer, op)
+        return found
+
+    @cached_property
+    def readers(self) -> dict[str, list[Op]]:
+        """Ops that need a buffer's bytes (read or update it), in order."""
+        found: dict[str, list[Op]] = {name: [] for name in self.buffers}
+        for op in self.ops:
+            for buffer in (*op.reads, *op.updates):
+                found[buffer].append(op)
+        return found
+
+    def of_kind(self, kind: str) -> list[Op]:
+        return [op for op in self.ops if op.kind == kind]
+
+    def persistent(self) -> list[Buffer]:
+        return [b for b in self.buffers.values() if b.persistent]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes with anything that a plan depends on: ops, shapes, bytes, device."""
+        digest = hashlib.sha256(self.device.encode())
+        for b in self.buffers.values():
+            digest.update(f"{b.name} {b.kind} {b.tensor} {b.tensor.dtype} {b.nbytes} {b.persistent}\n".encode())
+        for op in self.ops:
+            parts = (op.name, op.kernel, op.reads, op.writes, op.updates, op.accumulates, op.workspace)
+            digest.update(f"{parts}\n".encode())
+        return digest.hexdigest()[:16]
+
+
+def unique(names: Iterable[str]) -> tuple[str, ...]:
+    """The names in order, each once."""
+    return tuple(dict.fromkeys(names))

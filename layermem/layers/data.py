@@ -1,0 +1,105 @@
+"""Input layers: their tops come from outside the net (a data set, or the caller), and cannot be computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from layermem.errors import InputError
+from layermem.layers.base import MAX_COUNT, Layer, Step, Tensor, roles
+
+FROM_FILES = {
+    "Data": ("data_param", "batch_size"),
+    "ImageData": ("image_data_param", "batch_size"),
+    "HDF5Data": ("hdf5_data_param", "batch_size"),
+}
+FEEDS = {*FROM_FILES, "MemoryData", "DummyData", "Input"}
+
+
+class Feed(Layer):
+    """Tops of known shapes that the runtime fills before each step."""
+
+    bottoms_wanted = (0, 0)
+    tops_wanted = (1, None)
+    replay_kind = "never"
+
+    def __init__(self, param: Any, phase: int, shapes: Sequence[Sequence[int]]):
+        self.shapes = [tuple(int(d) for d in shape) for shape in shapes]
+        super().__init__(param, phase, ())
+
+    def setup(self) -> None:
+        self.tops = tuple(Tensor(shape) for shape in self.shapes)
+        for top in self.tops:
+            if any(d <= 0 for d in top.shape) or top.count > MAX_COUNT:
+                raise InputError(f"has a top of shape {top}; every dimension must be positive, at most 2^31-1 in all")
+
+    def forward(self) -> Step:
+        return Step("forward", (), roles("y", len(self.tops)))
+
+
+def make_feed_layer(
+    param: Any,
+    phase: int,
+    *,
+    path: str,
+    batch: int | None,
+    inputs: dict[str, tuple[int, ...]],
+    probe: Callable[[Any, int, str], Sequence[Sequence[int]]] | None,
+) -> Feed:
+    """The input layer of `param`, with `batch` and `inputs` (NCHW by top name) in place of what it says.
+
+    With a batch given, `param` itself is changed, so that whoever reads it later feeds the same size.
+    """
+    if batch is not None:
+        set_batch(param, batch)
+    if param.type in FROM_FILES:
+        if probe is None:
+            raise InputError(f"reads files ({param.type}); build this net with a probe for data sources")
+        shapes = probe(param, phase, path)
+    else:
+        shapes = stated_shapes(param)
+    shapes = [inputs.get(top, tuple(shape)) for top, shape in zip(param.top, shapes)]
+    if not param.top:
+        raise InputError("has no top; name at least one 'top:'")
+    return Feed(param, phase, shapes)
+
+
+def set_batch(param: Any, batch: int) -> None:
+    """Make an input layer of whatever type yield `batch` items."""
+    if param.type in FROM_FILES:
+        block, field = FROM_FILES[param.type]
+        setattr(getattr(param, block), field, batch)
+    elif param.type == "MemoryData":
+        param.memory_data_param.batch_size = batch
+    elif param.type == "DummyData":
+        for shape in param.dummy_data_param.shape:
+            if shape.dim:
+                shape.dim[0] = batch
+        if param.dummy_data_param.num:
+            param.dummy_data_param.num[:] = [batch] * len(param.dummy_data_param.num)
+    elif param.type == "Input":
+        for shape in param.input_param.shape:
+            if shape.dim:
+                shape.dim[0] = batch
+
+
+def stated_shapes(param: Any) -> list[tuple[int, ...]]:
+    """Shapes that the layer itself states: DummyData, Input, MemoryData."""
+    tops = len(param.top)
+    if param.type == "MemoryData":
+        p = param.memory_data_param
+        if min(p.batch_size, p.channels, p.height, p.width) <= 0:
+            raise InputError("needs batch_size, channels, height and width, all positive")
+        return [(p.batch_size, p.channels, p.height, p.width), (p.batch_size,)][:tops]
+    if param.type == "Input":
+        stated = [tuple(shape.dim) for shape in param.input_param.shape]
+        how = "input_param { shape { dim: .. } }"
+    else:
+        p = param.dummy_data_param
+        stated = [tuple(shape.dim) for shape in p.shape] or list(zip(p.num, p.channels, p.height, p.width))
+        how = "dummy_data_param { shape { dim: .. } }"
+    if len(stated) == 1:
+        stated = stated * tops
+    if len(stated) != tops:
+        raise InputError(f"states {len(stated)} shapes for {tops} tops; give one for each, or one for all, in {how}")
+    return stated

@@ -1,0 +1,169 @@
+"""A plan: the order in which ops run, and a fate for every gap of every buffer.  No times, no places.
+
+A forward op may stand more than once in the order; from the second time on it runs as its replay.  The *uses* of a
+buffer are the positions in the order whose op touches it; a *gap* is the stretch from one use to the next, the last one
+wrapping round to the next step.  What the order says about a gap:
+
+    next use writes the buffer anew     DROP: the bytes are free in between
+    last gap of a transient buffer      DROP
+    anything else                       KEEP, unless the plan says OFFLOAD
+
+so a plan lists only the gaps whose fate differs.  A strategy is a pure function (graph, costs, budget, peak) -> Plan.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from layermem.errors import InputError
+from layermem.graph.ops import Graph, Op
+from layermem.plan.costs import Costs
+
+
+class Fate(Enum):
+    KEEP = "keep"
+    OFFLOAD = "offload"
+    DROP = "drop"
+
+
+class Gap(NamedTuple):
+    """The stretch after use number `use` (from 0) of `buffer`."""
+
+    buffer: str
+    use: int
+
+
+INPLACE = frozenset({"inplace"})
+REUSE = frozenset({"inplace", "forward", "gradient"})
+INTRA = REUSE | {"intra"}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """order     op names; a repeated name is a replay
+    fates     gaps whose fate is not the one that the order implies
+    overlays  kinds of overlay (layers.Overlay) that may be used
+    ahead     share of a copy's duration by which it is moved away from the op that waits for it: 1 hides a copy
+              behind computation, 0 holds no bytes longer than needed
+    """
+
+    strategy: str
+    order: tuple[str, ...]
+    fates: Mapping[Gap, Fate] = field(default_factory=dict)
+    overlays: frozenset[str] = INPLACE
+    ahead: float = 1.0
+
+    def to_json(self, graph: Graph) -> str:
+        return json.dumps(
+            {
+                "strategy": self.strategy,
+                "fingerprint": graph.fingerprint,
+                "order": self.order,
+                "fates": [[gap.buffer, gap.use, fate.value] for gap, fate in self.fates.items()],
+                "overlays": sorted(self.overlays),
+                "ahead": self.ahead,
+            },
+            indent=1,
+        )
+
+    @staticmethod
+    def from_json(text: str, graph: Graph, path: str | None = None) -> Plan:
+        """The plan saved in `text`; InputError if it was made for another net, shape, device or precision."""
+        try:
+            saved = json.loads(text)
+            fates = {Gap(buffer, use): Fate(fate) for buffer, use, fate in saved["fates"]}
+            plan = Plan(
+                saved["strategy"], tuple(saved["order"]), fates, frozenset(saved["overlays"]), float(saved["ahead"])
+            )
+            fingerprint = saved["fingerprint"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"is not a plan that layermem saved ({error}); make it again", path=path) from error
+        if fingerprint != graph.fingerprint:
+            raise InputError(
+                f"was made for another net, batch, device or precision (it says {fingerprint}, this is "
+                f"{graph.fingerprint}); make it again",
+                path=path,
+            )
+        return plan
+
+    def __str__(self) -> str:
+        lines = [f"# plan   strategy {self.strategy}   overlays {' '.join(sorted(self.overlays)) or 'none'}"]
+        seen: set[str] = set()
+        for name in self.order:
+            lines.append(f"{name}   # again" if name in seen else name)
+            seen.add(name)
+        lines += [f"{fate.value:8} {gap.buffer} after use {gap.use}" for gap, fate in self.fates.items()]
+        return "\n".join(lines)
+
+
+class Use(NamedTuple):
+    """One touch of a buffer: position in the order, and whether the op reads it, writes it, or both."""
+
+    position: int
+    reads: bool
+    writes: bool
+
+
+def ops_in_order(graph: Graph, order: tuple[str, ...]) -> list[Op]:
+    """The op that runs at each position: itself the first time, its replay afterwards."""
+    seen: set[str] = set()
+    found = []
+    for name in order:
+        op = graph.by_name[name]
+        if name in seen:
+            if op.replay is None:
+                raise ValueError(f"the plan runs '{name}' twice, but it cannot be repeated")
+            op = op.replay
+        seen.add(name)
+        found.append(op)
+    return found
+
+
+def uses_of(ops: list[Op]) -> dict[str, list[Use]]:
+    """Every buffer's uses, in order."""
+    uses: dict[str, list[Use]] = {}
+    for position, op in enumerate(ops):
+        for buffer in op.reads:
+            uses.setdefault(buffer, []).append(Use(position, True, False))
+        for buffer in op.updates:
+            uses.setdefault(buffer, []).append(Use(position, True, True))
+        for buffer in op.writes:
+            uses.setdefault(buffer, []).append(Use(position, False, True))
+    return uses
+
+
+Peak = Callable[[Plan], int]
+Strategy = Callable[[Graph, Costs, "int | None", Peak], Plan]
+
+
+class Named(NamedTuple):
+    name: str
+    says: str
+    make: Strategy
+
+
+STRATEGIES: dict[str, Named] = {}
+
+
+def strategy(name: str, says: str) -> Callable[[Strategy], Strategy]:
+    """Register a strategy; `says` is what `layermem plan --help` prints."""
+
+    def register(make: Strategy) -> Strategy:
+        STRATEGIES[name] = Named(name, says, make)
+        return make
+
+    return register
+
+
+def get_strategy(name: str) -> Named:
+    if name not in STRATEGIES:
+        raise InputError(f"there is no strategy '{name}'; choose one of: {' '.join(STRATEGIES)}")
+    return STRATEGIES[name]
+
+
+def program_order(graph: Graph) -> tuple[str, ...]:
+    return tuple(op.name for op in graph.ops)

@@ -1,0 +1,78 @@
+"""What ops and copies cost: seconds from a model of the device, or as measured on the user's own.
+
+The model: an op takes the longer of its arithmetic and its memory traffic, plus a launch; a copy its bytes over the
+link.  `costs.csv` (layermem time) has a line per op, `op,seconds`, and two for the link, `link.d2h` and `link.h2d`, in
+bytes per second; what it does not name is modelled.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from layermem.errors import InputError
+from layermem.graph.ops import Op
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a device does in a second: FLOPs, bytes of its memory, bytes of the link each way; seconds a launch."""
+
+    flops: float
+    memory: float
+    d2h: float
+    h2d: float
+    launch: float
+
+
+# Typical rates, for plans made without measuring: a two-core server CPU, and a data-centre GPU on PCIe 5.
+MODELS = {
+    "reference": Rates(flops=2e10, memory=4e9, d2h=2e9, h2d=2e9, launch=2e-5),
+    "cpu": Rates(flops=2e11, memory=1.5e10, d2h=2e9, h2d=2e9, launch=2e-6),
+    "cuda": Rates(flops=4e13, memory=3e12, d2h=4.5e10, h2d=4.5e10, launch=4e-6),
+}
+
+
+@dataclass(frozen=True)
+class Costs:
+    rates: Rates
+    measured: Mapping[str, float] = field(default_factory=dict)  # op name -> seconds
+
+    def op(self, op: Op) -> float:
+        """Seconds that `op` takes."""
+        if op.name in self.measured:
+            return self.measured[op.name]
+        return max(op.flops / self.rates.flops, op.nbytes / self.rates.memory) + self.rates.launch
+
+    def offload(self, nbytes: int) -> float:
+        return nbytes / self.rates.d2h + self.rates.launch
+
+    def prefetch(self, nbytes: int) -> float:
+        return nbytes / self.rates.h2d + self.rates.launch
+
+
+def model_costs(device: str) -> Costs:
+    return Costs(MODELS[device])
+
+
+def read_costs(path: str | Path, device: str) -> Costs:
+    """Costs from a `costs.csv`; the device's model stands in for ops that the file does not name."""
+    rates, measured = dict(vars(MODELS[device])), {}
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            for line, row in enumerate(csv.DictReader(file), start=2):
+                try:
+                    name, value = row["op"], float(row["seconds"])
+                except (KeyError, TypeError, ValueError):
+                    raise InputError("should read 'op,seconds' with a number", path=str(path), line=line) from None
+                if value < 0:
+                    raise InputError(f"gives '{name}' a negative time", path=str(path), line=line)
+                if name.startswith("link."):
+                    rates[name.removeprefix("link.")] = value
+                else:
+                    measured[name] = value
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"cannot be read as costs ({error}); make it with `layermem time`", path=str(path)) from error
+    return Costs(Rates(**rates), measured)

@@ -1,0 +1,56 @@
+"""The one allocation of a device, and the host arena that offloaded buffers go to.
+
+Both are flat byte arrays; every residency is a view at its offset.  The host arena may be a memory-mapped file
+(`spill`), so that what leaves the device leaves memory too.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from layermem.errors import DeviceError, InputError
+from layermem.layers import Tensor
+from layermem.units import format_bytes
+
+PAGE = 4096
+POISON = 0xFF  # as float32 or float64: NaN
+
+
+class Arena:
+    """`nbytes` of memory, page-aligned; NaN everywhere if `poison`."""
+
+    def __init__(self, nbytes: int, *, spill: Path | None = None, poison: bool = False):
+        self.nbytes = nbytes
+        self._file = None
+        try:
+            if spill is not None and nbytes:
+                self._file = tempfile.TemporaryFile(dir=spill, prefix="layermem-spill-")
+                self._file.truncate(nbytes)
+                self.bytes: np.ndarray = np.memmap(self._file, np.uint8, "r+", shape=(nbytes,))
+            else:
+                raw = np.empty(nbytes + PAGE, np.uint8)
+                start = -raw.ctypes.data % PAGE
+                self.bytes = raw[start : start + nbytes]
+        except MemoryError as error:
+            raise DeviceError(f"this machine cannot allocate {format_bytes(nbytes)}; give a smaller budget") from error
+        except OSError as error:
+            raise InputError(
+                f"cannot spill {format_bytes(nbytes)} to {spill}: {error}; name another --spill"
+            ) from error
+        if poison:
+            self.bytes[:] = POISON
+
+    @property
+    def address(self) -> int:
+        return int(self.bytes.ctypes.data)
+
+    def view(self, offset: int, tensor: Tensor, dtype: str | None = None) -> np.ndarray:
+        """The tensor at `offset`, in its stored shape (channels-last), C-contiguous."""
+        kind = np.dtype(dtype or tensor.dtype)
+        return self.bytes[offset : offset + tensor.count * kind.itemsize].view(kind).reshape(tensor.stored)
+
+    def span(self, offset: int, nbytes: int) -> np.ndarray:
+        return self.bytes[offset : offset + nbytes]

@@ -1,0 +1,73 @@
+"""A device is a handful of verbs: how large a buffer is, allocate, bind an op to its bytes, copy in and out.
+
+Ops are bound once per schedule, since every address is known by then; a bound op is a callable without arguments.
+What changes from step to step (seed, step, learning rate, batches) it finds in the context that it was bound to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from layermem.errors import InputError
+from layermem.graph.ops import Op
+from layermem.layers import Tensor
+from layermem.runtime.arena import Arena
+
+Bound = Callable[[], None]
+
+
+class Device:
+    """Base of all devices that live in the host's memory; cuda/ has its own arena and copies."""
+
+    name = ""
+    real = "float32"  # element type of blobs
+
+    def nbytes(self, tensor: Tensor) -> int:
+        return tensor.count * np.dtype(self.dtype(tensor)).itemsize
+
+    def dtype(self, tensor: Tensor) -> str:
+        return self.real if tensor.dtype == "float32" else tensor.dtype
+
+    def workspace(self, kernel: str, layer: object, roles: Collection[str], accumulates: Collection[str]) -> int:
+        """Bytes of scratch that an op needs."""
+        return 0
+
+    def has_kernel(self, kernel: str) -> bool:
+        raise NotImplementedError
+
+    def bind(self, op: Op, arrays: Mapping[str, np.ndarray], context: Mapping[str, Any]) -> Bound:
+        """`arrays`: stored (channels-last) views by role, and "workspace" as bytes."""
+        raise NotImplementedError
+
+    def bind_copy(self, source: np.ndarray, target: np.ndarray) -> Bound:
+        """A copy of bytes between the device's arena and the host's."""
+
+        def copy() -> None:
+            target[:] = source
+
+        return copy
+
+    def arena(self, nbytes: int, *, poison: bool = False) -> Arena:
+        return Arena(nbytes, poison=poison)
+
+
+DEVICES: dict[str, Callable[[], Device]] = {}
+
+
+def register_device(name: str) -> Callable[[type[Device]], type[Device]]:
+    def register(cls: type[Device]) -> type[Device]:
+        cls.name = name
+        DEVICES[name] = cls
+        return cls
+
+    return register
+
+
+def get_device(name: str) -> Device:
+    """The device called `name`; InputError lists those that exist."""
+    if name not in DEVICES:
+        raise InputError(f"there is no device '{name}'; choose one of: {' '.join(sorted(DEVICES))}")
+    return DEVICES[name]()

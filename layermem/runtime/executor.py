@@ -1,0 +1,72 @@
+"""Runs a schedule: a plain walk over its rows.  Every row was bound to its bytes beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any
+
+import numpy as np
+
+from layermem.runtime.arena import POISON, Arena
+from layermem.runtime.device import Bound, Device
+from layermem.schedule.ir import Residency, Row, Schedule
+
+Context = MutableMapping[str, Any]
+
+
+class Executor:
+    """A schedule bound to a device, its arena, and the host arena of its offloads.
+
+    poison   fill bytes with NaN as soon as their residency ends, so that nobody can live on what was freed
+    """
+
+    def __init__(
+        self, schedule: Schedule, device: Device, arena: Arena, host: Arena, context: Context, *, poison: bool = False
+    ):
+        self.schedule, self.device, self.arena, self.host = schedule, device, arena, host
+        self.calls: list[Bound] = [self._bind(row, context) for row in schedule.rows]
+        self.bytes_in_use = 0  # highest byte of the arena that any bound row touches
+        for r in schedule.residencies:
+            if not r.host:
+                self.bytes_in_use = max(self.bytes_in_use, r.offset + r.nbytes)
+        if poison:
+            self._poison()
+
+    def run(self) -> None:
+        for call in self.calls:
+            call()
+
+    def _bind(self, row: Row, context: Context) -> Bound:
+        if row.op is None:
+            source, target = (self._bytes(self.schedule.residencies[r]) for r in (row.reads[0], row.writes[0]))
+            return self.device.bind_copy(source, target)
+        arrays = {role: self._array(self.schedule.residencies[rid], role) for role, rid in row.roles.items()}
+        return self.device.bind(row.op, arrays, context)
+
+    def _bytes(self, r: Residency) -> np.ndarray:
+        return (self.host if r.host else self.arena).span(r.offset, r.nbytes)
+
+    def _array(self, r: Residency, role: str) -> np.ndarray:
+        if role == "workspace":
+            return self._bytes(r)
+        tensor = self.schedule.graph.buffers[r.buffer].tensor
+        return self.arena.view(r.offset, tensor, self.device.dtype(tensor))
+
+    def _poison(self) -> None:
+        """After each row, overwrite what ended there; a block that lives on under another name is left alone."""
+        inherited = {r.over for r in self.schedule.residencies if r.over is not None}
+        ending: dict[int, list[np.ndarray]] = {}
+        for r in self.schedule.residencies:
+            if r.id not in inherited and r.end < len(self.schedule.rows):
+                ending.setdefault(r.end - 1, []).append(self._bytes(r))
+        for tick, spans in ending.items():
+            self.calls[tick] = _then_poison(self.calls[tick], spans)
+
+
+def _then_poison(call: Bound, spans: list[np.ndarray]) -> Bound:
+    def run() -> None:
+        call()
+        for span in spans:
+            span[:] = POISON
+
+    return run

@@ -1,0 +1,146 @@
+"""Offsets for residencies, and the `after` edges that make sharing bytes across streams safe.
+
+Parameters and other buffers that are resident for the whole run may sit at offsets decided elsewhere (`fixed`), since
+the train and test schedules of a solver share them.  A chain of overlays is one block.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from layermem import _native
+from layermem.graph.ops import Graph
+from layermem.plan.base import Plan
+from layermem.schedule.ir import ALIGN, COMPUTE, STREAMS, Residency, Row, Schedule, aligned
+from layermem.schedule.lower import Lowered
+
+SEARCH_SECONDS = 1.0
+
+
+def place(
+    graph: Graph,
+    plan: Plan,
+    lowered: Lowered,
+    *,
+    fixed: Mapping[str, int] | None = None,
+    floor: int = 0,
+    target: int = 0,
+    seconds: float = SEARCH_SECONDS,
+) -> Schedule:
+    """`lowered` with offsets.
+
+    fixed    offsets of buffers that are resident throughout; all others lie at `floor` or above
+    target   a height in bytes that is good enough to stop the search (a budget); 0 asks for the least
+    """
+    device = _offsets(lowered.residencies, False, fixed or {}, floor, target, seconds)
+    host = _offsets(lowered.residencies, True, {}, 0, 0, seconds)
+    placed = [replace(r, offset=(host if r.host else device).offsets[r.id]) for r in lowered.residencies]
+    rows = _after(lowered.rows, placed)
+    return Schedule(graph, plan, tuple(rows), tuple(placed), device.height, host.height, device.bound)
+
+
+@dataclass
+class _Offsets:
+    offsets: dict[int, int]
+    height: int
+    bound: int
+
+
+def _offsets(
+    residencies: list[Residency], host: bool, fixed: Mapping[str, int], floor: int, target: int, seconds: float
+) -> _Offsets:
+    head: dict[int, int] = {}  # residency -> block
+    begin: list[int] = []
+    end: list[int] = []
+    size: list[int] = []
+    at: list[int] = []
+    for r in residencies:
+        if r.host != host:
+            continue
+        if r.over is not None:
+            block = head[r.id] = head[r.over]
+            begin[block], end[block] = min(begin[block], r.begin), max(end[block], r.end)
+            continue
+        head[r.id] = len(size)
+        begin.append(r.begin)
+        end.append(r.end)
+        size.append(r.nbytes)
+        at.append(fixed.get(r.buffer, -1))
+    arrays = [np.array(values, np.int64) for values in (begin, end, size)]
+    placement = _native.place(
+        *arrays, align=ALIGN, time_limit=seconds, floor=floor, fixed=np.array(at, np.int64), target=target
+    )
+    offsets = placement.offsets.tolist()
+    height = max(floor, placement.height)
+    return _Offsets({rid: offsets[block] for rid, block in head.items()}, height, max(floor, placement.bound))
+
+
+# -- what a row must wait for ----------------------------------------------------------------------------------
+
+
+class _Tenants:
+    """Who touched each byte last, stream by stream: segments [start_i, start_i+1) in address order."""
+
+    def __init__(self) -> None:
+        self.start = [0]
+        self.ticks: list[dict[str, int]] = [{}]
+
+    def _cut(self, offset: int) -> int:
+        i = bisect_left(self.start, offset)
+        if i < len(self.start) and self.start[i] == offset:
+            return i
+        self.start.insert(i, offset)
+        self.ticks.insert(i, self.ticks[i - 1])
+        return i
+
+    def touch(self, begin: int, end: int, stream: str, tick: int, writes: bool) -> dict[str, int]:
+        """Note the access and return the last accesses before it, per stream."""
+        first, last = self._cut(begin), self._cut(end)
+        before: dict[str, int] = {}
+        for ticks in self.ticks[first:last]:
+            for other, when in ticks.items():
+                before[other] = max(before.get(other, -1), when)
+        if writes:  # all earlier accesses are ordered before this one, so it alone stands for them
+            self.start[first + 1 : last] = []
+            self.ticks[first:last] = [{stream: tick}]
+        else:
+            for i in range(first, last):
+                self.ticks[i] = {**self.ticks[i], stream: tick}
+        return before
+
+
+def _after(rows: list[Row], residencies: list[Residency]) -> list[Row]:
+    """Every row waits for the last rows of other streams that touched bytes it writes, or wrote bytes it reads."""
+    if all(row.stream == COMPUTE for row in rows):
+        return rows
+    spans = {host: _Tenants() for host in (False, True)}
+    known: dict[str, dict[str, int]] = {stream: {} for stream in STREAMS}  # what a stream has waited for already
+    writer: dict[int, tuple[str, int]] = {}
+    found = []
+    for row in rows:
+        waits: dict[str, int] = {}
+        for rid in row.reads:
+            if rid in writer and rid not in row.writes:
+                stream, tick = writer[rid]
+                waits[stream] = max(waits.get(stream, -1), tick)
+        for rid in dict.fromkeys((*row.reads, *row.writes)):
+            r = residencies[rid]
+            if not r.nbytes:
+                continue
+            writes = rid in row.writes
+            before = spans[r.host].touch(r.offset, r.offset + aligned(r.nbytes), row.stream, row.tick, writes)
+            if writes:
+                for stream, tick in before.items():
+                    waits[stream] = max(waits.get(stream, -1), tick)
+        for rid in row.writes:
+            writer[rid] = (row.stream, row.tick)
+        mine = known[row.stream]
+        after = sorted(t for s, t in waits.items() if s != row.stream and t > mine.get(s, -1))
+        for stream, tick in waits.items():
+            mine[stream] = max(mine.get(stream, -1), tick)
+        found.append(replace(row, after=tuple(after)))
+    return found
