@@ -1,0 +1,85 @@
+// InnerProduct: the weights may be most of a net's bytes, so none of the kernels copies them as a whole.
+#include <algorithm>
+
+#include "convolution.h"
+#include "pool.h"
+#include "unit.h"
+
+namespace layermem::cpu {
+namespace {
+
+constexpr int64_t OUTPUTS = 24;  // rows of w in a forward task, a multiple of every tile width
+constexpr int64_t CHAIN = 2048;  // reduction steps of forward between two visits to y
+constexpr int64_t WIDTH = 256;   // columns of w in a task of the data gradient
+constexpr int64_t STEPS = 64;    // rows of w that such a task packs at a time: 64 KiB
+
+Conv as_convolution(int64_t m, int64_t n, int64_t k) { return {m, k, 1, 1, n, 1, 1, 1, 1, 0, 0, 1, 1, 1}; }
+
+void backward_columns(const Unit& u, int64_t m, int64_t n, int64_t k, float* dx, const float* dy, const float* w,
+                      bool accumulate, int64_t first, int64_t columns) {
+    alignas(64) float packed[STEPS * WIDTH];
+    const float* in[ROWS];
+    float* out[ROWS];
+    for (int64_t step = 0; step < n; step += STEPS) {
+        const int64_t depth = std::min(STEPS, n - step);
+        for (int64_t c = 0; c < columns;) {
+            const int64_t left = columns - c, vectors = std::min<int64_t>(u.max_vectors, (left + u.lanes - 1) / u.lanes);
+            const int64_t width = vectors * u.lanes, use = std::min(left, width);
+            u.pack_rows(packed, w + step * k + first + c, k, depth, use, width);
+            GemmBlock g{};
+            g.in = in, g.out = out, g.pitch = ROWS, g.runs = 1, g.length = depth, g.packed = packed;
+            g.column = first + c, g.vectors = static_cast<int>(vectors), g.last = static_cast<int>(use - width + u.lanes);
+            g.start = step > 0 || accumulate ? Start::out : Start::zero;
+            for (int64_t row = 0; row < m; row += ROWS) {
+                g.rows = std::min(ROWS, m - row);
+                for (int64_t i = 0; i < ROWS; ++i) {
+                    const int64_t at = row + std::min(i, g.rows - 1);
+                    in[i] = dy + at * n + step, out[i] = dx + at * k;
+                }
+                u.gemm(g);
+            }
+            c += width;
+        }
+    }
+}
+
+}  // namespace
+
+Launch inner_product_forward(int64_t m, int64_t n, int64_t k, float* y, const float* x, const float* w, const float* bias) {
+    as_convolution(m, n, k).check();
+    return [=, u = &unit()] {
+        parallel((n + OUTPUTS - 1) / OUTPUTS, [&](int64_t task) {
+            DotBlock d{};
+            d.columns = std::min(OUTPUTS, n - task * OUTPUTS), d.rows = m;
+            d.a_pitch = d.b_pitch = k, d.out = y + task * OUTPUTS, d.pitch = n;
+            d.bias = bias ? bias + task * OUTPUTS : nullptr;
+            for (int64_t from = 0; from < k; from += CHAIN) {
+                d.length = std::min(CHAIN, k - from);
+                d.a = x + from, d.b = w + task * OUTPUTS * k + from;
+                d.start = from > 0 ? Start::out : bias ? Start::bias : Start::zero;
+                u->dot(d);
+            }
+        });
+    };
+}
+
+Launch inner_product_backward_data(int64_t m, int64_t n, int64_t k, float* dx, const float* dy, const float* w,
+                                   bool accumulate) {
+    as_convolution(m, n, k).check();
+    return [=, u = &unit()] {
+        parallel((k + WIDTH - 1) / WIDTH, [&](int64_t task) {
+            backward_columns(*u, m, n, k, dx, dy, w, accumulate, task * WIDTH, std::min(WIDTH, k - task * WIDTH));
+        });
+    };
+}
+
+int64_t inner_product_backward_weights_workspace(int64_t m, int64_t n, int64_t k) {
+    return conv_backward_weights_workspace(as_convolution(m, n, k));
+}
+
+Launch inner_product_backward_weights(int64_t m, int64_t n, int64_t k, float* dw, const float* x, const float* dy,
+                                      bool accumulate, void* scratch) {
+    return conv_backward_weights(as_convolution(m, n, k), dw, x, dy, accumulate, scratch);
+}
+
+}  // namespace layermem::cpu

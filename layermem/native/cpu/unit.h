@@ -1,0 +1,77 @@
+// A vector unit of the machine: its name, its width, and the inner loops compiled for it.
+//
+// Each inner loop is written once (inner/*.h) and compiled three times (kernels_base.cpp, kernels_avx2.cpp,
+// kernels_avx512.cpp), each time in a namespace of its own.  Drivers (convolution.cpp, ...) are compiled once for
+// the baseline; they cut the work into tasks and call through this table.  Pick of the unit: at run time.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace layermem::cpu {
+
+enum class Start { zero, bias, out };  // what a sum begins with: nothing, the channel's bias, what is there already
+
+// out[row][0..columns) (+)= sum over runs t and k < length of in[t][row][k] * packed[t * length + k][column].
+// A panel: `vectors` registers wide.  Rows are found by pointer, so any stride, padding or layout of pixels will do.
+struct GemmBlock {
+    const float* const* in;  // [runs][pitch]; entries [rows, pitch) point at anything readable
+    int64_t pitch;
+    const float* none;  // stands for a row of zeros (padding); where a whole tile has it the run is skipped
+    int64_t runs, length;
+    const float* packed;  // [runs * length][vectors * lanes]
+    float* const* out;    // [rows], at the panel's first column once `column` is added
+    int64_t rows, column;
+    int vectors, last;  // registers of the panel, floats in use of its last one
+    Start start;
+    const float* bias;  // of the panel's first column, for Start::bias
+};
+
+// out[k * pitch + c] (+)= sum over j < count of d[j][k] * x[j][c],  k < rows, c < columns.
+struct OuterBlock {
+    const float* const* x;
+    const float* const* d;
+    int64_t count, rows, columns;
+    float* out;
+    int64_t pitch;
+    Start start;  // zero or out
+};
+
+// out[m * pitch + n] (+)= sum over k < length of a[m * a_pitch + k] * b[n * b_pitch + k],  m < rows, n < columns.
+struct DotBlock {
+    const float* a;
+    const float* b;
+    int64_t a_pitch, b_pitch, length, rows, columns;
+    float* out;
+    int64_t pitch;
+    Start start;
+    const float* bias;  // [columns]
+};
+
+struct Unit {
+    const char* name;
+    int lanes;        // floats in a register
+    int max_vectors;  // widest panel of a GemmBlock, in registers
+
+    void (*gemm)(const GemmBlock&);
+    void (*outer)(const OuterBlock&);
+    void (*dot)(const DotBlock&);
+    // out[k][j] = w[j * pitch + k]  for k < depth, j < columns; zeros up to `width` columns
+    void (*pack_columns)(float* out, const float* w, int64_t pitch, int64_t depth, int64_t columns, int64_t width);
+    // out[k][j] = w[k * pitch + j]  likewise
+    void (*pack_rows)(float* out, const float* w, int64_t pitch, int64_t depth, int64_t columns, int64_t width);
+    void (*add_rows)(float* out, const float* in, int64_t pitch, int64_t rows, int64_t columns, Start start);
+};
+
+const Unit& unit();                               // the one that launches made from now on will use
+std::vector<std::string> vector_units();          // what this machine has, slowest first
+void set_vector_unit(const std::string& name);    // one of those, or "auto"; std::invalid_argument otherwise
+
+const Unit* unit_base();
+const Unit* unit_avx2();    // null where the compiler does not know it
+const Unit* unit_avx512();  // likewise
+
+constexpr int64_t ROWS = 96;    // most output rows of one GemmBlock; a multiple of every tile height
+constexpr int64_t DEPTH = 384;  // most reduction steps of one GemmBlock before sums go back to memory
+
+}  // namespace layermem::cpu

@@ -1,0 +1,79 @@
+"""Memory for kernel tests: arrays on 256-byte steps, NaN where nothing is written yet, guards around everything."""
+
+import numpy as np
+import pytest
+
+from layermem._native import cpu
+
+GUARD = 256
+
+
+class Memory:
+    """Hands out addresses.  `shift` moves every array by that many 256-byte steps."""
+
+    def __init__(self, shift: int = 0):
+        self.shift = shift
+        self.parts: list[tuple[np.ndarray, int, int]] = []  # whole bytes, begin, end
+
+    def _take(self, size: int) -> np.ndarray:
+        room = np.full(size + 4 * GUARD + GUARD * self.shift, 0xAB, np.uint8)
+        begin = -room.ctypes.data % GUARD + GUARD * (1 + self.shift)
+        self.parts.append((room, begin, begin + size))
+        return room[begin : begin + size]
+
+    def put(self, values, dtype=np.float32) -> np.ndarray:
+        values = np.ascontiguousarray(values, dtype)
+        array = self._take(values.nbytes).view(dtype).reshape(values.shape)
+        array[...] = values
+        return array
+
+    def empty(self, *shape: int, dtype=np.float32) -> np.ndarray:
+        """An output: all its bytes are 0xFF, which as a float is NaN."""
+        array = self._take(int(np.prod(shape)) * np.dtype(dtype).itemsize)
+        array[...] = 0xFF
+        return array.view(dtype).reshape(shape)
+
+    def scratch(self, size: int) -> int:
+        """Address of `size` poisoned bytes; 0 for none."""
+        return self.empty(size, dtype=np.uint8).ctypes.data if size else 0
+
+    def check(self) -> None:
+        for room, begin, end in self.parts:
+            assert (room[:begin] == 0xAB).all() and (room[end:] == 0xAB).all(), "a kernel wrote outside its buffers"
+
+
+@pytest.fixture
+def memory():
+    area = Memory()
+    yield area
+    area.check()
+
+
+@pytest.fixture(params=cpu.vector_units())
+def unit(request):
+    cpu.set_vector_unit(request.param)
+    yield request.param
+    cpu.set_vector_unit("auto")
+
+
+@pytest.fixture
+def every_way():
+    """Runs `make(memory) -> arrays` with 1, 2 and 3 threads and at other offsets: all must give the same bits."""
+
+    def run(make):
+        before = cpu.threads()
+        results = []
+        try:
+            for threads, shift in ((1, 0), (2, 0), (3, 1), (2, 3)):
+                cpu.set_threads(threads)
+                area = Memory(shift)
+                results.append([np.array(a) for a in make(area)])
+                area.check()
+        finally:
+            cpu.set_threads(before)
+        for other in results[1:]:
+            for a, b in zip(results[0], other):
+                assert a.tobytes() == b.tobytes()
+        return results[0]
+
+    return run

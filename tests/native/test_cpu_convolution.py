@@ -1,0 +1,231 @@
+"""Convolution and InnerProduct kernels of the cpu device against sums written out in float64."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from layermem._native import cpu
+
+
+@dataclass(frozen=True)
+class Case:
+    n: int
+    c: int
+    hw: tuple[int, int]
+    k: int
+    kernel: tuple[int, int] = (3, 3)
+    stride: tuple[int, int] = (1, 1)
+    pad: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+
+    def geometry(self):
+        return cpu.Conv(
+            n=self.n,
+            c=self.c,
+            h=self.hw[0],
+            w=self.hw[1],
+            k=self.k,
+            kernel=self.kernel,
+            stride=self.stride,
+            pad=self.pad,
+            dilation=self.dilation,
+            groups=self.groups,
+        )
+
+
+CASES = {
+    "one by one": Case(2, 36, (7, 13), 20, (1, 1)),
+    "one by one, strided": Case(1, 72, (13, 7), 130, (1, 1), (2, 2)),
+    "three by three": Case(2, 20, (13, 13), 72, pad=(1, 1)),
+    "first layer": Case(2, 3, (23, 29), 36, (7, 7), (2, 2), (3, 3)),
+    "first layer without pad": Case(1, 3, (27, 27), 20, (11, 11), (4, 4)),
+    "one channel": Case(3, 1, (13, 13), 4, (5, 5)),
+    "four channels, wide pad": Case(1, 4, (7, 7), 3, (3, 3), (1, 1), (3, 3)),
+    "width one": Case(2, 36, (13, 1), 20, (3, 1), (1, 1), (1, 0)),
+    "stride three": Case(2, 20, (13, 13), 36, (3, 3), (3, 2), (1, 2)),
+    "stride beyond the kernel": Case(1, 4, (13, 13), 4, (2, 1), (3, 3)),
+    "dilated": Case(2, 36, (13, 13), 20, (3, 3), (1, 1), (2, 2), (2, 2)),
+    "dilated, few channels, strided": Case(1, 3, (17, 13), 20, (3, 2), (2, 3), (2, 1), (2, 3)),
+    "two groups": Case(2, 72, (7, 13), 36, groups=2, pad=(1, 1)),
+    "groups of one": Case(2, 36, (13, 7), 36, groups=36, pad=(1, 1), stride=(2, 1)),
+    "more outputs than inputs in a group": Case(1, 4, (7, 7), 12, groups=4),
+    "long reduction": Case(1, 500, (4, 3), 20, (1, 1)),
+    "long reduction with taps": Case(1, 400, (5, 5), 36, (3, 3), pad=(1, 1)),
+    "many pixels": Case(4, 4, (40, 40), 20, (3, 3), pad=(1, 1)),
+    "one pixel": Case(1, 36, (3, 3), 72),
+}
+
+
+def conv64(case, x, w):
+    """y and the functions that send dy home, by one loop over taps.  x NHWC, w [K][kh][kw][C/g], float64."""
+    (kh, kw), (sh, sw), (ph, pw), (dh, dw), g = case.kernel, case.stride, case.pad, case.dilation, case.groups
+    n, h, wide, c = x.shape
+    k = w.shape[0]
+    ho, wo = (h + 2 * ph - dh * (kh - 1) - 1) // sh + 1, (wide + 2 * pw - dw * (kw - 1) - 1) // sw + 1
+    xp = np.zeros((n, h + 2 * ph, wide + 2 * pw, c))
+    xp[:, ph : ph + h, pw : pw + wide] = x
+    wg = w.reshape(g, k // g, kh, kw, c // g)
+
+    def view(r, s):
+        return (slice(None), slice(r * dh, r * dh + sh * ho - sh + 1, sh), slice(s * dw, s * dw + sw * wo - sw + 1, sw))
+
+    y = np.zeros((n, ho, wo, k))
+    for r in range(kh):
+        for s in range(kw):
+            part = xp[view(r, s)].reshape(n, ho, wo, g, c // g)
+            y += np.einsum("nhwgc,gkc->nhwgk", part, wg[:, :, r, s]).reshape(y.shape)
+
+    def backward(dy):
+        dxp, dwg, dyg = np.zeros_like(xp), np.zeros_like(wg), dy.reshape(n, ho, wo, g, k // g)
+        for r in range(kh):
+            for s in range(kw):
+                part = xp[view(r, s)].reshape(n, ho, wo, g, c // g)
+                dwg[:, :, r, s] = np.einsum("nhwgk,nhwgc->gkc", dyg, part)
+                dxp[view(r, s)] += np.einsum("nhwgk,gkc->nhwgc", dyg, wg[:, :, r, s]).reshape(n, ho, wo, c)
+        return dxp[:, ph : ph + h, pw : pw + wide], dwg.reshape(w.shape)
+
+    return y, backward
+
+
+def close(got, want, bound=2e-6):
+    assert np.isfinite(got).all()
+    error = np.linalg.norm(got - want) / max(np.linalg.norm(want), 1e-30)
+    assert error < bound, f"relative error {error:.2e}"
+    assert np.abs(got - want).max() <= 50 * bound * max(np.sqrt(np.mean(want**2)), 1e-30)
+
+
+def normal(seed, *shape):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def tensors(case):
+    g = case.geometry()
+    x = normal(1, case.n, *case.hw, case.c)
+    w = normal(2, case.k, *case.kernel, case.c // case.groups)
+    return g, x, w, normal(3, case.k), normal(4, case.n, g.ho, g.wo, case.k)
+
+
+def at(array):
+    return array.ctypes.data
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_convolution_forward_is_the_sum_over_taps(case, unit, every_way):
+    g, x, w, bias, dy = tensors(case)
+
+    def make(memory):
+        X, W, B, y, plain = (
+            memory.put(x),
+            memory.put(w),
+            memory.put(bias),
+            memory.empty(*dy.shape),
+            memory.empty(*dy.shape),
+        )
+        scratch = memory.scratch(cpu.conv_forward_workspace(g))
+        cpu.conv_forward(g, y=at(y), x=at(X), w=at(W), bias=at(B), scratch=scratch)()
+        cpu.conv_forward(g, y=at(plain), x=at(X), w=at(W), scratch=scratch)()
+        return y, plain
+
+    y, plain = every_way(make)
+    want, _ = conv64(case, x.astype(np.float64), w.astype(np.float64))
+    close(plain, want)
+    close(y, want + bias)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_convolution_backward_data_is_its_transpose(case, unit, every_way):
+    g, x, w, _, dy = tensors(case)
+    bias, before = normal(5, case.c), normal(6, *x.shape)
+
+    def make(memory):
+        DY, W, B = memory.put(dy), memory.put(w), memory.put(bias)
+        dx, biased, added = memory.empty(*x.shape), memory.empty(*x.shape), memory.put(before)
+        scratch = memory.scratch(cpu.conv_backward_data_workspace(g))
+        cpu.conv_backward_data(g, dx=at(dx), dy=at(DY), w=at(W), scratch=scratch)()
+        cpu.conv_backward_data(g, dx=at(biased), dy=at(DY), w=at(W), bias=at(B), scratch=scratch)()
+        cpu.conv_backward_data(g, dx=at(added), dy=at(DY), w=at(W), accumulate=True, scratch=scratch)()
+        return dx, biased, added
+
+    dx, biased, added = every_way(make)
+    _, backward = conv64(case, x.astype(np.float64), w.astype(np.float64))
+    want, _ = backward(dy.astype(np.float64))
+    close(dx, want)
+    close(biased, want + bias)
+    close(added, want + before)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_convolution_backward_weights_sums_over_pixels(case, unit, every_way):
+    g, x, w, _, dy = tensors(case)
+    before = normal(6, *w.shape)
+
+    def make(memory):
+        X, DY, dw, added = memory.put(x), memory.put(dy), memory.empty(*w.shape), memory.put(before)
+        scratch = memory.scratch(cpu.conv_backward_weights_workspace(g))
+        cpu.conv_backward_weights(g, dw=at(dw), x=at(X), dy=at(DY), scratch=scratch)()
+        cpu.conv_backward_weights(g, dw=at(added), x=at(X), dy=at(DY), accumulate=True, scratch=scratch)()
+        return dw, added
+
+    dw, added = every_way(make)
+    _, backward = conv64(case, x.astype(np.float64), w.astype(np.float64))
+    _, want = backward(dy.astype(np.float64))
+    close(dw, want, 1e-5)
+    close(added, want + before, 1e-5)
+
+
+@pytest.mark.parametrize("rows, columns", [(1, 3), (7, 20), (5000, 36), (70000, 3)])
+def test_column_sums_add_every_row(rows, columns, unit, every_way):
+    values, before = normal(1, rows, columns), normal(2, columns)
+
+    def make(memory):
+        X, out, added = memory.put(values), memory.empty(columns), memory.put(before)
+        scratch = memory.scratch(cpu.column_sums_workspace(rows, columns))
+        cpu.column_sums(rows, columns, out=at(out), x=at(X), scratch=scratch)()
+        cpu.column_sums(rows, columns, out=at(added), x=at(X), accumulate=True, scratch=scratch)()
+        return out, added
+
+    out, added = every_way(make)
+    want = values.sum(axis=0, dtype=np.float64)
+    close(out, want, 1e-5)
+    close(added, want + before, 1e-5)
+
+
+PRODUCTS = [(1, 10, 36), (1, 1, 1), (8, 36, 2500), (7, 100, 13), (64, 10, 500), (100, 130, 300), (13, 257, 4097)]
+
+
+@pytest.mark.parametrize("m, n, k", PRODUCTS)
+def test_inner_product_forward_and_backward_are_matrix_products(m, n, k, unit, every_way):
+    x, w, bias, dy = normal(1, m, k), normal(2, n, k), normal(3, n), normal(4, m, n)
+
+    def make(memory):
+        X, W, B, DY = memory.put(x), memory.put(w), memory.put(bias), memory.put(dy)
+        y, plain, dx, dw = memory.empty(m, n), memory.empty(m, n), memory.empty(m, k), memory.empty(n, k)
+        dx2, dw2 = memory.put(x), memory.put(w)
+        scratch = memory.scratch(cpu.inner_product_backward_weights_workspace(m, n, k))
+        cpu.inner_product_forward(m, n, k, y=at(y), x=at(X), w=at(W), bias=at(B))()
+        cpu.inner_product_forward(m, n, k, y=at(plain), x=at(X), w=at(W))()
+        cpu.inner_product_backward_data(m, n, k, dx=at(dx), dy=at(DY), w=at(W))()
+        cpu.inner_product_backward_data(m, n, k, dx=at(dx2), dy=at(DY), w=at(W), accumulate=True)()
+        cpu.inner_product_backward_weights(m, n, k, dw=at(dw), x=at(X), dy=at(DY), scratch=scratch)()
+        cpu.inner_product_backward_weights(m, n, k, dw=at(dw2), x=at(X), dy=at(DY), accumulate=True, scratch=scratch)()
+        return y, plain, dx, dx2, dw, dw2
+
+    y, plain, dx, dx2, dw, dw2 = every_way(make)
+    x, w, dy = x.astype(np.float64), w.astype(np.float64), dy.astype(np.float64)
+    close(plain, x @ w.T)
+    close(y, x @ w.T + bias)
+    close(dx, dy @ w)
+    close(dx2, dy @ w + x)
+    close(dw, dy.T @ x)
+    close(dw2, dy.T @ x + w)
+
+
+def test_a_geometry_that_cannot_be_is_refused_with_a_sentence():
+    with pytest.raises(ValueError, match="divisible by groups"):
+        cpu.Conv(n=1, c=3, h=5, w=5, k=4, kernel=(3, 3), groups=2)
+    with pytest.raises(ValueError, match="larger than the padded image"):
+        cpu.Conv(n=1, c=3, h=5, w=5, k=4, kernel=(7, 7))
+    with pytest.raises(ValueError, match="no vector unit 'mmx'"):
+        cpu.set_vector_unit("mmx")
