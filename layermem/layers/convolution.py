@@ -5,9 +5,8 @@
     Deconvolution  x [N,C,H,W] -> image y [N,K,Ho,Wo],  Ho = stride (H - 1) + extent - 2 pad
                    weights (C, K/g, kh, kw), bias (K);  it runs the data gradient of a convolution forward
 
-Several bottoms go to as many tops through the same weights.  Backward is two kinds of op: first one that writes the
-gradients of the weights and reads all x, then one per bottom that writes dx from dy and the weights alone.  So x is
-dead when dx is written, and dx may lie where x lay.
+Several bottoms go to as many tops through the same weights.  Backward is two ops: one writes the gradients of the
+weights and reads x, then one writes dx from dy and the weights alone.  So x is dead by then, and dx may lie there.
 
 source  Caffe base_conv_layer.cpp, conv_layer.cpp, deconv_layer.cpp
 """
@@ -97,9 +96,11 @@ class Sliding(Layer):
             xs = roles("x", count) if "dw0" in gradients else ()  # the bias needs dy only
             flops = 2 * self.macs * count if xs else sum(y.count for y in self.tops)
             steps.append(Step("backward_weights", (*xs, *roles("dy", count)), gradients, flops=flops))
-        for i in range(count):
-            if f"dx{i}" in wants:
-                steps.append(Step("backward_data", (f"dy{i}", "w0"), (f"dx{i}",), flops=2 * self.macs))
+        wanted = [i for i in range(count) if f"dx{i}" in wants]
+        if wanted:
+            reads = (*(f"dy{i}" for i in wanted), "w0")
+            writes = tuple(f"dx{i}" for i in wanted)
+            steps.append(Step("backward_data", reads, writes, flops=2 * self.macs * len(wanted)))
         return steps
 
 

@@ -1,6 +1,17 @@
 """The reference device's kernels, one file a family.  Importing this package registers them all."""
 
-from layermem.runtime.reference import pooling, step
+from layermem.runtime.reference import (
+    convolution,
+    inner_product,
+    pooling,
+    step,
+)
 from layermem.runtime.reference.device import ReferenceDevice
 
-__all__ = ["ReferenceDevice", "pooling", "step"]
+__all__ = [
+    "ReferenceDevice",
+    "convolution",
+    "inner_product",
+    "pooling",
+    "step",
+]
