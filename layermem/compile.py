@@ -18,17 +18,17 @@ from layermem.plan.costs import Costs, model_costs
 from layermem.schedule.check import check
 from layermem.schedule.ir import Schedule, aligned, blocks
 from layermem.schedule.lower import Lowered, lower
-from layermem.schedule.place import place
+from layermem.schedule.place import Homes, place
 from layermem.schedule.simulate import Timeline, simulate
 from layermem.units import format_bytes
 
 
 @dataclass(frozen=True)
 class Program:
-    """Schedules over one arena; the first is the train step.  `homes`: offsets of buffers that are always resident."""
+    """Schedules over one arena; the first is the train step.  `homes`: where the buffers live that outlive a step."""
 
     schedules: tuple[Schedule, ...]
-    homes: dict[str, int]
+    homes: Homes
     arena_bytes: int
     host_bytes: int
     costs: Costs
@@ -103,39 +103,34 @@ def _plan_beside(graph: Graph, train: Plan) -> Plan:
     base = "caffe" if train.strategy == "caffe" else "liveness"
     plan = get_strategy(base).make(graph, model_costs(graph.device), None, lambda plan: 0)
     away = {gap.buffer for gap, fate in train.fates.items() if fate is Fate.OFFLOAD and gap.use == -1}
-    if not away:
-        return plan
     fates = dict(plan.fates)
     for buffer, uses in uses_of(ops_in_order(graph, plan.order)).items():
         if buffer in away:
-            fates |= {Gap(buffer, number): Fate.OFFLOAD for number in (*range(len(uses)), -1)}
+            fates |= {Gap(buffer, number): Fate.OFFLOAD for number in range(-1, len(uses))}
     return Plan(plan.strategy, plan.order, fates, plan.overlays, train.ahead)
 
 
 def _place_all(graphs: Sequence[Graph], plans: Sequence[Plan], costs: Costs, budget: int | None) -> Program:
     lowered = [lower(graph, plan, costs) for graph, plan in zip(graphs, plans)]
-    homes, floor = _homes(graphs, lowered)
+    homes = _homes(graphs, plans)
     schedules = tuple(
-        place(graph, plan, low, fixed=homes, floor=floor, target=budget or 0)
-        for graph, plan, low in zip(graphs, plans, lowered)
+        place(graph, plan, low, homes=homes, target=budget or 0) for graph, plan, low in zip(graphs, plans, lowered)
     )
     arena = max(schedule.peak for schedule in schedules)
     return Program(schedules, homes, arena, max(s.host_peak for s in schedules), costs)
 
 
-def _homes(graphs: Sequence[Graph], lowered: Sequence[Lowered]) -> tuple[dict[str, int], int]:
-    """Offsets, from the bottom up, for persistent buffers that stay on the device; and where they end."""
-    homes: dict[str, int] = {}
-    floor = 0
-    travelling = {
-        r.buffer for low in lowered for r in low.residencies if r.host and not r.buffer.endswith(".workspace")
-    }
+def _homes(graphs: Sequence[Graph], plans: Sequence[Plan]) -> Homes:
+    """Offsets from the bottom up, on the host for buffers whose last gap is OFFLOAD."""
+    places: tuple[dict[str, int], dict[str, int]] = ({}, {})
+    floors = [0, 0]
     for graph in graphs:
         for buffer in graph.persistent():
-            if buffer.name not in homes and buffer.name not in travelling:
-                homes[buffer.name] = floor
-                floor += aligned(buffer.nbytes)
-    return homes, floor
+            host = any(plan.fates.get(Gap(buffer.name, -1)) is Fate.OFFLOAD for plan in plans)
+            if buffer.name not in places[host]:
+                places[host][buffer.name] = floors[host]
+                floors[host] += aligned(buffer.nbytes)
+    return Homes(places[0], floors[0], places[1], floors[1])
 
 
 def max_live(lowered: Lowered) -> int:
@@ -157,10 +152,10 @@ def over_budget(program: Program, budget: int) -> BudgetError:
     tick = schedule.fullest
     row = schedule.rows[tick]
     biggest = ", ".join(f"{r.buffer} {format_bytes(r.nbytes)}" for r in schedule.live_at(tick)[:5])
+    needed = program.arena_bytes
     return BudgetError(
-        f"{schedule.graph.name} needs {program.arena_bytes} bytes ({format_bytes(program.arena_bytes)}) under "
-        f"'{schedule.plan.strategy}', the budget is {budget} ({format_bytes(budget)}); fullest at {row.verb} {row.what} "
-        f"(tick {tick}): {biggest}",
+        f"{schedule.graph.name} needs {needed} bytes ({format_bytes(needed)}) under '{schedule.plan.strategy}', the "
+        f"budget is {budget} ({format_bytes(budget)}); fullest at {row.verb} {row.what} (tick {tick}): {biggest}",
         budget=budget,
-        minimum=program.arena_bytes,
+        minimum=needed,
     )

@@ -17,7 +17,20 @@ from typing import Protocol
 from layermem.graph.needs import Needs, needs_of
 from layermem.graph.net import Net, Node
 from layermem.graph.ops import (
-    BACKWARD, DATA, DIFF, FORWARD, GRADIENT, HISTORY, PARAMETER, STASH, UPDATE, Buffer, BufferOverlay, Graph, Op, unique,
+    BACKWARD,
+    DATA,
+    DIFF,
+    FORWARD,
+    GRADIENT,
+    HISTORY,
+    PARAMETER,
+    STASH,
+    UPDATE,
+    Buffer,
+    BufferOverlay,
+    Graph,
+    Op,
+    unique,
 )  # fmt: skip
 from layermem.layers import Overlay, Step, Tensor
 

@@ -31,7 +31,7 @@ class Fate(Enum):
 
 
 class Gap(NamedTuple):
-    """The stretch after use number `use` (from 0) of `buffer`."""
+    """The stretch after use number `use` (from 0) of `buffer`; -1 is the last one, which wraps round the step."""
 
     buffer: str
     use: int

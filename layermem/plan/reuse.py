@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from layermem.graph.ops import Graph
-from layermem.plan.base import INPLACE, REUSE, Fate, Gap, Peak, Plan, ops_in_order, program_order, strategy, uses_of
+from layermem.plan.base import INPLACE, REUSE, Fate, Gap, Peak, Plan, program_order, strategy
 from layermem.plan.costs import Costs
 
 
@@ -11,9 +11,7 @@ from layermem.plan.costs import Costs
 def caffe(graph: Graph, costs: Costs, budget: int | None, peak: Peak) -> Plan:
     # Bytes are shared only where the net names one blob twice (in place), and nothing is ever given back.
     order = program_order(graph)
-    uses = uses_of(ops_in_order(graph, order))
-    last = {Gap(buffer, len(found) - 1): Fate.KEEP for buffer, found in uses.items()}
-    return Plan("caffe", order, last, INPLACE)
+    return Plan("caffe", order, {Gap(buffer, -1): Fate.KEEP for buffer in graph.buffers}, INPLACE)
 
 
 @strategy("liveness", says="allocate at first use, recycle after the last (SINGA's graph mode, with nothing exempt)")

@@ -27,7 +27,7 @@ class Arena:
         self._file = None
         try:
             if spill is not None and nbytes:
-                self._file = tempfile.TemporaryFile(dir=spill, prefix="layermem-spill-")
+                self._file = tempfile.TemporaryFile(dir=spill, prefix="layermem-spill-")  # noqa: SIM115
                 self._file.truncate(nbytes)
                 self.bytes: np.ndarray = np.memmap(self._file, np.uint8, "r+", shape=(nbytes,))
             else:

@@ -61,7 +61,7 @@ def lower(graph: Graph, plan: Plan, costs: Costs) -> Lowered:
 def _stays(graph: Graph, plan: Plan, buffer: str, uses: list[Use]) -> Iterable[Stay]:
     """The stretches during which `buffer` is resident, in order."""
     persistent = graph.buffers[buffer].persistent
-    fate_of_last = plan.fates.get(Gap(buffer, len(uses) - 1))
+    fate_of_last = plan.fates.get(Gap(buffer, -1))
     at_home = fate_of_last is not Fate.OFFLOAD if persistent else fate_of_last is Fate.KEEP
     if at_home:
         yield Stay(buffer, uses[0].position, uses[-1].position, uses[-1].position + 1, whole=True)
@@ -212,11 +212,10 @@ class _Emitter:
         mine, theirs = self.begun[live[out]][1], self.begun[live[over]][1]
         if kind not in self.plan.overlays or self.residencies[live[out]].over is not None:
             return
-        ends_here = theirs.last == position and not theirs.offloads
+        ends_here = theirs.last == position and not theirs.offloads and live[over] not in self.taken
         if mine.first == position and mine.issue is None and ends_here and mine.whole == theirs.whole:
-            if live[over] not in self.taken:
-                self.taken.add(live[over])
-                self.residencies[live[out]] = replace(self.residencies[live[out]], over=live[over])
+            self.taken.add(live[over])
+            self.residencies[live[out]] = replace(self.residencies[live[out]], over=live[over])
 
     def _close(self) -> None:
         """Give every residency its end, now that every position has its tick."""
@@ -234,7 +233,9 @@ class _Emitter:
             elif r.host:
                 end = ends if self.graph.buffers[r.buffer].persistent else self._host_end(r, last_touch[rid])
             else:
-                end = max(last_touch[rid] + 1, self.tick_of[min(stay.release, len(self.ops))])
+                end = last_touch[rid] + 1
+                if stay.release > stay.last + 1:
+                    end = max(end, self.tick_of[min(stay.release, len(self.ops))])
             self.residencies[rid] = replace(r, end=end)
 
     def _host_end(self, r: Residency, last_copy: int) -> int:

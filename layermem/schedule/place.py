@@ -1,14 +1,14 @@
 """Offsets for residencies, and the `after` edges that make sharing bytes across streams safe.
 
-Parameters and other buffers that are resident for the whole run may sit at offsets decided elsewhere (`fixed`), since
-the train and test schedules of a solver share them.  A chain of overlays is one block.
+Parameters and other buffers that outlive a step sit at offsets decided elsewhere (`Homes`), since the train and test
+schedules of a solver share them.  A chain of overlays is one block.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -21,23 +21,32 @@ from layermem.schedule.lower import Lowered
 SEARCH_SECONDS = 1.0
 
 
+@dataclass(frozen=True)
+class Homes:
+    """Offsets of the buffers that outlive a step, on the device or in the host arena, and where they end."""
+
+    device: Mapping[str, int] = field(default_factory=dict)
+    device_floor: int = 0
+    host: Mapping[str, int] = field(default_factory=dict)
+    host_floor: int = 0
+
+
 def place(
     graph: Graph,
     plan: Plan,
     lowered: Lowered,
     *,
-    fixed: Mapping[str, int] | None = None,
-    floor: int = 0,
+    homes: Homes = Homes(),
     target: int = 0,
     seconds: float = SEARCH_SECONDS,
 ) -> Schedule:
     """`lowered` with offsets.
 
-    fixed    offsets of buffers that are resident throughout; all others lie at `floor` or above
+    homes    where persistent buffers live; all others lie above them
     target   a height in bytes that is good enough to stop the search (a budget); 0 asks for the least
     """
-    device = _offsets(lowered.residencies, False, fixed or {}, floor, target, seconds)
-    host = _offsets(lowered.residencies, True, {}, 0, 0, seconds)
+    device = _offsets(lowered.residencies, False, homes.device, homes.device_floor, target, seconds)
+    host = _offsets(lowered.residencies, True, homes.host, homes.host_floor, 0, seconds)
     placed = [replace(r, offset=(host if r.host else device).offsets[r.id]) for r in lowered.residencies]
     rows = _after(lowered.rows, placed)
     return Schedule(graph, plan, tuple(rows), tuple(placed), device.height, host.height, device.bound)
