@@ -1,0 +1,84 @@
+"""Caffe's messages as Python classes, from the descriptor shipped beside this file.
+
+    caffe.proto --tools/make_descriptor.py--> caffe.bin --here--> NetParameter, SolverParameter, ...
+
+The classes live in a descriptor pool of our own: other packages register a `caffe.proto` too, and the default pool
+of a process holds only one.  No generated code means no tie to the protobuf release that generated it.
+
+A second pool holds the same messages with the floats of a BlobProto declared as bytes (`FastNetParameter`).  Packed
+floats and bytes look alike on the wire, so weights reach numpy without a Python object for each of them.  Writers
+that do not pack cannot be read that way; weights.py notices and takes the plain classes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+PACKAGE = "caffe"
+_AS_BYTES = ("data", "diff", "double_data", "double_diff")  # fields of BlobProto
+
+
+def shipped_file() -> descriptor_pb2.FileDescriptorProto:
+    """The one file of caffe.bin."""
+    files = descriptor_pb2.FileDescriptorSet()
+    files.ParseFromString(Path(__file__).with_name("caffe.bin").read_bytes())
+    (file,) = files.file
+    return file
+
+
+def _with_floats_as_bytes(file: descriptor_pb2.FileDescriptorProto) -> descriptor_pb2.FileDescriptorProto:
+    """A copy in which the packed arrays of BlobProto are repeated bytes: one element for each packed run."""
+    fast = descriptor_pb2.FileDescriptorProto()
+    fast.CopyFrom(file)
+    (blob,) = (message for message in fast.message_type if message.name == "BlobProto")
+    for field in blob.field:
+        if field.name in _AS_BYTES:
+            field.type = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
+            field.ClearField("options")
+    return fast
+
+
+def _pool_of(file: descriptor_pb2.FileDescriptorProto) -> descriptor_pool.DescriptorPool:
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return pool
+
+
+_FILE = shipped_file()
+_POOL = _pool_of(_FILE)
+_FAST_POOL = _pool_of(_with_floats_as_bytes(_FILE))
+
+
+def message_class(name: str, pool: descriptor_pool.DescriptorPool = _POOL) -> Any:
+    """The class of message `name`, for example "PoolingParameter"."""
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
+
+
+def enum_name(message: Any, field: str) -> str:
+    """The name of an enum field's value: enum_name(layer.pooling_param, "pool") -> "MAX"."""
+    values = message.DESCRIPTOR.fields_by_name[field].enum_type.values_by_number
+    return values[getattr(message, field)].name
+
+
+NetParameter = message_class("NetParameter")
+NetState = message_class("NetState")
+NetStateRule = message_class("NetStateRule")
+LayerParameter = message_class("LayerParameter")
+ParamSpec = message_class("ParamSpec")
+SolverParameter = message_class("SolverParameter")
+SolverState = message_class("SolverState")
+BlobShape = message_class("BlobShape")
+BlobProto = message_class("BlobProto")
+BlobProtoVector = message_class("BlobProtoVector")
+Datum = message_class("Datum")
+FillerParameter = message_class("FillerParameter")
+
+FastNetParameter = message_class("NetParameter", _FAST_POOL)
+FastBlobProto = message_class("BlobProto", _FAST_POOL)
+FastSolverState = message_class("SolverState", _FAST_POOL)
+
+PHASES: dict[str, int] = {v.name: v.number for v in _POOL.FindEnumTypeByName(f"{PACKAGE}.Phase").values}
+TRAIN, TEST = PHASES["TRAIN"], PHASES["TEST"]
