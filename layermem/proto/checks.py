@@ -1,0 +1,45 @@
+"""What is wrong with a layer whatever surrounds it: no type, or a shape that no blob can have.
+
+Everything that needs a neighbour (bottoms, sizes that follow from others) is graph/'s to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any
+
+MAX_AXES = 32  # Caffe's bounds for a blob
+MAX_ELEMENTS = 2**31 - 1
+
+
+def shape_fault(dims: Sequence[int]) -> str | None:
+    """Why a blob cannot have these extents; None if it can."""
+    text = " x ".join(str(dim) for dim in dims)
+    if any(dim < 1 for dim in dims):
+        return f"shape {text}: every extent must be at least 1"
+    if len(dims) > MAX_AXES:
+        return f"a shape of {len(dims)} axes: a blob has at most {MAX_AXES}"
+    if prod(dims) > MAX_ELEMENTS:
+        return f"shape {text}: that is {prod(dims)} elements, and a blob holds at most {MAX_ELEMENTS}"
+    return None
+
+
+def layer_fault(layer: Any) -> str | None:
+    """What is wrong with one layer by itself, as the end of the sentence 'layer x ...'; None if nothing is."""
+    if not layer.type:
+        return 'has no type; add one, such as type: "Convolution"'
+    for dims in _given_shapes(layer):
+        if fault := shape_fault(dims):
+            return f"asks for {fault}"
+    return None
+
+
+def _given_shapes(layer: Any) -> Iterator[Sequence[int]]:
+    """Every shape that the layer spells out.  Reshape's is a recipe, with 0 and -1, and not among them."""
+    for shape in (*layer.input_param.shape, *layer.dummy_data_param.shape):
+        yield shape.dim
+    if layer.parameter_param.HasField("shape"):
+        yield layer.parameter_param.shape.dim
+    old = layer.dummy_data_param
+    yield from zip(old.num, old.channels, old.height, old.width)

@@ -1,0 +1,81 @@
+"""What to write instead: for a field that its message does not have, and for a value that its field does not take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from layermem.proto.schema import NetParameter, SolverParameter
+
+# Fields of LayerParameter that forks added and that layermem does not read.
+_FORKS = {
+    "SSD": "annotated_data_param detection_evaluate_param detection_output_param multibox_loss_param norm_param "
+    "permute_param prior_box_param video_data_param",
+    "Fast R-CNN": "roi_pooling_param smooth_l1_loss_param",
+    "R-FCN": "psroi_pooling_param box_annotator_ohem_param",
+    "SegNet": "bn_param upsample_param dense_image_data_param",
+    "PSPNet": "seg_accuracy_param batch_reduction_param",
+    "ShuffleNet": "shuffle_channel_param",
+}
+_FORK_OF = {field: fork for fork, fields in _FORKS.items() for field in fields.split()}
+
+
+def field_at(descriptor: Any, path: Sequence[str]) -> Any | None:
+    """The field descriptor that `path` leads to from a message, or None if it leads nowhere."""
+    field = None
+    for name in path:
+        if descriptor is None or name not in descriptor.fields_by_name:
+            return None
+        field = descriptor.fields_by_name[name]
+        descriptor = field.message_type
+    return field
+
+
+def expected_value(field: Any) -> str:
+    """What may stand after the field's colon, in words."""
+    if field.message_type is not None:
+        return "a block { ... }"
+    if field.enum_type is not None:
+        return "one of " + ", ".join(value.name for value in field.enum_type.values)
+    ranges = {
+        field.TYPE_INT32: "a whole number from -2147483648 to 2147483647",
+        field.TYPE_UINT32: "a whole number from 0 to 4294967295",
+        field.TYPE_INT64: "a whole number of 64 bits",
+        field.TYPE_BOOL: "true or false",
+        field.TYPE_STRING: "a UTF-8 string in quotes",
+        field.TYPE_BYTES: "a string in quotes",
+    }
+    return ranges.get(field.type, "a number")
+
+
+def unknown_field(owner: str, name: str, column: int, root: Any) -> str:
+    """The sentence for a field `name` that message `owner` lacks, in a text that should hold a `root`."""
+    wrong = f"'{name}' (column {column}) is no field of {owner}"
+    descriptor = root.DESCRIPTOR.file.message_types_by_name.get(owner)
+    if owner == "NetParameter" and name in SolverParameter.DESCRIPTOR.fields_by_name:
+        return f"{wrong} but one of a solver; give this file to --solver"
+    if owner == "SolverParameter" and name in NetParameter.DESCRIPTOR.fields_by_name:
+        return f"{wrong} but one of a net; give this file to --net, or name it in the solver's 'net'"
+    if owner == "LayerParameter" and name in _FORK_OF:
+        return f"{wrong}: the {_FORK_OF[name]} fork of Caffe added it, and layermem does not read it"
+    if descriptor is None:
+        return wrong
+    if close := get_close_matches(name, descriptor.fields_by_name, n=1):
+        return f"{wrong}; did you mean '{close[0]}'?"
+    if name in root.DESCRIPTOR.fields_by_name:
+        return f"{wrong}; is a '}}' missing before it?"
+    if inside := _children_with(descriptor, name):
+        return f"{wrong}; it belongs inside {_either(inside)}"
+    return f"{wrong}; its fields are {', '.join(sorted(descriptor.fields_by_name))}"
+
+
+def _children_with(descriptor: Any, name: str) -> list[str]:
+    """The blocks of a message that have a field `name`."""
+    blocks = [field for field in descriptor.fields if field.message_type is not None]
+    return [field.name for field in blocks if name in field.message_type.fields_by_name]
+
+
+def _either(names: list[str]) -> str:
+    few = [f"'{name}'" for name in names[:3]]
+    return " or ".join(few) + (" or another block" if len(names) > 3 else "")
