@@ -1,0 +1,62 @@
+"""Which layers a net has in a phase: include and exclude rules against a state.
+
+a layer with no rules is in; with include rules it is in if one is met; with exclude rules it is out if one is met
+
+source  Caffe net.cpp, FilterNet and StateMeetsRule
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from layermem.errors import InputError
+from layermem.proto.read import NetFile
+from layermem.proto.schema import PHASES, NetParameter, NetState
+
+
+def filter_net(net: NetFile, phase: str, level: int = 0, stages: Sequence[str] = ()) -> NetFile:
+    """The net as built for `phase` ("TRAIN" or "TEST"); level and stages as `caffe --level --stage` gives them.
+
+    Stages that the file itself names (`state { stage: ... }`) count too; its phase and level do not.
+    """
+    if phase not in PHASES:
+        raise InputError(f"there is no phase '{phase}'; it is {' or '.join(PHASES)}")
+    state = NetState(phase=PHASES[phase], level=level, stage=[*net.message.state.stage, *stages])
+    return filter_by_state(net, state)
+
+
+def filter_by_state(net: NetFile, state: Any) -> NetFile:
+    """The net with the layers that `state` (a NetState) lets in, each with its line; its message holds the state."""
+    kept = [index for index in range(len(net.message.layer)) if is_included(net, index, state)]
+    message = NetParameter()
+    for field, value in net.message.ListFields():
+        if field.name == "layer":
+            message.layer.extend(value[index] for index in kept)
+        elif field.name not in ("state", "layers", "input", "input_shape", "input_dim"):  # the last are upgraded away
+            setattr(message, field.name, value)
+    message.state.CopyFrom(state)
+    return replace(net, message=message, lines=tuple(net.lines[index] for index in kept))
+
+
+def is_included(net: NetFile, index: int, state: Any) -> bool:
+    """Whether layer `index` is in the net for `state`."""
+    layer = net.message.layer[index]
+    if layer.include and layer.exclude:
+        raise net.error(index, "has both include and exclude rules; keep one kind")
+    if layer.include:
+        return any(meets(state, rule) for rule in layer.include)
+    return not any(meets(state, rule) for rule in layer.exclude)
+
+
+def meets(state: Any, rule: Any) -> bool:
+    """Whether a NetState agrees with everything that a NetStateRule sets."""
+    stages = set(state.stage)
+    return (
+        (not rule.HasField("phase") or rule.phase == state.phase)
+        and (not rule.HasField("min_level") or state.level >= rule.min_level)
+        and (not rule.HasField("max_level") or state.level <= rule.max_level)
+        and stages.issuperset(rule.stage)
+        and stages.isdisjoint(rule.not_stage)
+    )
