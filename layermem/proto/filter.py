@@ -16,14 +16,15 @@ from layermem.proto.read import NetFile
 from layermem.proto.schema import PHASES, NetParameter, NetState
 
 
-def filter_net(net: NetFile, phase: str, level: int = 0, stages: Sequence[str] = ()) -> NetFile:
-    """The net as built for `phase` ("TRAIN" or "TEST"); level and stages as `caffe --level --stage` gives them.
+def filter_net(net: NetFile, phase: str | int, level: int = 0, stages: Sequence[str] = ()) -> NetFile:
+    """The net as built for `phase` ("TRAIN", "TEST" or its number); level and stages as Caffe's commands take them.
 
     Stages that the file itself names (`state { stage: ... }`) count too; its phase and level do not.
     """
-    if phase not in PHASES:
+    number = PHASES.get(phase, phase)
+    if number not in PHASES.values():
         raise InputError(f"there is no phase '{phase}'; it is {' or '.join(PHASES)}")
-    state = NetState(phase=PHASES[phase], level=level, stage=[*net.message.state.stage, *stages])
+    state = NetState(phase=number, level=level, stage=[*net.message.state.stage, *stages])
     return filter_by_state(net, state)
 
 

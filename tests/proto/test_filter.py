@@ -103,7 +103,9 @@ def test_stages_of_the_file_count_and_its_phase_and_level_do_not():
     assert filtered.message.state.phase == TRAIN
 
 
-def test_an_unknown_phase_is_refused():
+def test_a_phase_has_a_name_and_a_number_and_no_other_is_known():
+    net = net_with("include { phase: TEST }")
+    assert filter_net(net, TEST).message == filter_net(net, "TEST").message != filter_net(net, TRAIN).message
     with pytest.raises(InputError) as caught:
         filter_net(net_with(""), "train")
     assert str(caught.value) == "there is no phase 'train'; it is TRAIN or TEST"
