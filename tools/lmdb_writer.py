@@ -9,6 +9,7 @@ from typing import Any
 
 import lmdb
 import numpy as np
+
 from layermem.proto.schema import Datum
 
 MAP_SIZE = 1 << 32  # the most it may grow to; the file is only as long as what is written

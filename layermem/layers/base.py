@@ -122,7 +122,8 @@ class Layer:
         self.kept: frozenset[str] = frozenset()  # roles that other ops' backward reads anyway (set by the graph)
         self._check_counts()
         self.setup()
-        for top in self.tops:
+        tops: tuple[Tensor, ...] = self.tops
+        for top in tops:
             if top.count > MAX_COUNT:
                 raise InputError(f"has a top of {top} elements, more than 2^31-1; use a smaller batch or image")
             if any(d < 0 for d in top.shape):

@@ -241,9 +241,9 @@ class _Checker:
             for buffer in (*op.writes, *op.updates):
                 final[buffer] = self.expected[op.name][1][buffer]  # type: ignore[assignment]
         for r in self.schedule.residencies:
-            buffer = self.graph.buffers.get(r.buffer)
+            known = self.graph.buffers.get(r.buffer)
             home = r.begin == 0 and r.end == len(self.schedule.rows)
-            if buffer is None or not buffer.persistent or not home:
+            if known is None or not known.persistent or not home:
                 continue
             holders = self.arena[r.host].holder[self.arena[r.host].span(r)]
             if self.value.get(r.id) != final[r.buffer] or (r.nbytes and (holders != r.id).any()):

@@ -152,8 +152,8 @@ class _Emitter:
                     source = host[stay.buffer] = self._host(stay.buffer, 0)
                 self._copy(H2D, "prefetch", stay.buffer, source, rid)
                 upcoming.setdefault(stay.buffer, []).append(rid)
-            for stay in (s for b in op.touches for s in self._arriving(b, position, starting, upcoming)):
-                live[stay[0]] = stay[1]
+            for buffer in op.touches:
+                live.update(self._arriving(buffer, position, starting, upcoming))
             self._op(op, position, live, again=self.plan.order[position] in seen)
             seen.add(self.plan.order[position])
             for stay in sorted(offloads.get(position, ()), key=lambda s: s.buffer):
