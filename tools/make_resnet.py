@@ -169,9 +169,7 @@ def main() -> None:
         notes, net="train_val.prototxt", **plan, test_initialization=False, base_lr=0.1, **common, display=20,
         snapshot=10000, snapshot_prefix=f"out/{folder}",
     )  # fmt: skip
-    noise = dummy_solver(
-        "train_val.prototxt", f"out/{folder}_dummy", base_lr=0.01, lr_policy="fixed", momentum=0.9, weight_decay=0.0001
-    )
+    noise = dummy_solver(f"out/{folder}_dummy", base_lr=0.01, lr_policy="fixed", momentum=0.9, weight_decay=0.0001)
     write(folder, {"train_val.prototxt": str(net), "solver.prototxt": text, "solver_dummy.prototxt": noise})
 
 

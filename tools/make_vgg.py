@@ -58,7 +58,6 @@ def main() -> None:
         display=20, snapshot=10000, snapshot_prefix=f"out/vgg{depth}",
     )  # fmt: skip
     noise = dummy_solver(
-        "train_val.prototxt",
         f"out/vgg{depth}_dummy",
         base_lr=0.001,
         lr_policy="fixed",

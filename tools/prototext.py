@@ -133,12 +133,10 @@ class Net:
         self.layer("data", "Data", [], ["data", "label"], include=include, transform_param=transform, data_param=reads)
 
     def dummy(
-        self, phase: str, image: list[int], label: list[int], classes: int, *, stage: str | None = "dummy"
+        self, phase: str, image: list[int], label: list[int], classes: int, when: dict[str, str] | None = None
     ) -> None:
-        """Noise for images and any class for labels: for timing and planning where no data set is at hand."""
-        include: dict[str, Any] = {"phase": Word(phase)}
-        if stage:
-            include["stage"] = stage
+        """Noise for images, any class for labels: to time and to plan.  By default where the stage 'dummy' is on."""
+        include = {"phase": Word(phase), **(when or {"stage": "dummy"})}
         shapes = [{"dim": image}, {"dim": label}]
         fill = [filler("uniform", min=-128, max=128), filler("uniform", min=0, max=classes)]
         self.layer(
@@ -149,6 +147,12 @@ class Net:
             include=include,
             dummy_data_param={"shape": shapes, "data_filler": fill},
         )
+
+    def hdf5(self, phase: str, source: str, batch: int) -> None:
+        """Images and label maps of HDF5 files, where the stage 'hdf5' is on."""
+        reads = {"source": source, "batch_size": batch, "shuffle": phase == "TRAIN"}
+        include = {"phase": Word(phase), "stage": "hdf5"}
+        self.layer("data", "HDF5Data", [], ["data", "label"], include=include, hdf5_data_param=reads)
 
     def imagenet(self, crop: int, train: int, test: int) -> None:
         """ILSVRC 2012 from LMDBs at the place where Caffe's own scripts put them, and its dummy twin."""
@@ -170,13 +174,13 @@ def solver(notes: list[str], **fields: Any) -> str:
     return "\n".join(lines) + "\n"
 
 
-def dummy_solver(net: str, prefix: str, *, stage: str | None = "dummy", **fields: Any) -> str:
-    """The solver that runs a net on noise for some steps: no test phase, no snapshot unless asked."""
+def dummy_solver(prefix: str, *, stage: str | None = "dummy", **fields: Any) -> str:
+    """The solver that runs the net beside it on noise for some steps: no test phase, no snapshot unless asked."""
     state = {"train_state": {"stage": stage}} if stage else {}
     notes = ["Runs the same net on noise, without a data set: to measure it, never to learn."]
     return solver(
         notes,
-        net=net,
+        net="train_val.prototxt",
         **state,
         display=1,
         max_iter=20,

@@ -1,0 +1,78 @@
+"""Write AlexNet or CaffeNet as prototxt: net, solver and the solver that runs it on noise.
+
+    python tools/make_alexnet.py alexnet       prototxt/alexnet/    normalise, then pool: as in the paper
+    python tools/make_alexnet.py caffenet      prototxt/caffenet/   pool, then normalise: Caffe's reference model
+
+Names are those of the weights that BVLC published (conv1 ... fc8).
+source  Krizhevsky, Sutskever, Hinton: ImageNet Classification with Deep Convolutional Neural Networks, 2012
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from prototext import WEIGHT_AND_BIAS, Net, dummy_solver, filler, solver, write
+
+BIAS = {"alexnet": 0.1, "caffenet": 1}  # of the layers that do not start from 0
+
+
+def convolution(net: Net, index: int, bottom: str, bias: float, **shape: int) -> str:
+    top = net.conv(
+        f"conv{index}", bottom, param=WEIGHT_AND_BIAS, **shape,
+        weight_filler=filler("gaussian", std=0.01), bias_filler=filler("constant", value=bias),
+    )  # fmt: skip
+    return net.relu(f"relu{index}", top)
+
+
+def shrink(net: Net, index: int, x: str, which: str) -> str:
+    """Pooling and local response normalisation, in the order of the model."""
+    if which == "alexnet":
+        return net.pool(f"pool{index}", net.lrn(f"norm{index}", x), "MAX", kernel_size=3, stride=2)
+    return net.lrn(f"norm{index}", net.pool(f"pool{index}", x, "MAX", kernel_size=3, stride=2))
+
+
+def build(which: str) -> Net:
+    title = {"alexnet": "AlexNet", "caffenet": "CaffeNet"}[which]
+    net = Net(
+        title,
+        notes=[
+            f"{title}: Krizhevsky et al., ImageNet Classification with Deep Convolutional Neural Networks, 2012.",
+            "Written by tools/make_alexnet.py; change the tool, not this file.",
+        ],
+    )
+    net.imagenet(227, 256, 50)
+    some = BIAS[which]
+    x = shrink(net, 1, convolution(net, 1, "data", 0, num_output=96, kernel_size=11, stride=4), which)
+    x = shrink(net, 2, convolution(net, 2, x, some, num_output=256, pad=2, kernel_size=5, group=2), which)
+    x = convolution(net, 3, x, 0, num_output=384, pad=1, kernel_size=3)
+    x = convolution(net, 4, x, some, num_output=384, pad=1, kernel_size=3, group=2)
+    x = convolution(net, 5, x, some, num_output=256, pad=1, kernel_size=3, group=2)
+    x = net.pool("pool5", x, "MAX", kernel_size=3, stride=2)
+    for index, outputs, std, bias in ((6, 4096, 0.005, some), (7, 4096, 0.005, some), (8, 1000, 0.01, 0)):
+        x = net.fc(
+            f"fc{index}", x, param=WEIGHT_AND_BIAS, num_output=outputs,
+            weight_filler=filler("gaussian", std=std), bias_filler=filler("constant", value=bias),
+        )  # fmt: skip
+        if index < 8:
+            x = net.dropout(f"drop{index}", net.relu(f"relu{index}", x), 0.5)
+    net.accuracy("accuracy", x)
+    net.loss("loss", x)
+    return net
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("which", choices=sorted(BIAS))
+    which = parser.parse_args().which
+    text = solver(
+        ["450,000 steps of batch 256, a tenth of the rate every 100,000."],
+        net="train_val.prototxt", test_iter=1000, test_interval=1000, test_initialization=False, base_lr=0.01,
+        lr_policy="step", gamma=0.1, stepsize=100000, max_iter=450000, momentum=0.9, weight_decay=0.0005,
+        display=20, snapshot=10000, snapshot_prefix=f"out/{which}",
+    )  # fmt: skip
+    noise = dummy_solver(f"out/{which}_dummy", base_lr=0.001, lr_policy="fixed", momentum=0.9, weight_decay=0.0005)
+    write(which, {"train_val.prototxt": str(build(which)), "solver.prototxt": text, "solver_dummy.prototxt": noise})
+
+
+if __name__ == "__main__":
+    main()

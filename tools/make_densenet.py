@@ -1,0 +1,86 @@
+"""Write DenseNet-121, -161, -169 or -201 as prototxt: net, solver and the solver that runs it on noise.
+
+    python tools/make_densenet.py 161        prototxt/densenet161/
+
+source  Huang, Liu, van der Maaten, Weinberger: Densely Connected Convolutional Networks, 2016, table 1
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from prototext import MSRA, Net, Word, dummy_solver, solver, write
+
+FORMS = {  # depth: (layers of each block, growth rate, outputs of the first convolution)
+    121: ((6, 12, 24, 16), 32, 64),
+    161: ((6, 12, 36, 24), 48, 96),
+    169: ((6, 12, 32, 32), 32, 64),
+    201: ((6, 12, 48, 32), 32, 64),
+}
+
+
+def norm_relu(net: Net, name: str, bottom: str) -> str:
+    """BatchNorm, Scale and ReLU beside their bottom, which others still read."""
+    top = net.layer(f"{name}/bn", "BatchNorm", bottom, f"{name}/bn")
+    net.layer(f"{name}/scale", "Scale", top, top, scale_param={"bias_term": True})
+    return net.relu(f"{name}/relu", top)
+
+
+def dense_layer(net: Net, name: str, bottom: str, growth: int) -> str:
+    """1x1 to four growths, 3x3 to one, joined to all that came before."""
+    x = norm_relu(net, f"{name}/x1", bottom)
+    x = net.conv(f"{name}/x1", x, num_output=4 * growth, kernel_size=1, bias_term=False, weight_filler=MSRA)
+    x = norm_relu(net, f"{name}/x2", x)
+    x = net.conv(f"{name}/x2", x, num_output=growth, kernel_size=3, pad=1, bias_term=False, weight_filler=MSRA)
+    return net.concat(f"concat_{name.removeprefix('conv')}", [bottom, x])
+
+
+def densenet(depth: int) -> Net:
+    blocks, growth, width = FORMS[depth]
+    net = Net(
+        f"DenseNet-{depth}",
+        notes=[
+            f"DenseNet-{depth}: Huang et al., Densely Connected Convolutional Networks, 2016.",
+            f"Growth {growth}, blocks {', '.join(map(str, blocks))}.  "
+            "Written by tools/make_densenet.py; change the tool, not this file.",
+        ],
+    )
+    net.imagenet(224, 32, 50)
+    x = net.conv("conv1", "data", num_output=width, kernel_size=7, pad=3, stride=2, bias_term=False, weight_filler=MSRA)
+    net.batch_norm("conv1/bn", "conv1/scale", x)
+    x = net.relu("relu1", x)
+    x = net.pool("pool1", x, "MAX", kernel_size=3, stride=2, pad=1, round_mode=Word("FLOOR"))
+    for stage, count in enumerate(blocks, start=2):
+        for index in range(1, count + 1):
+            x = dense_layer(net, f"conv{stage}_{index}", x, growth)
+            width += growth
+        x = norm_relu(net, f"conv{stage}_blk", x)
+        if stage < 5:
+            width //= 2
+            x = net.conv(f"conv{stage}_blk", x, num_output=width, kernel_size=1, bias_term=False, weight_filler=MSRA)
+            x = net.pool(f"pool{stage}", x, "AVE", kernel_size=2, stride=2)
+    x = net.layer("pool5", "Pooling", x, "pool5", pooling_param={"pool": Word("AVE"), "global_pooling": True})
+    x = net.fc("fc6", x, num_output=1000, weight_filler=MSRA)
+    net.imagenet_head(x)
+    return net
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("depth", type=int, choices=sorted(FORMS))
+    depth = parser.parse_args().depth
+    text = solver(
+        ["90 passes over ILSVRC 2012 at the paper's batch of 256 (8 times 32), a tenth of the rate at 30 and 60."],
+        net="train_val.prototxt", test_iter=1000, test_interval=5000, test_initialization=False, base_lr=0.1,
+        lr_policy="multistep", gamma=0.1, stepvalue=[150000, 300000], max_iter=450000, momentum=0.9,
+        weight_decay=0.0001, iter_size=8, display=20, snapshot=10000, snapshot_prefix=f"out/densenet{depth}",
+    )  # fmt: skip
+    noise = dummy_solver(
+        f"out/densenet{depth}_dummy", base_lr=0.01, lr_policy="fixed", momentum=0.9, weight_decay=0.0001
+    )
+    files = {"train_val.prototxt": str(densenet(depth)), "solver.prototxt": text, "solver_dummy.prototxt": noise}
+    write(f"densenet{depth}", files)
+
+
+if __name__ == "__main__":
+    main()

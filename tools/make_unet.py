@@ -1,0 +1,98 @@
+"""Write U-Net as prototxt: net, solver and the solver that runs it on noise.
+
+    python tools/make_unet.py        prototxt/unet/
+
+Unpadded convolutions: a 572x572 image gives a 388x388 map of two classes.  Without a data set the net reads noise; the
+stage 'hdf5' (which solver.prototxt turns on) reads images and label maps from HDF5 files instead.
+source  Ronneberger, Fischer, Brox: U-Net: Convolutional Networks for Biomedical Image Segmentation, 2015, figure 1;
+        outputs of each layer as in the graph that Kusumoto et al. 2019 planned (the last up-convolution keeps 128)
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from prototext import CONSTANT, MSRA, WEIGHT_AND_BIAS, Net, dummy_solver, solver, write
+
+IMAGE, MAP, CLASSES = 572, 388, 2
+WIDTHS = (64, 128, 256, 512)
+UP_OUTPUTS = (128, 128, 256, 512)  # of the up-convolution that arrives at each level
+HDF5 = {"not_stage": "hdf5"}
+
+
+def conv_relu(net: Net, name: str, bottom: str, outputs: int, relu: str) -> str:
+    top = net.conv(
+        name, bottom, param=WEIGHT_AND_BIAS, num_output=outputs, kernel_size=3, weight_filler=MSRA, bias_filler=CONSTANT
+    )
+    return net.relu(relu, top)
+
+
+def crop_borders() -> list[int]:
+    """Rows that each skip connection loses on either side, from the top level down, followed through the sizes."""
+    down = [IMAGE - 4]  # after the two convolutions of each level
+    while len(down) < len(WIDTHS) + 1:
+        down.append(down[-1] // 2 - 4)
+    borders, up = [], down[-1]
+    for level in reversed(range(len(WIDTHS))):
+        borders.append((down[level] - 2 * up) // 2)
+        up = 2 * up - 4
+    return borders[::-1]
+
+
+def unet() -> Net:
+    net = Net(
+        "U-Net",
+        notes=[
+            "U-Net: Ronneberger, Fischer, Brox, Convolutional Networks for Biomedical Image Segmentation, 2015.",
+            "Written by tools/make_unet.py; change the tool, not this file.",
+        ],
+    )
+    for phase in ("TRAIN", "TEST"):
+        net.dummy(phase, [1, 1, IMAGE, IMAGE], [1, 1, MAP, MAP], CLASSES, HDF5)
+    for phase in ("TRAIN", "TEST"):
+        net.hdf5(phase, f"data/unet/{phase.lower()}.txt", 1)
+    x, skips = "data", []
+    for level, width in enumerate((*WIDTHS, 1024)):
+        x = conv_relu(net, f"conv_d{level}a-b", x, width, f"relu_d{level}b")
+        x = conv_relu(net, f"conv_d{level}b-c", x, width, f"relu_d{level}c")
+        if level >= 3:
+            x = net.dropout(f"dropout_d{level}c", x, 0.5)
+        skips.append(x)
+        if level < len(WIDTHS):
+            x = net.pool(f"pool_d{level}c-{level + 1}a", x, "MAX", kernel_size=2, stride=2)
+    below = "d4c"
+    for level in reversed(range(len(WIDTHS))):
+        up = net.conv(
+            f"upconv_{below}_u{level}a", x, kind="Deconvolution", param=WEIGHT_AND_BIAS,
+            num_output=UP_OUTPUTS[level], kernel_size=2, stride=2, weight_filler=MSRA, bias_filler=CONSTANT,
+        )  # fmt: skip
+        up = net.relu(f"relu_u{level}a", up)
+        border = crop_borders()[level]
+        skip = net.layer(
+            f"crop_d{level}c-d{level}cc", "Crop", [skips[level], up], f"crop_d{level}c-d{level}cc",
+            crop_param={"axis": 2, "offset": border},
+        )  # fmt: skip
+        x = net.concat(f"concat_d{level}cc_u{level}a-b", [skip, up])
+        x = conv_relu(net, f"conv_u{level}b-c", x, WIDTHS[level], f"relu_u{level}c")
+        x = conv_relu(net, f"conv_u{level}c-d", x, WIDTHS[level], f"relu_u{level}d")
+        below = f"u{level}d"
+    x = net.conv("conv_u0d-score", x, param=WEIGHT_AND_BIAS, num_output=CLASSES, kernel_size=1, weight_filler=MSRA)
+    net.accuracy("accuracy", x)
+    net.loss("loss", x)
+    return net
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    text = solver(
+        ["One image a step and a momentum of 0.99, as in the paper; the rate is ours and untried."],
+        net="train_val.prototxt", train_state={"stage": "hdf5"}, test_state={"stage": "hdf5"}, test_iter=10,
+        test_interval=1000, test_initialization=False, base_lr=0.0001, lr_policy="fixed", max_iter=60000, momentum=0.99,
+        weight_decay=0.0005, display=20, snapshot=10000, snapshot_prefix="out/unet",
+    )  # fmt: skip
+    noise = dummy_solver("out/unet_dummy", stage=None, base_lr=0.0001, lr_policy="fixed", momentum=0.9)
+    write("unet", {"train_val.prototxt": str(unet()), "solver.prototxt": text, "solver_dummy.prototxt": noise})
+
+
+if __name__ == "__main__":
+    main()
