@@ -3,6 +3,7 @@
 from layermem.layers import (
     convolution,
     inner_product,
+    normalization,
     pooling,
 )
 from layermem.layers.base import LAYERS, Layer, Overlay, Param, Step, Tensor, make_layer
@@ -17,5 +18,6 @@ __all__ = [
     "convolution",
     "inner_product",
     "make_layer",
+    "normalization",
     "pooling",
 ]

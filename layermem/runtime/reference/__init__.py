@@ -3,6 +3,7 @@
 from layermem.runtime.reference import (
     convolution,
     inner_product,
+    normalization,
     pooling,
     step,
 )
@@ -12,6 +13,7 @@ __all__ = [
     "ReferenceDevice",
     "convolution",
     "inner_product",
+    "normalization",
     "pooling",
     "step",
 ]
