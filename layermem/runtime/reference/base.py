@@ -34,7 +34,7 @@ class Buffers:
             return arrays[role + "0"]
         if role in self.context:
             return self.context[role]
-        if role.endswith("s") and role[:-1] in ("x", "y", "w", "dx", "dy", "dw"):
+        if role.endswith("s") and role[:-1] in ("x", "y", "w", "dx", "dy", "dw", "h"):
             return [self._arrays[r] for r in sorted_roles(arrays, role[:-1])]
         if re.fullmatch(r"d?[xyw]\d*", role):
             if role.startswith("d"):

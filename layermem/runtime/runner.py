@@ -1,0 +1,72 @@
+"""A program on a device: one arena, one host arena, an executor per schedule, and the buffers that outlive a step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from layermem.compile import Program
+from layermem.errors import DeviceError
+from layermem.graph.ops import Buffer
+from layermem.layers import Tensor
+from layermem.runtime.arena import Arena
+from layermem.runtime.device import Device
+from layermem.runtime.executor import Context, Executor
+from layermem.units import format_bytes
+
+
+class Runner:
+    """`context` is what ops read at run time: seed, step, rate, batch (arrays by layer name), results (outputs).
+
+    spill    folder for the host arena, which is then a file
+    poison   NaN in all bytes that hold nothing (slow; for tests)
+    """
+
+    def __init__(
+        self, program: Program, device: Device, context: Context, *, spill: Path | None = None, poison: bool = False
+    ):
+        self.program, self.device, self.context = program, device, context
+        context.setdefault("results", {})
+        context.setdefault("batch", {})
+        self.arena = device.arena(program.arena_bytes, poison=poison)
+        self.host = Arena(program.host_bytes, spill=spill, poison=poison)
+        self.executors = [
+            Executor(schedule, device, self.arena, self.host, context, poison=poison) for schedule in program.schedules
+        ]
+        self.persistent: dict[str, Buffer] = {
+            b.name: b for schedule in program.schedules for b in schedule.graph.persistent()
+        }
+        for name in self.persistent:
+            self._home(name)[...] = 0
+        if self.measured_peak > program.arena_bytes:
+            raise DeviceError(
+                f"rows reach byte {format_bytes(self.measured_peak)} of an arena of {format_bytes(program.arena_bytes)}"
+            )
+
+    @property
+    def measured_peak(self) -> int:
+        """Bytes of the arena that was allocated."""
+        return self.arena.nbytes
+
+    def run(self, index: int = 0) -> dict[str, np.ndarray]:
+        """Run one schedule; the outputs of its net by blob name."""
+        self.context["results"].clear()
+        self.executors[index].run()
+        return dict(self.context["results"])
+
+    def read(self, name: str) -> np.ndarray:
+        """A copy of a persistent buffer, NCHW."""
+        return np.array(self._home(name), order="C")
+
+    def write(self, name: str, value: np.ndarray) -> None:
+        """Set a persistent buffer from numbers in NCHW order, of any shape with the right count."""
+        home = self._home(name)
+        home[...] = np.asarray(value).reshape(home.shape)
+
+    def _home(self, name: str) -> np.ndarray:
+        homes = self.program.homes
+        tensor: Tensor = self.persistent[name].tensor
+        arena, offset = (self.arena, homes.device[name]) if name in homes.device else (self.host, homes.host[name])
+        array = arena.view(offset, tensor, self.device.dtype(tensor))
+        return array.transpose(0, 3, 1, 2) if array.ndim == 4 else array
