@@ -45,6 +45,21 @@ class Tensor:
         n, c, h, w = self.shape
         return (n, h, w, c)
 
+    def around(self, axis: int) -> tuple[int, int, int]:
+        """(outer, size, inner) of `axis` in memory: `outer` blocks, each of `size` rows of `inner` elements."""
+        at = {0: 0, 1: 3, 2: 1, 3: 2}[axis] if len(self.shape) == 4 else axis
+        return prod(self.stored[:at]), self.stored[at], prod(self.stored[at + 1 :])
+
+    def ordered_like(self, other: Tensor) -> bool:
+        """Does the same memory, read with Caffe's axes, hold the same sequence of elements in both shapes?"""
+
+        def interleaved(t: Tensor) -> tuple[int, int] | None:
+            if len(t.shape) != 4 or t.shape[1] == 1 or t.shape[2] * t.shape[3] == 1:
+                return None  # channels-last order and Caffe's order agree
+            return t.shape[1], t.shape[2] * t.shape[3]
+
+        return self.count == other.count and interleaved(self) == interleaved(other)
+
     def of(self, dtype: str) -> Tensor:
         """The same shape with another element type."""
         return replace(self, dtype=dtype)
