@@ -1,7 +1,8 @@
 """One layer alone: run its ops on the reference device, and hold its gradients against central differences.
 
 Every op gets the arrays of the roles it declared and nothing else; outputs start as NaN, so a kernel that leaves an
-element unwritten, or reads what it did not declare, cannot pass.
+element unwritten, or reads what it did not declare, cannot pass.  Every op then runs again for each overlay that it
+permits, with the two roles in the same memory, and must give the same bits.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from google.protobuf import text_format
 
 import layermem.layers
 import layermem.runtime.reference  # noqa: F401  (registers the kernels)
-from layermem.layers.base import ITEMSIZE, Layer, Step, Tensor, make_layer, roles
+from layermem.layers.base import ITEMSIZE, LAYERS, Layer, Overlay, Step, Tensor, make_layer, roles
 from layermem.proto import schema
-from layermem.runtime.reference.base import KERNELS, Buffers
+from layermem.runtime.reference.base import KERNELS, Buffers, axes_of_caffe, stored
 
 TRAIN, TEST = 0, 1
 
@@ -28,7 +29,7 @@ def layer_of(text: str, *shapes: Sequence[int], phase: int = TRAIN) -> Layer:
     if not param.bottom:
         param.bottom.extend(roles("x", len(shapes)))
     if not param.top:
-        param.top.append("y0")
+        param.top.extend(roles("y", LAYERS[param.type].tops_wanted[0]))
     return make_layer(param, phase, [Tensor(tuple(s)) for s in shapes])
 
 
@@ -36,8 +37,7 @@ def logical(tensor: Tensor, dtype: str = "float64") -> np.ndarray:
     """NaN (or 0xFF) in channels-last memory, seen with Caffe's axes."""
     kind = dtype if tensor.dtype.startswith("float") else tensor.dtype
     fill = np.nan if kind.startswith("float") else np.iinfo(kind).max if kind == "uint8" else -1
-    memory = np.full(tensor.stored, fill, kind)
-    return memory.transpose(0, 3, 1, 2) if memory.ndim == 4 else memory
+    return axes_of_caffe(np.full(tensor.stored, fill, kind))
 
 
 @dataclass
@@ -48,6 +48,7 @@ class Run:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     dtype: str = "float64"
     context: dict = field(default_factory=lambda: {"seed": 1701, "step": 3})
+    overlaid: bool = True  # run each op again for every overlay that it permits
 
     def tensor(self, role: str) -> Tensor:
         it = self.layer
@@ -76,11 +77,30 @@ class Run:
         for role in step.writes:
             if self.arrays[role].dtype.kind == "f":
                 assert not np.isnan(self.arrays[role]).any(), f"{step.step} left part of {role} unwritten"
+        for overlay in step.overlays if self.overlaid and not step.updates else ():
+            self.step_overlaid(step, overlay)
+
+    def step_overlaid(self, step: Step, overlay: Overlay) -> None:
+        """The op once more, its output `overlay.out` in the memory of its input `overlay.over`."""
+        assert overlay.out in step.writes and overlay.over in step.reads, f"{overlay} names roles the op has not"
+        again = Run(self.layer, dtype=self.dtype)
+        for role in step.reads:
+            again.put(role, self.arrays[role])
+        for role in step.writes:
+            again.arrays[role] = logical(self.tensor(role), self.dtype)
+        under = stored(again.arrays[overlay.over])
+        again.arrays[overlay.out] = axes_of_caffe(under.reshape(self.tensor(overlay.out).stored))
+        KERNELS[f"{self.layer.type}.{step.step}"](self.layer, Buffers(again.arrays, self.context))
+        for role in step.writes:
+            why = f"{step.step} with {overlay.out} on {overlay.over} gives another {role}"
+            np.testing.assert_array_equal(again.arrays[role], self.arrays[role], err_msg=why)
 
 
-def forward(layer: Layer, *xs: np.ndarray, ws: Sequence[np.ndarray] = (), dtype: str = "float64") -> Run:
+def forward(
+    layer: Layer, *xs: np.ndarray, ws: Sequence[np.ndarray] = (), dtype: str = "float64", overlaid: bool = True
+) -> Run:
     """Run the layer's forward op; `run.arrays["y0"]` is its first top."""
-    run = Run(layer, dtype=dtype)
+    run = Run(layer, dtype=dtype, overlaid=overlaid)
     for role, value in zip(roles("x", len(xs)), xs, strict=True):
         run.put(role, value)
     for role, value in zip(roles("w", len(layer.params)), ws, strict=True):
@@ -116,7 +136,7 @@ def check_gradients(
     weights = [rng.standard_normal(top.shape) for top in layer.tops]
 
     def objective() -> float:
-        again = forward(layer, *xs, ws=ws)
+        again = forward(layer, *xs, ws=ws, overlaid=False)
         return sum(float((again.arrays[f"y{i}"] * weight).sum()) for i, weight in enumerate(weights))
 
     backward(run, wants, *weights)

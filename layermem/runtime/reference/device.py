@@ -9,7 +9,7 @@ import numpy as np
 
 from layermem.graph.ops import Op
 from layermem.runtime.device import Bound, Device, register_device
-from layermem.runtime.reference.base import KERNELS, Buffers
+from layermem.runtime.reference.base import KERNELS, Buffers, axes_of_caffe
 
 
 @register_device("reference")
@@ -36,8 +36,3 @@ class ReferenceDevice(Device):
                 views[role] += part
 
         return run_and_add
-
-
-def axes_of_caffe(array: np.ndarray) -> np.ndarray:
-    """The NCHW view of channels-last memory; other ranks as they are."""
-    return array.transpose(0, 3, 1, 2) if array.ndim == 4 else array
