@@ -1,6 +1,7 @@
 """Layers: shapes, memory and cost of every family.  Importing this package registers them all."""
 
 from layermem.layers import (
+    activation,
     convolution,
     inner_product,
     normalization,
@@ -15,6 +16,7 @@ __all__ = [
     "Param",
     "Step",
     "Tensor",
+    "activation",
     "convolution",
     "inner_product",
     "make_layer",

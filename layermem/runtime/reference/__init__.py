@@ -1,6 +1,7 @@
 """The reference device's kernels, one file a family.  Importing this package registers them all."""
 
 from layermem.runtime.reference import (
+    activation,
     convolution,
     inner_product,
     normalization,
@@ -11,6 +12,7 @@ from layermem.runtime.reference.device import ReferenceDevice
 
 __all__ = [
     "ReferenceDevice",
+    "activation",
     "convolution",
     "inner_product",
     "normalization",

@@ -1,0 +1,229 @@
+"""Activations: each element of y comes from one element of x.
+
+    type       y (defaults)                                    backward reads, beside dy
+    ReLU       x > 0 ? x : negative_slope x  (0)               a bit per element, or y or x where they are kept anyway
+    PReLU      x > 0 ? x : w x,  w per channel or one          x, w
+    ELU        x > 0 ? x : alpha (exp(x) - 1)  (1)             x
+    Sigmoid    1 / (1 + exp(-x))                               y
+    TanH       tanh(x)                                         y
+    AbsVal     |x|                                             x
+    Power      (shift + scale x) ^ power  (1, 1, 0)            x; nothing where y is linear in x
+    Exp        base ^ (shift + scale x)  (e, 1, 0)             y
+    Log        log_base(shift + scale x)  (e, 1, 0)            x
+    BNLL       log(1 + exp(x))                                 x
+    Clip       min(max(x, min), max)                           a bit per element, or x where it is kept anyway
+    Swish      x sigmoid(beta x)  (1)                          x
+    Threshold  x > threshold ? 1 : 0  (0)                      has no gradient
+
+source  Caffe relu_layer.cpp and its neighbours
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from math import exp, log
+from typing import ClassVar
+
+from layermem.errors import InputError
+from layermem.layers.base import Layer, Overlay, Param, Step, Tensor, layer
+from layermem.proto.schema import FillerParameter
+
+
+def elementwise_overlays(out: str, *over: str) -> tuple[Overlay, ...]:
+    """Permissions of a kernel that reads element i of all its inputs before it writes element i of `out`."""
+    return tuple(Overlay(out, o, "gradient" if o.startswith("dy") else "intra") for o in over)
+
+
+def bits(x: Tensor) -> Tensor:
+    """One bit per element of x in the order of memory, the first in the lowest bit of byte 0."""
+    return Tensor((-(-x.count // 8),), "uint8")
+
+
+class Activation(Layer):
+    """y0 = f(x0) element by element, so that an output may lie on any input of its size."""
+
+    inplace = True
+    operations: ClassVar[int] = 1  # arithmetic per element, for costs
+
+    def setup(self) -> None:
+        self.tops = self.bottoms
+        self.configure()
+
+    def configure(self) -> None:
+        """Read the layer's own settings."""
+
+    def backward_reads(self) -> tuple[str, ...]:
+        """What the derivative is computed from."""
+        return ("x0",)
+
+    def forward(self) -> Step:
+        overlays = (Overlay("y0", "x0", "forward"),)
+        writes = ("y0", *self.stash)
+        return Step("forward", ("x0",), writes, overlays=overlays, flops=self.operations * self.tops[0].count)
+
+    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+        if "dx0" not in wants:
+            return ()
+        reads = self.backward_reads()
+        data = [role for role in reads if role not in self.stash]
+        overlays = elementwise_overlays("dx0", "dy0", *data)
+        flops = self.operations * self.tops[0].count
+        return (Step("backward", (*reads, "dy0"), ("dx0",), overlays=overlays, flops=flops),)
+
+
+@layer("ReLU")
+class ReLU(Activation):
+    def configure(self) -> None:
+        self.negative_slope: float = self.param.relu_param.negative_slope
+        self.stash = {"mask": bits(self.tops[0])}  # set where x > 0
+
+    def backward_reads(self) -> tuple[str, ...]:
+        if "y0" in self.kept and self.negative_slope >= 0:  # then y > 0 exactly where x > 0
+            return ("y0",)
+        return ("x0",) if "x0" in self.kept else ("mask",)
+
+
+@layer("Clip")
+class Clip(Activation):
+    def configure(self) -> None:
+        if not self.param.HasField("clip_param"):
+            raise InputError("needs its bounds; add clip_param { min: 0 max: 6 }")
+        self.min: float = self.param.clip_param.min
+        self.max: float = self.param.clip_param.max
+        if not self.min <= self.max:
+            raise InputError(f"clips to min {self.min:g} above max {self.max:g}; exchange them")
+        self.stash = {"mask": bits(self.tops[0])}  # set where min <= x <= max; y cannot tell a bound from beyond
+
+    def backward_reads(self) -> tuple[str, ...]:
+        return ("x0",) if "x0" in self.kept else ("mask",)
+
+
+@layer("PReLU")
+class PReLU(Activation):
+    """`shared`: one slope for all channels (w0 is then a scalar), else w0 [C]."""
+
+    def configure(self) -> None:
+        p = self.param.prelu_param
+        if len(self.bottoms[0].shape) < 2:
+            raise InputError(f"has a bottom of shape {self.bottoms[0]}; PReLU takes at least 2 axes: N x C ...")
+        self.shared: bool = p.channel_shared
+        filler = p.filler if p.HasField("filler") else FillerParameter(type="constant", value=0.25)
+        shape = () if self.shared else (self.bottoms[0].shape[1],)
+        self.params: tuple[Param, ...] = (self.make_param(0, shape, filler),)
+
+    def forward(self) -> Step:
+        overlays = (Overlay("y0", "x0", "forward"),)
+        return Step("forward", ("x0", "w0"), ("y0",), overlays=overlays, flops=2 * self.tops[0].count)
+
+    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+        writes = tuple(role for role in ("dx0", "dw0") if role in wants)
+        reads = ("x0", "w0", "dy0") if "dx0" in wants else ("x0", "dy0")  # dw = sum of dy x where x <= 0
+        overlays = elementwise_overlays("dx0", "dy0", "x0") if "dx0" in wants else ()
+        flops = 2 * len(writes) * self.tops[0].count
+        return (Step("backward", reads, writes, overlays=overlays, flops=flops),) if writes else ()
+
+
+@layer("ELU")
+class ELU(Activation):
+    operations = 8
+
+    def configure(self) -> None:
+        self.alpha: float = self.param.elu_param.alpha
+
+
+@layer("Sigmoid")
+class Sigmoid(Activation):
+    operations = 8
+
+    def backward_reads(self) -> tuple[str, ...]:
+        return ("y0",)
+
+
+@layer("TanH")
+class TanH(Activation):
+    operations = 8
+
+    def backward_reads(self) -> tuple[str, ...]:
+        return ("y0",)
+
+
+@layer("AbsVal")
+class AbsVal(Activation):
+    pass
+
+
+@layer("Power")
+class Power(Activation):
+    operations = 4
+
+    def configure(self) -> None:
+        p = self.param.power_param
+        self.power: float = p.power
+        self.scale: float = p.scale
+        self.shift: float = p.shift
+
+    def backward_reads(self) -> tuple[str, ...]:
+        linear = self.power in (0, 1) or self.scale == 0
+        return () if linear else ("x0",)
+
+
+@layer("Exp")
+class Exp(Activation):
+    """y = outer exp(inner x):  inner = scale ln(base), outer = base^shift."""
+
+    operations = 8
+
+    def configure(self) -> None:
+        p = self.param.exp_param
+        ln = log_of_base(p.base)
+        self.inner: float = p.scale * ln
+        self.outer: float = exp(p.shift * ln)
+
+    def backward_reads(self) -> tuple[str, ...]:
+        return ("y0",)
+
+
+@layer("Log")
+class Log(Activation):
+    """y = factor ln(shift + scale x):  factor = 1 / ln(base)."""
+
+    operations = 8
+
+    def configure(self) -> None:
+        p = self.param.log_param
+        if p.base == 1:
+            raise InputError("takes a logarithm to base 1, which has no value; use another base (-1 means e)")
+        self.factor: float = 1 / log_of_base(p.base)
+        self.scale: float = p.scale
+        self.shift: float = p.shift
+
+
+@layer("BNLL")
+class BNLL(Activation):
+    operations = 8
+
+
+@layer("Swish")
+class Swish(Activation):
+    operations = 8
+
+    def configure(self) -> None:
+        self.beta: float = self.param.swish_param.beta
+
+
+@layer("Threshold")
+class Threshold(Activation):
+    def configure(self) -> None:
+        self.threshold: float = self.param.threshold_param.threshold
+
+    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+        return ()
+
+
+def log_of_base(base: float) -> float:
+    """ln(base); Caffe writes e as -1."""
+    if base == -1:
+        return 1.0
+    if base <= 0:
+        raise InputError(f"has base {base:g}; use a positive base, or -1 for e")
+    return log(base)
