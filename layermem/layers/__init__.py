@@ -6,6 +6,7 @@ from layermem.layers import (
     inner_product,
     normalization,
     pooling,
+    resize,
 )
 from layermem.layers.base import LAYERS, Layer, Overlay, Param, Step, Tensor, make_layer
 
@@ -22,4 +23,5 @@ __all__ = [
     "make_layer",
     "normalization",
     "pooling",
+    "resize",
 ]

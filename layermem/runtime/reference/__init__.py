@@ -6,6 +6,7 @@ from layermem.runtime.reference import (
     inner_product,
     normalization,
     pooling,
+    resize,
     step,
 )
 from layermem.runtime.reference.device import ReferenceDevice
@@ -17,5 +18,6 @@ __all__ = [
     "inner_product",
     "normalization",
     "pooling",
+    "resize",
     "step",
 ]

@@ -1,0 +1,120 @@
+"""Interp and Crop: the same channels on another grid of pixels.
+
+    Interp  x [N,C,H,W] -> y [N,C,Ho,Wo]: bilinear, corners on corners.  Along each axis y[i] lies at
+            position i (h - 1) / (Ho - 1) of the h pixels that are left of x after cropping
+            source  interp_layer.cpp and interp.cpp of the DeepLab and PSPNet forks of Caffe
+    Crop    y = the part of x, from `offset` on, that has the second bottom's size in the axes from `axis` on
+            source  Caffe crop_layer.cpp
+
+Both second bottoms only lend their sizes: their values are not read and no gradient flows to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from layermem.errors import InputError
+from layermem.layers.base import Layer, Step, Tensor, layer
+
+
+@dataclass(frozen=True)
+class Resampling:
+    """One axis of a bilinear grid: `size` pixels from `offset` on, seen at `out` places."""
+
+    offset: int
+    size: int
+    out: int
+
+    def tap(self, i: int) -> tuple[int, int, float]:
+        """y[i] = (1 - t) x[low] + t x[high], from whole numbers so that every device has the same t."""
+        if self.out == 1:
+            return self.offset, self.offset, 0.0
+        low, rest = divmod(i * (self.size - 1), self.out - 1)
+        return self.offset + low, self.offset + low + (rest > 0), rest / (self.out - 1)
+
+
+@layer("Interp")
+class Interp(Layer):
+    """Attribute for devices: rows, columns (Resampling).
+
+    The size is the first of these that the net gives: one of zoom_factor and shrink_factor; height and width; both
+    factors, shrinking first; the second bottom.  pad_beg and pad_end are never positive: they crop.
+    """
+
+    bottoms_wanted = (1, 2)
+
+    def setup(self) -> None:
+        p = self.param.interp_param
+        x = self.bottoms[0]
+        if len(x.shape) != 4:
+            raise InputError(f"has a bottom of {len(x.shape)} axes ({x}); Interp takes N x C x H x W: Reshape it first")
+        if p.pad_beg > 0 or p.pad_end > 0:
+            raise InputError("has a positive pad_beg or pad_end; Interp can only crop: use 0 or less")
+        cropped = [size + p.pad_beg + p.pad_end for size in x.shape[2:]]
+        if min(cropped) < 1:
+            raise InputError(
+                f"crops all of its bottom of {x.shape[2]} x {x.shape[3]}; use a pad_beg or pad_end nearer 0"
+            )
+        out = self._sizes(p, cropped)
+        if min(out) < 1:
+            raise InputError(f"has a top of {out[0]} x {out[1]}; use a height and a width of at least 1")
+        self.rows, self.columns = (Resampling(-p.pad_beg, size, o) for size, o in zip(cropped, out, strict=True))
+        self.tops = (Tensor((*x.shape[:2], *out)),)
+
+    def _sizes(self, p: Any, cropped: list[int]) -> list[int]:
+        zoom, shrink = p.HasField("zoom_factor"), p.HasField("shrink_factor")
+        if (zoom and p.zoom_factor < 1) or (shrink and p.shrink_factor < 1):
+            raise InputError("has a zoom_factor or shrink_factor below 1; use 1 or more")
+        if zoom == shrink and p.HasField("height") and p.HasField("width"):
+            return [p.height, p.width]
+        if zoom or shrink:
+            return [((size - 1) // p.shrink_factor) * p.zoom_factor + 1 for size in cropped]
+        if len(self.bottoms) == 1:
+            raise InputError("does not say its size; give height and width, or zoom_factor, or a second bottom")
+        if len(self.bottoms[1].shape) != 4:
+            raise InputError(f"takes its size from a bottom of {self.bottoms[1]}; that must be N x C x H x W")
+        return list(self.bottoms[1].shape[2:])
+
+    def forward(self) -> Step:
+        return Step("forward", ("x0",), ("y0",), flops=9 * self.tops[0].count)  # three times (1-t) a + t b
+
+    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+        if "dx0" not in wants:
+            return ()
+        return (Step("backward", ("dy0",), ("dx0",), flops=9 * self.tops[0].count),)
+
+
+@layer("Crop")
+class Crop(Layer):
+    """Attribute for devices: offsets, one for each axis of x."""
+
+    bottoms_wanted = (2, 2)
+
+    def setup(self) -> None:
+        p = self.param.crop_param
+        x, like = self.bottoms
+        axis, rank = self.axis(p.axis), len(x.shape)
+        if len(like.shape) != rank:
+            raise InputError(f"has bottoms of {x} and {like}; they must have as many axes as each other")
+        if len(p.offset) not in (0, 1, rank - axis):
+            raise InputError(
+                f"gives {len(p.offset)} offsets for the {rank - axis} axes from {axis} on; give one for each, or one"
+            )
+        given = list(p.offset) or [0]
+        self.offsets = (0,) * axis + tuple(given if len(given) > 1 else given * (rank - axis))
+        shape = (*x.shape[:axis], *like.shape[axis:])
+        for i in range(axis, rank):
+            if self.offsets[i] + shape[i] > x.shape[i]:
+                raise InputError(
+                    f"crops axis {i}, of size {x.shape[i]}, to {shape[i]} from {self.offsets[i]} on: "
+                    f"use a smaller offset or a smaller second bottom"
+                )
+        self.tops = (Tensor(shape),)
+
+    def forward(self) -> Step:
+        return Step("forward", ("x0",), ("y0",))
+
+    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+        return (Step("backward", ("dy0",), ("dx0",)),) if "dx0" in wants else ()
