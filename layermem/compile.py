@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from layermem.errors import BudgetError
 from layermem.graph.ops import Graph
-from layermem.plan.base import Fate, Gap, Plan, get_strategy, ops_in_order, uses_of
+from layermem.plan.base import Fate, Gap, Hints, Plan, get_strategy, ops_in_order, uses_of
 from layermem.plan.costs import Costs, model_costs
 from layermem.schedule.check import check
 from layermem.schedule.ir import Schedule, aligned, blocks
@@ -45,7 +45,7 @@ class Program:
         return simulate(self.train, self.costs)
 
 
-class Peak:
+class PeakOf:
     """What strategies ask: bytes that a plan of the train graph needs, parameters included.
 
     `live` is the sum of bytes in use at the fullest tick, without placement: quick, and never above the peak itself.
@@ -74,6 +74,7 @@ def compile(
     budget: int | None = None,
     costs: Costs | None = None,
     plan: Plan | None = None,
+    hints: Hints = Hints(),
 ) -> Program:
     """Schedules for `graphs` (the first one trains) under `budget` bytes; BudgetError says what would do."""
     costs = costs or model_costs(graphs[0].device)
@@ -81,7 +82,7 @@ def compile(
     make = get_strategy(strategy).make if isinstance(strategy, str) else strategy
     extra = _bytes_of_others(graphs)
     if plan is None:
-        plan = make(train, costs, budget, Peak(train, costs, extra, budget))
+        plan = make(train, costs, budget, PeakOf(train, costs, extra, budget), hints)
     plans = [plan, *(_plan_beside(graph, plan) for graph in graphs[1:])]
     program = _place_all(graphs, plans, costs, budget)
     if budget is not None and program.arena_bytes > budget:
@@ -100,8 +101,9 @@ def _bytes_of_others(graphs: Sequence[Graph]) -> int:
 
 def _plan_beside(graph: Graph, train: Plan) -> Plan:
     """A test or update plan in the arena of `train`: the same homes, everything else by last use."""
-    base = "caffe" if train.strategy == "caffe" else "liveness"
-    plan = get_strategy(base).make(graph, model_costs(graph.device), None, lambda plan: 0)
+    costs = model_costs(graph.device)
+    base = get_strategy("caffe" if train.strategy == "caffe" else "liveness")
+    plan = base.make(graph, costs, None, PeakOf(graph, costs, 0, None), Hints())
     away = {gap.buffer for gap, fate in train.fates.items() if fate is Fate.OFFLOAD and gap.use == -1}
     fates = dict(plan.fates)
     for buffer, uses in uses_of(ops_in_order(graph, plan.order)).items():

@@ -80,7 +80,7 @@ def train_graph(
     return build.graph("train")
 
 
-def test_graph(net: Net, device: Device, outputs: Sequence[str] | None = None) -> Graph:
+def forward_graph(net: Net, device: Device, outputs: Sequence[str] | None = None) -> Graph:
     """A forward pass; nothing is left for a backward."""
     build = _Builder(net, device, Needs.nothing(net), False)
     build.forward(outputs)

@@ -8,7 +8,8 @@ wrapping round to the next step.  What the order says about a gap:
     last gap of a transient buffer      DROP
     anything else                       KEEP, unless the plan says OFFLOAD
 
-so a plan lists only the gaps whose fate differs.  A strategy is a pure function (graph, costs, budget, peak) -> Plan.
+so a plan lists only the gaps whose fate differs.  A strategy is a pure function
+(graph, costs, budget, peak, hints) -> Plan.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from layermem.errors import InputError
 from layermem.graph.ops import Graph, Op
@@ -136,8 +137,35 @@ def uses_of(ops: list[Op]) -> dict[str, list[Use]]:
     return uses
 
 
-Peak = Callable[[Plan], int]
-Strategy = Callable[[Graph, Costs, "int | None", Peak], Plan]
+@dataclass(frozen=True)
+class Hints:
+    """What a user may say beside the budget.
+
+    stage        globs of layer names at whose outputs a segment may end (memonger's mirror stages); none: anywhere
+    keep, again  globs of layer names whose outputs are always kept, or always recomputed
+    host_budget  bytes of host arena; None is no limit
+    """
+
+    stage: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
+    host_budget: int | None = None
+
+
+class Peak(Protocol):
+    """What a strategy may ask about a plan (compile.py answers)."""
+
+    def __call__(self, plan: Plan) -> int:
+        """Bytes of arena that it needs, placed."""
+
+    def live(self, plan: Plan) -> int:
+        """Most bytes in use at one tick: quick, never above the peak, and nearly always equal to it."""
+
+    def seconds(self, plan: Plan) -> float:
+        """Predicted seconds of a step."""
+
+
+Strategy = Callable[[Graph, Costs, "int | None", Peak, Hints], Plan]
 
 
 class Named(NamedTuple):

@@ -21,7 +21,7 @@ def filter_net(net: NetFile, phase: str | int, level: int = 0, stages: Sequence[
 
     Stages that the file itself names (`state { stage: ... }`) count too; its phase and level do not.
     """
-    number = PHASES.get(phase, phase)
+    number = PHASES.get(phase) if isinstance(phase, str) else phase
     if number not in PHASES.values():
         raise InputError(f"there is no phase '{phase}'; it is {' or '.join(PHASES)}")
     state = NetState(phase=number, level=level, stage=[*net.message.state.stage, *stages])
