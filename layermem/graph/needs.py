@@ -15,7 +15,7 @@ class Needs:
 
     wants    gradient roles (dx*, dw*) that its backward writes; empty where it has none
     flows    whether the node takes part in backward at all
-    stash    stash roles that some backward op reads
+    stash    stash roles that some backward op or a replay reads
     learned  parameters that get a gradient, in the order in which the net names them
     """
 
@@ -75,7 +75,7 @@ def _from_above(net: Net, upward: list[tuple[str, ...]], carries: dict[str, bool
 
 
 def _stashes(net: Net, wants: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
-    """Stash roles that backward reads, after telling each layer which blobs others keep anyway."""
+    """Stash roles that backward or a replay reads, after telling each layer which blobs others keep anyway."""
     for node in net.nodes:
         node.layer.kept = frozenset()
     keepers: dict[str, set[int]] = {}
@@ -93,7 +93,7 @@ def _stashes(net: Net, wants: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, .
         node.layer.kept = frozenset(kept)
         read = {role for step in (node.layer.backward(roles) if roles else ()) for role in step.reads}
         replay = node.layer.replay()
-        if roles and replay is not None:
+        if replay is not None:  # also where no gradient flows: the output may be needed again
             read |= set(replay.reads)
         found.append(tuple(name for name in node.layer.stash if name in read))
     return tuple(found)
