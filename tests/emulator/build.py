@@ -1,0 +1,179 @@
+"""Compiles a kernel source for the host, in one of three modes, and keeps the result under build/emulator.
+
+    plain   a shared library for this process, optimised
+    asan    a program with AddressSanitizer and UndefinedBehaviorSanitizer, spoken to through pipes (host/worker.cpp)
+    race    a shared library whose every access is reported to the race checker (host/race.cpp)
+
+The name of a result holds a hash of all that went into it: sources, headers, flags, compiler and processor.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+HOST = Path(__file__).resolve().parent / "host"
+CACHE = ROOT / "build" / "emulator"
+CXX = os.environ.get("CXX", "g++")
+
+_COMMON = (
+    *("-std=c++17", "-fPIC", "-pthread", "-fvisibility=hidden", "-fno-strict-aliasing", "-ffp-contract=off"),
+    *("-Wall", "-Wno-unknown-pragmas", "-Wno-unused-function"),
+)
+_SANITIZE = ("-fsanitize=address,undefined,bounds-strict", "-fno-sanitize-recover=all", "-g")
+
+
+@dataclass(frozen=True)
+class Mode:
+    kernel: tuple[str, ...]  # flags for kernel sources
+    machine: tuple[str, ...]  # flags for the emulator's own sources
+    link: tuple[str, ...]
+    sources: tuple[str, ...] = ("fiber.cpp", "machine.cpp", "warp.cpp", "copies.cpp")
+    suffix: str = ".so"
+
+
+MODES = {
+    "plain": Mode(kernel=("-O2",), machine=("-O2", "-ftree-vectorize"), link=("-shared",)),
+    "asan": Mode(
+        kernel=("-O1", *_SANITIZE),
+        machine=("-O1", *_SANITIZE),
+        link=_SANITIZE,
+        sources=("fiber.cpp", "machine.cpp", "warp.cpp", "copies.cpp", "worker.cpp"),
+        suffix="",
+    ),
+    "race": Mode(
+        kernel=("-O1", "-g1", "-fsanitize=thread"),  # compiled against libtsan's interface, but never linked with it
+        machine=("-O2", "-DLM_CHECK_RACES"),
+        link=("-shared",),
+        sources=("fiber.cpp", "machine.cpp", "warp.cpp", "copies.cpp", "race.cpp"),
+    ),
+}
+
+
+class CompileError(Exception):
+    """g++ refused a source; the text is what it said."""
+
+
+def build(source: str | Path, mode: str = "plain", defines: Sequence[str] = ()) -> Path:
+    """The library (or, for asan, the program) of one kernel source; made now unless it is in the cache.
+
+    `source` is relative to the repository or absolute; `defines` are macros like "TILE=32".
+    """
+    path, how = ROOT / source, MODES[mode]
+    flags = (
+        *_COMMON,
+        *_processor_flags(),
+        *how.kernel,
+        *(f"-I{folder}" for folder in (HOST, ROOT / "cuda")),
+        *("-include", str(HOST / "emulation.hpp")),
+        *(f"-D{define}" for define in defines),
+    )
+    inputs = [*_closure(path, (HOST, ROOT / "cuda")), *_closure(HOST / "emulation.hpp", (HOST,))]
+    objects = _machine(mode)
+    key = _digest(flags, inputs, [str(o) for o in objects])
+    result = CACHE / f"{path.stem}-{mode}-{key}{how.suffix}"
+
+    def make(partial: Path) -> None:
+        kernel = partial.with_suffix(".o")
+        _compile(*flags, "-c", "-x", "c++", str(path), "-o", str(kernel))
+        _compile(str(kernel), *map(str, objects), *how.link, "-pthread", "-ldl", "-o", str(partial))
+        kernel.unlink()
+
+    return _once(result, make)
+
+
+def build_many(wanted: Iterable[tuple[str | Path, str]]) -> None:
+    """Fills the cache with several (source, mode) at once, on all cores."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda one: build(*one), list(wanted)))
+
+
+@functools.cache
+def _machine(mode: str) -> tuple[Path, ...]:
+    """The emulator's own object files for a mode."""
+    how = MODES[mode]
+    flags = (*_COMMON, *_processor_flags(), *how.machine, "-c")
+
+    def compiled(name: str) -> Path:
+        source = HOST / name
+        key = _digest(flags, _closure(source, (HOST,)))
+        return _once(
+            CACHE / f"{source.stem}-{mode}-{key}.o", lambda partial: _compile(*flags, str(source), "-o", str(partial))
+        )
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return tuple(pool.map(compiled, how.sources))
+
+
+def _compile(*arguments: str) -> None:
+    done = subprocess.run([CXX, *arguments], capture_output=True, text=True)
+    if done.returncode:
+        raise CompileError(f"{CXX} {' '.join(arguments)}\n{done.stderr}")
+
+
+def _once(result: Path, make) -> Path:
+    """`result`, made by `make(partial path)` unless it exists; one maker at a time, and never half a file."""
+    if result.exists():
+        return result
+    result.parent.mkdir(parents=True, exist_ok=True)
+    with open(result.parent / f".{result.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not result.exists():
+            partial = result.parent / f".{result.name}.partial"
+            make(partial)
+            partial.rename(result)
+    return result
+
+
+def _closure(source: Path, folders: Sequence[Path]) -> list[Path]:
+    """The file and all that it includes by "name", found beside the includer or in `folders`."""
+    seen: list[Path] = []
+    left = [source]
+    while left:
+        path = left.pop()
+        if path in seen:
+            continue
+        seen.append(path)
+        for name in re.findall(r'^\s*#\s*include\s*"([^"]+)"', path.read_text(), re.MULTILINE):
+            left += [folder / name for folder in (path.parent, *folders) if (folder / name).exists()][:1]
+    return seen
+
+
+def _digest(flags: Sequence[str], files: Iterable[Path], more: Sequence[str] = ()) -> str:
+    hashed = hashlib.sha256(repr((flags, tuple(more), _compiler())).encode())
+    for path in (Path(__file__), *files):
+        hashed.update(path.read_bytes())
+    return hashed.hexdigest()[:16]
+
+
+@functools.cache
+def _compiler() -> str:
+    try:
+        return subprocess.run([CXX, "--version"], capture_output=True, text=True, check=True).stdout + _processor()
+    except FileNotFoundError:
+        raise CompileError(f"the emulator needs a C++17 compiler; '{CXX}' is not there (set CXX)") from None
+
+
+@functools.cache
+def _processor() -> str:
+    """What this processor can do, as far as Linux tells: code for one may not run on another."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    return platform.machine() + next((line for line in lines if line.startswith(("flags", "Features"))), "")
+
+
+def _processor_flags() -> tuple[str, ...]:
+    """fmaf() is called a lot, and is one instruction where the processor has it."""
+    return ("-mavx2", "-mfma") if {"avx2", "fma"} <= set(_processor().split()) else ()

@@ -1,0 +1,125 @@
+"""Runs emulated kernels on NumPy arrays.
+
+    kernels = emulate.load("cuda/pooling.cu", mode="race")
+    kernels.launch("max_pool_forward", grid=8, block=256, args=emulate.pack("PPPi", y, argmax, x, count))
+
+The same call serves every mode of build.py.  A launch raises EmulationError where the kernel does what it must not:
+divergent barriers (any mode), accesses out of bounds and undefined arithmetic (asan), races and reads of shared memory
+that nobody wrote (race).
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tests.emulator import build as builder
+from tests.emulator.hosts import EmulationError, Launch, Library, Packed, Worker
+
+__all__ = ["COPIES", "ORDERS", "WAYS", "EmulationError", "Kernels", "Packed", "at", "load", "pack"]
+
+ORDERS = {"forward": 0, "reverse": 1, "shuffled": 2}  # in which threads and blocks run
+COPIES = {"early": 0, "late": 1, "either": 2}  # when asynchronous copies land
+
+# The ways in which every kernel is to be run: (mode, order, copies).
+WAYS = (
+    ("plain", "forward", "early"),
+    ("plain", "reverse", "late"),
+    ("plain", "shuffled", "either"),
+    ("asan", "shuffled", "late"),
+    ("race", "shuffled", "late"),
+)
+
+Dimensions = int | Sequence[int]
+
+
+def pack(layout: str, *values) -> Packed:
+    """A struct laid out as C does it: format characters of `struct`, where P takes an array, None or an address.
+
+    Pointers inside a larger array: give `at(array, bytes)`.
+    """
+    pointers: list[tuple[int, np.ndarray]] = []
+    plain: list = []
+    for kind, value in zip(layout, values, strict=True):
+        place = struct.calcsize(layout[: len(plain)] + "0" + kind)
+        array, offset = value if isinstance(value, _At) else (value, 0)
+        if isinstance(array, np.ndarray):
+            pointers.append((place, array))
+            plain.append(array.ctypes.data + offset)
+        else:
+            plain.append(value or 0 if kind == "P" else value)
+    widest = max(layout, key=struct.calcsize)
+    return Packed(struct.pack(f"{layout}0{widest}", *plain), tuple(pointers))
+
+
+class _At(tuple):
+    pass
+
+
+def at(array: np.ndarray, offset: int) -> _At:
+    """A pointer `offset` bytes into an array."""
+    return _At((array, offset))
+
+
+def load(
+    source: str | Path,
+    mode: str = "plain",
+    *,
+    order: str = "shuffled",
+    copies: str = "late",
+    seed: int = 0,
+    defines: Sequence[str] = (),
+) -> Kernels:
+    """The kernels of a source, built for `mode`; `order`, `copies` and `seed` hold for its launches."""
+    host = _host(str(source), mode, tuple(defines))
+    return Kernels(host, order=order, copies=copies, seed=seed)
+
+
+@functools.cache
+def _host(source: str, mode: str, defines: tuple[str, ...]) -> Library | Worker:
+    path = builder.build(source, mode, defines)
+    return Worker(path) if mode == "asan" else Library(path)
+
+
+class Kernels:
+    """The kernels of one source in one mode."""
+
+    def __init__(self, host: Library | Worker, *, order: str, copies: str, seed: int):
+        self.host, self.order, self.copies, self.seed = host, ORDERS[order], COPIES[copies], seed
+
+    def launch(
+        self,
+        name: str,
+        grid: Dimensions,
+        block: Dimensions,
+        args: Packed | bytes,
+        shared: int = 0,
+        *,
+        buffers: Sequence[np.ndarray] = (),
+    ) -> None:
+        """One launch, finished on return.  `shared` is bytes of dynamic shared memory.
+
+        Arguments given as bare bytes come with `buffers`, the arrays that their pointers may point into.
+        """
+        if isinstance(args, bytes):
+            args = Packed(args, tuple(_pointers_in(args, buffers)))
+        launch = Launch((*_three(grid),), (*_three(block),), shared, self.seed, self.order, self.copies)
+        self.host.run(name, launch, args)
+
+
+def _three(dimensions: Dimensions) -> tuple[int, ...]:
+    given = (dimensions,) if isinstance(dimensions, int) else tuple(dimensions)
+    return (*given, *(1,) * (3 - len(given)))
+
+
+def _pointers_in(data: bytes, buffers: Sequence[np.ndarray]):
+    for place in range(0, len(data) - 7, 8):
+        (value,) = struct.unpack_from("P", data, place)
+        for array in buffers:
+            if array.ctypes.data <= value <= array.ctypes.data + array.nbytes:
+                yield place, array
+                break

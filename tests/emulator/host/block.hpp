@@ -1,0 +1,130 @@
+// The inside of the machine: one block of threads, its warps, and who waits for whom.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fiber.hpp"
+#include "machine.hpp"
+
+namespace lm_emu {
+
+constexpr unsigned LANES = 32;
+constexpr unsigned MOST_THREADS = 1024;
+constexpr std::size_t MOST_STATIC_SHARED = 48 * 1024;   // CUDA's limit for arrays declared in a kernel
+constexpr std::size_t MOST_SHARED = 227 * 1024;         // and for both kinds together, on the largest cards
+
+// An asynchronous copy that has not landed.
+struct Copy {
+    void* shared;
+    const void* global;
+    int bytes;
+    bool inside;
+    bool landed;     // early: the bytes are there, but nobody may rely on it
+    unsigned group;  // the commit that closes it
+};
+
+struct Warp;
+
+struct Thread {
+    enum State : std::uint8_t { READY, AT_BLOCK, AT_WARP, GONE };
+
+    Fiber fiber;
+    Index index;
+    unsigned id;  // in the block, x fastest
+    Warp* warp;
+    State state;
+    Site site;  // where it waits
+    std::vector<Copy> copies;
+    unsigned commits;  // groups closed so far
+
+    unsigned lane() const { return id % LANES; }
+};
+
+// What a lane brings to an exchange, and what a product leaves for it.
+struct Deposit {
+    unsigned word[8];
+};
+
+struct Exchange {
+    Deposit from[LANES];
+    const void* row[LANES];
+    union {
+        float product[16][8];       // of mma
+        unsigned loaded[LANES][4];  // by load_matrix
+    };
+};
+
+struct Warp {
+    unsigned first;    // id of lane 0
+    unsigned size;     // lanes there are: fewer than 32 in a ragged last warp
+    unsigned waiting;  // lanes at the current primitive
+    unsigned gone;     // lanes that have left the kernel
+    unsigned turn;     // primitives completed: exchanges alternate between two tables, since a lane may run one ahead
+    std::uint64_t epoch;  // warp_syncs completed
+    Exchange table[2];
+};
+
+// A shared array that this launch has met.
+struct SharedVariable {
+    std::byte* start;
+    std::size_t bytes;
+    const char* name;
+    std::uint64_t block;  // the last block that poisoned it
+};
+
+struct Machine {
+    // the launch
+    const Kernel* kernel = nullptr;
+    LmLaunch launch{};
+    const void* args = nullptr;
+    std::byte* dynamic = nullptr;
+    std::vector<SharedVariable> variables;
+    std::uint64_t random = 0;
+    std::string message;
+    bool failed = false;
+
+    // the block that runs
+    Index block{};
+    std::uint64_t block_number = 0;  // counts blocks over all launches
+    unsigned linear_block = 0;       // in the grid
+    std::uint64_t epoch = 0;         // block barriers completed
+    unsigned waiting = 0;            // threads at a block barrier
+    unsigned gone = 0;               // threads that have left the kernel
+    bool any = false;                // what block_any has gathered,
+    bool answer = false;             // and what it tells
+    std::vector<Thread> threads;
+    std::vector<Warp> warps;
+    std::vector<unsigned> ready;     // a ring of thread ids
+    unsigned head = 0, queued = 0;
+
+    Thread* now = nullptr;  // the running thread; null outside a block
+    Fiber launcher;
+    Stacks stacks;
+
+    std::uint64_t draw();  // the next random number
+    void queue(unsigned id);
+    void queue_all(unsigned first, unsigned count);
+    Thread* take();
+    void pause();             // the running thread has said for what it waits; others run
+    void leave();             // the running thread has finished
+    void fail(std::string why) __attribute__((noreturn));
+    bool is_shared(const void* start, std::size_t bytes) const;
+
+    void run();  // all blocks, in the launch's order
+    void run_block();
+};
+
+extern Machine machine;
+
+std::string text(const char* format, ...) __attribute__((format(printf, 1, 2)));
+std::string name_of(const Thread& thread);
+const char* base_name(const char* path);
+
+// The running lane brings a deposit and waits for its warp; `complete` runs once, when all have come.
+Exchange& exchange(const Deposit& mine, const void* row, Site site, void (*complete)(Exchange&) = nullptr);
+
+void land_all(Thread& thread);  // what is still in flight when a thread leaves
+
+}  // namespace lm_emu

@@ -1,0 +1,47 @@
+// Stacks that take turns on one operating-system thread.
+#pragma once
+
+#include <cstddef>
+
+namespace lm_emu {
+
+// One flow of control: its stack, and the stack pointer where it was left.
+class Fiber {
+  public:
+    Fiber() = default;  // the flow that is running now; the first switch away from it fills it in
+
+    // Prepares `entry`, which never returns, to run on [bottom, bottom + bytes).  `colour` shifts the first frame a
+    // little, lest the busiest lines of all stacks meet in the same cache sets.
+    void prepare(void (*entry)(), std::byte* bottom, std::size_t bytes, unsigned colour);
+
+    // Leaves `from` and goes on where `to` was left.
+    static void go(Fiber& from, Fiber& to);
+
+    // The first thing on a new stack: tells AddressSanitizer that the switch is complete.
+    static void arrived();
+
+  private:
+    void* pointer_ = nullptr;
+    std::byte* bottom_ = nullptr;  // the stack's bounds and ASan's own record of it
+    std::size_t bytes_ = 0;
+    void* shadow_ = nullptr;
+};
+
+// Memory for many stacks of one size, touched only as far as used, each with an unmapped page below it.
+class Stacks {
+  public:
+    static constexpr std::size_t BYTES = 256 * 1024;
+
+    std::byte* at(unsigned index);
+    bool holds(const void* address) const {
+        return address >= start_ && address < start_ + static_cast<std::size_t>(COUNT) * BYTES;
+    }
+
+  private:
+    static constexpr unsigned COUNT = 1024;  // most threads of a block
+    void map();
+
+    std::byte* start_ = nullptr;
+};
+
+}  // namespace lm_emu

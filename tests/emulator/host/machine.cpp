@@ -1,0 +1,324 @@
+// Launches, blocks, the order of threads, and barriers.
+#include "machine.hpp"
+
+#include <sys/mman.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+#include "block.hpp"
+#include "race.hpp"
+
+namespace lm_emu {
+
+Machine machine;
+
+namespace {
+
+Kernel* kernels = nullptr;
+std::mutex one_launch;
+
+const Kernel* find(const char* name) {
+    for (const Kernel* k = kernels; k != nullptr; k = k->next)
+        if (std::strcmp(k->name, name) == 0) return k;
+    return nullptr;
+}
+
+// Every thread starts here, on its own stack.
+void thread_main() {
+    Fiber::arrived();
+    machine.kernel->enter(machine.args);
+    machine.leave();
+}
+
+}  // namespace
+
+Kernel::Kernel(const char* name_, Enter enter_, size_t bytes_, int threads_, int blocks_)
+    : name(name_), enter(enter_), bytes(bytes_), threads(threads_), blocks(blocks_), next(kernels) {
+    kernels = this;
+}
+
+// ---- words -----------------------------------------------------------------------------------------------------------
+
+std::string text(const char* format, ...) {
+    char line[512];
+    va_list values;
+    va_start(values, format);
+    std::vsnprintf(line, sizeof line, format, values);
+    va_end(values);
+    return line;
+}
+
+const char* base_name(const char* path) {
+    const char* slash = std::strrchr(path, '/');
+    return slash != nullptr ? slash + 1 : path;
+}
+
+std::string name_of(const Thread& thread) {
+    const Index& b = machine.block;
+    return text("thread (%u,%u,%u) of block (%u,%u,%u)", thread.index.x, thread.index.y, thread.index.z, b.x, b.y, b.z);
+}
+
+// ---- places ----------------------------------------------------------------------------------------------------------
+
+Index thread_index() { return machine.now->index; }
+Index block_index() { return machine.block; }
+Index block_size() { return {machine.launch.block[0], machine.launch.block[1], machine.launch.block[2]}; }
+Index grid_size() { return {machine.launch.grid[0], machine.launch.grid[1], machine.launch.grid[2]}; }
+int lane() { return static_cast<int>(machine.now->lane()); }
+
+// ---- turns -----------------------------------------------------------------------------------------------------------
+
+std::uint64_t Machine::draw() {  // xorshift64*
+    random ^= random >> 12;
+    random ^= random << 25;
+    random ^= random >> 27;
+    return random * 0x2545F4914F6CDD1Dull;
+}
+
+void Machine::queue(unsigned id) {
+    threads[id].state = Thread::READY;
+    unsigned slot = head + queued++;
+    if (slot >= ready.size()) slot -= static_cast<unsigned>(ready.size());
+    ready[slot] = id;
+}
+
+void Machine::queue_all(unsigned first, unsigned count) {
+    for (unsigned i = 0; i < count; ++i) queue(launch.order == LM_REVERSE ? first + count - 1 - i : first + i);
+}
+
+Thread* Machine::take() {
+    if (queued == 0) return nullptr;
+    const auto size = static_cast<unsigned>(ready.size());
+    if (launch.order == LM_SHUFFLED) {
+        const auto chosen = head + static_cast<unsigned>((draw() >> 32) * queued >> 32);
+        std::swap(ready[head], ready[chosen < size ? chosen : chosen - size]);
+    }
+    Thread* next = &threads[ready[head]];
+    if (++head == size) head = 0;
+    --queued;
+    return next;
+}
+
+void Machine::pause() {
+    Thread* me = now;
+    Thread* next = take();
+    if (next == nullptr) {
+        std::string why = "no thread can go on;";
+        for (const Thread& t : threads) {
+            if (t.state == Thread::GONE) continue;
+            why += text(" %s waits at %s:%d,", name_of(t).c_str(), base_name(t.site.file), t.site.line);
+            if (why.size() > 400) break;
+        }
+        why.back() = '.';
+        fail(std::move(why));
+    }
+    if (next == me) return;
+    now = next;
+    Fiber::go(me->fiber, next->fiber);
+}
+
+void Machine::leave() {
+    Thread& me = *now;
+    land_all(me);
+    me.state = Thread::GONE;
+    ++gone;
+    ++me.warp->gone;
+    if (waiting > 0 || me.warp->waiting > 0)
+        for (const Thread& t : threads)
+            if (t.state == Thread::AT_BLOCK || (t.state == Thread::AT_WARP && t.warp == me.warp))
+                fail(text("divergent: %s has left the kernel while another waits for it at %s:%d", name_of(me).c_str(),
+                          base_name(t.site.file), t.site.line));
+    Thread* next = take();
+    now = next;
+    Fiber::go(me.fiber, next != nullptr ? next->fiber : launcher);
+    __builtin_unreachable();
+}
+
+void Machine::fail(std::string why) {
+    message = std::move(why);
+    failed = true;
+    Thread* me = now;
+    now = nullptr;
+    Fiber::go(me->fiber, launcher);
+    __builtin_unreachable();
+}
+
+// ---- barriers --------------------------------------------------------------------------------------------------------
+
+bool block_any(bool mine, Site site) {
+    Machine& m = machine;
+    Thread& me = *m.now;
+    if (m.gone > 0)
+        m.fail(text("divergent: %s waits at %s:%d for threads that have left the kernel", name_of(me).c_str(),
+                    base_name(site.file), site.line));
+    me.state = Thread::AT_BLOCK;
+    me.site = site;
+    m.any |= mine;
+    if (++m.waiting == m.threads.size()) {
+        for (const Thread& t : m.threads)
+            if (t.site.line != site.line || std::strcmp(t.site.file, site.file) != 0)
+                m.fail(text("divergent: %s is at the barrier of %s:%d, %s at that of %s:%d", name_of(me).c_str(),
+                            base_name(site.file), site.line, name_of(t).c_str(), base_name(t.site.file), t.site.line));
+        m.answer = m.any;
+        m.any = false;
+        m.waiting = 0;
+        ++m.epoch;
+        m.queue_all(0, static_cast<unsigned>(m.threads.size()));
+    }
+    m.pause();
+    return m.answer;  // it stays until the next barrier, which needs this thread
+}
+
+void block_sync(Site site) { block_any(false, site); }
+
+// ---- shared memory ---------------------------------------------------------------------------------------------------
+
+void* dynamic_shared() { return machine.dynamic; }
+
+void shared_variable(void* start, size_t bytes, const char* name) {
+    Machine& m = machine;
+    SharedVariable* found = nullptr;
+    for (SharedVariable& v : m.variables)
+        if (v.start == start) found = &v;
+    if (found == nullptr) {
+        m.variables.push_back({static_cast<std::byte*>(start), bytes, name, 0});
+        found = &m.variables.back();
+        std::size_t total = 0;
+        for (const SharedVariable& v : m.variables) total += (v.bytes + 15) / 16 * 16;
+        if (total > MOST_STATIC_SHARED) m.fail(text("%zu bytes of static shared memory; CUDA takes 49152", total));
+        if (total + m.launch.shared > MOST_SHARED)
+            m.fail(text("%zu bytes of shared memory; the largest cards have 232448", total + m.launch.shared));
+    }
+    if (found->block != m.block_number) {
+        found->block = m.block_number;
+        std::memset(start, 0xFF, bytes);
+    }
+}
+
+bool Machine::is_shared(const void* start, std::size_t bytes) const {
+    const auto* at = static_cast<const std::byte*>(start);
+    if (dynamic != nullptr && at >= dynamic && at + bytes <= dynamic + launch.shared) return true;
+    for (const SharedVariable& v : variables)
+        if (at >= v.start && at + bytes <= v.start + v.bytes) return true;
+    return false;
+}
+
+// ---- blocks ----------------------------------------------------------------------------------------------------------
+
+void Machine::run_block() {
+    const auto count = static_cast<unsigned>(threads.size());
+    ++block_number;
+    epoch = waiting = gone = 0;
+    any = false;
+    head = queued = 0;
+    if (launch.shared > 0) std::memset(dynamic, 0xFF, launch.shared);
+    for (unsigned w = 0; w < warps.size(); ++w) {
+        Warp& warp = warps[w];
+        warp.first = w * LANES;
+        warp.size = count - warp.first < LANES ? count - warp.first : LANES;
+        warp.waiting = warp.gone = warp.turn = 0;
+        warp.epoch = 0;
+    }
+    for (Thread& t : threads) {
+        t.copies.clear();
+        t.commits = 0;
+        t.fiber.prepare(&thread_main, stacks.at(t.id), Stacks::BYTES, t.id);
+    }
+    race::block_begins();
+    queue_all(0, count);
+    now = take();
+    Fiber::go(launcher, now->fiber);
+}
+
+void Machine::run() {
+    const auto [x, y, z] = launch.block;
+    threads.resize(static_cast<std::size_t>(x) * y * z);
+    warps.resize((threads.size() + LANES - 1) / LANES);
+    ready.resize(threads.size());
+    for (unsigned id = 0; id < threads.size(); ++id) {
+        threads[id].id = id;
+        threads[id].index = {id % x, id / x % y, id / (x * y)};
+        threads[id].warp = &warps[id / LANES];
+    }
+    const unsigned blocks = launch.grid[0] * launch.grid[1] * launch.grid[2];
+    std::vector<unsigned> order(blocks);
+    for (unsigned i = 0; i < blocks; ++i) order[i] = launch.order == LM_REVERSE ? blocks - 1 - i : i;
+    if (launch.order == LM_SHUFFLED)
+        for (unsigned i = blocks; i > 1; --i) std::swap(order[i - 1], order[draw() % i]);
+    for (unsigned b : order) {
+        linear_block = b;
+        block = {b % launch.grid[0], b / launch.grid[0] % launch.grid[1], b / (launch.grid[0] * launch.grid[1])};
+        run_block();
+        if (failed) return;
+    }
+}
+
+}  // namespace lm_emu
+
+// ---- launches --------------------------------------------------------------------------------------------------------
+
+using lm_emu::machine;
+
+static std::string refusal(const lm_emu::Kernel* kernel, const char* name, const LmLaunch& l, uint64_t bytes) {
+    using lm_emu::text;
+    if (kernel == nullptr) return text("this module has no kernel '%s'", name);
+    if (bytes != kernel->bytes)
+        return text("kernel '%s' takes a struct of %zu bytes, the launch brings %llu", name, kernel->bytes,
+                    static_cast<unsigned long long>(bytes));
+    const uint64_t threads = uint64_t{l.block[0]} * l.block[1] * l.block[2];
+    const uint64_t blocks = uint64_t{l.grid[0]} * l.grid[1] * l.grid[2];
+    const auto most = static_cast<uint64_t>(kernel->threads) < lm_emu::MOST_THREADS ? kernel->threads : lm_emu::MOST_THREADS;
+    if (threads == 0 || threads > static_cast<uint64_t>(most))
+        return text("kernel '%s' takes 1 to %llu threads a block, the launch asks for %llu", name,
+                    static_cast<unsigned long long>(most), static_cast<unsigned long long>(threads));
+    if (blocks == 0 || l.grid[0] >= 1u << 31 || l.grid[1] > 65535 || l.grid[2] > 65535 || blocks >= 1u << 31)
+        return text("kernel '%s': grid (%u,%u,%u) is empty or too large", name, l.grid[0], l.grid[1], l.grid[2]);
+    if (l.shared > lm_emu::MOST_SHARED)
+        return text("kernel '%s': %llu bytes of shared memory; the largest cards have %zu", name,
+                    static_cast<unsigned long long>(l.shared), lm_emu::MOST_SHARED);
+    return {};
+}
+
+int lm_emu_launch(const char* name, const LmLaunch* launch, const void* args, uint64_t bytes) {
+    const std::lock_guard<std::mutex> lock(lm_emu::one_launch);
+    machine.kernel = lm_emu::find(name);
+    machine.message = refusal(machine.kernel, name, *launch, bytes);
+    if (!machine.message.empty()) return 1;
+    machine.failed = false;
+    machine.launch = *launch;
+    machine.random = (launch->seed + 1) * 0x9E3779B97F4A7C15ull | 1;
+    machine.variables.clear();
+    void* dynamic = nullptr;  // a block of its own and of the exact size, so that ASan sees an overrun
+    if (launch->shared > 0 && posix_memalign(&dynamic, 128, launch->shared) != 0) std::abort();
+    machine.dynamic = static_cast<std::byte*>(dynamic);
+    alignas(16) unsigned char copy[lm_emu::MOST_ARGUMENT_BYTES];
+    std::memcpy(copy, args, bytes);
+    machine.args = copy;
+    lm_emu::race::launch_begins();
+    machine.run();
+    machine.now = nullptr;
+    std::free(dynamic);
+    machine.dynamic = nullptr;
+    const std::string races = lm_emu::race::findings();
+    if (!races.empty()) machine.message += (machine.message.empty() ? "" : "\n") + races;
+    return machine.message.empty() ? 0 : 1;
+}
+
+const char* lm_emu_message(void) { return machine.message.c_str(); }
+
+const char* lm_emu_kernel_name(int index) {
+    const lm_emu::Kernel* k = lm_emu::kernels;
+    for (; k != nullptr && index > 0; --index) k = k->next;
+    return k != nullptr ? k->name : nullptr;
+}
+
+int lm_emu_kernel_info(const char* name, LmKernelInfo* info) {
+    const lm_emu::Kernel* kernel = lm_emu::find(name);
+    if (kernel == nullptr) return 1;
+    *info = {kernel->bytes, 0, static_cast<uint32_t>(kernel->threads)};
+    return 0;
+}

@@ -1,0 +1,286 @@
+// Finds accesses that nothing orders: the race checker.
+//
+// A kernel compiled with -fsanitize=thread calls a __tsan_ function before every access to memory.  libtsan is not linked:
+// the functions are ours, at the end of this file.  Each four bytes of memory have a cell with their last few accesses:
+//
+//      who (thread, block)   when (block barriers passed, warp barriers passed)   bytes of the four, write?, atomic?
+//
+// Two accesses to the same byte race when one writes, not both are atomic, and
+//      they come from different blocks (nothing orders blocks within a launch), or
+//      from different threads of a block between the same two block barriers
+//          (of one warp: also between the same two warp barriers).
+// An asynchronous copy writes from its issue to its wait, and any other access between is a finding, its own thread's too.
+// So is a read of shared memory that no one has written in this block.
+// Not seen: an access that fell out of its cell, since a cell remembers four.
+#include "race.hpp"
+
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <set>
+#include <tuple>
+#include <unordered_map>
+
+#include "block.hpp"
+
+namespace lm_emu::race {
+
+namespace {
+
+struct Access {
+    std::uint32_t block;    // in the grid
+    std::uint32_t barrier;  // block barriers passed
+    std::uint32_t code;     // offset of the instruction in this module
+    std::uint16_t sync;     // warp barriers passed, modulo 2^16
+    std::uint16_t thread;
+    std::uint8_t bytes;  // which of the four; none: the slot is free
+    bool write, atomic;
+};
+
+struct Cell {
+    static constexpr int SLOTS = 4;
+    Access slot[SLOTS];
+    std::uint64_t written_in;  // the block, if shared memory, that `written` speaks of
+    std::uint8_t written;      // bytes that the block has written
+    std::uint8_t in_flight;    // bytes that an asynchronous copy is to fill,
+    std::uint32_t flight;      // issued at this instruction
+    std::uint64_t flight_in;   // in this block
+    std::uint8_t next;         // slot to give up next
+};
+
+constexpr std::uintptr_t PAGE = 4096;
+
+struct Page {
+    std::uint64_t launch;  // cells of an earlier launch are void
+    Cell cell[PAGE / 4];
+};
+
+std::unordered_map<std::uintptr_t, std::unique_ptr<Page>> pages;
+struct {
+    std::uintptr_t number;
+    Page* page;
+} recent[64];
+std::uint64_t launch_number = 0;
+std::uintptr_t module_base = 0;
+std::string found;
+std::set<std::tuple<int, std::uint32_t, std::uint32_t>> known;  // findings by kind and places, each told once
+
+enum Kind { RACE, IN_FLIGHT, UNWRITTEN };
+
+Page& page_of(std::uintptr_t address) {
+    const std::uintptr_t number = address / PAGE;
+    auto& cached = recent[number % 64];
+    if (cached.number != number || cached.page == nullptr) {
+        auto& page = pages[number];
+        if (page == nullptr) page = std::make_unique<Page>();
+        cached = {number, page.get()};
+    }
+    Page& page = *cached.page;
+    if (page.launch != launch_number) {
+        std::memset(page.cell, 0, sizeof page.cell);
+        page.launch = launch_number;
+    }
+    return page;
+}
+
+std::uint32_t offset_of(const void* code) {
+    return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(code) - 1 - module_base);
+}
+
+// Places are written @offset@, for the launcher to turn into file and line.
+void tell(Kind kind, std::uint32_t here, std::uint32_t there, const std::string& what) {
+    constexpr std::size_t MOST = 20;
+    if (known.size() < MOST && known.insert({kind, here < there ? here : there, here < there ? there : here}).second)
+        found += (found.empty() ? "" : "\n") + what;
+}
+
+const char* verb(const Access& a) { return a.atomic ? "atomic access" : a.write ? "write" : "read"; }
+
+std::string side(const Access& a) {
+    return text("%s at @%x@ by thread %u of block %u", verb(a), a.code, unsigned{a.thread}, a.block);
+}
+
+bool ordered(const Access& a, const Access& b, bool shared) {
+    if (a.block != b.block) return shared;  // shared memory: another array, long gone
+    if (a.thread == b.thread || a.barrier != b.barrier) return true;
+    return a.thread / LANES == b.thread / LANES && a.sync != b.sync;
+}
+
+Access& slot_for(Cell& cell, const Access& now, bool shared) {
+    for (Access& old : cell.slot) {
+        const bool covered = (old.bytes & ~now.bytes) == 0;
+        if (old.bytes != 0 && covered && old.thread == now.thread && old.block == now.block && old.write == now.write &&
+            old.atomic == now.atomic)
+            return old;
+    }
+    for (Access& old : cell.slot)
+        if (old.bytes == 0 || (shared && ordered(old, now, true) && old.thread != now.thread)) return old;
+    for (int tries = 0; tries < Cell::SLOTS; ++tries) {  // rather forget a read than a write
+        Access& old = cell.slot[cell.next++ % Cell::SLOTS];
+        if (!old.write) return old;
+    }
+    return cell.slot[cell.next++ % Cell::SLOTS];
+}
+
+void touch(Cell& cell, const Access& now, bool shared) {
+    if ((cell.in_flight & now.bytes) != 0 && cell.flight_in == machine.block_number)
+        tell(IN_FLIGHT, now.code, cell.flight,
+             text("race: %s, while the asynchronous copy issued at @%x@ is in flight", side(now).c_str(), cell.flight));
+    if (shared) {
+        if (cell.written_in != machine.block_number) {
+            cell.written_in = machine.block_number;
+            cell.written = 0;
+        }
+        if (now.write)
+            cell.written |= now.bytes;
+        else if ((now.bytes & ~cell.written) != 0)
+            tell(UNWRITTEN, now.code, 0, text("uninitialised: %s of shared memory that nobody wrote", side(now).c_str()));
+    }
+    for (const Access& old : cell.slot) {
+        if ((old.bytes & now.bytes) == 0 || !(old.write || now.write) || (old.atomic && now.atomic)) continue;
+        if (!ordered(old, now, shared))
+            tell(RACE, now.code, old.code, text("race: %s and %s", side(old).c_str(), side(now).c_str()));
+    }
+    slot_for(cell, now, shared) = now;
+}
+
+// Calls visit(cell, which bytes of it, shared?) for every cell of a range.
+template <class Visit>
+void each_cell(const void* start, std::size_t bytes, Visit visit) {
+    auto at = reinterpret_cast<std::uintptr_t>(start);
+    const std::uintptr_t end = at + bytes;
+    const bool shared = machine.is_shared(start, bytes);
+    while (at < end) {
+        const std::uintptr_t stop = (at | 3) + 1 < end ? (at | 3) + 1 : end;
+        const unsigned mask = (0xFu >> (4 - (stop - at))) << (at & 3);
+        visit(page_of(at).cell[at % PAGE / 4], static_cast<std::uint8_t>(mask), shared);
+        at = stop;
+    }
+}
+
+Access access_now(bool write, bool atomic, const void* code) {
+    const Thread& me = *machine.now;
+    return {machine.linear_block, static_cast<std::uint32_t>(machine.epoch), offset_of(code),
+            static_cast<std::uint16_t>(me.warp->epoch), static_cast<std::uint16_t>(me.id), 0, write, atomic};
+}
+
+}  // namespace
+
+void launch_begins() {
+    ++launch_number;
+    found.clear();
+    known.clear();
+    if (module_base == 0) {
+        Dl_info module;
+        dladdr(reinterpret_cast<const void*>(&launch_begins), &module);
+        module_base = reinterpret_cast<std::uintptr_t>(module.dli_fbase);
+    }
+}
+
+void block_begins() {}
+
+std::string findings() { return found; }
+
+void accessed(const void* start, std::size_t bytes, bool write, bool atomic, const void* code) {
+    if (machine.now == nullptr || machine.stacks.holds(start)) return;
+    Access now = access_now(write, atomic, code);
+    each_cell(start, bytes, [&](Cell& cell, std::uint8_t mask, bool shared) {
+        now.bytes = mask;
+        touch(cell, now, shared);
+    });
+}
+
+void copy_issued(const void* shared, const void* global, std::size_t bytes, bool inside, const void* code) {
+    if (inside) accessed(global, bytes, false, false, code);
+    accessed(shared, bytes, true, false, code);
+    each_cell(shared, bytes, [&](Cell& cell, std::uint8_t mask, bool) {
+        cell.in_flight = static_cast<std::uint8_t>(cell.flight_in == machine.block_number ? cell.in_flight | mask : mask);
+        cell.flight_in = machine.block_number;
+        cell.flight = offset_of(code);
+    });
+}
+
+void copy_landed(const void* shared, const void* global, std::size_t bytes, bool inside, const void* code) {
+    each_cell(shared, bytes, [&](Cell& cell, std::uint8_t mask, bool) {
+        cell.in_flight = static_cast<std::uint8_t>(cell.in_flight & ~mask);
+    });
+    accessed(shared, bytes, true, false, code);
+    if (inside) accessed(global, bytes, false, false, code);
+}
+
+}  // namespace lm_emu::race
+
+// ---- what the compiler calls -----------------------------------------------------------------------------------------
+
+#define LM_CODE __builtin_return_address(0)
+#define LM_ACCESS(name, bytes, write) \
+    void name(void* p) { lm_emu::race::accessed(p, bytes, write, false, LM_CODE); }
+#define LM_SIZE(n)                                     \
+    LM_ACCESS(__tsan_read##n, n, false)                \
+    LM_ACCESS(__tsan_write##n, n, true)                \
+    LM_ACCESS(__tsan_volatile_read##n, n, false)       \
+    LM_ACCESS(__tsan_volatile_write##n, n, true)       \
+    LM_ACCESS(__tsan_unaligned_read##n, n, false)      \
+    LM_ACCESS(__tsan_unaligned_write##n, n, true)
+
+// memory orders are all treated as relaxed: an atomic orders nothing else here
+#define LM_ATOMIC(bits, T)                                                                                        \
+    T __tsan_atomic##bits##_load(const volatile T* p, int) {                                                      \
+        lm_emu::race::accessed(const_cast<const T*>(p), sizeof(T), false, true, LM_CODE);                         \
+        return *p;                                                                                                \
+    }                                                                                                             \
+    void __tsan_atomic##bits##_store(volatile T* p, T value, int) {                                               \
+        lm_emu::race::accessed(const_cast<const T*>(p), sizeof(T), true, true, LM_CODE);                          \
+        *p = value;                                                                                               \
+    }                                                                                                             \
+    int __tsan_atomic##bits##_compare_exchange_strong(volatile T* p, T* expected, T value, int, int) {            \
+        lm_emu::race::accessed(const_cast<const T*>(p), sizeof(T), true, true, LM_CODE);                          \
+        const T old = *p;                                                                                         \
+        const bool same = old == *expected;                                                                       \
+        if (same) *p = value;                                                                                     \
+        *expected = old;                                                                                          \
+        return same;                                                                                              \
+    }                                                                                                             \
+    int __tsan_atomic##bits##_compare_exchange_weak(volatile T* p, T* expected, T value, int a, int b) {          \
+        return __tsan_atomic##bits##_compare_exchange_strong(p, expected, value, a, b);                           \
+    }                                                                                                             \
+    T __tsan_atomic##bits##_compare_exchange_val(volatile T* p, T expected, T value, int a, int b) {              \
+        __tsan_atomic##bits##_compare_exchange_strong(p, &expected, value, a, b);                                 \
+        return expected;                                                                                          \
+    }                                                                                                             \
+    LM_FETCH(bits, T, exchange, value)                                                                            \
+    LM_FETCH(bits, T, fetch_add, static_cast<T>(old + value))                                                     \
+    LM_FETCH(bits, T, fetch_sub, static_cast<T>(old - value))                                                     \
+    LM_FETCH(bits, T, fetch_and, static_cast<T>(old & value))                                                     \
+    LM_FETCH(bits, T, fetch_or, static_cast<T>(old | value))                                                      \
+    LM_FETCH(bits, T, fetch_xor, static_cast<T>(old ^ value))
+#define LM_FETCH(bits, T, verb, result)                                                   \
+    T __tsan_atomic##bits##_##verb(volatile T* p, T value, int) {                         \
+        lm_emu::race::accessed(const_cast<const T*>(p), sizeof(T), true, true, LM_CODE);  \
+        const T old = *p;                                                                 \
+        *p = result;                                                                      \
+        return old;                                                                       \
+    }
+
+extern "C" {
+LM_SIZE(1)
+LM_SIZE(2)
+LM_SIZE(4)
+LM_SIZE(8)
+LM_SIZE(16)
+LM_ATOMIC(8, std::uint8_t)
+LM_ATOMIC(16, std::uint16_t)
+LM_ATOMIC(32, std::uint32_t)
+LM_ATOMIC(64, std::uint64_t)
+void __tsan_read_range(void* p, unsigned long bytes) { lm_emu::race::accessed(p, bytes, false, false, LM_CODE); }
+void __tsan_write_range(void* p, unsigned long bytes) { lm_emu::race::accessed(p, bytes, true, false, LM_CODE); }
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_vptr_read(void**) {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit(void) {}
+void __tsan_init(void) {}
+void __tsan_atomic_thread_fence(int) {}
+void __tsan_atomic_signal_fence(int) {}
+}

@@ -1,0 +1,175 @@
+"""Where emulated kernels run: in this process, or in a worker that a sanitizer may end."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import re
+import struct
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+
+class EmulationError(RuntimeError):
+    """A kernel did what it must not; the text says what and where."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A kernel's argument struct as bytes, and the arrays that its pointers point into: (place in bytes, array)."""
+
+    data: bytes
+    pointers: tuple[tuple[int, np.ndarray], ...] = ()
+
+
+class Launch(ctypes.Structure):
+    """LmLaunch of host/machine.hpp."""
+
+    _fields_ = [
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        ("shared", ctypes.c_uint64),
+        ("seed", ctypes.c_uint64),
+        ("order", ctypes.c_uint32),
+        ("copies", ctypes.c_uint32),
+    ]
+
+
+class Library:
+    """A module in this process: kernels work on the arrays' own memory."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.library = ctypes.CDLL(str(path))
+        self.library.lm_emu_message.restype = ctypes.c_char_p
+        self.library.lm_emu_launch.argtypes = (
+            ctypes.c_char_p,
+            ctypes.POINTER(Launch),
+            ctypes.c_char_p,
+            ctypes.c_uint64,
+        )
+
+    def run(self, name: str, launch: Launch, args: Packed) -> None:
+        if self.library.lm_emu_launch(name.encode(), launch, args.data, len(args.data)):
+            message = self.library.lm_emu_message().decode()
+            raise EmulationError(f"{name}: {_with_lines(message, self.path)}")
+
+
+class Worker:
+    """A module in a process of its own, started anew after a sanitizer has ended it."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.process: _Process | None = None
+
+    def run(self, name: str, launch: Launch, args: Packed) -> None:
+        arrays, relocations = _distinct_arrays(args)
+        request = (
+            bytes(launch)
+            + struct.pack("4I", len(name.encode()), len(args.data), len(relocations), len(arrays))
+            + name.encode()
+            + args.data
+            + b"".join(struct.pack("IIQ", *relocation) for relocation in relocations)
+            + struct.pack(f"{len(arrays)}Q", *(array.nbytes for array in arrays))
+            + b"".join(array.tobytes() for array in arrays)
+        )
+        process = self.process = self.process or _Process(self.path)
+        try:
+            process.put(request)
+            status, length = struct.unpack("iI", process.get(8))
+            message = process.get(length).decode()
+            contents = [process.get(array.nbytes) for array in arrays]
+        except (BrokenPipeError, EOFError):
+            self.process = None
+            raise EmulationError(f"{name}: {process.last_words()}") from None
+        for array, data in zip(arrays, contents):
+            _write_back(array, data, name)
+        if status:
+            raise EmulationError(f"{name}: {message}")
+
+
+class _Process:
+    """A running worker and its three pipes."""
+
+    def __init__(self, path: Path):
+        self.report = tempfile.TemporaryFile()  # noqa: SIM115
+        options = {
+            "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0",
+            "UBSAN_OPTIONS": "halt_on_error=1",
+        }
+        pipe = subprocess.PIPE
+        self.child = subprocess.Popen([path], stdin=pipe, stdout=pipe, stderr=self.report, env=options)
+        assert self.child.stdin is not None and self.child.stdout is not None
+        self.requests, self.answers = self.child.stdin, self.child.stdout
+        atexit.register(self.close)
+
+    def put(self, data: bytes) -> None:
+        self.requests.write(data)
+        self.requests.flush()
+
+    def get(self, count: int) -> bytes:
+        data = self.answers.read(count)
+        if len(data) < count:
+            raise EOFError
+        return data
+
+    def last_words(self) -> str:
+        """What the sanitizer said; the process is gone afterwards."""
+        status = self.close()
+        self.report.seek(0)
+        said = self.report.read().decode(errors="replace").strip()
+        self.report.close()
+        return said or f"the worker ended with status {status}"
+
+    def close(self) -> int:
+        atexit.unregister(self.close)
+        with contextlib.suppress(BrokenPipeError):
+            self.requests.close()
+        self.answers.close()
+        return self.child.wait()
+
+
+def _distinct_arrays(args: Packed) -> tuple[list[np.ndarray], list[tuple[int, int, int]]]:
+    """The arrays to send, each once, and (place, array, offset) of every pointer."""
+    arrays: list[np.ndarray] = []
+    relocations = []
+    for place, array in args.pointers:
+        (value,) = struct.unpack_from("P", args.data, place)
+        if not array.flags.c_contiguous:
+            raise ValueError("a kernel's array must be contiguous; give at(base, offset) for a view")
+        index = next((i for i, known in enumerate(arrays) if _same_memory(known, array)), len(arrays))
+        if index == len(arrays):
+            if any(np.may_share_memory(known, array) for known in arrays):
+                raise ValueError("two of a kernel's arrays overlap; give at(base, offset) for both")
+            arrays.append(array)
+        relocations.append((place, index, value - array.ctypes.data))
+    return arrays, relocations
+
+
+def _same_memory(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.ctypes.data == b.ctypes.data and a.nbytes == b.nbytes
+
+
+def _write_back(array: np.ndarray, data: bytes, name: str) -> None:
+    if array.flags.writeable:
+        array.reshape(-1).view(np.uint8)[:] = np.frombuffer(data, np.uint8)
+    elif array.tobytes() != data:
+        raise EmulationError(f"{name}: wrote to an array that is read-only")
+
+
+def _with_lines(message: str, library: Path) -> str:
+    """Replaces @offset@ by file and line: of the innermost call that is not inside the primitives."""
+
+    def place(match: re.Match) -> str:
+        asked = ["addr2line", "-i", "-e", str(library), match[1]]
+        lines = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
+        outside = [line for line in lines if not line.startswith("??") and "/primitives.cuh:" not in line]
+        file, _, line = (outside or lines)[0].partition(":")
+        return f"{Path(file).name}:{line.split()[0]}"
+
+    return re.sub(r"@([0-9a-f]+)@", place, message)
