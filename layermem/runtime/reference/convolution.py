@@ -27,15 +27,17 @@ def stored(array: np.ndarray) -> np.ndarray:
     return array.transpose(0, 2, 3, 1)
 
 
-def taps(layer: Any) -> Iterator[tuple[int, int, tuple[slice, slice]]]:
-    """(r, s, slices): tap (r, s) of every window at once, in the padded image."""
+def taps(layer: Any) -> Iterator[tuple[int, int, slice, slice]]:
+    """(r, s, rows, columns): where tap (r, s) of every window lies in the padded image."""
     down, right = layer.windows
     for r in range(down.kernel):
         for s in range(right.kernel):
-            yield (r, s, tuple(  # type: ignore[misc]
-                slice(at * w.dilation, at * w.dilation + (w.floor_out - 1) * w.stride + 1, w.stride)
-                for at, w in ((r, down), (s, right))
-            ))  # fmt: skip
+            yield r, s, under(down, r), under(right, s)
+
+
+def under(window: Any, tap: int) -> slice:
+    start = tap * window.dilation
+    return slice(start, start + (window.floor_out - 1) * window.stride + 1, window.stride)
 
 
 def padded(layer: Any, image: np.ndarray) -> np.ndarray:
@@ -51,10 +53,10 @@ def window_rows(layer: Any, image: np.ndarray) -> np.ndarray:
     n, channels = image.shape[0], image.shape[3]
     image = padded(layer, image)
     shape = (layer.group, n, down.floor_out, right.floor_out, down.kernel, right.kernel, channels // layer.group)
-    rows = np.empty(shape, image.dtype)
-    for r, s, at in taps(layer):
-        rows[..., r, s, :] = by_group(layer, image[:, at[0], at[1]])
-    return rows.reshape(layer.group, n * down.floor_out * right.floor_out, -1)
+    matrix = np.empty(shape, image.dtype)
+    for r, s, rows, columns in taps(layer):
+        matrix[..., r, s, :] = by_group(layer, image[:, rows, columns])
+    return matrix.reshape(layer.group, n * down.floor_out * right.floor_out, -1)
 
 
 def by_group(layer: Any, array: np.ndarray) -> np.ndarray:
@@ -94,9 +96,9 @@ def spread(layer: Any, out: np.ndarray, weights: np.ndarray, image: np.ndarray) 
     values = value_rows(layer, out)
     w = stored(weights).reshape(layer.group, values.shape[2], down.kernel, right.kernel, -1)
     total = np.zeros((n, height + 2 * down.pad, width + 2 * right.pad, channels), image.dtype)
-    for r, s, at in taps(layer):
+    for r, s, rows, columns in taps(layer):
         tap = (values @ w[:, :, r, s]).reshape(layer.group, n, down.floor_out, right.floor_out, -1)
-        total[:, at[0], at[1]] += np.moveaxis(tap, 0, 3).reshape(n, down.floor_out, right.floor_out, channels)
+        total[:, rows, columns] += np.moveaxis(tap, 0, 3).reshape(n, down.floor_out, right.floor_out, channels)
     image[...] = total[:, down.pad : down.pad + height, right.pad : right.pad + width]
 
 
