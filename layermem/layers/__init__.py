@@ -3,6 +3,7 @@
 from layermem.layers import (
     activation,
     convolution,
+    dropout,
     inner_product,
     normalization,
     pooling,
@@ -19,6 +20,7 @@ __all__ = [
     "Tensor",
     "activation",
     "convolution",
+    "dropout",
     "inner_product",
     "make_layer",
     "normalization",

@@ -3,6 +3,7 @@
 from layermem.runtime.reference import (
     activation,
     convolution,
+    dropout,
     inner_product,
     normalization,
     pooling,
@@ -15,6 +16,7 @@ __all__ = [
     "ReferenceDevice",
     "activation",
     "convolution",
+    "dropout",
     "inner_product",
     "normalization",
     "pooling",

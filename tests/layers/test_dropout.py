@@ -1,0 +1,106 @@
+"""Dropout: the generator against published vectors, and what falls out of it."""
+
+from zlib import crc32
+
+import numpy as np
+import pytest
+
+from layermem.errors import InputError
+from layermem.runtime.reference.base import stored
+from layermem.runtime.reference.philox import philox4x32, words
+from tests.layers.harness import TEST, Run, backward, check_gradients, forward, layer_of
+
+# Random123, tests/kat_vectors, the lines "philox4x32 10": counter, key, result
+KNOWN_ANSWERS = [
+    ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+    ("ffffffff ffffffff ffffffff ffffffff", "ffffffff ffffffff", "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+    ("243f6a88 85a308d3 13198a2e 03707344", "a4093822 299f31d0", "d16cfe09 94fdcceb 5001e420 24126ea1"),
+]
+
+
+def hexadecimal(text):
+    return [int(word, 16) for word in text.split()]
+
+
+@pytest.mark.parametrize("counter, key, result", KNOWN_ANSWERS)
+def test_philox_gives_the_known_answers_of_random123(counter, key, result):
+    first, second = hexadecimal(key)
+    assert [int(word) for word in philox4x32(hexadecimal(counter), (first, second))] == hexadecimal(result)
+
+
+def test_philox_takes_many_counters_at_once():
+    counters = np.array([hexadecimal(counter) for counter, *_ in KNOWN_ANSWERS]).T
+    together = np.stack(philox4x32(list(counters), (7, 9)), axis=1)
+    alone = [philox4x32(column, (7, 9)) for column in counters.T]
+    np.testing.assert_array_equal(together, alone)
+
+
+def test_element_e_takes_word_e_mod_4_of_block_e_div_4_of_its_step():
+    step = (5 << 32) + 11
+    drawn = words(10, -1, 77, step)  # a negative seed is taken mod 2^32
+    for e in range(10):
+        assert drawn[e] == philox4x32((e // 4, 0, 11, 5), (0xFFFFFFFF, 77))[e % 4]
+
+
+def dropout(shape, settings="", name="drop6", **kwargs):
+    return layer_of(f'name: "{name}" type: "Dropout" dropout_param {{ {settings} }}', shape, **kwargs)
+
+
+def test_elements_fall_by_their_place_in_memory_and_the_others_are_scaled():
+    shape = (2, 3, 4, 5)
+    layer = dropout(shape, "dropout_ratio: 0.25")
+    run = forward(layer, np.ones(shape))
+    falls = words(120, 1701, crc32(b"drop6"), 3) < 2**30
+    np.testing.assert_array_equal(stored(run.arrays["y0"]).reshape(-1), np.where(falls, 0, 1 / 0.75))
+
+
+@pytest.mark.parametrize("ratio", [0, 0.3, 0.5, 0.9])
+def test_the_share_of_dropped_elements_is_the_ratio(ratio):
+    count = 20000
+    run = forward(dropout((count,), f"dropout_ratio: {ratio}"), np.ones(count))
+    share = (run.arrays["y0"] == 0).mean()
+    assert abs(share - ratio) <= 4 * np.sqrt(ratio * (1 - ratio) / count)  # four standard deviations
+    assert abs(run.arrays["y0"].mean() - 1) < 0.1
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 2, 3), (3, 7)])
+def test_gradients(shape):
+    check_gradients(dropout(shape), np.random.default_rng(2).standard_normal(shape))
+
+
+def test_nothing_is_stashed_and_backward_reads_nothing_but_dy():
+    layer = dropout((2, 3))
+    assert layer.stash == {} and layer.replay_kind == "seeded"
+    assert [step.reads for step in layer.backward(["dx0"])] == [("dy0",)]
+
+
+def dropped(name="drop6", seed=1, step=2):
+    layer = dropout((400,), name=name)
+    run = Run(layer, context={"seed": seed, "step": step})
+    run.put("x0", np.ones(400))
+    run.step(layer.forward())
+    return run.arrays["y0"]
+
+
+def test_a_replay_in_the_same_step_draws_the_same_elements():
+    np.testing.assert_array_equal(dropped(), dropped())
+
+
+@pytest.mark.parametrize("other", [{"name": "drop7"}, {"seed": 2}, {"step": 3}, {"step": 2 + 2**32}])
+def test_another_layer_seed_or_step_draws_others(other):
+    agree = ((dropped() == 0) == (dropped(**other) == 0)).mean()
+    assert 0.4 < agree < 0.6
+
+
+def test_in_test_phase_it_is_the_identity():
+    x = np.random.default_rng(2).standard_normal((2, 3, 2, 2))
+    layer = dropout(x.shape, "dropout_ratio: 0.9", phase=TEST)
+    run = backward(forward(layer, x), ["dx0"], 2 * x)
+    np.testing.assert_array_equal(run.arrays["y0"], x)
+    np.testing.assert_array_equal(run.arrays["dx0"], 2 * x)
+
+
+@pytest.mark.parametrize("ratio", [-0.1, 1, 1.5])
+def test_a_ratio_that_leaves_nothing_or_is_no_share_is_refused(ratio):
+    with pytest.raises(InputError, match="from 0 up to"):
+        dropout((2,), f"dropout_ratio: {ratio}")
