@@ -9,6 +9,7 @@ from layermem.layers import (
     normalization,
     pooling,
     resize,
+    shape,
 )
 from layermem.layers.base import LAYERS, Layer, Overlay, Param, Step, Tensor, make_layer
 
@@ -28,4 +29,5 @@ __all__ = [
     "normalization",
     "pooling",
     "resize",
+    "shape",
 ]

@@ -9,6 +9,7 @@ from layermem.runtime.reference import (
     normalization,
     pooling,
     resize,
+    shape,
     step,
 )
 from layermem.runtime.reference.device import ReferenceDevice
@@ -23,5 +24,6 @@ __all__ = [
     "normalization",
     "pooling",
     "resize",
+    "shape",
     "step",
 ]
