@@ -8,6 +8,7 @@ from layermem.layers import (
     inner_product,
     normalization,
     pooling,
+    reduction,
     resize,
     shape,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "make_layer",
     "normalization",
     "pooling",
+    "reduction",
     "resize",
     "shape",
 ]
