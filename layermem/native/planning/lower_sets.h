@@ -1,0 +1,49 @@
+// Lower sets: sets of nodes that hold, with a node, everything it depends on.  A chain of them cuts a net in segments.
+//
+//          a --> b --> d                 {} {a} {ab} {ac} {abc} {abcd}   are all its lower sets
+//           \--> c --/                   {b} is none: b depends on a
+//
+// A family is the list of lower sets that a planner may cut at, sorted by size, then by content:
+//   approx    {}, V, and for each node it with its ancestors                               n + 2 sets
+//   extended  and the complements of the descendants of each node, and the prefixes
+//             of the topological order in which the nodes are numbered                     <= 3 n + 2 sets
+//   exact     every lower set there is, up to a limit; beyond it the extended family, marked `truncated`
+// Each family holds the one before it; `tier` says where a set came in.  {} is the first set, V the last.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "planning/graph.h"
+
+namespace layermem {
+
+enum class Family { approx = 0, extended = 1, exact = 2 };
+
+class LowerSets {
+  public:
+    LowerSets(const StepGraph& graph, Family family, size_t max_sets);
+
+    int size() const { return static_cast<int>(tier_.size()); }
+    int words() const { return words_; }
+    bool truncated() const { return truncated_; }  // there were more lower sets than the limit
+    const uint64_t* bits(int set) const { return &bits_[static_cast<size_t>(set) * words_]; }
+    bool has(int set, Node v) const { return (bits(set)[v >> 6] >> (v & 63)) & 1; }
+    int cardinal(int set) const { return cardinal_[set]; }
+    Family tier(int set) const { return tier_[set]; }
+    bool subset(int small, int large) const;     // small is in large (equality included)
+    std::vector<Node> members(int set) const;
+
+  private:
+    void sort_unique(std::vector<std::vector<uint64_t>>& sets, std::vector<Family>& tiers);
+    int words_;
+    bool truncated_ = false;
+    std::vector<uint64_t> bits_;
+    std::vector<int> cardinal_;
+    std::vector<Family> tier_;
+};
+
+inline int count_bits(uint64_t word) { return __builtin_popcountll(word); }
+inline int lowest_bit(uint64_t word) { return __builtin_ctzll(word); }
+
+}  // namespace layermem
