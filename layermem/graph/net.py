@@ -96,6 +96,8 @@ class Net:
         layer = self._make(message, [self.blobs[b] for b in bottoms])
         if len(layer.tops) != len(message.top):
             raise InputError(f"names {len(message.top)} tops but makes {len(layer.tops)}; change its 'top:' lines")
+        if len(message.param) > len(layer.params):
+            raise InputError(f"has {len(message.param)} 'param' blocks for {len(layer.params)} parameters; remove some")
         tops = tuple(
             self._new_version(name, tensor, message) for name, tensor in zip(message.top, layer.tops, strict=True)
         )

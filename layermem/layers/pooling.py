@@ -15,12 +15,17 @@ from layermem.layers.base import Layer, Step, Tensor, Window, layer
 MAX, AVE, STOCHASTIC = 0, 1, 2
 
 
-def pooled_size(window: Window, ceil: bool) -> int:
-    """Windows along one axis, after Caffe's rounding and clipping."""
+def pooled_size(window: Window, ceil: bool, padded: bool) -> int:
+    """Windows along one axis, after Caffe's rounding and (where any axis is padded) its clipping."""
     span = window.size + 2 * window.pad - window.kernel
     out = (-(-span // window.stride) if ceil else span // window.stride) + 1
-    if window.pad and (out - 1) * window.stride >= window.size + window.pad:
+    outside = (out - 1) * window.stride >= window.size + window.pad
+    if outside and padded:
         out -= 1
+    elif outside and out > 0:  # Caffe would take the maximum, or the mean, of nothing
+        raise InputError(
+            f"has a last window that lies outside its bottom of {window.size}; use round_mode: FLOOR or a smaller stride"
+        )
     return out
 
 
@@ -39,7 +44,8 @@ class Pooling(Layer):
         self.method = "MAX" if p.pool == MAX else "AVE"
         self.windows = self._windows(p, h, w)
         ceil = p.round_mode == 0
-        out = [pooled_size(window, ceil) for window in self.windows]
+        padded = any(window.pad for window in self.windows)
+        out = [pooled_size(window, ceil, padded) for window in self.windows]
         if min(out) < 1:
             raise InputError(f"has a window larger than its padded bottom of {h} x {w}; use a smaller kernel")
         y = Tensor((n, c, out[0], out[1]))

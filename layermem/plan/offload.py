@@ -16,7 +16,17 @@ from dataclasses import replace
 
 from layermem.graph.ops import BACKWARD, DATA, FORWARD, HISTORY, STASH, UPDATE, Graph, Op
 from layermem.plan.base import (
-    INTRA, REUSE, Fate, Gap, Hints, Peak, Plan, Use, program_order, strategy, uses_of,
+    INTRA,
+    REUSE,
+    Fate,
+    Gap,
+    Hints,
+    Peak,
+    Plan,
+    Use,
+    program_order,
+    strategy,
+    uses_of,
 )  # fmt: skip
 from layermem.plan.costs import Costs
 

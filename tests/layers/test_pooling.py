@@ -44,7 +44,7 @@ def test_sizes_round_up_unless_the_net_says_floor(mode, out):
         "kernel_size: 2 stride: 2",
         "kernel_size: 3 stride: 2 pad: 1",
         "kernel_h: 2 kernel_w: 3 stride_h: 1 stride_w: 2 pad_h: 0 pad_w: 1",
-        "kernel_size: 2 stride: 3",
+        "kernel_size: 3 stride: 3",
         "global_pooling: true",
     ],
 )
@@ -65,6 +65,7 @@ def test_the_index_takes_one_byte_while_the_window_has_at_most_256_elements():
         ("kernel_size: 9", "smaller kernel"),
         ("kernel_size: 2 pad: 2", "smaller pad"),
         ("stride: 2", "kernel_size"),
+        ("kernel_size: 2 stride: 4 round_mode: CEIL", "round_mode: FLOOR"),
     ],
 )
 def test_what_cannot_be_pooled_is_refused_with_a_remedy(settings, remedy):

@@ -4,6 +4,7 @@ import random
 from itertools import combinations
 
 import pytest
+
 from layermem._native import LowerSetPlanner, StepGraph
 
 

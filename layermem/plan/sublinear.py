@@ -1,0 +1,77 @@
+"""Chen et al. 2016 (mxnet-memonger): keep stage points about every sqrt(n)-th byte, rebuild what lies between.
+
+The walk cuts after an op once more than `threshold` bytes of outputs have gathered since the last cut.  The search is
+memonger's: from 0, three rounds of threshold <- sqrt(kept x largest segment / 2), then six steps from the least to
+sqrt(2) of that; each plan is measured (bytes in use, by lifetimes) and the leanest wins.  With a budget the one with
+the least recomputation that fits wins instead.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from math import sqrt
+
+from layermem.graph.ops import Graph, Op
+from layermem.plan.base import Hints, Peak, Plan, strategy
+from layermem.plan.costs import Costs
+from layermem.plan.rebuild import forward_ops, output_bytes, segments_to_plan
+
+ROUNDS = 3
+STEPS = 6
+
+
+@strategy("sublinear", says="keep stage points, recompute between them (Chen et al. 2016, mxnet-memonger)")
+def sublinear(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints: Hints) -> Plan:
+    tried: dict[int, tuple[float, float, Plan]] = {}  # number of segments -> what it costs
+
+    def measure(threshold: float) -> list[list[Op]]:
+        segments = cut(graph, threshold, hints)
+        if len(segments) not in tried:
+            plan = segments_to_plan(graph, segments, "sublinear", hints=hints)
+            live = peak.live(plan)
+            fits = budget is not None and live <= budget
+            again = sum(costs.op(graph.by_name[name]) for name in repeated(plan.order))
+            tried[len(segments)] = (0, again, plan) if fits else (live, again, plan)
+        return segments
+
+    threshold = 0.0
+    least = 0
+    for _ in range(ROUNDS):
+        segments = measure(threshold)
+        sizes = [sum(output_bytes(graph, op) for op in ops) for ops in segments]
+        kept = sum(output_bytes(graph, ops[-1]) for ops in segments[:-1])
+        least = least or max(sizes)
+        threshold = sqrt(kept * max(sizes) / 2)
+    top = sqrt(2) * threshold
+    for step in range(STEPS + 1):
+        measure(least + (top - least) * step / STEPS if top > least else top * (step + 1) / (STEPS + 1))
+    whole = segments_to_plan(graph, [forward_ops(graph)], "sublinear", hints=hints)
+    if budget is not None and peak.live(whole) <= budget:
+        return whole
+    return min(tried.values(), key=lambda found: found[:2])[2]
+
+
+def cut(graph: Graph, threshold: float, hints: Hints) -> list[list[Op]]:
+    """Runs of forward ops, each of which ends at a stage point with more than `threshold` bytes behind it."""
+    segments: list[list[Op]] = [[]]
+    gathered = 0
+    for op in forward_ops(graph):
+        segments[-1].append(op)
+        gathered += output_bytes(graph, op)
+        layer = op.name.rsplit(".", 1)[0]
+        stage = op.replay is not None and (not hints.stage or any(fnmatchcase(layer, glob) for glob in hints.stage))
+        if stage and gathered > threshold:
+            segments.append([])
+            gathered = 0
+    return [ops for ops in segments if ops]
+
+
+def repeated(order: tuple[str, ...]) -> list[str]:
+    """The names in `order` beyond their first time."""
+    seen: set[str] = set()
+    again = []
+    for name in order:
+        if name in seen:
+            again.append(name)
+        seen.add(name)
+    return again
