@@ -1,0 +1,88 @@
+"""A file that is complete or absent, whatever happens while it is written.
+
+    1  write  .NAME.PID-N.aside in the same folder     a crash leaves NAME as it was
+    2  sync   its bytes to the disk
+    3  rename it to NAME                               readers see the old file or the new, never a part
+    4  sync   the folder, so that the rename lasts too
+
+A killed process leaves its aside file behind; the next write of the same NAME removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from layermem.errors import InputError
+
+_count = itertools.count()  # two threads that write one name do not share an aside file
+
+
+def write_atomically(path: str | os.PathLike[str], content: bytes | Callable[[BinaryIO], object]) -> None:
+    """Make `path` hold `content`: bytes, or a function that writes them to the open file (readable and seekable).
+
+    InputError if the folder does not exist or cannot take the file; then, and on any error of `content`, `path` is
+    what it was.  A symbolic link keeps pointing where it did, and the file there is replaced.
+    """
+    target = Path(os.path.realpath(path))
+    aside = target.with_name(f".{target.name}.{os.getpid()}-{next(_count)}.aside")
+    try:
+        _remove_orphans(target)
+        try:
+            _write_synced(aside, content)
+            os.replace(aside, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                aside.unlink()
+            raise
+        _sync_folder(target.parent)
+    except OSError as error:
+        if not target.parent.is_dir():
+            raise InputError(f"cannot be written: there is no folder '{target.parent}'", path=str(path)) from None
+        raise InputError(f"cannot be written: {error.strerror or error}", path=str(path)) from None
+
+
+def _write_synced(aside: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
+    with open(aside, "x+b") as handle:
+        if isinstance(content, bytes):
+            handle.write(content)
+        else:
+            content(handle)
+        handle.flush()
+        os.fsync(handle.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Folders cannot be opened or synced everywhere; where they cannot, the rename is as durable as it gets."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _remove_orphans(target: Path) -> None:
+    """Delete what killed processes left of earlier writes to `target`."""
+    name = re.compile(re.escape(f".{target.name}.") + r"(\d+)-\d+\.aside")
+    for entry in os.listdir(target.parent):
+        match = name.fullmatch(entry)
+        if match and not _runs(int(match[1])):
+            with contextlib.suppress(OSError):
+                os.unlink(target.parent / entry)
+
+
+def _runs(pid: int) -> bool:
+    """Whether the process is alive; an unknown answer counts as alive."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
