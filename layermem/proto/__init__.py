@@ -1,5 +1,6 @@
 """READ: Caffe's files.  Text becomes messages that know their lines; weights become numpy arrays, and back."""
 
+from layermem.proto.blobs import read_blob, reshaped
 from layermem.proto.filter import filter_by_state, filter_net
 from layermem.proto.read import (
     NetFile,
@@ -10,15 +11,20 @@ from layermem.proto.read import (
     read_solver_text,
     resolve_path,
 )
+from layermem.proto.weights import read_weights, write_weights
 
 __all__ = [
     "NetFile",
     "SolverFile",
     "filter_by_state",
     "filter_net",
+    "read_blob",
     "read_net",
     "read_net_text",
     "read_solver",
     "read_solver_text",
+    "read_weights",
+    "reshaped",
     "resolve_path",
+    "write_weights",
 ]

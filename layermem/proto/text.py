@@ -6,6 +6,7 @@ would use, and a remedy.
 
 from __future__ import annotations
 
+import os
 import re
 from os import PathLike
 from typing import Any
@@ -28,7 +29,8 @@ def read_bytes(path: str | PathLike[str], *, what: str, limit: int) -> bytes:
     """The content of a file that the user named as a `what`, at most `limit` bytes of it."""
     try:
         with open(path, "rb") as handle:
-            raw = handle.read(limit + 1)
+            size = os.fstat(handle.fileno()).st_size  # 0 for a pipe, which may still have no end
+            raw = handle.read(limit + 1) if size <= limit else b""
     except FileNotFoundError:
         raise InputError(f"no such file; name an existing {what}", path=str(path)) from None
     except IsADirectoryError:
@@ -36,7 +38,7 @@ def read_bytes(path: str | PathLike[str], *, what: str, limit: int) -> bytes:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"cannot be read as a {what}: {reason}", path=str(path)) from None
-    if len(raw) > limit:
+    if max(size, len(raw)) > limit:
         raise InputError(f"is larger than {format_bytes(limit)}, too large for a {what}", path=str(path))
     return raw
 

@@ -1,0 +1,323 @@
+"""Weights through files and back: Caffe's formats old and new, and files that are none of them."""
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from layermem.errors import InputError
+from layermem.proto import read_blob, read_weights, reshaped, write_weights
+from layermem.proto import weights as weights_module
+from layermem.proto.schema import BlobProto, LayerParameter, NetParameter, SolverState
+
+RNG = np.random.default_rng(7)
+WEIGHTS = {
+    "conv1": ("Convolution", [RNG.normal(size=(4, 3, 5, 5)), RNG.normal(size=4)]),
+    "relu1": ("ReLU", []),
+    "inception_3a/1x1": ("Convolution", [RNG.normal(size=(2, 4, 1, 1))]),
+    "scalar": ("Parameter", [np.array(1.5)]),
+    "bn": ("BatchNorm", [np.zeros(4), np.ones(4), np.array([3.0])]),
+}
+WEIGHTS = {name: (kind, [np.float32(blob) for blob in blobs]) for name, (kind, blobs) in WEIGHTS.items()}
+FORMATS = [".caffemodel", ".caffemodel.h5"]
+
+
+def same(read, written):
+    written = {name: blobs for name, (_, blobs) in written.items() if blobs}
+    assert set(read) == set(written)
+    for name, blobs in written.items():
+        assert [blob.shape for blob in read[name]] == [np.shape(blob) for blob in blobs]
+        for got, want in zip(read[name], blobs, strict=True):
+            assert got.dtype == np.float32 and got.tobytes() == np.ascontiguousarray(want, np.float32).tobytes()
+
+
+def refusal(path):
+    with pytest.raises(InputError) as caught:
+        read_weights(path)
+    assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_what_is_written_is_read_bit_for_bit_with_names_and_shapes(suffix, tmp_path):
+    path = tmp_path / f"net{suffix}"
+    write_weights(path, "net", WEIGHTS)
+    same(read_weights(path), WEIGHTS)
+
+
+SHAPES = arrays.array_shapes(min_dims=0, max_dims=5, min_side=1, max_side=4)
+BLOBS = st.lists(arrays.arrays(np.float32, SHAPES, elements=st.floats(width=32)), max_size=3)
+NAMES = st.text(st.characters(exclude_characters="/.\0", exclude_categories=["Cs"]), min_size=1, max_size=8)
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@settings(max_examples=25, deadline=None)
+@given(st.dictionaries(NAMES, st.tuples(st.just("Some"), BLOBS), min_size=1, max_size=4))
+def test_any_names_shapes_and_floats_survive(suffix, tmp_path_factory, layers):
+    path = tmp_path_factory.mktemp("any") / f"net{suffix}"
+    write_weights(path, "n", layers)
+    same(read_weights(path), layers)
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_the_same_weights_make_the_same_bytes_at_any_time(suffix, tmp_path, monkeypatch):
+    import time
+
+    first, second = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
+    write_weights(first, "net", WEIGHTS)
+    if suffix.endswith("h5"):
+        time.sleep(1.1)  # HDF5 can store times of seconds
+    write_weights(second, "net", WEIGHTS)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_binary_file_is_the_net_parameter_that_caffe_reads(tmp_path):
+    path = tmp_path / "net.caffemodel"
+    write_weights(path, "lenet", WEIGHTS)
+    net = NetParameter.FromString(path.read_bytes())
+    assert net.name == "lenet"
+    assert [(layer.name, layer.type) for layer in net.layer] == [(n, kind) for n, (kind, _) in WEIGHTS.items()]
+    assert list(net.layer[0].blobs[0].shape.dim) == [4, 3, 5, 5]
+    assert net.layer[0].blobs[1].data[:] == WEIGHTS["conv1"][1][1].tolist()
+    assert path.read_bytes() == net.SerializeToString()  # so the pieces are packed and in order
+
+
+def test_an_hdf5_file_has_a_group_for_each_layer_and_a_float_dataset_for_each_blob(tmp_path):
+    path = tmp_path / "net.caffemodel.h5"
+    write_weights(path, "lenet", WEIGHTS)
+    with h5py.File(path) as file:
+        assert list(file) == ["data"]
+        assert file["data/conv1/0"].shape == (4, 3, 5, 5) and file["data/conv1/1"].dtype == np.float32
+        assert len(file["data/relu1"]) == 0
+        assert file["data/inception_3a/1x1/0"].shape == (2, 4, 1, 1)
+
+
+def varint(number):
+    out = b""
+    while number > 127:
+        out, number = out + bytes([number & 127 | 128]), number >> 7
+    return out + bytes([number])
+
+
+def delimited(field, content):
+    return varint(field << 3 | 2) + varint(len(content)) + content
+
+
+def net_bytes(data_fields, shape=(2, 2)):
+    """A .caffemodel of one layer 'ip' whose blob has the data given as raw wire bytes."""
+    blob = b"".join(data_fields) + delimited(7, delimited(1, b"".join(varint(dim) for dim in shape)))
+    layer = delimited(1, b"ip") + delimited(2, b"InnerProduct") + delimited(7, blob)
+    return delimited(1, b"net") + delimited(100, layer)
+
+
+FOUR = np.float32([1, -2, 3.5, 1e-30])
+UNPACKED = [b"\x2d" + number.tobytes() for number in FOUR]  # field 5, wire type 5
+WIRE = {
+    "one packed run": [delimited(5, FOUR.tobytes())],
+    "two packed runs": [delimited(5, FOUR[:1].tobytes()), delimited(5, FOUR[1:].tobytes())],
+    "unpacked": UNPACKED,
+    "packed, then unpacked": [delimited(5, FOUR[:3].tobytes()), UNPACKED[3]],
+    "doubles": [delimited(8, np.float64(FOUR).tobytes())],
+    "unpacked doubles": [b"\x41" + np.float64(number).tobytes() for number in FOUR],
+    "doubles beside floats": [delimited(5, b"\0" * 16), delimited(8, np.float64(FOUR).tobytes())],
+    "gradients too": [delimited(6, b"\0" * 16), delimited(5, FOUR.tobytes())],
+}
+
+
+@pytest.mark.parametrize("case", WIRE)
+def test_floats_are_read_however_a_writer_lays_them_out(case, tmp_path):
+    path = tmp_path / "w.caffemodel"
+    path.write_bytes(net_bytes(WIRE[case]))
+    same(read_weights(path), {"ip": ("InnerProduct", [FOUR.reshape(2, 2)])})
+
+
+@pytest.mark.parametrize(
+    "fields, shape, sentence",
+    [
+        ([delimited(5, b"\0" * 12)], (2, 2), "layer 'ip' a blob of shape 2 x 2 has 3 numbers; the file is damaged"),
+        (UNPACKED, (5,), "layer 'ip' a blob of shape 5 has 4 numbers; the file is damaged"),
+        ([], (1,), "layer 'ip' a blob of shape 1 has 0 numbers; the file is damaged"),
+        ([delimited(5, b"\0" * 13)], (2, 2), "is cut short, or is no weight file (.caffemodel or .caffemodel.h5)"),
+        ([delimited(5, b"\0" * 4)], (2**64 - 1,), "layer 'ip' a blob of shape -1 has 1 numbers; the file is damaged"),
+    ],
+)
+def test_a_blob_that_does_not_fill_its_shape_is_refused(fields, shape, sentence, tmp_path):
+    path = tmp_path / "w.caffemodel"
+    path.write_bytes(net_bytes(fields, shape))
+    assert str(refusal(path)) == f"{path}: {sentence}"
+
+
+def old_blob(*extents, start=0.0):
+    num, channels, height, width = extents
+    blob = BlobProto(num=num, channels=channels, height=height, width=width)
+    blob.data.extend(start + i for i in range(num * channels * height * width))
+    return blob
+
+
+def test_weights_of_2014_and_2013_are_read_in_four_extents_and_fit_the_shapes_of_today(tmp_path):
+    net = NetParameter(name="old")
+    net.layers.add(name="ip", type="INNER_PRODUCT").blobs.extend([old_blob(1, 1, 2, 3), old_blob(1, 1, 1, 2)])
+    net.layers.add(name="relu", type="RELU")
+    older = net.layers.add().layer
+    older.name = "conv"
+    older.blobs.append(old_blob(2, 3, 1, 1, start=9))
+    path = tmp_path / "old.caffemodel"
+    path.write_bytes(net.SerializeToString())
+    read = read_weights(path)
+    assert list(read) == ["ip", "conv"]
+    assert read["ip"][0].shape == (1, 1, 2, 3) and read["conv"][0].shape == (2, 3, 1, 1)
+    assert reshaped(read["ip"][0], (2, 3)).tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert reshaped(read["ip"][1], (2,)).tolist() == [0, 1]
+    assert reshaped(read["conv"][0], (2, 3, 1, 1)).ravel().tolist() == [9, 10, 11, 12, 13, 14]
+
+
+@pytest.mark.parametrize(
+    "have, want", [((2, 3), (3, 2)), ((2, 3), (6,)), ((1, 2, 3), (2, 3)), ((1, 1, 2, 3), (1, 2, 3, 1))]
+)
+def test_another_shape_is_refused_even_of_equal_count(have, want):
+    with pytest.raises(InputError) as caught:
+        reshaped(np.zeros(have, np.float32), want)
+    assert " x ".join(map(str, have)) in str(caught.value)
+
+
+def saved(tmp_path, raw):
+    path = tmp_path / "wrong.caffemodel"
+    path.write_bytes(raw)
+    return path
+
+
+def test_files_that_hold_no_weights_are_called_what_they_are(tmp_path):
+    assert refusal(saved(tmp_path, b"")).what.startswith("is empty; name a weight file")
+    assert refusal(saved(tmp_path, b'layer {\n  name: "a"\n}\n')).what.startswith("is text; name a weight file")
+    assert refusal(saved(tmp_path, b"\x08\x03\x10\x01")).what.startswith("holds no layers")
+    state = SolverState(iter=3, learned_net="x_iter_3.caffemodel", history=[BlobProto(data=[1.0])])
+    assert refusal(saved(tmp_path, state.SerializeToString())).what == (
+        "is a solver state, for --snapshot; its weights are in 'x_iter_3.caffemodel'"
+    )
+    assert refusal(tmp_path).what == "is a folder; name the weight file (.caffemodel or .caffemodel.h5) inside it"
+    missing = "no such file; name an existing weight file (.caffemodel or .caffemodel.h5)"
+    assert refusal(tmp_path / "nothing").what == missing
+
+
+def test_a_file_cut_anywhere_is_refused_or_lacks_whole_layers_only(tmp_path):
+    whole = tmp_path / "net.caffemodel"
+    write_weights(whole, "n", WEIGHTS)
+    raw, complete = whole.read_bytes(), read_weights(whole)
+    for cut in range(1, len(raw), 7):
+        try:
+            part = read_weights(saved(tmp_path, raw[:cut]))
+        except InputError:
+            continue
+        for name, blobs in part.items():
+            assert all(np.array_equal(a, b) for a, b in zip(blobs, complete[name], strict=True))
+
+
+def test_random_bytes_end_in_one_sentence(tmp_path):
+    rng = np.random.default_rng(0)
+    for size in (1, 10, 100, 3000):
+        for _ in range(25):
+            refusal(saved(tmp_path, rng.bytes(size)))
+
+
+def test_two_layers_of_one_name_are_refused(tmp_path):
+    layer = LayerParameter(name="x", blobs=[BlobProto(data=[1.0])])
+    net = NetParameter(layer=[layer, layer])
+    assert "two layers named 'x'" in str(refusal(saved(tmp_path, net.SerializeToString())))
+
+
+def test_a_binary_file_beyond_two_gibibytes_is_refused_before_a_byte_is_written(tmp_path, monkeypatch):
+    path = tmp_path / "big.caffemodel"
+    path.write_bytes(b"old")
+    huge = np.broadcast_to(np.float32(0), (2**29,))  # 2 GiB that take 4 bytes
+    with pytest.raises(InputError) as caught:
+        write_weights(path, "n", {"a": ("InnerProduct", [huge])})
+    assert str(caught.value) == (
+        f"{path}: cannot be written: the weights take 2.00 GiB, and a binary .caffemodel holds no more than 2.00 GiB;"
+        " use HDF5 (.caffemodel.h5)"
+    )
+    monkeypatch.setattr(weights_module, "MESSAGE_LIMIT", 100)  # floats that fit, with names that do not
+    with pytest.raises(InputError, match="use HDF5"):
+        write_weights(path, "n" * 90, {"a": ("InnerProduct", [np.zeros(20)])})
+    assert path.read_bytes() == b"old" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_binary_file_beyond_two_gibibytes_is_not_read(tmp_path):
+    path = tmp_path / "big.caffemodel"
+    with open(path, "wb") as handle:
+        handle.truncate(2**31)  # sparse
+    with pytest.raises(InputError, match="too large for a weight file"):
+        read_weights(path)
+
+
+def hdf5_with(path, **datasets):
+    with h5py.File(path, "w") as file:
+        for name, value in datasets.items():
+            file[name.replace("__", "/")] = value
+    return path
+
+
+def test_hdf5_files_that_hold_no_weights_are_called_what_they_are(tmp_path):
+    path = tmp_path / "x.h5"
+    assert refusal(hdf5_with(path, data=np.zeros(3), label=np.zeros(3))).what.startswith("has no group 'data'")
+    assert "has a dataset 'data/ip/kernel'" in refusal(hdf5_with(path, data__ip__kernel=np.zeros(3))).what
+    assert "has a dataset 'data/0'" in refusal(hdf5_with(path, data__0=np.zeros(3))).what
+    assert "has a dataset 'data/ip/0'" in refusal(hdf5_with(path, data__ip__0="text")).what
+    shared = refusal(hdf5_with(path, data__ip__1=np.zeros(3)))
+    assert shared.layer == "ip" and shared.what.startswith("lacks blob 0 of 2")
+    whole = tmp_path / "net.caffemodel.h5"
+    write_weights(whole, "n", WEIGHTS)
+    for keep in (9, 100, len(whole.read_bytes()) - 50):
+        assert "is cut short" in refusal(saved(tmp_path, whole.read_bytes()[:keep])).what
+
+
+def test_hdf5_numbers_of_other_types_are_read_as_float32_and_gradients_are_left_alone(tmp_path):
+    path = hdf5_with(tmp_path / "x.h5", data__ip__0=np.arange(3), data__ip__1=np.float64([0.1]), diff__ip__0=np.ones(3))
+    same(read_weights(path), {"ip": ("", [np.float32([0, 1, 2]), np.float32([0.1])])})
+
+
+@pytest.mark.parametrize("name", ["", "/a", "a//b", "a/", ".", "a/..", "a\0b"])
+def test_names_that_hdf5_cannot_hold_are_refused(name, tmp_path):
+    path = tmp_path / "n.caffemodel.h5"
+    with pytest.raises(InputError, match="HDF5 cannot hold"):
+        write_weights(path, "n", {name: ("ReLU", [])})
+    assert not path.exists()
+
+
+def test_a_layer_named_as_a_blob_of_another_is_refused_in_hdf5(tmp_path):
+    path = tmp_path / "n.caffemodel.h5"
+    layers = {"a/1": ("X", [np.zeros(1)]), "a": ("X", [np.zeros(1)])}
+    write_weights(path, "n", layers)
+    same(read_weights(path), layers)
+    with pytest.raises(InputError, match="layer 'a/1' has the name of a blob of layer 'a'"):
+        write_weights(path, "n", {"a/1": ("X", [np.zeros(1)]), "a": ("X", [np.zeros(1), np.zeros(2)])})
+
+
+def test_a_mean_image_is_read_in_its_shape_old_or_new(tmp_path):
+    path = tmp_path / "mean.binaryproto"
+    path.write_bytes(old_blob(1, 3, 2, 2).SerializeToString())
+    assert read_blob(path).shape == (1, 3, 2, 2) and read_blob(path)[0, 2, 1, 1] == 11
+    blob = BlobProto(data=[1.0, 2.0])
+    blob.shape.dim.extend([2])
+    path.write_bytes(blob.SerializeToString())
+    assert read_blob(path).tolist() == [1, 2]
+    write_weights(path, "n", WEIGHTS)
+    with pytest.raises(InputError, match="is no binaryproto"):
+        read_blob(path)
+    with pytest.raises(InputError, match="no such file; name an existing binaryproto"):
+        read_blob(tmp_path / "no")
+
+
+def test_another_program_reads_our_weights(tmp_path):
+    cv2 = pytest.importorskip("cv2")
+    (tmp_path / "net.prototxt").write_text(
+        'input: "data" input_shape { dim: 1 dim: 3 }\n'
+        'layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 2 } }'
+    )
+    weight, bias = RNG.normal(size=(2, 3)), RNG.normal(size=2)
+    write_weights(tmp_path / "net.caffemodel", "n", {"ip": ("InnerProduct", [weight, bias])})
+    net = cv2.dnn.readNetFromCaffe(str(tmp_path / "net.prototxt"), str(tmp_path / "net.caffemodel"))
+    x = np.float32([[1, 2, 3]])
+    net.setInput(x)
+    np.testing.assert_allclose(net.forward(), x @ np.float32(weight).T + np.float32(bias), rtol=1e-5)
