@@ -6,11 +6,13 @@ from layermem.layers import (
     dropout,
     eltwise,
     inner_product,
+    loss,
     normalization,
     pooling,
     reduction,
     resize,
     shape,
+    softmax,
 )
 from layermem.layers.base import LAYERS, Layer, Overlay, Param, Step, Tensor, make_layer
 
@@ -26,10 +28,12 @@ __all__ = [
     "dropout",
     "eltwise",
     "inner_product",
+    "loss",
     "make_layer",
     "normalization",
     "pooling",
     "reduction",
     "resize",
     "shape",
+    "softmax",
 ]

@@ -6,11 +6,13 @@ from layermem.runtime.reference import (
     dropout,
     eltwise,
     inner_product,
+    loss,
     normalization,
     pooling,
     reduction,
     resize,
     shape,
+    softmax,
     step,
 )
 from layermem.runtime.reference.device import ReferenceDevice
@@ -22,10 +24,12 @@ __all__ = [
     "dropout",
     "eltwise",
     "inner_product",
+    "loss",
     "normalization",
     "pooling",
     "reduction",
     "resize",
     "shape",
+    "softmax",
     "step",
 ]
