@@ -43,12 +43,18 @@ class NetFile:
 
 @dataclass(frozen=True, eq=False)
 class SolverFile:
-    """A solver and where it was read.  `nets` holds the nets written inside it, upgraded, by field."""
+    """A solver and where it was read.  Treat the message as frozen too."""
 
     path: str
     message: Any  # SolverParameter
-    nets: dict[str, tuple[NetFile, ...]]  # keys net_param, train_net_param, test_net_param
-    notes: tuple[str, ...] = ()
+    nets: dict[str, tuple[NetFile, ...]]  # nets written inside: keys net_param, train_net_param, test_net_param
+    lines: dict[str, tuple[int, ...]]  # of each field that the text gives, once for each time
+    notes: tuple[str, ...] = ()  # what reading rewrote, a sentence each
+
+    def error(self, field: str, what: str, index: int = 0) -> InputError:
+        """The InputError that says `what`, at the line of a field, or at none if the text does not give it."""
+        lines = self.lines.get(field, ())
+        return InputError(what, path=self.path, line=lines[index] if index < len(lines) else None)
 
 
 def read_net(path: str | PathLike[str]) -> NetFile:
@@ -75,12 +81,14 @@ def read_solver_text(text: str, path: str = "<text>") -> SolverFile:
     """The solver in `text`; errors name `path`, and snapshots are named after it if nothing else names them."""
     message = SolverParameter()
     layout = text_file.parse(text, message, path)
+    given = message.ListFields()
     try:
         notes = upgrade_solver(message, path)
     except InputError as error:
         raise error.at(path=path, line=_first(layout.lines("solver_type"))) from None
     nets = {field: tuple(_nets_inside(message, field, layout, path)) for field in _NETS_INSIDE}
-    return SolverFile(path, message, nets, tuple(notes))
+    lines = {field.name: tuple(layout.lines(field.name)) for field, _ in given}
+    return SolverFile(path, message, nets, lines, tuple(notes))
 
 
 def resolve_path(name: str, beside: str | PathLike[str]) -> Path:

@@ -1,0 +1,90 @@
+"""Which nets a solver trains and tests.
+
+net or net_param          the train net, and every test net that the fields below do not name
+train_net, train_net_param    the train net alone
+test_net_param, test_net      the first test nets, in this order
+test_iter                 one for each test net: so many there are
+
+source  Caffe solver.cpp, InitTrainNet and InitTestNets
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from layermem.errors import InputError
+from layermem.proto.read import NetFile, SolverFile, read_net, resolve_path
+from layermem.proto.schema import TEST, TRAIN, NetState
+
+
+@dataclass(frozen=True, eq=False)
+class SolverNet:
+    """A net before its layers are filtered, and the arguments that filter_net wants for it."""
+
+    net: NetFile
+    phase: int
+    level: int
+    stages: tuple[str, ...]  # besides those that the net's own text names
+    iterations: int = 0  # batches of one test; 0 for the train net
+
+
+def train_net(solver: SolverFile) -> SolverNet:
+    """The net that the solver trains; InputError unless it names exactly one."""
+    sources = [
+        field for field in ("net", "net_param", "train_net", "train_net_param") if solver.message.HasField(field)
+    ]
+    if len(sources) != 1:
+        named = f"names {len(sources)} train nets ({', '.join(sources)})" if sources else "names no train net"
+        field = sources[-1] if sources else ""
+        raise solver.error(field, f"the solver {named}; give one of net, net_param, train_net, train_net_param")
+    state = solver.message.train_state if solver.message.HasField("train_state") else None
+    return _in_state(_net_of(solver, sources[0]), TRAIN, state)
+
+
+def test_nets(solver: SolverFile) -> list[SolverNet]:
+    """The nets that the solver tests, as many as it has test_iter."""
+    message = solver.message
+    sources = [("test_net_param", i) for i in range(len(message.test_net_param))]
+    sources += [("test_net", i) for i in range(len(message.test_net))]
+    generic = next((field for field in ("net_param", "net") if message.HasField(field)), None)
+    count = len(message.test_iter)
+    if count < len(sources) or (count > len(sources) and generic is None):
+        wrong = f"the solver names {len(sources)} test nets and gives {count} test_iter; give one for each"
+        raise solver.error("test_iter" if count else sources[0][0], wrong)
+    sources += [(str(generic), 0)] * (count - len(sources))
+    if message.test_state and len(message.test_state) != count:
+        wrong = f"the solver has {count} test nets and {len(message.test_state)} test_state; give one for each, or none"
+        raise solver.error("test_state", wrong)
+    if count and message.test_interval < 1:
+        wrong = "the solver has test nets but no test_interval of 1 or more; say every how many iterations to test"
+        raise solver.error("test_interval", wrong)
+    nets = []
+    for i, (field, index) in enumerate(sources):
+        if message.test_iter[i] < 1:
+            raise solver.error("test_iter", f"test_iter {message.test_iter[i]} tests nothing; give 1 or more", i)
+        state = message.test_state[i] if message.test_state else None
+        nets.append(_in_state(_net_of(solver, field, index), TEST, state, message.test_iter[i]))
+    return nets
+
+
+def _net_of(solver: SolverFile, field: str, index: int = 0) -> NetFile:
+    """The net that one field of the solver names or holds."""
+    if field in solver.nets:
+        return solver.nets[field][index]
+    value = getattr(solver.message, field)
+    try:
+        path = resolve_path(value if isinstance(value, str) else value[index], solver.path)
+    except InputError as error:
+        raise solver.error(field, error.what, index) from None
+    return read_net(path)
+
+
+def _in_state(net: NetFile, phase: int, given: Any | None, iterations: int = 0) -> SolverNet:
+    """The net in `phase`, unless the net's own `state` says otherwise, and in all of it what the solver gives wins."""
+    state = NetState(phase=phase)
+    state.MergeFrom(net.message.state)
+    if given is not None:
+        state.MergeFrom(given)
+    stages = tuple(given.stage) if given is not None else ()
+    return SolverNet(net, state.phase, state.level, stages, iterations)
