@@ -16,11 +16,11 @@ from layermem.graph.ops import Graph
 from layermem.plan.base import Fate, Gap, Hints, Plan, get_strategy, ops_in_order, uses_of
 from layermem.plan.costs import Costs, model_costs
 from layermem.schedule.check import check
-from layermem.schedule.ir import Schedule, aligned, blocks
+from layermem.schedule.ir import Schedule, blocks
 from layermem.schedule.lower import Lowered, lower
 from layermem.schedule.place import Homes, place
 from layermem.schedule.simulate import Timeline, simulate
-from layermem.units import format_bytes
+from layermem.units import aligned, format_bytes
 
 
 @dataclass(frozen=True)

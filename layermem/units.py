@@ -6,6 +6,7 @@ import re
 
 from layermem.errors import InputError
 
+ALIGN = 256  # every offset in an arena is a multiple of this
 _FACTOR = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", start=1):
     _FACTOR[f"{_letter}ib"] = _FACTOR[_letter] = 1024**_power
@@ -25,6 +26,11 @@ def parse_bytes(text: str, *, whole: int | None = None) -> int:
             return int(number * _FACTOR[unit])
     wanted = "a size such as 512KiB, 1.5GiB" + (", 50%" if whole is not None else "") + " or a number of bytes"
     raise InputError(f"'{text}' is no amount of memory; write {wanted}")
+
+
+def aligned(nbytes: int) -> int:
+    """`nbytes` rounded up to the alignment of offsets."""
+    return -(-nbytes // ALIGN) * ALIGN
 
 
 def format_bytes(count: float) -> str:

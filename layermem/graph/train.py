@@ -143,7 +143,7 @@ class _Builder:
         replay_step = layer.replay()
         replay = None
         if replay_step is not None:
-            replay = self._make(f"{layer.name}.replay", FORWARD, layer, replay_step, roles, index, node)
+            replay = self._make(name, FORWARD, layer, replay_step, roles, index, node)
         op = self._make(name, FORWARD, layer, layer.forward(), roles, index, node)
         self.ops.append(replace(op, replay=replay))
 

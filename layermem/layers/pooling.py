@@ -24,7 +24,7 @@ def pooled_size(window: Window, ceil: bool, padded: bool) -> int:
         out -= 1
     elif outside and out > 0:  # Caffe would take the maximum, or the mean, of nothing
         raise InputError(
-            f"has a last window that lies outside its bottom of {window.size}; use round_mode: FLOOR or a smaller stride"
+            f"has a last window that lies outside its bottom of {window.size}; use round_mode: FLOOR or less stride"
         )
     return out
 

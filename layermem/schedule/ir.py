@@ -14,10 +14,10 @@ from functools import cached_property
 
 from layermem.graph.ops import Graph, Op
 from layermem.plan.base import Plan
+from layermem.units import aligned
 
 COMPUTE, D2H, H2D = "compute", "d2h", "h2d"
 STREAMS = (COMPUTE, D2H, H2D)
-ALIGN = 256
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,6 @@ class Schedule:
             if total > best:
                 best, at = total, tick
         return at
-
-
-def aligned(nbytes: int) -> int:
-    """`nbytes` rounded up to the alignment of offsets."""
-    return -(-nbytes // ALIGN) * ALIGN
 
 
 def blocks(residencies: tuple[Residency, ...]) -> list[tuple[int, int, int]]:

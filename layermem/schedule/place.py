@@ -15,8 +15,9 @@ import numpy as np
 from layermem import _native
 from layermem.graph.ops import Graph
 from layermem.plan.base import Plan
-from layermem.schedule.ir import ALIGN, COMPUTE, STREAMS, Residency, Row, Schedule, aligned
+from layermem.schedule.ir import COMPUTE, STREAMS, Residency, Row, Schedule
 from layermem.schedule.lower import Lowered
+from layermem.units import ALIGN, aligned
 
 SEARCH_SECONDS = 1.0
 

@@ -1,0 +1,187 @@
+"""Recomputation by dynamic programming over lower sets (Kusumoto et al., NeurIPS 2019), on the ops of a training graph.
+
+The native planner (layermem._native.LowerSetPlanner) sees forward ops as nodes, activations and stashes as values, and
+backward ops with the exact values and gradients that each reads and writes.  It answers with a chain of lower sets;
+rebuild.py makes it a plan, with the backward ops in the graph's own order.  The bytes that count are those of the
+plan, so the planner is asked for a little less until the plan itself fits.
+
+    recompute          ancestors, complements of descendants and prefixes: near the optimum in a fraction of a second
+    recompute-exact    all lower sets, within a time limit
+    recompute-approx   the paper's family: each node with its ancestors
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from layermem import _native
+from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, STASH, Graph, Op, unique
+from layermem.plan.base import Hints, Peak, Plan, strategy
+from layermem.plan.costs import Costs
+from layermem.plan.rebuild import can_rebuild, forward_ops, segments_to_plan
+from layermem.units import aligned
+
+TICKS = 4000  # time of a whole forward pass in the planner's unit: fine enough to rank, coarse enough to be quick
+MOST_NODES = 400  # longer nets are planned in runs of ops
+TRIES = 8
+SECONDS = 20.0  # for one strategy
+
+
+@strategy("recompute", says="keep boundaries of lower sets, recompute between them (Kusumoto et al. 2019, extended)")
+def recompute(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints: Hints) -> Plan:
+    return _plan("recompute", "extended", graph, costs, budget, peak, hints)
+
+
+@strategy("recompute-exact", says="the same over all lower sets, as far as 20 seconds reach")
+def recompute_exact(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints: Hints) -> Plan:
+    return _plan("recompute-exact", "exact", graph, costs, budget, peak, hints)
+
+
+@strategy("recompute-approx", says="the same over each op with its ancestors (the paper's ApproxDP)")
+def recompute_approx(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints: Hints) -> Plan:
+    return _plan("recompute-approx", "approx", graph, costs, budget, peak, hints)
+
+
+def _plan(name: str, family: str, graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints: Hints) -> Plan:
+    """The plan with the least recomputation that fits; the leanest where none does, or no budget is named."""
+    nothing = segments_to_plan(graph, [forward_ops(graph)], name, hints=hints)
+    if budget is not None and peak.live(nothing) <= budget:
+        return nothing
+    planner = Planner(graph, costs, family)
+    return planner.within(budget, name, peak, hints) if budget is not None else planner.leanest(name, peak, hints)
+
+
+class Planner:
+    """A training graph as the native planner sees it."""
+
+    def __init__(self, graph: Graph, costs: Costs, family: str):
+        self.graph, self.costs = graph, costs
+        self.runs = runs_of(graph)
+        self.base = sum(aligned(b.nbytes) for b in graph.persistent())
+        self.native = _native.LowerSetPlanner(self._step_graph(), family, "live", 20000)
+
+    def segments(self, lower_sets: Sequence[Iterable[int]]) -> list[list[Op]]:
+        """The forward ops of V_1, V_2, ...; feeds go first, and an output goes with the op that makes its blob."""
+        home: dict[str, int] = {}
+        before: set[int] = set()
+        for i, members in enumerate(lower_sets):
+            for node in set(members) - before:
+                for op in self.runs[node]:
+                    home[op.name] = i
+            before = set(members)
+        segments: list[list[Op]] = [[] for _ in lower_sets]
+        for op in forward_ops(self.graph):
+            made = [self.graph.producer[b].name for b in op.reads if b in self.graph.producer]
+            place = home.get(op.name, max((home.get(m, 0) for m in made), default=0))
+            segments[place].append(op)
+        return segments
+
+    def plan(self, found: Any, name: str, hints: Hints) -> Plan:
+        return segments_to_plan(self.graph, self.segments(found.lower_sets), name, hints=hints)
+
+    def leanest(self, name: str, peak: Peak, hints: Hints) -> Plan:
+        found = self.native.minimum(time_limit=SECONDS)
+        plans = [self.plan(found, name, hints)]
+        for slack in (1.02, 1.1):  # the planner's model is not the plan's: a little more room may end leaner
+            other = self.native.solve(int(found.model_peak * slack), "time", SECONDS / 4)
+            if other is not None:
+                plans.append(self.plan(other, name, hints))
+        return min(plans, key=peak.live)
+
+    def within(self, budget: int, name: str, peak: Peak, hints: Hints) -> Plan:
+        room = budget - self.base
+        best: Plan | None = None
+        for _ in range(TRIES):
+            found = self.native.solve(max(room, 0), "time", SECONDS / TRIES)
+            if found is None:
+                break
+            plan = self.plan(found, name, hints)
+            over = peak.live(plan) - budget
+            if over <= 0:
+                best = plan
+                break
+            room -= max(over, room // 200)
+        return best or self.leanest(name, peak, hints)
+
+    # -- the native graph ------------------------------------------------------------------------------------------
+
+    def _step_graph(self) -> Any:
+        graph, native = self.graph, _native.StepGraph()
+        values: dict[str, int] = {}
+        for name, buffer in graph.buffers.items():
+            if buffer.kind in (DATA, STASH):
+                producer = graph.producer[name]
+                values[name] = native.add_value(aligned(buffer.nbytes), not can_rebuild(producer, name))
+        tick = sum(self.costs.op(op) for run in self.runs for op in run) / TICKS
+        node_of: dict[int, int] = {}  # index of a layer in the net -> native node
+        for node, run in enumerate(self.runs):
+            self._add_node(native, run, values, tick)
+            node_of.update({op.node: node for op in run})
+        gradients = {
+            name: native.add_gradient(aligned(b.nbytes)) for name, b in graph.buffers.items() if b.kind == DIFF
+        }
+        for op in graph.ops:
+            if op.kind == BACKWARD:
+                self._add_step(native, op, values, gradients, node_of)
+        return native
+
+    def _add_node(self, native: Any, run: list[Op], values: dict[str, int], tick: float) -> None:
+        written = unique(b for op in run for b in op.writes)
+        reads = unique(b for op in run for b in op.reads if b in values and b not in written)
+        replays = [op.replay for op in run if op.replay is not None]
+        overlays = []
+        if len(run) == 1:
+            overlays = [(values[o.out], values[o.over]) for o in run[0].overlays if o.kind != "intra"]
+        native.add_node(
+            [values[b] for b in reads],
+            [values[b] for b in written],
+            max(1, round(sum(self.costs.op(op) for op in run) / tick)),
+            max(1, round(sum(self.costs.op(op) for op in replays) / tick)),
+            aligned(max(op.workspace for op in run)),
+            overlays,
+        )
+
+    def _add_step(
+        self, native: Any, op: Op, values: dict[str, int], gradients: dict[str, int], node_of: dict[int, int]
+    ) -> None:
+        # A parameter's gradient is updated away right after it is final, so it counts as scratch of its op.
+        brief = sum(aligned(self.graph.buffers[b].nbytes) for b in op.writes if self.graph.buffers[b].kind == GRADIENT)
+        pairs = [(gradients[o.out], o) for o in op.overlays if o.out in gradients]
+        native.add_step(
+            node_of.get(op.node, len(self.runs) - 1),
+            [values[b] for b in op.reads if b in values],
+            [gradients[b] for b in (*op.reads, *op.updates) if b in gradients],
+            [gradients[b] for b in (*op.writes, *op.updates) if b in gradients],
+            0.0,
+            aligned(op.workspace) + brief,
+            [(out, values[o.over]) for out, o in pairs if o.over in values],
+            [(out, gradients[o.over]) for out, o in pairs if o.over in gradients],
+        )
+
+
+def runs_of(graph: Graph) -> list[list[Op]]:
+    """Forward ops that can be rebuilt, one a node; in long nets, runs that end where few bytes cross."""
+    ops = [op for op in forward_ops(graph) if op.replay is not None and op.layer is not None and op.writes]
+    if len(ops) <= MOST_NODES:
+        return [[op] for op in ops]
+    ends = sorted(sorted(range(len(ops) - 1), key=_crossing(graph, ops).__getitem__)[: MOST_NODES - 1])
+    cuts = [0, *(end + 1 for end in ends), len(ops)]
+    return [ops[a:b] for a, b in pairwise(cuts)]
+
+
+def _crossing(graph: Graph, ops: list[Op]) -> list[int]:
+    """Bytes that a later forward op reads from before each cut; cut i lies after op i."""
+    position = {op.name: i for i, op in enumerate(ops)}
+    change = [0] * (len(ops) + 1)
+    for i, op in enumerate(ops):
+        for name in op.writes:
+            last = max((position.get(r.name, i) for r in graph.readers[name] if r.kind == FORWARD), default=i)
+            change[i] += graph.buffers[name].nbytes
+            change[last] -= graph.buffers[name].nbytes
+    crossing, total = [], 0
+    for delta in change:
+        total += delta
+        crossing.append(total)
+    return crossing
