@@ -122,7 +122,7 @@ class _Process:
         """What the sanitizer said; the process is gone afterwards."""
         status = self.close()
         self.report.seek(0)
-        said = self.report.read().decode(errors="replace").strip()
+        said, _, _ = self.report.read().decode(errors="replace").strip().partition("Shadow bytes")
         self.report.close()
         return said or f"the worker ended with status {status}"
 

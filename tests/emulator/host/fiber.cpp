@@ -87,8 +87,15 @@ lm_emu_switch:
 namespace lm_emu {
 
 namespace {
+
 Fiber* left_last = nullptr;  // whom to tell what ASan learned of the stack just left
+
+void no_memory() {
+    std::perror("emulator: no memory for the threads' stacks");
+    std::abort();
 }
+
+}  // namespace
 
 void Fiber::prepare(void (*entry)(), std::byte* bottom, std::size_t bytes, unsigned colour) {
     bottom_ = bottom;
@@ -141,21 +148,17 @@ void Fiber::arrived() {
 #endif
 }
 
-void Stacks::map() {
-    constexpr std::size_t GUARD = 64 * 1024;  // a multiple of every page size in use
-    const std::size_t bytes = static_cast<std::size_t>(COUNT) * BYTES;
-    void* start = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (start == MAP_FAILED) {
-        std::perror("emulator: no memory for the threads' stacks");
-        std::abort();
-    }
-    start_ = static_cast<std::byte*>(start);
-    for (unsigned i = 0; i < COUNT; ++i) mprotect(start_ + i * BYTES, GUARD, PROT_NONE);
+std::byte* Stacks::at(unsigned index) {
+    if (start_ == nullptr) reserve();
+    for (; open_ <= index; ++open_)
+        if (mprotect(start_ + open_ * BYTES + GUARD, BYTES - GUARD, PROT_READ | PROT_WRITE) != 0) no_memory();
+    return start_ + index * BYTES;
 }
 
-std::byte* Stacks::at(unsigned index) {
-    if (start_ == nullptr) map();
-    return start_ + static_cast<std::size_t>(index) * BYTES;
+void Stacks::reserve() {
+    void* start = mmap(nullptr, COUNT * BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (start == MAP_FAILED) no_memory();
+    start_ = static_cast<std::byte*>(start);
 }
 
 }  // namespace lm_emu
