@@ -37,6 +37,9 @@ class Feed(Layer):
         return Step("forward", (), roles("y", len(self.tops)))
 
 
+FEED_LAYERS: dict[str, type[Feed]] = {name: type(name, (Feed,), {"type": name}) for name in sorted(FEEDS)}
+
+
 def make_feed_layer(
     param: Any,
     phase: int,
@@ -61,7 +64,7 @@ def make_feed_layer(
     shapes = [inputs.get(top, tuple(shape)) for top, shape in zip(param.top, shapes)]
     if not param.top:
         raise InputError("has no top; name at least one 'top:'")
-    return Feed(param, phase, shapes)
+    return FEED_LAYERS[param.type](param, phase, shapes)
 
 
 def set_batch(param: Any, batch: int) -> None:
