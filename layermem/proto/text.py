@@ -1,7 +1,6 @@
-"""Prototxt to message: bytes, characters, fields, and a sentence for whatever is wrong with them.
+"""Prototxt to message: bytes, characters, fields, and a sentence for whatever is wrong with the first two.
 
-The parsing is the protobuf package's.  Its errors say where; here they get words that a person who wrote a net
-would use, and a remedy.
+The parsing is the protobuf package's; explain.py turns its errors into sentences.
 """
 
 from __future__ import annotations
@@ -14,15 +13,11 @@ from typing import Any
 from google.protobuf import text_format
 
 from layermem.errors import InputError
+from layermem.proto.explain import explain
 from layermem.proto.outline import Outline, outline, tokens
-from layermem.proto.remedy import expected_value, field_at, unknown_field
 from layermem.units import format_bytes
 
 TEXT_LIMIT = 64 * 2**20  # bytes; a net of 2504 layers takes 1 MiB
-
-_SAID_OF_LINE = re.compile(r"^\d+:\d+ : (?:'.*?': )?(?=[A-Z])", re.DOTALL)
-_UNKNOWN = re.compile(r'Message type "caffe\.([\w.]+)" has no field named "(.*)"')
-_TWICE = re.compile(r'Message type "caffe\.([\w.]+)" should not have multiple "(.*)" fields')
 
 
 def read_bytes(path: str | PathLike[str], *, what: str, limit: int) -> bytes:
@@ -73,52 +68,12 @@ def parse(text: str, message: Any, path: str) -> Outline:
     try:
         text_format.Parse(text, message)
     except text_format.ParseError as error:
-        raise InputError(_sentence(error, text, message, layout), path=path, line=_line(error, layout)) from None
+        raise explain(error, text, message, layout, path) from None
     except RecursionError:
         raise InputError("has blocks within blocks beyond any net's depth; check its brackets", path=path) from None
     for missing in message.FindInitializationErrors():
         raise _missing(missing, layout, path)
     return layout
-
-
-def _unclosed(error: text_format.ParseError, layout: Outline) -> tuple[str, int] | None:
-    """The innermost block that is still open where the text ends, if that is what the parser stumbled over."""
-    return layout.unclosed[-1] if layout.unclosed and 'Expected "' in str(error) else None
-
-
-def _line(error: text_format.ParseError, layout: Outline) -> int | None:
-    unclosed = _unclosed(error, layout)
-    return unclosed[1] if unclosed else error.GetLine()
-
-
-def _sentence(error: text_format.ParseError, text: str, message: Any, layout: Outline) -> str:
-    """What is wrong, and what would be right, without the place in front."""
-    said = _SAID_OF_LINE.sub("", str(error)).rstrip(".")
-    line, column = error.GetLine() or 1, error.GetColumn() or 1
-    unclosed = _unclosed(error, layout)
-    if unclosed:
-        return f"the block '{unclosed[0]}' that opens here is never closed; add its '}}'"
-    if match := _UNKNOWN.search(said):
-        return unknown_field(match[1], match[2], column, message)
-    if match := _TWICE.search(said):
-        return f"'{match[2]}' is given a second time in this {match[1]} (column {column}); keep one"
-    if said.startswith("String missing ending quote"):
-        return f"the string at column {column} is not closed on its line; add the quote"
-    if said.startswith("Couldn't parse string"):
-        return f"the string before column {column} is not UTF-8 once its escapes are read; write its characters"
-    if said.endswith("got }"):
-        return f"the '}}' at column {column} closes nothing; remove it, or open the block it belongs to"
-    given = layout.at(line, column)
-    field = field_at(message.DESCRIPTOR, given.path) if given else None
-    if given and field is not None:
-        value = _value_at(text, line, column)
-        return f"{value} is no value for '{given.path[-1]}' (column {column}); it takes {expected_value(field)}"
-    return f"{said} (column {column}); a field is written 'name: value' or 'name {{ ... }}'"
-
-
-def _value_at(text: str, line: int, column: int) -> str:
-    value = next((t.text for t in tokens(text.split("\n")[line - 1][column - 1 :])), "nothing")
-    return value if value[0] in "\"'" else f"'{value}'"
 
 
 def _missing(what: str, layout: Outline, path: str) -> InputError:

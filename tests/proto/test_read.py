@@ -1,5 +1,6 @@
 """Reading nets and solvers: lines, notes, and a sentence for everything that is wrong."""
 
+import random
 import re
 
 import pytest
@@ -133,7 +134,39 @@ WRONG_TEXT = {
     ),
     "no colon": (
         'layer { name "a" }',
-        "net:1: Expected \":\" (column 14); a field is written 'name: value' or 'name { ... }'",
+        "net:1: 'name' has no ':' before its value (column 14); write 'name: ...'",
+    ),
+    "no value": (
+        "layer {\n  type:\n  name: 'a' }",
+        "net:3: 'name' is no value for 'type' (column 3); it takes a UTF-8 string in quotes",
+    ),
+    "no value before the block ends": (
+        "layer { dropout_param { dropout_ratio: } }",
+        "net:1: a value is missing before '}' (column 40)",
+    ),
+    "a block without braces": (
+        "layer\n  name: 'a'",
+        "net:2: 'layer' is a block and takes no single value (column 3); write 'layer { ... }'",
+    ),
+    "an extension": (
+        "layer { [my.field]: 3 }",
+        "net:1: ']' stands where the name of a field should (column 13); write 'name: value'",
+    ),
+    "an escape of no kind": (
+        r'name: "\N"',
+        r"net:1: the string at column 7 has a '\' that starts no known escape; write '\\' for the character",
+    ),
+    "a list without commas": (
+        'layer { bottom: ["a" "b", "c" 3] }',
+        "net:1: a ',' or the closing ']' of a list is missing before '3' (column 31)",
+    ),
+    "a list that goes on": (
+        'layer { bottom: ["a"\n name: "b" }',
+        "net:2: a ',' or the closing ']' of a list is missing before 'name' (column 2)",
+    ),
+    "a value without a field": (
+        'layer { type: "A", "B" }',
+        "net:1: \"B\" stands where the name of a field should (column 20); write 'name: value'",
     ),
     "required field missing": (
         'layer { type: "ReLU" }\nlayer {\n  type: "Clip" clip_param { min: 0 } }',
@@ -225,12 +258,48 @@ def test_a_byte_order_mark_is_no_part_of_the_net():
 
 
 def test_random_bytes_end_in_one_sentence(tmp_path):
-    import random
-
     path = tmp_path / "random"
     for seed in range(50):
         path.write_bytes(random.Random(seed).randbytes(300))
         refusal(read_net, path)
+
+
+PIECES = [
+    "{",
+    "}",
+    "[",
+    "]",
+    "<",
+    ":",
+    ",",
+    "'",
+    '"',
+    "#",
+    "\n",
+    "\\",
+    "-",
+    "1e99",
+    "layer",
+    "name",
+    "TRAIN",
+    "9" * 20,
+    "\x01",
+]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_a_net_with_random_mistakes_is_read_or_refused_in_one_sentence_at_a_line_it_has(seed):
+    rng, text = random.Random(seed), NET
+    for _ in range(rng.randint(1, 4)):
+        begin = rng.randrange(len(text))
+        end = min(len(text), begin + rng.choice([0, 1, 5, 30]))
+        text = text[:begin] + rng.choice(["", *PIECES, text[begin:end] * 2]) + text[end:]
+    for read in (read_net_text, read_solver_text):
+        try:
+            read(text)
+        except InputError as error:
+            assert "\n" not in str(error) and not str(error).endswith(".")
+            assert error.line is None or 1 <= error.line <= text.count("\n") + 1
 
 
 def test_a_file_beyond_the_limit_is_not_read_to_its_end():

@@ -1,0 +1,95 @@
+"""Where a text stops being a net, in words that a person who wrote it would use.
+
+The protobuf package knows the place and the rule that was broken; the outline knows which field and which block.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from google.protobuf import text_format
+
+from layermem.errors import InputError
+from layermem.proto.outline import Outline, Token, tokens
+from layermem.proto.remedy import expected_value, field_at, unknown_field
+
+_UNKNOWN = re.compile(r'Message type "caffe\.([\w.]+)" has no field named "(.*)"')
+_TWICE = re.compile(r'Message type "caffe\.([\w.]+)" should not have multiple "(.*)" fields')
+_VALUE_EXPECTED = (
+    "Expected string",
+    'Expected "true"',
+    'Expected "{"',
+    "Couldn't parse",
+    "Value out of range",
+    "Invalid octal",
+    "Enum type",
+)
+
+
+def explain(error: text_format.ParseError, text: str, message: Any, layout: Outline, path: str) -> InputError:
+    """The InputError for what the parser said of `text`, which should hold a message of `message`'s type."""
+    if layout.unclosed and str(error).endswith(('Expected "}".', 'Expected ">".')):
+        name, line = layout.unclosed[-1]
+        wrong = f"the block '{name}' that opens here is never closed; add its '}}'"
+        return InputError(wrong, path=path, line=line)
+    return InputError(_sentence(error, text, message, layout), path=path, line=error.GetLine())
+
+
+def _sentence(error: text_format.ParseError, text: str, message: Any, layout: Outline) -> str:
+    line, column = error.GetLine() or 1, error.GetColumn() or 1
+    quoted_line = f"'{text.split(chr(10))[line - 1]}': "
+    said = str(error).removeprefix(f"{line}:{column} : ").removeprefix(quoted_line).removeprefix("'': ").rstrip(".")
+    before, here = _tokens_at(text, line, column)
+    if match := _UNKNOWN.search(said):
+        return unknown_field(match[1], match[2], column, message)
+    if match := _TWICE.search(said):
+        return f"'{match[2]}' is given a second time in this {match[1]} (column {column}); keep one"
+    if said.startswith("String missing ending quote"):
+        return f"the string at column {column} is not closed on its line; add the quote"
+    if said.startswith("Couldn't parse string"):
+        return f"the string before column {column} is not UTF-8 once its escapes are read; write its characters"
+    if "codec can't decode" in said:
+        return f"the string at column {column} has a '\\' that starts no known escape; write '\\\\' for the character"
+    if said == 'Expected "{"' and before and before.kind == "word":
+        return (
+            f"'{before.text}' is a block and takes no single value (column {column}); write '{before.text} {{ ... }}'"
+        )
+    if said.startswith(_VALUE_EXPECTED):
+        return _wrong_value(here, column, message, layout.at(line, column))
+    if said == 'Expected ":"' and before:
+        return f"'{before.text}' has no ':' before its value (column {column}); write '{before.text}: ...'"
+    if said == 'Expected ","':
+        return f"a ',' or the closing ']' of a list is missing before {_quoted(here)} (column {column})"
+    if here and here.text == "}":
+        return f"the '}}' at column {column} closes nothing; remove it, or open the block it belongs to"
+    if said.startswith("Expected identifier") or said.endswith("does not have extensions"):
+        return f"{_quoted(here)} stands where the name of a field should (column {column}); write 'name: value'"
+    return f"{said} (column {column}); a field is written 'name: value' or 'name {{ ... }}'"
+
+
+def _wrong_value(here: Token | None, column: int, message: Any, given: Any) -> str:
+    """The sentence for a value of the wrong kind; `given` is its field, None if the outline has no value there."""
+    field = field_at(message.DESCRIPTOR, given.path) if given else None
+    takes = f"; it takes {expected_value(field)}" if field is not None else ""
+    if given is None or here is None or (here.kind == "mark" and here.text not in "{<"):
+        return f"a value is missing before {_quoted(here)} (column {column}){takes}"
+    return f"{_quoted(here)} is no value for '{given.path[-1]}' (column {column}){takes}"
+
+
+def _tokens_at(text: str, line: int, column: int) -> tuple[Token | None, Token | None]:
+    """The token at a place, and the one before it; comments do not count."""
+    before = None
+    for token in tokens(text):
+        if token.kind == "comment":
+            continue
+        if (token.line, token.column) >= (line, column):
+            return before, token
+        before = token
+    return before, None
+
+
+def _quoted(token: Token | None) -> str:
+    if token is None:
+        return "the end of the text"
+    return token.text if token.kind == "string" else f"'{token.text}'"
