@@ -152,7 +152,7 @@ class Planner:
         native.add_step(
             node_of.get(op.node, len(self.runs) - 1),
             [values[b] for b in op.reads if b in values],
-            [gradients[b] for b in (*op.reads, *op.updates) if b in gradients],
+            [gradients[b] for b in op.reads if b in gradients],
             [gradients[b] for b in (*op.writes, *op.updates) if b in gradients],
             0.0,
             aligned(op.workspace) + brief,
