@@ -123,7 +123,9 @@ LM_FN unsigned ballot(bool mine LM_AND_SITE) {
 
 #if !defined(LM_EMULATE)
 LM_FN unsigned shared_address(const void* p) { return static_cast<unsigned>(__cvta_generic_to_shared(p)); }
+#endif
 
+#if LM_ARCH < 800
 template <int BYTES>
 struct Chunk;
 template <>
@@ -145,9 +147,12 @@ struct Chunk<16> {
 template <int BYTES>
 LM_FN void async_copy(void* shared, const void* global, bool inside = true) {
     static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "an asynchronous copy moves 4, 8 or 16 bytes");
-#if defined(LM_EMULATE)
+#if LM_ARCH < 800
+    using T = typename Chunk<BYTES>::type;
+    *static_cast<T*>(shared) = inside ? *static_cast<const T*>(global) : T{};
+#elif defined(LM_EMULATE)
     lm_emu::async_copy(shared, global, BYTES, inside);
-#elif LM_ARCH >= 800
+#else
     const int bytes = inside ? BYTES : 0;
     if constexpr (BYTES == 16)
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
@@ -157,25 +162,25 @@ LM_FN void async_copy(void* shared, const void* global, bool inside = true) {
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(shared)), "l"(global),
                      "n"(BYTES), "r"(bytes)
                      : "memory");
-#else
-    using T = typename Chunk<BYTES>::type;
-    *static_cast<T*>(shared) = inside ? *static_cast<const T*>(global) : T{};
 #endif
 }
 
+// Closes the group of copies that this thread has issued since the last commit; it may be empty.
 LM_FN void async_commit() {
-#if defined(LM_EMULATE)
+#if LM_ARCH < 800
+#elif defined(LM_EMULATE)
     lm_emu::async_commit();
-#elif LM_ARCH >= 800
+#else
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
 
 template <int GROUPS>
 LM_FN void async_wait() {
-#if defined(LM_EMULATE)
+#if LM_ARCH < 800
+#elif defined(LM_EMULATE)
     lm_emu::async_wait(GROUPS);
-#elif LM_ARCH >= 800
+#else
     asm volatile("cp.async.wait_group %0;" ::"n"(GROUPS) : "memory");
 #endif
 }
@@ -273,13 +278,14 @@ LM_FN void mma_by_shuffles(float (&d)[4], const unsigned (&a)[4], const unsigned
     const int lane = static_cast<int>(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) & 31;
     const int g = lane / 4, t = lane % 4;
     float sum[4] = {0, 0, 0, 0};
-#pragma unroll
+#pragma unroll 1  // small rather than fast
     for (int k = 0; k < 8; ++k) {
-        const int far = k / 4, from = k % 4;
-        const unsigned top = shuffle(a[2 * far], 4 * g + from), bottom = shuffle(a[2 * far + 1], 4 * g + from);
-        const unsigned left = shuffle(b[far], 8 * t + from), right = shuffle(b[far], 8 * t + 4 + from);
+        const bool far = k >= 4;  // selects registers: an index would put them into memory
+        const int from = k % 4;
+        const unsigned rows[2] = {shuffle(far ? a[2] : a[0], 4 * g + from), shuffle(far ? a[3] : a[1], 4 * g + from)};
+        const unsigned mine = far ? b[1] : b[0];
+        const unsigned columns[2] = {shuffle(mine, 8 * t + from), shuffle(mine, 8 * t + 4 + from)};
         const unsigned keep = BF16 ? 0xffff0000u : 0xffffe000u;
-        const unsigned rows[2] = {top, bottom}, columns[2] = {left, right};
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             const unsigned x = rows[i / 2], y = columns[i % 2];

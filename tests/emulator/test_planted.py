@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tests.emulator.build import build_many
+from tests.emulator.build import MODES, build_many
 from tests.emulator.emulate import WAYS, EmulationError, load, pack
 
 PLANTED = "tests/emulator/planted"
@@ -93,16 +93,14 @@ CASES = {
     ),
     "divergent_barrier": Twins(
         reversed_by_64,
-        dict.fromkeys(("plain", "asan", "race"), r"divergent: .*:10, .*:12|divergent: .*:12, .*:10"),
+        dict.fromkeys(MODES, r"divergent: .*:10, .*:12|divergent: .*:12, .*:10"),
     ),
     "left_before_barrier": Twins(
         lambda x: x[::-1],
-        dict.fromkeys(("plain", "asan", "race"), r"divergent: .*left_before_barrier\.cu:10"),
+        dict.fromkeys(MODES, r"divergent: .*left_before_barrier\.cu:10"),
         elements=50,
     ),
-    "divergent_shuffle": Twins(
-        pair_sums, dict.fromkeys(("plain", "asan", "race"), r"divergent: .*divergent_shuffle\.cu:9")
-    ),
+    "divergent_shuffle": Twins(pair_sums, dict.fromkeys(MODES, r"divergent: .*divergent_shuffle\.cu:9")),
     "shuffle_beyond_warp": Twins(
         pair_sums,
         dict.fromkeys(
@@ -131,7 +129,7 @@ CASES = {
     "misaligned_vector": Twins(lambda x: x[1:], {"asan": r"misaligned address"}, block=16, elements=65),
     "misaligned_copy": Twins(
         lambda x: x[1:],
-        dict.fromkeys(("plain", "asan", "race"), r"the source of thread .* is not aligned to 16 bytes"),
+        dict.fromkeys(MODES, r"the source of thread .* is not aligned to 16 bytes"),
         block=16,
         elements=65,
     ),
@@ -140,7 +138,7 @@ CASES = {
 
 @pytest.fixture(scope="module", autouse=True)
 def _built_on_all_cores():
-    build_many((f"{PLANTED}/{case}.cu", mode) for case in CASES for mode in ("plain", "asan", "race"))
+    build_many((f"{PLANTED}/{case}.cu", mode) for case in CASES for mode in MODES)
 
 
 def run(case: str, kernel: str, mode: str, order: str, copies: str) -> tuple[np.ndarray, np.ndarray]:
