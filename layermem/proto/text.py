@@ -17,6 +17,9 @@ from layermem.proto.explain import explain
 from layermem.proto.outline import Outline, outline, tokens
 from layermem.units import format_bytes
 
+_ESCAPED = re.compile(r"\\(.)")
+_ESCAPES = "abfnrtv\\'\"?01234567xXuU"  # those of C, as Caffe's parser takes them
+
 TEXT_LIMIT = 64 * 2**20  # bytes; a net of 2504 layers takes 1 MiB
 
 
@@ -65,6 +68,7 @@ def decode(raw: bytes, path: str, *, what: str) -> str:
 def parse(text: str, message: Any, path: str) -> Outline:
     """Fill `message` from `text`; the outline tells the line of each of its fields."""
     layout = outline(text)
+    _check_escapes(text, path)
     try:
         text_format.Parse(text, message)
     except text_format.ParseError as error:
@@ -74,6 +78,15 @@ def parse(text: str, message: Any, path: str) -> Outline:
     for missing in message.FindInitializationErrors():
         raise _missing(missing, layout, path)
     return layout
+
+
+def _check_escapes(text: str, path: str) -> None:
+    """Python's parser would keep an unknown escape as it is, and warn; Caffe's refuses it, and so do we."""
+    for token in tokens(text) if "\\" in text else ():
+        wrong = [found[0] for found in _ESCAPED.finditer(token.text) if found[1] not in _ESCAPES]
+        if token.kind == "string" and wrong:
+            said = f"the string at column {token.column} has '{wrong[0]}', which is no escape; write '\\{wrong[0]}'"
+            raise InputError(said, path=path, line=token.line)
 
 
 def _missing(what: str, layout: Outline, path: str) -> InputError:

@@ -153,7 +153,11 @@ WRONG_TEXT = {
         "net:1: ']' stands where the name of a field should (column 13); write 'name: value'",
     ),
     "an escape of no kind": (
-        r'name: "\N"',
+        r'name: "a\\b\tC:\data"',
+        r"net:1: the string at column 7 has '\d', which is no escape; write '\\d'",
+    ),
+    "half an escape": (
+        r'name: "\u12"',
         r"net:1: the string at column 7 has a '\' that starts no known escape; write '\\' for the character",
     ),
     "a list without commas": (
