@@ -16,8 +16,8 @@ from layermem.graph.ops import Graph
 from layermem.plan.base import Fate, Gap, Hints, Plan, get_strategy, ops_in_order, uses_of
 from layermem.plan.costs import Costs, model_costs
 from layermem.schedule.check import check
-from layermem.schedule.ir import Schedule, blocks
-from layermem.schedule.lower import Lowered, lower
+from layermem.schedule.ir import Schedule
+from layermem.schedule.lower import live_bytes, lower
 from layermem.schedule.place import Homes, place
 from layermem.schedule.simulate import Timeline, simulate
 from layermem.units import aligned, format_bytes
@@ -59,7 +59,7 @@ class PeakOf:
         return place(self.graph, plan, lowered, target=self.budget or 0).peak + self.extra
 
     def live(self, plan: Plan) -> int:
-        return max_live(lower(self.graph, plan, self.costs)) + self.extra
+        return live_bytes(self.graph, plan, self.costs) + self.extra
 
     def seconds(self, plan: Plan) -> float:
         """Predicted seconds of a step."""
@@ -133,19 +133,6 @@ def _homes(graphs: Sequence[Graph], plans: Sequence[Plan]) -> Homes:
                 places[host][buffer.name] = floors[host]
                 floors[host] += aligned(buffer.nbytes)
     return Homes(places[0], floors[0], places[1], floors[1])
-
-
-def max_live(lowered: Lowered) -> int:
-    """Most aligned bytes in use at one tick."""
-    change = [0] * (len(lowered.rows) + 1)
-    for begin, end, nbytes in blocks(tuple(lowered.residencies)):
-        change[begin] += nbytes
-        change[end] -= nbytes
-    best = total = 0
-    for delta in change:
-        total += delta
-        best = max(best, total)
-    return best
 
 
 def over_budget(program: Program, budget: int) -> BudgetError:

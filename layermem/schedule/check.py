@@ -11,6 +11,7 @@ It walks the rows once and follows every value from the op that made it:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -47,17 +48,17 @@ def violations(schedule: Schedule) -> list[str]:
 class _Arena:
     """Bytes cut at every offset where a residency begins or ends; who holds each piece, and who touched it last."""
 
-    cuts: np.ndarray
+    edges: list[int]
     holder: np.ndarray  # residency id, -1 free
     touched: dict[str, np.ndarray]  # stream -> tick of the last access
 
     @staticmethod
     def over(residencies: Iterable[Residency], streams: list[str]) -> _Arena:
-        cuts = np.unique([edge for r in residencies for edge in (r.offset, r.offset + r.nbytes)] or [0])
-        return _Arena(cuts, np.full(len(cuts), -1), {s: np.full(len(cuts), -1) for s in streams})
+        edges = sorted({edge for r in residencies for edge in (r.offset, r.offset + r.nbytes)})
+        return _Arena(edges, np.full(len(edges), -1), {s: np.full(len(edges), -1) for s in streams})
 
     def span(self, r: Residency) -> slice:
-        return slice(int(np.searchsorted(self.cuts, r.offset)), int(np.searchsorted(self.cuts, r.offset + r.nbytes)))
+        return slice(bisect_left(self.edges, r.offset), bisect_left(self.edges, r.offset + r.nbytes))
 
 
 class _Checker:
@@ -123,9 +124,9 @@ class _Checker:
             self._inside(row, r)
             arena = self.arena[r.host]
             span = arena.span(r)
-            others = np.unique(arena.holder[span])
-            if r.nbytes and (len(others) != 1 or others[0] != rid):
-                self.say(row, f"reads '{r.buffer}', but its bytes hold {self._names(others, rid)}")
+            strangers = arena.holder[span] != rid
+            if strangers.any():
+                self.say(row, f"reads '{r.buffer}', but its bytes hold {self._names(arena.holder[span][strangers])}")
             writer = self.written_by.get(rid)
             if writer is not None and not self._complete(writer, row, done):
                 self.say(row, f"reads '{r.buffer}' without waiting for row {writer.tick}, which writes it")
@@ -142,9 +143,10 @@ class _Checker:
                     latest = int(arena.touched[stream][span].max(initial=-1))
                     if latest > done.get(stream, -1):
                         self.say(row, f"writes bytes of '{r.buffer}' without waiting for row {latest} to leave them")
-            for other in np.unique(arena.holder[span]):
-                if other not in (-1, rid):
-                    self._takes(row, r, self.schedule.residencies[other])
+            held = arena.holder[span]
+            strangers = held[(held != rid) & (held >= 0)]
+            for other in dict.fromkeys(strangers.tolist()):
+                self._takes(row, r, self.schedule.residencies[other])
             arena.holder[span] = rid
             arena.touched[row.stream][span] = row.tick
             self.written_by[rid] = row
@@ -181,8 +183,8 @@ class _Checker:
     def _complete(self, writer: Row, row: Row, done: dict[str, int]) -> bool:
         return writer.tick == row.tick or writer.tick <= done.get(writer.stream, -1)
 
-    def _names(self, holders: np.ndarray, wanted: int) -> str:
-        names = [f"'{self.schedule.residencies[h].buffer}'" if h >= 0 else "nothing" for h in holders if h != wanted]
+    def _names(self, holders: np.ndarray) -> str:
+        names = [f"'{self.schedule.residencies[h].buffer}'" if h >= 0 else "nothing" for h in np.unique(holders)]
         return " and ".join(names[:3])
 
     # -- values ------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from layermem.graph.ops import Graph, Op
 from layermem.plan.base import Plan
@@ -20,8 +21,7 @@ COMPUTE, D2H, H2D = "compute", "d2h", "h2d"
 STREAMS = (COMPUTE, D2H, H2D)
 
 
-@dataclass(frozen=True)
-class Residency:
+class Residency(NamedTuple):
     """`offset` and `nbytes` in bytes; `over` is the residency whose bytes this one takes over in place."""
 
     id: int
@@ -34,8 +34,7 @@ class Residency:
     over: int | None = None
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One launch or copy.  `op` is None for a copy; `roles` maps an op's roles (and "workspace") to residencies."""
 
     tick: int

@@ -14,16 +14,17 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 
 from layermem.graph.ops import Graph, Op
 from layermem.plan.base import Fate, Gap, Plan, Use, ops_in_order, uses_of
 from layermem.plan.costs import Costs
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Residency, Row
+from layermem.units import aligned
 
 
-@dataclass
+@dataclass(slots=True)
 class Stay:
     """A residency while it is being laid out.  `first` and `last` are positions in the order.
 
@@ -51,11 +52,56 @@ class Lowered:
 
 def lower(graph: Graph, plan: Plan, costs: Costs) -> Lowered:
     """Rows and residencies of `plan`, to be placed (place.py)."""
+    ops, stays = lay_out(graph, plan, costs)
+    return _Emitter(graph, plan, ops, stays).emit()
+
+
+def lay_out(graph: Graph, plan: Plan, costs: Costs) -> tuple[list[Op], list[Stay]]:
+    """The op at each position, and the stays of all buffers."""
     ops = ops_in_order(graph, plan.order)
     stays = [stay for buffer, uses in uses_of(ops).items() for stay in _stays(graph, plan, buffer, uses)]
     if any(stay.offloads or stay.issue is not None for stay in stays):
         _time_copies(graph, plan, costs, ops, stays)
-    return _Emitter(graph, plan, ops, stays).emit()
+    return ops, stays
+
+
+def live_bytes(graph: Graph, plan: Plan, costs: Costs) -> int:
+    """Most aligned bytes in use at one tick, without laying out any row.
+
+    Copies need not be looked at: whatever is in use while one is issued is in use at the op before or after it.
+    """
+    ops, stays = lay_out(graph, plan, costs)
+    change = [0] * (len(ops) + 1)
+    last: dict[tuple[str, int], Stay] = {}
+    first: dict[tuple[str, int], Stay] = {}
+    size = {name: aligned(buffer.nbytes) for name, buffer in graph.buffers.items()}
+    for stay in stays:
+        nbytes = size[stay.buffer]
+        if stay.whole:
+            change[0] += nbytes
+        else:
+            change[stay.first if stay.issue is None else stay.issue] += nbytes
+            change[min(stay.release, len(ops))] -= nbytes
+        first[stay.buffer, stay.first], last[stay.buffer, stay.last] = stay, stay
+    for position, op in enumerate(ops):
+        taken = set()
+        for overlay in op.overlays:
+            out, over = first.get((overlay.out, position)), last.get((overlay.over, position))
+            if out is None or over is None or overlay.out in taken or over.buffer in taken:
+                continue
+            if overlay.kind in plan.overlays and may_overlay(out, over):
+                taken |= {overlay.out, over.buffer}
+                change[0 if out.whole else position] -= size[overlay.out]
+                if not out.whole:
+                    change[position + 1] += size[overlay.out]
+        change[position] += aligned(op.workspace)
+        change[position + 1] -= aligned(op.workspace)
+    return max(accumulate(change))
+
+
+def may_overlay(out: Stay, over: Stay) -> bool:
+    """Whether `out` may begin on the bytes of `over`, at the op where the one begins and the other ends."""
+    return out.issue is None and not over.offloads and out.whole == over.whole
 
 
 def _stays(graph: Graph, plan: Plan, buffer: str, uses: list[Use]) -> Iterable[Stay]:
@@ -212,10 +258,10 @@ class _Emitter:
         mine, theirs = self.begun[live[out]][1], self.begun[live[over]][1]
         if kind not in self.plan.overlays or self.residencies[live[out]].over is not None:
             return
-        ends_here = theirs.last == position and not theirs.offloads and live[over] not in self.taken
-        if mine.first == position and mine.issue is None and ends_here and mine.whole == theirs.whole:
+        fresh = mine.first == position and theirs.last == position and live[over] not in self.taken
+        if fresh and may_overlay(mine, theirs):
             self.taken.add(live[over])
-            self.residencies[live[out]] = replace(self.residencies[live[out]], over=live[over])
+            self.residencies[live[out]] = self.residencies[live[out]]._replace(over=live[over])
 
     def _close(self) -> None:
         """Give every residency its end, now that every position has its tick."""
@@ -236,7 +282,7 @@ class _Emitter:
                 end = last_touch[rid] + 1
                 if stay.release > stay.last + 1:
                     end = max(end, self.tick_of[min(stay.release, len(self.ops))])
-            self.residencies[rid] = replace(r, end=end)
+            self.residencies[rid] = r._replace(end=end)
 
     def _host_end(self, r: Residency, last_copy: int) -> int:
         """A host copy is done with when the last prefetch that reads it has been waited for: at its first reader."""

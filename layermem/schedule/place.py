@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -48,7 +48,7 @@ def place(
     """
     device = _offsets(lowered.residencies, False, homes.device, homes.device_floor, target, seconds)
     host = _offsets(lowered.residencies, True, homes.host, homes.host_floor, 0, seconds)
-    placed = [replace(r, offset=(host if r.host else device).offsets[r.id]) for r in lowered.residencies]
+    placed = [r._replace(offset=(host if r.host else device).offsets[r.id]) for r in lowered.residencies]
     rows = _after(lowered.rows, placed)
     return Schedule(graph, plan, tuple(rows), tuple(placed), device.height, host.height, device.bound)
 
@@ -152,5 +152,5 @@ def _after(rows: list[Row], residencies: list[Residency]) -> list[Row]:
         after = sorted(t for s, t in waits.items() if s != row.stream and t > mine.get(s, -1))
         for stream, tick in waits.items():
             mine[stream] = max(mine.get(stream, -1), tick)
-        found.append(replace(row, after=tuple(after)))
+        found.append(row._replace(after=tuple(after)) if after else row)
     return found
