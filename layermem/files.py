@@ -78,7 +78,12 @@ def _remove_orphans(target: Path) -> None:
 
 
 def _runs(pid: int) -> bool:
-    """Whether the process is alive; an unknown answer counts as alive."""
+    """Whether the process is alive; an unknown answer counts as alive.
+
+    A live one of another machine that shares the folder may look dead: it then fails to rename and says so.
+    """
+    if os.name != "posix":  # signal 0 is no question there
+        return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
