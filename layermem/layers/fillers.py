@@ -1,0 +1,121 @@
+"""Where parameters start, and what a DummyData layer shows: Caffe's seven fillers.
+
+    fill(filler, shape, *key) -> float32 array of `shape` (Caffe's NCHW order), the same for the same key
+
+fan-in is count / shape[0], fan-out count / shape[1]; xavier and msra divide by one of them or by their mean.
+source  Caffe filler.hpp.  The numbers are our own (seeds.py), the distributions Caffe's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import ceil, prod, sqrt
+from typing import Any
+
+import numpy as np
+
+from layermem.errors import InputError
+from layermem.proto.schema import enum_name
+from layermem.seeds import generator
+
+Shape = tuple[int, ...]
+Draw = np.random.Generator
+
+
+def fill(filler: Any, shape: Sequence[int], *key: int | str) -> np.ndarray:
+    """What `filler` (a FillerParameter) puts into a blob of `shape`; `key` names the blob, seed first."""
+    check_filler(filler)
+    values = FILLERS[filler.type](filler, tuple(shape), generator(*key))
+    return np.ascontiguousarray(values, np.float32).reshape(shape)
+
+
+def check_filler(filler: Any) -> None:
+    """Refuse a filler that can fill nothing."""
+    kind = filler.type
+    if kind not in FILLERS:
+        raise InputError(f"asks for the filler '{kind}'; there are {', '.join(FILLERS)}")
+    if filler.sparse != -1 and kind != "gaussian":
+        raise InputError(f"asks for a sparse '{kind}' filler; only 'gaussian' can be sparse")
+    if kind == "uniform" and filler.min > filler.max:
+        raise InputError(f"asks for a '{kind}' filler from {filler.min:g} to {filler.max:g}; min must not be above max")
+    if kind == "gaussian" and filler.std < 0:
+        raise InputError(f"asks for a '{kind}' filler with a std of {filler.std:g}; it must not be negative")
+
+
+def is_constant(filler: Any) -> bool:
+    """Whether the filler gives the same values every time."""
+    return filler.type in ("constant", "bilinear")
+
+
+def fan(filler: Any, shape: Shape) -> float:
+    """The n of xavier and msra."""
+    count = prod(shape)
+    fan_in = count / shape[0]
+    fan_out = count / shape[1] if len(shape) > 1 else count
+    return {"FAN_IN": fan_in, "FAN_OUT": fan_out, "AVERAGE": (fan_in + fan_out) / 2}[enum_name(filler, "variance_norm")]
+
+
+def _constant(filler: Any, shape: Shape, draw: Draw) -> np.ndarray:
+    return np.full(shape, filler.value, np.float32)
+
+
+def _uniform(filler: Any, shape: Shape, draw: Draw) -> np.ndarray:
+    """[min, max): the upper end is kept out, so that labels drawn from [0, classes) are all classes."""
+    return _between(filler.min, filler.max, shape, draw)
+
+
+def _between(low: float, high: float, shape: Shape, draw: Draw) -> np.ndarray:
+    values = draw.random(shape, np.float32)
+    values *= np.float32(high - low)
+    values += np.float32(low)
+    return np.minimum(values, max(np.nextafter(np.float32(high), np.float32(low)), np.float32(low)), out=values)
+
+
+def _gaussian(filler: Any, shape: Shape, draw: Draw) -> np.ndarray:
+    values = _normal(filler.mean, filler.std, shape, draw)
+    if filler.sparse >= 0:  # on average so many inputs of each output are not zero
+        values *= draw.random(shape, np.float32) < filler.sparse / shape[0]
+    return values
+
+
+def _normal(mean: float, std: float, shape: Shape, draw: Draw) -> np.ndarray:
+    values = draw.standard_normal(shape, np.float32)
+    values *= np.float32(std)
+    values += np.float32(mean)
+    return values
+
+
+def _positive_unitball(filler: Any, shape: Shape, draw: Draw) -> np.ndarray:
+    """Uniform in [0, 1), then each output's inputs are scaled to a sum of 1."""
+    rows = draw.random((shape[0], prod(shape[1:])))
+    return (rows / rows.sum(axis=1, keepdims=True)).reshape(shape)
+
+
+def _xavier(filler: Any, shape: Shape, draw: Draw) -> np.ndarray:
+    limit = sqrt(3 / fan(filler, shape))
+    return _between(-limit, limit, shape, draw)
+
+
+def _msra(filler: Any, shape: Shape, draw: Draw) -> np.ndarray:
+    return _normal(0, sqrt(2 / fan(filler, shape)), shape, draw)
+
+
+def _bilinear(filler: Any, shape: Shape, draw: Draw) -> np.ndarray:
+    """The weights with which a Deconvolution of stride f enlarges f times: a tent over the window."""
+    if len(shape) != 4 or shape[2] != shape[3]:
+        raise InputError(f"asks for a 'bilinear' filler for a blob of shape {shape}; it fills square 4-D windows only")
+    half = ceil(shape[3] / 2)
+    centre = (2 * half - 1 - half % 2) / (2 * half)
+    tent = 1 - np.abs(np.arange(shape[3]) / half - centre)
+    return np.broadcast_to(np.outer(tent, tent), shape)
+
+
+FILLERS: dict[str, Callable[[Any, Shape, Draw], np.ndarray]] = {
+    "constant": _constant,
+    "uniform": _uniform,
+    "gaussian": _gaussian,
+    "positive_unitball": _positive_unitball,
+    "xavier": _xavier,
+    "msra": _msra,
+    "bilinear": _bilinear,
+}
