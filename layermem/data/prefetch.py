@@ -1,0 +1,88 @@
+"""A feed read ahead by a thread, so that decoding overlaps computing.
+
+The state is that of the next batch not yet taken, whatever the thread has read since.  An error of the thread is
+raised by the `next` that would have returned its batch, and again by each later one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+
+from layermem.data.feed import Feed
+
+_Item = tuple[list[np.ndarray], dict[str, Any]] | BaseException  # a batch and the state after it, or what went wrong
+PATIENCE = 0.05  # seconds after which a waiting thread looks whether it should stop
+
+
+class Prefetch(Feed):
+    """`feed`, with up to `depth` batches ready.  The thread starts with the first `next`."""
+
+    def __init__(self, feed: Feed, depth: int):
+        self.feed, self.depth = feed, depth
+        self.shapes = feed.shapes
+        self._state = feed.state()
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+
+    def _next(self) -> list[np.ndarray]:
+        if self._error is not None:
+            raise self._error
+        if self._thread is None:
+            self._start()
+        item = self._ready.get()
+        if isinstance(item, BaseException):
+            self._error = item
+            raise item
+        batch, self._state = item
+        return batch
+
+    def state(self) -> dict[str, Any]:
+        return dict(self._state)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._halt()
+        self.feed.restore(state)
+        self._state, self._error = self.feed.state(), None
+
+    def close(self) -> None:
+        self._halt()
+        self.feed.close()
+
+    def _start(self) -> None:
+        self._stop = threading.Event()
+        self._ready: queue.Queue[_Item] = queue.Queue(self.depth)
+        self._thread = threading.Thread(
+            target=_read_ahead, args=(self.feed, self._ready, self._stop), name="layermem-prefetch", daemon=True
+        )
+        weakref.finalize(self, self._stop.set)  # the thread holds no reference to this object
+        self._thread.start()
+
+    def _halt(self) -> None:
+        """Stop the thread, and go back to the batch that comes next."""
+        if self._thread is not None:
+            self._stop.set()
+            self._thread.join()
+            self._thread = None
+            self.feed.restore(self._state)
+
+
+def _read_ahead(feed: Feed, ready: queue.Queue[_Item], stop: threading.Event) -> None:
+    while not stop.is_set():
+        item: _Item
+        try:
+            item = (feed.next(), feed.state())
+        except BaseException as error:
+            item = error
+        while not stop.is_set():
+            with contextlib.suppress(queue.Full):
+                ready.put(item, timeout=PATIENCE)
+                break
+        if isinstance(item, BaseException):
+            return

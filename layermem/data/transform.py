@@ -1,0 +1,107 @@
+"""What happens to an image before the net sees it: crop, mean, mirror, scale.
+
+    y = (crop(x) - mean) * scale, mirrored or not        x [C,H,W] uint8 or float32 -> y [C,h,w] float32
+
+    crop_size    at random in TRAIN, the centre in TEST
+    mean_file    an image to subtract, cropped where x is cropped; mean_value instead: one for all channels, or one each
+    mirror       left and right change places in half of the images, in either phase
+
+Every decision belongs to a sample's number (seeds.py), so that it does not matter in which batch, or after which
+resume, the sample comes.
+source  Caffe data_transformer.cpp
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from layermem.errors import InputError
+from layermem.proto.schema import TRAIN, BlobProto
+from layermem.seeds import below, words
+
+
+class Transform:
+    """A TransformationParameter in a phase.  `key` names the layer, seed first; `find` resolves mean_file."""
+
+    def __init__(self, param: Any, phase: int, key: tuple[int | str, ...], find: Callable[[str], Path]):
+        self.param, self.train, self.key = param, phase == TRAIN, (*key, "transform")
+        if param.force_color and param.force_gray:
+            raise InputError("sets both force_color and force_gray; keep one")
+        self.color = True if param.force_color else False if param.force_gray else None
+        if param.mean_file and param.mean_value:
+            raise InputError("sets both mean_file and mean_value; keep one")
+        self.mean = read_mean(find(param.mean_file)) if param.mean_file else None
+        self.mean_values = np.array(param.mean_value, np.float32)[:, None, None]
+
+    @property
+    def any_size(self) -> bool:
+        """Whether images of several sizes may stand in one batch: a crop makes them equal."""
+        return self.param.crop_size > 0
+
+    def shape(self, image: tuple[int, ...]) -> tuple[int, int, int]:
+        """The shape [C,h,w] that an image of shape [C,H,W] gets; refuses what cannot be."""
+        channels, height, width = image
+        crop = self.param.crop_size
+        if crop > min(height, width):
+            raise InputError(f"crops {crop}x{crop} from an image of {height}x{width}; make crop_size smaller")
+        if self.mean is not None and self.mean.shape != image:
+            has, is_ = ("x".join(map(str, s)) for s in (self.mean.shape, image))
+            raise InputError(f"has a mean_file of {has} for images of {is_}; they must be equal")
+        if len(self.mean_values) not in (0, 1, channels):
+            raise InputError(f"gives {len(self.mean_values)} mean_value for {channels} channels; give one, or one each")
+        return (channels, crop, crop) if crop else (channels, height, width)
+
+    def __call__(self, images: Sequence[np.ndarray], first: int) -> np.ndarray:
+        """float32 [N,C,h,w] of the images of samples first, first + 1, ..."""
+        shapes = {image.shape for image in images}
+        found = {self.shape(shape) for shape in shapes}
+        if len(found) > 1 or (len(shapes) > 1 and not self.any_size):
+            sizes = " and ".join("x".join(map(str, shape)) for shape in sorted(shapes)[:2])
+            raise InputError(f"has images of {sizes} in one batch; resize them, or set crop_size")
+        (channels, height, width) = found.pop()
+        out = np.empty((len(images), channels, height, width), np.float32)
+        bits = words(first, len(images), *self.key)
+        for index, image in enumerate(images):
+            top, left = self._corner(image.shape, bits[index])
+            window = (slice(None), slice(top, top + height), slice(left, left + width))
+            if self.mean is None:
+                out[index] = image[window]
+            else:
+                np.subtract(image[window], self.mean[window], out=out[index])
+        if len(self.mean_values):
+            out -= self.mean_values
+        if self.param.mirror:
+            turned = np.flatnonzero(bits[:, 2] & np.uint64(1))
+            out[turned] = out[turned, :, :, ::-1]
+        if self.param.scale != 1:
+            out *= np.float32(self.param.scale)
+        return out
+
+    def _corner(self, shape: tuple[int, ...], bits: np.ndarray) -> tuple[int, int]:
+        """Where the crop begins in an image."""
+        crop = self.param.crop_size
+        if not crop:
+            return 0, 0
+        free = (shape[1] - crop, shape[2] - crop)
+        if not self.train:
+            return free[0] // 2, free[1] // 2
+        return int(below(bits[0], free[0] + 1)), int(below(bits[1], free[1] + 1))
+
+
+def read_mean(path: Path) -> np.ndarray:
+    """The mean image [C,H,W] of a binary BlobProto, as compute_image_mean writes it."""
+    try:
+        blob = BlobProto.FromString(path.read_bytes())
+    except (OSError, DecodeError) as error:
+        raise InputError(f"cannot be read as a mean image ({error})", path=str(path)) from None
+    shape = tuple(blob.shape.dim) or (blob.num, blob.channels, blob.height, blob.width)
+    shape = shape[1:] if len(shape) == 4 and shape[0] == 1 else shape
+    values = np.array(blob.data or blob.double_data, np.float32)
+    if len(shape) != 3 or values.size != np.prod(shape):
+        raise InputError(f"is no mean image: {values.size} values of shape {shape}", path=str(path))
+    return values.reshape(shape)

@@ -1,0 +1,95 @@
+import numpy as np
+import pytest
+from PIL import Image
+
+from layermem.data.list_source import ImageListSource, read_list
+from layermem.errors import InputError
+from tests.data.makers import images, layer
+
+KEY = (1, 0, "data")
+
+
+@pytest.fixture
+def listed(tmp_path):
+    """Five images and their list; the pixels [N,3,H,W] as Caffe orders them."""
+    pixels = images(5)
+    for index, image in enumerate(pixels):
+        Image.fromarray(image[::-1].transpose(1, 2, 0).copy()).save(tmp_path / f"image {index}.png")
+    (tmp_path / "list.txt").write_text("".join(f"image {i}.png {10 * i}\n" for i in range(5)))
+    return tmp_path, pixels
+
+
+def source(folder, text: str = "", skip: int = 0) -> ImageListSource:
+    param = layer(f'image_data_param {{ root_folder: "{folder}/" {text} }}').image_data_param
+    return ImageListSource(folder / "list.txt", param, KEY, skip=skip)
+
+
+def test_images_come_in_the_order_of_the_list_round_and_round(listed):
+    folder, pixels = listed
+    found, labels = source(folder).read(7)
+    assert labels.tolist() == [0, 10, 20, 30, 40, 0, 10]
+    assert all(np.array_equal(image, pixels[int(label) // 10]) for image, label in zip(found, labels))
+
+
+def test_a_skip_starts_later(listed):
+    assert source(listed[0], skip=3).read(3)[1].tolist() == [30, 40, 0]
+
+
+def test_each_pass_has_an_order_of_its_own_and_leaves_nobody_out(listed):
+    s = source(listed[0], "shuffle: true")
+    passes = [tuple(s.read(5)[1].astype(int)) for _ in range(8)]
+    assert all(sorted(order) == [0, 10, 20, 30, 40] for order in passes)
+    assert len(set(passes)) > 4
+
+
+@pytest.mark.parametrize("taken", [0, 3, 5, 13])
+def test_a_restored_source_goes_on_where_the_state_was_taken(listed, taken):
+    s = source(listed[0], "shuffle: true")
+    s.read(taken)
+    state = s.state()
+    expected = s.read(9)[1]
+    resumed = source(listed[0], "shuffle: true")
+    resumed.restore(state)
+    assert np.array_equal(resumed.read(9)[1], expected)
+
+
+def test_images_are_resized_and_made_grey_as_asked(listed):
+    s = source(listed[0], "new_height: 4 new_width: 8 is_color: false")
+    assert s.first_shape() == (1, 4, 8)
+    assert s.read(2)[0][1].shape == (1, 4, 8)
+
+
+def test_half_a_size_is_refused(listed):
+    with pytest.raises(InputError, match="only one of new_height and new_width"):
+        source(listed[0], "new_height: 4")
+
+
+@pytest.mark.parametrize("line", ["image.png", "image.png cat", " 3", "image.png 1.5"])
+def test_a_line_that_is_no_image_and_label_is_refused(tmp_path, line):
+    path = tmp_path / "list.txt"
+    path.write_text("a.png 1\n\n" + line + "\n")
+    with pytest.raises(InputError, match="whole number, its label") as caught:
+        read_list(path)
+    assert (caught.value.path, caught.value.line) == (str(path), 3)
+
+
+def test_an_empty_list_is_refused(tmp_path):
+    (tmp_path / "list.txt").write_text("\n\n")
+    with pytest.raises(InputError, match="lists no images"):
+        read_list(tmp_path / "list.txt")
+
+
+def test_an_image_that_is_missing_is_named_with_its_line(listed):
+    folder, _ = listed
+    (folder / "image 2.png").unlink()
+    with pytest.raises(InputError, match=r"image 2.png', which cannot be read") as caught:
+        source(folder).read(5)
+    assert caught.value.line == 3
+
+
+def test_an_image_that_is_no_image_is_named(listed):
+    folder, _ = listed
+    (folder / "image 2.png").write_bytes(b"junk")
+    with pytest.raises(InputError, match="cannot be decoded") as caught:
+        source(folder).read(5)
+    assert caught.value.path == f"{folder}/image 2.png"

@@ -1,0 +1,114 @@
+import gc
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from layermem.data.feed import Feed
+from layermem.data.prefetch import Prefetch
+from layermem.errors import InputError
+
+
+class Counting(Feed):
+    """Yields 0, 1, 2, ...; fails at `bad`; notes how far it was read."""
+
+    shapes = ((1,),)
+
+    def __init__(self, bad: int | None = None):
+        self.number, self.bad, self.closed = 0, bad, False
+
+    def _next(self):
+        if self.number == self.bad:
+            raise InputError("is bad")
+        self.number += 1
+        return [np.array([self.number - 1], np.float32)]
+
+    def state(self):
+        return {"number": self.number}
+
+    def restore(self, state):
+        self.number = state["number"]
+
+    def close(self):
+        self.closed = True
+
+
+def wait_until(true) -> None:
+    until = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+def ours() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "layermem-prefetch"]
+
+
+def test_batches_come_in_order_and_the_thread_stays_depth_ahead():
+    inner = Counting()
+    feed = Prefetch(inner, 3)
+    assert [feed.next()[0][0] for _ in range(20)] == list(range(20))
+    wait_until(lambda: inner.number == 24)  # 20 taken, 3 ready, 1 in hand
+    time.sleep(0.1)
+    assert inner.number == 24
+    feed.close()
+
+
+def test_nothing_is_read_before_the_first_batch_is_wanted():
+    inner = Counting()
+    feed = Prefetch(inner, 3)
+    time.sleep(0.05)
+    assert inner.number == 0 and not ours()
+    feed.close()
+
+
+def test_the_state_is_that_of_the_next_batch_not_yet_taken():
+    inner = Counting()
+    feed = Prefetch(inner, 4)
+    assert feed.state() == {"number": 0}
+    for _ in range(5):
+        feed.next()
+    wait_until(lambda: inner.number > 7)
+    assert feed.state() == {"number": 5}
+    feed.close()
+
+
+def test_restoring_forgets_what_was_read_ahead():
+    feed = Prefetch(Counting(), 4)
+    for _ in range(5):
+        feed.next()
+    feed.restore({"number": 2})
+    assert [feed.next()[0][0] for _ in range(3)] == [2, 3, 4]
+    feed.close()
+
+
+def test_an_error_is_raised_where_its_batch_would_have_come_and_ever_after():
+    feed = Prefetch(Counting(bad=2), 4)
+    assert [feed.next()[0][0] for _ in range(2)] == [0, 1]
+    for _ in range(2):
+        with pytest.raises(InputError, match="is bad"):
+            feed.next()
+    assert feed.state() == {"number": 2}
+    feed.restore({"number": 0})
+    assert feed.next()[0][0] == 0
+    feed.close()
+
+
+def test_closing_ends_the_thread_and_closes_the_feed():
+    inner = Counting()
+    feed = Prefetch(inner, 1)
+    feed.next()
+    assert len(ours()) == 1
+    feed.close()
+    assert not ours() and inner.closed
+
+
+def test_a_forgotten_feed_ends_its_thread():
+    feed = Prefetch(Counting(), 1)
+    feed.next()
+    (thread,) = ours()
+    del feed
+    gc.collect()
+    thread.join(timeout=10)
+    assert not thread.is_alive()
