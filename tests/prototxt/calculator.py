@@ -1,0 +1,149 @@
+"""The shapes and the sizes of a prototxt net, worked out with nothing of layermem but its schema.
+
+A twin of layermem.graph for tests: slow, short, and written from Caffe's formulas alone.  Caffe prints
+"Memory required for data: N" while it builds a net; `memory_required` gives that N.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache
+from math import prod
+from pathlib import Path
+
+from google.protobuf import text_format
+
+from layermem.proto import schema
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+@lru_cache(maxsize=2)
+def parsed(path: Path):
+    return text_format.Parse(path.read_text(), schema.NetParameter())
+
+
+def layers(path: Path, phase: int, stages: tuple[str, ...] = ()) -> list:
+    """The layers of one phase, with no more of NetStateRule than our nets use: phase, stage, not_stage."""
+    net = parsed(path)
+
+    def holds(rule) -> bool:
+        return (
+            (not rule.HasField("phase") or rule.phase == phase)
+            and all(stage in stages for stage in rule.stage)
+            and not any(stage in stages for stage in rule.not_stage)
+        )
+
+    return [each for each in net.layer if not each.include or any(holds(rule) for rule in each.include)]
+
+
+def pair(message, name: str, default: int) -> tuple[int, int]:
+    """kernel, stride, pad as (vertical, horizontal): scalar or repeated `name`(_size), or `name`_h and `name`_w."""
+    if message.HasField(f"{name}_h"):
+        return getattr(message, f"{name}_h"), getattr(message, f"{name}_w")
+    value = getattr(message, "kernel_size" if name == "kernel" else name)
+    values = list(value) if not isinstance(value, int) else [value]
+    return (values[0], values[-1]) if values else (default, default)
+
+
+def convolved(layer, shape: tuple[int, ...]) -> tuple[int, ...]:
+    p = layer.convolution_param
+    dilation = p.dilation[0] if p.dilation else 1
+    sizes = []
+    for extent, k, s, pad in zip(shape[2:], pair(p, "kernel", 1), pair(p, "stride", 1), pair(p, "pad", 0)):
+        window = dilation * (k - 1) + 1
+        sizes.append(
+            (extent - 1) * s + window - 2 * pad
+            if layer.type == "Deconvolution"
+            else (extent + 2 * pad - window) // s + 1
+        )
+    return (shape[0], p.num_output, *sizes)
+
+
+def pooled(p, shape: tuple[int, ...]) -> tuple[int, ...]:
+    if p.global_pooling:
+        return (*shape[:2], 1, 1)
+    sizes = []
+    for extent, k, s, pad in zip(shape[2:], pair(p, "kernel", 1), pair(p, "stride", 1), pair(p, "pad", 0)):
+        room = extent + 2 * pad - k
+        size = (room // s if schema.enum_name(p, "round_mode") == "FLOOR" else -(-room // s)) + 1
+        if pad and (size - 1) * s >= extent + pad:
+            size -= 1
+        sizes.append(size)
+    return (*shape[:2], *sizes)
+
+
+def sourced(layer, batch: int | None) -> list[tuple[int, ...]]:
+    """Shapes of a data layer's tops, as far as the prototxt says them; the digits are 8x8."""
+    if layer.type == "DummyData":
+        shapes = [tuple(s.dim) for s in layer.dummy_data_param.shape]
+        return [(batch or s[0], *s[1:]) for s in shapes]
+    t, count = layer.transform_param, batch or layer.data_param.batch_size
+    if "digits" in layer.data_param.source:
+        return [(count, 1, 8, 8), (count,)]
+    return [(count, 1 if t.force_gray else 3, t.crop_size, t.crop_size), (count,)]
+
+
+def top_shapes(layer, known: Shapes, batch: int | None) -> list[tuple[int, ...]]:
+    bottoms = [known[name] for name in layer.bottom]
+    if layer.type in ("Data", "DummyData"):
+        return sourced(layer, batch)
+    if layer.type in ("Convolution", "Deconvolution"):
+        return [convolved(layer, bottoms[0])]
+    if layer.type == "Pooling":
+        return [pooled(layer.pooling_param, bottoms[0])]
+    if layer.type == "InnerProduct":
+        return [(bottoms[0][0], layer.inner_product_param.num_output)]
+    if layer.type == "Concat":
+        return [(bottoms[0][0], sum(b[1] for b in bottoms), *bottoms[0][2:])]
+    if layer.type == "Crop":
+        return [(*bottoms[0][:2], *bottoms[1][2:])]
+    if layer.type == "Interp":
+        return [(*bottoms[0][:2], layer.interp_param.height, layer.interp_param.width)]
+    if layer.type in ("SoftmaxWithLoss", "Accuracy"):
+        return [()]
+    assert layer.type in ("ReLU", "LRN", "Dropout", "BatchNorm", "Scale", "Eltwise", "Softmax"), layer.type
+    return [bottoms[0]]
+
+
+def walk(net: list, batch: int | None = None) -> list[tuple[object, list[tuple[int, ...]], list[tuple[int, ...]]]]:
+    """(layer, bottom shapes, top shapes) in order."""
+    known: Shapes = {}
+    rows = []
+    for layer in net:
+        bottoms = [known[name] for name in layer.bottom]
+        tops = top_shapes(layer, known, batch)
+        known.update(zip(layer.top, tops))
+        rows.append((layer, bottoms, tops))
+    return rows
+
+
+def memory_required(net: list, batch: int | None = None) -> int:
+    """Caffe's number: 4 bytes a value, over the tops of all layers, in-place tops and Split copies counted again."""
+    rows = walk(net, batch)
+    uses: Counter[tuple[str, int]] = Counter()  # (blob, version) -> readers; a Split stands where there are several
+    version: Counter[str] = Counter()
+    size: dict[tuple[str, int], int] = {}
+    for layer, _, tops in rows:
+        uses.update((name, version[name]) for name in layer.bottom)
+        for name, shape in zip(layer.top, tops):
+            version[name] += 1
+            size[name, version[name]] = prod(shape)
+    copies = sum(count * size[blob] for blob, count in uses.items() if count > 1)
+    return 4 * (sum(size.values()) + copies)
+
+
+def parameters(net: list, batch: int | None = None) -> dict[str, int]:
+    """Values of weights and biases of each layer that has any; BatchNorm's running averages are none."""
+    counts = {}
+    for layer, bottoms, _ in walk(net, batch):
+        if layer.type in ("Convolution", "Deconvolution"):
+            p = layer.convolution_param
+            kh, kw = pair(p, "kernel", 1)
+            counts[layer.name] = bottoms[0][1] * p.num_output * kh * kw // p.group + p.bias_term * p.num_output
+        elif layer.type == "InnerProduct":
+            p = layer.inner_product_param
+            counts[layer.name] = p.num_output * (prod(bottoms[0][1:]) + p.bias_term)
+        elif layer.type == "Scale":
+            counts[layer.name] = bottoms[0][1] * (1 + layer.scale_param.bias_term)
+    return counts

@@ -1,0 +1,219 @@
+"""The nets in prototxt/: complete, consistent with the numbers that Caffe prints, and reproducible."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from google.protobuf import text_format
+
+from layermem.data import probe
+from layermem.proto.read import read_net, read_solver, resolve_path
+from layermem.proto.schema import TEST, TRAIN, SolverParameter
+from tests.prototxt.calculator import layers, memory_required, parameters, walk
+
+ROOT = Path(__file__).resolve().parents[2]
+HOUSE = ROOT / "prototxt"
+NETS = sorted(HOUSE.glob("*/*train_val.prototxt"))
+SOLVERS = sorted(HOUSE.glob("*/*solver*.prototxt"))
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(HOUSE))
+
+
+def net(folder: str, phase: int = TRAIN) -> list:
+    return layers(HOUSE / folder / "train_val.prototxt", phase)
+
+
+@pytest.mark.parametrize(
+    ("folder", "phase", "batch", "wanted"),
+    [
+        ("caffenet", TEST, None, 343607608),  # printed by Caffe: BVLC issue 2809
+        ("caffenet", TRAIN, None, 1757220868),
+        ("alexnet", TRAIN, None, 2129727492),
+        ("googlenet", TRAIN, None, 1795091980),
+        ("vgg16", TRAIN, None, 7373187332),
+        ("resnet50", TRAIN, None, 7418410116),
+        ("resnet152", TRAIN, None, 16204428420),
+        ("resnet50", TRAIN, 64, 2 * 7418410116 - 4),
+    ],
+)
+def test_the_memory_that_caffe_asks_for_is_met_to_the_byte(folder, phase, batch, wanted):
+    assert memory_required(net(folder, phase), batch) == wanted
+
+
+@pytest.mark.parametrize(
+    ("folder", "wanted"),
+    [
+        ("mnist", 431080),
+        ("alexnet", 60965224),
+        ("vgg16", 138357544),
+        ("vgg19", 143667240),
+        ("resnet50", 25557032 + 64),  # as everywhere, and the bias of conv1 in the published weights
+        ("resnet101", 44549160),
+        ("resnet152", 60192808),
+        ("densenet161", 28681000),
+    ],
+)
+def test_parameters_are_as_many_as_published(folder, wanted):
+    assert sum(parameters(net(folder)).values()) == wanted
+
+
+@pytest.mark.parametrize("depth", [20, 50, 101, 152, 1001, 1517, 2504])
+def test_a_residual_net_is_as_deep_as_its_name_says(depth):
+    weighted = [each for each in net(f"resnet{depth}") if each.type in ("Convolution", "InnerProduct")]
+    shortcuts = [each for each in weighted if each.name.endswith("branch1")]
+    assert len(weighted) - len(shortcuts) == depth
+
+
+def shapes_of(folder: str) -> dict:
+    return {each.name: tops[0] for each, _, tops in walk(net(folder))}
+
+
+def test_unet_has_the_sizes_of_its_figure():
+    shapes = shapes_of("unet")
+    assert shapes["conv_d4b-c"] == (1, 1024, 28, 28)
+    assert shapes["concat_d0cc_u0a-b"] == (1, 192, 392, 392)
+    assert shapes["conv_u0d-score"] == (1, 2, 388, 388)
+
+
+def test_unet_crops_the_middle_of_each_skip():
+    rows = {each.name: (each, bottoms) for each, bottoms, _ in walk(net("unet"))}
+    for level in range(4):
+        crop, (skip, up) = rows[f"crop_d{level}c-d{level}cc"]
+        assert skip[2] - up[2] == 2 * crop.crop_param.offset[0] > 0
+
+
+def test_pspnet_has_the_sizes_of_the_planned_graph():
+    shapes = shapes_of("pspnet")
+    assert shapes["pool1_3x3_s2"] == (2, 128, 179, 179)
+    assert shapes["conv3_1"] == (2, 512, 90, 90) and shapes["conv5_3"] == (2, 2048, 90, 90)
+    assert [shapes[f"conv5_3_pool{cells}"][2:] for cells in (1, 2, 3, 6)] == [(1, 1), (2, 2), (3, 3), (6, 6)]
+    assert shapes["conv5_3_concat"] == (2, 4096, 90, 90)
+    assert shapes["conv6_interp"] == (2, 17, 713, 713)
+
+
+def test_densenet_has_the_sizes_of_its_table():
+    shapes = shapes_of("densenet161")
+    assert [shapes[f"pool{i}"] for i in (1, 2, 3, 4)] == [
+        (32, 96, 56, 56), (32, 192, 28, 28), (32, 384, 14, 14), (32, 1056, 7, 7),
+    ]  # fmt: skip
+    assert shapes["conv5_blk/bn"] == (32, 2208, 7, 7)
+
+
+@pytest.mark.parametrize("path", NETS, ids=name)
+def test_a_net_is_one_to_the_reader(path):
+    read_net(path)
+
+
+@pytest.mark.parametrize("path", NETS, ids=name)
+@pytest.mark.parametrize("phase", [TRAIN, TEST])
+def test_a_net_feeds_itself_and_ends_in_a_loss(path, phase):
+    chosen = layers(path, phase)
+    assert chosen[0].type in ("Data", "DummyData") and len({each.name for each in chosen}) == len(chosen)
+    stated = probe(chosen[0], phase, str(path))
+    batch, channels, height, width = stated[0]
+    assert stated[1][0] == batch and min(channels, height, width) > 0
+    kinds = [each.type for each in chosen]
+    assert "SoftmaxWithLoss" in kinds and ("Accuracy" in kinds) == (phase == TEST)
+
+
+WITH_NOISE = [path for path in NETS if path.parent.name not in ("digits", "unet", "pspnet")]
+
+
+@pytest.mark.parametrize("path", WITH_NOISE, ids=name)
+@pytest.mark.parametrize("phase", [TRAIN, TEST])
+def test_noise_takes_the_place_of_the_data_set_in_the_stage_dummy(path, phase):
+    plain, staged = (layers(path, phase, stages) for stages in ((), ("dummy",)))
+    assert (plain[0].type, staged[0].type) == ("Data", "DummyData") and plain[1:] == staged[1:]
+    real, noise = (probe(each[0], phase, str(path)) for each in (plain, staged))
+    assert [shape[1:] for shape in real] == [shape[1:] for shape in noise]
+
+
+@pytest.mark.parametrize("path", SOLVERS, ids=name)
+def test_a_solver_finds_its_net_from_anywhere(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    solver = read_solver(path).message
+    beside = resolve_path(solver.net, path)
+    assert beside.parent == path.parent
+    states = [solver.train_state, *(solver.test_state or [solver.train_state])]
+    assert not solver.test_iter or len(states) == 2
+    for phase, state in zip((TRAIN, TEST), states):
+        data = layers(beside, phase, tuple(state.stage))[0]
+        assert data.type == "DummyData" if "dummy" in path.name else data.type != "DummyData"
+    assert solver.base_lr > 0 and solver.max_iter > 0 and solver.snapshot_prefix.startswith("out/")
+
+
+def test_every_net_has_a_row_in_the_readme_with_the_right_numbers():
+    text = (HOUSE / "README.md").read_text()
+    rows = {row[0]: row for row in re.findall(r"^\| `(\w+)`(.*?)\| ([\d,]+) \| ([\d,]+) \|$", text, re.MULTILINE)}
+    for path in NETS:
+        if path.parent.name == "cifar10":  # two nets in one row, checked as text
+            for found in (memory_required(layers(path, TRAIN)), sum(parameters(layers(path, TRAIN)).values())):
+                assert f"{found:,}" in text
+            continue
+        _, _, count, size = rows[path.parent.name]
+        chosen = layers(path, TRAIN)
+        assert int(count.replace(",", "")) == sum(parameters(chosen).values())
+        assert int(size.replace(",", "")) == memory_required(chosen)
+
+
+MADE = {
+    "alexnet": ["make_alexnet.py", "alexnet"],
+    "caffenet": ["make_alexnet.py", "caffenet"],
+    "densenet161": ["make_densenet.py", "161"],
+    "googlenet": ["make_googlenet.py"],
+    "pspnet": ["make_pspnet.py"],
+    "resnet20": ["make_resnet.py", "20", "--cifar"],
+    "resnet50": ["make_resnet.py", "50"],
+    "resnet101": ["make_resnet.py", "101"],
+    "resnet152": ["make_resnet.py", "152"],
+    "resnet1001": ["make_resnet.py", "1001"],
+    "resnet1517": ["make_resnet.py", "1517"],
+    "resnet2504": ["make_resnet.py", "2504"],
+    "unet": ["make_unet.py"],
+    "vgg16": ["make_vgg.py", "16"],
+    "vgg19": ["make_vgg.py", "19"],
+}
+
+
+def test_every_net_is_written_by_a_tool_or_by_hand():
+    assert {path.parent.name for path in NETS} == {*MADE, "digits", "mnist", "cifar10"}
+
+
+@pytest.fixture(scope="module")
+def copied_tools(tmp_path_factory) -> Path:
+    """tools/ beside an empty prototxt/."""
+    place = tmp_path_factory.mktemp("made")
+    shutil.copytree(ROOT / "tools", place / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+    return place
+
+
+def run(place: Path, *command: str) -> subprocess.CompletedProcess:
+    command = (sys.executable, "-B", str(place / "tools" / command[0]), *command[1:])
+    return subprocess.run(command, capture_output=True, text=True, cwd=place, env={"PYTHONPATH": str(ROOT)})
+
+
+@pytest.mark.parametrize("folder", MADE)
+def test_a_tool_writes_the_very_files_that_are_here(folder, copied_tools):
+    assert run(copied_tools, *MADE[folder]).returncode == 0
+    for file in sorted((HOUSE / folder).iterdir()):
+        assert (copied_tools / "prototxt" / folder / file.name).read_text() == file.read_text()
+
+
+@pytest.mark.parametrize("arguments", [["51"], ["20"], ["21", "--cifar"], ["50", "--blocks", "3,4,6,4"]])
+def test_a_depth_that_cannot_be_is_refused_in_a_sentence(arguments, copied_tools):
+    done = run(copied_tools, "make_resnet.py", *arguments)
+    assert done.returncode != 0 and "make_resnet:" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_other_depths_are_written_too(copied_tools):
+    assert run(copied_tools, "make_resnet.py", "110", "--cifar", "--folder", "deep").returncode == 0
+    written = text_format.Parse((copied_tools / "prototxt/deep/solver.prototxt").read_text(), SolverParameter())
+    assert written.max_iter == 64000
+    assert run(copied_tools, "make_resnet.py", "1505", "--folder", "deeper").returncode == 0
+    chosen = layers(copied_tools / "prototxt/deeper/train_val.prototxt", TRAIN)
+    assert sum(each.type == "Eltwise" for each in chosen) == 501
