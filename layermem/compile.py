@@ -17,7 +17,7 @@ from layermem.plan.base import Fate, Gap, Hints, Plan, get_strategy, ops_in_orde
 from layermem.plan.costs import Costs, model_costs
 from layermem.schedule.check import check
 from layermem.schedule.ir import Schedule
-from layermem.schedule.lower import live_bytes, lower
+from layermem.schedule.lower import estimate_seconds, live_bytes, lower
 from layermem.schedule.place import Homes, place
 from layermem.schedule.simulate import Timeline, simulate
 from layermem.units import aligned, format_bytes
@@ -60,6 +60,10 @@ class PeakOf:
 
     def live(self, plan: Plan) -> int:
         return live_bytes(self.graph, plan, self.costs) + self.extra
+
+    def estimate(self, plan: Plan) -> float:
+        """Predicted seconds, without placement."""
+        return estimate_seconds(self.graph, plan, self.costs)
 
     def seconds(self, plan: Plan) -> float:
         """Predicted seconds of a step."""

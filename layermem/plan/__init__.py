@@ -1,6 +1,6 @@
 """Plans and the strategies that make them.  Importing this package registers every strategy."""
 
-from layermem.plan import offload, recompute, reuse, sublinear
+from layermem.plan import auto, offload, recompute, reuse, sublinear
 from layermem.plan.base import STRATEGIES, Fate, Gap, Plan, get_strategy
 
-__all__ = ["STRATEGIES", "Fate", "Gap", "Plan", "get_strategy", "offload", "recompute", "reuse", "sublinear"]
+__all__ = ["STRATEGIES", "Fate", "Gap", "Plan", "auto", "get_strategy", "offload", "recompute", "reuse", "sublinear"]

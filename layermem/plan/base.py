@@ -161,6 +161,9 @@ class Peak(Protocol):
     def live(self, plan: Plan) -> int:
         """Most bytes in use at one tick: quick, never above the peak, and nearly always equal to it."""
 
+    def estimate(self, plan: Plan) -> float:
+        """Predicted seconds of a step, quickly: without placement."""
+
     def seconds(self, plan: Plan) -> float:
         """Predicted seconds of a step."""
 

@@ -78,6 +78,10 @@ class Planner:
             segments[place].append(op)
         return segments
 
+    def solve(self, room: int) -> Any:
+        """The native plan with the least recomputation in `room` bytes of activations and gradients, or None."""
+        return self.native.solve(max(room, 0), "time", SECONDS / TRIES)
+
     def plan(self, found: Any, name: str, hints: Hints) -> Plan:
         return segments_to_plan(self.graph, self.segments(found.lower_sets), name, hints=hints)
 
@@ -94,7 +98,7 @@ class Planner:
         room = budget - self.base
         best: Plan | None = None
         for _ in range(TRIES):
-            found = self.native.solve(max(room, 0), "time", SECONDS / TRIES)
+            found = self.solve(room)
             if found is None:
                 break
             plan = self.plan(found, name, hints)

@@ -99,6 +99,41 @@ def live_bytes(graph: Graph, plan: Plan, costs: Costs) -> int:
     return max(accumulate(change))
 
 
+def estimate_seconds(graph: Graph, plan: Plan, costs: Costs) -> float:
+    """Seconds of a step without placement: as if all bytes that a copy frees were wanted at once.
+
+    An op waits for the prefetches of what it touches, and for the offloads whose bytes are given away before it; never
+    less than simulate.py finds once offsets are known, but for queues of copies that it lays out row by row.
+    """
+    ops, stays = lay_out(graph, plan, costs)
+    arriving: dict[int, list[Stay]] = {}
+    waited: dict[int, list[Stay]] = {}
+    leaving: dict[int, list[Stay]] = {}
+    released: dict[int, list[Stay]] = {}
+    for stay in stays:
+        if stay.issue is not None:
+            arriving.setdefault(stay.issue, []).append(stay)
+            waited.setdefault(stay.first, []).append(stay)
+        if stay.offloads:
+            leaving.setdefault(stay.last, []).append(stay)
+            released.setdefault(stay.release, []).append(stay)
+    now = d2h = h2d = 0.0
+    done: dict[int, float] = {}  # id of a stay -> when its copy is complete
+    for position, op in enumerate(ops):
+        for stay in released.get(position, ()):
+            now = max(now, done[id(stay)])
+        for stay in arriving.get(position, ()):
+            h2d = max(h2d, now) + costs.prefetch(graph.buffers[stay.buffer].nbytes)
+            done[-id(stay)] = h2d
+        for stay in waited.get(position, ()):
+            now = max(now, done[-id(stay)])
+        now += costs.op(op)
+        for stay in leaving.get(position, ()):
+            d2h = max(d2h, now) + costs.offload(graph.buffers[stay.buffer].nbytes)
+            done[id(stay)] = d2h
+    return max(now, d2h, h2d)
+
+
 def may_overlay(out: Stay, over: Stay) -> bool:
     """Whether `out` may begin on the bytes of `over`, at the op where the one begins and the other ends."""
     return out.issue is None and not over.offloads and out.whole == over.whole
