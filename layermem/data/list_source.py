@@ -55,6 +55,8 @@ class ImageListSource:
     def _image(self, entry: tuple[str, int, int]) -> np.ndarray:
         name, _, line = entry
         file = Path(self.param.root_folder + name)
+        if not file.exists() and (self.path.parent / file).exists():
+            file = self.path.parent / file
         try:
             image = decode(file.read_bytes(), color=self.param.is_color)
         except OSError as error:

@@ -31,7 +31,7 @@ READ_AHEAD = 4  # batches, as Caffe does unless Data says otherwise
 def open_feed(param: Any, phase: int, seed: int, *, path: str, prefetch: bool = True) -> Feed:
     """The feed of an input layer (a LayerParameter) of the net at `path`."""
     try:
-        feed = _make(param, phase, (seed, phase, param.name), lambda name: resolve_path(name, path))
+        feed = _make(param, phase, (seed, phase, param.name), _finder(path))
     except InputError as error:
         raise error.at(path=path, layer=param.name) from None
     feed.path, feed.layer = path, param.name
@@ -45,13 +45,16 @@ def probe(param: Any, phase: int, path: str) -> Shapes:
     if param.type not in FROM_FILES:
         return tuple(stated_shapes(param))
     block, _ = FROM_FILES[param.type]
+    find = _finder(path)
     try:
-        resolve_path(getattr(param, block).source, path)
+        find(getattr(param, block).source)
     except InputError as missing:
         if shapes := declared_shapes(param):
             return shapes
-        raise InputError(f"{missing.what}, and its prototxt does not tell the shape of what it would read") from None
-    feed = _make(param, phase, (0, phase, param.name), lambda name: resolve_path(name, path))
+        how = "crop_size would, with force_color, force_gray or a mean_value for each channel"
+        hint = f" ({how})" if param.type == "Data" else ""
+        raise InputError(f"{missing.what}, and its prototxt does not tell the shape{hint}") from None
+    feed = _make(param, phase, (0, phase, param.name), find)
     feed.close()
     return feed.shapes
 
@@ -84,6 +87,20 @@ def synthetic_feed(param: Any, phase: int, seed: int, shapes: Shapes) -> Feed:
     """
     kinds = [FillerParameter(type="uniform", min=-128, max=128), *(FillerParameter(type="uniform") for _ in shapes[1:])]
     return DummyFeed(shapes, kinds, (seed, phase, param.name))
+
+
+def _finder(path: str) -> Find:
+    """Looks for files as the net at `path` means them."""
+
+    def find(name: str) -> Path:
+        if not name:
+            raise InputError("names no source")
+        try:
+            return resolve_path(name, path)
+        except InputError as missing:
+            raise InputError(f"cannot be fed: {missing.what}") from None
+
+    return find
 
 
 def _batch_size(param: Any) -> int:

@@ -36,7 +36,7 @@ class Transform:
         if param.mean_file and param.mean_value:
             raise InputError("sets both mean_file and mean_value; keep one")
         self.mean = read_mean(find(param.mean_file)) if param.mean_file else None
-        self.mean_values = np.array(param.mean_value, np.float32)[:, None, None]
+        self.mean_values = np.array(param.mean_value or [0], np.float32)[:, None, None]
 
     @property
     def any_size(self) -> bool:
@@ -52,7 +52,7 @@ class Transform:
         if self.mean is not None and self.mean.shape != image:
             has, is_ = ("x".join(map(str, s)) for s in (self.mean.shape, image))
             raise InputError(f"has a mean_file of {has} for images of {is_}; they must be equal")
-        if len(self.mean_values) not in (0, 1, channels):
+        if len(self.mean_values) not in (1, channels):
             raise InputError(f"gives {len(self.mean_values)} mean_value for {channels} channels; give one, or one each")
         return (channels, crop, crop) if crop else (channels, height, width)
 
@@ -69,17 +69,12 @@ class Transform:
         for index, image in enumerate(images):
             top, left = self._corner(image.shape, bits[index])
             window = (slice(None), slice(top, top + height), slice(left, left + width))
-            if self.mean is None:
-                out[index] = image[window]
-            else:
-                np.subtract(image[window], self.mean[window], out=out[index])
-        if len(self.mean_values):
-            out -= self.mean_values
-        if self.param.mirror:
-            turned = np.flatnonzero(bits[:, 2] & np.uint64(1))
-            out[turned] = out[turned, :, :, ::-1]
-        if self.param.scale != 1:
-            out *= np.float32(self.param.scale)
+            mean = self.mean[window] if self.mean is not None else self.mean_values
+            turned = self.param.mirror and bits[index, 2] & np.uint64(1)
+            target = out[index, :, :, ::-1] if turned else out[index]
+            np.subtract(image[window], mean, out=target)
+            if self.param.scale != 1:
+                target *= np.float32(self.param.scale)
         return out
 
     def _corner(self, shape: tuple[int, ...], bits: np.ndarray) -> tuple[int, int]:

@@ -8,7 +8,7 @@ source  Caffe filler.hpp.  The numbers are our own (seeds.py), the distributions
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import ceil, prod, sqrt
 from typing import Any
 
@@ -20,6 +20,7 @@ from layermem.seeds import generator
 
 Shape = tuple[int, ...]
 Draw = np.random.Generator
+PART = 1 << 15  # values
 
 
 def fill(filler: Any, shape: Sequence[int], *key: int | str) -> np.ndarray:
@@ -65,10 +66,14 @@ def _uniform(filler: Any, shape: Shape, draw: Draw) -> np.ndarray:
 
 
 def _between(low: float, high: float, shape: Shape, draw: Draw) -> np.ndarray:
-    values = draw.random(shape, np.float32)
-    values *= np.float32(high - low)
-    values += np.float32(low)
-    return np.minimum(values, max(np.nextafter(np.float32(high), np.float32(low)), np.float32(low)), out=values)
+    values = np.empty(shape, np.float32)
+    most = np.nextafter(np.float32(high), np.float32(low))  # rounding could reach `high`
+    for part in _parts(values):
+        draw.random(out=part, dtype=np.float32)
+        part *= np.float32(high - low)
+        part += np.float32(low)
+        np.minimum(part, most, out=part)
+    return values
 
 
 def _gaussian(filler: Any, shape: Shape, draw: Draw) -> np.ndarray:
@@ -79,10 +84,19 @@ def _gaussian(filler: Any, shape: Shape, draw: Draw) -> np.ndarray:
 
 
 def _normal(mean: float, std: float, shape: Shape, draw: Draw) -> np.ndarray:
-    values = draw.standard_normal(shape, np.float32)
-    values *= np.float32(std)
-    values += np.float32(mean)
+    values = np.empty(shape, np.float32)
+    for part in _parts(values):
+        draw.standard_normal(out=part, dtype=np.float32)
+        part *= np.float32(std)
+        part += np.float32(mean)
     return values
+
+
+def _parts(values: np.ndarray) -> Iterator[np.ndarray]:
+    """Flat stretches of `values` that stay in the cache while they are worked on."""
+    flat = values.reshape(-1)
+    for start in range(0, flat.size, PART):
+        yield flat[start : start + PART]
 
 
 def _positive_unitball(filler: Any, shape: Shape, draw: Draw) -> np.ndarray:

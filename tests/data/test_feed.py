@@ -210,7 +210,8 @@ def test_an_error_of_a_record_names_the_data_set_and_the_layer(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (DATA.format("gone", 2, ""), "layer 'data' there is no 'gone'"),
+        (DATA.format("gone", 2, ""), "layer 'data' cannot be fed: there is no 'gone'"),
+        (DATA.format("", 2, ""), "names no source"),
         (DATA.format(".", 0, ""), "batch_size of 0"),
         (DATA.format(".", 2, "").replace("LMDB", "LEVELDB"), "reads a LEVELDB"),
         (DATA.format(".", 2, "") + 'top: "third"', "has 3 tops"),

@@ -59,6 +59,13 @@ def test_images_are_resized_and_made_grey_as_asked(listed):
     assert s.read(2)[0][1].shape == (1, 4, 8)
 
 
+def test_images_beside_the_list_are_found(listed, monkeypatch):
+    folder, pixels = listed
+    monkeypatch.chdir(folder.parent)
+    s = ImageListSource(folder / "list.txt", layer("image_data_param { }").image_data_param, KEY)
+    assert np.array_equal(s.read(1)[0][0], pixels[0])
+
+
 def test_half_a_size_is_refused(listed):
     with pytest.raises(InputError, match="only one of new_height and new_width"):
         source(listed[0], "new_height: 4")
