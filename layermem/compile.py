@@ -17,7 +17,8 @@ from layermem.plan.base import Fate, Gap, Hints, Plan, get_strategy, ops_in_orde
 from layermem.plan.costs import Costs, model_costs
 from layermem.schedule.check import check
 from layermem.schedule.ir import Schedule
-from layermem.schedule.lower import estimate_seconds, live_bytes, lower
+from layermem.schedule.layout import Layout
+from layermem.schedule.lower import lower
 from layermem.schedule.place import Homes, place
 from layermem.schedule.simulate import Timeline, simulate
 from layermem.units import aligned, format_bytes
@@ -48,27 +49,27 @@ class Program:
 class PeakOf:
     """What strategies ask: bytes that a plan of the train graph needs, parameters included.
 
-    `live` is the sum of bytes in use at the fullest tick, without placement: quick, and never above the peak itself.
+    live      bytes in use at the fullest tick, without placement: quick, and never above the peak itself
+    estimate  seconds of a step, without placement
     """
 
-    def __init__(self, graph: Graph, costs: Costs, extra: int, budget: int | None):
-        self.graph, self.costs, self.extra, self.budget = graph, costs, extra, budget
+    def __init__(self, layout: Layout, extra: int = 0, budget: int | None = None):
+        self.layout, self.extra, self.budget = layout, extra, budget
 
     def __call__(self, plan: Plan) -> int:
-        lowered = lower(self.graph, plan, self.costs)
-        return place(self.graph, plan, lowered, target=self.budget or 0).peak + self.extra
+        return self._placed(plan).peak + self.extra
 
     def live(self, plan: Plan) -> int:
-        return live_bytes(self.graph, plan, self.costs) + self.extra
+        return self.layout.live(plan) + self.extra
 
     def estimate(self, plan: Plan) -> float:
-        """Predicted seconds, without placement."""
-        return estimate_seconds(self.graph, plan, self.costs)
+        return self.layout.seconds(plan)
 
     def seconds(self, plan: Plan) -> float:
-        """Predicted seconds of a step."""
-        lowered = lower(self.graph, plan, self.costs)
-        return simulate(place(self.graph, plan, lowered, target=self.budget or 0), self.costs).seconds
+        return simulate(self._placed(plan), self.layout.costs).seconds
+
+    def _placed(self, plan: Plan) -> Schedule:
+        return place(self.layout.graph, plan, lower(self.layout, plan), target=(self.budget or 0) - self.extra)
 
 
 def compile(
@@ -84,11 +85,12 @@ def compile(
     costs = costs or model_costs(graphs[0].device)
     train = graphs[0]
     make = get_strategy(strategy).make if isinstance(strategy, str) else strategy
+    layouts = [Layout(graph, costs) for graph in graphs]
     extra = _bytes_of_others(graphs)
     if plan is None:
-        plan = make(train, costs, budget, PeakOf(train, costs, extra, budget), hints)
-    plans = [plan, *(_plan_beside(graph, plan) for graph in graphs[1:])]
-    program = _place_all(graphs, plans, costs, budget)
+        plan = make(train, costs, budget, PeakOf(layouts[0], extra, budget), hints)
+    plans = [plan, *(_plan_beside(layout, plan) for layout in layouts[1:])]
+    program = _place_all(layouts, plans, costs, budget)
     if budget is not None and program.arena_bytes > budget:
         raise over_budget(program, budget)
     for schedule in program.schedules:
@@ -103,11 +105,11 @@ def _bytes_of_others(graphs: Sequence[Graph]) -> int:
     return sum(aligned(n) for n in others.values())
 
 
-def _plan_beside(graph: Graph, train: Plan) -> Plan:
+def _plan_beside(layout: Layout, train: Plan) -> Plan:
     """A test or update plan in the arena of `train`: the same homes, everything else by last use."""
-    costs = model_costs(graph.device)
+    graph = layout.graph
     base = get_strategy("caffe" if train.strategy == "caffe" else "liveness")
-    plan = base.make(graph, costs, None, PeakOf(graph, costs, 0, None), Hints())
+    plan = base.make(graph, layout.costs, None, PeakOf(layout), Hints())
     away = {gap.buffer for gap, fate in train.fates.items() if fate is Fate.OFFLOAD and gap.use == -1}
     fates = dict(plan.fates)
     for buffer, uses in uses_of(ops_in_order(graph, plan.order)).items():
@@ -116,11 +118,11 @@ def _plan_beside(graph: Graph, train: Plan) -> Plan:
     return Plan(plan.strategy, plan.order, fates, plan.overlays, train.ahead)
 
 
-def _place_all(graphs: Sequence[Graph], plans: Sequence[Plan], costs: Costs, budget: int | None) -> Program:
-    lowered = [lower(graph, plan, costs) for graph, plan in zip(graphs, plans)]
-    homes = _homes(graphs, plans)
+def _place_all(layouts: Sequence[Layout], plans: Sequence[Plan], costs: Costs, budget: int | None) -> Program:
+    homes = _homes([layout.graph for layout in layouts], plans)
     schedules = tuple(
-        place(graph, plan, low, homes=homes, target=budget or 0) for graph, plan, low in zip(graphs, plans, lowered)
+        place(layout.graph, plan, lower(layout, plan), homes=homes, target=budget or 0)
+        for layout, plan in zip(layouts, plans)
     )
     arena = max(schedule.peak for schedule in schedules)
     return Program(schedules, homes, arena, max(s.host_peak for s in schedules), costs)

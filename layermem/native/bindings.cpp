@@ -4,6 +4,7 @@
 
 namespace layermem {
 void bind_recompute(pybind11::module_& m);  // planning/bind_recompute.cpp: lower sets, the dynamic program
+void bind_layout(pybind11::module_& m);     // planning/bind_layout.cpp: when each buffer is resident
 void bind_place(pybind11::module_& m);      // planning/bind_place.cpp: offsets in one arena
 void bind_cpu(pybind11::module_& m);        // cpu/bind_cpu.cpp: kernels on pointers
 }  // namespace layermem
@@ -11,6 +12,7 @@ void bind_cpu(pybind11::module_& m);        // cpu/bind_cpu.cpp: kernels on poin
 PYBIND11_MODULE(_native, m) {
     m.doc() = "native planning and CPU kernels of layermem";
     layermem::bind_recompute(m);
+    layermem::bind_layout(m);
     layermem::bind_place(m);
     layermem::bind_cpu(m);
 }
