@@ -178,7 +178,8 @@ class Net:
 
     @property
     def parameter_count(self) -> int:
-        return sum(p.param.tensor.count for p in self.params.values())
+        """Learned values, shared ones once; BatchNorm's running averages are not among them."""
+        return sum(p.param.tensor.count for p in self.params.values() if p.param.learned)
 
     @property
     def activation_bytes(self) -> int:

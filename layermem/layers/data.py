@@ -14,6 +14,7 @@ FROM_FILES = {
     "HDF5Data": ("hdf5_data_param", "batch_size"),
 }
 FEEDS = {*FROM_FILES, "MemoryData", "DummyData", "Input"}
+LABELLED = {"Data", "ImageData", "MemoryData"}  # their second top holds a label for each item of the first
 
 
 class Feed(Layer):
@@ -55,20 +56,39 @@ def make_feed_layer(
     """
     if batch is not None:
         set_batch(param, batch)
-    if param.type in FROM_FILES:
-        if probe is None:
-            raise InputError(f"reads files ({param.type}); build this net with a probe for data sources")
-        shapes = probe(param, phase, path)
-    else:
+    given = _given_shapes(param, inputs)
+    if given is not None:
+        shapes: Sequence[Sequence[int]] = given
+    elif param.type not in FROM_FILES:
         shapes = stated_shapes(param)
+    elif probe is None:
+        raise InputError(f"reads files ({param.type}); build this net with a probe for data sources")
+    else:
+        shapes = probe(param, phase, path)
     shapes = [inputs.get(top, tuple(shape)) for top, shape in zip(param.top, shapes)]
     if not param.top:
         raise InputError("has no top; name at least one 'top:'")
     return FEED_LAYERS[param.type](param, phase, shapes)
 
 
+def _given_shapes(param: Any, inputs: dict[str, tuple[int, ...]]) -> list[tuple[int, ...]] | None:
+    """Shapes of all tops, if `inputs` tells them: then no file is opened.  A label goes with its images."""
+    tops = list(param.top)
+    if not tops or tops[0] not in inputs or not inputs[tops[0]]:
+        return None
+    batch = inputs[tops[0]][0]
+    if param.type in LABELLED and len(tops) == 2:
+        inputs = {tops[1]: (batch,), **inputs}
+    if any(top not in inputs for top in tops):
+        return None
+    set_batch(param, batch)
+    return [inputs[top] for top in tops]
+
+
 def set_batch(param: Any, batch: int) -> None:
     """Make an input layer of whatever type yield `batch` items."""
+    if not 1 <= batch <= MAX_COUNT:
+        raise InputError(f"cannot take batches of {batch}; give a number from 1 to 2^31-1")
     if param.type in FROM_FILES:
         block, field = FROM_FILES[param.type]
         setattr(getattr(param, block), field, batch)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from layermem.errors import InputError
 from layermem.layers.data import FEEDS, make_feed_layer
 from layermem.proto import schema
 from layermem.runtime.reference.base import KERNELS
@@ -17,3 +18,31 @@ def test_the_op_of_an_input_layer_has_a_kernel(kind):
     param.top.extend(["label"] if kind == "MemoryData" else [])
     layer = make_feed_layer(param, 0, path="", batch=None, inputs={}, probe=lambda *_: [(2, 3)])
     assert layer.type == kind and f"{layer.type}.{layer.forward().step}" in KERNELS
+
+
+def data_layer(*tops):
+    return schema.LayerParameter(name="it", type="Data", top=tops)
+
+
+def no_file(*_):
+    raise AssertionError("opened a file although all shapes were given")
+
+
+def test_given_shapes_stand_for_a_data_set_and_a_label_goes_with_its_images():
+    param = data_layer("data", "label")
+    layer = make_feed_layer(param, 0, path="", batch=None, inputs={"data": (8, 3, 5, 7)}, probe=no_file)
+    assert [top.shape for top in layer.tops] == [(8, 3, 5, 7), (8,)]
+    assert param.data_param.batch_size == 8
+
+
+def test_a_top_without_a_given_shape_is_asked_of_the_data_set():
+    inputs = {"label": (4, 2)}
+    layer = make_feed_layer(data_layer("data", "label"), 0, path="", batch=None, inputs=inputs,
+                            probe=lambda *_: [(4, 1, 8, 8), (4,)])  # fmt: skip
+    assert [top.shape for top in layer.tops] == [(4, 1, 8, 8), (4, 2)]
+
+
+@pytest.mark.parametrize("batch", [0, -3, 2**31])
+def test_a_batch_that_cannot_be_is_refused(batch):
+    with pytest.raises(InputError, match="give a number from 1"):
+        make_feed_layer(data_layer("data"), 0, path="", batch=batch, inputs={}, probe=no_file)

@@ -1,0 +1,82 @@
+"""A net as a table, a row a layer; and the same as values for JSON.
+
+Blobs go by their names in the prototxt here: a layer that works in place has one name for its bottom and its top.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from layermem.graph.net import Net, Node
+from layermem.units import format_bytes
+
+HEADINGS = ["layer", "type", "bottoms", "tops", "shapes", ">parameters", ">FLOPs", ">bytes"]
+
+
+def net_values(net: Net) -> dict[str, Any]:
+    """Everything that the table shows.
+
+    flops             multiplications and additions of a forward pass
+    bytes             of the layer's tops; an in-place top has none of its own
+    parameters        learned ones; `average_shapes` are the running averages that no solver changes
+    activation_bytes  what Caffe prints as "Memory required for data"
+    """
+    layers = [_layer_values(node) for node in net.nodes]
+    return {
+        "name": net.name,
+        "phase": "TEST" if net.phase else "TRAIN",
+        "layers": layers,
+        "parameters": net.parameter_count,
+        "flops": sum(layer["flops"] for layer in layers),
+        "bytes": sum(layer["bytes"] for layer in layers),
+        "activation_bytes": net.activation_bytes,
+    }
+
+
+def _layer_values(node: Node) -> dict[str, Any]:
+    layer = node.layer
+    learned = [param for param in layer.params if param.learned]
+    return {
+        "name": layer.name,
+        "type": layer.param.type,
+        "bottoms": list(layer.param.bottom),
+        "tops": list(layer.param.top),
+        "top_shapes": [list(top.shape) for top in layer.tops],
+        "parameter_shapes": [list(param.shape) for param in learned],
+        "average_shapes": [list(param.shape) for param in layer.params if not param.learned],
+        "parameters": sum(param.tensor.count for param in learned),
+        "flops": layer.forward().flops,
+        "bytes": sum(top.nbytes for name, top in zip(layer.param.top, layer.tops) if name not in layer.param.bottom),
+    }
+
+
+def net_rows(values: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
+    """The rows under HEADINGS, and the totals."""
+    rows = [
+        [
+            layer["name"],
+            layer["type"],
+            " ".join(layer["bottoms"]),
+            " ".join(layer["tops"]),
+            " ".join("x".join(map(str, shape)) or "scalar" for shape in layer["top_shapes"]),
+            f"{layer['parameters']:,}" if layer["parameters"] else "",
+            format_count(layer["flops"]) if layer["flops"] else "",
+            format_bytes(layer["bytes"]) if layer["bytes"] else "",
+        ]
+        for layer in values["layers"]
+    ]
+    total = [
+        f"{len(rows)} layers", "", "", "", "",
+        f"{values['parameters']:,}", format_count(values["flops"]), format_bytes(values["bytes"]),
+    ]  # fmt: skip
+    return rows, total
+
+
+def format_count(number: float) -> str:
+    """A large count with three significant figures: 3858000000 -> '3.86 G'."""
+    for factor, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= factor * 0.9995:
+            scaled = number / factor
+            digits = 0 if scaled >= 99.95 else 1 if scaled >= 9.995 else 2
+            return f"{scaled:.{digits}f} {letter}"
+    return f"{number:.0f}"
