@@ -102,17 +102,25 @@ def build_many(wanted: Iterable[tuple[str | Path, str]]) -> None:
 def _machine(mode: str) -> tuple[Path, ...]:
     """The emulator's own object files for a mode."""
     how = MODES[mode]
-    flags = (*_COMMON, *_processor_flags(), *how.machine, "-c")
-
-    def compiled(name: str) -> Path:
-        source = HOST / name
-        key = _digest(flags, _closure(source, (HOST,)))
-        return _once(
-            CACHE / f"{source.stem}-{mode}-{key}.o", lambda partial: _compile(*flags, str(source), "-o", str(partial))
-        )
+    flags = (*_COMMON, *_processor_flags(), *how.machine)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return tuple(pool.map(compiled, how.sources))
+        return tuple(pool.map(lambda name: object_file(HOST / name, flags, mode), how.sources))
+
+
+def object_file(source: Path, flags: Sequence[str], tag: str = "host") -> Path:
+    """One compiled C++ source, from the cache if it is there."""
+    flags = (*flags, "-c")
+    key = _digest(flags, _closure(source, (source.parent,)))
+    result = CACHE / f"{source.stem}-{tag}-{key}.o"
+    return _once(result, lambda partial: _compile(*flags, str(source), "-o", str(partial)))
+
+
+def linked(name: str, objects: Sequence[Path], flags: Sequence[str]) -> Path:
+    """A library of that very name, in a folder of its own."""
+    key = _digest(flags, (), [str(o) for o in objects])
+    result = CACHE / key / name
+    return _once(result, lambda partial: _compile(*map(str, objects), *flags, "-o", str(partial)))
 
 
 def _compile(*arguments: str) -> None:

@@ -76,7 +76,7 @@ struct SharedVariable {
 
 struct Machine {
     // the launch
-    const Kernel* kernel = nullptr;
+    Kernel* kernel = nullptr;
     LmLaunch launch{};
     const void* args = nullptr;
     std::byte* dynamic = nullptr;

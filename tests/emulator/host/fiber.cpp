@@ -88,7 +88,20 @@ namespace lm_emu {
 
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__)
 Fiber* left_last = nullptr;  // whom to tell what ASan learned of the stack just left
+
+// After a switch: ASan is told, and tells in turn the bounds of the stack just left.
+void complete_switch(void* shadow, std::byte*& bottom, std::size_t& bytes) {
+    const void* left_bottom = nullptr;
+    std::size_t left_bytes = 0;
+    __sanitizer_finish_switch_fiber(shadow, &left_bottom, &left_bytes);
+    if (bottom == nullptr) {
+        bottom = const_cast<std::byte*>(static_cast<const std::byte*>(left_bottom));
+        bytes = left_bytes;
+    }
+}
+#endif
 
 void no_memory() {
     std::perror("emulator: no memory for the threads' stacks");
@@ -126,25 +139,13 @@ void Fiber::go(Fiber& from, Fiber& to) {
 #endif
     lm_emu_switch(&from.pointer_, to.pointer_);
 #if defined(__SANITIZE_ADDRESS__)
-    const void* bottom = nullptr;
-    std::size_t bytes = 0;
-    __sanitizer_finish_switch_fiber(from.shadow_, &bottom, &bytes);
-    if (left_last->bottom_ == nullptr) {  // the thread's own stack: now its bounds are known
-        left_last->bottom_ = const_cast<std::byte*>(static_cast<const std::byte*>(bottom));
-        left_last->bytes_ = bytes;
-    }
+    complete_switch(from.shadow_, left_last->bottom_, left_last->bytes_);
 #endif
 }
 
 void Fiber::arrived() {
 #if defined(__SANITIZE_ADDRESS__)
-    const void* bottom = nullptr;
-    std::size_t bytes = 0;
-    __sanitizer_finish_switch_fiber(nullptr, &bottom, &bytes);
-    if (left_last->bottom_ == nullptr) {
-        left_last->bottom_ = const_cast<std::byte*>(static_cast<const std::byte*>(bottom));
-        left_last->bytes_ = bytes;
-    }
+    complete_switch(nullptr, left_last->bottom_, left_last->bytes_);
 #endif
 }
 

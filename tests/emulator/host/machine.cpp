@@ -21,8 +21,8 @@ namespace {
 Kernel* kernels = nullptr;
 std::mutex one_launch;
 
-const Kernel* find(const char* name) {
-    for (const Kernel* k = kernels; k != nullptr; k = k->next)
+Kernel* find(const char* name) {
+    for (Kernel* k = kernels; k != nullptr; k = k->next)
         if (std::strcmp(k->name, name) == 0) return k;
     return nullptr;
 }
@@ -189,6 +189,7 @@ void shared_variable(void* start, size_t bytes, const char* name) {
         found = &m.variables.back();
         std::size_t total = 0;
         for (const SharedVariable& v : m.variables) total += (v.bytes + 15) / 16 * 16;
+        if (total > m.kernel->static_shared) m.kernel->static_shared = total;
         if (total > MOST_STATIC_SHARED) m.fail(text("%zu bytes of static shared memory; CUDA takes 49152", total));
         if (total + m.launch.shared > MOST_SHARED)
             m.fail(text("%zu bytes of shared memory; the largest cards have 232448", total + m.launch.shared));
@@ -319,6 +320,6 @@ const char* lm_emu_kernel_name(int index) {
 int lm_emu_kernel_info(const char* name, LmKernelInfo* info) {
     const lm_emu::Kernel* kernel = lm_emu::find(name);
     if (kernel == nullptr) return 1;
-    *info = {kernel->bytes, 0, static_cast<uint32_t>(kernel->threads)};
+    *info = {kernel->bytes, kernel->static_shared, static_cast<uint32_t>(kernel->threads)};
     return 0;
 }

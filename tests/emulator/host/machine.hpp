@@ -68,6 +68,7 @@ struct Kernel {
     int threads;     // most threads of a block
     int blocks;      // least blocks per multiprocessor (a promise to the compiler, unused here)
     Kernel* next;
+    size_t static_shared = 0;  // most that a launch has met
 };
 
 constexpr size_t MOST_ARGUMENT_BYTES = 4096;  // what CUDA takes on every architecture

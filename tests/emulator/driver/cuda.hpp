@@ -1,0 +1,50 @@
+// The part of the CUDA driver's interface that the stand-in serves: its types, results and the way into each function.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace standin {
+struct Context;
+struct Event;
+struct Function;
+struct Graph;
+struct Module;
+struct Stream;
+}  // namespace standin
+
+using CUdevice = int;
+using CUdeviceptr = unsigned long long;
+using CUcontext = standin::Context*;
+using CUevent = standin::Event*;
+using CUfunction = standin::Function*;
+using CUgraph = standin::Graph*;
+using CUgraphExec = standin::Graph*;
+using CUmodule = standin::Module*;
+using CUstream = standin::Stream*;
+
+enum CUresult : int {
+    CUDA_SUCCESS = 0,
+    CUDA_ERROR_INVALID_VALUE = 1,
+    CUDA_ERROR_OUT_OF_MEMORY = 2,
+    CUDA_ERROR_NOT_INITIALIZED = 3,
+    CUDA_ERROR_NO_DEVICE = 100,
+    CUDA_ERROR_INVALID_DEVICE = 101,
+    CUDA_ERROR_INVALID_IMAGE = 200,
+    CUDA_ERROR_INVALID_CONTEXT = 201,
+    CUDA_ERROR_NO_BINARY_FOR_GPU = 209,
+    CUDA_ERROR_FILE_NOT_FOUND = 301,
+    CUDA_ERROR_INVALID_HANDLE = 400,
+    CUDA_ERROR_NOT_FOUND = 500,
+    CUDA_ERROR_NOT_READY = 600,
+    CUDA_ERROR_LAUNCH_FAILED = 719,
+    CUDA_ERROR_NOT_SUPPORTED = 801,
+    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
+    CUDA_ERROR_STREAM_CAPTURE_MERGE = 902,
+    CUDA_ERROR_STREAM_CAPTURE_UNMATCHED = 903,
+    CUDA_ERROR_STREAM_CAPTURE_UNJOINED = 904,
+    CUDA_ERROR_STREAM_CAPTURE_ISOLATION = 905,
+    CUDA_ERROR_CAPTURED_EVENT = 907,
+};
+
+#define STANDIN_API extern "C" __attribute__((visibility("default"))) CUresult

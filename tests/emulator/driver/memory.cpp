@@ -1,0 +1,127 @@
+// Device and pinned memory.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "standin.hpp"
+
+namespace standin {
+
+namespace {
+
+constexpr std::size_t ALIGNMENT = 256;
+
+std::size_t rounded(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
+
+}  // namespace
+
+void* Memory::allocate(std::size_t bytes, Block::Kind kind) {
+    if (kind == Block::DEVICE && bytes > driver().settings.memory - used_) return nullptr;
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    const std::size_t usable = rounded(bytes, page), mapped = usable + 2 * page;
+    void* mapping = mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapping == MAP_FAILED) return nullptr;
+    auto* first = static_cast<std::byte*>(mapping) + page;
+    if (mprotect(first, usable, PROT_READ | PROT_WRITE) != 0) {
+        munmap(mapping, mapped);
+        return nullptr;
+    }
+    std::memset(first, 0xFF, usable);
+    std::byte* start = first + usable - rounded(bytes, ALIGNMENT);
+    blocks_[start] = {kind, bytes, mapping, mapped};
+    if (kind == Block::DEVICE) used_ += bytes;
+    return start;
+}
+
+bool Memory::free(const void* start, Block::Kind kind) {
+    const auto found = blocks_.find(static_cast<const std::byte*>(start));
+    if (found == blocks_.end() || found->second.kind != kind) return false;
+    munmap(found->second.mapping, found->second.mapped);
+    if (kind == Block::DEVICE) used_ -= found->second.bytes;
+    blocks_.erase(found);
+    return true;
+}
+
+const Block* Memory::find(const void* at, Block::Kind kind, const std::byte** start) const {
+    const auto* byte = static_cast<const std::byte*>(at);
+    auto after = blocks_.upper_bound(byte);
+    if (after == blocks_.begin()) return nullptr;
+    const auto& [first, block] = *--after;
+    if (block.kind != kind || byte >= first + block.bytes) return nullptr;
+    if (start != nullptr) *start = first;
+    return &block;
+}
+
+bool Memory::holds(const void* at, std::size_t bytes, Block::Kind kind) const {
+    const std::byte* start = nullptr;
+    const Block* block = find(at, kind, &start);
+    return block != nullptr && bytes <= block->bytes - static_cast<std::size_t>(static_cast<const std::byte*>(at) - start);
+}
+
+}  // namespace standin
+
+using namespace standin;
+
+static CUresult allocate(std::size_t bytes, Block::Kind kind, void** out) {
+    return guarded([&](Driver& d) {
+        if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+        if (d.streams.capturing()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        *out = d.memory.allocate(bytes, kind);
+        return *out != nullptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    });
+}
+
+static CUresult release(const void* start, Block::Kind kind) {
+    return guarded([&](Driver& d) {
+        if (d.streams.capturing()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        if (const CUresult result = d.streams.finish_all()) return result;  // freeing waits for the device
+        return d.memory.free(start, kind) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    });
+}
+
+STANDIN_API cuMemAlloc_v2(CUdeviceptr* out, std::size_t bytes) {
+    void* start = nullptr;
+    const CUresult result = allocate(bytes, Block::DEVICE, &start);
+    if (result == CUDA_SUCCESS) *out = reinterpret_cast<CUdeviceptr>(start);
+    return result;
+}
+
+STANDIN_API cuMemFree_v2(CUdeviceptr start) { return release(reinterpret_cast<void*>(start), Block::DEVICE); }
+STANDIN_API cuMemHostAlloc(void** out, std::size_t bytes, unsigned) { return allocate(bytes, Block::PINNED, out); }
+STANDIN_API cuMemAllocHost_v2(void** out, std::size_t bytes) { return allocate(bytes, Block::PINNED, out); }
+STANDIN_API cuMemFreeHost(void* start) { return release(start, Block::PINNED); }
+
+STANDIN_API cuMemHostGetDevicePointer_v2(CUdeviceptr* out, void* start, unsigned) {
+    return guarded([&](Driver& d) {
+        if (d.memory.find(start, Block::PINNED) == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *out = reinterpret_cast<CUdeviceptr>(start);
+        return CUDA_SUCCESS;
+    });
+}
+
+STANDIN_API cuMemHostGetFlags(unsigned* flags, void* start) {
+    return guarded([&](Driver& d) {
+        *flags = 0;
+        return d.memory.find(start, Block::PINNED) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    });
+}
+
+STANDIN_API cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
+    return guarded([&](Driver& d) {
+        *total = d.settings.memory;
+        *free = *total - d.memory.used();
+        return CUDA_SUCCESS;
+    });
+}
+
+STANDIN_API cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr at) {
+    return guarded([&](Driver& d) {
+        const std::byte* start = nullptr;
+        const Block* block = d.memory.find(reinterpret_cast<void*>(at), Block::DEVICE, &start);
+        if (block == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        if (base != nullptr) *base = reinterpret_cast<CUdeviceptr>(start);
+        if (bytes != nullptr) *bytes = block->bytes;
+        return CUDA_SUCCESS;
+    });
+}

@@ -1,0 +1,226 @@
+// Streams and events: what runs when.
+#include "standin.hpp"
+
+namespace standin {
+
+// ---- queues ----------------------------------------------------------------------------------------------------------
+
+Stream* Streams::create(bool blocking) {
+    streams_.push_back(std::make_unique<Stream>(Stream{blocking, false, {}, nullptr, {}}));
+    return streams_.back().get();
+}
+
+bool Streams::known(const Stream* stream) const {
+    if (stream == nullptr || stream == &default_) return true;
+    for (const auto& s : streams_)
+        if (s.get() == stream) return !s->destroyed;
+    return false;
+}
+
+// Work left on a destroyed stream still runs; the stream goes when it is done.
+void Streams::destroy(Stream* stream) {
+    stream->destroyed = true;
+    streams_.remove_if([](const auto& s) { return s->destroyed && s->queue.empty(); });
+}
+
+bool Streams::capturing() const {
+    for (const auto& s : streams_)
+        if (s->capture != nullptr) return true;
+    return false;
+}
+
+CUresult Streams::put(Stream* given, Operation operation) {
+    Stream& stream = *or_default(given);
+    if (!known(&stream)) return CUDA_ERROR_INVALID_HANDLE;
+    if (operation.waits_for != nullptr && !join_capture(stream, *operation.waits_for)) return CUDA_ERROR_CAPTURED_EVENT;
+    if (stream.capture != nullptr) return capture_operation(stream, std::move(operation));
+    if (&stream == &default_) {  // the default stream follows all blocking streams, and they follow it
+        if (capturing()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        for (const auto& s : streams_)
+            if (s->blocking)
+                if (const CUresult result = finish(s.get())) return result;
+        stream.queue.push_back(std::move(operation));
+        return finish(&stream);
+    }
+    stream.queue.push_back(std::move(operation));
+    return driver().settings.order == Order::EAGER ? finish(&stream) : CUDA_SUCCESS;
+}
+
+// ---- order -----------------------------------------------------------------------------------------------------------
+
+bool Streams::can_go_on(const Stream& stream) const {
+    if (stream.queue.empty()) return false;
+    const auto& mark = stream.queue.front().waits_for;
+    return mark == nullptr || mark->reached;
+}
+
+void Streams::run_next(Stream& stream) {
+    const Operation next = std::move(stream.queue.front());
+    stream.queue.pop_front();
+    if (next.work) {
+        if (const CUresult result = next.work()) driver().failure = result;
+    } else if (next.reaches != nullptr) {
+        next.reaches->reached = true;
+        next.reaches->when = std::chrono::steady_clock::now();
+    }
+}
+
+// One of the streams that can go on, or null.
+Stream* Streams::random_stream(const Stream* but) {
+    std::vector<Stream*> able;
+    if (can_go_on(default_) && &default_ != but) able.push_back(&default_);
+    for (const auto& s : streams_)
+        if (can_go_on(*s) && s.get() != but) able.push_back(s.get());
+    return able.empty() ? nullptr : able[driver().random() % able.size()];
+}
+
+template <class Done>
+void Streams::run_until(Done done, Stream* awaited) {
+    const Order order = driver().settings.order;
+    while (!done() && driver().failure == CUDA_SUCCESS) {
+        Stream* next = nullptr;
+        if (awaited != nullptr && order == Order::AWAITED_LAST) next = random_stream(awaited);
+        if (awaited == nullptr || order == Order::RANDOM) next = random_stream();
+        if (next == nullptr && awaited != nullptr) {  // the awaited stream, or that on which it depends in the end
+            next = awaited;
+            while (!next->queue.empty() && !can_go_on(*next)) next = next->queue.front().waits_for->stream;
+        }
+        if (next == nullptr || next->queue.empty()) return;  // all is done
+        run_next(*next);
+    }
+}
+
+CUresult Streams::finish(Stream* stream) {
+    run_until([&] { return stream->queue.empty(); }, stream);
+    return driver().failure;
+}
+
+CUresult Streams::finish(const std::shared_ptr<Mark>& mark) {
+    run_until([&] { return mark->reached; }, mark->stream);
+    return driver().failure;
+}
+
+CUresult Streams::finish_all() {
+    run_until([] { return false; }, nullptr);
+    return driver().failure;
+}
+
+void Streams::nudge() {
+    if (driver().random() % 2 == 0) return;
+    if (Stream* next = random_stream()) run_next(*next);
+}
+
+}  // namespace standin
+
+using namespace standin;
+
+// ---- streams ---------------------------------------------------------------------------------------------------------
+
+constexpr unsigned NON_BLOCKING = 1;
+
+STANDIN_API cuStreamCreate(CUstream* out, unsigned flags) {
+    return guarded([&](Driver& d) {
+        if ((flags & ~NON_BLOCKING) != 0) return CUDA_ERROR_INVALID_VALUE;
+        *out = d.streams.create((flags & NON_BLOCKING) == 0);
+        return CUDA_SUCCESS;
+    });
+}
+
+STANDIN_API cuStreamCreateWithPriority(CUstream* out, unsigned flags, int) { return cuStreamCreate(out, flags); }
+
+STANDIN_API cuStreamDestroy_v2(CUstream stream) {
+    return guarded([&](Driver& d) {
+        if (stream == nullptr || !d.streams.known(stream)) return CUDA_ERROR_INVALID_HANDLE;
+        d.streams.destroy(stream);
+        return CUDA_SUCCESS;
+    });
+}
+
+STANDIN_API cuStreamSynchronize(CUstream stream) {
+    return guarded([&](Driver& d) {
+        if (!d.streams.known(stream)) return CUDA_ERROR_INVALID_HANDLE;
+        Stream* s = d.streams.or_default(stream);
+        return s->capture != nullptr ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : d.streams.finish(s);
+    });
+}
+
+STANDIN_API cuStreamQuery(CUstream stream) {
+    return guarded([&](Driver& d) {
+        if (!d.streams.known(stream)) return CUDA_ERROR_INVALID_HANDLE;
+        if (d.streams.or_default(stream)->capture != nullptr) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        d.streams.nudge();
+        if (d.failure != CUDA_SUCCESS) return d.failure;
+        return d.streams.or_default(stream)->queue.empty() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    });
+}
+
+STANDIN_API cuCtxSynchronize(void) {
+    return guarded([](Driver& d) {
+        return d.streams.capturing() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : d.streams.finish_all();
+    });
+}
+
+// ---- events ----------------------------------------------------------------------------------------------------------
+
+constexpr unsigned DISABLE_TIMING = 2;
+
+STANDIN_API cuEventCreate(CUevent* out, unsigned flags) {
+    return guarded([&](Driver&) {
+        *out = new Event{(flags & DISABLE_TIMING) == 0, nullptr};
+        return CUDA_SUCCESS;
+    });
+}
+
+STANDIN_API cuEventDestroy_v2(CUevent event) {
+    return guarded([&](Driver&) {
+        delete event;  // those who wait hold its mark
+        return CUDA_SUCCESS;
+    });
+}
+
+STANDIN_API cuEventRecord(CUevent event, CUstream stream) {
+    return guarded([&](Driver& d) {
+        if (!d.streams.known(stream)) return CUDA_ERROR_INVALID_HANDLE;
+        auto mark = std::make_shared<Mark>();
+        mark->stream = d.streams.or_default(stream);
+        event->mark = mark;
+        return d.streams.put(stream, {nullptr, mark, nullptr});
+    });
+}
+
+STANDIN_API cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
+    return guarded([&](Driver& d) {
+        if (event->mark == nullptr) return CUDA_SUCCESS;  // never recorded: nothing to wait for
+        return d.streams.put(stream, {nullptr, nullptr, event->mark});
+    });
+}
+
+STANDIN_API cuEventSynchronize(CUevent event) {
+    return guarded([&](Driver& d) {
+        if (event->mark == nullptr) return CUDA_SUCCESS;
+        return event->mark->capture != nullptr ? CUDA_ERROR_CAPTURED_EVENT : d.streams.finish(event->mark);
+    });
+}
+
+STANDIN_API cuEventQuery(CUevent event) {
+    return guarded([&](Driver& d) {
+        if (event->mark == nullptr) return CUDA_SUCCESS;
+        if (event->mark->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
+        d.streams.nudge();
+        if (d.failure != CUDA_SUCCESS) return d.failure;
+        return event->mark->reached ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    });
+}
+
+STANDIN_API cuEventElapsedTime_v2(float* milliseconds, CUevent from, CUevent to) {
+    return guarded([&](Driver&) {
+        if (from->mark == nullptr || to->mark == nullptr || !from->timed || !to->timed) return CUDA_ERROR_INVALID_HANDLE;
+        if (!from->mark->reached || !to->mark->reached) return CUDA_ERROR_NOT_READY;
+        *milliseconds = std::chrono::duration<float, std::milli>(to->mark->when - from->mark->when).count();
+        return CUDA_SUCCESS;
+    });
+}
+
+STANDIN_API cuEventElapsedTime(float* milliseconds, CUevent from, CUevent to) {
+    return cuEventElapsedTime_v2(milliseconds, from, to);
+}
