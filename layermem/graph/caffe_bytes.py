@@ -1,0 +1,140 @@
+"""The bytes that BVLC Caffe itself would take for a net: what its users pay today.
+
+    data, diff     of every blob, for the whole run; an in-place top shares both with its bottom
+    splits         a blob with several readers gets a Split, whose tops share its data and have a diff each
+    state          what layers keep for themselves between forward and backward
+    parameters     values, gradients, and the solver's histories
+
+Left out, since they depend on the machine: workspace of convolutions, the CUDA context, prefetched batches.
+A test net of a solver shares the parameters and has everything else of its own; it has no diffs.
+source  Caffe net.cpp, insert_splits.cpp, sgd_solver.cpp; for the state the layers' Reshape and Forward
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from layermem.graph.net import Net
+from layermem.layers import Layer
+from layermem.proto.schema import TRAIN
+
+FLOAT = 4  # bytes of a value, an index or a mask element: Caffe uses 32 bits for all of them
+AVE = 1  # PoolingParameter.PoolMethod
+MAX = 2  # EltwiseParameter.EltwiseOp
+WITHIN_CHANNEL = 1  # LRNParameter.NormRegion
+
+
+@dataclass(frozen=True)
+class CaffeBytes:
+    data: int
+    diff: int
+    splits: int
+    state: int
+    parameters: int
+
+    @property
+    def total(self) -> int:
+        return self.data + self.diff + self.splits + self.state + self.parameters
+
+
+def caffe_bytes(net: Net, *, histories: int = 1) -> CaffeBytes:
+    """Bytes for `net` in its phase; `histories` blobs per parameter (1 for momentum, 2 for Adam and AdaDelta)."""
+    train = net.phase == TRAIN
+    copies = 2 + histories if train else 1
+    return CaffeBytes(
+        data=sum(_own_bytes(node.layer, DATA_SHARED) for node in net.nodes),
+        diff=sum(_own_bytes(node.layer, DIFF_SHARED) for node in net.nodes) if train else 0,
+        splits=_split_diffs(net) if train else 0,
+        state=sum(STATE[node.layer.type](node.layer) for node in net.nodes if node.layer.type in STATE),
+        parameters=copies * sum(each.param.tensor.nbytes for each in net.params.values()),
+    )
+
+
+def beside(test: CaffeBytes) -> int:
+    """Bytes that a test net adds to a train net with the same parameters."""
+    return test.total - test.parameters
+
+
+# -- blobs -----------------------------------------------------------------------------------------------------
+
+DIFF_SHARED = {"Flatten", "Reshape"}  # the top is the bottom under another shape
+DATA_SHARED = {*DIFF_SHARED, "Split"}
+
+
+def _own_bytes(layer: Layer, shared: set[str]) -> int:
+    if layer.type in shared:
+        return 0
+    return sum(top.nbytes for name, top in zip(layer.param.top, layer.tops) if name not in layer.param.bottom)
+
+
+def _split_diffs(net: Net) -> int:
+    readers = Counter(blob for node in net.nodes for blob in node.bottoms)
+    for node in net.nodes:
+        for blob, weight in zip(node.tops, node.loss_weights):
+            readers[blob] += 1 if weight and readers[blob] else 0  # the objective reads it too
+    return sum(net.blobs[blob].nbytes * count for blob, count in readers.items() if count > 1)
+
+
+# -- what layers keep ------------------------------------------------------------------------------------------
+
+Answer = Callable[[Layer], int]
+STATE: dict[str, Answer] = {}
+
+
+def _state(*types: str) -> Callable[[Answer], Answer]:
+    def register(answer: Answer) -> Answer:
+        STATE.update(dict.fromkeys(types, answer))
+        return answer
+
+    return register
+
+
+def _in_place(layer: Layer) -> bool:
+    return layer.param.top[0] == layer.param.bottom[0]
+
+
+@_state("BatchNorm")
+def _batch_norm(layer: Layer) -> int:
+    """x normalised, its standard deviation at every element, and where in place a copy of the gradient."""
+    copies = 2 + (_in_place(layer) and layer.phase == TRAIN)
+    return copies * layer.bottoms[0].nbytes
+
+
+@_state("Scale", "PReLU")
+def _copy_of_bottom(layer: Layer) -> int:
+    """The input, which the output overwrites where the layer works in place."""
+    return layer.bottoms[0].nbytes if _in_place(layer) else 0
+
+
+@_state("Pooling")
+def _winners(layer: Layer) -> int:
+    return 0 if layer.param.pooling_param.pool == AVE else FLOAT * layer.tops[0].count
+
+
+@_state("Eltwise")
+def _larger_one(layer: Layer) -> int:
+    return FLOAT * layer.tops[0].count if layer.param.eltwise_param.operation == MAX else 0
+
+
+@_state("LRN")
+def _scales(layer: Layer) -> int:
+    """Across channels the scale of each element; within them the blobs of a small net: split, square, pool, power."""
+    return layer.bottoms[0].nbytes * (1 if layer.param.lrn_param.norm_region != WITHIN_CHANNEL else 5)
+
+
+@_state("Dropout")
+def _mask(layer: Layer) -> int:
+    return FLOAT * layer.bottoms[0].count if layer.phase == TRAIN else 0
+
+
+@_state("SoftmaxWithLoss", "SigmoidCrossEntropyLoss", "EuclideanLoss", "ContrastiveLoss")
+def _as_large_as_the_first_bottom(layer: Layer) -> int:
+    """The probabilities, or the differences, that backward reads."""
+    return layer.bottoms[0].nbytes
+
+
+@_state("Swish")
+def _sigmoid_and_its_input(layer: Layer) -> int:
+    return 2 * layer.bottoms[0].nbytes
