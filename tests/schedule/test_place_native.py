@@ -80,6 +80,12 @@ def test_max_live_is_the_fullest_tick_and_bounds_the_height(intervals, align):
     assert p.height >= p.max_live
 
 
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4), st.integers(1, 7)), min_size=1, max_size=6))
+def test_a_few_intervals_get_the_least_height_there_is(drawn):
+    intervals = [(b, b + d, s) for b, d, s in drawn]
+    assert place(intervals).height == least_height(intervals)
+
+
 def test_nothing_to_place_has_no_height():
     p = place([])
     assert (p.height, p.max_live, p.offsets.tolist()) == (0, 0, [])
@@ -131,6 +137,93 @@ def test_a_placement_with_some_offsets_fixed_is_still_one_without_collisions(int
     assert not collisions(intervals, again)
     assert all(o == f for o, f in zip(again.offsets.tolist(), fixed.tolist()) if f >= 0)
     assert again.height >= again.bound >= again.max_live
+
+
+def test_a_hole_that_every_greedy_rule_leaves_is_closed_by_the_search():
+    # largest first: 5 high    least: 4 high
+    #   . . . d d .
+    #   b b b b . .            . e e d d .
+    #   . e e . c c            a e e . c c
+    #   a e e . c c            a e e . c c
+    #   a e e . c c            b b b b c c
+    a, b, c, d, e = (0, 1, 2), (0, 4, 1), (4, 6, 3), (3, 5, 1), (1, 3, 3)
+    intervals = [a, b, c, d, e]
+    p = place(intervals)
+    assert (p.height, p.method) == (4, "search")
+    assert place(intervals, time_limit=0).height == 5
+    assert not collisions(intervals, p)
+
+
+def dissection(count, seed, side=1024):
+    """A square cut at random into `count` intervals: few of their placements, if more than one, are `side` high."""
+    random = np.random.default_rng(seed)
+    pieces = [(0, side, 0, side)]
+    while len(pieces) < count:
+        area = np.array([(b - a) * (d - c) for a, b, c, d in pieces], dtype=float)
+        a, b, c, d = pieces[(k := random.choice(len(pieces), p=area / area.sum()))]
+        if random.random() < 0.5 and b - a > 1:
+            cut = random.integers(a + 1, b)
+            pieces[k : k + 1] = [(a, cut, c, d), (cut, b, c, d)]
+        elif d - c > 1:
+            cut = random.integers(c + 1, d)
+            pieces[k : k + 1] = [(a, b, c, cut), (a, b, cut, d)]
+    random.shuffle(pieces)
+    return [(int(a), int(b), int(d - c)) for a, b, c, d in pieces]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_square_cut_into_a_hundred_intervals_is_put_together_again_without_a_gap(seed):
+    intervals = dissection(100, seed)
+    greedy = place(intervals, time_limit=0)
+    p = place(intervals)
+    assert p.height == p.max_live == 1024 < greedy.height
+    assert not collisions(intervals, p)
+
+
+def training_step(layers, seed):
+    """Weights, activations that pile up in forward and go in backward, their diffs, and a workspace for each op."""
+    random = np.random.default_rng(seed)
+    size = (random.integers(1, 400, layers) * 4096).tolist()
+    end = 2 * layers
+    intervals = [(0, end, int(s)) for s in random.integers(1, 2_000_000, layers)]
+    for i in range(layers):
+        back = end - 1 - i
+        intervals += [(i, back + 1, size[i]), (back - 1 if i < layers - 1 else back, back + 1, size[i])]
+        intervals += [(t, t + 1, int(random.integers(1, 3_000_000))) for t in (i, back)]
+    return intervals
+
+
+@pytest.mark.parametrize("layers", [50, 300])
+def test_a_training_step_with_all_its_activations_kept_needs_no_byte_above_max_live(layers):
+    intervals = training_step(layers, seed=layers)
+    p = place(intervals, align=256)
+    assert p.height == p.max_live
+    assert not p.cut_short
+    if layers == 50:
+        assert not collisions(intervals, p, 256)
+
+
+def test_the_same_intervals_get_the_same_offsets_every_time():
+    intervals = dissection(150, seed=9)
+    first, second = place(intervals, time_limit=0.3), place(intervals, time_limit=0.3)
+    assert first.offsets.tolist() == second.offsets.tolist()
+    assert first.method == second.method
+
+
+def test_a_target_ends_the_search_as_soon_as_it_is_met():
+    intervals = dissection(100, seed=1)
+    p = place(intervals, target=10**9)
+    assert p.height > p.max_live
+    assert p.method == "greedy by size"
+
+
+def test_the_search_starts_above_intervals_that_are_fixed_at_the_bottom():
+    intervals = dissection(60, seed=2)
+    whole_life = [(0, 1024, 50), (0, 1024, 30)]
+    fixed = np.array([-1] * len(intervals) + [0, 50])
+    p = place(intervals + whole_life, fixed=fixed)
+    assert p.height == p.max_live == 1024 + 80
+    assert min(p.offsets.tolist()[: len(intervals)]) == 80
 
 
 @pytest.mark.parametrize(

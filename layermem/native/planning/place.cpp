@@ -8,6 +8,7 @@
 #include "planning/place_greedy.h"
 #include "planning/place_model.h"
 #include "planning/place_steps.h"
+#include "planning/place_tighten.h"
 
 namespace layermem {
 namespace {
@@ -130,6 +131,8 @@ Found solve(const Problem& problem, placing::Steps& steps) {
             if (best.layout.height <= problem.target || steps.over()) return best;
         }
     }
+    Layout tight = placing::tighten(problem, best.layout, steps);
+    if (tight.height < best.layout.height) best = {tight, "search"};
     return best;
 }
 

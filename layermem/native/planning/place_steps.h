@@ -11,7 +11,7 @@ namespace layermem::placing {
 
 class Steps {
 public:
-    static constexpr double kPerSecond = 150e6;  // elementary steps (one block looked at) that a slow core makes
+    static constexpr double kPerSecond = 250e6;  // elementary steps (one block looked at) that a slow core makes
     static constexpr double kSafety = 4.0;
     static constexpr int64_t kPollEvery = int64_t{1} << 20;
 

@@ -1,0 +1,77 @@
+// Exact search for a placement below a given height.
+//
+// A valley is a run of sections at one level, with higher levels (or nothing left) on both sides.  Whatever lies lowest
+// in one of its sections either rests on the valley's floor, or the floor stays empty there: those are the branches,
+// in any valley, so the section with little slack and few branches is taken first.
+//   - A section whose level and remaining load exceed the height ends a branch.
+//   - Where no remaining block crosses a border, both sides are searched apart: a dead end in one does not bring back
+//     the other.
+//   - A block that spans a whole range whose floor is flat lies at its bottom: no branch at all.
+//   - A state (levels and remaining blocks of a range) once found hopeless is not searched again.
+//
+// Filling from below, pruned by what remains of each section and split where nothing crosses, is how MiniMalloc
+// (Moffitt, ASPLOS 2023) searches; choosing the section instead of the lowest block, the branch that leaves a floor
+// empty, and the memory of hopeless states are what makes this one fast on what greedy rules cannot place.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "planning/place_skyline.h"
+#include "planning/place_steps.h"
+
+namespace layermem::placing {
+
+enum class Verdict { found, impossible, undecided };
+
+class ValleySearch {
+public:
+    ValleySearch(const std::vector<Block>& blocks, const std::vector<Units>& ground, Units height);
+
+    // Tries the candidates of a section in the order of `rank`, lowest first; undecided after so many dead ends.
+    Verdict run(const std::vector<int32_t>& rank, int64_t dead_ends, Steps& steps);
+
+    const std::vector<Units>& offsets() const { return offset_; }  // once found
+
+private:
+    struct Range {
+        Section first, last;
+        int32_t parent;  // the decision that left this range, or -1
+        int32_t next;    // the range to search once this one is full, or -1
+    };
+    struct Decision {
+        Section first, last, section;
+        int32_t parent, next_range;
+        Units floor, empty_upto;  // empty_upto < 0: the floor cannot stay empty
+        size_t candidates_end, tried;
+        size_t mark, ranges;  // sizes of the trail and of ranges_ to come back to
+        uint64_t state;
+    };
+    struct Valley {
+        Section first, last, section;  // section: the one to branch on; -1: no valley
+    };
+
+    int32_t split(Section first, Section last, int32_t parent, int32_t next);
+    bool decide(const Range& range, const std::vector<int32_t>& rank);
+    bool advance(Decision& decision);
+    bool hopeless(uint64_t state) const { return hopeless_[state & (hopeless_.size() - 1)] == state; }
+    int32_t spanning_block(const Range& range) const;
+    Valley choose(const Range& range);
+    void count_candidates(Section first, Section last);
+    Units empty_upto(const Valley& valley, const Range& range) const;
+
+    const std::vector<Block>& blocks_;
+    std::vector<int32_t> twin_;  // an equal block of lower number, or -1: twins are placed in order
+    Skyline skyline_;
+    bool startable_;
+    std::vector<uint64_t> hopeless_;  // a state in its slot, until another takes the slot
+    std::vector<Range> ranges_;
+    std::vector<Decision> decisions_;
+    std::vector<int32_t> candidates_;  // of all open decisions, one after the other
+    std::vector<int32_t> count_;       // candidates of each section of the valley at hand
+    std::vector<Units> offset_;
+    int64_t dead_ends_ = 0;
+    mutable int64_t looked_at_ = 0;
+};
+
+}  // namespace layermem::placing

@@ -1,0 +1,90 @@
+#include "planning/place_tighten.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include "planning/place_search.h"
+
+namespace layermem::placing {
+namespace {
+
+// Level of each section once the pins, and whatever lies beneath them, are taken.
+std::vector<Units> ground_of(const Problem& problem) {
+    std::vector<Units> ground(problem.sections, problem.floor);
+    for (size_t i = 0; i < problem.pins.size(); ++i) {
+        Units top = problem.pin_offset[i] + problem.pins[i].size;
+        for (Section s = problem.pins[i].first; s < problem.pins[i].last; ++s) ground[s] = std::max(ground[s], top);
+    }
+    return ground;
+}
+
+// 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ... for i = 1, 2, ...: within a log factor of the best fixed patience, whatever it is
+// (Luby, Sinclair, Zuckerman 1993).
+int64_t luby(int64_t i) {
+    int64_t k = 1;
+    while (k - 1 < i) k *= 2;
+    return i == k - 1 ? k / 2 : luby(i - k / 2 + 1);
+}
+
+// How much a block matters to one restart: life^a * size^b, from life first to size first.
+constexpr double kPowers[][2] = {{1, 1e-3}, {1, 1}, {1e-3, 1}, {2, 1}};
+constexpr int64_t kRules = std::size(kPowers);
+constexpr int64_t kDeadEnds = 1000;  // patience of a restart, times Luby's number
+constexpr double kNoise = 0.3;       // standard deviation of the logarithm of that weight, from the second turn on
+
+std::vector<int32_t> rank_blocks(const std::vector<Block>& blocks, int64_t round, std::mt19937_64& random) {
+    const double* power = kPowers[round % kRules];
+    std::vector<double> weight(blocks.size());
+    for (size_t i = 0; i < blocks.size(); ++i) {
+        weight[i] = power[0] * std::log(blocks[i].last - blocks[i].first) + power[1] * std::log(blocks[i].size);
+        // The sum of four uniform numbers stands in for a normal one, which differs between standard libraries.
+        for (int k = 0; k < 4 && round >= kRules; ++k) {
+            weight[i] += kNoise * std::sqrt(3.0) * (static_cast<double>(random() >> 11) * 0x1p-53 - 0.5);
+        }
+    }
+    Order order(blocks.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return weight[a] > weight[b]; });
+    std::vector<int32_t> rank(blocks.size());
+    for (size_t k = 0; k < order.size(); ++k) rank[order[k]] = static_cast<int32_t>(k);
+    return rank;
+}
+
+// Searches for a layout below one height, restart after restart, with `allowed` steps.
+Verdict search_below(const Problem& problem, Units height, int64_t allowed, Steps& steps, Layout& layout) {
+    ValleySearch search(problem.blocks, ground_of(problem), height);
+    std::mt19937_64 random(static_cast<uint64_t>(height));
+    int64_t until = steps.used() + allowed;
+    for (int64_t round = 0; steps.used() < until && !steps.over(); ++round) {
+        int64_t dead_ends = kDeadEnds * luby(round / kRules + 1);
+        Verdict verdict = search.run(rank_blocks(problem.blocks, round, random), dead_ends, steps);
+        if (verdict == Verdict::undecided) continue;
+        if (verdict == Verdict::found) layout = {search.offsets(), height_of(problem, search.offsets())};
+        return verdict;
+    }
+    return Verdict::undecided;
+}
+
+}  // namespace
+
+Layout tighten(const Problem& problem, const Layout& start, Steps& steps) {
+    int64_t entries = 0;
+    for (const Block& b : problem.blocks) entries += b.last - b.first;
+    if (entries > kMostEntries) return start;
+
+    Layout best = start;
+    Units least = problem.target, height = least;
+    while (best.height > least && !steps.over()) {
+        // Half of what is left for the best height, half of the rest for a height halfway up, and so on.
+        int64_t allowed = (steps.limit() - steps.used()) / 2;
+        Verdict verdict = search_below(problem, height, allowed, steps, best);
+        if (verdict == Verdict::impossible) least = height + 1;
+        height = verdict == Verdict::undecided ? height + (best.height - height) / 2 : least;
+        if (verdict == Verdict::undecided && best.height - height <= 1) break;
+    }
+    return best;
+}
+
+}  // namespace layermem::placing
