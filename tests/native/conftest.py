@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from layermem._native import cpu
 
 GUARD = 256
