@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from layermem._native import cpu
 
+from tests.native.numbers import at, close, normal
+
 
 @dataclass(frozen=True)
 class Case:
@@ -88,26 +90,11 @@ def conv64(case, x, w):
     return y, backward
 
 
-def close(got, want, bound=2e-6):
-    assert np.isfinite(got).all()
-    error = np.linalg.norm(got - want) / max(np.linalg.norm(want), 1e-30)
-    assert error < bound, f"relative error {error:.2e}"
-    assert np.abs(got - want).max() <= 50 * bound * max(np.sqrt(np.mean(want**2)), 1e-30)
-
-
-def normal(seed, *shape):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
 def tensors(case):
     g = case.geometry()
     x = normal(1, case.n, *case.hw, case.c)
     w = normal(2, case.k, *case.kernel, case.c // case.groups)
     return g, x, w, normal(3, case.k), normal(4, case.n, g.ho, g.wo, case.k)
-
-
-def at(array):
-    return array.ctypes.data
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

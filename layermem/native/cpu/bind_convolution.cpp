@@ -27,27 +27,27 @@ void bind_kernels(py::module_& m) {
         [](const Conv& g, Address y, Address x, Address w, Address bias, Address scratch) {
             return Bound{conv_forward(g, at<float>(y), at<float>(x), at<float>(w), at<float>(bias), at<void>(scratch))};
         },
-        arg("geometry"), arg("y"), arg("x"), arg("w"), arg("bias") = 0, arg("scratch") = 0);
+        arg("geometry"), py::kw_only(), arg("y"), arg("x"), arg("w"), arg("bias") = 0, arg("scratch") = 0);
     m.def(
         "conv_backward_data",
         [](const Conv& g, Address dx, Address dy, Address w, Address bias, bool accumulate, Address scratch) {
             return Bound{conv_backward_data(g, at<float>(dx), at<float>(dy), at<float>(w), at<float>(bias), accumulate,
                                             at<void>(scratch))};
         },
-        arg("geometry"), arg("dx"), arg("dy"), arg("w"), arg("bias") = 0, arg("accumulate") = false, arg("scratch") = 0);
+        arg("geometry"), py::kw_only(), arg("dx"), arg("dy"), arg("w"), arg("bias") = 0, arg("accumulate") = false, arg("scratch") = 0);
     m.def(
         "conv_backward_weights",
         [](const Conv& g, Address dw, Address x, Address dy, bool accumulate, Address scratch) {
             return Bound{conv_backward_weights(g, at<float>(dw), at<float>(x), at<float>(dy), accumulate, at<void>(scratch))};
         },
-        arg("geometry"), arg("dw"), arg("x"), arg("dy"), arg("accumulate") = false, arg("scratch") = 0);
+        arg("geometry"), py::kw_only(), arg("dw"), arg("x"), arg("dy"), arg("accumulate") = false, arg("scratch") = 0);
     m.def("column_sums_workspace", &column_sums_workspace, arg("rows"), arg("columns"));
     m.def(
         "column_sums",
         [](int64_t rows, int64_t columns, Address out, Address in, bool accumulate, Address scratch) {
             return Bound{column_sums(rows, columns, at<float>(out), at<float>(in), accumulate, at<void>(scratch))};
         },
-        arg("rows"), arg("columns"), arg("out"), arg("x"), arg("accumulate") = false, arg("scratch") = 0);
+        arg("rows"), arg("columns"), py::kw_only(), arg("out"), arg("x"), arg("accumulate") = false, arg("scratch") = 0);
 }
 
 void bind_inner_product(py::module_& m) {
@@ -57,13 +57,13 @@ void bind_inner_product(py::module_& m) {
         [](int64_t rows, int64_t n, int64_t k, Address y, Address x, Address w, Address bias) {
             return Bound{inner_product_forward(rows, n, k, at<float>(y), at<float>(x), at<float>(w), at<float>(bias))};
         },
-        arg("m"), arg("n"), arg("k"), arg("y"), arg("x"), arg("w"), arg("bias") = 0);
+        arg("m"), arg("n"), arg("k"), py::kw_only(), arg("y"), arg("x"), arg("w"), arg("bias") = 0);
     m.def(
         "inner_product_backward_data",
         [](int64_t rows, int64_t n, int64_t k, Address dx, Address dy, Address w, bool accumulate) {
             return Bound{inner_product_backward_data(rows, n, k, at<float>(dx), at<float>(dy), at<float>(w), accumulate)};
         },
-        arg("m"), arg("n"), arg("k"), arg("dx"), arg("dy"), arg("w"), arg("accumulate") = false);
+        arg("m"), arg("n"), arg("k"), py::kw_only(), arg("dx"), arg("dy"), arg("w"), arg("accumulate") = false);
     m.def("inner_product_backward_weights_workspace", &inner_product_backward_weights_workspace, arg("m"), arg("n"),
           arg("k"));
     m.def(
@@ -72,7 +72,7 @@ void bind_inner_product(py::module_& m) {
             return Bound{inner_product_backward_weights(rows, n, k, at<float>(dw), at<float>(x), at<float>(dy), accumulate,
                                                         at<void>(scratch))};
         },
-        arg("m"), arg("n"), arg("k"), arg("dw"), arg("x"), arg("dy"), arg("accumulate") = false, arg("scratch") = 0);
+        arg("m"), arg("n"), arg("k"), py::kw_only(), arg("dw"), arg("x"), arg("dy"), arg("accumulate") = false, arg("scratch") = 0);
 }
 }  // namespace
 

@@ -8,6 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "channels.h"
+#include "lines.h"
+#include "map.h"
+#include "moves.h"
+#include "pooling.h"
+
 namespace layermem::cpu {
 
 enum class Start { zero, bias, out };  // what a sum begins with: nothing, the channel's bias, what is there already
@@ -61,6 +67,44 @@ struct Unit {
     // out[k][j] = w[k * pitch + j]  likewise
     void (*pack_rows)(float* out, const float* w, int64_t pitch, int64_t depth, int64_t columns, int64_t width);
     void (*add_rows)(float* out, const float* in, int64_t pitch, int64_t rows, int64_t columns, Start start);
+
+    // on elements [begin, end)
+    void (*map)(const Map&, int64_t begin, int64_t end);
+    void (*relu_forward)(const Relu&, int64_t begin, int64_t end);   // begin: a multiple of 16
+    void (*relu_backward)(const Relu&, int64_t begin, int64_t end);  // likewise
+    void (*clip_forward)(const Clip&, int64_t begin, int64_t end);   // likewise
+    void (*choose_forward)(const Choice&, int64_t begin, int64_t end);
+    void (*choose_backward)(const Choice&, int64_t begin, int64_t end);
+    void (*dropout)(const Dropout&, int64_t begin, int64_t end);  // begin: a multiple of 64
+    void (*update)(const Update&, int64_t begin, int64_t end);
+    double (*squares)(const float* x, int64_t begin, int64_t end);
+
+    void (*max_pool)(const PoolArgs&, int64_t row);  // of n * ho
+    void (*average_pool)(const PoolArgs&, int64_t row);
+    void (*max_pool_back)(const PoolArgs&, int64_t row);  // of n * h
+    void (*average_pool_back)(const PoolArgs&, int64_t row);
+
+    void (*blend)(const BlendArgs&, int64_t begin, int64_t end);      // lines
+    void (*channel_sum)(const SumArgs&, int64_t begin, int64_t end);  // of outer
+
+    void (*softmax)(const SoftmaxArgs&, int64_t begin, int64_t end);  // of outer
+    void (*softmax_back)(const SoftmaxArgs&, int64_t begin, int64_t end);
+    void (*softmax_loss)(const SoftmaxArgs&, int64_t begin, int64_t end, Judged&);
+    void (*softmax_loss_back)(const SoftmaxArgs&, int64_t begin, int64_t end);
+    void (*sigmoid_loss)(const SoftmaxArgs&, int64_t begin, int64_t end, Judged&);  // of elements
+    void (*sigmoid_loss_back)(const SoftmaxArgs&, int64_t begin, int64_t end);
+    void (*euclidean_loss)(const SoftmaxArgs&, int64_t begin, int64_t end, Judged&);
+    void (*euclidean_loss_back)(const SoftmaxArgs&, int64_t begin, int64_t end);
+
+    void (*lrn)(const LrnArgs&, int64_t begin, int64_t end, float* room);  // of pixels
+    void (*lrn_back)(const LrnArgs&, int64_t begin, int64_t end, float* room);
+    void (*lrn_within)(const LrnArgs&, int64_t row, float* products);  // of n * h; products: backward's first pass
+    void (*lrn_within_back)(const LrnArgs&, int64_t row, const float* products);
+    void (*interp)(const InterpArgs&, int64_t row);       // of n * ho
+    void (*interp_back)(const InterpArgs&, int64_t row);  // of n * h
+
+    void (*copy_rows)(const Rows&, int64_t begin, int64_t end);
+    void (*transpose)(const Transpose&, int64_t image, int64_t begin, int64_t end);  // rows
 };
 
 const Unit& unit();                               // the one that launches made from now on will use

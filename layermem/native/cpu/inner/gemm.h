@@ -84,7 +84,7 @@ void gemm(const GemmBlock& g) {
         gemm_tiles<6, 2>(g);
     }
 }
-constexpr int MAX_VECTORS = REGISTERS == 32 ? 4 : 2;
+
 
 void pack_columns(float* out, const float* w, int64_t pitch, int64_t depth, int64_t columns, int64_t width) {
     for (int64_t k = 0; k < depth; ++k, out += width) {

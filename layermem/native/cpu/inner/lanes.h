@@ -14,6 +14,8 @@ constexpr int LANES = 4, REGISTERS = 32;
 constexpr int LANES = 4, REGISTERS = 16;
 #endif
 
+constexpr int MAX_VECTORS = REGISTERS == 32 ? 4 : 2;  // widest tile, in registers
+
 typedef float V __attribute__((vector_size(4 * LANES)));
 typedef int32_t I __attribute__((vector_size(4 * LANES)));
 typedef float Loose __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
@@ -59,4 +61,18 @@ inline float total(V v) {
     for (int half = LANES / 2; half > 0; half /= 2)
         for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
     return lane[0];
+}
+
+// Walks [begin, end) a register at a time: body(i, All{}) for whole registers, body(i, n) for what is left.
+struct All {
+    operator int() const { return LANES; }
+};
+inline V load(const float* p, All) { return load(p); }
+inline void store(float* p, V v, All) { store(p, v); }
+
+template <class Body>
+inline __attribute__((always_inline)) void each(int64_t begin, int64_t end, const Body& body) {
+    int64_t i = begin;
+    for (; i + LANES <= end; i += LANES) body(i, All{});
+    if (i < end) body(i, static_cast<int>(end - i));
 }

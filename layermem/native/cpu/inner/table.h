@@ -12,9 +12,16 @@ namespace layermem::cpu {
 namespace LAYERMEM_UNIT {
 namespace {
 #include "lanes.h"
-#include "gemm.h"
+#include "math.h"  // after lanes.h
+// and the loops
+#include "channels.h"
 #include "dot.h"
+#include "gemm.h"
+#include "lines.h"
+#include "map.h"
+#include "moves.h"
 #include "outer.h"
+#include "pooling.h"
 
 Unit table(const char* name) {
     Unit u{};
@@ -27,6 +34,37 @@ Unit table(const char* name) {
     u.pack_columns = pack_columns;
     u.pack_rows = pack_rows;
     u.add_rows = add_rows;
+    u.map = map;
+    u.relu_forward = relu_forward;
+    u.relu_backward = relu_backward;
+    u.clip_forward = clip_forward;
+    u.choose_forward = choose_forward;
+    u.choose_backward = choose_backward;
+    u.dropout = dropout;
+    u.update = update;
+    u.squares = squares;
+    u.max_pool = max_pool_row;
+    u.average_pool = average_pool_row;
+    u.max_pool_back = max_pool_back_row;
+    u.average_pool_back = average_pool_back_row;
+    u.blend = blend;
+    u.channel_sum = channel_sum;
+    u.softmax = softmax;
+    u.softmax_back = softmax_back;
+    u.softmax_loss = softmax_loss;
+    u.softmax_loss_back = softmax_loss_back;
+    u.sigmoid_loss = sigmoid_loss;
+    u.sigmoid_loss_back = sigmoid_loss_back;
+    u.euclidean_loss = euclidean_loss;
+    u.euclidean_loss_back = euclidean_loss_back;
+    u.lrn = lrn;
+    u.lrn_back = lrn_back;
+    u.lrn_within = lrn_within;
+    u.lrn_within_back = lrn_within_back;
+    u.interp = interp_row;
+    u.interp_back = interp_back_row;
+    u.copy_rows = copy_rows;
+    u.transpose = transpose;
     return u;
 }
 }  // namespace

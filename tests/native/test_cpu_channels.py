@@ -1,0 +1,161 @@
+"""Scale, Bias, BatchNorm and PReLU kernels of the cpu device against formulas in float64."""
+
+import numpy as np
+import pytest
+from layermem._native import cpu
+
+from tests.native.numbers import at, close, normal
+
+SHAPES = [
+    (2 * 7 * 13, 36, 1),
+    (3, 20, 91),
+    (1, 1, 1000),
+    (5, 3, 1),
+    (4000, 17, 1),
+    (1, 4, 7),
+    (40000, 4, 1),
+    (130, 130, 7),
+]
+
+
+def per_channel(values):
+    """[channels] against [outer, channels, inner]."""
+    return values[None, :, None]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_scale_and_bias_act_channel_by_channel(shape, unit, every_way):
+    s, channels = cpu.Channels(*shape), shape[1]
+    x, dy, f, b = normal(1, *shape), normal(2, *shape), normal(3, channels), normal(4, channels)
+
+    def make(memory):
+        X, DY, F, B = memory.put(x), memory.put(dy), memory.put(f), memory.put(b)
+        y, plain, moved = memory.empty(*shape), memory.empty(*shape), memory.put(x)
+        dx, df, db, db2 = memory.put(x), memory.empty(channels), memory.put(b), memory.empty(channels)
+        scratch = memory.scratch(cpu.scale_backward_workspace(s))
+        cpu.scale_forward(s, y=at(y), x=at(X), factor=at(F), bias=at(B))()
+        cpu.scale_forward(s, y=at(plain), x=at(X), factor=at(F))()
+        cpu.bias_forward(s, y=at(moved), x=at(moved), bias=at(B))()
+        cpu.scale_backward(
+            s, dx=at(dx), dfactor=at(df), dbias=at(db), x=at(dx), dy=at(DY), factor=at(F),
+            accumulate_dbias=True, scratch=scratch,
+        )()  # fmt: skip
+        cpu.scale_backward(s, dbias=at(db2), dy=at(DY), scratch=scratch)()
+        return y, plain, moved, dx, df, db, db2
+
+    y, plain, moved, dx, df, db, db2 = every_way(make)
+    x, dy = x.astype(np.float64), dy.astype(np.float64)
+    close(plain, x * per_channel(f))
+    close(y, x * per_channel(f) + per_channel(b))
+    close(moved, x + per_channel(b))
+    close(dx, dy * per_channel(f))
+    close(df, (x * dy).sum(axis=(0, 2)), 1e-5)
+    close(db2, dy.sum(axis=(0, 2)), 1e-5)
+    close(db, dy.sum(axis=(0, 2)) + b, 1e-5)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_batch_norm_normalizes_moves_its_averages_once_and_replays_the_same_bits(shape, unit, every_way):
+    s, channels = cpu.Channels(*shape), shape[1]
+    x = normal(1, *shape) * 2 + per_channel(np.arange(channels, dtype=np.float32) * 10)
+    averages, fraction, eps = [normal(2, channels), np.abs(normal(3, channels)), np.float32([1.5])], 0.9, 1e-5
+
+    def make(memory):
+        X, w = memory.put(x), [memory.put(a) for a in averages]
+        y, again, own = memory.empty(*shape), memory.empty(*shape), memory.put(x)
+        mean, inv_std = memory.empty(channels), memory.empty(channels)
+        scratch = memory.scratch(cpu.batch_norm_forward_workspace(s))
+        cpu.batch_norm_forward(
+            s, y=at(y), x=at(X), mean=at(mean), inv_std=at(inv_std), w0=at(w[0]), w1=at(w[1]), w2=at(w[2]),
+            fraction=fraction, eps=eps, scratch=scratch,
+        )()  # fmt: skip
+        cpu.batch_norm_replay(s, y=at(again), x=at(X), mean=at(mean), inv_std=at(inv_std))()
+        cpu.batch_norm_forward(s, y=at(own), x=at(own), mean=at(mean), inv_std=at(inv_std), eps=eps, scratch=scratch)()
+        return y, again, own, mean, inv_std, *w
+
+    y, again, own, mean, inv_std, *w = every_way(make)
+    x = x.astype(np.float64)
+    m, v = x.mean(axis=(0, 2)), x.var(axis=(0, 2))
+    count = shape[0] * shape[2]
+    close(mean, m)
+    close(inv_std, 1 / np.sqrt(v + eps), 1e-5)
+    if count > 1:
+        assert np.abs(y - (x - per_channel(m)) / np.sqrt(per_channel(v) + eps)).max() < 5e-5 * np.sqrt(channels)
+    assert (again == y).all() and (own == y).all()
+    close(w[0], averages[0] * fraction + m)
+    close(w[1], averages[1] * fraction + v * count / max(count - 1, 1), 1e-5)
+    close(w[2], averages[2] * fraction + 1)
+
+
+@pytest.mark.parametrize("shape", [s for s in SHAPES if s[0] * s[2] > 5])
+def test_batch_norm_backward_is_the_derivative_through_mean_and_variance(shape, unit, every_way):
+    s, _channels = cpu.Channels(*shape), shape[1]
+    x, dy, before = normal(1, *shape) + 3, normal(2, *shape), normal(3, *shape)
+    mean = x.astype(np.float64).mean(axis=(0, 2))
+    inv_std = 1 / np.sqrt(x.astype(np.float64).var(axis=(0, 2)) + 1e-5)
+
+    def make(memory):
+        X, DY, M, S = memory.put(x), memory.put(dy), memory.put(mean), memory.put(inv_std)
+        dx, over_x, over_dy, added = memory.empty(*shape), memory.put(x), memory.put(dy), memory.put(before)
+        scratch = memory.scratch(cpu.batch_norm_backward_workspace(s))
+        for out, xs, dys, add in (
+            (dx, X, DY, False),
+            (over_x, over_x, DY, False),
+            (over_dy, X, over_dy, False),
+            (added, X, DY, True),
+        ):
+            cpu.batch_norm_backward(
+                s, dx=at(out), x=at(xs), dy=at(dys), mean=at(M), inv_std=at(S), accumulate=add, scratch=scratch
+            )()
+        return dx, over_x, over_dy, added
+
+    dx, over_x, over_dy, added = every_way(make)
+    x, dy = x.astype(np.float64), dy.astype(np.float64)
+    hat = (x - per_channel(mean)) * per_channel(inv_std)
+    inner = dy - per_channel(dy.mean(axis=(0, 2))) - hat * per_channel((dy * hat).mean(axis=(0, 2)))
+    close(dx, per_channel(inv_std) * inner, 5e-6)
+    assert (over_x == dx).all() and (over_dy == dx).all() and (added == before + dx).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_batch_norm_with_moving_averages_is_linear_in_x(shape, unit, every_way):
+    s, channels = cpu.Channels(*shape), shape[1]
+    x, dy, eps = normal(1, *shape), normal(2, *shape), 1e-3
+    w = [normal(3, channels), np.abs(normal(4, channels)), np.float32([2.5])]
+
+    def make(memory):
+        X, DY, y, dx = memory.put(x), memory.put(dy), memory.empty(*shape), memory.empty(*shape)
+        W = [memory.put(a) for a in w]
+        scratch = memory.scratch(cpu.batch_norm_global_workspace(s))
+        cpu.batch_norm_global_forward(
+            s, y=at(y), x=at(X), w0=at(W[0]), w1=at(W[1]), w2=at(W[2]), eps=eps, scratch=scratch
+        )()
+        cpu.batch_norm_global_backward(s, dx=at(dx), dy=at(DY), w1=at(W[1]), w2=at(W[2]), eps=eps, scratch=scratch)()
+        return y, dx
+
+    y, dx = every_way(make)
+    mean, var = w[0].astype(np.float64) / 2.5, w[1].astype(np.float64) / 2.5
+    close(y, (x - per_channel(mean)) / np.sqrt(per_channel(var) + eps))
+    close(dx, dy / np.sqrt(per_channel(var) + eps))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_prelu_has_a_slope_for_each_channel(shape, unit, every_way):
+    s, channels = cpu.Channels(*shape), shape[1]
+    x, dy, slope, before = normal(1, *shape), normal(2, *shape), normal(3, channels), normal(4, channels)
+
+    def make(memory):
+        X, DY, S, y = memory.put(x), memory.put(dy), memory.put(slope), memory.empty(*shape)
+        dx, dslope, added = memory.put(x), memory.empty(channels), memory.put(before)
+        scratch = memory.scratch(cpu.prelu_backward_workspace(s))
+        cpu.prelu_forward(s, y=at(y), x=at(X), slope=at(S))()
+        cpu.prelu_backward(s, dslope=at(added), x=at(X), dy=at(DY), accumulate_dslope=True, scratch=scratch)()
+        cpu.prelu_backward(s, dx=at(dx), dslope=at(dslope), x=at(dx), dy=at(DY), slope=at(S), scratch=scratch)()
+        return y, dx, dslope, added
+
+    y, dx, dslope, added = every_way(make)
+    f = per_channel(slope)
+    assert (y == np.where(x > 0, x, f * x)).all() and (dx == np.where(x > 0, dy, f * dy)).all()
+    want = (np.minimum(x, 0).astype(np.float64) * dy).sum(axis=(0, 2))
+    close(dslope, want, 1e-5)
+    close(added, want + before, 1e-5)
