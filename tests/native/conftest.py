@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from layermem._native import cpu
 
 GUARD = 256

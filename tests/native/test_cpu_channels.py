@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from layermem._native import cpu
 
+from layermem._native import cpu
 from tests.native.numbers import at, close, normal
 
 SHAPES = [

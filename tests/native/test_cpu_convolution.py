@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from layermem._native import cpu
 
+from layermem._native import cpu
 from tests.native.numbers import at, close, normal
 
 

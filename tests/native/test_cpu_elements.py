@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from layermem._native import cpu
 
+from layermem._native import cpu
 from tests.native.numbers import at, close, normal
 
 COUNTS = [1, 7, 16, 33, 40001]

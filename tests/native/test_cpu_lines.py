@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from layermem._native import cpu
 
+from layermem._native import cpu
 from tests.native.numbers import at, close, normal
 
 AXES = [(5, 10, 1), (70, 1000, 1), (3, 7, 13), (1, 2, 40), (2, 1, 5), (300, 3, 1)]
