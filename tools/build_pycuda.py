@@ -4,9 +4,9 @@
     python tools/build_pycuda.py --install    installs it into this Python as well, unless PyCUDA is there already
 
 PyCUDA compiles against two headers of the CUDA toolkit and links with the driver's library.  The headers come from the
-toolkit that --toolkit names, or that CUDA_HOME, CUDA_PATH or an nvcc on the PATH points to; else from NVIDIA's runtime
-wheel.  The library is a stub made here, with every function that the headers declare: the real one, or the stand-in of
-tests/emulator/, takes its place when PyCUDA is imported.
+toolkit that --toolkit names, or that CUDA_HOME, CUDA_PATH or an nvcc on the PATH points to; else from two of NVIDIA's
+Python wheels.  The library is a stub made here, with every function that the headers declare: the real one, or the
+stand-in of tests/emulator/, takes its place when PyCUDA is imported.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import zipfile
 from pathlib import Path
 
 VERSION = "2026.1"
-HEADERS_WHEEL = "nvidia-cuda-runtime==13.0.96"
 HEADERS = ("cuda.h", "cudaProfiler.h")
+HEADER_WHEELS = ("nvidia-cuda-runtime==13.0.96", "nvidia-cuda-profiler-api==13.0.85")  # one header in each
 CACHE = Path(__file__).resolve().parents[1] / ".cache" / "pycuda"
 
 
@@ -70,14 +70,14 @@ def cached_wheel(cache: Path, toolkit: Path | None) -> Path:
 
 
 def header_folder(cache: Path, toolkit: Path | None) -> Path:
-    """A folder with the driver's headers: of a toolkit if there is one, else of NVIDIA's wheel."""
+    """A folder with the driver's headers: of a toolkit if there is one, else of NVIDIA's wheels."""
     if toolkit is not None and not has_headers(toolkit / "include"):
         raise BuildError(f"{toolkit}/include has no {' and '.join(HEADERS)}")
     named = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT") if os.environ.get(name)]
     for root in [toolkit] if toolkit is not None else [*named, *toolkit_of_nvcc()]:
         if has_headers(root / "include"):
             return root / "include"
-    return headers_from_wheel(cache)
+    return headers_from_wheels(cache)
 
 
 def has_headers(folder: Path) -> bool:
@@ -92,19 +92,24 @@ def toolkit_of_nvcc() -> list[Path]:
     return [Path(root).resolve() for root in re.findall(r"^#\$ TOP=(.+)$", told, re.MULTILINE)]
 
 
-def headers_from_wheel(cache: Path) -> Path:
-    folder = cache / HEADERS_WHEEL.replace("==", "-")
-    found = [path.parent for path in folder.rglob(HEADERS[0])]
-    if not found:
+def headers_from_wheels(cache: Path) -> Path:
+    folder = cache / " ".join(HEADER_WHEELS).replace("==", "-").replace(" ", "+")
+    if not has_headers(folder):
+        folder.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory() as scratch:
-            run(*PIP, "download", "-q", "--no-deps", "--only-binary=:all:", "-d", scratch, HEADERS_WHEEL)
-            (wheel,) = Path(scratch).glob("*.whl")
-            with zipfile.ZipFile(wheel) as archive:
-                archive.extractall(folder, [name for name in archive.namelist() if "/include/" in name])
-        found = [path.parent for path in folder.rglob(HEADERS[0])]
-    if not found or not has_headers(found[0]):
-        raise BuildError(f"{HEADERS_WHEEL} has no {' and '.join(HEADERS)}")
-    return found[0]
+            run(*PIP, "download", "-q", "--no-deps", "--only-binary=:all:", "-d", scratch, *HEADER_WHEELS)
+            for wheel in Path(scratch).glob("*.whl"):
+                unpack_headers(wheel, folder)
+    if not has_headers(folder):
+        raise BuildError(f"{' and '.join(HEADER_WHEELS)} do not hold {' and '.join(HEADERS)}")
+    return folder
+
+
+def unpack_headers(wheel: Path, folder: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            if name.rpartition("/")[2] in HEADERS:
+                (folder / name.rpartition("/")[2]).write_bytes(archive.read(name))
 
 
 def digest(include: Path) -> str:

@@ -183,10 +183,3 @@ def test_a_card_without_asynchronous_copies_copies_all_the_same(both_generations
 def test_a_launch_that_no_card_would_take_is_refused(kernels, name, grid, block, args, shared, words_of_error):
     with pytest.raises(EmulationError, match=words_of_error):
         kernels.launch(name, grid, block, args, shared)
-
-
-def test_packed_arguments_lie_as_c_lays_them():
-    x = np.zeros(4, np.float32)
-    packed = pack("iPfP", 1, x, 2.0, None)
-    assert len(packed.data) == 32 and [place for place, _ in packed.pointers] == [8]
-    assert int.from_bytes(packed.data[8:16], "little") == x.ctypes.data
