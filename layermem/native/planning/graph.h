@@ -37,6 +37,7 @@ struct ValueInfo {
     Node producer = -1;            // -1: an input, resident from the start
     std::vector<Node> readers;     // forward nodes, ascending
     std::vector<Node> back_owners; // owners of the steps that read it, ascending, once each
+    bool used() const { return !readers.empty() || !back_owners.empty(); }
 };
 
 struct NodeInfo {

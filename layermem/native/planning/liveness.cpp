@@ -7,13 +7,6 @@ namespace {
 
 constexpr int kAbsent = -2, kBefore = -1;  // of born_: not resident, resident from before the sequence
 
-// Two writes cannot land on the same bytes: the first permission that names them counts.
-bool first_for_its_read(const std::vector<Overlay>& list, size_t i) {
-    for (size_t j = 0; j < i; ++j)
-        if (list[j].second == list[i].second) return false;
-    return true;
-}
-
 }  // namespace
 
 Bytes SegmentCosts::peak_bound(int lower, int upper, Bytes enough) const {
@@ -106,14 +99,11 @@ Bytes SegmentCosts::forward_peak() const {
             const ValueInfo& x = graph_.values[id];
             return x.producer >= 0 && in_segment_[x.producer] && !cached_[id] && x.readers.back() == v;
         };
-        Bytes gain = 0;
-        for (size_t i = 0; i < node.overlays.size(); ++i) {
-            const auto [written, read] = node.overlays[i];
-            const Bytes bytes = graph_.values[written].bytes;
-            if (bytes <= graph_.values[read].bytes && first_for_its_read(node.overlays, i) && dies(read)) gain += bytes;
-        }
+        OverlayGain gain(graph_);
+        for (const auto& [written, read] : node.overlays)
+            if (dies(read)) gain.add(written, read);
         for (Value x : node.writes) live += graph_.values[x].bytes;
-        peak = std::max(peak, live + node.workspace - gain);
+        peak = std::max(peak, live + node.workspace - gain.bytes());
         for (Value x : node.writes)
             if (!cached_[x] && graph_.values[x].readers.empty()) live -= graph_.values[x].bytes;
         for (Value x : node.reads)
@@ -215,13 +205,11 @@ Bytes SegmentCosts::bytes_at_start(bool with_forward) const {
 // Bytes that the writes of this action take over from reads that end with it.
 Bytes SegmentCosts::overlay_gain(const Action& action, int position) const {
     const int values = static_cast<int>(graph_.values.size());
-    Bytes gain = 0;
+    OverlayGain gain(graph_);
     auto add = [&](const std::vector<Overlay>& list, int written_from, int read_from) {
-        for (size_t i = 0; i < list.size(); ++i) {
-            const int written = written_from + list[i].first, read = read_from + list[i].second;
-            if (born_[written] != position || last_use_[read] != position || !mortal(read)) continue;
-            if (!first_for_its_read(list, i)) continue;
-            if (graph_.item_bytes(written) <= graph_.item_bytes(read)) gain += graph_.item_bytes(written);
+        for (const auto& overlay : list) {
+            const int written = written_from + overlay.first, read = read_from + overlay.second;
+            if (born_[written] == position && last_use_[read] == position && mortal(read)) gain.add(written, read);
         }
     };
     if (action.verb == Verb::backward) {
@@ -230,7 +218,7 @@ Bytes SegmentCosts::overlay_gain(const Action& action, int position) const {
     } else {
         add(graph_.nodes[action.id].overlays, 0, 0);
     }
-    return gain;
+    return gain.bytes();
 }
 
 // Highest bytes above M(U_{i-1}) while sequence_ runs.  With the forward (the last segment) every value of the

@@ -51,6 +51,26 @@ struct Action {
     int32_t id;  // a node, or a step for `backward`
 };
 
+// Overlays granted to one action: an item lends its bytes, or lands on another's, once; first come, first served.
+class OverlayGain {
+  public:
+    explicit OverlayGain(const StepGraph& graph) : graph_(graph) {}
+    void add(int written, int read) {
+        if (graph_.item_bytes(written) > graph_.item_bytes(read)) return;
+        for (int item : taken_)
+            if (item == written || item == read) return;
+        taken_.push_back(written);
+        taken_.push_back(read);
+        bytes_ += graph_.item_bytes(written);
+    }
+    Bytes bytes() const { return bytes_; }
+
+  private:
+    const StepGraph& graph_;
+    std::vector<int> taken_;  // items, see StepGraph::item_bytes
+    Bytes bytes_ = 0;
+};
+
 class SegmentCosts {
   public:
     SegmentCosts(const StepGraph& graph, const LowerSets& sets, Model model);

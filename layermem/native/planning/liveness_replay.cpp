@@ -54,7 +54,7 @@ class Replay {
         std::vector<char> here(graph_.item_count(), 0);
         Bytes live = 0;
         for (int x = 0; x < values_; ++x)
-            if (graph_.values[x].producer < 0) {
+            if (graph_.values[x].producer < 0 && used_[x]) {
                 here[x] = 1;
                 live += graph_.values[x].bytes;
             }
@@ -107,12 +107,13 @@ class Replay {
     // A value that is written again and not read before that is dead in between; a gradient is added to instead.
     void find_ends() {
         ends_.assign(actions_.size(), {});
+        used_.assign(graph_.item_count(), 0);
         std::vector<char> wanted(graph_.item_count(), 0);
         for (size_t g = 0; g < graph_.grads.size(); ++g) wanted[values_ + g] = graph_.grads[g].final;
         for (size_t k = actions_.size(); k-- > 0;) {
             auto mark = [&](int item) {
                 if (!wanted[item]) ends_[k].push_back(item);
-                wanted[item] = 1;
+                wanted[item] = used_[item] = 1;
             };
             const auto read = reads(actions_[k]);
             for (int item : writes(actions_[k])) {
@@ -124,17 +125,14 @@ class Replay {
         }
     }
     Bytes overlaid(size_t k, const std::vector<int>& fresh) const {
-        std::vector<int> taken;
-        Bytes gain = 0;
+        auto among = [](const std::vector<int>& list, int item) {
+            return std::find(list.begin(), list.end(), item) != list.end();
+        };
+        OverlayGain gain(graph_);
         auto add = [&](const std::vector<Overlay>& list, int written_from, int read_from) {
-            for (const auto& [w, r] : list) {
-                const int written = written_from + w, read = read_from + r;
-                const bool once = std::find(taken.begin(), taken.end(), read) == taken.end();
-                const bool is_new = std::find(fresh.begin(), fresh.end(), written) != fresh.end();
-                const bool ends = std::find(ends_[k].begin(), ends_[k].end(), read) != ends_[k].end();
-                if (!once || !is_new || !ends || graph_.item_bytes(written) > graph_.item_bytes(read)) continue;
-                taken.push_back(read);
-                gain += graph_.item_bytes(written);
+            for (const auto& overlay : list) {
+                const int written = written_from + overlay.first, read = read_from + overlay.second;
+                if (among(fresh, written) && among(ends_[k], read)) gain.add(written, read);
             }
         };
         if (actions_[k].verb == Verb::backward) {
@@ -143,13 +141,14 @@ class Replay {
         } else {
             add(graph_.nodes[actions_[k].id].overlays, 0, 0);
         }
-        return gain;
+        return gain.bytes();
     }
 
     const StepGraph& graph_;
     const std::vector<Action>& actions_;
     const int values_;
-    std::vector<std::vector<int>> ends_;
+    std::vector<std::vector<int>> ends_;  // per action: items whose stay ends with it
+    std::vector<char> used_;              // per item: some action touches it
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ SegmentCosts::SegmentCosts(const StepGraph& graph, const LowerSets& sets, Model 
     readable_.assign(graph.nodes.size(), 0);
     for (const ValueInfo& x : graph.values) {
         if (x.producer < 0)
-            inputs_ += model == Model::live ? x.bytes : 0;
+            inputs_ += model == Model::live && x.used() ? x.bytes : 0;
         else if (!x.back_owners.empty())
             readable_[x.producer] += x.bytes;
     }
@@ -85,7 +85,7 @@ void SegmentCosts::describe_live(int set, SetInfo& info) const {
         if (!inside) {
             if (any_in(x.back_owners, set)) info.carried += x.bytes;
         } else if (x.producer < 0 || x.kept || any_out(x.readers, set)) {
-            if (wanted_below(id, set)) continue;
+            if (!x.used() || wanted_below(id, set)) continue;
             info.dying.push_back(id);
             info.dying_bytes += x.bytes;
         }
