@@ -109,6 +109,7 @@ def _add_backward(twin, draw, main, stash):
             twin.steps.append(_step(node, data, [mine], [len(twin.grads) - 1]))
         data = [x for x in (*reads, main[node]) if draw.random() < 0.4]
         data += [x for x in [stash[node]] if x is not None and draw.random() < 0.8]
+        data += [x for x in main if draw.random() < 0.05]
         step = _step(node, data, [mine], wanted)
         step["workspace"] = draw.choice((0, 0, 0, 5))
         step["over_values"] = [(g, x) for g in wanted for x in data if draw.random() < 0.2]

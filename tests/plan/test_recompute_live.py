@@ -27,7 +27,7 @@ class Walk:
         return {x for v in segment for x in self.twin.nodes[v]["writes"] if self.is_kept(x, v, lower)}
 
     def is_kept(self, x, node, lower):
-        if self.twin.values[x]["kept"] or self.readers[x] - lower:
+        if self.twin.values[x]["kept"] or (self.readers[x] | self.back[x]) - lower:
             return True
         is_stash = not self.readers[x] and self.back[x]
         return bool(is_stash and self.after[node] - lower)
@@ -40,7 +40,8 @@ class Walk:
 
     def dying(self, kept, lower):
         """Of the values kept for certain when `lower` is done, those that it does not want itself."""
-        certain = {x for x in kept if x in self.inputs or self.twin.values[x]["kept"] or self.readers[x] - lower}
+        anyway = {x for x in kept if x in self.inputs or self.twin.values[x]["kept"]}
+        certain = anyway | {x for x in kept if (self.readers[x] | self.back[x]) - lower}
         return {x for x in certain if not self.wanted_in(x, lower)}
 
     # -- one segment ----------------------------------------------------------------------------------------------
@@ -201,3 +202,14 @@ def test_the_exact_family_finds_the_optimum_of_every_chain(block):
                 assert plan.kept_bytes == min(kept for t, kept in fits if t == time), (seed, budget, objective)
                 assert plan.peak_bytes <= plan.model_peak <= budget
                 assert plan.proven_optimal
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_quick_bounds_of_a_segment_are_never_above_its_cost(seed):
+    planner = LowerSetPlanner(random_twin(seed, most=24).native(), family="extended", model="live")
+    sets = [frozenset(members) for members in planner.sets()]
+    for upper in range(len(sets)):
+        for lower in (i for i in range(upper) if sets[i] < sets[upper]):
+            cost = planner.segment(lower, upper)
+            assert cost["peak_bound"] <= cost["peak"], (lower, upper)
+            assert cost["recompute_bound"] <= cost["recompute"], (lower, upper)

@@ -69,6 +69,29 @@ class SharedPlanner {
         Watch watch(time_limit, raise_pending_signals);
         return show(planner_.minimum(watch), watch);
     }
+    py::dict segment(int lower, int upper) {
+        const LowerSets& sets = planner_.sets();
+        if (lower < 0 || upper <= lower || upper >= sets.size() || !sets.subset(lower, upper))
+            throw py::index_error("segment() takes the indices of two lower sets, the first inside the second");
+        const std::lock_guard<std::mutex> alone(mutex_);
+        SegmentCosts& costs = planner_.costs();
+        const Segment cost = costs.evaluate(lower, upper);
+        constexpr int64_t kFull = std::numeric_limits<int64_t>::max() / 4, kHasty = -1;  // never, or at once, enough
+        const Bytes peak = std::max(costs.peak_bound(lower, upper, kFull), costs.peak_bound(lower, upper, kHasty));
+        const Ticks time = std::max(costs.time_bound(lower, upper, kFull), costs.time_bound(lower, upper, kHasty));
+        py::dict out;
+        out["recompute"] = planner_.graph().time_of(cost.recompute);
+        out["kept"] = cost.kept;
+        out["peak"] = cost.peak;
+        out["peak_bound"] = peak;
+        out["recompute_bound"] = planner_.graph().time_of(time);
+        return out;
+    }
+    std::vector<std::vector<Node>> sets() const {
+        std::vector<std::vector<Node>> out;
+        for (int set = 0; set < planner_.sets().size(); ++set) out.push_back(planner_.sets().members(set));
+        return out;
+    }
     const LowerSetPlanner& planner() const { return planner_; }
 
   private:
@@ -193,6 +216,10 @@ What a segment costs is computed once and remembered, so ask one planner for man
                                "How many lower sets the family has.")
         .def_property_readonly("truncated", [](const SharedPlanner& p) { return p.planner().sets().truncated(); },
                                "exact was asked for, but there are more than max_sets; this is extended.")
+        .def("sets", &SharedPlanner::sets, "The lower sets, as lists of nodes, by size; {} first, V last.")
+        .def("segment", &SharedPlanner::segment, py::arg("lower"), py::arg("upper"),
+             "What the segment between two sets costs, by their indices in sets(): recompute, kept, peak (above what "
+             "is kept below it), and the quick lower bounds of peak and recompute that the search goes by.")
         .def_property_readonly("segments_known", [](const SharedPlanner& p) { return p.planner().segments_known(); });
 }
 

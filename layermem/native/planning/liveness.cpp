@@ -5,20 +5,43 @@
 namespace layermem {
 namespace {
 
-constexpr int kAbsent = -2, kBefore = -1;  // of born_: not resident, resident from before the sequence
+constexpr int kNever = std::numeric_limits<int>::max();
+constexpr int kAbsent = -2, kBefore = -1;  // not resident yet; resident from before the sequence
 
 }  // namespace
 
+SegmentCosts::SegmentCosts(const StepGraph& graph, const LowerSets& sets, Model model)
+    : graph_(graph), sets_(sets), model_(model), facts_(graph, sets) {
+    in_segment_.assign(graph.nodes.size(), 0);
+    want_.assign(graph.values.size(), kNever);
+    last_use_.assign(graph.item_count(), -1);
+    born_.assign(graph.item_count(), kAbsent);
+}
+
 Bytes SegmentCosts::peak_bound(int lower, int upper, Bytes enough) const {
-    const SetInfo &low = info_[lower], &up = info_[upper];
-    if (model_ == Model::paper) return 2 * (up.bytes - low.bytes) + up.carried;
-    Bytes sum = up.carried - low.dying_bytes;
-    if (up.first_owner < 0 || sets_.has(lower, up.first_owner)) return sum;
-    if (sum + up.resident - low.readable > enough) return sum + up.resident - low.readable;
+    const auto &low = facts_.of(lower), &up = facts_.of(upper);
+    if (model_ == Model::paper) return 2 * (up.bytes - low.bytes) + up.outside;
+    const Bytes at_start = up.carried - low.dying_bytes;
+    if (at_start > enough || up.witness < 0 || sets_.has(lower, up.witness)) return at_start;
+    Bytes sum = up.carried_past - low.dying_bytes;
+    if (sum + up.at_witness_bytes - low.read_bytes > enough) return sum + up.at_witness_bytes - low.read_bytes;
     const uint64_t* below = sets_.bits(lower);
     for (int k = 0; k < sets_.words() && sum <= enough; ++k)
-        for (uint64_t word = up.at_first[k] & ~below[k]; word; word &= word - 1)
-            sum += readable_[k * 64 + lowest_bit(word)];
+        for (uint64_t word = up.at_witness[k] & ~below[k]; word; word &= word - 1)
+            sum += facts_.read_bytes(k * 64 + lowest_bit(word));
+    return std::max(sum, at_start);
+}
+
+Ticks SegmentCosts::time_bound(int lower, int upper, Ticks enough) const {
+    const auto &low = facts_.of(lower), &up = facts_.of(upper);
+    if (model_ == Model::paper) return std::max<Ticks>(0, up.time - up.boundary_time - low.time);
+    if (upper == sets_.size() - 1) return 0;
+    if (up.must_time - low.read_time > enough) return up.must_time - low.read_time;
+    Ticks sum = 0;
+    const uint64_t* below = sets_.bits(lower);
+    for (int k = 0; k < sets_.words() && sum <= enough; ++k)
+        for (uint64_t word = up.must_replay[k] & ~below[k]; word; word &= word - 1)
+            sum += graph_.nodes[k * 64 + lowest_bit(word)].replay_ticks;
     return sum;
 }
 
@@ -27,16 +50,15 @@ Segment SegmentCosts::evaluate(int lower, int upper) {
 }
 
 Segment SegmentCosts::paper_pair(int lower, int upper) const {
-    const SetInfo &low = info_[lower], &up = info_[upper];
+    const auto &low = facts_.of(lower), &up = facts_.of(upper);
     Segment out;
     out.recompute = up.time - low.time;
-    for (Node v : up.boundary_nodes)
+    for (Node v : up.boundary)
         if (!sets_.has(lower, v)) {
             out.recompute -= graph_.nodes[v].ticks;
             out.kept += graph_.node_bytes(v);
         }
-    out.peak = 2 * (up.bytes - low.bytes) + up.carried;
-    out.eager = true;
+    out.peak = 2 * (up.bytes - low.bytes) + up.outside;
     return out;
 }
 
@@ -44,9 +66,8 @@ Segment SegmentCosts::live_pair(int lower, int upper) {
     collect(lower, upper);
     Segment out;
     if (upper == sets_.size() - 1) {
-        sequence_.clear();
-        for (Node v : nodes_) sequence_.push_back({Verb::forward, v});
-        for (Step s : steps_) sequence_.push_back({Verb::backward, s});
+        sequence_.assign(nodes_.begin(), nodes_.end());
+        for (Step s : steps_) sequence_.push_back(facts_.nodes() + s);
         find_last_uses();
         out.peak = sequence_peak(true);
         return out;
@@ -54,11 +75,7 @@ Segment SegmentCosts::live_pair(int lower, int upper) {
     out.recompute = find_replays();
     set_sequence(true);
     find_last_uses();
-    for (Node v : nodes_)
-        for (Value x : graph_.nodes[v].writes)
-            if (cached_[x]) out.kept += graph_.values[x].bytes;
-    out.kept -= released();
-    out.eager = true;
+    out.kept = kept();
     out.peak = sequence_peak(false);
     const Bytes forward = forward_peak();
     const bool choice = std::any_of(replays_.begin(), replays_.end(), [](const auto& r) { return r.first > 0; });
@@ -85,7 +102,6 @@ void SegmentCosts::collect(int lower, int upper) {
     for (auto v = nodes_.rbegin(); v != nodes_.rend(); ++v) {
         in_segment_[*v] = 1;
         steps_.insert(steps_.end(), graph_.nodes[*v].steps.begin(), graph_.nodes[*v].steps.end());
-        for (Value x : graph_.nodes[*v].writes) cached_[x] = cached(x, upper);
     }
     if (!std::is_sorted(steps_.begin(), steps_.end())) std::sort(steps_.begin(), steps_.end());
 }
@@ -94,20 +110,19 @@ void SegmentCosts::collect(int lower, int upper) {
 Bytes SegmentCosts::forward_peak() const {
     Bytes live = 0, peak = 0;
     for (Node v : nodes_) {
-        const NodeInfo& node = graph_.nodes[v];
-        auto dies = [&](Value id) {
-            const ValueInfo& x = graph_.values[id];
-            return x.producer >= 0 && in_segment_[x.producer] && !cached_[id] && x.readers.back() == v;
-        };
-        OverlayGain gain(graph_);
-        for (const auto& [written, read] : node.overlays)
-            if (dies(read)) gain.add(written, read);
-        for (Value x : node.writes) live += graph_.values[x].bytes;
-        peak = std::max(peak, live + node.workspace - gain.bytes());
-        for (Value x : node.writes)
-            if (!cached_[x] && graph_.values[x].readers.empty()) live -= graph_.values[x].bytes;
-        for (Value x : node.reads)
-            if (dies(x)) live -= graph_.values[x].bytes;
+        const FlatOp& op = facts_.op(v);
+        auto dies = [&](Value x) { return facts_.last_reader(x) == v && in_segment(x) && !facts_.held(upper_, x); };
+        for (const int* x = op.write; x != op.write_end; ++x) live += facts_.bytes(*x);
+        Bytes gain = 0;
+        if (op.overlay != op.overlay_end) {
+            OverlayGain granted(graph_);
+            for (const Overlay* o = op.overlay; o != op.overlay_end; ++o)
+                if (dies(o->second)) granted.add(o->first, o->second);
+            gain = granted.bytes();
+        }
+        peak = std::max(peak, live + op.workspace - gain);
+        for (const int* x = op.touch; x != op.touch_end; ++x)
+            if (dies(*x)) live -= facts_.bytes(*x);
     }
     return peak;
 }
@@ -118,105 +133,76 @@ Ticks SegmentCosts::find_replays() {
     wanted_.clear();
     replays_.clear();
     auto want = [&](Value x, int position) {
-        const Node producer = graph_.values[x].producer;
-        if (producer < 0 || !in_segment_[producer] || cached_[x]) return;
+        if (!in_segment(x) || facts_.held(upper_, x)) return;
         if (want_[x] == kNever) wanted_.push_back(x);
         want_[x] = std::min(want_[x], position);
     };
     const int end = static_cast<int>(steps_.size());
-    for (int k = 0; k < end; ++k)
-        for (Value x : graph_.steps[steps_[k]].values) want(x, k);
-    for (Node v : nodes_)
-        for (Value x : graph_.nodes[v].writes)
-            if (any_in(graph_.values[x].back_owners, lower_)) want(x, end);
+    for (int k = 0; k < end; ++k) {
+        const FlatOp& op = facts_.op(facts_.nodes() + steps_[k]);
+        for (const int* x = op.touch; x != op.middle; ++x) want(*x, k);
+    }
     Ticks time = 0;
     for (auto v = nodes_.rbegin(); v != nodes_.rend(); ++v) {
-        const NodeInfo& node = graph_.nodes[*v];
+        const FlatOp& op = facts_.op(*v);
         int first = kNever;
-        for (Value x : node.writes) first = std::min(first, want_[x]);
+        for (const int* x = op.write; x != op.write_end; ++x) {
+            if (facts_.stays(lower_, *x)) want(*x, end);  // a step of an earlier segment reads it
+            first = std::min(first, want_[*x]);
+        }
         if (first == kNever) continue;
-        for (Value x : node.reads) want(x, first);
+        for (const int* x = op.touch; x != op.middle; ++x) want(*x, first);
         replays_.push_back({first, *v});
-        time += node.replay_ticks;
+        time += graph_.nodes[*v].replay_ticks;
     }
+    std::reverse(replays_.begin(), replays_.end());
     return time;
 }
 
 void SegmentCosts::set_sequence(bool eager) {
     sequence_.clear();
-    std::sort(replays_.begin(), replays_.end(), [&](const auto& a, const auto& b) {
-        return !eager && a.first != b.first ? a.first < b.first : a.second < b.second;
-    });
+    if (eager)
+        std::sort(replays_.begin(), replays_.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    else
+        std::stable_sort(replays_.begin(), replays_.end(),
+                         [](const auto& a, const auto& b) { return a.first < b.first; });
     auto next = replays_.begin();
     for (int k = 0; k <= static_cast<int>(steps_.size()); ++k) {
-        for (; next != replays_.end() && (eager || next->first <= k); ++next)
-            sequence_.push_back({Verb::replay, next->second});
-        if (k < static_cast<int>(steps_.size())) sequence_.push_back({Verb::backward, steps_[k]});
+        for (; next != replays_.end() && (eager || next->first <= k); ++next) sequence_.push_back(next->second);
+        if (k < static_cast<int>(steps_.size())) sequence_.push_back(facts_.nodes() + steps_[k]);
     }
-}
-
-void SegmentCosts::use(int item, int position) {
-    if (last_use_[item] < 0) touched_.push_back(item);
-    last_use_[item] = position;
 }
 
 void SegmentCosts::find_last_uses() {
     for (int item : touched_) last_use_[item] = -1;
     touched_.clear();
-    const int values = static_cast<int>(graph_.values.size());
     for (int k = 0; k < static_cast<int>(sequence_.size()); ++k) {
-        const auto [verb, id] = sequence_[k];
-        if (verb == Verb::backward) {
-            const StepInfo& step = graph_.steps[id];
-            for (Value x : step.values) use(x, k);
-            for (Grad g : step.reads) use(values + g, k);
-            for (Grad g : step.writes) use(values + g, k);
-        } else {
-            for (Value x : graph_.nodes[id].reads) use(x, k);
-            for (Value x : graph_.nodes[id].writes) use(x, k);
+        const FlatOp& op = facts_.op(sequence_[k]);
+        for (const int* item = op.touch; item != op.touch_end; ++item) {
+            if (last_use_[*item] < 0) touched_.push_back(*item);
+            last_use_[*item] = k;
         }
     }
-}
-
-// May its bytes go after its last use in this sequence?
-bool SegmentCosts::mortal(int item) const {
-    const int values = static_cast<int>(graph_.values.size());
-    if (item >= values) {
-        const GradInfo& g = graph_.grads[item - values];
-        return !g.final && !any_in(g.touchers, lower_);
-    }
-    const ValueInfo& x = graph_.values[item];
-    if (x.producer >= 0 && !sets_.has(lower_, x.producer)) return !any_in(x.back_owners, lower_);
-    const auto& dying = info_[lower_].dying;
-    return std::binary_search(dying.begin(), dying.end(), item);
 }
 
 Bytes SegmentCosts::bytes_at_start(bool with_forward) const {
-    Bytes live = info_[upper_].carried;
-    for (Value x : info_[lower_].dying)
-        if (last_use_[x] < 0) live -= graph_.values[x].bytes;
+    Bytes live = facts_.of(upper_).carried;
+    for (Value x : facts_.of(lower_).dying)
+        if (last_use_[x] < 0) live -= facts_.bytes(x);
     if (with_forward) return live;
     for (Node v : nodes_)
         for (Value x : graph_.nodes[v].writes)
-            if (cached_[x] && (last_use_[x] >= 0 || !mortal(x))) live += graph_.values[x].bytes;
+            if (facts_.held(upper_, x) && (last_use_[x] >= 0 || facts_.stays(lower_, x))) live += facts_.bytes(x);
     return live;
 }
 
-// Bytes that the writes of this action take over from reads that end with it.
-Bytes SegmentCosts::overlay_gain(const Action& action, int position) const {
-    const int values = static_cast<int>(graph_.values.size());
+// Bytes that the writes of this op take over from reads that end with it.
+Bytes SegmentCosts::overlay_gain(const FlatOp& op, int position) const {
     OverlayGain gain(graph_);
-    auto add = [&](const std::vector<Overlay>& list, int written_from, int read_from) {
-        for (const auto& overlay : list) {
-            const int written = written_from + overlay.first, read = read_from + overlay.second;
-            if (born_[written] == position && last_use_[read] == position && mortal(read)) gain.add(written, read);
-        }
-    };
-    if (action.verb == Verb::backward) {
-        add(graph_.steps[action.id].over_values, values, 0);
-        add(graph_.steps[action.id].over_grads, values, values);
-    } else {
-        add(graph_.nodes[action.id].overlays, 0, 0);
+    for (const Overlay* o = op.overlay; o != op.overlay_end; ++o) {
+        const auto [written, read] = *o;
+        if (born_[written] != position || last_use_[read] != position || facts_.stays(lower_, read)) continue;
+        gain.add(written, read);
     }
     return gain.bytes();
 }
@@ -224,55 +210,38 @@ Bytes SegmentCosts::overlay_gain(const Action& action, int position) const {
 // Highest bytes above M(U_{i-1}) while sequence_ runs.  With the forward (the last segment) every value of the
 // segment is written in the sequence; without it the kept ones are there from the start.
 Bytes SegmentCosts::sequence_peak(bool with_forward) {
-    const int values = static_cast<int>(graph_.values.size());
     for (int item : touched_) {
-        if (item >= values) {
-            born_[item] = any_out(graph_.grads[item - values].writers, upper_) ? kBefore : kAbsent;
-        } else {
-            const Node v = graph_.values[item].producer;
-            const bool written_here = v >= 0 && in_segment_[v] && (with_forward || !cached_[item]);
-            born_[item] = written_here ? kAbsent : kBefore;
-        }
+        const bool written_here = item < facts_.values() ? in_segment(item) && (with_forward || !facts_.held(upper_, item))
+                                                         : !facts_.held(upper_, item);
+        born_[item] = written_here ? kAbsent : kBefore;
     }
     Bytes live = bytes_at_start(with_forward), peak = live;
-    auto write = [&](int item, int position) {
-        if (born_[item] != kAbsent) return;
-        born_[item] = position;
-        live += graph_.item_bytes(item);
-    };
-    auto end = [&](int item, int position) {
-        if (last_use_[item] == position && mortal(item)) {
-            live -= graph_.item_bytes(item);
-            last_use_[item] = kNever;
-        }
-    };
     for (int k = 0; k < static_cast<int>(sequence_.size()); ++k) {
-        const auto [verb, id] = sequence_[k];
-        if (verb == Verb::backward) {
-            const StepInfo& step = graph_.steps[id];
-            for (Grad g : step.writes) write(values + g, k);
-            peak = std::max(peak, live + step.workspace - overlay_gain(sequence_[k], k));
-            for (Value x : step.values) end(x, k);
-            for (Grad g : step.reads) end(values + g, k);
-            for (Grad g : step.writes) end(values + g, k);
-        } else {
-            const NodeInfo& node = graph_.nodes[id];
-            for (Value x : node.writes) write(x, k);
-            peak = std::max(peak, live + node.workspace - overlay_gain(sequence_[k], k));
-            for (Value x : node.reads) end(x, k);
-            for (Value x : node.writes) end(x, k);
-        }
+        const FlatOp& op = facts_.op(sequence_[k]);
+        for (const int* item = op.write; item != op.write_end; ++item)
+            if (born_[*item] == kAbsent) {
+                born_[*item] = k;
+                live += facts_.bytes(*item);
+            }
+        const Bytes gain = op.overlay == op.overlay_end ? 0 : overlay_gain(op, k);
+        peak = std::max(peak, live + op.workspace - gain);
+        for (const int* item = op.touch; item != op.touch_end; ++item)
+            if (last_use_[*item] == k && !facts_.stays(lower_, *item)) live -= facts_.bytes(*item);
     }
     return peak;
 }
 
-// Bytes of U_{i-1} that nothing wants once the segment has run forward.
-Bytes SegmentCosts::released() const {
+// What the segment adds to U: its own kept values, less what was kept for it alone and is not wanted any more.
+Bytes SegmentCosts::kept() const {
     Bytes sum = 0;
-    for (Value id : info_[lower_].dying) {
+    for (Node v : nodes_)
+        for (Value x : graph_.nodes[v].writes)
+            if (facts_.held(upper_, x)) sum += facts_.bytes(x);
+    for (Value id : facts_.of(lower_).dying) {
         const ValueInfo& x = graph_.values[id];
         if (x.producer < 0 || x.kept || !x.back_owners.empty() || last_use_[id] >= 0) continue;
-        if (!any_out(x.readers, upper_)) sum += x.bytes;
+        const auto& readers = x.readers;
+        if (std::all_of(readers.begin(), readers.end(), [&](Node v) { return sets_.has(upper_, v); })) sum -= x.bytes;
     }
     return sum;
 }

@@ -6,19 +6,11 @@
 namespace layermem {
 
 // The paper drops all of V_i outside the boundary and rebuilds it, wanted or not, the last segment included.
-void SegmentCosts::append_paper_segment(int lower, int upper, std::vector<Action>& out) {
-    collect(lower, upper);
-    for (Node v : nodes_)
-        if (!any_out(graph_.nodes[v].after, upper)) out.push_back({Verb::replay, v});
-    for (Step s : steps_) out.push_back({Verb::backward, s});
-}
-
-void SegmentCosts::append_live_segment(int lower, int upper, std::vector<Action>& out) {
-    const bool eager = live_pair(lower, upper).eager;
-    if (upper != sets_.size() - 1) {
-        set_sequence(eager);
-        out.insert(out.end(), sequence_.begin(), sequence_.end());
-        return;
+void SegmentCosts::append_paper_segment(std::vector<Action>& out) const {
+    for (Node v : nodes_) {
+        const auto& after = graph_.nodes[v].after;
+        if (std::all_of(after.begin(), after.end(), [&](Node w) { return sets_.has(upper_, w); }))
+            out.push_back({Verb::replay, v});
     }
     for (Step s : steps_) out.push_back({Verb::backward, s});
 }
@@ -32,11 +24,19 @@ std::vector<Action> SegmentCosts::actions(const std::vector<int>& chain) {
         lower = upper;
     }
     for (int i = static_cast<int>(chain.size()) - 1; i >= 0; --i) {
-        const int below = i > 0 ? chain[i - 1] : 0;
-        if (model_ == Model::paper)
-            append_paper_segment(below, chain[i], out);
-        else
-            append_live_segment(below, chain[i], out);
+        const Segment segment = evaluate(i > 0 ? chain[i - 1] : 0, chain[i]);
+        collect(i > 0 ? chain[i - 1] : 0, chain[i]);
+        if (model_ == Model::paper) {
+            append_paper_segment(out);
+        } else if (i == static_cast<int>(chain.size()) - 1) {
+            for (Step s : steps_) out.push_back({Verb::backward, s});
+        } else {
+            set_sequence(segment.eager);
+            for (int op : sequence_) {
+                const bool is_step = op >= facts_.nodes();
+                out.push_back({is_step ? Verb::backward : Verb::replay, is_step ? op - facts_.nodes() : op});
+            }
+        }
     }
     return out;
 }

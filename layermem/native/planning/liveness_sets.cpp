@@ -1,127 +1,233 @@
-// What the cost of a pair takes from each of its two sets alone.
-#include "planning/liveness.h"
+#include "planning/liveness_sets.h"
 
 #include <algorithm>
 
 namespace layermem {
 
-SegmentCosts::SegmentCosts(const StepGraph& graph, const LowerSets& sets, Model model)
-    : graph_(graph), sets_(sets), model_(model) {
-    const size_t values = graph.values.size(), items = values + graph.grads.size();
-    in_segment_.assign(graph.nodes.size(), 0);
-    cached_.assign(values, 0);
-    want_.assign(values, kNever);
-    last_use_.assign(items, -1);
-    born_.assign(items, 0);
-    readable_.assign(graph.nodes.size(), 0);
+SetFacts::SetFacts(const StepGraph& graph, const LowerSets& sets)
+    : graph_(graph),
+      sets_(sets),
+      values_(static_cast<int>(graph.values.size())),
+      nodes_(graph.node_count()),
+      item_words_(std::max(1, (graph.item_count() + 63) / 64)) {
+    read_bytes_.assign(nodes_, 0);
     for (const ValueInfo& x : graph.values) {
-        if (x.producer < 0)
-            inputs_ += model == Model::live && x.used() ? x.bytes : 0;
-        else if (!x.back_owners.empty())
-            readable_[x.producer] += x.bytes;
+        producer_.push_back(x.producer);
+        last_reader_.push_back(x.readers.empty() ? x.producer : x.readers.back());
+        if (x.producer < 0 && x.used()) inputs_ += x.bytes;
+        if (x.producer >= 0 && !x.back_owners.empty()) read_bytes_[x.producer] += x.bytes;
     }
-    info_.reserve(sets.size());
-    for (int set = 0; set < sets.size(); ++set) info_.push_back(describe(set));
+    for (int item = 0; item < graph.item_count(); ++item) bytes_.push_back(graph.item_bytes(item));
+    flatten();
+    held_.assign(static_cast<size_t>(sets.size()) * item_words_, 0);
+    stays_.assign(held_.size(), 0);
+    facts_.resize(sets.size());
+    for (int set = 0; set < sets.size(); ++set) describe(set, facts_[set]);
 }
 
-bool SegmentCosts::any_in(const std::vector<Node>& nodes, int set) const {
+void SetFacts::flatten() {
+    std::vector<size_t> marks;  // per op: touch, middle, write, end; then overlay, end
+    std::vector<size_t> overlay_marks;
+    auto put = [&](const std::vector<int>& list, int shift) {
+        for (int id : list)
+            items_.push_back(id + shift);
+    };
+    auto end_op = [&](const std::vector<int>& read, int read_shift, const std::vector<int>& more, int more_shift,
+                      const std::vector<int>& written, int written_shift) {
+        marks.push_back(items_.size());
+        put(read, read_shift);
+        marks.push_back(items_.size());
+        put(more, more_shift);
+        put(written, written_shift);
+        std::sort(items_.begin() + static_cast<long>(marks.back()), items_.end());
+        items_.erase(std::unique(items_.begin() + static_cast<long>(marks.back()), items_.end()), items_.end());
+        marks.push_back(items_.size());
+        put(written, written_shift);
+        marks.push_back(items_.size());
+        overlay_marks.push_back(overlays_.size());
+    };
+    for (const NodeInfo& node : graph_.nodes) {
+        end_op(node.reads, 0, {}, 0, node.writes, 0);
+        overlays_.insert(overlays_.end(), node.overlays.begin(), node.overlays.end());
+    }
+    for (const StepInfo& step : graph_.steps) {
+        end_op(step.values, 0, step.reads, values_, step.writes, values_);
+        for (const auto& [written, read] : step.over_values) overlays_.push_back({written + values_, read});
+        for (const auto& [written, read] : step.over_grads) overlays_.push_back({written + values_, read + values_});
+    }
+    overlay_marks.push_back(overlays_.size());
+    for (size_t op = 0; 4 * op < marks.size(); ++op) {
+        const int* base = items_.data();
+        const size_t* mark = &marks[4 * op];
+        const Overlay* overlay = overlays_.data();
+        const Bytes workspace = op < graph_.nodes.size() ? graph_.nodes[op].workspace
+                                                         : graph_.steps[op - graph_.nodes.size()].workspace;
+        ops_.push_back({base + mark[0], base + mark[1], base + mark[2], base + mark[2], base + mark[3],
+                        overlay + overlay_marks[op], overlay + overlay_marks[op + 1], workspace});
+    }
+}
+
+// Bytes of one op with all it touches, for the op where that is most (those with overlays aside).
+Bytes SetFacts::widest_op() const {
+    Bytes widest = 0;
+    for (const FlatOp& op : ops_) {
+        if (op.overlay != op.overlay_end) continue;
+        Bytes sum = op.workspace;
+        for (const int* item = op.touch; item != op.touch_end; ++item) sum += bytes_[*item];
+        widest = std::max(widest, sum);
+    }
+    return widest;
+}
+
+bool SetFacts::any_in(const std::vector<Node>& nodes, int set) const {
     return std::any_of(nodes.begin(), nodes.end(), [&](Node v) { return sets_.has(set, v); });
 }
 
-bool SegmentCosts::any_out(const std::vector<Node>& nodes, int set) const {
+bool SetFacts::any_out(const std::vector<Node>& nodes, int set) const {
     return std::any_of(nodes.begin(), nodes.end(), [&](Node v) { return !sets_.has(set, v); });
 }
 
-// Kept when the set that its producer joins with is done.
-bool SegmentCosts::cached(Value id, int upper) const {
+// Is a value of the set kept when the set is done?
+bool SetFacts::cached(Value id, int set) const {
     const ValueInfo& x = graph_.values[id];
-    if (x.kept || any_out(x.readers, upper)) return true;
+    if (x.kept || any_out(x.readers, set) || any_out(x.back_owners, set)) return true;
     if (!x.readers.empty() || x.back_owners.empty()) return false;
-    return any_out(graph_.nodes[x.producer].after, upper);  // a stash stays with the output it belongs to
+    return any_out(graph_.nodes[x.producer].after, set);  // a stash stays with the output it belongs to
 }
 
-bool SegmentCosts::wanted_below(Value id, int lower) const {
+bool SetFacts::wanted_inside(Value id, int set) const {
     const ValueInfo& x = graph_.values[id];
-    if (x.kept && x.producer >= 0 && sets_.has(lower, x.producer)) return true;  // its replay reads it
-    return any_in(x.readers, lower) || any_in(x.back_owners, lower);
+    if (x.kept && x.producer >= 0 && sets_.has(set, x.producer)) return true;  // its replay reads it
+    return any_in(x.readers, set) || any_in(x.back_owners, set);
 }
 
-SegmentCosts::SetInfo SegmentCosts::describe(int set) const {
-    SetInfo info;
-    for (Node v : sets_.members(set)) {
-        info.time += graph_.nodes[v].ticks;
-        info.bytes += graph_.node_bytes(v);
-        info.readable += readable_[v];
-        if (any_out(graph_.nodes[v].after, set)) {
-            info.boundary_nodes.push_back(v);
-            info.boundary += graph_.node_bytes(v);
-        }
-    }
-    if (model_ == Model::paper) {
-        describe_paper(set, info);
-    } else {
-        describe_live(set, info);
-        describe_bound(set, info);
-    }
-    return info;
-}
-
-void SegmentCosts::describe_paper(int set, SetInfo& info) const {
-    std::vector<char> outside_read(graph_.nodes.size(), 0);
-    for (Node w = 0; w < graph_.node_count(); ++w) {
-        const auto& before = graph_.nodes[w].before;
-        if (sets_.has(set, w) || !any_in(before, set)) continue;
-        info.carried += graph_.node_bytes(w);  // its gradient flows into the set
-        for (Node u : before) outside_read[u] = !sets_.has(set, u);
-    }
-    for (Node u = 0; u < graph_.node_count(); ++u)
-        if (outside_read[u]) info.carried += graph_.node_bytes(u);
-}
-
-void SegmentCosts::describe_live(int set, SetInfo& info) const {
-    for (Value id = 0; id < static_cast<Value>(graph_.values.size()); ++id) {
-        const ValueInfo& x = graph_.values[id];
-        const bool inside = x.producer < 0 || sets_.has(set, x.producer);
-        if (!inside) {
-            if (any_in(x.back_owners, set)) info.carried += x.bytes;
-        } else if (x.producer < 0 || x.kept || any_out(x.readers, set)) {
-            if (!x.used() || wanted_below(id, set)) continue;
-            info.dying.push_back(id);
-            info.dying_bytes += x.bytes;
-        }
-    }
-    for (const GradInfo& g : graph_.grads)
-        if (any_out(g.writers, set) && (g.final || any_in(g.touchers, set))) info.carried += g.bytes;
-}
-
-// What the first step of the set reads must be there, and so must be, unless it is kept, all it takes to rebuild it.
-// Of that, what some step of the segment reads has not had its last read yet.  Nodes below the segment do not count;
-// that is left to peak_bound().
-void SegmentCosts::describe_bound(int set, SetInfo& info) const {
-    Step first = graph_.step_count();
-    for (Node v : sets_.members(set))
-        if (!graph_.nodes[v].steps.empty()) first = std::min(first, graph_.nodes[v].steps.front());
-    if (first == graph_.step_count()) return;
-    info.first_owner = graph_.steps[first].owner;
-    info.at_first.assign(sets_.words(), 0);
-    const bool last = set == sets_.size() - 1;
-    std::vector<char> wanted(graph_.values.size(), last);
-    for (Value x : graph_.steps[first].values) wanted[x] = 1;
+void SetFacts::describe(int set, Facts& facts) {
     const std::vector<Node> members = sets_.members(set);
+    for (Node v : members) {
+        facts.time += graph_.nodes[v].ticks;
+        facts.bytes += graph_.node_bytes(v);
+        facts.read_bytes += read_bytes_[v];
+        const auto& writes = graph_.nodes[v].writes;
+        if (std::any_of(writes.begin(), writes.end(), [&](Value x) { return !graph_.values[x].back_owners.empty(); }))
+            facts.read_time += graph_.nodes[v].replay_ticks;
+        if (!any_out(graph_.nodes[v].after, set)) continue;
+        facts.boundary.push_back(v);
+        facts.boundary_time += graph_.nodes[v].ticks;
+    }
+    std::vector<char> outside_read(nodes_, 0);
+    for (Node w = 0; w < nodes_; ++w) {
+        if (sets_.has(set, w) || !any_in(graph_.nodes[w].before, set)) continue;
+        facts.outside += graph_.node_bytes(w);
+        for (Node u : graph_.nodes[w].before) outside_read[u] = !sets_.has(set, u);
+    }
+    for (Node u = 0; u < nodes_; ++u)
+        if (outside_read[u]) facts.outside += graph_.node_bytes(u);
+    describe_flow(set, facts);
+    describe_replays(set, members, facts);
+    describe_witness(set, members, facts);
+}
+
+void SetFacts::describe_flow(int set, Facts& facts) {
+    for (Value id = 0; id < values_; ++id) {
+        const ValueInfo& x = graph_.values[id];
+        if (x.producer >= 0 && !sets_.has(set, x.producer)) {
+            if (!any_in(x.back_owners, set)) continue;
+            facts.carried += x.bytes;
+            set_bit(stays_, set, id);
+            continue;
+        }
+        const bool held = x.producer < 0 ? x.used() : cached(id, set);
+        if (held) set_bit(held_, set, id);
+        const bool known = x.producer < 0 ? x.used() : x.kept || any_out(x.readers, set) || any_out(x.back_owners, set);
+        if (!known || wanted_inside(id, set)) {
+            set_bit(stays_, set, id);
+        } else {
+            facts.dying.push_back(id);
+            facts.dying_bytes += x.bytes;
+        }
+    }
+    for (Grad id = 0; id < static_cast<Grad>(graph_.grads.size()); ++id) {
+        const GradInfo& g = graph_.grads[id];
+        const bool stays = g.final || any_in(g.touchers, set), held = any_out(g.writers, set);
+        if (stays) set_bit(stays_, set, values_ + id);
+        if (held) set_bit(held_, set, values_ + id);
+        if (stays && held) facts.carried += g.bytes;
+    }
+}
+
+void SetFacts::describe_replays(int set, const std::vector<Node>& members, Facts& facts) const {
+    facts.must_replay.assign(sets_.words(), 0);
+    for (Node v : members) {
+        const auto& writes = graph_.nodes[v].writes;
+        const bool must = std::any_of(writes.begin(), writes.end(), [&](Value x) {
+            return !graph_.values[x].back_owners.empty() && !held(set, x);
+        });
+        if (!must) continue;
+        facts.must_replay[v >> 6] |= uint64_t{1} << (v & 63);
+        facts.must_time += graph_.nodes[v].replay_ticks;
+    }
+}
+
+// What a step of the set reads must be there when it runs, and so must be, unless it is kept, all it takes to rebuild
+// that.  Of those, what this or a later step reads has not had its last read yet: it is resident, and so is what was
+// carried in and is still to be touched.  Of the first few steps the one with most to show is taken.
+void SetFacts::describe_witness(int set, const std::vector<Node>& members, Facts& facts) const {
+    std::vector<Step> steps;
+    for (Node v : members) steps.insert(steps.end(), graph_.nodes[v].steps.begin(), graph_.nodes[v].steps.end());
+    std::sort(steps.begin(), steps.end());
+    std::vector<Step> last_touch(bytes_.size(), -1);
+    for (Step s : steps)
+        for (const int* item = ops_[nodes_ + s].touch; item != ops_[nodes_ + s].touch_end; ++item) last_touch[*item] = s;
+    int tries = 6;
+    for (Step s : steps) {
+        const auto& read = graph_.steps[s].values;
+        if (std::none_of(read.begin(), read.end(), [&](Value x) { return producer_[x] >= 0; })) continue;
+        if (tries-- == 0) break;
+        const auto resident = resident_at(s, set, members, last_touch);
+        const Bytes carried = carried_past(s, set, last_touch);
+        Bytes sum = 0;
+        for (Node v : resident) sum += read_bytes_[v];
+        if (sum + carried <= facts.at_witness_bytes + facts.carried_past) continue;
+        facts.witness = graph_.steps[s].owner;
+        facts.at_witness_bytes = sum;
+        facts.carried_past = carried;
+        facts.at_witness.assign(sets_.words(), 0);
+        for (Node v : resident) facts.at_witness[v >> 6] |= uint64_t{1} << (v & 63);
+    }
+}
+
+Bytes SetFacts::carried_past(Step s, int set, const std::vector<Step>& last_touch) const {
+    Bytes sum = 0;
+    for (size_t item = 0; item < bytes_.size(); ++item) {
+        const bool is_value = static_cast<int>(item) < values_;
+        if (is_value) {
+            const Node v = producer_[item];
+            if (last_touch[item] >= s && v >= 0 && !sets_.has(set, v)) sum += bytes_[item];
+        } else if (held(set, static_cast<int>(item))) {
+            const bool final = graph_.grads[item - values_].final;
+            if (final || last_touch[item] >= s) sum += bytes_[item];
+        }
+    }
+    return sum;
+}
+
+// Nodes all of whose values that any step reads are resident when step `s` of the set runs.
+std::vector<Node> SetFacts::resident_at(Step s, int set, const std::vector<Node>& members,
+                                        const std::vector<Step>& last_read) const {
+    std::vector<char> wanted(graph_.values.size(), set == sets_.size() - 1);  // the last segment is not rebuilt
+    for (Value x : graph_.steps[s].values) wanted[x] = 1;
+    std::vector<Node> out;
     for (auto v = members.rbegin(); v != members.rend(); ++v) {
-        bool replay = false, count = true;
-        for (Value id : graph_.nodes[*v].writes) {
-            const bool is_cached = cached(id, set);
-            replay |= wanted[id] && !is_cached;
-            const auto& owners = graph_.values[id].back_owners;
-            if (!owners.empty()) count &= (wanted[id] || is_cached) && any_in(owners, set);
+        bool replay = false, all = read_bytes_[*v] > 0;
+        for (Value x : graph_.nodes[*v].writes) {
+            replay |= wanted[x] && !held(set, x);
+            if (!graph_.values[x].back_owners.empty()) all &= (wanted[x] || held(set, x)) && last_read[x] >= s;
         }
         if (replay)
-            for (Value id : graph_.nodes[*v].reads) wanted[id] = 1;
-        if (!count) continue;
-        info.at_first[*v >> 6] |= uint64_t{1} << (*v & 63);
-        info.resident += readable_[*v];
+            for (Value x : graph_.nodes[*v].reads) wanted[x] = 1;
+        if (all) out.push_back(*v);
     }
+    return out;
 }
 
 }  // namespace layermem

@@ -1,0 +1,56 @@
+// The pairs (L, L') that a search may step over, with their costs, computed when a search first asks for them.
+//
+// A search asks for a box: every pair from L that might peak within `peak` and recompute within `time`.
+//
+//      time ^                      Cheap bounds place each pair in this plane.  What lies in a box asked for before is
+//           |____ C                known; of a new box only the rest is computed.  Tight budgets ask for A (short
+//           |    |                 segments, much time), loose ones for B (long ones, little time), and C, which
+//           |__A_|____ B           holds nearly everything, is never computed.
+//           +----|----|---> peak
+#pragma once
+#include <vector>
+
+#include "planning/liveness.h"
+#include "planning/recompute_watch.h"
+
+namespace layermem {
+
+struct Box {
+    Bytes peak;
+    Ticks time;
+    bool holds(const Box& other) const { return other.peak <= peak && other.time <= time; }
+};
+
+struct Arc {
+    int to;
+    Segment segment;
+};
+
+class Arcs {
+  public:
+    Arcs(const LowerSets& sets, SegmentCosts& costs);
+
+    // Calls visit(arc) for every arc from `from` to a set of the tiers up to `upto` within `box`.
+    template <class Visit>
+    void each(int from, Family upto, const Box& box, Watch& watch, Visit visit) {
+        for (int tier = 0; tier <= static_cast<int>(upto); ++tier)
+            for (const Arc& arc : known(from, static_cast<Family>(tier), box, watch))
+                if (arc.segment.peak <= box.peak && arc.segment.recompute <= box.time) visit(arc);
+    }
+    size_t count() const { return count_; }
+
+  private:
+    struct Source {
+        std::vector<Arc> arcs;
+        std::vector<Box> boxes;  // all their arcs are in the list; none holds another
+    };
+    const std::vector<Arc>& known(int from, Family tier, const Box& box, Watch& watch);
+
+    const LowerSets& sets_;
+    SegmentCosts& costs_;
+    std::vector<Source> sources_[3];  // by tier of the target
+    std::vector<int> targets_[3];     // sets of a tier, ascending
+    size_t count_ = 0;
+};
+
+}  // namespace layermem
