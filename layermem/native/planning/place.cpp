@@ -7,6 +7,7 @@
 
 #include "planning/place_greedy.h"
 #include "planning/place_model.h"
+#include "planning/place_reduce.h"
 #include "planning/place_steps.h"
 #include "planning/place_tighten.h"
 
@@ -119,21 +120,28 @@ struct Found {
     std::string method;
 };
 
-Found solve(const Problem& problem, placing::Steps& steps) {
-    if (problem.blocks.empty()) return {{{}, height_of(problem, {})}, "nothing to place"};
+Found greedy(const Problem& problem, placing::Steps& steps) {
     Found best{{{}, INT64_MAX}, ""};
     for (placing::Fit fit : {placing::Fit::lowest, placing::Fit::tightest}) {
         for (const placing::Rule& rule : placing::rules()) {
             Layout layout = pack(problem, rule.order(problem), fit, steps);
-            if (layout.height < best.layout.height) {
-                best = {layout, std::string("greedy by ") + rule.name};
-            }
+            if (layout.height < best.layout.height) best = {layout, std::string("greedy by ") + rule.name};
             if (best.layout.height <= problem.target || steps.over()) return best;
         }
     }
-    Layout tight = placing::tighten(problem, best.layout, steps);
-    if (tight.height < best.layout.height) best = {tight, "search"};
     return best;
+}
+
+Found solve(const Problem& problem, placing::Steps& steps) {
+    placing::Reduced reduced = placing::stack_lifelong(problem);
+    Found found{{{}, 0}, "stacked"};
+    if (!reduced.problem.blocks.empty()) {
+        found = greedy(reduced.problem, steps);
+        Layout tight = placing::tighten(reduced.problem, found.layout, steps);
+        if (tight.height < found.layout.height) found = {tight, "search"};
+    }
+    found.layout = placing::widen(problem, reduced, found.layout);
+    return found;
 }
 
 }  // namespace

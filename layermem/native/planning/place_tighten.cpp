@@ -5,20 +5,11 @@
 #include <numeric>
 #include <random>
 
+#include "planning/place_reduce.h"
 #include "planning/place_search.h"
 
 namespace layermem::placing {
 namespace {
-
-// Level of each section once the pins, and whatever lies beneath them, are taken.
-std::vector<Units> ground_of(const Problem& problem) {
-    std::vector<Units> ground(problem.sections, problem.floor);
-    for (size_t i = 0; i < problem.pins.size(); ++i) {
-        Units top = problem.pin_offset[i] + problem.pins[i].size;
-        for (Section s = problem.pins[i].first; s < problem.pins[i].last; ++s) ground[s] = std::max(ground[s], top);
-    }
-    return ground;
-}
 
 // 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ... for i = 1, 2, ...: within a log factor of the best fixed patience, whatever it is
 // (Luby, Sinclair, Zuckerman 1993).
