@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from tests.emulator import build as builder
-from tests.emulator.hosts import EmulationError, Launch, Library, Packed, Worker
+from tests.emulator.hosts import BankUse, EmulationError, Launch, Library, Packed, Worker
 
-__all__ = ["COPIES", "ORDERS", "WAYS", "EmulationError", "Kernels", "Packed", "at", "load", "pack"]
+__all__ = ["COPIES", "ORDERS", "WAYS", "BankUse", "EmulationError", "Kernels", "Packed", "at", "load", "pack"]
 
 ORDERS = {"forward": 0, "reverse": 1, "shuffled": 2}  # in which threads and blocks run
 COPIES = {"early": 0, "late": 1, "either": 2}  # when asynchronous copies land
@@ -109,6 +109,14 @@ class Kernels:
             args = Packed(args, tuple(_pointers_in(args, buffers)))
         launch = Launch((*_three(grid),), (*_three(block),), shared, self.seed, self.order, self.copies)
         self.host.run(name, launch, args)
+
+    def bank_use(self, name: str, grid: Dimensions, block: Dimensions, args: Packed, shared: int = 0) -> list[BankUse]:
+        """Launches in race mode, and returns how every instruction that touched shared memory met its banks."""
+        if not isinstance(self.host, Library) or "-race-" not in self.host.path.name:
+            raise ValueError("only mode 'race' sees single accesses")
+        launch = Launch((*_three(grid),), (*_three(block),), shared, self.seed, self.order, self.copies, banks=1)
+        self.host.run(name, launch, args)
+        return self.host.bank_use()
 
 
 def _three(dimensions: Dimensions) -> tuple[int, ...]:

@@ -27,6 +27,18 @@ class Packed:
     pointers: tuple[tuple[int, np.ndarray], ...] = ()
 
 
+@dataclass(frozen=True)
+class BankUse:
+    """How one instruction met the banks of shared memory, over a launch."""
+
+    place: str  # file:line
+    verb: str  # read or write
+    bytes_per_lane: int
+    executed: int  # by a warp
+    wavefronts: int
+    least: int  # wavefronts without any conflict
+
+
 class Launch(ctypes.Structure):
     """LmLaunch of host/machine.hpp."""
 
@@ -37,6 +49,8 @@ class Launch(ctypes.Structure):
         ("seed", ctypes.c_uint64),
         ("order", ctypes.c_uint32),
         ("copies", ctypes.c_uint32),
+        ("banks", ctypes.c_uint32),
+        ("unused", ctypes.c_uint32),
     ]
 
 
@@ -46,7 +60,7 @@ class Library:
     def __init__(self, path: Path):
         self.path = path
         self.library = ctypes.CDLL(str(path))
-        self.library.lm_emu_message.restype = ctypes.c_char_p
+        self.library.lm_emu_message.restype = self.library.lm_emu_banks.restype = ctypes.c_char_p
         self.library.lm_emu_launch.argtypes = (
             ctypes.c_char_p,
             ctypes.POINTER(Launch),
@@ -58,6 +72,11 @@ class Library:
         if self.library.lm_emu_launch(name.encode(), launch, args.data, len(args.data)):
             message = self.library.lm_emu_message().decode()
             raise EmulationError(f"{name}: {_with_lines(message, self.path)}")
+
+    def bank_use(self) -> list[BankUse]:
+        lines = _with_lines(self.library.lm_emu_banks().decode(), self.path).splitlines()
+        rows = (line.split() for line in lines)
+        return [BankUse(place, verb, *map(int, numbers)) for place, verb, *numbers in rows]
 
 
 class Worker:

@@ -173,7 +173,7 @@ STANDIN_API cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y
                            void** extra) {
     return guarded([&](Driver& d) {
         const LmLaunch launch = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, 0,
-                                 d.settings.threads,       d.settings.copies};
+                                 d.settings.threads,       d.settings.copies, 0, 0};
         const std::uint64_t threads = std::uint64_t{block_x} * block_y * block_z;
         if (threads == 0 || threads > function->threads || shared > function->dynamic_limit || grid_x == 0 || grid_y == 0 ||
             grid_z == 0 || grid_y > 65535 || grid_z > 65535)

@@ -229,7 +229,6 @@ void Machine::run_block() {
         t.commits = 0;
         t.fiber.prepare(&thread_main, stacks.at(t.id), Stacks::BYTES, t.id);
     }
-    race::block_begins();
     queue_all(0, count);
     now = take();
     Fiber::go(launcher, now->fiber);
@@ -255,6 +254,7 @@ void Machine::run() {
         block = {b % launch.grid[0], b / launch.grid[0] % launch.grid[1], b / (launch.grid[0] * launch.grid[1])};
         run_block();
         if (failed) return;
+        race::block_ends();
     }
 }
 
@@ -310,6 +310,12 @@ int lm_emu_launch(const char* name, const LmLaunch* launch, const void* args, ui
 }
 
 const char* lm_emu_message(void) { return machine.message.c_str(); }
+
+const char* lm_emu_banks(void) {
+    static std::string report;
+    report = lm_emu::race::bank_report();
+    return report.c_str();
+}
 
 const char* lm_emu_kernel_name(int index) {
     const lm_emu::Kernel* k = lm_emu::kernels;

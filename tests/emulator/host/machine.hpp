@@ -96,6 +96,8 @@ struct LmLaunch {
     uint64_t seed;
     uint32_t order;   // LmOrder
     uint32_t copies;  // LmCopies
+    uint32_t banks;   // 1: count the wavefronts of shared memory accesses (race builds)
+    uint32_t unused;
 };
 
 struct LmKernelInfo {
@@ -108,6 +110,7 @@ struct LmKernelInfo {
 __attribute__((visibility("default"))) int lm_emu_launch(const char* kernel, const LmLaunch* launch, const void* args,
                                                          uint64_t bytes);
 __attribute__((visibility("default"))) const char* lm_emu_message(void);
+__attribute__((visibility("default"))) const char* lm_emu_banks(void);  // lines of banks.hpp, of the last launch
 __attribute__((visibility("default"))) const char* lm_emu_kernel_name(int index);  // null after the last
 __attribute__((visibility("default"))) int lm_emu_kernel_info(const char* kernel, LmKernelInfo* info);  // 0, or 1: unknown
 }

@@ -23,6 +23,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "banks.hpp"
 #include "block.hpp"
 
 namespace lm_emu::race {
@@ -166,12 +167,21 @@ Access access_now(bool write, bool atomic, const void* code) {
             static_cast<std::uint16_t>(me.warp->epoch), static_cast<std::uint16_t>(me.id), 0, write, atomic};
 }
 
+// Marks the accesses of a range in all of its cells.
+void touch_range(const void* start, std::size_t bytes, Access now) {
+    each_cell(start, bytes, [&](Cell& cell, std::uint8_t mask, bool shared) {
+        now.bytes = mask;
+        touch(cell, now, shared);
+    });
+}
+
 }  // namespace
 
 void launch_begins() {
     ++launch_number;
     found.clear();
     known.clear();
+    banks::launch_begins();
     if (module_base == 0) {
         Dl_info module;
         dladdr(reinterpret_cast<const void*>(&launch_begins), &module);
@@ -179,21 +189,20 @@ void launch_begins() {
     }
 }
 
-void block_begins() {}
+void block_ends() { banks::block_ends(); }
 
 std::string findings() { return found; }
 
+std::string bank_report() { return banks::report(); }
+
 void accessed(const void* start, std::size_t bytes, bool write, bool atomic, const void* code) {
     if (machine.now == nullptr || machine.stacks.holds(start)) return;
-    Access now = access_now(write, atomic, code);
-    each_cell(start, bytes, [&](Cell& cell, std::uint8_t mask, bool shared) {
-        now.bytes = mask;
-        touch(cell, now, shared);
-    });
+    touch_range(start, bytes, access_now(write, atomic, code));
+    if (machine.is_shared(start, bytes)) banks::note(start, bytes, write, offset_of(code));
 }
 
 void copy_issued(const void* shared, const void* global, std::size_t bytes, bool inside, const void* code) {
-    if (inside) accessed(global, bytes, false, false, code);
+    if (inside) touch_range(global, bytes, access_now(false, false, code));
     accessed(shared, bytes, true, false, code);
     each_cell(shared, bytes, [&](Cell& cell, std::uint8_t mask, bool) {
         cell.in_flight = static_cast<std::uint8_t>(cell.flight_in == machine.block_number ? cell.in_flight | mask : mask);
@@ -206,8 +215,8 @@ void copy_landed(const void* shared, const void* global, std::size_t bytes, bool
     each_cell(shared, bytes, [&](Cell& cell, std::uint8_t mask, bool) {
         cell.in_flight = static_cast<std::uint8_t>(cell.in_flight & ~mask);
     });
-    accessed(shared, bytes, true, false, code);
-    if (inside) accessed(global, bytes, false, false, code);
+    touch_range(shared, bytes, access_now(true, false, code));
+    if (inside) touch_range(global, bytes, access_now(false, false, code));
 }
 
 }  // namespace lm_emu::race

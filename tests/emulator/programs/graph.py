@@ -8,6 +8,7 @@ import ctypes
 import struct
 import sys
 from pathlib import Path
+from typing import SupportsInt
 
 import numpy as np
 import pycuda.driver as cuda
@@ -27,9 +28,7 @@ events = [cuda.Event(cuda.event_flags.DISABLE_TIMING) for _ in range(3)]
 batch, result = (cuda.pagelocked_empty(N, np.float32) for _ in range(2))
 
 
-def launch(
-    y: cuda.DeviceAllocation, x: cuda.DeviceAllocation, more: object, factor: float, stream: cuda.Stream
-) -> None:
+def launch(y: SupportsInt, x: SupportsInt, more: SupportsInt, factor: float, stream: cuda.Stream) -> None:
     args = struct.pack("PPPif", int(y), int(x), int(more), N, factor)
     scale_add._launch_kernel((1,), (256,), args, 0, stream)
 
