@@ -6,6 +6,8 @@
     4  sync   the folder, so that the rename lasts too
 
 A killed process leaves its aside file behind; the next write of the same NAME removes it.
+
+Files that belong together (write_together) are all written and synced before the first of them is renamed.
 """
 
 from __future__ import annotations
@@ -14,40 +16,71 @@ import contextlib
 import itertools
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from errno import EISDIR
 from pathlib import Path
 from typing import BinaryIO
 
 from layermem.errors import InputError
 
+Name = str | os.PathLike[str]
+Content = bytes | Callable[[BinaryIO], object]  # what a file shall hold, or what writes it to the open file
+
 _count = itertools.count()  # two threads that write one name do not share an aside file
 
 
-def write_atomically(path: str | os.PathLike[str], content: bytes | Callable[[BinaryIO], object]) -> None:
+def write_atomically(path: Name, content: Content) -> None:
     """Make `path` hold `content`: bytes, or a function that writes them to the open file (readable and seekable).
 
     InputError if the folder does not exist or cannot take the file; then, and on any error of `content`, `path` is
     what it was.  A symbolic link keeps pointing where it did, and the file there is replaced.
     """
-    target = Path(os.path.realpath(path))
-    aside = target.with_name(f".{target.name}.{os.getpid()}-{next(_count)}.aside")
+    write_together([(path, content)])
+
+
+def write_together(files: Sequence[tuple[Name, Content]]) -> None:
+    """The same for several files, whose contents are made in this order; all are written, or none is touched.
+
+    While the first ones change, the last one is absent: who finds it finds those that belong to it.
+    """
+    asides: list[tuple[Path, Path]] = []
     try:
-        _remove_orphans(target)
-        try:
-            _write_synced(aside, content)
-            os.replace(aside, target)
-        except BaseException:
+        for path, content in files:
+            target = Path(os.path.realpath(path))
+            aside = target.with_name(f".{target.name}.{os.getpid()}-{next(_count)}.aside")
+            asides.append((aside, target))
+            with _named(path, target):
+                _remove_orphans(target)
+                if target.is_dir():  # which the rename would say too late
+                    raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
+                _write_synced(aside, content)
+        if len(asides) > 1:
+            with _named(files[-1][0], asides[-1][1]):
+                asides[-1][1].unlink(missing_ok=True)
+                _sync_folder(asides[-1][1].parent)
+        for (path, _), (aside, target) in zip(files, asides):
+            with _named(path, target):
+                os.replace(aside, target)
+                _sync_folder(target.parent)
+    except BaseException:
+        for aside, _ in asides:
             with contextlib.suppress(OSError):
                 aside.unlink()
-            raise
-        _sync_folder(target.parent)
+        raise
+
+
+@contextlib.contextmanager
+def _named(path: Name, target: Path) -> Iterator[None]:
+    """Whatever the system refuses is an InputError that names the file."""
+    try:
+        yield
     except OSError as error:
         if not target.parent.is_dir():
             raise InputError(f"cannot be written: there is no folder '{target.parent}'", path=str(path)) from None
         raise InputError(f"cannot be written: {error.strerror or error}", path=str(path)) from None
 
 
-def _write_synced(aside: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
+def _write_synced(aside: Path, content: Content) -> None:
     with open(aside, "x+b") as handle:
         if isinstance(content, bytes):
             handle.write(content)

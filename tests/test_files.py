@@ -11,7 +11,7 @@ import time
 import pytest
 
 from layermem.errors import InputError
-from layermem.files import write_atomically
+from layermem.files import write_atomically, write_together
 
 
 def names(folder):
@@ -103,7 +103,7 @@ def test_threads_that_write_one_name_leave_one_of_their_files(tmp_path):
 
 WRITER = """
 import sys
-from layermem.files import write_atomically
+from layermem.files import write_atomically, write_together
 while True:
     for letter in (b"a", b"b"):
         write_atomically(sys.argv[1], lambda handle: [handle.write(letter * 4096) for _ in range(64)])
@@ -129,3 +129,42 @@ def test_a_killed_writer_leaves_a_whole_file_and_its_leftovers_go_with_the_next_
     other.write_bytes(b"another file's")
     write_atomically(path, b"c")
     assert names(tmp_path) == sorted([ours.name, other.name, "x"])
+
+
+def test_files_that_belong_together_are_all_written_or_none_is_touched(tmp_path):
+    first, last = tmp_path / "model", tmp_path / "state"
+    write_together([(first, b"m1"), (last, b"s1")])
+    assert (first.read_bytes(), last.read_bytes()) == (b"m1", b"s1")
+
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(InputError, match="state: cannot be written: No space left on device"):
+        write_together([(first, b"m2"), (last, full)])
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match="folder: cannot be written: Is a directory"):
+        write_together([(first, b"m2"), (tmp_path / "folder", b"s2")])
+    assert (first.read_bytes(), last.read_bytes()) == (b"m1", b"s1")
+    assert names(tmp_path) == ["folder", "model", "state"]
+
+
+def test_the_contents_are_made_in_order_so_a_later_one_may_tell_of_an_earlier(tmp_path):
+    size = []
+    write_together(
+        [(tmp_path / "a", lambda h: size.append(h.write(b"123"))), (tmp_path / "b", lambda h: h.write(bytes(size)))]
+    )
+    assert (tmp_path / "b").read_bytes() == b"\x03"
+
+
+def test_the_last_file_is_absent_while_those_that_belong_to_it_change(tmp_path, monkeypatch):
+    first, last = tmp_path / "model", tmp_path / "state"
+    write_together([(first, b"m1"), (last, b"s1")])
+    seen, real = [], os.replace
+
+    def replace(source, target):
+        seen.append((first.read_bytes(), last.exists()))
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    write_together([(first, b"m2"), (last, b"s2")])
+    assert seen == [(b"m1", False), (b"m2", False)] and last.read_bytes() == b"s2"
