@@ -78,6 +78,7 @@ FillerParameter = message_class("FillerParameter")
 
 FastNetParameter = message_class("NetParameter", _FAST_POOL)
 FastBlobProto = message_class("BlobProto", _FAST_POOL)
+FastSolverState = message_class("SolverState", _FAST_POOL)
 
 PHASES: dict[str, int] = {v.name: v.number for v in _POOL.FindEnumTypeByName(f"{PACKAGE}.Phase").values}
 TRAIN, TEST = PHASES["TRAIN"], PHASES["TEST"]

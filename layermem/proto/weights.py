@@ -19,7 +19,7 @@ from layermem.files import write_atomically
 from layermem.proto.blobs import MESSAGE_LIMIT, Array, NotPacked, array_from_fast, array_from_plain, blob_from_array
 from layermem.proto.schema import FastNetParameter, NetParameter, SolverState
 from layermem.proto.text import read_bytes
-from layermem.proto.weights_hdf5 import SIGNATURE, read_hdf5, write_hdf5
+from layermem.proto.weights_hdf5 import is_hdf5, read_hdf5, write_hdf5
 from layermem.units import format_bytes
 
 _WHAT = "weight file (.caffemodel or .caffemodel.h5)"
@@ -27,7 +27,7 @@ _WHAT = "weight file (.caffemodel or .caffemodel.h5)"
 
 def read_weights(path: str | PathLike[str]) -> dict[str, list[Array]]:
     """The blobs of every layer that has some, by name, in the order of the file.  Arrays may be read-only."""
-    if _is_hdf5(path):
+    if is_hdf5(path):
         return read_hdf5(fspath(path))
     raw = read_bytes(path, what=_WHAT, limit=MESSAGE_LIMIT)
     try:
@@ -42,14 +42,20 @@ def write_weights(path: str | PathLike[str], net_name: str, layers: Mapping[str,
     InputError if a binary file would pass 2 GiB, which no protobuf reader takes.
     """
     try:
-        if fspath(path).endswith(".h5"):
-            blobs_of = {name: blobs for name, (_, blobs) in layers.items()}
-            write_atomically(path, lambda handle: write_hdf5(handle, blobs_of))
-        else:
-            _refuse_beyond_limit(sum(4 * blob.size for _, blobs in layers.values() for blob in blobs))
-            write_atomically(path, lambda handle: _write_binary(handle, net_name, layers))
+        write_atomically(path, weights_content(path, net_name, layers))
     except InputError as error:
         raise error.at(path=str(path)) from None
+
+
+def weights_content(
+    path: str | PathLike[str], net_name: str, layers: Mapping[str, tuple[str, Sequence[Array]]]
+) -> Callable[[BinaryIO], None]:
+    """What writes a weight file called `path` to an open file; refuses what write_weights refuses."""
+    if fspath(path).endswith(".h5"):
+        blobs_of = {name: blobs for name, (_, blobs) in layers.items()}
+        return lambda handle: write_hdf5(handle, blobs_of)
+    _refuse_beyond_limit(sum(4 * blob.size for _, blobs in layers.values() for blob in blobs))
+    return lambda handle: _write_binary(handle, net_name, layers)
 
 
 def _write_binary(handle: BinaryIO, net_name: str, layers: Mapping[str, tuple[str, Sequence[Array]]]) -> None:
@@ -68,15 +74,6 @@ def _refuse_beyond_limit(size: int) -> None:
             f"cannot be written: the weights take {format_bytes(size)}, and a binary .caffemodel holds no more than "
             f"{format_bytes(MESSAGE_LIMIT)}; use HDF5 (.caffemodel.h5)"
         )
-
-
-def _is_hdf5(path: str | PathLike[str]) -> bool:
-    """Whether the file starts as HDF5 does; one that cannot be read does not, and its reader will say why."""
-    try:
-        with open(path, "rb") as handle:
-            return handle.read(len(SIGNATURE)) == SIGNATURE
-    except (OSError, ValueError):
-        return False
 
 
 def _weights_of(raw: bytes) -> dict[str, list[Array]]:

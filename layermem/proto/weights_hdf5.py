@@ -13,6 +13,7 @@ their owner alone; the gradients that Caffe may add under /diff are not read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -22,6 +23,15 @@ from layermem.proto.blobs import Array
 from layermem.proto.checks import shape_fault
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"  # the first bytes of every HDF5 file
+
+
+def is_hdf5(path: str | PathLike[str]) -> bool:
+    """Whether the file starts as HDF5 does; one that cannot be read does not, and its reader will say why."""
+    try:
+        with open(path, "rb") as handle:
+            return handle.read(len(SIGNATURE)) == SIGNATURE
+    except (OSError, ValueError):
+        return False
 
 
 def read_hdf5(path: str) -> dict[str, list[Array]]:
