@@ -119,7 +119,7 @@ class Layer:
     `setup(bottoms)` is called once, with the bottoms' tensors, and must set `tops`; it may set `params` and `stash`.
     """
 
-    type: ClassVar[str] = ""
+    type: str = ""  # Caffe's name; a device finds kernels under it
     bottoms_wanted: ClassVar[tuple[int, int | None]] = (1, 1)  # least and most
     tops_wanted: ClassVar[tuple[int, int | None]] = (1, 1)
     replay_kind: ClassVar[str] = "exact"  # exact, seeded (counter-based random numbers) or never (data)

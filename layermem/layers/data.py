@@ -25,6 +25,7 @@ class Feed(Layer):
     replay_kind = "never"
 
     def __init__(self, param: Any, phase: int, shapes: Sequence[Sequence[int]]):
+        self.type = param.type
         self.shapes = [tuple(int(d) for d in shape) for shape in shapes]
         super().__init__(param, phase, ())
 

@@ -7,6 +7,8 @@ What changes from step to step (seed, step, learning rate, batches) it finds in 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -54,6 +56,7 @@ class Device:
         return Arena(nbytes, poison=poison)
 
 
+NAMES = ("reference", "cpu", "cuda")
 DEVICES: dict[str, Callable[[], Device]] = {}
 
 
@@ -67,7 +70,10 @@ def register_device(name: str) -> Callable[[type[Device]], type[Device]]:
 
 
 def get_device(name: str) -> Device:
-    """The device called `name`; InputError lists those that exist."""
+    """The device called `name`, which lives in the module of that name; InputError lists those that exist."""
+    for each in NAMES:
+        if each not in DEVICES and find_spec(f"layermem.runtime.{each}"):
+            import_module(f"layermem.runtime.{each}")
     if name not in DEVICES:
         raise InputError(f"there is no device '{name}'; choose one of: {' '.join(sorted(DEVICES))}")
     return DEVICES[name]()

@@ -13,6 +13,7 @@ from layermem.layers import Tensor
 from layermem.runtime.arena import Arena
 from layermem.runtime.device import Device
 from layermem.runtime.executor import Context, Executor
+from layermem.schedule.ir import aligned
 from layermem.units import format_bytes
 
 
@@ -46,8 +47,8 @@ class Runner:
 
     @property
     def measured_peak(self) -> int:
-        """Bytes of the arena that was allocated."""
-        return self.arena.nbytes
+        """Bytes from the start of the arena to the last one that any row touches, in whole units of alignment."""
+        return aligned(max(executor.bytes_in_use for executor in self.executors))
 
     def run(self, index: int = 0) -> dict[str, np.ndarray]:
         """Run one schedule; the outputs of its net by blob name."""
