@@ -24,12 +24,11 @@ class Arena:
 
     def __init__(self, nbytes: int, *, spill: Path | None = None, poison: bool = False):
         self.nbytes = nbytes
-        self._file = None
         try:
             if spill is not None and nbytes:
-                self._file = tempfile.TemporaryFile(dir=spill, prefix="layermem-spill-")  # noqa: SIM115
-                self._file.truncate(nbytes)
-                self.bytes: np.ndarray = np.memmap(self._file, np.uint8, "r+", shape=(nbytes,))
+                with tempfile.TemporaryFile(dir=spill, prefix="layermem-spill-") as file:  # the mapping outlives it
+                    file.truncate(nbytes)
+                    self.bytes: np.ndarray = np.memmap(file, np.uint8, "r+", shape=(nbytes,))
             else:
                 raw = np.empty(nbytes + PAGE, np.uint8)
                 start = -raw.ctypes.data % PAGE

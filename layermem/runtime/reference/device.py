@@ -10,6 +10,7 @@ import numpy as np
 from layermem.graph.ops import Op
 from layermem.runtime.device import Bound, Device, register_device
 from layermem.runtime.reference.base import KERNELS, Buffers, axes_of_caffe
+from layermem.runtime.reference.blas import use_one_thread
 
 
 @register_device("reference")
@@ -18,6 +19,7 @@ class ReferenceDevice(Device):
 
     def __init__(self, real: str = "float32"):
         self.real = real
+        use_one_thread()
 
     def has_kernel(self, kernel: str) -> bool:
         return kernel in KERNELS
