@@ -14,48 +14,40 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from layermem.errors import InputError
 from layermem.graph.train import Rule
+from layermem.proto.read import SolverFile
 
 HISTORIES = {"SGD": 1, "Nesterov": 1, "AdaGrad": 1, "RMSProp": 1, "AdaDelta": 2, "Adam": 2}
+WITHOUT_MOMENTUM = ("AdaGrad", "RMSProp")
 
 POLICIES: dict[str, Callable[[Any, int, int], float]] = {
-    "fixed": lambda p, i, passed: p.base_lr,
-    "step": lambda p, i, passed: p.base_lr * p.gamma ** (i // p.stepsize),
-    "exp": lambda p, i, passed: p.base_lr * p.gamma**i,
-    "inv": lambda p, i, passed: p.base_lr * (1 + p.gamma * i) ** -p.power,
-    "multistep": lambda p, i, passed: p.base_lr * p.gamma**passed,
-    "poly": lambda p, i, passed: p.base_lr * (1 - i / p.max_iter) ** p.power,
-    "sigmoid": lambda p, i, passed: p.base_lr / (1 + math.exp(-p.gamma * (i - p.stepsize))),
+    "fixed": lambda p, i, drops: p.base_lr,
+    "step": lambda p, i, drops: p.base_lr * p.gamma**drops,
+    "exp": lambda p, i, drops: p.base_lr * p.gamma**i,
+    "inv": lambda p, i, drops: p.base_lr * (1 + p.gamma * i) ** -p.power,
+    "multistep": lambda p, i, drops: p.base_lr * p.gamma**drops,
+    "poly": lambda p, i, drops: p.base_lr * max(0.0, 1 - i / p.max_iter) ** p.power,
+    "sigmoid": lambda p, i, drops: p.base_lr * _logistic(p.gamma * (i - p.stepsize)),
 }
 NEEDS = {
-    "step": ("gamma", "stepsize"), "exp": ("gamma",), "inv": ("gamma", "power"), "multistep": ("gamma",),
+    "step": ("gamma", "stepsize"), "exp": ("gamma",), "inv": ("gamma", "power"), "multistep": ("gamma", "stepvalue"),
     "poly": ("power", "max_iter"), "sigmoid": ("gamma", "stepsize"),
 }  # fmt: skip
 
 
-def check_policy(p: Any) -> None:
-    """InputError unless the solver names a policy and all that it needs."""
-    if p.lr_policy not in POLICIES:
-        raise InputError(f"has lr_policy '{p.lr_policy}'; choose one of: {' '.join(POLICIES)}")
-    for field in ("base_lr", *NEEDS.get(p.lr_policy, ())):
-        if not p.HasField(field):
-            raise InputError(f"needs '{field}:' for lr_policy '{p.lr_policy}'")
-    if p.lr_policy == "step" and p.stepsize < 1:
-        raise InputError("needs a stepsize of at least 1")
-
-
 def rate(p: Any, iteration: int) -> float:
     """The learning rate of `iteration` under solver parameters `p`."""
-    passed = sum(1 for value in p.stepvalue if iteration >= value)
-    return POLICIES[p.lr_policy](p, iteration, passed)
+    return POLICIES[p.lr_policy](p, iteration, drops(p, iteration))
+
+
+def drops(p: Any, iteration: int) -> int:
+    """How often step or multistep has lowered the rate by `iteration`; Caffe's current_step."""
+    if p.lr_policy == "step":
+        return iteration // p.stepsize
+    return sum(1 for value in p.stepvalue if iteration >= value) if p.lr_policy == "multistep" else 0
 
 
 def rule_of(p: Any) -> Rule:
-    if p.type not in HISTORIES:
-        raise InputError(f"has type '{p.type}'; choose one of: {' '.join(HISTORIES)}")
-    if p.regularization_type not in ("L1", "L2"):
-        raise InputError(f"has regularization_type '{p.regularization_type}'; choose L1 or L2")
     return Rule(p.type, HISTORIES[p.type])
 
 
@@ -71,3 +63,36 @@ def settings(p: Any) -> dict[str, Any]:
         "clip": p.clip_gradients,
         "iter_size": p.iter_size,
     }
+
+
+def check_rules(solver: SolverFile) -> None:
+    """InputError unless the solver names a rule and a policy that exist, and all that they need."""
+    p = solver.message
+    if p.type not in HISTORIES:
+        raise solver.error("type", f"has type '{p.type}'; choose one of: {' '.join(HISTORIES)}")
+    if p.regularization_type not in ("L1", "L2"):
+        raise solver.error("regularization_type", f"has regularization_type '{p.regularization_type}'; choose L1 or L2")
+    if p.type in WITHOUT_MOMENTUM and p.momentum:
+        raise solver.error("momentum", f"has a momentum, which {p.type} does not use; remove it")
+    if p.type == "RMSProp" and not 0 <= p.rms_decay < 1:
+        raise solver.error("rms_decay", f"has rms_decay {p.rms_decay:g}; use 0 or more, and less than 1")
+    _check_policy(solver)
+
+
+def _check_policy(solver: SolverFile) -> None:
+    p = solver.message
+    if p.lr_policy not in POLICIES:
+        given = f"has lr_policy '{p.lr_policy}'" if p.lr_policy else "names no lr_policy"
+        raise solver.error("lr_policy", f"{given}; choose one of: {' '.join(POLICIES)}")
+    for field in ("base_lr", *NEEDS.get(p.lr_policy, ())):
+        if not (len(p.stepvalue) if field == "stepvalue" else p.HasField(field)):
+            raise solver.error("lr_policy", f"needs '{field}:' for lr_policy '{p.lr_policy}'")
+    if p.lr_policy == "step" and p.stepsize < 1:
+        raise solver.error("stepsize", f"has stepsize {p.stepsize}; use 1 or more")
+    if list(p.stepvalue) != sorted(p.stepvalue):
+        raise solver.error("stepvalue", "has stepvalues that do not rise; put them in order")
+
+
+def _logistic(x: float) -> float:
+    """1 / (1 + exp(-x)), without overflow."""
+    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))

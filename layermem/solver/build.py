@@ -1,0 +1,113 @@
+"""From a solver file to what can be planned: its nets, and the graphs that share one arena.
+
+graphs   train step, updates (only with iter_size > 1, when gradients are held over several steps), test nets
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from layermem.compile import compile
+from layermem.data import probe
+from layermem.errors import InputError
+from layermem.graph.net import Net
+from layermem.graph.ops import Graph
+from layermem.graph.train import Rule, forward_graph, train_graph, update_graph
+from layermem.plan.costs import Costs
+from layermem.proto.read import SolverFile
+from layermem.proto.solver_nets import SolverNet, test_nets, train_net
+from layermem.runtime.device import Device
+from layermem.solver.parameters import check_shared
+from layermem.solver.rules import check_rules, rule_of
+from layermem.units import parse_bytes
+
+AT_LEAST = {
+    "iter_size": 1, "average_loss": 1, "display": 0, "snapshot": 0, "test_interval": 0, "max_iter": 0
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A blob whose value a net gives to the host: its Caffe name, its newest version, its weight in the objective."""
+
+    name: str
+    version: str
+    weight: float
+    output: bool  # no layer reads it
+
+
+@dataclass(frozen=True)
+class Nets:
+    """The train net (the first) and the test nets, with the number of batches of one test of each."""
+
+    all: tuple[Net, ...]
+    test_iterations: tuple[int, ...]
+
+    @property
+    def train(self) -> Net:
+        return self.all[0]
+
+    @property
+    def tests(self) -> tuple[Net, ...]:
+        return self.all[1:]
+
+
+def check_solver(solver: SolverFile) -> None:
+    """InputError for anything in the solver that cannot be run."""
+    check_rules(solver)
+    for field, least in AT_LEAST.items():
+        value = getattr(solver.message, field)
+        if value < least:
+            raise solver.error(field, f"has {field} {value}; use {least} or more")
+
+
+def build_nets(solver: SolverFile, *, batch: int | None = None, level: int = 0, stages: Sequence[str] = ()) -> Nets:
+    """All nets that the solver names.  `batch` replaces the batch size of the train net's input layers."""
+    train, tests = train_net(solver), test_nets(solver)
+    nets = [_net(train, batch, level, stages), *(_net(test, None, 0, ()) for test in tests)]
+    for test in nets[1:]:
+        check_shared(nets[0], test)
+    if not any(each.weight for each in reported(nets[0])):
+        raise InputError("has no loss to train for; add a loss layer, or a loss_weight", path=str(nets[0].path))
+    return Nets(tuple(nets), tuple(test.iterations for test in tests))
+
+
+def _net(chosen: SolverNet, batch: int | None, level: int, stages: Sequence[str]) -> Net:
+    stages = (*chosen.stages, *stages)
+    return Net(chosen.net, chosen.phase, batch=batch, probe=probe, level=level or chosen.level, stages=stages)
+
+
+def reported(net: Net) -> list[Reported]:
+    """Outputs of the net and blobs that count in its objective, in Caffe's order: by name."""
+    weights = {version: weight for node in net.nodes for version, weight in zip(node.tops, node.loss_weights) if weight}
+    names = {net.blob_version(name): name for node in net.nodes for name in node.layer.param.top}
+    found = [
+        Reported(names.get(version, version), version, weights.get(version, 0.0), version in net.outputs)
+        for version in dict.fromkeys((*net.outputs, *weights))
+    ]
+    return sorted(found, key=lambda each: each.name)
+
+
+def graphs_of(nets: Nets, solver: SolverFile, device: Device) -> tuple[list[Graph], Rule]:
+    """The graphs of all nets on `device`, the train step first, and the solver's rule."""
+    p = solver.message
+    rule, held, clip = rule_of(p), p.iter_size > 1, p.clip_gradients >= 0
+    wanted = [[each.version for each in reported(net)] for net in nets.all]
+    graphs = [train_graph(nets.train, device, rule, held=held, clip=clip and not held, outputs=wanted[0])]
+    if held:
+        graphs.append(update_graph(nets.train, device, rule, clip=clip))
+    graphs += [forward_graph(net, device, outputs) for net, outputs in zip(nets.tests, wanted[1:])]
+    return graphs, rule
+
+
+def caffe_bytes(graphs: Sequence[Graph], costs: Costs | None = None) -> int:
+    """Bytes of arena with nothing shared but what the net itself writes in place: what percentages are taken of."""
+    return compile(graphs, strategy="caffe", costs=costs).arena_bytes
+
+
+def budget_bytes(budget: int | str | None, whole: Callable[[], int]) -> int | None:
+    """A budget as the user gives it; "50%" is of `whole()`."""
+    if isinstance(budget, str):
+        return parse_bytes(budget, whole=whole() if "%" in budget else None)
+    return budget

@@ -1,0 +1,80 @@
+"""The input layers of a solver's nets, each a stream of batches with a position that snapshots keep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from layermem.data import ArrayFeed, Feed, open_feed
+from layermem.errors import InputError
+from layermem.graph.net import Net
+from layermem.layers.data import FEEDS
+
+Batch = dict[str, list[np.ndarray]]  # layer name -> an array for each top
+
+
+class Feeds:
+    """Opened from `seed`; the nets come in the order of the program's schedules: train net, test nets."""
+
+    def __init__(self, nets: Sequence[Net], seed: int):
+        self.nets = tuple(nets)
+        self.seed = seed
+        self.feeds: list[dict[str, Feed]] = []
+        self._waiting: dict[tuple[int, str], dict[str, Any]] = {}  # positions of feeds whose arrays are yet to come
+        try:
+            for net in self.nets:
+                self.feeds.append({})
+                for node in net.nodes:
+                    if node.layer.type in FEEDS:
+                        name, path = node.layer.name, str(net.path)
+                        self.feeds[-1][name] = open_feed(node.layer.param, net.phase, seed, path=path)
+        except BaseException:
+            self.close()
+            raise
+
+    def next(self, index: int) -> Batch:
+        """The next batch of net `index`."""
+        return {name: feed.next() for name, feed in self.feeds[index].items()}
+
+    def give(self, index: int, layer: str, arrays: Sequence[np.ndarray]) -> None:
+        """Arrays for an Input or MemoryData layer of net `index`; after a restore they go on where they were."""
+        feed = self.feeds[index].get(layer)
+        if not isinstance(feed, ArrayFeed):
+            takes = [name for name, each in self.feeds[index].items() if isinstance(each, ArrayFeed)]
+            known = f"; those that do: {' '.join(takes)}" if takes else ""
+            raise InputError(f"does not take arrays in net '{self.nets[index].name}'{known}", layer=layer)
+        feed.give(*arrays)
+        position = self._waiting.pop((index, layer), None)
+        if position is not None:
+            feed.restore(position)
+
+    def state(self) -> list[dict[str, Any]]:
+        """For each net the position of each of its feeds, in values that JSON can hold."""
+        return [{name: feed.state() for name, feed in feeds.items()} for feeds in self.feeds]
+
+    def restore(self, positions: Sequence[dict[str, Any]]) -> list[str]:
+        """Go to saved positions; a sentence for each feed that has none."""
+        notes = []
+        for index, (net, feeds) in enumerate(zip(self.nets, self.feeds)):
+            saved = positions[index] if index < len(positions) else {}
+            for name, feed in feeds.items():
+                if name not in saved:
+                    notes.append(f"the snapshot has no position for layer '{name}' of '{net.name}': it starts over")
+                    continue
+                try:
+                    feed.restore(saved[name])
+                except (KeyError, TypeError, ValueError) as error:
+                    raise InputError(
+                        f"cannot go back to where the snapshot stopped reading ({error!r}); is it another net's?",
+                        path=str(net.path), layer=name,
+                    ) from None  # fmt: skip
+                if isinstance(feed, ArrayFeed):
+                    self._waiting[index, name] = saved[name]
+        return notes
+
+    def close(self) -> None:
+        for feeds in self.feeds:
+            for feed in feeds.values():
+                feed.close()

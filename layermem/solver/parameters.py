@@ -1,0 +1,157 @@
+"""The parameters of a solver's nets, and the histories of its rule, between the arena and files.
+
+Everything here has Caffe's shapes and Caffe's order:
+
+    layers     {"conv1": [weight (K,C/g,kh,kw), bias (K)], ...} for the layers that have blobs
+    histories  the first history of every parameter in the order of the net, then the second of every one (AdaDelta,
+               Adam); zeros where nothing is learned.  A parameter that layers share counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from layermem.errors import InputError
+from layermem.graph.net import Net, NetParam, Node
+from layermem.layers.fillers import fill
+from layermem.proto.blobs import reshaped
+from layermem.runtime.runner import Runner
+
+Layers = Mapping[str, Sequence[np.ndarray]]
+
+
+def check_shared(train: Net, test: Net) -> None:
+    """InputError unless layers of one name in both nets agree in their parameters, which they share."""
+    known = {node.layer.name: node for node in train.nodes}
+    for node in test.nodes:
+        other = known.get(node.layer.name)
+        if other is None or not node.params:
+            continue
+        mine, theirs = ([p.tensor for p in n.layer.params] for n in (node, other))
+        if mine != theirs:
+            raise InputError(
+                f"has parameters of shapes {_shapes(node)} in this test net and {_shapes(other)} in the train net; "
+                "make them equal, or rename one of the layers",
+                path=test.path, line=node.line, layer=node.layer.name,
+            )  # fmt: skip
+        if node.params != other.params:
+            raise InputError(
+                f"calls its parameters {', '.join(node.params)} in this test net and {', '.join(other.params)} in the "
+                "train net; give them the same 'param { name }' in both",
+                path=test.path, line=node.line, layer=node.layer.name,
+            )  # fmt: skip
+
+
+def _shapes(node: Node) -> str:
+    return ", ".join("x".join(map(str, p.shape)) for p in node.layer.params) or "none"
+
+
+class Parameters:
+    """What `runner` holds for the train net (the first) and the test nets."""
+
+    def __init__(self, nets: Sequence[Net], runner: Runner, histories: int):
+        self.train, self.nets, self.runner, self.histories = nets[0], tuple(nets), runner, histories
+
+    def fill(self, seed: int) -> None:
+        """Start every parameter from its filler, by (seed, layer, index), and every history from zero."""
+        done: set[str] = set()
+        for net in self.nets:
+            for name, owned in net.params.items():
+                if name not in done:
+                    done.add(name)
+                    self.runner.write(name, _filled(net, owned, seed))
+        self.write_history([np.zeros(shape) for shape in self._history_shapes()])
+
+    # -- layers ------------------------------------------------------------------------------------------------
+
+    def layers(self) -> dict[str, list[np.ndarray]]:
+        """The train net's parameters by layer; a shared one stands under each layer that uses it."""
+        return {node.layer.name: [*self._blobs(node)] for node in self.train.nodes if node.params}
+
+    def for_file(self) -> dict[str, tuple[str, list[np.ndarray]]]:
+        """All layers of the train net, as weight files hold them: name -> (type, blobs)."""
+        return {node.layer.name: (node.layer.type, [*self._blobs(node)]) for node in self.train.nodes}
+
+    def _blobs(self, node: Node) -> Iterator[np.ndarray]:
+        for name, param in zip(node.params, node.layer.params):
+            yield self.runner.read(name).reshape(param.shape)
+
+    def matched(self, layers: Layers) -> tuple[dict[str, np.ndarray], list[str]]:
+        """What `layers` says of the parameters of all nets, by parameter; and the layers that no net has.
+
+        InputError names the layer whose blobs do not fit, and says what would help.
+        """
+        found: dict[str, np.ndarray] = {}
+        known = set()
+        for net in self.nets:
+            for node in net.nodes:
+                known.add(node.layer.name)
+                if node.params and node.layer.name in layers:
+                    found.update(_fitting(node, layers[node.layer.name]))
+        return found, [name for name in layers if name not in known]
+
+    def lacking(self, found: Mapping[str, np.ndarray]) -> list[str]:
+        """Layers of the train net that own a parameter which `found` does not have."""
+        return list(dict.fromkeys(p.layer for name, p in self.train.params.items() if name not in found))
+
+    def write(self, found: Mapping[str, np.ndarray]) -> None:
+        for name, value in found.items():
+            self.runner.write(name, value)
+
+    # -- histories ---------------------------------------------------------------------------------------------
+
+    def _history_names(self) -> list[str | None]:
+        names = [f"{name}.h{i}" for i in range(self.histories) for name in self.train.params]
+        return [name if name in self.runner.persistent else None for name in names]
+
+    def _history_shapes(self) -> list[tuple[int, ...]]:
+        return [p.param.shape for p in self.train.params.values()] * self.histories
+
+    def history(self) -> list[np.ndarray]:
+        return [
+            np.zeros(shape, np.float32) if name is None else self.runner.read(name).reshape(shape)
+            for name, shape in zip(self._history_names(), self._history_shapes())
+        ]
+
+    def fitting_history(self, blobs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """`blobs` in the shapes that this solver needs; InputError if they are another solver's."""
+        shapes = self._history_shapes()
+        if len(blobs) != len(shapes):
+            raise InputError(
+                f"holds {len(blobs)} history blobs, and this solver needs {len(shapes)}; resume with the net and the "
+                "solver type that it was saved with"
+            )
+        try:
+            return [reshaped(blob, shape) for blob, shape in zip(blobs, shapes)]
+        except InputError as error:
+            raise InputError(f"{error.what} for a history; resume with the net that it was saved with") from None
+
+    def write_history(self, blobs: Sequence[np.ndarray]) -> None:
+        for name, blob in zip(self._history_names(), blobs):
+            if name is not None:
+                self.runner.write(name, blob)
+
+
+def _filled(net: Net, owned: NetParam, seed: int) -> np.ndarray:
+    try:
+        return fill(owned.param.filler, owned.param.shape, seed, owned.layer, owned.index)
+    except InputError as error:
+        line = next((node.line for node in net.nodes if node.layer.name == owned.layer), None)
+        raise error.at(path=net.path, line=line, layer=owned.layer) from None
+
+
+def _fitting(node: Node, blobs: Sequence[np.ndarray]) -> dict[str, Any]:
+    """The node's parameters out of `blobs`, in Caffe's shapes."""
+    params = node.layer.params
+    rename = "rename the layer to start it afresh, or change the net"
+    if len(blobs) != len(params):
+        raise InputError(
+            f"has {len(blobs)} blobs in the file, and the net wants {len(params)}; {rename}", layer=node.layer.name
+        )
+    try:
+        return {name: reshaped(blob, p.shape) for name, p, blob in zip(node.params, params, blobs)}
+    except InputError as error:
+        raise InputError(f"{error.what}; {rename}", layer=node.layer.name) from None

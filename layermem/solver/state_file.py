@@ -1,0 +1,157 @@
+"""Caffe's solver state, a binary SolverState message or its HDF5 form.
+
+    /iter [1] int   /current_step [1] int   /learned_net string   /history/0, /history/1, ... float32
+
+source  Caffe sgd_solver.cpp, SnapshotSolverState and RestoreSolverState
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from os import PathLike, fspath
+from typing import Any, BinaryIO
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from layermem.errors import InputError
+from layermem.proto.blobs import MESSAGE_LIMIT, NotPacked, array_from_fast, array_from_plain, blob_from_array
+from layermem.proto.schema import FastNetParameter, FastSolverState, SolverState
+from layermem.proto.text import read_bytes
+from layermem.proto.weights_hdf5 import is_hdf5
+from layermem.units import format_bytes
+
+WHAT = "solver state (.solverstate or .solverstate.h5)"
+
+
+@dataclass(frozen=True)
+class State:
+    """`learned_net` is the path of the weights, as the file names it; `current_step` counts drops of the rate."""
+
+    iteration: int
+    learned_net: str
+    current_step: int
+    history: Sequence[np.ndarray] = field(repr=False)
+
+    def digest(self) -> str:
+        """SHA-256 of the values, whatever the file looks like and wherever it lies."""
+        found = hashlib.sha256(f"{self.iteration} {self.current_step} {len(self.history)}".encode())
+        for blob in self.history:
+            found.update(np.ascontiguousarray(blob, dtype="<f4").tobytes())
+        return found.hexdigest()
+
+
+def state_content(path: str | PathLike[str], state: State) -> Callable[[BinaryIO], None]:
+    """What writes `state` to an open file; a path that ends in .h5 gets HDF5.  InputError beyond protobuf's 2 GiB."""
+    if fspath(path).endswith(".h5"):
+        return lambda handle: _write_hdf5(handle, state)
+    size = sum(4 * blob.size for blob in state.history)
+    if size > MESSAGE_LIMIT:
+        raise InputError(
+            f"cannot be written: the histories take {format_bytes(size)}, and a binary .solverstate holds no more than "
+            f"{format_bytes(MESSAGE_LIMIT)}; set snapshot_format: HDF5",
+            path=fspath(path),
+        )
+    return lambda handle: _write_binary(handle, state)
+
+
+def read_state(path: str | PathLike[str]) -> State:
+    """The state in a file of either form; InputError says what the file is instead."""
+    try:
+        if is_hdf5(path):
+            return _checked(_read_hdf5(fspath(path)))
+        return _checked(_read_binary(read_bytes(path, what=WHAT, limit=MESSAGE_LIMIT)))
+    except InputError as error:
+        raise error.at(path=fspath(path)) from None
+
+
+def _checked(state: State) -> State:
+    if state.iteration < 0:
+        raise InputError(f"is at iteration {state.iteration}; the file is damaged")
+    if not state.learned_net:
+        raise InputError("names no weights; the file is damaged")
+    return state
+
+
+# -- binary ----------------------------------------------------------------------------------------------------
+
+
+def _write_binary(handle: BinaryIO, state: State) -> None:
+    """A message written in pieces is the message of all pieces, so one history at a time is in memory twice."""
+    head = SolverState(iter=state.iteration, learned_net=state.learned_net, current_step=state.current_step)
+    handle.write(head.SerializeToString())
+    for blob in state.history:
+        handle.write(FastSolverState(history=[blob_from_array(blob)]).SerializeToString())
+
+
+def _read_binary(raw: bytes) -> State:
+    try:
+        try:
+            message = FastSolverState.FromString(raw)
+            history = [array_from_fast(blob) for blob in message.history]
+        except NotPacked:
+            message = SolverState.FromString(raw)
+            history = [array_from_plain(blob) for blob in message.history]
+    except (DecodeError, UnicodeDecodeError):
+        raise _other_file(raw) or InputError(f"is cut short, or is no {WHAT}") from None
+    if not message.HasField("iter"):
+        raise _other_file(raw) or InputError(f"is cut short, or is no {WHAT}")
+    return State(message.iter, message.learned_net, message.current_step, history)
+
+
+def _other_file(raw: bytes) -> InputError | None:
+    """What the file is instead, if it is one that people give by mistake."""
+    try:
+        net = FastNetParameter.FromString(raw)
+    except (DecodeError, UnicodeDecodeError):
+        return None
+    if len(net.layer) or len(net.layers):
+        return InputError("holds weights, for --weights; a snapshot is resumed from its .solverstate")
+    return None
+
+
+# -- HDF5 ------------------------------------------------------------------------------------------------------
+
+
+def _write_hdf5(handle: BinaryIO, state: State) -> None:
+    import h5py
+
+    with h5py.File(handle, "w") as file:
+        file.create_dataset("iter", data=np.array([state.iteration], np.int32))
+        file.create_dataset("current_step", data=np.array([state.current_step], np.int32))
+        _write_text(file, "learned_net", state.learned_net)
+        history = file.create_group("history")
+        for index, blob in enumerate(state.history):
+            history.create_dataset(str(index), data=np.asarray(blob, np.float32))
+
+
+def _write_text(file: Any, name: str, text: str) -> None:
+    """A string with its closing zero, which Caffe's reader counts on and h5py's own strings lack."""
+    import h5py
+
+    raw = text.encode() + b"\0"
+    kind = h5py.h5t.C_S1.copy()
+    kind.set_size(len(raw))
+    kind.set_strpad(h5py.h5t.STR_NULLTERM)
+    dataset = h5py.h5d.create(file.id, name.encode(), kind, h5py.h5s.create(h5py.h5s.SCALAR))
+    dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, np.array(raw, dtype=f"S{len(raw)}"), kind)
+
+
+def _read_hdf5(path: str) -> State:
+    import h5py
+
+    try:
+        with h5py.File(path, "r") as file:
+            if "data" in file and "iter" not in file:
+                raise InputError("holds weights, for --weights; a snapshot is resumed from its .solverstate.h5")
+            net = file["learned_net"][()]
+            history = file["history"]
+            blobs = [np.asarray(history[str(index)][()], np.float32) for index in range(len(history))]
+            step = int(np.ravel(file["current_step"][()])[0]) if "current_step" in file else 0
+            text = net.decode() if isinstance(net, bytes) else str(net)
+            return State(int(np.ravel(file["iter"][()])[0]), text, step, blobs)
+    except (OSError, KeyError, ValueError, TypeError, IndexError, RuntimeError, AttributeError) as error:
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"is cut short, or is no {WHAT}: {said}") from None

@@ -1,0 +1,70 @@
+"""No strategy and no budget changes a bit of what is learned; freed bytes are NaN in all of these runs."""
+
+import pytest
+
+from layermem.errors import BudgetError
+from layermem.plan.base import STRATEGIES
+from layermem.solver.solver import Solver
+from tests.nets import NETS, solver_file
+
+VARIANTS = {
+    "plain": {},
+    "clipped": {"clip_gradients": 0.3},
+    "held": {"iter_size": 2, "average_loss": 3},
+    "held and clipped, Adam": {"iter_size": 2, "clip_gradients": 0.3, "type": "Adam", "base_lr": 0.002},
+}
+CASES = [(net, "plain") for net in NETS] + [("chain", v) for v in VARIANTS if v != "plain"] + [("residual", "clipped")]
+
+
+def snapshot_bytes(net, folder, more, **options):
+    """Train to the end; the bytes of the snapshot's files, and the solver."""
+    folder.mkdir(exist_ok=True)
+    file = solver_file(net, folder, snapshot_after_train=True, **more)
+    with Solver(file, device="reference", poison=True, **options) as solver:
+        solver.solve()
+    found = {path.suffix: path.read_bytes() for path in folder.glob("run_iter_6.*") if path.suffix != ".json"}
+    assert sorted(found) == [".caffemodel", ".solverstate"]
+    found.pop(".solverstate")  # names its folder; its values are compared through the model of the next iterations
+    return found, solver
+
+
+@pytest.mark.parametrize(("net", "variant"), CASES)
+def test_every_strategy_writes_the_same_snapshot(net, variant, tmp_path):
+    expected, solver = snapshot_bytes(net, tmp_path / "caffe", VARIANTS[variant], strategy="caffe")
+    assert solver.iteration == 6
+    for strategy in STRATEGIES:
+        found, solver = snapshot_bytes(net, tmp_path / strategy, VARIANTS[variant], strategy=strategy)
+        assert found == expected, strategy
+        assert solver.runner.measured_peak == solver.runner.arena.nbytes == solver.program.arena_bytes
+
+
+@pytest.mark.parametrize("strategy", ["liveness", "intra", "inter", "hybrid"])
+@pytest.mark.parametrize("net", ["residual", "inception"])
+def test_at_the_least_budget_it_trains_to_the_same_bits_and_one_byte_below_it_is_refused(net, strategy, tmp_path):
+    expected, free = snapshot_bytes(net, tmp_path / "free", {}, strategy="caffe")
+    with pytest.raises(BudgetError) as caught:
+        Solver(solver_file(net, tmp_path), device="reference", strategy=strategy, budget=1)
+    least = caught.value.minimum
+    assert least < free.program.arena_bytes
+    for budget in (least, (least + free.program.arena_bytes) // 2, "90%"):
+        found, solver = snapshot_bytes(net, tmp_path / f"{budget}", {}, strategy=strategy, budget=budget)
+        assert found == expected
+        peak = solver.program.arena_bytes
+        assert peak == solver.runner.measured_peak == solver.runner.arena.nbytes <= solver.budget
+    with pytest.raises(BudgetError, match="the budget is") as caught:
+        Solver(solver_file(net, tmp_path), device="reference", strategy=strategy, budget=least - 1)
+    assert caught.value.minimum == least
+
+
+def test_a_percentage_is_of_what_caffe_takes_for_the_same_nets(tmp_path):
+    options = {"device": "reference"}
+    caffe = Solver(solver_file("residual", tmp_path), strategy="caffe", **options)
+    half = Solver(solver_file("residual", tmp_path), budget="50%", strategy="hybrid", **options)
+    assert half.caffe_bytes == caffe.program.arena_bytes
+    assert half.budget == caffe.program.arena_bytes // 2 >= half.program.arena_bytes
+
+
+def test_offloaded_bytes_may_lie_in_a_file(tmp_path):
+    expected, _ = snapshot_bytes("chain", tmp_path / "caffe", {}, strategy="caffe")
+    found, solver = snapshot_bytes("chain", tmp_path / "spill", {}, strategy="hybrid", spill=tmp_path)
+    assert found == expected and solver.program.host_bytes > 0
