@@ -1,0 +1,92 @@
+"""Gradients of whole nets, run by a plan in a poisoned arena, against central differences in float64."""
+
+import numpy as np
+import pytest
+
+from layermem.compile import compile
+from layermem.data import probe
+from layermem.graph.net import Net
+from layermem.graph.train import train_graph
+from layermem.proto.read import read_net_text
+from layermem.runtime.reference import ReferenceDevice
+from layermem.runtime.runner import Runner
+from layermem.solver.build import reported
+from layermem.solver.feeds import Feeds
+from tests.nets import CHAIN, DATA, NETS, conv, relu
+
+TWO_LOSSES = f"""
+    {DATA} {conv("stem", "data", 3, 3)} {relu("stem")} {conv("aux", "stem", 5, 1)}
+    layer {{ name: "mean" type: "Pooling" bottom: "aux" top: "mean"
+             pooling_param {{ pool: AVE global_pooling: true }} }}
+    layer {{ name: "flat" type: "Flatten" bottom: "mean" top: "flat" }}
+    layer {{ name: "aux_loss" type: "SoftmaxWithLoss" bottom: "flat" bottom: "label" top: "aux_loss" loss_weight: 0.3 }}
+    layer {{ name: "cut" type: "Slice" bottom: "stem" top: "s1" top: "s2" slice_param {{ slice_point: 1 }} }}
+    layer {{ name: "p" type: "PReLU" bottom: "s2" top: "p" }}
+    layer {{ name: "sum" type: "Reduction" bottom: "p" top: "sum" loss_weight: 0.01
+             reduction_param {{ operation: SUMSQ }} }}
+    layer {{ name: "quiet" type: "Silence" bottom: "s1" }}
+"""
+UNEVEN = CHAIN.replace("lr_mult: 2 decay_mult: 0", "lr_mult: 0")
+ALL = {**NETS, "two losses": TWO_LOSSES, "a bias that does not learn": UNEVEN}
+SAMPLES = 12  # elements of each parameter
+
+
+def running(text, strategy):
+    """A runner of the train step, with a batch that stays, and a function that runs it: objective and gradients."""
+    net = Net(read_net_text(text), 0, probe=probe)
+    device = ReferenceDevice("float64")
+    wanted = reported(net)
+    graph = train_graph(net, device, outputs=[each.version for each in wanted])
+    program = compile([graph], strategy=strategy)
+    context = {"seed": 11, "step": 4, "batch": Feeds([net], 3).next(0)}
+    runner = Runner(program, device, context, poison=True)
+    rng = np.random.default_rng(0)
+    gradients = [b.name for b in graph.persistent() if b.kind == "gradient"]
+    for name, owned in net.params.items():
+        if owned.param.learned:
+            runner.write(name, rng.standard_normal(owned.param.shape) * 0.4)
+
+    def run():
+        for name in gradients:
+            runner.write(name, np.zeros(runner.persistent[name].tensor.shape))
+        found = runner.run()
+        return sum(each.weight * float(found[each.version].sum()) for each in wanted)
+
+    return runner, [name.removesuffix(".diff") for name in gradients], run
+
+
+@pytest.mark.parametrize("strategy", ["caffe", "hybrid", "sublinear"])
+@pytest.mark.parametrize("name", ALL)
+def test_every_gradient_of_a_net_agrees_with_central_differences(name, strategy):
+    runner, parameters, run = running(ALL[name], strategy)
+    run()
+    analytic = {p: runner.read(f"{p}.diff") for p in parameters}
+    assert parameters and all(np.isfinite(g).all() for g in analytic.values())
+    rng, epsilon = np.random.default_rng(1), 1e-6
+    for p in parameters:
+        value = runner.read(p)
+        for at in rng.permutation(value.size)[:SAMPLES]:
+            sides = []
+            for sign in (1, -1):
+                moved = value.copy()
+                moved.reshape(-1)[at] += sign * epsilon
+                runner.write(p, moved)
+                sides.append(run())
+            runner.write(p, value)
+            numeric = (sides[0] - sides[1]) / (2 * epsilon)
+            found = analytic[p].reshape(-1)[at]
+            assert abs(found - numeric) <= 2e-6 * max(1, abs(found), abs(numeric)), (p, at, found, numeric)
+
+
+def test_a_parameter_that_does_not_learn_has_no_gradient():
+    _, parameters, _ = running(UNEVEN, "liveness")
+    assert "conv2.w0" in parameters and "conv2.w1" not in parameters
+
+
+def test_the_gradients_are_the_same_bits_under_every_plan():
+    found = []
+    for strategy in ("caffe", "liveness", "intra", "inter", "hybrid", "sublinear", "recompute-exact"):
+        runner, parameters, run = running(TWO_LOSSES, strategy)
+        run()
+        found.append({p: runner.read(f"{p}.diff").tobytes() for p in parameters})
+    assert all(each == found[0] for each in found)

@@ -1,0 +1,309 @@
+"""Snapshots: what other Caffe programs find in them, and what a resumed run makes of them."""
+
+import json
+import os
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+
+from layermem.errors import InputError
+from layermem.proto.schema import NetParameter, SolverState
+from layermem.proto.weights import read_weights, write_weights
+from layermem.solver.solver import Solver
+from tests.nets import NETS, solver_file
+
+EVERY = {"snapshot": 2, "max_iter": 7, "snapshot_after_train": True, "test_interval": 2, "average_loss": 3}
+
+
+def trained(net, folder, *, options=(), **fields):
+    folder.mkdir(exist_ok=True)
+    solver = Solver(solver_file(net, folder, **{**EVERY, **fields}), device="reference", **dict(options))
+    with solver:
+        solver.solve()
+    return solver
+
+
+def files(folder, model_only=False):
+    """Contents by name; paths inside differ between folders, so of solver states only the values."""
+    found = {}
+    for path in sorted(folder.glob("run_iter_*")):
+        if path.suffix == ".caffemodel" or path.name.endswith(".caffemodel.h5"):
+            found[path.name] = path.read_bytes()
+        elif not model_only and path.suffix == ".json":
+            ours = json.loads(path.read_text())
+            found[path.name] = ours  # holds the hash of the model and of the values of the state
+    return found
+
+
+# ---- what is in the files ------------------------------------------------------------------------------------------
+
+
+def test_the_weights_are_a_net_parameter_with_caffes_shapes_in_caffes_order(tmp_path):
+    solver = trained("chain", tmp_path)
+    net = NetParameter.FromString((tmp_path / "run_iter_7.caffemodel").read_bytes())
+    assert [(layer.name, layer.type) for layer in net.layer][:3] == [
+        ("data", "DummyData"), ("conv1", "Convolution"), ("conv1_relu", "ReLU")
+    ]  # fmt: skip
+    blobs = {layer.name: layer.blobs for layer in net.layer if layer.blobs}
+    assert {name: [tuple(b.shape.dim) for b in each] for name, each in blobs.items()} == {
+        "conv1": [(4, 3, 3, 3), (4,)], "conv2": [(6, 4, 3, 3), (6,)], "score": [(5, 54), (5,)]
+    }  # fmt: skip
+    for name, arrays in solver.parameters().items():
+        for blob, array in zip(blobs[name], arrays, strict=True):
+            np.testing.assert_array_equal(np.array(blob.data, np.float32), array.reshape(-1))
+
+
+def test_inner_product_weights_over_an_image_are_stored_channel_by_channel(tmp_path):
+    """The file's (N, C*H*W) must mean what Caffe means by it: check it against the score that they give."""
+    text = """
+        layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 dim: 2 dim: 2 } } }
+        layer { name: "ip" type: "InnerProduct" bottom: "x" top: "y" loss_weight: 1 inner_product_param {
+                num_output: 2 weight_filler { type: "gaussian" std: 1 } } }
+    """
+    file = solver_file(text, tmp_path, test_iter=None, test_interval=None, base_lr=0)
+    x = np.arange(24).reshape(2, 3, 2, 2).astype(np.float32)
+    with Solver(file, device="reference") as solver:
+        solver.give("in", x)
+        solver.step(1)
+        solver.snapshot()
+    weight, bias = read_weights(tmp_path / "run_iter_1.caffemodel")["ip"]
+    np.testing.assert_allclose(solver.outputs["y"], x.reshape(2, 12) @ weight.T + bias, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "count"), [("SGD", 1), ("AdaDelta", 2)])
+def test_the_state_holds_a_history_for_every_parameter_then_the_second_ones(kind, count, tmp_path):
+    trained("residual", tmp_path, type=kind, lr_policy="multistep", gamma=0.5, stepvalue=[2, 5])
+    state = SolverState.FromString((tmp_path / "run_iter_7.solverstate").read_bytes())
+    assert (state.iter, state.current_step) == (7, 2)
+    assert state.learned_net == f"{tmp_path}/run_iter_7.caffemodel"
+    net = NetParameter.FromString((tmp_path / "run_iter_7.caffemodel").read_bytes())
+    shapes = [tuple(blob.shape.dim) for layer in net.layer for blob in layer.blobs]
+    assert [tuple(blob.shape.dim) for blob in state.history] == shapes * count
+    averages = [i for i, layer in enumerate(net.layer) if layer.type == "BatchNorm"]
+    assert averages and not any(state.history[1 + 1].data)  # stem's conv has two blobs; its moving mean has no history
+    assert all(any(blob.data) for blob in state.history[:2])
+
+
+def test_hdf5_snapshots_have_caffes_layout_and_resume_to_the_same_bits(tmp_path):
+    whole = trained("shared", tmp_path / "binary")
+    trained("shared", tmp_path / "hdf5", snapshot_format="HDF5")
+    path = tmp_path / "hdf5" / "run_iter_4.solverstate.h5"
+    with h5py.File(path) as file:
+        assert file["iter"].shape == (1,) and file["iter"][0] == 4 and file["current_step"][0] == 0
+        kind = file["learned_net"].id.get_type()
+        assert kind.get_strpad() == h5py.h5t.STR_NULLTERM
+        name = str(tmp_path / "hdf5" / "run_iter_4.caffemodel.h5")
+        assert file["learned_net"][()] == name.encode() and kind.get_size() == len(name) + 1
+        assert sorted(file["history"]) == ["0", "1", "2", "3"]
+    before = (tmp_path / "hdf5" / "run_iter_7.caffemodel.h5").read_bytes()
+    with Solver(solver_file("shared", tmp_path / "hdf5", **EVERY), device="reference", snapshot=path) as solver:
+        solver.solve()
+    assert equal(solver.parameters(), whole.parameters())
+    trained("shared", tmp_path / "hdf5", snapshot_format="HDF5")
+    assert (tmp_path / "hdf5" / "run_iter_7.caffemodel.h5").read_bytes() == before
+
+
+def equal(a, b):
+    return {k: [x.tobytes() for x in v] for k, v in a.items()} == {k: [x.tobytes() for x in v] for k, v in b.items()}
+
+
+# ---- resuming ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("net", "fields"),
+    [(net, {}) for net in NETS] + [("dropout", {"iter_size": 2, "type": "Adam", "clip_gradients": 1, "base_lr": 0.01})],
+)
+def test_a_resumed_run_is_bitwise_the_uninterrupted_one(net, fields, tmp_path):
+    whole = trained(net, tmp_path / "whole", **fields)
+    trained(net, tmp_path / "parts", max_iter=4, **fields)
+    options = {"snapshot": tmp_path / "parts" / "run_iter_4.solverstate", "strategy": "hybrid", "seed": 99}
+    resumed = trained(net, tmp_path / "parts", options=options, **fields)
+    assert files(tmp_path / "parts") == files(tmp_path / "whole")
+    assert resumed.loss == whole.loss and resumed.seed == 5
+
+
+def test_a_seed_from_the_clock_is_kept_by_the_snapshot(tmp_path):
+    whole = trained("dropout", tmp_path, random_seed=None)
+    expected = files(tmp_path)
+    resumed = trained("dropout", tmp_path, options={"snapshot": tmp_path / "run_iter_2.solverstate"}, random_seed=None)
+    assert resumed.seed == whole.seed and files(tmp_path) == expected
+
+
+def test_arrays_that_the_caller_gives_again_go_on_where_they_were(tmp_path):
+    text = """
+        layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 1 dim: 2 } } }
+        layer { name: "ip" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 1 } }
+        layer { name: "loss" type: "Reduction" bottom: "y" top: "loss" loss_weight: 1
+                reduction_param { operation: SUMSQ } }
+    """
+    rows = np.arange(10.0).reshape(5, 2)
+    fields = {"test_iter": None, "test_interval": None, "snapshot": 3, "base_lr": 0.001}
+
+    def run(count, snapshot=None):
+        solver = Solver(solver_file(text, tmp_path, **fields), device="reference", snapshot=snapshot)
+        solver.give("in", rows)
+        solver.step(count)
+        return solver
+
+    whole = run(7)
+    assert equal(run(4, tmp_path / "run_iter_3.solverstate").parameters(), whole.parameters())
+
+
+def test_a_state_of_another_caffe_program_resumes_with_a_note_that_data_start_over(tmp_path):
+    notes = []
+    trained("chain", tmp_path)
+    (tmp_path / "run_iter_4.solverstate.json").unlink()
+    expected = read_weights(tmp_path / "run_iter_4.caffemodel")
+    options = {"device": "reference", "log": lambda event: notes.append(getattr(event, "text", ""))}
+    with Solver(
+        solver_file("chain", tmp_path), snapshot=tmp_path / "run_iter_4.solverstate", seed=8, **options
+    ) as solver:
+        assert solver.iteration == 4 and solver.seed == 8
+        assert equal(solver.parameters(), expected)
+        solver.step(1)
+    assert any("data start over" in note for note in notes)
+
+
+def test_a_snapshot_that_moved_is_found_beside_its_state(tmp_path):
+    trained("chain", tmp_path / "here")
+    shutil.move(tmp_path / "here", tmp_path / "there")
+    with Solver(
+        solver_file("chain", tmp_path), device="reference", snapshot=tmp_path / "there" / "run_iter_4.solverstate"
+    ) as solver:
+        assert solver.iteration == 4
+
+
+def test_a_finished_run_that_is_resumed_writes_nothing(tmp_path):
+    trained("chain", tmp_path)
+    before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    trained("chain", tmp_path, options={"snapshot": tmp_path / "run_iter_7.solverstate"})
+    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
+
+
+# ---- what is wrong -------------------------------------------------------------------------------------------------
+
+
+def refused(folder, name="run_iter_4.solverstate", net="chain", **fields):
+    """The sentence with which a resume from `name` is refused."""
+    with pytest.raises(InputError) as caught:
+        Solver(solver_file(net, folder, **fields), device="reference", snapshot=folder / name)
+    return str(caught.value)
+
+
+def test_files_that_are_no_snapshot_are_refused_in_a_sentence(tmp_path):
+    trained("chain", tmp_path)
+    state = tmp_path / "run_iter_4.solverstate"
+    assert "no such file" in refused(tmp_path, "none.solverstate")
+    assert "holds weights, for --weights" in refused(tmp_path, "run_iter_4.caffemodel")
+    (tmp_path / "junk").write_bytes(os.urandom(999))
+    assert "is cut short, or is no solver state" in refused(tmp_path, "junk")
+    (tmp_path / "junk").write_bytes(b"")
+    assert "is cut short, or is no solver state" in refused(tmp_path, "junk")
+    (tmp_path / "cut").write_bytes(state.read_bytes()[:-7])
+    assert "is cut short, or is no solver state" in refused(tmp_path, "cut")
+    (tmp_path / "cut.h5").write_bytes(b"\x89HDF\r\n\x1a\nrest")
+    assert "is cut short, or is no solver state" in refused(tmp_path, "cut.h5")
+
+
+def test_parts_of_two_snapshots_are_never_taken_for_one(tmp_path):
+    trained("chain", tmp_path)
+    path = tmp_path / "run_iter_4"
+    shutil.copy(tmp_path / "run_iter_6.caffemodel", f"{path}.caffemodel")
+    assert "holds other weights than when this snapshot was made" in refused(tmp_path)
+    trained("chain", tmp_path)
+    shutil.copy(tmp_path / "run_iter_6.solverstate.json", f"{path}.solverstate.json")
+    assert "belongs to another snapshot than" in refused(tmp_path)
+    (tmp_path / "run_iter_4.solverstate.json").write_text('{"layermem": 1')
+    assert "is damaged" in refused(tmp_path) and "remove it to resume" in refused(tmp_path)
+    trained("chain", tmp_path)
+    os.unlink(f"{path}.caffemodel")
+    assert "belongs to the weights" in refused(tmp_path)
+
+
+def test_another_net_or_rule_is_refused_and_names_what_does_not_fit(tmp_path):
+    trained("chain", tmp_path)
+    said = refused(tmp_path, type="Adam", momentum=0.9)
+    assert "holds 6 history blobs, and this solver needs 12" in said
+    wider = NETS["chain"].replace("num_output: 6", "num_output: 7")
+    said = refused(tmp_path, net=wider)
+    assert "layer 'conv2' has a blob of shape 6 x 4 x 3 x 3 in the file, and the net wants 7 x 4 x 3 x 3" in said
+    renamed = NETS["chain"].replace('name: "conv2"', 'name: "other"')
+    assert "layer 'other' has no blobs in the snapshot" in refused(tmp_path, net=renamed)
+
+
+def test_a_snapshot_and_weights_together_are_refused(tmp_path):
+    trained("chain", tmp_path)
+    with pytest.raises(InputError, match="not both"):
+        Solver(
+            solver_file("chain", tmp_path), device="reference",
+            snapshot=tmp_path / "run_iter_4.solverstate", weights=str(tmp_path / "run_iter_4.caffemodel"),
+        )  # fmt: skip
+
+
+def test_a_place_where_no_snapshot_can_be_written_is_refused_before_the_run(tmp_path):
+    (tmp_path / "file").write_text("")
+    file = solver_file("chain", tmp_path, snapshot_prefix=str(tmp_path / "file" / "run"), snapshot=1)
+    with pytest.raises(InputError, match="cannot write snapshots to"):
+        Solver(file, device="reference")
+    quiet = solver_file("chain", tmp_path, snapshot_prefix=str(tmp_path / "file" / "run"))
+    Solver(quiet, device="reference").close()
+
+
+def test_folders_of_the_prefix_are_made_with_the_first_snapshot_and_not_before(tmp_path):
+    file = solver_file("chain", tmp_path, snapshot_prefix=str(tmp_path / "new" / "deep" / "run"), snapshot=1)
+    with Solver(file, device="reference") as solver:
+        assert not (tmp_path / "new").exists()
+        solver.step(1)
+    assert (tmp_path / "new" / "deep" / "run_iter_1.solverstate").exists()
+
+
+# ---- weights -------------------------------------------------------------------------------------------------------
+
+
+def test_weights_are_taken_by_layer_name_and_layers_that_match_none_are_logged(tmp_path):
+    said = []
+    renamed = NETS["inception"].replace('"one"', '"uno"')
+    donor = Solver(solver_file(renamed, tmp_path), device="reference", seed=1)
+    donor.snapshot()
+    path = str(tmp_path / "run_iter_0.caffemodel")
+    options = {"device": "reference", "seed": 2, "log": lambda event: said.append(getattr(event, "text", ""))}
+    with Solver(solver_file("inception", tmp_path), **options) as solver:
+        own = solver.parameters()
+    with Solver(solver_file("inception", tmp_path, weights=path), **options) as solver:
+        found = solver.parameters()
+    assert [line for line in said if "Ignoring" in line] == ["Ignoring source layer uno"]
+    taken = ("stem", "three", "score")
+    assert equal({k: found[k] for k in taken}, {k: donor.parameters()[k] for k in taken})
+    assert equal({"one": found["one"]}, {"one": own["one"]}) and not equal(found, own)
+
+
+def test_several_weight_files_follow_each_other_and_an_option_replaces_those_of_the_solver(tmp_path):
+    def layers(value):
+        return {"left": ("Convolution", [np.full((3, 3, 3, 3), value, np.float32), np.zeros(3, np.float32)])}
+
+    for value in (1, 2, 3):
+        write_weights(tmp_path / f"w{value}.caffemodel", "net", layers(value))
+    names = [str(tmp_path / f"w{value}.caffemodel") for value in (1, 2, 3)]
+    file = solver_file("shared", tmp_path, weights=names[2])
+    with Solver(file, device="reference") as solver:
+        assert (solver.parameters()["right"][0] == 3).all()  # shared with 'left'
+    with Solver(file, device="reference", weights=",".join(names[:2])) as solver:
+        assert (solver.parameters()["left"][0] == 2).all()
+
+
+def test_weights_of_another_shape_are_fatal_and_say_what_to_do(tmp_path):
+    blobs = [np.zeros((4, 3, 5, 5), np.float32), np.zeros(4, np.float32)]
+    path = tmp_path / "w.caffemodel"
+    write_weights(path, "net", {"conv1": ("Convolution", blobs)})
+    with pytest.raises(InputError) as caught:
+        Solver(solver_file("chain", tmp_path), device="reference", weights=str(path))
+    assert str(caught.value) == (
+        f"{path}: layer 'conv1' has a blob of shape 4 x 3 x 5 x 5 in the file, and the net wants 4 x 3 x 3 x 3; "
+        "rename the layer to start it afresh, or change the net"
+    )
+    write_weights(path, "net", {"conv1": ("Convolution", blobs[:1])})
+    with pytest.raises(InputError, match="has 1 blobs in the file, and the net wants 2"):
+        Solver(solver_file("chain", tmp_path), device="reference", weights=str(path))
