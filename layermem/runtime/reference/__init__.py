@@ -14,7 +14,6 @@ from layermem.runtime.reference import (
     shape,
     softmax,
     step,
-    update,
 )
 from layermem.runtime.reference.device import ReferenceDevice
 
@@ -33,5 +32,4 @@ __all__ = [
     "shape",
     "softmax",
     "step",
-    "update",
 ]

@@ -9,6 +9,7 @@ import numpy as np
 
 from layermem.graph.ops import Op
 from layermem.runtime.device import Bound, Device, register_device
+from layermem.runtime.reference import update  # noqa: F401  (registers its kernels)
 from layermem.runtime.reference.base import KERNELS, Buffers, axes_of_caffe
 from layermem.runtime.reference.blas import use_one_thread
 
