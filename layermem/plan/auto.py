@@ -52,9 +52,10 @@ def auto(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints: Hint
 def _candidates(graph: Graph, costs: Costs, budget: int, peak: Peak, hints: Hints, nothing: Plan) -> Iterator[Plan]:
     planner = Planner(graph, costs, "extended")
     bases = [nothing]
-    lean = planner.within(budget, "auto", peak, hints)
-    bases.append(lean)
-    most, least = peak.live(nothing), min(peak.live(lean), budget)
+    fitting = planner.within(budget, "auto", peak, hints)
+    if fitting is not None:
+        bases.append(fitting)
+    most, least = peak.live(nothing), budget
     for step in range(1, MIXES):
         room = least + (most - least) * step // MIXES
         found = planner.solve(room - planner.base)

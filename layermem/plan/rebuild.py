@@ -1,8 +1,8 @@
 """From segments of forward ops to a plan that keeps what leaves a segment and rebuilds the rest (canonical strategy).
 
     forward    segment by segment; kept: what a later segment reads, what cannot be run again, the whole last segment
-    backward   in the graph's own order, so that gradients meet in one order under every plan; before the first backward
-               op of a segment, its forward ops run again as far as its backward ops need their outputs
+    backward   in the graph's own order, so that gradients meet in one order under every plan; before each backward op,
+               the forward ops run again whose outputs it needs and nobody has made again yet
 
 Everything else follows from lifetimes: a value lives to its last use, and one that is written again was dropped before.
 source  Kusumoto et al., NeurIPS 2019, section 3; Chen et al. 2016
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
 
-from layermem.graph.ops import BACKWARD, DATA, FORWARD, STASH, Graph, Op
+from layermem.graph.ops import DATA, FORWARD, STASH, Graph, Op
 from layermem.plan.base import INTRA, Fate, Gap, Hints, Plan
 
 
@@ -37,10 +37,6 @@ class _Rebuild:
         self.graph, self.segments = graph, segments
         self.segment_of = {op.name: i for i, ops in enumerate(segments) for op in ops}
         self.position = {op.name: i for i, op in enumerate(graph.ops)}
-        self.by_node: dict[int, int] = {}
-        for op in graph.ops:
-            if op.kind == FORWARD and op.layer is not None and op.replay is not None:
-                self.by_node[op.node] = self.segment_of[op.name]
         self.kept = self._kept(hints, keep)
 
     def _kept(self, hints: Hints, keep: Collection[str]) -> set[str]:
@@ -65,24 +61,14 @@ class _Rebuild:
     def order(self) -> tuple[str, ...]:
         order = [op.name for ops in self.segments for op in ops]
         available = set(self.kept)
-        entered: set[int] = set()
-        reads: dict[int, list[str]] = {}
-        rest = [op for op in self.graph.ops if op.kind != FORWARD]
-        for op in rest:
-            reads.setdefault(self._segment(op), []).extend((*op.reads, *op.updates))
-        for op in rest:
-            segment = self._segment(op)
-            if segment not in entered:
-                entered.add(segment)
-                again = self._closure(reads[segment], available)
-                for replay in again:
-                    available.update(replay.replay.writes if replay.replay else ())
-                order += [replay.name for replay in again]
+        for op in self.graph.ops:
+            if op.kind == FORWARD:
+                continue
+            for again in self._closure((*op.reads, *op.updates), available):
+                available.update(again.replay.writes if again.replay else ())
+                order.append(again.name)
             order.append(op.name)
         return tuple(order)
-
-    def _segment(self, op: Op) -> int:
-        return self.by_node.get(op.node, -1) if op.kind == BACKWARD else -1
 
     def _closure(self, wanted: Iterable[str], available: Collection[str]) -> list[Op]:
         """Forward ops to run again so that `wanted` exists, in the graph's order."""

@@ -24,7 +24,8 @@ from layermem.plan.rebuild import can_rebuild, forward_ops, segments_to_plan
 from layermem.units import aligned
 
 TICKS = 4000  # time of a whole forward pass in the planner's unit: fine enough to rank, coarse enough to be quick
-MOST_NODES = 400  # longer nets are planned in runs of ops
+MOST_NODES = 700  # longer nets are planned in RUNS runs of ops
+RUNS = 200
 TRIES = 8
 SECONDS = 20.0  # for one strategy
 
@@ -50,7 +51,8 @@ def _plan(name: str, family: str, graph: Graph, costs: Costs, budget: int | None
     if budget is not None and peak.live(nothing) <= budget:
         return nothing
     planner = Planner(graph, costs, family)
-    return planner.within(budget, name, peak, hints) if budget is not None else planner.leanest(name, peak, hints)
+    found = planner.within(budget, name, peak, hints) if budget is not None else None
+    return found or planner.leanest(name, peak, hints)
 
 
 class Planner:
@@ -94,9 +96,9 @@ class Planner:
                 plans.append(self.plan(other, name, hints))
         return min(plans, key=peak.live)
 
-    def within(self, budget: int, name: str, peak: Peak, hints: Hints) -> Plan:
+    def within(self, budget: int, name: str, peak: Peak, hints: Hints) -> Plan | None:
+        """The plan with the least recomputation that fits, if one was found."""
         room = budget - self.base
-        best: Plan | None = None
         for _ in range(TRIES):
             found = self.solve(room)
             if found is None:
@@ -104,10 +106,9 @@ class Planner:
             plan = self.plan(found, name, hints)
             over = peak.live(plan) - budget
             if over <= 0:
-                best = plan
-                break
+                return plan
             room -= max(over, room // 200)
-        return best or self.leanest(name, peak, hints)
+        return None
 
     # -- the native graph ------------------------------------------------------------------------------------------
 
@@ -170,9 +171,16 @@ def runs_of(graph: Graph) -> list[list[Op]]:
     ops = [op for op in forward_ops(graph) if op.replay is not None and op.layer is not None and op.writes]
     if len(ops) <= MOST_NODES:
         return [[op] for op in ops]
-    ends = sorted(sorted(range(len(ops) - 1), key=_crossing(graph, ops).__getitem__)[: MOST_NODES - 1])
+    ends = _cheap_cuts(_crossing(graph, ops)[: len(ops) - 1], RUNS)
     cuts = [0, *(end + 1 for end in ends), len(ops)]
     return [ops[a:b] for a, b in pairwise(cuts)]
+
+
+def _cheap_cuts(crossing: list[int], runs: int) -> list[int]:
+    """Where to cut a net into about `runs` runs of like length: in each stretch, where the fewest bytes cross."""
+    stretch = max(1, len(crossing) // runs)
+    starts = range(0, len(crossing), stretch)
+    return [min(range(at, min(at + stretch, len(crossing))), key=crossing.__getitem__) for at in starts]
 
 
 def _crossing(graph: Graph, ops: list[Op]) -> list[int]:

@@ -14,6 +14,7 @@ from layermem.runtime.reference import (
     shape,
     softmax,
     step,
+    update,
 )
 from layermem.runtime.reference.device import ReferenceDevice
 
@@ -32,4 +33,5 @@ __all__ = [
     "shape",
     "softmax",
     "step",
+    "update",
 ]
