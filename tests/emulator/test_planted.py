@@ -65,6 +65,11 @@ CASES = {
     "missing_warp_barrier": Twins(
         neighbours_swapped, {"race": r"race: .*missing_warp_barrier\.cu:(8 .* and .*:10|10 .* and .*:8) "}
     ),
+    "warp_barrier_for_block": Twins(
+        lambda x: np.repeat((x + np.roll(x, 32)).reshape(8, 8).sum(axis=1), 8),
+        {"race": r"race: .*warp_barrier_for_block\.cu:(9 .* and .*:16|16 .* and .*:9) "},
+        bound=1e-6,
+    ),
     "shuffle_is_no_barrier": Twins(neighbours_swapped, {"race": r"race: .*shuffle_is_no_barrier\.cu:8"}),
     "overrun_static_shared": Twins(same, {"asan": r"global-buffer-overflow(.|\n)*overrun_static_shared\.cu:4"}),
     "index_beyond_row": Twins(same, {"asan": r"index_beyond_row\.cu:8:.* index 8 out of bounds"}),

@@ -152,8 +152,14 @@ void Fiber::arrived() {
 std::byte* Stacks::at(unsigned index) {
     if (start_ == nullptr) reserve();
     for (; open_ <= index; ++open_)
-        if (mprotect(start_ + open_ * BYTES + GUARD, BYTES - GUARD, PROT_READ | PROT_WRITE) != 0) no_memory();
+        if (mprotect(start_ + open_ * BYTES + GUARD, BYTES - GUARD, PROT_READ | PROT_WRITE) != 0) open_all();
     return start_ + index * BYTES;
+}
+
+// The process has run out of mappings: one for all stacks, without guards, takes fewer than before.
+void Stacks::open_all() {
+    if (mprotect(start_, COUNT * BYTES, PROT_READ | PROT_WRITE) != 0) no_memory();
+    open_ = COUNT;
 }
 
 void Stacks::reserve() {

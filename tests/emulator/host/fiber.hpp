@@ -40,6 +40,7 @@ class Stacks {
     static constexpr std::size_t COUNT = 1024;         // most threads of a block
     static constexpr std::size_t GUARD = 64 * 1024;  // never opened, at the low end; a multiple of every page size
     void reserve();
+    void open_all();
 
     std::byte* start_ = nullptr;
     unsigned open_ = 0;

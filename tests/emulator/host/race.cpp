@@ -116,8 +116,8 @@ Access& slot_for(Cell& cell, const Access& now, bool shared) {
             old.atomic == now.atomic)
             return old;
     }
-    for (Access& old : cell.slot)
-        if (old.bytes == 0 || (shared && ordered(old, now, true) && old.thread != now.thread)) return old;
+    for (Access& old : cell.slot)  // what a barrier of all threads has put behind us races with nothing that may come
+        if (old.bytes == 0 || (shared && (old.block != now.block || old.barrier != now.barrier))) return old;
     for (int tries = 0; tries < Cell::SLOTS; ++tries) {  // rather forget a read than a write
         Access& old = cell.slot[cell.next++ % Cell::SLOTS];
         if (!old.write) return old;
