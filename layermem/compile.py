@@ -93,6 +93,14 @@ def compile(
     program = _place_all(layouts, plans, costs, budget)
     if budget is not None and program.arena_bytes > budget:
         raise over_budget(program, budget)
+    if hints.host_budget is not None and program.host_bytes > hints.host_budget:
+        needed = program.host_bytes
+        raise BudgetError(
+            f"{train.name} offloads {needed} bytes ({format_bytes(needed)}) under '{plan.strategy}', and may have "
+            f"{hints.host_budget} ({format_bytes(hints.host_budget)}) of host memory",
+            budget=hints.host_budget,
+            minimum=needed,
+        )
     for schedule in program.schedules:
         check(schedule)
     return program

@@ -29,6 +29,7 @@ from layermem.plan.base import (
     uses_of,
 )  # fmt: skip
 from layermem.plan.costs import Costs
+from layermem.units import aligned
 
 AHEAD = (1.0, 0.5, 0.0)  # how much of each copy may lie beside other work, tried in this order
 NEAR = 2  # a gap of so few ops is not worth a round trip
@@ -95,8 +96,8 @@ def forward_gaps(graph: Graph, buffers: Iterable[str], hints: Hints) -> dict[Gap
         room = hints.host_budget
         kept = []
         for length, gap in sorted(gaps, reverse=True):
-            if graph.buffers[gap.buffer].nbytes <= room:
-                room -= graph.buffers[gap.buffer].nbytes
+            if aligned(graph.buffers[gap.buffer].nbytes) <= room:
+                room -= aligned(graph.buffers[gap.buffer].nbytes)
                 kept.append((length, gap))
         gaps = kept
     return {gap: Fate.OFFLOAD for _, gap in gaps}
