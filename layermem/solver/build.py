@@ -13,7 +13,7 @@ from layermem.data import probe
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
-from layermem.graph.train import Rule, forward_graph, train_graph, update_graph
+from layermem.graph.train import forward_graph, train_graph, update_graph
 from layermem.plan.costs import Costs
 from layermem.proto.read import SolverFile
 from layermem.proto.solver_nets import SolverNet, test_nets, train_net
@@ -89,16 +89,15 @@ def reported(net: Net) -> list[Reported]:
     return sorted(found, key=lambda each: each.name)
 
 
-def graphs_of(nets: Nets, solver: SolverFile, device: Device) -> tuple[list[Graph], Rule]:
-    """The graphs of all nets on `device`, the train step first, and the solver's rule."""
+def graphs_of(nets: Nets, solver: SolverFile, device: Device) -> list[Graph]:
+    """The graphs of all nets on `device`, the train step first."""
     p = solver.message
     rule, held, clip = rule_of(p), p.iter_size > 1, p.clip_gradients >= 0
     wanted = [[each.version for each in reported(net)] for net in nets.all]
-    graphs = [train_graph(nets.train, device, rule, held=held, clip=clip and not held, outputs=wanted[0])]
+    graphs = [train_graph(nets.train, device, rule, held=held, clip=clip, outputs=wanted[0])]
     if held:
         graphs.append(update_graph(nets.train, device, rule, clip=clip))
-    graphs += [forward_graph(net, device, outputs) for net, outputs in zip(nets.tests, wanted[1:])]
-    return graphs, rule
+    return graphs + [forward_graph(net, device, outputs) for net, outputs in zip(nets.tests, wanted[1:])]
 
 
 def caffe_bytes(graphs: Sequence[Graph], costs: Costs | None = None) -> int:

@@ -50,9 +50,17 @@ class Feeds:
         if position is not None:
             feed.restore(position)
 
+    def position(self, index: int) -> dict[str, Any]:
+        """Where the next batch of net `index` begins, by layer, in values that JSON can hold."""
+        return {name: feed.state() for name, feed in self.feeds[index].items()}
+
+    def go_to(self, index: int, position: dict[str, Any]) -> None:
+        for name, feed in self.feeds[index].items():
+            feed.restore(position[name])
+
     def state(self) -> list[dict[str, Any]]:
-        """For each net the position of each of its feeds, in values that JSON can hold."""
-        return [{name: feed.state() for name, feed in feeds.items()} for feeds in self.feeds]
+        """The positions of all nets."""
+        return [self.position(index) for index in range(len(self.feeds))]
 
     def restore(self, positions: Sequence[dict[str, Any]]) -> list[str]:
         """Go to saved positions; a sentence for each feed that has none."""

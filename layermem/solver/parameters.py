@@ -93,9 +93,14 @@ class Parameters:
                     found.update(_fitting(node, layers[node.layer.name]))
         return found, [name for name in layers if name not in known]
 
-    def lacking(self, found: Mapping[str, np.ndarray]) -> list[str]:
-        """Layers of the train net that own a parameter which `found` does not have."""
-        return list(dict.fromkeys(p.layer for name, p in self.train.params.items() if name not in found))
+    def complete(self, layers: Layers) -> dict[str, np.ndarray]:
+        """The same, of a snapshot: every parameter of the train net must be there."""
+        found, _ = self.matched(layers)
+        for name, owned in self.train.params.items():
+            if name not in found:
+                wrong = "has no blobs in the snapshot; resume with the net that it was saved with, or use --weights"
+                raise InputError(wrong, layer=owned.layer)
+        return found
 
     def write(self, found: Mapping[str, np.ndarray]) -> None:
         for name, value in found.items():

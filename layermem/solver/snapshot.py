@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,11 +24,16 @@ import numpy as np
 
 from layermem.errors import InputError
 from layermem.files import write_together
+from layermem.graph.net import Net
+from layermem.proto.blobs import MESSAGE_LIMIT
 from layermem.proto.weights import read_weights, weights_content
+from layermem.solver.rules import rule_of
 from layermem.solver.state_file import State, read_state, state_content
+from layermem.units import format_bytes
 
 VERSION = 1  # of the JSON
 CHUNK = 1 << 20  # bytes hashed at once
+HDF5 = 0  # SolverParameter.SnapshotFormat
 
 FileLayers = Mapping[str, tuple[str, Sequence[np.ndarray]]]  # name -> (type, blobs)
 
@@ -50,7 +55,7 @@ def names(prefix: str, iteration: int, hdf5: bool) -> tuple[str, str]:
     return f"{prefix}_iter_{iteration}.caffemodel{end}", f"{prefix}_iter_{iteration}.solverstate{end}"
 
 
-def check_prefix(prefix: str) -> None:
+def check_place(prefix: str) -> None:
     """InputError unless files could be written there: now, rather than at the first snapshot."""
     folder = Path(prefix).parent
     if Path(prefix).name == "":
@@ -64,10 +69,22 @@ def check_prefix(prefix: str) -> None:
         )
 
 
-def write_snapshot(prefix: str, hdf5: bool, net: str, layers: FileLayers, state: State, ours: dict[str, Any]) -> str:
-    """Write all files of a snapshot of `net`, and the folder if need be; the path of the solver state."""
-    model, path = names(prefix, state.iteration, hdf5)
-    state = replace(state, learned_net=model)
+def check_size(net: Net, param: Any) -> None:
+    """InputError if a snapshot of `net` would pass what its format holds."""
+    largest = max(
+        sum(4 * p.tensor.count for node in net.nodes for p in node.layer.params),
+        rule_of(param).histories * sum(4 * owned.param.tensor.count for owned in net.params.values()),
+    )
+    if param.snapshot_format != HDF5 and largest > MESSAGE_LIMIT:
+        raise InputError(
+            f"cannot be saved: a binary snapshot holds no more than {format_bytes(MESSAGE_LIMIT)}, and this net's "
+            f"takes {format_bytes(largest)}; set snapshot_format: HDF5, or snapshot: 0 and snapshot_after_train: false",
+            path=str(net.path),
+        )
+
+
+def write_snapshot(model: str, path: str, net: str, layers: FileLayers, state: State, ours: dict[str, Any]) -> None:
+    """Write the weights of `net` to `model`, `state` to `path` and `ours` beside it; the folder too, if need be."""
     weights, whole = weights_content(model, net, layers), state_content(path, state)
     digest = ""
 
@@ -86,7 +103,6 @@ def write_snapshot(prefix: str, hdf5: bool, net: str, layers: FileLayers, state:
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror or error}", path=path) from None
     write_together([(model, write_weights), (f"{path}.json", write_ours), (path, whole)])
-    return path
 
 
 def read_snapshot(path: str) -> Snapshot:

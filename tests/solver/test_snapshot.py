@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from layermem.errors import InputError
+from layermem.errors import BudgetError, InputError
 from layermem.proto.schema import NetParameter, SolverState
 from layermem.proto.weights import read_weights, write_weights
 from layermem.solver.solver import Solver
@@ -252,6 +252,19 @@ def test_a_place_where_no_snapshot_can_be_written_is_refused_before_the_run(tmp_
     Solver(quiet, device="reference").close()
 
 
+def test_a_net_whose_snapshot_would_pass_two_gibibytes_is_refused_before_the_run_unless_it_is_hdf5(tmp_path):
+    big = """
+        layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 1 dim: 30000 } } }
+        layer { name: "ip" type: "InnerProduct" bottom: "x" top: "y" loss_weight: 1
+                inner_product_param { num_output: 30000 } }
+    """
+    fields = {"snapshot": 1, "test_iter": None, "test_interval": None}
+    with pytest.raises(InputError, match=r"takes 3\.35 GiB; set snapshot_format: HDF5"):
+        Solver(solver_file(big, tmp_path, **fields), device="reference")
+    with pytest.raises(BudgetError):  # gets as far as that
+        Solver(solver_file(big, tmp_path, snapshot_format="HDF5", **fields), device="reference", budget="1MiB")
+
+
 def test_folders_of_the_prefix_are_made_with_the_first_snapshot_and_not_before(tmp_path):
     file = solver_file("chain", tmp_path, snapshot_prefix=str(tmp_path / "new" / "deep" / "run"), snapshot=1)
     with Solver(file, device="reference") as solver:
@@ -292,6 +305,15 @@ def test_several_weight_files_follow_each_other_and_an_option_replaces_those_of_
         assert (solver.parameters()["right"][0] == 3).all()  # shared with 'left'
     with Solver(file, device="reference", weights=",".join(names[:2])) as solver:
         assert (solver.parameters()["left"][0] == 2).all()
+
+
+def test_weights_that_a_solver_names_are_looked_for_beside_it(tmp_path):
+    blobs = [np.full((4, 3, 3, 3), 7, np.float32), np.zeros(4, np.float32)]
+    write_weights(tmp_path / "w.caffemodel", "net", {"conv1": ("Convolution", blobs)})
+    with Solver(solver_file("chain", tmp_path, weights="w.caffemodel"), device="reference") as solver:
+        assert (solver.parameters()["conv1"][0] == 7).all()
+    with pytest.raises(InputError, match=r"solver.prototxt:\d+: there is no 'none', neither in the working directory"):
+        Solver(solver_file("chain", tmp_path, weights="none"), device="reference")
 
 
 def test_weights_of_another_shape_are_fatal_and_say_what_to_do(tmp_path):

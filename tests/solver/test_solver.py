@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layermem.errors import InputError
+from layermem.errors import BudgetError, InputError
 from layermem.solver import events
 from layermem.solver.solver import Solver
 from tests.nets import DATA, LOSS, conv, solver_file
@@ -134,3 +134,43 @@ def test_parameters_start_by_seed_layer_and_index_whatever_else_the_net_holds(tm
         for net, seed in ((plain, 1), (longer, 1), (plain, 2))
     )
     assert (first == again).all() and not (first == other).any()
+
+
+def test_a_test_that_is_broken_off_gives_its_batches_back(tmp_path):
+    def stop_in_the_test(event):
+        if isinstance(event, events.Testing) and event.iteration == 3 and not stopped:
+            stopped.append(solver)
+            solver.request("stop")
+
+    stopped = []
+    fields = {"test_interval": 3, "snapshot_after_train": True}
+    solver = Solver(solver_file("chain", tmp_path, **fields), device="reference", log=stop_in_the_test)
+    with solver:
+        solver.solve()
+        assert solver.iteration == 3 and solver.interrupted and stopped
+        broken_off = solver.test(0)
+    with Solver(solver_file("chain", tmp_path, **fields), device="reference") as whole:
+        whole.step(3)
+        assert whole.test(0) == broken_off
+
+
+def test_a_plan_that_was_saved_runs_in_place_of_a_strategy(tmp_path):
+    path = tmp_path / "plan.json"
+    with Solver(solver_file("residual", tmp_path), device="reference", strategy="hybrid") as first:
+        path.write_text(first.program.train.plan.to_json(first.graphs[0]))
+    with Solver(solver_file("residual", tmp_path), device="reference", plan=path) as second:
+        assert second.program.arena_bytes == first.program.arena_bytes
+        second.step(1)
+    with pytest.raises(InputError, match="was made for another net"):
+        Solver(solver_file("chain", tmp_path), device="reference", plan=path)
+    with pytest.raises(InputError, match="no such file"):
+        Solver(solver_file("chain", tmp_path), device="reference", plan=tmp_path / "none")
+
+
+def test_a_host_budget_is_kept_or_refused(tmp_path):
+    free = Solver(solver_file("inception", tmp_path), device="reference", strategy="inter")
+    assert free.program.host_bytes > 4096
+    lean = Solver(solver_file("inception", tmp_path), device="reference", strategy="inter", host_budget="4KiB")
+    assert 0 < lean.program.host_bytes <= 4096
+    with pytest.raises(BudgetError, match="of host memory"):
+        Solver(solver_file("inception", tmp_path), device="reference", plan=free.program.train.plan, host_budget=4096)
