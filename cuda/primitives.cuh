@@ -1,7 +1,7 @@
 // The vocabulary of every kernel: what a thread may ask of its warp, its block and the memory between.
 //
-// Kernels include this header and no other.  Each primitive is one function with two bodies: PTX for the GPU, and a call
-// into the emulator of tests/emulator/, which defines LM_EMULATE and runs the same source on the host.  The header
+// Kernels include this header and no other.  Each primitive is one function with two bodies: PTX for the GPU, and a
+// call into the emulator of tests/emulator/, which defines LM_EMULATE and runs the same source on the host.  The header
 // itself includes nothing, so that nvcc and NVRTC compile it alike, for sm_75 and later.
 //
 //   memory    LM_SHARED, LM_DYN_SHARED, async_copy, async_commit, async_wait, load_matrix
@@ -22,12 +22,12 @@
 #define LM_SHARED(type, name, ...) __shared__ __align__(16) type name __VA_ARGS__
 
 // LM_DYN_SHARED(float, tile); points to the bytes that the launch asked for, aligned to 128.
-#define LM_DYN_SHARED(type, name)                                         \
+#define LM_DYN_SHARED(type, name)                                       \
     extern __shared__ __align__(128) unsigned char lm_dynamic_shared[]; \
     type* const name = reinterpret_cast<type*>(lm_dynamic_shared)
 
-#define LM_SITE        // the emulator tells barriers apart by the line that calls them;
-#define LM_AND_SITE    // the GPU has no such parameter
+#define LM_SITE      // the emulator tells barriers apart by the line that calls them;
+#define LM_AND_SITE  // the GPU has no such parameter
 
 #if defined(__CUDA_ARCH__)
 #define LM_ARCH __CUDA_ARCH__
@@ -43,7 +43,7 @@ namespace lm {
 
 constexpr int WARP = 32;
 
-// ---- order ---------------------------------------------------------------------------------------------------------
+// ---- order --------------------------------------------------------------------------------------------------------
 
 // All threads of the block have come here, and see what the others wrote before.
 LM_FN void block_sync(LM_SITE) {
@@ -72,7 +72,7 @@ LM_FN void warp_sync(LM_SITE) {
 #endif
 }
 
-// ---- exchange ------------------------------------------------------------------------------------------------------
+// ---- exchange -----------------------------------------------------------------------------------------------------
 
 // The value that `lane` brought.  T is float, int or unsigned.
 template <class T>
@@ -114,7 +114,7 @@ LM_FN unsigned ballot(bool mine LM_AND_SITE) {
 #endif
 }
 
-// ---- asynchronous copies -------------------------------------------------------------------------------------------
+// ---- asynchronous copies ------------------------------------------------------------------------------------------
 //
 //   async_copy<16>(&tile[...], source, inside);   any number, in flight
 //   async_commit();                               closes the thread's current group
@@ -185,7 +185,7 @@ LM_FN void async_wait() {
 #endif
 }
 
-// ---- matrices in shared memory ---------------------------------------------------------------------------------------
+// ---- matrices in shared memory ------------------------------------------------------------------------------------
 //
 // One 8x8 matrix of 16-bit elements (or 8x4 of 32 bits) is 8 rows of 16 bytes.  Lane i names row i % 8 of matrix i / 8,
 // an address aligned to 16 bytes.  Register m of lane t receives, of matrix m,
@@ -229,7 +229,7 @@ LM_FN void load_matrix(unsigned (&out)[2], const void* row LM_AND_SITE) {
 #endif
 }
 
-// ---- number formats --------------------------------------------------------------------------------------------------
+// ---- number formats -----------------------------------------------------------------------------------------------
 
 LM_FN float infinity() { return __uint_as_float(0x7f800000u); }
 
@@ -263,7 +263,7 @@ LM_FN unsigned bf16_pack(float low, float high) {
 LM_FN float bf16_low(unsigned both) { return __uint_as_float(both << 16); }
 LM_FN float bf16_high(unsigned both) { return __uint_as_float(both & 0xffff0000u); }
 
-// ---- matrix products of a warp ---------------------------------------------------------------------------------------
+// ---- matrix products of a warp ------------------------------------------------------------------------------------
 //
 // d[16,8] += a[16,K] * b[K,8].  With g = lane / 4 and t = lane % 4 a lane holds
 //      d      d0 (g, 2t)  d1 (g, 2t+1)  d2 (g+8, 2t)  d3 (g+8, 2t+1)
@@ -322,7 +322,7 @@ LM_FN void mma_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2
 #endif
 }
 
-// ---- random numbers --------------------------------------------------------------------------------------------------
+// ---- random numbers -----------------------------------------------------------------------------------------------
 
 // Philox4x32-10: four random words from a counter and a key, the same on every device and in every order.
 // source  Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011)

@@ -30,6 +30,7 @@ _COMMON = (
     *("-std=c++17", "-fPIC", "-pthread", "-fvisibility=hidden", "-fno-strict-aliasing", "-ffp-contract=off"),
     *("-Wall", "-Wno-unknown-pragmas", "-Wno-unused-function"),
 )
+_MACHINE = ("launch.cpp", "machine.cpp", "fiber.cpp", "warp.cpp", "copies.cpp")
 _SANITIZE = ("-fsanitize=address,undefined,bounds-strict", "-fno-sanitize-recover=all", "-g")
 
 
@@ -38,7 +39,7 @@ class Mode:
     kernel: tuple[str, ...]  # flags for kernel sources
     machine: tuple[str, ...]  # flags for the emulator's own sources
     link: tuple[str, ...]
-    sources: tuple[str, ...] = ("fiber.cpp", "machine.cpp", "warp.cpp", "copies.cpp")
+    sources: tuple[str, ...] = _MACHINE
     suffix: str = ".so"
 
 
@@ -48,7 +49,7 @@ MODES = {
         kernel=("-O1", *_SANITIZE),
         machine=("-O1", *_SANITIZE),
         link=_SANITIZE,
-        sources=("fiber.cpp", "machine.cpp", "warp.cpp", "copies.cpp", "worker.cpp"),
+        sources=(*_MACHINE, "worker.cpp"),
         suffix="",
     ),
     "race": Mode(
@@ -56,7 +57,7 @@ MODES = {
         kernel=("-O1", "-fno-tree-sra", "-g1", "-fsanitize=thread"),
         machine=("-O2", "-DLM_CHECK_RACES"),
         link=("-shared",),
-        sources=("fiber.cpp", "machine.cpp", "warp.cpp", "copies.cpp", "race.cpp", "banks.cpp"),
+        sources=(*_MACHINE, "race.cpp", "callbacks.cpp", "banks.cpp"),
     ),
 }
 

@@ -116,7 +116,7 @@ CASES = {
     ),
     "blocks_share_a_sum": Twins(
         lambda x: x.reshape(-1, 64).sum(axis=1),
-        {"race": r"race: .*blocks_share_a_sum\.cu:13 by thread 0 of block \d"},
+        {"race": r"race: .*blocks_share_a_sum\.cu:14 by thread 0 of block \d"},
         grid=3,
         elements=192,
         bound=1e-6,

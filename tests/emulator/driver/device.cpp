@@ -60,7 +60,7 @@ using namespace standin;
 
 constexpr CUdevice DEVICE = 0;
 
-// ---- driver and device -----------------------------------------------------------------------------------------------
+// ---- driver and device --------------------------------------------------------------------------------------------
 
 STANDIN_API cuInit(unsigned) {
     driver().initialised = true;
@@ -104,45 +104,51 @@ STANDIN_API cuDeviceGetPCIBusId(char* id, int bytes, CUdevice) {
 }
 
 // Numbers of an H100 where a program may reckon with them; 0 for all else.
+constexpr struct {
+    int attribute, value;
+} ATTRIBUTES[] = {
+    {1, 1024},        // threads per block
+    {2, 1024},        // block x, y, z
+    {3, 1024},
+    {4, 64},
+    {5, 2147483647},  // grid x, y, z
+    {6, 65535},
+    {7, 65535},
+    {8, 49152},       // shared memory per block
+    {9, 65536},       // constant memory
+    {10, 32},         // warp
+    {11, 2147483647}, // pitch
+    {12, 65536},      // registers per block
+    {13, 1980000},    // clock, kHz
+    {14, 512},        // texture alignment
+    {15, 1},          // copies overlap kernels
+    {16, 132},        // multiprocessors
+    {19, 1},          // maps host memory
+    {31, 1},          // concurrent kernels
+    {36, 2619000},    // memory clock, kHz
+    {37, 5120},       // memory bus, bits
+    {38, 52428800},   // L2 cache
+    {39, 2048},       // threads per multiprocessor
+    {40, 3},          // copy engines
+    {41, 1},          // unified addressing
+    {81, 233472},     // shared memory per multiprocessor
+    {82, 65536},      // registers per multiprocessor
+    {97, 232448},     // shared memory per block, opt-in
+    {106, 32},        // blocks per multiprocessor
+    {111, 1024},      // shared memory reserved per block
+};
+constexpr int MAJOR = 75, MINOR = 76;
+
 STANDIN_API cuDeviceGetAttribute(int* value, int attribute, CUdevice) {
-    switch (attribute) {
-        case 1: *value = 1024; break;            // threads per block
-        case 2: *value = 1024; break;            // block x
-        case 3: *value = 1024; break;            // block y
-        case 4: *value = 64; break;              // block z
-        case 5: *value = 2147483647; break;      // grid x
-        case 6: *value = 65535; break;           // grid y
-        case 7: *value = 65535; break;           // grid z
-        case 8: *value = 49152; break;           // shared memory per block
-        case 9: *value = 65536; break;           // constant memory
-        case 10: *value = 32; break;             // warp
-        case 11: *value = 2147483647; break;     // pitch
-        case 12: *value = 65536; break;          // registers per block
-        case 13: *value = 1980000; break;        // clock, kHz
-        case 14: *value = 512; break;            // texture alignment
-        case 15: *value = 1; break;              // copies overlap kernels
-        case 16: *value = 132; break;            // multiprocessors
-        case 19: *value = 1; break;              // maps host memory
-        case 31: *value = 1; break;              // concurrent kernels
-        case 36: *value = 2619000; break;        // memory clock, kHz
-        case 37: *value = 5120; break;           // memory bus, bits
-        case 38: *value = 52428800; break;       // L2 cache
-        case 39: *value = 2048; break;           // threads per multiprocessor
-        case 40: *value = 3; break;              // copy engines
-        case 41: *value = 1; break;              // unified addressing
-        case 75: *value = driver().settings.capability / 10; break;
-        case 76: *value = driver().settings.capability % 10; break;
-        case 81: *value = 233472; break;         // shared memory per multiprocessor
-        case 82: *value = 65536; break;          // registers per multiprocessor
-        case 97: *value = 232448; break;         // shared memory per block, opt-in
-        case 106: *value = 32; break;            // blocks per multiprocessor
-        case 111: *value = 1024; break;          // shared memory reserved per block
-        default: *value = 0;
-    }
+    *value = 0;
+    for (const auto& known : ATTRIBUTES)
+        if (known.attribute == attribute) *value = known.value;
+    if (attribute == MAJOR) *value = driver().settings.capability / 10;
+    if (attribute == MINOR) *value = driver().settings.capability % 10;
     return CUDA_SUCCESS;
 }
 
-// ---- contexts: the device's primary one only ---------------------------------------------------------------------------
+// ---- contexts: the device's primary one only ----------------------------------------------------------------------
 
 STANDIN_API cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
     if (!driver().initialised) return CUDA_ERROR_NOT_INITIALIZED;
@@ -201,30 +207,37 @@ STANDIN_API cuCtxGetApiVersion(CUcontext, unsigned* version) {
     return CUDA_SUCCESS;
 }
 
-// ---- errors ----------------------------------------------------------------------------------------------------------
+// ---- errors -------------------------------------------------------------------------------------------------------
+
+constexpr struct {
+    CUresult error;
+    const char* text;
+} ERRORS[] = {
+    {CUDA_SUCCESS, "no error"},
+    {CUDA_ERROR_INVALID_VALUE, "invalid argument"},
+    {CUDA_ERROR_OUT_OF_MEMORY, "out of memory"},
+    {CUDA_ERROR_NOT_INITIALIZED, "initialization error"},
+    {CUDA_ERROR_INVALID_DEVICE, "invalid device ordinal"},
+    {CUDA_ERROR_INVALID_IMAGE, "device kernel image is invalid"},
+    {CUDA_ERROR_INVALID_CONTEXT, "invalid device context"},
+    {CUDA_ERROR_NO_BINARY_FOR_GPU, "no kernel image is available for execution on the device"},
+    {CUDA_ERROR_FILE_NOT_FOUND, "file not found"},
+    {CUDA_ERROR_INVALID_HANDLE, "invalid resource handle"},
+    {CUDA_ERROR_NOT_FOUND, "named symbol not found"},
+    {CUDA_ERROR_NOT_READY, "device not ready"},
+    {CUDA_ERROR_LAUNCH_FAILED, "unspecified launch failure"},
+    {CUDA_ERROR_NOT_SUPPORTED, "operation not supported"},
+    {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "operation not permitted when stream is capturing"},
+    {CUDA_ERROR_STREAM_CAPTURE_MERGE, "operation would merge separate capture sequences"},
+    {CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "capture was not ended in the stream where it began"},
+    {CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "capturing stream has unjoined work"},
+    {CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "dependency on uncaptured work in another stream"},
+    {CUDA_ERROR_CAPTURED_EVENT, "operation not permitted on a captured event"},
+};
 
 STANDIN_API cuGetErrorString(CUresult error, const char** out) {
-    switch (error) {
-        case CUDA_SUCCESS: *out = "no error"; break;
-        case CUDA_ERROR_INVALID_VALUE: *out = "invalid argument"; break;
-        case CUDA_ERROR_OUT_OF_MEMORY: *out = "out of memory"; break;
-        case CUDA_ERROR_NOT_INITIALIZED: *out = "initialization error"; break;
-        case CUDA_ERROR_INVALID_DEVICE: *out = "invalid device ordinal"; break;
-        case CUDA_ERROR_INVALID_IMAGE: *out = "device kernel image is invalid"; break;
-        case CUDA_ERROR_INVALID_CONTEXT: *out = "invalid device context"; break;
-        case CUDA_ERROR_NO_BINARY_FOR_GPU: *out = "no kernel image is available for execution on the device"; break;
-        case CUDA_ERROR_INVALID_HANDLE: *out = "invalid resource handle"; break;
-        case CUDA_ERROR_NOT_FOUND: *out = "named symbol not found"; break;
-        case CUDA_ERROR_NOT_READY: *out = "device not ready"; break;
-        case CUDA_ERROR_LAUNCH_FAILED: *out = "unspecified launch failure"; break;
-        case CUDA_ERROR_NOT_SUPPORTED: *out = "operation not supported"; break;
-        case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: *out = "operation not permitted when stream is capturing"; break;
-        case CUDA_ERROR_STREAM_CAPTURE_MERGE: *out = "operation would merge separate capture sequences"; break;
-        case CUDA_ERROR_STREAM_CAPTURE_UNMATCHED: *out = "capture was not ended in the stream where it began"; break;
-        case CUDA_ERROR_STREAM_CAPTURE_UNJOINED: *out = "capturing stream has unjoined work"; break;
-        case CUDA_ERROR_STREAM_CAPTURE_ISOLATION: *out = "dependency on uncaptured work in another stream"; break;
-        case CUDA_ERROR_CAPTURED_EVENT: *out = "operation not permitted on a captured event"; break;
-        default: *out = "error of the stand-in driver";
-    }
+    *out = "error of the stand-in driver";
+    for (const auto& known : ERRORS)
+        if (known.error == error) *out = known.text;
     return CUDA_SUCCESS;
 }

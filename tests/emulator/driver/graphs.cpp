@@ -1,7 +1,7 @@
 // Stream capture and graphs: a program put on streams once, launched many times.
 //
-// A graph keeps only the order that streams and events prescribe.  An eager launch runs the nodes as they were captured;
-// a lazy one draws, at every step, among those whose predecessors are done.
+// A graph keeps only the order that streams and events prescribe.  An eager launch runs the nodes as they were
+// captured; a lazy one draws, at every step, among those whose predecessors are done.
 #include <algorithm>
 #include <memory>
 #include <set>
@@ -52,7 +52,8 @@ CUresult run(const std::vector<Node>& nodes) {
         std::vector<std::size_t> able;
         for (std::size_t i = 0; i < nodes.size(); ++i) {
             const auto& after = nodes[i].after;
-            if (!done[i] && std::all_of(after.begin(), after.end(), [&](int n) { return done[static_cast<std::size_t>(n)]; }))
+            if (!done[i] &&
+                std::all_of(after.begin(), after.end(), [&](int n) { return done[static_cast<std::size_t>(n)]; }))
                 able.push_back(i);
         }
         const std::size_t next = eager ? able.front() : able[driver().random() % able.size()];

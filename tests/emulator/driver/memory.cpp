@@ -56,7 +56,8 @@ const Block* Memory::find(const void* at, Block::Kind kind, const std::byte** st
 bool Memory::holds(const void* at, std::size_t bytes, Block::Kind kind) const {
     const std::byte* start = nullptr;
     const Block* block = find(at, kind, &start);
-    return block != nullptr && bytes <= block->bytes - static_cast<std::size_t>(static_cast<const std::byte*>(at) - start);
+    return block != nullptr &&
+           bytes <= block->bytes - static_cast<std::size_t>(static_cast<const std::byte*>(at) - start);
 }
 
 }  // namespace standin

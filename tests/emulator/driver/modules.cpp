@@ -29,8 +29,8 @@ struct Module {
 struct Function {
     Module* module;
     std::string name;
-    std::size_t bytes;   // of the argument struct
-    unsigned threads;    // most of a block
+    std::size_t bytes;          // of the argument struct
+    unsigned threads;           // most of a block
     std::size_t dynamic_limit;  // raised by MAX_DYNAMIC_SHARED_SIZE_BYTES
 };
 
@@ -105,8 +105,8 @@ CUresult arguments(const Function& function, void** parameters, void** extra, st
         bytes = function.bytes;
     }
     if (start == nullptr || bytes != function.bytes) {
-        complain(function.name + ": the launch brings " + std::to_string(bytes) + " bytes of arguments, the kernel takes " +
-                 std::to_string(function.bytes));
+        complain(function.name + ": the launch brings " + std::to_string(bytes) +
+                 " bytes of arguments, the kernel takes " + std::to_string(function.bytes));
         return CUDA_ERROR_INVALID_VALUE;
     }
     out.assign(static_cast<const char*>(start), static_cast<const char*>(start) + bytes);
@@ -172,11 +172,12 @@ STANDIN_API cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y
                            unsigned block_y, unsigned block_z, unsigned shared, CUstream stream, void** parameters,
                            void** extra) {
     return guarded([&](Driver& d) {
-        const LmLaunch launch = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, 0,
-                                 d.settings.threads,       d.settings.copies, 0, 0};
+        LmLaunch launch{{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, 0, 0, 0, 0, 0};
+        launch.order = d.settings.threads;
+        launch.copies = d.settings.copies;
         const std::uint64_t threads = std::uint64_t{block_x} * block_y * block_z;
-        if (threads == 0 || threads > function->threads || shared > function->dynamic_limit || grid_x == 0 || grid_y == 0 ||
-            grid_z == 0 || grid_y > 65535 || grid_z > 65535)
+        if (threads == 0 || threads > function->threads || shared > function->dynamic_limit || grid_x == 0 ||
+            grid_y == 0 || grid_z == 0 || grid_y > 65535 || grid_z > 65535)
             return CUDA_ERROR_INVALID_VALUE;
         std::vector<char> args;
         if (const CUresult result = arguments(*function, parameters, extra, args)) return result;
@@ -184,7 +185,7 @@ STANDIN_API cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y
     });
 }
 
-// ---- attributes of functions -----------------------------------------------------------------------------------------
+// ---- attributes of functions --------------------------------------------------------------------------------------
 
 enum { MAX_THREADS = 0, STATIC_SHARED = 1, REGISTERS = 4, PTX_VERSION = 5, BINARY_VERSION = 6, DYNAMIC_LIMIT = 8 };
 constexpr int MOST_DYNAMIC = 227 * 1024;
@@ -193,15 +194,12 @@ STANDIN_API cuFuncGetAttribute(int* out, int attribute, CUfunction function) {
     return guarded([&](Driver& d) {
         LmKernelInfo info;
         function->module->info(function->name.c_str(), &info);
-        switch (attribute) {
-            case MAX_THREADS: *out = static_cast<int>(function->threads); break;
-            case STATIC_SHARED: *out = static_cast<int>(info.static_shared); break;
-            case REGISTERS: *out = 32; break;
-            case PTX_VERSION:
-            case BINARY_VERSION: *out = d.settings.capability; break;
-            case DYNAMIC_LIMIT: *out = static_cast<int>(function->dynamic_limit); break;
-            default: *out = 0;
-        }
+        *out = 0;
+        if (attribute == MAX_THREADS) *out = static_cast<int>(function->threads);
+        if (attribute == STATIC_SHARED) *out = static_cast<int>(info.static_shared);
+        if (attribute == REGISTERS) *out = 32;
+        if (attribute == PTX_VERSION || attribute == BINARY_VERSION) *out = d.settings.capability;
+        if (attribute == DYNAMIC_LIMIT) *out = static_cast<int>(function->dynamic_limit);
         return CUDA_SUCCESS;
     });
 }

@@ -2,8 +2,8 @@
 //
 // Work put on a stream is an operation.  `eager` runs it at once; the lazy orders keep it until someone waits:
 //      random          draws the next stream among those that can go on
-//      awaited-first   runs only what the awaited stream needs: what the program forgot to wait for has not happened yet
-//      awaited-last    runs all that other streams can do: what the program forgot to hold back has happened already
+//      awaited-first   runs only what the awaited stream needs: what the program forgot to wait for is yet to happen
+//      awaited-last    runs all that other streams can do: what the program forgot to hold back has happened
 #pragma once
 
 #include <chrono>
@@ -23,21 +23,21 @@
 
 namespace standin {
 
-// ---- settings, from the environment (README.md lists them) -----------------------------------------------------------
+// ---- settings, from the environment (README.md lists them) --------------------------------------------------------
 
 enum class Order { EAGER, RANDOM, AWAITED_FIRST, AWAITED_LAST };
 
 struct Settings {
     Order order;
     std::uint64_t seed;
-    std::size_t memory;        // bytes of device memory
-    int capability;            // 90 for 9.0
-    std::uint32_t threads;     // LmOrder and LmCopies of emulated launches
+    std::size_t memory;     // bytes of device memory
+    int capability;         // 90 for 9.0
+    std::uint32_t threads;  // LmOrder and LmCopies of emulated launches
     std::uint32_t copies;
     Settings();
 };
 
-// ---- memory ----------------------------------------------------------------------------------------------------------
+// ---- memory -------------------------------------------------------------------------------------------------------
 
 // One allocation, ending (but for 255 bytes of alignment) at an unmapped page, and beginning after one.
 struct Block {
@@ -63,7 +63,7 @@ class Memory {
     std::size_t used_ = 0;  // of the device
 };
 
-// ---- streams ---------------------------------------------------------------------------------------------------------
+// ---- streams ------------------------------------------------------------------------------------------------------
 
 struct Capture;
 
@@ -77,7 +77,7 @@ struct Mark {
 };
 
 struct Operation {
-    std::function<CUresult()> work;    // one of these three
+    std::function<CUresult()> work;  // one of these three
     std::shared_ptr<Mark> reaches;
     std::shared_ptr<Mark> waits_for;
 };
@@ -120,7 +120,7 @@ class Streams {
     Stream default_{true, false, {}, nullptr, {}};
 };
 
-// ---- everything ------------------------------------------------------------------------------------------------------
+// ---- everything ---------------------------------------------------------------------------------------------------
 
 struct Context {
     int users = 0;
@@ -153,7 +153,7 @@ CUresult guarded(Body body) {
     return body(d);
 }
 
-// ---- capture (graphs.cpp) --------------------------------------------------------------------------------------------
+// ---- capture (graphs.cpp) -----------------------------------------------------------------------------------------
 
 CUresult capture_operation(Stream& stream, Operation operation);
 // A stream that is to wait for a captured mark joins its capture; false if that capture has ended.

@@ -3,7 +3,7 @@
 
 namespace standin {
 
-// ---- queues ----------------------------------------------------------------------------------------------------------
+// ---- queues -------------------------------------------------------------------------------------------------------
 
 Stream* Streams::create(bool blocking) {
     streams_.push_back(std::make_unique<Stream>(Stream{blocking, false, {}, nullptr, {}}));
@@ -46,7 +46,7 @@ CUresult Streams::put(Stream* given, Operation operation) {
     return driver().settings.order == Order::EAGER ? finish(&stream) : CUDA_SUCCESS;
 }
 
-// ---- order -----------------------------------------------------------------------------------------------------------
+// ---- order --------------------------------------------------------------------------------------------------------
 
 bool Streams::can_go_on(const Stream& stream) const {
     if (stream.queue.empty()) return false;
@@ -114,7 +114,7 @@ void Streams::nudge() {
 
 using namespace standin;
 
-// ---- streams ---------------------------------------------------------------------------------------------------------
+// ---- streams ------------------------------------------------------------------------------------------------------
 
 constexpr unsigned NON_BLOCKING = 1;
 
@@ -160,7 +160,7 @@ STANDIN_API cuCtxSynchronize(void) {
     });
 }
 
-// ---- events ----------------------------------------------------------------------------------------------------------
+// ---- events -------------------------------------------------------------------------------------------------------
 
 constexpr unsigned DISABLE_TIMING = 2;
 
@@ -214,7 +214,8 @@ STANDIN_API cuEventQuery(CUevent event) {
 
 STANDIN_API cuEventElapsedTime_v2(float* milliseconds, CUevent from, CUevent to) {
     return guarded([&](Driver&) {
-        if (from->mark == nullptr || to->mark == nullptr || !from->timed || !to->timed) return CUDA_ERROR_INVALID_HANDLE;
+        if (from->mark == nullptr || to->mark == nullptr || !from->timed || !to->timed)
+            return CUDA_ERROR_INVALID_HANDLE;
         if (!from->mark->reached || !to->mark->reached) return CUDA_ERROR_NOT_READY;
         *milliseconds = std::chrono::duration<float, std::milli>(to->mark->when - from->mark->when).count();
         return CUDA_SUCCESS;

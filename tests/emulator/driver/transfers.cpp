@@ -11,7 +11,9 @@ namespace {
 
 void* pointer(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
 
-bool outside(Driver& d, CUdeviceptr at, std::size_t bytes) { return !d.memory.holds(pointer(at), bytes, Block::DEVICE); }
+bool outside(Driver& d, CUdeviceptr at, std::size_t bytes) {
+    return !d.memory.holds(pointer(at), bytes, Block::DEVICE);
+}
 
 // Host memory may be pinned, then all of the range must be; or pageable, then none of it is ours.
 enum class Host { PINNED, PAGEABLE, WRONG };
@@ -97,8 +99,12 @@ STANDIN_API cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, std::size_t n
 STANDIN_API cuMemsetD8_v2(CUdeviceptr to, unsigned char value, std::size_t n) { return fill(to, value, n, nullptr); }
 STANDIN_API cuMemsetD16_v2(CUdeviceptr to, unsigned short value, std::size_t n) { return fill(to, value, n, nullptr); }
 STANDIN_API cuMemsetD32_v2(CUdeviceptr to, unsigned value, std::size_t n) { return fill(to, value, n, nullptr); }
-STANDIN_API cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t n, CUstream s) { return fill(to, value, n, s); }
+STANDIN_API cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t n, CUstream s) {
+    return fill(to, value, n, s);
+}
 STANDIN_API cuMemsetD16Async(CUdeviceptr to, unsigned short value, std::size_t n, CUstream s) {
     return fill(to, value, n, s);
 }
-STANDIN_API cuMemsetD32Async(CUdeviceptr to, unsigned value, std::size_t n, CUstream s) { return fill(to, value, n, s); }
+STANDIN_API cuMemsetD32Async(CUdeviceptr to, unsigned value, std::size_t n, CUstream s) {
+    return fill(to, value, n, s);
+}

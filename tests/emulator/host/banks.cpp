@@ -1,7 +1,7 @@
-// Shared memory has 32 banks of 4 bytes.  A warp's access of 4 bytes a lane is one request; of 8 bytes, one for each half
-// of the warp; of 16 bytes, one for each quarter.  A request takes as many wavefronts as the busiest bank has different
-// words to give.  The n-th execution of an instruction by each lane of a warp is taken for one instruction of the warp,
-// which holds where lanes do not diverge.
+// Shared memory has 32 banks of 4 bytes.  A warp's access of 4 bytes a lane is one request; of 8 bytes, one for each
+// half of the warp; of 16 bytes, one for each quarter.  A request takes as many wavefronts as the busiest bank has
+// different words to give.  The n-th execution of an instruction by each lane of a warp is taken for one instruction of
+// the warp, which holds where lanes do not diverge.
 #include "banks.hpp"
 
 #include <algorithm>
@@ -36,7 +36,7 @@ struct Tally {
     std::uint64_t executed = 0, wavefronts = 0, least = 0;
 };
 
-std::unordered_map<std::uint64_t, std::uint32_t> executions;              // by thread and code, in this block
+std::unordered_map<std::uint64_t, std::uint32_t> executions;             // by thread and code, in this block
 std::map<std::tuple<Place, unsigned, std::uint32_t>, Request> requests;  // by place, warp and execution, in this block
 std::map<Place, Tally> tallies;
 
@@ -85,8 +85,8 @@ std::string report() {
     std::string lines;
     for (const auto& [place, tally] : tallies)
         lines += text("@%x@ %s %zu %llu %llu %llu\n", place.code, place.write ? "write" : "read", place.bytes,
-                      static_cast<unsigned long long>(tally.executed), static_cast<unsigned long long>(tally.wavefronts),
-                      static_cast<unsigned long long>(tally.least));
+                      static_cast<unsigned long long>(tally.executed),
+                      static_cast<unsigned long long>(tally.wavefronts), static_cast<unsigned long long>(tally.least));
     return lines;
 }
 

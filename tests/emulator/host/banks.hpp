@@ -11,7 +11,8 @@ void launch_begins();
 // The running lane's access to shared memory by the instruction at `code`.
 void note(const void* start, std::size_t bytes, bool write, std::uint32_t code);
 void block_ends();
-// One line per instruction: place, "read" or "write", bytes a lane, times executed by a warp, wavefronts, least possible.
+// One line per instruction: place, "read" or "write", bytes a lane, times executed by a warp, wavefronts, least
+// possible.
 std::string report();
 
 }  // namespace lm_emu::banks

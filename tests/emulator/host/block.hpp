@@ -12,8 +12,8 @@ namespace lm_emu {
 
 constexpr unsigned LANES = 32;
 constexpr unsigned MOST_THREADS = 1024;
-constexpr std::size_t MOST_STATIC_SHARED = 48 * 1024;   // CUDA's limit for arrays declared in a kernel
-constexpr std::size_t MOST_SHARED = 227 * 1024;         // and for both kinds together, on the largest cards
+constexpr std::size_t MOST_STATIC_SHARED = 48 * 1024;  // CUDA's limit for arrays declared in a kernel
+constexpr std::size_t MOST_SHARED = 227 * 1024;        // and for both kinds together, on the largest cards
 
 // An asynchronous copy that has not landed.
 struct Copy {
@@ -96,7 +96,7 @@ struct Machine {
     bool answer = false;             // and what it tells
     std::vector<Thread> threads;
     std::vector<Warp> warps;
-    std::vector<unsigned> ready;     // a ring of thread ids
+    std::vector<unsigned> ready;  // a ring of thread ids
     unsigned head = 0, queued = 0;
 
     Thread* now = nullptr;  // the running thread; null outside a block
@@ -107,8 +107,8 @@ struct Machine {
     void queue(unsigned id);
     void queue_all(unsigned first, unsigned count);
     Thread* take();
-    void pause();             // the running thread has said for what it waits; others run
-    void leave();             // the running thread has finished
+    void pause();  // the running thread has said for what it waits; others run
+    void leave();  // the running thread has finished
     void fail(std::string why) __attribute__((noreturn));
     bool is_shared(const void* start, std::size_t bytes) const;
 

@@ -1,7 +1,8 @@
 // What a kernel source sees instead of CUDA when g++ compiles it for the host.
 //
 // The builder puts this header in front of the source (g++ -include).  Qualifiers vanish, built-in variables become
-// calls, vector types become structs, and the primitives of cuda/primitives.cuh call the emulated machine of machine.hpp.
+// calls, vector types become structs, and the primitives of cuda/primitives.cuh call the emulated machine of
+// machine.hpp.
 #pragma once
 
 #define LM_EMULATE 1
@@ -30,13 +31,13 @@
 #define warpSize 32
 
 // A kernel registers itself, so that it can be launched by name with a packed struct, as cuLaunchKernel does.
-#define LM_KERNEL(name, Args, args, ...)                                                                       \
-    static void name(const Args args);                                                                         \
+#define LM_KERNEL(name, Args, args, ...)                                                                  \
+    static void name(const Args args);                                                                    \
     static lm_emu::Kernel lm_kernel_##name(#name, &lm_emu::enter<Args, name>, sizeof(Args), __VA_ARGS__); \
     static void name(const Args args)
 
 // Shared arrays are static, so that sanitizers know their bounds; the machine poisons them anew in every block.
-#define LM_SHARED(type, name, ...)                                 \
+#define LM_SHARED(type, name, ...)                             \
     static __attribute__((aligned(16))) type name __VA_ARGS__; \
     lm_emu::shared_variable(&name, sizeof(name), #name)
 #define LM_DYN_SHARED(type, name) type* const name = static_cast<type*>(lm_emu::dynamic_shared())

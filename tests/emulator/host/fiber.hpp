@@ -27,8 +27,8 @@ class Fiber {
     void* shadow_ = nullptr;
 };
 
-// Memory for many stacks of one size, in one reserved range.  A stack is opened when it is first asked for (each costs the
-// process two mappings, of which Linux grants some 65000), and touched only as far as used.
+// Memory for many stacks of one size, in one reserved range.  A stack is opened when it is first asked for (each costs
+// the process two mappings, of which Linux grants some 65000), and touched only as far as used.
 class Stacks {
   public:
     static constexpr std::size_t BYTES = 256 * 1024;
@@ -37,7 +37,7 @@ class Stacks {
     bool holds(const void* address) const { return address >= start_ && address < start_ + COUNT * BYTES; }
 
   private:
-    static constexpr std::size_t COUNT = 1024;         // most threads of a block
+    static constexpr std::size_t COUNT = 1024;       // most threads of a block
     static constexpr std::size_t GUARD = 64 * 1024;  // never opened, at the low end; a multiple of every page size
     void reserve();
     void open_all();

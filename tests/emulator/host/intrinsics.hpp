@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-// ---- bits ----------------------------------------------------------------------------------------------------------
+// ---- bits ---------------------------------------------------------------------------------------------------------
 
 inline unsigned __float_as_uint(float x) {
     unsigned bits;
@@ -48,9 +48,9 @@ inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
     return result;
 }
 
-// ---- arithmetic ----------------------------------------------------------------------------------------------------
+// ---- arithmetic ---------------------------------------------------------------------------------------------------
 
-#define LM_MIN_MAX(T)                                      \
+#define LM_MIN_MAX(T)                                \
     inline T min(T a, T b) { return b < a ? b : a; } \
     inline T max(T a, T b) { return a < b ? b : a; }
 LM_MIN_MAX(int)
@@ -89,7 +89,7 @@ inline float __uint2float_rn(unsigned x) { return static_cast<float>(x); }
 #define __sinf(x) sinf(x)
 #define __cosf(x) cosf(x)
 
-// ---- memory --------------------------------------------------------------------------------------------------------
+// ---- memory -------------------------------------------------------------------------------------------------------
 
 template <class T>
 inline T __ldg(const T* p) {
@@ -114,26 +114,28 @@ inline void __stcg(T* p, T value) {
 inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
-#define LM_ATOMICS(T)                                                                                   \
-    inline T atomicAdd(T* p, T value) { return __atomic_fetch_add(p, value, __ATOMIC_SEQ_CST); }       \
-    inline T atomicAnd(T* p, T value) { return __atomic_fetch_and(p, value, __ATOMIC_SEQ_CST); }       \
-    inline T atomicOr(T* p, T value) { return __atomic_fetch_or(p, value, __ATOMIC_SEQ_CST); }         \
-    inline T atomicExch(T* p, T value) { return __atomic_exchange_n(p, value, __ATOMIC_SEQ_CST); }     \
-    inline T atomicCAS(T* p, T expected, T value) {                                                     \
-        __atomic_compare_exchange_n(p, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);   \
-        return expected;                                                                                \
-    }                                                                                                   \
-    inline T atomicMax(T* p, T value) {                                                                 \
-        T old = __atomic_load_n(p, __ATOMIC_SEQ_CST);                                                   \
-        while (old < value && !__atomic_compare_exchange_n(p, &old, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) { \
-        }                                                                                               \
-        return old;                                                                                     \
-    }                                                                                                   \
-    inline T atomicMin(T* p, T value) {                                                                 \
-        T old = __atomic_load_n(p, __ATOMIC_SEQ_CST);                                                   \
-        while (value < old && !__atomic_compare_exchange_n(p, &old, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) { \
-        }                                                                                               \
-        return old;                                                                                     \
+#define LM_ATOMICS(T)                                                                                     \
+    inline T atomicAdd(T* p, T value) { return __atomic_fetch_add(p, value, __ATOMIC_SEQ_CST); }          \
+    inline T atomicAnd(T* p, T value) { return __atomic_fetch_and(p, value, __ATOMIC_SEQ_CST); }          \
+    inline T atomicOr(T* p, T value) { return __atomic_fetch_or(p, value, __ATOMIC_SEQ_CST); }            \
+    inline T atomicExch(T* p, T value) { return __atomic_exchange_n(p, value, __ATOMIC_SEQ_CST); }        \
+    inline T atomicCAS(T* p, T expected, T value) {                                                       \
+        __atomic_compare_exchange_n(p, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);      \
+        return expected;                                                                                  \
+    }                                                                                                     \
+    inline T atomicMax(T* p, T value) {                                                                   \
+        T old = __atomic_load_n(p, __ATOMIC_SEQ_CST);                                                     \
+        while (old < value &&                                                                             \
+               !__atomic_compare_exchange_n(p, &old, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) { \
+        }                                                                                                 \
+        return old;                                                                                       \
+    }                                                                                                     \
+    inline T atomicMin(T* p, T value) {                                                                   \
+        T old = __atomic_load_n(p, __ATOMIC_SEQ_CST);                                                     \
+        while (value < old &&                                                                             \
+               !__atomic_compare_exchange_n(p, &old, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) { \
+        }                                                                                                 \
+        return old;                                                                                       \
     }
 LM_ATOMICS(int)
 LM_ATOMICS(unsigned)

@@ -1,7 +1,8 @@
 // The emulated machine as kernels and launchers see it.
 //
-// A launch runs its blocks one after another.  In a block every CUDA thread is a fiber with a stack of its own, all on one
-// operating-system thread; a fiber runs until it must wait for others, so an interleaving is chosen, not met by chance.
+// A launch runs its blocks one after another.  In a block every CUDA thread is a fiber with a stack of its own, all on
+// one operating-system thread; a fiber runs until it must wait for others, so an interleaving is chosen, not met by
+// chance.
 #pragma once
 
 #include <stddef.h>
@@ -63,10 +64,10 @@ struct Kernel {
     Kernel(const char* name, Enter enter, size_t bytes, int threads, int blocks = 1);
 
     const char* name;
-    Enter enter;     // unpacks the struct and runs one thread
-    size_t bytes;    // of the struct
-    int threads;     // most threads of a block
-    int blocks;      // least blocks per multiprocessor (a promise to the compiler, unused here)
+    Enter enter;   // unpacks the struct and runs one thread
+    size_t bytes;  // of the struct
+    int threads;   // most threads of a block
+    int blocks;    // least blocks per multiprocessor (a promise to the compiler, unused here)
     Kernel* next;
     size_t static_shared = 0;  // most that a launch has met
 };
@@ -82,12 +83,12 @@ __attribute__((no_sanitize("thread"))) void enter(const void* bytes) {
 
 }  // namespace lm_emu
 
-// ---- for launchers: Python through ctypes, the sanitizer worker, the stand-in driver ---------------------------------
+// ---- for launchers: Python through ctypes, the sanitizer worker, the stand-in driver ------------------------------
 
 extern "C" {
 
-enum LmOrder : uint32_t { LM_FORWARD = 0, LM_REVERSE = 1, LM_SHUFFLED = 2 };   // in which threads and blocks run
-enum LmCopies : uint32_t { LM_EARLY = 0, LM_LATE = 1, LM_EITHER = 2 };         // when asynchronous copies land
+enum LmOrder : uint32_t { LM_FORWARD = 0, LM_REVERSE = 1, LM_SHUFFLED = 2 };  // in which threads and blocks run
+enum LmCopies : uint32_t { LM_EARLY = 0, LM_LATE = 1, LM_EITHER = 2 };        // when asynchronous copies land
 
 struct LmLaunch {
     uint32_t grid[3];
@@ -112,5 +113,6 @@ __attribute__((visibility("default"))) int lm_emu_launch(const char* kernel, con
 __attribute__((visibility("default"))) const char* lm_emu_message(void);
 __attribute__((visibility("default"))) const char* lm_emu_banks(void);  // lines of banks.hpp, of the last launch
 __attribute__((visibility("default"))) const char* lm_emu_kernel_name(int index);  // null after the last
-__attribute__((visibility("default"))) int lm_emu_kernel_info(const char* kernel, LmKernelInfo* info);  // 0, or 1: unknown
+__attribute__((visibility("default"))) int lm_emu_kernel_info(const char* kernel,
+                                                              LmKernelInfo* info);  // 0, or 1: unknown
 }

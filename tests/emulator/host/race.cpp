@@ -1,7 +1,8 @@
 // Finds accesses that nothing orders: the race checker.
 //
-// A kernel compiled with -fsanitize=thread calls a __tsan_ function before every access to memory.  libtsan is not linked:
-// the functions are ours, at the end of this file.  Each four bytes of memory have a cell with their last few accesses:
+// A kernel compiled with -fsanitize=thread calls a __tsan_ function before every access to memory.  libtsan is not
+// linked: the functions are ours, in callbacks.cpp.  Each four bytes of memory have a cell with their last few
+// accesses:
 //
 //      who (thread, block)   when (block barriers passed, warp barriers passed)   bytes of the four, write?, atomic?
 //
@@ -9,9 +10,9 @@
 //      they come from different blocks (nothing orders blocks within a launch), or
 //      from different threads of a block between the same two block barriers
 //          (of one warp: also between the same two warp barriers).
-// An asynchronous copy writes from its issue to its wait, and any other access between is a finding, its own thread's too.
-// So is a read of shared memory that no one has written in this block.
-// Not seen: an access that fell out of its cell, since a cell remembers four.
+// An asynchronous copy writes from its issue to its wait, and any other access between is a finding, its own thread's
+// too. So is a read of shared memory that no one has written in this block. Not seen: an access that fell out of its
+// cell, since a cell remembers four.
 #include "race.hpp"
 
 #include <dlfcn.h>
@@ -137,7 +138,8 @@ void touch(Cell& cell, const Access& now, bool shared) {
         if (now.write)
             cell.written |= now.bytes;
         else if ((now.bytes & ~cell.written) != 0)
-            tell(UNWRITTEN, now.code, 0, text("uninitialised: %s of shared memory that nobody wrote", side(now).c_str()));
+            tell(UNWRITTEN, now.code, 0,
+                 text("uninitialised: %s of shared memory that nobody wrote", side(now).c_str()));
     }
     for (const Access& old : cell.slot) {
         if ((old.bytes & now.bytes) == 0 || !(old.write || now.write) || (old.atomic && now.atomic)) continue;
@@ -163,8 +165,14 @@ void each_cell(const void* start, std::size_t bytes, Visit visit) {
 
 Access access_now(bool write, bool atomic, const void* code) {
     const Thread& me = *machine.now;
-    return {machine.linear_block, static_cast<std::uint32_t>(machine.epoch), offset_of(code),
-            static_cast<std::uint16_t>(me.warp->epoch), static_cast<std::uint16_t>(me.id), 0, write, atomic};
+    return {machine.linear_block,
+            static_cast<std::uint32_t>(machine.epoch),
+            offset_of(code),
+            static_cast<std::uint16_t>(me.warp->epoch),
+            static_cast<std::uint16_t>(me.id),
+            0,
+            write,
+            atomic};
 }
 
 // Marks the accesses of a range in all of its cells.
@@ -205,7 +213,8 @@ void copy_issued(const void* shared, const void* global, std::size_t bytes, bool
     if (inside) touch_range(global, bytes, access_now(false, false, code));
     accessed(shared, bytes, true, false, code);
     each_cell(shared, bytes, [&](Cell& cell, std::uint8_t mask, bool) {
-        cell.in_flight = static_cast<std::uint8_t>(cell.flight_in == machine.block_number ? cell.in_flight | mask : mask);
+        cell.in_flight =
+            static_cast<std::uint8_t>(cell.flight_in == machine.block_number ? cell.in_flight | mask : mask);
         cell.flight_in = machine.block_number;
         cell.flight = offset_of(code);
     });
@@ -220,76 +229,3 @@ void copy_landed(const void* shared, const void* global, std::size_t bytes, bool
 }
 
 }  // namespace lm_emu::race
-
-// ---- what the compiler calls -----------------------------------------------------------------------------------------
-
-#define LM_CODE __builtin_return_address(0)
-#define LM_ACCESS(name, bytes, write) \
-    void name(void* p) { lm_emu::race::accessed(p, bytes, write, false, LM_CODE); }
-#define LM_SIZE(n)                                     \
-    LM_ACCESS(__tsan_read##n, n, false)                \
-    LM_ACCESS(__tsan_write##n, n, true)                \
-    LM_ACCESS(__tsan_volatile_read##n, n, false)       \
-    LM_ACCESS(__tsan_volatile_write##n, n, true)       \
-    LM_ACCESS(__tsan_unaligned_read##n, n, false)      \
-    LM_ACCESS(__tsan_unaligned_write##n, n, true)
-
-// memory orders are all treated as relaxed: an atomic orders nothing else here
-#define LM_ATOMIC(bits, T)                                                                                        \
-    T __tsan_atomic##bits##_load(const volatile T* p, int) {                                                      \
-        lm_emu::race::accessed(const_cast<const T*>(p), sizeof(T), false, true, LM_CODE);                         \
-        return *p;                                                                                                \
-    }                                                                                                             \
-    void __tsan_atomic##bits##_store(volatile T* p, T value, int) {                                               \
-        lm_emu::race::accessed(const_cast<const T*>(p), sizeof(T), true, true, LM_CODE);                          \
-        *p = value;                                                                                               \
-    }                                                                                                             \
-    int __tsan_atomic##bits##_compare_exchange_strong(volatile T* p, T* expected, T value, int, int) {            \
-        lm_emu::race::accessed(const_cast<const T*>(p), sizeof(T), true, true, LM_CODE);                          \
-        const T old = *p;                                                                                         \
-        const bool same = old == *expected;                                                                       \
-        if (same) *p = value;                                                                                     \
-        *expected = old;                                                                                          \
-        return same;                                                                                              \
-    }                                                                                                             \
-    int __tsan_atomic##bits##_compare_exchange_weak(volatile T* p, T* expected, T value, int a, int b) {          \
-        return __tsan_atomic##bits##_compare_exchange_strong(p, expected, value, a, b);                           \
-    }                                                                                                             \
-    T __tsan_atomic##bits##_compare_exchange_val(volatile T* p, T expected, T value, int a, int b) {              \
-        __tsan_atomic##bits##_compare_exchange_strong(p, &expected, value, a, b);                                 \
-        return expected;                                                                                          \
-    }                                                                                                             \
-    LM_FETCH(bits, T, exchange, value)                                                                            \
-    LM_FETCH(bits, T, fetch_add, static_cast<T>(old + value))                                                     \
-    LM_FETCH(bits, T, fetch_sub, static_cast<T>(old - value))                                                     \
-    LM_FETCH(bits, T, fetch_and, static_cast<T>(old & value))                                                     \
-    LM_FETCH(bits, T, fetch_or, static_cast<T>(old | value))                                                      \
-    LM_FETCH(bits, T, fetch_xor, static_cast<T>(old ^ value))
-#define LM_FETCH(bits, T, verb, result)                                                   \
-    T __tsan_atomic##bits##_##verb(volatile T* p, T value, int) {                         \
-        lm_emu::race::accessed(const_cast<const T*>(p), sizeof(T), true, true, LM_CODE);  \
-        const T old = *p;                                                                 \
-        *p = result;                                                                      \
-        return old;                                                                       \
-    }
-
-extern "C" {
-LM_SIZE(1)
-LM_SIZE(2)
-LM_SIZE(4)
-LM_SIZE(8)
-LM_SIZE(16)
-LM_ATOMIC(8, std::uint8_t)
-LM_ATOMIC(16, std::uint16_t)
-LM_ATOMIC(32, std::uint32_t)
-LM_ATOMIC(64, std::uint64_t)
-void __tsan_read_range(void* p, unsigned long bytes) { lm_emu::race::accessed(p, bytes, false, false, LM_CODE); }
-void __tsan_write_range(void* p, unsigned long bytes) { lm_emu::race::accessed(p, bytes, true, false, LM_CODE); }
-void __tsan_vptr_update(void**, void*) {}
-void __tsan_vptr_read(void**) {}
-void __tsan_func_entry(void*) {}
-void __tsan_func_exit(void) {}
-void __tsan_init(void) {}
-void __tsan_atomic_thread_fence(int) {}
-void __tsan_atomic_signal_fence(int) {}
-}

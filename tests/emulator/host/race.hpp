@@ -9,7 +9,7 @@ namespace lm_emu::race {
 #if defined(LM_CHECK_RACES)
 void launch_begins();
 void block_ends();
-std::string findings();      // one line each, empty when there are none
+std::string findings();     // one line each, empty when there are none
 std::string bank_report();  // of the last launch, if it asked
 
 void accessed(const void* start, std::size_t bytes, bool write, bool atomic, const void* code);

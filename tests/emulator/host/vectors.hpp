@@ -1,15 +1,15 @@
 // CUDA's built-in vector types and the functions that make them, for those that kernels use.
 #pragma once
 
-#define LM_VECTOR2(Name, T, ALIGN)         \
+#define LM_VECTOR2(Name, T, ALIGN)                \
     struct __attribute__((aligned(ALIGN))) Name { \
-        T x, y;                            \
-    };                                     \
+        T x, y;                                   \
+    };                                            \
     inline Name make_##Name(T x, T y) { return {x, y}; }
-#define LM_VECTOR4(Name, T, ALIGN)         \
+#define LM_VECTOR4(Name, T, ALIGN)                \
     struct __attribute__((aligned(ALIGN))) Name { \
-        T x, y, z, w;                      \
-    };                                     \
+        T x, y, z, w;                             \
+    };                                            \
     inline Name make_##Name(T x, T y, T z, T w) { return {x, y, z, w}; }
 
 LM_VECTOR2(char2, signed char, 2)

@@ -23,9 +23,8 @@ Exchange& exchange(const Deposit& mine, const void* row, Site site, void (*compl
         for (unsigned i = 0; i < warp.size; ++i) {
             const Thread& t = m.threads[warp.first + i];
             if (t.site.line != site.line || std::strcmp(t.site.file, site.file) != 0)
-                m.fail(text("divergent: %s is at the warp primitive of %s:%d, %s at that of %s:%d",
-                            name_of(me).c_str(), base_name(site.file), site.line, name_of(t).c_str(),
-                            base_name(t.site.file), t.site.line));
+                m.fail(text("divergent: %s is at the warp primitive of %s:%d, %s at that of %s:%d", name_of(me).c_str(),
+                            base_name(site.file), site.line, name_of(t).c_str(), base_name(t.site.file), t.site.line));
         }
         if (complete != nullptr) complete(table);
         warp.waiting = 0;
@@ -89,7 +88,8 @@ void multiply_bf16(Exchange& table) {
         for (unsigned half = 0; half < 2; ++half) {
             for (unsigned r = 0; r < 4; ++r)
                 a[g + 8 * (r & 1)][2 * t + half + 8 * (r >> 1)] = bf16_operand(word[r] >> (16 * half) & 0xffffu);
-            for (unsigned r = 0; r < 2; ++r) b[2 * t + half + 8 * r][g] = bf16_operand(word[4 + r] >> (16 * half) & 0xffffu);
+            for (unsigned r = 0; r < 2; ++r)
+                b[2 * t + half + 8 * r][g] = bf16_operand(word[4 + r] >> (16 * half) & 0xffffu);
         }
     }
     multiply(a, b, table.product);

@@ -25,8 +25,8 @@ static __device__ __forceinline__ void load_tile(unsigned char* tile, const unsi
     for (int i = threadIdx.x; i < ROWS * CHUNKS; i += THREADS) {
         const int row = i / CHUNKS, chunk = i % CHUNKS, at = start + 16 * chunk;
         const bool inside = first_row + row < rows && at < row_bytes;
-        lm::async_copy<16>(chunk_of(tile, row, chunk), matrix + (first_row + row) * static_cast<long long>(row_bytes) + at,
-                           inside);
+        lm::async_copy<16>(chunk_of(tile, row, chunk),
+                           matrix + (first_row + row) * static_cast<long long>(row_bytes) + at, inside);
     }
 }
 
@@ -90,7 +90,8 @@ static __device__ __forceinline__ void gemm(const GemmArgs& p) {
         for (int j = 0; j < 4; ++j)
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
-                const int y = m0 + warp_m + 16 * i + lane / 4 + e / 2 * 8, x = n0 + warp_n + 8 * j + lane % 4 * 2 + e % 2;
+                const int y = m0 + warp_m + 16 * i + lane / 4 + e / 2 * 8,
+                          x = n0 + warp_n + 8 * j + lane % 4 * 2 + e % 2;
                 if (y < p.m && x < p.n) p.c[y * p.n + x] = sum[i][j][e];
             }
 }

@@ -1,4 +1,5 @@
-// y[b] += the sum of block b's 64 elements.  Planted: all blocks add to y[0]; one after another, as here, that is right.
+// y[b] += the sum of block b's 64 elements.  Planted: all blocks add to y[0]; one after another, as here, that is
+// right.
 #include "twins.cuh"
 
 template <bool PLANTED>

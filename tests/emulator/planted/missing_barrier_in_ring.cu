@@ -1,5 +1,5 @@
-// y[t] = the sum of x[64 i + (t ^ 32)] over i, through two asynchronously filled tiles.  Planted: no barrier at the end of
-// a turn, so the next turn's copy may land on a tile that the other warp still reads.
+// y[t] = the sum of x[64 i + (t ^ 32)] over i, through two asynchronously filled tiles.  Planted: no barrier at the end
+// of a turn, so the next turn's copy may land on a tile that the other warp still reads.
 #include "twins.cuh"
 
 template <bool PLANTED>

@@ -9,7 +9,7 @@ struct TwinArgs {
     int n;
 };
 
-#define TWINS(kernel, threads)                                     \
+#define TWINS(kernel, threads)                                   \
     LM_KERNEL(right, TwinArgs, p, threads) { kernel<false>(p); } \
     LM_KERNEL(wrong, TwinArgs, p, threads) { kernel<true>(p); }
 

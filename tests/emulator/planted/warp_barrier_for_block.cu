@@ -1,5 +1,5 @@
-// y[t] = the sum of x over t's eight neighbours and over those of t ^ 32.  Planted: a warp's barrier where the block's is
-// needed; many lanes of the right warp have read an element before the wrong one does.
+// y[t] = the sum of x over t's eight neighbours and over those of t ^ 32.  Planted: a warp's barrier where the block's
+// is needed; many lanes of the right warp have read an element before the wrong one does.
 #include "twins.cuh"
 
 template <bool PLANTED>
