@@ -139,6 +139,57 @@ def test_batch_norm_with_moving_averages_is_linear_in_x(shape, unit, every_way):
     close(dx, dy / np.sqrt(per_channel(var) + eps))
 
 
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_norm_scale_and_relu_in_one_keep_nothing_but_x(shape, relu, unit, every_way):
+    s, channels = cpu.Channels(*shape), shape[1]
+    x, dy, before = normal(1, *shape) + 3, normal(2, *shape), normal(3, channels)
+    f, b, eps = normal(4, channels), normal(5, channels), 1e-2
+    averages = [normal(6, channels), np.abs(normal(7, channels)), np.float32([1.5])]
+
+    def make(memory):
+        X, DY, F, B = memory.put(x), memory.put(dy), memory.put(f), memory.put(b)
+        w = [memory.put(a) for a in averages]
+        y, again, own, tested = memory.empty(*shape), memory.empty(*shape), memory.put(x), memory.empty(*shape)
+        mean, inv_std = memory.empty(channels), memory.empty(channels)
+        scratch = memory.scratch(cpu.batch_norm_fused_workspace(s))
+        how = {"factor": at(F), "bias": at(B), "relu": relu, "scratch": scratch}
+        stats = {**how, "mean": at(mean), "inv_std": at(inv_std)}
+        W = {f"w{i}": at(a) for i, a in enumerate(w)}
+        cpu.batch_norm_fused_global_forward(s, y=at(tested), x=at(X), eps=eps, **W, **how)()
+        cpu.batch_norm_fused_forward(s, y=at(y), x=at(X), eps=eps, fraction=0.9, **W, **stats)()
+        cpu.batch_norm_fused_forward(s, y=at(again), x=at(X), replay=True, **stats)()
+        cpu.batch_norm_fused_forward(s, y=at(own), x=at(own), eps=eps, **stats)()
+        dx, over_x, over_dy = memory.empty(*shape), memory.put(x), memory.put(dy)
+        df, db, added = memory.empty(channels), memory.empty(channels), memory.put(before)
+        for out, xs, dys in ((dx, X, DY), (over_x, over_x, DY), (over_dy, X, over_dy)):
+            cpu.batch_norm_fused_backward(s, dx=at(out), dfactor=at(df), dbias=at(db), x=at(xs), dy=at(dys), **stats)()
+        cpu.batch_norm_fused_backward(s, dfactor=at(added), x=at(X), dy=at(DY), accumulate_dfactor=True, **stats)()
+        return y, again, own, tested, mean, inv_std, dx, over_x, over_dy, df, db, added, *w
+
+    y, again, own, tested, mean, inv_std, dx, over_x, over_dy, df, db, added, *w = every_way(make)
+    x64, count = x.astype(np.float64), shape[0] * shape[2]
+    m, v = x64.mean(axis=(0, 2)), x64.var(axis=(0, 2))
+    hat = (x64 - per_channel(mean)) * per_channel(inv_std)
+    plain = hat * per_channel(f) + per_channel(b)
+    assert np.abs(y - (np.maximum(plain, 0) if relu else plain)).max() < 1e-5
+    close(mean, m)
+    close(inv_std, 1 / np.sqrt(v + eps), 1e-5)
+    close(w[1], averages[1] * 0.9 + v * count / max(count - 1, 1), 1e-5)
+    assert (again == y).all() and (own == y).all()
+    settled = (x64 - per_channel(averages[0] / 1.5)) / np.sqrt(per_channel(averages[1].astype(np.float64) / 1.5) + eps)
+    settled = settled * per_channel(f) + per_channel(b)
+    close(tested, np.maximum(settled, 0) if relu else settled)
+    g = np.where(y > 0, dy, 0).astype(np.float64) if relu else dy.astype(np.float64)
+    close(df, (g * hat).sum(axis=(0, 2)), 2e-5)
+    close(db, g.sum(axis=(0, 2)), 1e-5)
+    close(added, df.astype(np.float64) + before)
+    if count > 5:
+        inner = g - per_channel(g.mean(axis=(0, 2))) - hat * per_channel((g * hat).mean(axis=(0, 2)))
+        close(dx, per_channel(inv_std.astype(np.float64) * f) * inner, 1e-5)
+    assert (over_x == dx).all() and (over_dy == dx).all()
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_prelu_has_a_slope_for_each_channel(shape, unit, every_way):
     s, channels = cpu.Channels(*shape), shape[1]

@@ -121,6 +121,29 @@ def test_convolution_forward_is_the_sum_over_taps(case, unit, every_way):
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_rectified_convolution_is_the_convolution_and_its_relu(case, unit, every_way):
+    g, x, w, bias, dy = tensors(case)
+
+    def make(memory):
+        X, W, B, y, fused = (
+            memory.put(x),
+            memory.put(w),
+            memory.put(bias),
+            memory.empty(*dy.shape),
+            memory.empty(*dy.shape),
+        )
+        mask = memory.empty(-(-dy.size // 8), dtype=np.uint8)
+        scratch = memory.scratch(cpu.conv_forward_workspace(g))
+        cpu.conv_forward(g, y=at(y), x=at(X), w=at(W), bias=at(B), scratch=scratch)()
+        cpu.conv_forward(g, y=at(fused), x=at(X), w=at(W), bias=at(B), relu=True, mask=at(mask), scratch=scratch)()
+        return y, fused, mask
+
+    y, fused, mask = every_way(make)
+    assert (fused == np.maximum(y, 0)).all()
+    assert (mask == np.packbits(y.reshape(-1) > 0, bitorder="little")).all()
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_convolution_backward_data_is_its_transpose(case, unit, every_way):
     g, x, w, _, dy = tensors(case)
     bias, before = normal(5, case.c), normal(6, *x.shape)
@@ -192,6 +215,10 @@ def test_inner_product_forward_and_backward_are_matrix_products(m, n, k, unit, e
         scratch = memory.scratch(cpu.inner_product_backward_weights_workspace(m, n, k))
         cpu.inner_product_forward(m, n, k, y=at(y), x=at(X), w=at(W), bias=at(B))()
         cpu.inner_product_forward(m, n, k, y=at(plain), x=at(X), w=at(W))()
+        rectified, mask = memory.empty(m, n), memory.empty(-(-m * n // 8), dtype=np.uint8)
+        cpu.inner_product_forward(m, n, k, y=at(rectified), x=at(X), w=at(W), bias=at(B), relu=True, mask=at(mask))()
+        assert (rectified == np.maximum(y, 0)).all()
+        assert (mask == np.packbits(y.reshape(-1) > 0, bitorder="little")).all()
         cpu.inner_product_backward_data(m, n, k, dx=at(dx), dy=at(DY), w=at(W))()
         cpu.inner_product_backward_data(m, n, k, dx=at(dx2), dy=at(DY), w=at(W), accumulate=True)()
         cpu.inner_product_backward_weights(m, n, k, dw=at(dw), x=at(X), dy=at(DY), scratch=scratch)()

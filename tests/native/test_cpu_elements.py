@@ -247,6 +247,29 @@ def test_eltwise_combines_its_inputs_and_sends_the_gradient_back(operation, inpu
         close(dx, dy * slopes[i] + (before if accumulate[i] else 0))
 
 
+@pytest.mark.parametrize("inputs", [2, 3])
+def test_a_rectified_sum_keeps_one_bit_an_element(inputs, unit, every_way):
+    count = 20011
+    xs, dy = [normal(i, count) for i in range(inputs)], normal(50, count)
+
+    def make(memory):
+        X, DY, y = [memory.put(x) for x in xs], memory.put(dy), memory.empty(count)
+        mask, dx = memory.empty(-(-count // 8), dtype=np.uint8), memory.empty(count)
+        ones = [1.0] * inputs
+        cpu.eltwise_sum(count, y=at(y), xs=[at(x) for x in X], coefficients=ones, relu=True, mask=at(mask))()
+        cpu.eltwise_sum_backward(
+            count, dxs=[at(dx), at(DY)], dy=at(DY), coefficients=[2.0, 1.0], accumulate=[False] * 2, mask=at(mask)
+        )()
+        cpu.eltwise_sum(count, y=at(X[1]), xs=[at(x) for x in X], coefficients=ones, relu=True)()
+        return y, X[1], mask, dx, DY
+
+    y, own, mask, dx, over = every_way(make)
+    total = sum(xs[1:], xs[0])
+    assert (y == np.maximum(total, 0)).all() and (own == y).all()
+    assert (mask == np.packbits(total > 0, bitorder="little")).all()
+    assert (over == np.where(total > 0, dy, 0)).all() and (dx == 2 * over).all()
+
+
 def test_gradients_of_an_eltwise_may_lie_on_each_others_inputs(unit, memory):
     a, b, dy = normal(1, 100), normal(2, 100), normal(3, 100)
     A, B, DY = memory.put(a), memory.put(b), memory.put(dy)

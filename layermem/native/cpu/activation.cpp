@@ -38,6 +38,10 @@ Launch relu_backward(int64_t count, const Relu& g) {
     return [=, u = &unit()] { pieces(count, [&](int64_t from, int64_t till) { u->relu_backward(g, from, till); }); };
 }
 
+void write_mask(const Unit& u, int64_t count, const float* y, uint8_t* mask) {
+    pieces(count, [&](int64_t from, int64_t till) { u.relu_forward({nullptr, y, mask, 0, false}, from, till); });
+}
+
 Launch clip_forward(int64_t count, const Clip& g) {
     check(count);
     return [=, u = &unit()] { pieces(count, [&](int64_t from, int64_t till) { u->clip_forward(g, from, till); }); };

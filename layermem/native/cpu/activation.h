@@ -7,12 +7,15 @@
 
 namespace layermem::cpu {
 
+struct Unit;
+
 using SteppedLaunch = std::function<void(uint64_t step)>;
 using RatedLaunch = std::function<void(float rate, float gain)>;
 
 Launch map_elements(int64_t count, const Map&);
 Launch relu_forward(int64_t count, const Relu&);
 Launch relu_backward(int64_t count, const Relu&);
+void write_mask(const Unit&, int64_t count, const float* y, uint8_t* mask);  // of a y that is rectified already
 Launch clip_forward(int64_t count, const Clip&);
 SteppedLaunch dropout(int64_t count, float* out, const float* in, double ratio, uint64_t seed, uint32_t stream,
                       bool accumulate);

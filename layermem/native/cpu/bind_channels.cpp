@@ -82,6 +82,44 @@ void bind_batch_norm(py::module_& m) {
         arg("scratch"));
 }
 
+void bind_fused(py::module_& m) {
+    m.def("batch_norm_fused_workspace", &batch_norm_fused_workspace, arg("shape"));
+    m.def(
+        "batch_norm_fused_forward",
+        [](const Channels& s, Address y, Address x, Address mean, Address inv_std, Address factor, Address bias, bool relu,
+           Address w0, Address w1, Address w2, float fraction, float eps, bool replay, Address scratch) {
+            const FusedNorm p{s, at<float>(x), at<float>(factor), at<float>(bias), at<float>(mean), at<float>(inv_std), relu};
+            const Averages averages{at<float>(w0), at<float>(w1), at<float>(w2), fraction};
+            return Bound{batch_norm_fused_forward(p, at<float>(y), averages, eps, replay, at<void>(scratch))};
+        },
+        arg("shape"), py::kw_only(), arg("y"), arg("x"), arg("mean"), arg("inv_std"), arg("factor"), arg("bias"),
+        arg("relu"), arg("w0") = 0, arg("w1") = 0, arg("w2") = 0, arg("fraction") = 0, arg("eps") = 0,
+        arg("replay") = false, arg("scratch"));
+    m.def(
+        "batch_norm_fused_global_forward",
+        [](const Channels& s, Address y, Address x, Address w0, Address w1, Address w2, Address factor, Address bias,
+           bool relu, float eps, Address scratch) {
+            const FusedNorm p{s, at<float>(x), at<float>(factor), at<float>(bias), nullptr, nullptr, relu};
+            const Averages averages{at<float>(w0), at<float>(w1), at<float>(w2), 0};
+            return Bound{batch_norm_fused_global_forward(p, at<float>(y), averages, eps, at<void>(scratch))};
+        },
+        arg("shape"), py::kw_only(), arg("y"), arg("x"), arg("w0"), arg("w1"), arg("w2"), arg("factor"), arg("bias"),
+        arg("relu"), arg("eps"), arg("scratch"));
+    m.def(
+        "batch_norm_fused_backward",
+        [](const Channels& s, Address dx, Address dfactor, Address dbias, Address x, Address dy, Address mean,
+           Address inv_std, Address factor, Address bias, bool relu, bool accumulate_dx, bool accumulate_dfactor,
+           bool accumulate_dbias, Address scratch) {
+            const FusedNorm p{s, at<float>(x), at<float>(factor), at<float>(bias), at<float>(mean), at<float>(inv_std), relu};
+            const FusedGradients d{at<float>(dx), at<float>(dfactor), at<float>(dbias), accumulate_dx, accumulate_dfactor,
+                                   accumulate_dbias};
+            return Bound{batch_norm_fused_backward(p, d, at<float>(dy), at<void>(scratch))};
+        },
+        arg("shape"), py::kw_only(), arg("dx") = 0, arg("dfactor") = 0, arg("dbias") = 0, arg("x"), arg("dy"), arg("mean"),
+        arg("inv_std"), arg("factor"), arg("bias"), arg("relu"), arg("accumulate_dx") = false,
+        arg("accumulate_dfactor") = false, arg("accumulate_dbias") = false, arg("scratch"));
+}
+
 void bind_prelu(py::module_& m) {
     m.def(
         "prelu_forward",
@@ -112,6 +150,7 @@ void bind_channels(py::module_& m) {
              arg("outer"), arg("channels"), arg("inner") = 1);
     bind_scale(m);
     bind_batch_norm(m);
+    bind_fused(m);
     bind_prelu(m);
 }
 

@@ -24,10 +24,12 @@ void bind_kernels(py::module_& m) {
     m.def("conv_backward_weights_workspace", &conv_backward_weights_workspace, arg("geometry"));
     m.def(
         "conv_forward",
-        [](const Conv& g, Address y, Address x, Address w, Address bias, Address scratch) {
-            return Bound{conv_forward(g, at<float>(y), at<float>(x), at<float>(w), at<float>(bias), at<void>(scratch))};
+        [](const Conv& g, Address y, Address x, Address w, Address bias, bool relu, Address mask, Address scratch) {
+            return Bound{conv_forward(g, at<float>(y), at<float>(x), at<float>(w), at<float>(bias), relu,
+                                      at<uint8_t>(mask), at<void>(scratch))};
         },
-        arg("geometry"), py::kw_only(), arg("y"), arg("x"), arg("w"), arg("bias") = 0, arg("scratch") = 0);
+        arg("geometry"), py::kw_only(), arg("y"), arg("x"), arg("w"), arg("bias") = 0, arg("relu") = false,
+        arg("mask") = 0, arg("scratch") = 0);
     m.def(
         "conv_backward_data",
         [](const Conv& g, Address dx, Address dy, Address w, Address bias, bool accumulate, Address scratch) {
@@ -54,10 +56,12 @@ void bind_inner_product(py::module_& m) {
     using py::arg;
     m.def(
         "inner_product_forward",
-        [](int64_t rows, int64_t n, int64_t k, Address y, Address x, Address w, Address bias) {
-            return Bound{inner_product_forward(rows, n, k, at<float>(y), at<float>(x), at<float>(w), at<float>(bias))};
+        [](int64_t rows, int64_t n, int64_t k, Address y, Address x, Address w, Address bias, bool relu, Address mask) {
+            return Bound{inner_product_forward(rows, n, k, at<float>(y), at<float>(x), at<float>(w), at<float>(bias), relu,
+                                               at<uint8_t>(mask))};
         },
-        arg("m"), arg("n"), arg("k"), py::kw_only(), arg("y"), arg("x"), arg("w"), arg("bias") = 0);
+        arg("m"), arg("n"), arg("k"), py::kw_only(), arg("y"), arg("x"), arg("w"), arg("bias") = 0, arg("relu") = false,
+        arg("mask") = 0);
     m.def(
         "inner_product_backward_data",
         [](int64_t rows, int64_t n, int64_t k, Address dx, Address dy, Address w, bool accumulate) {

@@ -96,10 +96,11 @@ void bind_activations(py::module_& m) {
 void bind_eltwise(py::module_& m) {
     m.def(
         "eltwise_sum",
-        [](int64_t count, Address y, const Addresses& xs, std::vector<float> coefficients) {
-            return Bound{eltwise_sum(count, at<float>(y), at_each<const float>(xs), std::move(coefficients))};
+        [](int64_t count, Address y, const Addresses& xs, std::vector<float> coefficients, bool relu, Address mask) {
+            return Bound{eltwise_sum(count, at<float>(y), at_each<const float>(xs), std::move(coefficients), relu,
+                                     at<uint8_t>(mask))};
         },
-        arg("count"), py::kw_only(), arg("y"), arg("xs"), arg("coefficients"));
+        arg("count"), py::kw_only(), arg("y"), arg("xs"), arg("coefficients"), arg("relu") = false, arg("mask") = 0);
     m.def(
         "eltwise_product",
         [](int64_t count, Address y, const Addresses& xs) {
@@ -114,11 +115,12 @@ void bind_eltwise(py::module_& m) {
         arg("count"), py::kw_only(), arg("y"), arg("xs"), arg("winner") = 0);
     m.def(
         "eltwise_sum_backward",
-        [](int64_t count, const Addresses& dxs, Address dy, std::vector<float> coefficients, std::vector<bool> accumulate) {
+        [](int64_t count, const Addresses& dxs, Address dy, std::vector<float> coefficients, std::vector<bool> accumulate,
+           Address mask) {
             return Bound{eltwise_sum_backward(count, at_each<float>(dxs), at<float>(dy), std::move(coefficients),
-                                              std::move(accumulate))};
+                                              std::move(accumulate), at<uint8_t>(mask))};
         },
-        arg("count"), py::kw_only(), arg("dxs"), arg("dy"), arg("coefficients"), arg("accumulate"));
+        arg("count"), py::kw_only(), arg("dxs"), arg("dy"), arg("coefficients"), arg("accumulate"), arg("mask") = 0);
     m.def(
         "eltwise_product_backward",
         [](int64_t count, const Addresses& dxs, const Addresses& xs, Address dy, std::vector<bool> accumulate) {

@@ -20,11 +20,11 @@ geometry
 
 Convolution, InnerProduct, Deconvolution (its forward is conv_backward_data, its data gradient conv_forward, and in the
 weight gradient x and dy change places)
-    conv_forward(g, *, y, x, w, bias=0, scratch)                        bias [k]
+    conv_forward(g, *, y, x, w, bias=0, relu=False, mask=0, scratch)    bias [k]
     conv_backward_data(g, *, dx, dy, w, bias=0, accumulate, scratch)    bias [c], for Deconvolution
     conv_backward_weights(g, *, dw, x, dy, accumulate, scratch)
     column_sums(rows, columns, *, out, x, accumulate, scratch)          a bias gradient: rows = n ho wo, columns = k
-    inner_product_forward(m, n, k, *, y, x, w, bias=0)                  y [m][n], x [m][k], w [n][k]
+    inner_product_forward(m, n, k, *, y, x, w, bias=0, relu=False, mask=0)      y [m][n], x [m][k], w [n][k]
     inner_product_backward_data(m, n, k, *, dx, dy, w, accumulate)
     inner_product_backward_weights(m, n, k, *, dw, x, dy, accumulate, scratch)
 
@@ -42,7 +42,8 @@ Elements                                                                        
     clip_forward(count, *, y, x, mask, lowest, highest)            backward is relu_backward with slope 0
         mask: bit i % 8 of byte i // 8, set where x > 0 (clip: within bounds)
     dropout(count, *, out, x, ratio, seed, stream, accumulate)     launch(step); its own backward
-    eltwise_sum(count, *, y, xs, coefficients)      eltwise_sum_backward(count, *, dxs, dy, coefficients, accumulate)
+    eltwise_sum(count, *, y, xs, coefficients, relu=False, mask=0)
+    eltwise_sum_backward(count, *, dxs, dy, coefficients, accumulate, mask=0)
     eltwise_product(count, *, y, xs)                eltwise_product_backward(count, *, dxs, xs, dy, accumulate)
     eltwise_max(count, *, y, xs, winner=0)          eltwise_max_backward(count, *, dxs, dy, winner, accumulate)
         dxs: 0 where not wanted; accumulate: a list, one for each; winner: uint8
@@ -60,6 +61,12 @@ Channels    dx over x or dy, y over x
     batch_norm_backward(s, *, dx, x, dy, mean, inv_std, accumulate, scratch)
     batch_norm_global_forward(s, *, y, x, w0, w1, w2, eps, scratch)              workspace: batch_norm_global_workspace
     batch_norm_global_backward(s, *, dx, dy, w1, w2, eps, accumulate, scratch)   the same
+    batch_norm_fused_forward(s, *, y, x, mean, inv_std, factor, bias, relu, w0=0, w1=0, w2=0, fraction=0, eps=0,
+                             replay=False, scratch)             BatchNorm + Scale (+ ReLU); keeps x, mean, inv_std
+    batch_norm_fused_global_forward(s, *, y, x, w0, w1, w2, factor, bias, relu, eps, scratch)
+    batch_norm_fused_backward(s, *, dx=0, dfactor=0, dbias=0, x, dy, mean, inv_std, factor, bias, relu,
+                              accumulate_dx, accumulate_dfactor, accumulate_dbias, scratch)
+        workspace of the three: batch_norm_fused_workspace
     prelu_forward(s, *, y, x, slope)                a shared slope: Channels(1, 1, count)
     prelu_backward(s, *, dx=0, dslope=0, x, dy, slope=0, accumulate_dx, accumulate_dslope, scratch)
 

@@ -97,35 +97,42 @@ Launch scale_backward(const Channels& s, const ScaleBackward& p, void* scratch) 
 
 int64_t batch_norm_forward_workspace(const Channels& s) { return parts_bytes(s); }
 
+namespace {
+// Mean and inverse deviation of a batch; the moving averages, where there are any, move.
+void take_statistics(const Unit& u, const Channels& s, const float* x, float* mean, float* inv_std,
+                     const Averages& averages, float eps, float* moments) {
+    SumArgs sum{};
+    sum.shape = s, sum.sum = Sum::moments, sum.a = x;
+    run_parts(u, sum, moments);
+    const int64_t parts = parts_of(s);
+    const double count = static_cast<double>(s.outer * s.inner);
+    for (int64_t c = 0; c < s.channels; ++c) {
+        double middle = 0, m2 = 0, before = 0;
+        for (int64_t i = 0; i < parts; ++i) {  // joined as in Chan et al. 1979
+            const float* part = moments + i * 2 * s.channels + c;
+            const double added = static_cast<double>((cut(s.outer, parts, i + 1) - cut(s.outer, parts, i)) * s.inner);
+            const double gap = part[0] - middle, share = added / (before + added);
+            middle += gap * share;
+            m2 += part[s.channels] + gap * gap * before * share;
+            before += added;
+        }
+        mean[c] = static_cast<float>(middle);
+        inv_std[c] = static_cast<float>(1 / std::sqrt(m2 / count + static_cast<double>(eps)));
+        if (averages.mean) {
+            const float unbiased = static_cast<float>(m2 / std::max(count - 1, 1.0));
+            averages.mean[c] = averages.mean[c] * averages.fraction + mean[c];
+            averages.variance[c] = averages.variance[c] * averages.fraction + unbiased;
+        }
+    }
+    if (averages.mean) *averages.factor = *averages.factor * averages.fraction + 1;
+}
+}  // namespace
+
 Launch batch_norm_forward(const Channels& s, float* y, const float* x, float* mean, float* inv_std,
                           const Averages& averages, float eps, void* scratch) {
     s.check();
     return [=, u = &unit()] {
-        float* moments = static_cast<float*>(scratch);
-        SumArgs sum{};
-        sum.shape = s, sum.sum = Sum::moments, sum.a = x;
-        run_parts(*u, sum, moments);
-        const int64_t parts = parts_of(s);
-        const double count = static_cast<double>(s.outer * s.inner);
-        for (int64_t c = 0; c < s.channels; ++c) {
-            double middle = 0, m2 = 0, before = 0;
-            for (int64_t i = 0; i < parts; ++i) {
-                const float* part = moments + i * 2 * s.channels + c;
-                const double added = static_cast<double>((cut(s.outer, parts, i + 1) - cut(s.outer, parts, i)) * s.inner);
-                const double gap = part[0] - middle, share = added / (before + added);
-                middle += gap * share;
-                m2 += part[s.channels] + gap * gap * before * share;
-                before += added;
-            }
-            mean[c] = static_cast<float>(middle);
-            inv_std[c] = static_cast<float>(1 / std::sqrt(m2 / count + static_cast<double>(eps)));
-            if (averages.mean) {
-                const float unbiased = static_cast<float>(m2 / std::max(count - 1, 1.0));
-                averages.mean[c] = averages.mean[c] * averages.fraction + mean[c];
-                averages.variance[c] = averages.variance[c] * averages.fraction + unbiased;
-            }
-        }
-        if (averages.mean) *averages.factor = *averages.factor * averages.fraction + 1;
+        take_statistics(*u, s, x, mean, inv_std, averages, eps, static_cast<float*>(scratch));
         BlendArgs g = blending(s, Blend::normalize, y, x);
         g.f = mean, g.g = inv_std;
         run_blend(*u, g);
@@ -200,6 +207,60 @@ Launch batch_norm_backward(const Channels& s, float* dx, const float* x, const f
         for (int64_t c = 0; c < s.channels; ++c) middle[c] *= share, slope[c] *= share * inv_std[c];
         BlendArgs g = blending(s, Blend::gradient, dx, dy, accumulate);
         g.b = x, g.f = middle, g.g = mean, g.h = inv_std, g.k = slope;
+        run_blend(*u, g);
+    };
+}
+
+int64_t batch_norm_fused_workspace(const Channels& s) { return parts_bytes(s, 3); }
+
+namespace {
+void blend_fused(const Unit& u, const FusedNorm& p, float* y, const float* mean, const float* inv_std, float* slope) {
+    for (int64_t c = 0; c < p.shape.channels; ++c) slope[c] = inv_std[c] * p.factor[c];
+    BlendArgs g = blending(p.shape, Blend::fused, y, p.x);
+    g.f = mean, g.g = p.bias, g.h = slope, g.relu = p.relu;
+    run_blend(u, g);
+}
+}  // namespace
+
+Launch batch_norm_fused_forward(const FusedNorm& p, float* y, const Averages& averages, float eps, bool replay,
+                                void* scratch) {
+    p.shape.check();
+    return [=, u = &unit()] {
+        float* room = static_cast<float*>(scratch);
+        if (!replay) take_statistics(*u, p.shape, p.x, p.mean, p.inv_std, averages, eps, room);
+        blend_fused(*u, p, y, p.mean, p.inv_std, room);
+    };
+}
+
+Launch batch_norm_fused_global_forward(const FusedNorm& p, float* y, const Averages& averages, float eps, void* scratch) {
+    p.shape.check();
+    return [=, u = &unit()] {
+        float *settled = static_cast<float*>(scratch), *inv_std = settled + p.shape.channels;
+        settle(p.shape, averages, eps, settled);
+        blend_fused(*u, p, y, settled, inv_std, inv_std);
+    };
+}
+
+Launch batch_norm_fused_backward(const FusedNorm& p, const FusedGradients& d, const float* dy, void* scratch) {
+    p.shape.check();
+    return [=, u = &unit()] {
+        const Channels& s = p.shape;
+        float *sums = static_cast<float*>(scratch), *slope = sums + parts_of(s) * 2 * s.channels;
+        float *tilt = slope + s.channels, *middle = tilt + s.channels;
+        for (int64_t c = 0; c < s.channels; ++c) slope[c] = p.inv_std[c] * p.factor[c];
+        SumArgs sum{};
+        sum.shape = s, sum.sum = Sum::fused, sum.a = dy, sum.b = p.x, sum.relu = p.relu;
+        sum.f = p.mean, sum.g = p.inv_std, sum.h = slope, sum.e = p.bias;
+        run_parts(*u, sum, sums);
+        if (d.dfactor) add_parts(*u, s, d.dfactor, sums, 0, d.accumulate_dfactor);
+        if (d.dbias) add_parts(*u, s, d.dbias, sums, 1, d.accumulate_dbias);
+        if (!d.dx) return;
+        add_parts(*u, s, tilt, sums, 0, false);
+        add_parts(*u, s, middle, sums, 1, false);
+        const float share = static_cast<float>(1.0 / static_cast<double>(s.outer * s.inner));
+        for (int64_t c = 0; c < s.channels; ++c) middle[c] *= share, tilt[c] *= share * p.inv_std[c];
+        BlendArgs g = blending(s, Blend::fused_dx, d.dx, dy, d.accumulate_dx);
+        g.b = p.x, g.f = middle, g.g = p.mean, g.h = slope, g.k = tilt, g.e = p.bias, g.relu = p.relu;
         run_blend(*u, g);
     };
 }

@@ -19,6 +19,8 @@ enum class Blend {
     affine,     // out = a * f [+ g]          Scale;  its data gradient without g
     shift,      // out = a + g                Bias
     normalize,  // out = (a - f) * g          BatchNorm: mean, inverse deviation
+    fused,      // out = (a - f) * h + g [, rectified]      BatchNorm + Scale [+ ReLU]: mean, slope, bias
+    fused_dx,   // out = h * (a' - f - (b - g) * k), a' = a where (b - g) * h + e > 0, or everywhere without relu
     gradient,   // out = h * (a - f - (b - g) * k)  BatchNorm backward, a = dy, b = x, f = mean dy, g = mean, h, k
     prelu,      // out = a > 0 ? a : f a
     prelu_dx,   // out = b > 0 ? a : f a
@@ -29,8 +31,8 @@ struct BlendArgs {
     Blend blend;
     float* out;
     const float *a, *b;
-    const float *f, *g, *h, *k;  // [channels] each
-    bool accumulate;
+    const float *f, *g, *h, *k, *e;  // [channels] each
+    bool relu, accumulate;
 };
 
 enum class Sum {
@@ -38,13 +40,15 @@ enum class Sum {
     plain,       // out: sum a
     product,     // out: sum a b, sum a
     normalized,  // out: sum a (b - f) g, sum a       a = dy, b = x, f = mean, g = inverse deviation
+    fused,       // out: sum a' (b - f) g, sum a'     a' = a where (b - f) * h + e > 0, or everywhere without relu
     prelu,       // out: sum a min(b, 0)
 };
 
 struct SumArgs {
     Channels shape;
     Sum sum;
-    const float *a, *b, *f, *g;
+    const float *a, *b, *f, *g, *h, *e;
+    bool relu;
     float* out;  // [2][channels] of one part, or [1][channels]
 };
 
@@ -77,6 +81,23 @@ Launch batch_norm_global_backward(const Channels&, float* dx, const float* dy, c
 int64_t batch_norm_backward_workspace(const Channels&);
 Launch batch_norm_backward(const Channels&, float* dx, const float* x, const float* dy, const float* mean,
                            const float* inv_std, bool accumulate, void* scratch);
+
+// BatchNorm, Scale and (relu) ReLU as one op that keeps x only: y = relu((x - mean) inv_std factor + bias).  A replay
+// reads mean and inv_std; backward finds from x, by the same arithmetic, where y was positive.
+struct FusedNorm {
+    Channels shape;
+    const float *x, *factor, *bias;
+    float *mean, *inv_std;
+    bool relu;
+};
+int64_t batch_norm_fused_workspace(const Channels&);
+Launch batch_norm_fused_forward(const FusedNorm&, float* y, const Averages&, float eps, bool replay, void* scratch);
+Launch batch_norm_fused_global_forward(const FusedNorm&, float* y, const Averages&, float eps, void* scratch);
+struct FusedGradients {
+    float *dx, *dfactor, *dbias;
+    bool accumulate_dx, accumulate_dfactor, accumulate_dbias;
+};
+Launch batch_norm_fused_backward(const FusedNorm&, const FusedGradients&, const float* dy, void* scratch);
 
 // slope has one number, or one a channel
 Launch prelu_forward(const Channels&, float* y, const float* x, const float* slope);

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "activation.h"
 #include "pool.h"
 #include "sweep.h"
 
@@ -110,12 +111,14 @@ int64_t conv_forward_workspace(const Conv& g) {
     return padded(g.groups * packed_floats(g.taps() * g.cg(), g.kg()) * static_cast<int64_t>(sizeof(float)));
 }
 
-Launch conv_forward(const Conv& g, float* y, const float* x, const float* w, const float* bias, void* scratch) {
+Launch conv_forward(const Conv& g, float* y, const float* x, const float* w, const float* bias, bool relu, uint8_t* mask,
+                    void* scratch) {
     g.check();
     float* packed = static_cast<float*>(scratch);
     return [=, u = &unit(), sweep = forward_sweep(g)] {
         pack_forward(*u, g, packed, w);
-        run_sweep(*u, sweep, y, x, packed, bias, false);
+        run_sweep(*u, sweep, y, x, packed, bias, false, relu);
+        if (mask) write_mask(*u, sweep.rows() * g.k, y, mask);
     };
 }
 
@@ -135,7 +138,7 @@ Launch conv_backward_data(const Conv& g, float* dx, const float* dy, const float
         for (const Class& one : classes) {
             if (one.taps.empty() && accumulate) continue;
             pack_backward(*u, g, one, packed, w);
-            run_sweep(*u, one.sweep, dx, dy, packed, bias, accumulate);
+            run_sweep(*u, one.sweep, dx, dy, packed, bias, accumulate, false);
             packed += g.groups * one.sweep.packed_pitch;
         }
     };

@@ -27,6 +27,17 @@ void copy(const Unit& u, float* out, const float* in, int64_t count, float facto
         u.map({Op::scale, out, in, nullptr, factor, 0, 0, accumulate}, 0, count);
 }
 
+constexpr int64_t STRETCH = 4096;
+
+// body(from, size) for stretches that stay in cache; each begins on a whole byte of a mask.
+template <class Body>
+void stretches(int64_t count, const Body& body) {
+    parallel((count + PIECE - 1) / PIECE, [&](int64_t task) {
+        for (int64_t from = task * PIECE; from < std::min(count, (task + 1) * PIECE); from += STRETCH)
+            body(from, std::min({STRETCH, count - from, (task + 1) * PIECE - from}));
+    });
+}
+
 // For each stretch: compute(i, buffer, from, size) for every array that is wanted, then all are stored.
 template <class Compute>
 void complete_then_store(const Unit& u, int64_t count, const std::vector<float*>& outs, const std::vector<bool>& accumulate,
@@ -50,14 +61,19 @@ void complete_then_store(const Unit& u, int64_t count, const std::vector<float*>
 
 }  // namespace
 
-Launch eltwise_sum(int64_t count, float* y, std::vector<const float*> xs, std::vector<float> coefficients) {
+Launch eltwise_sum(int64_t count, float* y, std::vector<const float*> xs, std::vector<float> coefficients, bool relu,
+                   uint8_t* mask) {
     check(count, xs.size(), coefficients.size(), 2);
     return [=, u = &unit()] {
-        complete_then_store(*u, count, {y}, {false}, [&](size_t, float* sum, int64_t from, int64_t size) {
+        const auto sum_of = [&](float* sum, int64_t from, int64_t size) {
             u->map({Op::add, sum, xs[0] + from, xs[1] + from, coefficients[0], coefficients[1], 0, false}, 0, size);
             for (size_t i = 2; i < xs.size(); ++i)
                 u->map({Op::add, sum, sum, xs[i] + from, 1, coefficients[i], 0, false}, 0, size);
-        });
+            if (relu || mask) u->relu_forward({sum, sum, mask ? mask + from / 8 : nullptr, 0, false}, 0, size);
+        };
+        if (xs.size() == 2) return stretches(count, [&](int64_t from, int64_t size) { sum_of(y + from, from, size); });
+        complete_then_store(*u, count, {y}, {false},
+                            [&](size_t, float* sum, int64_t from, int64_t size) { sum_of(sum, from, size); });
     };
 }
 
@@ -83,13 +99,24 @@ Launch eltwise_max(int64_t count, float* y, std::vector<const float*> xs, uint8_
     };
 }
 
+// Only dy is read, so a gradient that lies on it is written last, and no other has to wait.
 Launch eltwise_sum_backward(int64_t count, std::vector<float*> dxs, const float* dy, std::vector<float> coefficients,
-                            std::vector<bool> accumulate) {
+                            std::vector<bool> accumulate, const uint8_t* mask) {
     check(count, dxs.size(), coefficients.size(), 1);
     check(count, dxs.size(), accumulate.size(), 1);
+    std::vector<size_t> order;
+    for (const bool last : {false, true})
+        for (size_t i = 0; i < dxs.size(); ++i)
+            if (dxs[i] && (dxs[i] == dy) == last) order.push_back(i);
     return [=, u = &unit()] {
-        complete_then_store(*u, count, dxs, accumulate, [&](size_t i, float* dx, int64_t from, int64_t size) {
-            copy(*u, dx, dy + from, size, coefficients[i], false);
+        stretches(count, [&](int64_t from, int64_t size) {
+            alignas(64) float passed[STRETCH];
+            const float* slope = dy + from;
+            if (mask) {
+                u->relu_backward({passed, slope, const_cast<uint8_t*>(mask) + from / 8, 0, false}, 0, size);
+                slope = passed;
+            }
+            for (size_t i : order) copy(*u, dxs[i] + from, slope, size, coefficients[i], accumulate[i]);
         });
     };
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "convolution.h"
+#include "activation.h"
 #include "pool.h"
 #include "unit.h"
 
@@ -45,7 +46,8 @@ void backward_columns(const Unit& u, int64_t m, int64_t n, int64_t k, float* dx,
 
 }  // namespace
 
-Launch inner_product_forward(int64_t m, int64_t n, int64_t k, float* y, const float* x, const float* w, const float* bias) {
+Launch inner_product_forward(int64_t m, int64_t n, int64_t k, float* y, const float* x, const float* w, const float* bias,
+                             bool relu, uint8_t* mask) {
     as_convolution(m, n, k).check();
     return [=, u = &unit()] {
         parallel((n + OUTPUTS - 1) / OUTPUTS, [&](int64_t task) {
@@ -57,9 +59,11 @@ Launch inner_product_forward(int64_t m, int64_t n, int64_t k, float* y, const fl
                 d.length = std::min(CHAIN, k - from);
                 d.a = x + from, d.b = w + task * OUTPUTS * k + from;
                 d.start = from > 0 ? Start::out : bias ? Start::bias : Start::zero;
+                d.relu = relu && from + d.length == k;
                 u->dot(d);
             }
         });
+        if (mask) write_mask(*u, m * n, y, mask);
     };
 }
 

@@ -46,7 +46,7 @@ struct Map {
 };
 
 struct Relu {
-    float* out;
+    float* out;  // forward: null where only the mask is wanted
     const float* in;
     uint8_t* mask;  // forward: written where not null;  backward: read
     float slope;

@@ -104,7 +104,7 @@ std::vector<Panel> panels(const Unit& u, int64_t columns) {
 }
 
 void run_sweep(const Unit& u, const Sweep& s, float* out, const float* in, const float* packed, const float* bias,
-               bool accumulate) {
+               bool accumulate, bool relu) {
     const auto steps = stretches(static_cast<int64_t>(s.taps.size()), s.length);
     const auto all = panels(u, s.columns);
     const int64_t depth = static_cast<int64_t>(s.taps.size()) * s.length, rows = s.rows();
@@ -122,6 +122,7 @@ void run_sweep(const Unit& u, const Sweep& s, float* out, const float* in, const
         for (const Stretch& step : steps) {
             block.aim(step);
             g.runs = step.taps, g.length = step.length;
+            g.relu = relu && &step == &steps.back();
             for (int64_t p = cut(count, shares, share); p < cut(count, shares, share + 1); ++p) {
                 const Panel& panel = all[p];
                 g.vectors = panel.vectors, g.last = panel.last, g.column = panel.column;

@@ -44,6 +44,6 @@ std::vector<Panel> panels(const Unit&, int64_t columns);
 inline int64_t packed_floats(int64_t depth, int64_t columns) { return depth * ((columns + 15) / 16 * 16); }
 
 void run_sweep(const Unit&, const Sweep&, float* out, const float* in, const float* packed, const float* bias,
-               bool accumulate);
+               bool accumulate, bool relu);
 
 }  // namespace layermem::cpu

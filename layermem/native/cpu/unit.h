@@ -31,6 +31,7 @@ struct GemmBlock {
     int vectors, last;  // registers of the panel, floats in use of its last one
     Start start;
     const float* bias;  // of the panel's first column, for Start::bias
+    bool relu;          // negative sums become 0
 };
 
 // out[k * pitch + c] (+)= sum over j < count of d[j][k] * x[j][c],  k < rows, c < columns.
@@ -52,6 +53,7 @@ struct DotBlock {
     int64_t pitch;
     Start start;
     const float* bias;  // [columns]
+    bool relu;
 };
 
 struct Unit {

@@ -31,6 +31,17 @@ void blend(const BlendArgs& g, int64_t begin, int64_t end) {
             return run([&](V a, int64_t, auto, const auto& at) { return a * at(g.f); });
         case Blend::shift: return run([&](V a, int64_t, auto, const auto& at) { return a + at(g.g); });
         case Blend::normalize: return run([&](V a, int64_t, auto, const auto& at) { return (a - at(g.f)) * at(g.g); });
+        case Blend::fused:
+            return run([&](V a, int64_t, auto, const auto& at) {
+                const V y = fma(a - at(g.f), at(g.h), at(g.g));
+                return g.relu ? rectified(y) : y;
+            });
+        case Blend::fused_dx:
+            return run([&](V a, int64_t i, auto n, const auto& at) {
+                const V x = load(g.b + i, n) - at(g.g);
+                if (g.relu) a = pick(fma(x, at(g.h), at(g.e)) > zero(), a, zero());
+                return at(g.h) * (a - at(g.f) - x * at(g.k));
+            });
         case Blend::gradient:
             return run([&](V a, int64_t i, auto n, const auto& at) {
                 return at(g.h) * (a - at(g.f) - (load(g.b + i, n) - at(g.g)) * at(g.k));
@@ -148,6 +159,13 @@ void channel_sum(const SumArgs& g, int64_t begin, int64_t end) {
             return sum_terms(g, begin, end, out0, out1, [&](int64_t i, auto n, const auto& at, V& sum0, V& sum1) {
                 const V a = load(g.a + i, n);
                 sum0 += a * ((load(g.b + i, n) - at(g.f)) * at(g.g)), sum1 += a;
+            });
+        case Sum::fused:
+            return sum_terms(g, begin, end, out0, out1, [&](int64_t i, auto n, const auto& at, V& sum0, V& sum1) {
+                const V x = load(g.b + i, n) - at(g.f);
+                V a = load(g.a + i, n);
+                if (g.relu) a = pick(fma(x, at(g.h), at(g.e)) > zero(), a, zero());
+                sum0 += a * (x * at(g.g)), sum1 += a;
             });
         case Sum::prelu:
             return sum_terms(g, begin, end, out0, nullptr, [&](int64_t i, auto n, const auto&, V& sum, V&) {

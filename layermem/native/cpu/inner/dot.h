@@ -40,7 +40,8 @@ void dot_tile(const DotBlock& g, int64_t m, int64_t n) {
         for (int j = 0; j < WIDE; ++j) {
             float* out = g.out + (m + i) * g.pitch + n + j;
             const float first = g.start == Start::out ? *out : g.start == Start::bias ? g.bias[n + j] : 0.0f;
-            *out = first + total(sum[i][j]);
+            const float all = first + total(sum[i][j]);
+            *out = g.relu && all < 0 ? 0 : all;
         }
 }
 

@@ -51,6 +51,12 @@ void gemm_tile(const GemmBlock& g, int64_t row) {
         }
     }
 
+    if (g.relu) {
+#pragma GCC unroll 24
+        for (int i = 0; i < TALL; ++i)
+#pragma GCC unroll 4
+            for (int j = 0; j < WIDE; ++j) sum[i][j] = rectified(sum[i][j]);
+    }
 #pragma GCC unroll 24
     for (int i = 0; i < TALL; ++i) {
         if (i >= live) break;

@@ -68,9 +68,9 @@ void relu_forward(const Relu& g, int64_t begin, int64_t end) {
         for (int j = 0; j < 16; j += LANES) {
             const int64_t left = end - i - j;
             if (left <= 0) break;
-            const V x = load_upto(g.in + i + j, left), below = g.slope == 0 ? pick(x == x, zero(), x) : slope * x;
+            const V x = load_upto(g.in + i + j, left), y = g.slope == 0 ? rectified(x) : pick(x > zero(), x, slope * x);
             word |= positive(x) << j;
-            store_upto(g.out + i + j, pick(x > zero(), x, below), left);
+            if (g.out) store_upto(g.out + i + j, y, left);
         }
         if (g.mask) {
             g.mask[i / 8] = static_cast<uint8_t>(word);
@@ -136,29 +136,60 @@ void choose_backward(const Choice& g, int64_t begin, int64_t end) {
     });
 }
 
-// Philox4x32-10 (Salmon et al. 2011): four words for the elements 4 counter .. 4 counter + 3
-inline void philox(uint32_t out[4], uint64_t counter, uint64_t step, const uint32_t key[2]) {
-    uint32_t c0 = static_cast<uint32_t>(counter), c1 = 0, c2 = static_cast<uint32_t>(step);
-    uint32_t c3 = static_cast<uint32_t>(step >> 32), k0 = key[0], k1 = key[1];
-    for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
-        const uint64_t m0 = uint64_t{0xD2511F53u} * c0, m1 = uint64_t{0xCD9E8D57u} * c2;
-        c0 = static_cast<uint32_t>(m1 >> 32) ^ c1 ^ k0;
-        c2 = static_cast<uint32_t>(m0 >> 32) ^ c3 ^ k1;
-        c1 = static_cast<uint32_t>(m1);
-        c3 = static_cast<uint32_t>(m0);
-    }
-    out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
+// Philox4x32-10 (Salmon et al. 2011), LANES / 2 counters side by side: words live in the low halves of 64-bit lanes,
+// where a product is 64 bits wide; what is left in the high halves never reaches a low one.
+typedef uint64_t W __attribute__((vector_size(4 * LANES)));
+constexpr int COUNTERS = LANES / 2;
+
+inline W wide_product(W a, W b) {
+#if defined(__AVX512F__)
+    return reinterpret_cast<W>(_mm512_maskz_mul_epu32(0xff, reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+#elif defined(__AVX2__)
+    return reinterpret_cast<W>(_mm256_mul_epu32(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+#elif defined(__SSE2__)
+    return reinterpret_cast<W>(__builtin_ia32_pmuludq128(reinterpret_cast<I>(a), reinterpret_cast<I>(b)));
+#else
+    return (a & 0xffffffffu) * (b & 0xffffffffu);
+#endif
 }
 
-// Counters are independent, so the compiler runs several side by side; begin is a multiple of 64.
-void dropout(const Dropout& g, int64_t begin, int64_t end) {
-    for (int64_t base = begin; base < end; base += 64) {
-        uint32_t words[64];
-        for (int j = 0; j < 16; ++j) philox(words + 4 * j, static_cast<uint64_t>(base / 4 + j), g.step, g.key);
-        const int64_t till = end - base < 64 ? end - base : 64;
-        for (int64_t j = 0; j < till; ++j) {
-            const float v = words[j] < g.bound ? 0.0f : g.in[base + j] * g.gain;
-            g.out[base + j] = g.accumulate ? g.out[base + j] + v : v;
+// The 2 * LANES words of counters first .. first + COUNTERS - 1, in the order of the elements they belong to.
+inline void philox(uint32_t* out, uint64_t first, uint64_t step, const uint32_t key[2]) {
+    W c0, even, odd, c1{}, c2 = (step & 0xffffffffu) - W{}, c3 = (step >> 32) - W{};
+    for (int i = 0; i < COUNTERS; ++i) {
+        c0[i] = first + static_cast<uint64_t>(i);
+        even[i] = static_cast<uint64_t>(i / 2 + i % 2 * COUNTERS);
+        odd[i] = even[i] + COUNTERS / 2;
+    }
+    const W by0 = uint64_t{0xD2511F53u} - W{}, by2 = uint64_t{0xCD9E8D57u} - W{};
+    uint32_t k0 = key[0], k1 = key[1];
+    for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
+        const W m0 = wide_product(by0, c0), m1 = wide_product(by2, c2);
+        c0 = (m1 >> 32) ^ c1 ^ (uint64_t{k0} - W{});
+        c2 = (m0 >> 32) ^ c3 ^ (uint64_t{k1} - W{});
+        c1 = m1;
+        c3 = m0;
+    }
+    const W low = (c0 & 0xffffffffu) | (c1 << 32), high = (c2 & 0xffffffffu) | (c3 << 32);
+    const W words[2] = {__builtin_shuffle(low, high, even), __builtin_shuffle(low, high, odd)};
+    __builtin_memcpy(out, words, sizeof words);
+}
+
+void dropout(const Dropout& g, int64_t begin, int64_t end) {  // begin: a multiple of 64
+    const V gain = splat(g.gain);
+    typedef uint32_t U __attribute__((vector_size(4 * LANES)));
+    for (int64_t base = begin; base < end; base += 2 * LANES) {
+        uint32_t words[2 * LANES];
+        philox(words, static_cast<uint64_t>(base / 4), g.step, g.key);
+        for (int half = 0; half < 2; ++half) {
+            const int64_t i = base + half * LANES, left = end - i;
+            if (left <= 0) break;
+            U word;
+            __builtin_memcpy(&word, words + half * LANES, sizeof word);
+            const I dropped = word < (g.bound - U{});
+            V v = pick(dropped, zero(), gain * load_upto(g.in + i, left));
+            if (g.accumulate) v += load_upto(g.out + i, left);
+            store_upto(g.out + i, v, left);
         }
     }
 }

@@ -10,6 +10,8 @@ inline V smaller(V a, V b) { return pick(a < b, a, b); }
 inline V absolute(V v) { return floats(bits(v) & 0x7fffffff); }
 inline V with_sign(V size, V sign) { return floats(bits(size) | (bits(sign) & static_cast<int32_t>(0x80000000u))); }
 
+inline V rectified(V v) { return pick(v > zero(), v, pick(v == v, zero(), v)); }  // NaN stays
+
 inline V root(V v) {
 #if defined(__AVX512F__)
     return _mm512_maskz_sqrt_ps(0xffff, v);  // the plain form warns under gcc 12
