@@ -1,0 +1,180 @@
+"""Ops with a number per channel (BatchNorm, Scale, Bias, PReLU), LRN and Pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from layermem._native import cpu
+from layermem.layers import Tensor
+from layermem.runtime.cpu.base import Args, Launch, binds
+
+
+def channels(x: Tensor) -> Any:
+    return cpu.Channels(*x.around(1))
+
+
+# -- BatchNorm -------------------------------------------------------------------------------------------------------
+
+
+def batch_norm_scratch(layer: Any, roles: Collection[str]) -> int:
+    g = channels(layer.bottoms[0])
+    if layer.global_stats:
+        return int(cpu.batch_norm_global_workspace(g))
+    return int(cpu.batch_norm_backward_workspace(g) if "dy0" in roles else cpu.batch_norm_forward_workspace(g))
+
+
+@binds("BatchNorm.forward", scratch=batch_norm_scratch)
+def batch_norm_forward(a: Args) -> list[Launch] | None:
+    it, g = a.layer, channels(a.layer.bottoms[0])
+    averages = {role: a[role] for role in ("w0", "w1", "w2")}
+    if it.global_stats:
+        return [cpu.batch_norm_global_forward(g, y=a["y0"], x=a["x0"], **averages, eps=it.eps, scratch=a.scratch)]
+    if not a.has("mean"):
+        return None
+    return [
+        cpu.batch_norm_forward(
+            g, y=a["y0"], x=a["x0"], mean=a["mean"], inv_std=a["inv_std"], **averages, fraction=it.fraction,
+            eps=it.eps, scratch=a.scratch,
+        )
+    ]  # fmt: skip
+
+
+@binds("BatchNorm.replay")
+def batch_norm_replay(a: Args) -> list[Launch]:
+    g = channels(a.layer.bottoms[0])
+    return [cpu.batch_norm_replay(g, y=a["y0"], x=a["x0"], mean=a["mean"], inv_std=a["inv_std"])]
+
+
+@binds("BatchNorm.backward", scratch=batch_norm_scratch)
+def batch_norm_backward(a: Args) -> list[Launch]:
+    it, g = a.layer, channels(a.layer.bottoms[0])
+    shared = {"dx": a["dx0"], "dy": a["dy0"], "accumulate": a.adds("dx0"), "scratch": a.scratch}
+    if it.global_stats:
+        return [cpu.batch_norm_global_backward(g, w1=a["w1"], w2=a["w2"], eps=it.eps, **shared)]
+    return [cpu.batch_norm_backward(g, x=a["x0"], mean=a["mean"], inv_std=a["inv_std"], **shared)]
+
+
+# -- Scale, Bias -----------------------------------------------------------------------------------------------------
+
+
+def spanned(layer: Any) -> Any | None:
+    """Channels, if the operand spans the channel axis and nothing else."""
+    x = layer.bottoms[0]
+    others = [i for i in range(len(x.shape)) if i not in layer.summed]
+    return channels(x) if others == [1] else None
+
+
+def scale_scratch(layer: Any, roles: Collection[str]) -> int:
+    g = spanned(layer)
+    return int(cpu.scale_backward_workspace(g)) if g is not None else 0
+
+
+@binds("Scale.forward")
+def scale_forward(a: Args) -> list[Launch] | None:
+    it, g = a.layer, spanned(a.layer)
+    if g is None:
+        return None
+    return [cpu.scale_forward(g, y=a["y0"], x=a["x0"], factor=a[it.operand], bias=a[it.bias] if it.bias else 0)]
+
+
+@binds("Bias.forward")
+def bias_forward(a: Args) -> list[Launch] | None:
+    g = spanned(a.layer)
+    return None if g is None else [cpu.bias_forward(g, y=a["y0"], x=a["x0"], bias=a[a.layer.operand])]
+
+
+@binds("Scale.backward", scratch=scale_scratch)
+def scale_backward(a: Args) -> list[Launch] | None:
+    it, g = a.layer, spanned(a.layer)
+    if g is None:
+        return None
+    factor, bias = f"d{it.operand}", f"d{it.bias}"
+    return [
+        cpu.scale_backward(
+            g, dx=a["dx0"], dfactor=a[factor], dbias=a[bias], x=a["x0"], dy=a["dy0"], factor=a[it.operand],
+            accumulate_dx=a.adds("dx0"), accumulate_dfactor=a.adds(factor), accumulate_dbias=a.adds(bias),
+            scratch=a.scratch,
+        )
+    ]  # fmt: skip
+
+
+# -- PReLU -----------------------------------------------------------------------------------------------------------
+
+
+def sloped(layer: Any) -> Any:
+    x = layer.bottoms[0]
+    return cpu.Channels(1, 1, x.count) if layer.params[0].tensor.count == 1 else channels(x)
+
+
+@binds("PReLU.forward")
+def prelu_forward(a: Args) -> list[Launch]:
+    return [cpu.prelu_forward(sloped(a.layer), y=a["y0"], x=a["x0"], slope=a["w0"])]
+
+
+@binds("PReLU.backward", scratch=lambda layer, roles: cpu.prelu_backward_workspace(sloped(layer)))
+def prelu_backward(a: Args) -> list[Launch]:
+    return [
+        cpu.prelu_backward(
+            sloped(a.layer), dx=a["dx0"], dslope=a["dw0"], x=a["x0"], dy=a["dy0"], slope=a["w0"],
+            accumulate_dx=a.adds("dx0"), accumulate_dslope=a.adds("dw0"), scratch=a.scratch,
+        )
+    ]  # fmt: skip
+
+
+# -- LRN -------------------------------------------------------------------------------------------------------------
+
+
+def lrn_geometry(layer: Any) -> dict[str, Any]:
+    n, c, h, w = layer.bottoms[0].shape
+    return {"n": n, "h": h, "w": w, "c": c, "size": layer.size, "across": layer.across}
+
+
+def lrn_scratch(layer: Any, roles: Collection[str]) -> int:
+    return int(cpu.lrn_workspace(**lrn_geometry(layer), backward="dx0" in roles))
+
+
+def lrn_constants(layer: Any) -> dict[str, Any]:
+    return {"share": layer.share, "shift": layer.shift, "beta": layer.beta}
+
+
+@binds("LRN.forward", scratch=lrn_scratch)
+def lrn_forward(a: Args) -> list[Launch]:
+    settings = {**lrn_geometry(a.layer), **lrn_constants(a.layer)}
+    return [cpu.lrn_forward(**settings, y=a["y0"], x=a["x0"], scratch=a.scratch)]
+
+
+@binds("LRN.backward", scratch=lrn_scratch)
+def lrn_backward(a: Args) -> list[Launch]:
+    settings = {**lrn_geometry(a.layer), **lrn_constants(a.layer)}
+    return [
+        cpu.lrn_backward(**settings, dx=a["dx0"], x=a["x0"], dy=a["dy0"], accumulate=a.adds("dx0"), scratch=a.scratch)
+    ]
+
+
+# -- Pooling ---------------------------------------------------------------------------------------------------------
+
+
+def pool(layer: Any) -> Any:
+    down, right = layer.windows
+    n, c, h, w = layer.bottoms[0].shape
+    return cpu.Pool(
+        n=n, c=c, h=h, w=w, out=layer.tops[0].shape[2:], kernel=(down.kernel, right.kernel),
+        stride=(down.stride, right.stride), pad=(down.pad, right.pad),
+    )  # fmt: skip
+
+
+@binds("Pooling.forward")
+def pooling_forward(a: Args) -> list[Launch]:
+    g = pool(a.layer)
+    if a.layer.method == "AVE":
+        return [cpu.average_pool_forward(g, y=a["y0"], x=a["x0"])]
+    return [cpu.max_pool_forward(g, y=a["y0"], x=a["x0"], argmax=a["argmax"])]
+
+
+@binds("Pooling.backward")
+def pooling_backward(a: Args) -> list[Launch]:
+    g, adds = pool(a.layer), a.adds("dx0")
+    if a.layer.method == "AVE":
+        return [cpu.average_pool_backward(g, dx=a["dx0"], dy=a["dy0"], accumulate=adds)]
+    return [cpu.max_pool_backward(g, dx=a["dx0"], dy=a["dy0"], argmax=a["argmax"], accumulate=adds)]

@@ -1,0 +1,47 @@
+"""The cpu device: native kernels on addresses in the arena, scratch included; the reference kernel where none fits."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from layermem._native import cpu
+from layermem.errors import InputError
+from layermem.graph.ops import Op
+from layermem.runtime.cpu.base import BINDINGS, SCRATCH, Args, Launch
+from layermem.runtime.device import Bound, register_device
+from layermem.runtime.reference.device import ReferenceDevice
+
+
+@register_device("cpu")
+class CpuDevice(ReferenceDevice):
+    def __init__(self, threads: int | None = None):
+        super().__init__()
+        if threads is not None:
+            if threads < 1:
+                raise InputError(f"cannot run on {threads} threads; give at least 1")
+            cpu.set_threads(threads)
+
+    def workspace(self, kernel: str, layer: object, roles: Collection[str], accumulates: Collection[str]) -> int:
+        return SCRATCH[kernel](layer, roles) if kernel in SCRATCH else 0
+
+    def bind(self, op: Op, arrays: Mapping[str, np.ndarray], context: Mapping[str, Any]) -> Bound:
+        binding = BINDINGS.get(op.kernel)
+        launches = binding(Args(op, arrays, context)) if binding is not None else None
+        if launches is None:
+            return super().bind(op, arrays, context)
+        return in_turn(launches)
+
+
+def in_turn(launches: Sequence[Launch]) -> Bound:
+    """One call for several launches."""
+    if len(launches) == 1:
+        return launches[0]
+
+    def run() -> None:
+        for launch in launches:
+            launch()
+
+    return run

@@ -1,0 +1,153 @@
+"""Ops element by element: activations, Dropout, Eltwise, fills, and updates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import sqrt
+from typing import Any
+
+from layermem._native import cpu
+from layermem.runtime.cpu.base import Args, Launch, binds
+
+
+@binds("Fill.zero")
+def zero(a: Args) -> list[Launch]:
+    return [cpu.map("fill", a.count("y0"), out=a["y0"], p=0.0)]
+
+
+@binds("Fill.seed")
+def seed(a: Args) -> list[Launch]:
+    return [cpu.map("fill", a.count("y0"), out=a["y0"], p=float(a.layer), accumulate=a.adds("y0"))]
+
+
+@binds("ReLU.forward")
+def relu_forward(a: Args) -> list[Launch]:
+    slope = a.layer.negative_slope
+    return [cpu.relu_forward(a.count("x0"), y=a["y0"], x=a["x0"], slope=slope, mask=a["mask"])]
+
+
+@binds("ReLU.backward")
+def relu_backward(a: Args) -> list[Launch]:
+    slope, count, adds = a.layer.negative_slope, a.count("dx0"), a.adds("dx0")
+    if a.has("mask"):
+        return [cpu.relu_backward(count, dx=a["dx0"], dy=a["dy0"], mask=a["mask"], slope=slope, accumulate=adds)]
+    sign = a["y0"] or a["x0"]
+    return [cpu.map("relu_slope", count, out=a["dx0"], a=a["dy0"], b=sign, p=slope, accumulate=adds)]
+
+
+@binds("Sigmoid.forward", "TanH.forward")
+def saturating(a: Args) -> list[Launch]:
+    return [cpu.map(a.layer.type.lower(), a.count("x0"), out=a["y0"], a=a["x0"])]
+
+
+@binds("Sigmoid.backward", "TanH.backward")
+def saturating_backward(a: Args) -> list[Launch]:
+    op = f"{a.layer.type.lower()}_slope"
+    return [cpu.map(op, a.count("dx0"), out=a["dx0"], a=a["dy0"], b=a["y0"], accumulate=a.adds("dx0"))]
+
+
+@binds("ELU.forward")
+def elu_forward(a: Args) -> list[Launch]:
+    return [cpu.map("elu", a.count("x0"), out=a["y0"], a=a["x0"], p=a.layer.alpha)]
+
+
+@binds("ELU.backward")
+def elu_backward(a: Args) -> list[Launch] | None:
+    if not a.has("x0"):
+        return None
+    return [
+        cpu.map(
+            "elu_slope", a.count("dx0"), out=a["dx0"], a=a["dy0"], b=a["x0"], p=a.layer.alpha,
+            accumulate=a.adds("dx0"),
+        )
+    ]  # fmt: skip
+
+
+@binds("Dropout.forward")
+def dropout_forward(a: Args) -> list[Launch]:
+    return _dropout(a, "y0", "x0")
+
+
+@binds("Dropout.backward")
+def dropout_backward(a: Args) -> list[Launch]:
+    return _dropout(a, "dx0", "dy0")
+
+
+def _dropout(a: Args, out: str, x: str) -> list[Launch]:
+    it, context = a.layer, a.context
+    if it.identity:
+        return copy_unless_same(a, out, x)
+    launch = cpu.dropout(
+        a.count(out), out=a[out], x=a[x], ratio=it.threshold / 2**32, seed=context["seed"], stream=it.stream,
+        accumulate=a.adds(out),
+    )  # fmt: skip
+    return [lambda: launch(context["step"])]
+
+
+def copy_unless_same(a: Args, out: str, x: str) -> list[Launch]:
+    """A view costs nothing where both lie on the same bytes."""
+    if a[out] == a[x] and not a.adds(out):
+        return []
+    return [cpu.map("scale", a.count(out), out=a[out], a=a[x], p=1.0, accumulate=a.adds(out))]
+
+
+@binds("Eltwise.forward")
+def eltwise_forward(a: Args) -> list[Launch] | None:
+    it = a.layer
+    count, xs = a.count("y0"), [a[f"x{i}"] for i in range(len(it.bottoms))]
+    if it.operation == "SUM":
+        return [cpu.eltwise_sum(count, y=a["y0"], xs=xs, coefficients=list(it.coeffs))]
+    if it.operation == "PROD":
+        return [cpu.eltwise_product(count, y=a["y0"], xs=xs)]
+    return [cpu.eltwise_max(count, y=a["y0"], xs=xs, winner=a["winner"])] if len(xs) <= 256 else None
+
+
+@binds("Eltwise.backward")
+def eltwise_backward(a: Args) -> list[Launch] | None:
+    it = a.layer
+    bottoms = range(len(it.bottoms))
+    dxs, adds = [a[f"dx{i}"] for i in bottoms], [a.adds(f"dx{i}") for i in bottoms]
+    count = a.count("dy0")
+    if it.operation == "SUM":
+        coefficients = list(it.coeffs)
+        return [cpu.eltwise_sum_backward(count, dxs=dxs, dy=a["dy0"], coefficients=coefficients, accumulate=adds)]
+    if it.operation == "PROD":
+        xs = [a[f"x{i}"] for i in bottoms]
+        return [cpu.eltwise_product_backward(count, dxs=dxs, xs=xs, dy=a["dy0"], accumulate=adds)]
+    if len(dxs) > 256:
+        return None
+    return [cpu.eltwise_max_backward(count, dxs=dxs, dy=a["dy0"], winner=a["winner"], accumulate=adds)]
+
+
+# -- updates -----------------------------------------------------------------------------------------------------------
+
+
+@binds(*(f"{rule}.update" for rule in ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")))
+def update(a: Args) -> list[Launch]:
+    """An update with the rate of the moment; clipping and iter_size are a factor of the gradient."""
+    return [_Update(a)]
+
+
+class _Update:
+    def __init__(self, a: Args):
+        self.parameter, self.context = a.layer, a.context
+        self.norm = a.arrays.get("norm")
+        self.rule = a.kernel.split(".")[0]
+        c: Mapping[str, Any] = a.context
+        self.launch = cpu.update(
+            self.rule, a.count("w0"), w=a["w0"], dw=a["dw0"], h0=a["h0"], h1=a["h1"],
+            decay=c["weight_decay"] * a.layer.decay_mult, l1=c["regularization"] == "L1",
+            momentum=c["rms_decay"] if self.rule == "RMSProp" else c["momentum"], momentum2=c["momentum2"],
+            delta=c["delta"],
+        )  # fmt: skip
+
+    def __call__(self) -> None:
+        c = self.context
+        gain = 1.0 / c["iter_size"]
+        if self.norm is not None and float(self.norm) > c["clip"]:
+            gain *= c["clip"] / float(self.norm)
+        rate = c["rate"] * self.parameter.lr_mult
+        if self.rule == "Adam":
+            t = c["iteration"] + 1
+            rate *= sqrt(1 - c["momentum2"] ** t) / (1 - c["momentum"] ** t)
+        self.launch(rate, gain)
