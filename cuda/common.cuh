@@ -1,0 +1,89 @@
+// What families of kernels share: vector accesses, division by a number known at plan time, sums of warps and blocks.
+//
+// Source is compiled with -fmad=false: a product and a sum round separately unless the kernel says fmaf, so that a kernel
+// gives the same bits on a card and under the emulator, up to the card's own exp, log and pow.
+#pragma once
+#include "primitives.cuh"
+
+namespace lm {
+
+// ---- division ------------------------------------------------------------------------------------------------------
+
+// n / divisor for n < 2^31 as a product.  The host computes multiplier and shift (layermem/runtime/cuda/launch.py).
+// source  Granlund and Montgomery, "Division by invariant integers using multiplication" (1994)
+struct Divider {
+    unsigned divisor, multiplier, shift;
+};
+
+LM_FN unsigned divide(unsigned n, const Divider& by) {
+    return by.divisor == 1 ? n : __umulhi(n, by.multiplier) >> by.shift;
+}
+
+// A divider made on the device, for n < 2^16 and divisor < 2^16.
+LM_FN Divider short_divider(unsigned divisor) { return {divisor, 0xffffffffu / divisor + 1u, 0}; }
+
+// ---- V floats at once ------------------------------------------------------------------------------------------------
+
+// V is 1, or 4 where the address is aligned to 16 bytes.
+template <int V>
+LM_FN void load(float (&to)[V], const float* from) {
+    if constexpr (V == 4) {
+        const float4 all = *reinterpret_cast<const float4*>(from);
+        to[0] = all.x, to[1] = all.y, to[2] = all.z, to[3] = all.w;
+    } else {
+        static_assert(V == 1, "one float, or four");
+        to[0] = *from;
+    }
+}
+
+template <int V>
+LM_FN void store(float* to, const float (&from)[V]) {
+    if constexpr (V == 4)
+        *reinterpret_cast<float4*>(to) = make_float4(from[0], from[1], from[2], from[3]);
+    else
+        *to = from[0];
+}
+
+// Writes the values, or adds them to what is there: gradients of several readers meet in one buffer.
+template <int V>
+LM_FN void put(float* to, float (&values)[V], bool accumulate) {
+    if (accumulate) {
+        float before[V];
+        load<V>(before, to);
+#pragma unroll
+        for (int i = 0; i < V; ++i) values[i] = before[i] + values[i];
+    }
+    store<V>(to, values);
+}
+
+LM_FN void put(float* to, float value, bool accumulate) { *to = accumulate ? *to + value : value; }
+
+// ---- sums in a fixed order -------------------------------------------------------------------------------------------
+
+LM_FN float warp_sum(float value) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) value += shuffle_xor(value, distance);
+    return value;
+}
+
+LM_FN float warp_max(float value) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) value = fmaxf(value, shuffle_xor(value, distance));
+    return value;
+}
+
+// The sum over a block of up to 1024 threads, whole warps; every thread gets it.  `lanes` is shared, [33].
+LM_FN float block_sum(float value, float* lanes) {
+    const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
+    value = warp_sum(value);
+    if (threadIdx.x % WARP == 0) lanes[warp] = value;
+    block_sync();
+    if (warp == 0) {
+        const float total = warp_sum(static_cast<int>(threadIdx.x) < warps ? lanes[threadIdx.x] : 0.0f);
+        if (threadIdx.x == 0) lanes[32] = total;
+    }
+    block_sync();
+    return lanes[32];
+}
+
+}  // namespace lm

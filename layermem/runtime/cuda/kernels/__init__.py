@@ -1,0 +1,8 @@
+"""Launches of every op, one file a family.  Importing this package registers them all."""
+
+from layermem.runtime.cuda.launch import KERNELS, WORKSPACES
+
+__all__ = [
+    "KERNELS",
+    "WORKSPACES",
+]
