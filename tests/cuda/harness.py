@@ -1,0 +1,203 @@
+"""One layer alone, on emulated kernels, held against the reference device in double precision.
+
+Every op runs from its launches (layermem.runtime.cuda.kernels) as a card would run it: outputs start as NaN, inputs are
+given back unchanged, nothing outside its buffers is written.  It then runs again for every overlay that it permits,
+which must not change a bit, and with every gradient added to what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+import layermem.runtime.reference  # noqa: F401  (registers the reference)
+from layermem.layers.base import Layer, Step, Tensor
+from layermem.runtime.cuda.kernels import KERNELS, WORKSPACES
+from layermem.runtime.cuda.launch import Addresses
+from layermem.runtime.reference.base import axes_of_caffe
+from tests.emulator import emulate
+from tests.layers.harness import Run, logical, roles
+from tests.layers.harness import layer_of as layer_of
+
+GUARD = 256
+CONTEXT = {"seed": 1701, "step": 3}
+BOUND = 2e-6  # relative error of a whole tensor, where a test names no other
+
+
+@dataclass(frozen=True)
+class Way:
+    """How kernels are run: the build of the emulator, the order of its threads, the moment its copies land."""
+
+    mode: str = "plain"
+    order: str = "shuffled"
+    copies: str = "late"
+
+
+PLAIN = Way()
+
+
+class Memory:
+    """Arrays on 256-byte steps between guards, as an arena has them."""
+
+    def __init__(self) -> None:
+        self.rooms: list[tuple[np.ndarray, int, int]] = []
+
+    def bytes(self, nbytes: int) -> np.ndarray:
+        """All 0xFF, which is NaN as a float."""
+        room = np.full(nbytes + 3 * GUARD, 0xAB, np.uint8)
+        begin = -room.ctypes.data % GUARD + GUARD
+        self.rooms.append((room, begin, begin + nbytes))
+        room[begin : begin + nbytes] = 0xFF
+        return room[begin : begin + nbytes]
+
+    def stored(self, like: np.ndarray, dtype: np.dtype | type) -> np.ndarray:
+        """A copy of an array with Caffe's axes, in the order of memory."""
+        memory = like.transpose(0, 2, 3, 1) if like.ndim == 4 else like
+        kind = np.dtype(dtype)
+        array = self.bytes(memory.size * kind.itemsize).view(kind).reshape(memory.shape)
+        array[...] = memory
+        return array
+
+    def check(self) -> None:
+        for room, begin, end in self.rooms:
+            assert (room[:begin] == 0xAB).all() and (room[end:] == 0xAB).all(), "a kernel wrote outside its buffers"
+
+
+def run_op(
+    name: str, layer: object, arrays: Mapping[str, np.ndarray], *, accumulates: Collection[str] = (),
+    context: Mapping | None = None, way: Way = PLAIN,
+) -> int:  # fmt: skip
+    """Run op "Type.step" on float32 arrays in the order of memory; the number of launches.
+
+    "workspace" is made here, of exactly the bytes that the op asks for.
+    """
+    memory = Memory()
+    size = WORKSPACES[name](layer, tuple(arrays)) if name in WORKSPACES else 0
+    given = dict(arrays)
+    if size:
+        given["workspace"] = memory.bytes(size)
+    given.setdefault("trouble", np.zeros(1, np.int32))
+    addresses = Addresses({role: array.ctypes.data for role, array in given.items()}, accumulates)
+    count = 0
+    for launch in KERNELS[name](layer, addresses):
+        kernels = emulate.load(f"cuda/{launch.module}.cu", way.mode, order=way.order, copies=way.copies)
+        kernels.launch(
+            launch.function, launch.grid, launch.block, launch.packed(context or CONTEXT), launch.shared,
+            buffers=list(given.values()),
+        )  # fmt: skip
+        count += 1
+    memory.check()
+    return count
+
+
+@dataclass
+class Case:
+    """A layer with inputs in double precision, and the way in which its kernels are run.
+
+    bounds   relative error by role, where it is not BOUND
+    """
+
+    layer: Layer
+    xs: Sequence[np.ndarray]
+    ws: Sequence[np.ndarray] = ()
+    way: Way = PLAIN
+    bounds: Mapping[str, float] = field(default_factory=dict)
+    context: Mapping = field(default_factory=lambda: CONTEXT)
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(5))
+
+    def check(self, wants: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """Forward, replay and backward; the arrays of all roles, with Caffe's axes."""
+        layer = self.layer
+        truth = Run(layer, context=dict(self.context), overlaid=False)
+        for stem, values in (("x", self.xs), ("w", self.ws)):
+            for role, value in zip(roles(stem, len(values)), values, strict=True):
+                truth.put(role, np.float32(value))
+        self.got = {role: np.array(a) for role, a in truth.arrays.items()}
+        self._step(truth, layer.forward())
+        replay = layer.replay()
+        if replay is not None and replay.step != "forward":
+            self._step(truth, replay)
+        if wants is None:
+            learned = [f"dw{i}" for i, p in enumerate(layer.params) if p.learned]
+            wants = (*roles("dx", len(self.xs)), *learned)
+        wants = [r for r in wants if any(r in step.writes for step in layer.backward(tuple(wants)))]
+        for role, top in zip(roles("dy", len(layer.tops)), layer.tops, strict=True):
+            truth.put(role, np.float32(self.rng.standard_normal(top.shape)))
+            self.got[role] = np.array(truth.arrays[role])
+        for step in layer.backward(tuple(wants)):
+            self._step(truth, step)
+        return self.got
+
+    def _step(self, truth: Run, step: Step) -> None:
+        before = {role: np.array(self.got[role]) for role in step.updates}
+        truth.step(step)
+        self.got.update(self._run(step, before))
+        for role in (*step.writes, *step.updates):
+            close(role, self.got[role], truth.arrays[role], self.bounds.get(role, BOUND))
+        if step.updates:
+            return
+        for overlay in step.overlays:
+            overlaid = self._run(step, {}, over={overlay.out: overlay.over})
+            for role in step.writes:
+                why = f"{step.step} with {overlay.out} on {overlay.over} gives another {role}"
+                np.testing.assert_array_equal(overlaid[role], self.got[role], err_msg=why)
+        gradients = [role for role in step.writes if role.startswith("d")]
+        if gradients:
+            self._adding(step, gradients)
+
+    def _adding(self, step: Step, gradients: Sequence[str]) -> None:
+        before = {r: np.float32(self.rng.standard_normal(self.got[r].shape)) for r in gradients}
+        summed = self._run(step, before, accumulates=gradients)
+        for role in gradients:
+            np.testing.assert_allclose(
+                summed[role], before[role] + self.got[role], rtol=1e-5, atol=1e-5, err_msg=f"{role} added to"
+            )
+
+    def _run(
+        self, step: Step, before: Mapping[str, np.ndarray], *, over: Mapping[str, str] | None = None,
+        accumulates: Collection[str] = (),
+    ) -> dict[str, np.ndarray]:  # fmt: skip
+        """What the step leaves in the roles that it writes; `before` are their values where it adds or updates."""
+        memory, arrays = Memory(), {}
+        for role in step.reads:
+            arrays[role] = memory.stored(self.got[role], kind_of(self.got[role]))
+        for role in (*step.writes, *step.updates):
+            if over and role in over:
+                arrays[role] = arrays[over[role]].reshape(self._tensor(role).stored)
+            elif role in before:
+                arrays[role] = memory.stored(before[role], np.float32)
+            else:
+                empty = logical(self._tensor(role), "float32")
+                arrays[role] = memory.stored(empty, empty.dtype)
+        kept = {r: a.copy() for r, a in arrays.items() if r in step.reads and not (over and r in over.values())}
+        run_op(
+            f"{self.layer.type}.{step.step}", self.layer, arrays, accumulates=accumulates, context=self.context,
+            way=self.way,
+        )  # fmt: skip
+        memory.check()
+        for role, value in kept.items():
+            np.testing.assert_array_equal(arrays[role], value, err_msg=f"{step.step} changed its input {role}")
+        return {role: np.array(axes_of_caffe(arrays[role])) for role in (*step.writes, *step.updates)}
+
+    def _tensor(self, role: str) -> Tensor:
+        return Run(self.layer).tensor(role)
+
+
+def kind_of(array: np.ndarray) -> np.dtype:
+    return np.dtype(np.float32) if array.dtype.kind == "f" else array.dtype
+
+
+def close(role: str, got: np.ndarray, want: np.ndarray, bound: float) -> None:
+    """Relative error of the whole, and no element much worse than the rest (kinds that are not floats: equal)."""
+    if got.dtype.kind != "f":
+        np.testing.assert_array_equal(got, want, err_msg=role)
+        return
+    assert not np.isnan(got).any(), f"{role} has NaN"
+    difference = np.abs(got.astype(np.float64) - want)
+    norm = np.linalg.norm(want)
+    error = np.linalg.norm(difference) / norm if norm else np.linalg.norm(difference)
+    assert error <= bound, f"{role} is off by {error:.2e}, more than {bound:.0e}"
+    rms = norm / np.sqrt(want.size) if norm else 1.0
+    assert difference.max(initial=0) <= 50 * bound * rms, f"an element of {role} is off by {difference.max():.2e}"

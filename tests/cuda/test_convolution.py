@@ -1,0 +1,68 @@
+"""The matrix engine: correlate, spread and weigh over odd shapes, against sums in double precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.cuda.harness import Case, layer_of
+
+# text of the convolution_param (beside num_output), num_output, shape of x
+CONVOLUTIONS = {
+    "one by one": ("kernel_size: 1", 20, (2, 36, 7, 13)),
+    "one by one, strided": ("kernel_size: 1 stride: 2", 72, (1, 20, 13, 7)),
+    "three by three": ("kernel_size: 3 pad: 1", 36, (2, 20, 7, 7)),
+    "first layer": ("kernel_size: 7 stride: 2 pad: 3", 12, (2, 3, 23, 15)),
+    "five by five without pad": ("kernel_size: 5", 20, (2, 1, 13, 13)),
+    "even kernel, wide pad": ("kernel_size: 2 pad: 3", 3, (1, 4, 7, 6)),
+    "width one": ("kernel_h: 3 kernel_w: 1 pad_h: 1 pad_w: 0 stride: 1", 20, (2, 4, 13, 1)),
+    "stride three and two": ("kernel_size: 3 stride_h: 3 stride_w: 2 pad: 1", 4, (2, 20, 13, 13)),
+    "stride beyond the kernel": ("kernel_h: 2 kernel_w: 1 stride: 3", 4, (1, 4, 13, 12)),
+    "dilated": ("kernel_size: 3 pad: 2 dilation: 2", 8, (2, 4, 13, 7)),
+    "dilated by the stride": ("kernel_size: 3 pad: 2 dilation: 2 stride: 2", 8, (1, 4, 9, 8)),
+    "dilation and stride without a common factor": (
+        "kernel_h: 3 kernel_w: 2 pad: 1 dilation: 3 dilation: 2 stride: 2", 20, (2, 3, 13, 11)),
+    "two groups": ("kernel_size: 3 pad: 1 group: 2", 36, (2, 72, 7, 5)),
+    "a group a channel": ("kernel_size: 3 pad: 1 stride: 2 group: 20", 20, (2, 20, 7, 7)),
+    "more outputs than inputs in a group": ("kernel_size: 1 group: 4", 12, (1, 4, 7, 7)),
+    "long sum": ("kernel_size: 1", 20, (1, 500, 2, 3)),
+    "one pixel": ("kernel_size: 3", 72, (1, 36, 3, 3)),
+    "parts of the weight gradient": ("kernel_size: 3 pad: 1", 4, (6, 4, 13, 13)),
+    "a tile of 128 outputs": ("kernel_size: 1", 140, (3, 8, 9, 5)),
+}  # fmt: skip
+
+
+def filled(rng: np.random.Generator, layer, *shapes):
+    xs = [rng.standard_normal(shape) for shape in shapes]
+    ws = [rng.standard_normal(param.tensor.shape) for param in layer.params]
+    return xs, ws
+
+
+@pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_sliding_products_agree_with_sums_in_double_precision(kind, name, rng):
+    settings, outputs, shape = CONVOLUTIONS[name]
+    text = f'type: "{kind}" convolution_param {{ num_output: {outputs} {settings} }}'
+    layer = layer_of(text, shape)
+    xs, ws = filled(rng, layer, shape)
+    Case(layer, xs, ws, bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=rng).check()
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize(
+    "shape, outputs", [((5, 37), 10), ((66, 128), 20), ((3, 8, 5, 3), 12), ((700, 12), 4), ((2, 3, 1, 1), 5)]
+)
+def test_inner_products_agree_with_sums_in_double_precision(shape, outputs, transpose, rng):
+    flag = "true" if transpose else "false"
+    text = f'type: "InnerProduct" inner_product_param {{ num_output: {outputs} transpose: {flag} }}'
+    layer = layer_of(text, shape)
+    xs, ws = filled(rng, layer, shape)
+    Case(layer, xs, ws, bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=rng).check()
+
+
+@pytest.mark.parametrize("axis", [0, 2, 3])
+def test_an_inner_product_may_start_at_any_axis_of_an_image(axis, rng):
+    shape = (2, 3, 5, 4)
+    layer = layer_of(f'type: "InnerProduct" inner_product_param {{ num_output: 6 axis: {axis} }}', shape)
+    xs, ws = filled(rng, layer, shape)
+    Case(layer, xs, ws, rng=rng).check()
