@@ -1,0 +1,154 @@
+// Activations: y = f(x) and dx = dy f', the derivative from whichever of x and y the layer reads.
+//   y, dx [count] float written (dx maybe added to)     x, dy, source [count] float read     mask a bit per element
+//   launch   <type>_forward, <type>_backward: map.cuh with 2 groups, grid ceil(count / 2048), block 256
+//            *_mask: eight elements a thread, grid ceil(count / 2048), block 256
+//   traffic  8 bytes per element and input beyond the first 4: bound by memory
+//   source   Caffe relu_layer.cu and its neighbours; formulas as in layermem/runtime/reference/activation.py
+#include "map.cuh"
+
+using namespace lm;
+
+struct ForwardArgs {
+    float* y;
+    const float* x;
+    unsigned char* mask;  // or null
+    int count;
+    float a, b, c;  // of the function
+};
+
+struct BackwardArgs {
+    float* dx;
+    const float* dy;
+    const float* source;  // x or y
+    const unsigned char* mask;
+    int count, accumulate;
+    float a, b, c;
+};
+
+#define LM_VALUE(name, expression)                                                                    \
+    LM_KERNEL(name##_forward, ForwardArgs, p, MAP_THREADS) {                                          \
+        map<1, 2>(p.y, {p.x}, p.count, false, [&](const float(&in)[1], unsigned) -> float {           \
+            const float x = in[0];                                                                    \
+            return expression;                                                                        \
+        });                                                                                           \
+    }
+
+#define LM_SLOPE(name, from, expression)                                                                          \
+    LM_KERNEL(name##_backward, BackwardArgs, p, MAP_THREADS) {                                                    \
+        map<2, 2>(p.dx, {p.dy, p.source}, p.count, p.accumulate, [&](const float(&in)[2], unsigned) -> float { \
+            const float dy = in[0], from = in[1];                                                                 \
+            return expression;                                                                                    \
+        });                                                                                                       \
+    }
+
+LM_FN float sigmoid(float x) { return 0.5f * tanhf(0.5f * x) + 0.5f; }  // never overflows
+
+// x^power, of a negative x too where the power is whole
+LM_FN float power_of(float x, float power) { return power == 2.0f ? x * x : power == 1.0f ? x : powf(x, power); }
+
+LM_FN float sign(float x) { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x; }
+
+LM_FN float relu(float x, float slope) {
+    return x > 0.0f ? x : slope != 0.0f ? slope * x : x == x ? 0.0f : x;  // a NaN stays one
+}
+
+LM_FN float clip(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
+
+LM_VALUE(relu, relu(x, p.a))
+LM_SLOPE(relu, x, x > 0.0f ? dy : p.a != 0.0f ? p.a * dy : 0.0f)
+LM_VALUE(clip, clip(x, p.a, p.b))
+LM_SLOPE(clip, x, x >= p.a && x <= p.b ? dy : 0.0f)
+LM_VALUE(elu, x > 0.0f ? x : p.a * expm1f(x))
+LM_SLOPE(elu, x, x > 0.0f ? dy : dy * (p.a * expf(x)))
+LM_VALUE(sigmoid, sigmoid(x))
+LM_SLOPE(sigmoid, y, dy * (y * (1.0f - y)))
+LM_VALUE(tanh, tanhf(x))
+LM_SLOPE(tanh, y, dy * (1.0f - y * y))
+LM_VALUE(absval, fabsf(x))
+LM_SLOPE(absval, x, dy * sign(x))
+LM_VALUE(power, power_of(p.a + p.b * x, p.c))
+LM_SLOPE(power, x, dy * (p.c * p.b * power_of(p.a + p.b * x, p.c - 1.0f)))
+LM_VALUE(exp, p.b * expf(p.a * x))
+LM_SLOPE(exp, y, dy * (p.a * y))
+LM_VALUE(log, p.a * logf(p.b + p.c * x))
+LM_SLOPE(log, x, dy * (p.a * p.c / (p.b + p.c * x)))
+LM_VALUE(bnll, fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))))
+LM_SLOPE(bnll, x, dy* sigmoid(x))
+LM_VALUE(swish, x* sigmoid(p.a* x))
+LM_VALUE(threshold, x > p.a ? 1.0f : 0.0f)
+
+LM_FN float swish_slope(float x, float beta) {
+    const float s = sigmoid(beta * x);
+    return s + beta * x * s * (1.0f - s);
+}
+LM_SLOPE(swish, x, dy* swish_slope(x, p.a))
+
+// scaled: dx = a dy, for functions that are linear in x
+LM_KERNEL(scaled_backward, BackwardArgs, p, MAP_THREADS) {
+    map<1, 4>(p.dx, {p.dy}, p.count, p.accumulate, [&](const float(&in)[1], unsigned) { return p.a * in[0]; });
+}
+
+// ---- with one bit per element ----------------------------------------------------------------------------------------
+
+template <class F, class Bit>
+LM_FN void forward_with_mask(const ForwardArgs& p, F f, Bit bit) {
+    const unsigned at = first_of_eight(), count = static_cast<unsigned>(p.count);
+    if (at >= count) return;
+    float values[8];
+    load_eight(values, p.x, at, count);
+    unsigned bits = 0;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+        if (at + e < count && bit(values[e])) bits |= 1u << e;
+        values[e] = f(values[e]);
+    }
+    p.mask[at / 8] = static_cast<unsigned char>(bits);
+    put_eight(p.y, values, at, count, false);
+}
+
+LM_KERNEL(relu_forward_mask, ForwardArgs, p, MAP_THREADS) {
+    forward_with_mask(
+        p, [&](float x) { return relu(x, p.a); }, [](float x) { return x > 0.0f; });
+}
+
+LM_KERNEL(clip_forward_mask, ForwardArgs, p, MAP_THREADS) {
+    forward_with_mask(
+        p, [&](float x) { return clip(x, p.a, p.b); }, [&](float x) { return x >= p.a && x <= p.b; });
+}
+
+// mask_backward: dx = dy where the bit is set, else a dy
+LM_KERNEL(mask_backward, BackwardArgs, p, MAP_THREADS) {
+    const unsigned at = first_of_eight(), count = static_cast<unsigned>(p.count);
+    if (at >= count) return;
+    float values[8];
+    load_eight(values, p.dy, at, count);
+    const unsigned bits = p.mask[at / 8];
+#pragma unroll
+    for (int e = 0; e < 8; ++e)
+        values[e] = bits >> e & 1u ? values[e] : p.a != 0.0f ? p.a * values[e] : 0.0f;
+    put_eight(p.dx, values, at, count, p.accumulate);
+}
+
+// ---- with a learned slope --------------------------------------------------------------------------------------------
+
+// PReLU: element i belongs to channel (i / inner) % channels; one slope for all where channels is 1.
+struct PreluArgs {
+    float* out;        // y, or dx
+    const float* in;   // x, or dy
+    const float* x;
+    const float* slopes;
+    Divider by_inner, by_channels;
+    int count, accumulate;
+};
+
+LM_FN float slope_at(const PreluArgs& p, unsigned i) {
+    const unsigned block = divide(i, p.by_inner);
+    return p.slopes[block - divide(block, p.by_channels) * p.by_channels.divisor];
+}
+
+// prelu: out = in where x > 0, else slope in: forward with in = x, backward with in = dy
+LM_KERNEL(prelu, PreluArgs, p, MAP_THREADS) {
+    map<2, 2>(p.out, {p.in, p.x}, p.count, p.accumulate, [&](const float(&in)[2], unsigned i) {
+        return in[1] > 0.0f ? in[0] : slope_at(p, i < static_cast<unsigned>(p.count) ? i : 0) * in[0];
+    });
+}

@@ -1,0 +1,26 @@
+// dropout: y = x scale where the element's random word reaches the threshold, else 0.  Backward is the same on dy.
+//   y [count] float written or added to     x [count] float read
+//   launch   four elements, and one call of the generator, a thread: grid ceil(count / 1024), block 256
+//   traffic  8 bytes per element; about 25 integer operations each: bound by memory, nearly by arithmetic
+//   assumes  buffers aligned to 16 bytes
+//   source   layermem/layers/dropout.py: key (seed, stream), counter (e / 4, 0, step), word e % 4
+#include "map.cuh"
+
+using namespace lm;
+
+struct DropoutArgs {
+    float* y;
+    const float* x;
+    int count, accumulate;
+    unsigned threshold, seed, stream, step_low, step_high;
+    float scale;
+};
+
+LM_KERNEL(dropout, DropoutArgs, p, MAP_THREADS) {
+    const unsigned group = blockIdx.x * MAP_THREADS + threadIdx.x;
+    const uint4 random = philox(make_uint4(group, 0, p.step_low, p.step_high), p.seed, p.stream);
+    map<1, 1>(p.y, {p.x}, p.count, p.accumulate, [&](const float(&in)[1], unsigned i) {
+        const unsigned e = i % 4, word = e == 0 ? random.x : e == 1 ? random.y : e == 2 ? random.z : random.w;
+        return word >= p.threshold ? in[0] * p.scale : 0.0f;
+    });
+}

@@ -1,0 +1,139 @@
+// Eltwise: several blobs of one shape, combined element by element, in the order of the bottoms.
+//   y, dx [count] float written (dx maybe added to)     x, dy [count] float read     winner [count], a byte or an int
+//   launch   four elements a thread, grid ceil(count / 1024), block 256; eltwise_product_backward: one element a thread,
+//            grid ceil(count / 64), block 64, dynamic shared 256 bytes per bottom
+//   overlay  a thread reads all its inputs before it writes, so that outputs may lie on inputs
+//   assumes  at most MOST_INPUTS bottoms; buffers aligned to 16 bytes
+//   source   Caffe eltwise_layer.cu; of equal largest inputs the last wins, as there
+#include "map.cuh"
+
+using namespace lm;
+
+constexpr int MOST_INPUTS = 64;
+
+struct EltwiseArgs {
+    float* y;
+    void* winner;  // or null
+    const float* x[MOST_INPUTS];
+    float coefficients[MOST_INPUTS];
+    int inputs, count;
+    int wide;  // winner is int, not a byte
+};
+
+// Four elements from `at` on; what lies beyond `count` is zero.
+LM_FN void load_some(float (&to)[4], const float* x, unsigned at, unsigned count) {
+    if (at + 4 <= count)
+        load<4>(to, x + at);
+    else
+#pragma unroll
+        for (int e = 0; e < 4; ++e) to[e] = at + e < count ? x[at + e] : 0.0f;
+}
+
+LM_FN void store_some(float* y, const float (&from)[4], unsigned at, unsigned count) {
+    if (at + 4 <= count)
+        store<4>(y + at, from);
+    else
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+            if (at + e < count) y[at + e] = from[e];
+}
+
+// y = combine(.. combine(first(x0, coefficient 0), x1, coefficient 1) ..)
+template <class First, class Combine>
+LM_FN void fold(const EltwiseArgs& p, First first, Combine combine) {
+    const unsigned at = 4u * (blockIdx.x * MAP_THREADS + threadIdx.x), count = static_cast<unsigned>(p.count);
+    if (at >= count) return;
+    float sum[4], next[4];
+    load_some(sum, p.x[0], at, count);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) sum[e] = first(sum[e]);
+#pragma unroll 4
+    for (int k = 1; k < p.inputs; ++k) {
+        load_some(next, p.x[k], at, count);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) sum[e] = combine(sum[e], next[e], k);
+    }
+    store_some(p.y, sum, at, count);
+}
+
+LM_KERNEL(eltwise_sum, EltwiseArgs, p, MAP_THREADS) {
+    fold(
+        p, [&](float x) { return p.coefficients[0] * x; },
+        [&](float sum, float x, int k) { return sum + p.coefficients[k] * x; });
+}
+
+LM_KERNEL(eltwise_product, EltwiseArgs, p, MAP_THREADS) {
+    fold(
+        p, [](float x) { return x; }, [](float product, float x, int) { return product * x; });
+}
+
+LM_KERNEL(eltwise_max, EltwiseArgs, p, MAP_THREADS) {
+    const unsigned at = 4u * (blockIdx.x * MAP_THREADS + threadIdx.x), count = static_cast<unsigned>(p.count);
+    if (at >= count) return;
+    float best[4], next[4];
+    int winner[4] = {};
+    load_some(best, p.x[0], at, count);
+    for (int k = 1; k < p.inputs; ++k) {
+        load_some(next, p.x[k], at, count);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            const bool keep = best[e] > next[e];
+            best[e] = keep ? best[e] : next[e];
+            winner[e] = keep ? winner[e] : k;
+        }
+    }
+    store_some(p.y, best, at, count);
+    if (p.winner == nullptr) return;
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+        if (at + e >= count) continue;
+        if (p.wide)
+            static_cast<int*>(p.winner)[at + e] = winner[e];
+        else
+            static_cast<unsigned char*>(p.winner)[at + e] = static_cast<unsigned char>(winner[e]);
+    }
+}
+
+// eltwise_max_backward: dx of bottom `which` = dy where it won
+struct MaxBackwardArgs {
+    float* dx;
+    const float* dy;
+    const void* winner;
+    int which, count, wide, accumulate;
+};
+
+LM_KERNEL(eltwise_max_backward, MaxBackwardArgs, p, MAP_THREADS) {
+    map<1, 1>(p.dx, {p.dy}, p.count, p.accumulate, [&](const float(&in)[1], unsigned i) {
+        if (i >= static_cast<unsigned>(p.count)) return 0.0f;
+        const int won = p.wide ? static_cast<const int*>(p.winner)[i]
+                               : static_cast<const unsigned char*>(p.winner)[i];
+        return won == p.which ? in[0] : 0.0f;
+    });
+}
+
+// eltwise_product_backward: every wanted dx_i = dy times the product of the other bottoms
+struct ProductBackwardArgs {
+    float* dx[MOST_INPUTS];  // null where nobody wants it
+    const float* x[MOST_INPUTS];
+    const float* dy;
+    unsigned long long adds;  // bit i: add to dx_i
+    int inputs, count;
+};
+
+constexpr int PRODUCT_THREADS = 64;
+
+LM_KERNEL(eltwise_product_backward, ProductBackwardArgs, p, PRODUCT_THREADS) {
+    LM_DYN_SHARED(float, staged);  // [inputs][threads]: a gradient may lie on a factor of the next one
+    const unsigned i = blockIdx.x * PRODUCT_THREADS + threadIdx.x;
+    if (i >= static_cast<unsigned>(p.count)) return;
+    const float dy = p.dy[i];
+    for (int k = 0; k < p.inputs; ++k) {
+        float product = dy;
+        if (p.dx[k] != nullptr)
+            for (int other = 0; other < p.inputs; ++other)
+                if (other != k) product *= p.x[other][i];
+        staged[k * PRODUCT_THREADS + threadIdx.x] = product;
+    }
+    for (int k = 0; k < p.inputs; ++k)
+        if (p.dx[k] != nullptr) put(p.dx[k] + i, staged[k * PRODUCT_THREADS + threadIdx.x], p.adds >> k & 1u);
+}

@@ -1,0 +1,166 @@
+// Pooling: the largest, or the mean, of each window.
+//   y [N,Ho,Wo,C] float, argmax [N,Ho,Wo,C] byte or int, written     x [N,H,W,C] float read
+//   dx [N,H,W,C] float written or added to                           dy, argmax read
+//   launch   one thread per V channels of a window (forward) or of a pixel (backward): grid ceil(count / (256 V)), block 256
+//   traffic  forward 4|x| + 8|y| bytes, backward 4|dx| + up to ceil(kernel/stride)^2 5|y|, mostly from L2: bound by memory
+//   assumes  every window meets the image (layers/pooling.py sees to it); _v4: C a multiple of 4
+//   ties     the first in row-major order wins, so a recompute gives back the same bits
+//   backward gathers: each pixel asks the windows over it, row by row, and is written once
+//   source   Caffe src/caffe/layers/pooling_layer.cu
+#include "common.cuh"
+
+using namespace lm;
+
+constexpr int THREADS = 256;
+
+struct PoolArgs {
+    float* y;        // or dx
+    const float* x;  // or dy
+    void* argmax;    // or null
+    int height, width, channels, rows, columns;
+    int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
+    Divider by_runs, by_columns, by_rows;  // channels / V; columns and rows of what is written
+    Divider by_stride_h, by_stride_w;
+    int count;  // of what is written, over V
+    int wide, accumulate;
+};
+
+struct Place {
+    int item, row, column, channel;
+};
+
+template <int V>
+LM_FN Place place_of(const PoolArgs& p, unsigned i) {
+    const int pixel = divide(i, p.by_runs), line = divide(pixel, p.by_columns), item = divide(line, p.by_rows);
+    return {item, line - item * static_cast<int>(p.by_rows.divisor), pixel - line * static_cast<int>(p.by_columns.divisor),
+            static_cast<int>(i - pixel * p.by_runs.divisor) * V};
+}
+
+// Rows [begin, end) of the image that window `at` covers; `start` is its first, in the padding maybe.
+struct Span {
+    int start, begin, end;
+};
+
+LM_FN Span span_of(int at, int kernel, int stride, int pad, int size) {
+    const int start = at * stride - pad;
+    return {start, max(start, 0), min(start + kernel, size)};
+}
+
+// By how many elements along one axis a mean divides: the window clipped to the padded image.
+LM_FN int clipped(int at, int kernel, int stride, int pad, int size) {
+    const int start = at * stride - pad;
+    return min(start + kernel, size + pad) - start;
+}
+
+template <int V>
+LM_FN void max_forward(const PoolArgs& p) {
+    const unsigned i = blockIdx.x * THREADS + threadIdx.x;
+    if (i >= static_cast<unsigned>(p.count)) return;
+    const Place at = place_of<V>(p, i);
+    const Span down = span_of(at.row, p.kernel_h, p.stride_h, p.pad_h, p.height);
+    const Span right = span_of(at.column, p.kernel_w, p.stride_w, p.pad_w, p.width);
+    float best[V];
+    int winner[V];
+#pragma unroll
+    for (int v = 0; v < V; ++v) best[v] = -infinity(), winner[v] = 0;
+    for (int h = down.begin; h < down.end; ++h)
+        for (int w = right.begin; w < right.end; ++w) {
+            float values[V];
+            load<V>(values, p.x + ((at.item * p.height + h) * p.width + w) * p.channels + at.channel);
+            const int tap = (h - down.start) * p.kernel_w + w - right.start;
+#pragma unroll
+            for (int v = 0; v < V; ++v)
+                if (values[v] > best[v]) best[v] = values[v], winner[v] = tap;
+        }
+    store<V>(p.y + i * V, best);
+    if (p.argmax == nullptr) return;
+    if (p.wide) {
+        for (int v = 0; v < V; ++v) static_cast<int*>(p.argmax)[i * V + v] = winner[v];
+    } else if constexpr (V == 4) {
+        static_cast<unsigned*>(p.argmax)[i] =
+            static_cast<unsigned>(winner[0] | winner[1] << 8 | winner[2] << 16) | static_cast<unsigned>(winner[3]) << 24;
+    } else {
+        static_cast<unsigned char*>(p.argmax)[i] = static_cast<unsigned char>(winner[0]);
+    }
+}
+
+template <int V>
+LM_FN void average_forward(const PoolArgs& p) {
+    const unsigned i = blockIdx.x * THREADS + threadIdx.x;
+    if (i >= static_cast<unsigned>(p.count)) return;
+    const Place at = place_of<V>(p, i);
+    const Span down = span_of(at.row, p.kernel_h, p.stride_h, p.pad_h, p.height);
+    const Span right = span_of(at.column, p.kernel_w, p.stride_w, p.pad_w, p.width);
+    float sum[V] = {};
+    for (int h = down.begin; h < down.end; ++h)
+        for (int w = right.begin; w < right.end; ++w) {
+            float values[V];
+            load<V>(values, p.x + ((at.item * p.height + h) * p.width + w) * p.channels + at.channel);
+#pragma unroll
+            for (int v = 0; v < V; ++v) sum[v] += values[v];
+        }
+    const int elements = clipped(at.row, p.kernel_h, p.stride_h, p.pad_h, p.height) *
+                         clipped(at.column, p.kernel_w, p.stride_w, p.pad_w, p.width);
+#pragma unroll
+    for (int v = 0; v < V; ++v) sum[v] = sum[v] / static_cast<float>(elements);
+    store<V>(p.y + i * V, sum);
+}
+
+// Calls visit(offset of the window's element, row, column) for each window over pixel `at`, in the order of memory.
+template <class Visit>
+LM_FN void windows_over(const PoolArgs& p, const Place& at, Visit visit) {
+    const int h = at.row + p.pad_h, w = at.column + p.pad_w;
+    const int first_row = h < p.kernel_h ? 0 : divide(h - p.kernel_h, p.by_stride_h) + 1;
+    const int first_column = w < p.kernel_w ? 0 : divide(w - p.kernel_w, p.by_stride_w) + 1;
+    const int last_row = min(static_cast<int>(divide(h, p.by_stride_h)), p.rows - 1);
+    const int last_column = min(static_cast<int>(divide(w, p.by_stride_w)), p.columns - 1);
+    for (int row = first_row; row <= last_row; ++row)
+        for (int column = first_column; column <= last_column; ++column)
+            visit(((at.item * p.rows + row) * p.columns + column) * p.channels + at.channel, row, column);
+}
+
+template <int V>
+LM_FN void max_backward(const PoolArgs& p) {
+    const unsigned i = blockIdx.x * THREADS + threadIdx.x;
+    if (i >= static_cast<unsigned>(p.count)) return;
+    const Place at = place_of<V>(p, i);
+    float sum[V] = {};
+    windows_over(p, at, [&](int window, int row, int column) {
+        const int tap = (at.row + p.pad_h - row * p.stride_h) * p.kernel_w + at.column + p.pad_w - column * p.stride_w;
+        float values[V];
+        load<V>(values, p.x + window);
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+            const int won = p.wide ? static_cast<const int*>(p.argmax)[window + v]
+                                   : static_cast<const unsigned char*>(p.argmax)[window + v];
+            sum[v] += won == tap ? values[v] : 0.0f;
+        }
+    });
+    put<V>(p.y + i * V, sum, p.accumulate);
+}
+
+template <int V>
+LM_FN void average_backward(const PoolArgs& p) {
+    const unsigned i = blockIdx.x * THREADS + threadIdx.x;
+    if (i >= static_cast<unsigned>(p.count)) return;
+    const Place at = place_of<V>(p, i);
+    float sum[V] = {};
+    windows_over(p, at, [&](int window, int row, int column) {
+        const int elements = clipped(row, p.kernel_h, p.stride_h, p.pad_h, p.height) *
+                             clipped(column, p.kernel_w, p.stride_w, p.pad_w, p.width);
+        float values[V];
+        load<V>(values, p.x + window);
+#pragma unroll
+        for (int v = 0; v < V; ++v) sum[v] += values[v] / static_cast<float>(elements);
+    });
+    put<V>(p.y + i * V, sum, p.accumulate);
+}
+
+#define LM_POOLING(name)                                               \
+    LM_KERNEL(pool_##name##_v4, PoolArgs, p, THREADS) { name<4>(p); } \
+    LM_KERNEL(pool_##name##_v1, PoolArgs, p, THREADS) { name<1>(p); }
+
+LM_POOLING(max_forward)
+LM_POOLING(average_forward)
+LM_POOLING(max_backward)
+LM_POOLING(average_backward)
