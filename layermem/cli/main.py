@@ -13,10 +13,11 @@ import sys
 from collections.abc import Sequence
 
 from layermem import __version__
-from layermem.cli import show
+from layermem.cli import plan, show
+from layermem.cli.options import VerbParser
 from layermem.errors import LayermemError
 
-VERBS = (show,)
+VERBS = (plan, show)
 INTERRUPTED = 130
 
 
@@ -47,7 +48,7 @@ def make_parser() -> argparse.ArgumentParser:
         epilog="`layermem VERB --help` explains a verb and gives an example.",
     )
     parser.add_argument("--version", action="version", version=f"layermem {__version__}")
-    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=VerbParser)
     for module in VERBS:
         module.add_verbs(verbs)
     return parser

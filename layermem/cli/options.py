@@ -4,37 +4,79 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from layermem.errors import InputError
+from layermem.units import parse_bytes
 
 if TYPE_CHECKING:
     from layermem.api import Net
+    from layermem.plan.base import Hints
+    from layermem.planned import Job
 
 Verbs = Any  # what argparse's add_subparsers returns: its class is private
+Options = Any  # a parser, or a group of its options
 
 
-def add_verb(verbs: Verbs, name: str, says: str, example: str) -> argparse.ArgumentParser:
-    """A parser for one verb; `example` is shown below its options as it stands."""
-    parser: argparse.ArgumentParser = verbs.add_parser(
+class VerbParser(argparse.ArgumentParser):
+    """A parser whose help may end in text that takes a moment to find."""
+
+    more: Callable[[], str] | None = None
+
+    def format_help(self) -> str:
+        text = super().format_help()
+        return f"{text}\n{self.more()}" if self.more else text
+
+
+def add_verb(
+    verbs: Verbs, name: str, says: str, example: str, more: Callable[[], str] | None = None
+) -> argparse.ArgumentParser:
+    """A parser for one verb; `example` is shown below its options as it stands, then what `more` says."""
+    parser: VerbParser = verbs.add_parser(
         name,
         help=says,
         description=says[0].upper() + says[1:] + ".",
         epilog=f"example:\n{example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.more = more
     return parser
 
 
-def add_net(parser: argparse.ArgumentParser, *, phase: bool = True) -> None:
-    """--net and all that decides its shapes."""
+def strategies_text() -> str:
+    """The strategies, a line each, with what they say of themselves."""
+    from layermem.plan import STRATEGIES
+
+    width = max(map(len, STRATEGIES))
+    return "strategies:\n" + "".join(f"  {each.name:<{width}}  {each.says}\n" for each in STRATEGIES.values())
+
+
+def add_net(parser: Options) -> None:
+    """--net and --phase, and all that decides shapes."""
     parser.add_argument("--net", metavar="F", required=True, help="the net, a prototxt file")
-    if phase:
-        parser.add_argument("--phase", choices=("TRAIN", "TEST"), type=str.upper, default="TRAIN", help="(TRAIN)")
-    add_shapes(parser)
+    _add_phase(parser)
+    _add_shapes(parser)
 
 
-def add_shapes(parser: argparse.ArgumentParser) -> None:
+def add_net_or_solver(parser: Options) -> None:
+    """--net or --solver, and all that decides shapes and costs."""
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--net", metavar="F", help="a net, planned with an SGD-momentum update")
+    which.add_argument("--solver", metavar="F", help="a solver, planned with its own update and its test nets")
+    _add_phase(parser)
+    _add_shapes(parser)
+    parser.add_argument("--device", metavar="D", help="reference, cpu or cuda (the fastest that is here)")
+    parser.add_argument("--costs", metavar="costs.csv", help="measured times, from `layermem time` (a model)")
+
+
+def _add_phase(parser: Options) -> None:
+    parser.add_argument(
+        "--phase", choices=("TRAIN", "TEST"), type=str.upper, default="TRAIN", help="of the net (TRAIN)"
+    )
+
+
+def _add_shapes(parser: Options) -> None:
     parser.add_argument("--batch", metavar="N", type=int, help="batch size in place of what the net says")
     parser.add_argument(
         "--input",
@@ -44,16 +86,26 @@ def add_shapes(parser: argparse.ArgumentParser) -> None:
         help="shape of an input blob; a data set whose shapes are given need not exist (may be given again)",
     )
     parser.add_argument(
-        "--net-stage",
-        metavar="S",
-        action="append",
-        default=[],
-        help="turn on a stage of the net's include rules, as dummy",
+        "--net-stage", metavar="S", action="append", default=[], help="turn on a stage of the net's include rules"
     )
     parser.add_argument("--net-level", metavar="N", type=int, default=0, help="level of the net's include rules (0)")
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
+def add_budget(parser: Options) -> None:
+    """--budget and what else a user may tell a strategy."""
+    parser.add_argument(
+        "--budget", metavar="B", help="bytes of device memory: 2GiB, 512KiB, or 50%% of what strategy `caffe` takes"
+    )
+    parser.add_argument("--host-budget", metavar="B", help="bytes that may be offloaded to the host (no limit)")
+    for name, says in (
+        ("stage", "layers at whose outputs a recomputed segment may end (anywhere), as 'res*'"),
+        ("keep", "layers whose outputs are kept, never recomputed"),
+        ("recompute", "layers whose outputs are recomputed, never kept"),
+    ):
+        parser.add_argument(f"--{name}", metavar="GLOBS", action="append", default=[], help=f"{says}; commas between")
+
+
+def add_json(parser: Options) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
@@ -86,6 +138,35 @@ def net_of(arguments: argparse.Namespace, phase: str | None = None) -> Net:
         level=arguments.net_level,
         stages=arguments.net_stage,
     )
+
+
+def hints_of(arguments: argparse.Namespace) -> Hints:
+    from layermem.plan.base import Hints
+
+    return Hints(
+        stage=_globs(arguments.stage),
+        keep=_globs(arguments.keep),
+        again=_globs(arguments.recompute),
+        host_budget=None if arguments.host_budget is None else parse_bytes(arguments.host_budget),
+    )
+
+
+def _globs(texts: list[str]) -> tuple[str, ...]:
+    return tuple(glob for text in texts for glob in text.replace(",", " ").split())
+
+
+def job_of(arguments: argparse.Namespace) -> Job:
+    """What --net or --solver, --device, --costs and the hints make to be planned."""
+    from layermem import api
+
+    if arguments.solver:
+        if arguments.input:
+            raise InputError("--input goes with --net; a solver's nets state their own shapes")
+        return api.job_of(
+            None, solver=arguments.solver, device=arguments.device, costs=arguments.costs, batch=arguments.batch,
+            hints=hints_of(arguments),
+        )  # fmt: skip
+    return api.job_of(net_of(arguments), device=arguments.device, costs=arguments.costs, hints=hints_of(arguments))
 
 
 def print_json(values: dict[str, Any]) -> None:

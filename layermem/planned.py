@@ -1,0 +1,220 @@
+"""What is known of a training step before it runs: a job, and what a strategy makes of it.
+
+job      the graphs that share one arena, with the costs of a device, and what Caffe would take for them
+planned  the program beside the baseline, with what a user asks of it: peak, time, the fullest moment
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from layermem.compile import PeakOf, Program, compile
+from layermem.errors import BudgetError, InputError
+from layermem.graph.caffe_bytes import beside, caffe_bytes
+from layermem.graph.net import Net
+from layermem.graph.ops import PARAMETER, Graph
+from layermem.plan.base import Hints, Plan, get_strategy
+from layermem.plan.costs import Costs
+from layermem.schedule.check import UnsafeSchedule
+from layermem.schedule.ir import Residency, Row, Schedule
+from layermem.schedule.layout import Layout
+from layermem.schedule.simulate import Timeline
+from layermem.units import aligned, format_bytes, parse_bytes
+
+WITH_BUDGET, WITHOUT_BUDGET = "auto", "liveness"  # the strategy of a user who names none
+NOTHING = 0  # a budget that nothing fits: strategies answer it with the leanest plan they know
+ROUNDS = 4  # how often less than the least is asked for
+LOOKED_AT = ("liveness", "intra", "sublinear", "recompute", "hybrid", "auto")  # when the user's own does not fit
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be planned.  `nets` are those of `graphs`, the train net first; the first graph trains.
+
+    histories   blobs of solver state per parameter
+    """
+
+    title: str
+    nets: tuple[Net, ...]
+    graphs: tuple[Graph, ...]
+    costs: Costs
+    histories: int = 1
+    hints: Hints = field(default_factory=Hints)
+
+    @cached_property
+    def baseline_bytes(self) -> int:
+        """Arena under strategy `caffe`: what percentages are taken of.  It has no gaps, so nothing need be placed."""
+        homes = {b.name: aligned(b.nbytes) for graph in self.graphs for b in graph.persistent()}
+        peaks = []
+        for graph in self.graphs:
+            layout = Layout(graph, self.costs)
+            plan = get_strategy("caffe").make(graph, self.costs, None, PeakOf(layout), Hints())
+            mine = sum(aligned(b.nbytes) for b in graph.persistent())
+            peaks.append(layout.live(plan) - mine + sum(homes.values()))
+        return max(peaks)
+
+    @cached_property
+    def baseline_seconds(self) -> float:
+        """Every op once, and no copies."""
+        return sum(self.costs.op(op) for op in self.graphs[0].ops)
+
+    @cached_property
+    def bvlc_bytes(self) -> int:
+        """What BVLC Caffe itself would take."""
+        train = caffe_bytes(self.nets[0], histories=self.histories).total
+        return train + sum(beside(caffe_bytes(net)) for net in self.nets[1:])
+
+    def budget(self, given: str | int | None) -> int | None:
+        """Bytes of a budget as a user writes it; a percentage is of the baseline."""
+        if not isinstance(given, str):
+            return given
+        return parse_bytes(given, whole=self.baseline_bytes if "%" in given else None)
+
+    def program(self, strategy: str, budget: int | None, plan: Plan | None = None) -> Program:
+        return compile(self.graphs, strategy=strategy, budget=budget, costs=self.costs, plan=plan, hints=self.hints)
+
+    def leanest(self, strategy: str) -> Program:
+        """The smallest program of a strategy: the one that needs the least budget."""
+        train = self.graphs[0]
+        make, peak = get_strategy(strategy).make, PeakOf(Layout(train, self.costs), budget=NOTHING)
+        plan = make(train, self.costs, NOTHING, peak, self.hints)
+        best = self.program(strategy, None, plan)
+        for _ in range(ROUNDS):
+            try:
+                best = self.program(strategy, best.arena_bytes - 1)
+            except BudgetError:
+                break
+        return best
+
+    def fitting(self, budget: int, but: str) -> list[str]:
+        """Which of the common strategies fit a budget, beside `but`; `auto` knows them all."""
+        train = self.graphs[0]
+        peak = PeakOf(Layout(train, self.costs), budget=budget)
+        names = [name for name in LOOKED_AT if but not in (name, WITH_BUDGET)]
+        plans = {name: get_strategy(name).make(train, self.costs, budget, peak, self.hints) for name in names}
+        return [name for name, plan in plans.items() if peak.live(plan) <= budget]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A program for a job under a budget (bytes, None without).  If it does not fit, `refused` says why."""
+
+    job: Job
+    strategy: str
+    budget: int | None
+    program: Program
+    refused: BudgetError | None = None
+
+    @property
+    def feasible(self) -> bool:
+        return self.refused is None
+
+    @property
+    def peak(self) -> int:
+        return self.program.arena_bytes
+
+    @cached_property
+    def minimum(self) -> int:
+        """The least budget that the strategy fits."""
+        return self.peak if self.refused else min(self.peak, self.job.leanest(self.strategy).arena_bytes)
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        return self.program.timeline()
+
+    @property
+    def seconds(self) -> float:
+        return self.timeline.seconds
+
+    @property
+    def overhead(self) -> float:
+        """Share of the baseline's time by which a step is longer."""
+        return self.seconds / self.job.baseline_seconds - 1 if self.job.baseline_seconds else 0.0
+
+    @property
+    def parameter_bytes(self) -> int:
+        named = {b.name: b.nbytes for g in self.job.graphs for b in g.buffers.values() if b.kind == PARAMETER}
+        return sum(named.values())
+
+    @property
+    def device(self) -> str:
+        return self.job.graphs[0].device
+
+    @property
+    def gap(self) -> int:
+        """Bytes by which the peak is above what is in use at the fullest moment."""
+        return self.peak - self.program.max_live
+
+    # -- the fullest moment ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def fullest(self) -> Schedule:
+        """The schedule with the highest peak: the train step's, or that of a test net."""
+        return max(self.program.schedules, key=lambda schedule: schedule.max_live)
+
+    @property
+    def fullest_row(self) -> Row:
+        return self.fullest.rows[self.fullest.fullest]
+
+    @property
+    def residents(self) -> list[Residency]:
+        """What is in use at the fullest moment, largest first."""
+        return self.fullest.live_at(self.fullest.fullest)
+
+    @property
+    def residents_by_kind(self) -> dict[str, int]:
+        """Aligned bytes in use at the fullest moment, by kind of buffer, largest first."""
+        bytes_of: Counter[str] = Counter()
+        for r in self.residents:
+            bytes_of[kind_of(self.fullest.graph, r)] += aligned(r.nbytes)
+        return dict(bytes_of.most_common())
+
+    # -- what the plan does ----------------------------------------------------------------------------------------
+
+    @property
+    def again(self) -> int:
+        """Ops that run a second time."""
+        return sum(row.again for row in self.program.train.rows)
+
+    @property
+    def copied(self) -> int:
+        """Bytes that a step copies to the host."""
+        train = self.program.train
+        return sum(train.residencies[row.reads[0]].nbytes for row in train.rows if row.verb == "offload")
+
+
+def kind_of(graph: Graph, residency: Residency) -> str:
+    """Kind of the buffer, or "workspace" for the scratch of one op."""
+    buffer = graph.buffers.get(residency.buffer)
+    return buffer.kind if buffer is not None else "workspace"
+
+
+def planned(
+    job: Job, strategy: str | None = None, budget: str | int | None = None, plan: Plan | None = None
+) -> Planned:
+    """`job` under `strategy` and `budget`, or by a plan that was made before.  A budget that is too small is an answer
+    too: then the program is the leanest of the strategy, and `refused` the error."""
+    nbytes = job.budget(budget)
+    name = plan.strategy if plan is not None else strategy or (WITHOUT_BUDGET if nbytes is None else WITH_BUDGET)
+    try:
+        return Planned(job, name, nbytes, job.program(name, nbytes, plan))
+    except (KeyError, TypeError, ValueError, UnsafeSchedule) as error:
+        if plan is None:
+            raise
+        raise InputError(f"the saved plan cannot be run ({error}); make it again") from error
+    except BudgetError as error:
+        program = job.leanest(name) if plan is None else job.program(name, None, plan)
+        return Planned(job, name, nbytes, program, _refusal(job, name, error, program, plan is not None))
+
+
+def _refusal(job: Job, strategy: str, error: BudgetError, program: Program, fixed: bool) -> BudgetError:
+    """The error with the least budget that would do, and who else would fit."""
+    least = program.arena_bytes
+    others = job.fitting(error.budget, "" if fixed else strategy)
+    hint = f"within it fit: {', '.join(others)}" if others else "no other strategy fits it either"
+    what = "the saved plan" if fixed else f"'{strategy}'"
+    return BudgetError(
+        f"{error}; {what} takes {least} ({format_bytes(least)}) or more; {hint}", budget=error.budget, minimum=least
+    )

@@ -1,0 +1,118 @@
+"""A planned step in a few lines, and as values for JSON.
+
+LeNet x64   device reference   strategy auto   budget 5.00 MiB
+peak       4.91 MiB   5,148,160 bytes, 33.5 % of the baseline
+baseline   14.6 MiB   strategy caffe; BVLC Caffe itself would take 14.5 MiB
+...
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from layermem.planned import Planned, kind_of
+from layermem.units import format_bytes, format_seconds
+
+SHOWN = 5  # residencies of the fullest moment
+MANY = 20  # of them in JSON
+KIND_NAMES = {
+    "parameter": "parameters", "history": "histories", "gradient": "parameter gradients", "data": "activations",
+    "diff": "gradients", "stash": "stashes", "workspace": "workspace",
+}  # fmt: skip
+
+
+def summary(found: Planned) -> str:
+    """The lines that `plan` prints and `train` begins with."""
+    budget = f"   budget {format_bytes(found.budget)}" if found.budget is not None else ""
+    lines = [f"{found.job.title}   device {found.device}   strategy {found.strategy}{budget}"]
+    lines += [f"{name:<11}{text}" for name, text in _facts(found)]
+    lines += [f"warning    {warning}" for graph in found.job.graphs for warning in graph.warnings]
+    return "\n".join(lines) + "\n"
+
+
+def _facts(found: Planned) -> list[tuple[str, str]]:
+    job, share = found.job, percent(found.peak, found.job.baseline_bytes)
+    facts = [
+        ("peak", f"{format_bytes(found.peak):<11}{found.peak:,} bytes, {share} of the baseline"),
+        ("baseline", f"{format_bytes(job.baseline_bytes):<11}strategy caffe; BVLC Caffe itself would take "
+                     f"{format_bytes(job.bvlc_bytes)}"),
+    ]  # fmt: skip
+    if found.gap:
+        facts.append(("gap", f"{format_bytes(found.gap):<11}that placement wastes; the rest is in use at one moment"))
+    if found.program.host_bytes:
+        facts.append(("host", f"{format_bytes(found.program.host_bytes):<11}{_copies(found)}"))
+    facts.append(("time", f"{format_seconds(found.seconds):<11}{_time(found)}"))
+    facts += _fullest(found)
+    return facts
+
+
+def _copies(found: Planned) -> str:
+    return f"{format_bytes(found.copied)} go there in a step" if found.copied else "holds what has its home there"
+
+
+def _time(found: Planned) -> str:
+    again = f"; {found.again} ops run again" if found.again else ""
+    return (
+        f"predicted for a step, {found.overhead:+.1%} against the baseline's "
+        f"{format_seconds(found.job.baseline_seconds)}{again}"
+    )
+
+
+def _fullest(found: Planned) -> list[tuple[str, str]]:
+    row, schedule = found.fullest_row, found.fullest
+    kinds = ", ".join(f"{KIND_NAMES[kind]} {format_bytes(nbytes)}" for kind, nbytes in found.residents_by_kind.items())
+    biggest = ", ".join(f"{r.buffer} {format_bytes(r.nbytes)}" for r in found.residents[:SHOWN])
+    return [
+        ("fullest at", f"{row.verb} {row.what} (row {row.tick} of {len(schedule.rows)}, {schedule.graph.name})"),
+        ("", f"{kinds}"),
+        ("", f"biggest: {biggest}"),
+    ]
+
+
+def percent(part: float, whole: float) -> str:
+    return f"{part / whole:.1%}" if whole else "0 %"
+
+
+def plan_values(found: Planned) -> dict[str, Any]:
+    """The same for programs.
+
+    caffe_bytes     strategy `caffe`, the baseline        bvlc_bytes   what BVLC Caffe itself would take
+    feasible        whether it fits the budget            minimum_bytes   the least budget that the strategy fits
+    If it does not fit, everything else is told of the leanest plan of the strategy, and `message` says why.
+    """
+    row, schedule = found.fullest_row, found.fullest
+    return {
+        "net": found.job.title,
+        "strategy": found.strategy,
+        "device": found.device,
+        "feasible": found.feasible,
+        "peak_bytes": found.peak,
+        "budget_bytes": found.budget,
+        "minimum_bytes": found.minimum,
+        "caffe_bytes": found.job.baseline_bytes,
+        "bvlc_bytes": found.job.bvlc_bytes,
+        "max_live_bytes": found.program.max_live,
+        "gap_bytes": found.gap,
+        "parameter_bytes": found.parameter_bytes,
+        "host_bytes": found.program.host_bytes,
+        "copied_bytes": found.copied,
+        "recomputed_ops": found.again,
+        "predicted_seconds": found.seconds,
+        "baseline_seconds": found.job.baseline_seconds,
+        "overhead": found.overhead,
+        "fullest": {
+            "graph": schedule.graph.name,
+            "row": row.tick,
+            "rows": len(schedule.rows),
+            "verb": row.verb,
+            "what": row.what,
+            "bytes_by_kind": found.residents_by_kind,
+            "biggest": [
+                {"buffer": r.buffer, "kind": kind_of(schedule.graph, r), "bytes": r.nbytes, "offset": r.offset}
+                for r in found.residents[:MANY]
+            ],
+        },
+        "fingerprint": found.job.graphs[0].fingerprint,
+        "warnings": [warning for graph in found.job.graphs for warning in graph.warnings],
+        "message": str(found.refused) if found.refused is not None else None,
+    }

@@ -1,0 +1,158 @@
+"""Pictures of a step: OUT.html by plotly, where names appear under the pointer, or OUT.png by matplotlib.
+
+    draw_arena     time across, address up, one box a residency, coloured by kind
+    draw_memory    bytes in use over the step, a line a strategy, and the budget; beside it time against memory
+
+What is in a picture is decided here; timeline_html.py and timeline_png.py only paint it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from layermem.errors import InputError
+from layermem.graph.ops import FORWARD
+from layermem.planned import Planned
+from layermem.report.memory import Span, in_use, spans
+from layermem.units import format_bytes, format_seconds
+
+PAINTERS = {
+    ".html": ("layermem.report.timeline_html", "plotly"),
+    ".png": ("layermem.report.timeline_png", "matplotlib"),
+}
+MOST_BOXES = 6000  # in one picture: of more, the largest in bytes times seconds
+
+KIND_NAMES = {  # from the bottom of a legend up, with a colour that differs in grey too
+    "parameter": ("parameters", "#3b4a6b"),
+    "history": ("histories", "#8a97b5"),
+    "gradient": ("parameter gradients", "#d9a441"),
+    "stash": ("stashes", "#8e5ea2"),
+    "data": ("activations", "#3d85c6"),
+    "diff": ("gradients", "#cf5c36"),
+    "workspace": ("workspace", "#7a7a7a"),
+}
+LINE_COLOURS = (
+    "#1b1b1b", "#3d85c6", "#cf5c36", "#4f9d5d", "#8e5ea2", "#d9a441", "#2a9d9d", "#c2185b", "#7a7a7a", "#795548",
+    "#5c6bc0", "#9e9d24",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Box:
+    """One residency: seconds across, bytes up."""
+
+    name: str
+    kind: str
+    begin: float
+    end: float
+    offset: int
+    nbytes: int
+
+    @property
+    def says(self) -> str:
+        last = format_seconds(self.end - self.begin)
+        return (
+            f"{self.name}: {format_bytes(self.nbytes)} at {self.offset:,}, from {format_seconds(self.begin)} for {last}"
+        )
+
+
+@dataclass(frozen=True)
+class ArenaPicture:
+    title: str
+    boxes: tuple[Box, ...]
+    seconds: float
+    turn: float | None  # when backward begins
+    peak: int
+    budget: int | None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of a plot; `steps` holds each value until the next."""
+
+    name: str
+    xs: tuple[float, ...]
+    ys: tuple[float, ...]
+    colour: str
+
+
+@dataclass(frozen=True)
+class MemoryPicture:
+    """`memory` in seconds and bytes, `trade` in bytes and overhead (share of the baseline's time)."""
+
+    title: str
+    memory: tuple[Curve, ...]
+    trade: tuple[Curve, ...]
+    budget: int | None
+
+
+def draw_arena(found: Planned, path: str) -> None:
+    """The arena of the training step of `found`, into the file `path`."""
+    _painter(path, "paint_arena")(arena_picture(found), path)
+
+
+def arena_picture(found: Planned) -> ArenaPicture:
+    schedule, timeline = found.program.train, found.timeline
+    shown = sorted(spans(schedule, timeline), key=_area, reverse=True)
+    left_out = f"; {len(shown) - MOST_BOXES} small residencies are left out" if len(shown) > MOST_BOXES else ""
+    turn = next((timeline.start[r.tick] for r in schedule.rows if r.op is not None and r.verb != FORWARD), None)
+    return ArenaPicture(
+        f"{found.job.title} under {found.strategy}: peak {format_bytes(schedule.peak)}{left_out}",
+        tuple(_box(span) for span in shown[:MOST_BOXES]),
+        timeline.seconds,
+        turn,
+        schedule.peak,
+        found.budget,
+    )
+
+
+def _area(span: Span) -> float:
+    return span.residency.nbytes * (span.end - span.begin)
+
+
+def _box(span: Span) -> Box:
+    r = span.residency
+    return Box(r.buffer, span.kind, span.begin, span.end, r.offset, r.nbytes)
+
+
+def draw_memory(
+    founds: Sequence[Planned], trade: dict[str, list[tuple[float, float]]], path: str, *, title: str
+) -> None:
+    """Memory over the step of each plan, and `trade`: (bytes, overhead) at several budgets by strategy."""
+    colours = {found.strategy: LINE_COLOURS[i % len(LINE_COLOURS)] for i, found in enumerate(founds)}
+    memory = tuple(_memory_curve(found, colours[found.strategy]) for found in founds)
+    curves = [
+        Curve(name, tuple(x for x, _ in sorted(points)), tuple(y for _, y in sorted(points)), colours[name])
+        for name, points in trade.items()
+        if points
+    ]
+    budget = next((found.budget for found in founds if found.budget is not None), None)
+    _painter(path, "paint_memory")(MemoryPicture(title, memory, tuple(curves), budget), path)
+
+
+def _memory_curve(found: Planned, colour: str) -> Curve:
+    seconds, counts = in_use(spans(found.program.train, found.timeline))
+    return Curve(f"{found.strategy}  {format_bytes(found.peak)}", tuple(seconds), tuple(map(float, counts)), colour)
+
+
+def _painter(path: str, picture: str) -> Callable[..., None]:
+    kind = Path(path).suffix.lower()
+    if kind not in PAINTERS:
+        raise InputError(f"has no picture's ending; name a file that ends in {' or '.join(PAINTERS)}", path=path)
+    module, package = PAINTERS[kind]
+    try:
+        paint: Callable[..., None] = getattr(import_module(module), picture)
+    except ModuleNotFoundError:
+        raise InputError(f"takes {package} to draw; install it: pip install 'layermem[plot]'", path=path) from None
+    return paint
+
+
+def scale_of(most: float, *, seconds: bool) -> tuple[float, str]:
+    """What to divide by, and the unit, so that an axis up to `most` seconds or bytes reads well."""
+    if seconds:
+        return next(((f, u) for f, u in ((1e-6, "µs"), (1e-3, "ms")) if most < 1000 * f), (1.0, "s"))
+    steps = ((1024.0, "KiB"), (1024.0**2, "MiB"), (1024.0**3, "GiB"))
+    return next(((f, u) for f, u in steps if most < 1000 * f), (1024.0**4, "TiB"))

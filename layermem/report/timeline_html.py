@@ -1,0 +1,89 @@
+"""Paints the pictures of timeline.py with plotly: pages that need no network, with names under the pointer."""
+
+from __future__ import annotations
+
+from plotly.graph_objects import Bar, Figure, Scatter
+from plotly.subplots import make_subplots
+
+from layermem.files import write_atomically
+from layermem.report.timeline import KIND_NAMES, ArenaPicture, Curve, MemoryPicture, scale_of
+from layermem.units import format_bytes
+
+INK = "#333333"
+
+
+def paint_arena(picture: ArenaPicture, path: str) -> None:
+    figure = Figure()
+    top = max(picture.peak, picture.budget or 0)
+    x_scale, x_unit = scale_of(picture.seconds, seconds=True)
+    y_scale, y_unit = scale_of(top, seconds=False)
+    for kind, (name, colour) in KIND_NAMES.items():
+        boxes = [b for b in picture.boxes if b.kind == kind]
+        if boxes:
+            figure.add_trace(
+                Bar(
+                    x=[(b.begin + b.end) / 2 / x_scale for b in boxes],
+                    width=[(b.end - b.begin) / x_scale for b in boxes],
+                    base=[b.offset / y_scale for b in boxes],
+                    y=[b.nbytes / y_scale for b in boxes],
+                    hovertext=[b.says for b in boxes],
+                    hoverinfo="text",
+                    name=name,
+                    marker={"color": colour, "line": {"color": "white", "width": 0.4}},
+                )
+            )
+    if picture.turn is not None:
+        figure.add_vline(picture.turn / x_scale, line={"dash": "dot", "width": 1, "color": INK},
+                         annotation_text="backward begins", annotation_position="top right")  # fmt: skip
+    _line(figure, picture.peak / y_scale, f"peak {format_bytes(picture.peak)}", "solid")
+    if picture.budget is not None:
+        _line(figure, picture.budget / y_scale, f"budget {format_bytes(picture.budget)}", "dash")
+    figure.update_layout(title=picture.title, barmode="overlay", template="simple_white")
+    figure.update_xaxes(title=f"predicted time [{x_unit}]", range=[0, picture.seconds / x_scale])
+    figure.update_yaxes(title=f"address in the arena [{y_unit}]", range=[0, 1.06 * top / y_scale])
+    _write(figure, path)
+
+
+def paint_memory(picture: MemoryPicture, path: str) -> None:
+    figure = make_subplots(1, 2, column_widths=[0.6, 0.4], subplot_titles=["", "what memory costs in time"])
+    x_scale, x_unit = scale_of(max(c.xs[-1] for c in picture.memory), seconds=True)
+    y_scale, y_unit = scale_of(max(max(c.ys) for c in picture.memory), seconds=False)
+    for curve in picture.memory:
+        figure.add_trace(_memory(curve, x_scale, y_scale), 1, 1)
+    for curve in picture.trade:
+        figure.add_trace(_trade(curve, y_scale), 1, 2)
+    if picture.budget is not None:
+        dashed = {"dash": "dash", "width": 1, "color": INK}
+        text = f"budget {format_bytes(picture.budget)}"
+        figure.add_hline(picture.budget / y_scale, line=dashed, annotation_text=text, row=1, col=1)
+        figure.add_vline(picture.budget / y_scale, line=dashed, annotation_text=text, row=1, col=2)
+    figure.update_layout(title=picture.title, template="simple_white", legend_title="strategy, peak")
+    figure.update_xaxes(title=f"predicted time [{x_unit}]", rangemode="tozero", row=1, col=1)
+    figure.update_yaxes(title=f"bytes in use [{y_unit}]", rangemode="tozero", row=1, col=1)
+    figure.update_xaxes(title=f"memory [{y_unit}]", rangemode="tozero", row=1, col=2)
+    figure.update_yaxes(title="predicted time above the baseline [%]", row=1, col=2)
+    _write(figure, path)
+
+
+def _memory(curve: Curve, x_scale: float, y_scale: float) -> Scatter:
+    line = {"shape": "hv", "color": curve.colour, "width": 1.5}
+    return Scatter(x=_scaled(curve.xs, x_scale), y=_scaled(curve.ys, y_scale), name=curve.name, mode="lines", line=line)
+
+
+def _trade(curve: Curve, scale: float) -> Scatter:
+    return Scatter(
+        x=_scaled(curve.xs, scale), y=[100 * y for y in curve.ys], name=curve.name, mode="lines+markers",
+        line={"color": curve.colour, "width": 1.5}, showlegend=False,
+    )  # fmt: skip
+
+
+def _scaled(values: tuple[float, ...], scale: float) -> list[float]:
+    return [value / scale for value in values]
+
+
+def _line(figure: Figure, y: float, text: str, dash: str) -> None:
+    figure.add_hline(y, line={"dash": dash, "width": 1, "color": INK}, annotation_text=text)
+
+
+def _write(figure: Figure, path: str) -> None:
+    write_atomically(path, figure.to_html(include_plotlyjs=True, full_html=True).encode())

@@ -1,0 +1,110 @@
+"""Paints the pictures of timeline.py with matplotlib."""
+
+from __future__ import annotations
+
+import io
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PatchCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+
+from layermem.files import write_atomically
+from layermem.report.timeline import KIND_NAMES, ArenaPicture, Curve, MemoryPicture, scale_of
+from layermem.units import format_bytes
+
+DPI = 140
+LETTER = 0.0058, 0.018  # share of the axes that a letter of a box's name takes, across and up
+EDGED = 0.004  # share of the axes from which on a box gets an edge; thinner ones would be all edge
+INK = "#333333"
+
+
+def paint_arena(picture: ArenaPicture, path: str) -> None:
+    figure = Figure(figsize=(13, 7.5), layout="constrained")
+    axes = figure.add_subplot()
+    top = max(picture.peak, picture.budget or 0)
+    x_scale, x_unit = scale_of(picture.seconds, seconds=True)
+    y_scale, y_unit = scale_of(top, seconds=False)
+    width, height = picture.seconds / x_scale, top / y_scale
+    for kind, (_, colour) in KIND_NAMES.items():
+        boxes = [b for b in picture.boxes if b.kind == kind]
+        for edge in (0.0, 0.3):
+            patches = [
+                Rectangle((b.begin / x_scale, b.offset / y_scale), (b.end - b.begin) / x_scale, b.nbytes / y_scale)
+                for b in boxes
+                if (b.nbytes >= EDGED * top) == (edge > 0)
+            ]
+            axes.add_collection(PatchCollection(patches, facecolor=colour, edgecolor="white", linewidth=edge))
+    for b in picture.boxes:
+        if b.end - b.begin > LETTER[0] * len(b.name) * picture.seconds and b.nbytes > LETTER[1] * top:
+            middle = (b.begin + b.end) / 2 / x_scale, (b.offset + b.nbytes / 2) / y_scale
+            axes.text(*middle, b.name, ha="center", va="center", fontsize=7, color="white", clip_on=True)
+    if picture.turn is not None:
+        axes.axvline(picture.turn / x_scale, color=INK, linewidth=0.8, linestyle=":")
+        axes.text(picture.turn / x_scale, height * 1.015, " backward begins", fontsize=8, color=INK)
+    lines = [_level(axes, picture.peak / y_scale, f"peak {format_bytes(picture.peak)}", "solid")]
+    if picture.budget is not None:
+        lines.append(_level(axes, picture.budget / y_scale, f"budget {format_bytes(picture.budget)}", "dashed"))
+    axes.set_xlim(0, width)
+    axes.set_ylim(0, height * 1.06)
+    axes.set_xlabel(f"predicted time [{x_unit}]")
+    axes.set_ylabel(f"address in the arena [{y_unit}]")
+    axes.set_title(picture.title, loc="left", fontsize=11)
+    present = {b.kind for b in picture.boxes}
+    shown = [Patch(color=colour, label=name) for kind, (name, colour) in KIND_NAMES.items() if kind in present]
+    axes.legend(
+        handles=[*lines, *reversed(shown)], loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=9
+    )
+    _finish(figure, path)
+
+
+def paint_memory(picture: MemoryPicture, path: str) -> None:
+    figure = Figure(figsize=(14, 6), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    x_scale, x_unit = scale_of(max(c.xs[-1] for c in picture.memory), seconds=True)
+    y_scale, y_unit = scale_of(max(max(c.ys) for c in picture.memory), seconds=False)
+    for curve in picture.memory:
+        xs, ys = [x / x_scale for x in curve.xs], [y / y_scale for y in curve.ys]
+        left.step(xs, ys, where="post", color=curve.colour, linewidth=1.2, label=curve.name)
+    if picture.budget is not None:
+        _level(left, picture.budget / y_scale, f"budget  {format_bytes(picture.budget)}", "dashed")
+    left.set_xlim(left=0)
+    left.set_ylim(bottom=0)
+    left.set_xlabel(f"predicted time [{x_unit}]")
+    left.set_ylabel(f"bytes in use [{y_unit}]")
+    left.set_title(picture.title, loc="left", fontsize=11)
+    left.legend(frameon=False, fontsize=8.5, title="strategy, peak", title_fontsize=8.5)
+    _paint_trade(right, picture.trade, picture.budget, y_scale, y_unit)
+    _finish(figure, path)
+
+
+def _paint_trade(axes: Axes, curves: tuple[Curve, ...], budget: int | None, scale: float, unit: str) -> None:
+    for curve in curves:
+        xs, ys = [x / scale for x in curve.xs], [100 * y for y in curve.ys]
+        axes.plot(xs, ys, marker="o", markersize=4, linewidth=1.2, color=curve.colour, label=curve.name)
+    if budget is not None:
+        axes.axvline(budget / scale, color=INK, linewidth=0.9, linestyle="dashed")
+        axes.text(
+            budget / scale, axes.get_ylim()[1], f" budget {format_bytes(budget)}", fontsize=8, va="top", color=INK
+        )
+    axes.set_xlim(left=0)
+    axes.set_xlabel(f"memory [{unit}]")
+    axes.set_ylabel("predicted time above the baseline [%]")
+    axes.set_title("what memory costs in time", loc="left", fontsize=11)
+    axes.legend(frameon=False, fontsize=8.5)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+
+
+def _level(axes: Axes, y: float, text: str, style: str) -> Line2D:
+    return axes.axhline(y, color=INK, linewidth=0.9, linestyle=style, label=text)
+
+
+def _finish(figure: Figure, path: str) -> None:
+    for each in figure.axes:
+        each.spines[["top", "right"]].set_visible(False)
+    picture = io.BytesIO()
+    FigureCanvasAgg(figure).print_png(picture, metadata={"Software": "layermem"})
+    write_atomically(path, picture.getvalue())

@@ -1,0 +1,161 @@
+"""`layermem plan`."""
+
+import json
+
+import pytest
+
+from layermem.plan import STRATEGIES
+
+NET = "prototxt/mnist/train_val.prototxt"
+SOLVER = "prototxt/digits/solver.prototxt"
+KEYS = {
+    "strategy", "device", "peak_bytes", "budget_bytes", "caffe_bytes", "max_live_bytes", "parameter_bytes",
+    "host_bytes", "predicted_seconds", "baseline_seconds", "feasible", "minimum_bytes",
+}  # fmt: skip
+
+
+@pytest.fixture
+def values(layermem):
+    """JSON of a plan, and the exit code."""
+
+    def run(*words):
+        ended = layermem("plan", "--json", *words)
+        return json.loads(ended.out), ended.code
+
+    return run
+
+
+def test_the_text_tells_peak_baseline_time_and_the_fullest_moment(layermem):
+    ended = layermem("plan", "--net", NET, "--strategy", "hybrid")
+    first = [line.split()[0] for line in ended.out.splitlines() if not line.startswith(" ")]
+    assert ended.code == 0 and first == ["LeNet", "peak", "baseline", "host", "time", "fullest"]
+    assert "strategy caffe; BVLC Caffe itself would take" in ended.out and "biggest: " in ended.out
+
+
+def test_json_has_the_keys_that_programs_rely_on(values):
+    found, code = values("--net", NET)
+    assert code == 0 and set(found) >= KEYS
+    assert found["strategy"] == "liveness" and found["budget_bytes"] is None and found["feasible"] is True
+    assert found["max_live_bytes"] <= found["peak_bytes"] == found["minimum_bytes"] < found["caffe_bytes"]
+    assert found["parameter_bytes"] == 431080 * 4 and found["host_bytes"] == 0
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_plans_a_solver_with_its_test_net(values, strategy):
+    found, code = values("--solver", SOLVER, "--strategy", strategy)
+    assert code == 0 and found["strategy"] == strategy and found["peak_bytes"] <= found["caffe_bytes"]
+
+
+def test_half_of_caffe_is_half_of_caffe(values):
+    found, code = values("--net", NET, "--budget", "50%")
+    assert code == 0 and found["budget_bytes"] == found["caffe_bytes"] // 2 >= found["peak_bytes"]
+    assert values("--net", NET, "--strategy", "caffe")[0]["peak_bytes"] == found["caffe_bytes"]
+
+
+def test_at_the_minimum_it_fits_and_one_byte_below_it_is_refused(values):
+    minimum = values("--net", NET, "--budget", "1")[0]["minimum_bytes"]
+    assert values("--net", NET, "--budget", minimum)[1] == 0
+    found, code = values("--net", NET, "--budget", minimum - 1)
+    assert code == 3 and found["feasible"] is False and found["minimum_bytes"] == minimum
+    assert found["budget_bytes"] == minimum - 1 and str(minimum) in found["message"]
+
+
+def test_a_refusal_is_one_line_with_the_minimum_and_what_stands_in_the_way(layermem):
+    ended = layermem("plan", "--net", NET, "--budget", "1MiB")
+    assert ended.code == 3 and ended.out == "" and len(ended.err.splitlines()) == 1
+    for word in ("needs", "the budget is 1048576 (1.00 MiB)", "fullest at", "ip1.w0"):
+        assert word in ended.err
+
+
+def test_a_batch_scales_the_activations(values):
+    small, large = (values("--net", NET, "--batch", n)[0] for n in (8, 64))
+    assert small["peak_bytes"] < large["peak_bytes"] and small["parameter_bytes"] == large["parameter_bytes"]
+
+
+def test_a_test_phase_is_planned_without_gradients(values):
+    found, _ = values("--net", NET, "--phase", "TEST", "--strategy", "liveness")
+    assert (
+        "diff" not in found["fullest"]["bytes_by_kind"] and found["peak_bytes"] < values("--net", NET)[0]["peak_bytes"]
+    )
+
+
+def test_the_schedule_is_printed_row_by_row(layermem):
+    ended = layermem("plan", "--net", NET, "--schedule")
+    lines = ended.out.splitlines()
+    at = lines.index(next(line for line in lines if line.startswith("# LeNet train")))
+    assert lines[at + 1].split() == ["tick", "stream", "verb", "what", "reads", "writes", "after"]
+    assert lines[at + 3].split()[:4] == ["1", "compute", "forward", "conv1.forward"]
+
+
+def test_a_saved_plan_is_the_same_plan_again(layermem, values, tmp_path):
+    path = tmp_path / "plan.json"
+    saved = layermem("plan", "--net", NET, "--budget", "5MiB", "--save", path, "--schedule").out
+    again = layermem("plan", "--net", NET, "--load", path, "--schedule").out
+    assert saved.split("# LeNet train")[1] == again.split("# LeNet train")[1]
+    assert values("--net", NET, "--load", path)[0]["strategy"] == "auto"
+
+
+def test_a_plan_of_another_net_is_refused(layermem, tmp_path):
+    path = tmp_path / "plan.json"
+    layermem("plan", "--net", NET, "--save", path)
+    ended = layermem("plan", "--net", NET, "--batch", "2", "--load", path)
+    assert ended.code == 2 and "was made for another net, batch, device or precision" in ended.err
+    path.write_text("{}")
+    assert layermem("plan", "--net", NET, "--load", path).code == 2
+
+
+def test_hints_reach_the_strategy(values):
+    deep = ("--net", "prototxt/resnet20/train_val.prototxt", "--strategy", "sublinear", "--budget", "1")
+    kept, free = values(*deep, "--keep", "*")[0], values(*deep)[0]
+    assert kept["recomputed_ops"] == 0 < free["recomputed_ops"]
+    none = values("--net", NET, "--strategy", "inter", "--host-budget", "0")[0]
+    assert none["host_bytes"] == 0 < values("--net", NET, "--strategy", "inter")[0]["host_bytes"]
+
+
+def test_measured_costs_change_the_prediction(values, tmp_path):
+    path = tmp_path / "costs.csv"
+    path.write_text("op,seconds\nconv1.forward,2.5\n")
+    found, _ = values("--net", NET, "--costs", path)
+    assert found["predicted_seconds"] > 2.5 > values("--net", NET)[0]["predicted_seconds"]
+
+
+def test_a_trace_and_a_picture_are_written(layermem, tmp_path):
+    pytest.importorskip("matplotlib")
+    trace, plot = tmp_path / "trace.json", tmp_path / "arena.png"
+    assert layermem("plan", "--net", NET, "--trace", trace, "--plot", plot).code == 0
+    assert json.loads(trace.read_text())["traceEvents"] and plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_help_lists_every_strategy_with_what_it_says(layermem):
+    ended = layermem("plan", "--help")
+    assert ended.code == 0 and "example:" in ended.out
+    for strategy in STRATEGIES.values():
+        assert f"{strategy.name} " in ended.out and strategy.says in ended.out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--net", NET, "--strategy", "magic"), "there is no strategy 'magic'; choose one of: "),
+        (("--net", NET, "--device", "toaster"), "there is no device 'toaster'; choose one of: "),
+        (("--net", NET, "--budget", "lots"), "'lots' is no amount of memory; write a size such as"),
+        (("--net", NET, "--costs", "nowhere.csv"), "make it with `layermem time`"),
+        (("--net", NET, "--load", "nowhere.json"), "cannot be read as a plan"),
+        (("--net", NET, "--plot", "arena.gif"), "ends in .html or .png"),
+        (("--net", NET, "--save", "/nowhere/plan.json"), "there is no folder"),
+        (("--solver", SOLVER, "--input", "data=1,1,8,8"), "--input goes with --net"),
+        (("--net", "nowhere.prototxt"), "no such file"),
+        (("--net", NET, "--batch", "0"), "give a number from 1"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_remedy(layermem, words, says):
+    ended = layermem("plan", *words)
+    assert ended.code == 2 and says in ended.err and len(ended.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("--net",), ("--net", NET, "--solver", SOLVER), ("--net", NET, "--batch", "two")]
+)
+def test_words_that_do_not_parse_end_with_2(layermem, words):
+    ended = layermem("plan", *words)
+    assert ended.code == 2 and "usage: layermem plan" in ended.err

@@ -1,0 +1,31 @@
+"""Tables in a pipe and on a terminal."""
+
+import io
+
+from layermem.report.net_table import format_count
+from layermem.report.tables import plain_table, print_table
+
+
+def test_plain_columns_are_aligned_and_numbers_flush_right():
+    text = plain_table(["net", ">peak"], [["lenet", "1"], ["x", "1,000"]], total=["all", "1,001"], title="nets")
+    assert text.splitlines() == ["nets", "net     peak", "lenet      1", "x      1,000", "all    1,001"]
+
+
+def test_no_plain_line_ends_in_a_blank():
+    assert plain_table(["a", "b"], [["x", ""]]).splitlines() == ["a  b", "x"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_on_a_terminal_a_name_with_brackets_is_shown_as_it_is():
+    file = Terminal()
+    print_table(["layer"], [["conv[red]1"]], total=["1 layer"], file=file)
+    assert "conv[red]1" in file.getvalue() and "1 layer" in file.getvalue()
+
+
+def test_counts_have_three_figures():
+    numbers = [0, 999, 1000, 12345, 999_499, 3.858e9, 2e12]
+    assert [format_count(n) for n in numbers] == ["0", "999", "1.00 k", "12.3 k", "999 k", "3.86 G", "2.00 T"]

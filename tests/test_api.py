@@ -1,0 +1,73 @@
+"""The public names."""
+
+import subprocess
+import sys
+
+import pytest
+
+import layermem
+from layermem.compile import Program
+from layermem.planned import Planned
+
+NET = "prototxt/mnist/train_val.prototxt"
+
+
+def test_the_public_names():
+    assert layermem.__all__ == [
+        "BudgetError", "DeviceError", "InputError", "LayermemError", "Net", "Solver", "compile", "plan",
+    ]  # fmt: skip
+    assert set(layermem.__all__) <= set(dir(layermem))
+
+
+@pytest.mark.parametrize("name", layermem.__all__)
+def test_every_public_name_is_there(name):
+    assert callable(getattr(layermem, name))
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'nets'"):
+        layermem.nets  # noqa: B018
+
+
+def test_importing_layermem_imports_nothing_heavy():
+    code = "import sys, layermem; print(*sorted(m for m in sys.modules if m.split('.')[0] in "
+    code += "('numpy', 'google', 'h5py', 'lmdb', 'rich', 'pycuda', 'matplotlib', 'plotly')))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []
+
+
+@pytest.mark.parametrize(
+    "first", ["import layermem.plan.base, layermem.compile", "import layermem", "layermem = __import__('layermem')"]
+)
+def test_a_room_and_the_verb_of_its_name_live_side_by_side(first):
+    code = f"{first}\nimport layermem\nfound = layermem.plan({NET!r}); print(found.peak)\n"
+    code += f"print(layermem.compile({NET!r}).arena_bytes)\nfrom layermem.plan.base import STRATEGIES"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    peak, arena = map(int, found.stdout.split())
+    assert peak == arena > 0
+
+
+def test_plan_answers_and_compile_refuses_a_budget_that_is_too_small():
+    found = layermem.plan(NET, budget="1MiB")
+    assert isinstance(found, Planned) and not found.feasible
+    with pytest.raises(layermem.BudgetError, match="the budget is 1048576"):
+        layermem.compile(NET, budget="1MiB")
+
+
+def test_compile_gives_the_schedules_of_all_nets_of_a_solver():
+    program = layermem.compile(solver="prototxt/digits/solver.prototxt")
+    assert isinstance(program, Program) and [s.graph.name for s in program.schedules] == [
+        "LeNet (digits) train", "LeNet (digits) test",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", [{}, {"net": NET, "solver": "prototxt/digits/solver.prototxt"}])
+def test_a_plan_is_made_for_a_net_or_for_a_solver(arguments):
+    with pytest.raises(layermem.InputError, match="name one of them"):
+        layermem.plan(**arguments)
+
+
+def test_a_net_is_built_in_the_phase_that_is_asked_for():
+    assert layermem.Net(NET, "TEST", batch=3).blobs["data"].shape == (3, 1, 28, 28)
+    with pytest.raises(layermem.InputError, match="there is no phase 'train'"):
+        layermem.Net(NET, "train")
