@@ -61,12 +61,13 @@ def _candidates(graph: Graph, costs: Costs, budget: int, peak: Peak, hints: Hint
         found = planner.solve(room - planner.base)
         if found is not None:
             bases.append(planner.plan(found, "auto", hints))
+    gaps = [long_gaps(graph, base, hints) for base in bases]
     for away in ((), (HISTORY,), (HISTORY, PARAMETER)):
         homes = homes_on_host(graph, away)
         some = False
-        for base in bases:
+        for base, movable in zip(bases, gaps):
             for ahead in AHEAD:
-                plan = _offload_to_fit(graph, replace(base, ahead=ahead), homes, budget, peak, hints)
+                plan = _offload_to_fit(replace(base, ahead=ahead), movable, homes, budget, peak)
                 yield plan
                 if peak.live(plan) <= budget:
                     some = True
@@ -77,9 +78,8 @@ def _candidates(graph: Graph, costs: Costs, budget: int, peak: Peak, hints: Hint
     yield sublinear(graph, costs, budget, peak, hints)
 
 
-def _offload_to_fit(graph: Graph, plan: Plan, homes: dict[Gap, Fate], budget: int, peak: Peak, hints: Hints) -> Plan:
-    """`plan` with the fewest of its kept values offloaded, longest gaps first, that fit; all of them if none do."""
-    gaps = long_gaps(graph, plan, hints)
+def _offload_to_fit(plan: Plan, gaps: list[Gap], homes: dict[Gap, Fate], budget: int, peak: Peak) -> Plan:
+    """`plan` with the fewest of `gaps` offloaded, the first ones first, that fit; all of them if none do."""
     low, high = 0, len(gaps)
 
     def with_first(count: int) -> Plan:

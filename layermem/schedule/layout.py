@@ -47,6 +47,7 @@ class Layout:
             copies = costs.offload(buffer.nbytes), costs.prefetch(buffer.nbytes)
             self.ids[name] = self.native.add_buffer(name, aligned(buffer.nbytes), buffer.persistent, *copies)
         self.ops = {op.name: self._add(op) for op in graph.ops}
+        self._order: tuple[tuple[str, ...], list[int]] = ((), [])
 
     def _add(self, op: Op) -> int:
         replay = self._add(op.replay) if op.replay is not None else -1
@@ -70,6 +71,8 @@ class Layout:
         ]
 
     def _asked(self, plan: Plan) -> tuple[Any, ...]:
-        order = [self.ops[name] for name in plan.order]
+        if plan.order is not self._order[0]:  # strategies vary the fates of one order
+            self._order = plan.order, [self.ops[name] for name in plan.order]
+        order = self._order[1]
         fates = [(self.ids[gap.buffer], gap.use, FATES[fate]) for gap, fate in plan.fates.items()]
         return order, fates, sum(KINDS[kind] for kind in plan.overlays), plan.ahead
