@@ -23,6 +23,7 @@ from layermem.proto.read import SolverFile, read_net, read_solver
 from layermem.proto.schema import PHASES
 from layermem.runtime.device import DEVICES, Device, get_device
 from layermem.solver.build import build_nets, check_solver, graphs_of
+from layermem.solver.rules import rule_of
 from layermem.solver.solver import Solver
 
 __all__ = ["Net", "Solver", "compile", "default_device", "job_of_net", "job_of_solver", "plan"]
@@ -145,8 +146,8 @@ def job_of_solver(
     file = solver if isinstance(solver, SolverFile) else read_solver(solver)
     check_solver(file)
     nets = build_nets(file, batch=batch, level=level, stages=stages)
-    graphs, rule = graphs_of(nets, file, device)
-    return Job(title_of(nets.train), nets.all, tuple(graphs), costs, rule.histories, hints)
+    graphs = graphs_of(nets, file, device)
+    return Job(title_of(nets.train), nets.all, tuple(graphs), costs, rule_of(file.message).histories, hints)
 
 
 def title_of(net: graph_net.Net) -> str:

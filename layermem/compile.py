@@ -26,7 +26,6 @@ from layermem.verbs import callable_room
 
 callable_room(__name__)
 
-
 ATTEMPTS = 3  # at a plan that fits, the last one as lean as the strategy can
 
 
@@ -109,7 +108,7 @@ def compile(
     if hints.host_budget is not None and program.host_bytes > hints.host_budget:
         needed = program.host_bytes
         raise BudgetError(
-            f"{train.name} offloads {needed} bytes ({format_bytes(needed)}) under '{plan.strategy}', and may have "
+            f"{train.name} offloads {needed} bytes ({format_bytes(needed)}) under '{chosen.strategy}', and may have "
             f"{hints.host_budget} ({format_bytes(hints.host_budget)}) of host memory",
             budget=hints.host_budget,
             minimum=needed,

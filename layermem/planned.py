@@ -205,6 +205,8 @@ def planned(
             raise
         raise InputError(f"the saved plan cannot be run ({error}); make it again") from error
     except BudgetError as error:
+        if error.budget != nbytes:  # not of the device, but of the host
+            raise
         program = job.leanest(name) if plan is None else job.program(name, None, plan)
         return Planned(job, name, nbytes, program, _refusal(job, name, error, program, plan is not None))
 

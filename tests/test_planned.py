@@ -1,5 +1,7 @@
 """Jobs, and what strategies make of them."""
 
+from dataclasses import replace
+
 import pytest
 
 from layermem.api import job_of_net, job_of_solver
@@ -7,7 +9,7 @@ from layermem.compile import compile
 from layermem.errors import BudgetError, InputError
 from layermem.graph.net import Net
 from layermem.plan import STRATEGIES, Fate
-from layermem.plan.base import Gap, Plan
+from layermem.plan.base import Gap, Hints, Plan
 from layermem.plan.costs import model_costs
 from layermem.planned import Job, planned
 from layermem.proto.read import read_net_text
@@ -106,3 +108,9 @@ def test_a_saved_plan_that_cannot_run_is_refused():
     ):
         with pytest.raises(InputError, match="the saved plan cannot be run"):
             planned(job, plan=plan)
+
+
+def test_a_host_budget_that_is_too_small_is_refused_by_itself():
+    job = replace(job_of("chain"), hints=Hints(host_budget=256))
+    with pytest.raises(BudgetError, match="may have 256"):
+        planned(job, "hybrid", 1)
