@@ -13,7 +13,7 @@ from layermem.solver.snapshot import read_snapshot
 from layermem.solver.solver import Solver
 from tests.nets import solver_file
 
-LAST = 40
+LAST = 100
 FIELDS = {"snapshot": 1, "max_iter": LAST, "test_iter": None, "test_interval": None, "type": "Adam", "base_lr": 0.01}
 RUN = """
 import sys

@@ -13,7 +13,11 @@ VARIANTS = {
     "held": {"iter_size": 2, "average_loss": 3},
     "held and clipped, Adam": {"iter_size": 2, "clip_gradients": 0.3, "type": "Adam", "base_lr": 0.002},
 }
-CASES = [(net, "plain") for net in NETS] + [("chain", v) for v in VARIANTS if v != "plain"] + [("residual", "clipped")]
+CASES = (
+    [(net, "plain") for net in NETS]
+    + [("chain", v) for v in VARIANTS if v != "plain"]
+    + [("residual", "held and clipped, Adam")]
+)
 
 
 def snapshot_bytes(net, folder, more, **options):
