@@ -167,6 +167,27 @@ def test_a_state_of_another_caffe_program_resumes_with_a_note_that_data_start_ov
     assert any("data start over" in note for note in notes)
 
 
+def test_a_state_with_the_four_extents_of_old_caffe_and_a_path_from_the_working_directory_resumes(
+    tmp_path, monkeypatch
+):
+    trained("chain", tmp_path)
+    (tmp_path / "run_iter_4.solverstate.json").unlink()
+    ours = SolverState.FromString((tmp_path / "run_iter_4.solverstate").read_bytes())
+    old = SolverState(iter=4, learned_net="models/run_iter_4.caffemodel")
+    for blob in ours.history:
+        num, channels, height, width = (1,) * (4 - len(blob.shape.dim)) + tuple(blob.shape.dim)
+        old.history.add(num=num, channels=channels, height=height, width=width, data=blob.data)
+    (tmp_path / "models").mkdir()
+    shutil.move(tmp_path / "run_iter_4.caffemodel", tmp_path / "models" / "run_iter_4.caffemodel")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "old.solverstate").write_bytes(old.SerializeToString())
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "elsewhere" / "old.solverstate"
+    with Solver(solver_file("chain", tmp_path), device="reference", snapshot=path) as solver:
+        np.testing.assert_array_equal(solver.runner.read("conv1.w0.h0").reshape(-1), ours.history[0].data)
+        assert solver.iteration == 4
+
+
 def test_a_snapshot_that_moved_is_found_beside_its_state(tmp_path):
     trained("chain", tmp_path / "here")
     shutil.move(tmp_path / "here", tmp_path / "there")
