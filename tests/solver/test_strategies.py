@@ -20,11 +20,11 @@ CASES = (
 )
 
 
-def snapshot_bytes(net, folder, more, **options):
+def snapshot_bytes(net, folder, more, device="reference", **options):
     """Train to the end; the bytes of the snapshot's files, and the solver."""
     folder.mkdir(exist_ok=True)
     file = solver_file(net, folder, snapshot_after_train=True, **more)
-    with Solver(file, device="reference", poison=True, **options) as solver:
+    with Solver(file, device=device, poison=True, **options) as solver:
         solver.solve()
     found = {path.suffix: path.read_bytes() for path in folder.glob("run_iter_6.*") if path.suffix != ".json"}
     assert sorted(found) == [".caffemodel", ".solverstate"]
@@ -32,12 +32,13 @@ def snapshot_bytes(net, folder, more, **options):
     return found, solver
 
 
+@pytest.mark.parametrize("device", ["reference", "cpu"])
 @pytest.mark.parametrize(("net", "variant"), CASES)
-def test_every_strategy_writes_the_same_snapshot(net, variant, tmp_path):
-    expected, solver = snapshot_bytes(net, tmp_path / "caffe", VARIANTS[variant], strategy="caffe")
+def test_every_strategy_writes_the_same_snapshot(net, variant, device, tmp_path):
+    expected, solver = snapshot_bytes(net, tmp_path / "caffe", VARIANTS[variant], device, strategy="caffe")
     assert solver.iteration == 6
     for strategy in STRATEGIES:
-        found, solver = snapshot_bytes(net, tmp_path / strategy, VARIANTS[variant], strategy=strategy)
+        found, solver = snapshot_bytes(net, tmp_path / strategy, VARIANTS[variant], device, strategy=strategy)
         assert found == expected, strategy
         assert solver.runner.measured_peak == solver.runner.arena.nbytes == solver.program.arena_bytes
 
