@@ -115,8 +115,10 @@ def job_of(
     costs: Costs | Path | None = None,
     batch: int | None = None,
     hints: Hints = Hints(),
+    level: int = 0,
+    stages: Sequence[str] = (),
 ) -> Job:
-    """The job that a net or a solver makes: exactly one of them."""
+    """The job that a net or a solver makes: exactly one of them.  `level` and `stages` are for the train net."""
     if (net is None) == (solver is None):
         raise InputError("a plan is made for a net or for a solver: name one of them")
     chosen = device if isinstance(device, Device) else get_device(device or default_device())
@@ -124,9 +126,9 @@ def job_of(
     if costs is not None and not isinstance(costs, Costs):
         known = read_costs(FilePath(costs), chosen.name)
     if solver is not None:
-        return job_of_solver(solver, chosen, known, batch=batch, hints=hints)
+        return job_of_solver(solver, chosen, known, batch=batch, hints=hints, level=level, stages=stages)
     if not isinstance(net, graph_net.Net):
-        net = Net(str(net), batch=batch)
+        net = Net(str(net), batch=batch, level=level, stages=stages)
     elif batch is not None:
         raise InputError("a net that is built has its batch; give the batch when it is built")
     return job_of_net(net, chosen, known, hints=hints)

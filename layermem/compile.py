@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from layermem.errors import BudgetError
 from layermem.graph.ops import Graph
-from layermem.plan.base import Fate, Gap, Hints, Plan, get_strategy, ops_in_order, uses_of
+from layermem.plan.base import Fate, Gap, Hints, Plan, default_strategy, get_strategy, ops_in_order, uses_of
 from layermem.plan.costs import Costs, model_costs
 from layermem.schedule.check import check
 from layermem.schedule.ir import Schedule
@@ -80,7 +80,7 @@ class PeakOf:
 def compile(
     graphs: Sequence[Graph],
     *,
-    strategy: str | Callable[..., Plan] = "liveness",
+    strategy: str | Callable[..., Plan] | None = None,
     budget: int | None = None,
     costs: Costs | None = None,
     plan: Plan | None = None,
@@ -89,6 +89,7 @@ def compile(
     """Schedules for `graphs` (the first one trains) under `budget` bytes; BudgetError says what would do."""
     costs = costs or model_costs(graphs[0].device)
     train = graphs[0]
+    strategy = strategy or default_strategy(budget)
     make = get_strategy(strategy).make if isinstance(strategy, str) else strategy
     layouts = [Layout(graph, costs) for graph in graphs]
     extra = _bytes_of_others(graphs)

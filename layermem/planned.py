@@ -15,7 +15,7 @@ from layermem.errors import BudgetError, InputError
 from layermem.graph.caffe_bytes import beside, caffe_bytes
 from layermem.graph.net import Net
 from layermem.graph.ops import PARAMETER, Graph
-from layermem.plan.base import Hints, Plan, get_strategy
+from layermem.plan.base import Hints, Plan, default_strategy, get_strategy
 from layermem.plan.costs import Costs
 from layermem.schedule.check import UnsafeSchedule
 from layermem.schedule.ir import Residency, Row, Schedule
@@ -23,7 +23,6 @@ from layermem.schedule.layout import Layout
 from layermem.schedule.simulate import Timeline
 from layermem.units import aligned, format_bytes, parse_bytes
 
-WITH_BUDGET, WITHOUT_BUDGET = "auto", "liveness"  # the strategy of a user who names none
 NOTHING = 0  # a budget that nothing fits: strategies answer it with the leanest plan they know
 ROUNDS = 4  # how often less than the least is asked for
 LOOKED_AT = ("liveness", "intra", "sublinear", "recompute", "hybrid", "auto")  # when the user's own does not fit
@@ -92,7 +91,7 @@ class Job:
         """Which of the common strategies fit a budget, beside `but`; `auto` knows them all."""
         train = self.graphs[0]
         peak = PeakOf(Layout(train, self.costs), budget=budget)
-        names = [name for name in LOOKED_AT if but not in (name, WITH_BUDGET)]
+        names = [name for name in LOOKED_AT if but not in (name, "auto")]
         plans = {name: get_strategy(name).make(train, self.costs, budget, peak, self.hints) for name in names}
         return [name for name, plan in plans.items() if peak.live(plan) <= budget]
 
@@ -197,7 +196,7 @@ def planned(
     """`job` under `strategy` and `budget`, or by a plan that was made before.  A budget that is too small is an answer
     too: then the program is the leanest of the strategy, and `refused` the error."""
     nbytes = job.budget(budget)
-    name = plan.strategy if plan is not None else strategy or (WITHOUT_BUDGET if nbytes is None else WITH_BUDGET)
+    name = plan.strategy if plan is not None else strategy or default_strategy(nbytes)
     try:
         return Planned(job, name, nbytes, job.program(name, nbytes, plan))
     except (KeyError, TypeError, ValueError, UnsafeSchedule) as error:

@@ -13,11 +13,11 @@ import sys
 from collections.abc import Sequence
 
 from layermem import __version__
-from layermem.cli import plan, show
+from layermem.cli import plan, show, train
 from layermem.cli.options import VerbParser
 from layermem.errors import LayermemError
 
-VERBS = (plan, show)
+VERBS = (train, plan, show)
 INTERRUPTED = 130
 
 

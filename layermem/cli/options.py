@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from layermem.api import Net
     from layermem.plan.base import Hints
     from layermem.planned import Job
+    from layermem.runtime.device import Device
 
 Verbs = Any  # what argparse's add_subparsers returns: its class is private
 Options = Any  # a parser, or a group of its options
@@ -155,6 +156,22 @@ def _globs(texts: list[str]) -> tuple[str, ...]:
     return tuple(glob for text in texts for glob in text.replace(",", " ").split())
 
 
+def device_of(arguments: argparse.Namespace) -> Device:
+    """The device of --device, with --threads if the verb has them."""
+    from layermem.api import default_device
+    from layermem.runtime.device import get_device
+
+    name = arguments.device or default_device()
+    device = get_device(name)
+    if getattr(arguments, "threads", None) is None:
+        return device
+    if name != "cpu":
+        raise InputError(f"--threads goes with --device cpu, not with {name}")
+    from layermem.runtime.cpu import CpuDevice
+
+    return CpuDevice(arguments.threads)
+
+
 def job_of(arguments: argparse.Namespace) -> Job:
     """What --net or --solver, --device, --costs and the hints make to be planned."""
     from layermem import api
@@ -164,7 +181,7 @@ def job_of(arguments: argparse.Namespace) -> Job:
             raise InputError("--input goes with --net; a solver's nets state their own shapes")
         return api.job_of(
             None, solver=arguments.solver, device=arguments.device, costs=arguments.costs, batch=arguments.batch,
-            hints=hints_of(arguments),
+            hints=hints_of(arguments), level=arguments.net_level, stages=arguments.net_stage,
         )  # fmt: skip
     return api.job_of(net_of(arguments), device=arguments.device, costs=arguments.costs, hints=hints_of(arguments))
 

@@ -196,5 +196,10 @@ def get_strategy(name: str) -> Named:
     return STRATEGIES[name]
 
 
+def default_strategy(budget: int | None) -> str:
+    """The strategy of a user who names none."""
+    return "liveness" if budget is None else "auto"
+
+
 def program_order(graph: Graph) -> tuple[str, ...]:
     return tuple(op.name for op in graph.ops)

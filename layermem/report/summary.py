@@ -8,6 +8,7 @@ baseline   14.6 MiB   strategy caffe; BVLC Caffe itself would take 14.5 MiB
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from layermem.planned import Planned, kind_of
@@ -71,6 +72,22 @@ def _fullest(found: Planned) -> list[tuple[str, str]]:
 
 def percent(part: float, whole: float) -> str:
     return f"{part / whole:.1%}" if whole else "0 %"
+
+
+def peaks(predicted: int, measured: int) -> str:
+    """The line that a run ends with."""
+    text = f"peak       predicted {predicted:,} bytes, measured {measured:,} bytes ({format_bytes(measured)})"
+    resident = resident_bytes()
+    return text + (f"; the whole process had {format_bytes(resident)} resident" if resident else "")
+
+
+def resident_bytes() -> int:
+    """Most bytes that this process ever had in memory; 0 where the system does not tell."""
+    try:
+        from resource import RUSAGE_SELF, getrusage
+    except ImportError:  # Windows
+        return 0
+    return getrusage(RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def plan_values(found: Planned) -> dict[str, Any]:

@@ -46,7 +46,8 @@ class Solver:
     """Built whole or not at all: InputError for what is wrong in files, BudgetError if no plan fits.
 
     device       a name ("reference", "cpu", ..) or a Device
-    strategy     of plan/; `plan`, made before or the file of one, goes instead; `hints` may be said beside the budget
+    strategy     of plan/ (auto under a budget, else liveness); `plan`, made before or the file of one, goes instead
+    hints        what may be said beside the budget
     budget       bytes of device memory: a number, "512KiB", or "50%" of what Caffe would take; None is no limit
     host_budget  the same for what is offloaded; `spill` names a folder for it, so that it leaves memory
     costs        measured costs, or the file of them; None is a model of the device
@@ -69,7 +70,7 @@ class Solver:
         file: SolverFile | PathName,
         *,
         device: str | Device = "cpu",
-        strategy: str | Callable[..., Plan] = "liveness",
+        strategy: str | Callable[..., Plan] | None = None,
         plan: Plan | PathName | None = None,
         budget: int | str | None = None,
         host_budget: int | str | None = None,

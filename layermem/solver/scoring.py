@@ -1,0 +1,71 @@
+"""Weights scored on the TEST phase of a net, batch by batch, as `caffe test` does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from layermem.compile import Program
+from layermem.errors import InputError
+from layermem.graph.net import Net
+from layermem.proto.weights import read_weights
+from layermem.runtime.device import Device
+from layermem.runtime.runner import Runner
+from layermem.solver.build import Reported, reported
+from layermem.solver.feeds import Feeds
+from layermem.solver.parameters import Parameters
+
+
+class Scoring:
+    """`program` runs `net` forward (graph/train.py, forward_graph) on batches of its own data."""
+
+    def __init__(self, net: Net, program: Program, device: Device, *, seed: int = 0):
+        self.net = net
+        self.means: dict[str, np.ndarray] = {}
+        self.context: dict[str, Any] = {"seed": seed, "step": 0}
+        self.runner = Runner(program, device, self.context)
+        self.parameters = Parameters((net,), self.runner, 0)
+        self.parameters.fill(seed)
+        self.feeds = Feeds((net,), seed)
+
+    def load(self, paths: Sequence[str]) -> list[str]:
+        """Take parameters from weight files, by layer name; the layers that no file names keep their fillers."""
+        known: set[str] = set()
+        for path in paths:
+            layers = read_weights(path)
+            try:
+                found, _ = self.parameters.matched(layers)
+            except InputError as error:
+                raise error.at(path=str(path)) from None
+            self.parameters.write(found)
+            known |= set(layers)
+        return [node.layer.name for node in self.net.nodes if node.params and node.layer.name not in known]
+
+    def run(self, batches: int) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+        """Each batch's number and outputs, by Caffe's names; afterwards `means` holds the means over all of them."""
+        sums: dict[str, np.ndarray] = {}
+        for batch in range(batches):
+            self.context["step"] = batch
+            self.context["batch"] = self.feeds.next(0)
+            found = self.runner.run()
+            values = {output.name: found[output.version] for output in outputs_of(self.net)}
+            yield batch, values
+            for name, value in values.items():
+                sums[name] = sums.get(name, np.float64(0)) + value
+            self.means = {name: np.asarray(total / (batch + 1)) for name, total in sums.items()}
+
+    def close(self) -> None:
+        self.feeds.close()
+
+    def __enter__(self) -> Scoring:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def outputs_of(net: Net) -> list[Reported]:
+    """What the net is scored by: blobs that no layer reads, and losses."""
+    return [output for output in reported(net) if output.output]

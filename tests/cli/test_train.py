@@ -1,0 +1,152 @@
+"""`layermem train` and `layermem test`, on the digits that are in the repository."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOLVER = Path("prototxt/digits/solver.prototxt")
+NET = "prototxt/digits/train_val.prototxt"
+
+
+@pytest.fixture
+def solver(tmp_path):
+    """The digits solver with fields changed, saving below tmp_path."""
+
+    def write(**fields):
+        text = SOLVER.read_text().replace('"train_val.prototxt"', f'"{NET}"')
+        for name, value in {"snapshot_prefix": f'"{tmp_path}/digits"', **fields}.items():
+            text = re.sub(rf"(?m)^{name}:.*\n", "", text) + f"\n{name}: {value}"
+        path = tmp_path / "solver.prototxt"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_a_run_prints_its_plan_then_the_lines_of_caffe_then_both_peaks(layermem, solver):
+    ended = layermem("train", "--solver", solver(), "--budget", "50%", "--iterations", "3")
+    lines = ended.out.splitlines()
+    assert ended.code == 0 and "strategy auto" in lines[0] and lines[1].startswith("peak ")
+    caffe = [line for line in lines if re.match(r"I\d{4} [\d:.]+ +\d+ solver.py:1] ", line)]
+    said = [line.split("] ", 1)[1] for line in caffe]
+    assert said[0] == "Solving LeNet (digits)" and said[-1] == "Optimization Done."
+    assert "Iteration 0, Testing net (#0)" in said and "Iteration 0, lr = 0.05" in said
+    predicted, measured = re.search(r"predicted ([\d,]+) bytes, measured ([\d,]+) bytes", lines[-1]).groups()
+    assert predicted == measured == re.search(r"([\d,]+) bytes", lines[1])[1]
+    assert "the whole process had" in lines[-1]
+
+
+def test_at_the_minimum_it_trains_and_a_byte_below_nothing_is_written(layermem, solver, tmp_path):
+    path = solver()
+    refused = layermem("train", "--solver", path, "--budget", "1KiB", "--iterations", "1")
+    assert refused.code == 3 and refused.out == "" and len(refused.err.splitlines()) == 1
+    minimum = json.loads(layermem("plan", "--solver", path, "--budget", "1KiB", "--json").out)["minimum_bytes"]
+    assert str(minimum) in refused.err
+    assert layermem("train", "--solver", path, "--budget", minimum - 1, "--iterations", "1").code == 3
+    assert [p.name for p in tmp_path.iterdir()] == ["solver.prototxt"]
+    ended = layermem("train", "--solver", path, "--budget", minimum, "--iterations", "1")
+    assert ended.code == 0 and (tmp_path / "digits_iter_1.caffemodel").exists()
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_snapshots_are_the_same_under_any_strategy(layermem, solver, tmp_path, device):
+    path, saved = solver(), set()
+    for strategy in ("caffe", "hybrid"):
+        words = ("--strategy", strategy, "--device", device, "--iterations", "2")
+        assert layermem("train", "--solver", path, *words).code == 0
+        saved.add((tmp_path / "digits_iter_2.caffemodel").read_bytes())
+    assert len(saved) == 1
+
+
+def test_a_run_goes_on_from_a_snapshot_to_the_same_bits(layermem, solver, tmp_path):
+    path = solver()
+    model = tmp_path / "digits_iter_4.caffemodel"
+    assert layermem("train", "--solver", path, "--iterations", "4").code == 0
+    whole = model.read_bytes()
+    model.unlink()
+    assert layermem("train", "--solver", path, "--iterations", "2").code == 0
+    state = tmp_path / "digits_iter_2.solverstate"
+    assert layermem("train", "--solver", path, "--snapshot", state, "--iterations", "4").code == 0
+    assert model.read_bytes() == whole
+
+
+def test_a_seed_changes_the_start(layermem, solver, tmp_path):
+    path, saved = solver(), set()
+    for seed in (1, 2):
+        layermem("train", "--solver", path, "--seed", seed, "--iterations", "0")
+        saved.add((tmp_path / "digits_iter_0.caffemodel").read_bytes())
+    assert len(saved) == 2
+
+
+def test_a_saved_plan_is_run(layermem, solver, tmp_path):
+    path, plan = solver(), tmp_path / "plan.json"
+    assert layermem("plan", "--solver", path, "--strategy", "sublinear", "--save", plan).code == 0
+    ended = layermem("train", "--solver", path, "--load", plan, "--iterations", "1")
+    assert ended.code == 0 and "strategy sublinear" in ended.out.splitlines()[0]
+    ended = layermem("train", "--solver", path, "--load", plan, "--iterations", "1", "--batch", "3")
+    assert ended.code == 2 and "was made for another net" in ended.err
+
+
+def test_what_is_offloaded_may_live_in_a_file(layermem, solver, tmp_path):
+    ended = layermem("train", "--solver", solver(), "--strategy", "hybrid", "--spill", tmp_path, "--iterations", "1")
+    assert ended.code == 0 and "\nhost " in ended.out
+    ended = layermem("train", "--solver", solver(), "--strategy", "hybrid", "--spill", tmp_path / "none")
+    assert ended.code == 2 and "--spill" in ended.err
+
+
+def test_ctrl_c_stops_after_the_iteration_with_a_snapshot_and_130(solver, tmp_path):
+    words = [sys.executable, "-m", "layermem", "train", "--solver", str(solver(max_iter=10**6))]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as run:
+        for line in run.stdout:
+            if "Iteration 50 " in line:
+                run.send_signal(signal.SIGINT)
+                break
+        rest = run.stdout.read()
+    assert run.returncode == 130 and "Optimization stopped early." in rest
+    iteration = int(re.search(r"digits_iter_(\d+).solverstate", rest)[1])
+    assert 50 <= iteration < 10**6 and (tmp_path / f"digits_iter_{iteration}.caffemodel").exists()
+
+
+def test_weights_are_scored_batch_by_batch(layermem, solver, tmp_path):
+    layermem("train", "--solver", solver(), "--iterations", "30")
+    weights = tmp_path / "digits_iter_30.caffemodel"
+    ended = layermem("test", "--net", NET, "--weights", weights, "--iterations", "3")
+    lines = ended.out.splitlines()
+    accuracies = [float(line.split("= ")[1]) for line in lines if re.match(r"Batch \d, accuracy", line)]
+    mean = float(next(line for line in lines if line.startswith("accuracy = ")).split("= ")[1])
+    assert ended.code == 0 and len(accuracies) == 3 and mean == pytest.approx(sum(accuracies) / 3, abs=1e-5)
+    assert mean > 0.3  # 30 steps are better than chance
+    loss = next(line for line in lines if line.startswith("loss = "))
+    assert re.fullmatch(r"loss = [\d.]+ \(\* 1 = [\d.]+ loss\)", loss)
+    assert re.search(r"predicted ([\d,]+) bytes, measured \1 bytes", lines[-1])
+
+
+def test_layers_without_weights_are_named(layermem, solver, prototxt, tmp_path):
+    layermem("train", "--solver", solver(), "--iterations", "0")
+    other = prototxt(Path(NET).read_text().replace('"ip2"', '"other"').replace('"digits_', '"prototxt/digits/digits_'))
+    ended = layermem("test", "--net", other, "--weights", tmp_path / "digits_iter_0.caffemodel", "--iterations", "1")
+    assert ended.code == 0 and "layer 'other' is in no weight file" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("train", "--solver", "nowhere"), "no such file"),
+        (("train", "--solver", SOLVER, "--device", "reference", "--threads", "2"), "--threads goes with --device cpu"),
+        (("train", "--solver", SOLVER, "--threads", "0"), "give at least 1"),
+        (("train", "--solver", SOLVER, "--iterations", "-1"), "give 0 or more"),
+        (("train", "--solver", SOLVER, "--weights", "nowhere"), "nowhere"),
+        (("train", "--solver", SOLVER, "--snapshot", "nowhere"), "nowhere"),
+        (("train", "--solver", SOLVER, "--weights", "a", "--snapshot", "b"), "give one of them"),
+        (("test", "--net", NET, "--weights", "nowhere"), "nowhere"),
+        (("test", "--net", NET, "--weights", "w", "--iterations", "0"), "give 1 or more"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(layermem, words, says):
+    ended = layermem(*words)
+    assert ended.code == 2 and says in ended.err and len(ended.err.splitlines()) == 1
