@@ -58,6 +58,9 @@ LM_FN void put(float* to, float (&values)[V], bool accumulate) {
 
 LM_FN void put(float* to, float value, bool accumulate) { *to = accumulate ? *to + value : value; }
 
+// max(x, 0), but a NaN stays one: fmaxf would hide it.
+LM_FN float positive(float x) { return x < 0.0f ? 0.0f : x; }
+
 // ---- sums in a fixed order -------------------------------------------------------------------------------------------
 
 LM_FN float warp_sum(float value) {

@@ -7,15 +7,18 @@ which must not change a bit, and with every gradient added to what is there.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import count
 
 import numpy as np
 
 import layermem.runtime.reference  # noqa: F401  (registers the reference)
+from layermem.errors import InputError
 from layermem.layers.base import Layer, Step, Tensor
 from layermem.runtime.cuda.kernels import KERNELS, WORKSPACES
-from layermem.runtime.cuda.launch import Addresses
+from layermem.runtime.cuda.launch import NO_TROUBLE, Addresses
 from layermem.runtime.reference.base import axes_of_caffe
 from tests.emulator import emulate
 from tests.layers.harness import Run, logical, roles
@@ -78,18 +81,28 @@ def run_op(
     given = dict(arrays)
     if size:
         given["workspace"] = memory.bytes(size)
-    given.setdefault("trouble", np.zeros(1, np.int32))
-    addresses = Addresses({role: array.ctypes.data for role, array in given.items()}, accumulates)
-    count = 0
+    trouble = given.setdefault("trouble", np.full(1, NO_TROUBLE, np.int32))
+    counts = {role: array.size for role, array in arrays.items()}
+    addresses = Addresses({role: array.ctypes.data for role, array in given.items()}, accumulates, counts)
+    launches = 0
     for launch in KERNELS[name](layer, addresses):
         kernels = emulate.load(f"cuda/{launch.module}.cu", way.mode, order=way.order, copies=way.copies)
         kernels.launch(
             launch.function, launch.grid, launch.block, launch.packed(context or CONTEXT), launch.shared,
             buffers=list(given.values()),
         )  # fmt: skip
-        count += 1
+        launches += 1
     memory.check()
-    return count
+    if trouble[0] != NO_TROUBLE:
+        raise InputError(f"reads label {trouble[0]}")
+    return launches
+
+
+def kernel_names(module: str) -> list[str]:
+    """The kernels of cuda/<module>.cu, as its build for the host lists them."""
+    library = emulate.load(f"cuda/{module}.cu").host.library
+    library.lm_emu_kernel_name.restype = ctypes.c_char_p
+    return [name.decode() for name in iter(map(library.lm_emu_kernel_name, count()).__next__, None)]
 
 
 @dataclass
@@ -115,20 +128,25 @@ class Case:
             for role, value in zip(roles(stem, len(values)), values, strict=True):
                 truth.put(role, np.float32(value))
         self.got = {role: np.array(a) for role, a in truth.arrays.items()}
-        self._step(truth, layer.forward())
+        wants = wants_of(layer) if wants is None else wants
+        self._step(truth, first_step(layer, wants))
         replay = layer.replay()
         if replay is not None and replay.step != "forward":
             self._step(truth, replay)
-        if wants is None:
-            learned = [f"dw{i}" for i, p in enumerate(layer.params) if p.learned]
-            wants = (*roles("dx", len(self.xs)), *learned)
-        wants = [r for r in wants if any(r in step.writes for step in layer.backward(tuple(wants)))]
         for role, top in zip(roles("dy", len(layer.tops)), layer.tops, strict=True):
             truth.put(role, np.float32(self.rng.standard_normal(top.shape)))
             self.got[role] = np.array(truth.arrays[role])
-        for step in layer.backward(tuple(wants)):
+        for step in layer.backward(wants):
             self._step(truth, step)
         return self.got
+
+    def run_unchecked(self) -> dict[str, np.ndarray]:
+        """What forward leaves, whatever it is."""
+        given = Run(self.layer)
+        for role, value in zip(roles("x", len(self.xs)), self.xs, strict=True):
+            given.put(role, value)
+        self.got = {role: np.array(a) for role, a in given.arrays.items()}
+        return self._run(self.layer.forward(), {})
 
     def _step(self, truth: Run, step: Step) -> None:
         before = {role: np.array(self.got[role]) for role in step.updates}
@@ -183,6 +201,21 @@ class Case:
 
     def _tensor(self, role: str) -> Tensor:
         return Run(self.layer).tensor(role)
+
+
+def wants_of(layer: Layer) -> Sequence[str]:
+    """All gradients that the layer has to give."""
+    learned = [f"dw{i}" for i, p in enumerate(layer.params) if p.learned]
+    asked = (*roles("dx", len(layer.bottoms)), *learned)
+    return [role for role in asked if any(role in step.writes for step in layer.backward(asked))]
+
+
+def first_step(layer: Layer, wants: Sequence[str]) -> Step:
+    """Forward without what it would stash for nobody, as in a training graph."""
+    forward, replay = layer.forward(), layer.replay()
+    later = [*layer.backward(wants), *([replay] if replay else [])]
+    read = {role for step in later for role in step.reads}
+    return replace(forward, writes=tuple(r for r in forward.writes if r not in layer.stash or r in read))
 
 
 def kind_of(array: np.ndarray) -> np.dtype:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from layermem.runtime.cuda.kernels import convolution
+from layermem.runtime.cuda.kernels.convolution import TILES, Sliding, split_of, tile_for, weigh_bytes
 from tests.cuda.harness import Case, layer_of
 
 # text of the convolution_param (beside num_output), num_output, shape of x
@@ -66,3 +68,27 @@ def test_an_inner_product_may_start_at_any_axis_of_an_image(axis, rng):
     layer = layer_of(f'type: "InnerProduct" inner_product_param {{ num_output: 6 axis: {axis} }}', shape)
     xs, ws = filled(rng, layer, shape)
     Case(layer, xs, ws, rng=rng).check()
+
+
+@pytest.mark.parametrize("channels, outputs", [(4, 72), (3, 21)])
+def test_no_tile_changes_a_bit(channels, outputs, rng, monkeypatch):
+    shape = (3, channels, 9, 8)
+    layer = layer_of(f'type: "Convolution" convolution_param {{ num_output: {outputs} kernel_size: 3 }}', shape)
+    xs, ws = filled(rng, layer, shape)
+    found = []
+    for tile in TILES:
+        monkeypatch.setattr(convolution, "TILES", (tile,))
+        same = np.random.default_rng(3)
+        got = Case(layer, xs, ws, bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=same).check()
+        found.append({role: got[role].tobytes() for role in ("y0", "dx0", "dw0")})
+    assert all(each == found[0] for each in found)
+
+
+def test_tiles_and_parts_are_chosen_for_128_multiprocessors():
+    vgg = Sliding(64, 56, 56, 256, 56, 56, 256, kernel=(3, 3), pad=(1, 1))
+    assert tile_for(64 * 56 * 56, 256, 1).name == "128x128"
+    assert tile_for(100_000, 10, 1).name == "128x32"
+    assert split_of(vgg).parts == 7  # 36 tiles of 128 x 128, 7 times, are 1.97 rounds
+    assert weigh_bytes(vgg) == 7 * 4 * 256 * 9 * 256
+    lonely = Sliding(1, 56, 56, 64, 56, 56, 64, kernel=(3, 3), pad=(1, 1))
+    assert split_of(lonely).parts == 1 and weigh_bytes(lonely) == 0  # parts are cut between images

@@ -11,12 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import count, takewhile
+from types import MappingProxyType
 from typing import Any
 
 from layermem.errors import InputError
 from layermem.runtime.cuda.sources import Later, Patch, layout
+from layermem.units import aligned
 
 MOST_BLOCKS = (2**31 - 1, 65535, 65535)  # of a grid's axes
+NO_TROUBLE = -(2**31)  # the int at role "trouble" as long as every label names a class
 THREADS = 256  # of a block, where nothing speaks for another number
 
 
@@ -49,8 +53,13 @@ class Addresses:
     "workspace" is its scratch; "trouble" an int that outlives it, for what only a kernel can see (loss.py).
     """
 
-    def __init__(self, addresses: Mapping[str, int], accumulates: Collection[str] = ()):
-        self._addresses, self._accumulates = addresses, frozenset(accumulates)
+    def __init__(
+        self,
+        addresses: Mapping[str, int],
+        accumulates: Collection[str] = (),
+        counts: Mapping[str, int] = MappingProxyType({}),
+    ):
+        self._addresses, self._accumulates, self._counts = addresses, frozenset(accumulates), counts
 
     def __getitem__(self, role: str) -> int:
         return self._addresses.get(role, 0)
@@ -58,9 +67,33 @@ class Addresses:
     def __contains__(self, role: str) -> bool:
         return role in self._addresses
 
+    def count(self, role: str) -> int:
+        """Elements of its buffer, for ops that have no layer to tell."""
+        return self._counts[role]
+
+    def numbered(self, stem: str) -> list[int]:
+        """The addresses of stem0, stem1, .. as far as they go."""
+        return [self._addresses[f"{stem}{i}"] for i in takewhile(lambda i: f"{stem}{i}" in self, count())]
+
     def adds(self, role: str) -> bool:
         """Whether the result for `role` is added to what is there."""
         return role in self._accumulates
+
+
+class Scratch:
+    """Hands out a workspace from its start, in aligned pieces; from address 0 on it counts what would be needed."""
+
+    def __init__(self, address: int = 0):
+        self.start = self.next = address
+
+    def take(self, nbytes: int) -> int:
+        address, self.next = self.next, self.next + aligned(nbytes)
+        return address
+
+    @property
+    def nbytes(self) -> int:
+        """Handed out so far."""
+        return self.next - self.start
 
 
 Kernel = Callable[[Any, Addresses], Iterable[Launch]]
@@ -128,6 +161,6 @@ def width(*counts: int) -> int:
 
 
 __all__ = [
-    "KERNELS", "THREADS", "WORKSPACES", "Addresses", "Later", "Launch", "ceil_div", "divider", "kernel", "launch",
-    "width", "workspace",
+    "KERNELS", "NO_TROUBLE", "THREADS", "WORKSPACES", "Addresses", "Later", "Launch", "Scratch", "ceil_div", "divider",
+    "kernel", "launch", "width", "workspace",
 ]  # fmt: skip

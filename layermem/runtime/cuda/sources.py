@@ -22,18 +22,19 @@ POINTER = "P"
 
 
 class Later:
-    """A value that is known only when the kernel is launched: `value(context)`."""
+    """A value that is known only when the kernel is launched: `value(context)`, for every launch or `once`."""
 
-    def __init__(self, value: Callable[[Mapping[str, Any]], float]):
-        self.value = value
+    def __init__(self, value: Callable[[Mapping[str, Any]], float], *, once: bool = False):
+        self.value, self.once = value, once
 
 
 class Patch(NamedTuple):
-    """Bytes of a packed struct that are written anew before each launch."""
+    """Bytes of a packed struct that are written before each launch, or before the first."""
 
     place: int
     kind: str
     value: Callable[[Mapping[str, Any]], float]
+    once: bool
 
     def write(self, data: bytearray, context: Mapping[str, Any]) -> None:
         struct.pack_into(self.kind, data, self.place, self.value(context))
@@ -76,7 +77,7 @@ class Layout:
                     raise ValueError(f"{self.name}.{member.name} holds {member.count} values, not {len(value)}")
                 struct.pack_into(f"{len(value)}{member.kind}", data, place, *value)
             elif isinstance(value, Later):
-                patches.append(Patch(place, member.kind, value.value))
+                patches.append(Patch(place, member.kind, value.value, value.once))
             else:
                 struct.pack_into(member.kind, data, place, value)
 

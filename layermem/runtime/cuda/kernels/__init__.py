@@ -2,12 +2,21 @@
 
 from layermem.runtime.cuda.kernels import (
     activation,
+    batch_norm,
     convolution,
     dropout,
     eltwise,
     inner_product,
+    loss,
+    lrn,
     pooling,
+    reduction,
+    resize,
+    scale,
     shape,
+    softmax,
+    step,
+    update,
 )
 from layermem.runtime.cuda.launch import KERNELS, WORKSPACES
 
@@ -15,10 +24,19 @@ __all__ = [
     "KERNELS",
     "WORKSPACES",
     "activation",
+    "batch_norm",
     "convolution",
     "dropout",
     "eltwise",
     "inner_product",
+    "loss",
+    "lrn",
     "pooling",
+    "reduction",
+    "resize",
+    "scale",
     "shape",
+    "softmax",
+    "step",
+    "update",
 ]

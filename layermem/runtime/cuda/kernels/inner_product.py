@@ -13,7 +13,7 @@ from layermem.layers import Tensor
 from layermem.runtime.cuda.kernels.channels import Columns, channel_sums
 from layermem.runtime.cuda.kernels.convolution import Sliding, correlate, spread, weigh, weigh_bytes
 from layermem.runtime.cuda.kernels.shape import mixed, renamed
-from layermem.runtime.cuda.launch import Addresses, Launch, kernel, workspace
+from layermem.runtime.cuda.launch import Addresses, Launch, Scratch, kernel, workspace
 from layermem.units import aligned
 
 
@@ -33,17 +33,6 @@ def y_moves(layer: Any) -> bool:
 
 def plain(tensor: Tensor) -> Tensor:
     return Tensor((tensor.count,))
-
-
-class Scratch:
-    """Hands out the workspace from its start, in aligned pieces."""
-
-    def __init__(self, address: int = 0):
-        self.start = self.next = address
-
-    def take(self, nbytes: int) -> int:
-        address, self.next = self.next, self.next + aligned(nbytes)
-        return address
 
 
 def in_caffes_order(tensor: Tensor, address: int, moves: bool, scratch: Scratch) -> tuple[int, list[Launch]]:

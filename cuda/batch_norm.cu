@@ -1,0 +1,248 @@
+// BatchNorm: y = (x - mean) inv_std, a channel at a time, and its gradient.
+//
+//   forward    batch_moments -> batch_statistics -> normalize       replay: normalize alone, from the kept statistics
+//              global_statistics -> normalize                       where the moving averages are used instead
+//   backward   gradient_sums -> (channel_sums over its parts) -> batch_norm_backward
+//   x, y, dy, dx [outer][C][inner] float; inner is 1 for channels-last
+//   traffic    forward 8|x| bytes read, 4|x| written; backward 16|x| read, 4|x| written: bound by memory
+//   precision  a thread sums distances from the first value it sees; (count, mean, M2) of threads, then of parts, are
+//              merged pairwise in a fixed order.  No difference of large squares anywhere
+//   source     Chan, Golub, LeVeque (1979) for the merging; Caffe batch_norm_layer.cu for the rest
+#include "channels.cuh"
+
+using namespace lm;
+
+struct Moments {
+    float count, mean, m2;
+};
+
+LM_FN Moments merged(const Moments& a, const Moments& b) {
+    if (b.count == 0.0f) return a;
+    const float count = a.count + b.count, delta = b.mean - a.mean, share = b.count / count;
+    return {count, a.mean + delta * share, a.m2 + b.m2 + delta * delta * a.count * share};
+}
+
+// As sum_columns, for moments: `own(row, end, step, column, moments)` gathers a thread's rows.
+template <int V, class Own, class Finish>
+LM_FN void merge_columns(const Columns& at, Own own, Finish finish) {
+    LM_SHARED(Moments, lanes, [COLUMN_THREADS][V]);
+    const int thread = threadIdx.x, lane = thread % at.width, line = thread / at.width, lines = COLUMN_THREADS / at.width;
+    const int column = (blockIdx.x * at.width + lane) * V;
+    const int begin = blockIdx.y * at.rows_each, end = min(begin + at.rows_each, at.rows);
+    Moments mine[V] = {};
+    if (column < at.columns && begin + line < end) own(begin + line, end, lines, column, mine);
+#pragma unroll
+    for (int v = 0; v < V; ++v) lanes[thread][v] = mine[v];
+    for (int half = lines / 2; half > 0; half /= 2) {
+        block_sync();
+        if (line < half) {
+#pragma unroll
+            for (int v = 0; v < V; ++v) lanes[thread][v] = merged(lanes[thread][v], lanes[thread + half * at.width][v]);
+        }
+    }
+    if (line == 0 && column < at.columns) {
+#pragma unroll
+        for (int v = 0; v < V; ++v) finish(column + v, lanes[thread][v]);
+    }
+}
+
+// batch_moments: (count, mean, M2) of each part.
+//   parts [parts][3][C] float written
+//   launch   as channel_sums: grid (ceil(C / (width V)), parts), block 256
+struct MomentsArgs {
+    float* parts;
+    const float* x;
+    Columns at;
+};
+
+template <int V>
+LM_FN void batch_moments(const MomentsArgs& p) {
+    merge_columns<V>(
+        p.at,
+        [&](int row, int end, int step, int column, Moments(&moments)[V]) {
+            float first[V], sum[V] = {}, squares[V] = {};
+            load<V>(first, p.x + offset_of(p.at, row, column));
+            int count = 1;
+            for (row += step; row < end; row += step, ++count) {
+                float values[V];
+                load<V>(values, p.x + offset_of(p.at, row, column));
+#pragma unroll
+                for (int v = 0; v < V; ++v) {
+                    const float distance = values[v] - first[v];
+                    sum[v] += distance;
+                    squares[v] = fmaf(distance, distance, squares[v]);
+                }
+            }
+            const float n = static_cast<float>(count);
+#pragma unroll
+            for (int v = 0; v < V; ++v)
+                moments[v] = {n, first[v] + sum[v] / n, positive(squares[v] - sum[v] * (sum[v] / n))};
+        },
+        [&](int column, const Moments& m) {
+            float* part = p.parts + 3 * static_cast<int>(blockIdx.y) * p.at.columns + column;
+            part[0] = m.count;
+            part[p.at.columns] = m.mean;
+            part[2 * p.at.columns] = m.m2;
+        });
+}
+LM_KERNEL(batch_moments_v4, MomentsArgs, p, COLUMN_THREADS) { batch_moments<4>(p); }
+LM_KERNEL(batch_moments_v1, MomentsArgs, p, COLUMN_THREADS) { batch_moments<1>(p); }
+
+// batch_statistics: mean and 1 / sqrt(variance + eps) of the batch, and the moving sums of (mean, unbiased variance, 1).
+//   mean, inv_std [C] float written     sums of means, of variances [C] and of weights [1] float updated
+//   launch   grid (ceil(C / width), 1), block 256; `at` is over the parts
+struct StatisticsArgs {
+    float* mean;
+    float* inv_std;
+    float* sum_means;
+    float* sum_variances;
+    float* sum_weights;
+    const float* parts;
+    Columns at;
+    float eps, fraction, unbiased;  // unbiased: n / (n - 1)
+};
+
+LM_KERNEL(batch_statistics, StatisticsArgs, p, COLUMN_THREADS) {
+    const int channels = p.at.columns;
+    merge_columns<1>(
+        p.at,
+        [&](int row, int end, int step, int column, Moments(&moments)[1]) {
+            for (; row < end; row += step) {
+                const float* part = p.parts + 3 * row * channels + column;
+                const Moments next = {part[0], part[channels], part[2 * channels]};
+                moments[0] = moments[0].count == 0.0f ? next : merged(moments[0], next);
+            }
+        },
+        [&](int column, const Moments& m) {
+            const float variance = m.m2 / m.count;
+            p.mean[column] = m.mean;
+            p.inv_std[column] = 1.0f / sqrtf(variance + p.eps);
+            p.sum_means[column] = p.fraction * p.sum_means[column] + m.mean;
+            p.sum_variances[column] = p.fraction * p.sum_variances[column] + p.unbiased * variance;
+            if (column == 0) *p.sum_weights = p.fraction * *p.sum_weights + 1.0f;
+        });
+}
+
+// global_statistics: the averages that the moving sums stand for; before any training they are 0, as in Caffe.
+//   mean, inv_std [C] float written     launch   one thread a channel, block 256
+struct GlobalArgs {
+    float* mean;
+    float* inv_std;
+    const float* sum_means;
+    const float* sum_variances;
+    const float* sum_weights;
+    int channels;
+    float eps;
+};
+
+LM_KERNEL(global_statistics, GlobalArgs, p, 256) {
+    const int c = blockIdx.x * 256 + threadIdx.x;
+    if (c >= p.channels) return;
+    const float weight = *p.sum_weights, factor = weight != 0.0f ? 1.0f / weight : 0.0f;
+    p.mean[c] = p.sum_means != nullptr ? p.sum_means[c] * factor : 0.0f;
+    p.inv_std[c] = 1.0f / sqrtf(p.sum_variances[c] * factor + p.eps);
+}
+
+// normalize: y = (x - mean) inv_std;  with no mean, y = x inv_std (the gradient where averages are constants)
+//   launch   one thread per V elements: grid ceil(count / (256 V)), block 256
+struct NormalizeArgs {
+    float* y;
+    const float* x;
+    const float* mean;
+    const float* inv_std;
+    Divider by_inner, by_channels;
+    int count, accumulate;
+};
+
+LM_FN int channel_at(unsigned i, const Divider& by_inner, const Divider& by_channels) {
+    const unsigned block = divide(i, by_inner);
+    return block - divide(block, by_channels) * by_channels.divisor;
+}
+
+template <int V>
+LM_FN void normalize(const NormalizeArgs& p) {
+    const unsigned i = (blockIdx.x * 256u + threadIdx.x) * V;
+    if (i >= static_cast<unsigned>(p.count)) return;
+    const int c = channel_at(i, p.by_inner, p.by_channels);
+    float x[V], mean[V] = {}, inv_std[V];
+    load<V>(x, p.x + i);
+    load<V>(inv_std, p.inv_std + c);
+    if (p.mean != nullptr) load<V>(mean, p.mean + c);
+#pragma unroll
+    for (int v = 0; v < V; ++v) x[v] = (x[v] - mean[v]) * inv_std[v];
+    put<V>(p.y + i, x, p.accumulate);
+}
+LM_KERNEL(normalize_v4, NormalizeArgs, p, 256) { normalize<4>(p); }
+LM_KERNEL(normalize_v1, NormalizeArgs, p, 256) { normalize<1>(p); }
+
+// gradient_sums: of dy, and of dy y, y = (x - mean) inv_std.
+//   parts [parts][2][C] float written     x, dy [outer][C][inner], mean, inv_std [C] float read
+//   launch   as channel_sums
+struct GradientSumsArgs {
+    float* parts;
+    const float* x;
+    const float* dy;
+    const float* mean;
+    const float* inv_std;
+    Columns at;
+};
+
+template <int V>
+LM_FN void gradient_sums(const GradientSumsArgs& p) {
+    sum_columns<2, V>(
+        p.at,
+        [&](int row, int column, float(&values)[2][V]) {
+            const int at = offset_of(p.at, row, column);
+            float x[V], mean[V], inv_std[V];
+            load<V>(values[0], p.dy + at);
+            load<V>(x, p.x + at);
+            load<V>(mean, p.mean + column);
+            load<V>(inv_std, p.inv_std + column);
+#pragma unroll
+            for (int v = 0; v < V; ++v) values[1][v] = values[0][v] * ((x[v] - mean[v]) * inv_std[v]);
+        },
+        [&](int column, float(&sums)[2][V]) {
+            float* part = p.parts + 2 * static_cast<int>(blockIdx.y) * p.at.columns + column;
+            store<V>(part, sums[0]);
+            store<V>(part + p.at.columns, sums[1]);
+        });
+}
+LM_KERNEL(gradient_sums_v4, GradientSumsArgs, p, COLUMN_THREADS) { gradient_sums<4>(p); }
+LM_KERNEL(gradient_sums_v1, GradientSumsArgs, p, COLUMN_THREADS) { gradient_sums<1>(p); }
+
+// batch_norm_backward: dx = (dy - mean(dy) - y mean(dy y)) inv_std
+//   dx float written or added to; may lie on dy or x      sums [2][C] float read
+//   launch   one thread per V elements: grid ceil(count / (256 V)), block 256
+struct BatchNormBackwardArgs {
+    float* dx;
+    const float* dy;
+    const float* x;
+    const float* mean;
+    const float* inv_std;
+    const float* sums;
+    Divider by_inner, by_channels;
+    int count, accumulate;
+    float share;  // 1 / elements of a channel
+};
+
+template <int V>
+LM_FN void batch_norm_backward(const BatchNormBackwardArgs& p) {
+    const unsigned i = (blockIdx.x * 256u + threadIdx.x) * V;
+    if (i >= static_cast<unsigned>(p.count)) return;
+    const int c = channel_at(i, p.by_inner, p.by_channels);
+    float x[V], dy[V], mean[V], inv_std[V], mean_dy[V], mean_dyy[V];
+    load<V>(x, p.x + i);
+    load<V>(dy, p.dy + i);
+    load<V>(mean, p.mean + c);
+    load<V>(inv_std, p.inv_std + c);
+    load<V>(mean_dy, p.sums + c);
+    load<V>(mean_dyy, p.sums + p.by_channels.divisor + c);
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+        const float y = (x[v] - mean[v]) * inv_std[v];
+        dy[v] = (dy[v] - mean_dy[v] * p.share - y * (mean_dyy[v] * p.share)) * inv_std[v];
+    }
+    put<V>(p.dx + i, dy, p.accumulate);
+}
+LM_KERNEL(batch_norm_backward_v4, BatchNormBackwardArgs, p, 256) { batch_norm_backward<4>(p); }
+LM_KERNEL(batch_norm_backward_v1, BatchNormBackwardArgs, p, 256) { batch_norm_backward<1>(p); }

@@ -1,0 +1,113 @@
+// Update rules: w changes by its gradient and its history.  Formulas and order as in runtime/reference/update.py.
+//   w, h0, h1 [count] float updated     dw [count] float, norm [1] float read
+//   launch   one thread per four elements: grid ceil(count / 1024), block 256
+//   traffic  16 (SGD, Nesterov), 20 (AdaGrad, RMSProp) or 28 (AdaDelta, Adam) bytes an element: bound by memory
+//   assumes  buffers aligned to 16 bytes
+//   source   Caffe src/caffe/solvers
+#include "common.cuh"
+
+using namespace lm;
+
+struct UpdateArgs {
+    float* w;
+    const float* dw;
+    float* h0;
+    float* h1;          // or null
+    const float* norm;  // of all gradients, where they are clipped
+    int count, l1;
+    float rate, clip, part, decay;  // part: 1 / iter_size
+    float momentum, momentum2, delta, rms_decay;
+    float correction;  // Adam
+};
+
+LM_FN float sign(float x) { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x; }
+
+// The gradient as the rules see it: clipped, divided, decayed, in the order of Caffe's solver.
+LM_FN float gradient(const UpdateArgs& p, float g, float w, float clipping) {
+    g *= clipping;
+    g *= p.part;
+    if (p.decay != 0.0f) g += p.decay * (p.l1 ? sign(w) : w);
+    return g;
+}
+
+struct One {
+    float w, h0, h1;
+};
+
+template <int HISTORIES, class Rule>
+LM_FN void update(const UpdateArgs& p, Rule rule) {
+    const unsigned first = 4u * (blockIdx.x * 256u + threadIdx.x), count = static_cast<unsigned>(p.count);
+    if (first >= count) return;
+    const float clipping = p.norm != nullptr && *p.norm > p.clip ? p.clip / *p.norm : 1.0f;
+    const auto step = [&](float g, One& one) { rule(gradient(p, g, one.w, clipping), one); };
+    if (first + 4 <= count) {
+        float w[4], g[4], h0[4], h1[4] = {};
+        load<4>(w, p.w + first);
+        load<4>(g, p.dw + first);
+        load<4>(h0, p.h0 + first);
+        if (HISTORIES > 1) load<4>(h1, p.h1 + first);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            One one = {w[e], h0[e], h1[e]};
+            step(g[e], one);
+            w[e] = one.w, h0[e] = one.h0, h1[e] = one.h1;
+        }
+        store<4>(p.w + first, w);
+        store<4>(p.h0 + first, h0);
+        if (HISTORIES > 1) store<4>(p.h1 + first, h1);
+        return;
+    }
+    for (unsigned i = first; i < count; ++i) {
+        One one = {p.w[i], p.h0[i], HISTORIES > 1 ? p.h1[i] : 0.0f};
+        step(p.dw[i], one);
+        p.w[i] = one.w, p.h0[i] = one.h0;
+        if (HISTORIES > 1) p.h1[i] = one.h1;
+    }
+}
+
+LM_KERNEL(update_sgd, UpdateArgs, p, 256) {
+    update<1>(p, [&](float g, One& x) {
+        x.h0 = x.h0 * p.momentum + p.rate * g;
+        x.w -= x.h0;
+    });
+}
+
+LM_KERNEL(update_nesterov, UpdateArgs, p, 256) {
+    update<1>(p, [&](float g, One& x) {
+        const float v = x.h0 * p.momentum + p.rate * g;
+        x.w -= (1.0f + p.momentum) * v - p.momentum * x.h0;
+        x.h0 = v;
+    });
+}
+
+LM_KERNEL(update_adagrad, UpdateArgs, p, 256) {
+    update<1>(p, [&](float g, One& x) {
+        x.h0 += g * g;
+        x.w -= p.rate * (g / (sqrtf(x.h0) + p.delta));
+    });
+}
+
+LM_KERNEL(update_rmsprop, UpdateArgs, p, 256) {
+    update<1>(p, [&](float g, One& x) {
+        x.h0 = p.rms_decay * x.h0 + (1.0f - p.rms_decay) * (g * g);
+        x.w -= p.rate * (g / (sqrtf(x.h0) + p.delta));
+    });
+}
+
+LM_KERNEL(update_adadelta, UpdateArgs, p, 256) {
+    update<2>(p, [&](float g, One& x) {
+        const float m = p.momentum;
+        x.h0 = m * x.h0 + (1.0f - m) * (g * g);
+        const float u = g * sqrtf((x.h1 + p.delta) / (x.h0 + p.delta));
+        x.h1 = m * x.h1 + (1.0f - m) * (u * u);
+        x.w -= p.rate * u;
+    });
+}
+
+LM_KERNEL(update_adam, UpdateArgs, p, 256) {
+    update<2>(p, [&](float g, One& x) {
+        x.h0 = p.momentum * x.h0 + (1.0f - p.momentum) * g;
+        x.h1 = p.momentum2 * x.h1 + (1.0f - p.momentum2) * (g * g);
+        x.w -= p.rate * p.correction * (x.h0 / (sqrtf(x.h1) + p.delta));
+    });
+}

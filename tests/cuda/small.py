@@ -1,0 +1,111 @@
+"""Small layers that between them launch every kernel: what is run in every way that the emulator knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tests.cuda.harness import Case, Way, layer_of
+
+
+@dataclass(frozen=True)
+class Small:
+    """A layer's text, the shapes of its bottoms, and the bottom that holds labels, if one does.
+
+    kept   blobs that other layers keep anyway
+    """
+
+    text: str
+    shapes: Sequence[Sequence[int]]
+    labels: int | None = None
+    kept: str = ""
+
+    def case(self, way: Way) -> Case:
+        rng = np.random.default_rng(11)
+        layer = layer_of(self.text, *self.shapes)
+        layer.kept = frozenset(filter(None, [self.kept]))
+        xs = [np.abs(rng.standard_normal(shape)) + 0.1 for shape in self.shapes]
+        if self.labels is not None:
+            xs[self.labels] = rng.integers(0, 2, self.shapes[self.labels])
+        ws = [rng.random(p.tensor.shape) + 0.5 for p in layer.params]
+        loose = dict.fromkeys(("y0", "dx0", "dw0", "dw1", "dx1", "inv_std", "w1"), 2e-05)
+        return Case(layer, xs, ws, way=way, bounds=loose, rng=rng)
+
+
+def _sliding(kind: str, outputs: int, settings: str, *shape: int) -> Small:
+    return Small(f'type: "{kind}" convolution_param {{ num_output: {outputs} {settings} }}', [shape])
+
+
+IMAGE = (2, 4, 5, 3)
+ODD = (2, 3, 5, 3)
+SMALL = {
+    "convolution by fours": _sliding("Convolution", 8, "kernel_size: 3 pad: 1 stride: 2", 2, 4, 5, 4),
+    "convolution": _sliding("Convolution", 5, "kernel_size: 2 dilation: 2", 2, 3, 5, 4),
+    "convolution, grouped": _sliding("Convolution", 6, "kernel_size: 3 pad: 1 group: 3", 1, 3, 4, 4),
+    "convolution in parts": _sliding("Convolution", 4, "kernel_size: 1", 4, 4, 12, 12),
+    "deconvolution": _sliding("Deconvolution", 4, "kernel_size: 3 stride: 2", 1, 4, 4, 3),
+    "a wide product": _sliding("Convolution", 40, "kernel_size: 1", 1, 4, 9, 15),
+    "a wide odd product": _sliding("Convolution", 41, "kernel_size: 1", 1, 3, 9, 15),
+    "inner product": Small('type: "InnerProduct" inner_product_param { num_output: 5 }', [(6, 7)]),
+    "ReLU": Small('type: "ReLU"', [ODD]),
+    "ReLU from y": Small('type: "ReLU"', [ODD], kept="y0"),
+    "Clip": Small('type: "Clip" clip_param { min: 0 max: 1 }', [ODD]),
+    "Clip from x": Small('type: "Clip" clip_param { min: 0 max: 1 }', [ODD], kept="x0"),
+    "ELU": Small('type: "ELU"', [ODD]),
+    "Sigmoid": Small('type: "Sigmoid"', [ODD]),
+    "TanH": Small('type: "TanH"', [ODD]),
+    "AbsVal": Small('type: "AbsVal"', [ODD]),
+    "Power": Small('type: "Power" power_param { power: 2 }', [ODD]),
+    "linear Power": Small('type: "Power" power_param { scale: 2 }', [ODD]),
+    "Exp": Small('type: "Exp"', [ODD]),
+    "Log": Small('type: "Log"', [ODD]),
+    "BNLL": Small('type: "BNLL"', [ODD]),
+    "Swish": Small('type: "Swish"', [ODD]),
+    "Threshold": Small('type: "Threshold"', [ODD]),
+    "PReLU": Small('type: "PReLU"', [ODD]),
+    "PReLU by fours": Small('type: "PReLU"', [IMAGE]),
+    "max pooling": Small('type: "Pooling" pooling_param { kernel_size: 3 stride: 2 }', [ODD]),
+    "max pooling by fours": Small('type: "Pooling" pooling_param { kernel_size: 2 pad: 1 }', [IMAGE]),
+    "mean pooling": Small('type: "Pooling" pooling_param { pool: AVE kernel_size: 3 stride: 2 }', [ODD]),
+    "mean pooling by fours": Small('type: "Pooling" pooling_param { pool: AVE kernel_size: 2 pad: 1 }', [IMAGE]),
+    "dropout": Small('type: "Dropout"', [ODD]),
+    "sum": Small('type: "Eltwise" eltwise_param { coeff: 1 coeff: 2 }', [ODD, ODD]),
+    "product": Small('type: "Eltwise" eltwise_param { operation: PROD }', [ODD, ODD, ODD]),
+    "maximum": Small('type: "Eltwise" eltwise_param { operation: MAX }', [ODD, ODD]),
+    "BatchNorm": Small('type: "BatchNorm"', [(4, 3, 12, 17)]),
+    "BatchNorm by fours": Small('type: "BatchNorm"', [IMAGE]),
+    "BatchNorm of averages": Small('type: "BatchNorm" batch_norm_param { use_global_stats: true }', [ODD]),
+    "Scale": Small('type: "Scale" scale_param { bias_term: true }', [ODD]),
+    "Scale by fours": Small('type: "Scale" scale_param { bias_term: true }', [IMAGE]),
+    "Scale by place": Small('type: "Scale" scale_param { bias_term: true num_axes: 2 }', [ODD]),
+    "LRN": Small('type: "LRN" lrn_param { local_size: 3 alpha: 1 }', [ODD]),
+    "LRN in a channel": Small('type: "LRN" lrn_param { local_size: 3 alpha: 1 norm_region: WITHIN_CHANNEL }', [ODD]),
+    "concat": Small('type: "Concat"', [ODD, IMAGE]),
+    "concat by fours": Small('type: "Concat"', [IMAGE, IMAGE]),
+    "flatten": Small('type: "Flatten"', [ODD]),
+    "reshape": Small('type: "Reshape" reshape_param { shape { dim: 2 dim: 5 dim: 3 dim: 3 } }', [ODD]),
+    "tile": Small('type: "Tile" tile_param { tiles: 2 }', [ODD]),
+    "tile by fours": Small('type: "Tile" tile_param { tiles: 2 }', [IMAGE]),
+    "crop": Small('type: "Crop" crop_param { axis: 2 offset: 1 }', [ODD, (2, 3, 3, 2)]),
+    "crop by fours": Small('type: "Crop" crop_param { axis: 2 offset: 1 }', [IMAGE, (2, 4, 3, 2)]),
+    "interp": Small('type: "Interp" interp_param { height: 7 width: 2 }', [ODD]),
+    "interp by fours": Small('type: "Interp" interp_param { height: 3 width: 5 }', [IMAGE]),
+    "softmax": Small('type: "Softmax"', [(9, 35)]),
+    "softmax of planes": Small('type: "Softmax"', [(2, 3, 5)]),
+    "softmax loss": Small('type: "SoftmaxWithLoss" top: "l" top: "p"', [(9, 35), (9,)], labels=1),
+    "softmax loss, ignoring": Small(
+        'type: "SoftmaxWithLoss" loss_param { ignore_label: 1 }', [(2, 3, 5), (2, 5)], labels=1),
+    "accuracy": Small('type: "Accuracy" top: "a" top: "c"', [(9, 35), (9,)], labels=1),
+    "accuracy of planes": Small('type: "Accuracy"', [(2, 3, 5), (2, 5)], labels=1),
+    "Euclidean": Small('type: "EuclideanLoss"', [ODD, ODD]),
+    "cross entropy": Small('type: "SigmoidCrossEntropyLoss"', [ODD, ODD], labels=1),
+    "hinge": Small('type: "HingeLoss"', [(5, 3), (5,)], labels=1),
+    "multinomial": Small('type: "MultinomialLogisticLoss"', [(5, 3), (5,)], labels=1),
+    "contrastive": Small('type: "ContrastiveLoss"', [(9, 35), (9, 35), (9,)], labels=2),
+    "sums": Small('type: "Reduction" reduction_param { axis: 1 }', [ODD]),
+    "sums of magnitudes": Small('type: "Reduction" reduction_param { operation: ASUM axis: 2 }', [ODD]),
+    "sums of squares": Small('type: "Reduction" reduction_param { operation: SUMSQ }', [ODD]),
+    "argmax": Small('type: "ArgMax" argmax_param { top_k: 2 }', [ODD]),
+}  # fmt: skip
