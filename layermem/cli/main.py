@@ -8,6 +8,7 @@ Whatever a user can cause is one line on standard error.  A reader that has seen
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -19,10 +20,12 @@ from layermem.errors import LayermemError
 
 VERBS = (train, plan, show)
 INTERRUPTED = 130
+RARELY = 100_000, 50, 100  # plans are many small objects without cycles: looking for some takes a third of the time
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the exit code."""
+    gc.set_threshold(*RARELY)
     try:
         arguments = make_parser().parse_args(argv)
         code: int = arguments.run(arguments)

@@ -17,6 +17,7 @@ from math import prod
 from typing import Any, ClassVar
 
 from layermem.errors import InputError
+from layermem.layers.fillers import check_filler
 
 ITEMSIZE = {"float32": 4, "float64": 8, "int32": 4, "uint8": 1}
 MAX_COUNT = 2**31 - 1  # elements of one tensor, as in Caffe: kernels index with 32 bits
@@ -176,6 +177,7 @@ class Layer:
         self, index: int, shape: Iterable[int], filler: Any, *, stored: Iterable[int] | None = None
     ) -> Param:
         """Parameter `index` with the multipliers of its `param { }` block, if the layer has one."""
+        check_filler(filler)
         shape = tuple(shape)
         tensor = Tensor(tuple(stored) if stored is not None else shape)
         if tensor.count > MAX_COUNT or tensor.count <= 0:

@@ -1,0 +1,66 @@
+"""How long `layermem plan` takes for every net in prototxt/, and what comes out.
+
+    python tools/bench_plan.py                             every net, strategy liveness
+    python tools/bench_plan.py --strategy auto --budget 30% resnet50 vgg16
+    python tools/bench_plan.py --strategy liveness,hybrid,sublinear --device cuda
+
+Seconds: reading and wiring the net, making its graph, the plan with placement and check.  Nothing is run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from layermem.api import Net, default_device, job_of_net
+from layermem.errors import BudgetError
+from layermem.plan.costs import model_costs
+from layermem.report.tables import print_table
+from layermem.runtime.device import get_device
+from layermem.units import format_bytes
+
+PROTOTXT = Path(__file__).resolve().parent.parent / "prototxt"
+HEADINGS = ["net", "strategy", ">net s", ">graph s", ">plan s", ">rows", ">peak", ">of caffe", ">gap", ">overhead"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("nets", nargs="*", help="folders below prototxt/ (all)")
+    parser.add_argument("--strategy", default="liveness", help="names, commas between (liveness)")
+    parser.add_argument("--budget", help="bytes, 2GiB, or 30%% of strategy caffe")
+    parser.add_argument("--device", default=default_device())
+    args = parser.parse_args()
+    chosen = [path for path in nets() if not args.nets or path.parent.name in args.nets]
+    rows = [row(path, strategy, args) for path in chosen for strategy in args.strategy.split(",")]
+    print_table(HEADINGS, rows)
+
+
+def nets() -> list[Path]:
+    return sorted(PROTOTXT.glob("*/*train_val.prototxt"))
+
+
+def row(path: Path, strategy: str, args: argparse.Namespace) -> list[str]:
+    began = time.perf_counter()
+    net = Net(path)
+    wired = time.perf_counter()
+    job = job_of_net(net, get_device(args.device), model_costs(args.device))
+    made = time.perf_counter()
+    name = path.parent.name + path.name.removesuffix("train_val.prototxt").rstrip("_")
+    times = [f"{wired - began:.2f}", f"{made - wired:.2f}"]
+    try:
+        program = job.program(strategy, job.budget(args.budget))
+    except BudgetError as error:
+        least = f"> {format_bytes(error.minimum)}"
+        return [name, strategy, *times, f"{time.perf_counter() - made:.2f}", "", least, "", "", ""]
+    times.append(f"{time.perf_counter() - made:.2f}")
+    overhead = program.timeline().seconds / job.baseline_seconds - 1
+    peak = program.arena_bytes
+    return [
+        name, strategy, *times, str(len(program.train.rows)), format_bytes(peak), f"{peak / job.baseline_bytes:.1%}",
+        format_bytes(peak - program.max_live) if peak > program.max_live else "", f"{overhead:+.1%}",
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
