@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from layermem.graph.fuse import fused
 from layermem.graph.needs import Needs, needs_of
 from layermem.graph.net import Net, Node
 from layermem.graph.ops import (
@@ -39,6 +40,7 @@ class Device(Protocol):
     """What a graph asks of a device: a plan is made for one."""
 
     name: str
+    fuses: frozenset[str]
 
     def nbytes(self, tensor: Tensor) -> int: ...
 
@@ -72,6 +74,7 @@ def train_graph(
     force_backward: bool = False, outputs: Sequence[str] | None = None,
 ) -> Graph:  # fmt: skip
     """One training step of `net`.  Without a rule, gradients are made and kept to the end but nothing is updated."""
+    net = fused(net, device.fuses, outputs or ())
     build = _Builder(net, device, needs_of(net, force_backward=force_backward), held or rule is None)
     build.forward(outputs)
     build.backward()
@@ -82,6 +85,7 @@ def train_graph(
 
 def forward_graph(net: Net, device: Device, outputs: Sequence[str] | None = None) -> Graph:
     """A forward pass; nothing is left for a backward."""
+    net = fused(net, device.fuses, outputs or ())
     build = _Builder(net, device, Needs.nothing(net), False)
     build.forward(outputs)
     return build.graph("test")

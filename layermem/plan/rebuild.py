@@ -49,10 +49,9 @@ class _Rebuild:
                 continue
             producer = self.graph.producer[name]
             home = self.segment_of[producer.name]
-            layer = producer.name.rsplit(".", 1)[0]
-            if not can_rebuild(producer, name) or home == last or _matches(layer, hints.keep):
+            if not can_rebuild(producer, name) or home == last or matches(producer, hints.keep):
                 kept.add(name)
-            elif not _matches(layer, hints.again):
+            elif not matches(producer, hints.again):
                 readers = (op for op in self.graph.readers[name] if op.kind == FORWARD)
                 if any(self.segment_of[op.name] != home for op in readers):
                     kept.add(name)
@@ -90,8 +89,10 @@ def can_rebuild(producer: Op, buffer: str) -> bool:
     return producer.replay is not None and buffer in producer.replay.writes
 
 
-def _matches(layer: str, globs: Iterable[str]) -> bool:
-    return any(fnmatchcase(layer, glob) for glob in globs)
+def matches(op: Op, globs: Iterable[str]) -> bool:
+    """Whether a glob names the layer of `op`, or one of those that it fuses."""
+    layers = op.name.rsplit(".", 1)[0].split("+")
+    return any(fnmatchcase(layer, glob) for glob in globs for layer in layers)
 
 
 def forward_ops(graph: Graph) -> list[Op]:

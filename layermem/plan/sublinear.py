@@ -8,13 +8,12 @@ the least recomputation that fits wins instead.
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from math import sqrt
 
 from layermem.graph.ops import Graph, Op
 from layermem.plan.base import Hints, Peak, Plan, strategy
 from layermem.plan.costs import Costs
-from layermem.plan.rebuild import forward_ops, output_bytes, segments_to_plan
+from layermem.plan.rebuild import forward_ops, matches, output_bytes, segments_to_plan
 
 ROUNDS = 3
 STEPS = 6
@@ -58,8 +57,7 @@ def cut(graph: Graph, threshold: float, hints: Hints) -> list[list[Op]]:
     for op in forward_ops(graph):
         segments[-1].append(op)
         gathered += output_bytes(graph, op)
-        layer = op.name.rsplit(".", 1)[0]
-        stage = op.replay is not None and (not hints.stage or any(fnmatchcase(layer, glob) for glob in hints.stage))
+        stage = op.replay is not None and (not hints.stage or matches(op, hints.stage))
         if stage and gathered > threshold:
             segments.append([])
             gathered = 0

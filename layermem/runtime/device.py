@@ -26,6 +26,7 @@ class Device:
 
     name = ""
     real = "float32"  # element type of blobs
+    fuses: frozenset[str] = frozenset()  # fused ops that it has kernels for (layers/fused.py)
 
     def nbytes(self, tensor: Tensor) -> int:
         return tensor.count * np.dtype(self.dtype(tensor)).itemsize

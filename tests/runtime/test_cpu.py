@@ -7,6 +7,7 @@ import pytest
 
 from layermem.graph.ops import Op
 from layermem.layers.base import Layer, Step
+from layermem.layers.fused import BatchNormScale
 from layermem.runtime.arena import Arena
 from layermem.runtime.cpu import CpuDevice
 from layermem.runtime.cpu.base import BINDINGS
@@ -75,7 +76,7 @@ def arguments(layer: Layer) -> Run:
     for stem, tensors in (("x", layer.bottoms), ("w", [p.tensor for p in layer.params]), ("dy", layer.tops)):
         for i, tensor in enumerate(tensors):
             value = rng.standard_normal(tensor.shape)
-            if layer.type == "BatchNorm" and stem == "w":
+            if layer.type.startswith("BatchNorm") and stem == "w":
                 value = abs(value) + 1
             run.put(f"{stem}{i}", value)
     if layer.type.endswith("Loss") and layer.type != "EuclideanLoss":
@@ -116,15 +117,29 @@ def execute(device, run: Run, step: Step, adds: tuple[str, ...]) -> dict[str, np
     return results
 
 
+def fused_layer(relu: bool) -> Layer:
+    norm = layer_of('type: "BatchNorm" name: "n"', IMAGE)
+    scale = layer_of('type: "Scale" name: "s" scale_param { bias_term: true }', IMAGE)
+    return BatchNormScale(norm, scale, layer_of('type: "ReLU" name: "r"', IMAGE) if relu else None)
+
+
+@pytest.mark.parametrize("relu", [True, False])
+def test_a_fused_op_gives_what_the_reference_gives(relu):
+    compare(fused_layer(relu), ["dx0", "dw3", "dw4"])
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_an_op_gives_what_the_reference_gives(case):
     text, *shapes = CASES[case]
     layer = layer_of(text, *shapes)
-    run = arguments(layer)
     wants = [f"dx{i}" for i in range(len(shapes))]
     if layer.type in ("SoftmaxWithLoss", "SigmoidCrossEntropyLoss"):
         wants = ["dx0"]
-    wants += [f"dw{i}" for i, p in enumerate(layer.params) if p.learned]
+    compare(layer, wants + [f"dw{i}" for i, p in enumerate(layer.params) if p.learned])
+
+
+def compare(layer: Layer, wants: list[str]) -> None:
+    run = arguments(layer)
     for step in [layer.forward(), layer.replay(), *layer.backward(wants)]:
         backward = step.step.startswith("backward")
         for adds in ((), tuple(step.writes)) if backward else ((),):

@@ -55,6 +55,41 @@ def batch_norm_backward(a: Args) -> list[Launch]:
     return [cpu.batch_norm_backward(g, x=a["x0"], mean=a["mean"], inv_std=a["inv_std"], **shared)]
 
 
+# -- BatchNorm + Scale (+ ReLU) ----------------------------------------------------------------------------------------
+
+
+def fused_scratch(layer: Any, roles: Collection[str]) -> int:
+    return int(cpu.batch_norm_fused_workspace(channels(layer.bottoms[0])))
+
+
+@binds("BatchNormScale.forward", "BatchNormScale.replay", scratch=fused_scratch)
+def fused_forward(a: Args) -> list[Launch] | None:
+    it, norm = a.layer, a.layer.norm
+    if not a.has("mean"):
+        return None
+    averages = {role: a[role] for role in ("w0", "w1", "w2") if a.has(role)}
+    return [
+        cpu.batch_norm_fused_forward(
+            channels(it.bottoms[0]), y=a["y0"], x=a["x0"], mean=a["mean"], inv_std=a["inv_std"], factor=a["w3"],
+            bias=a["w4"], relu=it.relu, **averages, fraction=norm.fraction, eps=norm.eps,
+            replay=a.kernel.endswith(".replay"), scratch=a.scratch,
+        )
+    ]  # fmt: skip
+
+
+@binds("BatchNormScale.backward", scratch=fused_scratch)
+def fused_backward(a: Args) -> list[Launch]:
+    it = a.layer
+    return [
+        cpu.batch_norm_fused_backward(
+            channels(it.bottoms[0]), dx=a["dx0"], dfactor=a["dw3"], dbias=a["dw4"], x=a["x0"], dy=a["dy0"],
+            mean=a["mean"], inv_std=a["inv_std"], factor=a["w3"], bias=a["w4"], relu=it.relu,
+            accumulate_dx=a.adds("dx0"), accumulate_dfactor=a.adds("dw3"), accumulate_dbias=a.adds("dw4"),
+            scratch=a.scratch,
+        )
+    ]  # fmt: skip
+
+
 # -- Scale, Bias -----------------------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,8 @@ from layermem.runtime.reference.blas import use_one_thread
 class ReferenceDevice(Device):
     """`real` may be float64, for gradient checks of whole nets."""
 
+    fuses = frozenset({"BatchNormScale"})
+
     def __init__(self, real: str = "float32"):
         self.real = real
         use_one_thread()

@@ -1,0 +1,55 @@
+"""BatchNorm, Scale and ReLU as one op: what three passes over a blob do, done in one (graph/fuse.py decides where).
+
+    y = relu(factor (x - mean) inv_std + bias)      mean, inv_std [C] of the batch, stashed
+
+Backward reads x and the stash; the sign that ReLU needs is rebuilt from them, so neither the normalized blob nor the
+scaled one ever takes a byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from layermem.layers.activation import ReLU
+from layermem.layers.base import Layer, Overlay, Step
+from layermem.layers.normalization import BatchNorm, Scale
+from layermem.proto.schema import LayerParameter
+
+
+class BatchNormScale(Layer):
+    """A training BatchNorm, the Scale with a bias that reads it, and maybe the ReLU that reads that.
+
+    norm, scale   the layers themselves, with their attributes
+    relu          whether a ReLU follows
+    params        the three averages of the BatchNorm, then factor and bias of the Scale: w0 .. w4
+    """
+
+    type = "BatchNormScale"
+
+    def __init__(self, norm: BatchNorm, scale: Scale, relu: ReLU | None):
+        self.norm, self.scale, self.relu = norm, scale, relu is not None
+        chain: list[Layer] = [norm, scale, *([relu] if relu is not None else [])]
+        self.operations = sum(it.forward().flops for it in chain)
+        param = LayerParameter(name="+".join(it.name for it in chain), type=self.type)
+        param.bottom.extend(norm.param.bottom)
+        param.top.extend(chain[-1].param.top)
+        super().__init__(param, norm.phase, norm.bottoms)
+
+    def setup(self) -> None:
+        self.tops = self.bottoms
+        self.params = (*self.norm.params, *self.scale.params)
+        self.stash = dict(self.norm.stash)
+
+    def forward(self) -> Step:
+        writes, averages = ("y0", *self.stash), ("w0", "w1", "w2")
+        return Step("forward", ("x0", "w3", "w4"), writes, averages, (Overlay("y0", "x0", "forward"),), self.operations)
+
+    def replay(self) -> Step:
+        reads, overlays = ("x0", *self.stash, "w3", "w4"), (Overlay("y0", "x0", "forward"),)
+        return Step("replay", reads, ("y0",), overlays=overlays, flops=4 * self.tops[0].count)
+
+    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+        writes = tuple(role for role in ("dx0", "dw3", "dw4") if role in wants)
+        overlays = (Overlay("dx0", "dy0", "gradient"), Overlay("dx0", "x0", "intra")) if "dx0" in wants else ()
+        reads = ("x0", *self.stash, "w3", "w4", "dy0")
+        return (Step("backward", reads, writes, overlays=overlays, flops=14 * self.tops[0].count),)
