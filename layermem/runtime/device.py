@@ -72,9 +72,9 @@ def register_device(name: str) -> Callable[[type[Device]], type[Device]]:
 
 def get_device(name: str) -> Device:
     """The device called `name`, which lives in the module of that name; InputError lists those that exist."""
-    for each in NAMES:
-        if each not in DEVICES and find_spec(f"layermem.runtime.{each}"):
-            import_module(f"layermem.runtime.{each}")
+    there = [each for each in NAMES if find_spec(f"layermem.runtime.{each}")]
+    if name not in DEVICES and name in there:
+        import_module(f"layermem.runtime.{name}")
     if name not in DEVICES:
-        raise InputError(f"there is no device '{name}'; choose one of: {' '.join(sorted(DEVICES))}")
+        raise InputError(f"there is no device '{name}'; choose one of: {' '.join(there)}")
     return DEVICES[name]()
