@@ -13,10 +13,10 @@ offload as early and each prefetch as late as its queue permits, and the residen
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
 from dataclasses import dataclass
 
-from layermem.graph.ops import Graph, Op
+from layermem.graph.ops import Op
 from layermem.plan.base import Plan, ops_in_order
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Residency, Row
 from layermem.schedule.layout import Layout, Stay, may_overlay
@@ -32,132 +32,129 @@ class Lowered:
 
 def lower(layout: Layout, plan: Plan) -> Lowered:
     """Rows and residencies of `plan`, to be placed (place.py)."""
-    return _Emitter(layout.graph, plan, ops_in_order(layout.graph, plan.order), layout.stays(plan)).emit()
+    return _Emitter(layout, plan).emit()
+
+
+UNKNOWN = -1  # the end of a residency that goes on
 
 
 class _Emitter:
-    """Numbers rows and residencies once every stay is known."""
+    """Writes rows position by position; ends are known once all positions have their ticks."""
 
-    def __init__(self, graph: Graph, plan: Plan, ops: list[Op], stays: list[Stay]):
-        self.graph, self.plan, self.ops, self.stays = graph, plan, ops, stays
+    def __init__(self, layout: Layout, plan: Plan):
+        self.buffers, self.overlays = layout.graph.buffers, plan.overlays
+        self.ops = ops_in_order(layout.graph, plan.order)
         self.rows: list[Row] = []
         self.residencies: list[Residency] = []
-        self.tick_of: list[int] = [0] * (len(ops) + 1)  # position -> tick of its row
-        self.begun: list[tuple[int, Stay]] = []
-        self.taken: set[int] = set()  # residencies that another one is laid over
+        self.stay_of: dict[int, Stay] = {}  # of residencies on the device
+        self.here: dict[str, int] = {}  # buffer -> the residency that ops find now
+        self.fetched: dict[tuple[str, int], int] = {}  # (buffer, position that waits for it) -> residency
+        self.host: dict[str, int] = {}  # buffer -> its newest residency in the host arena
+        self.first_tick: list[int] = []  # of each position: its prefetches, then its op, then its offloads
+        self.op_tick: list[int] = []
+        self.overlaid: set[int] = set()  # residencies whose bytes another one took over
+        self.starts = {(stay.buffer, stay.first): stay for stay in layout.stays(plan)}
+        self.prefetches: dict[int, list[Stay]] = defaultdict(list)
+        self.offloads: dict[int, list[Stay]] = defaultdict(list)
+        for stay in sorted(self.starts.values(), key=lambda stay: (stay.first, stay.buffer)):
+            if stay.issue is not None:
+                self.prefetches[stay.issue].append(stay)
+            if stay.offloads:
+                self.offloads[stay.last].append(stay)
 
     def emit(self) -> Lowered:
-        prefetches: dict[int, list[Stay]] = {}
-        starting: dict[int, list[Stay]] = {}
-        for stay in sorted(self.stays, key=lambda s: (s.first, s.buffer)):
-            where = prefetches if stay.issue is not None else starting
-            where.setdefault(stay.first if stay.issue is None else stay.issue, []).append(stay)
-        offloads: dict[int, list[Stay]] = {}
-        for stay in self.stays:
-            if stay.offloads:
-                offloads.setdefault(stay.last, []).append(stay)
-        live: dict[str, int] = {}
-        upcoming: dict[str, list[int]] = {}
-        host: dict[str, int] = {}
         seen: set[str] = set()
         for position, op in enumerate(self.ops):
-            for stay in prefetches.get(position, ()):
-                rid = self._begin(stay)
-                source = host.setdefault(stay.buffer, -1)
-                if source < 0:
-                    source = host[stay.buffer] = self._host(stay.buffer, 0)
-                self._copy(H2D, "prefetch", stay.buffer, source, rid)
-                upcoming.setdefault(stay.buffer, []).append(rid)
+            self.first_tick.append(len(self.rows))
+            for stay in self.prefetches[position]:
+                self._prefetch(stay)
             for buffer in op.touches:
-                live.update(self._arriving(buffer, position, starting, upcoming))
-            self._op(op, position, live, again=self.plan.order[position] in seen)
-            seen.add(self.plan.order[position])
-            for stay in sorted(offloads.get(position, ()), key=lambda s: s.buffer):
-                if not (self.graph.buffers[stay.buffer].persistent and stay.buffer in host):
-                    host[stay.buffer] = self._host(stay.buffer, len(self.rows))
-                target = host[stay.buffer]
-                self._copy(D2H, "offload", stay.buffer, live[stay.buffer], target)
-        self.tick_of[len(self.ops)] = len(self.rows)
-        self._close()
-        return Lowered(self.rows, self.residencies)
+                if (buffer, position) in self.starts:
+                    self.here[buffer] = self._arriving(self.starts[buffer, position])
+            self.op_tick.append(len(self.rows))
+            self._op(op, position, again=op.name in seen)
+            seen.add(op.name)
+            for stay in self.offloads[position]:
+                self._offload(stay)
+        self.first_tick.append(len(self.rows))
+        return Lowered(self.rows, self._ended())
 
-    def _arriving(
-        self, buffer: str, position: int, starting: dict[int, list[Stay]], upcoming: dict[str, list[int]]
-    ) -> Iterable[tuple[str, int]]:
-        """The residency that the op at `position` finds or begins, where it is not the one before."""
-        for stay in starting.get(position, ()):
-            if stay.buffer == buffer:
-                yield buffer, self._begin(stay)
-        waiting = upcoming.get(buffer)
-        if waiting and self.begun[waiting[0]][1].first == position:
-            yield buffer, waiting.pop(0)
+    # -- rows --------------------------------------------------------------------------------------------------
 
-    def _begin(self, stay: Stay) -> int:
-        rid = len(self.residencies)
-        tick = 0 if stay.whole else len(self.rows)
-        self.residencies.append(Residency(rid, stay.buffer, tick, -1, self.graph.buffers[stay.buffer].nbytes))
-        self.begun.append((rid, stay))
-        return rid
+    def _prefetch(self, stay: Stay) -> None:
+        source = self._host(stay.buffer, fresh=False)
+        self.fetched[stay.buffer, stay.first] = target = self._begin(stay)
+        self._copy(H2D, "prefetch", stay.buffer, source, target)
 
-    def _host(self, buffer: str, tick: int) -> int:
-        rid = len(self.residencies)
-        self.residencies.append(Residency(rid, buffer, tick, -1, self.graph.buffers[buffer].nbytes, host=True))
-        self.begun.append((rid, Stay(buffer, -1, -1, -1, None, False, False)))
-        return rid
+    def _offload(self, stay: Stay) -> None:
+        self._copy(D2H, "offload", stay.buffer, self.here[stay.buffer], self._host(stay.buffer, fresh=True))
 
     def _copy(self, stream: str, verb: str, buffer: str, source: int, target: int) -> None:
         self.rows.append(Row(len(self.rows), stream, verb, buffer, None, {}, (source,), (target,)))
 
-    def _op(self, op: Op, position: int, live: dict[str, int], again: bool) -> None:
-        self.tick_of[position] = tick = len(self.rows)
-        roles = {role: live[buffer] for role, buffer in op.roles.items() if buffer in op.touches}
+    def _op(self, op: Op, position: int, again: bool) -> None:
+        tick = len(self.rows)
         for overlay in op.overlays:
-            self._overlay(overlay.out, overlay.over, overlay.kind, position, live)
-        writes = [live[b] for b in (*op.updates, *op.writes)]
+            if overlay.kind in self.overlays:
+                self._overlay(self.here[overlay.out], self.here[overlay.over], position)
+        roles = {role: self.here[buffer] for role, buffer in op.roles.items()}
+        reads = tuple(self.here[b] for b in (*op.reads, *op.updates))
+        writes = tuple(self.here[b] for b in (*op.updates, *op.writes))
         if op.workspace:
-            rid = len(self.residencies)
-            self.residencies.append(Residency(rid, f"{op.name}.workspace", tick, tick + 1, op.workspace))
-            self.begun.append((rid, Stay("", -1, -1, -1, None, False, False)))
-            roles["workspace"] = rid
-            writes.append(rid)
-        reads = tuple(live[b] for b in (*op.reads, *op.updates))
-        self.rows.append(Row(tick, COMPUTE, op.kind, op.name, op, roles, reads, tuple(writes), again=again))
+            roles["workspace"] = self._residency(f"{op.name}.workspace", tick, op.workspace, end=tick + 1)
+            writes = (*writes, roles["workspace"])
+        self.rows.append(Row(tick, COMPUTE, op.kind, op.name, op, roles, reads, writes, again=again))
 
-    def _overlay(self, out: str, over: str, kind: str, position: int, live: dict[str, int]) -> None:
-        """Let `out`, which begins here, take the bytes of `over`, if that is its last use and both are fresh."""
-        mine, theirs = self.begun[live[out]][1], self.begun[live[over]][1]
-        if kind not in self.plan.overlays or self.residencies[live[out]].over is not None:
-            return
-        fresh = mine.first == position and theirs.last == position and live[over] not in self.taken
-        if fresh and may_overlay(mine, theirs):
-            self.taken.add(live[over])
-            self.residencies[live[out]] = self.residencies[live[out]]._replace(over=live[over])
+    # -- residencies -------------------------------------------------------------------------------------------
 
-    def _close(self) -> None:
-        """Give every residency its end, now that every position has its tick."""
-        ends = len(self.rows)
-        last_touch: dict[int, int] = {}
+    def _residency(self, buffer: str, begin: int, nbytes: int, *, end: int = UNKNOWN, host: bool = False) -> int:
+        rid = len(self.residencies)
+        self.residencies.append(Residency(rid, buffer, begin, end, nbytes, host=host))
+        return rid
+
+    def _begin(self, stay: Stay) -> int:
+        begin = 0 if stay.whole else len(self.rows)
+        rid = self._residency(stay.buffer, begin, self.buffers[stay.buffer].nbytes)
+        self.stay_of[rid] = stay
+        return rid
+
+    def _arriving(self, stay: Stay) -> int:
+        """The residency that begins at an op, or that a prefetch has begun for it."""
+        return self._begin(stay) if stay.issue is None else self.fetched[stay.buffer, stay.first]
+
+    def _host(self, buffer: str, *, fresh: bool) -> int:
+        """Where `buffer` lies in the host arena; a persistent one has one place there, others one for each offload."""
+        persistent = self.buffers[buffer].persistent
+        if buffer not in self.host or (fresh and not persistent):
+            begin = 0 if persistent else len(self.rows)
+            self.host[buffer] = self._residency(buffer, begin, self.buffers[buffer].nbytes, host=True)
+        return self.host[buffer]
+
+    def _overlay(self, out: int, over: int, position: int) -> None:
+        """Let `out` take the bytes of `over`, if the one begins here and the other ends, and both are free to."""
+        mine, theirs = self.stay_of[out], self.stay_of[over]
+        free = self.residencies[out].over is None and over not in self.overlaid
+        if free and mine.first == position == theirs.last and may_overlay(mine, theirs):
+            self.overlaid.add(over)
+            self.residencies[out] = self.residencies[out]._replace(over=over)
+
+    def _ended(self) -> list[Residency]:
+        last: dict[int, Row] = {}
         for row in self.rows:
-            for rid in (*row.reads, *row.writes):
-                last_touch[rid] = row.tick
-        for rid, stay in self.begun:
-            r = self.residencies[rid]
-            if stay.whole:
-                end = ends
-            elif r.end >= 0:
-                continue
-            elif r.host:
-                end = ends if self.graph.buffers[r.buffer].persistent else self._host_end(r, last_touch[rid])
-            else:
-                end = last_touch[rid] + 1
-                if stay.release > stay.last + 1:
-                    end = max(end, self.tick_of[min(stay.release, len(self.ops))])
-            self.residencies[rid] = r._replace(end=end)
+            last.update(dict.fromkeys((*row.reads, *row.writes), row))
+        return [r if r.end != UNKNOWN else r._replace(end=self._end(r, last[r.id])) for r in self.residencies]
 
-    def _host_end(self, r: Residency, last_copy: int) -> int:
-        """A host copy is done with when the last prefetch that reads it has been waited for: at its first reader."""
-        row = self.rows[last_copy]
-        if row.verb != "prefetch":
-            return last_copy + 1
-        device = row.writes[0]
-        return next((x.tick + 1 for x in self.rows[last_copy + 1 :] if device in x.reads), len(self.rows))
+    def _end(self, r: Residency, last: Row) -> int:
+        """The tick from which the bytes may be given away; `last` is the last row that touches them."""
+        if r.host:
+            if self.buffers[r.buffer].persistent:
+                return len(self.rows)
+            if last.verb == "prefetch":  # surely done when the op that waits for it runs
+                return self.op_tick[self.stay_of[last.writes[0]].first] + 1
+            return last.tick + 1
+        stay = self.stay_of[r.id]
+        if stay.whole:
+            return len(self.rows)
+        if stay.release > stay.last + 1:  # not before its copy is done, in the modelled time
+            return max(last.tick + 1, self.first_tick[min(stay.release, len(self.ops))])
+        return last.tick + 1
