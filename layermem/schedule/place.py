@@ -15,7 +15,7 @@ import numpy as np
 from layermem import _native
 from layermem.graph.ops import Graph
 from layermem.plan.base import Plan
-from layermem.schedule.ir import COMPUTE, STREAMS, Residency, Row, Schedule
+from layermem.schedule.ir import COMPUTE, Residency, Row, Schedule
 from layermem.schedule.lower import Lowered
 from layermem.units import ALIGN, aligned
 
@@ -124,33 +124,33 @@ class _Tenants:
 
 
 def _after(rows: list[Row], residencies: list[Residency]) -> list[Row]:
-    """Every row waits for the last rows of other streams that touched bytes it writes, or wrote bytes it reads."""
+    """Every row waits for the last rows of other streams that touched bytes it writes, or wrote bytes it reads; what
+    its stream or the rows that it waits for have waited for already is left out."""
     if all(row.stream == COMPUTE for row in rows):
         return rows
-    spans = {host: _Tenants() for host in (False, True)}
-    known: dict[str, dict[str, int]] = {stream: {} for stream in STREAMS}  # what a stream has waited for already
-    writer: dict[int, tuple[str, int]] = {}
+    tenants = {host: _Tenants() for host in (False, True)}
+    writer: dict[int, Row] = {}
+    clocks: list[dict[str, int]] = []  # per row: stream -> the last tick that is complete once the row is
+    newest: dict[str, dict[str, int]] = {}  # stream -> clock of its last row
     found = []
     for row in rows:
-        waits: dict[str, int] = {}
-        for rid in row.reads:
-            if rid in writer and rid not in row.writes:
-                stream, tick = writer[rid]
-                waits[stream] = max(waits.get(stream, -1), tick)
+        waits = {writer[rid].tick for rid in row.reads if rid in writer}
         for rid in dict.fromkeys((*row.reads, *row.writes)):
             r = residencies[rid]
-            if not r.nbytes:
-                continue
-            writes = rid in row.writes
-            before = spans[r.host].touch(r.offset, r.offset + aligned(r.nbytes), row.stream, row.tick, writes)
-            if writes:
-                for stream, tick in before.items():
-                    waits[stream] = max(waits.get(stream, -1), tick)
-        for rid in row.writes:
-            writer[rid] = (row.stream, row.tick)
-        mine = known[row.stream]
-        after = sorted(t for s, t in waits.items() if s != row.stream and t > mine.get(s, -1))
-        for stream, tick in waits.items():
-            mine[stream] = max(mine.get(stream, -1), tick)
-        found.append(row._replace(after=tuple(after)) if after else row)
+            if r.nbytes:
+                span = r.offset, r.offset + aligned(r.nbytes)
+                before = tenants[r.host].touch(*span, row.stream, row.tick, rid in row.writes)
+                waits.update(before.values() if rid in row.writes else ())
+        clock = dict(newest.get(row.stream, {}))
+        after = []
+        for tick in sorted(waits, reverse=True):  # the latest first, since it may have waited for the others
+            if tick > clock.get(rows[tick].stream, -1) and rows[tick].stream != row.stream:
+                after.append(tick)
+                for stream, when in clocks[tick].items():
+                    clock[stream] = max(clock.get(stream, -1), when)
+        clock[row.stream] = row.tick
+        clocks.append(clock)
+        newest[row.stream] = clock
+        writer.update(dict.fromkeys(row.writes, row))
+        found.append(row._replace(after=tuple(sorted(after))) if after else row)
     return found
