@@ -114,8 +114,7 @@ def compile(
             budget=hints.host_budget,
             minimum=needed,
         )
-    for schedule in program.schedules:
-        check(schedule)
+    check(*program.schedules)
     return program
 
 

@@ -2,46 +2,88 @@
 
 It walks the rows once and follows every value from the op that made it:
     order      which rows are certainly complete before a row starts: those before it in its stream, those it waits
-               for, and all that these had waited for
+               for, and all that these had waited for; a step starts when all of the last one is done
     bytes      which residency holds each byte; a row may take bytes over only if all who touched them are done
     values     what each residency holds: an op must read exactly the values that it would read in the graph's order,
                and a replay those that the first run saw
     overlays   an output on top of an input only where the op permits it, and at the same offset
+    homes      what outlives the step starts and ends in one place, the same in all schedules that share the arena,
+               and no other schedule touches it there
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from layermem.graph.ops import Graph, Op
+from layermem.schedule.form import malformed
 from layermem.schedule.ir import Residency, Row, Schedule
 
-Value = tuple[object, ...]
+SHOWN = 10  # violations that an error quotes
+Value = tuple[str, str]  # (op, buffer), or ("", buffer) for what a persistent buffer holds when the step starts
 
 
 class UnsafeSchedule(Exception):
     """A schedule breaks a rule; the message says which row, which bytes, and why."""
 
 
-def check(schedule: Schedule) -> None:
-    """Raise UnsafeSchedule, with all violations, if there is one."""
-    found = violations(schedule)
+def check(*schedules: Schedule) -> None:
+    """Raise UnsafeSchedule, with all violations, if there is one; several schedules share one arena."""
+    found = [sentence for schedule in schedules for sentence in violations(schedule)]
+    found += conflicts(schedules)
     if found:
-        more = f" (and {len(found) - 10} more)" if len(found) > 10 else ""
-        raise UnsafeSchedule("; ".join(found[:10]) + more)
+        more = f" (and {len(found) - SHOWN} more)" if len(found) > SHOWN else ""
+        raise UnsafeSchedule("; ".join(found[:SHOWN]) + more)
 
 
 def violations(schedule: Schedule) -> list[str]:
-    """Every broken rule as a sentence."""
-    checker = _Checker(schedule)
-    for row in schedule.rows:
-        checker.row(row)
-    checker.finish()
-    return checker.found
+    """Every rule that one schedule breaks, as a sentence."""
+    found = malformed(schedule)
+    if not found:
+        walk = _Walk(schedule)
+        for row in schedule.rows:
+            walk.row(row)
+        walk.finish()
+        found = walk.found
+    return found
+
+
+def conflicts(schedules: Sequence[Schedule]) -> list[str]:
+    """Every home that moves from one schedule to another, or that another schedule writes on."""
+    found = []
+    homes: dict[str, Residency] = {}
+    mine = [homes_of(schedule) for schedule in schedules]
+    for schedule, own in zip(schedules, mine):
+        for name, home in own.items():
+            known = homes.setdefault(name, home)
+            if (known.host, known.offset) != (home.host, home.offset):
+                found.append(f"'{name}' outlives a step, but has other bytes in {schedule.graph.name} than before")
+    for host in (False, True):
+        fixed = sorted((home.offset, home.offset + home.nbytes, n) for n, home in homes.items() if home.host == host)
+        begins, ends = [begin for begin, _, _ in fixed], [end for _, end, _ in fixed]
+        for schedule, own in zip(schedules, mine):
+            for r in schedule.residencies:
+                if r.host != host or not r.nbytes:
+                    continue
+                for _, _, name in fixed[bisect_right(ends, r.offset) : bisect_left(begins, r.offset + r.nbytes)]:
+                    if name not in own and name != r.buffer:  # what the schedule has a home for, its walk has seen
+                        found.append(f"'{r.buffer}' of {schedule.graph.name} lies on '{name}', which outlives the step")
+    return found
+
+
+def homes_of(schedule: Schedule) -> dict[str, Residency]:
+    """The residency where each persistent buffer is between steps: in the host arena if it has one there."""
+    homes: dict[str, Residency] = {}
+    for r in schedule.residencies:
+        buffer = schedule.graph.buffers.get(r.buffer)
+        whole = r.begin == 0 and r.end == len(schedule.rows)
+        if whole and buffer is not None and buffer.persistent and (r.host or r.buffer not in homes):
+            homes[r.buffer] = r
+    return homes
 
 
 @dataclass
@@ -53,7 +95,7 @@ class _Arena:
     touched: dict[str, np.ndarray]  # stream -> tick of the last access
 
     @staticmethod
-    def over(residencies: Iterable[Residency], streams: list[str]) -> _Arena:
+    def over(residencies: Iterable[Residency], streams: Iterable[str]) -> _Arena:
         edges = sorted({edge for r in residencies for edge in (r.offset, r.offset + r.nbytes)})
         return _Arena(edges, np.full(len(edges), -1), {s: np.full(len(edges), -1) for s in streams})
 
@@ -61,117 +103,108 @@ class _Arena:
         return slice(bisect_left(self.edges, r.offset), bisect_left(self.edges, r.offset + r.nbytes))
 
 
-class _Checker:
+class _Walk:
+    """The state of all bytes and values after each row."""
+
     def __init__(self, schedule: Schedule):
         self.schedule, self.graph = schedule, schedule.graph
         self.found: list[str] = []
         self.streams = sorted({row.stream for row in schedule.rows})
         self.done: list[dict[str, int]] = []  # per row: stream -> last tick certainly complete before it starts
-        self.last: dict[str, int] = {}
+        self.last: dict[str, int] = {}  # stream -> its last row so far
         kinds = {host: [r for r in schedule.residencies if r.host == host] for host in (False, True)}
         self.arena = {host: _Arena.over(of_kind, self.streams) for host, of_kind in kinds.items()}
         self.value: dict[int, Value] = {}  # residency -> what it holds
         self.written_by: dict[int, Row] = {}
-        self.expected = _values_in_order(self.graph)
+        self.expected, self.final = _values_in_order(self.graph)
         self.ran: set[str] = set()
-        for r in schedule.residencies:
-            self._sane(r)
-            buffer = self.graph.buffers.get(r.buffer)
-            if buffer is not None and buffer.persistent and r.begin == 0 and r.end == len(schedule.rows):
-                self.value[r.id] = ("start", r.buffer)
-                self.arena[r.host].holder[self.arena[r.host].span(r)] = r.id
-
-    def say(self, row: Row, text: str) -> None:
-        self.found.append(f"row {row.tick} ({row.verb} {row.what}) {text}")
-
-    def _sane(self, r: Residency) -> None:
-        limit = self.schedule.host_peak if r.host else self.schedule.peak
-        if not 0 <= r.begin < r.end <= len(self.schedule.rows):
-            self.found.append(f"residency {r.id} of '{r.buffer}' has the impossible ticks [{r.begin}, {r.end})")
-        if r.offset < 0 or r.offset % 256 or r.offset + r.nbytes > limit:
-            self.found.append(f"residency {r.id} of '{r.buffer}' lies at {r.offset}+{r.nbytes}, arena {limit} bytes")
-        buffer = self.graph.buffers.get(r.buffer)
-        if buffer is not None and r.nbytes < buffer.nbytes:
-            self.found.append(f"residency {r.id} of '{r.buffer}' has {r.nbytes} bytes, its buffer {buffer.nbytes}")
-
-    # -- order -------------------------------------------------------------------------------------------------
+        self.homes = homes_of(schedule)
+        for r in self.homes.values():
+            arena = self.arena[r.host]
+            for other in np.unique(arena.holder[arena.span(r)]):
+                if other >= 0:
+                    self.found.append(f"'{r.buffer}' and {self._names(other)} have their homes on the same bytes")
+            self.value[r.id] = ("", r.buffer)
+            arena.holder[arena.span(r)] = r.id
 
     def row(self, row: Row) -> None:
-        done = dict(self.done[self.last[row.stream]]) if row.stream in self.last else {}
-        if row.stream in self.last:
-            done[row.stream] = self.last[row.stream]
-        for tick in row.after:
-            if not 0 <= tick < row.tick:
-                self.say(row, f"waits for row {tick}, which does not come before it")
-                continue
-            other = self.schedule.rows[tick]
-            for stream, when in {**self.done[tick], other.stream: tick}.items():
-                done[stream] = max(done.get(stream, -1), when)
+        done = self._complete_before(row)
         self.done.append(done)
         self.last[row.stream] = row.tick
-        self._read(row, done)
-        self._write(row, done)
+        for rid in row.reads:
+            self._read(row, self.schedule.residencies[rid], done)
+        for rid in row.writes:
+            self._write(row, self.schedule.residencies[rid], done)
         if row.op is not None:
             self._op(row, row.op)
         else:
             self._copy(row)
 
+    def finish(self) -> None:
+        self.found += [f"'{op.name}' never runs" for op in self.graph.ops if op.name not in self.ran]
+        used = {r.buffer for r in self.schedule.residencies}
+        for name in (b.name for b in self.graph.persistent() if b.name in used):
+            home = self.homes.get(name)
+            if home is None:
+                self.found.append(f"'{name}' outlives the step, but has no bytes of its own for the whole of it")
+            elif self.value.get(home.id) != self.final[name] or not self._holds(home):
+                self.found.append(f"'{name}' is not back home at the end of the step")
+
+    def say(self, row: Row, text: str) -> None:
+        self.found.append(f"row {row.tick} ({row.verb} {row.what}) {text}")
+
+    # -- order -------------------------------------------------------------------------------------------------
+
+    def _complete_before(self, row: Row) -> dict[str, int]:
+        done: dict[str, int] = {}
+        before = [self.last[row.stream]] if row.stream in self.last else []
+        for tick in (*before, *row.after):
+            for stream, when in {**self.done[tick], self.schedule.rows[tick].stream: tick}.items():
+                done[stream] = max(done.get(stream, -1), when)
+        return done
+
     # -- bytes -------------------------------------------------------------------------------------------------
 
-    def _read(self, row: Row, done: dict[str, int]) -> None:
-        for rid in row.reads:
-            r = self.schedule.residencies[rid]
-            self._inside(row, r)
-            arena = self.arena[r.host]
-            span = arena.span(r)
-            strangers = arena.holder[span] != rid
-            if strangers.any():
-                self.say(row, f"reads '{r.buffer}', but its bytes hold {self._names(arena.holder[span][strangers])}")
-            writer = self.written_by.get(rid)
-            if writer is not None and not self._complete(writer, row, done):
-                self.say(row, f"reads '{r.buffer}' without waiting for row {writer.tick}, which writes it")
-            arena.touched[row.stream][span] = row.tick
+    def _read(self, row: Row, r: Residency, done: dict[str, int]) -> None:
+        self._inside(row, r)
+        arena = self.arena[r.host]
+        span = arena.span(r)
+        strangers = arena.holder[span] != r.id
+        if strangers.any():
+            self.say(row, f"reads '{r.buffer}', but its bytes hold {self._names(arena.holder[span][strangers])}")
+        writer = self.written_by.get(r.id)
+        if writer is not None and writer.tick > done.get(writer.stream, -1):
+            self.say(row, f"reads '{r.buffer}' without waiting for row {writer.tick}, which writes it")
+        arena.touched[row.stream][span] = row.tick
 
-    def _write(self, row: Row, done: dict[str, int]) -> None:
-        for rid in row.writes:
-            r = self.schedule.residencies[rid]
-            self._inside(row, r)
-            arena = self.arena[r.host]
-            span = arena.span(r)
-            for stream in self.streams:
-                if stream != row.stream and r.nbytes:
-                    latest = int(arena.touched[stream][span].max(initial=-1))
-                    if latest > done.get(stream, -1):
-                        self.say(row, f"writes bytes of '{r.buffer}' without waiting for row {latest} to leave them")
-            held = arena.holder[span]
-            strangers = held[(held != rid) & (held >= 0)]
-            for other in dict.fromkeys(strangers.tolist()):
-                self._takes(row, r, self.schedule.residencies[other])
-            arena.holder[span] = rid
-            arena.touched[row.stream][span] = row.tick
-            self.written_by[rid] = row
+    def _write(self, row: Row, r: Residency, done: dict[str, int]) -> None:
+        self._inside(row, r)
+        arena = self.arena[r.host]
+        span = arena.span(r)
+        for stream in self.streams:
+            latest = int(arena.touched[stream][span].max(initial=-1))
+            if stream != row.stream and latest > done.get(stream, -1):
+                self.say(row, f"writes bytes of '{r.buffer}' without waiting for row {latest} to leave them")
+        held = arena.holder[span]
+        for other in np.unique(held[(held != r.id) & (held >= 0)]):
+            self._takes(row, r, self.schedule.residencies[other])
+        arena.holder[span] = r.id
+        arena.touched[row.stream][span] = row.tick
+        self.written_by[r.id] = row
 
     def _takes(self, row: Row, new: Residency, old: Residency) -> None:
         """`row` writes `new` over bytes that `old` held: is that stay over, or is this a permitted overlay?"""
+        whole = new.begin == old.begin == 0 and new.end == old.end == len(self.schedule.rows)
         if new.over == old.id and row.op is not None:
             permitted = any((o.out, o.over) == (new.buffer, old.buffer) for o in row.op.overlays)
-            whole = old.end == len(self.schedule.rows)
-            if (
-                permitted
-                and new.offset == old.offset
-                and new.nbytes == old.nbytes
-                and (whole or old.end <= row.tick + 1)
-            ):
-                return
-            self.say(row, f"lays '{new.buffer}' over '{old.buffer}' where that is not permitted")
-        elif old.end > row.tick and not self._same_chain(new, old):
+            same = (new.offset, new.nbytes) == (old.offset, old.nbytes)
+            if not (permitted and same and (whole or old.end <= row.tick + 1)):
+                self.say(row, f"lays '{new.buffer}' over '{old.buffer}' where that is not permitted")
+        elif old.end > row.tick and not (whole and self._chain(new) == self._chain(old)):
             self.say(row, f"writes '{new.buffer}' over '{old.buffer}', which stays until row {old.end}")
 
-    def _same_chain(self, new: Residency, old: Residency) -> bool:
-        """Whole-run versions of one block follow each other round the step."""
-        return self._chain(new) == self._chain(old) and new.begin == old.begin == 0
-
     def _chain(self, r: Residency) -> int:
+        """The first residency of a block that several share; kept for the whole run, they follow each other in it."""
         while r.over is not None:
             r = self.schedule.residencies[r.over]
         return r.id
@@ -180,8 +213,9 @@ class _Checker:
         if not r.begin <= row.tick < r.end:
             self.say(row, f"touches '{r.buffer}' outside its stay [{r.begin}, {r.end})")
 
-    def _complete(self, writer: Row, row: Row, done: dict[str, int]) -> bool:
-        return writer.tick == row.tick or writer.tick <= done.get(writer.stream, -1)
+    def _holds(self, r: Residency) -> bool:
+        arena = self.arena[r.host]
+        return bool((arena.holder[arena.span(r)] == r.id).all())
 
     def _names(self, holders: np.ndarray) -> str:
         names = [f"'{self.schedule.residencies[h].buffer}'" if h >= 0 else "nothing" for h in np.unique(holders)]
@@ -190,75 +224,42 @@ class _Checker:
     # -- values ------------------------------------------------------------------------------------------------
 
     def _copy(self, row: Row) -> None:
-        (source,), (target,) = row.reads, row.writes
-        a, b = self.schedule.residencies[source], self.schedule.residencies[target]
-        if a.buffer != b.buffer or a.host == b.host:
-            self.say(row, f"copies '{a.buffer}' to '{b.buffer}'")
-        if source not in self.value:
-            self.say(row, f"copies '{a.buffer}' before anything wrote it")
-        self.value[target] = self.value.get(source, ("nothing",))
+        source, target = row.reads[0], row.writes[0]
+        if source in self.value:
+            self.value[target] = self.value[source]
+        else:
+            self.say(row, "copies it before anything wrote it")
 
     def _op(self, row: Row, op: Op) -> None:
-        first = op.name not in self.ran and not row.again
-        original = self.graph.by_name[row.what]
-        if not first and original.replay is not op:
-            self.say(row, "runs a second time although it cannot be repeated")
-        if first and original is not op:
-            self.say(row, "runs as a replay before it ran at all")
-        inputs, outputs = self.expected[row.what]
-        held = {op.roles[role]: rid for role, rid in row.roles.items() if role in op.roles}
-        for buffer in (*op.reads, *op.updates):
-            rid = held.get(buffer)
-            if rid is None or rid not in row.reads:
-                self.say(row, f"does not list '{buffer}' among what it reads")
-                continue
-            wanted = inputs.get(buffer) if first else inputs.get(buffer, outputs.get(buffer))
-            if not first and buffer in outputs and self.value.get(rid) == outputs[buffer]:
-                wanted = outputs[buffer]
-            if self.value.get(rid) != wanted:
-                self.say(row, f"reads '{buffer}', which does not hold what {self._story(wanted)} left there")
-        for buffer in (*op.writes, *op.updates):
-            rid = held.get(buffer)
-            if rid is None or rid not in row.writes:
-                self.say(row, f"does not list '{buffer}' among what it writes")
-                continue
-            self.value[rid] = outputs[buffer]
-        if op.workspace and "workspace" not in row.roles:
-            self.say(row, f"has no workspace, but needs {op.workspace} bytes")
+        first = row.what not in self.ran
         self.ran.add(row.what)
+        if first != (op is self.graph.by_name[row.what]):
+            self.say(row, "runs as a replay before it ran at all" if first else "runs a second time, not as its replay")
+        at = {op.roles[role]: rid for role, rid in row.roles.items() if role in op.roles}
+        inputs, outputs = self.expected[row.what]
+        for buffer in (*op.reads, *op.updates):
+            wanted = inputs.get(buffer) if first else outputs.get(buffer, inputs.get(buffer))
+            if wanted is None or self.value.get(at[buffer]) != wanted:
+                self.say(row, f"reads '{buffer}', which does not hold {self._story(wanted)}")
+        for buffer in (*op.writes, *op.updates):
+            self.value[at[buffer]] = outputs[buffer]
 
     def _story(self, value: Value | None) -> str:
-        return f"'{value[0]}'" if value else "an earlier op"
-
-    def finish(self) -> None:
-        for op in self.graph.ops:
-            if op.name not in self.ran:
-                self.found.append(f"'{op.name}' never runs")
-        self._parameters_end_at_home()
-
-    def _parameters_end_at_home(self) -> None:
-        """A persistent buffer must end the step, whole, where the next step will look for it."""
-        final = {b: ("start", b) for b in self.graph.buffers}
-        for op in self.graph.ops:
-            for buffer in (*op.writes, *op.updates):
-                final[buffer] = self.expected[op.name][1][buffer]  # type: ignore[assignment]
-        for r in self.schedule.residencies:
-            known = self.graph.buffers.get(r.buffer)
-            home = r.begin == 0 and r.end == len(self.schedule.rows)
-            if known is None or not known.persistent or not home:
-                continue
-            holders = self.arena[r.host].holder[self.arena[r.host].span(r)]
-            if self.value.get(r.id) != final[r.buffer] or (r.nbytes and (holders != r.id).any()):
-                self.found.append(f"parameter '{r.buffer}' is not back home at the end of the step")
+        if value is None:
+            return "anything yet"
+        return f"what '{value[0]}' left there" if value[0] else "what it held when the step began"
 
 
-def _values_in_order(graph: Graph) -> dict[str, tuple[dict[str, Value], dict[str, Value]]]:
-    """Per op, the values it reads and leaves when the graph's ops run in their own order."""
-    now: dict[str, Value] = {b.name: ("start", b.name) for b in graph.buffers.values() if b.persistent}
+Values = dict[str, Value]
+
+
+def _values_in_order(graph: Graph) -> tuple[dict[str, tuple[Values, Values]], Values]:
+    """Per op, the values it reads and leaves when the graph's ops run in their own order; what buffers hold then."""
+    now: Values = {b.name: ("", b.name) for b in graph.persistent()}
     found = {}
     for op in graph.ops:
         inputs = {b: now[b] for b in (*op.reads, *op.updates) if b in now}
-        outputs: dict[str, Value] = {b: (op.name, b) for b in (*op.writes, *op.updates)}
+        outputs = {b: (op.name, b) for b in (*op.writes, *op.updates)}
         now.update(outputs)
         found[op.name] = (inputs, outputs)
-    return found
+    return found, now

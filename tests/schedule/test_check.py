@@ -1,0 +1,358 @@
+"""Every way to break a schedule, by hand, and the sentence that it is refused with."""
+
+from dataclasses import replace
+
+import pytest
+
+from layermem.graph.ops import DATA, FORWARD, HISTORY, PARAMETER
+from layermem.plan.base import INTRA, Plan, program_order
+from layermem.schedule.check import UnsafeSchedule, check, conflicts, violations
+from layermem.schedule.ir import D2H
+from layermem.schedule.lower import lower
+from layermem.schedule.place import Homes, place
+from tests.schedule.by_hand import Layout, a_second_each, buffer, graph, op, scheduled, small_graph, small_plan
+
+# tick stream  verb     what            reads              writes                          after
+#    0 compute forward  x.forward                          x@1024
+#    1 compute forward  a.forward       x@1024 w@0         a@1536 a.forward.workspace@512
+#    2 d2h     offload  x               x@1024             host@0                          0
+#    3 compute forward  b.forward       a@1536             b@1536
+#    4 h2d     prefetch x               host@0             x@512                           1 2
+#    5 compute forward  b.output        b@1536
+#    6 compute backward b.seed                             b.diff@1024                     2
+#    7 compute forward  a.forward again x@512 w@0          a@1536 a.forward.workspace@2048 4
+#    8 compute forward  b.forward again a@1536             b@1536
+#    9 h2d     prefetch h               host@512           h@2048                          7
+#   10 compute backward b.backward      b@1536 b.diff@1024 a.diff@1024
+#   11 compute backward a.weights       x@512 a.diff@1024  w.diff@1536
+#   12 compute update   w.update        w.diff@1536        w@0 h@2048                      9
+#   13 d2h     offload  h               h@2048             host@512                        12
+
+
+@pytest.fixture(scope="module")
+def right():
+    return scheduled(small_graph(), small_plan())
+
+
+def stays(schedule, name, host=False):
+    """Ids of the residencies of a buffer, in order."""
+    return [r.id for r in schedule.residencies if r.buffer == name and r.host == host]
+
+
+def stay(schedule, rid, **changes):
+    residencies = list(schedule.residencies)
+    residencies[rid] = residencies[rid]._replace(**changes)
+    return replace(schedule, residencies=tuple(residencies))
+
+
+def ticks(schedule, what):
+    return [row.tick for row in schedule.rows if row.what == what]
+
+
+def row(schedule, tick, **changes):
+    rows = list(schedule.rows)
+    rows[tick] = rows[tick]._replace(**changes)
+    return replace(schedule, rows=tuple(rows))
+
+
+def refused(schedule, *sentences):
+    found = violations(schedule)
+    for sentence in sentences:
+        assert any(sentence in each for each in found), found
+    with pytest.raises(UnsafeSchedule):
+        check(schedule)
+
+
+def test_the_schedule_itself_is_safe(right):
+    assert violations(right) == [] and right.peak == right.max_live == 5 * 512
+    check(right)
+
+
+# -- bytes -----------------------------------------------------------------------------------------------------
+
+
+def test_two_stays_on_the_same_bytes(right):
+    a = right.residencies[stays(right, "a")[0]]
+    refused(
+        stay(right, stays(right, "x")[0], offset=a.offset),
+        "row 1 (forward a.forward) writes 'a' over 'x', which stays until row 6",
+    )
+
+
+def test_a_stay_that_ends_before_its_reader(right):
+    x = stays(right, "x")[1]
+    refused(stay(right, x, end=ticks(right, "a.weights")[0]), "(backward a.weights) touches 'x' outside its stay")
+
+
+def test_a_stay_that_begins_after_its_writer(right):
+    refused(
+        stay(right, stays(right, "b.diff")[0], begin=7), "row 6 (backward b.seed) touches 'b.diff' outside its stay"
+    )
+
+
+def test_impossible_ticks(right):
+    last = len(right.rows)
+    refused(stay(right, 0, end=last + 1), f"residency 0 of 'x' has the impossible ticks [0, {last + 1})")
+    refused(stay(right, 2, begin=5, end=5), "residency 2 of 'a' has the impossible ticks [5, 5)")
+
+
+def test_a_misaligned_offset(right):
+    refused(stay(right, 0, offset=right.residencies[0].offset + 128), "lies at 1152, which is no multiple of 256")
+
+
+def test_a_stay_beyond_the_arena(right):
+    refused(stay(right, 0, offset=right.peak), f"residency 0 of 'x' lies at {right.peak}+512, outside an arena of 2560")
+    refused(stay(right, 0, offset=-256), "residency 0 of 'x' lies at -256+512, outside")
+    host = stays(right, "x", host=True)[0]
+    refused(stay(right, host, offset=right.host_peak), "outside an arena of 1024 bytes")
+
+
+def test_a_peak_that_is_too_low(right):
+    refused(replace(right, peak=right.peak - 256), "outside an arena of 2304 bytes")
+
+
+def test_a_stay_smaller_than_its_buffer(right):
+    refused(stay(right, 0, nbytes=256), "residency 0 of 'x' has 256 bytes, its buffer 512")
+
+
+def test_a_workspace_too_small_or_missing(right):
+    tick = ticks(right, "a.forward")[0]
+    scratch = right.rows[tick].roles["workspace"]
+    refused(stay(right, scratch, nbytes=299), "(forward a.forward) has a workspace of 299 bytes, but needs 300")
+    without = {role: rid for role, rid in right.rows[tick].roles.items() if role != "workspace"}
+    refused(row(right, tick, roles=without), "gives the roles r0 r1 r2, but its kernel takes r0 r1 r2 workspace")
+    unlisted = tuple(rid for rid in right.rows[tick].writes if rid != scratch)
+    refused(row(right, tick, writes=unlisted), "is wrong about what it writes: a.forward.workspace")
+
+
+def test_a_workspace_on_bytes_in_use(right):
+    tick = ticks(right, "a.forward")[1]
+    x = right.residencies[stays(right, "x")[1]]
+    refused(
+        stay(right, right.rows[tick].roles["workspace"], offset=x.offset),
+        "row 7 (forward a.forward) writes 'a.forward.workspace' over 'x', which stays until row 12",
+    )
+
+
+# -- overlays --------------------------------------------------------------------------------------------------
+
+
+def test_an_overlay_that_the_op_does_not_permit(right):
+    seed, b = stays(right, "b.diff")[0], stays(right, "b")[0]
+    moved = stay(right, seed, offset=right.residencies[b].offset, over=b)  # as if b.seed might write over b
+    refused(moved, "row 6 (backward b.seed) lays 'b.diff' over 'b' where that is not permitted")
+
+
+def test_an_overlay_half_on_its_bytes(right):
+    b = stays(right, "b")[1]
+    refused(stay(right, b, offset=right.residencies[b].offset + 256), "lays 'b' over 'a' where that is not permitted")
+
+
+def test_an_overlay_on_bytes_that_are_still_needed(right):
+    a = stays(right, "a")[1]
+    refused(stay(right, a, end=11), "row 8 (forward b.forward) lays 'b' over 'a' where that is not permitted")
+
+
+def test_an_overlay_on_what_comes_later(right):
+    refused(stay(right, 0, over=3), "residency 0 of 'x' claims the bytes of residency 3, which does not come before it")
+
+
+# -- order -----------------------------------------------------------------------------------------------------
+
+
+def test_every_edge_is_needed(right):
+    waiting = [each for each in right.rows if each.after]
+    assert len(waiting) == 7
+    for each in waiting:
+        for gone in each.after:
+            left = tuple(tick for tick in each.after if tick != gone)
+            refused(row(right, each.tick, after=left), "without waiting for row ")
+
+
+def test_a_read_that_does_not_wait_for_its_copy(right):
+    refused(row(right, 7, after=()), "row 7 (forward a.forward) reads 'x' without waiting for row 4, which writes it")
+
+
+def test_a_write_that_does_not_wait_for_a_copy_to_leave(right):
+    refused(row(right, 6, after=()), "row 6 (backward b.seed) writes bytes of 'b.diff' without waiting for row 2")
+
+
+def test_a_row_that_waits_for_a_later_one(right):
+    refused(row(right, 4, after=(1, 5)), "row 4 (prefetch x) waits for row 5, which does not come before it")
+
+
+def test_two_rows_in_the_wrong_order(right):
+    rows = list(right.rows)
+    rows[10], rows[11] = rows[11]._replace(tick=10), rows[10]._replace(tick=11)
+    refused(
+        replace(right, rows=tuple(rows)),
+        "row 10 (backward a.weights) reads 'a.diff', but its bytes hold 'b.diff'",
+        "row 10 (backward a.weights) reads 'a.diff', which does not hold what 'b.backward' left there",
+    )
+
+
+def test_a_row_that_is_missing(right):
+    def without(tick):
+        rows = [each for each in right.rows if each.tick != tick]
+        now = {each.tick: i for i, each in enumerate(rows)}
+        rows = [
+            each._replace(tick=now[each.tick], after=tuple(now[t] for t in each.after if t in now)) for each in rows
+        ]
+        ends = [r._replace(end=len(rows)) if r.end == len(right.rows) else r for r in right.residencies]
+        return replace(right, rows=tuple(rows), residencies=tuple(ends))
+
+    refused(without(ticks(right, "w.update")[0]), "'w.update' never runs", "'w' is not back home")
+    refused(without(ticks(right, "x")[0]), "row 3 (prefetch x) reads 'x', but its bytes hold nothing")
+    refused(without(9), "row 11 (update w.update) reads 'h', but its bytes hold nothing and 'a.forward.workspace'")
+    refused(without(13), "'h' is not back home at the end of the step")
+
+
+def test_rows_and_residencies_are_numbered_by_their_places(right):
+    refused(replace(right, rows=right.rows[1:]), "rows are not numbered by their places")
+    refused(replace(right, residencies=right.residencies[::-1]), "residencies are not numbered by their places")
+
+
+# -- values ----------------------------------------------------------------------------------------------------
+
+
+def test_a_replay_that_reads_other_values(right):
+    """a is made again from w as the update left it."""
+    order = [op.name for op in right.graph.ops] + ["a.forward"]
+    refused(
+        scheduled(small_graph(), replace(small_plan(), order=tuple(order))),
+        "(forward a.forward) reads 'w', which does not hold what it held when the step began",
+    )
+
+
+def test_a_replay_before_the_op_itself(right):
+    rows = list(right.rows)
+    a = small_graph().by_name["a.forward"]
+    other = replace(a, replay=replace(a, replay=None))
+    ops = tuple(other if each.name == "a.forward" else each for each in right.graph.ops)
+    rows[1], rows[7] = rows[1]._replace(op=other.replay), rows[7]._replace(op=other)
+    refused(
+        replace(right, graph=replace(right.graph, ops=ops), rows=tuple(rows)),
+        "row 1 (forward a.forward) runs as a replay before it ran at all",
+        "row 7 (forward a.forward) runs a second time, not as its replay",
+    )
+
+
+def test_a_row_that_runs_another_op_than_it_says(right):
+    refused(row(right, 5, op=right.rows[6].op), "row 5 (forward b.output) runs something else than the op of that name")
+    refused(row(right, 5, what="c.output"), "row 5 (forward c.output) is not an op of the graph")
+
+
+def test_a_parameter_that_is_written_again(right):
+    """w.update a second time would change w twice."""
+    update = right.rows[12]
+    rows = (*right.rows, update._replace(tick=14))
+    ends = tuple(r._replace(end=15) if r.end >= 13 else r for r in right.residencies)
+    twice = replace(right, rows=rows, residencies=ends)
+    refused(twice, "row 14 (update w.update) runs a second time, not as its replay")
+
+
+def test_a_role_on_another_buffer(right):
+    roles = {**right.rows[11].roles, "r0": right.rows[11].roles["r1"]}
+    refused(row(right, 11, roles=roles), "takes 'a.diff' for its r0, which is 'x'")
+
+
+def test_a_row_that_lists_too_much(right):
+    extra = (*right.rows[11].writes, stays(right, "x")[1])
+    refused(row(right, 11, writes=extra), "row 11 (backward a.weights) is wrong about what it writes: x")
+    refused(row(right, 11, reads=(99,)), "names residency 99, which does not exist")
+
+
+# -- copies ----------------------------------------------------------------------------------------------------
+
+
+def test_a_host_copy_given_away_too_early(right):
+    host = stays(right, "x", host=True)[0]
+    refused(stay(right, host, end=4), "row 4 (prefetch x) touches 'x' outside its stay [2, 4)")
+
+
+def test_two_host_copies_on_the_same_bytes(right):
+    x = stays(right, "x", host=True)[0]
+    refused(
+        stay(right, stays(right, "h", host=True)[0], offset=right.residencies[x].offset),
+        "row 2 (offload x) writes 'x' over 'h', which stays until row 14",
+    )
+
+
+def test_an_op_in_the_host_arena(right):
+    host = stays(right, "h", host=True)[0]
+    roles = {role: host if right.residencies[rid].buffer == "h" else rid for role, rid in right.rows[12].roles.items()}
+    refused(row(right, 12, roles=roles), "row 12 (update w.update) finds 'h' in the host arena")
+
+
+def test_a_copy_the_wrong_way_or_of_something_else(right):
+    refused(row(right, 4, stream=D2H), "row 4 (prefetch x) copies from the host to the device on stream d2h")
+    refused(row(right, 4, verb="offload"), "row 4 (offload x) copies from the host to the device on stream h2d")
+    refused(row(right, 4, reads=()), "is neither an op nor a copy of one residency to another")
+    host = stays(right, "h", host=True)[0]
+    refused(row(right, 4, reads=(host,)), "row 4 (prefetch x) copies 512 bytes of 'h' to 512 of 'x'")
+
+
+def test_an_op_on_a_stream_of_copies(right):
+    refused(row(right, 5, stream=D2H), "row 5 (forward b.output) runs on stream d2h")
+
+
+# -- what outlives the step ------------------------------------------------------------------------------------
+
+
+def test_a_parameter_without_bytes_of_its_own(right):
+    refused(stay(right, stays(right, "w")[0], end=13), "'w' outlives the step, but has no bytes of its own")
+
+
+def test_a_parameter_that_a_later_stay_writes_on(right):
+    late = stays(right, "w.diff")[0]
+    refused(stay(right, late, offset=0), "row 11 (backward a.weights) writes 'w.diff' over 'w', which stays")
+
+
+def test_two_parameters_with_one_home():
+    two = graph([buffer("w", PARAMETER, 512), buffer("v", PARAMETER, 512), buffer("y", DATA, 512)],
+                [op("y.forward", FORWARD, "w v", "y")])  # fmt: skip
+    schedule = scheduled(two, Plan("by hand", program_order(two)))
+    v = stays(schedule, "v")[0]
+    home = schedule.residencies[stays(schedule, "w")[0]].offset
+    refused(stay(schedule, v, offset=home), "have their homes on the same bytes")
+
+
+def beside(homes):
+    """A second graph in the arena: it reads w, and has a buffer of its own."""
+    buffers = [buffer("w", PARAMETER, 512), buffer("t", DATA, 512)]
+    other = graph(buffers, [op("t.forward", FORWARD, "w", "t")])
+    plan = Plan("by hand", program_order(other), {}, INTRA)
+    return place(other, plan, lower(Layout(other, a_second_each(other)), plan), homes=homes)
+
+
+def test_schedules_of_one_arena_leave_each_others_homes_alone():
+    """The test net knows nothing of h on the device, but its activations may not lie there."""
+    homes = Homes({"w": 0, "h": 512}, 1024)
+    plan, layout = replace(small_plan(), fates={}), Layout(small_graph(), a_second_each(small_graph()))
+    train = place(layout.graph, plan, lower(layout, plan), homes=homes)
+    apart = beside(homes)
+    assert conflicts([train, apart]) == []
+    check(train, apart)
+    over = beside(Homes({"w": 0}, 0))
+    assert violations(over) == []
+    assert conflicts([train, over]) == ["'t' of toy train lies on 'h', which outlives the step"]
+    with pytest.raises(UnsafeSchedule, match="lies on 'h'"):
+        check(train, over)
+
+
+def test_a_parameter_keeps_its_home_from_schedule_to_schedule(right):
+    elsewhere = beside(Homes({"w": 1024}, 1536))
+    assert conflicts([right, elsewhere]) == ["'w' outlives a step, but has other bytes in toy train than before"]
+
+
+def test_homes_of_two_schedules_do_not_meet(right):
+    one = graph([buffer("v", HISTORY, 512)], [op("v.forward", FORWARD, updates="v")])
+    plan = Plan("by hand", program_order(one))
+    alone = place(one, plan, lower(Layout(one, a_second_each(one)), plan), homes=Homes({"v": 0}, 512))
+    assert alone.residencies[0].offset == right.residencies[stays(right, "w")[0]].offset == 0
+    assert "'v' of toy train lies on 'w', which outlives the step" in conflicts([right, alone])
+
+
+def test_an_error_counts_what_it_does_not_quote(right):
+    with pytest.raises(UnsafeSchedule, match=r"; .* \(and \d+ more\)$"):
+        check(replace(right, peak=0, host_peak=0))
