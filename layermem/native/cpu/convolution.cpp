@@ -13,12 +13,9 @@
 namespace layermem::cpu {
 namespace {
 
-// With few input channels a row of the window (kw * C floats, contiguous in the image) makes one tap.
-bool whole_rows(const Conv& g) { return g.groups == 1 && g.dw == 1 && g.kw > 1 && g.c < 16 && g.kw * g.c <= DEPTH; }
-
 Sweep forward_sweep(const Conv& g) {
     Sweep s{};
-    const bool rows = whole_rows(g);
+    const bool rows = g.whole_rows();
     s.images = g.n, s.rows_h = g.ho(), s.rows_w = g.wo();
     s.in_h = g.h, s.in_w = g.w, s.in_pitch = g.c, s.in_step_h = g.sh, s.in_step_w = g.sw;
     s.out_h = g.ho(), s.out_w = g.wo(), s.out_pitch = g.k, s.out_step_h = s.out_step_w = 1;

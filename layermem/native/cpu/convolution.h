@@ -19,6 +19,9 @@ struct Conv {
     int64_t kg() const { return k / groups; }
     int64_t taps() const { return kh * kw; }
     void check() const;  // std::invalid_argument, with what is wrong
+
+    // With few input channels a row of the window (kw * c floats, contiguous in the image) is taken as one tap.
+    bool whole_rows() const { return groups == 1 && dw == 1 && kw > 1 && c <= 16 && kw * c <= 256; }
 };
 
 int64_t conv_forward_workspace(const Conv&);

@@ -34,6 +34,13 @@ std::vector<Stretch> stretches(int64_t taps, int64_t length) {
     return all;
 }
 
+struct Pixel {  // of the output: where its sums go and where its windows begin
+    float* out;
+    const float* image;
+    int64_t h, w;
+    uint64_t inside;  // the taps that meet the image
+};
+
 // The rows [begin, begin + count) of a sweep, as pointers.
 class Block {
 public:
@@ -41,15 +48,15 @@ public:
         int64_t x = begin % s.rows_w, y = begin / s.rows_w % s.rows_h, n = begin / s.rows_w / s.rows_h;
         for (int64_t i = 0; i < count; ++i) {
             const int64_t oh = y * s.out_step_h + s.out_first_h, ow = x * s.out_step_w + s.out_first_w;
-            out_[i] = out + ((n * s.out_h + oh) * s.out_w + ow) * s.out_pitch;
-            image_[i] = in + n * s.in_h * s.in_w * s.in_pitch;
-            h_[i] = y * s.in_step_h;
-            w_[i] = x * s.in_step_w;
+            pixel_[i] = {out + ((n * s.out_h + oh) * s.out_w + ow) * s.out_pitch, in + n * s.in_h * s.in_w * s.in_pitch,
+                         y * s.in_step_h, x * s.in_step_w, 0};
             if (++x == s.rows_w) {
                 x = 0;
                 if (++y == s.rows_h) y = 0, ++n;
             }
         }
+        if (s.taps.size() > 1 && s.taps.size() <= 64 && s.rows_w <= 32) sort();
+        for (int64_t i = 0; i < count; ++i) out_[i] = pixel_[i].out;
     }
 
     void aim(const Stretch& stretch) {
@@ -58,13 +65,14 @@ public:
             const Tap tap = s_.taps[stretch.tap + r];
             const float** to = in_ + r * ROWS;
             for (int64_t i = 0; i < count_; ++i) {
-                const int64_t h = h_[i] + tap.h, w = w_[i] + tap.w;
+                const Pixel& p = pixel_[i];
+                const int64_t h = p.h + tap.h, w = p.w + tap.w;
                 if (h < 0 || h >= s_.in_h || w <= -s_.span || w >= s_.in_w)
                     to[i] = NOTHING;
                 else if (w >= 0 && w + s_.span <= s_.in_w)
-                    to[i] = image_[i] + (h * s_.in_w + w) * s_.in_pitch + stretch.first;
+                    to[i] = p.image + (h * s_.in_w + w) * s_.in_pitch + stretch.first;
                 else
-                    to[i] = edge, copy_window(edge, image_[i] + h * s_.in_w * s_.in_pitch, w), edge += s_.length;
+                    to[i] = edge, copy_window(edge, p.image + h * s_.in_w * s_.in_pitch, w), edge += s_.length;
             }
             for (int64_t i = count_; i < std::min(count_ + 11, ROWS); ++i) to[i] = NOTHING;  // up to a whole tile
         }
@@ -74,6 +82,20 @@ public:
     float* const* out() const { return out_; }
 
 private:
+    // A tile skips a tap that none of its rows has, so in small images rows that miss the same taps stand together.
+    void sort() {
+        bool all = true;
+        for (int64_t i = 0; i < count_; ++i) {
+            Pixel& p = pixel_[i];
+            for (const Tap& tap : s_.taps) {
+                const int64_t h = p.h + tap.h, w = p.w + tap.w;
+                p.inside = p.inside << 1 | (h >= 0 && h < s_.in_h && w > -s_.span && w < s_.in_w);
+            }
+            all &= p.inside == pixel_[0].inside;
+        }
+        if (!all) std::stable_sort(pixel_, pixel_ + count_, [](const Pixel& a, const Pixel& b) { return a.inside > b.inside; });
+    }
+
     void copy_window(float* to, const float* row, int64_t w) const {
         const int64_t c = s_.in_pitch, from = std::max<int64_t>(w, 0), till = std::min(w + s_.span, s_.in_w);
         std::memset(to, 0, static_cast<size_t>(s_.length) * sizeof(float));
@@ -82,9 +104,8 @@ private:
 
     const Sweep& s_;
     const int64_t count_;
+    Pixel pixel_[ROWS];
     float* out_[ROWS];
-    const float* image_[ROWS];
-    int64_t h_[ROWS], w_[ROWS];
     const float* in_[RUNS * ROWS];
     alignas(64) float edge_[EDGE_FLOATS];
 };
@@ -108,7 +129,8 @@ void run_sweep(const Unit& u, const Sweep& s, float* out, const float* in, const
     const auto steps = stretches(static_cast<int64_t>(s.taps.size()), s.length);
     const auto all = panels(u, s.columns);
     const int64_t depth = static_cast<int64_t>(s.taps.size()) * s.length, rows = s.rows();
-    const int64_t tall = s.span > 1 ? std::clamp<int64_t>(EDGE_FLOATS / DEPTH / 12 * 12, 12, ROWS) : ROWS;
+    const int64_t deepest = std::min(DEPTH, depth);
+    const int64_t tall = s.span > 1 ? std::min(EDGE_FLOATS / deepest / 12 * 12, ROWS) : ROWS;
     const int64_t blocks = (rows + tall - 1) / tall, count = static_cast<int64_t>(all.size());
     const int64_t shares = std::clamp<int64_t>((TASKS + blocks * s.groups - 1) / (blocks * s.groups), 1, count);
 

@@ -64,7 +64,7 @@ struct Unit {
     void (*gemm)(const GemmBlock&);
     void (*outer)(const OuterBlock&);
     void (*dot)(const DotBlock&);
-    // out[k][j] = w[j * pitch + k]  for k < depth, j < columns; zeros up to `width` columns
+    // out[k][j] = w[j * pitch + k]  for k < depth, j < columns; zeros up to `width` columns, a multiple of lanes
     void (*pack_columns)(float* out, const float* w, int64_t pitch, int64_t depth, int64_t columns, int64_t width);
     // out[k][j] = w[k * pitch + j]  likewise
     void (*pack_rows)(float* out, const float* w, int64_t pitch, int64_t depth, int64_t columns, int64_t width);

@@ -5,6 +5,9 @@
 // Pixels go by in blocks that stay in cache while all taps and channels use them.  Only pixels whose tap lies inside
 // the image are visited, so padding costs nothing.  Where dw is small, pixels are cut into a number of parts that
 // depends on the shape only; each sums into its own copy, and the copies are added in order.
+//
+// Lanes are in-channels.  Where those would leave most lanes empty (an image of three channels), lanes are out-channels
+// instead, and each copy is the transpose of dw.
 #include <algorithm>
 #include <cstring>
 
@@ -24,19 +27,27 @@ constexpr int64_t EDGE_FLOATS = 12288;
 
 struct Split {
     int64_t parts, chunks, pixels;  // of all pixels, of out-channels, in a block
+    bool turned;                    // lanes are out-channels
+    bool copies() const { return parts > 1 || turned; }
 };
 
-bool whole_rows(const Conv& g) { return g.groups == 1 && g.dw == 1 && g.kw > 1 && g.c < 16 && g.kw * g.c <= DEPTH; }
+// Which way wastes fewer lanes, counted for the widest unit so that it is the same for all.
+bool better_turned(const Conv& g) {
+    if (!g.whole_rows()) return false;
+    const int64_t row = g.kw * g.c;
+    return row * ((g.k + 15) / 16) < g.k * ((row + 15) / 16);
+}
 
 Split split(const Conv& g) {
     const int64_t floats = g.k * g.taps() * g.cg(), rows = g.n * g.ho() * g.wo();
     Split s{};
-    s.chunks = (g.kg() + CHUNK - 1) / CHUNK;
-    s.parts = std::clamp<int64_t>((TASKS + s.chunks * g.groups - 1) / (s.chunks * g.groups), 1, 16);
+    s.turned = better_turned(g);
+    s.chunks = s.turned ? 1 : (g.kg() + CHUNK - 1) / CHUNK;
+    s.parts = std::clamp<int64_t>((TASKS + s.chunks * g.groups - 1) / (s.chunks * g.groups), 1, s.turned ? TASKS : 16);
     s.parts = std::clamp<int64_t>(COPIES_BYTES / (floats * 4), 1, s.parts);
     s.parts = std::clamp<int64_t>(rows / 256, 1, s.parts);
     s.pixels = std::clamp<int64_t>(BLOCK_FLOATS / (g.cg() + std::min(CHUNK, g.kg())), 64, PIXELS);
-    if (whole_rows(g)) s.pixels = std::min(s.pixels, EDGE_FLOATS / (g.kw * g.c));
+    if (g.whole_rows()) s.pixels = std::min(s.pixels, EDGE_FLOATS / (g.kw * g.c));
     return s;
 }
 
@@ -111,22 +122,34 @@ void sum_part(const Unit& u, const Conv& g, const Split& s, float* dw, const flo
               int64_t group, int64_t chunk, bool accumulate) {
     const int64_t rows = g.n * g.ho() * g.wo(), begin = cut(rows, s.parts, part), end = cut(rows, s.parts, part + 1);
     const int64_t k0 = cut(g.kg(), s.chunks, chunk), k1 = cut(g.kg(), s.chunks, chunk + 1), k = group * g.kg() + k0;
-    const int64_t span = whole_rows(g) ? g.kw : 1, pitch = g.taps() * g.cg();
+    const int64_t span = g.whole_rows() ? g.kw : 1, pitch = g.taps() * g.cg();
     const Gatherer gather(g, x + group * g.cg(), dy + k);
     Pairs pairs;
     OuterBlock b{};
     b.x = pairs.x, b.d = pairs.d, b.rows = k1 - k0, b.columns = span * g.cg(), b.pitch = pitch;
     b.start = accumulate ? Start::out : Start::zero;
+    if (s.turned) b.x = pairs.d, b.d = pairs.x, b.rows = span * g.c, b.columns = g.k, b.pitch = g.k;
     for (int64_t m = begin; m < end; m += s.pixels) {
         for (int64_t r = 0; r < g.kh; ++r)
             for (int64_t t = 0; t < g.kw; t += span) {
                 gather.collect(pairs, m, std::min(m + s.pixels, end), r, t, span);
                 b.count = pairs.count;
-                b.out = dw + k * pitch + (r * g.kw + t) * g.cg();
+                const int64_t tap = (r * g.kw + t) * g.cg();
+                b.out = dw + (s.turned ? tap * g.k : k * pitch + tap);
                 u.outer(b);
             }
         b.start = Start::out;
     }
+}
+
+void add_turned(const Unit& u, const Conv& g, const Split& s, float* dw, float* copies, bool accumulate) {
+    const int64_t depth = g.taps() * g.c, floats = depth * g.k;
+    if (s.parts > 1) u.add_rows(copies, copies + floats, floats, s.parts - 1, floats, Start::out);
+    for (int64_t k = 0; k < g.k; ++k)
+        for (int64_t j = 0; j < depth; ++j) {
+            float& out = dw[k * depth + j];
+            out = accumulate ? out + copies[j * g.k + k] : copies[j * g.k + k];
+        }
 }
 
 }  // namespace
@@ -134,7 +157,7 @@ void sum_part(const Unit& u, const Conv& g, const Split& s, float* dw, const flo
 int64_t conv_backward_weights_workspace(const Conv& g) {
     g.check();
     const Split s = split(g);
-    return s.parts == 1 ? 0 : padded(s.parts * g.k * g.taps() * g.cg() * static_cast<int64_t>(sizeof(float)));
+    return !s.copies() ? 0 : padded(s.parts * g.k * g.taps() * g.cg() * static_cast<int64_t>(sizeof(float)));
 }
 
 Launch conv_backward_weights(const Conv& g, float* dw, const float* x, const float* dy, bool accumulate, void* scratch) {
@@ -145,12 +168,13 @@ Launch conv_backward_weights(const Conv& g, float* dw, const float* x, const flo
         float* copies = static_cast<float*>(scratch);
         parallel(s.parts * g.groups * s.chunks, [&](int64_t task) {
             const int64_t chunk = task % s.chunks, group = task / s.chunks % g.groups, part = task / s.chunks / g.groups;
-            if (s.parts == 1)
+            if (!s.copies())
                 sum_part(*u, g, s, dw, x, dy, part, group, chunk, accumulate);
             else
                 sum_part(*u, g, s, copies + part * floats, x, dy, part, group, chunk, false);
         });
-        if (s.parts == 1) return;
+        if (!s.copies()) return;
+        if (s.turned) return add_turned(*u, g, s, dw, copies, accumulate);
         const int64_t pieces = std::clamp<int64_t>(floats / 4096, 1, 64);
         parallel(pieces, [&](int64_t i) {
             const int64_t from = cut(floats / 16, pieces, i) * 16;

@@ -92,10 +92,38 @@ void gemm(const GemmBlock& g) {
 }
 
 
+// A square of LANES registers turned over: stage by stage, lanes whose number has a bit set change places with rows whose
+// number has it.
+inline void turn(V (&row)[LANES]) {
+#pragma GCC unroll 4
+    for (int bit = 1; bit < LANES; bit *= 2) {
+        I low, high;
+        for (int lane = 0; lane < LANES; ++lane) {
+            low[lane] = lane & bit ? LANES + lane - bit : lane;
+            high[lane] = lane & bit ? LANES + lane : lane + bit;
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; ++i) {
+            if (i & bit) continue;
+            const V a = row[i], b = row[i + bit];
+            row[i] = __builtin_shuffle(a, b, low);
+            row[i + bit] = __builtin_shuffle(a, b, high);
+        }
+    }
+}
+
+// LANES steps by LANES columns at a time; width is a multiple of LANES.
 void pack_columns(float* out, const float* w, int64_t pitch, int64_t depth, int64_t columns, int64_t width) {
-    for (int64_t k = 0; k < depth; ++k, out += width) {
-        for (int64_t j = 0; j < columns; ++j) out[j] = w[j * pitch + k];
-        for (int64_t j = columns; j < width; ++j) out[j] = 0;
+    for (int64_t k = 0; k < depth; k += LANES) {
+        const int64_t steps = least(LANES, depth - k);
+        for (int64_t j = 0; j < width; j += LANES) {
+            V square[LANES];
+#pragma GCC unroll 16
+            for (int i = 0; i < LANES; ++i)
+                square[i] = j + i < columns ? load_upto(w + (j + i) * pitch + k, steps) : zero();
+            turn(square);
+            for (int64_t i = 0; i < steps; ++i) store(out + (k + i) * width + j, square[i]);
+        }
     }
 }
 
