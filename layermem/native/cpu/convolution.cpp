@@ -7,6 +7,7 @@
 #include <string>
 
 #include "activation.h"
+#include "depthwise.h"
 #include "pool.h"
 #include "sweep.h"
 
@@ -105,12 +106,14 @@ void Conv::check() const {
 
 int64_t conv_forward_workspace(const Conv& g) {
     g.check();
+    if (is_depthwise(g)) return depthwise_workspace(g);
     return padded(g.groups * packed_floats(g.taps() * g.cg(), g.kg()) * static_cast<int64_t>(sizeof(float)));
 }
 
 Launch conv_forward(const Conv& g, float* y, const float* x, const float* w, const float* bias, bool relu, uint8_t* mask,
                     void* scratch) {
     g.check();
+    if (is_depthwise(g)) return depthwise_forward(g, y, x, w, bias, relu, mask, scratch);
     float* packed = static_cast<float*>(scratch);
     return [=, u = &unit(), sweep = forward_sweep(g)] {
         pack_forward(*u, g, packed, w);
@@ -121,6 +124,7 @@ Launch conv_forward(const Conv& g, float* y, const float* x, const float* w, con
 
 int64_t conv_backward_data_workspace(const Conv& g) {
     g.check();
+    if (is_depthwise(g)) return depthwise_workspace(g);
     int64_t floats = 0;
     for (const Class& one : data_classes(g)) floats += g.groups * one.sweep.packed_pitch;
     return padded(floats * static_cast<int64_t>(sizeof(float)));
@@ -130,6 +134,7 @@ Launch conv_backward_data(const Conv& g, float* dx, const float* dy, const float
                           void* scratch) {
     g.check();
     if (accumulate && bias) throw std::invalid_argument("convolution: a bias is added to a fresh output only");
+    if (is_depthwise(g)) return depthwise_backward_data(g, dx, dy, w, bias, accumulate, scratch);
     return [=, u = &unit(), classes = data_classes(g)] {
         float* packed = static_cast<float*>(scratch);
         for (const Class& one : classes) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "channels.h"
+#include "depthwise.h"
 #include "lines.h"
 #include "map.h"
 #include "moves.h"
@@ -69,6 +70,10 @@ struct Unit {
     // out[k][j] = w[k * pitch + j]  likewise
     void (*pack_rows)(float* out, const float* w, int64_t pitch, int64_t depth, int64_t columns, int64_t width);
     void (*add_rows)(float* out, const float* in, int64_t pitch, int64_t rows, int64_t columns, Start start);
+
+    void (*depthwise)(const DepthwiseArgs&, int64_t row);       // of n * ho
+    void (*depthwise_back)(const DepthwiseArgs&, int64_t row);  // of n * h
+    void (*depthwise_sums)(const DepthwiseSums&, int64_t begin, int64_t end);
 
     // on elements [begin, end)
     void (*map)(const Map&, int64_t begin, int64_t end);

@@ -12,16 +12,17 @@
 #include <cstring>
 
 #include "convolution.h"
+#include "depthwise.h"
 #include "pool.h"
 #include "unit.h"
 
 namespace layermem::cpu {
 namespace {
 
-constexpr int64_t PIXELS = 512;                // most pixels of a block: bounds the tables of pointers
+constexpr int64_t PIXELS = 96;                 // most pixels of a block: bounds the tables of pointers
 constexpr int64_t BLOCK_FLOATS = 96 * 1024;    // of x and dy that a block should touch
 constexpr int64_t COPIES_BYTES = 4 << 20;      // most workspace for copies of dw
-constexpr int64_t CHUNK = 48;                  // out-channels of a task, a multiple of every tile height
+constexpr int64_t CHUNK = 64;                  // out-channels of a task
 constexpr int64_t TASKS = 32;
 constexpr int64_t EDGE_FLOATS = 12288;
 
@@ -46,7 +47,7 @@ Split split(const Conv& g) {
     s.parts = std::clamp<int64_t>((TASKS + s.chunks * g.groups - 1) / (s.chunks * g.groups), 1, s.turned ? TASKS : 16);
     s.parts = std::clamp<int64_t>(COPIES_BYTES / (floats * 4), 1, s.parts);
     s.parts = std::clamp<int64_t>(rows / 256, 1, s.parts);
-    s.pixels = std::clamp<int64_t>(BLOCK_FLOATS / (g.cg() + std::min(CHUNK, g.kg())), 64, PIXELS);
+    s.pixels = std::clamp<int64_t>(BLOCK_FLOATS / (g.cg() + std::min(CHUNK, g.kg())), 32, PIXELS);
     if (g.whole_rows()) s.pixels = std::min(s.pixels, EDGE_FLOATS / (g.kw * g.c));
     return s;
 }
@@ -70,10 +71,12 @@ void inside(int64_t shift, int64_t step, int64_t width, int64_t& from, int64_t& 
 
 class Gatherer {
 public:
-    Gatherer(const Conv& g, const float* x, const float* dy) : g_(g), x_(x), dy_(dy), ho_(g.ho()), wo_(g.wo()) {}
+    Gatherer(const Conv& g, const float* x) : g_(g), x_(x), ho_(g.ho()), wo_(g.wo()) {}
 
-    // Pixels [begin, end) of dy for the tap that starts at (r, t); `span` pixels of x wide.
-    void collect(Pairs& out, int64_t begin, int64_t end, int64_t r, int64_t t, int64_t span) const {
+    // Pixels [begin, end) of dy, which lie `pitch` floats apart from `dy` on, for the tap that starts at (r, t);
+    // `span` pixels of x wide.
+    void collect(Pairs& out, int64_t begin, int64_t end, const float* dy, int64_t pitch, int64_t r, int64_t t,
+                 int64_t span) const {
         out.count = 0;
         out.edge_end = out.edge;
         int64_t from, till, whole_from, whole_till;
@@ -88,17 +91,17 @@ public:
         }
         for (int64_t m = begin; m < end;) {
             const int64_t line = m / wo_, first = m - line * wo_, last = std::min(wo_, first + end - m);
+            const float* d = dy + (m - first - begin) * pitch;
             m += last - first;
             const int64_t n = line / ho_, h = line % ho_ * g_.sh - g_.ph + r * g_.dh;
             if (h < 0 || h >= g_.h) continue;
             const float* row = x_ + (n * g_.h + h) * g_.w * g_.c;
-            const float* d = dy_ + line * wo_ * g_.k;
             for (int64_t i = std::max(first, from); i < std::min(last, till); ++i) {
                 const int64_t w = i * g_.sw + shift;
                 if (i >= whole_from && i < whole_till)
-                    out.add(row + w * g_.c, d + i * g_.k);
+                    out.add(row + w * g_.c, d + i * pitch);
                 else
-                    out.add(copy_window(out, row, w, span), d + i * g_.k);
+                    out.add(copy_window(out, row, w, span), d + i * pitch);
             }
         }
     }
@@ -114,7 +117,7 @@ private:
     }
 
     const Conv& g_;
-    const float *x_, *dy_;
+    const float* x_;
     const int64_t ho_, wo_;
 };
 
@@ -123,16 +126,20 @@ void sum_part(const Unit& u, const Conv& g, const Split& s, float* dw, const flo
     const int64_t rows = g.n * g.ho() * g.wo(), begin = cut(rows, s.parts, part), end = cut(rows, s.parts, part + 1);
     const int64_t k0 = cut(g.kg(), s.chunks, chunk), k1 = cut(g.kg(), s.chunks, chunk + 1), k = group * g.kg() + k0;
     const int64_t span = g.whole_rows() ? g.kw : 1, pitch = g.taps() * g.cg();
-    const Gatherer gather(g, x + group * g.cg(), dy + k);
+    const Gatherer gather(g, x + group * g.cg());
     Pairs pairs;
+    alignas(64) float packed[PIXELS * CHUNK];
     OuterBlock b{};
     b.x = pairs.x, b.d = pairs.d, b.rows = k1 - k0, b.columns = span * g.cg(), b.pitch = pitch;
     b.start = accumulate ? Start::out : Start::zero;
     if (s.turned) b.x = pairs.d, b.d = pairs.x, b.rows = span * g.c, b.columns = g.k, b.pitch = g.k;
     for (int64_t m = begin; m < end; m += s.pixels) {
+        const int64_t till = std::min(m + s.pixels, end);
+        const float* d = dy + m * g.k + k;
+        if (!s.turned) u.copy_rows({packed, d, till - m, k1 - k0, k1 - k0, g.k, false}, 0, till - m), d = packed;
         for (int64_t r = 0; r < g.kh; ++r)
             for (int64_t t = 0; t < g.kw; t += span) {
-                gather.collect(pairs, m, std::min(m + s.pixels, end), r, t, span);
+                gather.collect(pairs, m, till, d, s.turned ? g.k : k1 - k0, r, t, span);
                 b.count = pairs.count;
                 const int64_t tap = (r * g.kw + t) * g.cg();
                 b.out = dw + (s.turned ? tap * g.k : k * pitch + tap);
@@ -156,12 +163,14 @@ void add_turned(const Unit& u, const Conv& g, const Split& s, float* dw, float* 
 
 int64_t conv_backward_weights_workspace(const Conv& g) {
     g.check();
+    if (is_depthwise(g)) return depthwise_weights_workspace(g);
     const Split s = split(g);
     return !s.copies() ? 0 : padded(s.parts * g.k * g.taps() * g.cg() * static_cast<int64_t>(sizeof(float)));
 }
 
 Launch conv_backward_weights(const Conv& g, float* dw, const float* x, const float* dy, bool accumulate, void* scratch) {
     g.check();
+    if (is_depthwise(g)) return depthwise_backward_weights(g, dw, x, dy, accumulate, scratch);
     const Split s = split(g);
     const int64_t floats = g.k * g.taps() * g.cg();
     return [=, u = &unit()] {

@@ -57,6 +57,28 @@ void blend(const BlendArgs& g, int64_t begin, int64_t end) {
 // Sums are taken over blocks of SUM_LINES lines, which stay in cache for all channels, and the blocks' sums are added.
 constexpr int64_t SUM_LINES = 64;
 
+// Lines [begin, end) of SIZE registers of columns, added to what `more` says is there.
+template <int SIZE, class N, class Terms>
+inline __attribute__((always_inline)) void sum_columns(const Channels& s, int64_t c, N n, Group<SIZE>, int64_t begin,
+                                                       int64_t end, bool more, float* out0, float* out1, const Terms& terms) {
+    V sum0[SIZE], sum1[SIZE];
+#pragma GCC unroll 4
+    for (int i = 0; i < SIZE; ++i) sum0[i] = sum1[i] = zero();
+    for (int64_t line = begin; line < end; ++line)
+#pragma GCC unroll 4
+        for (int i = 0; i < SIZE; ++i) {
+            const int64_t at = c + i * LANES;
+            const auto value = [&](const float* p) __attribute__((always_inline)) { return load(p + at, n); };
+            terms(line * s.channels + at, n, value, sum0[i], sum1[i]);
+        }
+#pragma GCC unroll 4
+    for (int i = 0; i < SIZE; ++i) {
+        const int64_t at = c + i * LANES;
+        store(out0 + at, more ? load(out0 + at, n) + sum0[i] : sum0[i], n);
+        if (out1) store(out1 + at, more ? load(out1 + at, n) + sum1[i] : sum1[i], n);
+    }
+}
+
 // out0[c] = sum of first(...), out1[c] = sum of second(...) over lines of `outer` in [begin, end)
 template <class Terms>
 inline __attribute__((always_inline)) void sum_terms(const SumArgs& g, int64_t begin, int64_t end, float* out0, float* out1,
@@ -64,13 +86,8 @@ inline __attribute__((always_inline)) void sum_terms(const SumArgs& g, int64_t b
     const Channels& s = g.shape;
     if (s.inner == 1) {
         for (int64_t block = begin; block < end; block += SUM_LINES)
-            each(0, s.channels, [&](int64_t c, auto n) __attribute__((always_inline)) {
-                V sum0 = zero(), sum1 = zero();
-                const auto value = [&](const float* p) __attribute__((always_inline)) { return load(p + c, n); };
-                for (int64_t line = block; line < least(end, block + SUM_LINES); ++line)
-                    terms(line * s.channels + c, n, value, sum0, sum1);
-                store(out0 + c, block > begin ? load(out0 + c, n) + sum0 : sum0, n);
-                if (out1) store(out1 + c, block > begin ? load(out1 + c, n) + sum1 : sum1, n);
+            each_group(0, s.channels, [&](int64_t c, auto n, auto group) __attribute__((always_inline)) {
+                sum_columns(s, c, n, group, block, least(end, block + SUM_LINES), block > begin, out0, out1, terms);
             });
         return;
     }
@@ -102,25 +119,42 @@ inline void join(V& mean, V& m2, float before, V mean_added, V m2_added, float a
     m2 += m2_added + gap * gap * (before * share);
 }
 
+template <int SIZE, class N>
+inline __attribute__((always_inline)) void moments_of_columns(const SumArgs& g, int64_t c, N n, Group<SIZE>, int64_t begin,
+                                                              int64_t end, int64_t before) {
+    const int64_t channels = g.shape.channels;
+    const float count = static_cast<float>(end - begin);
+    V middle[SIZE], squares[SIZE];
+#pragma GCC unroll 4
+    for (int i = 0; i < SIZE; ++i) middle[i] = squares[i] = zero();
+    for (int64_t line = begin; line < end; ++line)
+#pragma GCC unroll 4
+        for (int i = 0; i < SIZE; ++i) middle[i] += load(g.a + line * channels + c + i * LANES, n);
+#pragma GCC unroll 4
+    for (int i = 0; i < SIZE; ++i) middle[i] /= count;
+    for (int64_t line = begin; line < end; ++line)
+#pragma GCC unroll 4
+        for (int i = 0; i < SIZE; ++i) {
+            const V d = load(g.a + line * channels + c + i * LANES, n) - middle[i];
+            squares[i] += d * d;
+        }
+#pragma GCC unroll 4
+    for (int i = 0; i < SIZE; ++i) {
+        float *mean_at = g.out + c + i * LANES, *m2_at = mean_at + channels;
+        V mean = before ? load(mean_at, n) : zero(), m2 = before ? load(m2_at, n) : zero();
+        join(mean, m2, static_cast<float>(before), middle[i], squares[i], count);
+        store(mean_at, mean, n);
+        store(m2_at, m2, n);
+    }
+}
+
 // Block by block: the mean of a block, then squares around it while the block is in cache; never E[x^2] - E[x]^2.
 void moments(const SumArgs& g, int64_t begin, int64_t end) {
     const Channels& s = g.shape;
     if (s.inner == 1) {
         for (int64_t block = begin; block < end; block += SUM_LINES)
-            each(0, s.channels, [&](int64_t c, auto n) __attribute__((always_inline)) {
-                const int64_t till = least(end, block + SUM_LINES);
-                V sum = zero(), squares = zero();
-                for (int64_t line = block; line < till; ++line) sum += load(g.a + line * s.channels + c, n);
-                const V middle = sum / static_cast<float>(till - block);
-                for (int64_t line = block; line < till; ++line) {
-                    const V d = load(g.a + line * s.channels + c, n) - middle;
-                    squares += d * d;
-                }
-                V mean = block > begin ? load(g.out + c, n) : zero();
-                V m2 = block > begin ? load(g.out + s.channels + c, n) : zero();
-                join(mean, m2, static_cast<float>(block - begin), middle, squares, static_cast<float>(till - block));
-                store(g.out + c, mean, n);
-                store(g.out + s.channels + c, m2, n);
+            each_group(0, s.channels, [&](int64_t c, auto n, auto group) __attribute__((always_inline)) {
+                moments_of_columns(g, c, n, group, block, least(end, block + SUM_LINES), block - begin);
             });
         return;
     }

@@ -70,6 +70,22 @@ struct All {
 inline V load(const float* p, All) { return load(p); }
 inline void store(float* p, V v, All) { store(p, v); }
 
+// As `each`, but four registers at a time while there are as many: body(i, n, Group<4>{}), else Group<1>{}.  For loops that
+// go down columns, which then read 4 LANES neighbours of every row.
+template <int SIZE>
+struct Group {};
+template <int SIZE>
+constexpr int size_of(Group<SIZE>) {
+    return SIZE;
+}
+template <class Body>
+inline __attribute__((always_inline)) void each_group(int64_t begin, int64_t end, const Body& body) {
+    int64_t i = begin;
+    for (; i + 4 * LANES <= end; i += 4 * LANES) body(i, All{}, Group<4>{});
+    for (; i + LANES <= end; i += LANES) body(i, All{}, Group<1>{});
+    if (i < end) body(i, static_cast<int>(end - i), Group<1>{});
+}
+
 template <class Body>
 inline __attribute__((always_inline)) void each(int64_t begin, int64_t end, const Body& body) {
     int64_t i = begin;

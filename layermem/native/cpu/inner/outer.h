@@ -90,11 +90,26 @@ void outer(const OuterBlock& g) {
     }
 }
 
-// out (+)= the sum of `rows` rows of `in`, column by column
+template <int SIZE, class N>
+inline __attribute__((always_inline)) void add_columns(float* out, const float* in, int64_t pitch, int64_t rows, bool more,
+                                                       N n, Group<SIZE>) {
+    V sum[SIZE];
+#pragma GCC unroll 4
+    for (int i = 0; i < SIZE; ++i) sum[i] = zero();
+    for (int64_t r = 0; r < rows; ++r)
+#pragma GCC unroll 4
+        for (int i = 0; i < SIZE; ++i) sum[i] += load(in + r * pitch + i * LANES, n);
+#pragma GCC unroll 4
+    for (int i = 0; i < SIZE; ++i) store(out + i * LANES, more ? load(out + i * LANES, n) + sum[i] : sum[i], n);
+}
+
+// out (+)= the sum of `rows` rows of `in`, column by column, in blocks of 64 whose sums are added
 void add_rows(float* out, const float* in, int64_t pitch, int64_t rows, int64_t columns, Start start) {
-    for (int64_t c = 0; c < columns; c += LANES) {
-        V sum = start == Start::out ? load_upto(out + c, columns - c) : zero();
-        for (int64_t r = 0; r < rows; ++r) sum += load_upto(in + r * pitch + c, columns - c);
-        store_upto(out + c, sum, columns - c);
+    for (int64_t block = 0; block < rows; block += 64) {
+        const int64_t till = least(rows, block + 64);
+        const bool more = block > 0 || start == Start::out;
+        each_group(0, columns, [&](int64_t c, auto n, auto group) __attribute__((always_inline)) {
+            add_columns(out + c, in + block * pitch + c, pitch, till - block, more, n, group);
+        });
     }
 }

@@ -40,14 +40,19 @@ inline void gather_row(const PoolArgs& a, int64_t row, const Share& share) {
     for (int64_t x = 0; x < g.w; ++x) {
         const int64_t w = x + g.pw, ow0 = w < g.kw ? 0 : (w - g.kw) / g.sw + 1, ow1 = least(g.wo, w / g.sw + 1);
         float* out = a.out + (row * g.w + x) * g.c;
-        each(0, g.c, [&](int64_t c, auto lanes) {
-            V sum = zero();
+        each_group(0, g.c, [&](int64_t c, auto lanes, auto group) __attribute__((always_inline)) {
+            constexpr int SIZE = size_of(group);
+            V sum[SIZE];
+#pragma GCC unroll 4
+            for (int i = 0; i < SIZE; ++i) sum[i] = a.accumulate ? load(out + c + i * LANES, lanes) : zero();
             for (int64_t oh = oh0; oh < oh1; ++oh)
                 for (int64_t ow = ow0; ow < ow1; ++ow) {
-                    const int64_t tap = (h - oh * g.sh) * g.kw + w - ow * g.sw;
-                    sum += share(((n * g.ho + oh) * g.wo + ow) * g.c + c, tap, oh, ow, lanes);
+                    const int64_t tap = (h - oh * g.sh) * g.kw + w - ow * g.sw, at = ((n * g.ho + oh) * g.wo + ow) * g.c + c;
+#pragma GCC unroll 4
+                    for (int i = 0; i < SIZE; ++i) sum[i] += share(at + i * LANES, tap, oh, ow, lanes);
                 }
-            store(out + c, a.accumulate ? load(out + c, lanes) + sum : sum, lanes);
+#pragma GCC unroll 4
+            for (int i = 0; i < SIZE; ++i) store(out + c + i * LANES, sum[i], lanes);
         });
     }
 }

@@ -15,6 +15,7 @@ namespace {
 #include "math.h"  // after lanes.h
 // and the loops
 #include "channels.h"
+#include "depthwise.h"
 #include "dot.h"
 #include "gemm.h"
 #include "lines.h"
@@ -34,6 +35,9 @@ Unit table(const char* name) {
     u.pack_columns = pack_columns;
     u.pack_rows = pack_rows;
     u.add_rows = add_rows;
+    u.depthwise = depthwise_row;
+    u.depthwise_back = depthwise_back_row;
+    u.depthwise_sums = depthwise_sums;
     u.map = map;
     u.relu_forward = relu_forward;
     u.relu_backward = relu_backward;
