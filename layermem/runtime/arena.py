@@ -53,3 +53,20 @@ class Arena:
 
     def span(self, offset: int, nbytes: int) -> np.ndarray:
         return self.bytes[offset : offset + nbytes]
+
+    def read(self, offset: int, tensor: Tensor, dtype: str | None = None) -> np.ndarray:
+        """A copy of the tensor at `offset`, NCHW."""
+        return np.array(axes_of_caffe(self.view(offset, tensor, dtype)), order="C")
+
+    def write(self, offset: int, tensor: Tensor, value: np.ndarray, dtype: str | None = None) -> None:
+        """Set the tensor at `offset` from numbers in NCHW order, of any shape with the right count."""
+        home = axes_of_caffe(self.view(offset, tensor, dtype))
+        home[...] = np.asarray(value).reshape(home.shape)
+
+    def zero(self, offset: int, nbytes: int) -> None:
+        self.span(offset, nbytes)[:] = 0
+
+
+def axes_of_caffe(stored: np.ndarray) -> np.ndarray:
+    """The NCHW view of channels-last memory; other ranks as they are."""
+    return stored.transpose(0, 3, 1, 2) if stored.ndim == 4 else stored

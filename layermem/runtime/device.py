@@ -1,4 +1,4 @@
-"""A device is a handful of verbs: how large a buffer is, allocate, bind an op to its bytes, copy in and out.
+"""A device is a handful of verbs: how large a buffer is, allocate, bind rows to their bytes, order and run them.
 
 Ops are bound once per schedule, since every address is known by then; a bound op is a callable without arguments.
 What changes from step to step (seed, step, learning rate, batches) it finds in the context that it was bound to.
@@ -6,9 +6,10 @@ What changes from step to step (seed, step, learning rate, batches) it finds in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,16 @@ from layermem.errors import InputError
 from layermem.graph.ops import Op
 from layermem.layers import Tensor
 from layermem.runtime.arena import Arena
+from layermem.schedule.ir import Row
 
 Bound = Callable[[], None]
 
 
 class Device:
-    """Base of all devices that live in the host's memory; cuda/ has its own arena and copies."""
+    """Base of all devices.  What stands here is right for those that live in the host's memory and run row by row.
+
+    An array is what `arena` gives for a place: NumPy views here, addresses on a device with memory of its own.
+    """
 
     name = ""
     real = "float32"  # element type of blobs
@@ -41,11 +46,11 @@ class Device:
     def has_kernel(self, kernel: str) -> bool:
         raise NotImplementedError
 
-    def bind(self, op: Op, arrays: Mapping[str, np.ndarray], context: Mapping[str, Any]) -> Bound:
+    def bind(self, op: Op, arrays: Mapping[str, Any], context: Mapping[str, Any]) -> Bound:
         """`arrays`: stored (channels-last) views by role, and "workspace" as bytes."""
         raise NotImplementedError
 
-    def bind_copy(self, source: np.ndarray, target: np.ndarray) -> Bound:
+    def bind_copy(self, source: Any, target: Any) -> Bound:
         """A copy of bytes between the device's arena and the host's."""
 
         def copy() -> None:
@@ -53,8 +58,32 @@ class Device:
 
         return copy
 
+    def bind_fill(self, span: Any, byte: int, stream: str) -> Bound:
+        """Set all bytes of `span`, after whatever the stream did before."""
+
+        def fill() -> None:
+            span[:] = byte
+
+        return fill
+
+    def in_streams(self, rows: Sequence[Row], calls: Sequence[Bound]) -> Sequence[Bound]:
+        """The bound rows, made to wait for those of other streams that they name in `after`.
+
+        Here there is nothing to do: one row after the other is complete when the next begins.
+        """
+        return calls
+
+    def run(self, calls: Sequence[Bound]) -> None:
+        """Call all in order; on return all is done."""
+        for call in calls:
+            call()
+
     def arena(self, nbytes: int, *, poison: bool = False) -> Arena:
         return Arena(nbytes, poison=poison)
+
+    def host_arena(self, nbytes: int, *, spill: Path | None = None, poison: bool = False) -> Arena:
+        """What offloaded buffers go to: memory of the host, or a file in the folder `spill`."""
+        return Arena(nbytes, spill=spill, poison=poison)
 
 
 NAMES = ("reference", "cpu", "cuda")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Any
 
-import numpy as np
-
 from layermem.runtime.arena import POISON, Arena
 from layermem.runtime.device import Bound, Device
 from layermem.schedule.ir import Residency, Row, Schedule
@@ -24,17 +22,17 @@ class Executor:
         self, schedule: Schedule, device: Device, arena: Arena, host: Arena, context: Context, *, poison: bool = False
     ):
         self.schedule, self.device, self.arena, self.host = schedule, device, arena, host
-        self.calls: list[Bound] = [self._bind(row, context) for row in schedule.rows]
+        calls: list[Bound] = [self._bind(row, context) for row in schedule.rows]
         self.bytes_in_use = 0  # highest byte of the arena that any bound row touches
         for r in schedule.residencies:
             if not r.host:
                 self.bytes_in_use = max(self.bytes_in_use, r.offset + r.nbytes)
         if poison:
-            self._poison()
+            self._poison(calls)
+        self.calls = device.in_streams(schedule.rows, calls)
 
     def run(self) -> None:
-        for call in self.calls:
-            call()
+        self.device.run(self.calls)
 
     def _bind(self, row: Row, context: Context) -> Bound:
         if row.op is None:
@@ -43,30 +41,30 @@ class Executor:
         arrays = {role: self._array(self.schedule.residencies[rid], role) for role, rid in row.roles.items()}
         return self.device.bind(row.op, arrays, context)
 
-    def _bytes(self, r: Residency) -> np.ndarray:
+    def _bytes(self, r: Residency) -> Any:
         return (self.host if r.host else self.arena).span(r.offset, r.nbytes)
 
-    def _array(self, r: Residency, role: str) -> np.ndarray:
+    def _array(self, r: Residency, role: str) -> Any:
         if role == "workspace":
             return self._bytes(r)
         tensor = self.schedule.graph.buffers[r.buffer].tensor
         return self.arena.view(r.offset, tensor, self.device.dtype(tensor))
 
-    def _poison(self) -> None:
+    def _poison(self, calls: list[Bound]) -> None:
         """After each row, overwrite what ended there; a block that lives on under another name is left alone."""
         inherited = {r.over for r in self.schedule.residencies if r.over is not None}
-        ending: dict[int, list[np.ndarray]] = {}
+        ending: dict[int, list[Bound]] = {}
         for r in self.schedule.residencies:
             if r.id not in inherited and r.end < len(self.schedule.rows):
-                ending.setdefault(r.end - 1, []).append(self._bytes(r))
-        for tick, spans in ending.items():
-            self.calls[tick] = _then_poison(self.calls[tick], spans)
+                stream = self.schedule.rows[r.end - 1].stream
+                ending.setdefault(r.end - 1, []).append(self.device.bind_fill(self._bytes(r), POISON, stream))
+        for tick, fills in ending.items():
+            calls[tick] = _in_turn([calls[tick], *fills])
 
 
-def _then_poison(call: Bound, spans: list[np.ndarray]) -> Bound:
+def _in_turn(calls: list[Bound]) -> Bound:
     def run() -> None:
-        call()
-        for span in spans:
-            span[:] = POISON
+        for call in calls:
+            call()
 
     return run

@@ -9,7 +9,6 @@ import numpy as np
 from layermem.compile import Program
 from layermem.errors import DeviceError
 from layermem.graph.ops import Buffer
-from layermem.layers import Tensor
 from layermem.runtime.arena import Arena
 from layermem.runtime.device import Device
 from layermem.runtime.executor import Context, Executor
@@ -31,15 +30,16 @@ class Runner:
         context.setdefault("results", {})
         context.setdefault("batch", {})
         self.arena = device.arena(program.arena_bytes, poison=poison)
-        self.host = Arena(program.host_bytes, spill=spill, poison=poison)
+        self.host = device.host_arena(program.host_bytes, spill=spill, poison=poison)
         self.executors = [
             Executor(schedule, device, self.arena, self.host, context, poison=poison) for schedule in program.schedules
         ]
         self.persistent: dict[str, Buffer] = {
             b.name: b for schedule in program.schedules for b in schedule.graph.persistent()
         }
-        for name in self.persistent:
-            self._home(name)[...] = 0
+        for name, buffer in self.persistent.items():
+            arena, offset = self._home(name)
+            arena.zero(offset, buffer.nbytes)
         if self.measured_peak > program.arena_bytes:
             raise DeviceError(
                 f"rows reach byte {format_bytes(self.measured_peak)} of an arena of {format_bytes(program.arena_bytes)}"
@@ -58,16 +58,16 @@ class Runner:
 
     def read(self, name: str) -> np.ndarray:
         """A copy of a persistent buffer, NCHW."""
-        return np.array(self._home(name), order="C")
+        arena, offset = self._home(name)
+        tensor = self.persistent[name].tensor
+        return arena.read(offset, tensor, self.device.dtype(tensor))
 
     def write(self, name: str, value: np.ndarray) -> None:
         """Set a persistent buffer from numbers in NCHW order, of any shape with the right count."""
-        home = self._home(name)
-        home[...] = np.asarray(value).reshape(home.shape)
+        arena, offset = self._home(name)
+        tensor = self.persistent[name].tensor
+        arena.write(offset, tensor, value, self.device.dtype(tensor))
 
-    def _home(self, name: str) -> np.ndarray:
+    def _home(self, name: str) -> tuple[Arena, int]:
         homes = self.program.homes
-        tensor: Tensor = self.persistent[name].tensor
-        arena, offset = (self.arena, homes.device[name]) if name in homes.device else (self.host, homes.host[name])
-        array = arena.view(offset, tensor, self.device.dtype(tensor))
-        return array.transpose(0, 3, 1, 2) if array.ndim == 4 else array
+        return (self.arena, homes.device[name]) if name in homes.device else (self.host, homes.host[name])

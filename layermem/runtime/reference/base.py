@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from layermem.runtime.arena import axes_of_caffe as axes_of_caffe
+
 KERNELS: dict[str, Callable[[Any, Buffers], None]] = {}
 
 
@@ -63,8 +65,3 @@ def kernel(name: str) -> Callable:
 def stored(array: np.ndarray) -> np.ndarray:
     """The array in the order of its memory: a 4-D one is channels-last."""
     return array.transpose(0, 2, 3, 1) if array.ndim == 4 else array
-
-
-def axes_of_caffe(array: np.ndarray) -> np.ndarray:
-    """The NCHW view of channels-last memory; other ranks as they are."""
-    return array.transpose(0, 3, 1, 2) if array.ndim == 4 else array
