@@ -53,14 +53,16 @@ class _Emitter:
         self.first_tick: list[int] = []  # of each position: its prefetches, then its op, then its offloads
         self.op_tick: list[int] = []
         self.overlaid: set[int] = set()  # residencies whose bytes another one took over
-        self.starts = {(stay.buffer, stay.first): stay for stay in layout.stays(plan)}
+        stays = layout.stays(plan)
+        self.starts = {(stay.buffer, stay.first): stay for stay in stays}
         self.prefetches: dict[int, list[Stay]] = defaultdict(list)
         self.offloads: dict[int, list[Stay]] = defaultdict(list)
-        for stay in sorted(self.starts.values(), key=lambda stay: (stay.first, stay.buffer)):
-            if stay.issue is not None:
-                self.prefetches[stay.issue].append(stay)
+        for stay in stays:
             if stay.offloads:
                 self.offloads[stay.last].append(stay)
+        for stay in sorted(stays, key=lambda stay: stay.first):
+            if stay.issue is not None:
+                self.prefetches[stay.issue].append(stay)
 
     def emit(self) -> Lowered:
         seen: set[str] = set()

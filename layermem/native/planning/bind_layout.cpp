@@ -58,7 +58,7 @@ void bind_layout(py::module_& m) {
                 const Plan plan = plan_of(std::move(order), fates, overlays, ahead);
                 py::gil_scoped_release unlocked;
                 const Layout laid = g.lay_out(plan);
-                return std::pair<Bytes, double>(g.live(plan, laid), timed ? g.seconds(plan, laid) : 0.0);
+                return std::pair<Bytes, double>(g.live(plan, laid), timed ? g.seconds(laid) : 0.0);
             },
             "order"_a, "fates"_a, "overlays"_a, "ahead"_a, "timed"_a = false,
             "(most bytes in use at one tick, estimated seconds of a step).");

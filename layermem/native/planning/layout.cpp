@@ -119,6 +119,7 @@ void Graph::time_copies(const Plan& plan, Layout& laid) const {
         const auto position = static_cast<Position>(std::lower_bound(begin, end, done) - begin);
         stay->release = plan.ahead > 0 ? std::max(stay->last + 1, position) : stay->last + 1;
     }
+    std::reverse(in.begin(), in.end());  // from the last one backwards
     std::stable_sort(in.begin(), in.end(), [](const Stay* a, const Stay* b) { return a->first > b->first; });
     free = starts.back();
     for (Stay* stay : in) {
@@ -171,7 +172,7 @@ Bytes Graph::live(const Plan& plan, const Layout& laid) const {
     return most;
 }
 
-double Graph::seconds(const Plan&, const Layout& laid) const {
+double Graph::seconds(const Layout& laid) const {
     const size_t n = laid.ops.size() + 1;
     std::vector<std::vector<int>> arriving(n), waited(n), leaving(n), released(n);
     for (int i = 0; i < static_cast<int>(laid.stays.size()); ++i) {
@@ -185,14 +186,22 @@ double Graph::seconds(const Plan&, const Layout& laid) const {
             released[std::min<size_t>(stay.release, n - 1)].push_back(i);
         }
     }
-    std::vector<double> gone(laid.stays.size(), 0), back(laid.stays.size(), 0);
+    for (auto& list : arriving)
+        std::stable_sort(list.begin(), list.end(), [&](int a, int b) { return laid.stays[a].first < laid.stays[b].first; });
+    std::vector<double> gone(laid.stays.size(), 0), back(laid.stays.size(), 0), on_host(buffers_.size(), 0);
     double now = 0, d2h = 0, h2d = 0;
     for (size_t p = 0; p + 1 < n; ++p) {
         for (int i : released[p]) now = std::max(now, gone[i]);
-        for (int i : arriving[p]) back[i] = h2d = std::max(h2d, now) + buffers_[laid.stays[i].buffer].prefetch;
+        for (int i : arriving[p]) {
+            const Id b = laid.stays[i].buffer;
+            back[i] = h2d = std::max({h2d, now, on_host[b]}) + buffers_[b].prefetch;
+        }
         for (int i : waited[p]) now = std::max(now, back[i]);
         now += ops_[laid.ops[p]].seconds;
-        for (int i : leaving[p]) gone[i] = d2h = std::max(d2h, now) + buffers_[laid.stays[i].buffer].offload;
+        for (int i : leaving[p]) {
+            const Id b = laid.stays[i].buffer;
+            gone[i] = on_host[b] = d2h = std::max(d2h, now) + buffers_[b].offload;
+        }
     }
     return std::max({now, d2h, h2d});
 }

@@ -81,8 +81,9 @@ class Graph {
     // in use at the op before or after it.
     Bytes live(const Plan& plan, const Layout& laid) const;
     // Seconds of a step, as if all bytes that a copy frees were wanted at once: an op waits for the prefetches of what
-    // it touches and for the offloads whose bytes are given away before it.
-    double seconds(const Plan& plan, const Layout& laid) const;
+    // it touches and for the offloads whose bytes are given away before it.  Copies of one position run by first use,
+    // then in the order of buffers, as the rows of a schedule do.
+    double seconds(const Layout& laid) const;
 
   private:
     struct Use {

@@ -1,0 +1,122 @@
+"""The native layout again, slow and plain: which stays a plan implies, when copies begin and end, what it all takes.
+
+Positions number the plan's order.  An op at position p starts at `starts[p]` in the modelled time of the ops alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from layermem.plan.base import Fate, Gap, ops_in_order, uses_of
+from layermem.schedule.ir import blocks
+from layermem.schedule.layout import Stay
+
+
+@dataclass
+class Twin:
+    graph: object
+    costs: object
+    plan: object
+
+    def __post_init__(self):
+        self.ops = ops_in_order(self.graph, self.plan.order)
+        seconds = [self.costs.op(op) for op in self.ops]
+        self.starts = [sum(seconds[:p]) for p in range(len(seconds) + 1)]
+
+    def nbytes(self, buffer):
+        return self.graph.buffers[buffer].nbytes
+
+    # -- which stays -------------------------------------------------------------------------------------------
+
+    def stays(self):
+        found = []
+        uses = uses_of(self.ops)
+        for buffer in self.graph.buffers:  # whose order is that of copies of one position
+            found += self._stays_of(buffer, uses.get(buffer, []))
+        return self._later(self._earlier(found))
+
+    def _stays_of(self, buffer, uses):
+        if not uses:
+            return []
+        persistent = self.graph.buffers[buffer].persistent
+        last_gap = self.plan.fates.get(Gap(buffer, -1))
+        if (persistent and last_gap is not Fate.OFFLOAD) or (not persistent and last_gap is Fate.KEEP):
+            first, last = uses[0].position, uses[-1].position
+            return [Stay(buffer, first, last, last + 1, None, False, True)]
+        groups = [[uses[0]]]
+        for number, use in enumerate(uses[1:]):
+            offloaded = self.plan.fates.get(Gap(buffer, number)) is Fate.OFFLOAD
+            if not use.reads or offloaded:
+                groups.append([])
+            groups[-1].append(use)
+        on_host = persistent  # does the host hold the newest bytes?
+        found = []
+        for index, group in enumerate(groups):
+            first, last = group[0].position, group[-1].position
+            on_host = on_host and not any(use.writes for use in group)
+            wanted_later = groups[index + 1][0].reads if index + 1 < len(groups) else persistent
+            offloads = wanted_later and not on_host
+            found.append(Stay(buffer, first, last, last + 1, first if group[0].reads else None, offloads, False))
+            on_host = on_host or offloads
+        return found
+
+    # -- when copies run ---------------------------------------------------------------------------------------
+
+    def _later(self, stays):
+        """Releases of what is offloaded: when that share of the copy is done, one copy after the other."""
+        queue = 0.0
+        released = {}
+        for stay in sorted((s for s in stays if s.offloads), key=lambda s: s.last):
+            duration = self.costs.offload(self.nbytes(stay.buffer))
+            begin = max(queue, self.starts[stay.last + 1])
+            queue = begin + duration
+            if self.plan.ahead > 0:
+                done = begin + duration * self.plan.ahead
+                after = [p for p in range(len(self.ops)) if self.starts[p] >= done]
+                released[stay] = max(stay.last + 1, min(after, default=len(self.ops)))
+        return [s._replace(release=released.get(s, s.release)) for s in stays]
+
+    def _earlier(self, stays):
+        """Issues of what is prefetched: so that the share of the copy is done when its op starts."""
+        queue = self.starts[-1]
+        issued = {}
+        for stay in sorted((s for s in reversed(stays) if s.issue is not None), key=lambda s: -s.first):
+            duration = self.costs.prefetch(self.nbytes(stay.buffer))
+            queue = min(queue, self.starts[stay.first]) - duration
+            begin = queue if self.plan.ahead == 1 else self.starts[stay.first] - duration * self.plan.ahead
+            running = [p for p in range(len(self.ops)) if self.starts[p] <= begin]
+            left = [s.last + 1 for s in stays if s.buffer == stay.buffer and s.last < stay.first]
+            issued[stay] = min(stay.first, max([0, max(running, default=0), *left]))
+        return [s._replace(issue=issued.get(s, s.issue)) for s in stays]
+
+    # -- what it takes -----------------------------------------------------------------------------------------
+
+    def seconds(self, stays):
+        """Ends of all ops and copies: an op waits for what it fetches and for all copies out of bytes given away."""
+        at = defaultdict(list)
+        for stay in stays:
+            if stay.issue is not None:
+                at["in", stay.issue].append(stay)
+            if stay.offloads:
+                at["out", stay.last].append(stay)
+        gone, back = {}, {}
+        compute = d2h = h2d = 0.0
+        for position, op in enumerate(self.ops):
+            compute = max([compute, *(t for s, t in gone.items() if s.release <= position)])
+            for stay in sorted(at["in", position], key=lambda s: s.first):
+                mine = [t for s, t in gone.items() if s.buffer == stay.buffer]  # it must have left before it returns
+                h2d = max([h2d, compute, *mine]) + self.costs.prefetch(self.nbytes(stay.buffer))
+                back[stay] = h2d
+            compute = max([compute, *(t for s, t in back.items() if s.first == position)]) + self.costs.op(op)
+            for stay in at["out", position]:
+                d2h = max(d2h, compute) + self.costs.offload(self.nbytes(stay.buffer))
+                gone[stay] = d2h
+        return max(compute, d2h, h2d)
+
+
+def live_by_rows(rows, residencies):
+    """Most aligned bytes on the device at one tick, from the rows alone; a chain of overlays counts once."""
+    return max(
+        sum(nbytes for begin, end, nbytes in blocks(tuple(residencies)) if begin <= row.tick < end) for row in rows
+    )

@@ -1,0 +1,157 @@
+"""When buffers are resident, how much is live, how long a step takes: by hand, and beside a slow twin."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from layermem.plan.base import REUSE, Fate, Gap, Plan
+from layermem.schedule.layout import Layout, Stay
+from layermem.schedule.lower import lower
+from layermem.schedule.place import place
+from layermem.schedule.simulate import simulate
+from layermem.units import aligned
+from tests.schedule.by_hand import a_second_each, small_graph, small_plan
+from tests.schedule.layout_twin import Twin, live_by_rows
+from tests.schedule.toys import toy_costs, toy_graph, toy_plan
+
+
+def case(seed):
+    rng = random.Random(seed)
+    graph = toy_graph(rng, rng.randint(1, 8))
+    layout = Layout(graph, toy_costs(rng, graph))
+    return layout, toy_plan(rng, graph)
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_stays_bytes_and_seconds_are_those_of_the_slow_twin(block):
+    for seed in range(block * 50, block * 50 + 50):
+        layout, plan = case(seed)
+        twin = Twin(layout.graph, layout.costs, plan)
+        stays = layout.stays(plan)
+        assert stays == twin.stays(), seed
+        lowered = lower(layout, plan)
+        assert layout.live(plan) == live_by_rows(lowered.rows, lowered.residencies), seed
+        assert layout.seconds(plan) == pytest.approx(twin.seconds(stays), rel=1e-12), seed
+
+
+def test_live_bytes_are_a_bound_that_placement_reaches_or_comes_near():
+    reached = 0
+    for seed in range(150):
+        layout, plan = case(seed)
+        schedule = place(layout.graph, plan, lower(layout, plan))
+        assert schedule.max_live == layout.live(plan), seed
+        assert schedule.max_live <= schedule.peak <= 1.2 * schedule.max_live, seed
+        highest = max(r.offset + aligned(r.nbytes) for r in schedule.residencies if not r.host)
+        assert schedule.peak == highest, seed
+        assert schedule.host_peak == max(
+            (r.offset + aligned(r.nbytes) for r in schedule.residencies if r.host), default=0
+        )
+        reached += schedule.gap == 0
+    assert reached >= 145
+
+
+def test_the_estimate_of_a_step_is_never_below_what_its_schedule_takes():
+    apart = []
+    for seed in range(150):
+        layout, plan = case(seed)
+        taken = simulate(place(layout.graph, plan, lower(layout, plan)), layout.costs)
+        estimate = layout.seconds(plan)
+        assert taken.compute_seconds - 1e-9 <= taken.seconds <= estimate + 1e-9, seed
+        apart.append(estimate / taken.seconds)
+    assert sum(apart) / len(apart) < 1.05  # and it is not far above
+
+
+def stays_of(plan, name):
+    return [stay for stay in Layout(small_graph(), a_second_each(small_graph())).stays(plan) if stay.buffer == name]
+
+
+def test_a_buffer_made_again_has_a_stay_for_each_time():
+    assert stays_of(small_plan(), "b") == [
+        Stay("b", 2, 3, 4, None, False, False),
+        Stay("b", 6, 7, 8, None, False, False),
+    ]
+
+
+def test_an_offloaded_buffer_stays_until_its_copy_is_done_and_returns_in_time():
+    """x leaves after position 1 and is read at 5: each copy takes two seconds, each op one."""
+    assert stays_of(small_plan(), "x") == [
+        Stay("x", 0, 1, 4, None, True, False),
+        Stay("x", 5, 8, 9, 3, False, False),
+    ]
+    assert stays_of(replace(small_plan(), ahead=0.5), "x") == [
+        Stay("x", 0, 1, 3, None, True, False),
+        Stay("x", 5, 8, 9, 4, False, False),
+    ]
+    assert stays_of(replace(small_plan(), ahead=0.0), "x") == [
+        Stay("x", 0, 1, 2, None, True, False),
+        Stay("x", 5, 8, 9, 5, False, False),
+    ]
+
+
+def test_what_has_not_changed_since_it_left_is_not_copied_again():
+    plan = replace(small_plan(), fates={Gap("x", 1): Fate.OFFLOAD, Gap("x", 2): Fate.OFFLOAD}, ahead=0.0)
+    assert [(stay.issue, stay.offloads) for stay in stays_of(plan, "x")] == [(None, True), (5, False), (8, False)]
+
+
+def test_a_parameter_at_home_on_the_host_is_written_back_where_an_op_changed_it():
+    fates = {Gap("w", -1): Fate.OFFLOAD, Gap("w", 0): Fate.OFFLOAD, Gap("w", 1): Fate.OFFLOAD}
+    plan = replace(small_plan(), fates=fates, ahead=0.0)
+    assert [(stay.first, stay.last, stay.offloads) for stay in stays_of(plan, "w")] == [
+        (1, 1, False), (5, 5, False), (9, 9, True),
+    ]  # fmt: skip
+
+
+def test_a_buffer_that_keeps_its_bytes_round_the_step_has_one_stay():
+    plan = replace(small_plan(), fates={Gap("b", -1): Fate.KEEP})
+    assert stays_of(plan, "b") == [Stay("b", 2, 7, 8, None, False, True)]
+
+
+def test_a_step_takes_its_ops_and_what_of_its_copies_is_not_hidden():
+    """Ten ops of a second; h must be there at position 9, and goes back for two seconds after it."""
+    layout = Layout(small_graph(), a_second_each(small_graph()))
+    assert layout.seconds(replace(small_plan(), fates={})) == 10
+    assert layout.seconds(replace(small_plan(), fates={Gap("h", -1): Fate.OFFLOAD})) == 12
+    assert layout.seconds(replace(small_plan(), fates={Gap("h", -1): Fate.OFFLOAD}, ahead=0.0)) == 14
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"order": ("x.forward", "x.forward")}, "runs 'x.forward' twice, but it cannot be repeated"),
+        ({"order": ("a.forward",)}, "reads 'x' at a.forward before anything made it"),
+        ({"fates": {Gap("x", 0): Fate.DROP}}, "drops 'x' before a.forward reads it"),
+    ],
+)
+def test_a_plan_that_makes_no_sense_is_refused(change, says):
+    layout = Layout(small_graph(), a_second_each(small_graph()))
+    with pytest.raises(ValueError, match=says):
+        layout.live(replace(small_plan(), **change))
+
+
+def test_a_fetched_buffer_may_come_back_to_another_place():
+    schedule = place(
+        small_graph(), small_plan(), lower(Layout(small_graph(), a_second_each(small_graph())), small_plan())
+    )
+    first, second = (r for r in schedule.residencies if r.buffer == "x" and not r.host)
+    assert first.offset != second.offset and first.end <= second.end
+
+
+def test_overlays_are_used_only_where_the_plan_allows_their_kind():
+    layout = Layout(small_graph(), a_second_each(small_graph()))
+
+    def over(overlays):
+        residencies = lower(layout, replace(small_plan(), overlays=frozenset(overlays))).residencies
+        return [(r.buffer, residencies[r.over].buffer) for r in residencies if r.over is not None]
+
+    assert over(()) == []
+    assert over({"forward"}) == [("b", "a"), ("b", "a")]
+    assert over({"gradient"}) == [("a.diff", "b.diff")]
+    assert over(REUSE) == [("b", "a"), ("b", "a"), ("a.diff", "b.diff")]
+    assert layout.live(replace(small_plan(), overlays=frozenset())) > layout.live(small_plan())
+
+
+def test_a_plan_names_only_what_the_graph_has():
+    layout = Layout(small_graph(), a_second_each(small_graph()))
+    with pytest.raises(KeyError):
+        layout.live(Plan("by hand", ("nothing.forward",)))
