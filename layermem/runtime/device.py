@@ -86,6 +86,18 @@ class Device:
         return Arena(nbytes, spill=spill, poison=poison)
 
 
+def in_turn(calls: Sequence[Bound]) -> Bound:
+    """One call for several."""
+    if len(calls) == 1:
+        return calls[0]
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run
+
+
 NAMES = ("reference", "cpu", "cuda")
 DEVICES: dict[str, Callable[[], Device]] = {}
 

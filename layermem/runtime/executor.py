@@ -6,7 +6,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from layermem.runtime.arena import POISON, Arena
-from layermem.runtime.device import Bound, Device
+from layermem.runtime.device import Bound, Device, in_turn
 from layermem.schedule.ir import Residency, Row, Schedule
 
 Context = MutableMapping[str, Any]
@@ -59,12 +59,4 @@ class Executor:
                 stream = self.schedule.rows[r.end - 1].stream
                 ending.setdefault(r.end - 1, []).append(self.device.bind_fill(self._bytes(r), POISON, stream))
         for tick, fills in ending.items():
-            calls[tick] = _in_turn([calls[tick], *fills])
-
-
-def _in_turn(calls: list[Bound]) -> Bound:
-    def run() -> None:
-        for call in calls:
-            call()
-
-    return run
+            calls[tick] = in_turn([calls[tick], *fills])

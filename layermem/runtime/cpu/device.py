@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,8 @@ import numpy as np
 from layermem._native import cpu
 from layermem.errors import InputError
 from layermem.graph.ops import Op
-from layermem.runtime.cpu.base import BINDINGS, SCRATCH, Args, Launch
-from layermem.runtime.device import Bound, register_device
+from layermem.runtime.cpu.base import BINDINGS, SCRATCH, Args
+from layermem.runtime.device import Bound, in_turn, register_device
 from layermem.runtime.reference.device import ReferenceDevice
 
 
@@ -33,15 +33,3 @@ class CpuDevice(ReferenceDevice):
         if launches is None:
             return super().bind(op, arrays, context)
         return in_turn(launches)
-
-
-def in_turn(launches: Sequence[Launch]) -> Bound:
-    """One call for several launches."""
-    if len(launches) == 1:
-        return launches[0]
-
-    def run() -> None:
-        for launch in launches:
-            launch()
-
-    return run

@@ -19,6 +19,7 @@
 namespace standin {
 
 struct Module {
+    int file;  // stays open: the loader takes two libraries of one path, /proc/self/fd/N, for one
     void* library;
     decltype(&lm_emu_launch) launch;
     decltype(&lm_emu_message) message;
@@ -76,14 +77,18 @@ CUresult load(const void* image, CUmodule* out) {
     if (file < 0 || write(file, image, bytes) != static_cast<ssize_t>(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
     const std::string path = "/proc/self/fd/" + std::to_string(file);
     void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) complain(dlerror());
-    close(file);
-    if (library == nullptr) return CUDA_ERROR_INVALID_IMAGE;
+    if (library == nullptr) {
+        complain(dlerror());
+        close(file);
+        return CUDA_ERROR_INVALID_IMAGE;
+    }
     auto module = std::make_unique<Module>();
+    module->file = file;
     module->library = library;
     if (!bind(library, "lm_emu_launch", module->launch) || !bind(library, "lm_emu_message", module->message) ||
         !bind(library, "lm_emu_kernel_info", module->info)) {
         dlclose(library);
+        close(file);
         return CUDA_ERROR_INVALID_IMAGE;
     }
     *out = module.release();
@@ -148,6 +153,7 @@ STANDIN_API cuModuleUnload(CUmodule module) {
         if (const CUresult result = d.streams.finish_all()) return result;  // launches may still need its code
         modules.erase(module);
         dlclose(module->library);
+        close(module->file);
         delete module;
         return CUDA_SUCCESS;
     });

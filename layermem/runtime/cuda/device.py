@@ -1,0 +1,142 @@
+"""The cuda device: launches packed at bind time, copies on streams of their own, events where the schedule asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from layermem.errors import InputError
+from layermem.graph.ops import Op
+from layermem.layers.data import FEEDS
+from layermem.runtime.cuda.driver import Driver
+from layermem.runtime.cuda.kernels import KERNELS, WORKSPACES
+from layermem.runtime.cuda.launch import Addresses, Launch
+from layermem.runtime.cuda.memory import CudaArena, PinnedArena, Place
+from layermem.runtime.cuda.outside import Door
+from layermem.runtime.cuda.trouble import Troubles
+from layermem.runtime.device import Bound, Device, in_turn, register_device
+from layermem.schedule.ir import COMPUTE, D2H, H2D, Row
+
+OUTPUT = "Net.output"
+
+
+@register_device("cuda")
+class CudaDevice(Device):
+    """Card number `index`.  It is opened when the first arena is asked for: plans are made without one."""
+
+    def __init__(self, index: int = 0):
+        self.index = index
+
+    @cached_property
+    def driver(self) -> Driver:
+        return Driver(self.index)
+
+    @cached_property
+    def door(self) -> Door:
+        return Door(self.driver, self._bind_launches)
+
+    @cached_property
+    def troubles(self) -> Troubles:
+        return Troubles(self.driver)
+
+    # -- what a graph asks -----------------------------------------------------------------------------------------
+
+    def workspace(self, kernel: str, layer: object, roles: Collection[str], accumulates: Collection[str]) -> int:
+        return WORKSPACES[kernel](layer, roles) if kernel in WORKSPACES else 0
+
+    def has_kernel(self, kernel: str) -> bool:
+        return kernel in KERNELS or kernel == OUTPUT or kernel.removesuffix(".forward") in FEEDS
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    def arena(self, nbytes: int, *, poison: bool = False) -> CudaArena:
+        return CudaArena(self.driver, nbytes, poison=poison)
+
+    def host_arena(self, nbytes: int, *, spill: Path | None = None, poison: bool = False) -> PinnedArena:
+        if spill is not None:
+            raise InputError("--spill goes with --device cpu; the cuda device offloads to pinned memory of the host")
+        return PinnedArena(self.driver, nbytes, poison=poison)
+
+    # -- binding -----------------------------------------------------------------------------------------------------
+
+    def bind(self, op: Op, arrays: Mapping[str, Place], context: Mapping[str, Any]) -> Bound:
+        if op.kernel == OUTPUT:
+            return self.door.output(op.layer, arrays["x0"], context)
+        if op.kernel.removesuffix(".forward") in FEEDS:
+            return self.door.feed(op.layer.name, [arrays[f"y{i}"] for i in range(len(arrays))], context)
+        addresses = {role: place.address for role, place in arrays.items()}
+        addresses["trouble"] = self.troubles.place_for(op.layer)
+        counts = {role: place.count for role, place in arrays.items()}
+        launches = KERNELS[op.kernel](op.layer, Addresses(addresses, op.accumulates, counts))
+        return self._bind_launches(launches, context)
+
+    def _bind_launches(self, launches: Any, context: Mapping[str, Any]) -> Bound:
+        return in_turn([self._bind_launch(launch, context) for launch in launches])
+
+    def _bind_launch(self, launch: Launch, context: Mapping[str, Any]) -> Bound:
+        if not launch.patches:
+            return self.driver.launcher(launch, launch.args, COMPUTE)
+        args = bytearray(launch.args)
+        start = self.driver.launcher(launch, args, COMPUTE)
+        first = [patch for patch in launch.patches if patch.once]
+        always = [patch for patch in launch.patches if not patch.once]
+
+        def run() -> None:
+            while first:
+                first.pop().write(args, context)
+            for patch in always:
+                patch.write(args, context)
+            start()
+
+        return run
+
+    def bind_copy(self, source: Any, target: Any) -> Bound:
+        if isinstance(source, Place):
+            return self.driver.copier(source.address, target, D2H)
+        return self.driver.copier(source, target.address, H2D)
+
+    def bind_fill(self, span: Any, byte: int, stream: str) -> Bound:
+        if not isinstance(span, Place):  # the host's own bytes, which copies may still be reading
+
+            def fill_host() -> None:
+                self.driver.synchronize()
+                span[:] = byte
+
+            return fill_host
+
+        def fill() -> None:
+            self.driver.join(stream)  # other streams may still read what ends here
+            self.driver.fill(span.address, byte, span.nbytes, stream)
+
+        return fill
+
+    # -- order and running -------------------------------------------------------------------------------------------
+
+    def in_streams(self, rows: Sequence[Row], calls: Sequence[Bound]) -> Sequence[Bound]:
+        awaited = {tick for row in rows for tick in row.after}
+        events = {tick: self.driver.event() for tick in awaited}
+        ordered = []
+        for row, call in zip(rows, calls, strict=True):
+            stream = self.driver.streams[row.stream]
+            before = [_waiting(stream, events[tick]) for tick in row.after]
+            after = [_recording(stream, events[row.tick])] if row.tick in awaited else []
+            ordered.append(in_turn([*before, call, *after]))
+        return ordered
+
+    def run(self, calls: Sequence[Bound]) -> None:
+        with self.driver.reported():
+            for call in calls:
+                call()
+            self.driver.synchronize()
+        self.troubles.check()
+        self.door.deliver()
+
+
+def _waiting(stream: Any, event: Any) -> Callable[[], None]:
+    return lambda: stream.wait_for_event(event)
+
+
+def _recording(stream: Any, event: Any) -> Callable[[], None]:
+    return lambda: event.record(stream)

@@ -1,0 +1,187 @@
+"""The one place that meets PyCUDA: a context, memory, streams, events, kernels.
+
+PyCUDA is imported when the first device is opened, so that planning for a card needs neither.  The context is the
+device's primary one, so that other libraries may share the process.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from layermem.errors import CudaUnavailable, DeviceError
+from layermem.runtime.cuda import build
+from layermem.runtime.cuda.launch import Launch
+from layermem.schedule.ir import STREAMS
+from layermem.units import format_bytes
+
+NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no order with the default stream
+FREE_SHARED = 48 * 1024  # dynamic shared memory that a kernel gets without asking
+
+
+class Card(NamedTuple):
+    """A CUDA device as the driver describes it; bytes."""
+
+    number: int
+    name: str
+    capability: str  # "90" for sm_90
+    memory: int
+    multiprocessors: int
+
+
+@cache
+def pycuda() -> Any:
+    """pycuda.driver, initialised; CudaUnavailable says what is missing and how to get it."""
+    try:
+        import pycuda.driver as cuda
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "pycuda":
+            raise
+        raise CudaUnavailable("the cuda device needs PyCUDA: pip install 'layermem[cuda]'") from error
+    except ImportError as error:
+        raise CudaUnavailable(f"PyCUDA is installed but cannot load NVIDIA's driver library: {error}") from error
+    try:
+        cuda.init()
+    except cuda.Error as error:
+        raise CudaUnavailable(f"the CUDA driver does not start: {error}; is there an NVIDIA card?") from error
+    if cuda.Device.count() == 0:
+        raise CudaUnavailable("the CUDA driver finds no card; check nvidia-smi and CUDA_VISIBLE_DEVICES")
+    return cuda
+
+
+def cards() -> list[Card]:
+    """All CUDA devices of this machine."""
+    cuda = pycuda()
+    return [_card(index, cuda.Device(index)) for index in range(cuda.Device.count())]
+
+
+def _card(index: int, device: Any) -> Card:
+    major, minor = device.compute_capability()
+    return Card(index, device.name(), f"{major}{minor}", device.total_memory(), device.MULTIPROCESSOR_COUNT)
+
+
+class Driver:
+    """A card with its primary context, which is current in this thread until `close`; three streams by name."""
+
+    def __init__(self, index: int = 0):
+        self.cuda = pycuda()
+        if not 0 <= index < self.cuda.Device.count():
+            raise CudaUnavailable(f"there is no CUDA device {index}; there are {self.cuda.Device.count()}, from 0 on")
+        device = self.cuda.Device(index)
+        self.card = _card(index, device)
+        try:
+            self.context = device.retain_primary_context()
+            self.context.push()
+        except self.cuda.Error as error:
+            raise CudaUnavailable(f"{self.card.name} gives no context: {error}") from error
+        atexit.register(self.close)
+        self.streams = {name: self.cuda.Stream(NON_BLOCKING) for name in STREAMS}
+        self._functions: dict[tuple[str, str], Any] = {}
+        self._modules: dict[str, Any] = {}
+
+    def close(self) -> None:
+        """Leave the context; one left behind would abort the process at its end."""
+        atexit.unregister(self.close)
+        if self.context is not None:
+            self.context.pop()
+            self.context = None
+
+    # -- memory ------------------------------------------------------------------------------------------------
+
+    def allocate(self, nbytes: int) -> Any:
+        """An allocation (`int()` of it is the address), or DeviceError with what would fit."""
+        free, total = self.cuda.mem_get_info()
+        try:
+            return self.cuda.mem_alloc(max(nbytes, 1))
+        except self.cuda.MemoryError as error:
+            raise DeviceError(
+                f"{self.card.name} cannot allocate {format_bytes(nbytes)} ({nbytes} bytes): {format_bytes(free)} of "
+                f"{format_bytes(total)} are free, {format_bytes(total - free)} are taken by CUDA's context and other "
+                f"programs; try --budget {free >> 20}MiB or less"
+            ) from error
+
+    def free_bytes(self) -> int:
+        return self.cuda.mem_get_info()[0]
+
+    def pinned(self, nbytes: int) -> np.ndarray:
+        """Bytes of the host that copies and kernels reach directly, at the address that the host knows them by."""
+        try:
+            return self.cuda.pagelocked_empty(max(nbytes, 1), np.uint8)[:nbytes]
+        except self.cuda.Error as error:
+            raise DeviceError(
+                f"the host cannot pin {format_bytes(nbytes)} for offloaded buffers: {error}; give a smaller "
+                "--host-budget or raise the limit of locked memory (ulimit -l)"
+            ) from error
+
+    def fill(self, address: int, byte: int, nbytes: int, stream: str | None = None) -> None:
+        if stream is not None:
+            self.cuda.memset_d8_async(address, byte, nbytes, self.streams[stream])
+        elif nbytes:
+            self.cuda.memset_d8(address, byte, nbytes)
+            self.context.synchronize()
+
+    def read(self, into: np.ndarray, address: int) -> None:
+        self.cuda.memcpy_dtoh(into, address)
+
+    def write(self, address: int, source: np.ndarray) -> None:
+        self.cuda.memcpy_htod(address, source)
+        self.context.synchronize()
+
+    def copier(self, source: Any, target: Any, stream: str) -> Callable[[], None]:
+        """A call that starts a copy: from an address to pinned bytes, or the other way."""
+        queue = self.streams[stream]
+        if isinstance(target, np.ndarray):
+            return lambda: self.cuda.memcpy_dtoh_async(target, source, queue)
+        return lambda: self.cuda.memcpy_htod_async(target, source, queue)
+
+    # -- order -------------------------------------------------------------------------------------------------
+
+    def event(self) -> Any:
+        return self.cuda.Event(self.cuda.event_flags.DISABLE_TIMING)
+
+    def join(self, stream: str) -> None:
+        """Let `stream` wait for all that the others have been given so far."""
+        for name, other in self.streams.items():
+            if name != stream:
+                self.streams[stream].wait_for_event(self.event().record(other))
+
+    def synchronize(self) -> None:
+        for stream in self.streams.values():
+            stream.synchronize()
+
+    @contextmanager
+    def reported(self) -> Iterator[None]:
+        """Whatever CUDA refuses is a DeviceError."""
+        try:
+            yield
+        except self.cuda.Error as error:
+            raise DeviceError(f"{self.card.name} failed: {error}") from error
+
+    # -- kernels -----------------------------------------------------------------------------------------------
+
+    def launcher(self, launch: Launch, args: bytes | bytearray, stream: str) -> Callable[[], None]:
+        """A call that starts the kernel with `args` as they are then."""
+        start = self._function(launch)._launch_kernel
+        grid, block, shared, queue = launch.grid, (launch.block, 1, 1), launch.shared, self.streams[stream]
+        return lambda: start(grid, block, args, shared, queue)
+
+    def _function(self, launch: Launch) -> Any:
+        key = launch.module, launch.function
+        if key not in self._functions:
+            if launch.module not in self._modules:
+                image = build.image(launch.module, self.card.capability)
+                with self.reported():
+                    self._modules[launch.module] = self.cuda.module_from_buffer(image)
+            with self.reported():
+                self._functions[key] = self._modules[launch.module].get_function(launch.function)
+        function = self._functions[key]
+        if launch.shared > FREE_SHARED:
+            attribute = self.cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+            with self.reported():
+                function.set_attribute(attribute, launch.shared)
+        return function

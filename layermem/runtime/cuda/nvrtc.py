@@ -1,0 +1,77 @@
+"""NVRTC by ctypes: the compiler as a library, which needs neither a card nor a host compiler."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from layermem.errors import DeviceError
+
+Program = ctypes.c_void_p
+
+
+class Nvrtc:
+    def __init__(self, library: ctypes.CDLL):
+        self.library = library
+        library.nvrtcGetErrorString.restype = ctypes.c_char_p
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._check(library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "tell its version")
+        self.version = f"nvrtc {major.value}.{minor.value}"
+
+    @classmethod
+    def find(cls) -> Nvrtc | None:
+        """The first library that loads, of NVIDIA's wheels, toolkits and the system."""
+        for path in _candidates():
+            with suppress(OSError, AttributeError, DeviceError):
+                for builtins in sorted(path.parent.glob("libnvrtc-builtins.so*")):  # which NVRTC looks for by name
+                    ctypes.CDLL(str(builtins), mode=ctypes.RTLD_GLOBAL)
+                return cls(ctypes.CDLL(str(path)))
+        return None
+
+    def cubin(self, source: str, architecture: str, flags: tuple[str, ...]) -> bytes:
+        program = Program()
+        made = self.library.nvrtcCreateProgram(
+            ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None
+        )  # fmt: skip
+        self._check(made, "take the source")
+        try:
+            options = [f"--gpu-architecture={architecture}".encode(), *(flag.encode() for flag in flags)]
+            array = (ctypes.c_char_p * len(options))(*options)
+            status = self.library.nvrtcCompileProgram(program, len(options), array)
+            if status:
+                log = self._bytes(program, "nvrtcGetProgramLog").decode(errors="replace").strip("\0\n ")
+                raise DeviceError(f"NVRTC cannot compile the kernels for {architecture}: {log or self._said(status)}")
+            return self._bytes(program, "nvrtcGetCUBIN")
+        finally:
+            self.library.nvrtcDestroyProgram(ctypes.byref(program))
+
+    def _bytes(self, program: Program, what: str) -> bytes:
+        size = ctypes.c_size_t()
+        self._check(getattr(self.library, f"{what}Size")(program, ctypes.byref(size)), what)
+        out = ctypes.create_string_buffer(size.value)
+        self._check(getattr(self.library, what)(program, out), what)
+        return out.raw
+
+    def _check(self, status: int, what: str) -> None:
+        if status:
+            raise DeviceError(f"NVRTC cannot {what}: {self._said(status)}")
+
+    def _said(self, status: int) -> str:
+        return self.library.nvrtcGetErrorString(status).decode()
+
+
+def _candidates() -> Iterator[Path]:
+    folders = [Path(entry) for entry in sys.path if entry]
+    for folder in folders:
+        for inside in ("nvidia/cu*/lib", "nvidia/cuda_nvrtc/lib", "torch/lib"):
+            yield from sorted(folder.glob(f"{inside}/libnvrtc.so*"), reverse=True)
+    for toolkit in filter(None, (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda")):
+        yield from sorted(Path(toolkit).glob("lib*/libnvrtc.so*"), reverse=True)
+    named = ctypes.util.find_library("nvrtc")
+    if named:
+        yield Path(named)

@@ -1,0 +1,67 @@
+"""Trains nets one after the other on one device and prints, as JSON, what each run came to.
+
+    python train.py '[{"net": "chain", "strategy": "hybrid", "steps": 3}, ..]'
+
+A run names a net of tests/nets.py or a solver file, and how many `steps`; what it names beside these goes to Solver.
+    fields      of the solver, for a net of tests/nets.py
+    labels      least and most of its labels
+    forgotten   number of a row whose waits are left out
+An answer has the losses, a hash of all parameters, bytes of both arenas, and the rows that wait for other streams.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from layermem.errors import LayermemError
+from layermem.runtime.device import get_device
+from layermem.solver.solver import Solver
+from tests.cuda.forgetting import ForgetfulDevice
+from tests.nets import NETS, solver_file
+
+
+def run(net: str, steps: int, device: object, forgotten: int | None = None, **options) -> dict:
+    with tempfile.TemporaryDirectory() as folder:
+        fields, (least, most) = options.pop("fields", {}), options.pop("labels", (0, 5))
+        if net in NETS:
+            text = NETS[net].replace("min: 0 max: 5", f"min: {least} max: {most}")
+            file = solver_file(text, Path(folder), **fields)
+        else:
+            file = net
+        if forgotten is not None:
+            device = ForgetfulDevice(forgotten)
+        with Solver(file, device=device, **options) as solver:
+            losses = []
+            for _ in range(steps):
+                solver.step(1)
+                losses.append(float(solver.loss).hex())
+            hashed = hashlib.sha256()
+            for name, blobs in solver.parameters().items():
+                for blob in blobs:
+                    hashed.update(name.encode() + blob.tobytes())
+            rows = solver.program.train.rows
+            return {
+                "losses": losses,
+                "parameters": hashed.hexdigest(),
+                "arena": solver.runner.arena.nbytes,
+                "host": solver.program.host_bytes,
+                "waits": [row.tick for row in rows if row.after],
+            }
+
+
+def main() -> None:
+    device = get_device("cuda")
+    answers = []
+    for job in json.loads(sys.argv[1]):
+        try:
+            answers.append(run(job.pop("net"), job.pop("steps"), job.pop("device", device), **job))
+        except LayermemError as error:
+            answers.append({"error": f"{type(error).__name__}: {error}"})
+    print(json.dumps(answers))
+
+
+main()

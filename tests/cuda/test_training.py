@@ -1,0 +1,94 @@
+"""Whole training steps through unmodified PyCUDA, on the stand-in driver: the numbers of the reference, the same bits
+under every strategy and every order of the streams, and what happens when a schedule forgets to wait."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from layermem.plan.base import STRATEGIES
+from tests.cuda.on_standin import trained
+from tests.emulator import standin
+from tests.nets import NETS
+
+pytestmark = pytest.mark.skipif(
+    not standin.pycuda_is_installed(),
+    reason="PyCUDA is not installed: python tools/build_pycuda.py --install builds it without CUDA",
+)
+
+DIGITS = "prototxt/digits/solver.prototxt"
+LAZY = [order for order in standin.STREAMS if order != "eager"]
+RULES = {
+    "chain": {"clip_gradients": 0.3, "iter_size": 2, "type": "Adam", "base_lr": 0.002},
+    "shared": {"type": "Nesterov"},
+    "dropout": {"type": "RMSProp", "base_lr": 0.002},
+}
+
+
+def losses(answer: dict) -> list[float]:
+    assert "error" not in answer, answer
+    return [float.fromhex(loss) for loss in answer["losses"]]
+
+
+def same_numbers(a: dict, b: dict, bound: float) -> None:
+    for x, y in zip(losses(a), losses(b), strict=True):
+        assert math.isclose(x, y, rel_tol=bound), (x, y)
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_a_net_learns_what_the_reference_learns(net):
+    job = {"net": net, "steps": 4, "fields": RULES.get(net, {})}
+    mine, reference = trained([job, {**job, "device": "reference"}])
+    same_numbers(mine, reference, 1e-5)
+
+
+@pytest.mark.parametrize("net", ["residual", "inception", "dropout"])
+def test_no_strategy_changes_a_bit(net):
+    job = {"net": net, "steps": 2}
+    answers = trained([{**job, "strategy": strategy, "poison": poison} for strategy in STRATEGIES for poison in (0, 1)])
+    assert all("error" not in answer for answer in answers), answers
+    assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
+    assert any(answer["host"] for answer in answers)  # some of them do offload
+
+
+@pytest.mark.parametrize("order", standin.STREAMS)
+def test_no_order_of_the_streams_changes_a_bit(order):
+    job = {"net": "residual", "steps": 2}
+    jobs = [{**job, "strategy": strategy} for strategy in ("caffe", "inter", "hybrid", "auto")]
+    found = {answer["parameters"] for seed in range(3) for answer in trained(jobs, streams=order, seed=seed)}
+    (expected,) = trained([job])
+    assert found == {expected["parameters"]}
+
+
+def test_a_schedule_that_forgets_to_wait_is_caught():
+    job = {"net": "residual", "steps": 1, "strategy": "inter"}
+    (right,) = trained([job])
+    assert right["waits"]
+    forgetful = [{**job, "forgotten": tick} for tick in right["waits"]]
+    wrong = dict.fromkeys(right["waits"], 0)
+    for order in LAZY:
+        for tick, answer in zip(right["waits"], trained(forgetful, streams=order), strict=True):
+            wrong[tick] += answer.get("parameters") != right["parameters"]
+    assert all(wrong.values()), wrong
+
+
+def test_lenet_learns_digits_under_auto_in_a_part_of_the_memory():
+    job = {"net": DIGITS, "steps": 3}
+    tight = {**job, "strategy": "auto", "budget": "40%"}
+    jobs = [{**job, "strategy": "caffe"}, {**job, "device": "reference"}, tight, {**job, "strategy": "inter"}]
+    free, reference, *frugal = trained(jobs, streams="random")
+    same_numbers(free, reference, 1e-5)
+    for answer in frugal:
+        assert (answer["losses"], answer["parameters"]) == (free["losses"], free["parameters"])
+    assert frugal[0]["arena"] <= 0.4 * free["arena"] and frugal[1]["host"] > 0
+
+
+def test_a_label_that_names_no_class_ends_the_run_with_a_sentence():
+    (answer,) = trained([{"net": "chain", "steps": 1, "labels": [5, 9]}])
+    assert answer["error"].startswith("InputError: layer 'accuracy' reads label")  # in the test before training
+
+
+def test_too_little_memory_is_an_error_that_says_what_would_fit():
+    (answer,) = trained([{"net": "residual", "steps": 1}], memory=20_000)
+    assert answer["error"].startswith("DeviceError") and "try --budget" in answer["error"]
