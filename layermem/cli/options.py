@@ -67,7 +67,7 @@ def add_net_or_solver(parser: Options) -> None:
     which.add_argument("--solver", metavar="F", help="a solver, planned with its own update and its test nets")
     _add_phase(parser)
     _add_shapes(parser)
-    parser.add_argument("--device", metavar="D", help="reference, cpu or cuda (the fastest that is here)")
+    parser.add_argument("--device", metavar="D", help="reference, cpu or cuda (cpu)")
     parser.add_argument("--costs", metavar="costs.csv", help="measured times, from `layermem time` (a model)")
 
 

@@ -74,7 +74,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def _add_device(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", metavar="D", help="reference, cpu or cuda (the fastest that is here)")
+    parser.add_argument("--device", metavar="D", help="reference, cpu or cuda (cpu)")
     parser.add_argument("--threads", metavar="N", type=int, help="threads of the cpu device (all cores)")
 
 

@@ -8,6 +8,7 @@ bytes per second; what it does not name is modelled.
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,9 +71,22 @@ def read_costs(path: str | Path, device: str) -> Costs:
                 if value < 0:
                     raise InputError(f"gives '{name}' a negative time", path=str(path), line=line)
                 if name.startswith("link."):
-                    rates[name.removeprefix("link.")] = value
+                    rate = name.removeprefix("link.")
+                    if rate not in ("d2h", "h2d") or value == 0:
+                        raise InputError("should give link.d2h or link.h2d, above 0", path=str(path), line=line)
+                    rates[rate] = value
                 else:
                     measured[name] = value
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"cannot be read as costs ({error}); make it with `layermem time`", path=str(path)) from error
     return Costs(Rates(**rates), measured)
+
+
+def write_costs(seconds: Mapping[str, float], *, d2h: float, h2d: float) -> str:
+    """The text of a `costs.csv`: seconds of ops, and the link in bytes per second."""
+    text = io.StringIO()
+    rows = {"link.d2h": d2h, "link.h2d": h2d, **seconds}
+    csv.writer(text, lineterminator="\n").writerows(
+        [("op", "seconds"), *((name, f"{value:.9g}") for name, value in rows.items())]
+    )
+    return text.getvalue()

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from layermem.errors import InputError
+from layermem.errors import DeviceError, InputError
 from layermem.graph.ops import Op
 from layermem.layers import Tensor
 from layermem.runtime.arena import Arena
@@ -78,6 +78,10 @@ class Device:
         for call in calls:
             call()
 
+    def describe(self) -> str:
+        """What it is, for `layermem devices`."""
+        return self.name
+
     def arena(self, nbytes: int, *, poison: bool = False) -> Arena:
         return Arena(nbytes, poison=poison)
 
@@ -119,3 +123,16 @@ def get_device(name: str) -> Device:
     if name not in DEVICES:
         raise InputError(f"there is no device '{name}'; choose one of: {' '.join(there)}")
     return DEVICES[name]()
+
+
+def describe_devices() -> dict[str, str]:
+    """What each device says of itself, or why it cannot be used here."""
+    found = {}
+    for name in NAMES:
+        try:
+            found[name] = get_device(name).describe()
+        except DeviceError as error:
+            found[name] = f"not here: {error}"
+        except InputError:
+            found[name] = "not in this version"
+    return found

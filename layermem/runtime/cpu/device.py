@@ -24,6 +24,9 @@ class CpuDevice(ReferenceDevice):
                 raise InputError(f"cannot run on {threads} threads; give at least 1")
             cpu.set_threads(threads)
 
+    def describe(self) -> str:
+        return f"native kernels for {cpu.vector_unit()}, {cpu.threads()} threads"
+
     def workspace(self, kernel: str, layer: object, roles: Collection[str], accumulates: Collection[str]) -> int:
         return SCRATCH[kernel](layer, roles) if kernel in SCRATCH else 0
 

@@ -1,0 +1,95 @@
+"""time, devices: measure ops and the link; say what this machine has."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from layermem.cli.options import Verbs, add_budget, add_json, add_net_or_solver, add_verb, device_of, job_of, print_json
+from layermem.errors import InputError
+from layermem.files import write_atomically
+
+if TYPE_CHECKING:
+    from layermem.planned import Job
+
+TIME_EXAMPLE = """\
+  layermem time --net prototxt/mnist/train_val.prototxt --out costs.csv
+  layermem plan --net prototxt/mnist/train_val.prototxt --costs costs.csv --budget 40%
+"""
+DEVICES_EXAMPLE = "  layermem devices\n"
+HEADINGS = ["layer", "type", ">forward", ">backward", ">update", ">GFLOP/s", ">GB/s"]
+
+
+def add_verbs(verbs: Verbs) -> None:
+    parser = add_verb(verbs, "time", "measure every op of a training step, and the link to the host", TIME_EXAMPLE)
+    add_net_or_solver(parser)
+    parser.add_argument("--threads", metavar="N", type=int, help="threads of the cpu device (all cores)")
+    add_budget(parser)
+    parser.add_argument("--strategy", metavar="S", help="how to place the step (auto under a budget, else liveness)")
+    parser.add_argument("--iterations", metavar="N", type=int, default=5, help="steps, of which the median counts (5)")
+    parser.add_argument("--out", metavar="costs.csv", help="write the costs for `plan --costs`")
+    add_json(parser)
+    parser.set_defaults(run=run_time)
+
+    parser = add_verb(verbs, "devices", "say which devices are here", DEVICES_EXAMPLE)
+    add_json(parser)
+    parser.set_defaults(run=run_devices)
+
+
+def run_time(arguments: argparse.Namespace) -> int:
+    from layermem.measure import Bench, link
+    from layermem.plan.costs import write_costs
+    from layermem.planned import planned
+
+    if arguments.iterations < 1:
+        raise InputError(f"--iterations {arguments.iterations} measures nothing; give 1 or more")
+    device, job = device_of(arguments), job_of(arguments)
+    found = planned(job, arguments.strategy, arguments.budget)
+    if found.refused is not None:
+        raise found.refused
+    seconds = Bench(job.nets[0], found.program, device).ops(arguments.iterations)
+    d2h, h2d = link(device)
+    if arguments.out:
+        write_atomically(arguments.out, write_costs(seconds, d2h=d2h, h2d=h2d).encode())
+    if arguments.json:
+        print_json({"device": device.name, "ops": seconds, "link": {"d2h": d2h, "h2d": h2d}})
+    else:
+        _print_layers(job, seconds)
+        print(f"link: {d2h / 1e9:.3g} GB/s to the host, {h2d / 1e9:.3g} GB/s back")
+    return 0
+
+
+def _print_layers(job: Job, seconds: dict[str, float]) -> None:
+    from layermem.graph.ops import BACKWARD, FORWARD, UPDATE
+    from layermem.measure import by_layer
+    from layermem.report.tables import print_table
+    from layermem.units import format_seconds
+
+    kinds = (FORWARD, BACKWARD, UPDATE)
+    layers = by_layer(job.graphs[0], seconds)
+    rows = [
+        [
+            each.name,
+            each.type,
+            *(format_seconds(each.seconds[kind]) if kind in each.seconds else "" for kind in kinds),
+            *(f"{each.rate(amount):.3g}" if amount else "" for amount in (each.flops, each.nbytes)),
+        ]
+        for each in layers
+    ]
+    sums = [format_seconds(sum(each.seconds.get(kind, 0.0) for each in layers)) for kind in kinds]
+    total = [f"{len(layers)} rows", "", *sums, "", ""]
+    print_table(HEADINGS, rows, total=total, title=f"{job.title} on {job.graphs[0].device}")
+
+
+def run_devices(arguments: argparse.Namespace) -> int:
+    from layermem.api import default_device
+    from layermem.runtime.device import describe_devices
+
+    found = describe_devices()
+    if arguments.json:
+        print_json({"devices": found, "default": default_device()})
+        return 0
+    width = max(map(len, found))
+    for name, says in found.items():
+        print(f"{name:<{width}}  {says}{' (the default)' if name == default_device() else ''}")
+    return 0

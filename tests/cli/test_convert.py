@@ -1,0 +1,71 @@
+"""`layermem convert`."""
+
+import numpy as np
+import pytest
+
+from layermem.proto.read import read_net
+from layermem.proto.weights import read_weights, write_weights
+from layermem.solver.state_file import State, read_state, state_content
+
+WEIGHTS = {"conv": ("Convolution", [np.arange(6, dtype=np.float32).reshape(2, 3), np.ones(2, np.float32)])}
+OLD = """
+    name: "old" input: "data" input_dim: 2 input_dim: 3 input_dim: 4 input_dim: 4
+    layers { name: "r" type: RELU bottom: "data" top: "r" }
+"""
+
+
+def test_weights_keep_every_value_through_hdf5_and_back(layermem, tmp_path):
+    first, middle, last = (tmp_path / name for name in ("a.caffemodel", "b.caffemodel.h5", "c.caffemodel"))
+    write_weights(first, "net", WEIGHTS)
+    assert layermem("convert", first, middle).code == 0
+    ended = layermem("convert", middle, last)
+    assert ended.code == 0 and ended.out == f"{last}: 1 layers, 8 values\n"
+    assert middle.read_bytes().startswith(b"\x89HDF") and not last.read_bytes().startswith(b"\x89HDF")
+    for blob, given in zip(read_weights(last)["conv"], WEIGHTS["conv"][1], strict=True):
+        np.testing.assert_array_equal(blob, given)
+
+
+def test_a_solver_state_keeps_everything_through_hdf5_and_back(layermem, tmp_path):
+    first, middle, last = (tmp_path / name for name in ("a.solverstate", "b.solverstate.h5", "c.solverstate"))
+    state = State(7, "a.caffemodel", 2, [np.arange(3, dtype=np.float32)])
+    with open(first, "wb") as file:
+        state_content(first, state)(file)
+    assert layermem("convert", first, middle).code == layermem("convert", middle, last).code == 0
+    found = read_state(last)
+    assert found.digest() == state.digest() and found.learned_net == "a.caffemodel"
+
+
+def test_an_old_net_is_rewritten_in_todays_form_with_a_note_for_each_change(layermem, prototxt, tmp_path):
+    target = tmp_path / "new.prototxt"
+    ended = layermem("convert", prototxt(OLD), target)
+    assert ended.code == 0 and "a net of 2 layers" in ended.out and len(ended.out.splitlines()) > 1
+    net = read_net(target)
+    assert [layer.type for layer in net.message.layer] == ["Input", "ReLU"] and not net.notes
+
+
+def test_a_solver_is_rewritten_too(layermem, prototxt, tmp_path):
+    source = prototxt('net: "n.prototxt" solver_type: ADAM base_lr: 0.1 lr_policy: "fixed" max_iter: 3')
+    target = tmp_path / "new.prototxt"
+    assert layermem("convert", source, target).code == 0
+    assert 'type: "Adam"' in target.read_text() and "solver_type" not in target.read_text()
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "says"),
+    [
+        ("a.caffemodel", "b.prototxt", "cannot become a prototxt: it is a weight file by its name"),
+        ("nowhere.caffemodel", "b.h5", "no such file"),
+        ("nowhere.solverstate", "b.solverstate", "no such file"),
+        ("nowhere.prototxt", "b.prototxt", "no such file"),
+    ],
+)
+def test_what_cannot_be_converted_is_refused(layermem, tmp_path, source, target, says):
+    ended = layermem("convert", tmp_path / source, tmp_path / target)
+    assert ended.code == 2 and says in ended.err and not (tmp_path / target).exists()
+
+
+def test_a_broken_prototxt_is_told_of_where_it_breaks(layermem, prototxt, tmp_path):
+    ended = layermem("convert", prototxt('name: "x"\nlayer { name: "a" typo: 3 }'), tmp_path / "b.prototxt")
+    assert ended.code == 2 and ":2" in ended.err and "typo" in ended.err
+    ended = layermem("convert", prototxt('base_lr: 1\nnet: "x"\nlr_polcy: "fixed"'), tmp_path / "b.prototxt")
+    assert ended.code == 2 and "lr_polcy" in ended.err
