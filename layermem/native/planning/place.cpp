@@ -39,10 +39,10 @@ void validate(const PlaceRequest& r) {
         if (r.size[i] < 0) refuse(i, "has a negative size");
         if (r.size[i] > room - r.align) refuse(i, "makes the sum of sizes overflow");
         room -= units(r.size[i], r.align) * r.align;
-        if (!r.fixed.empty() && r.fixed[i] >= 0) {
-            if (r.fixed[i] % r.align) refuse(i, "is fixed at an offset that is no multiple of " + std::to_string(r.align));
-            if (r.fixed[i] > INT64_MAX / 4) refuse(i, "is fixed at an offset that overflows");
-        }
+        Bytes fixed = r.fixed.empty() ? -1 : r.fixed[i];
+        if (fixed < 0) continue;
+        if (fixed % r.align) refuse(i, "is fixed at an offset that is no multiple of " + std::to_string(r.align));
+        if (fixed > INT64_MAX / 4) refuse(i, "is fixed at an offset that overflows");
     }
 }
 
@@ -160,7 +160,9 @@ PlaceResult place(const PlaceRequest& request, const Poll& poll) {
     for (size_t i = 0; i < request.fixed.size(); ++i) {
         if (request.fixed[i] >= 0) result.offset[i] = request.fixed[i];
     }
-    for (size_t i = 0; i < model.block_of.size(); ++i) result.offset[model.block_of[i]] = found.layout.offset[i] * align;
+    for (size_t b = 0; b < model.block_of.size(); ++b) {
+        result.offset[model.block_of[b]] = found.layout.offset[b] * align;
+    }
     result.height = found.layout.height * align;
     result.max_live = max_live(request);
     result.bound = model.problem.bound * align;

@@ -6,8 +6,16 @@
 
 namespace layermem::placing {
 
+void Hopeless::add(uint64_t state) {
+    slots_[slot(state)] = state;
+    if (++added_ < slots_.size() / 2 || slots_.size() == kMost) return;
+    std::vector<uint64_t> before(slots_.size() * 4, 0);
+    before.swap(slots_);
+    for (uint64_t old : before) slots_[slot(old)] = old;
+}
+
 ValleySearch::ValleySearch(const std::vector<Block>& blocks, const std::vector<Units>& ground, Units height)
-    : blocks_(blocks), twin_(blocks.size(), -1), skyline_(blocks, ground, height), hopeless_(size_t{1} << 18, 0),
+    : blocks_(blocks), twin_(blocks.size(), -1), skyline_(blocks, ground, height),
       count_(ground.size() + 1, 0), offset_(blocks.size(), 0) {
     std::map<std::tuple<Section, Section, Units>, int32_t> equal;
     for (size_t i = 0; i < blocks.size(); ++i) {
@@ -18,7 +26,7 @@ ValleySearch::ValleySearch(const std::vector<Block>& blocks, const std::vector<U
     startable_ = skyline_.start();
 }
 
-Verdict ValleySearch::run(const std::vector<int32_t>& rank, int64_t dead_ends, Steps& steps) {
+Verdict ValleySearch::run(const Taste& taste, int64_t dead_ends, Steps& steps) {
     if (!startable_) return Verdict::impossible;
     skyline_.undo(0);
     decisions_.clear();
@@ -29,10 +37,10 @@ Verdict ValleySearch::run(const std::vector<int32_t>& rank, int64_t dead_ends, S
     int32_t next = split(0, skyline_.sections(), -1, -1);
     while (next >= 0) {
         Range range = ranges_[next];
-        bool open = decide(range, rank);
+        bool open = decide(range, taste);
         int32_t d = open ? static_cast<int32_t>(decisions_.size()) - 1 : range.parent;
         while (d >= 0 && !advance(decisions_[d])) {
-            hopeless_[decisions_[d].state & (hopeless_.size() - 1)] = decisions_[d].state;
+            hopeless_.add(decisions_[d].state);
             d = decisions_[d].parent;
         }
         if (d < 0) return Verdict::impossible;
@@ -64,7 +72,7 @@ int32_t ValleySearch::split(Section first, Section last, int32_t parent, int32_t
 }
 
 // Opens a decision on some section of the range; false where the state is known to be hopeless.
-bool ValleySearch::decide(const Range& range, const std::vector<int32_t>& rank) {
+bool ValleySearch::decide(const Range& range, const Taste& taste) {
     Decision d{};
     d.first = d.section = range.first;
     d.last = range.last;
@@ -76,20 +84,21 @@ bool ValleySearch::decide(const Range& range, const std::vector<int32_t>& rank) 
     d.tried = candidates_.size();
     d.state = skyline_.fingerprint(range.first, range.last);
     looked_at_ += range.last - range.first;
-    if (hopeless(d.state)) return false;
+    if (hopeless_.holds(d.state)) return false;
 
     if (int32_t spanning = spanning_block(range); spanning >= 0) {
         candidates_.push_back(spanning);
     } else {
-        Valley valley = choose(range);
+        Valley valley = choose(range, taste.indifferent);
         d.section = valley.section;
         d.empty_upto = empty_upto(valley, range);
         for (int32_t u : skyline_.alive(d.section)) {
             if (!skyline_.remains(u) || skyline_.least(u) > skyline_.level(d.section)) continue;
             if (twin_[u] < 0 || !skyline_.remains(twin_[u])) candidates_.push_back(u);
         }
+        auto turn = [&](int32_t u) { return std::make_pair(-walls_evened(u, valley, range), taste.rank[u]); };
         std::sort(candidates_.begin() + static_cast<std::ptrdiff_t>(d.tried), candidates_.end(),
-                  [&](int32_t a, int32_t b) { return rank[a] < rank[b]; });
+                  [&](int32_t a, int32_t b) { return turn(a) < turn(b); });
     }
     d.floor = skyline_.level(d.section);
     d.candidates_end = candidates_.size();
@@ -129,9 +138,8 @@ int32_t ValleySearch::spanning_block(const Range& range) const {
 }
 
 // Of all valleys of [first, last), the section with the least slack times branches; a forced one before all others.
-ValleySearch::Valley ValleySearch::choose(const Range& range) {
+ValleySearch::Valley ValleySearch::choose(const Range& range, Units indifferent) {
     const Section first = range.first, last = range.last;
-    const Units indifferent = skyline_.height() / 128 + 1;  // so many units of slack weigh as much as none
     Valley best{first, last, -1};
     std::tuple<double, Units> least;
     for (Section a = first, z; a < last; a = z) {
@@ -151,6 +159,15 @@ ValleySearch::Valley ValleySearch::choose(const Range& range) {
     }
     looked_at_ += last - first;
     return best;
+}
+
+// Sides of the valley that block u, put on the floor against them, reaches the exact level of: no step is left there.
+int ValleySearch::walls_evened(int32_t u, const Valley& v, const Range& range) const {
+    const Block& b = blocks_[u];
+    Units top = skyline_.level(v.first) + b.size;
+    bool left = b.first == v.first && v.first > range.first && skyline_.level(v.first - 1) == top;
+    bool right = b.last == v.last && v.last < range.last && skyline_.level(v.last) == top;
+    return left + right;
 }
 
 // Remaining blocks that lie within the valley [first, last): they are the ones that can rest on its floor.

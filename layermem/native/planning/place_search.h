@@ -24,12 +24,34 @@ namespace layermem::placing {
 
 enum class Verdict { found, impossible, undecided };
 
+// What one run prefers.
+struct Taste {
+    std::vector<int32_t> rank;  // of each block; among candidates that even out as many walls, the lowest goes first
+    Units indifferent;          // so much slack in a section weighs as much as none when choosing where to branch
+};
+
+// Hashes of the states found hopeless.  It grows with them up to a limit; then a new one takes an old one's slot.
+class Hopeless {
+public:
+    bool holds(uint64_t state) const { return slots_[slot(state)] == state; }
+    void add(uint64_t state);
+
+private:
+    static constexpr size_t kLeast = size_t{1} << 12, kMost = size_t{1} << 22;
+
+    size_t slot(uint64_t state) const { return state & (slots_.size() - 1); }
+
+    std::vector<uint64_t> slots_ = std::vector<uint64_t>(kLeast, 0);
+    size_t added_ = 0;
+};
+
 class ValleySearch {
 public:
     ValleySearch(const std::vector<Block>& blocks, const std::vector<Units>& ground, Units height);
 
-    // Tries the candidates of a section in the order of `rank`, lowest first; undecided after so many dead ends.
-    Verdict run(const std::vector<int32_t>& rank, int64_t dead_ends, Steps& steps);
+    // Undecided after so many dead ends, or when the steps are used up.  What was found hopeless stays known to the
+    // next run.
+    Verdict run(const Taste& taste, int64_t dead_ends, Steps& steps);
 
     const std::vector<Units>& offsets() const { return offset_; }  // once found
 
@@ -52,11 +74,11 @@ private:
     };
 
     int32_t split(Section first, Section last, int32_t parent, int32_t next);
-    bool decide(const Range& range, const std::vector<int32_t>& rank);
+    bool decide(const Range& range, const Taste& taste);
     bool advance(Decision& decision);
-    bool hopeless(uint64_t state) const { return hopeless_[state & (hopeless_.size() - 1)] == state; }
     int32_t spanning_block(const Range& range) const;
-    Valley choose(const Range& range);
+    Valley choose(const Range& range, Units indifferent);
+    int walls_evened(int32_t block, const Valley& valley, const Range& range) const;
     void count_candidates(Section first, Section last);
     Units empty_upto(const Valley& valley, const Range& range) const;
 
@@ -64,7 +86,7 @@ private:
     std::vector<int32_t> twin_;  // an equal block of lower number, or -1: twins are placed in order
     Skyline skyline_;
     bool startable_;
-    std::vector<uint64_t> hopeless_;  // a state in its slot, until another takes the slot
+    Hopeless hopeless_;
     std::vector<Range> ranges_;
     std::vector<Decision> decisions_;
     std::vector<int32_t> candidates_;  // of all open decisions, one after the other

@@ -162,7 +162,9 @@ void Skyline::witness(Section s, int32_t block) {
 uint64_t Skyline::fingerprint(Section first, Section last) const {
     uint64_t state = scramble((uint64_t{static_cast<uint32_t>(first)} << 32) + static_cast<uint32_t>(last));
     for (Section s = first; s < last; ++s) {
-        state += remaining_key_[s] + scramble(static_cast<uint64_t>(level_[s]) * 0x9e3779b97f4a7c15u + s);
+        uint64_t here = static_cast<uint64_t>(level_[s]) + (uint64_t{static_cast<uint32_t>(s)} << 40);
+        here *= 0x9e3779b97f4a7c15u;
+        state += remaining_key_[s] + (here ^ (here >> 29)) * 0xbf58476d1ce4e5b9u;
     }
     return state;
 }

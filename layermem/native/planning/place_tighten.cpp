@@ -19,18 +19,19 @@ int64_t luby(int64_t i) {
     return i == k - 1 ? k / 2 : luby(i - k / 2 + 1);
 }
 
-// How much a block matters to one restart: life^a * size^b, from life first to size first.
+// How much a block matters to one run: life^a * size^b, from life first to size first.
 constexpr double kPowers[][2] = {{1, 1e-3}, {1, 1}, {1e-3, 1}, {2, 1}};
 constexpr int64_t kRules = std::size(kPowers);
-constexpr int64_t kDeadEnds = 1000;  // patience of a restart, times Luby's number
-constexpr double kNoise = 0.3;       // standard deviation of the logarithm of that weight, from the second turn on
+constexpr double kNoise = 0.3;       // standard deviation of its logarithm, from the second turn of the rules on
+constexpr int64_t kDeadEnds = 200;  // patience of a run, times Luby's number of the turn
 
-std::vector<int32_t> rank_blocks(const std::vector<Block>& blocks, int64_t round, std::mt19937_64& random) {
+// Slack counts in every other turn; in between, the number of branches alone says where to branch.
+Taste taste_of(const std::vector<Block>& blocks, Units height, int64_t round, std::mt19937_64& random) {
     const double* power = kPowers[round % kRules];
     std::vector<double> weight(blocks.size());
     for (size_t i = 0; i < blocks.size(); ++i) {
         weight[i] = power[0] * std::log(blocks[i].last - blocks[i].first) + power[1] * std::log(blocks[i].size);
-        // The sum of four uniform numbers stands in for a normal one, which differs between standard libraries.
+        // A sum of four uniform numbers stands in for a normal one, which differs between standard libraries.
         for (int k = 0; k < 4 && round >= kRules; ++k) {
             weight[i] += kNoise * std::sqrt(3.0) * (static_cast<double>(random() >> 11) * 0x1p-53 - 0.5);
         }
@@ -38,19 +39,19 @@ std::vector<int32_t> rank_blocks(const std::vector<Block>& blocks, int64_t round
     Order order(blocks.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return weight[a] > weight[b]; });
-    std::vector<int32_t> rank(blocks.size());
-    for (size_t k = 0; k < order.size(); ++k) rank[order[k]] = static_cast<int32_t>(k);
-    return rank;
+    Taste taste{std::vector<int32_t>(blocks.size()), round / kRules % 2 ? 1000 * height : height / 128 + 1};
+    for (size_t k = 0; k < order.size(); ++k) taste.rank[order[k]] = static_cast<int32_t>(k);
+    return taste;
 }
 
-// Searches for a layout below one height, restart after restart, with `allowed` steps.
+// Searches for a layout below one height, run after run, with `allowed` steps.
 Verdict search_below(const Problem& problem, Units height, int64_t allowed, Steps& steps, Layout& layout) {
     ValleySearch search(problem.blocks, ground_of(problem), height);
     std::mt19937_64 random(static_cast<uint64_t>(height));
     int64_t until = steps.used() + allowed;
     for (int64_t round = 0; steps.used() < until && !steps.over(); ++round) {
-        int64_t dead_ends = kDeadEnds * luby(round / kRules + 1);
-        Verdict verdict = search.run(rank_blocks(problem.blocks, round, random), dead_ends, steps);
+        Taste taste = taste_of(problem.blocks, height, round, random);
+        Verdict verdict = search.run(taste, kDeadEnds * luby(round / kRules + 1), steps);
         if (verdict == Verdict::undecided) continue;
         if (verdict == Verdict::found) layout = {search.offsets(), height_of(problem, search.offsets())};
         return verdict;
@@ -66,14 +67,16 @@ Layout tighten(const Problem& problem, const Layout& start, Steps& steps) {
     if (entries > kMostEntries) return start;
 
     Layout best = start;
-    Units least = problem.target, height = least;
+    Units least = problem.target, tried = least - 1;  // nothing below least; at tried the steps did not suffice
     while (best.height > least && !steps.over()) {
-        // Half of what is left for the best height, half of the rest for a height halfway up, and so on.
-        int64_t allowed = (steps.limit() - steps.used()) / 2;
-        Verdict verdict = search_below(problem, height, allowed, steps, best);
+        // First the best there could be, with most of the steps; then by halves, each with a third of the rest.
+        bool first = tried < least;
+        Units height = first ? least : tried + (best.height - tried) / 2;
+        int64_t rest = steps.limit() - steps.used();
+        Verdict verdict = search_below(problem, height, first ? rest / 3 * 2 : rest / 3, steps, best);
         if (verdict == Verdict::impossible) least = height + 1;
-        height = verdict == Verdict::undecided ? height + (best.height - height) / 2 : least;
-        if (verdict == Verdict::undecided && best.height - height <= 1) break;
+        if (verdict == Verdict::undecided) tried = height;
+        if (tried >= best.height - 1) tried = least - 1;  // as low as it gets this way: the best once more
     }
     return best;
 }
