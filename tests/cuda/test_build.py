@@ -1,0 +1,119 @@
+"""Where kernel images come from, in which order, and what is said when there is no way to get one."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+import pytest
+
+from layermem.errors import CudaUnavailable, DeviceError
+from layermem.runtime.cuda import build, driver
+from layermem.runtime.cuda.nvrtc import Nvrtc
+from layermem.runtime.cuda.sources import SOURCES, modules
+
+
+FIND_COMPILER = build.find_compiler
+
+
+@pytest.fixture(autouse=True)
+def apart(monkeypatch, tmp_path):
+    """A cache of one's own, and no prebuilt kernels."""
+    monkeypatch.setenv("LAYERMEM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("LAYERMEM_KERNELS", raising=False)
+    FIND_COMPILER.cache_clear()
+    yield
+    FIND_COMPILER.cache_clear()
+
+
+class Fake:
+    """A compiler that answers with what it was asked."""
+
+    version = "fake 1"
+
+    def __init__(self):
+        self.asked = 0
+
+    def cubin(self, source, architecture, flags):
+        self.asked += 1
+        return f"{architecture} {' '.join(flags)} {len(source)}".encode()
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    compiler = Fake()
+    monkeypatch.setattr(build, "find_compiler", lambda: compiler)
+    return compiler
+
+
+def test_an_image_is_compiled_once_for_each_card_and_source(fake):
+    first = build.image("dropout", "90")
+    assert first.startswith(b"sm_90 --std=c++17 --fmad=false ")
+    assert build.image("dropout", "90") == first and fake.asked == 1
+    assert build.image("dropout", "80") != first and fake.asked == 2
+    fake.version = "fake 2"
+    build.image("dropout", "90")
+    assert fake.asked == 3
+
+
+def test_a_cache_that_cannot_be_written_costs_time_only(fake, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("LAYERMEM_CACHE", str(tmp_path / "file" / "cache"))
+    assert build.image("dropout", "90") == build.image("dropout", "90")
+    assert fake.asked == 2
+
+
+def test_prebuilt_kernels_come_first(fake, monkeypatch, tmp_path):
+    (tmp_path / "dropout.fatbin").write_bytes(b"made before")
+    monkeypatch.setenv("LAYERMEM_KERNELS", str(tmp_path))
+    assert build.image("dropout", "90") == b"made before" and fake.asked == 0
+    assert build.image("lrn", "90").startswith(b"sm_90") and fake.asked == 1
+
+
+def test_without_a_compiler_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(build.Nvrtc, "find", classmethod(lambda cls: None))
+    monkeypatch.setattr(build.Nvcc, "find", classmethod(lambda cls: None))
+    with pytest.raises(CudaUnavailable, match="pip install nvidia-cuda-nvrtc"):
+        build.image("dropout", "90")
+
+
+def test_a_card_that_is_too_old_is_refused(fake):
+    with pytest.raises(CudaUnavailable, match="compute capability 70"):
+        build.image("dropout", "70")
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+def test_nvcc_compiles_a_module_and_says_what_is_wrong_with_another():
+    nvcc = build.Nvcc.find()
+    assert nvcc is not None and nvcc.cubin(build.whole_source("dropout"), "sm_90", build.FLAGS)[:4] == b"\x7fELF"
+    with pytest.raises(DeviceError, match="expected"):
+        nvcc.cubin("int x", "sm_90", ())
+
+
+@pytest.mark.skipif(Nvrtc.find() is None, reason="NVRTC is not installed")
+def test_nvrtc_compiles_every_module_and_says_what_is_wrong_with_another():
+    nvrtc = Nvrtc.find()
+    assert nvrtc is not None
+    for module in modules():
+        assert nvrtc.cubin(build.whole_source(module), "sm_90", build.FLAGS)[:4] == b"\x7fELF"
+    with pytest.raises(DeviceError, match="expected"):
+        nvrtc.cubin("int x", "sm_90", ())
+
+
+def test_a_whole_source_needs_no_other_file():
+    for module in modules():
+        text = build.whole_source(module)
+        assert "#include" not in text and "#pragma once" not in text
+        assert text.count("namespace lm {") >= 1 and f'#line 1 "{module}.cu"' in text
+
+
+def test_every_module_has_its_head_comment():
+    for path in sorted(SOURCES.glob("*.cu*")):
+        assert path.read_text(encoding="utf-8").startswith("// "), path.name
+
+
+def test_without_pycuda_the_error_says_how_to_get_it(monkeypatch):
+    driver.pycuda.cache_clear()
+    monkeypatch.setitem(sys.modules, "pycuda", None)
+    with pytest.raises(CudaUnavailable, match=r"pip install 'layermem\[cuda\]'"):
+        driver.pycuda()
