@@ -231,12 +231,10 @@ using T128x64 = Tile<128, 64, 32, 64>;
 using T64x64 = Tile<64, 64, 32, 64>;
 using T128x32 = Tile<128, 32, 32, 32>;
 
-#define LM_ENGINE(tile, V)                                                                                              \
-    LM_KERNEL(correlate_##tile##_v##V, CorrelateArgs, p, T##tile::THREADS, blocks_per_sm<T##tile>()) {                  \
-        correlate<T##tile, V>(p);                                                                                       \
-    }                                                                                                                   \
-    LM_KERNEL(spread_##tile##_v##V, SpreadArgs, p, T##tile::THREADS, blocks_per_sm<T##tile>()) { spread<T##tile, V>(p); } \
-    LM_KERNEL(weigh_##tile##_v##V, WeighArgs, p, T##tile::THREADS, blocks_per_sm<T##tile>()) { weigh<T##tile, V>(p); }
+#define LM_ENGINE(tile, V)                                                                                           \
+    LM_KERNEL(correlate_##tile##_v##V, CorrelateArgs, p, T##tile::THREADS, T##tile::BLOCKS) { correlate<T##tile, V>(p); } \
+    LM_KERNEL(spread_##tile##_v##V, SpreadArgs, p, T##tile::THREADS, T##tile::BLOCKS) { spread<T##tile, V>(p); }     \
+    LM_KERNEL(weigh_##tile##_v##V, WeighArgs, p, T##tile::THREADS, T##tile::BLOCKS) { weigh<T##tile, V>(p); }
 
 LM_ENGINE(128x128, 4)
 LM_ENGINE(128x64, 4)

@@ -23,14 +23,10 @@ struct Tile {
     static constexpr int LANE_M = WARP_M / 4, LANE_N = WARP_N / 8;  // elements of C a thread holds
     static constexpr int A_FLOATS = M * DEPTH, B_FLOATS = N * DEPTH;
     static constexpr int SHARED_BYTES = STAGES * (A_FLOATS + B_FLOATS) * 4;
+    // Blocks that share a multiprocessor, which bounds the registers of a thread: 128 where two tiles of 128 x 128 fit
+    // into shared memory (on sm_75 they do not), 170 for the smaller tiles.
+    static constexpr int BLOCKS = THREADS < 256 ? 384 / THREADS : LM_ARCH == 750 ? 1 : 2;
 };
-
-// Blocks that share a multiprocessor, which bounds the registers of a thread: 128 where two tiles of 128 x 128 fit into
-// shared memory (on sm_75 they do not), 170 for the smaller tiles.
-template <class T>
-constexpr int blocks_per_sm() {
-    return T::THREADS < 256 ? 384 / T::THREADS : LM_ARCH == 750 ? 1 : 2;
-}
 
 LM_FN int in_rows(int row, int k) { return row * DEPTH + ((k / 4 ^ (row & 7)) * 4 + k % 4); }
 

@@ -12,7 +12,6 @@ from layermem.runtime.cuda import build, driver
 from layermem.runtime.cuda.nvrtc import Nvrtc
 from layermem.runtime.cuda.sources import SOURCES, modules
 
-
 FIND_COMPILER = build.find_compiler
 
 
