@@ -15,7 +15,12 @@ setup: $(VENV)/.ready
 $(VENV)/.ready: pyproject.toml setup.py
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install -q --upgrade pip
-	$(PY) -m pip install -q -e '.[dev,plot]'
+	LAYERMEM_NATIVE=0 $(PY) -m pip install -q -e '.[dev,plot]'
+	touch $@
+
+# PyCUDA for the tests of the CUDA runtime: built once, without a toolkit or a GPU, and kept under .cache/
+$(VENV)/.pycuda: $(VENV)/.ready tools/build_pycuda.py
+	$(PY) tools/build_pycuda.py --install
 	touch $@
 
 native: setup
@@ -24,10 +29,10 @@ native: setup
 train: native
 	$(VENV)/bin/layermem train --solver prototxt/digits/solver.prototxt --budget 50%
 
-test: native
+test: native $(VENV)/.pycuda
 	$(PY) -m pytest -n 2
 
-check: native
+check: native $(VENV)/.pycuda
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy

@@ -49,6 +49,8 @@ class build_native(build_ext):
         def with_unit(obj, src, ext, cc_args, extra_postargs, pp_opts):
             unit = unit_of(src)
             flags = UNIT_FLAGS[unit] if unit and X86 else []
+            if Path(src).stem.startswith("bind"):  # only translates: quick to compile matters more than quick
+                flags = ["-O1"]
             compile_one(obj, src, ext, cc_args, [*extra_postargs, *flags], pp_opts)
 
         self.compiler._compile = with_unit
@@ -90,8 +92,11 @@ def fatbin(nvcc, source):
 ParallelCompile("LAYERMEM_BUILD_JOBS", needs_recompile=stale).install()
 
 sources = sorted(str(p) for p in Path("layermem/native").rglob("*.cpp"))
+native = os.environ.get("LAYERMEM_NATIVE", "1") != "0"  # the Makefile installs first, and builds in place once
 setup(
-    ext_modules=[
+    ext_modules=[]
+    if not native
+    else [
         Pybind11Extension(
             "layermem._native",
             sources,

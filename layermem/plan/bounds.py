@@ -23,7 +23,8 @@ from layermem.graph.ops import Graph, Op
 from layermem.plan.costs import Costs
 from layermem.units import aligned
 
-LOOKED_AT = 48  # ops whose first run is examined
+LOOKED_AT = 48  # ops whose first run is examined, fewer in nets of thousands of ops
+OPS_GONE_THROUGH = 150_000
 
 
 def least_bytes(graph: Graph) -> int:
@@ -71,7 +72,7 @@ def _fullest(graph: Graph) -> list[Op]:
     for position, op in enumerate(graph.ops):
         total += change[position]
         live.append((-total, position, op))
-    return [op for _, _, op in sorted(live)[:LOOKED_AT]]
+    return [op for _, _, op in sorted(live)[: min(LOOKED_AT, 1 + OPS_GONE_THROUGH // len(graph.ops))]]
 
 
 def _dependencies(graph: Graph) -> tuple[Callable[[Op], set[str]], Callable[[Op], set[str]]]:

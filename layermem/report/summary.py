@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from layermem.plan.bounds import least_bytes, least_seconds
 from layermem.planned import Planned, kind_of
 from layermem.units import format_bytes, format_seconds
 
@@ -43,6 +44,7 @@ def _facts(found: Planned) -> list[tuple[str, str]]:
     if found.program.host_bytes:
         facts.append(("host", f"{format_bytes(found.program.host_bytes):<11}{_copies(found)}"))
     facts.append(("time", f"{format_seconds(found.seconds):<11}{_time(found)}"))
+    facts.append(("bounds", _bounds(found)))
     facts += _fullest(found)
     return facts
 
@@ -57,6 +59,26 @@ def _time(found: Planned) -> str:
         f"predicted for a step, {found.overhead:+.1%} against the baseline's "
         f"{format_seconds(found.job.baseline_seconds)}{again}"
     )
+
+
+def _bounds(found: Planned) -> str:
+    """The certificate: what no plan can go below, and how far this one is from it."""
+    nbytes, seconds = bounds_of(found)
+    above = (found.seconds - seconds) / found.job.baseline_seconds if found.job.baseline_seconds else 0.0
+    return (
+        f"no plan takes fewer than {format_bytes(nbytes)}, and inside {format_bytes(_room(found))} none is faster than "
+        f"{format_seconds(seconds)}: this one is at most {above:.1%} of a step above the best"
+    )
+
+
+def bounds_of(found: Planned) -> tuple[int, float]:
+    """Bytes for any budget, and seconds inside this one, below which no plan of the train net can go."""
+    graph = found.job.graphs[0]
+    return least_bytes(graph), least_seconds(graph, found.program.costs, _room(found))
+
+
+def _room(found: Planned) -> int:
+    return max(found.peak, found.budget or 0)
 
 
 def _fullest(found: Planned) -> list[tuple[str, str]]:
@@ -98,6 +120,7 @@ def plan_values(found: Planned) -> dict[str, Any]:
     If it does not fit, everything else is told of the leanest plan of the strategy, and `message` says why.
     """
     row, schedule = found.fullest_row, found.fullest
+    lower_bytes, lower_seconds = bounds_of(found)
     return {
         "net": found.job.title,
         "strategy": found.strategy,
@@ -117,6 +140,8 @@ def plan_values(found: Planned) -> dict[str, Any]:
         "predicted_seconds": found.seconds,
         "baseline_seconds": found.job.baseline_seconds,
         "overhead": found.overhead,
+        "lower_bound_bytes": lower_bytes,
+        "lower_bound_seconds": lower_seconds,
         "fullest": {
             "graph": schedule.graph.name,
             "row": row.tick,

@@ -28,7 +28,7 @@ def values(layermem):
 def test_the_text_tells_peak_baseline_time_and_the_fullest_moment(layermem):
     ended = layermem("plan", "--net", NET, "--strategy", "hybrid")
     first = [line.split()[0] for line in ended.out.splitlines() if not line.startswith(" ")]
-    assert ended.code == 0 and first == ["LeNet", "peak", "baseline", "host", "time", "fullest"]
+    assert ended.code == 0 and first == ["LeNet", "peak", "baseline", "host", "time", "bounds", "fullest"]
     assert "strategy caffe; BVLC Caffe itself would take" in ended.out and "biggest: " in ended.out
 
 
