@@ -23,6 +23,7 @@ from layermem.plan.recompute import Planner
 from layermem.plan.sublinear import sublinear
 
 MIXES = 8  # recomputation budgets tried between the user's and the one that needs none
+NEGLIGIBLE = 1.0005  # a plan this close to the time of its ops alone needs no better
 OPS_LOOKED_AT = 400_000  # ops gone through while taking offloads back: bounds the time, the same on every machine
 
 
@@ -33,10 +34,13 @@ def auto(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints: Hint
         return nothing
     fitting: list[tuple[float, Plan]] = []
     leanest: list[tuple[int, Plan]] = []
+    unhindered = sum(costs.op(op) for op in graph.ops)  # no plan is faster
     for plan in _candidates(graph, costs, budget, peak, hints, nothing):
         live = peak.live(plan)
         if live <= budget:
             fitting.append((peak.estimate(plan), plan))
+            if fitting[-1][0] <= unhindered * NEGLIGIBLE:
+                break
         else:
             leanest.append((live, plan))
     if not fitting:
@@ -50,6 +54,9 @@ def auto(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints: Hint
 
 
 def _candidates(graph: Graph, costs: Costs, budget: int, peak: Peak, hints: Hints, nothing: Plan) -> Iterator[Plan]:
+    hidden = _offload_to_fit(nothing, long_gaps(graph, nothing, hints), {}, budget, peak)
+    if peak.live(hidden) <= budget:  # often all that it takes, and quickly tried
+        yield hidden
     planner = Planner(graph, costs, "extended")
     bases = [nothing]
     fitting = planner.within(budget, "auto", peak, hints)
