@@ -99,7 +99,7 @@ def compile(
         saved=saved,
     )  # fmt: skip
     if found.refused is not None:
-        raise found.refused
+        raise found.refusal()
     return found.program
 
 

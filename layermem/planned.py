@@ -10,21 +10,23 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from layermem.compile import PeakOf, Program, compile
+from layermem.compile import PeakOf, Program, compile, over_budget
 from layermem.errors import BudgetError, InputError
 from layermem.graph.caffe_bytes import beside, caffe_bytes
 from layermem.graph.net import Net
 from layermem.graph.ops import PARAMETER, Graph
 from layermem.plan.base import Hints, Plan, default_strategy, get_strategy
+from layermem.plan.bounds import least_bytes, least_seconds
 from layermem.plan.costs import Costs
 from layermem.schedule.check import UnsafeSchedule
 from layermem.schedule.ir import Residency, Row, Schedule
 from layermem.schedule.layout import Layout
 from layermem.schedule.simulate import Timeline
-from layermem.units import aligned, format_bytes, parse_bytes
+from layermem.units import aligned, parse_bytes
 
 NOTHING = 0  # a budget that nothing fits: strategies answer it with the leanest plan they know
 ROUNDS = 4  # how often less than the least is asked for
+ROUNDING = 1e-9  # share of a step by which sums of the same seconds may differ
 LOOKED_AT = ("liveness", "intra", "sublinear", "recompute", "hybrid", "auto")  # when the user's own does not fit
 
 
@@ -98,7 +100,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Planned:
-    """A program for a job under a budget (bytes, None without).  If it does not fit, `refused` says why."""
+    """A program for a job under a budget (bytes, None without).
+
+    If nothing fits, `refused` says why, and the program is the leanest of the strategy.
+    """
 
     job: Job
     strategy: str
@@ -109,6 +114,13 @@ class Planned:
     @property
     def feasible(self) -> bool:
         return self.refused is None
+
+    def refusal(self) -> BudgetError:
+        """`refused`, with the strategies that would fit."""
+        assert self.refused is not None
+        others = self.job.fitting(self.refused.budget, self.strategy)
+        hint = f"within it fit: {', '.join(others)}" if others else "no other strategy fits it either"
+        return BudgetError(f"{self.refused}; {hint}", budget=self.refused.budget, minimum=self.refused.minimum)
 
     @property
     def peak(self) -> int:
@@ -131,6 +143,23 @@ class Planned:
     def overhead(self) -> float:
         """Share of the baseline's time by which a step is longer."""
         return self.seconds / self.job.baseline_seconds - 1 if self.job.baseline_seconds else 0.0
+
+    @cached_property
+    def bound_bytes(self) -> int:
+        """Bytes below which no plan at all can go."""
+        return max(least_bytes(graph) for graph in self.job.graphs)
+
+    @property
+    def room(self) -> int:
+        """Bytes that a plan might have taken: the budget, or what this one takes."""
+        return max(self.peak, self.budget or 0)
+
+    @cached_property
+    def bound_seconds(self) -> float:
+        """Seconds below which no plan in the same room can go."""
+        if self.overhead < ROUNDING:  # every op once: nobody is faster
+            return self.job.baseline_seconds
+        return least_seconds(self.job.graphs[0], self.job.costs, self.room)
 
     @property
     def parameter_bytes(self) -> int:
@@ -193,8 +222,10 @@ def kind_of(graph: Graph, residency: Residency) -> str:
 def planned(
     job: Job, strategy: str | None = None, budget: str | int | None = None, plan: Plan | None = None
 ) -> Planned:
-    """`job` under `strategy` and `budget`, or by a plan that was made before.  A budget that is too small is an answer
-    too: then the program is the leanest of the strategy, and `refused` the error."""
+    """`job` under `strategy` and `budget`, or by a plan that was made before.
+
+    A budget that is too small is an answer too, not an error; one of host memory is a BudgetError.
+    """
     nbytes = job.budget(budget)
     name = plan.strategy if plan is not None else strategy or default_strategy(nbytes)
     try:
@@ -207,15 +238,4 @@ def planned(
         if error.budget != nbytes:  # not of the device, but of the host
             raise
         program = job.leanest(name) if plan is None else job.program(name, None, plan)
-        return Planned(job, name, nbytes, program, _refusal(job, name, error, program, plan is not None))
-
-
-def _refusal(job: Job, strategy: str, error: BudgetError, program: Program, fixed: bool) -> BudgetError:
-    """The error with the least budget that would do, and who else would fit."""
-    least = program.arena_bytes
-    others = job.fitting(error.budget, "" if fixed else strategy)
-    hint = f"within it fit: {', '.join(others)}" if others else "no other strategy fits it either"
-    what = "the saved plan" if fixed else f"'{strategy}'"
-    return BudgetError(
-        f"{error}; {what} takes {least} ({format_bytes(least)}) or more; {hint}", budget=error.budget, minimum=least
-    )
+        return Planned(job, name, nbytes, program, over_budget(program, error.budget))

@@ -78,9 +78,8 @@ def test_the_fullest_moment_tells_all_bytes_in_use(job):
 
 def test_a_refusal_names_the_strategies_that_would_fit(job):
     budget = planned(job, "hybrid").minimum
-    refused = planned(job, "caffe", budget).refused
-    assert refused is not None and "hybrid" in str(refused).split("within it fit:")[1]
-    assert "no other strategy" in str(planned(job, "caffe", 1).refused)
+    assert "hybrid" in str(planned(job, "caffe", budget).refusal()).split("within it fit:")[1]
+    assert "no other strategy" in str(planned(job, "caffe", 1).refusal())
 
 
 def test_what_a_plan_does_is_counted():

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 
-from prototext import WEIGHT_AND_BIAS, Net, dummy_solver, filler, solver, write
+from prototext import write
+
+from layermem.nets.prototext import WEIGHT_AND_BIAS, Net, dummy_solver, filler, solver
 
 BIAS = {"alexnet": 0.1, "caffenet": 1}  # of the layers that do not start from 0
 

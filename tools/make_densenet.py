@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import argparse
 
-from prototext import MSRA, Net, Word, dummy_solver, solver, write
+from prototext import write
+
+from layermem.nets.prototext import MSRA, Net, Word, dummy_solver, solver
 
 FORMS = {  # depth: (layers of each block, growth rate, outputs of the first convolution)
     121: ((6, 12, 24, 16), 32, 64),

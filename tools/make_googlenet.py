@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import argparse
 
-from prototext import CONSTANT, WEIGHT_AND_BIAS, Net, dummy_solver, filler, solver, write
+from prototext import write
+
+from layermem.nets.prototext import CONSTANT, WEIGHT_AND_BIAS, Net, dummy_solver, filler, solver
 
 # outputs of: 1x1, 3x3's reduction, 3x3, 5x5's reduction, 5x5, the projection behind the pool
 INCEPTIONS = {

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import argparse
 
-from prototext import MSRA, WEIGHT_AND_BIAS, Net, dummy_solver, solver, write
+from prototext import write
+
+from layermem.nets.prototext import MSRA, WEIGHT_AND_BIAS, Net, dummy_solver, solver
 
 IMAGE, FEATURES, CLASSES = 713, 90, 17
 STAGES = ((2, 3, 64, 1, 1), (3, 4, 128, 2, 1), (4, 23, 256, 1, 2), (5, 3, 512, 1, 4))  # blocks, width, stride, dilation

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import argparse
 
-from prototext import CONSTANT, MSRA, WEIGHT_AND_BIAS, Net, dummy_solver, solver, write
+from prototext import write
+
+from layermem.nets.prototext import CONSTANT, MSRA, WEIGHT_AND_BIAS, Net, dummy_solver, solver
 
 IMAGE, MAP, CLASSES = 572, 388, 2
 WIDTHS = (64, 128, 256, 512)

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 
-from prototext import CONSTANT, WEIGHT_AND_BIAS, Net, dummy_solver, filler, solver, write
+from prototext import write
+
+from layermem.nets.prototext import CONSTANT, WEIGHT_AND_BIAS, Net, dummy_solver, filler, solver
 
 CONVOLUTIONS = {16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 WIDTHS = (64, 128, 256, 512, 512)

@@ -14,11 +14,11 @@ import sys
 from collections.abc import Sequence
 
 from layermem import __version__
-from layermem.cli import convert, plan, show, time, train
+from layermem.cli import compare, convert, fit, plan, show, time, train
 from layermem.cli.options import VerbParser
 from layermem.errors import LayermemError
 
-VERBS = (train, plan, show, time, convert)
+VERBS = (train, plan, compare, fit, show, time, convert)
 INTERRUPTED = 130
 RARELY = 100_000, 50, 100  # plans are many small objects without cycles: looking for some takes a third of the time
 

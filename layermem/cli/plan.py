@@ -58,7 +58,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
     elif found.feasible:
         print(summary(found), end="")
     if found.refused is not None:
-        raise found.refused
+        raise found.refusal()
     _outputs(arguments, found)
     return 0
 

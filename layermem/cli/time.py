@@ -46,7 +46,7 @@ def run_time(arguments: argparse.Namespace) -> int:
     device, job = device_of(arguments), job_of(arguments)
     found = planned(job, arguments.strategy, arguments.budget)
     if found.refused is not None:
-        raise found.refused
+        raise found.refusal()
     seconds = Bench(job.nets[0], found.program, device).ops(arguments.iterations)
     d2h, h2d = link(device)
     if arguments.out:

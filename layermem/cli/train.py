@@ -112,7 +112,8 @@ def _solver(arguments: argparse.Namespace, device: Device, waiting: list[Event])
             level=arguments.net_level, stages=arguments.net_stage,
         )  # fmt: skip
         plan = api.read_plan(arguments.load, job) if arguments.load else None
-        raise planned(job, arguments.strategy, arguments.budget, plan).refused or error from None
+        found = planned(job, arguments.strategy, arguments.budget, plan)
+        raise (error if found.feasible else found.refusal()) from None
 
 
 def _planned(solver: Solver) -> Planned:
@@ -162,7 +163,7 @@ def run_test(arguments: argparse.Namespace) -> int:
     device = device_of(arguments)
     found = planned(api.job_of(net, device=device), None, arguments.budget)
     if found.refused is not None:
-        raise found.refused
+        raise found.refusal()
     with Scoring(net, found.program, device) as scoring:
         for name in scoring.load(arguments.weights.split(",")):
             print(f"layer '{name}' is in no weight file and keeps what its filler gave it")

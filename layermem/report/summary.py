@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from layermem.plan.bounds import least_bytes, least_seconds
 from layermem.planned import Planned, kind_of
 from layermem.units import format_bytes, format_seconds
 
@@ -63,22 +62,12 @@ def _time(found: Planned) -> str:
 
 def _bounds(found: Planned) -> str:
     """The certificate: what no plan can go below, and how far this one is from it."""
-    nbytes, seconds = bounds_of(found)
-    above = (found.seconds - seconds) / found.job.baseline_seconds if found.job.baseline_seconds else 0.0
+    baseline = found.job.baseline_seconds
+    above = (found.seconds - found.bound_seconds) / baseline if baseline else 0.0
     return (
-        f"no plan takes fewer than {format_bytes(nbytes)}, and inside {format_bytes(_room(found))} none is faster than "
-        f"{format_seconds(seconds)}: this one is at most {above:.1%} of a step above the best"
+        f"no plan takes fewer than {format_bytes(found.bound_bytes)}, and inside {format_bytes(found.room)} none is "
+        f"faster than {format_seconds(found.bound_seconds)}: this one is at most {above:.1%} of a step above the best"
     )
-
-
-def bounds_of(found: Planned) -> tuple[int, float]:
-    """Bytes for any budget, and seconds inside this one, below which no plan of the train net can go."""
-    graph = found.job.graphs[0]
-    return least_bytes(graph), least_seconds(graph, found.program.costs, _room(found))
-
-
-def _room(found: Planned) -> int:
-    return max(found.peak, found.budget or 0)
 
 
 def _fullest(found: Planned) -> list[tuple[str, str]]:
@@ -116,11 +105,11 @@ def plan_values(found: Planned) -> dict[str, Any]:
     """The same for programs.
 
     caffe_bytes     strategy `caffe`, the baseline        bvlc_bytes   what BVLC Caffe itself would take
+    lower_bound_bytes, lower_bound_seconds    below which no plan can go (the seconds: none in the same room)
     feasible        whether it fits the budget            minimum_bytes   the least budget that the strategy fits
     If it does not fit, everything else is told of the leanest plan of the strategy, and `message` says why.
     """
     row, schedule = found.fullest_row, found.fullest
-    lower_bytes, lower_seconds = bounds_of(found)
     return {
         "net": found.job.title,
         "strategy": found.strategy,
@@ -140,8 +129,8 @@ def plan_values(found: Planned) -> dict[str, Any]:
         "predicted_seconds": found.seconds,
         "baseline_seconds": found.job.baseline_seconds,
         "overhead": found.overhead,
-        "lower_bound_bytes": lower_bytes,
-        "lower_bound_seconds": lower_seconds,
+        "lower_bound_bytes": found.bound_bytes,
+        "lower_bound_seconds": found.bound_seconds,
         "fullest": {
             "graph": schedule.graph.name,
             "row": row.tick,

@@ -8,7 +8,7 @@ What is in a picture is decided here; timeline_html.py and timeline_png.py only 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -34,10 +34,13 @@ KIND_NAMES = {  # from the bottom of a legend up, with a colour that differs in 
     "diff": ("gradients", "#cf5c36"),
     "workspace": ("workspace", "#7a7a7a"),
 }
+INK = "#333333"
 LINE_COLOURS = (
     "#1b1b1b", "#3d85c6", "#cf5c36", "#4f9d5d", "#8e5ea2", "#d9a441", "#2a9d9d", "#c2185b", "#7a7a7a", "#795548",
     "#5c6bc0", "#9e9d24",
 )  # fmt: skip
+
+Points = Sequence[tuple[int, float]]
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class ArenaPicture:
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a plot; `steps` holds each value until the next."""
+    """One line of a plot; each value holds until the next."""
 
     name: str
     xs: tuple[float, ...]
@@ -81,11 +84,12 @@ class Curve:
 
 @dataclass(frozen=True)
 class MemoryPicture:
-    """`memory` in seconds and bytes, `trade` in bytes and overhead (share of the baseline's time)."""
+    """`memory` in seconds and bytes; `trade` and its `bound` in bytes and overhead (share of the baseline's time)."""
 
     title: str
     memory: tuple[Curve, ...]
     trade: tuple[Curve, ...]
+    bound: Curve
     budget: int | None
 
 
@@ -119,18 +123,21 @@ def _box(span: Span) -> Box:
 
 
 def draw_memory(
-    founds: Sequence[Planned], trade: dict[str, list[tuple[float, float]]], path: str, *, title: str
+    founds: Sequence[Planned], trade: Mapping[str, Points], bound: Points, path: str, *, title: str
 ) -> None:
-    """Memory over the step of each plan, and `trade`: (bytes, overhead) at several budgets by strategy."""
+    """Memory over the step of each plan, and `trade`: (bytes, overhead) at several budgets by strategy, and below which
+    overhead no plan goes (`bound`)."""
     colours = {found.strategy: LINE_COLOURS[i % len(LINE_COLOURS)] for i, found in enumerate(founds)}
     memory = tuple(_memory_curve(found, colours[found.strategy]) for found in founds)
-    curves = [
-        Curve(name, tuple(x for x, _ in sorted(points)), tuple(y for _, y in sorted(points)), colours[name])
-        for name, points in trade.items()
-        if points
-    ]
+    curves = [_points_curve(name, points, colours[name]) for name, points in trade.items() if points]
     budget = next((found.budget for found in founds if found.budget is not None), None)
-    _painter(path, "paint_memory")(MemoryPicture(title, memory, tuple(curves), budget), path)
+    picture = MemoryPicture(title, memory, tuple(curves), _points_curve("no plan below", bound, INK), budget)
+    _painter(path, "paint_memory")(picture, path)
+
+
+def _points_curve(name: str, points: Points, colour: str) -> Curve:
+    xs, ys = zip(*sorted(points)) if points else ((), ())
+    return Curve(name, tuple(map(float, xs)), tuple(ys), colour)
 
 
 def _memory_curve(found: Planned, colour: str) -> Curve:

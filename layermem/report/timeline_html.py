@@ -6,10 +6,8 @@ from plotly.graph_objects import Bar, Figure, Scatter
 from plotly.subplots import make_subplots
 
 from layermem.files import write_atomically
-from layermem.report.timeline import KIND_NAMES, ArenaPicture, Curve, MemoryPicture, scale_of
+from layermem.report.timeline import INK, KIND_NAMES, ArenaPicture, Curve, MemoryPicture, scale_of
 from layermem.units import format_bytes
-
-INK = "#333333"
 
 
 def paint_arena(picture: ArenaPicture, path: str) -> None:
@@ -52,6 +50,7 @@ def paint_memory(picture: MemoryPicture, path: str) -> None:
         figure.add_trace(_memory(curve, x_scale, y_scale), 1, 1)
     for curve in picture.trade:
         figure.add_trace(_trade(curve, y_scale), 1, 2)
+    figure.add_trace(_bound(picture.bound, y_scale), 1, 2)
     if picture.budget is not None:
         dashed = {"dash": "dash", "width": 1, "color": INK}
         text = f"budget {format_bytes(picture.budget)}"
@@ -73,8 +72,13 @@ def _memory(curve: Curve, x_scale: float, y_scale: float) -> Scatter:
 def _trade(curve: Curve, scale: float) -> Scatter:
     return Scatter(
         x=_scaled(curve.xs, scale), y=[100 * y for y in curve.ys], name=curve.name, mode="lines+markers",
-        line={"color": curve.colour, "width": 1.5}, showlegend=False,
+        line={"color": curve.colour, "width": 1.5, "shape": "hv"}, showlegend=False,
     )  # fmt: skip
+
+
+def _bound(curve: Curve, scale: float) -> Scatter:
+    line = {"color": curve.colour, "width": 1, "dash": "dot"}
+    return Scatter(x=_scaled(curve.xs, scale), y=[100 * y for y in curve.ys], name=curve.name, mode="lines", line=line)
 
 
 def _scaled(values: tuple[float, ...], scale: float) -> list[float]:

@@ -12,13 +12,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from layermem.files import write_atomically
-from layermem.report.timeline import KIND_NAMES, ArenaPicture, Curve, MemoryPicture, scale_of
+from layermem.report.timeline import INK, KIND_NAMES, ArenaPicture, MemoryPicture, scale_of
 from layermem.units import format_bytes
 
 DPI = 140
 LETTER = 0.0058, 0.018  # share of the axes that a letter of a box's name takes, across and up
 EDGED = 0.004  # share of the axes from which on a box gets an edge; thinner ones would be all edge
-INK = "#333333"
 
 
 def paint_arena(picture: ArenaPicture, path: str) -> None:
@@ -75,26 +74,25 @@ def paint_memory(picture: MemoryPicture, path: str) -> None:
     left.set_xlabel(f"predicted time [{x_unit}]")
     left.set_ylabel(f"bytes in use [{y_unit}]")
     left.set_title(picture.title, loc="left", fontsize=11)
-    left.legend(frameon=False, fontsize=8.5, title="strategy, peak", title_fontsize=8.5)
-    _paint_trade(right, picture.trade, picture.budget, y_scale, y_unit)
+    left.legend(frameon=False, fontsize=8.5, ncols=4, loc="upper left", bbox_to_anchor=(0, -0.1))
+    _paint_trade(right, picture, y_scale, y_unit)
     _finish(figure, path)
 
 
-def _paint_trade(axes: Axes, curves: tuple[Curve, ...], budget: int | None, scale: float, unit: str) -> None:
-    for curve in curves:
+def _paint_trade(axes: Axes, picture: MemoryPicture, scale: float, unit: str) -> None:
+    """Overhead by budget; the lines are steps, since what fits a budget fits any larger one."""
+    for curve in picture.trade:
         xs, ys = [x / scale for x in curve.xs], [100 * y for y in curve.ys]
-        axes.plot(xs, ys, marker="o", markersize=4, linewidth=1.2, color=curve.colour, label=curve.name)
-    if budget is not None:
-        axes.axvline(budget / scale, color=INK, linewidth=0.9, linestyle="dashed")
-        axes.text(
-            budget / scale, axes.get_ylim()[1], f" budget {format_bytes(budget)}", fontsize=8, va="top", color=INK
-        )
+        axes.step(xs, ys, where="post", marker="o", markersize=3.5, linewidth=1.2, color=curve.colour, label=curve.name)
+    xs, ys = [x / scale for x in picture.bound.xs], [100 * y for y in picture.bound.ys]
+    axes.plot(xs, ys, color=INK, linewidth=1, linestyle=":", label=picture.bound.name)
+    if picture.budget is not None:
+        axes.axvline(picture.budget / scale, color=INK, linewidth=0.9, linestyle="dashed", label="budget")
     axes.set_xlim(left=0)
     axes.set_xlabel(f"memory [{unit}]")
     axes.set_ylabel("predicted time above the baseline [%]")
     axes.set_title("what memory costs in time", loc="left", fontsize=11)
     axes.legend(frameon=False, fontsize=8.5)
-    axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
 
 

@@ -78,7 +78,7 @@ def test_pictures_are_written(found, tmp_path, ending, begins):
     pytest.importorskip({"png": "matplotlib", "html": "plotly"}[ending])
     arena, memory = tmp_path / f"arena.{ending}", tmp_path / f"memory.{ending}"
     draw_arena(found, str(arena))
-    draw_memory([found], {found.strategy: [(1e6, 0.1), (5e5, 0.3)]}, str(memory), title="it")
+    draw_memory([found], {found.strategy: [(10**6, 0.1), (10**5, 0.3)]}, [(10**5, 0.0)], str(memory), title="it")
     for path in (arena, memory):
         assert path.read_bytes().lower().startswith(begins.lower()) and path.stat().st_size > 10_000
     if ending == "html":

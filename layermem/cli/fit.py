@@ -1,0 +1,200 @@
+"""fit: the largest batch, or the deepest residual net, that a budget holds under each strategy."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from layermem.cli.options import (
+    Verbs,
+    add_budget,
+    add_json,
+    add_net_or_solver,
+    add_verb,
+    device_of,
+    hints_of,
+    print_json,
+    read_shapes,
+    strategies_text,
+)
+from layermem.cli.watch import watched
+from layermem.errors import InputError
+
+if TYPE_CHECKING:
+    from layermem.graph.net import Net
+    from layermem.planned import Job, Planned
+
+EXAMPLE = """\
+  layermem fit --net prototxt/vgg16/train_val.prototxt --budget 8GiB
+  layermem fit --net prototxt/resnet50/train_val.prototxt --batch 16 --budget 12GiB --deepest --strategies recompute
+"""
+MOST_BATCH = 1_000_000
+MOST_DEPTH = 5000
+FAMILY = re.compile(r"ResNet-(\d+)( \(CIFAR-10\))?")  # names that nets/resnet.py gives
+JOBS_KEPT = 8  # jobs of neighbouring sizes, which strategies share
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a strategy fits: nothing (`size` 0, `found` None), or a net of `size`, as planned under the budget."""
+
+    strategy: str
+    size: int
+    found: Planned | None
+
+
+def add_verbs(verbs: Verbs) -> None:
+    says = "find the largest batch, or the deepest residual net, that a budget holds under each strategy"
+    parser = add_verb(verbs, "fit", says, EXAMPLE, more=strategies_text)
+    add_net_or_solver(parser)
+    add_budget(parser)
+    parser.add_argument("--strategies", metavar="A,B", help="which ones, or `all` (all but recompute-exact)")
+    parser.add_argument("--deepest", action="store_true", help="grow a ResNet's depth instead of its batch")
+    parser.add_argument("--most", metavar="N", type=int, help=f"look no further ({MOST_BATCH:,}; depth {MOST_DEPTH:,})")
+    add_json(parser)
+    parser.set_defaults(run=run_fit)
+
+
+def run_fit(arguments: argparse.Namespace) -> int:
+    from layermem.comparison import chosen
+
+    if arguments.budget is None or "%" in arguments.budget:
+        raise InputError("a fit needs --budget in bytes, such as 8GiB")
+    if arguments.solver:
+        raise InputError("a fit is of one net: name it with --net")
+    most = arguments.most or (MOST_DEPTH if arguments.deepest else MOST_BATCH)
+    make, sizes = _deeper(arguments, most) if arguments.deepest else _larger(arguments, most)
+    names = chosen(arguments.strategies)
+    fits = [_fit(name, make, sizes, arguments.budget) for name in watched(names, "fitting")]
+    fits.sort(key=lambda fit: (-fit.size, fit.found.seconds if fit.found else 0.0))
+    what = "depth" if arguments.deepest else "batch"
+    if arguments.json:
+        print_json(_values(fits, what, arguments.budget))
+    else:
+        _print(fits, what, arguments, sizes[-1])
+    return 0
+
+
+# -- what grows ------------------------------------------------------------------------------------------------
+
+Make = Callable[[int], "Job"]
+
+
+def _larger(arguments: argparse.Namespace, most: int) -> tuple[Make, range]:
+    """The job at a batch size, and the sizes."""
+    from layermem.api import Net
+
+    shapes = read_shapes(arguments.input)
+
+    def net(batch: int) -> Net:
+        given = {name: (batch, *shape[1:]) for name, shape in shapes.items()}
+        return Net(
+            arguments.net, arguments.phase, batch=batch, inputs=given, level=arguments.net_level,
+            stages=arguments.net_stage,
+        )  # fmt: skip
+
+    net(1)  # whatever is wrong with the net is told before the search takes it for too large
+    return _jobs(arguments, net), range(1, most + 1)
+
+
+def _deeper(arguments: argparse.Namespace, most: int) -> tuple[Make, range]:
+    """The job at a depth of the family that --net belongs to, and the depths."""
+    from layermem.api import title_of
+    from layermem.cli.options import net_of
+    from layermem.graph.net import Net
+    from layermem.nets import resnet
+    from layermem.proto.read import read_net_text
+
+    given = net_of(arguments, "TRAIN")
+    match = FAMILY.fullmatch(given.name)
+    if not match:
+        raise InputError(
+            f"is called '{given.name}' and not of the nets that grow deeper: take one that tools/make_resnet.py wrote",
+            path=arguments.net,
+        )
+    batch = int(title_of(given).rpartition(" x")[2])
+
+    def net(depth: int) -> Net:
+        text = resnet.cifar(depth, batch, 1) if match[2] else resnet.imagenet(depth, resnet.split(depth), batch, 1)
+        return Net(read_net_text(str(text)), 0, stages=("dummy",))
+
+    return _jobs(arguments, net), range(8, most + 1, 6) if match[2] else range(38, most + 1, 3)
+
+
+def _jobs(arguments: argparse.Namespace, net: Callable[[int], Net]) -> Make:
+    from layermem import api
+
+    device, hints = device_of(arguments), hints_of(arguments)
+
+    @lru_cache(JOBS_KEPT)
+    def job(size: int) -> Job:
+        return api.job_of(net(size), device=device, costs=arguments.costs, hints=hints)
+
+    return job
+
+
+# -- the search ------------------------------------------------------------------------------------------------
+
+
+def _fit(strategy: str, make: Make, sizes: range, budget: str) -> Fitted:
+    from layermem.comparison import TOO_LARGE, largest, leanest_live
+    from layermem.planned import planned
+    from layermem.units import parse_bytes
+
+    def measure(number: int) -> int:
+        try:
+            return leanest_live(make(sizes[number - 1]), strategy)
+        except InputError:  # a blob passes 2^31 - 1 values
+            return TOO_LARGE
+
+    number = largest(measure, parse_bytes(budget), len(sizes))
+    while number:  # placement may take a little more than is in use
+        found = planned(make(sizes[number - 1]), strategy, budget)
+        if found.feasible:
+            return Fitted(strategy, sizes[number - 1], found)
+        number -= 1
+    return Fitted(strategy, 0, None)
+
+
+# -- how it is shown -------------------------------------------------------------------------------------------
+
+
+def _print(fits: list[Fitted], what: str, arguments: argparse.Namespace, most: int) -> None:
+    from layermem.report.tables import print_table
+    from layermem.units import format_bytes, format_seconds
+
+    rows = []
+    for fit in fits:
+        if fit.found is None:
+            rows.append([fit.strategy, "none", "", "", "", ""])
+            continue
+        found, host = fit.found, fit.found.program.host_bytes
+        size = f">= {fit.size:,}" if fit.size == most else f"{fit.size:,}"
+        places = [format_bytes(found.peak), format_bytes(host) if host else ""]
+        rows.append([fit.strategy, size, *places, format_seconds(found.seconds), f"{found.overhead:+.1%}"])
+    headings = ["strategy", f">{what}", ">peak", ">host", ">time", ">overhead"]
+    device = next((fit.found.device for fit in fits if fit.found is not None), "")
+    print_table(headings, rows, title=f"{arguments.net} inside {arguments.budget}{f' on {device}' if device else ''}")
+
+
+def _values(fits: list[Fitted], what: str, budget: str) -> dict[str, Any]:
+    from layermem.units import parse_bytes
+
+    return {
+        "budget_bytes": parse_bytes(budget),
+        "strategies": [
+            {
+                "strategy": fit.strategy,
+                what: fit.size,
+                "peak_bytes": fit.found.peak if fit.found else None,
+                "host_bytes": fit.found.program.host_bytes if fit.found else None,
+                "predicted_seconds": fit.found.seconds if fit.found else None,
+                "overhead": fit.found.overhead if fit.found else None,
+            }
+            for fit in fits
+        ],
+    }

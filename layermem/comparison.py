@@ -1,0 +1,127 @@
+"""Strategies side by side: each under one budget, each over many budgets, and how much of a net each one fits.
+
+ranked      those that fit come first, the quickest first; then the others, those that need least first
+trade       (bytes, overhead) of a strategy at budgets from its least to what it takes without one
+largest     the largest batch, or depth, that a budget holds
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from layermem.compile import PeakOf
+from layermem.errors import InputError
+from layermem.plan.base import STRATEGIES, get_strategy
+from layermem.plan.bounds import least_bytes, least_seconds
+from layermem.planned import NOTHING, Job, Planned
+from layermem.schedule.layout import Layout
+from layermem.schedule.lower import lower
+from layermem.schedule.place import place
+from layermem.schedule.simulate import simulate
+
+SLOW = ("recompute-exact",)  # may search for 20 seconds: only where it is named, or all are
+POINTS = 12  # budgets of a trade
+PLACED = 3000  # ops of a step up to which its plans are placed for a trade
+TOO_LARGE = 2**62  # bytes of what cannot even be built
+
+
+def chosen(names: str | None) -> list[str]:
+    """Strategies that a user asks for: "a,b", "all", or nothing, which means all but the slow ones."""
+    if names == "all":
+        return list(STRATEGIES)
+    if names is None:
+        return [name for name in STRATEGIES if name not in SLOW]
+    found = [get_strategy(name.strip()).name for name in names.split(",") if name.strip()]
+    if not found:
+        raise InputError(f"'{names}' names no strategy; choose of: {' '.join(STRATEGIES)}")
+    return list(dict.fromkeys(found))
+
+
+def ranked(founds: Iterable[Planned]) -> list[Planned]:
+    return sorted(founds, key=lambda f: (not f.feasible, f.seconds if f.feasible else 0.0, f.peak))
+
+
+def trade(job: Job, strategy: str, budgets: Sequence[int]) -> list[tuple[int, float]]:
+    """What memory costs in time: peak and overhead against the baseline at each budget.
+
+    Points that take more bytes and more time than another one are left out.  Steps of many ops are not placed: then
+    it is bytes in use, and seconds as if every byte that a copy frees were wanted at once.
+    """
+    train = job.graphs[0]
+    layout = Layout(train, job.costs)
+    make = get_strategy(strategy).make
+    found = []
+    for budget in (None, NOTHING, *budgets):
+        peak = PeakOf(layout, budget=budget)
+        plan = make(train, job.costs, budget, peak, job.hints)
+        if len(train.ops) > PLACED:
+            nbytes, seconds = peak.live(plan), peak.estimate(plan)
+        else:
+            schedule = place(train, plan, lower(layout, plan), target=budget or 0)
+            nbytes, seconds = schedule.peak, simulate(schedule, job.costs).seconds
+        found.append((nbytes, seconds / job.baseline_seconds - 1))
+    return _best(found)
+
+
+def trade_bound(job: Job, budgets: Sequence[int]) -> list[tuple[int, float]]:
+    """The overhead below which no plan goes, at each budget."""
+    train = job.graphs[0]
+    return [(budget, least_seconds(train, job.costs, budget) / job.baseline_seconds - 1) for budget in budgets]
+
+
+def interesting_budgets(job: Job, points: int = POINTS) -> list[int]:
+    """Budgets from what no plan goes below to what reuse alone takes, in equal ratios."""
+    train = job.graphs[0]
+    peak = PeakOf(Layout(train, job.costs))
+    most = peak.live(get_strategy("liveness").make(train, job.costs, None, peak, job.hints))
+    least = min(least_bytes(train), most)
+    return [round(least * (most / least) ** (step / (points - 1))) for step in range(points)]
+
+
+def _best(points: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
+    kept: list[tuple[int, float]] = []
+    for nbytes, overhead in sorted(set(points)):
+        if not kept or overhead < kept[-1][1] - 1e-12:
+            kept.append((nbytes, overhead))
+    return kept
+
+
+def leanest_live(job: Job, strategy: str) -> int:
+    """Bytes in use under the leanest plan of a strategy, without placement."""
+    train = job.graphs[0]
+    peak = PeakOf(Layout(train, job.costs), budget=NOTHING)
+    return peak.live(get_strategy(strategy).make(train, job.costs, NOTHING, peak, job.hints))
+
+
+def largest(measure: Callable[[int], int], budget: int, most: int) -> int:
+    """The largest n from 1 to `most` with measure(n) <= budget, for a measure that does not fall; 0 if there is none.
+
+    Bytes grow along a line, more or less, so the next guess lies on the line through the last two points; every third
+    one halves what is left instead, in case they do not.
+    """
+    low, high = 0, most + 1  # low fits, high does not
+    points: list[tuple[int, int]] = []
+    guess, turn = 1, 0
+    while high - low > 1:
+        nbytes = measure(guess)
+        points.append((guess, nbytes))
+        low, high = (guess, high) if nbytes <= budget else (low, guess)
+        turn += 1
+        guess = _middle(low, high) if turn % 3 == 0 else _on_line(points, budget, low, high)
+    return low
+
+
+def _middle(low: int, high: int) -> int:
+    """Halfway, by ratio while the range is wide."""
+    return min(
+        max(round((max(low, 1) * high) ** 0.5) if high > 4 * max(low, 1) else (low + high) // 2, low + 1), high - 1
+    )
+
+
+def _on_line(points: Sequence[tuple[int, int]], budget: int, low: int, high: int) -> int:
+    known = [point for point in points if point[1] < TOO_LARGE][-2:]
+    if len(known) < 2 or known[0][1] == known[1][1]:
+        return min(max(2 * low, 2), high - 1) if high - 1 > low else low + 1
+    (x0, y0), (x1, y1) = known
+    guess = x0 + (budget - y0) * (x1 - x0) // (y1 - y0)
+    return min(max(guess, low + 1), high - 1)

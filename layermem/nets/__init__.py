@@ -1,0 +1,1 @@
+"""Nets that are written by rule: the prototxt of residual networks of any depth."""

@@ -1,0 +1,189 @@
+"""Write nets and solvers as prototxt: the small language of resnet.py and of tools/make_*.py.
+
+    net = Net("LeNet", origin="LeCun et al. 1998")
+    x = net.conv("conv1", "data", num_output=20, kernel_size=5, weight_filler=filler("xavier"))
+    x = net.pool("pool1", x, "MAX", kernel_size=2, stride=2)
+    print(net)
+
+A value is an int, a float, a bool, a str (quoted), a Word (an enum's bare name), a dict (a message) or a list
+(the field, repeated).  A layer that fits in WIDTH columns takes one line, else one line a message.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+WIDTH = 118
+IMAGENET_MEAN = [104, 117, 123]  # blue, green, red: the order in which Caffe keeps channels
+
+
+class Word(str):
+    """An enum's value: written without quotes."""
+
+
+def field(name: str, value: Any) -> list[str]:
+    """The text of one field; a list gives one text for each of its elements."""
+    if isinstance(value, list):
+        return [text for each in value for text in field(name, each)]
+    if isinstance(value, dict):
+        inside = " ".join(text for key, each in value.items() for text in field(key, each))
+        return [f"{name} {{ {inside} }}" if inside else f"{name} {{ }}"]
+    if isinstance(value, bool):
+        return [f"{name}: {'true' if value else 'false'}"]
+    if isinstance(value, Word) or not isinstance(value, str):
+        return [f"{name}: {value}"]
+    return [f'{name}: "{value}"']
+
+
+def lines(name: str, value: Any) -> list[str]:
+    """The same, a message a line; a message that is too long for one line takes a line a field."""
+    found = []
+    for each, text in zip(value if isinstance(value, list) else [value], field(name, value)):
+        if len(text) + 2 <= WIDTH or not isinstance(each, dict):
+            found.append(f"  {text}")
+        else:
+            inside = [line for key, part in each.items() for line in field(key, part)]
+            found += [f"  {name} {{", *(f"    {line}" for line in inside), "  }"]
+    return found
+
+
+def filler(kind: str, **values: float) -> dict[str, Any]:
+    return {"type": kind, **values}
+
+
+CONSTANT = filler("constant", value=0)
+MSRA = filler("msra")
+WEIGHT_AND_BIAS = [{"lr_mult": 1, "decay_mult": 1}, {"lr_mult": 2, "decay_mult": 0}]
+
+
+class Net:
+    """Layers in the order in which they were added; every adder returns the name of its (first) top."""
+
+    def __init__(self, name: str, *, notes: list[str]):
+        self.text = [*(f"# {note}" for note in notes), *field("name", name)]
+
+    def __str__(self) -> str:
+        return "\n".join(self.text) + "\n"
+
+    def layer(self, name: str, kind: str, bottoms: str | list[str], tops: str | list[str], **messages: Any) -> str:
+        bottoms = [bottoms] if isinstance(bottoms, str) else bottoms
+        tops = [tops] if isinstance(tops, str) else tops
+        head = " ".join(
+            f for k, v in {"name": name, "type": kind, "bottom": bottoms, "top": tops}.items() for f in field(k, v)
+        )
+        rest = [text for key, value in messages.items() for text in field(key, value)]
+        line = "layer { " + " ".join([head, *rest]) + " }"
+        if len(line) <= WIDTH:
+            self.text.append(line)
+        else:
+            self.text += ["layer {", f"  {head}", *(text for k, v in messages.items() for text in lines(k, v)), "}"]
+        return tops[0] if tops else name
+
+    def conv(
+        self, name: str, bottom: str, *, param: list[dict] | None = None, kind: str = "Convolution", **fields: Any
+    ) -> str:
+        extra = {"param": param} if param else {}
+        return self.layer(name, kind, bottom, name, **extra, convolution_param=fields)
+
+    def relu(self, name: str, blob: str) -> str:
+        return self.layer(name, "ReLU", blob, blob)
+
+    def dropout(self, name: str, blob: str, ratio: float) -> str:
+        return self.layer(name, "Dropout", blob, blob, dropout_param={"dropout_ratio": ratio})
+
+    def pool(self, name: str, bottom: str, method: str, **fields: Any) -> str:
+        return self.layer(name, "Pooling", bottom, name, pooling_param={"pool": Word(method), **fields})
+
+    def lrn(self, name: str, bottom: str) -> str:
+        return self.layer(name, "LRN", bottom, name, lrn_param={"local_size": 5, "alpha": 0.0001, "beta": 0.75})
+
+    def fc(self, name: str, bottom: str, *, param: list[dict] | None = None, **fields: Any) -> str:
+        extra = {"param": param} if param else {}
+        return self.layer(name, "InnerProduct", bottom, name, **extra, inner_product_param=fields)
+
+    def batch_norm(self, name: str, scale: str, blob: str) -> str:
+        """Caffe's pair: statistics in one layer, gain and offset in the next, both in place."""
+        self.layer(name, "BatchNorm", blob, blob)
+        return self.layer(scale, "Scale", blob, blob, scale_param={"bias_term": True})
+
+    def concat(self, name: str, bottoms: list[str]) -> str:
+        return self.layer(name, "Concat", bottoms, name)
+
+    def add(self, name: str, bottoms: list[str]) -> str:
+        return self.layer(name, "Eltwise", bottoms, name, eltwise_param={"operation": Word("SUM")})
+
+    def loss(
+        self, name: str, bottom: str, *, top: str | None = None, weight: float | None = None, **fields: Any
+    ) -> str:
+        extra: dict[str, Any] = {} if weight is None else {"loss_weight": weight}
+        if fields:
+            extra["loss_param"] = fields
+        return self.layer(name, "SoftmaxWithLoss", [bottom, "label"], top or name, **extra)
+
+    def accuracy(self, name: str, bottom: str, *, top: str | None = None, **fields: Any) -> str:
+        extra = {"accuracy_param": fields} if fields else {}
+        return self.layer(name, "Accuracy", [bottom, "label"], top or name, include={"phase": Word("TEST")}, **extra)
+
+    def data(self, phase: str, source: str, batch: int, transform: dict[str, Any]) -> None:
+        """Images and labels of an LMDB, unless the stage 'dummy' is on."""
+        include = {"phase": Word(phase), "not_stage": "dummy"}
+        reads = {"source": source, "batch_size": batch, "backend": Word("LMDB")}
+        self.layer("data", "Data", [], ["data", "label"], include=include, transform_param=transform, data_param=reads)
+
+    def dummy(
+        self, phase: str, image: list[int], label: list[int], classes: int, when: dict[str, str] | None = None
+    ) -> None:
+        """Noise for images, any class for labels: to time and to plan.  By default where the stage 'dummy' is on."""
+        include = {"phase": Word(phase), **(when or {"stage": "dummy"})}
+        shapes = [{"dim": image}, {"dim": label}]
+        fill = [filler("uniform", min=-128, max=128), filler("uniform", min=0, max=classes)]
+        self.layer(
+            "data",
+            "DummyData",
+            [],
+            ["data", "label"],
+            include=include,
+            dummy_data_param={"shape": shapes, "data_filler": fill},
+        )
+
+    def hdf5(self, phase: str, source: str, batch: int) -> None:
+        """Images and label maps of HDF5 files, where the stage 'hdf5' is on."""
+        reads = {"source": source, "batch_size": batch, "shuffle": phase == "TRAIN"}
+        include = {"phase": Word(phase), "stage": "hdf5"}
+        self.layer("data", "HDF5Data", [], ["data", "label"], include=include, hdf5_data_param=reads)
+
+    def imagenet(self, crop: int, train: int, test: int) -> None:
+        """ILSVRC 2012 from LMDBs at the place where Caffe's own scripts put them, and its dummy twin."""
+        for phase, batch, name in (("TRAIN", train, "train"), ("TEST", test, "val")):
+            transform = {"mirror": phase == "TRAIN", "crop_size": crop, "mean_value": IMAGENET_MEAN}
+            self.data(phase, f"examples/imagenet/ilsvrc12_{name}_lmdb", batch, transform)
+        for phase, batch in (("TRAIN", train), ("TEST", test)):
+            self.dummy(phase, [batch, 3, crop, crop], [batch], 1000)
+
+    def imagenet_head(self, bottom: str) -> None:
+        self.accuracy("accuracy/top-1", bottom)
+        self.accuracy("accuracy/top-5", bottom, top_k=5)
+        self.loss("loss", bottom)
+
+
+def solver(notes: list[str], **fields: Any) -> str:
+    """A solver's text, a field a line."""
+    lines = [*(f"# {note}" for note in notes), *(text for key, value in fields.items() for text in field(key, value))]
+    return "\n".join(lines) + "\n"
+
+
+def dummy_solver(prefix: str, *, stage: str | None = "dummy", **fields: Any) -> str:
+    """The solver that runs the net beside it on noise for some steps: no test phase, no snapshot unless asked."""
+    state = {"train_state": {"stage": stage}} if stage else {}
+    notes = ["Runs the same net on noise, without a data set: to measure it, never to learn."]
+    return solver(
+        notes,
+        net="train_val.prototxt",
+        **state,
+        display=1,
+        max_iter=20,
+        **fields,
+        random_seed=1,
+        snapshot_after_train=False,
+        snapshot_prefix=prefix,
+    )

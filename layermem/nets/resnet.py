@@ -1,0 +1,135 @@
+"""Residual networks of any depth, as prototxt.
+
+    imagenet(50, split(50), 32, 50)    bottlenecks, depth = 3 * blocks + 2; training batch 32, test batch 50
+    cifar(20, 128, 100)                two 3x3 convolutions a block, depth = 6n + 2
+
+Names are those of the weights that the authors published (res2a_branch2a, bn2a_branch2a, scale2a_branch2a, ...),
+so that `--weights` finds its layers.  In the CIFAR family, where the width grows, the shortcut is a 1x1 projection.
+source  He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition, 2015
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from layermem.errors import InputError
+from layermem.nets.prototext import MSRA, WEIGHT_AND_BIAS, Net, Word, filler
+
+PUBLISHED = {
+    50: (3, 4, 6, 3),  # He et al. 2015, table 1
+    101: (3, 4, 23, 3),
+    152: (3, 8, 36, 3),
+    1001: (3, 57, 270, 3),  # the split of the two deep nets that came with Layrub (Liu et al. 2018)
+    1517: (3, 83, 416, 3),
+}
+STAGE_WIDTHS = (64, 128, 256, 512)
+
+
+def split(depth: int) -> tuple[int, int, int, int]:
+    """Blocks of the four stages: as published, else 3 at either end and the rest one to five, as in ResNet-1517."""
+    if depth in PUBLISHED:
+        return PUBLISHED[depth]
+    blocks, odd = divmod(depth - 2, 3)
+    if odd or blocks < 12:
+        raise InputError(f"{depth} is no depth of this family; it is 3 * blocks + 2, from 38 on, or give the blocks")
+    second = max(1, round((blocks - 6) / 6))
+    return 3, second, blocks - 6 - second, 3
+
+
+def block_name(stage: int, index: int, count: int, depth: int) -> str:
+    """2a 2b 2c; from ResNet-101 on, the long stages count 3a 3b1 3b2 ..."""
+    long = depth >= 101 and count > 3
+    letter = ("a" if index == 0 else f"b{index}") if long else chr(ord("a") + index) if count <= 26 else f"b{index}"
+    return f"{stage}{letter}"
+
+
+def conv_norm(net: Net, bottom: str, top: str, norm: str, relu: bool, **fields: Any) -> str:
+    """Convolution, BatchNorm, Scale, and a ReLU unless the sum comes first."""
+    net.conv(top, bottom, **fields, weight_filler=MSRA)
+    net.batch_norm(f"bn{norm}", f"scale{norm}", top)
+    return net.relu(f"{top}_relu", top) if relu else top
+
+
+def bottleneck(net: Net, bottom: str, name: str, width: int, stride: int, project: bool) -> str:
+    """1x1 down, 3x3, 1x1 up to four times the width, added to the shortcut; the stride is in the first 1x1."""
+    shortcut = bottom
+    if project:
+        shortcut = conv_norm(
+            net, bottom, f"res{name}_branch1", f"{name}_branch1", False,
+            num_output=4 * width, kernel_size=1, stride=stride, bias_term=False,
+        )  # fmt: skip
+    x = bottom
+    for part, outputs, kernel, step in (("2a", width, 1, stride), ("2b", width, 3, 1), ("2c", 4 * width, 1, 1)):
+        pad: dict[str, Any] = {"pad": 1} if kernel == 3 else {}
+        x = conv_norm(
+            net, x, f"res{name}_branch{part}", f"{name}_branch{part}", part != "2c",
+            num_output=outputs, kernel_size=kernel, **pad, stride=step, bias_term=False,
+        )  # fmt: skip
+    return net.relu(f"res{name}_relu", net.add(f"res{name}", [shortcut, x]))
+
+
+def imagenet(depth: int, blocks: tuple[int, ...], batch: int, test_batch: int) -> Net:
+    net = Net(
+        f"ResNet-{depth}",
+        notes=[
+            f"ResNet-{depth}: He, Zhang, Ren, Sun, Deep Residual Learning for Image Recognition, 2015.",
+            f"Blocks {', '.join(map(str, blocks))}.  Written by tools/make_resnet.py; change the tool, not this file.",
+        ],
+    )
+    net.imagenet(224, batch, test_batch)
+    # The published ResNet-50 has a bias here, its deeper sisters have none; BatchNorm takes it away again.
+    bias: dict[str, Any] = {} if depth == 50 else {"bias_term": False}
+    x = conv_norm(net, "data", "conv1", "_conv1", True, num_output=64, kernel_size=7, pad=3, stride=2, **bias)
+    x = net.pool("pool1", x, "MAX", kernel_size=3, stride=2)
+    for stage, (count, width) in enumerate(zip(blocks, STAGE_WIDTHS), start=2):
+        for index in range(count):
+            stride = 2 if stage > 2 and index == 0 else 1
+            x = bottleneck(net, x, block_name(stage, index, count, depth), width, stride, index == 0)
+    x = net.pool("pool5", x, "AVE", kernel_size=7, stride=1)
+    x = net.fc("fc1000", x, param=WEIGHT_AND_BIAS, num_output=1000, weight_filler=MSRA)
+    net.imagenet_head(x)
+    return net
+
+
+def basic(net: Net, bottom: str, name: str, width: int, stride: int, project: bool) -> str:
+    """Two 3x3 convolutions, added to the shortcut."""
+    shape: dict[str, Any] = {"kernel_size": 3, "pad": 1, "bias_term": False}
+    x = conv_norm(
+        net, bottom, f"res{name}_branch2a", f"{name}_branch2a", True, num_output=width, stride=stride, **shape
+    )
+    x = conv_norm(net, x, f"res{name}_branch2b", f"{name}_branch2b", False, num_output=width, stride=1, **shape)
+    if project:
+        bottom = conv_norm(
+            net, bottom, f"res{name}_branch1", f"{name}_branch1", False,
+            num_output=width, kernel_size=1, stride=stride, bias_term=False,
+        )  # fmt: skip
+    return net.relu(f"res{name}_relu", net.add(f"res{name}", [bottom, x]))
+
+
+def cifar(depth: int, batch: int, test_batch: int) -> Net:
+    each, odd = divmod(depth - 2, 6)
+    if odd or each < 1:
+        raise InputError(f"{depth} is no depth of the CIFAR family; it is 6n + 2: 20, 32, 44, 56, 110, ...")
+    net = Net(
+        f"ResNet-{depth} (CIFAR-10)",
+        notes=[
+            f"ResNet-{depth} for CIFAR-10: He et al., Deep Residual Learning for Image Recognition, 2015, 4.2.",
+            "Training images carry a border of 4 (tools/make_cifar10.py --pad 4); 32x32 is cropped at random.",
+            "Written by tools/make_resnet.py; change the tool, not this file.",
+        ],
+    )
+    for phase, count, source in (("TRAIN", batch, "train_pad4"), ("TEST", test_batch, "test")):
+        transform = {"mirror": phase == "TRAIN", "crop_size": 32, "mean_value": [113.9, 123.0, 125.3], "scale": 0.0157}
+        net.data(phase, f"examples/cifar10/cifar10_{source}_lmdb", count, transform)
+    for phase, count in (("TRAIN", batch), ("TEST", test_batch)):
+        net.dummy(phase, [count, 3, 32, 32], [count], 10)
+    x = conv_norm(net, "data", "conv1", "_conv1", True, num_output=16, kernel_size=3, pad=1, stride=1, bias_term=False)
+    for stage, width in enumerate((16, 32, 64), start=2):
+        for index in range(each):
+            first = stage > 2 and index == 0
+            x = basic(net, x, block_name(stage, index, each, depth), width, 2 if first else 1, first)
+    x = net.layer("pool4", "Pooling", x, "pool4", pooling_param={"pool": Word("AVE"), "global_pooling": True})
+    x = net.fc("fc10", x, param=WEIGHT_AND_BIAS, num_output=10, weight_filler=filler("msra"))
+    net.accuracy("accuracy", x)
+    net.loss("loss", x)
+    return net

@@ -1,0 +1,110 @@
+"""`layermem compare` and `layermem fit`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from layermem.plan import STRATEGIES
+
+NET = "prototxt/digits/train_val.prototxt"
+CIFAR = "prototxt/resnet20/train_val.prototxt"
+
+
+def test_every_strategy_is_a_row_sorted_by_time_among_those_that_fit(layermem):
+    ended = layermem("compare", "--net", NET, "--strategies", "all", "--budget", "50%")
+    lines = ended.out.splitlines()
+    rows = [line.split() for line in lines[2 : 2 + len(STRATEGIES)]]
+    assert ended.code == 0 and {row[0] for row in rows} == set(STRATEGIES)
+    assert [row[1] for row in rows] == sorted((row[1] for row in rows), reverse=True)  # yes before no
+    assert rows[-1][:2] == ["caffe", "no"] and "BVLC Caffe itself" in ended.out and "bounds: no plan" in ended.out
+
+
+def test_json_has_a_record_a_strategy(layermem):
+    found = json.loads(layermem("compare", "--net", NET, "--strategies", "liveness,caffe", "--json").out)
+    caffe = next(each for each in found["strategies"] if each["strategy"] == "caffe")
+    assert caffe["peak_bytes"] == found["caffe_bytes"] and caffe["share_of_caffe"] == 1 and caffe["feasible"]
+    assert caffe["measured_seconds"] is None and found["budget_bytes"] is None
+    assert found["lower_bound_bytes"] <= min(each["peak_bytes"] for each in found["strategies"])
+
+
+def test_running_measures_the_peak_that_was_predicted(layermem):
+    words = ("--strategies", "liveness,hybrid,caffe", "--budget", "60%", "--run", "2", "--json")
+    found = {each["strategy"]: each for each in json.loads(layermem("compare", "--net", NET, *words).out)["strategies"]}
+    for name in ("liveness", "hybrid"):
+        assert found[name]["measured_peak_bytes"] == found[name]["peak_bytes"] and found[name]["measured_seconds"] > 0
+    assert found["caffe"]["measured_seconds"] is None  # it does not fit
+
+
+@pytest.mark.parametrize("ending", ["png", "html"])
+def test_a_comparison_is_drawn(layermem, tmp_path, ending):
+    pytest.importorskip({"png": "matplotlib", "html": "plotly"}[ending])
+    path = tmp_path / f"memory.{ending}"
+    ended = layermem("compare", "--net", NET, "--strategies", "liveness,recompute,auto", "--plot", path)
+    assert ended.code == 0 and path.stat().st_size > 10_000
+
+
+def test_a_solver_is_compared_with_its_test_net(layermem):
+    solver = "prototxt/digits/solver.prototxt"
+    found = json.loads(layermem("compare", "--solver", solver, "--strategies", "liveness", "--json").out)
+    alone = json.loads(layermem("compare", "--net", NET, "--strategies", "liveness", "--json").out)
+    assert found["bvlc_bytes"] > alone["bvlc_bytes"]
+
+
+def test_the_largest_batch_fits_and_one_more_does_not(layermem):
+    words = ("--budget", "2MiB", "--strategies", "liveness,caffe,hybrid", "--json")
+    for each in json.loads(layermem("fit", "--net", NET, *words).out)["strategies"]:
+        for batch, fits in ((each["batch"], 0), (each["batch"] + 1, 3)):
+            budget = ("--budget", "2MiB", "--strategy", each["strategy"])
+            assert layermem("plan", "--net", NET, "--batch", batch, *budget).code == fits
+
+
+def test_the_deepest_net_fits_and_a_deeper_one_does_not(layermem, prototxt):
+    from layermem.nets.resnet import cifar
+
+    words = ("--batch", "8", "--budget", "30MiB", "--strategies", "liveness", "--deepest")
+    ended = layermem("fit", "--net", CIFAR, *words, "--json")
+    depth = json.loads(ended.out)["strategies"][0]["depth"]
+    assert depth % 6 == 2 and depth > 20
+    for size, fits in ((depth, 0), (depth + 6, 3)):
+        net = prototxt(str(cifar(size, 8, 1)), "deep.prototxt")
+        words = ("--net-stage", "dummy", "--strategy", "liveness", "--budget", "30MiB")
+        assert layermem("plan", "--net", net, *words).code == fits
+
+
+def test_a_search_that_ends_at_its_limit_says_so(layermem):
+    ended = layermem("fit", "--net", NET, "--budget", "1GiB", "--most", "16", "--strategies", "liveness")
+    assert ended.code == 0 and ">= 16" in ended.out
+
+
+def test_a_budget_that_holds_nothing_is_told(layermem):
+    ended = layermem("fit", "--net", NET, "--budget", "1KiB", "--strategies", "liveness")
+    assert ended.code == 0 and ended.out.splitlines()[-1].split() == ["liveness", "none"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("fit", "--net", NET), "a fit needs --budget in bytes"),
+        (("fit", "--net", NET, "--budget", "50%"), "a fit needs --budget in bytes"),
+        (("fit", "--solver", "prototxt/digits/solver.prototxt", "--budget", "1GiB"), "name it with --net"),
+        (("fit", "--net", NET, "--budget", "1GiB", "--deepest"), "nets that grow deeper"),
+        (("fit", "--net", "nowhere", "--budget", "1GiB"), "no such file"),
+        (("compare", "--net", NET, "--strategies", "magic"), "there is no strategy 'magic'"),
+        (("compare", "--net", NET, "--plot", "x.gif", "--strategies", "liveness"), ".html or .png"),
+    ],
+)
+def test_what_cannot_be_is_refused(layermem, words, says):
+    ended = layermem(*words)
+    assert ended.code == 2 and says in ended.err and len(ended.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("verb", ["train", "test", "plan", "compare", "fit", "show", "time", "devices", "convert"])
+def test_every_verb_has_an_example_in_its_help_whose_files_exist(layermem, verb):
+    ended = layermem(verb, "--help")
+    assert ended.code == 0
+    example = ended.out.split("example:")[1]
+    assert f"layermem {verb}" in example
+    for word in example.split():
+        if word.startswith("prototxt/"):
+            assert Path(word).exists()
