@@ -60,8 +60,8 @@ def add_net(parser: Options) -> None:
     _add_shapes(parser)
 
 
-def add_net_or_solver(parser: Options) -> None:
-    """--net or --solver, and all that decides shapes and costs."""
+def add_net_or_solver(parser: Options) -> Options:
+    """--net or --solver, and all that decides shapes and costs; the group that both exclude each other in."""
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--net", metavar="F", help="a net, planned with an SGD-momentum update")
     which.add_argument("--solver", metavar="F", help="a solver, planned with its own update and its test nets")
@@ -69,6 +69,7 @@ def add_net_or_solver(parser: Options) -> None:
     _add_shapes(parser)
     parser.add_argument("--device", metavar="D", help="reference, cpu or cuda (cpu)")
     parser.add_argument("--costs", metavar="costs.csv", help="measured times, from `layermem time` (a model)")
+    return which
 
 
 def _add_phase(parser: Options) -> None:
@@ -95,8 +96,9 @@ def _add_shapes(parser: Options) -> None:
 def add_budget(parser: Options) -> None:
     """--budget and what else a user may tell a strategy."""
     parser.add_argument(
-        "--budget", metavar="B", help="bytes of device memory: 2GiB, 512KiB, or 50%% of what strategy `caffe` takes"
-    )
+        "-b", "--budget", metavar="B",
+        help="bytes of device memory: 2GiB, 512KiB, or 50%% of what strategy `caffe` takes",
+    )  # fmt: skip
     parser.add_argument("--host-budget", metavar="B", help="bytes that may be offloaded to the host (no limit)")
     for name, says in (
         ("stage", "layers at whose outputs a recomputed segment may end (anywhere), as 'res*'"),

@@ -15,6 +15,7 @@ from layermem.cli.options import (
     print_json,
     strategies_text,
 )
+from layermem.cli.plan_graph import add_graph_options, run_graph
 from layermem.files import write_atomically
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ EXAMPLE = """\
   layermem plan --net prototxt/resnet50/train_val.prototxt --budget 2GiB
   layermem plan --solver prototxt/digits/solver.prototxt --budget 50% --strategy hybrid --schedule
   layermem plan --net prototxt/vgg16/train_val.prototxt --strategy liveness --plot arena.html --trace step.json
+  layermem plan --graph cg_unet.txt -b 25% -t T --family exact
 """
 
 
@@ -32,7 +34,8 @@ def add_verbs(verbs: Verbs) -> None:
         verbs, "plan", "print what a training step takes under a strategy and a budget, and why", EXAMPLE,
         more=strategies_text,
     )  # fmt: skip
-    add_net_or_solver(parser)
+    which = add_net_or_solver(parser)
+    which.add_argument("--graph", metavar="F.txt", help="a graph file of Kusumoto et al.: prints a schedule for it")
     add_budget(parser)
     parser.add_argument("--strategy", metavar="S", help="one of those below (auto under a budget, else liveness)")
     out = parser.add_argument_group("output")
@@ -42,6 +45,8 @@ def add_verbs(verbs: Verbs) -> None:
     out.add_argument("--load", metavar="P.json", help="take a saved plan instead of a strategy")
     out.add_argument("--plot", metavar="OUT", help="draw the arena over the step: OUT.html or OUT.png")
     out.add_argument("--trace", metavar="OUT.json", help="the three streams for a trace viewer (ui.perfetto.dev)")
+    out.add_argument("--export-graph", metavar="G.txt", help="write the step as a graph file, for --graph")
+    add_graph_options(parser)
     parser.set_defaults(run=run_plan)
 
 
@@ -50,6 +55,8 @@ def run_plan(arguments: argparse.Namespace) -> int:
     from layermem.planned import planned
     from layermem.report.summary import plan_values, summary
 
+    if arguments.graph:
+        return run_graph(arguments)
     job = job_of(arguments)
     saved = read_plan(arguments.load, job) if arguments.load else None
     found = planned(job, arguments.strategy, arguments.budget, saved)
@@ -64,6 +71,11 @@ def run_plan(arguments: argparse.Namespace) -> int:
 
 
 def _outputs(arguments: argparse.Namespace, found: Planned) -> None:
+    if arguments.export_graph:
+        from layermem.plan.graphexport import graph_file
+        from layermem.plan.graphfile import write_graph
+
+        write_graph(graph_file(found.job.graphs[0]), arguments.export_graph)
     if arguments.save:
         write_atomically(arguments.save, found.program.train.plan.to_json(found.job.graphs[0]).encode())
     if arguments.trace:

@@ -1,0 +1,66 @@
+"""plan --graph: recomputation for a computational graph in a file, as a schedule text."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from layermem.cli.options import Options, print_json
+from layermem.errors import BudgetError, InputError
+from layermem.units import format_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    from layermem.plan.graphplan import GraphPlan
+
+
+def add_graph_options(parser: Options) -> None:
+    """The options that go with --graph."""
+    group = parser.add_argument_group("graph files (--graph, with --budget in bytes or % of all values and gradients)")
+    group.add_argument(
+        "-t", "--objective", choices=("T", "M"), default="T",
+        help="T: least recomputation; M: most, in coarse segments that liveness shrinks (T)",
+    )  # fmt: skip
+    group.add_argument(
+        "--family", choices=("extended", "exact", "approx"), default="extended",
+        help="the lower sets that a segment may end at (extended)",
+    )  # fmt: skip
+    group.add_argument(
+        "--model", choices=("live", "paper"), default="live",
+        help="what the budget bounds: exact liveness, or the formula of Kusumoto et al. (live)",
+    )  # fmt: skip
+    group.add_argument(
+        "--time-limit", metavar="S", type=float, default=60.0, help="seconds for a search, then the best so far (60)"
+    )
+
+
+def run_graph(arguments: argparse.Namespace) -> int:
+    """Print the schedule, or the numbers with --json; BudgetError where nothing fits."""
+    from layermem.plan.graphfile import read_graph
+    from layermem.plan.graphplan import GraphPlanner
+
+    if not arguments.time_limit > 0:
+        raise InputError("--time-limit must be above 0 seconds")
+    planner = GraphPlanner(read_graph(arguments.graph), arguments.family, arguments.model)
+    budget = None if arguments.budget is None else parse_bytes(arguments.budget, whole=planner.values.total_bytes)
+    plan = planner.plan(budget, arguments.objective, arguments.time_limit)
+    if arguments.json:
+        print_json(_values(plan))
+    elif plan.feasible:
+        print(plan.schedule, end="")
+    if plan.feasible:
+        return 0
+    least = "the least budget is" if plan.minimum_proven else "the least budget found is"
+    raise BudgetError(
+        f"no plan of the {arguments.family} family fits {plan.budget_bytes} bytes under the {arguments.model} model; "
+        f"{least} {plan.minimum_bytes} bytes ({format_bytes(plan.minimum_bytes)})",
+        budget=plan.budget_bytes,
+        minimum=plan.minimum_bytes,
+    )
+
+
+def _values(plan: GraphPlan) -> dict[str, Any]:
+    names = (
+        "feasible", "budget_bytes", "cost_forward", "cost_recomputed", "peak_bytes", "peak_formula_bytes",
+        "minimum_bytes", "minimum_proven", "lower_sets", "seconds", "proven_optimal",
+    )  # fmt: skip
+    return {name: getattr(plan, name) for name in names}

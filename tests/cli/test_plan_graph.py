@@ -1,0 +1,52 @@
+"""`layermem plan --graph` and `--export-graph`."""
+
+import json
+
+import pytest
+
+from layermem.plan.graphfile import read_graph
+from layermem.plan.graphschedule import replay_schedule
+
+NET = "prototxt/mnist/train_val.prototxt"
+KEYS = {
+    "cost_forward", "cost_recomputed", "peak_bytes", "peak_formula_bytes", "minimum_bytes", "lower_sets", "seconds",
+    "proven_optimal",
+}  # fmt: skip
+
+
+@pytest.fixture
+def exported(layermem, tmp_path):
+    path = tmp_path / "mnist.txt"
+    assert layermem("plan", "--net", NET, "--export-graph", path).code == 0
+    return path
+
+
+def test_an_exported_net_is_planned_and_its_schedule_runs(layermem, exported):
+    graph = read_graph(exported)
+    assert sum(f.kind.startswith("Conv") for f in graph.forward) == 2
+    assert {"/conv1.w0", "/ip2.w1"} <= {v.name for v in graph.variables}
+    ended = layermem("plan", "--graph", exported)
+    assert ended.code == 0
+    assert replay_schedule(graph, ended.out)[0] > 0
+
+
+@pytest.mark.parametrize("options", [(), ("-t", "M"), ("--family", "exact", "--model", "paper")])
+def test_json_has_the_keys_that_programs_rely_on(layermem, exported, options):
+    ended = layermem("plan", "--graph", exported, "-b", "100%", "--json", *options)
+    values = json.loads(ended.out)
+    assert ended.code == 0 and set(values) >= KEYS
+    assert values["peak_bytes"] <= values["budget_bytes"] and values["cost_forward"] > 20
+
+
+def test_a_budget_below_the_least_ends_with_3_and_names_it(layermem, exported):
+    least = json.loads(layermem("plan", "--graph", exported, "--json").out)["minimum_bytes"]
+    ended = layermem("plan", "--graph", exported, "-b", least - 1, "--json")
+    assert ended.code == 3 and str(least) in ended.err
+    values = json.loads(ended.out)
+    assert values["feasible"] is False and values["minimum_bytes"] == least and values["cost_recomputed"] is None
+
+
+def test_a_file_that_is_no_graph_ends_with_2(layermem, tmp_path):
+    (tmp_path / "g.txt").write_text("hello\n")
+    ended = layermem("plan", "--graph", tmp_path / "g.txt")
+    assert ended.code == 2 and "g.txt:1: " in ended.err
