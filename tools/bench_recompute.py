@@ -1,0 +1,126 @@
+"""Recomputation planned for the graphs of Kusumoto et al., beside what is known to be reachable.
+
+python tools/bench_recompute.py FOLDER             every cg_*.txt of github.com/pfnet-research/recompute in FOLDER
+python tools/bench_recompute.py FOLDER --nets vgg19,unet
+--limit S     seconds for one cell (20); a value marked * is the best found by then, not proven
+--all         the exact family on every net, not only on those with up to 600 lower sets
+
+Overheads are % of a forward pass, at budgets in % of 2 M(V): all values and all gradients at once.  Targets are those
+of an earlier planner on the same model; `ok` is at or below it, `+1.2` what is missing, in points.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from layermem.plan.graphfile import GraphFile, read_graph
+from layermem.plan.graphplan import GraphPlanner
+
+SHARES = (15, 20, 25, 30, 40)
+MODELS, FAMILIES = ("paper", "live"), ("approx", "extended", "exact")
+EXACT_SETS = 600
+INFEASIBLE = float("inf")
+
+# (net, share): overhead in % under (paper, live), each of (approx, extended, exact); None: not known
+Triple = tuple[float | None, float | None, float | None]
+TARGETS: dict[tuple[str, int], tuple[Triple, Triple]] = {
+    ("vgg19", 25): ((INFEASIBLE, INFEASIBLE, INFEASIBLE), (14.2, 14.2, 14.2)),
+    ("vgg19", 30): ((9.5, 9.5, 9.5), (4.2, 4.2, 4.2)),
+    ("unet", 25): ((47.2, 38.5, 33.8), (32.5, 23.4, 23.4)),
+    ("unet", 30): ((21.6, 13.9, 13.9), (16.9, 13.4, 13.4)),
+    ("resnet50", 15): ((39.1, 37.1, 33.2), (31.1, 28.0, 24.3)),
+    ("resnet50", 30): ((10.9, 6.4, 5.2), (7.8, 6.3, 5.1)),
+    ("resnet152", 30): ((7.6, 6.3, 5.7), (7.1, 6.2, 5.7)),
+    ("densenet", 30): ((3.3, 3.3, 3.3), (3.2, 3.2, 3.2)),
+    ("pspnet", 15): ((50.3, 44.2, 42.3), (42.5, 40.3, None)),
+    ("pspnet", 25): ((20.2, 14.2, 13.0), (15.0, 13.9, None)),
+    ("pspnet", 40): ((10.1, 2.8, 2.8), (5.1, 2.7, None)),
+    ("googlenet", 20): ((66.3, 6.8, None), (17.0, 5.1, None)),
+    ("googlenet", 30): ((62.7, 2.0, None), (4.1, 1.8, None)),
+}
+# net: least budget in MB under the paper's formula (exact), and live (approx, extended, exact)
+LEAST: dict[str, tuple[float | None, Triple]] = {
+    "vgg19": (2107, (1747, 1747, 1747)),
+    "unet": (5547, (4684, 4684, 4607)),
+    "resnet50": (1259, (996, 996, 938)),
+    "resnet152": (1464, (1131, 1131, 1105)),
+    "densenet": (1676, (1266, 1266, 1266)),
+    "pspnet": (1194, (912, 904, None)),
+    "googlenet": (488, (373, 353, None)),
+}
+
+
+def mark(value: float, target: float | None, slack: float) -> str:
+    """ok, or by how much `value` is above `target`; `slack` is the rounding of the target."""
+    if target is None:
+        return ""
+    if value <= target + slack:
+        return " ok"
+    return " (fits in theirs)" if value == INFEASIBLE else f" +{value - target:.1f}"
+
+
+def cell(planner: GraphPlanner, share: int, limit: float, target: float | None) -> tuple[str, float]:
+    """The overhead at one budget, as text, and the seconds it took."""
+    begin = time.perf_counter()
+    found = planner.native.solve(int(planner.values.total_bytes * share / 100), "time", limit)
+    seconds = time.perf_counter() - begin
+    if found is None:
+        proven = planner.native.proven_infeasible
+        return ("-" if proven else "-*") + mark(INFEASIBLE, target, 0), seconds
+    value = 100 * found.recompute_time / sum(planner.values.costs)
+    return f"{value:.1f}{'' if found.proven_optimal else '*'}{mark(value, target, 0.05)}", seconds
+
+
+def bench(name: str, graph: GraphFile, limit: float, exact: bool) -> None:
+    for model in MODELS:
+        for family in FAMILIES:
+            begin = time.perf_counter()
+            planner = GraphPlanner(graph, family, model)
+            built = time.perf_counter() - begin
+            if family == "exact" and not exact and planner.native.lower_sets > EXACT_SETS:
+                print(f"| {name} | {model} {family} | {planner.native.lower_sets} | left out |", flush=True)
+                continue
+            print(row(name, planner, model, family, limit, built), flush=True)
+
+
+def row(name: str, planner: GraphPlanner, model: str, family: str, limit: float, built: float) -> str:
+    m, f = MODELS.index(model), FAMILIES.index(family)
+    paper, live = LEAST.get(name, (None, (None, None, None)))
+    wanted = live[f] if model == "live" else (paper if family == "exact" else None)
+    begin = time.perf_counter()
+    least = planner.least(limit)
+    prepared = built + time.perf_counter() - begin
+    megabytes = least.model_peak / 1e6
+    cells = [f"{megabytes:.0f}{'' if least.proven_optimal else '*'}{mark(megabytes, wanted, 0.5)}"]
+    slowest = 0.0
+    for share in SHARES:
+        targets = TARGETS.get((name, share))
+        text, seconds = cell(planner, share, limit, targets[m][f] if targets else None)
+        cells.append(text)
+        slowest = max(slowest, seconds)
+    times = [f"{prepared:.2f}", f"{slowest:.2f}"]
+    return "| " + " | ".join([name, f"{model} {family}", str(planner.native.lower_sets), *cells, *times]) + " |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--nets", help="names between cg_ and .txt, with commas (all)")
+    parser.add_argument("--limit", type=float, default=20.0)
+    parser.add_argument("--all", action="store_true")
+    arguments = parser.parse_args()
+    names = arguments.nets.split(",") if arguments.nets else sorted(
+        p.stem.removeprefix("cg_") for p in arguments.folder.glob("cg_*.txt")
+    )  # fmt: skip
+    if not names:
+        parser.error(f"there is no cg_*.txt in {arguments.folder}")
+    columns = ["net", "plan", "lower sets", "least MB", *(f"{s} %" for s in SHARES), "least s", "slowest budget s"]
+    print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns), flush=True)
+    for name in names:
+        bench(name, read_graph(arguments.folder / f"cg_{name}.txt"), arguments.limit, arguments.all)
+
+
+if __name__ == "__main__":
+    main()
