@@ -18,6 +18,7 @@ from layermem.graph import net as graph_net
 from layermem.graph.train import Rule, forward_graph, train_graph
 from layermem.plan.base import Hints, Plan
 from layermem.plan.costs import Costs, model_costs, read_costs
+from layermem.plan.hints import check_hints, hints_beside, joined
 from layermem.planned import Job, Planned, planned
 from layermem.proto.read import SolverFile, read_net, read_solver
 from layermem.proto.schema import PHASES
@@ -136,7 +137,7 @@ def job_of(
 def job_of_net(net: graph_net.Net, device: Device, costs: Costs, *, hints: Hints = Hints()) -> Job:
     """A step of one net: in TRAIN with an SGD-momentum update, Caffe's usual state; in TEST forward alone."""
     graph = train_graph(net, device, MOMENTUM) if net.phase == PHASES["TRAIN"] else forward_graph(net, device)
-    return Job(title_of(net), (net,), (graph,), costs, MOMENTUM.histories, hints)
+    return Job(title_of(net), (net,), (graph,), costs, MOMENTUM.histories, all_hints(hints, net))
 
 
 def job_of_solver(
@@ -148,7 +149,15 @@ def job_of_solver(
     check_solver(file)
     nets = build_nets(file, batch=batch, level=level, stages=stages)
     graphs = graphs_of(nets, file, device)
-    return Job(title_of(nets.train), nets.all, tuple(graphs), costs, rule_of(file.message).histories, hints)
+    histories = rule_of(file.message).histories
+    return Job(title_of(nets.train), nets.all, tuple(graphs), costs, histories, all_hints(hints, nets.train))
+
+
+def all_hints(hints: Hints, net: graph_net.Net) -> Hints:
+    """`hints`, and those in the file beside the net; every one of them must mean a layer of the net."""
+    both = joined(hints, hints_beside(net.path))
+    check_hints(both, (node.layer.name for node in net.nodes))
+    return both
 
 
 def title_of(net: graph_net.Net) -> str:

@@ -100,6 +100,9 @@ def add_budget(parser: Options) -> None:
         help="bytes of device memory: 2GiB, 512KiB, or 50%% of what strategy `caffe` takes",
     )  # fmt: skip
     parser.add_argument("--host-budget", metavar="B", help="bytes that may be offloaded to the host (no limit)")
+    parser.add_argument(
+        "--hints", metavar="F", help="a file of lines `stage|keep|recompute GLOBS` (NET.hints, if it is there)"
+    )
     for name, says in (
         ("stage", "layers at whose outputs a recomputed segment may end (anywhere), as 'res*'"),
         ("keep", "layers whose outputs are kept, never recomputed"),
@@ -144,14 +147,17 @@ def net_of(arguments: argparse.Namespace, phase: str | None = None) -> Net:
 
 
 def hints_of(arguments: argparse.Namespace) -> Hints:
+    """The hints of the options and of --hints; those beside the net come when it is read."""
     from layermem.plan.base import Hints
+    from layermem.plan.hints import joined, read_hints
 
-    return Hints(
+    given = Hints(
         stage=_globs(arguments.stage),
         keep=_globs(arguments.keep),
         again=_globs(arguments.recompute),
         host_budget=None if arguments.host_budget is None else parse_bytes(arguments.host_budget),
     )
+    return joined(given, read_hints(arguments.hints)) if arguments.hints else given
 
 
 def _globs(texts: list[str]) -> tuple[str, ...]:

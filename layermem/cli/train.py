@@ -96,9 +96,12 @@ def _solver(arguments: argparse.Namespace, device: Device, waiting: list[Event])
     """The solver, or the error that tells which budget or strategy would do."""
     from layermem import api
     from layermem.errors import BudgetError
+    from layermem.plan.hints import hints_beside, joined
     from layermem.planned import planned
+    from layermem.proto.read import read_solver
+    from layermem.proto.solver_nets import train_net
 
-    hints = hints_of(arguments)
+    hints = joined(hints_of(arguments), hints_beside(train_net(read_solver(arguments.solver)).net.path))
     try:
         return api.Solver(
             arguments.solver, device=device, strategy=arguments.strategy, plan=arguments.load, budget=arguments.budget,

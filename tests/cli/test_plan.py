@@ -159,3 +159,17 @@ def test_what_cannot_be_is_refused_with_a_remedy(layermem, words, says):
 def test_words_that_do_not_parse_end_with_2(layermem, words):
     ended = layermem("plan", *words)
     assert ended.code == 2 and "usage: layermem plan" in ended.err
+
+
+def test_the_file_beside_a_net_hints_too(layermem, values, prototxt, tmp_path):
+    from layermem.nets.resnet import cifar
+
+    net = prototxt(str(cifar(20, 8, 1)))
+    words = ("--net", net, "--net-stage", "dummy", "--strategy", "sublinear", "--budget", "1")
+    free = values(*words)[0]["recomputed_ops"]
+    beside = tmp_path / "net.prototxt.hints"
+    beside.write_text("keep *\n")
+    assert values(*words)[0]["recomputed_ops"] == 0 < free
+    elsewhere = beside.rename(tmp_path / "elsewhere")
+    assert values(*words, "--hints", elsewhere)[0]["recomputed_ops"] == 0
+    assert layermem("plan", *words, "--stage", "nobody").code == 2

@@ -22,7 +22,7 @@ COSTS = Costs(Rates(flops=1e3, memory=1e30, d2h=1e9, h2d=1e9, launch=0.0))  # a 
 
 
 def chain() -> Graph:
-    """x -> a -> b -> c, and back; 1 KiB each.  Making a again takes 2 ms, b 1 ms; backward of b reads b, of a reads a."""
+    """x -> a -> b -> c, and back; 1 KiB each.  Making a again takes 2 ms, b 1 ms; each backward reads its own value."""
     names = ("x", "a", "b", "c", "dc", "db", "da")
     buffers = {n: Buffer(n, DIFF if n[0] == "d" else DATA, Tensor((256,)), 1024) for n in names}
 

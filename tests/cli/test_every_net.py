@@ -1,0 +1,40 @@
+"""Every net in prototxt/ is planned and checked; a schedule that breaks a rule raises.  Times: tools/bench_plan.py."""
+
+from pathlib import Path
+
+import pytest
+
+from layermem.api import Net, job_of_net, job_of_solver
+from layermem.plan.costs import model_costs
+from layermem.planned import planned
+from layermem.runtime.device import get_device
+from layermem.schedule.check import violations
+
+DEVICE, COSTS = get_device("cpu"), model_costs("cpu")
+NETS = sorted(Path("prototxt").glob("*/*train_val.prototxt"))
+DEEP = {"resnet1001", "resnet1517", "resnet2504"}
+SMALL = [path for path in NETS if path.parent.name not in DEEP]
+SOLVERS = sorted(path for net in SMALL for path in net.parent.glob("*solver_dummy.prototxt"))
+
+
+@pytest.mark.parametrize("path", NETS, ids=str)
+def test_every_net_is_planned_within_what_caffe_takes(path):
+    found = planned(job_of_net(Net(path), DEVICE, COSTS))
+    assert found.program.max_live <= found.peak <= 0.65 * found.job.baseline_bytes < found.job.bvlc_bytes
+
+
+@pytest.mark.parametrize("strategy", ["hybrid", "sublinear", "recompute", "auto"])
+@pytest.mark.parametrize("path", SMALL, ids=str)
+def test_two_fifths_of_caffe_are_enough_for_every_net(path, strategy):
+    job = job_of_net(Net(path), DEVICE, COSTS)
+    found = planned(job, strategy, "40%")
+    assert found.peak <= found.budget or not found.feasible
+    if strategy in ("hybrid", "auto"):
+        assert found.feasible
+    assert not violations(found.program.train)
+
+
+@pytest.mark.parametrize("path", SOLVERS, ids=str)
+def test_every_solver_is_planned_with_its_test_nets(path):
+    job = job_of_solver(path, DEVICE, COSTS)
+    assert planned(job).peak <= job.baseline_bytes
