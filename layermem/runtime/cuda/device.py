@@ -10,7 +10,7 @@ from typing import Any
 from layermem.errors import InputError
 from layermem.graph.ops import Op
 from layermem.layers.data import FEEDS
-from layermem.runtime.cuda.driver import Driver
+from layermem.runtime.cuda.driver import Driver, cards
 from layermem.runtime.cuda.kernels import KERNELS, WORKSPACES
 from layermem.runtime.cuda.launch import Addresses, Launch
 from layermem.runtime.cuda.memory import CudaArena, PinnedArena, Place
@@ -18,6 +18,7 @@ from layermem.runtime.cuda.outside import Door
 from layermem.runtime.cuda.trouble import Troubles
 from layermem.runtime.device import Bound, Device, in_turn, register_device
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Row
+from layermem.units import format_bytes
 
 OUTPUT = "Net.output"
 
@@ -40,6 +41,11 @@ class CudaDevice(Device):
     @cached_property
     def troubles(self) -> Troubles:
         return Troubles(self.driver)
+
+    def describe(self) -> str:
+        """The cards of this machine; CudaUnavailable if there are none."""
+        found = (f"{c.number}: {c.name}, sm_{c.capability}, {format_bytes(c.memory)}" for c in cards())
+        return "; ".join(found)
 
     # -- what a graph asks -----------------------------------------------------------------------------------------
 
