@@ -3,6 +3,7 @@
 python tools/bench_recompute.py FOLDER             every cg_*.txt of github.com/pfnet-research/recompute in FOLDER
 python tools/bench_recompute.py FOLDER --nets vgg19,unet
 --limit S     seconds for one cell (20); a value marked * is the best found by then, not proven
+--families F  some of approx,extended,exact
 --all         the exact family on every net, not only on those with up to 600 lower sets
 
 Overheads are % of a forward pass, at budgets in % of 2 M(V): all values and all gradients at once.  Targets are those
@@ -73,9 +74,9 @@ def cell(planner: GraphPlanner, share: int, limit: float, target: float | None) 
     return f"{value:.1f}{'' if found.proven_optimal else '*'}{mark(value, target, 0.05)}", seconds
 
 
-def bench(name: str, graph: GraphFile, limit: float, exact: bool) -> None:
+def bench(name: str, graph: GraphFile, families: list[str], limit: float, exact: bool) -> None:
     for model in MODELS:
-        for family in FAMILIES:
+        for family in families:
             begin = time.perf_counter()
             planner = GraphPlanner(graph, family, model)
             built = time.perf_counter() - begin
@@ -109,17 +110,21 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--nets", help="names between cg_ and .txt, with commas (all)")
     parser.add_argument("--limit", type=float, default=20.0)
+    parser.add_argument("--families", default=",".join(FAMILIES))
     parser.add_argument("--all", action="store_true")
     arguments = parser.parse_args()
     names = arguments.nets.split(",") if arguments.nets else sorted(
         p.stem.removeprefix("cg_") for p in arguments.folder.glob("cg_*.txt")
     )  # fmt: skip
+    families = arguments.families.split(",")
+    if not set(families) <= set(FAMILIES):
+        parser.error(f"--families takes some of {','.join(FAMILIES)}")
     if not names:
         parser.error(f"there is no cg_*.txt in {arguments.folder}")
     columns = ["net", "plan", "lower sets", "least MB", *(f"{s} %" for s in SHARES), "least s", "slowest budget s"]
     print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns), flush=True)
     for name in names:
-        bench(name, read_graph(arguments.folder / f"cg_{name}.txt"), arguments.limit, arguments.all)
+        bench(name, read_graph(arguments.folder / f"cg_{name}.txt"), families, arguments.limit, arguments.all)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from layermem.units import format_bytes, parse_bytes
 if TYPE_CHECKING:
     from layermem.plan.graphplan import GraphPlan
 
+OF_NETS = ("batch", "input", "costs", "strategy", "schedule", "save", "load", "plot", "trace", "export_graph")
+
 
 def add_graph_options(parser: Options) -> None:
     """The options that go with --graph."""
@@ -38,6 +40,9 @@ def run_graph(arguments: argparse.Namespace) -> int:
     from layermem.plan.graphfile import read_graph
     from layermem.plan.graphplan import GraphPlanner
 
+    for option in OF_NETS:
+        if getattr(arguments, option):
+            raise InputError(f"--{option.replace('_', '-')} goes with --net or --solver, not with --graph")
     if not arguments.time_limit > 0:
         raise InputError("--time-limit must be above 0 seconds")
     planner = GraphPlanner(read_graph(arguments.graph), arguments.family, arguments.model)

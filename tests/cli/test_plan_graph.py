@@ -50,3 +50,8 @@ def test_a_file_that_is_no_graph_ends_with_2(layermem, tmp_path):
     (tmp_path / "g.txt").write_text("hello\n")
     ended = layermem("plan", "--graph", tmp_path / "g.txt")
     assert ended.code == 2 and "g.txt:1: " in ended.err
+
+
+def test_what_only_a_net_has_is_refused(layermem, exported):
+    ended = layermem("plan", "--graph", exported, "--strategy", "hybrid")
+    assert ended.code == 2 and "--strategy goes with --net" in ended.err
