@@ -73,7 +73,7 @@ class Planner:
                 for op in self.runs[node]:
                     home[op.name] = i
             before = set(members)
-        segments: list[list[Op]] = [[] for _ in lower_sets]
+        segments: list[list[Op]] = [[] for _ in lower_sets] or [[]]  # no sets: nothing can run again
         for op in forward_ops(self.graph):
             made = [self.graph.producer[b].name for b in op.reads if b in self.graph.producer]
             place = home.get(op.name, max((home.get(m, 0) for m in made), default=0))

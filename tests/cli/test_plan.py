@@ -1,6 +1,7 @@
 """`layermem plan`."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -173,3 +174,37 @@ def test_the_file_beside_a_net_hints_too(layermem, values, prototxt, tmp_path):
     elsewhere = beside.rename(tmp_path / "elsewhere")
     assert values(*words, "--hints", elsewhere)[0]["recomputed_ops"] == 0
     assert layermem("plan", *words, "--stage", "nobody").code == 2
+
+
+ODD = {
+    "only an input": 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }',
+    "a scalar, silenced": """
+        layer { name: "in" type: "Input" top: "x" input_param { shape { } } }
+        layer { name: "s" type: "Silence" bottom: "x" }
+    """,
+    "no parameters": """
+        layer { name: "in" type: "DummyData" top: "x" top: "y" dummy_data_param { shape { dim: 2 } shape { dim: 2 } } }
+        layer { name: "l" type: "EuclideanLoss" bottom: "x" bottom: "y" top: "l" }
+    """,
+    "no loss": """
+        input: "x" input_dim: 2 input_dim: 3 input_dim: 4 input_dim: 4
+        layer { name: "c" type: "Convolution" bottom: "x" top: "c" convolution_param { num_output: 4 kernel_size: 3 } }
+    """,
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_nets_are_planned_under_every_strategy(layermem, prototxt, tmp_path, name):
+    net = prototxt(ODD[name])
+    for words, code in (("plan",), 0), (("plan", "--phase", "TEST"), 0), (("plan", "--budget", "1"), 3):
+        assert layermem(*words, "--net", net).code == code
+    assert layermem("plan", "--net", net, "--trace", tmp_path / "t.json").code == 0
+    assert layermem("compare", "--net", net, "--strategies", "all", "--run", "1").code == 0
+
+
+def test_a_solver_that_holds_gradients_has_its_updates_in_the_arena(layermem, values, prototxt):
+    text = Path(SOLVER).read_text().replace('"train_val', '"prototxt/digits/train_val')
+    plain = values("--solver", prototxt(text, "plain.prototxt"))[0]
+    held = values("--solver", prototxt(text + 'iter_size: 4 type: "Adam" momentum2: 0.99', "held.prototxt"))[0]
+    assert held["bvlc_bytes"] == plain["bvlc_bytes"] + plain["parameter_bytes"]  # a second history
+    assert held["peak_bytes"] > plain["peak_bytes"] + plain["parameter_bytes"]  # and gradients that stay
