@@ -59,6 +59,12 @@ CASES = {
     "long reduction": Case(1, 500, (4, 3), 20, (1, 1)),
     "long reduction with taps": Case(1, 400, (5, 5), 36, (3, 3), pad=(1, 1)),
     "many pixels": Case(4, 4, (40, 40), 20, (3, 3), pad=(1, 1)),
+    "three by three, many channels": Case(2, 36, (14, 14), 72, pad=(1, 1)),
+    "three by three, odd sizes": Case(4, 72, (9, 7), 36, pad=(1, 1)),
+    "three by three, no pad": Case(3, 40, (10, 13), 33),
+    "three by three, wide pad": Case(3, 32, (7, 8), 50, pad=(2, 2)),
+    "three by three, deep": Case(1, 400, (17, 16), 40, pad=(1, 1)),
+    "three by three, blocks of tiles": Case(3, 36, (60, 60), 100, pad=(1, 1)),
     "one pixel": Case(1, 36, (3, 3), 72),
 }
 
@@ -106,22 +112,19 @@ def test_convolution_forward_is_the_sum_over_taps(case, unit, every_way):
     g, x, w, bias, dy = tensors(case)
 
     def make(memory):
-        X, W, B, y, plain = (
-            memory.put(x),
-            memory.put(w),
-            memory.put(bias),
-            memory.empty(*dy.shape),
-            memory.empty(*dy.shape),
-        )
+        X, W, B = memory.put(x), memory.put(w), memory.put(bias)
+        y, plain, added = memory.empty(*dy.shape), memory.empty(*dy.shape), memory.put(dy)
         scratch = memory.scratch(cpu.conv_forward_workspace(g))
         cpu.conv_forward(g, y=at(y), x=at(X), w=at(W), bias=at(B), scratch=scratch)()
         cpu.conv_forward(g, y=at(plain), x=at(X), w=at(W), scratch=scratch)()
-        return y, plain
+        cpu.conv_forward(g, y=at(added), x=at(X), w=at(W), accumulate=True, scratch=scratch)()
+        return y, plain, added
 
-    y, plain = every_way(make)
+    y, plain, added = every_way(make)
     want, _ = conv64(case, x.astype(np.float64), w.astype(np.float64))
     close(plain, want)
     close(y, want + bias)
+    close(added, want + dy)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -129,13 +132,8 @@ def test_a_rectified_convolution_is_the_convolution_and_its_relu(case, unit, eve
     g, x, w, bias, dy = tensors(case)
 
     def make(memory):
-        X, W, B, y, fused = (
-            memory.put(x),
-            memory.put(w),
-            memory.put(bias),
-            memory.empty(*dy.shape),
-            memory.empty(*dy.shape),
-        )
+        X, W, B = memory.put(x), memory.put(w), memory.put(bias)
+        y, fused = memory.empty(*dy.shape), memory.empty(*dy.shape)
         mask = memory.empty(-(-dy.size // 8), dtype=np.uint8)
         scratch = memory.scratch(cpu.conv_forward_workspace(g))
         cpu.conv_forward(g, y=at(y), x=at(X), w=at(W), bias=at(B), scratch=scratch)()

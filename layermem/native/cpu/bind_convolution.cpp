@@ -24,12 +24,13 @@ void bind_kernels(py::module_& m) {
     m.def("conv_backward_weights_workspace", &conv_backward_weights_workspace, arg("geometry"));
     m.def(
         "conv_forward",
-        [](const Conv& g, Address y, Address x, Address w, Address bias, bool relu, Address mask, Address scratch) {
-            return Bound{conv_forward(g, at<float>(y), at<float>(x), at<float>(w), at<float>(bias), relu,
+        [](const Conv& g, Address y, Address x, Address w, Address bias, bool accumulate, bool relu, Address mask,
+           Address scratch) {
+            return Bound{conv_forward(g, at<float>(y), at<float>(x), at<float>(w), at<float>(bias), accumulate, relu,
                                       at<uint8_t>(mask), at<void>(scratch))};
         },
-        arg("geometry"), py::kw_only(), arg("y"), arg("x"), arg("w"), arg("bias") = 0, arg("relu") = false,
-        arg("mask") = 0, arg("scratch") = 0);
+        arg("geometry"), py::kw_only(), arg("y"), arg("x"), arg("w"), arg("bias") = 0, arg("accumulate") = false,
+        arg("relu") = false, arg("mask") = 0, arg("scratch") = 0);
     m.def(
         "conv_backward_data",
         [](const Conv& g, Address dx, Address dy, Address w, Address bias, bool accumulate, Address scratch) {

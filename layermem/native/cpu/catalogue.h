@@ -20,7 +20,7 @@ geometry
 
 Convolution, InnerProduct, Deconvolution (its forward is conv_backward_data, its data gradient conv_forward, and in the
 weight gradient x and dy change places)
-    conv_forward(g, *, y, x, w, bias=0, relu=False, mask=0, scratch)    bias [k]
+    conv_forward(g, *, y, x, w, bias=0, accumulate, relu=False, mask=0, scratch)        bias [k]
     conv_backward_data(g, *, dx, dy, w, bias=0, accumulate, scratch)    bias [c], for Deconvolution
     conv_backward_weights(g, *, dw, x, dy, accumulate, scratch)
     column_sums(rows, columns, *, out, x, accumulate, scratch)          a bias gradient: rows = n ho wo, columns = k

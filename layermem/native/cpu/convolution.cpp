@@ -10,6 +10,7 @@
 #include "depthwise.h"
 #include "pool.h"
 #include "sweep.h"
+#include "winograd.h"
 
 namespace layermem::cpu {
 namespace {
@@ -107,17 +108,20 @@ void Conv::check() const {
 int64_t conv_forward_workspace(const Conv& g) {
     g.check();
     if (is_depthwise(g)) return depthwise_workspace(g);
+    if (is_winograd(g)) return winograd_workspace(g);
     return padded(g.groups * packed_floats(g.taps() * g.cg(), g.kg()) * static_cast<int64_t>(sizeof(float)));
 }
 
-Launch conv_forward(const Conv& g, float* y, const float* x, const float* w, const float* bias, bool relu, uint8_t* mask,
-                    void* scratch) {
+Launch conv_forward(const Conv& g, float* y, const float* x, const float* w, const float* bias, bool accumulate, bool relu,
+                    uint8_t* mask, void* scratch) {
     g.check();
-    if (is_depthwise(g)) return depthwise_forward(g, y, x, w, bias, relu, mask, scratch);
+    if (accumulate && bias) throw std::invalid_argument("convolution: a bias is added to a fresh output only");
+    if (is_depthwise(g)) return depthwise_forward(g, y, x, w, bias, accumulate, relu, mask, scratch);
+    if (is_winograd(g)) return winograd_forward(g, y, x, w, bias, accumulate, relu, mask, scratch);
     float* packed = static_cast<float*>(scratch);
     return [=, u = &unit(), sweep = forward_sweep(g)] {
         pack_forward(*u, g, packed, w);
-        run_sweep(*u, sweep, y, x, packed, bias, false, relu);
+        run_sweep(*u, sweep, y, x, packed, bias, accumulate, relu);
         if (mask) write_mask(*u, sweep.rows() * g.k, y, mask);
     };
 }
@@ -125,6 +129,7 @@ Launch conv_forward(const Conv& g, float* y, const float* x, const float* w, con
 int64_t conv_backward_data_workspace(const Conv& g) {
     g.check();
     if (is_depthwise(g)) return depthwise_workspace(g);
+    if (is_winograd(g)) return winograd_workspace(g);
     int64_t floats = 0;
     for (const Class& one : data_classes(g)) floats += g.groups * one.sweep.packed_pitch;
     return padded(floats * static_cast<int64_t>(sizeof(float)));
@@ -135,6 +140,7 @@ Launch conv_backward_data(const Conv& g, float* dx, const float* dy, const float
     g.check();
     if (accumulate && bias) throw std::invalid_argument("convolution: a bias is added to a fresh output only");
     if (is_depthwise(g)) return depthwise_backward_data(g, dx, dy, w, bias, accumulate, scratch);
+    if (is_winograd(g)) return winograd_backward_data(g, dx, dy, w, bias, accumulate, scratch);
     return [=, u = &unit(), classes = data_classes(g)] {
         float* packed = static_cast<float*>(scratch);
         for (const Class& one : classes) {

@@ -28,9 +28,9 @@ int64_t conv_forward_workspace(const Conv&);
 int64_t conv_backward_data_workspace(const Conv&);
 int64_t conv_backward_weights_workspace(const Conv&);
 
-// relu: y is rectified; mask: as relu_forward writes it, or null
-Launch conv_forward(const Conv&, float* y, const float* x, const float* w, const float* bias, bool relu, uint8_t* mask,
-                    void* scratch);
+// accumulate: y += ..., without bias;  relu: y is rectified; mask: as relu_forward writes it, or null
+Launch conv_forward(const Conv&, float* y, const float* x, const float* w, const float* bias, bool accumulate, bool relu,
+                    uint8_t* mask, void* scratch);
 Launch conv_backward_data(const Conv&, float* dx, const float* dy, const float* w, const float* bias, bool accumulate,
                           void* scratch);
 Launch conv_backward_weights(const Conv&, float* dw, const float* x, const float* dy, bool accumulate, void* scratch);

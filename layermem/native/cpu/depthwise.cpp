@@ -39,12 +39,12 @@ Conv turned_round(const Conv& g) {
 
 int64_t depthwise_workspace(const Conv& g) { return padded(g.taps() * pitch_of(g) * static_cast<int64_t>(sizeof(float))); }
 
-Launch depthwise_forward(const Conv& g, float* y, const float* x, const float* w, const float* bias, bool relu, uint8_t* mask,
-                         void* scratch) {
+Launch depthwise_forward(const Conv& g, float* y, const float* x, const float* w, const float* bias, bool accumulate, bool relu,
+                         uint8_t* mask, void* scratch) {
     return [=, u = &unit()] {
         float* packed = static_cast<float*>(scratch);
         u->pack_columns(packed, w, g.taps(), g.taps(), g.c, pitch_of(g));
-        run_rows(g.n * g.ho(), g.wo() * g.c, u->depthwise, {g, y, x, packed, bias, pitch_of(g), false, relu});
+        run_rows(g.n * g.ho(), g.wo() * g.c, u->depthwise, {g, y, x, packed, bias, pitch_of(g), accumulate, relu});
         if (mask) write_mask(*u, g.n * g.ho() * g.wo() * g.c, y, mask);
     };
 }

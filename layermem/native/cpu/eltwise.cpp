@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t PIECE = 16384;   // elements of a task
 constexpr int64_t BUFFER = 16384;  // floats in which results wait until all are complete: 64 KiB
-constexpr size_t MOST = 64;        // arrays of one op
+constexpr size_t MOST = 256;       // arrays of one op
 
 void check(int64_t count, size_t arrays, size_t others, size_t least) {
     if (count < 0) throw std::invalid_argument("eltwise: the number of elements must not be negative");

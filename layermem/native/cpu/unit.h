@@ -14,6 +14,7 @@
 #include "map.h"
 #include "moves.h"
 #include "pooling.h"
+#include "winograd.h"
 
 namespace layermem::cpu {
 
@@ -70,6 +71,15 @@ struct Unit {
     // out[k][j] = w[k * pitch + j]  likewise
     void (*pack_rows)(float* out, const float* w, int64_t pitch, int64_t depth, int64_t columns, int64_t width);
     void (*add_rows)(float* out, const float* in, int64_t pitch, int64_t rows, int64_t columns, Start start);
+
+    void (*winograd_in)(const WinogradTiles&, int64_t begin, int64_t end);      // 4x4 pixels to squares
+    void (*winograd_out)(const WinogradTiles&, int64_t begin, int64_t end);     // squares to 2x2 pixels
+    void (*winograd_spread)(const WinogradTiles&, int64_t begin, int64_t end);  // 2x2 pixels of dy to squares
+    void (*winograd_pack_columns)(const WinogradWeights&, float* packed, int64_t pitch, int64_t column, int64_t columns,
+                                  int64_t width);
+    void (*winograd_pack_rows)(const WinogradWeights&, float* packed, int64_t pitch, int64_t column, int64_t columns,
+                               int64_t width, int64_t begin, int64_t end);
+    void (*winograd_weights)(const WinogradWeights&, int64_t begin, int64_t end);
 
     void (*depthwise)(const DepthwiseArgs&, int64_t row);       // of n * ho
     void (*depthwise_back)(const DepthwiseArgs&, int64_t row);  // of n * h

@@ -15,6 +15,7 @@
 #include "depthwise.h"
 #include "pool.h"
 #include "unit.h"
+#include "winograd.h"
 
 namespace layermem::cpu {
 namespace {
@@ -164,6 +165,7 @@ void add_turned(const Unit& u, const Conv& g, const Split& s, float* dw, float* 
 int64_t conv_backward_weights_workspace(const Conv& g) {
     g.check();
     if (is_depthwise(g)) return depthwise_weights_workspace(g);
+    if (is_winograd(g)) return winograd_weights_workspace(g);
     const Split s = split(g);
     return !s.copies() ? 0 : padded(s.parts * g.k * g.taps() * g.cg() * static_cast<int64_t>(sizeof(float)));
 }
@@ -171,6 +173,7 @@ int64_t conv_backward_weights_workspace(const Conv& g) {
 Launch conv_backward_weights(const Conv& g, float* dw, const float* x, const float* dy, bool accumulate, void* scratch) {
     g.check();
     if (is_depthwise(g)) return depthwise_backward_weights(g, dw, x, dy, accumulate, scratch);
+    if (is_winograd(g)) return winograd_backward_weights(g, dw, x, dy, accumulate, scratch);
     const Split s = split(g);
     const int64_t floats = g.k * g.taps() * g.cg();
     return [=, u = &unit()] {

@@ -23,6 +23,7 @@ namespace {
 #include "moves.h"
 #include "outer.h"
 #include "pooling.h"
+#include "winograd.h"
 
 Unit table(const char* name) {
     Unit u{};
@@ -35,6 +36,12 @@ Unit table(const char* name) {
     u.pack_columns = pack_columns;
     u.pack_rows = pack_rows;
     u.add_rows = add_rows;
+    u.winograd_in = winograd_in;
+    u.winograd_out = winograd_out;
+    u.winograd_spread = winograd_spread;
+    u.winograd_pack_columns = winograd_pack_columns;
+    u.winograd_pack_rows = winograd_pack_rows;
+    u.winograd_weights = winograd_weights;
     u.depthwise = depthwise_row;
     u.depthwise_back = depthwise_back_row;
     u.depthwise_sums = depthwise_sums;
