@@ -190,15 +190,14 @@ class _Builder:
     # -- updates -----------------------------------------------------------------------------------------------
 
     def updates(self, rule: Rule, clip: bool) -> None:
-        """Append the updates, each right after the last op that touches its parameter or its gradient."""
+        """Append the updates, each right after the last op that touches its parameter or its gradient; or after the
+        last one of that op's layer, since until then the layer's forward may have to run again."""
         if clip:
             norm = self.buffer(CLIP, DIFF, SCALAR)
             diffs = {f"x{i}": f"{name}.diff" for i, name in enumerate(self.needs.learned)}
             self.op("clip", UPDATE, "Clip.norm", None, {**diffs, "y0": norm}, reads=tuple(diffs), writes=("y0",))
-        last: dict[str, int] = {}
-        for position, op in enumerate(self.ops):
-            for buffer in op.touches:
-                last[buffer] = position
+        end = {op.node: position for position, op in enumerate(self.ops)}
+        last = {buffer: end[op.node] for op in self.ops for buffer in op.touches}
         after: dict[int, list[Op]] = {}
         for name in self.needs.learned:
             op = self._update(rule, name, clip)
