@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from layermem.compile import PeakOf
+from layermem.compile import NOTHING
 from layermem.errors import InputError
 from layermem.plan.base import STRATEGIES, get_strategy
 from layermem.plan.bounds import least_bytes, least_seconds
-from layermem.planned import NOTHING, Job, Planned
-from layermem.schedule.layout import Layout
-from layermem.schedule.lower import lower
-from layermem.schedule.place import place
-from layermem.schedule.simulate import simulate
+from layermem.planned import Job, Planned
+from layermem.schedule.program import Together
 
 SLOW = ("recompute-exact",)  # may search for 20 seconds: only where it is named, or all are
 POINTS = 12  # budgets of a trade
@@ -48,17 +45,16 @@ def trade(job: Job, strategy: str, budgets: Sequence[int]) -> list[tuple[int, fl
     it is bytes in use, and seconds as if every byte that a copy frees were wanted at once.
     """
     train = job.graphs[0]
-    layout = Layout(train, job.costs)
+    alone = Together([train], job.costs)
     make = get_strategy(strategy).make
     found = []
     for budget in (None, NOTHING, *budgets):
-        peak = PeakOf(layout, budget=budget)
-        plan = make(train, job.costs, budget, peak, job.hints)
+        plan = make(train, job.costs, budget, alone, job.hints)
         if len(train.ops) > PLACED:
-            nbytes, seconds = peak.live(plan), peak.estimate(plan)
+            nbytes, seconds = alone.live(plan), alone.estimate(plan)
         else:
-            schedule = place(train, plan, lower(layout, plan), target=budget or 0)
-            nbytes, seconds = schedule.peak, simulate(schedule, job.costs).seconds
+            program = alone.place(plan, target=budget or 0)
+            nbytes, seconds = program.arena_bytes, program.timeline().seconds
         found.append((nbytes, seconds / job.baseline_seconds - 1))
     return _best(found)
 
@@ -72,8 +68,8 @@ def trade_bound(job: Job, budgets: Sequence[int]) -> list[tuple[int, float]]:
 def interesting_budgets(job: Job, points: int = POINTS) -> list[int]:
     """Budgets from what no plan goes below to what reuse alone takes, in equal ratios."""
     train = job.graphs[0]
-    peak = PeakOf(Layout(train, job.costs))
-    most = peak.live(get_strategy("liveness").make(train, job.costs, None, peak, job.hints))
+    alone = Together([train], job.costs)
+    most = alone.live(get_strategy("liveness").make(train, job.costs, None, alone, job.hints))
     least = min(least_bytes(train), most)
     return [round(least * (most / least) ** (step / (points - 1))) for step in range(points)]
 
@@ -89,8 +85,8 @@ def _best(points: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
 def leanest_live(job: Job, strategy: str) -> int:
     """Bytes in use under the leanest plan of a strategy, without placement."""
     train = job.graphs[0]
-    peak = PeakOf(Layout(train, job.costs), budget=NOTHING)
-    return peak.live(get_strategy(strategy).make(train, job.costs, NOTHING, peak, job.hints))
+    alone = Together([train], job.costs)
+    return alone.live(get_strategy(strategy).make(train, job.costs, NOTHING, alone, job.hints))
 
 
 def largest(measure: Callable[[int], int], budget: int, most: int) -> int:

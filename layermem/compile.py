@@ -1,80 +1,31 @@
 """All rooms so far on one page: graphs of a net -> plans -> schedules over one arena, inside a budget.
 
-compile(graphs, strategy, budget, costs)
-    parameters and other persistent buffers get offsets that every schedule shares
-    the train graph's plan comes from the strategy; other graphs (tests, updates) live in the same arena
-    every schedule is checked before anybody may run it
+a strategy makes a plan of the train graph for the budget; program.py places it, and the other graphs beside it
+if more bytes are needed than the strategy counted, it is asked again for that much less
+if nothing fits, the leanest program that the strategy reaches says what the least budget is
+every schedule is checked before anybody may run it
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 
 from layermem.errors import BudgetError
 from layermem.graph.ops import Graph
-from layermem.plan.base import Fate, Gap, Hints, Plan, default_strategy, get_strategy, ops_in_order, uses_of
+from layermem.plan.base import Hints, Plan, default_strategy, get_strategy
 from layermem.plan.costs import Costs, model_costs
 from layermem.schedule.check import check
-from layermem.schedule.ir import Schedule
-from layermem.schedule.layout import Layout
-from layermem.schedule.lower import lower
-from layermem.schedule.place import Homes, place
-from layermem.schedule.simulate import Timeline, simulate
-from layermem.units import aligned, format_bytes
+from layermem.schedule.program import Program, Together
+from layermem.units import format_bytes
 from layermem.verbs import callable_room
 
 callable_room(__name__)
 
-ATTEMPTS = 3  # at a plan that fits, the last one as lean as the strategy can
-
-
-@dataclass(frozen=True)
-class Program:
-    """Schedules over one arena; the first is the train step.  `homes`: where the buffers live that outlive a step."""
-
-    schedules: tuple[Schedule, ...]
-    homes: Homes
-    arena_bytes: int
-    host_bytes: int
-    costs: Costs
-
-    @property
-    def train(self) -> Schedule:
-        return self.schedules[0]
-
-    @property
-    def max_live(self) -> int:
-        return max(schedule.max_live for schedule in self.schedules)
-
-    def timeline(self) -> Timeline:
-        return simulate(self.train, self.costs)
-
-
-class PeakOf:
-    """What strategies ask: bytes that a plan of the train graph needs, parameters included.
-
-    live      bytes in use at the fullest tick, without placement: quick, and never above the peak itself
-    estimate  seconds of a step, without placement
-    """
-
-    def __init__(self, layout: Layout, extra: int = 0, budget: int | None = None):
-        self.layout, self.extra, self.budget = layout, extra, budget
-
-    def __call__(self, plan: Plan) -> int:
-        return self._placed(plan).peak + self.extra
-
-    def live(self, plan: Plan) -> int:
-        return self.layout.live(plan) + self.extra
-
-    def estimate(self, plan: Plan) -> float:
-        return self.layout.seconds(plan)
-
-    def seconds(self, plan: Plan) -> float:
-        return simulate(self._placed(plan), self.layout.costs).seconds
-
-    def _placed(self, plan: Plan) -> Schedule:
-        return place(self.layout.graph, plan, lower(self.layout, plan), target=(self.budget or 0) - self.extra)
+NOTHING = 0  # a budget that nothing fits: strategies answer it with the leanest plan they know
+ATTEMPTS = 4  # at a plan that fits when placed, each asking for less
+ROUNDS = 8  # of asking for a byte less than the leanest program so far
+OTHERS = ("liveness", "intra", "sublinear", "recompute", "hybrid", "auto")  # the last one knows all others
 
 
 def compile(
@@ -86,91 +37,119 @@ def compile(
     plan: Plan | None = None,
     hints: Hints = Hints(),
 ) -> Program:
-    """Schedules for `graphs` (the first one trains) under `budget` bytes; BudgetError says what would do."""
-    costs = costs or model_costs(graphs[0].device)
-    train = graphs[0]
-    strategy = strategy or default_strategy(budget)
-    make = get_strategy(strategy).make if isinstance(strategy, str) else strategy
-    layouts = [Layout(graph, costs) for graph in graphs]
-    extra = _bytes_of_others(graphs)
-    asked = budget
-    for attempt in range(ATTEMPTS):
-        chosen = plan or make(train, costs, asked, PeakOf(layouts[0], extra, asked), hints)
-        program = _place_all(
-            layouts, [chosen, *(_plan_beside(layout, chosen) for layout in layouts[1:])], costs, budget
-        )
-        over = program.arena_bytes - budget if budget is not None else 0
-        if over <= 0 or plan is not None:
-            break
-        # A strategy counts bytes in use by its own graph; placement or a test net took more.  Ask for that much less.
-        asked = max((asked or 0) - over, 0) if attempt < ATTEMPTS - 2 else 0
-    if budget is not None and over > 0:
-        raise over_budget(program, budget)
-    if hints.host_budget is not None and program.host_bytes > hints.host_budget:
-        needed = program.host_bytes
-        raise BudgetError(
-            f"{train.name} offloads {needed} bytes ({format_bytes(needed)}) under '{chosen.strategy}', and may have "
-            f"{hints.host_budget} ({format_bytes(hints.host_budget)}) of host memory",
-            budget=hints.host_budget,
+    """Schedules for `graphs` (the first one trains) under `budget` bytes, by a strategy or a plan made before.
+
+    BudgetError names the least budget that would do."""
+    compiler = Compiler(graphs, strategy or default_strategy(budget), costs=costs, plan=plan, hints=hints)
+    try:
+        return compiler.program(budget)
+    except BudgetError as error:
+        raise compiler.with_others(error) from None
+
+
+class Compiler:
+    """One strategy, or one plan, over some graphs, to be asked about any budget."""
+
+    def __init__(
+        self,
+        graphs: Sequence[Graph],
+        strategy: str | Callable[..., Plan],
+        *,
+        costs: Costs | None = None,
+        plan: Plan | None = None,
+        hints: Hints = Hints(),
+    ):
+        self.together = Together(graphs, costs or model_costs(graphs[0].device))
+        self.plan, self.hints = plan, hints
+        self.make = get_strategy(strategy).make if isinstance(strategy, str) else strategy
+
+    def program(self, budget: int | None) -> Program:
+        """The strategy's program for `budget`, or its leanest one if only that fits."""
+        program = self._attempt(budget)
+        if budget is not None and program.arena_bytes > budget:
+            program = self.leanest
+            if program.arena_bytes > budget:
+                raise self._over_budget(budget)
+        room = self.hints.host_budget
+        if room is not None and program.host_bytes > room:
+            raise over_host_budget(program, room)
+        check(*program.schedules)
+        return program
+
+    @cached_property
+    def leanest(self) -> Program:
+        """The smallest program that is found; its arena is the least budget."""
+        best = self._attempt(NOTHING)
+        for _ in range(ROUNDS):
+            plan = self._made(best.arena_bytes - 1)
+            leaner = best if plan == best.train.plan else self._attempt(best.arena_bytes - 1, plan)
+            if leaner.arena_bytes >= best.arena_bytes:
+                break
+            best = leaner
+        return best
+
+    def _attempt(self, budget: int | None, plan: Plan | None = None) -> Program:
+        """The first program that fits, or the smallest of those tried; the first plan may be made already."""
+        plan = plan or self._made(budget)
+        best = self.together.place(plan, target=budget or 0)
+        if budget is None:
+            return best
+        asked, over = budget, best.arena_bytes - budget
+        for _ in range(ATTEMPTS):
+            if over <= 0 or self.together.live(plan) > asked:
+                break
+            asked -= over  # so many bytes lie between those in use, where nothing fits
+            before, plan = plan, self._made(asked)
+            if plan == before:
+                break
+            program = self.together.place(plan, target=budget)
+            over = program.arena_bytes - budget
+            best = min(best, program, key=lambda p: p.arena_bytes)
+        return best
+
+    def _made(self, budget: int | None) -> Plan:
+        return self.plan or self._by(self.make, budget)
+
+    def _by(self, make: Callable[..., Plan], budget: int | None) -> Plan:
+        return make(self.together.graphs[0], self.together.costs, budget, self.together, self.hints)
+
+    def _over_budget(self, budget: int) -> BudgetError:
+        """The refusal: asked, needed, and the fullest moment with what fills it."""
+        program = self.leanest
+        schedule = max(program.schedules, key=lambda s: s.max_live)
+        tick, name = schedule.fullest, program.train.plan.strategy
+        row, needed = schedule.rows[tick], program.arena_bytes
+        biggest = ", ".join(f"{r.buffer} {format_bytes(r.nbytes)}" for r in schedule.live_at(tick)[:5])
+        who = f"'{name}'" if self.plan is None else "the saved plan"
+        return BudgetError(
+            f"{schedule.graph.name} needs {needed} bytes ({format_bytes(needed)}) or more under {who}, the budget is "
+            f"{budget} ({format_bytes(budget)}); fullest at {row.verb} {row.what} (tick {tick}): {biggest}",
+            budget=budget,
             minimum=needed,
         )
-    check(*program.schedules)
-    return program
+
+    def with_others(self, error: BudgetError) -> BudgetError:
+        """A refusal that also says which other strategies fit, and how little they take."""
+        if error.host:
+            return error
+        mine = None if self.plan is not None else self.leanest.train.plan.strategy
+        reached: dict[str, int] = {}
+        for other in OTHERS if mine != OTHERS[-1] else ():
+            if other != mine and not (other == OTHERS[-1] and reached):
+                live = self.together.live(self._by(get_strategy(other).make, NOTHING))
+                if live <= error.budget:
+                    reached[other] = live
+        said = ", ".join(f"'{other}' reaches {format_bytes(live)}" for other, live in reached.items())
+        hint = f"within it {said}" if said else "no other strategy fits it either"
+        return BudgetError(f"{error}; {hint}", budget=error.budget, minimum=error.minimum)
 
 
-def _bytes_of_others(graphs: Sequence[Graph]) -> int:
-    """Persistent bytes that only graphs beside the train graph know."""
-    mine = graphs[0].buffers
-    others = {b.name: b.nbytes for graph in graphs[1:] for b in graph.persistent() if b.name not in mine}
-    return sum(aligned(n) for n in others.values())
-
-
-def _plan_beside(layout: Layout, train: Plan) -> Plan:
-    """A test or update plan in the arena of `train`: the same homes, everything else by last use."""
-    graph = layout.graph
-    base = get_strategy("caffe" if train.strategy == "caffe" else "liveness")
-    plan = base.make(graph, layout.costs, None, PeakOf(layout), Hints())
-    away = {gap.buffer for gap, fate in train.fates.items() if fate is Fate.OFFLOAD and gap.use == -1}
-    fates = dict(plan.fates)
-    for buffer, uses in uses_of(ops_in_order(graph, plan.order)).items():
-        if buffer in away:
-            fates |= {Gap(buffer, number): Fate.OFFLOAD for number in range(-1, len(uses))}
-    return Plan(plan.strategy, plan.order, fates, plan.overlays, train.ahead)
-
-
-def _place_all(layouts: Sequence[Layout], plans: Sequence[Plan], costs: Costs, budget: int | None) -> Program:
-    homes = _homes([layout.graph for layout in layouts], plans)
-    schedules = tuple(
-        place(layout.graph, plan, lower(layout, plan), homes=homes, target=budget or 0)
-        for layout, plan in zip(layouts, plans)
-    )
-    arena = max(schedule.peak for schedule in schedules)
-    return Program(schedules, homes, arena, max(s.host_peak for s in schedules), costs)
-
-
-def _homes(graphs: Sequence[Graph], plans: Sequence[Plan]) -> Homes:
-    """Offsets from the bottom up, on the host for buffers whose last gap is OFFLOAD."""
-    places: tuple[dict[str, int], dict[str, int]] = ({}, {})
-    floors = [0, 0]
-    for graph in graphs:
-        for buffer in graph.persistent():
-            host = any(plan.fates.get(Gap(buffer.name, -1)) is Fate.OFFLOAD for plan in plans)
-            if buffer.name not in places[host]:
-                places[host][buffer.name] = floors[host]
-                floors[host] += aligned(buffer.nbytes)
-    return Homes(places[0], floors[0], places[1], floors[1])
-
-
-def over_budget(program: Program, budget: int) -> BudgetError:
-    """The refusal: asked, needed, and the fullest moment with what fills it."""
-    schedule = max(program.schedules, key=lambda s: s.peak)
-    tick = schedule.fullest
-    row = schedule.rows[tick]
-    biggest = ", ".join(f"{r.buffer} {format_bytes(r.nbytes)}" for r in schedule.live_at(tick)[:5])
-    needed = program.arena_bytes
+def over_host_budget(program: Program, budget: int) -> BudgetError:
+    needed, schedule = program.host_bytes, program.train
     return BudgetError(
-        f"{schedule.graph.name} needs {needed} bytes ({format_bytes(needed)}) under '{schedule.plan.strategy}', the "
-        f"budget is {budget} ({format_bytes(budget)}); fullest at {row.verb} {row.what} (tick {tick}): {biggest}",
+        f"{schedule.graph.name} offloads {needed} bytes ({format_bytes(needed)}) under '{schedule.plan.strategy}', and "
+        f"may have {budget} ({format_bytes(budget)}) of host memory",
         budget=budget,
         minimum=needed,
+        host=True,
     )

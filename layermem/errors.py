@@ -41,12 +41,12 @@ class InputError(LayermemError):
 
 
 class BudgetError(LayermemError):
-    """No plan fits: `budget` and `minimum` are bytes."""
+    """No plan fits: `budget` and `minimum` are bytes of the device, or of the `host`."""
 
     exit_code = 3
 
-    def __init__(self, what: str, *, budget: int, minimum: int):
-        self.budget, self.minimum = budget, minimum
+    def __init__(self, what: str, *, budget: int, minimum: int, host: bool = False):
+        self.budget, self.minimum, self.host = budget, minimum, host
         super().__init__(what)
 
 

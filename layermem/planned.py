@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from layermem.compile import PeakOf, Program, compile, over_budget
+from layermem.compile import Compiler, Program
 from layermem.errors import BudgetError, InputError
 from layermem.graph.caffe_bytes import beside, caffe_bytes
 from layermem.graph.net import Net
@@ -20,14 +20,11 @@ from layermem.plan.bounds import least_bytes, least_seconds
 from layermem.plan.costs import Costs
 from layermem.schedule.check import UnsafeSchedule
 from layermem.schedule.ir import Residency, Row, Schedule
-from layermem.schedule.layout import Layout
+from layermem.schedule.program import Together
 from layermem.schedule.simulate import Timeline
 from layermem.units import aligned, parse_bytes
 
-NOTHING = 0  # a budget that nothing fits: strategies answer it with the leanest plan they know
-ROUNDS = 4  # how often less than the least is asked for
 ROUNDING = 1e-9  # share of a step by which sums of the same seconds may differ
-LOOKED_AT = ("liveness", "intra", "sublinear", "recompute", "hybrid", "auto")  # when the user's own does not fit
 
 
 @dataclass(frozen=True)
@@ -47,14 +44,9 @@ class Job:
     @cached_property
     def baseline_bytes(self) -> int:
         """Arena under strategy `caffe`: what percentages are taken of.  It has no gaps, so nothing need be placed."""
-        homes = {b.name: aligned(b.nbytes) for graph in self.graphs for b in graph.persistent()}
-        peaks = []
-        for graph in self.graphs:
-            layout = Layout(graph, self.costs)
-            plan = get_strategy("caffe").make(graph, self.costs, None, PeakOf(layout), Hints())
-            mine = sum(aligned(b.nbytes) for b in graph.persistent())
-            peaks.append(layout.live(plan) - mine + sum(homes.values()))
-        return max(peaks)
+        together = Together(self.graphs, self.costs)
+        plan = get_strategy("caffe").make(self.graphs[0], self.costs, None, together, Hints())
+        return together.live(plan)
 
     @cached_property
     def baseline_seconds(self) -> float:
@@ -73,29 +65,8 @@ class Job:
             return given
         return parse_bytes(given, whole=self.baseline_bytes if "%" in given else None)
 
-    def program(self, strategy: str, budget: int | None, plan: Plan | None = None) -> Program:
-        return compile(self.graphs, strategy=strategy, budget=budget, costs=self.costs, plan=plan, hints=self.hints)
-
-    def leanest(self, strategy: str) -> Program:
-        """The smallest program of a strategy: the one that needs the least budget."""
-        train = self.graphs[0]
-        make, peak = get_strategy(strategy).make, PeakOf(Layout(train, self.costs), budget=NOTHING)
-        plan = make(train, self.costs, NOTHING, peak, self.hints)
-        best = self.program(strategy, None, plan)
-        for _ in range(ROUNDS):
-            try:
-                best = self.program(strategy, best.arena_bytes - 1)
-            except BudgetError:
-                break
-        return best
-
-    def fitting(self, budget: int, but: str) -> list[str]:
-        """Which of the common strategies fit a budget, beside `but`; `auto` knows them all."""
-        train = self.graphs[0]
-        peak = PeakOf(Layout(train, self.costs), budget=budget)
-        names = [name for name in LOOKED_AT if but not in (name, "auto")]
-        plans = {name: get_strategy(name).make(train, self.costs, budget, peak, self.hints) for name in names}
-        return [name for name, plan in plans.items() if peak.live(plan) <= budget]
+    def compiler(self, strategy: str, plan: Plan | None = None) -> Compiler:
+        return Compiler(self.graphs, strategy, costs=self.costs, plan=plan, hints=self.hints)
 
 
 @dataclass(frozen=True)
@@ -110,6 +81,11 @@ class Planned:
     budget: int | None
     program: Program
     refused: BudgetError | None = None
+    asked: Compiler | None = None  # what made the program; another one would give the same answers
+
+    @property
+    def compiler(self) -> Compiler:
+        return self.asked or self.job.compiler(self.strategy)
 
     @property
     def feasible(self) -> bool:
@@ -118,9 +94,7 @@ class Planned:
     def refusal(self) -> BudgetError:
         """`refused`, with the strategies that would fit."""
         assert self.refused is not None
-        others = self.job.fitting(self.refused.budget, self.strategy)
-        hint = f"within it fit: {', '.join(others)}" if others else "no other strategy fits it either"
-        return BudgetError(f"{self.refused}; {hint}", budget=self.refused.budget, minimum=self.refused.minimum)
+        return self.compiler.with_others(self.refused)
 
     @property
     def peak(self) -> int:
@@ -129,7 +103,7 @@ class Planned:
     @cached_property
     def minimum(self) -> int:
         """The least budget that the strategy fits."""
-        return self.peak if self.refused else min(self.peak, self.job.leanest(self.strategy).arena_bytes)
+        return min(self.peak, self.compiler.leanest.arena_bytes)
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -228,14 +202,14 @@ def planned(
     """
     nbytes = job.budget(budget)
     name = plan.strategy if plan is not None else strategy or default_strategy(nbytes)
+    compiler = job.compiler(name, plan)
     try:
-        return Planned(job, name, nbytes, job.program(name, nbytes, plan))
+        return Planned(job, name, nbytes, compiler.program(nbytes), asked=compiler)
     except (KeyError, TypeError, ValueError, UnsafeSchedule) as error:
         if plan is None:
             raise
         raise InputError(f"the saved plan cannot be run ({error}); make it again") from error
     except BudgetError as error:
-        if error.budget != nbytes:  # not of the device, but of the host
+        if error.host:
             raise
-        program = job.leanest(name) if plan is None else job.program(name, None, plan)
-        return Planned(job, name, nbytes, program, over_budget(program, error.budget))
+        return Planned(job, name, nbytes, compiler.leanest, error, compiler)

@@ -52,7 +52,7 @@ def test_the_minimum_of_a_strategy_fits_and_a_byte_less_does_not(job, strategy):
     refused = planned(job, strategy, minimum - 1)
     assert not refused.feasible and refused.refused.minimum == refused.minimum == minimum
     with pytest.raises(BudgetError):
-        job.program(strategy, minimum - 1)
+        job.compiler(strategy).program(minimum - 1)
 
 
 def test_auto_needs_no_more_than_any_other_strategy(job):
@@ -78,7 +78,7 @@ def test_the_fullest_moment_tells_all_bytes_in_use(job):
 
 def test_a_refusal_names_the_strategies_that_would_fit(job):
     budget = planned(job, "hybrid").minimum
-    assert "hybrid" in str(planned(job, "caffe", budget).refusal()).split("within it fit:")[1]
+    assert "'hybrid' reaches" in str(planned(job, "caffe", budget).refusal()).split("; within it ")[1]
     assert "no other strategy" in str(planned(job, "caffe", 1).refusal())
 
 
@@ -109,7 +109,10 @@ def test_a_saved_plan_that_cannot_run_is_refused():
             planned(job, plan=plan)
 
 
-def test_a_host_budget_that_is_too_small_is_refused_by_itself():
-    job = replace(job_of("chain"), hints=Hints(host_budget=256))
-    with pytest.raises(BudgetError, match="may have 256"):
-        planned(job, "hybrid", 1)
+def test_a_saved_plan_that_offloads_more_than_the_host_budget_is_refused_by_itself():
+    free = job_of("chain")
+    found = planned(free, "hybrid", 1)
+    job = replace(free, hints=Hints(host_budget=256))
+    with pytest.raises(BudgetError, match="may have 256") as caught:
+        planned(job, plan=found.program.train.plan)
+    assert caught.value.host and caught.value.minimum == found.program.host_bytes > 256

@@ -49,7 +49,7 @@ def row(path: Path, strategy: str, args: argparse.Namespace) -> list[str]:
     name = path.parent.name + path.name.removesuffix("train_val.prototxt").rstrip("_")
     times = [f"{wired - began:.2f}", f"{made - wired:.2f}"]
     try:
-        program = job.program(strategy, job.budget(args.budget))
+        program = job.compiler(strategy).program(job.budget(args.budget))
     except BudgetError as error:
         least = f"> {format_bytes(error.minimum)}"
         return [name, strategy, *times, f"{time.perf_counter() - made:.2f}", "", least, "", "", ""]

@@ -93,30 +93,18 @@ def run_train(arguments: argparse.Namespace) -> int:
 
 
 def _solver(arguments: argparse.Namespace, device: Device, waiting: list[Event]) -> Solver:
-    """The solver, or the error that tells which budget or strategy would do."""
     from layermem import api
-    from layermem.errors import BudgetError
     from layermem.plan.hints import hints_beside, joined
-    from layermem.planned import planned
     from layermem.proto.read import read_solver
     from layermem.proto.solver_nets import train_net
 
     hints = joined(hints_of(arguments), hints_beside(train_net(read_solver(arguments.solver)).net.path))
-    try:
-        return api.Solver(
-            arguments.solver, device=device, strategy=arguments.strategy, plan=arguments.load, budget=arguments.budget,
-            hints=hints, costs=arguments.costs, batch=arguments.batch, spill=arguments.spill,
-            weights=arguments.weights or (), snapshot=arguments.snapshot, iterations=arguments.iterations,
-            seed=arguments.seed, level=arguments.net_level, stages=arguments.net_stage, log=waiting.append,
-        )  # fmt: skip
-    except BudgetError as error:
-        job = api.job_of(
-            None, solver=arguments.solver, device=device, costs=arguments.costs, batch=arguments.batch, hints=hints,
-            level=arguments.net_level, stages=arguments.net_stage,
-        )  # fmt: skip
-        plan = api.read_plan(arguments.load, job) if arguments.load else None
-        found = planned(job, arguments.strategy, arguments.budget, plan)
-        raise (error if found.feasible else found.refusal()) from None
+    return api.Solver(
+        arguments.solver, device=device, strategy=arguments.strategy, plan=arguments.load, budget=arguments.budget,
+        hints=hints, costs=arguments.costs, batch=arguments.batch, spill=arguments.spill,
+        weights=arguments.weights or (), snapshot=arguments.snapshot, iterations=arguments.iterations,
+        seed=arguments.seed, level=arguments.net_level, stages=arguments.net_stage, log=waiting.append,
+    )  # fmt: skip
 
 
 def _planned(solver: Solver) -> Planned:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from layermem.layers import Tensor
 
@@ -71,6 +71,27 @@ class Op:
         return self.name
 
 
+class Use(NamedTuple):
+    """One touch of a buffer: position in an order of ops, and whether the op reads it, writes it, or both."""
+
+    position: int
+    reads: bool
+    writes: bool
+
+
+def uses_of(ops: Iterable[Op]) -> dict[str, list[Use]]:
+    """Every buffer's uses when `ops` run in this order."""
+    uses: dict[str, list[Use]] = {}
+    for position, op in enumerate(ops):
+        for buffer in op.reads:
+            uses.setdefault(buffer, []).append(Use(position, True, False))
+        for buffer in op.updates:
+            uses.setdefault(buffer, []).append(Use(position, True, True))
+        for buffer in op.writes:
+            uses.setdefault(buffer, []).append(Use(position, False, True))
+    return uses
+
+
 @dataclass(frozen=True)
 class Graph:
     """Ops in the order of the net (forward, then backward in reverse, updates as soon as they can run)."""
@@ -84,6 +105,11 @@ class Graph:
     @cached_property
     def by_name(self) -> dict[str, Op]:
         return {op.name: op for op in self.ops}
+
+    @cached_property
+    def position(self) -> dict[str, int]:
+        """Index of each op by name."""
+        return {op.name: i for i, op in enumerate(self.ops)}
 
     @cached_property
     def producer(self) -> dict[str, Op]:
@@ -102,6 +128,11 @@ class Graph:
             for buffer in (*op.reads, *op.updates):
                 found[buffer].append(op)
         return found
+
+    @cached_property
+    def uses(self) -> dict[str, list[Use]]:
+        """Every buffer's uses when the ops run in their own order, each once."""
+        return uses_of(self.ops)
 
     def of_kind(self, kind: str) -> list[Op]:
         return [op for op in self.ops if op.kind == kind]

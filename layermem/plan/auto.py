@@ -4,7 +4,7 @@
     2  recomputation at several budgets between the user's and none, from the dynamic program; on each, as few kept
        values are offloaded as make it fit, those with the longest way to their next use first
     3  the same with histories, then parameters, on the host
-    4  every single strategy that fits is a candidate too, so no prediction is worse than theirs
+    4  the strategies that only offload, and sublinear, are candidates too, so no prediction is worse than theirs
     5  offloads and host homes that turned out unnecessary are taken back, one by one, while the time falls
 
 At a link so fast that copies hide, 2 ends without recomputation; at one so slow that they do not, without copies.
@@ -12,15 +12,29 @@ At a link so fast that copies hide, 2 ends without recomputation; at one so slow
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from layermem.graph.ops import DATA, HISTORY, PARAMETER, STASH, Graph
-from layermem.plan.base import INTRA, Fate, Gap, Hints, Peak, Plan, ops_in_order, program_order, strategy, uses_of
+from layermem.graph.ops import Graph, Use, uses_of
+from layermem.plan.base import Fate, Gap, Hints, Peak, Plan, ops_in_order, strategy
 from layermem.plan.costs import Costs
-from layermem.plan.offload import AHEAD, NEAR, homes_on_host, hybrid
-from layermem.plan.recompute import Planner
+from layermem.plan.offload import (
+    AHEAD,
+    AWAY,
+    Host,
+    activations,
+    homes_on_host,
+    hybrid,
+    inter,
+    long_gaps,
+    vdnn_all,
+    vdnn_conv,
+)  # fmt: skip
+from layermem.plan.rebuild import forward_ops, segments_to_plan
+from layermem.plan.recompute import planner_of
 from layermem.plan.sublinear import sublinear
+
+Uses = Mapping[str, list[Use]]
 
 MIXES = 8  # recomputation budgets tried between the user's and the one that needs none
 NEGLIGIBLE = 1.0005  # a plan this close to the time of its ops alone needs no better
@@ -29,22 +43,20 @@ OPS_LOOKED_AT = 400_000  # ops gone through while taking offloads back: bounds t
 
 @strategy("auto", says="reuse, offload and recomputation mixed for the least predicted time that fits the budget")
 def auto(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints: Hints) -> Plan:
-    nothing = Plan("auto", program_order(graph), {}, INTRA)
+    nothing = segments_to_plan(graph, [forward_ops(graph)], "auto", hints=hints)
     if budget is None or peak.live(nothing) <= budget:
         return nothing
+    tried: list[tuple[int, Plan]] = []
     fitting: list[tuple[float, Plan]] = []
-    leanest: list[tuple[int, Plan]] = []
     unhindered = sum(costs.op(op) for op in graph.ops)  # no plan is faster
     for plan in _candidates(graph, costs, budget, peak, hints, nothing):
-        live = peak.live(plan)
-        if live <= budget:
+        tried.append((peak.live(plan), plan))
+        if tried[-1][0] <= budget:
             fitting.append((peak.estimate(plan), plan))
             if fitting[-1][0] <= unhindered * NEGLIGIBLE:
                 break
-        else:
-            leanest.append((live, plan))
     if not fitting:
-        return replace(min(leanest, key=lambda found: found[0])[1], strategy="auto")
+        return replace(min(tried, key=lambda found: found[0])[1], strategy="auto")
     fitting.sort(key=lambda found: found[0])
     for _, plan in fitting:
         better = replace(_take_back(graph, plan, budget, peak), strategy="auto")
@@ -54,44 +66,48 @@ def auto(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints: Hint
 
 
 def _candidates(graph: Graph, costs: Costs, budget: int, peak: Peak, hints: Hints, nothing: Plan) -> Iterator[Plan]:
-    hidden = _offload_to_fit(nothing, long_gaps(graph, nothing, hints), {}, budget, peak)
-    if peak.live(hidden) <= budget:  # often all that it takes, and quickly tried
-        yield hidden
-    planner = Planner(graph, costs, "extended")
-    bases = [nothing]
-    fitting = planner.within(budget, "auto", peak, hints)
-    if fitting is not None:
-        bases.append(fitting)
-    most, least = peak.live(nothing), budget
-    for step in range(1, MIXES):
-        room = least + (most - least) * step // MIXES
-        found = planner.solve(room - planner.base)
-        if found is not None:
-            bases.append(planner.plan(found, "auto", hints))
-    gaps = [long_gaps(graph, base, hints) for base in bases]
-    for away in ((), (HISTORY,), (HISTORY, PARAMETER)):
-        homes = homes_on_host(graph, away)
-        some = False
-        for base, movable in zip(bases, gaps):
-            for ahead in AHEAD:
-                plan = _offload_to_fit(replace(base, ahead=ahead), movable, homes, budget, peak)
+    def offloading(base: Plan, uses: Uses, away: Collection[str]) -> Iterator[Plan]:
+        host = Host(graph, hints)
+        homes = homes_on_host(graph, uses, away, host)
+        gaps = [gap for gap in long_gaps(graph, uses, activations(graph)) if host.take(gap.buffer)]
+        for ahead in AHEAD:
+            yield _offload_to_fit(replace(base, ahead=ahead), gaps, homes, budget, peak)
+
+    nothings = (nothing, uses_of(ops_in_order(graph, nothing.order)))
+    yield next(offloading(*nothings, ()))  # often all that it takes, and quickly tried
+    bases = [(base, uses_of(ops_in_order(graph, base.order))) for base in _bases(graph, costs, budget, peak, hints)]
+    for away in AWAY:
+        found = False
+        for base, uses in (nothings, *bases):
+            for plan in offloading(base, uses, away):
                 yield plan
                 if peak.live(plan) <= budget:
-                    some = True
+                    found = True
                     break
-        if some:
+        if found:
             break
-    yield hybrid(graph, costs, budget, peak, hints)
-    yield sublinear(graph, costs, budget, peak, hints)
+    for make in (hybrid, inter, vdnn_all, vdnn_conv, sublinear):
+        yield make(graph, costs, budget, peak, hints)
+
+
+def _bases(graph: Graph, costs: Costs, budget: int, peak: Peak, hints: Hints) -> Iterator[Plan]:
+    """Plans that recompute, from as much as the budget asks for to little."""
+    planner = planner_of(graph, costs, "extended", peak)
+    yield planner.within(budget, "auto", peak, hints) or planner.leanest("auto", peak, hints)
+    most = peak.live(Plan("auto", tuple(op.name for op in graph.ops)))
+    for step in range(1, MIXES):
+        found = planner.solve(budget + (most - budget) * step // MIXES - planner.base)
+        if found is not None:
+            yield planner.plan(found, "auto", hints)
 
 
 def _offload_to_fit(plan: Plan, gaps: list[Gap], homes: dict[Gap, Fate], budget: int, peak: Peak) -> Plan:
     """`plan` with the fewest of `gaps` offloaded, the first ones first, that fit; all of them if none do."""
-    low, high = 0, len(gaps)
 
     def with_first(count: int) -> Plan:
         return replace(plan, fates={**homes, **dict.fromkeys(gaps[:count], Fate.OFFLOAD)})
 
+    low, high = 0, len(gaps)
     if peak.live(with_first(high)) > budget:
         return with_first(high)
     while low < high:
@@ -101,30 +117,6 @@ def _offload_to_fit(plan: Plan, gaps: list[Gap], homes: dict[Gap, Fate], budget:
         else:
             low = middle + 1
     return with_first(high)
-
-
-def long_gaps(graph: Graph, plan: Plan, hints: Hints) -> list[Gap]:
-    """Gaps of activations and stashes that the order keeps, longest first: from forward into the backward pass."""
-    found = []
-    uses = uses_of(ops_in_order(graph, plan.order))
-    room = hints.host_budget
-    for name, buffer in graph.buffers.items():
-        if buffer.kind not in (DATA, STASH) or name not in uses:
-            continue
-        mine = uses[name]
-        for number in range(len(mine) - 1):
-            here, there = mine[number], mine[number + 1]
-            if there.reads and there.position - here.position > NEAR:
-                found.append((there.position - here.position, Gap(name, number)))
-    found.sort(key=lambda item: (-item[0], item[1]))
-    if room is not None:
-        kept = []
-        for length, gap in found:
-            if graph.buffers[gap.buffer].nbytes <= room:
-                room -= graph.buffers[gap.buffer].nbytes
-                kept.append((length, gap))
-        found = kept
-    return [gap for _, gap in found]
 
 
 def _take_back(graph: Graph, plan: Plan, budget: int, peak: Peak) -> Plan:

@@ -18,7 +18,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from layermem.errors import InputError
 from layermem.graph.ops import Graph, Op
@@ -101,14 +101,6 @@ class Plan:
         return "\n".join(lines)
 
 
-class Use(NamedTuple):
-    """One touch of a buffer: position in the order, and whether the op reads it, writes it, or both."""
-
-    position: int
-    reads: bool
-    writes: bool
-
-
 def ops_in_order(graph: Graph, order: tuple[str, ...]) -> list[Op]:
     """The op that runs at each position: itself the first time, its replay afterwards."""
     seen: set[str] = set()
@@ -124,25 +116,13 @@ def ops_in_order(graph: Graph, order: tuple[str, ...]) -> list[Op]:
     return found
 
 
-def uses_of(ops: list[Op]) -> dict[str, list[Use]]:
-    """Every buffer's uses, in order."""
-    uses: dict[str, list[Use]] = {}
-    for position, op in enumerate(ops):
-        for buffer in op.reads:
-            uses.setdefault(buffer, []).append(Use(position, True, False))
-        for buffer in op.updates:
-            uses.setdefault(buffer, []).append(Use(position, True, True))
-        for buffer in op.writes:
-            uses.setdefault(buffer, []).append(Use(position, False, True))
-    return uses
-
-
 @dataclass(frozen=True)
 class Hints:
     """What a user may say beside the budget.
 
-    stage        globs of layer names at whose outputs a segment may end (memonger's mirror stages); none: anywhere
-    keep, again  globs of layer names whose outputs are always kept, or always recomputed
+    stage        globs of layer names at whose outputs a segment of `sublinear` may end (memonger's mirror stages);
+                 none: anywhere
+    keep, again  globs of layer names whose outputs every strategy that recomputes keeps, or makes again
     host_budget  bytes of host arena; None is no limit
     """
 
@@ -153,19 +133,20 @@ class Hints:
 
 
 class Peak(Protocol):
-    """What a strategy may ask about a plan (compile.py answers)."""
+    """What a strategy may ask about a plan (schedule/program.py answers, with test nets and updates in mind)."""
 
     def __call__(self, plan: Plan) -> int:
         """Bytes of arena that it needs, placed."""
+
+    def remembered(self, key: str, make: Callable[[], Any]) -> Any:
+        """What `make` gave when this was first asked for: preparations that serve many questions about one graph."""
 
     def live(self, plan: Plan) -> int:
         """Most bytes in use at one tick: quick, never above the peak, and nearly always equal to it."""
 
     def estimate(self, plan: Plan) -> float:
-        """Predicted seconds of a step, quickly: without placement."""
-
-    def seconds(self, plan: Plan) -> float:
-        """Predicted seconds of a step."""
+        """Predicted seconds of a step, as if all bytes that copies free were wanted at once: quick, and never below
+        what the placed schedule takes."""
 
 
 Strategy = Callable[[Graph, Costs, "int | None", Peak, Hints], Plan]

@@ -11,27 +11,16 @@ source  Layrub (Liu et al., PPoPP 2018; TACO 15(3)); vDNN (Rhu et al., MICRO 201
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
-from layermem.graph.ops import BACKWARD, DATA, FORWARD, HISTORY, STASH, UPDATE, Graph, Op
-from layermem.plan.base import (
-    INTRA,
-    REUSE,
-    Fate,
-    Gap,
-    Hints,
-    Peak,
-    Plan,
-    Use,
-    program_order,
-    strategy,
-    uses_of,
-)  # fmt: skip
+from layermem.graph.ops import DATA, FORWARD, HISTORY, PARAMETER, STASH, Graph, Op, Use
+from layermem.plan.base import INTRA, REUSE, Fate, Gap, Hints, Peak, Plan, program_order, strategy
 from layermem.plan.costs import Costs
 from layermem.units import aligned
 
 AHEAD = (1.0, 0.5, 0.0)  # how much of each copy may lie beside other work, tried in this order
+AWAY: tuple[tuple[str, ...], ...] = ((), (HISTORY,), (HISTORY, PARAMETER))  # kinds whose home is the host, in turn
 NEAR = 2  # a gap of so few ops is not worth a round trip
 
 
@@ -42,21 +31,21 @@ def intra(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints: Hin
 
 @strategy("inter", says="offload every activation between forward and backward (Layrub's inter-layer reuse)")
 def inter(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints: Hints) -> Plan:
-    fates = forward_gaps(graph, [b.name for b in graph.buffers.values() if b.kind in (DATA, STASH)], hints)
+    fates = crossing_gaps(graph, activations(graph), Host(graph, hints))
     return as_far_ahead_as_fits(Plan("inter", program_order(graph), fates, REUSE), budget, peak)
 
 
 @strategy("hybrid", says="intra and inter together, parameters and histories on the host if need be (Layrub)")
 def hybrid(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints: Hints) -> Plan:
-    names = [b.name for b in graph.buffers.values() if b.kind in (DATA, STASH)]
-    plan = Plan("hybrid", program_order(graph), forward_gaps(graph, names, hints), INTRA)
-    found = plan
-    for away in ((), (HISTORY,), (HISTORY, "parameter")):
-        fates = {**plan.fates, **homes_on_host(graph, away)}
-        found = as_far_ahead_as_fits(replace(plan, fates=fates), budget, peak)
-        if budget is not None and peak.live(found) <= budget:
-            return found
-    return found
+    plan = Plan("hybrid", program_order(graph), {}, INTRA)
+    for away in AWAY:
+        host = Host(graph, hints)
+        homes = homes_on_host(graph, graph.uses, away, host)
+        fates = {**crossing_gaps(graph, activations(graph), host), **homes}
+        plan = as_far_ahead_as_fits(replace(plan, fates=fates), budget, peak)
+        if budget is not None and peak.live(plan) <= budget:
+            break
+    return plan
 
 
 @strategy("vdnn-all", says="offload the input of every layer (vDNN_all)")
@@ -70,68 +59,9 @@ def vdnn_conv(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints:
 
 
 def _vdnn(name: str, graph: Graph, budget: int | None, peak: Peak, hints: Hints, chosen: Callable[[Op], bool]) -> Plan:
-    inputs = [b for op in graph.of_kind(FORWARD) if op.node >= 0 and op.layer is not None and chosen(op)
-              for b in op.reads if graph.buffers[b].kind == DATA]  # fmt: skip
-    fates = forward_gaps(graph, dict.fromkeys(inputs), hints)
+    inputs = {b for op in graph.of_kind(FORWARD) if chosen(op) for b in op.reads if graph.buffers[b].kind == DATA}
+    fates = crossing_gaps(graph, inputs, Host(graph, hints))
     return as_far_ahead_as_fits(Plan(name, program_order(graph), fates, REUSE), budget, peak)
-
-
-# -- gaps ------------------------------------------------------------------------------------------------------
-
-
-def forward_gaps(graph: Graph, buffers: Iterable[str], hints: Hints) -> dict[Gap, Fate]:
-    """OFFLOAD for the gap of each buffer that leads from the forward pass into the backward pass, if there is one.
-
-    A host budget keeps the buffers with the longest gaps, since the bytes come free for longest.
-    """
-    uses = uses_of(list(graph.ops))
-    gaps = []
-    for buffer in buffers:
-        crossing = crossing_gap(graph, uses.get(buffer, []))
-        if crossing is not None:
-            length = uses[buffer][crossing + 1].position - uses[buffer][crossing].position
-            if length > NEAR:
-                gaps.append((length, Gap(buffer, crossing)))
-    if hints.host_budget is not None:
-        room = hints.host_budget
-        kept = []
-        for length, gap in sorted(gaps, reverse=True):
-            if aligned(graph.buffers[gap.buffer].nbytes) <= room:
-                room -= aligned(graph.buffers[gap.buffer].nbytes)
-                kept.append((length, gap))
-        gaps = kept
-    return {gap: Fate.OFFLOAD for _, gap in gaps}
-
-
-def crossing_gap(graph: Graph, uses: list[Use]) -> int | None:
-    """The number of the last use in the forward pass, if a use in the backward pass reads the same bytes."""
-    last = None
-    for number, use in enumerate(uses):
-        if graph.ops[use.position].kind == FORWARD:
-            last = number
-        else:
-            return last if use.reads and last is not None else None
-    return None
-
-
-def homes_on_host(graph: Graph, kinds: Collection[str]) -> dict[Gap, Fate]:
-    """All gaps of the persistent buffers of `kinds` as OFFLOAD: they visit the device only where they are used.
-
-    Uses that follow each other closely (both backward ops and the update of a layer) share a visit.
-    """
-    fates: dict[Gap, Fate] = {}
-    uses = uses_of(list(graph.ops))
-    for buffer in graph.persistent():
-        if buffer.kind not in kinds or buffer.name not in uses:
-            continue
-        mine = uses[buffer.name]
-        fates[Gap(buffer.name, -1)] = Fate.OFFLOAD
-        for number in range(len(mine) - 1):
-            here, there = mine[number].position, mine[number + 1].position
-            kinds_there = graph.ops[here].kind, graph.ops[there].kind
-            if there - here > NEAR and kinds_there[1] in (BACKWARD, UPDATE):
-                fates[Gap(buffer.name, number)] = Fate.OFFLOAD
-    return fates
 
 
 def as_far_ahead_as_fits(plan: Plan, budget: int | None, peak: Peak) -> Plan:
@@ -142,3 +72,63 @@ def as_far_ahead_as_fits(plan: Plan, budget: int | None, peak: Peak) -> Plan:
             if peak.live(tried) <= budget:
                 return tried
     return replace(plan, ahead=0.0)
+
+
+# -- what leaves -----------------------------------------------------------------------------------------------
+
+
+class Host:
+    """What is left of the user's host budget, if there is one."""
+
+    def __init__(self, graph: Graph, hints: Hints):
+        self.graph, self.room = graph, hints.host_budget
+
+    def take(self, buffer: str) -> bool:
+        """Reserve the bytes of a copy of `buffer`, unless they are more than what is left."""
+        if self.room is None:
+            return True
+        nbytes = aligned(self.graph.buffers[buffer].nbytes)
+        if nbytes > self.room:
+            return False
+        self.room -= nbytes
+        return True
+
+
+def activations(graph: Graph) -> list[str]:
+    """Activations, stashes and batches."""
+    return [b.name for b in graph.buffers.values() if b.kind in (DATA, STASH)]
+
+
+def crossing_gaps(graph: Graph, buffers: Collection[str], host: Host) -> dict[Gap, Fate]:
+    """OFFLOAD for the gap of each buffer that leads from the forward pass into the backward pass, if there is one.
+
+    The longest gaps come first, since their bytes come free for longest: it matters where the host has little room.
+    """
+    last = max((p for p, op in enumerate(graph.ops) if op.kind == FORWARD), default=-1)
+    gaps = [gap for gap in long_gaps(graph, graph.uses, buffers) if _position(graph.uses, gap) <= last]
+    crossing = [gap for gap in gaps if graph.uses[gap.buffer][gap.use + 1].position > last]
+    return {gap: Fate.OFFLOAD for gap in crossing if host.take(gap.buffer)}
+
+
+def long_gaps(graph: Graph, uses: Mapping[str, list[Use]], buffers: Iterable[str]) -> list[Gap]:
+    """Gaps of `buffers` over which bytes are kept, longest first, but for those too short for a round trip."""
+    found = []
+    for buffer in buffers:
+        mine = uses.get(buffer, [])
+        for number in range(len(mine) - 1):
+            length = mine[number + 1].position - mine[number].position
+            if mine[number + 1].reads and length > NEAR:
+                found.append((-length, Gap(buffer, number)))
+    return [gap for _, gap in sorted(found)]
+
+
+def homes_on_host(graph: Graph, uses: Mapping[str, list[Use]], kinds: Collection[str], host: Host) -> dict[Gap, Fate]:
+    """OFFLOAD for the last gaps of the persistent buffers of `kinds`, and for all others but the shortest: they visit
+    the device where they are used, and uses that follow each other closely share a visit."""
+    names = [b.name for b in graph.persistent() if b.kind in kinds and b.name in uses and host.take(b.name)]
+    gaps = [*(Gap(name, -1) for name in names), *long_gaps(graph, uses, names)]
+    return dict.fromkeys(gaps, Fate.OFFLOAD)
+
+
+def _position(uses: Mapping[str, list[Use]], gap: Gap) -> int:
+    return uses[gap.buffer][gap.use].position

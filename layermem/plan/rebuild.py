@@ -14,74 +14,54 @@ from collections.abc import Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from layermem.graph.ops import DATA, FORWARD, STASH, Graph, Op
-from layermem.plan.base import INTRA, Fate, Gap, Hints, Plan
+from layermem.plan.base import INTRA, Hints, Plan
 
 
-def segments_to_plan(
-    graph: Graph,
-    segments: Sequence[Sequence[Op]],
-    strategy: str,
-    *,
-    hints: Hints = Hints(),
-    overlays: frozenset[str] = INTRA,
-    fates: dict[Gap, Fate] | None = None,
-    keep: Collection[str] = (),
-) -> Plan:
-    """The plan that rebuilds every segment but the last; `keep` names buffers to keep beside the boundaries."""
-    rebuild = _Rebuild(graph, segments, hints, keep)
-    return Plan(strategy, rebuild.order(), fates or {}, overlays)
+def segments_to_plan(graph: Graph, segments: Sequence[Sequence[Op]], strategy: str, *, hints: Hints = Hints()) -> Plan:
+    """The plan that rebuilds every segment but the last; `hints` may say otherwise of single layers."""
+    available = _kept(graph, segments, hints)
+    order = [op.name for ops in segments for op in ops]
+    for op in graph.ops:
+        if op.kind == FORWARD:
+            continue
+        for again in _missing(graph, (*op.reads, *op.updates), available):
+            available.update(again.replay.writes if again.replay else ())
+            order.append(again.name)
+        order.append(op.name)
+    return Plan(strategy, tuple(order), {}, INTRA)
 
 
-class _Rebuild:
-    def __init__(self, graph: Graph, segments: Sequence[Sequence[Op]], hints: Hints, keep: Collection[str]):
-        self.graph, self.segments = graph, segments
-        self.segment_of = {op.name: i for i, ops in enumerate(segments) for op in ops}
-        self.position = {op.name: i for i, op in enumerate(graph.ops)}
-        self.kept = self._kept(hints, keep)
+def _kept(graph: Graph, segments: Sequence[Sequence[Op]], hints: Hints) -> set[str]:
+    """Buffers that stay from the forward pass on."""
+    segment_of = {op.name: i for i, ops in enumerate(segments) for op in ops}
 
-    def _kept(self, hints: Hints, keep: Collection[str]) -> set[str]:
-        """Buffers that stay from the forward pass on."""
-        kept = set(keep)
-        last = len(self.segments) - 1
-        for name, buffer in self.graph.buffers.items():
-            if buffer.kind not in (DATA, STASH):
-                kept.add(name)
-                continue
-            producer = self.graph.producer[name]
-            home = self.segment_of[producer.name]
-            if not can_rebuild(producer, name) or home == last or matches(producer, hints.keep):
-                kept.add(name)
-            elif not matches(producer, hints.again):
-                readers = (op for op in self.graph.readers[name] if op.kind == FORWARD)
-                if any(self.segment_of[op.name] != home for op in readers):
-                    kept.add(name)
-        return kept
+    def stays(name: str) -> bool:
+        producer = graph.producer.get(name)
+        if graph.buffers[name].kind not in (DATA, STASH) or producer is None or not can_rebuild(producer, name):
+            return True
+        if matches(producer, hints.keep):
+            return True
+        if matches(producer, hints.again):
+            return False
+        home = segment_of[producer.name]
+        readers = (op.name for op in graph.readers[name] if op.kind == FORWARD)
+        return home == len(segments) - 1 or any(segment_of[reader] != home for reader in readers)
 
-    def order(self) -> tuple[str, ...]:
-        order = [op.name for ops in self.segments for op in ops]
-        available = set(self.kept)
-        for op in self.graph.ops:
-            if op.kind == FORWARD:
-                continue
-            for again in self._closure((*op.reads, *op.updates), available):
-                available.update(again.replay.writes if again.replay else ())
-                order.append(again.name)
-            order.append(op.name)
-        return tuple(order)
+    return {name for name in graph.buffers if stays(name)}
 
-    def _closure(self, wanted: Iterable[str], available: Collection[str]) -> list[Op]:
-        """Forward ops to run again so that `wanted` exists, in the graph's order."""
-        found: dict[str, Op] = {}
-        stack = [b for b in wanted if b not in available]
-        while stack:
-            buffer = stack.pop()
-            producer = self.graph.producer.get(buffer)
-            if producer is None or producer.kind != FORWARD or producer.name in found:
-                continue
-            found[producer.name] = producer
-            assert producer.replay is not None
-            stack += [b for b in producer.replay.reads if b not in available]
-        return sorted(found.values(), key=lambda op: self.position[op.name])
+
+def _missing(graph: Graph, wanted: Iterable[str], available: Collection[str]) -> list[Op]:
+    """Forward ops to run again so that `wanted` exists, in the graph's order."""
+    found: dict[str, Op] = {}
+    stack = [b for b in wanted if b not in available]
+    while stack:
+        producer = graph.producer.get(stack.pop())
+        if producer is None or producer.kind != FORWARD or producer.name in found:
+            continue
+        found[producer.name] = producer
+        assert producer.replay is not None
+        stack += [b for b in producer.replay.reads if b not in available]
+    return sorted(found.values(), key=lambda op: graph.position[op.name])
 
 
 def can_rebuild(producer: Op, buffer: str) -> bool:

@@ -13,6 +13,7 @@ plan, so the planner is asked for a little less until the plan itself fits.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -27,6 +28,7 @@ TICKS = 1000  # time of a whole forward pass in the planner's unit: fine enough 
 MOST_NODES = 700  # longer nets are planned in RUNS runs of ops
 RUNS = 200
 TRIES = 8
+SLACK = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5)  # rooms above the least one that are looked at for the leanest plan
 SECONDS = 20.0  # for one question; a guard, seldom met
 
 
@@ -50,9 +52,15 @@ def _plan(name: str, family: str, graph: Graph, costs: Costs, budget: int | None
     nothing = segments_to_plan(graph, [forward_ops(graph)], name, hints=hints)
     if budget is not None and peak.live(nothing) <= budget:
         return nothing
-    planner = Planner(graph, costs, family)
+    planner = planner_of(graph, costs, family, peak)
     found = planner.within(budget, name, peak, hints) if budget is not None else None
     return found or planner.leanest(name, peak, hints)
+
+
+def planner_of(graph: Graph, costs: Costs, family: str, peak: Peak) -> Planner:
+    """A planner of `graph`, prepared once for all questions."""
+    planner: Planner = peak.remembered(f"lower sets {family}", lambda: Planner(graph, costs, family))
+    return planner
 
 
 class Planner:
@@ -62,6 +70,7 @@ class Planner:
         self.graph, self.costs = graph, costs
         self.runs = runs_of(graph)
         self.base = sum(aligned(b.nbytes) for b in graph.persistent())
+        self.lean: list[tuple[int, Plan]] = []
         self.native = _native.LowerSetPlanner(self._step_graph(), family, "live", 20000)
 
     def segments(self, lower_sets: Sequence[Iterable[int]]) -> list[list[Op]]:
@@ -80,21 +89,16 @@ class Planner:
             segments[place].append(op)
         return segments
 
-    def solve(self, room: int) -> Any:
-        """The native plan with the least recomputation in `room` bytes of activations and gradients, or None."""
-        return self.native.solve(max(room, 0), "time", SECONDS)
+    def solve(self, room: int, objective: str = "time") -> Any:
+        """The native plan with the least recomputation in `room` bytes of activations and gradients, or None; or the
+        one with the most, whose few large segments may end leaner than the planner's model says."""
+        return self.native.solve(max(room, 0), objective, SECONDS)
 
     def plan(self, found: Any, name: str, hints: Hints) -> Plan:
         return segments_to_plan(self.graph, self.segments(found.lower_sets), name, hints=hints)
 
     def leanest(self, name: str, peak: Peak, hints: Hints) -> Plan:
-        found = self.native.minimum(time_limit=SECONDS)
-        plans = [self.plan(found, name, hints)]
-        for slack in (1.02, 1.1):  # the planner's model is not the plan's: a little more room may end leaner
-            other = self.native.solve(int(found.model_peak * slack), "time", SECONDS)
-            if other is not None:
-                plans.append(self.plan(other, name, hints))
-        return min(plans, key=peak.live)
+        return replace(min(self._lean(peak, hints), key=lambda found: found[0])[1], strategy=name)
 
     def within(self, budget: int, name: str, peak: Peak, hints: Hints) -> Plan | None:
         """The plan with the least recomputation that fits, if one was found."""
@@ -108,7 +112,20 @@ class Planner:
             if over <= 0:
                 return plan
             room -= max(over, room // 200)
-        return None
+        lean = [plan for live, plan in self._lean(peak, hints) if live <= budget]
+        return replace(min(lean, key=lambda plan: len(plan.order)), strategy=name) if lean else None
+
+    def _lean(self, peak: Peak, hints: Hints) -> list[tuple[int, Plan]]:
+        """Lean plans with their bytes.  The planner's model is not the plan's: a little more room may end leaner."""
+        if not self.lean:
+            least = self.native.minimum(time_limit=SECONDS)
+            chains = [
+                least,
+                *(self.solve(int(least.model_peak * s), goal) for s in SLACK for goal in ("time", "memory")),
+            ]
+            plans = [self.plan(chain, "", hints) for chain in chains if chain is not None]
+            self.lean = [(peak.live(plan), plan) for plan in plans]
+        return self.lean
 
     # -- the native graph ------------------------------------------------------------------------------------------
 

@@ -21,16 +21,17 @@ STEPS = 6
 
 @strategy("sublinear", says="keep stage points, recompute between them (Chen et al. 2016, mxnet-memonger)")
 def sublinear(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints: Hints) -> Plan:
-    tried: dict[int, tuple[float, float, Plan]] = {}  # number of segments -> what it costs
+    tried: dict[tuple[int, ...], tuple[float, float, Plan]] = {}  # ops in each segment -> what that costs
 
     def measure(threshold: float) -> list[list[Op]]:
         segments = cut(graph, threshold, hints)
-        if len(segments) not in tried:
+        lengths = tuple(len(ops) for ops in segments)
+        if lengths not in tried:
             plan = segments_to_plan(graph, segments, "sublinear", hints=hints)
             live = peak.live(plan)
             fits = budget is not None and live <= budget
             again = sum(costs.op(graph.by_name[name]) for name in repeated(plan.order))
-            tried[len(segments)] = (0, again, plan) if fits else (live, again, plan)
+            tried[lengths] = (0, again, plan) if fits else (live, again, plan)
         return segments
 
     threshold = 0.0

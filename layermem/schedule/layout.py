@@ -74,5 +74,13 @@ class Layout:
         if plan.order is not self._order[0]:  # strategies vary the fates of one order
             self._order = plan.order, [self.ops[name] for name in plan.order]
         order = self._order[1]
-        fates = [(self.ids[gap.buffer], gap.use, FATES[fate]) for gap, fate in plan.fates.items()]
+        ids, offload = self.ids, FATES[Fate.OFFLOAD]
+        fates = [
+            (
+                ids[buffer],
+                use,
+                offload if fate is Fate.OFFLOAD else FATES[fate],
+            )  # a name is looked up faster than a hash
+            for (buffer, use), fate in plan.fates.items()
+        ]
         return order, fates, sum(KINDS[kind] for kind in plan.overlays), plan.ahead

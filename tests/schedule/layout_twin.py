@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from layermem.plan.base import Fate, Gap, ops_in_order, uses_of
+from layermem.graph.ops import uses_of
+from layermem.plan.base import Fate, Gap, ops_in_order
 from layermem.schedule.ir import blocks
 from layermem.schedule.layout import Stay
 

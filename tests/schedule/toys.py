@@ -23,9 +23,10 @@ from layermem.graph.ops import (
     BufferOverlay,
     Graph,
     Op,
+    uses_of,
 )  # fmt: skip
 from layermem.layers import Tensor
-from layermem.plan.base import Fate, Gap, Plan, ops_in_order, program_order, uses_of
+from layermem.plan.base import Fate, Gap, Plan, ops_in_order, program_order
 from layermem.plan.costs import Costs, Rates
 
 SIZES = (64, 256, 512, 512, 1024, 1024, 1984)  # bytes; few, so that overlays are often possible; not all aligned
@@ -35,8 +36,10 @@ KINDS = ("inplace", "forward", "gradient", "intra")
 @dataclass
 class _Build:
     rng: random.Random
+    once: float
     buffers: dict[str, Buffer] = field(default_factory=dict)
     ops: list[Op] = field(default_factory=list)
+    nodes: dict[str, int] = field(default_factory=dict)  # layer -> its index
 
     def buffer(self, name: str, kind: str, nbytes: int, persistent: bool = False) -> str:
         self.buffers.setdefault(name, Buffer(name, kind, Tensor((nbytes // 4,)), nbytes, persistent))
@@ -52,12 +55,14 @@ class _Build:
         writes = tuple(b for b in writes if b not in updates)
         roles = {f"r{i}": b for i, b in enumerate(dict.fromkeys((*reads, *updates, *writes)))}
         workspace = self.rng.choice((0, 0, 0, 200, 700))
-        return Op(name, kind, "Toy.run", None, roles, reads, writes, updates, workspace=workspace, **more)
+        layer = name.rsplit(".", 1)[0]
+        node = self.nodes.setdefault(layer, len(self.nodes))
+        return Op(name, kind, "Toy.run", layer, roles, reads, writes, updates, workspace=workspace, node=node, **more)
 
 
-def toy_graph(rng: random.Random, layers: int = 6) -> Graph:
-    """A training step; layer i is "li", its output too."""
-    build = _Build(rng)
+def toy_graph(rng: random.Random, layers: int = 6, *, once: float = 0.15) -> Graph:
+    """A training step; layer i is "li", its output too.  `once`: share of layers that cannot be run again."""
+    build = _Build(rng, once)
     blobs = []
     for i in range(rng.choice((1, 1, 2))):
         blobs.append(build.buffer(f"data{i}", DATA, rng.choice(SIZES)))
@@ -83,19 +88,18 @@ def _layer(build: _Build, i: int, blobs: list[str]) -> tuple[str, list[str], Op,
     if rng.random() < 0.5:
         shared = rng.random() < 0.2
         params.append(build.buffer("shared.w" if shared else f"{name}.w", PARAMETER, 512, True))
-    if rng.random() < 0.4:
+    moves = rng.random() < 0.2
+    if moves or rng.random() < 0.4:
         stash.append(build.buffer(f"{name}.stash", STASH, rng.choice((64, 128, 512))))
-    if rng.random() < 0.2:
+    if moves:
         averages.append(build.buffer(f"{name}.mean", PARAMETER, 64, True))
     over = build.overlay(y, inputs[0], rng.choice(("inplace", "forward")))
     op = build.op(f"{name}.forward", FORWARD, (*inputs, *params), (y, *stash), averages, overlays=over)
-    if rng.random() < 0.85:
+    if rng.random() >= build.once:
         keeps = stash and (averages or rng.random() < 0.3)  # like BatchNorm: the stash is made once and read again
         reads, writes = (*op.reads, *(stash if keeps else ())), (y, *(() if keeps else stash))
-        if not averages or keeps:
-            touched = {*reads, *writes}
-            roles = {role: b for role, b in op.roles.items() if b in touched}
-            op = replace(op, replay=replace(op, roles=roles, reads=reads, writes=writes, updates=()))
+        roles = {role: b for role, b in op.roles.items() if b in {*reads, *writes}}
+        op = replace(op, replay=replace(op, roles=roles, reads=reads, writes=writes, updates=()))
     build.ops.append(op)
     blobs.append(y)
     return name, inputs, op, params
@@ -131,11 +135,12 @@ def _backward(build: _Build, name: str, inputs: list[str], forward: Op, params: 
 
 
 def _updates(build: _Build) -> None:
-    """An update right after the last op that touches a parameter or its gradient."""
+    """An update right after the last layer that touches a parameter or its gradient."""
     for name in [b.name for b in build.buffers.values() if b.kind == PARAMETER]:
         if f"{name}.diff" not in build.buffers:
             continue
-        last = max(i for i, op in enumerate(build.ops) if {name, f"{name}.diff"} & {*op.touches})
+        user = [op.node for op in build.ops if {name, f"{name}.diff"} & {*op.touches}][-1]
+        last = max(i for i, op in enumerate(build.ops) if op.node == user and op.kind == BACKWARD)
         history = [build.buffer(f"{name}.h0", HISTORY, 512, True)] if build.rng.random() < 0.6 else []
         build.ops.insert(last + 1, build.op(f"{name}.update", UPDATE, (f"{name}.diff",), (), (name, *history)))
 
