@@ -24,14 +24,17 @@ LM_FN Divider short_divider(unsigned divisor) { return {divisor, 0xffffffffu / d
 
 // ---- V floats at once ------------------------------------------------------------------------------------------------
 
-// V is 1, or 4 where the address is aligned to 16 bytes.
+// V is 1, or 2 or 4 where the address is aligned to 8 or 16 bytes.
 template <int V>
 LM_FN void load(float (&to)[V], const float* from) {
     if constexpr (V == 4) {
         const float4 all = *reinterpret_cast<const float4*>(from);
         to[0] = all.x, to[1] = all.y, to[2] = all.z, to[3] = all.w;
+    } else if constexpr (V == 2) {
+        const float2 both = *reinterpret_cast<const float2*>(from);
+        to[0] = both.x, to[1] = both.y;
     } else {
-        static_assert(V == 1, "one float, or four");
+        static_assert(V == 1, "one float, two or four");
         to[0] = *from;
     }
 }
@@ -40,8 +43,20 @@ template <int V>
 LM_FN void store(float* to, const float (&from)[V]) {
     if constexpr (V == 4)
         *reinterpret_cast<float4*>(to) = make_float4(from[0], from[1], from[2], from[3]);
+    else if constexpr (V == 2)
+        *reinterpret_cast<float2*>(to) = make_float2(from[0], from[1]);
     else
         *to = from[0];
+}
+
+// Elements i .. of a longer array, as an array.
+template <int N>
+LM_FN float (&four(float (&all)[N], int i))[4] {
+    return *reinterpret_cast<float(*)[4]>(all + i);
+}
+template <int N>
+LM_FN unsigned (&two(unsigned (&all)[N][2], int i))[2][2] {
+    return *reinterpret_cast<unsigned(*)[2][2]>(all + i);
 }
 
 // Writes the values, or adds them to what is there: gradients of several readers meet in one buffer.

@@ -55,8 +55,8 @@ LM_FN unsigned first_of_eight() { return 8u * (blockIdx.x * MAP_THREADS + thread
 
 LM_FN void load_eight(float (&to)[8], const float* x, unsigned at, unsigned count) {
     if (at + 8 <= count) {
-        load<4>(reinterpret_cast<float(&)[4]>(to[0]), x + at);
-        load<4>(reinterpret_cast<float(&)[4]>(to[4]), x + at + 4);
+        load<4>(four(to, 0), x + at);
+        load<4>(four(to, 4), x + at + 4);
     } else {
 #pragma unroll
         for (int e = 0; e < 8; ++e) to[e] = at + e < count ? x[at + e] : 0.0f;
@@ -65,8 +65,8 @@ LM_FN void load_eight(float (&to)[8], const float* x, unsigned at, unsigned coun
 
 LM_FN void put_eight(float* y, float (&values)[8], unsigned at, unsigned count, bool accumulate) {
     if (at + 8 <= count) {
-        put<4>(y + at, reinterpret_cast<float(&)[4]>(values[0]), accumulate);
-        put<4>(y + at + 4, reinterpret_cast<float(&)[4]>(values[4]), accumulate);
+        put<4>(y + at, four(values, 0), accumulate);
+        put<4>(y + at + 4, four(values, 4), accumulate);
     } else {
 #pragma unroll
         for (int e = 0; e < 8; ++e)

@@ -38,6 +38,7 @@
 #endif
 
 #define LM_FN static __device__ __forceinline__
+#define LM_MEMBER __device__ __forceinline__  // of a struct
 
 namespace lm {
 
@@ -233,8 +234,9 @@ LM_FN void load_matrix(unsigned (&out)[2], const void* row LM_AND_SITE) {
 
 LM_FN float infinity() { return __uint_as_float(0x7f800000u); }
 
-// The operand bits of x for mma_tf32, rounded to nearest (the mma itself drops the low 13 bits).  Not for NaN.
-LM_FN unsigned tf32_round(float x) { return __float_as_uint(x) + 0x1000u; }
+// The operand bits of x for mma_tf32, rounded to nearest (the mma itself drops the low 13 bits).  The bound keeps the NaN
+// that a card makes, 0x7fffffff, from becoming a number.
+LM_FN unsigned tf32_round(float x) { return static_cast<unsigned>(min(__float_as_int(x), 0x7fffefff)) + 0x1000u; }
 
 // The 16 bits of x as bfloat16, rounded to nearest, ties to even; every NaN becomes 0x7fff.
 LM_FN unsigned short bf16_round(float x) {

@@ -31,11 +31,13 @@ BOUND = 2e-6  # relative error of a whole tensor, where a test names no other
 
 @dataclass(frozen=True)
 class Way:
-    """How kernels are run: the build of the emulator, the order of its threads, the moment its copies land."""
+    """How kernels are run: the build of the emulator, the order of its threads, the moment its copies land; and the
+    precision of matrix products."""
 
     mode: str = "plain"
     order: str = "shuffled"
     copies: str = "late"
+    precision: str = "fp32"
 
 
 PLAIN = Way()
@@ -83,7 +85,9 @@ def run_op(
         given["workspace"] = memory.bytes(size)
     trouble = given.setdefault("trouble", np.full(1, NO_TROUBLE, np.int32))
     counts = {role: array.size for role, array in arrays.items()}
-    addresses = Addresses({role: array.ctypes.data for role, array in given.items()}, accumulates, counts)
+    addresses = Addresses(
+        {role: array.ctypes.data for role, array in given.items()}, accumulates, counts, way.precision
+    )
     launches = 0
     for launch in KERNELS[name](layer, addresses):
         kernels = emulate.load(f"cuda/{launch.module}.cu", way.mode, order=way.order, copies=way.copies)
@@ -119,6 +123,7 @@ class Case:
     bounds: Mapping[str, float] = field(default_factory=dict)
     context: Mapping = field(default_factory=lambda: CONTEXT)
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(5))
+    errors: dict[str, float] = field(default_factory=dict)  # relative, by role, after check()
 
     def check(self, wants: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """Forward, replay and backward; the arrays of all roles, with Caffe's axes."""
@@ -143,8 +148,9 @@ class Case:
     def run_unchecked(self) -> dict[str, np.ndarray]:
         """What forward leaves, whatever it is."""
         given = Run(self.layer)
-        for role, value in zip(roles("x", len(self.xs)), self.xs, strict=True):
-            given.put(role, value)
+        for stem, values in (("x", self.xs), ("w", self.ws)):
+            for role, value in zip(roles(stem, len(values)), values, strict=True):
+                given.put(role, value)
         self.got = {role: np.array(a) for role, a in given.arrays.items()}
         return self._run(self.layer.forward(), {})
 
@@ -153,7 +159,8 @@ class Case:
         truth.step(step)
         self.got.update(self._run(step, before))
         for role in (*step.writes, *step.updates):
-            close(role, self.got[role], truth.arrays[role], self.bounds.get(role, BOUND))
+            bound = self.bounds.get(role, BOUND)
+            self.errors[role] = close(role, self.got[role], truth.arrays[role], bound)
         if step.updates:
             return
         for overlay in step.overlays:
@@ -222,11 +229,12 @@ def kind_of(array: np.ndarray) -> np.dtype:
     return np.dtype(np.float32) if array.dtype.kind == "f" else array.dtype
 
 
-def close(role: str, got: np.ndarray, want: np.ndarray, bound: float) -> None:
-    """Relative error of the whole, and no element much worse than the rest (kinds that are not floats: equal)."""
+def close(role: str, got: np.ndarray, want: np.ndarray, bound: float) -> float:
+    """The relative error of the whole, which keeps to `bound`; no element is much worse than the rest.  What is not
+    made of floats is equal."""
     if got.dtype.kind != "f":
         np.testing.assert_array_equal(got, want, err_msg=role)
-        return
+        return 0.0
     assert not np.isnan(got).any(), f"{role} has NaN"
     difference = np.abs(got.astype(np.float64) - want)
     norm = np.linalg.norm(want)
@@ -234,3 +242,4 @@ def close(role: str, got: np.ndarray, want: np.ndarray, bound: float) -> None:
     assert error <= bound, f"{role} is off by {error:.2e}, more than {bound:.0e}"
     rms = norm / np.sqrt(want.size) if norm else 1.0
     assert difference.max(initial=0) <= 50 * bound * rms, f"an element of {role} is off by {difference.max():.2e}"
+    return float(error)

@@ -30,7 +30,8 @@ class Small:
         if self.labels is not None:
             xs[self.labels] = rng.integers(0, 2, self.shapes[self.labels])
         ws = [rng.random(p.tensor.shape) + 0.5 for p in layer.params]
-        loose = dict.fromkeys(("y0", "dx0", "dw0", "dw1", "dx1", "inv_std", "w1"), 2e-05)
+        bound = {"fp32": 2e-5, "fp32x3": 2e-5, "tf32": 2e-3, "bf16": 2e-2}[way.precision]
+        loose = dict.fromkeys(("y0", "dx0", "dw0", "dw1", "dx1", "inv_std", "w1"), bound)
         return Case(layer, xs, ws, way=way, bounds=loose, rng=rng)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from layermem.runtime.cuda.kernels import convolution
-from layermem.runtime.cuda.kernels.convolution import TILES, Sliding, split_of, tile_for, weigh_bytes
-from tests.cuda.harness import Case, layer_of
+from layermem.runtime.cuda.kernels import engine
+from layermem.runtime.cuda.kernels.engine import TILES, Sliding, split_of, tile_for, weigh_bytes
+from tests.cuda.harness import Case, Way, layer_of
 
 # text of the convolution_param (beside num_output), num_output, shape of x
 CONVOLUTIONS = {
@@ -77,7 +77,7 @@ def test_no_tile_changes_a_bit(channels, outputs, rng, monkeypatch):
     xs, ws = filled(rng, layer, shape)
     found = []
     for tile in TILES:
-        monkeypatch.setattr(convolution, "TILES", (tile,))
+        monkeypatch.setattr(engine, "TILES", (tile,))
         same = np.random.default_rng(3)
         got = Case(layer, xs, ws, bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=same).check()
         found.append({role: got[role].tobytes() for role in ("y0", "dx0", "dw0")})
@@ -92,3 +92,46 @@ def test_tiles_and_parts_are_chosen_for_128_multiprocessors():
     assert weigh_bytes(vgg) == 7 * 4 * 256 * 9 * 256
     lonely = Sliding(1, 56, 56, 64, 56, 56, 64, kernel=(3, 3), pad=(1, 1))
     assert split_of(lonely).parts == 1 and weigh_bytes(lonely) == 0  # parts are cut between images
+
+
+# precision: bound of forward and data gradient, of the weight gradient's long sums, and what it cannot be below
+BOUNDS = {"fp32x3": (2e-6, 1e-5, 0), "tf32": (5e-4, 5e-4, 1e-4), "bf16": (4e-3, 4e-3, 1e-3)}
+SOME = ["one by one", "first layer", "stride three and two", "dilated by the stride", "two groups", "long sum",
+        "parts of the weight gradient", "a tile of 128 outputs"]  # fmt: skip
+
+
+@pytest.mark.parametrize("precision", BOUNDS)
+@pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
+@pytest.mark.parametrize("name", SOME)
+def test_products_on_tensor_cores_are_as_exact_as_their_precision(kind, name, precision, rng):
+    settings, outputs, shape = CONVOLUTIONS[name]
+    layer = layer_of(f'type: "{kind}" convolution_param {{ num_output: {outputs} {settings} bias_term: false }}', shape)
+    xs, ws = filled(rng, layer, shape)
+    sums, long_sums, least = BOUNDS[precision]
+    case = Case(layer, xs, ws, Way(precision=precision), {"y0": sums, "dx0": sums, "dw0": long_sums}, rng=rng)
+    case.check()
+    assert all(error >= least for error in case.errors.values()), case.errors
+
+
+@pytest.mark.parametrize("precision", BOUNDS)
+def test_no_tile_changes_a_bit_on_tensor_cores(precision, rng, monkeypatch):
+    shape = (3, 4, 9, 8)
+    layer = layer_of('type: "Convolution" convolution_param { num_output: 72 kernel_size: 3 }', shape)
+    xs, ws = filled(rng, layer, shape)
+    bounds = dict.fromkeys(("y0", "dx0", "dw0", "dw1"), 1e-2)
+    found = []
+    for tile in TILES:
+        monkeypatch.setattr(engine, "TILES", (tile,))
+        got = Case(layer, xs, ws, Way(precision=precision), bounds, rng=np.random.default_rng(3)).check()
+        found.append({role: got[role].tobytes() for role in ("y0", "dx0", "dw0")})
+    assert all(each == found[0] for each in found)
+
+
+@pytest.mark.parametrize("precision", ["fp32", *BOUNDS])
+@pytest.mark.parametrize("bits", [0x7FC00000, 0x7FFFFFFF])  # NaN as NumPy makes it, and as a card does
+def test_a_nan_is_never_lost(precision, bits):
+    layer = layer_of('type: "InnerProduct" inner_product_param { num_output: 3 bias_term: false }', (2, 40))
+    x = np.ones((2, 40), np.float32)
+    x.view(np.uint32)[1, 37] = bits
+    got = Case(layer, [x], [np.ones((3, 40))], Way(precision=precision)).run_unchecked()
+    assert np.isfinite(got["y0"][0]).all() and np.isnan(got["y0"][1]).all()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from layermem.runtime.cuda.kernels import KERNELS, convolution
-from layermem.runtime.cuda.kernels.convolution import TILES
+from layermem.runtime.cuda.kernels import KERNELS, engine
+from layermem.runtime.cuda.kernels.engine import ENGINES, TILES
 from layermem.runtime.cuda.launch import Addresses
 from layermem.runtime.cuda.sources import modules
 from tests.cuda.harness import Way, first_step, kernel_names, wants_of
@@ -16,28 +18,31 @@ STRICT = [Way(*way) for way in WAYS if way[0] != "plain"]  # with sanitizers, wi
 ORDERS = [Way(*way) for way in WAYS if way[0] == "plain"]
 
 
-BESIDE = {"fill", "square_sums", "square_root"}  # and update rules: test_update.py
+BESIDE = {"step.fill", "step.square_sums", "step.square_root"}  # and update rules: test_update.py
 
 
-def launched(small: Small) -> set[str]:
-    """The kernels of a layer's ops."""
+def launched(small: Small, precision: str = "fp32") -> set[str]:
+    """The kernels of a layer's ops, module and name."""
     layer = small.case(Way()).layer
     wants = wants_of(layer)
     steps = [first_step(layer, wants), layer.replay(), *layer.backward(wants)]
     found = set()
     for step in filter(None, steps):
-        addresses = Addresses({r: 256 * (i + 1) for i, r in enumerate((*step.reads, *step.writes, *step.updates))})
-        found |= {launch.function for launch in KERNELS[f"{layer.type}.{step.step}"](layer, addresses)}
+        roles = (*step.reads, *step.writes, *step.updates)
+        addresses = Addresses({r: 256 * (i + 1) for i, r in enumerate(roles)}, precision=precision)
+        launches = KERNELS[f"{layer.type}.{step.step}"](layer, addresses)
+        found |= {f"{launch.module}.{launch.function}" for launch in launches}
     return found
 
 
 def test_the_small_layers_launch_every_kernel(monkeypatch):
     found = set()
     for tile in TILES:
-        monkeypatch.setattr(convolution, "TILES", (tile,))
-        found |= set().union(*(launched(small) for small in SMALL.values()))
-    declared = {name for module in modules() for name in kernel_names(module)}
-    rules = {name for name in declared if name.startswith("update_")}
+        monkeypatch.setattr(engine, "TILES", (tile,))
+        for precision in ENGINES:
+            found |= set().union(*(launched(small, precision) for small in SMALL.values()))
+    declared = {f"{module}.{name}" for module in modules() for name in kernel_names(module)}
+    rules = {name for name in declared if name.startswith("update.")}
     assert len(rules) == 6
     assert found | rules | BESIDE == declared
 
@@ -46,8 +51,15 @@ def test_the_small_layers_launch_every_kernel(monkeypatch):
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("name", ["convolution by fours", "convolution", "a wide odd product"])
 def test_every_tile_stays_in_bounds_and_has_no_races(name, tile, way, monkeypatch):
-    monkeypatch.setattr(convolution, "TILES", (tile,))
+    monkeypatch.setattr(engine, "TILES", (tile,))
     SMALL[name].case(way).check()
+
+
+@pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
+@pytest.mark.parametrize("precision", [name for name in ENGINES if name != "fp32"])
+@pytest.mark.parametrize("name", ["convolution by fours", "convolution", "inner product"])
+def test_products_on_tensor_cores_stay_in_bounds_and_have_no_races(name, precision, way):
+    SMALL[name].case(replace(way, precision=precision)).check()
 
 
 @pytest.mark.parametrize("way", ORDERS, ids=lambda way: f"{way.order}-{way.copies}")

@@ -7,11 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from layermem.errors import InputError
+from layermem.errors import CudaUnavailable, InputError
 from layermem.graph.ops import Op
 from layermem.layers.data import FEEDS
 from layermem.runtime.cuda.driver import Driver, cards
 from layermem.runtime.cuda.kernels import KERNELS, WORKSPACES
+from layermem.runtime.cuda.kernels.engine import ENGINES
 from layermem.runtime.cuda.launch import Addresses, Launch
 from layermem.runtime.cuda.memory import CudaArena, PinnedArena, Place
 from layermem.runtime.cuda.outside import Door
@@ -21,18 +22,30 @@ from layermem.schedule.ir import COMPUTE, D2H, H2D, Row
 from layermem.units import format_bytes
 
 OUTPUT = "Net.output"
+TENSOR_CORES = 80  # compute capability of the first cards with tf32 and bf16
 
 
 @register_device("cuda")
 class CudaDevice(Device):
-    """Card number `index`.  It is opened when the first arena is asked for: plans are made without one."""
+    """Card number `index`.  It is opened when the first arena is asked for: plans are made without one.
 
-    def __init__(self, index: int = 0):
-        self.index = index
+    precision   of matrix products, one of ENGINES; all else, and every blob and parameter, is fp32
+    """
+
+    def __init__(self, index: int = 0, precision: str = "fp32"):
+        if precision not in ENGINES:
+            raise InputError(f"there is no precision '{precision}'; choose one of: {' '.join(ENGINES)}")
+        self.index, self.precision = index, precision
 
     @cached_property
     def driver(self) -> Driver:
-        return Driver(self.index)
+        driver = Driver(self.index)
+        if self.precision != "fp32" and int(driver.card.capability) < TENSOR_CORES:
+            raise CudaUnavailable(
+                f"{driver.card.name} has compute capability {driver.card.capability}; --precision {self.precision} "
+                f"needs {TENSOR_CORES} or later: use fp32"
+            )
+        return driver
 
     @cached_property
     def door(self) -> Door:
@@ -75,7 +88,7 @@ class CudaDevice(Device):
         addresses = {role: place.address for role, place in arrays.items()}
         addresses["trouble"] = self.troubles.place_for(op.layer)
         counts = {role: place.count for role, place in arrays.items()}
-        launches = KERNELS[op.kernel](op.layer, Addresses(addresses, op.accumulates, counts))
+        launches = KERNELS[op.kernel](op.layer, Addresses(addresses, op.accumulates, counts, self.precision))
         return self._bind_launches(launches, context)
 
     def _bind_launches(self, launches: Any, context: Mapping[str, Any]) -> Bound:

@@ -48,18 +48,17 @@ class Launch:
 
 
 class Addresses:
-    """Device addresses of an op's roles: 0 for what the op does not have.
+    """Device addresses of an op's roles: 0 for what the op does not have.  `precision` is that of matrix products.
 
     "workspace" is its scratch; "trouble" an int that outlives it, for what only a kernel can see (loss.py).
     """
 
     def __init__(
-        self,
-        addresses: Mapping[str, int],
-        accumulates: Collection[str] = (),
-        counts: Mapping[str, int] = MappingProxyType({}),
-    ):
+        self, addresses: Mapping[str, int], accumulates: Collection[str] = (),
+        counts: Mapping[str, int] = MappingProxyType({}), precision: str = "fp32",
+    ):  # fmt: skip
         self._addresses, self._accumulates, self._counts = addresses, frozenset(accumulates), counts
+        self.precision = precision
 
     def __getitem__(self, role: str) -> int:
         return self._addresses.get(role, 0)

@@ -1,84 +1,13 @@
-"""Convolution and Deconvolution: which tile of the matrix engine, and how a weight gradient is split.
-
-Both are chosen by shape alone, for a card of 128 multiprocessors whatever card it is, so that every card, budget and
-run adds in the same order.
-"""
+"""Convolution and Deconvolution: the same three sums, in different roles."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from layermem.runtime.cuda.kernels.channels import channel_sums, columns_of
-from layermem.runtime.cuda.launch import Addresses, Launch, ceil_div, divider, kernel, launch, width, workspace
-
-SMS = 128  # multiprocessors that a product is spread over
-DEPTH, STAGES = 32, 2  # of a tile, as in cuda/gemm.cuh
-LEAST_WINDOWS = 256  # that one split of a weight gradient sums over
-PART_COST = 50  # multiply-adds that take as long as writing and reading one element of a part
-
-
-class Tile(NamedTuple):
-    m: int
-    n: int
-    threads: int
-    cost: float  # of an element, relative to the largest tile: smaller ones load more for each product
-
-    @property
-    def name(self) -> str:
-        return f"{self.m}x{self.n}"
-
-    @property
-    def shared(self) -> int:
-        return STAGES * (self.m + self.n) * DEPTH * 4
-
-
-TILES = (Tile(128, 128, 256, 1.0), Tile(128, 64, 128, 1.1), Tile(64, 64, 64, 1.2), Tile(128, 32, 128, 1.4))
-
-
-@dataclass(frozen=True)
-class Sliding:
-    """The struct of that name in cuda/convolution.cu: an image, windows over it, and groups."""
-
-    images: int
-    height: int
-    width: int
-    channels: int
-    rows: int
-    columns: int
-    outputs: int
-    groups: int = 1
-    kernel: tuple[int, int] = (1, 1)
-    stride: tuple[int, int] = (1, 1)
-    pad: tuple[int, int] = (0, 0)
-    dilation: tuple[int, int] = (1, 1)
-
-    @property
-    def taps(self) -> int:
-        return self.kernel[0] * self.kernel[1]
-
-    @property
-    def windows(self) -> int:
-        """Of one image."""
-        return self.rows * self.columns
-
-    @property
-    def v(self) -> int:
-        return width(self.channels, self.outputs)
-
-    @property
-    def weights(self) -> int:
-        """Elements of all groups."""
-        return self.groups * self.outputs * self.taps * self.channels
-
-    def struct(self) -> dict[str, int]:
-        names = ("images", "height", "width", "channels", "rows", "columns", "outputs")
-        values = {name: getattr(self, name) for name in names}
-        for what in ("kernel", "stride", "pad", "dilation"):
-            values[f"{what}_h"], values[f"{what}_w"] = getattr(self, what)
-        values["image_pitch"], values["out_pitch"] = self.channels * self.groups, self.outputs * self.groups
-        return values
+from layermem.runtime.cuda.kernels.engine import ENGINES, Sliding, correlate, spread, weigh, weigh_bytes
+from layermem.runtime.cuda.launch import Addresses, Launch, kernel, workspace
 
 
 def sliding(layer: Any) -> Sliding:
@@ -94,94 +23,11 @@ def sliding(layer: Any) -> Sliding:
     )  # fmt: skip
 
 
-def tile_for(m: int, n: int, repeat: int) -> Tile:
-    """The tile that computes `repeat` matrices of m x n soonest, when each multiprocessor takes whole tiles in turn."""
-
-    def cost(tile: Tile) -> float:
-        tiles = ceil_div(m, tile.m) * ceil_div(n, tile.n) * repeat
-        return ceil_div(tiles, SMS) * tile.m * tile.n * tile.cost
-
-    return min(TILES, key=cost)
-
-
-def grid_of(tile: Tile, m: int, n: int, repeat: int) -> tuple[int, int, int]:
-    return ceil_div(m, tile.m), ceil_div(n, tile.n), repeat
-
-
-def correlate(g: Sliding, out: int, image: int, weights: int, bias: int, adds: bool) -> Launch:
-    m, v = g.images * g.windows, width(g.channels)
-    tile = tile_for(m, g.outputs, g.groups)
-    return launch(
-        "convolution", f"correlate_{tile.name}_v{v}", "CorrelateArgs", grid_of(tile, m, g.outputs, g.groups),
-        tile.threads, shared=tile.shared, out=out, image=image, weights=weights, bias=bias, g=g.struct(),
-        by_channels=divider(g.channels), by_kernel_w=divider(g.kernel[1]), accumulate=adds,
-    )  # fmt: skip
-
-
-def spread(g: Sliding, image: int, out: int, weights: int, bias: int, adds: bool) -> Launch:
-    classes = g.stride[0] * g.stride[1]
-    m = g.images * ceil_div(g.height, g.stride[0]) * ceil_div(g.width, g.stride[1])  # of the largest class
-    tile = tile_for(m, g.channels, g.groups * classes)
-    return launch(
-        "convolution", f"spread_{tile.name}_v{g.v}", "SpreadArgs", grid_of(tile, m, g.channels, g.groups * classes),
-        tile.threads, shared=tile.shared, image=image, out=out, weights=weights, bias=bias, g=g.struct(),
-        by_outputs=divider(g.outputs), accumulate=adds,
-    )  # fmt: skip
-
-
-class Split(NamedTuple):
-    """How a weight gradient is computed: `parts` partial sums over `images_each` images."""
-
-    tile: Tile
-    images_each: int
-    parts: int
-
-
-def split_of(g: Sliding) -> Split:
-    """The split whose products and additions of parts take least time; one with fewer parts where equal."""
-    m, n = g.outputs, g.taps * g.channels
-
-    def with_tile(tile: Tile) -> tuple[float, Split]:
-        tiles = ceil_div(m, tile.m) * ceil_div(n, tile.n) * g.groups
-        wanted = min(g.images, 2 * SMS // tiles, g.images * g.windows // LEAST_WINDOWS)
-        each = ceil_div(g.images, max(1, wanted))
-        parts = ceil_div(g.images, each)
-        multiply = ceil_div(tiles * parts, SMS) * tile.m * tile.n * tile.cost * each * g.windows
-        add = parts * g.weights * PART_COST / SMS if parts > 1 else 0
-        return multiply + add, Split(tile, each, parts)
-
-    return min((with_tile(tile) for tile in TILES), key=lambda found: found[0])[1]
-
-
-def weigh(g: Sliding, dw: int, out: int, image: int, adds: bool, scratch: int) -> Iterator[Launch]:
-    tile, images_each, parts = split_of(g)
-    yield launch(
-        "convolution", f"weigh_{tile.name}_v{g.v}", "WeighArgs",
-        grid_of(tile, g.outputs, g.taps * g.channels, g.groups * parts), tile.threads, shared=tile.shared,
-        dw=dw if parts == 1 else scratch, out=out, image=image, g=g.struct(), by_window=divider(g.windows),
-        by_columns=divider(g.columns), by_channels=divider(g.channels), by_kernel_w=divider(g.kernel[1]),
-        splits=parts, images_each=images_each, accumulate=adds and parts == 1,
-    )  # fmt: skip
-    if parts > 1:
-        yield launch(
-            "convolution", "sum_parts", "PartsArgs", ceil_div(g.weights, 256), y=dw, parts=scratch, count=g.weights,
-            splits=parts, accumulate=adds,
-        )  # fmt: skip
-
-
-def weigh_bytes(g: Sliding) -> int:
-    parts = split_of(g).parts
-    return 4 * parts * g.weights if parts > 1 else 0
-
-
-# -- ops ---------------------------------------------------------------------------------------------------------------
-
-
 @kernel("Convolution.forward")
 def convolution_forward(layer: Any, b: Addresses) -> Iterator[Launch]:
     g = sliding(layer)
     for i in range(len(layer.bottoms)):
-        yield correlate(g, b[f"y{i}"], b[f"x{i}"], b["w0"], b["w1"], False)
+        yield correlate(ENGINES[b.precision], g, b[f"y{i}"], b[f"x{i}"], b["w0"], b["w1"])
 
 
 @kernel("Convolution.backward_data")
@@ -189,14 +35,14 @@ def convolution_backward_data(layer: Any, b: Addresses) -> Iterator[Launch]:
     g = sliding(layer)
     for i in range(len(layer.bottoms)):
         if f"dx{i}" in b:
-            yield spread(g, b[f"dx{i}"], b[f"dy{i}"], b["w0"], 0, b.adds(f"dx{i}"))
+            yield spread(ENGINES[b.precision], g, b[f"dx{i}"], b[f"dy{i}"], b["w0"], adds=b.adds(f"dx{i}"))
 
 
 @kernel("Deconvolution.forward")
 def deconvolution_forward(layer: Any, b: Addresses) -> Iterator[Launch]:
     g = sliding(layer)
     for i in range(len(layer.bottoms)):
-        yield spread(g, b[f"y{i}"], b[f"x{i}"], b["w0"], b["w1"], False)
+        yield spread(ENGINES[b.precision], g, b[f"y{i}"], b[f"x{i}"], b["w0"], b["w1"])
 
 
 @kernel("Deconvolution.backward_data")
@@ -204,7 +50,7 @@ def deconvolution_backward_data(layer: Any, b: Addresses) -> Iterator[Launch]:
     g = sliding(layer)
     for i in range(len(layer.bottoms)):
         if f"dx{i}" in b:
-            yield correlate(g, b[f"dx{i}"], b[f"dy{i}"], b["w0"], 0, b.adds(f"dx{i}"))
+            yield correlate(ENGINES[b.precision], g, b[f"dx{i}"], b[f"dy{i}"], b["w0"], adds=b.adds(f"dx{i}"))
 
 
 @kernel("Convolution.backward_weights", "Deconvolution.backward_weights")
@@ -215,7 +61,15 @@ def backward_weights(layer: Any, b: Addresses) -> Iterator[Launch]:
     for i in range(len(layer.bottoms)):
         again = i > 0
         if "dw0" in b:
-            yield from weigh(g, b["dw0"], b[f"{outs}{i}"], b[f"{images}{i}"], again or b.adds("dw0"), b["workspace"])
+            yield from weigh(
+                ENGINES[b.precision],
+                g,
+                b["dw0"],
+                b[f"{outs}{i}"],
+                b[f"{images}{i}"],
+                again or b.adds("dw0"),
+                b["workspace"],
+            )
         if "dw1" in b:
             at = columns_of(layer.tops[0])
             yield from channel_sums(at, b["dw1"], b[f"dy{i}"], again or b.adds("dw1"), b["workspace"])

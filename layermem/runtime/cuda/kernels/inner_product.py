@@ -11,7 +11,7 @@ from typing import Any
 
 from layermem.layers import Tensor
 from layermem.runtime.cuda.kernels.channels import Columns, channel_sums
-from layermem.runtime.cuda.kernels.convolution import Sliding, correlate, spread, weigh, weigh_bytes
+from layermem.runtime.cuda.kernels.engine import ENGINES, Sliding, correlate, spread, weigh, weigh_bytes
 from layermem.runtime.cuda.kernels.shape import mixed, renamed
 from layermem.runtime.cuda.launch import Addresses, Launch, Scratch, kernel, workspace
 from layermem.units import aligned
@@ -49,7 +49,8 @@ def forward(layer: Any, b: Addresses) -> Iterator[Launch]:
     x, moving = in_caffes_order(layer.bottoms[0], b["x0"], x_moves(layer), scratch)
     y = scratch.take(layer.tops[0].nbytes) if y_moves(layer) else b["y0"]
     yield from moving
-    yield (spread if layer.transpose else correlate)(product(layer), y, x, b["w0"], b["w1"], False)
+    run = spread if layer.transpose else correlate
+    yield run(ENGINES[b.precision], product(layer), y, x, b["w0"], b["w1"])
     if y_moves(layer):
         yield from renamed(b["y0"], layer.tops[0], y, plain(layer.tops[0]))
 
@@ -60,7 +61,8 @@ def backward_data(layer: Any, b: Addresses) -> Iterator[Launch]:
     dy, moving = in_caffes_order(layer.tops[0], b["dy0"], y_moves(layer), scratch)
     dx = scratch.take(layer.bottoms[0].nbytes) if moves else b["dx0"]
     yield from moving
-    yield (correlate if layer.transpose else spread)(product(layer), dx, dy, b["w0"], 0, adds and not moves)
+    run = correlate if layer.transpose else spread
+    yield run(ENGINES[b.precision], product(layer), dx, dy, b["w0"], adds=adds and not moves)
     if moves:
         yield from renamed(b["dx0"], layer.bottoms[0], dx, plain(layer.bottoms[0]), adds)
 
@@ -74,7 +76,7 @@ def backward_weights(layer: Any, b: Addresses) -> Iterator[Launch]:
         x, moving = in_caffes_order(layer.bottoms[0], b["x0"], x_moves(layer), scratch)
         yield from moving
         out, image = (x, dy) if layer.transpose else (dy, x)
-        yield from weigh(product(layer), b["dw0"], out, image, b.adds("dw0"), scratch.next)
+        yield from weigh(ENGINES[b.precision], product(layer), b["dw0"], out, image, b.adds("dw0"), scratch.next)
     if "dw1" in b:
         yield from channel_sums(Columns(layer.rows, layer.outputs), b["dw1"], dy, b.adds("dw1"), scratch.next)
 

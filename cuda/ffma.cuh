@@ -1,0 +1,99 @@
+// The product in fp32: every element of C is one chain of fmaf in the order of k.
+//
+// A warp is 4 x 8 lanes.  Along a tile of rows the lanes take turns; along a tile of columns a lane holds runs of four:
+// either way the eight lanes that read at once meet all banks once.  16 FFMA for each 16 bytes read, at 8 x 8 a thread.
+#pragma once
+#include "gemm.cuh"
+
+namespace lm {
+
+template <class T, bool A_ROWS, bool B_ROWS>
+struct Ffma {
+    static constexpr int STAGES = 2;
+    static constexpr int ROWS = T::WARP_M / 4, COLUMNS = T::WARP_N / 8, RUN = B_ROWS ? 1 : 4;
+    static_assert(A_ROWS || !B_ROWS, "no product needs A in columns and B in rows");
+
+    float sum[ROWS][COLUMNS] = {};
+
+    LM_MEMBER int m_of(int i) {
+        const int lane = lane_of_warp() / 8;
+        return warp_m<T>() + (A_ROWS ? 4 * i + lane : i / 4 * 16 + lane * 4 + i % 4);
+    }
+    LM_MEMBER int n_of(int j) {
+        const int lane = lane_of_warp() % 8;
+        return warp_n<T>() + (B_ROWS ? 8 * j + lane : j / 4 * 32 + lane * 4 + j % 4);
+    }
+    LM_MEMBER float at(int i, int j) const { return sum[i][j]; }
+
+    LM_MEMBER void add(const float* a_tile, const float* b_tile) {
+        a_tile += warp_m<T>() * (A_ROWS ? DEPTH : 1);
+        b_tile += warp_n<T>() * (B_ROWS ? DEPTH : 1);
+#pragma unroll 1
+        for (int chunk = 0; chunk < DEPTH / 4; ++chunk) {
+            if constexpr (B_ROWS)
+                add_rows(a_tile, b_tile, chunk);
+            else
+                add_columns(a_tile, b_tile, chunk);
+        }
+    }
+
+  private:
+    // Four k's, from 4 chunk on, of row `lane + LANES i`: where they lie in a warp's tile of rows.
+    template <int LANES>
+    LM_MEMBER static int row_chunk(int lane, int chunk, int i) {
+        static_assert(LANES == 4 || LANES == 8, "the swizzle of row `lane + LANES i` is written out for these");
+        return (lane + LANES * i) * DEPTH + (LANES == 8 ? chunk ^ lane : chunk ^ lane ^ (i & 1) * 4) * 4;
+    }
+
+    LM_MEMBER void add_rows(const float* a_tile, const float* b_tile, int chunk) {
+        const int lane_m = lane_of_warp() / 8, lane_n = lane_of_warp() % 8;
+        float a[ROWS][4];
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i) load<4>(a[i], a_tile + row_chunk<4>(lane_m, chunk, i));
+#pragma unroll
+        for (int j = 0; j < COLUMNS; ++j) {
+            float b[4];
+            load<4>(b, b_tile + row_chunk<8>(lane_n, chunk, j));
+#pragma unroll
+            for (int k = 0; k < 4; ++k)
+#pragma unroll
+                for (int i = 0; i < ROWS; ++i) sum[i][j] = fmaf(a[i][k], b[k], sum[i][j]);
+        }
+    }
+
+    // Two k's of A at a time where it lies in rows: four would not fit into the registers beside the runs of B.
+    LM_MEMBER void add_columns(const float* a_tile, const float* b_tile, int chunk) {
+        const int lane_m = lane_of_warp() / 8, lane_n = lane_of_warp() % 8;
+#pragma unroll 1  // or the loads of the second half would want registers during the first
+        for (int half = 0; half < 2; ++half) {
+            float a[2][ROWS];
+            if constexpr (A_ROWS) {
+#pragma unroll
+                for (int i = 0; i < ROWS; ++i) {
+                    float pair[2];
+                    load<2>(pair, a_tile + row_chunk<4>(lane_m, chunk, i) + 2 * half);
+                    a[0][i] = pair[0], a[1][i] = pair[1];
+                }
+            }
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+                const int in_chunk = 2 * half + e, k = 4 * chunk + in_chunk;
+                float b[COLUMNS];
+                if constexpr (!A_ROWS) {
+#pragma unroll
+                    for (int i = 0; i < ROWS; i += 4)
+                        load<4>(four(a[e], i), a_tile + k * T::M + ((i + lane_m) ^ in_chunk << 1) * 4);
+                }
+#pragma unroll
+                for (int j = 0; j < COLUMNS; j += 4)
+                    load<4>(four(b, j), b_tile + k * T::N + ((2 * j + lane_n) ^ in_chunk << 1) * 4);
+#pragma unroll
+                for (int i = 0; i < ROWS; ++i)
+#pragma unroll
+                    for (int j = 0; j < COLUMNS; ++j) sum[i][j] = fmaf(a[e][i], b[j], sum[i][j]);
+            }
+        }
+    }
+};
+
+}  // namespace lm
