@@ -37,10 +37,33 @@ Order by_start(const Problem& p) {
     return ordered(p, [](const Block& b) { return -b.first; });
 }
 
+// Answers "the largest of values[first, last)": tables of the largest of 1, 2, 4, ... values from each place on.
+class Largest {
+public:
+    explicit Largest(std::vector<Units> values) : tables_{std::move(values)} {
+        size_t n = tables_[0].size();
+        for (size_t width = 1; 2 * width <= n; width *= 2) {
+            const std::vector<Units>& half = tables_.back();
+            std::vector<Units> table(n - 2 * width + 1);
+            for (size_t i = 0; i < table.size(); ++i) table[i] = std::max(half[i], half[i + width]);
+            tables_.push_back(std::move(table));
+        }
+    }
+
+    Units of(Section first, Section last) const {
+        int level = 0;
+        while (2 << level <= last - first) ++level;
+        return std::max(tables_[level][first], tables_[level][last - (1 << level)]);
+    }
+
+private:
+    std::vector<std::vector<Units>> tables_;
+};
+
 // Blocks that live through the fullest section come first: they have the least choice.
 Order by_pressure(const Problem& p) {
-    std::vector<Units> load = section_loads(p.blocks, p.sections);
-    return ordered(p, [&](const Block& b) { return *std::max_element(&load[b.first], &load[b.last - 1] + 1); });
+    Largest load(section_loads(p.blocks, p.sections));
+    return ordered(p, [&](const Block& b) { return load.of(b.first, b.last); });
 }
 
 }  // namespace

@@ -1,32 +1,52 @@
 #include "planning/place_reduce.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace layermem::placing {
 namespace {
 
+// The part of a pin above the floor; what lies below it is in nobody's way.
+Block above_floor(const Problem& problem, size_t pin) {
+    Block part = problem.pins[pin];
+    Units bottom = std::max(problem.floor, problem.pin_offset[pin]);
+    part.size = std::max<Units>(0, problem.pin_offset[pin] + part.size - bottom);
+    return part;
+}
+
 // The level up to which pins and floor fill every section without a hole, or -1 where there is no such level.
 Units flat_ground(const Problem& problem) {
-    std::vector<Units> ground = ground_of(problem), above_floor(problem.sections, 0);
-    for (size_t i = 0; i < problem.pins.size(); ++i) {
-        const Block& pin = problem.pins[i];
-        Units bottom = std::max(problem.floor, problem.pin_offset[i]);
-        Units size = std::max<Units>(0, problem.pin_offset[i] + pin.size - bottom);
-        for (Section s = pin.first; s < pin.last; ++s) above_floor[s] += size;
-    }
+    std::vector<Block> parts;
+    for (size_t i = 0; i < problem.pins.size(); ++i) parts.push_back(above_floor(problem, i));
+    std::vector<Units> ground = ground_of(problem), filled = section_loads(parts, problem.sections);
     for (Section s = 0; s < problem.sections; ++s) {
-        if (ground[s] != ground[0] || above_floor[s] != ground[0] - problem.floor) return -1;
+        if (ground[s] != ground[0] || filled[s] != ground[0] - problem.floor) return -1;
     }
-    return ground[0];
+    return ground.empty() ? -1 : ground[0];
 }
 
 }  // namespace
 
+// Highest pins first, each gives its level to the sections that have none yet.
 std::vector<Units> ground_of(const Problem& problem) {
-    std::vector<Units> ground(problem.sections, problem.floor);
+    auto top = [&](size_t i) { return problem.pin_offset[i] + problem.pins[i].size; };
+    std::vector<size_t> highest;
     for (size_t i = 0; i < problem.pins.size(); ++i) {
-        Units top = problem.pin_offset[i] + problem.pins[i].size;
-        for (Section s = problem.pins[i].first; s < problem.pins[i].last; ++s) ground[s] = std::max(ground[s], top);
+        if (top(i) > problem.floor) highest.push_back(i);
+    }
+    std::sort(highest.begin(), highest.end(), [&](size_t a, size_t b) { return top(a) > top(b); });
+    std::vector<Units> ground(problem.sections, problem.floor);
+    std::vector<Section> open(problem.sections + 1);  // the next section without a level: a chain, shortened on the way
+    std::iota(open.begin(), open.end(), 0);
+    auto next_open = [&](Section s) {
+        while (open[s] != s) s = open[s] = open[open[s]];
+        return s;
+    };
+    for (size_t i : highest) {
+        for (Section s = next_open(problem.pins[i].first); s < problem.pins[i].last; s = next_open(s)) {
+            ground[s] = top(i);
+            open[s] = s + 1;
+        }
     }
     return ground;
 }
@@ -35,7 +55,7 @@ Reduced stack_lifelong(const Problem& problem) {
     Reduced reduced;
     reduced.problem = problem;
     reduced.stacked.offset.assign(problem.blocks.size(), 0);
-    Units level = problem.sections ? flat_ground(problem) : -1;
+    Units level = flat_ground(problem);
     reduced.problem.blocks.clear();
     for (size_t i = 0; i < problem.blocks.size(); ++i) {
         const Block& b = problem.blocks[i];

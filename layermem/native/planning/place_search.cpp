@@ -33,7 +33,7 @@ Verdict ValleySearch::run(const Taste& taste, int64_t dead_ends, Steps& steps) {
     candidates_.clear();
     ranges_.clear();
     dead_ends_ = 0;
-    int64_t seen = skyline_.looked_at() + looked_at_;
+    int64_t seen = looked_at();
     int32_t next = split(0, skyline_.sections(), -1, -1);
     while (next >= 0) {
         Range range = ranges_[next];
@@ -49,7 +49,7 @@ Verdict ValleySearch::run(const Taste& taste, int64_t dead_ends, Steps& steps) {
         candidates_.resize(made.candidates_end);
         ranges_.resize(made.ranges);
         next = split(made.first, made.last, d, made.next_range);
-        int64_t now = skyline_.looked_at() + looked_at_;
+        int64_t now = looked_at();
         bool more = steps.take(now - seen + 1);
         seen = now;
         if (next >= 0 && (!more || dead_ends_ > dead_ends)) return Verdict::undecided;

@@ -54,6 +54,7 @@ public:
     Verdict run(const Taste& taste, int64_t dead_ends, Steps& steps);
 
     const std::vector<Units>& offsets() const { return offset_; }  // once found
+    int64_t looked_at() const { return skyline_.looked_at() + looked_at_; }
 
 private:
     struct Range {

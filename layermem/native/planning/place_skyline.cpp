@@ -45,6 +45,7 @@ void Skyline::index_by_section() {
         alive_at_[s + 1] = starting_at_[s] + here[s];
     }
     alive_.resize(alive_at_[sections]);
+    looked_at_ += alive_at_[sections] * 4;  // memory new to the cache
     std::vector<int32_t> short_first(n);
     std::iota(short_first.begin(), short_first.end(), 0);
     std::stable_sort(short_first.begin(), short_first.end(), [&](int32_t a, int32_t b) {

@@ -49,6 +49,7 @@ Verdict search_below(const Problem& problem, Units height, int64_t allowed, Step
     ValleySearch search(problem.blocks, ground_of(problem), height);
     std::mt19937_64 random(static_cast<uint64_t>(height));
     int64_t until = steps.used() + allowed;
+    steps.take(search.looked_at());
     for (int64_t round = 0; steps.used() < until && !steps.over(); ++round) {
         Taste taste = taste_of(problem.blocks, height, round, random);
         Verdict verdict = search.run(taste, kDeadEnds * luby(round / kRules + 1), steps);
@@ -67,16 +68,16 @@ Layout tighten(const Problem& problem, const Layout& start, Steps& steps) {
     if (entries > kMostEntries) return start;
 
     Layout best = start;
-    Units least = problem.target, tried = least - 1;  // nothing below least; at tried the steps did not suffice
-    while (best.height > least && !steps.over()) {
+    Units impossible = problem.target - 1, tried = impossible;  // tried: impossible, or too hard with the steps it had
+    while (best.height > impossible + 1 && !steps.over()) {
         // First the best there could be, with most of the steps; then by halves, each with a third of the rest.
-        bool first = tried < least;
-        Units height = first ? least : tried + (best.height - tried) / 2;
+        bool first = tried == impossible && impossible < problem.target;
+        Units height = first ? problem.target : tried + (best.height - tried) / 2;
         int64_t rest = steps.limit() - steps.used();
         Verdict verdict = search_below(problem, height, first ? rest / 3 * 2 : rest / 3, steps, best);
-        if (verdict == Verdict::impossible) least = height + 1;
-        if (verdict == Verdict::undecided) tried = height;
-        if (tried >= best.height - 1) tried = least - 1;  // as low as it gets this way: the best once more
+        if (verdict != Verdict::found) tried = height;
+        if (verdict == Verdict::impossible) impossible = height;
+        if (tried >= best.height - 1) tried = impossible;  // as low as it gets this way: once more from below
     }
     return best;
 }
