@@ -33,6 +33,7 @@ from layermem.graph.ops import (
     Op,
     unique,
 )  # fmt: skip
+from layermem.graph.traps import traps
 from layermem.layers import Overlay, Step, Tensor
 
 
@@ -74,13 +75,14 @@ def train_graph(
     force_backward: bool = False, outputs: Sequence[str] | None = None,
 ) -> Graph:  # fmt: skip
     """One training step of `net`.  Without a rule, gradients are made and kept to the end but nothing is updated."""
+    warnings = traps(net, needs_of(net, force_backward=force_backward))
     net = fused(net, device.fuses, outputs or ())
     build = _Builder(net, device, needs_of(net, force_backward=force_backward), held or rule is None)
     build.forward(outputs)
     build.backward()
     if rule is not None and not held:
         build.updates(rule, clip)
-    return build.graph("train")
+    return build.graph("train", warnings)
 
 
 def forward_graph(net: Net, device: Device, outputs: Sequence[str] | None = None) -> Graph:
@@ -109,10 +111,9 @@ class _Builder:
         self.buffers: dict[str, Buffer] = {}
         self.ops: list[Op] = []
         self.written: set[str] = set()  # diffs that some op has written in this step
-        self.warnings: list[str] = []
 
-    def graph(self, name: str) -> Graph:
-        return Graph(f"{self.net.name} {name}", self.buffers, tuple(self.ops), self.device.name, tuple(self.warnings))
+    def graph(self, name: str, warnings: tuple[str, ...] = ()) -> Graph:
+        return Graph(f"{self.net.name} {name}", self.buffers, tuple(self.ops), self.device.name, warnings)
 
     def buffer(self, name: str, kind: str, tensor: Tensor, persistent: bool = False) -> str:
         if name not in self.buffers:

@@ -1,0 +1,102 @@
+"""Where BVLC Caffe would compute a wrong gradient, without a word, because a layer works in place.
+
+In Caffe a blob is one array: a layer in place overwrites what an earlier layer's backward still reads, or what its own
+does.  Here blobs are versioned, so the gradient is right whatever the plan; but who compares with Caffe should know.
+
+    norm1 (LRN) -> norm1, relu1 (ReLU) in place on it      LRN's backward reads its top: the values before ReLU
+    relu1 in place, bn1 (BatchNorm) in place on the same   ReLU's backward reads signs that BatchNorm changed
+    pow1 (Power) in place                                  its backward reads what it has overwritten itself
+
+source  Caffe's layers, forward and backward; BVLC/caffe issues 2015, 2853, 4388
+"""
+
+from __future__ import annotations
+
+from layermem.graph.caffe_bytes import DATA_SHARED
+from layermem.graph.needs import Needs
+from layermem.graph.net import Net, Node
+
+# What Caffe's backward reads in the arrays of bottoms (x) and tops (y); copies that a layer keeps for itself are safe.
+READS = {
+    "LRN": "xy", "MVN": "xy", "ELU": "xy", "Swish": "y", "Softmax": "y", "Sigmoid": "y", "TanH": "y", "Exp": "y",
+    "ReLU": "x", "PReLU": "x", "AbsVal": "x", "Log": "x", "BNLL": "x", "Clip": "x", "Scale": "x", "LSTMUnit": "xy",
+    "HingeLoss": "x", "MultinomialLogisticLoss": "x",
+}  # fmt: skip
+FOR_WEIGHTS = {"Convolution", "Deconvolution", "InnerProduct", "Embed"}  # read x for the gradient of their weights
+RIGHT_IN_PLACE = {
+    "ReLU", "PReLU", "ELU", "Sigmoid", "TanH", "Exp", "Swish", "Softmax", "Dropout", "BatchNorm", "Scale", "Bias",
+}  # fmt: skip
+REMEDY = "the gradient is right here and wrong in BVLC Caffe; give the top a name of its own to have it right in both"
+KEEP_SIGNS = {"ReLU", "Dropout"}  # harmless after a ReLU, whose backward asks for nothing but signs
+
+
+def traps(net: Net, needs: Needs) -> tuple[str, ...]:
+    """A sentence for each layer whose gradient Caffe would get wrong."""
+    array = _arrays(net)
+    over: dict[str, list[int]] = {}  # array -> nodes that write it in place
+    for index, node in enumerate(net.nodes):
+        for top in _in_place(node):
+            over.setdefault(array[top], []).append(index)
+    found = []
+    for index, node in enumerate(net.nodes):
+        if not needs.flows[index]:
+            continue
+        if _in_place(node) and node.layer.type not in RIGHT_IN_PLACE:
+            found.append(f"{_name(node)} works in place, but its backward needs what it overwrites: {REMEDY}")
+            continue
+        for role in _caffe_reads(node, needs.wants[index]):
+            stem, number = role[0], int(role[1:])
+            blob = (node.bottoms if stem == "x" else node.tops)[number]
+            later = [net.nodes[i] for i in over.get(array[blob], ()) if i > index]
+            if node.layer.type == "ReLU":
+                later = [each for each in later if each.layer.type not in KEEP_SIGNS]
+            if later:
+                side, names = ("bottom", node.layer.param.bottom) if stem == "x" else ("top", node.layer.param.top)
+                found.append(
+                    f"{_name(node)} reads its {side} '{names[number]}' in backward, but {_name(later[0])} has "
+                    f"overwritten it in place by then: {REMEDY}"
+                )
+                break
+    return tuple(found)
+
+
+def _arrays(net: Net) -> dict[str, str]:
+    """For each version of a blob, the first version in whose array Caffe puts it."""
+    array: dict[str, str] = {}
+    for node in net.nodes:
+        alone = {"Concat": len(node.bottoms), "Slice": len(node.tops)}.get(node.layer.type) == 1
+        for number, (name, top) in enumerate(zip(node.layer.param.top, node.tops)):
+            if name in node.layer.param.bottom:
+                array[top] = array[node.bottoms[list(node.layer.param.bottom).index(name)]]
+            elif node.layer.type in DATA_SHARED or (alone and number == 0):
+                array[top] = array[node.bottoms[0]]
+            else:
+                array[top] = top
+    return array
+
+
+def _name(node: Node) -> str:
+    return f"layer '{node.layer.name}' ({node.layer.type})"
+
+
+def _in_place(node: Node) -> list[str]:
+    """Tops that carry the name of a bottom."""
+    return [top for name, top in zip(node.layer.param.top, node.tops) if name in node.layer.param.bottom]
+
+
+def _caffe_reads(node: Node, wants: tuple[str, ...]) -> list[str]:
+    """Roles whose arrays Caffe's backward reads: x0, x1 .., y0 .."""
+    layer = node.layer
+    stems = READS.get(layer.type, "")
+    if layer.type in FOR_WEIGHTS and any(role.startswith("dw") for role in wants):
+        stems = "x"
+    if layer.type == "Eltwise" and layer.param.eltwise_param.operation == 0:  # PROD; its unstable form divides y
+        stems = "x" if layer.param.eltwise_param.stable_prod_grad else "xy"
+    if layer.type == "Power" and layer.param.power_param.power not in (0, 1):
+        stems = "xy"
+    if layer.type == "Reduction" and layer.param.reduction_param.operation in (2, 3):  # ASUM, SUMSQ
+        stems = "x"
+    copies = {"PReLU", "Scale"}  # of a bottom that they overwrite
+    if layer.type in copies and _in_place(node):
+        stems = ""
+    return [f"{stem}{i}" for stem in stems for i in range(len(node.bottoms if stem == "x" else node.tops))]
