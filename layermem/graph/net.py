@@ -148,15 +148,13 @@ class Net:
         return version
 
     def _own(self, param: Param, layer: str, index: int) -> str:
-        """The name under which the parameter lives: the shared name's, or the layer's own."""
+        """The name under which the parameter lives: the shared one's, or the layer's own; neither is a blob's."""
         shared = param.name
-        name = shared or f"{layer}.w{index}"
+        name = f"{shared}.shared" if shared else f"{layer}.w{index}"
         if name not in self.params:
             self.params[name] = NetParam(param, layer, index)
             return name
         owner = self.params[name]
-        if not shared:
-            raise InputError(f"owns a parameter '{name}' that another layer shares by that name; rename the share")
         same = owner.param.tensor.shape == param.tensor.shape
         if not same and not (param.permissive and owner.param.tensor.count == param.tensor.count):
             raise InputError(

@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from layermem.errors import InputError
 from layermem.graph.fuse import fused
 from layermem.graph.needs import Needs, needs_of
 from layermem.graph.net import Net, Node
@@ -116,8 +117,12 @@ class _Builder:
         return Graph(f"{self.net.name} {name}", self.buffers, tuple(self.ops), self.device.name, warnings)
 
     def buffer(self, name: str, kind: str, tensor: Tensor, persistent: bool = False) -> str:
-        if name not in self.buffers:
-            self.buffers[name] = Buffer(name, kind, tensor, self.device.nbytes(tensor), persistent)
+        known = self.buffers.setdefault(name, Buffer(name, kind, tensor, self.device.nbytes(tensor), persistent))
+        if known.kind != kind:
+            raise InputError(
+                f"needs the name '{name}' twice, for its {known.kind} and its {kind}; rename the blob or the layer",
+                path=str(self.net.path),
+            )
         return name
 
     def gradient(self, parameter: str) -> str:
