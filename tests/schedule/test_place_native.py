@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import signal
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -34,6 +37,20 @@ def collisions(intervals, placement, align=1):
         for p, q in itertools.combinations(reach, 2)
         if p[0] < q[1] and q[0] < p[1] and p[2] < q[3] and q[2] < p[3]
     ]
+
+
+def collisions_at(ticks, intervals, placement, align=1):
+    """Ticks, of those given, at which two intervals share a byte."""
+    begin, end, size = columns(intervals)
+    bottom = placement.offsets
+    top = bottom + -(-size // align) * align
+    bad = []
+    for tick in ticks:
+        alive = np.flatnonzero((begin <= tick) & (tick < end) & (size > 0))
+        alive = alive[np.argsort(bottom[alive])]
+        if (top[alive][:-1] > bottom[alive][1:]).any():
+            bad.append(int(tick))
+    return bad
 
 
 def live_bytes(intervals, align=1):
@@ -193,14 +210,34 @@ def training_step(layers, seed):
     return intervals
 
 
-@pytest.mark.parametrize("layers", [50, 300])
+@pytest.mark.parametrize("layers", [50, 300, 3000])
 def test_a_training_step_with_all_its_activations_kept_needs_no_byte_above_max_live(layers):
     intervals = training_step(layers, seed=layers)
     p = place(intervals, align=256)
     assert p.height == p.max_live
     assert not p.cut_short
-    if layers == 50:
-        assert not collisions(intervals, p, 256)
+    assert not collisions_at(np.linspace(0, 2 * layers - 1, 100).astype(int), intervals, p, 256)
+
+
+def test_a_thousand_intervals_of_any_length_do_not_collide_either():
+    random = np.random.default_rng(3)
+    begin = random.integers(0, 5000, 1000)
+    end = begin + np.where(random.random(1000) < 0.7, random.integers(1, 60, 1000), random.integers(1, 5000, 1000))
+    intervals = list(zip(begin.tolist(), end.tolist(), random.integers(1, 1000, 1000).tolist()))
+    for limit in (0, 0.1):
+        p = place(intervals, time_limit=limit)
+        assert not collisions_at(begin, intervals, p)
+        assert p.height >= p.max_live == live_bytes(intervals)
+
+
+def test_short_intervals_far_from_the_fullest_tick_fit_around_those_that_are_alive_there():
+    crowded = [(1000 + b, 1000 + e, s) for b, e, s in dissection(100, seed=0)]
+    random = np.random.default_rng(4)
+    starts = random.permutation(np.r_[0:1000, 2024:3024]).tolist()
+    sparse = [(t, t + 1, int(s)) for t in starts for s in random.integers(1, 250, 4)]
+    p = place(crowded + sparse)
+    assert p.height == p.max_live == 1024
+    assert not collisions_at(np.arange(0, 3024, 7), crowded + sparse, p)
 
 
 def test_the_same_intervals_get_the_same_offsets_every_time():
@@ -224,6 +261,39 @@ def test_the_search_starts_above_intervals_that_are_fixed_at_the_bottom():
     p = place(intervals + whole_life, fixed=fixed)
     assert p.height == p.max_live == 1024 + 80
     assert min(p.offsets.tolist()[: len(intervals)]) == 80
+
+
+def hard_to_place():
+    """More intervals than seconds of search put together."""
+    return dissection(800, seed=0)
+
+
+def test_ctrl_c_ends_a_search_at_once():
+    def interrupt(signum, frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    started = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            place(hard_to_place(), time_limit=60)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - started < 10
+
+
+def test_other_threads_run_while_one_searches():
+    done = threading.Event()
+    worker = threading.Thread(target=lambda: (place(hard_to_place(), time_limit=0.5), done.set()))
+    worker.start()
+    turns = 0
+    while not done.is_set():
+        turns += 1
+        time.sleep(0.001)
+    worker.join()
+    assert turns > 10
 
 
 @pytest.mark.parametrize(

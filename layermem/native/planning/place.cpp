@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <stdexcept>
 #include <string>
 
@@ -15,9 +16,8 @@ namespace layermem {
 namespace {
 
 using placing::Block;
-using placing::Layout;
+using placing::Packed;
 using placing::Problem;
-using placing::Section;
 using placing::Units;
 
 [[noreturn]] void refuse(size_t i, const std::string& what) {
@@ -46,54 +46,32 @@ void validate(const PlaceRequest& r) {
     }
 }
 
-struct Event {
-    Tick tick;
-    bool begins;  // at one tick, ends come before begins: intervals are half-open
-    size_t i;
-    bool operator<(const Event& o) const {
-        return std::tie(tick, begins, i) < std::tie(o.tick, o.begins, o.i);
-    }
-};
+bool ever_alive(const PlaceRequest& r, size_t i) { return r.size[i] > 0 && r.begin[i] < r.end[i]; }
 
-std::vector<Event> events_of(const PlaceRequest& r) {
-    std::vector<Event> events;
-    for (size_t i = 0; i < r.size.size(); ++i) {
-        if (r.size[i] == 0 || r.begin[i] == r.end[i]) continue;
-        events.push_back({r.begin[i], true, i});
-        events.push_back({r.end[i], false, i});
-    }
-    std::sort(events.begin(), events.end());
-    return events;
-}
-
-// Sections: one closes at the first end after a begin.
 struct Model {
     Problem problem;
-    std::vector<size_t> block_of, pin_of;  // interval of each block, of each pin
+    std::vector<size_t> block_of, pin_of;  // the interval that each block, each pin, is
 };
 
 Model model_of(const PlaceRequest& r) {
+    std::vector<size_t> alive;
+    std::vector<placing::Stretch> stretches;
+    for (size_t i = 0; i < r.size.size(); ++i) {
+        if (!ever_alive(r, i)) continue;
+        alive.push_back(i);
+        stretches.push_back({r.begin[i], r.end[i]});
+    }
     Model model;
     Problem& p = model.problem;
-    std::vector<Section> first(r.size.size(), 0);
-    bool fresh = false;
-    for (const Event& e : events_of(r)) {
-        if (e.begins) {
-            first[e.i] = p.sections;
-            fresh = true;
-            continue;
-        }
-        if (fresh) ++p.sections;
-        fresh = false;
-        Block block{first[e.i], p.sections, units(r.size[e.i], r.align)};
-        if (!r.fixed.empty() && r.fixed[e.i] >= 0) {
-            p.pins.push_back(block);
-            p.pin_offset.push_back(r.fixed[e.i] / r.align);
-            model.pin_of.push_back(e.i);
-        } else {
-            p.blocks.push_back(block);
-            model.block_of.push_back(e.i);
-        }
+    std::vector<Block> blocks(alive.size());
+    p.sections = placing::assign_sections(stretches, blocks);
+    for (size_t k = 0; k < alive.size(); ++k) {
+        size_t i = alive[k];
+        blocks[k].size = units(r.size[i], r.align);
+        bool pinned = !r.fixed.empty() && r.fixed[i] >= 0;
+        (pinned ? p.pins : p.blocks).push_back(blocks[k]);
+        (pinned ? model.pin_of : model.block_of).push_back(i);
+        if (pinned) p.pin_offset.push_back(r.fixed[i] / r.align);
     }
     p.floor = units(r.floor, r.align);
     p.target = r.target / r.align;
@@ -115,29 +93,12 @@ void refuse_colliding_pins(const Model& model) {
     }
 }
 
-struct Found {
-    Layout layout;
-    std::string method;
-};
-
-Found greedy(const Problem& problem, placing::Steps& steps) {
-    Found best{{{}, INT64_MAX}, ""};
-    for (placing::Fit fit : {placing::Fit::lowest, placing::Fit::tightest}) {
-        for (const placing::Rule& rule : placing::rules()) {
-            Layout layout = pack(problem, rule.order(problem), fit, steps);
-            if (layout.height < best.layout.height) best = {layout, std::string("greedy by ") + rule.name};
-            if (best.layout.height <= problem.target || steps.over()) return best;
-        }
-    }
-    return best;
-}
-
-Found solve(const Problem& problem, placing::Steps& steps) {
+Packed solve(const Problem& problem, placing::Steps& steps) {
     placing::Reduced reduced = placing::stack_lifelong(problem);
-    Found found{{{}, 0}, "stacked"};
+    Packed found{{{}, 0}, "stacked"};
     if (!reduced.problem.blocks.empty()) {
-        found = greedy(reduced.problem, steps);
-        Layout tight = placing::tighten(reduced.problem, found.layout, steps);
+        found = placing::pack_best(reduced.problem, steps);
+        placing::Layout tight = placing::tighten(reduced.problem, found.layout, steps);
         if (tight.height < found.layout.height) found = {tight, "search"};
     }
     found.layout = placing::widen(problem, reduced, found.layout);
@@ -152,7 +113,7 @@ PlaceResult place(const PlaceRequest& request, const Poll& poll) {
     Model model = model_of(request);
     refuse_colliding_pins(model);
     placing::Steps steps(request.time_limit, poll);
-    Found found = solve(model.problem, steps);
+    Packed found = solve(model.problem, steps);
 
     PlaceResult result;
     Bytes align = request.align;
@@ -174,16 +135,19 @@ PlaceResult place(const PlaceRequest& request, const Poll& poll) {
 
 LiveProfile live_profile(const PlaceRequest& request) {
     validate(request);
+    std::map<Tick, Bytes> change;
+    for (size_t i = 0; i < request.size.size(); ++i) {
+        if (!ever_alive(request, i)) continue;
+        Bytes size = units(request.size[i], request.align) * request.align;
+        change[request.begin[i]] += size;
+        change[request.end[i]] -= size;
+    }
     LiveProfile profile;
     Bytes live = 0;
-    for (const Event& e : events_of(request)) {
-        live += (e.begins ? 1 : -1) * units(request.size[e.i], request.align) * request.align;
-        if (!profile.tick.empty() && profile.tick.back() == e.tick) {
-            profile.live.back() = live;
-        } else {
-            profile.tick.push_back(e.tick);
-            profile.live.push_back(live);
-        }
+    for (auto [tick, bytes] : change) {
+        live += bytes;
+        profile.tick.push_back(tick);
+        profile.live.push_back(live);
     }
     return profile;
 }

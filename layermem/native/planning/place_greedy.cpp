@@ -1,6 +1,7 @@
 #include "planning/place_greedy.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <tuple>
 
@@ -91,6 +92,18 @@ Layout pack(const Problem& problem, const Order& order, Fit fit, Steps& steps) {
     }
     layout.height = height_of(problem, layout.offset);
     return layout;
+}
+
+Packed pack_best(const Problem& problem, Steps& steps) {
+    Packed best{{{}, std::numeric_limits<Units>::max()}, ""};
+    for (Fit fit : {Fit::lowest, Fit::tightest}) {
+        for (const Rule& rule : rules()) {
+            Layout layout = pack(problem, rule.order(problem), fit, steps);
+            if (layout.height < best.layout.height) best = {std::move(layout), std::string("greedy by ") + rule.name};
+            if (best.layout.height <= problem.target || steps.over()) return best;
+        }
+    }
+    return best;
 }
 
 }  // namespace layermem::placing

@@ -21,4 +21,11 @@ const std::vector<Rule>& rules();
 // Steps are counted but never cut a pass short: a layout always comes back whole.
 Layout pack(const Problem& problem, const Order& order, Fit fit, Steps& steps);
 
+// The lowest layout over all rules and fits, and which one it was; the first that reaches the target ends it.
+struct Packed {
+    Layout layout;
+    std::string method;
+};
+Packed pack_best(const Problem& problem, Steps& steps);
+
 }  // namespace layermem::placing

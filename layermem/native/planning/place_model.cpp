@@ -1,8 +1,37 @@
 #include "planning/place_model.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace layermem::placing {
+
+// A section closes at the first end after a begin.  At one moment ends come before begins: stretches are half-open.
+Section assign_sections(const std::vector<Stretch>& stretches, std::vector<Block>& blocks) {
+    struct Event {
+        int64_t at;
+        bool begins;
+        size_t i;
+    };
+    std::vector<Event> events;
+    for (size_t i = 0; i < stretches.size(); ++i) {
+        events.push_back({stretches[i].begin, true, i});
+        events.push_back({stretches[i].end, false, i});
+    }
+    std::sort(events.begin(), events.end(),
+              [](const Event& a, const Event& b) { return std::tie(a.at, a.begins) < std::tie(b.at, b.begins); });
+    Section sections = 0;
+    bool fresh = false;
+    for (const Event& e : events) {
+        if (e.begins) {
+            blocks[e.i].first = sections;
+        } else {
+            sections += fresh;
+            blocks[e.i].last = sections;
+        }
+        fresh = e.begins;
+    }
+    return sections;
+}
 
 std::vector<Units> section_loads(const std::vector<Block>& blocks, Section sections) {
     std::vector<Units> load(sections + 1, 0);

@@ -38,6 +38,13 @@ struct Layout {
     Units height = 0;
 };
 
+// Sections for half-open stretches of any clock; `blocks` get theirs in order, sizes are left alone.  Returns how many
+// sections there are.  No stretch may be empty.
+struct Stretch {
+    int64_t begin, end;
+};
+Section assign_sections(const std::vector<Stretch>& stretches, std::vector<Block>& blocks);
+
 // Bytes of blocks (or pins) alive in each section.
 std::vector<Units> section_loads(const std::vector<Block>& blocks, Section sections);
 

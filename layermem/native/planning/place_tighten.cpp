@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 
+#include "planning/place_core.h"
 #include "planning/place_reduce.h"
 #include "planning/place_search.h"
 
@@ -23,6 +24,7 @@ int64_t luby(int64_t i) {
 constexpr double kPowers[][2] = {{1, 1e-3}, {1, 1}, {1e-3, 1}, {2, 1}};
 constexpr int64_t kRules = std::size(kPowers);
 constexpr double kNoise = 0.3;       // standard deviation of its logarithm, from the second turn of the rules on
+constexpr double kShares[] = {0.98, 0.9};  // of the fullest section: what makes a core
 constexpr int64_t kDeadEnds = 200;  // patience of a run, times Luby's number of the turn
 
 // Slack counts in every other turn; in between, the number of branches alone says where to branch.
@@ -60,13 +62,32 @@ Verdict search_below(const Problem& problem, Units height, int64_t allowed, Step
     return Verdict::undecided;
 }
 
-}  // namespace
-
-Layout tighten(const Problem& problem, const Layout& start, Steps& steps) {
+// Whether the memory and the steps for a search are in proportion.
+bool searchable(const Problem& problem) {
     int64_t entries = 0;
     for (const Block& b : problem.blocks) entries += b.last - b.first;
-    if (entries > kMostEntries) return start;
+    return entries <= kMostEntries;
+}
 
+// Cores of a problem without pins, the smallest first: a layout of one that reaches the target, and around which the
+// rest finds room, is one of the whole.
+Layout by_cores(const Problem& problem, const Layout& start, Steps& steps) {
+    for (double share : kShares) {
+        Core core = core_of(problem, share);
+        if (core.origin.size() > problem.blocks.size() / 10 * 9) break;
+        Layout layout = pack_best(core.problem, steps).layout;
+        if (layout.height > problem.target && searchable(core.problem)) {
+            search_below(core.problem, problem.target, (steps.limit() - steps.used()) / 4, steps, layout);
+        }
+        if (layout.height > problem.target) continue;
+        Layout whole = pack_around(problem, core, layout, steps);
+        if (whole.height <= problem.target) return whole;
+    }
+    return start;
+}
+
+// The whole problem at lower and lower heights.
+Layout by_heights(const Problem& problem, const Layout& start, Steps& steps) {
     Layout best = start;
     Units impossible = problem.target - 1, tried = impossible;  // tried: impossible, or too hard with the steps it had
     while (best.height > impossible + 1 && !steps.over()) {
@@ -79,6 +100,15 @@ Layout tighten(const Problem& problem, const Layout& start, Steps& steps) {
         if (verdict == Verdict::impossible) impossible = height;
         if (tried >= best.height - 1) tried = impossible;  // as low as it gets this way: once more from below
     }
+    return best;
+}
+
+}  // namespace
+
+Layout tighten(const Problem& problem, const Layout& start, Steps& steps) {
+    Layout best = start;
+    if (best.height > problem.target && problem.pins.empty()) best = by_cores(problem, best, steps);
+    if (best.height > problem.target && searchable(problem)) best = by_heights(problem, best, steps);
     return best;
 }
 
