@@ -264,20 +264,21 @@ def test_the_search_starts_above_intervals_that_are_fixed_at_the_bottom():
 
 
 def hard_to_place():
-    """More intervals than seconds of search put together."""
-    return dissection(800, seed=0)
+    """More intervals than seconds of search put together: whoever interrupts it in the first of them finds it at work."""
+    return dissection(3200, seed=0)
 
 
 def test_ctrl_c_ends_a_search_at_once():
     def interrupt(signum, frame):
         raise KeyboardInterrupt
 
+    intervals = hard_to_place()
     before = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, 0.2)
     started = time.monotonic()
     try:
         with pytest.raises(KeyboardInterrupt):
-            place(hard_to_place(), time_limit=60)
+            place(intervals, time_limit=60)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -286,7 +287,8 @@ def test_ctrl_c_ends_a_search_at_once():
 
 def test_other_threads_run_while_one_searches():
     done = threading.Event()
-    worker = threading.Thread(target=lambda: (place(hard_to_place(), time_limit=0.5), done.set()))
+    intervals = hard_to_place()
+    worker = threading.Thread(target=lambda: (place(intervals, time_limit=0.5), done.set()))
     worker.start()
     turns = 0
     while not done.is_set():
