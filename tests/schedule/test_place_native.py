@@ -264,7 +264,7 @@ def test_the_search_starts_above_intervals_that_are_fixed_at_the_bottom():
 
 
 def hard_to_place():
-    """More intervals than seconds of search put together: whoever interrupts it in the first of them finds it at work."""
+    """More intervals than seconds of search put together: it is at work when somebody interrupts it."""
     return dissection(3200, seed=0)
 
 
