@@ -1,9 +1,16 @@
-"""Hypothesis tries the same examples on every run, and gives a busy machine time.
+"""For every test: random inputs that are the same in every run (tests/numbers.py)."""
 
-    pytest --hypothesis-profile default     other examples each time
-"""
-
+import numpy as np
+import pytest
 from hypothesis import settings
 
-settings.register_profile("same", deadline=None, derandomize=True)
-settings.load_profile("same")
+from tests.numbers import SEED, numbers_for
+
+# Hypothesis tries the same examples too, unless asked for others, and gives a busy machine time.
+settings.register_profile("steady", derandomize=SEED == 0, deadline=None, print_blob=True)
+settings.load_profile("steady")
+
+
+@pytest.fixture
+def rng(request) -> np.random.Generator:
+    return numbers_for(request.node.nodeid)

@@ -22,18 +22,13 @@ def both_generations(request) -> Kernels:
     return load(SOURCE, "plain", defines=() if request.param == "sm_90" else ("LM_EMULATE_ARCH=750",))
 
 
-@pytest.fixture
-def random() -> np.random.Generator:
-    return np.random.default_rng()
-
-
-def words(random: np.random.Generator, *shape: int) -> np.ndarray:
-    return random.integers(0, 2**32, shape, dtype=np.uint32)
+def words(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.integers(0, 2**32, shape, dtype=np.uint32)
 
 
 @pytest.mark.parametrize("threads", [32, 96, 1024])
-def test_lanes_exchange_values_and_votes(kernels, random, threads):
-    x, y = words(random, threads), np.zeros((5, threads), np.uint32)
+def test_lanes_exchange_values_and_votes(kernels, rng, threads):
+    x, y = words(rng, threads), np.zeros((5, threads), np.uint32)
     kernels.launch("exchange", 1, threads, pack("PPi", y, x, 1))
     warps, lane = x.reshape(-1, 32), np.arange(32)
     assert np.array_equal(y[0].reshape(-1, 32), warps[:, (7 * lane + 3) % 32])
@@ -51,8 +46,8 @@ def test_a_block_learns_whether_any_thread_brought_true(kernels, present):
     assert (y[4] == present).all()
 
 
-def test_matrices_arrive_in_the_lanes_that_the_instruction_set_names(kernels, random):
-    x, y = words(random, 32, 4), np.zeros((32, 12), np.uint32)
+def test_matrices_arrive_in_the_lanes_that_the_instruction_set_names(kernels, rng):
+    x, y = words(rng, 32, 4), np.zeros((32, 12), np.uint32)
     kernels.launch("matrices", 1, 32, pack("PPi", y, x, 0))
     halves = x.view(np.uint16).reshape(4, 8, 8)  # matrix, row, element
     for lane in range(32):
@@ -77,8 +72,8 @@ def accumulators(d: np.ndarray) -> np.ndarray:
     return np.array([[d[g, 2 * t], d[g, 2 * t + 1], d[g + 8, 2 * t], d[g + 8, 2 * t + 1]] for g, t in rows], np.float32)
 
 
-def test_a_tf32_product_ignores_the_low_13_bits_of_its_operands(both_generations, random):
-    a, b, d = (random.standard_normal(shape, dtype=np.float32) for shape in ((16, 8), (8, 8), (16, 8)))
+def test_a_tf32_product_ignores_the_low_13_bits_of_its_operands(both_generations, rng):
+    a, b, d = (rng.standard_normal(shape, dtype=np.float32) for shape in ((16, 8), (8, 8), (16, 8)))
     cut = np.uint32(0xFFFFE000)
     a_cut, b_cut = ((m.view(np.uint32) & cut).view(np.float32).astype(np.float64) for m in (a, b))
     got = accumulators(d)
@@ -86,8 +81,8 @@ def test_a_tf32_product_ignores_the_low_13_bits_of_its_operands(both_generations
     assert np.allclose(got, accumulators(d + a_cut @ b_cut), rtol=0, atol=4e-6)
 
 
-def test_a_bf16_product_takes_neighbours_along_k_from_one_register(both_generations, random):
-    a, b, d = (random.standard_normal(shape, dtype=np.float32) for shape in ((16, 16), (16, 8), (16, 8)))
+def test_a_bf16_product_takes_neighbours_along_k_from_one_register(both_generations, rng):
+    a, b, d = (rng.standard_normal(shape, dtype=np.float32) for shape in ((16, 16), (16, 8), (16, 8)))
     a_bits, b_bits = (m.view(np.uint32) >> 16 for m in (a, b))
     a_pairs, b_pairs = a_bits[:, ::2] | a_bits[:, 1::2] << 16, b_bits[::2] | b_bits[1::2] << 16
     a_cut, b_cut = ((bits << 16).view(np.float32).astype(np.float64) for bits in (a_bits, b_bits))
@@ -116,8 +111,8 @@ def bfloat16_value(bits: int) -> float:
     return float(np.array([bits << 16], np.uint32).view(np.float32)[0])
 
 
-def test_bf16_rounds_to_nearest_with_ties_to_even(kernels, random):
-    x = np.concatenate([np.array(SPECIAL, np.float32), words(random, 500).view(np.float32)])
+def test_bf16_rounds_to_nearest_with_ties_to_even(kernels, rng):
+    x = np.concatenate([np.array(SPECIAL, np.float32), words(rng, 500).view(np.float32)])
     y = np.zeros((4, x.size), np.uint32)
     kernels.launch("formats", 3, 256, pack("PPi", y, x, x.size))
     assert y[1].tolist() == [nearest_bfloat16(value) for value in x]
@@ -128,8 +123,8 @@ def test_bf16_rounds_to_nearest_with_ties_to_even(kernels, random):
     assert np.array_equal(y[3].view(np.float32), sums, equal_nan=True)
 
 
-def test_tf32_operands_are_rounded_to_nearest(kernels, random):
-    x = random.standard_normal(300, dtype=np.float32)
+def test_tf32_operands_are_rounded_to_nearest(kernels, rng):
+    x = rng.standard_normal(300, dtype=np.float32)
     y = np.zeros((4, x.size), np.uint32)
     kernels.launch("formats", 2, 256, pack("PPi", y, x, x.size))
     kept = (y[0] & 0xFFFFE000).view(np.float32).astype(np.float64)
@@ -158,14 +153,14 @@ def test_random_words_are_the_published_ones(kernels):
 @pytest.mark.parametrize("copies", COPIES)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("inside", [0, 100, 256])
-def test_an_asynchronous_copy_brings_zeros_from_outside(mode, random, copies, inside):
-    x, y = words(random, 256), np.zeros((3, 256), np.uint32)
+def test_an_asynchronous_copy_brings_zeros_from_outside(mode, rng, copies, inside):
+    x, y = words(rng, 256), np.zeros((3, 256), np.uint32)
     load(SOURCE, mode, copies=copies).launch("copies", 1, 64, pack("PPi", y, x, inside))
     assert np.array_equal(y, np.tile(np.where(np.arange(256) < inside, x, 0), (3, 1)))
 
 
-def test_a_card_without_asynchronous_copies_copies_all_the_same(both_generations, random):
-    x, y = words(random, 256), np.zeros((3, 256), np.uint32)
+def test_a_card_without_asynchronous_copies_copies_all_the_same(both_generations, rng):
+    x, y = words(rng, 256), np.zeros((3, 256), np.uint32)
     both_generations.launch("copies", 1, 64, pack("PPi", y, x, 100))
     assert np.array_equal(y, np.tile(np.where(np.arange(256) < 100, x, 0), (3, 1)))
 
