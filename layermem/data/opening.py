@@ -31,7 +31,7 @@ READ_AHEAD = 4  # batches, as Caffe does unless Data says otherwise
 def open_feed(param: Any, phase: int, seed: int, *, path: str, prefetch: bool = True) -> Feed:
     """The feed of an input layer (a LayerParameter) of the net at `path`."""
     try:
-        feed = _make(param, phase, (seed, phase, param.name), _finder(path))
+        feed = _make(param, phase, (seed, phase, param.name), _finder(path, "; make it, or feed noise with DummyData"))
     except InputError as error:
         raise error.at(path=path, layer=param.name) from None
     feed.path, feed.layer = path, param.name
@@ -92,8 +92,8 @@ def synthetic_feed(param: Any, phase: int, seed: int, shapes: Shapes) -> Feed:
     return DummyFeed(shapes, kinds, (seed, phase, param.name))
 
 
-def _finder(path: str) -> Find:
-    """Looks for files as the net at `path` means them."""
+def _finder(path: str, remedy: str = "") -> Find:
+    """Looks for files as the net at `path` means them; `remedy` ends the sentence about one that is missing."""
 
     def find(name: str) -> Path:
         if not name:
@@ -101,7 +101,7 @@ def _finder(path: str) -> Find:
         try:
             return resolve_path(name, path)
         except InputError as missing:
-            raise InputError(f"cannot be fed: {missing.what}") from None
+            raise InputError(f"cannot be fed: {missing.what}{remedy}") from None
 
     return find
 
