@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
-from layermem.errors import BudgetError
+from layermem.errors import BudgetError, InputError
 from layermem.graph.ops import Graph
 from layermem.plan.base import Hints, Plan, default_strategy, get_strategy
 from layermem.plan.costs import Costs, model_costs
-from layermem.schedule.check import check
+from layermem.schedule.check import UnsafeSchedule, check
 from layermem.schedule.program import Program, Together
 from layermem.units import format_bytes
 from layermem.verbs import callable_room
@@ -61,10 +61,23 @@ class Compiler:
     ):
         self.together = Together(graphs, costs or model_costs(graphs[0].device))
         self.plan, self.hints = plan, hints
-        self.make = get_strategy(strategy).make if isinstance(strategy, str) else strategy
+        self.make: Callable[..., Plan]
+        if plan is not None:
+            self.make = lambda *asked: plan
+        else:
+            self.make = get_strategy(strategy).make if isinstance(strategy, str) else strategy
 
     def program(self, budget: int | None) -> Program:
         """The strategy's program for `budget`, or its leanest one if only that fits."""
+        if self.plan is None:
+            return self._program(budget)
+        try:
+            self.plan.require_sense(self.together.graphs[0])
+            return self._program(budget)
+        except (ValueError, UnsafeSchedule) as error:
+            raise InputError(f"the saved plan cannot be run ({error}); make it again") from error
+
+    def _program(self, budget: int | None) -> Program:
         program = self._attempt(budget)
         if budget is not None and program.arena_bytes > budget:
             program = self.leanest

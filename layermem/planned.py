@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from layermem.compile import Compiler, Program
-from layermem.errors import BudgetError, InputError
+from layermem.errors import BudgetError
 from layermem.graph.caffe_bytes import beside, caffe_bytes
 from layermem.graph.net import Net
 from layermem.graph.ops import PARAMETER, Graph
 from layermem.plan.base import Hints, Plan, default_strategy, get_strategy
 from layermem.plan.bounds import least_bytes, least_seconds
 from layermem.plan.costs import Costs
-from layermem.schedule.check import UnsafeSchedule
 from layermem.schedule.ir import Residency, Row, Schedule
 from layermem.schedule.program import Together
 from layermem.schedule.simulate import Timeline
@@ -205,10 +204,6 @@ def planned(
     compiler = job.compiler(name, plan)
     try:
         return Planned(job, name, nbytes, compiler.program(nbytes), asked=compiler)
-    except (KeyError, TypeError, ValueError, UnsafeSchedule) as error:
-        if plan is None:
-            raise
-        raise InputError(f"the saved plan cannot be run ({error}); make it again") from error
     except BudgetError as error:
         if error.host:
             raise

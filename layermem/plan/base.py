@@ -21,7 +21,7 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from layermem.errors import InputError
-from layermem.graph.ops import Graph, Op
+from layermem.graph.ops import Graph, Op, uses_of
 from layermem.plan.costs import Costs
 
 
@@ -73,7 +73,8 @@ class Plan:
 
     @staticmethod
     def from_json(text: str, graph: Graph, path: str | None = None) -> Plan:
-        """The plan saved in `text`; InputError if it was made for another net, shape, device or precision."""
+        """The plan saved in `text`; InputError if it was made for another net, shape, device or precision, or if
+        somebody has written into it what the net does not have."""
         try:
             saved = json.loads(text)
             fates = {Gap(buffer, use): Fate(fate) for buffer, use, fate in saved["fates"]}
@@ -81,7 +82,7 @@ class Plan:
                 saved["strategy"], tuple(saved["order"]), fates, frozenset(saved["overlays"]), float(saved["ahead"])
             )
             fingerprint = saved["fingerprint"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(f"is not a plan that layermem saved ({error}); make it again", path=path) from error
         if fingerprint != graph.fingerprint:
             raise InputError(
@@ -89,7 +90,30 @@ class Plan:
                 f"{graph.fingerprint}); make it again",
                 path=path,
             )
+        try:
+            plan.require_sense(graph)
+        except ValueError as error:
+            raise InputError(f"is not a plan that layermem saved ({error}); make it again", path=path) from error
         return plan
+
+    def require_sense(self, graph: Graph) -> None:
+        """Raise ValueError for the first thing that is not of `graph`, or that no plan says."""
+        if not isinstance(self.strategy, str):
+            raise ValueError(f"its strategy is {self.strategy!r}")
+        for name in self.order:
+            if not isinstance(name, str) or name not in graph.by_name:
+                raise ValueError(f"it runs {name!r}, which is no op of the net")
+        missing = graph.by_name.keys() - set(self.order)
+        if missing:
+            raise ValueError(f"it never runs '{min(missing, key=lambda name: graph.position[name])}'")
+        uses = uses_of(ops_in_order(graph, self.order))
+        for buffer, use in self.fates:
+            if buffer not in uses or not isinstance(use, int) or not -1 <= use < len(uses[buffer]):
+                raise ValueError(f"it speaks of use {use!r} of {buffer!r}, which is not there")
+        if not self.overlays <= INTRA:
+            raise ValueError(f"it allows overlays {' '.join(sorted(map(str, self.overlays - INTRA)))}")
+        if not 0 <= self.ahead <= 1:
+            raise ValueError(f"it moves copies {self.ahead} of their time ahead")
 
     def __str__(self) -> str:
         lines = [f"# plan   strategy {self.strategy}   overlays {' '.join(sorted(self.overlays)) or 'none'}"]
