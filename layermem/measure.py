@@ -53,13 +53,15 @@ class Bench:
 
     def steps(self, count: int) -> Measured:
         """Time `count` steps."""
-        seconds = []
-        for run in range(WARM + count):
-            self.context["step"] = run
-            began = time.perf_counter()
-            self.runner.run()
-            seconds.append(time.perf_counter() - began)
+        seconds = [self.step(run) for run in range(WARM + count)]
         return Measured(median(seconds[WARM:]), self.runner.measured_peak)
+
+    def step(self, number: int = 0) -> float:
+        """Seconds of one step."""
+        self.context["step"] = number
+        began = time.perf_counter()
+        self.runner.run()
+        return time.perf_counter() - began
 
     def ops(self, count: int) -> dict[str, float]:
         """Median seconds of each op of the step over `count` runs; replays are not timed."""

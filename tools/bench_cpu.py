@@ -1,0 +1,287 @@
+"""A training step of whole nets on the cpu device beside PyTorch and BVLC Caffe: seconds, and peak resident bytes.
+
+    python tools/bench_cpu.py                                    # AlexNet x64, GoogLeNet x32, ResNet-50 x16, VGG-16 x8
+    python tools/bench_cpu.py --net resnet50:8 --rounds 9 --out docs/benchmarks/cpu.md
+    python tools/bench_cpu.py --net alexnet:64 --profile         # where our own time goes, by op
+
+Every contestant is a process of its own that builds its net and then waits; they take turns step by step, so that a
+machine that changes its pace changes it for all.  Times are medians, ratios are ours / theirs (below 1: ours is faster),
+bytes are the highest resident set of the process (VmHWM: interpreter and libraries included).  Everybody trains
+on one batch of noise that lies in memory, with momentum and a rate of 0, so that nobody runs away.
+
+    layermem     strategy liveness, without a budget
+    layermem 40% strategy auto in 40 % of what strategy caffe takes, or in the least that fits if that is more
+    PyTorch      NCHW, channels_last, and channels_last with checkpointing (torch_peer.py; --torch-python names a
+                 Python that has it; without one those rows are left out)
+    Caffe        where a `caffe` binary is on the path; it times itself, after the others
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from layermem.api import Net, job_of
+from layermem.measure import Bench
+from layermem.planned import Planned, planned
+from layermem.runtime.cpu import CpuDevice
+from layermem.units import format_bytes
+from tools.bench_strategies import table
+
+ROOT = Path(__file__).resolve().parents[1]
+NETS = ["alexnet:64", "googlenet:32", "resnet50:16", "vgg16:8"]
+OURS = {"layermem": None, "layermem 40%": "40%"}
+PEERS = {"PyTorch NCHW": "nchw", "PyTorch channels_last": "channels_last", "PyTorch checkpoint": "checkpoint"}
+CAFFE_LINE = re.compile(r"Average Forward-Backward: ([\d.]+) ms")
+
+
+def net_of(what: str) -> Net:
+    name, batch = what.split(":")
+    return Net(ROOT / "prototxt" / name / "train_val.prototxt", batch=int(batch), stages=["dummy"])
+
+
+# -- our side: a process that steps when asked -------------------------------------------------------------------------
+
+
+def program_of(net: Net, budget: str | None) -> Planned:
+    """`net` under `budget`, or under the least that fits."""
+    job = job_of(net, device="cpu")
+    found = planned(job, None, budget)
+    return found if found.feasible else planned(job, None, found.minimum)
+
+
+def serve(what: str, contestant: str, threads: int) -> None:
+    """Say that we are ready, then run a step for each line on stdin; all in lines of JSON."""
+    net = net_of(what)
+    device = CpuDevice(threads)
+    found = program_of(net, OURS[contestant])
+    bench = Bench(net, found.program, device)
+    bench.step()
+    share = found.peak / found.job.baseline_bytes
+    say(parameters=net.parameter_count, arena=found.peak, share=share, **{"is": device.describe()})
+    for _ in sys.stdin:
+        say(seconds=bench.step(), bytes=peak_bytes())
+
+
+def say(**what: Any) -> None:
+    print(json.dumps(what), flush=True)
+
+
+def peak_bytes() -> int:
+    with open("/proc/self/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+
+
+def profile(what: str, threads: int, steps: int) -> None:
+    """Time by kind of op, largest first."""
+    net = net_of(what)
+    found = program_of(net, None)
+    seconds = Bench(net, found.program, CpuDevice(threads)).ops(steps)
+    sums: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0, 0])
+    for op in found.job.graphs[0].ops:
+        each = [1, seconds.get(op.name, 0.0), op.flops, op.nbytes]
+        sums[op.kernel] = [a + b for a, b in zip(sums[op.kernel], each)]
+    print(f"{what}: {1e3 * sum(s[1] for s in sums.values()):.0f} ms in {len(found.job.graphs[0].ops)} ops")
+    for kernel, (count, spent, flops, nbytes) in sorted(sums.items(), key=lambda item: -item[1][1]):
+        rates = f"{flops / spent / 1e9:6.0f} GFLOP/s {nbytes / spent / 1e9:6.1f} GB/s" if spent else ""
+        print(f"  {kernel:<34} {count:4.0f} ops {1e3 * spent:8.2f} ms {rates}")
+
+
+# -- the others --------------------------------------------------------------------------------------------------------
+
+
+def described(net: Net) -> dict[str, Any]:
+    """The net as torch_peer.py reads it."""
+    feed = net.nodes[0]
+    layers = [describe(node) for node in net.nodes[1:]]
+    classes = next(each["classes"] for each in layers if "classes" in each)
+    return {"data": feed.layer.tops[0].shape, "classes": classes, "layers": layers}
+
+
+def describe(node: Any) -> dict[str, Any]:
+    it = node.layer
+    found = {"name": it.name, "type": it.type, "bottoms": node.bottoms, "tops": node.tops}
+    if it.type in ("Convolution", "Pooling"):
+        for field in ("kernel", "stride", "pad"):
+            found[field] = [getattr(window, field) for window in it.windows]
+    if it.type == "Convolution":
+        found |= {"channels": it.bottoms[0].shape[1], "outputs": it.tops[0].shape[1], "group": it.group}
+        found |= {"bias": it.has_bias, "dilation": [window.dilation for window in it.windows]}
+    elif it.type == "Pooling":
+        found["method"] = it.method
+    elif it.type == "InnerProduct":
+        found |= {"inputs": it.inner, "outputs": it.outputs, "bias": it.has_bias}
+    elif it.type == "BatchNorm":
+        found |= {"channels": it.channels, "eps": it.eps, "fraction": it.fraction}
+    elif it.type == "LRN":
+        found |= {"size": it.size, "alpha": it.share * it.size, "beta": it.beta, "shift": it.shift}
+    elif it.type == "Dropout":
+        found["ratio"] = 1 - 1 / it.scale
+    elif it.type == "SoftmaxWithLoss":
+        found |= {"weight": node.loss_weights[0], "classes": it.bottoms[0].shape[1]}
+    return found
+
+
+class Contestant:
+    """A process that has built its net and steps when asked."""
+
+    def __init__(self, name: str, command: list[str], threads: int):
+        self.name = name
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, bufsize=1
+        )
+        self.about = self._answer()
+        self.seconds: list[float] = []
+        self.bytes = 0
+
+    def _answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self.name} ended with status {self.process.wait()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def step(self, counts: bool) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("step\n")
+        answer = self._answer()
+        if counts:
+            self.seconds.append(answer["seconds"])
+        self.bytes = answer["bytes"]
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def contestants(what: str, options: argparse.Namespace, folder: Path) -> Iterator[Contestant]:
+    net = net_of(what)
+    path = folder / f"{what.replace(':', '_')}.json"
+    path.write_text(json.dumps(described(net)), encoding="utf-8")
+    threads = ["--threads", str(options.threads)]
+    here = str(Path(__file__).resolve())
+    for name in OURS:
+        if options.only is None or name in options.only:
+            yield Contestant(name, [sys.executable, here, "--serve", what, name, *threads], options.threads)
+    for name, mode in PEERS.items():
+        if options.torch_python and (options.only is None or name in options.only):
+            script = str(Path(here).with_name("torch_peer.py"))
+            command = [options.torch_python, script, str(path), "--mode", mode, *threads]
+            yield Contestant(name, command, options.threads)
+
+
+def caffe(what: str, rounds: int, threads: int, folder: Path) -> tuple[float, int] | None:
+    """Seconds (forward and backward, without the update) and bytes of BVLC Caffe on the same net."""
+    binary = shutil.which("caffe")
+    if binary is None:
+        return None
+    model, log = folder / "caffe.prototxt", folder / "caffe.log"
+    model.write_text(str(net_of(what).message), encoding="utf-8")
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
+    with log.open("wb") as file:
+        command = [binary, "time", f"-model={model}", f"-iterations={rounds}", "-phase=TRAIN"]
+        process = subprocess.Popen(command, stderr=file, stdout=file, env=environment)
+        _, status, usage = os.wait4(process.pid, 0)
+    found = CAFFE_LINE.search(log.read_text(errors="replace"))
+    if status or not found:
+        print(f"caffe failed on {what}: {log.read_text(errors='replace')[-400:]}", file=sys.stderr)
+        return None
+    return float(found.group(1)) / 1e3, usage.ru_maxrss * 1024
+
+
+# -- the tables --------------------------------------------------------------------------------------------------------
+
+
+def race(what: str, options: argparse.Namespace, folder: Path) -> Iterator[str]:
+    """All contestants on one net, in turns."""
+    entered = []
+    for each in contestants(what, options, folder):
+        entered.append(each)
+        print(f"{what}: {each.name}: {each.about}", file=sys.stderr)
+    counts = {each.about["parameters"] for each in entered}
+    if len(counts) > 1:
+        raise SystemExit(f"{what}: the nets differ: {counts} parameters")
+    for turn in range(1 + options.rounds):
+        for each in entered:
+            each.step(counts=turn > 0)
+    for each in entered:
+        each.end()
+    ours = next((statistics.median(e.seconds) for e in entered if e.name in OURS), 0.0)
+    rows = [result(e.name, statistics.median(e.seconds), min(e.seconds), e.bytes, ours, e.about) for e in entered]
+    if timed := caffe(what, options.rounds, options.threads, folder):
+        rows.append(result("BVLC Caffe", timed[0], timed[0], timed[1], ours, {}))
+    yield f"## {what.replace(':', ' x')}\n"
+    yield from table(["", "s a step (median)", "least", "ours / it", "peak resident MiB", ""], rows)
+
+
+def result(name: str, median: float, least: float, nbytes: int, ours: float, about: dict[str, Any]) -> list[str]:
+    note = ""
+    if "arena" in about:
+        note = f"arena {format_bytes(about['arena'])}, {100 * about['share']:.0f} % of `caffe`"
+    ratio = f"{ours / median:.2f}" if ours and name not in OURS else f"{median / ours:.2f} of unlimited"
+    return [name, f"{median:.3f}", f"{least:.3f}", ratio, f"{nbytes / 2**20:,.0f}", note]
+
+
+def cpu_name() -> str:
+    with open("/proc/cpuinfo", encoding="ascii") as file:
+        models = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
+    return f"{models[0]}, {len(models)} cores" if models else platform.processor()
+
+
+def python_with_torch() -> str | None:
+    probe = subprocess.run([sys.executable, "-c", "import torch"], capture_output=True, check=False)
+    return sys.executable if probe.returncode == 0 else None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--net", action="append", help="NAME:BATCH of prototxt/ (may be repeated)")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5, help="steps of each contestant that count (5)")
+    parser.add_argument("--only", action="append", help="only this contestant, by its name in the table")
+    parser.add_argument("--torch-python", default=python_with_torch(), help="a Python that has PyTorch (this one)")
+    parser.add_argument("--profile", action="store_true", help="our own time by op, and nothing else")
+    parser.add_argument("--out", type=Path, help="write the tables there too")
+    parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        return serve(*options.serve, options.threads)
+    nets = options.net or NETS
+    if options.profile:
+        for what in nets:
+            profile(what, options.threads, options.rounds)
+        return None
+    began = time.time()
+    lines = [f"{cpu_name()}; {options.threads} threads; {datetime.date.today()}; {platform.system()}", ""]
+    with tempfile.TemporaryDirectory() as folder:
+        for what in nets:
+            block = list(race(what, options, Path(folder)))
+            print("\n".join(block), flush=True)
+            lines += block
+    print(f"{time.time() - began:.0f} s in all", file=sys.stderr)
+    if options.out:
+        options.out.write_text("\n".join(lines), encoding="utf-8")
+    return None
+
+
+if __name__ == "__main__":
+    main()

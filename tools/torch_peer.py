@@ -1,0 +1,188 @@
+"""A training step of one of our nets in PyTorch: the peer that tools/bench_cpu.py starts.  Needs nothing but PyTorch.
+
+    python tools/torch_peer.py NET.json --mode nchw|channels_last|checkpoint --threads 2
+
+NET.json is what bench_cpu.py writes of a net: its layers with their blobs, in order.  Says a line of JSON once it is
+ready (`parameters`: how many numbers it trains), and one for each line on stdin: seconds of a step, peak bytes.
+
+A BatchNorm and the Scale behind it become one BatchNorm2d, a ReLU that alone reads its blob works in place: what a
+user of PyTorch would write.  `checkpoint` keeps about the square root of all stages, cut where the fewest blobs are
+alive, and computes the others again (torch.utils.checkpoint), in channels_last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+Blobs = dict[str, Tensor]
+Layer = dict[str, Any]
+LOSS = "(loss)"  # the sum of all losses so far; no blob is called so
+
+
+def module_of(layer: Layer) -> nn.Module | None:
+    """What holds a layer's parameters or does its work; None where a function does."""
+    kind = layer["type"]
+    if kind == "Convolution":
+        return nn.Conv2d(
+            layer["channels"], layer["outputs"], layer["kernel"], layer["stride"], layer["pad"], layer["dilation"],
+            layer["group"], layer["bias"],
+        )  # fmt: skip
+    if kind == "InnerProduct":
+        return nn.Linear(layer["inputs"], layer["outputs"], layer["bias"])
+    if kind == "BatchNorm":
+        return nn.BatchNorm2d(layer["channels"], layer["eps"], momentum=1 - layer["fraction"])
+    if kind == "LRN":
+        return nn.LocalResponseNorm(layer["size"], layer["alpha"], layer["beta"], layer["shift"])
+    if kind == "Dropout":
+        return nn.Dropout(layer["ratio"])
+    if kind == "Pooling" and layer["method"] == "MAX":
+        return nn.MaxPool2d(layer["kernel"], layer["stride"], layer["pad"], ceil_mode=True)
+    if kind == "Pooling":
+        return nn.AvgPool2d(layer["kernel"], layer["stride"], layer["pad"], ceil_mode=True)
+    if kind in ("ReLU", "Eltwise", "Concat", "SoftmaxWithLoss"):
+        return None
+    raise SystemExit(f"layer '{layer['name']}' of type {kind} has no counterpart here")
+
+
+def merged(layers: list[Layer]) -> list[Layer]:
+    """Without the Scale layers, each of which belongs to the BatchNorm before it."""
+    found: list[Layer] = []
+    for layer in layers:
+        if layer["type"] == "Scale":
+            if not found or found[-1]["type"] != "BatchNorm" or found[-1]["tops"] != layer["bottoms"]:
+                raise SystemExit(f"layer '{layer['name']}' scales something else than a BatchNorm")
+            found[-1] = {**found[-1], "tops": layer["tops"]}
+        else:
+            found.append(layer)
+    return found
+
+
+class PeerNet(nn.Module):
+    """Runs the layers over named blobs; the sum of its weighted losses."""
+
+    def __init__(self, layers: list[Layer], recompute: bool):
+        super().__init__()
+        self.layers = merged(layers)
+        found = {str(i): module_of(layer) for i, layer in enumerate(self.layers)}
+        self.modules_of = nn.ModuleDict({i: module for i, module in found.items() if module is not None})
+        self.readers = Counter(blob for layer in self.layers for blob in layer["bottoms"])
+        self.first = {top: i for i, layer in enumerate(self.layers) for top in layer["tops"]}
+        self.cuts = self._cuts() if recompute else []
+
+    def forward(self, blobs: Blobs) -> Tensor:
+        if not self.cuts:
+            return self._stretch(blobs, 0, len(self.layers))[LOSS]
+        begin = 0
+        for end in self.cuts:
+            names = sorted(blobs)
+
+            def run(*values: Tensor, names: list[str] = names, begin: int = begin, end: int = end) -> Blobs:
+                return self._stretch(dict(zip(names, values)), begin, end)
+
+            blobs = checkpoint(run, *(blobs[name] for name in names), use_reentrant=False)
+            begin = end
+        return self._stretch(blobs, begin, len(self.layers))[LOSS]
+
+    def _stretch(self, blobs: Blobs, begin: int, end: int) -> Blobs:
+        """What is alive after layers [begin, end)."""
+        blobs = dict(blobs)
+        last = self._last()
+        for i in range(begin, end):
+            layer = self.layers[i]
+            self._run(i, layer, blobs, begin)
+            for name in {*layer["bottoms"], *layer["tops"]}:
+                if last.get(name, -1) <= i:
+                    blobs.pop(name, None)
+        return blobs
+
+    def _run(self, i: int, layer: Layer, blobs: Blobs, begin: int) -> None:
+        x, kind = [blobs[name] for name in layer["bottoms"]], layer["type"]
+        if kind == "ReLU":
+            name = layer["bottoms"][0]
+            y = F.relu(x[0], inplace=self.readers[name] == 1 and self.first[name] >= begin)  # never what is kept
+        elif kind == "Eltwise":
+            y = x[0] + x[1]
+            for more in x[2:]:
+                y = y + more
+        elif kind == "Concat":
+            y = torch.cat(x, 1)
+        elif kind == "InnerProduct":
+            y = self.modules_of[str(i)](x[0].flatten(1))
+        elif kind == "SoftmaxWithLoss":
+            y = F.cross_entropy(x[0], x[1])
+            blobs[LOSS] = blobs.get(LOSS, torch.zeros(())) + layer["weight"] * y
+            return
+        else:
+            y = self.modules_of[str(i)](x[0])
+        blobs[layer["tops"][0]] = y
+
+    def _last(self) -> dict[str, int]:
+        return {blob: i for i, layer in enumerate(self.layers) for blob in layer["bottoms"]}
+
+    def _cuts(self) -> list[int]:
+        """Ends of stretches: about sqrt(n) of them, each moved to where least is alive nearby."""
+        last, alive = self._last(), []
+        for end in range(1, len(self.layers)):
+            alive.append(sum(i < end <= last.get(blob, -1) for blob, i in self.first.items()))
+        count = round(math.sqrt(len(self.layers)))
+        step = len(self.layers) / count
+        ends = []
+        for k in range(1, count):
+            near = range(max(1, int((k - 0.4) * step)), min(len(self.layers) - 1, int((k + 0.4) * step)) + 1)
+            ends.append(min(near, key=lambda end: (alive[end - 1], abs(end - k * step))))
+        return sorted(set(ends))
+
+
+def peak_bytes() -> int:
+    with open("/proc/self/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("net", help="what bench_cpu.py wrote")
+    parser.add_argument("--mode", choices=("nchw", "channels_last", "checkpoint"), default="nchw")
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(1)
+    with open(options.net, encoding="utf-8") as file:
+        described = json.load(file)
+    net = PeerNet(described["layers"], options.mode == "checkpoint")
+    x = torch.rand(described["data"]) * 256 - 128
+    label = torch.randint(described["classes"], (described["data"][0],))
+    if options.mode != "nchw":
+        net, x = net.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
+    rule = torch.optim.SGD(net.parameters(), lr=0.0, momentum=0.9, weight_decay=0.0005, fused=True)
+
+    def step() -> float:
+        began = time.perf_counter()
+        rule.zero_grad(set_to_none=True)
+        net({"data": x, "label": label}).backward()
+        rule.step()
+        return time.perf_counter() - began
+
+    step()
+    say({"parameters": sum(p.numel() for p in net.parameters()), "is": f"PyTorch {torch.__version__}"})
+    for _ in sys.stdin:
+        say({"seconds": step(), "bytes": peak_bytes()})
+
+
+def say(what: dict[str, Any]) -> None:
+    print(json.dumps(what), flush=True)
+
+
+if __name__ == "__main__":
+    main()
