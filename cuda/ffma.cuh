@@ -61,11 +61,14 @@ struct Ffma {
         }
     }
 
-    // Two k's of A at a time where it lies in rows: four would not fit into the registers beside the runs of B.
+    // Two k's at a time: those of a whole chunk would not fit into the registers beside the sums.  Element (k, 4 c + e) of
+    // a tile of columns lies in chunk c ^ 2 (k % 4); with k = 4 chunk + 2 half + step, the bits of c, half and step part.
     LM_MEMBER void add_columns(const float* a_tile, const float* b_tile, int chunk) {
         const int lane_m = lane_of_warp() / 8, lane_n = lane_of_warp() % 8;
-#pragma unroll 1  // or the loads of the second half would want registers during the first
+#pragma unroll 1
         for (int half = 0; half < 2; ++half) {
+            const float* a_row = a_tile + (4 * chunk + 2 * half) * T::M;
+            const float* b_row = b_tile + (4 * chunk + 2 * half) * T::N;
             float a[2][ROWS];
             if constexpr (A_ROWS) {
 #pragma unroll
@@ -76,21 +79,21 @@ struct Ffma {
                 }
             }
 #pragma unroll
-            for (int e = 0; e < 2; ++e) {
-                const int in_chunk = 2 * half + e, k = 4 * chunk + in_chunk;
+            for (int step = 0; step < 2; ++step) {
                 float b[COLUMNS];
                 if constexpr (!A_ROWS) {
+                    const int lane = (lane_m ^ step << 1) * 4;
 #pragma unroll
                     for (int i = 0; i < ROWS; i += 4)
-                        load<4>(four(a[e], i), a_tile + k * T::M + ((i + lane_m) ^ in_chunk << 1) * 4);
+                        load<4>(four(a[step], i), a_row + step * T::M + lane + (i / 4 % 2 ^ half) * 16 + i / 8 * 32);
                 }
+                const int lane = (lane_n ^ step << 1 ^ half << 2) * 4;
 #pragma unroll
-                for (int j = 0; j < COLUMNS; j += 4)
-                    load<4>(four(b, j), b_tile + k * T::N + ((2 * j + lane_n) ^ in_chunk << 1) * 4);
+                for (int j = 0; j < COLUMNS; j += 4) load<4>(four(b, j), b_row + step * T::N + lane + 8 * j);
 #pragma unroll
                 for (int i = 0; i < ROWS; ++i)
 #pragma unroll
-                    for (int j = 0; j < COLUMNS; ++j) sum[i][j] = fmaf(a[e][i], b[j], sum[i][j]);
+                    for (int j = 0; j < COLUMNS; ++j) sum[i][j] = fmaf(a[step][i], b[j], sum[i][j]);
             }
         }
     }

@@ -45,32 +45,45 @@ struct Mma {
     }
 
   private:
+    // Where a lane finds its elements of a tile of columns, (k + t, 8 block + g): the swizzle makes four offsets of it.
+    template <int WIDTH>
+    struct Lane {
+        int offset[4];
+
+        LM_MEMBER Lane() {
+            const int g = lane_of_warp() / 4, t = lane_of_warp() % 4;
+#pragma unroll
+            for (int c = 0; c < 4; ++c) offset[c] = t * WIDTH + 8 * (c ^ t) + g;
+        }
+        LM_MEMBER unsigned operator()(const float* tile, int block, int k) const {
+            return __float_as_uint(tile[offset[block & 3] + 8 * (block & ~3) + k * WIDTH]);
+        }
+    };
+
     // a0 (g, t)  a1 (g + 8, t)  a2 (g, t + 4)  a3 (g + 8, t + 4) of block i, for eight k's.
     LM_MEMBER void load_a(unsigned (&a)[4], const float* a_tile, int i, int k) {
-        const int lane = lane_of_warp();
         if constexpr (A_ROWS) {
+            const int lane = lane_of_warp();
             load_matrix(a, a_tile + in_rows(16 * i + lane % 16, k + lane / 16 * 4));
         } else {
+            const Lane<T::M> mine;
 #pragma unroll
-            for (int r = 0; r < 4; ++r)
-                a[r] = __float_as_uint(
-                    a_tile[in_columns<T::M>(k + lane % 4 + r / 2 * 4, 16 * i + lane / 4 + r % 2 * 8)]);
+            for (int r = 0; r < 4; ++r) a[r] = mine(a_tile, 2 * i + r % 2, k + r / 2 * 4);
         }
     }
 
     // b0 (t, g)  b1 (t + 4, g) of blocks j and j + 1.
     LM_MEMBER void load_b(unsigned (&b)[2][2], const float* b_tile, int j, int k) {
-        const int lane = lane_of_warp();
         if constexpr (B_ROWS) {
+            const int lane = lane_of_warp();
             unsigned both[4];
             load_matrix(both, b_tile + in_rows(8 * j + lane / 16 * 8 + lane % 8, k + lane / 8 % 2 * 4));
 #pragma unroll
             for (int r = 0; r < 4; ++r) b[r / 2][r % 2] = both[r];
         } else {
+            const Lane<T::N> mine;
 #pragma unroll
-            for (int r = 0; r < 4; ++r)
-                b[r / 2][r % 2] = __float_as_uint(
-                    b_tile[in_columns<T::N>(k + lane % 4 + r % 2 * 4, 8 * j + r / 2 * 8 + lane / 4)]);
+            for (int r = 0; r < 4; ++r) b[r / 2][r % 2] = mine(b_tile, j + r / 2, k + r % 2 * 4);
         }
     }
 

@@ -75,6 +75,7 @@ LM_FN void max_forward(const PoolArgs& p) {
     store<V>(p.y + i * V, best);
     if (p.argmax == nullptr) return;
     if (p.wide) {
+#pragma unroll
         for (int v = 0; v < V; ++v) static_cast<int*>(p.argmax)[i * V + v] = winner[v];
     } else if constexpr (V == 4) {
         static_cast<unsigned*>(p.argmax)[i] =
