@@ -64,6 +64,7 @@ LM_FN void max_forward(const PoolArgs& p) {
 #pragma unroll
     for (int v = 0; v < V; ++v) best[v] = -infinity(), winner[v] = 0;
     for (int h = down.begin; h < down.end; ++h)
+#pragma unroll 3  // loads in flight; one more would not fit into 40 registers
         for (int w = right.begin; w < right.end; ++w) {
             float values[V];
             load<V>(values, p.x + ((at.item * p.height + h) * p.width + w) * p.channels + at.channel);
