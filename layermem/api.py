@@ -74,7 +74,8 @@ def plan(
     """What a training step of `net`, or of all nets of `solver`, takes on `device`.
 
     strategy   by default `auto` under a budget, else `liveness`
-    budget     bytes, "2GiB", or "50%" of what strategy `caffe` takes; if nothing fits, the answer is not `feasible`
+    budget     bytes, "2GiB", "50%" of what strategy `caffe` takes, or "free": what a card has now; if nothing fits, the
+               answer is not `feasible`
     costs      measured costs or the path of their file; by default a model of the device
     saved      a plan that `plan --save` wrote, instead of a strategy
     """
@@ -122,9 +123,9 @@ def job_of(
     if (net is None) == (solver is None):
         raise InputError("a plan is made for a net or for a solver: name one of them")
     chosen = device if isinstance(device, Device) else get_device(device or default_device())
-    known = costs if isinstance(costs, Costs) else model_costs(chosen.name)
+    known = costs if isinstance(costs, Costs) else model_costs(chosen.title)
     if costs is not None and not isinstance(costs, Costs):
-        known = read_costs(FilePath(costs), chosen.name)
+        known = read_costs(FilePath(costs), chosen.title)
     if solver is not None:
         return job_of_solver(solver, chosen, known, batch=batch, hints=hints, level=level, stages=stages)
     if not isinstance(net, graph_net.Net):
@@ -137,7 +138,8 @@ def job_of(
 def job_of_net(net: graph_net.Net, device: Device, costs: Costs, *, hints: Hints = Hints()) -> Job:
     """A step of one net: in TRAIN with an SGD-momentum update, Caffe's usual state; in TEST forward alone."""
     graph = train_graph(net, device, MOMENTUM) if net.phase == PHASES["TRAIN"] else forward_graph(net, device)
-    return Job(title_of(net), (net,), (graph,), costs, MOMENTUM.histories, all_hints(hints, net))
+    known = all_hints(hints, net)
+    return Job(title_of(net), (net,), (graph,), costs, MOMENTUM.histories, known, device.free_bytes)
 
 
 def job_of_solver(
@@ -150,7 +152,8 @@ def job_of_solver(
     nets = build_nets(file, batch=batch, level=level, stages=stages)
     graphs = graphs_of(nets, file, device)
     histories = rule_of(file.message).histories
-    return Job(title_of(nets.train), nets.all, tuple(graphs), costs, histories, all_hints(hints, nets.train))
+    known = all_hints(hints, nets.train)
+    return Job(title_of(nets.train), nets.all, tuple(graphs), costs, histories, known, device.free_bytes)
 
 
 def all_hints(hints: Hints, net: graph_net.Net) -> Hints:

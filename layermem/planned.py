@@ -7,6 +7,7 @@ planned  the program beside the baseline, with what a user asks of it: peak, tim
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -21,7 +22,7 @@ from layermem.plan.costs import Costs
 from layermem.schedule.ir import Residency, Row, Schedule
 from layermem.schedule.program import Together
 from layermem.schedule.simulate import Timeline
-from layermem.units import aligned, parse_bytes
+from layermem.units import FREE, aligned, parse_bytes
 
 ROUNDING = 1e-9  # share of a step by which sums of the same seconds may differ
 
@@ -31,6 +32,7 @@ class Job:
     """What is to be planned.  `nets` are those of `graphs`, the train net first; the first graph trains.
 
     histories   blobs of solver state per parameter
+    free_bytes  asks the device what the budget `free` stands for
     """
 
     title: str
@@ -39,6 +41,7 @@ class Job:
     costs: Costs
     histories: int = 1
     hints: Hints = field(default_factory=Hints)
+    free_bytes: Callable[[], int] | None = None
 
     @cached_property
     def baseline_bytes(self) -> int:
@@ -59,7 +62,9 @@ class Job:
         return train + sum(beside(caffe_bytes(net)) for net in self.nets[1:])
 
     def budget(self, given: str | int | None) -> int | None:
-        """Bytes of a budget as a user writes it; a percentage is of the baseline."""
+        """Bytes of a budget as a user writes it; a percentage is of the baseline, `free` what the device has now."""
+        if given == FREE and self.free_bytes is not None:
+            return self.free_bytes()
         if not isinstance(given, str):
             return given
         return parse_bytes(given, whole=self.baseline_bytes if "%" in given else None)

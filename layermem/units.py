@@ -7,6 +7,7 @@ import re
 from layermem.errors import InputError
 
 ALIGN = 256  # every offset in an arena is a multiple of this
+FREE = "free"  # a budget: all that the device has
 _FACTOR = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", start=1):
     _FACTOR[f"{_letter}ib"] = _FACTOR[_letter] = 1024**_power

@@ -67,9 +67,17 @@ def add_net_or_solver(parser: Options) -> Options:
     which.add_argument("--solver", metavar="F", help="a solver, planned with its own update and its test nets")
     _add_phase(parser)
     _add_shapes(parser)
-    parser.add_argument("--device", metavar="D", help="reference, cpu or cuda (cpu)")
+    add_device(parser)
     parser.add_argument("--costs", metavar="costs.csv", help="measured times, from `layermem time` (a model)")
     return which
+
+
+def add_device(parser: Options) -> None:
+    """--device, and what changes the numbers or bytes of one."""
+    parser.add_argument("--device", metavar="D", help="reference, cpu or cuda (cpu)")
+    parser.add_argument(
+        "--precision", metavar="P", help="of matrix products on cuda: fp32, fp32x3, tf32 or bf16 (fp32)"
+    )
 
 
 def _add_phase(parser: Options) -> None:
@@ -97,7 +105,7 @@ def add_budget(parser: Options) -> None:
     """--budget and what else a user may tell a strategy."""
     parser.add_argument(
         "-b", "--budget", metavar="B",
-        help="bytes of device memory: 2GiB, 512KiB, or 50%% of what strategy `caffe` takes",
+        help="bytes of device memory: 2GiB, 512KiB, 50%% of what strategy `caffe` takes, or `free` (what a card has)",
     )  # fmt: skip
     parser.add_argument("--host-budget", metavar="B", help="bytes that may be offloaded to the host (no limit)")
     parser.add_argument(
@@ -165,19 +173,19 @@ def _globs(texts: list[str]) -> tuple[str, ...]:
 
 
 def device_of(arguments: argparse.Namespace) -> Device:
-    """The device of --device, with --threads if the verb has them."""
+    """The device of --device, with what the verb's other options say of it."""
     from layermem.api import default_device
     from layermem.runtime.device import get_device
 
-    name = arguments.device or default_device()
-    device = get_device(name)
-    if getattr(arguments, "threads", None) is None:
-        return device
-    if name != "cpu":
-        raise InputError(f"--threads goes with --device cpu, not with {name}")
-    from layermem.runtime.cpu import CpuDevice
-
-    return CpuDevice(arguments.threads)
+    name, told = arguments.device or default_device(), {}
+    for option, owner in (("threads", "cpu"), ("precision", "cuda")):
+        value = getattr(arguments, option, None)
+        if value is None:
+            continue
+        if name != owner:
+            raise InputError(f"--{option} goes with --device {owner}, not with {name}")
+        told[option] = value
+    return get_device(name, **told)
 
 
 def job_of(arguments: argparse.Namespace) -> Job:
@@ -188,10 +196,10 @@ def job_of(arguments: argparse.Namespace) -> Job:
         if arguments.input:
             raise InputError("--input goes with --net; a solver's nets state their own shapes")
         return api.job_of(
-            None, solver=arguments.solver, device=arguments.device, costs=arguments.costs, batch=arguments.batch,
+            None, solver=arguments.solver, device=device_of(arguments), costs=arguments.costs, batch=arguments.batch,
             hints=hints_of(arguments), level=arguments.net_level, stages=arguments.net_stage,
         )  # fmt: skip
-    return api.job_of(net_of(arguments), device=arguments.device, costs=arguments.costs, hints=hints_of(arguments))
+    return api.job_of(net_of(arguments), device=device_of(arguments), costs=arguments.costs, hints=hints_of(arguments))
 
 
 def print_json(values: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from layermem.cli.options import (
     Verbs,
     add_budget,
+    add_device,
     add_verb,
     device_of,
     hints_of,
@@ -74,7 +75,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def _add_device(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", metavar="D", help="reference, cpu or cuda (cpu)")
+    add_device(parser)
     parser.add_argument("--threads", metavar="N", type=int, help="threads of the cpu device (all cores)")
 
 

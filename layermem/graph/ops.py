@@ -99,7 +99,7 @@ class Graph:
     name: str
     buffers: Mapping[str, Buffer]
     ops: tuple[Op, ...]
-    device: str
+    device: str  # its title
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     @cached_property

@@ -41,8 +41,10 @@ from layermem.layers import Overlay, Step, Tensor
 class Device(Protocol):
     """What a graph asks of a device: a plan is made for one."""
 
-    name: str
     fuses: frozenset[str]
+
+    @property
+    def title(self) -> str: ...
 
     def nbytes(self, tensor: Tensor) -> int: ...
 
@@ -114,7 +116,7 @@ class _Builder:
         self.written: set[str] = set()  # diffs that some op has written in this step
 
     def graph(self, name: str, warnings: tuple[str, ...] = ()) -> Graph:
-        return Graph(f"{self.net.name} {name}", self.buffers, tuple(self.ops), self.device.name, warnings)
+        return Graph(f"{self.net.name} {name}", self.buffers, tuple(self.ops), self.device.title, warnings)
 
     def buffer(self, name: str, kind: str, tensor: Tensor, persistent: bool = False) -> str:
         known = self.buffers.setdefault(name, Buffer(name, kind, tensor, self.device.nbytes(tensor), persistent))

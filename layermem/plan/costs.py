@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from layermem.errors import InputError
@@ -34,6 +34,8 @@ MODELS = {
     "cpu": Rates(flops=2e11, memory=1.5e10, d2h=2e9, h2d=2e9, launch=2e-6),
     "cuda": Rates(flops=4e13, memory=3e12, d2h=4.5e10, h2d=4.5e10, launch=4e-6),
 }
+TENSOR_CORES = {"fp32x3": 6.5e13, "tf32": 1.9e14, "bf16": 3.3e14}  # FLOPs of cuda by precision
+MODELS |= {f"cuda {name}": replace(MODELS["cuda"], flops=flops) for name, flops in TENSOR_CORES.items()}
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Costs:
 
 
 def model_costs(device: str) -> Costs:
+    """Costs of a device by its title."""
     return Costs(MODELS[device])
 
 

@@ -33,6 +33,11 @@ class Device:
     real = "float32"  # element type of blobs
     fuses: frozenset[str] = frozenset()  # fused ops that it has kernels for (layers/fused.py)
 
+    @property
+    def title(self) -> str:
+        """What plans and costs are made for: its name, and what else changes the kernels that run."""
+        return self.name
+
     def nbytes(self, tensor: Tensor) -> int:
         return tensor.count * np.dtype(self.dtype(tensor)).itemsize
 
@@ -78,6 +83,10 @@ class Device:
         for call in calls:
             call()
 
+    def free_bytes(self) -> int:
+        """Bytes that an arena may take now: the budget `free`."""
+        raise InputError(f"the budget 'free' asks the driver of a card; name the bytes of one for device {self.name}")
+
     def describe(self) -> str:
         """What it is, for `layermem devices`."""
         return self.name
@@ -103,7 +112,7 @@ def in_turn(calls: Sequence[Bound]) -> Bound:
 
 
 NAMES = ("reference", "cpu", "cuda")
-DEVICES: dict[str, Callable[[], Device]] = {}
+DEVICES: dict[str, Callable[..., Device]] = {}
 
 
 def register_device(name: str) -> Callable[[type[Device]], type[Device]]:
@@ -115,14 +124,15 @@ def register_device(name: str) -> Callable[[type[Device]], type[Device]]:
     return register
 
 
-def get_device(name: str) -> Device:
-    """The device called `name`, which lives in the module of that name; InputError lists those that exist."""
+def get_device(name: str, **settings: Any) -> Device:
+    """The device called `name`, which lives in the module of that name; InputError lists those that exist.  `settings`
+    are those of its class."""
     there = [each for each in NAMES if find_spec(f"layermem.runtime.{each}")]
     if name not in DEVICES and name in there:
         import_module(f"layermem.runtime.{name}")
     if name not in DEVICES:
         raise InputError(f"there is no device '{name}'; choose one of: {' '.join(there)}")
-    return DEVICES[name]()
+    return DEVICES[name](**settings)
 
 
 def describe_devices() -> dict[str, str]:

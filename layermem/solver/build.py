@@ -20,7 +20,7 @@ from layermem.proto.solver_nets import SolverNet, test_nets, train_net
 from layermem.runtime.device import Device
 from layermem.solver.parameters import check_shared
 from layermem.solver.rules import check_rules, rule_of
-from layermem.units import parse_bytes
+from layermem.units import FREE, parse_bytes
 
 AT_LEAST = {
     "iter_size": 1, "average_loss": 1, "display": 0, "snapshot": 0, "test_interval": 0, "max_iter": 0
@@ -105,8 +105,12 @@ def caffe_bytes(graphs: Sequence[Graph], costs: Costs | None = None) -> int:
     return compile(graphs, strategy="caffe", costs=costs).arena_bytes
 
 
-def budget_bytes(budget: int | str | None, whole: Callable[[], int]) -> int | None:
-    """A budget as the user gives it; "50%" is of `whole()`."""
+def budget_bytes(
+    budget: int | str | None, whole: Callable[[], int], free: Callable[[], int] | None = None
+) -> int | None:
+    """A budget as the user gives it; "50%" is of `whole()`, "free" is `free()`."""
+    if budget == FREE and free is not None:
+        return free()
     if isinstance(budget, str):
         return parse_bytes(budget, whole=whole() if "%" in budget else None)
     return budget

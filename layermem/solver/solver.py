@@ -48,7 +48,8 @@ class Solver:
     device       a name ("reference", "cpu", ..) or a Device
     strategy     of plan/ (auto under a budget, else liveness); `plan`, made before or the file of one, goes instead
     hints        what may be said beside the budget
-    budget       bytes of device memory: a number, "512KiB", or "50%" of what Caffe would take; None is no limit
+    budget       bytes of device memory: a number, "512KiB", "50%" of what Caffe would take, or "free": what a card has
+                 now; None is no limit
     host_budget  the same for what is offloaded; `spill` names a folder for it, so that it leaves memory
     costs        measured costs, or the file of them; None is a model of the device
     batch        replaces the batch size of the train net
@@ -98,8 +99,8 @@ class Solver:
             snapshots.check_place(self.param.snapshot_prefix)
             snapshots.check_size(self.nets.train, self.param)
         self.graphs = graphs_of(self.nets, self.file, self.device)
-        self.costs = costs if costs is None or isinstance(costs, Costs) else read_costs(Path(costs), self.device.name)
-        self.budget = budget_bytes(budget, lambda: self.caffe_bytes)
+        self.costs = costs if costs is None or isinstance(costs, Costs) else read_costs(Path(costs), self.device.title)
+        self.budget = budget_bytes(budget, lambda: self.caffe_bytes, self.device.free_bytes)
         if host_budget is not None:
             hints = replace(hints, host_budget=budget_bytes(host_budget, lambda: self.caffe_bytes))
         if not (plan is None or isinstance(plan, Plan)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,7 @@ def kernels() -> Path:
     folder = builder.CACHE / "fatbins"
     folder.mkdir(parents=True, exist_ok=True)
     for module, library in zip(modules(), built):
-        target, partial = folder / f"{module}.fatbin", folder / f".{module}.partial"
+        target, partial = folder / f"{module}.fatbin", folder / f".{module}.{os.getpid()}"
         shutil.copyfile(library, partial)
         partial.rename(target)
     return folder
@@ -46,3 +47,8 @@ def run(program: str | Path, *arguments: str, **settings: object) -> subprocess.
     script = [str(program)] if isinstance(program, Path) else ["-c", program]
     command = [sys.executable, *script, *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=builder.ROOT)
+
+
+def layermem(*words: object, **settings: object) -> subprocess.CompletedProcess[str]:
+    """The command, on the stand-in."""
+    return run("from layermem.cli import main; raise SystemExit(main())", *map(str, words), **settings)

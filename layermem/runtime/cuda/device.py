@@ -10,7 +10,7 @@ from typing import Any
 from layermem.errors import CudaUnavailable, InputError
 from layermem.graph.ops import Op
 from layermem.layers.data import FEEDS
-from layermem.runtime.cuda.driver import Driver, cards
+from layermem.runtime.cuda.driver import Card, Driver, cards
 from layermem.runtime.cuda.kernels import KERNELS, WORKSPACES
 from layermem.runtime.cuda.kernels.engine import ENGINES
 from layermem.runtime.cuda.launch import Addresses, Launch
@@ -37,6 +37,10 @@ class CudaDevice(Device):
             raise InputError(f"there is no precision '{precision}'; choose one of: {' '.join(ENGINES)}")
         self.index, self.precision = index, precision
 
+    @property
+    def title(self) -> str:
+        return self.name if self.precision == "fp32" else f"{self.name} {self.precision}"
+
     @cached_property
     def driver(self) -> Driver:
         driver = Driver(self.index)
@@ -57,8 +61,7 @@ class CudaDevice(Device):
 
     def describe(self) -> str:
         """The cards of this machine; CudaUnavailable if there are none."""
-        found = (f"{c.number}: {c.name}, sm_{c.capability}, {format_bytes(c.memory)}" for c in cards())
-        return "; ".join(found)
+        return "; ".join(map(described, cards()))
 
     # -- what a graph asks -----------------------------------------------------------------------------------------
 
@@ -67,6 +70,9 @@ class CudaDevice(Device):
 
     def has_kernel(self, kernel: str) -> bool:
         return kernel in KERNELS or kernel == OUTPUT or kernel.removesuffix(".forward") in FEEDS
+
+    def free_bytes(self) -> int:
+        return self.driver.free_bytes()
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
@@ -151,6 +157,13 @@ class CudaDevice(Device):
             self.driver.synchronize()
         self.troubles.check()
         self.door.deliver()
+
+
+def described(card: Card) -> str:
+    """A card on one line: what plans and rates depend on, at its boost clock."""
+    rates = f", {card.flops / 1e12:.3g} TFLOP/s fp32, {card.memory_rate / 1e9:.0f} GB/s" if card.flops else ""
+    memory = f"{format_bytes(card.memory)}, {card.multiprocessors} multiprocessors"
+    return f"{card.number}: {card.name}, sm_{card.capability}, {memory}{rates}"
 
 
 def _waiting(stream: Any, event: Any) -> Callable[[], None]:

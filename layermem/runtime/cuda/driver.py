@@ -21,6 +21,9 @@ from layermem.schedule.ir import STREAMS
 from layermem.units import format_bytes
 
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no order with the default stream
+KERNEL_BYTES = 64 << 20  # left to the code of kernels and to CUDA itself
+LANES = {"75": 64, "80": 64}  # fp32 units of a multiprocessor where they are not 128
+GRAIN = 2 << 20  # in which a card's memory is given out
 FREE_SHARED = 48 * 1024  # dynamic shared memory that a kernel gets without asking
 
 
@@ -32,6 +35,8 @@ class Card(NamedTuple):
     capability: str  # "90" for sm_90
     memory: int
     multiprocessors: int
+    flops: float = 0.0  # a second, in fp32 without tensor cores; 0 where the driver does not say
+    memory_rate: float = 0.0  # bytes a second
 
 
 @cache
@@ -62,7 +67,12 @@ def cards() -> list[Card]:
 
 def _card(index: int, device: Any) -> Card:
     major, minor = device.compute_capability()
-    return Card(index, device.name(), f"{major}{minor}", device.total_memory(), device.MULTIPROCESSOR_COUNT)
+    clock, memory_clock = 1e3 * device.CLOCK_RATE, 1e3 * device.MEMORY_CLOCK_RATE
+    lanes = LANES.get(f"{major}{minor}", 128) * device.MULTIPROCESSOR_COUNT
+    return Card(
+        index, device.name(), f"{major}{minor}", device.total_memory(), device.MULTIPROCESSOR_COUNT,
+        2 * lanes * clock, 2 * memory_clock * device.GLOBAL_MEMORY_BUS_WIDTH / 8,
+    )  # fmt: skip
 
 
 class Driver:
@@ -102,11 +112,12 @@ class Driver:
             raise DeviceError(
                 f"{self.card.name} cannot allocate {format_bytes(nbytes)} ({nbytes} bytes): {format_bytes(free)} of "
                 f"{format_bytes(total)} are free, {format_bytes(total - free)} are taken by CUDA's context and other "
-                f"programs; try --budget {free >> 20}MiB or less"
+                f"programs; try --budget free, or {free // GRAIN * GRAIN >> 20}MiB or less"
             ) from error
 
     def free_bytes(self) -> int:
-        return self.cuda.mem_get_info()[0]
+        """What an allocation may take if CUDA keeps a little: code of kernels is loaded after it."""
+        return max(0, self.cuda.mem_get_info()[0] - KERNEL_BYTES) // GRAIN * GRAIN
 
     def pinned(self, nbytes: int) -> np.ndarray:
         """Bytes of the host that copies and kernels reach directly, at the address that the host knows them by."""
