@@ -1,7 +1,7 @@
 """All rooms so far on one page: graphs of a net -> plans -> schedules over one arena, inside a budget.
 
 a strategy makes a plan of the train graph for the budget; program.py places it, and the other graphs beside it
-if more bytes are needed than the strategy counted, it is asked again for that much less
+if more bytes are needed than the strategy counted, within.py asks it again for less
 if nothing fits, the leanest program that the strategy reaches says what the least budget is
 every schedule is checked before anybody may run it
 """
@@ -9,6 +9,7 @@ every schedule is checked before anybody may run it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from layermem.errors import BudgetError, InputError
@@ -19,13 +20,15 @@ from layermem.schedule.check import UnsafeSchedule, check
 from layermem.schedule.program import Program, Together
 from layermem.units import format_bytes
 from layermem.verbs import callable_room
+from layermem.within import quickest_within
 
 callable_room(__name__)
 
 NOTHING = 0  # a budget that nothing fits: strategies answer it with the leanest plan they know
-ATTEMPTS = 4  # at a plan that fits when placed, each asking for less
 ROUNDS = 8  # of asking for a byte less than the leanest program so far
-OTHERS = ("liveness", "intra", "sublinear", "recompute", "hybrid", "auto")  # the last one knows all others
+AUTO = "auto"  # knows all others
+OTHERS = ("liveness", "intra", "sublinear", "recompute", "hybrid")  # what a refusal looks at
+RIVALS = (*OTHERS, "recompute-approx", "inter", "vdnn-all", "vdnn-conv")  # what `auto` is measured by
 
 
 def compile(
@@ -61,6 +64,7 @@ class Compiler:
     ):
         self.together = Together(graphs, costs or model_costs(graphs[0].device))
         self.plan, self.hints = plan, hints
+        self.mixes = plan is None and strategy == AUTO
         self.make: Callable[..., Plan]
         if plan is not None:
             self.make = lambda *asked: plan
@@ -102,22 +106,34 @@ class Compiler:
         return best
 
     def _attempt(self, budget: int | None, plan: Plan | None = None) -> Program:
-        """The first program that fits, or the smallest of those tried; the first plan may be made already."""
+        """The program of the strategy's plan for `budget`, or if it is over when placed, the quickest found that fits;
+        the plan may be made already."""
         plan = plan or self._made(budget)
-        best = self.together.place(plan, target=budget or 0)
-        if budget is None:
-            return best
-        asked, over = budget, best.arena_bytes - budget
-        for _ in range(ATTEMPTS):
-            if over <= 0 or self.together.live(plan) > asked:
-                break
-            asked -= over  # so many bytes lie between those in use, where nothing fits
-            before, plan = plan, self._made(asked)
-            if plan == before:
-                break
-            program = self.together.place(plan, target=budget)
-            over = program.arena_bytes - budget
-            best = min(best, program, key=lambda p: p.arena_bytes)
+        first = self.together.place(plan, target=budget or 0)
+        if budget is None or first.arena_bytes <= budget or self.together.live(plan) > budget:
+            return first
+        tried = [first]
+
+        def ask(nbytes: int) -> Program | None:
+            made = self._made(nbytes)
+            if any(made == program.train.plan for program in tried):
+                return None
+            tried.append(self.together.place(made, target=budget))
+            return tried[-1]
+
+        best = quickest_within(budget, first, ask)
+        if self.mixes:
+            best = self._quicker_rival(budget, best)
+        return best or min(tried, key=lambda program: program.arena_bytes)
+
+    def _quicker_rival(self, budget: int, best: Program | None) -> Program | None:
+        """`best`, or where asking `auto` for less made it slower than a single strategy is, that one's program."""
+        for other in RIVALS:
+            plan = replace(self._by(get_strategy(other).make, budget), strategy=AUTO)
+            seconds = self.together.estimate(plan)
+            if self.together.live(plan) <= budget and (best is None or seconds < best.timeline().seconds):
+                program = self.together.place(plan, target=budget)
+                best = program if program.arena_bytes <= budget else best
         return best
 
     def _made(self, budget: int | None) -> Plan:
@@ -147,8 +163,8 @@ class Compiler:
             return error
         mine = None if self.plan is not None else self.leanest.train.plan.strategy
         reached: dict[str, int] = {}
-        for other in OTHERS if mine != OTHERS[-1] else ():
-            if other != mine and not (other == OTHERS[-1] and reached):
+        for other in (*OTHERS, AUTO) if mine != AUTO else ():
+            if other != mine and not (other == AUTO and reached):
                 live = self.together.live(self._by(get_strategy(other).make, NOTHING))
                 if live <= error.budget:
                     reached[other] = live
