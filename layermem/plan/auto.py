@@ -4,8 +4,9 @@
     2  recomputation at several budgets between the user's and none, from the dynamic program; on each, as few kept
        values are offloaded as make it fit, those with the longest way to their next use first
     3  the same with histories, then parameters, on the host
-    4  the strategies that only offload, and sublinear, are candidates too, so no prediction is worse than theirs
-    5  offloads and host homes that turned out unnecessary are taken back, one by one, while the time falls
+    4  the strategies that only offload or only recompute are candidates too, so no prediction is worse than theirs
+    5  from the quickest plan for each choice of host homes, offloads and homes that turned out unnecessary are taken
+       back, one by one, while the time falls
 
 At a link so fast that copies hide, 2 ends without recomputation; at one so slow that they do not, without copies.
 """
@@ -31,7 +32,7 @@ from layermem.plan.offload import (
     vdnn_conv,
 )  # fmt: skip
 from layermem.plan.rebuild import forward_ops, segments_to_plan
-from layermem.plan.recompute import planner_of
+from layermem.plan.recompute import planner_of, recompute_approx
 from layermem.plan.sublinear import sublinear
 
 Uses = Mapping[str, list[Use]]
@@ -57,12 +58,11 @@ def auto(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints: Hint
                 break
     if not fitting:
         return replace(min(tried, key=lambda found: found[0])[1], strategy="auto")
-    fitting.sort(key=lambda found: found[0])
-    for _, plan in fitting:
-        better = replace(_take_back(graph, plan, budget, peak), strategy="auto")
-        if peak(better) <= budget:  # placed: what counts in the end
-            return better
-    return replace(fitting[0][1], strategy="auto")
+    starts: dict[frozenset[str], Plan] = {}  # buffers that live on the host -> the quickest plan
+    for _, plan in sorted(fitting, key=lambda found: found[0]):
+        starts.setdefault(frozenset(gap.buffer for gap in plan.fates if gap.use == -1), plan)
+    ends = [_take_back(graph, plan, budget, peak) for plan in starts.values()]
+    return replace(min(ends, key=peak.estimate), strategy="auto")
 
 
 def _candidates(graph: Graph, costs: Costs, budget: int, peak: Peak, hints: Hints, nothing: Plan) -> Iterator[Plan]:
@@ -74,19 +74,16 @@ def _candidates(graph: Graph, costs: Costs, budget: int, peak: Peak, hints: Hint
             yield _offload_to_fit(replace(base, ahead=ahead), gaps, homes, budget, peak)
 
     nothings = (nothing, uses_of(ops_in_order(graph, nothing.order)))
-    yield next(offloading(*nothings, ()))  # often all that it takes, and quickly tried
+    for away in AWAY:  # often all that it takes, and quickly tried
+        yield next(offloading(*nothings, away))
     bases = [(base, uses_of(ops_in_order(graph, base.order))) for base in _bases(graph, costs, budget, peak, hints)]
     for away in AWAY:
-        found = False
         for base, uses in (nothings, *bases):
             for plan in offloading(base, uses, away):
                 yield plan
                 if peak.live(plan) <= budget:
-                    found = True
                     break
-        if found:
-            break
-    for make in (hybrid, inter, vdnn_all, vdnn_conv, sublinear):
+    for make in (hybrid, inter, vdnn_all, vdnn_conv, sublinear, recompute_approx):
         yield make(graph, costs, budget, peak, hints)
 
 

@@ -1,5 +1,7 @@
 """A budget is kept or refused, and a refusal names the least budget that would do."""
 
+from itertools import pairwise
+
 import pytest
 
 from layermem.compile import Compiler, compile
@@ -80,6 +82,15 @@ def test_auto_is_never_slower_in_prediction_than_a_single_strategy_that_fits(job
             except BudgetError:
                 continue
             assert chosen <= together.estimate(other) * NEGLIGIBLE, (name, step)
+
+
+def test_auto_is_not_slower_with_more_room(job):
+    graphs, costs = job
+    together, compiler = Together(graphs, costs), Compiler(graphs, "auto", costs=costs)
+    least, most = compiler.leanest.arena_bytes, Compiler(graphs, "intra", costs=costs).leanest.arena_bytes
+    budgets = [least + (most - least) * step // 6 for step in range(7)]
+    seconds = [together.estimate(compiler.program(budget).train.plan) for budget in budgets]
+    assert all(more <= less * NEGLIGIBLE for less, more in pairwise(seconds)), seconds
 
 
 def test_without_a_budget_nothing_is_given_up(job):

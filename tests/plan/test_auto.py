@@ -1,0 +1,53 @@
+"""`auto` on whole nets: ahead of every single strategy that fits, by the time that `plan` and `compare` print."""
+
+from functools import cache
+
+import pytest
+
+from layermem.api import Net, job_of_net
+from layermem.comparison import interesting_budgets
+from layermem.errors import BudgetError
+from layermem.plan.auto import NEGLIGIBLE
+from layermem.plan.costs import model_costs
+from layermem.runtime.device import get_device
+from tests.plan.jobs import SINGLE
+
+NETS = ("mnist", "resnet20", "alexnet", "vgg16", "unet", "googlenet", "resnet50")
+NEARLY = 1.01  # what a search that follows its nose may lose with more room
+RIVALS = [name for name in SINGLE if name not in ("caffe", "recompute-exact")]
+
+
+@cache
+def compilers(net, device):
+    job = job_of_net(Net(f"prototxt/{net}/train_val.prototxt", batch=8), get_device(device), model_costs(device))
+    return job, {name: job.compiler(name) for name in (*RIVALS, "auto")}
+
+
+@pytest.mark.parametrize(("device", "net"), [("reference", "resnet20"), *(("cpu", net) for net in NETS)])
+def test_auto_is_as_quick_as_the_quickest_single_strategy_at_every_budget(device, net):
+    job, made = compilers(net, device)
+    compared = 0
+    for budget in interesting_budgets(job, 5):
+        seconds = {}
+        for name, compiler in made.items():
+            try:
+                seconds[name] = compiler.program(budget).timeline().seconds
+            except BudgetError:
+                continue
+        if seconds:
+            assert seconds["auto"] <= min(seconds.values()) * NEGLIGIBLE, (budget, seconds)
+            compared += len(seconds) > 1
+    assert compared > 1
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_auto_is_hardly_ever_slower_with_more_room(net):
+    job, made = compilers(net, "cpu")
+    before = float("inf")
+    for budget in interesting_budgets(job, 7):
+        try:
+            seconds = made["auto"].program(budget).timeline().seconds
+        except BudgetError:
+            continue
+        assert seconds <= before * NEARLY, budget
+        before = min(seconds, before)
