@@ -11,6 +11,7 @@ import ctypes
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import Any
 
 import numpy as np
 
@@ -33,12 +34,13 @@ DRAWS, NUDGE = 8, 1e-6  # random changes of the inputs that tell how far a resul
 @dataclass(frozen=True)
 class Way:
     """How kernels are run: the build of the emulator, the order of its threads, the moment its copies land; and the
-    precision of matrix products."""
+    precision of matrix products.  With a card (tests/cuda/on_card.py) they run there instead."""
 
     mode: str = "plain"
     order: str = "shuffled"
     copies: str = "late"
     precision: str = "fp32"
+    card: Any = None
 
 
 PLAIN = Way()
@@ -86,17 +88,21 @@ def run_op(
         given["workspace"] = memory.bytes(size)
     trouble = given.setdefault("trouble", np.full(1, NO_TROUBLE, np.int32))
     counts = {role: array.size for role, array in arrays.items()}
-    addresses = Addresses(
-        {role: array.ctypes.data for role, array in given.items()}, accumulates, counts, way.precision
-    )
+    here = {role: array.ctypes.data for role, array in given.items()}
+    addresses = Addresses(way.card.placed(given) if way.card else here, accumulates, counts, way.precision)
     launches = 0
     for launch in KERNELS[name](layer, addresses):
+        launches += 1
+        if way.card:
+            way.card.launch(launch, context or CONTEXT)
+            continue
         kernels = emulate.load(f"cuda/{launch.module}.cu", way.mode, order=way.order, copies=way.copies)
         kernels.launch(
             launch.function, launch.grid, launch.block, launch.packed(context or CONTEXT), launch.shared,
             buffers=list(given.values()),
         )  # fmt: skip
-        launches += 1
+    if way.card:
+        way.card.bring_back()
     memory.check()
     if trouble[0] != NO_TROUBLE:
         raise InputError(f"reads label {trouble[0]}")

@@ -8,30 +8,7 @@ import pytest
 from layermem.runtime.cuda.kernels import engine
 from layermem.runtime.cuda.kernels.engine import TILES, Sliding, split_of, tile_for, weigh_bytes
 from tests.cuda.harness import Case, Way, layer_of
-
-# text of the convolution_param (beside num_output), num_output, shape of x
-CONVOLUTIONS = {
-    "one by one": ("kernel_size: 1", 20, (2, 36, 7, 13)),
-    "one by one, strided": ("kernel_size: 1 stride: 2", 72, (1, 20, 13, 7)),
-    "three by three": ("kernel_size: 3 pad: 1", 36, (2, 20, 7, 7)),
-    "first layer": ("kernel_size: 7 stride: 2 pad: 3", 12, (2, 3, 23, 15)),
-    "five by five without pad": ("kernel_size: 5", 20, (2, 1, 13, 13)),
-    "even kernel, wide pad": ("kernel_size: 2 pad: 3", 3, (1, 4, 7, 6)),
-    "width one": ("kernel_h: 3 kernel_w: 1 pad_h: 1 pad_w: 0 stride: 1", 20, (2, 4, 13, 1)),
-    "stride three and two": ("kernel_size: 3 stride_h: 3 stride_w: 2 pad: 1", 4, (2, 20, 13, 13)),
-    "stride beyond the kernel": ("kernel_h: 2 kernel_w: 1 stride: 3", 4, (1, 4, 13, 12)),
-    "dilated": ("kernel_size: 3 pad: 2 dilation: 2", 8, (2, 4, 13, 7)),
-    "dilated by the stride": ("kernel_size: 3 pad: 2 dilation: 2 stride: 2", 8, (1, 4, 9, 8)),
-    "dilation and stride without a common factor": (
-        "kernel_h: 3 kernel_w: 2 pad: 1 dilation: 3 dilation: 2 stride: 2", 20, (2, 3, 13, 11)),
-    "two groups": ("kernel_size: 3 pad: 1 group: 2", 36, (2, 72, 7, 5)),
-    "a group a channel": ("kernel_size: 3 pad: 1 stride: 2 group: 20", 20, (2, 20, 7, 7)),
-    "more outputs than inputs in a group": ("kernel_size: 1 group: 4", 12, (1, 4, 7, 7)),
-    "long sum": ("kernel_size: 1", 20, (1, 500, 2, 3)),
-    "one pixel": ("kernel_size: 3", 72, (1, 36, 3, 3)),
-    "parts of the weight gradient": ("kernel_size: 3 pad: 1", 4, (6, 4, 13, 13)),
-    "a tile of 128 outputs": ("kernel_size: 1", 140, (3, 8, 9, 5)),
-}  # fmt: skip
+from tests.cuda.small import BOUNDS, CONVOLUTIONS
 
 
 def filled(rng: np.random.Generator, layer, *shapes):
@@ -94,8 +71,6 @@ def test_tiles_and_parts_are_chosen_for_128_multiprocessors():
     assert split_of(lonely).parts == 1 and weigh_bytes(lonely) == 0  # parts are cut between images
 
 
-# precision: bound of forward and data gradient, of the weight gradient's long sums, and what it cannot be below
-BOUNDS = {"fp32x3": (2e-6, 1e-5, 0), "tf32": (5e-4, 5e-4, 1e-4), "bf16": (4e-3, 4e-3, 1e-3)}
 SOME = ["one by one", "first layer", "stride three and two", "dilated by the stride", "two groups", "long sum",
         "parts of the weight gradient", "a tile of 128 outputs"]  # fmt: skip
 

@@ -1,0 +1,70 @@
+"""The card as the steps use it: its driver, time by its own events, memory full of random numbers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from layermem.runtime.cuda.driver import Driver
+from layermem.runtime.cuda.launch import Launch
+from layermem.schedule.ir import COMPUTE
+from layermem.units import aligned
+
+NOISE = 1 << 22  # floats that are drawn; longer arrays repeat them
+
+
+class Card:
+    def __init__(self) -> None:
+        self.driver = Driver(0)
+        self.cuda = self.driver.cuda
+        self.stream = self.driver.streams[COMPUTE]
+        self._held: list[Any] = []
+
+    @cached_property
+    def noise(self) -> np.ndarray:
+        return np.random.default_rng(1).standard_normal(NOISE, dtype=np.float32)
+
+    def seconds(self, run: Callable[[], None]) -> float:
+        """Of what `run` puts on the compute stream, by events on both sides."""
+        begin, end = self.cuda.Event(), self.cuda.Event()
+        self.driver.synchronize()
+        begin.record(self.stream)
+        run()
+        end.record(self.stream)
+        end.synchronize()
+        return 1e-3 * begin.time_till(end)
+
+    def wall_seconds(self, run: Callable[[], None]) -> float:
+        """From the first call to the last result."""
+        self.driver.synchronize()
+        began = time.perf_counter()
+        run()
+        self.driver.synchronize()
+        return time.perf_counter() - began
+
+    def filled(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Addresses of that many bytes each, full of random numbers; the next call takes the memory back."""
+        self._held.clear()
+        found = {}
+        for role, nbytes in sizes.items():
+            room = self.driver.allocate(aligned(nbytes))
+            self._held.append(room)
+            found[role] = int(room)
+            for begin in range(0, nbytes, self.noise.nbytes):
+                piece = self.noise[: (min(nbytes - begin, self.noise.nbytes)) // 4]
+                self.driver.write(int(room) + begin, piece)
+        return found
+
+    def starter(self, launches: Iterable[Launch], context: Mapping[str, Any]) -> Callable[[], None]:
+        """A call that starts them all."""
+        calls = [self.driver.launcher(launch, launch.packed(context), COMPUTE) for launch in launches]
+
+        def start() -> None:
+            for call in calls:
+                call()
+
+        return start

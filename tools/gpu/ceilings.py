@@ -1,0 +1,93 @@
+"""What the card can do at best: copies, arithmetic, launches.  Everything else is told as a share of these."""
+
+from __future__ import annotations
+
+import struct
+import time
+from pathlib import Path
+
+from layermem.runtime.cuda import build
+from layermem.runtime.cuda.launch import launch
+from layermem.runtime.cuda.sources import SOURCES
+from layermem.schedule.ir import D2H, H2D
+from tools.gpu.card import Card
+from tools.gpu.results import Options, Results, median_seconds
+
+SOURCE = Path(__file__).with_name("ceilings.cu")
+CHAINS, THREADS = 8, 256  # as in ceilings.cu
+KERNELS = {  # floating-point operations a round and thread; blocks that share a multiprocessor
+    "ffma_rate": (2 * CHAINS, 4),
+    "mma_tf32_rate": (2 * CHAINS * 16 * 8 * 8 // 32, 2),
+    "mma_bf16_rate": (2 * CHAINS * 16 * 8 * 16 // 32, 2),
+}
+
+
+def run(results: Results, options: Options) -> None:
+    card = Card()
+    copies(card, results, options)
+    launches(card, results, options)
+    arithmetic(card, results, options)
+    card.driver.close()
+
+
+def copies(card: Card, results: Results, options: Options) -> None:
+    cuda, driver = card.cuda, card.driver
+    large, link = (1 << 16, 1 << 16) if options.small else (1 << 30, 1 << 28)
+    one, other = driver.allocate(large), driver.allocate(large)
+    spent = median_seconds(
+        lambda: cuda.memcpy_dtod_async(int(one), int(other), large, card.stream), card.seconds, options.rounds
+    )
+    results.add(what="copy on the card", rate=2 * large / spent / 1e9, unit="GB/s read and written")
+    began = time.perf_counter()
+    here, there = driver.pinned(link), driver.pinned(link)
+    pin = (time.perf_counter() - began) / (2 * link)
+    results.add(what="pinning memory of the host", rate=1e9 * pin, unit="s/GB")
+    to_host, to_card = driver.copier(int(one), here, D2H), driver.copier(there, int(other), H2D)
+
+    def both() -> None:
+        to_host()
+        to_card()
+
+    for what, copy, amount in (
+        ("copy to the host", to_host, 1),
+        ("copy to the card", to_card, 1),
+        ("both at once", both, 2),
+    ):
+        spent = median_seconds(copy, card.wall_seconds, options.rounds)
+        results.add(what=what, rate=amount * link / spent / 1e9, unit="GB/s")
+
+
+def launches(card: Card, results: Results, options: Options) -> None:
+    room, count = card.driver.allocate(256), 20 if options.small else 1000
+    fill = launch("step", "fill", "FillArgs", 1, y=int(room), count=1, value=0.0)
+    start = card.starter([fill] * count, {})
+    results.add(what="launch", rate=1e6 * median_seconds(start, card.wall_seconds, 5) / count, unit="us")
+
+
+def arithmetic(card: Card, results: Results, options: Options) -> None:
+    module = card.cuda.module_from_buffer(image(card, options.small))
+    blocks_of = 1 if options.small else card.driver.card.multiprocessors * 8
+    rounds = 2 if options.small else 4000
+    for name, (operations, blocks) in KERNELS.items():
+        if name.startswith("mma") and int(card.driver.card.capability) < 80:
+            continue
+        function, grid = module.get_function(name), blocks_of * blocks
+        room = card.driver.allocate(4 * grid)
+        args = struct.pack("Piff4x", int(room), rounds, 0.999, 0.001)
+
+        def start(function=function, grid=grid, args=args) -> None:
+            function._launch_kernel((grid, 1, 1), (THREADS, 1, 1), args, 0, card.stream)
+
+        spent = median_seconds(start, card.seconds, options.rounds)
+        rate = operations * rounds * THREADS * grid / spent
+        results.add(what=name.replace("_", " "), rate=rate / 1e12, unit="TFLOP/s, registers only")
+
+
+def image(card: Card, emulated: bool) -> bytes:
+    if emulated:
+        from tests.emulator.build import build as for_the_host
+
+        return for_the_host(SOURCE).read_bytes()
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (SOURCES / "primitives.cuh", SOURCE))
+    text = text.replace("#pragma once\n", "").replace('#include "primitives.cuh"\n', "")
+    return build.find_compiler().cubin(text, f"sm_{card.driver.card.capability}", build.FLAGS)

@@ -1,0 +1,87 @@
+"""Every kernel against double precision on the host, twice, with the same bits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from layermem.runtime.cuda.driver import Driver
+from layermem.runtime.cuda.kernels import engine
+from layermem.runtime.cuda.kernels.engine import ENGINES, TILES
+from tests.cuda.harness import Case, Way, layer_of
+from tests.cuda.on_card import Card
+from tests.cuda.small import BOUNDS, CONVOLUTIONS, SMALL
+from tools.gpu.results import Options, Results
+
+PRODUCTS = ("convolution by fours", "convolution", "convolution, grouped", "deconvolution", "inner product")
+FEW = ("convolution by fours", "ReLU", "BatchNorm by fours", "max pooling", "softmax loss", "dropout")
+
+
+class Check(NamedTuple):
+    """A case by name; `tile` is the only one that products may choose."""
+
+    name: str
+    precision: str
+    make: Callable[[Way], Case]
+    tile: engine.Tile | None = None
+
+
+def run(results: Results, options: Options) -> None:
+    driver = Driver(0)
+    card, tiles = Card(driver), engine.TILES
+    for check in checks(options.brief):
+        if results.late:
+            results.add(name="the rest", precision="", passed=False, says="was not begun in time")
+            break
+        engine.TILES = (check.tile,) if check.tile else tiles
+        began, row = time.perf_counter(), {"name": check.name, "precision": check.precision}
+        try:
+            error = twice(check, Way(precision=check.precision, card=card))
+            results.add(**row, passed=True, error=error, seconds=time.perf_counter() - began)
+        except AssertionError as wrong:
+            results.add(**row, passed=False, says=str(wrong).strip().splitlines()[0])
+        except driver.cuda.Error as refused:  # after which the context is of no more use
+            results.add(**row, passed=False, says=f"{type(refused).__name__}: {refused}; the rest was not begun")
+            raise
+    driver.close()
+
+
+def twice(check: Check, way: Way) -> float:
+    """The largest relative error; AssertionError if one is too large, or if the second run gives other bits."""
+    first, second = check.make(way), check.make(way)
+    one, two = first.check(), second.check()
+    for role, array in one.items():
+        assert array.tobytes() == two[role].tobytes(), f"{role} differs from run to run"
+    return max(first.errors.values(), default=0.0)
+
+
+def checks(brief: bool) -> Iterator[Check]:
+    for name in FEW if brief else SMALL:
+        yield Check(name, "fp32", SMALL[name].case)
+    for precision in ENGINES:
+        for name in PRODUCTS[: 1 if brief else None]:
+            for tile in TILES[-1:] if brief else TILES:
+                yield Check(f"{name}, {tile.name}", precision, SMALL[name].case, tile)
+    if brief:
+        return
+    for kind in ("Convolution", "Deconvolution"):
+        for name in CONVOLUTIONS:
+            for precision in ENGINES:
+                yield Check(f"{kind}: {name}", precision, sliding(kind, name))
+
+
+def sliding(kind: str, name: str) -> Callable[[Way], Case]:
+    settings, outputs, shape = CONVOLUTIONS[name]
+    text = f'type: "{kind}" convolution_param {{ num_output: {outputs} {settings} bias_term: false }}'
+
+    def case(way: Way) -> Case:
+        rng, layer = np.random.default_rng(17), layer_of(text, shape)
+        sums, long_sums, _ = {"fp32": (2e-6, 1e-5, 0), **BOUNDS}[way.precision]
+        ws = [rng.standard_normal(param.tensor.shape) for param in layer.params]
+        bounds = {"y0": sums, "dx0": sums, "dw0": long_sums}
+        return Case(layer, [rng.standard_normal(shape)], ws, way=way, bounds=bounds, rng=rng)
+
+    return case

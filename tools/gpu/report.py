@@ -1,0 +1,74 @@
+"""results.json as tables to read, and as a list of what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tools.gpu.results import Row
+
+TITLES = {
+    "environment": "Machine",
+    "correctness": "Every kernel against double precision, twice",
+    "training": "Small nets under every strategy",
+    "ceilings": "Ceilings",
+    "layers": "Layers beside cuDNN",
+    "nets": "Whole nets beside PyTorch",
+    "sanitizer": "compute-sanitizer",
+}
+MUST_PASS = ("correctness", "training", "sanitizer")
+
+
+def failures(found: Mapping[str, Any]) -> list[str]:
+    """A line for each step that did not end well and each row that says it failed."""
+    lines = []
+    for name, step in found.items():
+        if step["ended"] != "done":
+            lines.append(f"{name}: {step['ended']}")
+        for row in step["rows"]:
+            if row.get("passed") is False:
+                lines.append(f"{name}: {' '.join(str(v) for k, v in row.items() if k != 'passed')}")
+        if name in MUST_PASS and not step["rows"]:
+            lines.append(f"{name}: says nothing")
+    return lines
+
+
+def markdown(found: Mapping[str, Any]) -> str:
+    lines = ["# What a card says", ""]
+    for name, step in found.items():
+        lines += [f"## {TITLES.get(name, name)}", "", f"{step['seconds']:.0f} s, {step['ended']}.", ""]
+        rows = step["rows"]
+        if name in MUST_PASS:
+            passed = sum(row.get("passed") is True for row in rows)
+            lines += [f"{passed} of {len(rows)} passed{worst(rows)}.", ""]
+            rows = [row for row in rows if row.get("passed") is not True]
+        lines += table(rows)
+    return "\n".join(lines) + "\n"
+
+
+def worst(rows: Sequence[Row]) -> str:
+    """The largest error of each precision."""
+    errors: dict[str, float] = {}
+    for row in rows:
+        if "error" in row:
+            errors[row["precision"]] = max(errors.get(row["precision"], 0.0), row["error"])
+    said = ", ".join(f"{precision} {error:.1e}" for precision, error in errors.items())
+    return f"; largest relative errors: {said}" if said else ""
+
+
+def table(rows: Sequence[Row]) -> list[str]:
+    """Markdown with a column for every key, in the order in which they first come."""
+    if not rows:
+        return []
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    lines = ["| " + " | ".join(keys) + " |", "|" + " --- |" * len(keys)]
+    lines += ["| " + " | ".join(cell(row.get(key, "")) for key in keys) + " |" for row in rows]
+    return [*lines, ""]
+
+
+def cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return str(value).replace("|", "\\|")

@@ -1,0 +1,56 @@
+"""Small nets train under every strategy: the same bits under all of them and twice, and the losses of the reference."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from layermem.errors import LayermemError
+from layermem.plan.base import STRATEGIES
+from layermem.runtime.cuda import CudaDevice
+from layermem.runtime.device import get_device
+from layermem.solver.solver import Solver
+from tests.nets import NETS, solver_file
+from tools.gpu.results import Options, Results
+
+STEPS = 4
+BOUND = 1e-5  # relative, of a loss
+FEW = ("residual",)
+
+
+def run(results: Results, options: Options) -> None:
+    device = CudaDevice()
+    for net in FEW if options.brief else NETS:
+        expected = trained(net, get_device("reference"), "liveness")[0]
+        found = {}
+        for name in ("liveness", *STRATEGIES):  # the first one twice
+            if results.late:
+                return
+            try:
+                losses, parameters = trained(net, device, name, poison=name == "auto")
+            except LayermemError as error:
+                results.add(net=net, strategy=name, passed=False, says=f"{type(error).__name__}: {error}")
+                continue
+            near = all(math.isclose(a, b, rel_tol=BOUND) for a, b in zip(losses, expected, strict=True))
+            same = found.setdefault("parameters", parameters) == parameters
+            says = "" if near and same else f"losses {losses}, expected {expected}" if same else "other bits"
+            results.add(net=net, strategy=name, passed=near and same, says=says)
+
+
+def trained(net: str, device: Any, strategy: str, **settings: Any) -> tuple[list[float], str]:
+    """Losses, and a hash of all parameters after them."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = solver_file(NETS[net], Path(folder))
+        with Solver(file, device=device, strategy=strategy, **settings) as solver:
+            losses = []
+            for _ in range(STEPS):
+                solver.step(1)
+                losses.append(solver.loss)
+            hashed = hashlib.sha256()
+            for blobs in solver.parameters().values():
+                for blob in blobs:
+                    hashed.update(blob.tobytes())
+            return losses, hashed.hexdigest()
