@@ -5,9 +5,9 @@
     python tools/bench_cpu.py --net alexnet:64 --profile         # where our own time goes, by op
 
 Every contestant is a process of its own that builds its net and then waits; they take turns step by step, so that a
-machine that changes its pace changes it for all.  Times are medians, ratios ours / theirs (below 1: ours is faster),
-bytes are the highest resident set of the process (VmHWM: interpreter and libraries included).  Everybody trains
-on one batch of noise that lies in memory, with momentum and a rate of 0, so that nobody runs away.
+machine that changes its pace changes it for all.  Times are medians, ratios are ours / theirs (below 1: we are
+faster), bytes are the highest resident set of the process (VmHWM: interpreter and libraries included).  Everybody
+trains on one batch of noise that lies in memory, with momentum and a rate of 0, so that nobody runs away.
 
     layermem     strategy liveness, without a budget
     layermem 40% strategy auto in 40 % of what strategy caffe takes, or in the least that fits if that is more

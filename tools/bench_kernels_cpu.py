@@ -4,6 +4,8 @@
     python tools/bench_kernels_cpu.py --net resnet50 --kernel 3 --rounds 9 --unit avx2
 
 Both take turns in every round; a time is the median of the rounds, a ratio is ours / theirs (below 1: ours is faster).
+Before a turn the other's threads get a moment to fall asleep (a waiting OpenMP thread spins, and would sit on a core
+that the one to be timed needs), and one run that is not timed wakes the own ones.  `sum` is all kernels of a shape.
 Without PyTorch only our times are printed, with the GFLOP/s they come to.
 """
 
@@ -24,6 +26,9 @@ try:
     import torch
 except ImportError:
     torch = None
+
+
+ASLEEP = 0.02  # seconds after which no idle thread spins any more
 
 
 @dataclass(frozen=True)
@@ -133,11 +138,11 @@ def theirs(s: Shape, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> dict[str, C
 
 
 def median_times(runs: list[Callable[[], object]], rounds: int) -> list[float]:
-    for run in runs:
-        run()
     times: list[list[float]] = [[] for _ in runs]
     for _ in range(rounds):
         for run, kept in zip(runs, times):
+            time.sleep(ASLEEP)
+            run()
             begin = time.perf_counter()
             run()
             kept.append(time.perf_counter() - begin)

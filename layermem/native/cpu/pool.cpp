@@ -1,6 +1,9 @@
 #include "pool.h"
 
 #include <pthread.h>
+#if defined(__linux__)
+#include <sched.h>
+#endif
 
 #include <atomic>
 #include <condition_variable>
@@ -25,10 +28,29 @@ inline void relax() {
 // while before it sleeps: long enough to bridge two launches, short enough to be no burden on a shared machine.
 constexpr int LOOKS = 2000;
 
+#if defined(__linux__)
+int core() { return sched_getcpu(); }
+
+// Moves this thread off the cores in `taken` if it may run on others, and leaves it free to move again.
+void leave(const std::vector<int>& taken) {
+    cpu_set_t allowed, others;
+    if (sched_getaffinity(0, sizeof allowed, &allowed)) return;  // more cores than the set holds
+    others = allowed;
+    for (int c : taken)
+        if (c >= 0 && c < CPU_SETSIZE) CPU_CLR(c, &others);
+    if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof others, &others)) return;
+    sched_setaffinity(0, sizeof allowed, &allowed);
+}
+#else
+int core() { return -1; }
+void leave(const std::vector<int>&) {}
+#endif
+
 class Team {
 public:
-    explicit Team(int helpers) {
-        for (int i = 0; i < helpers; ++i) members_.emplace_back([this] { serve(); });
+    explicit Team(int helpers) : cores_(static_cast<size_t>(helpers) + 1) {
+        for (auto& c : cores_) c.store(-1);
+        for (int i = 0; i < helpers; ++i) members_.emplace_back([this, i] { serve(i + 1); });
     }
 
     ~Team() {
@@ -48,6 +70,7 @@ public:
             std::lock_guard<std::mutex> lock(mutex_);
             task_ = task, context_ = context, count_ = count;
             next_.store(0);
+            cores_[0].store(core());
             open_ = true;
             signal_.fetch_add(1);
             if (sleepers_ > 0) wake_.notify_all();
@@ -67,7 +90,7 @@ private:
         for (int64_t i; (i = next_.fetch_add(1)) < count_;) task_(context_, i);
     }
 
-    void serve() {
+    void serve(int self) {
         uint64_t seen = 0;
         for (;;) {
             for (int i = 0; i < LOOKS && signal_.load() == seen; ++i) relax();
@@ -76,6 +99,9 @@ private:
                 ++sleepers_;
                 wake_.wait(lock, [&] { return signal_.load() != seen; });
                 --sleepers_;
+                lock.unlock();
+                find_core(self);
+                lock.lock();
             }
             seen = signal_.load();
             if (leaving_) return;
@@ -88,7 +114,23 @@ private:
         }
     }
 
+    // A kernel of the system may wake a sleeper on the core of whoever called it and leave it there, job after job: in
+    // a virtual machine an idle core looks like one that is taken.  So a member that wakes beside the caller, or beside
+    // one of those before it, moves away.
+    void find_core(int self) {
+        const int here = core();
+        std::vector<int> taken;
+        bool shared = false;
+        for (int i = 0; i < self; ++i) {
+            taken.push_back(cores_[static_cast<size_t>(i)].load());
+            shared |= taken.back() == here;
+        }
+        if (here >= 0 && shared) leave(taken);
+        cores_[static_cast<size_t>(self)].store(core());
+    }
+
     std::vector<std::thread> members_;
+    std::vector<std::atomic<int>> cores_;  // where the caller and each member began their last job
     std::mutex mutex_;
     std::condition_variable wake_, done_;
     std::atomic<uint64_t> signal_{0};  // changes with every job
