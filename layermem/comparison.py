@@ -19,6 +19,7 @@ from layermem.schedule.program import Together
 SLOW = ("recompute-exact",)  # may search for 20 seconds: only where it is named, or all are
 POINTS = 12  # budgets of a trade
 PLACED = 3000  # ops of a step up to which its plans are placed for a trade
+STRAIGHT = 6  # guesses on a line before any other
 TOO_LARGE = 2**62  # bytes of what cannot even be built
 
 
@@ -89,21 +90,23 @@ def leanest_live(job: Job, strategy: str) -> int:
     return alone.live(get_strategy(strategy).make(train, job.costs, NOTHING, alone, job.hints))
 
 
-def largest(measure: Callable[[int], int], budget: int, most: int) -> int:
+def largest(measure: Callable[[int], int], budget: int, most: int, at_least: int = 0) -> int:
     """The largest n from 1 to `most` with measure(n) <= budget, for a measure that does not fall; 0 if there is none.
+    `at_least` is known to fit.
 
-    Bytes grow along a line, more or less, so the next guess lies on the line through the last two points; every third
-    one halves what is left instead, in case they do not.
+    Bytes grow along a line, more or less, so the next guess lies on the line through the last two points; in case they
+    do not, every other guess halves what is left once STRAIGHT of them have not ended the search.
     """
-    low, high = 0, most + 1  # low fits, high does not
+    low, high = at_least, most + 1  # low fits, high does not
     points: list[tuple[int, int]] = []
-    guess, turn = 1, 0
+    guess, turn = at_least + 1, 0
     while high - low > 1:
         nbytes = measure(guess)
         points.append((guess, nbytes))
         low, high = (guess, high) if nbytes <= budget else (low, guess)
         turn += 1
-        guess = _middle(low, high) if turn % 3 == 0 else _on_line(points, budget, low, high)
+        halve = turn >= STRAIGHT and turn % 2 == 0
+        guess = _middle(low, high) if halve else _on_line(points, budget, low, high)
     return low
 
 
@@ -116,8 +119,11 @@ def _middle(low: int, high: int) -> int:
 
 def _on_line(points: Sequence[tuple[int, int]], budget: int, low: int, high: int) -> int:
     known = [point for point in points if point[1] < TOO_LARGE][-2:]
-    if len(known) < 2 or known[0][1] == known[1][1]:
-        return min(max(2 * low, 2), high - 1) if high - 1 > low else low + 1
-    (x0, y0), (x1, y1) = known
-    guess = x0 + (budget - y0) * (x1 - x0) // (y1 - y0)
+    if len(known) == 1 and 0 < known[0][1] <= budget:  # half of what would fit if bytes grew in proportion: a long line
+        guess = known[0][0] * budget // known[0][1] // 2
+    elif len(known) < 2 or known[0][1] == known[1][1]:
+        guess = max(2 * low, 2)
+    else:
+        (x0, y0), (x1, y1) = known
+        guess = x0 + (budget - y0) * (x1 - x0) // (y1 - y0)
     return min(max(guess, low + 1), high - 1)

@@ -69,7 +69,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
     most = arguments.most or (MOST_DEPTH if arguments.deepest else MOST_BATCH)
     make, sizes = _deeper(arguments, most) if arguments.deepest else _larger(arguments, most)
     names = chosen(arguments.strategies)
-    fits = [_fit(name, make, sizes, arguments.budget) for name in watched(names, "fitting")]
+    fits = _fits(names, make, sizes, arguments.budget)
     fits.sort(key=lambda fit: (-fit.size, fit.found.seconds if fit.found else 0.0))
     what = "depth" if arguments.deepest else "batch"
     if arguments.json:
@@ -140,7 +140,19 @@ def _jobs(arguments: argparse.Namespace, net: Callable[[int], Net]) -> Make:
 # -- the search ------------------------------------------------------------------------------------------------
 
 
-def _fit(strategy: str, make: Make, sizes: range, budget: str) -> Fitted:
+def _fits(names: list[str], make: Make, sizes: range, budget: str) -> list[Fitted]:
+    """`auto` goes last: it fits whatever another strategy does, so its search begins there."""
+    found: dict[str, Fitted] = {}
+    for name in watched(sorted(names, key="auto".__eq__), "fitting"):
+        if name == "auto" and "hybrid" not in found:  # quick, and seldom far away
+            found["hybrid"] = _fit("hybrid", make, sizes, budget)
+        at_least = max((each.size for each in found.values()), default=0) if name == "auto" else 0
+        found[name] = _fit(name, make, sizes, budget, sizes.index(at_least) + 1 if at_least else 0)
+    return [found[name] for name in names]
+
+
+def _fit(strategy: str, make: Make, sizes: range, budget: str, at_least: int = 0) -> Fitted:
+    """What `strategy` fits; the first `at_least` of `sizes` are known to."""
     from layermem.comparison import TOO_LARGE, largest, leanest_live
     from layermem.planned import planned
     from layermem.units import parse_bytes
@@ -151,7 +163,7 @@ def _fit(strategy: str, make: Make, sizes: range, budget: str) -> Fitted:
         except InputError:  # a blob passes 2^31 - 1 values
             return TOO_LARGE
 
-    number = largest(measure, parse_bytes(budget), len(sizes))
+    number = largest(measure, parse_bytes(budget), len(sizes), at_least)
     while number:  # placement may take a little more than is in use
         found = planned(make(sizes[number - 1]), strategy, budget)
         if found.feasible:
