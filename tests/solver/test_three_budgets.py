@@ -1,0 +1,145 @@
+"""Every strategy at three budgets, on whole small nets: the same snapshot to the bit, and the bytes that were foretold.
+
+What is in use is measured in the arena itself: freed bytes are NaN, so 256 bytes that hold anything else are in use.
+That is looked at after every row of a training step.
+"""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from layermem._native import cpu
+from layermem.compile import Compiler
+from layermem.graph.ops import STASH
+from layermem.nets import resnet
+from layermem.plan.base import STRATEGIES, Plan
+from layermem.plan.costs import model_costs
+from layermem.proto.read import read_net, read_net_text, read_solver
+from layermem.runtime.arena import POISON
+from layermem.runtime.cpu import CpuDevice
+from layermem.runtime.device import get_device
+from layermem.schedule.ir import blocks
+from layermem.solver.build import build_nets, graphs_of
+from layermem.solver.solver import Solver
+from layermem.units import ALIGN
+from tests.nets import LOSS, solver_file
+
+SETTINGS = {"snapshot_after_train": True, "test_initialization": False}
+
+
+def small(net, batch, side, until=None):
+    """The text of a net whose data are noise of `side` x `side` pixels, up to the layer `until`."""
+    message, kept = net.message, []
+    for layer in message.layer:
+        if layer.type == "DummyData":
+            layer.include[0].ClearField("stage")
+            for shape in layer.dummy_data_param.shape:
+                shape.dim[0] = batch
+                shape.dim[2:] = [side] * len(shape.dim[2:])
+            layer.dummy_data_param.data_filler[1].max = 5
+        if layer.type != "Data":
+            kept.append(layer)
+        if layer.name == until:
+            break
+    return "\n".join(f"layer {{ {layer} }}" for layer in kept)
+
+
+def digits(folder):
+    """The net of `make train`, on the real digits."""
+    file = read_solver("prototxt/digits/solver.prototxt")
+    file.message.snapshot_prefix, file.message.snapshot_after_train = str(folder / "run"), True
+    return file
+
+
+def cifar(folder):
+    return solver_file(small(read_net_text(str(resnet.cifar(20, 2, 2))), 2, 16), folder, **SETTINGS)
+
+
+def googlenet(folder):
+    """GoogLeNet to the end of its first inception module, with a classifier on top."""
+    whole = read_net("prototxt/googlenet/train_val.prototxt")
+    text = small(whole, 2, 24, until="inception_3a/output") + LOSS % "inception_3a/output"
+    return solver_file(text, folder, **SETTINGS)
+
+
+NETS = {"digits": digits, "ResNet-20": cifar, "GoogLeNet's first module": googlenet}
+
+
+@pytest.fixture(scope="module", params=["reference", "cpu"])
+def device(request):
+    before = cpu.threads()
+    yield CpuDevice(1) if request.param == "cpu" else get_device(request.param)
+    CpuDevice(before)
+
+
+@pytest.fixture(scope="module", params=NETS)
+def net(request):
+    return NETS[request.param]
+
+
+def trained(file, folder, device, **options):
+    """Two iterations of training: the solver, and the bytes of the weights that it wrote."""
+    with Solver(file, device=device, iterations=2, batch=2, **options) as solver:
+        bytes_after = watched(solver)
+        solver.solve()
+        (written,) = folder.glob("*.caffemodel")
+        return solver, bytes_after, written.read_bytes()
+
+
+def watched(solver):
+    """Have the bytes in use looked at after every row of the first training step."""
+    executor, found = solver.runner.executors[0], []
+    homes = solver.program.homes.device_floor
+    arena = solver.runner.arena.bytes[homes:]
+
+    def look(call):
+        if not found:  # what an earlier test left behind
+            arena[:] = POISON
+        call()
+        if len(found) < len(executor.calls):
+            used = (arena.reshape(-1, ALIGN) != POISON).any(axis=1)
+            found.append(homes + int(used.sum()) * ALIGN)
+
+    executor.calls = [partial(look, call) for call in executor.calls]
+    return found
+
+
+def foretold(schedule):
+    """After each row: bytes that the schedule says are in use, and how many of them may be all ones (masks)."""
+    after = np.zeros((2, len(schedule.rows) + 1), int)
+    masks = {r.begin for r in schedule.residencies if _kind(schedule, r) == STASH}
+    for begin, end, nbytes in blocks(schedule.residencies):
+        after[0, begin : end - (end < len(schedule.rows))] += nbytes
+        if begin in masks:
+            after[1, begin : end - (end < len(schedule.rows))] += nbytes
+    return after[:, :-1]
+
+
+def _kind(schedule, residency):
+    buffer = schedule.graph.buffers.get(residency.buffer)
+    return buffer.kind if buffer is not None else None
+
+
+def test_every_strategy_at_three_budgets_writes_the_same_snapshot(net, device, tmp_path):
+    """A plan that two strategies or budgets share is run once."""
+    expected = trained(net(tmp_path), tmp_path, device, strategy="caffe")[2]
+    file = net(tmp_path)
+    graphs = graphs_of(build_nets(file, batch=2), file, device)
+    chosen: dict[object, tuple[Plan, int]] = {}
+    for strategy in STRATEGIES:
+        compiler = Compiler(graphs, strategy, costs=model_costs(device.name))
+        least, most = compiler.leanest.arena_bytes, compiler.program(None).arena_bytes
+        for budget in {least, (least + most) // 2, max(least, most)}:
+            plan = compiler.program(budget).train.plan
+            key = plan.order, frozenset(plan.fates.items()), plan.overlays, plan.ahead
+            chosen.setdefault(key, (plan, budget))
+    for plan, budget in chosen.values():
+        options = {"plan": plan, "budget": budget, "poison": True}
+        solver, bytes_after, found = trained(net(tmp_path), tmp_path, device, **options)
+        assert found == expected, (plan.strategy, budget)
+        program = solver.program
+        assert program.arena_bytes == solver.runner.measured_peak == solver.runner.arena.nbytes <= budget
+        in_use = np.array(bytes_after)
+        said, masks = foretold(program.train)
+        assert (in_use <= said).all() and (in_use >= said - masks).all(), (plan.strategy, budget)
