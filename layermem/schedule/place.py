@@ -7,7 +7,7 @@ schedules of a solver share them.  A chain of overlays is one block.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -46,23 +46,39 @@ def place(
     homes    where persistent buffers live; all others lie above them
     target   a height in bytes that is good enough to stop the search (a budget); 0 asks for the least
     """
-    device = _offsets(lowered.residencies, False, homes.device, homes.device_floor, target, seconds)
-    host = _offsets(lowered.residencies, True, homes.host, homes.host_floor, 0, seconds)
-    placed = [r._replace(offset=(host if r.host else device).offsets[r.id]) for r in lowered.residencies]
+    device = offsets(lowered.residencies, homes, target=target, seconds=seconds)
+    host = offsets(lowered.residencies, homes, host=True, seconds=seconds)
+    placed = [r._replace(offset=(host if r.host else device).offset[r.id]) for r in lowered.residencies]
     rows = _after(lowered.rows, placed)
     return Schedule(graph, plan, tuple(rows), tuple(placed), device.height, host.height, device.bound)
 
 
-@dataclass
-class _Offsets:
-    offsets: dict[int, int]
+@dataclass(frozen=True)
+class Offsets:
+    """Where the residencies of one arena lie.
+
+    height   highest byte that one reaches, the homes included
+    bound    no placement is lower
+    blocks, seconds   how many were placed, and how long it took
+    """
+
+    offset: Mapping[int, int]
     height: int
     bound: int
+    blocks: int
+    seconds: float
 
 
-def _offsets(
-    residencies: list[Residency], host: bool, fixed: Mapping[str, int], floor: int, target: int, seconds: float
-) -> _Offsets:
+def offsets(
+    residencies: Sequence[Residency],
+    homes: Homes = Homes(),
+    *,
+    host: bool = False,
+    target: int = 0,
+    seconds: float = SEARCH_SECONDS,
+) -> Offsets:
+    """Offsets for the residencies on the device, or on the host."""
+    fixed, floor = (homes.host, homes.host_floor) if host else (homes.device, homes.device_floor)
     head: dict[int, int] = {}  # residency -> block
     begin: list[int] = []
     end: list[int] = []
@@ -84,9 +100,11 @@ def _offsets(
     placement = _native.place(
         *arrays, align=ALIGN, time_limit=seconds, floor=floor, fixed=np.array(at, np.int64), target=target
     )
-    offsets = placement.offsets.tolist()
-    height = max(floor, placement.height)
-    return _Offsets({rid: offsets[block] for rid, block in head.items()}, height, max(floor, placement.bound))
+    found = placement.offsets.tolist()
+    return Offsets(
+        {rid: found[block] for rid, block in head.items()}, max(floor, placement.height), max(floor, placement.bound),
+        len(size), placement.seconds,
+    )  # fmt: skip
 
 
 # -- what a row must wait for ----------------------------------------------------------------------------------

@@ -78,13 +78,17 @@ class Together:
     def place(self, plan: Plan, target: int = 0) -> Program:
         """All schedules under `plan`; placement stops searching once it is down to `target` bytes."""
         plans = self._plans(plan)
-        homes = self._places(self._away(plan))
+        homes = self.homes(plan)
         schedules = tuple(
             place(layout.graph, each, lower(layout, each), homes=homes, target=target)
             for layout, each in zip(self.layouts, plans)
         )
         arena, host = (max(getattr(s, peak) for s in schedules) for peak in ("peak", "host_peak"))
         return Program(schedules, homes, arena, host, self.costs)
+
+    def homes(self, plan: Plan) -> Homes:
+        """Where the buffers live that outlive a step, under `plan`."""
+        return self._places(self._away(plan))
 
     # -- bytes in use ------------------------------------------------------------------------------------------
 
