@@ -1,0 +1,129 @@
+"""Does placement reach the most bytes in use, on the training step of every net in prototxt/ under every strategy?
+
+    python tools/bench_placement.py [--out docs/benchmarks/placement.md] [--strategies hybrid,auto] [resnet50 vgg16 ...]
+
+Each strategy makes two plans: without a budget, and the leanest that it knows.  Their residencies are placed within
+the usual second; parameters and histories lie at the bottom of the arena, as always.  Nothing is run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench_strategies import machine, table
+
+from layermem.api import Net, job_of_net
+from layermem.compile import NOTHING
+from layermem.plan.base import STRATEGIES, Plan, get_strategy
+from layermem.plan.costs import model_costs
+from layermem.planned import Job
+from layermem.runtime.device import get_device
+from layermem.schedule.lower import lower
+from layermem.schedule.place import offsets
+from layermem.schedule.program import Together
+from layermem.units import format_bytes
+
+PROTOTXT = Path(__file__).resolve().parent.parent / "prototxt"
+
+
+@dataclass(frozen=True)
+class Placed:
+    net: str
+    strategy: str
+    which: str  # "free" or "leanest"
+    blocks: int
+    bound: int
+    height: int
+    seconds: float
+
+    @property
+    def missed(self) -> bool:
+        return self.height > self.bound
+
+
+def plans(job: Job, together: Together, strategy: str) -> Iterator[tuple[str, Plan]]:
+    """The strategy's plans, each once."""
+    make = get_strategy(strategy).make
+    free = make(job.graphs[0], job.costs, None, together, job.hints)
+    yield "free", free
+    leanest = make(job.graphs[0], job.costs, NOTHING, together, job.hints)
+    if leanest != free:
+        yield "leanest", leanest
+
+
+def placed(path: Path, strategies: list[str]) -> Iterator[Placed]:
+    job = job_of_net(Net(path), get_device("cpu"), model_costs("cpu"))
+    name = path.parent.name + path.name.removesuffix("train_val.prototxt").rstrip("_")
+    together = Together(job.graphs, job.costs)
+    for strategy in strategies:
+        for which, plan in plans(job, together, strategy):
+            residencies = lower(together.layouts[0], plan).residencies
+            found = offsets(residencies, together.homes(plan))
+            yield Placed(name, strategy, which, found.blocks, found.bound, found.height, found.seconds)
+
+
+def by_net(rows: list[Placed]) -> Iterator[str]:
+    shown = []
+    for net in dict.fromkeys(row.net for row in rows):
+        mine = [row for row in rows if row.net == net]
+        slowest = max(mine, key=lambda row: row.seconds)
+        shown.append([
+            net, str(len(mine)), f"{min(r.blocks for r in mine):,} to {max(r.blocks for r in mine):,}",
+            str(sum(not row.missed for row in mine)), f"{slowest.seconds:.2f} ({slowest.strategy}, {slowest.which})",
+        ])  # fmt: skip
+    yield from table(["net", "plans", "blocks", "reach the bytes in use", "slowest, s"], shown)
+
+
+def misses(rows: list[Placed]) -> Iterator[str]:
+    missed = [row for row in rows if row.missed]
+    yield "## Where it stays above\n"
+    if not missed:
+        yield "Nowhere.\n"
+        return
+    shown = [
+        [r.net, f"{r.strategy} ({r.which})", f"{r.blocks:,}", format_bytes(r.bound), format_bytes(r.height - r.bound),
+         f"{r.height / r.bound - 1:.3%}", f"{r.seconds:.2f}"]
+        for r in missed
+    ]  # fmt: skip
+    yield from table(["net", "plan", "blocks", "in use", "above", "share", "seconds"], shown)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("nets", nargs="*", help="folders below prototxt/ (all)")
+    parser.add_argument("--strategies", default=",".join(STRATEGIES), help="names, commas between (all)")
+    parser.add_argument("--out", type=Path, help="write the tables there too")
+    options = parser.parse_args()
+    nets = sorted(PROTOTXT.glob("*/*train_val.prototxt"))
+    chosen = [path for path in nets if not options.nets or path.parent.name in options.nets]
+    rows: list[Placed] = []
+    for path in chosen:
+        began = time.perf_counter()
+        rows += placed(path, options.strategies.split(","))
+        print(f"{path.parent.name} done in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+    reached = sum(not row.missed for row in rows)
+    lines = [
+        "# Placement: the height of the arena over the bytes in use",
+        "",
+        f"Made by `python tools/bench_placement.py` on {machine()}.",
+        "",
+        f"{reached} of {len(rows)} plans are placed at the height of the most bytes in use at one moment, below which "
+        f"nothing can lie; the slowest took {max(row.seconds for row in rows):.2f} s.  A free plan is one made without "
+        "a budget, a leanest one that for a budget of nothing.",
+        "",
+        *by_net(rows),
+        *misses(rows),
+    ]
+    text = "\n".join(lines)
+    print(text)
+    if options.out:
+        options.out.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
