@@ -60,7 +60,7 @@ class Bench:
         """Seconds of one step."""
         self.context["step"] = number
         began = time.perf_counter()
-        self.runner.run()
+        self.runner.run(ahead=lambda: self.context["batch"])
         return time.perf_counter() - began
 
     def ops(self, count: int) -> dict[str, float]:

@@ -177,10 +177,11 @@ def device_of(arguments: argparse.Namespace) -> Device:
     from layermem.api import default_device
     from layermem.runtime.device import get_device
 
-    name, told = arguments.device or default_device(), {}
-    for option, owner in (("threads", "cpu"), ("precision", "cuda")):
+    name = arguments.device or default_device()
+    told: dict[str, Any] = {}
+    for option, owner in (("threads", "cpu"), ("precision", "cuda"), ("graph", "cuda")):
         value = getattr(arguments, option, None)
-        if value is None:
+        if value is None or value is False:
             continue
         if name != owner:
             raise InputError(f"--{option} goes with --device {owner}, not with {name}")

@@ -41,6 +41,7 @@ def add_verbs(verbs: Verbs) -> None:
     )
     train.add_argument("--solver", metavar="F", required=True, help="the solver, a prototxt file")
     _add_device(train)
+    train.add_argument("--graph", action="store_true", help="on cuda: capture the iteration, and launch it as a whole")
     train.add_argument("--batch", metavar="N", type=int, help="batch size of the train net in place of its own")
     train.add_argument("--iterations", metavar="N", type=int, help="stop after so many instead of max_iter")
     start = train.add_argument_group("start")

@@ -21,6 +21,7 @@ from layermem.runtime.arena import Arena
 from layermem.schedule.ir import Row
 
 Bound = Callable[[], None]
+Ahead = Callable[[], "Mapping[str, Sequence[np.ndarray]] | None"]  # arrays of the next batch by layer, if there is one
 
 
 class Device:
@@ -78,8 +79,12 @@ class Device:
         """
         return calls
 
-    def run(self, calls: Sequence[Bound]) -> None:
-        """Call all in order; on return all is done."""
+    def run(self, calls: Sequence[Bound], ahead: Ahead | None = None) -> None:
+        """Call all in order; on return all is done.
+
+        ahead   fetches the batch that these calls will find in the context next time.  A device that works beside its
+                host asks while it works; others leave it.
+        """
         for call in calls:
             call()
 

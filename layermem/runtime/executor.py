@@ -6,7 +6,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from layermem.runtime.arena import POISON, Arena
-from layermem.runtime.device import Bound, Device, in_turn
+from layermem.runtime.device import Ahead, Bound, Device, in_turn
 from layermem.schedule.ir import Residency, Row, Schedule
 
 Context = MutableMapping[str, Any]
@@ -31,8 +31,8 @@ class Executor:
             self._poison(calls)
         self.calls = device.in_streams(schedule.rows, calls)
 
-    def run(self) -> None:
-        self.device.run(self.calls)
+    def run(self, ahead: Ahead | None = None) -> None:
+        self.device.run(self.calls, ahead)
 
     def _bind(self, row: Row, context: Context) -> Bound:
         if row.op is None:

@@ -10,7 +10,7 @@ from layermem.compile import Program
 from layermem.errors import DeviceError
 from layermem.graph.ops import Buffer
 from layermem.runtime.arena import Arena
-from layermem.runtime.device import Device
+from layermem.runtime.device import Ahead, Device
 from layermem.runtime.executor import Context, Executor
 from layermem.schedule.ir import aligned
 from layermem.units import format_bytes
@@ -50,10 +50,10 @@ class Runner:
         """Bytes from the start of the arena to the last one that any row touches, in whole units of alignment."""
         return aligned(max(executor.bytes_in_use for executor in self.executors))
 
-    def run(self, index: int = 0) -> dict[str, np.ndarray]:
-        """Run one schedule; the outputs of its net by blob name."""
+    def run(self, index: int = 0, ahead: Ahead | None = None) -> dict[str, np.ndarray]:
+        """Run one schedule; the outputs of its net by blob name.  `ahead` fetches its next batch, if that helps."""
         self.context["results"].clear()
-        self.executors[index].run()
+        self.executors[index].run(ahead)
         return dict(self.context["results"])
 
     def read(self, name: str) -> np.ndarray:

@@ -65,7 +65,7 @@ class Engine:
         for part in range(size):
             self.context["step"] = iteration * size + part
             self.context["batch"] = self.open_feeds.next(0)
-            found = self.runner.run(0)
+            found = self.runner.run(0, ahead=lambda: self.open_feeds.ahead(0))
             loss += self._objective(0, found) / size
         if size > 1:
             self.runner.run(1)
@@ -76,12 +76,13 @@ class Engine:
         net, batches = 1 + index, self.nets.test_iterations[index]
         before = self.open_feeds.position(net)
         sums: dict[str, Any] = {}
-        for _ in range(batches):
+        for batch in range(batches):
             if stopping():
                 self.open_feeds.go_to(net, before)
                 return None
             self.context["batch"] = self.open_feeds.next(net)
-            for version, values in self.runner.run(self._first_test + index).items():
+            coming = (lambda: self.open_feeds.ahead(net)) if batch + 1 < batches else None
+            for version, values in self.runner.run(self._first_test + index, coming).items():
                 sums[version] = sums.get(version, 0.0) + values.astype(np.float64)
         means = {version: np.asarray(total / batches) for version, total in sums.items()}
         return self._objective(net, means), self._outputs(net, means)

@@ -23,6 +23,9 @@ class Feeds:
         self.seed = seed
         self.feeds: list[dict[str, Feed]] = []
         self._waiting: dict[tuple[int, str], dict[str, Any]] = {}  # positions of feeds whose arrays are yet to come
+        self._ahead: dict[
+            int, tuple[dict[str, Any], Batch]
+        ] = {}  # batches not yet taken, and the positions before them
         try:
             for net in self.nets:
                 self.feeds.append({})
@@ -36,7 +39,28 @@ class Feeds:
 
     def next(self, index: int) -> Batch:
         """The next batch of net `index`."""
+        if index in self._ahead:
+            return self._ahead.pop(index)[1]
         return {name: feed.next() for name, feed in self.feeds[index].items()}
+
+    def ahead(self, index: int) -> Batch | None:
+        """What `next` will give, fetched now; until it is taken, positions are those before it.
+
+        None where there is nothing to fetch: arrays that a caller may change until the net runs, and a feed that
+        fails, whose error is for `next` to tell.
+        """
+        if index not in self._ahead:
+            if any(isinstance(feed, ArrayFeed) for feed in self.feeds[index].values()):
+                return None
+            before = self.position(index)
+            try:
+                self._ahead[index] = before, self.next(index)
+            except BaseException as error:
+                self.go_to(index, before)
+                if isinstance(error, Exception):
+                    return None
+                raise
+        return self._ahead[index][1]
 
     def give(self, index: int, layer: str, arrays: Sequence[np.ndarray]) -> None:
         """Arrays for an Input or MemoryData layer of net `index`; after a restore they go on where they were."""
@@ -52,9 +76,12 @@ class Feeds:
 
     def position(self, index: int) -> dict[str, Any]:
         """Where the next batch of net `index` begins, by layer, in values that JSON can hold."""
+        if index in self._ahead:
+            return self._ahead[index][0]
         return {name: feed.state() for name, feed in self.feeds[index].items()}
 
     def go_to(self, index: int, position: dict[str, Any]) -> None:
+        self._ahead.pop(index, None)
         for name, feed in self.feeds[index].items():
             feed.restore(position[name])
 
@@ -65,6 +92,8 @@ class Feeds:
     def restore(self, positions: Sequence[dict[str, Any]]) -> list[str]:
         """Go to saved positions; a sentence for each feed that has none."""
         notes = []
+        for index, (before, _) in list(self._ahead.items()):
+            self.go_to(index, before)
         for index, (net, feeds) in enumerate(zip(self.nets, self.feeds)):
             saved = positions[index] if index < len(positions) else {}
             for name, feed in feeds.items():

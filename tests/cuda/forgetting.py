@@ -12,8 +12,8 @@ from layermem.schedule.ir import Row
 class ForgetfulDevice(CudaDevice):
     name = "cuda"
 
-    def __init__(self, forgotten: int):
-        super().__init__()
+    def __init__(self, forgotten: int, graph: bool = False):
+        super().__init__(graph=graph)
         self.forgotten = forgotten
 
     def in_streams(self, rows: Sequence[Row], calls: Sequence[Bound]) -> Sequence[Bound]:

@@ -105,6 +105,15 @@ def test_devices_lists_each_card_with_its_memory_and_rates():
     assert "0: stand-in" in line and "sm_90, 3.00 GiB, 132 multiprocessors, 66.9 TFLOP/s fp32, 3352 GB/s" in line
 
 
+def test_a_captured_iteration_prints_the_same_losses(layermem_here, solver):
+    words = ("train", "--solver", solver, "--device")
+    plain, captured = layermem(*words, "cuda"), layermem(*words, "cuda", "--graph")
+    assert captured.returncode == 0, captured.stderr
+    assert losses(plain.stdout) == losses(captured.stdout)
+    elsewhere = layermem_here(*words, "cpu", "--graph")
+    assert elsewhere.code == 2 and "--graph goes with --device cuda" in elsewhere.err
+
+
 def test_measured_costs_serve_a_plan(solver, tmp_path):
     costs = tmp_path / "costs.csv"
     words = ("--solver", solver, "--device", "cuda")

@@ -3,12 +3,13 @@ under every strategy and every order of the streams, and what happens when a sch
 
 from __future__ import annotations
 
+import ast
 import math
 
 import pytest
 
 from layermem.plan.base import STRATEGIES
-from tests.cuda.on_standin import trained
+from tests.cuda.on_standin import run, trained
 from tests.emulator import standin
 from tests.nets import NETS
 
@@ -71,6 +72,63 @@ def test_a_schedule_that_forgets_to_wait_is_caught():
         for tick, answer in zip(right["waits"], trained(forgetful, streams=order), strict=True):
             wrong[tick] += answer.get("parameters") != right["parameters"]
     assert all(wrong.values()), wrong
+
+
+@pytest.mark.parametrize("net", ["residual", "dropout", "chain"])
+def test_a_captured_step_gives_the_same_bits_in_every_order(net):
+    job = {"net": net, "steps": 5, "fields": RULES.get(net, {})}
+    (expected,) = trained([job])
+    losses(expected)
+    captured = [{**job, "graph": True, "strategy": strategy} for strategy in ("liveness", "inter", "hybrid")]
+    for seed in range(2):
+        for answer in trained(captured, streams="random", seed=seed):
+            assert (answer["losses"], answer["parameters"]) == (expected["losses"], expected["parameters"])
+            assert answer["graphs"] >= 2  # a step for each of the two sets of buffers that batches come through
+
+
+def test_a_captured_step_keeps_no_order_but_that_of_the_schedule():
+    job = {"net": "residual", "steps": 4, "strategy": "inter", "graph": True}
+    (right,) = trained([job])
+    forgetful = [{**job, "forgotten": tick} for tick in right["waits"][:8]]
+    answers = trained(forgetful, streams="random")
+    assert any(answer.get("parameters") != right["parameters"] for answer in answers)
+
+
+BATCHES = """
+import sys
+from layermem.runtime.cuda.outside import FeedDoor
+from layermem.solver.solver import Solver
+from layermem.runtime.device import get_device
+
+calls, stage = [], FeedDoor.stage
+
+def staged(self, arrays, turn):
+    calls.append((sys._getframe(1).f_code.co_name, turn, self.layer))
+    stage(self, arrays, turn)
+
+FeedDoor.stage = staged
+with Solver(sys.argv[1], device=get_device("cuda", graph=sys.argv[2] == "graph")) as solver:
+    solver.step(1)
+    calls.clear()
+    solver.step(4)
+print(calls)
+"""
+
+
+@pytest.mark.parametrize("way", ["eager", "graph"])
+def test_the_next_batch_is_staged_while_the_card_works(way):
+    done = run(BATCHES, DIGITS, way)
+    assert done.returncode == 0, done.stderr
+    calls = ast.literal_eval(done.stdout)
+    assert [caller for caller, _, _ in calls] == ["stage"] * 4  # and never by the step itself, which would wait for it
+    turns = [turn for _, turn, _ in calls]
+    assert turns in ([0, 1, 0, 1], [1, 0, 1, 0])
+
+
+def test_a_run_that_goes_on_from_a_snapshot_reads_the_batches_of_the_whole_one():
+    job = {"net": DIGITS, "steps": 4}
+    whole, resumed = trained([job, {**job, "resume": 2}])
+    assert (whole["losses"][2:], whole["parameters"]) == (resumed["losses"], resumed["parameters"])
 
 
 def test_lenet_learns_digits_under_auto_in_a_part_of_the_memory():

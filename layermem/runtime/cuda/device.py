@@ -16,8 +16,9 @@ from layermem.runtime.cuda.kernels.engine import ENGINES
 from layermem.runtime.cuda.launch import Addresses, Launch
 from layermem.runtime.cuda.memory import CudaArena, PinnedArena, Place
 from layermem.runtime.cuda.outside import Door
+from layermem.runtime.cuda.step import StepRun
 from layermem.runtime.cuda.trouble import Troubles
-from layermem.runtime.device import Bound, Device, in_turn, register_device
+from layermem.runtime.device import Ahead, Bound, Device, in_turn, register_device
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Row
 from layermem.units import format_bytes
 
@@ -30,12 +31,13 @@ class CudaDevice(Device):
     """Card number `index`.  It is opened when the first arena is asked for: plans are made without one.
 
     precision   of matrix products, one of ENGINES; all else, and every blob and parameter, is fp32
+    graph       run steps as CUDA graphs: one launch instead of one for each kernel and copy
     """
 
-    def __init__(self, index: int = 0, precision: str = "fp32"):
+    def __init__(self, index: int = 0, precision: str = "fp32", graph: bool = False):
         if precision not in ENGINES:
             raise InputError(f"there is no precision '{precision}'; choose one of: {' '.join(ENGINES)}")
-        self.index, self.precision = index, precision
+        self.index, self.precision, self.graph = index, precision, graph
 
     @property
     def title(self) -> str:
@@ -108,12 +110,17 @@ class CudaDevice(Device):
         first = [patch for patch in launch.patches if patch.once]
         always = [patch for patch in launch.patches if not patch.once]
 
-        def run() -> None:
+        def write() -> None:
             while first:
                 first.pop().write(args, context)
             for patch in always:
                 patch.write(args, context)
+
+        def run() -> None:
+            write()
             start()
+            if self.driver.recording is not None:
+                self.driver.recording.rewrites(COMPUTE, args, write)
 
         return run
 
@@ -148,13 +155,19 @@ class CudaDevice(Device):
             before = [_waiting(stream, events[tick]) for tick in row.after]
             after = [_recording(stream, events[row.tick])] if row.tick in awaited else []
             ordered.append(in_turn([*before, call, *after]))
-        return ordered
+        return StepRun(self.driver, self.door, ordered, self.door.new_feeds(), self.graph)
 
-    def run(self, calls: Sequence[Bound]) -> None:
+    def run(self, calls: Sequence[Bound], ahead: Ahead | None = None) -> None:
         with self.driver.reported():
-            for call in calls:
-                call()
-            self.driver.synchronize()
+            try:
+                if isinstance(calls, StepRun):
+                    calls.start()
+                    calls.stage(ahead)
+                else:
+                    for call in calls:
+                        call()
+            finally:
+                self.driver.synchronize()
         self.troubles.check()
         self.door.deliver()
 

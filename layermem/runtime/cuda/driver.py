@@ -16,6 +16,7 @@ import numpy as np
 
 from layermem.errors import CudaUnavailable, DeviceError
 from layermem.runtime.cuda import build
+from layermem.runtime.cuda.graph import Recording
 from layermem.runtime.cuda.launch import Launch
 from layermem.schedule.ir import STREAMS
 from layermem.units import format_bytes
@@ -91,6 +92,7 @@ class Driver:
             raise CudaUnavailable(f"{self.card.name} gives no context: {error}") from error
         atexit.register(self.close)
         self.streams = {name: self.cuda.Stream(NON_BLOCKING) for name in STREAMS}
+        self.recording: Recording | None = None  # while a step is captured
         self._functions: dict[tuple[str, str], Any] = {}
         self._modules: dict[str, Any] = {}
 
@@ -160,6 +162,13 @@ class Driver:
         for name, other in self.streams.items():
             if name != stream:
                 self.streams[stream].wait_for_event(self.event().record(other))
+
+    def on_host(self, action: Callable[[], None]) -> None:
+        """Do what the host does before a step's work starts: now, or before each launch of the graph being captured."""
+        if self.recording is not None:
+            self.recording.before.append(action)
+        else:
+            action()
 
     def synchronize(self) -> None:
         for stream in self.streams.values():

@@ -27,28 +27,32 @@ class Door:
 
     def __init__(self, driver: Driver, bind_launches: BindLaunches):
         self.driver, self.bind_launches = driver, bind_launches
+        self.turn = 0  # which of two sets of pinned buffers the batch of the step comes through
         self._leaving: list[tuple[dict[str, np.ndarray], str, np.ndarray]] = []
+        self._new_feeds: list[FeedDoor] = []
 
     def feed(self, layer: str, places: Sequence[Place], context: Mapping[str, Any]) -> Bound:
         """Copy this step's batch of an input layer to its tops."""
-        stages = [self._stage(place) for place in places]
-        moves = in_turn([self._move(place, stage, context, inwards=True) for place, stage in zip(places, stages)])
+        feed = FeedDoor(self, layer, places, context)
+        self._new_feeds.append(feed)
+        return feed.run
 
-        def run() -> None:
-            for stage, given in zip(stages, context["batch"][layer], strict=True):
-                stage[...] = given
-            moves()
-
-        return run
+    def new_feeds(self) -> list[FeedDoor]:
+        """Those made since this was last asked."""
+        found, self._new_feeds = self._new_feeds, []
+        return found
 
     def output(self, blob: str, place: Place, context: Mapping[str, Any]) -> Bound:
         """Bring a blob to the host; `deliver` puts it into the context's results."""
-        stage = self._stage(place)
-        move = self._move(place, stage, context, inwards=False)
+        stage = self.pinned(place)
+        move = self.move(place, stage, context, inwards=False)
+
+        def leave() -> None:
+            self._leaving.append((context["results"], blob, stage))
 
         def run() -> None:
             move()
-            self._leaving.append((context["results"], blob, stage))
+            self.driver.on_host(leave)
 
         return run
 
@@ -58,12 +62,12 @@ class Door:
             results[blob] = stage.copy()
         self._leaving.clear()
 
-    def _stage(self, place: Place) -> np.ndarray:
+    def pinned(self, place: Place) -> np.ndarray:
         """Pinned memory for a blob, with Caffe's axes."""
         assert place.tensor is not None
         return self.driver.pinned(place.nbytes).view(np.float32).reshape(place.tensor.shape)
 
-    def _move(self, place: Place, stage: np.ndarray, context: Mapping[str, Any], *, inwards: bool) -> Bound:
+    def move(self, place: Place, stage: np.ndarray, context: Mapping[str, Any], *, inwards: bool) -> Bound:
         tensor = place.tensor
         assert tensor is not None
         if mixed(tensor) is None:  # memory is in Caffe's order already
@@ -73,3 +77,34 @@ class Door:
         if inwards:
             return self.bind_launches(renamed(place.address, tensor, outside, plain), context)
         return self.bind_launches(renamed(outside, plain, place.address, tensor), context)
+
+
+class FeedDoor:
+    """The way of an input layer's batches: two sets of pinned buffers, and the moves from each to the tops."""
+
+    def __init__(self, door: Door, layer: str, places: Sequence[Place], context: Mapping[str, Any]):
+        self.door, self.layer, self.context = door, layer, context
+        self.stages = [[door.pinned(place) for place in places] for _ in range(2)]
+        self.moves = [
+            in_turn([door.move(place, stage, context, inwards=True) for place, stage in zip(places, stages)])
+            for stages in self.stages
+        ]
+        self._staged: tuple[int, Sequence[np.ndarray]] | None = None  # turn and arrays of a batch that is there already
+
+    def run(self) -> None:
+        self.door.driver.on_host(self._fill)
+        self.moves[self.door.turn]()
+
+    def stage(self, arrays: Sequence[np.ndarray], turn: int) -> None:
+        """Copy a batch to the buffers of `turn`, which no copy reads now."""
+        for stage, array in zip(self.stages[turn], arrays, strict=True):
+            stage[...] = array
+        self._staged = turn, arrays
+
+    def _fill(self) -> None:
+        """The batch of the context into this turn's buffers, unless it was staged."""
+        given, turn = self.context["batch"][self.layer], self.door.turn
+        staged, self._staged = self._staged, None
+        if staged is None or staged[0] != turn or any(a is not b for a, b in zip(staged[1], given, strict=True)):
+            self.stage(given, turn)
+            self._staged = None

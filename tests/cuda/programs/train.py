@@ -6,7 +6,10 @@ A run names a net of tests/nets.py or a solver file, and how many `steps`; what 
     fields      of the solver, for a net of tests/nets.py
     labels      least and most of its labels
     forgotten   number of a row whose waits are left out
-An answer has the losses, a hash of all parameters, bytes of both arenas, and the rows that wait for other streams.
+    graph       whether the device captures its steps
+    resume      steps after which a snapshot is saved and a new solver goes on from it
+An answer has the losses, a hash of all parameters, bytes of both arenas, the graphs that were captured, and the rows
+that wait for other streams.
 """
 
 from __future__ import annotations
@@ -18,22 +21,33 @@ import tempfile
 from pathlib import Path
 
 from layermem.errors import LayermemError
+from layermem.proto.read import read_solver
 from layermem.runtime.device import get_device
 from layermem.solver.solver import Solver
 from tests.cuda.forgetting import ForgetfulDevice
 from tests.nets import NETS, solver_file
 
 
-def run(net: str, steps: int, device: object, forgotten: int | None = None, **options) -> dict:
+def run(
+    net: str, steps: int, device: object, forgotten: int | None = None, graph: bool = False, resume: int = 0, **options
+) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         fields, (least, most) = options.pop("fields", {}), options.pop("labels", (0, 5))
         if net in NETS:
             text = NETS[net].replace("min: 0 max: 5", f"min: {least} max: {most}")
             file = solver_file(text, Path(folder), **fields)
         else:
-            file = net
+            file = read_solver(net)
+        file.message.snapshot_prefix = f"{folder}/run"
         if forgotten is not None:
-            device = ForgetfulDevice(forgotten)
+            device = ForgetfulDevice(forgotten, graph)
+        elif graph:
+            device = get_device("cuda", graph=True)
+        if resume:
+            with Solver(file, device=device, **options) as solver:
+                solver.step(resume)
+                options["snapshot"] = solver.snapshot()
+                steps -= resume
         with Solver(file, device=device, **options) as solver:
             losses = []
             for _ in range(steps):
@@ -49,6 +63,7 @@ def run(net: str, steps: int, device: object, forgotten: int | None = None, **op
                 "parameters": hashed.hexdigest(),
                 "arena": solver.runner.arena.nbytes,
                 "host": solver.program.host_bytes,
+                "graphs": sum(len(executor.calls.graphs) for executor in solver.runner.executors) if graph else 0,
                 "waits": [row.tick for row in rows if row.after],
             }
 

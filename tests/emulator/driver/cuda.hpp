@@ -9,6 +9,7 @@ struct Context;
 struct Event;
 struct Function;
 struct Graph;
+struct Launched;
 struct Module;
 struct Stream;
 }  // namespace standin
@@ -20,6 +21,7 @@ using CUevent = standin::Event*;
 using CUfunction = standin::Function*;
 using CUgraph = standin::Graph*;
 using CUgraphExec = standin::Graph*;
+using CUgraphNode = const standin::Launched*;
 using CUmodule = standin::Module*;
 using CUstream = standin::Stream*;
 

@@ -118,14 +118,51 @@ CUresult arguments(const Function& function, void** parameters, void** extra, st
     return CUDA_SUCCESS;
 }
 
-CUresult run(const Function& function, LmLaunch launch, const std::vector<char>& args) {
-    launch.seed = driver().random();
-    if (function.module->launch(function.name.c_str(), &launch, args.data(), args.size()) == 0) return CUDA_SUCCESS;
-    complain(function.name + ": " + function.module->message());
-    return CUDA_ERROR_LAUNCH_FAILED;
+}  // namespace
+
+// A launch with its arguments.
+struct Launched {
+    Function* function;
+    LmLaunch launch;
+    std::vector<char> args;
+    void* parameters[1];
+
+    CUresult run() const {
+        LmLaunch now = launch;
+        now.seed = driver().random();
+        if (function->module->launch(function->name.c_str(), &now, args.data(), args.size()) == 0) return CUDA_SUCCESS;
+        complain(function->name + ": " + function->module->message());
+        return CUDA_ERROR_LAUNCH_FAILED;
+    }
+};
+
+CUresult launch_of(const NodeParams& p, Operation& out) {
+    Function& function = *p.function;
+    LmLaunch launch{{p.grid[0], p.grid[1], p.grid[2]}, {p.block[0], p.block[1], p.block[2]}, p.shared, 0, 0, 0, 0, 0};
+    launch.order = driver().settings.threads;
+    launch.copies = driver().settings.copies;
+    const std::uint64_t threads = std::uint64_t{p.block[0]} * p.block[1] * p.block[2];
+    if (threads == 0 || threads > function.threads || p.shared > function.dynamic_limit || p.grid[0] == 0 ||
+        p.grid[1] == 0 || p.grid[2] == 0 || p.grid[1] > 65535 || p.grid[2] > 65535)
+        return CUDA_ERROR_INVALID_VALUE;
+    auto launched = std::make_shared<Launched>(Launched{&function, launch, {}, {nullptr}});
+    if (const CUresult result = arguments(function, p.parameters, p.extra, launched->args)) return result;
+    launched->parameters[0] = launched->args.data();
+    out = {[launched] { return launched->run(); }, nullptr, nullptr, launched};
+    return CUDA_SUCCESS;
 }
 
-}  // namespace
+NodeParams params_of(const Launched& of) {
+    const auto &grid = of.launch.grid, &block = of.launch.block;
+    return {of.function,
+            {grid[0], grid[1], grid[2]},
+            {block[0], block[1], block[2]},
+            static_cast<unsigned>(of.launch.shared),
+            const_cast<void**>(of.parameters),
+            nullptr,
+            nullptr,
+            nullptr};
+}
 
 }  // namespace standin
 
@@ -178,16 +215,11 @@ STANDIN_API cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y
                            unsigned block_y, unsigned block_z, unsigned shared, CUstream stream, void** parameters,
                            void** extra) {
     return guarded([&](Driver& d) {
-        LmLaunch launch{{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, 0, 0, 0, 0, 0};
-        launch.order = d.settings.threads;
-        launch.copies = d.settings.copies;
-        const std::uint64_t threads = std::uint64_t{block_x} * block_y * block_z;
-        if (threads == 0 || threads > function->threads || shared > function->dynamic_limit || grid_x == 0 ||
-            grid_y == 0 || grid_z == 0 || grid_y > 65535 || grid_z > 65535)
-            return CUDA_ERROR_INVALID_VALUE;
-        std::vector<char> args;
-        if (const CUresult result = arguments(*function, parameters, extra, args)) return result;
-        return d.streams.put(stream, {[=] { return run(*function, launch, args); }, nullptr, nullptr});
+        Operation operation;
+        const NodeParams params{function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared,
+                                parameters, extra, nullptr, nullptr};
+        if (const CUresult result = launch_of(params, operation)) return result;
+        return d.streams.put(stream, std::move(operation));
     });
 }
 

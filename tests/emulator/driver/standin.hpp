@@ -80,6 +80,7 @@ struct Operation {
     std::function<CUresult()> work;  // one of these three
     std::shared_ptr<Mark> reaches;
     std::shared_ptr<Mark> waits_for;
+    std::shared_ptr<const Launched> launched = nullptr;  // what the work is, if it is a kernel's
 };
 
 struct Stream {
@@ -152,6 +153,21 @@ CUresult guarded(Body body) {
     if (d.failure != CUDA_SUCCESS) return d.failure;
     return body(d);
 }
+
+// ---- kernels (modules.cpp) ----------------------------------------------------------------------------------------
+
+// CUDA_KERNEL_NODE_PARAMS_v2
+struct NodeParams {
+    CUfunction function;
+    unsigned grid[3], block[3], shared;
+    void **parameters, **extra;
+    void *kernel, *context;
+};
+
+// The operation of a launch, or an error; its arguments are copied.
+CUresult launch_of(const NodeParams& params, Operation& out);
+// What a launch was given; the pointers are valid as long as it is.
+NodeParams params_of(const Launched& launched);
 
 // ---- capture (graphs.cpp) -----------------------------------------------------------------------------------------
 
