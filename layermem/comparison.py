@@ -57,7 +57,7 @@ def trade(job: Job, strategy: str, budgets: Sequence[int]) -> list[tuple[int, fl
             program = alone.place(plan, target=budget or 0)
             nbytes, seconds = program.arena_bytes, program.timeline().seconds
         found.append((nbytes, seconds / job.baseline_seconds - 1))
-    return _best(found)
+    return best(found)
 
 
 def trade_bound(job: Job, budgets: Sequence[int]) -> list[tuple[int, float]]:
@@ -75,7 +75,8 @@ def interesting_budgets(job: Job, points: int = POINTS) -> list[int]:
     return [round(least * (most / least) ** (step / (points - 1))) for step in range(points)]
 
 
-def _best(points: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
+def best(points: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
+    """The points beside which no other takes fewer bytes and no more time, by bytes."""
     kept: list[tuple[int, float]] = []
     for nbytes, overhead in sorted(set(points)):
         if not kept or overhead < kept[-1][1] - 1e-12:

@@ -1,7 +1,7 @@
 """All rooms so far on one page: graphs of a net -> plans -> schedules over one arena, inside a budget.
 
 a strategy makes a plan of the train graph for the budget; program.py places it, and the other graphs beside it
-if more bytes are needed than the strategy counted, within.py asks it again for less
+if more bytes are needed than the strategy counted, schedule/within.py asks it again for less
 if nothing fits, the leanest program that the strategy reaches says what the least budget is
 every schedule is checked before anybody may run it
 """
@@ -18,9 +18,9 @@ from layermem.plan.base import Hints, Plan, default_strategy, get_strategy
 from layermem.plan.costs import Costs, model_costs
 from layermem.schedule.check import UnsafeSchedule, check
 from layermem.schedule.program import Program, Together
+from layermem.schedule.within import quickest_within
 from layermem.units import format_bytes
 from layermem.verbs import callable_room
-from layermem.within import quickest_within
 
 callable_room(__name__)
 

@@ -42,14 +42,18 @@ def format_bytes(count: float) -> str:
     for unit in ("KiB", "MiB", "GiB", "TiB"):
         count /= 1024
         if count < 999.5 or unit == "TiB":
-            digits = 0 if count >= 99.95 else 1 if count >= 9.995 else 2
-            return f"{sign}{count:.{digits}f} {unit}"
+            return f"{sign}{_three_figures(count)} {unit}"
     raise AssertionError("unreachable")
 
 
 def format_seconds(seconds: float) -> str:
-    """A duration in the unit that reads best: '3.2 us', '45 ms', '1.70 s'."""
+    """A duration with three significant figures in the unit that reads best: '3.20 us', '45.0 ms', '1,234 s'."""
     for factor, unit in ((1e-6, "us"), (1e-3, "ms")):
         if seconds < 999.5 * factor:
-            return f"{seconds / factor:.3g} {unit}"
-    return f"{seconds:.3g} s"
+            return f"{_three_figures(seconds / factor)} {unit}"
+    return f"{_three_figures(seconds)} s"
+
+
+def _three_figures(number: float) -> str:
+    digits = 0 if number >= 99.95 else 1 if number >= 9.995 else 2
+    return f"{number:,.{digits}f}"

@@ -153,14 +153,14 @@ def _values(job: Job, founds: list[Planned], measured: dict[str, Measured]) -> d
 
 
 def _plot(job: Job, founds: list[Planned], path: str) -> None:
-    from layermem.comparison import interesting_budgets, trade, trade_bound
+    from layermem.comparison import best, interesting_budgets, trade, trade_bound
     from layermem.report.timeline import draw_memory
 
     shown = [found for found in founds if found.feasible] or founds
     budgets = interesting_budgets(job)
     trades: dict[str, list[tuple[int, float]]] = {}
     for name in watched(sorted((found.strategy for found in shown), key="auto".__eq__), "drawing"):
-        # `auto` goes last, and answers the budgets of everybody's points, so that the lines may be compared.
-        others = {nbytes for points in trades.values() for nbytes, _ in points} if name == "auto" else set()
-        trades[name] = trade(job, name, sorted({*budgets, *others}))
+        # `auto` goes last, and answers the budgets of the others' best points, so that the lines may be compared.
+        others = best([point for points in trades.values() for point in points]) if name == "auto" else []
+        trades[name] = trade(job, name, sorted({*budgets, *(nbytes for nbytes, _ in others)}))
     draw_memory(shown, trades, trade_bound(job, budgets), path, title=f"{job.title} on {shown[0].device}")

@@ -12,7 +12,7 @@ from layermem.errors import BudgetError
 from layermem.plan import STRATEGIES
 from layermem.plan.auto import NEGLIGIBLE
 from layermem.schedule.program import Together
-from layermem.within import DOUBLINGS, HALVINGS, quickest_within
+from layermem.schedule.within import DOUBLINGS, HALVINGS, quickest_within
 from tests.plan.jobs import solver_job
 
 BUDGET = 100_000
