@@ -65,6 +65,7 @@ CASES = {
     "three by three, wide pad": Case(3, 32, (7, 8), 50, pad=(2, 2)),
     "three by three, deep": Case(1, 400, (17, 16), 40, pad=(1, 1)),
     "three by three, blocks of tiles": Case(3, 36, (60, 60), 100, pad=(1, 1)),
+    "three by three, wide groups": Case(3, 72, (14, 9), 80, pad=(1, 1), groups=2),
     "one pixel": Case(1, 36, (3, 3), 72),
 }
 

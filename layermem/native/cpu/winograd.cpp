@@ -28,12 +28,29 @@ void share(int64_t count, int64_t step, const Body& body) {
     parallel(up(count, step), [&](int64_t i) { body(i * step, std::min(count, (i + 1) * step)); });
 }
 
-// A convolution as the transforms see it: of x forward, of dy backward.
-struct Sides {
-    int64_t in_h, in_w, in_c, out_h, out_w, out_c, images, pad_h, pad_w;
+// One group of a convolution is a convolution of its own, whose pixels lie further apart than they are wide.
+struct Group {
+    Conv g;
+    int64_t x_pixel, y_pixel;  // floats from one pixel to the next
 };
-Sides forward_sides(const Conv& g) { return {g.h, g.w, g.c, g.ho(), g.wo(), g.k, g.n, g.ph, g.pw}; }
-Sides backward_sides(const Conv& g) { return {g.ho(), g.wo(), g.k, g.h, g.w, g.c, g.n, 2 - g.ph, 2 - g.pw}; }
+Group group_of(const Conv& g) {
+    Group one{g, g.c, g.k};
+    one.g.c = g.cg(), one.g.k = g.kg(), one.g.groups = 1;
+    return one;
+}
+
+// A group as the transforms see it: of x forward, of dy backward.
+struct Sides {
+    int64_t in_h, in_w, in_c, in_pixel, out_h, out_w, out_c, out_pixel, images, pad_h, pad_w;
+};
+Sides forward_sides(const Group& it) {
+    const Conv& g = it.g;
+    return {g.h, g.w, g.c, it.x_pixel, g.ho(), g.wo(), g.k, it.y_pixel, g.n, g.ph, g.pw};
+}
+Sides backward_sides(const Group& it) {
+    const Conv& g = it.g;
+    return {g.ho(), g.wo(), g.k, it.y_pixel, g.h, g.w, g.c, it.x_pixel, g.n, 2 - g.ph, 2 - g.pw};
+}
 
 // One block of tiles through the 16 products: squares [16][count][in_c] -> sums [16][count][out_c].
 void multiply(const Unit& u, const Sides& s, int64_t count, const float* squares, float* sums, const float* packed,
@@ -76,11 +93,11 @@ void run(const Unit& u, const Conv& g, const Sides& s, const Output& o, const fl
     float *squares = after(packed, SQUARE * packed_plane), *sums = after(squares, SQUARE * plane(most, s.in_c));
     for (int64_t first = 0; first < tiles; first += most) {
         const int64_t count = std::min(most, tiles - first);
-        WinogradTiles read{s.in_h, s.in_w, s.in_c, down, right, -s.pad_h, -s.pad_w, first, plane(count, s.in_c), squares, in,
+        WinogradTiles read{s.in_h, s.in_w, s.in_c, down, right, s.in_pixel, -s.pad_h, -s.pad_w, first, plane(count, s.in_c), squares, in,
                            nullptr, nullptr, false, false};
         share(count, std::max<int64_t>(1, 2048 / s.in_c), [&](int64_t a, int64_t b) { u.winograd_in(read, a, b); });
         multiply(u, s, count, squares, sums, packed, packed_plane);
-        WinogradTiles write{s.out_h, s.out_w, s.out_c, down, right, 0, 0, first, plane(count, s.out_c), sums, nullptr,
+        WinogradTiles write{s.out_h, s.out_w, s.out_c, down, right, s.out_pixel, 0, 0, first, plane(count, s.out_c), sums, nullptr,
                             o.out, o.bias, o.accumulate, o.relu};
         share(count, std::max<int64_t>(1, 2048 / s.out_c), [&](int64_t a, int64_t b) { u.winograd_out(write, a, b); });
     }
@@ -96,25 +113,31 @@ int64_t room_bytes(const Conv& g, const Sides& s) {
 
 // Few channels leave too little to multiply between the transforms of pixels, few tiles too little after that of weights.
 bool is_winograd(const Conv& g) {
-    return g.kh == 3 && g.kw == 3 && g.sh == 1 && g.sw == 1 && g.dh == 1 && g.dw == 1 && g.groups == 1 && g.c >= 32 &&
-           g.k >= 32 && g.ph <= 2 && g.pw <= 2 && tiles_of(g) >= 64;
+    return g.kh == 3 && g.kw == 3 && g.sh == 1 && g.sw == 1 && g.dh == 1 && g.dw == 1 && g.cg() >= 32 && g.kg() >= 32 &&
+           g.ph <= 2 && g.pw <= 2 && tiles_of(g) >= 64;
 }
 
-int64_t winograd_workspace(const Conv& g) { return std::max(room_bytes(g, forward_sides(g)), room_bytes(g, backward_sides(g))); }
+int64_t winograd_workspace(const Conv& g) {
+    const Group one = group_of(g);
+    return std::max(room_bytes(one.g, forward_sides(one)), room_bytes(one.g, backward_sides(one)));
+}
 
 Launch winograd_forward(const Conv& g, float* y, const float* x, const float* w, const float* bias, bool accumulate, bool relu,
                         uint8_t* mask, void* scratch) {
     return [=, u = &unit()] {
+        const Group one = group_of(g);
+        const int64_t c = one.g.c, k = one.g.k, pitch = packed_floats(c, k) + SKEW;
         float* packed = static_cast<float*>(scratch);
-        const auto all = panels(*u, g.k);
-        const int64_t pitch = packed_floats(g.c, g.k) + SKEW;
-        const WinogradWeights weights{g.k, g.c, w, nullptr, nullptr, false};
-        parallel(static_cast<int64_t>(all.size()), [&](int64_t i) {
-            const int64_t width = all[i].vectors * u->lanes;
-            u->winograd_pack_columns(weights, packed + all[i].offset * g.c, pitch, all[i].column, width - u->lanes + all[i].last,
-                                     width);
-        });
-        run(*u, g, forward_sides(g), {y, bias, accumulate, relu}, x, packed);
+        const auto all = panels(*u, k);
+        for (int64_t i = 0; i < g.groups; ++i) {
+            const WinogradWeights weights{k, c, w + i * k * 9 * c, nullptr, nullptr, false};
+            parallel(static_cast<int64_t>(all.size()), [&](int64_t p) {
+                const int64_t width = all[p].vectors * u->lanes;
+                u->winograd_pack_columns(weights, packed + all[p].offset * c, pitch, all[p].column,
+                                         width - u->lanes + all[p].last, width);
+            });
+            run(*u, one.g, forward_sides(one), {y + i * k, bias ? bias + i * k : nullptr, accumulate, relu}, x + i * c, packed);
+        }
         if (mask) write_mask(*u, g.n * g.ho() * g.wo() * g.k, y, mask);
     };
 }
@@ -122,62 +145,81 @@ Launch winograd_forward(const Conv& g, float* y, const float* x, const float* w,
 Launch winograd_backward_data(const Conv& g, float* dx, const float* dy, const float* w, const float* bias, bool accumulate,
                               void* scratch) {
     return [=, u = &unit()] {
+        const Group one = group_of(g);
+        const int64_t c = one.g.c, k = one.g.k, pitch = packed_floats(k, c) + SKEW, parts = up(k, CHUNK);
         float* packed = static_cast<float*>(scratch);
-        const auto all = panels(*u, g.c);
-        const int64_t pitch = packed_floats(g.k, g.c) + SKEW, parts = up(g.k, CHUNK);
-        const WinogradWeights weights{g.k, g.c, w, nullptr, nullptr, false};
-        parallel(static_cast<int64_t>(all.size()) * parts, [&](int64_t task) {
-            const Panel& p = all[task / parts];
-            const int64_t width = p.vectors * u->lanes, begin = task % parts * CHUNK;
-            u->winograd_pack_rows(weights, packed + p.offset * g.k, pitch, p.column, width - u->lanes + p.last, width, begin,
-                                  std::min(g.k, begin + CHUNK));
-        });
-        run(*u, g, backward_sides(g), {dx, bias, accumulate, false}, dy, packed);
+        const auto all = panels(*u, c);
+        for (int64_t i = 0; i < g.groups; ++i) {
+            const WinogradWeights weights{k, c, w + i * k * 9 * c, nullptr, nullptr, false};
+            parallel(static_cast<int64_t>(all.size()) * parts, [&](int64_t task) {
+                const Panel& p = all[task / parts];
+                const int64_t width = p.vectors * u->lanes, begin = task % parts * CHUNK;
+                u->winograd_pack_rows(weights, packed + p.offset * k, pitch, p.column, width - u->lanes + p.last, width, begin,
+                                      std::min(k, begin + CHUNK));
+            });
+            run(*u, one.g, backward_sides(one), {dx + i * c, bias ? bias + i * c : nullptr, accumulate, false}, dy + i * k,
+                packed);
+        }
     };
 }
 
-int64_t winograd_weights_workspace(const Conv& g) {
+int64_t winograd_weights_workspace(const Conv& all) {
+    const Conv g = group_of(all).g;
     const int64_t most = at_once(g, tiles_of(g));
     return floats_bytes(SQUARE * g.k * g.c) + floats_bytes(SQUARE * plane(most, g.c)) +
            floats_bytes(SQUARE * plane(most, g.k));
 }
 
+namespace {
+
+// The squares of one group's weight gradient, summed over all tiles, in blocks that stay in cache.
+void sum_squares(const Unit& u, const Group& it, float* total, const float* x, const float* dy) {
+    const Conv& g = it.g;
+    const int64_t down = up(g.ho(), 2), right = up(g.wo(), 2), tiles = tiles_of(g), most = at_once(g, tiles);
+    float *squares = after(total, SQUARE * g.k * g.c), *spread = after(squares, SQUARE * plane(most, g.c));
+    const int64_t chunks = up(g.k, CHUNK);
+    for (int64_t first = 0; first < tiles; first += most) {
+        const int64_t count = std::min(most, tiles - first);
+        const WinogradTiles in{g.h, g.w, g.c, down, right, it.x_pixel, -g.ph, -g.pw, first, plane(count, g.c), squares, x,
+                               nullptr, nullptr, false, false};
+        const WinogradTiles out{g.ho(), g.wo(), g.k, down, right, it.y_pixel, 0, 0, first, plane(count, g.k), spread, dy,
+                                nullptr, nullptr, false, false};
+        share(count, std::max<int64_t>(1, 2048 / (g.c + g.k)), [&](int64_t a, int64_t b) {
+            u.winograd_in(in, a, b);
+            u.winograd_spread(out, a, b);
+        });
+        parallel(SQUARE * chunks, [&](int64_t task) {
+            const int64_t f = task / chunks, k = task % chunks * CHUNK;
+            constexpr int64_t run = 96;
+            const float *px[run], *pd[run];
+            OuterBlock b{};
+            b.x = px, b.d = pd, b.rows = std::min(CHUNK, g.k - k), b.columns = g.c, b.pitch = g.c;
+            b.out = total + (f * g.k + k) * g.c;
+            for (int64_t from = 0; from < count; from += run) {
+                b.count = std::min(run, count - from);
+                b.start = first == 0 && from == 0 ? Start::zero : Start::out;
+                for (int64_t i = 0; i < b.count; ++i) {
+                    px[i] = squares + f * plane(count, g.c) + (from + i) * g.c;
+                    pd[i] = spread + f * plane(count, g.k) + (from + i) * g.k + k;
+                }
+                u.outer(b);
+            }
+        });
+    }
+}
+
+}  // namespace
+
 Launch winograd_backward_weights(const Conv& g, float* dw, const float* x, const float* dy, bool accumulate, void* scratch) {
     return [=, u = &unit()] {
-        const int64_t down = up(g.ho(), 2), right = up(g.wo(), 2), tiles = tiles_of(g), most = at_once(g, tiles);
-        float *total = static_cast<float*>(scratch), *squares = after(total, SQUARE * g.k * g.c);
-        float* spread = after(squares, SQUARE * plane(most, g.c));
-        const int64_t chunks = up(g.k, CHUNK);
-        for (int64_t first = 0; first < tiles; first += most) {
-            const int64_t count = std::min(most, tiles - first);
-            const WinogradTiles in{g.h, g.w, g.c, down, right, -g.ph, -g.pw, first, plane(count, g.c), squares, x, nullptr,
-                                   nullptr, false, false};
-            const WinogradTiles out{g.ho(), g.wo(), g.k, down, right, 0, 0, first, plane(count, g.k), spread, dy, nullptr,
-                                    nullptr, false, false};
-            share(count, std::max<int64_t>(1, 2048 / (g.c + g.k)), [&](int64_t a, int64_t b) {
-                u->winograd_in(in, a, b);
-                u->winograd_spread(out, a, b);
-            });
-            parallel(SQUARE * chunks, [&](int64_t task) {
-                const int64_t f = task / chunks, k = task % chunks * CHUNK;
-                constexpr int64_t run = 96;
-                const float *px[run], *pd[run];
-                OuterBlock b{};
-                b.x = px, b.d = pd, b.rows = std::min(CHUNK, g.k - k), b.columns = g.c, b.pitch = g.c;
-                b.out = total + (f * g.k + k) * g.c;
-                for (int64_t from = 0; from < count; from += run) {
-                    b.count = std::min(run, count - from);
-                    b.start = first == 0 && from == 0 ? Start::zero : Start::out;
-                    for (int64_t i = 0; i < b.count; ++i) {
-                        px[i] = squares + f * plane(count, g.c) + (from + i) * g.c;
-                        pd[i] = spread + f * plane(count, g.k) + (from + i) * g.k + k;
-                    }
-                    u->outer(b);
-                }
-            });
+        const Group one = group_of(g);
+        const int64_t c = one.g.c, k = one.g.k;
+        float* total = static_cast<float*>(scratch);
+        for (int64_t i = 0; i < g.groups; ++i) {
+            sum_squares(*u, one, total, x + i * c, dy + i * k);
+            const WinogradWeights weights{k, c, nullptr, dw + i * k * 9 * c, total, accumulate};
+            share(k, 4, [&](int64_t a, int64_t b) { u->winograd_weights(weights, a, b); });
         }
-        const WinogradWeights weights{g.k, g.c, nullptr, dw, total, accumulate};
-        share(g.k, 4, [&](int64_t a, int64_t b) { u->winograd_weights(weights, a, b); });
     };
 }
 

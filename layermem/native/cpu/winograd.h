@@ -17,6 +17,7 @@ constexpr int64_t SQUARE = 16;  // elements of a transformed tile
 
 struct WinogradTiles {  // pixels -> squares and back, for tiles [0, ...) from `first` on
     int64_t h, w, c, down, right;  // image; tiles along it
+    int64_t pixel;                 // floats from one pixel to the next: c of all groups
     int64_t top, left;             // of the first tile's first pixel: -pad for 4x4 tiles, 0 for 2x2 ones
     int64_t first, pitch;          // pitch: floats from one element of the squares to the next
     float* squares;                // [16][tiles][c]

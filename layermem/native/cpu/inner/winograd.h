@@ -9,7 +9,7 @@ inline void to_square(V& a, V& b, V& c, V& d) {
 // The first pixel of tile `t`, and which image it is in.
 inline void place_of(const WinogradTiles& g, int64_t t, int64_t step, int64_t& image, int64_t& y, int64_t& x) {
     const int64_t tile = g.first + t;
-    image = tile / (g.down * g.right) * g.h * g.w * g.c;
+    image = tile / (g.down * g.right) * g.h * g.w * g.pixel;
     y = tile / g.right % g.down * step + g.top;
     x = tile % g.right * step + g.left;
 }
@@ -18,7 +18,7 @@ void winograd_in(const WinogradTiles& g, int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
         int64_t image, y, x;
         place_of(g, t, 2, image, y, x);
-        const float* corner = g.in + image + (y * g.w + x) * g.c;
+        const float* corner = g.in + image + (y * g.w + x) * g.pixel;
         bool inside[4][4];
         for (int i = 0; i < 4; ++i)
             for (int j = 0; j < 4; ++j) inside[i][j] = y + i >= 0 && y + i < g.h && x + j >= 0 && x + j < g.w;
@@ -29,12 +29,12 @@ void winograd_in(const WinogradTiles& g, int64_t begin, int64_t end) {
 #pragma GCC unroll 4
                 for (int i = 0; i < 4; ++i)
 #pragma GCC unroll 4
-                    for (int j = 0; j < 4; ++j) d[i][j] = load(corner + (i * g.w + j) * g.c + c, n);
+                    for (int j = 0; j < 4; ++j) d[i][j] = load(corner + (i * g.w + j) * g.pixel + c, n);
             } else {
 #pragma GCC unroll 4
                 for (int i = 0; i < 4; ++i)
 #pragma GCC unroll 4
-                    for (int j = 0; j < 4; ++j) d[i][j] = inside[i][j] ? load(corner + (i * g.w + j) * g.c + c, n) : zero();
+                    for (int j = 0; j < 4; ++j) d[i][j] = inside[i][j] ? load(corner + (i * g.w + j) * g.pixel + c, n) : zero();
             }
 #pragma GCC unroll 4
             for (int j = 0; j < 4; ++j) to_square(d[0][j], d[1][j], d[2][j], d[3][j]);
@@ -54,7 +54,7 @@ void winograd_out(const WinogradTiles& g, int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
         int64_t image, y, x;
         place_of(g, t, 2, image, y, x);
-        float* corner = g.out + image + (y * g.w + x) * g.c;
+        float* corner = g.out + image + (y * g.w + x) * g.pixel;
         const bool below = y + 1 < g.h, right = x + 1 < g.w;
         each(0, g.c, [&](int64_t c, auto n) __attribute__((always_inline)) {
             const float* in = g.squares + t * g.c + c;
@@ -71,9 +71,9 @@ void winograd_out(const WinogradTiles& g, int64_t begin, int64_t end) {
                 store(corner + at + c, g.relu ? rectified(v) : v, n);
             };
             put(0, top[0] + top[1] + top[2]);
-            if (right) put(g.c, top[1] - top[2] - top[3]);
-            if (below) put(g.w * g.c, low[0] + low[1] + low[2]);
-            if (right && below) put((g.w + 1) * g.c, low[1] - low[2] - low[3]);
+            if (right) put(g.pixel, top[1] - top[2] - top[3]);
+            if (below) put(g.w * g.pixel, low[0] + low[1] + low[2]);
+            if (right && below) put((g.w + 1) * g.pixel, low[1] - low[2] - low[3]);
         });
     }
 }
@@ -83,12 +83,12 @@ void winograd_spread(const WinogradTiles& g, int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
         int64_t image, y, x;
         place_of(g, t, 2, image, y, x);
-        const float* corner = g.in + image + (y * g.w + x) * g.c;
+        const float* corner = g.in + image + (y * g.w + x) * g.pixel;
         const bool below = y + 1 < g.h, right = x + 1 < g.w;
         each(0, g.c, [&](int64_t c, auto n) __attribute__((always_inline)) {
-            const V a = load(corner + c, n), b = right ? load(corner + g.c + c, n) : zero();
-            const V d = below ? load(corner + g.w * g.c + c, n) : zero();
-            const V e = right && below ? load(corner + (g.w + 1) * g.c + c, n) : zero();
+            const V a = load(corner + c, n), b = right ? load(corner + g.pixel + c, n) : zero();
+            const V d = below ? load(corner + g.w * g.pixel + c, n) : zero();
+            const V e = right && below ? load(corner + (g.w + 1) * g.pixel + c, n) : zero();
             const V rows[4][2] = {{a, b}, {a + d, b + e}, {a - d, b - e}, {-d, -e}};
             float* out = g.squares + t * g.c + c;
 #pragma GCC unroll 4
