@@ -101,6 +101,7 @@ setup(
             "layermem._native",
             sources,
             include_dirs=["layermem/native"],
+            depends=sorted(str(p) for p in Path("layermem/native").rglob("*.h")),
             cxx_std=17,
             extra_compile_args=["-O3", "-g0", "-Wall", "-Wextra", "-fno-math-errno", "-ffp-contract=off"],
             extra_link_args=["-pthread"],

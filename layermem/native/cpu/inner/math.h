@@ -151,15 +151,42 @@ inline I lanes_of(uint32_t word) {
     return (splat_int(static_cast<int32_t>(word)) & each) != 0;
 }
 
-// LANES bytes as numbers and back
+// LANES bytes as numbers and back.  (GCC 12 takes __builtin_convertvector apart lane by lane where a width has no name.)
 typedef uint8_t Bytes __attribute__((vector_size(LANES)));
-inline I widen(const uint8_t* p, int n) {
+inline I numbers(Bytes b) {
+#if defined(__AVX512F__)
+    return reinterpret_cast<I>(_mm512_maskz_cvtepu8_epi32(0xFFFF, reinterpret_cast<__m128i>(b)));
+#elif defined(__AVX2__)
+    int64_t word;
+    __builtin_memcpy(&word, &b, sizeof word);
+    return reinterpret_cast<I>(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(word)));
+#else
+    return __builtin_convertvector(b, I);
+#endif
+}
+inline Bytes low_bytes(I v) {
+#if defined(__AVX512F__)
+    return reinterpret_cast<Bytes>(_mm512_maskz_cvtepi32_epi8(0xFFFF, reinterpret_cast<__m512i>(v)));
+#elif defined(__AVX2__)
+    const __m256i each = reinterpret_cast<__m256i>(v);
+    const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(each), _mm256_extracti128_si256(each, 1));
+    const int64_t word = _mm_cvtsi128_si64(_mm_packus_epi16(words, words));  // of numbers from 0 to 255
+    Bytes b;
+    __builtin_memcpy(&b, &word, sizeof b);
+    return b;
+#else
+    return __builtin_convertvector(v, Bytes);
+#endif
+}
+template <class N>
+inline I widen(const uint8_t* p, N n) {
     Bytes b{};
     __builtin_memcpy(&b, p, static_cast<size_t>(n));
-    return __builtin_convertvector(b, I);
+    return numbers(b);
 }
-inline void narrow(uint8_t* p, I v, int n) {
-    const Bytes b = __builtin_convertvector(v, Bytes);
+template <class N>
+inline void narrow(uint8_t* p, I v, N n) {
+    const Bytes b = low_bytes(v);
     __builtin_memcpy(p, &b, static_cast<size_t>(n));
 }
 
