@@ -11,8 +11,10 @@ namespace {
 
 constexpr int64_t OUTPUTS = 24;  // rows of w in a forward task, a multiple of every tile width
 constexpr int64_t CHAIN = 2048;  // reduction steps of forward between two visits to y
-constexpr int64_t WIDTH = 256;   // columns of w in a task of the data gradient
-constexpr int64_t STEPS = 64;    // rows of w that such a task packs at a time: 64 KiB
+constexpr int64_t FEW = 32;      // rows of x up to which the data gradient is bound by reading w, and packing would cost
+constexpr int64_t LINE = 1024;   // then: most columns of w in a task, long lines while dx stays in cache
+constexpr int64_t WIDTH = 256;   // else: columns of w in a task
+constexpr int64_t STEPS = 64;    // and rows of it that the task packs at a time: 64 KiB
 
 Conv as_convolution(int64_t m, int64_t n, int64_t k) { return {m, k, 1, 1, n, 1, 1, 1, 1, 0, 0, 1, 1, 1}; }
 
@@ -44,6 +46,16 @@ void backward_columns(const Unit& u, int64_t m, int64_t n, int64_t k, float* dx,
     }
 }
 
+Launch backward_lines(int64_t m, int64_t n, int64_t k, float* dx, const float* dy, const float* w, bool accumulate) {
+    return [=, u = &unit()] {
+        const int64_t parts = std::clamp<int64_t>(k / 64, 1, std::max<int64_t>(16, (k + LINE - 1) / LINE));
+        parallel(parts, [&](int64_t i) {
+            const int64_t from = cut(k / 16, parts, i) * 16, till = i + 1 == parts ? k : cut(k / 16, parts, i + 1) * 16;
+            u->rank({dy, w + from, n, k, n, m, till - from, dx + from, k, accumulate ? Start::out : Start::zero});
+        });
+    };
+}
+
 }  // namespace
 
 Launch inner_product_forward(int64_t m, int64_t n, int64_t k, float* y, const float* x, const float* w, const float* bias,
@@ -70,6 +82,7 @@ Launch inner_product_forward(int64_t m, int64_t n, int64_t k, float* y, const fl
 Launch inner_product_backward_data(int64_t m, int64_t n, int64_t k, float* dx, const float* dy, const float* w,
                                    bool accumulate) {
     as_convolution(m, n, k).check();
+    if (m <= FEW) return backward_lines(m, n, k, dx, dy, w, accumulate);
     return [=, u = &unit()] {
         parallel((k + WIDTH - 1) / WIDTH, [&](int64_t task) {
             backward_columns(*u, m, n, k, dx, dy, w, accumulate, task * WIDTH, std::min(WIDTH, k - task * WIDTH));

@@ -58,6 +58,16 @@ struct DotBlock {
     bool relu;
 };
 
+// out[m * pitch + c] (+)= sum over j < depth of d[m * d_pitch + j] * w[j * w_pitch + c],  m < rows, c < columns.
+// Each register of w is loaded once for all rows, so w may be read from memory in long lines.
+struct RankBlock {
+    const float *d, *w;
+    int64_t d_pitch, w_pitch, depth, rows, columns;
+    float* out;
+    int64_t pitch;
+    Start start;  // zero or out
+};
+
 struct Unit {
     const char* name;
     int lanes;        // floats in a register
@@ -66,6 +76,7 @@ struct Unit {
     void (*gemm)(const GemmBlock&);
     void (*outer)(const OuterBlock&);
     void (*dot)(const DotBlock&);
+    void (*rank)(const RankBlock&);
     // out[k][j] = w[j * pitch + k]  for k < depth, j < columns; zeros up to `width` columns, a multiple of lanes
     void (*pack_columns)(float* out, const float* w, int64_t pitch, int64_t depth, int64_t columns, int64_t width);
     // out[k][j] = w[k * pitch + j]  likewise

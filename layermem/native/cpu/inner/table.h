@@ -33,6 +33,7 @@ Unit table(const char* name) {
     u.gemm = gemm;
     u.outer = outer;
     u.dot = dot;
+    u.rank = rank;
     u.pack_columns = pack_columns;
     u.pack_rows = pack_rows;
     u.add_rows = add_rows;
