@@ -150,6 +150,8 @@ class Compiler:
         row, needed = schedule.rows[tick], program.arena_bytes
         biggest = ", ".join(f"{r.buffer} {format_bytes(r.nbytes)}" for r in schedule.live_at(tick)[:5])
         who = f"'{name}'" if self.plan is None else "the saved plan"
+        if self.hints.host_budget is not None:
+            who += f" with {format_bytes(self.hints.host_budget)} of host memory"
         return BudgetError(
             f"{schedule.graph.name} needs {needed} bytes ({format_bytes(needed)}) or more under {who}, the budget is "
             f"{budget} ({format_bytes(budget)}); fullest at {row.verb} {row.what} (tick {tick}): {biggest}",

@@ -112,6 +112,16 @@ def test_a_refusal_names_the_strategies_that_fit_and_what_they_reach(tmp_path):
         compile(graphs, budget=hybrid.arena_bytes, costs=costs, plan=compile(graphs, costs=costs).train.plan)
 
 
+def test_a_refusal_says_how_much_host_memory_it_reckons_with(tmp_path):
+    graphs, costs = solver_job("chain", tmp_path)
+    free = Compiler(graphs, "auto", costs=costs).leanest.arena_bytes
+    with pytest.raises(
+        BudgetError, match=r"or more under 'auto' with 2\.00 KiB of host memory, the budget is"
+    ) as caught:
+        compile(graphs, budget=free, costs=costs, hints=Hints(host_budget=2048))
+    assert caught.value.minimum > free
+
+
 def test_a_test_net_that_needs_more_than_the_train_net_counts(tmp_path):
     """Its batch is large: histories go to the host although the train step alone would fit."""
     graphs, costs = solver_job("chain", tmp_path)
