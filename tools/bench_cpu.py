@@ -10,7 +10,8 @@ faster), bytes are the highest resident set of the process (VmHWM: interpreter a
 trains on one batch of noise that lies in memory, with momentum and a rate of 0, so that nobody runs away.
 
     layermem     strategy liveness, without a budget
-    layermem 40% strategy auto in 40 % of what strategy caffe takes, or in the least that fits if that is more
+    layermem 40% strategy auto in 40 % of what strategy caffe takes, without copies to the host if that fits, else with
+                 them (here both tiers lie in the same memory), else in the least that fits
     PyTorch      NCHW, channels_last, and channels_last with checkpointing (torch_peer.py; --torch-python names a
                  Python that has it; without one those rows are left out)
     Caffe        where a `caffe` binary is on the path; it times itself, after the others
@@ -39,6 +40,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from layermem.api import Net, job_of
 from layermem.measure import Bench
+from layermem.plan.base import Hints
 from layermem.planned import Planned, planned
 from layermem.runtime.cpu import CpuDevice
 from layermem.units import format_bytes
@@ -60,10 +62,13 @@ def net_of(what: str) -> Net:
 
 
 def program_of(net: Net, budget: str | None) -> Planned:
-    """`net` under `budget`, or under the least that fits."""
-    job = job_of(net, device="cpu")
-    found = planned(job, None, budget)
-    return found if found.feasible else planned(job, None, found.minimum)
+    """`net` under `budget`: computed again rather than copied where that fits, and under the least that fits else."""
+    if budget is None:
+        return planned(job_of(net, device="cpu"))
+    found = planned(job_of(net, device="cpu", hints=Hints(host_budget=0)), None, budget)
+    if not found.feasible:
+        found = planned(job_of(net, device="cpu"), None, budget)
+    return found if found.feasible else planned(found.job, None, found.minimum)
 
 
 def serve(what: str, contestant: str, threads: int) -> None:
@@ -74,7 +79,8 @@ def serve(what: str, contestant: str, threads: int) -> None:
     bench = Bench(net, found.program, device)
     bench.step()
     share = found.peak / found.job.baseline_bytes
-    say(parameters=net.parameter_count, arena=found.peak, share=share, **{"is": device.describe()})
+    host = found.program.host_bytes
+    say(parameters=net.parameter_count, arena=found.peak, host=host, share=share, **{"is": device.describe()})
     for _ in sys.stdin:
         say(seconds=bench.step(), bytes=peak_bytes())
 
@@ -237,6 +243,8 @@ def result(name: str, median: float, least: float, nbytes: int, ours: float, abo
     note = ""
     if "arena" in about:
         note = f"arena {format_bytes(about['arena'])}, {100 * about['share']:.0f} % of `caffe`"
+        if about["host"]:
+            note += f"; host {format_bytes(about['host'])}"
     ratio = f"{ours / median:.2f}" if ours and name not in OURS else f"{median / ours:.2f} of unlimited"
     return [name, f"{median:.3f}", f"{least:.3f}", ratio, f"{nbytes / 2**20:,.0f}", note]
 

@@ -99,12 +99,12 @@ def deconv_forward(a: Args) -> list[Launch]:
 
 
 @binds("Deconvolution.backward_data", scratch=lambda layer, roles: cpu.conv_forward_workspace(geometry(layer)))
-def deconv_backward_data(a: Args) -> list[Launch] | None:
+def deconv_backward_data(a: Args) -> list[Launch]:
     g = geometry(a.layer)
-    wanted = pairs(a, "dx")
-    if any(a.adds(f"dx{i}") for i in wanted):
-        return None
-    return [cpu.conv_forward(g, y=a[f"dx{i}"], x=a[f"dy{i}"], w=a["w0"], scratch=a.scratch) for i in wanted]
+    return [
+        cpu.conv_forward(g, y=a[f"dx{i}"], x=a[f"dy{i}"], w=a["w0"], accumulate=a.adds(f"dx{i}"), scratch=a.scratch)
+        for i in pairs(a, "dx")
+    ]
 
 
 # -- InnerProduct ----------------------------------------------------------------------------------------------------

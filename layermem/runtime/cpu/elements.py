@@ -1,4 +1,4 @@
-"""Ops element by element: activations, Dropout, Eltwise, fills, and updates."""
+"""Ops element by element: Dropout, Eltwise, fills, updates and the norm of gradients."""
 
 from __future__ import annotations
 
@@ -18,49 +18,6 @@ def zero(a: Args) -> list[Launch]:
 @binds("Fill.seed")
 def seed(a: Args) -> list[Launch]:
     return [cpu.map("fill", a.count("y0"), out=a["y0"], p=float(a.layer), accumulate=a.adds("y0"))]
-
-
-@binds("ReLU.forward")
-def relu_forward(a: Args) -> list[Launch]:
-    slope = a.layer.negative_slope
-    return [cpu.relu_forward(a.count("x0"), y=a["y0"], x=a["x0"], slope=slope, mask=a["mask"])]
-
-
-@binds("ReLU.backward")
-def relu_backward(a: Args) -> list[Launch]:
-    slope, count, adds = a.layer.negative_slope, a.count("dx0"), a.adds("dx0")
-    if a.has("mask"):
-        return [cpu.relu_backward(count, dx=a["dx0"], dy=a["dy0"], mask=a["mask"], slope=slope, accumulate=adds)]
-    sign = a["y0"] or a["x0"]
-    return [cpu.map("relu_slope", count, out=a["dx0"], a=a["dy0"], b=sign, p=slope, accumulate=adds)]
-
-
-@binds("Sigmoid.forward", "TanH.forward")
-def saturating(a: Args) -> list[Launch]:
-    return [cpu.map(a.layer.type.lower(), a.count("x0"), out=a["y0"], a=a["x0"])]
-
-
-@binds("Sigmoid.backward", "TanH.backward")
-def saturating_backward(a: Args) -> list[Launch]:
-    op = f"{a.layer.type.lower()}_slope"
-    return [cpu.map(op, a.count("dx0"), out=a["dx0"], a=a["dy0"], b=a["y0"], accumulate=a.adds("dx0"))]
-
-
-@binds("ELU.forward")
-def elu_forward(a: Args) -> list[Launch]:
-    return [cpu.map("elu", a.count("x0"), out=a["y0"], a=a["x0"], p=a.layer.alpha)]
-
-
-@binds("ELU.backward")
-def elu_backward(a: Args) -> list[Launch] | None:
-    if not a.has("x0"):
-        return None
-    return [
-        cpu.map(
-            "elu_slope", a.count("dx0"), out=a["dx0"], a=a["dy0"], b=a["x0"], p=a.layer.alpha,
-            accumulate=a.adds("dx0"),
-        )
-    ]  # fmt: skip
 
 
 @binds("Dropout.forward")

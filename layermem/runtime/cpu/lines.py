@@ -1,4 +1,4 @@
-"""Softmax, losses, and the copies of Concat, Slice, Split, Flatten and Reshape."""
+"""Softmax, losses, and the copies of Concat, Slice and Split."""
 
 from __future__ import annotations
 
@@ -191,13 +191,3 @@ def split_backward(a: Args) -> list[Launch] | None:
     if a.adds("dx0") or len(dys) != len(a.layer.tops):
         return None
     return [cpu.eltwise_sum(a.count("dx0"), y=a["dx0"], xs=dys, coefficients=[1.0] * len(dys))]
-
-
-@binds("Flatten.forward", "Reshape.forward")
-def renamed_forward(a: Args) -> list[Launch] | None:
-    return copy_unless_same(a, "y0", "x0") if a.layer.view else None
-
-
-@binds("Flatten.backward", "Reshape.backward")
-def renamed_backward(a: Args) -> list[Launch] | None:
-    return copy_unless_same(a, "dx0", "dy0") if a.layer.view else None
