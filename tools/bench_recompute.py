@@ -2,12 +2,14 @@
 
 python tools/bench_recompute.py FOLDER             every cg_*.txt of github.com/pfnet-research/recompute in FOLDER
 python tools/bench_recompute.py FOLDER --nets vgg19,unet
---limit S     seconds for one cell (20); a value marked * is the best found by then, not proven
+--limit S     seconds for one cell (60); a value marked * is the best found by then, not proven
 --families F  some of approx,extended,exact
---all         the exact family on every net, not only on those with up to 600 lower sets
+--models M    some of paper,live
+--shares S    budgets, in % of 2 M(V): all values and all gradients at once (15,20,25,30,40)
+--few         the exact family only on nets with up to 600 lower sets
 
-Overheads are % of a forward pass, at budgets in % of 2 M(V): all values and all gradients at once.  Targets are those
-of an earlier planner on the same model; `ok` is at or below it, `+1.2` what is missing, in points.
+Overheads are % of a forward pass.  Targets are those of an earlier planner on the same model; `ok` is at or below it,
+`+1.2` what is missing, in points.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from pathlib import Path
 from layermem.plan.graphfile import GraphFile, read_graph
 from layermem.plan.graphplan import GraphPlanner
 
-SHARES = (15, 20, 25, 30, 40)
+SHARES = "15,20,25,30,40"
 MODELS, FAMILIES = ("paper", "live"), ("approx", "extended", "exact")
 EXACT_SETS = 600
 INFEASIBLE = float("inf")
@@ -74,19 +76,20 @@ def cell(planner: GraphPlanner, share: int, limit: float, target: float | None) 
     return f"{value:.1f}{'' if found.proven_optimal else '*'}{mark(value, target, 0.05)}", seconds
 
 
-def bench(name: str, graph: GraphFile, families: list[str], limit: float, exact: bool) -> None:
-    for model in MODELS:
-        for family in families:
+def bench(name: str, graph: GraphFile, arguments: argparse.Namespace) -> None:
+    for model in arguments.models.split(","):
+        for family in arguments.families.split(","):
             begin = time.perf_counter()
             planner = GraphPlanner(graph, family, model)
             built = time.perf_counter() - begin
-            if family == "exact" and not exact and planner.native.lower_sets > EXACT_SETS:
+            if family == "exact" and arguments.few and planner.native.lower_sets > EXACT_SETS:
                 print(f"| {name} | {model} {family} | {planner.native.lower_sets} | left out |", flush=True)
                 continue
-            print(row(name, planner, model, family, limit, built), flush=True)
+            print(row(name, planner, model, family, arguments, built), flush=True)
 
 
-def row(name: str, planner: GraphPlanner, model: str, family: str, limit: float, built: float) -> str:
+def row(name: str, planner: GraphPlanner, model: str, family: str, arguments: argparse.Namespace, built: float) -> str:
+    limit = arguments.limit
     m, f = MODELS.index(model), FAMILIES.index(family)
     paper, live = LEAST.get(name, (None, (None, None, None)))
     wanted = live[f] if model == "live" else (paper if family == "exact" else None)
@@ -96,7 +99,7 @@ def row(name: str, planner: GraphPlanner, model: str, family: str, limit: float,
     megabytes = least.model_peak / 1e6
     cells = [f"{megabytes:.0f}{'' if least.proven_optimal else '*'}{mark(megabytes, wanted, 0.5)}"]
     slowest = 0.0
-    for share in SHARES:
+    for share in map(int, arguments.shares.split(",")):
         targets = TARGETS.get((name, share))
         text, seconds = cell(planner, share, limit, targets[m][f] if targets else None)
         cells.append(text)
@@ -109,22 +112,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--nets", help="names between cg_ and .txt, with commas (all)")
-    parser.add_argument("--limit", type=float, default=20.0)
+    parser.add_argument("--limit", type=float, default=60.0)
     parser.add_argument("--families", default=",".join(FAMILIES))
-    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--shares", default=SHARES)
+    parser.add_argument("--few", action="store_true")
     arguments = parser.parse_args()
     names = arguments.nets.split(",") if arguments.nets else sorted(
         p.stem.removeprefix("cg_") for p in arguments.folder.glob("cg_*.txt")
     )  # fmt: skip
-    families = arguments.families.split(",")
-    if not set(families) <= set(FAMILIES):
-        parser.error(f"--families takes some of {','.join(FAMILIES)}")
+    for given, known in ((arguments.families, FAMILIES), (arguments.models, MODELS)):
+        if not set(given.split(",")) <= set(known):
+            parser.error(f"'{given}' should be some of {','.join(known)}")
     if not names:
         parser.error(f"there is no cg_*.txt in {arguments.folder}")
-    columns = ["net", "plan", "lower sets", "least MB", *(f"{s} %" for s in SHARES), "least s", "slowest budget s"]
+    columns = [
+        "net",
+        "plan",
+        "lower sets",
+        "least MB",
+        *(f"{s} %" for s in arguments.shares.split(",")),
+        "least s",
+        "slowest budget s",
+    ]
     print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns), flush=True)
     for name in names:
-        bench(name, read_graph(arguments.folder / f"cg_{name}.txt"), families, arguments.limit, arguments.all)
+        bench(name, read_graph(arguments.folder / f"cg_{name}.txt"), arguments)
 
 
 if __name__ == "__main__":

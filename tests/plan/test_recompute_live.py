@@ -213,3 +213,4 @@ def test_the_quick_bounds_of_a_segment_are_never_above_its_cost(seed):
             cost = planner.segment(lower, upper)
             assert cost["peak_bound"] <= cost["peak"], (lower, upper)
             assert cost["recompute_bound"] <= cost["recompute"], (lower, upper)
+            assert cost["kept_bound"] <= cost["kept"], (lower, upper)

@@ -49,8 +49,9 @@ struct PlanView {
 // The planner with a lock: it remembers segments from call to call.
 class SharedPlanner {
   public:
-    SharedPlanner(StepGraph graph, const std::string& family, const std::string& model, size_t max_sets)
-        : planner_(finished(std::move(graph)), family_of(family), model_of(model), max_sets) {}
+    SharedPlanner(StepGraph graph, const std::string& family, const std::string& model, size_t max_sets,
+                  const std::optional<std::vector<Node>>& ends)
+        : planner_(finished(std::move(graph)), family_of(family), model_of(model), max_sets, ends ? &*ends : nullptr) {}
 
     py::object solve(Bytes budget, const std::string& objective, double time_limit) {
         const Objective wanted = objective_of(objective);
@@ -85,6 +86,7 @@ class SharedPlanner {
         out["peak"] = cost.peak;
         out["peak_bound"] = peak;
         out["recompute_bound"] = planner_.graph().time_of(time);
+        out["kept_bound"] = costs.kept_bound(lower, upper);
         return out;
     }
     std::vector<std::vector<Node>> sets() const {
@@ -201,8 +203,11 @@ void bind_recompute(py::module_& m) {
 family  approx, extended (default) or exact: the lower sets that may be cut at
 model   live (exact liveness of every segment) or paper (the formula of Kusumoto et al. 2019)
 What a segment costs is computed once and remembered, so ask one planner for many budgets.)")
-        .def(py::init<StepGraph, const std::string&, const std::string&, size_t>(), py::arg("graph"),
-             py::arg("family") = "extended", py::arg("model") = "live", py::arg("max_sets") = size_t{200000})
+        .def(py::init<StepGraph, const std::string&, const std::string&, size_t,
+                      const std::optional<std::vector<Node>>&>(),
+             py::arg("graph"), py::arg("family") = "extended", py::arg("model") = "live",
+             py::arg("max_sets") = size_t{200000}, py::arg("ends") = py::none(),
+             "ends: the nodes at which a segment may end, all without it.")
         .def("solve", &SharedPlanner::solve, py::arg("budget"), py::arg("objective") = "time",
              py::arg("time_limit") = 0.0,
              "The best plan within `budget` bytes, or None if there is none (or none was found in `time_limit` "
@@ -219,8 +224,11 @@ What a segment costs is computed once and remembered, so ask one planner for man
         .def("sets", &SharedPlanner::sets, "The lower sets, as lists of nodes, by size; {} first, V last.")
         .def("segment", &SharedPlanner::segment, py::arg("lower"), py::arg("upper"),
              "What the segment between two sets costs, by their indices in sets(): recompute, kept, peak (above what "
-             "is kept below it), and the quick lower bounds of peak and recompute that the search goes by.")
-        .def_property_readonly("segments_known", [](const SharedPlanner& p) { return p.planner().segments_known(); });
+             "is kept below it), and the quick lower bounds of all three that the search goes by.")
+        .def_property_readonly("segments_known", [](const SharedPlanner& p) { return p.planner().segments_known(); },
+                               "Pairs of sets that were looked at.")
+        .def_property_readonly("segments_settled", [](const SharedPlanner& p) { return p.planner().segments_settled(); },
+                               "Those of them that were walked through op by op.");
 }
 
 }  // namespace layermem

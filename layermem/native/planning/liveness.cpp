@@ -6,7 +6,6 @@ namespace layermem {
 namespace {
 
 constexpr int kNever = std::numeric_limits<int>::max();
-constexpr int kAbsent = -2, kBefore = -1;  // not resident yet; resident from before the sequence
 
 }  // namespace
 
@@ -14,22 +13,27 @@ SegmentCosts::SegmentCosts(const StepGraph& graph, const LowerSets& sets, Model 
     : graph_(graph), sets_(sets), model_(model), facts_(graph, sets) {
     in_segment_.assign(graph.nodes.size(), 0);
     want_.assign(graph.values.size(), kNever);
-    last_use_.assign(graph.item_count(), -1);
-    born_.assign(graph.item_count(), kAbsent);
+    lives_.assign(graph.item_count(), {});
 }
 
 Bytes SegmentCosts::peak_bound(int lower, int upper, Bytes enough) const {
     const auto &low = facts_.of(lower), &up = facts_.of(upper);
     if (model_ == Model::paper) return 2 * (up.bytes - low.bytes) + up.outside;
-    const Bytes at_start = up.carried - low.dying_bytes;
-    if (at_start > enough || up.witness < 0 || sets_.has(lower, up.witness)) return at_start;
-    Bytes sum = up.carried_past - low.dying_bytes;
-    if (sum + up.at_witness_bytes - low.read_bytes > enough) return sum + up.at_witness_bytes - low.read_bytes;
+    Bytes most = up.carried - low.dying_bytes;
     const uint64_t* below = sets_.bits(lower);
-    for (int k = 0; k < sets_.words() && sum <= enough; ++k)
-        for (uint64_t word = up.at_witness[k] & ~below[k]; word; word &= word - 1)
-            sum += facts_.read_bytes(k * 64 + lowest_bit(word));
-    return std::max(sum, at_start);
+    int looks = 2;
+    for (const Witness& witness : up.witnesses) {
+        if (most > enough || looks == 0) break;
+        if (sets_.has(lower, witness.owner)) continue;
+        --looks;
+        Bytes sum = witness.beside - low.dying_bytes;
+        most = std::max(most, sum + witness.node_bytes - low.read_bytes);
+        for (int k = 0; k < sets_.words() && most <= enough; ++k)
+            for (uint64_t word = witness.nodes[k] & ~below[k]; word; word &= word - 1)
+                sum += facts_.read_bytes(k * 64 + lowest_bit(word));
+        most = std::max(most, sum);
+    }
+    return most;
 }
 
 Ticks SegmentCosts::time_bound(int lower, int upper, Ticks enough) const {
@@ -42,6 +46,19 @@ Ticks SegmentCosts::time_bound(int lower, int upper, Ticks enough) const {
     for (int k = 0; k < sets_.words() && sum <= enough; ++k)
         for (uint64_t word = up.must_replay[k] & ~below[k]; word; word &= word - 1)
             sum += graph_.nodes[k * 64 + lowest_bit(word)].replay_ticks;
+    return sum;
+}
+
+// All that the segment keeps, less all that might be released: only a replay can prevent that.
+Bytes SegmentCosts::kept_bound(int lower, int upper) const {
+    if (upper == sets_.size() - 1) return 0;
+    const auto &low = facts_.of(lower), &up = facts_.of(upper);
+    if (model_ == Model::paper) return paper_pair(lower, upper).kept;
+    Bytes sum = up.fixed_bytes - low.fixed_bytes;
+    for (const auto& [node, bytes] : up.held)
+        if (!sets_.has(lower, node)) sum += bytes;
+    for (Value x : low.dying)
+        if (releasable(x, upper)) sum -= facts_.bytes(x);
     return sum;
 }
 
@@ -68,25 +85,25 @@ Segment SegmentCosts::live_pair(int lower, int upper) {
     if (upper == sets_.size() - 1) {
         sequence_.assign(nodes_.begin(), nodes_.end());
         for (Step s : steps_) sequence_.push_back(facts_.nodes() + s);
-        find_last_uses();
-        out.peak = sequence_peak(true);
+        find_lives(true);
+        out.peak = sequence_peak(bytes_at_start(true));
         return out;
     }
     out.recompute = find_replays();
-    set_sequence(true);
-    find_last_uses();
-    out.kept = kept();
-    out.peak = sequence_peak(false);
     const Bytes forward = forward_peak();
-    const bool choice = std::any_of(replays_.begin(), replays_.end(), [](const auto& r) { return r.first > 0; });
-    if (choice && out.peak > forward) {
-        set_sequence(false);
-        find_last_uses();
-        const Bytes late = sequence_peak(false);
-        out.eager = out.peak <= late;
-        out.peak = std::min(out.peak, late);
+    out.eager = std::all_of(replays_.begin(), replays_.end(), [](const auto& r) { return r.first == 0; });
+    set_sequence(out.eager);
+    find_lives(false);
+    out.kept = kept();
+    const Bytes start = bytes_at_start(false);
+    out.peak = std::max(forward, sequence_peak(start));
+    if (!out.eager && out.peak > std::max(forward, eager_bound())) {
+        set_sequence(true);
+        find_lives(false);
+        const Bytes early = std::max(forward, sequence_peak(start));
+        out.eager = early <= out.peak;
+        out.peak = std::min(out.peak, early);
     }
-    out.peak = std::max(out.peak, forward);
     return out;
 }
 
@@ -142,6 +159,8 @@ Ticks SegmentCosts::find_replays() {
         const FlatOp& op = facts_.op(facts_.nodes() + steps_[k]);
         for (const int* x = op.touch; x != op.middle; ++x) want(*x, k);
     }
+    step_wanted_ = 0;
+    for (Value x : wanted_) step_wanted_ += facts_.bytes(x);
     Ticks time = 0;
     for (auto v = nodes_.rbegin(); v != nodes_.rend(); ++v) {
         const FlatOp& op = facts_.op(*v);
@@ -159,28 +178,48 @@ Ticks SegmentCosts::find_replays() {
     return time;
 }
 
+// Replays come by rising node, all at once or where the first need for each arises.
 void SegmentCosts::set_sequence(bool eager) {
+    const int end = static_cast<int>(steps_.size());
     sequence_.clear();
-    if (eager)
-        std::sort(replays_.begin(), replays_.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-    else
-        std::stable_sort(replays_.begin(), replays_.end(),
-                         [](const auto& a, const auto& b) { return a.first < b.first; });
-    auto next = replays_.begin();
-    for (int k = 0; k <= static_cast<int>(steps_.size()); ++k) {
-        for (; next != replays_.end() && (eager || next->first <= k); ++next) sequence_.push_back(next->second);
-        if (k < static_cast<int>(steps_.size())) sequence_.push_back(facts_.nodes() + steps_[k]);
+    if (eager) {
+        for (const auto& replay : replays_) sequence_.push_back(replay.second);
+        for (Step s : steps_) sequence_.push_back(facts_.nodes() + s);
+        return;
+    }
+    first_at_.assign(end + 1, -1);
+    next_at_.resize(replays_.size());
+    for (int i = static_cast<int>(replays_.size()) - 1; i >= 0; --i) {
+        next_at_[i] = first_at_[replays_[i].first];
+        first_at_[replays_[i].first] = i;
+    }
+    for (int k = 0; k <= end; ++k) {
+        for (int i = first_at_[k]; i >= 0; i = next_at_[i]) sequence_.push_back(replays_[i].second);
+        if (k < end) sequence_.push_back(facts_.nodes() + steps_[k]);
     }
 }
 
-void SegmentCosts::find_last_uses() {
-    for (int item : touched_) last_use_[item] = -1;
-    touched_.clear();
-    for (int k = 0; k < static_cast<int>(sequence_.size()); ++k) {
+// From the end of sequence_ to its start: where each item is used last, and what is born and dies at each position.
+// With the forward (the last segment) every value of the segment is written in the sequence; without it the kept ones
+// are there from the start.
+void SegmentCosts::find_lives(bool with_forward) {
+    ++round_;
+    change_.assign(sequence_.size(), {});
+    for (int k = static_cast<int>(sequence_.size()) - 1; k >= 0; --k) {
         const FlatOp& op = facts_.op(sequence_[k]);
         for (const int* item = op.touch; item != op.touch_end; ++item) {
-            if (last_use_[*item] < 0) touched_.push_back(*item);
-            last_use_[*item] = k;
+            Life& life = lives_[*item];
+            if (life.round == round_) continue;
+            life = {round_, k, kBefore};
+            if (!facts_.stays(lower_, *item)) change_[k].dying += facts_.bytes(*item);
+        }
+        for (const int* item = op.write; item != op.write_end; ++item) {
+            const bool there = facts_.held(upper_, *item) && !(with_forward && *item < facts_.values());
+            if (there) continue;
+            Life& life = lives_[*item];
+            if (life.born != kBefore) change_[life.born].born -= facts_.bytes(*item);
+            life.born = k;
+            change_[k].born += facts_.bytes(*item);
         }
     }
 }
@@ -188,11 +227,26 @@ void SegmentCosts::find_last_uses() {
 Bytes SegmentCosts::bytes_at_start(bool with_forward) const {
     Bytes live = facts_.of(upper_).carried;
     for (Value x : facts_.of(lower_).dying)
-        if (last_use_[x] < 0) live -= facts_.bytes(x);
+        if (!used(x)) live -= facts_.bytes(x);
     if (with_forward) return live;
     for (Node v : nodes_)
-        for (Value x : graph_.nodes[v].writes)
-            if (facts_.held(upper_, x) && (last_use_[x] >= 0 || facts_.stays(lower_, x))) live += facts_.bytes(x);
+        for (const int* x = facts_.op(v).write; x != facts_.op(v).write_end; ++x)
+            if (facts_.held(upper_, *x) && (used(*x) || facts_.stays(lower_, *x))) live += facts_.bytes(*x);
+    return live;
+}
+
+// With all replays before the first step, no less is resident between them: what steps read of the segment, or what is
+// wanted below it, and what was carried in.
+Bytes SegmentCosts::eager_bound() const {
+    Bytes live = facts_.of(upper_).carried - facts_.of(lower_).dying_bytes + step_wanted_;
+    for (Node v : nodes_)
+        for (const int* x = facts_.op(v).write; x != facts_.op(v).write_end; ++x) {
+            if (!facts_.held(upper_, *x)) continue;
+            const auto& owners = graph_.values[*x].back_owners;
+            const bool wanted = facts_.stays(lower_, *x) ||
+                                std::any_of(owners.begin(), owners.end(), [&](Node w) { return in_segment_[w]; });
+            if (wanted) live += facts_.bytes(*x);
+        }
     return live;
 }
 
@@ -201,32 +255,21 @@ Bytes SegmentCosts::overlay_gain(const FlatOp& op, int position) const {
     OverlayGain gain(graph_);
     for (const Overlay* o = op.overlay; o != op.overlay_end; ++o) {
         const auto [written, read] = *o;
-        if (born_[written] != position || last_use_[read] != position || facts_.stays(lower_, read)) continue;
+        if (lives_[written].born != position || lives_[read].last != position || facts_.stays(lower_, read)) continue;
         gain.add(written, read);
     }
     return gain.bytes();
 }
 
-// Highest bytes above M(U_{i-1}) while sequence_ runs.  With the forward (the last segment) every value of the
-// segment is written in the sequence; without it the kept ones are there from the start.
-Bytes SegmentCosts::sequence_peak(bool with_forward) {
-    for (int item : touched_) {
-        const bool written_here = item < facts_.values() ? in_segment(item) && (with_forward || !facts_.held(upper_, item))
-                                                         : !facts_.held(upper_, item);
-        born_[item] = written_here ? kAbsent : kBefore;
-    }
-    Bytes live = bytes_at_start(with_forward), peak = live;
+// Highest bytes above M(U_{i-1}) while sequence_ runs, with `live` before it.
+Bytes SegmentCosts::sequence_peak(Bytes live) const {
+    Bytes peak = live;
     for (int k = 0; k < static_cast<int>(sequence_.size()); ++k) {
         const FlatOp& op = facts_.op(sequence_[k]);
-        for (const int* item = op.write; item != op.write_end; ++item)
-            if (born_[*item] == kAbsent) {
-                born_[*item] = k;
-                live += facts_.bytes(*item);
-            }
+        live += change_[k].born;
         const Bytes gain = op.overlay == op.overlay_end ? 0 : overlay_gain(op, k);
         peak = std::max(peak, live + op.workspace - gain);
-        for (const int* item = op.touch; item != op.touch_end; ++item)
-            if (last_use_[*item] == k && !facts_.stays(lower_, *item)) live -= facts_.bytes(*item);
+        live -= change_[k].dying;
     }
     return peak;
 }
@@ -235,15 +278,18 @@ Bytes SegmentCosts::sequence_peak(bool with_forward) {
 Bytes SegmentCosts::kept() const {
     Bytes sum = 0;
     for (Node v : nodes_)
-        for (Value x : graph_.nodes[v].writes)
-            if (facts_.held(upper_, x)) sum += facts_.bytes(x);
-    for (Value id : facts_.of(lower_).dying) {
-        const ValueInfo& x = graph_.values[id];
-        if (x.producer < 0 || x.kept || !x.back_owners.empty() || last_use_[id] >= 0) continue;
-        const auto& readers = x.readers;
-        if (std::all_of(readers.begin(), readers.end(), [&](Node v) { return sets_.has(upper_, v); })) sum -= x.bytes;
-    }
+        for (const int* x = facts_.op(v).write; x != facts_.op(v).write_end; ++x)
+            if (facts_.held(upper_, *x)) sum += facts_.bytes(*x);
+    for (Value x : facts_.of(lower_).dying)
+        if (!used(x) && releasable(x, upper_)) sum -= facts_.bytes(x);
     return sum;
+}
+
+// Of the values that the lower set does not want itself: nothing above `upper` and no step wants it.
+bool SegmentCosts::releasable(Value id, int upper) const {
+    const ValueInfo& x = graph_.values[id];
+    if (x.producer < 0 || x.kept || !x.back_owners.empty()) return false;
+    return std::all_of(x.readers.begin(), x.readers.end(), [&](Node v) { return sets_.has(upper, v); });
 }
 
 }  // namespace layermem

@@ -55,10 +55,11 @@ class SegmentCosts {
     SegmentCosts(const StepGraph& graph, const LowerSets& sets, Model model);
 
     Segment evaluate(int lower, int upper);
-    // Numbers that evaluate(lower, upper).peak and .recompute never go below, in a fraction of its time; they may
-    // stop counting once they are above `enough`.
+    // Numbers that evaluate(lower, upper).peak, .recompute and .kept never go below, in a fraction of its time; the
+    // first two may stop counting once they are above `enough`.
     Bytes peak_bound(int lower, int upper, Bytes enough) const;
     Ticks time_bound(int lower, int upper, Ticks enough) const;
+    Bytes kept_bound(int lower, int upper) const;
     // Every action of the chain (indices of sets, without {}, ending in V), in order.
     std::vector<Action> actions(const std::vector<int>& chain);
     Bytes inputs() const { return model_ == Model::live ? facts_.inputs() : 0; }  // M(U_0)
@@ -66,17 +67,29 @@ class SegmentCosts {
     Bytes floor() const { return model_ == Model::live ? facts_.widest_op() : 0; }
 
   private:
+    static constexpr int kBefore = -1;
+    struct Life {
+        uint64_t round = 0;    // the one that the rest is of
+        int last = kBefore;    // position of the last use in sequence_
+        int born = kBefore;    // and of the first write, unless it is there before
+    };
+    struct Change {
+        Bytes born = 0, dying = 0;
+    };
     Segment paper_pair(int lower, int upper) const;
     Segment live_pair(int lower, int upper);
     void collect(int lower, int upper);
     Bytes forward_peak() const;
     Ticks find_replays();
     void set_sequence(bool eager);
-    void find_last_uses();
+    void find_lives(bool with_forward);
     Bytes bytes_at_start(bool with_forward) const;
-    Bytes sequence_peak(bool with_forward);
+    Bytes eager_bound() const;
+    Bytes sequence_peak(Bytes live) const;
     Bytes overlay_gain(const FlatOp& op, int position) const;
     Bytes kept() const;
+    bool releasable(Value x, int upper) const;
+    bool used(int item) const { return lives_[item].round == round_; }  // by something in sequence_
     bool in_segment(Value x) const { return facts_.producer(x) >= 0 && in_segment_[facts_.producer(x)]; }
     void append_paper_segment(std::vector<Action>& out) const;
 
@@ -93,11 +106,13 @@ class SegmentCosts {
     std::vector<char> in_segment_;               // per node
     std::vector<int> want_;                      // per value: position in steps_ that first wants it, or kNever
     std::vector<Value> wanted_;                  // those with a want_
-    std::vector<std::pair<int, Node>> replays_;  // {position in steps_ before which it runs, node}
+    Bytes step_wanted_ = 0;                      // bytes of those that steps want, and nobody kept
+    std::vector<std::pair<int, Node>> replays_;  // {position in steps_ before which it runs, node}, by node
+    std::vector<int> first_at_, next_at_;        // lists of replays_ by that position
     std::vector<int> sequence_;                  // ops of the backward phase (last segment: of both)
-    std::vector<int> last_use_;                  // per item: position in sequence_, or -1
-    std::vector<int> born_;                      // per item: position of its first write, kAbsent, or kBefore
-    std::vector<int> touched_;                   // items with a last use
+    std::vector<Life> lives_;                    // per item
+    std::vector<Change> change_;                 // per position in sequence_
+    uint64_t round_ = 0;                         // of find_lives()
 };
 
 // Exact liveness peak of any list of actions, each byte from the write it is needed from to its last read.

@@ -4,6 +4,11 @@
 
 namespace layermem {
 
+namespace {
+constexpr size_t kNear = 16;  // nodes up to each last one of a set whose steps are looked at
+constexpr size_t kWaves = 6;  // of these steps, so many are remembered
+}
+
 SetFacts::SetFacts(const StepGraph& graph, const LowerSets& sets)
     : graph_(graph),
       sets_(sets),
@@ -138,6 +143,10 @@ void SetFacts::describe_flow(int set, Facts& facts) {
         }
         const bool held = x.producer < 0 ? x.used() : cached(id, set);
         if (held) set_bit(held_, set, id);
+        if (held && x.producer >= 0 && x.bytes > 0) {
+            if (x.kept) facts.fixed_bytes += x.bytes;
+            else facts.held.push_back({x.producer, x.bytes});
+        }
         const bool known = x.producer < 0 ? x.used() : x.kept || any_out(x.readers, set) || any_out(x.back_owners, set);
         if (!known || wanted_inside(id, set)) {
             set_bit(stays_, set, id);
@@ -170,30 +179,79 @@ void SetFacts::describe_replays(int set, const std::vector<Node>& members, Facts
 
 // What a step of the set reads must be there when it runs, and so must be, unless it is kept, all it takes to rebuild
 // that.  Of those, what this or a later step reads has not had its last read yet: it is resident, and so is what was
-// carried in and is still to be touched.  Of the first few steps the one with most to show is taken.
+// carried in and is still to be touched.
 void SetFacts::describe_witness(int set, const std::vector<Node>& members, Facts& facts) const {
+    std::vector<Step> last_touch(bytes_.size(), -1);
     std::vector<Step> steps;
     for (Node v : members) steps.insert(steps.end(), graph_.nodes[v].steps.begin(), graph_.nodes[v].steps.end());
     std::sort(steps.begin(), steps.end());
-    std::vector<Step> last_touch(bytes_.size(), -1);
     for (Step s : steps)
         for (const int* item = ops_[nodes_ + s].touch; item != ops_[nodes_ + s].touch_end; ++item) last_touch[*item] = s;
-    int tries = 6;
-    for (Step s : steps) {
-        const auto& read = graph_.steps[s].values;
-        if (std::none_of(read.begin(), read.end(), [&](Value x) { return producer_[x] >= 0; })) continue;
-        if (tries-- == 0) break;
-        const auto resident = resident_at(s, set, members, last_touch);
-        const Bytes carried = carried_past(s, set, last_touch);
-        Bytes sum = 0;
-        for (Node v : resident) sum += read_bytes_[v];
-        if (sum + carried <= facts.at_witness_bytes + facts.carried_past) continue;
-        facts.witness = graph_.steps[s].owner;
-        facts.at_witness_bytes = sum;
-        facts.carried_past = carried;
-        facts.at_witness.assign(sets_.words(), 0);
-        for (Node v : resident) facts.at_witness[v >> 6] |= uint64_t{1} << (v & 63);
+    for (Step s : first_steps(set, members)) {
+        Witness witness{graph_.steps[s].owner, std::vector<uint64_t>(sets_.words(), 0), 0, 0};
+        for (Node v : resident_at(s, set, members, last_touch)) {
+            witness.nodes[v >> 6] |= uint64_t{1} << (v & 63);
+            witness.node_bytes += read_bytes_[v];
+        }
+        witness.beside = carried_past(s, set, last_touch) + own_bytes(s, set);
+        facts.witnesses.push_back(std::move(witness));
     }
+    std::sort(facts.witnesses.begin(), facts.witnesses.end(), [](const Witness& a, const Witness& b) {
+        return a.node_bytes + a.beside > b.node_bytes + b.beside;
+    });
+}
+
+// Steps that begin a wave of replays, each for the nodes that no step before it wanted, the largest waves first.  Only
+// those of nodes close to the end of the set: a segment that ends here begins its way back with some of them.
+std::vector<Step> SetFacts::first_steps(int set, const std::vector<Node>& members) const {
+    std::vector<char> close(nodes_, 0), rebuilt(nodes_, 0);
+    std::vector<Step> steps;
+    for (auto v = members.rbegin(); v != members.rend(); ++v) {
+        if (any_in(graph_.nodes[*v].after, set)) continue;
+        std::vector<Node> near{*v};
+        for (size_t i = 0; i < near.size() && near.size() < kNear; ++i) {
+            const auto& before = graph_.nodes[near[i]].before;
+            near.insert(near.end(), before.begin(), before.end());
+        }
+        for (Node u : near) {
+            if (!close[u]) steps.insert(steps.end(), graph_.nodes[u].steps.begin(), graph_.nodes[u].steps.end());
+            close[u] = 1;
+        }
+    }
+    std::sort(steps.begin(), steps.end());
+    std::vector<std::pair<Bytes, Step>> waves;
+    for (Step s : steps) waves.push_back({-wave(graph_.steps[s].values, set, rebuilt) - own_bytes(s, set), s});
+    std::stable_sort(waves.begin(), waves.end());
+    if (waves.size() > kWaves) waves.resize(kWaves);
+    std::vector<Step> out;
+    for (const auto& [bytes, s] : waves) out.push_back(s);
+    return out;
+}
+
+// Bytes of the nodes that must run again for these values and have not been `rebuilt` before; they are then.
+Bytes SetFacts::wave(std::vector<Value> wanted, int set, std::vector<char>& rebuilt) const {
+    Bytes sum = 0;
+    while (!wanted.empty()) {
+        const Value x = wanted.back();
+        const Node v = producer_[x];
+        wanted.pop_back();
+        if (v < 0 || rebuilt[v] || !sets_.has(set, v) || held(set, x)) continue;
+        rebuilt[v] = 1;
+        sum += read_bytes_[v];
+        wanted.insert(wanted.end(), graph_.nodes[v].reads.begin(), graph_.nodes[v].reads.end());
+    }
+    return sum;
+}
+
+// Gradients that the step touches and no step outside the set has written, without those that may land on something.
+Bytes SetFacts::own_bytes(Step s, int set) const {
+    const FlatOp& op = ops_[nodes_ + s];
+    Bytes sum = op.workspace;
+    for (const int* item = op.middle; item != op.touch_end; ++item) {
+        const bool lands = std::any_of(op.overlay, op.overlay_end, [&](const Overlay& o) { return o.first == *item; });
+        if (!held(set, *item) && !lands) sum += bytes_[*item];
+    }
+    return sum;
 }
 
 Bytes SetFacts::carried_past(Step s, int set, const std::vector<Step>& last_touch) const {

@@ -38,6 +38,14 @@ class OverlayGain {
     Bytes bytes_ = 0;
 };
 
+// A step of a set when much is resident, whatever the segment begins with.
+struct Witness {
+    Node owner;
+    std::vector<uint64_t> nodes;  // all that steps read of these is resident, as far as they are in the segment,
+    Bytes node_bytes;             // so much in all;
+    Bytes beside;                 // and its own gradients, its workspace, and what was carried in and is still wanted
+};
+
 class SetFacts {
   public:
     SetFacts(const StepGraph& graph, const LowerSets& sets);
@@ -50,15 +58,14 @@ class SetFacts {
         Bytes outside = 0;        // M(d+(L) \ L) + M(d-(d+(L)) \ L)
         std::vector<Node> boundary;   // d(L): nodes that a node outside reads
         Bytes carried = 0;            // bytes that steps outside leave for steps inside
+        Bytes fixed_bytes = 0;        // of values inside that are marked `kept`
+        std::vector<std::pair<Node, Bytes>> held;  // nodes inside, with what else is kept of them when L is done
         std::vector<Value> dying;     // kept when L is done, but wanted by nothing in L any more
         Bytes dying_bytes = 0;
         // Of a segment that ends in L, whatever it begins with (nodes below it do not count):
         std::vector<uint64_t> must_replay;  // nodes of which a step reads something that is not kept
         Ticks must_time = 0;                // their replay time
-        Node witness = -1;                  // owner of a step when much is resident:
-        std::vector<uint64_t> at_witness;   //   what steps read of these nodes,
-        Bytes at_witness_bytes = 0;         //   so much in all,
-        Bytes carried_past = 0;             //   and of `carried` what is touched then or later
+        std::vector<Witness> witnesses;     // the fullest first; of any segment some owner is in it
         // Of nodes in L, as the lower end of a segment:
         Bytes read_bytes = 0;  // bytes that any step reads
         Ticks read_time = 0;   // replay time of nodes of which any step reads something
@@ -98,6 +105,9 @@ class SetFacts {
     std::vector<Node> resident_at(Step s, int set, const std::vector<Node>& members,
                                   const std::vector<Step>& last_read) const;
     Bytes carried_past(Step s, int set, const std::vector<Step>& last_touch) const;
+    Bytes own_bytes(Step s, int set) const;
+    Bytes wave(std::vector<Value> wanted, int set, std::vector<char>& rebuilt) const;
+    std::vector<Step> first_steps(int set, const std::vector<Node>& members) const;
 
     const StepGraph& graph_;
     const LowerSets& sets_;

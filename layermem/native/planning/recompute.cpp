@@ -7,18 +7,19 @@ namespace {
 constexpr size_t kQuickWidth = 16;  // states per set of the search that bounds the full one
 }
 
-LowerSetPlanner::LowerSetPlanner(StepGraph graph, Family family, Model model, size_t max_sets)
+LowerSetPlanner::LowerSetPlanner(StepGraph graph, Family family, Model model, size_t max_sets,
+                                 const std::vector<Node>* ends)
     : graph_(std::move(graph)),
       family_(family),
-      sets_(graph_, family, max_sets),
+      sets_(graph_, family, max_sets, ends),
       costs_(graph_, sets_, model),
       arcs_(sets_, costs_),
       most_(0) {
     for (const NodeInfo& node : graph_.nodes) most_ += std::max(node.ticks, node.replay_ticks);
 }
 
-Search LowerSetPlanner::search(Family upto, Bytes budget, Ticks allowed, Watch& watch) {
-    return Search(sets_, arcs_, costs_.inputs(), upto, budget, allowed, watch);
+Search LowerSetPlanner::search(const Question& question, Ticks allowed, Watch& watch) {
+    return Search(sets_, arcs_, costs_.inputs(), question, allowed, watch);
 }
 
 // What the chain costs, segment by segment.
@@ -43,32 +44,36 @@ ChainPlan LowerSetPlanner::keep_everything() {
 
 // ---- the least recomputation within a budget ----------------------------------------------------------------------
 
-// Looks for a chain where none is known yet: first among those that recompute little.
-std::optional<ChainPlan> LowerSetPlanner::first_fit(Family upto, Bytes budget, Watch& watch) {
-    for (Ticks allowed = std::max<Ticks>(1, most_ / 40);; allowed = std::min(3 * allowed, most_)) {
-        Search attempt = search(upto, budget, allowed, watch);
-        auto chain = attempt.quick(kQuickWidth);
-        if (!chain) chain = attempt.best(Objective::time);
-        if (chain) return measured(std::move(*chain));
-        if (allowed == most_) return std::nullopt;
+// Where no chain is known yet: the time allowed grows from the least that prices prove, so that few arcs are settled
+// before the first chain is found, which then is the best.
+std::optional<ChainPlan> LowerSetPlanner::first_best(const Question& question, Watch& watch) {
+    Ticks allowed = std::max<Ticks>(1, most_ / 40);
+    while (true) {
+        Search attempt = search(question, allowed, watch);
+        if (auto chain = attempt.best()) return measured(std::move(*chain));
+        if (allowed >= most_) return std::nullopt;
+        const auto proven = static_cast<Ticks>(attempt.bound());
+        allowed = proven > allowed ? proven + proven / 25 : allowed + allowed / (attempt.out_of_reach() ? 1 : 12);
+        allowed = std::min(allowed + 1, most_);
     }
 }
 
-void LowerSetPlanner::improve(Family upto, Bytes budget, Objective objective, std::optional<ChainPlan>& best,
-                              Watch& watch) {
-    if (objective == Objective::memory) {
-        if (auto chain = search(upto, budget, most_, watch).best(objective)) best = measured(std::move(*chain));
+void LowerSetPlanner::improve(const Question& question, std::optional<ChainPlan>& best, Watch& watch) {
+    if (question.objective == Objective::memory) {
+        if (auto chain = search(question, most_, watch).best()) best = measured(std::move(*chain));
         return;
     }
-    if (!best) best = first_fit(upto, budget, watch);
-    if (!best) return;
-    Search full = search(upto, budget, best->recompute, watch);
+    if (!best) {
+        best = first_best(question, watch);
+        return;
+    }
+    Search full = search(question, best->recompute, watch);
     if (auto chain = full.quick(kQuickWidth)) {
         ChainPlan found = measured(std::move(*chain));
         full.allow(found.recompute);
         if (found.recompute < best->recompute) best = std::move(found);
     }
-    if (auto chain = full.best(objective)) best = measured(std::move(*chain));
+    if (auto chain = full.best()) best = measured(std::move(*chain));
 }
 
 std::optional<ChainPlan> LowerSetPlanner::solve(Bytes budget, Objective objective, Watch& watch) {
@@ -76,10 +81,14 @@ std::optional<ChainPlan> LowerSetPlanner::solve(Bytes budget, Objective objectiv
     proven_infeasible_ = false;
     try {
         for (int tier = 0; tier <= static_cast<int>(family_); ++tier)
-            improve(static_cast<Family>(tier), budget, objective, best, watch);
+            improve({static_cast<Family>(tier), budget, objective}, best, watch);
         proven_infeasible_ = !best && !sets_.truncated();
         if (best) best->proven = !sets_.truncated();
     } catch (const Watch::TimeUp&) {
+        if (!best && minimum_ && minimum_->peak <= budget) {
+            best = minimum_;
+            best->proven = false;
+        }
     }
     return best;
 }
@@ -88,34 +97,32 @@ std::optional<ChainPlan> LowerSetPlanner::solve(Bytes budget, Objective objectiv
 
 // Budgets from the least conceivable one up, until a chain fits; then halving, with each chain's own peak as the
 // upper end.  Small budgets come first because few segments need to be looked at for them.
-ChainPlan LowerSetPlanner::least_peak(Family upto, ChainPlan best, Watch& watch) {
+void LowerSetPlanner::least_peak(Family upto, ChainPlan& best, Watch& watch) {
     Bytes low = costs_.floor(), high = best.peak;
     Bytes probe = std::min(high - 1, low + low / 4 + 1);
     while (low < high) {
-        const Search attempt = search(upto, probe, most_, watch);
-        if (attempt.hopeless()) {
+        const Reach reach(sets_, arcs_, costs_.inputs(), upto, probe, most_, watch);
+        if (reach.hopeless()) {
             low = probe + 1;
         } else {
-            best = measured(attempt.leanest());
+            best = measured(reach.leanest());
             high = best.peak;
         }
         const bool rising = high > low + low / 2;
         probe = rising ? std::min(high - 1, low + low / 4 + 1) : low + (high - low) / 2;
     }
-    return best;
 }
 
 ChainPlan LowerSetPlanner::minimum(Watch& watch) {
     if (minimum_ && minimum_->proven) return *minimum_;
-    ChainPlan best = minimum_ ? *minimum_ : keep_everything();
+    if (!minimum_) minimum_ = keep_everything();
     try {
         for (int tier = 0; tier <= static_cast<int>(family_); ++tier)
-            best = least_peak(static_cast<Family>(tier), best, watch);
-        best.proven = !sets_.truncated();
+            least_peak(static_cast<Family>(tier), *minimum_, watch);
+        minimum_->proven = !sets_.truncated();
     } catch (const Watch::TimeUp&) {
     }
-    minimum_ = best;
-    return best;
+    return *minimum_;
 }
 
 }  // namespace layermem

@@ -1,9 +1,9 @@
 // The recomputation planner: least recomputation within a budget, and the least budget, over chains of lower sets.
 //
-// Prepared once, asked for many budgets: what segments cost is computed when it is first wanted and remembered.
+// Prepared once, asked for many budgets: what segments cost is found when it is first wanted and remembered.
 // Families are searched from the smallest up, and a search never looks beyond what the one before it found:
 //
-//      approx     time allowed: a little, then three times that, until something fits
+//      approx     time allowed: what prices prove to be needed, and ever more, until something fits
 //        v        best so far
 //      extended   time allowed: that of the best so far
 //        v        ...
@@ -30,7 +30,7 @@ struct ChainPlan {
 
 class LowerSetPlanner {
   public:
-    LowerSetPlanner(StepGraph graph, Family family, Model model, size_t max_sets);
+    LowerSetPlanner(StepGraph graph, Family family, Model model, size_t max_sets, const std::vector<Node>* ends);
 
     // The best chain within `budget` bytes, or none.  Without one, `proven_infeasible()` tells if none exists.
     std::optional<ChainPlan> solve(Bytes budget, Objective objective, Watch& watch);
@@ -42,12 +42,13 @@ class LowerSetPlanner {
     const LowerSets& sets() const { return sets_; }
     SegmentCosts& costs() { return costs_; }
     size_t segments_known() const { return arcs_.count(); }
+    size_t segments_settled() const { return arcs_.settled(); }
 
   private:
-    Search search(Family upto, Bytes budget, Ticks allowed, Watch& watch);
-    void improve(Family upto, Bytes budget, Objective objective, std::optional<ChainPlan>& best, Watch& watch);
-    std::optional<ChainPlan> first_fit(Family upto, Bytes budget, Watch& watch);
-    ChainPlan least_peak(Family upto, ChainPlan best, Watch& watch);
+    Search search(const Question& question, Ticks allowed, Watch& watch);
+    void improve(const Question& question, std::optional<ChainPlan>& best, Watch& watch);
+    std::optional<ChainPlan> first_best(const Question& question, Watch& watch);
+    void least_peak(Family upto, ChainPlan& best, Watch& watch);
     ChainPlan measured(std::vector<int> chain);
     ChainPlan keep_everything();
 

@@ -1,149 +1,172 @@
 #include "planning/recompute_search.h"
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
 
 namespace layermem {
 namespace {
 
-constexpr Bytes kUnreached = std::numeric_limits<Bytes>::max() / 4;
-constexpr double kNoWay = 1e300;
 constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();
 
 }  // namespace
 
-Search::Search(const LowerSets& sets, Arcs& arcs, Bytes inputs, Family upto, Bytes budget, Ticks allowed, Watch& watch)
-    : sets_(sets), inputs_(inputs), budget_(budget), allowed_(allowed), watch_(watch) {
-    gather(arcs, upto, watch);
-    hopeless_ = least_.back() >= kUnreached;
-    if (!hopeless_) drop_dead_ends();
+Search::Search(const LowerSets& sets, Arcs& arcs, Bytes inputs, const Question& question, Ticks allowed, Watch& watch)
+    : sets_(sets),
+      arcs_(arcs),
+      inputs_(inputs),
+      question_(question),
+      last_(sets.size() - 1),
+      allowed_(allowed),
+      watch_(watch),
+      reach_(sets, arcs, inputs, question.upto, question.budget, allowed, watch),
+      prices_(sets.size(), question.budget, allowed),
+      hopeless_(reach_.hopeless()) {
+    if (hopeless_) return;
+    if (by_time()) price_arcs();
+    if (hopeless_) return;
+    settle_survivors();
+    sift();
 }
 
-// Forward over the sets: the steps that some chain can take, and the least that it can have kept by then.
-void Search::gather(Arcs& arcs, Family upto, Watch& watch) {
-    steps_.resize(sets_.size());
-    least_.assign(sets_.size(), kUnreached);
-    leanest_from_.assign(sets_.size(), -1);
-    least_[0] = inputs_;
-    for (int from = 0; from < sets_.size() - 1; ++from) {
-        if (least_[from] >= kUnreached) continue;
-        arcs.each(from, upto, Box{budget_ - least_[from], allowed_}, watch, [&](const Arc& arc) {
-            const Segment& segment = arc.segment;
-            steps_[from].push_back({arc.to, segment.recompute, segment.kept, segment.peak});
-            if (least_[from] + segment.kept >= least_[arc.to]) return;
-            least_[arc.to] = least_[from] + segment.kept;
-            leanest_from_[arc.to] = from;
-        });
-    }
+// ---- arcs that matter ---------------------------------------------------------------------------------------------
+
+template <class Visit>
+void Search::each_arc(int from, Visit visit) {
+    if (!reach_.at(from)) return;
+    watch_.tick();
+    arcs_.each(from, question_.upto, Box{question_.budget - reach_.least(from), allowed_}, watch_, visit);
 }
 
-// Steps that lead nowhere within the budget and the time go.
-void Search::drop_dead_ends() {
-    std::vector<Ticks> rest(sets_.size(), allowed_ + 1);
-    rest.back() = 0;
-    for (int from = sets_.size() - 2; from >= 0; --from) {
-        auto& steps = steps_[from];
-        steps.erase(std::remove_if(steps.begin(), steps.end(),
-                                   [&](const Step& step) { return step.recompute + rest[step.to] > allowed_; }),
-                    steps.end());
-        for (const Step& step : steps) rest[from] = std::min(rest[from], step.recompute + rest[step.to]);
-    }
+// Visits (step, set that it leads to), by rising set.
+template <class Visit>
+void Search::each_step(Visit visit) const {
+    for (int to = 1; to <= last_; ++to)
+        for (const Step& step : steps_[to]) visit(step, to);
 }
 
-// Fills prices_ and rests_ with a price of zero and a geometric row of others around the budget's own scale.
-void Search::price() {
-    double time = 1, bytes = 1;
-    for (const auto& steps : steps_)
-        for (const Step& step : steps) time = std::max(time, static_cast<double>(step.recompute));
-    bytes = std::max<double>(bytes, static_cast<double>(budget_));
-    prices_.assign(1, 0.0);
-    for (int k = -4; k <= 12; ++k) prices_.push_back(time / bytes * std::pow(2.0, k));
-    rests_.assign(prices_.size(), std::vector<double>(sets_.size(), kNoWay));
-    const int last = sets_.size() - 1;
-    for (size_t p = 0; p < prices_.size(); ++p) {
-        const double price = prices_[p];
-        auto& rest = rests_[p];
-        rest[last] = 0;
-        for (int from = last - 1; from >= 0; --from)
-            for (const Step& step : steps_[from]) {
-                const Bytes bytes_added = step.to == last ? step.peak : step.kept;
-                rest[from] = std::min(rest[from], static_cast<double>(step.recompute) +
-                                                      price * static_cast<double>(bytes_added) + rest[step.to]);
-            }
-    }
-}
-
-// No completion from here takes less (up to rounding, for which a little is taken off).
-double Search::rest(int set, Bytes kept) const {
-    if (set == sets_.size() - 1) return 0;
-    double most = 0;
-    for (size_t p = 0; p < prices_.size(); ++p)
-        most = std::max(most, rests_[p][set] + prices_[p] * static_cast<double>(kept - budget_));
-    return most - 1e-6;
-}
-
-// Leaves the labels that no other beats in both numbers, by growing key and falling bytes.
-void Search::keep_front(std::vector<Label>& labels) const {
-    std::sort(labels.begin(), labels.end(), [](const Label& a, const Label& b) {
-        return a.key != b.key ? a.key < b.key : a.kept < b.kept;
-    });
-    size_t count = 0;
-    for (const Label& label : labels)
-        if (count == 0 || label.kept < labels[count - 1].kept) labels[count++] = label;
-    labels.resize(count);
-}
-
-std::optional<std::vector<int>> Search::best(Objective objective) { return run(objective, kUnlimited); }
-
-std::optional<std::vector<int>> Search::quick(size_t width) { return run(Objective::time, width); }
-
-std::optional<std::vector<int>> Search::run(Objective objective, size_t width) {
-    if (hopeless_) return std::nullopt;
-    const bool least_time = objective == Objective::time;
-    if (least_time && prices_.empty()) price();
-    if (least_time && rest(0, inputs_) > static_cast<double>(allowed_)) return std::nullopt;
-    std::vector<std::vector<Label>> fronts(sets_.size());
-    std::vector<size_t> tidy_at(sets_.size(), 64);
-    fronts[0].push_back({0, inputs_, -1, -1});
-    for (int from = 0; from < sets_.size() - 1; ++from) {
-        auto& front = fronts[from];
-        if (front.empty()) continue;
-        keep_front(front);
-        if (least_time) {
-            auto late = [&](const Label& l) { return static_cast<double>(l.key) + rest(from, l.kept) > allowed_; };
-            front.erase(std::remove_if(front.begin(), front.end(), late), front.end());
-        }
-        if (front.size() > width) thin(from, front, width);
-        front.shrink_to_fit();
-        for (const Step& step : steps_[from]) {
-            watch_.tick();
-            auto& target = fronts[step.to];
-            const Ticks added = least_time ? step.recompute : -step.recompute;
-            const double latest = least_time ? static_cast<double>(allowed_) - rests_[0][step.to]
-                                             : std::numeric_limits<double>::max();
-            // By growing key bytes fall: the labels that fit are the last ones, those in time the first ones.
-            const auto fits = std::partition_point(front.begin(), front.end(), [&](const Label& label) {
-                return label.kept + step.peak > budget_;
+// First at prices far apart, then at a row around the best of them.
+void Search::price_arcs() {
+    for (int round = 0; round < 2; ++round) {
+        prices_.begin_at_end();
+        for (int from = last_ - 1; from >= 0; --from)
+            each_arc(from, [&](const Arc& arc) {
+                prices_.add_before(from, arc.to, arc.recompute, charged(arc.to, arc.kept, arc.peak));
             });
-            for (auto label = fits; label != front.end(); ++label) {
-                if (static_cast<double>(label->key + added) > latest) break;
-                target.push_back(
-                    {label->key + added, label->kept + step.kept, from, static_cast<int>(label - front.begin())});
-            }
-            if (target.size() < tidy_at[step.to]) continue;
-            keep_front(target);
-            tidy_at[step.to] = std::max<size_t>(64, 2 * target.size());
+        if (prices_.whole(inputs_) > static_cast<double>(allowed_)) {
+            hopeless_ = true;
+            return;
         }
+        if (round == 0) prices_.set_row(prices_.best(inputs_));
     }
-    keep_front(fronts.back());
+    prices_.begin_at_start(inputs_);
+    for (int from = 0; from < last_; ++from)
+        each_arc(from, [&](const Arc& arc) {
+            prices_.add_after(from, arc.to, arc.recompute, charged(arc.to, arc.kept, arc.peak));
+        });
+}
+
+bool Search::survives(int from, int to, const Box& cost, Bytes kept) const {
+    if (!by_time()) return true;
+    const double allowed = static_cast<double>(allowed_), time = static_cast<double>(cost.time);
+    if (prices_.through(from, to, cost.time, charged(to, kept, cost.peak)) > allowed) return false;
+    return prices_.before(from, question_.budget - cost.peak) + time + prices_.rest(to, reach_.least(to)) <= allowed;
+}
+
+void Search::settle_survivors() {
+    steps_.resize(sets_.size());
+    for (int from = 0; from < last_; ++from)
+        each_arc(from, [&](Arc& arc) {
+            if (!survives(from, arc.to, {arc.peak, arc.recompute}, arc.kept)) return;
+            arcs_.settle(from, arc, watch_);
+            const bool fits = reach_.least(from) + arc.peak <= question_.budget && arc.recompute <= allowed_;
+            if (fits) steps_[arc.to].push_back({arc.kept, arc.peak, from, static_cast<int32_t>(arc.recompute)});
+        });
+}
+
+// Prices the steps by their true costs and lets those go that are of no use any more.
+void Search::sift() {
+    if (!by_time()) return;
+    prices_.begin_at_end();
+    for (int to = last_; to > 0; --to)
+        for (const Step& s : steps_[to]) prices_.add_before(s.from, to, s.recompute, charged(to, s.kept, s.peak));
+    prices_.begin_at_start(inputs_);
+    each_step([&](const Step& s, int to) { prices_.add_after(s.from, to, s.recompute, charged(to, s.kept, s.peak)); });
+    hopeless_ = prices_.whole(inputs_) > static_cast<double>(allowed_);
+    for (int to = 1; to <= last_; ++to) {
+        auto useless = [&](const Step& s) { return !survives(s.from, to, {s.peak, s.recompute}, s.kept); };
+        steps_[to].erase(std::remove_if(steps_[to].begin(), steps_[to].end(), useless), steps_[to].end());
+    }
+}
+
+void Search::allow(Ticks time) {
+    if (time >= allowed_) return;
+    allowed_ = time;
+    if (!hopeless_) sift();
+}
+
+// ---- states -------------------------------------------------------------------------------------------------------
+
+std::optional<std::vector<int>> Search::best() { return run(kUnlimited); }
+
+std::optional<std::vector<int>> Search::quick(size_t width) { return run(width); }
+
+std::optional<std::vector<int>> Search::run(size_t width) {
+    if (hopeless_) return std::nullopt;
+    cheapest_.assign(static_cast<size_t>(allowed_) + 1, kUnreached);
+    std::vector<Front> fronts(sets_.size());
+    fronts[0].push_back({0, inputs_});
+    for (int to = 1; to <= last_; ++to) {
+        arrive(to, fronts);
+        leave_late_ones(to, fronts[to]);
+        if (fronts[to].size() > width) thin(to, fronts[to], width);
+        fronts[to].shrink_to_fit();
+    }
     if (fronts.back().empty()) return std::nullopt;
     return trace(fronts);
 }
 
+// The front of a set, from those of all sets that lead to it.
+void Search::arrive(int to, std::vector<Front>& fronts) {
+    const Ticks base = by_time() ? 0 : -allowed_;  // the lowest key
+    const double latest = by_time() ? static_cast<double>(allowed_) - prices_.rest(to, reach_.least(to)) : 0;
+    touched_.clear();
+    for (const Step& step : steps_[to]) {
+        watch_.tick();
+        const Front& front = fronts[step.from];
+        const Ticks added = by_time() ? step.recompute : -step.recompute;
+        // By growing key bytes fall: the labels that fit are the last ones, those in time the first ones.
+        auto label = std::partition_point(front.begin(), front.end(), [&](const Label& l) {
+            return l.kept + step.peak > question_.budget;
+        });
+        for (; label != front.end(); ++label) {
+            const Ticks key = label->key + added;
+            if (static_cast<double>(key) > latest) break;
+            Bytes& kept = cheapest_[static_cast<size_t>(key - base)];
+            if (kept >= kUnreached) touched_.push_back(static_cast<int32_t>(key - base));
+            kept = std::min(kept, label->kept + step.kept);
+        }
+    }
+    std::sort(touched_.begin(), touched_.end());
+    Bytes least = kUnreached;
+    for (int32_t at : touched_) {
+        if (cheapest_[at] < least) {
+            least = cheapest_[at];
+            fronts[to].push_back({at + base, least});
+        }
+        cheapest_[at] = kUnreached;
+    }
+}
+
+void Search::leave_late_ones(int set, Front& front) const {
+    if (!by_time()) return;
+    auto late = [&](const Label& l) { return static_cast<double>(l.key) + prices_.rest(set, l.kept) > allowed_; };
+    front.erase(std::remove_if(front.begin(), front.end(), late), front.end());
+}
+
 // Keeps the `width` labels that promise most; their order stays.
-void Search::thin(int set, std::vector<Label>& front, size_t width) const {
+void Search::thin(int set, Front& front, size_t width) const {
     std::vector<double> promise;
-    for (const Label& label : front) promise.push_back(static_cast<double>(label.key) + rest(set, label.kept));
+    for (const Label& label : front) promise.push_back(static_cast<double>(label.key) + prices_.rest(set, label.kept));
     std::vector<double> sorted = promise;
     std::nth_element(sorted.begin(), sorted.begin() + static_cast<long>(width), sorted.end());
     const double limit = sorted[width];
@@ -153,22 +176,25 @@ void Search::thin(int set, std::vector<Label>& front, size_t width) const {
     front.resize(std::min(count, width));
 }
 
-std::vector<int> Search::trace(const std::vector<std::vector<Label>>& fronts) const {
+// Backwards from the best label of V: each came by a step from a label that is still in its front.
+std::vector<int> Search::trace(const std::vector<Front>& fronts) const {
     std::vector<int> chain;
-    int set = sets_.size() - 1, position = 0;
-    while (set > 0) {
+    Label label = fronts[last_].front();
+    for (int set = last_; set > 0;) {
         chain.push_back(set);
-        const Label& label = fronts[set][position];
-        set = label.set;
-        position = label.parent;
+        for (const Step& step : steps_[set]) {
+            const Label wanted{label.key - (by_time() ? step.recompute : -step.recompute), label.kept - step.kept};
+            const Front& front = fronts[step.from];
+            const auto found = std::lower_bound(front.begin(), front.end(), wanted.key,
+                                                [](const Label& l, Ticks key) { return l.key < key; });
+            const bool came = found != front.end() && found->key == wanted.key && found->kept == wanted.kept &&
+                              wanted.kept + step.peak <= question_.budget;
+            if (!came) continue;
+            set = step.from;
+            label = wanted;
+            break;
+        }
     }
-    std::reverse(chain.begin(), chain.end());
-    return chain;
-}
-
-std::vector<int> Search::leanest() const {
-    std::vector<int> chain;
-    for (int set = sets_.size() - 1; set > 0; set = leanest_from_[set]) chain.push_back(set);
     std::reverse(chain.begin(), chain.end());
     return chain;
 }

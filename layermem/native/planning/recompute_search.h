@@ -6,66 +6,84 @@
 //   answer   the state of V with the least t (Objective::time), or the largest (Objective::memory: the paper's
 //            memory-centric rule, whose coarse segments profit most from liveness); among equals the least m
 //
-//      m ^ .                        Sets are visited by size, so that every state of L is known before L is left.
-//        |  . .     front of L      A state goes when t + bound(L, m) is above the time allowed.  The bound: whatever
-//        |      . .                 follows must end with M(U) + peak(last segment) <= budget, so for every price r
-//        +-----------> t            of a byte   rest >= min over chains of [sum recompute + r (sum kept + last peak)]
-//                                           + r (m - budget);   one backward pass per price, the best price counts.
+//      m ^ .                        Sets are visited by size: all states that lead to L are known when L's turn comes.
+//        |  . .     front of L      A state goes when t + what must follow (recompute_prices.h) is above the time
+//        |      . .                 allowed.  So does an arc that no chain in time can use, most of them by their
+//        +-----------> t            bounds alone, and only the others are settled.
 #pragma once
 #include <optional>
 #include <vector>
 
-#include "planning/recompute_arcs.h"
+#include "planning/recompute_prices.h"
+#include "planning/recompute_reach.h"
 
 namespace layermem {
 
 enum class Objective { time, memory };
 
+// A question: chains of sets of the tiers up to `upto` that keep within `budget` bytes.
+struct Question {
+    Family upto;
+    Bytes budget;
+    Objective objective;
+};
+
 class Search {
   public:
-    // Bytes that V's arcs need at least: `inputs` are resident from the start.
-    Search(const LowerSets& sets, Arcs& arcs, Bytes inputs, Family upto, Bytes budget, Ticks allowed, Watch& watch);
+    // `allowed`: no chain above it is of interest.  `inputs` bytes are resident from the start.
+    Search(const LowerSets& sets, Arcs& arcs, Bytes inputs, const Question& question, Ticks allowed, Watch& watch);
 
-    bool hopeless() const { return hopeless_; }  // no chain of these tiers, this budget and this time
     // The best chain (indices of sets, without {}), if there is one within the time allowed.
-    std::optional<std::vector<int>> best(Objective objective);
+    std::optional<std::vector<int>> best();
     // Some chain within the time allowed, found with at most `width` states per set.
     std::optional<std::vector<int>> quick(size_t width);
-    void allow(Ticks time) { allowed_ = std::min(allowed_, time); }
-    // A chain of least kept bytes on every set it passes; it fits if any does.
-    std::vector<int> leanest() const;
+    // No chain takes less, as far as was looked; and whether segments alone, within the time, do not reach V.
+    double bound() const { return reach_.hopeless() || !by_time() ? 0 : prices_.whole(inputs_); }
+    bool out_of_reach() const { return reach_.hopeless(); }
+    // Less time is allowed from now on: that of a chain which is known.
+    void allow(Ticks time);
 
   private:
     struct Label {
         Ticks key;   // time, negated when the largest is wanted
         Bytes kept;
-        int set, parent;  // where it comes from: a set and a position in its front
     };
+    using Front = std::vector<Label>;  // by growing key and falling bytes
     struct Step {
-        int to;
-        Ticks recompute;
         Bytes kept, peak;
+        int from;
+        int32_t recompute;
     };
 
-    void gather(Arcs& arcs, Family upto, Watch& watch);
-    void drop_dead_ends();
-    void price();
-    double rest(int set, Bytes kept) const;
-    std::optional<std::vector<int>> run(Objective objective, size_t width);
-    void keep_front(std::vector<Label>& labels) const;
-    void thin(int set, std::vector<Label>& front, size_t width) const;
-    std::vector<int> trace(const std::vector<std::vector<Label>>& fronts) const;
+    bool by_time() const { return question_.objective == Objective::time; }
+    Bytes charged(int to, Bytes kept, Bytes peak) const { return to == last_ ? peak : kept; }
+    template <class Visit>
+    void each_arc(int from, Visit visit);
+    template <class Visit>
+    void each_step(Visit visit) const;
+    bool survives(int from, int to, const Box& cost, Bytes kept) const;
+    void price_arcs();
+    void settle_survivors();
+    void sift();
+    std::optional<std::vector<int>> run(size_t width);
+    void arrive(int to, std::vector<Front>& fronts);
+    void leave_late_ones(int set, Front& front) const;
+    void thin(int set, Front& front, size_t width) const;
+    std::vector<int> trace(const std::vector<Front>& fronts) const;
 
     const LowerSets& sets_;
-    const Bytes inputs_, budget_;
+    Arcs& arcs_;
+    const Bytes inputs_;
+    const Question question_;
+    const int last_;  // V
     Ticks allowed_;
     Watch& watch_;
-    bool hopeless_ = false;
-    std::vector<std::vector<Step>> steps_;   // per set, those that can be part of a chain that fits
-    std::vector<Bytes> least_;               // per set, the least M(U) of any chain to it
-    std::vector<int> leanest_from_;
-    std::vector<double> prices_;             // time per byte
-    std::vector<std::vector<double>> rests_; // per price and set
+    const Reach reach_;
+    Prices prices_;
+    bool hopeless_;
+    std::vector<std::vector<Step>> steps_;  // per set, the settled arcs to it that a chain in time may use
+    std::vector<Bytes> cheapest_;           // scratch of arrive(): per key, the least kept
+    std::vector<int32_t> touched_;          // its keys
 };
 
 }  // namespace layermem
