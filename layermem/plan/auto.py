@@ -89,13 +89,13 @@ def _candidates(graph: Graph, costs: Costs, budget: int, peak: Peak, hints: Hint
 
 def _bases(graph: Graph, costs: Costs, budget: int, peak: Peak, hints: Hints) -> Iterator[Plan]:
     """Plans that recompute, from as much as the budget asks for to little."""
-    planner = planner_of(graph, costs, "extended", peak)
-    yield planner.within(budget, "auto", peak, hints) or planner.leanest("auto", peak, hints)
+    planner = planner_of(graph, costs, "extended", peak, hints)
+    yield planner.within(budget, "auto", peak) or planner.leanest("auto", peak)
     most = peak.live(Plan("auto", tuple(op.name for op in graph.ops)))
     for step in range(1, MIXES):
         found = planner.solve(budget + (most - budget) * step // MIXES - planner.base)
         if found is not None:
-            yield planner.plan(found, "auto", hints)
+            yield planner.plan(found, "auto")
 
 
 def _offload_to_fit(plan: Plan, gaps: list[Gap], homes: dict[Gap, Fate], budget: int, peak: Peak) -> Plan:

@@ -144,8 +144,9 @@ def ops_in_order(graph: Graph, order: tuple[str, ...]) -> list[Op]:
 class Hints:
     """What a user may say beside the budget.
 
-    stage        globs of layer names at whose outputs a segment of `sublinear` may end (memonger's mirror stages);
-                 none: anywhere
+    stage        globs of layer names at whose outputs a segment that is recomputed may end (memonger's mirror
+                 stages): the last op of a run under `sublinear`, under `recompute-*` every op of a lower set that
+                 nothing else in it depends on; none: anywhere
     keep, again  globs of layer names whose outputs every strategy that recomputes keeps, or makes again
     host_budget  bytes of host arena; None is no limit
     """

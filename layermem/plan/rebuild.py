@@ -14,7 +14,8 @@ from collections.abc import Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from layermem.graph.ops import DATA, FORWARD, STASH, Graph, Op
-from layermem.plan.base import INTRA, Hints, Plan
+from layermem.plan.base import INTRA, Hints, Plan, ops_in_order
+from layermem.plan.costs import Costs
 
 
 def segments_to_plan(graph: Graph, segments: Sequence[Sequence[Op]], strategy: str, *, hints: Hints = Hints()) -> Plan:
@@ -62,6 +63,16 @@ def _missing(graph: Graph, wanted: Iterable[str], available: Collection[str]) ->
         assert producer.replay is not None
         stack += [b for b in producer.replay.reads if b not in available]
     return sorted(found.values(), key=lambda op: graph.position[op.name])
+
+
+def seconds_again(graph: Graph, costs: Costs, plan: Plan) -> float:
+    """Seconds of the ops that `plan` runs beyond their first time."""
+    seen: set[str] = set()
+    seconds = 0.0
+    for name, op in zip(plan.order, ops_in_order(graph, plan.order)):
+        seconds += costs.op(op) if name in seen else 0
+        seen.add(name)
+    return seconds
 
 
 def can_rebuild(producer: Op, buffer: str) -> bool:

@@ -3,7 +3,8 @@
 The native planner (layermem._native.LowerSetPlanner) sees forward ops as nodes, activations and stashes as values, and
 backward ops with the exact values and gradients that each reads and writes.  It answers with a chain of lower sets;
 rebuild.py makes it a plan, with the backward ops in the graph's own order.  The bytes that count are those of the
-plan, so the planner is asked for a little less until the plan itself fits.
+plan, so the planner is asked for a little less until the plan itself fits.  Where one of the walks of `sublinear`
+recomputes less in the same room, or needs less room, it is taken instead.
 
     recompute          ancestors, complements of descendants and prefixes: near the optimum in a fraction of a second
     recompute-exact    all lower sets, within a time limit
@@ -21,7 +22,8 @@ from layermem import _native
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, STASH, Graph, Op, unique
 from layermem.plan.base import Hints, Peak, Plan, strategy
 from layermem.plan.costs import Costs
-from layermem.plan.rebuild import can_rebuild, forward_ops, segments_to_plan
+from layermem.plan.rebuild import can_rebuild, forward_ops, matches, seconds_again, segments_to_plan
+from layermem.plan.sublinear import Walk, walks
 from layermem.units import aligned
 
 TICKS = 1000  # time of a whole forward pass in the planner's unit: fine enough to rank, coarse enough to be quick
@@ -52,26 +54,26 @@ def _plan(name: str, family: str, graph: Graph, costs: Costs, budget: int | None
     nothing = segments_to_plan(graph, [forward_ops(graph)], name, hints=hints)
     if budget is not None and peak.live(nothing) <= budget:
         return nothing
-    planner = planner_of(graph, costs, family, peak)
-    found = planner.within(budget, name, peak, hints) if budget is not None else None
-    return found or planner.leanest(name, peak, hints)
+    planner = planner_of(graph, costs, family, peak, hints)
+    found = planner.within(budget, name, peak) if budget is not None else None
+    return found or planner.leanest(name, peak)
 
 
-def planner_of(graph: Graph, costs: Costs, family: str, peak: Peak) -> Planner:
+def planner_of(graph: Graph, costs: Costs, family: str, peak: Peak, hints: Hints) -> Planner:
     """A planner of `graph`, prepared once for all questions."""
-    planner: Planner = peak.remembered(f"lower sets {family}", lambda: Planner(graph, costs, family))
+    planner: Planner = peak.remembered(f"lower sets {family} {hints}", lambda: Planner(graph, costs, family, hints))
     return planner
 
 
 class Planner:
     """A training graph as the native planner sees it."""
 
-    def __init__(self, graph: Graph, costs: Costs, family: str):
-        self.graph, self.costs = graph, costs
-        self.runs = runs_of(graph)
+    def __init__(self, graph: Graph, costs: Costs, family: str, hints: Hints):
+        self.graph, self.costs, self.hints = graph, costs, hints
+        self.runs = runs_of(graph, hints)
         self.base = sum(aligned(b.nbytes) for b in graph.persistent())
-        self.lean: list[tuple[int, Plan]] = []
-        self.native = _native.LowerSetPlanner(self._step_graph(), family, "live", 20000)
+        self.lean: list[Walk] = []
+        self.native = _native.LowerSetPlanner(self._step_graph(), family, "live", 20000, ends=self._ends())
 
     def segments(self, lower_sets: Sequence[Iterable[int]]) -> list[list[Op]]:
         """The forward ops of V_1, V_2, ...; feeds go first, and an output goes with the op that makes its blob."""
@@ -94,37 +96,47 @@ class Planner:
         one with the most, whose few large segments may end leaner than the planner's model says."""
         return self.native.solve(max(room, 0), objective, SECONDS)
 
-    def plan(self, found: Any, name: str, hints: Hints) -> Plan:
-        return segments_to_plan(self.graph, self.segments(found.lower_sets), name, hints=hints)
+    def plan(self, found: Any, name: str) -> Plan:
+        return segments_to_plan(self.graph, self.segments(found.lower_sets), name, hints=self.hints)
 
-    def leanest(self, name: str, peak: Peak, hints: Hints) -> Plan:
-        return replace(min(self._lean(peak, hints), key=lambda found: found[0])[1], strategy=name)
+    def leanest(self, name: str, peak: Peak) -> Plan:
+        return replace(min(self._lean(peak), key=lambda walk: walk[:2]).plan, strategy=name)
 
-    def within(self, budget: int, name: str, peak: Peak, hints: Hints) -> Plan | None:
+    def within(self, budget: int, name: str, peak: Peak) -> Plan | None:
         """The plan with the least recomputation that fits, if one was found."""
+        found = self._fitted(budget, name, peak)
+        others = walks(self.graph, self.costs, peak, self.hints) if found else self._lean(peak)
+        fits = [walk for walk in (*([found] if found else []), *others) if walk.live <= budget]
+        return replace(min(fits, key=lambda walk: walk.again).plan, strategy=name) if fits else None
+
+    def _fitted(self, budget: int, name: str, peak: Peak) -> Walk | None:
+        """The dynamic program's plan, asked for less and less until the plan's own bytes fit."""
         room = budget - self.base
         for _ in range(TRIES):
             found = self.solve(room)
             if found is None:
                 break
-            plan = self.plan(found, name, hints)
-            over = peak.live(plan) - budget
+            walk = self._walk(found, name, peak)
+            over = walk.live - budget
             if over <= 0:
-                return plan
+                return walk
             room -= max(over, room // 200)
-        lean = [plan for live, plan in self._lean(peak, hints) if live <= budget]
-        return replace(min(lean, key=lambda plan: len(plan.order)), strategy=name) if lean else None
+        return None
 
-    def _lean(self, peak: Peak, hints: Hints) -> list[tuple[int, Plan]]:
-        """Lean plans with their bytes.  The planner's model is not the plan's: a little more room may end leaner."""
+    def _walk(self, found: Any, name: str, peak: Peak) -> Walk:
+        plan = self.plan(found, name)
+        return Walk(peak.live(plan), seconds_again(self.graph, self.costs, plan), plan)
+
+    def _lean(self, peak: Peak) -> list[Walk]:
+        """Lean plans.  The dynamic program's model is not the plan's: a little more room may end leaner."""
         if not self.lean:
             least = self.native.minimum(time_limit=SECONDS)
             chains = [
                 least,
                 *(self.solve(int(least.model_peak * s), goal) for s in SLACK for goal in ("time", "memory")),
             ]
-            plans = [self.plan(chain, "", hints) for chain in chains if chain is not None]
-            self.lean = [(peak.live(plan), plan) for plan in plans]
+            found = [self._walk(chain, "", peak) for chain in chains if chain is not None]
+            self.lean = [*found, *walks(self.graph, self.costs, peak, self.hints)]
         return self.lean
 
     # -- the native graph ------------------------------------------------------------------------------------------
@@ -135,7 +147,8 @@ class Planner:
         for name, buffer in graph.buffers.items():
             if buffer.kind in (DATA, STASH):
                 producer = graph.producer[name]
-                values[name] = native.add_value(aligned(buffer.nbytes), not can_rebuild(producer, name))
+                kept = not can_rebuild(producer, name) or matches(producer, self.hints.keep)
+                values[name] = native.add_value(aligned(buffer.nbytes), kept)
         tick = sum(self.costs.op(op) for run in self.runs for op in run) / TICKS
         node_of: dict[int, int] = {}  # index of a layer in the net -> native node
         for node, run in enumerate(self.runs):
@@ -148,6 +161,12 @@ class Planner:
             if op.kind == BACKWARD:
                 self._add_step(native, op, values, gradients, node_of)
         return native
+
+    def _ends(self) -> list[int] | None:
+        """Nodes at which a segment may end: where its last op is at a stage point; None is all."""
+        if not self.hints.stage:
+            return None
+        return [node for node, run in enumerate(self.runs) if matches(run[-1], self.hints.stage)]
 
     def _add_node(self, native: Any, run: list[Op], values: dict[str, int], tick: float) -> None:
         written = unique(b for op in run for b in op.writes)
@@ -183,21 +202,29 @@ class Planner:
         )
 
 
-def runs_of(graph: Graph) -> list[list[Op]]:
-    """Forward ops that can be rebuilt, one a node; in long nets, runs that end where few bytes cross."""
+def runs_of(graph: Graph, hints: Hints = Hints()) -> list[list[Op]]:
+    """Forward ops that can be rebuilt, one a node; in long nets, runs that end where few bytes cross (at a stage
+    point, where the hints name some)."""
     ops = [op for op in forward_ops(graph) if op.replay is not None and op.layer is not None and op.writes]
     if len(ops) <= MOST_NODES:
         return [[op] for op in ops]
-    ends = _cheap_cuts(_crossing(graph, ops)[: len(ops) - 1], RUNS)
+    crossing = _crossing(graph, ops)[: len(ops) - 1]
+    places = [i for i in range(len(crossing)) if not hints.stage or matches(ops[i], hints.stage)]
+    ends = _cheap_cuts(crossing, places, RUNS)
     cuts = [0, *(end + 1 for end in ends), len(ops)]
     return [ops[a:b] for a, b in pairwise(cuts)]
 
 
-def _cheap_cuts(crossing: list[int], runs: int) -> list[int]:
-    """Where to cut a net into about `runs` runs of like length: in each stretch, where the fewest bytes cross."""
+def _cheap_cuts(crossing: list[int], places: list[int], runs: int) -> list[int]:
+    """Which of `places` to cut a net at into about `runs` runs of like length: in each stretch of the net, the one
+    where the fewest bytes cross."""
     stretch = max(1, len(crossing) // runs)
-    starts = range(0, len(crossing), stretch)
-    return [min(range(at, min(at + stretch, len(crossing))), key=crossing.__getitem__) for at in starts]
+    cheapest: dict[int, int] = {}  # stretch -> place
+    for i in places:
+        best = cheapest.setdefault(i // stretch, i)
+        if crossing[i] < crossing[best]:
+            cheapest[i // stretch] = i
+    return list(cheapest.values())
 
 
 def _crossing(graph: Graph, ops: list[Op]) -> list[int]:

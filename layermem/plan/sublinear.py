@@ -9,29 +9,50 @@ the least recomputation that fits wins instead.
 from __future__ import annotations
 
 from math import sqrt
+from typing import NamedTuple
 
 from layermem.graph.ops import Graph, Op
 from layermem.plan.base import Hints, Peak, Plan, strategy
 from layermem.plan.costs import Costs
-from layermem.plan.rebuild import forward_ops, matches, output_bytes, segments_to_plan
+from layermem.plan.rebuild import forward_ops, matches, output_bytes, seconds_again, segments_to_plan
 
 ROUNDS = 3
 STEPS = 6
 
 
+class Walk(NamedTuple):
+    """A plan of the search: its bytes in use, and the seconds that it recomputes."""
+
+    live: int
+    again: float
+    plan: Plan
+
+
 @strategy("sublinear", says="keep stage points, recompute between them (Chen et al. 2016, mxnet-memonger)")
 def sublinear(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints: Hints) -> Plan:
-    tried: dict[tuple[int, ...], tuple[float, float, Plan]] = {}  # ops in each segment -> what that costs
+    whole = segments_to_plan(graph, [forward_ops(graph)], "sublinear", hints=hints)
+    if budget is not None and peak.live(whole) <= budget:
+        return whole
+    tried = walks(graph, costs, peak, hints)
+    fits = [walk for walk in tried if budget is not None and walk.live <= budget]
+    return (min(fits, key=lambda walk: walk.again) if fits else min(tried, key=lambda walk: walk[:2])).plan
+
+
+def walks(graph: Graph, costs: Costs, peak: Peak, hints: Hints) -> list[Walk]:
+    """Every plan of the search; it is made once, for it is the same under any budget."""
+    tried: list[Walk] = peak.remembered(f"walks {hints}", lambda: _search(graph, costs, peak, hints))
+    return tried
+
+
+def _search(graph: Graph, costs: Costs, peak: Peak, hints: Hints) -> list[Walk]:
+    tried: dict[tuple[int, ...], Walk] = {}  # ops in each segment -> what that costs
 
     def measure(threshold: float) -> list[list[Op]]:
         segments = cut(graph, threshold, hints)
         lengths = tuple(len(ops) for ops in segments)
         if lengths not in tried:
             plan = segments_to_plan(graph, segments, "sublinear", hints=hints)
-            live = peak.live(plan)
-            fits = budget is not None and live <= budget
-            again = sum(costs.op(graph.by_name[name]) for name in repeated(plan.order))
-            tried[lengths] = (0, again, plan) if fits else (live, again, plan)
+            tried[lengths] = Walk(peak.live(plan), seconds_again(graph, costs, plan), plan)
         return segments
 
     threshold = 0.0
@@ -45,10 +66,7 @@ def sublinear(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints:
     top = sqrt(2) * threshold
     for step in range(STEPS + 1):
         measure(least + (top - least) * step / STEPS if top > least else top * (step + 1) / (STEPS + 1))
-    whole = segments_to_plan(graph, [forward_ops(graph)], "sublinear", hints=hints)
-    if budget is not None and peak.live(whole) <= budget:
-        return whole
-    return min(tried.values(), key=lambda found: found[:2])[2]
+    return list(tried.values())
 
 
 def cut(graph: Graph, threshold: float, hints: Hints) -> list[list[Op]]:
@@ -63,14 +81,3 @@ def cut(graph: Graph, threshold: float, hints: Hints) -> list[list[Op]]:
             segments.append([])
             gathered = 0
     return [ops for ops in segments if ops]
-
-
-def repeated(order: tuple[str, ...]) -> list[str]:
-    """The names in `order` beyond their first time."""
-    seen: set[str] = set()
-    again = []
-    for name in order:
-        if name in seen:
-            again.append(name)
-        seen.add(name)
-    return again
