@@ -15,7 +15,7 @@ from layermem.cli.options import (
     print_json,
     strategies_text,
 )
-from layermem.cli.plan_graph import add_graph_options, run_graph
+from layermem.cli.plan_graph import add_graph_options, refuse_graph_options, run_graph
 from layermem.files import write_atomically
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
 
     if arguments.graph:
         return run_graph(arguments)
+    refuse_graph_options(arguments)
     job = job_of(arguments)
     saved = read_plan(arguments.load, job) if arguments.load else None
     found = planned(job, arguments.strategy, arguments.budget, saved)

@@ -12,27 +12,39 @@ from layermem.units import format_bytes, parse_bytes
 if TYPE_CHECKING:
     from layermem.plan.graphplan import GraphPlan
 
-OF_NETS = ("batch", "input", "costs", "strategy", "schedule", "save", "load", "plot", "trace", "export_graph")
+OF_NETS = (
+    "batch", "input", "net_stage", "net_level", "device", "costs", "strategy", "host_budget", "hints", "stage", "keep",
+    "recompute", "schedule", "save", "load", "plot", "trace", "export_graph",
+)  # fmt: skip
+DEFAULTS = {"objective": "T", "family": "extended", "model": "live", "time_limit": 60.0}
 
 
 def add_graph_options(parser: Options) -> None:
     """The options that go with --graph."""
     group = parser.add_argument_group("graph files (--graph, with --budget in bytes or % of all values and gradients)")
     group.add_argument(
-        "-t", "--objective", choices=("T", "M"), default="T",
+        "-t", "--objective", choices=("T", "M"),
         help="T: least recomputation; M: most, in coarse segments that liveness shrinks (T)",
     )  # fmt: skip
     group.add_argument(
-        "--family", choices=("extended", "exact", "approx"), default="extended",
+        "--family", choices=("extended", "exact", "approx"),
         help="the lower sets that a segment may end at (extended)",
     )  # fmt: skip
     group.add_argument(
-        "--model", choices=("live", "paper"), default="live",
+        "--model", choices=("live", "paper"),
         help="what the budget bounds: exact liveness, or the formula of Kusumoto et al. (live)",
     )  # fmt: skip
-    group.add_argument(
-        "--time-limit", metavar="S", type=float, default=60.0, help="seconds for a search, then the best so far (60)"
-    )
+    group.add_argument("--time-limit", metavar="S", type=float, help="seconds for a search, then the best so far (60)")
+
+
+def refuse_graph_options(arguments: argparse.Namespace) -> None:
+    """InputError for an option of graph files where a net is planned."""
+    for option in DEFAULTS:
+        if getattr(arguments, option) is not None:
+            raise InputError(
+                f"--{option.replace('_', '-')} goes with --graph; for a net, --strategy recompute, recompute-exact or "
+                "recompute-approx names the family, and the model is exact liveness"
+            )
 
 
 def run_graph(arguments: argparse.Namespace) -> int:
@@ -43,6 +55,9 @@ def run_graph(arguments: argparse.Namespace) -> int:
     for option in OF_NETS:
         if getattr(arguments, option):
             raise InputError(f"--{option.replace('_', '-')} goes with --net or --solver, not with --graph")
+    for option, default in DEFAULTS.items():
+        if getattr(arguments, option) is None:
+            setattr(arguments, option, default)
     if not arguments.time_limit > 0:
         raise InputError("--time-limit must be above 0 seconds")
     planner = GraphPlanner(read_graph(arguments.graph), arguments.family, arguments.model)

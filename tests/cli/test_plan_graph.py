@@ -53,5 +53,13 @@ def test_a_file_that_is_no_graph_ends_with_2(layermem, tmp_path):
 
 
 def test_what_only_a_net_has_is_refused(layermem, exported):
-    ended = layermem("plan", "--graph", exported, "--strategy", "hybrid")
-    assert ended.code == 2 and "--strategy goes with --net" in ended.err
+    for option in (("--strategy", "hybrid"), ("--stage", "conv*"), ("--keep", "ip1"), ("--net-level", "1")):
+        ended = layermem("plan", "--graph", exported, *option)
+        assert ended.code == 2 and f"{option[0]} goes with --net" in ended.err
+
+
+@pytest.mark.parametrize("option", [("-t", "M"), ("--family", "exact"), ("--model", "paper"), ("--time-limit", "1")])
+def test_what_only_a_graph_file_has_is_refused_of_a_net(layermem, option):
+    ended = layermem("plan", "--net", NET, "--strategy", "recompute-exact", *option)
+    name = "--objective" if option[0] == "-t" else option[0]
+    assert ended.code == 2 and f"{name} goes with --graph" in ended.err and "recompute-approx" in ended.err
