@@ -57,7 +57,8 @@ def test_no_strategy_changes_a_bit(net):
 def test_no_order_of_the_streams_changes_a_bit(order):
     job = {"net": "residual", "steps": 2}
     jobs = [{**job, "strategy": strategy} for strategy in ("caffe", "inter", "hybrid", "auto")]
-    found = {answer["parameters"] for seed in range(3) for answer in trained(jobs, streams=order, seed=seed)}
+    seeds = range(3 if order == "random" else 1)
+    found = {answer["parameters"] for seed in seeds for answer in trained(jobs, streams=order, seed=seed)}
     (expected,) = trained([job])
     assert found == {expected["parameters"]}
 
@@ -131,15 +132,22 @@ def test_a_run_that_goes_on_from_a_snapshot_reads_the_batches_of_the_whole_one()
     assert (whole["losses"][2:], whole["parameters"]) == (resumed["losses"], resumed["parameters"])
 
 
-def test_lenet_learns_digits_under_auto_in_a_part_of_the_memory():
+def test_lenet_learns_digits_under_every_strategy_as_the_reference_does():
+    job = {"net": DIGITS, "steps": 2}
+    jobs = [{**job, "device": "reference"}, *({**job, "strategy": name} for name in STRATEGIES)]
+    reference, *answers = trained(jobs, streams="random")
+    for answer in answers:
+        same_numbers(answer, reference, 1e-5)
+    assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
+
+
+def test_lenet_learns_digits_under_auto_in_a_part_of_the_memory_offload_included():
     job = {"net": DIGITS, "steps": 3}
-    tight = {**job, "strategy": "auto", "budget": "40%"}
-    jobs = [{**job, "strategy": "caffe"}, {**job, "device": "reference"}, tight, {**job, "strategy": "inter"}]
-    free, reference, *frugal = trained(jobs, streams="random")
-    same_numbers(free, reference, 1e-5)
-    for answer in frugal:
-        assert (answer["losses"], answer["parameters"]) == (free["losses"], free["parameters"])
-    assert frugal[0]["arena"] <= 0.4 * free["arena"] and frugal[1]["host"] > 0
+    (free,) = trained([{**job, "strategy": "caffe"}])
+    for order in standin.STREAMS:
+        for answer in trained([{**job, "strategy": "auto", "budget": "30%"}], streams=order):
+            assert (answer["losses"], answer["parameters"]) == (free["losses"], free["parameters"])
+            assert answer["arena"] <= 0.3 * free["arena"] and answer["host"] > 0
 
 
 def test_a_label_that_names_no_class_ends_the_run_with_a_sentence():
