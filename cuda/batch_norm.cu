@@ -3,6 +3,7 @@
 //   forward    batch_moments -> batch_statistics -> normalize       replay: normalize alone, from the kept statistics
 //              global_statistics -> normalize                       where the moving averages are used instead
 //   backward   gradient_sums -> (channel_sums over its parts) -> batch_norm_backward
+//   a Scale and a ReLU that follow may run in the same sweeps: y = relu(factor (x - mean) inv_std + bias)
 //   x, y, dy, dx [outer][C][inner] float; inner is 1 for channels-last
 //   traffic    forward 8|x| bytes read, 4|x| written; backward 16|x| read, 4|x| written: bound by memory
 //   precision  a thread sums distances from the first value it sees; (count, mean, M2) of threads, then of parts, are
@@ -143,6 +144,13 @@ LM_KERNEL(global_statistics, GlobalArgs, p, 256) {
     p.inv_std[c] = 1.0f / sqrtf(p.sum_variances[c] * factor + p.eps);
 }
 
+// What follows the normalization in the same sweep; nothing where factor is null.
+struct Follower {
+    const float* factor;  // [C]
+    const float* bias;    // [C]
+    int rectify;
+};
+
 // normalize: y = (x - mean) inv_std;  with no mean, y = x inv_std (the gradient where averages are constants)
 //   launch   one thread per V elements: grid ceil(count / (256 V)), block 256
 struct NormalizeArgs {
@@ -150,6 +158,7 @@ struct NormalizeArgs {
     const float* x;
     const float* mean;
     const float* inv_std;
+    Follower then;
     Divider by_inner, by_channels;
     int count, accumulate;
 };
@@ -170,12 +179,35 @@ LM_FN void normalize(const NormalizeArgs& p) {
     if (p.mean != nullptr) load<V>(mean, p.mean + c);
 #pragma unroll
     for (int v = 0; v < V; ++v) x[v] = (x[v] - mean[v]) * inv_std[v];
+    if (p.then.factor != nullptr) {
+        float factor[V], bias[V];
+        load<V>(factor, p.then.factor + c);
+        load<V>(bias, p.then.bias + c);
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+            x[v] = x[v] * factor[v] + bias[v];
+            if (p.then.rectify) x[v] = positive(x[v]);
+        }
+    }
     put<V>(p.y + i, x, p.accumulate);
 }
 LM_KERNEL(normalize_v4, NormalizeArgs, p, 256) { normalize<4>(p); }
 LM_KERNEL(normalize_v1, NormalizeArgs, p, 256) { normalize<1>(p); }
 
-// gradient_sums: of dy, and of dy y, y = (x - mean) inv_std.
+// Clears the gradients of what a ReLU has cut off; y is normalized.
+template <int V>
+LM_FN void cut(float (&dy)[V], const float (&y)[V], const Follower& then, int channel) {
+    if (!then.rectify) return;
+    float factor[V], bias[V];
+    load<V>(factor, then.factor + channel);
+    load<V>(bias, then.bias + channel);
+#pragma unroll
+    for (int v = 0; v < V; ++v)
+        if (!(y[v] * factor[v] + bias[v] > 0.0f)) dy[v] = 0.0f;
+}
+
+// gradient_sums: of dy, and of dy y, y = (x - mean) inv_std; where a ReLU follows, of the dy that it lets through.
+// They are the gradients of bias and factor, where a Scale follows.
 //   parts [parts][2][C] float written     x, dy [outer][C][inner], mean, inv_std [C] float read
 //   launch   as channel_sums
 struct GradientSumsArgs {
@@ -184,6 +216,7 @@ struct GradientSumsArgs {
     const float* dy;
     const float* mean;
     const float* inv_std;
+    Follower then;
     Columns at;
 };
 
@@ -199,7 +232,10 @@ LM_FN void gradient_sums(const GradientSumsArgs& p) {
             load<V>(mean, p.mean + column);
             load<V>(inv_std, p.inv_std + column);
 #pragma unroll
-            for (int v = 0; v < V; ++v) values[1][v] = values[0][v] * ((x[v] - mean[v]) * inv_std[v]);
+            for (int v = 0; v < V; ++v) x[v] = (x[v] - mean[v]) * inv_std[v];
+            cut<V>(values[0], x, p.then, column);
+#pragma unroll
+            for (int v = 0; v < V; ++v) values[1][v] = values[0][v] * x[v];
         },
         [&](int column, float(&sums)[2][V]) {
             float* part = p.parts + 2 * static_cast<int>(blockIdx.y) * p.at.columns + column;
@@ -210,7 +246,7 @@ LM_FN void gradient_sums(const GradientSumsArgs& p) {
 LM_KERNEL(gradient_sums_v4, GradientSumsArgs, p, COLUMN_THREADS) { gradient_sums<4>(p); }
 LM_KERNEL(gradient_sums_v1, GradientSumsArgs, p, COLUMN_THREADS) { gradient_sums<1>(p); }
 
-// batch_norm_backward: dx = (dy - mean(dy) - y mean(dy y)) inv_std
+// batch_norm_backward: dx = (dy - mean(dy) - y mean(dy y)) inv_std, times factor where a Scale follows
 //   dx float written or added to; may lie on dy or x      sums [2][C] float read
 //   launch   one thread per V elements: grid ceil(count / (256 V)), block 256
 struct BatchNormBackwardArgs {
@@ -220,6 +256,7 @@ struct BatchNormBackwardArgs {
     const float* mean;
     const float* inv_std;
     const float* sums;
+    Follower then;
     Divider by_inner, by_channels;
     int count, accumulate;
     float share;  // 1 / elements of a channel
@@ -238,9 +275,16 @@ LM_FN void batch_norm_backward(const BatchNormBackwardArgs& p) {
     load<V>(mean_dy, p.sums + c);
     load<V>(mean_dyy, p.sums + p.by_channels.divisor + c);
 #pragma unroll
-    for (int v = 0; v < V; ++v) {
-        const float y = (x[v] - mean[v]) * inv_std[v];
-        dy[v] = (dy[v] - mean_dy[v] * p.share - y * (mean_dyy[v] * p.share)) * inv_std[v];
+    for (int v = 0; v < V; ++v) x[v] = (x[v] - mean[v]) * inv_std[v];
+    cut<V>(dy, x, p.then, c);
+#pragma unroll
+    for (int v = 0; v < V; ++v)
+        dy[v] = (dy[v] - mean_dy[v] * p.share - x[v] * (mean_dyy[v] * p.share)) * inv_std[v];
+    if (p.then.factor != nullptr) {
+        float factor[V];
+        load<V>(factor, p.then.factor + c);
+#pragma unroll
+        for (int v = 0; v < V; ++v) dy[v] = dy[v] * factor[v];
     }
     put<V>(p.dx + i, dy, p.accumulate);
 }

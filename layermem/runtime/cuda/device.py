@@ -39,6 +39,8 @@ class CudaDevice(Device):
             raise InputError(f"there is no precision '{precision}'; choose one of: {' '.join(ENGINES)}")
         self.index, self.precision, self.graph = index, precision, graph
 
+    fuses = frozenset({"BatchNormScale"})
+
     @property
     def title(self) -> str:
         return self.name if self.precision == "fp32" else f"{self.name} {self.precision}"
