@@ -6,6 +6,7 @@ What changes from step to step (seed, step, learning rate, batches) it finds in 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -91,6 +92,13 @@ class Device:
     def free_bytes(self) -> int:
         """Bytes that an arena may take now: the budget `free`."""
         raise InputError(f"the budget 'free' asks the driver of a card; name the bytes of one for device {self.name}")
+
+    def seconds(self, calls: Sequence[Bound]) -> float:
+        """Run calls on their own; how long they took, without what it costs to start and to wait for them if the device
+        can tell."""
+        began = time.perf_counter()
+        self.run(calls)
+        return time.perf_counter() - began
 
     def describe(self) -> str:
         """What it is, for `layermem devices`."""

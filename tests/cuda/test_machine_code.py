@@ -3,6 +3,8 @@ of the instructions that they were written for."""
 
 from __future__ import annotations
 
+import fnmatch
+import re
 import shutil
 from collections.abc import Mapping
 
@@ -11,7 +13,7 @@ import pytest
 from layermem.runtime.cuda import build
 from layermem.runtime.cuda.kernels.engine import ENGINES
 from layermem.runtime.cuda.nvrtc import Nvrtc
-from layermem.runtime.cuda.sources import modules
+from layermem.runtime.cuda.sources import SOURCES, modules
 from tests.cuda.sass import Code, disassembled, disassembler
 from tests.emulator.build import CACHE
 from tools import ptxas_report
@@ -43,6 +45,31 @@ def test_registers_leave_room_for_the_blocks_that_the_source_promises(report):
 
 def test_static_shared_memory_is_what_every_card_has(report):
     assert all(row.shared <= 48 * 1024 for row in report[1])
+
+
+def catalogue() -> set[tuple[str, str]]:
+    """Module and pattern of each name in the catalogue of cuda/README.md; V stands for 1 and 4."""
+    text = (SOURCES / "README.md").read_text(encoding="utf-8")
+    found: set[tuple[str, str]] = set()
+    known: list[str] = []
+    for line in text[text.index("| module ") :].splitlines()[2:]:
+        if not line.startswith("|"):
+            break
+        _, of, names, *_ = line.split("|")
+        known = re.findall(r"`(\w+)`", of) or known
+        patterns = [name.replace("_vV", "_v[14]") for name in re.findall(r"`([\w*]+)`", names)]
+        found |= {(module, pattern) for module in known for pattern in patterns}
+    return found
+
+
+def test_the_catalogue_names_every_kernel_and_no_other(report):
+    kernels, named = {(row.module, row.name) for row in report[1]}, catalogue()
+
+    def means(entry: tuple[str, str], kernel: tuple[str, str]) -> bool:
+        return entry[0] == kernel[0] and fnmatch.fnmatchcase(kernel[1], entry[1])
+
+    assert not [kernel for kernel in kernels if not any(means(entry, kernel) for entry in named)]
+    assert not [entry for entry in named if not any(means(entry, kernel) for kernel in kernels)]
 
 
 @pytest.mark.skipif(

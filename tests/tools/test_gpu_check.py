@@ -31,7 +31,8 @@ def test_a_dry_run_goes_through_every_step(tmp_path):
     kernels = found["correctness"]["rows"]
     assert {row["precision"] for row in kernels} == {"fp32", "fp32x3", "tf32", "bf16"}
     assert all(row["passed"] for row in kernels + found["training"]["rows"])
-    assert {row["how"] for row in found["nets"]["rows"]} == {"unlimited", "60%", "40%", "20%"}
+    assert any(row["captured"] for row in found["training"]["rows"])
+    assert {row["how"] for row in found["nets"]["rows"]} == {"unlimited", "unlimited, captured", "60%", "40%", "20%"}
     assert all(row["ms"] > 0 and row["bytes"] > 0 for row in found["nets"]["rows"])
     assert {"copy on the card", "ffma rate", "mma bf16 rate"} <= {row["what"] for row in found["ceilings"]["rows"]}
     assert "| VGG" not in (tmp_path / "results.md").read_text() and "tiny 3x3" in (tmp_path / "results.md").read_text()

@@ -22,22 +22,24 @@ FEW = ("residual",)
 
 
 def run(results: Results, options: Options) -> None:
-    device = CudaDevice()
+    device, captured = CudaDevice(), CudaDevice(graph=True)
     for net in FEW if options.brief else NETS:
         expected = trained(net, get_device("reference"), "liveness")[0]
         found = {}
-        for name in ("liveness", *STRATEGIES):  # the first one twice
+        ways = [(name, device) for name in ("liveness", *STRATEGIES)]  # the first one twice
+        for name, where in (*ways, ("liveness", captured), ("hybrid", captured)):
             if results.late:
                 return
+            row = {"net": net, "strategy": name, "captured": where is captured}
             try:
-                losses, parameters = trained(net, device, name, poison=name == "auto")
+                losses, parameters = trained(net, where, name, poison=name == "auto")
             except LayermemError as error:
-                results.add(net=net, strategy=name, passed=False, says=f"{type(error).__name__}: {error}")
+                results.add(**row, passed=False, says=f"{type(error).__name__}: {error}")
                 continue
             near = all(math.isclose(a, b, rel_tol=BOUND) for a, b in zip(losses, expected, strict=True))
             same = found.setdefault("parameters", parameters) == parameters
             says = "" if near and same else f"losses {losses}, expected {expected}" if same else "other bits"
-            results.add(net=net, strategy=name, passed=near and same, says=says)
+            results.add(**row, passed=near and same, says=says)
 
 
 def trained(net: str, device: Any, strategy: str, **settings: Any) -> tuple[list[float], str]:

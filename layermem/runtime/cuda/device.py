@@ -159,6 +159,13 @@ class CudaDevice(Device):
             ordered.append(in_turn([*before, call, *after]))
         return StepRun(self.driver, self.door, ordered, self.door.new_feeds(), self.graph)
 
+    def seconds(self, calls: Sequence[Bound]) -> float:
+        """Between two events on the compute stream."""
+        stream = self.driver.streams[COMPUTE]
+        begin, end = (self.driver.event(timed=True) for _ in range(2))
+        self.run([_recording(stream, begin), *calls, _recording(stream, end)])
+        return 1e-3 * begin.time_till(end)
+
     def run(self, calls: Sequence[Bound], ahead: Ahead | None = None) -> None:
         with self.driver.reported():
             try:

@@ -154,8 +154,8 @@ class Driver:
 
     # -- order -------------------------------------------------------------------------------------------------
 
-    def event(self) -> Any:
-        return self.cuda.Event(self.cuda.event_flags.DISABLE_TIMING)
+    def event(self, timed: bool = False) -> Any:
+        return self.cuda.Event(0 if timed else self.cuda.event_flags.DISABLE_TIMING)
 
     def join(self, stream: str) -> None:
         """Let `stream` wait for all that the others have been given so far."""
