@@ -128,9 +128,11 @@ void bind_graph(py::module_& m) {
 Add values, nodes (in topological order), gradients and steps (in the order of the plain backward pass); every
 add_* returns the new id, counted from 0 per kind.  Times are in any unit; whole numbers stay exact.)")
         .def(py::init<>())
-        .def("add_value", &StepGraph::add_value, py::arg("bytes"), py::arg("kept") = false,
+        .def("add_value", &StepGraph::add_value, py::arg("bytes"), py::arg("kept") = false, py::arg("inner") = false,
              "A value of `bytes`.  Not written by any node: an input, resident from the start.  kept: never dropped "
-             "before its last use and never replayed (batch statistics, a value that cannot be computed twice).")
+             "before its last use and never replayed (batch statistics, a value that cannot be computed twice).  "
+             "inner: of a node that stands for several ops; what is read by backward only is dropped with the rest, and "
+             "does not stay with the node's outputs.")
         .def(
             "add_node",
             [](StepGraph& g, std::vector<Value> reads, std::vector<Value> writes, double time,

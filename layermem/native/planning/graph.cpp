@@ -46,10 +46,10 @@ void StepGraph::require_open() const {
     if (finished_) refuse("the graph is finished; nothing can be added to it");
 }
 
-Value StepGraph::add_value(Bytes bytes, bool kept) {
+Value StepGraph::add_value(Bytes bytes, bool kept, bool inner) {
     require_open();
     check_size(bytes, "a value");
-    values.push_back({bytes, kept, -1, {}, {}});
+    values.push_back({bytes, inner, kept, -1, {}, {}});
     return static_cast<Value>(values.size()) - 1;
 }
 

@@ -33,6 +33,7 @@ using Overlay = std::pair<int32_t, int32_t>;  // {written, read}, in the numberi
 
 struct ValueInfo {
     Bytes bytes = 0;
+    bool inner = false;            // of a node that stands for several ops: does not stay because its outputs do
     bool kept = false;             // never dropped before its last use, never replayed (an input, batch statistics)
     Node producer = -1;            // -1: an input, resident from the start
     std::vector<Node> readers;     // forward nodes, ascending
@@ -69,7 +70,7 @@ struct StepInfo {
 
 class StepGraph {
   public:
-    Value add_value(Bytes bytes, bool kept);
+    Value add_value(Bytes bytes, bool kept, bool inner = false);
     Node add_node(std::vector<Value> reads, std::vector<Value> writes, double time, double replay_time,
                   Bytes workspace, std::vector<Overlay> overlays);
     Grad add_gradient(Bytes bytes, bool final);

@@ -96,7 +96,7 @@ bool SetFacts::any_out(const std::vector<Node>& nodes, int set) const {
 bool SetFacts::cached(Value id, int set) const {
     const ValueInfo& x = graph_.values[id];
     if (x.kept || any_out(x.readers, set) || any_out(x.back_owners, set)) return true;
-    if (!x.readers.empty() || x.back_owners.empty()) return false;
+    if (x.inner || !x.readers.empty() || x.back_owners.empty()) return false;
     return any_out(graph_.nodes[x.producer].after, set);  // a stash stays with the output it belongs to
 }
 

@@ -96,10 +96,11 @@ std::optional<ChainPlan> LowerSetPlanner::solve(Bytes budget, Objective objectiv
 // ---- the least budget ---------------------------------------------------------------------------------------------
 
 // Budgets from the least conceivable one up, until a chain fits; then halving, with each chain's own peak as the
-// upper end.  Small budgets come first because few segments need to be looked at for them.
+// upper end.  Small budgets come first because few segments need to be looked at for them.  A larger family seldom has
+// a leaner chain, so there the first budget is a byte less than is known to do.
 void LowerSetPlanner::least_peak(Family upto, ChainPlan& best, Watch& watch) {
     Bytes low = costs_.floor(), high = best.peak;
-    Bytes probe = std::min(high - 1, low + low / 4 + 1);
+    Bytes probe = upto == Family::approx ? std::min(high - 1, low + low / 4 + 1) : high - 1;
     while (low < high) {
         const Reach reach(sets_, arcs_, costs_.inputs(), upto, probe, most_, watch);
         if (reach.hopeless()) {
@@ -108,7 +109,7 @@ void LowerSetPlanner::least_peak(Family upto, ChainPlan& best, Watch& watch) {
             best = measured(reach.leanest());
             high = best.peak;
         }
-        const bool rising = high > low + low / 2;
+        const bool rising = upto == Family::approx && high > low + low / 2;
         probe = rising ? std::min(high - 1, low + low / 4 + 1) : low + (high - low) / 2;
     }
 }

@@ -24,8 +24,7 @@ Search::Search(const LowerSets& sets, Arcs& arcs, Bytes inputs, const Question& 
     if (hopeless_) return;
     if (by_time()) price_arcs();
     if (hopeless_) return;
-    settle_survivors();
-    sift();
+    gather_survivors();
 }
 
 // ---- arcs that matter ---------------------------------------------------------------------------------------------
@@ -35,13 +34,6 @@ void Search::each_arc(int from, Visit visit) {
     if (!reach_.at(from)) return;
     watch_.tick();
     arcs_.each(from, question_.upto, Box{question_.budget - reach_.least(from), allowed_}, watch_, visit);
-}
-
-// Visits (step, set that it leads to), by rising set.
-template <class Visit>
-void Search::each_step(Visit visit) const {
-    for (int to = 1; to <= last_; ++to)
-        for (const Step& step : steps_[to]) visit(step, to);
 }
 
 // First at prices far apart, then at a row around the best of them.
@@ -72,28 +64,30 @@ bool Search::survives(int from, int to, const Box& cost, Bytes kept) const {
     return prices_.before(from, question_.budget - cost.peak) + time + prices_.rest(to, reach_.least(to)) <= allowed;
 }
 
-void Search::settle_survivors() {
+void Search::gather_survivors() {
     steps_.resize(sets_.size());
     for (int from = 0; from < last_; ++from)
         each_arc(from, [&](Arc& arc) {
-            if (!survives(from, arc.to, {arc.peak, arc.recompute}, arc.kept)) return;
-            arcs_.settle(from, arc, watch_);
-            const bool fits = reach_.least(from) + arc.peak <= question_.budget && arc.recompute <= allowed_;
-            if (fits) steps_[arc.to].push_back({arc.kept, arc.peak, from, static_cast<int32_t>(arc.recompute)});
+            if (survives(from, arc.to, {arc.peak, arc.recompute}, arc.kept)) steps_[arc.to].push_back({from, &arc});
         });
 }
 
-// Prices the steps by their true costs and lets those go that are of no use any more.
+// Prices the steps anew, by what is known by now, and lets those go that are of no use any more.
 void Search::sift() {
     if (!by_time()) return;
     prices_.begin_at_end();
     for (int to = last_; to > 0; --to)
-        for (const Step& s : steps_[to]) prices_.add_before(s.from, to, s.recompute, charged(to, s.kept, s.peak));
+        for (const auto& [from, arc] : steps_[to])
+            prices_.add_before(from, to, arc->recompute, charged(to, arc->kept, arc->peak));
     prices_.begin_at_start(inputs_);
-    each_step([&](const Step& s, int to) { prices_.add_after(s.from, to, s.recompute, charged(to, s.kept, s.peak)); });
+    for (int to = 1; to <= last_; ++to)
+        for (const auto& [from, arc] : steps_[to])
+            prices_.add_after(from, to, arc->recompute, charged(to, arc->kept, arc->peak));
     hopeless_ = prices_.whole(inputs_) > static_cast<double>(allowed_);
     for (int to = 1; to <= last_; ++to) {
-        auto useless = [&](const Step& s) { return !survives(s.from, to, {s.peak, s.recompute}, s.kept); };
+        auto useless = [&](const Step& s) {
+            return !survives(s.from, to, {s.arc->peak, s.arc->recompute}, s.arc->kept);
+        };
         steps_[to].erase(std::remove_if(steps_[to].begin(), steps_[to].end(), useless), steps_[to].end());
     }
 }
@@ -132,18 +126,26 @@ void Search::arrive(int to, std::vector<Front>& fronts) {
     touched_.clear();
     for (const Step& step : steps_[to]) {
         watch_.tick();
+        const Arc& arc = *step.arc;
         const Front& front = fronts[step.from];
-        const Ticks added = by_time() ? step.recompute : -step.recompute;
         // By growing key bytes fall: the labels that fit are the last ones, those in time the first ones.
-        auto label = std::partition_point(front.begin(), front.end(), [&](const Label& l) {
-            return l.kept + step.peak > question_.budget;
-        });
-        for (; label != front.end(); ++label) {
-            const Ticks key = label->key + added;
-            if (static_cast<double>(key) > latest) break;
-            Bytes& kept = cheapest_[static_cast<size_t>(key - base)];
-            if (kept >= kUnreached) touched_.push_back(static_cast<int32_t>(key - base));
-            kept = std::min(kept, label->kept + step.kept);
+        auto first = [&] {
+            return std::partition_point(front.begin(), front.end(), [&](const Label& l) {
+                return l.kept + arc.peak > question_.budget;
+            });
+        };
+        auto late = [&](const Label& l) { return static_cast<double>(l.key + step.added(by_time())) > latest; };
+        auto label = first();
+        if (label == front.end() || late(*label)) continue;
+        if (!arc.settled) {
+            arcs_.settle(step.from, *step.arc, watch_);
+            label = first();
+        }
+        for (; label != front.end() && !late(*label); ++label) {
+            const Ticks at = label->key + step.added(by_time()) - base;
+            Bytes& kept = cheapest_[static_cast<size_t>(at)];
+            if (kept >= kUnreached) touched_.push_back(static_cast<int32_t>(at));
+            kept = std::min(kept, label->kept + arc.kept);
         }
     }
     std::sort(touched_.begin(), touched_.end());
@@ -183,12 +185,12 @@ std::vector<int> Search::trace(const std::vector<Front>& fronts) const {
     for (int set = last_; set > 0;) {
         chain.push_back(set);
         for (const Step& step : steps_[set]) {
-            const Label wanted{label.key - (by_time() ? step.recompute : -step.recompute), label.kept - step.kept};
+            const Label wanted{label.key - step.added(by_time()), label.kept - step.arc->kept};
             const Front& front = fronts[step.from];
             const auto found = std::lower_bound(front.begin(), front.end(), wanted.key,
                                                 [](const Label& l, Ticks key) { return l.key < key; });
-            const bool came = found != front.end() && found->key == wanted.key && found->kept == wanted.kept &&
-                              wanted.kept + step.peak <= question_.budget;
+            const bool came = step.arc->settled && found != front.end() && found->key == wanted.key &&
+                              found->kept == wanted.kept && wanted.kept + step.arc->peak <= question_.budget;
             if (!came) continue;
             set = step.from;
             label = wanted;

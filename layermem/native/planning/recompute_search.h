@@ -9,7 +9,7 @@
 //      m ^ .                        Sets are visited by size: all states that lead to L are known when L's turn comes.
 //        |  . .     front of L      A state goes when t + what must follow (recompute_prices.h) is above the time
 //        |      . .                 allowed.  So does an arc that no chain in time can use, most of them by their
-//        +-----------> t            bounds alone, and only the others are settled.
+//        +-----------> t            bounds alone; an arc is settled when a state is about to take it.
 #pragma once
 #include <optional>
 #include <vector>
@@ -49,21 +49,19 @@ class Search {
         Bytes kept;
     };
     using Front = std::vector<Label>;  // by growing key and falling bytes
-    struct Step {
-        Bytes kept, peak;
+    struct Step {  // an arc, from its target
         int from;
-        int32_t recompute;
+        Arc* arc;
+        Ticks added(bool by_time) const { return by_time ? arc->recompute : -static_cast<Ticks>(arc->recompute); }
     };
 
     bool by_time() const { return question_.objective == Objective::time; }
     Bytes charged(int to, Bytes kept, Bytes peak) const { return to == last_ ? peak : kept; }
     template <class Visit>
     void each_arc(int from, Visit visit);
-    template <class Visit>
-    void each_step(Visit visit) const;
     bool survives(int from, int to, const Box& cost, Bytes kept) const;
     void price_arcs();
-    void settle_survivors();
+    void gather_survivors();
     void sift();
     std::optional<std::vector<int>> run(size_t width);
     void arrive(int to, std::vector<Front>& fronts);
@@ -81,7 +79,7 @@ class Search {
     const Reach reach_;
     Prices prices_;
     bool hopeless_;
-    std::vector<std::vector<Step>> steps_;  // per set, the settled arcs to it that a chain in time may use
+    std::vector<std::vector<Step>> steps_;  // per set, the arcs to it that a chain in time may use
     std::vector<Bytes> cheapest_;           // scratch of arrive(): per key, the least kept
     std::vector<int32_t> touched_;          // its keys
 };
