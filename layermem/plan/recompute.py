@@ -144,11 +144,12 @@ class Planner:
     def _step_graph(self) -> Any:
         graph, native = self.graph, _native.StepGraph()
         values: dict[str, int] = {}
+        inner = self._inner_ops()
         for name, buffer in graph.buffers.items():
             if buffer.kind in (DATA, STASH):
                 producer = graph.producer[name]
                 kept = not can_rebuild(producer, name) or matches(producer, self.hints.keep)
-                values[name] = native.add_value(aligned(buffer.nbytes), kept)
+                values[name] = native.add_value(aligned(buffer.nbytes), kept, producer.name in inner)
         tick = sum(self.costs.op(op) for run in self.runs for op in run) / TICKS
         node_of: dict[int, int] = {}  # index of a layer in the net -> native node
         for node, run in enumerate(self.runs):
@@ -161,6 +162,16 @@ class Planner:
             if op.kind == BACKWARD:
                 self._add_step(native, op, values, gradients, node_of)
         return native
+
+    def _inner_ops(self) -> set[str]:
+        """Ops of runs whose outputs no op outside their run reads: they are rebuilt with it."""
+        home = {op.name: node for node, run in enumerate(self.runs) for op in run}
+
+        def leaves(op: Op) -> bool:
+            readers = (r.name for b in op.writes for r in self.graph.readers[b] if r.kind == FORWARD)
+            return any(home.get(reader) != home[op.name] for reader in readers)
+
+        return {op.name for run in self.runs if len(run) > 1 for op in run if not leaves(op)}
 
     def _ends(self) -> list[int] | None:
         """Nodes at which a segment may end: where its last op is at a stage point; None is all."""
