@@ -1,6 +1,7 @@
 """From segments of forward ops to a plan that keeps what leaves a segment and rebuilds the rest (canonical strategy).
 
-    forward    segment by segment; kept: what a later segment reads, what cannot be run again, the whole last segment
+    forward    segment by segment; kept: what a later segment reads and what its op leaves for backward beside it, what
+               cannot be run again, the whole last segment
     backward   in the graph's own order, so that gradients meet in one order under every plan; before each backward op,
                the forward ops run again whose outputs it needs and nobody has made again yet
 
@@ -18,9 +19,14 @@ from layermem.plan.base import INTRA, Hints, Plan, ops_in_order
 from layermem.plan.costs import Costs
 
 
-def segments_to_plan(graph: Graph, segments: Sequence[Sequence[Op]], strategy: str, *, hints: Hints = Hints()) -> Plan:
-    """The plan that rebuilds every segment but the last; `hints` may say otherwise of single layers."""
-    available = _kept(graph, segments, hints)
+def segments_to_plan(
+    graph: Graph, segments: Sequence[Sequence[Op]], strategy: str, *, hints: Hints = Hints(), beside: bool = True
+) -> Plan:
+    """The plan that rebuilds every segment but the last; `hints` may say otherwise of single layers.
+
+    beside   what an op leaves for backward alone stays beside its output; else it is made again, seldom more leanly
+    """
+    available = _kept(graph, segments, hints, beside)
     order = [op.name for ops in segments for op in ops]
     for op in graph.ops:
         if op.kind == FORWARD:
@@ -32,7 +38,7 @@ def segments_to_plan(graph: Graph, segments: Sequence[Sequence[Op]], strategy: s
     return Plan(strategy, tuple(order), {}, INTRA)
 
 
-def _kept(graph: Graph, segments: Sequence[Sequence[Op]], hints: Hints) -> set[str]:
+def _kept(graph: Graph, segments: Sequence[Sequence[Op]], hints: Hints, beside: bool) -> set[str]:
     """Buffers that stay from the forward pass on."""
     segment_of = {op.name: i for i, ops in enumerate(segments) for op in ops}
 
@@ -45,10 +51,17 @@ def _kept(graph: Graph, segments: Sequence[Sequence[Op]], hints: Hints) -> set[s
         if matches(producer, hints.again):
             return False
         home = segment_of[producer.name]
-        readers = (op.name for op in graph.readers[name] if op.kind == FORWARD)
-        return home == len(segments) - 1 or any(segment_of[reader] != home for reader in readers)
+        return home == len(segments) - 1 or any(segment_of[reader] != home for reader in _readers(graph, name, beside))
 
     return {name for name in graph.buffers if stays(name)}
+
+
+def _readers(graph: Graph, name: str, beside: bool) -> list[str]:
+    """Forward ops that read a buffer; of one that only backward reads, those that read what was made with it.  If it
+    went where that stays, its op would run again all the same, and what that op reads would have to be there."""
+    own = [op.name for op in graph.readers[name] if op.kind == FORWARD]
+    made = graph.producer[name].writes if beside else ()
+    return own or [op.name for b in made for op in graph.readers[b] if op.kind == FORWARD]
 
 
 def _missing(graph: Graph, wanted: Iterable[str], available: Collection[str]) -> list[Op]:

@@ -96,8 +96,9 @@ class Planner:
         one with the most, whose few large segments may end leaner than the planner's model says."""
         return self.native.solve(max(room, 0), objective, SECONDS)
 
-    def plan(self, found: Any, name: str) -> Plan:
-        return segments_to_plan(self.graph, self.segments(found.lower_sets), name, hints=self.hints)
+    def plan(self, found: Any, name: str, beside: bool = True) -> Plan:
+        segments = self.segments(found.lower_sets)
+        return segments_to_plan(self.graph, segments, name, hints=self.hints, beside=beside)
 
     def leanest(self, name: str, peak: Peak) -> Plan:
         return replace(min(self._lean(peak), key=lambda walk: walk[:2]).plan, strategy=name)
@@ -123,8 +124,8 @@ class Planner:
             room -= max(over, room // 200)
         return None
 
-    def _walk(self, found: Any, name: str, peak: Peak) -> Walk:
-        plan = self.plan(found, name)
+    def _walk(self, found: Any, name: str, peak: Peak, beside: bool = True) -> Walk:
+        plan = self.plan(found, name, beside)
         return Walk(peak.live(plan), seconds_again(self.graph, self.costs, plan), plan)
 
     def _lean(self, peak: Peak) -> list[Walk]:
@@ -135,7 +136,7 @@ class Planner:
                 least,
                 *(self.solve(int(least.model_peak * s), goal) for s in SLACK for goal in ("time", "memory")),
             ]
-            found = [self._walk(chain, "", peak) for chain in chains if chain is not None]
+            found = [self._walk(chain, "", peak, b) for chain in chains if chain is not None for b in (True, False)]
             self.lean = [*found, *walks(self.graph, self.costs, peak, self.hints)]
         return self.lean
 

@@ -45,14 +45,14 @@ def walks(graph: Graph, costs: Costs, peak: Peak, hints: Hints) -> list[Walk]:
 
 
 def _search(graph: Graph, costs: Costs, peak: Peak, hints: Hints) -> list[Walk]:
-    tried: dict[tuple[int, ...], Walk] = {}  # ops in each segment -> what that costs
+    tried: dict[tuple[int, ...], list[Walk]] = {}  # ops in each segment -> what that costs
 
     def measure(threshold: float) -> list[list[Op]]:
         segments = cut(graph, threshold, hints)
         lengths = tuple(len(ops) for ops in segments)
         if lengths not in tried:
-            plan = segments_to_plan(graph, segments, "sublinear", hints=hints)
-            tried[lengths] = Walk(peak.live(plan), seconds_again(graph, costs, plan), plan)
+            plans = [segments_to_plan(graph, segments, "sublinear", hints=hints, beside=b) for b in (True, False)]
+            tried[lengths] = [Walk(peak.live(plan), seconds_again(graph, costs, plan), plan) for plan in plans]
         return segments
 
     threshold = 0.0
@@ -66,7 +66,7 @@ def _search(graph: Graph, costs: Costs, peak: Peak, hints: Hints) -> list[Walk]:
     top = sqrt(2) * threshold
     for step in range(STEPS + 1):
         measure(least + (top - least) * step / STEPS if top > least else top * (step + 1) / (STEPS + 1))
-    return list(tried.values())
+    return [walk for both in tried.values() for walk in both]
 
 
 def cut(graph: Graph, threshold: float, hints: Hints) -> list[list[Op]]:

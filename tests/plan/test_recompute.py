@@ -5,7 +5,7 @@ import pytest
 from layermem.compile import compile
 from layermem.plan import get_strategy, recompute
 from layermem.plan.base import Hints
-from layermem.plan.rebuild import matches, seconds_again
+from layermem.plan.rebuild import forward_ops, matches, seconds_again, segments_to_plan
 from layermem.plan.recompute import Planner, runs_of
 from layermem.schedule.program import Together
 from tests.plan.jobs import solver_job, toy_job
@@ -39,6 +39,16 @@ def test_recompute_is_never_less_lean_nor_slower_than_sublinear(name, net, nodes
     for budget in {least, (least + most) // 2, (least + 3 * most) // 4}:
         live, again, _ = ask(name, job, budget, together=together)
         assert live <= budget and again <= ask("sublinear", job, budget, together=together)[1]
+
+
+def test_what_backward_alone_reads_stays_beside_an_output_that_stays(tmp_path):
+    """pool1 ends a segment, so its output stays, and with it which element of each window was the largest."""
+    graph = solver_job("chain", tmp_path)[0][0]
+    ops = forward_ops(graph)
+    end = 1 + next(i for i, op in enumerate(ops) if op.name == "pool1.forward")
+    beside, again = (segments_to_plan(graph, [ops[:end], ops[end:]], "cut", beside=b).order for b in (True, False))
+    assert beside.count("pool1.forward") == 1 and again.count("pool1.forward") == 2
+    assert set(beside) == set(again) and beside.count("conv1.forward") <= again.count("conv1.forward")
 
 
 @pytest.mark.parametrize("name", FAMILIES)
