@@ -1,4 +1,5 @@
-"""Layers that a device runs as one op, found in a net: BatchNorm + Scale (+ ReLU), where nobody else looks between.
+"""Layers that a device runs as one op, found in a net where nobody else looks between them: BatchNorm + Scale (+ ReLU);
+Convolution, InnerProduct or an Eltwise sum + ReLU.
 
 The net and the device decide, never a budget or a plan, so results do not depend on how memory is managed.
 """
@@ -7,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from copy import copy
+from typing import Any
 
 from layermem.graph.net import Net, Node
+from layermem.layers import Layer
 from layermem.layers.activation import ReLU
-from layermem.layers.fused import BatchNormScale
+from layermem.layers.convolution import Convolution
+from layermem.layers.eltwise import Eltwise
+from layermem.layers.fused import BatchNormScale, Rectified
+from layermem.layers.inner_product import InnerProduct
 from layermem.layers.normalization import BatchNorm, Scale
 
 
 def fused(net: Net, fuses: Collection[str], outputs: Collection[str] = ()) -> Net:
     """`net` with chains replaced by the ops in `fuses`; blobs in `outputs` are not fused away."""
-    if BatchNormScale.type not in fuses:
-        return net
     readers: dict[str, list[int]] = {}
     for index, node in enumerate(net.nodes):
         for blob in node.bottoms:
@@ -34,10 +38,11 @@ def fused(net: Net, fuses: Collection[str], outputs: Collection[str] = ()) -> Ne
     replaced: dict[int, Node | None] = {}
     gone: set[str] = set()
     for index in range(len(net.nodes)):
-        chain = _chain(net, index, follower)
-        if chain:
+        chain = _normalized(net, index, follower) or _rectified(net, index, follower)
+        joined = _joined([net.nodes[i] for i in chain]) if chain else None
+        if joined is not None and joined.layer.type in fuses:
             replaced |= dict.fromkeys(chain)
-            replaced[chain[-1]] = _joined([net.nodes[i] for i in chain])
+            replaced[chain[-1]] = joined
             gone |= {net.nodes[i].tops[0] for i in chain[:-1]}
     result = copy(net)
     nodes = [replaced.get(i, node) for i, node in enumerate(net.nodes)]
@@ -46,7 +51,10 @@ def fused(net: Net, fuses: Collection[str], outputs: Collection[str] = ()) -> Ne
     return result
 
 
-def _chain(net: Net, index: int, follower: Callable[[Node], int | None]) -> list[int]:
+Follower = Callable[[Node], int | None]
+
+
+def _normalized(net: Net, index: int, follower: Follower) -> list[int]:
     """Indices of a BatchNorm, its Scale and maybe its ReLU; empty if there is no such chain at `index`."""
     norm = net.nodes[index].layer
     if not isinstance(norm, BatchNorm) or norm.global_stats:
@@ -64,10 +72,23 @@ def _chain(net: Net, index: int, follower: Callable[[Node], int | None]) -> list
     return [index, second, third]
 
 
+def _rectified(net: Net, index: int, follower: Follower) -> list[int]:
+    """Indices of a layer that makes sums and of its ReLU; empty if there is no such pair at `index`."""
+    layer = net.nodes[index].layer
+    sums = isinstance(layer, (Convolution, InnerProduct)) or (isinstance(layer, Eltwise) and layer.operation == "SUM")
+    second = follower(net.nodes[index]) if sums and len(layer.tops) == 1 else None
+    relu = net.nodes[second].layer if second is not None else None
+    if second is None or not isinstance(relu, ReLU) or relu.negative_slope:
+        return []
+    return [index, second]
+
+
 def _joined(nodes: list[Node]) -> Node:
-    norm, scale, *rest = nodes
-    last = nodes[-1]
-    layer = BatchNormScale(norm.layer, scale.layer, rest[0].layer if rest else None)  # type: ignore[arg-type]
-    return Node(
-        layer, norm.line, norm.bottoms, last.tops, (*norm.params, *scale.params), norm.propagate, last.loss_weights
-    )
+    first, last = nodes[0], nodes[-1]
+    layers: list[Any] = [node.layer for node in nodes]
+    if isinstance(first.layer, BatchNorm):
+        layer: Layer = BatchNormScale(layers[0], layers[1], layers[2] if len(layers) > 2 else None)
+    else:
+        layer = Rectified(layers[0], layers[1])
+    params = tuple(name for node in nodes for name in node.params)
+    return Node(layer, first.line, first.bottoms, last.tops, params, first.propagate, last.loss_weights)

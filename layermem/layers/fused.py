@@ -1,17 +1,21 @@
-"""BatchNorm, Scale and ReLU as one op: what three passes over a blob do, done in one (graph/fuse.py decides where).
+"""Layers run as one op: what several passes over a blob do, done in one (graph/fuse.py decides where).
 
-    y = relu(factor (x - mean) inv_std + bias)      mean, inv_std [C] of the batch, stashed
+    BatchNormScale   y = relu(factor (x - mean) inv_std + bias)     mean, inv_std [C] of the batch, stashed
+    Rectified        y = relu(f(x)),  f a Convolution, an InnerProduct or an Eltwise sum
 
-Backward reads x and the stash; the sign that ReLU needs is rebuilt from them, so neither the normalized blob nor the
-scaled one ever takes a byte.
+Backward of the first reads x and the stash; the sign that ReLU needs is rebuilt from them, so neither the normalized
+blob nor the scaled one ever takes a byte.  The second keeps a bit per element, or y where that is kept anyway.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from layermem.layers.activation import ReLU
+from layermem.layers.activation import ReLU, bits, elementwise_overlays
 from layermem.layers.base import Layer, Overlay, Step
+from layermem.layers.convolution import Convolution
+from layermem.layers.eltwise import Eltwise
+from layermem.layers.inner_product import InnerProduct
 from layermem.layers.normalization import BatchNorm, Scale
 from layermem.proto.schema import LayerParameter
 
@@ -53,3 +57,37 @@ class BatchNormScale(Layer):
         overlays = (Overlay("dx0", "dy0", "gradient"), Overlay("dx0", "x0", "intra")) if "dx0" in wants else ()
         reads = ("x0", *self.stash, "w3", "w4", "dy0")
         return (Step("backward", reads, writes, overlays=overlays, flops=14 * self.tops[0].count),)
+
+
+class Rectified(Layer):
+    """`inner` and the ReLU that alone reads its top.  Its type, under which a device has kernels, is ConvolutionReLU,
+    InnerProductReLU or EltwiseReLU; parameters and roles are those of `inner`."""
+
+    bottoms_wanted = (1, None)
+
+    def __init__(self, inner: Convolution | InnerProduct | Eltwise, relu: ReLU):
+        self.inner, self.type = inner, f"{inner.type}ReLU"
+        param = LayerParameter(name=f"{inner.name}+{relu.name}", type=self.type)
+        param.bottom.extend(inner.param.bottom)
+        param.top.extend(relu.param.top)
+        super().__init__(param, inner.phase, inner.bottoms)
+
+    def setup(self) -> None:
+        self.tops, self.params = self.inner.tops, self.inner.params
+        self.stash = {"mask": bits(self.tops[0])}
+
+    def forward(self) -> Step:
+        step = self.inner.forward()
+        flops = step.flops + self.tops[0].count
+        return Step("forward", step.reads, (*step.writes, "mask"), overlays=step.overlays, flops=flops)
+
+    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+        sign, steps = "y0" if "y0" in self.kept else "mask", self.inner.backward(wants)
+        if not steps:
+            return ()
+        count = self.tops[0].count
+        if isinstance(self.inner, Eltwise):  # one op, which passes on what the sum would have got
+            data = ("y0",) if sign == "y0" else ()
+            overlays = tuple(o for role in steps[0].writes for o in elementwise_overlays(role, "dy0", *data))
+            return (Step("backward", (sign, "dy0"), steps[0].writes, overlays=overlays, flops=steps[0].flops + count),)
+        return (Step("rectify", (sign,), (), ("dy0",), flops=count), *steps)

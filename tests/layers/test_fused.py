@@ -1,9 +1,9 @@
-"""BatchNorm + Scale + ReLU as one op: the same numbers as the three, and right gradients."""
+"""Several layers as one op: the same numbers as one after the other, and right gradients."""
 
 import numpy as np
 import pytest
 
-from layermem.layers.fused import BatchNormScale
+from layermem.layers.fused import BatchNormScale, Rectified
 from tests.layers.harness import Run, backward, check_gradients, forward, layer_of
 
 SHAPE = (3, 4, 5, 2)
@@ -50,3 +50,50 @@ def test_only_the_gradients_that_are_wanted_are_written(wants):
     x, ws = arguments()
     run = backward(forward(fused_layer(), x, ws=ws), wants, np.ones(SHAPE))
     assert {role for role in run.arrays if role[0] == "d" and role != "dy0"} == set(wants)
+
+
+# -- a layer that makes sums, and its ReLU -----------------------------------------------------------------------------
+
+SUMS = {
+    "convolution": ('type: "Convolution" convolution_param { num_output: 3 kernel_size: 2 pad: 1 }', [SHAPE]),
+    "inner product": ('type: "InnerProduct" inner_product_param { num_output: 7 bias_term: false }', [SHAPE]),
+    "eltwise": ('type: "Eltwise" eltwise_param { coeff: 1 coeff: -2 coeff: 0.5 }', [SHAPE] * 3),
+}
+
+
+def sums_of(name: str):
+    """The layer alone, and with its ReLU; random bottoms and weights for both."""
+    text, shapes = SUMS[name]
+    rng = np.random.default_rng(5)
+    inner = layer_of(text, *shapes)
+    both = Rectified(layer_of(text, *shapes), layer_of('type: "ReLU" name: "r"', inner.tops[0].shape))
+    xs = [rng.standard_normal(shape) for shape in shapes]
+    return inner, both, xs, [rng.standard_normal(p.tensor.shape) for p in inner.params]
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_a_rectified_sum_is_what_the_two_layers_give_and_keeps_a_bit_for_each(name):
+    inner, both, xs, ws = sums_of(name)
+    y = forward(inner, *xs, ws=ws).arrays["y0"]
+    run = forward(both, *xs, ws=ws)
+    np.testing.assert_array_equal(run.arrays["y0"], np.maximum(y, 0))
+    relu = forward(layer_of('type: "ReLU"', y.shape), y)
+    np.testing.assert_array_equal(run.arrays["mask"], relu.arrays["mask"])
+
+
+@pytest.mark.parametrize("kept", [frozenset(), frozenset({"y0"})])
+@pytest.mark.parametrize("name", SUMS)
+def test_gradients_of_a_rectified_sum(name, kept):
+    _, both, xs, ws = sums_of(name)
+    both.kept = kept
+    check_gradients(both, *xs, ws=ws, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_a_rectified_sum_reads_its_mask_unless_y_is_kept_anyway(name):
+    _, both, *_ = sums_of(name)
+    first = both.backward(["dx0", "dw0"])[0]
+    assert "mask" in first.reads and "y0" not in first.reads
+    both.kept = frozenset({"y0"})
+    first = both.backward(["dx0", "dw0"])[0]
+    assert "y0" in first.reads and "mask" not in first.reads

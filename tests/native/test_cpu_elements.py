@@ -260,10 +260,16 @@ def test_a_rectified_sum_keeps_one_bit_an_element(inputs, unit, every_way):
         cpu.eltwise_sum_backward(
             count, dxs=[at(dx), at(DY)], dy=at(DY), coefficients=[2.0, 1.0], accumulate=[False] * 2, mask=at(mask)
         )()
+        from_y, other = memory.put(y), memory.put(dy)  # the same with y in the mask's place, over y and over dy
+        cpu.eltwise_sum_backward(
+            count, dxs=[at(from_y), at(other)], dy=at(other), coefficients=[2.0, 1.0], accumulate=[False] * 2,
+            y=at(from_y),
+        )()  # fmt: skip
         cpu.eltwise_sum(count, y=at(X[1]), xs=[at(x) for x in X], coefficients=ones, relu=True)()
-        return y, X[1], mask, dx, DY
+        return y, X[1], mask, dx, DY, from_y, other
 
-    y, own, mask, dx, over = every_way(make)
+    y, own, mask, dx, over, from_y, other = every_way(make)
+    assert (from_y == dx).all() and (other == over).all()
     total = sum(xs[1:], xs[0])
     assert (y == np.maximum(total, 0)).all() and (own == y).all()
     assert (mask == np.packbits(total > 0, bitorder="little")).all()

@@ -8,7 +8,7 @@ import pytest
 from layermem._native import cpu
 from layermem.graph.ops import Op
 from layermem.layers.base import Layer, Step
-from layermem.layers.fused import BatchNormScale
+from layermem.layers.fused import BatchNormScale, Rectified
 from layermem.runtime.arena import Arena
 from layermem.runtime.cpu import CpuDevice
 from layermem.runtime.cpu.base import BINDINGS
@@ -150,6 +150,19 @@ def fused_layer(relu: bool) -> Layer:
 @pytest.mark.parametrize("relu", [True, False])
 def test_a_fused_op_gives_what_the_reference_gives(relu):
     compare(fused_layer(relu), ["dx0", "dw3", "dw4"])
+
+
+RECTIFIED = ("conv", "conv groups", "conv 1x1", "depthwise", "conv of many channels", "inner product", "eltwise sum")
+
+
+@pytest.mark.parametrize("kept", [frozenset(), frozenset({"y0"})])
+@pytest.mark.parametrize("case", RECTIFIED)
+def test_a_layer_fused_with_its_relu_gives_what_the_reference_gives(case, kept):
+    text, *shapes = CASES[case]
+    inner = layer_of(text, *shapes)
+    layer = Rectified(inner, layer_of('type: "ReLU" name: "r"', inner.tops[0].shape))
+    layer.kept = kept
+    compare(layer, [f"dx{i}" for i in range(len(shapes))] + [f"dw{i}" for i in range(len(layer.params))])
 
 
 @pytest.mark.parametrize("case", CASES)

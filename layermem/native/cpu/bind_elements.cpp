@@ -116,11 +116,12 @@ void bind_eltwise(py::module_& m) {
     m.def(
         "eltwise_sum_backward",
         [](int64_t count, const Addresses& dxs, Address dy, std::vector<float> coefficients, std::vector<bool> accumulate,
-           Address mask) {
+           Address mask, Address y) {
             return Bound{eltwise_sum_backward(count, at_each<float>(dxs), at<float>(dy), std::move(coefficients),
-                                              std::move(accumulate), at<uint8_t>(mask))};
+                                              std::move(accumulate), at<uint8_t>(mask), at<float>(y))};
         },
-        arg("count"), py::kw_only(), arg("dxs"), arg("dy"), arg("coefficients"), arg("accumulate"), arg("mask") = 0);
+        arg("count"), py::kw_only(), arg("dxs"), arg("dy"), arg("coefficients"), arg("accumulate"), arg("mask") = 0,
+        arg("y") = 0);
     m.def(
         "eltwise_product_backward",
         [](int64_t count, const Addresses& dxs, const Addresses& xs, Address dy, std::vector<bool> accumulate) {

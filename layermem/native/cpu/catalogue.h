@@ -43,7 +43,7 @@ Elements                                                                        
         mask: bit i % 8 of byte i // 8, set where x > 0 (clip: within bounds)
     dropout(count, *, out, x, ratio, seed, stream, accumulate)     launch(step); its own backward
     eltwise_sum(count, *, y, xs, coefficients, relu=False, mask=0)
-    eltwise_sum_backward(count, *, dxs, dy, coefficients, accumulate, mask=0)
+    eltwise_sum_backward(count, *, dxs, dy, coefficients, accumulate, mask=0, y=0)      of a rectified sum: mask or y
     eltwise_product(count, *, y, xs)                eltwise_product_backward(count, *, dxs, xs, dy, accumulate)
     eltwise_max(count, *, y, xs, winner=0)          eltwise_max_backward(count, *, dxs, dy, winner, accumulate)
         dxs: 0 where not wanted; accumulate: a list, one for each; winner: uint8

@@ -99,9 +99,9 @@ Launch eltwise_max(int64_t count, float* y, std::vector<const float*> xs, uint8_
     };
 }
 
-// Only dy is read, so a gradient that lies on it is written last, and no other has to wait.
+// A gradient that lies on dy is written last.  Of a rectified sum each stretch is read whole before any is written.
 Launch eltwise_sum_backward(int64_t count, std::vector<float*> dxs, const float* dy, std::vector<float> coefficients,
-                            std::vector<bool> accumulate, const uint8_t* mask) {
+                            std::vector<bool> accumulate, const uint8_t* mask, const float* y) {
     check(count, dxs.size(), coefficients.size(), 1);
     check(count, dxs.size(), accumulate.size(), 1);
     std::vector<size_t> order;
@@ -114,6 +114,9 @@ Launch eltwise_sum_backward(int64_t count, std::vector<float*> dxs, const float*
             const float* slope = dy + from;
             if (mask) {
                 u->relu_backward({passed, slope, const_cast<uint8_t*>(mask) + from / 8, 0, false}, 0, size);
+                slope = passed;
+            } else if (y) {
+                u->map({Op::relu_slope, passed, slope, y + from, 0, 0, 0, false}, 0, size);
                 slope = passed;
             }
             for (size_t i : order) copy(*u, dxs[i] + from, slope, size, coefficients[i], accumulate[i]);

@@ -13,9 +13,9 @@ Launch eltwise_sum(int64_t count, float* y, std::vector<const float*> xs, std::v
 Launch eltwise_product(int64_t count, float* y, std::vector<const float*> xs);
 Launch eltwise_max(int64_t count, float* y, std::vector<const float*> xs, uint8_t* winner);  // last of equals
 
-// dxs: null where nobody wants the gradient;  accumulate: one for each;  mask: of a rectified sum, or null
+// dxs: null where nobody wants the gradient;  accumulate: one for each;  of a rectified sum: its mask, or y itself
 Launch eltwise_sum_backward(int64_t count, std::vector<float*> dxs, const float* dy, std::vector<float> coefficients,
-                            std::vector<bool> accumulate, const uint8_t* mask);
+                            std::vector<bool> accumulate, const uint8_t* mask, const float* y);
 Launch eltwise_product_backward(int64_t count, std::vector<float*> dxs, std::vector<const float*> xs, const float* dy,
                                 std::vector<bool> accumulate);
 Launch eltwise_max_backward(int64_t count, std::vector<float*> dxs, const float* dy, const uint8_t* winner,

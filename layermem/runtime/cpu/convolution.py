@@ -1,7 +1,7 @@
 """Convolution, Deconvolution and InnerProduct on the native GEMM engine.
 
 A Deconvolution is the convolution over its top: its forward is that one's data gradient, and in the weight gradient x
-and dy change places.
+and dy change places.  Fused with a ReLU they have the same ops, and one before them that rectifies dy.
 """
 
 from __future__ import annotations
@@ -11,11 +11,18 @@ from math import prod
 from typing import Any
 
 from layermem._native import cpu
+from layermem.layers.fused import Rectified
 from layermem.runtime.cpu.base import Args, Launch, binds
+
+
+def plain(layer: Any) -> Any:
+    """The layer, without the ReLU that it may be fused with."""
+    return layer.inner if isinstance(layer, Rectified) else layer
 
 
 def geometry(layer: Any) -> Any:
     """The convolution whose image is x (of a Convolution) or y (of a Deconvolution)."""
+    layer = plain(layer)
     down, right = layer.windows
     image, maps = layer.bottoms[0], layer.tops[0]
     if layer.type == "Deconvolution":
@@ -43,16 +50,35 @@ def pairs(a: Args, stem: str) -> list[int]:
     return [i for i in range(len(a.layer.bottoms)) if a.has(f"{stem}{i}")]
 
 
-@binds("Convolution.forward", scratch=lambda layer, roles: cpu.conv_forward_workspace(geometry(layer)))
+@binds(
+    "Convolution.forward",
+    "ConvolutionReLU.forward",
+    scratch=lambda layer, roles: cpu.conv_forward_workspace(geometry(layer)),
+)
 def conv_forward(a: Args) -> list[Launch]:
-    g = geometry(a.layer)
+    g, relu = geometry(a.layer), isinstance(a.layer, Rectified)
     return [
-        cpu.conv_forward(g, y=a[f"y{i}"], x=a[f"x{i}"], w=a["w0"], bias=a["w1"], scratch=a.scratch)
+        cpu.conv_forward(
+            g, y=a[f"y{i}"], x=a[f"x{i}"], w=a["w0"], bias=a["w1"], relu=relu, mask=a["mask"], scratch=a.scratch
+        )
         for i in pairs(a, "x")
     ]
 
 
-@binds("Convolution.backward_data", scratch=lambda layer, roles: cpu.conv_backward_data_workspace(geometry(layer)))
+@binds("ConvolutionReLU.rectify", "InnerProductReLU.rectify")
+def rectify(a: Args) -> list[Launch]:
+    """dy is passed on where y is positive, and is 0 elsewhere."""
+    count, dy = a.count("dy0"), a["dy0"]
+    if a.has("mask"):
+        return [cpu.relu_backward(count, dx=dy, dy=dy, mask=a["mask"])]
+    return [cpu.map("relu_slope", count, out=dy, a=dy, b=a["y0"])]
+
+
+@binds(
+    "Convolution.backward_data",
+    "ConvolutionReLU.backward_data",
+    scratch=lambda layer, roles: cpu.conv_backward_data_workspace(geometry(layer)),
+)
 def conv_backward_data(a: Args) -> list[Launch]:
     g = geometry(a.layer)
     return [
@@ -69,7 +95,10 @@ def weights_scratch(layer: Any, roles: Collection[str]) -> int:
     return max(weights, bias)
 
 
-@binds("Convolution.backward_weights", "Deconvolution.backward_weights", scratch=weights_scratch)
+@binds(
+    "Convolution.backward_weights", "ConvolutionReLU.backward_weights", "Deconvolution.backward_weights",
+    scratch=weights_scratch,
+)  # fmt: skip
 def conv_backward_weights(a: Args) -> list[Launch]:
     g, turned = geometry(a.layer), a.layer.type == "Deconvolution"
     launches: list[Launch] = []
@@ -116,17 +145,21 @@ def in_order(layer: Any) -> bool:
     return not layer.transpose and (layer.spatial or len(x.shape) != 4 or prod(x.shape[2:]) == 1)
 
 
-@binds("InnerProduct.forward")
+@binds("InnerProduct.forward", "InnerProductReLU.forward")
 def inner_product_forward(a: Args) -> list[Launch] | None:
-    it = a.layer
+    it, relu = plain(a.layer), isinstance(a.layer, Rectified)
     if not in_order(it):
         return None
-    return [cpu.inner_product_forward(it.rows, it.outputs, it.inner, y=a["y0"], x=a["x0"], w=a["w0"], bias=a["w1"])]
+    return [
+        cpu.inner_product_forward(
+            it.rows, it.outputs, it.inner, y=a["y0"], x=a["x0"], w=a["w0"], bias=a["w1"], relu=relu, mask=a["mask"]
+        )
+    ]
 
 
-@binds("InnerProduct.backward_data")
+@binds("InnerProduct.backward_data", "InnerProductReLU.backward_data")
 def inner_product_backward_data(a: Args) -> list[Launch] | None:
-    it = a.layer
+    it = plain(a.layer)
     if not in_order(it):
         return None
     return [
@@ -137,13 +170,14 @@ def inner_product_backward_data(a: Args) -> list[Launch] | None:
 
 
 def inner_product_scratch(layer: Any, roles: Collection[str]) -> int:
-    weights = cpu.inner_product_backward_weights_workspace(layer.rows, layer.outputs, layer.inner)
-    return int(max(weights if "dw0" in roles else 0, cpu.column_sums_workspace(layer.rows, layer.outputs)))
+    it = plain(layer)
+    weights = cpu.inner_product_backward_weights_workspace(it.rows, it.outputs, it.inner)
+    return int(max(weights if "dw0" in roles else 0, cpu.column_sums_workspace(it.rows, it.outputs)))
 
 
-@binds("InnerProduct.backward_weights", scratch=inner_product_scratch)
+@binds("InnerProduct.backward_weights", "InnerProductReLU.backward_weights", scratch=inner_product_scratch)
 def inner_product_backward_weights(a: Args) -> list[Launch] | None:
-    it = a.layer
+    it = plain(a.layer)
     if not in_order(it):
         return None
     launches: list[Launch] = []

@@ -17,6 +17,8 @@ from layermem.runtime.reference.device import ReferenceDevice
 
 @register_device("cpu")
 class CpuDevice(ReferenceDevice):
+    fuses = frozenset({"BatchNormScale", "ConvolutionReLU", "InnerProductReLU", "EltwiseReLU"})
+
     def __init__(self, threads: int | None = None):
         super().__init__()
         if threads is not None:

@@ -48,6 +48,25 @@ def copy_unless_same(a: Args, out: str, x: str) -> list[Launch]:
     return [cpu.map("scale", a.count(out), out=a[out], a=a[x], p=1.0, accumulate=a.adds(out))]
 
 
+@binds("EltwiseReLU.forward")
+def eltwise_relu_forward(a: Args) -> list[Launch]:
+    it = a.layer.inner
+    xs, coefficients = [a[f"x{i}"] for i in range(len(it.bottoms))], list(it.coeffs)
+    return [cpu.eltwise_sum(a.count("y0"), y=a["y0"], xs=xs, coefficients=coefficients, relu=True, mask=a["mask"])]
+
+
+@binds("EltwiseReLU.backward")
+def eltwise_relu_backward(a: Args) -> list[Launch]:
+    it = a.layer.inner
+    dxs, adds = ([of(f"dx{i}") for i in range(len(it.bottoms))] for of in (a.__getitem__, a.adds))
+    return [
+        cpu.eltwise_sum_backward(
+            a.count("dy0"), dxs=dxs, dy=a["dy0"], coefficients=list(it.coeffs), accumulate=adds, mask=a["mask"],
+            y=a["y0"],
+        )
+    ]  # fmt: skip
+
+
 @binds("Eltwise.forward")
 def eltwise_forward(a: Args) -> list[Launch] | None:
     it = a.layer

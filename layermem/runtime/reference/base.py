@@ -52,11 +52,12 @@ def sorted_roles(arrays: Mapping[str, Any], stem: str) -> list[str]:
     return sorted((r for r in arrays if re.fullmatch(stem + r"\d+", r)), key=lambda r: int(r[len(stem) :]))
 
 
-def kernel(name: str) -> Callable:
-    """Register the reference kernel of op "Type.step"."""
+def kernel(*names: str) -> Callable:
+    """Register the reference kernel of ops "Type.step"."""
 
     def register(function: Callable[[Any, Buffers], None]) -> Callable[[Any, Buffers], None]:
-        KERNELS[name] = function
+        for name in names:
+            KERNELS[name] = function
         return function
 
     return register

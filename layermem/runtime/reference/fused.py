@@ -1,4 +1,4 @@
-"""BatchNorm, Scale and ReLU at once: the three kernels in turn, over arrays that live for one call."""
+"""Fused ops: the kernels of their layers in turn, over arrays that live for one call."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from layermem.runtime.reference.base import Buffers, kernel
+from layermem.layers.base import roles
+from layermem.runtime.reference.activation import pack, unpack
+from layermem.runtime.reference.base import KERNELS, Buffers, kernel
 from layermem.runtime.reference.normalization import (
     batch_norm_backward,
     batch_norm_forward,
@@ -53,3 +55,44 @@ def backward(layer: Any, b: Buffers) -> None:
     scale_backward(layer.scale, Buffers({"x0": y, "w0": b.w3, "dy0": dy, "dx0": between, **gradients}))
     if b.has("dx0"):
         batch_norm_backward(layer.norm, parts(b, "x0", "mean", "inv_std", "dx0", dy0=between))
+
+
+# -- a layer and its ReLU ----------------------------------------------------------------------------------------------
+
+
+@kernel("ConvolutionReLU.forward", "InnerProductReLU.forward", "EltwiseReLU.forward")
+def rectified_forward(layer: Any, b: Buffers) -> None:
+    inputs = (*roles("x", len(layer.bottoms)), *roles("w", len(layer.params)))
+    y = np.empty_like(b.y)
+    KERNELS[f"{layer.inner.type}.forward"](layer.inner, parts(b, *inputs, y0=y))
+    if b.mask is not None:
+        b.mask[...] = pack(y > 0)
+    b.y[...] = np.maximum(y, 0)
+
+
+def passed(b: Buffers) -> np.ndarray:
+    """dy where the sum was positive."""
+    return np.where(unpack(b.mask, b.dy) if b.has("mask") else b.y > 0, b.dy, 0)
+
+
+@kernel("ConvolutionReLU.rectify", "InnerProductReLU.rectify")
+def rectify(layer: Any, b: Buffers) -> None:
+    b.dy[...] = passed(b)
+
+
+def inner_backward(step: str) -> None:
+    """The op `step` of the inner layer reads a dy that is rectified by now."""
+
+    @kernel(*(f"{kind}ReLU.{step}" for kind in ("Convolution", "InnerProduct")))
+    def run(layer: Any, b: Buffers) -> None:
+        KERNELS[f"{layer.inner.type}.{step}"](layer.inner, b)
+
+
+inner_backward("backward_weights")
+inner_backward("backward_data")
+
+
+@kernel("EltwiseReLU.backward")
+def eltwise_backward(layer: Any, b: Buffers) -> None:
+    wanted = [role for role in roles("dx", len(layer.bottoms)) if b.has(role)]
+    KERNELS["Eltwise.backward"](layer.inner, parts(b, *wanted, dy0=passed(b)))
