@@ -8,8 +8,8 @@
 //           |__A_|____ B           holds nearly everything, is never looked at.
 //           +----|----|---> peak
 //
-// An arc is known by its bounds at first; walking through a segment op by op takes a hundred times longer, so it is
-// settled, for good, only when a search cannot rule it out by them.
+// An arc is known by its bounds at first; walking through a segment op by op takes ten times longer, so it is settled,
+// for good, only when a search cannot rule it out by them.
 #pragma once
 #include <vector>
 
