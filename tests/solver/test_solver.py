@@ -55,6 +55,19 @@ def test_the_loss_of_an_iteration_is_the_mean_over_its_batches(tmp_path):
     assert double == pytest.approx([(single[0] + single[1]) / 2, (single[2] + single[3]) / 2])
 
 
+@pytest.mark.parametrize("seed", [1, 7])
+def test_the_seed_of_a_run_decides_what_dropout_drops_alike_on_every_device(seed, tmp_path):
+    losses = {}
+    for device in ("reference", "cpu"):
+        seen = []
+        with Solver(
+            solver_file("dropout", tmp_path, max_iter=3, random_seed=seed), device=device, log=seen.append
+        ) as s:
+            s.solve()
+        losses[device] = [event.loss for event in seen if isinstance(event, events.Stepped)]
+    assert losses["cpu"] == pytest.approx(losses["reference"], rel=1e-5)
+
+
 COUNTING = """
     layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 1 dim: 2 } } }
     layer { name: "ip" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 2 } }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from math import sqrt
 from typing import Any
 
@@ -34,11 +35,15 @@ def _dropout(a: Args, out: str, x: str) -> list[Launch]:
     it, context = a.layer, a.context
     if it.identity:
         return copy_unless_same(a, out, x)
-    launch = cpu.dropout(
-        a.count(out), out=a[out], x=a[x], ratio=it.threshold / 2**32, seed=context["seed"], stream=it.stream,
-        accumulate=a.adds(out),
-    )  # fmt: skip
-    return [lambda: launch(context["step"])]
+
+    @lru_cache(maxsize=1)
+    def launch(seed: int) -> Callable[[int], None]:
+        return cpu.dropout(
+            a.count(out), out=a[out], x=a[x], ratio=it.threshold / 2**32, seed=seed, stream=it.stream,
+            accumulate=a.adds(out),
+        )  # fmt: skip
+
+    return [lambda: launch(context["seed"])(context["step"])]  # a run learns its seed after its ops were bound
 
 
 def copy_unless_same(a: Args, out: str, x: str) -> list[Launch]:
