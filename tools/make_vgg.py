@@ -27,7 +27,7 @@ def vgg(depth: int) -> Net:
             "Written by tools/make_vgg.py; change the tool, not this file.",
         ],
     )
-    net.imagenet(224, 64, 50)
+    net.imagenet(224, 64, 50, unit=True)  # msra hands the size of the input on to the last layer
     x = "data"
     for stage, (count, width) in enumerate(zip(CONVOLUTIONS[depth], WIDTHS), start=1):
         for index in range(1, count + 1):

@@ -131,12 +131,13 @@ class Net:
         self.layer("data", "Data", [], ["data", "label"], include=include, transform_param=transform, data_param=reads)
 
     def dummy(
-        self, phase: str, image: list[int], label: list[int], classes: int, when: dict[str, str] | None = None
-    ) -> None:
+        self, phase: str, image: list[int], label: list[int], classes: int, when: dict[str, str] | None = None,
+        largest: float = 128,
+    ) -> None:  # fmt: skip
         """Noise for images, any class for labels: to time and to plan.  By default where the stage 'dummy' is on."""
         include = {"phase": Word(phase), **(when or {"stage": "dummy"})}
         shapes = [{"dim": image}, {"dim": label}]
-        fill = [filler("uniform", min=-128, max=128), filler("uniform", min=0, max=classes)]
+        fill = [filler("uniform", min=-largest, max=largest), filler("uniform", min=0, max=classes)]
         self.layer(
             "data",
             "DummyData",
@@ -152,13 +153,15 @@ class Net:
         include = {"phase": Word(phase), "stage": "hdf5"}
         self.layer("data", "HDF5Data", [], ["data", "label"], include=include, hdf5_data_param=reads)
 
-    def imagenet(self, crop: int, train: int, test: int) -> None:
-        """ILSVRC 2012 from LMDBs at the place where Caffe's own scripts put them, and its dummy twin."""
+    def imagenet(self, crop: int, train: int, test: int, *, unit: bool = False) -> None:
+        """ILSVRC 2012 from LMDBs at the place where Caffe's own scripts put them, and its dummy twin; with `unit`, its
+        values divided by about their standard deviation."""
         for phase, batch, name in (("TRAIN", train, "train"), ("TEST", test, "val")):
-            transform = {"mirror": phase == "TRAIN", "crop_size": crop, "mean_value": IMAGENET_MEAN}
+            scale = {"scale": 0.017} if unit else {}
+            transform = {**scale, "mirror": phase == "TRAIN", "crop_size": crop, "mean_value": IMAGENET_MEAN}
             self.data(phase, f"examples/imagenet/ilsvrc12_{name}_lmdb", batch, transform)
         for phase, batch in (("TRAIN", train), ("TEST", test)):
-            self.dummy(phase, [batch, 3, crop, crop], [batch], 1000)
+            self.dummy(phase, [batch, 3, crop, crop], [batch], 1000, largest=2 if unit else 128)
 
     def imagenet_head(self, bottom: str) -> None:
         self.accuracy("accuracy/top-1", bottom)
