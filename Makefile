@@ -30,13 +30,13 @@ train: native
 	$(VENV)/bin/layermem train --solver prototxt/digits/solver.prototxt --budget 50%
 
 test: native $(VENV)/.pycuda
-	$(PY) -m pytest -n 2
+	$(PY) -m pytest -n 2 -rs
 
 check: native $(VENV)/.pycuda
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
-	$(PY) -m pytest -n 2
+	$(PY) -m pytest -n 2 -rs
 
 clean:
 	rm -rf build $(VENV) layermem/*.so *.egg-info

@@ -3,9 +3,10 @@
     python tools/ptxas_report.py             brings docs/benchmarks/ptxas.tsv up to date: modules whose source changed
     python tools/ptxas_report.py --all       compiles all of them again (some minutes)
 
-It needs nvcc and ptxas on the PATH, and no card.  A row of the table is a kernel; `threads` of a block and the `blocks`
-that are to share a multiprocessor bound its registers; `shared` is what it declares, in bytes, beside what its launch
-asks for; a cell of an architecture is registers a thread, `+n` if n bytes of stack and spills come with them.
+It needs nvcc and ptxas, of a toolkit or of the wheel nvidia-cuda-nvcc, and no card.  A row of the table is a kernel;
+`threads` of a block and the `blocks` that are to share a multiprocessor bound its registers; `shared` is what it
+declares, in bytes, beside what its launch asks for; a cell of an architecture is registers a thread, `+n` if n bytes of
+stack and spills come with them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ sys.path.insert(0, str(ROOT))
 from layermem.files import write_atomically  # noqa: E402
 from layermem.runtime.cuda.build import FLAGS, whole_source  # noqa: E402
 from layermem.runtime.cuda.sources import modules  # noqa: E402
+from layermem.runtime.cuda.toolkit import program  # noqa: E402
 
 REPORT = ROOT / "docs/benchmarks/ptxas.tsv"
 ARCHITECTURES = ("75", "80", "86", "89", "90", "100", "120")  # as setup.py builds them
@@ -74,7 +76,11 @@ def compiled(module: str, architecture: str) -> list[Kernel]:
 
 
 def _run(command: Sequence[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True)
+    """What the program prints on stderr, where nvcc and ptxas say what they have to say."""
+    found = program(command[0])
+    if found is None:
+        raise SystemExit(f"{command[0]} is not here: pip install nvidia-cuda-nvcc, or put a toolkit on the PATH")
+    done = subprocess.run([found, *command[1:]], capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr.strip()}")
     return done.stderr
@@ -163,7 +169,7 @@ def main() -> None:
         found[module][architecture] = each
     kept = [row for row in rows if row.module in fresh and row.module not in stale]
     new = [row for module in stale for row in rows_of(module, found[module])]
-    said = subprocess.run(["ptxas", "--version"], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run([str(program("ptxas")), "--version"], capture_output=True, text=True, check=True).stdout
     version = f"ptxas {re.search(r'V([0-9.]+)', said)[1]}"
     write_atomically(REPORT, written(fresh, [*kept, *new], version).encode())
     spilling = [row.name for row in new if any(row.spilled.values())]

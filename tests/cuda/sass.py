@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import functools
 import re
-import shutil
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from layermem.runtime.cuda.toolkit import program
+
 
 @functools.cache
 def disassembler() -> str | None:
-    """nvdisasm of a toolkit, or of the wheel nvidia-cuda-nvdisasm."""
-    wheels = (path for entry in sys.path if entry for path in Path(entry).glob("nvidia/cu*/bin/nvdisasm"))
-    return shutil.which("nvdisasm") or next(map(str, wheels), None)
+    """nvdisasm, of a toolkit or of the wheel nvidia-cuda-nvdisasm."""
+    return program("nvdisasm")
 
 
 @dataclass(frozen=True)

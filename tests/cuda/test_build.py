@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 
 import pytest
@@ -11,6 +10,7 @@ from layermem.errors import CudaUnavailable, DeviceError
 from layermem.runtime.cuda import build, driver
 from layermem.runtime.cuda.nvrtc import Nvrtc
 from layermem.runtime.cuda.sources import SOURCES, modules
+from layermem.runtime.cuda.toolkit import program
 
 FIND_COMPILER = build.find_compiler
 
@@ -81,7 +81,7 @@ def test_a_card_that_is_too_old_is_refused(fake):
         build.image("dropout", "70")
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+@pytest.mark.skipif(build.Nvcc.find() is None, reason="nvcc is not here: pip install nvidia-cuda-nvcc")
 def test_nvcc_compiles_a_module_and_says_what_is_wrong_with_another():
     nvcc = build.Nvcc.find()
     assert nvcc is not None and nvcc.cubin(build.whole_source("dropout"), "sm_90", build.FLAGS)[:4] == b"\x7fELF"
@@ -116,3 +116,23 @@ def test_without_pycuda_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pycuda", None)
     with pytest.raises(CudaUnavailable, match=r"pip install 'layermem\[cuda\]'"):
         driver.pycuda()
+
+
+def test_the_toolkit_s_programs_are_found_on_the_path_in_a_named_toolkit_and_in_packages(monkeypatch, tmp_path):
+    def put(folder: str) -> str:
+        path = tmp_path / folder / "lm-nvcc"
+        path.parent.mkdir(parents=True)
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o755)
+        return str(path)
+
+    package, named, on_path = put("site/nvidia/cu13/bin"), put("toolkit/bin"), put("bin")
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    assert program("lm-nvcc") is None
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "site")])
+    assert program("lm-nvcc") == package
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
+    assert program("lm-nvcc") == named
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert program("lm-nvcc") == on_path

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import fnmatch
 import re
-import shutil
 from collections.abc import Mapping
 
 import pytest
@@ -14,6 +13,7 @@ from layermem.runtime.cuda import build
 from layermem.runtime.cuda.kernels.engine import ENGINES
 from layermem.runtime.cuda.nvrtc import Nvrtc
 from layermem.runtime.cuda.sources import SOURCES, modules
+from layermem.runtime.cuda.toolkit import program
 from tests.cuda.sass import Code, disassembled, disassembler
 from tests.emulator.build import CACHE
 from tools import ptxas_report
@@ -73,8 +73,8 @@ def test_the_catalogue_names_every_kernel_and_no_other(report):
 
 
 @pytest.mark.skipif(
-    not (shutil.which("nvcc") and shutil.which("ptxas")),
-    reason="nvcc and ptxas, of a CUDA toolkit, are not on the PATH",
+    not (program("nvcc") and program("ptxas")),
+    reason="nvcc and ptxas are not here: pip install nvidia-cuda-nvcc",
 )
 @pytest.mark.parametrize("architecture", ["75", "90", "120"])
 def test_the_compiler_still_says_what_the_report_holds(architecture, report):

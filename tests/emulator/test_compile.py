@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 
 import pytest
 
+from layermem.runtime.cuda.toolkit import program
 from tests.emulator.build import ROOT, CompileError, build
 
 KERNELS = ROOT / "tests/emulator/kernels"
-needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+NVCC = program("nvcc")
+needs_nvcc = pytest.mark.skipif(NVCC is None, reason="nvcc is not here: pip install nvidia-cuda-nvcc")
 
 
 @needs_nvcc
@@ -20,7 +21,9 @@ needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is no
 def test_nvcc_compiles_without_stack_or_spills(source, architecture, tmp_path):
     cubin = tmp_path / "out.cubin"
     flags = ["-std=c++17", "-O3", f"-arch=sm_{architecture}", "-cubin", "-Xptxas", "-v", "-I", str(ROOT / "cuda")]
-    done = subprocess.run(["nvcc", *flags, str(KERNELS / f"{source}.cu"), "-o", cubin], capture_output=True, text=True)
+    done = subprocess.run(
+        [str(NVCC), *flags, str(KERNELS / f"{source}.cu"), "-o", cubin], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert "warning" not in done.stderr
     frames = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", done.stderr)

@@ -4,7 +4,7 @@
 2  the disk cache (LAYERMEM_CACHE, else layermem/ in XDG_CACHE_HOME or ~/.cache), under a hash of the source, the
    flags, the architecture and the compiler
 3  NVRTC, from NVIDIA's wheel, a toolkit, or another package that brings it
-4  nvcc on the PATH, or in the toolkit that CUDA_HOME names
+4  nvcc, of a toolkit or of NVIDIA's wheel (toolkit.py)
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from layermem.errors import CudaUnavailable, DeviceError, InputError
 from layermem.files import write_atomically
 from layermem.runtime.cuda.nvrtc import Nvrtc
 from layermem.runtime.cuda.sources import SOURCES, closure
+from layermem.runtime.cuda.toolkit import program
 
 FLAGS = ("--std=c++17", "--fmad=false")  # no product and sum become one unless the kernel says fmaf
 OLDEST = 75
@@ -97,24 +97,23 @@ def find_compiler() -> Compiler:
 class Nvcc:
     """The toolkit's compiler, run as a program."""
 
-    def __init__(self, program: str):
-        self.program = program
-        asked = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    def __init__(self, path: str):
+        self.path = path
+        asked = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
         self.version = asked.stdout.strip().splitlines()[-1]
 
     @classmethod
     def find(cls) -> Nvcc | None:
-        toolkit = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-        program = shutil.which("nvcc") or (shutil.which("nvcc", path=f"{toolkit}/bin") if toolkit else None)
+        found = program("nvcc")
         with suppress(OSError, subprocess.CalledProcessError, IndexError):
-            return cls(program) if program else None
+            return cls(found) if found else None
         return None
 
     def cubin(self, source: str, architecture: str, flags: tuple[str, ...]) -> bytes:
         with tempfile.TemporaryDirectory(prefix="layermem-") as folder:
             path, out = Path(folder) / "kernels.cu", Path(folder) / "kernels.cubin"
             path.write_text(source, encoding="utf-8")
-            command = [self.program, *flags, "-O3", f"-arch={architecture}", "-cubin", str(path), "-o", str(out)]
+            command = [self.path, *flags, "-O3", f"-arch={architecture}", "-cubin", str(path), "-o", str(out)]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 raise DeviceError(f"nvcc cannot compile the kernels for {architecture}: {done.stderr.strip()}")
