@@ -238,6 +238,36 @@ def test_inner_product_forward_and_backward_are_matrix_products(m, n, k, unit, e
     close(dw2, dy.T @ x + w)
 
 
+LEARNING = [(1, 1, 1), (8, 36, 2500), (7, 100, 13), (64, 30, 1030), (200, 25, 1100)]
+
+
+@pytest.mark.parametrize("rule", ["SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam"])
+@pytest.mark.parametrize("m, n, k", LEARNING)
+def test_learning_is_the_weight_gradient_and_then_its_update_to_the_bit(m, n, k, rule, unit, every_way):
+    x, dy, w, h0, h1 = normal(1, m, k), normal(2, m, n), normal(3, n, k), normal(4, n, k) ** 2, normal(5, n, k) ** 2
+    two = rule in ("AdaDelta", "Adam")
+    settings = {"decay": 0.01, "momentum": 0.9, "momentum2": 0.99, "delta": 1e-3}
+    assert cpu.inner_product_backward_weights_workspace(m, n, k) == 0
+
+    def make(memory):
+        X, DY, DW = memory.put(x), memory.put(dy), memory.empty(n, k)
+        apart, joined = ([memory.put(a) for a in (w, h0, h1)] for _ in range(2))
+        cpu.inner_product_backward_weights(m, n, k, dw=at(DW), x=at(X), dy=at(DY))()
+        for (W, H0, H1), dw in ((apart, DW), (joined, None)):
+            held = {"w": at(W), "h0": at(H0), "h1": at(H1) if two else 0, **settings}
+            if dw is None:
+                launch = cpu.inner_product_learn(rule, m, n, k, x=at(X), dy=at(DY), **held)
+            else:
+                launch = cpu.update(rule, n * k, dw=at(dw), **held)
+            launch(0.1, 0.5)
+        for a, b in zip(apart, joined):
+            assert a.tobytes() == b.tobytes()
+        assert (joined[0] != w).any()
+        return joined
+
+    every_way(make)
+
+
 def test_a_geometry_that_cannot_be_is_refused_with_a_sentence():
     with pytest.raises(ValueError, match="divisible by groups"):
         cpu.Conv(n=1, c=3, h=5, w=5, k=4, kernel=(3, 3), groups=2)

@@ -2,6 +2,7 @@
 
 #include "activation.h"
 #include "bind.h"
+#include "convolution.h"
 #include "eltwise.h"
 
 namespace py = pybind11;
@@ -55,6 +56,18 @@ Rule rule_named(const std::string& name) {
     for (const auto& [known, rule] : RULES)
         if (name == known) return rule;
     throw std::invalid_argument("update: there is no rule '" + name + "'");
+}
+
+Update rule_with(const std::string& rule, Address w, Address dw, Address h0, Address h1, float decay, bool l1,
+                 float momentum, float momentum2, float delta) {
+    Update g{};
+    g.rule = rule_named(rule), g.w = at<float>(w), g.dw = at<float>(dw);
+    g.h0 = at<float>(h0), g.h1 = at<float>(h1), g.decay = decay, g.l1 = l1;
+    g.momentum = momentum, g.momentum2 = momentum2, g.delta = delta;
+    const bool two = g.rule == Rule::adadelta || g.rule == Rule::adam;
+    if (!h0 || two != (h1 != 0))
+        throw std::invalid_argument("update: " + rule + " keeps " + (two ? "two histories" : "one history"));
+    return g;
 }
 
 void bind_activations(py::module_& m) {
@@ -143,17 +156,19 @@ void bind_updates(py::module_& m) {
         "update",
         [](const std::string& rule, int64_t count, Address w, Address dw, Address h0, Address h1, float decay, bool l1,
            float momentum, float momentum2, float delta) {
-            Update g{};
-            g.rule = rule_named(rule), g.w = at<float>(w), g.dw = at<float>(dw);
-            g.h0 = at<float>(h0), g.h1 = at<float>(h1), g.decay = decay, g.l1 = l1;
-            g.momentum = momentum, g.momentum2 = momentum2, g.delta = delta;
-            const bool two = g.rule == Rule::adadelta || g.rule == Rule::adam;
-            if (!h0 || two != (h1 != 0))
-                throw std::invalid_argument("update: " + rule + " keeps " + (two ? "two histories" : "one history"));
-            return Rated{update(count, g)};
+            return Rated{update(count, rule_with(rule, w, dw, h0, h1, decay, l1, momentum, momentum2, delta))};
         },
         arg("rule"), arg("count"), py::kw_only(), arg("w"), arg("dw"), arg("h0"), arg("h1") = 0, arg("decay") = 0,
         arg("l1") = false, arg("momentum") = 0, arg("momentum2") = 0, arg("delta") = 0);
+    m.def(
+        "inner_product_learn",
+        [](const std::string& rule, int64_t rows, int64_t n, int64_t k, Address x, Address dy, Address w, Address h0,
+           Address h1, float decay, bool l1, float momentum, float momentum2, float delta) {
+            const Update g = rule_with(rule, w, 0, h0, h1, decay, l1, momentum, momentum2, delta);
+            return Rated{inner_product_learn(rows, n, k, at<float>(x), at<float>(dy), g)};
+        },
+        arg("rule"), arg("m"), arg("n"), arg("k"), py::kw_only(), arg("x"), arg("dy"), arg("w"), arg("h0"), arg("h1") = 0,
+        arg("decay") = 0, arg("l1") = false, arg("momentum") = 0, arg("momentum2") = 0, arg("delta") = 0);
     m.def("sum_of_squares_workspace", &sum_of_squares_workspace, arg("counts"));
     m.def(
         "sum_of_squares",

@@ -27,6 +27,8 @@ weight gradient x and dy change places)
     inner_product_forward(m, n, k, *, y, x, w, bias=0, relu=False, mask=0)      y [m][n], x [m][k], w [n][k]
     inner_product_backward_data(m, n, k, *, dx, dy, w, accumulate)
     inner_product_backward_weights(m, n, k, *, dw, x, dy, accumulate, scratch)
+    inner_product_learn(rule, m, n, k, *, x, dy, w, h0, h1=0, ...)      the last one and `update`, whose arguments follow,
+                                                                        in one; the same bits where it takes no scratch
 
 Pooling     argmax: r * kw + s, uint8 up to 256 taps, else int32
     max_pool_forward(g, *, y, x, argmax=0)          max_pool_backward(g, *, dx, dy, argmax, accumulate)

@@ -4,6 +4,7 @@
 //
 // Deconvolution is the same three kernels with the roles of x and y swapped (its input is y, its output x).
 #pragma once
+#include "activation.h"
 #include "launch.h"
 
 namespace layermem::cpu {
@@ -47,5 +48,9 @@ Launch inner_product_backward_data(int64_t m, int64_t n, int64_t k, float* dx, c
 int64_t inner_product_backward_weights_workspace(int64_t m, int64_t n, int64_t k);
 Launch inner_product_backward_weights(int64_t m, int64_t n, int64_t k, float* dw, const float* x, const float* dy,
                                       bool accumulate, void* scratch);
+
+// The last one and the update of w in one: dw is nowhere as a whole.  The bits are those of the two, where that one
+// takes no scratch.  Of Update, dw is not looked at.
+RatedLaunch inner_product_learn(int64_t m, int64_t n, int64_t k, const float* x, const float* dy, const Update&);
 
 }  // namespace layermem::cpu

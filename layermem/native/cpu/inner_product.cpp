@@ -15,6 +15,9 @@ constexpr int64_t FEW = 32;      // rows of x up to which the data gradient is b
 constexpr int64_t LINE = 1024;   // then: most columns of w in a task, long lines while dx stays in cache
 constexpr int64_t WIDTH = 256;   // else: columns of w in a task
 constexpr int64_t STEPS = 64;    // and rows of it that the task packs at a time: 64 KiB
+constexpr int64_t TALL = 12;     // rows of w in a tile that learns, a multiple of every tile height
+constexpr int64_t WIDE = 1024;   // and columns: 48 KiB of gradient
+constexpr int64_t PIXELS = 96;   // rows of x whose products are added to a tile at a time
 
 Conv as_convolution(int64_t m, int64_t n, int64_t k) { return {m, k, 1, 1, n, 1, 1, 1, 1, 0, 0, 1, 1, 1}; }
 
@@ -54,6 +57,20 @@ Launch backward_lines(int64_t m, int64_t n, int64_t k, float* dx, const float* d
             u->rank({dy, w + from, n, k, n, m, till - from, dx + from, k, accumulate ? Start::out : Start::zero});
         });
     };
+}
+
+// tile [rows][WIDE] = the gradient of w[first..first + rows)[column..column + columns)
+void gradient_tile(const Unit& u, int64_t m, int64_t n, int64_t k, float* tile, const float* x, const float* dy,
+                   int64_t first, int64_t rows, int64_t column, int64_t columns) {
+    const float *from[PIXELS], *by[PIXELS];
+    OuterBlock b{};
+    b.x = from, b.d = by, b.rows = rows, b.columns = columns, b.out = tile, b.pitch = WIDE, b.start = Start::zero;
+    for (int64_t row = 0; row < m; row += PIXELS) {
+        b.count = std::min(PIXELS, m - row);
+        for (int64_t i = 0; i < b.count; ++i) from[i] = x + (row + i) * k + column, by[i] = dy + (row + i) * n + first;
+        u.outer(b);
+        b.start = Start::out;
+    }
 }
 
 }  // namespace
@@ -97,6 +114,29 @@ int64_t inner_product_backward_weights_workspace(int64_t m, int64_t n, int64_t k
 Launch inner_product_backward_weights(int64_t m, int64_t n, int64_t k, float* dw, const float* x, const float* dy,
                                       bool accumulate, void* scratch) {
     return conv_backward_weights(as_convolution(m, n, k), dw, x, dy, accumulate, scratch);
+}
+
+RatedLaunch inner_product_learn(int64_t m, int64_t n, int64_t k, const float* x, const float* dy, const Update& g) {
+    as_convolution(m, n, k).check();
+    return [=, u = &unit()](float rate, float gain) {
+        const int64_t blocks = (n + TALL - 1) / TALL, strips = (k + WIDE - 1) / WIDE;
+        const int64_t shares = std::clamp<int64_t>((32 + blocks - 1) / blocks, 1, strips);
+        parallel(blocks * shares, [&](int64_t task) {
+            alignas(64) float tile[TALL * WIDE];
+            const int64_t first = task / shares * TALL, rows = std::min(TALL, n - first), share = task % shares;
+            for (int64_t s = cut(strips, shares, share); s < cut(strips, shares, share + 1); ++s) {
+                const int64_t column = s * WIDE, columns = std::min(WIDE, k - column);
+                gradient_tile(*u, m, n, k, tile, x, dy, first, rows, column, columns);
+                for (int64_t i = 0; i < rows; ++i) {
+                    const int64_t at = (first + i) * k + column;
+                    Update now = g;
+                    now.w += at, now.h0 += at, now.h1 = g.h1 ? g.h1 + at : nullptr, now.dw = tile + i * WIDE;
+                    now.rate = rate, now.gain = gain;
+                    u->update(now, 0, columns);
+                }
+            }
+        });
+    };
 }
 
 }  // namespace layermem::cpu
