@@ -135,9 +135,11 @@ class Planned:
     @cached_property
     def bound_seconds(self) -> float:
         """Seconds below which no plan in the same room can go."""
-        if self.overhead < ROUNDING:  # every op once: nobody is faster
-            return self.job.baseline_seconds
-        return least_seconds(self.job.graphs[0], self.job.costs, self.room)
+        graph, costs = self.job.graphs[0], self.job.costs
+        every_op_once = sum(costs.op(op) for op in graph.joined.ops)  # nobody is faster
+        if self.seconds < every_op_once * (1 + ROUNDING):
+            return every_op_once
+        return least_seconds(graph, costs, self.room)
 
     @property
     def parameter_bytes(self) -> int:

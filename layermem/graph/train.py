@@ -16,6 +16,7 @@ from typing import Protocol
 
 from layermem.errors import InputError
 from layermem.graph.fuse import fused
+from layermem.graph.joint import with_joints
 from layermem.graph.needs import Needs, needs_of
 from layermem.graph.net import Net, Node
 from layermem.graph.ops import (
@@ -85,7 +86,7 @@ def train_graph(
     build.backward()
     if rule is not None and not held:
         build.updates(rule, clip)
-    return build.graph("train", warnings)
+    return with_joints(build.graph("train", warnings), device)
 
 
 def forward_graph(net: Net, device: Device, outputs: Sequence[str] | None = None) -> Graph:

@@ -24,6 +24,7 @@ class InnerProduct(Layer):
 
     transpose  the weights are (inner, outputs)
     spatial    x and w0 are 4-D, and both lie channels-last: a row of memory meets a row of memory
+    by_rows    a row of w0 in memory depends on a row of memory of x and a column of y alone
     """
 
     def setup(self) -> None:
@@ -41,6 +42,8 @@ class InnerProduct(Layer):
         self.params = (self.make_param(0, shape, p.weight_filler, stored=stored),)
         if self.has_bias:
             self.params += (self.make_param(1, (self.outputs,), p.bias_filler),)
+        flat = len(x.shape) != 4 or prod(x.shape[2:]) == 1
+        self.by_rows = not self.transpose and (self.spatial or flat) and len(self.tops[0].shape) < 4
         self.flops = 2 * self.rows * self.inner * self.outputs
 
     def forward(self) -> Step:

@@ -1,5 +1,6 @@
 """The default under a budget: reuse everywhere, then offload and recompute mixed, for the least predicted time.
 
+    0  weight gradients are used up while they are made, wherever the graph offers that (graph/joint.py)
     1  reuse alone, if it fits
     2  recomputation at several budgets between the user's and none, from the dynamic program; on each, as few kept
        values are offloaded as make it fit, those with the longest way to their next use first
@@ -44,6 +45,7 @@ OPS_LOOKED_AT = 400_000  # ops gone through while taking offloads back: bounds t
 
 @strategy("auto", says="reuse, offload and recomputation mixed for the least predicted time that fits the budget")
 def auto(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints: Hints) -> Plan:
+    graph = graph.joined
     nothing = segments_to_plan(graph, [forward_ops(graph)], "auto", hints=hints)
     if budget is None or peak.live(nothing) <= budget:
         return nothing

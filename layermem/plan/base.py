@@ -45,7 +45,7 @@ INTRA = REUSE | {"intra"}
 
 @dataclass(frozen=True)
 class Plan:
-    """order     op names; a repeated name is a replay
+    """order     op names; a repeated name is a replay, a joint op stands for those that it covers
     fates     gaps whose fate is not the one that the order implies
     overlays  kinds of overlay (layers.Overlay) that may be used
     ahead     share of a copy's duration by which it is moved away from the op that waits for it: 1 hides a copy
@@ -103,7 +103,8 @@ class Plan:
         for name in self.order:
             if not isinstance(name, str) or name not in graph.by_name:
                 raise ValueError(f"it runs {name!r}, which is no op of the net")
-        missing = graph.by_name.keys() - set(self.order)
+        done = {covered for name in self.order for covered in (name, *graph.by_name[name].covers)}
+        missing = graph.position.keys() - done
         if missing:
             raise ValueError(f"it never runs '{min(missing, key=lambda name: graph.position[name])}'")
         uses = uses_of(ops_in_order(graph, self.order))

@@ -47,6 +47,8 @@ class Costs:
         """Seconds that `op` takes."""
         if op.name in self.measured:
             return self.measured[op.name]
+        if op.covers and all(name in self.measured for name in op.covers):
+            return sum(self.measured[name] for name in op.covers)
         return max(op.flops / self.rates.flops, op.nbytes / self.rates.memory) + self.rates.launch
 
     def offload(self, nbytes: int) -> float:

@@ -61,7 +61,9 @@ def _plan(name: str, family: str, graph: Graph, costs: Costs, budget: int | None
 
 def planner_of(graph: Graph, costs: Costs, family: str, peak: Peak, hints: Hints) -> Planner:
     """A planner of `graph`, prepared once for all questions."""
-    planner: Planner = peak.remembered(f"lower sets {family} {hints}", lambda: Planner(graph, costs, family, hints))
+    planner: Planner = peak.remembered(
+        f"lower sets {graph.fingerprint} {family} {hints}", lambda: Planner(graph, costs, family, hints)
+    )
     return planner
 
 

@@ -40,7 +40,9 @@ def sublinear(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints:
 
 def walks(graph: Graph, costs: Costs, peak: Peak, hints: Hints) -> list[Walk]:
     """Every plan of the search; it is made once, for it is the same under any budget."""
-    tried: list[Walk] = peak.remembered(f"walks {hints}", lambda: _search(graph, costs, peak, hints))
+    tried: list[Walk] = peak.remembered(
+        f"walks {graph.fingerprint} {hints}", lambda: _search(graph, costs, peak, hints)
+    )
     return tried
 
 

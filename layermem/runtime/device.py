@@ -33,7 +33,7 @@ class Device:
 
     name = ""
     real = "float32"  # element type of blobs
-    fuses: frozenset[str] = frozenset()  # fused ops that it has kernels for (layers/fused.py)
+    fuses: frozenset[str] = frozenset()  # fused and joint ops that it has kernels for (layers/fused.py, graph/joint.py)
 
     @property
     def title(self) -> str:

@@ -231,8 +231,9 @@ class _Walk:
             self.say(row, "copies it before anything wrote it")
 
     def _op(self, row: Row, op: Op) -> None:
-        first = row.what not in self.ran
-        self.ran.add(row.what)
+        done = {row.what, *op.covers}
+        first = not done & self.ran
+        self.ran |= done
         if first != (op is self.graph.by_name[row.what]):
             self.say(row, "runs as a replay before it ran at all" if first else "runs a second time, not as its replay")
         at = {op.roles[role]: rid for role, rid in row.roles.items() if role in op.roles}
@@ -262,4 +263,9 @@ def _values_in_order(graph: Graph) -> tuple[dict[str, tuple[Values, Values]], Va
         outputs = {b: (op.name, b) for b in (*op.writes, *op.updates)}
         now.update(outputs)
         found[op.name] = (inputs, outputs)
+    for op in graph.joints:  # each buffer as the first covered op that reads it finds it, as the last one leaves it
+        ins, outs = zip(*(found[name] for name in op.covers))
+        inputs = {b: next(each[b] for each in ins if b in each) for b in (*op.reads, *op.updates)}
+        left: Values = {b: value for each in outs for b, value in each.items()}
+        found[op.name] = (inputs, {b: left[b] for b in (*op.writes, *op.updates)})
     return found, now

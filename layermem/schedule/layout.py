@@ -46,7 +46,7 @@ class Layout:
         for name, buffer in graph.buffers.items():
             copies = costs.offload(buffer.nbytes), costs.prefetch(buffer.nbytes)
             self.ids[name] = self.native.add_buffer(name, aligned(buffer.nbytes), buffer.persistent, *copies)
-        self.ops = {op.name: self._add(op) for op in graph.ops}
+        self.ops = {name: self._add(op) for name, op in graph.by_name.items()}
         self._order: tuple[tuple[str, ...], list[int]] = ((), [])
 
     def _add(self, op: Op) -> int:

@@ -64,7 +64,7 @@ def test_at_the_minimum_it_fits_and_one_byte_below_it_is_refused(values):
 def test_a_refusal_is_one_line_with_the_minimum_and_what_stands_in_the_way(layermem):
     ended = layermem("plan", "--net", NET, "--budget", "1MiB")
     assert ended.code == 3 and ended.out == "" and len(ended.err.splitlines()) == 1
-    for word in ("needs", "the budget is 1048576 (1.00 MiB)", "fullest at", "ip1.w0"):
+    for word in ("needs", "the budget is 1048576 (1.00 MiB)", "fullest at", "conv1 2.81 MiB"):
         assert word in ended.err
 
 

@@ -70,6 +70,13 @@ def small_graph() -> Graph:
     )
 
 
+def joint_graph() -> Graph:
+    """small_graph with an op that is offered for the last two."""
+    apart = small_graph()
+    learn = op("a.learn", BACKWARD, "x a.diff", updates="w h", covers=("a.weights", "w.update"))
+    return replace(apart, joints=(learn,))
+
+
 def small_plan() -> Plan:
     """b is made twice, x leaves between its uses, and h lives on the host."""
     forward = ["x.forward", "a.forward", "b.forward", "b.output", "b.seed"]

@@ -10,7 +10,17 @@ from layermem.schedule.check import UnsafeSchedule, check, conflicts, violations
 from layermem.schedule.ir import D2H
 from layermem.schedule.lower import lower
 from layermem.schedule.place import Homes, place
-from tests.schedule.by_hand import Layout, a_second_each, buffer, graph, op, scheduled, small_graph, small_plan
+from tests.schedule.by_hand import (
+    Layout,
+    a_second_each,
+    buffer,
+    graph,
+    joint_graph,
+    op,
+    scheduled,
+    small_graph,
+    small_plan,
+)  # fmt: skip
 
 # tick stream  verb     what            reads              writes                          after
 #    0 compute forward  x.forward                          x@1024
@@ -356,3 +366,28 @@ def test_homes_of_two_schedules_do_not_meet(right):
 def test_an_error_counts_what_it_does_not_quote(right):
     with pytest.raises(UnsafeSchedule, match=r"; .* \(and \d+ more\)$"):
         check(replace(right, peak=0, host_peak=0))
+
+
+# -- joint ops -------------------------------------------------------------------------------------------------
+
+
+def joint_plan(*last):
+    """small_plan with other ops at its end."""
+    order = (*small_plan().order[:-2], *last)
+    return replace(small_plan(), order=order)
+
+
+def test_a_joint_op_may_run_in_place_of_those_that_it_covers():
+    schedule = scheduled(joint_graph(), joint_plan("a.learn"))
+    assert violations(schedule) == [] and not stays(schedule, "w.diff")
+
+
+@pytest.mark.parametrize("last", [("a.weights", "a.learn"), ("a.weights", "w.update", "a.learn")])
+def test_a_joint_op_beside_what_it_covers(last):
+    refused(scheduled(joint_graph(), joint_plan(*last)), "(backward a.learn) runs a second time, not as its replay")
+
+
+def test_a_joint_op_before_the_last_reader_of_its_parameter():
+    order = ("x.forward", "a.forward", "b.forward", "b.output", "b.seed", "b.backward", "a.learn", "a.forward")
+    schedule = scheduled(joint_graph(), replace(small_plan(), order=order, fates={}))
+    refused(schedule, "(forward a.forward) reads 'w', which does not hold what it held when the step began")

@@ -13,6 +13,7 @@ from typing import Any
 from layermem._native import cpu
 from layermem.layers.fused import Rectified
 from layermem.runtime.cpu.base import Args, Launch, binds
+from layermem.runtime.cpu.elements import Updating, settings
 
 
 def plain(layer: Any) -> Any:
@@ -190,4 +191,28 @@ def inner_product_backward_weights(a: Args) -> list[Launch] | None:
         )  # fmt: skip
     if a.has("dw1"):
         launches.append(bias_gradient(a, it.rows, it.outputs, "dy0", a.adds("dw1")))
+    return launches
+
+
+# -- the gradient of a weight and its update in one --------------------------------------------------------------------
+
+
+def learn_scratch(learned: Any, roles: Collection[str]) -> int:
+    """As large as the gradient where that is summed in parts: then nothing is won by joining the two."""
+    it = learned.inner
+    if cpu.inner_product_backward_weights_workspace(it.rows, it.outputs, it.inner):
+        return int(learned.parameter.tensor.nbytes)
+    return int(cpu.column_sums_workspace(it.rows, it.outputs)) if "dw1" in roles else 0
+
+
+@binds("InnerProduct.learn", scratch=learn_scratch)
+def learn(a: Args) -> list[Launch] | None:
+    it, parameter, rule = a.layer.inner, a.layer.parameter, a.layer.rule
+    if cpu.inner_product_backward_weights_workspace(it.rows, it.outputs, it.inner):
+        return None
+    product = {"x": a["x0"], "dy": a["dy0"], **settings(a, parameter, rule)}
+    launch = cpu.inner_product_learn(rule, it.rows, it.outputs, it.inner, **product)
+    launches: list[Launch] = [Updating(a, parameter, rule, launch)]
+    if a.has("dw1"):
+        launches.append(bias_gradient(a, it.rows, it.outputs, "dy0", adds=False))
     return launches

@@ -17,7 +17,7 @@ from layermem.runtime.reference.device import ReferenceDevice
 
 @register_device("cpu")
 class CpuDevice(ReferenceDevice):
-    fuses = frozenset({"BatchNormScale", "ConvolutionReLU", "InnerProductReLU", "EltwiseReLU"})
+    fuses = frozenset({"BatchNormScale", "ConvolutionReLU", "InnerProductReLU", "EltwiseReLU", "InnerProduct.learn"})
 
     def __init__(self, threads: int | None = None):
         super().__init__()

@@ -105,22 +105,28 @@ def eltwise_backward(a: Args) -> list[Launch] | None:
 
 @binds(*(f"{rule}.update" for rule in ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")))
 def update(a: Args) -> list[Launch]:
-    """An update with the rate of the moment; clipping and iter_size are a factor of the gradient."""
-    return [_Update(a)]
+    rule = a.kernel.split(".")[0]
+    return [Updating(a, a.layer, rule, cpu.update(rule, a.count("w0"), dw=a["dw0"], **settings(a, a.layer, rule)))]
 
 
-class _Update:
-    def __init__(self, a: Args):
-        self.parameter, self.context = a.layer, a.context
+def settings(a: Args, parameter: Any, rule: str) -> dict[str, Any]:
+    """What changes, and what does not change from step to step."""
+    c = a.context
+    return {
+        "w": a["w0"], "h0": a["h0"], "h1": a["h1"], "decay": c["weight_decay"] * parameter.decay_mult,
+        "l1": c["regularization"] == "L1", "momentum": c["rms_decay"] if rule == "RMSProp" else c["momentum"],
+        "momentum2": c["momentum2"], "delta": c["delta"],
+    }  # fmt: skip
+
+
+class Updating:
+    """A launch that changes `parameter`: with the rate of the moment; clipping and iter_size are a factor of the
+    gradient."""
+
+    def __init__(self, a: Args, parameter: Any, rule: str, launch: Callable[[float, float], None]):
+        self.parameter, self.rule, self.launch = parameter, rule, launch
+        self.context: Mapping[str, Any] = a.context
         self.norm = a.arrays.get("norm")
-        self.rule = a.kernel.split(".")[0]
-        c: Mapping[str, Any] = a.context
-        self.launch = cpu.update(
-            self.rule, a.count("w0"), w=a["w0"], dw=a["dw0"], h0=a["h0"], h1=a["h1"],
-            decay=c["weight_decay"] * a.layer.decay_mult, l1=c["regularization"] == "L1",
-            momentum=c["rms_decay"] if self.rule == "RMSProp" else c["momentum"], momentum2=c["momentum2"],
-            delta=c["delta"],
-        )  # fmt: skip
 
     def __call__(self) -> None:
         c = self.context

@@ -1,0 +1,79 @@
+"""Weight gradients that are used up while they are made: backward_weights of an InnerProduct and its update as one op.
+
+    backward_weights  dw = dy' x                      needs x, dy, dw
+    update            w, h <- rule(w, h, dw)          needs w, h, dw
+    learn             both, a few rows of w at a time needs x, dy, w, h: dw is never there as a whole
+
+In nets whose parameters are most of their bytes (AlexNet, VGG) the largest dw fills the fullest moment.  A joint op is
+offered where nobody else reads or adds to dw (as with shared weights, iter_size and clip_gradients), and where it is
+the leaner form whatever runs beside it: x and dy, which have to stay until w has been read, are smaller than dw.  Its
+results are those of the two ops, bit for bit.
+source  Lv et al., "Full Parameter Fine-tuning for Large Language Models with Limited Resources" (LOMO), 2023
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from layermem.graph.ops import BACKWARD, UPDATE, Graph, Op
+from layermem.layers.fused import Rectified
+from layermem.layers.inner_product import InnerProduct
+
+KERNEL = "InnerProduct.learn"
+
+
+class Device(Protocol):
+    fuses: frozenset[str]
+
+    def workspace(self, kernel: str, layer: object, roles: Collection[str], accumulates: Collection[str]) -> int: ...
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What the kernel needs to know: `parameter` is that of the weight's update (graph.train.Parameter), `rule` the
+    stem of its kernel."""
+
+    inner: InnerProduct
+    parameter: Any
+    rule: str
+
+
+def with_joints(graph: Graph, device: Device) -> Graph:
+    """`graph` with the joint ops that `device` has kernels for."""
+    return replace(graph, joints=tuple(_joints(graph, device))) if KERNEL in device.fuses else graph
+
+
+def _joints(graph: Graph, device: Device) -> Iterator[Op]:
+    touched: dict[str, list[Op]] = {}
+    for op in graph.ops:
+        for buffer in op.touches:
+            touched.setdefault(buffer, []).append(op)
+    for update in graph.of_kind(UPDATE):
+        gradient = update.roles.get("dw0", "")
+        weights = touched.get(gradient, [update])[0]
+        if touched.get(gradient) == [weights, update] and weights.roles.get("dw0") == gradient:
+            joint = _joint(graph, device, weights, update)
+            if joint is not None:
+                yield joint
+
+
+def _joint(graph: Graph, device: Device, weights: Op, update: Op) -> Op | None:
+    """One op for `weights` and `update`, which alone touch the gradient between them, if there is such an op and it
+    is leaner."""
+    layer = weights.layer.inner if isinstance(weights.layer, Rectified) else weights.layer
+    gradient = graph.buffers[weights.roles["dw0"]]
+    if not isinstance(layer, InnerProduct) or not layer.by_rows or weights.updates or gradient.persistent:
+        return None
+    roles = {role: b for role, b in {**weights.roles, **update.roles}.items() if b != gradient.name}
+    learned = Learned(layer, update.layer, update.kernel.split(".")[0])
+    workspace = device.workspace(KERNEL, learned, roles.keys(), ())
+    if workspace + sum(graph.buffers[b].nbytes for b in weights.reads) > gradient.nbytes:
+        return None
+    return Op(
+        f"{weights.layer.name}.learn", BACKWARD, KERNEL, learned, roles, weights.reads,
+        tuple(b for b in weights.writes if b != gradient.name), update.updates, workspace=workspace,
+        flops=weights.flops + update.flops, nbytes=weights.nbytes + update.nbytes - 2 * gradient.nbytes,
+        node=weights.node, covers=(weights.name, update.name),
+    )  # fmt: skip
