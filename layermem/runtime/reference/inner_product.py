@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from layermem.runtime.reference.base import Buffers, kernel
+from layermem.runtime.reference.base import KERNELS, Buffers, kernel
 
 
 def memory_order(layer: Any, array: np.ndarray) -> np.ndarray:
@@ -48,3 +48,13 @@ def backward_data(layer: Any, b: Buffers) -> None:
     dx = b.dy.reshape(layer.rows, layer.outputs) @ weight_rows(layer, b.w0)
     place = memory_order(layer, b.dx)
     place[...] = dx.reshape(place.shape)
+
+
+@kernel("InnerProduct.learn")
+def learn(learned: Any, b: Buffers) -> None:
+    """backward_weights, then the update, with the gradient as NumPy's own."""
+    arrays = {role: getattr(b, role) for role in ("x0", "dy0", "dw1") if b.has(role)}
+    gradient = np.empty_like(b.w0)
+    KERNELS["InnerProduct.backward_weights"](learned.inner, Buffers({**arrays, "dw0": gradient}))
+    changed = {role: getattr(b, role) for role in ("w0", "h0", "h1") if b.has(role)}
+    KERNELS[f"{learned.rule}.update"](learned.parameter, Buffers({**changed, "dw0": gradient}, b.context))

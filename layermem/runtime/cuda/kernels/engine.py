@@ -68,6 +68,7 @@ class Sliding:
     stride: tuple[int, int] = (1, 1)
     pad: tuple[int, int] = (0, 0)
     dilation: tuple[int, int] = (1, 1)
+    out_pitch: int = 0  # elements from one window's outputs to the next one's, where they are not all there are
 
     @property
     def taps(self) -> int:
@@ -80,7 +81,7 @@ class Sliding:
 
     @property
     def v(self) -> int:
-        return width(self.channels, self.outputs)
+        return width(self.channels, self.outputs, self.out_pitch)
 
     @property
     def weights(self) -> int:
@@ -92,7 +93,10 @@ class Sliding:
         values = {name: getattr(self, name) for name in names}
         for what in ("kernel", "stride", "pad", "dilation"):
             values[f"{what}_h"], values[f"{what}_w"] = getattr(self, what)
-        values["image_pitch"], values["out_pitch"] = self.channels * self.groups, self.outputs * self.groups
+        values["image_pitch"], values["out_pitch"] = (
+            self.channels * self.groups,
+            self.out_pitch or self.outputs * self.groups,
+        )
         return values
 
 
@@ -156,8 +160,11 @@ def split_of(g: Sliding) -> Split:
     return min((with_tile(tile) for tile in TILES), key=lambda found: found[0])[1]
 
 
-def weigh(engine: Engine, g: Sliding, dw: int, out: int, image: int, adds: bool, scratch: int) -> Iterator[Launch]:
-    tile, images_each, parts = split_of(g)
+def weigh(
+    engine: Engine, g: Sliding, dw: int, out: int, image: int, adds: bool, scratch: int, split: Split | None = None
+) -> Iterator[Launch]:
+    """`split`: in place of the best one, where `g` is a part of a larger gradient and sums as all of that does."""
+    tile, images_each, parts = split or split_of(g)
     yield engine.launch(
         f"weigh_{tile.name}_v{g.v}", "WeighArgs", tile,
         grid_of(tile, g.outputs, g.taps * g.channels, g.groups * parts), dw=dw if parts == 1 else scratch, out=out,

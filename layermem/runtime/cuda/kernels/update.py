@@ -15,19 +15,23 @@ def rule(name: str) -> Callable[[Any, Addresses], Iterator[Launch]]:
     """The launches of one rule."""
 
     def update(parameter: Any, b: Addresses) -> Iterator[Launch]:
-        count = parameter.tensor.count
-        yield launch(
-            "update", f"update_{name.lower()}", "UpdateArgs", ceil_div(count, 1024), w=b["w0"], dw=b["dw0"],
-            h0=b["h0"], h1=b["h1"], norm=b["norm"], count=count,
-            l1=Later(lambda c: int(c["regularization"] == "L1"), once=True),
-            clip=Later(lambda c: c["clip"], once=True), part=Later(lambda c: 1 / c["iter_size"], once=True),
-            decay=Later(lambda c: c["weight_decay"] * parameter.decay_mult, once=True),
-            momentum=setting("momentum"), momentum2=setting("momentum2"), delta=setting("delta"),
-            rms_decay=setting("rms_decay"), rate=Later(lambda c: c["rate"] * parameter.lr_mult),
-            correction=Later(adam_correction) if name == "Adam" else 1.0,
-        )  # fmt: skip
+        yield updating(name, parameter, parameter.tensor.count, b)
 
     return update
+
+
+def updating(name: str, parameter: Any, count: int, b: Addresses) -> Launch:
+    """The update of `count` elements of `parameter` by rule `name`."""
+    return launch(
+        "update", f"update_{name.lower()}", "UpdateArgs", ceil_div(count, 1024), w=b["w0"], dw=b["dw0"],
+        h0=b["h0"], h1=b["h1"], norm=b["norm"], count=count,
+        l1=Later(lambda c: int(c["regularization"] == "L1"), once=True),
+        clip=Later(lambda c: c["clip"], once=True), part=Later(lambda c: 1 / c["iter_size"], once=True),
+        decay=Later(lambda c: c["weight_decay"] * parameter.decay_mult, once=True),
+        momentum=setting("momentum"), momentum2=setting("momentum2"), delta=setting("delta"),
+        rms_decay=setting("rms_decay"), rate=Later(lambda c: c["rate"] * parameter.lr_mult),
+        correction=Later(adam_correction) if name == "Adam" else 1.0,
+    )  # fmt: skip
 
 
 def setting(name: str) -> Later:

@@ -1,0 +1,81 @@
+"""A weight gradient that is used up band by band gives the bits of the whole one and its update."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from layermem.graph.joint import Learned
+from layermem.graph.train import Parameter
+from layermem.runtime.cuda.kernels import learn
+from layermem.runtime.cuda.kernels.engine import ENGINES
+from layermem.runtime.cuda.kernels.inner_product import product
+from layermem.solver.rules import HISTORIES
+from tests.cuda.harness import PLAIN, Memory, Way, layer_of, run_op
+from tests.cuda.test_update import SETTINGS
+from tests.emulator.emulate import WAYS
+
+# rows of x, columns of x, outputs: more than one band of 128 rows; by fours, and with a pitch that is none
+SHAPES = [(5, 12, 260), (5, 12, 131), (3, 7, 129)]
+
+
+def learned(rows, inner, outputs, rule):
+    layer = layer_of(f'type: "InnerProduct" inner_product_param {{ num_output: {outputs} }}', (rows, inner))
+    parameter = Parameter("w", layer.params[0].tensor, lr_mult=2.0, decay_mult=0.5)
+    return Learned(layer, parameter, rule)
+
+
+def both_ways(it, rng, monkeypatch, way=PLAIN):
+    """What the two ops leave in w, its histories and the bias gradient; and what the one leaves."""
+    layer, rule = it.inner, it.rule
+    monkeypatch.setattr(learn, "BAND_BYTES", 1)
+    given = {"x0": layer.bottoms[0].shape, "dy0": layer.tops[0].shape, "w0": it.parameter.tensor.shape}
+    given |= {f"h{i}": it.parameter.tensor.shape for i in range(HISTORIES[rule])}
+    values = {role: rng.random(shape) for role, shape in given.items()}
+    found = []
+    for joined in (False, True):
+        memory = Memory()
+        arrays = {role: memory.stored(value, np.float32) for role, value in values.items()}
+        arrays["dw1"] = memory.stored(np.full(layer.outputs, np.nan), np.float32)
+        reads = {role: arrays[role] for role in ("x0", "dy0", "dw1")}
+        moves = {role: array for role, array in arrays.items() if role not in reads}
+        if joined:
+            run_op("InnerProduct.learn", it, arrays, context=SETTINGS, way=way)
+        else:
+            dw = memory.stored(np.full(it.parameter.tensor.shape, np.nan), np.float32)
+            run_op("InnerProduct.backward_weights", layer, {**reads, "dw0": dw}, way=way)
+            run_op(f"{rule}.update", it.parameter, {**moves, "dw0": dw}, context=SETTINGS, way=way)
+        memory.check()
+        found.append({**moves, "dw1": arrays["dw1"]})
+    assert (found[0]["w0"] != np.float32(values["w0"])).all()
+    return found
+
+
+@pytest.mark.parametrize("precision", ENGINES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_bands_give_the_bits_of_the_whole(shape, precision, rng, monkeypatch):
+    apart, joined = both_ways(learned(*shape, "SGD"), rng, monkeypatch, replace(PLAIN, precision=precision))
+    assert len(learn.bands(product(learned(*shape, "SGD").inner))) > 1
+    for role, value in apart.items():
+        assert value.tobytes() == joined[role].tobytes(), role
+
+
+@pytest.mark.parametrize("rule", HISTORIES)
+def test_every_rule_learns_by_bands(rule, rng, monkeypatch):
+    apart, joined = both_ways(learned(5, 12, 131, rule), rng, monkeypatch)
+    for role, value in apart.items():
+        assert value.tobytes() == joined[role].tobytes(), role
+
+
+@pytest.mark.parametrize("way", [Way(*way) for way in WAYS if way[0] != "plain"], ids=lambda way: way.mode)
+def test_bands_stay_in_bounds_and_have_no_races(way, rng, monkeypatch):
+    both_ways(learned(3, 7, 131, "SGD"), rng, monkeypatch, way)
+
+
+def test_a_gradient_that_is_summed_in_parts_is_so_band_by_band(rng, monkeypatch):
+    it = learned(600, 8, 131, "SGD")
+    assert learn.split_of(product(it.inner)).parts > 1
+    apart, joined = both_ways(it, rng, monkeypatch)
+    assert apart["w0"].tobytes() == joined["w0"].tobytes()
