@@ -129,13 +129,15 @@ class LayerTime:
 
 def by_layer(graph: Graph, seconds: Mapping[str, float]) -> list[LayerTime]:
     """The times of ops gathered by layer, in the order of the graph; updates, and ops of no layer, come last."""
-    layers: dict[str, LayerTime] = {}
+    layers: dict[int, LayerTime] = {}  # by index of the layer in the net
     others = {kind: LayerTime(name, "") for kind, name in ((UPDATE, "(updates)"), ("", "(in and out)"))}
-    for op in graph.ops:
+    joints = [joint for joint in graph.joints if joint.name in seconds]
+    covered = {name for joint in joints for name in joint.covers}
+    for op in (*(op for op in graph.ops if op.name not in covered), *joints):
         if isinstance(op.layer, Layer):
-            found = layers.setdefault(op.layer.name, LayerTime(op.layer.name, op.layer.type))
+            found = layers.setdefault(op.node, LayerTime(op.layer.name, op.layer.type))
         else:
-            found = others[op.kind if op.kind in others else ""]
+            found = layers[op.node] if op.covers else others[op.kind if op.kind in others else ""]
         found.seconds[op.kind] = found.seconds.get(op.kind, 0.0) + seconds.get(op.name, 0.0)
         found.flops += op.flops
         found.nbytes += op.nbytes

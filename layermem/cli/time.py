@@ -47,14 +47,17 @@ def run_time(arguments: argparse.Namespace) -> int:
     found = planned(job, arguments.strategy, arguments.budget)
     if found.refused is not None:
         raise found.refusal()
-    seconds = Bench(job.nets[0], found.program, device).ops(arguments.iterations)
+    step = Bench(job.nets[0], found.program, device).ops(arguments.iterations)
+    seconds = dict(step)
+    if arguments.strategy is None and arguments.budget is None and job.graphs[0].joints:  # which only `auto` runs
+        seconds = Bench(job.nets[0], planned(job, "auto").program, device).ops(arguments.iterations) | seconds
     d2h, h2d = link(device)
     if arguments.out:
         write_atomically(arguments.out, write_costs(seconds, d2h=d2h, h2d=h2d).encode())
     if arguments.json:
         print_json({"device": device.name, "ops": seconds, "link": {"d2h": d2h, "h2d": h2d}})
     else:
-        _print_layers(job, seconds)
+        _print_layers(job, step)
         print(f"link: {d2h / 1e9:.3g} GB/s to the host, {h2d / 1e9:.3g} GB/s back")
     return 0
 

@@ -23,10 +23,10 @@ def test_every_op_is_measured_and_the_file_is_read_as_costs(layermem, tmp_path):
     ended = layermem("time", "--net", NET, "--batch", "4", "--iterations", "2", "--out", path)
     assert ended.code == 0 and "link: " in ended.out
     costs, graph = read_costs(path, "cpu"), job("cpu").graphs[0]
-    assert set(costs.measured) == {op.name for op in graph.ops} and min(costs.measured.values()) > 0
+    assert graph.joints and set(costs.measured) == set(graph.by_name) and min(costs.measured.values()) > 0
     assert costs.rates.d2h > 1e6 and costs.rates.h2d > 1e6
     found = json.loads(layermem("plan", "--net", NET, "--batch", "4", "--costs", path, "--json").out)
-    assert found["predicted_seconds"] == pytest.approx(sum(costs.measured.values()))
+    assert found["predicted_seconds"] == pytest.approx(sum(costs.measured[op.name] for op in graph.ops))
 
 
 def test_the_table_has_a_row_a_layer_with_forward_and_backward(layermem):
@@ -75,6 +75,13 @@ def test_times_of_a_layer_are_the_sum_of_its_ops():
     assert updates.seconds == {UPDATE: len(graph.of_kind(UPDATE))}
     assert sum(sum(each.seconds.values()) for each in found) == len(graph.ops)
     assert conv.rate(conv.flops) == pytest.approx(conv.flops / 4 / 1e9)
+
+
+def test_an_op_that_ran_in_place_of_others_counts_for_its_layer_once():
+    graph = job("cpu").graphs[0].joined
+    found = {each.name: each for each in by_layer(job("cpu").graphs[0], {op.name: 1.0 for op in graph.ops})}
+    assert found["ip1+relu3"].seconds == {FORWARD: 1.0, BACKWARD: 3.0}  # rectify, learn, data
+    assert sum(sum(each.seconds.values()) for each in found.values()) == len(graph.ops)
 
 
 def test_costs_with_awkward_names_survive_their_file(tmp_path):
