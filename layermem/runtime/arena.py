@@ -6,6 +6,7 @@ Both are flat byte arrays; every residency is a view at its offset.  The host ar
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -27,7 +28,7 @@ class Arena:
         try:
             if spill is not None and nbytes:
                 with tempfile.TemporaryFile(dir=spill, prefix="layermem-spill-") as file:  # the mapping outlives it
-                    file.truncate(nbytes)
+                    _reserve(file.fileno(), nbytes)
                     self.bytes: np.ndarray = np.memmap(file, np.uint8, "r+", shape=(nbytes,))
             else:
                 raw = np.empty(nbytes + PAGE, np.uint8)
@@ -37,7 +38,7 @@ class Arena:
             raise DeviceError(f"this machine cannot allocate {format_bytes(nbytes)}; give a smaller budget") from error
         except OSError as error:
             raise InputError(
-                f"cannot spill {format_bytes(nbytes)} to {spill}: {error}; name another --spill"
+                f"cannot spill {format_bytes(nbytes)} to {spill}: {error.strerror or error}; name another --spill"
             ) from error
         if poison:
             self.bytes[:] = POISON
@@ -65,6 +66,14 @@ class Arena:
 
     def zero(self, offset: int, nbytes: int) -> None:
         self.span(offset, nbytes)[:] = 0
+
+
+def _reserve(file: int, nbytes: int) -> None:
+    """Give an open file its bytes on the disk: a page of a mapping that finds no room later would kill the process."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, 0, nbytes)
+    else:
+        os.truncate(file, nbytes)
 
 
 def axes_of_caffe(stored: np.ndarray) -> np.ndarray:
