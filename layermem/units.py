@@ -6,6 +6,7 @@ import re
 
 from layermem.errors import InputError
 
+LIMIT = 2**60  # bytes that no machine has; sums of a few such amounts still fit 63 bits
 ALIGN = 256  # every offset in an arena is a multiple of this
 FREE = "free"  # a budget: all that the device has
 _FACTOR = {"": 1, "b": 1}
@@ -22,11 +23,17 @@ def parse_bytes(text: str, *, whole: int | None = None) -> int:
     if match:
         number, unit = float(match[1]), match[2].lower()
         if unit == "%" and whole is not None:
-            return int(whole * number / 100)
+            return _within(number * whole / 100, text)
         if unit in _FACTOR:
-            return int(number * _FACTOR[unit])
+            return _within(number * _FACTOR[unit], text)
     wanted = "a size such as 512KiB, 1.5GiB" + (", 50%" if whole is not None else "") + " or a number of bytes"
     raise InputError(f"'{text}' is no amount of memory; write {wanted}")
+
+
+def _within(amount: float, text: str) -> int:
+    if amount >= LIMIT:
+        raise InputError(f"'{text}' is more memory than any machine has; write less than {format_bytes(LIMIT)}")
+    return int(amount)
 
 
 def aligned(nbytes: int) -> int:
