@@ -31,11 +31,12 @@ class InputError(LayermemError):
         return f"{where}: {who}{self.what}" if where else f"{who}{self.what}"
 
     def at(self, *, path: str | None = None, line: int | None = None, layer: str | None = None) -> InputError:
-        """The same error with the parts of its place that were not known yet filled in."""
+        """The same error with the parts of its place that were not known yet filled in; a line goes with its file."""
+        known = self.path is not None and path is not None and self.path != path
         return type(self)(
             self.what,
             path=self.path if self.path is not None else path,
-            line=self.line if self.line is not None else line,
+            line=self.line if self.line is not None or known else line,  # never the line of another file
             layer=self.layer if self.layer is not None else layer,
         )
 
