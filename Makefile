@@ -1,3 +1,4 @@
+# make         set up a virtual environment with layermem in it: then .venv/bin/layermem, or activate it
 # make train   set up a virtual environment and train LeNet on the digits inside half of what Caffe would take
 # make test    set up, and run the tests
 # make check   what every commit passes: ruff, mypy, pytest with warnings as errors
@@ -7,6 +8,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 PY     := $(VENV)/bin/python
+.DEFAULT_GOAL := native
 
 .PHONY: train test check native setup clean
 
