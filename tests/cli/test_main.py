@@ -1,5 +1,6 @@
 """How the command ends, whatever the verb."""
 
+import os
 import subprocess
 import sys
 
@@ -59,3 +60,41 @@ def test_without_a_verb_it_says_which_there_are(layermem):
 def test_the_version_is_that_of_the_package(layermem):
     ended = layermem("--version")
     assert ended.code == 0 and ended.out == f"layermem {cli.main.__globals__['__version__']}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("device_query", "-gpu", "0"), "Caffe's 'device_query' is `layermem devices` here"),
+        (("train", "-solver", "s.prototxt"), "Caffe's '-solver' is written --solver here"),
+        (("train", "--solver=s.prototxt", "-weights=w"), "Caffe's '-weights' is written --weights here"),
+        (("train", "--solver", "s.prototxt", "--gpu=all"), "Caffe's '--gpu' is written --device cuda here"),
+        (("train", "--solver", "s.prototxt", "--sigint_effect", "stop"), "is written --sigint-effect here"),
+        (("time", "--model", "net.prototxt"), "Caffe's '--model' is written --net here; `layermem time --help` has"),
+    ],
+)
+def test_a_word_of_the_caffe_command_is_answered_with_ours(layermem, words, says):
+    ended = layermem(*words)
+    assert ended.code == 2 and says in ended.err and len(ended.err.splitlines()) == 1
+
+
+def test_words_that_both_commands_know_are_not_taken_for_caffes(layermem):
+    ended = layermem("plan", "--net", NET, "--stage", "pool*", "--net-stage", "solver", "--phase=TEST")
+    assert ended.code == 0 and not ended.err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no device that is always full")
+def test_an_output_that_the_disk_has_no_room_for_is_one_sentence():
+    with open("/dev/full", "w") as full:
+        words = [sys.executable, "-m", "layermem", "show", "--net", NET]
+        ended = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (ended.returncode, ended.stderr) == (2, "layermem: cannot write its output: No space left on device\n")
+
+
+def test_a_checkout_without_its_native_module_says_how_to_build_it(layermem, monkeypatch):
+    def fail(arguments):
+        raise ImportError("cannot import name '_native' from 'layermem'", name="layermem")
+
+    monkeypatch.setattr(show, "run_show", fail)
+    ended = layermem("show", "--net", NET)
+    assert ended.code == 2 and "build it with `make native`" in ended.err and len(ended.err.splitlines()) == 1
