@@ -31,7 +31,7 @@ CAFFE_OPTIONS = {
     "iterations": "--iterations", "phase": "--phase", "level": "--net-level", "stage": "--net-stage",
     "gpu": "--device cuda", "sigint_effect": "--sigint-effect", "sighup_effect": "--sighup-effect",
 }  # fmt: skip
-OURS_TOO = ("--stage",)  # which means something else here
+OURS_TOO = ("--stage", "--model")  # which mean something else here
 CAFFE_VERBS = {"device_query": "devices"}
 
 
