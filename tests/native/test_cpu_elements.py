@@ -326,14 +326,13 @@ def test_an_update_moves_weights_and_histories_by_its_rule(rule, decay, l1, unit
 
 
 def test_the_sum_of_squares_runs_over_all_arrays(unit, every_way):
-    arrays = [normal(1, 50001), normal(2, 3), normal(3, 16384) * 10]
+    arrays = [normal(1, 50001), normal(2, 3), normal(3, 16384) * 10, normal(4, 64 * 16384 + 1)]
     counts = [a.size for a in arrays]
 
     def make(memory):
         X, out, norm = [memory.put(a) for a in arrays], memory.empty(1), memory.empty(1)
-        scratch = memory.scratch(cpu.sum_of_squares_workspace(counts))
-        cpu.sum_of_squares(counts, out=at(out), xs=[at(a) for a in X], scratch=scratch)()
-        cpu.sum_of_squares(counts, out=at(norm), xs=[at(a) for a in X], root=True, scratch=scratch)()
+        cpu.sum_of_squares(counts, out=at(out), xs=[at(a) for a in X])()
+        cpu.sum_of_squares(counts, out=at(norm), xs=[at(a) for a in X], root=True)()
         return out, norm
 
     out, norm = every_way(make)

@@ -115,7 +115,7 @@ def test_euclidean_loss_is_half_the_squared_distance(count, unit, every_way):
         A, B, D, loss, dx = memory.put(a), memory.put(b), memory.put(dloss), memory.empty(1), memory.empty(count)
         scratch = memory.scratch(cpu.euclidean_loss_workspace(count))
         cpu.euclidean_loss_forward(count, loss=at(loss), a=at(A), b=at(B), divisor=8.0, scratch=scratch)()
-        cpu.euclidean_loss_backward(count, dx=at(dx), a=at(A), b=at(B), dloss=at(D), divisor=4.0)()
+        cpu.euclidean_loss_backward(count, da=at(dx), a=at(A), b=at(B), dloss=at(D), divisor=4.0)()
         return loss, dx
 
     loss, dx = every_way(make)

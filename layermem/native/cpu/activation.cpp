@@ -69,23 +69,17 @@ RatedLaunch update(int64_t count, const Update& g) {
     };
 }
 
-int64_t sum_of_squares_workspace(const std::vector<int64_t>& counts) {
-    int64_t tasks = 0;
-    for (int64_t count : counts) tasks += (count + PIECE - 1) / PIECE;
-    return padded(tasks * static_cast<int64_t>(sizeof(double)));
-}
-
-Launch sum_of_squares(float* out, const std::vector<const float*>& xs, const std::vector<int64_t>& counts, bool root,
-                      void* scratch) {
+Launch sum_of_squares(float* out, const std::vector<const float*>& xs, const std::vector<int64_t>& counts, bool root) {
     if (xs.size() != counts.size()) throw std::invalid_argument("sum_of_squares: as many counts as arrays are needed");
+    for (int64_t count : counts) check(count);
     return [=, u = &unit()] {
-        double* parts = static_cast<double*>(scratch);
-        double sum = 0;
+        constexpr int64_t PARTS = 64;  // of an array, at most: enough to share out
+        double parts[PARTS], sum = 0;
         for (size_t a = 0; a < xs.size(); ++a) {
-            pieces(counts[a], [&](int64_t from, int64_t till) { parts[from / PIECE] = u->squares(xs[a], from, till); });
-            const int64_t tasks = (counts[a] + PIECE - 1) / PIECE;
+            const int64_t count = counts[a], step = std::max(PIECE, (count + PARTS * PIECE - 1) / (PARTS * PIECE) * PIECE);
+            const int64_t tasks = (count + step - 1) / step;
+            parallel(tasks, [&](int64_t i) { parts[i] = u->squares(xs[a], i * step, std::min(count, (i + 1) * step)); });
             for (int64_t i = 0; i < tasks; ++i) sum += parts[i];
-            parts += tasks;
         }
         *out = static_cast<float>(root ? std::sqrt(sum) : sum);
     };

@@ -23,8 +23,6 @@ SteppedLaunch dropout(int64_t count, float* out, const float* in, double ratio, 
 RatedLaunch update(int64_t count, const Update&);
 
 // *out = sum of x^2 over all arrays, in double, rounded once
-int64_t sum_of_squares_workspace(const std::vector<int64_t>& counts);
-Launch sum_of_squares(float* out, const std::vector<const float*>& xs, const std::vector<int64_t>& counts, bool root,
-                      void* scratch);
+Launch sum_of_squares(float* out, const std::vector<const float*>& xs, const std::vector<int64_t>& counts, bool root);
 
 }  // namespace layermem::cpu

@@ -30,7 +30,9 @@ void bind_convolution(pybind11::module_& m);
 void bind_elements(pybind11::module_& m);
 void bind_channels(pybind11::module_& m);
 void bind_lines(pybind11::module_& m);
+void bind_losses(pybind11::module_& m);
 void bind_pooling(pybind11::module_& m);
 void bind_moves(pybind11::module_& m);
+void bind_reduction(pybind11::module_& m);
 
 }  // namespace layermem::cpu

@@ -30,7 +30,9 @@ void bind_cpu(py::module_& parent) {
     bind_elements(m);
     bind_channels(m);
     bind_lines(m);
+    bind_losses(m);
     bind_moves(m);
+    bind_reduction(m);
 }
 
 }  // namespace layermem

@@ -169,13 +169,12 @@ void bind_updates(py::module_& m) {
         },
         arg("rule"), arg("m"), arg("n"), arg("k"), py::kw_only(), arg("x"), arg("dy"), arg("w"), arg("h0"), arg("h1") = 0,
         arg("decay") = 0, arg("l1") = false, arg("momentum") = 0, arg("momentum2") = 0, arg("delta") = 0);
-    m.def("sum_of_squares_workspace", &sum_of_squares_workspace, arg("counts"));
     m.def(
         "sum_of_squares",
-        [](const std::vector<int64_t>& counts, Address out, const Addresses& xs, bool root, Address scratch) {
-            return Bound{sum_of_squares(at<float>(out), at_each<const float>(xs), counts, root, at<void>(scratch))};
+        [](const std::vector<int64_t>& counts, Address out, const Addresses& xs, bool root) {
+            return Bound{sum_of_squares(at<float>(out), at_each<const float>(xs), counts, root)};
         },
-        arg("counts"), py::kw_only(), arg("out"), arg("xs"), arg("root") = false, arg("scratch") = 0);
+        arg("counts"), py::kw_only(), arg("out"), arg("xs"), arg("root") = false);
 }
 }  // namespace
 

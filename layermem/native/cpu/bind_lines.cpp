@@ -1,9 +1,9 @@
 #include <pybind11/stl.h>
 
-#include <optional>
 #include <utility>
 
 #include "bind.h"
+#include "bind_labels.h"
 #include "lines.h"
 
 namespace py = pybind11;
@@ -12,11 +12,6 @@ namespace layermem::cpu {
 namespace {
 using py::arg;
 using Pair = std::pair<int64_t, int64_t>;
-using Label = std::optional<int64_t>;
-
-Labels labels(Address label, const Label& ignore_label, double divisor) {
-    return {at<float>(label), ignore_label.has_value(), ignore_label.value_or(0), divisor};
-}
 
 void bind_softmax(py::module_& m) {
     m.def(
@@ -39,6 +34,16 @@ void bind_softmax(py::module_& m) {
         },
         arg("axis"), py::kw_only(), arg("loss"), arg("y") = 0, arg("x"), arg("label"), arg("ignore_label") = py::none(),
         arg("divisor") = 0, arg("scratch"));
+    m.def("accuracy_workspace", &accuracy_workspace, arg("axis"), arg("by_class") = false);
+    m.def(
+        "accuracy",
+        [](const Axis& s, Address share, Address by_class, Address x, Address label, Label ignore_label, int64_t top_k,
+           Address scratch) {
+            return Bound{accuracy(s, at<float>(share), at<float>(by_class), at<float>(x), labels(label, ignore_label, 0),
+                                  top_k, at<void>(scratch))};
+        },
+        arg("axis"), py::kw_only(), arg("share"), arg("by_class") = 0, arg("x"), arg("label"),
+        arg("ignore_label") = py::none(), arg("top_k") = 1, arg("scratch"));
     m.def(
         "softmax_loss_backward",
         [](const Axis& s, Address dx, Address x, Address label, Address dloss, Label ignore_label, double divisor,
@@ -48,43 +53,6 @@ void bind_softmax(py::module_& m) {
         },
         arg("axis"), py::kw_only(), arg("dx"), arg("x"), arg("label"), arg("dloss"), arg("ignore_label") = py::none(),
         arg("divisor") = 0, arg("accumulate") = false, arg("scratch"));
-}
-
-void bind_losses(py::module_& m) {
-    m.def("sigmoid_loss_workspace", &sigmoid_loss_workspace, arg("count"));
-    m.def(
-        "sigmoid_loss_forward",
-        [](int64_t count, Address loss, Address x, Address target, Label ignore_label, double divisor, Address scratch) {
-            return Bound{sigmoid_loss_forward(count, at<float>(loss), at<float>(x), labels(target, ignore_label, divisor),
-                                              at<void>(scratch))};
-        },
-        arg("count"), py::kw_only(), arg("loss"), arg("x"), arg("target"), arg("ignore_label") = py::none(),
-        arg("divisor") = 0, arg("scratch"));
-    m.def(
-        "sigmoid_loss_backward",
-        [](int64_t count, Address dx, Address x, Address target, Address dloss, Label ignore_label, double divisor,
-           bool accumulate, Address scratch) {
-            return Bound{sigmoid_loss_backward(count, at<float>(dx), at<float>(x), at<float>(dloss),
-                                               labels(target, ignore_label, divisor), accumulate, at<void>(scratch))};
-        },
-        arg("count"), py::kw_only(), arg("dx"), arg("x"), arg("target"), arg("dloss"), arg("ignore_label") = py::none(),
-        arg("divisor") = 0, arg("accumulate") = false, arg("scratch"));
-    m.def("euclidean_loss_workspace", &euclidean_loss_workspace, arg("count"));
-    m.def(
-        "euclidean_loss_forward",
-        [](int64_t count, Address loss, Address a, Address b, double divisor, Address scratch) {
-            return Bound{euclidean_loss_forward(count, at<float>(loss), at<float>(a), at<float>(b), divisor,
-                                                at<void>(scratch))};
-        },
-        arg("count"), py::kw_only(), arg("loss"), arg("a"), arg("b"), arg("divisor"), arg("scratch"));
-    m.def(
-        "euclidean_loss_backward",
-        [](int64_t count, Address dx, Address a, Address b, Address dloss, double divisor, bool accumulate) {
-            return Bound{euclidean_loss_backward(count, at<float>(dx), at<float>(a), at<float>(b), at<float>(dloss), divisor,
-                                                 accumulate)};
-        },
-        arg("count"), py::kw_only(), arg("dx"), arg("a"), arg("b"), arg("dloss"), arg("divisor"),
-        arg("accumulate") = false);
 }
 
 void bind_lrn(py::module_& m) {
@@ -142,7 +110,6 @@ void bind_lines(py::module_& m) {
              }),
              arg("outer"), arg("size"), arg("inner") = 1);
     bind_softmax(m);
-    bind_losses(m);
     bind_lrn(m);
     bind_interp(m);
 }

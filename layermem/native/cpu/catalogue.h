@@ -52,7 +52,7 @@ Elements                                                                        
     update(rule, count, *, w, dw, h0, h1=0, decay=0, l1=False, momentum=0, momentum2=0, delta=0)    launch(rate, gain=1)
         rule: SGD Nesterov AdaGrad RMSProp AdaDelta Adam; the gradient is gain dw + decay (w, or sign w);
         RMSProp's momentum is rms_decay; Adam's rate has the bias correction in it
-    sum_of_squares(counts, *, out, xs, root=False, scratch)        workspace(counts)
+    sum_of_squares(counts, *, out, xs, root=False)
 
 Channels    dx over x or dy, y over x
     scale_forward(s, *, y, x, factor, bias=0)       bias_forward(s, *, y, x, bias)
@@ -77,10 +77,25 @@ Axis        y over x, dx over any input
     softmax_loss_forward(s, *, loss, y=0, x, label, ignore_label=None, divisor=0, scratch)       y: the softmax
     softmax_loss_backward(s, *, dx, x, label, dloss, ignore_label=None, divisor=0, accumulate, scratch)
         label [outer][inner]; divisor 0: the labels that count; ValueError for a label that is no class
+    accuracy(s, *, share, by_class=0, x, label, ignore_label=None, top_k=1, scratch)     by_class [size]; also of its workspace
+    reduce(s, term, *, y, x, factor=1, accumulate, scratch)                 y [outer][inner] = factor sum term(x)
+    reduce_backward(s, term, *, dx, x=0, dy, factor=1, accumulate)          term: plain absolute square
+    largest(rows, size, count, *, place=0, value=0, x, inner=1, pitch=0, scratch)    the top `count` of each row, falling; of
+        equals the last first.  place, value [rows / inner][count][inner], blocks `pitch` floats apart (0: count inner)
+
+Losses      dx over any input; loss and dloss are one number
     sigmoid_loss_forward(count, *, loss, x, target, ignore_label=None, divisor=0, scratch)
     sigmoid_loss_backward(count, *, dx, x, target, dloss, ignore_label=None, divisor=0, accumulate, scratch)
     euclidean_loss_forward(count, *, loss, a, b, divisor, scratch)          sum (a - b)^2 / divisor
-    euclidean_loss_backward(count, *, dx, a, b, dloss, divisor, accumulate) dloss (a - b) / divisor
+    euclidean_loss_backward(count, *, da=0, db=0, a, b, dloss, divisor, accumulate_da, accumulate_db)
+        da = dloss (a - b) / divisor, db = -da
+    contrastive_loss_forward(items, size, *, loss, a, b, same, margin, legacy=False, divisor, scratch)
+    contrastive_loss_backward(items, size, *, da=0, db=0, a, b, same, dloss, margin, legacy=False, divisor, accumulate_da,
+                              accumulate_db)
+    hinge_loss_forward(items, classes, channels, *, loss, x, label, squared=False, scratch)
+    hinge_loss_backward(items, classes, channels, *, dx, x, label, dloss, squared=False, accumulate)
+    logistic_loss_forward, logistic_loss_backward       likewise; workspace of both: item_loss_workspace(items, classes)
+        x [items][classes / channels][channels], whose labels count [channels][classes / channels]
 
 LRN         scale = shift + share * sum of squares; across channels: y over x, dx over x or dy; within: none
     lrn_forward(*, n, h, w, c, size, across, share, shift, beta, y, x, scratch)

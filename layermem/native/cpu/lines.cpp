@@ -1,9 +1,8 @@
-// Softmax and the losses, LRN, Interp: tasks are stretches of positions, rows or elements fixed by the shape.
+// Softmax, its loss and accuracy, LRN, Interp: tasks are stretches of positions, rows or elements fixed by the shape.
 #include "lines.h"
 
 #include <algorithm>
 #include <stdexcept>
-#include <string>
 
 #include "pool.h"
 #include "unit.h"
@@ -21,58 +20,17 @@ void run_lines(const Axis& s, void (*kernel)(const SoftmaxArgs&, int64_t, int64_
     parallel(tasks_of(s), [&](int64_t i) { kernel(g, i * step, std::min(s.outer, (i + 1) * step)); });
 }
 
-using Judge = void (*)(const SoftmaxArgs&, int64_t begin, int64_t end, Judged&);
-
-// The loss over [0, total) in pieces of `step`, added in order; std::invalid_argument for a label that is no class.
-void run_loss(Judge kernel, const SoftmaxArgs& g, int64_t total, int64_t step, double divisor, float* loss, void* scratch) {
-    Judged* parts = static_cast<Judged*>(scratch);
-    const int64_t tasks = (total + step - 1) / step;
-    parallel(tasks, [&](int64_t i) {
-        parts[i] = Judged{};
-        kernel(g, i * step, std::min(total, (i + 1) * step), parts[i]);
-    });
-    Judged sum{};
-    for (int64_t i = 0; i < tasks; ++i) {
-        sum.loss += parts[i].loss, sum.valid += parts[i].valid, sum.wrong += parts[i].wrong;
-        if (parts[i].wrong) sum.example = parts[i].example;
-    }
-    if (sum.wrong)
-        throw std::invalid_argument("label " + std::to_string(sum.example) + " is no class: 0 to " +
-                                    std::to_string(g.axis.size - 1));
-    *loss = static_cast<float>(sum.loss / (divisor > 0 ? divisor : static_cast<double>(std::max<int64_t>(1, sum.valid))));
-}
-
-// What a loss is divided by, when only its labels are at hand.
-double divisor_of(const Labels& labels, int64_t count, void* scratch) {
-    if (labels.divisor > 0) return labels.divisor;
-    if (!labels.ignores) return static_cast<double>(std::max<int64_t>(1, count));
-    int64_t* parts = static_cast<int64_t*>(scratch);
-    const int64_t tasks = (count + PIECE - 1) / PIECE;
-    parallel(tasks, [&](int64_t i) {
-        int64_t valid = 0;
-        for (int64_t j = i * PIECE; j < std::min(count, (i + 1) * PIECE); ++j)
-            valid += static_cast<int64_t>(labels.label[j]) != labels.ignore_label;
-        parts[i] = valid;
-    });
-    int64_t valid = 0;
-    for (int64_t i = 0; i < tasks; ++i) valid += parts[i];
-    return static_cast<double>(std::max<int64_t>(1, valid));
-}
-
-int64_t judged_bytes(int64_t tasks, int64_t positions) {
-    const int64_t counting = (positions + PIECE - 1) / PIECE * static_cast<int64_t>(sizeof(int64_t));
-    return padded(std::max(tasks * static_cast<int64_t>(sizeof(Judged)), counting));
-}
-
 SoftmaxArgs reading(const Axis& s, const float* x, const Labels& labels) {
     SoftmaxArgs g{};
-    g.axis = s, g.a = x, g.label = labels.label, g.ignores = labels.ignores, g.ignore_label = labels.ignore_label;
+    g.axis = s, g.a = x, g.labels = labels;
     return g;
 }
 
-template <class Kernel>
-void run_elements(int64_t count, const Kernel& kernel) {
-    parallel((count + PIECE - 1) / PIECE, [&](int64_t i) { kernel(i * PIECE, std::min(count, (i + 1) * PIECE)); });
+using Judge = void (*)(const SoftmaxArgs&, int64_t begin, int64_t end, Judged&);
+
+void run_judged(Judge kernel, const SoftmaxArgs& g, double divisor, float* loss, void* scratch) {
+    run_loss([&](int64_t begin, int64_t end, Judged& sum) { kernel(g, begin, end, sum); }, g.axis.outer, step_of(g.axis),
+             g.axis.size, divisor, loss, scratch);
 }
 
 }  // namespace
@@ -101,7 +59,7 @@ Launch softmax_backward(const Axis& s, float* dx, const float* y, const float* d
 
 int64_t softmax_loss_workspace(const Axis& s) {
     s.check();
-    return judged_bytes(tasks_of(s), s.positions());
+    return std::max(judged_bytes(tasks_of(s)), divisor_bytes(s.positions()));
 }
 
 Launch softmax_loss_forward(const Axis& s, float* loss, float* y, const float* x, const Labels& labels, void* scratch) {
@@ -109,7 +67,7 @@ Launch softmax_loss_forward(const Axis& s, float* loss, float* y, const float* x
     return [=, u = &unit()] {
         SoftmaxArgs g = reading(s, x, labels);
         g.out = y;
-        run_loss(u->softmax_loss, g, s.outer, step_of(s), labels.divisor, loss, scratch);
+        run_judged(u->softmax_loss, g, labels.divisor, loss, scratch);
     };
 }
 
@@ -124,38 +82,38 @@ Launch softmax_loss_backward(const Axis& s, float* dx, const float* x, const flo
     };
 }
 
-int64_t sigmoid_loss_workspace(int64_t count) { return judged_bytes((count + PIECE - 1) / PIECE, count); }
-
-Launch sigmoid_loss_forward(int64_t count, float* loss, const float* x, const Labels& labels, void* scratch) {
-    return [=, u = &unit()] {
-        run_loss(u->sigmoid_loss, reading({}, x, labels), count, PIECE, labels.divisor, loss, scratch);
-    };
+int64_t accuracy_workspace(const Axis& s, bool by_class) {
+    s.check();
+    const int64_t counts = padded(2 * s.size * static_cast<int64_t>(sizeof(int64_t)));
+    return judged_bytes(tasks_of(s)) + (by_class ? counts + padded(s.positions()) : 0);
 }
 
-Launch sigmoid_loss_backward(int64_t count, float* dx, const float* x, const float* dloss, const Labels& labels,
-                             bool accumulate, void* scratch) {
-    return [=, u = &unit()] {
-        SoftmaxArgs g = reading({}, x, labels);
-        g.out = dx, g.accumulate = accumulate;
-        g.scale = static_cast<float>(static_cast<double>(*dloss) / divisor_of(labels, count, scratch));
-        run_elements(count, [&](int64_t from, int64_t till) { u->sigmoid_loss_back(g, from, till); });
-    };
+namespace {
+// The share of each class, from what is known of each position.
+void share_by_class(const SoftmaxArgs& g, float* share, int64_t* all) {
+    const int64_t classes = g.axis.size;
+    int64_t* found = all + classes;
+    std::fill(all, all + 2 * classes, 0);
+    for (int64_t i = 0; i < g.axis.positions(); ++i) {
+        const int64_t label = static_cast<int64_t>(g.labels.label[i]);
+        if (g.labels.ignores && label == g.labels.ignore_label) continue;
+        ++all[label], found[label] += g.found[i];
+    }
+    for (int64_t c = 0; c < classes; ++c)
+        share[c] = static_cast<float>(static_cast<double>(found[c]) / static_cast<double>(std::max<int64_t>(1, all[c])));
 }
+}  // namespace
 
-int64_t euclidean_loss_workspace(int64_t count) { return judged_bytes((count + PIECE - 1) / PIECE, 0); }
-
-Launch euclidean_loss_forward(int64_t count, float* loss, const float* a, const float* b, double divisor, void* scratch) {
+Launch accuracy(const Axis& s, float* share, float* by_class, const float* x, const Labels& labels, int64_t top_k,
+                void* scratch) {
+    s.check();
     return [=, u = &unit()] {
-        run_loss(u->euclidean_loss, reading({}, a, {b, false, 0, divisor}), count, PIECE, divisor, loss, scratch);
-    };
-}
-
-Launch euclidean_loss_backward(int64_t count, float* dx, const float* a, const float* b, const float* dloss,
-                               double divisor, bool accumulate) {
-    return [=, u = &unit()] {
-        SoftmaxArgs g = reading({}, a, {b, false, 0, divisor});
-        g.out = dx, g.accumulate = accumulate, g.scale = static_cast<float>(static_cast<double>(*dloss) / divisor);
-        run_elements(count, [&](int64_t from, int64_t till) { u->euclidean_loss_back(g, from, till); });
+        char* counts = static_cast<char*>(scratch) + judged_bytes(tasks_of(s));
+        SoftmaxArgs g = reading(s, x, labels);
+        g.top_k = top_k;
+        if (by_class) g.found = reinterpret_cast<uint8_t*>(counts + padded(2 * s.size * static_cast<int64_t>(sizeof(int64_t))));
+        run_judged(u->accuracy, g, 0, share, scratch);
+        if (by_class) share_by_class(g, by_class, reinterpret_cast<int64_t*>(counts));
     };
 }
 

@@ -11,9 +11,11 @@
 #include "channels.h"
 #include "depthwise.h"
 #include "lines.h"
+#include "losses.h"
 #include "map.h"
 #include "moves.h"
 #include "pooling.h"
+#include "reduction.h"
 #include "winograd.h"
 
 namespace layermem::cpu {
@@ -119,10 +121,23 @@ struct Unit {
     void (*softmax_back)(const SoftmaxArgs&, int64_t begin, int64_t end);
     void (*softmax_loss)(const SoftmaxArgs&, int64_t begin, int64_t end, Judged&);
     void (*softmax_loss_back)(const SoftmaxArgs&, int64_t begin, int64_t end);
-    void (*sigmoid_loss)(const SoftmaxArgs&, int64_t begin, int64_t end, Judged&);  // of elements
-    void (*sigmoid_loss_back)(const SoftmaxArgs&, int64_t begin, int64_t end);
-    void (*euclidean_loss)(const SoftmaxArgs&, int64_t begin, int64_t end, Judged&);
-    void (*euclidean_loss_back)(const SoftmaxArgs&, int64_t begin, int64_t end);
+    void (*accuracy)(const SoftmaxArgs&, int64_t begin, int64_t end, Judged&);
+
+    void (*sigmoid_loss)(const TargetArgs&, int64_t begin, int64_t end, Judged&);  // of elements
+    void (*sigmoid_loss_back)(const TargetArgs&, int64_t begin, int64_t end);
+    void (*euclidean_loss)(const PairArgs&, int64_t begin, int64_t end, Judged&);
+    void (*euclidean_loss_back)(const PairArgs&, int64_t begin, int64_t end);
+    void (*contrastive_loss)(const PairArgs&, int64_t begin, int64_t end, Judged&);  // of items
+    void (*contrastive_loss_back)(const PairArgs&, int64_t begin, int64_t end);
+    void (*hinge_loss)(const ItemArgs&, int64_t begin, int64_t end, Judged&);
+    void (*hinge_loss_back)(const ItemArgs&, int64_t begin, int64_t end);
+    void (*logistic_loss)(const ItemArgs&, int64_t begin, int64_t end, Judged&);
+    void (*logistic_loss_back)(const ItemArgs&, int64_t begin, int64_t end);
+
+    double (*reduce_row)(const ReduceArgs&, const float* row, int64_t begin, int64_t end);
+    void (*reduce_columns)(const ReduceArgs&, int64_t outer, int64_t begin, int64_t end);
+    void (*reduce_back)(const ReduceArgs&, int64_t begin, int64_t end);  // of outer * size lines
+    int64_t (*not_below)(const float* x, int64_t begin, int64_t end, float floor);
 
     void (*lrn)(const LrnArgs&, int64_t begin, int64_t end, float* room);  // of pixels
     void (*lrn_back)(const LrnArgs&, int64_t begin, int64_t end, float* room);

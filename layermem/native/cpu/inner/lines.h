@@ -1,4 +1,4 @@
-// Along one axis: softmax, LRN, Interp.
+// Along one axis: softmax, its loss and accuracy, LRN, Interp.
 
 inline float highest(const float* x, int64_t count) {
     V most = splat(-__builtin_inff());
@@ -19,8 +19,8 @@ inline float sum_exp(float* out, const float* x, int64_t count, float top) {
 
 // A label as a class; -1: ignored, -2: no class.
 inline int64_t class_of(const SoftmaxArgs& g, int64_t position) {
-    const int64_t label = static_cast<int64_t>(g.label[position]);
-    if (g.ignores && label == g.ignore_label) return -1;
+    const int64_t label = static_cast<int64_t>(g.labels.label[position]);
+    if (g.labels.ignores && label == g.labels.ignore_label) return -1;
     return label >= 0 && label < g.axis.size ? label : -2;
 }
 
@@ -28,7 +28,7 @@ inline void judge(const SoftmaxArgs& g, int64_t position, int64_t label, float l
     if (label >= 0)
         sum.loss += static_cast<double>(loss), ++sum.valid;
     else if (label == -2)
-        ++sum.wrong, sum.example = static_cast<int64_t>(g.label[position]);
+        ++sum.wrong, sum.example = static_cast<int64_t>(g.labels.label[position]);
 }
 
 // Where inner > 1 lanes are neighbouring positions; this calls body(offset of the first class, first position, n).
@@ -154,47 +154,35 @@ void softmax_loss_back(const SoftmaxArgs& g, int64_t begin, int64_t end) {
     });
 }
 
-// -- losses element by element --------------------------------------------------------------------------------------
-
-inline V counts(const SoftmaxArgs& g, V target) {  // 1 where a target counts
-    if (!g.ignores) return splat(1.0f);
-    const I whole = __builtin_convertvector(target, I);
-    return pick(whole == static_cast<int32_t>(g.ignore_label), zero(), splat(1.0f));
-}
-
-void sigmoid_loss(const SoftmaxArgs& g, int64_t begin, int64_t end, Judged& sum) {
-    V loss = zero(), valid = zero();
-    each(begin, end, [&](int64_t i, auto n) {
-        const V x = load(g.a + i, n), t = load(g.label + i, n), one = clear_tail(counts(g, t), n);
-        const V each_loss = larger(x, zero()) - x * t + log_1_plus(exp(-absolute(x)));
-        loss += pick(one > zero(), each_loss, zero());
-        valid += one;
-    });
-    sum.loss += static_cast<double>(total(loss));
-    sum.valid += static_cast<int64_t>(total(valid));
-}
-
-void sigmoid_loss_back(const SoftmaxArgs& g, int64_t begin, int64_t end) {
-    each(begin, end, [&](int64_t i, auto n) {
-        const V t = load(g.label + i, n), slope = splat(g.scale) * (sigmoid(load(g.a + i, n)) - t);
-        const V dx = pick(counts(g, t) > zero(), slope, zero());
-        store(g.out + i, g.accumulate ? load(g.out + i, n) + dx : dx, n);
-    });
-}
-
-void euclidean_loss(const SoftmaxArgs& g, int64_t begin, int64_t end, Judged& sum) {
-    V loss = zero();
-    each(begin, end, [&](int64_t i, auto n) {
-        const V d = load(g.a + i, n) - load(g.label + i, n);
-        loss += d * d;
-    });
-    sum.loss += static_cast<double>(total(loss));
-}
-
-void euclidean_loss_back(const SoftmaxArgs& g, int64_t begin, int64_t end) {
-    each(begin, end, [&](int64_t i, auto n) {
-        const V dx = splat(g.scale) * (load(g.a + i, n) - load(g.label + i, n));
-        store(g.out + i, g.accumulate ? load(g.out + i, n) + dx : dx, n);
+// A label is found if fewer than top_k other scores are at least its own; a NaN is nobody's rival, nor is it found.
+void accuracy(const SoftmaxArgs& g, int64_t begin, int64_t end, Judged& sum) {
+    const Axis& s = g.axis;
+    const auto decide = [&](int64_t position, int64_t label, float own, float at_least) {
+        const bool found = label >= 0 && own == own && static_cast<int64_t>(at_least) <= g.top_k;
+        judge(g, position, label, found ? 1.0f : 0.0f, sum);
+        if (g.found) g.found[position] = found;
+    };
+    const auto rival = [](V x, V own) { return pick(x >= own, splat(1.0f), zero()); };
+    if (s.inner == 1) {
+        for (int64_t o = begin; o < end; ++o) {
+            const float* x = g.a + o * s.size;
+            const int64_t label = class_of(g, o);
+            const float own = label >= 0 ? x[label] : 0;
+            V at_least = zero();
+            each(0, s.size, [&](int64_t i, auto n) { at_least += clear_tail(rival(load(x + i, n), splat(own)), n); });
+            decide(o, label, own, total(at_least));
+        }
+        return;
+    }
+    across(s, begin, end, [&](int64_t at, int64_t position, auto n) {
+        V own = zero(), at_least = zero();
+        int64_t label[LANES];
+        for (int i = 0; i < n; ++i) {
+            label[i] = class_of(g, position + i);
+            if (label[i] >= 0) own[i] = g.a[at + i + label[i] * s.inner];
+        }
+        for (int64_t c = 0; c < s.size; ++c) at_least += rival(load(g.a + at + c * s.inner, n), own);
+        for (int i = 0; i < n; ++i) decide(position + i, label[i], own[i], at_least[i]);
     });
 }
 

@@ -19,10 +19,12 @@ namespace {
 #include "dot.h"
 #include "gemm.h"
 #include "lines.h"
+#include "losses.h"
 #include "map.h"
 #include "moves.h"
 #include "outer.h"
 #include "pooling.h"
+#include "reduction.h"
 #include "winograd.h"
 
 Unit table(const char* name) {
@@ -65,10 +67,21 @@ Unit table(const char* name) {
     u.softmax_back = softmax_back;
     u.softmax_loss = softmax_loss;
     u.softmax_loss_back = softmax_loss_back;
+    u.accuracy = accuracy;
     u.sigmoid_loss = sigmoid_loss;
     u.sigmoid_loss_back = sigmoid_loss_back;
     u.euclidean_loss = euclidean_loss;
     u.euclidean_loss_back = euclidean_loss_back;
+    u.contrastive_loss = contrastive_loss;
+    u.contrastive_loss_back = contrastive_loss_back;
+    u.hinge_loss = hinge_loss;
+    u.hinge_loss_back = hinge_loss_back;
+    u.logistic_loss = logistic_loss;
+    u.logistic_loss_back = logistic_loss_back;
+    u.reduce_row = reduce_row;
+    u.reduce_columns = reduce_columns;
+    u.reduce_back = reduce_back;
+    u.not_below = not_below;
     u.lrn = lrn;
     u.lrn_back = lrn_back;
     u.lrn_within = lrn_within;
