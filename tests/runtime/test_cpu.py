@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from layermem._native import cpu
+from layermem.errors import InputError
 from layermem.graph.ops import Op
-from layermem.layers.base import Layer, Step
+from layermem.layers.base import LAYERS, Layer, Overlay, Step
 from layermem.layers.fused import BatchNormScale, Rectified
 from layermem.runtime.arena import Arena
 from layermem.runtime.cpu import CpuDevice
 from layermem.runtime.cpu.base import BINDINGS
+from layermem.runtime.cpu.elements import MOST_ARRAYS
 from layermem.runtime.reference import ReferenceDevice
+from layermem.runtime.reference.base import KERNELS
 from tests.layers.harness import Run, layer_of, logical
 
 IMAGE = (2, 6, 7, 5)
@@ -30,6 +35,11 @@ CASES = {
     "deconv groups": ('type: "Deconvolution" convolution_param { num_output: 4 kernel_size: 2 group: 2 }', IMAGE),
     "inner product": ('type: "InnerProduct" inner_product_param { num_output: 9 }', IMAGE),
     "inner product 2d": ('type: "InnerProduct" inner_product_param { num_output: 9 }', (5, 11)),
+    "inner product over channels": ('type: "InnerProduct" inner_product_param { num_output: 9 axis: 2 }', IMAGE),
+    "inner product over rows": ('type: "InnerProduct" inner_product_param { num_output: 9 axis: 3 }', IMAGE),
+    "inner product of an image turned": (
+        'type: "InnerProduct" inner_product_param { num_output: 9 transpose: true bias_term: false }', IMAGE
+    ),
     "inner product turned": ('type: "InnerProduct" inner_product_param { num_output: 9 transpose: true }', (5, 11)),
     "max pool": ('type: "Pooling" pooling_param { kernel_size: 3 stride: 2 pad: 1 }', IMAGE),
     "ave pool": ('type: "Pooling" pooling_param { pool: AVE kernel_size: 3 stride: 2 pad: 1 }', IMAGE),
@@ -64,7 +74,18 @@ CASES = {
     "scale": ('type: "Scale" scale_param { bias_term: true }', IMAGE),
     "scale all": ('type: "Scale" scale_param { axis: 1 num_axes: -1 }', IMAGE),
     "scale by bottom": ('type: "Scale" scale_param { axis: 1 }', IMAGE, (6,)),
+    "scale one number": ('type: "Scale" scale_param { num_axes: 0 bias_term: true }', IMAGE),
+    "scale images": ('type: "Scale" scale_param { axis: 0 num_axes: 1 bias_term: true }', IMAGE),
+    "scale images and channels": ('type: "Scale" scale_param { axis: 0 }', IMAGE, (2, 6)),
+    "scale channels and rows": ('type: "Scale" scale_param { axis: 1 num_axes: 2 bias_term: true }', IMAGE),
+    "scale all but columns": ('type: "Scale" scale_param { axis: 0 num_axes: 3 bias_term: true }', IMAGE),
+    "scale rows": ('type: "Scale" scale_param { axis: 2 num_axes: 1 bias_term: true }', IMAGE),
+    "scale pixels": ('type: "Scale" scale_param { axis: 2 num_axes: 2 }', IMAGE),
+    "scale everything": ('type: "Scale" scale_param { axis: 0 num_axes: -1 bias_term: true }', IMAGE),
+    "scale three axes": ('type: "Scale" scale_param { axis: 2 bias_term: true }', (3, 4, 5)),
     "bias": ('type: "Bias"', IMAGE),
+    "bias by bottom": ('type: "Bias" bias_param { axis: 0 }', IMAGE, (2, 6)),
+    "bias all": ('type: "Bias" bias_param { axis: 1 num_axes: -1 }', IMAGE),
     "eltwise sum": ('type: "Eltwise" eltwise_param { coeff: 1 coeff: -0.5 }', IMAGE, IMAGE),
     "eltwise prod": ('type: "Eltwise" eltwise_param { operation: PROD }', IMAGE, IMAGE, IMAGE),
     "eltwise max": ('type: "Eltwise" eltwise_param { operation: MAX }', IMAGE, IMAGE),
@@ -80,6 +101,41 @@ CASES = {
     "softmax": ('type: "Softmax"', IMAGE),
     "crop": ('type: "Crop" crop_param { offset: 1 }', IMAGE, (2, 6, 5, 3)),
     "interp": ('type: "Interp" interp_param { height: 9 width: 8 }', IMAGE),
+    "tile": ('type: "Tile" tile_param { tiles: 3 }', IMAGE),
+    "tile images": ('type: "Tile" tile_param { axis: 0 tiles: 2 }', IMAGE),
+    "tile rows": ('type: "Tile" tile_param { axis: 2 tiles: 65 }', (2, 3, 1, 4)),
+    "tile one number": ('type: "Tile" tile_param { axis: 1 tiles: 40 }', (7, 1)),
+    "silence": ('type: "Silence"', IMAGE),
+    **{
+        f"{operation} from axis {axis}": (
+            f'type: "Reduction" reduction_param {{ operation: {operation} axis: {axis} coeff: 0.7 }}', IMAGE
+        )
+        for operation in ("SUM", "MEAN", "ASUM", "SUMSQ") for axis in (0, 1, 2, 3)
+    },
+    "sum of long rows": ('type: "Reduction" reduction_param { axis: 1 }', (3, 40001)),
+    "argmax": ('type: "ArgMax"', (5, 40)),
+    "argmax top 3": ('type: "ArgMax" argmax_param { axis: 1 top_k: 3 }', IMAGE),
+    "argmax of rows": ('type: "ArgMax" argmax_param { axis: 2 top_k: 7 out_max_val: true }', IMAGE),
+    "argmax of images": ('type: "ArgMax" argmax_param { top_k: 4 out_max_val: true }', IMAGE),
+    "argmax of images, places": ('type: "ArgMax" argmax_param { top_k: 1 }', IMAGE),
+    "accuracy": ('type: "Accuracy" accuracy_param { top_k: 2 }', (9, 5), (9,)),
+    "accuracy by class": (
+        'type: "Accuracy" top: "a" top: "c" accuracy_param { ignore_label: 1 }', IMAGE, (2, 1, 7, 5)
+    ),
+    "accuracy along columns": ('type: "Accuracy" top: "a" top: "c" accuracy_param { axis: 3 }', IMAGE, (2, 6, 7)),
+    "euclidean in another order": ('type: "EuclideanLoss"', IMAGE, (2, 210)),
+    "euclidean between two orders": ('type: "EuclideanLoss"', IMAGE, (2, 5, 6, 7)),
+    "sigmoid loss in another order": ('type: "SigmoidCrossEntropyLoss"', (2, 210), IMAGE),
+    "softmax loss of labels in another order": (
+        'type: "SoftmaxWithLoss" softmax_param { axis: 2 }', IMAGE, (2, 6, 5)
+    ),
+    "hinge": ('type: "HingeLoss"', (5, 40), (5,)),
+    "hinge of images": ('type: "HingeLoss" hinge_loss_param { norm: L2 }', IMAGE, (2,)),
+    "multinomial": ('type: "MultinomialLogisticLoss"', IMAGE, (2,)),
+    "contrastive": ('type: "ContrastiveLoss" contrastive_loss_param { margin: 6 }', (8, 20), (8, 20), (8,)),
+    "contrastive of old": (
+        'type: "ContrastiveLoss" contrastive_loss_param { margin: 36 legacy_version: true }', (8, 20), (8, 20), (8,)
+    ),
     "euclidean": ('type: "EuclideanLoss"', (4, 6), (4, 6)),
     "sigmoid loss": ('type: "SigmoidCrossEntropyLoss"', IMAGE, IMAGE),
     "softmax loss": ('type: "SoftmaxWithLoss"', (5, 4), (5,)),
@@ -87,11 +143,27 @@ CASES = {
 }  # fmt: skip
 
 
+CLASSES = ("SoftmaxWithLoss", "Accuracy", "HingeLoss", "MultinomialLogisticLoss")  # x1 names classes
+TARGETS = ("EuclideanLoss", "ContrastiveLoss")  # losses whose second bottom gets a gradient
+
+
 @pytest.fixture(params=cpu.vector_units(), autouse=True)
 def unit(request):
     cpu.set_vector_unit(request.param)
     yield request.param
     cpu.set_vector_unit("auto")
+
+
+@pytest.fixture(autouse=True)
+def native_only(monkeypatch):
+    """No op of the cpu device may run on the reference's kernel here."""
+    bind = ReferenceDevice.bind
+
+    def refuse(self, op, arrays, context):
+        assert type(self) is ReferenceDevice, f"{op.kernel} has no native kernel for {op.layer.param}"
+        return bind(self, op, arrays, context)
+
+    monkeypatch.setattr(ReferenceDevice, "bind", refuse)
 
 
 def arguments(layer: Layer) -> Run:
@@ -103,10 +175,12 @@ def arguments(layer: Layer) -> Run:
             if layer.type.startswith("BatchNorm") and stem == "w":
                 value = abs(value) + 1
             run.put(f"{stem}{i}", value)
-    if layer.type.endswith("Loss") and layer.type != "EuclideanLoss":
-        run.put(
-            "x1", rng.integers(0, 2 if layer.type[0] == "S" and layer.type[1] == "i" else 3, layer.bottoms[1].shape)
-        )
+    if layer.type in CLASSES:
+        run.put("x1", rng.integers(0, layer.classes, layer.bottoms[1].shape))
+    elif layer.type in ("SigmoidCrossEntropyLoss", "ContrastiveLoss"):
+        run.put(f"x{len(layer.bottoms) - 1}", rng.integers(0, 2, layer.bottoms[-1].shape))
+    if layer.type == "MultinomialLogisticLoss":
+        run.put("x0", rng.random(layer.bottoms[0].shape) + 0.01)
     return run
 
 
@@ -114,8 +188,11 @@ def stored(array: np.ndarray) -> np.ndarray:
     return array.transpose(0, 2, 3, 1) if array.ndim == 4 else array
 
 
-def execute(device, run: Run, step: Step, adds: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """Run one op on copies of the arrays, each on its own 256 bytes of an arena; what it wrote or changed."""
+def execute(
+    device, run: Run, step: Step, adds: tuple[str, ...], overlays: tuple[Overlay, ...] = ()
+) -> dict[str, np.ndarray]:
+    """Run one op on copies of the arrays, each on its own 256 bytes of an arena, or an output over an input; what it
+    wrote or changed."""
     rng = np.random.default_rng(9)
     layer, changed = run.layer, (*step.writes, *step.updates)
     roles = dict.fromkeys((*step.reads, *changed))
@@ -131,6 +208,8 @@ def execute(device, run: Run, step: Step, adds: tuple[str, ...]) -> dict[str, np
             array[...] = stored(source)
         arrays[role] = array
         offset += 256 * (run.tensor(role).nbytes // 256 + 1) + 256
+    for overlay in overlays:
+        arrays[overlay.out] = arrays[overlay.over].reshape(arrays[overlay.out].shape)
     arrays["workspace"] = arena.span(offset, scratch)
     op = Op(name, "forward", name, layer, {}, (), (), accumulates=adds)
     device.bind(op, arrays, {"seed": 7, "step": 3})()
@@ -170,8 +249,8 @@ def test_an_op_gives_what_the_reference_gives(case):
     text, *shapes = CASES[case]
     layer = layer_of(text, *shapes)
     wants = [f"dx{i}" for i in range(len(shapes))]
-    if layer.type in ("SoftmaxWithLoss", "SigmoidCrossEntropyLoss"):
-        wants = ["dx0"]
+    if layer.type.endswith("Loss"):
+        wants = ["dx0", "dx1"] if layer.type in TARGETS else ["dx0"]
     compare(layer, wants + [f"dw{i}" for i, p in enumerate(layer.params) if p.learned])
 
 
@@ -187,13 +266,101 @@ def compare(layer: Layer, wants: list[str]) -> None:
                 np.testing.assert_allclose(
                     found[role], value, rtol=2e-5, atol=near, err_msg=f"{step.step} {role} {adds}"
                 )
-            if not adds:
-                run.arrays.update(expected)
+            if adds:
+                continue
+            for overlays in overlaid(step):
+                on_top = execute(CpuDevice(), run, step, (), overlays)
+                for role, value in found.items():
+                    np.testing.assert_array_equal(on_top[role], value, err_msg=f"{step.step} {role} with {overlays}")
+            run.arrays.update(expected)
 
 
-def test_every_layer_of_these_cases_has_native_kernels():
-    steps = set()
-    for text, *shapes in CASES.values():
-        layer = layer_of(text, *shapes)
-        steps |= {f"{layer.type}.{s.step}" for s in (layer.forward(), layer.replay())}
-    assert steps <= set(BINDINGS)
+def overlaid(step: Step) -> list[tuple[Overlay, ...]]:
+    """Every overlay that a step permits, alone, and as many of them as may be taken together."""
+    together: list[Overlay] = []
+    for overlay in step.overlays:
+        if all({overlay.out, overlay.over}.isdisjoint({other.out, other.over}) for other in together):
+            together.append(overlay)
+    several = [tuple(together)] if len(together) > 1 else []
+    return [] if step.updates else [*((overlay,) for overlay in step.overlays), *several]
+
+
+def test_every_kernel_of_the_reference_has_a_native_one():
+    """What still runs on the reference's: an Eltwise or a Split of more arrays than one native op combines."""
+    assert set(BINDINGS) == set(KERNELS)
+    assert MOST_ARRAYS == 256
+
+
+@pytest.mark.parametrize("count", [MOST_ARRAYS, MOST_ARRAYS + 1])
+def test_only_a_crowd_of_arrays_is_left_to_the_reference(count, monkeypatch):
+    left = set()
+    monkeypatch.setattr(ReferenceDevice, "bind", lambda self, op, arrays, context: left.add(op.kernel) or (lambda: 0))
+    shapes = [(3,)] * count
+    layers = [layer_of(f'type: "Eltwise" eltwise_param {{ operation: {o} }}', *shapes) for o in ("SUM", "PROD", "MAX")]
+    layers += [
+        Rectified(layers[0], layer_of('type: "ReLU"', (3,))),
+        layer_of('type: "Split"' + ' top: "t"' * count, (3,)),
+    ]
+    for layer in layers:
+        run = arguments(layer)
+        for step in [layer.forward(), *layer.backward([f"dx{i}" for i in range(len(layer.bottoms))])]:
+            execute(CpuDevice(), run, step, ())
+            run.arrays |= {role: logical(run.tensor(role), "float32") for role in step.writes if role[0] != "d"}
+    kinds = ["Eltwise.forward", "Eltwise.backward", "EltwiseReLU.forward", "EltwiseReLU.backward", "Split.backward"]
+    assert left == (set(kinds) if count > MOST_ARRAYS else set())
+
+
+def test_every_type_of_layer_is_among_these_cases():
+    seen = {layer_of(text, *shapes).type for text, *shapes in CASES.values()}
+    assert seen == set(LAYERS)
+
+
+@pytest.mark.parametrize("case", ["split", "eltwise sum"])
+def test_gradients_that_meet_are_added(case):
+    text, *shapes = CASES[case]
+    layer = layer_of(text, *shapes)
+    compare(layer, [f"dx{i}" for i in range(len(shapes))])
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_statistics_that_nobody_keeps_live_in_scratch(fused):
+    layer = fused_layer(True) if fused else layer_of('type: "BatchNorm"', IMAGE)
+    step = layer.forward()
+    bare = replace(step, writes=("y0",))
+    run = arguments(layer)
+    expected, found = execute(CpuDevice(), run, step, ()), execute(CpuDevice(), run, bare, ())
+    for role in ("y0", "w0", "w1", "w2"):
+        np.testing.assert_array_equal(found[role], expected[role])
+
+
+def test_an_output_goes_to_the_host_with_caffes_axes():
+    layer = layer_of('type: "ReLU"', IMAGE)
+    run, results = arguments(layer), {}
+    for _ in range(2):  # into a new array each time
+        blob = np.ascontiguousarray(stored(run.arrays["x0"]))
+        op = Op("out", "forward", "Net.output", "blob", {}, (), ())
+        CpuDevice().bind(op, {"x0": blob}, {"results": results})()
+        np.testing.assert_array_equal(results["blob"], run.arrays["x0"])
+        assert results["blob"].flags.c_contiguous and not np.shares_memory(results["blob"], blob)
+
+
+def test_the_norm_of_gradients_runs_over_all_of_them():
+    rng = np.random.default_rng(3)
+    arrays = {
+        f"x{i}": rng.standard_normal(n).astype("float32") for i, n in enumerate((3, 40000, 1, 7, 70000, *[2] * 8))
+    }
+    norms = []
+    for device in (ReferenceDevice(), CpuDevice()):
+        norm = np.zeros((), "float32")
+        device.bind(Op("clip", "update", "Clip.norm", None, {}, (), ()), {**arrays, "y0": norm}, {})()
+        norms.append(float(norm))
+    assert abs(norms[1] / norms[0] - 1) < 1e-6
+
+
+@pytest.mark.parametrize("kind", ["Accuracy", "HingeLoss", "MultinomialLogisticLoss", "SoftmaxWithLoss"])
+def test_a_label_that_is_no_class_names_the_layer(kind):
+    layer = layer_of(f'type: "{kind}" name: "judge"', (2, 3), (2,))
+    run = arguments(layer)
+    run.put("x1", np.array([0, 3]))
+    with pytest.raises(InputError, match=r"(?s)judge.*label 3.*0 to 2"):
+        execute(CpuDevice(), run, layer.forward(), ())

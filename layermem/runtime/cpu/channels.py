@@ -1,4 +1,4 @@
-"""Ops with a number per channel (BatchNorm, Scale, Bias, PReLU), LRN and Pooling."""
+"""Ops with a number per channel (BatchNorm, PReLU), LRN and Pooling."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from layermem._native import cpu
 from layermem.layers import Tensor
 from layermem.runtime.cpu.base import Args, Launch, binds
+from layermem.runtime.cpu.moves import padded
 
 
 def channels(x: Tensor) -> Any:
@@ -21,23 +22,35 @@ def batch_norm_scratch(layer: Any, roles: Collection[str]) -> int:
     g = channels(layer.bottoms[0])
     if layer.global_stats:
         return int(cpu.batch_norm_global_workspace(g))
-    return int(cpu.batch_norm_backward_workspace(g) if "dy0" in roles else cpu.batch_norm_forward_workspace(g))
+    if "dy0" in roles:
+        return int(cpu.batch_norm_backward_workspace(g))
+    return int(cpu.batch_norm_forward_workspace(g)) + statistics_bytes(layer, roles)
+
+
+def statistics_bytes(norm: Any, roles: Collection[str]) -> int:
+    """Room for mean and inv_std where nobody keeps them."""
+    return sum(padded(4 * norm.channels) for stash in ("mean", "inv_std") if stash not in roles)
+
+
+def statistics(a: Args, norm: Any, at: int) -> dict[str, int]:
+    """Where mean and inv_std go: into the stash, or into scratch from byte `at` on."""
+    room = a.scratch + at
+    mean = a["mean"] or room
+    return {"mean": mean, "inv_std": a["inv_std"] or room + (padded(4 * norm.channels) if mean == room else 0)}
 
 
 @binds("BatchNorm.forward", scratch=batch_norm_scratch)
-def batch_norm_forward(a: Args) -> list[Launch] | None:
+def batch_norm_forward(a: Args) -> list[Launch]:
     it, g = a.layer, channels(a.layer.bottoms[0])
     averages = {role: a[role] for role in ("w0", "w1", "w2")}
     if it.global_stats:
         return [cpu.batch_norm_global_forward(g, y=a["y0"], x=a["x0"], **averages, eps=it.eps, scratch=a.scratch)]
-    if not a.has("mean"):
-        return None
+    kept = statistics(a, it, int(cpu.batch_norm_forward_workspace(g)))
     return [
         cpu.batch_norm_forward(
-            g, y=a["y0"], x=a["x0"], mean=a["mean"], inv_std=a["inv_std"], **averages, fraction=it.fraction,
-            eps=it.eps, scratch=a.scratch,
+            g, y=a["y0"], x=a["x0"], **kept, **averages, fraction=it.fraction, eps=it.eps, scratch=a.scratch
         )
-    ]  # fmt: skip
+    ]
 
 
 @binds("BatchNorm.replay")
@@ -59,20 +72,19 @@ def batch_norm_backward(a: Args) -> list[Launch]:
 
 
 def fused_scratch(layer: Any, roles: Collection[str]) -> int:
-    return int(cpu.batch_norm_fused_workspace(channels(layer.bottoms[0])))
+    own = int(cpu.batch_norm_fused_workspace(channels(layer.bottoms[0])))
+    return own if "dy0" in roles else own + statistics_bytes(layer.norm, roles)
 
 
 @binds("BatchNormScale.forward", "BatchNormScale.replay", scratch=fused_scratch)
-def fused_forward(a: Args) -> list[Launch] | None:
-    it, norm = a.layer, a.layer.norm
-    if not a.has("mean"):
-        return None
+def fused_forward(a: Args) -> list[Launch]:
+    it, norm, g = a.layer, a.layer.norm, channels(a.layer.bottoms[0])
+    kept = statistics(a, norm, int(cpu.batch_norm_fused_workspace(g)))
     averages = {role: a[role] for role in ("w0", "w1", "w2") if a.has(role)}
     return [
         cpu.batch_norm_fused_forward(
-            channels(it.bottoms[0]), y=a["y0"], x=a["x0"], mean=a["mean"], inv_std=a["inv_std"], factor=a["w3"],
-            bias=a["w4"], relu=it.relu, **averages, fraction=norm.fraction, eps=norm.eps,
-            replay=a.kernel.endswith(".replay"), scratch=a.scratch,
+            g, y=a["y0"], x=a["x0"], **kept, factor=a["w3"], bias=a["w4"], relu=it.relu, **averages,
+            fraction=norm.fraction, eps=norm.eps, replay=a.kernel.endswith(".replay"), scratch=a.scratch,
         )
     ]  # fmt: skip
 
@@ -85,50 +97,6 @@ def fused_backward(a: Args) -> list[Launch]:
             channels(it.bottoms[0]), dx=a["dx0"], dfactor=a["dw3"], dbias=a["dw4"], x=a["x0"], dy=a["dy0"],
             mean=a["mean"], inv_std=a["inv_std"], factor=a["w3"], bias=a["w4"], relu=it.relu,
             accumulate_dx=a.adds("dx0"), accumulate_dfactor=a.adds("dw3"), accumulate_dbias=a.adds("dw4"),
-            scratch=a.scratch,
-        )
-    ]  # fmt: skip
-
-
-# -- Scale, Bias -----------------------------------------------------------------------------------------------------
-
-
-def spanned(layer: Any) -> Any | None:
-    """Channels, if the operand spans the channel axis and nothing else."""
-    x = layer.bottoms[0]
-    others = [i for i in range(len(x.shape)) if i not in layer.summed]
-    return channels(x) if others == [1] else None
-
-
-def scale_scratch(layer: Any, roles: Collection[str]) -> int:
-    g = spanned(layer)
-    return int(cpu.scale_backward_workspace(g)) if g is not None else 0
-
-
-@binds("Scale.forward")
-def scale_forward(a: Args) -> list[Launch] | None:
-    it, g = a.layer, spanned(a.layer)
-    if g is None:
-        return None
-    return [cpu.scale_forward(g, y=a["y0"], x=a["x0"], factor=a[it.operand], bias=a[it.bias] if it.bias else 0)]
-
-
-@binds("Bias.forward")
-def bias_forward(a: Args) -> list[Launch] | None:
-    g = spanned(a.layer)
-    return None if g is None else [cpu.bias_forward(g, y=a["y0"], x=a["x0"], bias=a[a.layer.operand])]
-
-
-@binds("Scale.backward", scratch=scale_scratch)
-def scale_backward(a: Args) -> list[Launch] | None:
-    it, g = a.layer, spanned(a.layer)
-    if g is None:
-        return None
-    factor, bias = f"d{it.operand}", f"d{it.bias}"
-    return [
-        cpu.scale_backward(
-            g, dx=a["dx0"], dfactor=a[factor], dbias=a[bias], x=a["x0"], dy=a["dy0"], factor=a[it.operand],
-            accumulate_dx=a.adds("dx0"), accumulate_dfactor=a.adds(factor), accumulate_dbias=a.adds(bias),
             scratch=a.scratch,
         )
     ]  # fmt: skip

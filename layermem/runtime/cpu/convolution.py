@@ -12,6 +12,7 @@ from typing import Any
 
 from layermem._native import cpu
 from layermem.layers.fused import Rectified
+from layermem.runtime.cpu import turned
 from layermem.runtime.cpu.base import Args, Launch, binds
 from layermem.runtime.cpu.elements import Updating, settings
 
@@ -146,11 +147,16 @@ def in_order(layer: Any) -> bool:
     return not layer.transpose and (layer.spatial or len(x.shape) != 4 or prod(x.shape[2:]) == 1)
 
 
-@binds("InnerProduct.forward", "InnerProductReLU.forward")
-def inner_product_forward(a: Args) -> list[Launch] | None:
+def turned_scratch(layer: Any, roles: Collection[str]) -> int:
+    it = plain(layer)
+    return 0 if in_order(it) else turned.scratch(it, roles)
+
+
+@binds("InnerProduct.forward", "InnerProductReLU.forward", scratch=turned_scratch)
+def inner_product_forward(a: Args) -> list[Launch]:
     it, relu = plain(a.layer), isinstance(a.layer, Rectified)
     if not in_order(it):
-        return None
+        return turned.forward(a, it, relu)
     return [
         cpu.inner_product_forward(
             it.rows, it.outputs, it.inner, y=a["y0"], x=a["x0"], w=a["w0"], bias=a["w1"], relu=relu, mask=a["mask"]
@@ -158,11 +164,11 @@ def inner_product_forward(a: Args) -> list[Launch] | None:
     ]
 
 
-@binds("InnerProduct.backward_data", "InnerProductReLU.backward_data")
-def inner_product_backward_data(a: Args) -> list[Launch] | None:
+@binds("InnerProduct.backward_data", "InnerProductReLU.backward_data", scratch=turned_scratch)
+def inner_product_backward_data(a: Args) -> list[Launch]:
     it = plain(a.layer)
     if not in_order(it):
-        return None
+        return turned.backward_data(a, it)
     return [
         cpu.inner_product_backward_data(
             it.rows, it.outputs, it.inner, dx=a["dx0"], dy=a["dy0"], w=a["w0"], accumulate=a.adds("dx0")
@@ -172,15 +178,17 @@ def inner_product_backward_data(a: Args) -> list[Launch] | None:
 
 def inner_product_scratch(layer: Any, roles: Collection[str]) -> int:
     it = plain(layer)
+    if not in_order(it):
+        return turned.scratch(it, roles)
     weights = cpu.inner_product_backward_weights_workspace(it.rows, it.outputs, it.inner)
     return int(max(weights if "dw0" in roles else 0, cpu.column_sums_workspace(it.rows, it.outputs)))
 
 
 @binds("InnerProduct.backward_weights", "InnerProductReLU.backward_weights", scratch=inner_product_scratch)
-def inner_product_backward_weights(a: Args) -> list[Launch] | None:
+def inner_product_backward_weights(a: Args) -> list[Launch]:
     it = plain(a.layer)
     if not in_order(it):
-        return None
+        return turned.backward_weights(a, it)
     launches: list[Launch] = []
     if a.has("dw0"):
         launches.append(

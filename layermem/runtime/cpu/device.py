@@ -1,4 +1,8 @@
-"""The cpu device: native kernels on addresses in the arena, scratch included; the reference kernel where none fits."""
+"""The cpu device: native kernels on addresses in the arena, scratch included.
+
+Every op has one.  The reference's runs only where an Eltwise has more bottoms, or a Split more tops, than one native op
+combines (elements.MOST_ARRAYS), and then takes NumPy's scratch beside the arena's.
+"""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ from typing import Any
 from layermem._native import cpu
 from layermem.runtime.cpu.base import Args, Launch, binds
 
+MOST_ARRAYS = 256  # that one op combines
+
 
 @binds("Fill.zero")
 def zero(a: Args) -> list[Launch]:
@@ -54,15 +56,19 @@ def copy_unless_same(a: Args, out: str, x: str) -> list[Launch]:
 
 
 @binds("EltwiseReLU.forward")
-def eltwise_relu_forward(a: Args) -> list[Launch]:
+def eltwise_relu_forward(a: Args) -> list[Launch] | None:
     it = a.layer.inner
+    if len(it.bottoms) > MOST_ARRAYS:
+        return None
     xs, coefficients = [a[f"x{i}"] for i in range(len(it.bottoms))], list(it.coeffs)
     return [cpu.eltwise_sum(a.count("y0"), y=a["y0"], xs=xs, coefficients=coefficients, relu=True, mask=a["mask"])]
 
 
 @binds("EltwiseReLU.backward")
-def eltwise_relu_backward(a: Args) -> list[Launch]:
+def eltwise_relu_backward(a: Args) -> list[Launch] | None:
     it = a.layer.inner
+    if len(it.bottoms) > MOST_ARRAYS:
+        return None
     dxs, adds = ([of(f"dx{i}") for i in range(len(it.bottoms))] for of in (a.__getitem__, a.adds))
     return [
         cpu.eltwise_sum_backward(
@@ -76,11 +82,13 @@ def eltwise_relu_backward(a: Args) -> list[Launch]:
 def eltwise_forward(a: Args) -> list[Launch] | None:
     it = a.layer
     count, xs = a.count("y0"), [a[f"x{i}"] for i in range(len(it.bottoms))]
+    if len(xs) > MOST_ARRAYS:
+        return None
     if it.operation == "SUM":
         return [cpu.eltwise_sum(count, y=a["y0"], xs=xs, coefficients=list(it.coeffs))]
     if it.operation == "PROD":
         return [cpu.eltwise_product(count, y=a["y0"], xs=xs)]
-    return [cpu.eltwise_max(count, y=a["y0"], xs=xs, winner=a["winner"])] if len(xs) <= 256 else None
+    return [cpu.eltwise_max(count, y=a["y0"], xs=xs, winner=a["winner"])]
 
 
 @binds("Eltwise.backward")
@@ -89,14 +97,14 @@ def eltwise_backward(a: Args) -> list[Launch] | None:
     bottoms = range(len(it.bottoms))
     dxs, adds = [a[f"dx{i}"] for i in bottoms], [a.adds(f"dx{i}") for i in bottoms]
     count = a.count("dy0")
+    if len(dxs) > MOST_ARRAYS:
+        return None
     if it.operation == "SUM":
         coefficients = list(it.coeffs)
         return [cpu.eltwise_sum_backward(count, dxs=dxs, dy=a["dy0"], coefficients=coefficients, accumulate=adds)]
     if it.operation == "PROD":
         xs = [a[f"x{i}"] for i in bottoms]
         return [cpu.eltwise_product_backward(count, dxs=dxs, xs=xs, dy=a["dy0"], accumulate=adds)]
-    if len(dxs) > 256:
-        return None
     return [cpu.eltwise_max_backward(count, dxs=dxs, dy=a["dy0"], winner=a["winner"], accumulate=adds)]
 
 
@@ -138,3 +146,10 @@ class Updating:
             t = c["iteration"] + 1
             rate *= sqrt(1 - c["momentum2"] ** t) / (1 - c["momentum"] ** t)
         self.launch(rate, gain)
+
+
+@binds("Clip.norm")
+def norm(a: Args) -> list[Launch]:
+    """Of all gradients, x0 x1 .. in the order of the net."""
+    xs = [f"x{i}" for i in range(sum(role.startswith("x") for role in a.arrays))]
+    return [cpu.sum_of_squares([a.count(x) for x in xs], out=a["y0"], xs=[a[x] for x in xs], root=True)]

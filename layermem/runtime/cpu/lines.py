@@ -1,4 +1,4 @@
-"""Softmax, losses, and the copies of Concat, Slice and Split."""
+"""Softmax, its loss and Accuracy, and the copies of Concat, Slice, Split and Tile."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any
 
 from layermem._native import cpu
 from layermem.errors import InputError
+from layermem.layers import Tensor
 from layermem.runtime.cpu.base import Args, Launch, binds
-from layermem.runtime.cpu.elements import copy_unless_same
+from layermem.runtime.cpu.elements import MOST_ARRAYS, copy_unless_same
+from layermem.runtime.cpu.moves import arranged, arranged_bytes
 
-# -- Softmax and losses ------------------------------------------------------------------------------------------------
+# -- scores of classes ------------------------------------------------------------------------------------------------
 
 
 def axis(layer: Any) -> Any:
@@ -27,39 +29,6 @@ def softmax_backward(a: Args) -> list[Launch]:
     return [cpu.softmax_backward(axis(a.layer), dx=a["dx0"], y=a["y0"], dy=a["dy0"], accumulate=a.adds("dx0"))]
 
 
-def divisor(layer: Any) -> int:
-    """What the sum is divided by; 0 for the labels that count."""
-    return 0 if layer.normalizer is None else max(1, layer.normalizer)
-
-
-def softmax_loss_scratch(layer: Any, roles: Collection[str]) -> int:
-    return int(cpu.softmax_loss_workspace(axis(layer)))
-
-
-@binds("SoftmaxWithLoss.forward", scratch=softmax_loss_scratch)
-def softmax_loss_forward(a: Args) -> list[Launch] | None:
-    it = a.layer
-    if not it.labels_in_order:
-        return None
-    launch = cpu.softmax_loss_forward(
-        axis(it), loss=a["y0"], y=a["y1"], x=a["x0"], label=a["x1"], ignore_label=it.ignore_label,
-        divisor=divisor(it), scratch=a.scratch,
-    )  # fmt: skip
-    return [judging(it, launch)]
-
-
-@binds("SoftmaxWithLoss.backward", scratch=softmax_loss_scratch)
-def softmax_loss_backward(a: Args) -> list[Launch] | None:
-    it = a.layer
-    if not it.labels_in_order:
-        return None
-    launch = cpu.softmax_loss_backward(
-        axis(it), dx=a["dx0"], x=a["x0"], label=a["x1"], dloss=a["dy0"], ignore_label=it.ignore_label,
-        divisor=divisor(it), accumulate=a.adds("dx0"), scratch=a.scratch,
-    )  # fmt: skip
-    return [judging(it, launch)]
-
-
 def judging(layer: Any, launch: Launch) -> Launch:
     """A launch whose complaint about a label names the layer."""
 
@@ -72,63 +41,60 @@ def judging(layer: Any, launch: Launch) -> Launch:
     return run
 
 
-def sigmoid_loss_scratch(layer: Any, roles: Collection[str]) -> int:
-    return int(cpu.sigmoid_loss_workspace(layer.bottoms[0].count))
+def divisor(layer: Any) -> int:
+    """What the sum is divided by; 0 for the labels that count."""
+    return 0 if layer.normalizer is None else max(1, layer.normalizer)
 
 
-@binds("SigmoidCrossEntropyLoss.forward", scratch=sigmoid_loss_scratch)
-def sigmoid_loss_forward(a: Args) -> list[Launch] | None:
+def positions(layer: Any) -> Tensor:
+    """One number per position, in the order of their memory."""
+    shape = layer.bottoms[0].shape
+    return Tensor((*shape[: layer.along], 1, *shape[layer.along + 1 :]))
+
+
+def softmax_loss_scratch(layer: Any, roles: Collection[str]) -> int:
+    return int(cpu.softmax_loss_workspace(axis(layer))) + arranged_bytes(layer.bottoms[1], positions(layer))
+
+
+@binds("SoftmaxWithLoss.forward", scratch=softmax_loss_scratch)
+def softmax_loss_forward(a: Args) -> list[Launch]:
     it = a.layer
-    if not it.bottoms[1].ordered_like(it.bottoms[0]):
-        return None
-    return [
-        cpu.sigmoid_loss_forward(
-            a.count("x0"), loss=a["y0"], x=a["x0"], target=a["x1"], ignore_label=it.ignore_label,
-            divisor=divisor(it), scratch=a.scratch,
-        )
-    ]  # fmt: skip
+    label, before = arranged(a, "x1", it.bottoms[1], positions(it), int(cpu.softmax_loss_workspace(axis(it))))
+    launch = cpu.softmax_loss_forward(
+        axis(it), loss=a["y0"], y=a["y1"], x=a["x0"], label=label, ignore_label=it.ignore_label,
+        divisor=divisor(it), scratch=a.scratch,
+    )  # fmt: skip
+    return [*before, judging(it, launch)]
 
 
-@binds("SigmoidCrossEntropyLoss.backward", scratch=sigmoid_loss_scratch)
-def sigmoid_loss_backward(a: Args) -> list[Launch] | None:
+@binds("SoftmaxWithLoss.backward", scratch=softmax_loss_scratch)
+def softmax_loss_backward(a: Args) -> list[Launch]:
     it = a.layer
-    if not it.bottoms[1].ordered_like(it.bottoms[0]):
-        return None
-    return [
-        cpu.sigmoid_loss_backward(
-            a.count("x0"), dx=a["dx0"], x=a["x0"], target=a["x1"], dloss=a["dy0"], ignore_label=it.ignore_label,
-            divisor=divisor(it), accumulate=a.adds("dx0"), scratch=a.scratch,
-        )
-    ]  # fmt: skip
+    label, before = arranged(a, "x1", it.bottoms[1], positions(it), int(cpu.softmax_loss_workspace(axis(it))))
+    launch = cpu.softmax_loss_backward(
+        axis(it), dx=a["dx0"], x=a["x0"], label=label, dloss=a["dy0"], ignore_label=it.ignore_label,
+        divisor=divisor(it), accumulate=a.adds("dx0"), scratch=a.scratch,
+    )  # fmt: skip
+    return [*before, judging(it, launch)]
 
 
-@binds("EuclideanLoss.forward", scratch=lambda layer, roles: cpu.euclidean_loss_workspace(layer.bottoms[0].count))
-def euclidean_forward(a: Args) -> list[Launch] | None:
+def accuracy_bytes(layer: Any, by_class: bool) -> int:
+    return int(cpu.accuracy_workspace(axis(layer), by_class))
+
+
+def accuracy_scratch(layer: Any, roles: Collection[str]) -> int:
+    return accuracy_bytes(layer, "y1" in roles) + arranged_bytes(layer.bottoms[1], positions(layer))
+
+
+@binds("Accuracy.forward", scratch=accuracy_scratch)
+def accuracy(a: Args) -> list[Launch]:
     it = a.layer
-    if not it.bottoms[1].ordered_like(it.bottoms[0]):
-        return None
-    return [
-        cpu.euclidean_loss_forward(
-            a.count("x0"), loss=a["y0"], a=a["x0"], b=a["x1"], divisor=2 * it.items, scratch=a.scratch
-        )
-    ]
-
-
-@binds("EuclideanLoss.backward")
-def euclidean_backward(a: Args) -> list[Launch] | None:
-    it = a.layer
-    if not it.bottoms[1].ordered_like(it.bottoms[0]):
-        return None
-    launches: list[Launch] = []
-    for dx, mine, other in (("dx0", "x0", "x1"), ("dx1", "x1", "x0")):
-        if a.has(dx):
-            launches.append(
-                cpu.euclidean_loss_backward(
-                    a.count("x0"), dx=a[dx], a=a[mine], b=a[other], dloss=a["dy0"], divisor=it.items,
-                    accumulate=a.adds(dx),
-                )
-            )  # fmt: skip
-    return launches
+    label, before = arranged(a, "x1", it.bottoms[1], positions(it), accuracy_bytes(it, a.has("y1")))
+    launch = cpu.accuracy(
+        axis(it), share=a["y0"], by_class=a["y1"], x=a["x0"], label=label, ignore_label=it.ignore_label,
+        top_k=it.top_k, scratch=a.scratch,
+    )  # fmt: skip
+    return [*before, judging(it, launch)]
 
 
 # -- copies ------------------------------------------------------------------------------------------------------------
@@ -188,6 +154,33 @@ def split_forward(a: Args) -> list[Launch]:
 @binds("Split.backward")
 def split_backward(a: Args) -> list[Launch] | None:
     dys = [a[f"dy{i}"] for i in range(len(a.layer.tops)) if a.has(f"dy{i}")]
-    if a.adds("dx0") or len(dys) != len(a.layer.tops):
+    if a.adds("dx0"):
+        dys.append(a["dx0"])
+    if len(dys) > MOST_ARRAYS:
         return None
+    if len(dys) == 1:
+        return copy_unless_same(a, "dx0", "dy0")
     return [cpu.eltwise_sum(a.count("dx0"), y=a["dx0"], xs=dys, coefficients=[1.0] * len(dys))]
+
+
+@binds("Tile.forward")
+def tile_forward(a: Args) -> list[Launch]:
+    outer, size, inner = a.layer.bottoms[0].around(a.layer.along)
+    tiles, width = a.layer.tiles, size * inner
+    out = [tiles * width, width, 1]
+    return [cpu.copy_block([outer, tiles, width], out=a["y0"], out_strides=out, x=a["x0"], x_strides=[width, 0, 1])]
+
+
+def tiles(layer: Any) -> Any:
+    outer, size, inner = layer.bottoms[0].around(layer.along)
+    return cpu.Axis(outer, layer.tiles, size * inner)
+
+
+@binds("Tile.backward", scratch=lambda layer, roles: int(cpu.reduce_workspace(tiles(layer))))
+def tile_backward(a: Args) -> list[Launch]:
+    return [cpu.reduce(tiles(a.layer), "plain", y=a["dx0"], x=a["dy0"], accumulate=a.adds("dx0"), scratch=a.scratch)]
+
+
+@binds("Silence.forward")
+def silence(a: Args) -> list[Launch]:
+    return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import prod
 from typing import Any
 
@@ -39,36 +39,92 @@ def put(stored: np.ndarray, given: np.ndarray) -> None:
         home[...] = given
 
 
-# -- Flatten and Reshape -----------------------------------------------------------------------------------------------
+@binds("Net.output")
+def output(a: Args) -> list[Launch]:
+    """A blob goes to the host under its name, with Caffe's axes."""
+    blob, stored, context = a.layer, a.arrays["x0"], a.context
+
+    def run() -> None:
+        context["results"][blob] = taken(stored)
+
+    return [run]
 
 
-def order(out: Tensor, x: Tensor) -> tuple[int, int, int] | None:
-    """(images, rows, columns) of the transpose that takes x, in memory, to `out`; None for what is none.
-
-    Numbers keep Caffe's order, in which 4-D blobs are not stored."""
-    if len(x.shape) == 4 and len(out.shape) != 4:
-        n, c, h, w = x.shape
-        return n, h * w, c
-    if len(out.shape) == 4 and len(x.shape) != 4:
-        n, c, h, w = out.shape
-        return n, c, h * w
-    return None
+def taken(stored: np.ndarray) -> np.ndarray:
+    """Numbers in their own order into a new array in Caffe's."""
+    home = axes_of_caffe(stored)
+    if stored.ndim != 4 or stored.dtype != np.float32 or not stored.size:
+        return np.array(home, order="C")
+    n, c, h, w = home.shape
+    found = np.empty(home.shape, np.float32)
+    cpu.transpose(n, h * w, c, out=found.ctypes.data, x=stored.ctypes.data)()
+    return found
 
 
-def renamed(a: Args, out: str, x: str, to: Tensor, source: Tensor) -> list[Launch] | None:
+# -- the same elements in another order --------------------------------------------------------------------------------
+#
+# Elements keep Caffe's order, in which 4-D blobs are not stored.
+
+
+def padded(nbytes: int) -> int:
+    return (nbytes + 255) // 256 * 256
+
+
+def interleaved(t: Tensor) -> bool:
+    """Whether memory has another order than Caffe."""
+    return len(t.shape) == 4 and t.shape[1] > 1 and t.shape[2] * t.shape[3] > 1
+
+
+def reorder_bytes(to: Tensor, source: Tensor) -> int:
+    """Scratch of `reordered`: one copy in Caffe's order, where neither side has it."""
+    return padded(to.nbytes) if interleaved(to) and interleaved(source) and not to.ordered_like(source) else 0
+
+
+def reordered(out: int, to: Tensor, x: int, source: Tensor, scratch: int, accumulate: bool = False) -> list[Launch]:
+    """Launches that bring the elements of `source`, at x, to where `to` has them in memory, at out."""
+    if to.ordered_like(source):
+        return [cpu.map("scale", to.count, out=out, a=x, p=1.0, accumulate=accumulate)]
+    between = scratch if interleaved(to) and interleaved(source) else x
+    launches: list[Launch] = []
+    if interleaved(source):
+        n, c, h, w = source.shape
+        if not interleaved(to):
+            return [cpu.transpose(n, h * w, c, out=out, x=x, accumulate=accumulate)]
+        launches.append(cpu.transpose(n, h * w, c, out=between, x=x))
+    n, c, h, w = to.shape
+    return [*launches, cpu.transpose(n, c, h * w, out=out, x=between, accumulate=accumulate)]
+
+
+def arranged_bytes(source: Tensor, to: Tensor) -> int:
+    return 0 if source.ordered_like(to) else padded(to.nbytes) + reorder_bytes(to, source)
+
+
+def arranged(a: Args, role: str, source: Tensor, to: Tensor, at: int) -> tuple[int, list[Launch]]:
+    """Where `role` lies in the order of `to`, and the launches that bring it there: into scratch, from byte `at` on,
+    where it does not lie so already."""
+    if source.ordered_like(to):
+        return a[role], []
+    room = a.scratch + at
+    return room, reordered(room, to, a[role], source, room + padded(to.nbytes))
+
+
+def renamed_scratch(layer: Any, roles: Collection[str]) -> int:
+    return reorder_bytes(layer.tops[0], layer.bottoms[0])
+
+
+def renamed(a: Args, out: str, x: str, to: Tensor, source: Tensor) -> list[Launch]:
     if a.layer.view:
         return copy_unless_same(a, out, x)
-    turn = order(to, source)
-    return None if turn is None else [cpu.transpose(*turn, out=a[out], x=a[x], accumulate=a.adds(out))]
+    return reordered(a[out], to, a[x], source, a.scratch, a.adds(out))
 
 
-@binds("Flatten.forward", "Reshape.forward")
-def renamed_forward(a: Args) -> list[Launch] | None:
+@binds("Flatten.forward", "Reshape.forward", scratch=renamed_scratch)
+def renamed_forward(a: Args) -> list[Launch]:
     return renamed(a, "y0", "x0", a.layer.tops[0], a.layer.bottoms[0])
 
 
-@binds("Flatten.backward", "Reshape.backward")
-def renamed_backward(a: Args) -> list[Launch] | None:
+@binds("Flatten.backward", "Reshape.backward", scratch=renamed_scratch)
+def renamed_backward(a: Args) -> list[Launch]:
     return renamed(a, "dx0", "dy0", a.layer.bottoms[0], a.layer.tops[0])
 
 
