@@ -37,6 +37,10 @@ CASES = {
     "inner product 2d": ('type: "InnerProduct" inner_product_param { num_output: 9 }', (5, 11)),
     "inner product over channels": ('type: "InnerProduct" inner_product_param { num_output: 9 axis: 2 }', IMAGE),
     "inner product over rows": ('type: "InnerProduct" inner_product_param { num_output: 9 axis: 3 }', IMAGE),
+    "inner product into an image": ('type: "InnerProduct" inner_product_param { num_output: 9 axis: 3 }', (4, 6, 1, 1)),
+    "inner product from five axes": (
+        'type: "InnerProduct" inner_product_param { num_output: 9 axis: 3 }', (2, 3, 4, 5, 6)
+    ),
     "inner product of an image turned": (
         'type: "InnerProduct" inner_product_param { num_output: 9 transpose: true bias_term: false }', IMAGE
     ),
@@ -231,7 +235,10 @@ def test_a_fused_op_gives_what_the_reference_gives(relu):
     compare(fused_layer(relu), ["dx0", "dw3", "dw4"])
 
 
-RECTIFIED = ("conv", "conv groups", "conv 1x1", "depthwise", "conv of many channels", "inner product", "eltwise sum")
+RECTIFIED = (
+    "conv", "conv groups", "conv 1x1", "depthwise", "conv of many channels", "inner product",
+    "inner product over channels", "inner product of an image turned", "eltwise sum",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("kept", [frozenset(), frozenset({"y0"})])

@@ -7,7 +7,6 @@ and dy change places.  Fused with a ReLU they have the same ops, and one before 
 from __future__ import annotations
 
 from collections.abc import Collection
-from math import prod
 from typing import Any
 
 from layermem._native import cpu
@@ -141,21 +140,15 @@ def deconv_backward_data(a: Args) -> list[Launch]:
 # -- InnerProduct ----------------------------------------------------------------------------------------------------
 
 
-def in_order(layer: Any) -> bool:
-    """Whether the weight's rows have the order of x in memory."""
-    x = layer.bottoms[0]
-    return not layer.transpose and (layer.spatial or len(x.shape) != 4 or prod(x.shape[2:]) == 1)
-
-
 def turned_scratch(layer: Any, roles: Collection[str]) -> int:
     it = plain(layer)
-    return 0 if in_order(it) else turned.scratch(it, roles)
+    return 0 if it.by_rows else turned.scratch(it, roles)
 
 
 @binds("InnerProduct.forward", "InnerProductReLU.forward", scratch=turned_scratch)
 def inner_product_forward(a: Args) -> list[Launch]:
     it, relu = plain(a.layer), isinstance(a.layer, Rectified)
-    if not in_order(it):
+    if not it.by_rows:
         return turned.forward(a, it, relu)
     return [
         cpu.inner_product_forward(
@@ -167,7 +160,7 @@ def inner_product_forward(a: Args) -> list[Launch]:
 @binds("InnerProduct.backward_data", "InnerProductReLU.backward_data", scratch=turned_scratch)
 def inner_product_backward_data(a: Args) -> list[Launch]:
     it = plain(a.layer)
-    if not in_order(it):
+    if not it.by_rows:
         return turned.backward_data(a, it)
     return [
         cpu.inner_product_backward_data(
@@ -178,7 +171,7 @@ def inner_product_backward_data(a: Args) -> list[Launch]:
 
 def inner_product_scratch(layer: Any, roles: Collection[str]) -> int:
     it = plain(layer)
-    if not in_order(it):
+    if not it.by_rows:
         return turned.scratch(it, roles)
     weights = cpu.inner_product_backward_weights_workspace(it.rows, it.outputs, it.inner)
     return int(max(weights if "dw0" in roles else 0, cpu.column_sums_workspace(it.rows, it.outputs)))
@@ -187,7 +180,7 @@ def inner_product_scratch(layer: Any, roles: Collection[str]) -> int:
 @binds("InnerProduct.backward_weights", "InnerProductReLU.backward_weights", scratch=inner_product_scratch)
 def inner_product_backward_weights(a: Args) -> list[Launch]:
     it = plain(a.layer)
-    if not in_order(it):
+    if not it.by_rows:
         return turned.backward_weights(a, it)
     launches: list[Launch] = []
     if a.has("dw0"):
