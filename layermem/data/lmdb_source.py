@@ -10,13 +10,17 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import lmdb
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from layermem.data.images import datum_image
 from layermem.errors import InputError
 from layermem.proto.schema import Datum
+
+try:
+    import lmdb
+except ImportError:  # a bare machine trains all nets but those that read one
+    lmdb = None
 
 _open: dict[Path, tuple[lmdb.Environment, int]] = {}  # environments of this process and how many use each
 _guard = threading.Lock()  # LMDB allows a process one environment for each path
@@ -128,6 +132,8 @@ def _release(place: Path) -> None:
 
 
 def _open_environment(place: Path, path: Path) -> lmdb.Environment:
+    if lmdb is None:
+        raise InputError("is an LMDB, and the package that reads it is not here: pip install lmdb", path=str(path))
     try:
         env = lmdb.open(str(place), subdir=place.is_dir(), readonly=True, lock=False, readahead=False)
     except lmdb.Error as error:

@@ -24,9 +24,8 @@ KERNELS = {  # floating-point operations a round and thread; blocks that share a
 
 def run(results: Results, options: Options) -> None:
     card = Card()
-    copies(card, results, options)
-    launches(card, results, options)
-    arithmetic(card, results, options)
+    for part in (copies, launches, arithmetic):
+        results.attempt(lambda part=part: part(card, results, options), part=part.__name__)
     card.driver.close()
 
 
@@ -37,11 +36,11 @@ def copies(card: Card, results: Results, options: Options) -> None:
     spent = median_seconds(
         lambda: cuda.memcpy_dtod_async(int(one), int(other), large, card.stream), card.seconds, options.rounds
     )
-    results.add(what="copy on the card", rate=2 * large / spent / 1e9, unit="GB/s read and written")
+    results.add(part="copies", what="copy on the card", rate=2 * large / spent / 1e9, unit="GB/s read and written")
     began = time.perf_counter()
     here, there = driver.pinned(link), driver.pinned(link)
     pin = (time.perf_counter() - began) / (2 * link)
-    results.add(what="pinning memory of the host", rate=1e9 * pin, unit="s/GB")
+    results.add(part="copies", what="pinning memory of the host", rate=1e9 * pin, unit="s/GB")
     to_host, to_card = driver.copier(int(one), here, D2H), driver.copier(there, int(other), H2D)
 
     def both() -> None:
@@ -54,14 +53,16 @@ def copies(card: Card, results: Results, options: Options) -> None:
         ("both at once", both, 2),
     ):
         spent = median_seconds(copy, card.wall_seconds, options.rounds)
-        results.add(what=what, rate=amount * link / spent / 1e9, unit="GB/s")
+        results.add(part="copies", what=what, rate=amount * link / spent / 1e9, unit="GB/s")
 
 
 def launches(card: Card, results: Results, options: Options) -> None:
     room, count = card.driver.allocate(256), 20 if options.small else 1000
     fill = launch("step", "fill", "FillArgs", 1, y=int(room), count=1, value=0.0)
     start = card.starter([fill] * count, {})
-    results.add(what="launch", rate=1e6 * median_seconds(start, card.wall_seconds, 5) / count, unit="us")
+    results.add(
+        part="launches", what="launch", rate=1e6 * median_seconds(start, card.wall_seconds, 5) / count, unit="us"
+    )
 
 
 def arithmetic(card: Card, results: Results, options: Options) -> None:
@@ -80,7 +81,7 @@ def arithmetic(card: Card, results: Results, options: Options) -> None:
 
         spent = median_seconds(start, card.seconds, options.rounds)
         rate = operations * rounds * THREADS * grid / spent
-        results.add(what=name.replace("_", " "), rate=rate / 1e12, unit="TFLOP/s, registers only")
+        results.add(part="arithmetic", what=name.replace("_", " "), rate=rate / 1e12, unit="TFLOP/s, registers only")
 
 
 def image(card: Card, emulated: bool) -> bytes:

@@ -33,19 +33,19 @@ def run(results: Results, options: Options) -> None:
     driver = Driver(0)
     card, tiles = Card(driver), engine.TILES
     for check in checks(options.brief):
-        if results.late:
-            results.add(name="the rest", precision="", passed=False, says="was not begun in time")
-            break
         engine.TILES = (check.tile,) if check.tile else tiles
-        began, row = time.perf_counter(), {"name": check.name, "precision": check.precision}
-        try:
-            error = twice(check, Way(precision=check.precision, card=card))
-            results.add(**row, passed=True, error=error, seconds=time.perf_counter() - began)
-        except AssertionError as wrong:
-            results.add(**row, passed=False, says=str(wrong).strip().splitlines()[0])
-        except driver.cuda.Error as refused:  # after which the context is of no more use
-            results.add(**row, passed=False, says=f"{type(refused).__name__}: {refused}; the rest was not begun")
-            raise
+        key = {"name": check.name, "precision": check.precision}
+
+        def work(check: Check = check, key: dict[str, str] = key) -> None:
+            began = time.perf_counter()
+            try:
+                error = twice(check, Way(precision=check.precision, card=card))
+            except AssertionError as wrong:
+                results.add(**key, passed=False, says=str(wrong).strip().splitlines()[0])
+            else:
+                results.add(**key, passed=True, error=error, seconds=time.perf_counter() - began)
+
+        results.attempt(work, **key)
     driver.close()
 
 

@@ -5,45 +5,76 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import shutil
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
+from layermem.errors import CudaUnavailable, LayermemError
 from layermem.runtime.cuda import build
 from layermem.runtime.cuda.device import described
-from layermem.runtime.cuda.driver import Driver
+from layermem.runtime.cuda.driver import Driver, cards
 from layermem.runtime.cuda.sources import modules
+from layermem.runtime.cuda.toolkit import program
 from tools.gpu.results import Options, Results
 
 PACKAGES = ("numpy", "pycuda", "torch", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cuda-nvrtc")
+ABSENT = "not here"
 
 
 def run(results: Results, options: Options) -> None:
-    results.add(what="machine", found=f"{platform.platform()}, {os.cpu_count()} cores, Python {sys.version.split()[0]}")
-    for package in PACKAGES:
-        try:
-            results.add(what=package, found=importlib.metadata.version(package))
-        except importlib.metadata.PackageNotFoundError:
-            results.add(what=package, found="not here")
-    for program in ("nvcc", "nvdisasm", "compute-sanitizer"):
-        results.add(what=program, found=shutil.which(program) or "not here")
+    for part in (versions, card, images):
+        results.attempt(partial(part, results), part=part.__name__)
+
+
+def versions(results: Results) -> None:
+    found = {"machine": f"{platform.platform()}, {os.cpu_count()} cores, Python {sys.version.split()[0]}"}
+    found |= {package: version(package) for package in PACKAGES}
+    found |= {name: program(name) or ABSENT for name in ("nvcc", "nvdisasm", "compute-sanitizer")}
+    try:
+        found["compiles kernels"] = build.find_compiler().version
+    except CudaUnavailable as error:
+        found["compiles kernels"] = str(error)
+    for what, says in found.items():
+        results.add(part="versions", what=what, found=says)
+
+
+def version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ABSENT
+
+
+def card(results: Results) -> None:
     driver = Driver(0)
     major, minor = divmod(driver.cuda.get_driver_version(), 1000)
-    results.add(what="card", found=described(driver.card))
-    results.add(what="driver's CUDA", found=f"{major}.{minor // 10}")
     free, total = driver.cuda.mem_get_info()
-    results.add(what="bytes taken beside an arena", found=total - free)
+    results.add(part="card", what="card", found=described(driver.card))
+    results.add(part="card", what="driver's CUDA", found=f"{major}.{minor // 10}")
+    results.add(part="card", what="bytes taken beside an arena", found=total - free)
+    driver.close()
 
-    def compiled(module: str) -> float:
-        began = time.perf_counter()
-        build.image(module, driver.card.capability)
-        return time.perf_counter() - began
+
+def images(results: Results) -> None:
+    """The slowest modules come first, so that they are not waited for in the end."""
+    capability = cards()[0].capability
+    names = sorted(modules(), key=lambda name: not name.startswith("convolution"))
+
+    def compiled(module: str) -> tuple[float, str]:
+        began, says = time.perf_counter(), ""
+        try:
+            build.image(module, capability)
+        except LayermemError as error:
+            says = str(error)
+        return time.perf_counter() - began, says
 
     began = time.perf_counter()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        seconds = dict(zip(modules(), pool.map(compiled, modules())))
-    slowest = max(seconds, key=lambda module: seconds[module])
-    spent = f"{time.perf_counter() - began:.1f} s, the slowest {slowest} with {seconds[slowest]:.1f} s"
-    results.add(what=f"images of {len(seconds)} modules", found=spent)
-    driver.close()
+        found = dict(zip(names, pool.map(compiled, names)))
+    slowest = max(found, key=lambda module: found[module])
+    spent = f"{time.perf_counter() - began:.1f} s, the slowest {slowest} with {found[slowest][0]:.1f} s"
+    results.add(part="images", what=f"images of {len(found)} modules", found=spent)
+    for module, (_, says) in found.items():
+        if says:
+            results.add(part="images", what=module, passed=False, found=says)

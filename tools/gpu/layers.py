@@ -4,6 +4,8 @@ same precision.  In bf16 PyTorch's tensors are bf16 in memory too; ours stay fp3
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from layermem.layers.base import Layer
@@ -11,7 +13,9 @@ from layermem.runtime.cuda.kernels import KERNELS, WORKSPACES
 from layermem.runtime.cuda.launch import Addresses
 from tests.cuda.harness import Run, first_step, layer_of, wants_of
 from tools.gpu.card import Card
-from tools.gpu.results import Options, Results, median_seconds
+from tools.gpu.results import Options, Results, Row, in_short, median_seconds
+
+Peers = dict[str, Callable[[], float]]
 
 CONTEXT = {"seed": 1, "step": 0}
 PRECISIONS = ("fp32", "fp32x3", "tf32", "bf16")
@@ -62,44 +66,62 @@ MOVED, TINY_MOVED = (128, 256, 56, 56), (1, 4, 6, 6)
 
 
 def run(results: Results, options: Options) -> None:
-    card, torch = Card(), None
-    try:
-        from tools.gpu import torch_layers as torch  # type: ignore[no-redef]
-    except ImportError as error:
-        results.add(layer="", op="", says=f"PyTorch is not here, so nothing stands beside: {error}")
-    capability = int(card.driver.card.capability)
-    shapes = TINY if options.small else SHAPES
-    for precision in PRECISIONS if capability >= 80 else PRECISIONS[:1]:
-        for shape in shapes[: 1 if options.brief else None]:
-            if results.late:
-                return
-            peers = torch.convolution(shape, precision) if torch and precision != "fp32x3" else {}
-            measured(card, results, shape.name, precision, layer_of(shape.text, (shape.n, shape.c, *[shape.size] * 2)),
-                     peers)  # fmt: skip
+    card, torch = Card(), peers_of(results)
     for name in list(MOVERS)[: 2 if options.brief else None]:
         text, bottoms = MOVERS[name]
         moved = TINY_MOVED if options.small else MOVED
-        if results.late:
-            return
-        peers = torch.mover(name, moved) if torch else {}
-        measured(card, results, name, "fp32", layer_of(text, *[moved] * bottoms), peers)
+        layer, peers = layer_of(text, *[moved] * bottoms), partial(torch.mover, name, moved) if torch else dict
+        results.attempt(partial(measured, card, results, name, "fp32", layer, peers), layer=name, precision="fp32")
+    shapes = TINY if options.small else SHAPES
+    for shape in shapes[: 1 if options.brief else None]:
+        layer = layer_of(shape.text, (shape.n, shape.c, shape.size, shape.size))
+        for precision in PRECISIONS if int(card.driver.card.capability) >= 80 else PRECISIONS[:1]:
+            beside = torch is not None and precision != "fp32x3"
+            peers = partial(torch.convolution, shape, precision) if beside else dict
+            work = partial(measured, card, results, shape.name, precision, layer, peers)
+            results.attempt(work, layer=shape.name, precision=precision)
     card.driver.close()
 
 
+def peers_of(results: Results) -> Any:
+    """tools.gpu.torch_layers, or None where there is no PyTorch that sees the card."""
+    try:
+        return import_module("tools.gpu.torch_layers")
+    except Exception as error:  # whatever a package of that size may meet
+        results.add(layer="", op="", says=f"PyTorch is not here, so nothing stands beside: {in_short(error)}")
+        return None
+
+
 def measured(
-    card: Card, results: Results, name: str, precision: str, layer: Layer, peers: dict[str, Callable[[], float]]
+    card: Card, results: Results, name: str, precision: str, layer: Layer, peers_of_step: Callable[[], Peers]
 ) -> None:
     """A row for each op of the layer: seconds, FLOPs and bytes a second, and seconds of the peer of the same step."""
-    rounds = results.options.rounds
+    rounds, peers = results.options.rounds, prepared(peers_of_step, results, layer=name, precision=precision)
     for step, launches, flops, nbytes in ops(card, layer, precision):
         start = card.starter(launches, CONTEXT)
         ours = median_seconds(start, card.seconds, rounds)
         row = {"layer": name, "op": step, "precision": precision, "ms": 1e3 * ours}
         row |= {"TFLOP/s": flops / ours / 1e12, "GB/s": nbytes / ours / 1e9}
         if step in peers:
-            theirs = median_seconds(lambda: None, lambda run, peer=peers[step]: peer(), rounds)
-            row |= {"cuDNN ms": 1e3 * theirs, "ratio": ours / theirs}
+            row |= beside(peers[step], ours, rounds)
         results.add(**row)
+
+
+def prepared(make: Callable[[], Peers], results: Results, **key: str) -> Peers:
+    """The peers, or none and a row if PyTorch cannot make them."""
+    try:
+        return make()
+    except Exception as error:
+        results.add(**key, op="", says=f"PyTorch: {in_short(error)}")
+        return {}
+
+
+def beside(peer: Callable[[], float], ours: float, rounds: int) -> Row:
+    try:
+        theirs = median_seconds(lambda: None, lambda run: peer(), rounds)
+    except Exception as error:
+        return {"says": f"PyTorch: {in_short(error)}"}
+    return {"cuDNN ms": 1e3 * theirs, "ratio": ours / theirs}
 
 
 def ops(card: Card, layer: Layer, precision: str) -> Iterator[tuple[str, list[Any], int, int]]:

@@ -4,53 +4,51 @@ from __future__ import annotations
 
 import gc
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from layermem.api import Net, job_of
-from layermem.errors import LayermemError
 from layermem.measure import Bench
 from layermem.planned import Job, planned
 from layermem.runtime.cuda import CudaDevice
 from tools.bench_cpu import described
-from tools.gpu.results import Options, Results
+from tools.gpu import process
+from tools.gpu.process import ROOT
+from tools.gpu.results import Options, Results, Row
 
-ROOT = Path(__file__).resolve().parents[2]
 BUDGETS = (None, "60%", "40%", "20%")  # of what strategy `caffe` takes
 CAPTURED = "unlimited, captured"  # as a CUDA graph
-PEERS = ("eager", "checkpoint", "compile 0.5", "compile 0.2", "save_on_cpu")
+PEERS = ("eager", "checkpoint", "compile 0.5", "save_on_cpu", "compile 0.2")  # in the order of what is worth most
 PEER_SECONDS = 60
 
 
 def run(results: Results, options: Options) -> None:
-    precisions = ("fp32",) if options.small else ("tf32",)
-    for what in options.nets:
+    precision = "fp32" if options.small else "tf32"
+    for number, what in enumerate(options.nets):
+        share = (options.seconds - results.left) + results.left / (len(options.nets) - number)
         name, batch = what.split(":")
         stages = ["dummy"] if name != "digits" else []
         net = Net(ROOT / "prototxt" / name / "train_val.prototxt", batch=int(batch), stages=stages)
-        for precision in precisions:
-            ours(results, what, net, precision)
-            if not options.small:
-                theirs(results, what, net, precision)
+        ours(results, what, net, precision, share)
+        gc.collect()  # the arena of the last way
+        if not options.small:
+            theirs(results, what, net, precision, share)
 
 
-def ours(results: Results, what: str, net: Net, precision: str) -> None:
+def ours(results: Results, what: str, net: Net, precision: str, share: float) -> None:
     device, captured = CudaDevice(precision=precision), CudaDevice(precision=precision, graph=True)
     job = job_of(net, device=device)
     ways = [(budget or "unlimited", budget, device) for budget in BUDGETS]
-    for how, budget, device in (*ways[:1], (CAPTURED, None, captured), *ways[1:]):
-        if results.late:
-            return
+    for how, budget, where in (*ways[:1], (CAPTURED, None, captured), *ways[1:]):
         gc.collect()  # the arena of the way before
-        row: dict[str, Any] = {"net": what, "precision": precision, "who": "layermem", "how": how}
-        try:
-            results.add(**row, **one(job, budget, device, results.options))
-        except LayermemError as error:
-            results.add(**row, says=f"{type(error).__name__}: {error}")
+        key = {"net": what, "precision": precision, "who": "layermem", "how": how}
+
+        def work(budget: str | None = budget, where: CudaDevice = where, key: Row = key) -> None:
+            results.add(**key, **one(job, budget, where, results.options))
+
+        results.attempt(work, share, **key)
 
 
 def one(job: Job, budget: str | None, device: CudaDevice, options: Options) -> dict[str, Any]:
@@ -69,25 +67,28 @@ def one(job: Job, budget: str | None, device: CudaDevice, options: Options) -> d
     return told
 
 
-def theirs(results: Results, what: str, net: Net, precision: str) -> None:
+def theirs(results: Results, what: str, net: Net, precision: str, share: float) -> None:
     """The same net in PyTorch, every way in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "net.json"
         path.write_text(json.dumps(described(net)), encoding="utf-8")
         for mode in PEERS:
-            if results.late:
-                return
-            row = {"net": what, "precision": precision, "who": "PyTorch", "how": mode}
-            command = [sys.executable, "-m", "tools.gpu.torch_net", str(path), mode, precision]
-            try:
-                done = subprocess.run(
-                    command, capture_output=True, text=True, cwd=ROOT, timeout=PEER_SECONDS,
-                    env={**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"},
-                )  # fmt: skip
-            except subprocess.TimeoutExpired:
-                results.add(**row, says=f"took longer than {PEER_SECONDS} s")
-                continue
-            if done.returncode:
-                results.add(**row, says=(done.stderr.strip().splitlines() or ["ended without a word"])[-1])
-            else:
-                results.add(**row, **json.loads(done.stdout.splitlines()[-1]))
+            key = {"net": what, "precision": precision, "who": "PyTorch", "how": mode}
+            log = Path(folder) / f"{mode.split()[0]}.log"
+
+            def work(mode: str = mode, log: Path = log, key: Row = key) -> None:
+                command = [sys.executable, "-m", "tools.gpu.torch_net", str(path), mode, precision]
+                results.add(**key, **peer(command, log, min(PEER_SECONDS, max(results.left, 10.0))))
+
+            results.attempt(work, share, **key)
+
+
+def peer(command: list[str], log: Path, seconds: float) -> Row:
+    """The line of JSON that the process prints, or what it says of its end."""
+    code = process.run(command, log, seconds)
+    if code is None:
+        return {"says": f"took longer than {seconds:.0f} s"}
+    if code:
+        return {"says": f"ended with {code}: {process.last_lines(log)}"}
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return json.loads(next(line for line in reversed(lines) if line.startswith("{")))

@@ -8,6 +8,7 @@ from typing import Any
 from tools.gpu.results import Row
 
 TITLES = {
+    "preparation": "What the steps need",
     "environment": "Machine",
     "correctness": "Every kernel against double precision, twice",
     "training": "Small nets under every strategy",
@@ -23,11 +24,11 @@ def failures(found: Mapping[str, Any]) -> list[str]:
     """A line for each step that did not end well and each row that says it failed."""
     lines = []
     for name, step in found.items():
-        if step["ended"] != "done":
+        if not step["ended"].startswith("done"):
             lines.append(f"{name}: {step['ended']}")
         for row in step["rows"]:
-            if row.get("passed") is False:
-                lines.append(f"{name}: {' '.join(str(v) for k, v in row.items() if k != 'passed')}")
+            if row.get("passed") is False or (row.get("late") and name in MUST_PASS):
+                lines.append(f"{name}: {' '.join(str(v) for k, v in row.items() if k not in ('passed', 'late'))}")
         if name in MUST_PASS and not step["rows"]:
             lines.append(f"{name}: says nothing")
     return lines
@@ -43,6 +44,8 @@ def markdown(found: Mapping[str, Any]) -> str:
             lines += [f"{passed} of {len(rows)} passed{worst(rows)}.", ""]
             rows = [row for row in rows if row.get("passed") is not True]
         lines += table(rows)
+        if "log" in step:
+            lines += ["```", step["log"], "```", ""]
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,5 @@
-"""What a step found, kept in a file after every row: a step that dies or runs out of time leaves what it had."""
+"""What a step found, kept in a file after every row: a step that dies or runs out of time leaves what it had, and one
+that is started again goes on behind it."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class Results:
     """Rows of one step, in a file of JSON that is whole at any time."""
 
     def __init__(self, path: Path, options: Options):
-        self.path, self.options, self.rows = path, options, []
+        self.path, self.options = path, options
+        self.rows: list[Row] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
         self._began = time.monotonic()
         self._write()
 
@@ -46,15 +48,43 @@ class Results:
         self.rows.append(row)
         self._write()
 
+    def attempt(self, work: Callable[[], None], until: float | None = None, **key: Any) -> None:
+        """Do a piece of the step, which adds rows with `key` in them, unless there are such rows already or the time is
+        up (after `until` seconds of the step, if given).  What goes wrong is a row too, and ends this process: a card
+        that failed once may be of no more use to it."""
+        if any(all(row.get(name) == value for name, value in key.items()) for row in self.rows):
+            return
+        if self.late:
+            if not any(row.get("late") == "all" for row in self.rows):
+                self.add(**key, late="all", says="this and what follows was not begun: the time was up")
+            return
+        if until is not None and self.options.seconds - self.left > until:
+            self.add(**key, late="this", says="was not begun: its share of the time was up")
+            return
+        try:
+            work()
+        except Exception as error:
+            self.add(**key, passed=False, says=in_short(error))
+            raise
+
     def _write(self) -> None:
         aside = self.path.with_suffix(".aside")
         aside.write_text(json.dumps(self.rows), encoding="utf-8")
         os.replace(aside, self.path)
 
     @property
+    def left(self) -> float:
+        """Seconds of the step."""
+        return self.options.seconds - (time.monotonic() - self._began)
+
+    @property
     def late(self) -> bool:
         """Whether the step's time is up."""
-        return time.monotonic() - self._began > self.options.seconds
+        return self.left < 0
+
+
+def in_short(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).strip() or 'without a word').splitlines()[0]}"
 
 
 def median_seconds(run: Callable[[], None], clock: Callable[[Callable[[], None]], float], rounds: int) -> float:

@@ -3,31 +3,52 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from tools.gpu.results import Options, Results
+from layermem.runtime.cuda.toolkit import program
+from tools.gpu import process
+from tools.gpu.results import Options, Results, Row
 
-CHECK = Path(__file__).resolve().parents[1] / "gpu_check.py"
+CHECK = process.ROOT / "tools" / "gpu_check.py"
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+UNABLE = re.compile(r"not supported|Unable to|no attachable process|Failed to (?:initialize|attach)", re.IGNORECASE)
 
 
 def run(results: Results, options: Options) -> None:
-    program = shutil.which("compute-sanitizer")
-    if program is None:
+    sanitizer = program("compute-sanitizer")
+    if sanitizer is None:
         results.add(tool="compute-sanitizer", passed=None, says="not here")
         return
     for tool in TOOLS[: 1 if options.brief else None]:
-        if results.late:
-            results.add(tool=tool, passed=None, says="was not begun in time")
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            step = [str(CHECK), "--step", "correctness", "--brief", "--into", f"{folder}/rows.json"]
-            done = subprocess.run([program, "--tool", tool, sys.executable, *step], capture_output=True, text=True)
-        found = re.search(r"(?:ERROR|RACECHECK) SUMMARY: .*", done.stdout + done.stderr)
-        says = found[0] if found else (done.stdout + done.stderr).strip()[-300:]
-        clean = found is not None and re.search(r"SUMMARY: 0 (?:errors|hazards)", says) is not None
-        results.add(tool=tool, passed=clean and done.returncode == 0, says=says)
+
+        def work(tool: str = tool) -> None:
+            results.add(tool=tool, **checked(sanitizer, tool, max(results.left, 15.0)))
+
+        results.attempt(work, tool=tool)
+
+
+def checked(sanitizer: str, tool: str, seconds: float) -> Row:
+    with tempfile.TemporaryDirectory() as folder:
+        step = [str(CHECK), "--step", "correctness", "--brief", "--into", f"{folder}/rows.json"]
+        log = Path(folder) / "log"
+        code = process.run([sanitizer, "--tool", tool, sys.executable, *step], log, seconds)
+        said = log.read_text(encoding="utf-8", errors="replace")
+    return verdict(code, said, seconds)
+
+
+def verdict(code: int | None, said: str, seconds: float) -> Row:
+    """passed: whether it found nothing; None where it could not look."""
+    found = re.search(r"(?:ERROR|RACECHECK) SUMMARY: .*", said)
+    if code is None:
+        return {"passed": None, "says": f"took longer than {seconds:.0f} s"}
+    refused = UNABLE.search(said)
+    if refused is not None or found is None:
+        lines = [line for line in said.splitlines() if UNABLE.search(line)] or said.strip().splitlines()[-3:]
+        return {"passed": None if refused else False, "says": " ".join(lines)[:300]}
+    clean = re.search(r"SUMMARY: 0 (?:errors|hazards)", found[0]) is not None
+    return {
+        "passed": clean and code == 0,
+        "says": found[0] if clean == (code == 0) else f"{found[0]}; ended with {code}",
+    }

@@ -1,0 +1,113 @@
+"""What the steps need before they begin: packages from a folder of wheels, layermem._native, the driver's library.
+
+Nothing here ends the whole: what cannot be had is a row, and a step that needs it will say so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tools.gpu.process import ROOT, last_lines, run
+from tools.gpu.results import Row
+
+BUILD_SECONDS = 150  # for layermem._native, on all cores
+INSTALL_SECONDS = 60
+NEEDED = ("numpy", "google.protobuf", "h5py", "PIL", "rich", "pycuda")  # lmdb, for nets that read one
+DRIVERS = ("/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/wsl/lib", "/usr/lib/x86_64-linux-gnu")
+DRIVER = "libcuda.so.1"
+
+
+class Preparation:
+    """`environment` is that of all steps, `rows` what was done for it."""
+
+    def __init__(self, options: argparse.Namespace, work: Path):
+        self.options, self.work = options, work
+        self.rows: list[Row] = []
+        self.environment = dict(os.environ)
+        self._first("PYTHONPATH", str(ROOT))
+        self.environment.setdefault("LAYERMEM_CACHE", str(work / "kernels"))  # whatever the home folder is like
+        for what, step in (
+            ("wheels", self._wheels),
+            ("native", self._native),
+            ("packages", self._packages),
+            ("driver", self._stand_in if options.dry_run else self._driver),
+        ):
+            self._attempt(what, step)
+
+    def _attempt(self, what: str, step: Callable[[], str]) -> None:
+        began = time.monotonic()
+        try:
+            says, passed = step(), True
+        except Exception as error:
+            says, passed = f"{type(error).__name__}: {error}", False
+        if says:
+            self.rows.append({"what": what, "passed": passed, "says": says, "seconds": time.monotonic() - began})
+
+    def _first(self, variable: str, folder: str) -> None:
+        others = [part for part in self.environment.get(variable, "").split(os.pathsep) if part]
+        self.environment[variable] = os.pathsep.join([folder, *others])
+
+    def _wheels(self) -> str:
+        """Every package of the folder in its newest wheel that fits this Python."""
+        folder = self.options.wheels
+        if folder is None:
+            return ""
+        names = sorted({path.name.split("-")[0] for path in folder.glob("*.whl")})
+        if not names:
+            raise FileNotFoundError(f"there are no wheels in {folder}")
+        site, log, wrong = self.work / "site", self.work / "wheels.log", []
+        shutil.rmtree(site, ignore_errors=True)
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--find-links", str(folder)]
+        for name in names:
+            if run([*pip, "--target", str(site), name], log, INSTALL_SECONDS, self.environment) != 0:
+                wrong.append(f"{name} ({last_lines(log)})")
+        self._first("PYTHONPATH", str(site))
+        if wrong:
+            raise ImportError(f"not for this Python, or broken: {', '.join(wrong)}")
+        return " ".join(names)
+
+    def _native(self) -> str:
+        if self._python("import layermem._native") == 0:
+            return "layermem._native was built before"
+        log = self.work / "native.log"
+        jobs = {"LAYERMEM_BUILD_JOBS": str(os.cpu_count())}
+        command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+        if run(command, log, BUILD_SECONDS, self.environment | jobs) != 0:
+            raise RuntimeError(f"layermem._native cannot be built, so no net can be planned: {last_lines(log)}")
+        return "layermem._native is built"
+
+    def _packages(self) -> str:
+        missing = [name for name in NEEDED if self._python(f"import {name}") != 0]
+        if missing:
+            raise ImportError(f"bring wheels of these: {' '.join(missing)}")
+        return f"{' '.join(NEEDED)} are here"
+
+    def _driver(self) -> str:
+        """Where the driver's library is not among the loader's, the usual folders."""
+        if self._python(f"import ctypes; ctypes.CDLL('{DRIVER}')") == 0:
+            return f"{DRIVER} is found"
+        for folder in DRIVERS:
+            if Path(folder, DRIVER).exists():
+                self._first("LD_LIBRARY_PATH", folder)
+                return f"{DRIVER} is taken from {folder}"
+        raise OSError(f"{DRIVER} is nowhere: is NVIDIA's driver installed?")
+
+    def _stand_in(self) -> str:
+        sys.path[:0] = self.environment["PYTHONPATH"].split(os.pathsep)  # it has to see PyCUDA
+        from tests.cuda.on_standin import kernels
+        from tests.emulator import standin
+
+        settings = standin.environment(streams="random")
+        self.environment |= {name: value for name, value in settings.items() if name.startswith("STANDIN_")}
+        self._first("LD_LIBRARY_PATH", str(standin.library()))
+        self.environment["LAYERMEM_KERNELS"] = str(kernels())
+        return "the stand-in of tests/emulator"
+
+    def _python(self, text: str) -> int | None:
+        return run([sys.executable, "-c", text], self.work / "imports.log", INSTALL_SECONDS, self.environment)
