@@ -20,7 +20,7 @@ from layermem.proto.schema import Datum
 try:
     import lmdb
 except ImportError:  # a bare machine trains all nets but those that read one
-    lmdb = None
+    lmdb = None  # type: ignore[assignment]
 
 _open: dict[Path, tuple[lmdb.Environment, int]] = {}  # environments of this process and how many use each
 _guard = threading.Lock()  # LMDB allows a process one environment for each path

@@ -136,3 +136,25 @@ def test_the_toolkit_s_programs_are_found_on_the_path_in_a_named_toolkit_and_in_
     assert program("lm-nvcc") == named
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     assert program("lm-nvcc") == on_path
+
+
+@pytest.mark.parametrize(
+    "driver_module, words",
+    [
+        ("import pycuda._driver", r"built for another Python than \d+\.\d+"),
+        ("raise ImportError('x.so: undefined symbol: cuCtxCreate_v4')", "newer CUDA than this driver"),
+        ("raise ImportError('libcuda.so.1: cannot open shared object file')", "NVIDIA's driver is not .*--device cpu"),
+    ],
+)
+def test_a_pycuda_that_cannot_be_used_says_why(monkeypatch, tmp_path, driver_module, words):
+    (tmp_path / "pycuda").mkdir()
+    (tmp_path / "pycuda" / "__init__.py").write_text("")
+    (tmp_path / "pycuda" / "driver.py").write_text(driver_module)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.split(".")[0] == "pycuda"]:
+        monkeypatch.delitem(sys.modules, name)
+    driver.pycuda.cache_clear()
+    with pytest.raises(CudaUnavailable, match=words):
+        driver.pycuda()
+    for name in ("pycuda", "pycuda.driver"):
+        monkeypatch.delitem(sys.modules, name, raising=False)

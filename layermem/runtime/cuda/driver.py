@@ -7,6 +7,7 @@ device's primary one, so that other libraries may share the process.
 from __future__ import annotations
 
 import atexit
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -48,9 +49,19 @@ def pycuda() -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "pycuda":
             raise
+        if error.name == "pycuda._driver":
+            version = ".".join(map(str, sys.version_info[:2]))
+            raise CudaUnavailable(f"the PyCUDA that is here was built for another Python than {version}") from error
         raise CudaUnavailable("the cuda device needs PyCUDA: pip install 'layermem[cuda]'") from error
     except ImportError as error:
-        raise CudaUnavailable(f"PyCUDA is installed but cannot load NVIDIA's driver library: {error}") from error
+        if "undefined symbol" in str(error):
+            raise CudaUnavailable(
+                f"PyCUDA was built with the headers of a newer CUDA than this driver knows ({error}): update the "
+                "driver, or build PyCUDA with those of a toolkit that fits it"
+            ) from error
+        raise CudaUnavailable(
+            f"PyCUDA is here, but NVIDIA's driver is not ({error}); without a card use --device cpu"
+        ) from error
     try:
         cuda.init()
     except cuda.Error as error:
