@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from tests.cuda.on_standin import layermem
+from layermem.runtime.cuda.nvrtc import Nvrtc
+from tests.cuda.on_standin import layermem, run
 from tests.emulator import standin
 
 pytestmark = pytest.mark.skipif(
@@ -129,3 +130,18 @@ def test_measured_costs_serve_a_plan(solver, tmp_path):
 def test_without_a_driver_the_command_says_what_is_missing(layermem_here, solver, monkeypatch):
     ended = layermem_here("train", "--solver", solver, "--device", "cuda")
     assert ended.code == 4 and ("PyCUDA" in ended.err or "CUDA" in ended.err)
+
+
+@pytest.mark.skipif(Nvrtc.find() is None, reason="NVRTC is not here: pip install nvidia-cuda-nvrtc")
+def test_kernels_that_are_not_prebuilt_are_compiled_beside_the_driver_and_kept(solver, tmp_path):
+    """As far as a stand-in goes, which does not run a card's machine code."""
+    program = """
+import os, sys
+os.environ.update(LAYERMEM_KERNELS="", LAYERMEM_CACHE=sys.argv.pop())
+from layermem.cli import main
+raise SystemExit(main())"""
+    words = ("train", "--solver", str(solver), "--device", "cuda", str(tmp_path / "cache"))
+    done = run(program, *words, capability=86)
+    assert done.returncode == 4 and "(sm_86) does not take the kernels of " in done.stderr, done.stderr
+    (kept,) = (tmp_path / "cache").iterdir()
+    assert "-sm_86-" in kept.name and kept.read_bytes()[:4] == b"\x7fELF"

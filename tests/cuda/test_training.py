@@ -155,6 +155,21 @@ def test_a_label_that_names_no_class_ends_the_run_with_a_sentence():
     assert answer["error"].startswith("InputError: layer 'accuracy' reads label")  # in the test before training
 
 
+def test_a_captured_step_cannot_be_poisoned():
+    (answer,) = trained([{"net": "chain", "steps": 1, "graph": True, "poison": True}])
+    assert answer["error"].startswith("InputError: a captured step cannot poison")
+
+
 def test_too_little_memory_is_an_error_that_says_what_would_fit():
     (answer,) = trained([{"net": "residual", "steps": 1}], memory=20_000)
-    assert answer["error"].startswith("DeviceError") and "try --budget" in answer["error"]
+    assert answer["error"].startswith("DeviceError") and answer["error"].endswith("try once other programs have ended")
+    program = """
+from layermem.runtime.cuda.driver import Driver
+driver = Driver()
+held = driver.allocate(64 << 20)
+driver.allocate(100 << 20)"""
+    done = run(program, memory=134 << 20)
+    assert (
+        "cannot allocate 100 MiB (104857600 bytes): 70.0 MiB of 134 MiB are free, 64.0 MiB are taken by CUDA's context "
+        "and other programs; try --budget free, which is now 6.00 MiB"
+    ) in done.stderr

@@ -81,6 +81,8 @@ class CudaDevice(Device):
     # -- memory ----------------------------------------------------------------------------------------------------
 
     def arena(self, nbytes: int, *, poison: bool = False) -> CudaArena:
+        if poison and self.graph:
+            raise InputError("a captured step cannot poison the bytes that it frees: leave out poison, or graph")
         return CudaArena(self.driver, nbytes, poison=poison)
 
     def host_arena(self, nbytes: int, *, spill: Path | None = None, poison: bool = False) -> PinnedArena:

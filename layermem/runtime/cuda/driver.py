@@ -122,10 +122,14 @@ class Driver:
         try:
             return self.cuda.mem_alloc(max(nbytes, 1))
         except self.cuda.MemoryError as error:
+            budget = self.free_bytes()
+            advice = (
+                f"--budget free, which is now {format_bytes(budget)}" if budget else "once other programs have ended"
+            )
             raise DeviceError(
                 f"{self.card.name} cannot allocate {format_bytes(nbytes)} ({nbytes} bytes): {format_bytes(free)} of "
                 f"{format_bytes(total)} are free, {format_bytes(total - free)} are taken by CUDA's context and other "
-                f"programs; try --budget free, or {free // GRAIN * GRAIN >> 20}MiB or less"
+                f"programs; try {advice}"
             ) from error
 
     def free_bytes(self) -> int:
@@ -205,9 +209,7 @@ class Driver:
         key = launch.module, launch.function
         if key not in self._functions:
             if launch.module not in self._modules:
-                image = build.image(launch.module, self.card.capability)
-                with self.reported():
-                    self._modules[launch.module] = self.cuda.module_from_buffer(image)
+                self._modules[launch.module] = self._loaded(launch.module)
             with self.reported():
                 self._functions[key] = self._modules[launch.module].get_function(launch.function)
         function = self._functions[key]
@@ -216,3 +218,14 @@ class Driver:
             with self.reported():
                 function.set_attribute(attribute, launch.shared)
         return function
+
+    def _loaded(self, module: str) -> Any:
+        image = build.image(module, self.card.capability)
+        try:
+            return self.cuda.module_from_buffer(image)
+        except self.cuda.Error as error:
+            raise DeviceError(
+                f"{self.card.name} (sm_{self.card.capability}) does not take the kernels of {module}.cu: "
+                f"{str(error).rstrip(' -')}; are those that LAYERMEM_KERNELS names, or that came with the package, for "
+                "other cards?"
+            ) from error

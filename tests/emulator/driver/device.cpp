@@ -72,6 +72,12 @@ STANDIN_API cuDriverGetVersion(int* version) {
     return CUDA_SUCCESS;
 }
 
+// NVIDIA's own libraries, NVRTC among them, look for tables of functions that are not public.
+STANDIN_API cuGetExportTable(const void** table, const void*) {
+    *table = nullptr;
+    return CUDA_ERROR_NOT_FOUND;
+}
+
 STANDIN_API cuDeviceGetCount(int* count) {
     *count = 1;
     return driver().initialised ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
