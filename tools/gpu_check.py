@@ -38,7 +38,7 @@ from tools.gpu.results import Options, Results  # noqa: E402
 
 WORK = ROOT / "build" / "gpu_check"
 NETS = ["resnet50:128", "vgg16:64", "alexnet:256"]
-SMALL_NETS = ["digits:4"]
+SMALL_NETS = ["mnist:8"]
 
 
 class Step(NamedTuple):

@@ -123,3 +123,9 @@ def test_a_state_of_another_data_set_is_refused(tmp_path):
     with pytest.raises(InputError, match="no record '00000099'"):
         source.restore({"key": b"00000099".hex()})
     source.close()
+
+
+def test_without_its_package_only_those_who_open_an_lmdb_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("layermem.data.lmdb_source.lmdb", None)
+    with pytest.raises(InputError, match="pip install lmdb"):
+        LmdbSource(tmp_path, labels=True)
