@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from layermem.errors import InputError
-from layermem.layers import Layer, Param, Tensor, make_layer
+from layermem.layers import LAYERS, Layer, Param, Tensor, make_layer
 from layermem.layers.data import FEEDS, make_feed_layer
 from layermem.proto.filter import filter_net
 from layermem.proto.read import NetFile
@@ -67,6 +67,7 @@ class Net:
         self.path = file.path
         chosen = filter_net(file, phase, level=level, stages=tuple(stages))
         self.message = chosen.message
+        _name_tops_of_losses(self.message)
         self.name: str = self.message.name or "net"
         self.nodes: list[Node] = []
         self.blobs: dict[str, Tensor] = {}
@@ -190,3 +191,11 @@ class Net:
             tensor.nbytes * (1 + (readers.get(blob, 0) if readers.get(blob, 0) > 1 else 0))
             for blob, tensor in self.blobs.items()
         )
+
+
+def _name_tops_of_losses(message: Any) -> None:
+    """A loss that names no top gets one all the same, as in Caffe (AutoTopBlobs): its own name, if no blob has that."""
+    blobs = {blob for layer in message.layer for blob in (*layer.bottom, *layer.top)}
+    for layer in message.layer:
+        if not layer.top and layer.type in LAYERS and LAYERS[layer.type].is_loss:
+            layer.top.append(layer.name if layer.name not in blobs else f"{layer.name}(automatic)")

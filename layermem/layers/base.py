@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from math import prod
 from typing import Any, ClassVar
 
@@ -214,9 +215,16 @@ def layer(name: str) -> Callable[[type[Layer]], type[Layer]]:
 def make_layer(param: Any, phase: int, bottoms: Sequence[Tensor]) -> Layer:
     """The layer that `param` (LayerParameter) describes; InputError names the types that exist."""
     if param.type not in LAYERS:
-        have = " ".join(sorted(LAYERS))
-        raise InputError(f"has type '{param.type}', which layermem does not have; it has: {have}")
+        near = _near(param.type)
+        remedy = f"did you mean '{near}'?" if near else f"it has: {' '.join(sorted(LAYERS))}"
+        raise InputError(f"has type '{param.type}', which layermem does not have; {remedy}")
     return LAYERS[param.type](param, phase, bottoms)
+
+
+def _near(name: str) -> str | None:
+    """The type that somebody who wrote `name` may have meant: one in other capitals, or one much like it."""
+    capitals = {known.lower(): known for known in LAYERS}
+    return next((capitals[near] for near in get_close_matches(name.lower(), capitals, n=1, cutoff=0.8)), None)
 
 
 def roles(prefix: str, count: int) -> tuple[str, ...]:

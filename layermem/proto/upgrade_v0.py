@@ -86,7 +86,8 @@ def _fold_padding(net: Any, lines: list[int | None], notes: list[str]) -> list[i
     kept = [i for i, outer in enumerate(net.layers) if outer.layer.type != "padding"]
     if len(kept) == len(net.layers):
         return lines
-    notes.append(f"made {len(net.layers) - len(kept)} padding layers the pad of their readers")
+    folded = len(net.layers) - len(kept)
+    notes.append(f"made {folded} padding layer{'s' * (folded != 1)} the pad of their readers")
     layers = [V1LayerParameter.FromString(net.layers[i].SerializePartialToString()) for i in kept]
     net.ClearField("layers")
     net.layers.extend(layers)

@@ -133,7 +133,7 @@ def test_layers_of_2013_become_layers_of_today_and_keep_their_lines():
     net = the_same_net(V0, V2_OF_V0)
     assert net.lines == (2, 5, 10, 11, 12, 13, 14, 15, 17, 18, 19, 20)
     assert "layer 'drop': dropped 'alpha', which type 'dropout' does not have" in net.notes
-    assert "made 1 padding layers the pad of their readers" in net.notes
+    assert "made 1 padding layer the pad of their readers" in net.notes
 
 
 REFUSED = {
