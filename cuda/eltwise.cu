@@ -1,7 +1,8 @@
 // Eltwise: several blobs of one shape, combined element by element, in the order of the bottoms.
 //   y, dx [count] float written (dx maybe added to)     x, dy [count] float read     winner [count], a byte or an int
-//   launch   four elements a thread, grid ceil(count / 1024), block 256; eltwise_product_backward: one element a thread,
-//            grid ceil(count / 64), block 64, dynamic shared 256 bytes per bottom
+//   mask   a bit per element
+//   launch   four elements a thread, grid ceil(count / 1024), block 256; eltwise_sum_relu*: eight, grid ceil(count / 2048);
+//            eltwise_product_backward: one, grid ceil(count / 64), block 64, dynamic shared 256 bytes per bottom
 //   overlay  a thread reads all its inputs before it writes, so that outputs may lie on inputs
 //   assumes  at most MOST_INPUTS bottoms; buffers aligned to 16 bytes
 //   source   Caffe eltwise_layer.cu; of equal largest inputs the last wins, as there
@@ -13,7 +14,8 @@ constexpr int MOST_INPUTS = 64;
 
 struct EltwiseArgs {
     float* y;
-    void* winner;  // or null
+    void* winner;         // or null
+    unsigned char* mask;  // or null
     const float* x[MOST_INPUTS];
     float coefficients[MOST_INPUTS];
     int inputs, count;
@@ -60,6 +62,30 @@ LM_KERNEL(eltwise_sum, EltwiseArgs, p, MAP_THREADS) {
     fold(
         p, [&](float x) { return p.coefficients[0] * x; },
         [&](float sum, float x, int k) { return sum + p.coefficients[k] * x; });
+}
+
+// eltwise_sum_relu: y = max(sum, 0), and a bit where the sum is positive
+LM_KERNEL(eltwise_sum_relu, EltwiseArgs, p, MAP_THREADS) {
+    const unsigned at = first_of_eight(), count = static_cast<unsigned>(p.count);
+    if (at >= count) return;
+    float sum[8], next[8];
+    load_eight(sum, p.x[0], at, count);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) sum[e] = p.coefficients[0] * sum[e];
+#pragma unroll 2
+    for (int k = 1; k < p.inputs; ++k) {
+        load_eight(next, p.x[k], at, count);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) sum[e] = sum[e] + p.coefficients[k] * next[e];
+    }
+    unsigned bits = 0;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+        if (sum[e] > 0.0f) bits |= 1u << e;
+        sum[e] = positive(sum[e]);
+    }
+    if (p.mask != nullptr) p.mask[at / 8] = static_cast<unsigned char>(bits);  // elements beyond count are zero
+    put_eight(p.y, sum, at, count, false);
 }
 
 LM_KERNEL(eltwise_product, EltwiseArgs, p, MAP_THREADS) {
@@ -136,4 +162,39 @@ LM_KERNEL(eltwise_product_backward, ProductBackwardArgs, p, PRODUCT_THREADS) {
     }
     for (int k = 0; k < p.inputs; ++k)
         if (p.dx[k] != nullptr) put(p.dx[k] + i, staged[k * PRODUCT_THREADS + threadIdx.x], p.adds >> k & 1u);
+}
+
+// eltwise_sum_relu_backward: every wanted dx_i = coefficient_i dy where the sum was positive, as the mask or y tells
+struct SumBackwardArgs {
+    float* dx[MOST_INPUTS];  // null where nobody wants it
+    float coefficients[MOST_INPUTS];
+    const float* dy;
+    const float* y;             // read where there is no mask
+    const unsigned char* mask;  // or null
+    unsigned long long adds;    // bit i: add to dx_i
+    int inputs, count;
+};
+
+LM_KERNEL(eltwise_sum_relu_backward, SumBackwardArgs, p, MAP_THREADS) {
+    const unsigned at = first_of_eight(), count = static_cast<unsigned>(p.count);
+    if (at >= count) return;
+    float dy[8], values[8];
+    load_eight(dy, p.dy, at, count);
+    unsigned bits = 0;
+    if (p.mask != nullptr) {
+        bits = p.mask[at / 8];
+    } else {
+        load_eight(values, p.y, at, count);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) bits |= (values[e] > 0.0f ? 1u : 0u) << e;
+    }
+#pragma unroll
+    for (int e = 0; e < 8; ++e) dy[e] = bits >> e & 1u ? dy[e] : 0.0f;
+#pragma unroll 1
+    for (int k = 0; k < p.inputs; ++k) {
+        if (p.dx[k] == nullptr) continue;
+#pragma unroll
+        for (int e = 0; e < 8; ++e) values[e] = p.coefficients[k] * dy[e];
+        put_eight(p.dx[k], values, at, count, p.adds >> k & 1u);
+    }
 }

@@ -11,15 +11,16 @@ template <class T, bool A_ROWS, bool B_ROWS>
 struct Ffma {
     static constexpr int STAGES = 2;
     static constexpr int ROWS = T::WARP_M / 4, COLUMNS = T::WARP_N / 8, RUN = B_ROWS ? 1 : 4;
+    static constexpr int LANES = 8;
     static_assert(A_ROWS || !B_ROWS, "no product needs A in columns and B in rows");
 
     float sum[ROWS][COLUMNS] = {};
 
-    LM_MEMBER int m_of(int i) {
+    LM_MEMBER int m_of(int i) const {
         const int lane = lane_of_warp() / 8;
         return warp_m<T>() + (A_ROWS ? 4 * i + lane : i / 4 * 16 + lane * 4 + i % 4);
     }
-    LM_MEMBER int n_of(int j) {
+    LM_MEMBER int n_of(int j) const {
         const int lane = lane_of_warp() % 8;
         return warp_n<T>() + (B_ROWS ? 8 * j + lane : j / 4 * 32 + lane * 4 + j % 4);
     }

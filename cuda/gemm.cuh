@@ -112,7 +112,7 @@ LM_FN int my_column() {
 // ---- the whole product ---------------------------------------------------------------------------------------------------
 //
 // A product holds a thread's share of the block's tile of C:
-//      ROWS, COLUMNS         how many elements, RUN of them side by side
+//      ROWS, COLUMNS         how many elements, RUN of them side by side; LANES of a warp share a row
 //      m_of(i), n_of(j)      where they lie in the tile         at(i, j)     their values
 //      add(a_tile, b_tile)   += the product of a stage          STAGES       of its ring
 

@@ -25,11 +25,12 @@ struct Mma {
     static constexpr int STAGES = 3;
     static constexpr int BLOCKS_M = T::WARP_M / 16, BLOCKS_N = T::WARP_N / 8;  // of 16 x 8
     static constexpr int ROWS = 2 * BLOCKS_M, COLUMNS = 2 * BLOCKS_N, RUN = 2;
+    static constexpr int LANES = 4;
 
     float sum[BLOCKS_M][BLOCKS_N][4] = {};
 
-    LM_MEMBER int m_of(int i) { return warp_m<T>() + 8 * i + lane_of_warp() / 4; }
-    LM_MEMBER int n_of(int j) { return warp_n<T>() + j / 2 * 8 + lane_of_warp() % 4 * 2 + j % 2; }
+    LM_MEMBER int m_of(int i) const { return warp_m<T>() + 8 * i + lane_of_warp() / 4; }
+    LM_MEMBER int n_of(int j) const { return warp_n<T>() + j / 2 * 8 + lane_of_warp() % 4 * 2 + j % 2; }
     LM_MEMBER float at(int i, int j) const { return sum[i / 2][j / 2][i % 2 * 2 + j % 2]; }
 
     LM_MEMBER void add(const float* a_tile, const float* b_tile) {

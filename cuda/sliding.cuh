@@ -2,7 +2,8 @@
 //
 // Image [N,H,W,C], values of windows out [N,Ho,Wo,K], weights [K,kh,kw,C/g]; p is the place in the image under tap t of
 // window o.  All in groups: image and window channels are both cut into g runs, run i meets run i.
-//      correlate   out[o,k] = sum_tc image[p,c] w[k,t,c] + bias[k]     Convolution forward, Deconvolution data gradient
+//      correlate   out[o,k] = sum_tc image[p,c] w[k,t,c] + bias[k]     Convolution forward, Deconvolution data gradient;
+//                  another blob may be added on the way out, and a ReLU follow that leaves its bits
 //      spread      image[p,c] = sum_ok out[o,k] w[k,t,c] + bias[c]     Convolution data gradient, Deconvolution forward
 //      weigh       dw[k,t,c] = sum_o out[o,k] image[p,c]               both weight gradients
 // An InnerProduct has images of one pixel and windows of one tap.
@@ -24,15 +25,51 @@ struct Sliding {
     int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
 };
 
+// What becomes of a sum on its way out: y = sum + bias + added, rectified.  Each is left out where its pointer is null.
+struct Epilogue {
+    const float* bias;    // [K]
+    const float* added;   // laid out as y; y itself where sums are added to what is there, and y may lie on any other
+    unsigned char* mask;  // a bit an element of y, set where y > 0 (map.cuh); K and K/g are multiples of 8
+    int rectify;
+};
+
 struct CorrelateArgs {
     float* out;
     const float* image;
     const float* weights;
-    const float* bias;  // or null
     Sliding g;
     Divider by_channels, by_kernel_w;
-    int accumulate;  // add to `out` instead of writing it
+    Epilogue then;
 };
+
+// Writes a row of the warp's part of C and its bits: `row` is the place of the row's first element in `out` and `added`,
+// or -1 where there is no such row; k its first column, of `outputs`.  All lanes of the warp come here.
+template <class T, class Product>
+LM_FN void finish_row(const Product& product, int i, float* out, int row, int k, int outputs, const float* bias,
+                      const Epilogue& then) {
+    constexpr int COLUMNS = 32 / Product::LANES;  // of a lane, among 32 that make a word of bits
+#pragma unroll
+    for (int word = 0; word < T::WARP_N / 32; ++word) {
+        unsigned bits = 0;
+#pragma unroll
+        for (int j = word * COLUMNS; j < (word + 1) * COLUMNS; ++j) {
+            const int column = product.n_of(j);
+            if (row < 0 || k + column >= outputs) continue;
+            const int at = row + k + column;
+            float y = product.at(i, j) + (bias != nullptr ? bias[k + column] : 0.0f);
+            if (then.added != nullptr) y = then.added[at] + y;
+            if (then.rectify) y = positive(y);
+            out[at] = y;
+            if (y > 0.0f) bits |= 1u << column % 32;
+        }
+        if (then.mask == nullptr) continue;
+#pragma unroll
+        for (int distance = 1; distance < Product::LANES; distance *= 2) bits |= shuffle_xor(bits, distance);
+        const int byte = lane_of_warp() % Product::LANES, column = k + warp_n<T>() + 32 * word + 8 * byte;
+        if (byte < 4 && row >= 0 && column < outputs)
+            then.mask[(row + column) / 8] = static_cast<unsigned char>(bits >> 8 * byte);
+    }
+}
 
 // M = N Ho Wo windows, N = K/g, k = (r, s, c).
 template <class T, class Product, int V>
@@ -62,17 +99,12 @@ LM_FN void correlate(const CorrelateArgs& p) {
             load_rows<T::N, T::THREADS, V>(b_tile, weights, n0, g.outputs, depth, k0);
         },
         product);
+    const float* bias = p.then.bias != nullptr ? p.then.bias + group * g.outputs : nullptr;
 #pragma unroll
     for (int i = 0; i < Product::ROWS; ++i) {
         const int window = windows[product.m_of(i)].w;
-        if (window < 0) continue;
-#pragma unroll
-        for (int j = 0; j < Product::COLUMNS; ++j) {
-            const int k = n0 + product.n_of(j);
-            if (k >= g.outputs) continue;
-            const float bias = p.bias != nullptr ? p.bias[group * g.outputs + k] : 0.0f;
-            put(p.out + window * g.out_pitch + group * g.outputs + k, product.at(i, j) + bias, p.accumulate);
-        }
+        const int row = window < 0 ? -1 : window * g.out_pitch + group * g.outputs;
+        finish_row<T>(product, i, p.out, row, n0, g.outputs, bias, p.then);
     }
 }
 

@@ -152,14 +152,19 @@ class Case:
             self._step(truth, step)
         return self.got
 
-    def run_unchecked(self) -> dict[str, np.ndarray]:
-        """What forward leaves, whatever it is."""
+    def run_unchecked(self, dy: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        """The arrays of all roles after forward, and after backward of `dy` where that is given, whatever they are."""
         given = Run(self.layer)
         for stem, values in (("x", self.xs), ("w", self.ws)):
             for role, value in zip(roles(stem, len(values)), values, strict=True):
                 given.put(role, value)
         self.got = {role: np.array(a) for role, a in given.arrays.items()}
-        return self._run(self.layer.forward(), {})
+        self.got.update(self._run(self.layer.forward(), {}))
+        if dy is not None:
+            self.got["dy0"] = np.float32(dy)
+            for step in self.layer.backward(wants_of(self.layer)):
+                self.got.update(self._run(step, {role: self.got[role] for role in step.updates}))
+        return self.got
 
     def _step(self, truth: Run, step: Step) -> None:
         before = {role: np.array(self.got[role]) for role in step.updates}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from layermem.layers.fused import Rectified
 from tests.cuda.harness import Case, Way, layer_of
 
 
@@ -16,28 +17,36 @@ class Small:
     """A layer's text, the shapes of its bottoms, and the bottom that holds labels, if one does.
 
     kept   blobs that other layers keep anyway
+    relu   whether a ReLU is part of the layer; its weights have both signs then, and no sum is near zero
     """
 
     text: str
     shapes: Sequence[Sequence[int]]
     labels: int | None = None
     kept: str = ""
+    relu: bool = False
 
     def case(self, way: Way) -> Case:
         rng = np.random.default_rng(11)
         layer = layer_of(self.text, *self.shapes)
+        if self.relu:
+            layer = Rectified(layer, layer_of('type: "ReLU"', layer.tops[0].shape))
         layer.kept = frozenset(filter(None, [self.kept]))
         xs = [np.abs(rng.standard_normal(shape)) + 0.1 for shape in self.shapes]
         if self.labels is not None:
             xs[self.labels] = rng.integers(0, 2, self.shapes[self.labels])
         ws = [rng.random(p.tensor.shape) + 0.5 for p in layer.params]
+        if self.relu and ws:
+            signs = rng.choice([-1.0, 1.0], ws[0].shape[0])
+            ws = [(signs * w.T).T for w in ws]
         bound = {"fp32": 2e-5, "fp32x3": 2e-5, "tf32": 2e-3, "bf16": 2e-2}[way.precision]
         loose = dict.fromkeys(("y0", "dx0", "dw0", "dw1", "dx1", "inv_std", "w1"), bound)
         return Case(layer, xs, ws, way=way, bounds=loose, rng=rng)
 
 
-def _sliding(kind: str, outputs: int, settings: str, *shape: int) -> Small:
-    return Small(f'type: "{kind}" convolution_param {{ num_output: {outputs} {settings} }}', [shape])
+def _sliding(kind: str, outputs: int, settings: str, *shape: int, relu: bool = False, kept: str = "") -> Small:
+    text = f'type: "{kind}" convolution_param {{ num_output: {outputs} {settings} }}'
+    return Small(text, [shape], relu=relu, kept=kept)
 
 
 IMAGE = (2, 4, 5, 3)
@@ -51,6 +60,10 @@ SMALL = {
     "a wide product": _sliding("Convolution", 40, "kernel_size: 1", 1, 4, 9, 15),
     "a wide odd product": _sliding("Convolution", 41, "kernel_size: 1", 1, 3, 9, 15),
     "inner product": Small('type: "InnerProduct" inner_product_param { num_output: 5 }', [(6, 7)]),
+    "convolution and ReLU": _sliding("Convolution", 40, "kernel_size: 3 pad: 1 stride: 2", 2, 4, 5, 4, relu=True),
+    "convolution and ReLU, grouped": _sliding("Convolution", 16, "kernel_size: 1 group: 2", 1, 6, 7, 13, relu=True),
+    "convolution and ReLU from y": _sliding("Convolution", 5, "kernel_size: 2", 2, 3, 5, 4, relu=True, kept="y0"),
+    "inner product and ReLU": Small('type: "InnerProduct" inner_product_param { num_output: 5 }', [(6, 7)], relu=True),
     "ReLU": Small('type: "ReLU"', [ODD]),
     "ReLU from y": Small('type: "ReLU"', [ODD], kept="y0"),
     "Clip": Small('type: "Clip" clip_param { min: 0 max: 1 }', [ODD]),
@@ -74,6 +87,9 @@ SMALL = {
     "mean pooling by fours": Small('type: "Pooling" pooling_param { pool: AVE kernel_size: 2 pad: 1 }', [IMAGE]),
     "dropout": Small('type: "Dropout"', [ODD]),
     "sum": Small('type: "Eltwise" eltwise_param { coeff: 1 coeff: 2 }', [ODD, ODD]),
+    "sum and ReLU": Small('type: "Eltwise" eltwise_param { coeff: 1 coeff: -2 }', [ODD, ODD], relu=True),
+    "sum and ReLU from y": Small('type: "Eltwise" eltwise_param { coeff: 1 coeff: -1 }', [ODD, ODD], kept="y0",
+                                 relu=True),
     "product": Small('type: "Eltwise" eltwise_param { operation: PROD }', [ODD, ODD, ODD]),
     "maximum": Small('type: "Eltwise" eltwise_param { operation: MAX }', [ODD, ODD]),
     "BatchNorm": Small('type: "BatchNorm"', [(4, 3, 12, 17)]),
@@ -135,6 +151,15 @@ CONVOLUTIONS = {
     "parts of the weight gradient": ("kernel_size: 3 pad: 1", 4, (6, 4, 13, 13)),
     "a tile of 128 outputs": ("kernel_size: 1", 140, (3, 8, 9, 5)),
 }  # fmt: skip
+
+# The same, for a convolution and its ReLU: a byte of the mask holds eight channels of a pixel, or parts of two pixels.
+RECTIFIED = {
+    "whole bytes of two tiles": ("kernel_size: 1", 136, (3, 8, 9, 5)),
+    "whole bytes in two groups": ("kernel_size: 3 pad: 1 group: 2", 48, (2, 6, 7, 5)),
+    "whole bytes, three channels": ("kernel_size: 7 stride: 2 pad: 3", 64, (1, 3, 23, 15)),
+    "bytes across groups": ("kernel_size: 1 group: 4", 16, (1, 8, 7, 13)),
+    "bytes across pixels": ("kernel_size: 3 pad: 1", 36, (2, 20, 7, 7)),
+}
 
 # precision: bound of forward and data gradient, of the weight gradient's long sums, and what it cannot be below
 BOUNDS = {"fp32x3": (2e-6, 1e-5, 0), "tf32": (5e-4, 5e-4, 1e-4), "bf16": (4e-3, 4e-3, 1e-3)}

@@ -16,7 +16,8 @@ from tests.cuda.on_card import Card
 from tests.cuda.small import BOUNDS, CONVOLUTIONS, SMALL
 from tools.gpu.results import Options, Results
 
-PRODUCTS = ("convolution by fours", "convolution", "convolution, grouped", "deconvolution", "inner product")
+PRODUCTS = ("convolution by fours", "convolution", "convolution, grouped", "deconvolution", "inner product",
+            "convolution and ReLU")  # fmt: skip
 FEW = ("convolution by fours", "ReLU", "BatchNorm by fours", "max pooling", "softmax loss", "dropout")
 
 

@@ -39,7 +39,7 @@ class CudaDevice(Device):
             raise InputError(f"there is no precision '{precision}'; choose one of: {' '.join(ENGINES)}")
         self.index, self.precision, self.graph = index, precision, graph
 
-    fuses = frozenset({"BatchNormScale", "InnerProduct.learn"})
+    fuses = frozenset({"BatchNormScale", "ConvolutionReLU", "InnerProductReLU", "EltwiseReLU", "InnerProduct.learn"})
 
     @property
     def title(self) -> str:

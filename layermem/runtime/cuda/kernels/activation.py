@@ -56,6 +56,25 @@ def backward(layer: Any, b: Addresses) -> Iterator[Launch]:
     )  # fmt: skip
 
 
+# -- of another layer, in place ----------------------------------------------------------------------------------------
+
+
+def rectified(y: int, count: int, mask: int) -> Launch:
+    """y = max(y, 0), with a bit for each element where `mask` is an address."""
+    return launch(
+        "activation", "relu_forward_mask" if mask else "relu_forward", "ForwardArgs", ceil_div(count, PER_BLOCK), y=y,
+        x=y, mask=mask, count=count, **numbers(()),
+    )  # fmt: skip
+
+
+def passed(dy: int, count: int, *, mask: int, y: int) -> Launch:
+    """dy is cleared where its bit is, or where y is not positive if there is no mask."""
+    return launch(
+        "activation", "mask_backward" if mask else "relu_backward", "BackwardArgs", ceil_div(count, PER_BLOCK), dx=dy,
+        dy=dy, source=y, mask=mask, count=count, accumulate=False, **numbers(()),
+    )  # fmt: skip
+
+
 # -- with a learned slope ----------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from layermem.runtime.cuda.kernels.channels import channel_sums, columns_of
-from layermem.runtime.cuda.kernels.engine import ENGINES, Sliding, correlate, spread, weigh, weigh_bytes
+from layermem.runtime.cuda.kernels.engine import ENGINES, Epilogue, Sliding, correlate, spread, weigh, weigh_bytes
 from layermem.runtime.cuda.launch import Addresses, Launch, kernel, workspace
 
 
@@ -25,9 +25,13 @@ def sliding(layer: Any) -> Sliding:
 
 @kernel("Convolution.forward")
 def convolution_forward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    g = sliding(layer)
     for i in range(len(layer.bottoms)):
-        yield correlate(ENGINES[b.precision], g, b[f"y{i}"], b[f"x{i}"], b["w0"], b["w1"])
+        yield convolved(layer, b, Epilogue(b["w1"]), i)
+
+
+def convolved(layer: Any, b: Addresses, then: Epilogue, i: int = 0) -> Launch:
+    """One bottom of a Convolution."""
+    return correlate(ENGINES[b.precision], sliding(layer), b[f"y{i}"], b[f"x{i}"], b["w0"], then)
 
 
 @kernel("Convolution.backward_data")
@@ -50,7 +54,9 @@ def deconvolution_backward_data(layer: Any, b: Addresses) -> Iterator[Launch]:
     g = sliding(layer)
     for i in range(len(layer.bottoms)):
         if f"dx{i}" in b:
-            yield correlate(ENGINES[b.precision], g, b[f"dx{i}"], b[f"dy{i}"], b["w0"], adds=b.adds(f"dx{i}"))
+            dx = b[f"dx{i}"]
+            there = Epilogue(added=dx if b.adds(f"dx{i}") else 0)
+            yield correlate(ENGINES[b.precision], g, dx, b[f"dy{i}"], b["w0"], there)
 
 
 @kernel("Convolution.backward_weights", "Deconvolution.backward_weights")

@@ -15,14 +15,19 @@ PRODUCT_THREADS = 64
 
 def combine(
     function: str, y: int, xs: Sequence[int], count: int, *, winner: int = 0, wide: bool = False,
-    coefficients: Sequence[float] = (),
+    coefficients: Sequence[float] = (), mask: int = 0,
 ) -> Launch:  # fmt: skip
-    if len(xs) > MOST_INPUTS:
-        raise InputError(f"combines {len(xs)} bottoms; the cuda device takes up to {MOST_INPUTS}: combine in two steps")
+    check_inputs(len(xs))
+    each = 2048 if function == "eltwise_sum_relu" else 1024
     return launch(
-        "eltwise", function, "EltwiseArgs", ceil_div(count, 1024), y=y, winner=winner, x=xs,
+        "eltwise", function, "EltwiseArgs", ceil_div(count, each), y=y, winner=winner, mask=mask, x=xs,
         coefficients=coefficients or (1.0,) * len(xs), inputs=len(xs), count=count, wide=wide,
     )  # fmt: skip
+
+
+def check_inputs(count: int) -> None:
+    if count > MOST_INPUTS:
+        raise InputError(f"combines {count} bottoms; the cuda device takes up to {MOST_INPUTS}: combine in two steps")
 
 
 def all_of(b: Addresses, stem: str, count: int) -> list[int]:
@@ -96,3 +101,23 @@ def split_backward(layer: Any, b: Addresses) -> Iterator[Launch]:
         yield from copy(b["dx0"], dys[0], count)
     else:
         yield combine("eltwise_sum", b["dx0"], dys, count)
+
+
+# -- with a ReLU ------------------------------------------------------------------------------------------------------
+
+
+@kernel("EltwiseReLU.forward")
+def rectified_forward(layer: Any, b: Addresses) -> Iterator[Launch]:
+    xs, count = all_of(b, "x", len(layer.bottoms)), layer.tops[0].count
+    yield combine("eltwise_sum_relu", b["y0"], xs, count, coefficients=layer.inner.coeffs, mask=b["mask"])
+
+
+@kernel("EltwiseReLU.backward")
+def rectified_backward(layer: Any, b: Addresses) -> Iterator[Launch]:
+    inputs, count = len(layer.bottoms), layer.tops[0].count
+    check_inputs(inputs)
+    yield launch(
+        "eltwise", "eltwise_sum_relu_backward", "SumBackwardArgs", ceil_div(count, 2048), dx=all_of(b, "dx", inputs),
+        coefficients=layer.inner.coeffs, dy=b["dy0"], y=b["y0"], mask=b["mask"],
+        adds=sum(1 << i for i in range(inputs) if b.adds(f"dx{i}")), inputs=inputs, count=count,
+    )  # fmt: skip

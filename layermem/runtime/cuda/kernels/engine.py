@@ -54,7 +54,7 @@ ENGINES = {
 
 @dataclass(frozen=True)
 class Sliding:
-    """The struct of that name in cuda/convolution.cu: an image, windows over it, and groups."""
+    """The struct of that name in cuda/sliding.cuh: an image, windows over it, and groups."""
 
     images: int
     height: int
@@ -114,15 +114,25 @@ def grid_of(tile: Tile, m: int, n: int, repeat: int) -> tuple[int, int, int]:
     return ceil_div(m, tile.m), ceil_div(n, tile.n), repeat
 
 
-def correlate(
-    engine: Engine, g: Sliding, out: int, image: int, weights: int, bias: int = 0, adds: bool = False
-) -> Launch:
+class Epilogue(NamedTuple):
+    """The struct of that name: what becomes of a sum on its way out.  Addresses, 0 for what is left out."""
+
+    bias: int = 0
+    added: int = 0
+    mask: int = 0
+    rectify: bool = False
+
+
+NOTHING = Epilogue()
+
+
+def correlate(engine: Engine, g: Sliding, out: int, image: int, weights: int, then: Epilogue = NOTHING) -> Launch:
     m, v = g.images * g.windows, width(g.channels)
     tile = tile_for(m, g.outputs, g.groups)
     return engine.launch(
         f"correlate_{tile.name}_v{v}", "CorrelateArgs", tile, grid_of(tile, m, g.outputs, g.groups), out=out,
-        image=image, weights=weights, bias=bias, g=g.struct(), by_channels=divider(g.channels),
-        by_kernel_w=divider(g.kernel[1]), accumulate=adds,
+        image=image, weights=weights, g=g.struct(), by_channels=divider(g.channels), by_kernel_w=divider(g.kernel[1]),
+        then=then._asdict(),
     )  # fmt: skip
 
 

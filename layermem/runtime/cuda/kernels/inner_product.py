@@ -11,7 +11,7 @@ from typing import Any
 
 from layermem.layers import Tensor
 from layermem.runtime.cuda.kernels.channels import Columns, channel_sums
-from layermem.runtime.cuda.kernels.engine import ENGINES, Sliding, correlate, spread, weigh, weigh_bytes
+from layermem.runtime.cuda.kernels.engine import ENGINES, Epilogue, Sliding, correlate, spread, weigh, weigh_bytes
 from layermem.runtime.cuda.kernels.shape import mixed, renamed
 from layermem.runtime.cuda.launch import Addresses, Launch, Scratch, kernel, workspace
 from layermem.units import aligned
@@ -45,12 +45,23 @@ def in_caffes_order(tensor: Tensor, address: int, moves: bool, scratch: Scratch)
 
 @kernel("InnerProduct.forward")
 def forward(layer: Any, b: Addresses) -> Iterator[Launch]:
+    yield from multiplied(layer, b, Epilogue(b["w1"]))
+
+
+def writes_y(layer: Any) -> bool:
+    """Whether the product writes y as it stays, and so may do what an Epilogue asks beside the bias."""
+    return not layer.transpose and not y_moves(layer)
+
+
+def multiplied(layer: Any, b: Addresses, then: Epilogue) -> Iterator[Launch]:
     scratch = Scratch(b["workspace"])
     x, moving = in_caffes_order(layer.bottoms[0], b["x0"], x_moves(layer), scratch)
     y = scratch.take(layer.tops[0].nbytes) if y_moves(layer) else b["y0"]
     yield from moving
-    run = spread if layer.transpose else correlate
-    yield run(ENGINES[b.precision], product(layer), y, x, b["w0"], b["w1"])
+    if layer.transpose:
+        yield spread(ENGINES[b.precision], product(layer), y, x, b["w0"], then.bias)
+    else:
+        yield correlate(ENGINES[b.precision], product(layer), y, x, b["w0"], then)
     if y_moves(layer):
         yield from renamed(b["y0"], layer.tops[0], y, plain(layer.tops[0]))
 
@@ -61,8 +72,11 @@ def backward_data(layer: Any, b: Addresses) -> Iterator[Launch]:
     dy, moving = in_caffes_order(layer.tops[0], b["dy0"], y_moves(layer), scratch)
     dx = scratch.take(layer.bottoms[0].nbytes) if moves else b["dx0"]
     yield from moving
-    run = correlate if layer.transpose else spread
-    yield run(ENGINES[b.precision], product(layer), dx, dy, b["w0"], adds=adds and not moves)
+    there = adds and not moves
+    if layer.transpose:
+        yield correlate(ENGINES[b.precision], product(layer), dx, dy, b["w0"], Epilogue(added=dx if there else 0))
+    else:
+        yield spread(ENGINES[b.precision], product(layer), dx, dy, b["w0"], adds=there)
     if moves:
         yield from renamed(b["dx0"], layer.bottoms[0], dx, plain(layer.bottoms[0]), adds)
 

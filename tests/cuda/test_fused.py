@@ -1,0 +1,114 @@
+"""Ops of several layers: the numbers of the layers one after the other, to the bit, and those of double precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from layermem.layers import Layer
+from layermem.layers.fused import Rectified
+from layermem.runtime.cuda.kernels import KERNELS, engine
+from layermem.runtime.cuda.kernels.engine import TILES
+from layermem.runtime.cuda.launch import Addresses
+from tests.cuda.harness import Case, Way, layer_of
+from tests.cuda.small import BOUNDS, CONVOLUTIONS, RECTIFIED
+
+SHAPES = {**RECTIFIED, **{name: CONVOLUTIONS[name] for name in ("one by one, strided", "two groups", "one pixel")}}
+PRECISIONS = ["fp32", *BOUNDS]
+
+
+def rectified(inner: Layer, kept: str = "") -> Rectified:
+    layer = Rectified(inner, layer_of('type: "ReLU"', inner.tops[0].shape))
+    layer.kept = frozenset(filter(None, [kept]))
+    return layer
+
+
+def convolution(name: str) -> tuple[Layer, tuple[int, ...]]:
+    settings, outputs, shape = SHAPES[name]
+    return layer_of(f'type: "Convolution" convolution_param {{ num_output: {outputs} {settings} }}', shape), shape
+
+
+def drawn(rng: np.random.Generator, layer: Layer) -> tuple[list, list]:
+    return tuple([rng.standard_normal(t.shape) for t in ts] for ts in (layer.bottoms, [p.tensor for p in layer.params]))
+
+
+@pytest.mark.parametrize("kept", ["", "y0"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_rectified_convolution_agrees_with_sums_in_double_precision(name, kept, rng):
+    layer, _ = convolution(name)
+    Case(rectified(layer, kept), *drawn(rng, layer), bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=rng).check()
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, 3])
+@pytest.mark.parametrize("transpose", ["false", "true"])
+def test_a_rectified_inner_product_may_have_any_form(transpose, axis, rng):
+    text = f'type: "InnerProduct" inner_product_param {{ num_output: 24 axis: {axis} transpose: {transpose} }}'
+    layer = layer_of(text, (5, 3, 5, 4))
+    Case(rectified(layer), *drawn(rng, layer), bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=rng).check()
+
+
+@pytest.mark.parametrize("kept", ["", "y0"])
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("shape", [(2, 3, 7, 5), (7, 36), (4100,), (3,)], ids=str)
+def test_a_rectified_sum_takes_coefficients_and_any_number_of_elements(shape, count, kept, rng):
+    layer = layer_of('type: "Eltwise" eltwise_param { coeff: 1 coeff: -0.5 coeff: 2 }', *[shape] * 3)
+    if count == 2:
+        layer = layer_of('type: "Eltwise"', *[shape] * 2)
+    Case(rectified(layer, kept), *drawn(rng, layer), rng=rng).check()
+
+
+def test_a_rectified_sum_gives_only_the_gradients_that_are_wanted(rng):
+    layer = layer_of('type: "Eltwise" eltwise_param { coeff: 1 coeff: -0.5 coeff: 2 }', *[(9, 5)] * 3)
+    Case(rectified(layer), *drawn(rng, layer), rng=rng).check(wants=["dx2"])
+
+
+def in_turn(inner: Layer, xs: list, ws: list, dy: np.ndarray, way: Way) -> dict[str, np.ndarray]:
+    """What the layer and its ReLU leave, each as an op of its own."""
+    below = Case(inner, xs, ws, way=way)
+    relu = Case(layer_of('type: "ReLU"', inner.tops[0].shape), [below.run_unchecked()["y0"]], way=way)
+    above = relu.run_unchecked(dy)
+    return {**below.run_unchecked(above["dx0"]), "y0": above["y0"], "mask": above["mask"]}
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_relu_in_the_epilogue_changes_no_bit(name, precision, rng):
+    inner, _ = convolution(name)
+    xs, ws = drawn(rng, inner)
+    dy, way = rng.standard_normal(inner.tops[0].shape), Way(precision=precision)
+    want = in_turn(inner, xs, ws, dy, way)
+    got = Case(rectified(inner), xs, ws, way=way).run_unchecked(dy)
+    for role in ("y0", "mask", "dx0", "dw0", "dw1"):
+        np.testing.assert_array_equal(got[role], want[role], err_msg=role)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
+def test_every_tile_leaves_the_bits_of_its_relu(tile, precision, rng, monkeypatch):
+    monkeypatch.setattr(engine, "TILES", (tile,))
+    inner = layer_of('type: "Convolution" convolution_param { num_output: 72 kernel_size: 3 }', (3, 4, 9, 8))
+    xs, ws = drawn(rng, inner)
+    dy, way = rng.standard_normal(inner.tops[0].shape), Way(precision=precision)
+    want, got = in_turn(inner, xs, ws, dy, way), Case(rectified(inner), xs, ws, way=way).run_unchecked(dy)
+    for role in ("y0", "mask"):
+        np.testing.assert_array_equal(got[role], want[role], err_msg=role)
+
+
+def launches(layer: Layer, step: str, *roles: str) -> list[str]:
+    addresses = Addresses({role: 256 * (i + 1) for i, role in enumerate(roles)})
+    return [launch.function for launch in KERNELS[f"{layer.type}.{step}"](layer, addresses)]
+
+
+@pytest.mark.parametrize("outputs, roles, count", [(16, ["mask"], 1), (12, ["mask"], 2), (12, [], 1)])
+def test_the_relu_is_a_launch_of_its_own_only_where_bytes_of_its_mask_hold_parts_of_two_pixels(outputs, roles, count):
+    inner = layer_of(f'type: "Convolution" convolution_param {{ num_output: {outputs} kernel_size: 1 }}', (1, 4, 5, 3))
+    assert len(launches(rectified(inner), "forward", "x0", "w0", "w1", "y0", *roles)) == count
+
+
+def test_a_nan_passes_through_a_rectified_product():
+    layer = layer_of('type: "InnerProduct" inner_product_param { num_output: 8 bias_term: false }', (2, 40))
+    x = np.ones((2, 40), np.float32)
+    x[1, 37] = np.nan
+    got = Case(rectified(layer), [x], [np.ones((8, 40))]).run_unchecked()
+    assert np.isfinite(got["y0"][0]).all() and np.isnan(got["y0"][1]).all()
+    assert got["mask"].tolist() == [255, 0]
