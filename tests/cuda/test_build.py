@@ -151,10 +151,13 @@ def test_a_pycuda_that_cannot_be_used_says_why(monkeypatch, tmp_path, driver_mod
     (tmp_path / "pycuda" / "__init__.py").write_text("")
     (tmp_path / "pycuda" / "driver.py").write_text(driver_module)
     monkeypatch.syspath_prepend(tmp_path)
+    modules_before = dict(sys.modules)
     for name in [name for name in sys.modules if name.split(".")[0] == "pycuda"]:
-        monkeypatch.delitem(sys.modules, name)
+        del sys.modules[name]
     driver.pycuda.cache_clear()
-    with pytest.raises(CudaUnavailable, match=words):
-        driver.pycuda()
-    for name in ("pycuda", "pycuda.driver"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    try:
+        with pytest.raises(CudaUnavailable, match=words):
+            driver.pycuda()
+    finally:
+        sys.modules.clear()
+        sys.modules.update(modules_before)
