@@ -18,6 +18,7 @@ from layermem.cli.options import (
     strategies_text,
 )
 from layermem.cli.watch import watched
+from layermem.errors import InputError
 
 if TYPE_CHECKING:
     from layermem.measure import Measured
@@ -51,6 +52,12 @@ def run_compare(arguments: argparse.Namespace) -> int:
     from layermem.comparison import chosen, ranked
     from layermem.planned import planned
 
+    if arguments.steps < 0:
+        raise InputError(f"--run {arguments.steps} measures nothing; give 1 or more steps")
+    if arguments.plot:
+        from layermem.report.timeline import check_plot
+
+        check_plot(arguments.plot)
     job, names = job_of(arguments), chosen(arguments.strategies)
     founds = ranked(planned(job, name, arguments.budget) for name in watched(names, "planning"))
     measured = _measured(arguments, founds) if arguments.steps > 0 else {}

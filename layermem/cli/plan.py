@@ -58,6 +58,10 @@ def run_plan(arguments: argparse.Namespace) -> int:
     if arguments.graph:
         return run_graph(arguments)
     refuse_graph_options(arguments)
+    if arguments.plot:
+        from layermem.report.timeline import check_plot
+
+        check_plot(arguments.plot)
     job = job_of(arguments)
     saved = read_plan(arguments.load, job) if arguments.load else None
     found = planned(job, arguments.strategy, arguments.budget, saved)

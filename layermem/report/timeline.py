@@ -23,6 +23,7 @@ PAINTERS = {
     ".html": ("layermem.report.timeline_html", "plotly"),
     ".png": ("layermem.report.timeline_png", "matplotlib"),
 }
+EDGED = 0.004  # share of the height from which on a box gets an edge; thinner ones would be all edge
 MOST_BOXES = 6000  # in one picture: of more, the largest in bytes times seconds
 
 KIND_NAMES = {  # from the bottom of a legend up, with a colour that differs in grey too
@@ -143,6 +144,11 @@ def _points_curve(name: str, points: Points, colour: str) -> Curve:
 def _memory_curve(found: Planned, colour: str) -> Curve:
     seconds, counts = in_use(spans(found.program.train, found.timeline))
     return Curve(f"{found.strategy}  {format_bytes(found.peak)}", tuple(seconds), tuple(map(float, counts)), colour)
+
+
+def check_plot(path: str) -> None:
+    """InputError now, before the work, for a picture that could not be drawn."""
+    _painter(path, "paint_arena")
 
 
 def _painter(path: str, picture: str) -> Callable[..., None]:

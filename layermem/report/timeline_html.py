@@ -6,17 +6,22 @@ from plotly.graph_objects import Bar, Figure, Scatter
 from plotly.subplots import make_subplots
 
 from layermem.files import write_atomically
-from layermem.report.timeline import INK, KIND_NAMES, ArenaPicture, Curve, MemoryPicture, scale_of
+from layermem.report.timeline import EDGED, INK, KIND_NAMES, ArenaPicture, Curve, MemoryPicture, scale_of
 from layermem.units import format_bytes
 
 
 def paint_arena(picture: ArenaPicture, path: str) -> None:
+    _write(arena_figure(picture), path)
+
+
+def arena_figure(picture: ArenaPicture) -> Figure:
     figure = Figure()
     top = max(picture.peak, picture.budget or 0)
     x_scale, x_unit = scale_of(picture.seconds, seconds=True)
     y_scale, y_unit = scale_of(top, seconds=False)
     for kind, (name, colour) in KIND_NAMES.items():
         boxes = [b for b in picture.boxes if b.kind == kind]
+        edges = [0.4 * (b.nbytes >= EDGED * top) for b in boxes]
         if boxes:
             figure.add_trace(
                 Bar(
@@ -27,19 +32,19 @@ def paint_arena(picture: ArenaPicture, path: str) -> None:
                     hovertext=[b.says for b in boxes],
                     hoverinfo="text",
                     name=name,
-                    marker={"color": colour, "line": {"color": "white", "width": 0.4}},
+                    marker={"color": colour, "line": {"color": "white", "width": edges}},
                 )
             )
     if picture.turn is not None:
         figure.add_vline(picture.turn / x_scale, line={"dash": "dot", "width": 1, "color": INK},
                          annotation_text="backward begins", annotation_position="top right")  # fmt: skip
-    _line(figure, picture.peak / y_scale, f"peak {format_bytes(picture.peak)}", "solid")
+    _line(figure, picture.peak / y_scale, f"peak {format_bytes(picture.peak)}", "solid", "bottom right")
     if picture.budget is not None:
-        _line(figure, picture.budget / y_scale, f"budget {format_bytes(picture.budget)}", "dash")
+        _line(figure, picture.budget / y_scale, f"budget {format_bytes(picture.budget)}", "dash", "top right")
     figure.update_layout(title=picture.title, barmode="overlay", template="simple_white")
     figure.update_xaxes(title=f"predicted time [{x_unit}]", range=[0, picture.seconds / x_scale])
     figure.update_yaxes(title=f"address in the arena [{y_unit}]", range=[0, 1.06 * top / y_scale])
-    _write(figure, path)
+    return figure
 
 
 def paint_memory(picture: MemoryPicture, path: str) -> None:
@@ -85,9 +90,10 @@ def _scaled(values: tuple[float, ...], scale: float) -> list[float]:
     return [value / scale for value in values]
 
 
-def _line(figure: Figure, y: float, text: str, dash: str) -> None:
-    figure.add_hline(y, line={"dash": dash, "width": 1, "color": INK}, annotation_text=text)
+def _line(figure: Figure, y: float, text: str, dash: str, place: str) -> None:
+    style = {"dash": dash, "width": 1, "color": INK}
+    figure.add_hline(y, line=style, annotation_text=text, annotation_position=place)
 
 
 def _write(figure: Figure, path: str) -> None:
-    write_atomically(path, figure.to_html(include_plotlyjs=True, full_html=True).encode())
+    write_atomically(path, figure.to_html(include_plotlyjs=True, full_html=True, default_height="96vh").encode())

@@ -12,12 +12,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from layermem.files import write_atomically
-from layermem.report.timeline import INK, KIND_NAMES, ArenaPicture, MemoryPicture, scale_of
+from layermem.report.timeline import EDGED, INK, KIND_NAMES, ArenaPicture, MemoryPicture, scale_of
 from layermem.units import format_bytes
 
 DPI = 140
 LETTER = 0.0058, 0.018  # share of the axes that a letter of a box's name takes, across and up
-EDGED = 0.004  # share of the axes from which on a box gets an edge; thinner ones would be all edge
 
 
 def paint_arena(picture: ArenaPicture, path: str) -> None:

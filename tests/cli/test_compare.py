@@ -92,6 +92,7 @@ def test_a_budget_that_holds_nothing_is_told(layermem):
         (("fit", "--net", "nowhere", "--budget", "1GiB"), "no such file"),
         (("compare", "--net", NET, "--strategies", "magic"), "there is no strategy 'magic'"),
         (("compare", "--net", NET, "--plot", "x.gif", "--strategies", "liveness"), ".html or .png"),
+        (("compare", "--net", NET, "--run", "-1"), "--run -1 measures nothing"),
     ],
 )
 def test_what_cannot_be_is_refused(layermem, words, says):

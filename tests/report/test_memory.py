@@ -1,6 +1,7 @@
 """The arena in predicted time, and what is drawn and traced of it."""
 
 import json
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -12,7 +13,7 @@ from layermem.plan.costs import model_costs
 from layermem.planned import Planned, planned
 from layermem.proto.read import read_net_text
 from layermem.report.memory import in_use, spans
-from layermem.report.timeline import arena_picture, draw_arena, draw_memory, scale_of
+from layermem.report.timeline import EDGED, arena_picture, draw_arena, draw_memory, scale_of
 from layermem.report.trace import trace_text
 from layermem.runtime.device import get_device
 from layermem.schedule.ir import STREAMS
@@ -83,6 +84,28 @@ def test_pictures_are_written(found, tmp_path, ending, begins):
         assert path.read_bytes().lower().startswith(begins.lower()) and path.stat().st_size > 10_000
     if ending == "html":
         assert b"conv" in arena.read_bytes()  # names for the pointer
+
+
+def test_boxes_too_thin_for_an_edge_keep_their_colour_on_a_page(found):
+    pytest.importorskip("plotly")
+    from layermem.report.timeline_html import arena_figure
+
+    picture = arena_picture(found)
+    edges = {
+        text: edge for bar in arena_figure(picture).data for text, edge in zip(bar.hovertext, bar.marker.line.width)
+    }
+    thick = {box.says: box.nbytes >= EDGED * picture.peak for box in picture.boxes}
+    assert {text: edge > 0 for text, edge in edges.items()} == thick and len(set(thick.values())) == 2
+
+
+def test_what_bounds_a_page_is_named_on_both_sides_of_its_line(found):
+    pytest.importorskip("plotly")
+    from layermem.report.timeline_html import arena_figure
+
+    picture = replace(arena_picture(found), budget=found.peak)
+    notes = {note.text.split()[0]: note for note in arena_figure(picture).layout.annotations}
+    assert notes["budget"].y == notes["peak"].y
+    assert (notes["budget"].yanchor, notes["peak"].yanchor) == ("bottom", "top")
 
 
 def test_a_picture_has_an_ending_that_says_how_to_draw_it(found, tmp_path):
