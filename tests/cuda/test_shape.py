@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cuda.harness import Case, layer_of
+from tests.cuda.harness import Case, Way, layer_of
+from tests.emulator.emulate import WAYS
 
 CASES = {
     "concat channels": ('type: "Concat"', [(2, 3, 5, 7), (2, 8, 5, 7), (2, 1, 5, 7)]),
@@ -37,3 +38,10 @@ CASES = {
 def test_every_element_arrives_where_caffe_puts_it(name, rng):
     text, shapes = CASES[name]
     Case(layer_of(text, *shapes), [rng.standard_normal(s) for s in shapes], rng=rng, bounds={"dx0": 1e-7}).check()
+
+
+@pytest.mark.parametrize("way", WAYS, ids="-".join)
+def test_a_block_of_a_transposition_may_take_several_items(way, rng, monkeypatch):
+    monkeypatch.setattr("layermem.runtime.cuda.kernels.shape.MOST_ITEMS", 2)
+    shape = (5, 3, 4, 9)
+    Case(layer_of('type: "Flatten"', shape), [rng.standard_normal(shape)], rng=rng, way=Way(*way)).check()
