@@ -164,7 +164,8 @@ class ArrayFeed(Feed):
 
     def _next(self) -> list[np.ndarray]:
         if not self._arrays:
-            raise InputError(f"has no data yet; give arrays for {', '.join(self.tops)} before the net runs")
+            tops = ", ".join(self.tops)
+            raise InputError(f"has no data yet; give arrays for {tops} (Solver.give), or let a data layer read files")
         batch = [array[self._row % len(array)] for array in self._arrays]
         self._row += 1
         return batch

@@ -39,7 +39,9 @@ def decode(raw: bytes, *, color: bool | None = None) -> np.ndarray:
     try:
         with Image.open(io.BytesIO(raw)) as image:
             return _as_array(image, color)
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+    except UnidentifiedImageError:
+        raise InputError("holds an image that cannot be decoded: no format that Pillow knows") from None
+    except (OSError, SyntaxError, ValueError) as error:
         raise InputError(f"holds an image that cannot be decoded ({error})") from None
 
 

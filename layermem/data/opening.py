@@ -51,11 +51,11 @@ def probe(param: Any, phase: int, path: str) -> Shapes:
     except InputError as missing:
         if shapes := declared_shapes(param):
             return shapes
-        told = "crop_size would, with force_color, force_gray or a mean_value for each channel"
-        hint = f"; {told}" if param.type == "Data" else ""
+        told = "crop_size with force_color, force_gray or a mean_value for each channel"
+        hint = f", or {told}" if param.type == "Data" else ""
         given = " ".join(f"--input {top}={'N,C,H,W' if i == 0 else 'N'}" for i, top in enumerate(param.top))
         raise InputError(
-            f"{missing.what}, and its prototxt does not tell the shape{hint} (or give it with {given})"
+            f"{missing.what}, and its prototxt does not tell the shape; make it, or plan without it by {given}{hint}"
         ) from None
     feed = _make(param, phase, (0, phase, param.name), find)
     feed.close()

@@ -175,6 +175,11 @@ class Net:
             raise InputError(f"has no blob '{name}'", path=str(self.path))
         return self._current[name]
 
+    def placed(self, error: InputError) -> InputError:
+        """The error of a layer of this net, with the file and line of the layer if the error does not tell them."""
+        line = next((node.line for node in self.nodes if node.layer.name == error.layer), None)
+        return error.at(path=str(self.path), line=line)
+
     @property
     def parameter_count(self) -> int:
         """Learned values, shared ones once; BatchNorm's running averages are not among them."""

@@ -82,6 +82,8 @@ def read_costs(path: str | Path, device: str) -> Costs:
                     rates[rate] = value
                 else:
                     measured[name] = value
+    except FileNotFoundError:
+        raise InputError("no such file; make it with `layermem time`", path=str(path)) from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"cannot be read as costs ({error}); make it with `layermem time`", path=str(path)) from error
     return Costs(Rates(**rates), measured)

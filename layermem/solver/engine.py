@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from layermem.compile import Program
+from layermem.errors import InputError
 from layermem.graph.ops import Graph
-from layermem.runtime.device import Device
+from layermem.runtime.device import Ahead, Device
 from layermem.runtime.runner import Runner
 from layermem.solver.build import Nets, reported
 from layermem.solver.events import Output
@@ -65,7 +66,7 @@ class Engine:
         for part in range(size):
             self.context["step"] = iteration * size + part
             self.context["batch"] = self.open_feeds.next(0)
-            found = self.runner.run(0, ahead=lambda: self.open_feeds.ahead(0))
+            found = self._run(0, 0, lambda: self.open_feeds.ahead(0))
             loss += self._objective(0, found) / size
         if size > 1:
             self.runner.run(1)
@@ -82,10 +83,16 @@ class Engine:
                 return None
             self.context["batch"] = self.open_feeds.next(net)
             coming = (lambda: self.open_feeds.ahead(net)) if batch + 1 < batches else None
-            for version, values in self.runner.run(self._first_test + index, coming).items():
+            for version, values in self._run(self._first_test + index, net, coming).items():
                 sums[version] = sums.get(version, 0.0) + values.astype(np.float64)
         means = {version: np.asarray(total / batches) for version, total in sums.items()}
         return self._objective(net, means), self._outputs(net, means)
+
+    def _run(self, schedule: int, net: int, ahead: Ahead | None) -> dict[str, np.ndarray]:
+        try:
+            return self.runner.run(schedule, ahead)
+        except InputError as error:
+            raise self.nets.all[net].placed(error) from None
 
     def _objective(self, net: int, found: Mapping[str, np.ndarray]) -> float:
         terms = (each.weight * np.sum(found[each.version], dtype=np.float64) for each in self._reported[net])

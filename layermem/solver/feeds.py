@@ -31,8 +31,7 @@ class Feeds:
                 self.feeds.append({})
                 for node in net.nodes:
                     if node.layer.type in FEEDS:
-                        name, path = node.layer.name, str(net.path)
-                        self.feeds[-1][name] = open_feed(node.layer.param, net.phase, seed, path=path)
+                        self.feeds[-1][node.layer.name] = _opened(net, node.layer.param, seed)
         except BaseException:
             self.close()
             raise
@@ -41,7 +40,10 @@ class Feeds:
         """The next batch of net `index`."""
         if index in self._ahead:
             return self._ahead.pop(index)[1]
-        return {name: feed.next() for name, feed in self.feeds[index].items()}
+        try:
+            return {name: feed.next() for name, feed in self.feeds[index].items()}
+        except InputError as error:
+            raise self.nets[index].placed(error) from None
 
     def ahead(self, index: int) -> Batch | None:
         """What `next` will give, fetched now; until it is taken, positions are those before it.
@@ -115,3 +117,10 @@ class Feeds:
         for feeds in self.feeds:
             for feed in feeds.values():
                 feed.close()
+
+
+def _opened(net: Net, param: Any, seed: int) -> Feed:
+    try:
+        return open_feed(param, net.phase, seed, path=str(net.path))
+    except InputError as error:
+        raise net.placed(error) from None

@@ -49,7 +49,10 @@ class Scoring:
         for batch in range(batches):
             self.context["step"] = batch
             self.context["batch"] = self.feeds.next(0)
-            found = self.runner.run()
+            try:
+                found = self.runner.run()
+            except InputError as error:
+                raise self.net.placed(error) from None
             values = {output.name: found[output.version] for output in outputs_of(self.net)}
             yield batch, values
             for name, value in values.items():

@@ -1,5 +1,7 @@
 """Prototxts that are wrong: each is one clear sentence with its place, and exit code 2."""
 
+from pathlib import Path
+
 import pytest
 
 DATA = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 dim: 8 dim: 8 } } }\n'
@@ -154,3 +156,38 @@ def test_the_same_files_unbroken_are_planned(layermem, prototxt):
     assert layermem("plan", "--net", path).code == 0
     solver = prototxt("\n".join(f"{k}: {v}" for k, v in {**GOOD, "net": f'"{path}"'}.items()), "solver.prototxt")
     assert layermem("plan", "--solver", solver).code == 0
+
+
+FED = """
+    layer { name: "in" type: "Data" top: "x" top: "t"
+            transform_param { crop_size: 8 force_gray: true } data_param { source: "%s" batch_size: 2 backend: LMDB } }
+    layer { name: "ip" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: %d } }
+    layer { name: "l" type: "SoftmaxWithLoss" bottom: "y" bottom: "t" top: "l" }
+"""
+DIGITS = Path(__file__).resolve().parents[2] / "prototxt/digits/digits_train_lmdb"
+
+
+@pytest.mark.parametrize("device", ["cpu", "reference"])
+@pytest.mark.parametrize(
+    ("source", "classes", "where", "says"),
+    [
+        ("nowhere_lmdb", 10, "net.prototxt:2: layer 'in'", "cannot be fed: there is no 'nowhere_lmdb'"),
+        (DIGITS, 2, "net.prototxt:5: layer 'l'", "0 to 1; mend the data, or set ignore_label"),
+    ],
+)
+def test_data_that_stop_a_run_are_told_by_net_line_and_layer(
+    layermem, prototxt, tmp_path, device, source, classes, where, says
+):
+    prototxt(FED % (source, classes))
+    lines = [f"{k}: {v}" for k, v in {**GOOD, "net": '"net.prototxt"', "snapshot_after_train": "false"}.items()]
+    ended = layermem("train", "--solver", prototxt("\n".join(lines), "solver.prototxt"), "--device", device)
+    assert ended.code == 2 and len(ended.err.splitlines()) == 1
+    assert ended.err.startswith(f"layermem: {tmp_path}/{where}") and says in ended.err
+
+
+def test_a_net_that_takes_arrays_cannot_be_trained_by_the_command(layermem, prototxt, tmp_path):
+    prototxt(TRAINABLE)
+    lines = [f"{k}: {v}" for k, v in {**GOOD, "net": '"net.prototxt"', "snapshot_after_train": "false"}.items()]
+    ended = layermem("train", "--solver", prototxt("\n".join(lines), "solver.prototxt"))
+    assert ended.code == 2 and len(ended.err.splitlines()) == 1
+    assert ended.err.startswith(f"layermem: {tmp_path}/net.prototxt:1: layer 'in' has no data yet; give arrays for x (")

@@ -140,7 +140,7 @@ def test_help_lists_every_strategy_with_what_it_says(layermem):
         (("--net", NET, "--strategy", "magic"), "there is no strategy 'magic'; choose one of: "),
         (("--net", NET, "--device", "toaster"), "there is no device 'toaster'; choose one of: "),
         (("--net", NET, "--budget", "lots"), "'lots' is no amount of memory; write a size such as"),
-        (("--net", NET, "--costs", "nowhere.csv"), "make it with `layermem time`"),
+        (("--net", NET, "--costs", "nowhere.csv"), "nowhere.csv: no such file; make it with `layermem time`"),
         (("--net", NET, "--load", "nowhere.json"), "cannot be read as a plan"),
         (("--net", NET, "--plot", "arena.gif"), "ends in .html or .png"),
         (("--net", NET, "--save", "/nowhere/plan.json"), "there is no folder"),

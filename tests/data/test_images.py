@@ -70,7 +70,7 @@ def test_an_image_with_alpha_keeps_it_as_the_last_channel():
     "raw", [b"", b"not an image", encoded(images(1)[0].transpose(1, 2, 0))[:70]], ids=["empty", "text", "cut short"]
 )
 def test_bytes_that_are_no_image_are_refused(raw):
-    with pytest.raises(InputError, match="cannot be decoded"):
+    with pytest.raises(InputError, match=r"cannot be decoded: no format that|decoded .image file is truncated"):
         decode(raw)
 
 

@@ -36,7 +36,7 @@ def judging(layer: Any, launch: Launch) -> Launch:
         try:
             launch()
         except ValueError as error:
-            raise InputError(f"{error}; mend the data, or set ignore_label", layer=layer.name) from None
+            raise InputError(f"cannot go on: {error}; mend the data, or set ignore_label", layer=layer.name) from None
 
     return run
 
