@@ -190,6 +190,7 @@ def line(size, out):
         ((6, 6), (1, 1), (0, 0), (6, 6)),
         ((1, 1), (5, 3), (0, 0), (1, 1)),
         ((5, 4), (33, 25), (0, 0), (5, 4)),
+        ((2, 1), (150, 70), (0, 0), (2, 1)),
     ],
 )
 def test_interp_is_bilinear_and_its_backward_the_transpose(size, out, first, part, unit, every_way):

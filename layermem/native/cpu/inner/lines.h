@@ -1,190 +1,4 @@
-// Along one axis: softmax, its loss and accuracy, LRN, Interp.
-
-inline float highest(const float* x, int64_t count) {
-    V most = splat(-__builtin_inff());
-    each(0, count, [&](int64_t i, auto n) { most = larger(fill_tail(load(x + i, n), n, -__builtin_inff()), most); });
-    return largest(most);
-}
-
-// The sum of exp(x - top) over a row, and those numbers in `out` where it is not null.
-inline float sum_exp(float* out, const float* x, int64_t count, float top) {
-    V sum = zero();
-    each(0, count, [&](int64_t i, auto n) {
-        const V e = exp(load(x + i, n) - splat(top));
-        if (out) store(out + i, e, n);
-        sum += clear_tail(e, n);
-    });
-    return total(sum);
-}
-
-// A label as a class; -1: ignored, -2: no class.
-inline int64_t class_of(const SoftmaxArgs& g, int64_t position) {
-    const int64_t label = static_cast<int64_t>(g.labels.label[position]);
-    if (g.labels.ignores && label == g.labels.ignore_label) return -1;
-    return label >= 0 && label < g.axis.size ? label : -2;
-}
-
-inline void judge(const SoftmaxArgs& g, int64_t position, int64_t label, float loss, Judged& sum) {
-    if (label >= 0)
-        sum.loss += static_cast<double>(loss), ++sum.valid;
-    else if (label == -2)
-        ++sum.wrong, sum.example = static_cast<int64_t>(g.labels.label[position]);
-}
-
-// Where inner > 1 lanes are neighbouring positions; this calls body(offset of the first class, first position, n).
-template <class Body>
-inline __attribute__((always_inline)) void across(const Axis& s, int64_t begin, int64_t end, const Body& body) {
-    for (int64_t o = begin; o < end; ++o)
-        each(0, s.inner, [&](int64_t i, auto n) __attribute__((always_inline)) {
-            body(o * s.size * s.inner + i, o * s.inner + i, n);
-        });
-}
-
-template <class N>
-inline V top_across(const Axis& s, const float* x, N n) {
-    V top = splat(-__builtin_inff());
-    for (int64_t c = 0; c < s.size; ++c) top = larger(load(x + c * s.inner, n), top);
-    return top;
-}
-
-template <class N>
-inline V sum_exp_across(const Axis& s, const float* x, V top, N n) {
-    V sum = zero();
-    for (int64_t c = 0; c < s.size; ++c) sum += exp(load(x + c * s.inner, n) - top);
-    return sum;
-}
-
-void softmax(const SoftmaxArgs& g, int64_t begin, int64_t end) {
-    const Axis& s = g.axis;
-    if (s.inner == 1) {
-        for (int64_t o = begin; o < end; ++o) {
-            const float* x = g.a + o * s.size;
-            float* y = g.out + o * s.size;
-            const V sum = splat(sum_exp(y, x, s.size, highest(x, s.size)));
-            each(0, s.size, [&](int64_t i, auto n) { store(y + i, load(y + i, n) / sum, n); });
-        }
-        return;
-    }
-    across(s, begin, end, [&](int64_t at, int64_t, auto n) {
-        const V top = top_across(s, g.a + at, n), sum = sum_exp_across(s, g.a + at, top, n);
-        for (int64_t c = 0; c < s.size; ++c)
-            store(g.out + at + c * s.inner, exp(load(g.a + at + c * s.inner, n) - top) / sum, n);
-    });
-}
-
-void softmax_back(const SoftmaxArgs& g, int64_t begin, int64_t end) {
-    const Axis& s = g.axis;
-    const auto gradient = [&](int64_t at, V dot, auto n) {
-        const V dx = load(g.a + at, n) * (load(g.dy + at, n) - dot);
-        store(g.out + at, g.accumulate ? load(g.out + at, n) + dx : dx, n);
-    };
-    if (s.inner == 1) {
-        for (int64_t o = begin; o < end; ++o) {
-            V sum = zero();
-            const int64_t row = o * s.size;
-            each(0, s.size, [&](int64_t i, auto n) { sum += load(g.a + row + i, n) * load(g.dy + row + i, n); });
-            const V dot = splat(total(sum));
-            each(0, s.size, [&](int64_t i, auto n) { gradient(row + i, dot, n); });
-        }
-        return;
-    }
-    across(s, begin, end, [&](int64_t at, int64_t, auto n) {
-        V dot = zero();
-        for (int64_t c = 0; c < s.size; ++c) dot += load(g.a + at + c * s.inner, n) * load(g.dy + at + c * s.inner, n);
-        for (int64_t c = 0; c < s.size; ++c) gradient(at + c * s.inner, dot, n);
-    });
-}
-
-// -log softmax(x)[label] = log(sum exp(x - top)) - (x[label] - top), before anything rounds to 0; softmax too, if asked.
-void softmax_loss(const SoftmaxArgs& g, int64_t begin, int64_t end, Judged& sum) {
-    const Axis& s = g.axis;
-    if (s.inner == 1) {
-        for (int64_t o = begin; o < end; ++o) {
-            const float *x = g.a + o * s.size, top = highest(x, s.size);
-            const int64_t label = class_of(g, o);
-            const float own = label >= 0 ? x[label] : 0;  // before y, which may lie on x
-            float* y = g.out ? g.out + o * s.size : nullptr;
-            const float exps = sum_exp(y, x, s.size, top);
-            judge(g, o, label, log(splat(exps))[0] - (own - top), sum);
-            if (y) each(0, s.size, [&](int64_t i, auto n) { store(y + i, load(y + i, n) / splat(exps), n); });
-        }
-        return;
-    }
-    across(s, begin, end, [&](int64_t at, int64_t position, auto n) {
-        const V top = top_across(s, g.a + at, n), exps = sum_exp_across(s, g.a + at, top, n), logs = log(exps);
-        for (int i = 0; i < n; ++i) {
-            const int64_t label = class_of(g, position + i);
-            const float own = label >= 0 ? g.a[at + i + label * s.inner] : 0;
-            judge(g, position + i, label, logs[i] - (own - top[i]), sum);
-        }
-        if (g.out)
-            for (int64_t c = 0; c < s.size; ++c)
-                store(g.out + at + c * s.inner, exp(load(g.a + at + c * s.inner, n) - top) / exps, n);
-    });
-}
-
-void softmax_loss_back(const SoftmaxArgs& g, int64_t begin, int64_t end) {
-    const Axis& s = g.axis;
-    const auto gradient = [&](int64_t at, V p, auto n) {
-        store(g.out + at, g.accumulate ? load(g.out + at, n) + p : p, n);
-    };
-    if (s.inner == 1) {
-        for (int64_t o = begin; o < end; ++o) {
-            const float* x = g.a + o * s.size;
-            const float top = highest(x, s.size);
-            const int64_t label = class_of(g, o), row = o * s.size;
-            const float share = label < 0 ? 0 : g.scale / sum_exp(nullptr, x, s.size, top);
-            const float before = g.accumulate && label >= 0 ? g.out[row + label] : 0, own = label >= 0 ? x[label] : 0;
-            each(0, s.size, [&](int64_t i, auto n) {
-                gradient(row + i, label < 0 ? zero() : exp(load(x + i, n) - splat(top)) * splat(share), n);
-            });
-            if (label >= 0) g.out[row + label] = before + (exp(splat(own - top))[0] * share - g.scale);
-        }
-        return;
-    }
-    across(s, begin, end, [&](int64_t at, int64_t position, auto n) {
-        const V top = top_across(s, g.a + at, n), sum = sum_exp_across(s, g.a + at, top, n);
-        I label = splat_int(-2);
-        for (int i = 0; i < n; ++i) label[i] = static_cast<int32_t>(class_of(g, position + i));
-        const V share = pick(label < 0, zero(), splat(g.scale) / sum), scale = splat(g.scale);
-        for (int64_t c = 0; c < s.size; ++c) {
-            const V p = exp(load(g.a + at + c * s.inner, n) - top) * share;
-            gradient(at + c * s.inner, pick(label == static_cast<int32_t>(c), p - scale, p), n);
-        }
-    });
-}
-
-// A label is found if fewer than top_k other scores are at least its own; a NaN is nobody's rival, nor is it found.
-void accuracy(const SoftmaxArgs& g, int64_t begin, int64_t end, Judged& sum) {
-    const Axis& s = g.axis;
-    const auto decide = [&](int64_t position, int64_t label, float own, float at_least) {
-        const bool found = label >= 0 && own == own && static_cast<int64_t>(at_least) <= g.top_k;
-        judge(g, position, label, found ? 1.0f : 0.0f, sum);
-        if (g.found) g.found[position] = found;
-    };
-    const auto rival = [](V x, V own) { return pick(x >= own, splat(1.0f), zero()); };
-    if (s.inner == 1) {
-        for (int64_t o = begin; o < end; ++o) {
-            const float* x = g.a + o * s.size;
-            const int64_t label = class_of(g, o);
-            const float own = label >= 0 ? x[label] : 0;
-            V at_least = zero();
-            each(0, s.size, [&](int64_t i, auto n) { at_least += clear_tail(rival(load(x + i, n), splat(own)), n); });
-            decide(o, label, own, total(at_least));
-        }
-        return;
-    }
-    across(s, begin, end, [&](int64_t at, int64_t position, auto n) {
-        V own = zero(), at_least = zero();
-        int64_t label[LANES];
-        for (int i = 0; i < n; ++i) {
-            label[i] = class_of(g, position + i);
-            if (label[i] >= 0) own[i] = g.a[at + i + label[i] * s.inner];
-        }
-        for (int64_t c = 0; c < s.size; ++c) at_least += rival(load(g.a + at + c * s.inner, n), own);
-        for (int i = 0; i < n; ++i) decide(position + i, label[i], own[i], at_least[i]);
-    });
-}
+// Along one axis: LRN, Interp.
 
 // -- LRN ------------------------------------------------------------------------------------------------------------
 
@@ -332,23 +146,55 @@ inline void touching(int64_t at, int64_t first, int64_t size, int64_t out, int64
     }
 }
 
+constexpr int64_t NEAR = 64;
+struct Shares {  // the outputs of [from, till) along one axis that an input has a share in
+    int64_t count, index[NEAR];
+    float share[NEAR];
+
+    void find(int64_t at, int64_t from, int64_t till, int64_t first, int64_t size, int64_t out) {
+        count = 0;
+        for (int64_t i = from; i < till; ++i) {
+            share[count] = share_of(between(i, first, size, out), at), index[count] = i;
+            count += share[count] > 0;
+        }
+    }
+};
+
+// out += the outputs that `down` and `right` name, each by both its shares; dy: the first of them, at this channel.
+template <int SIZE, class N>
+inline __attribute__((always_inline)) void add_shares(float* out, const float* dy, int64_t width, int64_t channels,
+                                                      const Shares& down, const Shares& right, N n, Group<SIZE>) {
+    V sum[SIZE];
+#pragma GCC unroll 4
+    for (int k = 0; k < SIZE; ++k) sum[k] = load(out + k * LANES, n);
+    for (int64_t i = 0; i < down.count; ++i)
+        for (int64_t j = 0; j < right.count; ++j) {
+            const float* at = dy + (down.index[i] * width + right.index[j]) * channels;
+            const V share = splat(down.share[i] * right.share[j]);
+#pragma GCC unroll 4
+            for (int k = 0; k < SIZE; ++k) sum[k] = fma(load(at + k * LANES, n), share, sum[k]);
+        }
+#pragma GCC unroll 4
+    for (int k = 0; k < SIZE; ++k) store(out + k * LANES, sum[k], n);
+}
+
 void interp_back_row(const InterpArgs& g, int64_t row) {
-    const int64_t h = row % g.h, image = row / g.h * g.ho;
-    int64_t i0, i1;
+    const int64_t h = row % g.h;
+    const float* dy = g.in + row / g.h * g.ho * g.wo * g.c;
+    float* out = g.out + row * g.w * g.c;
+    Shares down, right;
+    int64_t i0, i1, j0, j1;
     touching(h, g.first_h, g.size_h, g.ho, i0, i1);
-    for (int64_t w = 0; w < g.w; ++w) {
-        int64_t j0, j1;
-        touching(w, g.first_w, g.size_w, g.wo, j0, j1);
-        float* out = g.out + (row * g.w + w) * g.c;
-        if (!g.accumulate) each(0, g.c, [&](int64_t c, auto n) { store(out + c, zero(), n); });
-        for (int64_t i = i0; i < i1; ++i) {
-            const float down = share_of(between(i, g.first_h, g.size_h, g.ho), h);
-            for (int64_t j = j0; j < j1 && down > 0; ++j) {
-                const float right = share_of(between(j, g.first_w, g.size_w, g.wo), w);
-                if (right == 0) continue;
-                const float* dy = g.in + ((image + i) * g.wo + j) * g.c;
-                each(0, g.c, [&](int64_t c, auto n) {
-                    store(out + c, fma(load(dy + c, n), splat(down * right), load(out + c, n)), n);
+    if (!g.accumulate) each(0, g.w * g.c, [&](int64_t i, auto n) { store(out + i, zero(), n); });
+    for (int64_t i = i0; i < i1; i += NEAR) {
+        down.find(h, i, least(i1, i + NEAR), g.first_h, g.size_h, g.ho);
+        for (int64_t w = 0; w < g.w && down.count; ++w) {
+            touching(w, g.first_w, g.size_w, g.wo, j0, j1);
+            for (int64_t j = j0; j < j1; j += NEAR) {
+                right.find(w, j, least(j1, j + NEAR), g.first_w, g.size_w, g.wo);
+                if (right.count == 0) continue;
+                each_group(0, g.c, [&](int64_t c, auto n, auto group) __attribute__((always_inline)) {
+                    add_shares(out + w * g.c + c, dy + c, g.wo, g.c, down, right, n, group);
                 });
             }
         }

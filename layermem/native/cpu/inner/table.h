@@ -25,6 +25,7 @@ namespace {
 #include "outer.h"
 #include "pooling.h"
 #include "reduction.h"
+#include "softmax.h"
 #include "winograd.h"
 
 Unit table(const char* name) {
