@@ -4,9 +4,22 @@
 inline I bits(V v) { return reinterpret_cast<I>(v); }
 inline V floats(I i) { return reinterpret_cast<V>(i); }
 inline I splat_int(int32_t x) { return x - I{}; }
-inline V pick(I where, V yes, V no) { return floats((where & bits(yes)) | (~where & bits(no))); }
+inline V pick(I where, V yes, V no) { return where ? yes : no; }
+
+// a > b ? a : b and a < b ? a : b, which is what x86's max and min compute: b where one is NaN
+#if defined(__AVX512F__)
+inline V larger(V a, V b) { return _mm512_maskz_max_ps(0xffff, a, b); }  // the plain form warns under gcc 12
+inline V smaller(V a, V b) { return _mm512_maskz_min_ps(0xffff, a, b); }
+#elif defined(__AVX2__)
+inline V larger(V a, V b) { return _mm256_max_ps(a, b); }
+inline V smaller(V a, V b) { return _mm256_min_ps(a, b); }
+#elif defined(__SSE2__)
+inline V larger(V a, V b) { return __builtin_ia32_maxps(a, b); }
+inline V smaller(V a, V b) { return __builtin_ia32_minps(a, b); }
+#else
 inline V larger(V a, V b) { return pick(a > b, a, b); }
 inline V smaller(V a, V b) { return pick(a < b, a, b); }
+#endif
 inline V absolute(V v) { return floats(bits(v) & 0x7fffffff); }
 inline V with_sign(V size, V sign) { return floats(bits(size) | (bits(sign) & static_cast<int32_t>(0x80000000u))); }
 
@@ -14,7 +27,7 @@ inline V rectified(V v) { return pick(v > zero(), v, pick(v == v, zero(), v)); }
 
 inline V root(V v) {
 #if defined(__AVX512F__)
-    return _mm512_maskz_sqrt_ps(0xffff, v);  // the plain form warns under gcc 12
+    return _mm512_maskz_sqrt_ps(0xffff, v);  // as above
 #elif defined(__AVX2__)
     return _mm256_sqrt_ps(v);
 #elif defined(__aarch64__)
