@@ -12,6 +12,7 @@ namespace layermem::cpu {
 namespace {
 
 constexpr int64_t TASK_ELEMENTS = 16384;
+constexpr int64_t JOINED = 64;  // channels whose statistics a task joins
 
 void run_blend(const Unit& u, const BlendArgs& g) {
     const int64_t lines = g.shape.lines(), step = std::max<int64_t>(1, TASK_ELEMENTS / g.shape.line());
@@ -106,7 +107,7 @@ void take_statistics(const Unit& u, const Channels& s, const float* x, float* me
     run_parts(u, sum, moments);
     const int64_t parts = parts_of(s);
     const double count = static_cast<double>(s.outer * s.inner);
-    for (int64_t c = 0; c < s.channels; ++c) {
+    const auto join_parts = [&](int64_t c) {
         double middle = 0, m2 = 0, before = 0;
         for (int64_t i = 0; i < parts; ++i) {  // joined as in Chan et al. 1979
             const float* part = moments + i * 2 * s.channels + c;
@@ -123,7 +124,10 @@ void take_statistics(const Unit& u, const Channels& s, const float* x, float* me
             averages.mean[c] = averages.mean[c] * averages.fraction + mean[c];
             averages.variance[c] = averages.variance[c] * averages.fraction + unbiased;
         }
-    }
+    };
+    parallel((s.channels + JOINED - 1) / JOINED, [&](int64_t i) {
+        for (int64_t c = i * JOINED; c < std::min(s.channels, (i + 1) * JOINED); ++c) join_parts(c);
+    });
     if (averages.mean) *averages.factor = *averages.factor * averages.fraction + 1;
 }
 }  // namespace

@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t PIECE = 16384;  // elements of a task
 constexpr int64_t COLUMNS = 256;  // of a task where inner > 1
 constexpr int64_t TASKS = 64;     // of a search, each with a heap of its own
+constexpr int64_t SHORT = 64;     // a row in which skipping does not pay
 
 int64_t pieces_of(const Axis& s) { return (s.size + PIECE - 1) / PIECE; }
 
@@ -63,8 +64,22 @@ bool before(const Found& a, const Found& b) {
     return a.value != b.value ? a.value > b.value : a.place > b.place;
 }
 
+// The first of a short row, without branches; false if a NaN is in the way.
+bool find_one(const float* x, int64_t size, Found& best) {
+    best = {x[0], 0};
+    bool numbers = x[0] == x[0];
+    for (int64_t i = 1; i < size; ++i) {
+        const bool later = x[i] >= best.value;
+        best.value = later ? x[i] : best.value;
+        best.place = later ? static_cast<int32_t>(i) : best.place;
+        numbers &= x[i] == x[i];
+    }
+    return numbers;
+}
+
 // The first `count` of a row by `before`, in that order: a heap whose top is the last of those kept.
 void search(const Unit& u, const float* x, int64_t size, int64_t count, Found* heap) {
+    if (count == 1 && size <= SHORT && find_one(x, size, heap[0])) return;
     for (int64_t i = 0; i < count; ++i) heap[i] = {x[i], static_cast<int32_t>(i)};
     std::make_heap(heap, heap + count, before);
     for (int64_t i = u.not_below(x, count, size, heap[0].value); i < size;) {
