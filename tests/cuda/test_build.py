@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
+import shutil
+import struct
 import sys
 
 import pytest
@@ -9,8 +12,9 @@ import pytest
 from layermem.errors import CudaUnavailable, DeviceError
 from layermem.runtime.cuda import build, driver
 from layermem.runtime.cuda.nvrtc import Nvrtc
-from layermem.runtime.cuda.sources import SOURCES, modules
+from layermem.runtime.cuda.sources import SOURCES, closure, modules
 from layermem.runtime.cuda.toolkit import program
+from tools import ptxas_report
 
 FIND_COMPILER = build.find_compiler
 
@@ -161,3 +165,31 @@ def test_a_pycuda_that_cannot_be_used_says_why(monkeypatch, tmp_path, driver_mod
     finally:
         sys.modules.clear()
         sys.modules.update(modules_before)
+
+
+@pytest.mark.skipif(build.Nvcc.find() is None, reason="nvcc is not here: pip install nvidia-cuda-nvcc")
+def test_setup_prebuilds_a_module_for_every_architecture_and_as_ptx_for_later_ones(monkeypatch, tmp_path):
+    monkeypatch.setattr("setuptools.setup", lambda **settings: None)
+    monkeypatch.chdir(SOURCES.parent)
+    setup = runpy.run_path("setup.py")
+    for path in closure("dropout"):
+        shutil.copy(path, tmp_path)
+    setup["fatbin"](build.Nvcc.find().path, tmp_path / "dropout.cu")
+    parts = parts_of_fatbin((tmp_path / "dropout.fatbin").read_bytes())
+    assert parts == {*(("code", int(a)) for a in ptxas_report.ARCHITECTURES), ("PTX", 120)}
+    (tmp_path / "dropout.cu").write_text("int x")
+    setup["fatbin"](build.Nvcc.find().path, tmp_path / "dropout.cu")  # says so, and leaves nothing that would be loaded
+    assert not (tmp_path / "dropout.fatbin").exists()
+
+
+def parts_of_fatbin(data: bytes) -> set[tuple[str, int]]:
+    """Kind and architecture of each part, from the headers that the driver reads."""
+    magic, _, header, size = struct.unpack_from("<IHHQ", data)
+    assert magic == 0xBA55ED50 and header + size == len(data)
+    at, found = header, set()
+    while at < len(data):
+        kind, _, header, size = struct.unpack_from("<HHIQ", data, at)
+        (architecture,) = struct.unpack_from("<I", data, at + 28)
+        found.add(({1: "PTX", 2: "code"}[kind], architecture))
+        at += header + size
+    return found

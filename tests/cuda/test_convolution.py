@@ -88,6 +88,18 @@ def test_products_on_tensor_cores_are_as_exact_as_their_precision(kind, name, pr
     assert all(error >= least for error in case.errors.values()), case.errors
 
 
+@pytest.mark.parametrize("mode, precision", [("race", "fp32"), *(("asan", each) for each in ("fp32", *BOUNDS))])
+@pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_products_of_odd_shapes_stay_in_bounds_and_have_no_races(kind, name, precision, mode):
+    settings, outputs, shape = CONVOLUTIONS[name]
+    layer = layer_of(f'type: "{kind}" convolution_param {{ num_output: {outputs} {settings} bias_term: false }}', shape)
+    sums, long_sums, _ = {"fp32": (2e-6, 1e-5, 0), **BOUNDS}[precision]
+    rng = np.random.default_rng(23)
+    xs, ws = filled(rng, layer, shape)
+    Case(layer, xs, ws, Way(mode, precision=precision), {"y0": sums, "dx0": sums, "dw0": long_sums}, rng=rng).once()
+
+
 @pytest.mark.parametrize("precision", BOUNDS)
 def test_no_tile_changes_a_bit_on_tensor_cores(precision, rng, monkeypatch):
     shape = (3, 4, 9, 8)
@@ -110,3 +122,20 @@ def test_a_nan_is_never_lost(precision, bits):
     x.view(np.uint32)[1, 37] = bits
     got = Case(layer, [x], [np.ones((3, 40))], Way(precision=precision)).run_unchecked()
     assert np.isfinite(got["y0"][0]).all() and np.isnan(got["y0"][1]).all()
+
+
+@pytest.mark.parametrize("precision", ["fp32", *BOUNDS])
+@pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
+@pytest.mark.parametrize("channels", [3, 4])
+def test_a_nan_reaches_what_reads_it_and_nothing_else(channels, kind, precision):
+    """Sums are rounded up to whole stages: what is loaded beyond their end must not count, not even times zero."""
+    settings = "num_output: 5 kernel_size: 3 stride: 2 pad: 1 bias_term: false"
+    layer = layer_of(f'type: "{kind}" convolution_param {{ {settings} }}', (2, channels, 9, 8))
+    one, ws = np.zeros((2, channels, 9, 8)), [np.ones(param.tensor.shape) for param in layer.params]
+    for place in ((0, 0, 0, 0), (0, channels - 1, 4, 3), (1, 1, 8, 7)):
+        one[:] = 0
+        one[place] = 1
+        touched = Case(layer, [one], ws, Way(precision=precision)).run_unchecked()["y0"] != 0
+        nan = np.where(one == 1, np.nan, 1.0)
+        got = Case(layer, [nan], ws, Way(precision=precision)).run_unchecked()["y0"]
+        np.testing.assert_array_equal(np.isnan(got), touched)

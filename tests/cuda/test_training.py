@@ -173,3 +173,44 @@ driver.allocate(100 << 20)"""
         "cannot allocate 100 MiB (104857600 bytes): 70.0 MiB of 134 MiB are free, 64.0 MiB are taken by CUDA's context "
         "and other programs; try --budget free, which is now 6.00 MiB"
     ) in done.stderr
+
+
+def test_the_card_holds_the_bytes_of_the_plan_and_not_one_more():
+    """A card of exactly these bytes is enough, one of a byte less is not."""
+    job = {"net": "residual", "steps": 2, "strategy": "hybrid"}
+    (free,) = trained([job])
+    (exact,) = trained([job], memory=free["arena"])
+    assert (exact["losses"], exact["arena"]) == (free["losses"], free["arena"])
+    (less,) = trained([job], memory=free["arena"] - 1)
+    assert less["error"].startswith("DeviceError") and f"({free['arena']} bytes)" in less["error"]
+
+
+EVENTS = """
+import sys
+from layermem.runtime.cuda.driver import Driver
+from layermem.solver.solver import Solver
+from layermem.runtime.device import get_device
+
+made, event = [], Driver.event
+
+def counted(self, timed=False):
+    made.append(event(self, timed))
+    return made[-1]
+
+Driver.event = counted
+with Solver(sys.argv[1], device=get_device("cuda"), strategy=sys.argv[2]) as solver:
+    bound = len(made)
+    solver.step(3)
+    rows = [row for executor in solver.runner.executors for row in executor.schedule.rows]
+    awaited = sum(len({tick for row in e.schedule.rows for tick in row.after}) for e in solver.runner.executors)
+    print(bound, awaited, len(made) - bound, sum(row.op is None for row in rows))
+"""
+
+
+@pytest.mark.parametrize("strategy", ["liveness", "inter"])
+def test_events_are_made_once_and_only_where_the_schedule_asks_to_wait(strategy):
+    done = run(EVENTS, DIGITS, strategy)
+    assert done.returncode == 0, done.stderr
+    bound, awaited, later, copies = map(int, done.stdout.split())
+    assert bound == awaited and later == 0
+    assert (copies > 0) == (awaited > 0) == (strategy == "inter")
