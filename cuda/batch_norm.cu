@@ -3,7 +3,7 @@
 //   forward    batch_moments -> batch_statistics -> normalize       replay: normalize alone, from the kept statistics
 //              global_statistics -> normalize                       where the moving averages are used instead
 //   backward   gradient_sums -> (channel_sums over its parts) -> batch_norm_backward
-//   a Scale and a ReLU that follow may run in the same sweeps: y = relu(factor (x - mean) inv_std + bias)
+//   a Scale, a sum and a ReLU that follow may run in the same sweeps: y = relu(factor (x - mean) inv_std + bias + added)
 //   x, y, dy, dx [outer][C][inner] float; inner is 1 for channels-last
 //   traffic    forward 8|x| bytes read, 4|x| written; backward 16|x| read, 4|x| written: bound by memory
 //   precision  a thread sums distances from the first value it sees; (count, mean, M2) of threads, then of parts, are
@@ -153,9 +153,11 @@ struct Follower {
 
 // normalize: y = (x - mean) inv_std;  with no mean, y = x inv_std (the gradient where averages are constants)
 //   launch   one thread per V elements: grid ceil(count / (256 V)), block 256
+//   overlay  y may lie on x or on `added`
 struct NormalizeArgs {
     float* y;
     const float* x;
+    const float* added;  // [outer][C][inner], or null; only with a factor
     const float* mean;
     const float* inv_std;
     Follower then;
@@ -184,10 +186,16 @@ LM_FN void normalize(const NormalizeArgs& p) {
         load<V>(factor, p.then.factor + c);
         load<V>(bias, p.then.bias + c);
 #pragma unroll
-        for (int v = 0; v < V; ++v) {
-            x[v] = x[v] * factor[v] + bias[v];
-            if (p.then.rectify) x[v] = positive(x[v]);
+        for (int v = 0; v < V; ++v) x[v] = x[v] * factor[v] + bias[v];
+        if (p.added != nullptr) {
+            float added[V];
+            load<V>(added, p.added + i);
+#pragma unroll
+            for (int v = 0; v < V; ++v) x[v] = added[v] + x[v];
         }
+#pragma unroll
+        for (int v = 0; v < V; ++v)
+            if (p.then.rectify) x[v] = positive(x[v]);
     }
     put<V>(p.y + i, x, p.accumulate);
 }

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from layermem.graph.ops import BACKWARD, UPDATE, Graph, Op
-from layermem.layers.fused import Rectified
+from layermem.layers.fused import Rectified, Summed
 from layermem.layers.inner_product import InnerProduct
 
 KERNEL = "InnerProduct.learn"
@@ -62,7 +62,7 @@ def _joints(graph: Graph, device: Device) -> Iterator[Op]:
 def _joint(graph: Graph, device: Device, weights: Op, update: Op) -> Op | None:
     """One op for `weights` and `update`, which alone touch the gradient between them, if there is such an op and it
     is leaner."""
-    layer = weights.layer.inner if isinstance(weights.layer, Rectified) else weights.layer
+    layer = weights.layer.inner if isinstance(weights.layer, (Rectified, Summed)) else weights.layer
     gradient = graph.buffers[weights.roles["dw0"]]
     if not isinstance(layer, InnerProduct) or not layer.by_rows or weights.updates or gradient.persistent:
         return None

@@ -2,14 +2,16 @@
 
     BatchNormScale   y = relu(factor (x - mean) inv_std + bias)     mean, inv_std [C] of the batch, stashed
     Rectified        y = relu(f(x)),  f a Convolution, an InnerProduct or an Eltwise sum
+    Summed           y = f(x0) + x1 or its relu,  f a Convolution, an InnerProduct or a BatchNormScale
 
 Backward of the first reads x and the stash; the sign that ReLU needs is rebuilt from them, so neither the normalized
-blob nor the scaled one ever takes a byte.  The second keeps a bit per element, or y where that is kept anyway.
+blob nor the scaled one ever takes a byte.  The others keep a bit per element, or y where that is kept anyway.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from layermem.layers.activation import ReLU, bits, elementwise_overlays
 from layermem.layers.base import Layer, Overlay, Step
@@ -64,6 +66,7 @@ class Rectified(Layer):
     InnerProductReLU or EltwiseReLU; parameters and roles are those of `inner`."""
 
     bottoms_wanted = (1, None)
+    relu = True
 
     def __init__(self, inner: Convolution | InnerProduct | Eltwise, relu: ReLU):
         self.inner, self.type = inner, f"{inner.type}ReLU"
@@ -91,3 +94,51 @@ class Rectified(Layer):
             overlays = tuple(o for role in steps[0].writes for o in elementwise_overlays(role, "dy0", *data))
             return (Step("backward", (sign, "dy0"), steps[0].writes, overlays=overlays, flops=steps[0].flops + count),)
         return (Step("rectify", (sign,), (), ("dy0",), flops=count), *steps)
+
+
+class Summed(Layer):
+    """`inner` and the Eltwise sum `total` that alone reads its top, with bottom number `added` of its two; maybe the
+    ReLU that alone reads the sum.
+
+    Its type is ConvolutionSum, ConvolutionSumReLU and so on; parameters are those of `inner`.  x1 is what is added.
+    What flows back into `inner` is the gradient of the sum itself, which takes no bytes twice.
+    """
+
+    bottoms_wanted = (2, 2)
+
+    def __init__(
+        self, inner: Convolution | InnerProduct | BatchNormScale, total: Eltwise, added: int, relu: ReLU | None
+    ):
+        self.inner, self.relu = inner, relu is not None
+        self.type = f"{inner.type}Sum{'ReLU' if self.relu else ''}"
+        chain: list[Layer] = [inner, total, *([relu] if relu is not None else [])]
+        param = LayerParameter(name="+".join(it.name for it in chain), type=self.type)
+        param.bottom.extend((inner.param.bottom[0], total.param.bottom[added]))
+        param.top.extend(chain[-1].param.top)
+        super().__init__(param, inner.phase, (*inner.bottoms, total.bottoms[added]))
+
+    def setup(self) -> None:
+        self.tops, self.params = self.inner.tops, self.inner.params
+        self.stash = {**self.inner.stash, **({"mask": bits(self.tops[0])} if self.relu else {})}
+
+    def forward(self) -> Step:
+        return self._with_sum(self.inner.forward())
+
+    def replay(self) -> Step | None:
+        step = self.inner.replay()
+        return None if step is None else self._with_sum(step)
+
+    def _with_sum(self, step: Step) -> Step:
+        writes = (*step.writes, "mask") if self.relu else step.writes
+        overlays = (*step.overlays, Overlay("y0", "x1", "forward"))
+        flops = step.flops + (1 + self.relu) * self.tops[0].count
+        return replace(step, reads=(*step.reads, "x1"), writes=writes, overlays=overlays, flops=flops)
+
+    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+        steps = list(self.inner.backward([role for role in wants if role != "dx1"]))
+        if "dx1" in wants:  # last, when dx1 may lie on dy
+            steps.append(Step("backward_sum", ("dy0",), ("dx1",), overlays=elementwise_overlays("dx1", "dy0")))
+        if self.relu and steps:
+            sign = "y0" if "y0" in self.kept else "mask"
+            steps.insert(0, Step("rectify", (sign,), (), ("dy0",), flops=self.tops[0].count))
+        return steps

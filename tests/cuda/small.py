@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from layermem.layers.fused import Rectified
+from layermem.layers.base import Layer
+from layermem.layers.fused import BatchNormScale, Rectified, Summed
 from tests.cuda.harness import Case, Way, layer_of
 
 
@@ -18,6 +20,7 @@ class Small:
 
     kept   blobs that other layers keep anyway
     relu   whether a ReLU is part of the layer; its weights have both signs then, and no sum is near zero
+    added  whether a sum with another blob is, before the ReLU; `normalized`: the layer is a BatchNorm and its Scale
     """
 
     text: str
@@ -25,18 +28,18 @@ class Small:
     labels: int | None = None
     kept: str = ""
     relu: bool = False
+    added: bool = False
+    normalized: bool = False
 
     def case(self, way: Way) -> Case:
         rng = np.random.default_rng(11)
-        layer = layer_of(self.text, *self.shapes)
-        if self.relu:
-            layer = Rectified(layer, layer_of('type: "ReLU"', layer.tops[0].shape))
+        layer = joined(self.text, self.shapes, self.relu, self.added, self.normalized)
         layer.kept = frozenset(filter(None, [self.kept]))
-        xs = [np.abs(rng.standard_normal(shape)) + 0.1 for shape in self.shapes]
+        xs = [np.abs(rng.standard_normal(x.shape)) + 0.1 for x in layer.bottoms]
         if self.labels is not None:
             xs[self.labels] = rng.integers(0, 2, self.shapes[self.labels])
         ws = [rng.random(p.tensor.shape) + 0.5 for p in layer.params]
-        if self.relu and ws:
+        if self.relu and ws and not self.normalized:
             signs = rng.choice([-1.0, 1.0], ws[0].shape[0])
             ws = [(signs * w.T).T for w in ws]
         bound = {"fp32": 2e-5, "fp32x3": 2e-5, "tf32": 2e-3, "bf16": 2e-2}[way.precision]
@@ -44,9 +47,22 @@ class Small:
         return Case(layer, xs, ws, way=way, bounds=loose, rng=rng)
 
 
-def _sliding(kind: str, outputs: int, settings: str, *shape: int, relu: bool = False, kept: str = "") -> Small:
-    text = f'type: "{kind}" convolution_param {{ num_output: {outputs} {settings} }}'
-    return Small(text, [shape], relu=relu, kept=kept)
+def joined(
+    text: str, shapes: Sequence[Sequence[int]], relu: bool = False, added: bool = False, normalized: bool = False
+) -> Layer:
+    """The layer of the text, or a BatchNorm and its Scale, with a sum and a ReLU where these are asked for."""
+    layer = layer_of(text or 'type: "BatchNorm"', *shapes)
+    if normalized:
+        layer = BatchNormScale(layer, layer_of('type: "Scale" scale_param { bias_term: true }', *shapes), None)
+    shape = layer.tops[0].shape
+    after = layer_of('type: "ReLU"', shape) if relu else None
+    if added:
+        return Summed(layer, layer_of('type: "Eltwise"', shape, shape), 1, after)
+    return Rectified(layer, after) if after else layer
+
+
+def _sliding(kind: str, outputs: int, settings: str, *shape: int, **more: Any) -> Small:
+    return Small(f'type: "{kind}" convolution_param {{ num_output: {outputs} {settings} }}', [shape], **more)
 
 
 IMAGE = (2, 4, 5, 3)
@@ -63,6 +79,9 @@ SMALL = {
     "convolution and ReLU": _sliding("Convolution", 40, "kernel_size: 3 pad: 1 stride: 2", 2, 4, 5, 4, relu=True),
     "convolution and ReLU, grouped": _sliding("Convolution", 16, "kernel_size: 1 group: 2", 1, 6, 7, 13, relu=True),
     "convolution and ReLU from y": _sliding("Convolution", 5, "kernel_size: 2", 2, 3, 5, 4, relu=True, kept="y0"),
+    "convolution in a sum": _sliding("Convolution", 40, "kernel_size: 3 pad: 1 stride: 2", 2, 4, 5, 4, relu=True,
+                                     added=True),
+    "odd convolution in a sum": _sliding("Convolution", 5, "kernel_size: 2", 2, 3, 5, 4, added=True),
     "inner product and ReLU": Small('type: "InnerProduct" inner_product_param { num_output: 5 }', [(6, 7)], relu=True),
     "ReLU": Small('type: "ReLU"', [ODD]),
     "ReLU from y": Small('type: "ReLU"', [ODD], kept="y0"),
@@ -94,6 +113,8 @@ SMALL = {
     "maximum": Small('type: "Eltwise" eltwise_param { operation: MAX }', [ODD, ODD]),
     "BatchNorm": Small('type: "BatchNorm"', [(4, 3, 12, 17)]),
     "BatchNorm by fours": Small('type: "BatchNorm"', [IMAGE]),
+    "BatchNorm in a sum": Small("", [ODD], relu=True, added=True, normalized=True),
+    "BatchNorm by fours in a sum": Small("", [IMAGE], relu=True, kept="y0", added=True, normalized=True),
     "BatchNorm of averages": Small('type: "BatchNorm" batch_norm_param { use_global_stats: true }', [ODD]),
     "Scale": Small('type: "Scale" scale_param { bias_term: true }', [ODD]),
     "Scale by fours": Small('type: "Scale" scale_param { bias_term: true }', [IMAGE]),

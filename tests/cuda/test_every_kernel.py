@@ -49,7 +49,7 @@ def test_the_small_layers_launch_every_kernel(monkeypatch):
 
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
-@pytest.mark.parametrize("name", ["convolution by fours", "convolution", "a wide odd product", "convolution and ReLU"])
+@pytest.mark.parametrize("name", ["convolution by fours", "convolution", "a wide odd product", "convolution in a sum"])
 def test_every_tile_stays_in_bounds_and_has_no_races(name, tile, way, monkeypatch):
     monkeypatch.setattr(engine, "TILES", (tile,))
     SMALL[name].case(way).check()
@@ -57,7 +57,7 @@ def test_every_tile_stays_in_bounds_and_has_no_races(name, tile, way, monkeypatc
 
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("precision", [name for name in ENGINES if name != "fp32"])
-@pytest.mark.parametrize("name", ["convolution by fours", "convolution", "inner product", "convolution and ReLU"])
+@pytest.mark.parametrize("name", ["convolution by fours", "convolution", "inner product", "convolution in a sum"])
 def test_products_on_tensor_cores_stay_in_bounds_and_have_no_races(name, precision, way):
     SMALL[name].case(replace(way, precision=precision)).check()
 

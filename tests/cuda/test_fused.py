@@ -6,19 +6,29 @@ import numpy as np
 import pytest
 
 from layermem.layers import Layer
-from layermem.layers.fused import Rectified
+from layermem.layers.fused import BatchNormScale, Rectified, Summed
 from layermem.runtime.cuda.kernels import KERNELS, engine
 from layermem.runtime.cuda.kernels.engine import TILES
 from layermem.runtime.cuda.launch import Addresses
 from tests.cuda.harness import Case, Way, layer_of
 from tests.cuda.small import BOUNDS, CONVOLUTIONS, RECTIFIED
 
+ENDS = [(True, False), (False, True), (True, True)]  # whether there is a ReLU, whether there is a sum
 SHAPES = {**RECTIFIED, **{name: CONVOLUTIONS[name] for name in ("one by one, strided", "two groups", "one pixel")}}
 PRECISIONS = ["fp32", *BOUNDS]
 
 
 def rectified(inner: Layer, kept: str = "") -> Rectified:
     layer = Rectified(inner, layer_of('type: "ReLU"', inner.tops[0].shape))
+    layer.kept = frozenset(filter(None, [kept]))
+    return layer
+
+
+def summed(inner: Layer, relu: bool, kept: str = "") -> Summed:
+    shape = inner.tops[0].shape
+    layer = Summed(
+        inner, layer_of('type: "Eltwise"', shape, shape), 1, layer_of('type: "ReLU"', shape) if relu else None
+    )
     layer.kept = frozenset(filter(None, [kept]))
     return layer
 
@@ -39,12 +49,37 @@ def test_a_rectified_convolution_agrees_with_sums_in_double_precision(name, kept
     Case(rectified(layer, kept), *drawn(rng, layer), bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=rng).check()
 
 
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_convolution_in_a_sum_agrees_with_sums_in_double_precision(name, relu, rng):
+    layer = summed(convolution(name)[0], relu)
+    Case(layer, *drawn(rng, layer), bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=rng).check()
+
+
+@pytest.mark.parametrize("kept", ["", "y0"])
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("shape", [(2, 3, 7, 5), (6, 20, 9, 11), (3, 36)], ids=str)
+def test_a_batch_norm_in_a_sum_agrees_with_double_precision(shape, relu, kept, rng):
+    layer = summed(normalized(shape), relu, kept)
+    xs, ws = drawn(rng, layer)
+    ws[1] = np.abs(ws[1]) + 1  # a moving sum of variances
+    bounds = {"y0": 4e-6, "dx0": 1e-5, "inv_std": 4e-6, "w1": 4e-6, "dw3": 1e-5, "dw4": 1e-5}
+    Case(layer, xs, ws, bounds=bounds, rng=rng).check()
+
+
+def normalized(shape: tuple[int, ...]) -> BatchNormScale:
+    scale = layer_of('type: "Scale" scale_param { bias_term: true }', shape)
+    return BatchNormScale(layer_of('type: "BatchNorm"', shape), scale, None)
+
+
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
 @pytest.mark.parametrize("transpose", ["false", "true"])
-def test_a_rectified_inner_product_may_have_any_form(transpose, axis, rng):
+@pytest.mark.parametrize("relu, added", ENDS)
+def test_an_inner_product_may_have_any_form(relu, added, transpose, axis, rng):
     text = f'type: "InnerProduct" inner_product_param {{ num_output: 24 axis: {axis} transpose: {transpose} }}'
-    layer = layer_of(text, (5, 3, 5, 4))
-    Case(rectified(layer), *drawn(rng, layer), bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=rng).check()
+    inner = layer_of(text, (5, 3, 5, 4))
+    layer = summed(inner, relu) if added else rectified(inner)
+    Case(layer, *drawn(rng, layer), bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=rng).check()
 
 
 @pytest.mark.parametrize("kept", ["", "y0"])
@@ -63,22 +98,36 @@ def test_a_rectified_sum_gives_only_the_gradients_that_are_wanted(rng):
 
 
 def in_turn(inner: Layer, xs: list, ws: list, dy: np.ndarray, way: Way) -> dict[str, np.ndarray]:
-    """What the layer and its ReLU leave, each as an op of its own."""
-    below = Case(inner, xs, ws, way=way)
-    relu = Case(layer_of('type: "ReLU"', inner.tops[0].shape), [below.run_unchecked()["y0"]], way=way)
-    above = relu.run_unchecked(dy)
-    return {**below.run_unchecked(above["dx0"]), "y0": above["y0"], "mask": above["mask"]}
+    """What the layer, its sum with xs[1] if there is one, and its ReLU leave, each as an op of its own."""
+    below, shape = Case(inner, xs[:1], ws, way=way), inner.tops[0].shape
+    y = below.run_unchecked()["y0"]
+    if len(xs) > 1:
+        y = Case(layer_of('type: "Eltwise"', shape, shape), [y, xs[1]], way=way).run_unchecked()["y0"]
+    above = Case(layer_of('type: "ReLU"', shape), [y], way=way).run_unchecked(dy)
+    found = {**below.run_unchecked(above["dx0"]), "y0": above["y0"], "mask": above["mask"]}
+    return {**found, "dx1": above["dx0"]} if len(xs) > 1 else found
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_relu_in_the_epilogue_changes_no_bit(name, precision, rng):
+@pytest.mark.parametrize("added", [False, True])
+def test_what_the_epilogue_does_changes_no_bit(name, added, precision, rng):
     inner, _ = convolution(name)
-    xs, ws = drawn(rng, inner)
+    layer = summed(inner, True) if added else rectified(inner)
+    xs, ws = drawn(rng, layer)
     dy, way = rng.standard_normal(inner.tops[0].shape), Way(precision=precision)
-    want = in_turn(inner, xs, ws, dy, way)
-    got = Case(rectified(inner), xs, ws, way=way).run_unchecked(dy)
-    for role in ("y0", "mask", "dx0", "dw0", "dw1"):
+    want, got = in_turn(inner, xs, ws, dy, way), Case(layer, xs, ws, way=way).run_unchecked(dy)
+    for role in ("y0", "mask", "dx0", "dw0", "dw1", *(["dx1"] if added else [])):
+        np.testing.assert_array_equal(got[role], want[role], err_msg=role)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 7, 5), (6, 20, 9, 11)], ids=str)
+def test_a_sum_in_the_sweep_of_a_batch_norm_changes_no_bit(shape, rng):
+    inner = normalized(shape)
+    xs, ws = drawn(rng, summed(inner, True))
+    dy = rng.standard_normal(shape)
+    want, got = in_turn(inner, xs, ws, dy, Way()), Case(summed(inner, True), xs, ws).run_unchecked(dy)
+    for role in ("y0", "mask", "dx0", "dx1", "dw3", "dw4"):
         np.testing.assert_array_equal(got[role], want[role], err_msg=role)
 
 

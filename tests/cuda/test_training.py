@@ -9,10 +9,14 @@ import re
 
 import pytest
 
+from layermem.graph.fuse import fused
+from layermem.graph.net import Net
 from layermem.plan.base import STRATEGIES
+from layermem.proto.read import read_net_text
+from layermem.runtime.cuda.device import CudaDevice
 from tests.cuda.on_standin import run, trained
 from tests.emulator import standin
-from tests.nets import NETS
+from tests.nets import DATA, LOSS, NETS, conv, norm, relu, solver_text
 
 pytestmark = pytest.mark.skipif(
     not standin.pycuda_is_installed(),
@@ -52,6 +56,36 @@ def test_no_strategy_changes_a_bit(net):
     assert all("error" not in answer for answer in answers), answers
     assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
     assert any(answer["host"] for answer in answers)  # some of them do offload
+
+
+PREACTIVATED = f"""
+    {DATA} {conv("stem", "data", 8, 3)} {norm("stem")} {relu("stem")}
+    {conv("a", "stem", 8, 3)} {norm("a")} {relu("a")} {conv("b", "a", 8, 3)}
+    layer {{ name: "one" type: "Eltwise" bottom: "stem" bottom: "b" top: "one" }}
+    {conv("c", "one", 8, 1)}
+    layer {{ name: "two" type: "Eltwise" bottom: "c" bottom: "one" top: "two" }} {relu("two")}
+    layer {{ name: "pool" type: "Pooling" bottom: "two" top: "pool" pooling_param {{ kernel_size: 2 stride: 2 }} }}
+    layer {{ name: "d" type: "InnerProduct" bottom: "pool" top: "d" inner_product_param {{ num_output: 16
+            weight_filler {{ type: "xavier" }} }} }}
+    layer {{ name: "e" type: "InnerProduct" bottom: "d" top: "e" inner_product_param {{ num_output: 16
+            weight_filler {{ type: "xavier" }} }} }}
+    layer {{ name: "three" type: "Eltwise" bottom: "d" bottom: "e" top: "three" }} {relu("three")}
+    {LOSS % "three"}
+"""
+
+
+def test_products_that_take_sums_along_learn_what_the_reference_learns_under_every_strategy(tmp_path):
+    net = Net(read_net_text(PREACTIVATED), 0)
+    joint = {node.layer.type for node in fused(net, CudaDevice.fuses).nodes}
+    assert {"ConvolutionSum", "ConvolutionSumReLU", "InnerProductSumReLU"} <= joint
+    solver = tmp_path / "solver.prototxt"
+    solver.write_text(solver_text() + f"net_param {{ name: 'preactivated' {PREACTIVATED} }}\n")
+    job = {"net": str(solver), "steps": 3}
+    jobs = [{**job, "strategy": strategy, "poison": True} for strategy in STRATEGIES]
+    reference, *answers = trained([{**job, "device": "reference"}, *jobs], streams="random")
+    for answer in answers:
+        same_numbers(answer, reference, 1e-5)
+    assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
 
 
 @pytest.mark.parametrize("order", standin.STREAMS)

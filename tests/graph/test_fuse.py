@@ -13,6 +13,7 @@ CONV = (
 )
 RELU = 'layer { name: "r" type: "ReLU" bottom: "y" top: "z" }\n'
 ALL = CpuDevice.fuses
+SUMS = {f"{kind}Sum{relu}" for kind in ("Convolution", "InnerProduct", "BatchNormScale") for relu in ("", "ReLU")}
 
 
 def types(tmp_path, text: str, fuses=ALL, outputs=()) -> list[str]:
@@ -64,3 +65,47 @@ def test_a_blob_that_is_wanted_as_an_output_is_not_fused_away(tmp_path):
 def test_a_device_gets_only_what_it_has_kernels_for(tmp_path):
     assert types(tmp_path, CONV + RELU, fuses={"EltwiseReLU"}) == ["Convolution", "ReLU"]
     assert types(tmp_path, CONV + RELU, fuses=()) == ["Convolution", "ReLU"]
+
+
+# -- a sum with another blob -------------------------------------------------------------------------------------------
+
+NORM = """
+    layer { name: "n%(n)s" type: "BatchNorm" bottom: "%(x)s" top: "n%(n)s" }
+    layer { name: "s%(n)s" type: "Scale" bottom: "n%(n)s" top: "y%(n)s" scale_param { bias_term: true } }
+"""
+LEFT, RIGHT = NORM % {"n": "l", "x": "x"}, NORM % {"n": "r", "x": "x"}
+TOTAL = 'layer { name: "sum" type: "Eltwise" bottom: "%s" bottom: "%s" top: "t" }\n'
+END = 'layer { name: "r" type: "ReLU" bottom: "t" top: "z" }\n'
+
+
+@pytest.mark.parametrize("order", [("x", "y"), ("y", "x")])
+def test_a_product_takes_the_sum_with_another_blob_along_and_its_relu(order, tmp_path):
+    assert types(tmp_path, CONV + TOTAL % order + END, ALL | SUMS) == ["ConvolutionSumReLU"]
+    assert types(tmp_path, CONV + TOTAL % order, ALL | SUMS) == ["ConvolutionSum"]
+    assert types(tmp_path, CONV + TOTAL % order + END) == ["Convolution", "EltwiseReLU"]
+
+
+def test_of_two_normalized_blobs_the_later_one_takes_the_sum_along(tmp_path):
+    path = tmp_path / "net.prototxt"
+    path.write_text(HEAD + LEFT + RIGHT + TOTAL % ("yr", "yl") + END)
+    nodes = fused(Net(read_net(path), 0), ALL | SUMS).nodes[1:]
+    assert [(node.layer.name, node.bottoms) for node in nodes] == [
+        ("nl+sl", ("x",)), ("nr+sr+sum+r", ("x", "yl")),
+    ]  # fmt: skip
+    assert list(nodes[1].layer.param.bottom) == ["x", "yl"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LEFT + TOTAL.replace('top: "t"', 'top: "t" eltwise_param { coeff: 1 coeff: -1 }') % ("x", "yl"),
+        LEFT + TOTAL.replace('top: "t"', 'top: "t" eltwise_param { operation: MAX }') % ("x", "yl"),
+        LEFT + TOTAL.replace('bottom: "%s" top', 'bottom: "%s" bottom: "x" top') % ("x", "yl"),
+        LEFT + TOTAL % ("yl", "yl"),
+        LEFT + TOTAL % ("x", "yl") + 'layer { name: "other" type: "TanH" bottom: "yl" top: "o" }',
+        LEFT + 'layer { name: "u" type: "TanH" bottom: "x" top: "u" }' + TOTAL % ("yl", "u"),
+    ],
+    ids=["a coefficient", "no sum", "three terms", "twice the same", "another reader", "the other is made later"],
+)
+def test_a_sum_stays_a_layer_of_its_own_where_it_is_more_than_one_more_blob(text, tmp_path):
+    assert "Eltwise" in types(tmp_path, text, ALL | SUMS)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layermem.layers.fused import BatchNormScale, Rectified
+from layermem.layers.fused import BatchNormScale, Rectified, Summed
 from tests.layers.harness import Run, backward, check_gradients, forward, layer_of
 
 SHAPE = (3, 4, 5, 2)
@@ -97,3 +97,81 @@ def test_a_rectified_sum_reads_its_mask_unless_y_is_kept_anyway(name):
     both.kept = frozenset({"y0"})
     first = both.backward(["dx0", "dw0"])[0]
     assert "y0" in first.reads and "mask" not in first.reads
+
+
+# -- a layer and the sum that adds another blob to its top -------------------------------------------------------------
+
+TERMS = {name: SUMS[name] for name in ("convolution", "inner product")} | {"batch norm": ("", [SHAPE])}
+RELUS = pytest.mark.parametrize("relu", [True, False])
+
+
+def term_of(name: str):
+    """The layer alone; random bottoms and weights for it."""
+    if name == "batch norm":
+        x, ws = arguments()
+        return fused_layer(relu=False), [x], ws
+    inner, _, xs, ws = sums_of(name)
+    return inner, xs, ws
+
+
+def summed(name: str, relu: bool, added: int = 1):
+    """The layer in a sum with bottoms and weights; bottom number `added` of the sum is the other blob."""
+    inner, xs, ws = term_of(name)
+    shape = inner.tops[0].shape
+    total = layer_of('type: "Eltwise" name: "sum"', shape, shape)
+    layer = Summed(inner, total, added, layer_of('type: "ReLU" name: "r"', shape) if relu else None)
+    return layer, [*xs, np.random.default_rng(6).standard_normal(shape)], ws
+
+
+@RELUS
+@pytest.mark.parametrize("name", TERMS)
+def test_a_term_in_a_sum_gives_what_the_layers_give_in_turn(name, relu):
+    layer, (x, z), ws = summed(name, relu)
+    y = forward(term_of(name)[0], x, ws=ws).arrays["y0"] + z
+    run = forward(layer, x, z, ws=ws)
+    np.testing.assert_array_equal(run.arrays["y0"], np.maximum(y, 0) if relu else y)
+    if relu:
+        above = forward(layer_of('type: "ReLU"', y.shape), y)
+        np.testing.assert_array_equal(run.arrays["mask"], above.arrays["mask"])
+
+
+@RELUS
+@pytest.mark.parametrize("kept", [frozenset(), frozenset({"y0"})])
+@pytest.mark.parametrize("name", TERMS)
+def test_gradients_of_a_term_in_a_sum(name, kept, relu):
+    layer, xs, ws = summed(name, relu)
+    layer.kept = kept
+    check_gradients(layer, *xs, ws=ws, tolerance=1e-5)
+
+
+def test_a_replayed_sum_gives_the_same_bits_and_moves_no_average():
+    layer, (x, z), ws = summed("batch norm", True)
+    run = forward(layer, x, z, ws=ws)
+    again = Run(layer, {role: run.arrays[role] for role in ("x0", "x1", "mean", "inv_std", "w3", "w4")})
+    again.step(layer.replay())
+    for role in ("y0", "mask"):
+        np.testing.assert_array_equal(again.arrays[role], run.arrays[role])
+
+
+@RELUS
+@pytest.mark.parametrize("wants", [["dx1"], ["dw0"], ["dx0", "dx1"]])
+def test_a_sum_gives_only_the_gradients_that_are_wanted(wants, relu):
+    layer, xs, ws = summed("convolution", relu)
+    run = backward(forward(layer, *xs, ws=ws), wants, np.ones(layer.tops[0].shape))
+    assert {role for role in run.arrays if role[0] == "d" and role != "dy0"} == set(wants)
+
+
+def test_the_gradient_of_what_is_added_is_written_last_and_may_lie_on_that_of_the_sum():
+    layer, *_ = summed("batch norm", True)
+    last = layer.backward(["dx0", "dx1", "dw3", "dw4"])[-1]
+    assert (last.reads, last.writes) == (("dy0",), ("dx1",))
+    assert [(overlay.out, overlay.over) for overlay in last.overlays] == [("dx1", "dy0")]
+
+
+def test_its_name_and_its_bottoms_are_those_of_the_layers_it_joins():
+    inner, _, _ = term_of("convolution")
+    shape = inner.tops[0].shape
+    total = layer_of('type: "Eltwise" name: "sum" bottom: "z" bottom: "y"', shape, shape)
+    layer = Summed(inner, total, 0, layer_of('type: "ReLU" name: "r"', shape))
+    assert layer.name == f"{inner.name}+sum+r"
+    assert list(layer.param.bottom) == [inner.param.bottom[0], "z"]

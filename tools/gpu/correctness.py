@@ -17,7 +17,7 @@ from tests.cuda.small import BOUNDS, CONVOLUTIONS, SMALL
 from tools.gpu.results import Options, Results
 
 PRODUCTS = ("convolution by fours", "convolution", "convolution, grouped", "deconvolution", "inner product",
-            "convolution and ReLU")  # fmt: skip
+            "convolution and ReLU", "convolution in a sum")  # fmt: skip
 FEW = ("convolution by fours", "ReLU", "BatchNorm by fours", "max pooling", "softmax loss", "dropout")
 
 

@@ -13,6 +13,7 @@ from layermem.layers.data import FEEDS
 from layermem.runtime.cuda.driver import Card, Driver, cards
 from layermem.runtime.cuda.kernels import KERNELS, WORKSPACES
 from layermem.runtime.cuda.kernels.engine import ENGINES
+from layermem.runtime.cuda.kernels.fused import FUSED
 from layermem.runtime.cuda.launch import Addresses, Launch
 from layermem.runtime.cuda.memory import CudaArena, PinnedArena, Place
 from layermem.runtime.cuda.outside import Door
@@ -39,7 +40,7 @@ class CudaDevice(Device):
             raise InputError(f"there is no precision '{precision}'; choose one of: {' '.join(ENGINES)}")
         self.index, self.precision, self.graph = index, precision, graph
 
-    fuses = frozenset({"BatchNormScale", "ConvolutionReLU", "InnerProductReLU", "EltwiseReLU", "InnerProduct.learn"})
+    fuses = frozenset({"BatchNormScale", "EltwiseReLU", "InnerProduct.learn", *FUSED})
 
     @property
     def title(self) -> str:

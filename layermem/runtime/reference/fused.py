@@ -60,14 +60,24 @@ def backward(layer: Any, b: Buffers) -> None:
 # -- a layer and its ReLU ----------------------------------------------------------------------------------------------
 
 
-@kernel("ConvolutionReLU.forward", "InnerProductReLU.forward", "EltwiseReLU.forward")
-def rectified_forward(layer: Any, b: Buffers) -> None:
-    inputs = (*roles("x", len(layer.bottoms)), *roles("w", len(layer.params)))
-    y = np.empty_like(b.y)
-    KERNELS[f"{layer.inner.type}.forward"](layer.inner, parts(b, *inputs, y0=y))
+def inner_top(layer: Any, b: Buffers, step: str) -> np.ndarray:
+    """The top of the inner layer after its own `step`; what it stashes is in `b` then."""
+    inner, y = layer.inner, np.empty_like(b.y)
+    given = (*roles("x", len(inner.bottoms)), *roles("w", len(inner.params)), *inner.stash)
+    KERNELS[f"{inner.type}.{step}"](inner, parts(b, *given, y0=y))
+    return y
+
+
+def leave(b: Buffers, y: np.ndarray, relu: bool) -> None:
+    """`y` or its relu in the top, and the bits that somebody reads."""
     if b.mask is not None:
         b.mask[...] = pack(y > 0)
-    b.y[...] = np.maximum(y, 0)
+    b.y[...] = np.maximum(y, 0) if relu else y
+
+
+@kernel("ConvolutionReLU.forward", "InnerProductReLU.forward", "EltwiseReLU.forward")
+def rectified_forward(layer: Any, b: Buffers) -> None:
+    leave(b, inner_top(layer, b, "forward"), True)
 
 
 def passed(b: Buffers) -> np.ndarray:
@@ -75,24 +85,47 @@ def passed(b: Buffers) -> np.ndarray:
     return np.where(unpack(b.mask, b.dy) if b.has("mask") else b.y > 0, b.dy, 0)
 
 
-@kernel("ConvolutionReLU.rectify", "InnerProductReLU.rectify")
+SUMMED = ("Convolution", "InnerProduct", "BatchNormScale")
+
+
+@kernel("ConvolutionReLU.rectify", "InnerProductReLU.rectify", *(f"{kind}SumReLU.rectify" for kind in SUMMED))
 def rectify(layer: Any, b: Buffers) -> None:
     b.dy[...] = passed(b)
 
 
-def inner_backward(step: str) -> None:
+def inner_backward(step: str, *kinds: str) -> None:
     """The op `step` of the inner layer reads a dy that is rectified by now."""
 
-    @kernel(*(f"{kind}ReLU.{step}" for kind in ("Convolution", "InnerProduct")))
+    @kernel(*(f"{kind}.{step}" for kind in kinds))
     def run(layer: Any, b: Buffers) -> None:
         KERNELS[f"{layer.inner.type}.{step}"](layer.inner, b)
 
 
-inner_backward("backward_weights")
-inner_backward("backward_data")
+for product in ("Convolution", "InnerProduct"):
+    for step in ("backward_weights", "backward_data"):
+        inner_backward(step, f"{product}ReLU", f"{product}Sum", f"{product}SumReLU")
+inner_backward("backward", "BatchNormScaleSum", "BatchNormScaleSumReLU")
 
 
 @kernel("EltwiseReLU.backward")
 def eltwise_backward(layer: Any, b: Buffers) -> None:
     wanted = [role for role in roles("dx", len(layer.bottoms)) if b.has(role)]
     KERNELS["Eltwise.backward"](layer.inner, parts(b, *wanted, dy0=passed(b)))
+
+
+# -- a layer, the sum with another blob, and maybe its ReLU ------------------------------------------------------------
+
+
+@kernel(*(f"{kind}Sum{relu}.forward" for kind in SUMMED for relu in ("", "ReLU")))
+def summed_forward(layer: Any, b: Buffers) -> None:
+    leave(b, inner_top(layer, b, "forward") + b.x1, layer.relu)
+
+
+@kernel("BatchNormScaleSum.replay", "BatchNormScaleSumReLU.replay")
+def summed_replay(layer: Any, b: Buffers) -> None:
+    leave(b, inner_top(layer, b, "replay") + b.x1, layer.relu)
+
+
+@kernel(*(f"{kind}Sum{relu}.backward_sum" for kind in SUMMED for relu in ("", "ReLU")))
+def backward_sum(layer: Any, b: Buffers) -> None:
+    b.dx1[...] = b.dy

@@ -29,20 +29,21 @@ LANES = 4  # channels of a block that merges parts: the other threads share out 
 NOTHING: Mapping[str, int] = MappingProxyType({"factor": 0, "bias": 0, "rectify": 0})
 
 
-def follower(layer: Any, b: Addresses) -> Mapping[str, int]:
+def follower(relu: bool, b: Addresses) -> Mapping[str, int]:
     """The Scale, and maybe the ReLU, of a BatchNormScale."""
-    return {"factor": b["w3"], "bias": b["w4"], "rectify": int(layer.relu)}
+    return {"factor": b["w3"], "bias": b["w4"], "rectify": int(relu)}
 
 
 def normalize(
-    layer: Any, y: int, x: int, mean: int, inv_std: int, adds: bool = False, then: Mapping[str, int] = NOTHING
-) -> Launch:
+    layer: Any, y: int, x: int, mean: int, inv_std: int, adds: bool = False, then: Mapping[str, int] = NOTHING,
+    added: int = 0,
+) -> Launch:  # fmt: skip
     at = columns_of(layer.tops[0])
     count = layer.tops[0].count
     return launch(
-        "batch_norm", f"normalize_v{at.v}", "NormalizeArgs", ceil_div(count, THREADS * at.v), y=y, x=x, mean=mean,
-        inv_std=inv_std, then=then, by_inner=divider(at.inner), by_channels=divider(at.columns), count=count,
-        accumulate=adds,
+        "batch_norm", f"normalize_v{at.v}", "NormalizeArgs", ceil_div(count, THREADS * at.v), y=y, x=x, added=added,
+        mean=mean, inv_std=inv_std, then=then, by_inner=divider(at.inner), by_channels=divider(at.columns),
+        count=count, accumulate=adds,
     )  # fmt: skip
 
 
@@ -165,10 +166,17 @@ def gradient_bytes(layer: Any) -> int:
 
 @kernel("BatchNormScale.forward")
 def scaled_forward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    scratch = Scratch(b["workspace"])
-    mean, inv_std = statistics_places(layer.norm, b, scratch)
-    yield from batch_statistics(layer.norm, b, mean, inv_std, scratch.take(moment_bytes(layer)))
-    yield normalize(layer, b["y0"], b["x0"], mean, inv_std, then=follower(layer, b))
+    yield from scaled(layer, b, relu=layer.relu)
+
+
+def scaled(layer: Any, b: Addresses, *, relu: bool, added: int = 0, again: bool = False) -> Iterator[Launch]:
+    """y = factor (x - mean) inv_std + bias + added, or its relu; `again` from the statistics that were kept."""
+    mean, inv_std = b["mean"], b["inv_std"]
+    if not again:
+        scratch = Scratch(b["workspace"])
+        mean, inv_std = statistics_places(layer.norm, b, scratch)
+        yield from batch_statistics(layer.norm, b, mean, inv_std, scratch.take(moment_bytes(layer)))
+    yield normalize(layer, b["y0"], b["x0"], mean, inv_std, then=follower(relu, b), added=added)
 
 
 @workspace("BatchNormScale.forward")
@@ -178,12 +186,12 @@ def scaled_forward_bytes(layer: Any, roles: Collection[str]) -> int:
 
 @kernel("BatchNormScale.replay")
 def scaled_replay(layer: Any, b: Addresses) -> Iterator[Launch]:
-    yield normalize(layer, b["y0"], b["x0"], b["mean"], b["inv_std"], then=follower(layer, b))
+    yield from scaled(layer, b, relu=layer.relu, again=True)
 
 
 @kernel("BatchNormScale.backward")
 def scaled_backward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    then, channels = follower(layer, b), layer.norm.channels
+    then, channels = follower(layer.relu, b), layer.norm.channels
     sums, summing = gradient_sums(layer, b, Scratch(b["workspace"]), then)
     yield from summing
     for role, place in (("dw4", sums), ("dw3", sums + FLOAT * channels)):

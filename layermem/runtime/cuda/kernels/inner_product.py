@@ -49,7 +49,7 @@ def forward(layer: Any, b: Addresses) -> Iterator[Launch]:
 
 
 def writes_y(layer: Any) -> bool:
-    """Whether the product writes y as it stays, and so may do what an Epilogue asks beside the bias."""
+    """Whether the product writes y as it stays, and so does all that an Epilogue asks; else bias, and adding to y."""
     return not layer.transpose and not y_moves(layer)
 
 
@@ -59,11 +59,13 @@ def multiplied(layer: Any, b: Addresses, then: Epilogue) -> Iterator[Launch]:
     y = scratch.take(layer.tops[0].nbytes) if y_moves(layer) else b["y0"]
     yield from moving
     if layer.transpose:
-        yield spread(ENGINES[b.precision], product(layer), y, x, b["w0"], then.bias)
+        yield spread(ENGINES[b.precision], product(layer), y, x, b["w0"], then.bias, adds=then.added == y)
     else:
-        yield correlate(ENGINES[b.precision], product(layer), y, x, b["w0"], then)
+        yield correlate(
+            ENGINES[b.precision], product(layer), y, x, b["w0"], Epilogue(then.bias) if y_moves(layer) else then
+        )
     if y_moves(layer):
-        yield from renamed(b["y0"], layer.tops[0], y, plain(layer.tops[0]))
+        yield from renamed(b["y0"], layer.tops[0], y, plain(layer.tops[0]), then.added == b["y0"])
 
 
 @kernel("InnerProduct.backward_data")
