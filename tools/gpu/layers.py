@@ -3,7 +3,7 @@ same precision.  In bf16 PyTorch's tensors are bf16 in memory too; ours stay fp3
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from layermem.layers.base import Layer
 from layermem.runtime.cuda.kernels import KERNELS, WORKSPACES
 from layermem.runtime.cuda.launch import Addresses
-from tests.cuda.harness import Run, first_step, layer_of, wants_of
+from tests.cuda.harness import Run, first_step, wants_of
+from tests.cuda.small import joined
 from tools.gpu.card import Card
 from tools.gpu.results import Options, Results, Row, in_short, median_seconds
 
@@ -22,7 +23,7 @@ PRECISIONS = ("fp32", "fp32x3", "tf32", "bf16")
 
 
 class Shape(NamedTuple):
-    """A convolution: x [n, c, size, size], k outputs, a square window."""
+    """A convolution: x [n, c, size, size], k outputs, a square window; maybe its ReLU in the same op."""
 
     name: str
     n: int
@@ -31,6 +32,7 @@ class Shape(NamedTuple):
     k: int
     window: int
     stride: int = 1
+    relu: bool = False
 
     @property
     def pad(self) -> int:
@@ -45,6 +47,7 @@ class Shape(NamedTuple):
 SHAPES = (
     Shape("VGG conv2_2", 64, 128, 112, 128, 3),
     Shape("VGG conv3_2", 64, 256, 56, 256, 3),
+    Shape("VGG conv3_2 and ReLU", 64, 256, 56, 256, 3, relu=True),
     Shape("VGG conv5_2", 64, 512, 14, 512, 3),
     Shape("ResNet conv1", 128, 3, 224, 64, 7, 2),
     Shape("ResNet res2 1x1", 128, 64, 56, 256, 1),
@@ -53,14 +56,31 @@ SHAPES = (
     Shape("ResNet res4 down", 128, 256, 28, 256, 3, 2),
     Shape("ResNet res5 3x3", 128, 512, 7, 512, 3),
 )
-TINY = (Shape("tiny 3x3", 1, 4, 6, 8, 3),)
-MOVERS = {  # bound by memory: text of the layer, shape of every bottom
-    "BatchNorm": ('type: "BatchNorm"', 1),
-    "ReLU": ('type: "ReLU"', 1),
-    "max pooling": ('type: "Pooling" pooling_param { kernel_size: 3 stride: 2 }', 1),
-    "Eltwise sum": ('type: "Eltwise"', 2),
-    "LRN": ('type: "LRN" lrn_param { local_size: 5 alpha: 1e-4 beta: 0.75 }', 1),
-    "Dropout": ('type: "Dropout"', 1),
+TINY = (Shape("tiny 3x3", 1, 4, 6, 8, 3), Shape("tiny 3x3 and ReLU", 1, 4, 6, 8, 3, relu=True))
+
+
+class Mover(NamedTuple):
+    """A layer that memory bounds: its text, how many bottoms, and what joins it (tests.cuda.small.joined)."""
+
+    text: str
+    bottoms: int = 1
+    relu: bool = False
+    added: bool = False
+    normalized: bool = False
+
+    def layer(self, shape: Sequence[int]) -> Layer:
+        return joined(self.text, [shape] * self.bottoms, self.relu, self.added, self.normalized)
+
+
+MOVERS = {
+    "BatchNorm": Mover('type: "BatchNorm"'),
+    "ReLU": Mover('type: "ReLU"'),
+    "max pooling": Mover('type: "Pooling" pooling_param { kernel_size: 3 stride: 2 }'),
+    "Eltwise sum": Mover('type: "Eltwise"', 2),
+    "Eltwise sum and ReLU": Mover('type: "Eltwise"', 2, relu=True),
+    "BatchNorm, sum and ReLU": Mover("", relu=True, added=True, normalized=True),
+    "LRN": Mover('type: "LRN" lrn_param { local_size: 5 alpha: 1e-4 beta: 0.75 }'),
+    "Dropout": Mover('type: "Dropout"'),
 }
 MOVED, TINY_MOVED = (128, 256, 56, 56), (1, 4, 6, 6)
 
@@ -68,13 +88,12 @@ MOVED, TINY_MOVED = (128, 256, 56, 56), (1, 4, 6, 6)
 def run(results: Results, options: Options) -> None:
     card, torch = Card(), peers_of(results)
     for name in list(MOVERS)[: 2 if options.brief else None]:
-        text, bottoms = MOVERS[name]
         moved = TINY_MOVED if options.small else MOVED
-        layer, peers = layer_of(text, *[moved] * bottoms), partial(torch.mover, name, moved) if torch else dict
+        layer, peers = MOVERS[name].layer(moved), partial(torch.mover, name, moved) if torch else dict
         results.attempt(partial(measured, card, results, name, "fp32", layer, peers), layer=name, precision="fp32")
     shapes = TINY if options.small else SHAPES
     for shape in shapes[: 1 if options.brief else None]:
-        layer = layer_of(shape.text, (shape.n, shape.c, shape.size, shape.size))
+        layer = joined(shape.text, [(shape.n, shape.c, shape.size, shape.size)], shape.relu)
         for precision in PRECISIONS if int(card.driver.card.capability) >= 80 else PRECISIONS[:1]:
             beside = torch is not None and precision != "fp32x3"
             peers = partial(torch.convolution, shape, precision) if beside else dict
@@ -135,4 +154,4 @@ def ops(card: Card, layer: Layer, precision: str) -> Iterator[tuple[str, list[An
         addresses = card.filled({**sizes, **({"workspace": scratch} if scratch else {})})
         counts = {role: tensor.count for role, tensor in tensors.items()}
         launches = list(KERNELS[kernel](layer, Addresses(addresses, (), counts, precision)))
-        yield step.step, launches, step.flops, sum(sizes.values())
+        yield step.step, launches, step.flops, sum(sizes.values()) + sum(sizes[role] for role in step.updates)

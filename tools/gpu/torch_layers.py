@@ -46,8 +46,12 @@ def convolution(shape, precision: str) -> Peers:
             dy, x, w, None, two(shape.stride), two(shape.pad), [1, 1], False, [0, 0], 1, [data, not data, False]
         )
 
+    def forward() -> torch.Tensor:
+        y = F.conv2d(x, w, None, shape.stride, shape.pad)
+        return y.relu_() if shape.relu else y
+
     return {
-        "forward": timed(lambda: F.conv2d(x, w, None, shape.stride, shape.pad)),
+        "forward": timed(forward),
         "backward_data": timed(backward(True)),
         "backward_weights": timed(backward(False)),
     }
@@ -63,12 +67,14 @@ def mover(name: str, shape: tuple[int, ...]) -> Peers:
         "ReLU": lambda: F.relu(x),
         "max pooling": lambda: F.max_pool2d(x, 3, 2, ceil_mode=True),
         "Eltwise sum": lambda: x + other,
+        "Eltwise sum and ReLU": lambda: (x + other).relu_(),
+        "BatchNorm, sum and ReLU": lambda: (F.batch_norm(x, None, None, weight, bias, training=True) + other).relu_(),
         "LRN": lambda: F.local_response_norm(x, 5, 1e-4, 0.75),
         "Dropout": lambda: F.dropout(x, 0.5),
     }
     y = forward[name]()
     dy = torch.randn_like(y)
-    return {
-        "forward": timed(forward[name]),
-        "backward": timed(lambda: torch.autograd.grad(y, x, dy, retain_graph=True)),
-    }
+    peers = {"forward": timed(forward[name])}
+    if "and ReLU" not in name:  # whose backward is more than one op, or gives more than one gradient, here
+        peers["backward"] = timed(lambda: torch.autograd.grad(y, x, dy, retain_graph=True))
+    return peers
