@@ -71,7 +71,7 @@ def test_a_step_whose_time_is_up_is_killed_with_all_that_it_started(tmp_path):
 
 
 FAILING = r"""
-import json, sys
+import os, sys, time
 sys.path.insert(0, {root!r})
 from pathlib import Path
 from tools.gpu.results import Options, Results
@@ -79,9 +79,11 @@ from tools.gpu.results import Options, Results
 def broken():
     raise ValueError("an illegal address\nand more")
 
-results = Results(Path({rows!r}), Options(True, True, 60.0))
-for name in "abcd":
-    results.attempt(broken if name in "bd" else lambda: results.add(name=name, passed=True), name=name)
+ways = dict(b=broken, d=lambda: os._exit(9), e=lambda: time.sleep(60))
+results = Results(Path({rows!r}), Options(False, True, 60.0))
+for name in "abcdef":
+    right = lambda: results.add(name=name, passed=True)
+    results.attempt(ways.get(name, right), most=2, name=name)
 """
 
 
@@ -90,15 +92,11 @@ def test_a_step_that_fails_is_begun_again_behind_its_last_row(tmp_path, monkeypa
     script.write_text(FAILING.format(root=str(ROOT), rows=str(tmp_path / "rows" / "x.json")))
     monkeypatch.setattr(gpu_check, "__file__", str(script))
     step = gpu_check.one_step("x", 60, 60, options(tmp_path), os.environ)
-    assert step["ended"] == "done; begun again 2 times" and "ValueError" in step["log"]
-    assert [(row["name"], row["passed"]) for row in step["rows"]] == [
-        ("a", True),
-        ("b", False),
-        ("c", True),
-        ("d", False),
-    ]
+    assert step["ended"] == "done; begun again 3 times" and "ValueError" in step["log"]
+    assert {row["name"]: row["passed"] for row in step["rows"]} == dict(zip("abcdef", [1, 0, 1, 0, 0, 1]))
     assert step["rows"][1]["says"] == "ValueError: an illegal address"
-    assert len(failures({"correctness": step})) == 2
+    assert step["rows"][4]["says"] == "the process ended in this, or was ended after 2 s"
+    assert len(failures({"correctness": step})) == 3
 
 
 def test_what_is_missing_is_a_row_and_ends_nothing(tmp_path, monkeypatch):

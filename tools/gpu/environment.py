@@ -24,7 +24,7 @@ ABSENT = "not here"
 
 def run(results: Results, options: Options) -> None:
     for part in (versions, card, images):
-        results.attempt(partial(part, results), part=part.__name__)
+        results.attempt(partial(part, results), most=60, part=part.__name__)
 
 
 def versions(results: Results) -> None:

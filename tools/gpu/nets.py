@@ -48,7 +48,7 @@ def ours(results: Results, what: str, net: Net, precision: str, share: float) ->
         def work(budget: str | None = budget, where: CudaDevice = where, key: Row = key) -> None:
             results.add(**key, **one(job, budget, where, results.options))
 
-        results.attempt(work, share, **key)
+        results.attempt(work, share, most=60, **key)
 
 
 def one(job: Job, budget: str | None, device: CudaDevice, options: Options) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def theirs(results: Results, what: str, net: Net, precision: str, share: float) 
                 command = [sys.executable, "-m", "tools.gpu.torch_net", str(path), mode, precision]
                 results.add(**key, **peer(command, log, min(PEER_SECONDS, max(results.left, 10.0))))
 
-            results.attempt(work, share, **key)
+            results.attempt(work, share, most=PEER_SECONDS + 30, **key)
 
 
 def peer(command: list[str], log: Path, seconds: float) -> Row:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
+ITEM_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,12 @@ class Results:
         self.rows.append(row)
         self._write()
 
-    def attempt(self, work: Callable[[], None], until: float | None = None, **key: Any) -> None:
+    def attempt(
+        self, work: Callable[[], None], until: float | None = None, most: int = ITEM_SECONDS, **key: Any
+    ) -> None:
         """Do a piece of the step, which adds rows with `key` in them, unless there are such rows already or the time is
         up (after `until` seconds of the step, if given).  What goes wrong is a row too, and ends this process: a card
-        that failed once may be of no more use to it."""
+        that failed once may be of no more use to it.  So does what has not come back after `most` seconds."""
         if any(all(row.get(name) == value for name, value in key.items()) for row in self.rows):
             return
         if self.late:
@@ -61,11 +65,22 @@ class Results:
         if until is not None and self.options.seconds - self.left > until:
             self.add(**key, late="this", says="was not begun: its share of the time was up")
             return
+        begun = {**key, "passed": False, "says": f"the process ended in this, or was ended after {most} s"}
+        self.add(**begun)  # and taken back if it ends well
+        place = len(self.rows) - 1
+        if not self.options.small:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends a process that waits for the card, too
+            signal.alarm(most)
         try:
             work()
         except Exception as error:
-            self.add(**key, passed=False, says=in_short(error))
+            self.rows[place]["says"] = in_short(error)
             raise
+        else:
+            del self.rows[place]
+        finally:
+            signal.alarm(0)
+            self._write()
 
     def _write(self) -> None:
         aside = self.path.with_suffix(".aside")

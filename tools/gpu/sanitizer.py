@@ -26,7 +26,7 @@ def run(results: Results, options: Options) -> None:
         def work(tool: str = tool) -> None:
             results.add(tool=tool, **checked(sanitizer, tool, max(results.left, 15.0)))
 
-        results.attempt(work, tool=tool)
+        results.attempt(work, most=round(max(results.left, 15.0)) + 15, tool=tool)
 
 
 def checked(sanitizer: str, tool: str, seconds: float) -> Row:
