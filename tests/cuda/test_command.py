@@ -143,5 +143,6 @@ raise SystemExit(main())"""
     words = ("train", "--solver", str(solver), "--device", "cuda", str(tmp_path / "cache"))
     done = run(program, *words, capability=86)
     assert done.returncode == 4 and "(sm_86) does not take the kernels of " in done.stderr, done.stderr
+    assert "on the device; are those that LAYERMEM_KERNELS names" in done.stderr
     (kept,) = (tmp_path / "cache").iterdir()
     assert "-sm_86-" in kept.name and kept.read_bytes()[:4] == b"\x7fELF"

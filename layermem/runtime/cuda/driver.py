@@ -224,8 +224,10 @@ class Driver:
         try:
             return self.cuda.module_from_buffer(image)
         except self.cuda.Error as error:
+            says = "".join(filter(str.isprintable, str(error))).strip(
+                " -"
+            )  # PyCUDA ends it with a log that may be none
             raise DeviceError(
-                f"{self.card.name} (sm_{self.card.capability}) does not take the kernels of {module}.cu: "
-                f"{str(error).rstrip(' -')}; are those that LAYERMEM_KERNELS names, or that came with the package, for "
-                "other cards?"
+                f"{self.card.name} (sm_{self.card.capability}) does not take the kernels of {module}.cu: {says}; are "
+                "those that LAYERMEM_KERNELS names, or that came with the package, for other cards?"
             ) from error
