@@ -6,6 +6,7 @@
 //   a Scale, a sum and a ReLU that follow may run in the same sweeps: y = relu(factor (x - mean) inv_std + bias + added)
 //   x, y, dy, dx [outer][C][inner] float; inner is 1 for channels-last
 //   traffic    forward 8|x| bytes read, 4|x| written; backward 16|x| read, 4|x| written: bound by memory
+//   assumes    _v4: columns and pitch are multiples of 4, buffers aligned to 16 bytes; elements below 2^31
 //   precision  a thread sums distances from the first value it sees; (count, mean, M2) of threads, then of parts, are
 //              merged pairwise in a fixed order.  No difference of large squares anywhere
 //   source     Chan, Golub, LeVeque (1979) for the merging; Caffe batch_norm_layer.cu for the rest

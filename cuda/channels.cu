@@ -6,6 +6,7 @@
 //   launch   grid (ceil(columns / (width V)), parts), block 256
 //   traffic  4 |x| bytes: bound by memory
 //   assumes  _v4: columns and pitch are multiples of 4, x and y aligned to 16 bytes
+//   source   Caffe's products with a vector of ones (base_conv_layer.cpp, scale_layer.cu, prelu_layer.cu), without one
 #include "channels.cuh"
 
 using namespace lm;

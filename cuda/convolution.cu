@@ -14,6 +14,9 @@ LM_SLIDING_TILES(Ffma)
 // sum_parts: y = sum of `parts` arrays that lie one behind the other, always in their order.
 //   y [count] float written or added to     parts [splits][count] float read
 //   launch   one thread per element: grid ceil(count/256), block 256
+//   traffic  4 (splits + 1) bytes per element: bound by memory
+//   assumes  count below 2^31
+//   source   the split of a weight gradient in layermem/runtime/cuda/kernels/engine.py
 struct PartsArgs {
     float* y;
     const float* parts;

@@ -4,6 +4,8 @@
 // cannot lay out as columns.
 //   y [outputs] float written or added to     x, b float read
 //   launch   grid min(outputs, 2^31 - 1), block 256
+//   traffic  4 bytes per element and input, wherever the axes put them: bound by memory
+//   assumes  elements below 2^31
 //   order    thread t adds i = t, t + 256, ..; then lanes by halving distance, then warps
 //   source   layermem/runtime/reference/reduction.py, and `write_sum` of normalization.py
 #include "channels.cuh"

@@ -1,6 +1,7 @@
 // Moving elements: runs, transpositions, other axes over the same elements, parts of a blob.
-//   every kernel   y float written or added to, x float read, one thread per V elements of y unless it says otherwise:
-//                  grid ceil(count / (256 V)), block 256; bound by memory
+//   every kernel   y float written or added to, x float read
+//   launch         one thread per V elements of y, unless a kernel says otherwise: grid ceil(count / (256 V)), block 256
+//   traffic        8 bytes per element, 12 where it is added: bound by memory
 //   assumes        _v4: runs, pitches and addresses are multiples of 16 bytes
 //   source         layermem/runtime/reference/shape.py and resize.py (Crop)
 #include "common.cuh"

@@ -3,6 +3,7 @@
 //   launch   *_warps (inner is 1): a warp a position, grid ceil(positions / 8), block 256
 //            *_threads: a thread a position, neighbours along inner: grid ceil(positions / 256), block 256
 //   traffic  forward 4|x| read (again from L1 for each pass), 4|x| written: bound by memory
+//   assumes  elements below 2^31
 //   overlay  every lane reads its own elements of a line before it writes them, and the label's before anybody writes
 //   source   Caffe softmax_layer.cu, softmax_loss_layer.cu (with the logarithm taken before rounding), accuracy_layer.cu
 #include "labels.cuh"

@@ -3,7 +3,12 @@
 
 using namespace lm;
 
-// fill: y = value.     y [count] float written     launch   grid ceil(count / 1024), block 256; y aligned to 16 bytes
+// fill: y = value.
+//   y [count] float written
+//   launch   grid ceil(count / 1024), block 256
+//   traffic  4 bytes per element: bound by memory
+//   assumes  y aligned to 16 bytes
+//   source   layermem/runtime/reference/step.py
 struct FillArgs {
     float* y;
     int count;

@@ -100,8 +100,9 @@ def _kernels(ptx: str, said: str) -> Iterable[Kernel]:
 
 
 def digest_of(module: str) -> str:
-    """Stands for all that its machine code depends on, but for the compiler."""
-    return hashlib.sha256(repr((whole_source(module), FLAGS, ARCHITECTURES)).encode()).hexdigest()[:16]
+    """Stands for all that its machine code depends on, but for the compiler: the source without its comments."""
+    lines = (re.sub(r"//.*", "", line).rstrip() for line in whole_source(module).splitlines())
+    return hashlib.sha256(repr((list(filter(None, lines)), FLAGS, ARCHITECTURES)).encode()).hexdigest()[:16]
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------

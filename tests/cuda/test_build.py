@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import shutil
 import struct
@@ -113,6 +114,15 @@ def test_a_whole_source_needs_no_other_file():
 def test_every_module_has_its_head_comment():
     for path in sorted(SOURCES.glob("*.cu*")):
         assert path.read_text(encoding="utf-8").startswith("// "), path.name
+
+
+@pytest.mark.parametrize("module", modules())
+def test_comments_say_how_kernels_are_launched_what_they_move_and_assume_and_where_they_come_from(module):
+    text = (SOURCES / f"{module}.cu").read_text(encoding="utf-8")
+    if '#include "sliding.cuh"' in text:  # the kernels of these modules are there
+        text += (SOURCES / "sliding.cuh").read_text(encoding="utf-8")
+    missing = [word for word in ("launch", "traffic", "assumes", "source") if not re.search(rf"//\s+{word}\s", text)]
+    assert not missing
 
 
 def test_without_pycuda_the_error_says_how_to_get_it(monkeypatch):
