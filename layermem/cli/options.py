@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from layermem.runtime.device import Device
 
 Verbs = Any  # what argparse's add_subparsers returns: its class is private
+MOST_THREADS = 1024  # they wait for each other in each op: far more of them than cores never end
 Options = Any  # a parser, or a group of its options
 
 
@@ -185,6 +186,8 @@ def device_of(arguments: argparse.Namespace) -> Device:
             continue
         if name != owner:
             raise InputError(f"--{option} goes with --device {owner}, not with {name}")
+        if option == "threads" and value > MOST_THREADS:
+            raise InputError(f"--threads {value} would spend its time on switching; give at most {MOST_THREADS:,}")
         told[option] = value
     return get_device(name, **told)
 

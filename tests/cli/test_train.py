@@ -139,6 +139,7 @@ def test_layers_without_weights_are_named(layermem, solver, prototxt, tmp_path):
         (("train", "--solver", "nowhere"), "no such file"),
         (("train", "--solver", SOLVER, "--device", "reference", "--threads", "2"), "--threads goes with --device cpu"),
         (("train", "--solver", SOLVER, "--threads", "0"), "give at least 1"),
+        (("train", "--solver", SOLVER, "--threads", "100000"), "give at most 1,024"),
         (("train", "--solver", SOLVER, "--iterations", "-1"), "give 0 or more"),
         (("train", "--solver", SOLVER, "--weights", "nowhere"), "nowhere"),
         (("train", "--solver", SOLVER, "--snapshot", "nowhere"), "nowhere"),
