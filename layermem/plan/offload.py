@@ -55,7 +55,7 @@ def vdnn_all(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints: 
 
 @strategy("vdnn-conv", says="offload the inputs of convolutions (vDNN_conv)")
 def vdnn_conv(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints: Hints) -> Plan:
-    return _vdnn("vdnn-conv", graph, budget, peak, hints, lambda op: op.kernel.startswith("Convolution."))
+    return _vdnn("vdnn-conv", graph, budget, peak, hints, lambda op: op.kernel.startswith("Convolution"))
 
 
 def _vdnn(name: str, graph: Graph, budget: int | None, peak: Peak, hints: Hints, chosen: Callable[[Op], bool]) -> Plan:
