@@ -42,7 +42,10 @@ def test_a_reduction_sums_along_its_axis_and_spreads_the_gradient(shape, term, u
     assert (over == dx).all() and (added == dx0 + dx).all()
 
 
-@pytest.mark.parametrize("rows, size, count, inner", [(1, 1, 1, 1), (90, 37, 5, 1), (12, 100, 100, 3), (6, 5003, 1, 2)])
+@pytest.mark.parametrize(
+    "rows, size, count, inner",
+    [(1, 1, 1, 1), (90, 37, 5, 1), (12, 100, 100, 3), (6, 5003, 1, 2), (1500, 21, 1, 1), (90, 3, 1, 5)],
+)
 def test_the_largest_come_first_and_of_equals_the_last(rows, size, count, inner, unit, every_way):
     x = np.round(normal(1, rows, size) * 3)  # many equals
     x[0, -1] = np.nan

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t PIECE = 16384;  // elements of a task
 constexpr int64_t COLUMNS = 256;  // of a task where inner > 1
 constexpr int64_t TASKS = 64;     // of a search, each with a heap of its own
-constexpr int64_t SHORT = 64;     // a row in which skipping does not pay
+constexpr int64_t LANES = 16;     // of the widest unit
 
 int64_t pieces_of(const Axis& s) { return (s.size + PIECE - 1) / PIECE; }
 
@@ -64,22 +64,8 @@ bool before(const Found& a, const Found& b) {
     return a.value != b.value ? a.value > b.value : a.place > b.place;
 }
 
-// The first of a short row, without branches; false if a NaN is in the way.
-bool find_one(const float* x, int64_t size, Found& best) {
-    best = {x[0], 0};
-    bool numbers = x[0] == x[0];
-    for (int64_t i = 1; i < size; ++i) {
-        const bool later = x[i] >= best.value;
-        best.value = later ? x[i] : best.value;
-        best.place = later ? static_cast<int32_t>(i) : best.place;
-        numbers &= x[i] == x[i];
-    }
-    return numbers;
-}
-
 // The first `count` of a row by `before`, in that order: a heap whose top is the last of those kept.
 void search(const Unit& u, const float* x, int64_t size, int64_t count, Found* heap) {
-    if (count == 1 && size <= SHORT && find_one(x, size, heap[0])) return;
     for (int64_t i = 0; i < count; ++i) heap[i] = {x[i], static_cast<int32_t>(i)};
     std::make_heap(heap, heap + count, before);
     for (int64_t i = u.not_below(x, count, size, heap[0].value); i < size;) {
@@ -93,6 +79,12 @@ void search(const Unit& u, const float* x, int64_t size, int64_t count, Found* h
         if ((i - count) % u.lanes == 0) i = u.not_below(x, i, size, heap[0].value);
     }
     std::sort_heap(heap, heap + count, before);
+}
+
+void put(const Largest& g, int64_t row, int64_t k, float place, float value) {
+    const int64_t at = row / g.inner * g.pitch + row % g.inner + k * g.inner;
+    if (g.place) g.place[at] = place;
+    if (g.value) g.value[at] = value;
 }
 
 int64_t heap_bytes(int64_t count) { return padded(count * static_cast<int64_t>(sizeof(Found))); }
@@ -135,12 +127,18 @@ Launch largest(const Largest& g, void* scratch) {
         const int64_t tasks = std::min(TASKS, g.rows);
         parallel(tasks, [&](int64_t task) {
             auto* heap = reinterpret_cast<Found*>(static_cast<char*>(scratch) + task * heap_bytes(g.count));
-            for (int64_t row = cut(g.rows, tasks, task); row < cut(g.rows, tasks, task + 1); ++row) {
-                search(*u, g.x + row * g.size, g.size, g.count, heap);
-                const int64_t first = row / g.inner * g.pitch + row % g.inner;
-                for (int64_t k = 0; k < g.count; ++k) {
-                    if (g.place) g.place[first + k * g.inner] = static_cast<float>(heap[k].place);
-                    if (g.value) g.value[first + k * g.inner] = heap[k].value;
+            const int64_t begin = cut(g.rows, tasks, task), end = cut(g.rows, tasks, task + 1);
+            const int64_t step = g.count == 1 && g.size <= SHORT ? u->lanes : 1;
+            for (int64_t row = begin; row < end; row += step) {
+                const int64_t rows = std::min(step, end - row);
+                float place[LANES], value[LANES];
+                if (step > 1 && u->largest_of_few(g.x + row * g.size, rows, g.size, place, value)) {
+                    for (int64_t i = 0; i < rows; ++i) put(g, row + i, 0, place[i], value[i]);
+                    continue;
+                }
+                for (int64_t i = row; i < row + rows; ++i) {
+                    search(*u, g.x + i * g.size, g.size, g.count, heap);
+                    for (int64_t k = 0; k < g.count; ++k) put(g, i, k, static_cast<float>(heap[k].place), heap[k].value);
                 }
             }
         });

@@ -138,6 +138,7 @@ struct Unit {
     void (*reduce_columns)(const ReduceArgs&, int64_t outer, int64_t begin, int64_t end);
     void (*reduce_back)(const ReduceArgs&, int64_t begin, int64_t end);  // of outer * size lines
     int64_t (*not_below)(const float* x, int64_t begin, int64_t end, float floor);
+    bool (*largest_of_few)(const float* x, int64_t rows, int64_t size, float* place, float* value);
 
     void (*lrn)(const LrnArgs&, int64_t begin, int64_t end, float* room);  // of pixels
     void (*lrn_back)(const LrnArgs&, int64_t begin, int64_t end, float* room);
@@ -158,6 +159,7 @@ const Unit* unit_base();
 const Unit* unit_avx2();    // null where the compiler does not know it
 const Unit* unit_avx512();  // likewise
 
+constexpr int64_t SHORT = 32;     // columns of a row, up to which rows fill the lanes better
 constexpr int64_t ROWS = 96;    // most output rows of one GemmBlock; a multiple of every tile height
 constexpr int64_t DEPTH = 384;  // most reduction steps of one GemmBlock before sums go back to memory
 

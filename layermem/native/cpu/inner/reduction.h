@@ -74,3 +74,21 @@ int64_t not_below(const float* x, int64_t begin, int64_t end, float floor) {
         if (positive(pick(load(x + begin) < splat(floor), zero(), splat(1.0f)))) return begin;
     return begin;
 }
+
+// The largest of each of up to LANES rows of up to SHORT, the last of equals; false if a NaN is in the way.
+bool largest_of_few(const float* x, int64_t rows, int64_t size, float* place, float* value) {
+    float tile[SHORT * LANES] = {};
+    turn(tile, LANES, x, size, rows, size);
+    const int n = static_cast<int>(rows);
+    V best = load_upto(tile, n), at = zero();
+    I numbers = best == best;
+    for (int64_t i = 1; i < size; ++i) {
+        const V v = load_upto(tile + i * LANES, n);
+        const I later = v >= best;
+        best = pick(later, v, best), at = pick(later, splat(static_cast<float>(i)), at);
+        numbers &= v == v;
+    }
+    store(place, at);
+    store(value, best);
+    return positive(pick(numbers, zero(), splat(1.0f))) == 0;
+}

@@ -31,6 +31,34 @@ inline void judge(const SoftmaxArgs& g, int64_t position, int64_t label, float l
         ++sum.wrong, sum.example = static_cast<int64_t>(g.labels.label[position]);
 }
 
+// As class_of, of a register of positions; lanes beyond n are ignored.
+template <class N>
+inline I classes_of(const SoftmaxArgs& g, int64_t position, N n) {
+    const I label = __builtin_convertvector(fill_tail(load(g.labels.label + position, n), n, 0.0f), I);
+    const I is_class = (label >= 0) & (label < static_cast<int32_t>(g.axis.size));
+    I found = (is_class & label) | (~is_class & -2);
+    if (g.labels.ignores && g.labels.ignore_label == static_cast<int32_t>(g.labels.ignore_label)) {
+        const I ignored = label == static_cast<int32_t>(g.labels.ignore_label);
+        found = (ignored & -1) | (~ignored & found);
+    }
+    if (n < LANES) {
+        const I there = lanes_of((1u << n) - 1);
+        found = (there & found) | (~there & -1);
+    }
+    return found;
+}
+
+inline uint32_t lanes_where(I condition) { return positive(pick(condition, splat(1.0f), zero())); }
+
+template <class N>
+inline void judge_each(const SoftmaxArgs& g, int64_t position, I label, V loss, N n, Judged& sum) {
+    const uint32_t wrong = lanes_where(label == -2);
+    sum.loss += static_cast<double>(total(pick(label >= 0, loss, zero())));
+    sum.valid += __builtin_popcount(lanes_where(label >= 0));
+    for (int i = 0; wrong && i < n; ++i)
+        if (wrong >> i & 1) judge(g, position + i, -2, 0, sum);
+}
+
 // Where inner > 1 lanes are neighbouring positions; this calls body(offset of the first class, first position, n).
 template <class Body>
 inline __attribute__((always_inline)) void across(const Axis& s, int64_t begin, int64_t end, const Body& body) {
@@ -56,17 +84,16 @@ inline V sum_exp_across(const Axis& s, const float* x, V top, N n) {
 
 // -- rows of few classes ----------------------------------------------------------------------------------------------
 
-constexpr int64_t FEW = 32;   // classes, up to which positions fill the lanes better
-constexpr int64_t FEWER = 8;  // likewise where there is no exp to save
+constexpr int64_t SHORTER = 8;  // in place of SHORT where there is no exp to save
 
-inline bool in_rows(const Axis& s, int64_t few = FEW) { return s.inner == 1 && s.size > few; }
-inline bool of_few(const Axis& s, int64_t few = FEW) { return s.inner == 1 && s.size <= few && s.outer > 1; }
+inline bool in_rows(const Axis& s, int64_t few = SHORT) { return s.inner == 1 && s.size > few; }
+inline bool of_few(const Axis& s, int64_t few = SHORT) { return s.inner == 1 && s.size <= few && s.outer > 1; }
 
 // As many positions as there are lanes at a time, turned over: run(t) sees them side by side, as of [1][size][positions].
 template <class Run>
 inline void turned(const SoftmaxArgs& g, int64_t begin, int64_t end, const Run& run) {
     const int64_t size = g.axis.size;
-    float a[FEW * LANES], dy[FEW * LANES], out[FEW * LANES];
+    float a[SHORT * LANES], dy[SHORT * LANES], out[SHORT * LANES];
     for (int64_t o = begin; o < end; o += LANES) {
         const int64_t count = least(LANES, end - o);
         SoftmaxArgs t = g;
@@ -105,12 +132,12 @@ void softmax(const SoftmaxArgs& g, int64_t begin, int64_t end) {
 
 void softmax_back(const SoftmaxArgs& g, int64_t begin, int64_t end) {
     const Axis& s = g.axis;
-    if (of_few(s, FEWER)) return turned(g, begin, end, [&](const SoftmaxArgs& t) { softmax_back(t, 0, 1); });
+    if (of_few(s, SHORTER)) return turned(g, begin, end, [&](const SoftmaxArgs& t) { softmax_back(t, 0, 1); });
     const auto gradient = [&](int64_t at, V dot, auto n) {
         const V dx = load(g.a + at, n) * (load(g.dy + at, n) - dot);
         store(g.out + at, g.accumulate ? load(g.out + at, n) + dx : dx, n);
     };
-    if (in_rows(s, FEWER)) {
+    if (in_rows(s, SHORTER)) {
         for (int64_t o = begin; o < end; ++o) {
             V sum = zero();
             const int64_t row = o * s.size;
@@ -144,12 +171,14 @@ void softmax_loss(const SoftmaxArgs& g, int64_t begin, int64_t end, Judged& sum)
         return;
     }
     across(s, begin, end, [&](int64_t at, int64_t position, auto n) {
-        const V top = top_across(s, g.a + at, n), exps = sum_exp_across(s, g.a + at, top, n), logs = log(exps);
-        for (int i = 0; i < n; ++i) {
-            const int64_t label = class_of(g, position + i);
-            const float own = label >= 0 ? g.a[at + i + label * s.inner] : 0;
-            judge(g, position + i, label, logs[i] - (own - top[i]), sum);
+        const V top = top_across(s, g.a + at, n);
+        const I label = classes_of(g, position, n);
+        V exps = zero(), own = zero();
+        for (int64_t c = 0; c < s.size; ++c) {
+            const V x = load(g.a + at + c * s.inner, n);
+            exps += exp(x - top), own = pick(label == static_cast<int32_t>(c), x, own);
         }
+        judge_each(g, position, label, log(exps) - (own - top), n, sum);
         if (g.out)
             for (int64_t c = 0; c < s.size; ++c)
                 store(g.out + at + c * s.inner, exp(load(g.a + at + c * s.inner, n) - top) / exps, n);
@@ -178,8 +207,7 @@ void softmax_loss_back(const SoftmaxArgs& g, int64_t begin, int64_t end) {
     }
     across(s, begin, end, [&](int64_t at, int64_t position, auto n) {
         const V top = top_across(s, g.a + at, n), sum = sum_exp_across(s, g.a + at, top, n);
-        I label = splat_int(-2);
-        for (int i = 0; i < n; ++i) label[i] = static_cast<int32_t>(class_of(g, position + i));
+        const I label = classes_of(g, position, n);
         const V share = pick(label < 0, zero(), splat(g.scale) / sum), scale = splat(g.scale);
         for (int64_t c = 0; c < s.size; ++c) {
             const V p = exp(load(g.a + at + c * s.inner, n) - top) * share;
@@ -210,13 +238,13 @@ void accuracy(const SoftmaxArgs& g, int64_t begin, int64_t end, Judged& sum) {
         return;
     }
     across(s, begin, end, [&](int64_t at, int64_t position, auto n) {
+        const I label = classes_of(g, position, n);
         V own = zero(), at_least = zero();
-        int64_t label[LANES];
-        for (int i = 0; i < n; ++i) {
-            label[i] = class_of(g, position + i);
-            if (label[i] >= 0) own[i] = g.a[at + i + label[i] * s.inner];
-        }
+        for (int64_t c = 0; c < s.size; ++c)
+            own = pick(label == static_cast<int32_t>(c), load(g.a + at + c * s.inner, n), own);
         for (int64_t c = 0; c < s.size; ++c) at_least += rival(load(g.a + at + c * s.inner, n), own);
-        for (int i = 0; i < n; ++i) decide(position + i, label[i], own[i], at_least[i]);
+        const I found = (label >= 0) & (own == own) & (at_least <= splat(static_cast<float>(g.top_k)));
+        judge_each(g, position, label, pick(found, splat(1.0f), zero()), n, sum);
+        if (g.found) narrow(g.found + position, found & 1, n);
     });
 }

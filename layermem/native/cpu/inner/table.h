@@ -83,6 +83,7 @@ Unit table(const char* name) {
     u.reduce_columns = reduce_columns;
     u.reduce_back = reduce_back;
     u.not_below = not_below;
+    u.largest_of_few = largest_of_few;
     u.lrn = lrn;
     u.lrn_back = lrn_back;
     u.lrn_within = lrn_within;
