@@ -191,6 +191,37 @@ def test_a_label_that_names_no_class_ends_the_run_with_a_sentence():
     assert re.search(r"prototxt:\d+: layer 'accuracy' reads label", answer["error"])  # in the test before training
 
 
+GARBAGE = """
+import gc, sys
+from layermem.runtime.cuda.graph import Recording
+from layermem.runtime.device import get_device
+from layermem.solver.solver import Solver
+
+device, entered = get_device("cuda", graph=True), Recording.__enter__
+
+def leaving_garbage(self):
+    entered(self)
+    for _ in range(3):
+        held = [device.driver_memory.pop()]
+        held.append(held)  # only the collector finds it
+    return self
+
+Recording.__enter__ = leaving_garbage
+device.driver_memory = [device.driver.allocate(64) for _ in range(60)]
+gc.set_threshold(1)
+with Solver(sys.argv[1], device=device) as solver:
+    solver.step(4)
+    graphs = solver.runner.executors[0].calls.graphs
+print(len(graphs), len(device.driver_memory) < 60)
+"""
+
+
+def test_garbage_waits_until_a_step_is_captured():
+    done = run(GARBAGE, DIGITS)
+    assert done.returncode == 0 and "clean-up" not in done.stderr, done.stderr
+    assert done.stdout.split() == ["2", "True"]
+
+
 def test_a_captured_step_cannot_be_poisoned():
     (answer,) = trained([{"net": "chain", "steps": 1, "graph": True, "poison": True}])
     assert answer["error"].startswith("InputError: a captured step cannot poison")

@@ -136,6 +136,11 @@ def test_a_capture_that_forgets_to_join_a_stream_is_refused(elementwise):
     assert graph(elementwise, "random", "join") == "error 904"
 
 
+def test_a_capture_is_lost_when_memory_is_freed_meanwhile(elementwise):
+    said = standin.run(PROGRAMS / "graph.py", elementwise, "1", "free")
+    assert said.stdout.strip() == "error 901" and "cuMemFree failed: operation not permitted" in said.stderr
+
+
 def test_a_capture_that_waits_for_work_outside_it_is_refused(elementwise):
     assert "dependency on uncaptured work" in graph(elementwise, "eager", "fork")
 

@@ -5,7 +5,9 @@ Batches arrive through two sets of pinned buffers in turn: while the card works 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from layermem.runtime.cuda.graph import Recording
@@ -15,6 +17,18 @@ from layermem.schedule.ir import COMPUTE
 if TYPE_CHECKING:
     from layermem.runtime.cuda.driver import Driver
     from layermem.runtime.cuda.outside import Door, FeedDoor
+
+
+@contextmanager
+def nothing_collected() -> Iterator[None]:
+    """Memory of the card that is freed while a stream is captured would break the capture: garbage waits."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 class StepRun(list[Bound]):
@@ -45,7 +59,7 @@ class StepRun(list[Bound]):
         recording = Recording(self.driver.streams, COMPUTE, self.driver.event)
         self.driver.recording = recording
         try:
-            with recording:
+            with nothing_collected(), recording:
                 for call in self:
                     call()
         finally:

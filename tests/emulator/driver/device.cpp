@@ -234,6 +234,7 @@ constexpr struct {
     {CUDA_ERROR_LAUNCH_FAILED, "unspecified launch failure"},
     {CUDA_ERROR_NOT_SUPPORTED, "operation not supported"},
     {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "operation not permitted when stream is capturing"},
+    {CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "operation failed due to a previous error during capture"},
     {CUDA_ERROR_STREAM_CAPTURE_MERGE, "operation would merge separate capture sequences"},
     {CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "capture was not ended in the stream where it began"},
     {CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "capturing stream has unjoined work"},

@@ -22,6 +22,7 @@ struct Capture {
     Stream* origin;  // null once it has ended
     std::set<Stream*> streams;
     std::vector<Node> nodes;
+    bool broken = false;  // by a call that is not allowed meanwhile
 };
 
 struct Graph {
@@ -83,6 +84,13 @@ bool join_capture(Stream& stream, const Mark& mark) {
     return true;
 }
 
+bool Streams::breaks_captures() {
+    bool any = false;
+    for (const auto& s : streams_)
+        if (s->capture != nullptr) any = s->capture->broken = true;
+    return any;
+}
+
 CUresult capture_operation(Stream& stream, Operation operation) {
     Capture& capture = *stream.capture;
     if (operation.reaches != nullptr) {
@@ -105,7 +113,7 @@ STANDIN_API cuStreamBeginCapture_v2(CUstream stream, int) {
     return guarded([&](Driver& d) {
         if (stream == nullptr || !d.streams.known(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         if (stream->capture != nullptr) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-        stream->capture = std::make_shared<Capture>(Capture{stream, {stream}, {}});
+        stream->capture = std::make_shared<Capture>(Capture{stream, {stream}, {}, false});
         stream->captured_after.clear();
         return CUDA_SUCCESS;
     });
@@ -119,6 +127,7 @@ STANDIN_API cuStreamEndCapture(CUstream stream, CUgraph* out) {
         const bool whole = joined(*capture, stream->captured_after);
         for (Stream* s : capture->streams) s->capture = nullptr;
         capture->origin = nullptr;
+        if (capture->broken) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
         if (!whole) return CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
         *out = new Graph{std::move(capture->nodes)};
         return CUDA_SUCCESS;

@@ -67,7 +67,7 @@ using namespace standin;
 static CUresult allocate(std::size_t bytes, Block::Kind kind, void** out) {
     return guarded([&](Driver& d) {
         if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-        if (d.streams.capturing()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        if (d.streams.breaks_captures()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         *out = d.memory.allocate(bytes, kind);
         return *out != nullptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     });
@@ -75,7 +75,7 @@ static CUresult allocate(std::size_t bytes, Block::Kind kind, void** out) {
 
 static CUresult release(const void* start, Block::Kind kind) {
     return guarded([&](Driver& d) {
-        if (d.streams.capturing()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        if (d.streams.breaks_captures()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         if (const CUresult result = d.streams.finish_all()) return result;  // freeing waits for the device
         return d.memory.free(start, kind) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     });

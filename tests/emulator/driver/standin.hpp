@@ -108,7 +108,7 @@ class Streams {
     CUresult finish(const std::shared_ptr<Mark>& mark);
     CUresult finish_all();
     void nudge();  // a query: something may happen meanwhile
-    bool capturing() const;
+    bool breaks_captures();  // what may wait for the card may not be called while a stream is captured: was one?
 
   private:
     bool can_go_on(const Stream& stream) const;

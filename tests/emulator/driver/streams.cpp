@@ -23,19 +23,13 @@ void Streams::destroy(Stream* stream) {
     streams_.remove_if([](const auto& s) { return s->destroyed && s->queue.empty(); });
 }
 
-bool Streams::capturing() const {
-    for (const auto& s : streams_)
-        if (s->capture != nullptr) return true;
-    return false;
-}
-
 CUresult Streams::put(Stream* given, Operation operation) {
     Stream& stream = *or_default(given);
     if (!known(&stream)) return CUDA_ERROR_INVALID_HANDLE;
     if (operation.waits_for != nullptr && !join_capture(stream, *operation.waits_for)) return CUDA_ERROR_CAPTURED_EVENT;
     if (stream.capture != nullptr) return capture_operation(stream, std::move(operation));
     if (&stream == &default_) {  // the default stream follows all blocking streams, and they follow it
-        if (capturing()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        if (breaks_captures()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         for (const auto& s : streams_)
             if (s->blocking)
                 if (const CUresult result = finish(s.get())) return result;
@@ -156,7 +150,7 @@ STANDIN_API cuStreamQuery(CUstream stream) {
 
 STANDIN_API cuCtxSynchronize(void) {
     return guarded([](Driver& d) {
-        return d.streams.capturing() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : d.streams.finish_all();
+        return d.streams.breaks_captures() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : d.streams.finish_all();
     });
 }
 

@@ -1,6 +1,6 @@
 """Captures a fork and a join of three streams into a graph and launches it: streams by PyCUDA, graphs by ctypes.
 
-    python graph.py <image> <launches> [<part to leave out: fork, join or order>]
+    python graph.py <image> <launches> [<part to leave out: fork, join or order; or free: what is freed meanwhile>]
 prints the launches that gave a wrong result, or what the driver answered to the capture
 """
 
@@ -23,6 +23,7 @@ context = cuda.Device(0).retain_primary_context()
 context.push()
 scale_add = cuda.module_from_buffer(image).get_function("scale_add")
 x, left, right, sum_ = (cuda.mem_alloc(4 * N) for _ in range(4))
+spare = [cuda.mem_alloc(4)]
 origin, fork_left, fork_right = (cuda.Stream(1) for _ in range(3))
 events = [cuda.Event(cuda.event_flags.DISABLE_TIMING) for _ in range(3)]
 batch, result = (cuda.pagelocked_empty(N, np.float32) for _ in range(2))
@@ -40,6 +41,8 @@ def after(stream: cuda.Stream, event: cuda.Event, earlier: cuda.Stream) -> None:
 
 def work() -> None:
     """sum = 2 x + 3 x, its halves on two streams of their own."""
+    if missing == "free":
+        spare.pop().free()
     cuda.memcpy_htod_async(x, batch, origin)
     events[0].record(origin)
     if missing != "fork":
