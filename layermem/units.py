@@ -61,6 +61,12 @@ def format_seconds(seconds: float) -> str:
     return f"{_three_figures(seconds)} s"
 
 
+def format_change(share: float) -> str:
+    """By how much something is more or less: 0.123 -> '+12.3%'; less than half of the last figure is '+0.0%'."""
+    text = f"{share:+.1%}"
+    return "+0.0%" if text == "-0.0%" else text
+
+
 def _three_figures(number: float) -> str:
     digits = 0 if number >= 99.95 else 1 if number >= 9.995 else 2
     return f"{number:,.{digits}f}"

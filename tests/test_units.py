@@ -3,7 +3,7 @@
 import pytest
 
 from layermem.errors import InputError
-from layermem.units import format_bytes, format_seconds, parse_bytes
+from layermem.units import format_bytes, format_change, format_seconds, parse_bytes
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,9 @@ def test_what_is_no_amount_is_refused_with_an_example(text):
 def test_more_memory_than_any_machine_has_is_refused_before_it_is_counted_with(text):
     with pytest.raises(InputError, match=r"is more memory than any machine has; write less than 1,048,576 TiB"):
         parse_bytes(text)
+
+
+def test_a_change_has_a_sign_and_no_minus_before_nothing():
+    assert [format_change(share) for share in (0.1234, -0.05, 0.0, -0.0004, -0.0006)] == [
+        "+12.3%", "-5.0%", "+0.0%", "+0.0%", "-0.1%",
+    ]  # fmt: skip

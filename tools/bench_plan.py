@@ -18,7 +18,7 @@ from layermem.errors import BudgetError
 from layermem.plan.costs import model_costs
 from layermem.report.tables import print_table
 from layermem.runtime.device import get_device
-from layermem.units import format_bytes
+from layermem.units import format_bytes, format_change
 
 PROTOTXT = Path(__file__).resolve().parent.parent / "prototxt"
 HEADINGS = ["net", "strategy", ">net s", ">graph s", ">plan s", ">rows", ">peak", ">of caffe", ">gap", ">overhead"]
@@ -58,7 +58,7 @@ def row(path: Path, strategy: str, args: argparse.Namespace) -> list[str]:
     peak = program.arena_bytes
     return [
         name, strategy, *times, str(len(program.train.rows)), format_bytes(peak), f"{peak / job.baseline_bytes:.1%}",
-        format_bytes(peak - program.max_live) if peak > program.max_live else "", f"{overhead:+.1%}",
+        format_bytes(peak - program.max_live) if peak > program.max_live else "", format_change(overhead),
     ]  # fmt: skip
 
 

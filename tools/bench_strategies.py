@@ -32,6 +32,7 @@ from layermem.plan import STRATEGIES
 from layermem.plan.costs import model_costs
 from layermem.proto.read import read_net
 from layermem.runtime.device import get_device
+from layermem.units import format_change
 
 NETS = Path(__file__).resolve().parents[1] / "prototxt"
 # net, batch, the paper's best reduction (%), of its own vanilla peak
@@ -160,7 +161,7 @@ def deep() -> Iterator[str]:
                 continue
             took, over = time.perf_counter() - start, program.timeline().seconds / base - 1
             places = [mib(program.arena_bytes), mib(program.host_bytes)]
-            rows.append([f"{name} x{batch}", strategy, *places, f"{over:+.1%}", f"{took:.0f}"])
+            rows.append([f"{name} x{batch}", strategy, *places, format_change(over), f"{took:.0f}"])
         print(f"{name} x{batch} done", file=sys.stderr)
     yield from table(["net", "strategy", "peak, MiB", "host, MiB", "predicted overhead", "seconds of planning"], rows)
 

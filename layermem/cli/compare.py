@@ -108,7 +108,7 @@ def _print(job: Job, founds: list[Planned], measured: dict[str, Measured]) -> No
 
 def _row(found: Planned, measured: dict[str, Measured]) -> list[str]:
     from layermem.report.summary import percent
-    from layermem.units import format_bytes, format_seconds
+    from layermem.units import format_bytes, format_change, format_seconds
 
     host = found.program.host_bytes
     row = [
@@ -119,7 +119,7 @@ def _row(found: Planned, measured: dict[str, Measured]) -> list[str]:
         percent(found.peak, found.job.bvlc_bytes),
         format_bytes(host) if host else "",
         format_seconds(found.seconds),
-        f"{found.overhead:+.1%}",
+        format_change(found.overhead),
     ]
     if measured:
         run = measured.get(found.strategy)

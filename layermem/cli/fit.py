@@ -177,7 +177,7 @@ def _fit(strategy: str, make: Make, sizes: range, budget: str, at_least: int = 0
 
 def _print(fits: list[Fitted], what: str, arguments: argparse.Namespace, most: int) -> None:
     from layermem.report.tables import print_table
-    from layermem.units import format_bytes, format_seconds
+    from layermem.units import format_bytes, format_change, format_seconds
 
     rows = []
     for fit in fits:
@@ -187,7 +187,7 @@ def _print(fits: list[Fitted], what: str, arguments: argparse.Namespace, most: i
         found, host = fit.found, fit.found.program.host_bytes
         size = f">= {fit.size:,}" if fit.size == most else f"{fit.size:,}"
         places = [format_bytes(found.peak), format_bytes(host) if host else ""]
-        rows.append([fit.strategy, size, *places, format_seconds(found.seconds), f"{found.overhead:+.1%}"])
+        rows.append([fit.strategy, size, *places, format_seconds(found.seconds), format_change(found.overhead)])
     headings = ["strategy", f">{what}", ">peak", ">host", ">time", ">overhead"]
     device = next((fit.found.device for fit in fits if fit.found is not None), "")
     print_table(headings, rows, title=f"{arguments.net} inside {arguments.budget}{f' on {device}' if device else ''}")

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from layermem.planned import Planned, kind_of
-from layermem.units import format_bytes, format_seconds
+from layermem.units import format_bytes, format_change, format_seconds
 
 SHOWN = 5  # residencies of the fullest moment
 MANY = 20  # of them in JSON
@@ -55,7 +55,7 @@ def _copies(found: Planned) -> str:
 def _time(found: Planned) -> str:
     again = f"; {found.again} ops run again" if found.again else ""
     return (
-        f"predicted for a step, {found.overhead:+.1%} against the baseline's "
+        f"predicted for a step, {format_change(found.overhead)} against the baseline's "
         f"{format_seconds(found.job.baseline_seconds)}{again}"
     )
 
