@@ -56,6 +56,7 @@ STEPS = (  # in the order of what is worth most
     Step("sanitizer", 60),
 )
 WHOLE = 575.0  # seconds from the first call to the last result
+MOST_AGAIN = 12  # times that a step is begun again
 SAID = 30  # lines of a step's log that are kept where it did not end well
 
 
@@ -100,13 +101,22 @@ def run_all(options: argparse.Namespace) -> int:
         left = WHOLE - (time.monotonic() - began)
         seconds = left * step.seconds / sum(later.seconds for later in chosen[index:])
         print(f"{step.name} ..", end=" ", flush=True)
-        found[step.name] = one_step(step.name, seconds, min(1.5 * seconds, left), options, ready.environment)
+        if without_a_card(found):
+            found[step.name] = told(0.0, "not begun: the card cannot be used", [])
+        else:
+            found[step.name] = one_step(step.name, seconds, min(1.5 * seconds, left), options, ready.environment)
         save(options.out, found)
     wrong = failures(found)
     for line in wrong:
         print(line, file=sys.stderr)
     print(f"{options.out / 'results.md'}: {len(wrong)} failures")
     return 1 if wrong else 0
+
+
+def without_a_card(found: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether the step on the environment could not open one."""
+    rows = found["environment"]["rows"] if "environment" in found else []
+    return any(row.get("part") == "card" and row.get("passed") is False for row in rows)
 
 
 def told(seconds: float, ended: str, rows: list, **more: Any) -> dict[str, Any]:
@@ -123,7 +133,7 @@ def one_step(
     name: str, seconds: float, most: float, options: argparse.Namespace, environment: Mapping[str, str]
 ) -> dict[str, Any]:
     """Rows of a step that has `seconds` to begin what it does and ends after `most`, and how it ended.  It is begun
-    again as long as each time there are more rows than before."""
+    again, some times, as long as there are more rows than before."""
     into, log = (options.work / "rows" / f"{name}.{ending}" for ending in ("json", "log"))
     began, rows, again = time.monotonic(), [], -1
     while True:
@@ -133,7 +143,7 @@ def one_step(
         command += [word for net in options.net or () for word in ("--net", net)]
         code, before, again = run(command, log, most - spent, environment), len(rows), again + 1
         rows = json.loads(into.read_text(encoding="utf-8")) if into.exists() else []
-        if not code or len(rows) == before:
+        if not code or len(rows) == before or again == MOST_AGAIN:
             break
     ended = {0: "done", None: "killed: its time was up"}.get(code, f"failed with {code}: {last_lines(log)}")
     if again:

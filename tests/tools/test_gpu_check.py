@@ -99,6 +99,21 @@ def test_a_step_that_fails_is_begun_again_behind_its_last_row(tmp_path, monkeypa
     assert len(failures({"correctness": step})) == 3
 
 
+def test_without_a_card_nothing_more_is_begun(tmp_path, monkeypatch):
+    begun = []
+
+    def one_step(name, *others):
+        begun.append(name)
+        return gpu_check.told(0.0, "done", [{"part": "card", "passed": False, "says": "there is none"}])
+
+    monkeypatch.setattr(gpu_check, "one_step", one_step)
+    monkeypatch.setattr(gpu_check, "Preparation", lambda *given: argparse.Namespace(rows=[], environment={}))
+    assert gpu_check.run_all(options(tmp_path, out=tmp_path / "out", only=None)) == 1
+    assert begun == ["environment"]
+    found = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert found["nets"]["ended"] == "not begun: the card cannot be used"
+
+
 def test_what_is_missing_is_a_row_and_ends_nothing(tmp_path, monkeypatch):
     import tools.gpu.prepare as prepare
 
