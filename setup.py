@@ -1,10 +1,17 @@
-"""Build layermem._native: every .cpp below layermem/native, with vector-unit flags by file name.
+"""Build layermem._native: every .cpp below layermem/native, with instruction-set flags by file name.
 
-A file that ends in _avx2.cpp or _avx512.cpp is compiled for that unit, and only such a file: the choice
-between them is made at run time (layermem/native/cpu), so one wheel serves every x86-64 machine.
+A file whose name ends in _avx2.cpp or _avx512.cpp is compiled for that instruction set, and only such a file: the
+choice between them is made at run time (layermem/native/cpu/isa), so one wheel serves every x86-64 machine.
 
-A wheel carries the CUDA kernels' sources, and where nvcc is found their machine code for all cards as well (some
-minutes; LAYERMEM_FATBINS=0 leaves it out, and a card's own is then compiled when it is first used).
+A wheel carries the CUDA kernels' sources and, where nvcc is found, their machine code for all supported architectures
+(takes minutes; LAYERMEM_FATBINS=0 leaves it out, and kernels are then compiled at first use).
+
+Environment
+    LAYERMEM_BUILD_JOBS=n      parallel compilations (default: one per core)
+    LAYERMEM_NATIVE=0          build no extension
+    LAYERMEM_WERROR=1          warnings are errors
+    LAYERMEM_SANITIZE=LIST     build with gcc's -fsanitize=LIST, e.g. "address,undefined" or "thread", and -O1 -g, into
+                               build/sanitize-LIST/layermem/ (commas as dashes), apart from the ordinary extension
 """
 
 import os
@@ -20,40 +27,61 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 X86 = platform.machine().lower() in ("x86_64", "amd64")
-UNIT_FLAGS = {
+ISA_FLAGS = {
     "_avx2": ["-mavx2", "-mfma"],
     "_avx512": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma"],
 }
 
 
-def unit_of(source: str) -> str | None:
-    return next((unit for unit in UNIT_FLAGS if Path(source).stem.endswith(unit)), None)
+SANITIZE = os.environ.get("LAYERMEM_SANITIZE", "")
+WARNINGS = ["-Wall", "-Wextra"] + (["-Werror"] if os.environ.get("LAYERMEM_WERROR", "0") != "0" else [])
+if SANITIZE:
+    INSTRUMENT = [f"-fsanitize={SANITIZE}"]
+    OPTIMIZE = [
+        "-O1",
+        "-g",
+        "-D_GLIBCXX_ASSERTIONS",
+        "-fno-omit-frame-pointer",
+        "-fno-sanitize-recover=all",
+        *INSTRUMENT,
+    ]
+else:
+    INSTRUMENT, OPTIMIZE = [], ["-O3", "-g0"]
 
 
-def newest_header(sources: list[str]) -> float:
-    return max((p.stat().st_mtime for s in {Path(s).parents[-2] for s in sources} for p in s.rglob("*.h")), default=0)
+def isa_flags(source: str) -> list[str]:
+    """Compiler flags of the instruction set that the file is named after."""
+    return next((flags for isa, flags in ISA_FLAGS.items() if X86 and Path(source).stem.endswith(isa)), [])
 
 
 def stale(obj: str, src: str) -> bool:
-    """An object is rebuilt when its source or any header of ours is newer."""
-    if not Path(obj).exists():
+    """Whether `src` or a header that it included last time (listed by -MMD in the .d file) is newer than its object."""
+    rule = Path(obj).with_suffix(".d")
+    if not (Path(obj).exists() and rule.exists()):
         return True
     built = Path(obj).stat().st_mtime
-    return built < max(Path(src).stat().st_mtime, newest_header([src]))
+    inputs = rule.read_text().replace("\\\n", " ").partition(": ")[2].split()
+    return any(not Path(f).exists() or Path(f).stat().st_mtime > built for f in [src, *inputs])
 
 
 class build_native(build_ext):
+    def finalize_options(self):
+        if SANITIZE:
+            self.inplace = False
+            self.build_lib = f"build/sanitize-{SANITIZE.replace(',', '-')}"
+            self.build_temp = f"{self.build_lib}/objects"
+        super().finalize_options()
+
     def build_extensions(self):
         compile_one = self.compiler._compile
 
-        def with_unit(obj, src, ext, cc_args, extra_postargs, pp_opts):
-            unit = unit_of(src)
-            flags = UNIT_FLAGS[unit] if unit and X86 else []
-            if Path(src).stem.startswith("bind"):  # only translates: quick to compile matters more than quick
+        def compile_for_isa(obj, src, ext, cc_args, extra_postargs, pp_opts):
+            flags = isa_flags(src)
+            if Path(src).stem.startswith("bind"):  # bindings only translate: compile time matters more than speed
                 flags = ["-O1"]
-            compile_one(obj, src, ext, cc_args, [*extra_postargs, *flags], pp_opts)
+            compile_one(obj, src, ext, cc_args, [*extra_postargs, "-MMD", *flags], pp_opts)
 
-        self.compiler._compile = with_unit
+        self.compiler._compile = compile_for_isa
         super().build_extensions()
 
 
@@ -78,7 +106,7 @@ class build_kernels(build_py):
 
 
 def fatbin(nvcc, source):
-    """Machine code for every architecture beside `source`; a failure is told, and costs nothing but time later."""
+    """Machine code for every architecture beside `source`; a failure is printed, and only costs time at first use."""
     codes = [f"-gencode=arch=compute_{a},code=sm_{a}" for a in ARCHITECTURES]
     codes.append(f"-gencode=arch=compute_{ARCHITECTURES[-1]},code=compute_{ARCHITECTURES[-1]}")
     flags = ["--std=c++17", "--fmad=false", "-O3", "--compress-mode=size", *codes]
@@ -103,8 +131,8 @@ setup(
             include_dirs=["layermem/native"],
             depends=sorted(str(p) for p in Path("layermem/native").rglob("*.h")),
             cxx_std=17,
-            extra_compile_args=["-O3", "-g0", "-Wall", "-Wextra", "-fno-math-errno", "-ffp-contract=off"],
-            extra_link_args=["-pthread"],
+            extra_compile_args=[*OPTIMIZE, *WARNINGS, "-fno-math-errno", "-ffp-contract=off"],
+            extra_link_args=["-pthread", *INSTRUMENT],
         )
     ],
     cmdclass={"build_ext": build_native, "build_py": build_kernels},
