@@ -1,14 +1,13 @@
-"""layermem trains Caffe networks inside a memory budget that you name.
+"""layermem trains Caffe networks inside a memory budget that the user names.
 
     Net, Solver        a net of one phase; a solver with its nets, ready to train
-    plan(...)          what a training step would take, and why
-    compile(...)       the schedule itself
-    LayermemError      every error that a user can cause; InputError, BudgetError, DeviceError are its kinds
+    plan(...)          the memory and time of a training step, before it runs
+    compile(...)       the checked schedules themselves
+    LayermemError      base of every error that a user can cause: InputError, BudgetError, DeviceError
 
-Nothing is imported before it is asked for: `import layermem` needs no compiler, no PyCUDA and no GPU.
+Public names are imported on first use: `import layermem` needs no compiler, no PyCUDA and no GPU.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from layermem.errors import BudgetError, DeviceError, InputError, LayermemError
@@ -23,14 +22,13 @@ __version__ = "0.1.0"
 
 __all__ = ["BudgetError", "DeviceError", "InputError", "LayermemError", "Net", "Solver", "compile", "plan"]
 
-_LAZY = {"Net": "layermem.api", "Solver": "layermem.api", "plan": "layermem.plan", "compile": "layermem.compile"}
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
+    if name not in __all__:
         raise AttributeError(f"module 'layermem' has no attribute '{name}'")
-    module = import_module(_LAZY[name])
-    return module if module.__name__ == f"layermem.{name}" else getattr(module, name)
+    from layermem import api
+
+    return getattr(api, name)
 
 
 def __dir__() -> list[str]:

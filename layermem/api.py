@@ -11,18 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path as FilePath
 
-from layermem.compile import Program
+from layermem.backends.base import Device, get_device
+from layermem.compiler import Program
 from layermem.data import probe
 from layermem.errors import InputError
 from layermem.graph import net as graph_net
 from layermem.graph.train import Rule, forward_graph, train_graph
-from layermem.plan.base import Hints, Plan
-from layermem.plan.costs import Costs, model_costs, read_costs
-from layermem.plan.hints import check_hints, hints_beside, joined
-from layermem.planned import Job, Planned, planned
+from layermem.planning.base import Hints, Plan
+from layermem.planning.costs import Costs, model_costs, read_costs
+from layermem.planning.hints import check_hints, hints_beside, joined
 from layermem.proto.read import SolverFile, read_net, read_solver
 from layermem.proto.schema import PHASES
-from layermem.runtime.device import Device, get_device
+from layermem.report.plan_report import Job, Planned, planned
 from layermem.solver.build import build_nets, check_solver, graphs_of
 from layermem.solver.rules import rule_of
 from layermem.solver.solver import Solver

@@ -9,7 +9,7 @@ import os
 
 import numpy as np
 
-from layermem.seeds import generator
+from layermem.utils.seeds import generator
 
 SEED = int(os.environ.get("LAYERMEM_TEST_SEED", "0"))
 

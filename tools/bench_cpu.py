@@ -39,11 +39,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from layermem.api import Net, job_of
-from layermem.measure import Bench
-from layermem.plan.base import Hints
-from layermem.planned import Planned, planned
-from layermem.runtime.cpu import CpuDevice
-from layermem.units import format_bytes
+from layermem.backends.cpu import CpuDevice
+from layermem.planning.base import Hints
+from layermem.report.plan_report import Planned, planned
+from layermem.solver.benchmark import Bench
+from layermem.utils.units import format_bytes
 from tools.bench_strategies import table
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -20,14 +20,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from layermem._native import cpu
-from layermem.compile import compile
+from layermem.backends.cpu import CpuDevice
+from layermem.compiler import compile
 from layermem.data import probe
 from layermem.graph.net import Net
 from layermem.graph.train import train_graph
 from layermem.layers import LAYERS
-from layermem.measure import Bench
 from layermem.proto.read import read_net_text
-from layermem.runtime.cpu import CpuDevice
+from layermem.solver.benchmark import Bench
 
 IMAGE = (64, 64, 56, 56)
 PICTURE = (32, 3, 224, 224)

@@ -18,15 +18,16 @@ from pathlib import Path
 from bench_strategies import machine, table
 
 from layermem.api import Net, job_of_net
-from layermem.compile import NOTHING
-from layermem.plan.base import STRATEGIES, Plan, get_strategy
-from layermem.plan.costs import model_costs
-from layermem.planned import Job
-from layermem.runtime.device import get_device
+from layermem.backends.base import get_device
+from layermem.compiler import NOTHING
+from layermem.planning.base import STRATEGIES, Plan
+from layermem.planning.costs import model_costs
+from layermem.planning.strategies import get_strategy
+from layermem.report.plan_report import Job
+from layermem.schedule.arena_planner import Together
 from layermem.schedule.lower import lower
 from layermem.schedule.place import offsets
-from layermem.schedule.program import Together
-from layermem.units import format_bytes
+from layermem.utils.units import format_bytes
 
 PROTOTXT = Path(__file__).resolve().parent.parent / "prototxt"
 

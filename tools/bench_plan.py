@@ -14,11 +14,11 @@ import time
 from pathlib import Path
 
 from layermem.api import Net, default_device, job_of_net
+from layermem.backends.base import get_device
 from layermem.errors import BudgetError
-from layermem.plan.costs import model_costs
+from layermem.planning.costs import model_costs
 from layermem.report.tables import print_table
-from layermem.runtime.device import get_device
-from layermem.units import format_bytes, format_change
+from layermem.utils.units import format_bytes, format_change
 
 PROTOTXT = Path(__file__).resolve().parent.parent / "prototxt"
 HEADINGS = ["net", "strategy", ">net s", ">graph s", ">plan s", ">rows", ">peak", ">of caffe", ">gap", ">overhead"]

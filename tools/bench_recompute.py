@@ -18,8 +18,8 @@ import argparse
 import time
 from pathlib import Path
 
-from layermem.plan.graphfile import GraphFile, read_graph
-from layermem.plan.graphplan import GraphPlanner
+from layermem.planning.graph_files.planner import GraphPlanner
+from layermem.planning.graph_files.text_format import GraphFile, read_graph
 
 SHARES = "15,20,25,30,40"
 MODELS, FAMILIES = ("paper", "live"), ("approx", "extended", "exact")

@@ -21,18 +21,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from layermem.compile import Program, compile
+from layermem.backends.base import get_device
+from layermem.compiler import Program, compile
 from layermem.data import probe
 from layermem.errors import BudgetError
 from layermem.graph.caffe_bytes import caffe_bytes
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
 from layermem.graph.train import Rule, train_graph
-from layermem.plan import STRATEGIES
-from layermem.plan.costs import model_costs
+from layermem.planning.costs import model_costs
+from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net
-from layermem.runtime.device import get_device
-from layermem.units import format_change
+from layermem.utils.units import format_change
 
 NETS = Path(__file__).resolve().parents[1] / "prototxt"
 # net, batch, the paper's best reduction (%), of its own vanilla peak

@@ -22,12 +22,12 @@ matplotlib.use("Agg")
 from make_resnet import imagenet, split
 from matplotlib import pyplot
 
-from layermem.compile import compile
+from layermem.backends.base import get_device
+from layermem.compiler import compile
 from layermem.data import probe
 from layermem.graph.net import Net
 from layermem.graph.train import Rule, train_graph
 from layermem.proto.read import read_net_text
-from layermem.runtime.device import get_device
 
 STRATEGIES = ["liveness", "sublinear", "recompute"]
 

@@ -26,10 +26,10 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from layermem.files import write_atomically  # noqa: E402
-from layermem.runtime.cuda.build import FLAGS, whole_source  # noqa: E402
-from layermem.runtime.cuda.sources import modules  # noqa: E402
-from layermem.runtime.cuda.toolkit import program  # noqa: E402
+from layermem.backends.cuda.build import FLAGS, whole_source  # noqa: E402
+from layermem.backends.cuda.sources import modules  # noqa: E402
+from layermem.backends.cuda.toolkit import program  # noqa: E402
+from layermem.utils.files import write_atomically  # noqa: E402
 
 REPORT = ROOT / "docs/benchmarks/ptxas.tsv"
 ARCHITECTURES = ("75", "80", "86", "89", "90", "100", "120")  # as setup.py builds them

@@ -21,8 +21,8 @@ from layermem.cli.watch import watched
 from layermem.errors import InputError
 
 if TYPE_CHECKING:
-    from layermem.measure import Measured
-    from layermem.planned import Job, Planned
+    from layermem.report.plan_report import Job, Planned
+    from layermem.solver.benchmark import Measured
 
 COMPARE_EXAMPLE = """\
   layermem compare --net prototxt/vgg16/train_val.prototxt --budget 4GiB
@@ -49,8 +49,8 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def run_compare(arguments: argparse.Namespace) -> int:
-    from layermem.comparison import chosen, ranked
-    from layermem.planned import planned
+    from layermem.report.comparison import chosen, ranked
+    from layermem.report.plan_report import planned
 
     if arguments.steps < 0:
         raise InputError(f"--run {arguments.steps} measures nothing; give 1 or more steps")
@@ -72,7 +72,7 @@ def run_compare(arguments: argparse.Namespace) -> int:
 
 def _measured(arguments: argparse.Namespace, founds: list[Planned]) -> dict[str, Measured]:
     """Peak and time of the strategies that fit, where this machine has the memory."""
-    from layermem.measure import Bench
+    from layermem.solver.benchmark import Bench
 
     device = device_of(arguments)
     within = [found for found in founds if found.feasible and found.peak + found.program.host_bytes < _memory()]
@@ -92,7 +92,7 @@ def _memory() -> float:
 
 def _print(job: Job, founds: list[Planned], measured: dict[str, Measured]) -> None:
     from layermem.report.tables import print_table
-    from layermem.units import format_bytes, format_seconds
+    from layermem.utils.units import format_bytes, format_seconds
 
     rows = [_row(found, measured) for found in founds]
     first = founds[0]
@@ -108,7 +108,7 @@ def _print(job: Job, founds: list[Planned], measured: dict[str, Measured]) -> No
 
 def _row(found: Planned, measured: dict[str, Measured]) -> list[str]:
     from layermem.report.summary import percent
-    from layermem.units import format_bytes, format_change, format_seconds
+    from layermem.utils.units import format_bytes, format_change, format_seconds
 
     host = found.program.host_bytes
     row = [
@@ -160,7 +160,7 @@ def _values(job: Job, founds: list[Planned], measured: dict[str, Measured]) -> d
 
 
 def _plot(job: Job, founds: list[Planned], path: str) -> None:
-    from layermem.comparison import best, interesting_budgets, trade, trade_bound
+    from layermem.report.comparison import best, interesting_budgets, trade, trade_bound
     from layermem.report.timeline import draw_memory
 
     shown = [found for found in founds if found.feasible] or founds

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from layermem.cli.options import Verbs, add_verb
 from layermem.errors import InputError
-from layermem.files import write_atomically
+from layermem.utils.files import write_atomically
 
 if TYPE_CHECKING:
     from layermem.proto.read import NetFile, SolverFile

@@ -26,7 +26,7 @@ from layermem.errors import InputError
 
 if TYPE_CHECKING:
     from layermem.graph.net import Net
-    from layermem.planned import Job, Planned
+    from layermem.report.plan_report import Job, Planned
 
 EXAMPLE = """\
   layermem fit --net prototxt/vgg16/train_val.prototxt --budget 8GiB
@@ -60,7 +60,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def run_fit(arguments: argparse.Namespace) -> int:
-    from layermem.comparison import chosen
+    from layermem.report.comparison import chosen
 
     if arguments.budget is None or "%" in arguments.budget:
         raise InputError("a fit needs --budget in bytes, such as 8GiB")
@@ -153,9 +153,9 @@ def _fits(names: list[str], make: Make, sizes: range, budget: str) -> list[Fitte
 
 def _fit(strategy: str, make: Make, sizes: range, budget: str, at_least: int = 0) -> Fitted:
     """What `strategy` fits; the first `at_least` of `sizes` are known to."""
-    from layermem.comparison import TOO_LARGE, largest, leanest_live
-    from layermem.planned import planned
-    from layermem.units import parse_bytes
+    from layermem.report.comparison import TOO_LARGE, largest, leanest_live
+    from layermem.report.plan_report import planned
+    from layermem.utils.units import parse_bytes
 
     def measure(number: int) -> int:
         try:
@@ -177,7 +177,7 @@ def _fit(strategy: str, make: Make, sizes: range, budget: str, at_least: int = 0
 
 def _print(fits: list[Fitted], what: str, arguments: argparse.Namespace, most: int) -> None:
     from layermem.report.tables import print_table
-    from layermem.units import format_bytes, format_change, format_seconds
+    from layermem.utils.units import format_bytes, format_change, format_seconds
 
     rows = []
     for fit in fits:
@@ -194,7 +194,7 @@ def _print(fits: list[Fitted], what: str, arguments: argparse.Namespace, most: i
 
 
 def _values(fits: list[Fitted], what: str, budget: str) -> dict[str, Any]:
-    from layermem.units import parse_bytes
+    from layermem.utils.units import parse_bytes
 
     return {
         "budget_bytes": parse_bytes(budget),

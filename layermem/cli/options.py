@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from layermem.errors import InputError
-from layermem.units import parse_bytes
+from layermem.utils.units import parse_bytes
 
 if TYPE_CHECKING:
     from layermem.api import Net
-    from layermem.plan.base import Hints
-    from layermem.planned import Job
-    from layermem.runtime.device import Device
+    from layermem.backends.base import Device
+    from layermem.planning.base import Hints
+    from layermem.report.plan_report import Job
 
 Verbs = Any  # what argparse's add_subparsers returns: its class is private
 MOST_THREADS = 1024  # they wait for each other in each op: far more of them than cores never end
@@ -48,7 +48,7 @@ def add_verb(
 
 def strategies_text() -> str:
     """The strategies, a line each, with what they say of themselves."""
-    from layermem.plan import STRATEGIES
+    from layermem.planning.strategies import STRATEGIES
 
     width = max(map(len, STRATEGIES))
     return "strategies:\n" + "".join(f"  {each.name:<{width}}  {each.says}\n" for each in STRATEGIES.values())
@@ -157,8 +157,8 @@ def net_of(arguments: argparse.Namespace, phase: str | None = None) -> Net:
 
 def hints_of(arguments: argparse.Namespace) -> Hints:
     """The hints of the options and of --hints; those beside the net come when it is read."""
-    from layermem.plan.base import Hints
-    from layermem.plan.hints import joined, read_hints
+    from layermem.planning.base import Hints
+    from layermem.planning.hints import joined, read_hints
 
     given = Hints(
         stage=_globs(arguments.stage),
@@ -176,7 +176,7 @@ def _globs(texts: list[str]) -> tuple[str, ...]:
 def device_of(arguments: argparse.Namespace) -> Device:
     """The device of --device, with what the verb's other options say of it."""
     from layermem.api import default_device
-    from layermem.runtime.device import get_device
+    from layermem.backends.base import get_device
 
     name = arguments.device or default_device()
     told: dict[str, Any] = {}

@@ -16,10 +16,10 @@ from layermem.cli.options import (
     strategies_text,
 )
 from layermem.cli.plan_graph import add_graph_options, refuse_graph_options, run_graph
-from layermem.files import write_atomically
+from layermem.utils.files import write_atomically
 
 if TYPE_CHECKING:
-    from layermem.planned import Planned
+    from layermem.report.plan_report import Planned
 
 EXAMPLE = """\
   layermem plan --net prototxt/resnet50/train_val.prototxt --budget 2GiB
@@ -52,7 +52,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 def run_plan(arguments: argparse.Namespace) -> int:
     from layermem.api import read_plan
-    from layermem.planned import planned
+    from layermem.report.plan_report import planned
     from layermem.report.summary import plan_values, summary
 
     if arguments.graph:
@@ -77,8 +77,8 @@ def run_plan(arguments: argparse.Namespace) -> int:
 
 def _outputs(arguments: argparse.Namespace, found: Planned) -> None:
     if arguments.export_graph:
-        from layermem.plan.graphexport import graph_file
-        from layermem.plan.graphfile import write_graph
+        from layermem.planning.graph_files.export import graph_file
+        from layermem.planning.graph_files.text_format import write_graph
 
         write_graph(graph_file(found.job.graphs[0]), arguments.export_graph)
     if arguments.save:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from layermem.cli.options import Options, print_json
 from layermem.errors import BudgetError, InputError
-from layermem.units import format_bytes, parse_bytes
+from layermem.utils.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
-    from layermem.plan.graphplan import GraphPlan
+    from layermem.planning.graph_files.planner import GraphPlan
 
 OF_NETS = (
     "batch", "input", "net_stage", "net_level", "device", "costs", "strategy", "host_budget", "hints", "stage", "keep",
@@ -49,8 +49,8 @@ def refuse_graph_options(arguments: argparse.Namespace) -> None:
 
 def run_graph(arguments: argparse.Namespace) -> int:
     """Print the schedule, or the numbers with --json; BudgetError where nothing fits."""
-    from layermem.plan.graphfile import read_graph
-    from layermem.plan.graphplan import GraphPlanner
+    from layermem.planning.graph_files.planner import GraphPlanner
+    from layermem.planning.graph_files.text_format import read_graph
 
     for option in OF_NETS:
         if getattr(arguments, option):

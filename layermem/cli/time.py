@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from layermem.cli.options import Verbs, add_budget, add_json, add_net_or_solver, add_verb, device_of, job_of, print_json
 from layermem.errors import InputError
-from layermem.files import write_atomically
+from layermem.utils.files import write_atomically
 
 if TYPE_CHECKING:
-    from layermem.planned import Job
+    from layermem.report.plan_report import Job
 
 TIME_EXAMPLE = """\
   layermem time --net prototxt/mnist/train_val.prototxt --out costs.csv
@@ -37,9 +37,9 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def run_time(arguments: argparse.Namespace) -> int:
-    from layermem.measure import Bench, link
-    from layermem.plan.costs import write_costs
-    from layermem.planned import planned
+    from layermem.planning.costs import write_costs
+    from layermem.report.plan_report import planned
+    from layermem.solver.benchmark import Bench, link
 
     if arguments.iterations < 1:
         raise InputError(f"--iterations {arguments.iterations} measures nothing; give 1 or more")
@@ -64,9 +64,9 @@ def run_time(arguments: argparse.Namespace) -> int:
 
 def _print_layers(job: Job, seconds: dict[str, float]) -> None:
     from layermem.graph.ops import BACKWARD, FORWARD, UPDATE
-    from layermem.measure import by_layer
     from layermem.report.tables import print_table
-    from layermem.units import format_seconds
+    from layermem.solver.benchmark import by_layer
+    from layermem.utils.units import format_seconds
 
     kinds = (FORWARD, BACKWARD, UPDATE)
     layers = by_layer(job.graphs[0], seconds)
@@ -86,7 +86,7 @@ def _print_layers(job: Job, seconds: dict[str, float]) -> None:
 
 def run_devices(arguments: argparse.Namespace) -> int:
     from layermem.api import default_device
-    from layermem.runtime.device import describe_devices
+    from layermem.backends.base import describe_devices
 
     found = describe_devices()
     if arguments.json:

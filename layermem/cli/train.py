@@ -19,8 +19,8 @@ from layermem.cli.options import (
 from layermem.errors import InputError
 
 if TYPE_CHECKING:
-    from layermem.planned import Planned
-    from layermem.runtime.device import Device
+    from layermem.backends.base import Device
+    from layermem.report.plan_report import Planned
     from layermem.solver.events import Event
     from layermem.solver.scoring import Scoring
     from layermem.solver.solver import Solver
@@ -96,7 +96,7 @@ def run_train(arguments: argparse.Namespace) -> int:
 
 def _solver(arguments: argparse.Namespace, device: Device, waiting: list[Event]) -> Solver:
     from layermem import api
-    from layermem.plan.hints import hints_beside, joined
+    from layermem.planning.hints import hints_beside, joined
     from layermem.proto.read import read_solver
     from layermem.proto.solver_nets import train_net
 
@@ -112,7 +112,7 @@ def _solver(arguments: argparse.Namespace, device: Device, waiting: list[Event])
 def _planned(solver: Solver) -> Planned:
     """What the solver made, for the summary."""
     from layermem.api import title_of
-    from layermem.planned import Job, Planned
+    from layermem.report.plan_report import Job, Planned
     from layermem.solver.rules import rule_of
 
     program = solver.program
@@ -146,7 +146,7 @@ def _run(solver: Solver, arguments: argparse.Namespace, waiting: list[Event]) ->
 
 def run_test(arguments: argparse.Namespace) -> int:
     from layermem import api
-    from layermem.planned import planned
+    from layermem.report.plan_report import planned
     from layermem.report.summary import peaks
     from layermem.solver.scoring import Scoring
 

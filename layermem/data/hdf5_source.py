@@ -17,7 +17,7 @@ import numpy as np
 
 from layermem.errors import InputError
 from layermem.proto.read import resolve_path
-from layermem.seeds import generator
+from layermem.utils.seeds import generator
 
 
 class Hdf5Source:

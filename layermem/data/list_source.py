@@ -13,7 +13,7 @@ import numpy as np
 
 from layermem.data.images import decode, resize
 from layermem.errors import InputError
-from layermem.seeds import generator
+from layermem.utils.seeds import generator
 
 
 class ImageListSource:

@@ -22,7 +22,7 @@ from layermem.errors import InputError
 from layermem.layers.data import FROM_FILES, stated_shapes
 from layermem.proto.read import resolve_path
 from layermem.proto.schema import FillerParameter, enum_name
-from layermem.seeds import generator
+from layermem.utils.seeds import generator
 
 Find = Callable[[str], Path]  # the file that a name in the prototxt means
 READ_AHEAD = 4  # batches, as Caffe does unless Data says otherwise

@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 
 from layermem.errors import InputError
 from layermem.proto.schema import TRAIN, BlobProto
-from layermem.seeds import below, words
+from layermem.utils.seeds import below, words
 
 
 class Transform:

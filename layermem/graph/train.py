@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from layermem.errors import InputError
-from layermem.graph.fuse import fused
-from layermem.graph.joint import with_joints
+from layermem.graph.fused_update import with_joints
+from layermem.graph.fusion import fused
+from layermem.graph.inplace_hazards import traps
 from layermem.graph.needs import Needs, needs_of
 from layermem.graph.net import Net, Node
 from layermem.graph.ops import (
@@ -35,7 +36,6 @@ from layermem.graph.ops import (
     Op,
     unique,
 )  # fmt: skip
-from layermem.graph.traps import traps
 from layermem.layers import Overlay, Step, Tensor
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from layermem.errors import InputError
 from layermem.proto.schema import enum_name
-from layermem.seeds import generator
+from layermem.utils.seeds import generator
 
 Shape = tuple[int, ...]
 Draw = np.random.Generator

@@ -15,7 +15,7 @@ from google.protobuf import text_format
 from layermem.errors import InputError
 from layermem.proto.explain import explain
 from layermem.proto.outline import Outline, outline, tokens
-from layermem.units import format_bytes
+from layermem.utils.units import format_bytes
 
 _ESCAPED = re.compile(r"\\(.)")
 _ESCAPES = "abfnrtv\\'\"?01234567xXuU"  # those of C, as Caffe's parser takes them

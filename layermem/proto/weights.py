@@ -15,12 +15,12 @@ from typing import Any, BinaryIO
 from google.protobuf.message import DecodeError
 
 from layermem.errors import InputError
-from layermem.files import write_atomically
 from layermem.proto.blobs import MESSAGE_LIMIT, Array, NotPacked, array_from_fast, array_from_plain, blob_from_array
 from layermem.proto.schema import FastNetParameter, NetParameter, SolverState
 from layermem.proto.text import read_bytes
 from layermem.proto.weights_hdf5 import is_hdf5, read_hdf5, write_hdf5
-from layermem.units import format_bytes
+from layermem.utils.files import write_atomically
+from layermem.utils.units import format_bytes
 
 _WHAT = "weight file (.caffemodel or .caffemodel.h5)"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from layermem.planned import kind_of
+from layermem.report.plan_report import kind_of
 from layermem.schedule.ir import Residency, Schedule
 from layermem.schedule.simulate import Timeline
-from layermem.units import aligned
+from layermem.utils.units import aligned
 
 KINDS = ("parameter", "history", "gradient", "stash", "data", "diff", "workspace")  # from the bottom of a plot up
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from layermem.graph.net import Net, Node
-from layermem.units import format_bytes
+from layermem.utils.units import format_bytes
 
 HEADINGS = ["layer", "type", "bottoms", "tops", "shapes", ">parameters", ">FLOPs", ">bytes"]
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from layermem.planned import Planned, kind_of
-from layermem.units import format_bytes, format_change, format_seconds
+from layermem.report.plan_report import Planned, kind_of
+from layermem.utils.units import format_bytes, format_change, format_seconds
 
 SHOWN = 5  # residencies of the fullest moment
 MANY = 20  # of them in JSON

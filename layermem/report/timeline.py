@@ -15,9 +15,9 @@ from pathlib import Path
 
 from layermem.errors import InputError
 from layermem.graph.ops import FORWARD
-from layermem.planned import Planned
 from layermem.report.memory import Span, in_use, spans
-from layermem.units import format_bytes, format_seconds
+from layermem.report.plan_report import Planned
+from layermem.utils.units import format_bytes, format_seconds
 
 PAINTERS = {
     ".html": ("layermem.report.timeline_html", "plotly"),

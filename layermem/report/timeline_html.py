@@ -5,9 +5,9 @@ from __future__ import annotations
 from plotly.graph_objects import Bar, Figure, Scatter
 from plotly.subplots import make_subplots
 
-from layermem.files import write_atomically
 from layermem.report.timeline import EDGED, INK, KIND_NAMES, ArenaPicture, Curve, MemoryPicture, scale_of
-from layermem.units import format_bytes
+from layermem.utils.files import write_atomically
+from layermem.utils.units import format_bytes
 
 
 def paint_arena(picture: ArenaPicture, path: str) -> None:

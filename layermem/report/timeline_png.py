@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from layermem.files import write_atomically
 from layermem.report.timeline import EDGED, INK, KIND_NAMES, ArenaPicture, MemoryPicture, scale_of
-from layermem.units import format_bytes
+from layermem.utils.files import write_atomically
+from layermem.utils.units import format_bytes
 
 DPI = 140
 LETTER = 0.0058, 0.018  # share of the axes that a letter of a box's name takes, across and up

@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from layermem.planned import Planned
 from layermem.report.memory import in_use, spans
+from layermem.report.plan_report import Planned
 from layermem.schedule.ir import STREAMS
 from layermem.schedule.text import place_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Any
 
-from layermem.runtime.arena import POISON, Arena
-from layermem.runtime.device import Ahead, Bound, Device, in_turn
+from layermem.backends.arena import POISON, Arena
+from layermem.backends.base import Ahead, Bound, Device, in_turn
 from layermem.schedule.ir import Residency, Row, Schedule
 
 Context = MutableMapping[str, Any]

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from layermem.compile import Program
+from layermem.backends.arena import Arena
+from layermem.backends.base import Ahead, Device
+from layermem.compiler import Program
 from layermem.errors import DeviceError
 from layermem.graph.ops import Buffer
-from layermem.runtime.arena import Arena
-from layermem.runtime.device import Ahead, Device
 from layermem.runtime.executor import Context, Executor
 from layermem.schedule.ir import aligned
-from layermem.units import format_bytes
+from layermem.utils.units import format_bytes
 
 
 class Runner:

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from layermem.graph.ops import Graph, Op
-from layermem.schedule.form import malformed
 from layermem.schedule.ir import Residency, Row, Schedule
+from layermem.schedule.validate import malformed
 
 SHOWN = 10  # violations that an error quotes
 Value = tuple[str, str]  # (op, buffer), or ("", buffer) for what a persistent buffer holds when the step starts

@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from layermem.graph.ops import Graph, Op
-from layermem.plan.base import Plan
-from layermem.units import aligned
+from layermem.planning.base import Plan
+from layermem.utils.units import aligned
 
 COMPUTE, D2H, H2D = "compute", "d2h", "h2d"
 STREAMS = (COMPUTE, D2H, H2D)

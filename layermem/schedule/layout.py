@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from layermem import _native
 from layermem.graph.ops import Graph, Op
-from layermem.plan.base import Fate, Plan
-from layermem.plan.costs import Costs
-from layermem.units import aligned
+from layermem.planning.base import Fate, Plan
+from layermem.planning.costs import Costs
+from layermem.utils.units import aligned
 
 KINDS = {"inplace": 1, "forward": 2, "gradient": 4, "intra": 8}
 FATES = {Fate.KEEP: 0, Fate.OFFLOAD: 1, Fate.DROP: 2}

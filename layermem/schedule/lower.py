@@ -17,7 +17,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from layermem.graph.ops import Op
-from layermem.plan.base import Plan, ops_in_order
+from layermem.planning.base import Plan, ops_in_order
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Residency, Row
 from layermem.schedule.layout import Layout, Stay, may_overlay
 

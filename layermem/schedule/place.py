@@ -14,10 +14,10 @@ import numpy as np
 
 from layermem import _native
 from layermem.graph.ops import Graph
-from layermem.plan.base import Plan
+from layermem.planning.base import Plan
 from layermem.schedule.ir import COMPUTE, Residency, Row, Schedule
 from layermem.schedule.lower import Lowered
-from layermem.units import ALIGN, aligned
+from layermem.utils.units import ALIGN, aligned
 
 SEARCH_SECONDS = 1.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.plan.costs import Costs
+from layermem.planning.costs import Costs
 from layermem.schedule.ir import COMPUTE, D2H, Row, Schedule
 
 

@@ -9,7 +9,7 @@ tick stream   verb      what         reads                  writes       after
 from __future__ import annotations
 
 from layermem.schedule.ir import Residency, Schedule
-from layermem.units import format_bytes
+from layermem.utils.units import format_bytes
 
 
 def place_of(r: Residency) -> str:

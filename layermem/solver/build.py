@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from layermem.compile import compile
+from layermem.backends.base import Device
+from layermem.compiler import compile
 from layermem.data import probe
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
 from layermem.graph.train import forward_graph, train_graph, update_graph
-from layermem.plan.costs import Costs
+from layermem.planning.costs import Costs
 from layermem.proto.read import SolverFile
 from layermem.proto.solver_nets import SolverNet, test_nets, train_net
-from layermem.runtime.device import Device
 from layermem.solver.parameters import check_shared
 from layermem.solver.rules import check_rules, rule_of
-from layermem.units import FREE, parse_bytes
+from layermem.utils.units import FREE, parse_bytes
 
 AT_LEAST = {
     "iter_size": 1, "average_loss": 1, "display": 0, "snapshot": 0, "test_interval": 0, "max_iter": 0

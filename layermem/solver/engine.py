@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from layermem.compile import Program
+from layermem.backends.base import Ahead, Device
+from layermem.compiler import Program
 from layermem.errors import InputError
 from layermem.graph.ops import Graph
-from layermem.runtime.device import Ahead, Device
 from layermem.runtime.runner import Runner
 from layermem.solver.build import Nets, reported
 from layermem.solver.events import Output

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from layermem.compile import Program
+from layermem.backends.base import Device
+from layermem.compiler import Program
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.proto.weights import read_weights
-from layermem.runtime.device import Device
 from layermem.runtime.runner import Runner
 from layermem.solver.build import Reported, reported
 from layermem.solver.feeds import Feeds

@@ -23,13 +23,13 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from layermem.errors import InputError
-from layermem.files import write_together
 from layermem.graph.net import Net
 from layermem.proto.blobs import MESSAGE_LIMIT
 from layermem.proto.weights import read_weights, weights_content
 from layermem.solver.rules import rule_of
 from layermem.solver.state_file import State, read_state, state_content
-from layermem.units import format_bytes
+from layermem.utils.files import write_together
+from layermem.utils.units import format_bytes
 
 VERSION = 1  # of the JSON
 CHUNK = 1 << 20  # bytes hashed at once

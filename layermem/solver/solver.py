@@ -21,15 +21,14 @@ from pathlib import Path
 
 import numpy as np
 
-from layermem.compile import compile
+from layermem.backends.base import Device, get_device
+from layermem.compiler import compile
 from layermem.errors import InputError
-from layermem.plan.base import Hints, Plan
-from layermem.plan.costs import Costs, read_costs
+from layermem.planning.base import Hints, Plan
+from layermem.planning.costs import Costs, read_costs
 from layermem.proto.read import SolverFile, read_solver, resolve_path
 from layermem.proto.text import TEXT_LIMIT, decode, read_bytes
 from layermem.proto.weights import read_weights
-from layermem.runtime.device import Device, get_device
-from layermem.seeds import key_of
 from layermem.solver import events
 from layermem.solver import snapshot as snapshots
 from layermem.solver.build import budget_bytes, build_nets, caffe_bytes, check_solver, graphs_of
@@ -38,6 +37,7 @@ from layermem.solver.events import Event
 from layermem.solver.rules import drops
 from layermem.solver.signals import Signals
 from layermem.solver.state_file import State
+from layermem.utils.seeds import key_of
 
 PathName = str | PathLike[str]
 

@@ -21,7 +21,7 @@ from layermem.proto.blobs import MESSAGE_LIMIT, NotPacked, array_from_fast, arra
 from layermem.proto.schema import FastNetParameter, FastSolverState, SolverState
 from layermem.proto.text import read_bytes
 from layermem.proto.weights_hdf5 import is_hdf5
-from layermem.units import format_bytes
+from layermem.utils.units import format_bytes
 
 WHAT = "solver state (.solverstate or .solverstate.h5)"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from layermem.plan import STRATEGIES
+from layermem.planning.strategies import STRATEGIES
 
 NET = "prototxt/digits/train_val.prototxt"
 CIFAR = "prototxt/resnet20/train_val.prototxt"

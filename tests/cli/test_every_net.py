@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from layermem.api import Net, job_of_net, job_of_solver
-from layermem.plan.costs import model_costs
-from layermem.planned import planned
-from layermem.runtime.device import get_device
+from layermem.backends.base import get_device
+from layermem.planning.costs import model_costs
+from layermem.report.plan_report import planned
 from layermem.schedule.check import violations
 
 DEVICE, COSTS = get_device("cpu"), model_costs("cpu")

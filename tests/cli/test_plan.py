@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from layermem.plan import STRATEGIES
+from layermem.planning.strategies import STRATEGIES
 
 NET = "prototxt/mnist/train_val.prototxt"
 SOLVER = "prototxt/digits/solver.prototxt"

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from layermem.plan.graphfile import read_graph
-from layermem.plan.graphschedule import replay_schedule
+from layermem.planning.graph_files.schedule_text import replay_schedule
+from layermem.planning.graph_files.text_format import read_graph
 
 NET = "prototxt/mnist/train_val.prototxt"
 KEYS = {

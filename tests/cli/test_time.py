@@ -5,11 +5,11 @@ import json
 import pytest
 
 from layermem.api import Net, job_of_net
+from layermem.backends.base import get_device
 from layermem.graph.ops import BACKWARD, FORWARD, UPDATE
-from layermem.measure import Bench, by_layer, one_batch
-from layermem.plan.costs import model_costs, read_costs, write_costs
-from layermem.planned import planned
-from layermem.runtime.device import get_device
+from layermem.planning.costs import model_costs, read_costs, write_costs
+from layermem.report.plan_report import planned
+from layermem.solver.benchmark import Bench, by_layer, one_batch
 
 NET = "prototxt/digits/train_val.prototxt"
 

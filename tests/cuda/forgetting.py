@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from layermem.runtime.cuda import CudaDevice
-from layermem.runtime.device import Bound
+from layermem.backends.base import Bound
+from layermem.backends.cuda import CudaDevice
 from layermem.schedule.ir import Row
 
 

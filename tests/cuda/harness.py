@@ -1,7 +1,7 @@
 """One layer alone, on emulated kernels, held against the reference device in double precision.
 
-Every op runs from its launches (layermem.runtime.cuda.kernels) as a card would run it: outputs start as NaN, inputs are
-given back unchanged, nothing outside its buffers is written.  It then runs again for every overlay that it permits,
+Every op runs from its launches (layermem.backends.cuda.kernels) as a card would run it: outputs start as NaN, inputs
+are given back unchanged, nothing outside its buffers is written.  It then runs again for every overlay that it permits,
 which must not change a bit, and with every gradient added to what is there.
 """
 
@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-import layermem.runtime.reference  # noqa: F401  (registers the reference)
+import layermem.backends.reference  # noqa: F401  (registers the reference)
+from layermem.backends.cuda.kernels import KERNELS, WORKSPACES
+from layermem.backends.cuda.launch import NO_TROUBLE, Addresses
+from layermem.backends.reference.base import axes_of_caffe
 from layermem.errors import InputError
 from layermem.layers.base import Layer, Step, Tensor
-from layermem.runtime.cuda.kernels import KERNELS, WORKSPACES
-from layermem.runtime.cuda.launch import NO_TROUBLE, Addresses
-from layermem.runtime.reference.base import axes_of_caffe
 from tests.emulator import emulate
 from tests.layers.harness import Run, logical, roles
 from tests.layers.harness import layer_of as layer_of

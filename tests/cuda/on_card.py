@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from layermem.runtime.cuda.driver import Driver
-from layermem.runtime.cuda.launch import Launch
+from layermem.backends.cuda.driver import Driver
+from layermem.backends.cuda.launch import Launch
 from layermem.schedule.ir import COMPUTE
-from layermem.units import aligned
+from layermem.utils.units import aligned
 
 GUARD, GUARDED = 256, 0xAB  # bytes beside every buffer, and what they hold
 

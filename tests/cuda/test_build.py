@@ -10,11 +10,11 @@ import sys
 
 import pytest
 
+from layermem.backends.cuda import build, driver
+from layermem.backends.cuda.nvrtc import Nvrtc
+from layermem.backends.cuda.sources import SOURCES, closure, modules
+from layermem.backends.cuda.toolkit import program
 from layermem.errors import CudaUnavailable, DeviceError
-from layermem.runtime.cuda import build, driver
-from layermem.runtime.cuda.nvrtc import Nvrtc
-from layermem.runtime.cuda.sources import SOURCES, closure, modules
-from layermem.runtime.cuda.toolkit import program
 from tools import ptxas_report
 
 FIND_COMPILER = build.find_compiler

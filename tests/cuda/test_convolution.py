@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from layermem.runtime.cuda.kernels import engine
-from layermem.runtime.cuda.kernels.engine import TILES, Sliding, split_of, tile_for, weigh_bytes
+from layermem.backends.cuda.kernels import engine
+from layermem.backends.cuda.kernels.engine import TILES, Sliding, split_of, tile_for, weigh_bytes
 from tests.cuda.harness import Case, Way, layer_of
 from tests.cuda.small import BOUNDS, CONVOLUTIONS
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from layermem.runtime.cuda.kernels import KERNELS, engine
-from layermem.runtime.cuda.kernels.engine import ENGINES, TILES
-from layermem.runtime.cuda.launch import Addresses
-from layermem.runtime.cuda.sources import modules
+from layermem.backends.cuda.kernels import KERNELS, engine
+from layermem.backends.cuda.kernels.engine import ENGINES, TILES
+from layermem.backends.cuda.launch import Addresses
+from layermem.backends.cuda.sources import modules
 from tests.cuda.harness import Way, first_step, kernel_names, wants_of
 from tests.cuda.small import SMALL, Small
 from tests.emulator.emulate import WAYS

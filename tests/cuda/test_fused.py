@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from layermem.backends.cuda.kernels import KERNELS, engine
+from layermem.backends.cuda.kernels.engine import TILES
+from layermem.backends.cuda.launch import Addresses
 from layermem.layers import Layer
 from layermem.layers.fused import BatchNormScale, Rectified, Summed
-from layermem.runtime.cuda.kernels import KERNELS, engine
-from layermem.runtime.cuda.kernels.engine import TILES
-from layermem.runtime.cuda.launch import Addresses
 from tests.cuda.harness import Case, Way, layer_of
 from tests.cuda.small import BOUNDS, CONVOLUTIONS, RECTIFIED
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from layermem.backends.cuda import sources
+from layermem.backends.cuda.kernels.walk import merged, walk
+from layermem.backends.cuda.launch import Addresses, Later, divider, launch
+from layermem.backends.cuda.sources import layout, modules
 from layermem.errors import InputError
-from layermem.runtime.cuda import sources
-from layermem.runtime.cuda.kernels.walk import merged, walk
-from layermem.runtime.cuda.launch import Addresses, Later, divider, launch
-from layermem.runtime.cuda.sources import layout, modules
 from tests.cuda.harness import kernel_names
 from tests.emulator import emulate
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layermem.graph.joint import Learned
+from layermem.backends.cuda.kernels import learn
+from layermem.backends.cuda.kernels.engine import ENGINES
+from layermem.backends.cuda.kernels.inner_product import product
+from layermem.graph.fused_update import Learned
 from layermem.graph.train import Parameter
-from layermem.runtime.cuda.kernels import learn
-from layermem.runtime.cuda.kernels.engine import ENGINES
-from layermem.runtime.cuda.kernels.inner_product import product
 from layermem.solver.rules import HISTORIES
 from tests.cuda.harness import PLAIN, Memory, Way, layer_of, run_op
 from tests.cuda.test_update import SETTINGS

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from layermem.runtime.cuda import build
-from layermem.runtime.cuda.kernels.engine import ENGINES
-from layermem.runtime.cuda.nvrtc import Nvrtc
-from layermem.runtime.cuda.sources import SOURCES, modules
-from layermem.runtime.cuda.toolkit import program
+from layermem.backends.cuda import build
+from layermem.backends.cuda.kernels.engine import ENGINES
+from layermem.backends.cuda.nvrtc import Nvrtc
+from layermem.backends.cuda.sources import SOURCES, modules
+from layermem.backends.cuda.toolkit import program
 from tests.cuda.sass import Code, disassembled, disassembler
 from tests.emulator.build import CACHE
 from tools import ptxas_report

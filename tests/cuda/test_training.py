@@ -9,11 +9,11 @@ import re
 
 import pytest
 
-from layermem.graph.fuse import fused
+from layermem.backends.cuda.device import CudaDevice
+from layermem.graph.fusion import fused
 from layermem.graph.net import Net
-from layermem.plan.base import STRATEGIES
+from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
-from layermem.runtime.cuda.device import CudaDevice
 from tests.cuda.on_standin import run, trained
 from tests.emulator import standin
 from tests.nets import DATA, LOSS, NETS, conv, norm, relu, solver_text
@@ -132,9 +132,9 @@ def test_a_captured_step_keeps_no_order_but_that_of_the_schedule():
 
 BATCHES = """
 import sys
-from layermem.runtime.cuda.outside import FeedDoor
+from layermem.backends.cuda.host_io import FeedDoor
 from layermem.solver.solver import Solver
-from layermem.runtime.device import get_device
+from layermem.backends.base import get_device
 
 calls, stage = [], FeedDoor.stage
 
@@ -193,8 +193,8 @@ def test_a_label_that_names_no_class_ends_the_run_with_a_sentence():
 
 GARBAGE = """
 import gc, sys
-from layermem.runtime.cuda.graph import Recording
-from layermem.runtime.device import get_device
+from layermem.backends.cuda.graph import Recording
+from layermem.backends.base import get_device
 from layermem.solver.solver import Solver
 
 device, entered = get_device("cuda", graph=True), Recording.__enter__
@@ -231,7 +231,7 @@ def test_too_little_memory_is_an_error_that_says_what_would_fit():
     (answer,) = trained([{"net": "residual", "steps": 1}], memory=20_000)
     assert answer["error"].startswith("DeviceError") and answer["error"].endswith("try once other programs have ended")
     program = """
-from layermem.runtime.cuda.driver import Driver
+from layermem.backends.cuda.driver import Driver
 driver = Driver()
 held = driver.allocate(64 << 20)
 driver.allocate(100 << 20)"""
@@ -254,9 +254,9 @@ def test_the_card_holds_the_bytes_of_the_plan_and_not_one_more():
 
 EVENTS = """
 import sys
-from layermem.runtime.cuda.driver import Driver
+from layermem.backends.cuda.driver import Driver
 from layermem.solver.solver import Solver
-from layermem.runtime.device import get_device
+from layermem.backends.base import get_device
 
 made, event = [], Driver.event
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import layermem.runtime.reference  # noqa: F401
+import layermem.backends.reference  # noqa: F401
+from layermem.backends.reference.base import KERNELS, Buffers
 from layermem.graph.train import Parameter
 from layermem.layers import Tensor
-from layermem.runtime.reference.base import KERNELS, Buffers
 from layermem.solver.rules import HISTORIES
 from tests.cuda.harness import Memory, close, run_op
 

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from layermem.runtime.cuda.toolkit import program
+from layermem.backends.cuda.toolkit import program
 from tests.emulator.build import ROOT, CompileError, build
 
 KERNELS = ROOT / "tests/emulator/kernels"

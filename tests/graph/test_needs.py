@@ -1,9 +1,9 @@
 """What forward must leave behind."""
 
+from layermem.backends.reference import ReferenceDevice
 from layermem.graph.net import Net
 from layermem.graph.train import train_graph
 from layermem.proto.read import read_net_text
-from layermem.runtime.reference import ReferenceDevice
 
 
 def test_a_layer_without_a_gradient_still_stashes_what_its_replay_reads():

@@ -2,11 +2,11 @@
 
 import pytest
 
+from layermem.backends.reference import ReferenceDevice
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.train import train_graph
 from layermem.proto.read import read_net_text
-from layermem.runtime.reference import ReferenceDevice
 
 TOP = """
     layer { name: "in" type: "DummyData" top: "x" top: "t"

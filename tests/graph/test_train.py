@@ -2,12 +2,12 @@
 
 import pytest
 
+from layermem.backends.base import get_device
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, HISTORY, PARAMETER, STASH, UPDATE
 from layermem.graph.train import Rule, forward_graph, train_graph, update_graph
 from layermem.proto.read import read_net_text
-from layermem.runtime.device import get_device
 from tests.nets import NETS
 
 MOMENTUM = Rule("SGD", 1)

@@ -13,11 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from google.protobuf import text_format
 
-import layermem.layers
-import layermem.runtime.reference  # noqa: F401  (registers the kernels)
+from layermem.backends.reference.base import KERNELS, Buffers, axes_of_caffe, stored
 from layermem.layers.base import ITEMSIZE, LAYERS, Layer, Overlay, Step, Tensor, make_layer, roles
 from layermem.proto import schema
-from layermem.runtime.reference.base import KERNELS, Buffers, axes_of_caffe, stored
 
 TRAIN, TEST = 0, 1
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from layermem.backends.reference import convolution as reference
 from layermem.errors import InputError
-from layermem.runtime.reference import convolution as reference
 from tests.layers.harness import backward, check_gradients, forward, layer_of
 
 GEOMETRIES = [

@@ -2,10 +2,10 @@
 
 import pytest
 
+from layermem.backends.reference.base import KERNELS
 from layermem.errors import InputError
 from layermem.layers.data import FEEDS, make_feed_layer
 from layermem.proto import schema
-from layermem.runtime.reference.base import KERNELS
 
 
 @pytest.mark.parametrize("kind", sorted(FEEDS))

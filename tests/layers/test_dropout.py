@@ -5,9 +5,9 @@ from zlib import crc32
 import numpy as np
 import pytest
 
+from layermem.backends.reference.base import stored
+from layermem.backends.reference.philox import philox4x32, words
 from layermem.errors import InputError
-from layermem.runtime.reference.base import stored
-from layermem.runtime.reference.philox import philox4x32, words
 from tests.layers.harness import TEST, Run, backward, check_gradients, forward, layer_of
 
 # Random123, tests/kat_vectors, the lines "philox4x32 10": counter, key, result

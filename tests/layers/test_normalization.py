@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from layermem.backends.reference.base import KERNELS, Buffers
 from layermem.errors import InputError
-from layermem.runtime.reference.base import KERNELS, Buffers
 from tests.layers.harness import TEST, TRAIN, Run, backward, check_gradients, forward, layer_of
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from layermem.backends.reference.base import KERNELS, Buffers, axes_of_caffe, stored
 from layermem.errors import InputError
 from layermem.layers import Tensor
-from layermem.runtime.reference.base import KERNELS, Buffers, axes_of_caffe, stored
 from tests.layers.harness import backward, check_gradients, forward, layer_of, logical
 
 

@@ -7,15 +7,15 @@ from itertools import combinations
 import pytest
 
 from layermem.api import job_of_net
+from layermem.backends.base import get_device
 from layermem.errors import InputError
 from layermem.graph.net import Net
-from layermem.plan.costs import model_costs
-from layermem.planned import Planned, planned
+from layermem.planning.costs import model_costs
 from layermem.proto.read import read_net_text
 from layermem.report.memory import in_use, spans
+from layermem.report.plan_report import Planned, planned
 from layermem.report.timeline import EDGED, arena_picture, draw_arena, draw_memory, scale_of
 from layermem.report.trace import trace_text
-from layermem.runtime.device import get_device
 from layermem.schedule.ir import STREAMS
 from tests.nets import NETS
 

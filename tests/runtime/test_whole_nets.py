@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from layermem.compile import compile
+from layermem.backends.reference import ReferenceDevice
+from layermem.compiler import compile
 from layermem.data import probe
 from layermem.graph.net import Net
 from layermem.graph.train import train_graph
 from layermem.proto.read import read_net_text
-from layermem.runtime.reference import ReferenceDevice
 from layermem.runtime.runner import Runner
 from layermem.solver.build import reported
 from layermem.solver.feeds import Feeds

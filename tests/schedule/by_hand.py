@@ -20,8 +20,8 @@ from layermem.graph.ops import (
     Op,
 )  # fmt: skip
 from layermem.layers import Tensor
-from layermem.plan.base import REUSE, Fate, Gap, Plan
-from layermem.plan.costs import Costs, Rates
+from layermem.planning.base import REUSE, Fate, Gap, Plan
+from layermem.planning.costs import Costs, Rates
 from layermem.schedule.ir import Schedule
 from layermem.schedule.layout import Layout
 from layermem.schedule.lower import lower

@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from layermem.graph.ops import uses_of
-from layermem.plan.base import Fate, Gap, ops_in_order
+from layermem.planning.base import Fate, Gap, ops_in_order
 from layermem.schedule.ir import blocks
 from layermem.schedule.layout import Stay
 

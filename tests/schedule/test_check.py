@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from layermem.graph.ops import DATA, FORWARD, HISTORY, PARAMETER
-from layermem.plan.base import INTRA, Plan, program_order
+from layermem.planning.base import INTRA, Plan, program_order
 from layermem.schedule.check import UnsafeSchedule, check, conflicts, violations
 from layermem.schedule.ir import D2H
 from layermem.schedule.lower import lower

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from layermem.plan.base import REUSE, Fate, Gap, Plan
+from layermem.planning.base import REUSE, Fate, Gap, Plan
 from layermem.schedule.layout import Layout, Stay
 from layermem.schedule.lower import lower
 from layermem.schedule.place import place
 from layermem.schedule.simulate import simulate
-from layermem.units import aligned
+from layermem.utils.units import aligned
 from tests.schedule.by_hand import a_second_each, small_graph, small_plan
 from tests.schedule.layout_twin import Twin, live_by_rows
 from tests.schedule.toys import toy_costs, toy_graph, toy_plan

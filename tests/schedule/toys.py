@@ -26,8 +26,8 @@ from layermem.graph.ops import (
     uses_of,
 )  # fmt: skip
 from layermem.layers import Tensor
-from layermem.plan.base import Fate, Gap, Plan, ops_in_order, program_order
-from layermem.plan.costs import Costs, Rates
+from layermem.planning.base import Fate, Gap, Plan, ops_in_order, program_order
+from layermem.planning.costs import Costs, Rates
 
 SIZES = (64, 256, 512, 512, 1024, 1024, 1984)  # bytes; few, so that overlays are often possible; not all aligned
 KINDS = ("inplace", "forward", "gradient", "intra")

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from layermem.backends.reference import ReferenceDevice
 from layermem.errors import InputError
-from layermem.runtime.reference import ReferenceDevice
 from layermem.solver.build import check_solver
 from layermem.solver.rules import drops, rate
 from layermem.solver.solver import Solver

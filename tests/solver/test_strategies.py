@@ -3,7 +3,7 @@
 import pytest
 
 from layermem.errors import BudgetError
-from layermem.plan.base import STRATEGIES
+from layermem.planning.strategies import STRATEGIES
 from layermem.solver.solver import Solver
 from tests.nets import NETS, solver_file
 

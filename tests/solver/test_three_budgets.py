@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 from layermem._native import cpu
-from layermem.compile import Compiler
+from layermem.backends.arena import POISON
+from layermem.backends.base import get_device
+from layermem.backends.cpu import CpuDevice
+from layermem.compiler import Compiler
 from layermem.graph.ops import STASH
 from layermem.nets import resnet
-from layermem.plan.base import STRATEGIES, Plan
-from layermem.plan.costs import model_costs
+from layermem.planning.base import STRATEGIES, Plan
+from layermem.planning.costs import model_costs
 from layermem.proto.read import read_net, read_net_text, read_solver
-from layermem.runtime.arena import POISON
-from layermem.runtime.cpu import CpuDevice
-from layermem.runtime.device import get_device
 from layermem.schedule.ir import blocks
 from layermem.solver.build import build_nets, graphs_of
 from layermem.solver.solver import Solver
-from layermem.units import ALIGN
+from layermem.utils.units import ALIGN
 from tests.nets import LOSS, solver_file
 
 SETTINGS = {"snapshot_after_train": True, "test_initialization": False}

@@ -2,8 +2,8 @@
 
 import pytest
 
+from layermem.backends.cpu import CpuDevice
 from layermem.layers import LAYERS
-from layermem.runtime.cpu import CpuDevice
 from tools.bench_layers_cpu import CASES, WITHOUT_GRADIENT, net_of, ops_of
 
 

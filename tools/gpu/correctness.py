@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from layermem.runtime.cuda.driver import Driver
-from layermem.runtime.cuda.kernels import engine
-from layermem.runtime.cuda.kernels.engine import ENGINES, TILES
+from layermem.backends.cuda.driver import Driver
+from layermem.backends.cuda.kernels import engine
+from layermem.backends.cuda.kernels.engine import ENGINES, TILES
 from tests.cuda.harness import Case, Way, layer_of
 from tests.cuda.on_card import Card
 from tests.cuda.small import BOUNDS, CONVOLUTIONS, SMALL

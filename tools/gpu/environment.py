@@ -10,12 +10,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from layermem.backends.cuda import build
+from layermem.backends.cuda.device import described
+from layermem.backends.cuda.driver import Driver, cards
+from layermem.backends.cuda.sources import modules
+from layermem.backends.cuda.toolkit import program
 from layermem.errors import CudaUnavailable, LayermemError
-from layermem.runtime.cuda import build
-from layermem.runtime.cuda.device import described
-from layermem.runtime.cuda.driver import Driver, cards
-from layermem.runtime.cuda.sources import modules
-from layermem.runtime.cuda.toolkit import program
 from tools.gpu.results import Options, Results
 
 PACKAGES = ("numpy", "pycuda", "torch", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cuda-nvrtc")

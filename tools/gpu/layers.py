@@ -8,9 +8,9 @@ from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from layermem.backends.cuda.kernels import KERNELS, WORKSPACES
+from layermem.backends.cuda.launch import Addresses
 from layermem.layers.base import Layer
-from layermem.runtime.cuda.kernels import KERNELS, WORKSPACES
-from layermem.runtime.cuda.launch import Addresses
 from tests.cuda.harness import Run, first_step, wants_of
 from tests.cuda.small import joined
 from tools.gpu.card import Card

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from layermem.api import Net, job_of
-from layermem.measure import Bench
-from layermem.planned import Job, planned
-from layermem.runtime.cuda import CudaDevice
+from layermem.backends.cuda import CudaDevice
+from layermem.report.plan_report import Job, planned
+from layermem.solver.benchmark import Bench
 from tools.bench_cpu import described
 from tools.gpu import process
 from tools.gpu.process import ROOT

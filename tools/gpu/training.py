@@ -8,9 +8,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from layermem.plan.base import STRATEGIES
-from layermem.runtime.cuda import CudaDevice
-from layermem.runtime.device import get_device
+from layermem.backends.base import get_device
+from layermem.backends.cuda import CudaDevice
+from layermem.planning.strategies import STRATEGIES
 from layermem.solver.solver import Solver
 from tests.nets import NETS, solver_file
 from tools.gpu.results import Options, Results, Row

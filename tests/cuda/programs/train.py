@@ -20,9 +20,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from layermem.backends.base import get_device
 from layermem.errors import LayermemError
 from layermem.proto.read import read_solver
-from layermem.runtime.device import get_device
 from layermem.solver.solver import Solver
 from tests.cuda.forgetting import ForgetfulDevice
 from tests.nets import NETS, solver_file

@@ -1,0 +1,81 @@
+"""The one allocation of a device, and the host arena that offloaded buffers go to.
+
+Both are flat byte arrays; every residency is a view at its offset.  The host arena may be a memory-mapped file
+(`spill`), so that what leaves the device leaves memory too.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from layermem.errors import DeviceError, InputError
+from layermem.layers import Tensor
+from layermem.utils.units import format_bytes
+
+PAGE = 4096
+POISON = 0xFF  # as float32 or float64: NaN
+
+
+class Arena:
+    """`nbytes` of memory, page-aligned; NaN everywhere if `poison`."""
+
+    def __init__(self, nbytes: int, *, spill: Path | None = None, poison: bool = False):
+        self.nbytes = nbytes
+        try:
+            if spill is not None and nbytes:
+                with tempfile.TemporaryFile(dir=spill, prefix="layermem-spill-") as file:  # the mapping outlives it
+                    _reserve(file.fileno(), nbytes)
+                    self.bytes: np.ndarray = np.memmap(file, np.uint8, "r+", shape=(nbytes,))
+            else:
+                raw = np.empty(nbytes + PAGE, np.uint8)
+                start = -raw.ctypes.data % PAGE
+                self.bytes = raw[start : start + nbytes]
+        except MemoryError as error:
+            raise DeviceError(f"this machine cannot allocate {format_bytes(nbytes)}; give a smaller budget") from error
+        except OSError as error:
+            raise InputError(
+                f"cannot spill {format_bytes(nbytes)} to {spill}: {error.strerror or error}; name another --spill"
+            ) from error
+        if poison:
+            self.bytes[:] = POISON
+
+    @property
+    def address(self) -> int:
+        return int(self.bytes.ctypes.data)
+
+    def view(self, offset: int, tensor: Tensor, dtype: str | None = None) -> np.ndarray:
+        """The tensor at `offset`, in its stored shape (channels-last), C-contiguous."""
+        kind = np.dtype(dtype or tensor.dtype)
+        return self.bytes[offset : offset + tensor.count * kind.itemsize].view(kind).reshape(tensor.stored)
+
+    def span(self, offset: int, nbytes: int) -> np.ndarray:
+        return self.bytes[offset : offset + nbytes]
+
+    def read(self, offset: int, tensor: Tensor, dtype: str | None = None) -> np.ndarray:
+        """A copy of the tensor at `offset`, NCHW."""
+        return np.array(axes_of_caffe(self.view(offset, tensor, dtype)), order="C")
+
+    def write(self, offset: int, tensor: Tensor, value: np.ndarray, dtype: str | None = None) -> None:
+        """Set the tensor at `offset` from numbers in NCHW order, of any shape with the right count."""
+        home = axes_of_caffe(self.view(offset, tensor, dtype))
+        home[...] = np.asarray(value).reshape(home.shape)
+
+    def zero(self, offset: int, nbytes: int) -> None:
+        self.span(offset, nbytes)[:] = 0
+
+
+def _reserve(file: int, nbytes: int) -> None:
+    """Give an open file its bytes on the disk: a page of a mapping that finds no room later would kill the process."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, 0, nbytes)
+    else:
+        os.truncate(file, nbytes)
+
+
+def axes_of_caffe(stored: np.ndarray) -> np.ndarray:
+    """The NCHW view of channels-last memory; other ranks as they are."""
+    return stored.transpose(0, 3, 1, 2) if stored.ndim == 4 else stored

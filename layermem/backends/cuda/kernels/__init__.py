@@ -1,0 +1,46 @@
+"""Launches of every op, one file a family.  Importing this package registers them all."""
+
+from layermem.backends.cuda.kernels import (
+    activation,
+    batch_norm,
+    convolution,
+    dropout,
+    eltwise,
+    fused,
+    inner_product,
+    learn,
+    loss,
+    lrn,
+    pooling,
+    reduction,
+    resize,
+    scale,
+    shape,
+    softmax,
+    step,
+    update,
+)
+from layermem.backends.cuda.launch import KERNELS, WORKSPACES
+
+__all__ = [
+    "KERNELS",
+    "WORKSPACES",
+    "activation",
+    "batch_norm",
+    "convolution",
+    "dropout",
+    "eltwise",
+    "fused",
+    "inner_product",
+    "learn",
+    "loss",
+    "lrn",
+    "pooling",
+    "reduction",
+    "resize",
+    "scale",
+    "shape",
+    "softmax",
+    "step",
+    "update",
+]

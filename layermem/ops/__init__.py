@@ -1,0 +1,1 @@
+"""Typed op records: what layers emit and backends run."""

@@ -1,0 +1,60 @@
+"""A training graph as a graph file: a function per layer, and the backward of each.
+
+blob        a variable `_`; of a layer that reads nothing (data, labels): a network input, named by a number
+parameter   a variable `/name`
+stash       part of its function, as in Chainer, and so not written
+backward    all backward ops of a layer are one function; that of a layer without any reads and adds nothing
+"""
+
+from __future__ import annotations
+
+from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, PARAMETER, Graph, Op, unique
+from layermem.planning.graph_files.text_format import Function, GraphFile, Variable
+
+
+def graph_file(graph: Graph) -> GraphFile:
+    """The file that describes one step of `graph`; updates are left out."""
+    forward = [op for op in graph.ops if op.kind == FORWARD and op.node >= 0]
+    inputs = [blob for op in forward if not op.reads for blob in op.writes if graph.buffers[blob].kind == DATA]
+    number = {blob: str(i) for i, blob in enumerate(inputs)}
+    names = [name for name, buffer in graph.buffers.items() if buffer.kind in (DATA, PARAMETER)]
+    ids = {name: i for i, name in enumerate(names)}
+    variables = [Variable(graph.buffers[name].nbytes, _name(graph, name, number)) for name in names]
+    layers = [op for op in forward if op.reads and any(blob in ids for blob in op.writes)]
+    gradients = _gradients(graph)
+    functions = [_forward(op, ids) for op in layers]
+    backwards = [_backward(op, [b for b in graph.ops if b.kind == BACKWARD and b.node == op.node], ids, gradients)
+                 for op in layers]  # fmt: skip
+    return GraphFile(tuple(variables), tuple(functions), tuple(backwards))
+
+
+def _name(graph: Graph, name: str, number: dict[str, str]) -> str:
+    if graph.buffers[name].kind == PARAMETER:
+        return "/" + "_".join(name.split())
+    return number.get(name, "_")
+
+
+def _gradients(graph: Graph) -> dict[str, str]:
+    """Gradient buffer -> the buffer that it is the gradient of."""
+    return {name: name.removesuffix(".diff") for name, b in graph.buffers.items() if b.kind in (DIFF, GRADIENT)}
+
+
+def _kind(op: Op) -> str:
+    return op.kernel.split(".")[0]
+
+
+def _forward(op: Op, ids: dict[str, int]) -> Function:
+    reads = tuple((ids[b], "_") for b in (*op.reads, *op.updates) if b in ids)
+    return Function("forward", _kind(op), reads, tuple(ids[b] for b in op.writes if b in ids))
+
+
+def _backward(op: Op, steps: list[Op], ids: dict[str, int], gradients: dict[str, str]) -> Function:
+    """What the backward ops of a layer read from outside, and the gradients that they leave."""
+    steps = [step for step in steps if not step.kernel.startswith("Fill.")]
+    touched = unique(b for step in steps for b in step.reads)
+    reads = [(ids[gradients[b]], "gradient") for b in touched if gradients.get(b) in op.writes]
+    reads += [(ids[b], "input") for b in touched if b in ids and b not in op.writes]
+    reads += [(ids[b], "output") for b in touched if b in ids and b in op.writes]
+    written = unique(gradients[b] for step in steps for b in (*step.writes, *step.updates) if b in gradients)
+    writes = tuple(ids[b] for b in written if b in ids and b not in op.writes)
+    return Function("backward", _kind(op), tuple(reads), writes)

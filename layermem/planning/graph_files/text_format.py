@@ -1,0 +1,208 @@
+"""Computational graphs in the text form of Kusumoto et al. (NeurIPS 2019): read, write, check.
+
+2 2                 2 variables, 2 functions: the forward ones, then their backwards in the same order
+0 4096 _            id, bytes, name: `_` is a value of the net, `/path/W` a parameter, a number a network input
+1 16384 /conv/W
+forward             a function: `forward` or `backward`
+2 1                 so many inputs, so many outputs
+...                 inputs `id kind`; the kind is `_` in a forward; in a backward it says what is read of the
+                    variable: its `gradient`, or its data, as an `input` or `output` of the forward
+0                   outputs `id`; a backward adds to the gradients of these
+Convolution2DFunction
+{"sx": 1, ...}      one line of JSON: attributes
+
+source  github.com/pfnet-research/recompute, scripts/dump.py (format); no code is taken from it
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from layermem.errors import InputError
+from layermem.utils.files import write_atomically
+
+CONVOLUTION_COST, OTHER_COST = 10, 1
+READ_KINDS = ("gradient", "input", "output")
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One array of the training program: `bytes` of data, and a gradient of the same size."""
+
+    bytes: int
+    name: str
+
+    @property
+    def is_value(self) -> bool:
+        """Computed by the net itself; parameters and network inputs are not."""
+        return self.name == "_"
+
+
+@dataclass(frozen=True)
+class Function:
+    """One op.  `reads` pairs a variable with what is read of it; `writes` are variables, or their gradients."""
+
+    verb: str  # forward or backward
+    kind: str  # Chainer's class name, such as Convolution2DFunction
+    reads: tuple[tuple[int, str], ...]
+    writes: tuple[int, ...]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    line: int | None = None
+
+    @property
+    def cost(self) -> int:
+        """The authors' cost of one run: 10 if the type begins with Conv, else 1 (so a deconvolution counts 1)."""
+        return CONVOLUTION_COST if self.kind.startswith("Conv") else OTHER_COST
+
+
+@dataclass(frozen=True)
+class GraphFile:
+    """The variables, the forward functions, and the backward of each, in file order."""
+
+    variables: tuple[Variable, ...]
+    forward: tuple[Function, ...]
+    backward: tuple[Function, ...]
+    path: str | None = None
+
+
+class _Lines:
+    """The lines of a file, one at a time, with their numbers for whoever must complain."""
+
+    def __init__(self, text: str, path: str | None):
+        self.lines, self.path, self.number = text.splitlines(), path, 0
+
+    def error(self, what: str) -> InputError:
+        return InputError(what, path=self.path, line=self.number)
+
+    def next(self, wanted: str) -> str:
+        self.number += 1
+        if self.number > len(self.lines):
+            raise self.error(f"the file ends where {wanted} should stand; it is cut short")
+        return self.lines[self.number - 1].strip()
+
+    def integers(self, count: int, wanted: str) -> list[int]:
+        words = self.next(wanted).split()
+        if len(words) != count or not all(word.isdigit() for word in words):
+            raise self.error(f"'{' '.join(words)}' is not {wanted}")
+        return [int(word) for word in words]
+
+
+def parse_graph(text: str, path: str | None = None) -> GraphFile:
+    """The graph that `text` describes; InputError with path and line where it does not follow the form."""
+    lines = _Lines(text, path)
+    variable_count, function_count = lines.integers(2, "'VARIABLES FUNCTIONS', two numbers")
+    if function_count % 2:
+        raise lines.error(f"{function_count} functions: their number must be even, each forward has its backward")
+    variables = tuple(_variable(lines, index) for index in range(variable_count))
+    functions = [_function(lines, variables) for _ in range(function_count)]
+    while lines.number < len(lines.lines):
+        if lines.next("nothing"):
+            raise lines.error(f"text after the last of {function_count} functions")
+    half = function_count // 2
+    graph = GraphFile(variables, tuple(functions[:half]), tuple(functions[half:]), path)
+    _check_halves(graph)
+    return graph
+
+
+def _variable(lines: _Lines, index: int) -> Variable:
+    words = lines.next("a variable 'ID BYTES NAME'").split()
+    if len(words) != 3 or not (words[0].isdigit() and words[1].isdigit()):
+        raise lines.error(f"'{' '.join(words)}' is not a variable 'ID BYTES NAME'")
+    if int(words[0]) != index:
+        raise lines.error(f"variable {words[0]} where {index} should stand; ids count from 0 without gaps")
+    return Variable(int(words[1]), words[2])
+
+
+def _function(lines: _Lines, variables: tuple[Variable, ...]) -> Function:
+    verb = lines.next("'forward' or 'backward'")
+    start = lines.number
+    if verb not in ("forward", "backward"):
+        raise lines.error(f"'{verb}' where 'forward' or 'backward' should stand")
+    read_count, write_count = lines.integers(2, "'INPUTS OUTPUTS', two numbers")
+    kinds = ("_",) if verb == "forward" else READ_KINDS
+    reads = tuple(_read(lines, kinds, len(variables)) for _ in range(read_count))
+    writes = tuple(
+        _known(lines, lines.integers(1, "the id of an output")[0], len(variables)) for _ in range(write_count)
+    )
+    kind = lines.next("the type of the function")
+    attributes = lines.next("the attributes of the function, one line of JSON")
+    try:
+        parsed = json.loads(attributes)
+    except ValueError as error:
+        raise lines.error(f"the attributes of {kind} are not JSON: {error}") from None
+    if not isinstance(parsed, dict):
+        raise lines.error(f"the attributes of {kind} are not a JSON object")
+    return Function(verb, kind, reads, writes, parsed, start)
+
+
+def _read(lines: _Lines, kinds: tuple[str, ...], count: int) -> tuple[int, str]:
+    words = lines.next("an input 'ID KIND'").split()
+    if len(words) != 2 or not words[0].isdigit() or words[1] not in kinds:
+        raise lines.error(f"'{' '.join(words)}' is not an input 'ID KIND' with a kind of {', '.join(kinds)}")
+    return _known(lines, int(words[0]), count), words[1]
+
+
+def _known(lines: _Lines, variable: int, count: int) -> int:
+    if variable >= count:
+        raise lines.error(f"there is no variable {variable}; the file lists {count}, from 0")
+    return variable
+
+
+def _check_halves(graph: GraphFile) -> None:
+    """The first half runs forward, the second is its backward, and every value has one writer."""
+    writer: dict[int, Function] = {}
+    for verb, half in (("forward", graph.forward), ("backward", graph.backward)):
+        for function in half:
+            if function.verb != verb:
+                raise InputError(
+                    f"a {function.verb} function in the {verb} half; all forwards come first, then all backwards",
+                    path=graph.path,
+                    line=function.line,
+                )
+    for forward, backward in zip(graph.forward, graph.backward):
+        if forward.kind != backward.kind:
+            raise InputError(
+                f"the backward of {backward.kind} stands where that of {forward.kind} should; "
+                "backwards follow the order of the forwards",
+                path=graph.path,
+                line=backward.line,
+            )
+        for variable in forward.writes:
+            if variable in writer:
+                raise InputError(f"variable {variable} has two writers", path=graph.path, line=forward.line)
+            writer[variable] = forward
+    for forward in graph.forward:
+        for variable, _ in forward.reads:
+            if graph.variables[variable].is_value and variable not in writer:
+                raise InputError(f"nothing writes variable {variable}", path=graph.path, line=forward.line)
+
+
+def read_graph(path: str | Path) -> GraphFile:
+    """The graph in the file at `path`."""
+    try:
+        text = Path(path).read_text()
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", path=str(path)) from None
+    except UnicodeDecodeError:
+        raise InputError("is not text; a graph file is", path=str(path)) from None
+    return parse_graph(text, str(path))
+
+
+def format_graph(graph: GraphFile) -> str:
+    """The text of `graph`, such that parse_graph() gives it back."""
+    lines = [f"{len(graph.variables)} {len(graph.forward) + len(graph.backward)}"]
+    lines += [f"{index} {variable.bytes} {variable.name}" for index, variable in enumerate(graph.variables)]
+    for function in (*graph.forward, *graph.backward):
+        lines += [function.verb, f"{len(function.reads)} {len(function.writes)}"]
+        lines += [f"{variable} {kind}" for variable, kind in function.reads]
+        lines += [str(variable) for variable in function.writes]
+        lines += [function.kind, json.dumps(function.attributes)]
+    return "\n".join(lines) + "\n"
+
+
+def write_graph(graph: GraphFile, path: str | Path) -> None:
+    """Writes `graph` to `path`; an existing file stays as it is if that fails."""
+    write_atomically(path, format_graph(graph).encode())

@@ -1,0 +1,64 @@
+"""Hints in a file beside the net, since Caffe's parser would stumble over them inside it.
+
+    # train_val.prototxt.hints
+    stage      res*c              segments may end at these layers only
+    keep       pool1  fc*         never recompute their outputs
+    recompute  *_relu             never keep theirs
+
+A line is a word and globs of layer names; `#` begins a comment.  (The words are those of the command's options.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from layermem.errors import InputError
+from layermem.planning.base import Hints
+from layermem.proto.text import TEXT_LIMIT, decode, read_bytes
+
+WORDS = {"stage": "stage", "keep": "keep", "recompute": "again"}  # word -> field of Hints
+
+
+def read_hints(path: str | Path) -> Hints:
+    """The hints in the file at `path`."""
+    text = decode(read_bytes(path, what="hints file", limit=TEXT_LIMIT), str(path), what="hints file")
+    found: dict[str, tuple[str, ...]] = dict.fromkeys(WORDS.values(), ())
+    for number, line in enumerate(text.splitlines(), start=1):
+        word, *globs = line.partition("#")[0].split() or [""]
+        if not word:
+            continue
+        if word not in WORDS:
+            raise InputError(f"'{word}' is no hint; begin with {', '.join(WORDS)}", path=str(path), line=number)
+        if not globs:
+            raise InputError(f"'{word}' names no layers; give globs such as res*", path=str(path), line=number)
+        found[WORDS[word]] += tuple(globs)
+    return Hints(found["stage"], found["keep"], found["again"])
+
+
+def hints_beside(net: str | Path) -> Hints:
+    """The hints in the file that has the net's name and `.hints` after it; none if there is no such file."""
+    path = Path(f"{net}.hints")
+    return read_hints(path) if path.is_file() else Hints()
+
+
+def joined(first: Hints, second: Hints) -> Hints:
+    """Both: globs add up."""
+    return replace(
+        first,
+        stage=first.stage + second.stage,
+        keep=first.keep + second.keep,
+        again=first.again + second.again,
+        host_budget=first.host_budget if first.host_budget is not None else second.host_budget,
+    )
+
+
+def check_hints(hints: Hints, layers: Iterable[str]) -> None:
+    """InputError for a glob that no layer of the net matches: it is a typing error, or of another net."""
+    names = list(layers)
+    for word, field in WORDS.items():
+        for glob in getattr(hints, field):
+            if not any(fnmatchcase(name, glob) for name in names):
+                raise InputError(f"{word} '{glob}' matches no layer of the net; `layermem show` lists them")

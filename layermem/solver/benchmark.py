@@ -1,0 +1,144 @@
+"""Programs run for the clock: a step, each of its ops, and the link between the arena and the host.
+
+The data are one batch, read once (noise where there is no data set), the weights those of the fillers, and the learning
+rate is 0, so that every step computes the same numbers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from layermem.backends.base import Device
+from layermem.compiler import Program
+from layermem.data import open_feed, synthetic_feed
+from layermem.errors import InputError
+from layermem.graph.net import Net
+from layermem.graph.ops import UPDATE, Graph
+from layermem.layers import Layer
+from layermem.layers.data import FEEDS
+from layermem.proto.schema import SolverParameter
+from layermem.runtime.runner import Runner
+from layermem.solver.parameters import Parameters
+from layermem.solver.rules import settings
+
+SEED = 1
+WARM = 1  # runs that do not count
+LINK_BYTES = 2**26
+LINK_RUNS = 5
+
+
+@dataclass(frozen=True)
+class Measured:
+    """`seconds` is the median of the steps, `peak` the last byte that a row touches."""
+
+    seconds: float
+    peak: int
+
+
+class Bench:
+    """A program on a device, ready to run its training step again and again.  `net` is the train net."""
+
+    def __init__(self, net: Net, program: Program, device: Device, *, spill: Any = None):
+        self.device, self.program = device, program
+        self.context = {**settings(SolverParameter()), "seed": SEED, "step": 0, "iteration": 0, "rate": 0.0}
+        self.runner = Runner(program, device, self.context, spill=spill)
+        Parameters((net,), self.runner, 0).fill(SEED)
+        self.context["batch"] = one_batch(net)
+
+    def steps(self, count: int) -> Measured:
+        """Time `count` steps."""
+        seconds = [self.step(run) for run in range(WARM + count)]
+        return Measured(median(seconds[WARM:]), self.runner.measured_peak)
+
+    def step(self, number: int = 0) -> float:
+        """Seconds of one step."""
+        self.context["step"] = number
+        began = time.perf_counter()
+        self.runner.run(ahead=lambda: self.context["batch"])
+        return time.perf_counter() - began
+
+    def ops(self, count: int) -> dict[str, float]:
+        """Median seconds of each op of the step over `count` runs; replays are not timed."""
+        executor = self.runner.executors[0]
+        found: dict[str, list[float]] = {}
+        for run in range(WARM + count):
+            self.context["step"] = run
+            for row, call in zip(executor.schedule.rows, executor.calls):
+                spent = self.device.seconds([call])
+                if row.op is not None and not row.again and run >= WARM:
+                    found.setdefault(row.what, []).append(spent)
+        return {name: median(seconds) for name, seconds in found.items()}
+
+
+def link(device: Device, nbytes: int = LINK_BYTES) -> tuple[float, float]:
+    """Bytes per second from the arena to the host, and back."""
+    arena, host = device.arena(nbytes), device.host_arena(nbytes)
+    here, there = arena.span(0, nbytes), host.span(0, nbytes)
+    rates = []
+    for source, target in ((here, there), (there, here)):
+        copy = device.bind_copy(source, target)
+        seconds = []
+        for _ in range(WARM + LINK_RUNS):
+            began = time.perf_counter()
+            device.run([copy])
+            seconds.append(time.perf_counter() - began)
+        rates.append(nbytes / median(seconds[WARM:]))
+    return rates[0], rates[1]
+
+
+def one_batch(net: Net) -> dict[str, list[np.ndarray]]:
+    """A batch for every input layer of `net`: its own, or noise if there is no data set or it has other shapes."""
+    found = {}
+    for node in net.nodes:
+        if node.layer.type in FEEDS:
+            found[node.layer.name] = _first(node.layer.param, net, [top.shape for top in node.layer.tops])
+    return found
+
+
+def _first(param: Any, net: Net, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
+    try:
+        feed = open_feed(param, net.phase, SEED, path=str(net.path), prefetch=False)
+        if tuple(feed.shapes) == tuple(shapes):
+            return [np.array(top) for top in feed.next()]
+    except InputError:  # no data set here, or arrays that a caller would give
+        pass
+    return [np.array(top) for top in synthetic_feed(param, net.phase, SEED, tuple(shapes)).next()]
+
+
+@dataclass
+class LayerTime:
+    """Seconds by kind of op (forward, backward, update), and the work of all its ops."""
+
+    name: str
+    type: str
+    seconds: dict[str, float] = field(default_factory=dict)
+    flops: int = 0
+    nbytes: int = 0
+
+    def rate(self, amount: int) -> float:
+        """`amount` in units of 10^9 a second."""
+        spent = sum(self.seconds.values())
+        return amount / spent / 1e9 if spent else 0.0
+
+
+def by_layer(graph: Graph, seconds: Mapping[str, float]) -> list[LayerTime]:
+    """The times of ops gathered by layer, in the order of the graph; updates, and ops of no layer, come last."""
+    layers: dict[int, LayerTime] = {}  # by index of the layer in the net
+    others = {kind: LayerTime(name, "") for kind, name in ((UPDATE, "(updates)"), ("", "(in and out)"))}
+    joints = [joint for joint in graph.joints if joint.name in seconds]
+    covered = {name for joint in joints for name in joint.covers}
+    for op in (*(op for op in graph.ops if op.name not in covered), *joints):
+        if isinstance(op.layer, Layer):
+            found = layers.setdefault(op.node, LayerTime(op.layer.name, op.layer.type))
+        else:
+            found = layers[op.node] if op.covers else others[op.kind if op.kind in others else ""]
+        found.seconds[op.kind] = found.seconds.get(op.kind, 0.0) + seconds.get(op.name, 0.0)
+        found.flops += op.flops
+        found.nbytes += op.nbytes
+    return [*layers.values(), *(each for each in others.values() if each.seconds)]

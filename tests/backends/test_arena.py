@@ -1,0 +1,36 @@
+"""The arena of a device, and the file that offloaded buffers may go to."""
+
+import errno
+import os
+
+import numpy as np
+import pytest
+
+from layermem.backends.arena import PAGE, Arena
+from layermem.errors import InputError
+from layermem.layers import Tensor
+
+
+def test_an_arena_holds_what_is_written_to_it_at_its_offset_in_storage_order(tmp_path):
+    values = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
+    for spill in (None, tmp_path):
+        arena = Arena(1024, spill=spill)
+        arena.write(256, Tensor(values.shape), values)
+        assert arena.address % PAGE == 0
+        assert (arena.read(256, Tensor(values.shape)) == values).all()
+        assert (arena.view(256, Tensor((24,))) == values.transpose(0, 2, 3, 1).ravel()).all()
+    assert not list(tmp_path.iterdir())  # the file has no name, so a killed run leaves none
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system reserves no bytes of a file")
+def test_a_disk_without_room_for_the_spill_is_refused_before_the_first_step(tmp_path, monkeypatch):
+    asked = []
+
+    def full(file, offset, nbytes):
+        asked.append(nbytes)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(InputError, match=r"cannot spill 1\.00 MiB to .*No space left on device.*name another --spill"):
+        Arena(1 << 20, spill=tmp_path)
+    assert asked == [1 << 20]

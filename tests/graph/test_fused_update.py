@@ -1,0 +1,123 @@
+"""Ops that join a weight gradient with its update: where they are offered, and what they stand for."""
+
+import pytest
+
+from layermem.backends.base import get_device
+from layermem.backends.cpu import CpuDevice
+from layermem.compiler import compile
+from layermem.graph.net import Net
+from layermem.graph.ops import BACKWARD, GRADIENT
+from layermem.graph.train import Rule, train_graph
+from layermem.planning.base import Plan
+from layermem.planning.costs import Costs, model_costs
+from layermem.proto.read import read_net_text
+
+ADAM = Rule("Adam", 2)
+
+
+def wide(settings="num_output: 64", *, shape="dim: 4 dim: 90", more="", top='top: "fc"', after=""):
+    """An InnerProduct whose weight has more bytes than what it reads."""
+    return f"""
+    layer {{ name: "in" type: "Input" top: "x" top: "label"
+             input_param {{ shape {{ {shape} }} shape {{ dim: 4 }} }} }}
+    layer {{ name: "fc" type: "InnerProduct" bottom: "x" {top} {more} inner_product_param {{ {settings} }} }}
+    {after}
+    layer {{ name: "score" type: "InnerProduct" bottom: "fc" top: "score" inner_product_param {{ num_output: 5 }} }}
+    layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "score" bottom: "label" top: "loss" }}
+    """
+
+
+def graph_of(text, device=None, rule=ADAM, **options):
+    return train_graph(Net(read_net_text(text), 0), device or CpuDevice(), rule, **options)
+
+
+def joints(text, **options):
+    return {joint.name: joint.covers for joint in graph_of(text, **options).joints}
+
+
+BOTH = ("fc.backward_weights", "fc.w0.update")
+
+
+def test_a_joint_reads_what_the_gradient_reads_and_moves_what_the_update_moves():
+    graph = graph_of(wide())
+    joint = graph.by_name["fc.learn"]
+    assert joint.covers == BOTH and joint.kind == BACKWARD
+    assert joint.reads == ("x", "fc.diff") and joint.writes == ("fc.w1.diff",)
+    assert joint.updates == ("fc.w0", "fc.w0.h0", "fc.w0.h1")
+    assert joint.flops == sum(graph.by_name[name].flops for name in BOTH)
+    assert joint not in graph.ops
+
+
+def test_the_joined_step_has_them_where_the_updates_were_and_no_such_gradients():
+    graph = graph_of(wide())
+    learns = {BOTH[1]: "fc.learn", "score.w0.update": "score.learn"}
+    assert [op.name for op in graph.joined.ops] == [
+        learns.get(op.name, op.name) for op in graph.ops if not op.name.endswith("backward_weights")
+    ]
+    assert "fc.w0.diff" in graph.buffers and "fc.w0.diff" not in graph.joined.buffers
+    assert {b.name for b in graph.joined.buffers.values() if b.kind == GRADIENT} >= {"fc.w1.diff"}
+
+
+def test_an_inner_product_joined_with_its_relu_learns_too():
+    relu = 'layer { name: "r" type: "ReLU" bottom: "fc" top: "fc" }'
+    assert joints(wide(after=relu))["fc+r.learn"] == ("fc+r.backward_weights", "fc.w0.update")
+
+
+def test_an_image_is_no_obstacle_where_the_weight_lies_like_it():
+    assert "fc.learn" in joints(wide(shape="dim: 4 dim: 10 dim: 3 dim: 3"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        wide("num_output: 64 transpose: true"),
+        wide(more='param { lr_mult: 0 }'),
+        wide("num_output: 2"),  # its gradient is smaller than x
+        wide(more='param { name: "w" }', after="""
+            layer { name: "again" type: "InnerProduct" bottom: "x" top: "b" param { name: "w" }
+                    inner_product_param { num_output: 64 } }
+            layer { name: "quiet" type: "EuclideanLoss" bottom: "b" bottom: "fc" top: "l" }"""),
+    ],
+    ids=["transposed", "does not learn", "small", "shared"],
+)  # fmt: skip
+def test_there_is_none_where_the_gradient_is_somebody_elses_too_or_is_the_smaller_part(text):
+    assert not [name for name in joints(text) if not name.startswith("score")]
+
+
+@pytest.mark.parametrize("options", [{"clip": True}, {"held": True}, {"rule": None}])
+def test_there_is_none_where_the_gradient_must_be_there_as_a_whole(options):
+    assert joints(wide(), **options) == {}
+
+
+def test_a_device_without_the_kernel_gets_none():
+    assert joints(wide(), device=get_device("reference")) == {}
+
+
+def test_auto_runs_them_and_the_strategies_of_the_papers_do_not():
+    graph = graph_of(wide())
+    for strategy in ("auto", "liveness", "caffe", "hybrid", "recompute"):
+        order = compile([graph], strategy=strategy).train.plan.order
+        assert ("fc.learn" in order) == (strategy == "auto") == (BOTH[0] not in order)
+
+
+def test_the_largest_gradient_no_longer_counts():
+    graph = graph_of(wide("num_output: 4096"))
+    apart, joined = (compile([graph], strategy=name).arena_bytes for name in ("liveness", "auto"))
+    assert apart - joined >= 0.9 * graph.buffers["fc.w0.diff"].nbytes
+
+
+def test_a_plan_with_one_is_saved_and_read_again():
+    graph = graph_of(wide())
+    plan = compile([graph], strategy="auto").train.plan
+    assert Plan.from_json(plan.to_json(graph), graph) == plan
+    plan.require_sense(graph)
+    with pytest.raises(ValueError, match=r"never runs 'fc\.backward_weights'"):
+        Plan("auto", tuple(name for name in plan.order if name != "fc.learn")).require_sense(graph)
+
+
+def test_costs_measured_of_both_are_the_costs_of_one():
+    graph = graph_of(wide())
+    costs = Costs(model_costs("cpu").rates, {BOTH[0]: 2.0, BOTH[1]: 0.5})
+    assert costs.op(graph.by_name["fc.learn"]) == 2.5
+    half = Costs(model_costs("cpu").rates, {BOTH[0]: 2.0})
+    assert half.op(graph.by_name["fc.learn"]) == model_costs("cpu").op(graph.by_name["fc.learn"])

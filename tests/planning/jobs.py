@@ -1,0 +1,33 @@
+"""Graphs for tests of strategies: those of a solver over a tiny net, and random ones."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from layermem.backends.base import get_device
+from layermem.graph.ops import Graph
+from layermem.planning.costs import Costs, model_costs
+from layermem.solver.build import build_nets, graphs_of
+from tests.nets import solver_file
+from tests.schedule.toys import toy_costs, toy_graph
+
+SINGLE = (
+    "intra", "inter", "hybrid", "vdnn-all", "vdnn-conv", "recompute", "recompute-exact", "recompute-approx",
+    "sublinear", "liveness", "caffe",
+)  # fmt: skip
+STRATEGIES = (*SINGLE, "auto")
+
+Job = tuple[list[Graph], Costs]
+
+
+def solver_job(net: str, folder: Path, **fields: object) -> Job:
+    """Train step, updates if iter_size > 1, and test net, on the reference device."""
+    file = solver_file(net, folder, **fields)
+    return graphs_of(build_nets(file), file, get_device("reference")), model_costs("reference")
+
+
+def toy_job(seed: int, most: int = 12) -> Job:
+    rng = random.Random(seed)
+    graph = toy_graph(rng, rng.randint(2, most), once=0)
+    return [graph], toy_costs(rng, graph)

@@ -1,0 +1,54 @@
+"""`auto` on whole nets: ahead of every single strategy that fits, by the time that `plan` and `compare` print."""
+
+from functools import cache
+
+import pytest
+
+from layermem.api import Net, job_of_net
+from layermem.backends.base import get_device
+from layermem.errors import BudgetError
+from layermem.planning.costs import model_costs
+from layermem.planning.strategies.auto import NEGLIGIBLE
+from layermem.report.comparison import interesting_budgets
+from tests.planning.jobs import SINGLE
+
+NETS = ("mnist", "resnet20", "alexnet", "vgg16", "unet", "googlenet", "resnet50")
+NEARLY = 1.01  # what a search that follows its nose may lose with more room
+RIVALS = [name for name in SINGLE if name not in ("caffe", "recompute-exact")]
+
+
+@cache
+def compilers(net, device):
+    """The job on the cpu device, with the costs of `device`."""
+    job = job_of_net(Net(f"prototxt/{net}/train_val.prototxt", batch=8), get_device("cpu"), model_costs(device))
+    return job, {name: job.compiler(name) for name in (*RIVALS, "auto")}
+
+
+@pytest.mark.parametrize(("device", "net"), [("cuda", "resnet20"), ("cuda", "unet"), *(("cpu", net) for net in NETS)])
+def test_auto_is_as_quick_as_the_quickest_single_strategy_at_every_budget(device, net):
+    job, made = compilers(net, device)
+    compared = 0
+    for budget in interesting_budgets(job, 4)[1:]:
+        seconds = {}
+        for name, compiler in made.items():
+            try:
+                seconds[name] = compiler.program(budget).timeline().seconds
+            except BudgetError:
+                continue
+        if seconds:
+            assert seconds["auto"] <= min(seconds.values()) * NEGLIGIBLE, (budget, seconds)
+            compared += len(seconds) > 1
+    assert compared
+
+
+@pytest.mark.parametrize("net", NETS[:-1])
+def test_auto_is_hardly_ever_slower_with_more_room(net):
+    job, made = compilers(net, "cpu")
+    before = float("inf")
+    for budget in interesting_budgets(job, 6):
+        try:
+            seconds = made["auto"].program(budget).timeline().seconds
+        except BudgetError:
+            continue
+        assert seconds <= before * NEARLY, budget
+        before = min(seconds, before)

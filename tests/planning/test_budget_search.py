@@ -1,0 +1,126 @@
+"""The search below a budget that placement misses, and the programs that it leads to."""
+
+import random
+from dataclasses import dataclass, replace
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+
+from layermem.compiler import Compiler
+from layermem.errors import BudgetError
+from layermem.planning.budget_search import DOUBLINGS, HALVINGS, quickest_within
+from layermem.planning.strategies import STRATEGIES
+from layermem.planning.strategies.auto import NEGLIGIBLE
+from layermem.schedule.arena_planner import Together
+from tests.planning.jobs import solver_job
+
+BUDGET = 100_000
+
+
+@dataclass(frozen=True)
+class Toy:
+    """What a strategy makes of `asked` bytes: it uses all of them, and placing them takes `wasted` more."""
+
+    asked: int
+    wasted: int
+    least: int = 0
+    unhindered: float = 1.0
+
+    @property
+    def max_live(self):
+        return max(self.asked, self.least)
+
+    @property
+    def arena_bytes(self):
+        return self.max_live + self.wasted
+
+    def timeline(self):
+        return SimpleNamespace(seconds=self.unhindered + (BUDGET - self.max_live) / BUDGET)
+
+
+def searched(wasted, **more):
+    """The program found where `wasted(asked)` bytes lie between those in use, and the budgets asked for."""
+    asked = []
+
+    def ask(nbytes):
+        assert nbytes not in asked and 0 < nbytes < BUDGET
+        asked.append(nbytes)
+        return Toy(nbytes, wasted(nbytes), **more)
+
+    return quickest_within(BUDGET, Toy(BUDGET, wasted(BUDGET), **more), ask), asked
+
+
+def _remembered(wasted, rng, nbytes):
+    return wasted.setdefault(nbytes, rng.randint(1, 9000))
+
+
+@pytest.mark.parametrize("over", [1, 300, 5000])
+def test_the_search_ends_near_the_largest_budget_that_fits(over):
+    found, asked = searched(lambda nbytes: over)
+    assert asked[0] == BUDGET - 2 * over
+    assert BUDGET - 2 * over <= found.asked <= BUDGET - over  # by `over` and no less: the rest is not in use
+
+
+def test_the_quickest_of_the_programs_that_fit_is_taken():
+    for seed in range(50):
+        wasted: dict[int, int] = {}
+        found, asked = searched(partial(_remembered, wasted, random.Random(seed)))
+        fitting = [nbytes for nbytes in asked if nbytes + wasted[nbytes] <= BUDGET]
+        assert found.asked == max(fitting)  # here more bytes mean less time
+        assert len(asked) <= DOUBLINGS + HALVINGS
+
+
+def test_less_is_asked_for_twice_as_fast_each_time_until_it_fits():
+    found, asked = searched(lambda nbytes: 101_000 - nbytes if nbytes > 90_000 else 0)
+    assert asked[:4] == [98_000, 96_000, 92_000, 84_000]
+    assert all(84_000 < nbytes < 92_000 for nbytes in asked[4:])
+    assert found.asked == max(nbytes for nbytes in asked if nbytes <= 90_000)
+
+
+def test_a_strategy_that_knows_nothing_leaner_is_asked_once():
+    found, asked = searched(lambda nbytes: 1000, least=BUDGET)
+    assert found is None and len(asked) == 1
+
+
+def test_plans_that_were_tried_are_skipped_and_bytes_run_out():
+    asked = []
+
+    def ask(nbytes):
+        asked.append(nbytes)
+
+    assert quickest_within(BUDGET, Toy(BUDGET, 10_000), ask) is None
+    assert asked == [80_000, 60_000, 20_000]
+
+
+def test_a_program_as_quick_as_the_one_that_was_over_ends_the_search():
+    found, asked = searched(lambda nbytes: 1, unhindered=1000.0)
+    assert found.asked == BUDGET - 2 and len(asked) == 1
+
+
+class Fragmented(Together):
+    """Placement that leaves holes: the bytes depend on the plan, as they do when it really falls short."""
+
+    def place(self, plan, target=0):
+        program = super().place(plan, target)
+        holes = 256 * (1 + (len(plan.order) + 3 * len(plan.fates)) % 7)
+        return replace(program, arena_bytes=program.arena_bytes + holes)
+
+
+@pytest.mark.parametrize("net", ["chain", "residual", "inception"])
+def test_under_holes_the_quickest_program_that_fits_is_found_and_auto_stays_ahead(net, tmp_path):
+    graphs, costs = solver_job(net, tmp_path)
+    compilers = {name: Compiler(graphs, name, costs=costs) for name in STRATEGIES}
+    for compiler in compilers.values():
+        compiler.together = Fragmented(graphs, costs)
+    least, most = compilers["auto"].leanest.arena_bytes, compilers["intra"].leanest.arena_bytes
+    for step in range(8):
+        budget, seconds = least + (most - least) * step // 8, {}
+        for name, compiler in compilers.items():
+            try:
+                program = compiler.program(budget)
+            except BudgetError:
+                continue
+            assert program.arena_bytes <= budget
+            seconds[name] = compiler.together.estimate(program.train.plan)
+        assert seconds["auto"] <= min(seconds.values()) * NEGLIGIBLE, (step, seconds)

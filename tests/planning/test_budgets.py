@@ -1,0 +1,134 @@
+"""A budget is kept or refused, and a refusal names the least budget that would do."""
+
+from itertools import pairwise
+
+import pytest
+
+from layermem.compiler import Compiler, compile
+from layermem.errors import BudgetError
+from layermem.planning.base import Hints
+from layermem.planning.strategies import STRATEGIES as REGISTERED
+from layermem.planning.strategies.auto import NEGLIGIBLE
+from layermem.schedule.arena_planner import Together
+from tests.planning.jobs import SINGLE, STRATEGIES, solver_job, toy_job
+
+NETS = {
+    "chain": {},
+    "residual": {},
+    "inception": {"iter_size": 2, "clip_gradients": 0.5},
+    "shared": {"type": "Adam", "momentum2": 0.99},
+}
+
+
+@pytest.fixture(scope="module", params=[*NETS, *range(8)], ids=str)
+def job(request, tmp_path_factory):
+    if isinstance(request.param, int):
+        return toy_job(request.param)
+    return solver_job(request.param, tmp_path_factory.mktemp("job"), **NETS[request.param])
+
+
+def arena(job, strategy, budget, hints=Hints()):
+    """Bytes of the program under a budget, which it must fit; or None and the minimum that the refusal names."""
+    graphs, costs = job
+    try:
+        program = compile(graphs, strategy=strategy, budget=budget, costs=costs, hints=hints)
+    except BudgetError as error:
+        assert error.budget == budget < error.minimum and not error.host
+        assert f"the budget is {budget} " in str(error) and f"needs {error.minimum} bytes" in str(error)
+        return None, error.minimum
+    assert program.arena_bytes <= budget
+    assert program.max_live <= program.arena_bytes == max(schedule.peak for schedule in program.schedules)
+    return program.arena_bytes, None
+
+
+def test_the_strategies_of_these_tests_are_all_there_are():
+    assert set(STRATEGIES) == set(REGISTERED)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_refusal_names_the_least_budget(job, strategy):
+    refused, least = arena(job, strategy, 1)
+    assert refused is None
+    for budget in (0, least // 2, least * 9 // 10, least * 98 // 100, least - 1):
+        assert arena(job, strategy, budget) == (None, least)
+    for budget in (least, least + 1, least * 102 // 100, least * 11 // 10, least * 3 // 2, 10 * least):
+        assert arena(job, strategy, budget)[0] is not None, budget / least
+
+
+@pytest.mark.parametrize("strategy", ["hybrid", "recompute", "auto"])
+def test_the_same_question_has_the_same_answer(job, strategy):
+    graphs, costs = job
+    least = Compiler(graphs, strategy, costs=costs).leanest.arena_bytes
+    plans = [compile(graphs, strategy=strategy, budget=least * 5 // 4, costs=costs).train.plan for _ in range(2)]
+    assert plans[0] == plans[1]
+
+
+def test_auto_reaches_what_any_single_strategy_reaches(job):
+    graphs, costs = job
+    least = {name: Compiler(graphs, name, costs=costs).leanest.arena_bytes for name in STRATEGIES}
+    assert least["auto"] == min(least.values())
+
+
+def test_auto_is_never_slower_in_prediction_than_a_single_strategy_that_fits(job):
+    graphs, costs = job
+    together = Together(graphs, costs)
+    least, most = (Compiler(graphs, name, costs=costs).leanest.arena_bytes for name in ("auto", "intra"))
+    for step in range(1, 5):
+        budget = least + (most - least) * step // 5
+        chosen = together.estimate(compile(graphs, strategy="auto", budget=budget, costs=costs).train.plan)
+        for name in SINGLE:
+            try:
+                other = compile(graphs, strategy=name, budget=budget, costs=costs).train.plan
+            except BudgetError:
+                continue
+            assert chosen <= together.estimate(other) * NEGLIGIBLE, (name, step)
+
+
+def test_auto_is_not_slower_with_more_room(job):
+    graphs, costs = job
+    together, compiler = Together(graphs, costs), Compiler(graphs, "auto", costs=costs)
+    least, most = compiler.leanest.arena_bytes, Compiler(graphs, "intra", costs=costs).leanest.arena_bytes
+    budgets = [least + (most - least) * step // 6 for step in range(7)]
+    seconds = [together.estimate(compiler.program(budget).train.plan) for budget in budgets]
+    assert all(more <= less * NEGLIGIBLE for less, more in pairwise(seconds)), seconds
+
+
+def test_without_a_budget_nothing_is_given_up(job):
+    graphs, costs = job
+    plan = compile(graphs, strategy="auto", costs=costs).train.plan
+    assert plan.order == tuple(op.name for op in graphs[0].ops) and not plan.fates
+
+
+def test_a_refusal_names_the_strategies_that_fit_and_what_they_reach(tmp_path):
+    graphs, costs = solver_job("chain", tmp_path)
+    hybrid = Compiler(graphs, "hybrid", costs=costs).leanest
+    with pytest.raises(BudgetError, match=r"within it 'hybrid' reaches [\d.]+ KiB$"):
+        compile(graphs, strategy="recompute", budget=hybrid.arena_bytes, costs=costs)
+    with pytest.raises(BudgetError, match=r"within it 'auto' reaches [\d.]+ KiB$"):  # offload and recompute together
+        compile(graphs, strategy="recompute", budget=hybrid.arena_bytes - 256, costs=costs)
+    with pytest.raises(BudgetError, match="no other strategy fits it either"):
+        compile(graphs, strategy="recompute", budget=256, costs=costs)
+    with pytest.raises(BudgetError, match=r"needs .* or more under the saved plan, .*'hybrid' reaches"):
+        compile(graphs, budget=hybrid.arena_bytes, costs=costs, plan=compile(graphs, costs=costs).train.plan)
+
+
+def test_a_refusal_says_how_much_host_memory_it_reckons_with(tmp_path):
+    graphs, costs = solver_job("chain", tmp_path)
+    free = Compiler(graphs, "auto", costs=costs).leanest.arena_bytes
+    with pytest.raises(
+        BudgetError, match=r"or more under 'auto' with 2\.00 KiB of host memory, the budget is"
+    ) as caught:
+        compile(graphs, budget=free, costs=costs, hints=Hints(host_budget=2048))
+    assert caught.value.minimum > free
+
+
+def test_a_test_net_that_needs_more_than_the_train_net_counts(tmp_path):
+    """Its batch is large: histories go to the host although the train step alone would fit."""
+    graphs, costs = solver_job("chain", tmp_path)
+    alone = Compiler(graphs[:1], "hybrid", costs=costs).leanest.arena_bytes
+    both = Compiler(graphs, "hybrid", costs=costs).leanest
+    test = both.schedules[1]
+    assert test.graph.name == "tiny test"
+    assert both.arena_bytes == max(alone, test.peak)
+    together = Together(graphs, costs)
+    assert together.live(both.train.plan) == both.max_live

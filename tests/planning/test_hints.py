@@ -1,0 +1,48 @@
+"""Hints in a file beside the net."""
+
+import pytest
+
+from layermem.errors import InputError
+from layermem.planning.base import Hints
+from layermem.planning.hints import check_hints, hints_beside, joined, read_hints
+
+
+def test_a_line_is_a_word_and_globs(tmp_path):
+    path = tmp_path / "hints"
+    path.write_text("# all of them\nstage res*c  # ends\n\nkeep pool1 fc*\nrecompute *_relu\nkeep conv1\n")
+    assert read_hints(path) == Hints(stage=("res*c",), keep=("pool1", "fc*", "conv1"), again=("*_relu",))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("stage res*\nforget relu1\n", ":2: 'forget' is no hint; begin with stage, keep, recompute"),
+        ("keep\n", ":1: 'keep' names no layers"),
+        ("", "is empty"),
+    ],
+)
+def test_a_line_that_is_no_hint_is_refused_with_its_number(tmp_path, text, says):
+    path = tmp_path / "hints"
+    path.write_text(text)
+    with pytest.raises(InputError) as error:
+        read_hints(path)
+    assert says in str(error.value)
+
+
+def test_a_net_has_the_hints_of_the_file_beside_it(tmp_path):
+    net = tmp_path / "net.prototxt"
+    assert hints_beside(net) == Hints()
+    (tmp_path / "net.prototxt.hints").write_text("keep conv*\n")
+    assert hints_beside(net) == Hints(keep=("conv*",))
+
+
+def test_globs_add_up_and_the_first_host_budget_holds():
+    first, second = Hints(stage=("a",), host_budget=5), Hints(stage=("b",), again=("c",), host_budget=7)
+    assert joined(first, second) == Hints(stage=("a", "b"), again=("c",), host_budget=5)
+    assert joined(Hints(), second).host_budget == 7
+
+
+def test_a_glob_that_no_layer_matches_is_refused():
+    check_hints(Hints(keep=("conv*",)), ["conv1"])
+    with pytest.raises(InputError, match="recompute 'relu\\*' matches no layer"):
+        check_hints(Hints(again=("relu*",)), ["conv1"])

@@ -1,0 +1,31 @@
+"""What the strategies that offload send to the host."""
+
+import pytest
+
+from layermem.api import Net, job_of_net
+from layermem.backends.base import get_device
+from layermem.planning.base import Fate, Hints
+from layermem.planning.costs import model_costs
+from layermem.planning.strategies import get_strategy
+from layermem.schedule.arena_planner import Together
+
+VGG = "prototxt/vgg16/train_val.prototxt"
+
+
+def offloaded(strategy, device):
+    job = job_of_net(Net(VGG, batch=2, stages=["dummy"]), get_device(device), model_costs(device))
+    together = Together(job.graphs, job.costs)
+    plan = get_strategy(strategy).make(job.graphs[0], job.costs, None, together, Hints())
+    return {gap.buffer for gap, fate in plan.fates.items() if fate == Fate.OFFLOAD}
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_vdnn_conv_offloads_the_inputs_of_convolutions_with_or_without_a_relu_of_their_own(device):
+    inputs = {"data", "pool1", "pool2", "pool3", "pool4"}
+    inputs |= {f"conv{stage}_{n}'" for stage, most in enumerate((1, 1, 2, 2, 2), 1) for n in range(1, most + 1)}
+    assert offloaded("vdnn-conv", device) == inputs
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_vdnn_all_offloads_them_and_the_inputs_of_other_layers(device):
+    assert offloaded("vdnn-conv", device) < offloaded("vdnn-all", device)

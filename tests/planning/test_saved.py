@@ -1,0 +1,104 @@
+"""Saved plans: what is written comes back, and what somebody has edited into nonsense is refused in a sentence."""
+
+import json
+import random
+
+import pytest
+
+from layermem.errors import BudgetError, InputError, LayermemError
+from layermem.planning.base import Plan
+from layermem.report.plan_report import planned
+from layermem.solver.solver import Solver
+from tests.nets import solver_file
+from tests.report.test_plan_report import job_of
+
+EDITS = {
+    "strategy": (7, "its strategy is 7"),
+    "order": (["nobody.forward"], "runs 'nobody.forward', which is no op of the net"),
+    "fates": ([["conv1", 99, "offload"]], "use 99 of 'conv1', which is not there"),
+    "overlays": (["anything"], "allows overlays anything"),
+    "ahead": (1.5, "1.5 of their time ahead"),
+}
+
+
+@pytest.fixture(scope="module")
+def saved():
+    job = job_of("chain")
+    plan = planned(job, "hybrid", 1).program.train.plan
+    return job, plan, json.loads(plan.to_json(job.graphs[0]))
+
+
+def test_a_plan_comes_back_as_it_was(saved):
+    job, plan, values = saved
+    assert plan.fates and Plan.from_json(json.dumps(values), job.graphs[0]) == plan
+
+
+@pytest.mark.parametrize("field", EDITS)
+def test_what_the_net_does_not_have_is_refused_with_the_file(saved, field):
+    job, _, values = saved
+    value, says = EDITS[field]
+    with pytest.raises(InputError, match=f"^plan.json: is not a plan that layermem saved .*{says}"):
+        Plan.from_json(json.dumps({**values, field: value}), job.graphs[0], "plan.json")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "7", '{"order": 3}', "[" * 100_000, '{"strategy": '])
+def test_what_is_no_plan_at_all_is_refused(saved, text):
+    with pytest.raises(InputError, match="is not a plan that layermem saved"):
+        Plan.from_json(text, saved[0].graphs[0])
+
+
+def test_a_plan_that_leaves_an_op_out_is_refused_with_its_name(saved):
+    job, _, values = saved
+    gone = values["order"][-1]
+    with pytest.raises(InputError, match=f"never runs '{gone}'"):
+        Plan.from_json(json.dumps({**values, "order": [n for n in values["order"] if n != gone]}), job.graphs[0])
+
+
+def test_a_plan_of_another_net_is_refused(saved):
+    with pytest.raises(InputError, match="made for another net"):
+        Plan.from_json(json.dumps(saved[2]), job_of("residual").graphs[0])
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_no_edit_of_a_plan_ends_in_anything_but_a_program_or_a_sentence(saved, seed):
+    """Swaps, losses, repeats and foreign values, anywhere in the file."""
+    job, _, values = saved
+    draw, edited = random.Random(seed), json.loads(json.dumps(values))
+    for _ in range(draw.choice((1, 1, 2, 5))):
+        edit(draw, edited)
+    try:
+        found = planned(job, plan=Plan.from_json(json.dumps(edited), job.graphs[0]))
+    except LayermemError as error:
+        assert isinstance(error, (InputError, BudgetError)) and "\n" not in str(error)
+    else:
+        assert found.peak > 0
+
+
+def edit(draw, values):
+    field = draw.choice(("order", "order", "order", "fates", "fates", "overlays", "ahead", "strategy"))
+    foreign = draw.choice((None, True, -1, 10**6, 0.5, "nobody", [], {}, [["conv1", 0, "drop"]]))
+    entries = values[field]
+    if not isinstance(entries, list) or not entries or draw.random() < 0.1:
+        values[field] = foreign
+        return
+    at, other = draw.randrange(len(entries)), draw.randrange(len(entries))
+    match draw.randrange(5):
+        case 0:
+            del entries[at]
+        case 1:
+            entries.insert(other, entries[at])
+        case 2:
+            entries[at], entries[other] = entries[other], entries[at]
+        case 3:
+            entries[at] = foreign
+        case 4 if isinstance(entries[at], list):
+            entries[at][draw.randrange(len(entries[at]))] = foreign if draw.random() < 0.3 else draw.randrange(4)
+
+
+def test_a_solver_refuses_an_edited_plan_in_a_sentence(tmp_path):
+    solver = Solver(solver_file("chain", tmp_path), device="reference", strategy="liveness")
+    values = json.loads(solver.program.train.plan.to_json(solver.graphs[0]))
+    values["order"].reverse()
+    (tmp_path / "plan.json").write_text(json.dumps(values))
+    with pytest.raises(InputError, match="make it again"):
+        Solver(solver_file("chain", tmp_path), device="reference", plan=tmp_path / "plan.json")

@@ -1,0 +1,88 @@
+"""Searches and rankings that `compare` and `fit` are made of."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layermem.api import job_of_net
+from layermem.backends.base import get_device
+from layermem.errors import InputError
+from layermem.graph.net import Net
+from layermem.planning.costs import model_costs
+from layermem.planning.strategies import STRATEGIES
+from layermem.proto.read import read_net_text
+from layermem.report.comparison import chosen, interesting_budgets, largest, leanest_live, ranked, trade, trade_bound
+from layermem.report.plan_report import Job, planned
+from tests.nets import NETS
+
+COSTS = model_costs("reference")
+
+
+@pytest.fixture(scope="module", params=["residual", "inception"])
+def job(request) -> Job:
+    return job_of_net(Net(read_net_text(NETS[request.param]), 0), get_device("reference"), COSTS)
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=60), st.integers(0, 4000))
+def test_the_largest_size_is_that_of_a_look_at_all(steps, budget):
+    sizes = [sum(steps[: i + 1]) for i in range(len(steps))]  # does not fall
+    fitting = [i + 1 for i, nbytes in enumerate(sizes) if nbytes <= budget]
+    assert largest(lambda n: sizes[n - 1], budget, len(sizes)) == max(fitting, default=0)
+
+
+@pytest.mark.parametrize(("base", "slope"), [(0, 3), (10**9, 4096), (5, 10**7)])
+def test_a_line_is_searched_in_few_looks(base, slope):
+    looks = []
+
+    def measure(n: int) -> int:
+        looks.append(n)
+        return base + slope * n
+
+    assert largest(measure, base + slope * 12345 + slope // 2, 10**6) == 12345
+    assert len(looks) <= 12
+
+
+def test_what_cannot_be_built_counts_as_too_large():
+    assert largest(lambda n: 2**62 if n > 77 else n, 10**9, 10**6) == 77
+
+
+def test_those_that_fit_come_first_and_the_quickest_of_them_first(job):
+    budget = planned(job, "hybrid").minimum * 2
+    order = ranked(planned(job, name, budget) for name in STRATEGIES)
+    fits = [found.feasible for found in order]
+    assert fits == sorted(fits, reverse=True) and True in fits and False in fits
+    times = [found.seconds for found in order if found.feasible]
+    assert times == sorted(times)
+    peaks = [found.peak for found in order if not found.feasible]
+    assert peaks == sorted(peaks)
+
+
+def test_a_trade_falls_in_time_as_memory_grows_and_stays_above_the_bound(job):
+    budgets = interesting_budgets(job)
+    assert budgets == sorted(budgets)
+    bound = dict(trade_bound(job, budgets))
+    for name in ("hybrid", "recompute", "auto"):
+        points = trade(job, name, budgets)
+        assert points == sorted(points) and [y for _, y in points] == sorted((y for _, y in points), reverse=True)
+        for nbytes, overhead in points:
+            at_least = max((o for b, o in bound.items() if b >= nbytes), default=0.0)
+            assert overhead >= min(at_least, 0.0) - 1e-9
+            assert all(overhead >= o - 1e-9 for b, o in bound.items() if b >= nbytes)
+
+
+def test_a_strategy_that_knows_no_budget_is_one_point(job):
+    ((nbytes, overhead),) = trade(job, "liveness", interesting_budgets(job))
+    assert nbytes == planned(job, "liveness").peak and overhead == pytest.approx(0)
+
+
+def test_the_leanest_is_what_planning_finds(job):
+    assert leanest_live(job, "intra") == planned(job, "intra").program.max_live
+
+
+def test_all_strategies_are_chosen_but_the_slow_one_unless_it_is_named():
+    assert chosen("all") == list(STRATEGIES)
+    assert chosen(None) == [name for name in STRATEGIES if name != "recompute-exact"]
+    assert chosen("auto, liveness,auto") == ["auto", "liveness"]
+    for names in ("magic", "liveness,magic", ","):
+        with pytest.raises(InputError, match="choose"):
+            chosen(names)

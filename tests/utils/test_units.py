@@ -1,0 +1,58 @@
+"""Bytes and seconds as people read them."""
+
+import pytest
+
+from layermem.errors import InputError
+from layermem.utils.units import format_bytes, format_change, format_seconds, parse_bytes
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0.00 us"), (3.2e-6, "3.20 us"), (4.5e-2, "45.0 ms"), (0.9994, "999 ms"), (0.9996, "1.00 s"),
+        (4.7, "4.70 s"), (9.996, "10.0 s"), (245.4, "245 s"), (1234.0, "1,234 s"),
+    ],
+)  # fmt: skip
+def test_a_duration_has_three_figures_and_no_exponent(seconds, text):
+    assert format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1.00 KiB"), (1610612736, "1.50 GiB"), (1023 * 1024, "1.00 MiB"),
+     (-2048, "-2.00 KiB"), (5 * 1024**5, "5,120 TiB")],
+)  # fmt: skip
+def test_bytes_have_three_figures_and_a_binary_unit(count, text):
+    assert format_bytes(count) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("0", 0), ("1", 1), (" 1.5 gib ", 1610612736), ("800KB", 800_000), ("800K", 819_200), (".5M", 524_288),
+     ("1048575TiB", 1048575 * 1024**4)],
+)  # fmt: skip
+def test_an_amount_is_read_in_binary_or_decimal_units(text, count):
+    assert parse_bytes(text) == count
+
+
+def test_a_percentage_is_of_the_whole_and_loses_no_byte_by_rounding():
+    assert parse_bytes("50%", whole=1_965_826) == 982_913 and parse_bytes("200%", whole=3) == 6
+    assert all(parse_bytes(f"{n}%", whole=1_965_800) == 19_658 * n for n in range(101))
+
+
+@pytest.mark.parametrize("text", ["", "%", "abc", "-1", "1e6", "1_000", "inf", "nan", "GiB", "1 XiB", "1.5.2", "50%"])
+def test_what_is_no_amount_is_refused_with_an_example(text):
+    with pytest.raises(InputError, match=r"is no amount of memory; write a size such as 512KiB, 1.5GiB or a number"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize("text", ["1048576TiB", "99999999TiB", "9" * 400])
+def test_more_memory_than_any_machine_has_is_refused_before_it_is_counted_with(text):
+    with pytest.raises(InputError, match=r"is more memory than any machine has; write less than 1,048,576 TiB"):
+        parse_bytes(text)
+
+
+def test_a_change_has_a_sign_and_no_minus_before_nothing():
+    assert [format_change(share) for share in (0.1234, -0.05, 0.0, -0.0004, -0.0006)] == [
+        "+12.3%", "-5.0%", "+0.0%", "+0.0%", "-0.1%",
+    ]  # fmt: skip
