@@ -37,14 +37,7 @@ SANITIZE = os.environ.get("LAYERMEM_SANITIZE", "")
 WARNINGS = ["-Wall", "-Wextra"] + (["-Werror"] if os.environ.get("LAYERMEM_WERROR", "0") != "0" else [])
 if SANITIZE:
     INSTRUMENT = [f"-fsanitize={SANITIZE}"]
-    OPTIMIZE = [
-        "-O1",
-        "-g",
-        "-D_GLIBCXX_ASSERTIONS",
-        "-fno-omit-frame-pointer",
-        "-fno-sanitize-recover=all",
-        *INSTRUMENT,
-    ]
+    OPTIMIZE = "-O1 -g -D_GLIBCXX_ASSERTIONS -fno-omit-frame-pointer -fno-sanitize-recover=all".split() + INSTRUMENT
 else:
     INSTRUMENT, OPTIMIZE = [], ["-O3", "-g0"]
 
