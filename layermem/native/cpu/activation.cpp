@@ -52,7 +52,8 @@ SteppedLaunch dropout(int64_t count, float* out, const float* in, double ratio, 
     check(count);
     if (!(ratio >= 0 && ratio < 1)) throw std::invalid_argument("dropout: the ratio must be at least 0 and below 1");
     const auto bound = static_cast<uint32_t>(std::floor(ratio * 4294967296.0));
-    const Dropout g{out, in, {static_cast<uint32_t>(seed), stream}, 0, bound, static_cast<float>(1 / (1 - ratio)), accumulate};
+    const Dropout g{out,       in, {static_cast<uint32_t>(seed), stream}, 0, bound, static_cast<float>(1 / (1 - ratio)),
+                    accumulate};
     return [=, u = &unit()](uint64_t step) {
         Dropout now = g;
         now.step = step;
@@ -76,9 +77,11 @@ Launch sum_of_squares(float* out, const std::vector<const float*>& xs, const std
         constexpr int64_t PARTS = 64;  // of an array, at most: enough to share out
         double parts[PARTS], sum = 0;
         for (size_t a = 0; a < xs.size(); ++a) {
-            const int64_t count = counts[a], step = std::max(PIECE, (count + PARTS * PIECE - 1) / (PARTS * PIECE) * PIECE);
+            const int64_t count = counts[a],
+                          step = std::max(PIECE, (count + PARTS * PIECE - 1) / (PARTS * PIECE) * PIECE);
             const int64_t tasks = (count + step - 1) / step;
-            parallel(tasks, [&](int64_t i) { parts[i] = u->squares(xs[a], i * step, std::min(count, (i + 1) * step)); });
+            parallel(tasks,
+                     [&](int64_t i) { parts[i] = u->squares(xs[a], i * step, std::min(count, (i + 1) * step)); });
             for (int64_t i = 0; i < tasks; ++i) sum += parts[i];
         }
         *out = static_cast<float>(root ? std::sqrt(sum) : sum);

@@ -25,8 +25,9 @@ void bind_scale(py::module_& m) {
         "scale_backward",
         [](const Channels& s, Address dx, Address dfactor, Address dbias, Address x, Address dy, Address factor,
            bool accumulate_dx, bool accumulate_dfactor, bool accumulate_dbias, Address scratch) {
-            const ScaleBackward p{at<float>(dx), at<float>(dfactor), at<float>(dbias), at<float>(x), at<float>(dy),
-                                  at<float>(factor), accumulate_dx, accumulate_dfactor, accumulate_dbias};
+            const ScaleBackward p{at<float>(dx), at<float>(dfactor), at<float>(dbias),
+                                  at<float>(x),  at<float>(dy),      at<float>(factor),
+                                  accumulate_dx, accumulate_dfactor, accumulate_dbias};
             return Bound{scale_backward(s, p, at<void>(scratch))};
         },
         arg("shape"), py::kw_only(), arg("dx") = 0, arg("dfactor") = 0, arg("dbias") = 0, arg("x") = 0, arg("dy"),
@@ -44,8 +45,8 @@ void bind_batch_norm(py::module_& m) {
         [](const Channels& s, Address y, Address x, Address mean, Address inv_std, Address w0, Address w1, Address w2,
            float fraction, float eps, Address scratch) {
             const Averages averages{at<float>(w0), at<float>(w1), at<float>(w2), fraction};
-            return Bound{batch_norm_forward(s, at<float>(y), at<float>(x), at<float>(mean), at<float>(inv_std), averages,
-                                            eps, at<void>(scratch))};
+            return Bound{batch_norm_forward(s, at<float>(y), at<float>(x), at<float>(mean), at<float>(inv_std),
+                                            averages, eps, at<void>(scratch))};
         },
         arg("shape"), py::kw_only(), arg("y"), arg("x"), arg("mean"), arg("inv_std"), arg("w0") = 0, arg("w1") = 0,
         arg("w2") = 0, arg("fraction") = 0, arg("eps"), arg("scratch"));
@@ -73,7 +74,8 @@ void bind_batch_norm(py::module_& m) {
         arg("shape"), py::kw_only(), arg("y"), arg("x"), arg("w0"), arg("w1"), arg("w2"), arg("eps"), arg("scratch"));
     m.def(
         "batch_norm_global_backward",
-        [](const Channels& s, Address dx, Address dy, Address w1, Address w2, float eps, bool accumulate, Address scratch) {
+        [](const Channels& s, Address dx, Address dy, Address w1, Address w2, float eps, bool accumulate,
+           Address scratch) {
             const Averages averages{nullptr, at<float>(w1), at<float>(w2), 0};
             return Bound{batch_norm_global_backward(s, at<float>(dx), at<float>(dy), averages, eps, accumulate,
                                                     at<void>(scratch))};
@@ -86,9 +88,10 @@ void bind_fused(py::module_& m) {
     m.def("batch_norm_fused_workspace", &batch_norm_fused_workspace, arg("shape"));
     m.def(
         "batch_norm_fused_forward",
-        [](const Channels& s, Address y, Address x, Address mean, Address inv_std, Address factor, Address bias, bool relu,
-           Address w0, Address w1, Address w2, float fraction, float eps, bool replay, Address scratch) {
-            const FusedNorm p{s, at<float>(x), at<float>(factor), at<float>(bias), at<float>(mean), at<float>(inv_std), relu};
+        [](const Channels& s, Address y, Address x, Address mean, Address inv_std, Address factor, Address bias,
+           bool relu, Address w0, Address w1, Address w2, float fraction, float eps, bool replay, Address scratch) {
+            const FusedNorm p{
+                s, at<float>(x), at<float>(factor), at<float>(bias), at<float>(mean), at<float>(inv_std), relu};
             const Averages averages{at<float>(w0), at<float>(w1), at<float>(w2), fraction};
             return Bound{batch_norm_fused_forward(p, at<float>(y), averages, eps, replay, at<void>(scratch))};
         },
@@ -110,13 +113,14 @@ void bind_fused(py::module_& m) {
         [](const Channels& s, Address dx, Address dfactor, Address dbias, Address x, Address dy, Address mean,
            Address inv_std, Address factor, Address bias, bool relu, bool accumulate_dx, bool accumulate_dfactor,
            bool accumulate_dbias, Address scratch) {
-            const FusedNorm p{s, at<float>(x), at<float>(factor), at<float>(bias), at<float>(mean), at<float>(inv_std), relu};
-            const FusedGradients d{at<float>(dx), at<float>(dfactor), at<float>(dbias), accumulate_dx, accumulate_dfactor,
-                                   accumulate_dbias};
+            const FusedNorm p{
+                s, at<float>(x), at<float>(factor), at<float>(bias), at<float>(mean), at<float>(inv_std), relu};
+            const FusedGradients d{at<float>(dx), at<float>(dfactor), at<float>(dbias),
+                                   accumulate_dx, accumulate_dfactor, accumulate_dbias};
             return Bound{batch_norm_fused_backward(p, d, at<float>(dy), at<void>(scratch))};
         },
-        arg("shape"), py::kw_only(), arg("dx") = 0, arg("dfactor") = 0, arg("dbias") = 0, arg("x"), arg("dy"), arg("mean"),
-        arg("inv_std"), arg("factor"), arg("bias"), arg("relu"), arg("accumulate_dx") = false,
+        arg("shape"), py::kw_only(), arg("dx") = 0, arg("dfactor") = 0, arg("dbias") = 0, arg("x"), arg("dy"),
+        arg("mean"), arg("inv_std"), arg("factor"), arg("bias"), arg("relu"), arg("accumulate_dx") = false,
         arg("accumulate_dfactor") = false, arg("accumulate_dbias") = false, arg("scratch"));
 }
 
@@ -132,8 +136,8 @@ void bind_prelu(py::module_& m) {
         "prelu_backward",
         [](const Channels& s, Address dx, Address dslope, Address x, Address dy, Address slope, bool accumulate_dx,
            bool accumulate_dslope, Address scratch) {
-            return Bound{prelu_backward(s, at<float>(dx), at<float>(dslope), at<float>(x), at<float>(dy), at<float>(slope),
-                                        accumulate_dx, accumulate_dslope, at<void>(scratch))};
+            return Bound{prelu_backward(s, at<float>(dx), at<float>(dslope), at<float>(x), at<float>(dy),
+                                        at<float>(slope), accumulate_dx, accumulate_dslope, at<void>(scratch))};
         },
         arg("shape"), py::kw_only(), arg("dx") = 0, arg("dslope") = 0, arg("x"), arg("dy"), arg("slope") = 0,
         arg("accumulate_dx") = false, arg("accumulate_dslope") = false, arg("scratch") = 0);

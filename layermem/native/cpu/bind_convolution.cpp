@@ -11,8 +11,20 @@ using Pair = std::pair<int64_t, int64_t>;
 
 Conv geometry(int64_t n, int64_t c, int64_t h, int64_t w, int64_t k, Pair kernel, Pair stride, Pair pad, Pair dilation,
               int64_t groups) {
-    const Conv g{n, c, h, w, k, kernel.first, kernel.second, stride.first, stride.second,
-                 pad.first, pad.second, dilation.first, dilation.second, groups};
+    const Conv g{n,
+                 c,
+                 h,
+                 w,
+                 k,
+                 kernel.first,
+                 kernel.second,
+                 stride.first,
+                 stride.second,
+                 pad.first,
+                 pad.second,
+                 dilation.first,
+                 dilation.second,
+                 groups};
     g.check();
     return g;
 }
@@ -37,11 +49,13 @@ void bind_kernels(py::module_& m) {
             return Bound{conv_backward_data(g, at<float>(dx), at<float>(dy), at<float>(w), at<float>(bias), accumulate,
                                             at<void>(scratch))};
         },
-        arg("geometry"), py::kw_only(), arg("dx"), arg("dy"), arg("w"), arg("bias") = 0, arg("accumulate") = false, arg("scratch") = 0);
+        arg("geometry"), py::kw_only(), arg("dx"), arg("dy"), arg("w"), arg("bias") = 0, arg("accumulate") = false,
+        arg("scratch") = 0);
     m.def(
         "conv_backward_weights",
         [](const Conv& g, Address dw, Address x, Address dy, bool accumulate, Address scratch) {
-            return Bound{conv_backward_weights(g, at<float>(dw), at<float>(x), at<float>(dy), accumulate, at<void>(scratch))};
+            return Bound{
+                conv_backward_weights(g, at<float>(dw), at<float>(x), at<float>(dy), accumulate, at<void>(scratch))};
         },
         arg("geometry"), py::kw_only(), arg("dw"), arg("x"), arg("dy"), arg("accumulate") = false, arg("scratch") = 0);
     m.def("column_sums_workspace", &column_sums_workspace, arg("rows"), arg("columns"));
@@ -50,7 +64,8 @@ void bind_kernels(py::module_& m) {
         [](int64_t rows, int64_t columns, Address out, Address in, bool accumulate, Address scratch) {
             return Bound{column_sums(rows, columns, at<float>(out), at<float>(in), accumulate, at<void>(scratch))};
         },
-        arg("rows"), arg("columns"), py::kw_only(), arg("out"), arg("x"), arg("accumulate") = false, arg("scratch") = 0);
+        arg("rows"), arg("columns"), py::kw_only(), arg("out"), arg("x"), arg("accumulate") = false,
+        arg("scratch") = 0);
 }
 
 void bind_inner_product(py::module_& m) {
@@ -58,15 +73,16 @@ void bind_inner_product(py::module_& m) {
     m.def(
         "inner_product_forward",
         [](int64_t rows, int64_t n, int64_t k, Address y, Address x, Address w, Address bias, bool relu, Address mask) {
-            return Bound{inner_product_forward(rows, n, k, at<float>(y), at<float>(x), at<float>(w), at<float>(bias), relu,
-                                               at<uint8_t>(mask))};
+            return Bound{inner_product_forward(rows, n, k, at<float>(y), at<float>(x), at<float>(w), at<float>(bias),
+                                               relu, at<uint8_t>(mask))};
         },
         arg("m"), arg("n"), arg("k"), py::kw_only(), arg("y"), arg("x"), arg("w"), arg("bias") = 0, arg("relu") = false,
         arg("mask") = 0);
     m.def(
         "inner_product_backward_data",
         [](int64_t rows, int64_t n, int64_t k, Address dx, Address dy, Address w, bool accumulate) {
-            return Bound{inner_product_backward_data(rows, n, k, at<float>(dx), at<float>(dy), at<float>(w), accumulate)};
+            return Bound{
+                inner_product_backward_data(rows, n, k, at<float>(dx), at<float>(dy), at<float>(w), accumulate)};
         },
         arg("m"), arg("n"), arg("k"), py::kw_only(), arg("dx"), arg("dy"), arg("w"), arg("accumulate") = false);
     m.def("inner_product_backward_weights_workspace", &inner_product_backward_weights_workspace, arg("m"), arg("n"),
@@ -74,10 +90,11 @@ void bind_inner_product(py::module_& m) {
     m.def(
         "inner_product_backward_weights",
         [](int64_t rows, int64_t n, int64_t k, Address dw, Address x, Address dy, bool accumulate, Address scratch) {
-            return Bound{inner_product_backward_weights(rows, n, k, at<float>(dw), at<float>(x), at<float>(dy), accumulate,
-                                                        at<void>(scratch))};
+            return Bound{inner_product_backward_weights(rows, n, k, at<float>(dw), at<float>(x), at<float>(dy),
+                                                        accumulate, at<void>(scratch))};
         },
-        arg("m"), arg("n"), arg("k"), py::kw_only(), arg("dw"), arg("x"), arg("dy"), arg("accumulate") = false, arg("scratch") = 0);
+        arg("m"), arg("n"), arg("k"), py::kw_only(), arg("dw"), arg("x"), arg("dy"), arg("accumulate") = false,
+        arg("scratch") = 0);
 }
 }  // namespace
 

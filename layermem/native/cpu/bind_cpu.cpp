@@ -23,8 +23,9 @@ void bind_cpu(py::module_& parent) {
     py::class_<Stepped>(m, "SteppedLaunch", "a launch that draws random numbers: called with the step of training")
         .def("__call__", [](const Stepped& b, uint64_t step) { b.run(step); }, py::arg("step"), free_gil);
     py::class_<Rated>(m, "RatedLaunch", "an update: called with the local rate, and a factor for the gradient")
-        .def("__call__", [](const Rated& b, float rate, float gain) { b.run(rate, gain); }, py::arg("rate"),
-             py::arg("gain") = 1.0f, free_gil);
+        .def(
+            "__call__", [](const Rated& b, float rate, float gain) { b.run(rate, gain); }, py::arg("rate"),
+            py::arg("gain") = 1.0f, free_gil);
     bind_convolution(m);
     bind_pooling(m);
     bind_elements(m);

@@ -75,7 +75,8 @@ void bind_activations(py::module_& m) {
         "map",
         [](const std::string& op, int64_t count, Address out, Address a, Address b, float p, float q, float r,
            bool accumulate) {
-            return Bound{map_elements(count, {op_named(op), at<float>(out), at<float>(a), at<float>(b), p, q, r, accumulate})};
+            return Bound{
+                map_elements(count, {op_named(op), at<float>(out), at<float>(a), at<float>(b), p, q, r, accumulate})};
         },
         arg("op"), arg("count"), py::kw_only(), arg("out"), arg("a") = 0, arg("b") = 0, arg("p") = 0, arg("q") = 0,
         arg("r") = 0, arg("accumulate") = false);
@@ -128,8 +129,8 @@ void bind_eltwise(py::module_& m) {
         arg("count"), py::kw_only(), arg("y"), arg("xs"), arg("winner") = 0);
     m.def(
         "eltwise_sum_backward",
-        [](int64_t count, const Addresses& dxs, Address dy, std::vector<float> coefficients, std::vector<bool> accumulate,
-           Address mask, Address y) {
+        [](int64_t count, const Addresses& dxs, Address dy, std::vector<float> coefficients,
+           std::vector<bool> accumulate, Address mask, Address y) {
             return Bound{eltwise_sum_backward(count, at_each<float>(dxs), at<float>(dy), std::move(coefficients),
                                               std::move(accumulate), at<uint8_t>(mask), at<float>(y))};
         },
@@ -167,8 +168,9 @@ void bind_updates(py::module_& m) {
             const Update g = rule_with(rule, w, 0, h0, h1, decay, l1, momentum, momentum2, delta);
             return Rated{inner_product_learn(rows, n, k, at<float>(x), at<float>(dy), g)};
         },
-        arg("rule"), arg("m"), arg("n"), arg("k"), py::kw_only(), arg("x"), arg("dy"), arg("w"), arg("h0"), arg("h1") = 0,
-        arg("decay") = 0, arg("l1") = false, arg("momentum") = 0, arg("momentum2") = 0, arg("delta") = 0);
+        arg("rule"), arg("m"), arg("n"), arg("k"), py::kw_only(), arg("x"), arg("dy"), arg("w"), arg("h0"),
+        arg("h1") = 0, arg("decay") = 0, arg("l1") = false, arg("momentum") = 0, arg("momentum2") = 0,
+        arg("delta") = 0);
     m.def(
         "sum_of_squares",
         [](const std::vector<int64_t>& counts, Address out, const Addresses& xs, bool root) {

@@ -39,8 +39,8 @@ void bind_softmax(py::module_& m) {
         "accuracy",
         [](const Axis& s, Address share, Address by_class, Address x, Address label, Label ignore_label, int64_t top_k,
            Address scratch) {
-            return Bound{accuracy(s, at<float>(share), at<float>(by_class), at<float>(x), labels(label, ignore_label, 0),
-                                  top_k, at<void>(scratch))};
+            return Bound{accuracy(s, at<float>(share), at<float>(by_class), at<float>(x),
+                                  labels(label, ignore_label, 0), top_k, at<void>(scratch))};
         },
         arg("axis"), py::kw_only(), arg("share"), arg("by_class") = 0, arg("x"), arg("label"),
         arg("ignore_label") = py::none(), arg("top_k") = 1, arg("scratch"));
@@ -75,7 +75,8 @@ void bind_lrn(py::module_& m) {
         "lrn_backward",
         [](int64_t n, int64_t h, int64_t w, int64_t c, int64_t size, bool across, float share, float shift, float beta,
            Address dx, Address x, Address dy, bool accumulate, Address scratch) {
-            const LrnArgs g{n, h, w, c, size, share, shift, beta, at<float>(dx), at<float>(x), at<float>(dy), accumulate};
+            const LrnArgs g{n,         h, w, c, size, share, shift, beta, at<float>(dx), at<float>(x), at<float>(dy),
+                            accumulate};
             return Bound{lrn_backward(g, across, at<void>(scratch))};
         },
         py::kw_only(), arg("n"), arg("h"), arg("w"), arg("c"), arg("size"), arg("across"), arg("share"), arg("shift"),

@@ -24,7 +24,8 @@ void bind_sigmoid(py::module_& m) {
     m.def("sigmoid_loss_workspace", &sigmoid_loss_workspace, arg("count"));
     m.def(
         "sigmoid_loss_forward",
-        [](int64_t count, Address loss, Address x, Address target, Label ignore_label, double divisor, Address scratch) {
+        [](int64_t count, Address loss, Address x, Address target, Label ignore_label, double divisor,
+           Address scratch) {
             const TargetArgs g{nullptr, at<float>(x), labels(target, ignore_label, divisor), 0, false};
             return Bound{sigmoid_loss_forward(count, at<float>(loss), g, at<void>(scratch))};
         },
@@ -52,8 +53,8 @@ void bind_pairs(py::module_& m) {
         arg("count"), py::kw_only(), arg("loss"), arg("a"), arg("b"), arg("divisor"), arg("scratch"));
     m.def(
         "euclidean_loss_backward",
-        [](int64_t count, Address da, Address db, Address a, Address b, Address dloss, double divisor, bool accumulate_da,
-           bool accumulate_db) {
+        [](int64_t count, Address da, Address db, Address a, Address b, Address dloss, double divisor,
+           bool accumulate_da, bool accumulate_db) {
             const PairArgs g = pair(da, db, a, b, accumulate_da, accumulate_db);
             return Bound{euclidean_loss_backward(count, g, at<float>(dloss), divisor)};
         },
@@ -84,24 +85,23 @@ void bind_pairs(py::module_& m) {
 // NAME_forward and NAME_backward of a loss with a label for each item
 template <class Forward, class Backward>
 void bind_items(py::module_& m, const std::string& name, Forward forward, Backward backward) {
-    m.def(
-        (name + "_forward").c_str(),
-        [=](int64_t items, int64_t classes, int64_t channels, Address loss, Address x, Address label, bool squared,
-            Address scratch) {
-            const ItemArgs g{classes, channels, nullptr, at<float>(x), at<float>(label), 0, squared, false};
-            return Bound{forward(items, at<float>(loss), g, at<void>(scratch))};
-        },
-        arg("items"), arg("classes"), arg("channels"), py::kw_only(), arg("loss"), arg("x"), arg("label"),
-        arg("squared") = false, arg("scratch"));
-    m.def(
-        (name + "_backward").c_str(),
-        [=](int64_t items, int64_t classes, int64_t channels, Address dx, Address x, Address label, Address dloss,
-            bool squared, bool accumulate) {
-            const ItemArgs g{classes, channels, at<float>(dx), at<float>(x), at<float>(label), 0, squared, accumulate};
-            return Bound{backward(items, g, at<float>(dloss))};
-        },
-        arg("items"), arg("classes"), arg("channels"), py::kw_only(), arg("dx"), arg("x"), arg("label"), arg("dloss"),
-        arg("squared") = false, arg("accumulate") = false);
+    m.def((name + "_forward").c_str(),
+          [=](int64_t items, int64_t classes, int64_t channels, Address loss, Address x, Address label, bool squared,
+              Address scratch) {
+              const ItemArgs g{classes, channels, nullptr, at<float>(x), at<float>(label), 0, squared, false};
+              return Bound{forward(items, at<float>(loss), g, at<void>(scratch))};
+          },
+          arg("items"), arg("classes"), arg("channels"), py::kw_only(), arg("loss"), arg("x"), arg("label"),
+          arg("squared") = false, arg("scratch"));
+    m.def((name + "_backward").c_str(),
+          [=](int64_t items, int64_t classes, int64_t channels, Address dx, Address x, Address label, Address dloss,
+              bool squared, bool accumulate) {
+              const ItemArgs g{classes,          channels, at<float>(dx), at<float>(x),
+                               at<float>(label), 0,        squared,       accumulate};
+              return Bound{backward(items, g, at<float>(dloss))};
+          },
+          arg("items"), arg("classes"), arg("channels"), py::kw_only(), arg("dx"), arg("x"), arg("label"), arg("dloss"),
+          arg("squared") = false, arg("accumulate") = false);
 }
 }  // namespace
 

@@ -29,7 +29,8 @@ void bind_moves(py::module_& m) {
             return Bound{copy_block(at<float>(out), at<float>(x), std::move(shape), std::move(out_strides),
                                     std::move(x_strides), accumulate)};
         },
-        arg("shape"), py::kw_only(), arg("out"), arg("out_strides"), arg("x"), arg("x_strides"), arg("accumulate") = false);
+        arg("shape"), py::kw_only(), arg("out"), arg("out_strides"), arg("x"), arg("x_strides"),
+        arg("accumulate") = false);
 }
 
 }  // namespace layermem::cpu

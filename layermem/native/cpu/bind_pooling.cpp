@@ -12,13 +12,23 @@ void bind_pooling(py::module_& m) {
     using Pair = std::pair<int64_t, int64_t>;
     py::class_<Pool>(m, "Pool", "geometry of pooling: x [n][h][w][c] -> y [n][out][c]; out as Caffe rounds it")
         .def(py::init([](int64_t n, int64_t c, int64_t h, int64_t w, Pair out, Pair kernel, Pair stride, Pair pad) {
-                 const Pool g{n, c, h, w, out.first, out.second, kernel.first, kernel.second,
-                              stride.first, stride.second, pad.first, pad.second};
+                 const Pool g{n,
+                              c,
+                              h,
+                              w,
+                              out.first,
+                              out.second,
+                              kernel.first,
+                              kernel.second,
+                              stride.first,
+                              stride.second,
+                              pad.first,
+                              pad.second};
                  g.check();
                  return g;
              }),
-             py::kw_only(), arg("n"), arg("c"), arg("h"), arg("w"), arg("out"), arg("kernel"), arg("stride") = Pair(1, 1),
-             arg("pad") = Pair(0, 0));
+             py::kw_only(), arg("n"), arg("c"), arg("h"), arg("w"), arg("out"), arg("kernel"),
+             arg("stride") = Pair(1, 1), arg("pad") = Pair(0, 0));
     m.def(
         "max_pool_forward",
         [](const Pool& g, Address y, Address x, Address argmax) {

@@ -53,9 +53,7 @@ void Channels::check() const {
         throw std::invalid_argument("channels: outer, channels and inner must be at least 1");
 }
 
-int64_t parts_of(const Channels& s) {
-    return std::min(s.outer, std::clamp<int64_t>(s.count() / 32768, 1, PARTS));
-}
+int64_t parts_of(const Channels& s) { return std::min(s.outer, std::clamp<int64_t>(s.count() / 32768, 1, PARTS)); }
 
 Launch scale_forward(const Channels& s, float* y, const float* x, const float* factor, const float* bias) {
     s.check();
@@ -236,7 +234,8 @@ Launch batch_norm_fused_forward(const FusedNorm& p, float* y, const Averages& av
     };
 }
 
-Launch batch_norm_fused_global_forward(const FusedNorm& p, float* y, const Averages& averages, float eps, void* scratch) {
+Launch batch_norm_fused_global_forward(const FusedNorm& p, float* y, const Averages& averages, float eps,
+                                       void* scratch) {
     p.shape.check();
     return [=, u = &unit()] {
         float *settled = static_cast<float*>(scratch), *inv_std = settled + p.shape.channels;

@@ -73,8 +73,8 @@ void pack_forward(const Unit& u, const Conv& g, float* packed, const float* w) {
         const Panel& p = all[task / parts % count];
         const int64_t width = p.vectors * u.lanes;
         u.pack_columns(packed + group * pitch + p.offset * depth + from * width,
-                       w + (group * g.kg() + p.column) * depth + from, depth, cut(depth, parts, task % parts + 1) - from,
-                       width - u.lanes + p.last, width);
+                       w + (group * g.kg() + p.column) * depth + from, depth,
+                       cut(depth, parts, task % parts + 1) - from, width - u.lanes + p.last, width);
     });
 }
 
@@ -102,7 +102,8 @@ void Conv::check() const {
         wrong("kernel, stride, dilation and groups must be at least 1");
     if (ph < 0 || pw < 0) wrong("pad must not be negative");
     if (c % groups || k % groups) wrong("channels must be divisible by groups");
-    if (h + 2 * ph < dh * (kh - 1) + 1 || w + 2 * pw < dw * (kw - 1) + 1) wrong("the window is larger than the padded image");
+    if (h + 2 * ph < dh * (kh - 1) + 1 || w + 2 * pw < dw * (kw - 1) + 1)
+        wrong("the window is larger than the padded image");
 }
 
 int64_t conv_forward_workspace(const Conv& g) {
@@ -112,8 +113,8 @@ int64_t conv_forward_workspace(const Conv& g) {
     return padded(g.groups * packed_floats(g.taps() * g.cg(), g.kg()) * static_cast<int64_t>(sizeof(float)));
 }
 
-Launch conv_forward(const Conv& g, float* y, const float* x, const float* w, const float* bias, bool accumulate, bool relu,
-                    uint8_t* mask, void* scratch) {
+Launch conv_forward(const Conv& g, float* y, const float* x, const float* w, const float* bias, bool accumulate,
+                    bool relu, uint8_t* mask, void* scratch) {
     g.check();
     if (accumulate && bias) throw std::invalid_argument("convolution: a bias is added to a fresh output only");
     if (is_depthwise(g)) return depthwise_forward(g, y, x, w, bias, accumulate, relu, mask, scratch);

@@ -30,8 +30,8 @@ int64_t conv_backward_data_workspace(const Conv&);
 int64_t conv_backward_weights_workspace(const Conv&);
 
 // accumulate: y += ..., without bias;  relu: y is rectified; mask: as relu_forward writes it, or null
-Launch conv_forward(const Conv&, float* y, const float* x, const float* w, const float* bias, bool accumulate, bool relu,
-                    uint8_t* mask, void* scratch);
+Launch conv_forward(const Conv&, float* y, const float* x, const float* w, const float* bias, bool accumulate,
+                    bool relu, uint8_t* mask, void* scratch);
 Launch conv_backward_data(const Conv&, float* dx, const float* dy, const float* w, const float* bias, bool accumulate,
                           void* scratch);
 Launch conv_backward_weights(const Conv&, float* dw, const float* x, const float* dy, bool accumulate, void* scratch);
@@ -41,8 +41,8 @@ int64_t column_sums_workspace(int64_t rows, int64_t columns);
 Launch column_sums(int64_t rows, int64_t columns, float* out, const float* in, bool accumulate, void* scratch);
 
 // y [M][N] = x [M][K] w^T + bias with w [N][K];  dx = dy w;  dw = dy^T x.  Only the last may take scratch.
-Launch inner_product_forward(int64_t m, int64_t n, int64_t k, float* y, const float* x, const float* w, const float* bias,
-                             bool relu, uint8_t* mask);
+Launch inner_product_forward(int64_t m, int64_t n, int64_t k, float* y, const float* x, const float* w,
+                             const float* bias, bool relu, uint8_t* mask);
 Launch inner_product_backward_data(int64_t m, int64_t n, int64_t k, float* dx, const float* dy, const float* w,
                                    bool accumulate);
 int64_t inner_product_backward_weights_workspace(int64_t m, int64_t n, int64_t k);

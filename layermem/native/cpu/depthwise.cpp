@@ -37,10 +37,12 @@ Conv turned_round(const Conv& g) {
 
 }  // namespace
 
-int64_t depthwise_workspace(const Conv& g) { return padded(g.taps() * pitch_of(g) * static_cast<int64_t>(sizeof(float))); }
+int64_t depthwise_workspace(const Conv& g) {
+    return padded(g.taps() * pitch_of(g) * static_cast<int64_t>(sizeof(float)));
+}
 
-Launch depthwise_forward(const Conv& g, float* y, const float* x, const float* w, const float* bias, bool accumulate, bool relu,
-                         uint8_t* mask, void* scratch) {
+Launch depthwise_forward(const Conv& g, float* y, const float* x, const float* w, const float* bias, bool accumulate,
+                         bool relu, uint8_t* mask, void* scratch) {
     return [=, u = &unit()] {
         float* packed = static_cast<float*>(scratch);
         u->pack_columns(packed, w, g.taps(), g.taps(), g.c, pitch_of(g));
@@ -49,8 +51,8 @@ Launch depthwise_forward(const Conv& g, float* y, const float* x, const float* w
     };
 }
 
-Launch depthwise_backward_data(const Conv& g, float* dx, const float* dy, const float* w, const float* bias, bool accumulate,
-                               void* scratch) {
+Launch depthwise_backward_data(const Conv& g, float* dx, const float* dy, const float* w, const float* bias,
+                               bool accumulate, void* scratch) {
     return [=, u = &unit()] {
         float* packed = static_cast<float*>(scratch);
         const int64_t pitch = pitch_of(g), rows = g.n * g.h, width = g.w * g.c;
@@ -67,7 +69,8 @@ int64_t depthwise_weights_workspace(const Conv& g) {
     return padded(parts_of(g) * g.taps() * g.c * static_cast<int64_t>(sizeof(float)));
 }
 
-Launch depthwise_backward_weights(const Conv& g, float* dw, const float* x, const float* dy, bool accumulate, void* scratch) {
+Launch depthwise_backward_weights(const Conv& g, float* dw, const float* x, const float* dy, bool accumulate,
+                                  void* scratch) {
     return [=, u = &unit()] {
         float* copies = static_cast<float*>(scratch);
         const int64_t parts = parts_of(g), rows = g.n * g.ho(), taps = g.taps(), floats = taps * g.c;

@@ -26,10 +26,11 @@ inline bool is_depthwise(const Conv& g) { return g.groups > 1 && g.groups == g.c
 
 int64_t depthwise_workspace(const Conv&);
 int64_t depthwise_weights_workspace(const Conv&);
-Launch depthwise_forward(const Conv&, float* y, const float* x, const float* w, const float* bias, bool accumulate, bool relu,
-                         uint8_t* mask, void* scratch);
-Launch depthwise_backward_data(const Conv&, float* dx, const float* dy, const float* w, const float* bias, bool accumulate,
-                               void* scratch);
-Launch depthwise_backward_weights(const Conv&, float* dw, const float* x, const float* dy, bool accumulate, void* scratch);
+Launch depthwise_forward(const Conv&, float* y, const float* x, const float* w, const float* bias, bool accumulate,
+                         bool relu, uint8_t* mask, void* scratch);
+Launch depthwise_backward_data(const Conv&, float* dx, const float* dy, const float* w, const float* bias,
+                               bool accumulate, void* scratch);
+Launch depthwise_backward_weights(const Conv&, float* dw, const float* x, const float* dy, bool accumulate,
+                                  void* scratch);
 
 }  // namespace layermem::cpu

@@ -40,8 +40,8 @@ void stretches(int64_t count, const Body& body) {
 
 // For each stretch: compute(i, buffer, from, size) for every array that is wanted, then all are stored.
 template <class Compute>
-void complete_then_store(const Unit& u, int64_t count, const std::vector<float*>& outs, const std::vector<bool>& accumulate,
-                         const Compute& compute) {
+void complete_then_store(const Unit& u, int64_t count, const std::vector<float*>& outs,
+                         const std::vector<bool>& accumulate, const Compute& compute) {
     const int64_t wanted = std::count_if(outs.begin(), outs.end(), [](const float* out) { return out != nullptr; });
     if (wanted == 0) return;
     const int64_t part = std::min<int64_t>(2048, BUFFER / wanted / 16 * 16);
@@ -93,8 +93,8 @@ Launch eltwise_max(int64_t count, float* y, std::vector<const float*> xs, uint8_
     return [=, u = &unit()] {
         complete_then_store(*u, count, {y}, {false}, [&](size_t, float* best, int64_t from, int64_t size) {
             for (size_t i = 0; i < xs.size(); ++i)
-                u->choose_forward({best, xs[i] + from, winner ? winner + from : nullptr, static_cast<int32_t>(i), false}, 0,
-                                  size);
+                u->choose_forward(
+                    {best, xs[i] + from, winner ? winner + from : nullptr, static_cast<int32_t>(i), false}, 0, size);
         });
     };
 }
@@ -145,7 +145,8 @@ Launch eltwise_max_backward(int64_t count, std::vector<float*> dxs, const float*
     check(count, dxs.size(), accumulate.size(), 1);
     return [=, u = &unit()] {
         complete_then_store(*u, count, dxs, accumulate, [&](size_t i, float* dx, int64_t from, int64_t size) {
-            u->choose_backward({dx, dy + from, const_cast<uint8_t*>(winner) + from, static_cast<int32_t>(i), false}, 0, size);
+            u->choose_backward({dx, dy + from, const_cast<uint8_t*>(winner) + from, static_cast<int32_t>(i), false}, 0,
+                               size);
         });
     };
 }

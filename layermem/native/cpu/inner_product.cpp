@@ -1,8 +1,8 @@
 // InnerProduct: the weights may be most of a net's bytes, so none of the kernels copies them as a whole.
 #include <algorithm>
 
-#include "convolution.h"
 #include "activation.h"
+#include "convolution.h"
 #include "pool.h"
 #include "unit.h"
 
@@ -11,13 +11,13 @@ namespace {
 
 constexpr int64_t OUTPUTS = 24;  // rows of w in a forward task, a multiple of every tile width
 constexpr int64_t CHAIN = 2048;  // reduction steps of forward between two visits to y
-constexpr int64_t FEW = 32;      // rows of x up to which the data gradient is bound by reading w, and packing would cost
-constexpr int64_t LINE = 1024;   // then: most columns of w in a task, long lines while dx stays in cache
-constexpr int64_t WIDTH = 256;   // else: columns of w in a task
-constexpr int64_t STEPS = 64;    // and rows of it that the task packs at a time: 64 KiB
-constexpr int64_t TALL = 12;     // rows of w in a tile that learns, a multiple of every tile height
-constexpr int64_t WIDE = 1024;   // and columns: 48 KiB of gradient
-constexpr int64_t PIXELS = 96;   // rows of x whose products are added to a tile at a time
+constexpr int64_t FEW = 32;     // rows of x up to which the data gradient is bound by reading w, and packing would cost
+constexpr int64_t LINE = 1024;  // then: most columns of w in a task, long lines while dx stays in cache
+constexpr int64_t WIDTH = 256;  // else: columns of w in a task
+constexpr int64_t STEPS = 64;   // and rows of it that the task packs at a time: 64 KiB
+constexpr int64_t TALL = 12;    // rows of w in a tile that learns, a multiple of every tile height
+constexpr int64_t WIDE = 1024;  // and columns: 48 KiB of gradient
+constexpr int64_t PIXELS = 96;  // rows of x whose products are added to a tile at a time
 
 Conv as_convolution(int64_t m, int64_t n, int64_t k) { return {m, k, 1, 1, n, 1, 1, 1, 1, 0, 0, 1, 1, 1}; }
 
@@ -29,12 +29,14 @@ void backward_columns(const Unit& u, int64_t m, int64_t n, int64_t k, float* dx,
     for (int64_t step = 0; step < n; step += STEPS) {
         const int64_t depth = std::min(STEPS, n - step);
         for (int64_t c = 0; c < columns;) {
-            const int64_t left = columns - c, vectors = std::min<int64_t>(u.max_vectors, (left + u.lanes - 1) / u.lanes);
+            const int64_t left = columns - c,
+                          vectors = std::min<int64_t>(u.max_vectors, (left + u.lanes - 1) / u.lanes);
             const int64_t width = vectors * u.lanes, use = std::min(left, width);
             u.pack_rows(packed, w + step * k + first + c, k, depth, use, width);
             GemmBlock g{};
             g.in = in, g.out = out, g.pitch = ROWS, g.runs = 1, g.length = depth, g.packed = packed;
-            g.column = first + c, g.vectors = static_cast<int>(vectors), g.last = static_cast<int>(use - width + u.lanes);
+            g.column = first + c, g.vectors = static_cast<int>(vectors),
+            g.last = static_cast<int>(use - width + u.lanes);
             g.start = step > 0 || accumulate ? Start::out : Start::zero;
             for (int64_t row = 0; row < m; row += ROWS) {
                 g.rows = std::min(ROWS, m - row);
@@ -75,8 +77,8 @@ void gradient_tile(const Unit& u, int64_t m, int64_t n, int64_t k, float* tile, 
 
 }  // namespace
 
-Launch inner_product_forward(int64_t m, int64_t n, int64_t k, float* y, const float* x, const float* w, const float* bias,
-                             bool relu, uint8_t* mask) {
+Launch inner_product_forward(int64_t m, int64_t n, int64_t k, float* y, const float* x, const float* w,
+                             const float* bias, bool relu, uint8_t* mask) {
     as_convolution(m, n, k).check();
     return [=, u = &unit()] {
         parallel((n + OUTPUTS - 1) / OUTPUTS, [&](int64_t task) {

@@ -29,8 +29,8 @@ SoftmaxArgs reading(const Axis& s, const float* x, const Labels& labels) {
 using Judge = void (*)(const SoftmaxArgs&, int64_t begin, int64_t end, Judged&);
 
 void run_judged(Judge kernel, const SoftmaxArgs& g, double divisor, float* loss, void* scratch) {
-    run_loss([&](int64_t begin, int64_t end, Judged& sum) { kernel(g, begin, end, sum); }, g.axis.outer, step_of(g.axis),
-             g.axis.size, divisor, loss, scratch);
+    run_loss([&](int64_t begin, int64_t end, Judged& sum) { kernel(g, begin, end, sum); }, g.axis.outer,
+             step_of(g.axis), g.axis.size, divisor, loss, scratch);
 }
 
 }  // namespace
@@ -100,7 +100,8 @@ void share_by_class(const SoftmaxArgs& g, float* share, int64_t* all) {
         ++all[label], found[label] += g.found[i];
     }
     for (int64_t c = 0; c < classes; ++c)
-        share[c] = static_cast<float>(static_cast<double>(found[c]) / static_cast<double>(std::max<int64_t>(1, all[c])));
+        share[c] =
+            static_cast<float>(static_cast<double>(found[c]) / static_cast<double>(std::max<int64_t>(1, all[c])));
 }
 }  // namespace
 
@@ -111,7 +112,8 @@ Launch accuracy(const Axis& s, float* share, float* by_class, const float* x, co
         char* counts = static_cast<char*>(scratch) + judged_bytes(tasks_of(s));
         SoftmaxArgs g = reading(s, x, labels);
         g.top_k = top_k;
-        if (by_class) g.found = reinterpret_cast<uint8_t*>(counts + padded(2 * s.size * static_cast<int64_t>(sizeof(int64_t))));
+        if (by_class)
+            g.found = reinterpret_cast<uint8_t*>(counts + padded(2 * s.size * static_cast<int64_t>(sizeof(int64_t))));
         run_judged(u->accuracy, g, 0, share, scratch);
         if (by_class) share_by_class(g, by_class, reinterpret_cast<int64_t*>(counts));
     };
@@ -131,7 +133,8 @@ void check(const LrnArgs& g) {
     if (g.size < 1 || g.size % 2 == 0) throw std::invalid_argument("lrn: the window must have an odd size");
 }
 
-Launch across_channels(const LrnArgs& g, void (*Unit::*kernel)(const LrnArgs&, int64_t, int64_t, float*), void* scratch) {
+Launch across_channels(const LrnArgs& g, void (*Unit::*kernel)(const LrnArgs&, int64_t, int64_t, float*),
+                       void* scratch) {
     return [=, u = &unit()] {
         const int64_t pixels = g.n * g.h * g.w, tasks = std::min(LRN_TASKS, pixels);
         parallel(tasks, [&](int64_t i) {
@@ -147,9 +150,7 @@ int64_t lrn_workspace(int64_t n, int64_t h, int64_t w, int64_t c, int64_t size, 
     LrnArgs g{};
     g.n = n, g.h = h, g.w = w, g.c = c, g.size = size;
     check(g);
-    const int64_t floats = across     ? LRN_TASKS * room_floats(g)
-                           : backward ? images_at_once(g) * 2 * g.h * g.w * g.c
-                                      : 0;
+    const int64_t floats = across ? LRN_TASKS * room_floats(g) : backward ? images_at_once(g) * 2 * g.h * g.w * g.c : 0;
     return padded(floats * static_cast<int64_t>(sizeof(float)));
 }
 

@@ -46,7 +46,8 @@ Launch softmax_loss_backward(const Axis&, float* dx, const float* x, const float
 
 // The share of labels among the top_k scores; and, where by_class is not null, that share for each class.
 int64_t accuracy_workspace(const Axis&, bool by_class);
-Launch accuracy(const Axis&, float* share, float* by_class, const float* x, const Labels&, int64_t top_k, void* scratch);
+Launch accuracy(const Axis&, float* share, float* by_class, const float* x, const Labels&, int64_t top_k,
+                void* scratch);
 
 int64_t lrn_workspace(int64_t n, int64_t h, int64_t w, int64_t c, int64_t size, bool across, bool backward);
 Launch lrn_forward(const LrnArgs&, bool across, void* scratch);

@@ -28,7 +28,9 @@ void check(int64_t items, const PairArgs& g) {
 
 }  // namespace
 
-int64_t divisor_bytes(int64_t count) { return padded(loss_tasks(count, PIECE) * static_cast<int64_t>(sizeof(int64_t))); }
+int64_t divisor_bytes(int64_t count) {
+    return padded(loss_tasks(count, PIECE) * static_cast<int64_t>(sizeof(int64_t)));
+}
 
 double divisor_of(const Labels& labels, int64_t count, void* scratch) {
     if (labels.divisor > 0) return labels.divisor;
@@ -72,8 +74,8 @@ int64_t euclidean_loss_workspace(int64_t count) { return judged_bytes(loss_tasks
 Launch euclidean_loss_forward(int64_t count, float* loss, const PairArgs& g, double divisor, void* scratch) {
     check(count, g);
     return [=, u = &unit()] {
-        run_loss([&](int64_t from, int64_t till, Judged& sum) { u->euclidean_loss(g, from, till, sum); }, count, PIECE, 0,
-                 divisor, loss, scratch);
+        run_loss([&](int64_t from, int64_t till, Judged& sum) { u->euclidean_loss(g, from, till, sum); }, count, PIECE,
+                 0, divisor, loss, scratch);
     };
 }
 
@@ -110,7 +112,9 @@ Launch contrastive_loss_backward(int64_t items, const PairArgs& bound, const flo
 
 // -- HingeLoss, MultinomialLogisticLoss -------------------------------------------------------------------------------
 
-int64_t item_loss_workspace(int64_t items, int64_t classes) { return judged_bytes(loss_tasks(items, items_at_once(classes))); }
+int64_t item_loss_workspace(int64_t items, int64_t classes) {
+    return judged_bytes(loss_tasks(items, items_at_once(classes)));
+}
 
 namespace {
 using ItemLoss = void (*)(const ItemArgs&, int64_t begin, int64_t end, Judged&);

@@ -59,7 +59,8 @@ inline int64_t judged_bytes(int64_t tasks) { return padded(tasks * static_cast<i
 // *loss = the sum over [0, total) in stretches of `step`, kernel(begin, end, Judged&) each, by `divisor` (0: by what
 // counts); std::invalid_argument for a label that is none of `classes`.  scratch: judged_bytes(loss_tasks(total, step))
 template <class Kernel>
-void run_loss(const Kernel& kernel, int64_t total, int64_t step, int64_t classes, double divisor, float* loss, void* scratch) {
+void run_loss(const Kernel& kernel, int64_t total, int64_t step, int64_t classes, double divisor, float* loss,
+              void* scratch) {
     Judged* parts = static_cast<Judged*>(scratch);
     const int64_t tasks = loss_tasks(total, step);
     parallel(tasks, [&](int64_t i) {
@@ -72,8 +73,10 @@ void run_loss(const Kernel& kernel, int64_t total, int64_t step, int64_t classes
         if (parts[i].wrong) sum.example = parts[i].example;
     }
     if (sum.wrong)
-        throw std::invalid_argument("label " + std::to_string(sum.example) + " is no class: 0 to " + std::to_string(classes - 1));
-    *loss = static_cast<float>(sum.loss / (divisor > 0 ? divisor : static_cast<double>(std::max<int64_t>(1, sum.valid))));
+        throw std::invalid_argument("label " + std::to_string(sum.example) + " is no class: 0 to " +
+                                    std::to_string(classes - 1));
+    *loss =
+        static_cast<float>(sum.loss / (divisor > 0 ? divisor : static_cast<double>(std::max<int64_t>(1, sum.valid))));
 }
 
 // What a loss is divided by, when only its labels are at hand.

@@ -55,7 +55,8 @@ Launch copy_rows(const Rows& g) {
 Launch transpose(const Transpose& g) {
     if (g.n < 0 || g.rows < 1 || g.columns < 1) throw std::invalid_argument("transpose: sizes must be at least 1");
     return [=, u = &unit()] {
-        const int64_t step = std::max<int64_t>(16, TASK_FLOATS / g.columns / 16 * 16), parts = (g.rows + step - 1) / step;
+        const int64_t step = std::max<int64_t>(16, TASK_FLOATS / g.columns / 16 * 16),
+                      parts = (g.rows + step - 1) / step;
         parallel(g.n * parts, [&](int64_t task) {
             const int64_t begin = task % parts * step;
             u->transpose(g, task / parts, begin, std::min(g.rows, begin + step));

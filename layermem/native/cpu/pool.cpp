@@ -47,7 +47,7 @@ void leave(const std::vector<int>&) {}
 #endif
 
 class Team {
-public:
+  public:
     explicit Team(int helpers) : cores_(static_cast<size_t>(helpers) + 1) {
         for (auto& c : cores_) c.store(-1);
         for (int i = 0; i < helpers; ++i) members_.emplace_back([this, i] { serve(i + 1); });
@@ -85,7 +85,7 @@ public:
         done_.wait(lock, [this] { return busy_.load() == 0; });
     }
 
-private:
+  private:
     void take() {
         for (int64_t i; (i = next_.fetch_add(1)) < count_;) task_(context_, i);
     }

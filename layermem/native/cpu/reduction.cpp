@@ -121,7 +121,8 @@ Launch reduce_backward(const Axis& s, Term term, float* dx, const float* x, cons
 int64_t largest_workspace(int64_t count) { return TASKS * heap_bytes(count); }
 
 Launch largest(const Largest& g, void* scratch) {
-    if (g.rows < 1 || g.inner < 1 || g.rows % g.inner) throw std::invalid_argument("largest: rows come in blocks of inner");
+    if (g.rows < 1 || g.inner < 1 || g.rows % g.inner)
+        throw std::invalid_argument("largest: rows come in blocks of inner");
     if (g.count < 1 || g.count > g.size) throw std::invalid_argument("largest: count must be from 1 to size");
     return [=, u = &unit()] {
         const int64_t tasks = std::min(TASKS, g.rows);
@@ -138,7 +139,8 @@ Launch largest(const Largest& g, void* scratch) {
                 }
                 for (int64_t i = row; i < row + rows; ++i) {
                     search(*u, g.x + i * g.size, g.size, g.count, heap);
-                    for (int64_t k = 0; k < g.count; ++k) put(g, i, k, static_cast<float>(heap[k].place), heap[k].value);
+                    for (int64_t k = 0; k < g.count; ++k)
+                        put(g, i, k, static_cast<float>(heap[k].place), heap[k].value);
                 }
             }
         });

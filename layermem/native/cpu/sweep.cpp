@@ -8,9 +8,9 @@
 namespace layermem::cpu {
 namespace {
 
-constexpr int64_t RUNS = 32;           // most runs of one GemmBlock: bounds the table of pointers
-constexpr int64_t EDGE_FLOATS = 12288; // windows that cross the border are copied here, 48 KiB
-constexpr int64_t TASKS = 64;          // enough to share out evenly, whatever the number of threads
+constexpr int64_t RUNS = 32;            // most runs of one GemmBlock: bounds the table of pointers
+constexpr int64_t EDGE_FLOATS = 12288;  // windows that cross the border are copied here, 48 KiB
+constexpr int64_t TASKS = 64;           // enough to share out evenly, whatever the number of threads
 alignas(64) const float NOTHING[DEPTH] = {};
 
 // A stretch of the reduction that one GemmBlock does: whole taps, or a part of one long tap.
@@ -43,7 +43,7 @@ struct Pixel {  // of the output: where its sums go and where its windows begin
 
 // The rows [begin, begin + count) of a sweep, as pointers.
 class Block {
-public:
+  public:
     Block(const Sweep& s, int64_t begin, int64_t count, float* out, const float* in) : s_(s), count_(count) {
         int64_t x = begin % s.rows_w, y = begin / s.rows_w % s.rows_h, n = begin / s.rows_w / s.rows_h;
         for (int64_t i = 0; i < count; ++i) {
@@ -81,7 +81,7 @@ public:
     const float* const* in() const { return in_; }
     float* const* out() const { return out_; }
 
-private:
+  private:
     // A tile skips a tap that none of its rows has, so in small images rows that miss the same taps stand together.
     void sort() {
         bool all = true;
@@ -93,7 +93,9 @@ private:
             }
             all &= p.inside == pixel_[0].inside;
         }
-        if (!all) std::stable_sort(pixel_, pixel_ + count_, [](const Pixel& a, const Pixel& b) { return a.inside > b.inside; });
+        if (!all)
+            std::stable_sort(pixel_, pixel_ + count_,
+                             [](const Pixel& a, const Pixel& b) { return a.inside > b.inside; });
     }
 
     void copy_window(float* to, const float* row, int64_t w) const {

@@ -16,17 +16,17 @@ struct Tap {
 };
 
 struct Sweep {
-    int64_t images, rows_h, rows_w;                 // grid of output pixels
-    int64_t in_h, in_w, in_pitch;                   // pixels, floats from one pixel to the next
+    int64_t images, rows_h, rows_w;  // grid of output pixels
+    int64_t in_h, in_w, in_pitch;    // pixels, floats from one pixel to the next
     int64_t in_step_h, in_step_w;
     int64_t out_h, out_w, out_pitch;
     int64_t out_first_h, out_first_w, out_step_h, out_step_w;
     std::vector<Tap> taps;
-    int64_t length;       // floats a tap reads, contiguous
-    int64_t span;         // pixels a tap reads: 1, or more where a whole row of the window is one tap
-    int64_t columns;      // output channels
-    int64_t groups;       // each with its own `length` input and `columns` output channels, side by side
-    int64_t packed_pitch; // floats from one group's packed weights to the next's
+    int64_t length;        // floats a tap reads, contiguous
+    int64_t span;          // pixels a tap reads: 1, or more where a whole row of the window is one tap
+    int64_t columns;       // output channels
+    int64_t groups;        // each with its own `length` input and `columns` output channels, side by side
+    int64_t packed_pitch;  // floats from one group's packed weights to the next's
 
     int64_t rows() const { return images * rows_h * rows_w; }
 };

@@ -151,15 +151,15 @@ struct Unit {
     void (*transpose)(const Transpose&, int64_t image, int64_t begin, int64_t end);  // rows
 };
 
-const Unit& unit();                               // the one that launches made from now on will use
-std::vector<std::string> vector_units();          // what this machine has, slowest first
-void set_vector_unit(const std::string& name);    // one of those, or "auto"; std::invalid_argument otherwise
+const Unit& unit();                             // the one that launches made from now on will use
+std::vector<std::string> vector_units();        // what this machine has, slowest first
+void set_vector_unit(const std::string& name);  // one of those, or "auto"; std::invalid_argument otherwise
 
 const Unit* unit_base();
 const Unit* unit_avx2();    // null where the compiler does not know it
 const Unit* unit_avx512();  // likewise
 
-constexpr int64_t SHORT = 32;     // columns of a row, up to which rows fill the lanes better
+constexpr int64_t SHORT = 32;   // columns of a row, up to which rows fill the lanes better
 constexpr int64_t ROWS = 96;    // most output rows of one GemmBlock; a multiple of every tile height
 constexpr int64_t DEPTH = 384;  // most reduction steps of one GemmBlock before sums go back to memory
 

@@ -20,10 +20,10 @@
 namespace layermem::cpu {
 namespace {
 
-constexpr int64_t PIXELS = 96;                 // most pixels of a block: bounds the tables of pointers
-constexpr int64_t BLOCK_FLOATS = 96 * 1024;    // of x and dy that a block should touch
-constexpr int64_t COPIES_BYTES = 4 << 20;      // most workspace for copies of dw
-constexpr int64_t CHUNK = 64;                  // out-channels of a task
+constexpr int64_t PIXELS = 96;               // most pixels of a block: bounds the tables of pointers
+constexpr int64_t BLOCK_FLOATS = 96 * 1024;  // of x and dy that a block should touch
+constexpr int64_t COPIES_BYTES = 4 << 20;    // most workspace for copies of dw
+constexpr int64_t CHUNK = 64;                // out-channels of a task
 constexpr int64_t TASKS = 32;
 constexpr int64_t EDGE_FLOATS = 12288;
 
@@ -71,7 +71,7 @@ void inside(int64_t shift, int64_t step, int64_t width, int64_t& from, int64_t& 
 }
 
 class Gatherer {
-public:
+  public:
     Gatherer(const Conv& g, const float* x) : g_(g), x_(x), ho_(g.ho()), wo_(g.wo()) {}
 
     // Pixels [begin, end) of dy, which lie `pitch` floats apart from `dy` on, for the tap that starts at (r, t);
@@ -86,8 +86,8 @@ public:
         from = whole_from, till = whole_till;
         if (span > 1) {
             int64_t unused;
-            inside(shift + span - 1, g_.sw, g_.w, from, unused);   // touches the image from here
-            inside(shift, g_.sw, g_.w, unused, till);              // to here
+            inside(shift + span - 1, g_.sw, g_.w, from, unused);  // touches the image from here
+            inside(shift, g_.sw, g_.w, unused, till);             // to here
             inside(shift + span - 1, g_.sw, g_.w, unused, whole_till);
         }
         for (int64_t m = begin; m < end;) {
@@ -107,12 +107,13 @@ public:
         }
     }
 
-private:
+  private:
     const float* copy_window(Pairs& out, const float* row, int64_t w, int64_t span) const {
         const int64_t from = std::max<int64_t>(w, 0), till = std::min(w + span, g_.w), floats = span * g_.c;
         float* to = out.edge_end;
         std::memset(to, 0, static_cast<size_t>(floats) * sizeof(float));
-        std::memcpy(to + (from - w) * g_.c, row + from * g_.c, static_cast<size_t>((till - from) * g_.c) * sizeof(float));
+        std::memcpy(to + (from - w) * g_.c, row + from * g_.c,
+                    static_cast<size_t>((till - from) * g_.c) * sizeof(float));
         out.edge_end += floats;
         return to;
     }
@@ -170,7 +171,8 @@ int64_t conv_backward_weights_workspace(const Conv& g) {
     return !s.copies() ? 0 : padded(s.parts * g.k * g.taps() * g.cg() * static_cast<int64_t>(sizeof(float)));
 }
 
-Launch conv_backward_weights(const Conv& g, float* dw, const float* x, const float* dy, bool accumulate, void* scratch) {
+Launch conv_backward_weights(const Conv& g, float* dw, const float* x, const float* dy, bool accumulate,
+                             void* scratch) {
     g.check();
     if (is_depthwise(g)) return depthwise_backward_weights(g, dw, x, dy, accumulate, scratch);
     if (is_winograd(g)) return winograd_backward_weights(g, dw, x, dy, accumulate, scratch);
@@ -179,7 +181,8 @@ Launch conv_backward_weights(const Conv& g, float* dw, const float* x, const flo
     return [=, u = &unit()] {
         float* copies = static_cast<float*>(scratch);
         parallel(s.parts * g.groups * s.chunks, [&](int64_t task) {
-            const int64_t chunk = task % s.chunks, group = task / s.chunks % g.groups, part = task / s.chunks / g.groups;
+            const int64_t chunk = task % s.chunks, group = task / s.chunks % g.groups,
+                          part = task / s.chunks / g.groups;
             if (!s.copies())
                 sum_part(*u, g, s, dw, x, dy, part, group, chunk, accumulate);
             else

@@ -93,12 +93,14 @@ void run(const Unit& u, const Conv& g, const Sides& s, const Output& o, const fl
     float *squares = after(packed, SQUARE * packed_plane), *sums = after(squares, SQUARE * plane(most, s.in_c));
     for (int64_t first = 0; first < tiles; first += most) {
         const int64_t count = std::min(most, tiles - first);
-        WinogradTiles read{s.in_h, s.in_w, s.in_c, down, right, s.in_pixel, -s.pad_h, -s.pad_w, first, plane(count, s.in_c), squares, in,
-                           nullptr, nullptr, false, false};
+        WinogradTiles read{
+            s.in_h,  s.in_w, s.in_c,  down,    right, s.in_pixel, -s.pad_h, -s.pad_w, first, plane(count, s.in_c),
+            squares, in,     nullptr, nullptr, false, false};
         share(count, std::max<int64_t>(1, 2048 / s.in_c), [&](int64_t a, int64_t b) { u.winograd_in(read, a, b); });
         multiply(u, s, count, squares, sums, packed, packed_plane);
-        WinogradTiles write{s.out_h, s.out_w, s.out_c, down, right, s.out_pixel, 0, 0, first, plane(count, s.out_c), sums, nullptr,
-                            o.out, o.bias, o.accumulate, o.relu};
+        WinogradTiles write{
+            s.out_h, s.out_w, s.out_c, down,   right,        s.out_pixel, 0, 0, first, plane(count, s.out_c),
+            sums,    nullptr, o.out,   o.bias, o.accumulate, o.relu};
         share(count, std::max<int64_t>(1, 2048 / s.out_c), [&](int64_t a, int64_t b) { u.winograd_out(write, a, b); });
     }
 }
@@ -122,8 +124,8 @@ int64_t winograd_workspace(const Conv& g) {
     return std::max(room_bytes(one.g, forward_sides(one)), room_bytes(one.g, backward_sides(one)));
 }
 
-Launch winograd_forward(const Conv& g, float* y, const float* x, const float* w, const float* bias, bool accumulate, bool relu,
-                        uint8_t* mask, void* scratch) {
+Launch winograd_forward(const Conv& g, float* y, const float* x, const float* w, const float* bias, bool accumulate,
+                        bool relu, uint8_t* mask, void* scratch) {
     return [=, u = &unit()] {
         const Group one = group_of(g);
         const int64_t c = one.g.c, k = one.g.k, pitch = packed_floats(c, k) + SKEW;
@@ -136,14 +138,15 @@ Launch winograd_forward(const Conv& g, float* y, const float* x, const float* w,
                 u->winograd_pack_columns(weights, packed + all[p].offset * c, pitch, all[p].column,
                                          width - u->lanes + all[p].last, width);
             });
-            run(*u, one.g, forward_sides(one), {y + i * k, bias ? bias + i * k : nullptr, accumulate, relu}, x + i * c, packed);
+            run(*u, one.g, forward_sides(one), {y + i * k, bias ? bias + i * k : nullptr, accumulate, relu}, x + i * c,
+                packed);
         }
         if (mask) write_mask(*u, g.n * g.ho() * g.wo() * g.k, y, mask);
     };
 }
 
-Launch winograd_backward_data(const Conv& g, float* dx, const float* dy, const float* w, const float* bias, bool accumulate,
-                              void* scratch) {
+Launch winograd_backward_data(const Conv& g, float* dx, const float* dy, const float* w, const float* bias,
+                              bool accumulate, void* scratch) {
     return [=, u = &unit()] {
         const Group one = group_of(g);
         const int64_t c = one.g.c, k = one.g.k, pitch = packed_floats(k, c) + SKEW, parts = up(k, CHUNK);
@@ -154,11 +157,11 @@ Launch winograd_backward_data(const Conv& g, float* dx, const float* dy, const f
             parallel(static_cast<int64_t>(all.size()) * parts, [&](int64_t task) {
                 const Panel& p = all[task / parts];
                 const int64_t width = p.vectors * u->lanes, begin = task % parts * CHUNK;
-                u->winograd_pack_rows(weights, packed + p.offset * k, pitch, p.column, width - u->lanes + p.last, width, begin,
-                                      std::min(k, begin + CHUNK));
+                u->winograd_pack_rows(weights, packed + p.offset * k, pitch, p.column, width - u->lanes + p.last, width,
+                                      begin, std::min(k, begin + CHUNK));
             });
-            run(*u, one.g, backward_sides(one), {dx + i * c, bias ? bias + i * c : nullptr, accumulate, false}, dy + i * k,
-                packed);
+            run(*u, one.g, backward_sides(one), {dx + i * c, bias ? bias + i * c : nullptr, accumulate, false},
+                dy + i * k, packed);
         }
     };
 }
@@ -180,10 +183,11 @@ void sum_squares(const Unit& u, const Group& it, float* total, const float* x, c
     const int64_t chunks = up(g.k, CHUNK);
     for (int64_t first = 0; first < tiles; first += most) {
         const int64_t count = std::min(most, tiles - first);
-        const WinogradTiles in{g.h, g.w, g.c, down, right, it.x_pixel, -g.ph, -g.pw, first, plane(count, g.c), squares, x,
-                               nullptr, nullptr, false, false};
-        const WinogradTiles out{g.ho(), g.wo(), g.k, down, right, it.y_pixel, 0, 0, first, plane(count, g.k), spread, dy,
-                                nullptr, nullptr, false, false};
+        const WinogradTiles in{
+            g.h,     g.w, g.c,     down,    right, it.x_pixel, -g.ph, -g.pw, first, plane(count, g.c),
+            squares, x,   nullptr, nullptr, false, false};
+        const WinogradTiles out{g.ho(), g.wo(), g.k,     down,    right, it.y_pixel, 0, 0, first, plane(count, g.k),
+                                spread, dy,     nullptr, nullptr, false, false};
         share(count, std::max<int64_t>(1, 2048 / (g.c + g.k)), [&](int64_t a, int64_t b) {
             u.winograd_in(in, a, b);
             u.winograd_spread(out, a, b);
@@ -210,7 +214,8 @@ void sum_squares(const Unit& u, const Group& it, float* total, const float* x, c
 
 }  // namespace
 
-Launch winograd_backward_weights(const Conv& g, float* dw, const float* x, const float* dy, bool accumulate, void* scratch) {
+Launch winograd_backward_weights(const Conv& g, float* dw, const float* x, const float* dy, bool accumulate,
+                                 void* scratch) {
     return [=, u = &unit()] {
         const Group one = group_of(g);
         const int64_t c = one.g.c, k = one.g.k;

@@ -15,7 +15,7 @@ namespace layermem::cpu {
 
 constexpr int64_t SQUARE = 16;  // elements of a transformed tile
 
-struct WinogradTiles {  // pixels -> squares and back, for tiles [0, ...) from `first` on
+struct WinogradTiles {             // pixels -> squares and back, for tiles [0, ...) from `first` on
     int64_t h, w, c, down, right;  // image; tiles along it
     int64_t pixel;                 // floats from one pixel to the next: c of all groups
     int64_t top, left;             // of the first tile's first pixel: -pad for 4x4 tiles, 0 for 2x2 ones
@@ -38,10 +38,11 @@ struct WinogradWeights {
 bool is_winograd(const Conv&);
 int64_t winograd_workspace(const Conv&);
 int64_t winograd_weights_workspace(const Conv&);
-Launch winograd_forward(const Conv&, float* y, const float* x, const float* w, const float* bias, bool accumulate, bool relu,
-                        uint8_t* mask, void* scratch);
-Launch winograd_backward_data(const Conv&, float* dx, const float* dy, const float* w, const float* bias, bool accumulate,
-                              void* scratch);
-Launch winograd_backward_weights(const Conv&, float* dw, const float* x, const float* dy, bool accumulate, void* scratch);
+Launch winograd_forward(const Conv&, float* y, const float* x, const float* w, const float* bias, bool accumulate,
+                        bool relu, uint8_t* mask, void* scratch);
+Launch winograd_backward_data(const Conv&, float* dx, const float* dy, const float* w, const float* bias,
+                              bool accumulate, void* scratch);
+Launch winograd_backward_weights(const Conv&, float* dw, const float* x, const float* dy, bool accumulate,
+                                 void* scratch);
 
 }  // namespace layermem::cpu

@@ -6,7 +6,8 @@ inline __attribute__((always_inline)) void along(const Channels& s, int64_t begi
     if (s.inner == 1) {
         for (int64_t line = begin; line < end; ++line)
             each(0, s.channels, [&](int64_t c, auto n) __attribute__((always_inline)) {
-                body(line * s.channels + c, n, [&](const float* p) __attribute__((always_inline)) { return load(p + c, n); });
+                body(line * s.channels + c, n,
+                     [&](const float* p) __attribute__((always_inline)) { return load(p + c, n); });
             });
         return;
     }
@@ -46,7 +47,8 @@ void blend(const BlendArgs& g, int64_t begin, int64_t end) {
             return run([&](V a, int64_t i, auto n, const auto& at) {
                 return at(g.h) * (a - at(g.f) - (load(g.b + i, n) - at(g.g)) * at(g.k));
             });
-        case Blend::prelu: return run([&](V a, int64_t, auto, const auto& at) { return pick(a > zero(), a, at(g.f) * a); });
+        case Blend::prelu:
+            return run([&](V a, int64_t, auto, const auto& at) { return pick(a > zero(), a, at(g.f) * a); });
         case Blend::prelu_dx:
             return run([&](V a, int64_t i, auto n, const auto& at) {
                 return pick(load(g.b + i, n) > zero(), a, at(g.f) * a);
@@ -60,7 +62,8 @@ constexpr int64_t SUM_LINES = 64;
 // Lines [begin, end) of SIZE registers of columns, added to what `more` says is there.
 template <int SIZE, class N, class Terms>
 inline __attribute__((always_inline)) void sum_columns(const Channels& s, int64_t c, N n, Group<SIZE>, int64_t begin,
-                                                       int64_t end, bool more, float* out0, float* out1, const Terms& terms) {
+                                                       int64_t end, bool more, float* out0, float* out1,
+                                                       const Terms& terms) {
     V sum0[SIZE], sum1[SIZE];
 #pragma GCC unroll 4
     for (int i = 0; i < SIZE; ++i) sum0[i] = sum1[i] = zero();
@@ -81,8 +84,8 @@ inline __attribute__((always_inline)) void sum_columns(const Channels& s, int64_
 
 // out0[c] = sum of first(...), out1[c] = sum of second(...) over lines of `outer` in [begin, end)
 template <class Terms>
-inline __attribute__((always_inline)) void sum_terms(const SumArgs& g, int64_t begin, int64_t end, float* out0, float* out1,
-                                                     const Terms& terms) {
+inline __attribute__((always_inline)) void sum_terms(const SumArgs& g, int64_t begin, int64_t end, float* out0,
+                                                     float* out1, const Terms& terms) {
     const Channels& s = g.shape;
     if (s.inner == 1) {
         for (int64_t block = begin; block < end; block += SUM_LINES)
@@ -98,11 +101,12 @@ inline __attribute__((always_inline)) void sum_terms(const SumArgs& g, int64_t b
             const int64_t first = (o * s.channels + c) * s.inner;
             for (int64_t block = 0; block < s.inner; block += SUM_LINES * LANES) {
                 V sum0 = zero(), sum1 = zero();
-                each(block, least(s.inner, block + SUM_LINES * LANES), [&](int64_t i, auto n) __attribute__((always_inline)) {
-                    V term0 = zero(), term1 = zero();
-                    terms(first + i, n, value, term0, term1);
-                    sum0 += clear_tail(term0, n), sum1 += clear_tail(term1, n);
-                });
+                each(block, least(s.inner, block + SUM_LINES * LANES),
+                     [&](int64_t i, auto n) __attribute__((always_inline)) {
+                         V term0 = zero(), term1 = zero();
+                         terms(first + i, n, value, term0, term1);
+                         sum0 += clear_tail(term0, n), sum1 += clear_tail(term1, n);
+                     });
                 all0 += total(sum0), all1 += total(sum1);
             }
         }
@@ -120,8 +124,8 @@ inline void join(V& mean, V& m2, float before, V mean_added, V m2_added, float a
 }
 
 template <int SIZE, class N>
-inline __attribute__((always_inline)) void moments_of_columns(const SumArgs& g, int64_t c, N n, Group<SIZE>, int64_t begin,
-                                                              int64_t end, int64_t before) {
+inline __attribute__((always_inline)) void moments_of_columns(const SumArgs& g, int64_t c, N n, Group<SIZE>,
+                                                              int64_t begin, int64_t end, int64_t before) {
     const int64_t channels = g.shape.channels;
     const float count = static_cast<float>(end - begin);
     V middle[SIZE], squares[SIZE];

@@ -3,8 +3,8 @@
 inline int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }  // a / b rounded up, a >= 0
 
 template <int WIDE, class N>
-inline __attribute__((always_inline)) void depthwise_pixels(const DepthwiseArgs& a, const float* image, int64_t h0, int64_t w0,
-                                                            float* out, int64_t c, N n) {
+inline __attribute__((always_inline)) void depthwise_pixels(const DepthwiseArgs& a, const float* image, int64_t h0,
+                                                            int64_t w0, float* out, int64_t c, N n) {
     const Conv& g = a.g;
     V sum[WIDE];
 #pragma GCC unroll 4

@@ -10,7 +10,8 @@ void gemm_tile(const GemmBlock& g, int64_t row) {
         for (int i = 0; i < TALL; ++i) {
             const float* out = g.out[i < live ? row + i : row] + g.column;
 #pragma GCC unroll 4
-            for (int j = 0; j < WIDE; ++j) sum[i][j] = j + 1 < WIDE ? load(out + j * LANES) : load_upto(out + j * LANES, g.last);
+            for (int j = 0; j < WIDE; ++j)
+                sum[i][j] = j + 1 < WIDE ? load(out + j * LANES) : load_upto(out + j * LANES, g.last);
         }
     } else {
         V first[WIDE];
@@ -91,7 +92,6 @@ void gemm(const GemmBlock& g) {
     }
 }
 
-
 // A square of LANES registers turned over: stage by stage, lanes whose number has a bit set change places with rows whose
 // number has it.
 inline void turn(V (&row)[LANES]) {
@@ -130,5 +130,7 @@ void pack_columns(float* out, const float* w, int64_t pitch, int64_t depth, int6
 void pack_rows(float* out, const float* w, int64_t pitch, int64_t depth, int64_t columns, int64_t width) {
     for (int64_t k = 0; k < depth; ++k, out += width, w += pitch)
         for (int64_t j = 0; j < width; j += LANES)
-            store(out + j, columns - j >= LANES ? load(w + j) : columns > j ? load(w + j, static_cast<int>(columns - j)) : zero());
+            store(out + j, columns - j >= LANES ? load(w + j)
+                           : columns > j        ? load(w + j, static_cast<int>(columns - j))
+                                                : zero());
 }

@@ -32,7 +32,9 @@ inline V load(const float* p, int n) { return _mm512_maskz_loadu_ps(first(n), p)
 inline void store(float* p, V v, int n) { _mm512_mask_storeu_ps(p, first(n), v); }
 #elif defined(__AVX2__)
 inline V fma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
-inline __m256i first(int n) { return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)); }
+inline __m256i first(int n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
 inline V load(const float* p, int n) { return _mm256_maskload_ps(p, first(n)); }
 inline void store(float* p, V v, int n) { _mm256_maskstore_ps(p, first(n), v); }
 #else

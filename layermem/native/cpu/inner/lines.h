@@ -19,7 +19,8 @@ inline void lrn_scales(const LrnArgs& g, const float* x, float* squares, float* 
         store(squares + half + i, v * v, n);
     });
     window_sums(scales, squares, g.c, g.size);
-    each(0, g.c, [&](int64_t i, auto n) { store(scales + i, fma(splat(g.share), load(scales + i, n), splat(g.shift)), n); });
+    each(0, g.c,
+         [&](int64_t i, auto n) { store(scales + i, fma(splat(g.share), load(scales + i, n), splat(g.shift)), n); });
 }
 
 void lrn(const LrnArgs& g, int64_t begin, int64_t end, float* room) {
@@ -132,7 +133,9 @@ void interp_row(const InterpArgs& g, int64_t row) {
 }
 
 // The share of output i in input `at`.
-inline float share_of(const Between& b, int64_t at) { return (b.low == at ? 1 - b.t : 0) + (b.high == at && b.t > 0 ? b.t : 0); }
+inline float share_of(const Between& b, int64_t at) {
+    return (b.low == at ? 1 - b.t : 0) + (b.high == at && b.t > 0 ? b.t : 0);
+}
 
 // Outputs that may touch input `at` (from `first` on): those strictly between positions at - 1 and at + 1.
 inline void touching(int64_t at, int64_t first, int64_t size, int64_t out, int64_t& from, int64_t& till) {

@@ -70,7 +70,8 @@ void contrastive_loss_back(const PairArgs& g, int64_t begin, int64_t end) {
         float slope = 1;
         if (!alike(g, item)) {
             const float square = squared_distance(g.a, g.b, from, till), distance = __builtin_sqrtf(square);
-            slope = g.legacy ? (square < g.margin ? -1.0f : 0.0f) : -above_zero(g.margin - distance) / (distance + NEAR);
+            slope =
+                g.legacy ? (square < g.margin ? -1.0f : 0.0f) : -above_zero(g.margin - distance) / (distance + NEAR);
         }
         difference_back(g, from, till, g.scale * slope);
     }

@@ -143,7 +143,8 @@ constexpr int COUNTERS = LANES / 2;
 
 inline W wide_product(W a, W b) {
 #if defined(__AVX512F__)
-    return reinterpret_cast<W>(_mm512_maskz_mul_epu32(0xff, reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+    return reinterpret_cast<W>(
+        _mm512_maskz_mul_epu32(0xff, reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
 #elif defined(__AVX2__)
     return reinterpret_cast<W>(_mm256_mul_epu32(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
 #elif defined(__SSE2__)
@@ -209,7 +210,8 @@ void update_each(const Update& g, int64_t begin, int64_t end, const F& step) {
 }
 
 void update(const Update& g, int64_t begin, int64_t end) {
-    const V rate = splat(g.rate), m = splat(g.momentum), m2 = splat(g.momentum2), delta = splat(g.delta), one = splat(1.0f);
+    const V rate = splat(g.rate), m = splat(g.momentum), m2 = splat(g.momentum2), delta = splat(g.delta),
+            one = splat(1.0f);
     const auto run = [&](const auto& step) { update_each(g, begin, end, step); };
     switch (g.rule) {
         case Rule::sgd:

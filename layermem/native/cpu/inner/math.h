@@ -207,6 +207,8 @@ inline void narrow(uint8_t* p, I v, N n) {
 inline V fill_tail(V v, All, float) { return v; }
 inline V fill_tail(V v, int n, float rest) { return pick(lanes_of((1u << n) - 1), v, splat(rest)); }
 template <class N>
-inline V clear_tail(V v, N n) { return fill_tail(v, n, 0.0f); }
+inline V clear_tail(V v, N n) {
+    return fill_tail(v, n, 0.0f);
+}
 inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }

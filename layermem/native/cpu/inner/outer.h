@@ -91,8 +91,8 @@ void outer(const OuterBlock& g) {
 }
 
 template <int SIZE, class N>
-inline __attribute__((always_inline)) void add_columns(float* out, const float* in, int64_t pitch, int64_t rows, bool more,
-                                                       N n, Group<SIZE>) {
+inline __attribute__((always_inline)) void add_columns(float* out, const float* in, int64_t pitch, int64_t rows,
+                                                       bool more, N n, Group<SIZE>) {
     V sum[SIZE];
 #pragma GCC unroll 4
     for (int i = 0; i < SIZE; ++i) sum[i] = zero();

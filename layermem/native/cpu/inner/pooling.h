@@ -1,6 +1,5 @@
 // Pooling, one row of output pixels at a time; lanes are channels.
 
-
 // The first maximum in row-major order wins, so `>` and not `>=`.
 void max_pool_row(const PoolArgs& a, int64_t row) {
     const Pool& g = a.g;
@@ -47,7 +46,8 @@ inline void gather_row(const PoolArgs& a, int64_t row, const Share& share) {
             for (int i = 0; i < SIZE; ++i) sum[i] = a.accumulate ? load(out + c + i * LANES, lanes) : zero();
             for (int64_t oh = oh0; oh < oh1; ++oh)
                 for (int64_t ow = ow0; ow < ow1; ++ow) {
-                    const int64_t tap = (h - oh * g.sh) * g.kw + w - ow * g.sw, at = ((n * g.ho + oh) * g.wo + ow) * g.c + c;
+                    const int64_t tap = (h - oh * g.sh) * g.kw + w - ow * g.sw,
+                                  at = ((n * g.ho + oh) * g.wo + ow) * g.c + c;
 #pragma GCC unroll 4
                     for (int i = 0; i < SIZE; ++i) sum[i] += share(at + i * LANES, tap, oh, ow, lanes);
                 }
@@ -59,11 +59,12 @@ inline void gather_row(const PoolArgs& a, int64_t row, const Share& share) {
 
 void max_pool_back_row(const PoolArgs& a, int64_t row) {
     if (a.g.wide())
-        return gather_row(a, row, [&](int64_t at, int64_t tap, int64_t, int64_t, auto n) __attribute__((always_inline)) {
-            I where{};
-            __builtin_memcpy(&where, static_cast<const int32_t*>(a.argmax) + at, static_cast<size_t>(n) * 4);
-            return pick(where == static_cast<int32_t>(tap), load(a.in + at, n), zero());
-        });
+        return gather_row(
+            a, row, [&](int64_t at, int64_t tap, int64_t, int64_t, auto n) __attribute__((always_inline)) {
+                I where{};
+                __builtin_memcpy(&where, static_cast<const int32_t*>(a.argmax) + at, static_cast<size_t>(n) * 4);
+                return pick(where == static_cast<int32_t>(tap), load(a.in + at, n), zero());
+            });
     gather_row(a, row, [&](int64_t at, int64_t tap, int64_t, int64_t, auto n) __attribute__((always_inline)) {
         const I where = widen(static_cast<const uint8_t*>(a.argmax) + at, n);
         return pick(where == static_cast<int32_t>(tap), load(a.in + at, n), zero());

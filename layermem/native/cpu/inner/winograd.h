@@ -34,7 +34,8 @@ void winograd_in(const WinogradTiles& g, int64_t begin, int64_t end) {
 #pragma GCC unroll 4
                 for (int i = 0; i < 4; ++i)
 #pragma GCC unroll 4
-                    for (int j = 0; j < 4; ++j) d[i][j] = inside[i][j] ? load(corner + (i * g.w + j) * g.pixel + c, n) : zero();
+                    for (int j = 0; j < 4; ++j)
+                        d[i][j] = inside[i][j] ? load(corner + (i * g.w + j) * g.pixel + c, n) : zero();
             }
 #pragma GCC unroll 4
             for (int j = 0; j < 4; ++j) to_square(d[0][j], d[1][j], d[2][j], d[3][j]);
@@ -138,8 +139,8 @@ void winograd_pack_columns(const WinogradWeights& g, float* packed, int64_t pitc
 }
 
 // Data gradient: packed[f * pitch + step k of the panel][column c], for k in [begin, end).
-void winograd_pack_rows(const WinogradWeights& g, float* packed, int64_t pitch, int64_t column, int64_t columns, int64_t width,
-                        int64_t begin, int64_t end) {
+void winograd_pack_rows(const WinogradWeights& g, float* packed, int64_t pitch, int64_t column, int64_t columns,
+                        int64_t width, int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k)
         for (int64_t j = 0; j < width; j += LANES) {
             V u[4][4];
