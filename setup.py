@@ -35,11 +35,8 @@ ISA_FLAGS = {
 
 SANITIZE = os.environ.get("LAYERMEM_SANITIZE", "")
 WARNINGS = ["-Wall", "-Wextra"] + (["-Werror"] if os.environ.get("LAYERMEM_WERROR", "0") != "0" else [])
-if SANITIZE:
-    INSTRUMENT = [f"-fsanitize={SANITIZE}"]
-    OPTIMIZE = "-O1 -g -D_GLIBCXX_ASSERTIONS -fno-omit-frame-pointer -fno-sanitize-recover=all".split() + INSTRUMENT
-else:
-    INSTRUMENT, OPTIMIZE = [], ["-O3", "-g0"]
+INSTRUMENT = [f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"] if SANITIZE else []
+OPTIMIZE = ["-O1", "-g", "-D_GLIBCXX_ASSERTIONS"] if SANITIZE else ["-O3", "-g0"]
 
 
 def isa_flags(source: str) -> list[str]:
@@ -124,7 +121,7 @@ setup(
             include_dirs=["layermem/native"],
             depends=sorted(str(p) for p in Path("layermem/native").rglob("*.h")),
             cxx_std=17,
-            extra_compile_args=[*OPTIMIZE, *WARNINGS, "-fno-math-errno", "-ffp-contract=off"],
+            extra_compile_args=[*OPTIMIZE, *INSTRUMENT, *WARNINGS, "-fno-math-errno", "-ffp-contract=off"],
             extra_link_args=["-pthread", *INSTRUMENT],
         )
     ],
