@@ -1,1 +1,79 @@
-"""Typed op records: what layers emit and backends run."""
+"""Typed op records: what layers emit, fusion rewrites and backends run."""
+
+from layermem.ops.activation import Kind, Pointwise, PReLU, ReluMask
+from layermem.ops.base import ITEMSIZE, MAX_COUNT, OpRecord, Tensor, Window, roles
+from layermem.ops.convolution import Conv, ConvProblem, Deconv
+from layermem.ops.dropout import Dropout
+from layermem.ops.eltwise import Eltwise, ResidualGrad
+from layermem.ops.host import CopyOut, Feed, Fill
+from layermem.ops.inner_product import InnerProduct, InnerProductUpdate
+from layermem.ops.loss import (
+    ContrastiveLoss,
+    EuclideanLoss,
+    HingeLoss,
+    ItemLoss,
+    MultinomialLogisticLoss,
+    SigmoidCrossEntropyLoss,
+)
+from layermem.ops.normalization import LRN, BatchNorm, BatchNormScale, Bias, Scale
+from layermem.ops.pooling import Pool
+from layermem.ops.reduction import ArgMax, Reduction
+from layermem.ops.resize import Crop, Interp, Resampling
+from layermem.ops.shape import Concat, Partition, Reshape, Silence, Slice, Split, Tile
+from layermem.ops.softmax import Accuracy, Scores, Softmax, SoftmaxLoss
+from layermem.ops.update import RULES, GradientNorm, Update
+
+__all__ = [
+    "ITEMSIZE",
+    "LRN",
+    "MAX_COUNT",
+    "RULES",
+    "Accuracy",
+    "ArgMax",
+    "BatchNorm",
+    "BatchNormScale",
+    "Bias",
+    "Concat",
+    "ContrastiveLoss",
+    "Conv",
+    "ConvProblem",
+    "CopyOut",
+    "Crop",
+    "Deconv",
+    "Dropout",
+    "Eltwise",
+    "EuclideanLoss",
+    "Feed",
+    "Fill",
+    "GradientNorm",
+    "HingeLoss",
+    "InnerProduct",
+    "InnerProductUpdate",
+    "Interp",
+    "ItemLoss",
+    "Kind",
+    "MultinomialLogisticLoss",
+    "OpRecord",
+    "PReLU",
+    "Partition",
+    "Pointwise",
+    "Pool",
+    "Reduction",
+    "ReluMask",
+    "Resampling",
+    "Reshape",
+    "ResidualGrad",
+    "Scale",
+    "Scores",
+    "SigmoidCrossEntropyLoss",
+    "Silence",
+    "Slice",
+    "Softmax",
+    "SoftmaxLoss",
+    "Split",
+    "Tensor",
+    "Tile",
+    "Update",
+    "Window",
+    "roles",
+]

@@ -1,0 +1,114 @@
+"""Convolution and Deconvolution: one geometry, `ConvProblem`, which all backends share.
+
+With image [N,H,W,C], maps [N,Ho,Wo,K] and filter [K,kh,kw,C/g], and p the pixel under tap t of window o:
+
+    fprop   maps[o] = sum_t image[p] filter[t]       Conv forward    Deconv dgrad
+    dgrad   image[p] += maps[o] filter[t]            Conv dgrad     Deconv forward
+    wgrad   dfilter[t] = sum_o maps[o] image[p]      both
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from layermem.ops.base import OpRecord, Tensor, Window, epilogue_name
+
+
+@dataclass(frozen=True)
+class ConvProblem:
+    """`n` images of `c` channels under two windows, with `k` output channels, in `groups` independent groups.
+
+    rows, columns   windows over the image's axes; their `size` is the image's height and width, unpadded
+    """
+
+    n: int
+    c: int
+    k: int
+    rows: Window
+    columns: Window
+    groups: int = 1
+
+    @property
+    def h(self) -> int:
+        return self.rows.size
+
+    @property
+    def w(self) -> int:
+        return self.columns.size
+
+    @property
+    def out_h(self) -> int:
+        return self.rows.floor_out
+
+    @property
+    def out_w(self) -> int:
+        return self.columns.floor_out
+
+    @property
+    def kernel(self) -> tuple[int, int]:
+        return self.rows.kernel, self.columns.kernel
+
+    @property
+    def stride(self) -> tuple[int, int]:
+        return self.rows.stride, self.columns.stride
+
+    @property
+    def pad(self) -> tuple[int, int]:
+        return self.rows.pad, self.columns.pad
+
+    @property
+    def dilation(self) -> tuple[int, int]:
+        return self.rows.dilation, self.columns.dilation
+
+    @property
+    def image(self) -> Tensor:
+        return Tensor((self.n, self.c, self.h, self.w))
+
+    @property
+    def maps(self) -> Tensor:
+        return Tensor((self.n, self.k, self.out_h, self.out_w))
+
+    @property
+    def filter(self) -> Tensor:
+        return Tensor((self.k, self.c // self.groups, *self.kernel))
+
+    @property
+    def positions(self) -> int:
+        """Windows of the whole batch."""
+        return self.n * self.out_h * self.out_w
+
+    @property
+    def macs(self) -> int:
+        """Multiply-adds of fprop, dgrad or wgrad."""
+        return self.positions * self.filter.count
+
+
+@dataclass(frozen=True)
+class Conv(OpRecord):
+    """Convolution of `pairs` bottoms through one filter.
+
+    forward   y{i} = x{i} * w0 [+ w1] [+ x1] [relu]; writes mask (1 bit per element: y > 0) where it is declared
+    wgrad   dw0, dw1 from x{i} and dy{i}        dgrad   dx{i} from dy{i} and w0
+    """
+
+    problem: ConvProblem
+    pairs: int = 1
+    bias: bool = False
+    relu: bool = False
+    residual: bool = False
+
+    @property
+    def fusion(self) -> str | None:
+        return epilogue_name("Conv", residual=self.residual, relu=self.relu) if self.relu or self.residual else None
+
+
+@dataclass(frozen=True)
+class Deconv(OpRecord):
+    """Deconvolution: x holds the maps and y the image of `problem`; its fprop is the problem's dgrad.
+
+    forward   y{i} from x{i}, w0 [+ w1]    wgrad   dw0, dw1 from x{i}, dy{i}    dgrad   dx{i} from dy{i}, w0
+    """
+
+    problem: ConvProblem
+    pairs: int = 1
+    bias: bool = False

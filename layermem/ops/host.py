@@ -1,0 +1,29 @@
+"""What a step needs beside layers: batches in, outputs out, constants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from layermem.ops.base import OpRecord
+
+
+@dataclass(frozen=True)
+class Feed(OpRecord):
+    """forward   y{i} = the arrays of the step's batch for input layer `layer`, `tops` of them"""
+
+    layer: str
+    tops: int
+
+
+@dataclass(frozen=True)
+class CopyOut(OpRecord):
+    """forward   hands x0 to the host under the name `blob`"""
+
+    blob: str
+
+
+@dataclass(frozen=True)
+class Fill(OpRecord):
+    """fill   y0 = value (added where the op accumulates)"""
+
+    value: float

@@ -1,0 +1,70 @@
+"""Losses against targets.  The top is a scalar; dy0 carries the loss weight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from layermem.ops.base import OpRecord, Tensor
+
+
+@dataclass(frozen=True)
+class EuclideanLoss(OpRecord):
+    """forward   y0 from x0 (a), x1 (b)      backward   dx0, dx1 from x0, x1, dy0;   items: N"""
+
+    a: Tensor
+    b: Tensor
+    items: int
+
+
+@dataclass(frozen=True)
+class SigmoidCrossEntropyLoss(OpRecord):
+    """forward   y0 from x0, x1 (targets)     backward   dx0 from x0, x1, dy0;   normalizer as in SoftmaxLoss"""
+
+    x: Tensor
+    target: Tensor
+    ignore_label: int | None
+    normalizer: int | None
+
+
+@dataclass(frozen=True)
+class ItemLoss(OpRecord):
+    """x0 [items, classes] against x1, one label per item.    forward   y0      backward   dx0 from x0, x1, dy0"""
+
+    x: Tensor
+
+    @property
+    def items(self) -> int:
+        return self.x.shape[0]
+
+    @property
+    def classes(self) -> int:
+        """Elements of one item."""
+        return prod(self.x.shape[1:])
+
+
+@dataclass(frozen=True)
+class HingeLoss(ItemLoss):
+    """squared: norm L2"""
+
+    squared: bool
+
+
+@dataclass(frozen=True)
+class MultinomialLogisticLoss(ItemLoss):
+    pass
+
+
+@dataclass(frozen=True)
+class ContrastiveLoss(OpRecord):
+    """forward   y0 from x0 (a), x1 (b) [items, C], x2 [items] (same pair?)   backward   dx0, dx1 from these and dy0"""
+
+    a: Tensor
+    b: Tensor
+    items: int
+    margin: float
+    legacy: bool
+
+    @property
+    def item_size(self) -> int:
+        return self.a.count // self.items

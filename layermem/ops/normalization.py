@@ -1,0 +1,101 @@
+"""LRN, BatchNorm, Scale, Bias, and the BatchNorm with the Scale, residual and ReLU that follow it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from layermem.ops.base import OpRecord, Tensor, epilogue_name
+
+
+@dataclass(frozen=True)
+class LRN(OpRecord):
+    """y = x s^-beta with s = k + alpha (sum of squares around), over `size` channels or, within a channel, size x size
+    pixels.  alpha is Caffe's divided by the number of elements summed.
+
+    forward   y0 from x0        backward   dx0 from x0, dy0
+    """
+
+    x: Tensor
+    across: bool
+    size: int
+    alpha: float
+    beta: float
+    k: float
+
+
+@dataclass(frozen=True)
+class BatchNorm(OpRecord):
+    """y = (x - mean) / sqrt(var + eps), a channel at a time.
+
+    forward     y0, mean, inv_std [C] from x0, and moves the averages w0, w1 [C], w2 [1] by `fraction`;
+                with global_stats y0 from x0 and the averages
+    recompute   y0 from x0, mean, inv_std: the same bits, and no average moves
+    backward    dx0 from x0, mean, inv_std, dy0; with global_stats from w1, w2, dy0
+    """
+
+    x: Tensor
+    eps: float
+    fraction: float
+    global_stats: bool = False
+
+    @property
+    def channels(self) -> int:
+        return self.x.shape[1]
+
+    @property
+    def per_channel(self) -> int:
+        """Elements of one channel in the batch."""
+        return self.x.count // self.channels
+
+
+@dataclass(frozen=True)
+class Scale(OpRecord):
+    """y = x f [+ b], where f and b span some axes of x.
+
+    operand   role of f: "x1", or "w0" where it is learned      bias     role of b, or None
+    view      shape of f with a 1 for each axis that it does not span
+    summed    those axes
+
+    forward   y0 from x0, f, b      backward   dx0, df, db from dy0, x0, f
+    """
+
+    x: Tensor
+    operand: str
+    view: tuple[int, ...]
+    summed: tuple[int, ...]
+    bias: str | None = None
+
+
+@dataclass(frozen=True)
+class Bias(OpRecord):
+    """y = x + b; fields as in Scale, with b at `operand`.   forward   y0 from x0, b     backward   dx0, db from dy0"""
+
+    x: Tensor
+    operand: str
+    view: tuple[int, ...]
+    summed: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class BatchNormScale(OpRecord):
+    """A training BatchNorm, its Scale with bias, maybe a residual and maybe a ReLU.
+
+    forward     y0, mean, inv_std from x0, w3 (factor), w4 (bias) [, x1]; moves w0, w1, w2; writes mask where declared
+    recompute   y0 [, mask] from x0, mean, inv_std, w3, w4 [, x1]
+    backward    dx0, dw3, dw4 from x0, mean, inv_std, w3, w4, dy0; the sign that a relu needs is recomputed from them
+    """
+
+    norm: BatchNorm
+    scale: Scale
+    relu: bool = False
+    residual: bool = False
+
+    @property
+    def x(self) -> Tensor:
+        return self.norm.x
+
+    @property
+    def fusion(self) -> str | None:
+        if self.residual:
+            return epilogue_name("BatchNormScale", residual=True, relu=self.relu)
+        return "BatchNormScale"

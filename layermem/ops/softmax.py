@@ -1,0 +1,67 @@
+"""Scores of classes along one axis.  In memory x is [outer, classes, inner]; there are outer x inner positions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from layermem.ops.base import OpRecord, Tensor
+
+
+@dataclass(frozen=True)
+class Scores(OpRecord):
+    """`x` with its classes along axis `along`."""
+
+    x: Tensor
+    along: int
+
+    @property
+    def outer(self) -> int:
+        return self.x.around(self.along)[0]
+
+    @property
+    def classes(self) -> int:
+        return self.x.shape[self.along]
+
+    @property
+    def inner(self) -> int:
+        return self.x.around(self.along)[2]
+
+    @property
+    def positions(self) -> Tensor:
+        """One number per position, in the order of their memory."""
+        return Tensor((*self.x.shape[: self.along], 1, *self.x.shape[self.along + 1 :]))
+
+
+@dataclass(frozen=True)
+class Softmax(Scores):
+    """forward   y0 from x0        backward   dx0 from y0, dy0"""
+
+
+@dataclass(frozen=True)
+class SoftmaxLoss(Scores):
+    """forward   y0 (loss) [, y1 the softmax] from x0, x1 (labels)      backward   dx0 from x0, x1, dy0
+
+    normalizer   the loss is divided by it; None: by the number of labels that count
+    """
+
+    label: Tensor
+    ignore_label: int | None
+    normalizer: int | None
+
+    @property
+    def labels_in_order(self) -> bool:
+        """Whether the labels lie in memory as the positions do."""
+        return self.label.ordered_like(self.positions)
+
+
+@dataclass(frozen=True)
+class Accuracy(Scores):
+    """forward   y0 (share of labels among the top_k scores) [, y1 per class] from x0, x1 (labels)"""
+
+    label: Tensor
+    ignore_label: int | None
+    top_k: int
+
+    @property
+    def labels_in_order(self) -> bool:
+        return self.label.ordered_like(self.positions)
