@@ -1,6 +1,6 @@
-"""Weight gradients that are used up while they are made: backward_weights of an InnerProduct and its update as one op.
+"""Weight gradients that are used up while they are made: wgrad of an InnerProduct and its update as one op.
 
-    backward_weights  dw = dy' x                      needs x, dy, dw
+    wgrad   dw = dy' x                      needs x, dy, dw
     update            w, h <- rule(w, h, dw)          needs w, h, dw
     learn             both, a few rows of w at a time needs x, dy, w, h: dw is never there as a whole
 
@@ -17,11 +17,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from layermem import ops
 from layermem.graph.ops import BACKWARD, UPDATE, Graph, Op
 from layermem.layers.fused import Rectified, Summed
 from layermem.layers.inner_product import InnerProduct
 
-KERNEL = "InnerProduct.learn"
+KERNEL = "InnerProduct.backward_update"
 
 
 class Device(Protocol):
@@ -68,12 +69,15 @@ def _joint(graph: Graph, device: Device, weights: Op, update: Op) -> Op | None:
         return None
     roles = {role: b for role, b in {**weights.roles, **update.roles}.items() if b != gradient.name}
     learned = Learned(layer, update.layer, update.kernel.split(".")[0])
+    assert isinstance(layer.record, ops.InnerProduct) and isinstance(update.record, ops.Update)
+    record = ops.InnerProductUpdate(layer.record, update.record)
     workspace = device.workspace(KERNEL, learned, roles.keys(), ())
     if workspace + sum(graph.buffers[b].nbytes for b in weights.reads) > gradient.nbytes:
         return None
     return Op(
-        f"{weights.layer.name}.learn", BACKWARD, KERNEL, learned, roles, weights.reads,
+        f"{weights.layer.name}.backward_update", BACKWARD, KERNEL, learned, roles, weights.reads,
         tuple(b for b in weights.writes if b != gradient.name), update.updates, workspace=workspace,
         flops=weights.flops + update.flops, nbytes=weights.nbytes + update.nbytes - 2 * gradient.nbytes,
-        node=weights.node, covers=(weights.name, update.name),
+        node=weights.node, covers=(weights.name, update.name), record=record,
+        step="backward_update",
     )  # fmt: skip

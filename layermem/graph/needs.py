@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from layermem.graph.net import Net
 
 NO_GRADIENT = {"Accuracy", "ArgMax", "Silence", "Threshold"}  # nothing flows back through these
+Wants = tuple[tuple[str, ...], ...]  # roles per node
 
 
 @dataclass(frozen=True)
@@ -15,19 +16,21 @@ class Needs:
 
     wants    gradient roles (dx*, dw*) that its backward writes; empty where it has none
     flows    whether the node takes part in backward at all
-    stash    stash roles that some backward op or a replay reads
+    saved    bottoms and tops that the backward of another node reads anyway
+    stash    stash roles that some backward op or a recomputation reads
     learned  parameters that get a gradient, in the order in which the net names them
     """
 
-    wants: tuple[tuple[str, ...], ...]
+    wants: Wants
     flows: tuple[bool, ...]
-    stash: tuple[tuple[str, ...], ...]
+    saved: tuple[frozenset[str], ...]
+    stash: Wants
     learned: tuple[str, ...]
 
     @staticmethod
     def nothing(net: Net) -> Needs:
-        none: tuple[tuple[str, ...], ...] = ((),) * len(net.nodes)
-        return Needs(none, (False,) * len(net.nodes), none, ())
+        none: Wants = ((),) * len(net.nodes)
+        return Needs(none, (False,) * len(net.nodes), (frozenset(),) * len(net.nodes), none, ())
 
 
 def needs_of(net: Net, *, force_backward: bool = False) -> Needs:
@@ -36,8 +39,9 @@ def needs_of(net: Net, *, force_backward: bool = False) -> Needs:
     upward, carries = _from_below(net, force)
     wants = _from_above(net, upward, carries)
     learned = [name for node, roles in zip(net.nodes, wants) for i, name in enumerate(node.params) if f"dw{i}" in roles]
-    stash = _stashes(net, wants)
-    return Needs(wants, tuple(bool(w) for w in wants), stash, tuple(dict.fromkeys(learned)))
+    saved = _saved(net, wants)
+    stash = _stashes(net, wants, saved)
+    return Needs(wants, tuple(bool(w) for w in wants), saved, stash, tuple(dict.fromkeys(learned)))
 
 
 def _from_below(net: Net, force: bool) -> tuple[list[tuple[str, ...]], dict[str, bool]]:
@@ -59,7 +63,7 @@ def _from_below(net: Net, force: bool) -> tuple[list[tuple[str, ...]], dict[str,
     return upward, carries
 
 
-def _from_above(net: Net, upward: list[tuple[str, ...]], carries: dict[str, bool]) -> tuple[tuple[str, ...], ...]:
+def _from_above(net: Net, upward: list[tuple[str, ...]], carries: dict[str, bool]) -> Wants:
     """The same, for nodes that lie under a loss; a label's slot in a loss layer never gets a gradient."""
     reached: set[str] = set()
     wants: list[tuple[str, ...]] = []
@@ -74,10 +78,8 @@ def _from_above(net: Net, upward: list[tuple[str, ...]], carries: dict[str, bool
     return tuple(reversed(wants))
 
 
-def _stashes(net: Net, wants: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
-    """Stash roles that backward or a replay reads, after telling each layer which blobs others keep anyway."""
-    for node in net.nodes:
-        node.layer.kept = frozenset()
+def _saved(net: Net, wants: Wants) -> tuple[frozenset[str], ...]:
+    """Per node, the bottoms and tops that the backward of another node reads anyway."""
     keepers: dict[str, set[int]] = {}
     for index, (node, roles) in enumerate(zip(net.nodes, wants)):
         for step in node.layer.backward(roles) if roles else ():
@@ -85,15 +87,24 @@ def _stashes(net: Net, wants: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, .
                 for stem, names in (("x", node.bottoms), ("y", node.tops)):
                     if role[0] == stem and role[1:].isdigit():
                         keepers.setdefault(names[int(role[1:])], set()).add(index)
-    found = []
-    for index, (node, roles) in enumerate(zip(net.nodes, wants)):
-        kept = set()
-        for stem, names in (("x", node.bottoms), ("y", node.tops)):
-            kept |= {f"{stem}{i}" for i, name in enumerate(names) if keepers.get(name, set()) - {index}}
-        node.layer.kept = frozenset(kept)
-        read = {role for step in (node.layer.backward(roles) if roles else ()) for role in step.reads}
+    return tuple(
+        frozenset(
+            f"{stem}{i}"
+            for stem, names in (("x", node.bottoms), ("y", node.tops))
+            for i, name in enumerate(names)
+            if keepers.get(name, set()) - {index}
+        )
+        for index, node in enumerate(net.nodes)
+    )
+
+
+def _stashes(net: Net, wants: Wants, saved: tuple[frozenset[str], ...]) -> Wants:
+    """Per node, the stash roles that its backward or its recomputation reads."""
+    stashes = []
+    for node, roles, others in zip(net.nodes, wants, saved):
+        read = {role for step in (node.layer.backward(roles, others) if roles else ()) for role in step.reads}
         replay = node.layer.replay()
         if replay is not None:  # also where no gradient flows: the output may be needed again
             read |= set(replay.reads)
-        found.append(tuple(name for name in node.layer.stash if name in read))
-    return tuple(found)
+        stashes.append(tuple(name for name in node.layer.stash if name in read))
+    return tuple(stashes)

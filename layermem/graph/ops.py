@@ -9,7 +9,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from layermem.layers import Tensor
+from layermem.ops import OpRecord, Silence
 
+NO_OP = Silence()
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
 
 # kinds of buffers; those that outlive a step are PERSISTENT
@@ -40,6 +42,8 @@ class BufferOverlay:
 class Op:
     """One layer run forward, backward or as an update.
 
+    record, step   what it computes (layermem/ops), and which of the record's steps this is: a backend's kernel is
+                   registered under both
     roles        role -> buffer, for the kernel
     reads, writes, updates   buffers: only read; fully written; read and written.  Each buffer is in one of them.
     accumulates  roles whose result is added to the buffer (one of `updates`) instead of written
@@ -64,6 +68,8 @@ class Op:
     replay: Op | None = None
     node: int = -1  # index of its layer in the net
     covers: tuple[str, ...] = ()
+    record: OpRecord = NO_OP
+    step: str = "forward"
 
     @property
     def touches(self) -> tuple[str, ...]:

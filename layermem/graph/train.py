@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from layermem import ops
 from layermem.errors import InputError
 from layermem.graph.fused_update import with_joints
 from layermem.graph.fusion import fused
@@ -37,6 +38,7 @@ from layermem.graph.ops import (
     unique,
 )  # fmt: skip
 from layermem.layers import Overlay, Step, Tensor
+from layermem.ops import OpRecord
 
 
 class Device(Protocol):
@@ -72,6 +74,7 @@ class Parameter:
 
 SCALAR = Tensor(())
 CLIP = "clip.norm"
+STEP_OF = {ops.Fill: "fill", ops.CopyOut: "forward", ops.GradientNorm: "forward"}
 
 
 def train_graph(
@@ -105,7 +108,7 @@ def update_graph(net: Net, device: Device, rule: Rule, *, clip: bool = False) ->
         build.gradient(name)
     build.updates(rule, clip)
     for name in build.needs.learned:
-        build.op(f"{name}.zero", UPDATE, "Fill.zero", None, {"y0": f"{name}.diff"}, writes=("y0",))
+        build.op(f"{name}.zero", UPDATE, "Fill.zero", None, ops.Fill(0.0), {"y0": f"{name}.diff"}, writes=("y0",))
     return build.graph("update")
 
 
@@ -148,7 +151,16 @@ class _Builder:
             self._forward_op(index, node, roles)
             for top in node.tops:
                 if top in wanted:
-                    self.op(f"{top}.output", FORWARD, "Net.output", top, {"x0": top}, reads=("x0",), node=index)
+                    self.op(
+                        f"{top}.output",
+                        FORWARD,
+                        "Net.output",
+                        top,
+                        ops.CopyOut(top),
+                        {"x0": top},
+                        reads=("x0",),
+                        node=index,
+                    )
 
     def _forward_op(self, index: int, node: Node, roles: dict[str, str]) -> None:
         layer = node.layer
@@ -174,11 +186,13 @@ class _Builder:
 
     def _seed(self, blob: str, weight: float, index: int) -> None:
         diff = self.buffer(f"{blob}.diff", DIFF, self.net.blobs[blob])
-        self.op(f"{blob}.seed", BACKWARD, "Fill.seed", weight, {"y0": diff}, writes=("y0",), node=index)
+        self.op(
+            f"{blob}.seed", BACKWARD, "Fill.seed", weight, ops.Fill(weight), {"y0": diff}, writes=("y0",), node=index
+        )
 
     def _backward_ops(self, index: int, node: Node, wants: Collection[str]) -> None:
         layer = node.layer
-        steps = layer.backward(wants)
+        steps = layer.backward(wants, self.needs.saved[index])
         read = {role for step in steps for role in step.reads}
         roles = {**_roles("x", node.bottoms), **_roles("y", node.tops), **_roles("w", node.params)}
         roles |= {name: f"{layer.name}.{name}" for name in self.needs.stash[index]}
@@ -186,7 +200,9 @@ class _Builder:
             diff = roles[f"dy{i}"] = f"{top}.diff"
             if f"dy{i}" in read and diff not in self.written:  # nobody's gradient reaches this top
                 self.buffer(diff, DIFF, layer.tops[i])
-                self.op(f"{top}.zero", BACKWARD, "Fill.zero", None, {"y0": diff}, writes=("y0",), node=index)
+                self.op(
+                    f"{top}.zero", BACKWARD, "Fill.zero", None, ops.Fill(0.0), {"y0": diff}, writes=("y0",), node=index
+                )
         for role in wants:
             i = int(role[2:])
             if role.startswith("dx"):
@@ -204,7 +220,16 @@ class _Builder:
         if clip:
             norm = self.buffer(CLIP, DIFF, SCALAR)
             diffs = {f"x{i}": f"{name}.diff" for i, name in enumerate(self.needs.learned)}
-            self.op("clip", UPDATE, "Clip.norm", None, {**diffs, "y0": norm}, reads=tuple(diffs), writes=("y0",))
+            self.op(
+                "clip",
+                UPDATE,
+                "Clip.norm",
+                None,
+                ops.GradientNorm(),
+                {**diffs, "y0": norm},
+                reads=tuple(diffs),
+                writes=("y0",),
+            )
         end = {op.node: position for position, op in enumerate(self.ops)}
         last = {buffer: end[op.node] for op in self.ops for buffer in op.touches}
         after: dict[int, list[Op]] = {}
@@ -222,14 +247,16 @@ class _Builder:
         roles = {"w0": name, "dw0": self.gradient(name), **_roles("h", history), **({"norm": CLIP} if clip else {})}
         what = Parameter(name, param.tensor, param.lr_mult, param.decay_mult)
         reads = ("dw0", "norm") if clip else ("dw0",)
-        step = Step("update", reads, (), ("w0", *_roles("h", history)), flops=4 * param.tensor.count)
+        record = ops.Update(rule.kernel, name, param.tensor, param.lr_mult, param.decay_mult)
+        updates, flops = ("w0", *_roles("h", history)), 4 * param.tensor.count
+        step = Step("update", reads, (), updates, flops=flops, record=record)
         return self._make(f"{name}.update", UPDATE, what, step, roles, -1, None, kernel=f"{rule.kernel}.update")
 
     # -- ops ---------------------------------------------------------------------------------------------------
 
-    def op(self, name: str, kind: str, kernel: str, layer: object, roles: dict[str, str], *,
+    def op(self, name: str, kind: str, kernel: str, layer: object, record: OpRecord, roles: dict[str, str], *,
            reads: tuple[str, ...] = (), writes: tuple[str, ...] = (), node: int = -1) -> None:  # fmt: skip
-        step = Step(kernel.split(".")[1], reads, writes)
+        step = Step(STEP_OF[type(record)], reads, writes, record=record)
         self.ops.append(self._make(name, kind, layer, step, roles, node, None, kernel=kernel))
 
     def _make(self, name: str, kind: str, layer: object, step: Step, roles: dict[str, str], index: int,
@@ -237,6 +264,7 @@ class _Builder:
         """An op of `step`, with roles that nobody reads left out and gradients that exist already added to."""
         used = {r: roles[r] for r in (*step.reads, *step.updates, *step.writes) if r in roles}
         kernel = kernel or f"{layer.type}.{step.step}"  # type: ignore[attr-defined]
+        record = step.record or layer.record  # type: ignore[attr-defined]
         accumulates, added_to = self._accumulates(used, step) if kind == BACKWARD else ((), ())
         reads = unique(used[r] for r in step.reads if r in used)
         updates = unique((*(used[r] for r in step.updates if r in used), *added_to))
@@ -247,6 +275,7 @@ class _Builder:
             name, kind, kernel, layer, used, reads, writes, updates, accumulates, overlays,
             self.device.workspace(kernel, layer, used.keys(), accumulates),
             step.flops, sum(self.buffers[b].nbytes for b in (*reads, *updates, *updates, *writes)), node=index,
+            record=record, step=step.step,
         )  # fmt: skip
 
     def _accumulates(self, used: dict[str, str], step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -24,8 +24,10 @@ from collections.abc import Collection, Sequence
 from math import exp, log
 from typing import ClassVar
 
+from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.base import Layer, Overlay, Param, Step, Tensor, layer
+from layermem.ops import Kind, Pointwise
 from layermem.proto.schema import FillerParameter
 
 
@@ -50,9 +52,13 @@ class Activation(Layer):
         self.configure()
 
     def configure(self) -> None:
-        """Read the layer's own settings."""
+        """Read the layer's own settings and set `record`."""
+        raise NotImplementedError
 
-    def backward_reads(self) -> tuple[str, ...]:
+    def pointwise(self, kind: Kind, alpha: float = 0.0, beta: float = 0.0, gamma: float = 0.0) -> None:
+        self.record = Pointwise(kind, self.bottoms[0], alpha, beta, gamma)
+
+    def backward_reads(self, saved: Collection[str]) -> tuple[str, ...]:
         """What the derivative is computed from."""
         return ("x0",)
 
@@ -61,10 +67,10 @@ class Activation(Layer):
         writes = ("y0", *self.stash)
         return Step("forward", ("x0",), writes, overlays=overlays, flops=self.operations * self.tops[0].count)
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         if "dx0" not in wants:
             return ()
-        reads = self.backward_reads()
+        reads = self.backward_reads(saved)
         data = [role for role in reads if role not in self.stash]
         overlays = elementwise_overlays("dx0", "dy0", *data)
         flops = self.operations * self.tops[0].count
@@ -76,11 +82,12 @@ class ReLU(Activation):
     def configure(self) -> None:
         self.negative_slope: float = self.param.relu_param.negative_slope
         self.stash = {"mask": bits(self.tops[0])}  # set where x > 0
+        self.pointwise(Kind.RELU, self.negative_slope)
 
-    def backward_reads(self) -> tuple[str, ...]:
-        if "y0" in self.kept and self.negative_slope >= 0:  # then y > 0 exactly where x > 0
+    def backward_reads(self, saved: Collection[str]) -> tuple[str, ...]:
+        if "y0" in saved and self.negative_slope >= 0:  # then y > 0 exactly where x > 0
             return ("y0",)
-        return ("x0",) if "x0" in self.kept else ("mask",)
+        return ("x0",) if "x0" in saved else ("mask",)
 
 
 @layer("Clip")
@@ -93,9 +100,10 @@ class Clip(Activation):
         if not self.min <= self.max:
             raise InputError(f"clips to min {self.min:g} above max {self.max:g}; exchange them")
         self.stash = {"mask": bits(self.tops[0])}  # set where min <= x <= max; y cannot tell a bound from beyond
+        self.pointwise(Kind.CLIP, self.min, self.max)
 
-    def backward_reads(self) -> tuple[str, ...]:
-        return ("x0",) if "x0" in self.kept else ("mask",)
+    def backward_reads(self, saved: Collection[str]) -> tuple[str, ...]:
+        return ("x0",) if "x0" in saved else ("mask",)
 
 
 @layer("PReLU")
@@ -110,12 +118,13 @@ class PReLU(Activation):
         filler = p.filler if p.HasField("filler") else FillerParameter(type="constant", value=0.25)
         shape = () if self.shared else (self.bottoms[0].shape[1],)
         self.params: tuple[Param, ...] = (self.make_param(0, shape, filler),)
+        self.record = ops.PReLU(self.bottoms[0], self.shared)
 
     def forward(self) -> Step:
         overlays = (Overlay("y0", "x0", "forward"),)
         return Step("forward", ("x0", "w0"), ("y0",), overlays=overlays, flops=2 * self.tops[0].count)
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         writes = tuple(role for role in ("dx0", "dw0") if role in wants)
         reads = ("x0", "w0", "dy0") if "dx0" in wants else ("x0", "dy0")  # dw = sum of dy x where x <= 0
         overlays = elementwise_overlays("dx0", "dy0", "x0") if "dx0" in wants else ()
@@ -129,13 +138,17 @@ class ELU(Activation):
 
     def configure(self) -> None:
         self.alpha: float = self.param.elu_param.alpha
+        self.pointwise(Kind.ELU, self.alpha)
 
 
 @layer("Sigmoid")
 class Sigmoid(Activation):
     operations = 8
 
-    def backward_reads(self) -> tuple[str, ...]:
+    def configure(self) -> None:
+        self.pointwise(Kind.SIGMOID)
+
+    def backward_reads(self, saved: Collection[str]) -> tuple[str, ...]:
         return ("y0",)
 
 
@@ -143,13 +156,17 @@ class Sigmoid(Activation):
 class TanH(Activation):
     operations = 8
 
-    def backward_reads(self) -> tuple[str, ...]:
+    def configure(self) -> None:
+        self.pointwise(Kind.TANH)
+
+    def backward_reads(self, saved: Collection[str]) -> tuple[str, ...]:
         return ("y0",)
 
 
 @layer("AbsVal")
 class AbsVal(Activation):
-    pass
+    def configure(self) -> None:
+        self.pointwise(Kind.ABSVAL)
 
 
 @layer("Power")
@@ -161,8 +178,9 @@ class Power(Activation):
         self.power: float = p.power
         self.scale: float = p.scale
         self.shift: float = p.shift
+        self.pointwise(Kind.POWER, self.power, self.scale, self.shift)
 
-    def backward_reads(self) -> tuple[str, ...]:
+    def backward_reads(self, saved: Collection[str]) -> tuple[str, ...]:
         linear = self.power in (0, 1) or self.scale == 0
         return () if linear else ("x0",)
 
@@ -178,8 +196,9 @@ class Exp(Activation):
         ln = log_of_base(p.base)
         self.inner: float = p.scale * ln
         self.outer: float = exp(p.shift * ln)
+        self.pointwise(Kind.EXP, self.inner, self.outer)
 
-    def backward_reads(self) -> tuple[str, ...]:
+    def backward_reads(self, saved: Collection[str]) -> tuple[str, ...]:
         return ("y0",)
 
 
@@ -196,11 +215,15 @@ class Log(Activation):
         self.factor: float = 1 / log_of_base(p.base)
         self.scale: float = p.scale
         self.shift: float = p.shift
+        self.pointwise(Kind.LOG, self.scale, self.shift, self.factor)
 
 
 @layer("BNLL")
 class BNLL(Activation):
     operations = 8
+
+    def configure(self) -> None:
+        self.pointwise(Kind.BNLL)
 
 
 @layer("Swish")
@@ -209,14 +232,16 @@ class Swish(Activation):
 
     def configure(self) -> None:
         self.beta: float = self.param.swish_param.beta
+        self.pointwise(Kind.SWISH, self.beta)
 
 
 @layer("Threshold")
 class Threshold(Activation):
     def configure(self) -> None:
         self.threshold: float = self.param.threshold_param.threshold
+        self.pointwise(Kind.THRESHOLD, self.threshold)
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         return ()
 
 

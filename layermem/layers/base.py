@@ -12,62 +12,13 @@ Planners ask a layer nothing but this; devices find the kernel of an op under "T
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
-from math import prod
 from typing import Any, ClassVar
 
 from layermem.errors import InputError
 from layermem.layers.fillers import check_filler
-
-ITEMSIZE = {"float32": 4, "float64": 8, "int32": 4, "uint8": 1}
-MAX_COUNT = 2**31 - 1  # elements of one tensor, as in Caffe: kernels index with 32 bits
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """Shape (NCHW, as users see it) and element type of a blob, parameter or stash."""
-
-    shape: tuple[int, ...]
-    dtype: str = "float32"
-
-    @property
-    def count(self) -> int:
-        return prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return self.count * ITEMSIZE[self.dtype]
-
-    @property
-    def stored(self) -> tuple[int, ...]:
-        """The shape in memory, C order: four axes are kept channels-last."""
-        if len(self.shape) != 4:
-            return self.shape
-        n, c, h, w = self.shape
-        return (n, h, w, c)
-
-    def around(self, axis: int) -> tuple[int, int, int]:
-        """(outer, size, inner) of `axis` in memory: `outer` blocks, each of `size` rows of `inner` elements."""
-        at = {0: 0, 1: 3, 2: 1, 3: 2}[axis] if len(self.shape) == 4 else axis
-        return prod(self.stored[:at]), self.stored[at], prod(self.stored[at + 1 :])
-
-    def ordered_like(self, other: Tensor) -> bool:
-        """Does the same memory, read with Caffe's axes, hold the same sequence of elements in both shapes?"""
-
-        def interleaved(t: Tensor) -> tuple[int, int] | None:
-            if len(t.shape) != 4 or t.shape[1] == 1 or t.shape[2] * t.shape[3] == 1:
-                return None  # channels-last order and Caffe's order agree
-            return t.shape[1], t.shape[2] * t.shape[3]
-
-        return self.count == other.count and interleaved(self) == interleaved(other)
-
-    def of(self, dtype: str) -> Tensor:
-        """The same shape with another element type."""
-        return replace(self, dtype=dtype)
-
-    def __str__(self) -> str:
-        return "x".join(str(d) for d in self.shape) or "scalar"
+from layermem.ops.base import MAX_COUNT, OpRecord, Tensor, Window, roles
 
 
 @dataclass(frozen=True)
@@ -113,12 +64,14 @@ class Step:
     updates: tuple[str, ...] = ()
     overlays: tuple[Overlay, ...] = ()
     flops: int = 0
+    record: OpRecord | None = None  # None: the layer's own
 
 
 class Layer:
     """Base of all layers.  A concrete layer is final: it sets itself up once and then only answers.
 
-    `setup(bottoms)` is called once, with the bottoms' tensors, and must set `tops`; it may set `params` and `stash`.
+    `setup` is called once and must set `tops` and `record`, the typed op that its steps run; it may set `params` and
+    `stash`.  `saved` names the roles that other ops' backward keeps anyway: a layer may read them instead of a stash.
     """
 
     type: str = ""  # Caffe's name; a device finds kernels under it
@@ -136,7 +89,7 @@ class Layer:
         self.tops: tuple[Tensor, ...] = ()
         self.params: tuple[Param, ...] = ()
         self.stash: dict[str, Tensor] = {}
-        self.kept: frozenset[str] = frozenset()  # roles that other ops' backward reads anyway (set by the graph)
+        self.record: OpRecord
         self._check_counts()
         self.setup()
         tops: tuple[Tensor, ...] = self.tops
@@ -156,7 +109,7 @@ class Layer:
         """Forward as it runs a second time, from the same inputs; None where it cannot."""
         return None if self.replay_kind == "never" else self.forward()
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         """The ops that write the gradients in `wants` (roles dx*, dw*), in the order in which they run."""
         return ()
 
@@ -225,31 +178,6 @@ def _near(name: str) -> str | None:
     """The type that somebody who wrote `name` may have meant: one in other capitals, or one much like it."""
     capitals = {known.lower(): known for known in LAYERS}
     return next((capitals[near] for near in get_close_matches(name.lower(), capitals, n=1, cutoff=0.8)), None)
-
-
-def roles(prefix: str, count: int) -> tuple[str, ...]:
-    """roles("x", 3) -> ("x0", "x1", "x2")"""
-    return tuple(f"{prefix}{i}" for i in range(count))
-
-
-@dataclass(frozen=True)
-class Window:
-    """One axis of a sliding window: sizes in elements."""
-
-    size: int
-    kernel: int
-    stride: int = 1
-    pad: int = 0
-    dilation: int = 1
-
-    @property
-    def extent(self) -> int:
-        return self.dilation * (self.kernel - 1) + 1
-
-    @property
-    def floor_out(self) -> int:
-        """Positions of a convolution window."""
-        return (self.size + 2 * self.pad - self.extent) // self.stride + 1
 
 
 __all__ = [

@@ -16,11 +16,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.base import Layer, Step, Tensor, Window, layer, roles
+from layermem.ops import ConvProblem
 
 
-class Sliding(Layer):
+class BaseConvolution(Layer):
     """What both have in common.  Attributes for devices, beside bottoms, tops and params:
 
     windows   over the rows and the columns of the image (x of a Convolution, y of a Deconvolution)
@@ -54,11 +56,19 @@ class Sliding(Layer):
         self.params = (self.make_param(0, weights, p.weight_filler),)
         if self.has_bias:
             self.params += (self.make_param(1, (p.num_output,), p.bias_filler),)
-        positions = self.windows[0].floor_out * self.windows[1].floor_out
-        self.macs = x.shape[0] * positions * self.params[0].tensor.count
+        self.problem = self._problem(x, y)
+        self.macs = self.problem.macs
+        self.record = self._record()
 
     def _place(self, windows: list[Window], outputs: int) -> tuple[tuple[Window, Window], list[int], tuple[int, ...]]:
         """Windows over the image, (Ho, Wo), shape of the weights."""
+        raise NotImplementedError
+
+    def _problem(self, x: Tensor, y: Tensor) -> ConvProblem:
+        """The geometry with x as its image; Deconvolution exchanges the two."""
+        return ConvProblem(x.shape[0], x.shape[1], y.shape[1], *self.windows, self.group)
+
+    def _record(self) -> ops.Conv | ops.Deconv:
         raise NotImplementedError
 
     def _check(self, p: Any) -> None:
@@ -88,24 +98,24 @@ class Sliding(Layer):
         reads = (*roles("x", count), *roles("w", len(self.params)))
         return Step("forward", reads, roles("y", count), flops=2 * self.macs * count)
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         count = len(self.bottoms)
         steps = []
         gradients = tuple(role for role in roles("dw", len(self.params)) if role in wants)
         if gradients:
             xs = roles("x", count) if "dw0" in gradients else ()  # the bias needs dy only
             flops = 2 * self.macs * count if xs else sum(y.count for y in self.tops)
-            steps.append(Step("backward_weights", (*xs, *roles("dy", count)), gradients, flops=flops))
+            steps.append(Step("wgrad", (*xs, *roles("dy", count)), gradients, flops=flops))
         wanted = [i for i in range(count) if f"dx{i}" in wants]
         if wanted:
             reads = (*(f"dy{i}" for i in wanted), "w0")
             writes = tuple(f"dx{i}" for i in wanted)
-            steps.append(Step("backward_data", reads, writes, flops=2 * self.macs * len(wanted)))
+            steps.append(Step("dgrad", reads, writes, flops=2 * self.macs * len(wanted)))
         return steps
 
 
 @layer("Convolution")
-class Convolution(Sliding):
+class Convolution(BaseConvolution):
     def _place(self, windows: list[Window], outputs: int) -> tuple[tuple[Window, Window], list[int], tuple[int, ...]]:
         down, right = windows
         for window in windows:
@@ -117,9 +127,12 @@ class Convolution(Sliding):
         weights = (outputs, self.bottoms[0].shape[1] // self.group, down.kernel, right.kernel)
         return (down, right), [down.floor_out, right.floor_out], weights
 
+    def _record(self) -> ops.Conv:
+        return ops.Conv(self.problem, len(self.bottoms), self.has_bias)
+
 
 @layer("Deconvolution")
-class Deconvolution(Sliding):
+class Deconvolution(BaseConvolution):
     def _place(self, windows: list[Window], outputs: int) -> tuple[tuple[Window, Window], list[int], tuple[int, ...]]:
         out = [w.stride * (w.size - 1) + w.extent - 2 * w.pad for w in windows]
         if min(out) < 1:
@@ -129,6 +142,12 @@ class Deconvolution(Sliding):
         )
         weights = (self.bottoms[0].shape[1], outputs // self.group, down.kernel, right.kernel)
         return (down, right), out, weights
+
+    def _problem(self, x: Tensor, y: Tensor) -> ConvProblem:
+        return super()._problem(y, x)
+
+    def _record(self) -> ops.Deconv:
+        return ops.Deconv(self.problem, len(self.bottoms), self.has_bias)
 
 
 def sizes(p: Any, stem: str, both: str, default: int | None) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.base import MAX_COUNT, Layer, Step, Tensor, roles
 
@@ -31,6 +32,7 @@ class Feed(Layer):
 
     def setup(self) -> None:
         self.tops = tuple(Tensor(shape) for shape in self.shapes)
+        self.record = ops.Feed(self.name, len(self.tops))
         for top in self.tops:
             if any(d <= 0 for d in top.shape) or top.count > MAX_COUNT:
                 raise InputError(f"has a top of shape {top}; every dimension must be positive, at most 2^31-1 in all")

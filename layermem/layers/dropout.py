@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from zlib import crc32
 
+from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.base import Layer, Overlay, Step, layer
 
@@ -35,11 +36,12 @@ class Dropout(Layer):
         self.threshold = int(ratio * 2**32)
         self.scale: float = 1 / (1 - ratio)
         self.stream = crc32(self.name.encode())
+        self.record = ops.Dropout(self.bottoms[0], self.threshold, self.scale, self.stream, self.identity)
 
     def forward(self) -> Step:
         return Step("forward", ("x0",), ("y0",), overlays=(Overlay("y0", "x0", "forward"),), flops=self.cost)
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         if "dx0" not in wants:
             return ()
         overlays = (Overlay("dx0", "dy0", "gradient"),)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.activation import elementwise_overlays
 from layermem.layers.base import Layer, Overlay, Step, layer, roles
@@ -45,13 +46,14 @@ class Eltwise(Layer):
         self.tops = (first,)
         if self.operation == "MAX":
             self.stash = {"winner": first.of("uint8" if len(self.bottoms) <= 256 else "int32")}
+        self.record = ops.Eltwise(self.operation, first, len(self.bottoms), self.coeffs)
 
     def forward(self) -> Step:
         xs = roles("x", len(self.bottoms))
         overlays = tuple(Overlay("y0", x, "forward") for x in xs)
         return Step("forward", xs, ("y0", *self.stash), overlays=overlays, flops=len(xs) * self.tops[0].count)
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         wanted = [i for i in range(len(self.bottoms)) if f"dx{i}" in wants]
         if not wanted:
             return ()

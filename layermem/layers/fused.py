@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from layermem import ops
 from layermem.layers.activation import ReLU, bits, elementwise_overlays
 from layermem.layers.base import Layer, Overlay, Step
 from layermem.layers.convolution import Convolution
@@ -45,6 +46,9 @@ class BatchNormScale(Layer):
         self.tops = self.bottoms
         self.params = (*self.norm.params, *self.scale.params)
         self.stash = dict(self.norm.stash)
+        norm, scale = self.norm.record, self.scale.record
+        assert isinstance(norm, ops.BatchNorm) and isinstance(scale, ops.Scale)
+        self.record = ops.BatchNormScale(norm, scale, self.relu)
 
     def forward(self) -> Step:
         writes, averages = ("y0", *self.stash), ("w0", "w1", "w2")
@@ -54,7 +58,7 @@ class BatchNormScale(Layer):
         reads, overlays = ("x0", *self.stash, "w3", "w4"), (Overlay("y0", "x0", "forward"),)
         return Step("replay", reads, ("y0",), overlays=overlays, flops=4 * self.tops[0].count)
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         writes = tuple(role for role in ("dx0", "dw3", "dw4") if role in wants)
         overlays = (Overlay("dx0", "dy0", "gradient"), Overlay("dx0", "x0", "intra")) if "dx0" in wants else ()
         reads = ("x0", *self.stash, "w3", "w4", "dy0")
@@ -78,14 +82,15 @@ class Rectified(Layer):
     def setup(self) -> None:
         self.tops, self.params = self.inner.tops, self.inner.params
         self.stash = {"mask": bits(self.tops[0])}
+        self.record = replace(self.inner.record, relu=True)  # type: ignore[call-arg]
 
     def forward(self) -> Step:
         step = self.inner.forward()
         flops = step.flops + self.tops[0].count
         return Step("forward", step.reads, (*step.writes, "mask"), overlays=step.overlays, flops=flops)
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
-        sign, steps = "y0" if "y0" in self.kept else "mask", self.inner.backward(wants)
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
+        sign, steps = "y0" if "y0" in saved else "mask", self.inner.backward(wants, saved)
         if not steps:
             return ()
         count = self.tops[0].count
@@ -93,7 +98,8 @@ class Rectified(Layer):
             data = ("y0",) if sign == "y0" else ()
             overlays = tuple(o for role in steps[0].writes for o in elementwise_overlays(role, "dy0", *data))
             return (Step("backward", (sign, "dy0"), steps[0].writes, overlays=overlays, flops=steps[0].flops + count),)
-        return (Step("rectify", (sign,), (), ("dy0",), flops=count), *steps)
+        mask = Step("relu_backward", (sign,), (), ("dy0",), flops=count, record=ops.ReluMask(self.tops[0]))
+        return (mask, *(replace(step, record=self.inner.record) for step in steps))
 
 
 class Summed(Layer):
@@ -120,6 +126,7 @@ class Summed(Layer):
     def setup(self) -> None:
         self.tops, self.params = self.inner.tops, self.inner.params
         self.stash = {**self.inner.stash, **({"mask": bits(self.tops[0])} if self.relu else {})}
+        self.record = replace(self.inner.record, residual=True, relu=self.relu)  # type: ignore[call-arg]
 
     def forward(self) -> Step:
         return self._with_sum(self.inner.forward())
@@ -134,11 +141,14 @@ class Summed(Layer):
         flops = step.flops + (1 + self.relu) * self.tops[0].count
         return replace(step, reads=(*step.reads, "x1"), writes=writes, overlays=overlays, flops=flops)
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
-        steps = list(self.inner.backward([role for role in wants if role != "dx1"]))
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
+        inner = self.inner.backward([role for role in wants if role != "dx1"], saved)
+        steps = [replace(step, record=self.inner.record) for step in inner]
         if "dx1" in wants:  # last, when dx1 may lie on dy
-            steps.append(Step("backward_sum", ("dy0",), ("dx1",), overlays=elementwise_overlays("dx1", "dy0")))
+            overlays, record = elementwise_overlays("dx1", "dy0"), ops.ResidualGrad(self.tops[0])
+            steps.append(Step("residual_backward", ("dy0",), ("dx1",), overlays=overlays, record=record))
         if self.relu and steps:
-            sign = "y0" if "y0" in self.kept else "mask"
-            steps.insert(0, Step("rectify", (sign,), (), ("dy0",), flops=self.tops[0].count))
+            sign = "y0" if "y0" in saved else "mask"
+            count, mask = self.tops[0].count, ops.ReluMask(self.tops[0])
+            steps.insert(0, Step("relu_backward", (sign,), (), ("dy0",), flops=count, record=mask))
         return steps

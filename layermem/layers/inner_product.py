@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import prod
 
+from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.base import Layer, Step, Tensor, layer, roles
 
@@ -45,17 +46,28 @@ class InnerProduct(Layer):
         flat = len(x.shape) != 4 or prod(x.shape[2:]) == 1
         self.by_rows = not self.transpose and (self.spatial or flat) and len(self.tops[0].shape) < 4
         self.flops = 2 * self.rows * self.inner * self.outputs
+        self.record = ops.InnerProduct(
+            x,
+            self.tops[0],
+            self.rows,
+            self.inner,
+            self.outputs,
+            self.has_bias,
+            self.transpose,
+            self.spatial,
+            self.by_rows,
+        )
 
     def forward(self) -> Step:
         return Step("forward", ("x0", *roles("w", len(self.params))), ("y0",), flops=self.flops)
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         steps = []
         gradients = tuple(role for role in roles("dw", len(self.params)) if role in wants)
         if gradients:
             xs = ("x0",) if "dw0" in gradients else ()  # the bias needs dy only
             flops = self.flops if xs else self.tops[0].count
-            steps.append(Step("backward_weights", (*xs, "dy0"), gradients, flops=flops))
+            steps.append(Step("wgrad", (*xs, "dy0"), gradients, flops=flops))
         if "dx0" in wants:  # x is dead by now: dx may lie where it lay
-            steps.append(Step("backward_data", ("dy0", "w0"), ("dx0",), flops=self.flops))
+            steps.append(Step("dgrad", ("dy0", "w0"), ("dx0",), flops=self.flops))
         return steps

@@ -17,6 +17,7 @@ from collections.abc import Collection, Sequence
 from math import prod
 from typing import Any
 
+from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.activation import elementwise_overlays
 from layermem.layers.base import Layer, Step, Tensor, layer, roles
@@ -76,11 +77,12 @@ class EuclideanLoss(Layer):
         require(same, self, "make the batch and the elements per item equal")
         self.items = a.shape[0]
         self.tops = (SCALAR,)
+        self.record = ops.EuclideanLoss(a, b, self.items)
 
     def forward(self) -> Step:
         return scalar_loss(self, 3)
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         writes = tuple(r for r in ("dx0", "dx1") if r in wants)
         over = ("x0", "x1") if self.bottoms[0].ordered_like(self.bottoms[1]) else ()
         overlays = tuple(o for dx in writes for o in elementwise_overlays(dx, *over))
@@ -101,11 +103,12 @@ class SigmoidCrossEntropyLoss(Normalized):
         require(same, self, "make the batch and the elements per item equal")
         self.read_loss_param(x.shape[0], x.count, default="BATCH_SIZE")
         self.tops = (SCALAR,)
+        self.record = ops.SigmoidCrossEntropyLoss(x, t, self.ignore_label, self.normalizer)
 
     def forward(self) -> Step:
         return scalar_loss(self, 12)
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         if "dx0" not in wants:
             return ()
         x1 = ("x1",) if self.bottoms[0].ordered_like(self.bottoms[1]) else ()
@@ -126,11 +129,15 @@ class Labelled(Layer):
         require(bool(x.shape) and label.count == x.shape[0], self, "give one label per item of the batch")
         self.items, self.classes = x.shape[0], prod(x.shape[1:])
         self.tops = (SCALAR,)
+        self.record = self._record(x)
+
+    def _record(self, x: Tensor) -> ops.ItemLoss:
+        raise NotImplementedError
 
     def forward(self) -> Step:
         return scalar_loss(self, self.operations)
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         if "dx0" not in wants:
             return ()
         overlays = elementwise_overlays("dx0", "x0")
@@ -146,12 +153,16 @@ class HingeLoss(Labelled):
 
     @property
     def squared(self) -> bool:
-        return self.param.hinge_loss_param.norm == 2
+        return bool(self.param.hinge_loss_param.norm == 2)
+
+    def _record(self, x: Tensor) -> ops.HingeLoss:
+        return ops.HingeLoss(x, self.squared)
 
 
 @layer("MultinomialLogisticLoss")
 class MultinomialLogisticLoss(Labelled):
-    pass
+    def _record(self, x: Tensor) -> ops.MultinomialLogisticLoss:
+        return ops.MultinomialLogisticLoss(x)
 
 
 @layer("ContrastiveLoss")
@@ -171,11 +182,12 @@ class ContrastiveLoss(Layer):
         self.margin: float = p.margin
         self.legacy: bool = p.legacy_version
         self.tops = (SCALAR,)
+        self.record = ops.ContrastiveLoss(a, b, self.items, self.margin, self.legacy)
 
     def forward(self) -> Step:
         return scalar_loss(self, 3)
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         writes = tuple(r for r in ("dx0", "dx1") if r in wants)
         overlays = tuple(o for dx in writes for o in elementwise_overlays(dx, "x0", "x1"))
         flops = 5 * len(writes) * self.bottoms[0].count

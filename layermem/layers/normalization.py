@@ -16,6 +16,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.base import Layer, Overlay, Param, Step, Tensor, layer
 from layermem.proto import schema
@@ -45,8 +46,9 @@ class LRN(Layer):
             raise InputError(f"has local_size {p.local_size}; it must be odd: use {p.local_size + 1}")
         self.across = p.norm_region != WITHIN_CHANNEL
         self.size, self.beta = p.local_size, p.beta
-        self.share = p.alpha / (self.size if self.across else self.size**2)
-        self.shift = p.k if self.across else 1.0
+        alpha = p.alpha / (self.size if self.across else self.size**2)
+        self.record = ops.LRN(x, self.across, self.size, alpha, self.beta, p.k if self.across else 1.0)
+        self.share, self.shift = self.record.alpha, self.record.k
         self.tops = (x,)
         sums = self.size if self.across else 2 * self.size  # within a channel: rows, then columns
         self.flops = x.count * (sums + 5)  # square, sums, shift + share *, power, product
@@ -54,7 +56,7 @@ class LRN(Layer):
     def forward(self) -> Step:
         return Step("forward", ("x0",), ("y0",), overlays=(FORWARD,) if self.across else (), flops=self.flops)
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         overlays = (GRADIENT, INTRA) if self.across else ()
         return (Step("backward", ("x0", "dy0"), ("dx0",), overlays=overlays, flops=2 * self.flops),)
 
@@ -83,6 +85,7 @@ class BatchNorm(Layer):
         self.params = tuple(self._average(i, size) for i, size in enumerate((self.channels, self.channels, 1)))
         if not self.global_stats:
             self.stash = {"mean": Tensor((self.channels,)), "inv_std": Tensor((self.channels,))}
+        self.record = ops.BatchNorm(x, self.eps, self.fraction, self.global_stats)
 
     def _average(self, index: int, size: int) -> Param:
         """Moving averages start at 0 and no solver moves them, whatever `param { }` says (as Caffe's upgrade does)."""
@@ -101,7 +104,7 @@ class BatchNorm(Layer):
         flops = 2 * self.bottoms[0].count
         return Step("replay", ("x0", *self.stash), ("y0",), overlays=(FORWARD,), flops=flops)
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         count = self.bottoms[0].count
         if self.global_stats:
             return (Step("backward", ("w1", "w2", "dy0"), ("dx0",), overlays=(GRADIENT,), flops=count),)
@@ -160,13 +163,14 @@ class Scale(Spanning):
         if p.bias_term:
             self.bias = f"w{len(self.params)}"
             self.params += (self.make_param(len(self.params), shape, p.bias_filler),)
+        self.record = ops.Scale(self.bottoms[0], self.operand, self.view, self.summed, self.bias)
 
     def forward(self) -> Step:
         biases = (self.bias,) if self.bias else ()
         flops = self.bottoms[0].count * (1 + len(biases))
         return Step("forward", ("x0", self.operand, *biases), ("y0",), overlays=(FORWARD,), flops=flops)
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         reads, overlays, flops = ["dy0"], [], 0
         if "dx0" in wants:
             reads.append(self.operand)
@@ -190,12 +194,13 @@ class Bias(Spanning):
         shape = self._span(p.axis, p.num_axes)
         if self.operand == "w0":
             self.params = (self.make_param(0, shape, p.filler),)
+        self.record = ops.Bias(self.bottoms[0], self.operand, self.view, self.summed)
 
     def forward(self) -> Step:
         flops = self.bottoms[0].count
         return Step("forward", ("x0", self.operand), ("y0",), overlays=(FORWARD,), flops=flops)
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         writes = tuple(role for role in ("dx0", f"d{self.operand}") if role in wants)
         flops = self.bottoms[0].count if f"d{self.operand}" in wants else 0
         overlays = (GRADIENT,) if "dx0" in wants else ()

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 
 from layermem.errors import InputError
 from layermem.layers.base import Layer, Step, Tensor, Window, layer
+from layermem.ops import Pool
 
 MAX, AVE, STOCHASTIC = 0, 1, 2
 
@@ -53,6 +54,7 @@ class Pooling(Layer):
         if self.method == "MAX":  # the index within the window says where the gradient goes: x is not needed
             taps = self.windows[0].kernel * self.windows[1].kernel
             self.stash = {"argmax": y.of("uint8" if taps <= 256 else "int32")}
+        self.record = Pool(self.method, x, y, *self.windows)
 
     def _windows(self, p: object, h: int, w: int) -> tuple[Window, Window]:
         if p.global_pooling:  # type: ignore[attr-defined]
@@ -73,7 +75,7 @@ class Pooling(Layer):
         taps = self.windows[0].kernel * self.windows[1].kernel
         return Step("forward", ("x0",), ("y0", *self.stash), flops=self.tops[0].count * taps)
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         # A mean spreads dy evenly and a maximum sends it to argmax, so neither x nor y outlives forward.
         return (Step("backward", ("dy0", *self.stash), ("dx0",), flops=self.bottoms[0].count),)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import prod
 
+from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.activation import elementwise_overlays
 from layermem.layers.base import Layer, Step, Tensor, layer
@@ -34,11 +35,12 @@ class Reduction(Layer):
         if self.operation == "MEAN":
             self.factor /= prod(x.shape[self.along :])
         self.tops = (Tensor(x.shape[: self.along]),)
+        self.record = ops.Reduction(self.operation, x, self.tops[0], self.along, self.factor)
 
     def forward(self) -> Step:
         return Step("forward", ("x0",), ("y0",), flops=2 * self.bottoms[0].count)
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         if "dx0" not in wants:
             return ()
         data = ("x0",) if self.operation in ("ASUM", "SUMSQ") else ()
@@ -68,6 +70,7 @@ class ArgMax(Layer):
             ones = (1,) * (len(x.shape) - 3)
             shape = (x.shape[0], 2 if self.with_values else 1, self.top_k, *ones)
         self.tops = (Tensor(shape),)
+        self.record = ops.ArgMax(x, self.tops[0], self.along, self.top_k, self.with_values)
 
     def forward(self) -> Step:
         return Step("forward", ("x0",), ("y0",), flops=self.bottoms[0].count)

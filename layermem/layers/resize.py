@@ -12,27 +12,12 @@ Both second bottoms only lend their sizes: their values are not read and no grad
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.base import Layer, Step, Tensor, layer
-
-
-@dataclass(frozen=True)
-class Resampling:
-    """One axis of a bilinear grid: `size` pixels from `offset` on, seen at `out` places."""
-
-    offset: int
-    size: int
-    out: int
-
-    def tap(self, i: int) -> tuple[int, int, float]:
-        """y[i] = (1 - t) x[low] + t x[high], from whole numbers so that every device has the same t."""
-        if self.out == 1:
-            return self.offset, self.offset, 0.0
-        low, rest = divmod(i * (self.size - 1), self.out - 1)
-        return self.offset + low, self.offset + low + (rest > 0), rest / (self.out - 1)
+from layermem.ops import Resampling
 
 
 @layer("Interp")
@@ -62,6 +47,7 @@ class Interp(Layer):
             raise InputError(f"has a top of {out[0]} x {out[1]}; use a height and a width of at least 1")
         self.rows, self.columns = (Resampling(-p.pad_beg, size, o) for size, o in zip(cropped, out, strict=True))
         self.tops = (Tensor((*x.shape[:2], *out)),)
+        self.record = ops.Interp(x, self.tops[0], self.rows, self.columns)
 
     def _sizes(self, p: Any, cropped: list[int]) -> list[int]:
         zoom, shrink = p.HasField("zoom_factor"), p.HasField("shrink_factor")
@@ -80,7 +66,7 @@ class Interp(Layer):
     def forward(self) -> Step:
         return Step("forward", ("x0",), ("y0",), flops=9 * self.tops[0].count)  # three times (1-t) a + t b
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         if "dx0" not in wants:
             return ()
         return (Step("backward", ("dy0",), ("dx0",), flops=9 * self.tops[0].count),)
@@ -112,9 +98,10 @@ class Crop(Layer):
                     f"use a smaller offset or a smaller second bottom"
                 )
         self.tops = (Tensor(shape),)
+        self.record = ops.Crop(x, self.tops[0], self.offsets)
 
     def forward(self) -> Step:
         return Step("forward", ("x0",), ("y0",))
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         return (Step("backward", ("dy0",), ("dx0",)),) if "dx0" in wants else ()

@@ -20,6 +20,7 @@ from itertools import accumulate
 from math import prod
 from typing import Any
 
+from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.base import Layer, Overlay, Step, Tensor, layer, roles
 
@@ -57,12 +58,13 @@ class Concat(Layer):
         self.starts = tuple(accumulate(sizes, initial=0))[:-1]
         self.tops = (resized(first, self.along, sum(sizes)),)
         self.view = len(self.bottoms) == 1
+        self.record = ops.Concat(self.tops[0], self.bottoms, self.along, self.starts)
 
     def forward(self) -> Step:
         overlays = (Overlay("y0", "x0", "forward"),) if self.view else ()
         return Step("forward", roles("x", len(self.bottoms)), ("y0",), overlays=overlays)
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         writes = tuple(r for r in roles("dx", len(self.bottoms)) if r in wants)
         overlays = (Overlay("dx0", "dy0", "gradient"),) if self.view else ()
         return (Step("backward", ("dy0",), writes, overlays=overlays),) if writes else ()
@@ -82,6 +84,7 @@ class Slice(Layer):
         ends = (*self.starts[1:], size)
         self.tops = tuple(resized(x, self.along, end - start) for start, end in zip(self.starts, ends, strict=True))
         self.view = count == 1
+        self.record = ops.Slice(x, self.tops, self.along, self.starts)
 
     def _points(self, points: list[int], size: int, count: int) -> list[int]:
         """Where all tops but the first begin."""
@@ -103,7 +106,7 @@ class Slice(Layer):
         overlays = (Overlay("y0", "x0", "forward"),) if self.view else ()
         return Step("forward", ("x0",), roles("y", len(self.tops)), overlays=overlays)
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         if "dx0" not in wants:
             return ()
         overlays = (Overlay("dx0", "dy0", "gradient"),) if self.view else ()
@@ -116,12 +119,13 @@ class Split(Layer):
 
     def setup(self) -> None:
         self.tops = self.bottoms * len(self.param.top)
+        self.record = ops.Split(self.bottoms[0], len(self.tops))
 
     def forward(self) -> Step:
         ys = roles("y", len(self.tops))
         return Step("forward", ("x0",), ys, overlays=tuple(Overlay(y, "x0", "forward") for y in ys))
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         if "dx0" not in wants:
             return ()
         dys = roles("dy", len(self.tops))
@@ -138,7 +142,8 @@ class Renamed(Layer):
     def setup(self) -> None:
         x, y = self.bottoms[0], Tensor(self.new_shape(self.bottoms[0].shape))
         self.tops = (y,)
-        self.view = y.ordered_like(x)
+        self.record = ops.Reshape(x, y)
+        self.view = self.record.view
 
     def new_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         raise NotImplementedError
@@ -147,7 +152,7 @@ class Renamed(Layer):
         overlays = (Overlay("y0", "x0", "forward"),) if self.view else ()
         return Step("forward", ("x0",), ("y0",), overlays=overlays)
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         overlays = (Overlay("dx0", "dy0", "gradient"),) if self.view else ()
         return (Step("backward", ("dy0",), ("dx0",), overlays=overlays),) if "dx0" in wants else ()
 
@@ -212,11 +217,12 @@ class Tile(Layer):
         if self.tiles < 1:
             raise InputError("needs tiles of at least 1 in its tile_param")
         self.tops = (resized(x, self.along, x.shape[self.along] * self.tiles),)
+        self.record = ops.Tile(x, self.tops[0], self.along, self.tiles)
 
     def forward(self) -> Step:
         return Step("forward", ("x0",), ("y0",))
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         return (Step("backward", ("dy0",), ("dx0",), flops=self.tops[0].count),) if "dx0" in wants else ()
 
 
@@ -226,7 +232,7 @@ class Silence(Layer):
     tops_wanted = (0, 0)
 
     def setup(self) -> None:
-        pass
+        self.record = ops.Silence()
 
     def forward(self) -> Step:
         return Step("forward", (), ())

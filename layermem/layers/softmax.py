@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import prod
 
+from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.activation import elementwise_overlays
 from layermem.layers.base import Layer, Overlay, Step, Tensor, layer, roles
@@ -49,12 +50,13 @@ class Softmax(Scores):
     def setup(self) -> None:
         self.read_scores(self.param.softmax_param.axis)
         self.tops = self.bottoms
+        self.record = ops.Softmax(self.bottoms[0], self.along)
 
     def forward(self) -> Step:
         overlays = (Overlay("y0", "x0", "forward"),)
         return Step("forward", ("x0",), ("y0",), overlays=overlays, flops=8 * self.tops[0].count)
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         if "dx0" not in wants:
             return ()
         overlays = elementwise_overlays("dx0", "dy0", "y0")
@@ -73,13 +75,14 @@ class SoftmaxWithLoss(Scores, Normalized):
         self.read_labels()
         self.read_loss_param(prod(x.shape[: self.along]), x.count // self.classes, default="VALID")
         self.tops = (SCALAR, x)[: len(self.param.top)]
+        self.record = ops.SoftmaxLoss(x, self.along, self.bottoms[1], self.ignore_label, self.normalizer)
 
     def forward(self) -> Step:
         writes = roles("y", len(self.tops))
         overlays = (Overlay("y1", "x0", "forward"),) if len(self.tops) > 1 else ()
         return Step("forward", ("x0", "x1"), writes, overlays=overlays, flops=8 * self.bottoms[0].count)
 
-    def backward(self, wants: Collection[str]) -> Sequence[Step]:
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         if "dx0" not in wants:
             return ()
         overlays = elementwise_overlays("dx0", "x0")
@@ -103,6 +106,7 @@ class Accuracy(Scores):
         if not 1 <= self.top_k <= self.classes:
             raise InputError(f"asks for the top {self.top_k} of {self.classes} classes; use a smaller top_k")
         self.tops = (SCALAR, Tensor((self.classes,)))[: len(self.param.top)]
+        self.record = ops.Accuracy(self.bottoms[0], self.along, self.bottoms[1], self.ignore_label, self.top_k)
 
     def forward(self) -> Step:
         return Step("forward", ("x0", "x1"), roles("y", len(self.tops)), flops=self.bottoms[0].count)

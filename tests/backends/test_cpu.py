@@ -19,7 +19,7 @@ from layermem.errors import InputError
 from layermem.graph.ops import Op
 from layermem.layers.base import LAYERS, Layer, Overlay, Step
 from layermem.layers.fused import BatchNormScale, Rectified
-from tests.layers.harness import Run, layer_of, logical
+from tests.layers.harness import Run, layer_of, logical, with_saved
 
 IMAGE = (2, 6, 7, 5)
 CASES = {
@@ -248,7 +248,7 @@ def test_a_layer_fused_with_its_relu_gives_what_the_reference_gives(case, kept):
     text, *shapes = CASES[case]
     inner = layer_of(text, *shapes)
     layer = Rectified(inner, layer_of('type: "ReLU" name: "r"', inner.tops[0].shape))
-    layer.kept = kept
+    with_saved(layer, kept)
     compare(layer, [f"dx{i}" for i in range(len(shapes))] + [f"dw{i}" for i in range(len(layer.params))])
 
 

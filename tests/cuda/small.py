@@ -12,6 +12,7 @@ import numpy as np
 from layermem.layers.base import Layer
 from layermem.layers.fused import BatchNormScale, Rectified, Summed
 from tests.cuda.harness import Case, Way, layer_of
+from tests.layers.harness import with_saved
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Small:
     def case(self, way: Way) -> Case:
         rng = np.random.default_rng(11)
         layer = joined(self.text, self.shapes, self.relu, self.added, self.normalized)
-        layer.kept = frozenset(filter(None, [self.kept]))
+        with_saved(layer, frozenset(filter(None, [self.kept])))
         xs = [np.abs(rng.standard_normal(x.shape)) + 0.1 for x in layer.bottoms]
         if self.labels is not None:
             xs[self.labels] = rng.integers(0, 2, self.shapes[self.labels])

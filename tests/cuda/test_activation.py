@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.cuda.harness import Case, layer_of
+from tests.layers.harness import with_saved
 
 SHAPES = [(2, 3, 7, 5), (3, 36), (1, 20, 13, 9), (5,), (4100,)]
 LAYERS = {
@@ -37,7 +38,7 @@ def test_values_and_slopes_agree_with_double_precision(name, shape, rng):
 @pytest.mark.parametrize("name", ["ReLU", "Clip"])
 def test_a_derivative_may_come_from_a_blob_that_is_kept_anyway(name, kept, rng):
     layer = layer_of(LAYERS[name], (3, 5, 4, 3))
-    layer.kept = frozenset({kept})
+    with_saved(layer, frozenset({kept}))
     Case(layer, [rng.standard_normal((3, 5, 4, 3))], rng=rng).check()
 
 

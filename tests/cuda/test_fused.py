@@ -12,6 +12,7 @@ from layermem.layers import Layer
 from layermem.layers.fused import BatchNormScale, Rectified, Summed
 from tests.cuda.harness import Case, Way, layer_of
 from tests.cuda.small import BOUNDS, CONVOLUTIONS, RECTIFIED
+from tests.layers.harness import with_saved
 
 ENDS = [(True, False), (False, True), (True, True)]  # whether there is a ReLU, whether there is a sum
 SHAPES = {**RECTIFIED, **{name: CONVOLUTIONS[name] for name in ("one by one, strided", "two groups", "one pixel")}}
@@ -20,7 +21,7 @@ PRECISIONS = ["fp32", *BOUNDS]
 
 def rectified(inner: Layer, kept: str = "") -> Rectified:
     layer = Rectified(inner, layer_of('type: "ReLU"', inner.tops[0].shape))
-    layer.kept = frozenset(filter(None, [kept]))
+    with_saved(layer, frozenset(filter(None, [kept])))
     return layer
 
 
@@ -29,7 +30,7 @@ def summed(inner: Layer, relu: bool, kept: str = "") -> Summed:
     layer = Summed(
         inner, layer_of('type: "Eltwise"', shape, shape), 1, layer_of('type: "ReLU"', shape) if relu else None
     )
-    layer.kept = frozenset(filter(None, [kept]))
+    with_saved(layer, frozenset(filter(None, [kept])))
     return layer
 
 

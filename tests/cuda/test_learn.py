@@ -42,10 +42,10 @@ def both_ways(it, rng, monkeypatch, way=PLAIN):
         reads = {role: arrays[role] for role in ("x0", "dy0", "dw1")}
         moves = {role: array for role, array in arrays.items() if role not in reads}
         if joined:
-            run_op("InnerProduct.learn", it, arrays, context=SETTINGS, way=way)
+            run_op("InnerProduct.backward_update", it, arrays, context=SETTINGS, way=way)
         else:
             dw = memory.stored(np.full(it.parameter.tensor.shape, np.nan), np.float32)
-            run_op("InnerProduct.backward_weights", layer, {**reads, "dw0": dw}, way=way)
+            run_op("InnerProduct.wgrad", layer, {**reads, "dw0": dw}, way=way)
             run_op(f"{rule}.update", it.parameter, {**moves, "dw0": dw}, context=SETTINGS, way=way)
         memory.check()
         found.append({**moves, "dw1": arrays["dw1"]})

@@ -35,12 +35,12 @@ def joints(text, **options):
     return {joint.name: joint.covers for joint in graph_of(text, **options).joints}
 
 
-BOTH = ("fc.backward_weights", "fc.w0.update")
+BOTH = ("fc.wgrad", "fc.w0.update")
 
 
 def test_a_joint_reads_what_the_gradient_reads_and_moves_what_the_update_moves():
     graph = graph_of(wide())
-    joint = graph.by_name["fc.learn"]
+    joint = graph.by_name["fc.backward_update"]
     assert joint.covers == BOTH and joint.kind == BACKWARD
     assert joint.reads == ("x", "fc.diff") and joint.writes == ("fc.w1.diff",)
     assert joint.updates == ("fc.w0", "fc.w0.h0", "fc.w0.h1")
@@ -50,9 +50,9 @@ def test_a_joint_reads_what_the_gradient_reads_and_moves_what_the_update_moves()
 
 def test_the_joined_step_has_them_where_the_updates_were_and_no_such_gradients():
     graph = graph_of(wide())
-    learns = {BOTH[1]: "fc.learn", "score.w0.update": "score.learn"}
+    learns = {BOTH[1]: "fc.backward_update", "score.w0.update": "score.backward_update"}
     assert [op.name for op in graph.joined.ops] == [
-        learns.get(op.name, op.name) for op in graph.ops if not op.name.endswith("backward_weights")
+        learns.get(op.name, op.name) for op in graph.ops if not op.name.endswith("wgrad")
     ]
     assert "fc.w0.diff" in graph.buffers and "fc.w0.diff" not in graph.joined.buffers
     assert {b.name for b in graph.joined.buffers.values() if b.kind == GRADIENT} >= {"fc.w1.diff"}
@@ -60,11 +60,11 @@ def test_the_joined_step_has_them_where_the_updates_were_and_no_such_gradients()
 
 def test_an_inner_product_joined_with_its_relu_learns_too():
     relu = 'layer { name: "r" type: "ReLU" bottom: "fc" top: "fc" }'
-    assert joints(wide(after=relu))["fc+r.learn"] == ("fc+r.backward_weights", "fc.w0.update")
+    assert joints(wide(after=relu))["fc+r.backward_update"] == ("fc+r.wgrad", "fc.w0.update")
 
 
 def test_an_image_is_no_obstacle_where_the_weight_lies_like_it():
-    assert "fc.learn" in joints(wide(shape="dim: 4 dim: 10 dim: 3 dim: 3"))
+    assert "fc.backward_update" in joints(wide(shape="dim: 4 dim: 10 dim: 3 dim: 3"))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_auto_runs_them_and_the_strategies_of_the_papers_do_not():
     graph = graph_of(wide())
     for strategy in ("auto", "liveness", "caffe", "hybrid", "recompute"):
         order = compile([graph], strategy=strategy).train.plan.order
-        assert ("fc.learn" in order) == (strategy == "auto") == (BOTH[0] not in order)
+        assert ("fc.backward_update" in order) == (strategy == "auto") == (BOTH[0] not in order)
 
 
 def test_the_largest_gradient_no_longer_counts():
@@ -111,13 +111,13 @@ def test_a_plan_with_one_is_saved_and_read_again():
     plan = compile([graph], strategy="auto").train.plan
     assert Plan.from_json(plan.to_json(graph), graph) == plan
     plan.require_sense(graph)
-    with pytest.raises(ValueError, match=r"never runs 'fc\.backward_weights'"):
-        Plan("auto", tuple(name for name in plan.order if name != "fc.learn")).require_sense(graph)
+    with pytest.raises(ValueError, match=r"never runs 'fc\.wgrad'"):
+        Plan("auto", tuple(name for name in plan.order if name != "fc.backward_update")).require_sense(graph)
 
 
 def test_costs_measured_of_both_are_the_costs_of_one():
     graph = graph_of(wide())
     costs = Costs(model_costs("cpu").rates, {BOTH[0]: 2.0, BOTH[1]: 0.5})
-    assert costs.op(graph.by_name["fc.learn"]) == 2.5
+    assert costs.op(graph.by_name["fc.backward_update"]) == 2.5
     half = Costs(model_costs("cpu").rates, {BOTH[0]: 2.0})
-    assert half.op(graph.by_name["fc.learn"]) == model_costs("cpu").op(graph.by_name["fc.learn"])
+    assert half.op(graph.by_name["fc.backward_update"]) == model_costs("cpu").op(graph.by_name["fc.backward_update"])

@@ -24,7 +24,7 @@ def test_a_loss_that_names_no_top_is_the_loss_that_names_its_own():
     bare, named = net(LOSS % ""), net(LOSS % 'top: "loss"')
     assert bare.nodes[-1].tops == ("loss",) == bare.outputs and bare.nodes[-1].loss_weights == (1.0,)
     ops = [[op.name for op in train_graph(each, ReferenceDevice()).ops] for each in (bare, named)]
-    assert ops[0] == ops[1] and "ip.backward_weights" in ops[0]
+    assert ops[0] == ops[1] and "ip.wgrad" in ops[0]
 
 
 def test_its_top_takes_no_name_that_a_blob_has():

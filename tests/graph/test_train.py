@@ -72,8 +72,8 @@ def test_a_step_runs_forward_then_backward_in_reverse_and_updates_as_soon_as_the
     graph = graph_of(CHAIN)
     assert [op.name for op in graph.ops] == [
         "in.forward", "ip1.forward", "relu.forward", "ip2.forward", "loss.forward", "loss.output",
-        "loss.seed", "loss.backward", "ip2.backward_weights", "ip2.backward_data",
-        "ip2.w0.update", "ip2.w1.update", "relu.backward", "ip1.backward_weights", "ip1.w0.update", "ip1.w1.update",
+        "loss.seed", "loss.backward", "ip2.wgrad", "ip2.dgrad",
+        "ip2.w0.update", "ip2.w1.update", "relu.backward", "ip1.wgrad", "ip1.w0.update", "ip1.w1.update",
     ]  # fmt: skip
 
 
@@ -99,11 +99,11 @@ def test_readers_of_one_blob_add_their_gradients_in_the_order_in_which_they_run(
         DATA_LAYERS + ip("a", "x") + ip("b", "a") + ip("c", "a") + layer("s", "Eltwise", "a b c", "s") + LOSS % "s"
     )
     ops = [op for op in graph.ops if "a.diff" in (*op.writes, *op.updates)]
-    assert [op.name for op in ops] == ["s.backward", "c.backward_data", "b.backward_data"]
+    assert [op.name for op in ops] == ["s.backward", "c.dgrad", "b.dgrad"]
     assert "a.diff" in ops[0].writes and [op.accumulates for op in ops] == [(), ("dx0",), ("dx0",)]
     assert all("a.diff" in op.updates and "a.diff" not in op.writes for op in ops[1:])
-    last = graph.by_name["a.backward_weights"]
-    assert graph.position[last.name] > graph.position["b.backward_data"] and "a.diff" in last.reads
+    last = graph.by_name["a.wgrad"]
+    assert graph.position[last.name] > graph.position["b.dgrad"] and "a.diff" in last.reads
 
 
 def test_one_layer_that_reads_a_blob_twice_adds_to_what_it_has_just_written():
@@ -117,10 +117,10 @@ def test_shared_parameters_have_one_gradient_and_one_update():
     shared = 'param { name: "w" } param { name: "b" }'
     graph = graph_of(DATA_LAYERS + ip("a", "x", shared) + ip("b", "a", shared) + LOSS % "b")
     assert names(graph, UPDATE) == ["w.shared.update", "b.shared.update"]
-    first, second = graph.by_name["b.backward_weights"], graph.by_name["a.backward_weights"]
+    first, second = graph.by_name["b.wgrad"], graph.by_name["a.wgrad"]
     assert first.writes == second.updates == ("w.shared.diff", "b.shared.diff")
     assert second.accumulates == ("dw0", "dw1")
-    assert graph.position["w.shared.update"] > graph.position["a.backward_weights"]
+    assert graph.position["w.shared.update"] > graph.position["a.wgrad"]
 
 
 def test_a_parameter_may_be_shared_under_the_name_of_a_blob():
@@ -146,7 +146,7 @@ def backward(text, **options):
 def test_what_does_not_learn_is_pruned_and_all_below_it():
     frozen = "param { lr_mult: 0 } param { lr_mult: 0 }"
     text = DATA_LAYERS + ip("a", "x", frozen) + layer("r", "ReLU", "a", "a") + ip("b", "a") + LOSS % "b"
-    assert backward(text) == ["loss.seed", "loss.backward", "b.backward_weights"]
+    assert backward(text) == ["loss.seed", "loss.backward", "b.wgrad"]
     graph = graph_of(text)
     assert "a.diff" not in graph.buffers and "r.mask" not in graph.buffers
     assert names(graph, UPDATE) == ["b.w0.update", "b.w1.update"]
@@ -154,13 +154,13 @@ def test_what_does_not_learn_is_pruned_and_all_below_it():
 
 def test_a_bias_alone_may_learn():
     text = DATA_LAYERS + ip("a", "x", "param { lr_mult: 0 } param { lr_mult: 1 }") + LOSS % "a"
-    op = graph_of(text).by_name["a.backward_weights"]
+    op = graph_of(text).by_name["a.wgrad"]
     assert op.writes == ("a.w1.diff",) and "x" not in op.reads
 
 
 def test_propagate_down_ends_a_gradient():
     text = DATA_LAYERS + ip("a", "x") + ip("b", "a", "propagate_down: false") + LOSS % "b"
-    assert backward(text) == ["loss.seed", "loss.backward", "b.backward_weights"]
+    assert backward(text) == ["loss.seed", "loss.backward", "b.wgrad"]
 
 
 def test_a_gradient_may_be_forced_down_to_the_data_but_never_into_a_label():
@@ -189,7 +189,7 @@ def test_a_weighted_top_that_others_read_too_gets_the_sum_of_both():
 
 def test_what_no_loss_depends_on_has_no_backward():
     text = DATA_LAYERS + ip("a", "x") + ip("side", "a") + LOSS % "a"
-    assert "side.backward_weights" not in backward(text)
+    assert "side.wgrad" not in backward(text)
     assert "side.w0.diff" not in graph_of(text).buffers
 
 
@@ -208,8 +208,8 @@ def test_held_gradients_outlive_the_step_and_are_added_to():
     assert not names(held, UPDATE)
     gradients = [b for b in held.buffers.values() if b.kind == GRADIENT]
     assert len(gradients) == 4 and all(b.persistent for b in gradients)
-    assert held.by_name["ip1.backward_weights"].accumulates == ("dw0", "dw1")
-    assert held.by_name["ip1.backward_weights"].updates == ("ip1.w0.diff", "ip1.w1.diff")
+    assert held.by_name["ip1.wgrad"].accumulates == ("dw0", "dw1")
+    assert held.by_name["ip1.wgrad"].updates == ("ip1.w0.diff", "ip1.w1.diff")
 
 
 def test_held_gradients_are_zeroed_once_their_update_has_read_them():

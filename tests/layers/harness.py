@@ -7,14 +7,16 @@ permits, with the two roles in the same memory, and must give the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from google.protobuf import text_format
 
 from layermem.backends.reference.base import KERNELS, Buffers, axes_of_caffe, stored
-from layermem.layers.base import ITEMSIZE, LAYERS, Layer, Overlay, Step, Tensor, make_layer, roles
+from layermem.layers.base import LAYERS, Layer, Overlay, Step, Tensor, make_layer, roles
+from layermem.ops import ITEMSIZE
 from layermem.proto import schema
 
 TRAIN, TEST = 0, 1
@@ -29,6 +31,12 @@ def layer_of(text: str, *shapes: Sequence[int], phase: int = TRAIN) -> Layer:
     if not param.top:
         param.top.extend(roles("y", LAYERS[param.type].tops_wanted[0]))
     return make_layer(param, phase, [Tensor(tuple(s)) for s in shapes])
+
+
+def with_saved(layer: Layer, saved: Collection[str]) -> Layer:
+    """`layer`, whose backward may read the roles in `saved`, which other ops keep anyway."""
+    layer.backward = partial(layer.backward, saved=frozenset(saved))  # type: ignore[method-assign]
+    return layer
 
 
 def logical(tensor: Tensor, dtype: str = "float64") -> np.ndarray:

@@ -6,7 +6,7 @@ import pytest
 from layermem.errors import InputError
 from layermem.layers import LAYERS
 from layermem.layers.activation import Activation
-from tests.layers.harness import TEST, backward, check_gradients, forward, layer_of
+from tests.layers.harness import TEST, backward, check_gradients, forward, layer_of, with_saved
 
 # type and settings, y(x), x above 0 only
 CASES = [
@@ -113,7 +113,7 @@ def test_a_relu_reads_what_is_kept_anyway_and_else_its_bits(slope, kept, reads):
     plain = activation("ReLU", f"relu_param {{ negative_slope: {slope} }}")
     wanted = check_gradients(plain, x).arrays["dx0"]
     frugal = activation("ReLU", f"relu_param {{ negative_slope: {slope} }}")
-    frugal.kept = frozenset(kept)
+    with_saved(frugal, frozenset(kept))
     (step,) = frugal.backward(["dx0"])
     assert step.reads == (reads, "dy0")
     np.testing.assert_array_equal(check_gradients(frugal, x).arrays["dx0"], wanted)
@@ -134,7 +134,7 @@ def test_nothing_flows_through_a_relu_at_zero():
 @pytest.mark.parametrize("kept", [(), ("x0",), ("y0",)])
 def test_the_bounds_of_a_clip_belong_to_its_range(kept):
     layer = activation("Clip", "clip_param { min: -1 max: 2 }", (4,))
-    layer.kept = frozenset(kept)
+    with_saved(layer, frozenset(kept))
     run = backward(forward(layer, np.array([-1.5, -1, 2, 2.5])), ["dx0"], np.ones(4))
     assert run.arrays["dx0"].tolist() == [0, 1, 1, 0]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from layermem.layers.fused import BatchNormScale, Rectified, Summed
-from tests.layers.harness import Run, backward, check_gradients, forward, layer_of
+from tests.layers.harness import Run, backward, check_gradients, forward, layer_of, with_saved
 
 SHAPE = (3, 4, 5, 2)
 
@@ -85,7 +85,7 @@ def test_a_rectified_sum_is_what_the_two_layers_give_and_keeps_a_bit_for_each(na
 @pytest.mark.parametrize("name", SUMS)
 def test_gradients_of_a_rectified_sum(name, kept):
     _, both, xs, ws = sums_of(name)
-    both.kept = kept
+    with_saved(both, kept)
     check_gradients(both, *xs, ws=ws, tolerance=1e-5)
 
 
@@ -94,7 +94,7 @@ def test_a_rectified_sum_reads_its_mask_unless_y_is_kept_anyway(name):
     _, both, *_ = sums_of(name)
     first = both.backward(["dx0", "dw0"])[0]
     assert "mask" in first.reads and "y0" not in first.reads
-    both.kept = frozenset({"y0"})
+    with_saved(both, frozenset({"y0"}))
     first = both.backward(["dx0", "dw0"])[0]
     assert "y0" in first.reads and "mask" not in first.reads
 
@@ -140,7 +140,7 @@ def test_a_term_in_a_sum_gives_what_the_layers_give_in_turn(name, relu):
 @pytest.mark.parametrize("name", TERMS)
 def test_gradients_of_a_term_in_a_sum(name, kept, relu):
     layer, xs, ws = summed(name, relu)
-    layer.kept = kept
+    with_saved(layer, kept)
     check_gradients(layer, *xs, ws=ws, tolerance=1e-5)
 
 

@@ -63,8 +63,8 @@ def test_without_a_bias_there_is_one_parameter():
 def test_the_weights_come_first_and_dx_needs_no_x():
     steps = layer("num_output: 5", (2, 3)).backward(("dx0", "dw1", "dw0"))
     assert [(s.step, s.reads, s.writes) for s in steps] == [
-        ("backward_weights", ("x0", "dy0"), ("dw0", "dw1")),
-        ("backward_data", ("dy0", "w0"), ("dx0",)),
+        ("wgrad", ("x0", "dy0"), ("dw0", "dw1")),
+        ("dgrad", ("dy0", "w0"), ("dx0",)),
     ]
 
 

@@ -73,7 +73,7 @@ def small_graph() -> Graph:
 def joint_graph() -> Graph:
     """small_graph with an op that is offered for the last two."""
     apart = small_graph()
-    learn = op("a.learn", BACKWARD, "x a.diff", updates="w h", covers=("a.weights", "w.update"))
+    learn = op("a.backward_update", BACKWARD, "x a.diff", updates="w h", covers=("a.weights", "w.update"))
     return replace(apart, joints=(learn,))
 
 

@@ -378,16 +378,25 @@ def joint_plan(*last):
 
 
 def test_a_joint_op_may_run_in_place_of_those_that_it_covers():
-    schedule = scheduled(joint_graph(), joint_plan("a.learn"))
+    schedule = scheduled(joint_graph(), joint_plan("a.backward_update"))
     assert violations(schedule) == [] and not stays(schedule, "w.diff")
 
 
-@pytest.mark.parametrize("last", [("a.weights", "a.learn"), ("a.weights", "w.update", "a.learn")])
+@pytest.mark.parametrize("last", [("a.weights", "a.backward_update"), ("a.weights", "w.update", "a.backward_update")])
 def test_a_joint_op_beside_what_it_covers(last):
     refused(scheduled(joint_graph(), joint_plan(*last)), "(backward a.learn) runs a second time, not as its replay")
 
 
 def test_a_joint_op_before_the_last_reader_of_its_parameter():
-    order = ("x.forward", "a.forward", "b.forward", "b.output", "b.seed", "b.backward", "a.learn", "a.forward")
+    order = (
+        "x.forward",
+        "a.forward",
+        "b.forward",
+        "b.output",
+        "b.seed",
+        "b.backward",
+        "a.backward_update",
+        "a.forward",
+    )
     schedule = scheduled(joint_graph(), replace(small_plan(), order=order, fates={}))
     refused(schedule, "(forward a.forward) reads 'w', which does not hold what it held when the step began")

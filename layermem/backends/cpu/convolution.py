@@ -66,7 +66,7 @@ def conv_forward(a: Args) -> list[Launch]:
     ]
 
 
-@binds("ConvolutionReLU.rectify", "InnerProductReLU.rectify")
+@binds("ConvolutionReLU.relu_backward", "InnerProductReLU.relu_backward")
 def rectify(a: Args) -> list[Launch]:
     """dy is passed on where y is positive, and is 0 elsewhere."""
     count, dy = a.count("dy0"), a["dy0"]
@@ -76,8 +76,8 @@ def rectify(a: Args) -> list[Launch]:
 
 
 @binds(
-    "Convolution.backward_data",
-    "ConvolutionReLU.backward_data",
+    "Convolution.dgrad",
+    "ConvolutionReLU.dgrad",
     scratch=lambda layer, roles: cpu.conv_backward_data_workspace(geometry(layer)),
 )
 def conv_backward_data(a: Args) -> list[Launch]:
@@ -97,7 +97,7 @@ def weights_scratch(layer: Any, roles: Collection[str]) -> int:
 
 
 @binds(
-    "Convolution.backward_weights", "ConvolutionReLU.backward_weights", "Deconvolution.backward_weights",
+    "Convolution.wgrad", "ConvolutionReLU.wgrad", "Deconvolution.wgrad",
     scratch=weights_scratch,
 )  # fmt: skip
 def conv_backward_weights(a: Args) -> list[Launch]:
@@ -128,7 +128,7 @@ def deconv_forward(a: Args) -> list[Launch]:
     ]
 
 
-@binds("Deconvolution.backward_data", scratch=lambda layer, roles: cpu.conv_forward_workspace(geometry(layer)))
+@binds("Deconvolution.dgrad", scratch=lambda layer, roles: cpu.conv_forward_workspace(geometry(layer)))
 def deconv_backward_data(a: Args) -> list[Launch]:
     g = geometry(a.layer)
     return [
@@ -157,7 +157,7 @@ def inner_product_forward(a: Args) -> list[Launch]:
     ]
 
 
-@binds("InnerProduct.backward_data", "InnerProductReLU.backward_data", scratch=turned_scratch)
+@binds("InnerProduct.dgrad", "InnerProductReLU.dgrad", scratch=turned_scratch)
 def inner_product_backward_data(a: Args) -> list[Launch]:
     it = plain(a.layer)
     if not it.by_rows:
@@ -177,7 +177,7 @@ def inner_product_scratch(layer: Any, roles: Collection[str]) -> int:
     return int(max(weights if "dw0" in roles else 0, cpu.column_sums_workspace(it.rows, it.outputs)))
 
 
-@binds("InnerProduct.backward_weights", "InnerProductReLU.backward_weights", scratch=inner_product_scratch)
+@binds("InnerProduct.wgrad", "InnerProductReLU.wgrad", scratch=inner_product_scratch)
 def inner_product_backward_weights(a: Args) -> list[Launch]:
     it = plain(a.layer)
     if not it.by_rows:
@@ -206,7 +206,7 @@ def learn_scratch(learned: Any, roles: Collection[str]) -> int:
     return int(cpu.column_sums_workspace(it.rows, it.outputs)) if "dw1" in roles else 0
 
 
-@binds("InnerProduct.learn", scratch=learn_scratch)
+@binds("InnerProduct.backward_update", scratch=learn_scratch)
 def learn(a: Args) -> list[Launch] | None:
     it, parameter, rule = a.layer.inner, a.layer.parameter, a.layer.rule
     if cpu.inner_product_backward_weights_workspace(it.rows, it.outputs, it.inner):

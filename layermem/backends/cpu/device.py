@@ -21,7 +21,9 @@ from layermem.graph.ops import Op
 
 @register_device("cpu")
 class CpuDevice(ReferenceDevice):
-    fuses = frozenset({"BatchNormScale", "ConvolutionReLU", "InnerProductReLU", "EltwiseReLU", "InnerProduct.learn"})
+    fuses = frozenset(
+        {"BatchNormScale", "ConvolutionReLU", "InnerProductReLU", "EltwiseReLU", "InnerProduct.backward_update"}
+    )
 
     def __init__(self, threads: int | None = None):
         super().__init__()

@@ -40,7 +40,7 @@ class CudaDevice(Device):
             raise InputError(f"there is no precision '{precision}'; choose one of: {' '.join(ENGINES)}")
         self.index, self.precision, self.graph = index, precision, graph
 
-    fuses = frozenset({"BatchNormScale", "EltwiseReLU", "InnerProduct.learn", *FUSED})
+    fuses = frozenset({"BatchNormScale", "EltwiseReLU", "InnerProduct.backward_update", *FUSED})
 
     @property
     def title(self) -> str:

@@ -31,8 +31,8 @@ def derivative(name: str) -> Callable[[Function], Function]:
     def register(f: Function) -> Function:
         @kernel(f"{name}.backward")
         def backward(layer: Any, b: Buffers) -> None:
-            source = layer.backward_reads()
-            b.dx[...] = b.dy * f(layer, getattr(b, source[0]) if source else b.dy)
+            source = b.y if b.has("y0") else b.x if b.has("x0") else b.dy
+            b.dx[...] = b.dy * f(layer, source)
 
         return f
 
@@ -165,7 +165,7 @@ def power(layer: Any, x: np.ndarray) -> np.ndarray:
 
 @derivative("Power")
 def power_slope(layer: Any, x: np.ndarray) -> Any:
-    if not layer.backward_reads():
+    if layer.power in (0, 1) or layer.scale == 0:  # linear: x is not read
         return layer.power * layer.scale
     base = layer.shift + layer.scale * x
     return layer.power * layer.scale * (base if layer.power == 2 else np.power(base, layer.power - 1))

@@ -124,14 +124,14 @@ def convolution_forward(layer: Any, b: Buffers) -> None:
             stored(y)[...] += b.w1
 
 
-@kernel("Convolution.backward_weights")
+@kernel("Convolution.wgrad")
 def convolution_backward_weights(layer: Any, b: Buffers) -> None:
     if b.has("dw0"):
         stored(b.dw0)[...] = sum(weigh(layer, stored(x), stored(dy)) for x, dy in zip(b.xs, b.dys, strict=True))
     write_bias_gradient(b)
 
 
-@kernel("Convolution.backward_data")
+@kernel("Convolution.dgrad")
 def convolution_backward_data(layer: Any, b: Buffers) -> None:
     for dy, dx in zip(b.dys, b.dxs, strict=True):
         spread(layer, stored(dy), b.w0, stored(dx))
@@ -145,14 +145,14 @@ def deconvolution_forward(layer: Any, b: Buffers) -> None:
             stored(y)[...] += b.w1
 
 
-@kernel("Deconvolution.backward_weights")
+@kernel("Deconvolution.wgrad")
 def deconvolution_backward_weights(layer: Any, b: Buffers) -> None:
     if b.has("dw0"):
         stored(b.dw0)[...] = sum(weigh(layer, stored(dy), stored(x)) for x, dy in zip(b.xs, b.dys, strict=True))
     write_bias_gradient(b)
 
 
-@kernel("Deconvolution.backward_data")
+@kernel("Deconvolution.dgrad")
 def deconvolution_backward_data(layer: Any, b: Buffers) -> None:
     for dy, dx in zip(b.dys, b.dxs, strict=True):
         correlate(layer, stored(dy), b.w0, stored(dx))

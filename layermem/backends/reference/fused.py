@@ -88,7 +88,11 @@ def passed(b: Buffers) -> np.ndarray:
 SUMMED = ("Convolution", "InnerProduct", "BatchNormScale")
 
 
-@kernel("ConvolutionReLU.rectify", "InnerProductReLU.rectify", *(f"{kind}SumReLU.rectify" for kind in SUMMED))
+@kernel(
+    "ConvolutionReLU.relu_backward",
+    "InnerProductReLU.relu_backward",
+    *(f"{kind}SumReLU.relu_backward" for kind in SUMMED),
+)
 def rectify(layer: Any, b: Buffers) -> None:
     b.dy[...] = passed(b)
 
@@ -102,7 +106,7 @@ def inner_backward(step: str, *kinds: str) -> None:
 
 
 for product in ("Convolution", "InnerProduct"):
-    for step in ("backward_weights", "backward_data"):
+    for step in ("wgrad", "dgrad"):
         inner_backward(step, f"{product}ReLU", f"{product}Sum", f"{product}SumReLU")
 inner_backward("backward", "BatchNormScaleSum", "BatchNormScaleSumReLU")
 
@@ -126,6 +130,6 @@ def summed_replay(layer: Any, b: Buffers) -> None:
     leave(b, inner_top(layer, b, "replay") + b.x1, layer.relu)
 
 
-@kernel(*(f"{kind}Sum{relu}.backward_sum" for kind in SUMMED for relu in ("", "ReLU")))
+@kernel(*(f"{kind}Sum{relu}.residual_backward" for kind in SUMMED for relu in ("", "ReLU")))
 def backward_sum(layer: Any, b: Buffers) -> None:
     b.dx1[...] = b.dy

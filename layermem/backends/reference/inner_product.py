@@ -32,7 +32,7 @@ def forward(layer: Any, b: Buffers) -> None:
     b.y[...] = y.reshape(b.y.shape)
 
 
-@kernel("InnerProduct.backward_weights")
+@kernel("InnerProduct.wgrad")
 def backward_weights(layer: Any, b: Buffers) -> None:
     dy = b.dy.reshape(layer.rows, layer.outputs)
     if b.has("dw0"):
@@ -43,18 +43,18 @@ def backward_weights(layer: Any, b: Buffers) -> None:
         b.dw1[...] = dy.sum(axis=0, dtype=np.float64)
 
 
-@kernel("InnerProduct.backward_data")
+@kernel("InnerProduct.dgrad")
 def backward_data(layer: Any, b: Buffers) -> None:
     dx = b.dy.reshape(layer.rows, layer.outputs) @ weight_rows(layer, b.w0)
     place = memory_order(layer, b.dx)
     place[...] = dx.reshape(place.shape)
 
 
-@kernel("InnerProduct.learn")
+@kernel("InnerProduct.backward_update")
 def learn(learned: Any, b: Buffers) -> None:
     """backward_weights, then the update, with the gradient as NumPy's own."""
     arrays = {role: getattr(b, role) for role in ("x0", "dy0", "dw1") if b.has(role)}
     gradient = np.empty_like(b.w0)
-    KERNELS["InnerProduct.backward_weights"](learned.inner, Buffers({**arrays, "dw0": gradient}))
+    KERNELS["InnerProduct.wgrad"](learned.inner, Buffers({**arrays, "dw0": gradient}))
     changed = {role: getattr(b, role) for role in ("w0", "h0", "h1") if b.has(role)}
     KERNELS[f"{learned.rule}.update"](learned.parameter, Buffers({**changed, "dw0": gradient}, b.context))

@@ -34,7 +34,7 @@ def convolved(layer: Any, b: Addresses, then: Epilogue, i: int = 0) -> Launch:
     return correlate(ENGINES[b.precision], sliding(layer), b[f"y{i}"], b[f"x{i}"], b["w0"], then)
 
 
-@kernel("Convolution.backward_data")
+@kernel("Convolution.dgrad")
 def convolution_backward_data(layer: Any, b: Addresses) -> Iterator[Launch]:
     g = sliding(layer)
     for i in range(len(layer.bottoms)):
@@ -49,7 +49,7 @@ def deconvolution_forward(layer: Any, b: Addresses) -> Iterator[Launch]:
         yield spread(ENGINES[b.precision], g, b[f"y{i}"], b[f"x{i}"], b["w0"], b["w1"])
 
 
-@kernel("Deconvolution.backward_data")
+@kernel("Deconvolution.dgrad")
 def deconvolution_backward_data(layer: Any, b: Addresses) -> Iterator[Launch]:
     g = sliding(layer)
     for i in range(len(layer.bottoms)):
@@ -59,7 +59,7 @@ def deconvolution_backward_data(layer: Any, b: Addresses) -> Iterator[Launch]:
             yield correlate(ENGINES[b.precision], g, dx, b[f"dy{i}"], b["w0"], there)
 
 
-@kernel("Convolution.backward_weights", "Deconvolution.backward_weights")
+@kernel("Convolution.wgrad", "Deconvolution.wgrad")
 def backward_weights(layer: Any, b: Addresses) -> Iterator[Launch]:
     g, images, outs = sliding(layer), "x", "dy"
     if layer.type == "Deconvolution":
@@ -81,7 +81,7 @@ def backward_weights(layer: Any, b: Addresses) -> Iterator[Launch]:
             yield from channel_sums(at, b["dw1"], b[f"dy{i}"], again or b.adds("dw1"), b["workspace"])
 
 
-@workspace("Convolution.backward_weights", "Deconvolution.backward_weights")
+@workspace("Convolution.wgrad", "Deconvolution.wgrad")
 def backward_weights_bytes(layer: Any, roles: Collection[str]) -> int:
     return max(
         weigh_bytes(sliding(layer)) if "dw0" in roles else 0,

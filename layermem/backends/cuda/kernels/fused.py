@@ -98,23 +98,26 @@ def as_much(kind: str, step: str) -> None:
         return WORKSPACES[f"{kind}.{step}"](layer.inner, roles)
 
 
-@kernel(*every("Convolution", "rectify", "ReLU", "SumReLU"), *every("InnerProduct", "rectify", "ReLU", "SumReLU"),
-        *every("BatchNormScale", "rectify", "SumReLU"))  # fmt: skip
+@kernel(
+    *every("Convolution", "relu_backward", "ReLU", "SumReLU"),
+    *every("InnerProduct", "relu_backward", "ReLU", "SumReLU"),
+    *every("BatchNormScale", "relu_backward", "SumReLU"),
+)
 def rectify(layer: Any, b: Addresses) -> Iterator[Launch]:
     yield passed(b["dy0"], layer.tops[0].count, mask=b["mask"], y=b["y0"])
 
 
-@kernel(*(name for kind in ENDS for name in every(kind, "backward_sum", "Sum", "SumReLU")))
+@kernel(*(name for kind in ENDS for name in every(kind, "residual_backward", "Sum", "SumReLU")))
 def backward_sum(layer: Any, b: Addresses) -> Iterator[Launch]:
     yield from copy(b["dx1"], b["dy0"], layer.tops[0].count, b.adds("dx1"))
 
 
 for product_kind in ("Convolution", "InnerProduct"):
-    for backward_step in ("backward_weights", "backward_data"):
+    for backward_step in ("wgrad", "dgrad"):
         as_inner(product_kind, backward_step)
 as_inner("BatchNormScale", "backward")
 
 for fused_kind in ENDS:
-    for any_step in ("forward", "backward_weights", "backward_data", "backward"):
+    for any_step in ("forward", "wgrad", "dgrad", "backward"):
         if f"{fused_kind}.{any_step}" in WORKSPACES:
             as_much(fused_kind, any_step)

@@ -68,7 +68,7 @@ def multiplied(layer: Any, b: Addresses, then: Epilogue) -> Iterator[Launch]:
         yield from renamed(b["y0"], layer.tops[0], y, plain(layer.tops[0]), then.added == b["y0"])
 
 
-@kernel("InnerProduct.backward_data")
+@kernel("InnerProduct.dgrad")
 def backward_data(layer: Any, b: Addresses) -> Iterator[Launch]:
     scratch, adds, moves = Scratch(b["workspace"]), b.adds("dx0"), x_moves(layer)
     dy, moving = in_caffes_order(layer.tops[0], b["dy0"], y_moves(layer), scratch)
@@ -83,7 +83,7 @@ def backward_data(layer: Any, b: Addresses) -> Iterator[Launch]:
         yield from renamed(b["dx0"], layer.bottoms[0], dx, plain(layer.bottoms[0]), adds)
 
 
-@kernel("InnerProduct.backward_weights")
+@kernel("InnerProduct.wgrad")
 def backward_weights(layer: Any, b: Addresses) -> Iterator[Launch]:
     scratch = Scratch(b["workspace"])
     dy, moving = in_caffes_order(layer.tops[0], b["dy0"], y_moves(layer), scratch)
@@ -97,13 +97,13 @@ def backward_weights(layer: Any, b: Addresses) -> Iterator[Launch]:
         yield from channel_sums(Columns(layer.rows, layer.outputs), b["dw1"], dy, b.adds("dw1"), scratch.next)
 
 
-@workspace("InnerProduct.forward", "InnerProduct.backward_data")
+@workspace("InnerProduct.forward", "InnerProduct.dgrad")
 def moved_bytes(layer: Any, roles: Collection[str]) -> int:
     x, y = aligned(layer.bottoms[0].nbytes), aligned(layer.tops[0].nbytes)
     return x * x_moves(layer) + y * y_moves(layer)
 
 
-@workspace("InnerProduct.backward_weights")
+@workspace("InnerProduct.wgrad")
 def backward_weights_bytes(layer: Any, roles: Collection[str]) -> int:
     y = aligned(layer.tops[0].nbytes) * y_moves(layer)
     x = aligned(layer.bottoms[0].nbytes) * x_moves(layer) if "dw0" in roles else 0

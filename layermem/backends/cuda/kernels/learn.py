@@ -23,7 +23,7 @@ def bands(g: Sliding) -> list[tuple[int, int]]:
     return [(first, min(rows, g.outputs - first)) for first in range(0, g.outputs, rows)]
 
 
-@kernel("InnerProduct.learn")
+@kernel("InnerProduct.backward_update")
 def learn(learned: Any, b: Addresses) -> Iterator[Launch]:
     layer, parameter = learned.inner, learned.parameter
     whole, scratch = product(layer), Scratch(b["workspace"])
@@ -41,7 +41,7 @@ def learn(learned: Any, b: Addresses) -> Iterator[Launch]:
         yield from channel_sums(Columns(layer.rows, layer.outputs), b["dw1"], b["dy0"], False, scratch.next)
 
 
-@workspace("InnerProduct.learn")
+@workspace("InnerProduct.backward_update")
 def learn_bytes(learned: Any, roles: Collection[str]) -> int:
     whole, layer = product(learned.inner), learned.inner
     parts = split_of(whole).parts
