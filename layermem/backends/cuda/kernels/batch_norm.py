@@ -26,12 +26,12 @@ from layermem.backends.cuda.launch import (
 LANES = 4  # channels of a block that merges parts: the other threads share out the parts
 
 
-NOTHING: Mapping[str, int] = MappingProxyType({"factor": 0, "bias": 0, "relu_backward": 0})
+NOTHING: Mapping[str, int] = MappingProxyType({"factor": 0, "bias": 0, "rectify": 0})
 
 
 def follower(relu: bool, b: Addresses) -> Mapping[str, int]:
     """The Scale, and maybe the ReLU, of a BatchNormScale."""
-    return {"factor": b["w3"], "bias": b["w4"], "relu_backward": int(relu)}
+    return {"factor": b["w3"], "bias": b["w4"], "rectify": int(relu)}
 
 
 def normalize(
