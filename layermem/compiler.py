@@ -20,10 +20,12 @@ from layermem.planning.costs import Costs, model_costs
 from layermem.planning.strategies import get_strategy
 from layermem.schedule.arena_planner import Program, Together
 from layermem.schedule.check import UnsafeSchedule, check
-from layermem.utils.units import format_bytes
+from layermem.schedule.ir import Schedule
+from layermem.utils.units import format_below, format_bytes, format_exact_bytes
 
 NOTHING = 0  # a budget that nothing fits: strategies answer it with the leanest plan they know
 ROUNDS = 8  # of asking for a byte less than the leanest program so far
+LARGEST = 5  # buffers that a refusal lists
 AUTO = "auto"  # knows all others
 OTHERS = ("liveness", "intra", "sublinear", "recompute", "hybrid")  # what a refusal looks at
 RIVALS = (*OTHERS, "recompute-approx", "inter", "vdnn-all", "vdnn-conv")  # what `auto` is measured by
@@ -141,20 +143,18 @@ class Compiler:
         return make(self.together.graphs[0], self.together.costs, budget, self.together, self.hints)
 
     def _over_budget(self, budget: int) -> BudgetError:
-        """The refusal: asked, needed, and the fullest moment with what fills it."""
+        """The refusal: the budget, the minimum, and the peak with the largest buffers at it."""
         program = self.leanest
         schedule = max(program.schedules, key=lambda s: s.max_live)
-        tick, name = schedule.fullest, program.train.plan.strategy
-        row, needed = schedule.rows[tick], program.arena_bytes
-        biggest = ", ".join(f"{r.buffer} {format_bytes(r.nbytes)}" for r in schedule.live_at(tick)[:5])
-        who = f"'{name}'" if self.plan is None else "the saved plan"
+        subject = f"'{program.train.plan.strategy}'" if self.plan is None else "the saved plan"
         if self.hints.host_budget is not None:
-            who += f" with {format_bytes(self.hints.host_budget)} of host memory"
+            subject += f" with {format_bytes(self.hints.host_budget)} of host memory"
         return BudgetError(
-            f"{schedule.graph.name} needs {needed} bytes ({format_bytes(needed)}) or more under {who}, the budget is "
-            f"{budget} ({format_bytes(budget)}); fullest at {row.verb} {row.what} (tick {tick}): {biggest}",
+            f"budget {format_below(budget, program.arena_bytes)} is below the minimum of {subject}, "
+            f"{format_exact_bytes(program.arena_bytes)}.",
             budget=budget,
-            minimum=needed,
+            minimum=program.arena_bytes,
+            details=[("peak at", _peak(schedule, program.train))],
         )
 
     def with_others(self, error: BudgetError) -> BudgetError:
@@ -168,16 +168,26 @@ class Compiler:
                 live = self.together.live(self._by(get_strategy(other).make, NOTHING))
                 if live <= error.budget:
                     reached[other] = live
-        said = ", ".join(f"'{other}' reaches {format_bytes(live)}" for other, live in reached.items())
-        hint = f"within it {said}" if said else "no other strategy fits it either"
-        return BudgetError(f"{error}; {hint}", budget=error.budget, minimum=error.minimum)
+        fits = ", ".join(f"{other} {format_bytes(live)}" for other, live in reached.items())
+        return error.with_detail("fits", fits or "no other strategy fits this budget")
+
+
+def _peak(schedule: Schedule, train: Schedule) -> str:
+    """The instruction at the peak of `schedule`, and the largest buffers there."""
+    row = schedule.rows[schedule.fullest]
+    where = f"tick {row.tick}" if schedule is train else f"tick {row.tick} of {schedule.graph.name}"
+    sizes = (
+        f"{r.buffer if r.buffer in schedule.graph.buffers else 'workspace'} {format_bytes(r.nbytes)}"
+        for r in schedule.live_at(row.tick)[:LARGEST]
+    )
+    return f"{row.verb} {row.what} ({where}): {', '.join(sizes)}"
 
 
 def over_host_budget(program: Program, budget: int) -> BudgetError:
-    needed, schedule = program.host_bytes, program.train
+    needed = program.host_bytes
     return BudgetError(
-        f"{schedule.graph.name} offloads {needed} bytes ({format_bytes(needed)}) under '{schedule.plan.strategy}', and "
-        f"may have {budget} ({format_bytes(budget)}) of host memory",
+        f"host budget {format_below(budget, needed)} is below what '{program.train.plan.strategy}' offloads, "
+        f"{format_exact_bytes(needed)}; raise --host-budget or choose a strategy that recomputes.",
         budget=budget,
         minimum=needed,
         host=True,

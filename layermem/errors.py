@@ -1,19 +1,26 @@
-"""Every error that a user can cause or meet, and the exit code it ends the command with.
+"""Every error that a user can cause or meet, and the exit code of the command after it.
 
 LayermemError
- ├── InputError      2   a file, option or net is wrong: where, what, what would work
- ├── BudgetError     3   no plan fits the budget: asked, least possible, what stands in the way
+ ├── InputError      2   a file, option or net is wrong: where, what, and what would work
+ ├── BudgetError     3   no plan fits the budget: the budget, the minimum, and what uses the memory at the peak
  └── DeviceError     4   the device is missing or failed
       └── CudaUnavailable
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class LayermemError(Exception):
-    """Base of all errors that are reported as one sentence, without a traceback."""
+    """Base of all errors that are reported as text, without a traceback."""
 
     exit_code = 1
+
+    @property
+    def lines(self) -> list[str]:
+        """The report, before it is wrapped: a sentence, then indented lines of details if there are any."""
+        return [" ".join(str(self).split())]
 
 
 class InputError(LayermemError):
@@ -27,35 +34,60 @@ class InputError(LayermemError):
 
     def __str__(self) -> str:
         where = ":".join(str(part) for part in (self.path, self.line) if part is not None)
-        who = f"layer '{self.layer}' " if self.layer is not None else ""
-        return f"{where}: {who}{self.what}" if where else f"{who}{self.what}"
+        subject = f"layer '{self.layer}' " if self.layer is not None else ""
+        return f"{where}: {subject}{self.what}" if where else f"{subject}{self.what}"
 
     def at(self, *, path: str | None = None, line: int | None = None, layer: str | None = None) -> InputError:
-        """The same error with the parts of its place that were not known yet filled in; a line goes with its file."""
-        known = self.path is not None and path is not None and self.path != path
+        """The same error with the unknown parts of its location filled in; a line is taken only with its own file."""
+        other_file = self.path is not None and path is not None and self.path != path
         return type(self)(
             self.what,
             path=self.path if self.path is not None else path,
-            line=self.line if self.line is not None or known else line,  # never the line of another file
+            line=self.line if self.line is not None or other_file else line,
             layer=self.layer if self.layer is not None else layer,
         )
 
 
 class BudgetError(LayermemError):
-    """No plan fits: `budget` and `minimum` are bytes of the device, or of the `host`."""
+    """No plan fits: `budget` and `minimum` are bytes of the device, or of the `host`.
+
+    details   (label, text) pairs, printed below the sentence as an aligned list
+    """
 
     exit_code = 3
 
-    def __init__(self, what: str, *, budget: int, minimum: int, host: bool = False):
-        self.budget, self.minimum, self.host = budget, minimum, host
+    def __init__(
+        self,
+        what: str,
+        *,
+        budget: int,
+        minimum: int,
+        host: bool = False,
+        details: Sequence[tuple[str, str]] = (),
+    ):
+        self.what, self.budget, self.minimum, self.host = what, budget, minimum, host
+        self.details = tuple(details)
         super().__init__(what)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def lines(self) -> list[str]:
+        width = max((len(label) for label, _ in self.details), default=0)
+        return [self.what, *(f"  {label:<{width}}  {text}" for label, text in self.details)]
+
+    def with_detail(self, label: str, text: str) -> BudgetError:
+        """The same refusal with one more line."""
+        details = (*self.details, (label, text))
+        return type(self)(self.what, budget=self.budget, minimum=self.minimum, host=self.host, details=details)
 
 
 class DeviceError(LayermemError):
-    """The device is missing, too small, or failed while running."""
+    """The device is missing, too small, or failed during a run."""
 
     exit_code = 4
 
 
 class CudaUnavailable(DeviceError):
-    """The CUDA device cannot be used here, and why."""
+    """The CUDA device cannot be used on this machine; the message says why."""

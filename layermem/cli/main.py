@@ -18,6 +18,7 @@ from layermem import __version__
 from layermem.cli import compare, convert, fit, plan, show, time, train
 from layermem.cli.options import VerbParser
 from layermem.errors import InputError, LayermemError
+from layermem.utils.text import NO_BREAK, wrap
 
 VERBS = (train, plan, compare, fit, show, time, convert)
 INTERRUPTED = 130
@@ -48,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as end:  # argparse: 0 after --help, 2 after an error
         return end.code if isinstance(end.code, int) else 2
     except LayermemError as error:
-        print(f"layermem: {' '.join(str(error).split())}", file=sys.stderr)
+        _report(error.lines)
         return error.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains while it shuts down
@@ -57,16 +58,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.filename is not None or error.errno not in NO_ROOM:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or what is left of the output fails again
-        print(f"layermem: cannot write its output: {error.strerror}", file=sys.stderr)
+        _report([f"cannot write the output: {error.strerror}; free some space or write to another disk"])
         return InputError.exit_code
     except ImportError as error:
         if error.name != "layermem" and "layermem._native" not in str(error):
             raise
-        print("layermem: its native module is not built for this Python; build it with `make native`", file=sys.stderr)
+        _report(["the native module is not built for this Python; build it with `make native`"])
         return InputError.exit_code
     except KeyboardInterrupt:
-        print("layermem: interrupted", file=sys.stderr)
+        _report(["interrupted"])
         return INTERRUPTED
+
+
+def _report(lines: Sequence[str]) -> None:
+    """Print an error to standard error, wrapped to the terminal."""
+    sentence, *details = lines
+    print("\n".join(map(wrap, (f"layermem:{NO_BREAK}{sentence}", *details))), file=sys.stderr)
 
 
 def _refuse_words_of_caffe(words: Sequence[str]) -> None:

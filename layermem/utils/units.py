@@ -1,4 +1,4 @@
-"""Bytes as people write them: "1.5GiB", "512 KiB", "50%"."""
+"""Bytes, seconds and changes as text: "1.5GiB", "512 KiB", "50%"; "45.0 ms"; "+12.3 %"."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ import re
 
 from layermem.errors import InputError
 
-LIMIT = 2**60  # bytes that no machine has; sums of a few such amounts still fit 63 bits
+LIMIT = 2**60  # bytes; more than any machine has, and sums of a few such amounts still fit 63 bits
 ALIGN = 256  # every offset in an arena is a multiple of this
-FREE = "free"  # a budget: all that the device has
+FREE = "free"  # the budget that stands for all free memory of the device
 _FACTOR = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", start=1):
     _FACTOR[f"{_letter}ib"] = _FACTOR[_letter] = 1024**_power
     _FACTOR[f"{_letter}b"] = 1000**_power
 
-_AMOUNT = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z%]*)\s*")
+_AMOUNT = re.compile(r"\s*([0-9]{1,3}(?:,[0-9]{3})+|[0-9]*\.?[0-9]+)\s*([a-zA-Z%]*)\s*")
 
 
 def parse_bytes(text: str, *, whole: int | None = None) -> int:
     """Bytes named by `text`; a percentage is taken of `whole` and refused where there is none."""
     match = _AMOUNT.fullmatch(text)
     if match:
-        number, unit = float(match[1]), match[2].lower()
+        number, unit = float(match[1].replace(",", "")), match[2].lower()
         if unit == "%" and whole is not None:
             return _within(number * whole / 100, text)
         if unit in _FACTOR:
             return _within(number * _FACTOR[unit], text)
-    wanted = "a size such as 512KiB, 1.5GiB" + (", 50%" if whole is not None else "") + " or a number of bytes"
-    raise InputError(f"'{text}' is no amount of memory; write {wanted}")
+    examples = "512KiB, 1.5GiB" + (", 50%" if whole is not None else "")
+    raise InputError(f"'{text}' is not an amount of memory; use a size such as {examples} or a number of bytes")
 
 
 def _within(amount: float, text: str) -> int:
     if amount >= LIMIT:
-        raise InputError(f"'{text}' is more memory than any machine has; write less than {format_bytes(LIMIT)}")
+        raise InputError(f"'{text}' is more memory than any machine has; use less than {format_bytes(LIMIT)}")
     return int(amount)
 
 
@@ -53,6 +53,16 @@ def format_bytes(count: float) -> str:
     raise AssertionError("unreachable")
 
 
+def format_exact_bytes(count: int) -> str:
+    """The same with the number of bytes behind it: '1.50 GiB (1,610,612,736 bytes)'."""
+    return format_bytes(count) if abs(count) < 1024 else f"{format_bytes(count)} ({count:,} bytes)"
+
+
+def format_below(count: int, limit: int) -> str:
+    """`count`, which is below `limit`: with its bytes where both would read alike."""
+    return format_exact_bytes(count) if format_bytes(count) == format_bytes(limit) else format_bytes(count)
+
+
 def format_seconds(seconds: float) -> str:
     """A duration with three significant figures in the unit that reads best: '3.20 us', '45.0 ms', '1,234 s'."""
     for factor, unit in ((1e-6, "us"), (1e-3, "ms")):
@@ -62,9 +72,14 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_change(share: float) -> str:
-    """By how much something is more or less: 0.123 -> '+12.3%'; less than half of the last figure is '+0.0%'."""
+    """A relative change: 0.123 -> '+12.3 %'; what rounds to zero is '+0.0 %', without a minus sign."""
     text = f"{share:+.1%}"
-    return "+0.0%" if text == "-0.0%" else text
+    return "+0.0 %" if text == "-0.0%" else text.replace("%", " %")
+
+
+def format_share(part: float, whole: float) -> str:
+    """One amount as a share of another: 1, 8 -> '12.5 %'."""
+    return f"{part / whole:.1%}".replace("%", " %") if whole else "0 %"
 
 
 def _three_figures(number: float) -> str:

@@ -13,6 +13,14 @@ class Ended:
     out: str
     err: str
 
+    @property
+    def sentence(self) -> str:
+        """Standard error as one line; asserts that it was wrapped and nothing but one report of ours."""
+        lines = self.err.splitlines()
+        assert lines and lines[0].startswith("layermem: ") and all(line.startswith("  ") for line in lines[1:])
+        assert all(len(line) <= 100 or " " not in line.removeprefix("layermem: ").strip() for line in lines)
+        return " ".join(self.err.split())
+
 
 @pytest.fixture
 def layermem(capsys):

@@ -41,7 +41,7 @@ def test_json_has_the_keys_that_programs_rely_on(layermem, exported, options):
 def test_a_budget_below_the_least_ends_with_3_and_names_it(layermem, exported):
     least = json.loads(layermem("plan", "--graph", exported, "--json").out)["minimum_bytes"]
     ended = layermem("plan", "--graph", exported, "-b", least - 1, "--json")
-    assert ended.code == 3 and str(least) in ended.err
+    assert ended.code == 3 and str(least) in ended.sentence
     values = json.loads(ended.out)
     assert values["feasible"] is False and values["minimum_bytes"] == least and values["cost_recomputed"] is None
 
@@ -49,17 +49,17 @@ def test_a_budget_below_the_least_ends_with_3_and_names_it(layermem, exported):
 def test_a_file_that_is_no_graph_ends_with_2(layermem, tmp_path):
     (tmp_path / "g.txt").write_text("hello\n")
     ended = layermem("plan", "--graph", tmp_path / "g.txt")
-    assert ended.code == 2 and "g.txt:1: " in ended.err
+    assert ended.code == 2 and "g.txt:1: " in ended.sentence
 
 
 def test_what_only_a_net_has_is_refused(layermem, exported):
     for option in (("--strategy", "hybrid"), ("--stage", "conv*"), ("--keep", "ip1"), ("--net-level", "1")):
         ended = layermem("plan", "--graph", exported, *option)
-        assert ended.code == 2 and f"{option[0]} goes with --net" in ended.err
+        assert ended.code == 2 and f"{option[0]} goes with --net" in ended.sentence
 
 
 @pytest.mark.parametrize("option", [("-t", "M"), ("--family", "exact"), ("--model", "paper"), ("--time-limit", "1")])
 def test_what_only_a_graph_file_has_is_refused_of_a_net(layermem, option):
     ended = layermem("plan", "--net", NET, "--strategy", "recompute-exact", *option)
     name = "--objective" if option[0] == "-t" else option[0]
-    assert ended.code == 2 and f"{name} goes with --graph" in ended.err and "recompute-approx" in ended.err
+    assert ended.code == 2 and f"{name} goes with --graph" in ended.sentence and "recompute-approx" in ended.sentence

@@ -88,7 +88,7 @@ NO_FILES = """
 def test_a_net_without_its_data_set_is_shown_if_its_shape_is_given(layermem, prototxt):
     path = prototxt(NO_FILES)
     ended = layermem("show", "--net", path)
-    assert ended.code == 2 and "--input data=" in ended.err
+    assert ended.code == 2 and "--input data=" in ended.sentence
     ended = layermem("show", "--net", path, "--input", "data=2,3,4,4", "--json")
     assert json.loads(ended.out)["layers"][1]["parameter_shapes"] == [[2, 48], [2]]
 
@@ -96,9 +96,9 @@ def test_a_net_without_its_data_set_is_shown_if_its_shape_is_given(layermem, pro
 @pytest.mark.parametrize("text", ["data", "data=", "=1,2", "data=1,two", "data=1;2"])
 def test_an_input_without_a_shape_is_refused(layermem, text):
     ended = layermem("show", "--net", LENET, "--input", text)
-    assert ended.code == 2 and "write it as data=64,3,224,224" in ended.err
+    assert ended.code == 2 and "write it as data=64,3,224,224" in ended.sentence
 
 
 def test_an_input_that_the_net_does_not_have_is_refused(layermem):
     ended = layermem("show", "--net", LENET, "--input", "image=1,1,28,28")
-    assert ended.code == 2 and "no blob 'image'" in ended.err
+    assert ended.code == 2 and "no blob 'image'" in ended.sentence

@@ -97,7 +97,7 @@ def test_costs_that_cannot_be_are_refused_with_their_line(layermem, tmp_path, li
     path = tmp_path / "costs.csv"
     path.write_text(f"op,seconds\n{line}\n")
     ended = layermem("plan", "--net", NET, "--costs", path)
-    assert ended.code == 2 and f"{path}:2" in ended.err
+    assert ended.code == 2 and f"{path}:2" in ended.sentence
 
 
 def test_devices_say_what_they_are_and_which_is_the_default(layermem):

@@ -10,6 +10,7 @@ from layermem.planning.base import Hints
 from layermem.planning.strategies import STRATEGIES as REGISTERED
 from layermem.planning.strategies.auto import NEGLIGIBLE
 from layermem.schedule.arena_planner import Together
+from layermem.utils.units import format_below, format_exact_bytes
 from tests.planning.jobs import SINGLE, STRATEGIES, solver_job, toy_job
 
 NETS = {
@@ -34,7 +35,8 @@ def arena(job, strategy, budget, hints=Hints()):
         program = compile(graphs, strategy=strategy, budget=budget, costs=costs, hints=hints)
     except BudgetError as error:
         assert error.budget == budget < error.minimum and not error.host
-        assert f"the budget is {budget} " in str(error) and f"needs {error.minimum} bytes" in str(error)
+        assert str(error).startswith(f"budget {format_below(budget, error.minimum)} is below the minimum of ")
+        assert format_exact_bytes(error.minimum) in error.what
         return None, error.minimum
     assert program.arena_bytes <= budget
     assert program.max_live <= program.arena_bytes == max(schedule.peak for schedule in program.schedules)
@@ -102,13 +104,13 @@ def test_without_a_budget_nothing_is_given_up(job):
 def test_a_refusal_names_the_strategies_that_fit_and_what_they_reach(tmp_path):
     graphs, costs = solver_job("chain", tmp_path)
     hybrid = Compiler(graphs, "hybrid", costs=costs).leanest
-    with pytest.raises(BudgetError, match=r"within it 'hybrid' reaches [\d.]+ KiB$"):
+    with pytest.raises(BudgetError, match=r"fits +hybrid [\d.]+ KiB$"):
         compile(graphs, strategy="recompute", budget=hybrid.arena_bytes, costs=costs)
-    with pytest.raises(BudgetError, match=r"within it 'auto' reaches [\d.]+ KiB$"):  # offload and recompute together
+    with pytest.raises(BudgetError, match=r"fits +auto [\d.]+ KiB$"):  # offload and recompute together
         compile(graphs, strategy="recompute", budget=hybrid.arena_bytes - 256, costs=costs)
-    with pytest.raises(BudgetError, match="no other strategy fits it either"):
+    with pytest.raises(BudgetError, match="no other strategy fits this budget"):
         compile(graphs, strategy="recompute", budget=256, costs=costs)
-    with pytest.raises(BudgetError, match=r"needs .* or more under the saved plan, .*'hybrid' reaches"):
+    with pytest.raises(BudgetError, match=r"minimum of the saved plan, .*(?s:.)*fits +.*hybrid "):
         compile(graphs, budget=hybrid.arena_bytes, costs=costs, plan=compile(graphs, costs=costs).train.plan)
 
 
@@ -116,7 +118,7 @@ def test_a_refusal_says_how_much_host_memory_it_reckons_with(tmp_path):
     graphs, costs = solver_job("chain", tmp_path)
     free = Compiler(graphs, "auto", costs=costs).leanest.arena_bytes
     with pytest.raises(
-        BudgetError, match=r"or more under 'auto' with 2\.00 KiB of host memory, the budget is"
+        BudgetError, match=r"is below the minimum of 'auto' with 2\.00 KiB of host memory, "
     ) as caught:
         compile(graphs, budget=free, costs=costs, hints=Hints(host_budget=2048))
     assert caught.value.minimum > free

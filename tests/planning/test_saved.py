@@ -69,7 +69,7 @@ def test_no_edit_of_a_plan_ends_in_anything_but_a_program_or_a_sentence(saved, s
     try:
         found = planned(job, plan=Plan.from_json(json.dumps(edited), job.graphs[0]))
     except LayermemError as error:
-        assert isinstance(error, (InputError, BudgetError)) and "\n" not in str(error)
+        assert isinstance(error, (InputError, BudgetError)) and "\n" not in error.what
     else:
         assert found.peak > 0
 

@@ -56,7 +56,7 @@ def test_at_the_least_budget_it_trains_to_the_same_bits_and_one_byte_below_it_is
         assert found == expected
         peak = solver.program.arena_bytes
         assert peak == solver.runner.measured_peak == solver.runner.arena.nbytes <= solver.budget
-    with pytest.raises(BudgetError, match="the budget is") as caught:
+    with pytest.raises(BudgetError, match="is below the minimum of") as caught:
         Solver(solver_file(net, tmp_path), device="reference", strategy=strategy, budget=least - 1)
     assert caught.value.minimum == least
 

@@ -1,0 +1,41 @@
+"""Text within the columns of a terminal."""
+
+import pytest
+
+from layermem.utils.text import MAX_COLUMNS, columns, wrap
+
+
+@pytest.mark.parametrize(("given", "used"), [("80", 80), ("300", MAX_COLUMNS), ("100", 100), ("3", 40)])
+def test_the_columns_are_those_of_the_terminal_and_never_more_than_a_hundred(monkeypatch, given, used):
+    monkeypatch.setenv("COLUMNS", given)
+    assert columns() == used
+
+
+def test_a_line_that_fits_stays_as_it_is():
+    assert wrap("net.prototxt:3: layer 'a' is wrong", 60) == "net.prototxt:3: layer 'a' is wrong"
+
+
+def test_a_sentence_goes_on_two_blanks_further_in():
+    assert wrap("one two three four", 9) == "one two\n  three\n  four"
+
+
+def test_a_labelled_line_goes_on_below_its_text():
+    assert wrap("  peak at  one two three four", 20) == (
+        "  peak at  one two\n"
+        "           three\n"
+        "           four"
+    )  # fmt: skip
+
+
+def test_a_word_is_never_broken():
+    assert wrap("see /a/very-long/path/of/a/file now", 12).splitlines() == [
+        "see",
+        "  /a/very-long/path/of/a/file",
+        "  now",
+    ]
+
+
+def test_a_name_a_number_and_its_unit_stay_together():
+    assert wrap("largest: conv1 24.5 MiB, res2a.diff 1.5 MiB, peak (467,200 bytes)", 26).splitlines() == [
+        "largest: conv1 24.5 MiB,", "  res2a.diff 1.5 MiB, peak", "  (467,200 bytes)",
+    ]  # fmt: skip
