@@ -1,0 +1,128 @@
+"""Kernels by op record: one registry per backend, one call object per bound op.
+
+    cpu = KernelRegistry[CpuCall, Launches]("cpu")
+
+    @cpu.kernel(Pool, "forward")
+    def pool_forward(op: Pool, call: CpuCall) -> Launches: ...
+
+A kernel is found under the record's type and the op's step; it gets the record, which says what to compute, and the
+call, which says where: addresses or arrays by role, which roles accumulate, the workspace, and the step's context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count, takewhile
+from typing import Any, Generic, TypedDict, TypeVar
+
+import numpy.typing as npt
+
+from layermem.ops import OpRecord
+
+R = TypeVar("R", bound=OpRecord)  # the record
+C = TypeVar("C")  # the backend's call
+T = TypeVar("T")  # what binding returns: launches, or nothing where the kernel runs at once
+
+WorkspaceRule = Callable[[R, Collection[str]], int]  # (record, roles of the op) -> bytes
+
+
+class StepContext(TypedDict, total=False):
+    """What ops read at run time and the solver sets between steps.
+
+    seed, step     key and counter of random numbers; `step` counts batches
+    iteration      of the solver; rate  the learning rate now
+    momentum ..    settings of the update rules, which no iteration changes
+    batch          arrays (NCHW) by input layer;  results  arrays by output blob, set by the step
+    """
+
+    seed: int
+    step: int
+    iteration: int
+    rate: float
+    momentum: float
+    momentum2: float
+    rms_decay: float
+    delta: float
+    weight_decay: float
+    regularization: str
+    clip: float
+    iter_size: int
+    batch: Mapping[str, Sequence[npt.NDArray[Any]]]
+    results: dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """One op bound to its bytes.
+
+    addresses    by role; "workspace" where the op needs one
+    counts       elements by role
+    accumulated  roles whose result is added to what is there
+    layer        name of the layer, for errors
+    """
+
+    addresses: Mapping[str, int]
+    counts: Mapping[str, int] = field(default_factory=dict)
+    accumulated: Collection[str] = ()
+    context: StepContext = field(default_factory=StepContext)
+    layer: str = ""
+
+    def __getitem__(self, role: str) -> int:
+        """The address of `role`, 0 where the op does not have it."""
+        return self.addresses.get(role, 0)
+
+    def __contains__(self, role: str) -> bool:
+        return role in self.addresses
+
+    def accumulates(self, role: str) -> bool:
+        return role in self.accumulated
+
+    def count(self, role: str) -> int:
+        return self.counts[role]
+
+    def numbered(self, stem: str) -> list[int]:
+        """The addresses of stem0, stem1, .. as far as they go."""
+        return [self.addresses[f"{stem}{i}"] for i in takewhile(lambda i: f"{stem}{i}" in self.addresses, count())]
+
+    @property
+    def workspace(self) -> int:
+        return self["workspace"]
+
+
+class KernelRegistry(Generic[C, T]):
+    """The kernels of one backend, and the workspace that each needs."""
+
+    def __init__(self, backend: str):
+        self.backend = backend
+        self._kernels: dict[tuple[type[OpRecord], str], Callable[[Any, C], T]] = {}
+        self._workspaces: dict[tuple[type[OpRecord], str], Callable[[Any, Collection[str]], int]] = {}
+
+    def kernel(
+        self, record: type[R], *steps: str, workspace: WorkspaceRule[R] | None = None
+    ) -> Callable[[Callable[[R, C], T]], Callable[[R, C], T]]:
+        """Register the kernel of `record`'s `steps`, and the rule of its workspace in bytes."""
+
+        def register(function: Callable[[R, C], T]) -> Callable[[R, C], T]:
+            for step in steps:
+                self._kernels[record, step] = function
+                if workspace is not None:
+                    self._workspaces[record, step] = workspace
+            return function
+
+        return register
+
+    def implements(self, record: OpRecord, step: str) -> bool:
+        return (type(record), step) in self._kernels
+
+    def bind(self, record: OpRecord, step: str, call: C) -> T:
+        """What the kernel of this op returns for `call`; KeyError where there is none."""
+        return self._kernels[type(record), step](record, call)
+
+    def workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int:
+        rule = self._workspaces.get((type(record), step))
+        return rule(record, roles) if rule is not None else 0
+
+    def names(self) -> list[str]:
+        """ "Pool.forward" and so on, for tests that look for ops without a kernel."""
+        return sorted(f"{record.__name__}.{step}" for record, step in self._kernels)
