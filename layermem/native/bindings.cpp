@@ -3,9 +3,9 @@
 #include <pybind11/pybind11.h>
 
 namespace layermem {
-void bind_recompute(pybind11::module_& m);  // planning/bind_recompute.cpp: lower sets, the dynamic program
-void bind_layout(pybind11::module_& m);     // planning/bind_layout.cpp: when each buffer is resident
-void bind_place(pybind11::module_& m);      // planning/bind_place.cpp: offsets in one arena
+void bind_recompute(pybind11::module_& m);  // planning/bindings/bind_recompute.cpp: lower sets, the dynamic program
+void bind_layout(pybind11::module_& m);     // planning/bindings/bind_layout.cpp: when each buffer is resident
+void bind_place(pybind11::module_& m);      // planning/bindings/bind_placement.cpp: offsets in one arena
 void bind_cpu(pybind11::module_& m);        // cpu/bind_cpu.cpp: kernels on pointers
 }  // namespace layermem
 

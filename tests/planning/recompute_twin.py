@@ -12,7 +12,7 @@ from layermem._native import StepGraph
 
 @dataclass
 class Twin:
-    """Lists of dicts; ids are positions.  See planning/graph.h for the words."""
+    """Lists of dicts; ids are positions.  See planning/step_graph.h for the words."""
 
     values: list = field(default_factory=list)  # bytes, kept, producer (None: an input)
     nodes: list = field(default_factory=list)  # reads, writes, time, replay_time, workspace, overlays

@@ -19,7 +19,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "planning/graph.h"
+#include "planning/step_graph.h"
 
 namespace layermem {
 

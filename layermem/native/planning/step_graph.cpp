@@ -1,0 +1,235 @@
+#include "planning/step_graph.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <stdexcept>
+
+namespace layermem {
+namespace {
+
+// Times that are whole numbers with a sum below this stay as they are; others are rounded to this many ticks in all.
+constexpr double kExactTicks = 1 << 20;
+constexpr double kRoundedTicks = 1 << 14;
+
+[[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument(what); }
+
+void check_ids(const std::vector<int32_t>& ids, size_t count, const char* kind) {
+    for (int32_t id : ids)
+        if (id < 0 || static_cast<size_t>(id) >= count)
+            refuse(std::string("there is no ") + kind + " " + std::to_string(id) + " (so far: " + std::to_string(count) +
+                   ")");
+}
+
+void check_size(Bytes bytes, const char* kind) {
+    if (bytes < 0) refuse(std::string(kind) + " of " + std::to_string(bytes) + " bytes: sizes are not negative");
+}
+
+void check_time(double time) {
+    if (!(time >= 0) || !std::isfinite(time)) refuse("a time must be a finite number that is not negative");
+}
+
+template <class T>
+void sort_once(std::vector<T>& list) {
+    std::sort(list.begin(), list.end());
+    list.erase(std::unique(list.begin(), list.end()), list.end());
+}
+
+template <class T>
+bool has(const std::vector<T>& list, T item) {
+    return std::find(list.begin(), list.end(), item) != list.end();
+}
+
+}  // namespace
+
+void StepGraph::require_open() const {
+    if (finished_) refuse("the graph is finished; nothing can be added to it");
+}
+
+Value StepGraph::add_value(Bytes bytes, bool kept, bool inner) {
+    require_open();
+    check_size(bytes, "a value");
+    values.push_back({bytes, inner, kept, -1, {}, {}});
+    return static_cast<Value>(values.size()) - 1;
+}
+
+Node StepGraph::add_node(std::vector<Value> reads, std::vector<Value> writes, double time, double replay_time,
+                         Bytes workspace, std::vector<Overlay> overlays) {
+    require_open();
+    check_ids(reads, values.size(), "value");
+    check_ids(writes, values.size(), "value");
+    check_time(time);
+    check_time(replay_time);
+    check_size(workspace, "a workspace");
+    const Node id = node_count();
+    sort_once(reads);
+    for (Value x : writes) {
+        if (values[x].producer >= 0 || !values[x].readers.empty() || has(reads, x))
+            refuse("value " + std::to_string(x) + " is written by node " + std::to_string(id) +
+                   " after another node wrote or read it");
+        values[x].producer = id;
+    }
+    for (const auto& [written, read] : overlays)
+        if (!has(writes, written) || !has(reads, read)) refuse("an overlay names what its node does not touch");
+    for (Value x : reads) values[x].readers.push_back(id);
+    NodeInfo node;
+    node.time = time;
+    node.replay_time = replay_time;
+    node.workspace = workspace;
+    node.reads = std::move(reads);
+    node.writes = std::move(writes);
+    node.overlays = std::move(overlays);
+    nodes.push_back(std::move(node));
+    return id;
+}
+
+Grad StepGraph::add_gradient(Bytes bytes, bool final) {
+    require_open();
+    check_size(bytes, "a gradient");
+    grads.push_back({bytes, final, {}, {}});
+    return static_cast<Grad>(grads.size()) - 1;
+}
+
+Step StepGraph::add_step(Node owner, std::vector<Value> read_values, std::vector<Grad> reads, std::vector<Grad> writes,
+                         double time, Bytes workspace, std::vector<Overlay> over_values,
+                         std::vector<Overlay> over_grads) {
+    require_open();
+    check_ids({owner}, nodes.size(), "node");
+    check_ids(read_values, values.size(), "value");
+    check_ids(reads, grads.size(), "gradient");
+    check_ids(writes, grads.size(), "gradient");
+    check_time(time);
+    check_size(workspace, "a workspace");
+    sort_once(read_values);
+    sort_once(reads);
+    sort_once(writes);
+    for (const auto& [written, read] : over_values)
+        if (!has(writes, written) || !has(read_values, read)) refuse("an overlay names what its step does not touch");
+    for (const auto& [written, read] : over_grads)
+        if (!has(writes, written) || !has(reads, read)) refuse("an overlay names what its step does not touch");
+    const Step id = step_count();
+    steps.push_back({owner, time, workspace, std::move(read_values), std::move(reads), std::move(writes),
+                     std::move(over_values), std::move(over_grads)});
+    nodes[owner].steps.push_back(id);
+    return id;
+}
+
+StepGraph StepGraph::value_gradients(const std::vector<double>& time, const std::vector<Bytes>& bytes,
+                                     const std::vector<std::pair<Node, Node>>& edges) {
+    const auto count = static_cast<Node>(time.size());
+    if (bytes.size() != time.size()) refuse("as many sizes as times are needed");
+    std::vector<std::vector<Node>> before(count), after(count);
+    for (const auto& [from, to] : edges) {
+        check_ids({from, to}, count, "node");
+        if (from >= to) refuse("edges must lead from a lower to a higher id: ids follow a topological order");
+        before[to].push_back(from);
+        after[from].push_back(to);
+    }
+    StepGraph graph;
+    for (Node v = 0; v < count; ++v) {
+        graph.add_value(bytes[v], false);
+        graph.add_gradient(bytes[v], false);
+    }
+    for (Node v = 0; v < count; ++v) graph.add_node(before[v], {v}, time[v], time[v], 0, {});
+    for (Node v = count - 1; v >= 0; --v) {
+        std::vector<Value> read;
+        for (Node w : after[v]) read.insert(read.end(), before[w].begin(), before[w].end());
+        graph.add_step(v, read, after[v], {v}, time[v], 0, {}, {});
+    }
+    graph.finish();
+    return graph;
+}
+
+void StepGraph::finish() {
+    if (finished_) return;
+    set_ticks();
+    link();
+    check_gradients();
+    finished_ = true;
+}
+
+void StepGraph::set_ticks() {
+    double total = 0;
+    bool whole = true;
+    for (const NodeInfo& v : nodes) {
+        total += std::max(v.time, v.replay_time);
+        whole = whole && v.time == std::floor(v.time) && v.replay_time == std::floor(v.replay_time);
+    }
+    ticks_per_unit = (whole && total < kExactTicks) || total == 0 ? 1 : kRoundedTicks / total;
+    for (NodeInfo& v : nodes) {
+        v.ticks = std::llround(v.time * ticks_per_unit);
+        v.replay_ticks = std::llround(v.replay_time * ticks_per_unit);
+    }
+}
+
+void StepGraph::link() {
+    for (Node v = 0; v < node_count(); ++v)
+        for (Value x : nodes[v].reads)
+            if (Node u = values[x].producer; u >= 0) {
+                nodes[v].before.push_back(u);
+                nodes[u].after.push_back(v);
+            }
+    for (NodeInfo& v : nodes) {
+        sort_once(v.before);
+        sort_once(v.after);
+    }
+    for (const StepInfo& s : steps) {
+        for (Value x : s.values) values[x].back_owners.push_back(s.owner);
+        for (Grad g : s.reads) grads[g].touchers.push_back(s.owner);
+        for (Grad g : s.writes) {
+            grads[g].touchers.push_back(s.owner);
+            grads[g].writers.push_back(s.owner);
+        }
+    }
+    for (ValueInfo& x : values) sort_once(x.back_owners);
+    for (GradInfo& g : grads) {
+        sort_once(g.writers);
+        sort_once(g.touchers);
+    }
+}
+
+// Segments run backward from the last to the first, each in the order of its steps.  So whatever the cuts are, a
+// gradient is complete when it is read exactly if each of its writers comes first both in the order of steps and in
+// the order of lower sets: the owner of the writer must be the owner of the reader or one of its descendants.
+void StepGraph::check_gradients() const {
+    const int count = node_count();
+    const size_t words = (count + 63) / 64;
+    std::vector<uint64_t> above(count * words, 0);  // above[v]: v and all it depends on
+    for (Node v = 0; v < count; ++v) {
+        for (Node u : nodes[v].before)
+            for (size_t k = 0; k < words; ++k) above[v * words + k] |= above[u * words + k];
+        above[v * words + v / 64] |= uint64_t{1} << (v % 64);
+    }
+    auto depends = [&](Node v, Node u) { return (above[v * words + u / 64] >> (u % 64)) & 1; };
+    std::vector<std::vector<Step>> written(grads.size());
+    for (Step s = 0; s < step_count(); ++s)
+        for (Grad g : steps[s].writes) written[g].push_back(s);
+    for (Step s = 0; s < step_count(); ++s) {
+        for (Grad g : steps[s].reads) {
+            bool any = false;
+            for (Step w : written[g]) {
+                if (w == s) continue;
+                any = true;
+                if (w > s || !depends(steps[w].owner, steps[s].owner))
+                    refuse("step " + std::to_string(s) + " reads gradient " + std::to_string(g) + ", which step " +
+                           std::to_string(w) + " may write later");
+            }
+            if (!any) refuse("step " + std::to_string(s) + " reads gradient " + std::to_string(g) +
+                             ", which no step before it writes");
+        }
+    }
+}
+
+Bytes StepGraph::node_bytes(Node v) const {
+    Bytes sum = 0;
+    for (Value x : nodes[v].writes) sum += values[x].bytes;
+    return sum;
+}
+
+Ticks StepGraph::total_ticks() const {
+    Ticks sum = 0;
+    for (const NodeInfo& v : nodes) sum += v.ticks;
+    return sum;
+}
+
+}  // namespace layermem
