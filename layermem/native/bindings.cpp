@@ -1,18 +1,17 @@
-// layermem._native: what the planners count and what the cpu device computes, translated for Python.
-// Each room binds itself; nothing here but the list of rooms.
+// layermem._native: native planning and the kernels of the cpu device, for Python.
+// Each part binds itself; this file lists the parts.
 #include <pybind11/pybind11.h>
 
+#include "planning/bindings/bindings.h"
+
 namespace layermem {
-void bind_recompute(pybind11::module_& m);  // planning/bindings/bind_recompute.cpp: lower sets, the dynamic program
-void bind_layout(pybind11::module_& m);     // planning/bindings/bind_layout.cpp: when each buffer is resident
-void bind_place(pybind11::module_& m);      // planning/bindings/bind_placement.cpp: offsets in one arena
-void bind_cpu(pybind11::module_& m);        // cpu/bind_cpu.cpp: kernels on pointers
+void bind_cpu(pybind11::module_& m);  // cpu/bind_cpu.cpp: kernels on pointers
 }  // namespace layermem
 
 PYBIND11_MODULE(_native, m) {
     m.doc() = "native planning and CPU kernels of layermem";
-    layermem::bind_recompute(m);
-    layermem::bind_layout(m);
-    layermem::bind_place(m);
+    layermem::planning::bind_recompute(m);
+    layermem::planning::bind_layout(m);
+    layermem::planning::bind_placement(m);
     layermem::bind_cpu(m);
 }

@@ -2,50 +2,53 @@
 
 #include <algorithm>
 
-namespace layermem::placing {
+namespace layermem::planning::placement {
 
-Core core_of(const Problem& problem, double share) {
-    std::vector<Units> load = section_loads(problem.blocks, problem.sections);
-    auto full = static_cast<Units>(share * static_cast<double>(*std::max_element(load.begin(), load.end())));
-    std::vector<int32_t> full_before(problem.sections + 1, 0);  // full sections before each
-    for (Section s = 0; s < problem.sections; ++s) full_before[s + 1] = full_before[s] + (load[s] >= full);
+Core extract_core(const Problem& problem, double share) {
+    std::vector<Granules> load = section_loads(problem.residencies, problem.sections);
+    auto threshold = static_cast<Granules>(share * static_cast<double>(*std::max_element(load.begin(), load.end())));
+    // Prefix sums of "section s is full": a lifespan has a full section if they differ between its ends.
+    std::vector<int32_t> full_before(problem.sections + 1, 0);
+    for (Section s = 0; s < problem.sections; ++s) full_before[s + 1] = full_before[s] + (load[s] >= threshold);
 
     Core core;
-    std::vector<Stretch> stretches;
-    for (size_t i = 0; i < problem.blocks.size(); ++i) {
-        const Block& b = problem.blocks[i];
-        if (full_before[b.first] == full_before[b.last]) continue;
-        core.origin.push_back(static_cast<int32_t>(i));
-        core.problem.blocks.push_back(b);
-        stretches.push_back({b.first, b.last});
+    std::vector<Lifespan> lifespans;
+    for (size_t i = 0; i < problem.residencies.size(); ++i) {
+        const Residency& r = problem.residencies[i];
+        if (full_before[r.first] == full_before[r.last]) continue;
+        core.origin.push_back(static_cast<ResidencyId>(i));
+        core.problem.residencies.push_back(r);
+        lifespans.push_back({r.first, r.last});
     }
-    core.problem.sections = assign_sections(stretches, core.problem.blocks);
+    // Fewer residencies have fewer maximal sets: the sections of the whole are compressed once more.
+    core.problem.sections = assign_sections(lifespans, core.problem.residencies);
     core.problem.floor = problem.floor;
     core.problem.target = problem.target;
-    bound_height(core.problem);
+    set_bound(core.problem);
     return core;
 }
 
-Layout pack_around(const Problem& problem, const Core& core, const Layout& layout, Steps& steps) {
-    std::vector<char> placed(problem.blocks.size(), 0);
+// The core becomes fixed, and the greedy rules place the rest: they never end without a solution.
+Solution pack_around_core(const Problem& problem, const Core& core, const Solution& solution, StepBudget& budget) {
+    std::vector<char> in_core(problem.residencies.size(), 0);
     Problem rest = problem;
-    rest.blocks.clear();
+    rest.residencies.clear();
     for (size_t k = 0; k < core.origin.size(); ++k) {
-        placed[core.origin[k]] = 1;
-        rest.pins.push_back(problem.blocks[core.origin[k]]);
-        rest.pin_offset.push_back(layout.offset[k]);
+        in_core[core.origin[k]] = 1;
+        rest.fixed.push_back(problem.residencies[core.origin[k]]);
+        rest.fixed_offset.push_back(solution.offset[k]);
     }
-    std::vector<int32_t> origin;
-    for (size_t i = 0; i < problem.blocks.size(); ++i) {
-        if (placed[i]) continue;
-        origin.push_back(static_cast<int32_t>(i));
-        rest.blocks.push_back(problem.blocks[i]);
+    std::vector<ResidencyId> origin;
+    for (size_t i = 0; i < problem.residencies.size(); ++i) {
+        if (in_core[i]) continue;
+        origin.push_back(static_cast<ResidencyId>(i));
+        rest.residencies.push_back(problem.residencies[i]);
     }
-    Layout around = pack_best(rest, steps).layout;
-    Layout whole{std::vector<Units>(problem.blocks.size()), around.height};
-    for (size_t k = 0; k < core.origin.size(); ++k) whole.offset[core.origin[k]] = layout.offset[k];
+    Solution around = pack_best(rest, budget).solution;
+    Solution whole{std::vector<Granules>(problem.residencies.size()), around.height};
+    for (size_t k = 0; k < core.origin.size(); ++k) whole.offset[core.origin[k]] = solution.offset[k];
     for (size_t k = 0; k < origin.size(); ++k) whole.offset[origin[k]] = around.offset[k];
     return whole;
 }
 
-}  // namespace layermem::placing
+}  // namespace layermem::planning::placement

@@ -1,7 +1,8 @@
-// The part of a problem that decides its height: blocks alive where most bytes are.
+// The part of a problem that decides its height: residencies alive where most bytes are.
 //
-// A deep net has thousands of short residencies at ticks that are far from full.  They find room around the others
-// whatever those look like, so the search need not see them: it solves the core, and the rest is packed around it.
+// A deep net has thousands of short residencies at ticks that are far from the peak.  They fit around the others
+// whatever the others' offsets are, so the search need not see them: it solves the core, and the rest is packed around
+// the solution of the core.
 #pragma once
 
 #include <vector>
@@ -9,17 +10,18 @@
 #include "planning/placement/greedy.h"
 #include "planning/placement/step_budget.h"
 
-namespace layermem::placing {
+namespace layermem::planning::placement {
 
 struct Core {
-    Problem problem;              // its own sections; no pins
-    std::vector<int32_t> origin;  // which block of the whole problem each of its blocks is
+    Problem problem;                  // with sections of its own, and without fixed residencies
+    std::vector<ResidencyId> origin;  // per residency of the core: its id in the whole problem
 };
 
-// Blocks alive in a section whose load is at least `share` of the fullest one's.  The problem must have no pins.
-Core core_of(const Problem& problem, double share);
+// Residencies alive in a section whose load is at least `share` of the largest load.  The problem must have no fixed
+// residencies.
+Core extract_core(const Problem& problem, double share);
 
-// A layout of the whole problem that keeps the layout of its core; as low as packing the rest greedily gets it.
-Layout pack_around(const Problem& problem, const Core& core, const Layout& layout, Steps& steps);
+// A solution of the whole problem that keeps the offsets of its core; the rest is packed greedily.
+Solution pack_around_core(const Problem& problem, const Core& core, const Solution& solution, StepBudget& budget);
 
-}  // namespace layermem::placing
+}  // namespace layermem::planning::placement

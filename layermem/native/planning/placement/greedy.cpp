@@ -5,105 +5,110 @@
 #include <numeric>
 #include <tuple>
 
-namespace layermem::placing {
+namespace layermem::planning::placement {
 namespace {
 
-// Ties fall back to size, then lifetime, then start, then the block's number, so an order is never left to the sort.
+// Ties fall back to size, then lifetime, then start, then the id, so that no order depends on the sort algorithm.
 template <class Key>
-Order ordered(const Problem& problem, Key key) {
-    const auto& blocks = problem.blocks;
-    Order order(blocks.size());
+Order sort_by(const Problem& problem, Key key) {
+    const auto& residencies = problem.residencies;
+    Order order(residencies.size());
     std::iota(order.begin(), order.end(), 0);
-    auto rank = [&](int32_t i) {
-        const Block& b = blocks[i];
-        return std::make_tuple(-key(b), -b.size, b.first - b.last, b.first, i);
+    auto rank = [&](ResidencyId i) {
+        const Residency& r = residencies[i];
+        return std::make_tuple(-key(r), -r.size, r.first - r.last, r.first, i);
     };
-    std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return rank(a) < rank(b); });
+    std::sort(order.begin(), order.end(), [&](ResidencyId a, ResidencyId b) { return rank(a) < rank(b); });
     return order;
 }
 
 Order by_size(const Problem& p) {
-    return ordered(p, [](const Block& b) { return b.size; });
+    return sort_by(p, [](const Residency& r) { return r.size; });
 }
 
 Order by_lifetime(const Problem& p) {
-    return ordered(p, [](const Block& b) { return b.last - b.first; });
+    return sort_by(p, [](const Residency& r) { return r.last - r.first; });
 }
 
+// In floating point: sizes times sections may exceed 64 bits.
 Order by_area(const Problem& p) {
-    return ordered(p, [](const Block& b) { return static_cast<double>(b.size) * (b.last - b.first); });
+    return sort_by(p, [](const Residency& r) { return static_cast<double>(r.size) * (r.last - r.first); });
 }
 
 Order by_start(const Problem& p) {
-    return ordered(p, [](const Block& b) { return -b.first; });
+    return sort_by(p, [](const Residency& r) { return -r.first; });
 }
 
-// Answers "the largest of values[first, last)": tables of the largest of 1, 2, 4, ... values from each place on.
-class Largest {
-public:
-    explicit Largest(std::vector<Units> values) : tables_{std::move(values)} {
+// Range maximum in O(1): a sparse table, whose row k holds the largest of each 2^k consecutive values.
+class RangeMaximum {
+  public:
+    explicit RangeMaximum(std::vector<Granules> values) : tables_{std::move(values)} {
         size_t n = tables_[0].size();
         for (size_t width = 1; 2 * width <= n; width *= 2) {
-            const std::vector<Units>& half = tables_.back();
-            std::vector<Units> table(n - 2 * width + 1);
+            const std::vector<Granules>& half = tables_.back();
+            std::vector<Granules> table(n - 2 * width + 1);
             for (size_t i = 0; i < table.size(); ++i) table[i] = std::max(half[i], half[i + width]);
             tables_.push_back(std::move(table));
         }
     }
 
-    Units of(Section first, Section last) const {
+    // Of sections [first, last): two rows that overlap cover any range.
+    Granules of(Section first, Section last) const {
         int level = 0;
         while (2 << level <= last - first) ++level;
         return std::max(tables_[level][first], tables_[level][last - (1 << level)]);
     }
 
-private:
-    std::vector<std::vector<Units>> tables_;
+  private:
+    std::vector<std::vector<Granules>> tables_;
 };
 
-// Blocks that live through the fullest section come first: they have the least choice.
+// Residencies that are alive in the fullest section come first: they have the fewest offsets to choose from.
 Order by_pressure(const Problem& p) {
-    Largest load(section_loads(p.blocks, p.sections));
-    return ordered(p, [&](const Block& b) { return load.of(b.first, b.last); });
+    RangeMaximum load(section_loads(p.residencies, p.sections));
+    return sort_by(p, [&](const Residency& r) { return load.of(r.first, r.last); });
 }
 
 }  // namespace
 
-const std::vector<Rule>& rules() {
-    static const std::vector<Rule> all = {{"size", by_size},
-                                          {"lifetime", by_lifetime},
-                                          {"area", by_area},
-                                          {"start", by_start},
-                                          {"pressure", by_pressure}};
-    return all;
+const std::vector<OrderingRule>& ordering_rules() {
+    static const std::vector<OrderingRule> kRules = {{"size", by_size},
+                                                     {"lifetime", by_lifetime},
+                                                     {"area", by_area},
+                                                     {"start", by_start},
+                                                     {"pressure", by_pressure}};
+    return kRules;
 }
 
-Layout pack(const Problem& problem, const Order& order, Fit fit, Steps& steps) {
-    Shelf shelf(problem);
-    Layout layout;
-    layout.offset.resize(problem.blocks.size());
-    int64_t seen = 0;
-    for (int32_t i : order) {
-        const Block& block = problem.blocks[i];
-        layout.offset[i] = shelf.find(block, fit);
-        shelf.put(block, layout.offset[i]);
-        steps.take(shelf.looked_at() - seen + 1);
-        seen = shelf.looked_at();
+Solution pack(const Problem& problem, const Order& order, Fit fit, StepBudget& budget) {
+    OffsetIndex index(problem);
+    Solution solution;
+    solution.offset.resize(problem.residencies.size());
+    int64_t counted = 0;
+    for (ResidencyId i : order) {
+        const Residency& residency = problem.residencies[i];
+        solution.offset[i] = index.find_offset(residency, fit);
+        index.insert(residency, solution.offset[i]);
+        budget.spend(index.steps() - counted + 1);
+        counted = index.steps();
     }
-    layout.height = height_of(problem, layout.offset);
-    return layout;
+    solution.height = solution_height(problem, solution.offset);
+    return solution;
 }
 
-Packed pack_best(const Problem& problem, Steps& steps) {
-    Packed best{{{}, std::numeric_limits<Units>::max()}, ""};
-    for (Fit fit : {Fit::lowest, Fit::tightest}) {
-        for (const Rule& rule : rules()) {
-            Layout layout = pack(problem, rule.order(problem), fit, steps);
-            if (layout.height < best.layout.height) best = {std::move(layout), std::string("greedy by ") + rule.name};
-            if (best.layout.height <= problem.target || steps.over()) return best;
+// First fit under every rule comes before best fit under any: it is the quicker one, and seldom the higher one.
+NamedSolution pack_best(const Problem& problem, StepBudget& budget) {
+    NamedSolution best{{{}, std::numeric_limits<Granules>::max()}, ""};
+    for (Fit fit : {Fit::first, Fit::best}) {
+        for (const OrderingRule& rule : ordering_rules()) {
+            Solution solution = pack(problem, rule.order(problem), fit, budget);
+            if (solution.height < best.solution.height) {
+                best = {std::move(solution), std::string("greedy by ") + rule.name};
+            }
+            if (best.solution.height <= problem.target || budget.exhausted()) return best;
         }
     }
     return best;
 }
 
-}  // namespace layermem::placing
+}  // namespace layermem::planning::placement

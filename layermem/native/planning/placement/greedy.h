@@ -1,4 +1,4 @@
-// One pass over the blocks in a fixed order, each put into a gap between those already there.
+// Greedy placement: one pass over the residencies in a fixed order, each put into a gap between those already placed.
 #pragma once
 
 #include <string>
@@ -7,25 +7,23 @@
 #include "planning/placement/offset_index.h"
 #include "planning/placement/step_budget.h"
 
-namespace layermem::placing {
+namespace layermem::planning::placement {
 
-using Order = std::vector<int32_t>;  // a permutation of the blocks
-
-// An order by one property of a block, largest first; `name` is what a result calls it.
-struct Rule {
+// An order by one property of a residency, largest first; `name` appears in the method of a result.
+struct OrderingRule {
     const char* name;
     Order (*order)(const Problem&);
 };
-const std::vector<Rule>& rules();
+const std::vector<OrderingRule>& ordering_rules();
 
-// Steps are counted but never cut a pass short: a layout always comes back whole.
-Layout pack(const Problem& problem, const Order& order, Fit fit, Steps& steps);
+// Steps are counted but never end a pass early: the solution is always complete.
+Solution pack(const Problem& problem, const Order& order, Fit fit, StepBudget& budget);
 
-// The lowest layout over all rules and fits, and which one it was; the first that reaches the target ends it.
-struct Packed {
-    Layout layout;
+struct NamedSolution {
+    Solution solution;
     std::string method;
 };
-Packed pack_best(const Problem& problem, Steps& steps);
+// The lowest solution over all rules and fits; the first one that reaches the target ends the trials.
+NamedSolution pack_best(const Problem& problem, StepBudget& budget);
 
-}  // namespace layermem::placing
+}  // namespace layermem::planning::placement

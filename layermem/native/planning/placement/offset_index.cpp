@@ -3,40 +3,45 @@
 #include <algorithm>
 #include <limits>
 
-namespace layermem::placing {
+namespace layermem::planning::placement {
 
-void Pile::Chunk::sum_up() {
+void OffsetList::Chunk::summarize() {
     first = earliest = std::numeric_limits<Section>::max();
     last = latest = 0;
     top = entries.front().bottom;
-    widest_hole = 0;
+    widest_gap = 0;
     for (const Entry& e : entries) {
         first = std::min(first, e.first);
         last = std::max(last, e.last);
         latest = std::max(latest, e.first);
         earliest = std::min(earliest, e.last);
-        widest_hole = std::max(widest_hole, e.bottom - top);
+        widest_gap = std::max(widest_gap, e.bottom - top);
         top = std::max(top, e.top);
     }
 }
 
-Units Pile::find(const Block& block, Units floor, Fit fit, int64_t& looked_at) const {
-    Units top = floor, chosen = -1, least_left = std::numeric_limits<Units>::max();
+// One pass by rising offset over the entries that overlap in time.  `top` is the highest top so far, so the gap below
+// an entry reaches from `top` to its bottom.
+Granules OffsetList::find_offset(const Residency& residency, Granules floor, Fit fit, int64_t& steps) const {
+    Granules top = floor;
+    Granules chosen = -1;
+    Granules least_rest = std::numeric_limits<Granules>::max();
     for (const Chunk& chunk : chunks_) {
-        ++looked_at;
-        if (chunk.first >= block.last || chunk.last <= block.first) continue;
-        bool all_meet = chunk.latest < block.last && chunk.earliest > block.first;
-        if (all_meet && std::max(chunk.widest_hole, chunk.entries.front().bottom - top) < block.size) {
+        ++steps;
+        if (chunk.first >= residency.last || chunk.last <= residency.first) continue;
+        // Where every entry counts, the summary knows all gaps: those within, and the one below the first entry.
+        bool all_overlap = chunk.latest < residency.last && chunk.earliest > residency.first;
+        if (all_overlap && std::max(chunk.widest_gap, chunk.entries.front().bottom - top) < residency.size) {
             top = std::max(top, chunk.top);
             continue;
         }
-        looked_at += static_cast<int64_t>(chunk.entries.size());
+        steps += static_cast<int64_t>(chunk.entries.size());
         for (const Entry& e : chunk.entries) {
-            if (e.first >= block.last || e.last <= block.first) continue;
-            Units left = e.bottom - top - block.size;
-            if (left >= 0 && left < least_left) {
-                if (fit == Fit::lowest || left == 0) return top;
-                least_left = left;
+            if (e.first >= residency.last || e.last <= residency.first) continue;
+            Granules rest = e.bottom - top - residency.size;
+            if (rest >= 0 && rest < least_rest) {
+                if (fit == Fit::first || rest == 0) return top;
+                least_rest = rest;
                 chosen = top;
             }
             top = std::max(top, e.top);
@@ -45,11 +50,12 @@ Units Pile::find(const Block& block, Units floor, Fit fit, int64_t& looked_at) c
     return chosen >= 0 ? chosen : top;
 }
 
-void Pile::put(const Block& block, Units offset, int64_t& looked_at) {
-    looked_at += kChunk;
-    Entry entry{block.first, block.last, offset, offset + block.size};
-    auto below = [](const Entry& e, Units at) { return e.bottom < at; };
-    auto ends_below = [](const Chunk& c, Units at) { return c.entries.back().bottom < at; };
+// A chunk that is full is split in halves, as a node of a B-tree is.
+void OffsetList::insert(const Residency& residency, Granules offset, int64_t& steps) {
+    steps += kMaxChunkEntries;  // the price of the insertion and the summary, whatever the size of the chunk
+    Entry entry{residency.first, residency.last, offset, offset + residency.size};
+    auto is_below = [](const Entry& e, Granules at) { return e.bottom < at; };
+    auto ends_below = [](const Chunk& c, Granules at) { return c.entries.back().bottom < at; };
     auto chunk = std::lower_bound(chunks_.begin(), chunks_.end(), offset, ends_below);
     if (chunks_.empty()) {
         chunks_.emplace_back(std::vector<Entry>{entry});
@@ -57,36 +63,37 @@ void Pile::put(const Block& block, Units offset, int64_t& looked_at) {
     }
     if (chunk == chunks_.end()) --chunk;
     auto& entries = chunk->entries;
-    entries.insert(std::lower_bound(entries.begin(), entries.end(), offset, below), entry);
-    if (entries.size() < kChunk) {
-        chunk->sum_up();
+    entries.insert(std::lower_bound(entries.begin(), entries.end(), offset, is_below), entry);
+    if (entries.size() < kMaxChunkEntries) {
+        chunk->summarize();
         return;
     }
-    Chunk upper({entries.begin() + kChunk / 2, entries.end()});
-    entries.erase(entries.begin() + kChunk / 2, entries.end());
-    chunk->sum_up();
+    Chunk upper({entries.begin() + kMaxChunkEntries / 2, entries.end()});
+    entries.erase(entries.begin() + kMaxChunkEntries / 2, entries.end());
+    chunk->summarize();
     chunks_.insert(chunk + 1, std::move(upper));
 }
 
-Shelf::Shelf(const Problem& problem) : floor_(problem.floor) {
-    width_ = std::max(kLeastWidth, (problem.sections + kMostSlices - 1) / kMostSlices);
-    slices_.resize((problem.sections + width_ - 1) / width_);
-    for (size_t i = 0; i < problem.pins.size(); ++i) {
-        if (problem.pin_offset[i] + problem.pins[i].size > floor_) put(problem.pins[i], problem.pin_offset[i]);
+OffsetIndex::OffsetIndex(const Problem& problem) : floor_(problem.floor) {
+    slice_width_ = std::max(kMinSliceWidth, (problem.sections + kMaxSlices - 1) / kMaxSlices);
+    slices_.resize((problem.sections + slice_width_ - 1) / slice_width_);
+    for (size_t i = 0; i < problem.fixed.size(); ++i) {
+        // What ends at or below the floor cannot collide with a residency that lies above it.
+        if (problem.fixed_offset[i] + problem.fixed[i].size > floor_) insert(problem.fixed[i], problem.fixed_offset[i]);
     }
 }
 
-Units Shelf::find(const Block& block, Fit fit) const {
-    Section slice = block.first / width_;
-    const Pile& pile = (block.last - 1) / width_ == slice ? slices_[slice] : whole_;
-    return pile.find(block, floor_, fit, looked_at_);
+Granules OffsetIndex::find_offset(const Residency& residency, Fit fit) const {
+    Section slice = residency.first / slice_width_;
+    bool in_one_slice = (residency.last - 1) / slice_width_ == slice;
+    return (in_one_slice ? slices_[slice] : whole_).find_offset(residency, floor_, fit, steps_);
 }
 
-void Shelf::put(const Block& block, Units offset) {
-    whole_.put(block, offset, looked_at_);
-    for (Section slice = block.first / width_; slice <= (block.last - 1) / width_; ++slice) {
-        slices_[slice].put(block, offset, looked_at_);
+void OffsetIndex::insert(const Residency& residency, Granules offset) {
+    whole_.insert(residency, offset, steps_);
+    for (Section slice = residency.first / slice_width_; slice <= (residency.last - 1) / slice_width_; ++slice) {
+        slices_[slice].insert(residency, offset, steps_);
     }
 }
 
-}  // namespace layermem::placing
+}  // namespace layermem::planning::placement

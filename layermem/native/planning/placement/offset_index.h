@@ -1,4 +1,4 @@
-// Placed blocks in order of offset, and the holes between them that a new block sees.
+// The placed residencies by offset, and the gaps between them that are free for the lifespan of a new one.
 #pragma once
 
 #include <cstdint>
@@ -6,55 +6,66 @@
 
 #include "planning/placement/problem.h"
 
-namespace layermem::placing {
+namespace layermem::planning::placement {
 
-enum class Fit { lowest, tightest };  // the first hole from below, or the one that leaves least over
+enum class Fit {
+    first,  // the lowest gap that is large enough
+    best    // the gap that leaves the fewest granules over; the lowest of equal ones
+};
 
-// Placed blocks by offset, in chunks that say what lets a block pass them without a look at each entry.
-class Pile {
-public:
-    // Offset from `floor` on at which `block` collides with nothing.  Both count the entries they look at.
-    Units find(const Block& block, Units floor, Fit fit, int64_t& looked_at) const;
-    void put(const Block& block, Units offset, int64_t& looked_at);
+// Placed residencies by rising offset, in chunks with a summary each: a query skips a chunk by its summary alone.
+//
+//      offset ^   +----+     +---------+     top           highest top of the chunk
+//             |   |  3 |  +--+---------+     widest gap    between neighbours by offset, if all of them counted
+//             |   +----+  |  2 |             first, last   the sections that any entry touches
+//             |           +----+             latest, earliest   the largest first, the smallest last:
+//             |        | 1 |                                    a lifespan around both overlaps with every entry
+//             +-------------------> sections
+class OffsetList {
+  public:
+    // The offset >= floor at which `residency` overlaps with none.  Both functions add the entries inspected to `steps`.
+    Granules find_offset(const Residency& residency, Granules floor, Fit fit, int64_t& steps) const;
+    void insert(const Residency& residency, Granules offset, int64_t& steps);
 
-private:
+  private:
     struct Entry {
         Section first, last;
-        Units bottom, top;
+        Granules bottom, top;
     };
     struct Chunk {
         std::vector<Entry> entries;
-        Section first, last;       // least first, greatest last: a block outside meets no entry
-        Section latest, earliest;  // greatest first, least last: a block around both meets every entry,
-        Units top, widest_hole;    // and passes them all if no hole between them is wide enough
+        Section first, last;       // smallest first, largest last: a lifespan outside overlaps with no entry
+        Section latest, earliest;  // largest first, smallest last: a lifespan around both overlaps with every entry
+        Granules top, widest_gap;
 
-        explicit Chunk(std::vector<Entry> of) : entries(std::move(of)) { sum_up(); }
-        void sum_up();
+        explicit Chunk(std::vector<Entry> of) : entries(std::move(of)) { summarize(); }
+        void summarize();
     };
-    static constexpr size_t kChunk = 64;
+    static constexpr size_t kMaxChunkEntries = 64;
 
     std::vector<Chunk> chunks_;
 };
 
-// All placed blocks in one pile, and once more in piles of those that are alive in each slice of time: most blocks of
-// a deep net are short, and a short one need look at one slice only.
-class Shelf {
-public:
-    explicit Shelf(const Problem& problem);
+// All placed residencies in one list, and once more in one list per slice of time: most residencies of a deep net are
+// short, and a short one needs the list of its slice only.
+class OffsetIndex {
+  public:
+    explicit OffsetIndex(const Problem& problem);  // with the fixed residencies in it
 
-    Units find(const Block& block, Fit fit) const;
-    void put(const Block& block, Units offset);
+    Granules find_offset(const Residency& residency, Fit fit) const;
+    void insert(const Residency& residency, Granules offset);
 
-    int64_t looked_at() const { return looked_at_; }  // the steps taken so far
+    int64_t steps() const { return steps_; }  // entries inspected so far
 
-private:
-    static constexpr Section kMostSlices = 64, kLeastWidth = 128;  // of sections
+  private:
+    static constexpr Section kMaxSlices = 64;
+    static constexpr Section kMinSliceWidth = 128;  // sections
 
-    Pile whole_;
-    std::vector<Pile> slices_;
-    Section width_;
-    Units floor_;
-    mutable int64_t looked_at_ = 0;
+    OffsetList whole_;
+    std::vector<OffsetList> slices_;
+    Section slice_width_;
+    Granules floor_;
+    mutable int64_t steps_ = 0;
 };
 
-}  // namespace layermem::placing
+}  // namespace layermem::planning::placement

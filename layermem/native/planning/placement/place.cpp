@@ -1,3 +1,4 @@
+// Entry point of placement: validation, the translation to sections and granules, and the sequence of algorithms.
 #include "planning/placement/place.h"
 
 #include <algorithm>
@@ -12,133 +13,139 @@
 #include "planning/placement/step_budget.h"
 #include "planning/placement/tighten.h"
 
-namespace layermem {
+namespace layermem::planning::placement {
 namespace {
 
-using placing::Block;
-using placing::Packed;
-using placing::Problem;
-using placing::Units;
+// Offsets and sums of sizes stay below this, so that adding a few of them cannot overflow.
+constexpr Bytes kMaxBytes = INT64_MAX / 4;
 
-[[noreturn]] void refuse(size_t i, const std::string& what) {
+[[noreturn]] void reject(size_t i, const std::string& what) {
     throw std::invalid_argument("interval " + std::to_string(i) + " " + what);
 }
 
-Units units(Bytes bytes, Bytes align) { return (bytes + align - 1) / align; }
+Granules to_granules(Bytes bytes, Bytes align) { return (bytes + align - 1) / align; }
 
-void validate(const PlaceRequest& r) {
+void validate(const PlacementRequest& r) {
     size_t n = r.size.size();
     if (r.begin.size() != n || r.end.size() != n || (!r.fixed.empty() && r.fixed.size() != n)) {
         throw std::invalid_argument("begin, end, size and fixed must have one entry per interval");
     }
     if (r.align <= 0) throw std::invalid_argument("align must be positive");
     if (r.floor < 0) throw std::invalid_argument("floor must not be negative");
-    Bytes room = INT64_MAX / 4 - r.floor;
+    // The highest conceivable placement stacks everything above the floor: its height must be representable.
+    Bytes remaining = kMaxBytes - r.floor;
     for (size_t i = 0; i < n; ++i) {
-        if (r.end[i] < r.begin[i]) refuse(i, "ends before it begins");
-        if (r.size[i] < 0) refuse(i, "has a negative size");
-        if (r.size[i] > room - r.align) refuse(i, "makes the sum of sizes overflow");
-        room -= units(r.size[i], r.align) * r.align;
+        if (r.end[i] < r.begin[i]) reject(i, "ends before it begins");
+        if (r.size[i] < 0) reject(i, "has a negative size");
+        if (r.size[i] > remaining - r.align) reject(i, "makes the sum of sizes overflow");
+        remaining -= to_granules(r.size[i], r.align) * r.align;
         Bytes fixed = r.fixed.empty() ? -1 : r.fixed[i];
         if (fixed < 0) continue;
-        if (fixed % r.align) refuse(i, "is fixed at an offset that is no multiple of " + std::to_string(r.align));
-        if (fixed > INT64_MAX / 4) refuse(i, "is fixed at an offset that overflows");
+        if (fixed % r.align) reject(i, "is fixed at an offset that is no multiple of " + std::to_string(r.align));
+        if (fixed > kMaxBytes) reject(i, "is fixed at an offset that overflows");
     }
 }
 
-bool ever_alive(const PlaceRequest& r, size_t i) { return r.size[i] > 0 && r.begin[i] < r.end[i]; }
+// Residencies without bytes or without ticks take no part in the problem; they get the floor as offset.
+bool occupies_bytes(const PlacementRequest& r, size_t i) { return r.size[i] > 0 && r.begin[i] < r.end[i]; }
 
-struct Model {
+struct IndexedProblem {
     Problem problem;
-    std::vector<size_t> block_of, pin_of;  // the interval that each block, each pin, is
+    std::vector<size_t> free_interval;   // per residency to be placed: its index in the request
+    std::vector<size_t> fixed_interval;  // per fixed residency: its index in the request
 };
 
-Model model_of(const PlaceRequest& r) {
-    std::vector<size_t> alive;
-    std::vector<placing::Stretch> stretches;
+// Ticks become sections, bytes become granules, and fixed residencies are told apart from free ones.
+IndexedProblem build_problem(const PlacementRequest& r) {
+    std::vector<size_t> intervals;
+    std::vector<Lifespan> lifespans;
     for (size_t i = 0; i < r.size.size(); ++i) {
-        if (!ever_alive(r, i)) continue;
-        alive.push_back(i);
-        stretches.push_back({r.begin[i], r.end[i]});
+        if (!occupies_bytes(r, i)) continue;
+        intervals.push_back(i);
+        lifespans.push_back({r.begin[i], r.end[i]});
     }
-    Model model;
-    Problem& p = model.problem;
-    std::vector<Block> blocks(alive.size());
-    p.sections = placing::assign_sections(stretches, blocks);
-    for (size_t k = 0; k < alive.size(); ++k) {
-        size_t i = alive[k];
-        blocks[k].size = units(r.size[i], r.align);
-        bool pinned = !r.fixed.empty() && r.fixed[i] >= 0;
-        (pinned ? p.pins : p.blocks).push_back(blocks[k]);
-        (pinned ? model.pin_of : model.block_of).push_back(i);
-        if (pinned) p.pin_offset.push_back(r.fixed[i] / r.align);
+    IndexedProblem indexed;
+    Problem& p = indexed.problem;
+    std::vector<Residency> residencies(intervals.size());
+    p.sections = assign_sections(lifespans, residencies);
+    for (size_t k = 0; k < intervals.size(); ++k) {
+        size_t i = intervals[k];
+        residencies[k].size = to_granules(r.size[i], r.align);
+        bool is_fixed = !r.fixed.empty() && r.fixed[i] >= 0;
+        (is_fixed ? p.fixed : p.residencies).push_back(residencies[k]);
+        (is_fixed ? indexed.fixed_interval : indexed.free_interval).push_back(i);
+        if (is_fixed) p.fixed_offset.push_back(r.fixed[i] / r.align);
     }
-    p.floor = units(r.floor, r.align);
+    p.floor = to_granules(r.floor, r.align);
     p.target = r.target / r.align;
-    bound_height(p);
-    return model;
+    set_bound(p);
+    return indexed;
 }
 
-void refuse_colliding_pins(const Model& model) {
-    const Problem& p = model.problem;
-    std::vector<size_t> order(p.pins.size());
+// By rising offset, each fixed residency is compared with those that begin below its top.
+void reject_overlapping_fixed(const IndexedProblem& indexed) {
+    const Problem& p = indexed.problem;
+    std::vector<size_t> order(p.fixed.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p.pin_offset[a] < p.pin_offset[b]; });
+    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p.fixed_offset[a] < p.fixed_offset[b]; });
     for (size_t i = 0; i < order.size(); ++i) {
-        Units top = p.pin_offset[order[i]] + p.pins[order[i]].size;
-        for (size_t j = i + 1; j < order.size() && p.pin_offset[order[j]] < top; ++j) {
-            if (!meet(p.pins[order[i]], p.pins[order[j]])) continue;
-            refuse(model.pin_of[order[j]], "is fixed on top of interval " + std::to_string(model.pin_of[order[i]]));
+        Granules top = p.fixed_offset[order[i]] + p.fixed[order[i]].size;
+        for (size_t j = i + 1; j < order.size() && p.fixed_offset[order[j]] < top; ++j) {
+            if (!overlap_in_time(p.fixed[order[i]], p.fixed[order[j]])) continue;
+            std::string below = std::to_string(indexed.fixed_interval[order[i]]);
+            reject(indexed.fixed_interval[order[j]], "is fixed on top of interval " + below);
         }
     }
 }
 
-Packed solve(const Problem& problem, placing::Steps& steps) {
-    placing::Reduced reduced = placing::stack_lifelong(problem);
-    Packed found{{{}, 0}, "stacked"};
-    if (!reduced.problem.blocks.empty()) {
-        found = placing::pack_best(reduced.problem, steps);
-        placing::Layout tight = placing::tighten(reduced.problem, found.layout, steps);
-        if (tight.height < found.layout.height) found = {tight, "search"};
+// Reduction, then greedy rules, then exact search where the best greedy height is above the target.
+NamedSolution solve(const Problem& problem, StepBudget& budget) {
+    Reduction reduction = stack_full_lifetime(problem);
+    NamedSolution best{{{}, 0}, "stacked"};
+    if (!reduction.problem.residencies.empty()) {
+        best = pack_best(reduction.problem, budget);
+        Solution tight = tighten(reduction.problem, best.solution, budget);
+        if (tight.height < best.solution.height) best = {tight, "search"};
     }
-    found.layout = placing::widen(problem, reduced, found.layout);
-    return found;
+    best.solution = expand(problem, reduction, best.solution);
+    return best;
 }
 
 }  // namespace
 
-PlaceResult place(const PlaceRequest& request, const Poll& poll) {
+Placement place(const PlacementRequest& request, const Poll& poll) {
     auto started = std::chrono::steady_clock::now();
     validate(request);
-    Model model = model_of(request);
-    refuse_colliding_pins(model);
-    placing::Steps steps(request.time_limit, poll);
-    Packed found = solve(model.problem, steps);
+    IndexedProblem indexed = build_problem(request);
+    reject_overlapping_fixed(indexed);
+    StepBudget budget(request.time_limit, poll);
+    NamedSolution best = solve(indexed.problem, budget);
 
-    PlaceResult result;
+    Placement placement;
     Bytes align = request.align;
-    result.offset.assign(request.size.size(), model.problem.floor * align);
+    placement.offset.assign(request.size.size(), indexed.problem.floor * align);
     for (size_t i = 0; i < request.fixed.size(); ++i) {
-        if (request.fixed[i] >= 0) result.offset[i] = request.fixed[i];
+        if (request.fixed[i] >= 0) placement.offset[i] = request.fixed[i];
     }
-    for (size_t b = 0; b < model.block_of.size(); ++b) {
-        result.offset[model.block_of[b]] = found.layout.offset[b] * align;
+    for (size_t b = 0; b < indexed.free_interval.size(); ++b) {
+        placement.offset[indexed.free_interval[b]] = best.solution.offset[b] * align;
     }
-    result.height = found.layout.height * align;
-    result.max_live = max_live(request);
-    result.bound = model.problem.bound * align;
-    result.method = found.method;
-    result.cut_short = steps.cut_short();
-    result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-    return result;
+    placement.height = best.solution.height * align;
+    placement.max_live = max_live(request);
+    placement.bound = indexed.problem.bound * align;
+    placement.method = best.method;
+    placement.cut_short = budget.cut_short();
+    placement.seconds = std::chrono::duration<Seconds>(std::chrono::steady_clock::now() - started).count();
+    return placement;
 }
 
-LiveProfile live_profile(const PlaceRequest& request) {
+// Intervals are half-open: at one tick, what ends and what begins cancel in one entry of the map.
+LiveProfile live_profile(const PlacementRequest& request) {
     validate(request);
     std::map<Tick, Bytes> change;
     for (size_t i = 0; i < request.size.size(); ++i) {
-        if (!ever_alive(request, i)) continue;
-        Bytes size = units(request.size[i], request.align) * request.align;
+        if (!occupies_bytes(request, i)) continue;
+        Bytes size = to_granules(request.size[i], request.align) * request.align;
         change[request.begin[i]] += size;
         change[request.end[i]] -= size;
     }
@@ -152,9 +159,9 @@ LiveProfile live_profile(const PlaceRequest& request) {
     return profile;
 }
 
-Bytes max_live(const PlaceRequest& request) {
+Bytes max_live(const PlacementRequest& request) {
     LiveProfile profile = live_profile(request);
     return profile.live.empty() ? 0 : *std::max_element(profile.live.begin(), profile.live.end());
 }
 
-}  // namespace layermem
+}  // namespace layermem::planning::placement

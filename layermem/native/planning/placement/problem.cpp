@@ -3,71 +3,79 @@
 #include <algorithm>
 #include <tuple>
 
-namespace layermem::placing {
+namespace layermem::planning::placement {
 
-// A section closes at the first end after a begin.  At one moment ends come before begins: stretches are half-open.
-Section assign_sections(const std::vector<Stretch>& stretches, std::vector<Block>& blocks) {
+// A sweep over begins and ends.  A section closes at the first end after a begin.  At one tick ends come before begins,
+// because lifespans are half-open.
+Section assign_sections(const std::vector<Lifespan>& lifespans, std::vector<Residency>& residencies) {
     struct Event {
         int64_t at;
         bool begins;
         size_t i;
     };
     std::vector<Event> events;
-    for (size_t i = 0; i < stretches.size(); ++i) {
-        events.push_back({stretches[i].begin, true, i});
-        events.push_back({stretches[i].end, false, i});
+    for (size_t i = 0; i < lifespans.size(); ++i) {
+        events.push_back({lifespans[i].begin, true, i});
+        events.push_back({lifespans[i].end, false, i});
     }
     std::sort(events.begin(), events.end(),
               [](const Event& a, const Event& b) { return std::tie(a.at, a.begins) < std::tie(b.at, b.begins); });
-    Section sections = 0;
-    bool fresh = false;
+    Section sections = 0;  // closed so far, and so the index of the open one
+    bool after_begin = false;
     for (const Event& e : events) {
         if (e.begins) {
-            blocks[e.i].first = sections;
+            residencies[e.i].first = sections;
         } else {
-            sections += fresh;
-            blocks[e.i].last = sections;
+            sections += after_begin;
+            residencies[e.i].last = sections;
         }
-        fresh = e.begins;
+        after_begin = e.begins;
     }
     return sections;
 }
 
-std::vector<Units> section_loads(const std::vector<Block>& blocks, Section sections) {
-    std::vector<Units> load(sections + 1, 0);
-    for (const Block& b : blocks) {
-        load[b.first] += b.size;
-        load[b.last] -= b.size;
+// Differences at the borders first, then their running sum: O(residencies + sections).
+std::vector<Granules> section_loads(const std::vector<Residency>& residencies, Section sections) {
+    std::vector<Granules> load(sections + 1, 0);
+    for (const Residency& r : residencies) {
+        load[r.first] += r.size;
+        load[r.last] -= r.size;
     }
     for (Section s = 1; s < sections; ++s) load[s] += load[s - 1];
     load.resize(sections);
     return load;
 }
 
-void bound_height(Problem& problem) {
-    std::vector<Block> above_floor = problem.blocks;
-    Units bound = 0;
-    for (size_t i = 0; i < problem.pins.size(); ++i) {
-        Block pin = problem.pins[i];
-        Units top = problem.pin_offset[i] + pin.size;
+// Two bounds: the top of each fixed residency, and the load of each section above the floor, to which a fixed
+// residency contributes the part of it that lies above the floor.
+void set_bound(Problem& problem) {
+    std::vector<Residency> above_floor = problem.residencies;
+    Granules bound = 0;
+    for (size_t i = 0; i < problem.fixed.size(); ++i) {
+        Residency part = problem.fixed[i];
+        Granules top = problem.fixed_offset[i] + part.size;
         bound = std::max(bound, top);
-        pin.size = top - std::max(problem.floor, problem.pin_offset[i]);
-        if (pin.size > 0) above_floor.push_back(pin);
+        part.size = top - std::max(problem.floor, problem.fixed_offset[i]);
+        if (part.size > 0) above_floor.push_back(part);
     }
-    if (!problem.blocks.empty()) {
-        for (Units load : section_loads(above_floor, problem.sections)) bound = std::max(bound, problem.floor + load);
+    if (!problem.residencies.empty()) {
+        for (Granules load : section_loads(above_floor, problem.sections)) {
+            bound = std::max(bound, problem.floor + load);
+        }
     }
     problem.bound = bound;
     problem.target = std::max(problem.target, bound);
 }
 
-Units height_of(const Problem& problem, const std::vector<Units>& offset) {
-    Units height = 0;
-    for (size_t i = 0; i < problem.blocks.size(); ++i) height = std::max(height, offset[i] + problem.blocks[i].size);
-    for (size_t i = 0; i < problem.pins.size(); ++i) {
-        height = std::max(height, problem.pin_offset[i] + problem.pins[i].size);
+Granules solution_height(const Problem& problem, const std::vector<Granules>& offset) {
+    Granules height = 0;
+    for (size_t i = 0; i < problem.residencies.size(); ++i) {
+        height = std::max(height, offset[i] + problem.residencies[i].size);
+    }
+    for (size_t i = 0; i < problem.fixed.size(); ++i) {
+        height = std::max(height, problem.fixed_offset[i] + problem.fixed[i].size);
     }
     return height;
 }
 
-}  // namespace layermem::placing
+}  // namespace layermem::planning::placement

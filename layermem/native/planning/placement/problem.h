@@ -1,56 +1,60 @@
-// The question that every placement method answers: blocks over sections, in units of the alignment.
+// The problem that every placement algorithm solves: residencies over sections, in granules of the alignment.
 //
-// Sections stand for time.  A tick matters only where an end follows a begin: those ticks are the maximal sets of
-// blocks alive together, and a block is alive in consecutive ones.  Two blocks overlap in time exactly when they share
-// a section, so n blocks need at most n sections, however many ticks the schedule has.
+// Sections are compressed time.  Only the ticks at which an end follows a begin matter: there the sets of residencies
+// alive together are maximal, and a residency is alive in consecutive ones.
+//
+//      tick      0   1   2   3   4   5   6
+//      a         |-------|                          a  [0, 1)      Two residencies overlap in time exactly when they
+//      b             |-----------|                  b  [0, 2)      share a section, so n residencies need at most n
+//      c                     |-----------|          c  [1, 2)      sections, however many ticks the schedule has.
+//      section   |   0   |       1       |
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "planning/placement/place.h"
+#include "planning/placement/types.h"
 
-namespace layermem::placing {
+namespace layermem::planning::placement {
 
-using Section = int32_t;
-using Units = int64_t;  // multiples of the alignment
-
-struct Block {
+struct Residency {
     Section first, last;  // alive in sections [first, last), first < last
-    Units size;           // > 0
+    Granules size;        // > 0
 };
 
-inline bool meet(const Block& a, const Block& b) { return a.first < b.last && b.first < a.last; }
+inline bool overlap_in_time(const Residency& a, const Residency& b) { return a.first < b.last && b.first < a.last; }
 
 struct Problem {
-    std::vector<Block> blocks;  // to be placed
-    std::vector<Block> pins;    // placed already, at pin_offset; no two overlap
-    std::vector<Units> pin_offset;
-    Section sections = 0;
-    Units floor = 0;   // least offset of a block
-    Units bound = 0;   // no height is below
-    Units target = 0;  // >= bound: a height up to it ends the search
+    std::vector<Residency> residencies;  // to be placed
+    std::vector<Residency> fixed;        // placed already; no two of them overlap
+    std::vector<Granules> fixed_offset;  // per fixed residency
+    Section sections = 0;                // how many there are
+    Granules floor = 0;                  // least offset of a residency to be placed
+    Granules bound = 0;                  // lower bound of the height
+    Granules target = 0;                 // >= bound: a height up to it ends the search
 };
 
-// An offset per block, and the height it comes to (pins included).
-struct Layout {
-    std::vector<Units> offset;
-    Units height = 0;
+struct Solution {
+    std::vector<Granules> offset;  // per residency to be placed
+    Granules height = 0;           // of all, fixed ones included
 };
 
-// Sections for half-open stretches of any clock; `blocks` get theirs in order, sizes are left alone.  Returns how many
-// sections there are.  No stretch may be empty.
-struct Stretch {
+// A half-open interval of any clock.
+struct Lifespan {
     int64_t begin, end;
 };
-Section assign_sections(const std::vector<Stretch>& stretches, std::vector<Block>& blocks);
 
-// Bytes of blocks (or pins) alive in each section.
-std::vector<Units> section_loads(const std::vector<Block>& blocks, Section sections);
+// Sets first and last of `residencies`, in the order of `lifespans`, and returns the number of sections.  No lifespan
+// may be empty.
+Section assign_sections(const std::vector<Lifespan>& lifespans, std::vector<Residency>& residencies);
 
-// Sets bound and raises target to it.
-void bound_height(Problem& problem);
+// The sum of the sizes alive in each section.
+std::vector<Granules> section_loads(const std::vector<Residency>& residencies, Section sections);
 
-Units height_of(const Problem& problem, const std::vector<Units>& offset);
+// Sets problem.bound, and raises problem.target to it.
+void set_bound(Problem& problem);
 
-}  // namespace layermem::placing
+// The highest granule that a residency, fixed or with an offset of `offset`, reaches.
+Granules solution_height(const Problem& problem, const std::vector<Granules>& offset);
+
+}  // namespace layermem::planning::placement

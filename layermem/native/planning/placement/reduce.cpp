@@ -3,22 +3,24 @@
 #include <algorithm>
 #include <numeric>
 
-namespace layermem::placing {
+namespace layermem::planning::placement {
 namespace {
 
-// The part of a pin above the floor; what lies below it is in nobody's way.
-Block above_floor(const Problem& problem, size_t pin) {
-    Block part = problem.pins[pin];
-    Units bottom = std::max(problem.floor, problem.pin_offset[pin]);
-    part.size = std::max<Units>(0, problem.pin_offset[pin] + part.size - bottom);
+// The part of a fixed residency above the floor; what lies below the floor is in no one's way.
+Residency clip_to_floor(const Problem& problem, size_t fixed) {
+    Residency part = problem.fixed[fixed];
+    Granules bottom = std::max(problem.floor, problem.fixed_offset[fixed]);
+    part.size = std::max<Granules>(0, problem.fixed_offset[fixed] + part.size - bottom);
     return part;
 }
 
-// The level up to which pins and floor fill every section without a hole, or -1 where there is no such level.
-Units flat_ground(const Problem& problem) {
-    std::vector<Block> parts;
-    for (size_t i = 0; i < problem.pins.size(); ++i) parts.push_back(above_floor(problem, i));
-    std::vector<Units> ground = ground_of(problem), filled = section_loads(parts, problem.sections);
+// The level up to which fixed residencies and floor fill every section without a hole, or -1 if there is none.
+// A section is without a hole if the sizes above its floor add up to its ground level.
+Granules find_solid_level(const Problem& problem) {
+    std::vector<Residency> parts;
+    for (size_t i = 0; i < problem.fixed.size(); ++i) parts.push_back(clip_to_floor(problem, i));
+    std::vector<Granules> ground = ground_levels(problem);
+    std::vector<Granules> filled = section_loads(parts, problem.sections);
     for (Section s = 0; s < problem.sections; ++s) {
         if (ground[s] != ground[0] || filled[s] != ground[0] - problem.floor) return -1;
     }
@@ -27,23 +29,28 @@ Units flat_ground(const Problem& problem) {
 
 }  // namespace
 
-// Highest pins first, each gives its level to the sections that have none yet.
-std::vector<Units> ground_of(const Problem& problem) {
-    auto top = [&](size_t i) { return problem.pin_offset[i] + problem.pins[i].size; };
+// By falling top, each fixed residency gives its top to those of its sections that have no level yet.
+std::vector<Granules> ground_levels(const Problem& problem) {
+    auto top = [&](size_t i) { return problem.fixed_offset[i] + problem.fixed[i].size; };
     std::vector<size_t> highest;
-    for (size_t i = 0; i < problem.pins.size(); ++i) {
+    for (size_t i = 0; i < problem.fixed.size(); ++i) {
         if (top(i) > problem.floor) highest.push_back(i);
     }
     std::sort(highest.begin(), highest.end(), [&](size_t a, size_t b) { return top(a) > top(b); });
-    std::vector<Units> ground(problem.sections, problem.floor);
-    std::vector<Section> open(problem.sections + 1);  // the next section without a level: a chain, shortened on the way
+    std::vector<Granules> ground(problem.sections, problem.floor);
+    // open[s] == s: section s has no level yet.  Else a link towards the next one that has none: a disjoint-set forest
+    // whose paths are halved on the way, so that each section is set once in nearly constant time.
+    std::vector<Section> open(problem.sections + 1);
     std::iota(open.begin(), open.end(), 0);
     auto next_open = [&](Section s) {
-        while (open[s] != s) s = open[s] = open[open[s]];
+        while (open[s] != s) {
+            open[s] = open[open[s]];
+            s = open[s];
+        }
         return s;
     };
     for (size_t i : highest) {
-        for (Section s = next_open(problem.pins[i].first); s < problem.pins[i].last; s = next_open(s)) {
+        for (Section s = next_open(problem.fixed[i].first); s < problem.fixed[i].last; s = next_open(s)) {
             ground[s] = top(i);
             open[s] = s + 1;
         }
@@ -51,34 +58,34 @@ std::vector<Units> ground_of(const Problem& problem) {
     return ground;
 }
 
-Reduced stack_lifelong(const Problem& problem) {
-    Reduced reduced;
-    reduced.problem = problem;
-    reduced.stacked.offset.assign(problem.blocks.size(), 0);
-    Units level = flat_ground(problem);
-    reduced.problem.blocks.clear();
-    for (size_t i = 0; i < problem.blocks.size(); ++i) {
-        const Block& b = problem.blocks[i];
-        if (level >= 0 && b.first == 0 && b.last == problem.sections) {
-            reduced.stacked.offset[i] = level;
-            level += b.size;
+Reduction stack_full_lifetime(const Problem& problem) {
+    Reduction reduction;
+    reduction.problem = problem;
+    reduction.stacked.offset.assign(problem.residencies.size(), 0);
+    Granules level = find_solid_level(problem);
+    reduction.problem.residencies.clear();
+    for (size_t i = 0; i < problem.residencies.size(); ++i) {
+        const Residency& r = problem.residencies[i];
+        if (level >= 0 && r.first == 0 && r.last == problem.sections) {
+            reduction.stacked.offset[i] = level;
+            level += r.size;
         } else {
-            reduced.problem.blocks.push_back(b);
-            reduced.origin.push_back(static_cast<int32_t>(i));
+            reduction.problem.residencies.push_back(r);
+            reduction.origin.push_back(static_cast<ResidencyId>(i));
         }
     }
-    if (level < 0) return reduced;
-    reduced.problem.floor = level;
-    reduced.problem.pins.clear();
-    reduced.problem.pin_offset.clear();
-    return reduced;
+    if (level < 0) return reduction;  // nothing was stacked: the fixed residencies stay part of the problem
+    reduction.problem.floor = level;
+    reduction.problem.fixed.clear();
+    reduction.problem.fixed_offset.clear();
+    return reduction;
 }
 
-Layout widen(const Problem& problem, const Reduced& reduced, const Layout& layout) {
-    Layout whole = reduced.stacked;
-    for (size_t k = 0; k < reduced.origin.size(); ++k) whole.offset[reduced.origin[k]] = layout.offset[k];
-    whole.height = height_of(problem, whole.offset);
+Solution expand(const Problem& problem, const Reduction& reduction, const Solution& solution) {
+    Solution whole = reduction.stacked;
+    for (size_t k = 0; k < reduction.origin.size(); ++k) whole.offset[reduction.origin[k]] = solution.offset[k];
+    whole.height = solution_height(problem, whole.offset);
     return whole;
 }
 
-}  // namespace layermem::placing
+}  // namespace layermem::planning::placement

@@ -1,27 +1,28 @@
-// What needs no search: blocks alive all the time (weights, their gradients, momentum) are stacked at the bottom.
+// What needs no search: residencies alive all the time (weights, gradients, momentum) are stacked at the bottom.
 //
-// No height is lost by it: such a block parts every layout into what lies below it and what lies above it, and the two
-// can be swapped.  That holds on flat ground only, so pins must be solid beneath a common level, or there must be none.
+// The height of an optimal solution does not change: such a residency parts every solution into what lies below it and
+// what lies above it, and the two can be swapped.  That holds on level ground only, so the fixed residencies must fill
+// everything below a common level, or there must be none.
 #pragma once
 
 #include <vector>
 
 #include "planning/placement/problem.h"
 
-namespace layermem::placing {
+namespace layermem::planning::placement {
 
-struct Reduced {
-    Problem problem;              // the other blocks, above a raised floor
-    std::vector<int32_t> origin;  // which block of the whole problem each of them is
-    Layout stacked;               // offsets of the whole problem, those of the stacked blocks filled in
+struct Reduction {
+    Problem problem;                  // the other residencies, above a raised floor
+    std::vector<ResidencyId> origin;  // per residency of the reduced problem: its id in the whole one
+    Solution stacked;                 // of the whole problem; only the offsets of the stacked residencies are set
 };
 
-Reduced stack_lifelong(const Problem& problem);
+Reduction stack_full_lifetime(const Problem& problem);
 
-// The layout of the whole problem that a layout of the reduced one comes to.
-Layout widen(const Problem& problem, const Reduced& reduced, const Layout& layout);
+// The solution of the whole problem that belongs to a solution of the reduced one.
+Solution expand(const Problem& problem, const Reduction& reduction, const Solution& solution);
 
-// Level of each section once the pins, and whatever lies beneath them, are taken.
-std::vector<Units> ground_of(const Problem& problem);
+// Per section, the lowest level above all fixed residencies (and above whatever lies beneath them).
+std::vector<Granules> ground_levels(const Problem& problem);
 
-}  // namespace layermem::placing
+}  // namespace layermem::planning::placement

@@ -3,88 +3,103 @@
 #include <algorithm>
 #include <numeric>
 
-namespace layermem::placing {
+namespace layermem::planning::placement {
 namespace {
 
-uint64_t scramble(uint64_t x) {  // the finaliser of splitmix64
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+// Multipliers of splitmix64 (Steele, Lea, Flood 2014) and the odd number closest to 2^64 / golden ratio.
+constexpr uint64_t kMix1 = 0xbf58476d1ce4e5b9u;
+constexpr uint64_t kMix2 = 0x94d049bb133111ebu;
+constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;
+
+constexpr int kIndexSteps = 4;  // of one entry of alive_: it is written to memory that is new to the cache
+
+// The finaliser of splitmix64: a bijection whose output bits depend on all input bits.
+uint64_t mix(uint64_t x) {
+    x = (x ^ (x >> 30)) * kMix1;
+    x = (x ^ (x >> 27)) * kMix2;
     return x ^ (x >> 31);
 }
 
 }  // namespace
 
-Skyline::Skyline(const std::vector<Block>& blocks, const std::vector<Units>& ground, Units height)
-    : blocks_(blocks), height_(height), level_(ground) {
-    size_t sections = ground.size(), n = blocks.size();
-    load_ = section_loads(blocks, this->sections());
+Skyline::Skyline(const std::vector<Residency>& residencies, const std::vector<Granules>& ground, Granules height)
+    : residencies_(residencies), height_(height), level_(ground) {
+    size_t sections = ground.size();
+    size_t n = residencies.size();
+    load_ = section_loads(residencies, this->sections());
     crossing_.assign(sections + 1, 0);
-    least_.assign(n, 0);
+    least_offset_.assign(n, 0);
     witness_.assign(sections, -1);
-    witnessed_.assign(n, 0);
-    key_.assign(n, 0);
+    witness_count_.assign(n, 0);
+    residency_key_.assign(n, 0);
     remaining_key_.assign(sections, 0);
-    remains_.assign(n, 1);
-    touched_.assign(sections, 0);
+    unplaced_.assign(n, 1);
+    is_stale_.assign(sections, 0);
     for (size_t i = 0; i < n; ++i) {
-        for (Section s = blocks[i].first + 1; s < blocks[i].last; ++s) ++crossing_[s];
-        key_[i] = scramble(~uint64_t{i});
-        remaining_key_[blocks[i].first] += key_[i];
+        for (Section s = residencies[i].first + 1; s < residencies[i].last; ++s) ++crossing_[s];
+        residency_key_[i] = mix(~uint64_t{i});
+        remaining_key_[residencies[i].first] += residency_key_[i];
     }
     index_by_section();
 }
 
+// Fills alive_ by a counting sort over sections: crossing_[s] residencies come from before, the rest start in s.
 void Skyline::index_by_section() {
-    size_t sections = level_.size(), n = blocks_.size();
-    std::vector<int64_t> here(sections, 0);
-    for (const Block& b : blocks_) ++here[b.first];
+    size_t sections = level_.size();
+    size_t n = residencies_.size();
+    std::vector<int64_t> starts(sections, 0);
+    for (const Residency& r : residencies_) ++starts[r.first];
     alive_at_.assign(sections + 1, 0);
     starting_at_.assign(sections, 0);
     for (size_t s = 0; s < sections; ++s) {
         starting_at_[s] = alive_at_[s] + crossing_[s];
-        alive_at_[s + 1] = starting_at_[s] + here[s];
+        alive_at_[s + 1] = starting_at_[s] + starts[s];
     }
     alive_.resize(alive_at_[sections]);
-    looked_at_ += alive_at_[sections] * 4;  // memory new to the cache
-    std::vector<int32_t> short_first(n);
+    steps_ += alive_at_[sections] * kIndexSteps;
+    // A short lifespan rests on few levels, so its least offset tends to be low: update_level() ends early.
+    std::vector<ResidencyId> short_first(n);
     std::iota(short_first.begin(), short_first.end(), 0);
-    std::stable_sort(short_first.begin(), short_first.end(), [&](int32_t a, int32_t b) {
-        return blocks_[a].last - blocks_[a].first < blocks_[b].last - blocks_[b].first;
+    std::stable_sort(short_first.begin(), short_first.end(), [&](ResidencyId a, ResidencyId b) {
+        return residencies_[a].last - residencies_[a].first < residencies_[b].last - residencies_[b].first;
     });
-    std::vector<int64_t> next(alive_at_.begin(), alive_at_.end() - 1), next_here = starting_at_;
-    for (int32_t i : short_first) {
-        alive_[next_here[blocks_[i].first]++] = i;
-        for (Section s = blocks_[i].first + 1; s < blocks_[i].last; ++s) alive_[next[s]++] = i;
+    std::vector<int64_t> next(alive_at_.begin(), alive_at_.end() - 1);
+    std::vector<int64_t> next_start = starting_at_;
+    for (ResidencyId i : short_first) {
+        alive_[next_start[residencies_[i].first]++] = i;
+        for (Section s = residencies_[i].first + 1; s < residencies_[i].last; ++s) alive_[next[s]++] = i;
     }
 }
 
-bool Skyline::start() {
-    for (size_t i = 0; i < blocks_.size(); ++i) {
-        const Block& b = blocks_[i];
-        least_[i] = *std::max_element(level_.begin() + b.first, level_.begin() + b.last);
-        if (least_[i] + b.size > height_) return false;
+// Establishes both invariants of the header from the ground.  The trail is empty afterwards: undo(0) comes back here.
+bool Skyline::initialize() {
+    for (size_t i = 0; i < residencies_.size(); ++i) {
+        const Residency& r = residencies_[i];
+        least_offset_[i] = *std::max_element(level_.begin() + r.first, level_.begin() + r.last);
+        if (least_offset_[i] + r.size > height_) return false;
     }
     for (Section s = 0; s < sections(); ++s) {
-        if (!level_again(s, level_[s])) return false;
+        if (!update_level(s, level_[s])) return false;
     }
     trail_.clear();
     return true;
 }
 
-bool Skyline::put(int32_t i) {
-    take_out(i);
-    return lift(blocks_[i].first, blocks_[i].last, least_[i] + blocks_[i].size);
+bool Skyline::place(ResidencyId i) {
+    remove(i);
+    return raise(residencies_[i].first, residencies_[i].last, least_offset_[i] + residencies_[i].size);
 }
 
-bool Skyline::leave_empty(Section s, Units upto) { return lift(s, s + 1, upto); }
+bool Skyline::leave_empty(Section s, Granules upto) { return raise(s, s + 1, upto); }
 
-void Skyline::take_out(int32_t i) {
-    const Block& b = blocks_[i];
+// The residency counts no longer among the unplaced; one trail entry stands for all these sums.
+void Skyline::remove(ResidencyId i) {
+    const Residency& r = residencies_[i];
     trail_.push_back({nullptr, i});
-    remains_[i] = 0;
-    remaining_key_[b.first] -= key_[i];
-    for (Section s = b.first; s < b.last; ++s) load_[s] -= b.size;
-    for (Section s = b.first + 1; s < b.last; ++s) --crossing_[s];
+    unplaced_[i] = 0;
+    remaining_key_[r.first] -= residency_key_[i];
+    for (Section s = r.first; s < r.last; ++s) load_[s] -= r.size;
+    for (Section s = r.first + 1; s < r.last; ++s) --crossing_[s];
 }
 
 void Skyline::undo(size_t mark) {
@@ -95,79 +110,84 @@ void Skyline::undo(size_t mark) {
             *c.where = c.old;
             continue;
         }
-        const Block& b = blocks_[c.old];
-        remains_[c.old] = 1;
-        remaining_key_[b.first] += key_[c.old];
-        for (Section s = b.first; s < b.last; ++s) load_[s] += b.size;
-        for (Section s = b.first + 1; s < b.last; ++s) ++crossing_[s];
+        const Residency& r = residencies_[c.old];
+        unplaced_[c.old] = 1;
+        remaining_key_[r.first] += residency_key_[c.old];
+        for (Section s = r.first; s < r.last; ++s) load_[s] += r.size;
+        for (Section s = r.first + 1; s < r.last; ++s) ++crossing_[s];
     }
 }
 
-// Nothing of sections [first, last) lies below `upto` any more; then finds the new levels, there and elsewhere.
-bool Skyline::lift(Section first, Section last, Units upto) {
+// No unplaced residency of sections [first, last) lies below `upto` from now on.  First the least offsets rise, each
+// residency seen once: in the first section all that are alive, then those that start.  Then the levels follow, in
+// these sections and in all others that lost their witness.
+bool Skyline::raise(Section first, Section last, Granules upto) {
     bool fits = true;
-    for (Section s = first; s < last; ++s) touch(s);
+    for (Section s = first; s < last; ++s) invalidate(s);
     for (Section s = first; s < last && fits; ++s) {
         Span span = s == first ? alive(s) : starting(s);
-        looked_at_ += span.end() - span.begin();
-        for (int32_t u : span) {
-            if (!remains_[u] || least_[u] >= upto) continue;
-            set(least_[u], upto);
-            unwitness(u);
-            fits = fits && upto + blocks_[u].size <= height_;
+        steps_ += span.end() - span.begin();
+        for (ResidencyId r : span) {
+            if (!unplaced_[r] || least_offset_[r] >= upto) continue;
+            set(least_offset_[r], upto);
+            drop_witness(r);
+            fits = fits && upto + residencies_[r].size <= height_;
         }
     }
-    for (Section s : to_level_) {
-        touched_[s] = 0;
-        fits = fits && level_again(s, s >= first && s < last ? upto : level_[s]);
+    for (Section s : stale_) {
+        is_stale_[s] = 0;
+        fits = fits && update_level(s, s >= first && s < last ? upto : level_[s]);
     }
-    to_level_.clear();
+    stale_.clear();
     return fits;
 }
 
-// The sections that had block u as witness of their level must look for another.
-void Skyline::unwitness(int32_t u) {
-    Units left = witnessed_[u];
-    for (Section s = blocks_[u].first; left > 0; ++s) {
-        ++looked_at_;
-        if (witness_[s] != u) continue;
-        touch(s);
+// The sections whose level r was the witness of become stale.
+void Skyline::drop_witness(ResidencyId r) {
+    Granules left = witness_count_[r];
+    for (Section s = residencies_[r].first; left > 0; ++s) {
+        ++steps_;
+        if (witness_[s] != r) continue;
+        invalidate(s);
         --left;
     }
 }
 
-// No remaining block of s has its least below `atleast`; the first that has it right there ends the look.
-bool Skyline::level_again(Section s, Units atleast) {
-    Units level = height_;
-    int32_t lowest = -1;
-    for (int32_t u : alive(s)) {
-        ++looked_at_;
-        if (!remains_[u] || least_[u] >= level) continue;
-        level = least_[u];
-        lowest = u;
-        if (level == atleast) break;
+// Sets level and witness of s anew.  No least offset in s is below `lower_bound`, so the first residency that reaches
+// it ends the loop.  Without unplaced residencies the level is the height: the section is closed.
+bool Skyline::update_level(Section s, Granules lower_bound) {
+    Granules level = height_;
+    ResidencyId lowest = -1;
+    for (ResidencyId r : alive(s)) {
+        ++steps_;
+        if (!unplaced_[r] || least_offset_[r] >= level) continue;
+        level = least_offset_[r];
+        lowest = r;
+        if (level == lower_bound) break;
     }
     set(level_[s], level);
-    witness(s, lowest);
+    set_witness(s, lowest);
     return level + load_[s] <= height_;
 }
 
-void Skyline::witness(Section s, int32_t block) {
-    Units before = witness_[s];
-    if (before == block) return;
-    if (before >= 0) set(witnessed_[before], witnessed_[before] - 1);
-    if (block >= 0) set(witnessed_[block], witnessed_[block] + 1);
-    set(witness_[s], block);
+void Skyline::set_witness(Section s, ResidencyId r) {
+    Granules before = witness_[s];
+    if (before == r) return;
+    if (before >= 0) set(witness_count_[before], witness_count_[before] - 1);
+    if (r >= 0) set(witness_count_[r], witness_count_[r] + 1);
+    set(witness_[s], r);
 }
 
+// A sum over sections, so that it does not depend on the order in which the residencies were placed.  Ranges are split
+// where no unplaced residency crosses, so each unplaced one of a range starts in it and is counted exactly once.
 uint64_t Skyline::fingerprint(Section first, Section last) const {
-    uint64_t state = scramble((uint64_t{static_cast<uint32_t>(first)} << 32) + static_cast<uint32_t>(last));
+    uint64_t state = mix((uint64_t{static_cast<uint32_t>(first)} << 32) + static_cast<uint32_t>(last));
     for (Section s = first; s < last; ++s) {
-        uint64_t here = static_cast<uint64_t>(level_[s]) + (uint64_t{static_cast<uint32_t>(s)} << 40);
-        here *= 0x9e3779b97f4a7c15u;
-        state += remaining_key_[s] + (here ^ (here >> 29)) * 0xbf58476d1ce4e5b9u;
+        uint64_t key = static_cast<uint64_t>(level_[s]) + (uint64_t{static_cast<uint32_t>(s)} << 40);
+        key *= kGolden;
+        state += remaining_key_[s] + (key ^ (key >> 29)) * kMix1;
     }
     return state;
 }
 
-}  // namespace layermem::placing
+}  // namespace layermem::planning::placement

@@ -1,12 +1,15 @@
-// The state of the exact search: how high each section is filled, and how low each remaining block could still go.
+// The state of the exact search: how high each section is filled, and how low each unplaced residency could still go.
 //
-//          level                     A block rests on the highest level of its sections.  A level is raised past what
-//        |      +--+      +-----     can no longer be filled: to the least offset that any remaining block of the
-//        |  +---+  |valley|          section could have.  So at every moment
-//        +--+      +------+              least(block)   = max of level over its sections
-//        0  first ...      sections      level(section) = min of least over its remaining blocks
+//          level                     A residency rests on the highest level of its sections.  A level is raised past
+//        |      +--+      +-----     what can no longer be filled: to the least offset that any unplaced residency of
+//        |  +---+  |valley|          the section could have.  So at every moment
+//        +--+      +------+              least_offset(r) = max of level over the sections of r
+//        0  first ...      sections      level(s)        = min of least_offset over the unplaced residencies of s
 //
-// Every change is written to a trail and can be undone in reverse order.
+// Each section stores a witness, an unplaced residency whose least offset is the level.  A level can only rise when
+// its witness does, so a change inspects only the sections whose witness it concerns.
+//
+// Every change is written to a trail and can be undone in reverse order, as in a SAT or constraint solver.
 #pragma once
 
 #include <cstdint>
@@ -14,77 +17,81 @@
 
 #include "planning/placement/problem.h"
 
-namespace layermem::placing {
+namespace layermem::planning::placement {
 
 class Skyline {
-public:
-    // `ground` is the level of each section before any block is placed; nothing may rise above `height`.
-    Skyline(const std::vector<Block>& blocks, const std::vector<Units>& ground, Units height);
+  public:
+    // `ground` is the level of each section before any residency is placed; nothing may rise above `height`.
+    Skyline(const std::vector<Residency>& residencies, const std::vector<Granules>& ground, Granules height);
 
-    // Each returns false when some block or section no longer fits below the height; undo() then.
-    bool start();                             // once, before anything else
-    bool put(int32_t block);                  // at least(block)
-    bool leave_empty(Section s, Units upto);  // no remaining block of s lies below `upto`
+    // Each returns false when some residency or section no longer fits below the height; undo() then.
+    bool initialize();                           // once, before anything else
+    bool place(ResidencyId r);                   // at least_offset(r)
+    bool leave_empty(Section s, Granules upto);  // no unplaced residency of s lies below `upto`
 
     size_t mark() const { return trail_.size(); }
     void undo(size_t mark);
 
     Section sections() const { return static_cast<Section>(level_.size()); }
-    Units height() const { return height_; }
-    Units level(Section s) const { return level_[s]; }  // the height itself where nothing remains
-    Units slack(Section s) const { return height_ - level_[s] - load_[s]; }
-    Units least(int32_t block) const { return least_[block]; }
-    bool remains(int32_t block) const { return remains_[block]; }
-    // Whether a remaining block is alive on both sides of the border between sections s - 1 and s.
-    bool crossed(Section s) const { return crossing_[s] > 0; }
-    // A number that tells this state of sections [first, last) from others: levels and remaining blocks.
+    Granules height() const { return height_; }
+    Granules level(Section s) const { return level_[s]; }  // the height itself where nothing is unplaced
+    // What section s can lose to empty granules: height, less level and unplaced sizes.
+    Granules slack(Section s) const { return height_ - level_[s] - load_[s]; }
+    Granules least_offset(ResidencyId r) const { return least_offset_[r]; }
+    bool is_unplaced(ResidencyId r) const { return unplaced_[r]; }
+    // Whether an unplaced residency is alive on both sides of the border between sections s - 1 and s.
+    bool is_crossed(Section s) const { return crossing_[s] > 0; }
+    // A hash of the state of sections [first, last): their levels and their unplaced residencies.
     uint64_t fingerprint(Section first, Section last) const;
 
     struct Span {
-        const int32_t *first, *last;
-        const int32_t* begin() const { return first; }
-        const int32_t* end() const { return last; }
+        const ResidencyId *first, *last;
+        const ResidencyId* begin() const { return first; }
+        const ResidencyId* end() const { return last; }
     };
-    // Blocks of a section, placed or not; and those whose first section it is.
+    // Residencies of a section, placed or not; and those whose first section it is.
     Span alive(Section s) const { return {alive_.data() + alive_at_[s], alive_.data() + alive_at_[s + 1]}; }
     Span starting(Section s) const { return {alive_.data() + starting_at_[s], alive_.data() + alive_at_[s + 1]}; }
 
-    int64_t looked_at() const { return looked_at_; }  // the steps taken so far
+    int64_t steps() const { return steps_; }  // residencies and sections inspected so far
 
-private:
+  private:
     struct Change {
-        Units* where;  // null: block number `old` was placed
-        Units old;
+        Granules* where;  // null: residency `old` was placed
+        Granules old;
     };
 
     void index_by_section();
-    void set(Units& where, Units value) {
+    void set(Granules& where, Granules value) {
         trail_.push_back({&where, where});
         where = value;
     }
-    void touch(Section s) {
-        if (touched_[s]) return;
-        touched_[s] = 1;
-        to_level_.push_back(s);
+    // Notes that the level of s must be found again.
+    void invalidate(Section s) {
+        if (is_stale_[s]) return;
+        is_stale_[s] = 1;
+        stale_.push_back(s);
     }
-    void take_out(int32_t block);
-    bool lift(Section first, Section last, Units upto);
-    void unwitness(int32_t block);
-    bool level_again(Section s, Units atleast);
-    void witness(Section s, int32_t block);
+    void remove(ResidencyId r);
+    bool raise(Section first, Section last, Granules upto);
+    void drop_witness(ResidencyId r);
+    bool update_level(Section s, Granules lower_bound);
+    void set_witness(Section s, ResidencyId r);
 
-    const std::vector<Block>& blocks_;
-    Units height_;
-    std::vector<int32_t> alive_;  // per section: blocks from before, then those starting here; the short-lived first
-    std::vector<int64_t> alive_at_, starting_at_;
-    std::vector<Units> level_, load_, crossing_, least_;
-    std::vector<Units> witness_;    // per section: a remaining block whose least is its level, or -1
-    std::vector<Units> witnessed_;  // per block: how many sections have it as witness
-    std::vector<uint64_t> key_, remaining_key_;  // per block; per section, summed over the remaining blocks it starts
-    std::vector<char> remains_, touched_;
-    std::vector<Section> to_level_;  // the touched sections
+    const std::vector<Residency>& residencies_;
+    Granules height_;
+    // Per section: residencies alive before it, then those that start in it; short lifespans first in either part.
+    std::vector<ResidencyId> alive_;
+    std::vector<int64_t> alive_at_, starting_at_;          // per section: where its two parts begin in alive_
+    std::vector<Granules> level_, load_, crossing_;        // per section; crossing_ counts residencies
+    std::vector<Granules> least_offset_;                   // per residency
+    std::vector<Granules> witness_;                        // per section: an id, or -1
+    std::vector<Granules> witness_count_;                  // per residency: the sections it is the witness of
+    std::vector<uint64_t> residency_key_, remaining_key_;  // hash; its sum over the unplaced that start in a section
+    std::vector<char> unplaced_, is_stale_;                // per residency; per section
+    std::vector<Section> stale_;                           // the sections with is_stale_
     std::vector<Change> trail_;
-    int64_t looked_at_ = 0;
+    int64_t steps_ = 0;
 };
 
-}  // namespace layermem::placing
+}  // namespace layermem::planning::placement

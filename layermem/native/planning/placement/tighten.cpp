@@ -9,107 +9,119 @@
 #include "planning/placement/reduce.h"
 #include "planning/placement/valley_search.h"
 
-namespace layermem::placing {
+namespace layermem::planning::placement {
 namespace {
 
-// 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ... for i = 1, 2, ...: within a log factor of the best fixed patience, whatever it is
-// (Luby, Sinclair, Zuckerman 1993).
+// The weight of a residency in one run is lifetime^a * size^b; these {a, b} range from lifetime first to size first.
+constexpr double kPowers[][2] = {{1, 1e-3}, {1, 1}, {1e-3, 1}, {2, 1}};
+constexpr int64_t kPowerCount = std::size(kPowers);
+constexpr double kNoise = 0.3;                  // standard deviation of log(weight) after the first cycle of powers
+constexpr double kCoreShares[] = {0.98, 0.9};   // of the largest section load: what makes a core
+constexpr int64_t kMaxFailures = 200;           // per run, times the Luby number of its cycle
+constexpr Granules kSlackIgnored = 1000;        // slack bias, in heights: slack makes no difference
+constexpr Granules kSlackWeighed = 128;         // slack bias is the height over this: slack decides
+
+// The Luby sequence 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ... for i = 1, 2, ...: restarts at these multiples are within a
+// logarithmic factor of the best fixed restart interval (Luby, Sinclair, Zuckerman 1993).
 int64_t luby(int64_t i) {
     int64_t k = 1;
     while (k - 1 < i) k *= 2;
     return i == k - 1 ? k / 2 : luby(i - k / 2 + 1);
 }
 
-// How much a block matters to one run: life^a * size^b, from life first to size first.
-constexpr double kPowers[][2] = {{1, 1e-3}, {1, 1}, {1e-3, 1}, {2, 1}};
-constexpr int64_t kRules = std::size(kPowers);
-constexpr double kNoise = 0.3;       // standard deviation of its logarithm, from the second turn of the rules on
-constexpr double kShares[] = {0.98, 0.9};  // of the fullest section: what makes a core
-constexpr int64_t kDeadEnds = 200;  // patience of a run, times Luby's number of the turn
-
-// Slack counts in every other turn; in between, the number of branches alone says where to branch.
-Taste taste_of(const std::vector<Block>& blocks, Units height, int64_t round, std::mt19937_64& random) {
-    const double* power = kPowers[round % kRules];
-    std::vector<double> weight(blocks.size());
-    for (size_t i = 0; i < blocks.size(); ++i) {
-        weight[i] = power[0] * std::log(blocks[i].last - blocks[i].first) + power[1] * std::log(blocks[i].size);
-        // A sum of four uniform numbers stands in for a normal one, which differs between standard libraries.
-        for (int k = 0; k < 4 && round >= kRules; ++k) {
+// Slack counts in every other cycle; in between, the number of branches alone decides where to branch.
+BranchingOrder make_order(const std::vector<Residency>& residencies, Granules height, int64_t round,
+                          std::mt19937_64& random) {
+    const double* power = kPowers[round % kPowerCount];
+    std::vector<double> weight(residencies.size());
+    for (size_t i = 0; i < residencies.size(); ++i) {
+        const Residency& r = residencies[i];
+        weight[i] = power[0] * std::log(r.last - r.first) + power[1] * std::log(r.size);
+        // A sum of four uniform numbers in place of a normal one: std::normal_distribution differs between libraries.
+        for (int k = 0; k < 4 && round >= kPowerCount; ++k) {
             weight[i] += kNoise * std::sqrt(3.0) * (static_cast<double>(random() >> 11) * 0x1p-53 - 0.5);
         }
     }
-    Order order(blocks.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return weight[a] > weight[b]; });
-    Taste taste{std::vector<int32_t>(blocks.size()), round / kRules % 2 ? 1000 * height : height / 128 + 1};
-    for (size_t k = 0; k < order.size(); ++k) taste.rank[order[k]] = static_cast<int32_t>(k);
-    return taste;
+    Order by_weight(residencies.size());
+    std::iota(by_weight.begin(), by_weight.end(), 0);
+    std::stable_sort(by_weight.begin(), by_weight.end(),
+                     [&](ResidencyId a, ResidencyId b) { return weight[a] > weight[b]; });
+    bool ignores_slack = round / kPowerCount % 2;
+    BranchingOrder order{std::vector<int32_t>(residencies.size()),
+                         ignores_slack ? kSlackIgnored * height : height / kSlackWeighed + 1};
+    for (size_t k = 0; k < by_weight.size(); ++k) order.rank[by_weight[k]] = static_cast<int32_t>(k);
+    return order;
 }
 
-// Searches for a layout below one height, run after run, with `allowed` steps.
-Verdict search_below(const Problem& problem, Units height, int64_t allowed, Steps& steps, Layout& layout) {
-    ValleySearch search(problem.blocks, ground_of(problem), height);
+// Searches for a solution below one height, run after run, with at most `max_steps`.  The seed is the height, so that
+// the result depends on the problem alone.
+SearchResult search_below(const Problem& problem, Granules height, int64_t max_steps, StepBudget& budget,
+                          Solution& solution) {
+    ValleySearch search(problem.residencies, ground_levels(problem), height);
     std::mt19937_64 random(static_cast<uint64_t>(height));
-    int64_t until = steps.used() + allowed;
-    steps.take(search.looked_at());
-    for (int64_t round = 0; steps.used() < until && !steps.over(); ++round) {
-        Taste taste = taste_of(problem.blocks, height, round, random);
-        Verdict verdict = search.run(taste, kDeadEnds * luby(round / kRules + 1), steps);
-        if (verdict == Verdict::undecided) continue;
-        if (verdict == Verdict::found) layout = {search.offsets(), height_of(problem, search.offsets())};
-        return verdict;
-    }
-    return Verdict::undecided;
-}
-
-// Whether the memory and the steps for a search are in proportion.
-bool searchable(const Problem& problem) {
-    int64_t entries = 0;
-    for (const Block& b : problem.blocks) entries += b.last - b.first;
-    return entries <= kMostEntries;
-}
-
-// Cores of a problem without pins, the smallest first: a layout of one that reaches the target, and around which the
-// rest finds room, is one of the whole.
-Layout by_cores(const Problem& problem, const Layout& start, Steps& steps) {
-    for (double share : kShares) {
-        Core core = core_of(problem, share);
-        if (core.origin.size() > problem.blocks.size() / 10 * 9) break;
-        Layout layout = pack_best(core.problem, steps).layout;
-        if (layout.height > problem.target && searchable(core.problem)) {
-            search_below(core.problem, problem.target, (steps.limit() - steps.used()) / 4, steps, layout);
+    int64_t until = budget.used() + max_steps;
+    budget.spend(search.steps());
+    for (int64_t round = 0; budget.used() < until && !budget.exhausted(); ++round) {
+        BranchingOrder order = make_order(problem.residencies, height, round, random);
+        SearchResult result = search.run(order, kMaxFailures * luby(round / kPowerCount + 1), budget);
+        if (result == SearchResult::undecided) continue;
+        if (result == SearchResult::found) {
+            solution = {search.offsets(), solution_height(problem, search.offsets())};
         }
-        if (layout.height > problem.target) continue;
-        Layout whole = pack_around(problem, core, layout, steps);
+        return result;
+    }
+    return SearchResult::undecided;
+}
+
+// Whether the index of the search fits in memory and its construction in the steps.
+bool is_searchable(const Problem& problem) {
+    int64_t entries = 0;
+    for (const Residency& r : problem.residencies) entries += r.last - r.first;
+    return entries <= kMaxSearchEntries;
+}
+
+// Cores of a problem without fixed residencies, the smallest first.  A solution of a core that reaches the target is
+// one of the whole if the rest can be packed around it.
+Solution search_cores(const Problem& problem, const Solution& start, StepBudget& budget) {
+    for (double share : kCoreShares) {
+        Core core = extract_core(problem, share);
+        if (core.origin.size() > problem.residencies.size() / 10 * 9) break;  // hardly smaller than the whole
+        Solution solution = pack_best(core.problem, budget).solution;
+        if (solution.height > problem.target && is_searchable(core.problem)) {
+            search_below(core.problem, problem.target, (budget.limit() - budget.used()) / 4, budget, solution);
+        }
+        if (solution.height > problem.target) continue;
+        Solution whole = pack_around_core(problem, core, solution, budget);
         if (whole.height <= problem.target) return whole;
     }
     return start;
 }
 
-// The whole problem at lower and lower heights.
-Layout by_heights(const Problem& problem, const Layout& start, Steps& steps) {
-    Layout best = start;
-    Units impossible = problem.target - 1, tried = impossible;  // tried: impossible, or too hard with the steps it had
-    while (best.height > impossible + 1 && !steps.over()) {
-        // First the best there could be, with most of the steps; then by halves, each with a third of the rest.
-        bool first = tried == impossible && impossible < problem.target;
-        Units height = first ? problem.target : tried + (best.height - tried) / 2;
-        int64_t rest = steps.limit() - steps.used();
-        Verdict verdict = search_below(problem, height, first ? rest / 3 * 2 : rest / 3, steps, best);
-        if (verdict != Verdict::found) tried = height;
-        if (verdict == Verdict::impossible) impossible = height;
-        if (tried >= best.height - 1) tried = impossible;  // as low as it gets this way: once more from below
+// The whole problem at falling heights: first at the target, with most of the steps; then by bisection between the
+// best height and the highest one that failed, each with a third of the remaining steps.
+Solution search_heights(const Problem& problem, const Solution& start, StepBudget& budget) {
+    Solution best = start;
+    Granules infeasible = problem.target - 1;  // proven: no solution is this low
+    Granules failed = infeasible;              // infeasible, or not found with the steps it had
+    while (best.height > infeasible + 1 && !budget.exhausted()) {
+        bool is_first = failed == infeasible && infeasible < problem.target;
+        Granules height = is_first ? problem.target : failed + (best.height - failed) / 2;
+        int64_t rest = budget.limit() - budget.used();
+        SearchResult result = search_below(problem, height, is_first ? rest / 3 * 2 : rest / 3, budget, best);
+        if (result != SearchResult::found) failed = height;
+        if (result == SearchResult::infeasible) infeasible = height;
+        if (failed >= best.height - 1) failed = infeasible;  // the bisection has closed: once more from below
     }
     return best;
 }
 
 }  // namespace
 
-Layout tighten(const Problem& problem, const Layout& start, Steps& steps) {
-    Layout best = start;
-    if (best.height > problem.target && problem.pins.empty()) best = by_cores(problem, best, steps);
-    if (best.height > problem.target && searchable(problem)) best = by_heights(problem, best, steps);
+Solution tighten(const Problem& problem, const Solution& start, StepBudget& budget) {
+    Solution best = start;
+    if (best.height > problem.target && problem.fixed.empty()) best = search_cores(problem, best, budget);
+    if (best.height > problem.target && is_searchable(problem)) best = search_heights(problem, best, budget);
     return best;
 }
 
-}  // namespace layermem::placing
+}  // namespace layermem::planning::placement

@@ -1,15 +1,16 @@
-// From a greedy layout towards the bound: exact searches below one height after another, restarted in many orders.
+// From a greedy solution towards the bound: exact searches below one height after another, restarted in many orders.
 #pragma once
 
 #include "planning/placement/greedy.h"
 #include "planning/placement/step_budget.h"
 
-namespace layermem::placing {
+namespace layermem::planning::placement {
 
-// Beyond this sum of lifetimes (in sections) the search would need too much memory and never end a first descent.
-constexpr int64_t kMostEntries = int64_t{1} << 25;
+// The largest sum of lifetimes (in sections) that is searched: beyond it the index of the search takes too much
+// memory, and the steps do not suffice for one descent.
+constexpr int64_t kMaxSearchEntries = int64_t{1} << 25;
 
-// A layout no higher than `start`; `start` itself where the steps do not suffice for a lower one.
-Layout tighten(const Problem& problem, const Layout& start, Steps& steps);
+// A solution no higher than `start`; `start` itself where the budget does not suffice for a lower one.
+Solution tighten(const Problem& problem, const Solution& start, StepBudget& budget);
 
-}  // namespace layermem::placing
+}  // namespace layermem::planning::placement
