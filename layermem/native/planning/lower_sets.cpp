@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace layermem {
+namespace layermem::planning {
 namespace {
 
 using Bits = std::vector<uint64_t>;
@@ -197,4 +197,4 @@ std::vector<Node> LowerSets::members(int set) const {
     return out;
 }
 
-}  // namespace layermem
+}  // namespace layermem::planning

@@ -21,7 +21,7 @@
 
 #include "planning/step_graph.h"
 
-namespace layermem {
+namespace layermem::planning {
 
 enum class Family { approx = 0, extended = 1, exact = 2 };
 
@@ -54,4 +54,4 @@ class LowerSets {
 inline int count_bits(uint64_t word) { return __builtin_popcountll(word); }
 inline int lowest_bit(uint64_t word) { return __builtin_ctzll(word); }
 
-}  // namespace layermem
+}  // namespace layermem::planning

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <stdexcept>
 
-namespace layermem {
+namespace layermem::planning {
 namespace {
 
 // Times that are whole numbers with a sum below this stay as they are; others are rounded to this many ticks in all.
@@ -232,4 +232,4 @@ Ticks StepGraph::total_ticks() const {
     return sum;
 }
 
-}  // namespace layermem
+}  // namespace layermem::planning

@@ -21,15 +21,11 @@
 #include <utility>
 #include <vector>
 
-namespace layermem {
+#include "planning/types.h"
 
-using Node = int32_t;    // a forward op; ids follow a topological order
-using Value = int32_t;   // what a node writes for others
-using Grad = int32_t;    // what a step writes for others
-using Step = int32_t;    // a backward op; ids follow the order of the plain backward pass
-using Bytes = int64_t;
-using Ticks = int64_t;   // time in whole units, so that sums compare exactly (see Scale)
-using Overlay = std::pair<int32_t, int32_t>;  // {written, read}, in the numbering of the op that carries it
+namespace layermem::planning {
+
+using Ticks = Quanta;
 
 struct ValueInfo {
     Bytes bytes = 0;
@@ -111,4 +107,4 @@ class StepGraph {
     bool finished_ = false;
 };
 
-}  // namespace layermem
+}  // namespace layermem::planning

@@ -1,67 +1,75 @@
-// Layouts for Python: a graph is added once, plans are asked about by ids.
+// Python's view of layouts: a graph is built once, plans refer to it by ids.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "planning/bindings/bindings.h"
 #include "planning/liveness/layout.h"
 
 namespace py = pybind11;
 
-namespace layermem {
+namespace layermem::planning {
 namespace {
 
-using namespace layout;
+using namespace liveness;
 
-Plan plan_of(std::vector<Id> order, const std::vector<std::tuple<Id, int32_t, int>>& fates, int overlays, double ahead) {
-    Plan plan{std::move(order), {}, overlays, ahead};
-    for (const auto& [buffer, use, fate] : fates) plan.fates.push_back({buffer, use, static_cast<Fate>(fate)});
+using GapTuples = std::vector<std::tuple<BufferId, int32_t, int>>;          // (buffer, use, decision)
+using OverlayTuples = std::vector<std::tuple<BufferId, BufferId, int>>;     // (out, over, bit of its kind)
+
+Plan make_plan(std::vector<OpId> order, const GapTuples& gaps, int overlays, double copy_lead) {
+    Plan plan{std::move(order), {}, overlays, copy_lead};
+    for (const auto& [buffer, use, decision] : gaps) {
+        plan.decisions.push_back({buffer, use, static_cast<Decision>(decision)});
+    }
     return plan;
+}
+
+BufferId add_buffer(LayoutGraph& g, std::string name, Bytes bytes, bool persistent, Seconds offload, Seconds prefetch) {
+    return g.add_buffer({std::move(name), bytes, persistent, offload, prefetch});
+}
+
+OpId add_op(LayoutGraph& g, std::string name, std::vector<BufferId> reads, std::vector<BufferId> updates,
+            std::vector<BufferId> writes, const OverlayTuples& overlays, Bytes workspace, Seconds seconds,
+            OpId replay) {
+    Op op{std::move(name), std::move(reads), std::move(updates), std::move(writes), {}, workspace, seconds, replay};
+    for (const auto& [out, over, kind] : overlays) op.overlays.push_back({out, over, kind});
+    return g.add_op(std::move(op));
+}
+
+py::list list_residencies(const LayoutGraph& g, std::vector<OpId> order, const GapTuples& decisions, int overlays,
+                          double copy_lead) {
+    py::list out;
+    for (const Residency& r : g.lay_out(make_plan(std::move(order), decisions, overlays, copy_lead)).residencies) {
+        out.append(py::make_tuple(r.buffer, r.first, r.last, r.release, r.issue, r.offloads, r.permanent));
+    }
+    return out;
+}
+
+// Strategies call this thousands of times: seconds cost a second pass, so they are computed on demand.
+std::pair<Bytes, Seconds> measure(const LayoutGraph& g, std::vector<OpId> order, const GapTuples& decisions,
+                                  int overlays, double copy_lead, bool timed) {
+    const Plan plan = make_plan(std::move(order), decisions, overlays, copy_lead);
+    py::gil_scoped_release unlocked;
+    const Layout layout = g.lay_out(plan);
+    return {g.peak_live_bytes(plan, layout), timed ? g.estimate_seconds(layout) : 0.0};
 }
 
 }  // namespace
 
 void bind_layout(py::module_& m) {
     using namespace py::literals;
-    py::class_<Graph>(m, "LayoutGraph", "Ops over buffers, asked when each buffer is resident under a plan.")
+    py::class_<LayoutGraph>(m, "LayoutGraph", "Ops over buffers; computes when each buffer is resident under a plan.")
         .def(py::init<>())
-        .def(
-            "add_buffer",
-            [](Graph& g, std::string name, Bytes bytes, bool persistent, double offload, double prefetch) {
-                return g.add_buffer({std::move(name), bytes, persistent, offload, prefetch});
-            },
-            "name"_a, "bytes"_a, "persistent"_a, "offload"_a, "prefetch"_a,
-            "A buffer of aligned bytes, with the seconds of a copy each way; its id.")
-        .def(
-            "add_op",
-            [](Graph& g, std::string name, std::vector<Id> reads, std::vector<Id> updates, std::vector<Id> writes,
-               const std::vector<std::tuple<Id, Id, int>>& overlays, Bytes workspace, double seconds, Id replay) {
-                Op op{std::move(name), std::move(reads), std::move(updates), std::move(writes), {}, workspace, seconds, replay};
-                for (const auto& [out, over, kind] : overlays) op.overlays.push_back({out, over, kind});
-                return g.add_op(std::move(op));
-            },
-            "name"_a, "reads"_a, "updates"_a, "writes"_a, "overlays"_a, "workspace"_a, "seconds"_a, "replay"_a = -1,
-            "An op over buffer ids; overlays are (out, over, bit of its kind); replay is the id of its second form.")
-        .def(
-            "stays",
-            [](const Graph& g, std::vector<Id> order, const std::vector<std::tuple<Id, int32_t, int>>& fates, int overlays,
-               double ahead) {
-                py::list out;
-                for (const Stay& s : g.lay_out(plan_of(std::move(order), fates, overlays, ahead)).stays)
-                    out.append(py::make_tuple(s.buffer, s.first, s.last, s.release, s.issue, s.offloads, s.whole));
-                return out;
-            },
-            "order"_a, "fates"_a, "overlays"_a, "ahead"_a,
-            "Tuples (buffer, first, last, release, issue, offloads, whole) of a plan; ValueError if it makes no sense.")
-        .def(
-            "measure",
-            [](const Graph& g, std::vector<Id> order, const std::vector<std::tuple<Id, int32_t, int>>& fates, int overlays,
-               double ahead, bool timed) {
-                const Plan plan = plan_of(std::move(order), fates, overlays, ahead);
-                py::gil_scoped_release unlocked;
-                const Layout laid = g.lay_out(plan);
-                return std::pair<Bytes, double>(g.live(plan, laid), timed ? g.seconds(laid) : 0.0);
-            },
-            "order"_a, "fates"_a, "overlays"_a, "ahead"_a, "timed"_a = false,
-            "(most bytes in use at one tick, estimated seconds of a step).");
+        .def("add_buffer", &add_buffer, "name"_a, "bytes"_a, "persistent"_a, "offload"_a, "prefetch"_a,
+             "A buffer of aligned bytes, with the seconds of a copy each way; returns its id.")
+        .def("add_op", &add_op, "name"_a, "reads"_a, "updates"_a, "writes"_a, "overlays"_a, "workspace"_a, "seconds"_a,
+             "replay"_a = -1,
+             "An op over buffer ids; overlays are (out, over, bit of its kind); replay is the id of the op that runs in "
+             "its place from the second time on; returns its id.")
+        .def("stays", &list_residencies, "order"_a, "decisions"_a, "overlays"_a, "copy_lead"_a,
+             "The residencies of a plan as tuples (buffer, first, last, release, issue, offloads, permanent); "
+             "ValueError for an inconsistent plan.")
+        .def("measure", &measure, "order"_a, "decisions"_a, "overlays"_a, "copy_lead"_a, "timed"_a = false,
+             "(most bytes in use at one tick, estimated seconds of a step).");
 }
 
-}  // namespace layermem
+}  // namespace layermem::planning

@@ -4,11 +4,12 @@
 
 #include <mutex>
 
+#include "planning/bindings/bindings.h"
 #include "planning/recompute/lower_set_planner.h"
 
 namespace py = pybind11;
 
-namespace layermem {
+namespace layermem::planning {
 namespace {
 
 template <class T>
@@ -30,12 +31,6 @@ Model model_of(const std::string& name) {
 }
 Objective objective_of(const std::string& name) {
     return one_of<Objective>(name, {{"time", Objective::time}, {"memory", Objective::memory}}, "objective");
-}
-
-// Lets Ctrl-C end a search: signals are looked at with the interpreter's lock held.
-void raise_pending_signals() {
-    py::gil_scoped_acquire locked;
-    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
 struct PlanView {
@@ -233,4 +228,4 @@ What a segment costs is computed once and remembered, so ask one planner for man
                                "Those of them that were walked through op by op.");
 }
 
-}  // namespace layermem
+}  // namespace layermem::planning

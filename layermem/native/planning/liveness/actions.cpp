@@ -3,7 +3,7 @@
 
 #include "planning/liveness/segment_costs.h"
 
-namespace layermem {
+namespace layermem::planning {
 
 // The paper drops all of V_i outside the boundary and rebuilds it, wanted or not, the last segment included.
 void SegmentCosts::append_paper_segment(std::vector<Action>& out) const {
@@ -155,4 +155,4 @@ class Replay {
 
 Bytes peak_of(const StepGraph& graph, const std::vector<Action>& actions) { return Replay(graph, actions).peak(); }
 
-}  // namespace layermem
+}  // namespace layermem::planning

@@ -4,206 +4,265 @@
 #include <numeric>
 #include <stdexcept>
 
-namespace layermem::layout {
+namespace layermem::planning::liveness {
 
-Id Graph::add_buffer(Buffer buffer) {
+BufferId LayoutGraph::add_buffer(Buffer buffer) {
     buffers_.push_back(std::move(buffer));
-    return static_cast<Id>(buffers_.size()) - 1;
+    return static_cast<BufferId>(buffers_.size()) - 1;
 }
 
-Id Graph::add_op(Op op) {
-    const auto known = static_cast<Id>(buffers_.size());
+OpId LayoutGraph::add_op(Op op) {
+    const auto count = static_cast<BufferId>(buffers_.size());
     for (const auto* list : {&op.reads, &op.updates, &op.writes})
-        for (Id b : *list)
-            if (b < 0 || b >= known) throw std::invalid_argument("'" + op.name + "' touches a buffer that is not there");
-    if (op.replay >= static_cast<Id>(ops_.size())) throw std::invalid_argument("add the replay of '" + op.name + "' first");
+        for (BufferId b : *list)
+            if (b < 0 || b >= count) throw std::invalid_argument("'" + op.name + "' touches an unknown buffer");
+    if (op.replay >= static_cast<OpId>(ops_.size())) {
+        throw std::invalid_argument("add the replay of '" + op.name + "' before the op itself");
+    }
     ops_.push_back(std::move(op));
-    return static_cast<Id>(ops_.size()) - 1;
+    return static_cast<OpId>(ops_.size()) - 1;
 }
 
-Layout Graph::lay_out(const Plan& plan) const {
-    Layout laid;
-    std::vector<char> seen(ops_.size(), 0);
-    for (Id id : plan.order) {
-        if (id < 0 || id >= static_cast<Id>(ops_.size())) throw std::invalid_argument("the plan runs an op that is not there");
-        if (seen[id] && ops_[id].replay < 0)
+// ---- residencies --------------------------------------------------------------------------------------------------
+
+std::vector<OpId> LayoutGraph::resolve_replays(const Plan& plan) const {
+    std::vector<OpId> ops;
+    std::vector<char> has_run(ops_.size(), 0);
+    for (OpId id : plan.order) {
+        if (id < 0 || id >= static_cast<OpId>(ops_.size())) throw std::invalid_argument("the plan runs an unknown op");
+        if (has_run[id] && ops_[id].replay < 0)
             throw std::invalid_argument("the plan runs '" + ops_[id].name + "' twice, but it cannot be repeated");
-        laid.ops.push_back(seen[id] ? ops_[id].replay : id);
-        seen[id] = 1;
+        ops.push_back(has_run[id] ? ops_[id].replay : id);
+        has_run[id] = 1;
     }
-    std::vector<std::vector<Use>> uses(buffers_.size());
-    for (Position p = 0; p < static_cast<Position>(laid.ops.size()); ++p) {
-        const Op& op = ops_[laid.ops[p]];
-        for (Id b : op.reads) uses[b].push_back({p, true, false});
-        for (Id b : op.updates) uses[b].push_back({p, true, true});
-        for (Id b : op.writes) uses[b].push_back({p, false, true});
-    }
-    std::vector<std::vector<Gap>> fates(buffers_.size());
-    for (const Gap& gap : plan.fates) fates.at(gap.buffer).push_back(gap);
-    for (Id b = 0; b < static_cast<Id>(buffers_.size()); ++b)
-        if (!uses[b].empty()) stays_of(b, uses[b], fates[b], laid);
-    time_copies(plan, laid);
-    return laid;
+    return ops;
 }
 
-void Graph::stays_of(Id b, const std::vector<Use>& uses, const std::vector<Gap>& fates, Layout& laid) const {
-    auto fate_of = [&](int32_t use) -> const Gap* {
-        auto it = std::find_if(fates.begin(), fates.end(), [&](const Gap& g) { return g.use == use; });
-        return it == fates.end() ? nullptr : &*it;
+Layout LayoutGraph::lay_out(const Plan& plan) const {
+    Layout layout{resolve_replays(plan), {}};
+    std::vector<std::vector<Use>> uses(buffers_.size());
+    for (Position p = 0; p < static_cast<Position>(layout.ops.size()); ++p) {
+        const Op& op = ops_[layout.ops[p]];
+        for (BufferId b : op.reads) uses[b].push_back({p, true, false});
+        for (BufferId b : op.updates) uses[b].push_back({p, true, true});
+        for (BufferId b : op.writes) uses[b].push_back({p, false, true});
+    }
+    std::vector<std::vector<Gap>> gaps(buffers_.size());
+    for (const Gap& gap : plan.decisions) gaps.at(gap.buffer).push_back(gap);
+    for (BufferId b = 0; b < static_cast<BufferId>(buffers_.size()); ++b)
+        if (!uses[b].empty()) add_residencies(b, uses[b], gaps[b], layout);
+    time_copies(plan, layout);
+    return layout;
+}
+
+// One pass over the uses.  A residency ends at an offloaded gap, and at a gap whose next use overwrites the bytes
+// without reading them.  `on_host` tracks whether the host has a valid copy of the bytes: a residency whose bytes the
+// host has already is left without a copy.
+void LayoutGraph::add_residencies(BufferId b, const std::vector<Use>& uses, const std::vector<Gap>& gaps,
+                                  Layout& layout) const {
+    auto find_gap = [&](int32_t use) -> const Gap* {
+        auto it = std::find_if(gaps.begin(), gaps.end(), [&](const Gap& g) { return g.use == use; });
+        return it == gaps.end() ? nullptr : &*it;
     };
-    auto name_at = [&](const Use& use) { return ops_[laid.ops[use.position]].name; };
+    auto name_at = [&](const Use& use) { return ops_[layout.ops[use.position]].name; };
     const Buffer& buffer = buffers_[b];
-    const Gap* last = fate_of(-1);
-    const bool at_home = buffer.persistent ? !last || last->fate != Fate::offload : last && last->fate == Fate::keep;
-    if (at_home) {
-        laid.stays.push_back({b, uses.front().position, uses.back().position, uses.back().position + 1, -1, false, true});
+
+    // A persistent buffer stays on the device unless its last gap offloads it; any other only if that gap keeps it.
+    const Gap* wrap = find_gap(-1);
+    const bool permanent =
+        buffer.persistent ? !wrap || wrap->decision != Decision::offload : wrap && wrap->decision == Decision::keep;
+    if (permanent) {
+        const Position last = uses.back().position;
+        layout.residencies.push_back({b, uses.front().position, last, last + 1, -1, false, true});
         return;
     }
-    bool clean = buffer.persistent;  // a buffer whose home is the host starts the step with its bytes there
-    bool here = false;
-    Stay stay{};
+
+    bool on_host = buffer.persistent;  // an offloaded persistent buffer begins the step in host memory
+    bool is_resident = false;
+    Residency residency{};
     for (size_t number = 0; number < uses.size(); ++number) {
         const Use& use = uses[number];
-        if (!here) {
-            if (use.reads && !clean)
+        if (!is_resident) {
+            if (use.reads && !on_host)
                 throw std::invalid_argument("the plan reads '" + buffer.name + "' at " + name_at(use) +
                                             " before anything made it");
-            stay = {b, use.position, use.position, use.position + 1, use.reads ? use.position : -1, false, false};
-            here = true;
+            const Position issue = use.reads ? use.position : -1;
+            residency = {b, use.position, use.position, use.position + 1, issue, false, false};
+            is_resident = true;
         }
-        stay.last = use.position;
-        stay.release = use.position + 1;
-        clean = clean && !use.writes;
+        residency.last = use.position;
+        residency.release = use.position + 1;
+        on_host = on_host && !use.writes;
         if (number + 1 == uses.size()) {
-            stay.offloads = buffer.persistent && !clean;
-            laid.stays.push_back(stay);
+            residency.offloads = buffer.persistent && !on_host;
+            layout.residencies.push_back(residency);
             return;
         }
         const Use& next = uses[number + 1];
-        const Gap* gap = fate_of(static_cast<int32_t>(number));
-        if (gap && gap->fate == Fate::offload && next.reads) {
-            stay.offloads = !clean;
-            clean = true;
-            laid.stays.push_back(stay);
-            here = false;
+        const Gap* gap = find_gap(static_cast<int32_t>(number));
+        if (gap && gap->decision == Decision::offload && next.reads) {
+            residency.offloads = !on_host;
+            on_host = true;
+            layout.residencies.push_back(residency);
+            is_resident = false;
         } else if (!next.reads) {
-            laid.stays.push_back(stay);
-            here = false;
-        } else if (gap && gap->fate == Fate::drop) {
+            layout.residencies.push_back(residency);
+            is_resident = false;
+        } else if (gap && gap->decision == Decision::recompute) {
             throw std::invalid_argument("the plan drops '" + buffer.name + "' before " + name_at(next) + " reads it");
         }
     }
 }
 
-// Moves releases later and prefetches earlier, in the modelled time of the compute stream: each offload as early and
-// each prefetch as late as its queue permits.
-void Graph::time_copies(const Plan& plan, Layout& laid) const {
-    std::vector<Stay*> out, in;
-    std::vector<std::vector<Position>> left(buffers_.size());  // a prefetch cannot start before the stay before it ends
-    for (Stay& stay : laid.stays) {
-        if (stay.offloads) out.push_back(&stay);
-        if (stay.issue >= 0) in.push_back(&stay);
-        left[stay.buffer].push_back(stay.last + 1);
+// ---- copies -------------------------------------------------------------------------------------------------------
+
+// Moves releases later and issues earlier, in the modelled time of the compute stream alone: starts[p] is when the op at
+// position p starts, and its last entry the end of the step.
+void LayoutGraph::time_copies(const Plan& plan, Layout& layout) const {
+    std::vector<Residency*> offloaded, prefetched;
+    std::vector<std::vector<Position>> ends(buffers_.size());
+    for (Residency& residency : layout.residencies) {
+        if (residency.offloads) offloaded.push_back(&residency);
+        if (residency.issue >= 0) prefetched.push_back(&residency);
+        ends[residency.buffer].push_back(residency.last + 1);
     }
-    if (out.empty() && in.empty()) return;
-    std::vector<double> starts(laid.ops.size() + 1, 0.0);
-    for (size_t p = 0; p < laid.ops.size(); ++p) starts[p + 1] = starts[p] + ops_[laid.ops[p]].seconds;
-    const auto begin = starts.begin(), end = starts.end() - 1;  // the last one is the end of the step
-    std::stable_sort(out.begin(), out.end(), [](const Stay* a, const Stay* b) { return a->last < b->last; });
-    double free = 0;
-    for (Stay* stay : out) {
-        const double duration = buffers_[stay->buffer].offload;
-        const double start = std::max(free, starts[stay->last + 1]);
-        free = start + duration;
-        const double done = start + duration * std::min(plan.ahead, 1.0);
+    if (offloaded.empty() && prefetched.empty()) return;
+    std::vector<Seconds> starts(layout.ops.size() + 1, 0.0);
+    for (size_t p = 0; p < layout.ops.size(); ++p) starts[p + 1] = starts[p] + ops_[layout.ops[p]].seconds;
+    delay_releases(plan.copy_lead, starts, offloaded);
+    advance_issues(plan.copy_lead, starts, ends, prefetched);
+}
+
+// Each offload starts as early as the d2h queue permits; its bytes are free once the share `copy_lead` of it is done.
+void LayoutGraph::delay_releases(double copy_lead, const std::vector<Seconds>& starts,
+                                 std::vector<Residency*>& offloaded) const {
+    const auto begin = starts.begin();
+    const auto end = starts.end() - 1;
+    std::stable_sort(offloaded.begin(), offloaded.end(),
+                     [](const Residency* a, const Residency* b) { return a->last < b->last; });
+    Seconds queue_free = 0;
+    for (Residency* residency : offloaded) {
+        const Seconds duration = buffers_[residency->buffer].offload;
+        const Seconds start = std::max(queue_free, starts[residency->last + 1]);
+        queue_free = start + duration;
+        const Seconds done = start + duration * std::min(copy_lead, 1.0);
         const auto position = static_cast<Position>(std::lower_bound(begin, end, done) - begin);
-        stay->release = plan.ahead > 0 ? std::max(stay->last + 1, position) : stay->last + 1;
-    }
-    std::reverse(in.begin(), in.end());  // from the last one backwards
-    std::stable_sort(in.begin(), in.end(), [](const Stay* a, const Stay* b) { return a->first > b->first; });
-    free = starts.back();
-    for (Stay* stay : in) {
-        const double duration = buffers_[stay->buffer].prefetch;
-        free = std::min(free, starts[stay->first]) - duration;
-        const double start = plan.ahead >= 1 ? free : starts[stay->first] - duration * plan.ahead;
-        auto issue = static_cast<Position>(std::upper_bound(begin, end, start) - begin) - 1;
-        issue = std::max(issue, 0);
-        for (Position p : left[stay->buffer])
-            if (p <= stay->first) issue = std::max(issue, p);
-        stay->issue = std::min(stay->first, issue);
+        residency->release = copy_lead > 0 ? std::max(residency->last + 1, position) : residency->last + 1;
     }
 }
 
-Bytes Graph::live(const Plan& plan, const Layout& laid) const {
-    const auto n = static_cast<Position>(laid.ops.size());
-    std::vector<Bytes> change(static_cast<size_t>(n) + 2, 0);
-    std::vector<std::vector<const Stay*>> of(buffers_.size());
-    for (const Stay& stay : laid.stays) {
-        const Bytes bytes = buffers_[stay.buffer].bytes;
-        of[stay.buffer].push_back(&stay);
-        change[stay.whole ? 0 : stay.issue < 0 ? stay.first : stay.issue] += bytes;
-        if (!stay.whole) change[std::min(stay.release, n)] -= bytes;
+// Each prefetch starts as late as the h2d queue permits, from the last one backwards, but not before the residency of
+// the same buffer before it has ended (`ends`, per buffer).
+void LayoutGraph::advance_issues(double copy_lead, const std::vector<Seconds>& starts,
+                                 const std::vector<std::vector<Position>>& ends,
+                                 std::vector<Residency*>& prefetched) const {
+    const auto begin = starts.begin();
+    const auto end = starts.end() - 1;
+    std::reverse(prefetched.begin(), prefetched.end());
+    std::stable_sort(prefetched.begin(), prefetched.end(),
+                     [](const Residency* a, const Residency* b) { return a->first > b->first; });
+    Seconds queue_free = starts.back();
+    for (Residency* residency : prefetched) {
+        const Seconds duration = buffers_[residency->buffer].prefetch;
+        queue_free = std::min(queue_free, starts[residency->first]) - duration;
+        const Seconds start = copy_lead >= 1 ? queue_free : starts[residency->first] - duration * copy_lead;
+        auto issue = static_cast<Position>(std::upper_bound(begin, end, start) - begin) - 1;
+        issue = std::max(issue, 0);
+        for (Position p : ends[residency->buffer])
+            if (p <= residency->first) issue = std::max(issue, p);
+        residency->issue = std::min(residency->first, issue);
     }
-    auto find = [&](Id buffer, Position p, bool begins) -> const Stay* {
-        for (const Stay* stay : of[buffer])
-            if ((begins ? stay->first : stay->last) == p) return stay;
+}
+
+// ---- measures -----------------------------------------------------------------------------------------------------
+
+// Differences per position, then their running sum.  An overlay granted to an op takes the bytes of `out` back at the
+// op's own position: there, and only there, both residencies are counted.
+Bytes LayoutGraph::peak_live_bytes(const Plan& plan, const Layout& layout) const {
+    const auto n = static_cast<Position>(layout.ops.size());
+    std::vector<Bytes> change(static_cast<size_t>(n) + 2, 0);
+    std::vector<std::vector<const Residency*>> by_buffer(buffers_.size());
+    for (const Residency& r : layout.residencies) {
+        const Bytes bytes = buffers_[r.buffer].bytes;
+        by_buffer[r.buffer].push_back(&r);
+        const Position begin = r.issue < 0 ? r.first : r.issue;
+        change[r.permanent ? 0 : begin] += bytes;
+        if (!r.permanent) change[std::min(r.release, n)] -= bytes;
+    }
+    auto find_residency = [&](BufferId buffer, Position p, bool begins) -> const Residency* {
+        for (const Residency* r : by_buffer[buffer])
+            if ((begins ? r->first : r->last) == p) return r;
         return nullptr;
     };
-    std::vector<Id> taken;
+    std::vector<BufferId> granted;  // buffers of this op that share bytes already: each may do so once
     for (Position p = 0; p < n; ++p) {
-        const Op& op = ops_[laid.ops[p]];
-        taken.clear();
-        for (const Overlay& overlay : op.overlays) {
-            if (!(overlay.kind & plan.overlays)) continue;
-            const Stay *out = find(overlay.out, p, true), *over = find(overlay.over, p, false);
+        const Op& op = ops_[layout.ops[p]];
+        granted.clear();
+        for (const OverlayRule& rule : op.overlays) {
+            if (!(rule.kind & plan.overlays)) continue;
+            const Residency* out = find_residency(rule.out, p, true);
+            const Residency* over = find_residency(rule.over, p, false);
             if (!out || !over || !may_overlay(*out, *over)) continue;
-            if (std::any_of(taken.begin(), taken.end(), [&](Id b) { return b == overlay.out || b == overlay.over; }))
-                continue;
-            taken.push_back(overlay.out);
-            taken.push_back(overlay.over);
-            change[out->whole ? 0 : p] -= buffers_[overlay.out].bytes;
-            if (!out->whole) change[p + 1] += buffers_[overlay.out].bytes;
+            auto is_party = [&](BufferId b) { return b == rule.out || b == rule.over; };
+            if (std::any_of(granted.begin(), granted.end(), is_party)) continue;
+            granted.push_back(rule.out);
+            granted.push_back(rule.over);
+            change[out->permanent ? 0 : p] -= buffers_[rule.out].bytes;
+            if (!out->permanent) change[p + 1] += buffers_[rule.out].bytes;
         }
         change[p] += op.workspace;
         change[p + 1] -= op.workspace;
     }
-    Bytes now = 0, most = 0;
-    for (Bytes delta : change) most = std::max(most, now += delta);
-    return most;
+    Bytes live = 0, peak = 0;
+    for (Bytes delta : change) {
+        live += delta;
+        peak = std::max(peak, live);
+    }
+    return peak;
 }
 
-double Graph::seconds(const Layout& laid) const {
-    const size_t n = laid.ops.size() + 1;
-    std::vector<std::vector<int>> arriving(n), waited(n), leaving(n), released(n);
-    for (int i = 0; i < static_cast<int>(laid.stays.size()); ++i) {
-        const Stay& stay = laid.stays[i];
-        if (stay.issue >= 0) {
-            arriving[stay.issue].push_back(i);
-            waited[stay.first].push_back(i);
+// Simulates three streams: compute runs the ops in order, d2h and h2d each one copy at a time.
+Seconds LayoutGraph::estimate_seconds(const Layout& layout) const {
+    const auto& residencies = layout.residencies;
+    const size_t n = layout.ops.size() + 1;
+    // Indices of residencies by position: where a prefetch is issued, where the op waits for it, where an offload is
+    // issued, and where its bytes are reused.
+    std::vector<std::vector<int>> prefetches(n), awaited(n), offloads(n), released(n);
+    for (int i = 0; i < static_cast<int>(residencies.size()); ++i) {
+        const Residency& r = residencies[i];
+        if (r.issue >= 0) {
+            prefetches[r.issue].push_back(i);
+            awaited[r.first].push_back(i);
         }
-        if (stay.offloads) {
-            leaving[stay.last].push_back(i);
-            released[std::min<size_t>(stay.release, n - 1)].push_back(i);
+        if (r.offloads) {
+            offloads[r.last].push_back(i);
+            released[std::min<size_t>(r.release, n - 1)].push_back(i);
         }
     }
-    for (auto& list : arriving)
-        std::stable_sort(list.begin(), list.end(), [&](int a, int b) { return laid.stays[a].first < laid.stays[b].first; });
-    std::vector<double> gone(laid.stays.size(), 0), back(laid.stays.size(), 0), on_host(buffers_.size(), 0);
-    double now = 0, d2h = 0, h2d = 0;
+    for (auto& list : prefetches) {
+        std::stable_sort(list.begin(), list.end(),
+                         [&](int a, int b) { return residencies[a].first < residencies[b].first; });
+    }
+    std::vector<Seconds> offloaded_at(residencies.size(), 0), prefetched_at(residencies.size(), 0);
+    std::vector<Seconds> on_host_at(buffers_.size(), 0);
+    Seconds compute = 0, d2h = 0, h2d = 0;  // when each stream is free
     for (size_t p = 0; p + 1 < n; ++p) {
-        for (int i : released[p]) now = std::max(now, gone[i]);
-        for (int i : arriving[p]) {
-            const Id b = laid.stays[i].buffer;
-            back[i] = h2d = std::max({h2d, now, on_host[b]}) + buffers_[b].prefetch;
+        for (int i : released[p]) compute = std::max(compute, offloaded_at[i]);
+        for (int i : prefetches[p]) {
+            const BufferId b = residencies[i].buffer;
+            h2d = std::max({h2d, compute, on_host_at[b]}) + buffers_[b].prefetch;
+            prefetched_at[i] = h2d;
         }
-        for (int i : waited[p]) now = std::max(now, back[i]);
-        now += ops_[laid.ops[p]].seconds;
-        for (int i : leaving[p]) {
-            const Id b = laid.stays[i].buffer;
-            gone[i] = on_host[b] = d2h = std::max(d2h, now) + buffers_[b].offload;
+        for (int i : awaited[p]) compute = std::max(compute, prefetched_at[i]);
+        compute += ops_[layout.ops[p]].seconds;
+        for (int i : offloads[p]) {
+            const BufferId b = residencies[i].buffer;
+            d2h = std::max(d2h, compute) + buffers_[b].offload;
+            on_host_at[b] = d2h;
+            offloaded_at[i] = d2h;
         }
     }
-    return std::max({now, d2h, h2d});
+    return std::max({compute, d2h, h2d});
 }
 
-}  // namespace layermem::layout
+}  // namespace layermem::planning::liveness

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace layermem {
+namespace layermem::planning {
 
 namespace {
 constexpr size_t kNear = 16;  // nodes up to each last one of a set whose steps are looked at
@@ -288,4 +288,4 @@ std::vector<Node> SetFacts::resident_at(Step s, int set, const std::vector<Node>
     return out;
 }
 
-}  // namespace layermem
+}  // namespace layermem::planning

@@ -9,7 +9,7 @@
 #include "planning/step_graph.h"
 #include "planning/lower_sets.h"
 
-namespace layermem {
+namespace layermem::planning {
 
 struct FlatOp {
     const int *touch, *middle, *touch_end;  // items; `middle` parts what the picture's bar parts
@@ -122,4 +122,4 @@ class SetFacts {
     std::vector<Facts> facts_;
 };
 
-}  // namespace layermem
+}  // namespace layermem::planning

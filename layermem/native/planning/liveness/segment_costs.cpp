@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace layermem {
+namespace layermem::planning {
 namespace {
 
 constexpr int kNever = std::numeric_limits<int>::max();
@@ -292,4 +292,4 @@ bool SegmentCosts::releasable(Value id, int upper) const {
     return std::all_of(x.readers.begin(), x.readers.end(), [&](Node v) { return sets_.has(upper, v); });
 }
 
-}  // namespace layermem
+}  // namespace layermem::planning

@@ -32,7 +32,7 @@
 #include "planning/liveness/lower_set_facts.h"
 #include "planning/lower_sets.h"
 
-namespace layermem {
+namespace layermem::planning {
 
 enum class Model { paper, live };
 
@@ -118,4 +118,4 @@ class SegmentCosts {
 // Exact liveness peak of any list of actions, each byte from the write it is needed from to its last read.
 Bytes peak_of(const StepGraph& graph, const std::vector<Action>& actions);
 
-}  // namespace layermem
+}  // namespace layermem::planning

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace layermem {
+namespace layermem::planning {
 namespace {
 
 constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();
@@ -201,4 +201,4 @@ std::vector<int> Search::trace(const std::vector<Front>& fronts) const {
     return chain;
 }
 
-}  // namespace layermem
+}  // namespace layermem::planning

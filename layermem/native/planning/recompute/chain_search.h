@@ -17,7 +17,7 @@
 #include "planning/recompute/lagrangian_bounds.h"
 #include "planning/recompute/reachability.h"
 
-namespace layermem {
+namespace layermem::planning {
 
 enum class Objective { time, memory };
 
@@ -84,4 +84,4 @@ class Search {
     std::vector<int32_t> touched_;          // its keys
 };
 
-}  // namespace layermem
+}  // namespace layermem::planning

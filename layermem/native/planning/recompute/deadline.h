@@ -3,7 +3,7 @@
 #include <chrono>
 #include <functional>
 
-namespace layermem {
+namespace layermem::planning {
 
 class Watch {
   public:
@@ -35,4 +35,4 @@ class Watch {
     unsigned count_ = 0;
 };
 
-}  // namespace layermem
+}  // namespace layermem::planning

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace layermem {
+namespace layermem::planning {
 namespace {
 
 constexpr double kNoWay = 1e300;
@@ -57,4 +57,4 @@ double Prices::through(int from, int to, Ticks recompute, Bytes bytes) const {
     return static_cast<double>(recompute) + most - kRounding;
 }
 
-}  // namespace layermem
+}  // namespace layermem::planning

@@ -16,7 +16,7 @@
 
 #include "planning/step_graph.h"
 
-namespace layermem {
+namespace layermem::planning {
 
 class Prices {
   public:
@@ -58,4 +58,4 @@ class Prices {
     std::vector<double> from_, to_;  // per set and price
 };
 
-}  // namespace layermem
+}  // namespace layermem::planning

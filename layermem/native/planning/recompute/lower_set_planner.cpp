@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace layermem {
+namespace layermem::planning {
 namespace {
 constexpr size_t kQuickWidth = 16;  // states per set of the search that bounds the full one
 }
@@ -126,4 +126,4 @@ ChainPlan LowerSetPlanner::minimum(Watch& watch) {
     return *minimum_;
 }
 
-}  // namespace layermem
+}  // namespace layermem::planning

@@ -18,7 +18,7 @@
 
 #include "planning/recompute/chain_search.h"
 
-namespace layermem {
+namespace layermem::planning {
 
 struct ChainPlan {
     std::vector<int> chain;   // indices of sets, without {}, ending in V
@@ -62,4 +62,4 @@ class LowerSetPlanner {
     std::optional<ChainPlan> minimum_;
 };
 
-}  // namespace layermem
+}  // namespace layermem::planning

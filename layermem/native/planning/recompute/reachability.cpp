@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace layermem {
+namespace layermem::planning {
 
 Reach::Reach(const LowerSets& sets, Arcs& arcs, Bytes inputs, Family upto, Bytes budget, Ticks allowed, Watch& watch)
     : least_(sets.size(), kUnreached), from_(sets.size(), -1) {
@@ -27,4 +27,4 @@ std::vector<int> Reach::leanest() const {
     return chain;
 }
 
-}  // namespace layermem
+}  // namespace layermem::planning

@@ -7,7 +7,7 @@
 
 #include "planning/recompute/segment_graph.h"
 
-namespace layermem {
+namespace layermem::planning {
 
 constexpr Bytes kUnreached = std::numeric_limits<Bytes>::max() / 4;
 
@@ -27,4 +27,4 @@ class Reach {
     std::vector<int> from_;
 };
 
-}  // namespace layermem
+}  // namespace layermem::planning

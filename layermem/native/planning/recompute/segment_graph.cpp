@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace layermem {
+namespace layermem::planning {
 
 Arcs::Arcs(const LowerSets& sets, SegmentCosts& costs) : sets_(sets), costs_(costs) {
     for (auto& by_source : sources_) by_source.resize(sets.size());
@@ -41,4 +41,4 @@ void Arcs::settle(int from, Arc& arc, Watch& watch) {
     ++settled_;
 }
 
-}  // namespace layermem
+}  // namespace layermem::planning

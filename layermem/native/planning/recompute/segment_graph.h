@@ -16,7 +16,7 @@
 #include "planning/liveness/segment_costs.h"
 #include "planning/recompute/deadline.h"
 
-namespace layermem {
+namespace layermem::planning {
 
 struct Box {
     Bytes peak;
@@ -61,4 +61,4 @@ class Arcs {
     size_t count_ = 0, settled_ = 0;
 };
 
-}  // namespace layermem
+}  // namespace layermem::planning
