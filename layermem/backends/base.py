@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from layermem.backends.arena import Arena
+from layermem.backends.registry import StepContext
 from layermem.errors import DeviceError, InputError
 from layermem.graph.ops import Op
-from layermem.layers import Tensor
+from layermem.ops import OpRecord, Tensor
 from layermem.schedule.ir import Row
 
 Bound = Callable[[], None]
@@ -50,10 +51,10 @@ class Device:
         """Bytes of scratch that an op needs."""
         return 0
 
-    def has_kernel(self, kernel: str) -> bool:
+    def implements(self, record: OpRecord, step: str) -> bool:
         raise NotImplementedError
 
-    def bind(self, op: Op, arrays: Mapping[str, Any], context: Mapping[str, Any]) -> Bound:
+    def bind(self, op: Op, arrays: Mapping[str, Any], context: StepContext) -> Bound:
         """`arrays`: stored (channels-last) views by role, and "workspace" as bytes."""
         raise NotImplementedError
 

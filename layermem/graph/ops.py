@@ -70,6 +70,7 @@ class Op:
     covers: tuple[str, ...] = ()
     record: OpRecord = NO_OP
     step: str = "forward"
+    layer_name: str = ""
 
     @property
     def touches(self) -> tuple[str, ...]:

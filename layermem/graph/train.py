@@ -275,7 +275,7 @@ class _Builder:
             name, kind, kernel, layer, used, reads, writes, updates, accumulates, overlays,
             self.device.workspace(kernel, layer, used.keys(), accumulates),
             step.flops, sum(self.buffers[b].nbytes for b in (*reads, *updates, *updates, *writes)), node=index,
-            record=record, step=step.step,
+            record=record, step=step.step, layer_name="" if node is None else node.layer.name,
         )  # fmt: skip
 
     def _accumulates(self, used: dict[str, str], step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:

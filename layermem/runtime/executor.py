@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
 from typing import Any
 
 from layermem.backends.arena import POISON, Arena
 from layermem.backends.base import Ahead, Bound, Device, in_turn
+from layermem.backends.registry import StepContext
 from layermem.schedule.ir import Residency, Row, Schedule
-
-Context = MutableMapping[str, Any]
 
 
 class Executor:
@@ -19,7 +17,14 @@ class Executor:
     """
 
     def __init__(
-        self, schedule: Schedule, device: Device, arena: Arena, host: Arena, context: Context, *, poison: bool = False
+        self,
+        schedule: Schedule,
+        device: Device,
+        arena: Arena,
+        host: Arena,
+        context: StepContext,
+        *,
+        poison: bool = False,
     ):
         self.schedule, self.device, self.arena, self.host = schedule, device, arena, host
         calls: list[Bound] = [self._bind(row, context) for row in schedule.rows]
@@ -34,7 +39,7 @@ class Executor:
     def run(self, ahead: Ahead | None = None) -> None:
         self.device.run(self.calls, ahead)
 
-    def _bind(self, row: Row, context: Context) -> Bound:
+    def _bind(self, row: Row, context: StepContext) -> Bound:
         if row.op is None:
             source, target = (self._bytes(self.schedule.residencies[r]) for r in (row.reads[0], row.writes[0]))
             return self.device.bind_copy(source, target)

@@ -8,10 +8,11 @@ import numpy as np
 
 from layermem.backends.arena import Arena
 from layermem.backends.base import Ahead, Device
+from layermem.backends.registry import StepContext
 from layermem.compiler import Program
 from layermem.errors import DeviceError
 from layermem.graph.ops import Buffer
-from layermem.runtime.executor import Context, Executor
+from layermem.runtime.executor import Executor
 from layermem.schedule.ir import aligned
 from layermem.utils.units import format_bytes
 
@@ -24,7 +25,7 @@ class Runner:
     """
 
     def __init__(
-        self, program: Program, device: Device, context: Context, *, spill: Path | None = None, poison: bool = False
+        self, program: Program, device: Device, context: StepContext, *, spill: Path | None = None, poison: bool = False
     ):
         self.program, self.device, self.context = program, device, context
         context.setdefault("results", {})

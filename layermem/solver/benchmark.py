@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from layermem.backends.base import Device
+from layermem.backends.registry import StepContext
 from layermem.compiler import Program
 from layermem.data import open_feed, synthetic_feed
 from layermem.errors import InputError
@@ -46,7 +47,13 @@ class Bench:
 
     def __init__(self, net: Net, program: Program, device: Device, *, spill: Any = None):
         self.device, self.program = device, program
-        self.context = {**settings(SolverParameter()), "seed": SEED, "step": 0, "iteration": 0, "rate": 0.0}
+        self.context: StepContext = {
+            **settings(SolverParameter()),
+            "seed": SEED,
+            "step": 0,
+            "iteration": 0,
+            "rate": 0.0,
+        }
         self.runner = Runner(program, device, self.context, spill=spill)
         Parameters((net,), self.runner, 0).fill(SEED)
         self.context["batch"] = one_batch(net)

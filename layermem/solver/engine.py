@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from layermem.backends.base import Ahead, Device
+from layermem.backends.registry import StepContext
 from layermem.compiler import Program
 from layermem.errors import InputError
 from layermem.graph.ops import Graph
@@ -34,7 +35,7 @@ class Engine:
         spill: Path | None = None, poison: bool = False,
     ):  # fmt: skip
         self.nets, self.param = nets, param
-        self.context: dict[str, Any] = {**settings(param), "seed": 0, "step": 0, "iteration": 0, "rate": 0.0}
+        self.context: StepContext = {**settings(param), "seed": 0, "step": 0, "iteration": 0, "rate": 0.0}
         self.runner = Runner(program, device, self.context, spill=spill, poison=poison)
         self.parameters = Parameters(nets.all, self.runner, rule_of(param).histories)
         self.feeds: Feeds | None = None

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from layermem.backends.registry import StepContext
 from layermem.graph.train import Rule
 from layermem.proto.read import SolverFile
 
@@ -51,7 +52,7 @@ def rule_of(p: Any) -> Rule:
     return Rule(p.type, HISTORIES[p.type])
 
 
-def settings(p: Any) -> dict[str, Any]:
+def settings(p: Any) -> StepContext:
     """What update kernels read from the context and no iteration changes."""
     return {
         "momentum": p.momentum,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
 from layermem.backends.base import Device
+from layermem.backends.registry import StepContext
 from layermem.compiler import Program
 from layermem.errors import InputError
 from layermem.graph.net import Net
@@ -24,7 +24,7 @@ class Scoring:
     def __init__(self, net: Net, program: Program, device: Device, *, seed: int = 0):
         self.net = net
         self.means: dict[str, np.ndarray] = {}
-        self.context: dict[str, Any] = {"seed": seed, "step": 0}
+        self.context: StepContext = {"seed": seed, "step": 0}
         self.runner = Runner(program, device, self.context)
         self.parameters = Parameters((net,), self.runner, 0)
         self.parameters.fill(seed)

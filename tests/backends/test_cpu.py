@@ -13,12 +13,11 @@ from layermem.backends.cpu import CpuDevice
 from layermem.backends.cpu.base import BINDINGS
 from layermem.backends.cpu.elements import MOST_ARRAYS
 from layermem.backends.reference import ReferenceDevice
-from layermem.backends.reference.base import KERNELS
-from layermem.backends.reference.fused import SUMMED
 from layermem.errors import InputError
 from layermem.graph.ops import Op
 from layermem.layers.base import LAYERS, Layer, Overlay, Step
 from layermem.layers.fused import BatchNormScale, Rectified
+from layermem.ops import CopyOut, GradientNorm
 from tests.layers.harness import Run, layer_of, logical, with_saved
 
 IMAGE = (2, 6, 7, 5)
@@ -216,7 +215,10 @@ def execute(
     for overlay in overlays:
         arrays[overlay.out] = arrays[overlay.over].reshape(arrays[overlay.out].shape)
     arrays["workspace"] = arena.span(offset, scratch)
-    op = Op(name, "forward", name, layer, {}, (), (), accumulates=adds)
+    record = step.record or layer.record
+    op = Op(
+        name, "forward", name, layer, {}, (), (), accumulates=adds, record=record, step=step.step, layer_name=layer.name
+    )
     device.bind(op, arrays, {"seed": 7, "step": 3})()
     results = {}
     for role in changed:
@@ -265,7 +267,7 @@ def test_an_op_gives_what_the_reference_gives(case):
 def compare(layer: Layer, wants: list[str]) -> None:
     run = arguments(layer)
     for step in [layer.forward(), layer.replay(), *layer.backward(wants)]:
-        backward = step.step.startswith("backward")
+        backward = step.step not in ("forward", "replay")
         for adds in ((), tuple(step.writes)) if backward else ((),):
             expected = execute(ReferenceDevice(), run, step, adds)
             found = execute(CpuDevice(), run, step, adds)
@@ -294,11 +296,12 @@ def overlaid(step: Step) -> list[tuple[Overlay, ...]]:
 
 
 def test_every_kernel_of_the_reference_has_a_native_one():
-    """What still runs on the reference's: an Eltwise or a Split of more arrays than one native op combines.  Sums that
-    join the op before them are for other devices."""
-    sums = tuple(f"{kind}Sum" for kind in SUMMED)
-    assert not any(each.startswith(sums) for each in CpuDevice.fuses)
-    assert set(BINDINGS) == {name for name in KERNELS if not name.startswith(sums)}
+    """What still runs on the reference's: an Eltwise or a Split of more arrays than one native op combines."""
+    for text, *shapes in CASES.values():
+        layer = layer_of(text, *shapes)
+        wants = [f"dx{i}" for i in range(len(shapes))] + [f"dw{i}" for i, p in enumerate(layer.params) if p.learned]
+        for step in [layer.forward(), layer.replay(), *layer.backward(wants)]:
+            assert step is None or f"{layer.type}.{step.step}" in BINDINGS
     assert MOST_ARRAYS == 256
 
 
@@ -349,7 +352,7 @@ def test_an_output_goes_to_the_host_with_caffes_axes():
     run, results = arguments(layer), {}
     for _ in range(2):  # into a new array each time
         blob = np.ascontiguousarray(stored(run.arrays["x0"]))
-        op = Op("out", "forward", "Net.output", "blob", {}, (), ())
+        op = Op("out", "forward", "Net.output", "blob", {}, (), (), record=CopyOut("blob"))
         CpuDevice().bind(op, {"x0": blob}, {"results": results})()
         np.testing.assert_array_equal(results["blob"], run.arrays["x0"])
         assert results["blob"].flags.c_contiguous and not np.shares_memory(results["blob"], blob)
@@ -363,7 +366,9 @@ def test_the_norm_of_gradients_runs_over_all_of_them():
     norms = []
     for device in (ReferenceDevice(), CpuDevice()):
         norm = np.zeros((), "float32")
-        device.bind(Op("clip", "update", "Clip.norm", None, {}, (), ()), {**arrays, "y0": norm}, {})()
+        device.bind(
+            Op("clip", "update", "Clip.norm", None, {}, (), (), record=GradientNorm()), {**arrays, "y0": norm}, {}
+        )()
         norms.append(float(norm))
     assert abs(norms[1] / norms[0] - 1) < 1e-6
 

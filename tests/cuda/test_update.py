@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import layermem.backends.reference  # noqa: F401
-from layermem.backends.reference.base import KERNELS, Buffers
+from layermem.backends.reference.base import REGISTRY, ReferenceCall
 from layermem.graph.train import Parameter
 from layermem.layers import Tensor
+from layermem.ops import Update
 from layermem.solver.rules import HISTORIES
 from tests.cuda.harness import Memory, close, run_op
 
@@ -33,7 +34,8 @@ def test_a_rule_moves_weights_and_histories_as_its_definition_does(rule, count, 
     memory = Memory()
     got = {role: memory.stored(a, np.float32) for role, a in truth.items()}
     parameter = Parameter("w", Tensor((count,)), lr_mult=2.0, decay_mult=0.5)
-    KERNELS[f"{rule}.update"](parameter, Buffers(truth, context))
+    record = Update(rule, "w", Tensor((count,)), lr_mult=2.0, decay_mult=0.5)
+    REGISTRY.bind(record, "update", ReferenceCall(truth, context))
     run_op(f"{rule}.update", parameter, got, context=context)
     memory.check()
     for role, value in truth.items():

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 from google.protobuf import text_format
 
-from layermem.backends.reference.base import KERNELS, Buffers, axes_of_caffe, stored
+from layermem.backends.reference.base import REGISTRY, ReferenceCall, axes_of_caffe, stored
 from layermem.layers.base import LAYERS, Layer, Overlay, Step, Tensor, make_layer, roles
 from layermem.ops import ITEMSIZE
 from layermem.proto import schema
@@ -75,9 +75,7 @@ class Run:
             self.arrays[role] = logical(self.tensor(role), self.dtype)
         declared = (*step.reads, *step.writes, *step.updates)
         before = {role: self.arrays[role].copy() for role in step.reads}
-        KERNELS[f"{self.layer.type}.{step.step}"](
-            self.layer, Buffers({role: self.arrays[role] for role in declared}, self.context)
-        )
+        self.run({role: self.arrays[role] for role in declared}, step)
         for role, value in before.items():
             np.testing.assert_array_equal(self.arrays[role], value, err_msg=f"{step.step} changed its input {role}")
         for role in step.writes:
@@ -85,6 +83,11 @@ class Run:
                 assert not np.isnan(self.arrays[role]).any(), f"{step.step} left part of {role} unwritten"
         for overlay in step.overlays if self.overlaid and not step.updates else ():
             self.step_overlaid(step, overlay)
+
+    def run(self, arrays: dict[str, np.ndarray], step: Step) -> None:
+        """The reference kernel of `step` on these arrays."""
+        call = ReferenceCall(arrays, self.context, op=f"{self.layer.name}.{step.step}", layer=self.layer.name)
+        REGISTRY.bind(step.record or self.layer.record, step.step, call)
 
     def step_overlaid(self, step: Step, overlay: Overlay) -> None:
         """The op once more, its output `overlay.out` in the memory of its input `overlay.over`."""
@@ -96,7 +99,7 @@ class Run:
             again.arrays[role] = logical(self.tensor(role), self.dtype)
         under = stored(again.arrays[overlay.over])
         again.arrays[overlay.out] = axes_of_caffe(under.reshape(self.tensor(overlay.out).stored))
-        KERNELS[f"{self.layer.type}.{step.step}"](self.layer, Buffers(again.arrays, self.context))
+        self.run(again.arrays, step)
         for role in step.writes:
             why = f"{step.step} with {overlay.out} on {overlay.over} gives another {role}"
             np.testing.assert_array_equal(again.arrays[role], self.arrays[role], err_msg=why)

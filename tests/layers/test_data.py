@@ -2,7 +2,7 @@
 
 import pytest
 
-from layermem.backends.reference.base import KERNELS
+from layermem.backends.reference.base import REGISTRY
 from layermem.errors import InputError
 from layermem.layers.data import FEEDS, make_feed_layer
 from layermem.proto import schema
@@ -17,7 +17,7 @@ def test_the_op_of_an_input_layer_has_a_kernel(kind):
     param.memory_data_param.height = param.memory_data_param.width = 4
     param.top.extend(["label"] if kind == "MemoryData" else [])
     layer = make_feed_layer(param, 0, path="", batch=None, inputs={}, probe=lambda *_: [(2, 3)])
-    assert layer.type == kind and f"{layer.type}.{layer.forward().step}" in KERNELS
+    assert layer.type == kind and REGISTRY.implements(layer.record, layer.forward().step)
 
 
 def data_layer(*tops):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layermem.backends.reference.base import KERNELS, Buffers
+from layermem.backends.reference.base import REGISTRY, ReferenceCall
 from layermem.errors import InputError
 from tests.layers.harness import TEST, TRAIN, Run, backward, check_gradients, forward, layer_of
 
@@ -28,7 +28,7 @@ def lie(run, role, over):
     step = next(s for s in (run.layer.forward(), *run.layer.backward(WANTS)) if role in s.writes)
     arrays = {r: run.arrays[r].copy(order="K") for r in (*step.reads, *step.writes, *step.updates)}
     arrays[role] = arrays[over]
-    KERNELS[f"{run.layer.type}.{step.step}"](run.layer, Buffers(arrays))
+    REGISTRY.bind(run.layer.record, step.step, ReferenceCall(arrays))
     return arrays[role]
 
 
@@ -163,7 +163,7 @@ def test_a_stash_that_nobody_reads_need_not_be_there():
     for i, w in enumerate(ws):
         again.put(f"w{i}", w)
     again.arrays["y0"][...] = np.nan
-    KERNELS["BatchNorm.forward"](it, Buffers(again.arrays))
+    REGISTRY.bind(it.record, "forward", ReferenceCall(again.arrays))
     np.testing.assert_array_equal(again.arrays["y0"], full.arrays["y0"])
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layermem.backends.reference.base import KERNELS, Buffers, axes_of_caffe, stored
+from layermem.backends.reference.base import REGISTRY, ReferenceCall, axes_of_caffe, stored
 from layermem.errors import InputError
 from layermem.layers import Tensor
 from tests.layers.harness import backward, check_gradients, forward, layer_of, logical
@@ -219,7 +219,7 @@ def test_a_view_in_its_own_memory_is_not_touched():
     layer = layer_of('type: "Flatten"', (2, 3))
     x = np.zeros((2, 3))
     x.flags.writeable = False  # a kernel that copied would raise
-    KERNELS["Flatten.forward"](layer, Buffers({"x0": x, "y0": x}))
+    REGISTRY.bind(layer.record, "forward", ReferenceCall({"x0": x, "y0": x}))
 
 
 # -- Tile, Silence ----------------------------------------------------------------------------------------------

@@ -117,9 +117,7 @@ def test_a_refusal_names_the_strategies_that_fit_and_what_they_reach(tmp_path):
 def test_a_refusal_says_how_much_host_memory_it_reckons_with(tmp_path):
     graphs, costs = solver_job("chain", tmp_path)
     free = Compiler(graphs, "auto", costs=costs).leanest.arena_bytes
-    with pytest.raises(
-        BudgetError, match=r"is below the minimum of 'auto' with 2\.00 KiB of host memory, "
-    ) as caught:
+    with pytest.raises(BudgetError, match=r"is below the minimum of 'auto' with 2\.00 KiB of host memory, ") as caught:
         compile(graphs, budget=free, costs=costs, hints=Hints(host_budget=2048))
     assert caught.value.minimum > free
 

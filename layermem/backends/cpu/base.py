@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from layermem.backends.registry import StepContext
 from layermem.graph.ops import Op
 
 Launch = Callable[[], Any]
@@ -24,7 +25,7 @@ SCRATCH: dict[str, Scratch] = {}
 class Args:
     """One op's addresses by role (0 for a role that it does not have), and what its launches depend on."""
 
-    def __init__(self, op: Op, arrays: Mapping[str, np.ndarray], context: Mapping[str, Any]):
+    def __init__(self, op: Op, arrays: Mapping[str, np.ndarray], context: StepContext):
         self.kernel, self.layer, self.arrays, self.context = op.kernel, op.layer, arrays, context
         self._accumulates = frozenset(op.accumulates)
         self._addresses = {role: int(array.ctypes.data) for role, array in arrays.items()}

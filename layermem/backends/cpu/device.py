@@ -7,7 +7,6 @@ combines (elements.MOST_ARRAYS), and then takes NumPy's scratch beside the arena
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from layermem._native import cpu
 from layermem.backends.base import Bound, in_turn, register_device
 from layermem.backends.cpu.base import BINDINGS, SCRATCH, Args
 from layermem.backends.reference.device import ReferenceDevice
+from layermem.backends.registry import StepContext
 from layermem.errors import InputError
 from layermem.graph.ops import Op
 
@@ -38,7 +38,7 @@ class CpuDevice(ReferenceDevice):
     def workspace(self, kernel: str, layer: object, roles: Collection[str], accumulates: Collection[str]) -> int:
         return SCRATCH[kernel](layer, roles) if kernel in SCRATCH else 0
 
-    def bind(self, op: Op, arrays: Mapping[str, np.ndarray], context: Mapping[str, Any]) -> Bound:
+    def bind(self, op: Op, arrays: Mapping[str, np.ndarray], context: StepContext) -> Bound:
         binding = BINDINGS.get(op.kernel)
         launches = binding(Args(op, arrays, context)) if binding is not None else None
         if launches is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
 from math import sqrt
 from typing import Any
@@ -133,7 +133,7 @@ class Updating:
 
     def __init__(self, a: Args, parameter: Any, rule: str, launch: Callable[[float, float], None]):
         self.parameter, self.rule, self.launch = parameter, rule, launch
-        self.context: Mapping[str, Any] = a.context
+        self.context = a.context
         self.norm = a.arrays.get("norm")
 
     def __call__(self) -> None:

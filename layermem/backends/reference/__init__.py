@@ -1,11 +1,11 @@
-"""The reference device's kernels, one file a family.  Importing this package registers them all."""
+"""The reference backend, one file per layer family.  Importing this package registers them all."""
 
 from layermem.backends.reference import (
     activation,
     convolution,
     dropout,
     eltwise,
-    fused,
+    host,
     inner_product,
     loss,
     normalization,
@@ -14,7 +14,6 @@ from layermem.backends.reference import (
     resize,
     shape,
     softmax,
-    step,
     update,
 )
 from layermem.backends.reference.device import ReferenceDevice
@@ -25,7 +24,7 @@ __all__ = [
     "convolution",
     "dropout",
     "eltwise",
-    "fused",
+    "host",
     "inner_product",
     "loss",
     "normalization",
@@ -34,6 +33,5 @@ __all__ = [
     "resize",
     "shape",
     "softmax",
-    "step",
     "update",
 ]

@@ -1,158 +1,165 @@
-"""Convolution and Deconvolution: three sums over windows, of which each layer uses all, in different roles.
+"""Convolution and Deconvolution: three sums over windows, of which each op uses all, in different roles.
 
-With image [N,H,W,C], window values out [N,Ho,Wo,K] and weights [K,kh,kw,C] per group, and p the place in the image
-under tap t of window o:
+With image [N,H,W,C], maps [N,Ho,Wo,K] and filter [K,kh,kw,C/g] (layermem/ops/convolution.py):
 
-    correlate   out[o] = sum_t image[p] w[t]        Convolution forward      Deconvolution data gradient
-    spread      image[p] += out[o] w[t]             Convolution data grad.   Deconvolution forward
-    weigh       dw[t] = sum_o out[o] image[p]       both weight gradients
+    conv_fprop   maps[o] = sum_t image[p] filter[t]      Conv forward     Deconv dgrad
+    conv_dgrad   image[p] += maps[o] filter[t]           Conv dgrad       Deconv forward
+    conv_wgrad   dfilter[t] = sum_o maps[o] image[p]     wgrad of both
 
-The first and the last lay out windows as rows of a matrix (im2col), a few images at a time.
+conv_fprop and conv_wgrad lay out windows as rows of a matrix (im2col), a few images at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
-from layermem.backends.reference.base import Buffers, kernel
+from layermem.backends.reference.base import Array, ReferenceCall, kernel, stored
+from layermem.backends.reference.epilogue import finish_epilogue
+from layermem.ops import Conv, ConvProblem, Deconv, Window
 
 AT_ONCE = 1 << 22  # elements of a window matrix; the cut depends on shapes alone, so sums have one order
 
 
-def stored(array: np.ndarray) -> np.ndarray:
-    """[N,C,H,W] as it lies in memory: [N,H,W,C]."""
-    return array.transpose(0, 2, 3, 1)
-
-
-def taps(layer: Any) -> Iterator[tuple[int, int, slice, slice]]:
+def taps(problem: ConvProblem) -> Iterator[tuple[int, int, slice, slice]]:
     """(r, s, rows, columns): where tap (r, s) of every window lies in the padded image."""
-    down, right = layer.windows
+    down, right = problem.rows, problem.columns
     for r in range(down.kernel):
         for s in range(right.kernel):
             yield r, s, under(down, r), under(right, s)
 
 
-def under(window: Any, tap: int) -> slice:
+def under(window: Window, tap: int) -> slice:
     start = tap * window.dilation
     return slice(start, start + (window.floor_out - 1) * window.stride + 1, window.stride)
 
 
-def padded(layer: Any, image: np.ndarray) -> np.ndarray:
-    down, right = layer.windows
+def padded(problem: ConvProblem, image: Array) -> Array:
+    down, right = problem.rows, problem.columns
     if not down.pad and not right.pad:
         return image
     return np.pad(image, ((0, 0), (down.pad, down.pad), (right.pad, right.pad), (0, 0)))
 
 
-def window_rows(layer: Any, image: np.ndarray) -> np.ndarray:
+def window_rows(problem: ConvProblem, image: Array) -> Array:
     """[g, N*Ho*Wo, kh*kw*C/g]: the image under each window, a row a window."""
-    down, right = layer.windows
+    down, right = problem.rows, problem.columns
     n, channels = image.shape[0], image.shape[3]
-    image = padded(layer, image)
-    shape = (layer.group, n, down.floor_out, right.floor_out, down.kernel, right.kernel, channels // layer.group)
+    image = padded(problem, image)
+    shape = (problem.groups, n, down.floor_out, right.floor_out, down.kernel, right.kernel, channels // problem.groups)
     matrix = np.empty(shape, image.dtype)
-    for r, s, rows, columns in taps(layer):
-        matrix[..., r, s, :] = by_group(layer, image[:, rows, columns])
-    return matrix.reshape(layer.group, n * down.floor_out * right.floor_out, -1)
+    for r, s, rows, columns in taps(problem):
+        matrix[..., r, s, :] = by_group(problem, image[:, rows, columns])
+    return matrix.reshape(problem.groups, n * down.floor_out * right.floor_out, -1)
 
 
-def by_group(layer: Any, array: np.ndarray) -> np.ndarray:
+def by_group(problem: ConvProblem, array: Array) -> Array:
     """[N,H,W,C] -> [g,N,H,W,C/g]"""
     n, h, w, channels = array.shape
-    return np.moveaxis(array.reshape(n, h, w, layer.group, channels // layer.group), 3, 0)
+    return np.moveaxis(array.reshape(n, h, w, problem.groups, channels // problem.groups), 3, 0)
 
 
-def value_rows(layer: Any, out: np.ndarray) -> np.ndarray:
+def value_rows(problem: ConvProblem, out: Array) -> Array:
     """[N,Ho,Wo,K] -> [g, N*Ho*Wo, K/g]"""
-    return by_group(layer, out).reshape(layer.group, -1, out.shape[3] // layer.group)
+    return by_group(problem, out).reshape(problem.groups, -1, out.shape[3] // problem.groups)
 
 
-def weight_rows(layer: Any, weights: np.ndarray) -> np.ndarray:
+def weight_rows(problem: ConvProblem, weights: Array) -> Array:
     """(K, C/g, kh, kw) -> [g, K/g, kh*kw*C/g]"""
-    return stored(weights).reshape(layer.group, weights.shape[0] // layer.group, -1)
+    return stored(weights).reshape(problem.groups, weights.shape[0] // problem.groups, -1)
 
 
-def portions(layer: Any, images: int) -> Iterator[slice]:
-    down, right = layer.windows
-    row = layer.group * layer.params[0].tensor.count // layer.params[0].tensor.shape[0]
+def portions(problem: ConvProblem, images: int) -> Iterator[slice]:
+    down, right = problem.rows, problem.columns
+    row = problem.groups * problem.filter.count // problem.k
     step = max(1, AT_ONCE // (down.floor_out * right.floor_out * row))
     return (slice(start, min(start + step, images)) for start in range(0, images, step))
 
 
-def correlate(layer: Any, image: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:
-    w = weight_rows(layer, weights).transpose(0, 2, 1)
-    for part in portions(layer, image.shape[0]):
-        values = window_rows(layer, image[part]) @ w
+def conv_fprop(problem: ConvProblem, image: Array, weights: Array, out: Array) -> None:
+    w = weight_rows(problem, weights).transpose(0, 2, 1)
+    for part in portions(problem, image.shape[0]):
+        values = window_rows(problem, image[part]) @ w
         n, ho, wo, channels = out[part].shape
-        out[part] = np.moveaxis(values.reshape(layer.group, n, ho, wo, -1), 0, 3).reshape(n, ho, wo, channels)
+        out[part] = np.moveaxis(values.reshape(problem.groups, n, ho, wo, -1), 0, 3).reshape(n, ho, wo, channels)
 
 
-def spread(layer: Any, out: np.ndarray, weights: np.ndarray, image: np.ndarray) -> None:
-    down, right = layer.windows
+def conv_dgrad(problem: ConvProblem, out: Array, weights: Array, image: Array) -> None:
+    down, right = problem.rows, problem.columns
     n, height, width, channels = image.shape
-    values = value_rows(layer, out)
-    w = stored(weights).reshape(layer.group, values.shape[2], down.kernel, right.kernel, -1)
+    values = value_rows(problem, out)
+    w = stored(weights).reshape(problem.groups, values.shape[2], down.kernel, right.kernel, -1)
     total = np.zeros((n, height + 2 * down.pad, width + 2 * right.pad, channels), image.dtype)
-    for r, s, rows, columns in taps(layer):
-        tap = (values @ w[:, :, r, s]).reshape(layer.group, n, down.floor_out, right.floor_out, -1)
+    for r, s, rows, columns in taps(problem):
+        tap = (values @ w[:, :, r, s]).reshape(problem.groups, n, down.floor_out, right.floor_out, -1)
         total[:, rows, columns] += np.moveaxis(tap, 0, 3).reshape(n, down.floor_out, right.floor_out, channels)
     image[...] = total[:, down.pad : down.pad + height, right.pad : right.pad + width]
 
 
-def weigh(layer: Any, image: np.ndarray, out: np.ndarray) -> np.ndarray:
+def conv_wgrad(problem: ConvProblem, image: Array, out: Array) -> Array:
     """The gradient that one pair gives to the weights, in their stored shape."""
-    k, c, kh, kw = layer.params[0].tensor.shape
-    total = np.zeros((layer.group, k // layer.group, kh * kw * c), out.dtype)
-    for part in portions(layer, image.shape[0]):
-        total += value_rows(layer, out[part]).transpose(0, 2, 1) @ window_rows(layer, image[part])
+    k, c, kh, kw = problem.filter.shape
+    total = np.zeros((problem.groups, k // problem.groups, kh * kw * c), out.dtype)
+    for part in portions(problem, image.shape[0]):
+        total += value_rows(problem, out[part]).transpose(0, 2, 1) @ window_rows(problem, image[part])
     return total.reshape(k, kh, kw, c)
 
 
-def write_bias_gradient(b: Buffers) -> None:
-    if b.has("dw1"):
-        b.dw1[...] = sum(dy.sum(axis=(0, 2, 3), dtype=np.float64) for dy in b.dys)
+def bias_gradient(call: ReferenceCall) -> None:
+    if "dw1" in call:
+        call["dw1"][...] = sum(dy.sum(axis=(0, 2, 3), dtype=np.float64) for dy in call.all("dy"))
 
 
-@kernel("Convolution.forward")
-def convolution_forward(layer: Any, b: Buffers) -> None:
-    for x, y in zip(b.xs, b.ys, strict=True):
-        correlate(layer, stored(x), b.w0, stored(y))
-        if layer.has_bias:
-            stored(y)[...] += b.w1
+def conv_products(op: Conv, call: ReferenceCall, ys: list[Array]) -> None:
+    """y = conv(x) + bias for each pair, without the epilogue of a fused op."""
+    for x, y in zip(call.all("x")[: op.pairs], ys, strict=True):
+        conv_fprop(op.problem, stored(x), call["w0"], stored(y))
+        if op.bias:
+            stored(y)[...] += call["w1"]
 
 
-@kernel("Convolution.wgrad")
-def convolution_backward_weights(layer: Any, b: Buffers) -> None:
-    if b.has("dw0"):
-        stored(b.dw0)[...] = sum(weigh(layer, stored(x), stored(dy)) for x, dy in zip(b.xs, b.dys, strict=True))
-    write_bias_gradient(b)
+@kernel(Conv, "forward")
+def conv_forward(op: Conv, call: ReferenceCall) -> None:
+    if not op.relu and not op.residual:
+        conv_products(op, call, call.all("y"))
+        return
+    y = np.empty_like(call["y0"])
+    conv_products(op, call, [y])
+    finish_epilogue(call, y, relu=op.relu, residual=op.residual)
 
 
-@kernel("Convolution.dgrad")
-def convolution_backward_data(layer: Any, b: Buffers) -> None:
-    for dy, dx in zip(b.dys, b.dxs, strict=True):
-        spread(layer, stored(dy), b.w0, stored(dx))
+@kernel(Conv, "wgrad")
+def conv_backward_weights(op: Conv, call: ReferenceCall) -> None:
+    if "dw0" in call:
+        pairs = zip(call.all("x"), call.all("dy"), strict=True)
+        stored(call["dw0"])[...] = sum(conv_wgrad(op.problem, stored(x), stored(dy)) for x, dy in pairs)
+    bias_gradient(call)
 
 
-@kernel("Deconvolution.forward")
-def deconvolution_forward(layer: Any, b: Buffers) -> None:
-    for x, y in zip(b.xs, b.ys, strict=True):
-        spread(layer, stored(x), b.w0, stored(y))
-        if layer.has_bias:
-            stored(y)[...] += b.w1
+@kernel(Conv, "dgrad")
+def conv_backward_data(op: Conv, call: ReferenceCall) -> None:
+    for dy, dx in zip(call.all("dy"), call.all("dx"), strict=True):
+        conv_dgrad(op.problem, stored(dy), call["w0"], stored(dx))
 
 
-@kernel("Deconvolution.wgrad")
-def deconvolution_backward_weights(layer: Any, b: Buffers) -> None:
-    if b.has("dw0"):
-        stored(b.dw0)[...] = sum(weigh(layer, stored(dy), stored(x)) for x, dy in zip(b.xs, b.dys, strict=True))
-    write_bias_gradient(b)
+@kernel(Deconv, "forward")
+def deconv_forward(op: Deconv, call: ReferenceCall) -> None:
+    for x, y in zip(call.all("x"), call.all("y"), strict=True):
+        conv_dgrad(op.problem, stored(x), call["w0"], stored(y))
+        if op.bias:
+            stored(y)[...] += call["w1"]
 
 
-@kernel("Deconvolution.dgrad")
-def deconvolution_backward_data(layer: Any, b: Buffers) -> None:
-    for dy, dx in zip(b.dys, b.dxs, strict=True):
-        correlate(layer, stored(dy), b.w0, stored(dx))
+@kernel(Deconv, "wgrad")
+def deconv_backward_weights(op: Deconv, call: ReferenceCall) -> None:
+    if "dw0" in call:
+        pairs = zip(call.all("x"), call.all("dy"), strict=True)
+        stored(call["dw0"])[...] = sum(conv_wgrad(op.problem, stored(dy), stored(x)) for x, dy in pairs)
+    bias_gradient(call)
+
+
+@kernel(Deconv, "dgrad")
+def deconv_backward_data(op: Deconv, call: ReferenceCall) -> None:
+    for dy, dx in zip(call.all("dy"), call.all("dx"), strict=True):
+        conv_fprop(op.problem, stored(dy), call["w0"], stored(dx))

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from layermem.backends.reference.base import Buffers, kernel, stored
+from layermem.backends.reference.base import Array, ReferenceCall, kernel, stored
 from layermem.backends.reference.philox import words
+from layermem.ops import Dropout
 
 
-def dropped(layer: Any, b: Buffers, into: np.ndarray, source: np.ndarray) -> None:
+def apply_dropout(op: Dropout, call: ReferenceCall, into: Array, source: Array) -> None:
     """into = source where kept, scaled; 0 elsewhere."""
     into, source = stored(into), stored(source)
-    drawn = words(source.size, b.seed, layer.stream, b.step).reshape(source.shape)
-    into[...] = np.where(drawn >= layer.threshold, source * layer.scale, 0)
+    random_words = words(source.size, call.context["seed"], op.stream, call.context["step"]).reshape(source.shape)
+    into[...] = np.where(random_words >= op.threshold, source * op.scale, 0)
 
 
-@kernel("Dropout.forward")
-def forward(layer: Any, b: Buffers) -> None:
-    if layer.identity:
-        b.y[...] = b.x
+@kernel(Dropout, "forward")
+def dropout_forward(op: Dropout, call: ReferenceCall) -> None:
+    if op.identity:
+        call["y0"][...] = call["x0"]
     else:
-        dropped(layer, b, b.y, b.x)
+        apply_dropout(op, call, call["y0"], call["x0"])
 
 
-@kernel("Dropout.backward")
-def backward(layer: Any, b: Buffers) -> None:
-    if layer.identity:
-        b.dx[...] = b.dy
+@kernel(Dropout, "backward")
+def dropout_backward(op: Dropout, call: ReferenceCall) -> None:
+    if op.identity:
+        call["dx0"][...] = call["dy0"]
     else:
-        dropped(layer, b, b.dx, b.dy)
+        apply_dropout(op, call, call["dx0"], call["dy0"])

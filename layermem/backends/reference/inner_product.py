@@ -2,59 +2,59 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from layermem.backends.reference.base import KERNELS, Buffers, kernel
+from layermem.backends.reference.base import Array, ReferenceCall, kernel
+from layermem.backends.reference.epilogue import finish_epilogue
+from layermem.backends.reference.update import update
+from layermem.ops import InnerProduct, InnerProductUpdate
 
 
-def memory_order(layer: Any, array: np.ndarray) -> np.ndarray:
+def memory_order(op: InnerProduct, array: Array) -> Array:
     """x, w or a gradient of theirs with its axes as they lie in memory, where x and w lie alike."""
-    return array.transpose(0, 2, 3, 1) if layer.spatial else array
+    return array.transpose(0, 2, 3, 1) if op.spatial else array
 
 
-def bottom_rows(layer: Any, x: np.ndarray) -> np.ndarray:
+def bottom_rows(op: InnerProduct, x: Array) -> Array:
     """[rows, inner]"""
-    return memory_order(layer, x).reshape(layer.rows, layer.inner)
+    return memory_order(op, x).reshape(op.rows, op.inner)
 
 
-def weight_rows(layer: Any, w: np.ndarray) -> np.ndarray:
+def weight_rows(op: InnerProduct, w: Array) -> Array:
     """[outputs, inner]"""
-    return w.T if layer.transpose else memory_order(layer, w).reshape(layer.outputs, layer.inner)
+    return w.T if op.transpose else memory_order(op, w).reshape(op.outputs, op.inner)
 
 
-@kernel("InnerProduct.forward")
-def forward(layer: Any, b: Buffers) -> None:
-    y = bottom_rows(layer, b.x) @ weight_rows(layer, b.w0).T
-    if layer.has_bias:
-        y += b.w1
-    b.y[...] = y.reshape(b.y.shape)
+@kernel(InnerProduct, "forward")
+def inner_product_fprop(op: InnerProduct, call: ReferenceCall) -> None:
+    y = bottom_rows(op, call["x0"]) @ weight_rows(op, call["w0"]).T
+    if op.bias:
+        y += call["w1"]
+    y = y.reshape(call["y0"].shape)
+    finish_epilogue(call, y, relu=op.relu, residual=op.residual)
 
 
-@kernel("InnerProduct.wgrad")
-def backward_weights(layer: Any, b: Buffers) -> None:
-    dy = b.dy.reshape(layer.rows, layer.outputs)
-    if b.has("dw0"):
-        dw = dy.T @ bottom_rows(layer, b.x)
-        place = b.dw0.T if layer.transpose else memory_order(layer, b.dw0)
+@kernel(InnerProduct, "wgrad")
+def inner_product_wgrad(op: InnerProduct, call: ReferenceCall) -> None:
+    dy = call["dy0"].reshape(op.rows, op.outputs)
+    if "dw0" in call:
+        dw = dy.T @ bottom_rows(op, call["x0"])
+        place = call["dw0"].T if op.transpose else memory_order(op, call["dw0"])
         place[...] = dw.reshape(place.shape)
-    if b.has("dw1"):
-        b.dw1[...] = dy.sum(axis=0, dtype=np.float64)
+    if "dw1" in call:
+        call["dw1"][...] = dy.sum(axis=0, dtype=np.float64)
 
 
-@kernel("InnerProduct.dgrad")
-def backward_data(layer: Any, b: Buffers) -> None:
-    dx = b.dy.reshape(layer.rows, layer.outputs) @ weight_rows(layer, b.w0)
-    place = memory_order(layer, b.dx)
+@kernel(InnerProduct, "dgrad")
+def inner_product_dgrad(op: InnerProduct, call: ReferenceCall) -> None:
+    dx = call["dy0"].reshape(op.rows, op.outputs) @ weight_rows(op, call["w0"])
+    place = memory_order(op, call["dx0"])
     place[...] = dx.reshape(place.shape)
 
 
-@kernel("InnerProduct.backward_update")
-def learn(learned: Any, b: Buffers) -> None:
-    """backward_weights, then the update, with the gradient as NumPy's own."""
-    arrays = {role: getattr(b, role) for role in ("x0", "dy0", "dw1") if b.has(role)}
-    gradient = np.empty_like(b.w0)
-    KERNELS["InnerProduct.wgrad"](learned.inner, Buffers({**arrays, "dw0": gradient}))
-    changed = {role: getattr(b, role) for role in ("w0", "h0", "h1") if b.has(role)}
-    KERNELS[f"{learned.rule}.update"](learned.parameter, Buffers({**changed, "dw0": gradient}, b.context))
+@kernel(InnerProductUpdate, "backward_update")
+def inner_product_backward_update(op: InnerProductUpdate, call: ReferenceCall) -> None:
+    """wgrad, then the update, with the gradient in memory of NumPy's own."""
+    gradient = np.empty_like(call["w0"])
+    inner_product_wgrad(op.product, call.part("x0", "dy0", "dw1", dw0=gradient))
+    update(op.update, call.part("w0", "h0", "h1", dw0=gradient))

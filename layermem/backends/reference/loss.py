@@ -2,154 +2,161 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from layermem.backends.reference.activation import sigmoid
-from layermem.backends.reference.base import Buffers, kernel
+from layermem.backends.reference.base import Array, ReferenceCall, kernel
 from layermem.errors import InputError
+from layermem.ops import (
+    ContrastiveLoss,
+    EuclideanLoss,
+    HingeLoss,
+    ItemLoss,
+    MultinomialLogisticLoss,
+    SigmoidCrossEntropyLoss,
+)
 
 SMALLEST = 1e-20  # probability that MultinomialLogisticLoss still takes the logarithm of
 NEAR = 1e-4  # keeps ContrastiveLoss from dividing by a distance of 0
 
 
-def labels_of(layer: Any, label: np.ndarray, classes: int) -> np.ndarray:
-    """Labels as whole numbers, with the ignored ones left as they are; InputError if another is no class."""
-    whole = label.astype(np.int64).reshape(-1)
-    ignored = getattr(layer, "ignore_label", None)
-    wrong = ((whole < 0) | (whole >= classes)) & (whole != ignored if ignored is not None else True)
-    if wrong.any():
+def labels_of(call: ReferenceCall, label: Array, classes: int, ignore_label: int | None = None) -> Array:
+    """Labels as integers, ignored ones unchanged; InputError if another is out of range."""
+    labels = label.astype(np.int64).reshape(-1)
+    invalid = (labels < 0) | (labels >= classes)
+    if ignore_label is not None:
+        invalid &= labels != ignore_label
+    if invalid.any():
         raise InputError(
-            f"reads label {whole[wrong][0]}, but has scores for {classes} classes: 0 to {classes - 1}; "
-            "mend the data, or set ignore_label",
-            layer=layer.name,
+            f"reads label {labels[invalid][0]}, but has scores for {classes} classes: 0 to {classes - 1}; "
+            "fix the data, or set ignore_label",
+            layer=call.layer,
         )
-    return whole
+    return labels
 
 
-def normalizer(layer: Any, valid: np.ndarray) -> int:
-    counted = int(np.count_nonzero(valid)) if layer.normalizer is None else layer.normalizer
-    return max(1, counted)
+def divisor(normalizer: int | None, valid: Array) -> int:
+    """What the loss is divided by, at least 1."""
+    return max(1, int(np.count_nonzero(valid)) if normalizer is None else normalizer)
 
 
 # -- EuclideanLoss ---------------------------------------------------------------------------------------------
 
 
-@kernel("EuclideanLoss.forward")
-def euclidean_forward(layer: Any, b: Buffers) -> None:
-    difference = b.x0 - b.x1.reshape(b.x0.shape)
-    b.y[...] = np.square(difference).sum() / (2 * layer.items)
+@kernel(EuclideanLoss, "forward")
+def euclidean_forward(op: EuclideanLoss, call: ReferenceCall) -> None:
+    difference = call["x0"] - call["x1"].reshape(call["x0"].shape)
+    call["y0"][...] = np.square(difference).sum() / (2 * op.items)
 
 
-@kernel("EuclideanLoss.backward")
-def euclidean_backward(layer: Any, b: Buffers) -> None:
-    gradient = (b.dy / layer.items) * (b.x0 - b.x1.reshape(b.x0.shape))
-    if b.has("dx0"):
-        b.dx0[...] = gradient
-    if b.has("dx1"):
-        b.dx1[...] = -gradient.reshape(b.dx1.shape)
+@kernel(EuclideanLoss, "backward")
+def euclidean_backward(op: EuclideanLoss, call: ReferenceCall) -> None:
+    gradient = (call["dy0"] / op.items) * (call["x0"] - call["x1"].reshape(call["x0"].shape))
+    if "dx0" in call:
+        call["dx0"][...] = gradient
+    if "dx1" in call:
+        call["dx1"][...] = -gradient.reshape(call["dx1"].shape)
 
 
 # -- SigmoidCrossEntropyLoss -------------------------------------------------------------------------------------
 
 
-def targets(layer: Any, b: Buffers) -> tuple[np.ndarray, np.ndarray]:
+def targets(op: SigmoidCrossEntropyLoss, call: ReferenceCall) -> tuple[Array, Array]:
     """Targets under the axes of x, and which of them count."""
-    t = b.x1.reshape(b.x0.shape)
-    if layer.ignore_label is None:
+    t = call["x1"].reshape(call["x0"].shape)
+    if op.ignore_label is None:
         return t, np.ones(t.shape, bool)
-    return t, t.astype(np.int64) != layer.ignore_label
+    return t, t.astype(np.int64) != op.ignore_label
 
 
-@kernel("SigmoidCrossEntropyLoss.forward")
-def sigmoid_cross_entropy_forward(layer: Any, b: Buffers) -> None:
-    x = b.x0
-    t, valid = targets(layer, b)
+@kernel(SigmoidCrossEntropyLoss, "forward")
+def sigmoid_cross_entropy_forward(op: SigmoidCrossEntropyLoss, call: ReferenceCall) -> None:
+    x = call["x0"]
+    t, valid = targets(op, call)
     # -t ln s(x) - (1 - t) ln(1 - s(x)), without a number that overflows
     each = np.maximum(x, 0) - x * t + np.log1p(np.exp(-np.abs(x)))
-    b.y[...] = np.where(valid, each, 0).sum() / normalizer(layer, valid)
+    call["y0"][...] = np.where(valid, each, 0).sum() / divisor(op.normalizer, valid)
 
 
-@kernel("SigmoidCrossEntropyLoss.backward")
-def sigmoid_cross_entropy_backward(layer: Any, b: Buffers) -> None:
-    t, valid = targets(layer, b)
-    b.dx[...] = np.where(valid, (b.dy / normalizer(layer, valid)) * (sigmoid(b.x0) - t), 0)
+@kernel(SigmoidCrossEntropyLoss, "backward")
+def sigmoid_cross_entropy_backward(op: SigmoidCrossEntropyLoss, call: ReferenceCall) -> None:
+    t, valid = targets(op, call)
+    call["dx0"][...] = np.where(valid, (call["dy0"] / divisor(op.normalizer, valid)) * (sigmoid(call["x0"]) - t), 0)
 
 
 # -- HingeLoss, MultinomialLogisticLoss ------------------------------------------------------------------------------
 
 
-def at_label(layer: Any, label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def at_label(op: ItemLoss, call: ReferenceCall) -> tuple[Array, Array]:
     """Index of each item's label in an array [items, classes]."""
-    return np.arange(layer.items), labels_of(layer, label, layer.classes)
+    return np.arange(op.items), labels_of(call, call["x1"], op.classes)
 
 
-def hinges(layer: Any, b: Buffers) -> tuple[np.ndarray, np.ndarray]:
+def hinges(op: HingeLoss, call: ReferenceCall) -> tuple[Array, Array]:
     """Signs (-1 at the label, else 1) and max(0, 1 + sign x), both [items, classes]."""
-    x = b.x0.reshape(layer.items, layer.classes)
+    x = call["x0"].reshape(op.items, op.classes)
     sign = np.ones_like(x)
-    sign[at_label(layer, b.x1)] = -1
+    sign[at_label(op, call)] = -1
     return sign, np.maximum(0, 1 + sign * x)
 
 
-@kernel("HingeLoss.forward")
-def hinge_forward(layer: Any, b: Buffers) -> None:
-    _, over = hinges(layer, b)
-    b.y[...] = (np.square(over) if layer.squared else over).sum() / layer.items
+@kernel(HingeLoss, "forward")
+def hinge_forward(op: HingeLoss, call: ReferenceCall) -> None:
+    _, over = hinges(op, call)
+    call["y0"][...] = (np.square(over) if op.squared else over).sum() / op.items
 
 
-@kernel("HingeLoss.backward")
-def hinge_backward(layer: Any, b: Buffers) -> None:
-    sign, over = hinges(layer, b)
-    slope = 2 * over if layer.squared else np.sign(over)
-    b.dx[...] = ((b.dy / layer.items) * sign * slope).reshape(b.dx.shape)
+@kernel(HingeLoss, "backward")
+def hinge_backward(op: HingeLoss, call: ReferenceCall) -> None:
+    sign, over = hinges(op, call)
+    slope = 2 * over if op.squared else np.sign(over)
+    call["dx0"][...] = ((call["dy0"] / op.items) * sign * slope).reshape(call["dx0"].shape)
 
 
-@kernel("MultinomialLogisticLoss.forward")
-def multinomial_forward(layer: Any, b: Buffers) -> None:
-    p = b.x0.reshape(layer.items, layer.classes)[at_label(layer, b.x1)]
-    b.y[...] = -np.log(np.maximum(p, SMALLEST)).sum() / layer.items
+@kernel(MultinomialLogisticLoss, "forward")
+def multinomial_forward(op: MultinomialLogisticLoss, call: ReferenceCall) -> None:
+    p = call["x0"].reshape(op.items, op.classes)[at_label(op, call)]
+    call["y0"][...] = -np.log(np.maximum(p, SMALLEST)).sum() / op.items
 
 
-@kernel("MultinomialLogisticLoss.backward")
-def multinomial_backward(layer: Any, b: Buffers) -> None:
-    at = at_label(layer, b.x1)
-    p = b.x0.reshape(layer.items, layer.classes)
+@kernel(MultinomialLogisticLoss, "backward")
+def multinomial_backward(op: MultinomialLogisticLoss, call: ReferenceCall) -> None:
+    at = at_label(op, call)
+    p = call["x0"].reshape(op.items, op.classes)
     gradient = np.zeros_like(p)
-    gradient[at] = -(b.dy / layer.items) / np.maximum(p[at], SMALLEST)
-    b.dx[...] = gradient.reshape(b.dx.shape)
+    gradient[at] = -(call["dy0"] / op.items) / np.maximum(p[at], SMALLEST)
+    call["dx0"][...] = gradient.reshape(call["dx0"].shape)
 
 
 # -- ContrastiveLoss -------------------------------------------------------------------------------------------
 
 
-def pairs(layer: Any, b: Buffers) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def pairs(op: ContrastiveLoss, call: ReferenceCall) -> tuple[Array, Array, Array]:
     """a - b [N,C], |a - b|^2 [N], and which pairs are the same [N]."""
-    difference = (b.x0 - b.x1.reshape(b.x0.shape)).reshape(layer.items, -1)
-    return difference, np.square(difference).sum(axis=1), b.x2.astype(np.int64).reshape(-1) != 0
+    difference = (call["x0"] - call["x1"].reshape(call["x0"].shape)).reshape(op.items, -1)
+    return difference, np.square(difference).sum(axis=1), call["x2"].astype(np.int64).reshape(-1) != 0
 
 
-@kernel("ContrastiveLoss.forward")
-def contrastive_forward(layer: Any, b: Buffers) -> None:
-    _, squared, same = pairs(layer, b)
-    if layer.legacy:
-        apart = np.maximum(layer.margin - squared, 0)
+@kernel(ContrastiveLoss, "forward")
+def contrastive_forward(op: ContrastiveLoss, call: ReferenceCall) -> None:
+    _, squared, same = pairs(op, call)
+    if op.legacy:
+        apart = np.maximum(op.margin - squared, 0)
     else:
-        apart = np.square(np.maximum(layer.margin - np.sqrt(squared), 0))
-    b.y[...] = np.where(same, squared, apart).sum() / (2 * layer.items)
+        apart = np.square(np.maximum(op.margin - np.sqrt(squared), 0))
+    call["y0"][...] = np.where(same, squared, apart).sum() / (2 * op.items)
 
 
-@kernel("ContrastiveLoss.backward")
-def contrastive_backward(layer: Any, b: Buffers) -> None:
-    difference, squared, same = pairs(layer, b)
-    if layer.legacy:
-        apart = -np.sign(np.maximum(layer.margin - squared, 0))
+@kernel(ContrastiveLoss, "backward")
+def contrastive_backward(op: ContrastiveLoss, call: ReferenceCall) -> None:
+    difference, squared, same = pairs(op, call)
+    if op.legacy:
+        apart = -np.sign(np.maximum(op.margin - squared, 0))
     else:
         distance = np.sqrt(squared)
-        apart = -np.maximum(layer.margin - distance, 0) / (distance + NEAR)
-    gradient = (b.dy / layer.items) * np.where(same, 1, apart)[:, None] * difference
-    if b.has("dx0"):
-        b.dx0[...] = gradient.reshape(b.dx0.shape)
-    if b.has("dx1"):
-        b.dx1[...] = -gradient.reshape(b.dx1.shape)
+        apart = -np.maximum(op.margin - distance, 0) / (distance + NEAR)
+    gradient = (call["dy0"] / op.items) * np.where(same, 1, apart)[:, None] * difference
+    if "dx0" in call:
+        call["dx0"][...] = gradient.reshape(call["dx0"].shape)
+    if "dx1" in call:
+        call["dx1"][...] = -gradient.reshape(call["dx1"].shape)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from layermem.backends.reference.base import Buffers, kernel
+from layermem.backends.reference.base import Array, ReferenceCall, kernel
+from layermem.backends.reference.epilogue import finish_epilogue
+from layermem.ops import LRN, BatchNorm, BatchNormScale, Bias, Scale
 
 # ---- LRN -----------------------------------------------------------------------------------------------------------
 
 
-def sum_along(a: np.ndarray, axis: int, size: int) -> np.ndarray:
+def sum_along(a: Array, axis: int, size: int) -> Array:
     """The sum of the `size` elements around each one, zero beyond the border."""
     along, total = np.moveaxis(a, axis, 0), np.zeros_like(a)
     into, length = np.moveaxis(total, axis, 0), a.shape[axis]
@@ -22,127 +22,163 @@ def sum_along(a: np.ndarray, axis: int, size: int) -> np.ndarray:
     return total
 
 
-def sum_around(layer: Any, a: np.ndarray) -> np.ndarray:
-    if layer.across:
-        return sum_along(a, 1, layer.size)
-    return sum_along(sum_along(a, 2, layer.size), 3, layer.size)
+def sum_around(op: LRN, a: Array) -> Array:
+    if op.across:
+        return sum_along(a, 1, op.size)
+    return sum_along(sum_along(a, 2, op.size), 3, op.size)
 
 
-def lrn_scale(layer: Any, x: np.ndarray) -> np.ndarray:
-    return layer.shift + layer.share * sum_around(layer, x * x)
+def lrn_scale(op: LRN, x: Array) -> Array:
+    return op.k + op.alpha * sum_around(op, x * x)
 
 
-@kernel("LRN.forward")
-def lrn_forward(layer: Any, b: Buffers) -> None:
-    b.y[...] = b.x * lrn_scale(layer, b.x) ** -layer.beta
+@kernel(LRN, "forward")
+def lrn_forward(op: LRN, call: ReferenceCall) -> None:
+    call["y0"][...] = call["x0"] * lrn_scale(op, call["x0"]) ** -op.beta
 
 
-@kernel("LRN.backward")
-def lrn_backward(layer: Any, b: Buffers) -> None:
-    # dx = dy s^-beta - 2 share beta x sum_around(dy x s^(-beta-1))
-    scale = lrn_scale(layer, b.x)
-    direct = b.dy * scale**-layer.beta
-    b.dx[...] = direct - 2 * layer.share * layer.beta * b.x * sum_around(layer, direct * b.x / scale)
+@kernel(LRN, "backward")
+def lrn_backward(op: LRN, call: ReferenceCall) -> None:
+    # dx = dy s^-beta - 2 alpha beta x sum_around(dy x s^(-beta-1))
+    scale = lrn_scale(op, call["x0"])
+    direct = call["dy0"] * scale**-op.beta
+    call["dx0"][...] = direct - 2 * op.alpha * op.beta * call["x0"] * sum_around(op, direct * call["x0"] / scale)
 
 
 # ---- BatchNorm -----------------------------------------------------------------------------------------------------
 
 
-def channel_mean(a: np.ndarray) -> np.ndarray:
+def channel_mean(a: Array) -> Array:
     """[C] in double precision."""
     return a.mean(axis=tuple(i for i in range(a.ndim) if i != 1), dtype=np.float64)
 
 
-def spread(values: np.ndarray, like: np.ndarray) -> np.ndarray:
+def per_channel(values: Array, like: Array) -> Array:
     """[C] -> [1,C,1,..] in the type of `like`."""
     return values.astype(like.dtype).reshape(1, -1, *(1,) * (like.ndim - 2))
 
 
-def normalized(x: np.ndarray, mean: np.ndarray, inv_std: np.ndarray) -> np.ndarray:
-    return (x - spread(mean, x)) * spread(inv_std, x)
+def normalized(x: Array, mean: Array, inv_std: Array) -> Array:
+    return (x - per_channel(mean, x)) * per_channel(inv_std, x)
 
 
-def global_inv_std(layer: Any, b: Buffers) -> np.ndarray:
-    return 1 / np.sqrt(b.w1 * global_factor(b) + layer.eps)
+def global_inv_std(op: BatchNorm, call: ReferenceCall) -> Array:
+    return 1 / np.sqrt(call["w1"] * global_factor(call) + op.eps)
 
 
-def global_factor(b: Buffers) -> Any:
+def global_factor(call: ReferenceCall) -> float:
     """What turns the sums into averages; before the first training step there are none, and Caffe takes 0."""
-    return 1 / b.w2[0] if b.w2[0] else 0.0
+    return 1 / call["w2"][0] if call["w2"][0] else 0.0
 
 
-@kernel("BatchNorm.forward")
-def batch_norm_forward(layer: Any, b: Buffers) -> None:
-    if layer.global_stats:
-        b.y[...] = normalized(b.x, b.w0 * global_factor(b), global_inv_std(layer, b))
+@kernel(BatchNorm, "forward")
+def batch_norm_forward(op: BatchNorm, call: ReferenceCall) -> None:
+    if op.global_stats:
+        call["y0"][...] = normalized(call["x0"], call["w0"] * global_factor(call), global_inv_std(op, call))
         return
-    mean = channel_mean(b.x).astype(b.x.dtype)  # rounded here, so that a replay starts from the same bits
-    variance = channel_mean((b.x - spread(mean, b.x)) ** 2)
-    inv_std = (1 / np.sqrt(variance + layer.eps)).astype(b.x.dtype)
-    unbiased = layer.per_channel / (layer.per_channel - 1) if layer.per_channel > 1 else 1.0
-    b.w0[...] = layer.fraction * b.w0 + mean
-    b.w1[...] = layer.fraction * b.w1 + unbiased * variance
-    b.w2[...] = layer.fraction * b.w2 + 1
-    for stash, value in ((b.mean, mean), (b.inv_std, inv_std)):
-        if stash is not None:
-            stash[...] = value
-    b.y[...] = normalized(b.x, mean, inv_std)
+    mean = channel_mean(call["x0"]).astype(call["x0"].dtype)  # rounded here, so that a replay starts from the same bits
+    variance = channel_mean((call["x0"] - per_channel(mean, call["x0"])) ** 2)
+    inv_std = (1 / np.sqrt(variance + op.eps)).astype(call["x0"].dtype)
+    unbiased = op.per_channel / (op.per_channel - 1) if op.per_channel > 1 else 1.0
+    call["w0"][...] = op.fraction * call["w0"] + mean
+    call["w1"][...] = op.fraction * call["w1"] + unbiased * variance
+    call["w2"][...] = op.fraction * call["w2"] + 1
+    for role, value in (("mean", mean), ("inv_std", inv_std)):
+        if role in call:
+            call[role][...] = value
+    call["y0"][...] = normalized(call["x0"], mean, inv_std)
 
 
-@kernel("BatchNorm.replay")
-def batch_norm_replay(layer: Any, b: Buffers) -> None:
-    b.y[...] = normalized(b.x, b.mean, b.inv_std)
+@kernel(BatchNorm, "replay")
+def batch_norm_recompute(op: BatchNorm, call: ReferenceCall) -> None:
+    call["y0"][...] = normalized(call["x0"], call["mean"], call["inv_std"])
 
 
-@kernel("BatchNorm.backward")
-def batch_norm_backward(layer: Any, b: Buffers) -> None:
-    if layer.global_stats:
-        b.dx[...] = b.dy * spread(global_inv_std(layer, b), b.dy)
+@kernel(BatchNorm, "backward")
+def batch_norm_backward(op: BatchNorm, call: ReferenceCall) -> None:
+    if op.global_stats:
+        call["dx0"][...] = call["dy0"] * per_channel(global_inv_std(op, call), call["dy0"])
         return
     # dx = (dy - mean(dy) - y mean(dy y)) / std
-    y = normalized(b.x, b.mean, b.inv_std)
-    centred = b.dy - spread(channel_mean(b.dy), y)
-    b.dx[...] = (centred - y * spread(channel_mean(b.dy * y), y)) * spread(b.inv_std, y)
+    y = normalized(call["x0"], call["mean"], call["inv_std"])
+    centred = call["dy0"] - per_channel(channel_mean(call["dy0"]), y)
+    call["dx0"][...] = (centred - y * per_channel(channel_mean(call["dy0"] * y), y)) * per_channel(call["inv_std"], y)
 
 
 # ---- Scale and Bias ------------------------------------------------------------------------------------------------
 
 
-def spanning(layer: Any, b: Buffers, role: str) -> np.ndarray:
-    return getattr(b, role).reshape(layer.view)
+def operand_of(op: Scale | Bias, call: ReferenceCall, role: str) -> Array:
+    return call[role].reshape(op.view)
 
 
-def write_sum(layer: Any, place: np.ndarray, a: np.ndarray) -> None:
+def write_sum(op: Scale | Bias, place: Array, a: Array) -> None:
     """Sum `a`, shaped like x, over the axes that `place` does not span."""
-    place[...] = a.sum(axis=layer.summed, dtype=np.float64).reshape(place.shape)
+    place[...] = a.sum(axis=op.summed, dtype=np.float64).reshape(place.shape)
 
 
-@kernel("Scale.forward")
-def scale_forward(layer: Any, b: Buffers) -> None:
-    y = b.x0 * spanning(layer, b, layer.operand)
-    if layer.bias:
-        y += spanning(layer, b, layer.bias)
-    b.y[...] = y
+@kernel(Scale, "forward")
+def scale_forward(op: Scale, call: ReferenceCall) -> None:
+    y = call["x0"] * operand_of(op, call, op.operand)
+    if op.bias:
+        y += operand_of(op, call, op.bias)
+    call["y0"][...] = y
 
 
-@kernel("Scale.backward")
-def scale_backward(layer: Any, b: Buffers) -> None:
-    if b.has(f"d{layer.operand}"):
-        write_sum(layer, getattr(b, f"d{layer.operand}"), b.dy * b.x0)
-    if b.has(f"d{layer.bias}"):
-        write_sum(layer, getattr(b, f"d{layer.bias}"), b.dy)
-    if b.has("dx0"):  # last: it may lie over dy or x
-        b.dx0[...] = b.dy * spanning(layer, b, layer.operand)
+@kernel(Scale, "backward")
+def scale_backward(op: Scale, call: ReferenceCall) -> None:
+    if f"d{op.operand}" in call:
+        write_sum(op, call[f"d{op.operand}"], call["dy0"] * call["x0"])
+    if op.bias and f"d{op.bias}" in call:
+        write_sum(op, call[f"d{op.bias}"], call["dy0"])
+    if "dx0" in call:  # last: it may lie over dy or x
+        call["dx0"][...] = call["dy0"] * operand_of(op, call, op.operand)
 
 
-@kernel("Bias.forward")
-def bias_forward(layer: Any, b: Buffers) -> None:
-    b.y[...] = b.x0 + spanning(layer, b, layer.operand)
+@kernel(Bias, "forward")
+def bias_forward(op: Bias, call: ReferenceCall) -> None:
+    call["y0"][...] = call["x0"] + operand_of(op, call, op.operand)
 
 
-@kernel("Bias.backward")
-def bias_backward(layer: Any, b: Buffers) -> None:
-    if b.has(f"d{layer.operand}"):
-        write_sum(layer, getattr(b, f"d{layer.operand}"), b.dy)
-    if b.has("dx0"):
-        b.dx0[...] = b.dy
+@kernel(Bias, "backward")
+def bias_backward(op: Bias, call: ReferenceCall) -> None:
+    if f"d{op.operand}" in call:
+        write_sum(op, call[f"d{op.operand}"], call["dy0"])
+    if "dx0" in call:
+        call["dx0"][...] = call["dy0"]
+
+
+# ---- BatchNorm, Scale, residual and ReLU in one op -------------------------------------------------------------------
+
+
+def finish_scale(op: BatchNormScale, call: ReferenceCall, y: Array) -> None:
+    """Scale and shift the normalized `y`, then the op's epilogue."""
+    scaled = y * per_channel(call["w3"], y) + per_channel(call["w4"], y)
+    finish_epilogue(call, scaled, relu=op.relu, residual=op.residual)
+
+
+@kernel(BatchNormScale, "forward")
+def batch_norm_scale_forward(op: BatchNormScale, call: ReferenceCall) -> None:
+    y = np.empty_like(call["x0"])
+    batch_norm_forward(op.norm, call.part("x0", "w0", "w1", "w2", "mean", "inv_std", y0=y))
+    finish_scale(op, call, y)
+
+
+@kernel(BatchNormScale, "replay")
+def batch_norm_scale_recompute(op: BatchNormScale, call: ReferenceCall) -> None:
+    y = np.empty_like(call["x0"])
+    batch_norm_recompute(op.norm, call.part("x0", "mean", "inv_std", y0=y))
+    finish_scale(op, call, y)
+
+
+@kernel(BatchNormScale, "backward")
+def batch_norm_scale_backward(op: BatchNormScale, call: ReferenceCall) -> None:
+    y = normalized(call["x0"], call["mean"], call["inv_std"])
+    dy = call["dy0"]
+    if op.relu and not op.residual:  # after a residual, the ReLU's mask has been applied to dy already
+        dy = np.where(y * per_channel(call["w3"], y) + per_channel(call["w4"], y) > 0, dy, 0)
+    between = np.empty_like(y)
+    gradients = {f"dw{i}": call[f"dw{i + 3}"] for i in (0, 1) if f"dw{i + 3}" in call}
+    scale_backward(op.scale, ReferenceCall({"x0": y, "w0": call["w3"], "dy0": dy, "dx0": between, **gradients}))
+    if "dx0" in call:
+        batch_norm_backward(op.norm, call.part("x0", "mean", "inv_std", "dx0", dy0=between))

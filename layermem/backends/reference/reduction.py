@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from layermem.backends.reference.base import Buffers, kernel
+from layermem.backends.reference.base import ReferenceCall, kernel
+from layermem.ops import ArgMax, Reduction
 
 
-@kernel("Reduction.forward")
-def reduction_forward(layer: Any, b: Buffers) -> None:
-    x = {"ASUM": np.abs, "SUMSQ": np.square}.get(layer.operation, np.asarray)(b.x)
-    b.y[...] = layer.factor * x.sum(axis=tuple(range(layer.along, x.ndim)))
+@kernel(Reduction, "forward")
+def reduction_forward(op: Reduction, call: ReferenceCall) -> None:
+    x = {"ASUM": np.abs, "SUMSQ": np.square}.get(op.operation, np.asarray)(call["x0"])
+    call["y0"][...] = op.factor * x.sum(axis=tuple(range(op.along, x.ndim)))
 
 
-@kernel("Reduction.backward")
-def reduction_backward(layer: Any, b: Buffers) -> None:
-    dy = layer.factor * b.dy.reshape(b.dy.shape + (1,) * (b.dx.ndim - b.dy.ndim))
-    if layer.operation == "ASUM":
-        dy = dy * np.sign(b.x)
-    elif layer.operation == "SUMSQ":
-        dy = dy * (2 * b.x)
-    b.dx[...] = dy
+@kernel(Reduction, "backward")
+def reduction_backward(op: Reduction, call: ReferenceCall) -> None:
+    dy = op.factor * call["dy0"].reshape(call["dy0"].shape + (1,) * (call["dx0"].ndim - call["dy0"].ndim))
+    if op.operation == "ASUM":
+        dy = dy * np.sign(call["x0"])
+    elif op.operation == "SUMSQ":
+        dy = dy * (2 * call["x0"])
+    call["dx0"][...] = dy
 
 
-@kernel("ArgMax.forward")
-def argmax_forward(layer: Any, b: Buffers) -> None:
-    x = b.x.reshape(b.x.shape[0], -1) if layer.along is None else np.moveaxis(b.x, layer.along, -1)
+@kernel(ArgMax, "forward")
+def argmax_forward(op: ArgMax, call: ReferenceCall) -> None:
+    x = call["x0"].reshape(call["x0"].shape[0], -1) if op.along is None else np.moveaxis(call["x0"], op.along, -1)
     backwards = np.argsort(x, axis=-1, kind="stable")[..., ::-1]  # falling values; of equals the last first
-    places = backwards[..., : layer.top_k]
+    places = backwards[..., : op.top_k]
     values = np.take_along_axis(x, places, axis=-1)
-    if layer.along is not None:
-        b.y[...] = np.moveaxis(values if layer.with_values else places, -1, layer.along)
+    if op.along is not None:
+        call["y0"][...] = np.moveaxis(values if op.with_values else places, -1, op.along)
     else:
-        found = np.stack([places, values], axis=1) if layer.with_values else places
-        b.y[...] = found.reshape(b.y.shape)
+        result = np.stack([places, values], axis=1) if op.with_values else places
+        call["y0"][...] = result.reshape(call["y0"].shape)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from layermem.backends.reference.base import Buffers, kernel
+from layermem.backends.reference.base import Array, ReferenceCall, kernel
+from layermem.ops import Crop, Interp, Resampling
 
 
-def sample(line: Any, a: np.ndarray, axis: int) -> np.ndarray:
+def sample(line: Resampling, a: Array, axis: int) -> Array:
     """`a` at the places of a Resampling along `axis`."""
     low, high, t = (np.array(v) for v in zip(*(line.tap(i) for i in range(line.out)), strict=True))
     t = t.astype(a.dtype).reshape(-1, *(1,) * (a.ndim - 1 - axis))
     return a.take(low, axis) * (1 - t) + a.take(high, axis) * t
 
 
-def scatter(line: Any, a: np.ndarray, axis: int, size: int) -> np.ndarray:
+def scatter(line: Resampling, a: Array, axis: int, size: int) -> Array:
     """The transpose of `sample`: each element is shared out among the two of `size` that it came from."""
     shape = list(a.shape)
     shape[axis] = size
@@ -30,27 +29,27 @@ def scatter(line: Any, a: np.ndarray, axis: int, size: int) -> np.ndarray:
     return total
 
 
-@kernel("Interp.forward")
-def interp_forward(layer: Any, b: Buffers) -> None:
-    b.y[...] = sample(layer.rows, sample(layer.columns, b.x0, 3), 2)
+@kernel(Interp, "forward")
+def interp_forward(op: Interp, call: ReferenceCall) -> None:
+    call["y0"][...] = sample(op.rows, sample(op.columns, call["x0"], 3), 2)
 
 
-@kernel("Interp.backward")
-def interp_backward(layer: Any, b: Buffers) -> None:
-    _, _, height, width = b.dx0.shape
-    b.dx0[...] = scatter(layer.columns, scatter(layer.rows, b.dy, 2, height), 3, width)
+@kernel(Interp, "backward")
+def interp_backward(op: Interp, call: ReferenceCall) -> None:
+    _, _, height, width = call["dx0"].shape
+    call["dx0"][...] = scatter(op.columns, scatter(op.rows, call["dy0"], 2, height), 3, width)
 
 
-def kept(layer: Any) -> tuple[slice, ...]:
-    return tuple(slice(o, o + size) for o, size in zip(layer.offsets, layer.tops[0].shape, strict=True))
+def cropped(op: Crop) -> tuple[slice, ...]:
+    return tuple(slice(o, o + size) for o, size in zip(op.offsets, op.y.shape, strict=True))
 
 
-@kernel("Crop.forward")
-def crop_forward(layer: Any, b: Buffers) -> None:
-    b.y[...] = b.x0[kept(layer)]
+@kernel(Crop, "forward")
+def crop_forward(op: Crop, call: ReferenceCall) -> None:
+    call["y0"][...] = call["x0"][cropped(op)]
 
 
-@kernel("Crop.backward")
-def crop_backward(layer: Any, b: Buffers) -> None:
-    b.dx0[...] = 0
-    b.dx0[kept(layer)] = b.dy
+@kernel(Crop, "backward")
+def crop_backward(op: Crop, call: ReferenceCall) -> None:
+    call["dx0"][...] = 0
+    call["dx0"][cropped(op)] = call["dy0"]

@@ -2,91 +2,86 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
-from layermem.backends.reference.base import Buffers, kernel
+from layermem.backends.reference.base import Array, ReferenceCall, kernel
+from layermem.ops import Concat, Partition, Reshape, Silence, Slice, Split, Tile
 
 
-def copy(into: np.ndarray, source: np.ndarray) -> None:
+def copy(into: Array, source: Array) -> None:
     """The elements of `source` in Caffe's order, under the axes of `into`."""
     if into.__array_interface__["data"][0] != source.__array_interface__["data"][0]:
         into[...] = source.reshape(into.shape)
 
 
-def part(layer: Any, whole: np.ndarray, start: int, size: int) -> np.ndarray:
-    return whole[(slice(None),) * layer.along + (slice(start, start + size),)]
+def part(op: Partition | Tile, whole: Array, start: int, size: int) -> Array:
+    return whole[(slice(None),) * op.along + (slice(start, start + size),)]
 
 
-@kernel("Concat.forward")
-def concat_forward(layer: Any, b: Buffers) -> None:
-    for start, x in zip(layer.starts, b.xs, strict=True):
-        copy(part(layer, b.y, start, x.shape[layer.along]), x)
+@kernel(Concat, "forward")
+def concat_forward(op: Concat, call: ReferenceCall) -> None:
+    for start, x in zip(op.starts, call.all("x"), strict=True):
+        copy(part(op, call["y0"], start, x.shape[op.along]), x)
 
 
-@kernel("Concat.backward")
-def concat_backward(layer: Any, b: Buffers) -> None:
-    for i, start in enumerate(layer.starts):
-        if b.has(f"dx{i}"):
-            dx = getattr(b, f"dx{i}")
-            copy(dx, part(layer, b.dy, start, dx.shape[layer.along]))
+@kernel(Concat, "backward")
+def concat_backward(op: Concat, call: ReferenceCall) -> None:
+    for i, start in enumerate(op.starts):
+        if f"dx{i}" in call:
+            dx = call[f"dx{i}"]
+            copy(dx, part(op, call["dy0"], start, dx.shape[op.along]))
 
 
-@kernel("Slice.forward")
-def slice_forward(layer: Any, b: Buffers) -> None:
-    for start, y in zip(layer.starts, b.ys, strict=True):
-        copy(y, part(layer, b.x, start, y.shape[layer.along]))
+@kernel(Slice, "forward")
+def slice_forward(op: Slice, call: ReferenceCall) -> None:
+    for start, y in zip(op.starts, call.all("y"), strict=True):
+        copy(y, part(op, call["x0"], start, y.shape[op.along]))
 
 
-@kernel("Slice.backward")
-def slice_backward(layer: Any, b: Buffers) -> None:
-    for start, dy in zip(layer.starts, b.dys, strict=True):
-        copy(part(layer, b.dx, start, dy.shape[layer.along]), dy)
+@kernel(Slice, "backward")
+def slice_backward(op: Slice, call: ReferenceCall) -> None:
+    for start, dy in zip(op.starts, call.all("dy"), strict=True):
+        copy(part(op, call["dx0"], start, dy.shape[op.along]), dy)
 
 
-@kernel("Split.forward")
-def split_forward(layer: Any, b: Buffers) -> None:
-    for y in b.ys:
-        copy(y, b.x)
+@kernel(Split, "forward")
+def split_forward(op: Split, call: ReferenceCall) -> None:
+    for y in call.all("y"):
+        copy(y, call["x0"])
 
 
-@kernel("Split.backward")
-def split_backward(layer: Any, b: Buffers) -> None:
-    total, *others = b.dys
+@kernel(Split, "backward")
+def split_backward(op: Split, call: ReferenceCall) -> None:
+    total, *others = call.all("dy")
     for dy in others:
         total = total + dy
-    copy(b.dx, total)
+    copy(call["dx0"], total)
 
 
-@kernel("Flatten.forward")
-@kernel("Reshape.forward")
-def renamed_forward(layer: Any, b: Buffers) -> None:
-    copy(b.y, b.x)
+@kernel(Reshape, "forward")
+def reshape_forward(op: Reshape, call: ReferenceCall) -> None:
+    copy(call["y0"], call["x0"])
 
 
-@kernel("Flatten.backward")
-@kernel("Reshape.backward")
-def renamed_backward(layer: Any, b: Buffers) -> None:
-    copy(b.dx, b.dy)
+@kernel(Reshape, "backward")
+def reshape_backward(op: Reshape, call: ReferenceCall) -> None:
+    copy(call["dx0"], call["dy0"])
 
 
-@kernel("Tile.forward")
-def tile_forward(layer: Any, b: Buffers) -> None:
-    size = b.x.shape[layer.along]
-    for i in range(layer.tiles):
-        copy(part(layer, b.y, i * size, size), b.x)
+@kernel(Tile, "forward")
+def tile_forward(op: Tile, call: ReferenceCall) -> None:
+    size = call["x0"].shape[op.along]
+    for i in range(op.tiles):
+        copy(part(op, call["y0"], i * size, size), call["x0"])
 
 
-@kernel("Tile.backward")
-def tile_backward(layer: Any, b: Buffers) -> None:
-    size = b.dx.shape[layer.along]
-    total = part(layer, b.dy, 0, size)
-    for i in range(1, layer.tiles):
-        total = total + part(layer, b.dy, i * size, size)
-    b.dx[...] = total
+@kernel(Tile, "backward")
+def tile_backward(op: Tile, call: ReferenceCall) -> None:
+    size = call["dx0"].shape[op.along]
+    total = part(op, call["dy0"], 0, size)
+    for i in range(1, op.tiles):
+        total = total + part(op, call["dy0"], i * size, size)
+    call["dx0"][...] = total
 
 
-@kernel("Silence.forward")
-def silence(layer: Any, b: Buffers) -> None:
+@kernel(Silence, "forward")
+def silence(op: Silence, call: ReferenceCall) -> None:
     pass

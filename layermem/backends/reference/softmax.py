@@ -2,74 +2,73 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from layermem.backends.reference.base import Buffers, kernel
-from layermem.backends.reference.loss import labels_of, normalizer
+from layermem.backends.reference.base import Array, ReferenceCall, kernel
+from layermem.backends.reference.loss import divisor, labels_of
+from layermem.ops import Accuracy, Scores, Softmax, SoftmaxLoss
 
 
-def rows(layer: Any, x: np.ndarray) -> np.ndarray:
-    return np.moveaxis(x, layer.along, -1).reshape(-1, layer.classes)
+def rows(op: Scores, x: Array) -> Array:
+    return np.moveaxis(x, op.along, -1).reshape(-1, op.classes)
 
 
-def store(layer: Any, into: np.ndarray, values: np.ndarray) -> None:
-    last = np.moveaxis(into, layer.along, -1)
+def store(op: Scores, into: Array, values: Array) -> None:
+    last = np.moveaxis(into, op.along, -1)
     last[...] = values.reshape(last.shape)
 
 
-def softmax(x: np.ndarray) -> np.ndarray:
+def softmax(x: Array) -> Array:
     powers = np.exp(x - x.max(axis=1, keepdims=True))
     return powers / powers.sum(axis=1, keepdims=True)
 
 
-@kernel("Softmax.forward")
-def softmax_forward(layer: Any, b: Buffers) -> None:
-    store(layer, b.y, softmax(rows(layer, b.x)))
+@kernel(Softmax, "forward")
+def softmax_forward(op: Softmax, call: ReferenceCall) -> None:
+    store(op, call["y0"], softmax(rows(op, call["x0"])))
 
 
-@kernel("Softmax.backward")
-def softmax_backward(layer: Any, b: Buffers) -> None:
-    y, dy = rows(layer, b.y), rows(layer, b.dy)
-    store(layer, b.dx, y * (dy - (y * dy).sum(axis=1, keepdims=True)))
+@kernel(Softmax, "backward")
+def softmax_backward(op: Softmax, call: ReferenceCall) -> None:
+    y, dy = rows(op, call["y0"]), rows(op, call["dy0"])
+    store(op, call["dx0"], y * (dy - (y * dy).sum(axis=1, keepdims=True)))
 
 
-def judged(layer: Any, label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def valid_labels(op: SoftmaxLoss | Accuracy, call: ReferenceCall, label: Array) -> tuple[Array, Array]:
     """Labels, an ignored one as 0, and which of them count."""
-    labels = labels_of(layer, label, layer.classes)
-    valid = np.ones(labels.shape, bool) if layer.ignore_label is None else labels != layer.ignore_label
+    labels = labels_of(call, label, op.classes, op.ignore_label)
+    valid = np.ones(labels.shape, bool) if op.ignore_label is None else labels != op.ignore_label
     return np.where(valid, labels, 0), valid
 
 
-@kernel("SoftmaxWithLoss.forward")
-def softmax_loss_forward(layer: Any, b: Buffers) -> None:
-    x = rows(layer, b.x0)
-    labels, valid = judged(layer, b.x1)
+@kernel(SoftmaxLoss, "forward")
+def softmax_loss_forward(op: SoftmaxLoss, call: ReferenceCall) -> None:
+    x = rows(op, call["x0"])
+    labels, valid = valid_labels(op, call, call["x1"])
     shifted = x - x.max(axis=1, keepdims=True)
     each = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(x)), labels]
-    b.y0[...] = np.where(valid, each, 0).sum() / normalizer(layer, valid)
-    if b.has("y1"):
-        store(layer, b.y1, softmax(x))
+    call["y0"][...] = np.where(valid, each, 0).sum() / divisor(op.normalizer, valid)
+    if "y1" in call:
+        store(op, call["y1"], softmax(x))
 
 
-@kernel("SoftmaxWithLoss.backward")
-def softmax_loss_backward(layer: Any, b: Buffers) -> None:
-    labels, valid = judged(layer, b.x1)
-    gradient = softmax(rows(layer, b.x0))
+@kernel(SoftmaxLoss, "backward")
+def softmax_loss_backward(op: SoftmaxLoss, call: ReferenceCall) -> None:
+    labels, valid = valid_labels(op, call, call["x1"])
+    gradient = softmax(rows(op, call["x0"]))
     gradient[np.arange(len(gradient)), labels] -= 1
-    scale = b.dy / normalizer(layer, valid)
-    store(layer, b.dx, np.where(valid[:, None], scale * gradient, 0))
+    scale = call["dy0"] / divisor(op.normalizer, valid)
+    store(op, call["dx0"], np.where(valid[:, None], scale * gradient, 0))
 
 
-@kernel("Accuracy.forward")
-def accuracy_forward(layer: Any, b: Buffers) -> None:
-    x = rows(layer, b.x0)
-    labels, valid = judged(layer, b.x1)
+@kernel(Accuracy, "forward")
+def accuracy_forward(op: Accuracy, call: ReferenceCall) -> None:
+    x = rows(op, call["x0"])
+    labels, valid = valid_labels(op, call, call["x1"])
     own = x[np.arange(len(x)), labels]
     rivals = (x >= own[:, None]).sum(axis=1) - 1
-    found = valid & (rivals < layer.top_k) & ~np.isnan(own)  # a NaN is nobody's rival, nor is it found
-    b.y0[...] = found.sum() / max(1, int(valid.sum()))
-    if b.has("y1"):
-        counts = np.bincount(labels[valid], minlength=layer.classes)
-        b.y1[...] = np.bincount(labels[found], minlength=layer.classes) / np.maximum(counts, 1)
+    correct = valid & (rivals < op.top_k) & ~np.isnan(own)  # a NaN never counts, neither as a rival nor as correct
+    call["y0"][...] = correct.sum() / max(1, int(valid.sum()))
+    if "y1" in call:
+        counts = np.bincount(labels[valid], minlength=op.classes)
+        call["y1"][...] = np.bincount(labels[correct], minlength=op.classes) / np.maximum(counts, 1)

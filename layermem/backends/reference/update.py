@@ -20,77 +20,84 @@ from typing import Any
 
 import numpy as np
 
-from layermem.backends.reference.base import Buffers, kernel
+from layermem.backends.reference.base import Array, ReferenceCall, kernel
+from layermem.ops import Update
 
 
-def gradient(parameter: Any, b: Buffers) -> np.ndarray:
+def effective_gradient(op: Update, call: ReferenceCall) -> Array:
     """A new array: the gradient as the rules see it, in the order clip, iter_size, decay of Caffe's solver."""
-    g = np.array(b.dw)
-    if b.norm is not None and b.norm > b.clip:
-        g *= g.dtype.type(b.clip / b.norm)
-    if b.iter_size > 1:
-        g *= g.dtype.type(1 / b.iter_size)
-    decay = g.dtype.type(b.weight_decay * parameter.decay_mult)
+    g = np.array(call["dw0"])
+    if "norm" in call and float(call["norm"]) > call.context["clip"]:
+        g *= g.dtype.type(call.context["clip"] / call["norm"])
+    if call.context["iter_size"] > 1:
+        g *= g.dtype.type(1 / call.context["iter_size"])
+    decay = g.dtype.type(call.context["weight_decay"] * op.decay_mult)
     if decay:
-        g += decay * (b.w if b.regularization == "L2" else np.sign(b.w))
+        g += decay * (call["w0"] if call.context["regularization"] == "L2" else np.sign(call["w0"]))
     return g
 
 
-def rule(name: str) -> Callable:
-    """Register an update: `step(b, g, local_rate)` changes b.w and its histories."""
+Rule = Callable[[ReferenceCall, Array, Any], None]
+RULES: dict[str, Rule] = {}
 
-    def register(step: Callable[[Buffers, np.ndarray, Any], None]) -> Callable:
-        @kernel(f"{name}.update")
-        def update(parameter: Any, b: Buffers) -> None:
-            g = gradient(parameter, b)
-            step(b, g, g.dtype.type(b.rate * parameter.lr_mult))
 
-        return update
+def rule(name: str) -> Callable[[Rule], Rule]:
+    """Register a rule: `step(call, g, local_rate)` changes w and its optimizer state."""
+
+    def register(step: Rule) -> Rule:
+        RULES[name] = step
+        return step
 
     return register
 
 
+@kernel(Update, "update")
+def update(op: Update, call: ReferenceCall) -> None:
+    g = effective_gradient(op, call)
+    RULES[op.rule](call, g, g.dtype.type(call.context["rate"] * op.lr_mult))
+
+
 @rule("SGD")
-def sgd(b: Buffers, g: np.ndarray, r: Any) -> None:
-    b.h[...] = b.h * g.dtype.type(b.momentum) + r * g
-    b.w[...] -= b.h
+def sgd(call: ReferenceCall, g: Array, r: Any) -> None:
+    call["h0"][...] = call["h0"] * g.dtype.type(call.context["momentum"]) + r * g
+    call["w0"][...] -= call["h0"]
 
 
 @rule("Nesterov")
-def nesterov(b: Buffers, g: np.ndarray, r: Any) -> None:
-    m = g.dtype.type(b.momentum)
-    v = b.h * m + r * g
-    b.w[...] -= (1 + m) * v - m * b.h
-    b.h[...] = v
+def nesterov(call: ReferenceCall, g: Array, r: Any) -> None:
+    m = g.dtype.type(call.context["momentum"])
+    v = call["h0"] * m + r * g
+    call["w0"][...] -= (1 + m) * v - m * call["h0"]
+    call["h0"][...] = v
 
 
 @rule("AdaGrad")
-def adagrad(b: Buffers, g: np.ndarray, r: Any) -> None:
-    b.h[...] += g * g
-    b.w[...] -= r * (g / (np.sqrt(b.h) + g.dtype.type(b.delta)))
+def adagrad(call: ReferenceCall, g: Array, r: Any) -> None:
+    call["h0"][...] += g * g
+    call["w0"][...] -= r * (g / (np.sqrt(call["h0"]) + g.dtype.type(call.context["delta"])))
 
 
 @rule("RMSProp")
-def rmsprop(b: Buffers, g: np.ndarray, r: Any) -> None:
-    d = g.dtype.type(b.rms_decay)
-    b.h[...] = d * b.h + (1 - d) * (g * g)
-    b.w[...] -= r * (g / (np.sqrt(b.h) + g.dtype.type(b.delta)))
+def rmsprop(call: ReferenceCall, g: Array, r: Any) -> None:
+    d = g.dtype.type(call.context["rms_decay"])
+    call["h0"][...] = d * call["h0"] + (1 - d) * (g * g)
+    call["w0"][...] -= r * (g / (np.sqrt(call["h0"]) + g.dtype.type(call.context["delta"])))
 
 
 @rule("AdaDelta")
-def adadelta(b: Buffers, g: np.ndarray, r: Any) -> None:
-    m, delta = g.dtype.type(b.momentum), g.dtype.type(b.delta)
-    b.h0[...] = m * b.h0 + (1 - m) * (g * g)
-    u = g * np.sqrt((b.h1 + delta) / (b.h0 + delta))
-    b.h1[...] = m * b.h1 + (1 - m) * (u * u)
-    b.w[...] -= r * u
+def adadelta(call: ReferenceCall, g: Array, r: Any) -> None:
+    m, delta = g.dtype.type(call.context["momentum"]), g.dtype.type(call.context["delta"])
+    call["h0"][...] = m * call["h0"] + (1 - m) * (g * g)
+    u = g * np.sqrt((call["h1"] + delta) / (call["h0"] + delta))
+    call["h1"][...] = m * call["h1"] + (1 - m) * (u * u)
+    call["w0"][...] -= r * u
 
 
 @rule("Adam")
-def adam(b: Buffers, g: np.ndarray, r: Any) -> None:
-    m, m2 = g.dtype.type(b.momentum), g.dtype.type(b.momentum2)
-    t = b.iteration + 1
-    correction = g.dtype.type(np.sqrt(1 - b.momentum2**t) / (1 - b.momentum**t))
-    b.h0[...] = m * b.h0 + (1 - m) * g
-    b.h1[...] = m2 * b.h1 + (1 - m2) * (g * g)
-    b.w[...] -= r * correction * (b.h0 / (np.sqrt(b.h1) + g.dtype.type(b.delta)))
+def adam(call: ReferenceCall, g: Array, r: Any) -> None:
+    m, m2 = g.dtype.type(call.context["momentum"]), g.dtype.type(call.context["momentum2"])
+    t = call.context["iteration"] + 1
+    correction = g.dtype.type(np.sqrt(1 - call.context["momentum2"] ** t) / (1 - call.context["momentum"] ** t))
+    call["h0"][...] = m * call["h0"] + (1 - m) * g
+    call["h1"][...] = m2 * call["h1"] + (1 - m2) * (g * g)
+    call["w0"][...] -= r * correction * (call["h0"] / (np.sqrt(call["h1"]) + g.dtype.type(call.context["delta"])))

@@ -1,0 +1,17 @@
+"""What a fused op does with its result before it stores it: add a residual, mask, apply the ReLU."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from layermem.backends.reference.activation import pack
+from layermem.backends.reference.base import Array, ReferenceCall
+
+
+def finish_epilogue(call: ReferenceCall, y: Array, *, relu: bool, residual: bool) -> None:
+    """Store y [+ x1] or its ReLU in the top, and the mask where the op declares it."""
+    if residual:
+        y = y + call["x1"]
+    if "mask" in call:
+        call["mask"][...] = pack(y > 0)
+    call["y0"][...] = np.maximum(y, 0) if relu else y
