@@ -3,7 +3,7 @@
 import pytest
 
 from layermem._native import LowerSetPlanner
-from tests.planning.recompute_twin import random_twin
+from tests.planning.recompute_oracle import random_twin
 
 
 class Walk:

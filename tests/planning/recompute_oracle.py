@@ -11,7 +11,7 @@ from layermem._native import StepGraph
 
 
 @dataclass
-class Twin:
+class LayoutOracle:
     """Lists of dicts; ids are positions.  See planning/graph.h for the words."""
 
     values: list = field(default_factory=list)  # bytes, kept, producer (None: an input)
@@ -61,7 +61,7 @@ class Twin:
 def random_twin(seed, most=8):
     """Nodes that write one or two values, some inputs, kept values, stashes, workspaces and overlays."""
     draw = random.Random(seed)
-    twin = Twin()
+    twin = LayoutOracle()
     count = draw.randint(1, most)
     density = draw.choice((0.2, 0.4, 0.7))
     for _ in range(draw.choice((0, 0, 1, 2))):
