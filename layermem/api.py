@@ -22,7 +22,7 @@ from layermem.planning.costs import Costs, model_costs, read_costs
 from layermem.planning.hints import check_hints, hints_beside, joined
 from layermem.proto.read import SolverFile, read_net, read_solver
 from layermem.proto.schema import PHASES
-from layermem.report.plan_report import Job, Planned, planned
+from layermem.report.plan_report import Job, PlanReport, evaluate
 from layermem.solver.build import build_nets, check_solver, graphs_of
 from layermem.solver.rules import rule_of
 from layermem.solver.solver import Solver
@@ -70,7 +70,7 @@ def plan(
     batch: int | None = None,
     hints: Hints = Hints(),
     saved: Path | None = None,
-) -> Planned:
+) -> PlanReport:
     """What a training step of `net`, or of all nets of `solver`, takes on `device`.
 
     strategy   by default `auto` under a budget, else `liveness`
@@ -80,7 +80,7 @@ def plan(
     saved      a plan that `plan --save` wrote, instead of a strategy
     """
     job = job_of(net, solver=solver, device=device, costs=costs, batch=batch, hints=hints)
-    return planned(job, strategy, budget, read_plan(saved, job) if saved is not None else None)
+    return evaluate(job, strategy, budget, read_plan(saved, job) if saved is not None else None)
 
 
 def compile(
@@ -100,8 +100,8 @@ def compile(
         net, solver=solver, strategy=strategy, budget=budget, device=device, costs=costs, batch=batch, hints=hints,
         saved=saved,
     )  # fmt: skip
-    if found.refused is not None:
-        raise found.refusal()
+    if found.refusal is not None:
+        raise found.explain_refusal()
     return found.program
 
 

@@ -15,15 +15,15 @@ from functools import cached_property
 from layermem.errors import BudgetError, InputError
 from layermem.graph.ops import Graph
 from layermem.planning.base import Hints, Plan, default_strategy
-from layermem.planning.budget_search import quickest_within
+from layermem.planning.budget_search import fastest_under_budget
 from layermem.planning.costs import Costs, model_costs
 from layermem.planning.strategies import get_strategy
-from layermem.schedule.arena_planner import Program, Together
+from layermem.schedule.arena_planner import ArenaPlanner, Program
 from layermem.schedule.check import UnsafeSchedule, check
 from layermem.schedule.ir import Schedule
 from layermem.utils.units import format_below, format_bytes, format_exact_bytes
 
-NOTHING = 0  # a budget that nothing fits: strategies answer it with the leanest plan they know
+MINIMUM_MEMORY = 0  # a budget that nothing fits: strategies answer it with the leanest plan they know
 ROUNDS = 8  # of asking for a byte less than the leanest program so far
 LARGEST = 5  # buffers that a refusal lists
 AUTO = "auto"  # knows all others
@@ -62,7 +62,7 @@ class Compiler:
         plan: Plan | None = None,
         hints: Hints = Hints(),
     ):
-        self.together = Together(graphs, costs or model_costs(graphs[0].device))
+        self.arena_planner = ArenaPlanner(graphs, costs or model_costs(graphs[0].device))
         self.plan, self.hints = plan, hints
         self.mixes = plan is None and strategy == AUTO
         self.make: Callable[..., Plan]
@@ -76,7 +76,7 @@ class Compiler:
         if self.plan is None:
             return self._program(budget)
         try:
-            self.plan.require_sense(self.together.graphs[0])
+            self.plan.validate(self.arena_planner.graphs[0])
             return self._program(budget)
         except (ValueError, UnsafeSchedule) as error:
             raise InputError(f"the saved plan cannot be run ({error}); make it again") from error
@@ -84,7 +84,7 @@ class Compiler:
     def _program(self, budget: int | None) -> Program:
         program = self._attempt(budget)
         if budget is not None and program.arena_bytes > budget:
-            program = self.leanest
+            program = self.min_memory_program
             if program.arena_bytes > budget:
                 raise self._over_budget(budget)
         room = self.hints.host_budget
@@ -94,9 +94,9 @@ class Compiler:
         return program
 
     @cached_property
-    def leanest(self) -> Program:
+    def min_memory_program(self) -> Program:
         """The smallest program that is found; its arena is the least budget."""
-        best = self._attempt(NOTHING)
+        best = self._attempt(MINIMUM_MEMORY)
         for _ in range(ROUNDS):
             plan = self._made(best.arena_bytes - 1)
             leaner = best if plan == best.train.plan else self._attempt(best.arena_bytes - 1, plan)
@@ -109,8 +109,8 @@ class Compiler:
         """The program of the strategy's plan for `budget`, or if it is over when placed, the quickest found that fits;
         the plan may be made already."""
         plan = plan or self._made(budget)
-        first = self.together.place(plan, target=budget or 0)
-        if budget is None or first.arena_bytes <= budget or self.together.live(plan) > budget:
+        first = self.arena_planner.place(plan, target=budget or 0)
+        if budget is None or first.arena_bytes <= budget or self.arena_planner.live_bytes(plan) > budget:
             return first
         tried = [first]
 
@@ -118,10 +118,10 @@ class Compiler:
             made = self._made(nbytes)
             if any(made == program.train.plan for program in tried):
                 return None
-            tried.append(self.together.place(made, target=budget))
+            tried.append(self.arena_planner.place(made, target=budget))
             return tried[-1]
 
-        best = quickest_within(budget, first, ask)
+        best = fastest_under_budget(budget, first, ask)
         if self.mixes:
             best = self._quicker_rival(budget, best)
         return best or min(tried, key=lambda program: program.arena_bytes)
@@ -130,9 +130,9 @@ class Compiler:
         """`best`, or where asking `auto` for less made it slower than a single strategy is, that one's program."""
         for other in RIVALS:
             plan = replace(self._by(get_strategy(other).make, budget), strategy=AUTO)
-            seconds = self.together.estimate(plan)
-            if self.together.live(plan) <= budget and (best is None or seconds < best.timeline().seconds):
-                program = self.together.place(plan, target=budget)
+            seconds = self.arena_planner.estimate_seconds(plan)
+            if self.arena_planner.live_bytes(plan) <= budget and (best is None or seconds < best.timeline().seconds):
+                program = self.arena_planner.place(plan, target=budget)
                 best = program if program.arena_bytes <= budget else best
         return best
 
@@ -140,12 +140,12 @@ class Compiler:
         return self.plan or self._by(self.make, budget)
 
     def _by(self, make: Callable[..., Plan], budget: int | None) -> Plan:
-        return make(self.together.graphs[0], self.together.costs, budget, self.together, self.hints)
+        return make(self.arena_planner.graphs[0], self.arena_planner.costs, budget, self.arena_planner, self.hints)
 
     def _over_budget(self, budget: int) -> BudgetError:
         """The refusal: the budget, the minimum, and the peak with the largest buffers at it."""
-        program = self.leanest
-        schedule = max(program.schedules, key=lambda s: s.max_live)
+        program = self.min_memory_program
+        schedule = max(program.schedules, key=lambda s: s.max_live_bytes)
         subject = f"'{program.train.plan.strategy}'" if self.plan is None else "the saved plan"
         if self.hints.host_budget is not None:
             subject += f" with {format_bytes(self.hints.host_budget)} of host memory"
@@ -161,11 +161,11 @@ class Compiler:
         """A refusal that also says which other strategies fit, and how little they take."""
         if error.host:
             return error
-        mine = None if self.plan is not None else self.leanest.train.plan.strategy
+        mine = None if self.plan is not None else self.min_memory_program.train.plan.strategy
         reached: dict[str, int] = {}
         for other in (*OTHERS, AUTO) if mine != AUTO else ():
             if other != mine and not (other == AUTO and reached):
-                live = self.together.live(self._by(get_strategy(other).make, NOTHING))
+                live = self.arena_planner.live_bytes(self._by(get_strategy(other).make, MINIMUM_MEMORY))
                 if live <= error.budget:
                     reached[other] = live
         fits = ", ".join(f"{other} {format_bytes(live)}" for other, live in reached.items())
@@ -174,13 +174,13 @@ class Compiler:
 
 def _peak(schedule: Schedule, train: Schedule) -> str:
     """The instruction at the peak of `schedule`, and the largest buffers there."""
-    row = schedule.rows[schedule.fullest]
-    where = f"tick {row.tick}" if schedule is train else f"tick {row.tick} of {schedule.graph.name}"
+    instruction = schedule.instructions[schedule.peak_tick]
+    where = f"tick {instruction.tick}" if schedule is train else f"tick {instruction.tick} of {schedule.graph.name}"
     sizes = (
         f"{r.buffer if r.buffer in schedule.graph.buffers else 'workspace'} {format_bytes(r.nbytes)}"
-        for r in schedule.live_at(row.tick)[:LARGEST]
+        for r in schedule.live_at(instruction.tick)[:LARGEST]
     )
-    return f"{row.verb} {row.what} ({where}): {', '.join(sizes)}"
+    return f"{instruction.kind} {instruction.what} ({where}): {', '.join(sizes)}"
 
 
 def over_host_budget(program: Program, budget: int) -> BudgetError:

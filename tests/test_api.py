@@ -8,7 +8,7 @@ import pytest
 
 import layermem
 from layermem.compiler import Program
-from layermem.report.plan_report import Planned
+from layermem.report.plan_report import PlanReport
 
 NET = "prototxt/mnist/train_val.prototxt"
 
@@ -44,7 +44,9 @@ def test_plan_and_compile_are_functions_with_signatures_and_docstrings():
 
 
 def test_public_functions_are_the_same_whatever_is_imported_first():
-    code = f"import layermem.planning.base, layermem.compiler\nimport layermem\nprint(layermem.plan({NET!r}).peak)\n"
+    code = (
+        f"import layermem.planning.base, layermem.compiler\nimport layermem\nprint(layermem.plan({NET!r}).peak_bytes)\n"
+    )
     code += f"print(layermem.compile({NET!r}).arena_bytes)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     peak, arena = map(int, result.stdout.split())
@@ -53,7 +55,7 @@ def test_public_functions_are_the_same_whatever_is_imported_first():
 
 def test_plan_answers_and_compile_refuses_a_budget_that_is_too_small():
     found = layermem.plan(NET, budget="1MiB")
-    assert isinstance(found, Planned) and not found.feasible
+    assert isinstance(found, PlanReport) and not found.feasible
     with pytest.raises(layermem.BudgetError, match="budget 1.00 MiB is below the minimum of 'auto'"):
         layermem.compile(NET, budget="1MiB")
 

@@ -41,8 +41,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from layermem.api import Net, job_of
 from layermem.backends.cpu import CpuDevice
 from layermem.planning.base import Hints
-from layermem.report.plan_report import Planned, planned
-from layermem.solver.benchmark import Bench
+from layermem.report.plan_report import PlanReport, evaluate
+from layermem.solver.benchmark import Benchmark
 from layermem.utils.units import format_bytes
 from tools.bench_strategies import table
 
@@ -61,14 +61,14 @@ def net_of(what: str) -> Net:
 # -- our side: a process that steps when asked -------------------------------------------------------------------------
 
 
-def program_of(net: Net, budget: str | None) -> Planned:
+def program_of(net: Net, budget: str | None) -> PlanReport:
     """`net` under `budget`: computed again rather than copied where that fits, and under the least that fits else."""
     if budget is None:
-        return planned(job_of(net, device="cpu"))
-    found = planned(job_of(net, device="cpu", hints=Hints(host_budget=0)), None, budget)
+        return evaluate(job_of(net, device="cpu"))
+    found = evaluate(job_of(net, device="cpu", hints=Hints(host_budget=0)), None, budget)
     if not found.feasible:
-        found = planned(job_of(net, device="cpu"), None, budget)
-    return found if found.feasible else planned(found.job, None, found.minimum)
+        found = evaluate(job_of(net, device="cpu"), None, budget)
+    return found if found.feasible else evaluate(found.job, None, found.minimum_bytes)
 
 
 def serve(what: str, contestant: str, threads: int) -> None:
@@ -76,11 +76,11 @@ def serve(what: str, contestant: str, threads: int) -> None:
     net = net_of(what)
     device = CpuDevice(threads)
     found = program_of(net, OURS[contestant])
-    bench = Bench(net, found.program, device)
+    bench = Benchmark(net, found.program, device)
     bench.step()
-    share = found.peak / found.job.baseline_bytes
+    share = found.peak_bytes / found.job.baseline_bytes
     host = found.program.host_bytes
-    say(parameters=net.parameter_count, arena=found.peak, host=host, share=share, **{"is": device.describe()})
+    say(parameters=net.parameter_count, arena=found.peak_bytes, host=host, share=share, **{"is": device.describe()})
     for _ in sys.stdin:
         say(seconds=bench.step(), bytes=peak_bytes())
 
@@ -98,7 +98,7 @@ def profile(what: str, threads: int, steps: int) -> None:
     """Time by kind of op, largest first."""
     net = net_of(what)
     found = program_of(net, None)
-    seconds = Bench(net, found.program, CpuDevice(threads)).ops(steps)
+    seconds = Benchmark(net, found.program, CpuDevice(threads)).ops(steps)
     sums: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0, 0])
     for op in found.job.graphs[0].ops:
         each = [1, seconds.get(op.name, 0.0), op.flops, op.nbytes]

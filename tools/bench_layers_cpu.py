@@ -27,7 +27,7 @@ from layermem.graph.net import Net
 from layermem.graph.train import train_graph
 from layermem.layers import LAYERS
 from layermem.proto.read import read_net_text
-from layermem.solver.benchmark import Bench
+from layermem.solver.benchmark import Benchmark
 
 IMAGE = (64, 64, 56, 56)
 PICTURE = (32, 3, 224, 224)
@@ -104,7 +104,7 @@ def ops_of(
     """(step, seconds, bytes) of each op of the layer."""
     net = net_of(text, shapes)
     graph = train_graph(net, device)
-    found = Bench(net, compile([graph], strategy="liveness"), device).ops(rounds)
+    found = Benchmark(net, compile([graph], strategy="liveness"), device).ops(rounds)
     for op in graph.ops:
         if op.name in ("it.forward", "it.backward"):
             yield op.name.removeprefix("it."), found[op.name], op.nbytes

@@ -19,12 +19,12 @@ from bench_strategies import machine, table
 
 from layermem.api import Net, job_of_net
 from layermem.backends.base import get_device
-from layermem.compiler import NOTHING
+from layermem.compiler import MINIMUM_MEMORY
 from layermem.planning.base import STRATEGIES, Plan
 from layermem.planning.costs import model_costs
 from layermem.planning.strategies import get_strategy
 from layermem.report.plan_report import Job
-from layermem.schedule.arena_planner import Together
+from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.schedule.lower import lower
 from layermem.schedule.place import offsets
 from layermem.utils.units import format_bytes
@@ -47,12 +47,12 @@ class Placed:
         return self.height > self.bound
 
 
-def plans(job: Job, together: Together, strategy: str) -> Iterator[tuple[str, Plan]]:
+def plans(job: Job, arena_planner: ArenaPlanner, strategy: str) -> Iterator[tuple[str, Plan]]:
     """The strategy's plans, each once."""
     make = get_strategy(strategy).make
-    free = make(job.graphs[0], job.costs, None, together, job.hints)
+    free = make(job.graphs[0], job.costs, None, arena_planner, job.hints)
     yield "free", free
-    leanest = make(job.graphs[0], job.costs, NOTHING, together, job.hints)
+    leanest = make(job.graphs[0], job.costs, MINIMUM_MEMORY, arena_planner, job.hints)
     if leanest != free:
         yield "leanest", leanest
 
@@ -60,11 +60,11 @@ def plans(job: Job, together: Together, strategy: str) -> Iterator[tuple[str, Pl
 def placed(path: Path, strategies: list[str]) -> Iterator[Placed]:
     job = job_of_net(Net(path), get_device("cpu"), model_costs("cpu"))
     name = path.parent.name + path.name.removesuffix("train_val.prototxt").rstrip("_")
-    together = Together(job.graphs, job.costs)
+    arena_planner = ArenaPlanner(job.graphs, job.costs)
     for strategy in strategies:
-        for which, plan in plans(job, together, strategy):
-            residencies = lower(together.layouts[0], plan).residencies
-            found = offsets(residencies, together.homes(plan))
+        for which, plan in plans(job, arena_planner, strategy):
+            residencies = lower(arena_planner.layouts[0], plan).residencies
+            found = offsets(residencies, arena_planner.homes(plan))
             yield Placed(name, strategy, which, found.blocks, found.bound, found.height, found.seconds)
 
 

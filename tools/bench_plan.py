@@ -57,8 +57,9 @@ def row(path: Path, strategy: str, args: argparse.Namespace) -> list[str]:
     overhead = program.timeline().seconds / job.baseline_seconds - 1
     peak = program.arena_bytes
     return [
-        name, strategy, *times, str(len(program.train.rows)), format_bytes(peak), f"{peak / job.baseline_bytes:.1%}",
-        format_bytes(peak - program.max_live) if peak > program.max_live else "", format_change(overhead),
+        name, strategy, *times, str(len(program.train.instructions)), format_bytes(peak),
+        f"{peak / job.baseline_bytes:.1%}",
+        format_bytes(peak - program.max_live_bytes) if peak > program.max_live_bytes else "", format_change(overhead),
     ]  # fmt: skip
 
 

@@ -72,7 +72,7 @@ def leanest(graph: Graph, strategy: str) -> tuple[int, int, int, float]:
     """(peak, bytes placement wastes, host bytes, seconds of planning) of the least that `strategy` can do."""
     start = time.perf_counter()
     program = least_program(graph, strategy)
-    return program.arena_bytes, program.train.gap, program.host_bytes, time.perf_counter() - start
+    return program.arena_bytes, program.train.fragmentation_bytes, program.host_bytes, time.perf_counter() - start
 
 
 def least_program(graph: Graph, strategy: str) -> Program:

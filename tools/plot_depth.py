@@ -39,7 +39,7 @@ def managed_bytes(depth: int, batch: int) -> dict[str, int]:
     found = {}
     for strategy in STRATEGIES:
         schedule = compile([graph], strategy=strategy).train
-        found[strategy] = schedule.peak - schedule.persistent_bytes
+        found[strategy] = schedule.peak_bytes - schedule.persistent_bytes
     return found
 
 

@@ -20,7 +20,7 @@ from layermem.backends.registry import StepContext
 from layermem.errors import DeviceError, InputError
 from layermem.graph.ops import Op
 from layermem.ops import OpRecord, Tensor
-from layermem.schedule.ir import Row
+from layermem.schedule.ir import Instruction
 
 Bound = Callable[[], None]
 Ahead = Callable[[], "Mapping[str, Sequence[np.ndarray]] | None"]  # arrays of the next batch by layer, if there is one
@@ -34,7 +34,7 @@ class Device:
 
     name = ""
     real = "float32"  # element type of blobs
-    fuses: frozenset[str] = frozenset()  # fused and joint ops that it has kernels for (layers/fused.py, graph/joint.py)
+    fuses: frozenset[str] = frozenset()  # fused ops that it has kernels for (layers/fused.py, graph/fused_update.py)
 
     @property
     def title(self) -> str:
@@ -74,7 +74,7 @@ class Device:
 
         return fill
 
-    def in_streams(self, rows: Sequence[Row], calls: Sequence[Bound]) -> Sequence[Bound]:
+    def in_streams(self, instructions: Sequence[Instruction], calls: Sequence[Bound]) -> Sequence[Bound]:
         """The bound rows, made to wait for those of other streams that they name in `after`.
 
         Here there is nothing to do: one row after the other is complete when the next begins.

@@ -21,7 +21,7 @@ from layermem.cli.watch import watched
 from layermem.errors import InputError
 
 if TYPE_CHECKING:
-    from layermem.report.plan_report import Job, Planned
+    from layermem.report.plan_report import Job, PlanReport
     from layermem.solver.benchmark import Measured
 
 COMPARE_EXAMPLE = """\
@@ -49,8 +49,8 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def run_compare(arguments: argparse.Namespace) -> int:
-    from layermem.report.comparison import chosen, ranked
-    from layermem.report.plan_report import planned
+    from layermem.report.comparison import rank, select_strategies
+    from layermem.report.plan_report import evaluate
 
     if arguments.steps < 0:
         raise InputError(f"--run {arguments.steps} measures nothing; give 1 or more steps")
@@ -58,8 +58,8 @@ def run_compare(arguments: argparse.Namespace) -> int:
         from layermem.report.timeline import check_plot
 
         check_plot(arguments.plot)
-    job, names = job_of(arguments), chosen(arguments.strategies)
-    founds = ranked(planned(job, name, arguments.budget) for name in watched(names, "planning"))
+    job, names = job_of(arguments), select_strategies(arguments.strategies)
+    founds = rank(evaluate(job, name, arguments.budget) for name in watched(names, "planning"))
     measured = _measured(arguments, founds) if arguments.steps > 0 else {}
     if arguments.json:
         print_json(_values(job, founds, measured))
@@ -70,14 +70,14 @@ def run_compare(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _measured(arguments: argparse.Namespace, founds: list[Planned]) -> dict[str, Measured]:
+def _measured(arguments: argparse.Namespace, founds: list[PlanReport]) -> dict[str, Measured]:
     """Peak and time of the strategies that fit, where this machine has the memory."""
-    from layermem.solver.benchmark import Bench
+    from layermem.solver.benchmark import Benchmark
 
     device = device_of(arguments)
-    within = [found for found in founds if found.feasible and found.peak + found.program.host_bytes < _memory()]
+    within = [found for found in founds if found.feasible and found.peak_bytes + found.program.host_bytes < _memory()]
     return {
-        found.strategy: Bench(found.job.nets[0], found.program, device).steps(arguments.steps)
+        found.strategy: Benchmark(found.job.nets[0], found.program, device).steps(arguments.steps)
         for found in watched(within, "running")
     }
 
@@ -90,7 +90,7 @@ def _memory() -> float:
 # -- how it is shown -------------------------------------------------------------------------------------------
 
 
-def _print(job: Job, founds: list[Planned], measured: dict[str, Measured]) -> None:
+def _print(job: Job, founds: list[PlanReport], measured: dict[str, Measured]) -> None:
     from layermem.report.tables import print_table
     from layermem.utils.units import format_bytes, format_seconds
 
@@ -106,7 +106,7 @@ def _print(job: Job, founds: list[Planned], measured: dict[str, Measured]) -> No
         print("a strategy that does not fit is shown with the least that it takes")
 
 
-def _row(found: Planned, measured: dict[str, Measured]) -> list[str]:
+def _row(found: PlanReport, measured: dict[str, Measured]) -> list[str]:
     from layermem.report.summary import percent
     from layermem.utils.units import format_bytes, format_change, format_seconds
 
@@ -114,20 +114,20 @@ def _row(found: Planned, measured: dict[str, Measured]) -> list[str]:
     row = [
         found.strategy,
         "yes" if found.feasible else "no",
-        format_bytes(found.peak),
-        percent(found.peak, found.job.baseline_bytes),
-        percent(found.peak, found.job.bvlc_bytes),
+        format_bytes(found.peak_bytes),
+        percent(found.peak_bytes, found.job.baseline_bytes),
+        percent(found.peak_bytes, found.job.bvlc_bytes),
         format_bytes(host) if host else "",
         format_seconds(found.seconds),
         format_change(found.overhead),
     ]
     if measured:
         run = measured.get(found.strategy)
-        row += [format_bytes(run.peak), format_seconds(run.seconds)] if run else ["", ""]
+        row += [format_bytes(run.peak_bytes), format_seconds(run.seconds)] if run else ["", ""]
     return row
 
 
-def _values(job: Job, founds: list[Planned], measured: dict[str, Measured]) -> dict[str, Any]:
+def _values(job: Job, founds: list[PlanReport], measured: dict[str, Measured]) -> dict[str, Any]:
     first = founds[0]
     return {
         "net": job.title,
@@ -142,16 +142,16 @@ def _values(job: Job, founds: list[Planned], measured: dict[str, Measured]) -> d
             {
                 "strategy": found.strategy,
                 "feasible": found.feasible,
-                "peak_bytes": found.peak,
-                "share_of_caffe": found.peak / job.baseline_bytes,
-                "share_of_bvlc": found.peak / job.bvlc_bytes,
-                "max_live_bytes": found.program.max_live,
+                "peak_bytes": found.peak_bytes,
+                "share_of_caffe": found.peak_bytes / job.baseline_bytes,
+                "share_of_bvlc": found.peak_bytes / job.bvlc_bytes,
+                "max_live_bytes": found.program.max_live_bytes,
                 "host_bytes": found.program.host_bytes,
                 "predicted_seconds": found.seconds,
                 "overhead": found.overhead,
-                "recomputed_ops": found.again,
-                "copied_bytes": found.copied,
-                "measured_peak_bytes": measured[found.strategy].peak if found.strategy in measured else None,
+                "recomputed_ops": found.recomputed_ops,
+                "copied_bytes": found.offloaded_bytes,
+                "measured_peak_bytes": measured[found.strategy].peak_bytes if found.strategy in measured else None,
                 "measured_seconds": measured[found.strategy].seconds if found.strategy in measured else None,
             }
             for found in founds
@@ -159,15 +159,15 @@ def _values(job: Job, founds: list[Planned], measured: dict[str, Measured]) -> d
     }
 
 
-def _plot(job: Job, founds: list[Planned], path: str) -> None:
-    from layermem.report.comparison import best, interesting_budgets, trade, trade_bound
+def _plot(job: Job, founds: list[PlanReport], path: str) -> None:
+    from layermem.report.comparison import bound_curve, budget_grid, pareto_front, trade_curve
     from layermem.report.timeline import draw_memory
 
     shown = [found for found in founds if found.feasible] or founds
-    budgets = interesting_budgets(job)
+    budgets = budget_grid(job)
     trades: dict[str, list[tuple[int, float]]] = {}
     for name in watched(sorted((found.strategy for found in shown), key="auto".__eq__), "drawing"):
         # `auto` goes last, and answers the budgets of the others' best points, so that the lines may be compared.
-        others = best([point for points in trades.values() for point in points]) if name == "auto" else []
-        trades[name] = trade(job, name, sorted({*budgets, *(nbytes for nbytes, _ in others)}))
-    draw_memory(shown, trades, trade_bound(job, budgets), path, title=f"{job.title} on {shown[0].device}")
+        others = pareto_front([point for points in trades.values() for point in points]) if name == "auto" else []
+        trades[name] = trade_curve(job, name, sorted({*budgets, *(nbytes for nbytes, _ in others)}))
+    draw_memory(shown, trades, bound_curve(job, budgets), path, title=f"{job.title} on {shown[0].device}")

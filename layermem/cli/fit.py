@@ -26,7 +26,7 @@ from layermem.errors import InputError
 
 if TYPE_CHECKING:
     from layermem.graph.net import Net
-    from layermem.report.plan_report import Job, Planned
+    from layermem.report.plan_report import Job, PlanReport
 
 EXAMPLE = """\
   layermem fit --net prototxt/vgg16/train_val.prototxt --budget 8GiB
@@ -44,7 +44,7 @@ class Fitted:
 
     strategy: str
     size: int
-    found: Planned | None
+    found: PlanReport | None
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -60,7 +60,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def run_fit(arguments: argparse.Namespace) -> int:
-    from layermem.report.comparison import chosen
+    from layermem.report.comparison import select_strategies
 
     if arguments.budget is None or "%" in arguments.budget:
         raise InputError("a fit needs --budget in bytes, such as 8GiB")
@@ -68,7 +68,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
         raise InputError("a fit is of one net: name it with --net")
     most = arguments.most or (MOST_DEPTH if arguments.deepest else MOST_BATCH)
     make, sizes = _deeper(arguments, most) if arguments.deepest else _larger(arguments, most)
-    names = chosen(arguments.strategies)
+    names = select_strategies(arguments.strategies)
     fits = _fits(names, make, sizes, arguments.budget)
     fits.sort(key=lambda fit: (-fit.size, fit.found.seconds if fit.found else 0.0))
     what = "depth" if arguments.deepest else "batch"
@@ -153,19 +153,19 @@ def _fits(names: list[str], make: Make, sizes: range, budget: str) -> list[Fitte
 
 def _fit(strategy: str, make: Make, sizes: range, budget: str, at_least: int = 0) -> Fitted:
     """What `strategy` fits; the first `at_least` of `sizes` are known to."""
-    from layermem.report.comparison import TOO_LARGE, largest, leanest_live
-    from layermem.report.plan_report import planned
+    from layermem.report.comparison import TOO_LARGE, find_largest, min_live_bytes
+    from layermem.report.plan_report import evaluate
     from layermem.utils.units import parse_bytes
 
     def measure(number: int) -> int:
         try:
-            return leanest_live(make(sizes[number - 1]), strategy)
+            return min_live_bytes(make(sizes[number - 1]), strategy)
         except InputError:  # a blob passes 2^31 - 1 values
             return TOO_LARGE
 
-    number = largest(measure, parse_bytes(budget), len(sizes), at_least)
+    number = find_largest(measure, parse_bytes(budget), len(sizes), at_least)
     while number:  # placement may take a little more than is in use
-        found = planned(make(sizes[number - 1]), strategy, budget)
+        found = evaluate(make(sizes[number - 1]), strategy, budget)
         if found.feasible:
             return Fitted(strategy, sizes[number - 1], found)
         number -= 1
@@ -186,7 +186,7 @@ def _print(fits: list[Fitted], what: str, arguments: argparse.Namespace, most: i
             continue
         found, host = fit.found, fit.found.program.host_bytes
         size = f">= {fit.size:,}" if fit.size == most else f"{fit.size:,}"
-        places = [format_bytes(found.peak), format_bytes(host) if host else ""]
+        places = [format_bytes(found.peak_bytes), format_bytes(host) if host else ""]
         rows.append([fit.strategy, size, *places, format_seconds(found.seconds), format_change(found.overhead)])
     headings = ["strategy", f">{what}", ">peak", ">host", ">time", ">overhead"]
     device = next((fit.found.device for fit in fits if fit.found is not None), "")
@@ -202,7 +202,7 @@ def _values(fits: list[Fitted], what: str, budget: str) -> dict[str, Any]:
             {
                 "strategy": fit.strategy,
                 what: fit.size,
-                "peak_bytes": fit.found.peak if fit.found else None,
+                "peak_bytes": fit.found.peak_bytes if fit.found else None,
                 "host_bytes": fit.found.program.host_bytes if fit.found else None,
                 "predicted_seconds": fit.found.seconds if fit.found else None,
                 "overhead": fit.found.overhead if fit.found else None,

@@ -51,7 +51,7 @@ def strategies_text() -> str:
     from layermem.planning.strategies import STRATEGIES
 
     width = max(map(len, STRATEGIES))
-    return "strategies:\n" + "".join(f"  {each.name:<{width}}  {each.says}\n" for each in STRATEGIES.values())
+    return "strategies:\n" + "".join(f"  {each.name:<{width}}  {each.description}\n" for each in STRATEGIES.values())
 
 
 def add_net(parser: Options) -> None:
@@ -161,9 +161,9 @@ def hints_of(arguments: argparse.Namespace) -> Hints:
     from layermem.planning.hints import joined, read_hints
 
     given = Hints(
-        stage=_globs(arguments.stage),
+        segment_ends=_globs(arguments.stage),
         keep=_globs(arguments.keep),
-        again=_globs(arguments.recompute),
+        recompute=_globs(arguments.recompute),
         host_budget=None if arguments.host_budget is None else parse_bytes(arguments.host_budget),
     )
     return joined(given, read_hints(arguments.hints)) if arguments.hints else given

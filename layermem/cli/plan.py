@@ -19,7 +19,7 @@ from layermem.cli.plan_graph import add_graph_options, refuse_graph_options, run
 from layermem.utils.files import write_atomically
 
 if TYPE_CHECKING:
-    from layermem.report.plan_report import Planned
+    from layermem.report.plan_report import PlanReport
 
 EXAMPLE = """\
   layermem plan --net prototxt/resnet50/train_val.prototxt --budget 2GiB
@@ -52,7 +52,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 def run_plan(arguments: argparse.Namespace) -> int:
     from layermem.api import read_plan
-    from layermem.report.plan_report import planned
+    from layermem.report.plan_report import evaluate
     from layermem.report.summary import plan_values, summary
 
     if arguments.graph:
@@ -64,18 +64,18 @@ def run_plan(arguments: argparse.Namespace) -> int:
         check_plot(arguments.plot)
     job = job_of(arguments)
     saved = read_plan(arguments.load, job) if arguments.load else None
-    found = planned(job, arguments.strategy, arguments.budget, saved)
+    found = evaluate(job, arguments.strategy, arguments.budget, saved)
     if arguments.json:
         print_json(plan_values(found))
     elif found.feasible:
         print(summary(found), end="")
-    if found.refused is not None:
-        raise found.refusal()
+    if found.refusal is not None:
+        raise found.explain_refusal()
     _outputs(arguments, found)
     return 0
 
 
-def _outputs(arguments: argparse.Namespace, found: Planned) -> None:
+def _outputs(arguments: argparse.Namespace, found: PlanReport) -> None:
     if arguments.export_graph:
         from layermem.planning.graph_files.export import graph_file
         from layermem.planning.graph_files.text_format import write_graph

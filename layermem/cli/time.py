@@ -38,19 +38,21 @@ def add_verbs(verbs: Verbs) -> None:
 
 def run_time(arguments: argparse.Namespace) -> int:
     from layermem.planning.costs import write_costs
-    from layermem.report.plan_report import planned
-    from layermem.solver.benchmark import Bench, link
+    from layermem.report.plan_report import evaluate
+    from layermem.solver.benchmark import Benchmark, link
 
     if arguments.iterations < 1:
         raise InputError(f"--iterations {arguments.iterations} measures nothing; give 1 or more")
     device, job = device_of(arguments), job_of(arguments)
-    found = planned(job, arguments.strategy, arguments.budget)
-    if found.refused is not None:
-        raise found.refusal()
-    step = Bench(job.nets[0], found.program, device).ops(arguments.iterations)
+    found = evaluate(job, arguments.strategy, arguments.budget)
+    if found.refusal is not None:
+        raise found.explain_refusal()
+    step = Benchmark(job.nets[0], found.program, device).ops(arguments.iterations)
     seconds = dict(step)
-    if arguments.strategy is None and arguments.budget is None and job.graphs[0].joints:  # which only `auto` runs
-        seconds = Bench(job.nets[0], planned(job, "auto").program, device).ops(arguments.iterations) | seconds
+    if (
+        arguments.strategy is None and arguments.budget is None and job.graphs[0].fused_updates
+    ):  # which only `auto` runs
+        seconds = Benchmark(job.nets[0], evaluate(job, "auto").program, device).ops(arguments.iterations) | seconds
     d2h, h2d = link(device)
     if arguments.out:
         write_atomically(arguments.out, write_costs(seconds, d2h=d2h, h2d=h2d).encode())
@@ -65,11 +67,11 @@ def run_time(arguments: argparse.Namespace) -> int:
 def _print_layers(job: Job, seconds: dict[str, float]) -> None:
     from layermem.graph.ops import BACKWARD, FORWARD, UPDATE
     from layermem.report.tables import print_table
-    from layermem.solver.benchmark import by_layer
+    from layermem.solver.benchmark import times_by_layer
     from layermem.utils.units import format_seconds
 
     kinds = (FORWARD, BACKWARD, UPDATE)
-    layers = by_layer(job.graphs[0], seconds)
+    layers = times_by_layer(job.graphs[0], seconds)
     rows = [
         [
             each.name,

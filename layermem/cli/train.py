@@ -20,7 +20,7 @@ from layermem.errors import InputError
 
 if TYPE_CHECKING:
     from layermem.backends.base import Device
-    from layermem.report.plan_report import Planned
+    from layermem.report.plan_report import PlanReport
     from layermem.solver.events import Event
     from layermem.solver.scoring import Scoring
     from layermem.solver.solver import Solver
@@ -109,16 +109,16 @@ def _solver(arguments: argparse.Namespace, device: Device, waiting: list[Event])
     )  # fmt: skip
 
 
-def _planned(solver: Solver) -> Planned:
+def _planned(solver: Solver) -> PlanReport:
     """What the solver made, for the summary."""
     from layermem.api import title_of
-    from layermem.report.plan_report import Job, Planned
+    from layermem.report.plan_report import Job, PlanReport
     from layermem.solver.rules import rule_of
 
     program = solver.program
     histories = rule_of(solver.param).histories
     job = Job(title_of(solver.nets.train), solver.nets.all, tuple(solver.graphs), program.costs, histories)
-    return Planned(job, program.train.plan.strategy, solver.budget, program)
+    return PlanReport(job, program.train.plan.strategy, solver.budget, program)
 
 
 def _run(solver: Solver, arguments: argparse.Namespace, waiting: list[Event]) -> None:
@@ -146,7 +146,7 @@ def _run(solver: Solver, arguments: argparse.Namespace, waiting: list[Event]) ->
 
 def run_test(arguments: argparse.Namespace) -> int:
     from layermem import api
-    from layermem.report.plan_report import planned
+    from layermem.report.plan_report import evaluate
     from layermem.report.summary import peaks
     from layermem.solver.scoring import Scoring
 
@@ -154,15 +154,15 @@ def run_test(arguments: argparse.Namespace) -> int:
         raise InputError(f"--iterations {arguments.iterations} scores nothing; give 1 or more")
     net = api.Net(arguments.net, "TEST", batch=arguments.batch, level=arguments.net_level, stages=arguments.net_stage)
     device = device_of(arguments)
-    found = planned(api.job_of(net, device=device), None, arguments.budget)
-    if found.refused is not None:
-        raise found.refusal()
+    found = evaluate(api.job_of(net, device=device), None, arguments.budget)
+    if found.refusal is not None:
+        raise found.explain_refusal()
     with Scoring(net, found.program, device) as scoring:
         for name in scoring.load(arguments.weights.split(",")):
             print(f"layer '{name}' is in no weight file and keeps what its filler gave it")
         for line in _scored(scoring, arguments.iterations):
             print(line, flush=True)
-        print(peaks(found.peak, scoring.runner.measured_peak))
+        print(peaks(found.peak_bytes, scoring.runner.measured_peak))
     return 0
 
 

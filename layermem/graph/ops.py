@@ -49,7 +49,7 @@ class Op:
     accumulates  roles whose result is added to the buffer (one of `updates`) instead of written
     workspace    bytes of scratch while it runs
     replay       how it runs again from the same inputs, None where it cannot
-    covers       names of the ops whose work it does, in this order (Graph.joints)
+    covers       names of the ops whose work it does, in this order (Graph.fused_updates)
     """
 
     name: str
@@ -105,7 +105,8 @@ def uses_of(ops: Iterable[Op]) -> dict[str, list[Use]]:
 class Graph:
     """Ops in the order of the net (forward, then backward in reverse, updates as soon as they can run).
 
-    joints   ops that a plan may run in place of those that they cover, in the place of the last of them (joint.py)
+    fused_updates  ops that a plan may run in place of those that they cover, where the last of these runs
+                   (fused_update.py)
     """
 
     name: str
@@ -113,22 +114,22 @@ class Graph:
     ops: tuple[Op, ...]
     device: str  # its title
     warnings: tuple[str, ...] = field(default=(), compare=False)
-    joints: tuple[Op, ...] = ()
+    fused_updates: tuple[Op, ...] = ()
 
     @cached_property
     def by_name(self) -> dict[str, Op]:
         """Every op that a plan may name."""
-        return {op.name: op for op in (*self.ops, *self.joints)}
+        return {op.name: op for op in (*self.ops, *self.fused_updates)}
 
     @cached_property
-    def joined(self) -> Graph:
-        """The same step with every joint op in place: the leanest form that there is."""
-        instead = {joint.covers[-1]: joint for joint in self.joints}
-        gone = {name for joint in self.joints for name in joint.covers[:-1]}
+    def with_fused_updates(self) -> Graph:
+        """The same step with every fused update in place: the form that needs the least memory."""
+        instead = {fused.covers[-1]: fused for fused in self.fused_updates}
+        gone = {name for fused in self.fused_updates for name in fused.covers[:-1]}
         ops = tuple(instead.get(op.name, op) for op in self.ops if op.name not in gone)
         used = {b for op in ops for b in op.touches}
         buffers = {b.name: b for b in self.buffers.values() if b.persistent or b.name in used}
-        return Graph(self.name, buffers, ops, self.device, self.warnings) if self.joints else self
+        return Graph(self.name, buffers, ops, self.device, self.warnings) if self.fused_updates else self
 
     @cached_property
     def position(self) -> dict[str, int]:
@@ -170,7 +171,7 @@ class Graph:
         digest = hashlib.sha256(self.device.encode())
         for b in self.buffers.values():
             digest.update(f"{b.name} {b.kind} {b.tensor} {b.tensor.dtype} {b.nbytes} {b.persistent}\n".encode())
-        for op in (*self.ops, *self.joints):
+        for op in (*self.ops, *self.fused_updates):
             parts = (op.name, op.kernel, op.reads, op.writes, op.updates, op.accumulates, op.workspace)
             digest.update(f"{parts}\n".encode())
         return digest.hexdigest()[:16]

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from layermem import ops
 from layermem.errors import InputError
-from layermem.graph.fused_update import with_joints
+from layermem.graph.fused_update import offer_fused_updates
 from layermem.graph.fusion import fused
 from layermem.graph.inplace_hazards import traps
 from layermem.graph.needs import Needs, needs_of
@@ -89,7 +89,7 @@ def train_graph(
     build.backward()
     if rule is not None and not held:
         build.updates(rule, clip)
-    return with_joints(build.graph("train", warnings), device)
+    return offer_fused_updates(build.graph("train", warnings), device)
 
 
 def forward_graph(net: Net, device: Device, outputs: Sequence[str] | None = None) -> Graph:

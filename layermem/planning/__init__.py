@@ -1,5 +1,5 @@
 """Plans, the strategies that make them, their costs and bounds."""
 
-from layermem.planning.base import Fate, Gap, Plan
+from layermem.planning.base import Decision, Gap, Plan
 
-__all__ = ["Fate", "Gap", "Plan"]
+__all__ = ["Decision", "Gap", "Plan"]

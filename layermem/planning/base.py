@@ -1,15 +1,15 @@
-"""A plan: the order in which ops run, and a fate for every gap of every buffer.  No times, no places.
+"""A plan: the order in which ops run, and a decision for every gap of every buffer.  No times, no offsets.
 
 A forward op may stand more than once in the order; from the second time on it runs as its replay.  The *uses* of a
 buffer are the positions in the order whose op touches it; a *gap* is the stretch from one use to the next, the last one
 wrapping round to the next step.  What the order says about a gap:
 
-    next use writes the buffer anew     DROP: the bytes are free in between
-    last gap of a transient buffer      DROP
+    next use writes the buffer anew     RECOMPUTE: the bytes are free in between
+    last gap of a transient buffer      RECOMPUTE, by the next step
     anything else                       KEEP, unless the plan says OFFLOAD
 
-so a plan lists only the gaps whose fate differs.  A strategy is a pure function
-(graph, costs, budget, peak, hints) -> Plan.
+so a plan lists only the gaps whose decision differs.  A strategy is a pure function
+(graph, costs, budget, evaluator, hints) -> Plan.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from layermem.graph.ops import Graph, Op, uses_of
 from layermem.planning.costs import Costs
 
 
-class Fate(Enum):
+class Decision(Enum):
     KEEP = "keep"
     OFFLOAD = "offload"
-    DROP = "drop"
+    RECOMPUTE = "recompute"  # the bytes are free: the next use writes the buffer again
 
 
 class Gap(NamedTuple):
@@ -38,6 +38,11 @@ class Gap(NamedTuple):
     use: int
 
 
+def _decision(word: str) -> Decision:
+    """The decision that a saved plan names; plans of version 0.1.0 say "drop"."""
+    return Decision.RECOMPUTE if word == "drop" else Decision(word)
+
+
 INPLACE = frozenset({"inplace"})
 REUSE = frozenset({"inplace", "forward", "gradient"})
 INTRA = REUSE | {"intra"}
@@ -45,18 +50,18 @@ INTRA = REUSE | {"intra"}
 
 @dataclass(frozen=True)
 class Plan:
-    """order     op names; a repeated name is a replay, a joint op stands for those that it covers
-    fates     gaps whose fate is not the one that the order implies
-    overlays  kinds of overlay (layers.Overlay) that may be used
-    ahead     share of a copy's duration by which it is moved away from the op that waits for it: 1 hides a copy
-              behind computation, 0 holds no bytes longer than needed
+    """order      op names; a repeated name is a replay, a fused update stands for the ops that it covers
+    decisions  gaps whose decision is not the one that the order implies
+    overlays   kinds of overlay (layers.Overlay) that may be used
+    copy_lead  share of a copy's duration by which it is moved away from the op that waits for it: 1 hides a copy
+               behind computation, 0 holds no bytes longer than needed
     """
 
     strategy: str
     order: tuple[str, ...]
-    fates: Mapping[Gap, Fate] = field(default_factory=dict)
+    decisions: Mapping[Gap, Decision] = field(default_factory=dict)
     overlays: frozenset[str] = INPLACE
-    ahead: float = 1.0
+    copy_lead: float = 1.0
 
     def to_json(self, graph: Graph) -> str:
         return json.dumps(
@@ -64,9 +69,9 @@ class Plan:
                 "strategy": self.strategy,
                 "fingerprint": graph.fingerprint,
                 "order": self.order,
-                "fates": [[gap.buffer, gap.use, fate.value] for gap, fate in self.fates.items()],
+                "decisions": [[gap.buffer, gap.use, decision.value] for gap, decision in self.decisions.items()],
                 "overlays": sorted(self.overlays),
-                "ahead": self.ahead,
+                "copy_lead": self.copy_lead,
             },
             indent=1,
         )
@@ -77,9 +82,14 @@ class Plan:
         somebody has written into it what the net does not have."""
         try:
             saved = json.loads(text)
-            fates = {Gap(buffer, use): Fate(fate) for buffer, use, fate in saved["fates"]}
+            decisions = saved["decisions"] if "decisions" in saved else saved["fates"]
+            lead = saved["copy_lead"] if "copy_lead" in saved else saved["ahead"]
             plan = Plan(
-                saved["strategy"], tuple(saved["order"]), fates, frozenset(saved["overlays"]), float(saved["ahead"])
+                saved["strategy"],
+                tuple(saved["order"]),
+                {Gap(buffer, use): _decision(word) for buffer, use, word in decisions},
+                frozenset(saved["overlays"]),
+                float(lead),
             )
             fingerprint = saved["fingerprint"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -91,12 +101,12 @@ class Plan:
                 path=path,
             )
         try:
-            plan.require_sense(graph)
+            plan.validate(graph)
         except ValueError as error:
             raise InputError(f"is not a plan that layermem saved ({error}); make it again", path=path) from error
         return plan
 
-    def require_sense(self, graph: Graph) -> None:
+    def validate(self, graph: Graph) -> None:
         """Raise ValueError for the first thing that is not of `graph`, or that no plan says."""
         if not isinstance(self.strategy, str):
             raise ValueError(f"its strategy is {self.strategy!r}")
@@ -108,13 +118,13 @@ class Plan:
         if missing:
             raise ValueError(f"it never runs '{min(missing, key=lambda name: graph.position[name])}'")
         uses = uses_of(ops_in_order(graph, self.order))
-        for buffer, use in self.fates:
+        for buffer, use in self.decisions:
             if buffer not in uses or not isinstance(use, int) or not -1 <= use < len(uses[buffer]):
                 raise ValueError(f"it speaks of use {use!r} of {buffer!r}, which is not there")
         if not self.overlays <= INTRA:
             raise ValueError(f"it allows overlays {' '.join(sorted(map(str, self.overlays - INTRA)))}")
-        if not 0 <= self.ahead <= 1:
-            raise ValueError(f"it moves copies {self.ahead} of their time ahead")
+        if not 0 <= self.copy_lead <= 1:
+            raise ValueError(f"it moves copies {self.copy_lead} of their time ahead")
 
     def __str__(self) -> str:
         lines = [f"# plan   strategy {self.strategy}   overlays {' '.join(sorted(self.overlays)) or 'none'}"]
@@ -122,7 +132,7 @@ class Plan:
         for name in self.order:
             lines.append(f"{name}   # again" if name in seen else name)
             seen.add(name)
-        lines += [f"{fate.value:8} {gap.buffer} after use {gap.use}" for gap, fate in self.fates.items()]
+        lines += [f"{decision.value:8} {gap.buffer} after use {gap.use}" for gap, decision in self.decisions.items()]
         return "\n".join(lines)
 
 
@@ -145,59 +155,59 @@ def ops_in_order(graph: Graph, order: tuple[str, ...]) -> list[Op]:
 class Hints:
     """What a user may say beside the budget.
 
-    stage        globs of layer names at whose outputs a segment that is recomputed may end (memonger's mirror
-                 stages): the last op of a run under `sublinear`, under `recompute-*` every op of a lower set that
-                 nothing else in it depends on; none: anywhere
-    keep, again  globs of layer names whose outputs every strategy that recomputes keeps, or makes again
-    host_budget  bytes of host arena; None is no limit
+    segment_ends     globs of layer names at whose outputs a segment that is recomputed may end (memonger's mirror
+                     stages): the last op of a run under `sublinear`, under `recompute-*` every op of a lower set that
+                     nothing else in it depends on; none: anywhere
+    keep, recompute  globs of layer names whose outputs every strategy that recomputes keeps, or recomputes
+    host_budget      bytes of host arena; None is no limit
     """
 
-    stage: tuple[str, ...] = ()
+    segment_ends: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
-    again: tuple[str, ...] = ()
+    recompute: tuple[str, ...] = ()
     host_budget: int | None = None
 
 
-class Peak(Protocol):
+class PlanEvaluator(Protocol):
     """What a strategy may ask about a plan (schedule/program.py answers, with test nets and updates in mind)."""
 
     def __call__(self, plan: Plan) -> int:
         """Bytes of arena that it needs, placed."""
 
-    def remembered(self, key: str, make: Callable[[], Any]) -> Any:
+    def cached(self, key: str, make: Callable[[], Any]) -> Any:
         """What `make` gave when this was first asked for: preparations that serve many questions about one graph."""
 
-    def live(self, plan: Plan) -> int:
+    def live_bytes(self, plan: Plan) -> int:
         """Most bytes in use at one tick: quick, never above the peak, and nearly always equal to it."""
 
-    def estimate(self, plan: Plan) -> float:
+    def estimate_seconds(self, plan: Plan) -> float:
         """Predicted seconds of a step, as if all bytes that copies free were wanted at once: quick, and never below
         what the placed schedule takes."""
 
 
-Strategy = Callable[[Graph, Costs, "int | None", Peak, Hints], Plan]
+Strategy = Callable[[Graph, Costs, "int | None", PlanEvaluator, Hints], Plan]
 
 
-class Named(NamedTuple):
+class StrategyEntry(NamedTuple):
     name: str
-    says: str
+    description: str
     make: Strategy
 
 
-STRATEGIES: dict[str, Named] = {}
+STRATEGIES: dict[str, StrategyEntry] = {}
 
 
-def strategy(name: str, says: str) -> Callable[[Strategy], Strategy]:
+def strategy(name: str, description: str) -> Callable[[Strategy], Strategy]:
     """Register a strategy; `says` is what `layermem plan --help` prints."""
 
     def register(make: Strategy) -> Strategy:
-        STRATEGIES[name] = Named(name, says, make)
+        STRATEGIES[name] = StrategyEntry(name, description, make)
         return make
 
     return register
 
 
-def get_strategy(name: str) -> Named:
+def get_strategy(name: str) -> StrategyEntry:
     if name not in STRATEGIES:
         raise InputError(f"there is no strategy '{name}'; choose one of: {' '.join(STRATEGIES)}")
     return STRATEGIES[name]

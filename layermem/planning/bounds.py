@@ -29,13 +29,13 @@ OPS_GONE_THROUGH = 150_000
 
 def least_bytes(graph: Graph) -> int:
     """Bytes below which no plan of `graph` can go."""
-    graph = graph.joined
+    graph = graph.with_fused_updates
     return max(_in_use(graph, form) for op in graph.ops for form in (op, op.replay) if form is not None)
 
 
 def least_seconds(graph: Graph, costs: Costs, budget: int) -> float:
     """Seconds below which no plan of `graph` inside `budget` bytes can go, by the model of `costs`."""
-    graph = graph.joined
+    graph = graph.with_fused_updates
     all_ops = sum(costs.op(op) for op in graph.ops)
     before, after = _dependencies(graph)
     best = all_ops

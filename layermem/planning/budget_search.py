@@ -24,7 +24,7 @@ class Program(Protocol):
     def arena_bytes(self) -> int: ...
 
     @property
-    def max_live(self) -> int: ...
+    def max_live_bytes(self) -> int: ...
 
     def timeline(self) -> Timed: ...
 
@@ -37,7 +37,7 @@ P = TypeVar("P", bound=Program)
 Ask = Callable[[int], "P | None"]  # bytes -> the program for them, placed; None if its plan was tried before
 
 
-def quickest_within(budget: int, first: P, ask: Ask[P]) -> P | None:
+def fastest_under_budget(budget: int, first: P, ask: Ask[P]) -> P | None:
     """The quickest program found in `budget` bytes, or None; `first` is placed, and over it."""
     asked, too_much = budget, budget
     best: P | None = None
@@ -50,7 +50,7 @@ def quickest_within(budget: int, first: P, ask: Ask[P]) -> P | None:
         if found is not None and found.arena_bytes <= budget:
             best = found
             break
-        if found is not None and found.max_live > asked:
+        if found is not None and found.max_live_bytes > asked:
             return None  # the strategy knows nothing so lean
         too_much = asked
     if best is None:

@@ -19,7 +19,7 @@ from layermem.errors import InputError
 from layermem.planning.base import Hints
 from layermem.proto.text import TEXT_LIMIT, decode, read_bytes
 
-WORDS = {"stage": "stage", "keep": "keep", "recompute": "again"}  # word -> field of Hints
+WORDS = {"stage": "segment_ends", "keep": "keep", "recompute": "recompute"}  # word -> field of Hints
 
 
 def read_hints(path: str | Path) -> Hints:
@@ -35,7 +35,7 @@ def read_hints(path: str | Path) -> Hints:
         if not globs:
             raise InputError(f"'{word}' names no layers; give globs such as res*", path=str(path), line=number)
         found[WORDS[word]] += tuple(globs)
-    return Hints(found["stage"], found["keep"], found["again"])
+    return Hints(found["segment_ends"], found["keep"], found["recompute"])
 
 
 def hints_beside(net: str | Path) -> Hints:
@@ -48,9 +48,9 @@ def joined(first: Hints, second: Hints) -> Hints:
     """Both: globs add up."""
     return replace(
         first,
-        stage=first.stage + second.stage,
+        segment_ends=first.segment_ends + second.segment_ends,
         keep=first.keep + second.keep,
-        again=first.again + second.again,
+        recompute=first.recompute + second.recompute,
         host_budget=first.host_budget if first.host_budget is not None else second.host_budget,
     )
 

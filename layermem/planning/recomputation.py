@@ -48,7 +48,7 @@ def _kept(graph: Graph, segments: Sequence[Sequence[Op]], hints: Hints, beside: 
             return True
         if matches(producer, hints.keep):
             return True
-        if matches(producer, hints.again):
+        if matches(producer, hints.recompute):
             return False
         home = segment_of[producer.name]
         return home == len(segments) - 1 or any(segment_of[reader] != home for reader in _readers(graph, name, beside))
@@ -78,7 +78,7 @@ def _missing(graph: Graph, wanted: Iterable[str], available: Collection[str]) ->
     return sorted(found.values(), key=lambda op: graph.position[op.name])
 
 
-def seconds_again(graph: Graph, costs: Costs, plan: Plan) -> float:
+def recompute_seconds(graph: Graph, costs: Costs, plan: Plan) -> float:
     """Seconds of the ops that `plan` runs beyond their first time."""
     seen: set[str] = set()
     seconds = 0.0

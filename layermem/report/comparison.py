@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from layermem.compiler import NOTHING
+from layermem.compiler import MINIMUM_MEMORY
 from layermem.errors import InputError
 from layermem.planning.bounds import least_bytes, least_seconds
 from layermem.planning.strategies import STRATEGIES, get_strategy
-from layermem.report.plan_report import Job, Planned
-from layermem.schedule.arena_planner import Together
+from layermem.report.plan_report import Job, PlanReport
+from layermem.schedule.arena_planner import ArenaPlanner
 
 SLOW = ("recompute-exact",)  # may search for 20 seconds: only where it is named, or all are
 POINTS = 12  # budgets of a trade
@@ -23,7 +23,7 @@ STRAIGHT = 6  # guesses on a line before any other
 TOO_LARGE = 2**62  # bytes of what cannot even be built
 
 
-def chosen(names: str | None) -> list[str]:
+def select_strategies(names: str | None) -> list[str]:
     """Strategies that a user asks for: "a,b", "all", or nothing, which means all but the slow ones."""
     if names == "all":
         return list(STRATEGIES)
@@ -35,47 +35,47 @@ def chosen(names: str | None) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def ranked(founds: Iterable[Planned]) -> list[Planned]:
-    return sorted(founds, key=lambda f: (not f.feasible, f.seconds if f.feasible else 0.0, f.peak))
+def rank(founds: Iterable[PlanReport]) -> list[PlanReport]:
+    return sorted(founds, key=lambda f: (not f.feasible, f.seconds if f.feasible else 0.0, f.peak_bytes))
 
 
-def trade(job: Job, strategy: str, budgets: Sequence[int]) -> list[tuple[int, float]]:
+def trade_curve(job: Job, strategy: str, budgets: Sequence[int]) -> list[tuple[int, float]]:
     """What memory costs in time: peak and overhead against the baseline at each budget.
 
     Points that take more bytes and more time than another one are left out.  Steps of many ops are not placed: then
     it is bytes in use, and seconds as if every byte that a copy frees were wanted at once.
     """
     train = job.graphs[0]
-    alone = Together([train], job.costs)
+    alone = ArenaPlanner([train], job.costs)
     make = get_strategy(strategy).make
     found = []
-    for budget in (None, NOTHING, *budgets):
+    for budget in (None, MINIMUM_MEMORY, *budgets):
         plan = make(train, job.costs, budget, alone, job.hints)
         if len(train.ops) > PLACED:
-            nbytes, seconds = alone.live(plan), alone.estimate(plan)
+            nbytes, seconds = alone.live_bytes(plan), alone.estimate_seconds(plan)
         else:
             program = alone.place(plan, target=budget or 0)
             nbytes, seconds = program.arena_bytes, program.timeline().seconds
         found.append((nbytes, seconds / job.baseline_seconds - 1))
-    return best(found)
+    return pareto_front(found)
 
 
-def trade_bound(job: Job, budgets: Sequence[int]) -> list[tuple[int, float]]:
+def bound_curve(job: Job, budgets: Sequence[int]) -> list[tuple[int, float]]:
     """The overhead below which no plan goes, at each budget."""
     train = job.graphs[0]
     return [(budget, least_seconds(train, job.costs, budget) / job.baseline_seconds - 1) for budget in budgets]
 
 
-def interesting_budgets(job: Job, points: int = POINTS) -> list[int]:
+def budget_grid(job: Job, points: int = POINTS) -> list[int]:
     """Budgets from what no plan goes below to what reuse alone takes, in equal ratios."""
     train = job.graphs[0]
-    alone = Together([train], job.costs)
-    most = alone.live(get_strategy("liveness").make(train, job.costs, None, alone, job.hints))
+    alone = ArenaPlanner([train], job.costs)
+    most = alone.live_bytes(get_strategy("liveness").make(train, job.costs, None, alone, job.hints))
     least = min(least_bytes(train), most)
     return [round(least * (most / least) ** (step / (points - 1))) for step in range(points)]
 
 
-def best(points: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
+def pareto_front(points: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
     """The points beside which no other takes fewer bytes and no more time, by bytes."""
     kept: list[tuple[int, float]] = []
     for nbytes, overhead in sorted(set(points)):
@@ -84,14 +84,14 @@ def best(points: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
     return kept
 
 
-def leanest_live(job: Job, strategy: str) -> int:
+def min_live_bytes(job: Job, strategy: str) -> int:
     """Bytes in use under the leanest plan of a strategy, without placement."""
     train = job.graphs[0]
-    alone = Together([train], job.costs)
-    return alone.live(get_strategy(strategy).make(train, job.costs, NOTHING, alone, job.hints))
+    alone = ArenaPlanner([train], job.costs)
+    return alone.live_bytes(get_strategy(strategy).make(train, job.costs, MINIMUM_MEMORY, alone, job.hints))
 
 
-def largest(measure: Callable[[int], int], budget: int, most: int, at_least: int = 0) -> int:
+def find_largest(measure: Callable[[int], int], budget: int, most: int, at_least: int = 0) -> int:
     """The largest n from 1 to `most` with measure(n) <= budget, for a measure that does not fall; 0 if there is none.
     `at_least` is known to fit.
 

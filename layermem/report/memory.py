@@ -26,12 +26,12 @@ def spans(schedule: Schedule, timeline: Timeline) -> list[Span]:
     """When each residency on the device holds its bytes; one that is laid over another ends it."""
     begin: dict[int, float] = {}
     end: dict[int, float] = {}
-    for row in schedule.rows:
-        for rid in (*row.reads, *row.writes):
-            begin[rid] = min(begin.get(rid, timeline.seconds), timeline.start[row.tick])
-            end[rid] = max(end.get(rid, 0.0), timeline.end[row.tick])
+    for instruction in schedule.instructions:
+        for rid in (*instruction.reads, *instruction.writes):
+            begin[rid] = min(begin.get(rid, timeline.seconds), timeline.start[instruction.tick])
+            end[rid] = max(end.get(rid, 0.0), timeline.end[instruction.tick])
     for r in schedule.residencies:
-        if r.begin == 0 and r.end == len(schedule.rows):
+        if r.begin == 0 and r.end == len(schedule.instructions):
             begin[r.id], end[r.id] = 0.0, timeline.seconds
     for r in schedule.residencies:
         if r.over is not None and r.id in begin:

@@ -20,8 +20,8 @@ from layermem.planning.base import Hints, Plan, default_strategy
 from layermem.planning.bounds import least_bytes, least_seconds
 from layermem.planning.costs import Costs
 from layermem.planning.strategies import get_strategy
-from layermem.schedule.arena_planner import Together
-from layermem.schedule.ir import Residency, Row, Schedule
+from layermem.schedule.arena_planner import ArenaPlanner
+from layermem.schedule.ir import Instruction, Residency, Schedule
 from layermem.schedule.simulate import Timeline
 from layermem.utils.units import FREE, aligned, parse_bytes
 
@@ -47,9 +47,9 @@ class Job:
     @cached_property
     def baseline_bytes(self) -> int:
         """Arena under strategy `caffe`: what percentages are taken of.  It has no gaps, so nothing need be placed."""
-        together = Together(self.graphs, self.costs)
-        plan = get_strategy("caffe").make(self.graphs[0], self.costs, None, together, Hints())
-        return together.live(plan)
+        arena_planner = ArenaPlanner(self.graphs, self.costs)
+        plan = get_strategy("caffe").make(self.graphs[0], self.costs, None, arena_planner, Hints())
+        return arena_planner.live_bytes(plan)
 
     @cached_property
     def baseline_seconds(self) -> float:
@@ -75,7 +75,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlanReport:
     """A program for a job under a budget (bytes, None without).
 
     If nothing fits, `refused` says why, and the program is the leanest of the strategy.
@@ -85,7 +85,7 @@ class Planned:
     strategy: str
     budget: int | None
     program: Program
-    refused: BudgetError | None = None
+    refusal: BudgetError | None = None
     asked: Compiler | None = None  # what made the program; another one would give the same answers
 
     @property
@@ -94,21 +94,21 @@ class Planned:
 
     @property
     def feasible(self) -> bool:
-        return self.refused is None
+        return self.refusal is None
 
-    def refusal(self) -> BudgetError:
+    def explain_refusal(self) -> BudgetError:
         """`refused`, with the strategies that would fit."""
-        assert self.refused is not None
-        return self.compiler.with_others(self.refused)
+        assert self.refusal is not None
+        return self.compiler.with_others(self.refusal)
 
     @property
-    def peak(self) -> int:
+    def peak_bytes(self) -> int:
         return self.program.arena_bytes
 
     @cached_property
-    def minimum(self) -> int:
+    def minimum_bytes(self) -> int:
         """The least budget that the strategy fits."""
-        return min(self.peak, self.compiler.leanest.arena_bytes)
+        return min(self.peak_bytes, self.compiler.min_memory_program.arena_bytes)
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -129,18 +129,18 @@ class Planned:
         return max(least_bytes(graph) for graph in self.job.graphs)
 
     @property
-    def room(self) -> int:
+    def available_bytes(self) -> int:
         """Bytes that a plan might have taken: the budget, or what this one takes."""
-        return max(self.peak, self.budget or 0)
+        return max(self.peak_bytes, self.budget or 0)
 
     @cached_property
     def bound_seconds(self) -> float:
         """Seconds below which no plan in the same room can go."""
         graph, costs = self.job.graphs[0], self.job.costs
-        every_op_once = sum(costs.op(op) for op in graph.joined.ops)  # nobody is faster
+        every_op_once = sum(costs.op(op) for op in graph.with_fused_updates.ops)  # nobody is faster
         if self.seconds < every_op_once * (1 + ROUNDING):
             return every_op_once
-        return least_seconds(graph, costs, self.room)
+        return least_seconds(graph, costs, self.available_bytes)
 
     @property
     def parameter_bytes(self) -> int:
@@ -152,46 +152,50 @@ class Planned:
         return self.job.graphs[0].device
 
     @property
-    def gap(self) -> int:
+    def fragmentation_bytes(self) -> int:
         """Bytes by which the peak is above what is in use at the fullest moment."""
-        return self.peak - self.program.max_live
+        return self.peak_bytes - self.program.max_live_bytes
 
     # -- the fullest moment ----------------------------------------------------------------------------------------
 
     @cached_property
-    def fullest(self) -> Schedule:
+    def peak_schedule(self) -> Schedule:
         """The schedule with the highest peak: the train step's, or that of a test net."""
-        return max(self.program.schedules, key=lambda schedule: schedule.max_live)
+        return max(self.program.schedules, key=lambda schedule: schedule.max_live_bytes)
 
     @property
-    def fullest_row(self) -> Row:
-        return self.fullest.rows[self.fullest.fullest]
+    def peak_instruction(self) -> Instruction:
+        return self.peak_schedule.instructions[self.peak_schedule.peak_tick]
 
     @property
-    def residents(self) -> list[Residency]:
+    def peak_residencies(self) -> list[Residency]:
         """What is in use at the fullest moment, largest first."""
-        return self.fullest.live_at(self.fullest.fullest)
+        return self.peak_schedule.live_at(self.peak_schedule.peak_tick)
 
     @property
-    def residents_by_kind(self) -> dict[str, int]:
+    def peak_bytes_by_kind(self) -> dict[str, int]:
         """Aligned bytes in use at the fullest moment, by kind of buffer, largest first."""
         bytes_of: Counter[str] = Counter()
-        for r in self.residents:
-            bytes_of[kind_of(self.fullest.graph, r)] += aligned(r.nbytes)
+        for r in self.peak_residencies:
+            bytes_of[kind_of(self.peak_schedule.graph, r)] += aligned(r.nbytes)
         return dict(bytes_of.most_common())
 
     # -- what the plan does ----------------------------------------------------------------------------------------
 
     @property
-    def again(self) -> int:
+    def recomputed_ops(self) -> int:
         """Ops that run a second time."""
-        return sum(row.again for row in self.program.train.rows)
+        return sum(instruction.is_recompute for instruction in self.program.train.instructions)
 
     @property
-    def copied(self) -> int:
+    def offloaded_bytes(self) -> int:
         """Bytes that a step copies to the host."""
         train = self.program.train
-        return sum(train.residencies[row.reads[0]].nbytes for row in train.rows if row.verb == "offload")
+        return sum(
+            train.residencies[instruction.reads[0]].nbytes
+            for instruction in train.instructions
+            if instruction.kind == "offload"
+        )
 
 
 def kind_of(graph: Graph, residency: Residency) -> str:
@@ -200,9 +204,9 @@ def kind_of(graph: Graph, residency: Residency) -> str:
     return buffer.kind if buffer is not None else "workspace"
 
 
-def planned(
+def evaluate(
     job: Job, strategy: str | None = None, budget: str | int | None = None, plan: Plan | None = None
-) -> Planned:
+) -> PlanReport:
     """`job` under `strategy` and `budget`, or by a plan that was made before.
 
     A budget that is too small is an answer too, not an error; one of host memory is a BudgetError.
@@ -211,8 +215,8 @@ def planned(
     name = plan.strategy if plan is not None else strategy or default_strategy(nbytes)
     compiler = job.compiler(name, plan)
     try:
-        return Planned(job, name, nbytes, compiler.program(nbytes), asked=compiler)
+        return PlanReport(job, name, nbytes, compiler.program(nbytes), asked=compiler)
     except BudgetError as error:
         if error.host:
             raise
-        return Planned(job, name, nbytes, compiler.leanest, error, compiler)
+        return PlanReport(job, name, nbytes, compiler.min_memory_program, error, compiler)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from layermem.report.plan_report import Planned, kind_of
+from layermem.report.plan_report import PlanReport, kind_of
 from layermem.utils.units import format_bytes, format_change, format_seconds
 
 SHOWN = 5  # residencies of the fullest moment
@@ -22,7 +22,7 @@ KIND_NAMES = {
 }  # fmt: skip
 
 
-def summary(found: Planned) -> str:
+def summary(found: PlanReport) -> str:
     """The lines that `plan` prints and `train` begins with."""
     budget = f"   budget {format_bytes(found.budget)}" if found.budget is not None else ""
     lines = [f"{found.job.title}   device {found.device}   strategy {found.strategy}{budget}"]
@@ -31,15 +31,20 @@ def summary(found: Planned) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _facts(found: Planned) -> list[tuple[str, str]]:
-    job, share = found.job, percent(found.peak, found.job.baseline_bytes)
+def _facts(found: PlanReport) -> list[tuple[str, str]]:
+    job, share = found.job, percent(found.peak_bytes, found.job.baseline_bytes)
     facts = [
-        ("peak", f"{format_bytes(found.peak):<11}{found.peak:,} bytes, {share} of the baseline"),
+        ("peak", f"{format_bytes(found.peak_bytes):<11}{found.peak_bytes:,} bytes, {share} of the baseline"),
         ("baseline", f"{format_bytes(job.baseline_bytes):<11}strategy caffe; BVLC Caffe itself would take "
                      f"{format_bytes(job.bvlc_bytes)}"),
     ]  # fmt: skip
-    if found.gap:
-        facts.append(("gap", f"{format_bytes(found.gap):<11}that placement wastes; the rest is in use at one moment"))
+    if found.fragmentation_bytes:
+        facts.append(
+            (
+                "gap",
+                f"{format_bytes(found.fragmentation_bytes):<11}that placement wastes; the rest is in use at one moment",
+            )
+        )
     if found.program.host_bytes:
         facts.append(("host", f"{format_bytes(found.program.host_bytes):<11}{_copies(found)}"))
     facts.append(("time", f"{format_seconds(found.seconds):<11}{_time(found)}"))
@@ -48,34 +53,43 @@ def _facts(found: Planned) -> list[tuple[str, str]]:
     return facts
 
 
-def _copies(found: Planned) -> str:
-    return f"{format_bytes(found.copied)} go there in a step" if found.copied else "holds what has its home there"
+def _copies(found: PlanReport) -> str:
+    return (
+        f"{format_bytes(found.offloaded_bytes)} go there in a step"
+        if found.offloaded_bytes
+        else "holds what has its home there"
+    )
 
 
-def _time(found: Planned) -> str:
-    again = f"; {found.again} ops run again" if found.again else ""
+def _time(found: PlanReport) -> str:
+    again = f"; {found.recomputed_ops} ops run again" if found.recomputed_ops else ""
     return (
         f"predicted for a step, {format_change(found.overhead)} against the baseline's "
         f"{format_seconds(found.job.baseline_seconds)}{again}"
     )
 
 
-def _bounds(found: Planned) -> str:
+def _bounds(found: PlanReport) -> str:
     """The certificate: what no plan can go below, and how far this one is from it."""
     baseline = found.job.baseline_seconds
     above = (found.seconds - found.bound_seconds) / baseline if baseline else 0.0
     return (
-        f"no plan takes fewer than {format_bytes(found.bound_bytes)}, and inside {format_bytes(found.room)} none is "
-        f"faster than {format_seconds(found.bound_seconds)}: this one is at most {above:.1%} of a step above the best"
+        f"no plan takes fewer than {format_bytes(found.bound_bytes)}, and inside {format_bytes(found.available_bytes)} "
+        f"none is faster than {format_seconds(found.bound_seconds)}: this one is at most {above:.1%} of a step above "
+        "the best"
     )
 
 
-def _fullest(found: Planned) -> list[tuple[str, str]]:
-    row, schedule = found.fullest_row, found.fullest
-    kinds = ", ".join(f"{KIND_NAMES[kind]} {format_bytes(nbytes)}" for kind, nbytes in found.residents_by_kind.items())
-    biggest = ", ".join(f"{r.buffer} {format_bytes(r.nbytes)}" for r in found.residents[:SHOWN])
+def _fullest(found: PlanReport) -> list[tuple[str, str]]:
+    row, schedule = found.peak_instruction, found.peak_schedule
+    rows = len(schedule.instructions)
+    kinds = ", ".join(f"{KIND_NAMES[kind]} {format_bytes(nbytes)}" for kind, nbytes in found.peak_bytes_by_kind.items())
+    biggest = ", ".join(f"{r.buffer} {format_bytes(r.nbytes)}" for r in found.peak_residencies[:SHOWN])
     return [
-        ("fullest at", f"{row.verb} {row.what} (row {row.tick} of {len(schedule.rows)}, {schedule.graph.name})"),
+        (
+            "fullest at",
+            f"{row.kind} {row.what} (row {row.tick} of {rows}, {schedule.graph.name})",
+        ),
         ("", f"{kinds}"),
         ("", f"biggest: {biggest}"),
     ]
@@ -101,7 +115,7 @@ def resident_bytes() -> int:
     return getrusage(RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def plan_values(found: Planned) -> dict[str, Any]:
+def plan_values(found: PlanReport) -> dict[str, Any]:
     """The same for programs.
 
     caffe_bytes     strategy `caffe`, the baseline        bvlc_bytes   what BVLC Caffe itself would take
@@ -109,23 +123,23 @@ def plan_values(found: Planned) -> dict[str, Any]:
     feasible        whether it fits the budget            minimum_bytes   the least budget that the strategy fits
     If it does not fit, everything else is told of the leanest plan of the strategy, and `message` says why.
     """
-    row, schedule = found.fullest_row, found.fullest
+    row, schedule = found.peak_instruction, found.peak_schedule
     return {
         "net": found.job.title,
         "strategy": found.strategy,
         "device": found.device,
         "feasible": found.feasible,
-        "peak_bytes": found.peak,
+        "peak_bytes": found.peak_bytes,
         "budget_bytes": found.budget,
-        "minimum_bytes": found.minimum,
+        "minimum_bytes": found.minimum_bytes,
         "caffe_bytes": found.job.baseline_bytes,
         "bvlc_bytes": found.job.bvlc_bytes,
-        "max_live_bytes": found.program.max_live,
-        "gap_bytes": found.gap,
+        "max_live_bytes": found.program.max_live_bytes,
+        "gap_bytes": found.fragmentation_bytes,
         "parameter_bytes": found.parameter_bytes,
         "host_bytes": found.program.host_bytes,
-        "copied_bytes": found.copied,
-        "recomputed_ops": found.again,
+        "copied_bytes": found.offloaded_bytes,
+        "recomputed_ops": found.recomputed_ops,
         "predicted_seconds": found.seconds,
         "baseline_seconds": found.job.baseline_seconds,
         "overhead": found.overhead,
@@ -134,16 +148,16 @@ def plan_values(found: Planned) -> dict[str, Any]:
         "fullest": {
             "graph": schedule.graph.name,
             "row": row.tick,
-            "rows": len(schedule.rows),
-            "verb": row.verb,
+            "rows": len(schedule.instructions),
+            "verb": row.kind,
             "what": row.what,
-            "bytes_by_kind": found.residents_by_kind,
+            "bytes_by_kind": found.peak_bytes_by_kind,
             "biggest": [
                 {"buffer": r.buffer, "kind": kind_of(schedule.graph, r), "bytes": r.nbytes, "offset": r.offset}
-                for r in found.residents[:MANY]
+                for r in found.peak_residencies[:MANY]
             ],
         },
         "fingerprint": found.job.graphs[0].fingerprint,
         "warnings": [warning for graph in found.job.graphs for warning in graph.warnings],
-        "message": str(found.refused) if found.refused is not None else None,
+        "message": str(found.refusal) if found.refusal is not None else None,
     }

@@ -16,7 +16,7 @@ from pathlib import Path
 from layermem.errors import InputError
 from layermem.graph.ops import FORWARD
 from layermem.report.memory import Span, in_use, spans
-from layermem.report.plan_report import Planned
+from layermem.report.plan_report import PlanReport
 from layermem.utils.units import format_bytes, format_seconds
 
 PAINTERS = {
@@ -69,7 +69,7 @@ class ArenaPicture:
     boxes: tuple[Box, ...]
     seconds: float
     turn: float | None  # when backward begins
-    peak: int
+    peak_bytes: int
     budget: int | None
 
 
@@ -94,22 +94,22 @@ class MemoryPicture:
     budget: int | None
 
 
-def draw_arena(found: Planned, path: str) -> None:
+def draw_arena(found: PlanReport, path: str) -> None:
     """The arena of the training step of `found`, into the file `path`."""
     _painter(path, "paint_arena")(arena_picture(found), path)
 
 
-def arena_picture(found: Planned) -> ArenaPicture:
+def arena_picture(found: PlanReport) -> ArenaPicture:
     schedule, timeline = found.program.train, found.timeline
     shown = sorted(spans(schedule, timeline), key=_area, reverse=True)
     left_out = f"; {len(shown) - MOST_BOXES} small residencies are left out" if len(shown) > MOST_BOXES else ""
-    turn = next((timeline.start[r.tick] for r in schedule.rows if r.op is not None and r.verb != FORWARD), None)
+    turn = next((timeline.start[r.tick] for r in schedule.instructions if r.op is not None and r.kind != FORWARD), None)
     return ArenaPicture(
-        f"{found.job.title} under {found.strategy}: peak {format_bytes(schedule.peak)}{left_out}",
+        f"{found.job.title} under {found.strategy}: peak {format_bytes(schedule.peak_bytes)}{left_out}",
         tuple(_box(span) for span in shown[:MOST_BOXES]),
         timeline.seconds,
         turn,
-        schedule.peak,
+        schedule.peak_bytes,
         found.budget,
     )
 
@@ -124,7 +124,7 @@ def _box(span: Span) -> Box:
 
 
 def draw_memory(
-    founds: Sequence[Planned], trade: Mapping[str, Points], bound: Points, path: str, *, title: str
+    founds: Sequence[PlanReport], trade: Mapping[str, Points], bound: Points, path: str, *, title: str
 ) -> None:
     """Memory over the step of each plan, and `trade`: (bytes, overhead) at several budgets by strategy, and below which
     overhead no plan goes (`bound`)."""
@@ -141,9 +141,11 @@ def _points_curve(name: str, points: Points, colour: str) -> Curve:
     return Curve(name, tuple(map(float, xs)), tuple(ys), colour)
 
 
-def _memory_curve(found: Planned, colour: str) -> Curve:
+def _memory_curve(found: PlanReport, colour: str) -> Curve:
     seconds, counts = in_use(spans(found.program.train, found.timeline))
-    return Curve(f"{found.strategy}  {format_bytes(found.peak)}", tuple(seconds), tuple(map(float, counts)), colour)
+    return Curve(
+        f"{found.strategy}  {format_bytes(found.peak_bytes)}", tuple(seconds), tuple(map(float, counts)), colour
+    )
 
 
 def check_plot(path: str) -> None:

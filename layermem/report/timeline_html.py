@@ -16,7 +16,7 @@ def paint_arena(picture: ArenaPicture, path: str) -> None:
 
 def arena_figure(picture: ArenaPicture) -> Figure:
     figure = Figure()
-    top = max(picture.peak, picture.budget or 0)
+    top = max(picture.peak_bytes, picture.budget or 0)
     x_scale, x_unit = scale_of(picture.seconds, seconds=True)
     y_scale, y_unit = scale_of(top, seconds=False)
     for kind, (name, colour) in KIND_NAMES.items():
@@ -38,7 +38,7 @@ def arena_figure(picture: ArenaPicture) -> Figure:
     if picture.turn is not None:
         figure.add_vline(picture.turn / x_scale, line={"dash": "dot", "width": 1, "color": INK},
                          annotation_text="backward begins", annotation_position="top right")  # fmt: skip
-    _line(figure, picture.peak / y_scale, f"peak {format_bytes(picture.peak)}", "solid", "bottom right")
+    _line(figure, picture.peak_bytes / y_scale, f"peak {format_bytes(picture.peak_bytes)}", "solid", "bottom right")
     if picture.budget is not None:
         _line(figure, picture.budget / y_scale, f"budget {format_bytes(picture.budget)}", "dash", "top right")
     figure.update_layout(title=picture.title, barmode="overlay", template="simple_white")

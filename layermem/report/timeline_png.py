@@ -22,7 +22,7 @@ LETTER = 0.0058, 0.018  # share of the axes that a letter of a box's name takes,
 def paint_arena(picture: ArenaPicture, path: str) -> None:
     figure = Figure(figsize=(13, 7.5), layout="constrained")
     axes = figure.add_subplot()
-    top = max(picture.peak, picture.budget or 0)
+    top = max(picture.peak_bytes, picture.budget or 0)
     x_scale, x_unit = scale_of(picture.seconds, seconds=True)
     y_scale, y_unit = scale_of(top, seconds=False)
     width, height = picture.seconds / x_scale, top / y_scale
@@ -42,7 +42,7 @@ def paint_arena(picture: ArenaPicture, path: str) -> None:
     if picture.turn is not None:
         axes.axvline(picture.turn / x_scale, color=INK, linewidth=0.8, linestyle=":")
         axes.text(picture.turn / x_scale, height * 1.015, " backward begins", fontsize=8, color=INK)
-    lines = [_level(axes, picture.peak / y_scale, f"peak {format_bytes(picture.peak)}", "solid")]
+    lines = [_level(axes, picture.peak_bytes / y_scale, f"peak {format_bytes(picture.peak_bytes)}", "solid")]
     if picture.budget is not None:
         lines.append(_level(axes, picture.budget / y_scale, f"budget {format_bytes(picture.budget)}", "dashed"))
     axes.set_xlim(0, width)

@@ -13,7 +13,7 @@ import json
 from typing import Any
 
 from layermem.report.memory import in_use, spans
-from layermem.report.plan_report import Planned
+from layermem.report.plan_report import PlanReport
 from layermem.schedule.ir import STREAMS
 from layermem.schedule.text import place_of
 
@@ -21,7 +21,7 @@ PROCESS = 1
 MICRO = 1e6
 
 
-def trace_text(found: Planned) -> str:
+def trace_text(found: PlanReport) -> str:
     """The trace of one training step as JSON."""
     events = [*_names(found), *_rows(found), *_arrows(found), *_memory(found)]
     return json.dumps({"displayTimeUnit": "ms", "traceEvents": events}, allow_nan=False)
@@ -31,7 +31,7 @@ def _event(kind: str, name: str, stream: str = STREAMS[0], **more: Any) -> dict[
     return {"ph": kind, "name": name, "pid": PROCESS, "tid": STREAMS.index(stream) + 1, **more}
 
 
-def _names(found: Planned) -> list[dict[str, Any]]:
+def _names(found: PlanReport) -> list[dict[str, Any]]:
     title = f"{found.job.title} under {found.strategy}"
     names = [_event("M", "process_name", args={"name": title})]
     for stream in STREAMS:
@@ -40,30 +40,30 @@ def _names(found: Planned) -> list[dict[str, Any]]:
     return names
 
 
-def _rows(found: Planned) -> list[dict[str, Any]]:
+def _rows(found: PlanReport) -> list[dict[str, Any]]:
     schedule, times = found.program.train, found.timeline
     rows = []
-    for row, start, end in zip(schedule.rows, times.start, times.end):
+    for row, start, end in zip(schedule.instructions, times.start, times.end):
         places = {
             "row": row.tick,
             "reads": [place_of(schedule.residencies[r]) for r in row.reads],
             "writes": [place_of(schedule.residencies[r]) for r in row.writes],
         }
-        name = f"{row.what} again" if row.again else row.what if row.op is not None else f"{row.verb} {row.what}"
+        name = f"{row.what} again" if row.is_recompute else row.what if row.op is not None else f"{row.kind} {row.what}"
         rows.append(
-            _event("X", name, row.stream, cat=row.verb, ts=start * MICRO, dur=(end - start) * MICRO, args=places)
+            _event("X", name, row.stream, cat=row.kind, ts=start * MICRO, dur=(end - start) * MICRO, args=places)
         )
     return rows
 
 
-def _arrows(found: Planned) -> list[dict[str, Any]]:
+def _arrows(found: PlanReport) -> list[dict[str, Any]]:
     """From the end of each awaited row to the start of the one that waits."""
     schedule, times = found.program.train, found.timeline
     arrows: list[dict[str, Any]] = []
-    for row in schedule.rows:
+    for row in schedule.instructions:
         for tick in row.after:
             same = {"cat": "wait", "id": len(arrows)}
-            awaited = schedule.rows[tick].stream
+            awaited = schedule.instructions[tick].stream
             # A flow binds to the slice that holds its time: a little before the awaited row's end.
             middle = (times.start[tick] + times.end[tick]) / 2
             arrows.append(_event("s", "wait", awaited, ts=middle * MICRO, **same))
@@ -71,7 +71,7 @@ def _arrows(found: Planned) -> list[dict[str, Any]]:
     return arrows
 
 
-def _memory(found: Planned) -> list[dict[str, Any]]:
+def _memory(found: PlanReport) -> list[dict[str, Any]]:
     seconds, counts = in_use(spans(found.program.train, found.timeline))
     return [
         _event("C", "bytes in use", ts=moment * MICRO, args={"bytes": nbytes})

@@ -7,7 +7,7 @@ from typing import Any
 from layermem.backends.arena import POISON, Arena
 from layermem.backends.base import Ahead, Bound, Device, in_turn
 from layermem.backends.registry import StepContext
-from layermem.schedule.ir import Residency, Row, Schedule
+from layermem.schedule.ir import Instruction, Residency, Schedule
 
 
 class Executor:
@@ -27,24 +27,26 @@ class Executor:
         poison: bool = False,
     ):
         self.schedule, self.device, self.arena, self.host = schedule, device, arena, host
-        calls: list[Bound] = [self._bind(row, context) for row in schedule.rows]
+        calls: list[Bound] = [self._bind(instruction, context) for instruction in schedule.instructions]
         self.bytes_in_use = 0  # highest byte of the arena that any bound row touches
         for r in schedule.residencies:
             if not r.host:
                 self.bytes_in_use = max(self.bytes_in_use, r.offset + r.nbytes)
         if poison:
             self._poison(calls)
-        self.calls = device.in_streams(schedule.rows, calls)
+        self.calls = device.in_streams(schedule.instructions, calls)
 
     def run(self, ahead: Ahead | None = None) -> None:
         self.device.run(self.calls, ahead)
 
-    def _bind(self, row: Row, context: StepContext) -> Bound:
-        if row.op is None:
-            source, target = (self._bytes(self.schedule.residencies[r]) for r in (row.reads[0], row.writes[0]))
+    def _bind(self, instruction: Instruction, context: StepContext) -> Bound:
+        if instruction.op is None:
+            source, target = (
+                self._bytes(self.schedule.residencies[r]) for r in (instruction.reads[0], instruction.writes[0])
+            )
             return self.device.bind_copy(source, target)
-        arrays = {role: self._array(self.schedule.residencies[rid], role) for role, rid in row.roles.items()}
-        return self.device.bind(row.op, arrays, context)
+        arrays = {role: self._array(self.schedule.residencies[rid], role) for role, rid in instruction.roles.items()}
+        return self.device.bind(instruction.op, arrays, context)
 
     def _bytes(self, r: Residency) -> Any:
         return (self.host if r.host else self.arena).span(r.offset, r.nbytes)
@@ -60,8 +62,8 @@ class Executor:
         inherited = {r.over for r in self.schedule.residencies if r.over is not None}
         ending: dict[int, list[Bound]] = {}
         for r in self.schedule.residencies:
-            if r.id not in inherited and r.end < len(self.schedule.rows):
-                stream = self.schedule.rows[r.end - 1].stream
+            if r.id not in inherited and r.end < len(self.schedule.instructions):
+                stream = self.schedule.instructions[r.end - 1].stream
                 ending.setdefault(r.end - 1, []).append(self.device.bind_fill(self._bytes(r), POISON, stream))
         for tick, fills in ending.items():
             calls[tick] = in_turn([calls[tick], *fills])

@@ -39,7 +39,7 @@ class Runner:
             b.name: b for schedule in program.schedules for b in schedule.graph.persistent()
         }
         for name, buffer in self.persistent.items():
-            arena, offset = self._home(name)
+            arena, offset = self._placement(name)
             arena.zero(offset, buffer.nbytes)
         if self.measured_peak > program.arena_bytes:
             raise DeviceError(
@@ -59,16 +59,18 @@ class Runner:
 
     def read(self, name: str) -> np.ndarray:
         """A copy of a persistent buffer, NCHW."""
-        arena, offset = self._home(name)
+        arena, offset = self._placement(name)
         tensor = self.persistent[name].tensor
         return arena.read(offset, tensor, self.device.dtype(tensor))
 
     def write(self, name: str, value: np.ndarray) -> None:
         """Set a persistent buffer from numbers in NCHW order, of any shape with the right count."""
-        arena, offset = self._home(name)
+        arena, offset = self._placement(name)
         tensor = self.persistent[name].tensor
         arena.write(offset, tensor, value, self.device.dtype(tensor))
 
-    def _home(self, name: str) -> tuple[Arena, int]:
-        homes = self.program.homes
-        return (self.arena, homes.device[name]) if name in homes.device else (self.host, homes.host[name])
+    def _placement(self, name: str) -> tuple[Arena, int]:
+        persistent = self.program.persistent
+        return (
+            (self.arena, persistent.device[name]) if name in persistent.device else (self.host, persistent.host[name])
+        )

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from layermem.graph.ops import Graph, Op
-from layermem.schedule.ir import Residency, Row, Schedule
-from layermem.schedule.validate import malformed
+from layermem.schedule.ir import Instruction, Residency, Schedule
+from layermem.schedule.validate import structural_errors
 
 SHOWN = 10  # violations that an error quotes
 Value = tuple[str, str]  # (op, buffer), or ("", buffer) for what a persistent buffer holds when the step starts
@@ -42,28 +42,30 @@ def check(*schedules: Schedule) -> None:
 
 def violations(schedule: Schedule) -> list[str]:
     """Every rule that one schedule breaks, as a sentence."""
-    found = malformed(schedule)
+    found = structural_errors(schedule)
     if not found:
-        walk = _Walk(schedule)
-        for row in schedule.rows:
-            walk.row(row)
-        walk.finish()
-        found = walk.found
+        verifier = _Verifier(schedule)
+        for instruction in schedule.instructions:
+            verifier.follow(instruction)
+        verifier.finish()
+        found = verifier.found
     return found
 
 
 def conflicts(schedules: Sequence[Schedule]) -> list[str]:
     """Every home that moves from one schedule to another, or that another schedule writes on."""
     found = []
-    homes: dict[str, Residency] = {}
-    mine = [homes_of(schedule) for schedule in schedules]
+    persistent: dict[str, Residency] = {}
+    mine = [persistent_residencies(schedule) for schedule in schedules]
     for schedule, own in zip(schedules, mine):
-        for name, home in own.items():
-            known = homes.setdefault(name, home)
-            if (known.host, known.offset) != (home.host, home.offset):
+        for name, place in own.items():
+            known = persistent.setdefault(name, place)
+            if (known.host, known.offset) != (place.host, place.offset):
                 found.append(f"'{name}' outlives a step, but has other bytes in {schedule.graph.name} than before")
     for host in (False, True):
-        fixed = sorted((home.offset, home.offset + home.nbytes, n) for n, home in homes.items() if home.host == host)
+        fixed = sorted(
+            (place.offset, place.offset + place.nbytes, n) for n, place in persistent.items() if place.host == host
+        )
         begins, ends = [begin for begin, _, _ in fixed], [end for _, end, _ in fixed]
         for schedule, own in zip(schedules, mine):
             for r in schedule.residencies:
@@ -75,15 +77,15 @@ def conflicts(schedules: Sequence[Schedule]) -> list[str]:
     return found
 
 
-def homes_of(schedule: Schedule) -> dict[str, Residency]:
+def persistent_residencies(schedule: Schedule) -> dict[str, Residency]:
     """The residency where each persistent buffer is between steps: in the host arena if it has one there."""
-    homes: dict[str, Residency] = {}
+    persistent: dict[str, Residency] = {}
     for r in schedule.residencies:
         buffer = schedule.graph.buffers.get(r.buffer)
-        whole = r.begin == 0 and r.end == len(schedule.rows)
-        if whole and buffer is not None and buffer.persistent and (r.host or r.buffer not in homes):
-            homes[r.buffer] = r
-    return homes
+        whole = r.begin == 0 and r.end == len(schedule.instructions)
+        if whole and buffer is not None and buffer.persistent and (r.host or r.buffer not in persistent):
+            persistent[r.buffer] = r
+    return persistent
 
 
 @dataclass
@@ -103,23 +105,23 @@ class _Arena:
         return slice(bisect_left(self.edges, r.offset), bisect_left(self.edges, r.offset + r.nbytes))
 
 
-class _Walk:
+class _Verifier:
     """The state of all bytes and values after each row."""
 
     def __init__(self, schedule: Schedule):
         self.schedule, self.graph = schedule, schedule.graph
         self.found: list[str] = []
-        self.streams = sorted({row.stream for row in schedule.rows})
+        self.streams = sorted({instruction.stream for instruction in schedule.instructions})
         self.done: list[dict[str, int]] = []  # per row: stream -> last tick certainly complete before it starts
         self.last: dict[str, int] = {}  # stream -> its last row so far
         kinds = {host: [r for r in schedule.residencies if r.host == host] for host in (False, True)}
         self.arena = {host: _Arena.over(of_kind, self.streams) for host, of_kind in kinds.items()}
         self.value: dict[int, Value] = {}  # residency -> what it holds
-        self.written_by: dict[int, Row] = {}
+        self.written_by: dict[int, Instruction] = {}
         self.expected, self.final = _values_in_order(self.graph)
         self.ran: set[str] = set()
-        self.homes = homes_of(schedule)
-        for r in self.homes.values():
+        self.persistent = persistent_residencies(schedule)
+        for r in self.persistent.values():
             arena = self.arena[r.host]
             for other in np.unique(arena.holder[arena.span(r)]):
                 if other >= 0:
@@ -127,81 +129,83 @@ class _Walk:
             self.value[r.id] = ("", r.buffer)
             arena.holder[arena.span(r)] = r.id
 
-    def row(self, row: Row) -> None:
-        done = self._complete_before(row)
+    def follow(self, instruction: Instruction) -> None:
+        done = self._complete_before(instruction)
         self.done.append(done)
-        self.last[row.stream] = row.tick
-        for rid in row.reads:
-            self._read(row, self.schedule.residencies[rid], done)
-        for rid in row.writes:
-            self._write(row, self.schedule.residencies[rid], done)
-        if row.op is not None:
-            self._op(row, row.op)
+        self.last[instruction.stream] = instruction.tick
+        for rid in instruction.reads:
+            self._read(instruction, self.schedule.residencies[rid], done)
+        for rid in instruction.writes:
+            self._write(instruction, self.schedule.residencies[rid], done)
+        if instruction.op is not None:
+            self._op(instruction, instruction.op)
         else:
-            self._copy(row)
+            self._copy(instruction)
 
     def finish(self) -> None:
         self.found += [f"'{op.name}' never runs" for op in self.graph.ops if op.name not in self.ran]
         used = {r.buffer for r in self.schedule.residencies}
         for name in (b.name for b in self.graph.persistent() if b.name in used):
-            home = self.homes.get(name)
-            if home is None:
+            place = self.persistent.get(name)
+            if place is None:
                 self.found.append(f"'{name}' outlives the step, but has no bytes of its own for the whole of it")
-            elif self.value.get(home.id) != self.final[name] or not self._holds(home):
+            elif self.value.get(place.id) != self.final[name] or not self._holds(place):
                 self.found.append(f"'{name}' is not back home at the end of the step")
 
-    def say(self, row: Row, text: str) -> None:
-        self.found.append(f"row {row.tick} ({row.verb} {row.what}) {text}")
+    def say(self, instruction: Instruction, text: str) -> None:
+        self.found.append(f"row {instruction.tick} ({instruction.kind} {instruction.what}) {text}")
 
     # -- order -------------------------------------------------------------------------------------------------
 
-    def _complete_before(self, row: Row) -> dict[str, int]:
+    def _complete_before(self, instruction: Instruction) -> dict[str, int]:
         done: dict[str, int] = {}
-        before = [self.last[row.stream]] if row.stream in self.last else []
-        for tick in (*before, *row.after):
-            for stream, when in {**self.done[tick], self.schedule.rows[tick].stream: tick}.items():
+        before = [self.last[instruction.stream]] if instruction.stream in self.last else []
+        for tick in (*before, *instruction.after):
+            for stream, when in {**self.done[tick], self.schedule.instructions[tick].stream: tick}.items():
                 done[stream] = max(done.get(stream, -1), when)
         return done
 
     # -- bytes -------------------------------------------------------------------------------------------------
 
-    def _read(self, row: Row, r: Residency, done: dict[str, int]) -> None:
-        self._inside(row, r)
+    def _read(self, instruction: Instruction, r: Residency, done: dict[str, int]) -> None:
+        self._inside(instruction, r)
         arena = self.arena[r.host]
         span = arena.span(r)
         strangers = arena.holder[span] != r.id
         if strangers.any():
-            self.say(row, f"reads '{r.buffer}', but its bytes hold {self._names(arena.holder[span][strangers])}")
+            self.say(
+                instruction, f"reads '{r.buffer}', but its bytes hold {self._names(arena.holder[span][strangers])}"
+            )
         writer = self.written_by.get(r.id)
         if writer is not None and writer.tick > done.get(writer.stream, -1):
-            self.say(row, f"reads '{r.buffer}' without waiting for row {writer.tick}, which writes it")
-        arena.touched[row.stream][span] = row.tick
+            self.say(instruction, f"reads '{r.buffer}' without waiting for row {writer.tick}, which writes it")
+        arena.touched[instruction.stream][span] = instruction.tick
 
-    def _write(self, row: Row, r: Residency, done: dict[str, int]) -> None:
-        self._inside(row, r)
+    def _write(self, instruction: Instruction, r: Residency, done: dict[str, int]) -> None:
+        self._inside(instruction, r)
         arena = self.arena[r.host]
         span = arena.span(r)
         for stream in self.streams:
             latest = int(arena.touched[stream][span].max(initial=-1))
-            if stream != row.stream and latest > done.get(stream, -1):
-                self.say(row, f"writes bytes of '{r.buffer}' without waiting for row {latest} to leave them")
+            if stream != instruction.stream and latest > done.get(stream, -1):
+                self.say(instruction, f"writes bytes of '{r.buffer}' without waiting for row {latest} to leave them")
         held = arena.holder[span]
         for other in np.unique(held[(held != r.id) & (held >= 0)]):
-            self._takes(row, r, self.schedule.residencies[other])
+            self._takes(instruction, r, self.schedule.residencies[other])
         arena.holder[span] = r.id
-        arena.touched[row.stream][span] = row.tick
-        self.written_by[r.id] = row
+        arena.touched[instruction.stream][span] = instruction.tick
+        self.written_by[r.id] = instruction
 
-    def _takes(self, row: Row, new: Residency, old: Residency) -> None:
+    def _takes(self, instruction: Instruction, new: Residency, old: Residency) -> None:
         """`row` writes `new` over bytes that `old` held: is that stay over, or is this a permitted overlay?"""
-        whole = new.begin == old.begin == 0 and new.end == old.end == len(self.schedule.rows)
-        if new.over == old.id and row.op is not None:
-            permitted = any((o.out, o.over) == (new.buffer, old.buffer) for o in row.op.overlays)
+        whole = new.begin == old.begin == 0 and new.end == old.end == len(self.schedule.instructions)
+        if new.over == old.id and instruction.op is not None:
+            permitted = any((o.out, o.over) == (new.buffer, old.buffer) for o in instruction.op.overlays)
             same = (new.offset, new.nbytes) == (old.offset, old.nbytes)
-            if not (permitted and same and (whole or old.end <= row.tick + 1)):
-                self.say(row, f"lays '{new.buffer}' over '{old.buffer}' where that is not permitted")
-        elif old.end > row.tick and not (whole and self._chain(new) == self._chain(old)):
-            self.say(row, f"writes '{new.buffer}' over '{old.buffer}', which stays until row {old.end}")
+            if not (permitted and same and (whole or old.end <= instruction.tick + 1)):
+                self.say(instruction, f"lays '{new.buffer}' over '{old.buffer}' where that is not permitted")
+        elif old.end > instruction.tick and not (whole and self._chain(new) == self._chain(old)):
+            self.say(instruction, f"writes '{new.buffer}' over '{old.buffer}', which stays until row {old.end}")
 
     def _chain(self, r: Residency) -> int:
         """The first residency of a block that several share; kept for the whole run, they follow each other in it."""
@@ -209,9 +213,9 @@ class _Walk:
             r = self.schedule.residencies[r.over]
         return r.id
 
-    def _inside(self, row: Row, r: Residency) -> None:
-        if not r.begin <= row.tick < r.end:
-            self.say(row, f"touches '{r.buffer}' outside its stay [{r.begin}, {r.end})")
+    def _inside(self, instruction: Instruction, r: Residency) -> None:
+        if not r.begin <= instruction.tick < r.end:
+            self.say(instruction, f"touches '{r.buffer}' outside its stay [{r.begin}, {r.end})")
 
     def _holds(self, r: Residency) -> bool:
         arena = self.arena[r.host]
@@ -223,25 +227,28 @@ class _Walk:
 
     # -- values ------------------------------------------------------------------------------------------------
 
-    def _copy(self, row: Row) -> None:
-        source, target = row.reads[0], row.writes[0]
+    def _copy(self, instruction: Instruction) -> None:
+        source, target = instruction.reads[0], instruction.writes[0]
         if source in self.value:
             self.value[target] = self.value[source]
         else:
-            self.say(row, "copies it before anything wrote it")
+            self.say(instruction, "copies it before anything wrote it")
 
-    def _op(self, row: Row, op: Op) -> None:
-        done = {row.what, *op.covers}
+    def _op(self, instruction: Instruction, op: Op) -> None:
+        done = {instruction.what, *op.covers}
         first = not done & self.ran
         self.ran |= done
-        if first != (op is self.graph.by_name[row.what]):
-            self.say(row, "runs as a replay before it ran at all" if first else "runs a second time, not as its replay")
-        at = {op.roles[role]: rid for role, rid in row.roles.items() if role in op.roles}
-        inputs, outputs = self.expected[row.what]
+        if first != (op is self.graph.by_name[instruction.what]):
+            self.say(
+                instruction,
+                "runs as a replay before it ran at all" if first else "runs a second time, not as its replay",
+            )
+        at = {op.roles[role]: rid for role, rid in instruction.roles.items() if role in op.roles}
+        inputs, outputs = self.expected[instruction.what]
         for buffer in (*op.reads, *op.updates):
             wanted = inputs.get(buffer) if first else outputs.get(buffer, inputs.get(buffer))
             if wanted is None or self.value.get(at[buffer]) != wanted:
-                self.say(row, f"reads '{buffer}', which does not hold {self._story(wanted)}")
+                self.say(instruction, f"reads '{buffer}', which does not hold {self._story(wanted)}")
         for buffer in (*op.writes, *op.updates):
             self.value[at[buffer]] = outputs[buffer]
 
@@ -263,7 +270,9 @@ def _values_in_order(graph: Graph) -> tuple[dict[str, tuple[Values, Values]], Va
         outputs = {b: (op.name, b) for b in (*op.writes, *op.updates)}
         now.update(outputs)
         found[op.name] = (inputs, outputs)
-    for op in graph.joints:  # each buffer as the first covered op that reads it finds it, as the last one leaves it
+    for (
+        op
+    ) in graph.fused_updates:  # each buffer as the first covered op that reads it finds it, as the last one leaves it
         ins, outs = zip(*(found[name] for name in op.covers))
         inputs = {b: next(each[b] for each in ins if b in each) for b in (*op.reads, *op.updates)}
         left: Values = {b: value for each in outs for b, value in each.items()}

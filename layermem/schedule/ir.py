@@ -34,35 +34,35 @@ class Residency(NamedTuple):
     over: int | None = None
 
 
-class Row(NamedTuple):
+class Instruction(NamedTuple):
     """One launch or copy.  `op` is None for a copy; `roles` maps an op's roles (and "workspace") to residencies."""
 
     tick: int
     stream: str
-    verb: str  # forward, backward, update, offload, prefetch
+    kind: str  # forward, backward, update, offload, prefetch
     what: str  # op name, or buffer of a copy
     op: Op | None
     roles: dict[str, int]
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     after: tuple[int, ...] = ()
-    again: bool = False  # a replay
+    is_recompute: bool = False  # a replay
 
 
 @dataclass(frozen=True)
 class Schedule:
     graph: Graph
     plan: Plan
-    rows: tuple[Row, ...]
+    instructions: tuple[Instruction, ...]
     residencies: tuple[Residency, ...]
-    peak: int  # bytes of device arena, parameters included
-    host_peak: int  # bytes of host arena
-    max_live: int  # most bytes in use at one tick: no placement has a lower peak
+    peak_bytes: int  # bytes of device arena, parameters included
+    host_peak_bytes: int  # bytes of host arena
+    max_live_bytes: int  # most bytes in use at one tick: no placement has a lower peak
 
     @property
-    def gap(self) -> int:
+    def fragmentation_bytes(self) -> int:
         """Bytes that placement wastes; 0 is optimal."""
-        return self.peak - self.max_live
+        return self.peak_bytes - self.max_live_bytes
 
     @cached_property
     def persistent_bytes(self) -> int:
@@ -75,10 +75,10 @@ class Schedule:
         return sorted((r for r in live if r.id not in taken), key=lambda r: -r.nbytes)
 
     @cached_property
-    def fullest(self) -> int:
+    def peak_tick(self) -> int:
         """The first tick at which most bytes are in use."""
-        change = [0] * (len(self.rows) + 1)
-        for first, end, nbytes in blocks(self.residencies):
+        change = [0] * (len(self.instructions) + 1)
+        for first, end, nbytes in allocations(self.residencies):
             change[first] += nbytes
             change[end] -= nbytes
         best, at, total = -1, 0, 0
@@ -89,7 +89,7 @@ class Schedule:
         return at
 
 
-def blocks(residencies: tuple[Residency, ...]) -> list[tuple[int, int, int]]:
+def allocations(residencies: tuple[Residency, ...]) -> list[tuple[int, int, int]]:
     """(begin, end, aligned bytes) of every device allocation: chains of overlays count once."""
     head: dict[int, int] = {}
     spans: dict[int, list[int]] = {}

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 from layermem import _native
 from layermem.graph.ops import Graph, Op
-from layermem.planning.base import Fate, Plan
+from layermem.planning.base import Decision, Plan
 from layermem.planning.costs import Costs
 from layermem.utils.units import aligned
 
 KINDS = {"inplace": 1, "forward": 2, "gradient": 4, "intra": 8}
-FATES = {Fate.KEEP: 0, Fate.OFFLOAD: 1, Fate.DROP: 2}
+DECISION_CODES = {Decision.KEEP: 0, Decision.OFFLOAD: 1, Decision.RECOMPUTE: 2}
 
 
 class Stay(NamedTuple):
@@ -55,7 +55,7 @@ class Layout:
         overlays = [(self.ids[o.out], self.ids[o.over], KINDS[o.kind]) for o in op.overlays]
         return int(self.native.add_op(op.name, *lists, overlays, aligned(op.workspace), self.costs.op(op), replay))
 
-    def live(self, plan: Plan) -> int:
+    def live_bytes(self, plan: Plan) -> int:
         """Most aligned bytes in use at one tick."""
         return int(self.native.measure(*self._asked(plan))[0])
 
@@ -74,13 +74,13 @@ class Layout:
         if plan.order is not self._order[0]:  # strategies vary the fates of one order
             self._order = plan.order, [self.ops[name] for name in plan.order]
         order = self._order[1]
-        ids, offload = self.ids, FATES[Fate.OFFLOAD]
-        fates = [
+        ids, offload = self.ids, DECISION_CODES[Decision.OFFLOAD]
+        decisions = [
             (
                 ids[buffer],
                 use,
-                offload if fate is Fate.OFFLOAD else FATES[fate],
+                offload if decision is Decision.OFFLOAD else DECISION_CODES[decision],
             )  # a name is looked up faster than a hash
-            for (buffer, use), fate in plan.fates.items()
+            for (buffer, use), decision in plan.decisions.items()
         ]
-        return order, fates, sum(KINDS[kind] for kind in plan.overlays), plan.ahead
+        return order, decisions, sum(KINDS[kind] for kind in plan.overlays), plan.copy_lead

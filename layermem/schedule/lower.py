@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from layermem.graph.ops import Op
 from layermem.planning.base import Plan, ops_in_order
-from layermem.schedule.ir import COMPUTE, D2H, H2D, Residency, Row
+from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction, Residency
 from layermem.schedule.layout import Layout, Stay, may_overlay
 
 
@@ -26,7 +26,7 @@ from layermem.schedule.layout import Layout, Stay, may_overlay
 class Lowered:
     """Rows whose residencies have no offsets yet."""
 
-    rows: list[Row]
+    instructions: list[Instruction]
     residencies: list[Residency]
 
 
@@ -44,7 +44,7 @@ class _Emitter:
     def __init__(self, layout: Layout, plan: Plan):
         self.buffers, self.overlays = layout.graph.buffers, plan.overlays
         self.ops = ops_in_order(layout.graph, plan.order)
-        self.rows: list[Row] = []
+        self.instructions: list[Instruction] = []
         self.residencies: list[Residency] = []
         self.stay_of: dict[int, Stay] = {}  # of residencies on the device
         self.here: dict[str, int] = {}  # buffer -> the residency that ops find now
@@ -67,19 +67,19 @@ class _Emitter:
     def emit(self) -> Lowered:
         seen: set[str] = set()
         for position, op in enumerate(self.ops):
-            self.first_tick.append(len(self.rows))
+            self.first_tick.append(len(self.instructions))
             for stay in self.prefetches[position]:
                 self._prefetch(stay)
             for buffer in op.touches:
                 if (buffer, position) in self.starts:
                     self.here[buffer] = self._arriving(self.starts[buffer, position])
-            self.op_tick.append(len(self.rows))
-            self._op(op, position, again=op.name in seen)
+            self.op_tick.append(len(self.instructions))
+            self._op(op, position, is_recompute=op.name in seen)
             seen.add(op.name)
             for stay in self.offloads[position]:
                 self._offload(stay)
-        self.first_tick.append(len(self.rows))
-        return Lowered(self.rows, self._ended())
+        self.first_tick.append(len(self.instructions))
+        return Lowered(self.instructions, self._ended())
 
     # -- rows --------------------------------------------------------------------------------------------------
 
@@ -91,11 +91,13 @@ class _Emitter:
     def _offload(self, stay: Stay) -> None:
         self._copy(D2H, "offload", stay.buffer, self.here[stay.buffer], self._host(stay.buffer, fresh=True))
 
-    def _copy(self, stream: str, verb: str, buffer: str, source: int, target: int) -> None:
-        self.rows.append(Row(len(self.rows), stream, verb, buffer, None, {}, (source,), (target,)))
+    def _copy(self, stream: str, kind: str, buffer: str, source: int, target: int) -> None:
+        self.instructions.append(
+            Instruction(len(self.instructions), stream, kind, buffer, None, {}, (source,), (target,))
+        )
 
-    def _op(self, op: Op, position: int, again: bool) -> None:
-        tick = len(self.rows)
+    def _op(self, op: Op, position: int, is_recompute: bool) -> None:
+        tick = len(self.instructions)
         for overlay in op.overlays:
             if overlay.kind in self.overlays:
                 self._overlay(self.here[overlay.out], self.here[overlay.over], position)
@@ -105,7 +107,9 @@ class _Emitter:
         if op.workspace:
             roles["workspace"] = self._residency(f"{op.name}.workspace", tick, op.workspace, end=tick + 1)
             writes = (*writes, roles["workspace"])
-        self.rows.append(Row(tick, COMPUTE, op.kind, op.name, op, roles, reads, writes, again=again))
+        self.instructions.append(
+            Instruction(tick, COMPUTE, op.kind, op.name, op, roles, reads, writes, is_recompute=is_recompute)
+        )
 
     # -- residencies -------------------------------------------------------------------------------------------
 
@@ -115,7 +119,7 @@ class _Emitter:
         return rid
 
     def _begin(self, stay: Stay) -> int:
-        begin = 0 if stay.whole else len(self.rows)
+        begin = 0 if stay.whole else len(self.instructions)
         rid = self._residency(stay.buffer, begin, self.buffers[stay.buffer].nbytes)
         self.stay_of[rid] = stay
         return rid
@@ -128,7 +132,7 @@ class _Emitter:
         """Where `buffer` lies in the host arena; a persistent one has one place there, others one for each offload."""
         persistent = self.buffers[buffer].persistent
         if buffer not in self.host or (fresh and not persistent):
-            begin = 0 if persistent else len(self.rows)
+            begin = 0 if persistent else len(self.instructions)
             self.host[buffer] = self._residency(buffer, begin, self.buffers[buffer].nbytes, host=True)
         return self.host[buffer]
 
@@ -141,22 +145,22 @@ class _Emitter:
             self.residencies[out] = self.residencies[out]._replace(over=over)
 
     def _ended(self) -> list[Residency]:
-        last: dict[int, Row] = {}
-        for row in self.rows:
-            last.update(dict.fromkeys((*row.reads, *row.writes), row))
+        last: dict[int, Instruction] = {}
+        for instruction in self.instructions:
+            last.update(dict.fromkeys((*instruction.reads, *instruction.writes), instruction))
         return [r if r.end != UNKNOWN else r._replace(end=self._end(r, last[r.id])) for r in self.residencies]
 
-    def _end(self, r: Residency, last: Row) -> int:
+    def _end(self, r: Residency, last: Instruction) -> int:
         """The tick from which the bytes may be given away; `last` is the last row that touches them."""
         if r.host:
             if self.buffers[r.buffer].persistent:
-                return len(self.rows)
-            if last.verb == "prefetch":  # surely done when the op that waits for it runs
+                return len(self.instructions)
+            if last.kind == "prefetch":  # surely done when the op that waits for it runs
                 return self.op_tick[self.stay_of[last.writes[0]].first] + 1
             return last.tick + 1
         stay = self.stay_of[r.id]
         if stay.whole:
-            return len(self.rows)
+            return len(self.instructions)
         if stay.release > stay.last + 1:  # not before its copy is done, in the modelled time
             return max(last.tick + 1, self.first_tick[min(stay.release, len(self.ops))])
         return last.tick + 1

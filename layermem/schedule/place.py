@@ -15,7 +15,7 @@ import numpy as np
 from layermem import _native
 from layermem.graph.ops import Graph
 from layermem.planning.base import Plan
-from layermem.schedule.ir import COMPUTE, Residency, Row, Schedule
+from layermem.schedule.ir import COMPUTE, Instruction, Residency, Schedule
 from layermem.schedule.lower import Lowered
 from layermem.utils.units import ALIGN, aligned
 
@@ -23,13 +23,13 @@ SEARCH_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Homes:
+class PersistentOffsets:
     """Offsets of the buffers that outlive a step, on the device or in the host arena, and where they end."""
 
     device: Mapping[str, int] = field(default_factory=dict)
-    device_floor: int = 0
+    device_end: int = 0
     host: Mapping[str, int] = field(default_factory=dict)
-    host_floor: int = 0
+    host_end: int = 0
 
 
 def place(
@@ -37,7 +37,7 @@ def place(
     plan: Plan,
     lowered: Lowered,
     *,
-    homes: Homes = Homes(),
+    persistent: PersistentOffsets = PersistentOffsets(),
     target: int = 0,
     seconds: float = SEARCH_SECONDS,
 ) -> Schedule:
@@ -46,11 +46,11 @@ def place(
     homes    where persistent buffers live; all others lie above them
     target   a height in bytes that is good enough to stop the search (a budget); 0 asks for the least
     """
-    device = offsets(lowered.residencies, homes, target=target, seconds=seconds)
-    host = offsets(lowered.residencies, homes, host=True, seconds=seconds)
+    device = offsets(lowered.residencies, persistent, target=target, seconds=seconds)
+    host = offsets(lowered.residencies, persistent, host=True, seconds=seconds)
     placed = [r._replace(offset=(host if r.host else device).offset[r.id]) for r in lowered.residencies]
-    rows = _after(lowered.rows, placed)
-    return Schedule(graph, plan, tuple(rows), tuple(placed), device.height, host.height, device.bound)
+    instructions = _after(lowered.instructions, placed)
+    return Schedule(graph, plan, tuple(instructions), tuple(placed), device.height, host.height, device.bound)
 
 
 @dataclass(frozen=True)
@@ -65,20 +65,20 @@ class Offsets:
     offset: Mapping[int, int]
     height: int
     bound: int
-    blocks: int
+    allocations: int
     seconds: float
 
 
 def offsets(
     residencies: Sequence[Residency],
-    homes: Homes = Homes(),
+    persistent: PersistentOffsets = PersistentOffsets(),
     *,
     host: bool = False,
     target: int = 0,
     seconds: float = SEARCH_SECONDS,
 ) -> Offsets:
     """Offsets for the residencies on the device, or on the host."""
-    fixed, floor = (homes.host, homes.host_floor) if host else (homes.device, homes.device_floor)
+    fixed, floor = (persistent.host, persistent.host_end) if host else (persistent.device, persistent.device_end)
     head: dict[int, int] = {}  # residency -> block
     begin: list[int] = []
     end: list[int] = []
@@ -141,34 +141,34 @@ class _Tenants:
         return before
 
 
-def _after(rows: list[Row], residencies: list[Residency]) -> list[Row]:
+def _after(instructions: list[Instruction], residencies: list[Residency]) -> list[Instruction]:
     """Every row waits for the last rows of other streams that touched bytes it writes, or wrote bytes it reads; what
     its stream or the rows that it waits for have waited for already is left out."""
-    if all(row.stream == COMPUTE for row in rows):
-        return rows
+    if all(instruction.stream == COMPUTE for instruction in instructions):
+        return instructions
     tenants = {host: _Tenants() for host in (False, True)}
-    writer: dict[int, Row] = {}
+    writer: dict[int, Instruction] = {}
     clocks: list[dict[str, int]] = []  # per row: stream -> the last tick that is complete once the row is
     newest: dict[str, dict[str, int]] = {}  # stream -> clock of its last row
     found = []
-    for row in rows:
-        waits = {writer[rid].tick for rid in row.reads if rid in writer}
-        for rid in dict.fromkeys((*row.reads, *row.writes)):
+    for instruction in instructions:
+        waits = {writer[rid].tick for rid in instruction.reads if rid in writer}
+        for rid in dict.fromkeys((*instruction.reads, *instruction.writes)):
             r = residencies[rid]
             if r.nbytes:
                 span = r.offset, r.offset + aligned(r.nbytes)
-                before = tenants[r.host].touch(*span, row.stream, row.tick, rid in row.writes)
-                waits.update(before.values() if rid in row.writes else ())
-        clock = dict(newest.get(row.stream, {}))
+                before = tenants[r.host].touch(*span, instruction.stream, instruction.tick, rid in instruction.writes)
+                waits.update(before.values() if rid in instruction.writes else ())
+        clock = dict(newest.get(instruction.stream, {}))
         after = []
         for tick in sorted(waits, reverse=True):  # the latest first, since it may have waited for the others
-            if tick > clock.get(rows[tick].stream, -1) and rows[tick].stream != row.stream:
+            if tick > clock.get(instructions[tick].stream, -1) and instructions[tick].stream != instruction.stream:
                 after.append(tick)
                 for stream, when in clocks[tick].items():
                     clock[stream] = max(clock.get(stream, -1), when)
-        clock[row.stream] = row.tick
+        clock[instruction.stream] = instruction.tick
         clocks.append(clock)
-        newest[row.stream] = clock
-        writer.update(dict.fromkeys(row.writes, row))
-        found.append(row._replace(after=tuple(sorted(after))) if after else row)
+        newest[instruction.stream] = clock
+        writer.update(dict.fromkeys(instruction.writes, instruction))
+        found.append(instruction._replace(after=tuple(sorted(after))) if after else instruction)
     return found

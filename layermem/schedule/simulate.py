@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from layermem.planning.costs import Costs
-from layermem.schedule.ir import COMPUTE, D2H, Row, Schedule
+from layermem.schedule.ir import COMPUTE, D2H, Instruction, Schedule
 
 
 @dataclass(frozen=True)
@@ -23,18 +23,18 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
     start: list[float] = []
     end: list[float] = []
     compute = 0.0
-    for row in schedule.rows:
-        begin = max([free.get(row.stream, 0.0), *(end[tick] for tick in row.after)])
-        duration = row_seconds(schedule, row, costs)
-        compute += duration if row.stream == COMPUTE else 0
+    for instruction in schedule.instructions:
+        begin = max([free.get(instruction.stream, 0.0), *(end[tick] for tick in instruction.after)])
+        duration = row_seconds(schedule, instruction, costs)
+        compute += duration if instruction.stream == COMPUTE else 0
         start.append(begin)
         end.append(begin + duration)
-        free[row.stream] = end[-1]
+        free[instruction.stream] = end[-1]
     return Timeline(tuple(start), tuple(end), max(end, default=0.0), compute)
 
 
-def row_seconds(schedule: Schedule, row: Row, costs: Costs) -> float:
-    if row.op is not None:
-        return costs.op(row.op)
-    nbytes = schedule.residencies[row.reads[0]].nbytes
-    return costs.offload(nbytes) if row.stream == D2H else costs.prefetch(nbytes)
+def row_seconds(schedule: Schedule, instruction: Instruction, costs: Costs) -> float:
+    if instruction.op is not None:
+        return costs.op(instruction.op)
+    nbytes = schedule.residencies[instruction.reads[0]].nbytes
+    return costs.offload(nbytes) if instruction.stream == D2H else costs.prefetch(nbytes)

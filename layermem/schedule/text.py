@@ -19,12 +19,12 @@ def place_of(r: Residency) -> str:
 def table(schedule: Schedule) -> list[tuple[str, ...]]:
     """The rows as cells, under their headings."""
     cells: list[tuple[str, ...]] = [("tick", "stream", "verb", "what", "reads", "writes", "after")]
-    for row in schedule.rows:
-        what = row.what + (" again" if row.again else "")
-        reads = " ".join(place_of(schedule.residencies[r]) for r in row.reads if r not in row.writes)
-        writes = " ".join(place_of(schedule.residencies[r]) for r in row.writes)
-        after = " ".join(str(tick) for tick in row.after)
-        cells.append((str(row.tick), row.stream, row.verb, what, reads, writes, after))
+    for instruction in schedule.instructions:
+        what = instruction.what + (" again" if instruction.is_recompute else "")
+        reads = " ".join(place_of(schedule.residencies[r]) for r in instruction.reads if r not in instruction.writes)
+        writes = " ".join(place_of(schedule.residencies[r]) for r in instruction.writes)
+        after = " ".join(str(tick) for tick in instruction.after)
+        cells.append((str(instruction.tick), instruction.stream, instruction.kind, what, reads, writes, after))
     return cells
 
 
@@ -32,20 +32,20 @@ def heading(schedule: Schedule) -> str:
     parts = [
         f"# {schedule.graph.name}",
         f"strategy {schedule.plan.strategy}",
-        f"peak {format_bytes(schedule.peak)}",
-        f"max live {format_bytes(schedule.max_live)}",
+        f"peak {format_bytes(schedule.peak_bytes)}",
+        f"max live {format_bytes(schedule.max_live_bytes)}",
     ]
-    if schedule.host_peak:
-        parts.append(f"host {format_bytes(schedule.host_peak)}")
+    if schedule.host_peak_bytes:
+        parts.append(f"host {format_bytes(schedule.host_peak_bytes)}")
     return "   ".join(parts)
 
 
 def text(schedule: Schedule) -> str:
     cells = table(schedule)
-    widths = [max(len(row[i]) for row in cells) for i in range(6)]
+    widths = [max(len(instruction[i]) for instruction in cells) for i in range(6)]
     lines = [heading(schedule)]
-    for row in cells:
-        tick, *rest = row
-        columns = [tick.rjust(widths[0]), *(cell.ljust(width) for cell, width in zip(rest, widths[1:])), row[6]]
+    for instruction in cells:
+        tick, *rest = instruction
+        columns = [tick.rjust(widths[0]), *(cell.ljust(width) for cell, width in zip(rest, widths[1:])), instruction[6]]
         lines.append(" ".join(columns).rstrip())
     return "\n".join(lines) + "\n"

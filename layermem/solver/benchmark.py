@@ -39,10 +39,10 @@ class Measured:
     """`seconds` is the median of the steps, `peak` the last byte that a row touches."""
 
     seconds: float
-    peak: int
+    peak_bytes: int
 
 
-class Bench:
+class Benchmark:
     """A program on a device, ready to run its training step again and again.  `net` is the train net."""
 
     def __init__(self, net: Net, program: Program, device: Device, *, spill: Any = None):
@@ -76,10 +76,10 @@ class Bench:
         found: dict[str, list[float]] = {}
         for run in range(WARM + count):
             self.context["step"] = run
-            for row, call in zip(executor.schedule.rows, executor.calls):
+            for instruction, call in zip(executor.schedule.instructions, executor.calls):
                 spent = self.device.seconds([call])
-                if row.op is not None and not row.again and run >= WARM:
-                    found.setdefault(row.what, []).append(spent)
+                if instruction.op is not None and not instruction.is_recompute and run >= WARM:
+                    found.setdefault(instruction.what, []).append(spent)
         return {name: median(seconds) for name, seconds in found.items()}
 
 
@@ -134,13 +134,13 @@ class LayerTime:
         return amount / spent / 1e9 if spent else 0.0
 
 
-def by_layer(graph: Graph, seconds: Mapping[str, float]) -> list[LayerTime]:
+def times_by_layer(graph: Graph, seconds: Mapping[str, float]) -> list[LayerTime]:
     """The times of ops gathered by layer, in the order of the graph; updates, and ops of no layer, come last."""
     layers: dict[int, LayerTime] = {}  # by index of the layer in the net
     others = {kind: LayerTime(name, "") for kind, name in ((UPDATE, "(updates)"), ("", "(in and out)"))}
-    joints = [joint for joint in graph.joints if joint.name in seconds]
-    covered = {name for joint in joints for name in joint.covers}
-    for op in (*(op for op in graph.ops if op.name not in covered), *joints):
+    fused_updates = [fused for fused in graph.fused_updates if fused.name in seconds]
+    covered = {name for fused in fused_updates for name in fused.covers}
+    for op in (*(op for op in graph.ops if op.name not in covered), *fused_updates):
         if isinstance(op.layer, Layer):
             found = layers.setdefault(op.node, LayerTime(op.layer.name, op.layer.type))
         else:

@@ -7,7 +7,7 @@ import pytest
 from layermem.api import Net, job_of_net, job_of_solver
 from layermem.backends.base import get_device
 from layermem.planning.costs import model_costs
-from layermem.report.plan_report import planned
+from layermem.report.plan_report import evaluate
 from layermem.schedule.check import violations
 
 DEVICE, COSTS = get_device("cpu"), model_costs("cpu")
@@ -19,16 +19,16 @@ SOLVERS = sorted(path for net in SMALL for path in net.parent.glob("*solver_dumm
 
 @pytest.mark.parametrize("path", NETS, ids=str)
 def test_every_net_is_planned_within_what_caffe_takes(path):
-    found = planned(job_of_net(Net(path), DEVICE, COSTS))
-    assert found.program.max_live <= found.peak <= 0.65 * found.job.baseline_bytes < found.job.bvlc_bytes
+    found = evaluate(job_of_net(Net(path), DEVICE, COSTS))
+    assert found.program.max_live_bytes <= found.peak_bytes <= 0.65 * found.job.baseline_bytes < found.job.bvlc_bytes
 
 
 @pytest.mark.parametrize("strategy", ["hybrid", "sublinear", "recompute", "auto"])
 @pytest.mark.parametrize("path", SMALL, ids=str)
 def test_two_fifths_of_caffe_are_enough_for_every_net(path, strategy):
     job = job_of_net(Net(path), DEVICE, COSTS)
-    found = planned(job, strategy, "40%")
-    assert found.peak <= found.budget or not found.feasible
+    found = evaluate(job, strategy, "40%")
+    assert found.peak_bytes <= found.budget or not found.feasible
     if strategy in ("hybrid", "auto"):
         assert found.feasible
     assert not violations(found.program.train)
@@ -37,4 +37,4 @@ def test_two_fifths_of_caffe_are_enough_for_every_net(path, strategy):
 @pytest.mark.parametrize("path", SOLVERS, ids=str)
 def test_every_solver_is_planned_with_its_test_nets(path):
     job = job_of_solver(path, DEVICE, COSTS)
-    assert planned(job).peak <= job.baseline_bytes
+    assert evaluate(job).peak_bytes <= job.baseline_bytes

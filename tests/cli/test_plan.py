@@ -135,7 +135,7 @@ def test_help_lists_every_strategy_with_what_it_says(layermem):
     ended = layermem("plan", "--help")
     assert ended.code == 0 and "example:" in ended.out
     for strategy in STRATEGIES.values():
-        assert f"{strategy.name} " in ended.out and strategy.says in ended.out
+        assert f"{strategy.name} " in ended.out and strategy.description in ended.out
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from layermem.api import Net, job_of_net
 from layermem.backends.base import get_device
 from layermem.graph.ops import BACKWARD, FORWARD, UPDATE
 from layermem.planning.costs import model_costs, read_costs, write_costs
-from layermem.report.plan_report import planned
-from layermem.solver.benchmark import Bench, by_layer, one_batch
+from layermem.report.plan_report import evaluate
+from layermem.solver.benchmark import Benchmark, one_batch, times_by_layer
 
 NET = "prototxt/digits/train_val.prototxt"
 
@@ -23,7 +23,7 @@ def test_every_op_is_measured_and_the_file_is_read_as_costs(layermem, tmp_path):
     ended = layermem("time", "--net", NET, "--batch", "4", "--iterations", "2", "--out", path)
     assert ended.code == 0 and "link: " in ended.out
     costs, graph = read_costs(path, "cpu"), job("cpu").graphs[0]
-    assert graph.joints and set(costs.measured) == set(graph.by_name) and min(costs.measured.values()) > 0
+    assert graph.fused_updates and set(costs.measured) == set(graph.by_name) and min(costs.measured.values()) > 0
     assert costs.rates.d2h > 1e6 and costs.rates.h2d > 1e6
     found = json.loads(layermem("plan", "--net", NET, "--batch", "4", "--costs", path, "--json").out)
     assert found["predicted_seconds"] == pytest.approx(sum(costs.measured[op.name] for op in graph.ops))
@@ -43,14 +43,14 @@ def test_json_names_ops_and_link(layermem):
 
 @pytest.mark.parametrize("strategy", ["liveness", "hybrid", "sublinear"])
 def test_a_bench_measures_the_peak_that_was_planned(strategy):
-    found = planned(job("cpu"), strategy)
-    measured = Bench(found.job.nets[0], found.program, get_device("cpu")).steps(2)
-    assert measured.peak == found.peak and measured.seconds > 0
+    found = evaluate(job("cpu"), strategy)
+    measured = Benchmark(found.job.nets[0], found.program, get_device("cpu")).steps(2)
+    assert measured.peak_bytes == found.peak_bytes and measured.seconds > 0
 
 
 def test_steps_that_are_timed_all_compute_the_same():
-    found = planned(job("reference"))
-    bench = Bench(found.job.nets[0], found.program, get_device("reference"))
+    found = evaluate(job("reference"))
+    bench = Benchmark(found.job.nets[0], found.program, get_device("reference"))
     bench.steps(1)
     first = bench.runner.run()["loss"]
     bench.steps(3)
@@ -68,7 +68,7 @@ def test_a_net_without_its_data_set_gets_noise_in_the_right_shapes():
 
 def test_times_of_a_layer_are_the_sum_of_its_ops():
     graph = job("cpu").graphs[0]
-    found = by_layer(graph, {op.name: 1.0 for op in graph.ops})
+    found = times_by_layer(graph, {op.name: 1.0 for op in graph.ops})
     conv = next(each for each in found if each.name == "conv2+relu2")
     assert conv.seconds == {FORWARD: 1.0, BACKWARD: 3.0}  # what ReLU lets through, weights, data
     updates = next(each for each in found if each.name == "(updates)")
@@ -78,8 +78,8 @@ def test_times_of_a_layer_are_the_sum_of_its_ops():
 
 
 def test_an_op_that_ran_in_place_of_others_counts_for_its_layer_once():
-    graph = job("cpu").graphs[0].joined
-    found = {each.name: each for each in by_layer(job("cpu").graphs[0], {op.name: 1.0 for op in graph.ops})}
+    graph = job("cpu").graphs[0].with_fused_updates
+    found = {each.name: each for each in times_by_layer(job("cpu").graphs[0], {op.name: 1.0 for op in graph.ops})}
     assert found["ip1+relu3"].seconds == {FORWARD: 1.0, BACKWARD: 3.0}  # rectify, learn, data
     assert sum(sum(each.seconds.values()) for each in found.values()) == len(graph.ops)
 

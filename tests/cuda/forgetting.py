@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from layermem.backends.base import Bound
 from layermem.backends.cuda import CudaDevice
-from layermem.schedule.ir import Row
+from layermem.schedule.ir import Instruction
 
 
 class ForgetfulDevice(CudaDevice):
@@ -16,6 +16,9 @@ class ForgetfulDevice(CudaDevice):
         super().__init__(graph=graph)
         self.forgotten = forgotten
 
-    def in_streams(self, rows: Sequence[Row], calls: Sequence[Bound]) -> Sequence[Bound]:
-        kept = [row._replace(after=()) if row.tick == self.forgotten else row for row in rows]
+    def in_streams(self, instructions: Sequence[Instruction], calls: Sequence[Bound]) -> Sequence[Bound]:
+        kept = [
+            instruction._replace(after=()) if instruction.tick == self.forgotten else instruction
+            for instruction in instructions
+        ]
         return super().in_streams(kept, calls)

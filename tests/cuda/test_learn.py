@@ -10,7 +10,7 @@ import pytest
 from layermem.backends.cuda.kernels import learn
 from layermem.backends.cuda.kernels.engine import ENGINES
 from layermem.backends.cuda.kernels.inner_product import product
-from layermem.graph.fused_update import Learned
+from layermem.graph.fused_update import FusedUpdate
 from layermem.graph.train import Parameter
 from layermem.solver.rules import HISTORIES
 from tests.cuda.harness import PLAIN, Memory, Way, layer_of, run_op
@@ -24,7 +24,7 @@ SHAPES = [(5, 12, 260), (5, 12, 131), (3, 7, 129)]
 def learned(rows, inner, outputs, rule):
     layer = layer_of(f'type: "InnerProduct" inner_product_param {{ num_output: {outputs} }}', (rows, inner))
     parameter = Parameter("w", layer.params[0].tensor, lr_mult=2.0, decay_mult=0.5)
-    return Learned(layer, parameter, rule)
+    return FusedUpdate(layer, parameter, rule)
 
 
 def both_ways(it, rng, monkeypatch, way=PLAIN):

@@ -31,40 +31,40 @@ def graph_of(text, device=None, rule=ADAM, **options):
     return train_graph(Net(read_net_text(text), 0), device or CpuDevice(), rule, **options)
 
 
-def joints(text, **options):
-    return {joint.name: joint.covers for joint in graph_of(text, **options).joints}
+def fused_updates(text, **options):
+    return {fused.name: fused.covers for fused in graph_of(text, **options).fused_updates}
 
 
 BOTH = ("fc.wgrad", "fc.w0.update")
 
 
-def test_a_joint_reads_what_the_gradient_reads_and_moves_what_the_update_moves():
+def test_a_fused_update_reads_what_the_gradient_reads_and_moves_what_the_update_moves():
     graph = graph_of(wide())
-    joint = graph.by_name["fc.backward_update"]
-    assert joint.covers == BOTH and joint.kind == BACKWARD
-    assert joint.reads == ("x", "fc.diff") and joint.writes == ("fc.w1.diff",)
-    assert joint.updates == ("fc.w0", "fc.w0.h0", "fc.w0.h1")
-    assert joint.flops == sum(graph.by_name[name].flops for name in BOTH)
-    assert joint not in graph.ops
+    fused = graph.by_name["fc.backward_update"]
+    assert fused.covers == BOTH and fused.kind == BACKWARD
+    assert fused.reads == ("x", "fc.diff") and fused.writes == ("fc.w1.diff",)
+    assert fused.updates == ("fc.w0", "fc.w0.h0", "fc.w0.h1")
+    assert fused.flops == sum(graph.by_name[name].flops for name in BOTH)
+    assert fused not in graph.ops
 
 
-def test_the_joined_step_has_them_where_the_updates_were_and_no_such_gradients():
+def test_the_step_with_fused_updates_has_them_where_the_updates_were_and_no_such_gradients():
     graph = graph_of(wide())
     learns = {BOTH[1]: "fc.backward_update", "score.w0.update": "score.backward_update"}
-    assert [op.name for op in graph.joined.ops] == [
+    assert [op.name for op in graph.with_fused_updates.ops] == [
         learns.get(op.name, op.name) for op in graph.ops if not op.name.endswith("wgrad")
     ]
-    assert "fc.w0.diff" in graph.buffers and "fc.w0.diff" not in graph.joined.buffers
-    assert {b.name for b in graph.joined.buffers.values() if b.kind == GRADIENT} >= {"fc.w1.diff"}
+    assert "fc.w0.diff" in graph.buffers and "fc.w0.diff" not in graph.with_fused_updates.buffers
+    assert {b.name for b in graph.with_fused_updates.buffers.values() if b.kind == GRADIENT} >= {"fc.w1.diff"}
 
 
-def test_an_inner_product_joined_with_its_relu_learns_too():
+def test_an_inner_product_fused_with_its_relu_has_one_too():
     relu = 'layer { name: "r" type: "ReLU" bottom: "fc" top: "fc" }'
-    assert joints(wide(after=relu))["fc+r.backward_update"] == ("fc+r.wgrad", "fc.w0.update")
+    assert fused_updates(wide(after=relu))["fc+r.backward_update"] == ("fc+r.wgrad", "fc.w0.update")
 
 
 def test_an_image_is_no_obstacle_where_the_weight_lies_like_it():
-    assert "fc.backward_update" in joints(wide(shape="dim: 4 dim: 10 dim: 3 dim: 3"))
+    assert "fc.backward_update" in fused_updates(wide(shape="dim: 4 dim: 10 dim: 3 dim: 3"))
 
 
 @pytest.mark.parametrize(
@@ -81,16 +81,16 @@ def test_an_image_is_no_obstacle_where_the_weight_lies_like_it():
     ids=["transposed", "does not learn", "small", "shared"],
 )  # fmt: skip
 def test_there_is_none_where_the_gradient_is_somebody_elses_too_or_is_the_smaller_part(text):
-    assert not [name for name in joints(text) if not name.startswith("score")]
+    assert not [name for name in fused_updates(text) if not name.startswith("score")]
 
 
 @pytest.mark.parametrize("options", [{"clip": True}, {"held": True}, {"rule": None}])
 def test_there_is_none_where_the_gradient_must_be_there_as_a_whole(options):
-    assert joints(wide(), **options) == {}
+    assert fused_updates(wide(), **options) == {}
 
 
 def test_a_device_without_the_kernel_gets_none():
-    assert joints(wide(), device=get_device("reference")) == {}
+    assert fused_updates(wide(), device=get_device("reference")) == {}
 
 
 def test_auto_runs_them_and_the_strategies_of_the_papers_do_not():
@@ -110,9 +110,9 @@ def test_a_plan_with_one_is_saved_and_read_again():
     graph = graph_of(wide())
     plan = compile([graph], strategy="auto").train.plan
     assert Plan.from_json(plan.to_json(graph), graph) == plan
-    plan.require_sense(graph)
+    plan.validate(graph)
     with pytest.raises(ValueError, match=r"never runs 'fc\.wgrad'"):
-        Plan("auto", tuple(name for name in plan.order if name != "fc.backward_update")).require_sense(graph)
+        Plan("auto", tuple(name for name in plan.order if name != "fc.backward_update")).validate(graph)
 
 
 def test_costs_measured_of_both_are_the_costs_of_one():

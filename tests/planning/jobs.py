@@ -10,7 +10,7 @@ from layermem.graph.ops import Graph
 from layermem.planning.costs import Costs, model_costs
 from layermem.solver.build import build_nets, graphs_of
 from tests.nets import solver_file
-from tests.schedule.toys import toy_costs, toy_graph
+from tests.schedule.random_graphs import random_costs, random_graph
 
 SINGLE = (
     "intra", "inter", "hybrid", "vdnn-all", "vdnn-conv", "recompute", "recompute-exact", "recompute-approx",
@@ -29,5 +29,5 @@ def solver_job(net: str, folder: Path, **fields: object) -> Job:
 
 def toy_job(seed: int, most: int = 12) -> Job:
     rng = random.Random(seed)
-    graph = toy_graph(rng, rng.randint(2, most), once=0)
-    return [graph], toy_costs(rng, graph)
+    graph = random_graph(rng, rng.randint(2, most), once=0)
+    return [graph], random_costs(rng, graph)

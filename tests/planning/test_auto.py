@@ -9,7 +9,7 @@ from layermem.backends.base import get_device
 from layermem.errors import BudgetError
 from layermem.planning.costs import model_costs
 from layermem.planning.strategies.auto import NEGLIGIBLE
-from layermem.report.comparison import interesting_budgets
+from layermem.report.comparison import budget_grid
 from tests.planning.jobs import SINGLE
 
 NETS = ("mnist", "resnet20", "alexnet", "vgg16", "unet", "googlenet", "resnet50")
@@ -28,7 +28,7 @@ def compilers(net, device):
 def test_auto_is_as_quick_as_the_quickest_single_strategy_at_every_budget(device, net):
     job, made = compilers(net, device)
     compared = 0
-    for budget in interesting_budgets(job, 4)[1:]:
+    for budget in budget_grid(job, 4)[1:]:
         seconds = {}
         for name, compiler in made.items():
             try:
@@ -45,7 +45,7 @@ def test_auto_is_as_quick_as_the_quickest_single_strategy_at_every_budget(device
 def test_auto_is_hardly_ever_slower_with_more_room(net):
     job, made = compilers(net, "cpu")
     before = float("inf")
-    for budget in interesting_budgets(job, 6):
+    for budget in budget_grid(job, 6):
         try:
             seconds = made["auto"].program(budget).timeline().seconds
         except BudgetError:

@@ -69,6 +69,6 @@ def test_no_plan_passes_below_the_bounds(net, strategy):
             program = compile([graph], strategy=strategy, budget=int(whole * share))
         except BudgetError:
             continue
-        assert program.train.peak >= least_bytes(graph)
+        assert program.train.peak_bytes >= least_bytes(graph)
         bound = least_seconds(graph, program.costs, program.arena_bytes)
         assert program.timeline().seconds >= bound * (1 - 1e-9)

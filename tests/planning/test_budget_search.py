@@ -9,10 +9,10 @@ import pytest
 
 from layermem.compiler import Compiler
 from layermem.errors import BudgetError
-from layermem.planning.budget_search import DOUBLINGS, HALVINGS, quickest_within
+from layermem.planning.budget_search import DOUBLINGS, HALVINGS, fastest_under_budget
 from layermem.planning.strategies import STRATEGIES
 from layermem.planning.strategies.auto import NEGLIGIBLE
-from layermem.schedule.arena_planner import Together
+from layermem.schedule.arena_planner import ArenaPlanner
 from tests.planning.jobs import solver_job
 
 BUDGET = 100_000
@@ -28,15 +28,15 @@ class Toy:
     unhindered: float = 1.0
 
     @property
-    def max_live(self):
+    def max_live_bytes(self):
         return max(self.asked, self.least)
 
     @property
     def arena_bytes(self):
-        return self.max_live + self.wasted
+        return self.max_live_bytes + self.wasted
 
     def timeline(self):
-        return SimpleNamespace(seconds=self.unhindered + (BUDGET - self.max_live) / BUDGET)
+        return SimpleNamespace(seconds=self.unhindered + (BUDGET - self.max_live_bytes) / BUDGET)
 
 
 def searched(wasted, **more):
@@ -48,7 +48,7 @@ def searched(wasted, **more):
         asked.append(nbytes)
         return Toy(nbytes, wasted(nbytes), **more)
 
-    return quickest_within(BUDGET, Toy(BUDGET, wasted(BUDGET), **more), ask), asked
+    return fastest_under_budget(BUDGET, Toy(BUDGET, wasted(BUDGET), **more), ask), asked
 
 
 def _remembered(wasted, rng, nbytes):
@@ -89,7 +89,7 @@ def test_plans_that_were_tried_are_skipped_and_bytes_run_out():
     def ask(nbytes):
         asked.append(nbytes)
 
-    assert quickest_within(BUDGET, Toy(BUDGET, 10_000), ask) is None
+    assert fastest_under_budget(BUDGET, Toy(BUDGET, 10_000), ask) is None
     assert asked == [80_000, 60_000, 20_000]
 
 
@@ -98,12 +98,12 @@ def test_a_program_as_quick_as_the_one_that_was_over_ends_the_search():
     assert found.asked == BUDGET - 2 and len(asked) == 1
 
 
-class Fragmented(Together):
+class Fragmented(ArenaPlanner):
     """Placement that leaves holes: the bytes depend on the plan, as they do when it really falls short."""
 
     def place(self, plan, target=0):
         program = super().place(plan, target)
-        holes = 256 * (1 + (len(plan.order) + 3 * len(plan.fates)) % 7)
+        holes = 256 * (1 + (len(plan.order) + 3 * len(plan.decisions)) % 7)
         return replace(program, arena_bytes=program.arena_bytes + holes)
 
 
@@ -112,8 +112,8 @@ def test_under_holes_the_quickest_program_that_fits_is_found_and_auto_stays_ahea
     graphs, costs = solver_job(net, tmp_path)
     compilers = {name: Compiler(graphs, name, costs=costs) for name in STRATEGIES}
     for compiler in compilers.values():
-        compiler.together = Fragmented(graphs, costs)
-    least, most = compilers["auto"].leanest.arena_bytes, compilers["intra"].leanest.arena_bytes
+        compiler.arena_planner = Fragmented(graphs, costs)
+    least, most = compilers["auto"].min_memory_program.arena_bytes, compilers["intra"].min_memory_program.arena_bytes
     for step in range(8):
         budget, seconds = least + (most - least) * step // 8, {}
         for name, compiler in compilers.items():
@@ -122,5 +122,5 @@ def test_under_holes_the_quickest_program_that_fits_is_found_and_auto_stays_ahea
             except BudgetError:
                 continue
             assert program.arena_bytes <= budget
-            seconds[name] = compiler.together.estimate(program.train.plan)
+            seconds[name] = compiler.arena_planner.estimate_seconds(program.train.plan)
         assert seconds["auto"] <= min(seconds.values()) * NEGLIGIBLE, (step, seconds)

@@ -10,7 +10,7 @@ from layermem.planning.hints import check_hints, hints_beside, joined, read_hint
 def test_a_line_is_a_word_and_globs(tmp_path):
     path = tmp_path / "hints"
     path.write_text("# all of them\nstage res*c  # ends\n\nkeep pool1 fc*\nrecompute *_relu\nkeep conv1\n")
-    assert read_hints(path) == Hints(stage=("res*c",), keep=("pool1", "fc*", "conv1"), again=("*_relu",))
+    assert read_hints(path) == Hints(segment_ends=("res*c",), keep=("pool1", "fc*", "conv1"), recompute=("*_relu",))
 
 
 @pytest.mark.parametrize(
@@ -37,12 +37,15 @@ def test_a_net_has_the_hints_of_the_file_beside_it(tmp_path):
 
 
 def test_globs_add_up_and_the_first_host_budget_holds():
-    first, second = Hints(stage=("a",), host_budget=5), Hints(stage=("b",), again=("c",), host_budget=7)
-    assert joined(first, second) == Hints(stage=("a", "b"), again=("c",), host_budget=5)
+    first, second = (
+        Hints(segment_ends=("a",), host_budget=5),
+        Hints(segment_ends=("b",), recompute=("c",), host_budget=7),
+    )
+    assert joined(first, second) == Hints(segment_ends=("a", "b"), recompute=("c",), host_budget=5)
     assert joined(Hints(), second).host_budget == 7
 
 
 def test_a_glob_that_no_layer_matches_is_refused():
     check_hints(Hints(keep=("conv*",)), ["conv1"])
     with pytest.raises(InputError, match="recompute 'relu\\*' matches no layer"):
-        check_hints(Hints(again=("relu*",)), ["conv1"])
+        check_hints(Hints(recompute=("relu*",)), ["conv1"])

@@ -4,19 +4,19 @@ import pytest
 
 from layermem.api import Net, job_of_net
 from layermem.backends.base import get_device
-from layermem.planning.base import Fate, Hints
+from layermem.planning.base import Decision, Hints
 from layermem.planning.costs import model_costs
 from layermem.planning.strategies import get_strategy
-from layermem.schedule.arena_planner import Together
+from layermem.schedule.arena_planner import ArenaPlanner
 
 VGG = "prototxt/vgg16/train_val.prototxt"
 
 
 def offloaded(strategy, device):
     job = job_of_net(Net(VGG, batch=2, stages=["dummy"]), get_device(device), model_costs(device))
-    together = Together(job.graphs, job.costs)
-    plan = get_strategy(strategy).make(job.graphs[0], job.costs, None, together, Hints())
-    return {gap.buffer for gap, fate in plan.fates.items() if fate == Fate.OFFLOAD}
+    arena_planner = ArenaPlanner(job.graphs, job.costs)
+    plan = get_strategy(strategy).make(job.graphs[0], job.costs, None, arena_planner, Hints())
+    return {gap.buffer for gap, decision in plan.decisions.items() if decision == Decision.OFFLOAD}
 
 
 @pytest.mark.parametrize("device", ["reference", "cpu"])

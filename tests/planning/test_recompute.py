@@ -4,20 +4,20 @@ import pytest
 
 from layermem.compiler import compile
 from layermem.planning.base import Hints
-from layermem.planning.recomputation import forward_ops, matches, seconds_again, segments_to_plan
+from layermem.planning.recomputation import forward_ops, matches, recompute_seconds, segments_to_plan
 from layermem.planning.strategies import get_strategy, recompute
 from layermem.planning.strategies.recompute import Planner, runs_of
-from layermem.schedule.arena_planner import Together
+from layermem.schedule.arena_planner import ArenaPlanner
 from tests.planning.jobs import solver_job, toy_job
 
 FAMILIES = ("recompute", "recompute-exact", "recompute-approx")
 
 
-def ask(name, job, budget, hints=Hints(), together=None):
+def ask(name, job, budget, hints=Hints(), arena_planner=None):
     graphs, costs = job
-    together = together or Together(graphs, costs)
-    plan = get_strategy(name).make(graphs[0], costs, budget, together, hints)
-    return together.live(plan), seconds_again(graphs[0], costs, plan), plan
+    arena_planner = arena_planner or ArenaPlanner(graphs, costs)
+    plan = get_strategy(name).make(graphs[0], costs, budget, arena_planner, hints)
+    return arena_planner.live_bytes(plan), recompute_seconds(graphs[0], costs, plan), plan
 
 
 @pytest.fixture(params=["nodes", "runs"])
@@ -32,13 +32,13 @@ def nodes_or_runs(request, monkeypatch):
 @pytest.mark.parametrize("net", ["chain", "residual", "inception", *range(6)])
 def test_recompute_is_never_less_lean_nor_slower_than_sublinear(name, net, nodes_or_runs, tmp_path):
     job = toy_job(net) if isinstance(net, int) else solver_job(net, tmp_path)
-    together = Together(*job)
-    least = ask("sublinear", job, 0, together=together)[0]
-    most = ask(name, job, 10**9, together=together)[0]
-    assert ask(name, job, 0, together=together)[0] <= least
+    arena_planner = ArenaPlanner(*job)
+    least = ask("sublinear", job, 0, arena_planner=arena_planner)[0]
+    most = ask(name, job, 10**9, arena_planner=arena_planner)[0]
+    assert ask(name, job, 0, arena_planner=arena_planner)[0] <= least
     for budget in {least, (least + most) // 2, (least + 3 * most) // 4}:
-        live, again, _ = ask(name, job, budget, together=together)
-        assert live <= budget and again <= ask("sublinear", job, budget, together=together)[1]
+        live, again, _ = ask(name, job, budget, arena_planner=arena_planner)
+        assert live <= budget and again <= ask("sublinear", job, budget, arena_planner=arena_planner)[1]
 
 
 def test_what_backward_alone_reads_stays_beside_an_output_that_stays(tmp_path):
@@ -46,9 +46,9 @@ def test_what_backward_alone_reads_stays_beside_an_output_that_stays(tmp_path):
     graph = solver_job("chain", tmp_path)[0][0]
     ops = forward_ops(graph)
     end = 1 + next(i for i, op in enumerate(ops) if op.name == "pool1.forward")
-    beside, again = (segments_to_plan(graph, [ops[:end], ops[end:]], "cut", beside=b).order for b in (True, False))
-    assert beside.count("pool1.forward") == 1 and again.count("pool1.forward") == 2
-    assert set(beside) == set(again) and beside.count("conv1.forward") <= again.count("conv1.forward")
+    beside, apart = (segments_to_plan(graph, [ops[:end], ops[end:]], "cut", beside=b).order for b in (True, False))
+    assert beside.count("pool1.forward") == 1 and apart.count("pool1.forward") == 2
+    assert set(beside) == set(apart) and beside.count("conv1.forward") <= apart.count("conv1.forward")
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -56,12 +56,12 @@ def test_a_layer_to_keep_never_runs_again_and_one_to_recompute_is_not_kept(name,
     job = solver_job("chain", tmp_path)
     graph = job[0][0]
     leanest = ask(name, job, 0)[2].order
-    again = {op for op in leanest if leanest.count(op) > 1}
-    assert len(again) > 1
-    for op in again:
+    recompute = {op for op in leanest if leanest.count(op) > 1}
+    assert len(recompute) > 1
+    for op in recompute:
         layers = tuple(op.rsplit(".", 1)[0].split("+"))
         assert ask(name, job, 0, Hints(keep=layers))[2].order.count(op) == 1
-    forced = [ask(name, job, 10**9, Hints(again=(op.split(".")[0],)))[2].order.count(op) for op in again]
+    forced = [ask(name, job, 10**9, Hints(recompute=(op.split(".")[0],)))[2].order.count(op) for op in recompute]
     assert 2 in forced and ask(name, job, 10**9)[2].order == tuple(op.name for op in graph.ops)
 
 
@@ -70,9 +70,9 @@ def test_a_layer_to_keep_never_runs_again_and_one_to_recompute_is_not_kept(name,
 def test_segments_end_at_stage_points_only(family, net, nodes_or_runs, tmp_path):
     (graph, *_), costs = solver_job(net, tmp_path)
     free = Planner(graph, costs, family, Hints())
-    hints = Hints(stage=("conv*", "*relu*"))
+    hints = Hints(segment_ends=("conv*", "*relu*"))
     planner = Planner(graph, costs, family, hints)
-    ends = {node for node, run in enumerate(planner.runs) if matches(run[-1], hints.stage)}
+    ends = {node for node, run in enumerate(planner.runs) if matches(run[-1], hints.segment_ends)}
     sets = [frozenset(s) for s in planner.native.sets()]
     reads = [{graph.producer[b].name for op in run for b in op.reads if b in graph.producer} for run in planner.runs]
     makes = [{op.name for op in run} for run in planner.runs]
@@ -84,22 +84,22 @@ def test_segments_end_at_stage_points_only(family, net, nodes_or_runs, tmp_path)
 
 def test_without_a_stage_point_there_is_one_segment(tmp_path):
     job = solver_job("chain", tmp_path)
-    assert len(Planner(job[0][0], job[1], "exact", Hints(stage=("nothing",))).native.sets()) == 2
+    assert len(Planner(job[0][0], job[1], "exact", Hints(segment_ends=("nothing",))).native.sets()) == 2
 
 
 def test_runs_of_a_long_net_end_at_stage_points(monkeypatch, tmp_path):
     monkeypatch.setattr(recompute, "MOST_NODES", 4)
     graph = solver_job("residual", tmp_path)[0][0]
-    hints = Hints(stage=("*relu*",))
+    hints = Hints(segment_ends=("*relu*",))
     runs, free = runs_of(graph, hints), runs_of(graph)
     assert [op for run in runs for op in run] == [op for run in free for op in run]
-    assert 1 < len(runs) < len(free) and all(matches(run[-1], hints.stage) for run in runs[:-1])
+    assert 1 < len(runs) < len(free) and all(matches(run[-1], hints.segment_ends) for run in runs[:-1])
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_program_under_stage_hints_keeps_its_budget(name, tmp_path):
     graphs, costs = solver_job("residual", tmp_path)
-    hints = Hints(stage=("*relu*",))
+    hints = Hints(segment_ends=("*relu*",))
     least, most = (
         compile(graphs, strategy=name, costs=costs, hints=hints, budget=b).arena_bytes for b in (None, 10**9)
     )

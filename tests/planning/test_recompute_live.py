@@ -3,7 +3,7 @@
 import pytest
 
 from layermem._native import LowerSetPlanner
-from tests.planning.recompute_twin import random_twin
+from tests.planning.recompute_oracle import random_oracle
 
 
 class Walk:
@@ -12,35 +12,35 @@ class Walk:
     U are the values kept from earlier segments; it stays while a segment runs, except what nothing wants any more.
     """
 
-    def __init__(self, twin):
-        self.twin = twin
-        self.whole = frozenset(range(len(twin.nodes)))
-        self.readers = [twin.readers(x) for x in range(len(twin.values))]
-        self.back = [twin.back_owners(x) for x in range(len(twin.values))]
-        inputs = [x for x, value in enumerate(twin.values) if value["producer"] is None]
+    def __init__(self, oracle):
+        self.oracle = oracle
+        self.whole = frozenset(range(len(oracle.nodes)))
+        self.readers = [oracle.readers(x) for x in range(len(oracle.values))]
+        self.back = [oracle.back_owners(x) for x in range(len(oracle.values))]
+        inputs = [x for x, value in enumerate(oracle.values) if value["producer"] is None]
         self.inputs = frozenset(x for x in inputs if self.readers[x] or self.back[x])
-        self.after = [twin.after(v) for v in sorted(self.whole)]
+        self.after = [oracle.after(v) for v in sorted(self.whole)]
 
     # -- what is kept, and for how long ---------------------------------------------------------------------------
 
     def kept_of(self, segment, lower):
-        return {x for v in segment for x in self.twin.nodes[v]["writes"] if self.is_kept(x, v, lower)}
+        return {x for v in segment for x in self.oracle.nodes[v]["writes"] if self.is_kept(x, v, lower)}
 
     def is_kept(self, x, node, lower):
-        if self.twin.values[x]["kept"] or (self.readers[x] | self.back[x]) - lower:
+        if self.oracle.values[x]["kept"] or (self.readers[x] | self.back[x]) - lower:
             return True
         is_stash = not self.readers[x] and self.back[x]
         return bool(is_stash and self.after[node] - lower)
 
     def wanted_in(self, x, lower):
         """By a forward of `lower` that may be replayed, or by one of its steps."""
-        value = self.twin.values[x]
+        value = self.oracle.values[x]
         own_replay = value["kept"] and value["producer"] in lower
         return own_replay or bool(self.readers[x] & lower) or bool(self.back[x] & lower)
 
     def dying(self, kept, lower):
         """Of the values kept for certain when `lower` is done, those that it does not want itself."""
-        anyway = {x for x in kept if x in self.inputs or self.twin.values[x]["kept"]}
+        anyway = {x for x in kept if x in self.inputs or self.oracle.values[x]["kept"]}
         certain = anyway | {x for x in kept if (self.readers[x] | self.back[x]) - lower}
         return {x for x in certain if not self.wanted_in(x, lower)}
 
@@ -50,7 +50,7 @@ class Walk:
         """(time, peak, U) of a chain that ends in `last`, when `lower` is put on it."""
         time, peak, kept = chain
         segment = sorted(lower - last)
-        steps = [("backward", s) for s, step in enumerate(self.twin.steps) if step["owner"] in segment]
+        steps = [("backward", s) for s, step in enumerate(self.oracle.steps) if step["owner"] in segment]
         if lower == self.whole:
             actions = [("forward", v) for v in segment] + steps
             return time, max(peak, self.backward(actions, kept, set(), last, lower)), kept
@@ -63,30 +63,30 @@ class Walk:
             late += [("replay", v) for v in sorted(replays) if replays[v] == position]
             late += steps[position : position + 1]
         peak = max(peak, min(self.backward(actions, kept, fresh, last, lower) for actions in (early, late)))
-        time += sum(self.twin.nodes[v]["replay_time"] for v in replays)
-        read = {x for v in replays for x in self.twin.nodes[v]["reads"]}
+        time += sum(self.oracle.nodes[v]["replay_time"] for v in replays)
+        read = {x for v in replays for x in self.oracle.nodes[v]["reads"]}
         released = {
             x
             for x in self.dying(kept, last) - self.inputs - read
-            if not self.twin.values[x]["kept"] and not self.back[x] and self.readers[x] <= lower
+            if not self.oracle.values[x]["kept"] and not self.back[x] and self.readers[x] <= lower
         }
         return time, peak, kept - released | fresh
 
     def replays(self, segment, fresh, steps, last):
         """Nodes to run again, each with the position in `steps` of the first need."""
         first = {}
-        produced = {x for v in segment for x in self.twin.nodes[v]["writes"]} - fresh
+        produced = {x for v in segment for x in self.oracle.nodes[v]["writes"]} - fresh
         for x in produced:
-            uses = [k for k, (_, s) in enumerate(steps) if x in self.twin.steps[s]["values"]]
+            uses = [k for k, (_, s) in enumerate(steps) if x in self.oracle.steps[s]["values"]]
             uses += [len(steps)] if self.back[x] & last else []
             if uses:
                 first[x] = min(uses)
         replays = {}
         for v in reversed(segment):
-            needs = [first[x] for x in self.twin.nodes[v]["writes"] if x in first]
+            needs = [first[x] for x in self.oracle.nodes[v]["writes"] if x in first]
             if needs:
                 replays[v] = min(needs)
-                for x in set(self.twin.nodes[v]["reads"]) & produced:
+                for x in set(self.oracle.nodes[v]["reads"]) & produced:
                     first[x] = min(first.get(x, replays[v]), replays[v])
         return replays
 
@@ -94,10 +94,10 @@ class Walk:
         resident = {("value", x) for x in kept}
         ends = {}
         for v in segment:
-            for x in self.twin.nodes[v]["writes"]:
+            for x in self.oracle.nodes[v]["writes"]:
                 if x not in fresh:
                     ends[("value", x)] = max(self.readers[x], default=v)
-        peak = self.twin.bytes_of(resident)
+        peak = self.oracle.bytes_of(resident)
         for v in segment:
             dies = {item for item, end in ends.items() if end == v}
             peak = max(peak, self.run(("forward", v), resident, dies))
@@ -111,14 +111,14 @@ class Walk:
         dying = self.dying(kept, last)
         resident = {("value", x) for x in kept - {x for x in dying if ("value", x) not in uses}}
         resident |= {("value", x) for x in fresh if ("value", x) in uses or self.back[x] & last}
-        for x, value in enumerate(self.twin.values):
+        for x, value in enumerate(self.oracle.values):
             if value["producer"] is not None and value["producer"] not in lower and self.back[x] & lower:
                 resident.add(("value", x))
-        for g, grad in enumerate(self.twin.grads):
+        for g, grad in enumerate(self.oracle.grads):
             writers, touchers = self.owners(g)
             if writers - lower and (touchers & lower or grad["final"]):
                 resident.add(("grad", g))
-        peak = self.twin.bytes_of(resident)
+        peak = self.oracle.bytes_of(resident)
         for k, action in enumerate(actions):
             dies = {item for item, end in uses.items() if end == k and self.may_die(item, dying, kept, last)}
             peak = max(peak, self.run(action, resident, dies))
@@ -127,18 +127,18 @@ class Walk:
     def may_die(self, item, dying, kept, last):
         kind, i = item
         if kind == "grad":
-            return not self.twin.grads[i]["final"] and not self.owners(i)[1] & last
+            return not self.oracle.grads[i]["final"] and not self.owners(i)[1] & last
         return i in dying if i in kept else not self.back[i] & last
 
     # -- one action -----------------------------------------------------------------------------------------------
 
     def owners(self, g):
-        writers = {step["owner"] for step in self.twin.steps if g in step["writes"]}
-        return writers, writers | {step["owner"] for step in self.twin.steps if g in step["reads"]}
+        writers = {step["owner"] for step in self.oracle.steps if g in step["writes"]}
+        return writers, writers | {step["owner"] for step in self.oracle.steps if g in step["reads"]}
 
     def op(self, action):
         verb, i = action
-        return self.twin.steps[i] if verb == "backward" else self.twin.nodes[i]
+        return self.oracle.steps[i] if verb == "backward" else self.oracle.nodes[i]
 
     def written(self, action):
         kind = "grad" if action[0] == "backward" else "value"
@@ -161,33 +161,33 @@ class Walk:
             overlays = [(("value", x), ("value", y)) for x, y in op["overlays"]]
         saved, taken = 0, set()
         for write, read in overlays:
-            fits = self.twin.bytes_of([write]) <= self.twin.bytes_of([read])
+            fits = self.oracle.bytes_of([write]) <= self.oracle.bytes_of([read])
             if write in new and read in dies and fits and not taken & {write, read}:
-                saved += self.twin.bytes_of([write])
+                saved += self.oracle.bytes_of([write])
                 taken |= {write, read}
         resident |= new
-        use = self.twin.bytes_of(resident) + op["workspace"] - saved
+        use = self.oracle.bytes_of(resident) + op["workspace"] - saved
         resident -= dies
         return use
 
     def every_chain(self):
         """All (time, peak, M(U)); chains that came to the same go on as one."""
-        sets = self.twin.lower_sets()
+        sets = self.oracle.lower_sets()
         reached = {lower: set() for lower in sets}
         reached[frozenset()] = {(0, 0, self.inputs)}
         for last in sets:
             for lower in sets:
                 if last < lower:
                     reached[lower] |= {self.extend(chain, last, lower) for chain in reached[last]}
-        return {(t, peak, self.twin.bytes_of(("value", x) for x in kept)) for t, peak, kept in reached[self.whole]}
+        return {(t, peak, self.oracle.bytes_of(("value", x) for x in kept)) for t, peak, kept in reached[self.whole]}
 
 
 @pytest.mark.parametrize("block", range(10))
 def test_the_exact_family_finds_the_optimum_of_every_chain(block):
     for seed in range(block * 100, block * 100 + 100):
-        twin = random_twin(seed, most=6 if seed % 10 else 8)
-        every = Walk(twin).every_chain()
-        planner = LowerSetPlanner(twin.native(), family="exact", model="live")
+        oracle = random_oracle(seed, most=6 if seed % 10 else 8)
+        every = Walk(oracle).every_chain()
+        planner = LowerSetPlanner(oracle.native(), family="exact", model="live")
         peaks = sorted({peak for _, peak, _ in every})
         assert planner.minimum().model_peak == peaks[0], seed
         for budget in {peaks[0] - 1, peaks[0], peaks[len(peaks) // 3], peaks[len(peaks) // 2], peaks[-1]}:
@@ -206,7 +206,7 @@ def test_the_exact_family_finds_the_optimum_of_every_chain(block):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_the_quick_bounds_of_a_segment_are_never_above_its_cost(seed):
-    planner = LowerSetPlanner(random_twin(seed, most=24).native(), family="extended", model="live")
+    planner = LowerSetPlanner(random_oracle(seed, most=24).native(), family="extended", model="live")
     sets = [frozenset(members) for members in planner.sets()]
     for upper in range(len(sets)):
         for lower in (i for i in range(upper) if sets[i] < sets[upper]):

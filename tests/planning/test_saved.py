@@ -7,7 +7,7 @@ import pytest
 
 from layermem.errors import BudgetError, InputError, LayermemError
 from layermem.planning.base import Plan
-from layermem.report.plan_report import planned
+from layermem.report.plan_report import evaluate
 from layermem.solver.solver import Solver
 from tests.nets import solver_file
 from tests.report.test_plan_report import job_of
@@ -15,29 +15,29 @@ from tests.report.test_plan_report import job_of
 EDITS = {
     "strategy": (7, "its strategy is 7"),
     "order": (["nobody.forward"], "runs 'nobody.forward', which is no op of the net"),
-    "fates": ([["conv1", 99, "offload"]], "use 99 of 'conv1', which is not there"),
+    "decisions": ([["conv1", 99, "offload"]], "use 99 of 'conv1', which is not there"),
     "overlays": (["anything"], "allows overlays anything"),
-    "ahead": (1.5, "1.5 of their time ahead"),
+    "copy_lead": (1.5, "1.5 of their time ahead"),
 }
 
 
 @pytest.fixture(scope="module")
 def saved():
     job = job_of("chain")
-    plan = planned(job, "hybrid", 1).program.train.plan
+    plan = evaluate(job, "hybrid", 1).program.train.plan
     return job, plan, json.loads(plan.to_json(job.graphs[0]))
 
 
 def test_a_plan_comes_back_as_it_was(saved):
     job, plan, values = saved
-    assert plan.fates and Plan.from_json(json.dumps(values), job.graphs[0]) == plan
+    assert plan.decisions and Plan.from_json(json.dumps(values), job.graphs[0]) == plan
 
 
 @pytest.mark.parametrize("field", EDITS)
 def test_what_the_net_does_not_have_is_refused_with_the_file(saved, field):
     job, _, values = saved
-    value, says = EDITS[field]
-    with pytest.raises(InputError, match=f"^plan.json: is not a plan that layermem saved .*{says}"):
+    value, message = EDITS[field]
+    with pytest.raises(InputError, match=f"^plan.json: is not a plan that layermem saved .*{message}"):
         Plan.from_json(json.dumps({**values, field: value}), job.graphs[0], "plan.json")
 
 
@@ -67,16 +67,16 @@ def test_no_edit_of_a_plan_ends_in_anything_but_a_program_or_a_sentence(saved, s
     for _ in range(draw.choice((1, 1, 2, 5))):
         edit(draw, edited)
     try:
-        found = planned(job, plan=Plan.from_json(json.dumps(edited), job.graphs[0]))
+        found = evaluate(job, plan=Plan.from_json(json.dumps(edited), job.graphs[0]))
     except LayermemError as error:
         assert isinstance(error, (InputError, BudgetError)) and "\n" not in error.what
     else:
-        assert found.peak > 0
+        assert found.peak_bytes > 0
 
 
 def edit(draw, values):
-    field = draw.choice(("order", "order", "order", "fates", "fates", "overlays", "ahead", "strategy"))
-    foreign = draw.choice((None, True, -1, 10**6, 0.5, "nobody", [], {}, [["conv1", 0, "drop"]]))
+    field = draw.choice(("order", "order", "order", "decisions", "decisions", "overlays", "copy_lead", "strategy"))
+    foreign = draw.choice((None, True, -1, 10**6, 0.5, "no-op", [], {}, [["conv1", 0, "drop"]]))
     entries = values[field]
     if not isinstance(entries, list) or not entries or draw.random() < 0.1:
         values[field] = foreign

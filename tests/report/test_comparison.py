@@ -11,8 +11,16 @@ from layermem.graph.net import Net
 from layermem.planning.costs import model_costs
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
-from layermem.report.comparison import chosen, interesting_budgets, largest, leanest_live, ranked, trade, trade_bound
-from layermem.report.plan_report import Job, planned
+from layermem.report.comparison import (
+    bound_curve,
+    budget_grid,
+    find_largest,
+    min_live_bytes,
+    rank,
+    select_strategies,
+    trade_curve,
+)
+from layermem.report.plan_report import Job, evaluate
 from tests.nets import NETS
 
 COSTS = model_costs("reference")
@@ -27,7 +35,7 @@ def job(request) -> Job:
 def test_the_largest_size_is_that_of_a_look_at_all(steps, budget):
     sizes = [sum(steps[: i + 1]) for i in range(len(steps))]  # does not fall
     fitting = [i + 1 for i, nbytes in enumerate(sizes) if nbytes <= budget]
-    assert largest(lambda n: sizes[n - 1], budget, len(sizes)) == max(fitting, default=0)
+    assert find_largest(lambda n: sizes[n - 1], budget, len(sizes)) == max(fitting, default=0)
 
 
 @pytest.mark.parametrize(("base", "slope"), [(0, 3), (10**9, 4096), (5, 10**7)])
@@ -38,31 +46,31 @@ def test_a_line_is_searched_in_few_looks(base, slope):
         looks.append(n)
         return base + slope * n
 
-    assert largest(measure, base + slope * 12345 + slope // 2, 10**6) == 12345
+    assert find_largest(measure, base + slope * 12345 + slope // 2, 10**6) == 12345
     assert len(looks) <= 12
 
 
 def test_what_cannot_be_built_counts_as_too_large():
-    assert largest(lambda n: 2**62 if n > 77 else n, 10**9, 10**6) == 77
+    assert find_largest(lambda n: 2**62 if n > 77 else n, 10**9, 10**6) == 77
 
 
 def test_those_that_fit_come_first_and_the_quickest_of_them_first(job):
-    budget = planned(job, "hybrid").minimum * 2
-    order = ranked(planned(job, name, budget) for name in STRATEGIES)
+    budget = evaluate(job, "hybrid").minimum_bytes * 2
+    order = rank(evaluate(job, name, budget) for name in STRATEGIES)
     fits = [found.feasible for found in order]
     assert fits == sorted(fits, reverse=True) and True in fits and False in fits
     times = [found.seconds for found in order if found.feasible]
     assert times == sorted(times)
-    peaks = [found.peak for found in order if not found.feasible]
+    peaks = [found.peak_bytes for found in order if not found.feasible]
     assert peaks == sorted(peaks)
 
 
 def test_a_trade_falls_in_time_as_memory_grows_and_stays_above_the_bound(job):
-    budgets = interesting_budgets(job)
+    budgets = budget_grid(job)
     assert budgets == sorted(budgets)
-    bound = dict(trade_bound(job, budgets))
+    bound = dict(bound_curve(job, budgets))
     for name in ("hybrid", "recompute", "auto"):
-        points = trade(job, name, budgets)
+        points = trade_curve(job, name, budgets)
         assert points == sorted(points) and [y for _, y in points] == sorted((y for _, y in points), reverse=True)
         for nbytes, overhead in points:
             at_least = max((o for b, o in bound.items() if b >= nbytes), default=0.0)
@@ -71,18 +79,18 @@ def test_a_trade_falls_in_time_as_memory_grows_and_stays_above_the_bound(job):
 
 
 def test_a_strategy_that_knows_no_budget_is_one_point(job):
-    ((nbytes, overhead),) = trade(job, "liveness", interesting_budgets(job))
-    assert nbytes == planned(job, "liveness").peak and overhead == pytest.approx(0)
+    ((nbytes, overhead),) = trade_curve(job, "liveness", budget_grid(job))
+    assert nbytes == evaluate(job, "liveness").peak_bytes and overhead == pytest.approx(0)
 
 
 def test_the_leanest_is_what_planning_finds(job):
-    assert leanest_live(job, "intra") == planned(job, "intra").program.max_live
+    assert min_live_bytes(job, "intra") == evaluate(job, "intra").program.max_live_bytes
 
 
 def test_all_strategies_are_chosen_but_the_slow_one_unless_it_is_named():
-    assert chosen("all") == list(STRATEGIES)
-    assert chosen(None) == [name for name in STRATEGIES if name != "recompute-exact"]
-    assert chosen("auto, liveness,auto") == ["auto", "liveness"]
+    assert select_strategies("all") == list(STRATEGIES)
+    assert select_strategies(None) == [name for name in STRATEGIES if name != "recompute-exact"]
+    assert select_strategies("auto, liveness,auto") == ["auto", "liveness"]
     for names in ("magic", "liveness,magic", ","):
         with pytest.raises(InputError, match="choose"):
-            chosen(names)
+            select_strategies(names)

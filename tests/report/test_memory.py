@@ -13,7 +13,7 @@ from layermem.graph.net import Net
 from layermem.planning.costs import model_costs
 from layermem.proto.read import read_net_text
 from layermem.report.memory import in_use, spans
-from layermem.report.plan_report import Planned, planned
+from layermem.report.plan_report import PlanReport, evaluate
 from layermem.report.timeline import EDGED, arena_picture, draw_arena, draw_memory, scale_of
 from layermem.report.trace import trace_text
 from layermem.schedule.ir import STREAMS
@@ -23,9 +23,9 @@ STRATEGIES = ("caffe", "liveness", "hybrid", "recompute")
 
 
 @pytest.fixture(params=STRATEGIES)
-def found(request) -> Planned:
+def found(request) -> PlanReport:
     net = Net(read_net_text(NETS["residual"]), 0)
-    return planned(job_of_net(net, get_device("reference"), model_costs("reference")), request.param)
+    return evaluate(job_of_net(net, get_device("reference"), model_costs("reference")), request.param)
 
 
 def test_no_byte_belongs_to_two_residencies_at_one_time(found):
@@ -38,22 +38,22 @@ def test_no_byte_belongs_to_two_residencies_at_one_time(found):
 def test_the_bytes_in_use_stay_below_the_peak_and_end_with_none(found):
     seconds, counts = in_use(spans(found.program.train, found.timeline))
     assert seconds == sorted(seconds) and seconds[-1] == pytest.approx(found.seconds)
-    assert 0 < max(counts) <= found.peak and counts[-1] == 0 and min(counts) >= 0
+    assert 0 < max(counts) <= found.peak_bytes and counts[-1] == 0 and min(counts) >= 0
 
 
 def test_without_copies_the_most_in_use_is_the_most_live():
     net = Net(read_net_text(NETS["inception"]), 0)
-    found = planned(job_of_net(net, get_device("reference"), model_costs("reference")), "liveness")
-    assert max(in_use(spans(found.program.train, found.timeline))[1]) == found.program.max_live
+    found = evaluate(job_of_net(net, get_device("reference"), model_costs("reference")), "liveness")
+    assert max(in_use(spans(found.program.train, found.timeline))[1]) == found.program.max_live_bytes
 
 
 def test_a_trace_has_every_row_on_its_stream_and_an_arrow_for_every_wait(found):
     events = json.loads(trace_text(found))["traceEvents"]
     rows = [e for e in events if e["ph"] == "X"]
     schedule = found.program.train
-    assert [STREAMS[e["tid"] - 1] for e in rows] == [row.stream for row in schedule.rows]
-    assert [e["cat"] for e in rows] == [row.verb for row in schedule.rows]
-    waits = sum(len(row.after) for row in schedule.rows)
+    assert [STREAMS[e["tid"] - 1] for e in rows] == [instruction.stream for instruction in schedule.instructions]
+    assert [e["cat"] for e in rows] == [instruction.kind for instruction in schedule.instructions]
+    waits = sum(len(instruction.after) for instruction in schedule.instructions)
     assert [sum(e["ph"] == kind for e in events) for kind in "sf"] == [waits, waits]
     for start, finish in zip((e for e in events if e["ph"] == "s"), (e for e in events if e["ph"] == "f")):
         assert start["id"] == finish["id"] and start["ts"] <= finish["ts"] and start["tid"] != finish["tid"]
@@ -70,7 +70,7 @@ def test_rows_of_one_stream_do_not_overlap_in_a_trace(found):
 def test_a_picture_of_the_arena_has_a_box_for_every_span(found):
     picture = arena_picture(found)
     assert len(picture.boxes) == len(spans(found.program.train, found.timeline))
-    assert max(b.offset + b.nbytes for b in picture.boxes) <= picture.peak == found.program.train.peak
+    assert max(b.offset + b.nbytes for b in picture.boxes) <= picture.peak_bytes == found.program.train.peak_bytes
     assert 0 < picture.turn < picture.seconds
 
 
@@ -94,7 +94,7 @@ def test_boxes_too_thin_for_an_edge_keep_their_colour_on_a_page(found):
     edges = {
         text: edge for bar in arena_figure(picture).data for text, edge in zip(bar.hovertext, bar.marker.line.width)
     }
-    thick = {box.says: box.nbytes >= EDGED * picture.peak for box in picture.boxes}
+    thick = {box.says: box.nbytes >= EDGED * picture.peak_bytes for box in picture.boxes}
     assert {text: edge > 0 for text, edge in edges.items()} == thick and len(set(thick.values())) == 2
 
 
@@ -102,7 +102,7 @@ def test_what_bounds_a_page_is_named_on_both_sides_of_its_line(found):
     pytest.importorskip("plotly")
     from layermem.report.timeline_html import arena_figure
 
-    picture = replace(arena_picture(found), budget=found.peak)
+    picture = replace(arena_picture(found), budget=found.peak_bytes)
     notes = {note.text.split()[0]: note for note in arena_figure(picture).layout.annotations}
     assert notes["budget"].y == notes["peak"].y
     assert (notes["budget"].yanchor, notes["peak"].yanchor) == ("bottom", "top")

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from layermem.graph.ops import Graph, Op
-from layermem.schedule.ir import Residency, Row, Schedule
+from layermem.schedule.ir import Instruction, Residency, Schedule
 
 CELL = 64
 GARBAGE = "garbage"
@@ -29,8 +29,8 @@ def wrong_runs(schedule: Schedule) -> list[str]:
     return found
 
 
-def orders(schedule: Schedule) -> Iterator[list[Row]]:
-    rows = list(schedule.rows)
+def orders(schedule: Schedule) -> Iterator[list[Instruction]]:
+    rows = list(schedule.instructions)
     yield rows
     ancestors: list[set[int]] = []
     last: dict[str, int] = {}
@@ -58,11 +58,11 @@ class _Run:
         self.schedule, self.graph = schedule, schedule.graph
         self.cells: dict[tuple[bool, int], tuple[object, int]] = {}
         self.inputs, self.final = _in_order(self.graph)
-        self.homes = _homes(schedule)
-        for r in self.homes:
+        self.persistent = _homes(schedule)
+        for r in self.persistent:
             self._store(r, ("start", r.buffer))
 
-    def run(self, order: Iterable[Row]) -> list[str]:
+    def run(self, order: Iterable[Instruction]) -> list[str]:
         ran: set[str] = set()
         wrong: list[str] = []
         for row in order:
@@ -75,16 +75,16 @@ class _Run:
                 wrong.append(f"row {row.tick} ({row.what}) reads other values than in the graph's order")
             ran.add(row.what)
         wrong += [f"{op.name} never ran" for op in self.graph.ops if op.name not in ran]
-        homes = {r.buffer for r in self.homes}
+        homes = {r.buffer for r in self.persistent}
         for name in self.final:
             if name not in homes and any(name in op.touches for op in self.graph.ops):
                 wrong.append(f"{name} has no home")
-        for r in self.homes:
+        for r in self.persistent:
             if self._load(r) != self.final[r.buffer]:
                 wrong.append(f"{r.buffer} is not back home")
         return wrong
 
-    def _compute(self, row: Row, op: Op) -> dict[str, object]:
+    def _compute(self, row: Instruction, op: Op) -> dict[str, object]:
         """Run one op: its workspace and its outputs are garbage before it reads, but for lawful overlays."""
         at = {op.roles[role]: self.schedule.residencies[rid] for role, rid in row.roles.items() if role in op.roles}
         if "workspace" in row.roles:
@@ -149,7 +149,7 @@ def _homes(schedule: Schedule) -> list[Residency]:
     homes: dict[str, Residency] = {}
     for r in schedule.residencies:
         buffer = schedule.graph.buffers.get(r.buffer)
-        whole = (r.begin, r.end) == (0, len(schedule.rows))
+        whole = (r.begin, r.end) == (0, len(schedule.instructions))
         if buffer is not None and buffer.persistent and whole and (r.buffer not in homes or r.host):
             homes[r.buffer] = r
     return list(homes.values())

@@ -9,13 +9,13 @@ from layermem.planning.base import INTRA, Plan, program_order
 from layermem.schedule.check import UnsafeSchedule, check, conflicts, violations
 from layermem.schedule.ir import D2H
 from layermem.schedule.lower import lower
-from layermem.schedule.place import Homes, place
-from tests.schedule.by_hand import (
+from layermem.schedule.place import PersistentOffsets, place
+from tests.schedule.small_graphs import (
     Layout,
     a_second_each,
     buffer,
     graph,
-    joint_graph,
+    graph_with_a_fused_update,
     op,
     scheduled,
     small_graph,
@@ -56,13 +56,13 @@ def stay(schedule, rid, **changes):
 
 
 def ticks(schedule, what):
-    return [row.tick for row in schedule.rows if row.what == what]
+    return [instruction.tick for instruction in schedule.instructions if instruction.what == what]
 
 
-def row(schedule, tick, **changes):
-    rows = list(schedule.rows)
-    rows[tick] = rows[tick]._replace(**changes)
-    return replace(schedule, rows=tuple(rows))
+def instruction(schedule, tick, **changes):
+    instructions = list(schedule.instructions)
+    instructions[tick] = instructions[tick]._replace(**changes)
+    return replace(schedule, instructions=tuple(instructions))
 
 
 def refused(schedule, *sentences):
@@ -74,7 +74,7 @@ def refused(schedule, *sentences):
 
 
 def test_the_schedule_itself_is_safe(right):
-    assert violations(right) == [] and right.peak == right.max_live == 5 * 512
+    assert violations(right) == [] and right.peak_bytes == right.max_live_bytes == 5 * 512
     check(right)
 
 
@@ -101,7 +101,7 @@ def test_a_stay_that_begins_after_its_writer(right):
 
 
 def test_impossible_ticks(right):
-    last = len(right.rows)
+    last = len(right.instructions)
     refused(stay(right, 0, end=last + 1), f"residency 0 of 'x' has the impossible ticks [0, {last + 1})")
     refused(stay(right, 2, begin=5, end=5), "residency 2 of 'a' has the impossible ticks [5, 5)")
 
@@ -111,14 +111,17 @@ def test_a_misaligned_offset(right):
 
 
 def test_a_stay_beyond_the_arena(right):
-    refused(stay(right, 0, offset=right.peak), f"residency 0 of 'x' lies at {right.peak}+512, outside an arena of 2560")
+    refused(
+        stay(right, 0, offset=right.peak_bytes),
+        f"residency 0 of 'x' lies at {right.peak_bytes}+512, outside an arena of 2560",
+    )
     refused(stay(right, 0, offset=-256), "residency 0 of 'x' lies at -256+512, outside")
     host = stays(right, "x", host=True)[0]
-    refused(stay(right, host, offset=right.host_peak), "outside an arena of 1024 bytes")
+    refused(stay(right, host, offset=right.host_peak_bytes), "outside an arena of 1024 bytes")
 
 
 def test_a_peak_that_is_too_low(right):
-    refused(replace(right, peak=right.peak - 256), "outside an arena of 2304 bytes")
+    refused(replace(right, peak_bytes=right.peak_bytes - 256), "outside an arena of 2304 bytes")
 
 
 def test_a_stay_smaller_than_its_buffer(right):
@@ -127,19 +130,21 @@ def test_a_stay_smaller_than_its_buffer(right):
 
 def test_a_workspace_too_small_or_missing(right):
     tick = ticks(right, "a.forward")[0]
-    scratch = right.rows[tick].roles["workspace"]
+    scratch = right.instructions[tick].roles["workspace"]
     refused(stay(right, scratch, nbytes=299), "(forward a.forward) has a workspace of 299 bytes, but needs 300")
-    without = {role: rid for role, rid in right.rows[tick].roles.items() if role != "workspace"}
-    refused(row(right, tick, roles=without), "gives the roles r0 r1 r2, but its kernel takes r0 r1 r2 workspace")
-    unlisted = tuple(rid for rid in right.rows[tick].writes if rid != scratch)
-    refused(row(right, tick, writes=unlisted), "is wrong about what it writes: a.forward.workspace")
+    without = {role: rid for role, rid in right.instructions[tick].roles.items() if role != "workspace"}
+    refused(
+        instruction(right, tick, roles=without), "gives the roles r0 r1 r2, but its kernel takes r0 r1 r2 workspace"
+    )
+    unlisted = tuple(rid for rid in right.instructions[tick].writes if rid != scratch)
+    refused(instruction(right, tick, writes=unlisted), "is wrong about what it writes: a.forward.workspace")
 
 
 def test_a_workspace_on_bytes_in_use(right):
     tick = ticks(right, "a.forward")[1]
     x = right.residencies[stays(right, "x")[1]]
     refused(
-        stay(right, right.rows[tick].roles["workspace"], offset=x.offset),
+        stay(right, right.instructions[tick].roles["workspace"], offset=x.offset),
         "row 7 (forward a.forward) writes 'a.forward.workspace' over 'x', which stays until row 12",
     )
 
@@ -171,31 +176,36 @@ def test_an_overlay_on_what_comes_later(right):
 
 
 def test_every_edge_is_needed(right):
-    waiting = [each for each in right.rows if each.after]
+    waiting = [each for each in right.instructions if each.after]
     assert len(waiting) == 7
     for each in waiting:
         for gone in each.after:
             left = tuple(tick for tick in each.after if tick != gone)
-            refused(row(right, each.tick, after=left), "without waiting for row ")
+            refused(instruction(right, each.tick, after=left), "without waiting for row ")
 
 
 def test_a_read_that_does_not_wait_for_its_copy(right):
-    refused(row(right, 7, after=()), "row 7 (forward a.forward) reads 'x' without waiting for row 4, which writes it")
+    refused(
+        instruction(right, 7, after=()),
+        "row 7 (forward a.forward) reads 'x' without waiting for row 4, which writes it",
+    )
 
 
 def test_a_write_that_does_not_wait_for_a_copy_to_leave(right):
-    refused(row(right, 6, after=()), "row 6 (backward b.seed) writes bytes of 'b.diff' without waiting for row 2")
+    refused(
+        instruction(right, 6, after=()), "row 6 (backward b.seed) writes bytes of 'b.diff' without waiting for row 2"
+    )
 
 
 def test_a_row_that_waits_for_a_later_one(right):
-    refused(row(right, 4, after=(1, 5)), "row 4 (prefetch x) waits for row 5, which does not come before it")
+    refused(instruction(right, 4, after=(1, 5)), "row 4 (prefetch x) waits for row 5, which does not come before it")
 
 
 def test_two_rows_in_the_wrong_order(right):
-    rows = list(right.rows)
-    rows[10], rows[11] = rows[11]._replace(tick=10), rows[10]._replace(tick=11)
+    instructions = list(right.instructions)
+    instructions[10], instructions[11] = instructions[11]._replace(tick=10), instructions[10]._replace(tick=11)
     refused(
-        replace(right, rows=tuple(rows)),
+        replace(right, instructions=tuple(instructions)),
         "row 10 (backward a.weights) reads 'a.diff', but its bytes hold 'b.diff'",
         "row 10 (backward a.weights) reads 'a.diff', which does not hold what 'b.backward' left there",
     )
@@ -203,13 +213,14 @@ def test_two_rows_in_the_wrong_order(right):
 
 def test_a_row_that_is_missing(right):
     def without(tick):
-        rows = [each for each in right.rows if each.tick != tick]
-        now = {each.tick: i for i, each in enumerate(rows)}
-        rows = [
-            each._replace(tick=now[each.tick], after=tuple(now[t] for t in each.after if t in now)) for each in rows
+        instructions = [each for each in right.instructions if each.tick != tick]
+        now = {each.tick: i for i, each in enumerate(instructions)}
+        instructions = [
+            each._replace(tick=now[each.tick], after=tuple(now[t] for t in each.after if t in now))
+            for each in instructions
         ]
-        ends = [r._replace(end=len(rows)) if r.end == len(right.rows) else r for r in right.residencies]
-        return replace(right, rows=tuple(rows), residencies=tuple(ends))
+        ends = [r._replace(end=len(instructions)) if r.end == len(right.instructions) else r for r in right.residencies]
+        return replace(right, instructions=tuple(instructions), residencies=tuple(ends))
 
     refused(without(ticks(right, "w.update")[0]), "'w.update' never runs", "'w' is not back home")
     refused(without(ticks(right, "x")[0]), "row 3 (prefetch x) reads 'x', but its bytes hold nothing")
@@ -218,7 +229,7 @@ def test_a_row_that_is_missing(right):
 
 
 def test_rows_and_residencies_are_numbered_by_their_places(right):
-    refused(replace(right, rows=right.rows[1:]), "rows are not numbered by their places")
+    refused(replace(right, instructions=right.instructions[1:]), "rows are not numbered by their places")
     refused(replace(right, residencies=right.residencies[::-1]), "residencies are not numbered by their places")
 
 
@@ -235,41 +246,44 @@ def test_a_replay_that_reads_other_values(right):
 
 
 def test_a_replay_before_the_op_itself(right):
-    rows = list(right.rows)
+    instructions = list(right.instructions)
     a = small_graph().by_name["a.forward"]
     other = replace(a, replay=replace(a, replay=None))
     ops = tuple(other if each.name == "a.forward" else each for each in right.graph.ops)
-    rows[1], rows[7] = rows[1]._replace(op=other.replay), rows[7]._replace(op=other)
+    instructions[1], instructions[7] = instructions[1]._replace(op=other.replay), instructions[7]._replace(op=other)
     refused(
-        replace(right, graph=replace(right.graph, ops=ops), rows=tuple(rows)),
+        replace(right, graph=replace(right.graph, ops=ops), instructions=tuple(instructions)),
         "row 1 (forward a.forward) runs as a replay before it ran at all",
         "row 7 (forward a.forward) runs a second time, not as its replay",
     )
 
 
 def test_a_row_that_runs_another_op_than_it_says(right):
-    refused(row(right, 5, op=right.rows[6].op), "row 5 (forward b.output) runs something else than the op of that name")
-    refused(row(right, 5, what="c.output"), "row 5 (forward c.output) is not an op of the graph")
+    refused(
+        instruction(right, 5, op=right.instructions[6].op),
+        "row 5 (forward b.output) runs something else than the op of that name",
+    )
+    refused(instruction(right, 5, what="c.output"), "row 5 (forward c.output) is not an op of the graph")
 
 
 def test_a_parameter_that_is_written_again(right):
     """w.update a second time would change w twice."""
-    update = right.rows[12]
-    rows = (*right.rows, update._replace(tick=14))
+    update = right.instructions[12]
+    instructions = (*right.instructions, update._replace(tick=14))
     ends = tuple(r._replace(end=15) if r.end >= 13 else r for r in right.residencies)
-    twice = replace(right, rows=rows, residencies=ends)
+    twice = replace(right, instructions=instructions, residencies=ends)
     refused(twice, "row 14 (update w.update) runs a second time, not as its replay")
 
 
 def test_a_role_on_another_buffer(right):
-    roles = {**right.rows[11].roles, "r0": right.rows[11].roles["r1"]}
-    refused(row(right, 11, roles=roles), "takes 'a.diff' for its r0, which is 'x'")
+    roles = {**right.instructions[11].roles, "r0": right.instructions[11].roles["r1"]}
+    refused(instruction(right, 11, roles=roles), "takes 'a.diff' for its r0, which is 'x'")
 
 
 def test_a_row_that_lists_too_much(right):
-    extra = (*right.rows[11].writes, stays(right, "x")[1])
-    refused(row(right, 11, writes=extra), "row 11 (backward a.weights) is wrong about what it writes: x")
-    refused(row(right, 11, reads=(99,)), "names residency 99, which does not exist")
+    extra = (*right.instructions[11].writes, stays(right, "x")[1])
+    refused(instruction(right, 11, writes=extra), "row 11 (backward a.weights) is wrong about what it writes: x")
+    refused(instruction(right, 11, reads=(99,)), "names residency 99, which does not exist")
 
 
 # -- copies ----------------------------------------------------------------------------------------------------
@@ -290,20 +304,23 @@ def test_two_host_copies_on_the_same_bytes(right):
 
 def test_an_op_in_the_host_arena(right):
     host = stays(right, "h", host=True)[0]
-    roles = {role: host if right.residencies[rid].buffer == "h" else rid for role, rid in right.rows[12].roles.items()}
-    refused(row(right, 12, roles=roles), "row 12 (update w.update) finds 'h' in the host arena")
+    roles = {
+        role: host if right.residencies[rid].buffer == "h" else rid
+        for role, rid in right.instructions[12].roles.items()
+    }
+    refused(instruction(right, 12, roles=roles), "row 12 (update w.update) finds 'h' in the host arena")
 
 
 def test_a_copy_the_wrong_way_or_of_something_else(right):
-    refused(row(right, 4, stream=D2H), "row 4 (prefetch x) copies from the host to the device on stream d2h")
-    refused(row(right, 4, verb="offload"), "row 4 (offload x) copies from the host to the device on stream h2d")
-    refused(row(right, 4, reads=()), "is neither an op nor a copy of one residency to another")
+    refused(instruction(right, 4, stream=D2H), "row 4 (prefetch x) copies from the host to the device on stream d2h")
+    refused(instruction(right, 4, kind="offload"), "row 4 (offload x) copies from the host to the device on stream h2d")
+    refused(instruction(right, 4, reads=()), "is neither an op nor a copy of one residency to another")
     host = stays(right, "h", host=True)[0]
-    refused(row(right, 4, reads=(host,)), "row 4 (prefetch x) copies 512 bytes of 'h' to 512 of 'x'")
+    refused(instruction(right, 4, reads=(host,)), "row 4 (prefetch x) copies 512 bytes of 'h' to 512 of 'x'")
 
 
 def test_an_op_on_a_stream_of_copies(right):
-    refused(row(right, 5, stream=D2H), "row 5 (forward b.output) runs on stream d2h")
+    refused(instruction(right, 5, stream=D2H), "row 5 (forward b.output) runs on stream d2h")
 
 
 # -- what outlives the step ------------------------------------------------------------------------------------
@@ -327,23 +344,23 @@ def test_two_parameters_with_one_home():
     refused(stay(schedule, v, offset=home), "have their homes on the same bytes")
 
 
-def beside(homes):
+def beside(persistent):
     """A second graph in the arena: it reads w, and has a buffer of its own."""
     buffers = [buffer("w", PARAMETER, 512), buffer("t", DATA, 512)]
     other = graph(buffers, [op("t.forward", FORWARD, "w", "t")])
     plan = Plan("by hand", program_order(other), {}, INTRA)
-    return place(other, plan, lower(Layout(other, a_second_each(other)), plan), homes=homes)
+    return place(other, plan, lower(Layout(other, a_second_each(other)), plan), persistent=persistent)
 
 
 def test_schedules_of_one_arena_leave_each_others_homes_alone():
     """The test net knows nothing of h on the device, but its activations may not lie there."""
-    homes = Homes({"w": 0, "h": 512}, 1024)
-    plan, layout = replace(small_plan(), fates={}), Layout(small_graph(), a_second_each(small_graph()))
-    train = place(layout.graph, plan, lower(layout, plan), homes=homes)
-    apart = beside(homes)
+    persistent = PersistentOffsets({"w": 0, "h": 512}, 1024)
+    plan, layout = replace(small_plan(), decisions={}), Layout(small_graph(), a_second_each(small_graph()))
+    train = place(layout.graph, plan, lower(layout, plan), persistent=persistent)
+    apart = beside(persistent)
     assert conflicts([train, apart]) == []
     check(train, apart)
-    over = beside(Homes({"w": 0}, 0))
+    over = beside(PersistentOffsets({"w": 0}, 0))
     assert violations(over) == []
     assert conflicts([train, over]) == ["'t' of toy train lies on 'h', which outlives the step"]
     with pytest.raises(UnsafeSchedule, match="lies on 'h'"):
@@ -351,43 +368,46 @@ def test_schedules_of_one_arena_leave_each_others_homes_alone():
 
 
 def test_a_parameter_keeps_its_home_from_schedule_to_schedule(right):
-    elsewhere = beside(Homes({"w": 1024}, 1536))
+    elsewhere = beside(PersistentOffsets({"w": 1024}, 1536))
     assert conflicts([right, elsewhere]) == ["'w' outlives a step, but has other bytes in toy train than before"]
 
 
 def test_homes_of_two_schedules_do_not_meet(right):
     one = graph([buffer("v", HISTORY, 512)], [op("v.forward", FORWARD, updates="v")])
     plan = Plan("by hand", program_order(one))
-    alone = place(one, plan, lower(Layout(one, a_second_each(one)), plan), homes=Homes({"v": 0}, 512))
+    alone = place(one, plan, lower(Layout(one, a_second_each(one)), plan), persistent=PersistentOffsets({"v": 0}, 512))
     assert alone.residencies[0].offset == right.residencies[stays(right, "w")[0]].offset == 0
     assert "'v' of toy train lies on 'w', which outlives the step" in conflicts([right, alone])
 
 
 def test_an_error_counts_what_it_does_not_quote(right):
     with pytest.raises(UnsafeSchedule, match=r"; .* \(and \d+ more\)$"):
-        check(replace(right, peak=0, host_peak=0))
+        check(replace(right, peak_bytes=0, host_peak_bytes=0))
 
 
-# -- joint ops -------------------------------------------------------------------------------------------------
+# -- fused updates ----------------------------------------------------------------------------------------------
 
 
-def joint_plan(*last):
+def plan_with_update(*last):
     """small_plan with other ops at its end."""
     order = (*small_plan().order[:-2], *last)
     return replace(small_plan(), order=order)
 
 
-def test_a_joint_op_may_run_in_place_of_those_that_it_covers():
-    schedule = scheduled(joint_graph(), joint_plan("a.backward_update"))
+def test_a_fused_update_may_run_in_place_of_those_that_it_covers():
+    schedule = scheduled(graph_with_a_fused_update(), plan_with_update("a.backward_update"))
     assert violations(schedule) == [] and not stays(schedule, "w.diff")
 
 
 @pytest.mark.parametrize("last", [("a.weights", "a.backward_update"), ("a.weights", "w.update", "a.backward_update")])
-def test_a_joint_op_beside_what_it_covers(last):
-    refused(scheduled(joint_graph(), joint_plan(*last)), "(backward a.learn) runs a second time, not as its replay")
+def test_a_fused_update_beside_what_it_covers(last):
+    refused(
+        scheduled(graph_with_a_fused_update(), plan_with_update(*last)),
+        "(backward a.backward_update) runs a second time, not as its replay",
+    )
 
 
-def test_a_joint_op_before_the_last_reader_of_its_parameter():
+def test_a_fused_update_before_the_last_reader_of_its_parameter():
     order = (
         "x.forward",
         "a.forward",
@@ -398,5 +418,5 @@ def test_a_joint_op_before_the_last_reader_of_its_parameter():
         "a.backward_update",
         "a.forward",
     )
-    schedule = scheduled(joint_graph(), replace(small_plan(), order=order, fates={}))
+    schedule = scheduled(graph_with_a_fused_update(), replace(small_plan(), order=order, decisions={}))
     refused(schedule, "(forward a.forward) reads 'w', which does not hold what it held when the step began")

@@ -5,33 +5,33 @@ from dataclasses import replace
 
 import pytest
 
-from layermem.planning.base import REUSE, Fate, Gap, Plan
+from layermem.planning.base import REUSE, Decision, Gap, Plan
 from layermem.schedule.layout import Layout, Stay
 from layermem.schedule.lower import lower
 from layermem.schedule.place import place
 from layermem.schedule.simulate import simulate
 from layermem.utils.units import aligned
-from tests.schedule.by_hand import a_second_each, small_graph, small_plan
-from tests.schedule.layout_twin import Twin, live_by_rows
-from tests.schedule.toys import toy_costs, toy_graph, toy_plan
+from tests.schedule.layout_oracle import LayoutOracle, live_bytes_by_instruction
+from tests.schedule.random_graphs import random_costs, random_graph, random_plan
+from tests.schedule.small_graphs import a_second_each, small_graph, small_plan
 
 
 def case(seed):
     rng = random.Random(seed)
-    graph = toy_graph(rng, rng.randint(1, 8))
-    layout = Layout(graph, toy_costs(rng, graph))
-    return layout, toy_plan(rng, graph)
+    graph = random_graph(rng, rng.randint(1, 8))
+    layout = Layout(graph, random_costs(rng, graph))
+    return layout, random_plan(rng, graph)
 
 
 @pytest.mark.parametrize("block", range(4))
 def test_stays_bytes_and_seconds_are_those_of_the_slow_twin(block):
     for seed in range(block * 50, block * 50 + 50):
         layout, plan = case(seed)
-        twin = Twin(layout.graph, layout.costs, plan)
+        twin = LayoutOracle(layout.graph, layout.costs, plan)
         stays = layout.stays(plan)
         assert stays == twin.stays(), seed
         lowered = lower(layout, plan)
-        assert layout.live(plan) == live_by_rows(lowered.rows, lowered.residencies), seed
+        assert layout.live_bytes(plan) == live_bytes_by_instruction(lowered.instructions, lowered.residencies), seed
         assert layout.seconds(plan) == pytest.approx(twin.seconds(stays), rel=1e-12), seed
 
 
@@ -40,14 +40,14 @@ def test_live_bytes_are_a_bound_that_placement_reaches_or_comes_near():
     for seed in range(150):
         layout, plan = case(seed)
         schedule = place(layout.graph, plan, lower(layout, plan))
-        assert schedule.max_live == layout.live(plan), seed
-        assert schedule.max_live <= schedule.peak <= 1.2 * schedule.max_live, seed
+        assert schedule.max_live_bytes == layout.live_bytes(plan), seed
+        assert schedule.max_live_bytes <= schedule.peak_bytes <= 1.2 * schedule.max_live_bytes, seed
         highest = max(r.offset + aligned(r.nbytes) for r in schedule.residencies if not r.host)
-        assert schedule.peak == highest, seed
-        assert schedule.host_peak == max(
+        assert schedule.peak_bytes == highest, seed
+        assert schedule.host_peak_bytes == max(
             (r.offset + aligned(r.nbytes) for r in schedule.residencies if r.host), default=0
         )
-        reached += schedule.gap == 0
+        reached += schedule.fragmentation_bytes == 0
     assert reached >= 145
 
 
@@ -79,40 +79,42 @@ def test_an_offloaded_buffer_stays_until_its_copy_is_done_and_returns_in_time():
         Stay("x", 0, 1, 4, None, True, False),
         Stay("x", 5, 8, 9, 3, False, False),
     ]
-    assert stays_of(replace(small_plan(), ahead=0.5), "x") == [
+    assert stays_of(replace(small_plan(), copy_lead=0.5), "x") == [
         Stay("x", 0, 1, 3, None, True, False),
         Stay("x", 5, 8, 9, 4, False, False),
     ]
-    assert stays_of(replace(small_plan(), ahead=0.0), "x") == [
+    assert stays_of(replace(small_plan(), copy_lead=0.0), "x") == [
         Stay("x", 0, 1, 2, None, True, False),
         Stay("x", 5, 8, 9, 5, False, False),
     ]
 
 
 def test_what_has_not_changed_since_it_left_is_not_copied_again():
-    plan = replace(small_plan(), fates={Gap("x", 1): Fate.OFFLOAD, Gap("x", 2): Fate.OFFLOAD}, ahead=0.0)
+    plan = replace(
+        small_plan(), decisions={Gap("x", 1): Decision.OFFLOAD, Gap("x", 2): Decision.OFFLOAD}, copy_lead=0.0
+    )
     assert [(stay.issue, stay.offloads) for stay in stays_of(plan, "x")] == [(None, True), (5, False), (8, False)]
 
 
 def test_a_parameter_at_home_on_the_host_is_written_back_where_an_op_changed_it():
-    fates = {Gap("w", -1): Fate.OFFLOAD, Gap("w", 0): Fate.OFFLOAD, Gap("w", 1): Fate.OFFLOAD}
-    plan = replace(small_plan(), fates=fates, ahead=0.0)
+    decisions = {Gap("w", -1): Decision.OFFLOAD, Gap("w", 0): Decision.OFFLOAD, Gap("w", 1): Decision.OFFLOAD}
+    plan = replace(small_plan(), decisions=decisions, copy_lead=0.0)
     assert [(stay.first, stay.last, stay.offloads) for stay in stays_of(plan, "w")] == [
         (1, 1, False), (5, 5, False), (9, 9, True),
     ]  # fmt: skip
 
 
 def test_a_buffer_that_keeps_its_bytes_round_the_step_has_one_stay():
-    plan = replace(small_plan(), fates={Gap("b", -1): Fate.KEEP})
+    plan = replace(small_plan(), decisions={Gap("b", -1): Decision.KEEP})
     assert stays_of(plan, "b") == [Stay("b", 2, 7, 8, None, False, True)]
 
 
 def test_a_step_takes_its_ops_and_what_of_its_copies_is_not_hidden():
     """Ten ops of a second; h must be there at position 9, and goes back for two seconds after it."""
     layout = Layout(small_graph(), a_second_each(small_graph()))
-    assert layout.seconds(replace(small_plan(), fates={})) == 10
-    assert layout.seconds(replace(small_plan(), fates={Gap("h", -1): Fate.OFFLOAD})) == 12
-    assert layout.seconds(replace(small_plan(), fates={Gap("h", -1): Fate.OFFLOAD}, ahead=0.0)) == 14
+    assert layout.seconds(replace(small_plan(), decisions={})) == 10
+    assert layout.seconds(replace(small_plan(), decisions={Gap("h", -1): Decision.OFFLOAD})) == 12
+    assert layout.seconds(replace(small_plan(), decisions={Gap("h", -1): Decision.OFFLOAD}, copy_lead=0.0)) == 14
 
 
 @pytest.mark.parametrize(
@@ -120,13 +122,13 @@ def test_a_step_takes_its_ops_and_what_of_its_copies_is_not_hidden():
     [
         ({"order": ("x.forward", "x.forward")}, "runs 'x.forward' twice, but it cannot be repeated"),
         ({"order": ("a.forward",)}, "reads 'x' at a.forward before anything made it"),
-        ({"fates": {Gap("x", 0): Fate.DROP}}, "drops 'x' before a.forward reads it"),
+        ({"decisions": {Gap("x", 0): Decision.RECOMPUTE}}, "drops 'x' before a.forward reads it"),
     ],
 )
 def test_a_plan_that_makes_no_sense_is_refused(change, says):
     layout = Layout(small_graph(), a_second_each(small_graph()))
     with pytest.raises(ValueError, match=says):
-        layout.live(replace(small_plan(), **change))
+        layout.live_bytes(replace(small_plan(), **change))
 
 
 def test_a_fetched_buffer_may_come_back_to_another_place():
@@ -148,10 +150,10 @@ def test_overlays_are_used_only_where_the_plan_allows_their_kind():
     assert over({"forward"}) == [("b", "a"), ("b", "a")]
     assert over({"gradient"}) == [("a.diff", "b.diff")]
     assert over(REUSE) == [("b", "a"), ("b", "a"), ("a.diff", "b.diff")]
-    assert layout.live(replace(small_plan(), overlays=frozenset())) > layout.live(small_plan())
+    assert layout.live_bytes(replace(small_plan(), overlays=frozenset())) > layout.live_bytes(small_plan())
 
 
 def test_a_plan_names_only_what_the_graph_has():
     layout = Layout(small_graph(), a_second_each(small_graph()))
     with pytest.raises(KeyError):
-        layout.live(Plan("by hand", ("nothing.forward",)))
+        layout.live_bytes(Plan("by hand", ("nothing.forward",)))

@@ -19,7 +19,7 @@ from layermem.nets import resnet
 from layermem.planning.base import STRATEGIES, Plan
 from layermem.planning.costs import model_costs
 from layermem.proto.read import read_net, read_net_text, read_solver
-from layermem.schedule.ir import blocks
+from layermem.schedule.ir import allocations
 from layermem.solver.build import build_nets, graphs_of
 from layermem.solver.solver import Solver
 from layermem.utils.units import ALIGN
@@ -90,8 +90,8 @@ def trained(file, folder, device, **options):
 def watched(solver):
     """Have the bytes in use looked at after every row of the first training step."""
     executor, found = solver.runner.executors[0], []
-    homes = solver.program.homes.device_floor
-    arena = solver.runner.arena.bytes[homes:]
+    floor = solver.program.persistent.device_end
+    arena = solver.runner.arena.bytes[floor:]
 
     def look(call):
         if not found:  # what an earlier test left behind
@@ -99,7 +99,7 @@ def watched(solver):
         call()
         if len(found) < len(executor.calls):
             used = (arena.reshape(-1, ALIGN) != POISON).any(axis=1)
-            found.append(homes + int(used.sum()) * ALIGN)
+            found.append(floor + int(used.sum()) * ALIGN)
 
     executor.calls = [partial(look, call) for call in executor.calls]
     return found
@@ -107,12 +107,12 @@ def watched(solver):
 
 def foretold(schedule):
     """After each row: bytes that the schedule says are in use, and how many of them may be all ones (masks)."""
-    after = np.zeros((2, len(schedule.rows) + 1), int)
+    after = np.zeros((2, len(schedule.instructions) + 1), int)
     masks = {r.begin for r in schedule.residencies if _kind(schedule, r) == STASH}
-    for begin, end, nbytes in blocks(schedule.residencies):
-        after[0, begin : end - (end < len(schedule.rows))] += nbytes
+    for begin, end, nbytes in allocations(schedule.residencies):
+        after[0, begin : end - (end < len(schedule.instructions))] += nbytes
         if begin in masks:
-            after[1, begin : end - (end < len(schedule.rows))] += nbytes
+            after[1, begin : end - (end < len(schedule.instructions))] += nbytes
     return after[:, :-1]
 
 
@@ -129,10 +129,10 @@ def test_every_strategy_at_three_budgets_writes_the_same_snapshot(net, device, t
     chosen: dict[object, tuple[Plan, int]] = {}
     for strategy in STRATEGIES:
         compiler = Compiler(graphs, strategy, costs=model_costs(device.name))
-        least, most = compiler.leanest.arena_bytes, compiler.program(None).arena_bytes
+        least, most = compiler.min_memory_program.arena_bytes, compiler.program(None).arena_bytes
         for budget in {least, (least + most) // 2, max(least, most)}:
             plan = compiler.program(budget).train.plan
-            key = plan.order, frozenset(plan.fates.items()), plan.overlays, plan.ahead
+            key = plan.order, frozenset(plan.decisions.items()), plan.overlays, plan.copy_lead
             chosen.setdefault(key, (plan, budget))
     for plan, budget in chosen.values():
         options = {"plan": plan, "budget": budget, "poison": True}

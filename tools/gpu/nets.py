@@ -11,8 +11,8 @@ from typing import Any
 
 from layermem.api import Net, job_of
 from layermem.backends.cuda import CudaDevice
-from layermem.report.plan_report import Job, planned
-from layermem.solver.benchmark import Bench
+from layermem.report.plan_report import Job, evaluate
+from layermem.solver.benchmark import Benchmark
 from tools.bench_cpu import described
 from tools.gpu import process
 from tools.gpu.process import ROOT
@@ -53,13 +53,13 @@ def ours(results: Results, what: str, net: Net, precision: str, share: float) ->
 
 def one(job: Job, budget: str | None, device: CudaDevice, options: Options) -> dict[str, Any]:
     """A program for the budget, or for the least that fits, on the clock."""
-    found = planned(job, None, budget)
+    found = evaluate(job, None, budget)
     least = not found.feasible
     if least:
-        found = planned(job, None, found.minimum)
-    bench = Bench(job.nets[0], found.program, device)
+        found = evaluate(job, None, found.minimum_bytes)
+    bench = Benchmark(job.nets[0], found.program, device)
     measured = bench.steps(options.rounds // 2)
-    told = {"ms": 1e3 * measured.seconds, "bytes": found.peak, "strategy": found.strategy}
+    told = {"ms": 1e3 * measured.seconds, "bytes": found.peak_bytes, "strategy": found.strategy}
     told |= {"foretold ms": 1e3 * found.seconds, "host bytes": found.program.host_bytes}
     told["says"] = "the least that fits" if least else ""
     free, total = device.driver.cuda.mem_get_info()

@@ -20,7 +20,7 @@ from layermem.backends.cuda.step import StepRun
 from layermem.errors import CudaUnavailable, InputError
 from layermem.graph.ops import Op
 from layermem.layers.data import FEEDS
-from layermem.schedule.ir import COMPUTE, D2H, H2D, Row
+from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction
 from layermem.utils.units import format_bytes
 
 OUTPUT = "Net.output"
@@ -151,14 +151,14 @@ class CudaDevice(Device):
 
     # -- order and running -------------------------------------------------------------------------------------------
 
-    def in_streams(self, rows: Sequence[Row], calls: Sequence[Bound]) -> Sequence[Bound]:
-        awaited = {tick for row in rows for tick in row.after}
+    def in_streams(self, instructions: Sequence[Instruction], calls: Sequence[Bound]) -> Sequence[Bound]:
+        awaited = {tick for instruction in instructions for tick in instruction.after}
         events = {tick: self.driver.event() for tick in awaited}
         ordered = []
-        for row, call in zip(rows, calls, strict=True):
-            stream = self.driver.streams[row.stream]
-            before = [_waiting(stream, events[tick]) for tick in row.after]
-            after = [_recording(stream, events[row.tick])] if row.tick in awaited else []
+        for instruction, call in zip(instructions, calls, strict=True):
+            stream = self.driver.streams[instruction.stream]
+            before = [_waiting(stream, events[tick]) for tick in instruction.after]
+            after = [_recording(stream, events[instruction.tick])] if instruction.tick in awaited else []
             ordered.append(in_turn([*before, call, *after]))
         return StepRun(self.driver, self.door, ordered, self.door.new_feeds(), self.graph)
 

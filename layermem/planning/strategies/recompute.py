@@ -20,10 +20,10 @@ from typing import Any
 
 from layermem import _native
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, STASH, Graph, Op, unique
-from layermem.planning.base import Hints, Peak, Plan, strategy
+from layermem.planning.base import Hints, Plan, PlanEvaluator, strategy
 from layermem.planning.costs import Costs
-from layermem.planning.recomputation import can_rebuild, forward_ops, matches, seconds_again, segments_to_plan
-from layermem.planning.strategies.sublinear import Walk, walks
+from layermem.planning.recomputation import can_rebuild, forward_ops, matches, recompute_seconds, segments_to_plan
+from layermem.planning.strategies.sublinear import Candidate, candidates
 from layermem.utils.units import aligned
 
 TICKS = 1000  # time of a whole forward pass in the planner's unit: fine enough to rank, coarse enough to be quick
@@ -34,34 +34,38 @@ SLACK = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5)  # rooms above the least one that are 
 SECONDS = 20.0  # for one question; a guard, seldom met
 
 
-@strategy("recompute", says="keep boundaries of lower sets, recompute between them (Kusumoto et al. 2019, extended)")
-def recompute(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints: Hints) -> Plan:
-    return _plan("recompute", "extended", graph, costs, budget, peak, hints)
+@strategy(
+    "recompute", description="keep boundaries of lower sets, recompute between them (Kusumoto et al. 2019, extended)"
+)
+def recompute(graph: Graph, costs: Costs, budget: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
+    return _plan("recompute", "extended", graph, costs, budget, evaluator, hints)
 
 
-@strategy("recompute-exact", says="the same over all lower sets, as far as 20 seconds reach")
-def recompute_exact(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints: Hints) -> Plan:
-    return _plan("recompute-exact", "exact", graph, costs, budget, peak, hints)
+@strategy("recompute-exact", description="the same over all lower sets, as far as 20 seconds reach")
+def recompute_exact(graph: Graph, costs: Costs, budget: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
+    return _plan("recompute-exact", "exact", graph, costs, budget, evaluator, hints)
 
 
-@strategy("recompute-approx", says="the same over each op with its ancestors (the paper's ApproxDP)")
-def recompute_approx(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints: Hints) -> Plan:
-    return _plan("recompute-approx", "approx", graph, costs, budget, peak, hints)
+@strategy("recompute-approx", description="the same over each op with its ancestors (the paper's ApproxDP)")
+def recompute_approx(graph: Graph, costs: Costs, budget: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
+    return _plan("recompute-approx", "approx", graph, costs, budget, evaluator, hints)
 
 
-def _plan(name: str, family: str, graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints: Hints) -> Plan:
+def _plan(
+    name: str, family: str, graph: Graph, costs: Costs, budget: int | None, evaluator: PlanEvaluator, hints: Hints
+) -> Plan:
     """The plan with the least recomputation that fits; the leanest where none does, or no budget is named."""
     nothing = segments_to_plan(graph, [forward_ops(graph)], name, hints=hints)
-    if budget is not None and peak.live(nothing) <= budget:
+    if budget is not None and evaluator.live_bytes(nothing) <= budget:
         return nothing
-    planner = planner_of(graph, costs, family, peak, hints)
-    found = planner.within(budget, name, peak) if budget is not None else None
-    return found or planner.leanest(name, peak)
+    planner = planner_of(graph, costs, family, evaluator, hints)
+    found = planner.within(budget, name, evaluator) if budget is not None else None
+    return found or planner.min_memory_plan(name, evaluator)
 
 
-def planner_of(graph: Graph, costs: Costs, family: str, peak: Peak, hints: Hints) -> Planner:
+def planner_of(graph: Graph, costs: Costs, family: str, evaluator: PlanEvaluator, hints: Hints) -> Planner:
     """A planner of `graph`, prepared once for all questions."""
-    planner: Planner = peak.remembered(
+    planner: Planner = evaluator.cached(
         f"lower sets {graph.fingerprint} {family} {hints}", lambda: Planner(graph, costs, family, hints)
     )
     return planner
@@ -74,7 +78,7 @@ class Planner:
         self.graph, self.costs, self.hints = graph, costs, hints
         self.runs = runs_of(graph, hints)
         self.base = sum(aligned(b.nbytes) for b in graph.persistent())
-        self.lean: list[Walk] = []
+        self.lean: list[Candidate] = []
         self.native = _native.LowerSetPlanner(self._step_graph(), family, "live", 20000, ends=self._ends())
 
     def segments(self, lower_sets: Sequence[Iterable[int]]) -> list[list[Op]]:
@@ -102,35 +106,37 @@ class Planner:
         segments = self.segments(found.lower_sets)
         return segments_to_plan(self.graph, segments, name, hints=self.hints, beside=beside)
 
-    def leanest(self, name: str, peak: Peak) -> Plan:
-        return replace(min(self._lean(peak), key=lambda walk: walk[:2]).plan, strategy=name)
+    def min_memory_plan(self, name: str, evaluator: PlanEvaluator) -> Plan:
+        return replace(min(self._lean(evaluator), key=lambda candidate: candidate[:2]).plan, strategy=name)
 
-    def within(self, budget: int, name: str, peak: Peak) -> Plan | None:
+    def within(self, budget: int, name: str, evaluator: PlanEvaluator) -> Plan | None:
         """The plan with the least recomputation that fits, if one was found."""
-        found = self._fitted(budget, name, peak)
-        others = walks(self.graph, self.costs, peak, self.hints) if found else self._lean(peak)
-        fits = [walk for walk in (*([found] if found else []), *others) if walk.live <= budget]
-        return replace(min(fits, key=lambda walk: walk.again).plan, strategy=name) if fits else None
+        found = self._fitted(budget, name, evaluator)
+        others = candidates(self.graph, self.costs, evaluator, self.hints) if found else self._lean(evaluator)
+        fits = [candidate for candidate in (*([found] if found else []), *others) if candidate.live_bytes <= budget]
+        return (
+            replace(min(fits, key=lambda candidate: candidate.recompute_seconds).plan, strategy=name) if fits else None
+        )
 
-    def _fitted(self, budget: int, name: str, peak: Peak) -> Walk | None:
+    def _fitted(self, budget: int, name: str, evaluator: PlanEvaluator) -> Candidate | None:
         """The dynamic program's plan, asked for less and less until the plan's own bytes fit."""
         room = budget - self.base
         for _ in range(TRIES):
             found = self.solve(room)
             if found is None:
                 break
-            walk = self._walk(found, name, peak)
-            over = walk.live - budget
+            candidate = self._candidate(found, name, evaluator)
+            over = candidate.live_bytes - budget
             if over <= 0:
-                return walk
+                return candidate
             room -= max(over, room // 200)
         return None
 
-    def _walk(self, found: Any, name: str, peak: Peak, beside: bool = True) -> Walk:
+    def _candidate(self, found: Any, name: str, evaluator: PlanEvaluator, beside: bool = True) -> Candidate:
         plan = self.plan(found, name, beside)
-        return Walk(peak.live(plan), seconds_again(self.graph, self.costs, plan), plan)
+        return Candidate(evaluator.live_bytes(plan), recompute_seconds(self.graph, self.costs, plan), plan)
 
-    def _lean(self, peak: Peak) -> list[Walk]:
+    def _lean(self, evaluator: PlanEvaluator) -> list[Candidate]:
         """Lean plans.  The dynamic program's model is not the plan's: a little more room may end leaner."""
         if not self.lean:
             least = self.native.minimum(time_limit=SECONDS)
@@ -138,8 +144,10 @@ class Planner:
                 least,
                 *(self.solve(int(least.model_peak * s), goal) for s in SLACK for goal in ("time", "memory")),
             ]
-            found = [self._walk(chain, "", peak, b) for chain in chains if chain is not None for b in (True, False)]
-            self.lean = [*found, *walks(self.graph, self.costs, peak, self.hints)]
+            found = [
+                self._candidate(chain, "", evaluator, b) for chain in chains if chain is not None for b in (True, False)
+            ]
+            self.lean = [*found, *candidates(self.graph, self.costs, evaluator, self.hints)]
         return self.lean
 
     # -- the native graph ------------------------------------------------------------------------------------------
@@ -178,9 +186,9 @@ class Planner:
 
     def _ends(self) -> list[int] | None:
         """Nodes at which a segment may end: where its last op is at a stage point; None is all."""
-        if not self.hints.stage:
+        if not self.hints.segment_ends:
             return None
-        return [node for node, run in enumerate(self.runs) if matches(run[-1], self.hints.stage)]
+        return [node for node, run in enumerate(self.runs) if matches(run[-1], self.hints.segment_ends)]
 
     def _add_node(self, native: Any, run: list[Op], values: dict[str, int], tick: float) -> None:
         written = unique(b for op in run for b in op.writes)
@@ -223,7 +231,7 @@ def runs_of(graph: Graph, hints: Hints = Hints()) -> list[list[Op]]:
     if len(ops) <= MOST_NODES:
         return [[op] for op in ops]
     crossing = _crossing(graph, ops)[: len(ops) - 1]
-    places = [i for i in range(len(crossing)) if not hints.stage or matches(ops[i], hints.stage)]
+    places = [i for i in range(len(crossing)) if not hints.segment_ends or matches(ops[i], hints.segment_ends)]
     ends = _cheap_cuts(crossing, places, RUNS)
     cuts = [0, *(end + 1 for end in ends), len(ops)]
     return [ops[a:b] for a, b in pairwise(cuts)]

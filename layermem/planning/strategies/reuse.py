@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from layermem.graph.ops import Graph
-from layermem.planning.base import INPLACE, REUSE, Fate, Gap, Hints, Peak, Plan, program_order, strategy
+from layermem.planning.base import INPLACE, REUSE, Decision, Gap, Hints, Plan, PlanEvaluator, program_order, strategy
 from layermem.planning.costs import Costs
 
 
-@strategy("caffe", says="keep the data and diff of every blob for the whole run (BVLC Caffe); the baseline")
-def caffe(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints: Hints) -> Plan:
+@strategy("caffe", description="keep the data and diff of every blob for the whole run (BVLC Caffe); the baseline")
+def caffe(graph: Graph, costs: Costs, budget: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
     # Bytes are shared only where the net names one blob twice (in place), and nothing is ever given back.
     order = program_order(graph)
-    return Plan("caffe", order, {Gap(buffer, -1): Fate.KEEP for buffer in graph.buffers}, INPLACE)
+    return Plan("caffe", order, {Gap(buffer, -1): Decision.KEEP for buffer in graph.buffers}, INPLACE)
 
 
-@strategy("liveness", says="allocate at first use, recycle after the last (SINGA's graph mode, with nothing exempt)")
-def liveness(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints: Hints) -> Plan:
+@strategy(
+    "liveness", description="allocate at first use, recycle after the last (SINGA's graph mode, with nothing exempt)"
+)
+def liveness(graph: Graph, costs: Costs, budget: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
     return Plan("liveness", program_order(graph), {}, REUSE)

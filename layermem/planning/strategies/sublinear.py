@@ -12,49 +12,55 @@ from math import sqrt
 from typing import NamedTuple
 
 from layermem.graph.ops import Graph, Op
-from layermem.planning.base import Hints, Peak, Plan, strategy
+from layermem.planning.base import Hints, Plan, PlanEvaluator, strategy
 from layermem.planning.costs import Costs
-from layermem.planning.recomputation import forward_ops, matches, output_bytes, seconds_again, segments_to_plan
+from layermem.planning.recomputation import forward_ops, matches, output_bytes, recompute_seconds, segments_to_plan
 
 ROUNDS = 3
 STEPS = 6
 
 
-class Walk(NamedTuple):
+class Candidate(NamedTuple):
     """A plan of the search: its bytes in use, and the seconds that it recomputes."""
 
-    live: int
-    again: float
+    live_bytes: int
+    recompute_seconds: float
     plan: Plan
 
 
-@strategy("sublinear", says="keep stage points, recompute between them (Chen et al. 2016, mxnet-memonger)")
-def sublinear(graph: Graph, costs: Costs, budget: int | None, peak: Peak, hints: Hints) -> Plan:
+@strategy("sublinear", description="keep stage points, recompute between them (Chen et al. 2016, mxnet-memonger)")
+def sublinear(graph: Graph, costs: Costs, budget: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
     whole = segments_to_plan(graph, [forward_ops(graph)], "sublinear", hints=hints)
-    if budget is not None and peak.live(whole) <= budget:
+    if budget is not None and evaluator.live_bytes(whole) <= budget:
         return whole
-    tried = walks(graph, costs, peak, hints)
-    fits = [walk for walk in tried if budget is not None and walk.live <= budget]
-    return (min(fits, key=lambda walk: walk.again) if fits else min(tried, key=lambda walk: walk[:2])).plan
+    tried = candidates(graph, costs, evaluator, hints)
+    fits = [candidate for candidate in tried if budget is not None and candidate.live_bytes <= budget]
+    return (
+        min(fits, key=lambda candidate: candidate.recompute_seconds)
+        if fits
+        else min(tried, key=lambda candidate: candidate[:2])
+    ).plan
 
 
-def walks(graph: Graph, costs: Costs, peak: Peak, hints: Hints) -> list[Walk]:
+def candidates(graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints) -> list[Candidate]:
     """Every plan of the search; it is made once, for it is the same under any budget."""
-    tried: list[Walk] = peak.remembered(
-        f"walks {graph.fingerprint} {hints}", lambda: _search(graph, costs, peak, hints)
+    tried: list[Candidate] = evaluator.cached(
+        f"sublinear candidates {graph.fingerprint} {hints}", lambda: _search(graph, costs, evaluator, hints)
     )
     return tried
 
 
-def _search(graph: Graph, costs: Costs, peak: Peak, hints: Hints) -> list[Walk]:
-    tried: dict[tuple[int, ...], list[Walk]] = {}  # ops in each segment -> what that costs
+def _search(graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints) -> list[Candidate]:
+    tried: dict[tuple[int, ...], list[Candidate]] = {}  # ops in each segment -> what that costs
 
     def measure(threshold: float) -> list[list[Op]]:
         segments = cut(graph, threshold, hints)
         lengths = tuple(len(ops) for ops in segments)
         if lengths not in tried:
             plans = [segments_to_plan(graph, segments, "sublinear", hints=hints, beside=b) for b in (True, False)]
-            tried[lengths] = [Walk(peak.live(plan), seconds_again(graph, costs, plan), plan) for plan in plans]
+            tried[lengths] = [
+                Candidate(evaluator.live_bytes(plan), recompute_seconds(graph, costs, plan), plan) for plan in plans
+            ]
         return segments
 
     threshold = 0.0
@@ -68,7 +74,7 @@ def _search(graph: Graph, costs: Costs, peak: Peak, hints: Hints) -> list[Walk]:
     top = sqrt(2) * threshold
     for step in range(STEPS + 1):
         measure(least + (top - least) * step / STEPS if top > least else top * (step + 1) / (STEPS + 1))
-    return [walk for both in tried.values() for walk in both]
+    return [candidate for both in tried.values() for candidate in both]
 
 
 def cut(graph: Graph, threshold: float, hints: Hints) -> list[list[Op]]:
@@ -78,8 +84,8 @@ def cut(graph: Graph, threshold: float, hints: Hints) -> list[list[Op]]:
     for op in forward_ops(graph):
         segments[-1].append(op)
         gathered += output_bytes(graph, op)
-        stage = op.replay is not None and (not hints.stage or matches(op, hints.stage))
-        if stage and gathered > threshold:
+        may_end = op.replay is not None and (not hints.segment_ends or matches(op, hints.segment_ends))
+        if may_end and gathered > threshold:
             segments.append([])
             gathered = 0
     return [ops for ops in segments if ops]

@@ -57,7 +57,7 @@ def run(
             for name, blobs in solver.parameters().items():
                 for blob in blobs:
                     hashed.update(name.encode() + blob.tobytes())
-            rows = solver.program.train.rows
+            rows = solver.program.train.instructions
             return {
                 "losses": losses,
                 "parameters": hashed.hexdigest(),

@@ -1,4 +1,4 @@
-"""A weight's gradient and its update in one op (graph/joint.py): some rows of the gradient are summed into the
+"""A weight's gradient and its update in one op (graph/fused_update.py): some rows of the gradient are summed into the
 workspace and used up there, then the next ones."""
 
 from __future__ import annotations

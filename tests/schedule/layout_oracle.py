@@ -9,13 +9,13 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from layermem.graph.ops import uses_of
-from layermem.planning.base import Fate, Gap, ops_in_order
-from layermem.schedule.ir import blocks
+from layermem.planning.base import Decision, Gap, ops_in_order
+from layermem.schedule.ir import allocations
 from layermem.schedule.layout import Stay
 
 
 @dataclass
-class Twin:
+class LayoutOracle:
     graph: object
     costs: object
     plan: object
@@ -41,13 +41,13 @@ class Twin:
         if not uses:
             return []
         persistent = self.graph.buffers[buffer].persistent
-        last_gap = self.plan.fates.get(Gap(buffer, -1))
-        if (persistent and last_gap is not Fate.OFFLOAD) or (not persistent and last_gap is Fate.KEEP):
+        last_gap = self.plan.decisions.get(Gap(buffer, -1))
+        if (persistent and last_gap is not Decision.OFFLOAD) or (not persistent and last_gap is Decision.KEEP):
             first, last = uses[0].position, uses[-1].position
             return [Stay(buffer, first, last, last + 1, None, False, True)]
         groups = [[uses[0]]]
         for number, use in enumerate(uses[1:]):
-            offloaded = self.plan.fates.get(Gap(buffer, number)) is Fate.OFFLOAD
+            offloaded = self.plan.decisions.get(Gap(buffer, number)) is Decision.OFFLOAD
             if not use.reads or offloaded:
                 groups.append([])
             groups[-1].append(use)
@@ -72,8 +72,8 @@ class Twin:
             duration = self.costs.offload(self.nbytes(stay.buffer))
             begin = max(queue, self.starts[stay.last + 1])
             queue = begin + duration
-            if self.plan.ahead > 0:
-                done = begin + duration * self.plan.ahead
+            if self.plan.copy_lead > 0:
+                done = begin + duration * self.plan.copy_lead
                 after = [p for p in range(len(self.ops)) if self.starts[p] >= done]
                 released[stay] = max(stay.last + 1, min(after, default=len(self.ops)))
         return [s._replace(release=released.get(s, s.release)) for s in stays]
@@ -85,7 +85,7 @@ class Twin:
         for stay in sorted((s for s in reversed(stays) if s.issue is not None), key=lambda s: -s.first):
             duration = self.costs.prefetch(self.nbytes(stay.buffer))
             queue = min(queue, self.starts[stay.first]) - duration
-            begin = queue if self.plan.ahead == 1 else self.starts[stay.first] - duration * self.plan.ahead
+            begin = queue if self.plan.copy_lead == 1 else self.starts[stay.first] - duration * self.plan.copy_lead
             running = [p for p in range(len(self.ops)) if self.starts[p] <= begin]
             left = [s.last + 1 for s in stays if s.buffer == stay.buffer and s.last < stay.first]
             issued[stay] = min(stay.first, max([0, max(running, default=0), *left]))
@@ -116,8 +116,9 @@ class Twin:
         return max(compute, d2h, h2d)
 
 
-def live_by_rows(rows, residencies):
+def live_bytes_by_instruction(instructions, residencies):
     """Most aligned bytes on the device at one tick, from the rows alone; a chain of overlays counts once."""
     return max(
-        sum(nbytes for begin, end, nbytes in blocks(tuple(residencies)) if begin <= row.tick < end) for row in rows
+        sum(nbytes for begin, end, nbytes in allocations(tuple(residencies)) if begin <= instruction.tick < end)
+        for instruction in instructions
     )

@@ -20,7 +20,7 @@ from layermem.graph.ops import (
     Op,
 )  # fmt: skip
 from layermem.layers import Tensor
-from layermem.planning.base import REUSE, Fate, Gap, Plan
+from layermem.planning.base import REUSE, Decision, Gap, Plan
 from layermem.planning.costs import Costs, Rates
 from layermem.schedule.ir import Schedule
 from layermem.schedule.layout import Layout
@@ -40,7 +40,7 @@ def op(name: str, kind: str, reads: str = "", writes: str = "", updates: str = "
     return Op(name, kind, "Toy.run", None, roles, *lists, **more)  # type: ignore[arg-type]
 
 
-def again(each: Op) -> Op:
+def repeatable(each: Op) -> Op:
     """The op with itself as its replay."""
     return replace(each, replay=each)
 
@@ -59,8 +59,8 @@ def small_graph() -> Graph:
         [buffer(name, kind, 512) for name, kind in {**kinds, "h": HISTORY}.items()],
         [
             op("x.forward", FORWARD, writes="x"),
-            again(op("a.forward", FORWARD, "x w", "a", workspace=300)),
-            again(op("b.forward", FORWARD, "a", "b", overlays=(BufferOverlay("b", "a", "forward"),))),
+            repeatable(op("a.forward", FORWARD, "x w", "a", workspace=300)),
+            repeatable(op("b.forward", FORWARD, "a", "b", overlays=(BufferOverlay("b", "a", "forward"),))),
             op("b.output", FORWARD, "b"),
             op("b.seed", BACKWARD, writes="b.diff"),
             op("b.backward", BACKWARD, "b b.diff", "a.diff", overlays=(BufferOverlay("a.diff", "b.diff", "gradient"),)),
@@ -70,19 +70,19 @@ def small_graph() -> Graph:
     )
 
 
-def joint_graph() -> Graph:
+def graph_with_a_fused_update() -> Graph:
     """small_graph with an op that is offered for the last two."""
     apart = small_graph()
-    learn = op("a.backward_update", BACKWARD, "x a.diff", updates="w h", covers=("a.weights", "w.update"))
-    return replace(apart, joints=(learn,))
+    fused = op("a.backward_update", BACKWARD, "x a.diff", updates="w h", covers=("a.weights", "w.update"))
+    return replace(apart, fused_updates=(fused,))
 
 
 def small_plan() -> Plan:
     """b is made twice, x leaves between its uses, and h lives on the host."""
     forward = ["x.forward", "a.forward", "b.forward", "b.output", "b.seed"]
     order = [*forward, "a.forward", "b.forward", "b.backward", "a.weights", "w.update"]
-    fates = {Gap("x", 1): Fate.OFFLOAD, Gap("h", -1): Fate.OFFLOAD}
-    return Plan("by hand", tuple(order), fates, REUSE, ahead=1.0)
+    decisions = {Gap("x", 1): Decision.OFFLOAD, Gap("h", -1): Decision.OFFLOAD}
+    return Plan("by hand", tuple(order), decisions, REUSE, copy_lead=1.0)
 
 
 def a_second_each(graph: Graph) -> Costs:

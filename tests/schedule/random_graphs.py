@@ -26,7 +26,7 @@ from layermem.graph.ops import (
     uses_of,
 )  # fmt: skip
 from layermem.layers import Tensor
-from layermem.planning.base import Fate, Gap, Plan, ops_in_order, program_order
+from layermem.planning.base import Decision, Gap, Plan, ops_in_order, program_order
 from layermem.planning.costs import Costs, Rates
 
 SIZES = (64, 256, 512, 512, 1024, 1024, 1984)  # bytes; few, so that overlays are often possible; not all aligned
@@ -60,7 +60,7 @@ class _Build:
         return Op(name, kind, "Toy.run", layer, roles, reads, writes, updates, workspace=workspace, node=node, **more)
 
 
-def toy_graph(rng: random.Random, layers: int = 6, *, once: float = 0.15) -> Graph:
+def random_graph(rng: random.Random, layers: int = 6, *, once: float = 0.15) -> Graph:
     """A training step; layer i is "li", its output too.  `once`: share of layers that cannot be run again."""
     build = _Build(rng, once)
     blobs = []
@@ -145,7 +145,7 @@ def _updates(build: _Build) -> None:
         build.ops.insert(last + 1, build.op(f"{name}.update", UPDATE, (f"{name}.diff",), (), (name, *history)))
 
 
-def toy_costs(rng: random.Random, graph: Graph) -> Costs:
+def random_costs(rng: random.Random, graph: Graph) -> Costs:
     """Every op takes 1 to 9 seconds; a copy of 512 bytes takes about as long, or far longer."""
     link = rng.choice((10.0, 100.0, 1000.0))
     rates = Rates(flops=1.0, memory=1.0, d2h=link, h2d=link * rng.choice((1, 3)), launch=0.1)
@@ -155,12 +155,12 @@ def toy_costs(rng: random.Random, graph: Graph) -> Costs:
 # -- plans -----------------------------------------------------------------------------------------------------
 
 
-def toy_plan(rng: random.Random, graph: Graph) -> Plan:
+def random_plan(rng: random.Random, graph: Graph) -> Plan:
     order = _order(rng, graph)
     overlays = frozenset(kind for kind in KINDS if rng.random() < 0.7)
-    ahead = rng.choice((0.0, 0.3, 0.5, 1.0))
-    plan = Plan("toy", order, {}, overlays, ahead)
-    return replace(plan, fates=_fates(rng, graph, order))
+    copy_lead = rng.choice((0.0, 0.3, 0.5, 1.0))
+    plan = Plan("toy", order, {}, overlays, copy_lead)
+    return replace(plan, decisions=_decisions(rng, graph, order))
 
 
 def _order(rng: random.Random, graph: Graph) -> tuple[str, ...]:
@@ -179,19 +179,19 @@ def _order(rng: random.Random, graph: Graph) -> tuple[str, ...]:
     return tuple(order)
 
 
-def _fates(rng: random.Random, graph: Graph, order: tuple[str, ...]) -> dict[Gap, Fate]:
-    fates: dict[Gap, Fate] = {}
+def _decisions(rng: random.Random, graph: Graph, order: tuple[str, ...]) -> dict[Gap, Decision]:
+    decisions: dict[Gap, Decision] = {}
     share = rng.choice((0.0, 0.2, 0.7))
     uses = uses_of(ops_in_order(graph, order))
     for name, buffer in graph.buffers.items():
         mine = uses.get(name, [])
         for number in range(len(mine) - 1):
             if mine[number + 1].reads and rng.random() < share:
-                fates[Gap(name, number)] = Fate.OFFLOAD
+                decisions[Gap(name, number)] = Decision.OFFLOAD
             elif not mine[number + 1].reads and rng.random() < 0.1:
-                fates[Gap(name, number)] = Fate.DROP  # what the order implies, said aloud
+                decisions[Gap(name, number)] = Decision.RECOMPUTE  # what the order implies, said aloud
         if buffer.persistent and rng.random() < share:
-            fates[Gap(name, -1)] = Fate.OFFLOAD
+            decisions[Gap(name, -1)] = Decision.OFFLOAD
         elif not buffer.persistent and rng.random() < 0.1:
-            fates[Gap(name, -1)] = Fate.KEEP
-    return fates
+            decisions[Gap(name, -1)] = Decision.KEEP
+    return decisions

@@ -1,6 +1,6 @@
-"""A slow, plain twin of the recomputation planner: sets, loops, no cleverness.
+"""A slow, plain oracle of the recomputation planner: sets, loops, no cleverness.
 
-A graph is described by plain lists, built at random, and told to the native StepGraph; the twin walks the same lists.
+A graph is described by plain lists, built at random, and told to the native StepGraph; the oracle walks the same lists.
 """
 
 import random
@@ -11,7 +11,7 @@ from layermem._native import StepGraph
 
 
 @dataclass
-class Twin:
+class StepGraphOracle:
     """Lists of dicts; ids are positions.  See planning/step_graph.h for the words."""
 
     values: list = field(default_factory=list)  # bytes, kept, producer (None: an input)
@@ -58,55 +58,55 @@ class Twin:
         return sum((self.values if kind == "value" else self.grads)[i]["bytes"] for kind, i in items)
 
 
-def random_twin(seed, most=8):
+def random_oracle(seed, most=8):
     """Nodes that write one or two values, some inputs, kept values, stashes, workspaces and overlays."""
     draw = random.Random(seed)
-    twin = Twin()
+    oracle = StepGraphOracle()
     count = draw.randint(1, most)
     density = draw.choice((0.2, 0.4, 0.7))
     for _ in range(draw.choice((0, 0, 1, 2))):
-        twin.values.append({"bytes": draw.randint(0, 9), "kept": False, "producer": None})
+        oracle.values.append({"bytes": draw.randint(0, 9), "kept": False, "producer": None})
     edges = {pair for pair in combinations(range(count), 2) if draw.random() < density}
     main, stash = [], []
     for node in range(count):
         reads = sorted({main[u] for u, v in edges if v == node})
-        reads += [x for x, value in enumerate(twin.values) if value["producer"] is None and draw.random() < 0.3]
-        main.append(_new_value(twin, draw, node, kept=draw.random() < 0.05))
-        stash.append(_new_value(twin, draw, node, kept=draw.random() < 0.3) if draw.random() < 0.3 else None)
+        reads += [x for x, value in enumerate(oracle.values) if value["producer"] is None and draw.random() < 0.3]
+        main.append(_new_value(oracle, draw, node, kept=draw.random() < 0.05))
+        stash.append(_new_value(oracle, draw, node, kept=draw.random() < 0.3) if draw.random() < 0.3 else None)
         writes = [x for x in (main[node], stash[node]) if x is not None]
         time = draw.choice((1, 1, 2, 10))
         over = [(main[node], x) for x in reads if draw.random() < 0.2]
-        twin.nodes.append(
+        oracle.nodes.append(
             {"reads": reads, "writes": writes, "time": time, "workspace": draw.choice((0, 0, 0, 5)), "overlays": over}
         )
-        twin.nodes[-1]["replay_time"] = draw.choice((time, time, time + 1, 0))
-    _add_backward(twin, draw, main, stash)
-    return twin
+        oracle.nodes[-1]["replay_time"] = draw.choice((time, time, time + 1, 0))
+    _add_backward(oracle, draw, main, stash)
+    return oracle
 
 
-def _new_value(twin, draw, producer, kept):
-    twin.values.append({"bytes": draw.randint(0, 9), "kept": kept, "producer": producer})
-    return len(twin.values) - 1
+def _new_value(oracle, draw, producer, kept):
+    oracle.values.append({"bytes": draw.randint(0, 9), "kept": kept, "producer": producer})
+    return len(oracle.values) - 1
 
 
-def _add_backward(twin, draw, main, stash):
+def _add_backward(oracle, draw, main, stash):
     """Per node one or two steps, which read the gradient of its output and add to those of its inputs."""
     gradient = {}
     for x in main:
-        gradient[x] = len(twin.grads)
-        twin.grads.append({"bytes": twin.values[x]["bytes"], "final": False})
+        gradient[x] = len(oracle.grads)
+        oracle.grads.append({"bytes": oracle.values[x]["bytes"], "final": False})
     written = set()
-    for node in reversed(range(len(twin.nodes))):
-        reads = twin.nodes[node]["reads"]
+    for node in reversed(range(len(oracle.nodes))):
+        reads = oracle.nodes[node]["reads"]
         mine = gradient[main[node]]
         if mine not in written:
-            twin.steps.append(_step(node, [], [], [mine]))
+            oracle.steps.append(_step(node, [], [], [mine]))
             written.add(mine)
         wanted = [gradient[x] for x in reads if x in gradient]
         if draw.random() < 0.3:
-            twin.grads.append({"bytes": draw.randint(0, 5), "final": draw.random() < 0.5})
+            oracle.grads.append({"bytes": draw.randint(0, 5), "final": draw.random() < 0.5})
             data = [x for x in (*reads, main[node]) if draw.random() < 0.4]
-            twin.steps.append(_step(node, data, [mine], [len(twin.grads) - 1]))
+            oracle.steps.append(_step(node, data, [mine], [len(oracle.grads) - 1]))
         data = [x for x in (*reads, main[node]) if draw.random() < 0.4]
         data += [x for x in [stash[node]] if x is not None and draw.random() < 0.8]
         data += [x for x in main if draw.random() < 0.05]
@@ -114,7 +114,7 @@ def _add_backward(twin, draw, main, stash):
         step["workspace"] = draw.choice((0, 0, 0, 5))
         step["over_values"] = [(g, x) for g in wanted for x in data if draw.random() < 0.2]
         step["over_grads"] = [(g, mine) for g in wanted if draw.random() < 0.2]
-        twin.steps.append(step)
+        oracle.steps.append(step)
         written |= set(wanted)
 
 
