@@ -50,7 +50,7 @@ def _from_below(net: Net, force: bool) -> tuple[list[tuple[str, ...]], dict[str,
     upward = []
     for node in net.nodes:
         roles = []
-        if node.layer.type not in NO_GRADIENT and node.layer.replay_kind != "never":
+        if node.layer.type not in NO_GRADIENT and node.layer.recompute_kind != "never":
             roles += [f"dx{i}" for i, b in enumerate(node.bottoms) if node.propagate[i] and (force or carries[b])]
             roles += [
                 f"dw{i}"
@@ -103,8 +103,8 @@ def _stashes(net: Net, wants: Wants, saved: tuple[frozenset[str], ...]) -> Wants
     stashes = []
     for node, roles, others in zip(net.nodes, wants, saved):
         read = {role for step in (node.layer.backward(roles, others) if roles else ()) for role in step.reads}
-        replay = node.layer.replay()
-        if replay is not None:  # also where no gradient flows: the output may be needed again
-            read |= set(replay.reads)
+        recompute = node.layer.recompute()
+        if recompute is not None:  # also where no gradient flows: the output may be needed again
+            read |= set(recompute.reads)
         stashes.append(tuple(name for name in node.layer.stash if name in read))
     return tuple(stashes)

@@ -48,7 +48,7 @@ class Op:
     reads, writes, updates   buffers: only read; fully written; read and written.  Each buffer is in one of them.
     accumulates  roles whose result is added to the buffer (one of `updates`) instead of written
     workspace    bytes of scratch while it runs
-    replay       how it runs again from the same inputs, None where it cannot
+    recompute    how it runs again from the same inputs, None where it cannot
     covers       names of the ops whose work it does, in this order (Graph.fused_updates)
     """
 
@@ -65,7 +65,7 @@ class Op:
     workspace: int = 0
     flops: int = 0
     nbytes: int = 0
-    replay: Op | None = None
+    recompute: Op | None = None
     node: int = -1  # index of its layer in the net
     covers: tuple[str, ...] = ()
     record: OpRecord = NO_OP

@@ -165,12 +165,12 @@ class _Builder:
     def _forward_op(self, index: int, node: Node, roles: dict[str, str]) -> None:
         layer = node.layer
         name = f"{layer.name}.forward"
-        replay_step = layer.replay()
-        replay = None
-        if replay_step is not None:
-            replay = self._make(name, FORWARD, layer, replay_step, roles, index, node)
+        recompute_step = layer.recompute()
+        recompute = None
+        if recompute_step is not None:
+            recompute = self._make(name, FORWARD, layer, recompute_step, roles, index, node)
         op = self._make(name, FORWARD, layer, layer.forward(), roles, index, node)
-        self.ops.append(replace(op, replay=replay))
+        self.ops.append(replace(op, recompute=recompute))
 
     # -- backward ----------------------------------------------------------------------------------------------
 

@@ -77,7 +77,7 @@ class Layer:
     type: str = ""  # Caffe's name; a device finds kernels under it
     bottoms_wanted: ClassVar[tuple[int, int | None]] = (1, 1)  # least and most
     tops_wanted: ClassVar[tuple[int, int | None]] = (1, 1)
-    replay_kind: ClassVar[str] = "exact"  # exact, seeded (counter-based random numbers) or never (data)
+    recompute_kind: ClassVar[str] = "exact"  # exact, seeded (counter-based random numbers) or never (data)
     inplace: ClassVar[bool] = False  # may a top carry the name of its bottom?
     is_loss: ClassVar[bool] = False  # the first top weighs 1 in the objective unless the net says otherwise
 
@@ -105,9 +105,9 @@ class Layer:
     def forward(self) -> Step:
         raise NotImplementedError
 
-    def replay(self) -> Step | None:
+    def recompute(self) -> Step | None:
         """Forward as it runs a second time, from the same inputs; None where it cannot."""
-        return None if self.replay_kind == "never" else self.forward()
+        return None if self.recompute_kind == "never" else self.forward()
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         """The ops that write the gradients in `wants` (roles dx*, dw*), in the order in which they run."""

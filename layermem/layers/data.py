@@ -23,7 +23,7 @@ class Feed(Layer):
 
     bottoms_wanted = (0, 0)
     tops_wanted = (1, None)
-    replay_kind = "never"
+    recompute_kind = "never"
 
     def __init__(self, param: Any, phase: int, shapes: Sequence[Sequence[int]]):
         self.type = param.type

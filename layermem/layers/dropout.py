@@ -1,7 +1,7 @@
 """Dropout: each element is zeroed with probability `dropout_ratio` (0.5), the others are scaled by 1 / (1 - ratio).
 
-Nothing is stashed.  Which elements fall is a function of (seed, layer name, step, element), so backward and a replayed
-forward draw the same numbers again: Philox4x32-10 (Salmon et al. 2011) with
+Nothing is stashed.  Which elements fall is a function of (seed, layer name, step, element), so backward and a
+recomputed forward draw the same numbers again: Philox4x32-10 (Salmon et al. 2011) with
 
     key      seed mod 2^32, crc32 of the layer's name
     counter  e // 4, 0, step mod 2^32, step // 2^32        for element e in the order of memory
@@ -24,7 +24,7 @@ from layermem.layers.base import Layer, Overlay, Step, layer
 class Dropout(Layer):
     """threshold: words below it drop; scale: of the elements kept; stream: second half of the key."""
 
-    replay_kind = "seeded"
+    recompute_kind = "seeded"
     inplace = True
 
     def setup(self) -> None:

@@ -54,9 +54,9 @@ class BatchNormScale(Layer):
         writes, averages = ("y0", *self.stash), ("w0", "w1", "w2")
         return Step("forward", ("x0", "w3", "w4"), writes, averages, (Overlay("y0", "x0", "forward"),), self.operations)
 
-    def replay(self) -> Step:
+    def recompute(self) -> Step:
         reads, overlays = ("x0", *self.stash, "w3", "w4"), (Overlay("y0", "x0", "forward"),)
-        return Step("replay", reads, ("y0",), overlays=overlays, flops=4 * self.tops[0].count)
+        return Step("recompute", reads, ("y0",), overlays=overlays, flops=4 * self.tops[0].count)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         writes = tuple(role for role in ("dx0", "dw3", "dw4") if role in wants)
@@ -131,8 +131,8 @@ class Summed(Layer):
     def forward(self) -> Step:
         return self._with_sum(self.inner.forward())
 
-    def replay(self) -> Step | None:
-        step = self.inner.replay()
+    def recompute(self) -> Step | None:
+        step = self.inner.recompute()
         return None if step is None else self._with_sum(step)
 
     def _with_sum(self, step: Step) -> Step:

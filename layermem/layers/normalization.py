@@ -65,8 +65,8 @@ class LRN(Layer):
 class BatchNorm(Layer):
     """Parameters: sums of means [C], sums of unbiased variances [C], and by how much they must be divided [1].
 
-    A training forward stashes the batch's mean and 1 / sqrt(var + eps), and moves the three sums.  A replay reads the
-    stash instead, so that it gives the same bits and moves nothing.  Attributes for devices: global_stats (divide by
+    A training forward stashes the batch's mean and 1 / sqrt(var + eps), and moves the three sums.  A recomputation reads
+    the stash instead, so that it gives the same bits and moves nothing.  Attributes for devices: global_stats (divide by
     the moving averages, which is the default in TEST), fraction, eps, channels, per_channel (elements).
     """
 
@@ -98,11 +98,11 @@ class BatchNorm(Layer):
             return Step("forward", ("x0", *averages), ("y0",), overlays=(FORWARD,), flops=2 * count)
         return Step("forward", ("x0",), ("y0", *self.stash), averages, overlays=(FORWARD,), flops=6 * count)
 
-    def replay(self) -> Step:
+    def recompute(self) -> Step:
         if self.global_stats:
             return self.forward()
         flops = 2 * self.bottoms[0].count
-        return Step("replay", ("x0", *self.stash), ("y0",), overlays=(FORWARD,), flops=flops)
+        return Step("recompute", ("x0", *self.stash), ("y0",), overlays=(FORWARD,), flops=flops)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         count = self.bottoms[0].count

@@ -1,7 +1,7 @@
 """A plan: the order in which ops run, and a decision for every gap of every buffer.  No times, no offsets.
 
-A forward op may stand more than once in the order; from the second time on it runs as its replay.  The *uses* of a
-buffer are the positions in the order whose op touches it; a *gap* is the stretch from one use to the next, the last one
+A forward op may stand more than once in the order; from the second time on it runs as its recomputation.  The *uses* of
+a buffer are the positions in the order whose op touches it; a *gap* is the stretch from one use to the next, the last one
 wrapping round to the next step.  What the order says about a gap:
 
     next use writes the buffer anew     RECOMPUTE: the bytes are free in between
@@ -143,9 +143,9 @@ def ops_in_order(graph: Graph, order: tuple[str, ...]) -> list[Op]:
     for name in order:
         op = graph.by_name[name]
         if name in seen:
-            if op.replay is None:
+            if op.recompute is None:
                 raise ValueError(f"the plan runs '{name}' twice, but it cannot be repeated")
-            op = op.replay
+            op = op.recompute
         seen.add(name)
         found.append(op)
     return found

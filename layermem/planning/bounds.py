@@ -30,7 +30,7 @@ OPS_GONE_THROUGH = 150_000
 def least_bytes(graph: Graph) -> int:
     """Bytes below which no plan of `graph` can go."""
     graph = graph.with_fused_updates
-    return max(_in_use(graph, form) for op in graph.ops for form in (op, op.replay) if form is not None)
+    return max(_in_use(graph, form) for op in graph.ops for form in (op, op.recompute) if form is not None)
 
 
 def least_seconds(graph: Graph, costs: Costs, budget: int) -> float:
@@ -114,12 +114,12 @@ def _passing(graph: Graph, op: Op, before: set[str], after: set[str], costs: Cos
             if buffer.persistent:
                 other.append((aligned(buffer.nbytes), inf))
         elif producer.name in before:
-            if producer.replay is not None and name in producer.replay.writes:
+            if producer.recompute is not None and name in producer.recompute.writes:
                 made.setdefault(producer.name, []).append(aligned(buffer.nbytes))
             else:
                 other.append((aligned(buffer.nbytes), inf))
     for name, sizes in made.items():
-        replay = graph.by_name[name].replay
+        replay = graph.by_name[name].recompute
         assert replay is not None
         other.append((sum(sizes), costs.op(replay)))
     return [item for item in other if item[0]]

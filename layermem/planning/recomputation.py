@@ -32,7 +32,7 @@ def segments_to_plan(
         if op.kind == FORWARD:
             continue
         for again in _missing(graph, (*op.reads, *op.updates), available):
-            available.update(again.replay.writes if again.replay else ())
+            available.update(again.recompute.writes if again.recompute else ())
             order.append(again.name)
         order.append(op.name)
     return Plan(strategy, tuple(order), {}, INTRA)
@@ -73,8 +73,8 @@ def _missing(graph: Graph, wanted: Iterable[str], available: Collection[str]) ->
         if producer is None or producer.kind != FORWARD or producer.name in found:
             continue
         found[producer.name] = producer
-        assert producer.replay is not None
-        stack += [b for b in producer.replay.reads if b not in available]
+        assert producer.recompute is not None
+        stack += [b for b in producer.recompute.reads if b not in available]
     return sorted(found.values(), key=lambda op: graph.position[op.name])
 
 
@@ -90,7 +90,7 @@ def recompute_seconds(graph: Graph, costs: Costs, plan: Plan) -> float:
 
 def can_rebuild(producer: Op, buffer: str) -> bool:
     """Whether running `producer` again writes `buffer`."""
-    return producer.replay is not None and buffer in producer.replay.writes
+    return producer.recompute is not None and buffer in producer.recompute.writes
 
 
 def matches(op: Op, globs: Iterable[str]) -> bool:

@@ -50,7 +50,7 @@ class Layout:
         self._order: tuple[tuple[str, ...], list[int]] = ((), [])
 
     def _add(self, op: Op) -> int:
-        replay = self._add(op.replay) if op.replay is not None else -1
+        replay = self._add(op.recompute) if op.recompute is not None else -1
         lists = [[self.ids[b] for b in names] for names in (op.reads, op.updates, op.writes)]
         overlays = [(self.ids[o.out], self.ids[o.over], KINDS[o.kind]) for o in op.overlays]
         return int(self.native.add_op(op.name, *lists, overlays, aligned(op.workspace), self.costs.op(op), replay))

@@ -83,7 +83,7 @@ def _arena(r: Residency) -> str:
 
 def _op(schedule: Schedule, instruction: Instruction, op: Op) -> Iterator[str]:
     original = schedule.graph.by_name[instruction.what]
-    if op is not original and op is not original.replay:
+    if op is not original and op is not original.recompute:
         yield "runs something else than the op of that name"
         return
     if instruction.stream != COMPUTE:

@@ -266,8 +266,8 @@ def test_an_op_gives_what_the_reference_gives(case):
 
 def compare(layer: Layer, wants: list[str]) -> None:
     run = arguments(layer)
-    for step in [layer.forward(), layer.replay(), *layer.backward(wants)]:
-        backward = step.step not in ("forward", "replay")
+    for step in [layer.forward(), layer.recompute(), *layer.backward(wants)]:
+        backward = step.step not in ("forward", "recompute")
         for adds in ((), tuple(step.writes)) if backward else ((),):
             expected = execute(ReferenceDevice(), run, step, adds)
             found = execute(CpuDevice(), run, step, adds)
@@ -300,7 +300,7 @@ def test_every_kernel_of_the_reference_has_a_native_one():
     for text, *shapes in CASES.values():
         layer = layer_of(text, *shapes)
         wants = [f"dx{i}" for i in range(len(shapes))] + [f"dw{i}" for i, p in enumerate(layer.params) if p.learned]
-        for step in [layer.forward(), layer.replay(), *layer.backward(wants)]:
+        for step in [layer.forward(), layer.recompute(), *layer.backward(wants)]:
             assert step is None or f"{layer.type}.{step.step}" in BINDINGS
     assert MOST_ARRAYS == 256
 

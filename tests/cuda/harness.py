@@ -148,7 +148,7 @@ class Case:
         self.got = {role: np.array(a) for role, a in truth.arrays.items()}
         wants = wants_of(layer) if wants is None else wants
         self._step(truth, first_step(layer, wants))
-        replay = layer.replay()
+        replay = layer.recompute()
         if replay is not None and replay.step != "forward":
             self._step(truth, replay)
         for role, top in zip(roles("dy", len(layer.tops)), layer.tops, strict=True):
@@ -258,7 +258,7 @@ def wants_of(layer: Layer) -> Sequence[str]:
 
 def first_step(layer: Layer, wants: Sequence[str]) -> Step:
     """Forward without what it would stash for nobody, as in a training graph."""
-    forward, replay = layer.forward(), layer.replay()
+    forward, replay = layer.forward(), layer.recompute()
     later = [*layer.backward(wants), *([replay] if replay else [])]
     read = {role for step in later for role in step.reads}
     return replace(forward, writes=tuple(r for r in forward.writes if r not in layer.stash or r in read))

@@ -25,7 +25,7 @@ def launched(small: Small, precision: str = "fp32") -> set[str]:
     """The kernels of a layer's ops, module and name."""
     layer = small.case(Way()).layer
     wants = wants_of(layer)
-    steps = [first_step(layer, wants), layer.replay(), *layer.backward(wants)]
+    steps = [first_step(layer, wants), layer.recompute(), *layer.backward(wants)]
     found = set()
     for step in filter(None, steps):
         roles = (*step.reads, *step.writes, *step.updates)

@@ -19,6 +19,6 @@ def test_a_layer_without_a_gradient_still_stashes_what_its_replay_reads():
     graph = train_graph(net, ReferenceDevice())
     forward = graph.by_name["bn.forward"]
     assert not any(op.name == "bn.backward" for op in graph.ops)
-    assert forward.replay.kernel == "BatchNorm.replay"
-    assert forward.replay.reads == ("x", "bn.mean", "bn.inv_std")
-    assert set(forward.replay.reads) - {"x"} <= set(forward.writes)
+    assert forward.recompute.kernel == "BatchNorm.recompute"
+    assert forward.recompute.reads == ("x", "bn.mean", "bn.inv_std")
+    assert set(forward.recompute.reads) - {"x"} <= set(forward.writes)

@@ -244,11 +244,11 @@ def test_every_op_names_each_buffer_once_and_every_value_is_made_before_it_is_re
             assert set(op.roles.values()) == set(op.touches)
             assert {*op.reads, *op.updates} <= made, op.name
             made |= {*op.writes}
-            if op.replay is not None:
-                assert op.kind == FORWARD and not op.replay.updates
-                assert {*op.replay.writes} <= {*op.writes}
-                assert {*op.replay.reads} <= {*op.reads, *op.writes}
-                assert not [b for b in op.replay.writes if graph.buffers[b].persistent]
+            if op.recompute is not None:
+                assert op.kind == FORWARD and not op.recompute.updates
+                assert {*op.recompute.writes} <= {*op.writes}
+                assert {*op.recompute.reads} <= {*op.reads, *op.writes}
+                assert not [b for b in op.recompute.writes if graph.buffers[b].persistent]
         assert {b.kind for b in graph.buffers.values()} <= {DATA, DIFF, STASH, PARAMETER, HISTORY, GRADIENT}
         assert len(graph.by_name) == len(graph.ops)
 

@@ -70,7 +70,7 @@ def test_gradients(shape):
 
 def test_nothing_is_stashed_and_backward_reads_nothing_but_dy():
     layer = dropout((2, 3))
-    assert layer.stash == {} and layer.replay_kind == "seeded"
+    assert layer.stash == {} and layer.recompute_kind == "seeded"
     assert [step.reads for step in layer.backward(["dx0"])] == [("dy0",)]
 
 

@@ -142,17 +142,17 @@ def test_a_replay_gives_the_same_bits_and_moves_no_average():
     assert it.stash["mean"].shape == it.stash["inv_std"].shape == (3,)
     run = forward(it, random(8, 3, 5, 5) * 2 + 1, ws=[np.ones(p.shape) for p in it.params], dtype="float32")
     first, averages = run.arrays["y0"], [run.arrays[f"w{i}"].copy() for i in range(3)]
-    run.step(it.replay())
+    run.step(it.recompute())
     assert run.arrays["y0"] is not first
     np.testing.assert_array_equal(run.arrays["y0"], first)
     for i in range(3):
         np.testing.assert_array_equal(run.arrays[f"w{i}"], averages[i])
-    assert set(it.replay().reads) == {"x0", "mean", "inv_std"} and it.replay().updates == ()
+    assert set(it.recompute().reads) == {"x0", "mean", "inv_std"} and it.recompute().updates == ()
 
 
 def test_with_global_statistics_a_replay_is_just_forward():
     it = layer("BatchNorm", "", (2, 2), phase=TEST)
-    assert it.replay() == it.forward() and it.stash == {}
+    assert it.recompute() == it.forward() and it.stash == {}
 
 
 def test_a_stash_that_nobody_reads_need_not_be_there():

@@ -28,7 +28,7 @@ def chain() -> Graph:
 
     def op(name: str, kind: str, reads: tuple[str, ...], writes: tuple[str, ...], flops: int) -> Op:
         made = Op(name, kind, "k", None, {b: b for b in (*reads, *writes)}, reads, writes, flops=flops)
-        return replace(made, replay=made) if kind == FORWARD and reads else made
+        return replace(made, recompute=made) if kind == FORWARD and reads else made
 
     ops = (
         op("feed", FORWARD, (), ("x",), 0),

@@ -57,10 +57,10 @@ class Walk:
         fresh = self.kept_of(segment, lower)
         peak = max(peak, self.first_run(segment, kept, fresh))
         replays = self.replays(segment, fresh, steps, last)
-        early = [("replay", v) for v in sorted(replays)] + steps
+        early = [("recompute", v) for v in sorted(replays)] + steps
         late = []
         for position in range(len(steps) + 1):
-            late += [("replay", v) for v in sorted(replays) if replays[v] == position]
+            late += [("recompute", v) for v in sorted(replays) if replays[v] == position]
             late += steps[position : position + 1]
         peak = max(peak, min(self.backward(actions, kept, fresh, last, lower) for actions in (early, late)))
         time += sum(self.oracle.nodes[v]["replay_time"] for v in replays)

@@ -99,7 +99,7 @@ def _layer(build: _Build, i: int, blobs: list[str]) -> tuple[str, list[str], Op,
         keeps = stash and (averages or rng.random() < 0.3)  # like BatchNorm: the stash is made once and read again
         reads, writes = (*op.reads, *(stash if keeps else ())), (y, *(() if keeps else stash))
         roles = {role: b for role, b in op.roles.items() if b in {*reads, *writes}}
-        op = replace(op, replay=replace(op, roles=roles, reads=reads, writes=writes, updates=()))
+        op = replace(op, recompute=replace(op, roles=roles, reads=reads, writes=writes, updates=()))
     build.ops.append(op)
     blobs.append(y)
     return name, inputs, op, params
@@ -169,9 +169,9 @@ def _order(rng: random.Random, graph: Graph) -> tuple[str, ...]:
     if rng.random() < 0.3:  # updates may wait for the end of the step
         late = [name for name in order if graph.by_name[name].kind == UPDATE]
         order = [name for name in order if name not in late] + late
-    for name in [op.name for op in graph.ops if op.replay is not None]:
+    for name in [op.name for op in graph.ops if op.recompute is not None]:
         for _ in range(rng.choice((0, 0, 0, 1, 1, 2))):
-            replay = graph.by_name[name].replay
+            replay = graph.by_name[name].recompute
             changes = [i for i, n in enumerate(order) if {*graph.by_name[n].updates} & {*replay.reads}]
             first, last = order.index(name) + 1, min(changes, default=len(order))
             if first <= last:

@@ -41,8 +41,8 @@ def op(name: str, kind: str, reads: str = "", writes: str = "", updates: str = "
 
 
 def repeatable(each: Op) -> Op:
-    """The op with itself as its replay."""
-    return replace(each, replay=each)
+    """The op with itself as its recomputation."""
+    return replace(each, recompute=each)
 
 
 def graph(buffers: Iterable[Buffer], ops: Iterable[Op]) -> Graph:

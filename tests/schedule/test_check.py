@@ -248,9 +248,9 @@ def test_a_replay_that_reads_other_values(right):
 def test_a_replay_before_the_op_itself(right):
     instructions = list(right.instructions)
     a = small_graph().by_name["a.forward"]
-    other = replace(a, replay=replace(a, replay=None))
+    other = replace(a, recompute=replace(a, recompute=None))
     ops = tuple(other if each.name == "a.forward" else each for each in right.graph.ops)
-    instructions[1], instructions[7] = instructions[1]._replace(op=other.replay), instructions[7]._replace(op=other)
+    instructions[1], instructions[7] = instructions[1]._replace(op=other.recompute), instructions[7]._replace(op=other)
     refused(
         replace(right, graph=replace(right.graph, ops=ops), instructions=tuple(instructions)),
         "row 1 (forward a.forward) runs as a replay before it ran at all",

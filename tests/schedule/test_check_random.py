@@ -118,9 +118,9 @@ def read_another_stay(schedule, rng):
 def exchange_op_and_replay(schedule, rng):
     def change(instruction):
         original = schedule.graph.by_name.get(instruction.what)
-        if original is None or original.replay is None:
+        if original is None or original.recompute is None:
             return instruction
-        op = original if instruction.is_recompute else original.replay
+        op = original if instruction.is_recompute else original.recompute
         roles = {role: rid for role, rid in instruction.roles.items() if role in op.roles or role == "workspace"}
         if roles.keys() - {"workspace"} != op.roles.keys():
             return instruction

@@ -53,7 +53,7 @@ def batch_norm_forward(a: Args) -> list[Launch]:
     ]
 
 
-@binds("BatchNorm.replay")
+@binds("BatchNorm.recompute")
 def batch_norm_replay(a: Args) -> list[Launch]:
     g = channels(a.layer.bottoms[0])
     return [cpu.batch_norm_replay(g, y=a["y0"], x=a["x0"], mean=a["mean"], inv_std=a["inv_std"])]
@@ -76,7 +76,7 @@ def fused_scratch(layer: Any, roles: Collection[str]) -> int:
     return own if "dy0" in roles else own + statistics_bytes(layer.norm, roles)
 
 
-@binds("BatchNormScale.forward", "BatchNormScale.replay", scratch=fused_scratch)
+@binds("BatchNormScale.forward", "BatchNormScale.recompute", scratch=fused_scratch)
 def fused_forward(a: Args) -> list[Launch]:
     it, norm, g = a.layer, a.layer.norm, channels(a.layer.bottoms[0])
     kept = statistics(a, norm, int(cpu.batch_norm_fused_workspace(g)))
@@ -84,7 +84,7 @@ def fused_forward(a: Args) -> list[Launch]:
     return [
         cpu.batch_norm_fused_forward(
             g, y=a["y0"], x=a["x0"], **kept, factor=a["w3"], bias=a["w4"], relu=it.relu, **averages,
-            fraction=norm.fraction, eps=norm.eps, replay=a.kernel.endswith(".replay"), scratch=a.scratch,
+            fraction=norm.fraction, eps=norm.eps, replay=a.kernel.endswith(".recompute"), scratch=a.scratch,
         )
     ]  # fmt: skip
 

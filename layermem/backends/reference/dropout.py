@@ -1,4 +1,4 @@
-"""Dropout: the same words are drawn forward, backward and in a replay."""
+"""Dropout: the same words are drawn forward, backward and in a recomputation."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def batch_norm_forward(op: BatchNorm, call: ReferenceCall) -> None:
     if op.global_stats:
         call["y0"][...] = normalized(call["x0"], call["w0"] * global_factor(call), global_inv_std(op, call))
         return
-    mean = channel_mean(call["x0"]).astype(call["x0"].dtype)  # rounded here, so that a replay starts from the same bits
+    mean = channel_mean(call["x0"]).astype(call["x0"].dtype)  # rounded, so that a recomputation has the same bits
     variance = channel_mean((call["x0"] - per_channel(mean, call["x0"])) ** 2)
     inv_std = (1 / np.sqrt(variance + op.eps)).astype(call["x0"].dtype)
     unbiased = op.per_channel / (op.per_channel - 1) if op.per_channel > 1 else 1.0
@@ -89,7 +89,7 @@ def batch_norm_forward(op: BatchNorm, call: ReferenceCall) -> None:
     call["y0"][...] = normalized(call["x0"], mean, inv_std)
 
 
-@kernel(BatchNorm, "replay")
+@kernel(BatchNorm, "recompute")
 def batch_norm_recompute(op: BatchNorm, call: ReferenceCall) -> None:
     call["y0"][...] = normalized(call["x0"], call["mean"], call["inv_std"])
 
@@ -164,7 +164,7 @@ def batch_norm_scale_forward(op: BatchNormScale, call: ReferenceCall) -> None:
     finish_scale(op, call, y)
 
 
-@kernel(BatchNormScale, "replay")
+@kernel(BatchNormScale, "recompute")
 def batch_norm_scale_recompute(op: BatchNormScale, call: ReferenceCall) -> None:
     y = np.empty_like(call["x0"])
     batch_norm_recompute(op.norm, call.part("x0", "mean", "inv_std", y0=y))

@@ -193,7 +193,7 @@ class Planner:
     def _add_node(self, native: Any, run: list[Op], values: dict[str, int], tick: float) -> None:
         written = unique(b for op in run for b in op.writes)
         reads = unique(b for op in run for b in op.reads if b in values and b not in written)
-        replays = [op.replay for op in run if op.replay is not None]
+        replays = [op.recompute for op in run if op.recompute is not None]
         overlays = []
         if len(run) == 1:
             overlays = [(values[o.out], values[o.over]) for o in run[0].overlays if o.kind != "intra"]
@@ -227,7 +227,7 @@ class Planner:
 def runs_of(graph: Graph, hints: Hints = Hints()) -> list[list[Op]]:
     """Forward ops that can be rebuilt, one a node; in long nets, runs that end where few bytes cross (at a stage
     point, where the hints name some)."""
-    ops = [op for op in forward_ops(graph) if op.replay is not None and op.layer is not None and op.writes]
+    ops = [op for op in forward_ops(graph) if op.recompute is not None and op.layer is not None and op.writes]
     if len(ops) <= MOST_NODES:
         return [[op] for op in ops]
     crossing = _crossing(graph, ops)[: len(ops) - 1]

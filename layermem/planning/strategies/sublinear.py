@@ -84,7 +84,7 @@ def cut(graph: Graph, threshold: float, hints: Hints) -> list[list[Op]]:
     for op in forward_ops(graph):
         segments[-1].append(op)
         gathered += output_bytes(graph, op)
-        may_end = op.replay is not None and (not hints.segment_ends or matches(op, hints.segment_ends))
+        may_end = op.recompute is not None and (not hints.segment_ends or matches(op, hints.segment_ends))
         if may_end and gathered > threshold:
             segments.append([])
             gathered = 0

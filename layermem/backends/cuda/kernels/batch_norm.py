@@ -98,7 +98,7 @@ def forward_bytes(layer: Any, roles: Collection[str]) -> int:
     return scratch.nbytes + (0 if layer.global_stats else moment_bytes(layer))
 
 
-@kernel("BatchNorm.replay")
+@kernel("BatchNorm.recompute")
 def replay(layer: Any, b: Addresses) -> Iterator[Launch]:
     yield normalize(layer, b["y0"], b["x0"], b["mean"], b["inv_std"])
 
@@ -184,7 +184,7 @@ def scaled_forward_bytes(layer: Any, roles: Collection[str]) -> int:
     return forward_bytes(layer.norm, roles)
 
 
-@kernel("BatchNormScale.replay")
+@kernel("BatchNormScale.recompute")
 def scaled_replay(layer: Any, b: Addresses) -> Iterator[Launch]:
     yield from scaled(layer, b, relu=layer.relu, again=True)
 

@@ -69,7 +69,7 @@ def batch_norm_forward(layer: Any, b: Addresses) -> Iterator[Launch]:
     yield from bits_of_sum(layer, b)
 
 
-@kernel(*every("BatchNormScale", "replay"))
+@kernel(*every("BatchNormScale", "recompute"))
 def batch_norm_replay(layer: Any, b: Addresses) -> Iterator[Launch]:
     yield from scaled(layer.inner, b, relu=layer.relu and not b["mask"], added=b["x1"], again=True)
     yield from bits_of_sum(layer, b)
