@@ -34,7 +34,7 @@ class Device:
 
     name = ""
     real = "float32"  # element type of blobs
-    fuses: frozenset[str] = frozenset()  # fused ops that it has kernels for (layers/fused.py, graph/fused_update.py)
+    fusions: frozenset[str] = frozenset()  # names of the fused ops that it runs (OpRecord.fusion)
 
     @property
     def title(self) -> str:
@@ -47,8 +47,8 @@ class Device:
     def dtype(self, tensor: Tensor) -> str:
         return self.real if tensor.dtype == "float32" else tensor.dtype
 
-    def workspace(self, kernel: str, layer: object, roles: Collection[str], accumulates: Collection[str]) -> int:
-        """Bytes of scratch that an op needs."""
+    def workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int:
+        """Bytes that an op with these roles needs while it runs."""
         return 0
 
     def implements(self, record: OpRecord, step: str) -> bool:

@@ -13,37 +13,17 @@ source  Lv et al., "Full Parameter Fine-tuning for Large Language Models with Li
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Iterator
+from dataclasses import replace
 
-from layermem import ops
+from layermem.graph.op_builder import Device
 from layermem.graph.ops import BACKWARD, UPDATE, Graph, Op
-from layermem.layers.fused import Rectified, Summed
-from layermem.layers.inner_product import InnerProduct
-
-KERNEL = "InnerProduct.backward_update"
-
-
-class Device(Protocol):
-    fuses: frozenset[str]
-
-    def workspace(self, kernel: str, layer: object, roles: Collection[str], accumulates: Collection[str]) -> int: ...
-
-
-@dataclass(frozen=True)
-class FusedUpdate:
-    """What the kernel needs to know: `parameter` is that of the weight's update (graph.train.Parameter), `rule` the
-    stem of its kernel."""
-
-    inner: InnerProduct
-    parameter: Any
-    rule: str
+from layermem.ops import InnerProduct, InnerProductUpdate, Update
 
 
 def offer_fused_updates(graph: Graph, device: Device) -> Graph:
     """`graph` with the fused updates that `device` has kernels for."""
-    return replace(graph, fused_updates=tuple(_fused_updates(graph, device))) if KERNEL in device.fuses else graph
+    return replace(graph, fused_updates=tuple(_fused_updates(graph, device)))
 
 
 def _fused_updates(graph: Graph, device: Device) -> Iterator[Op]:
@@ -61,23 +41,25 @@ def _fused_updates(graph: Graph, device: Device) -> Iterator[Op]:
 
 
 def _fused_update(graph: Graph, device: Device, weights: Op, update: Op) -> Op | None:
-    """One op for `weights` and `update`, which alone touch the gradient between them, if there is such an op and it
-    needs less memory."""
-    layer = weights.layer.inner if isinstance(weights.layer, (Rectified, Summed)) else weights.layer
+    """One op for `weights` and `update`, which alone touch the gradient between them, if the device has such an op and
+    it needs less memory."""
+    product, rule = weights.record, update.record
     gradient = graph.buffers[weights.roles["dw0"]]
-    if not isinstance(layer, InnerProduct) or not layer.by_rows or weights.updates or gradient.persistent:
+    if not isinstance(product, InnerProduct) or not isinstance(rule, Update):
+        return None
+    if not product.by_rows or weights.updates or gradient.persistent:
+        return None
+    record = InnerProductUpdate(product, rule)
+    if record.fusion not in device.fusions:
         return None
     roles = {role: b for role, b in {**weights.roles, **update.roles}.items() if b != gradient.name}
-    fused = FusedUpdate(layer, update.layer, update.kernel.split(".")[0])
-    assert isinstance(layer.record, ops.InnerProduct) and isinstance(update.record, ops.Update)
-    record = ops.InnerProductUpdate(layer.record, update.record)
-    workspace = device.workspace(KERNEL, fused, roles.keys(), ())
+    workspace = device.workspace_bytes(record, "backward_update", roles.keys())
     if workspace + sum(graph.buffers[b].nbytes for b in weights.reads) > gradient.nbytes:
         return None
     return Op(
-        f"{weights.layer.name}.backward_update", BACKWARD, KERNEL, fused, roles, weights.reads,
+        f"{weights.layer_name}.backward_update", BACKWARD, record, "backward_update", roles, weights.reads,
         tuple(b for b in weights.writes if b != gradient.name), update.updates, workspace=workspace,
         flops=weights.flops + update.flops, nbytes=weights.nbytes + update.nbytes - 2 * gradient.nbytes,
-        node=weights.node, covers=(weights.name, update.name), record=record,
-        step="backward_update",
+        node=weights.node, covers=(weights.name, update.name), layer_name=weights.layer_name,
+        layer_type=weights.layer_type,
     )  # fmt: skip

@@ -1,92 +1,193 @@
-"""Layers that a device runs as one op, found in a net where nobody else looks between them:
+"""Fusion: chains of layers whose ops become one op, where no other op reads the blobs between them.
 
-    BatchNorm + Scale (+ ReLU)
-    Convolution, InnerProduct or an Eltwise sum + ReLU
-    BatchNorm + Scale, Convolution or InnerProduct + the sum with another blob (+ ReLU)
+    BatchNorm + Scale (+ ReLU)                                                  one BatchNormScale
+    Convolution, InnerProduct or an Eltwise sum + ReLU                          relu in the epilogue
+    BatchNorm + Scale, Convolution or InnerProduct + the sum with another blob (+ ReLU)     residual, relu
+
+Fusion rewrites op records: the first layer of a chain emits the steps, and what follows becomes a field of their
+records (relu, residual).  Backward of BatchNorm + Scale + ReLU reads x and the statistics; the sign that ReLU needs is
+recomputed from them, so that neither the normalized blob nor the scaled one takes a byte.  The other forms keep one bit
+per element, or read y where another op's backward keeps it.
 
 The net and the device decide, never a budget or a plan, so results do not depend on how memory is managed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from copy import copy
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import TypeAlias
 
-from layermem.graph.net import Net, Node
-from layermem.layers import Layer
-from layermem.layers.activation import ReLU
+from layermem import ops
+from layermem.graph.nodes import Emitter, OpNode
+from layermem.layers import Layer, Overlay, Step
+from layermem.layers.activation import ReLU, bits, elementwise_overlays
 from layermem.layers.convolution import Convolution
 from layermem.layers.eltwise import Eltwise
-from layermem.layers.fused import BatchNormScale, Rectified, Summed
 from layermem.layers.inner_product import InnerProduct
 from layermem.layers.normalization import BatchNorm, Scale
+from layermem.ops import OpRecord
+
+# ---- rewriting -------------------------------------------------------------------------------------------------------
 
 
-def fused(net: Net, fuses: Collection[str], outputs: Collection[str] = ()) -> Net:
-    """`net` with chains replaced by the ops in `fuses`; blobs in `outputs` are not fused away."""
+class BatchNormScale:
+    """Emits the ops of a training BatchNorm, the Scale with a bias that reads it, and maybe the ReLU that reads that.
+
+    Parameters: the three averages of the BatchNorm, then factor and bias of the Scale, w0 .. w4.
+    """
+
+    type = "BatchNormScale"
+    recompute_kind = "exact"
+
+    def __init__(self, norm: BatchNorm, scale: Scale, relu: ReLU | None):
+        chain: list[Layer] = [norm, scale, *([relu] if relu is not None else [])]
+        self.name = "+".join(layer.name for layer in chain)
+        self.bottoms = self.tops = norm.bottoms
+        self.bottom_names, self.top_names = norm.bottom_names, chain[-1].top_names
+        self.stash = dict(norm.stash)
+        self.flops = sum(layer.forward().flops for layer in chain)
+        assert isinstance(norm.record, ops.BatchNorm) and isinstance(scale.record, ops.Scale)
+        self.record: OpRecord = ops.BatchNormScale(norm.record, scale.record, relu=relu is not None)
+
+    def forward(self) -> Step:
+        writes, averages = ("y0", *self.stash), ("w0", "w1", "w2")
+        return Step("forward", ("x0", "w3", "w4"), writes, averages, (Overlay("y0", "x0", "forward"),), self.flops)
+
+    def recompute(self) -> Step:
+        reads, overlays = ("x0", *self.stash, "w3", "w4"), (Overlay("y0", "x0", "forward"),)
+        return Step("recompute", reads, ("y0",), overlays=overlays, flops=4 * self.tops[0].count)
+
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
+        writes = tuple(role for role in ("dx0", "dw3", "dw4") if role in wants)
+        overlays = (Overlay("dx0", "dy0", "gradient"), Overlay("dx0", "x0", "intra")) if "dx0" in wants else ()
+        reads = ("x0", *self.stash, "w3", "w4", "dy0")
+        return (Step("backward", reads, writes, overlays=overlays, flops=14 * self.tops[0].count),)
+
+
+class Epilogue:
+    """Emits the ops of `base` with what follows it in the epilogue: the sum with another blob, a ReLU, or both.
+
+    residual   tensor of the blob that is added, as x1; its gradient is that of the sum
+    mask       one bit per element of y, unless backward of another op keeps y
+    """
+
+    def __init__(self, base: Emitter, total: Eltwise | None, other: int, relu: ReLU | None):
+        followers: list[Layer] = [layer for layer in (total, relu) if layer is not None]
+        self.base, self.relu, self.residual = base, relu is not None, total is not None
+        self.name = "+".join((base.name, *(layer.name for layer in followers)))
+        self.type = base.type + "Sum" * self.residual + "ReLU" * self.relu
+        self.recompute_kind = base.recompute_kind
+        self.bottoms, self.tops, self.top_names = base.bottoms, base.tops, followers[-1].top_names
+        self.bottom_names = base.bottom_names
+        if total is not None:
+            self.bottoms += (total.bottoms[other],)
+            self.bottom_names += (total.bottom_names[other],)
+        self.stash = {**base.stash, **({"mask": bits(self.tops[0])} if self.relu else {})}
+        self.record: OpRecord = with_epilogue(base.record, residual=self.residual, relu=self.relu)
+
+    def forward(self) -> Step:
+        return self._rewrite(self.base.forward())
+
+    def recompute(self) -> Step | None:
+        step = self.base.recompute()
+        return None if step is None else self._rewrite(step)
+
+    def _rewrite(self, step: Step) -> Step:
+        """The forward step with the epilogue in it."""
+        return replace(
+            step,
+            reads=(*step.reads, "x1") if self.residual else step.reads,
+            writes=(*step.writes, "mask") if self.relu else step.writes,
+            overlays=(*step.overlays, Overlay("y0", "x1", "forward")) if self.residual else step.overlays,
+            flops=step.flops + (self.residual + self.relu) * self.tops[0].count,
+            record=self.record,
+        )
+
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
+        inner = self.base.backward([role for role in wants if not (self.residual and role == "dx1")], saved)
+        steps = [replace(step, record=self.base.record) for step in inner]
+        if self.residual and "dx1" in wants:  # last, when dx1 may lie on dy
+            overlays, record = elementwise_overlays("dx1", "dy0"), ops.ResidualGrad(self.tops[0])
+            steps.append(Step("residual_backward", ("dy0",), ("dx1",), overlays=overlays, record=record))
+        if not self.relu or not steps:
+            return steps
+        count, sign = self.tops[0].count, "y0" if "y0" in saved else "mask"
+        if isinstance(self.base, Eltwise):  # one op masks dy and passes it on
+            data = ("y0",) if sign == "y0" else ()
+            overlays = tuple(o for role in steps[0].writes for o in elementwise_overlays(role, "dy0", *data))
+            return (Step("backward", (sign, "dy0"), steps[0].writes, overlays=overlays, flops=steps[0].flops + count),)
+        return [Step("relu_backward", (sign,), (), ("dy0",), flops=count, record=ops.ReluMask(self.tops[0])), *steps]
+
+
+def with_epilogue(record: OpRecord, *, residual: bool, relu: bool) -> OpRecord:
+    """`record` with what follows it as fields."""
+    if isinstance(record, (ops.Conv, ops.InnerProduct, ops.BatchNormScale)):
+        return replace(record, residual=residual, relu=relu)
+    assert isinstance(record, ops.Eltwise) and not residual
+    return replace(record, relu=relu)
+
+
+# ---- matching --------------------------------------------------------------------------------------------------------
+
+Follower: TypeAlias = Callable[[OpNode], "int | None"]
+
+
+def fuse(nodes: Sequence[OpNode], fusions: Collection[str], outputs: Collection[str] = ()) -> list[OpNode]:
+    """`nodes` with chains replaced by the fused ops that `fusions` names; blobs in `outputs` are not fused away."""
     readers: dict[str, list[int]] = {}
-    for index, node in enumerate(net.nodes):
+    for index, node in enumerate(nodes):
         for blob in node.bottoms:
             readers.setdefault(blob, []).append(index)
 
-    def follower(node: Node) -> int | None:
-        """The one node that reads the one top of `node`, if the blob between them matters to nobody else."""
+    def follower(node: OpNode) -> int | None:
+        """The only node that reads the only top of `node`, if nothing else depends on the blob between them."""
         blob = node.tops[0]
-        found = readers.get(blob, [])
-        if len(found) != 1 or blob in outputs or any(node.loss_weights) or not all(net.nodes[found[0]].propagate):
+        reading = readers.get(blob, [])
+        if len(reading) != 1 or blob in outputs or any(node.loss_weights) or not all(nodes[reading[0]].propagate):
             return None
-        return found[0]
+        return reading[0]
 
-    replaced: dict[int, Node | None] = {}
-    gone: set[str] = set()
-    for index in range(len(net.nodes)):
-        for chain in _chains(net, index, follower):
-            joined = _joined([net.nodes[i] for i in chain])
-            if joined.layer.type in fuses and not replaced.keys() & set(chain):
+    replaced: dict[int, OpNode | None] = {}
+    for index in range(len(nodes)):
+        for chain in _chains(nodes, index, follower):
+            fused = _fused([nodes[i] for i in chain])
+            if fused.emitter.record.fusion in fusions and not replaced.keys() & set(chain):
                 replaced |= dict.fromkeys(chain)
-                replaced[chain[-1]] = joined
-                gone |= {net.nodes[i].tops[0] for i in chain[:-1]}
+                replaced[chain[-1]] = fused
                 break
-    result = copy(net)
-    nodes = [replaced.get(i, node) for i, node in enumerate(net.nodes)]
-    result.nodes = [node for node in nodes if node is not None]
-    result.blobs = {name: tensor for name, tensor in net.blobs.items() if name not in gone}
-    return result
+    return [node for node in (replaced.get(i, node) for i, node in enumerate(nodes)) if node is not None]
 
 
-Follower = Callable[[Node], int | None]
-
-
-def _chains(net: Net, index: int, follower: Follower) -> list[list[int]]:
+def _chains(nodes: Sequence[OpNode], index: int, follower: Follower) -> list[list[int]]:
     """Indices of nodes that may be one op, the first of them `index`; the longest chain first."""
-    layer = net.nodes[index].layer
-    found: list[list[int]] = []
+    layer = nodes[index].emitter
+    chains: list[list[int]] = []
     if isinstance(layer, BatchNorm):
-        found = _normalized(net, index, follower)
+        chains = _batch_norm_scale(nodes, index, follower)
     elif isinstance(layer, (Convolution, InnerProduct)) and len(layer.tops) == 1:
-        found = [[index]]
+        chains = [[index]]
     elif isinstance(layer, Eltwise) and layer.operation == "SUM":
-        return _with_relu(net, [index], follower)
-    for chain in found:
-        found = [*_summed(net, chain, follower), *_with_relu(net, chain, follower), *found]
-    return [chain for chain in found if len(chain) > 1]
+        return _with_relu(nodes, [index], follower)
+    for chain in chains:
+        chains = [*_with_residual(nodes, chain, follower), *_with_relu(nodes, chain, follower), *chains]
+    return [chain for chain in chains if len(chain) > 1]
 
 
-def _with_relu(net: Net, chain: list[int], follower: Follower) -> list[list[int]]:
+def _with_relu(nodes: Sequence[OpNode], chain: list[int], follower: Follower) -> list[list[int]]:
     """The chain and the ReLU without a slope that alone reads it, if there is one."""
-    last = follower(net.nodes[chain[-1]])
-    relu = net.nodes[last].layer if last is not None else None
+    last = follower(nodes[chain[-1]])
+    relu = nodes[last].emitter if last is not None else None
     return [[*chain, last]] if last is not None and isinstance(relu, ReLU) and not relu.negative_slope else []
 
 
-def _normalized(net: Net, index: int, follower: Follower) -> list[list[int]]:
+def _batch_norm_scale(nodes: Sequence[OpNode], index: int, follower: Follower) -> list[list[int]]:
     """A BatchNorm and its Scale, if there is such a chain at `index`."""
-    norm = net.nodes[index].layer
+    norm = nodes[index].emitter
     if not isinstance(norm, BatchNorm) or norm.global_stats:
         return []
-    second = follower(net.nodes[index])
-    scale = net.nodes[second].layer if second is not None else None
+    second = follower(nodes[index])
+    scale = nodes[second].emitter if second is not None else None
     if second is None or not isinstance(scale, Scale) or scale.operand != "w0" or scale.bias is None:
         return []
     if [axis for axis in range(len(norm.tops[0].shape)) if axis not in scale.summed] != [1]:
@@ -94,36 +195,38 @@ def _normalized(net: Net, index: int, follower: Follower) -> list[list[int]]:
     return [[index, second]]
 
 
-def _summed(net: Net, chain: list[int], follower: Follower) -> list[list[int]]:
-    """The chain, the plain sum of its top and of another blob that was there before, and with the sum's ReLU too."""
-    (top,) = net.nodes[chain[-1]].tops
-    total = follower(net.nodes[chain[-1]])
-    sum_of = net.nodes[total] if total is not None else None
-    if total is None or sum_of is None or not isinstance(sum_of.layer, Eltwise):
+def _with_residual(nodes: Sequence[OpNode], chain: list[int], follower: Follower) -> list[list[int]]:
+    """The chain, the plain sum of its top and of another blob that exists already, and with the sum's ReLU too."""
+    (top,) = nodes[chain[-1]].tops
+    total = follower(nodes[chain[-1]])
+    if total is None:
         return []
-    if sum_of.layer.operation != "SUM" or sum_of.layer.coeffs != (1.0, 1.0):
+    layer = nodes[total].emitter
+    if not isinstance(layer, Eltwise) or layer.operation != "SUM" or layer.coeffs != (1.0, 1.0):
         return []
-    (other,) = [blob for blob in sum_of.bottoms if blob != top]
-    if any(other in node.tops for node in net.nodes[chain[-1] + 1 : total]):  # its own maker takes the sum along
+    (other,) = [blob for blob in nodes[total].bottoms if blob != top]
+    if any(other in node.tops for node in nodes[chain[-1] + 1 : total]):  # its own producer takes the sum
         return []
-    return [*_with_relu(net, [*chain, total], follower), [*chain, total]]
+    return [*_with_relu(nodes, [*chain, total], follower), [*chain, total]]
 
 
-def _joined(nodes: list[Node]) -> Node:
+def _fused(chain: list[OpNode]) -> OpNode:
     """One node for a chain."""
-    layers: list[Any] = [node.layer for node in nodes]
-    relu: Any = layers.pop() if isinstance(layers[-1], ReLU) else None
-    at = next((i for i, layer in enumerate(layers) if i and isinstance(layer, Eltwise)), len(layers))
-    bottoms, propagate = nodes[0].bottoms, nodes[0].propagate
-    layer: Layer
-    if at == len(layers) == 1:
-        layer = Rectified(layers[0], relu)
-    elif at == len(layers):
-        layer = BatchNormScale(layers[0], layers[1], relu)
+    layers = [layer for node in chain for layer in node.layers]
+    relu = layers[-1] if isinstance(layers[-1], ReLU) else None
+    at = next((i for i, layer in enumerate(layers) if i and isinstance(layer, Eltwise)), None)
+    bottoms, propagate = chain[0].bottoms, chain[0].propagate
+    first, emitter = layers[0], None
+    if isinstance(first, BatchNorm):
+        assert isinstance(layers[1], Scale)
+        emitter = BatchNormScale(first, layers[1], relu if at is None else None)
+    if at is not None:
+        total = layers[at]
+        assert isinstance(total, Eltwise)
+        other = 1 - chain[at].bottoms.index(chain[at - 1].tops[0])
+        bottoms, propagate = (*bottoms, chain[at].bottoms[other]), (*propagate, chain[at].propagate[other])
+        node: Emitter = Epilogue(emitter or first, total, other, relu)
     else:
-        inner = BatchNormScale(layers[0], layers[1], None) if at == 2 else layers[0]
-        added = 1 - nodes[at].bottoms.index(nodes[at - 1].tops[0])
-        layer = Summed(inner, layers[at], added, relu)
-        bottoms, propagate = (*bottoms, nodes[at].bottoms[added]), (*propagate, nodes[at].propagate[added])
-    params = tuple(name for node in nodes for name in node.params)
-    return Node(layer, nodes[0].line, bottoms, nodes[-1].tops, params, propagate, nodes[-1].loss_weights)
+        node = emitter or Epilogue(first, None, 0, relu)
+    params = tuple(name for each in chain for name in each.params)
+    return OpNode(node, tuple(layers), bottoms, chain[-1].tops, params, propagate, chain[-1].loss_weights)

@@ -30,7 +30,7 @@ REMEDY = "the gradient is right here and wrong in BVLC Caffe; give the top a nam
 KEEP_SIGNS = {"ReLU", "Dropout"}  # harmless after a ReLU, whose backward asks for nothing but signs
 
 
-def traps(net: Net, needs: Needs) -> tuple[str, ...]:
+def inplace_hazards(net: Net, needs: Needs) -> tuple[str, ...]:
     """A sentence for each layer whose gradient Caffe would get wrong."""
     array = _arrays(net)
     over: dict[str, list[int]] = {}  # array -> nodes that write it in place

@@ -1,4 +1,4 @@
-"""The ops of one step over named buffers: what planners, schedules and devices speak about."""
+"""The ops of one step over named buffers: the graph that strategies plan and schedules run."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from layermem.layers import Tensor
-from layermem.ops import OpRecord, Silence
+from layermem.ops import OpRecord, Tensor
 
-NO_OP = Silence()
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
 
 # kinds of buffers; those that outlive a step are PERSISTENT
@@ -40,22 +38,23 @@ class BufferOverlay:
 
 @dataclass(frozen=True)
 class Op:
-    """One layer run forward, backward or as an update.
+    """One step of a layer, forward, backward or an update, over named buffers.
 
     record, step   what it computes (layermem/ops), and which of the record's steps this is: a backend's kernel is
                    registered under both
     roles        role -> buffer, for the kernel
     reads, writes, updates   buffers: only read; fully written; read and written.  Each buffer is in one of them.
     accumulates  roles whose result is added to the buffer (one of `updates`) instead of written
-    workspace    bytes of scratch while it runs
+    workspace    bytes of workspace while it runs
     recompute    how it runs again from the same inputs, None where it cannot
-    covers       names of the ops whose work it does, in this order (Graph.fused_updates)
+    covers       names of the ops that it replaces, in this order (Graph.fused_updates)
+    node         index of its node in the training graph; layer_name, layer_type  of that node, "" without one
     """
 
     name: str
     kind: str
-    kernel: str
-    layer: Any
+    record: OpRecord
+    step: str
     roles: Mapping[str, str]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
@@ -66,11 +65,15 @@ class Op:
     flops: int = 0
     nbytes: int = 0
     recompute: Op | None = None
-    node: int = -1  # index of its layer in the net
+    node: int = -1
     covers: tuple[str, ...] = ()
-    record: OpRecord = NO_OP
-    step: str = "forward"
     layer_name: str = ""
+    layer_type: str = ""
+
+    @property
+    def kernel(self) -> str:
+        """ "Pool.backward": record and step, as people read them."""
+        return f"{self.record.family}.{self.step}"
 
     @property
     def touches(self) -> tuple[str, ...]:
@@ -139,20 +142,20 @@ class Graph:
     @cached_property
     def producer(self) -> dict[str, Op]:
         """The op that first writes each buffer."""
-        found: dict[str, Op] = {}
+        producers: dict[str, Op] = {}
         for op in self.ops:
             for buffer in op.writes:
-                found.setdefault(buffer, op)
-        return found
+                producers.setdefault(buffer, op)
+        return producers
 
     @cached_property
     def readers(self) -> dict[str, list[Op]]:
         """Ops that need a buffer's bytes (read or update it), in order."""
-        found: dict[str, list[Op]] = {name: [] for name in self.buffers}
+        readers: dict[str, list[Op]] = {name: [] for name in self.buffers}
         for op in self.ops:
             for buffer in (*op.reads, *op.updates):
-                found[buffer].append(op)
-        return found
+                readers[buffer].append(op)
+        return readers
 
     @cached_property
     def uses(self) -> dict[str, list[Use]]:

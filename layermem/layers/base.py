@@ -99,6 +99,14 @@ class Layer:
             if any(d < 0 for d in top.shape):
                 raise InputError(f"has a top of impossible shape {top}")
 
+    @property
+    def bottom_names(self) -> tuple[str, ...]:
+        return tuple(self.param.bottom)
+
+    @property
+    def top_names(self) -> tuple[str, ...]:
+        return tuple(self.param.top)
+
     def setup(self) -> None:
         raise NotImplementedError
 

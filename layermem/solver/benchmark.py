@@ -21,7 +21,6 @@ from layermem.data import open_feed, synthetic_feed
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.ops import UPDATE, Graph
-from layermem.layers import Layer
 from layermem.layers.data import FEEDS
 from layermem.proto.schema import SolverParameter
 from layermem.runtime.runner import Runner
@@ -141,10 +140,10 @@ def times_by_layer(graph: Graph, seconds: Mapping[str, float]) -> list[LayerTime
     fused_updates = [fused for fused in graph.fused_updates if fused.name in seconds]
     covered = {name for fused in fused_updates for name in fused.covers}
     for op in (*(op for op in graph.ops if op.name not in covered), *fused_updates):
-        if isinstance(op.layer, Layer):
-            found = layers.setdefault(op.node, LayerTime(op.layer.name, op.layer.type))
+        if op.layer_name:
+            found = layers.setdefault(op.node, LayerTime(op.layer_name, op.layer_type))
         else:
-            found = layers[op.node] if op.covers else others[op.kind if op.kind in others else ""]
+            found = others[op.kind if op.kind in others else ""]
         found.seconds[op.kind] = found.seconds.get(op.kind, 0.0) + seconds.get(op.name, 0.0)
         found.flops += op.flops
         found.nbytes += op.nbytes

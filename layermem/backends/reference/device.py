@@ -19,7 +19,7 @@ from layermem.ops import OpRecord
 class ReferenceDevice(Device):
     """`real` may be float64, for gradient checks of whole nets."""
 
-    fuses = frozenset({"BatchNormScale"})
+    fusions = frozenset({"BatchNormScale"})
 
     def __init__(self, real: str = "float32"):
         self.real = real

@@ -9,6 +9,7 @@ backward    all backward ops of a layer are one function; that of a layer withou
 from __future__ import annotations
 
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, PARAMETER, Graph, Op, unique
+from layermem.ops import Fill
 from layermem.planning.graph_files.text_format import Function, GraphFile, Variable
 
 
@@ -39,22 +40,18 @@ def _gradients(graph: Graph) -> dict[str, str]:
     return {name: name.removesuffix(".diff") for name, b in graph.buffers.items() if b.kind in (DIFF, GRADIENT)}
 
 
-def _kind(op: Op) -> str:
-    return op.kernel.split(".")[0]
-
-
 def _forward(op: Op, ids: dict[str, int]) -> Function:
     reads = tuple((ids[b], "_") for b in (*op.reads, *op.updates) if b in ids)
-    return Function("forward", _kind(op), reads, tuple(ids[b] for b in op.writes if b in ids))
+    return Function("forward", op.layer_type, reads, tuple(ids[b] for b in op.writes if b in ids))
 
 
 def _backward(op: Op, steps: list[Op], ids: dict[str, int], gradients: dict[str, str]) -> Function:
     """What the backward ops of a layer read from outside, and the gradients that they leave."""
-    steps = [step for step in steps if not step.kernel.startswith("Fill.")]
+    steps = [step for step in steps if not isinstance(step.record, Fill)]
     touched = unique(b for step in steps for b in step.reads)
     reads = [(ids[gradients[b]], "gradient") for b in touched if gradients.get(b) in op.writes]
     reads += [(ids[b], "input") for b in touched if b in ids and b not in op.writes]
     reads += [(ids[b], "output") for b in touched if b in ids and b in op.writes]
     written = unique(gradients[b] for step in steps for b in (*step.writes, *step.updates) if b in gradients)
     writes = tuple(ids[b] for b in written if b in ids and b not in op.writes)
-    return Function("backward", _kind(op), tuple(reads), writes)
+    return Function("backward", op.layer_type, tuple(reads), writes)

@@ -59,7 +59,7 @@ def vdnn_all(graph: Graph, costs: Costs, budget: int | None, evaluator: PlanEval
 
 @strategy("vdnn-conv", description="offload the inputs of convolutions (vDNN_conv)")
 def vdnn_conv(graph: Graph, costs: Costs, budget: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
-    return _vdnn("vdnn-conv", graph, budget, evaluator, hints, lambda op: op.kernel.startswith("Convolution"))
+    return _vdnn("vdnn-conv", graph, budget, evaluator, hints, lambda op: op.layer_type.startswith("Convolution"))
 
 
 def _vdnn(

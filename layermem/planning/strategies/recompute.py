@@ -227,7 +227,7 @@ class Planner:
 def runs_of(graph: Graph, hints: Hints = Hints()) -> list[list[Op]]:
     """Forward ops that can be rebuilt, one a node; in long nets, runs that end where few bytes cross (at a stage
     point, where the hints name some)."""
-    ops = [op for op in forward_ops(graph) if op.recompute is not None and op.layer is not None and op.writes]
+    ops = [op for op in forward_ops(graph) if op.recompute is not None and op.writes]
     if len(ops) <= MOST_NODES:
         return [[op] for op in ops]
     crossing = _crossing(graph, ops)[: len(ops) - 1]

@@ -1,0 +1,63 @@
+"""Nodes of the training graph: what emits ops, and how it is wired.
+
+A node is one layer, or several layers whose ops run as one (fusion.py).  Both answer the same questions, `Emitter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from layermem.graph.net import Net
+from layermem.layers import Layer, Step
+from layermem.ops import OpRecord, Tensor
+
+
+class Emitter(Protocol):
+    """What the training graph reads of a node; every Layer has it (layers/base.py)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def bottoms(self) -> tuple[Tensor, ...]: ...
+    @property
+    def tops(self) -> tuple[Tensor, ...]: ...
+    @property
+    def bottom_names(self) -> tuple[str, ...]: ...
+    @property
+    def top_names(self) -> tuple[str, ...]: ...
+    @property
+    def stash(self) -> Mapping[str, Tensor]: ...
+    @property
+    def record(self) -> OpRecord: ...
+    @property
+    def recompute_kind(self) -> str: ...
+    def forward(self) -> Step: ...
+    def recompute(self) -> Step | None: ...
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]: ...
+
+
+@dataclass(frozen=True)
+class OpNode:
+    """An emitter in its place: versioned bottoms and tops, parameter names, and where gradients may flow.
+
+    layers         those that the emitter stands for, in the order of the net
+    propagate      per bottom: may a gradient flow into it?
+    loss_weights   per top
+    """
+
+    emitter: Emitter
+    layers: tuple[Layer, ...]
+    bottoms: tuple[str, ...]
+    tops: tuple[str, ...]
+    params: tuple[str, ...]
+    propagate: tuple[bool, ...]
+    loss_weights: tuple[float, ...]
+
+
+def op_nodes(net: Net) -> list[OpNode]:
+    """A node for every layer of `net`."""
+    return [OpNode(n.layer, (n.layer,), n.bottoms, n.tops, n.params, n.propagate, n.loss_weights) for n in net.nodes]

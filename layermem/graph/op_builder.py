@@ -1,0 +1,125 @@
+"""Turns the steps of layers, which speak of roles, into ops over named buffers.
+
+A gradient with several parts is written by the first op to run and accumulated by the later ones; an op lists such a
+buffer under `updates`, and the role under `accumulates`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from layermem.errors import InputError
+from layermem.graph.nodes import OpNode
+from layermem.graph.ops import BACKWARD, DIFF, GRADIENT, Buffer, BufferOverlay, Op, unique
+from layermem.layers import Overlay, Step
+from layermem.ops import OpRecord, Tensor
+
+
+class Device(Protocol):
+    """What the training graph needs of a device: a plan is made for one.
+
+    fusions   names of the fused ops that it runs (OpRecord.fusion)
+    """
+
+    fusions: frozenset[str]
+
+    @property
+    def title(self) -> str: ...
+
+    def nbytes(self, tensor: Tensor) -> int: ...
+
+    def workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int: ...
+
+
+class OpBuilder:
+    """The buffers and ops of a graph, made one after the other.  `path` is that of the net, for errors."""
+
+    def __init__(self, device: Device, path: str):
+        self.device, self.path = device, path
+        self.buffers: dict[str, Buffer] = {}
+        self.ops: list[Op] = []
+        self.written: set[str] = set()  # gradients that an op has written in this step
+
+    def buffer(self, name: str, kind: str, tensor: Tensor, persistent: bool = False) -> str:
+        """Declare a buffer, once or again; its name."""
+        known = self.buffers.setdefault(name, Buffer(name, kind, tensor, self.device.nbytes(tensor), persistent))
+        if known.kind != kind:
+            raise InputError(
+                f"needs the name '{name}' twice, for its {known.kind} and its {kind}; rename the blob or the layer",
+                path=self.path,
+            )
+        return name
+
+    def add(self, name: str, kind: str, step: Step, roles: Mapping[str, str], *, node: int = -1) -> None:
+        """Append an op that belongs to no layer; `step` carries its record."""
+        assert step.record is not None
+        self.ops.append(self.make(name, kind, step.record, step, roles, node=node))
+
+    def add_step(self, kind: str, step: Step, roles: Mapping[str, str], node: OpNode, index: int) -> None:
+        """Append an op of node number `index`."""
+        self.ops.append(self.make_step(f"{node.emitter.name}.{step.step}", kind, step, roles, node, index))
+
+    def make_step(self, name: str, kind: str, step: Step, roles: Mapping[str, str], node: OpNode, index: int) -> Op:
+        op = self.make(name, kind, step.record or node.emitter.record, step, roles, node=index)
+        overlays = self._overlays(step, op.roles, op.accumulates, node)
+        return replace(op, overlays=overlays, layer_name=node.emitter.name, layer_type=node.emitter.type)
+
+    def make(self, name: str, kind: str, record: OpRecord, step: Step, roles: Mapping[str, str], *, node: int) -> Op:
+        """An op of `step`, without the roles that `roles` does not name."""
+        used = {r: roles[r] for r in (*step.reads, *step.updates, *step.writes) if r in roles}
+        accumulates, continued = self._accumulates(used, step) if kind == BACKWARD else ((), ())
+        updates = unique((*(used[r] for r in step.updates if r in used), *continued))
+        reads = tuple(b for b in unique(used[r] for r in step.reads if r in used) if b not in updates)
+        writes = unique(used[r] for r in step.writes if r in used and used[r] not in updates)
+        return Op(
+            name, kind, record, step.step, used, reads, writes, updates, accumulates,
+            workspace=self.device.workspace_bytes(record, step.step, used.keys()), flops=step.flops,
+            nbytes=sum(self.buffers[b].nbytes for b in (*reads, *updates, *updates, *writes)), node=node,
+        )  # fmt: skip
+
+    def _accumulates(self, used: Mapping[str, str], step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Roles whose buffer holds an earlier part of the same gradient, from another reader, role or step; and
+        those of the buffers that held one before this op."""
+        held = {b for b in used.values() if b in self.written or self.buffers[b].persistent}
+        accumulates = []
+        for role in step.writes:
+            buffer = used.get(role)
+            if buffer is None or self.buffers[buffer].kind not in (DIFF, GRADIENT):
+                continue
+            if buffer in self.written or buffer in held:
+                accumulates.append(role)
+            self.written.add(buffer)
+        return tuple(accumulates), unique(used[role] for role in accumulates if used[role] in held)
+
+    def _overlays(
+        self, step: Step, used: Mapping[str, str], accumulates: Collection[str], node: OpNode
+    ) -> tuple[BufferOverlay, ...]:
+        """The permissions of `step` that hold for these buffers: of one size, transient, and named by one role each."""
+        buffers = list(used.values())
+        named_once = {b for b in buffers if buffers.count(b) == 1}
+        overlays = []
+        for permission in step.overlays:
+            out, over = used.get(permission.out), used.get(permission.over)
+            if out is None or over is None or permission.out in accumulates or not {out, over} <= named_once:
+                continue
+            a, b = self.buffers[out], self.buffers[over]
+            if a.nbytes == b.nbytes and not a.persistent and not b.persistent:
+                overlays.append(BufferOverlay(out, over, _overlay_kind(permission, node)))
+        return tuple(overlays)
+
+
+def _overlay_kind(permission: Overlay, node: OpNode) -> str:
+    """'inplace' where the user named one blob for both sides, else the layer's kind."""
+    if permission.kind == "intra":
+        return permission.kind
+    digits = [role[len(role.rstrip("0123456789")) :] for role in (permission.out, permission.over)]
+    top, bottom = digits if permission.out.startswith("y") else reversed(digits)
+    same = node.emitter.top_names[int(top)] == node.emitter.bottom_names[int(bottom)]
+    return "inplace" if same else permission.kind
+
+
+def role_map(stem: str, names: Sequence[str]) -> dict[str, str]:
+    """role_map("x", ("data", "label")) -> {"x0": "data", "x1": "label"}"""
+    return {f"{stem}{i}": name for i, name in enumerate(names)}
