@@ -7,11 +7,13 @@ then the reference kernel runs in its place.  `scratch` says the workspace that 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from layermem.backends.registry import StepContext
+from layermem.backends.registry import KernelCall, KernelRegistry, StepContext
 from layermem.graph.ops import Op
 
 Launch = Callable[[], Any]
@@ -59,3 +61,28 @@ def binds(*names: str, scratch: Scratch | None = None) -> Callable[[Binding], Bi
         return binding
 
     return register
+
+
+Array = npt.NDArray[Any]
+Launches = Sequence[Launch] | None
+
+MAX_ARRAYS = 256  # that one native op combines
+
+
+@dataclass(frozen=True)
+class CpuCall(KernelCall):
+    """A bound op whose bytes the host can reach: `arrays` are the stored (channels-last) views by role."""
+
+    arrays: Mapping[str, Array] = field(default_factory=dict)
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: Mapping[str, Array], context: StepContext, *, accumulated: Collection[str] = (), layer: str = ""
+    ) -> CpuCall:
+        addresses = {role: int(array.ctypes.data) for role, array in arrays.items()}
+        counts = {role: array.size for role, array in arrays.items()}
+        return cls(addresses, counts, frozenset(accumulated), context, layer, arrays)
+
+
+cpu_kernels: KernelRegistry[CpuCall, Launches] = KernelRegistry("cpu")
+kernel = cpu_kernels.kernel
