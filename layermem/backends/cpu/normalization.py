@@ -104,7 +104,7 @@ def batch_norm_forward(op: BatchNorm, call: CpuCall) -> list[Launch]:
     ]  # fmt: skip
 
 
-@kernel(BatchNorm, "recompute", "replay")
+@kernel(BatchNorm, "recompute")
 def batch_norm_recompute(op: BatchNorm, call: CpuCall) -> list[Launch]:
     mean, inv_std = call["mean"], call["inv_std"]
     return [cpu.batch_norm_replay(channels(op), y=call["y0"], x=call["x0"], mean=mean, inv_std=inv_std)]
@@ -144,7 +144,7 @@ def batch_norm_scale_forward(op: BatchNormScale, call: CpuCall) -> Launches:
     return fused_forward(op, call, recompute=False)
 
 
-@kernel(BatchNormScale, "recompute", "replay", workspace=batch_norm_scale_forward_workspace)
+@kernel(BatchNormScale, "recompute", workspace=batch_norm_scale_forward_workspace)
 def batch_norm_scale_recompute(op: BatchNormScale, call: CpuCall) -> Launches:
     return fused_forward(op, call, recompute=True)
 
