@@ -1,8 +1,39 @@
-"""The cpu device and its bindings, one file a family.  Importing this package registers them all."""
+"""The cpu device and its kernels, one file per family.  Importing this package registers them all."""
 
-from layermem.backends.cpu import activation, channels, convolution, elements, lines, losses, moves, reduction, scale
+from layermem.backends.cpu import (
+    activation,
+    convolution,
+    dropout,
+    eltwise,
+    host,
+    inner_product,
+    loss,
+    normalization,
+    pooling,
+    reduction,
+    resize,
+    shape,
+    softmax,
+    update,
+)
+from layermem.backends.cpu.base import cpu_kernels
 from layermem.backends.cpu.device import CpuDevice
 
 __all__ = [
-    "CpuDevice", "activation", "channels", "convolution", "elements", "lines", "losses", "moves", "reduction", "scale",
-]  # fmt: skip
+    "CpuDevice",
+    "activation",
+    "convolution",
+    "cpu_kernels",
+    "dropout",
+    "eltwise",
+    "host",
+    "inner_product",
+    "loss",
+    "normalization",
+    "pooling",
+    "reduction",
+    "resize",
+    "shape",
+    "softmax",
+    "update",
+]

@@ -1,86 +1,81 @@
-"""Activations: a function of each element, its slope times dy on the way back, or one bit that says which slope."""
+"""Pointwise functions, PReLU, and the backward of a ReLU that ran in another op's epilogue."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Collection
 
 from layermem._native import cpu
-from layermem.backends.cpu.base import Args, Launch, binds
+from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.ops import Kind, Pointwise, PReLU, ReluMask
 
-Constants = Callable[[Any], dict[str, float]]  # layer -> p, q, r of cpu.map
-
-
-def bind_map(kind: str, function: str, slope_of: str, constants: Constants = lambda it: {}) -> None:
-    """Bind `kind` to cpu.map's `function` and its slope, which is found from `slope_of`: x0 or y0."""
-
-    @binds(f"{kind}.forward")
-    def forward(a: Args) -> list[Launch]:
-        return [cpu.map(function, a.count("x0"), out=a["y0"], a=a["x0"], **constants(a.layer))]
-
-    @binds(f"{kind}.backward")
-    def backward(a: Args) -> list[Launch]:
-        slope, adds = f"{function}_slope", a.adds("dx0")
-        given = constants(a.layer)
-        return [cpu.map(slope, a.count("dx0"), out=a["dx0"], a=a["dy0"], b=a[slope_of], accumulate=adds, **given)]
-
-
-bind_map("Sigmoid", "sigmoid", "y0")
-bind_map("TanH", "tanh", "y0")
-bind_map("ELU", "elu", "x0", lambda it: {"p": it.alpha})
-bind_map("AbsVal", "absolute", "x0")
-bind_map("Exp", "exponential", "y0", lambda it: {"p": it.inner, "q": it.outer})
-bind_map("Log", "logarithm", "x0", lambda it: {"p": it.scale, "q": it.shift, "r": it.factor})
-bind_map("BNLL", "softplus", "x0")
-bind_map("Swish", "swish", "x0", lambda it: {"p": it.beta})
+# the native function; its derivative times dy, with b the operand that backward reads, is FUNCTION_slope
+FUNCTIONS = {
+    Kind.RELU: "relu",
+    Kind.CLIP: "clip",
+    Kind.ELU: "elu",
+    Kind.SIGMOID: "sigmoid",
+    Kind.TANH: "tanh",
+    Kind.ABSVAL: "absolute",
+    Kind.POWER: "power",
+    Kind.EXP: "exponential",
+    Kind.LOG: "logarithm",
+    Kind.BNLL: "softplus",
+    Kind.SWISH: "swish",
+    Kind.THRESHOLD: "threshold",
+}
 
 
-@binds("Threshold.forward")
-def threshold(a: Args) -> list[Launch]:
-    return [cpu.map("threshold", a.count("x0"), out=a["y0"], a=a["x0"], p=a.layer.threshold)]
+@kernel(Pointwise, "forward")
+def pointwise_forward(op: Pointwise, call: CpuCall) -> list[Launch]:
+    count, y, x, mask = call.count("x0"), call["y0"], call["x0"], call["mask"]
+    if op.kind is Kind.RELU:
+        return [cpu.relu_forward(count, y=y, x=x, slope=op.alpha, mask=mask)]
+    if op.kind is Kind.CLIP and mask:
+        return [cpu.clip_forward(count, y=y, x=x, mask=mask, lowest=op.alpha, highest=op.beta)]
+    return [cpu.map(FUNCTIONS[op.kind], count, out=y, a=x, p=op.alpha, q=op.beta, r=op.gamma)]
 
 
-@binds("Power.forward")
-def power(a: Args) -> list[Launch]:
-    it = a.layer
-    return [cpu.map("power", a.count("x0"), out=a["y0"], a=a["x0"], p=it.power, q=it.scale, r=it.shift)]
+@kernel(Pointwise, "backward")
+def pointwise_backward(op: Pointwise, call: CpuCall) -> list[Launch]:
+    count, dx, dy, accumulate = call.count("dx0"), call["dx0"], call["dy0"], call.accumulates("dx0")
+    if "mask" in call:
+        slope = op.alpha if op.kind is Kind.RELU else 0.0
+        return [cpu.relu_backward(count, dx=dx, dy=dy, mask=call["mask"], slope=slope, accumulate=accumulate)]
+    source = call["y0"] or call["x0"]
+    if not source:  # a power that is linear in x
+        return [cpu.map("scale", count, out=dx, a=dy, p=op.alpha * op.beta, accumulate=accumulate)]
+    slope_of = f"{FUNCTIONS[op.kind]}_slope"
+    return [cpu.map(slope_of, count, out=dx, a=dy, b=source, p=op.alpha, q=op.beta, r=op.gamma, accumulate=accumulate)]
 
 
-@binds("Power.backward")
-def power_backward(a: Args) -> list[Launch]:
-    it, count, adds = a.layer, a.count("dx0"), a.adds("dx0")
-    if not a.has("x0"):  # a straight line
-        return [cpu.map("scale", count, out=a["dx0"], a=a["dy0"], p=it.power * it.scale, accumulate=adds)]
-    given = {"p": it.power, "q": it.scale, "r": it.shift}
-    return [cpu.map("power_slope", count, out=a["dx0"], a=a["dy0"], b=a["x0"], accumulate=adds, **given)]
+@kernel(ReluMask, "relu_backward")
+def relu_backward(op: ReluMask, call: CpuCall) -> list[Launch]:
+    count, dy = call.count("dy0"), call["dy0"]
+    if "mask" in call:
+        return [cpu.relu_backward(count, dx=dy, dy=dy, mask=call["mask"])]
+    return [cpu.map("relu_slope", count, out=dy, a=dy, b=call["y0"])]
 
 
-@binds("ReLU.forward")
-def relu_forward(a: Args) -> list[Launch]:
-    slope = a.layer.negative_slope
-    return [cpu.relu_forward(a.count("x0"), y=a["y0"], x=a["x0"], slope=slope, mask=a["mask"])]
+def prelu_shape(op: PReLU) -> cpu.Channels:
+    """One channel where there is one slope."""
+    one_slope = op.shared or op.x.shape[1] == 1
+    return cpu.Channels(1, 1, op.x.count) if one_slope else cpu.Channels(*op.x.around(1))
 
 
-@binds("ReLU.backward")
-def relu_backward(a: Args) -> list[Launch]:
-    slope, count, adds = a.layer.negative_slope, a.count("dx0"), a.adds("dx0")
-    if a.has("mask"):
-        return [cpu.relu_backward(count, dx=a["dx0"], dy=a["dy0"], mask=a["mask"], slope=slope, accumulate=adds)]
-    sign = a["y0"] or a["x0"]
-    return [cpu.map("relu_slope", count, out=a["dx0"], a=a["dy0"], b=sign, p=slope, accumulate=adds)]
+def prelu_backward_workspace(op: PReLU, roles: Collection[str]) -> int:
+    return cpu.prelu_backward_workspace(prelu_shape(op))
 
 
-@binds("Clip.forward")
-def clip_forward(a: Args) -> list[Launch]:
-    it, count = a.layer, a.count("x0")
-    if a.has("mask"):
-        return [cpu.clip_forward(count, y=a["y0"], x=a["x0"], mask=a["mask"], lowest=it.min, highest=it.max)]
-    return [cpu.map("clip", count, out=a["y0"], a=a["x0"], p=it.min, q=it.max)]
+@kernel(PReLU, "forward")
+def prelu_forward(op: PReLU, call: CpuCall) -> list[Launch]:
+    return [cpu.prelu_forward(prelu_shape(op), y=call["y0"], x=call["x0"], slope=call["w0"])]
 
 
-@binds("Clip.backward")
-def clip_backward(a: Args) -> list[Launch]:
-    it, count, adds = a.layer, a.count("dx0"), a.adds("dx0")
-    if a.has("mask"):
-        return [cpu.relu_backward(count, dx=a["dx0"], dy=a["dy0"], mask=a["mask"], accumulate=adds)]
-    return [cpu.map("clip_slope", count, out=a["dx0"], a=a["dy0"], b=a["x0"], p=it.min, q=it.max, accumulate=adds)]
+@kernel(PReLU, "backward", workspace=prelu_backward_workspace)
+def prelu_backward(op: PReLU, call: CpuCall) -> list[Launch]:
+    return [
+        cpu.prelu_backward(
+            prelu_shape(op), dx=call["dx0"], dslope=call["dw0"], x=call["x0"], dy=call["dy0"], slope=call["w0"],
+            accumulate_dx=call.accumulates("dx0"), accumulate_dslope=call.accumulates("dw0"), scratch=call.workspace,
+        )
+    ]  # fmt: skip

@@ -1,22 +1,23 @@
-"""The cpu device: native kernels on addresses in the arena, scratch included.
+"""The cpu device: native kernels on addresses in the arena, workspace included.
 
-Every op has one.  The reference's runs only where an Eltwise has more bottoms, or a Split more tops, than one native op
-combines (elements.MOST_ARRAYS), and then takes NumPy's scratch beside the arena's.
+Every op has one.  The reference kernel runs only where an Eltwise has more bottoms, or a Split more tops, than one
+native op combines (base.MAX_ARRAYS), or where fusing an update saves nothing; its temporaries are NumPy's, beside the
+arena.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-import numpy as np
-
 from layermem._native import cpu
 from layermem.backends.base import Bound, in_turn, register_device
-from layermem.backends.cpu.base import BINDINGS, SCRATCH, Args
+from layermem.backends.cpu.base import Array, CpuCall, cpu_kernels
 from layermem.backends.reference.device import ReferenceDevice
 from layermem.backends.registry import StepContext
 from layermem.errors import InputError
+from layermem.graph.fused_update import FusedUpdate
 from layermem.graph.ops import Op
+from layermem.ops import InnerProduct, InnerProductUpdate, OpRecord, Update
 
 
 @register_device("cpu")
@@ -36,11 +37,24 @@ class CpuDevice(ReferenceDevice):
         return f"native kernels for {cpu.vector_unit()}, {cpu.threads()} threads"
 
     def workspace(self, kernel: str, layer: object, roles: Collection[str], accumulates: Collection[str]) -> int:
-        return SCRATCH[kernel](layer, roles) if kernel in SCRATCH else 0
+        record, step = record_of(layer), kernel.split(".")[1]
+        return 0 if record is None else cpu_kernels.workspace_bytes(record, step, roles)
 
-    def bind(self, op: Op, arrays: Mapping[str, np.ndarray], context: StepContext) -> Bound:
-        binding = BINDINGS.get(op.kernel)
-        launches = binding(Args(op, arrays, context)) if binding is not None else None
-        if launches is None:
-            return super().bind(op, arrays, context)
-        return in_turn(launches)
+    def implements(self, record: OpRecord, step: str) -> bool:
+        return cpu_kernels.implements(record, step)
+
+    def bind(self, op: Op, arrays: Mapping[str, Array], context: StepContext) -> Bound:
+        call = CpuCall.from_arrays(arrays, context, accumulated=op.accumulates, layer=op.layer_name)
+        launches = cpu_kernels.bind(op.record, op.step, call)
+        return super().bind(op, arrays, context) if launches is None else in_turn(launches)
+
+
+def record_of(layer: object) -> OpRecord | None:
+    """The record that decides the workspace of a layer's ops; a fused ReLU or sum needs none of its own."""
+    if isinstance(layer, FusedUpdate):
+        product = layer.inner.record
+        update = Update(layer.rule, layer.parameter.name, layer.parameter.tensor)
+        assert isinstance(product, InnerProduct)
+        return InnerProductUpdate(product, update)
+    record = getattr(layer, "record", None)
+    return record if isinstance(record, OpRecord) else None

@@ -1,0 +1,88 @@
+"""An operand of Scale and Bias against x, in the blocks that the native kernels take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from math import prod
+
+from layermem._native import cpu
+from layermem.backends.cpu.base import CpuCall, Launch
+from layermem.ops import Bias, Scale
+from layermem.utils.units import aligned
+
+
+class Broadcast:
+    """x in memory as blocks [outer][channels][inner], of which the operand spans the channels.
+
+    shape        of each block
+    block_size   elements of x in each block
+    width        elements of the operand in each block
+    leading      the axes of memory before the blocks: (size, whether the operand spans it)
+    transposed   (n, c, rest) where the operand has its channels before the pixels that it spans; x has them behind
+    nbytes       of the operand, aligned
+
+    Of N x C x H x W, an operand over C makes one block, one over N x C a block for each image, and one over C x H x W
+    one block, once it is transposed.
+    """
+
+    def __init__(self, op: Scale | Bias):
+        x = op.x
+        spans = [axis not in op.summed for axis in range(len(x.shape))]
+        runs = merge_axes(x.shape, spans)
+        inner = runs.pop()[0] if runs and not runs[-1][1] else 1
+        channels = runs.pop()[0] if runs else 1
+        outer = runs.pop()[0] if runs else 1
+        if outer == channels == 1:  # one number for all of x: rows, which threads can share
+            outer, inner = inner // x.stored[-1], x.stored[-1]
+        self.shape, self.width = cpu.Channels(outer, channels, inner), channels
+        self.block_size = outer * channels * inner
+        self.leading = runs
+        self.transposed = transposed_operand(x.shape, spans)
+        self.nbytes = aligned(4 * prod(size for size, spanned in zip(x.shape, spans, strict=True) if spanned))
+
+    def blocks(self) -> Iterator[tuple[int, int, bool]]:
+        """Bytes into x, bytes into the operand, and whether an earlier block has used that part of the operand."""
+        for i, index in enumerate(product(*(range(size) for size, _ in self.leading))):
+            place, repeated = 0, False
+            for at, (size, spanned) in zip(index, self.leading, strict=True):
+                place = place * size + at if spanned else place
+                repeated |= at > 0 and not spanned
+            yield 4 * i * self.block_size, 4 * place * self.width, repeated
+
+    def operand(self, call: CpuCall, role: str | None, workspace: int) -> tuple[int, list[Launch]]:
+        """The address of the operand in the order of x (in `workspace` if it has another), and the launches before."""
+        if role is None or role not in call:
+            return 0, []
+        if self.transposed is None:
+            return call[role], []
+        return workspace, [cpu.transpose(*self.transposed, out=workspace, x=call[role])]
+
+    def gradient(self, call: CpuCall, role: str | None, workspace: int) -> tuple[int, bool, list[Launch]]:
+        """The address that a gradient of the operand is written to, whether it accumulates there, and the launches
+        after."""
+        if role is None or role not in call:
+            return 0, False, []
+        if self.transposed is None:
+            return call[role], call.accumulates(role), []
+        n, c, rest = self.transposed
+        back = cpu.transpose(n, rest, c, out=call[role], x=workspace, accumulate=call.accumulates(role))
+        return workspace, False, [back]
+
+
+def merge_axes(shape: tuple[int, ...], spans: list[bool]) -> list[tuple[int, bool]]:
+    """(size, spanned) of the axes of memory; neighbours that are both spanned, or both not, are one."""
+    runs: list[tuple[int, bool]] = []
+    for axis in (0, 2, 3, 1) if len(shape) == 4 else range(len(shape)):
+        if runs and runs[-1][1] == spans[axis]:
+            runs[-1] = (runs[-1][0] * shape[axis], spans[axis])
+        elif shape[axis] > 1:
+            runs.append((shape[axis], spans[axis]))
+    return runs
+
+
+def transposed_operand(shape: tuple[int, ...], spans: list[bool]) -> tuple[int, int, int] | None:
+    if len(shape) != 4 or all(spans) or not spans[1]:
+        return None
+    rest = prod(shape[axis] for axis in (2, 3) if spans[axis])
+    return (shape[0] if spans[0] else 1, shape[1], rest) if shape[1] > 1 and rest > 1 else None

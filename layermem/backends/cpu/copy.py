@@ -1,0 +1,53 @@
+"""Copies within the arena: as they are, and into the memory order of another tensor.
+
+4-D tensors are stored channels-last, so a blob and its flattened form hold the same elements in different orders.
+"""
+
+from __future__ import annotations
+
+from layermem._native import cpu
+from layermem.backends.cpu.base import CpuCall, Launch
+from layermem.ops import Tensor
+from layermem.utils.units import aligned
+
+
+def copy_unless_shared(call: CpuCall, out: str, x: str) -> list[Launch]:
+    """`out` = `x`, or nothing to do where both have the same bytes."""
+    if call[out] == call[x] and not call.accumulates(out):
+        return []
+    return [cpu.map("scale", call.count(out), out=call[out], a=call[x], p=1.0, accumulate=call.accumulates(out))]
+
+
+def reorder_workspace(to: Tensor, source: Tensor) -> int:
+    """Bytes of one copy in Caffe's order, which is needed where neither side has it."""
+    return aligned(to.nbytes) if to.interleaved and source.interleaved and not to.ordered_like(source) else 0
+
+
+def reorder(out: int, to: Tensor, x: int, source: Tensor, workspace: int, accumulate: bool = False) -> list[Launch]:
+    """Move the elements of `source`, at address x, to where `to` has them in memory, at address out."""
+    if to.ordered_like(source):
+        return [cpu.map("scale", to.count, out=out, a=x, p=1.0, accumulate=accumulate)]
+    launches: list[Launch] = []
+    in_order = x  # address of the elements in Caffe's order
+    if source.interleaved:
+        n, c, h, w = source.shape
+        if not to.interleaved:
+            return [cpu.transpose(n, h * w, c, out=out, x=x, accumulate=accumulate)]
+        in_order = workspace
+        launches.append(cpu.transpose(n, h * w, c, out=in_order, x=x))
+    n, c, h, w = to.shape
+    return [*launches, cpu.transpose(n, c, h * w, out=out, x=in_order, accumulate=accumulate)]
+
+
+def operand_workspace(source: Tensor, to: Tensor) -> int:
+    """Bytes that `reorder_operand` uses: a copy in the order of `to`, and what making it takes."""
+    return 0 if source.ordered_like(to) else aligned(to.nbytes) + reorder_workspace(to, source)
+
+
+def reorder_operand(call: CpuCall, role: str, source: Tensor, to: Tensor, offset: int) -> tuple[int, list[Launch]]:
+    """The address of `role` in the order of `to`, and the launches that bring it there: a copy in the workspace, from
+    byte `offset` on, unless the operand has that order already."""
+    if source.ordered_like(to):
+        return call[role], []
+    copy = call.workspace + offset
+    return copy, reorder(copy, to, call[role], source, copy + aligned(to.nbytes))

@@ -1,0 +1,35 @@
+"""Dropout: a counter-based generator decides which elements stay, so backward draws the same numbers again."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from layermem._native import cpu
+from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.backends.cpu.copy import copy_unless_shared
+from layermem.ops import Dropout
+
+
+@kernel(Dropout, "forward")
+def dropout_forward(op: Dropout, call: CpuCall) -> list[Launch]:
+    return dropout(op, call, "y0", "x0")
+
+
+@kernel(Dropout, "backward")
+def dropout_backward(op: Dropout, call: CpuCall) -> list[Launch]:
+    return dropout(op, call, "dx0", "dy0")
+
+
+def dropout(op: Dropout, call: CpuCall, out: str, x: str) -> list[Launch]:
+    if op.identity:
+        return copy_unless_shared(call, out, x)
+    context = call.context
+
+    @lru_cache(maxsize=1)
+    def launch(seed: int) -> cpu.SteppedLaunch:
+        return cpu.dropout(
+            call.count(out), out=call[out], x=call[x], ratio=op.threshold / 2**32, seed=seed, stream=op.stream,
+            accumulate=call.accumulates(out),
+        )  # fmt: skip
+
+    return [lambda: launch(context["seed"])(context["step"])]  # the seed is set after binding

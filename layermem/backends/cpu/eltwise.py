@@ -1,0 +1,46 @@
+"""Eltwise: bottoms of one shape, combined element by element; and the gradient of a residual."""
+
+from __future__ import annotations
+
+from layermem._native import cpu
+from layermem.backends.cpu.base import MAX_ARRAYS, CpuCall, Launch, Launches, kernel
+from layermem.backends.cpu.copy import copy_unless_shared
+from layermem.ops import Eltwise, ResidualGrad
+
+
+@kernel(Eltwise, "forward")
+def eltwise_forward(op: Eltwise, call: CpuCall) -> Launches:
+    if op.bottoms > MAX_ARRAYS:
+        return None
+    count, y, xs = call.count("y0"), call["y0"], [call[f"x{i}"] for i in range(op.bottoms)]
+    if op.operation == "SUM":
+        coefficients = list(op.coeffs)
+        return [cpu.eltwise_sum(count, y=y, xs=xs, coefficients=coefficients, relu=op.relu, mask=call["mask"])]
+    if op.operation == "PROD":
+        return [cpu.eltwise_product(count, y=y, xs=xs)]
+    return [cpu.eltwise_max(count, y=y, xs=xs, winner=call["winner"])]
+
+
+@kernel(Eltwise, "backward")
+def eltwise_backward(op: Eltwise, call: CpuCall) -> Launches:
+    if op.bottoms > MAX_ARRAYS:
+        return None
+    roles = [f"dx{i}" for i in range(op.bottoms)]
+    count, dy, dxs = call.count("dy0"), call["dy0"], [call[role] for role in roles]
+    accumulate = [call.accumulates(role) for role in roles]
+    if op.operation == "SUM":
+        return [
+            cpu.eltwise_sum_backward(
+                count, dxs=dxs, dy=dy, coefficients=list(op.coeffs), accumulate=accumulate, mask=call["mask"],
+                y=call["y0"],
+            )
+        ]  # fmt: skip
+    if op.operation == "PROD":
+        xs = [call[f"x{i}"] for i in range(op.bottoms)]
+        return [cpu.eltwise_product_backward(count, dxs=dxs, xs=xs, dy=dy, accumulate=accumulate)]
+    return [cpu.eltwise_max_backward(count, dxs=dxs, dy=dy, winner=call["winner"], accumulate=accumulate)]
+
+
+@kernel(ResidualGrad, "residual_backward")
+def residual_backward(op: ResidualGrad, call: CpuCall) -> list[Launch]:
+    return copy_unless_shared(call, "dx1", "dy0")

@@ -1,0 +1,93 @@
+"""InnerProduct: three matrix products, and the weight gradient that an update consumes while it is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from layermem._native import cpu
+from layermem.backends.cpu import inner_product_transposed as transposed
+from layermem.backends.cpu.base import CpuCall, Launch, Launches, kernel
+from layermem.backends.cpu.convolution import bias_gradient
+from layermem.backends.cpu.update import UpdateLaunch, rule_settings
+from layermem.ops import InnerProduct, InnerProductUpdate
+
+
+def reorder_workspace(op: InnerProduct, roles: Collection[str]) -> int:
+    return 0 if op.by_rows else transposed.workspace(op, roles)
+
+
+def wgrad_workspace(op: InnerProduct, roles: Collection[str]) -> int:
+    if not op.by_rows:
+        return transposed.workspace(op, roles)
+    weights = partial_sums_workspace(op) if "dw0" in roles else 0
+    return max(weights, cpu.column_sums_workspace(op.rows, op.outputs))
+
+
+def partial_sums_workspace(op: InnerProduct) -> int:
+    """Bytes of a weight gradient that is summed in parts (split-K); 0 where it is not."""
+    return cpu.inner_product_backward_weights_workspace(op.rows, op.outputs, op.inner)
+
+
+@kernel(InnerProduct, "forward", workspace=reorder_workspace)
+def inner_product_fprop(op: InnerProduct, call: CpuCall) -> Launches:
+    if op.residual:
+        return None
+    if not op.by_rows:
+        return transposed.fprop(op, call)
+    return [
+        cpu.inner_product_forward(
+            op.rows, op.outputs, op.inner, y=call["y0"], x=call["x0"], w=call["w0"], bias=call["w1"], relu=op.relu,
+            mask=call["mask"],
+        )
+    ]  # fmt: skip
+
+
+@kernel(InnerProduct, "dgrad", workspace=reorder_workspace)
+def inner_product_dgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
+    if not op.by_rows:
+        return transposed.dgrad(op, call)
+    return [
+        cpu.inner_product_backward_data(
+            op.rows, op.outputs, op.inner, dx=call["dx0"], dy=call["dy0"], w=call["w0"],
+            accumulate=call.accumulates("dx0"),
+        )
+    ]  # fmt: skip
+
+
+@kernel(InnerProduct, "wgrad", workspace=wgrad_workspace)
+def inner_product_wgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
+    if not op.by_rows:
+        return transposed.wgrad(op, call)
+    launches: list[Launch] = []
+    if "dw0" in call:
+        launches.append(
+            cpu.inner_product_backward_weights(
+                op.rows, op.outputs, op.inner, dw=call["dw0"], x=call["x0"], dy=call["dy0"],
+                accumulate=call.accumulates("dw0"), scratch=call.workspace,
+            )
+        )  # fmt: skip
+    if "dw1" in call:
+        launches.append(bias_gradient(call, op.rows, op.outputs, "dy0", call.accumulates("dw1")))
+    return launches
+
+
+def fused_update_workspace(op: InnerProductUpdate, roles: Collection[str]) -> int:
+    """Split-K needs a full-size gradient buffer, so fusing the update saves nothing."""
+    if partial_sums_workspace(op.product):
+        return op.update.tensor.nbytes
+    return cpu.column_sums_workspace(op.product.rows, op.product.outputs) if "dw1" in roles else 0
+
+
+@kernel(InnerProductUpdate, "backward_update", workspace=fused_update_workspace)
+def inner_product_backward_update(op: InnerProductUpdate, call: CpuCall) -> Launches:
+    product, update = op.product, op.update
+    if partial_sums_workspace(product):
+        return None
+    fused = cpu.inner_product_learn(
+        update.rule, product.rows, product.outputs, product.inner, x=call["x0"], dy=call["dy0"],
+        **rule_settings(update, call),
+    )  # fmt: skip
+    launches: list[Launch] = [UpdateLaunch(update, call, fused)]
+    if "dw1" in call:
+        launches.append(bias_gradient(call, product.rows, product.outputs, "dy0", accumulate=False))
+    return launches

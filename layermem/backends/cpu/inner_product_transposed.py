@@ -1,0 +1,103 @@
+"""InnerProducts whose weights are transposed, or whose operands must be reordered in memory before they are multiplied.
+
+A transposed weight is the other factor of the same products: forward runs as a dgrad, dgrad as a forward, and in wgrad
+x and dy change places.  Operands in another order are copied into the workspace: x or dx first, then y or dy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from layermem._native import cpu
+from layermem.backends.cpu.base import CpuCall, Launch
+from layermem.backends.cpu.copy import operand_workspace, reorder, reorder_operand
+from layermem.ops import InnerProduct, Tensor
+from layermem.utils.units import aligned
+
+
+def matrices(op: InnerProduct) -> tuple[Tensor, Tensor]:
+    """x and y as the matrices that they are."""
+    return Tensor((op.rows, op.inner)), Tensor((op.rows, op.outputs))
+
+
+def operand_bytes(op: InnerProduct) -> tuple[int, int]:
+    """Workspace for x and for y as matrices.  With transposed weights a gradient of x always has a copy, since the
+    kernel of its product (fprop) cannot accumulate."""
+    x, y = matrices(op)
+    x_bytes = operand_workspace(op.x, x) or (aligned(x.nbytes) if op.transpose else 0)
+    return x_bytes, operand_workspace(op.y, y)
+
+
+def gradient_bytes(op: InnerProduct) -> int:
+    n, k = (op.inner, op.outputs) if op.transpose else (op.outputs, op.inner)
+    weights = cpu.inner_product_backward_weights_workspace(op.rows, n, k)
+    return aligned(max(weights, cpu.column_sums_workspace(op.rows, op.outputs)))
+
+
+def workspace(op: InnerProduct, roles: Collection[str]) -> int:
+    gradients = "dw0" in roles or "dw1" in roles
+    return sum(operand_bytes(op)) + (gradient_bytes(op) if gradients else 0)
+
+
+def fprop(op: InnerProduct, call: CpuCall) -> list[Launch]:
+    x_bytes, _ = operand_bytes(op)
+    x_matrix, y_matrix = matrices(op)
+    x, launches = reorder_operand(call, "x0", op.x, x_matrix, 0)
+    reordered = not y_matrix.ordered_like(op.y)
+    y = call.workspace + x_bytes if reordered else call["y0"]
+    if op.transpose:
+        launches.append(
+            cpu.inner_product_backward_data(op.rows, op.inner, op.outputs, dx=y, dy=x, w=call["w0"], accumulate=False)
+        )
+        if op.bias:
+            launches.append(cpu.bias_forward(cpu.Channels(op.rows, op.outputs), y=y, x=y, bias=call["w1"]))
+    else:
+        launches.append(
+            cpu.inner_product_forward(op.rows, op.outputs, op.inner, y=y, x=x, w=call["w0"], bias=call["w1"])
+        )
+    if reordered:
+        launches += reorder(call["y0"], op.y, y, y_matrix, y + aligned(y_matrix.nbytes))
+    if op.relu:
+        launches.append(cpu.relu_forward(call.count("y0"), y=call["y0"], x=call["y0"], mask=call["mask"]))
+    return launches
+
+
+def dgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
+    x_bytes, _ = operand_bytes(op)
+    x_matrix, y_matrix = matrices(op)
+    dy, launches = reorder_operand(call, "dy0", op.y, y_matrix, x_bytes)
+    accumulate = call.accumulates("dx0")
+    copied = not x_matrix.ordered_like(op.x) or (op.transpose and accumulate)
+    dx = call.workspace if copied else call["dx0"]
+    if op.transpose:
+        launches.append(cpu.inner_product_forward(op.rows, op.inner, op.outputs, y=dx, x=dy, w=call["w0"]))
+    else:
+        launches.append(
+            cpu.inner_product_backward_data(
+                op.rows, op.outputs, op.inner, dx=dx, dy=dy, w=call["w0"], accumulate=accumulate and not copied
+            )
+        )
+    if copied:
+        launches += reorder(call["dx0"], op.x, dx, x_matrix, dx + aligned(x_matrix.nbytes), accumulate)
+    return launches
+
+
+def wgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
+    x_bytes, y_bytes = operand_bytes(op)
+    x_matrix, y_matrix = matrices(op)
+    dy, launches = reorder_operand(call, "dy0", op.y, y_matrix, x_bytes)
+    workspace = call.workspace + x_bytes + y_bytes
+    if "dw0" in call:
+        x, before = reorder_operand(call, "x0", op.x, x_matrix, 0)
+        n, k, left, right = (op.inner, op.outputs, dy, x) if op.transpose else (op.outputs, op.inner, x, dy)
+        product = cpu.inner_product_backward_weights(
+            op.rows, n, k, dw=call["dw0"], x=left, dy=right, accumulate=call.accumulates("dw0"), scratch=workspace
+        )
+        launches += [*before, product]
+    if "dw1" in call:
+        launches.append(
+            cpu.column_sums(
+                op.rows, op.outputs, out=call["dw1"], x=dy, accumulate=call.accumulates("dw1"), scratch=workspace
+            )
+        )
+    return launches

@@ -1,0 +1,171 @@
+"""Losses against targets and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from layermem._native import cpu
+from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.backends.cpu.copy import operand_workspace, reorder, reorder_operand
+from layermem.errors import InputError
+from layermem.ops import (
+    ContrastiveLoss,
+    EuclideanLoss,
+    HingeLoss,
+    ItemLoss,
+    MultinomialLogisticLoss,
+    SigmoidCrossEntropyLoss,
+)
+from layermem.utils.units import aligned
+
+
+def report_labels(call: CpuCall, launch: Launch) -> Launch:
+    """A launch whose error about a label names the layer."""
+
+    def run() -> None:
+        try:
+            launch()
+        except ValueError as error:
+            raise InputError(f"cannot go on: {error}; fix the data, or set ignore_label", layer=call.layer) from None
+
+    return run
+
+
+def divisor(normalizer: int | None) -> int:
+    """What the native sum is divided by; 0 stands for the number of labels that count."""
+    return 0 if normalizer is None else max(1, normalizer)
+
+
+# -- a target for each element -----------------------------------------------------------------------------------------
+
+
+def sigmoid_loss_workspace(op: SigmoidCrossEntropyLoss, roles: Collection[str]) -> int:
+    return cpu.sigmoid_loss_workspace(op.x.count) + operand_workspace(op.target, op.x)
+
+
+@kernel(SigmoidCrossEntropyLoss, "forward", workspace=sigmoid_loss_workspace)
+def sigmoid_loss_forward(op: SigmoidCrossEntropyLoss, call: CpuCall) -> list[Launch]:
+    target, before = reorder_operand(call, "x1", op.target, op.x, cpu.sigmoid_loss_workspace(op.x.count))
+    launch = cpu.sigmoid_loss_forward(
+        op.x.count, loss=call["y0"], x=call["x0"], target=target, ignore_label=op.ignore_label,
+        divisor=divisor(op.normalizer), scratch=call.workspace,
+    )  # fmt: skip
+    return [*before, launch]
+
+
+@kernel(SigmoidCrossEntropyLoss, "backward", workspace=sigmoid_loss_workspace)
+def sigmoid_loss_backward(op: SigmoidCrossEntropyLoss, call: CpuCall) -> list[Launch]:
+    target, before = reorder_operand(call, "x1", op.target, op.x, cpu.sigmoid_loss_workspace(op.x.count))
+    launch = cpu.sigmoid_loss_backward(
+        op.x.count, dx=call["dx0"], x=call["x0"], target=target, dloss=call["dy0"], ignore_label=op.ignore_label,
+        divisor=divisor(op.normalizer), accumulate=call.accumulates("dx0"), scratch=call.workspace,
+    )  # fmt: skip
+    return [*before, launch]
+
+
+def euclidean_loss_workspace(op: EuclideanLoss, roles: Collection[str]) -> int:
+    """Of the native sum, then b in the order of a, then its gradient in that order."""
+    reordered = operand_workspace(op.b, op.a)
+    gradient = aligned(op.a.nbytes) if reordered and "dx1" in roles else 0
+    return cpu.euclidean_loss_workspace(op.a.count) + reordered + gradient
+
+
+@kernel(EuclideanLoss, "forward", workspace=euclidean_loss_workspace)
+def euclidean_loss_forward(op: EuclideanLoss, call: CpuCall) -> list[Launch]:
+    b, before = reorder_operand(call, "x1", op.b, op.a, cpu.euclidean_loss_workspace(op.a.count))
+    launch = cpu.euclidean_loss_forward(
+        op.a.count, loss=call["y0"], a=call["x0"], b=b, divisor=2 * op.items, scratch=call.workspace
+    )
+    return [*before, launch]
+
+
+@kernel(EuclideanLoss, "backward", workspace=euclidean_loss_workspace)
+def euclidean_loss_backward(op: EuclideanLoss, call: CpuCall) -> list[Launch]:
+    offset = cpu.euclidean_loss_workspace(op.a.count)
+    b, before = reorder_operand(call, "x1", op.b, op.a, offset)
+    reordered = bool(before) and "dx1" in call
+    db = call.workspace + offset + operand_workspace(op.b, op.a) if reordered else call["dx1"]
+    launch = cpu.euclidean_loss_backward(
+        op.a.count, da=call["dx0"], db=db, a=call["x0"], b=b, dloss=call["dy0"], divisor=op.items,
+        accumulate_da=call.accumulates("dx0"), accumulate_db=call.accumulates("dx1") and not reordered,
+    )  # fmt: skip
+    if not reordered:
+        return [*before, launch]
+    workspace = call.workspace + offset + aligned(op.a.nbytes)
+    return [*before, launch, *reorder(call["dx1"], op.b, db, op.a, workspace, call.accumulates("dx1"))]
+
+
+# -- pairs of items ----------------------------------------------------------------------------------------------------
+
+
+def contrastive_loss_workspace(op: ContrastiveLoss, roles: Collection[str]) -> int:
+    return cpu.contrastive_loss_workspace(op.items, op.item_size)
+
+
+@kernel(ContrastiveLoss, "forward", workspace=contrastive_loss_workspace)
+def contrastive_loss_forward(op: ContrastiveLoss, call: CpuCall) -> list[Launch]:
+    return [
+        cpu.contrastive_loss_forward(
+            op.items, op.item_size, loss=call["y0"], a=call["x0"], b=call["x1"], same=call["x2"], margin=op.margin,
+            legacy=op.legacy, divisor=2 * op.items, scratch=call.workspace,
+        )
+    ]  # fmt: skip
+
+
+@kernel(ContrastiveLoss, "backward")
+def contrastive_loss_backward(op: ContrastiveLoss, call: CpuCall) -> list[Launch]:
+    return [
+        cpu.contrastive_loss_backward(
+            op.items, op.item_size, da=call["dx0"], db=call["dx1"], a=call["x0"], b=call["x1"], same=call["x2"],
+            dloss=call["dy0"], margin=op.margin, legacy=op.legacy, divisor=op.items,
+            accumulate_da=call.accumulates("dx0"), accumulate_db=call.accumulates("dx1"),
+        )
+    ]  # fmt: skip
+
+
+# -- a label for each item ---------------------------------------------------------------------------------------------
+
+
+def item_shape(op: ItemLoss) -> tuple[int, int, int]:
+    """(items, classes, channels): labels count the elements of an item in Caffe's order, memory is channels-last."""
+    return op.items, op.classes, op.x.shape[1] if len(op.x.shape) == 4 else op.classes
+
+
+def item_loss_workspace(op: ItemLoss, roles: Collection[str]) -> int:
+    return cpu.item_loss_workspace(op.items, op.classes)
+
+
+@kernel(HingeLoss, "forward", workspace=item_loss_workspace)
+def hinge_loss_forward(op: HingeLoss, call: CpuCall) -> list[Launch]:
+    launch = cpu.hinge_loss_forward(
+        *item_shape(op), loss=call["y0"], x=call["x0"], label=call["x1"], squared=op.squared, scratch=call.workspace
+    )
+    return [report_labels(call, launch)]
+
+
+@kernel(HingeLoss, "backward")
+def hinge_loss_backward(op: HingeLoss, call: CpuCall) -> list[Launch]:
+    return [
+        cpu.hinge_loss_backward(
+            *item_shape(op), dx=call["dx0"], x=call["x0"], label=call["x1"], dloss=call["dy0"], squared=op.squared,
+            accumulate=call.accumulates("dx0"),
+        )
+    ]  # fmt: skip
+
+
+@kernel(MultinomialLogisticLoss, "forward", workspace=item_loss_workspace)
+def multinomial_logistic_loss_forward(op: MultinomialLogisticLoss, call: CpuCall) -> list[Launch]:
+    launch = cpu.logistic_loss_forward(
+        *item_shape(op), loss=call["y0"], x=call["x0"], label=call["x1"], scratch=call.workspace
+    )
+    return [report_labels(call, launch)]
+
+
+@kernel(MultinomialLogisticLoss, "backward")
+def multinomial_logistic_loss_backward(op: MultinomialLogisticLoss, call: CpuCall) -> list[Launch]:
+    return [
+        cpu.logistic_loss_backward(
+            *item_shape(op), dx=call["dx0"], x=call["x0"], label=call["x1"], dloss=call["dy0"],
+            accumulate=call.accumulates("dx0"),
+        )
+    ]  # fmt: skip

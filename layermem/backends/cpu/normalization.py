@@ -1,0 +1,254 @@
+"""LRN, BatchNorm, Scale and Bias, and the BatchNorm with the Scale and ReLU that follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TypedDict
+
+from layermem._native import cpu
+from layermem.backends.cpu.base import CpuCall, Launch, Launches, kernel
+from layermem.backends.cpu.broadcast import Broadcast
+from layermem.backends.cpu.copy import copy_unless_shared
+from layermem.ops import LRN, BatchNorm, BatchNormScale, Bias, Scale
+from layermem.utils.units import aligned
+
+# -- LRN ---------------------------------------------------------------------------------------------------------------
+
+
+class LrnShape(TypedDict):
+    n: int
+    h: int
+    w: int
+    c: int
+    size: int
+    across: bool
+
+
+def lrn_shape(op: LRN) -> LrnShape:
+    n, c, h, w = op.x.shape
+    return {"n": n, "h": h, "w": w, "c": c, "size": op.size, "across": op.across}
+
+
+def lrn_forward_workspace(op: LRN, roles: Collection[str]) -> int:
+    return cpu.lrn_workspace(**lrn_shape(op), backward=False)
+
+
+def lrn_backward_workspace(op: LRN, roles: Collection[str]) -> int:
+    return cpu.lrn_workspace(**lrn_shape(op), backward=True)
+
+
+@kernel(LRN, "forward", workspace=lrn_forward_workspace)
+def lrn_forward(op: LRN, call: CpuCall) -> list[Launch]:
+    return [
+        cpu.lrn_forward(
+            **lrn_shape(op), share=op.alpha, shift=op.k, beta=op.beta, y=call["y0"], x=call["x0"],
+            scratch=call.workspace,
+        )
+    ]  # fmt: skip
+
+
+@kernel(LRN, "backward", workspace=lrn_backward_workspace)
+def lrn_backward(op: LRN, call: CpuCall) -> list[Launch]:
+    return [
+        cpu.lrn_backward(
+            **lrn_shape(op), share=op.alpha, shift=op.k, beta=op.beta, dx=call["dx0"], x=call["x0"], dy=call["dy0"],
+            accumulate=call.accumulates("dx0"), scratch=call.workspace,
+        )
+    ]  # fmt: skip
+
+
+# -- BatchNorm ---------------------------------------------------------------------------------------------------------
+
+
+def channels(op: BatchNorm | BatchNormScale) -> cpu.Channels:
+    return cpu.Channels(*op.x.around(1))
+
+
+def statistics_bytes(norm: BatchNorm, roles: Collection[str]) -> int:
+    """Workspace of mean and inv_std where no backward reads them."""
+    return sum(aligned(4 * norm.channels) for stash in ("mean", "inv_std") if stash not in roles)
+
+
+def statistics(norm: BatchNorm, call: CpuCall, offset: int) -> tuple[int, int]:
+    """Addresses of mean and inv_std: the stash, or the workspace from byte `offset` on."""
+    workspace = call.workspace + offset
+    if "mean" in call:
+        return call["mean"], call["inv_std"] or workspace
+    return workspace, call["inv_std"] or workspace + aligned(4 * norm.channels)
+
+
+def batch_norm_forward_workspace(op: BatchNorm, roles: Collection[str]) -> int:
+    if op.global_stats:
+        return cpu.batch_norm_global_workspace(channels(op))
+    return cpu.batch_norm_forward_workspace(channels(op)) + statistics_bytes(op, roles)
+
+
+def batch_norm_backward_workspace(op: BatchNorm, roles: Collection[str]) -> int:
+    if op.global_stats:
+        return cpu.batch_norm_global_workspace(channels(op))
+    return cpu.batch_norm_backward_workspace(channels(op))
+
+
+@kernel(BatchNorm, "forward", workspace=batch_norm_forward_workspace)
+def batch_norm_forward(op: BatchNorm, call: CpuCall) -> list[Launch]:
+    shape, y, x, workspace = channels(op), call["y0"], call["x0"], call.workspace
+    w0, w1, w2 = call["w0"], call["w1"], call["w2"]
+    if op.global_stats:
+        return [cpu.batch_norm_global_forward(shape, y=y, x=x, w0=w0, w1=w1, w2=w2, eps=op.eps, scratch=workspace)]
+    mean, inv_std = statistics(op, call, cpu.batch_norm_forward_workspace(shape))
+    return [
+        cpu.batch_norm_forward(
+            shape, y=y, x=x, mean=mean, inv_std=inv_std, w0=w0, w1=w1, w2=w2, fraction=op.fraction, eps=op.eps,
+            scratch=workspace,
+        )
+    ]  # fmt: skip
+
+
+@kernel(BatchNorm, "recompute")
+def batch_norm_recompute(op: BatchNorm, call: CpuCall) -> list[Launch]:
+    mean, inv_std = call["mean"], call["inv_std"]
+    return [cpu.batch_norm_replay(channels(op), y=call["y0"], x=call["x0"], mean=mean, inv_std=inv_std)]
+
+
+@kernel(BatchNorm, "backward", workspace=batch_norm_backward_workspace)
+def batch_norm_backward(op: BatchNorm, call: CpuCall) -> list[Launch]:
+    shape, dx, dy, accumulate = channels(op), call["dx0"], call["dy0"], call.accumulates("dx0")
+    if op.global_stats:
+        return [
+            cpu.batch_norm_global_backward(
+                shape, dx=dx, dy=dy, w1=call["w1"], w2=call["w2"], eps=op.eps, accumulate=accumulate,
+                scratch=call.workspace,
+            )
+        ]  # fmt: skip
+    return [
+        cpu.batch_norm_backward(
+            shape, dx=dx, x=call["x0"], dy=dy, mean=call["mean"], inv_std=call["inv_std"], accumulate=accumulate,
+            scratch=call.workspace,
+        )
+    ]  # fmt: skip
+
+
+# -- BatchNorm + Scale (+ ReLU) ----------------------------------------------------------------------------------------
+
+
+def batch_norm_scale_forward_workspace(op: BatchNormScale, roles: Collection[str]) -> int:
+    return cpu.batch_norm_fused_workspace(channels(op)) + statistics_bytes(op.norm, roles)
+
+
+def batch_norm_scale_backward_workspace(op: BatchNormScale, roles: Collection[str]) -> int:
+    return cpu.batch_norm_fused_workspace(channels(op))
+
+
+@kernel(BatchNormScale, "forward", workspace=batch_norm_scale_forward_workspace)
+def batch_norm_scale_forward(op: BatchNormScale, call: CpuCall) -> Launches:
+    return fused_forward(op, call, recompute=False)
+
+
+@kernel(BatchNormScale, "recompute", workspace=batch_norm_scale_forward_workspace)
+def batch_norm_scale_recompute(op: BatchNormScale, call: CpuCall) -> Launches:
+    return fused_forward(op, call, recompute=True)
+
+
+def fused_forward(op: BatchNormScale, call: CpuCall, *, recompute: bool) -> Launches:
+    if op.residual:
+        return None
+    norm, shape = op.norm, channels(op)
+    mean, inv_std = statistics(norm, call, cpu.batch_norm_fused_workspace(shape))
+    return [
+        cpu.batch_norm_fused_forward(
+            shape, y=call["y0"], x=call["x0"], mean=mean, inv_std=inv_std, factor=call["w3"], bias=call["w4"],
+            relu=op.relu, w0=call["w0"], w1=call["w1"], w2=call["w2"], fraction=norm.fraction, eps=norm.eps,
+            replay=recompute, scratch=call.workspace,
+        )
+    ]  # fmt: skip
+
+
+@kernel(BatchNormScale, "backward", workspace=batch_norm_scale_backward_workspace)
+def batch_norm_scale_backward(op: BatchNormScale, call: CpuCall) -> list[Launch]:
+    return [
+        cpu.batch_norm_fused_backward(
+            channels(op), dx=call["dx0"], dfactor=call["dw3"], dbias=call["dw4"], x=call["x0"], dy=call["dy0"],
+            mean=call["mean"], inv_std=call["inv_std"], factor=call["w3"], bias=call["w4"], relu=op.relu,
+            accumulate_dx=call.accumulates("dx0"), accumulate_dfactor=call.accumulates("dw3"),
+            accumulate_dbias=call.accumulates("dw4"), scratch=call.workspace,
+        )
+    ]  # fmt: skip
+
+
+# -- Scale and Bias ----------------------------------------------------------------------------------------------------
+
+
+def offset_unless_absent(address: int, offset: int) -> int:
+    return address + offset if address else 0
+
+
+def scale_forward_workspace(op: Scale | Bias, roles: Collection[str]) -> int:
+    broadcast = Broadcast(op)
+    return 2 * broadcast.nbytes if broadcast.transposed else 0
+
+
+def scale_backward_workspace(op: Scale | Bias, roles: Collection[str]) -> int:
+    broadcast = Broadcast(op)
+    return cpu.scale_backward_workspace(broadcast.shape) + (3 * broadcast.nbytes if broadcast.transposed else 0)
+
+
+@kernel(Scale, "forward", workspace=scale_forward_workspace)
+def scale_forward(op: Scale, call: CpuCall) -> list[Launch]:
+    broadcast = Broadcast(op)
+    factor, before_factor = broadcast.operand(call, op.operand, call.workspace)
+    bias, before_bias = broadcast.operand(call, op.bias, call.workspace + broadcast.nbytes)
+    blocks = [
+        cpu.scale_forward(
+            broadcast.shape, y=call["y0"] + i, x=call["x0"] + i, factor=factor + w, bias=offset_unless_absent(bias, w)
+        )
+        for i, w, _ in broadcast.blocks()
+    ]
+    return [*before_factor, *before_bias, *blocks]
+
+
+@kernel(Bias, "forward", workspace=scale_forward_workspace)
+def bias_forward(op: Bias, call: CpuCall) -> list[Launch]:
+    broadcast = Broadcast(op)
+    bias, before = broadcast.operand(call, op.operand, call.workspace)
+    blocks = [
+        cpu.bias_forward(broadcast.shape, y=call["y0"] + i, x=call["x0"] + i, bias=bias + w)
+        for i, w, _ in broadcast.blocks()
+    ]
+    return [*before, *blocks]
+
+
+@kernel(Scale, "backward", workspace=scale_backward_workspace)
+def scale_backward(op: Scale, call: CpuCall) -> list[Launch]:
+    broadcast, dbias_role = Broadcast(op), f"d{op.bias}" if op.bias else None
+    copies = call.workspace + cpu.scale_backward_workspace(broadcast.shape)
+    factor, before = broadcast.operand(call, op.operand, copies)
+    dfactor, accumulate_dfactor, after_dfactor = broadcast.gradient(call, f"d{op.operand}", copies + broadcast.nbytes)
+    dbias, accumulate_dbias, after_dbias = broadcast.gradient(call, dbias_role, copies + 2 * broadcast.nbytes)
+    blocks = [
+        cpu.scale_backward(
+            broadcast.shape, dx=offset_unless_absent(call["dx0"], i), dfactor=offset_unless_absent(dfactor, w),
+            dbias=offset_unless_absent(dbias, w), x=offset_unless_absent(call["x0"], i), dy=call["dy0"] + i,
+            factor=offset_unless_absent(factor, w), accumulate_dx=call.accumulates("dx0"),
+            accumulate_dfactor=accumulate_dfactor or repeated, accumulate_dbias=accumulate_dbias or repeated,
+            scratch=call.workspace,
+        )
+        for i, w, repeated in broadcast.blocks()
+    ]  # fmt: skip
+    return [*before, *blocks, *after_dfactor, *after_dbias]
+
+
+@kernel(Bias, "backward", workspace=scale_backward_workspace)
+def bias_backward(op: Bias, call: CpuCall) -> list[Launch]:
+    broadcast = Broadcast(op)
+    copies = call.workspace + cpu.scale_backward_workspace(broadcast.shape)
+    dbias, accumulate, after = broadcast.gradient(call, f"d{op.operand}", copies)
+    launches: list[Launch] = []
+    if dbias:
+        launches += [
+            cpu.scale_backward(
+                broadcast.shape, dbias=dbias + w, dy=call["dy0"] + i, accumulate_dbias=accumulate or repeated,
+                scratch=call.workspace,
+            )
+            for i, w, repeated in broadcast.blocks()
+        ]  # fmt: skip
+    return [*launches, *after, *(copy_unless_shared(call, "dx0", "dy0") if "dx0" in call else [])]

@@ -1,0 +1,72 @@
+"""Interp and Crop: the same channels on another grid of pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TypedDict
+
+from layermem._native import cpu
+from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.ops import Crop, Interp, Tensor
+
+
+class Grid(TypedDict):
+    n: int
+    c: int
+    size: tuple[int, int]
+    out: tuple[int, int]
+    first: tuple[int, int]
+    part: tuple[int, int]
+
+
+def grid(op: Interp) -> Grid:
+    n, c, h, w = op.x.shape
+    rows, columns = op.rows, op.columns
+    return {
+        "n": n, "c": c, "size": (h, w), "out": (rows.out, columns.out), "first": (rows.offset, columns.offset),
+        "part": (rows.size, columns.size),
+    }  # fmt: skip
+
+
+@kernel(Interp, "forward")
+def interp_forward(op: Interp, call: CpuCall) -> list[Launch]:
+    return [cpu.interp_forward(**grid(op), y=call["y0"], x=call["x0"])]
+
+
+@kernel(Interp, "backward")
+def interp_backward(op: Interp, call: CpuCall) -> list[Launch]:
+    return [cpu.interp_backward(**grid(op), dx=call["dx0"], dy=call["dy0"], accumulate=call.accumulates("dx0"))]
+
+
+def strides(shape: Sequence[int]) -> list[int]:
+    return [prod(shape[i + 1 :]) for i in range(len(shape))]
+
+
+def crop_offset(op: Crop) -> int:
+    """Bytes before the first element of the part in the whole."""
+    offsets = Tensor(op.offsets).stored  # one per axis, in the order of memory
+    return 4 * sum(offset * stride for offset, stride in zip(offsets, strides(op.x.stored), strict=True))
+
+
+@kernel(Crop, "forward")
+def crop_forward(op: Crop, call: CpuCall) -> list[Launch]:
+    return [
+        cpu.copy_block(
+            op.y.stored, out=call["y0"], out_strides=strides(op.y.stored), x=call["x0"] + crop_offset(op),
+            x_strides=strides(op.x.stored),
+        )
+    ]  # fmt: skip
+
+
+@kernel(Crop, "backward")
+def crop_backward(op: Crop, call: CpuCall) -> list[Launch]:
+    accumulate = call.accumulates("dx0")
+    clear = [] if accumulate else [cpu.map("fill", call.count("dx0"), out=call["dx0"], p=0.0)]
+    return [
+        *clear,
+        cpu.copy_block(
+            op.y.stored, out=call["dx0"] + crop_offset(op), out_strides=strides(op.x.stored), x=call["dy0"],
+            x_strides=strides(op.y.stored), accumulate=accumulate,
+        ),
+    ]  # fmt: skip

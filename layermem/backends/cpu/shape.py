@@ -1,0 +1,135 @@
+"""Concat, Slice, Split, Reshape, Tile and Silence: ops that move elements and compute nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from layermem._native import cpu
+from layermem.backends.cpu.base import MAX_ARRAYS, CpuCall, Launch, Launches, kernel
+from layermem.backends.cpu.copy import copy_unless_shared, reorder, reorder_workspace
+from layermem.ops import Concat, Partition, Reshape, Silence, Slice, Split, Tensor, Tile
+
+
+@kernel(Concat, "forward")
+def concat_forward(op: Concat, call: CpuCall) -> list[Launch]:
+    return gather(op, call, "y0", "x")
+
+
+@kernel(Concat, "backward")
+def concat_backward(op: Concat, call: CpuCall) -> list[Launch]:
+    return scatter(op, call, "dy0", "dx")
+
+
+@kernel(Slice, "forward")
+def slice_forward(op: Slice, call: CpuCall) -> list[Launch]:
+    return scatter(op, call, "x0", "y")
+
+
+@kernel(Slice, "backward")
+def slice_backward(op: Slice, call: CpuCall) -> list[Launch]:
+    return gather(op, call, "dx0", "dy")
+
+
+def gather(op: Partition, call: CpuCall, whole: str, stem: str) -> list[Launch]:
+    """Copy the parts, roles `stem`0 .., into `whole`."""
+    rows, size, inner = op.whole.around(op.along)
+    return [
+        cpu.copy_rows(
+            rows, width, out=call[whole] + offset, out_pitch=size * inner, x=call[part], x_pitch=width,
+            accumulate=call.accumulates(whole),
+        )
+        for part, width, offset in copied_parts(op, call, stem)
+        if not (op.view and call[whole] == call[part] and not call.accumulates(whole))
+    ]  # fmt: skip
+
+
+def scatter(op: Partition, call: CpuCall, whole: str, stem: str) -> list[Launch]:
+    """Copy `whole` into its parts, roles `stem`0 .."""
+    rows, size, inner = op.whole.around(op.along)
+    return [
+        cpu.copy_rows(
+            rows, width, out=call[part], out_pitch=width, x=call[whole] + offset, x_pitch=size * inner,
+            accumulate=call.accumulates(part),
+        )
+        for part, width, offset in copied_parts(op, call, stem)
+        if not (op.view and call[whole] == call[part] and not call.accumulates(part))
+    ]  # fmt: skip
+
+
+def copied_parts(op: Partition, call: CpuCall, stem: str) -> list[tuple[str, int, int]]:
+    """(role, elements of a row, bytes before its first row in the whole) of the parts that the op has."""
+    _, _, inner = op.whole.around(op.along)
+    sizes = [(f"{stem}{i}", part.shape[op.along], op.starts[i]) for i, part in enumerate(op.parts)]
+    return [(role, size * inner, 4 * start * inner) for role, size, start in sizes if role in call]
+
+
+@kernel(Split, "forward")
+def split_forward(op: Split, call: CpuCall) -> list[Launch]:
+    tops = [f"y{i}" for i in range(op.tops) if f"y{i}" in call]
+    return [launch for top in tops for launch in copy_unless_shared(call, top, "x0")]
+
+
+@kernel(Split, "backward")
+def split_backward(op: Split, call: CpuCall) -> Launches:
+    dys = [call[f"dy{i}"] for i in range(op.tops) if f"dy{i}" in call]
+    if call.accumulates("dx0"):
+        dys.append(call["dx0"])
+    if len(dys) > MAX_ARRAYS:
+        return None
+    if len(dys) == 1:
+        return copy_unless_shared(call, "dx0", "dy0")
+    return [cpu.eltwise_sum(call.count("dx0"), y=call["dx0"], xs=dys, coefficients=[1.0] * len(dys))]
+
+
+def reshape_workspace(op: Reshape, roles: Collection[str]) -> int:
+    return reorder_workspace(op.y, op.x)
+
+
+@kernel(Reshape, "forward", workspace=reshape_workspace)
+def reshape_forward(op: Reshape, call: CpuCall) -> list[Launch]:
+    return reshape(op, call, "y0", "x0", op.y, op.x)
+
+
+@kernel(Reshape, "backward", workspace=reshape_workspace)
+def reshape_backward(op: Reshape, call: CpuCall) -> list[Launch]:
+    return reshape(op, call, "dx0", "dy0", op.x, op.y)
+
+
+def reshape(op: Reshape, call: CpuCall, out: str, x: str, to: Tensor, source: Tensor) -> list[Launch]:
+    if op.view:
+        return copy_unless_shared(call, out, x)
+    return reorder(call[out], to, call[x], source, call.workspace, call.accumulates(out))
+
+
+@kernel(Tile, "forward")
+def tile_forward(op: Tile, call: CpuCall) -> list[Launch]:
+    outer, size, inner = op.x.around(op.along)
+    tiles, width = op.tiles, size * inner
+    return [
+        cpu.copy_block(
+            [outer, tiles, width], out=call["y0"], out_strides=[tiles * width, width, 1], x=call["x0"],
+            x_strides=[width, 0, 1],
+        )
+    ]  # fmt: skip
+
+
+def tiles_axis(op: Tile) -> cpu.Axis:
+    outer, size, inner = op.x.around(op.along)
+    return cpu.Axis(outer, op.tiles, size * inner)
+
+
+def tile_backward_workspace(op: Tile, roles: Collection[str]) -> int:
+    return cpu.reduce_workspace(tiles_axis(op))
+
+
+@kernel(Tile, "backward", workspace=tile_backward_workspace)
+def tile_backward(op: Tile, call: CpuCall) -> list[Launch]:
+    accumulate = call.accumulates("dx0")
+    return [
+        cpu.reduce(tiles_axis(op), "plain", y=call["dx0"], x=call["dy0"], accumulate=accumulate, scratch=call.workspace)
+    ]
+
+
+@kernel(Silence, "forward")
+def silence(op: Silence, call: CpuCall) -> list[Launch]:
+    return []

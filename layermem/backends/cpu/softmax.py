@@ -1,0 +1,65 @@
+"""Softmax, its loss, and Accuracy: scores of classes along one axis."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from layermem._native import cpu
+from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.backends.cpu.copy import operand_workspace, reorder_operand
+from layermem.backends.cpu.loss import divisor, report_labels
+from layermem.ops import Accuracy, Scores, Softmax, SoftmaxLoss
+
+
+def axis(op: Scores) -> cpu.Axis:
+    return cpu.Axis(op.outer, op.classes, op.inner)
+
+
+@kernel(Softmax, "forward")
+def softmax_forward(op: Softmax, call: CpuCall) -> list[Launch]:
+    return [cpu.softmax_forward(axis(op), y=call["y0"], x=call["x0"])]
+
+
+@kernel(Softmax, "backward")
+def softmax_backward(op: Softmax, call: CpuCall) -> list[Launch]:
+    accumulate = call.accumulates("dx0")
+    return [cpu.softmax_backward(axis(op), dx=call["dx0"], y=call["y0"], dy=call["dy0"], accumulate=accumulate)]
+
+
+def softmax_loss_workspace(op: SoftmaxLoss, roles: Collection[str]) -> int:
+    return cpu.softmax_loss_workspace(axis(op)) + operand_workspace(op.label, op.positions)
+
+
+@kernel(SoftmaxLoss, "forward", workspace=softmax_loss_workspace)
+def softmax_loss_forward(op: SoftmaxLoss, call: CpuCall) -> list[Launch]:
+    label, before = reorder_operand(call, "x1", op.label, op.positions, cpu.softmax_loss_workspace(axis(op)))
+    launch = cpu.softmax_loss_forward(
+        axis(op), loss=call["y0"], y=call["y1"], x=call["x0"], label=label, ignore_label=op.ignore_label,
+        divisor=divisor(op.normalizer), scratch=call.workspace,
+    )  # fmt: skip
+    return [*before, report_labels(call, launch)]
+
+
+@kernel(SoftmaxLoss, "backward", workspace=softmax_loss_workspace)
+def softmax_loss_backward(op: SoftmaxLoss, call: CpuCall) -> list[Launch]:
+    label, before = reorder_operand(call, "x1", op.label, op.positions, cpu.softmax_loss_workspace(axis(op)))
+    launch = cpu.softmax_loss_backward(
+        axis(op), dx=call["dx0"], x=call["x0"], label=label, dloss=call["dy0"], ignore_label=op.ignore_label,
+        divisor=divisor(op.normalizer), accumulate=call.accumulates("dx0"), scratch=call.workspace,
+    )  # fmt: skip
+    return [*before, report_labels(call, launch)]
+
+
+def accuracy_workspace(op: Accuracy, roles: Collection[str]) -> int:
+    return cpu.accuracy_workspace(axis(op), "y1" in roles) + operand_workspace(op.label, op.positions)
+
+
+@kernel(Accuracy, "forward", workspace=accuracy_workspace)
+def accuracy_forward(op: Accuracy, call: CpuCall) -> list[Launch]:
+    offset = cpu.accuracy_workspace(axis(op), "y1" in call)
+    label, before = reorder_operand(call, "x1", op.label, op.positions, offset)
+    launch = cpu.accuracy(
+        axis(op), share=call["y0"], by_class=call["y1"], x=call["x0"], label=label, ignore_label=op.ignore_label,
+        top_k=op.top_k, scratch=call.workspace,
+    )  # fmt: skip
+    return [*before, report_labels(call, launch)]

@@ -1,0 +1,66 @@
+"""Updates of parameters, and the norm of all gradients that clipping compares."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import TypedDict
+
+from layermem._native import cpu
+from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.ops import GradientNorm, Update
+
+
+class RuleSettings(TypedDict):
+    """Addresses of what an update changes, and the constants of its rule."""
+
+    w: int
+    h0: int
+    h1: int
+    decay: float
+    l1: bool
+    momentum: float
+    momentum2: float
+    delta: float
+
+
+def rule_settings(op: Update, call: CpuCall) -> RuleSettings:
+    context = call.context
+    return {
+        "w": call["w0"], "h0": call["h0"], "h1": call["h1"], "decay": context["weight_decay"] * op.decay_mult,
+        "l1": context["regularization"] == "L1",
+        "momentum": context["rms_decay"] if op.rule == "RMSProp" else context["momentum"],
+        "momentum2": context["momentum2"], "delta": context["delta"],
+    }  # fmt: skip
+
+
+class UpdateLaunch:
+    """The native launch of an update, called with the rate of this iteration and a factor of the gradient, which
+    stands for clipping and iter_size."""
+
+    def __init__(self, op: Update, call: CpuCall, launch: cpu.RatedLaunch):
+        self.op, self.launch, self.context = op, launch, call.context
+        self.norm = call.arrays.get("norm")
+
+    def __call__(self) -> None:
+        context = self.context
+        gain = 1.0 / context["iter_size"]
+        if self.norm is not None and float(self.norm) > context["clip"]:
+            gain *= context["clip"] / float(self.norm)
+        rate = context["rate"] * self.op.lr_mult
+        if self.op.rule == "Adam":
+            t = context["iteration"] + 1
+            rate *= sqrt(1 - context["momentum2"] ** t) / (1 - context["momentum"] ** t)
+        self.launch(rate, gain)
+
+
+@kernel(Update, "update")
+def update(op: Update, call: CpuCall) -> list[Launch]:
+    launch = cpu.update(op.rule, call.count("w0"), dw=call["dw0"], **rule_settings(op, call))
+    return [UpdateLaunch(op, call, launch)]
+
+
+@kernel(GradientNorm, "forward")
+def gradient_norm(op: GradientNorm, call: CpuCall) -> list[Launch]:
+    xs = call.numbered("x")
+    counts = [call.count(f"x{i}") for i in range(len(xs))]
+    return [cpu.sum_of_squares(counts, out=call["y0"], xs=xs, root=True)]
