@@ -22,7 +22,7 @@ from layermem.graph.ops import Op
 from layermem.ops import OpRecord, Tensor
 from layermem.schedule.ir import Instruction
 
-Bound = Callable[[], None]
+Bound = Callable[[], object]
 Ahead = Callable[[], "Mapping[str, Sequence[np.ndarray]] | None"]  # arrays of the next batch by layer, if there is one
 
 

@@ -45,6 +45,7 @@ class BatchNormScale:
         self.name = "+".join(layer.name for layer in chain)
         self.bottoms = self.tops = norm.bottoms
         self.bottom_names, self.top_names = norm.bottom_names, chain[-1].top_names
+        self.params = (*norm.params, *scale.params)
         self.stash = dict(norm.stash)
         self.flops = sum(layer.forward().flops for layer in chain)
         assert isinstance(norm.record, ops.BatchNorm) and isinstance(scale.record, ops.Scale)
@@ -79,7 +80,7 @@ class Epilogue:
         self.type = base.type + "Sum" * self.residual + "ReLU" * self.relu
         self.recompute_kind = base.recompute_kind
         self.bottoms, self.tops, self.top_names = base.bottoms, base.tops, followers[-1].top_names
-        self.bottom_names = base.bottom_names
+        self.bottom_names, self.params = base.bottom_names, base.params
         if total is not None:
             self.bottoms += (total.bottoms[other],)
             self.bottom_names += (total.bottom_names[other],)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from layermem.graph.net import Net
-from layermem.layers import Layer, Step
+from layermem.layers import Layer, Param, Step
 from layermem.ops import OpRecord, Tensor
 
 
@@ -29,6 +29,8 @@ class Emitter(Protocol):
     def bottom_names(self) -> tuple[str, ...]: ...
     @property
     def top_names(self) -> tuple[str, ...]: ...
+    @property
+    def params(self) -> tuple[Param, ...]: ...
     @property
     def stash(self) -> Mapping[str, Tensor]: ...
     @property

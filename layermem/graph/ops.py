@@ -175,7 +175,7 @@ class Graph:
         for b in self.buffers.values():
             digest.update(f"{b.name} {b.kind} {b.tensor} {b.tensor.dtype} {b.nbytes} {b.persistent}\n".encode())
         for op in (*self.ops, *self.fused_updates):
-            parts = (op.name, op.kernel, op.reads, op.writes, op.updates, op.accumulates, op.workspace)
+            parts = (op.name, op.layer_type, op.kernel, op.reads, op.writes, op.updates, op.accumulates, op.workspace)
             digest.update(f"{parts}\n".encode())
         return digest.hexdigest()[:16]
 

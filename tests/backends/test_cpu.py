@@ -14,9 +14,9 @@ from layermem.backends.cpu.base import MAX_ARRAYS, cpu_kernels
 from layermem.backends.reference import ReferenceDevice
 from layermem.backends.reference.base import REGISTRY
 from layermem.errors import InputError
+from layermem.graph.fusion import BatchNormScale, Epilogue
 from layermem.graph.ops import Op
 from layermem.layers.base import LAYERS, Layer, Overlay, Step
-from layermem.layers.fused import BatchNormScale, Rectified
 from layermem.ops import CopyOut, GradientNorm
 from tests.layers.harness import Run, layer_of, logical, with_saved
 
@@ -200,8 +200,8 @@ def execute(
     rng = np.random.default_rng(9)
     layer, changed = run.layer, (*step.writes, *step.updates)
     roles = dict.fromkeys((*step.reads, *changed))
-    name = f"{layer.type}.{step.step}"
-    workspace = device.workspace(name, layer, roles, adds)
+    record = step.record or layer.record
+    workspace = device.workspace_bytes(record, step.step, roles)
     arrays: dict[str, np.ndarray] = {}
     arena = Arena(sum(256 + 256 * (run.tensor(role).nbytes // 256 + 1) for role in roles) + workspace, poison=True)
     offset = 0
@@ -215,10 +215,7 @@ def execute(
     for overlay in overlays:
         arrays[overlay.out] = arrays[overlay.over].reshape(arrays[overlay.out].shape)
     arrays["workspace"] = arena.span(offset, workspace)
-    record = step.record or layer.record
-    op = Op(
-        name, "forward", name, layer, {}, (), (), accumulates=adds, record=record, step=step.step, layer_name=layer.name
-    )
+    op = Op(layer.name, "forward", record, step.step, {}, (), (), accumulates=adds, layer_name=layer.name)
     device.bind(op, arrays, {"seed": 7, "step": 3})()
     results = {}
     for role in changed:
@@ -249,7 +246,7 @@ RECTIFIED = (
 def test_a_layer_fused_with_its_relu_gives_what_the_reference_gives(case, kept):
     text, *shapes = CASES[case]
     inner = layer_of(text, *shapes)
-    layer = Rectified(inner, layer_of('type: "ReLU" name: "r"', inner.tops[0].shape))
+    layer = Epilogue(inner, None, 0, layer_of('type: "ReLU" name: "r"', inner.tops[0].shape))
     with_saved(layer, kept)
     compare(layer, [f"dx{i}" for i in range(len(shapes))] + [f"dw{i}" for i in range(len(layer.params))])
 
@@ -308,7 +305,7 @@ def test_the_reference_kernel_combines_more_arrays_than_a_native_one(count, monk
     shapes = [(3,)] * count
     layers = [layer_of(f'type: "Eltwise" eltwise_param {{ operation: {o} }}', *shapes) for o in ("SUM", "PROD", "MAX")]
     layers += [
-        Rectified(layers[0], layer_of('type: "ReLU"', (3,))),
+        Epilogue(layers[0], None, 0, layer_of('type: "ReLU"', (3,))),
         layer_of('type: "Split"' + ' top: "t"' * count, (3,)),
     ]
     for layer in layers:
@@ -316,7 +313,7 @@ def test_the_reference_kernel_combines_more_arrays_than_a_native_one(count, monk
         for step in [layer.forward(), *layer.backward([f"dx{i}" for i in range(len(layer.bottoms))])]:
             execute(CpuDevice(), run, step, ())
             run.arrays |= {role: logical(run.tensor(role), "float32") for role in step.writes if role[0] != "d"}
-    kinds = ["Eltwise.forward", "Eltwise.backward", "EltwiseReLU.forward", "EltwiseReLU.backward", "Split.backward"]
+    kinds = ["Eltwise.forward", "Eltwise.backward", "Split.backward"]
     assert left == (set(kinds) if count > MAX_ARRAYS else set())
 
 
@@ -348,7 +345,7 @@ def test_an_output_goes_to_the_host_with_caffes_axes():
     run, results = arguments(layer), {}
     for _ in range(2):  # into a new array each time
         blob = np.ascontiguousarray(stored(run.arrays["x0"]))
-        op = Op("out", "forward", "Net.output", "blob", {}, (), (), record=CopyOut("blob"))
+        op = Op("out", "forward", CopyOut("blob"), "forward", {}, (), ())
         CpuDevice().bind(op, {"x0": blob}, {"results": results})()
         np.testing.assert_array_equal(results["blob"], run.arrays["x0"])
         assert results["blob"].flags.c_contiguous and not np.shares_memory(results["blob"], blob)
@@ -362,9 +359,7 @@ def test_the_norm_of_gradients_runs_over_all_of_them():
     norms = []
     for device in (ReferenceDevice(), CpuDevice()):
         norm = np.zeros((), "float32")
-        device.bind(
-            Op("clip", "update", "Clip.norm", None, {}, (), (), record=GradientNorm()), {**arrays, "y0": norm}, {}
-        )()
+        device.bind(Op("clip", "update", GradientNorm(), "forward", {}, (), ()), {**arrays, "y0": norm}, {})()
         norms.append(float(norm))
     assert abs(norms[1] / norms[0] - 1) < 1e-6
 

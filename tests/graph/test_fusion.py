@@ -1,10 +1,11 @@
-"""Which layers become one op: only those between which nobody else looks, and only what the device has kernels for."""
+"""Which layers become one op: those between which no other op reads, where the device has a kernel."""
 
 import pytest
 
 from layermem.backends.cpu import CpuDevice
-from layermem.graph.fusion import fused
+from layermem.graph.fusion import fuse
 from layermem.graph.net import Net
+from layermem.graph.nodes import op_nodes
 from layermem.proto.read import read_net
 
 HEAD = 'layer { name: "data" type: "Input" top: "x" input_param { shape { dim: 2 dim: 4 dim: 5 dim: 5 } } }\n'
@@ -12,14 +13,14 @@ CONV = (
     'layer { name: "c" type: "Convolution" bottom: "x" top: "y" convolution_param { num_output: 4 kernel_size: 1 } }\n'
 )
 RELU = 'layer { name: "r" type: "ReLU" bottom: "y" top: "z" }\n'
-ALL = CpuDevice.fuses
-SUMS = {f"{kind}Sum{relu}" for kind in ("Convolution", "InnerProduct", "BatchNormScale") for relu in ("", "ReLU")}
+ALL = CpuDevice.fusions
+SUMS = {f"{kind}+residual{relu}" for kind in ("Conv", "InnerProduct", "BatchNormScale") for relu in ("", "+relu")}
 
 
-def types(tmp_path, text: str, fuses=ALL, outputs=()) -> list[str]:
+def types(tmp_path, text: str, fusions=ALL, outputs=()) -> list[str]:
     path = tmp_path / "net.prototxt"
     path.write_text(HEAD + text)
-    return [node.layer.type for node in fused(Net(read_net(path), 0), fuses, outputs).nodes[1:]]
+    return [node.emitter.type for node in fuse(op_nodes(Net(read_net(path), 0)), fusions, outputs)[1:]]
 
 
 @pytest.mark.parametrize("relu", [RELU, RELU.replace('"z"', '"y"')])
@@ -63,8 +64,8 @@ def test_a_blob_that_is_wanted_as_an_output_is_not_fused_away(tmp_path):
 
 
 def test_a_device_gets_only_what_it_has_kernels_for(tmp_path):
-    assert types(tmp_path, CONV + RELU, fuses={"EltwiseReLU"}) == ["Convolution", "ReLU"]
-    assert types(tmp_path, CONV + RELU, fuses=()) == ["Convolution", "ReLU"]
+    assert types(tmp_path, CONV + RELU, fusions={"Eltwise+relu"}) == ["Convolution", "ReLU"]
+    assert types(tmp_path, CONV + RELU, fusions=()) == ["Convolution", "ReLU"]
 
 
 # -- a sum with another blob -------------------------------------------------------------------------------------------
@@ -88,11 +89,11 @@ def test_a_product_takes_the_sum_with_another_blob_along_and_its_relu(order, tmp
 def test_of_two_normalized_blobs_the_later_one_takes_the_sum_along(tmp_path):
     path = tmp_path / "net.prototxt"
     path.write_text(HEAD + LEFT + RIGHT + TOTAL % ("yr", "yl") + END)
-    nodes = fused(Net(read_net(path), 0), ALL | SUMS).nodes[1:]
-    assert [(node.layer.name, node.bottoms) for node in nodes] == [
+    nodes = fuse(op_nodes(Net(read_net(path), 0)), ALL | SUMS)[1:]
+    assert [(node.emitter.name, node.bottoms) for node in nodes] == [
         ("nl+sl", ("x",)), ("nr+sr+sum+r", ("x", "yl")),
     ]  # fmt: skip
-    assert list(nodes[1].layer.param.bottom) == ["x", "yl"]
+    assert nodes[1].emitter.bottom_names == ("x", "yl")
 
 
 @pytest.mark.parametrize(

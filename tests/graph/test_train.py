@@ -7,6 +7,7 @@ from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, HISTORY, PARAMETER, STASH, UPDATE
 from layermem.graph.train import Rule, forward_graph, train_graph, update_graph
+from layermem.ops import Fill
 from layermem.proto.read import read_net_text
 from tests.nets import NETS
 
@@ -175,7 +176,7 @@ def test_any_top_may_have_a_weight_in_the_objective():
     text = DATA_LAYERS + ip("a", "x") + layer("t", "TanH", "a", "t", "loss_weight: 0.5") + LOSS % "a"
     graph = graph_of(text)
     seed = graph.by_name["t.seed"]
-    assert seed.writes == ("t.diff",) and seed.layer == 0.5
+    assert seed.writes == ("t.diff",) and seed.record == Fill(0.5)
     assert graph.by_name["t.backward"].accumulates == ("dx0",)  # to what the loss left
 
 

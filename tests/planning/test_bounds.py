@@ -13,6 +13,7 @@ from layermem.graph.net import Net
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, Buffer, Graph, Op
 from layermem.graph.train import Rule, train_graph
 from layermem.layers import Tensor
+from layermem.ops import Silence
 from layermem.planning.bounds import _cheapest, least_bytes, least_seconds
 from layermem.planning.costs import Costs, Rates
 from layermem.proto.read import read_net_text
@@ -27,7 +28,7 @@ def chain() -> Graph:
     buffers = {n: Buffer(n, DIFF if n[0] == "d" else DATA, Tensor((256,)), 1024) for n in names}
 
     def op(name: str, kind: str, reads: tuple[str, ...], writes: tuple[str, ...], flops: int) -> Op:
-        made = Op(name, kind, "k", None, {b: b for b in (*reads, *writes)}, reads, writes, flops=flops)
+        made = Op(name, kind, Silence(), "run", {b: b for b in (*reads, *writes)}, reads, writes, flops=flops)
         return replace(made, recompute=made) if kind == FORWARD and reads else made
 
     ops = (

@@ -26,6 +26,7 @@ from layermem.graph.ops import (
     uses_of,
 )  # fmt: skip
 from layermem.layers import Tensor
+from layermem.ops import Silence
 from layermem.planning.base import Decision, Gap, Plan, ops_in_order, program_order
 from layermem.planning.costs import Costs, Rates
 
@@ -57,7 +58,7 @@ class _Build:
         workspace = self.rng.choice((0, 0, 0, 200, 700))
         layer = name.rsplit(".", 1)[0]
         node = self.nodes.setdefault(layer, len(self.nodes))
-        return Op(name, kind, "Toy.run", layer, roles, reads, writes, updates, workspace=workspace, node=node, **more)
+        return Op(name, kind, Silence(), "run", roles, reads, writes, updates, workspace=workspace, node=node, **more)
 
 
 def random_graph(rng: random.Random, layers: int = 6, *, once: float = 0.15) -> Graph:

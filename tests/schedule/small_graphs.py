@@ -20,6 +20,7 @@ from layermem.graph.ops import (
     Op,
 )  # fmt: skip
 from layermem.layers import Tensor
+from layermem.ops import Silence
 from layermem.planning.base import REUSE, Decision, Gap, Plan
 from layermem.planning.costs import Costs, Rates
 from layermem.schedule.ir import Schedule
@@ -37,7 +38,7 @@ def buffer(name: str, kind: str, nbytes: int) -> Buffer:
 def op(name: str, kind: str, reads: str = "", writes: str = "", updates: str = "", **more: object) -> Op:
     lists = [tuple(names.split()) for names in (reads, writes, updates)]
     roles = {f"r{i}": b for i, b in enumerate(dict.fromkeys(sum(lists, ())))}
-    return Op(name, kind, "Toy.run", None, roles, *lists, **more)  # type: ignore[arg-type]
+    return Op(name, kind, Silence(), "run", roles, *lists, **more)
 
 
 def repeatable(each: Op) -> Op:

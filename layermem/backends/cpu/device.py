@@ -15,16 +15,13 @@ from layermem.backends.cpu.base import Array, CpuCall, cpu_kernels
 from layermem.backends.reference.device import ReferenceDevice
 from layermem.backends.registry import StepContext
 from layermem.errors import InputError
-from layermem.graph.fused_update import FusedUpdate
 from layermem.graph.ops import Op
-from layermem.ops import InnerProduct, InnerProductUpdate, OpRecord, Update
+from layermem.ops import OpRecord
 
 
 @register_device("cpu")
 class CpuDevice(ReferenceDevice):
-    fuses = frozenset(
-        {"BatchNormScale", "ConvolutionReLU", "InnerProductReLU", "EltwiseReLU", "InnerProduct.backward_update"}
-    )
+    fusions = frozenset({"BatchNormScale", "Conv+relu", "InnerProduct+relu", "Eltwise+relu", "InnerProduct+update"})
 
     def __init__(self, threads: int | None = None):
         super().__init__()
@@ -36,9 +33,8 @@ class CpuDevice(ReferenceDevice):
     def describe(self) -> str:
         return f"native kernels for {cpu.vector_unit()}, {cpu.threads()} threads"
 
-    def workspace(self, kernel: str, layer: object, roles: Collection[str], accumulates: Collection[str]) -> int:
-        record, step = record_of(layer), kernel.split(".")[1]
-        return 0 if record is None else cpu_kernels.workspace_bytes(record, step, roles)
+    def workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int:
+        return cpu_kernels.workspace_bytes(record, step, roles)
 
     def implements(self, record: OpRecord, step: str) -> bool:
         return cpu_kernels.implements(record, step)
@@ -47,14 +43,3 @@ class CpuDevice(ReferenceDevice):
         call = CpuCall.from_arrays(arrays, context, accumulated=op.accumulates, layer=op.layer_name)
         launches = cpu_kernels.bind(op.record, op.step, call)
         return super().bind(op, arrays, context) if launches is None else in_turn(launches)
-
-
-def record_of(layer: object) -> OpRecord | None:
-    """The record that decides the workspace of a layer's ops; a fused ReLU or sum needs none of its own."""
-    if isinstance(layer, FusedUpdate):
-        product = layer.inner.record
-        update = Update(layer.rule, layer.parameter.name, layer.parameter.tensor)
-        assert isinstance(product, InnerProduct)
-        return InnerProductUpdate(product, update)
-    record = getattr(layer, "record", None)
-    return record if isinstance(record, OpRecord) else None

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layermem.layers.fused import BatchNormScale, Rectified, Summed
+from layermem.graph.fusion import BatchNormScale, Epilogue
 from tests.layers.harness import Run, backward, check_gradients, forward, layer_of, with_saved
 
 SHAPE = (3, 4, 5, 2)
@@ -66,7 +66,7 @@ def sums_of(name: str):
     text, shapes = SUMS[name]
     rng = np.random.default_rng(5)
     inner = layer_of(text, *shapes)
-    both = Rectified(layer_of(text, *shapes), layer_of('type: "ReLU" name: "r"', inner.tops[0].shape))
+    both = Epilogue(layer_of(text, *shapes), None, 0, layer_of('type: "ReLU" name: "r"', inner.tops[0].shape))
     xs = [rng.standard_normal(shape) for shape in shapes]
     return inner, both, xs, [rng.standard_normal(p.tensor.shape) for p in inner.params]
 
@@ -119,7 +119,7 @@ def summed(name: str, relu: bool, added: int = 1):
     inner, xs, ws = term_of(name)
     shape = inner.tops[0].shape
     total = layer_of('type: "Eltwise" name: "sum"', shape, shape)
-    layer = Summed(inner, total, added, layer_of('type: "ReLU" name: "r"', shape) if relu else None)
+    layer = Epilogue(inner, total, added, layer_of('type: "ReLU" name: "r"', shape) if relu else None)
     return layer, [*xs, np.random.default_rng(6).standard_normal(shape)], ws
 
 
@@ -172,6 +172,6 @@ def test_its_name_and_its_bottoms_are_those_of_the_layers_it_joins():
     inner, _, _ = term_of("convolution")
     shape = inner.tops[0].shape
     total = layer_of('type: "Eltwise" name: "sum" bottom: "z" bottom: "y"', shape, shape)
-    layer = Summed(inner, total, 0, layer_of('type: "ReLU" name: "r"', shape))
+    layer = Epilogue(inner, total, 0, layer_of('type: "ReLU" name: "r"', shape))
     assert layer.name == f"{inner.name}+sum+r"
-    assert list(layer.param.bottom) == [inner.param.bottom[0], "z"]
+    assert layer.bottom_names == (inner.bottom_names[0], "z")
