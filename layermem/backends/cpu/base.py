@@ -16,7 +16,7 @@ import numpy.typing as npt
 from layermem.backends.registry import KernelCall, KernelRegistry, StepContext
 
 Array = npt.NDArray[Any]
-Launch = Callable[[], object]
+Launch = Callable[[], None]
 Launches = Sequence[Launch] | None
 
 MAX_ARRAYS = 256  # that one native op combines

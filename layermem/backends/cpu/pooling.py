@@ -10,8 +10,9 @@ from layermem.ops import Pool
 def native(op: Pool) -> cpu.Pool:
     rows, columns = op.windows
     n, c, h, w = op.x.shape
+    _, _, out_h, out_w = op.y.shape
     return cpu.Pool(
-        n=n, c=c, h=h, w=w, out=op.y.shape[2:], kernel=(rows.kernel, columns.kernel),
+        n=n, c=c, h=h, w=w, out=(out_h, out_w), kernel=(rows.kernel, columns.kernel),
         stride=(rows.stride, columns.stride), pad=(rows.pad, columns.pad),
     )  # fmt: skip
 

@@ -1,0 +1,496 @@
+"""Types of the native kernels of the cpu backend; layermem._native.cpu.__doc__ explains them.
+
+Written by tools/native_stub.py.
+"""
+
+from collections.abc import Sequence
+
+class Axis:
+    def __init__(self, outer: int, size: int, inner: int = 1) -> None: ...
+
+class Channels:
+    def __init__(self, outer: int, channels: int, inner: int = 1) -> None: ...
+
+class Conv:
+    def __init__(
+        self,
+        *,
+        n: int,
+        c: int,
+        h: int,
+        w: int,
+        k: int,
+        kernel: tuple[int, int],
+        stride: tuple[int, int] = (1, 1),
+        pad: tuple[int, int] = (0, 0),
+        dilation: tuple[int, int] = (1, 1),
+        groups: int = 1,
+    ) -> None: ...
+    @property
+    def ho(self) -> int: ...
+    @property
+    def wo(self) -> int: ...
+
+class Launch:
+    def __call__(self) -> None: ...
+
+class Pool:
+    def __init__(
+        self,
+        *,
+        n: int,
+        c: int,
+        h: int,
+        w: int,
+        out: tuple[int, int],
+        kernel: tuple[int, int],
+        stride: tuple[int, int] = (1, 1),
+        pad: tuple[int, int] = (0, 0),
+    ) -> None: ...
+
+class RatedLaunch:
+    def __call__(self, rate: float, gain: float = 1.0) -> None: ...
+
+class SteppedLaunch:
+    def __call__(self, step: int) -> None: ...
+
+def accuracy(
+    axis: Axis,
+    *,
+    share: int,
+    by_class: int = 0,
+    x: int,
+    label: int,
+    ignore_label: int | None = None,
+    top_k: int = 1,
+    scratch: int,
+) -> Launch: ...
+def accuracy_workspace(axis: Axis, by_class: bool = False) -> int: ...
+def average_pool_backward(geometry: Pool, *, dx: int, dy: int, accumulate: bool = False) -> Launch: ...
+def average_pool_forward(geometry: Pool, *, y: int, x: int) -> Launch: ...
+def batch_norm_backward(
+    shape: Channels, *, dx: int, x: int, dy: int, mean: int, inv_std: int, accumulate: bool = False, scratch: int
+) -> Launch: ...
+def batch_norm_backward_workspace(shape: Channels) -> int: ...
+def batch_norm_forward(
+    shape: Channels,
+    *,
+    y: int,
+    x: int,
+    mean: int,
+    inv_std: int,
+    w0: int = 0,
+    w1: int = 0,
+    w2: int = 0,
+    fraction: float = 0,
+    eps: float,
+    scratch: int,
+) -> Launch: ...
+def batch_norm_forward_workspace(shape: Channels) -> int: ...
+def batch_norm_fused_backward(
+    shape: Channels,
+    *,
+    dx: int = 0,
+    dfactor: int = 0,
+    dbias: int = 0,
+    x: int,
+    dy: int,
+    mean: int,
+    inv_std: int,
+    factor: int,
+    bias: int,
+    relu: bool,
+    accumulate_dx: bool = False,
+    accumulate_dfactor: bool = False,
+    accumulate_dbias: bool = False,
+    scratch: int,
+) -> Launch: ...
+def batch_norm_fused_forward(
+    shape: Channels,
+    *,
+    y: int,
+    x: int,
+    mean: int,
+    inv_std: int,
+    factor: int,
+    bias: int,
+    relu: bool,
+    w0: int = 0,
+    w1: int = 0,
+    w2: int = 0,
+    fraction: float = 0,
+    eps: float = 0,
+    replay: bool = False,
+    scratch: int,
+) -> Launch: ...
+def batch_norm_fused_global_forward(
+    shape: Channels,
+    *,
+    y: int,
+    x: int,
+    w0: int,
+    w1: int,
+    w2: int,
+    factor: int,
+    bias: int,
+    relu: bool,
+    eps: float,
+    scratch: int,
+) -> Launch: ...
+def batch_norm_fused_workspace(shape: Channels) -> int: ...
+def batch_norm_global_backward(
+    shape: Channels, *, dx: int, dy: int, w1: int, w2: int, eps: float, accumulate: bool = False, scratch: int
+) -> Launch: ...
+def batch_norm_global_forward(
+    shape: Channels, *, y: int, x: int, w0: int, w1: int, w2: int, eps: float, scratch: int
+) -> Launch: ...
+def batch_norm_global_workspace(shape: Channels) -> int: ...
+def batch_norm_replay(shape: Channels, *, y: int, x: int, mean: int, inv_std: int) -> Launch: ...
+def bias_forward(shape: Channels, *, y: int, x: int, bias: int) -> Launch: ...
+def clip_forward(count: int, *, y: int, x: int, mask: int, lowest: float, highest: float) -> Launch: ...
+def column_sums(rows: int, columns: int, *, out: int, x: int, accumulate: bool = False, scratch: int = 0) -> Launch: ...
+def column_sums_workspace(rows: int, columns: int) -> int: ...
+def contrastive_loss_backward(
+    items: int,
+    size: int,
+    *,
+    da: int = 0,
+    db: int = 0,
+    a: int,
+    b: int,
+    same: int,
+    dloss: int,
+    margin: float,
+    legacy: bool = False,
+    divisor: float,
+    accumulate_da: bool = False,
+    accumulate_db: bool = False,
+) -> Launch: ...
+def contrastive_loss_forward(
+    items: int,
+    size: int,
+    *,
+    loss: int,
+    a: int,
+    b: int,
+    same: int,
+    margin: float,
+    legacy: bool = False,
+    divisor: float,
+    scratch: int,
+) -> Launch: ...
+def contrastive_loss_workspace(items: int, size: int) -> int: ...
+def conv_backward_data(
+    geometry: Conv, *, dx: int, dy: int, w: int, bias: int = 0, accumulate: bool = False, scratch: int = 0
+) -> Launch: ...
+def conv_backward_data_workspace(geometry: Conv) -> int: ...
+def conv_backward_weights(
+    geometry: Conv, *, dw: int, x: int, dy: int, accumulate: bool = False, scratch: int = 0
+) -> Launch: ...
+def conv_backward_weights_workspace(geometry: Conv) -> int: ...
+def conv_forward(
+    geometry: Conv,
+    *,
+    y: int,
+    x: int,
+    w: int,
+    bias: int = 0,
+    accumulate: bool = False,
+    relu: bool = False,
+    mask: int = 0,
+    scratch: int = 0,
+) -> Launch: ...
+def conv_forward_workspace(geometry: Conv) -> int: ...
+def copy_block(
+    shape: Sequence[int],
+    *,
+    out: int,
+    out_strides: Sequence[int],
+    x: int,
+    x_strides: Sequence[int],
+    accumulate: bool = False,
+) -> Launch: ...
+def copy_rows(
+    rows: int, width: int, *, out: int, out_pitch: int, x: int, x_pitch: int, accumulate: bool = False
+) -> Launch: ...
+def dropout(
+    count: int, *, out: int, x: int, ratio: float, seed: int, stream: int, accumulate: bool = False
+) -> SteppedLaunch: ...
+def eltwise_max(count: int, *, y: int, xs: Sequence[int], winner: int = 0) -> Launch: ...
+def eltwise_max_backward(
+    count: int, *, dxs: Sequence[int], dy: int, winner: int, accumulate: Sequence[bool]
+) -> Launch: ...
+def eltwise_product(count: int, *, y: int, xs: Sequence[int]) -> Launch: ...
+def eltwise_product_backward(
+    count: int, *, dxs: Sequence[int], xs: Sequence[int], dy: int, accumulate: Sequence[bool]
+) -> Launch: ...
+def eltwise_sum(
+    count: int, *, y: int, xs: Sequence[int], coefficients: Sequence[float], relu: bool = False, mask: int = 0
+) -> Launch: ...
+def eltwise_sum_backward(
+    count: int,
+    *,
+    dxs: Sequence[int],
+    dy: int,
+    coefficients: Sequence[float],
+    accumulate: Sequence[bool],
+    mask: int = 0,
+    y: int = 0,
+) -> Launch: ...
+def euclidean_loss_backward(
+    count: int,
+    *,
+    da: int = 0,
+    db: int = 0,
+    a: int,
+    b: int,
+    dloss: int,
+    divisor: float,
+    accumulate_da: bool = False,
+    accumulate_db: bool = False,
+) -> Launch: ...
+def euclidean_loss_forward(count: int, *, loss: int, a: int, b: int, divisor: float, scratch: int) -> Launch: ...
+def euclidean_loss_workspace(count: int) -> int: ...
+def hinge_loss_backward(
+    items: int,
+    classes: int,
+    channels: int,
+    *,
+    dx: int,
+    x: int,
+    label: int,
+    dloss: int,
+    squared: bool = False,
+    accumulate: bool = False,
+) -> Launch: ...
+def hinge_loss_forward(
+    items: int, classes: int, channels: int, *, loss: int, x: int, label: int, squared: bool = False, scratch: int
+) -> Launch: ...
+def inner_product_backward_data(
+    m: int, n: int, k: int, *, dx: int, dy: int, w: int, accumulate: bool = False
+) -> Launch: ...
+def inner_product_backward_weights(
+    m: int, n: int, k: int, *, dw: int, x: int, dy: int, accumulate: bool = False, scratch: int = 0
+) -> Launch: ...
+def inner_product_backward_weights_workspace(m: int, n: int, k: int) -> int: ...
+def inner_product_forward(
+    m: int, n: int, k: int, *, y: int, x: int, w: int, bias: int = 0, relu: bool = False, mask: int = 0
+) -> Launch: ...
+def inner_product_learn(
+    rule: str,
+    m: int,
+    n: int,
+    k: int,
+    *,
+    x: int,
+    dy: int,
+    w: int,
+    h0: int,
+    h1: int = 0,
+    decay: float = 0,
+    l1: bool = False,
+    momentum: float = 0,
+    momentum2: float = 0,
+    delta: float = 0,
+) -> RatedLaunch: ...
+def interp_backward(
+    *,
+    n: int,
+    c: int,
+    size: tuple[int, int],
+    out: tuple[int, int],
+    first: tuple[int, int],
+    part: tuple[int, int],
+    dx: int,
+    dy: int,
+    accumulate: bool = False,
+) -> Launch: ...
+def interp_forward(
+    *,
+    n: int,
+    c: int,
+    size: tuple[int, int],
+    out: tuple[int, int],
+    first: tuple[int, int],
+    part: tuple[int, int],
+    y: int,
+    x: int,
+) -> Launch: ...
+def item_loss_workspace(items: int, classes: int) -> int: ...
+def largest(
+    rows: int,
+    size: int,
+    count: int,
+    *,
+    place: int = 0,
+    value: int = 0,
+    x: int,
+    inner: int = 1,
+    pitch: int = 0,
+    scratch: int,
+) -> Launch: ...
+def largest_workspace(count: int) -> int: ...
+def logistic_loss_backward(
+    items: int,
+    classes: int,
+    channels: int,
+    *,
+    dx: int,
+    x: int,
+    label: int,
+    dloss: int,
+    squared: bool = False,
+    accumulate: bool = False,
+) -> Launch: ...
+def logistic_loss_forward(
+    items: int, classes: int, channels: int, *, loss: int, x: int, label: int, squared: bool = False, scratch: int
+) -> Launch: ...
+def lrn_backward(
+    *,
+    n: int,
+    h: int,
+    w: int,
+    c: int,
+    size: int,
+    across: bool,
+    share: float,
+    shift: float,
+    beta: float,
+    dx: int,
+    x: int,
+    dy: int,
+    accumulate: bool = False,
+    scratch: int,
+) -> Launch: ...
+def lrn_forward(
+    *,
+    n: int,
+    h: int,
+    w: int,
+    c: int,
+    size: int,
+    across: bool,
+    share: float,
+    shift: float,
+    beta: float,
+    y: int,
+    x: int,
+    scratch: int,
+) -> Launch: ...
+def lrn_workspace(*, n: int, h: int, w: int, c: int, size: int, across: bool, backward: bool) -> int: ...
+def map(
+    op: str,
+    count: int,
+    *,
+    out: int,
+    a: int = 0,
+    b: int = 0,
+    p: float = 0,
+    q: float = 0,
+    r: float = 0,
+    accumulate: bool = False,
+) -> Launch: ...
+def max_pool_backward(geometry: Pool, *, dx: int, dy: int, argmax: int, accumulate: bool = False) -> Launch: ...
+def max_pool_forward(geometry: Pool, *, y: int, x: int, argmax: int = 0) -> Launch: ...
+def prelu_backward(
+    shape: Channels,
+    *,
+    dx: int = 0,
+    dslope: int = 0,
+    x: int,
+    dy: int,
+    slope: int = 0,
+    accumulate_dx: bool = False,
+    accumulate_dslope: bool = False,
+    scratch: int = 0,
+) -> Launch: ...
+def prelu_backward_workspace(shape: Channels) -> int: ...
+def prelu_forward(shape: Channels, *, y: int, x: int, slope: int) -> Launch: ...
+def reduce(
+    axis: Axis, term: str, *, y: int, x: int, factor: float = 1.0, accumulate: bool = False, scratch: int = 0
+) -> Launch: ...
+def reduce_backward(
+    axis: Axis, term: str, *, dx: int, x: int = 0, dy: int, factor: float = 1.0, accumulate: bool = False
+) -> Launch: ...
+def reduce_workspace(axis: Axis) -> int: ...
+def relu_backward(count: int, *, dx: int, dy: int, mask: int, slope: float = 0, accumulate: bool = False) -> Launch: ...
+def relu_forward(count: int, *, y: int, x: int, slope: float = 0, mask: int = 0) -> Launch: ...
+def scale_backward(
+    shape: Channels,
+    *,
+    dx: int = 0,
+    dfactor: int = 0,
+    dbias: int = 0,
+    x: int = 0,
+    dy: int,
+    factor: int = 0,
+    accumulate_dx: bool = False,
+    accumulate_dfactor: bool = False,
+    accumulate_dbias: bool = False,
+    scratch: int = 0,
+) -> Launch: ...
+def scale_backward_workspace(shape: Channels) -> int: ...
+def scale_forward(shape: Channels, *, y: int, x: int, factor: int, bias: int = 0) -> Launch: ...
+def set_threads(count: int) -> None: ...
+def set_vector_unit(name: str) -> None: ...
+def sigmoid_loss_backward(
+    count: int,
+    *,
+    dx: int,
+    x: int,
+    target: int,
+    dloss: int,
+    ignore_label: int | None = None,
+    divisor: float = 0,
+    accumulate: bool = False,
+    scratch: int,
+) -> Launch: ...
+def sigmoid_loss_forward(
+    count: int, *, loss: int, x: int, target: int, ignore_label: int | None = None, divisor: float = 0, scratch: int
+) -> Launch: ...
+def sigmoid_loss_workspace(count: int) -> int: ...
+def softmax_backward(axis: Axis, *, dx: int, y: int, dy: int, accumulate: bool = False) -> Launch: ...
+def softmax_forward(axis: Axis, *, y: int, x: int) -> Launch: ...
+def softmax_loss_backward(
+    axis: Axis,
+    *,
+    dx: int,
+    x: int,
+    label: int,
+    dloss: int,
+    ignore_label: int | None = None,
+    divisor: float = 0,
+    accumulate: bool = False,
+    scratch: int,
+) -> Launch: ...
+def softmax_loss_forward(
+    axis: Axis,
+    *,
+    loss: int,
+    y: int = 0,
+    x: int,
+    label: int,
+    ignore_label: int | None = None,
+    divisor: float = 0,
+    scratch: int,
+) -> Launch: ...
+def softmax_loss_workspace(axis: Axis) -> int: ...
+def sum_of_squares(counts: Sequence[int], *, out: int, xs: Sequence[int], root: bool = False) -> Launch: ...
+def threads() -> int: ...
+def transpose(n: int, rows: int, columns: int, *, out: int, x: int, accumulate: bool = False) -> Launch: ...
+def update(
+    rule: str,
+    count: int,
+    *,
+    w: int,
+    dw: int,
+    h0: int,
+    h1: int = 0,
+    decay: float = 0,
+    l1: bool = False,
+    momentum: float = 0,
+    momentum2: float = 0,
+    delta: float = 0,
+) -> RatedLaunch: ...
+def vector_unit() -> str: ...
+def vector_units() -> list[str]: ...
