@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from layermem.backends.cuda.nvrtc import Nvrtc
+from layermem.backends.cuda.kernel_images.nvrtc import Nvrtc
 from tests.cuda.on_standin import layermem, run
 from tests.emulator import standin
 
