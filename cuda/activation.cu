@@ -1,11 +1,11 @@
 // Activations: y = f(x) and dx = dy f', the derivative from whichever of x and y the layer reads.
 //   y, dx [count] float written (dx maybe added to)     x, dy, source [count] float read     mask a bit per element
-//   launch   <type>_forward, <type>_backward: map.cuh with 2 groups, grid ceil(count / 2048), block 256
+//   launch   <type>_forward, <type>_backward: pointwise.cuh with 2 groups, grid ceil(count / 2048), block 256
 //            *_mask: eight elements a thread, grid ceil(count / 2048), block 256
 //   traffic  8 bytes per element and input beyond the first 4: bound by memory
 //   assumes  buffers aligned to 16 bytes; count below 2^31
-//   source   Caffe relu_layer.cu and its neighbours; formulas as in layermem/runtime/reference/activation.py
-#include "map.cuh"
+//   source   Caffe relu_layer.cu and its neighbours; formulas as in layermem/backends/reference/activation.py
+#include "pointwise.cuh"
 
 using namespace lm;
 
@@ -27,16 +27,16 @@ struct BackwardArgs {
 };
 
 #define LM_VALUE(name, expression)                                                                    \
-    LM_KERNEL(name##_forward, ForwardArgs, p, MAP_THREADS) {                                          \
-        map<1, 2>(p.y, {p.x}, p.count, false, [&](const float(&in)[1], unsigned) -> float {           \
+    LM_KERNEL(name##_forward, ForwardArgs, p, POINTWISE_THREADS) {                                          \
+        pointwise<1, 2>(p.y, {p.x}, p.count, false, [&](const float(&in)[1], unsigned) -> float {           \
             const float x = in[0];                                                                    \
             return expression;                                                                        \
         });                                                                                           \
     }
 
 #define LM_SLOPE(name, from, expression)                                                                          \
-    LM_KERNEL(name##_backward, BackwardArgs, p, MAP_THREADS) {                                                    \
-        map<2, 2>(p.dx, {p.dy, p.source}, p.count, p.accumulate, [&](const float(&in)[2], unsigned) -> float { \
+    LM_KERNEL(name##_backward, BackwardArgs, p, POINTWISE_THREADS) {                                                    \
+        pointwise<2, 2>(p.dx, {p.dy, p.source}, p.count, p.accumulate, [&](const float(&in)[2], unsigned) -> float { \
             const float dy = in[0], from = in[1];                                                                 \
             return expression;                                                                                    \
         });                                                                                                       \
@@ -85,8 +85,8 @@ LM_FN float swish_slope(float x, float beta) {
 LM_SLOPE(swish, x, dy* swish_slope(x, p.a))
 
 // scaled: dx = a dy, for functions that are linear in x
-LM_KERNEL(scaled_backward, BackwardArgs, p, MAP_THREADS) {
-    map<1, 4>(p.dx, {p.dy}, p.count, p.accumulate, [&](const float(&in)[1], unsigned) { return p.a * in[0]; });
+LM_KERNEL(scaled_backward, BackwardArgs, p, POINTWISE_THREADS) {
+    pointwise<1, 4>(p.dx, {p.dy}, p.count, p.accumulate, [&](const float(&in)[1], unsigned) { return p.a * in[0]; });
 }
 
 // ---- with one bit per element ----------------------------------------------------------------------------------------
@@ -107,18 +107,18 @@ LM_FN void forward_with_mask(const ForwardArgs& p, F f, Bit bit) {
     put_eight(p.y, values, at, count, false);
 }
 
-LM_KERNEL(relu_forward_mask, ForwardArgs, p, MAP_THREADS) {
+LM_KERNEL(relu_forward_mask, ForwardArgs, p, POINTWISE_THREADS) {
     forward_with_mask(
         p, [&](float x) { return relu(x, p.a); }, [](float x) { return x > 0.0f; });
 }
 
-LM_KERNEL(clip_forward_mask, ForwardArgs, p, MAP_THREADS) {
+LM_KERNEL(clip_forward_mask, ForwardArgs, p, POINTWISE_THREADS) {
     forward_with_mask(
         p, [&](float x) { return clip(x, p.a, p.b); }, [&](float x) { return x >= p.a && x <= p.b; });
 }
 
 // mask_backward: dx = dy where the bit is set, else a dy
-LM_KERNEL(mask_backward, BackwardArgs, p, MAP_THREADS) {
+LM_KERNEL(mask_backward, BackwardArgs, p, POINTWISE_THREADS) {
     const unsigned at = first_of_eight(), count = static_cast<unsigned>(p.count);
     if (at >= count) return;
     float values[8];
@@ -148,8 +148,8 @@ LM_FN float slope_at(const PreluArgs& p, unsigned i) {
 }
 
 // prelu: out = in where x > 0, else slope in: forward with in = x, backward with in = dy
-LM_KERNEL(prelu, PreluArgs, p, MAP_THREADS) {
-    map<2, 2>(p.out, {p.in, p.x}, p.count, p.accumulate, [&](const float(&in)[2], unsigned i) {
+LM_KERNEL(prelu, PreluArgs, p, POINTWISE_THREADS) {
+    pointwise<2, 2>(p.out, {p.in, p.x}, p.count, p.accumulate, [&](const float(&in)[2], unsigned i) {
         return in[1] > 0.0f ? in[0] : slope_at(p, i < static_cast<unsigned>(p.count) ? i : 0) * in[0];
     });
 }

@@ -10,7 +10,7 @@
 //   precision  a thread sums distances from the first value it sees; (count, mean, M2) of threads, then of parts, are
 //              merged pairwise in a fixed order.  No difference of large squares anywhere
 //   source     Chan, Golub, LeVeque (1979) for the merging; Caffe batch_norm_layer.cu for the rest
-#include "channels.cuh"
+#include "channel_sums.cuh"
 
 using namespace lm;
 
@@ -18,7 +18,7 @@ struct Moments {
     float count, mean, m2;
 };
 
-LM_FN Moments merged(const Moments& a, const Moments& b) {
+LM_FN Moments merge(const Moments& a, const Moments& b) {
     if (b.count == 0.0f) return a;
     const float count = a.count + b.count, delta = b.mean - a.mean, share = b.count / count;
     return {count, a.mean + delta * share, a.m2 + b.m2 + delta * delta * a.count * share};
@@ -39,7 +39,7 @@ LM_FN void merge_columns(const Columns& at, Own own, Finish finish) {
         block_sync();
         if (line < half) {
 #pragma unroll
-            for (int v = 0; v < V; ++v) lanes[thread][v] = merged(lanes[thread][v], lanes[thread + half * at.width][v]);
+            for (int v = 0; v < V; ++v) lanes[thread][v] = merge(lanes[thread][v], lanes[thread + half * at.width][v]);
         }
     }
     if (line == 0 && column < at.columns) {
@@ -112,7 +112,7 @@ LM_KERNEL(batch_statistics, StatisticsArgs, p, COLUMN_THREADS) {
             for (; row < end; row += step) {
                 const float* part = p.parts + 3 * row * channels + column;
                 const Moments next = {part[0], part[channels], part[2 * channels]};
-                moments[0] = moments[0].count == 0.0f ? next : merged(moments[0], next);
+                moments[0] = moments[0].count == 0.0f ? next : merge(moments[0], next);
             }
         },
         [&](int column, const Moments& m) {
@@ -146,10 +146,10 @@ LM_KERNEL(global_statistics, GlobalArgs, p, 256) {
 }
 
 // What follows the normalization in the same sweep; nothing where factor is null.
-struct Follower {
+struct AffineRelu {
     const float* factor;  // [C]
     const float* bias;    // [C]
-    int rectify;
+    int relu;
 };
 
 // normalize: y = (x - mean) inv_std;  with no mean, y = x inv_std (the gradient where averages are constants)
@@ -158,10 +158,10 @@ struct Follower {
 struct NormalizeArgs {
     float* y;
     const float* x;
-    const float* added;  // [outer][C][inner], or null; only with a factor
+    const float* residual;  // [outer][C][inner], or null; only with a factor
     const float* mean;
     const float* inv_std;
-    Follower then;
+    AffineRelu epilogue;
     Divider by_inner, by_channels;
     int count, accumulate;
 };
@@ -182,21 +182,21 @@ LM_FN void normalize(const NormalizeArgs& p) {
     if (p.mean != nullptr) load<V>(mean, p.mean + c);
 #pragma unroll
     for (int v = 0; v < V; ++v) x[v] = (x[v] - mean[v]) * inv_std[v];
-    if (p.then.factor != nullptr) {
+    if (p.epilogue.factor != nullptr) {
         float factor[V], bias[V];
-        load<V>(factor, p.then.factor + c);
-        load<V>(bias, p.then.bias + c);
+        load<V>(factor, p.epilogue.factor + c);
+        load<V>(bias, p.epilogue.bias + c);
 #pragma unroll
         for (int v = 0; v < V; ++v) x[v] = x[v] * factor[v] + bias[v];
-        if (p.added != nullptr) {
-            float added[V];
-            load<V>(added, p.added + i);
+        if (p.residual != nullptr) {
+            float residual[V];
+            load<V>(residual, p.residual + i);
 #pragma unroll
-            for (int v = 0; v < V; ++v) x[v] = added[v] + x[v];
+            for (int v = 0; v < V; ++v) x[v] = residual[v] + x[v];
         }
 #pragma unroll
         for (int v = 0; v < V; ++v)
-            if (p.then.rectify) x[v] = positive(x[v]);
+            if (p.epilogue.relu) x[v] = positive(x[v]);
     }
     put<V>(p.y + i, x, p.accumulate);
 }
@@ -205,11 +205,11 @@ LM_KERNEL(normalize_v1, NormalizeArgs, p, 256) { normalize<1>(p); }
 
 // Clears the gradients of what a ReLU has cut off; y is normalized.
 template <int V>
-LM_FN void cut(float (&dy)[V], const float (&y)[V], const Follower& then, int channel) {
-    if (!then.rectify) return;
+LM_FN void apply_relu_mask(float (&dy)[V], const float (&y)[V], const AffineRelu& epilogue, int channel) {
+    if (!epilogue.relu) return;
     float factor[V], bias[V];
-    load<V>(factor, then.factor + channel);
-    load<V>(bias, then.bias + channel);
+    load<V>(factor, epilogue.factor + channel);
+    load<V>(bias, epilogue.bias + channel);
 #pragma unroll
     for (int v = 0; v < V; ++v)
         if (!(y[v] * factor[v] + bias[v] > 0.0f)) dy[v] = 0.0f;
@@ -225,7 +225,7 @@ struct GradientSumsArgs {
     const float* dy;
     const float* mean;
     const float* inv_std;
-    Follower then;
+    AffineRelu epilogue;
     Columns at;
 };
 
@@ -242,7 +242,7 @@ LM_FN void gradient_sums(const GradientSumsArgs& p) {
             load<V>(inv_std, p.inv_std + column);
 #pragma unroll
             for (int v = 0; v < V; ++v) x[v] = (x[v] - mean[v]) * inv_std[v];
-            cut<V>(values[0], x, p.then, column);
+            apply_relu_mask<V>(values[0], x, p.epilogue, column);
 #pragma unroll
             for (int v = 0; v < V; ++v) values[1][v] = values[0][v] * x[v];
         },
@@ -265,7 +265,7 @@ struct BatchNormBackwardArgs {
     const float* mean;
     const float* inv_std;
     const float* sums;
-    Follower then;
+    AffineRelu epilogue;
     Divider by_inner, by_channels;
     int count, accumulate;
     float share;  // 1 / elements of a channel
@@ -285,13 +285,13 @@ LM_FN void batch_norm_backward(const BatchNormBackwardArgs& p) {
     load<V>(mean_dyy, p.sums + p.by_channels.divisor + c);
 #pragma unroll
     for (int v = 0; v < V; ++v) x[v] = (x[v] - mean[v]) * inv_std[v];
-    cut<V>(dy, x, p.then, c);
+    apply_relu_mask<V>(dy, x, p.epilogue, c);
 #pragma unroll
     for (int v = 0; v < V; ++v)
         dy[v] = (dy[v] - mean_dy[v] * p.share - x[v] * (mean_dyy[v] * p.share)) * inv_std[v];
-    if (p.then.factor != nullptr) {
+    if (p.epilogue.factor != nullptr) {
         float factor[V];
-        load<V>(factor, p.then.factor + c);
+        load<V>(factor, p.epilogue.factor + c);
 #pragma unroll
         for (int v = 0; v < V; ++v) dy[v] = dy[v] * factor[v];
     }

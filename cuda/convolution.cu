@@ -1,6 +1,6 @@
-// The sums over windows of sliding.cuh in fp32, and the sum of a weight gradient's parts.
+// The sums over windows of conv.cuh in fp32, and the sum of a weight gradient's parts.
 #include "ffma.cuh"
-#include "sliding.cuh"
+#include "conv.cuh"
 
 using namespace lm;
 
@@ -9,14 +9,14 @@ using T128x64 = Tile<128, 64, 32, 64, 3>;
 using T64x64 = Tile<64, 64, 32, 64, 6>;
 using T128x32 = Tile<128, 32, 32, 32, 3>;
 
-LM_SLIDING_TILES(Ffma)
+LM_CONV_TILES(Ffma)
 
 // sum_parts: y = sum of `parts` arrays that lie one behind the other, always in their order.
 //   y [count] float written or added to     parts [splits][count] float read
 //   launch   one thread per element: grid ceil(count/256), block 256
 //   traffic  4 (splits + 1) bytes per element: bound by memory
 //   assumes  count below 2^31
-//   source   the split of a weight gradient in layermem/runtime/cuda/kernels/engine.py
+//   source   the split of a weight gradient in layermem/backends/cuda/implicit_gemm.py
 struct PartsArgs {
     float* y;
     const float* parts;

@@ -1,10 +1,10 @@
-// The sums over windows of sliding.cuh on tensor cores: operands in two parts of tf32 each, sums in fp32.  For sm_80 and later.
+// The sums over windows of conv.cuh on tensor cores: operands in two parts of tf32 each, sums in fp32.  For sm_80 and later.
 #include "mma.cuh"
-#include "sliding.cuh"
+#include "conv.cuh"
 
 using namespace lm;
 
 template <class T, bool A_ROWS, bool B_ROWS>
 using Product = Mma<T, A_ROWS, B_ROWS, Precision::FP32X3>;
 
-LM_SLIDING_TILES(Product)
+LM_CONV_TILES(Product)

@@ -4,7 +4,7 @@
 //   traffic  8 bytes per element; about 25 integer operations each: bound by memory, nearly by arithmetic
 //   assumes  buffers aligned to 16 bytes
 //   source   layermem/layers/dropout.py: key (seed, stream), counter (e / 4, 0, step), word e % 4
-#include "map.cuh"
+#include "pointwise.cuh"
 
 using namespace lm;
 
@@ -16,10 +16,10 @@ struct DropoutArgs {
     float scale;
 };
 
-LM_KERNEL(dropout, DropoutArgs, p, MAP_THREADS) {
-    const unsigned group = blockIdx.x * MAP_THREADS + threadIdx.x;
+LM_KERNEL(dropout, DropoutArgs, p, POINTWISE_THREADS) {
+    const unsigned group = blockIdx.x * POINTWISE_THREADS + threadIdx.x;
     const uint4 random = philox(make_uint4(group, 0, p.step_low, p.step_high), p.seed, p.stream);
-    map<1, 1>(p.y, {p.x}, p.count, p.accumulate, [&](const float(&in)[1], unsigned i) {
+    pointwise<1, 1>(p.y, {p.x}, p.count, p.accumulate, [&](const float(&in)[1], unsigned i) {
         const unsigned e = i % 4, word = e == 0 ? random.x : e == 1 ? random.y : e == 2 ? random.z : random.w;
         return word >= p.threshold ? in[0] * p.scale : 0.0f;
     });

@@ -7,7 +7,7 @@
 //   overlay  a thread reads all its inputs before it writes, so that outputs may lie on inputs
 //   assumes  at most MOST_INPUTS bottoms; buffers aligned to 16 bytes
 //   source   Caffe eltwise_layer.cu; of equal largest inputs the last wins, as there
-#include "map.cuh"
+#include "pointwise.cuh"
 
 using namespace lm;
 
@@ -44,7 +44,7 @@ LM_FN void store_some(float* y, const float (&from)[4], unsigned at, unsigned co
 // y = combine(.. combine(first(x0, coefficient 0), x1, coefficient 1) ..)
 template <class First, class Combine>
 LM_FN void fold(const EltwiseArgs& p, First first, Combine combine) {
-    const unsigned at = 4u * (blockIdx.x * MAP_THREADS + threadIdx.x), count = static_cast<unsigned>(p.count);
+    const unsigned at = 4u * (blockIdx.x * POINTWISE_THREADS + threadIdx.x), count = static_cast<unsigned>(p.count);
     if (at >= count) return;
     float sum[4], next[4];
     load_some(sum, p.x[0], at, count);
@@ -59,14 +59,14 @@ LM_FN void fold(const EltwiseArgs& p, First first, Combine combine) {
     store_some(p.y, sum, at, count);
 }
 
-LM_KERNEL(eltwise_sum, EltwiseArgs, p, MAP_THREADS) {
+LM_KERNEL(eltwise_sum, EltwiseArgs, p, POINTWISE_THREADS) {
     fold(
         p, [&](float x) { return p.coefficients[0] * x; },
         [&](float sum, float x, int k) { return sum + p.coefficients[k] * x; });
 }
 
 // eltwise_sum_relu: y = max(sum, 0), and a bit where the sum is positive
-LM_KERNEL(eltwise_sum_relu, EltwiseArgs, p, MAP_THREADS) {
+LM_KERNEL(eltwise_sum_relu, EltwiseArgs, p, POINTWISE_THREADS) {
     const unsigned at = first_of_eight(), count = static_cast<unsigned>(p.count);
     if (at >= count) return;
     float sum[8], next[8];
@@ -89,13 +89,13 @@ LM_KERNEL(eltwise_sum_relu, EltwiseArgs, p, MAP_THREADS) {
     put_eight(p.y, sum, at, count, false);
 }
 
-LM_KERNEL(eltwise_product, EltwiseArgs, p, MAP_THREADS) {
+LM_KERNEL(eltwise_product, EltwiseArgs, p, POINTWISE_THREADS) {
     fold(
         p, [](float x) { return x; }, [](float product, float x, int) { return product * x; });
 }
 
-LM_KERNEL(eltwise_max, EltwiseArgs, p, MAP_THREADS) {
-    const unsigned at = 4u * (blockIdx.x * MAP_THREADS + threadIdx.x), count = static_cast<unsigned>(p.count);
+LM_KERNEL(eltwise_max, EltwiseArgs, p, POINTWISE_THREADS) {
+    const unsigned at = 4u * (blockIdx.x * POINTWISE_THREADS + threadIdx.x), count = static_cast<unsigned>(p.count);
     if (at >= count) return;
     float best[4], next[4];
     int winner[4] = {};
@@ -129,8 +129,8 @@ struct MaxBackwardArgs {
     int which, count, wide, accumulate;
 };
 
-LM_KERNEL(eltwise_max_backward, MaxBackwardArgs, p, MAP_THREADS) {
-    map<1, 1>(p.dx, {p.dy}, p.count, p.accumulate, [&](const float(&in)[1], unsigned i) {
+LM_KERNEL(eltwise_max_backward, MaxBackwardArgs, p, POINTWISE_THREADS) {
+    pointwise<1, 1>(p.dx, {p.dy}, p.count, p.accumulate, [&](const float(&in)[1], unsigned i) {
         if (i >= static_cast<unsigned>(p.count)) return 0.0f;
         const int won = p.wide ? static_cast<const int*>(p.winner)[i]
                                : static_cast<const unsigned char*>(p.winner)[i];
@@ -140,10 +140,10 @@ LM_KERNEL(eltwise_max_backward, MaxBackwardArgs, p, MAP_THREADS) {
 
 // eltwise_product_backward: every wanted dx_i = dy times the product of the other bottoms
 struct ProductBackwardArgs {
-    float* dx[MOST_INPUTS];  // null where nobody wants it
+    float* dx[MOST_INPUTS];  // null if the gradient is not computed
     const float* x[MOST_INPUTS];
     const float* dy;
-    unsigned long long adds;  // bit i: add to dx_i
+    unsigned long long accumulates;  // bit i: add to dx_i
     int inputs, count;
 };
 
@@ -162,21 +162,21 @@ LM_KERNEL(eltwise_product_backward, ProductBackwardArgs, p, PRODUCT_THREADS) {
         staged[k * PRODUCT_THREADS + threadIdx.x] = product;
     }
     for (int k = 0; k < p.inputs; ++k)
-        if (p.dx[k] != nullptr) put(p.dx[k] + i, staged[k * PRODUCT_THREADS + threadIdx.x], p.adds >> k & 1u);
+        if (p.dx[k] != nullptr) put(p.dx[k] + i, staged[k * PRODUCT_THREADS + threadIdx.x], p.accumulates >> k & 1u);
 }
 
 // eltwise_sum_relu_backward: every wanted dx_i = coefficient_i dy where the sum was positive, as the mask or y tells
 struct SumBackwardArgs {
-    float* dx[MOST_INPUTS];  // null where nobody wants it
+    float* dx[MOST_INPUTS];  // null if the gradient is not computed
     float coefficients[MOST_INPUTS];
     const float* dy;
     const float* y;             // read where there is no mask
     const unsigned char* mask;  // or null
-    unsigned long long adds;    // bit i: add to dx_i
+    unsigned long long accumulates;    // bit i: add to dx_i
     int inputs, count;
 };
 
-LM_KERNEL(eltwise_sum_relu_backward, SumBackwardArgs, p, MAP_THREADS) {
+LM_KERNEL(eltwise_sum_relu_backward, SumBackwardArgs, p, POINTWISE_THREADS) {
     const unsigned at = first_of_eight(), count = static_cast<unsigned>(p.count);
     if (at >= count) return;
     float dy[8], values[8];
@@ -196,6 +196,6 @@ LM_KERNEL(eltwise_sum_relu_backward, SumBackwardArgs, p, MAP_THREADS) {
         if (p.dx[k] == nullptr) continue;
 #pragma unroll
         for (int e = 0; e < 8; ++e) values[e] = p.coefficients[k] * dy[e];
-        put_eight(p.dx[k], values, at, count, p.adds >> k & 1u);
+        put_eight(p.dx[k], values, at, count, p.accumulates >> k & 1u);
     }
 }

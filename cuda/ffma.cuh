@@ -3,7 +3,7 @@
 // A warp is 4 x 8 lanes.  Along a tile of rows the lanes take turns; along a tile of columns a lane holds runs of four:
 // either way the eight lanes that read at once meet all banks once.  16 FFMA for each 16 bytes read, at 8 x 8 a thread.
 #pragma once
-#include "gemm.cuh"
+#include "implicit_gemm.cuh"
 
 namespace lm {
 

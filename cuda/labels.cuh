@@ -6,7 +6,7 @@ namespace lm {
 
 struct Labels {
     const float* labels;
-    int* trouble;  // raised to a label that is no class; lowest int as long as all are
+    int* error_flag;  // raised to a label that is no class; lowest int as long as all are
     int classes;
     int ignore, has_ignore;
 };
@@ -17,7 +17,7 @@ LM_FN int label_at(const Labels& of, int i) {
     const int label = value > -2e9f && value < 2e9f ? static_cast<int>(value) : 0x7fffffff;
     if (of.has_ignore && label == of.ignore) return -1;
     if (static_cast<unsigned>(label) < static_cast<unsigned>(of.classes)) return label;
-    atomicMax(of.trouble, label);
+    atomicMax(of.error_flag, label);
     return -1;
 }
 

@@ -1,12 +1,12 @@
-// Losses against targets: sums over all elements, cut into parts as in channels.cuh, and gradients element by element.
+// Losses against targets: sums over all elements, cut into parts as in channel_sums.cuh, and gradients element by element.
 //   forward   parts [parts][terms] float written: the loss, and how many elements count
 //   launch    as channel_sums over one column: grid (1, parts), block 256
 //   backward  dx0, dx1 float written or added to; may lie on x0 or x1
 //   launch    one thread an element, grid ceil(count / 256), block 256
 //   traffic   8 bytes per element forward, 12 or 16 backward: bound by memory
 //   assumes   x1 in the order of x0's memory (the host has it reordered where it is not)
-//   source    Caffe's layers of these names; formulas as in layermem/runtime/reference/loss.py
-#include "channels.cuh"
+//   source    Caffe's layers of these names; formulas as in layermem/backends/reference/loss.py
+#include "channel_sums.cuh"
 #include "labels.cuh"
 
 using namespace lm;

@@ -8,7 +8,7 @@
 // such fragments as one of m16n8k16: a lane's pair is then (t, t + 4) instead of neighbours, for both operands alike, and
 // a sum over k does not mind.
 #pragma once
-#include "gemm.cuh"
+#include "implicit_gemm.cuh"
 
 namespace lm {
 

@@ -5,7 +5,7 @@
 //   overlay  a thread reads x before it writes, so y may lie on it
 //   assumes  _v4: the last axis is a multiple of 4 and the operand's stride along it 0 or 1 (`run`)
 //   source   Caffe scale_layer.cu, bias_layer.cu
-#include "walk.cuh"
+#include "strided_index.cuh"
 
 using namespace lm;
 
@@ -14,7 +14,7 @@ struct ScaleArgs {
     const float* x;
     const float* factor;
     const float* bias;
-    Walk operand;
+    StridedIndex operand;
     int count, accumulate;
 };
 
@@ -31,7 +31,7 @@ template <int V>
 LM_FN void scale(const ScaleArgs& p) {
     const unsigned i = (blockIdx.x * 256u + threadIdx.x) * V;
     if (i >= static_cast<unsigned>(p.count)) return;
-    const int at = walk(i, p.operand);
+    const int at = strided_offset(i, p.operand);
     float x[V], operand[V];
     load<V>(x, p.x + i);
     if (p.factor != nullptr) {

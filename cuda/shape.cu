@@ -3,7 +3,7 @@
 //   launch         one thread per V elements of y, unless a kernel says otherwise: grid ceil(count / (256 V)), block 256
 //   traffic        8 bytes per element, 12 where it is added: bound by memory
 //   assumes        _v4: runs, pitches and addresses are multiples of 16 bytes
-//   source         layermem/runtime/reference/shape.py and resize.py (Crop)
+//   source         layermem/backends/reference/shape.py and resize.py (Crop)
 #include "common.cuh"
 
 using namespace lm;

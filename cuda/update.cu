@@ -1,4 +1,4 @@
-// Update rules: w changes by its gradient and its history.  Formulas and order as in runtime/reference/update.py.
+// Update rules: w changes by its gradient and its history.  Formulas and order as in layermem/backends/reference/update.py.
 //   w, h0, h1 [count] float updated     dw [count] float, norm [1] float read
 //   launch   one thread per four elements: grid ceil(count / 1024), block 256
 //   traffic  16 (SGD, Nesterov), 20 (AdaGrad, RMSProp) or 28 (AdaDelta, Adam) bytes an element: bound by memory

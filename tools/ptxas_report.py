@@ -26,9 +26,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from layermem.backends.cuda.build import FLAGS, whole_source  # noqa: E402
-from layermem.backends.cuda.sources import modules  # noqa: E402
-from layermem.backends.cuda.toolkit import program  # noqa: E402
+from layermem.backends.cuda.kernel_images.build import FLAGS, whole_source  # noqa: E402
+from layermem.backends.cuda.kernel_images.sources import modules  # noqa: E402
+from layermem.backends.cuda.kernel_images.toolkit import program  # noqa: E402
 from layermem.utils.files import write_atomically  # noqa: E402
 
 REPORT = ROOT / "docs/benchmarks/ptxas.tsv"

@@ -1,8 +1,8 @@
 // layermem._native: native planning and the kernels of the cpu device, for Python.
 // Each part binds itself; this file lists the parts.
-#include <pybind11/pybind11.h>
-
 #include "planning/bindings/bindings.h"
+
+#include <pybind11/pybind11.h>
 
 namespace layermem {
 void bind_cpu(pybind11::module_& m);  // cpu/bind_cpu.cpp: kernels on pointers

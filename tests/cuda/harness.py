@@ -17,7 +17,7 @@ import numpy as np
 
 import layermem.backends.reference  # noqa: F401  (registers the reference)
 from layermem.backends.cuda.kernels import KERNELS, WORKSPACES
-from layermem.backends.cuda.launch import NO_TROUBLE, Addresses
+from layermem.backends.cuda.launch import NO_ERROR, Addresses
 from layermem.backends.reference.base import axes_of_caffe
 from layermem.errors import InputError
 from layermem.layers.base import Layer, Step, Tensor
@@ -86,7 +86,7 @@ def run_op(
     given = dict(arrays)
     if size:
         given["workspace"] = memory.bytes(size)
-    trouble = given.setdefault("trouble", np.full(1, NO_TROUBLE, np.int32))
+    error_flag = given.setdefault("error_flag", np.full(1, NO_ERROR, np.int32))
     counts = {role: array.size for role, array in arrays.items()}
     here = {role: array.ctypes.data for role, array in given.items()}
     addresses = Addresses(way.card.placed(given) if way.card else here, accumulates, counts, way.precision)
@@ -104,8 +104,8 @@ def run_op(
     if way.card:
         way.card.bring_back()
     memory.check()
-    if trouble[0] != NO_TROUBLE:
-        raise InputError(f"reads label {trouble[0]}")
+    if error_flag[0] != NO_ERROR:
+        raise InputError(f"reads label {error_flag[0]}")
     return launches
 
 

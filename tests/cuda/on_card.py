@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from layermem.backends.cuda.driver import Driver
+from layermem.backends.cuda.driver.context import Driver
 from layermem.backends.cuda.launch import Launch
 from layermem.schedule.ir import COMPUTE
 from layermem.utils.units import aligned

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from layermem.backends.cuda.sources import modules
+from layermem.backends.cuda.kernel_images.sources import modules
 from tests.emulator import build as builder
 from tests.emulator import standin
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from layermem.backends.cuda.toolkit import program
+from layermem.backends.cuda.kernel_images.toolkit import program
 
 
 @functools.cache

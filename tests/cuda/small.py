@@ -62,27 +62,27 @@ def joined(
     return Rectified(layer, after) if after else layer
 
 
-def _sliding(kind: str, outputs: int, settings: str, *shape: int, **more: Any) -> Small:
+def _convolution(kind: str, outputs: int, settings: str, *shape: int, **more: Any) -> Small:
     return Small(f'type: "{kind}" convolution_param {{ num_output: {outputs} {settings} }}', [shape], **more)
 
 
 IMAGE = (2, 4, 5, 3)
 ODD = (2, 3, 5, 3)
 SMALL = {
-    "convolution by fours": _sliding("Convolution", 8, "kernel_size: 3 pad: 1 stride: 2", 2, 4, 5, 4),
-    "convolution": _sliding("Convolution", 5, "kernel_size: 2 dilation: 2", 2, 3, 5, 4),
-    "convolution, grouped": _sliding("Convolution", 6, "kernel_size: 3 pad: 1 group: 3", 1, 3, 4, 4),
-    "convolution in parts": _sliding("Convolution", 4, "kernel_size: 1", 4, 4, 12, 12),
-    "deconvolution": _sliding("Deconvolution", 4, "kernel_size: 3 stride: 2", 1, 4, 4, 3),
-    "a wide product": _sliding("Convolution", 40, "kernel_size: 1", 1, 4, 9, 15),
-    "a wide odd product": _sliding("Convolution", 41, "kernel_size: 1", 1, 3, 9, 15),
+    "convolution by fours": _convolution("Convolution", 8, "kernel_size: 3 pad: 1 stride: 2", 2, 4, 5, 4),
+    "convolution": _convolution("Convolution", 5, "kernel_size: 2 dilation: 2", 2, 3, 5, 4),
+    "convolution, grouped": _convolution("Convolution", 6, "kernel_size: 3 pad: 1 group: 3", 1, 3, 4, 4),
+    "convolution in parts": _convolution("Convolution", 4, "kernel_size: 1", 4, 4, 12, 12),
+    "deconvolution": _convolution("Deconvolution", 4, "kernel_size: 3 stride: 2", 1, 4, 4, 3),
+    "a wide product": _convolution("Convolution", 40, "kernel_size: 1", 1, 4, 9, 15),
+    "a wide odd product": _convolution("Convolution", 41, "kernel_size: 1", 1, 3, 9, 15),
     "inner product": Small('type: "InnerProduct" inner_product_param { num_output: 5 }', [(6, 7)]),
-    "convolution and ReLU": _sliding("Convolution", 40, "kernel_size: 3 pad: 1 stride: 2", 2, 4, 5, 4, relu=True),
-    "convolution and ReLU, grouped": _sliding("Convolution", 16, "kernel_size: 1 group: 2", 1, 6, 7, 13, relu=True),
-    "convolution and ReLU from y": _sliding("Convolution", 5, "kernel_size: 2", 2, 3, 5, 4, relu=True, kept="y0"),
-    "convolution in a sum": _sliding("Convolution", 40, "kernel_size: 3 pad: 1 stride: 2", 2, 4, 5, 4, relu=True,
+    "convolution and ReLU": _convolution("Convolution", 40, "kernel_size: 3 pad: 1 stride: 2", 2, 4, 5, 4, relu=True),
+    "convolution and ReLU, grouped": _convolution("Convolution", 16, "kernel_size: 1 group: 2", 1, 6, 7, 13, relu=True),
+    "convolution and ReLU from y": _convolution("Convolution", 5, "kernel_size: 2", 2, 3, 5, 4, relu=True, kept="y0"),
+    "convolution in a sum": _convolution("Convolution", 40, "kernel_size: 3 pad: 1 stride: 2", 2, 4, 5, 4, relu=True,
                                      added=True),
-    "odd convolution in a sum": _sliding("Convolution", 5, "kernel_size: 2", 2, 3, 5, 4, added=True),
+    "odd convolution in a sum": _convolution("Convolution", 5, "kernel_size: 2", 2, 3, 5, 4, added=True),
     "inner product and ReLU": Small('type: "InnerProduct" inner_product_param { num_output: 5 }', [(6, 7)], relu=True),
     "ReLU": Small('type: "ReLU"', [ODD]),
     "ReLU from y": Small('type: "ReLU"', [ODD], kept="y0"),

@@ -10,10 +10,11 @@ import sys
 
 import pytest
 
-from layermem.backends.cuda import build, driver
-from layermem.backends.cuda.nvrtc import Nvrtc
-from layermem.backends.cuda.sources import SOURCES, closure, modules
-from layermem.backends.cuda.toolkit import program
+from layermem.backends.cuda.driver import context as driver
+from layermem.backends.cuda.kernel_images import build
+from layermem.backends.cuda.kernel_images.nvrtc import Nvrtc
+from layermem.backends.cuda.kernel_images.sources import SOURCES, closure, modules
+from layermem.backends.cuda.kernel_images.toolkit import program
 from layermem.errors import CudaUnavailable, DeviceError
 from tools import ptxas_report
 
@@ -119,8 +120,8 @@ def test_every_module_has_its_head_comment():
 @pytest.mark.parametrize("module", modules())
 def test_comments_say_how_kernels_are_launched_what_they_move_and_assume_and_where_they_come_from(module):
     text = (SOURCES / f"{module}.cu").read_text(encoding="utf-8")
-    if '#include "sliding.cuh"' in text:  # the kernels of these modules are there
-        text += (SOURCES / "sliding.cuh").read_text(encoding="utf-8")
+    if '#include "conv.cuh"' in text:  # the kernels of these modules are there
+        text += (SOURCES / "conv.cuh").read_text(encoding="utf-8")
     missing = [word for word in ("launch", "traffic", "assumes", "source") if not re.search(rf"//\s+{word}\s", text)]
     assert not missing
 

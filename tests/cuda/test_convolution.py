@@ -1,12 +1,12 @@
-"""The matrix engine: correlate, spread and weigh over odd shapes, against sums in double precision."""
+"""The matrix engine: conv_fprop, conv_dgrad and conv_wgrad over odd shapes, against sums in double precision."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from layermem.backends.cuda.kernels import engine
-from layermem.backends.cuda.kernels.engine import TILES, Sliding, split_of, tile_for, weigh_bytes
+from layermem.backends.cuda import implicit_gemm
+from layermem.backends.cuda.implicit_gemm import TILES, ConvProblem, conv_wgrad_bytes, split_of, tile_for
 from tests.cuda.harness import Case, Way, layer_of
 from tests.cuda.small import BOUNDS, CONVOLUTIONS
 
@@ -19,7 +19,7 @@ def filled(rng: np.random.Generator, layer, *shapes):
 
 @pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_sliding_products_agree_with_sums_in_double_precision(kind, name, rng):
+def test_convolutions_agree_with_sums_in_double_precision(kind, name, rng):
     settings, outputs, shape = CONVOLUTIONS[name]
     text = f'type: "{kind}" convolution_param {{ num_output: {outputs} {settings} }}'
     layer = layer_of(text, shape)
@@ -54,7 +54,7 @@ def test_no_tile_changes_a_bit(channels, outputs, rng, monkeypatch):
     xs, ws = filled(rng, layer, shape)
     found = []
     for tile in TILES:
-        monkeypatch.setattr(engine, "TILES", (tile,))
+        monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
         same = np.random.default_rng(3)
         got = Case(layer, xs, ws, bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=same).check()
         found.append({role: got[role].tobytes() for role in ("y0", "dx0", "dw0")})
@@ -62,13 +62,13 @@ def test_no_tile_changes_a_bit(channels, outputs, rng, monkeypatch):
 
 
 def test_tiles_and_parts_are_chosen_for_128_multiprocessors():
-    vgg = Sliding(64, 56, 56, 256, 56, 56, 256, kernel=(3, 3), pad=(1, 1))
+    vgg = ConvProblem(64, 56, 56, 256, 56, 56, 256, kernel=(3, 3), pad=(1, 1))
     assert tile_for(64 * 56 * 56, 256, 1).name == "128x128"
     assert tile_for(100_000, 10, 1).name == "128x32"
     assert split_of(vgg).parts == 7  # 36 tiles of 128 x 128, 7 times, are 1.97 rounds
-    assert weigh_bytes(vgg) == 7 * 4 * 256 * 9 * 256
-    lonely = Sliding(1, 56, 56, 64, 56, 56, 64, kernel=(3, 3), pad=(1, 1))
-    assert split_of(lonely).parts == 1 and weigh_bytes(lonely) == 0  # parts are cut between images
+    assert conv_wgrad_bytes(vgg) == 7 * 4 * 256 * 9 * 256
+    lonely = ConvProblem(1, 56, 56, 64, 56, 56, 64, kernel=(3, 3), pad=(1, 1))
+    assert split_of(lonely).parts == 1 and conv_wgrad_bytes(lonely) == 0  # parts are cut between images
 
 
 SOME = ["one by one", "first layer", "stride three and two", "dilated by the stride", "two groups", "long sum",
@@ -108,7 +108,7 @@ def test_no_tile_changes_a_bit_on_tensor_cores(precision, rng, monkeypatch):
     bounds = dict.fromkeys(("y0", "dx0", "dw0", "dw1"), 1e-2)
     found = []
     for tile in TILES:
-        monkeypatch.setattr(engine, "TILES", (tile,))
+        monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
         got = Case(layer, xs, ws, Way(precision=precision), bounds, rng=np.random.default_rng(3)).check()
         found.append({role: got[role].tobytes() for role in ("y0", "dx0", "dw0")})
     assert all(each == found[0] for each in found)

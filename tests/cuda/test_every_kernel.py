@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from layermem.backends.cuda.kernels import KERNELS, engine
-from layermem.backends.cuda.kernels.engine import ENGINES, TILES
+from layermem.backends.cuda import implicit_gemm
+from layermem.backends.cuda.implicit_gemm import ENGINES, TILES
+from layermem.backends.cuda.kernel_images.sources import modules
+from layermem.backends.cuda.kernels import KERNELS
 from layermem.backends.cuda.launch import Addresses
-from layermem.backends.cuda.sources import modules
 from tests.cuda.harness import Way, first_step, kernel_names, wants_of
 from tests.cuda.small import SMALL, Small
 from tests.emulator.emulate import WAYS
@@ -38,7 +39,7 @@ def launched(small: Small, precision: str = "fp32") -> set[str]:
 def test_the_small_layers_launch_every_kernel(monkeypatch):
     found = set()
     for tile in TILES:
-        monkeypatch.setattr(engine, "TILES", (tile,))
+        monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
         for precision in ENGINES:
             found |= set().union(*(launched(small, precision) for small in SMALL.values()))
     declared = {f"{module}.{name}" for module in modules() for name in kernel_names(module)}
@@ -51,7 +52,7 @@ def test_the_small_layers_launch_every_kernel(monkeypatch):
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("name", ["convolution by fours", "convolution", "a wide odd product", "convolution in a sum"])
 def test_every_tile_stays_in_bounds_and_has_no_races(name, tile, way, monkeypatch):
-    monkeypatch.setattr(engine, "TILES", (tile,))
+    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
     SMALL[name].case(way).check()
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from layermem.backends.cuda.kernels import KERNELS, engine
-from layermem.backends.cuda.kernels.engine import TILES
+from layermem.backends.cuda import implicit_gemm
+from layermem.backends.cuda.implicit_gemm import TILES
+from layermem.backends.cuda.kernels import KERNELS
 from layermem.backends.cuda.launch import Addresses
 from layermem.layers import Layer
 from layermem.layers.fused import BatchNormScale, Rectified, Summed
@@ -19,13 +20,13 @@ SHAPES = {**RECTIFIED, **{name: CONVOLUTIONS[name] for name in ("one by one, str
 PRECISIONS = ["fp32", *BOUNDS]
 
 
-def rectified(inner: Layer, kept: str = "") -> Rectified:
+def with_relu(inner: Layer, kept: str = "") -> Rectified:
     layer = Rectified(inner, layer_of('type: "ReLU"', inner.tops[0].shape))
     with_saved(layer, frozenset(filter(None, [kept])))
     return layer
 
 
-def summed(inner: Layer, relu: bool, kept: str = "") -> Summed:
+def with_sum(inner: Layer, relu: bool, kept: str = "") -> Summed:
     shape = inner.tops[0].shape
     layer = Summed(
         inner, layer_of('type: "Eltwise"', shape, shape), 1, layer_of('type: "ReLU"', shape) if relu else None
@@ -47,13 +48,13 @@ def drawn(rng: np.random.Generator, layer: Layer) -> tuple[list, list]:
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_rectified_convolution_agrees_with_sums_in_double_precision(name, kept, rng):
     layer, _ = convolution(name)
-    Case(rectified(layer, kept), *drawn(rng, layer), bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=rng).check()
+    Case(with_relu(layer, kept), *drawn(rng, layer), bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=rng).check()
 
 
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_convolution_in_a_sum_agrees_with_sums_in_double_precision(name, relu, rng):
-    layer = summed(convolution(name)[0], relu)
+    layer = with_sum(convolution(name)[0], relu)
     Case(layer, *drawn(rng, layer), bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=rng).check()
 
 
@@ -61,7 +62,7 @@ def test_a_convolution_in_a_sum_agrees_with_sums_in_double_precision(name, relu,
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("shape", [(2, 3, 7, 5), (6, 20, 9, 11), (3, 36)], ids=str)
 def test_a_batch_norm_in_a_sum_agrees_with_double_precision(shape, relu, kept, rng):
-    layer = summed(normalized(shape), relu, kept)
+    layer = with_sum(normalized(shape), relu, kept)
     xs, ws = drawn(rng, layer)
     ws[1] = np.abs(ws[1]) + 1  # a moving sum of variances
     bounds = {"y0": 4e-6, "dx0": 1e-5, "inv_std": 4e-6, "w1": 4e-6, "dw3": 1e-5, "dw4": 1e-5}
@@ -79,7 +80,7 @@ def normalized(shape: tuple[int, ...]) -> BatchNormScale:
 def test_an_inner_product_may_have_any_form(relu, added, transpose, axis, rng):
     text = f'type: "InnerProduct" inner_product_param {{ num_output: 24 axis: {axis} transpose: {transpose} }}'
     inner = layer_of(text, (5, 3, 5, 4))
-    layer = summed(inner, relu) if added else rectified(inner)
+    layer = with_sum(inner, relu) if added else with_relu(inner)
     Case(layer, *drawn(rng, layer), bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=rng).check()
 
 
@@ -90,12 +91,12 @@ def test_a_rectified_sum_takes_coefficients_and_any_number_of_elements(shape, co
     layer = layer_of('type: "Eltwise" eltwise_param { coeff: 1 coeff: -0.5 coeff: 2 }', *[shape] * 3)
     if count == 2:
         layer = layer_of('type: "Eltwise"', *[shape] * 2)
-    Case(rectified(layer, kept), *drawn(rng, layer), rng=rng).check()
+    Case(with_relu(layer, kept), *drawn(rng, layer), rng=rng).check()
 
 
 def test_a_rectified_sum_gives_only_the_gradients_that_are_wanted(rng):
     layer = layer_of('type: "Eltwise" eltwise_param { coeff: 1 coeff: -0.5 coeff: 2 }', *[(9, 5)] * 3)
-    Case(rectified(layer), *drawn(rng, layer), rng=rng).check(wants=["dx2"])
+    Case(with_relu(layer), *drawn(rng, layer), rng=rng).check(wants=["dx2"])
 
 
 def in_turn(inner: Layer, xs: list, ws: list, dy: np.ndarray, way: Way) -> dict[str, np.ndarray]:
@@ -114,7 +115,7 @@ def in_turn(inner: Layer, xs: list, ws: list, dy: np.ndarray, way: Way) -> dict[
 @pytest.mark.parametrize("added", [False, True])
 def test_what_the_epilogue_does_changes_no_bit(name, added, precision, rng):
     inner, _ = convolution(name)
-    layer = summed(inner, True) if added else rectified(inner)
+    layer = with_sum(inner, True) if added else with_relu(inner)
     xs, ws = drawn(rng, layer)
     dy, way = rng.standard_normal(inner.tops[0].shape), Way(precision=precision)
     want, got = in_turn(inner, xs, ws, dy, way), Case(layer, xs, ws, way=way).run_unchecked(dy)
@@ -125,9 +126,9 @@ def test_what_the_epilogue_does_changes_no_bit(name, added, precision, rng):
 @pytest.mark.parametrize("shape", [(2, 3, 7, 5), (6, 20, 9, 11)], ids=str)
 def test_a_sum_in_the_sweep_of_a_batch_norm_changes_no_bit(shape, rng):
     inner = normalized(shape)
-    xs, ws = drawn(rng, summed(inner, True))
+    xs, ws = drawn(rng, with_sum(inner, True))
     dy = rng.standard_normal(shape)
-    want, got = in_turn(inner, xs, ws, dy, Way()), Case(summed(inner, True), xs, ws).run_unchecked(dy)
+    want, got = in_turn(inner, xs, ws, dy, Way()), Case(with_sum(inner, True), xs, ws).run_unchecked(dy)
     for role in ("y0", "mask", "dx0", "dx1", "dw3", "dw4"):
         np.testing.assert_array_equal(got[role], want[role], err_msg=role)
 
@@ -135,11 +136,11 @@ def test_a_sum_in_the_sweep_of_a_batch_norm_changes_no_bit(shape, rng):
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
 def test_every_tile_leaves_the_bits_of_its_relu(tile, precision, rng, monkeypatch):
-    monkeypatch.setattr(engine, "TILES", (tile,))
+    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
     inner = layer_of('type: "Convolution" convolution_param { num_output: 72 kernel_size: 3 }', (3, 4, 9, 8))
     xs, ws = drawn(rng, inner)
     dy, way = rng.standard_normal(inner.tops[0].shape), Way(precision=precision)
-    want, got = in_turn(inner, xs, ws, dy, way), Case(rectified(inner), xs, ws, way=way).run_unchecked(dy)
+    want, got = in_turn(inner, xs, ws, dy, way), Case(with_relu(inner), xs, ws, way=way).run_unchecked(dy)
     for role in ("y0", "mask"):
         np.testing.assert_array_equal(got[role], want[role], err_msg=role)
 
@@ -152,13 +153,13 @@ def launches(layer: Layer, step: str, *roles: str) -> list[str]:
 @pytest.mark.parametrize("outputs, roles, count", [(16, ["mask"], 1), (12, ["mask"], 2), (12, [], 1)])
 def test_the_relu_is_a_launch_of_its_own_only_where_bytes_of_its_mask_hold_parts_of_two_pixels(outputs, roles, count):
     inner = layer_of(f'type: "Convolution" convolution_param {{ num_output: {outputs} kernel_size: 1 }}', (1, 4, 5, 3))
-    assert len(launches(rectified(inner), "forward", "x0", "w0", "w1", "y0", *roles)) == count
+    assert len(launches(with_relu(inner), "forward", "x0", "w0", "w1", "y0", *roles)) == count
 
 
 def test_a_nan_passes_through_a_rectified_product():
     layer = layer_of('type: "InnerProduct" inner_product_param { num_output: 8 bias_term: false }', (2, 40))
     x = np.ones((2, 40), np.float32)
     x[1, 37] = np.nan
-    got = Case(rectified(layer), [x], [np.ones((8, 40))]).run_unchecked()
+    got = Case(with_relu(layer), [x], [np.ones((8, 40))]).run_unchecked()
     assert np.isfinite(got["y0"][0]).all() and np.isnan(got["y0"][1]).all()
     assert got["mask"].tolist() == [255, 0]

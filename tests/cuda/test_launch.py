@@ -9,10 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from layermem.backends.cuda import sources
-from layermem.backends.cuda.kernels.walk import merged, walk
+from layermem.backends.cuda import struct_layout
+from layermem.backends.cuda.kernel_images.sources import modules
 from layermem.backends.cuda.launch import Addresses, Later, divider, launch
-from layermem.backends.cuda.sources import layout, modules
+from layermem.backends.cuda.strided_index import merge_axes, strided_index
+from layermem.backends.cuda.struct_layout import layout
 from layermem.errors import InputError
 from tests.cuda.harness import kernel_names
 from tests.emulator import emulate
@@ -34,13 +35,13 @@ FILL = {"y": 512, "count": 3, "value": 0.5}
 
 
 def test_a_struct_is_packed_by_the_names_of_its_members():
-    data, patches = layout("step", "FillArgs").pack(FILL)
+    data, patches = layout("fill", "FillArgs").pack(FILL)
     assert data == struct.pack("Pif", 512, 3, 0.5) and patches == ()
 
 
 def test_a_member_too_many_or_too_few_is_an_error():
     with pytest.raises(TypeError, match=r"missing \['value'\], unknown \['valeu'\]"):
-        layout("step", "FillArgs").pack({"y": 0, "count": 3, "valeu": 0.5})
+        layout("fill", "FillArgs").pack({"y": 0, "count": 3, "valeu": 0.5})
 
 
 def test_an_array_takes_no_more_than_it_holds():
@@ -57,7 +58,7 @@ def test_every_kernels_struct_is_read_as_the_compiler_lays_it_out():
     """The size of each kernel's struct, as the host's compiler has it, is that of a struct read from the source."""
     for module in modules():
         library = emulate.load(f"cuda/{module}.cu").host.library
-        known = {each.nbytes for each in sources._layouts(module).values()}
+        known = {each.nbytes for each in struct_layout._layouts(module).values()}
         for name in kernel_names(module):
             info = Info()
             assert library.lm_emu_kernel_info(name.encode(), ctypes.byref(info)) == 0
@@ -65,7 +66,7 @@ def test_every_kernels_struct_is_read_as_the_compiler_lays_it_out():
 
 
 def test_what_is_known_later_is_written_before_each_launch():
-    late = launch("step", "fill", "FillArgs", 1, **{**FILL, "value": Later(lambda context: context["rate"])})
+    late = launch("fill", "fill", "FillArgs", 1, **{**FILL, "value": Later(lambda context: context["rate"])})
     assert late.args == struct.pack("Pif", 512, 3, 0)
     assert late.packed({"rate": 0.25}) == struct.pack("Pif", 512, 3, 0.25)
     assert late.packed({"rate": 0.75}) == struct.pack("Pif", 512, 3, 0.75)
@@ -73,17 +74,17 @@ def test_what_is_known_later_is_written_before_each_launch():
 
 def test_a_grid_beyond_what_cuda_takes_is_refused():
     with pytest.raises(InputError, match="smaller batch"):
-        launch("step", "fill", "FillArgs", (1, 65536), **FILL)
+        launch("fill", "fill", "FillArgs", (1, 65536), **FILL)
 
 
 def test_roles_that_an_op_has_not_are_null():
     b = Addresses({"x0": 256, "x1": 512, "x3": 768}, {"x1"}, {"x0": 9})
     assert (b["x0"], b["y0"], b.count("x0")) == (256, 0, 9)
-    assert b.numbered("x") == [256, 512] and b.adds("x1") and not b.adds("x0")
+    assert b.numbered("x") == [256, 512] and b.accumulates("x1") and not b.accumulates("x0")
 
 
 def test_axes_that_continue_each_other_are_walked_as_one():
-    assert merged([(2, 60), (1, 7), (3, 20), (4, 5), (5, 1)]) == [(120, 1)]
-    assert merged([(2, 1), (3, 0), (4, 0)]) == [(2, 1), (12, 0)]
+    assert merge_axes([(2, 60), (1, 7), (3, 20), (4, 5), (5, 1)]) == [(120, 1)]
+    assert merge_axes([(2, 1), (3, 0), (4, 0)]) == [(2, 1), (12, 0)]
     with pytest.raises(InputError, match="Reshape"):
-        walk([(2, 900), (2, 100), (2, 30), (2, 10), (2, 3)])
+        strided_index([(2, 900), (2, 100), (2, 30), (2, 10), (2, 3)])

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layermem.backends.cuda.kernels import learn
-from layermem.backends.cuda.kernels.engine import ENGINES
-from layermem.backends.cuda.kernels.inner_product import product
+from layermem.backends.cuda import fused_update
+from layermem.backends.cuda.implicit_gemm import ENGINES
+from layermem.backends.cuda.inner_product import conv_problem
 from layermem.graph.fused_update import FusedUpdate
 from layermem.graph.train import Parameter
 from layermem.solver.rules import HISTORIES
@@ -30,7 +30,7 @@ def learned(rows, inner, outputs, rule):
 def both_ways(it, rng, monkeypatch, way=PLAIN):
     """What the two ops leave in w, its histories and the bias gradient; and what the one leaves."""
     layer, rule = it.inner, it.rule
-    monkeypatch.setattr(learn, "BAND_BYTES", 1)
+    monkeypatch.setattr(fused_update, "BAND_BYTES", 1)
     given = {"x0": layer.bottoms[0].shape, "dy0": layer.tops[0].shape, "w0": it.parameter.tensor.shape}
     given |= {f"h{i}": it.parameter.tensor.shape for i in range(HISTORIES[rule])}
     values = {role: rng.random(shape) for role, shape in given.items()}
@@ -57,7 +57,7 @@ def both_ways(it, rng, monkeypatch, way=PLAIN):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_bands_give_the_bits_of_the_whole(shape, precision, rng, monkeypatch):
     apart, joined = both_ways(learned(*shape, "SGD"), rng, monkeypatch, replace(PLAIN, precision=precision))
-    assert len(learn.bands(product(learned(*shape, "SGD").inner))) > 1
+    assert len(fused_update.bands(conv_problem(learned(*shape, "SGD").inner))) > 1
     for role, value in apart.items():
         assert value.tobytes() == joined[role].tobytes(), role
 
@@ -76,6 +76,6 @@ def test_bands_stay_in_bounds_and_have_no_races(way, rng, monkeypatch):
 
 def test_a_gradient_that_is_summed_in_parts_is_so_band_by_band(rng, monkeypatch):
     it = learned(600, 8, 131, "SGD")
-    assert learn.split_of(product(it.inner)).parts > 1
+    assert fused_update.split_of(conv_problem(it.inner)).parts > 1
     apart, joined = both_ways(it, rng, monkeypatch)
     assert apart["w0"].tobytes() == joined["w0"].tobytes()

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from layermem.backends.cuda import build
-from layermem.backends.cuda.kernels.engine import ENGINES
-from layermem.backends.cuda.nvrtc import Nvrtc
-from layermem.backends.cuda.sources import SOURCES, modules
-from layermem.backends.cuda.toolkit import program
+from layermem.backends.cuda.implicit_gemm import ENGINES
+from layermem.backends.cuda.kernel_images import build
+from layermem.backends.cuda.kernel_images.nvrtc import Nvrtc
+from layermem.backends.cuda.kernel_images.sources import SOURCES, modules
+from layermem.backends.cuda.kernel_images.toolkit import program
 from tests.cuda.sass import Code, disassembled, disassembler
 from tests.emulator.build import CACHE
 from tools import ptxas_report
@@ -111,7 +111,7 @@ def monkeypatch_module():
 
 
 def engine_kernels(found: Mapping[str, Code]) -> dict[str, Code]:
-    return {name: each for name, each in found.items() if name.startswith(("correlate", "spread", "weigh"))}
+    return {name: each for name, each in found.items() if name.startswith(("conv_fprop", "conv_dgrad", "conv_wgrad"))}
 
 
 @compiles
@@ -139,15 +139,26 @@ def _reads_as_it_should(name: str, loop: Mapping[str, int], precision: str, prod
         assert products >= (16 if large else 10) * reads, name
         assert issued < (1.3 if large else 1.6), (name, issued)
         return
-    if not name.startswith("weigh"):  # an operand in rows comes by ldmatrix
+    if not name.startswith("conv_wgrad"):  # an operand in rows comes by ldmatrix
         assert loop["LDSM.16.M88.4"], name
-    if name.startswith("correlate"):
+    if name.startswith("conv_fprop"):
         assert not any(o.startswith("LDS.") or o == "LDS" for o in loop), name
     most = {"fp32x3": 4, "tf32": 5, "bf16": 8}[precision]
     assert not large or issued <= most, (name, issued)
 
 
-MOVERS = ("activation", "batch_norm", "channels", "dropout", "eltwise", "pooling", "resize", "scale", "shape", "update")
+MOVERS = (
+    "activation",
+    "batch_norm",
+    "channel_sums",
+    "dropout",
+    "eltwise",
+    "pooling",
+    "resize",
+    "scale",
+    "shape",
+    "update",
+)
 NARROW = {"transpose", "reorder", "eltwise_product_backward", "batch_statistics", "global_statistics"}
 
 

@@ -132,17 +132,17 @@ def test_a_captured_step_keeps_no_order_but_that_of_the_schedule():
 
 BATCHES = """
 import sys
-from layermem.backends.cuda.host_io import FeedDoor
+from layermem.backends.cuda.driver.host_io import InputStager
 from layermem.solver.solver import Solver
 from layermem.backends.base import get_device
 
-calls, stage = [], FeedDoor.stage
+calls, stage = [], InputStager.stage
 
-def staged(self, arrays, turn):
-    calls.append((sys._getframe(1).f_code.co_name, turn, self.layer))
-    stage(self, arrays, turn)
+def staged(self, arrays, buffer_index):
+    calls.append((sys._getframe(1).f_code.co_name, buffer_index, self.layer))
+    stage(self, arrays, buffer_index)
 
-FeedDoor.stage = staged
+InputStager.stage = staged
 with Solver(sys.argv[1], device=get_device("cuda", graph=sys.argv[2] == "graph")) as solver:
     solver.step(1)
     calls.clear()
@@ -156,9 +156,11 @@ def test_the_next_batch_is_staged_while_the_card_works(way):
     done = run(BATCHES, DIGITS, way)
     assert done.returncode == 0, done.stderr
     calls = ast.literal_eval(done.stdout)
-    assert [caller for caller, _, _ in calls] == ["stage"] * 4  # and never by the step itself, which would wait for it
-    turns = [turn for _, turn, _ in calls]
-    assert turns in ([0, 1, 0, 1], [1, 0, 1, 0])
+    assert [caller for caller, _, _ in calls] == [
+        "stage_next_batch"
+    ] * 4  # and never by the step itself, which would wait for it
+    indices = [index for _, index, _ in calls]
+    assert indices in ([0, 1, 0, 1], [1, 0, 1, 0])
 
 
 def test_a_run_that_goes_on_from_a_snapshot_reads_the_batches_of_the_whole_one():
@@ -193,11 +195,11 @@ def test_a_label_that_names_no_class_ends_the_run_with_a_sentence():
 
 GARBAGE = """
 import gc, sys
-from layermem.backends.cuda.graph import Recording
+from layermem.backends.cuda.driver.graph import GraphCapture
 from layermem.backends.base import get_device
 from layermem.solver.solver import Solver
 
-device, entered = get_device("cuda", graph=True), Recording.__enter__
+device, entered = get_device("cuda", graph=True), GraphCapture.__enter__
 
 def leaving_garbage(self):
     entered(self)
@@ -206,7 +208,7 @@ def leaving_garbage(self):
         held.append(held)  # only the collector finds it
     return self
 
-Recording.__enter__ = leaving_garbage
+GraphCapture.__enter__ = leaving_garbage
 device.driver_memory = [device.driver.allocate(64) for _ in range(60)]
 gc.set_threshold(1)
 with Solver(sys.argv[1], device=device) as solver:
@@ -231,7 +233,7 @@ def test_too_little_memory_is_an_error_that_says_what_would_fit():
     (answer,) = trained([{"net": "residual", "steps": 1}], memory=20_000)
     assert answer["error"].startswith("DeviceError") and answer["error"].endswith("try once other programs have ended")
     program = """
-from layermem.backends.cuda.driver import Driver
+from layermem.backends.cuda.driver.context import Driver
 driver = Driver()
 held = driver.allocate(64 << 20)
 driver.allocate(100 << 20)"""
@@ -254,7 +256,7 @@ def test_the_card_holds_the_bytes_of_the_plan_and_not_one_more():
 
 EVENTS = """
 import sys
-from layermem.backends.cuda.driver import Driver
+from layermem.backends.cuda.driver.context import Driver
 from layermem.solver.solver import Solver
 from layermem.backends.base import get_device
 
@@ -268,8 +270,8 @@ Driver.event = counted
 with Solver(sys.argv[1], device=get_device("cuda"), strategy=sys.argv[2]) as solver:
     bound = len(made)
     solver.step(3)
-    rows = [row for executor in solver.runner.executors for row in executor.schedule.rows]
-    awaited = sum(len({tick for row in e.schedule.rows for tick in row.after}) for e in solver.runner.executors)
+    rows = [row for executor in solver.runner.executors for row in executor.schedule.instructions]
+    awaited = sum(len({tick for row in e.schedule.instructions for tick in row.after}) for e in solver.runner.executors)
     print(bound, awaited, len(made) - bound, sum(row.op is None for row in rows))
 """
 

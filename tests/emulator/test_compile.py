@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from layermem.backends.cuda.toolkit import program
+from layermem.backends.cuda.kernel_images.toolkit import program
 from tests.emulator.build import ROOT, CompileError, build
 
 KERNELS = ROOT / "tests/emulator/kernels"

@@ -6,9 +6,9 @@ import struct
 import time
 from pathlib import Path
 
-from layermem.backends.cuda import build
+from layermem.backends.cuda.kernel_images import build
+from layermem.backends.cuda.kernel_images.sources import SOURCES
 from layermem.backends.cuda.launch import launch
-from layermem.backends.cuda.sources import SOURCES
 from layermem.schedule.ir import D2H, H2D
 from tools.gpu.card import Card
 from tools.gpu.results import Options, Results, median_seconds

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from layermem.backends.cuda.driver import Driver
-from layermem.backends.cuda.kernels import engine
-from layermem.backends.cuda.kernels.engine import ENGINES, TILES
+from layermem.backends.cuda import implicit_gemm
+from layermem.backends.cuda.driver.context import Driver
+from layermem.backends.cuda.implicit_gemm import ENGINES, TILES
 from tests.cuda.harness import Case, Way, layer_of
 from tests.cuda.on_card import Card
 from tests.cuda.small import BOUNDS, CONVOLUTIONS, SMALL
@@ -27,14 +27,14 @@ class Check(NamedTuple):
     name: str
     precision: str
     make: Callable[[Way], Case]
-    tile: engine.Tile | None = None
+    tile: implicit_gemm.Tile | None = None
 
 
 def run(results: Results, options: Options) -> None:
     driver = Driver(0)
-    card, tiles = Card(driver), engine.TILES
+    card, tiles = Card(driver), implicit_gemm.TILES
     for check in checks(options.brief):
-        engine.TILES = (check.tile,) if check.tile else tiles
+        implicit_gemm.TILES = (check.tile,) if check.tile else tiles
         key = {"name": check.name, "precision": check.precision}
 
         def work(check: Check = check, key: dict[str, str] = key) -> None:
@@ -71,10 +71,10 @@ def checks(brief: bool) -> Iterator[Check]:
     for kind in ("Convolution", "Deconvolution"):
         for name in CONVOLUTIONS:
             for precision in ENGINES:
-                yield Check(f"{kind}: {name}", precision, sliding(kind, name))
+                yield Check(f"{kind}: {name}", precision, convolution(kind, name))
 
 
-def sliding(kind: str, name: str) -> Callable[[Way], Case]:
+def convolution(kind: str, name: str) -> Callable[[Way], Case]:
     settings, outputs, shape = CONVOLUTIONS[name]
     text = f'type: "{kind}" convolution_param {{ num_output: {outputs} {settings} bias_term: false }}'
 

@@ -10,11 +10,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from layermem.backends.cuda import build
 from layermem.backends.cuda.device import described
-from layermem.backends.cuda.driver import Driver, cards
-from layermem.backends.cuda.sources import modules
-from layermem.backends.cuda.toolkit import program
+from layermem.backends.cuda.driver.context import Driver, cards
+from layermem.backends.cuda.kernel_images import build
+from layermem.backends.cuda.kernel_images.sources import modules
+from layermem.backends.cuda.kernel_images.toolkit import program
 from layermem.errors import CudaUnavailable, LayermemError
 from tools.gpu.results import Options, Results
 

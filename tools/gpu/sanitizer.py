@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from layermem.backends.cuda.toolkit import program
+from layermem.backends.cuda.kernel_images.toolkit import program
 from tools.gpu import process
 from tools.gpu.results import Options, Results, Row
 

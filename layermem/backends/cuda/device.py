@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from layermem.backends.base import Ahead, Bound, Device, in_turn, register_device
-from layermem.backends.cuda.driver import Card, Driver, cards
-from layermem.backends.cuda.error_flags import Troubles
-from layermem.backends.cuda.host_io import Door
+from layermem.backends.cuda.driver.context import Card, Driver, cards
+from layermem.backends.cuda.driver.error_flags import DeviceErrorFlags
+from layermem.backends.cuda.driver.host_io import HostIO
+from layermem.backends.cuda.driver.memory import CudaArena, PinnedArena, Place
+from layermem.backends.cuda.driver.step_run import StepRun
+from layermem.backends.cuda.fused import FUSED
+from layermem.backends.cuda.implicit_gemm import ENGINES
 from layermem.backends.cuda.kernels import KERNELS, WORKSPACES
-from layermem.backends.cuda.kernels.engine import ENGINES
-from layermem.backends.cuda.kernels.fused import FUSED
 from layermem.backends.cuda.launch import Addresses, Launch
-from layermem.backends.cuda.memory import CudaArena, PinnedArena, Place
-from layermem.backends.cuda.step import StepRun
 from layermem.errors import CudaUnavailable, InputError
 from layermem.graph.ops import Op
 from layermem.layers.data import FEEDS
@@ -57,12 +57,12 @@ class CudaDevice(Device):
         return driver
 
     @cached_property
-    def door(self) -> Door:
-        return Door(self.driver, self._bind_launches)
+    def host_io(self) -> HostIO:
+        return HostIO(self.driver, self._bind_launches)
 
     @cached_property
-    def troubles(self) -> Troubles:
-        return Troubles(self.driver)
+    def error_flags(self) -> DeviceErrorFlags:
+        return DeviceErrorFlags(self.driver)
 
     def describe(self) -> str:
         """The cards of this machine; CudaUnavailable if there are none."""
@@ -95,11 +95,11 @@ class CudaDevice(Device):
 
     def bind(self, op: Op, arrays: Mapping[str, Place], context: Mapping[str, Any]) -> Bound:
         if op.kernel == OUTPUT:
-            return self.door.output(op.layer, arrays["x0"], context)
+            return self.host_io.output(op.layer, arrays["x0"], context)
         if op.kernel.removesuffix(".forward") in FEEDS:
-            return self.door.feed(op.layer.name, [arrays[f"y{i}"] for i in range(len(arrays))], context)
+            return self.host_io.feed(op.layer.name, [arrays[f"y{i}"] for i in range(len(arrays))], context)
         addresses = {role: place.address for role, place in arrays.items()}
-        addresses["trouble"] = self.troubles.place_for(op.layer)
+        addresses["error_flag"] = self.error_flags.address_for(op.layer)
         counts = {role: place.count for role, place in arrays.items()}
         launches = KERNELS[op.kernel](op.layer, Addresses(addresses, op.accumulates, counts, self.precision))
         return self._bind_launches(launches, context)
@@ -124,8 +124,8 @@ class CudaDevice(Device):
         def run() -> None:
             write()
             start()
-            if self.driver.recording is not None:
-                self.driver.recording.rewrites(COMPUTE, args, write)
+            if self.driver.capture is not None:
+                self.driver.capture.update_arguments(COMPUTE, args, write)
 
         return run
 
@@ -160,7 +160,7 @@ class CudaDevice(Device):
             before = [_waiting(stream, events[tick]) for tick in instruction.after]
             after = [_recording(stream, events[instruction.tick])] if instruction.tick in awaited else []
             ordered.append(in_turn([*before, call, *after]))
-        return StepRun(self.driver, self.door, ordered, self.door.new_feeds(), self.graph)
+        return StepRun(self.driver, self.host_io, ordered, self.host_io.take_new_stagers(), self.graph)
 
     def seconds(self, calls: Sequence[Bound]) -> float:
         """Between two events on the compute stream."""
@@ -170,18 +170,18 @@ class CudaDevice(Device):
         return 1e-3 * begin.time_till(end)
 
     def run(self, calls: Sequence[Bound], ahead: Ahead | None = None) -> None:
-        with self.driver.reported():
+        with self.driver.reporting_device_errors():
             try:
                 if isinstance(calls, StepRun):
                     calls.start()
-                    calls.stage(ahead)
+                    calls.stage_next_batch(ahead)
                 else:
                     for call in calls:
                         call()
             finally:
                 self.driver.synchronize()
-        self.troubles.check()
-        self.door.deliver()
+        self.error_flags.check()
+        self.host_io.collect_outputs()
 
 
 def described(card: Card) -> str:

@@ -15,12 +15,12 @@ from itertools import count, takewhile
 from types import MappingProxyType
 from typing import Any
 
-from layermem.backends.cuda.sources import Later, Patch, layout
+from layermem.backends.cuda.struct_layout import Later, Patch, layout
 from layermem.errors import InputError
 from layermem.utils.units import aligned
 
 MOST_BLOCKS = (2**31 - 1, 65535, 65535)  # of a grid's axes
-NO_TROUBLE = -(2**31)  # the int at role "trouble" as long as every label names a class
+NO_ERROR = -(2**31)  # the int at role "error_flag" as long as every label names a class
 THREADS = 256  # of a block, where nothing speaks for another number
 
 
@@ -50,7 +50,7 @@ class Launch:
 class Addresses:
     """Device addresses of an op's roles: 0 for what the op does not have.  `precision` is that of matrix products.
 
-    "workspace" is its scratch; "trouble" an int that outlives it, for what only a kernel can see (loss.py).
+    "workspace" is its workspace; "error_flag" an int that outlives it, for what only a kernel can see (loss.py).
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class Addresses:
         """The addresses of stem0, stem1, .. as far as they go."""
         return [self._addresses[f"{stem}{i}"] for i in takewhile(lambda i: f"{stem}{i}" in self, count())]
 
-    def adds(self, role: str) -> bool:
+    def accumulates(self, role: str) -> bool:
         """Whether the result for `role` is added to what is there."""
         return role in self._accumulates
 
 
-class Scratch:
+class Workspace:
     """Hands out a workspace from its start, in aligned pieces; from address 0 on it counts what would be needed."""
 
     def __init__(self, address: int = 0):
@@ -96,10 +96,10 @@ class Scratch:
 
 
 Kernel = Callable[[Any, Addresses], Iterable[Launch]]
-Workspace = Callable[[Any, Collection[str]], int]
+WorkspaceBytes = Callable[[Any, Collection[str]], int]
 
 KERNELS: dict[str, Kernel] = {}
-WORKSPACES: dict[str, Workspace] = {}
+WORKSPACES: dict[str, WorkspaceBytes] = {}
 
 
 def kernel(*names: str) -> Callable[[Kernel], Kernel]:
@@ -113,10 +113,10 @@ def kernel(*names: str) -> Callable[[Kernel], Kernel]:
     return register
 
 
-def workspace(*names: str) -> Callable[[Workspace], Workspace]:
-    """Register how many bytes of scratch ops "Type.step" need, from the layer and the roles that an op has."""
+def workspace_bytes(*names: str) -> Callable[[WorkspaceBytes], WorkspaceBytes]:
+    """Register how many workspace bytes ops "Type.step" need, from the layer and the roles that an op has."""
 
-    def register(function: Workspace) -> Workspace:
+    def register(function: WorkspaceBytes) -> WorkspaceBytes:
         for name in names:
             WORKSPACES[name] = function
         return function
@@ -160,6 +160,6 @@ def width(*counts: int) -> int:
 
 
 __all__ = [
-    "KERNELS", "NO_TROUBLE", "THREADS", "WORKSPACES", "Addresses", "Later", "Launch", "Scratch", "ceil_div", "divider",
-    "kernel", "launch", "width", "workspace",
+    "KERNELS", "NO_ERROR", "THREADS", "WORKSPACES", "Addresses", "Later", "Launch", "Workspace", "ceil_div", "divider",
+    "kernel", "launch", "width", "workspace_bytes",
 ]  # fmt: skip

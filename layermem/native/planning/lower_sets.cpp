@@ -10,14 +10,14 @@ namespace {
 
 using Bits = std::vector<uint64_t>;
 
-constexpr size_t kFew = 1000;  // lower sets that stretches between waists may add to the extended family
+constexpr size_t kMaxSetsBetween = 1000;  // lower sets between bottlenecks that the extended family may have
 
-void put(Bits& bits, Node v) { bits[v >> 6] |= uint64_t{1} << (v & 63); }
-bool in(const Bits& bits, Node v) { return (bits[v >> 6] >> (v & 63)) & 1; }
+void insert(Bits& bits, Node v) { bits[v >> 6] |= uint64_t{1} << (v & 63); }
+bool contains(const Bits& bits, Node v) { return (bits[v >> 6] >> (v & 63)) & 1; }
 
-// Every lower set of the nodes below `end` that holds all below `begin`.  Each is made once: from the one that lacks
-// its highest node.  (Ids follow a topological order, so the highest node of a lower set is one that nothing else in it
-// depends on.)  False: there are more than `max_sets`.
+// Every lower set of the nodes below `end` that contains all below `begin`, depth first.  Each is made once: from the
+// one that lacks its highest node.  (Ids follow a topological order, so nothing else in a lower set depends on its
+// highest node.)  False: there are more than `max_sets`.
 bool enumerate(const StepGraph& graph, Node begin, Node end, int words, size_t max_sets, std::vector<Bits>& out) {
     struct Frame {
         Bits set;
@@ -25,42 +25,44 @@ bool enumerate(const StepGraph& graph, Node begin, Node end, int words, size_t m
     };
     std::vector<Frame> stack;
     stack.push_back({Bits(words, 0), begin});
-    for (Node v = 0; v < begin; ++v) put(stack.back().set, v);
+    for (Node v = 0; v < begin; ++v) insert(stack.back().set, v);
     while (!stack.empty()) {
         const Frame top = std::move(stack.back());
         stack.pop_back();
         out.push_back(top.set);
         if (out.size() > max_sets) return false;
         for (Node v = top.next; v < end; ++v) {
-            const auto& before = graph.nodes[v].before;
-            if (!std::all_of(before.begin(), before.end(), [&](Node u) { return in(top.set, u); })) continue;
+            const auto& predecessors = graph.nodes[v].predecessors;
+            auto is_in_set = [&](Node u) { return contains(top.set, u); };
+            if (!std::all_of(predecessors.begin(), predecessors.end(), is_in_set)) continue;
             Frame child{top.set, v + 1};
-            put(child.set, v);
+            insert(child.set, v);
             stack.push_back(std::move(child));
         }
     }
     return true;
 }
 
-// Of each node: it and all it depends on.
+// Per node: it and all nodes it depends on.  Ids are topological, so one pass by rising id closes the relation.
 std::vector<Bits> ancestor_sets(const StepGraph& graph, int words) {
     const int n = graph.node_count();
     std::vector<Bits> ancestors(n, Bits(words, 0));
     for (Node v = 0; v < n; ++v) {
-        for (Node u : graph.nodes[v].before)
+        for (Node u : graph.nodes[v].predecessors)
             for (int k = 0; k < words; ++k) ancestors[v][k] |= ancestors[u][k];
-        put(ancestors[v], v);
+        insert(ancestors[v], v);
     }
     return ancestors;
 }
 
+// What does not depend on v is a lower set: the largest one without v.
 void add_descendant_complements(const StepGraph& graph, int words, const Bits& all, std::vector<Bits>& out) {
     const int n = graph.node_count();
     std::vector<Bits> descendants(n, Bits(words, 0));
     for (Node v = n - 1; v >= 0; --v) {
-        for (Node w : graph.nodes[v].after)
+        for (Node w : graph.nodes[v].successors)
             for (int k = 0; k < words; ++k) descendants[v][k] |= descendants[w][k];
-        put(descendants[v], v);
+        insert(descendants[v], v);
         Bits rest(words);
         for (int k = 0; k < words; ++k) rest[k] = all[k] & ~descendants[v][k];
         out.push_back(std::move(rest));
@@ -70,61 +72,69 @@ void add_descendant_complements(const StepGraph& graph, int words, const Bits& a
 void add_prefixes(const StepGraph& graph, int words, std::vector<Bits>& out) {
     Bits prefix(words, 0);
     for (Node v = 0; v < graph.node_count(); ++v) {
-        put(prefix, v);
+        insert(prefix, v);
         out.push_back(prefix);
     }
 }
 
-// How many nodes each waist has, by rising number.  A waist comes first in every topological order, so it is a prefix.
-std::vector<Node> waists(const StepGraph& graph, int words, const std::vector<Bits>& ancestors) {
+// How many nodes each bottleneck has, ascending.  A bottleneck comes first in every topological order, so it is a
+// prefix: `size` nodes are one if all nodes from `size` on have all of them as ancestors.
+std::vector<Node> find_bottlenecks(const StepGraph& graph, int words, const std::vector<Bits>& ancestors) {
     std::vector<Node> out{graph.node_count()};
-    Bits common(words, ~uint64_t{0});  // ancestors of every node from `size` on, or one of these
+    Bits common(words, ~uint64_t{0});  // the intersection of the ancestors of every node from `size` on
     for (Node size = graph.node_count() - 1; size > 0; --size) {
         for (int k = 0; k < words; ++k) common[k] &= ancestors[size][k];
-        Node held = 0;
-        while (held < size && in(common, held)) ++held;
-        if (held == size) out.push_back(size);
+        Node prefix = 0;
+        while (prefix < size && contains(common, prefix)) ++prefix;
+        if (prefix == size) out.push_back(size);
     }
     out.push_back(0);
     std::reverse(out.begin(), out.end());
     return out;
 }
 
-void add_narrow_stretches(const StepGraph& graph, int words, const std::vector<Bits>& ancestors,
-                          std::vector<Bits>& out) {
-    const std::vector<Node> waist = waists(graph, words, ancestors);
-    std::vector<std::vector<Bits>> stretches;
-    for (size_t i = 0; i + 1 < waist.size(); ++i) {
-        std::vector<Bits> found;
-        if (waist[i + 1] - waist[i] > 1 && enumerate(graph, waist[i], waist[i + 1], words, kFew, found))
-            stretches.push_back(std::move(found));
+// The groups with the fewest sets come first: they give the most places to cut at within the limit.
+void add_sets_between_bottlenecks(const StepGraph& graph, int words, const std::vector<Bits>& ancestors,
+                                  std::vector<Bits>& out) {
+    const std::vector<Node> bottlenecks = find_bottlenecks(graph, words, ancestors);
+    std::vector<std::vector<Bits>> groups;
+    for (size_t i = 0; i + 1 < bottlenecks.size(); ++i) {
+        const Node begin = bottlenecks[i];
+        const Node end = bottlenecks[i + 1];
+        std::vector<Bits> group;
+        if (end - begin > 1 && enumerate(graph, begin, end, words, kMaxSetsBetween, group)) {
+            groups.push_back(std::move(group));
+        }
     }
-    std::stable_sort(stretches.begin(), stretches.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
+    std::stable_sort(groups.begin(), groups.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
     size_t count = 0;
-    for (const auto& stretch : stretches) {
-        if ((count += stretch.size()) > kFew) return;
-        out.insert(out.end(), stretch.begin(), stretch.end());
+    for (const auto& group : groups) {
+        count += group.size();
+        if (count > kMaxSetsBetween) return;
+        out.insert(out.end(), group.begin(), group.end());
     }
 }
 
 // Whether all nodes of the set that nothing else in it depends on are among the `ends`.
-bool ends_well(const StepGraph& graph, const Bits& set, const Bits& ends) {
+bool ends_only_at(const StepGraph& graph, const Bits& set, const Bits& ends) {
     for (Node v = 0; v < graph.node_count(); ++v) {
-        if (!in(set, v) || in(ends, v)) continue;
-        const auto& after = graph.nodes[v].after;
-        if (std::none_of(after.begin(), after.end(), [&](Node w) { return in(set, w); })) return false;
+        if (!contains(set, v) || contains(ends, v)) continue;
+        const auto& successors = graph.nodes[v].successors;
+        auto is_in_set = [&](Node w) { return contains(set, w); };
+        if (std::none_of(successors.begin(), successors.end(), is_in_set)) return false;
     }
     return true;
 }
 
 }  // namespace
 
+// Sets are appended family by family, so the tier of each is known by its position; duplicates go in store_sorted().
 LowerSets::LowerSets(const StepGraph& graph, Family family, size_t max_sets, const std::vector<Node>* ends)
     : words_(std::max(1, (graph.node_count() + 63) / 64)) {
     std::vector<Bits> sets;
     std::vector<Family> tiers;
     Bits all(words_, 0);
-    for (Node v = 0; v < graph.node_count(); ++v) put(all, v);
+    for (Node v = 0; v < graph.node_count(); ++v) insert(all, v);
     sets.push_back(Bits(words_, 0));
     sets.push_back(all);
     const std::vector<Bits> ancestors = ancestor_sets(graph, words_);
@@ -133,7 +143,7 @@ LowerSets::LowerSets(const StepGraph& graph, Family family, size_t max_sets, con
     if (family != Family::approx) {
         add_descendant_complements(graph, words_, all, sets);
         add_prefixes(graph, words_, sets);
-        add_narrow_stretches(graph, words_, ancestors, sets);
+        add_sets_between_bottlenecks(graph, words_, ancestors, sets);
         tiers.resize(sets.size(), Family::extended);
     }
     if (family == Family::exact) {
@@ -144,20 +154,21 @@ LowerSets::LowerSets(const StepGraph& graph, Family family, size_t max_sets, con
             tiers.resize(sets.size(), Family::exact);
         }
     }
-    if (ends != nullptr) leave_ends(graph, *ends, sets, tiers);
-    sort_unique(sets, tiers);
+    if (ends != nullptr) keep_sets_ending_at(graph, *ends, sets, tiers);
+    store_sorted(sets, tiers);
 }
 
-void LowerSets::leave_ends(const StepGraph& graph, const std::vector<Node>& ends, std::vector<Bits>& sets,
-                           std::vector<Family>& tiers) const {
+void LowerSets::keep_sets_ending_at(const StepGraph& graph, const std::vector<Node>& ends, std::vector<Bits>& sets,
+                                    std::vector<Family>& tiers) const {
     Bits allowed(words_, 0);
     for (Node v : ends) {
-        if (v < 0 || v >= graph.node_count()) throw std::invalid_argument("ends: there is no node " + std::to_string(v));
-        put(allowed, v);
+        if (v < 0 || v >= graph.node_count())
+            throw std::invalid_argument("ends: there is no node " + std::to_string(v));
+        insert(allowed, v);
     }
-    size_t count = 2;  // {} and V stay
+    size_t count = 2;  // {} and V, the first two, stay
     for (size_t i = 2; i < sets.size(); ++i) {
-        if (!ends_well(graph, sets[i], allowed)) continue;
+        if (!ends_only_at(graph, sets[i], allowed)) continue;
         std::swap(sets[count], sets[i]);
         tiers[count++] = tiers[i];
     }
@@ -165,32 +176,34 @@ void LowerSets::leave_ends(const StepGraph& graph, const std::vector<Node>& ends
     tiers.resize(count);
 }
 
-void LowerSets::sort_unique(std::vector<Bits>& sets, std::vector<Family>& tiers) {
-    std::vector<int> size(sets.size()), order(sets.size());
+// Of equal sets the one of the lowest tier comes first, and stays.
+void LowerSets::store_sorted(const std::vector<Bits>& sets, const std::vector<Family>& tiers) {
+    std::vector<int> cardinality(sets.size());
+    std::vector<int> order(sets.size());
     for (size_t i = 0; i < sets.size(); ++i)
-        for (uint64_t word : sets[i]) size[i] += count_bits(word);
+        for (uint64_t word : sets[i]) cardinality[i] += count_bits(word);
     std::iota(order.begin(), order.end(), 0);
     std::sort(order.begin(), order.end(), [&](int a, int b) {
-        if (size[a] != size[b]) return size[a] < size[b];
+        if (cardinality[a] != cardinality[b]) return cardinality[a] < cardinality[b];
         if (sets[a] != sets[b]) return sets[a] < sets[b];
         return tiers[a] < tiers[b];
     });
     for (size_t i = 0; i < order.size(); ++i) {
         if (i > 0 && sets[order[i]] == sets[order[i - 1]]) continue;
         bits_.insert(bits_.end(), sets[order[i]].begin(), sets[order[i]].end());
-        cardinal_.push_back(size[order[i]]);
         tier_.push_back(tiers[order[i]]);
     }
 }
 
-bool LowerSets::subset(int small, int large) const {
-    const uint64_t *a = bits(small), *b = bits(large);
+bool LowerSets::subset(SetIndex small, SetIndex large) const {
+    const uint64_t* a = bits(small);
+    const uint64_t* b = bits(large);
     for (int k = 0; k < words_; ++k)
         if (a[k] & ~b[k]) return false;
     return true;
 }
 
-std::vector<Node> LowerSets::members(int set) const {
+std::vector<Node> LowerSets::members(SetIndex set) const {
     std::vector<Node> out;
     for (int k = 0; k < words_; ++k)
         for (uint64_t word = bits(set)[k]; word; word &= word - 1) out.push_back(k * 64 + lowest_bit(word));

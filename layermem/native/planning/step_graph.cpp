@@ -1,3 +1,4 @@
+// Construction of a step graph: what is added is checked at once, what needs the whole graph in finish().
 #include "planning/step_graph.h"
 
 #include <algorithm>
@@ -8,42 +9,44 @@
 namespace layermem::planning {
 namespace {
 
-// Times that are whole numbers with a sum below this stay as they are; others are rounded to this many ticks in all.
-constexpr double kExactTicks = 1 << 20;
-constexpr double kRoundedTicks = 1 << 14;
+// Whole times whose sum is below the first number are their own quanta.  Others are scaled and rounded, so that all of
+// them add up to about the second: a search keeps a table with one entry per quantum.
+constexpr double kMaxExactQuanta = 1 << 20;
+constexpr double kRoundedQuanta = 1 << 14;
 
-[[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument(what); }
+[[noreturn]] void reject(const std::string& what) { throw std::invalid_argument(what); }
 
 void check_ids(const std::vector<int32_t>& ids, size_t count, const char* kind) {
     for (int32_t id : ids)
         if (id < 0 || static_cast<size_t>(id) >= count)
-            refuse(std::string("there is no ") + kind + " " + std::to_string(id) + " (so far: " + std::to_string(count) +
-                   ")");
+            reject(std::string("there is no ") + kind + " " + std::to_string(id) +
+                   " (so far: " + std::to_string(count) + ")");
 }
 
 void check_size(Bytes bytes, const char* kind) {
-    if (bytes < 0) refuse(std::string(kind) + " of " + std::to_string(bytes) + " bytes: sizes are not negative");
+    if (bytes < 0) reject(std::string(kind) + " of " + std::to_string(bytes) + " bytes: sizes are not negative");
 }
 
 void check_time(double time) {
-    if (!(time >= 0) || !std::isfinite(time)) refuse("a time must be a finite number that is not negative");
+    if (!(time >= 0) || !std::isfinite(time)) reject("a time must be a finite number that is not negative");
 }
 
+// Readers, owners and neighbours are lists of ids without repetition, in ascending order.
 template <class T>
-void sort_once(std::vector<T>& list) {
+void sort_unique_ids(std::vector<T>& list) {
     std::sort(list.begin(), list.end());
     list.erase(std::unique(list.begin(), list.end()), list.end());
 }
 
 template <class T>
-bool has(const std::vector<T>& list, T item) {
+bool contains(const std::vector<T>& list, T item) {
     return std::find(list.begin(), list.end(), item) != list.end();
 }
 
 }  // namespace
 
 void StepGraph::require_open() const {
-    if (finished_) refuse("the graph is finished; nothing can be added to it");
+    if (finished_) reject("the graph is finished; nothing can be added to it");
 }
 
 Value StepGraph::add_value(Bytes bytes, bool kept, bool inner) {
@@ -62,15 +65,17 @@ Node StepGraph::add_node(std::vector<Value> reads, std::vector<Value> writes, do
     check_time(replay_time);
     check_size(workspace, "a workspace");
     const Node id = node_count();
-    sort_once(reads);
+    sort_unique_ids(reads);
+    // Single assignment: each value has one producer, which comes before all its readers.
     for (Value x : writes) {
-        if (values[x].producer >= 0 || !values[x].readers.empty() || has(reads, x))
-            refuse("value " + std::to_string(x) + " is written by node " + std::to_string(id) +
+        if (values[x].producer >= 0 || !values[x].readers.empty() || contains(reads, x))
+            reject("value " + std::to_string(x) + " is written by node " + std::to_string(id) +
                    " after another node wrote or read it");
         values[x].producer = id;
     }
     for (const auto& [written, read] : overlays)
-        if (!has(writes, written) || !has(reads, read)) refuse("an overlay names what its node does not touch");
+        if (!contains(writes, written) || !contains(reads, read))
+            reject("an overlay names what its node does not touch");
     for (Value x : reads) values[x].readers.push_back(id);
     NodeInfo node;
     node.time = time;
@@ -100,13 +105,15 @@ Step StepGraph::add_step(Node owner, std::vector<Value> read_values, std::vector
     check_ids(writes, grads.size(), "gradient");
     check_time(time);
     check_size(workspace, "a workspace");
-    sort_once(read_values);
-    sort_once(reads);
-    sort_once(writes);
+    sort_unique_ids(read_values);
+    sort_unique_ids(reads);
+    sort_unique_ids(writes);
     for (const auto& [written, read] : over_values)
-        if (!has(writes, written) || !has(read_values, read)) refuse("an overlay names what its step does not touch");
+        if (!contains(writes, written) || !contains(read_values, read))
+            reject("an overlay names what its step does not touch");
     for (const auto& [written, read] : over_grads)
-        if (!has(writes, written) || !has(reads, read)) refuse("an overlay names what its step does not touch");
+        if (!contains(writes, written) || !contains(reads, read))
+            reject("an overlay names what its step does not touch");
     const Step id = step_count();
     steps.push_back({owner, time, workspace, std::move(read_values), std::move(reads), std::move(writes),
                      std::move(over_values), std::move(over_grads)});
@@ -117,20 +124,22 @@ Step StepGraph::add_step(Node owner, std::vector<Value> read_values, std::vector
 StepGraph StepGraph::value_gradients(const std::vector<double>& time, const std::vector<Bytes>& bytes,
                                      const std::vector<std::pair<Node, Node>>& edges) {
     const auto count = static_cast<Node>(time.size());
-    if (bytes.size() != time.size()) refuse("as many sizes as times are needed");
+    if (bytes.size() != time.size()) reject("as many sizes as times are needed");
     std::vector<std::vector<Node>> before(count), after(count);
     for (const auto& [from, to] : edges) {
         check_ids({from, to}, count, "node");
-        if (from >= to) refuse("edges must lead from a lower to a higher id: ids follow a topological order");
+        if (from >= to) reject("edges must lead from a lower to a higher id: ids follow a topological order");
         before[to].push_back(from);
         after[from].push_back(to);
     }
+    // Value v and gradient v belong to node v, so the ids of all three kinds agree.
     StepGraph graph;
     for (Node v = 0; v < count; ++v) {
         graph.add_value(bytes[v], false);
         graph.add_gradient(bytes[v], false);
     }
     for (Node v = 0; v < count; ++v) graph.add_node(before[v], {v}, time[v], time[v], 0, {});
+    // Steps from the last node to the first: the order of the plain backward pass.
     for (Node v = count - 1; v >= 0; --v) {
         std::vector<Value> read;
         for (Node w : after[v]) read.insert(read.end(), before[w].begin(), before[w].end());
@@ -142,80 +151,85 @@ StepGraph StepGraph::value_gradients(const std::vector<double>& time, const std:
 
 void StepGraph::finish() {
     if (finished_) return;
-    set_ticks();
-    link();
+    set_quanta();
+    link_neighbours();
     check_gradients();
     finished_ = true;
 }
 
-void StepGraph::set_ticks() {
+// Only forward times are scaled: the planner never compares the times of steps.
+void StepGraph::set_quanta() {
     double total = 0;
     bool whole = true;
     for (const NodeInfo& v : nodes) {
         total += std::max(v.time, v.replay_time);
         whole = whole && v.time == std::floor(v.time) && v.replay_time == std::floor(v.replay_time);
     }
-    ticks_per_unit = (whole && total < kExactTicks) || total == 0 ? 1 : kRoundedTicks / total;
+    quanta_per_unit = (whole && total < kMaxExactQuanta) || total == 0 ? 1 : kRoundedQuanta / total;
     for (NodeInfo& v : nodes) {
-        v.ticks = std::llround(v.time * ticks_per_unit);
-        v.replay_ticks = std::llround(v.replay_time * ticks_per_unit);
+        v.quanta = std::llround(v.time * quanta_per_unit);
+        v.replay_quanta = std::llround(v.replay_time * quanta_per_unit);
     }
 }
 
-void StepGraph::link() {
+// Two nodes are neighbours if one reads a value that the other writes.
+void StepGraph::link_neighbours() {
     for (Node v = 0; v < node_count(); ++v)
         for (Value x : nodes[v].reads)
             if (Node u = values[x].producer; u >= 0) {
-                nodes[v].before.push_back(u);
-                nodes[u].after.push_back(v);
+                nodes[v].predecessors.push_back(u);
+                nodes[u].successors.push_back(v);
             }
     for (NodeInfo& v : nodes) {
-        sort_once(v.before);
-        sort_once(v.after);
+        sort_unique_ids(v.predecessors);
+        sort_unique_ids(v.successors);
     }
     for (const StepInfo& s : steps) {
-        for (Value x : s.values) values[x].back_owners.push_back(s.owner);
-        for (Grad g : s.reads) grads[g].touchers.push_back(s.owner);
+        for (Value x : s.values) values[x].backward_owners.push_back(s.owner);
+        for (Grad g : s.reads) grads[g].users.push_back(s.owner);
         for (Grad g : s.writes) {
-            grads[g].touchers.push_back(s.owner);
+            grads[g].users.push_back(s.owner);
             grads[g].writers.push_back(s.owner);
         }
     }
-    for (ValueInfo& x : values) sort_once(x.back_owners);
+    for (ValueInfo& x : values) sort_unique_ids(x.backward_owners);
     for (GradInfo& g : grads) {
-        sort_once(g.writers);
-        sort_once(g.touchers);
+        sort_unique_ids(g.writers);
+        sort_unique_ids(g.users);
     }
 }
 
-// Segments run backward from the last to the first, each in the order of its steps.  So whatever the cuts are, a
-// gradient is complete when it is read exactly if each of its writers comes first both in the order of steps and in
-// the order of lower sets: the owner of the writer must be the owner of the reader or one of its descendants.
+// The backward phases of segments run from the last segment to the first, each in the order of its steps.  So a
+// gradient is complete when it is read, whatever the cuts are, exactly if each of its writers comes first both in the
+// order of steps and in the order of lower sets: the owner of the writer must be the owner of the reader or one of its
+// descendants.
 void StepGraph::check_gradients() const {
     const int count = node_count();
     const size_t words = (count + 63) / 64;
-    std::vector<uint64_t> above(count * words, 0);  // above[v]: v and all it depends on
+    // One bit per node and ancestor: row v holds v and all nodes it depends on.
+    std::vector<uint64_t> ancestors(count * words, 0);
     for (Node v = 0; v < count; ++v) {
-        for (Node u : nodes[v].before)
-            for (size_t k = 0; k < words; ++k) above[v * words + k] |= above[u * words + k];
-        above[v * words + v / 64] |= uint64_t{1} << (v % 64);
+        for (Node u : nodes[v].predecessors)
+            for (size_t k = 0; k < words; ++k) ancestors[v * words + k] |= ancestors[u * words + k];
+        ancestors[v * words + v / 64] |= uint64_t{1} << (v % 64);
     }
-    auto depends = [&](Node v, Node u) { return (above[v * words + u / 64] >> (u % 64)) & 1; };
-    std::vector<std::vector<Step>> written(grads.size());
+    auto depends = [&](Node v, Node u) { return (ancestors[v * words + u / 64] >> (u % 64)) & 1; };
+    std::vector<std::vector<Step>> writers(grads.size());
     for (Step s = 0; s < step_count(); ++s)
-        for (Grad g : steps[s].writes) written[g].push_back(s);
+        for (Grad g : steps[s].writes) writers[g].push_back(s);
     for (Step s = 0; s < step_count(); ++s) {
         for (Grad g : steps[s].reads) {
-            bool any = false;
-            for (Step w : written[g]) {
+            bool has_writer = false;
+            for (Step w : writers[g]) {
                 if (w == s) continue;
-                any = true;
+                has_writer = true;
                 if (w > s || !depends(steps[w].owner, steps[s].owner))
-                    refuse("step " + std::to_string(s) + " reads gradient " + std::to_string(g) + ", which step " +
+                    reject("step " + std::to_string(s) + " reads gradient " + std::to_string(g) + ", which step " +
                            std::to_string(w) + " may write later");
             }
-            if (!any) refuse("step " + std::to_string(s) + " reads gradient " + std::to_string(g) +
-                             ", which no step before it writes");
+            if (!has_writer)
+                reject("step " + std::to_string(s) + " reads gradient " + std::to_string(g) +
+                       ", which no step before it writes");
         }
     }
 }
@@ -223,12 +237,6 @@ void StepGraph::check_gradients() const {
 Bytes StepGraph::node_bytes(Node v) const {
     Bytes sum = 0;
     for (Value x : nodes[v].writes) sum += values[x].bytes;
-    return sum;
-}
-
-Ticks StepGraph::total_ticks() const {
-    Ticks sum = 0;
-    for (const NodeInfo& v : nodes) sum += v.ticks;
     return sum;
 }
 

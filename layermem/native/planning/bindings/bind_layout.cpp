@@ -12,8 +12,8 @@ namespace {
 
 using namespace liveness;
 
-using GapTuples = std::vector<std::tuple<BufferId, int32_t, int>>;          // (buffer, use, decision)
-using OverlayTuples = std::vector<std::tuple<BufferId, BufferId, int>>;     // (out, over, bit of its kind)
+using GapTuples = std::vector<std::tuple<BufferId, int32_t, int>>;       // (buffer, use, decision)
+using OverlayTuples = std::vector<std::tuple<BufferId, BufferId, int>>;  // (out, over, bit of its kind)
 
 Plan make_plan(std::vector<OpId> order, const GapTuples& gaps, int overlays, double copy_lead) {
     Plan plan{std::move(order), {}, overlays, copy_lead};
@@ -61,10 +61,11 @@ void bind_layout(py::module_& m) {
         .def(py::init<>())
         .def("add_buffer", &add_buffer, "name"_a, "bytes"_a, "persistent"_a, "offload"_a, "prefetch"_a,
              "A buffer of aligned bytes, with the seconds of a copy each way; returns its id.")
-        .def("add_op", &add_op, "name"_a, "reads"_a, "updates"_a, "writes"_a, "overlays"_a, "workspace"_a, "seconds"_a,
-             "replay"_a = -1,
-             "An op over buffer ids; overlays are (out, over, bit of its kind); replay is the id of the op that runs in "
-             "its place from the second time on; returns its id.")
+        .def(
+            "add_op", &add_op, "name"_a, "reads"_a, "updates"_a, "writes"_a, "overlays"_a, "workspace"_a, "seconds"_a,
+            "replay"_a = -1,
+            "An op over buffer ids; overlays are (out, over, bit of its kind); replay is the id of the op that runs in "
+            "its place from the second time on; returns its id.")
         .def("stays", &list_residencies, "order"_a, "decisions"_a, "overlays"_a, "copy_lead"_a,
              "The residencies of a plan as tuples (buffer, first, last, release, issue, offloads, permanent); "
              "ValueError for an inconsistent plan.")

@@ -2,192 +2,203 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <mutex>
-
 #include "planning/bindings/bindings.h"
-#include "planning/recompute/lower_set_planner.h"
+#include "planning/recompute/shared_planner.h"
 
 namespace py = pybind11;
 
 namespace layermem::planning {
 namespace {
 
+using namespace py::literals;
+using liveness::Action;
+using liveness::Model;
+using liveness::Verb;
+using recompute::Objective;
+using recompute::PlanReport;
+using recompute::SegmentReport;
+using recompute::SharedPlanner;
+
+// ---- words to enumerators -----------------------------------------------------------------------------------------
+
 template <class T>
-T one_of(const std::string& name, const std::vector<std::pair<const char*, T>>& choices, const char* what) {
+using Words = std::vector<std::pair<const char*, T>>;
+
+template <class T>
+T parse(const std::string& name, const Words<T>& words, const char* what) {
     std::string known;
-    for (const auto& [word, value] : choices) {
+    for (const auto& [word, value] : words) {
         if (name == word) return value;
         known += std::string(known.empty() ? "" : ", ") + word;
     }
     throw py::value_error("no " + std::string(what) + " is called '" + name + "'; choose one of " + known);
 }
 
-Family family_of(const std::string& name) {
-    return one_of<Family>(
-        name, {{"approx", Family::approx}, {"extended", Family::extended}, {"exact", Family::exact}}, "family");
-}
-Model model_of(const std::string& name) {
-    return one_of<Model>(name, {{"paper", Model::paper}, {"live", Model::live}}, "model");
-}
-Objective objective_of(const std::string& name) {
-    return one_of<Objective>(name, {{"time", Objective::time}, {"memory", Objective::memory}}, "objective");
-}
+const Words<Family> kFamilyWords = {
+    {"approx", Family::approx}, {"extended", Family::extended}, {"exact", Family::exact}};
+const Words<Model> kModelWords = {{"paper", Model::paper}, {"live", Model::live}};
+const Words<Objective> kObjectiveWords = {{"time", Objective::time}, {"memory", Objective::memory}};
+const Words<Verb> kVerbWords = {{"forward", Verb::forward}, {"replay", Verb::replay}, {"backward", Verb::backward}};
 
-struct PlanView {
-    ChainPlan plan;
-    std::vector<std::vector<Node>> lower_sets;
-    double recompute_time = 0, seconds = 0;
-    Bytes peak_bytes = 0;
-    std::vector<Action> actions;
-};
+// ---- actions ------------------------------------------------------------------------------------------------------
 
-// The planner with a lock: it remembers segments from call to call.
-class SharedPlanner {
-  public:
-    SharedPlanner(StepGraph graph, const std::string& family, const std::string& model, size_t max_sets,
-                  const std::optional<std::vector<Node>>& ends)
-        : planner_(finished(std::move(graph)), family_of(family), model_of(model), max_sets, ends ? &*ends : nullptr) {}
+using ActionTuples = std::vector<std::pair<std::string, int32_t>>;
 
-    py::object solve(Bytes budget, const std::string& objective, double time_limit) {
-        const Objective wanted = objective_of(objective);
-        std::optional<PlanView> view;
-        {
-            py::gil_scoped_release unlocked;
-            const std::lock_guard<std::mutex> alone(mutex_);
-            Watch watch(time_limit, raise_pending_signals);
-            if (auto plan = planner_.solve(budget, wanted, watch)) view = show(std::move(*plan), watch);
-        }
-        return view ? py::cast(std::move(*view)) : py::none();
-    }
-    PlanView minimum(double time_limit) {
-        py::gil_scoped_release unlocked;
-        const std::lock_guard<std::mutex> alone(mutex_);
-        Watch watch(time_limit, raise_pending_signals);
-        return show(planner_.minimum(watch), watch);
-    }
-    py::dict segment(int lower, int upper) {
-        const LowerSets& sets = planner_.sets();
-        if (lower < 0 || upper <= lower || upper >= sets.size() || !sets.subset(lower, upper))
-            throw py::index_error("segment() takes the indices of two lower sets, the first inside the second");
-        const std::lock_guard<std::mutex> alone(mutex_);
-        SegmentCosts& costs = planner_.costs();
-        const Segment cost = costs.evaluate(lower, upper);
-        constexpr int64_t kFull = std::numeric_limits<int64_t>::max() / 4, kHasty = -1;  // never, or at once, enough
-        const Bytes peak = std::max(costs.peak_bound(lower, upper, kFull), costs.peak_bound(lower, upper, kHasty));
-        const Ticks time = std::max(costs.time_bound(lower, upper, kFull), costs.time_bound(lower, upper, kHasty));
-        py::dict out;
-        out["recompute"] = planner_.graph().time_of(cost.recompute);
-        out["kept"] = cost.kept;
-        out["peak"] = cost.peak;
-        out["peak_bound"] = peak;
-        out["recompute_bound"] = planner_.graph().time_of(time);
-        out["kept_bound"] = costs.kept_bound(lower, upper);
-        return out;
-    }
-    std::vector<std::vector<Node>> sets() const {
-        std::vector<std::vector<Node>> out;
-        for (int set = 0; set < planner_.sets().size(); ++set) out.push_back(planner_.sets().members(set));
-        return out;
-    }
-    const LowerSetPlanner& planner() const { return planner_; }
-
-  private:
-    static StepGraph finished(StepGraph graph) {
-        graph.finish();
-        return graph;
-    }
-    PlanView show(ChainPlan plan, const Watch& watch) {
-        PlanView view;
-        for (int set : plan.chain) view.lower_sets.push_back(planner_.sets().members(set));
-        view.recompute_time = planner_.graph().time_of(plan.recompute);
-        view.actions = planner_.costs().actions(plan.chain);
-        view.peak_bytes = peak_of(planner_.graph(), view.actions);
-        view.plan = std::move(plan);
-        view.seconds = watch.seconds();
-        return view;
-    }
-    LowerSetPlanner planner_;
-    std::mutex mutex_;
-};
-
-py::list actions_as_tuples(const std::vector<Action>& actions) {
-    static const char* const kNames[] = {"forward", "replay", "backward"};
+py::list to_tuples(const std::vector<Action>& actions) {
     py::list out;
-    for (const Action& a : actions) out.append(py::make_tuple(kNames[static_cast<int>(a.verb)], a.id));
+    for (const Action& a : actions) out.append(py::make_tuple(kVerbWords[static_cast<int>(a.verb)].first, a.id));
     return out;
 }
 
-void bind_graph(py::module_& m) {
-    py::class_<StepGraph>(m, "StepGraph", R"(Forward nodes and backward steps of one training step, and the bytes between them.
-
-Add values, nodes (in topological order), gradients and steps (in the order of the plain backward pass); every
-add_* returns the new id, counted from 0 per kind.  Times are in any unit; whole numbers stay exact.)")
-        .def(py::init<>())
-        .def("add_value", &StepGraph::add_value, py::arg("bytes"), py::arg("kept") = false, py::arg("inner") = false,
-             "A value of `bytes`.  Not written by any node: an input, resident from the start.  kept: never dropped "
-             "before its last use and never replayed (batch statistics, a value that cannot be computed twice).  "
-             "inner: of a node that stands for several ops; what is read by backward only is dropped with the rest, and "
-             "does not stay with the node's outputs.")
-        .def(
-            "add_node",
-            [](StepGraph& g, std::vector<Value> reads, std::vector<Value> writes, double time,
-               std::optional<double> replay_time, Bytes workspace, std::vector<Overlay> overlays) {
-                return g.add_node(std::move(reads), std::move(writes), time, replay_time.value_or(time), workspace,
-                                  std::move(overlays));
-            },
-            py::arg("reads"), py::arg("writes"), py::arg("time"), py::arg("replay_time") = py::none(),
-            py::arg("workspace") = 0, py::arg("overlays") = std::vector<Overlay>{},
-            "A forward op.  replay_time: what running it again costs, if not `time`.  overlays: pairs (value written, "
-            "value read) that may share bytes when the read is the last one.")
-        .def("add_gradient", &StepGraph::add_gradient, py::arg("bytes"), py::arg("final") = false,
-             "A gradient: allocated by its first write, added to by later ones.  final: stays to the end.")
-        .def("add_step", &StepGraph::add_step, py::arg("owner"), py::arg("values"), py::arg("reads"),
-             py::arg("writes"), py::arg("time") = 0.0, py::arg("workspace") = 0,
-             py::arg("over_values") = std::vector<Overlay>{}, py::arg("over_grads") = std::vector<Overlay>{},
-             "A backward op of node `owner` that reads `values` and gradients `reads` and writes gradients `writes`.  "
-             "over_values, over_grads: pairs (gradient written, value or gradient read) that may share bytes.")
-        .def_static("value_gradients", &StepGraph::value_gradients, py::arg("time"), py::arg("bytes"),
-                    py::arg("edges"),
-                    "The paper's model: one value and one gradient per node; the gradient of v reads the gradients "
-                    "of its readers and every value they read.")
-        .def("finish", &StepGraph::finish, "Checks the graph; nothing can be added afterwards.")
-        .def("node_bytes", [](const StepGraph& g, Node v) {
-            if (v < 0 || v >= g.node_count()) throw py::index_error("there is no node " + std::to_string(v));
-            return g.node_bytes(v);
-        })
-        .def_property_readonly("nodes", &StepGraph::node_count)
-        .def_property_readonly("steps", &StepGraph::step_count)
-        .def(
-            "peak",
-            [](const StepGraph& g, const std::vector<std::pair<std::string, int32_t>>& actions) {
-                std::vector<Action> list;
-                for (const auto& [verb, id] : actions) {
-                    const Verb v = one_of<Verb>(
-                        verb, {{"forward", Verb::forward}, {"replay", Verb::replay}, {"backward", Verb::backward}},
-                        "action");
-                    if (id < 0 || id >= (v == Verb::backward ? g.step_count() : g.node_count()))
-                        throw py::index_error("the graph has no " + verb + " " + std::to_string(id));
-                    list.push_back({v, id});
-                }
-                return peak_of(g, list);
-            },
-            py::arg("actions"), "Exact liveness peak, in bytes, of actions as a plan lists them.");
+std::vector<Action> to_actions(const StepGraph& g, const ActionTuples& tuples) {
+    std::vector<Action> actions;
+    for (const auto& [name, id] : tuples) {
+        const Verb verb = parse(name, kVerbWords, "action");
+        if (id < 0 || id >= (verb == Verb::backward ? g.step_count() : g.node_count()))
+            throw py::index_error("the graph has no " + name + " " + std::to_string(id));
+        actions.push_back({verb, id});
+    }
+    return actions;
 }
 
+// ---- StepGraph ----------------------------------------------------------------------------------------------------
+
+constexpr const char* kStepGraphDoc =
+    R"(Forward nodes and backward steps of one training step, and the bytes between them.
+
+Add values, nodes (in topological order), gradients and steps (in the order of the plain backward pass); every
+add_* returns the new id, counted from 0 per kind.  Times are in any unit; whole numbers stay exact.)";
+
+Node add_node(StepGraph& g, std::vector<Value> reads, std::vector<Value> writes, double time,
+              std::optional<double> replay_time, Bytes workspace, std::vector<Overlay> overlays) {
+    return g.add_node(std::move(reads), std::move(writes), time, replay_time.value_or(time), workspace,
+                      std::move(overlays));
+}
+
+Bytes node_bytes(const StepGraph& g, Node v) {
+    if (v < 0 || v >= g.node_count()) throw py::index_error("there is no node " + std::to_string(v));
+    return g.node_bytes(v);
+}
+
+Bytes peak(const StepGraph& g, const ActionTuples& actions) {
+    return liveness::compute_peak(g, to_actions(g, actions));
+}
+
+void bind_graph(py::module_& m) {
+    const std::vector<Overlay> none;
+    py::class_<StepGraph>(m, "StepGraph", kStepGraphDoc)
+        .def(py::init<>())
+        .def("add_value", &StepGraph::add_value, "bytes"_a, "kept"_a = false, "inner"_a = false,
+             "A value of `bytes`.  Without a node that writes it: an input, resident from the start.  kept: never "
+             "dropped before its last use and never recomputed (batch statistics, say).  inner: of a node that stands "
+             "for several ops; read by backward only, it is dropped even where the node's outputs are kept.")
+        .def("add_node", &add_node, "reads"_a, "writes"_a, "time"_a, "replay_time"_a = py::none(), "workspace"_a = 0,
+             "overlays"_a = none,
+             "A forward op.  replay_time: the cost of running it again, `time` by default.  overlays: pairs (value "
+             "written, value read) that may share bytes when the read is the last one.")
+        .def("add_gradient", &StepGraph::add_gradient, "bytes"_a, "final"_a = false,
+             "A gradient: its first write allocates, later ones accumulate.  final: stays to the end.")
+        .def("add_step", &StepGraph::add_step, "owner"_a, "values"_a, "reads"_a, "writes"_a, "time"_a = 0.0,
+             "workspace"_a = 0, "over_values"_a = none, "over_grads"_a = none,
+             "A backward op of node `owner` that reads `values` and gradients `reads` and writes gradients `writes`.  "
+             "over_values, over_grads: pairs (gradient written, value or gradient read) that may share bytes.")
+        .def_static("value_gradients", &StepGraph::value_gradients, "time"_a, "bytes"_a, "edges"_a,
+                    "The paper's model: one value and one gradient per node; the gradient of v reads the gradients of "
+                    "its readers and every value they read.")
+        .def("finish", &StepGraph::finish, "Checks the graph; additions are rejected afterwards.")
+        .def("node_bytes", &node_bytes, "node"_a, "Bytes of all that a node writes.")
+        .def_property_readonly("nodes", &StepGraph::node_count)
+        .def_property_readonly("steps", &StepGraph::step_count)
+        .def("peak", &peak, "actions"_a, "Exact liveness peak, in bytes, of actions as a plan lists them.");
+}
+
+// ---- ChainPlan ----------------------------------------------------------------------------------------------------
+
 void bind_plan(py::module_& m) {
-    py::class_<PlanView>(m, "ChainPlan", "A chain of lower sets and everything that runs because of it.")
-        .def_readonly("lower_sets", &PlanView::lower_sets, "The chain L1 < ... < Lk = V, as lists of nodes.")
-        .def_readonly("recompute_time", &PlanView::recompute_time, "Time of all replays, in the unit of the graph.")
-        .def_property_readonly("kept_bytes", [](const PlanView& p) { return p.plan.kept; },
-                               "M(U_k): bytes kept when the forward is done.")
-        .def_property_readonly("model_peak", [](const PlanView& p) { return p.plan.peak; },
-                               "Highest bytes by the planner's model, which the budget bounds.")
-        .def_readonly("peak_bytes", &PlanView::peak_bytes, "Exact liveness peak of `actions`.")
-        .def_property_readonly("proven_optimal", [](const PlanView& p) { return p.plan.proven; },
-                               "No chain of the family does better.")
-        .def_readonly("seconds", &PlanView::seconds)
-        .def_property_readonly("actions", [](const PlanView& p) { return actions_as_tuples(p.actions); },
-                               "All that runs, in order: ('forward' | 'replay', node) or ('backward', step).");
+    py::class_<PlanReport>(m, "ChainPlan", "A chain of lower sets and everything that runs because of it.")
+        .def_readonly("lower_sets", &PlanReport::lower_sets, "The chain L1 < ... < Lk = V, as lists of nodes.")
+        .def_readonly("recompute_time", &PlanReport::recompute_time, "Time of all replays, in the unit of the graph.")
+        .def_property_readonly(
+            "kept_bytes", [](const PlanReport& r) { return r.plan.kept; }, "M(U_k): bytes kept after the forward.")
+        .def_property_readonly(
+            "model_peak", [](const PlanReport& r) { return r.plan.peak; },
+            "Highest bytes by the planner's model, which the budget bounds.")
+        .def_readonly("peak_bytes", &PlanReport::peak_bytes, "Exact liveness peak of `actions`.")
+        .def_property_readonly(
+            "proven_optimal", [](const PlanReport& r) { return r.plan.proven; }, "No chain of the family is better.")
+        .def_readonly("seconds", &PlanReport::seconds, "Wall time of the search.")
+        .def_property_readonly(
+            "actions", [](const PlanReport& r) { return to_tuples(r.actions); },
+            "All that runs, in order: ('forward' | 'replay', node) or ('backward', step).");
+}
+
+// ---- LowerSetPlanner ----------------------------------------------------------------------------------------------
+
+constexpr const char* kPlannerDoc = R"(Least recomputation within a budget, over chains of lower sets.
+
+family  approx, extended (default) or exact: the lower sets at which segments may end
+model   live (exact liveness of every segment) or paper (the formula of Kusumoto et al. 2019)
+The costs of segments are computed once and stored, so use one planner for many budgets.)";
+
+using Release = py::call_guard<py::gil_scoped_release>;
+
+std::unique_ptr<SharedPlanner> make_planner(StepGraph graph, const std::string& family, const std::string& model,
+                                            size_t max_sets, const std::optional<std::vector<Node>>& ends) {
+    return std::make_unique<SharedPlanner>(std::move(graph), parse(family, kFamilyWords, "family"),
+                                           parse(model, kModelWords, "model"), max_sets, ends);
+}
+
+std::optional<PlanReport> solve(SharedPlanner& p, Bytes budget, const std::string& objective, Seconds time_limit) {
+    return p.solve(budget, parse(objective, kObjectiveWords, "objective"), time_limit, raise_pending_signals);
+}
+
+PlanReport minimum(SharedPlanner& p, Seconds time_limit) { return p.minimum(time_limit, raise_pending_signals); }
+
+py::dict segment(SharedPlanner& p, SetIndex lower, SetIndex upper) {
+    SegmentReport s;
+    {
+        py::gil_scoped_release unlocked;
+        s = p.segment(lower, upper);
+    }
+    py::dict out;
+    out["recompute"] = s.recompute;
+    out["kept"] = s.kept;
+    out["peak"] = s.peak;
+    out["peak_bound"] = s.peak_bound;
+    out["recompute_bound"] = s.recompute_bound;
+    out["kept_bound"] = s.kept_bound;
+    return out;
+}
+
+void bind_planner(py::module_& m) {
+    py::class_<SharedPlanner>(m, "LowerSetPlanner", kPlannerDoc)
+        .def(py::init(&make_planner), "graph"_a, "family"_a = "extended", "model"_a = "live",
+             "max_sets"_a = size_t{200000}, "ends"_a = py::none(),
+             "ends: the nodes at which a segment may end; all by default.")
+        .def("solve", &solve, "budget"_a, "objective"_a = "time", "time_limit"_a = 0.0, Release(),
+             "The best plan within `budget` bytes, or None if there is none (or none was found in `time_limit` "
+             "seconds; 0: no limit).  objective: time (least recomputation) or memory (most, the paper's rule).")
+        .def("minimum", &minimum, "time_limit"_a = 0.0, Release(),
+             "A plan of the least peak; its model_peak is the least feasible budget if proven_optimal.")
+        .def_property_readonly(
+            "proven_infeasible", [](const SharedPlanner& p) { return p.planner().proven_infeasible(); },
+            "The last solve() returned None because no chain of the family fits.")
+        .def_property_readonly(
+            "lower_sets", [](const SharedPlanner& p) { return p.planner().sets().size(); },
+            "How many lower sets the family has.")
+        .def_property_readonly(
+            "truncated", [](const SharedPlanner& p) { return p.planner().sets().truncated(); },
+            "exact was requested, but there are more than max_sets; this is extended.")
+        .def("sets", &SharedPlanner::members_of_sets, "The lower sets, as lists of nodes, by size; {} first, V last.")
+        .def("segment", &segment, "lower"_a, "upper"_a,
+             "Costs of the segment between two sets, by their indices in sets(): recompute, kept, peak (above what is "
+             "kept below it), and the lower bounds of all three that the search uses.")
+        .def_property_readonly(
+            "segments_known", [](const SharedPlanner& p) { return p.planner().segments_known(); },
+            "Pairs of sets that searches have considered.")
+        .def_property_readonly(
+            "segments_settled", [](const SharedPlanner& p) { return p.planner().segments_settled(); },
+            "Those whose exact costs were computed.");
 }
 
 }  // namespace
@@ -195,37 +206,7 @@ void bind_plan(py::module_& m) {
 void bind_recompute(py::module_& m) {
     bind_graph(m);
     bind_plan(m);
-    py::class_<SharedPlanner>(m, "LowerSetPlanner", R"(Least recomputation within a budget, over chains of lower sets.
-
-family  approx, extended (default) or exact: the lower sets that may be cut at
-model   live (exact liveness of every segment) or paper (the formula of Kusumoto et al. 2019)
-What a segment costs is computed once and remembered, so ask one planner for many budgets.)")
-        .def(py::init<StepGraph, const std::string&, const std::string&, size_t,
-                      const std::optional<std::vector<Node>>&>(),
-             py::arg("graph"), py::arg("family") = "extended", py::arg("model") = "live",
-             py::arg("max_sets") = size_t{200000}, py::arg("ends") = py::none(),
-             "ends: the nodes at which a segment may end, all without it.")
-        .def("solve", &SharedPlanner::solve, py::arg("budget"), py::arg("objective") = "time",
-             py::arg("time_limit") = 0.0,
-             "The best plan within `budget` bytes, or None if there is none (or none was found in `time_limit` "
-             "seconds; 0: no limit).  objective: time (least recomputation) or memory (most, the paper's rule).")
-        .def("minimum", &SharedPlanner::minimum, py::arg("time_limit") = 0.0,
-             "A plan of the least peak; its model_peak is the least feasible budget if proven_optimal.")
-        .def_property_readonly("proven_infeasible",
-                               [](const SharedPlanner& p) { return p.planner().proven_infeasible(); },
-                               "The last solve() gave None because no chain of the family fits.")
-        .def_property_readonly("lower_sets", [](const SharedPlanner& p) { return p.planner().sets().size(); },
-                               "How many lower sets the family has.")
-        .def_property_readonly("truncated", [](const SharedPlanner& p) { return p.planner().sets().truncated(); },
-                               "exact was asked for, but there are more than max_sets; this is extended.")
-        .def("sets", &SharedPlanner::sets, "The lower sets, as lists of nodes, by size; {} first, V last.")
-        .def("segment", &SharedPlanner::segment, py::arg("lower"), py::arg("upper"),
-             "What the segment between two sets costs, by their indices in sets(): recompute, kept, peak (above what "
-             "is kept below it), and the quick lower bounds of all three that the search goes by.")
-        .def_property_readonly("segments_known", [](const SharedPlanner& p) { return p.planner().segments_known(); },
-                               "Pairs of sets that were looked at.")
-        .def_property_readonly("segments_settled", [](const SharedPlanner& p) { return p.planner().segments_settled(); },
-                               "Those of them that were walked through op by op.");
+    bind_planner(m);
 }
 
 }  // namespace layermem::planning

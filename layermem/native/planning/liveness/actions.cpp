@@ -1,89 +1,55 @@
-// From a chain to the list of everything that runs, and the exact peak of such a list.
+#include "planning/liveness/actions.h"
+
 #include <algorithm>
 
-#include "planning/liveness/segment_costs.h"
+#include "planning/liveness/overlay_gain.h"
 
-namespace layermem::planning {
-
-// The paper drops all of V_i outside the boundary and rebuilds it, wanted or not, the last segment included.
-void SegmentCosts::append_paper_segment(std::vector<Action>& out) const {
-    for (Node v : nodes_) {
-        const auto& after = graph_.nodes[v].after;
-        if (std::all_of(after.begin(), after.end(), [&](Node w) { return sets_.has(upper_, w); }))
-            out.push_back({Verb::replay, v});
-    }
-    for (Step s : steps_) out.push_back({Verb::backward, s});
-}
-
-std::vector<Action> SegmentCosts::actions(const std::vector<int>& chain) {
-    std::vector<Action> out;
-    int lower = 0;
-    for (int upper : chain) {
-        collect(lower, upper);
-        for (Node v : nodes_) out.push_back({Verb::forward, v});
-        lower = upper;
-    }
-    for (int i = static_cast<int>(chain.size()) - 1; i >= 0; --i) {
-        const Segment segment = evaluate(i > 0 ? chain[i - 1] : 0, chain[i]);
-        collect(i > 0 ? chain[i - 1] : 0, chain[i]);
-        if (model_ == Model::paper) {
-            append_paper_segment(out);
-        } else if (i == static_cast<int>(chain.size()) - 1) {
-            for (Step s : steps_) out.push_back({Verb::backward, s});
-        } else {
-            set_sequence(segment.eager);
-            for (int op : sequence_) {
-                const bool is_step = op >= facts_.nodes();
-                out.push_back({is_step ? Verb::backward : Verb::replay, is_step ? op - facts_.nodes() : op});
-            }
-        }
-    }
-    return out;
-}
-
+namespace layermem::planning::liveness {
 namespace {
 
-// One pass from the end finds, for each action, the items whose stay ends with it; one pass from the start counts.
-class Replay {
+// One pass from the end finds, for each action, the items that die with it; one pass from the start counts bytes.
+class PeakSimulator {
   public:
-    Replay(const StepGraph& graph, const std::vector<Action>& actions)
+    PeakSimulator(const StepGraph& graph, const std::vector<Action>& actions)
         : graph_(graph), actions_(actions), values_(static_cast<int>(graph.values.size())) {}
 
-    Bytes peak() {
-        find_ends();
-        std::vector<char> here(graph_.item_count(), 0);
+    Bytes run() {
+        find_deaths();
+        std::vector<char> alive(graph_.item_count(), 0);
         Bytes live = 0;
-        for (int x = 0; x < values_; ++x)
+        for (Value x = 0; x < values_; ++x)  // inputs are there from the start, if anything reads them
             if (graph_.values[x].producer < 0 && used_[x]) {
-                here[x] = 1;
+                alive[x] = 1;
                 live += graph_.values[x].bytes;
             }
-        Bytes highest = live;
+        Bytes peak = live;
         for (size_t k = 0; k < actions_.size(); ++k) {
-            std::vector<int> fresh;
-            for (int item : writes(actions_[k]))
-                if (!here[item]) {
-                    here[item] = 1;
+            std::vector<Item> allocated;
+            for (Item item : writes(actions_[k]))
+                if (!alive[item]) {
+                    alive[item] = 1;
                     live += graph_.item_bytes(item);
-                    fresh.push_back(item);
+                    allocated.push_back(item);
                 }
-            highest = std::max(highest, live + workspace(actions_[k]) - overlaid(k, fresh));
-            for (int item : ends_[k]) {
-                here[item] = 0;
+            peak = std::max(peak, live + workspace(actions_[k]) - overlaid_bytes(k, allocated));
+            for (Item item : deaths_[k]) {
+                alive[item] = 0;
                 live -= graph_.item_bytes(item);
             }
         }
-        return highest;
+        return peak;
     }
 
   private:
-    std::vector<int> reads(const Action& a) const {
-        std::vector<int> out;
+    // A gradient that is written is read as well, since writes accumulate.  So is a `kept` value in a replay of its
+    // producer, which uses it instead of computing it again (batch statistics).
+    std::vector<Item> reads(const Action& a) const {
+        std::vector<Item> out;
         if (a.verb == Verb::backward) {
             const StepInfo& s = graph_.steps[a.id];
             out.assign(s.values.begin(), s.values.end());
             for (Grad g : s.reads) out.push_back(values_ + g);
-            for (Grad g : s.writes) out.push_back(values_ + g);  // a write adds to what is there
+            for (Grad g : s.writes) out.push_back(values_ + g);
         } else {
             const NodeInfo& v = graph_.nodes[a.id];
             out.assign(v.reads.begin(), v.reads.end());
@@ -93,8 +59,8 @@ class Replay {
         }
         return out;
     }
-    std::vector<int> writes(const Action& a) const {
-        std::vector<int> out;
+    std::vector<Item> writes(const Action& a) const {
+        std::vector<Item> out;
         if (a.verb == Verb::backward)
             for (Grad g : graph_.steps[a.id].writes) out.push_back(values_ + g);
         else
@@ -104,35 +70,39 @@ class Replay {
     Bytes workspace(const Action& a) const {
         return a.verb == Verb::backward ? graph_.steps[a.id].workspace : graph_.nodes[a.id].workspace;
     }
-    // A value that is written again and not read before that is dead in between; a gradient is added to instead.
-    void find_ends() {
-        ends_.assign(actions_.size(), {});
+    // Backward liveness analysis.  A value that is written again, without a read before that, is dead in between; a
+    // gradient is accumulated instead.
+    void find_deaths() {
+        deaths_.assign(actions_.size(), {});
         used_.assign(graph_.item_count(), 0);
-        std::vector<char> wanted(graph_.item_count(), 0);
-        for (size_t g = 0; g < graph_.grads.size(); ++g) wanted[values_ + g] = graph_.grads[g].final;
+        std::vector<char> needed(graph_.item_count(), 0);  // by a later action, or at the end of the step
+        for (size_t g = 0; g < graph_.grads.size(); ++g) needed[values_ + g] = graph_.grads[g].final;
         for (size_t k = actions_.size(); k-- > 0;) {
-            auto mark = [&](int item) {
-                if (!wanted[item]) ends_[k].push_back(item);
-                wanted[item] = used_[item] = 1;
+            auto mark = [&](Item item) {
+                if (!needed[item]) deaths_[k].push_back(item);
+                needed[item] = 1;
+                used_[item] = 1;
             };
             const auto read = reads(actions_[k]);
-            for (int item : writes(actions_[k])) {
+            for (Item item : writes(actions_[k])) {
                 mark(item);
-                const bool begins = std::find(read.begin(), read.end(), item) == read.end();
-                if (begins) wanted[item] = 0;
+                const bool is_overwritten = std::find(read.begin(), read.end(), item) == read.end();
+                if (is_overwritten) needed[item] = 0;
             }
-            for (int item : read) mark(item);
+            for (Item item : read) mark(item);
         }
     }
-    Bytes overlaid(size_t k, const std::vector<int>& fresh) const {
-        auto among = [](const std::vector<int>& list, int item) {
+    // Bytes that the items allocated by action k take over from those that die with it.
+    Bytes overlaid_bytes(size_t k, const std::vector<Item>& allocated) const {
+        auto contains = [](const std::vector<Item>& list, Item item) {
             return std::find(list.begin(), list.end(), item) != list.end();
         };
         OverlayGain gain(graph_);
-        auto add = [&](const std::vector<Overlay>& list, int written_from, int read_from) {
-            for (const auto& overlay : list) {
-                const int written = written_from + overlay.first, read = read_from + overlay.second;
-                if (among(fresh, written) && among(ends_[k], read)) gain.add(written, read);
+        auto add = [&](const std::vector<Overlay>& overlays, Item first_written, Item first_read) {
+            for (const auto& overlay : overlays) {
+                const Item written = first_written + overlay.first;
+                const Item read = first_read + overlay.second;
+                if (contains(allocated, written) && contains(deaths_[k], read)) gain.add(written, read);
             }
         };
         if (actions_[k].verb == Verb::backward) {
@@ -147,12 +117,14 @@ class Replay {
     const StepGraph& graph_;
     const std::vector<Action>& actions_;
     const int values_;
-    std::vector<std::vector<int>> ends_;  // per action: items whose stay ends with it
-    std::vector<char> used_;              // per item: some action touches it
+    std::vector<std::vector<Item>> deaths_;  // per action
+    std::vector<char> used_;                 // per item: some action reads or writes it
 };
 
 }  // namespace
 
-Bytes peak_of(const StepGraph& graph, const std::vector<Action>& actions) { return Replay(graph, actions).peak(); }
+Bytes compute_peak(const StepGraph& graph, const std::vector<Action>& actions) {
+    return PeakSimulator(graph, actions).run();
+}
 
-}  // namespace layermem::planning
+}  // namespace layermem::planning::liveness

@@ -116,8 +116,8 @@ void LayoutGraph::add_residencies(BufferId b, const std::vector<Use>& uses, cons
 
 // ---- copies -------------------------------------------------------------------------------------------------------
 
-// Moves releases later and issues earlier, in the modelled time of the compute stream alone: starts[p] is when the op at
-// position p starts, and its last entry the end of the step.
+// Moves releases later and issues earlier, in the modelled time of the compute stream alone: starts[p] is when the op
+// at position p starts, and its last entry the end of the step.
 void LayoutGraph::time_copies(const Plan& plan, Layout& layout) const {
     std::vector<Residency*> offloaded, prefetched;
     std::vector<std::vector<Position>> ends(buffers_.size());

@@ -2,7 +2,7 @@
 //
 //     uses of a buffer in the order     w . . r . . . . . . r . r     w writes, r reads
 //     decisions for its gaps             KEEP    OFFLOAD     KEEP
-//     residencies                       |#######|        |#####|      [first, release) of the 1st, [issue, ..) of the 2nd
+//     residencies                       |#######|        |#####|      [first, release) and [issue, release)
 //                                            ^offload ^prefetch
 //
 // Positions index the order of ops; intervals are half-open.  Strategies evaluate thousands of plans of one graph, so a

@@ -2,33 +2,41 @@
 
 #include <algorithm>
 
-namespace layermem::planning {
+#include "planning/liveness/overlay_gain.h"
+
+namespace layermem::planning::liveness {
 namespace {
 
 constexpr int kNever = std::numeric_limits<int>::max();
+constexpr int kMaxWitnessesUsed = 2;  // of one segment: further ones seldom raise the bound
 
 }  // namespace
 
 SegmentCosts::SegmentCosts(const StepGraph& graph, const LowerSets& sets, Model model)
     : graph_(graph), sets_(sets), model_(model), facts_(graph, sets) {
     in_segment_.assign(graph.nodes.size(), 0);
-    want_.assign(graph.values.size(), kNever);
-    lives_.assign(graph.item_count(), {});
+    first_need_.assign(graph.values.size(), kNever);
+    lifetimes_.assign(graph.item_count(), {});
 }
 
-Bytes SegmentCosts::peak_bound(int lower, int upper, Bytes enough) const {
-    const auto &low = facts_.of(lower), &up = facts_.of(upper);
+// ---- bounds -------------------------------------------------------------------------------------------------------
+
+// What is carried past the lower set at least, or what is resident at a witness of the upper set that belongs to the
+// segment.  Of a witness the quick bound comes first: all its nodes, less all that the lower set could account for.
+Bytes SegmentCosts::peak_bound(SetIndex lower, SetIndex upper, Bytes stop_above) const {
+    const SetFacts& low = facts_.of(lower);
+    const SetFacts& up = facts_.of(upper);
     if (model_ == Model::paper) return 2 * (up.bytes - low.bytes) + up.outside;
     Bytes most = up.carried - low.dying_bytes;
     const uint64_t* below = sets_.bits(lower);
-    int looks = 2;
-    for (const Witness& witness : up.witnesses) {
-        if (most > enough || looks == 0) break;
+    int witnesses_left = kMaxWitnessesUsed;
+    for (const PeakWitness& witness : up.peak_witnesses) {
+        if (most > stop_above || witnesses_left == 0) break;
         if (sets_.has(lower, witness.owner)) continue;
-        --looks;
+        --witnesses_left;
         Bytes sum = witness.beside - low.dying_bytes;
         most = std::max(most, sum + witness.node_bytes - low.read_bytes);
-        for (int k = 0; k < sets_.words() && most <= enough; ++k)
+        for (int k = 0; k < sets_.words() && most <= stop_above; ++k)
             for (uint64_t word = witness.nodes[k] & ~below[k]; word; word &= word - 1)
                 sum += facts_.read_bytes(k * 64 + lowest_bit(word));
         most = std::max(most, sum);
@@ -36,84 +44,98 @@ Bytes SegmentCosts::peak_bound(int lower, int upper, Bytes enough) const {
     return most;
 }
 
-Ticks SegmentCosts::time_bound(int lower, int upper, Ticks enough) const {
-    const auto &low = facts_.of(lower), &up = facts_.of(upper);
-    if (model_ == Model::paper) return std::max<Ticks>(0, up.time - up.boundary_time - low.time);
+// Replays that no choice of the lower set avoids.  The last segment has none: its values are still there.
+Quanta SegmentCosts::time_bound(SetIndex lower, SetIndex upper, Quanta stop_above) const {
+    const SetFacts& low = facts_.of(lower);
+    const SetFacts& up = facts_.of(upper);
+    if (model_ == Model::paper) return std::max<Quanta>(0, up.time - up.boundary_time - low.time);
     if (upper == sets_.size() - 1) return 0;
-    if (up.must_time - low.read_time > enough) return up.must_time - low.read_time;
-    Ticks sum = 0;
+    if (up.must_replay_time - low.read_time > stop_above) return up.must_replay_time - low.read_time;
+    Quanta sum = 0;
     const uint64_t* below = sets_.bits(lower);
-    for (int k = 0; k < sets_.words() && sum <= enough; ++k)
+    for (int k = 0; k < sets_.words() && sum <= stop_above; ++k)
         for (uint64_t word = up.must_replay[k] & ~below[k]; word; word &= word - 1)
-            sum += graph_.nodes[k * 64 + lowest_bit(word)].replay_ticks;
+            sum += graph_.nodes[k * 64 + lowest_bit(word)].replay_quanta;
     return sum;
 }
 
-// All that the segment keeps, less all that might be released: only a replay can prevent that.
-Bytes SegmentCosts::kept_bound(int lower, int upper) const {
+// All that the segment keeps, less all that might be released: only a replay that needs it can prevent that.
+Bytes SegmentCosts::kept_bound(SetIndex lower, SetIndex upper) const {
     if (upper == sets_.size() - 1) return 0;
-    const auto &low = facts_.of(lower), &up = facts_.of(upper);
-    if (model_ == Model::paper) return paper_pair(lower, upper).kept;
+    const SetFacts& low = facts_.of(lower);
+    const SetFacts& up = facts_.of(upper);
+    if (model_ == Model::paper) return evaluate_paper(lower, upper).kept;
     Bytes sum = up.fixed_bytes - low.fixed_bytes;
-    for (const auto& [node, bytes] : up.held)
+    for (const auto& [node, bytes] : up.kept)
         if (!sets_.has(lower, node)) sum += bytes;
     for (Value x : low.dying)
-        if (releasable(x, upper)) sum -= facts_.bytes(x);
+        if (is_releasable(x, upper)) sum -= facts_.bytes(x);
     return sum;
 }
 
-Segment SegmentCosts::evaluate(int lower, int upper) {
-    return model_ == Model::paper ? paper_pair(lower, upper) : live_pair(lower, upper);
+// ---- exact costs --------------------------------------------------------------------------------------------------
+
+Segment SegmentCosts::evaluate(SetIndex lower, SetIndex upper) {
+    return model_ == Model::paper ? evaluate_paper(lower, upper) : evaluate_live(lower, upper);
 }
 
-Segment SegmentCosts::paper_pair(int lower, int upper) const {
-    const auto &low = facts_.of(lower), &up = facts_.of(upper);
+// Equations 1 and 2: T(V_i) without the boundary, M of the new part of the boundary, and the peak of the header.
+Segment SegmentCosts::evaluate_paper(SetIndex lower, SetIndex upper) const {
+    const SetFacts& low = facts_.of(lower);
+    const SetFacts& up = facts_.of(upper);
     Segment out;
     out.recompute = up.time - low.time;
     for (Node v : up.boundary)
         if (!sets_.has(lower, v)) {
-            out.recompute -= graph_.nodes[v].ticks;
+            out.recompute -= graph_.nodes[v].quanta;
             out.kept += graph_.node_bytes(v);
         }
     out.peak = 2 * (up.bytes - low.bytes) + up.outside;
     return out;
 }
 
-Segment SegmentCosts::live_pair(int lower, int upper) {
+// Both orders of the replays are tried: the eager one only if its lower bound is below the peak of the other.
+Segment SegmentCosts::evaluate_live(SetIndex lower, SetIndex upper) {
     collect(lower, upper);
+    if (upper == sets_.size() - 1) return evaluate_last();
     Segment out;
-    if (upper == sets_.size() - 1) {
-        sequence_.assign(nodes_.begin(), nodes_.end());
-        for (Step s : steps_) sequence_.push_back(facts_.nodes() + s);
-        find_lives(true);
-        out.peak = sequence_peak(bytes_at_start(true));
-        return out;
-    }
-    out.recompute = find_replays();
+    out.recompute = select_replays();
     const Bytes forward = forward_peak();
     out.eager = std::all_of(replays_.begin(), replays_.end(), [](const auto& r) { return r.first == 0; });
     set_sequence(out.eager);
-    find_lives(false);
-    out.kept = kept();
+    compute_lifetimes(false);
+    out.kept = kept_bytes();
     const Bytes start = bytes_at_start(false);
     out.peak = std::max(forward, sequence_peak(start));
-    if (!out.eager && out.peak > std::max(forward, eager_bound())) {
+    if (!out.eager && out.peak > std::max(forward, eager_peak_bound())) {
         set_sequence(true);
-        find_lives(false);
-        const Bytes early = std::max(forward, sequence_peak(start));
-        out.eager = early <= out.peak;
-        out.peak = std::min(out.peak, early);
+        compute_lifetimes(false);
+        const Bytes eager_peak = std::max(forward, sequence_peak(start));
+        out.eager = eager_peak <= out.peak;
+        out.peak = std::min(out.peak, eager_peak);
     }
     return out;
 }
 
-void SegmentCosts::collect(int lower, int upper) {
+// The last segment drops nothing: its forward and its steps are one sequence without replays.
+Segment SegmentCosts::evaluate_last() {
+    Segment out;
+    sequence_.assign(nodes_.begin(), nodes_.end());
+    for (Step s : steps_) sequence_.push_back(facts_.nodes() + s);
+    compute_lifetimes(true);
+    out.peak = sequence_peak(bytes_at_start(true));
+    return out;
+}
+
+// Sets nodes_, in_segment_ and steps_ to those of V_i.
+void SegmentCosts::collect(SetIndex lower, SetIndex upper) {
     for (Node v : nodes_) in_segment_[v] = 0;
     lower_ = lower;
     upper_ = upper;
     nodes_.clear();
     steps_.clear();
-    const uint64_t *low = sets_.bits(lower), *up = sets_.bits(upper);
+    const uint64_t* low = sets_.bits(lower);
+    const uint64_t* up = sets_.bits(upper);
     for (int k = 0; k < sets_.words(); ++k)
         for (uint64_t word = up[k] & ~low[k]; word; word &= word - 1) nodes_.push_back(k * 64 + lowest_bit(word));
     for (auto v = nodes_.rbegin(); v != nodes_.rend(); ++v) {
@@ -128,8 +150,8 @@ Bytes SegmentCosts::forward_peak() const {
     Bytes live = 0, peak = 0;
     for (Node v : nodes_) {
         const FlatOp& op = facts_.op(v);
-        auto dies = [&](Value x) { return facts_.last_reader(x) == v && in_segment(x) && !facts_.held(upper_, x); };
-        for (const int* x = op.write; x != op.write_end; ++x) live += facts_.bytes(*x);
+        auto dies = [&](Value x) { return facts_.last_reader(x) == v && in_segment(x) && !facts_.is_kept(upper_, x); };
+        for (const Item* x = op.write; x != op.write_end; ++x) live += facts_.bytes(*x);
         Bytes gain = 0;
         if (op.overlay != op.overlay_end) {
             OverlayGain granted(graph_);
@@ -138,47 +160,48 @@ Bytes SegmentCosts::forward_peak() const {
             gain = granted.bytes();
         }
         peak = std::max(peak, live + op.workspace - gain);
-        for (const int* x = op.touch; x != op.touch_end; ++x)
+        for (const Item* x = op.touch; x != op.touch_end; ++x)
             if (dies(*x)) live -= facts_.bytes(*x);
     }
     return peak;
 }
 
 // Which nodes must run again, and before which step the first need for each arises.  Returns their time.
-Ticks SegmentCosts::find_replays() {
-    for (Value x : wanted_) want_[x] = kNever;
-    wanted_.clear();
+// By falling node, a need is passed on from what a replay writes to what it reads.
+Quanta SegmentCosts::select_replays() {
+    for (Value x : needed_) first_need_[x] = kNever;
+    needed_.clear();
     replays_.clear();
-    auto want = [&](Value x, int position) {
-        if (!in_segment(x) || facts_.held(upper_, x)) return;
-        if (want_[x] == kNever) wanted_.push_back(x);
-        want_[x] = std::min(want_[x], position);
+    auto need = [&](Value x, int position) {
+        if (!in_segment(x) || facts_.is_kept(upper_, x)) return;
+        if (first_need_[x] == kNever) needed_.push_back(x);
+        first_need_[x] = std::min(first_need_[x], position);
     };
     const int end = static_cast<int>(steps_.size());
     for (int k = 0; k < end; ++k) {
         const FlatOp& op = facts_.op(facts_.nodes() + steps_[k]);
-        for (const int* x = op.touch; x != op.middle; ++x) want(*x, k);
+        for (const Item* x = op.touch; x != op.middle; ++x) need(*x, k);
     }
-    step_wanted_ = 0;
-    for (Value x : wanted_) step_wanted_ += facts_.bytes(x);
-    Ticks time = 0;
+    step_needed_bytes_ = 0;
+    for (Value x : needed_) step_needed_bytes_ += facts_.bytes(x);
+    Quanta time = 0;
     for (auto v = nodes_.rbegin(); v != nodes_.rend(); ++v) {
         const FlatOp& op = facts_.op(*v);
         int first = kNever;
-        for (const int* x = op.write; x != op.write_end; ++x) {
-            if (facts_.stays(lower_, *x)) want(*x, end);  // a step of an earlier segment reads it
-            first = std::min(first, want_[*x]);
+        for (const Item* x = op.write; x != op.write_end; ++x) {
+            if (facts_.outlives(lower_, *x)) need(*x, end);  // a step of an earlier segment reads it
+            first = std::min(first, first_need_[*x]);
         }
         if (first == kNever) continue;
-        for (const int* x = op.touch; x != op.middle; ++x) want(*x, first);
+        for (const Item* x = op.touch; x != op.middle; ++x) need(*x, first);
         replays_.push_back({first, *v});
-        time += graph_.nodes[*v].replay_ticks;
+        time += graph_.nodes[*v].replay_quanta;
     }
     std::reverse(replays_.begin(), replays_.end());
     return time;
 }
 
-// Replays come by rising node, all at once or where the first need for each arises.
+// Replays come by rising node, all at once (eager) or where the first need for each arises.
 void SegmentCosts::set_sequence(bool eager) {
     const int end = static_cast<int>(steps_.size());
     sequence_.clear();
@@ -199,64 +222,66 @@ void SegmentCosts::set_sequence(bool eager) {
     }
 }
 
-// From the end of sequence_ to its start: where each item is used last, and what is born and dies at each position.
-// With the forward (the last segment) every value of the segment is written in the sequence; without it the kept ones
-// are there from the start.
-void SegmentCosts::find_lives(bool with_forward) {
+// From the end of sequence_ to its start: where each item is used last, and the bytes that are born and die at each
+// position.  With the forward (the last segment) every value of the segment is written in the sequence; without it the
+// kept ones are there from the start.  Of several writes the earliest counts, which the pass sees last.
+void SegmentCosts::compute_lifetimes(bool with_forward) {
     ++round_;
     change_.assign(sequence_.size(), {});
     for (int k = static_cast<int>(sequence_.size()) - 1; k >= 0; --k) {
         const FlatOp& op = facts_.op(sequence_[k]);
-        for (const int* item = op.touch; item != op.touch_end; ++item) {
-            Life& life = lives_[*item];
-            if (life.round == round_) continue;
-            life = {round_, k, kBefore};
-            if (!facts_.stays(lower_, *item)) change_[k].dying += facts_.bytes(*item);
+        for (const Item* item = op.touch; item != op.touch_end; ++item) {
+            Lifetime& lifetime = lifetimes_[*item];
+            if (lifetime.round == round_) continue;
+            lifetime = {round_, k, kBefore};
+            if (!facts_.outlives(lower_, *item)) change_[k].dying += facts_.bytes(*item);
         }
-        for (const int* item = op.write; item != op.write_end; ++item) {
-            const bool there = facts_.held(upper_, *item) && !(with_forward && *item < facts_.values());
-            if (there) continue;
-            Life& life = lives_[*item];
-            if (life.born != kBefore) change_[life.born].born -= facts_.bytes(*item);
-            life.born = k;
+        for (const Item* item = op.write; item != op.write_end; ++item) {
+            const bool is_there = facts_.is_kept(upper_, *item) && !(with_forward && *item < facts_.values());
+            if (is_there) continue;
+            Lifetime& lifetime = lifetimes_[*item];
+            if (lifetime.first_write != kBefore) change_[lifetime.first_write].born -= facts_.bytes(*item);
+            lifetime.first_write = k;
             change_[k].born += facts_.bytes(*item);
         }
     }
 }
 
+// Above M(U_{i-1}): what was carried in, less what the lower set kept for this segment and the sequence does not use,
+// and the kept values of the segment itself.
 Bytes SegmentCosts::bytes_at_start(bool with_forward) const {
     Bytes live = facts_.of(upper_).carried;
     for (Value x : facts_.of(lower_).dying)
-        if (!used(x)) live -= facts_.bytes(x);
+        if (!is_used(x)) live -= facts_.bytes(x);
     if (with_forward) return live;
     for (Node v : nodes_)
-        for (const int* x = facts_.op(v).write; x != facts_.op(v).write_end; ++x)
-            if (facts_.held(upper_, *x) && (used(*x) || facts_.stays(lower_, *x))) live += facts_.bytes(*x);
+        for (const Item* x = facts_.op(v).write; x != facts_.op(v).write_end; ++x)
+            if (facts_.is_kept(upper_, *x) && (is_used(*x) || facts_.outlives(lower_, *x))) live += facts_.bytes(*x);
     return live;
 }
 
 // With all replays before the first step, no less is resident between them: what steps read of the segment, or what is
-// wanted below it, and what was carried in.
-Bytes SegmentCosts::eager_bound() const {
-    Bytes live = facts_.of(upper_).carried - facts_.of(lower_).dying_bytes + step_wanted_;
+// needed below it, and what was carried in.
+Bytes SegmentCosts::eager_peak_bound() const {
+    Bytes live = facts_.of(upper_).carried - facts_.of(lower_).dying_bytes + step_needed_bytes_;
     for (Node v : nodes_)
-        for (const int* x = facts_.op(v).write; x != facts_.op(v).write_end; ++x) {
-            if (!facts_.held(upper_, *x)) continue;
-            const auto& owners = graph_.values[*x].back_owners;
-            const bool wanted = facts_.stays(lower_, *x) ||
-                                std::any_of(owners.begin(), owners.end(), [&](Node w) { return in_segment_[w]; });
-            if (wanted) live += facts_.bytes(*x);
+        for (const Item* x = facts_.op(v).write; x != facts_.op(v).write_end; ++x) {
+            if (!facts_.is_kept(upper_, *x)) continue;
+            const auto& owners = graph_.values[*x].backward_owners;
+            const bool is_needed = facts_.outlives(lower_, *x) ||
+                                   std::any_of(owners.begin(), owners.end(), [&](Node w) { return in_segment_[w]; });
+            if (is_needed) live += facts_.bytes(*x);
         }
     return live;
 }
 
 // Bytes that the writes of this op take over from reads that end with it.
-Bytes SegmentCosts::overlay_gain(const FlatOp& op, int position) const {
+Bytes SegmentCosts::overlaid_bytes(const FlatOp& op, int position) const {
     OverlayGain gain(graph_);
     for (const Overlay* o = op.overlay; o != op.overlay_end; ++o) {
         const auto [written, read] = *o;
-        if (lives_[written].born != position || lives_[read].last != position || facts_.stays(lower_, read)) continue;
-        gain.add(written, read);
+        if (lifetimes_[written].first_write != position || lifetimes_[read].last_use != position) continue;
+        if (!facts_.outlives(lower_, read)) gain.add(written, read);
     }
     return gain.bytes();
 }
@@ -267,29 +292,70 @@ Bytes SegmentCosts::sequence_peak(Bytes live) const {
     for (int k = 0; k < static_cast<int>(sequence_.size()); ++k) {
         const FlatOp& op = facts_.op(sequence_[k]);
         live += change_[k].born;
-        const Bytes gain = op.overlay == op.overlay_end ? 0 : overlay_gain(op, k);
+        const Bytes gain = op.overlay == op.overlay_end ? 0 : overlaid_bytes(op, k);
         peak = std::max(peak, live + op.workspace - gain);
         live -= change_[k].dying;
     }
     return peak;
 }
 
-// What the segment adds to U: its own kept values, less what was kept for it alone and is not wanted any more.
-Bytes SegmentCosts::kept() const {
+// What the segment adds to U: its own kept values, less what was kept for it alone and is not needed any more.
+Bytes SegmentCosts::kept_bytes() const {
     Bytes sum = 0;
     for (Node v : nodes_)
-        for (const int* x = facts_.op(v).write; x != facts_.op(v).write_end; ++x)
-            if (facts_.held(upper_, *x)) sum += facts_.bytes(*x);
+        for (const Item* x = facts_.op(v).write; x != facts_.op(v).write_end; ++x)
+            if (facts_.is_kept(upper_, *x)) sum += facts_.bytes(*x);
     for (Value x : facts_.of(lower_).dying)
-        if (!used(x) && releasable(x, upper_)) sum -= facts_.bytes(x);
+        if (!is_used(x) && is_releasable(x, upper_)) sum -= facts_.bytes(x);
     return sum;
 }
 
-// Of the values that the lower set does not want itself: nothing above `upper` and no step wants it.
-bool SegmentCosts::releasable(Value id, int upper) const {
+// Of the values that the lower set does not need itself: nothing above `upper` and no step reads it.
+bool SegmentCosts::is_releasable(Value id, SetIndex upper) const {
     const ValueInfo& x = graph_.values[id];
-    if (x.producer < 0 || x.kept || !x.back_owners.empty()) return false;
+    if (x.producer < 0 || x.kept || !x.backward_owners.empty()) return false;
     return std::all_of(x.readers.begin(), x.readers.end(), [&](Node v) { return sets_.has(upper, v); });
 }
 
-}  // namespace layermem::planning
+// ---- actions ------------------------------------------------------------------------------------------------------
+
+// The paper drops all of V_i outside the boundary and recomputes it, needed or not, the last segment included.
+void SegmentCosts::append_paper_backward(std::vector<Action>& out) const {
+    for (Node v : nodes_) {
+        const auto& successors = graph_.nodes[v].successors;
+        if (std::all_of(successors.begin(), successors.end(), [&](Node w) { return sets_.has(upper_, w); }))
+            out.push_back({Verb::replay, v});
+    }
+    for (Step s : steps_) out.push_back({Verb::backward, s});
+}
+
+// The forward of all segments, then their backward phases from the last segment to the first.
+std::vector<Action> SegmentCosts::actions(const std::vector<SetIndex>& chain) {
+    std::vector<Action> out;
+    SetIndex lower = 0;
+    for (SetIndex upper : chain) {
+        collect(lower, upper);
+        for (Node v : nodes_) out.push_back({Verb::forward, v});
+        lower = upper;
+    }
+    const int last = static_cast<int>(chain.size()) - 1;
+    for (int i = last; i >= 0; --i) {
+        lower = i > 0 ? chain[i - 1] : 0;
+        const Segment segment = evaluate(lower, chain[i]);
+        collect(lower, chain[i]);
+        if (model_ == Model::paper) {
+            append_paper_backward(out);
+        } else if (i == last) {
+            for (Step s : steps_) out.push_back({Verb::backward, s});
+        } else {
+            set_sequence(segment.eager);
+            for (OpIndex op : sequence_) {
+                const bool is_step = op >= facts_.nodes();
+                out.push_back({is_step ? Verb::backward : Verb::replay, is_step ? op - facts_.nodes() : op});
+            }
+        }
+    }
+    return out;
+}
+
+}  // namespace layermem::planning::liveness

@@ -15,11 +15,11 @@ namespace {
 // The weight of a residency in one run is lifetime^a * size^b; these {a, b} range from lifetime first to size first.
 constexpr double kPowers[][2] = {{1, 1e-3}, {1, 1}, {1e-3, 1}, {2, 1}};
 constexpr int64_t kPowerCount = std::size(kPowers);
-constexpr double kNoise = 0.3;                  // standard deviation of log(weight) after the first cycle of powers
-constexpr double kCoreShares[] = {0.98, 0.9};   // of the largest section load: what makes a core
-constexpr int64_t kMaxFailures = 200;           // per run, times the Luby number of its cycle
-constexpr Granules kSlackIgnored = 1000;        // slack bias, in heights: slack makes no difference
-constexpr Granules kSlackWeighed = 128;         // slack bias is the height over this: slack decides
+constexpr double kNoise = 0.3;                 // standard deviation of log(weight) after the first cycle of powers
+constexpr double kCoreShares[] = {0.98, 0.9};  // of the largest section load: what makes a core
+constexpr int64_t kMaxFailures = 200;          // per run, times the Luby number of its cycle
+constexpr Granules kSlackIgnored = 1000;       // slack bias, in heights: slack makes no difference
+constexpr Granules kSlackWeighed = 128;        // slack bias is the height over this: slack decides
 
 // The Luby sequence 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ... for i = 1, 2, ...: restarts at these multiples are within a
 // logarithmic factor of the best fixed restart interval (Luby, Sinclair, Zuckerman 1993).

@@ -109,9 +109,7 @@ bool ValleySearch::open_decision(const Range& range, const BranchingOrder& order
             // Of equal residencies only the unplaced one with the lowest id is a candidate.
             if (duplicate_of_[r] < 0 || !skyline_.is_unplaced(duplicate_of_[r])) candidates_.push_back(r);
         }
-        auto key = [&](ResidencyId r) {
-            return std::make_pair(-count_flush_walls(r, valley, range), order.rank[r]);
-        };
+        auto key = [&](ResidencyId r) { return std::make_pair(-count_flush_walls(r, valley, range), order.rank[r]); };
         std::sort(candidates_.begin() + static_cast<std::ptrdiff_t>(d.tried), candidates_.end(),
                   [&](ResidencyId a, ResidencyId b) { return key(a) < key(b); });
     }

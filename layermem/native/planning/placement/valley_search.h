@@ -31,8 +31,9 @@ enum class SearchResult { found, infeasible, undecided };
 
 // The heuristics of one run.
 struct BranchingOrder {
-    std::vector<int32_t> rank;  // per residency; among candidates that are flush with as many walls, the lowest is first
-    Granules slack_bias;        // added to the slack of a section before it is weighed against its branches
+    std::vector<int32_t>
+        rank;             // per residency; among candidates that are flush with as many walls, the lowest is first
+    Granules slack_bias;  // added to the slack of a section before it is weighed against its branches
 };
 
 // Nogoods: hashes of failed states, in an open table without probing.  It grows fourfold up to a limit; after that a
@@ -73,7 +74,7 @@ class ValleySearch {
     struct Decision {
         Section first, last, section;
         int32_t parent, next_range;
-        Granules floor, empty_upto;   // empty_upto < 0: the floor cannot stay empty
+        Granules floor, empty_upto;    // empty_upto < 0: the floor cannot stay empty
         size_t tried, candidates_end;  // the candidates left: [tried, candidates_end) of candidates_
         size_t mark, ranges;           // sizes of the trail and of ranges_ to return to
         uint64_t state;                // fingerprint: a nogood once all branches have failed
@@ -98,7 +99,7 @@ class ValleySearch {
     FailedStateCache failed_states_;
     std::vector<Range> ranges_;
     std::vector<Decision> decisions_;
-    std::vector<ResidencyId> candidates_;  // of all open decisions, one after the other
+    std::vector<ResidencyId> candidates_;   // of all open decisions, one after the other
     std::vector<int32_t> candidate_count_;  // per section, of the valley looked at
     std::vector<Granules> offset_;
     int64_t failures_ = 0;

@@ -3,197 +3,213 @@
 #include <algorithm>
 #include <limits>
 
-namespace layermem::planning {
+namespace layermem::planning::recompute {
 namespace {
 
-constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();
+constexpr size_t kUnlimitedWidth = std::numeric_limits<size_t>::max();
 
 }  // namespace
 
-Search::Search(const LowerSets& sets, Arcs& arcs, Bytes inputs, const Question& question, Ticks allowed, Watch& watch)
+ChainSearch::ChainSearch(const LowerSets& sets, SegmentGraph& graph, Bytes inputs, const ChainQuery& query,
+                         Quanta max_recompute, Deadline& deadline)
     : sets_(sets),
-      arcs_(arcs),
+      graph_(graph),
       inputs_(inputs),
-      question_(question),
+      query_(query),
       last_(sets.size() - 1),
-      allowed_(allowed),
-      watch_(watch),
-      reach_(sets, arcs, inputs, question.upto, question.budget, allowed, watch),
-      prices_(sets.size(), question.budget, allowed),
-      hopeless_(reach_.hopeless()) {
-    if (hopeless_) return;
-    if (by_time()) price_arcs();
-    if (hopeless_) return;
-    gather_survivors();
+      max_recompute_(max_recompute),
+      deadline_(deadline),
+      reach_(sets, graph, inputs, query.upto, query.budget, max_recompute, deadline),
+      bounds_(sets.size(), query.budget, max_recompute),
+      is_infeasible_(reach_.is_infeasible()) {
+    if (is_infeasible_) return;
+    if (by_time()) compute_bounds();
+    if (is_infeasible_) return;
+    collect_edges();
 }
 
-// ---- arcs that matter ---------------------------------------------------------------------------------------------
+// ---- bounds and useful edges --------------------------------------------------------------------------------------
 
+// Edges from a reachable set that fit on top of the least it can keep.
 template <class Visit>
-void Search::each_arc(int from, Visit visit) {
-    if (!reach_.at(from)) return;
-    watch_.tick();
-    arcs_.each(from, question_.upto, Box{question_.budget - reach_.least(from), allowed_}, watch_, visit);
+void ChainSearch::for_each_edge(SetIndex from, Visit visit) {
+    if (!reach_.is_reachable(from)) return;
+    deadline_.check();
+    const CostBox box{query_.budget - reach_.min_kept(from), max_recompute_};
+    graph_.for_each_edge(from, query_.upto, box, deadline_, visit);
 }
 
-// First at prices far apart, then at a row around the best of them.
-void Search::price_arcs() {
+// Suffixes twice: at multipliers far apart, then at some around the best of them.  Prefixes once, at the latter.
+void ChainSearch::compute_bounds() {
     for (int round = 0; round < 2; ++round) {
-        prices_.begin_at_end();
-        for (int from = last_ - 1; from >= 0; --from)
-            each_arc(from, [&](const Arc& arc) {
-                prices_.add_before(from, arc.to, arc.recompute, charged(arc.to, arc.kept, arc.peak));
+        bounds_.begin_suffixes();
+        for (SetIndex from = last_ - 1; from >= 0; --from)
+            for_each_edge(from, [&](const SegmentEdge& edge) {
+                bounds_.relax_suffix(from, edge.to, edge.recompute, charged_bytes(edge.to, edge.kept, edge.peak));
             });
-        if (prices_.whole(inputs_) > static_cast<double>(allowed_)) {
-            hopeless_ = true;
+        if (bounds_.chain_bound(inputs_) > static_cast<Bound>(max_recompute_)) {
+            is_infeasible_ = true;
             return;
         }
-        if (round == 0) prices_.set_row(prices_.best(inputs_));
+        if (round == 0) bounds_.refine_around(bounds_.best_multiplier(inputs_));
     }
-    prices_.begin_at_start(inputs_);
-    for (int from = 0; from < last_; ++from)
-        each_arc(from, [&](const Arc& arc) {
-            prices_.add_after(from, arc.to, arc.recompute, charged(arc.to, arc.kept, arc.peak));
+    bounds_.begin_prefixes(inputs_);
+    for (SetIndex from = 0; from < last_; ++from)
+        for_each_edge(from, [&](const SegmentEdge& edge) {
+            bounds_.relax_prefix(from, edge.to, edge.recompute, charged_bytes(edge.to, edge.kept, edge.peak));
         });
 }
 
-bool Search::survives(int from, int to, const Box& cost, Bytes kept) const {
+// Whether a chain within the time may use the edge, by the bound of the whole chain and by those of its two parts.
+bool ChainSearch::may_improve(SetIndex from, SetIndex to, const CostBox& cost, Bytes kept) const {
     if (!by_time()) return true;
-    const double allowed = static_cast<double>(allowed_), time = static_cast<double>(cost.time);
-    if (prices_.through(from, to, cost.time, charged(to, kept, cost.peak)) > allowed) return false;
-    return prices_.before(from, question_.budget - cost.peak) + time + prices_.rest(to, reach_.least(to)) <= allowed;
+    const auto limit = static_cast<Bound>(max_recompute_);
+    const auto time = static_cast<Bound>(cost.recompute);
+    if (bounds_.edge_bound(from, to, cost.recompute, charged_bytes(to, kept, cost.peak)) > limit) return false;
+    const Bound before = bounds_.prefix_bound(from, query_.budget - cost.peak);
+    return before + time + bounds_.suffix_bound(to, reach_.min_kept(to)) <= limit;
 }
 
-void Search::gather_survivors() {
-    steps_.resize(sets_.size());
-    for (int from = 0; from < last_; ++from)
-        each_arc(from, [&](Arc& arc) {
-            if (survives(from, arc.to, {arc.peak, arc.recompute}, arc.kept)) steps_[arc.to].push_back({from, &arc});
+void ChainSearch::collect_edges() {
+    incoming_.resize(sets_.size());
+    for (SetIndex from = 0; from < last_; ++from)
+        for_each_edge(from, [&](SegmentEdge& edge) {
+            if (may_improve(from, edge.to, {edge.peak, edge.recompute}, edge.kept)) {
+                incoming_[edge.to].push_back({from, &edge});
+            }
         });
 }
 
-// Prices the steps anew, by what is known by now, and lets those go that are of no use any more.
-void Search::sift() {
+// Computes the bounds anew from the edges that are left, many of them exact by now, and drops those that became
+// useless.
+void ChainSearch::tighten_bounds() {
     if (!by_time()) return;
-    prices_.begin_at_end();
-    for (int to = last_; to > 0; --to)
-        for (const auto& [from, arc] : steps_[to])
-            prices_.add_before(from, to, arc->recompute, charged(to, arc->kept, arc->peak));
-    prices_.begin_at_start(inputs_);
-    for (int to = 1; to <= last_; ++to)
-        for (const auto& [from, arc] : steps_[to])
-            prices_.add_after(from, to, arc->recompute, charged(to, arc->kept, arc->peak));
-    hopeless_ = prices_.whole(inputs_) > static_cast<double>(allowed_);
-    for (int to = 1; to <= last_; ++to) {
-        auto useless = [&](const Step& s) {
-            return !survives(s.from, to, {s.arc->peak, s.arc->recompute}, s.arc->kept);
+    bounds_.begin_suffixes();
+    for (SetIndex to = last_; to > 0; --to)
+        for (const auto& [from, edge] : incoming_[to])
+            bounds_.relax_suffix(from, to, edge->recompute, charged_bytes(to, edge->kept, edge->peak));
+    bounds_.begin_prefixes(inputs_);
+    for (SetIndex to = 1; to <= last_; ++to)
+        for (const auto& [from, edge] : incoming_[to])
+            bounds_.relax_prefix(from, to, edge->recompute, charged_bytes(to, edge->kept, edge->peak));
+    is_infeasible_ = bounds_.chain_bound(inputs_) > static_cast<Bound>(max_recompute_);
+    for (SetIndex to = 1; to <= last_; ++to) {
+        auto is_useless = [&](const IncomingEdge& in) {
+            return !may_improve(in.from, to, {in.edge->peak, in.edge->recompute}, in.edge->kept);
         };
-        steps_[to].erase(std::remove_if(steps_[to].begin(), steps_[to].end(), useless), steps_[to].end());
+        incoming_[to].erase(std::remove_if(incoming_[to].begin(), incoming_[to].end(), is_useless),
+                            incoming_[to].end());
     }
 }
 
-void Search::allow(Ticks time) {
-    if (time >= allowed_) return;
-    allowed_ = time;
-    if (!hopeless_) sift();
+void ChainSearch::lower_max_recompute(Quanta time) {
+    if (time >= max_recompute_) return;
+    max_recompute_ = time;
+    if (!is_infeasible_) tighten_bounds();
 }
 
-// ---- states -------------------------------------------------------------------------------------------------------
+// ---- labels -------------------------------------------------------------------------------------------------------
 
-std::optional<std::vector<int>> Search::best() { return run(kUnlimited); }
+std::optional<Chain> ChainSearch::find_best() { return run(kUnlimitedWidth); }
 
-std::optional<std::vector<int>> Search::quick(size_t width) { return run(width); }
+std::optional<Chain> ChainSearch::beam_search(size_t width) { return run(width); }
 
-std::optional<std::vector<int>> Search::run(size_t width) {
-    if (hopeless_) return std::nullopt;
-    cheapest_.assign(static_cast<size_t>(allowed_) + 1, kUnreached);
-    std::vector<Front> fronts(sets_.size());
+std::optional<Chain> ChainSearch::run(size_t width) {
+    if (is_infeasible_) return std::nullopt;
+    least_kept_.assign(static_cast<size_t>(max_recompute_) + 1, kUnreached);
+    std::vector<ParetoFront> fronts(sets_.size());
     fronts[0].push_back({0, inputs_});
-    for (int to = 1; to <= last_; ++to) {
-        arrive(to, fronts);
-        leave_late_ones(to, fronts[to]);
-        if (fronts[to].size() > width) thin(to, fronts[to], width);
-        fronts[to].shrink_to_fit();
+    for (SetIndex to = 1; to <= last_; ++to) {
+        extend_into(to, fronts);
+        drop_late_labels(to, fronts[to]);
+        if (fronts[to].size() > width) prune_to_width(to, fronts[to], width);
+        fronts[to].shrink_to_fit();  // the fronts of all sets stay for trace_back()
     }
     if (fronts.back().empty()) return std::nullopt;
-    return trace(fronts);
+    return trace_back(fronts);
 }
 
-// The front of a set, from those of all sets that lead to it.
-void Search::arrive(int to, std::vector<Front>& fronts) {
-    const Ticks base = by_time() ? 0 : -allowed_;  // the lowest key
-    const double latest = by_time() ? static_cast<double>(allowed_) - prices_.rest(to, reach_.least(to)) : 0;
+// The front of a set, from those of all sets with an edge to it.  Times are whole quanta, so a table by key replaces a
+// merge: least_kept_[key] is the least kept of all labels with that key, and the front is read off by rising key.
+void ChainSearch::extend_into(SetIndex to, std::vector<ParetoFront>& fronts) {
+    const Quanta base = by_time() ? 0 : -max_recompute_;  // the lowest key
+    const Bound latest =
+        by_time() ? static_cast<Bound>(max_recompute_) - bounds_.suffix_bound(to, reach_.min_kept(to)) : 0;
     touched_.clear();
-    for (const Step& step : steps_[to]) {
-        watch_.tick();
-        const Arc& arc = *step.arc;
-        const Front& front = fronts[step.from];
-        // By growing key bytes fall: the labels that fit are the last ones, those in time the first ones.
-        auto first = [&] {
-            return std::partition_point(front.begin(), front.end(), [&](const Label& l) {
-                return l.kept + arc.peak > question_.budget;
-            });
+    for (const IncomingEdge& in : incoming_[to]) {
+        deadline_.check();
+        const SegmentEdge& edge = *in.edge;
+        const ParetoFront& front = fronts[in.from];
+        // By rising key bytes fall: the labels that fit are the last ones, those in time the first ones.
+        auto find_first_fit = [&] {
+            return std::partition_point(front.begin(), front.end(),
+                                        [&](const Label& l) { return l.kept + edge.peak > query_.budget; });
         };
-        auto late = [&](const Label& l) { return static_cast<double>(l.key + step.added(by_time())) > latest; };
-        auto label = first();
-        if (label == front.end() || late(*label)) continue;
-        if (!arc.settled) {
-            arcs_.settle(step.from, *step.arc, watch_);
-            label = first();
+        auto is_late = [&](const Label& l) { return static_cast<Bound>(l.key + in.key_step(by_time())) > latest; };
+        auto label = find_first_fit();
+        if (label == front.end() || is_late(*label)) continue;
+        if (!edge.is_exact) {
+            graph_.compute_exact(in.from, *in.edge, deadline_);
+            label = find_first_fit();
         }
-        for (; label != front.end() && !late(*label); ++label) {
-            const Ticks at = label->key + step.added(by_time()) - base;
-            Bytes& kept = cheapest_[static_cast<size_t>(at)];
-            if (kept >= kUnreached) touched_.push_back(static_cast<int32_t>(at));
-            kept = std::min(kept, label->kept + arc.kept);
+        for (; label != front.end() && !is_late(*label); ++label) {
+            const Quanta key = label->key + in.key_step(by_time()) - base;
+            Bytes& kept = least_kept_[static_cast<size_t>(key)];
+            if (kept >= kUnreached) touched_.push_back(static_cast<int32_t>(key));
+            kept = std::min(kept, label->kept + edge.kept);
         }
     }
     std::sort(touched_.begin(), touched_.end());
     Bytes least = kUnreached;
-    for (int32_t at : touched_) {
-        if (cheapest_[at] < least) {
-            least = cheapest_[at];
-            fronts[to].push_back({at + base, least});
+    for (int32_t key : touched_) {
+        if (least_kept_[key] < least) {
+            least = least_kept_[key];
+            fronts[to].push_back({key + base, least});
         }
-        cheapest_[at] = kUnreached;
+        least_kept_[key] = kUnreached;
     }
 }
 
-void Search::leave_late_ones(int set, Front& front) const {
+void ChainSearch::drop_late_labels(SetIndex set, ParetoFront& front) const {
     if (!by_time()) return;
-    auto late = [&](const Label& l) { return static_cast<double>(l.key) + prices_.rest(set, l.kept) > allowed_; };
-    front.erase(std::remove_if(front.begin(), front.end(), late), front.end());
+    auto is_late = [&](const Label& l) {
+        return static_cast<Bound>(l.key) + bounds_.suffix_bound(set, l.kept) > max_recompute_;
+    };
+    front.erase(std::remove_if(front.begin(), front.end(), is_late), front.end());
 }
 
-// Keeps the `width` labels that promise most; their order stays.
-void Search::thin(int set, Front& front, size_t width) const {
-    std::vector<double> promise;
-    for (const Label& label : front) promise.push_back(static_cast<double>(label.key) + prices_.rest(set, label.kept));
-    std::vector<double> sorted = promise;
+// Keeps the `width` labels with the lowest bound of the whole chain; their order stays.
+void ChainSearch::prune_to_width(SetIndex set, ParetoFront& front, size_t width) const {
+    std::vector<Bound> bounds;
+    for (const Label& label : front) {
+        bounds.push_back(static_cast<Bound>(label.key) + bounds_.suffix_bound(set, label.kept));
+    }
+    std::vector<Bound> sorted = bounds;
     std::nth_element(sorted.begin(), sorted.begin() + static_cast<long>(width), sorted.end());
-    const double limit = sorted[width];
+    const Bound limit = sorted[width];
     size_t count = 0;
     for (size_t i = 0; i < front.size(); ++i)
-        if (promise[i] < limit || (promise[i] == limit && count < width)) front[count++] = front[i];
+        if (bounds[i] < limit || (bounds[i] == limit && count < width)) front[count++] = front[i];
     front.resize(std::min(count, width));
 }
 
-// Backwards from the best label of V: each came by a step from a label that is still in its front.
-std::vector<int> Search::trace(const std::vector<Front>& fronts) const {
-    std::vector<int> chain;
+// Backwards from the best label of V.  Labels store no predecessor, so that fronts stay small: of each, some edge leads
+// back to a label that is still in its front, with exactly the difference in key and bytes.
+Chain ChainSearch::trace_back(const std::vector<ParetoFront>& fronts) const {
+    Chain chain;
     Label label = fronts[last_].front();
-    for (int set = last_; set > 0;) {
+    for (SetIndex set = last_; set > 0;) {
         chain.push_back(set);
-        for (const Step& step : steps_[set]) {
-            const Label wanted{label.key - step.added(by_time()), label.kept - step.arc->kept};
-            const Front& front = fronts[step.from];
-            const auto found = std::lower_bound(front.begin(), front.end(), wanted.key,
-                                                [](const Label& l, Ticks key) { return l.key < key; });
-            const bool came = step.arc->settled && found != front.end() && found->key == wanted.key &&
-                              found->kept == wanted.kept && wanted.kept + step.arc->peak <= question_.budget;
-            if (!came) continue;
-            set = step.from;
-            label = wanted;
+        for (const IncomingEdge& in : incoming_[set]) {
+            const Label origin{label.key - in.key_step(by_time()), label.kept - in.edge->kept};
+            const ParetoFront& front = fronts[in.from];
+            const auto match = std::lower_bound(front.begin(), front.end(), origin.key,
+                                                [](const Label& l, Quanta key) { return l.key < key; });
+            const bool is_origin = in.edge->is_exact && match != front.end() && match->key == origin.key &&
+                                   match->kept == origin.kept && origin.kept + in.edge->peak <= query_.budget;
+            if (!is_origin) continue;
+            set = in.from;
+            label = origin;
             break;
         }
     }
@@ -201,4 +217,4 @@ std::vector<int> Search::trace(const std::vector<Front>& fronts) const {
     return chain;
 }
 
-}  // namespace layermem::planning
+}  // namespace layermem::planning::recompute

@@ -1,87 +1,92 @@
-// One search: the cheapest chain within a budget and within a time, over the lower sets up to one tier.
+// One search: the best chain within a budget and a time, over the lower sets up to one tier.  A resource-constrained
+// shortest path, solved by label setting.
 //
-//   state    (L, t, m): the first segments of some chain end in L, replaying them takes t, M(U) = m bytes are kept
-//   step     to L' > L, if m + peak(L, L') <= budget:  t += recompute(L, L'),  m += kept(L, L')
-//   front    per L the states that no other beats in both t and m
-//   answer   the state of V with the least t (Objective::time), or the largest (Objective::memory: the paper's
+//   label    (L, t, m): the first segments of some chain end in L, their recomputation takes t, M(U) = m bytes are kept
+//   edge     to L' > L, if m + peak(L, L') <= budget:  t += recompute(L, L'),  m += kept(L, L')
+//   front    per L, the labels that no other label dominates (less or equal in both t and m)
+//   answer   the label of V with the least t (Objective::time), or the largest (Objective::memory: the paper's
 //            memory-centric rule, whose coarse segments profit most from liveness); among equals the least m
 //
-//      m ^ .                        Sets are visited by size: all states that lead to L are known when L's turn comes.
-//        |  . .     front of L      A state goes when t + what must follow (lagrangian_bounds.h) is above the time
-//        |      . .                 allowed.  So does an arc that no chain in time can use, most of them by their
-//        +-----------> t            bounds alone; an arc is settled when a state is about to take it.
+//      m ^ .                        Sets are visited by size: all labels that lead to L exist when L is visited.
+//        |  . .     front of L      A label is dropped when t + what must follow (lagrangian_bounds.h) exceeds the
+//        |      . .                 time limit.  So is an edge that no chain within the time can use, most of them by
+//        +-----------> t            their bounds alone; exact costs are computed when a label is about to use an edge.
 #pragma once
+
 #include <optional>
 #include <vector>
 
 #include "planning/recompute/lagrangian_bounds.h"
 #include "planning/recompute/reachability.h"
 
-namespace layermem::planning {
+namespace layermem::planning::recompute {
 
-enum class Objective { time, memory };
-
-// A question: chains of sets of the tiers up to `upto` that keep within `budget` bytes.
-struct Question {
+// Chains of sets of the tiers up to `upto` within `budget` bytes.
+struct ChainQuery {
     Family upto;
     Bytes budget;
     Objective objective;
 };
 
-class Search {
+class ChainSearch {
   public:
-    // `allowed`: no chain above it is of interest.  `inputs` bytes are resident from the start.
-    Search(const LowerSets& sets, Arcs& arcs, Bytes inputs, const Question& question, Ticks allowed, Watch& watch);
+    // Chains that recompute more than `max_recompute` are of no interest.  `inputs` bytes are resident from the start.
+    ChainSearch(const LowerSets& sets, SegmentGraph& graph, Bytes inputs, const ChainQuery& query, Quanta max_recompute,
+                Deadline& deadline);
 
-    // The best chain (indices of sets, without {}), if there is one within the time allowed.
-    std::optional<std::vector<int>> best();
-    // Some chain within the time allowed, found with at most `width` states per set.
-    std::optional<std::vector<int>> quick(size_t width);
-    // No chain takes less, as far as was looked; and whether segments alone, within the time, do not reach V.
-    double bound() const { return reach_.hopeless() || !by_time() ? 0 : prices_.whole(inputs_); }
-    bool out_of_reach() const { return reach_.hopeless(); }
-    // Less time is allowed from now on: that of a chain which is known.
-    void allow(Ticks time);
+    // The best chain, if there is one within max_recompute.
+    std::optional<Chain> find_best();
+    // Some chain within max_recompute, by beam search: at most `width` labels per set.
+    std::optional<Chain> beam_search(size_t width);
+    // A lower bound of the recomputation of all chains, and whether V is unreachable by segments that recompute at
+    // most max_recompute each.
+    Bound lower_bound() const { return reach_.is_infeasible() || !by_time() ? 0 : bounds_.chain_bound(inputs_); }
+    bool is_unreachable() const { return reach_.is_infeasible(); }
+    // Lowers max_recompute, once a chain with that time is known, and drops the edges that became useless.
+    void lower_max_recompute(Quanta time);
 
   private:
     struct Label {
-        Ticks key;   // time, negated when the largest is wanted
+        Quanta key;  // time, negated where the largest is wanted
         Bytes kept;
     };
-    using Front = std::vector<Label>;  // by growing key and falling bytes
-    struct Step {  // an arc, from its target
-        int from;
-        Arc* arc;
-        Ticks added(bool by_time) const { return by_time ? arc->recompute : -static_cast<Ticks>(arc->recompute); }
+    using ParetoFront = std::vector<Label>;  // by rising key and falling bytes
+    struct IncomingEdge {
+        SetIndex from;
+        SegmentEdge* edge;
+        Quanta key_step(bool by_time) const {
+            return by_time ? edge->recompute : -static_cast<Quanta>(edge->recompute);
+        }
     };
 
-    bool by_time() const { return question_.objective == Objective::time; }
-    Bytes charged(int to, Bytes kept, Bytes peak) const { return to == last_ ? peak : kept; }
+    bool by_time() const { return query_.objective == Objective::time; }
+    // The bytes of an edge that the bounds charge: of the last segment its peak, since nothing is kept after it.
+    Bytes charged_bytes(SetIndex to, Bytes kept, Bytes peak) const { return to == last_ ? peak : kept; }
     template <class Visit>
-    void each_arc(int from, Visit visit);
-    bool survives(int from, int to, const Box& cost, Bytes kept) const;
-    void price_arcs();
-    void gather_survivors();
-    void sift();
-    std::optional<std::vector<int>> run(size_t width);
-    void arrive(int to, std::vector<Front>& fronts);
-    void leave_late_ones(int set, Front& front) const;
-    void thin(int set, Front& front, size_t width) const;
-    std::vector<int> trace(const std::vector<Front>& fronts) const;
+    void for_each_edge(SetIndex from, Visit visit);
+    bool may_improve(SetIndex from, SetIndex to, const CostBox& cost, Bytes kept) const;
+    void compute_bounds();
+    void collect_edges();
+    void tighten_bounds();
+    std::optional<Chain> run(size_t width);
+    void extend_into(SetIndex to, std::vector<ParetoFront>& fronts);
+    void drop_late_labels(SetIndex set, ParetoFront& front) const;
+    void prune_to_width(SetIndex set, ParetoFront& front, size_t width) const;
+    Chain trace_back(const std::vector<ParetoFront>& fronts) const;
 
     const LowerSets& sets_;
-    Arcs& arcs_;
+    SegmentGraph& graph_;
     const Bytes inputs_;
-    const Question question_;
-    const int last_;  // V
-    Ticks allowed_;
-    Watch& watch_;
-    const Reach reach_;
-    Prices prices_;
-    bool hopeless_;
-    std::vector<std::vector<Step>> steps_;  // per set, the arcs to it that a chain in time may use
-    std::vector<Bytes> cheapest_;           // scratch of arrive(): per key, the least kept
-    std::vector<int32_t> touched_;          // its keys
+    const ChainQuery query_;
+    const SetIndex last_;  // V
+    Quanta max_recompute_;
+    Deadline& deadline_;
+    const Reachability reach_;
+    LagrangianBounds bounds_;
+    bool is_infeasible_;
+    std::vector<std::vector<IncomingEdge>> incoming_;  // per set, the edges that a chain within the time may use
+    std::vector<Bytes> least_kept_;                    // workspace of extend_into(): per key, the least kept
+    std::vector<int32_t> touched_;                     // the keys it has set
 };
 
-}  // namespace layermem::planning
+}  // namespace layermem::planning::recompute

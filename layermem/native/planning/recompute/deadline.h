@@ -1,38 +1,44 @@
-// When a long search should stop: at its deadline, or because somebody wants to interrupt it.
+// When a long search must stop: at its time limit, or because the caller interrupts it.
 #pragma once
+
 #include <chrono>
 #include <functional>
 
-namespace layermem::planning {
+#include "planning/types.h"
 
-class Watch {
+namespace layermem::planning::recompute {
+
+class Deadline {
   public:
-    struct TimeUp {};  // thrown at the deadline; the best plan so far is the answer
+    struct Exceeded {};  // thrown at the time limit; the best plan so far is the answer
 
-    // `seconds` 0: no limit.  `interrupt` is called a hundred times a second and may throw.
-    explicit Watch(double seconds = 0, std::function<void()> interrupt = {})
-        : begin_(Clock::now()), next_look_(begin_), limit_(seconds), interrupt_(std::move(interrupt)) {}
+    // `limit` 0: none.  `interrupt` is called at most a hundred times a second and may throw.
+    explicit Deadline(Seconds limit = 0, std::function<void()> interrupt = {})
+        : begin_(Clock::now()), next_poll_(begin_), limit_(limit), interrupt_(std::move(interrupt)) {}
 
-    void tick() {
-        if (++count_ % 64 == 0) look();
+    // Cheap enough for inner loops: the clock is read once in kCallsPerPoll calls.
+    void check() {
+        if (++calls_ % kCallsPerPoll == 0) poll();
     }
-    double seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
+    Seconds elapsed() const { return std::chrono::duration<Seconds>(Clock::now() - begin_).count(); }
 
   private:
     using Clock = std::chrono::steady_clock;
+    static constexpr unsigned kCallsPerPoll = 64;
+    static constexpr auto kPollInterval = std::chrono::milliseconds(10);
 
-    void look() {
+    void poll() {
         const auto now = Clock::now();
-        if (now < next_look_) return;
-        next_look_ = now + std::chrono::milliseconds(10);
+        if (now < next_poll_) return;
+        next_poll_ = now + kPollInterval;
         if (interrupt_) interrupt_();
-        if (limit_ > 0 && seconds() > limit_) throw TimeUp{};
+        if (limit_ > 0 && elapsed() > limit_) throw Exceeded{};
     }
 
-    Clock::time_point begin_, next_look_;
-    double limit_;
+    Clock::time_point begin_, next_poll_;
+    Seconds limit_;
     std::function<void()> interrupt_;
-    unsigned count_ = 0;
+    unsigned calls_ = 0;
 };
 
-}  // namespace layermem::planning
+}  // namespace layermem::planning::recompute

@@ -3,58 +3,64 @@
 #include <algorithm>
 #include <cmath>
 
-namespace layermem::planning {
+namespace layermem::planning::recompute {
 namespace {
 
-constexpr double kNoWay = 1e300;
-constexpr double kRounding = 1e-6;  // ticks by which a sum of many products may be too high
+constexpr Bound kNoPath = 1e300;
+constexpr Bound kRoundingError = 1e-6;  // quanta by which a sum of many products may be too high
 
 }  // namespace
 
-Prices::Prices(int sets, Bytes budget, Ticks time) : sets_(sets), budget_(static_cast<double>(budget)) {
-    const double scale = std::max<double>(1, static_cast<double>(time)) / std::max(1.0, budget_);
-    for (int p = 0; p < kPrices; ++p) prices_[p] = p == 0 ? 0 : scale * std::pow(2.0, p - 5);
+// The first multiplier is 0: the shortest path in time alone.  The others are powers of two around time / budget, where
+// a byte and the time of the whole budget weigh alike.
+LagrangianBounds::LagrangianBounds(int sets, Bytes budget, Quanta time)
+    : sets_(sets), budget_(static_cast<double>(budget)) {
+    const Multiplier scale = std::max<double>(1, static_cast<double>(time)) / std::max(1.0, budget_);
+    for (int m = 0; m < kMultipliers; ++m) multipliers_[m] = m == 0 ? 0 : scale * std::pow(2.0, m - 5);
 }
 
-void Prices::set_row(double centre) {
+// Steps of 2^(1/4): the dual function is concave, so its maximum is near the best multiplier of the wide range.
+void LagrangianBounds::refine_around(Multiplier centre) {
     if (centre <= 0) return;
-    for (int p = 1; p < kPrices; ++p) prices_[p] = centre * std::pow(2.0, (p - kPrices / 2) / 4.0);
+    for (int m = 1; m < kMultipliers; ++m) multipliers_[m] = centre * std::pow(2.0, (m - kMultipliers / 2) / 4.0);
 }
 
-double Prices::best(Bytes inputs) const {
+Multiplier LagrangianBounds::best_multiplier(Bytes inputs) const {
     int best = 0;
-    auto bound = [&](int p) { return from_[p] + prices_[p] * (static_cast<double>(inputs) - budget_); };
-    for (int p = 1; p < kPrices; ++p)
-        if (bound(p) > bound(best)) best = p;
-    return prices_[best];
+    auto bound = [&](int m) { return suffix_[m] + multipliers_[m] * (static_cast<double>(inputs) - budget_); };
+    for (int m = 1; m < kMultipliers; ++m)
+        if (bound(m) > bound(best)) best = m;
+    return multipliers_[best];
 }
 
-void Prices::fill(std::vector<double>& ways, int set, Bytes kept) {
-    ways.assign(static_cast<size_t>(sets_) * kPrices, kNoWay);
-    for (int p = 0; p < kPrices; ++p) ways[at(set) + p] = prices_[p] * static_cast<double>(kept);
+void LagrangianBounds::fill(std::vector<Bound>& paths, SetIndex set, Bytes kept) {
+    paths.assign(static_cast<size_t>(sets_) * kMultipliers, kNoPath);
+    for (int m = 0; m < kMultipliers; ++m) paths[at(set) + m] = multipliers_[m] * static_cast<double>(kept);
 }
 
-double Prices::rest(int set, Bytes kept) const {
+// Each bound starts at 0, since times are not negative, and gives up kRoundingError so that it never exceeds the truth.
+Bound LagrangianBounds::suffix_bound(SetIndex set, Bytes kept) const {
     if (set == sets_ - 1) return 0;
-    double most = 0;
-    for (int p = 0; p < kPrices; ++p)
-        most = std::max(most, from_[at(set) + p] + prices_[p] * (static_cast<double>(kept) - budget_));
-    return most - kRounding;
+    Bound most = 0;
+    for (int m = 0; m < kMultipliers; ++m)
+        most = std::max(most, suffix_[at(set) + m] + multipliers_[m] * (static_cast<double>(kept) - budget_));
+    return most - kRoundingError;
 }
 
-double Prices::before(int set, Bytes most_kept) const {
-    double most = 0;
-    for (int p = 0; p < kPrices; ++p)
-        most = std::max(most, to_[at(set) + p] - prices_[p] * static_cast<double>(most_kept));
-    return most - kRounding;
+Bound LagrangianBounds::prefix_bound(SetIndex set, Bytes max_kept) const {
+    Bound most = 0;
+    for (int m = 0; m < kMultipliers; ++m)
+        most = std::max(most, prefix_[at(set) + m] - multipliers_[m] * static_cast<double>(max_kept));
+    return most - kRoundingError;
 }
 
-double Prices::through(int from, int to, Ticks recompute, Bytes bytes) const {
-    double most = 0;
-    const double *a = &to_[at(from)], *b = &from_[at(to)];
-    for (int p = 0; p < kPrices; ++p)
-        most = std::max(most, a[p] + b[p] + prices_[p] * (static_cast<double>(bytes) - budget_));
-    return static_cast<double>(recompute) + most - kRounding;
+Bound LagrangianBounds::edge_bound(SetIndex from, SetIndex to, Quanta recompute, Bytes bytes) const {
+    Bound most = 0;
+    const Bound* prefix = &prefix_[at(from)];
+    const Bound* suffix = &suffix_[at(to)];
+    for (int m = 0; m < kMultipliers; ++m)
+        most = std::max(most, prefix[m] + suffix[m] + multipliers_[m] * (static_cast<double>(bytes) - budget_));
+    return static_cast<Bound>(recompute) + most - kRoundingError;
 }
 
-}  // namespace layermem::planning
+}  // namespace layermem::planning::recompute

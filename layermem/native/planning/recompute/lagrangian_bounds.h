@@ -1,61 +1,72 @@
-// Lower bounds of what a chain recomputes, from prices on memory.
+// Lower bounds of what a chain recomputes, by Lagrangian relaxation of its budget.
 //
-// Whatever a chain does, it ends with M(U) + peak(last segment) <= budget.  So for every price r of a byte
+// Every chain that fits ends with M(U) + peak(last segment) <= budget.  So for every price r >= 0 of a byte
 //
 //      time of a chain >= min over all chains of [sum recompute + r (inputs + sum kept + last peak)] - r budget
 //
-// and that minimum is a shortest path: one pass over the arcs serves a whole row of prices.  The passes meet:
+// and that minimum is a shortest path: one pass over the edges serves many prices r (multipliers).  Two passes meet:
 //
-//      {} ---- to(L) ---->  L  -- arc -->  L'  ---- from(L') ---->  V
+//      {} -- prefix(L) -->  L  -- edge -->  L'  -- suffix(L') -->  V
 //
-//      through(arc)   >= to(L) + arc + from(L') - r budget                      at one price for the whole chain
-//      time before L  >= to(L) - r (budget - peak(arc))                         for the arc itself must fit
-//      time after L'  >= from(L') - r (budget - M(U) on L')
+//      through an edge   >= prefix(L) + edge + suffix(L') - r budget         one price for the whole chain
+//      before L          >= prefix(L) - r (budget - peak(edge))              because the edge itself must fit
+//      after L'          >= suffix(L') - r (budget - M(U) on L')
+//
+// The best of all multipliers is taken for each bound.
 #pragma once
+
+#include <cstddef>
 #include <vector>
 
-#include "planning/step_graph.h"
+#include "planning/recompute/types.h"
 
-namespace layermem::planning {
+namespace layermem::planning::recompute {
 
-class Prices {
+class LagrangianBounds {
   public:
-    // For `sets` lower sets, and ways of at most about `time` within `budget`.
-    Prices(int sets, Bytes budget, Ticks time);
+    // For `sets` lower sets, and chains of at most about `time` within `budget`.
+    LagrangianBounds(int sets, Bytes budget, Quanta time);
 
-    // A row of prices that are close together around `centre` (0 leaves the wide row of the start), and no ways yet.
-    void set_row(double centre);
-    // The price at which the bound of the whole is highest.
-    double best(Bytes inputs) const;
+    // Replaces the wide range of multipliers by a narrow one around `centre` (0 leaves it); paths start anew.
+    void refine_around(Multiplier centre);
+    // The multiplier at which chain_bound() is highest.
+    Multiplier best_multiplier(Bytes inputs) const;
 
-    // Ways from V, to be told by falling `from`; and ways from {}, by rising `from`.
-    void begin_at_end() { fill(from_, sets_ - 1, 0); }
-    void begin_at_start(Bytes inputs) { fill(to_, 0, inputs); }
-    void add_before(int from, int to, Ticks recompute, Bytes bytes) { relax(&from_[at(from)], &from_[at(to)], recompute, bytes); }
-    void add_after(int from, int to, Ticks recompute, Bytes bytes) { relax(&to_[at(to)], &to_[at(from)], recompute, bytes); }
+    // Suffixes are relaxed edge by edge with falling `from`, prefixes with rising `from`.
+    void begin_suffixes() { fill(suffix_, sets_ - 1, 0); }
+    void begin_prefixes(Bytes inputs) { fill(prefix_, 0, inputs); }
+    void relax_suffix(SetIndex from, SetIndex to, Quanta recompute, Bytes bytes) {
+        relax(&suffix_[at(from)], &suffix_[at(to)], recompute, bytes);
+    }
+    void relax_prefix(SetIndex from, SetIndex to, Quanta recompute, Bytes bytes) {
+        relax(&prefix_[at(to)], &prefix_[at(from)], recompute, bytes);
+    }
 
-    double whole(Bytes inputs) const { return rest(0, inputs); }  // no chain takes less
-    double rest(int set, Bytes kept) const;                       // nor does any way on from here
-    double before(int set, Bytes most_kept) const;                // nor any to here with no more than that kept
-    // Nor any through an arc with these costs.
-    double through(int from, int to, Ticks recompute, Bytes bytes) const;
+    // Recomputation of: any chain; what follows `set` where `kept` bytes are; what leads to `set` with at most
+    // `max_kept` bytes kept; any chain through an edge with these costs.
+    Bound chain_bound(Bytes inputs) const { return suffix_bound(0, inputs); }
+    Bound suffix_bound(SetIndex set, Bytes kept) const;
+    Bound prefix_bound(SetIndex set, Bytes max_kept) const;
+    Bound edge_bound(SetIndex from, SetIndex to, Quanta recompute, Bytes bytes) const;
 
   private:
-    static constexpr int kPrices = 16;
-    size_t at(int set) const { return static_cast<size_t>(set) * kPrices; }
-    void fill(std::vector<double>& ways, int set, Bytes kept);
-    void relax(double* best, const double* next, Ticks recompute, Bytes bytes) const {
-        const double time = static_cast<double>(recompute), size = static_cast<double>(bytes);
-        for (int p = 0; p < kPrices; ++p) {
-            const double way = time + prices_[p] * size + next[p];
-            best[p] = way < best[p] ? way : best[p];
+    static constexpr int kMultipliers = 16;  // two cache lines per set; the loops over them become vector code
+
+    size_t at(SetIndex set) const { return static_cast<size_t>(set) * kMultipliers; }
+    void fill(std::vector<Bound>& paths, SetIndex set, Bytes kept);
+    void relax(Bound* best, const Bound* next, Quanta recompute, Bytes bytes) const {
+        const auto time = static_cast<Bound>(recompute);
+        const auto size = static_cast<double>(bytes);
+        for (int m = 0; m < kMultipliers; ++m) {
+            const Bound path = time + multipliers_[m] * size + next[m];
+            best[m] = path < best[m] ? path : best[m];
         }
     }
 
     const int sets_;
-    const double budget_;
-    double prices_[kPrices];
-    std::vector<double> from_, to_;  // per set and price
+    const double budget_;  // bytes
+    Multiplier multipliers_[kMultipliers];
+    std::vector<Bound> suffix_, prefix_;  // per set and multiplier
 };
 
-}  // namespace layermem::planning
+}  // namespace layermem::planning::recompute

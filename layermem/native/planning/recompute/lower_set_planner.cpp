@@ -2,33 +2,38 @@
 
 #include <algorithm>
 
-namespace layermem::planning {
+namespace layermem::planning::recompute {
 namespace {
-constexpr size_t kQuickWidth = 16;  // states per set of the search that bounds the full one
-}
 
-LowerSetPlanner::LowerSetPlanner(StepGraph graph, Family family, Model model, size_t max_sets,
+constexpr size_t kBeamWidth = 16;     // labels per set of the search that limits the exact one
+constexpr Quanta kFirstShare = 40;    // the first limit is this part of the recomputation of everything
+constexpr Quanta kProvenMargin = 25;  // a proven bound is raised by this part of it,
+constexpr Quanta kUnprovenStep = 12;  // another limit by this one
+
+}  // namespace
+
+LowerSetPlanner::LowerSetPlanner(StepGraph graph, Family family, liveness::Model model, size_t max_sets,
                                  const std::vector<Node>* ends)
     : graph_(std::move(graph)),
       family_(family),
       sets_(graph_, family, max_sets, ends),
       costs_(graph_, sets_, model),
-      arcs_(sets_, costs_),
-      most_(0) {
-    for (const NodeInfo& node : graph_.nodes) most_ += std::max(node.ticks, node.replay_ticks);
+      segments_(sets_, costs_),
+      max_recompute_(0) {
+    for (const NodeInfo& node : graph_.nodes) max_recompute_ += std::max(node.quanta, node.replay_quanta);
 }
 
-Search LowerSetPlanner::search(const Question& question, Ticks allowed, Watch& watch) {
-    return Search(sets_, arcs_, costs_.inputs(), question, allowed, watch);
+ChainSearch LowerSetPlanner::search(const ChainQuery& query, Quanta max_recompute, Deadline& deadline) {
+    return ChainSearch(sets_, segments_, costs_.inputs(), query, max_recompute, deadline);
 }
 
-// What the chain costs, segment by segment.
-ChainPlan LowerSetPlanner::measured(std::vector<int> chain) {
+// Adds up the exact costs of the chain, segment by segment.
+ChainPlan LowerSetPlanner::evaluate_chain(Chain chain) {
     ChainPlan plan;
     plan.kept = costs_.inputs();
-    int lower = 0;
-    for (int upper : chain) {
-        const Segment segment = costs_.evaluate(lower, upper);
+    SetIndex lower = 0;
+    for (SetIndex upper : chain) {
+        const liveness::Segment segment = costs_.evaluate(lower, upper);
         plan.peak = std::max(plan.peak, plan.kept + segment.peak);
         plan.kept += segment.kept;
         plan.recompute += segment.recompute;
@@ -38,53 +43,57 @@ ChainPlan LowerSetPlanner::measured(std::vector<int> chain) {
     return plan;
 }
 
-ChainPlan LowerSetPlanner::keep_everything() {
-    return measured(sets_.size() > 1 ? std::vector<int>{sets_.size() - 1} : std::vector<int>{});
+// Without cuts nothing is recomputed in the live model.  A graph without nodes has one lower set and an empty chain.
+ChainPlan LowerSetPlanner::plan_one_segment() {
+    return evaluate_chain(sets_.size() > 1 ? Chain{sets_.size() - 1} : Chain{});
 }
 
 // ---- the least recomputation within a budget ----------------------------------------------------------------------
 
-// Where no chain is known yet: the time allowed grows from the least that prices prove, so that few arcs are settled
+// Where no chain is known yet: the limit grows from the least that the bounds prove, so that few edges are made exact
 // before the first chain is found, which then is the best.
-std::optional<ChainPlan> LowerSetPlanner::first_best(const Question& question, Watch& watch) {
-    Ticks allowed = std::max<Ticks>(1, most_ / 40);
+std::optional<ChainPlan> LowerSetPlanner::find_first_chain(const ChainQuery& query, Deadline& deadline) {
+    Quanta limit = std::max<Quanta>(1, max_recompute_ / kFirstShare);
     while (true) {
-        Search attempt = search(question, allowed, watch);
-        if (auto chain = attempt.best()) return measured(std::move(*chain));
-        if (allowed >= most_) return std::nullopt;
-        const auto proven = static_cast<Ticks>(attempt.bound());
-        allowed = proven > allowed ? proven + proven / 25 : allowed + allowed / (attempt.out_of_reach() ? 1 : 12);
-        allowed = std::min(allowed + 1, most_);
+        ChainSearch attempt = search(query, limit, deadline);
+        if (auto chain = attempt.find_best()) return evaluate_chain(std::move(*chain));
+        if (limit >= max_recompute_) return std::nullopt;
+        const auto proven = static_cast<Quanta>(attempt.lower_bound());
+        const Quanta step = attempt.is_unreachable() ? limit : limit / kUnprovenStep;
+        limit = proven > limit ? proven + proven / kProvenMargin : limit + step;
+        limit = std::min(limit + 1, max_recompute_);
     }
 }
 
-void LowerSetPlanner::improve(const Question& question, std::optional<ChainPlan>& best, Watch& watch) {
-    if (question.objective == Objective::memory) {
-        if (auto chain = search(question, most_, watch).best()) best = measured(std::move(*chain));
+// One tier more: a beam search lowers the limit first, which spares the exact search many edges.
+void LowerSetPlanner::improve(const ChainQuery& query, std::optional<ChainPlan>& best, Deadline& deadline) {
+    if (query.objective == Objective::memory) {
+        if (auto chain = search(query, max_recompute_, deadline).find_best()) best = evaluate_chain(std::move(*chain));
         return;
     }
     if (!best) {
-        best = first_best(question, watch);
+        best = find_first_chain(query, deadline);
         return;
     }
-    Search full = search(question, best->recompute, watch);
-    if (auto chain = full.quick(kQuickWidth)) {
-        ChainPlan found = measured(std::move(*chain));
-        full.allow(found.recompute);
-        if (found.recompute < best->recompute) best = std::move(found);
+    ChainSearch full = search(query, best->recompute, deadline);
+    if (auto chain = full.beam_search(kBeamWidth)) {
+        ChainPlan plan = evaluate_chain(std::move(*chain));
+        full.lower_max_recompute(plan.recompute);
+        if (plan.recompute < best->recompute) best = std::move(plan);
     }
-    if (auto chain = full.best()) best = measured(std::move(*chain));
+    if (auto chain = full.find_best()) best = evaluate_chain(std::move(*chain));
 }
 
-std::optional<ChainPlan> LowerSetPlanner::solve(Bytes budget, Objective objective, Watch& watch) {
+std::optional<ChainPlan> LowerSetPlanner::solve(Bytes budget, Objective objective, Deadline& deadline) {
     std::optional<ChainPlan> best;
     proven_infeasible_ = false;
     try {
         for (int tier = 0; tier <= static_cast<int>(family_); ++tier)
-            improve({static_cast<Family>(tier), budget, objective}, best, watch);
+            improve({static_cast<Family>(tier), budget, objective}, best, deadline);
         proven_infeasible_ = !best && !sets_.truncated();
         if (best) best->proven = !sets_.truncated();
-    } catch (const Watch::TimeUp&) {
+    } catch (const Deadline::Exceeded&) {
+        // The plan of least peak may be known from an earlier call: better than none.
         if (!best && minimum_ && minimum_->peak <= budget) {
             best = minimum_;
             best->proven = false;
@@ -95,35 +104,37 @@ std::optional<ChainPlan> LowerSetPlanner::solve(Bytes budget, Objective objectiv
 
 // ---- the least budget ---------------------------------------------------------------------------------------------
 
-// Budgets from the least conceivable one up, until a chain fits; then halving, with each chain's own peak as the
-// upper end.  Small budgets come first because few segments need to be looked at for them.  A larger family seldom has
-// a leaner chain, so there the first budget is a byte less than is known to do.
-void LowerSetPlanner::least_peak(Family upto, ChainPlan& best, Watch& watch) {
-    Bytes low = costs_.floor(), high = best.peak;
+// Bisection between `low`, the least budget that may be feasible, and `high`, the peak of the best chain.  At first the
+// budgets rise from `low`, because few edges are needed for small ones.  A larger family seldom has a chain of lower
+// peak, so there the first budget is a byte below the known one.
+void LowerSetPlanner::minimize_peak(Family upto, ChainPlan& best, Deadline& deadline) {
+    Bytes low = costs_.floor();
+    Bytes high = best.peak;
     Bytes probe = upto == Family::approx ? std::min(high - 1, low + low / 4 + 1) : high - 1;
     while (low < high) {
-        const Reach reach(sets_, arcs_, costs_.inputs(), upto, probe, most_, watch);
-        if (reach.hopeless()) {
+        const Reachability reach(sets_, segments_, costs_.inputs(), upto, probe, max_recompute_, deadline);
+        if (reach.is_infeasible()) {
             low = probe + 1;
         } else {
-            best = measured(reach.leanest());
+            best = evaluate_chain(reach.min_kept_chain());
             high = best.peak;
         }
-        const bool rising = upto == Family::approx && high > low + low / 2;
-        probe = rising ? std::min(high - 1, low + low / 4 + 1) : low + (high - low) / 2;
+        const bool is_rising = upto == Family::approx && high > low + low / 2;
+        probe = is_rising ? std::min(high - 1, low + low / 4 + 1) : low + (high - low) / 2;
     }
 }
 
-ChainPlan LowerSetPlanner::minimum(Watch& watch) {
+ChainPlan LowerSetPlanner::minimum(Deadline& deadline) {
     if (minimum_ && minimum_->proven) return *minimum_;
-    if (!minimum_) minimum_ = keep_everything();
+    if (!minimum_) minimum_ = plan_one_segment();
     try {
         for (int tier = 0; tier <= static_cast<int>(family_); ++tier)
-            least_peak(static_cast<Family>(tier), *minimum_, watch);
+            minimize_peak(static_cast<Family>(tier), *minimum_, deadline);
         minimum_->proven = !sets_.truncated();
-    } catch (const Watch::TimeUp&) {
+    } catch (const Deadline::Exceeded&) {
+        // The best so far is the answer, not proven.
     }
     return *minimum_;
 }
 
-}  // namespace layermem::planning
+}  // namespace layermem::planning::recompute

@@ -2,29 +2,33 @@
 
 #include <algorithm>
 
-namespace layermem::planning {
+namespace layermem::planning::recompute {
 
-Reach::Reach(const LowerSets& sets, Arcs& arcs, Bytes inputs, Family upto, Bytes budget, Ticks allowed, Watch& watch)
-    : least_(sets.size(), kUnreached), from_(sets.size(), -1) {
-    least_[0] = inputs;
-    for (int from = 0; from < sets.size() - 1; ++from) {
-        if (!at(from)) continue;
-        const Box box{budget - least_[from], allowed};
-        arcs.each(from, upto, box, watch, [&](Arc& arc) {
-            if (least_[from] + arc.kept >= least_[arc.to]) return;
-            arcs.settle(from, arc, watch);
-            if (!box.holds({arc.peak, arc.recompute}) || least_[from] + arc.kept >= least_[arc.to]) return;
-            least_[arc.to] = least_[from] + arc.kept;
-            from_[arc.to] = from;
+// Sets are sorted by size, so min_kept_[from] is final when its turn comes.  Bounds reject most edges; the others are
+// tested once more with their exact costs.
+Reachability::Reachability(const LowerSets& sets, SegmentGraph& graph, Bytes inputs, Family upto, Bytes budget,
+                           Quanta max_recompute, Deadline& deadline)
+    : min_kept_(sets.size(), kUnreached), from_(sets.size(), -1) {
+    min_kept_[0] = inputs;
+    for (SetIndex from = 0; from < sets.size() - 1; ++from) {
+        if (!is_reachable(from)) continue;
+        const CostBox box{budget - min_kept_[from], max_recompute};
+        graph.for_each_edge(from, upto, box, deadline, [&](SegmentEdge& edge) {
+            if (min_kept_[from] + edge.kept >= min_kept_[edge.to]) return;
+            graph.compute_exact(from, edge, deadline);
+            if (!box.contains({edge.peak, edge.recompute})) return;
+            if (min_kept_[from] + edge.kept >= min_kept_[edge.to]) return;
+            min_kept_[edge.to] = min_kept_[from] + edge.kept;
+            from_[edge.to] = from;
         });
     }
 }
 
-std::vector<int> Reach::leanest() const {
-    std::vector<int> chain;
-    for (int set = static_cast<int>(least_.size()) - 1; set > 0; set = from_[set]) chain.push_back(set);
+Chain Reachability::min_kept_chain() const {
+    Chain chain;
+    for (auto set = static_cast<SetIndex>(min_kept_.size()) - 1; set > 0; set = from_[set]) chain.push_back(set);
     std::reverse(chain.begin(), chain.end());
     return chain;
 }
 
-}  // namespace layermem::planning
+}  // namespace layermem::planning::recompute

@@ -1,30 +1,31 @@
-// How lean chains can be: the least M(U) with which each lower set can be reached within a budget and a time.
+// The least M(U) with which each lower set can be reached within a budget and a time per segment.
 //
-// Chains with as little kept as possible everywhere are one shortest path: what fits above a set depends on M(U) alone,
-// and less of it never hurts.  So V is out of reach exactly if no chain fits.
+// Chains that keep as little as possible everywhere are one shortest path: what fits above a set depends on M(U) alone,
+// and a smaller M(U) excludes nothing.  So V is unreachable exactly if no chain fits.
 #pragma once
+
 #include <vector>
 
 #include "planning/recompute/segment_graph.h"
 
-namespace layermem::planning {
+namespace layermem::planning::recompute {
 
-constexpr Bytes kUnreached = std::numeric_limits<Bytes>::max() / 4;
-
-class Reach {
+class Reachability {
   public:
-    // Segments that end in sets of the tiers up to `upto`, none above `allowed`; `inputs` are resident from the start.
-    Reach(const LowerSets& sets, Arcs& arcs, Bytes inputs, Family upto, Bytes budget, Ticks allowed, Watch& watch);
+    // Over segments that end in sets of the tiers up to `upto` and recompute at most `max_recompute` each; `inputs`
+    // bytes are resident from the start.
+    Reachability(const LowerSets& sets, SegmentGraph& graph, Bytes inputs, Family upto, Bytes budget,
+                 Quanta max_recompute, Deadline& deadline);
 
-    bool hopeless() const { return least_.back() >= kUnreached; }
-    bool at(int set) const { return least_[set] < kUnreached; }
-    Bytes least(int set) const { return least_[set]; }
-    // The chain (indices of sets, without {}) that keeps as little as possible on every set it passes.
-    std::vector<int> leanest() const;
+    bool is_infeasible() const { return min_kept_.back() >= kUnreached; }
+    bool is_reachable(SetIndex set) const { return min_kept_[set] < kUnreached; }
+    Bytes min_kept(SetIndex set) const { return min_kept_[set]; }
+    // The chain that keeps as little as possible on every set it passes.
+    Chain min_kept_chain() const;
 
   private:
-    std::vector<Bytes> least_;
-    std::vector<int> from_;
+    std::vector<Bytes> min_kept_;
+    std::vector<SetIndex> from_;  // the set before it on that chain, -1 where there is none
 };
 
-}  // namespace layermem::planning
+}  // namespace layermem::planning::recompute

@@ -2,43 +2,47 @@
 
 #include <algorithm>
 
-namespace layermem::planning {
+namespace layermem::planning::recompute {
 
-Arcs::Arcs(const LowerSets& sets, SegmentCosts& costs) : sets_(sets), costs_(costs) {
+SegmentGraph::SegmentGraph(const LowerSets& sets, liveness::SegmentCosts& costs) : sets_(sets), costs_(costs) {
     for (auto& by_source : sources_) by_source.resize(sets.size());
-    for (int set = 0; set < sets.size(); ++set) targets_[static_cast<int>(sets.tier(set))].push_back(set);
+    for (SetIndex set = 0; set < sets.size(); ++set) targets_[static_cast<int>(sets.tier(set))].push_back(set);
 }
 
-std::vector<Arc>& Arcs::known(int from, Family tier, const Box& box, Watch& watch) {
+// The edges from one set to those of one tier: stored ones, and whatever `box` adds.
+std::vector<SegmentEdge>& SegmentGraph::generate(SetIndex from, Family tier, const CostBox& box, Deadline& deadline) {
     Source& source = sources_[static_cast<int>(tier)][from];
-    for (const Box& done : source.boxes)
-        if (done.holds(box)) return source.arcs;
-    const size_t before = source.arcs.size();
+    for (const CostBox& done : source.boxes)
+        if (done.contains(box)) return source.edges;
+    const size_t count_before = source.edges.size();
     const auto& targets = targets_[static_cast<int>(tier)];
+    // Sets are sorted by size, so every superset of `from` has a higher index.
     for (auto to = std::upper_bound(targets.begin(), targets.end(), from); to != targets.end(); ++to) {
-        watch.tick();
+        deadline.check();
         if (!sets_.subset(from, *to)) continue;
-        const Box place{costs_.peak_bound(from, *to, box.peak), costs_.time_bound(from, *to, box.time)};
-        if (!box.holds(place)) continue;
-        const bool seen = std::any_of(source.boxes.begin(), source.boxes.end(),
-                                      [&](const Box& done) { return done.holds(place); });
-        if (seen) continue;
-        source.arcs.push_back({costs_.kept_bound(from, *to), place.peak, *to, static_cast<uint32_t>(place.time), 0});
+        const CostBox bound{costs_.peak_bound(from, *to, box.peak), costs_.time_bound(from, *to, box.recompute)};
+        if (!box.contains(bound)) continue;
+        const bool is_stored = std::any_of(source.boxes.begin(), source.boxes.end(),
+                                           [&](const CostBox& done) { return done.contains(bound); });
+        if (is_stored) continue;
+        const auto recompute = static_cast<uint32_t>(bound.recompute);
+        source.edges.push_back({costs_.kept_bound(from, *to), bound.peak, *to, recompute, 0});
     }
-    count_ += source.arcs.size() - before;
+    edge_count_ += source.edges.size() - count_before;
+    // Boxes inside the new one are of no use any more.
     source.boxes.erase(std::remove_if(source.boxes.begin(), source.boxes.end(),
-                                      [&](const Box& done) { return box.holds(done); }),
+                                      [&](const CostBox& done) { return box.contains(done); }),
                        source.boxes.end());
     source.boxes.push_back(box);
-    return source.arcs;
+    return source.edges;
 }
 
-void Arcs::settle(int from, Arc& arc, Watch& watch) {
-    if (arc.settled) return;
-    watch.tick();
-    const Segment cost = costs_.evaluate(from, arc.to);
-    arc = {cost.kept, cost.peak, arc.to, static_cast<uint32_t>(cost.recompute), 1};
-    ++settled_;
+void SegmentGraph::compute_exact(SetIndex from, SegmentEdge& edge, Deadline& deadline) {
+    if (edge.is_exact) return;
+    deadline.check();
+    const liveness::Segment cost = costs_.evaluate(from, edge.to);
+    edge = {cost.kept, cost.peak, edge.to, static_cast<uint32_t>(cost.recompute), 1};
+    ++exact_count_;
 }
 
-}  // namespace layermem::planning
+}  // namespace layermem::planning::recompute

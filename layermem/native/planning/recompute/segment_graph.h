@@ -1,64 +1,69 @@
-// The pairs (L, L') that a search may step over, with what they cost, found when a search first asks for them.
+// The graph that the search for a chain runs on: its nodes are lower sets, its edges (L, L') the segments between them,
+// with what they cost.  Edges are generated when a search first needs them.
 //
-// A search asks for a box: every pair from L that might peak within `peak` and recompute within `time`.
+// A search needs a box: every edge from L that might peak within `peak` and recompute within `recompute`.
 //
-//      time ^                      Cheap bounds place each pair in this plane.  What lies in a box asked for before is
-//           |____ C                known; of a new box only the rest is looked at.  Tight budgets ask for A (short
-//           |    |                 segments, much time), loose ones for B (long ones, little time), and C, which
-//           |__A_|____ B           holds nearly everything, is never looked at.
-//           +----|----|---> peak
+//      recompute ^                 Cheap bounds place each edge in this plane.  What lies in an earlier box is stored;
+//                |____ C           of a new box only the rest is looked at.  Tight budgets need A (short segments, much
+//                |    |            recomputation), loose ones B (long segments, little recomputation).  C, which holds
+//                |__A_|____ B      nearly all edges, is never generated.
+//                +----|----|---> peak
 //
-// An arc is known by its bounds at first; walking through a segment op by op takes ten times longer, so it is settled,
-// for good, only when a search cannot rule it out by them.
+// A new edge has the bounds as its costs.  Exact costs take ten times longer, since each op of the segment is visited:
+// they are computed, and stored, only when a search cannot rule the edge out by the bounds.
 #pragma once
+
 #include <vector>
 
 #include "planning/liveness/segment_costs.h"
 #include "planning/recompute/deadline.h"
+#include "planning/recompute/types.h"
 
-namespace layermem::planning {
+namespace layermem::planning::recompute {
 
-struct Box {
+struct CostBox {
     Bytes peak;
-    Ticks time;
-    bool holds(const Box& other) const { return other.peak <= peak && other.time <= time; }
+    Quanta recompute;
+    bool contains(const CostBox& other) const { return other.peak <= peak && other.recompute <= recompute; }
 };
 
-struct Arc {
+// 24 bytes, because there is one for nearly every pair of sets that a search considers.
+struct SegmentEdge {
     Bytes kept, peak;
-    int32_t to;
+    SetIndex to;
     uint32_t recompute : 31;
-    uint32_t settled : 1;  // else kept, peak and recompute are numbers that the true ones are never below
+    uint32_t is_exact : 1;  // else kept, peak and recompute are lower bounds
 };
 
-class Arcs {
+class SegmentGraph {
   public:
-    Arcs(const LowerSets& sets, SegmentCosts& costs);
+    SegmentGraph(const LowerSets& sets, liveness::SegmentCosts& costs);
 
-    // Calls visit(arc) for every arc from `from` to a set of the tiers up to `upto` that may be within `box`.
+    // Calls visit(edge) for every edge from `from` to a set of the tiers up to `upto` that may be within `box`.
     template <class Visit>
-    void each(int from, Family upto, const Box& box, Watch& watch, Visit visit) {
+    void for_each_edge(SetIndex from, Family upto, const CostBox& box, Deadline& deadline, Visit visit) {
         for (int tier = 0; tier <= static_cast<int>(upto); ++tier)
-            for (Arc& arc : known(from, static_cast<Family>(tier), box, watch))
-                if (arc.peak <= box.peak && static_cast<Ticks>(arc.recompute) <= box.time) visit(arc);
+            for (SegmentEdge& edge : generate(from, static_cast<Family>(tier), box, deadline))
+                if (edge.peak <= box.peak && static_cast<Quanta>(edge.recompute) <= box.recompute) visit(edge);
     }
-    // The arc with its true costs.
-    void settle(int from, Arc& arc, Watch& watch);
-    size_t count() const { return count_; }
-    size_t settled() const { return settled_; }
+    // Replaces the bounds of an edge by its exact costs.
+    void compute_exact(SetIndex from, SegmentEdge& edge, Deadline& deadline);
+    size_t edge_count() const { return edge_count_; }
+    size_t exact_count() const { return exact_count_; }
 
   private:
     struct Source {
-        std::vector<Arc> arcs;
-        std::vector<Box> boxes;  // all their arcs are in the list; none holds another
+        std::vector<SegmentEdge> edges;
+        std::vector<CostBox> boxes;  // all edges within them are generated; none contains another
     };
-    std::vector<Arc>& known(int from, Family tier, const Box& box, Watch& watch);
+    std::vector<SegmentEdge>& generate(SetIndex from, Family tier, const CostBox& box, Deadline& deadline);
 
     const LowerSets& sets_;
-    SegmentCosts& costs_;
-    std::vector<Source> sources_[3];  // by tier of the target
-    std::vector<int> targets_[3];     // sets of a tier, ascending
-    size_t count_ = 0, settled_ = 0;
+    liveness::SegmentCosts& costs_;
+    std::vector<Source> sources_[kFamilies];    // by tier of the target, then by source
+    std::vector<SetIndex> targets_[kFamilies];  // the sets of a tier, ascending
+    size_t edge_count_ = 0;
+    size_t exact_count_ = 0;
 };
 
-}  // namespace layermem::planning
+}  // namespace layermem::planning::recompute

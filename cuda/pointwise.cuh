@@ -1,0 +1,77 @@
+// Kernels whose element i of the output needs element i of the inputs alone, 16 bytes at a time.
+//
+//   launch   grid ceil(count / (256 x 4 GROUPS)), block 256; every buffer aligned to 16 bytes
+//   overlay  all inputs of a thread are read before it writes, so the output may lie on any input
+#pragma once
+#include "common.cuh"
+
+namespace lm {
+
+constexpr int POINTWISE_THREADS = 256;
+
+// y[i] (+)= f(values of all inputs at i, i), for i in [0, count).  GROUPS of four elements in flight a thread and input.
+template <int INPUTS, int GROUPS, class F>
+LM_FN void pointwise(float* y, const float* const (&x)[INPUTS], int count, bool accumulate, F f) {
+    float in[GROUPS][INPUTS][4];
+    const unsigned first = 4u * (blockIdx.x * (POINTWISE_THREADS * GROUPS) + threadIdx.x), total = static_cast<unsigned>(count);
+#pragma unroll
+    for (int g = 0; g < GROUPS; ++g) {
+        const unsigned at = first + 4u * POINTWISE_THREADS * g;
+#pragma unroll
+        for (int k = 0; k < INPUTS; ++k) {
+            if (at + 4 <= total)
+                load<4>(in[g][k], x[k] + at);
+            else
+#pragma unroll
+                for (int e = 0; e < 4; ++e) in[g][k][e] = at + e < total ? x[k][at + e] : 0.0f;
+        }
+    }
+#pragma unroll
+    for (int g = 0; g < GROUPS; ++g) {
+        const unsigned at = first + 4u * POINTWISE_THREADS * g;
+        float out[4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            float one[INPUTS];
+#pragma unroll
+            for (int k = 0; k < INPUTS; ++k) one[k] = in[g][k][e];
+            out[e] = f(one, at + e);
+        }
+        if (at + 4 <= total)
+            put<4>(y + at, out, accumulate);
+        else
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+                if (at + e < total) put(y + at + e, out[e], accumulate);
+    }
+}
+
+// ---- bits ------------------------------------------------------------------------------------------------------------
+//
+// A mask holds one bit per element in the order of memory, element 8 b + i in bit i of byte b.  A thread takes eight
+// elements and their byte: grid ceil(count / 2048), block 256.
+
+LM_FN unsigned first_of_eight() { return 8u * (blockIdx.x * POINTWISE_THREADS + threadIdx.x); }
+
+LM_FN void load_eight(float (&to)[8], const float* x, unsigned at, unsigned count) {
+    if (at + 8 <= count) {
+        load<4>(four(to, 0), x + at);
+        load<4>(four(to, 4), x + at + 4);
+    } else {
+#pragma unroll
+        for (int e = 0; e < 8; ++e) to[e] = at + e < count ? x[at + e] : 0.0f;
+    }
+}
+
+LM_FN void put_eight(float* y, float (&values)[8], unsigned at, unsigned count, bool accumulate) {
+    if (at + 8 <= count) {
+        put<4>(y + at, four(values, 0), accumulate);
+        put<4>(y + at + 4, four(values, 4), accumulate);
+    } else {
+#pragma unroll
+        for (int e = 0; e < 8; ++e)
+            if (at + e < count) put(y + at + e, values[e], accumulate);
+    }
+}
+
+}  // namespace lm

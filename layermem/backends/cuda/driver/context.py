@@ -1,0 +1,233 @@
+"""The one place that meets PyCUDA: a context, memory, streams, events, kernels.
+
+PyCUDA is imported when the first device is opened, so that planning for a card needs neither.  The context is the
+device's primary one, so that other libraries may share the process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from layermem.backends.cuda.driver.graph import GraphCapture
+from layermem.backends.cuda.kernel_images import build
+from layermem.backends.cuda.launch import Launch
+from layermem.errors import CudaUnavailable, DeviceError
+from layermem.schedule.ir import STREAMS
+from layermem.utils.units import format_bytes
+
+NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no order with the default stream
+KERNEL_BYTES = 64 << 20  # left to the code of kernels and to CUDA itself
+LANES = {"75": 64, "80": 64}  # fp32 units of a multiprocessor where they are not 128
+GRAIN = 2 << 20  # in which a card's memory is given out
+FREE_SHARED = 48 * 1024  # dynamic shared memory that a kernel gets without asking
+
+
+class Card(NamedTuple):
+    """A CUDA device as the driver describes it; bytes."""
+
+    number: int
+    name: str
+    capability: str  # "90" for sm_90
+    memory: int
+    multiprocessors: int
+    flops: float = 0.0  # a second, in fp32 without tensor cores; 0 where the driver does not say
+    memory_rate: float = 0.0  # bytes a second
+
+
+@cache
+def pycuda() -> Any:
+    """pycuda.driver, initialised; CudaUnavailable says what is missing and how to get it."""
+    try:
+        import pycuda.driver as cuda
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "pycuda":
+            raise
+        if error.name == "pycuda._driver":
+            version = ".".join(map(str, sys.version_info[:2]))
+            raise CudaUnavailable(f"the PyCUDA that is here was built for another Python than {version}") from error
+        raise CudaUnavailable("the cuda device needs PyCUDA: pip install 'layermem[cuda]'") from error
+    except ImportError as error:
+        if "undefined symbol" in str(error):
+            raise CudaUnavailable(
+                f"PyCUDA was built with the headers of a newer CUDA than this driver knows ({error}): update the "
+                "driver, or build PyCUDA with those of a toolkit that fits it"
+            ) from error
+        raise CudaUnavailable(
+            f"PyCUDA is here, but NVIDIA's driver is not ({error}); without a card use --device cpu"
+        ) from error
+    try:
+        cuda.init()
+    except cuda.Error as error:
+        raise CudaUnavailable(f"the CUDA driver does not start: {error}; is there an NVIDIA card?") from error
+    if cuda.Device.count() == 0:
+        raise CudaUnavailable("the CUDA driver finds no card; check nvidia-smi and CUDA_VISIBLE_DEVICES")
+    return cuda
+
+
+def cards() -> list[Card]:
+    """All CUDA devices of this machine."""
+    cuda = pycuda()
+    return [_card(index, cuda.Device(index)) for index in range(cuda.Device.count())]
+
+
+def _card(index: int, device: Any) -> Card:
+    major, minor = device.compute_capability()
+    clock, memory_clock = 1e3 * device.CLOCK_RATE, 1e3 * device.MEMORY_CLOCK_RATE
+    lanes = LANES.get(f"{major}{minor}", 128) * device.MULTIPROCESSOR_COUNT
+    return Card(
+        index, device.name(), f"{major}{minor}", device.total_memory(), device.MULTIPROCESSOR_COUNT,
+        2 * lanes * clock, 2 * memory_clock * device.GLOBAL_MEMORY_BUS_WIDTH / 8,
+    )  # fmt: skip
+
+
+class Driver:
+    """A card with its primary context, which is current in this thread until `close`; three streams by name."""
+
+    def __init__(self, index: int = 0):
+        self.cuda = pycuda()
+        if not 0 <= index < self.cuda.Device.count():
+            raise CudaUnavailable(f"there is no CUDA device {index}; there are {self.cuda.Device.count()}, from 0 on")
+        device = self.cuda.Device(index)
+        self.card = _card(index, device)
+        try:
+            self.context = device.retain_primary_context()
+            self.context.push()
+        except self.cuda.Error as error:
+            raise CudaUnavailable(f"{self.card.name} gives no context: {error}") from error
+        atexit.register(self.close)
+        self.streams = {name: self.cuda.Stream(NON_BLOCKING) for name in STREAMS}
+        self.capture: GraphCapture | None = None  # while a step is captured
+        self._functions: dict[tuple[str, str], Any] = {}
+        self._modules: dict[str, Any] = {}
+
+    def close(self) -> None:
+        """Leave the context; one left behind would abort the process at its end."""
+        atexit.unregister(self.close)
+        if self.context is not None:
+            self.context.pop()
+            self.context = None
+
+    # -- memory ------------------------------------------------------------------------------------------------
+
+    def allocate(self, nbytes: int) -> Any:
+        """An allocation (`int()` of it is the address), or DeviceError with what would fit."""
+        free, total = self.cuda.mem_get_info()
+        try:
+            return self.cuda.mem_alloc(max(nbytes, 1))
+        except self.cuda.MemoryError as error:
+            budget = self.free_bytes()
+            advice = (
+                f"--budget free, which is now {format_bytes(budget)}" if budget else "once other programs have ended"
+            )
+            raise DeviceError(
+                f"{self.card.name} cannot allocate {format_bytes(nbytes)} ({nbytes} bytes): {format_bytes(free)} of "
+                f"{format_bytes(total)} are free, {format_bytes(total - free)} are taken by CUDA's context and other "
+                f"programs; try {advice}"
+            ) from error
+
+    def free_bytes(self) -> int:
+        """What an allocation may take if CUDA keeps a little: code of kernels is loaded after it."""
+        return max(0, self.cuda.mem_get_info()[0] - KERNEL_BYTES) // GRAIN * GRAIN
+
+    def pinned(self, nbytes: int) -> np.ndarray:
+        """Bytes of the host that copies and kernels reach directly, at the address that the host knows them by."""
+        try:
+            return self.cuda.pagelocked_empty(max(nbytes, 1), np.uint8)[:nbytes]
+        except self.cuda.Error as error:
+            raise DeviceError(
+                f"the host cannot pin {format_bytes(nbytes)} for offloaded buffers: {error}; give a smaller "
+                "--host-budget or raise the limit of locked memory (ulimit -l)"
+            ) from error
+
+    def fill(self, address: int, byte: int, nbytes: int, stream: str | None = None) -> None:
+        if stream is not None:
+            self.cuda.memset_d8_async(address, byte, nbytes, self.streams[stream])
+        elif nbytes:
+            self.cuda.memset_d8(address, byte, nbytes)
+            self.context.synchronize()
+
+    def read(self, into: np.ndarray, address: int) -> None:
+        self.cuda.memcpy_dtoh(into, address)
+
+    def write(self, address: int, source: np.ndarray) -> None:
+        self.cuda.memcpy_htod(address, source)
+        self.context.synchronize()
+
+    def copier(self, source: Any, target: Any, stream: str) -> Callable[[], None]:
+        """A call that starts a copy: from an address to pinned bytes, or the other way."""
+        queue = self.streams[stream]
+        if isinstance(target, np.ndarray):
+            return lambda: self.cuda.memcpy_dtoh_async(target, source, queue)
+        return lambda: self.cuda.memcpy_htod_async(target, source, queue)
+
+    # -- order -------------------------------------------------------------------------------------------------
+
+    def event(self, timed: bool = False) -> Any:
+        return self.cuda.Event(0 if timed else self.cuda.event_flags.DISABLE_TIMING)
+
+    def join(self, stream: str) -> None:
+        """Let `stream` wait for all that the others have been given so far."""
+        for name, other in self.streams.items():
+            if name != stream:
+                self.streams[stream].wait_for_event(self.event().record(other))
+
+    def on_host(self, action: Callable[[], None]) -> None:
+        """Do what the host does before a step's work starts: now, or before each launch of the graph being captured."""
+        if self.capture is not None:
+            self.capture.before.append(action)
+        else:
+            action()
+
+    def synchronize(self) -> None:
+        for stream in self.streams.values():
+            stream.synchronize()
+
+    @contextmanager
+    def reporting_device_errors(self) -> Iterator[None]:
+        """Whatever CUDA refuses is a DeviceError."""
+        try:
+            yield
+        except self.cuda.Error as error:
+            raise DeviceError(f"{self.card.name} failed: {error}") from error
+
+    # -- kernels -----------------------------------------------------------------------------------------------
+
+    def launcher(self, launch: Launch, args: bytes | bytearray, stream: str) -> Callable[[], None]:
+        """A call that starts the kernel with `args` as they are then."""
+        start = self._function(launch)._launch_kernel
+        grid, block, shared, queue = launch.grid, (launch.block, 1, 1), launch.shared, self.streams[stream]
+        return lambda: start(grid, block, args, shared, queue)
+
+    def _function(self, launch: Launch) -> Any:
+        key = launch.module, launch.function
+        if key not in self._functions:
+            if launch.module not in self._modules:
+                self._modules[launch.module] = self._loaded(launch.module)
+            with self.reporting_device_errors():
+                self._functions[key] = self._modules[launch.module].get_function(launch.function)
+        function = self._functions[key]
+        if launch.shared > FREE_SHARED:
+            attribute = self.cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+            with self.reporting_device_errors():
+                function.set_attribute(attribute, launch.shared)
+        return function
+
+    def _loaded(self, module: str) -> Any:
+        image = build.image(module, self.card.capability)
+        try:
+            return self.cuda.module_from_buffer(image)
+        except self.cuda.Error as error:
+            says = "".join(filter(str.isprintable, str(error))).strip(
+                " -"
+            )  # PyCUDA ends it with a log that may be none
+            raise DeviceError(
+                f"{self.card.name} (sm_{self.card.capability}) does not take the kernels of {module}.cu: {says}; are "
+                "those that LAYERMEM_KERNELS names, or that came with the package, for other cards?"
+            ) from error

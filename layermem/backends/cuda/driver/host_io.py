@@ -1,0 +1,115 @@
+"""Host I/O: copies input batches to the device and outputs back, through pinned staging buffers.
+
+Blobs are NCHW on the host, as in Caffe, and channels-last on the device.  Where the order differs, the transposing
+kernel reads or writes the pinned buffer itself, so that it is also the copy across the link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from layermem.backends.base import Bound, in_turn
+from layermem.backends.cuda.driver.context import Driver
+from layermem.backends.cuda.driver.memory import Place
+from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.shape import interleaved, reorder
+from layermem.layers import Tensor
+from layermem.schedule.ir import COMPUTE
+
+BindLaunches = Callable[[Iterable[Launch], Mapping[str, Any]], Bound]
+
+
+class HostIO:
+    """Inputs and outputs of one device, all on its compute stream.
+
+    bind_launches   turns launches into a call
+    buffer_index    which of the two pinned buffers of each input the current step reads
+    """
+
+    def __init__(self, driver: Driver, bind_launches: BindLaunches):
+        self.driver, self.bind_launches = driver, bind_launches
+        self.buffer_index = 0
+        self._pending_outputs: list[tuple[dict[str, np.ndarray], str, np.ndarray]] = []
+        self._new_stagers: list[InputStager] = []
+
+    def feed(self, layer: str, places: Sequence[Place], context: Mapping[str, Any]) -> Bound:
+        """A call that copies this step's batch of an input layer to its tops."""
+        stager = InputStager(self, layer, places, context)
+        self._new_stagers.append(stager)
+        return stager.run
+
+    def take_new_stagers(self) -> list[InputStager]:
+        """The stagers made since the last call."""
+        stagers, self._new_stagers = self._new_stagers, []
+        return stagers
+
+    def output(self, blob: str, place: Place, context: Mapping[str, Any]) -> Bound:
+        """A call that copies a blob to the host; `collect_outputs` puts it into the context's results."""
+        staging = self.pinned(place)
+        move = self.move(place, staging, context, inwards=False)
+
+        def copy_out() -> None:
+            self._pending_outputs.append((context["results"], blob, staging))
+
+        def run() -> None:
+            move()
+            self.driver.on_host(copy_out)
+
+        return run
+
+    def collect_outputs(self) -> None:
+        """Put the outputs of a completed run into its results."""
+        for results, blob, staging in self._pending_outputs:
+            results[blob] = staging.copy()
+        self._pending_outputs.clear()
+
+    def pinned(self, place: Place) -> np.ndarray:
+        """Pinned memory for a blob, with Caffe's axes."""
+        assert place.tensor is not None
+        return self.driver.pinned(place.nbytes).view(np.float32).reshape(place.tensor.shape)
+
+    def move(self, place: Place, staging: np.ndarray, context: Mapping[str, Any], *, inwards: bool) -> Bound:
+        """A call that copies between a blob on the device and its staging buffer."""
+        tensor = place.tensor
+        assert tensor is not None
+        if interleaved(tensor) is None:  # memory is in Caffe's order already
+            source, target = (staging, place.address) if inwards else (place.address, staging)
+            return self.driver.copier(source, target, COMPUTE)
+        host, plain = int(staging.ctypes.data), Tensor((tensor.count,))
+        if inwards:
+            return self.bind_launches(reorder(place.address, tensor, host, plain), context)
+        return self.bind_launches(reorder(host, plain, place.address, tensor), context)
+
+
+class InputStager:
+    """Double buffering of an input layer: two sets of pinned buffers, and the copies from each to the tops."""
+
+    def __init__(self, host_io: HostIO, layer: str, places: Sequence[Place], context: Mapping[str, Any]):
+        self.host_io, self.layer, self.context = host_io, layer, context
+        self.buffers = [[host_io.pinned(place) for place in places] for _ in range(2)]
+        self.moves = [
+            in_turn([host_io.move(place, buffer, context, inwards=True) for place, buffer in zip(places, buffers)])
+            for buffers in self.buffers
+        ]
+        self._staged: tuple[int, Sequence[np.ndarray]] | None = None  # buffer index and arrays of a batch staged early
+
+    def run(self) -> None:
+        self.host_io.driver.on_host(self._fill)
+        self.moves[self.host_io.buffer_index]()
+
+    def stage(self, arrays: Sequence[np.ndarray], buffer_index: int) -> None:
+        """Copy a batch to the buffers `buffer_index`, which no pending copy reads."""
+        for buffer, array in zip(self.buffers[buffer_index], arrays, strict=True):
+            buffer[...] = array
+        self._staged = buffer_index, arrays
+
+    def _fill(self) -> None:
+        """Copy the context's batch to the buffers of this step, unless it was staged before."""
+        batch, index = self.context["batch"][self.layer], self.host_io.buffer_index
+        staged, self._staged = self._staged, None
+        if staged is None or staged[0] != index or any(a is not b for a, b in zip(staged[1], batch, strict=True)):
+            self.stage(batch, index)
+            self._staged = None

@@ -1,0 +1,74 @@
+"""A step's calls as they run in every iteration: one by one, or captured as a CUDA graph after the first run.
+
+Batches arrive through two sets of pinned buffers: while the card reads one, the host fills the other.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from layermem.backends.base import Ahead, Bound
+from layermem.backends.cuda.driver.context import Driver
+from layermem.backends.cuda.driver.graph import GraphCapture
+from layermem.backends.cuda.driver.host_io import HostIO, InputStager
+from layermem.schedule.ir import COMPUTE
+
+
+@contextmanager
+def garbage_collection_disabled() -> Iterator[None]:
+    """Freeing device memory while a stream is captured would break the capture, so collection is deferred."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class StepRun(list[Bound]):
+    """The calls of all instructions of a step, and how they are started together.
+
+    stagers   of the step's input layers
+    graph     whether to capture it; each of the two buffer indices then has a graph of its own
+    """
+
+    def __init__(
+        self, driver: Driver, host_io: HostIO, calls: Sequence[Bound], stagers: Sequence[InputStager], graph: bool
+    ):
+        super().__init__(calls)
+        self.driver, self.host_io, self.stagers, self.graph = driver, host_io, stagers, graph
+        self._warm = False
+        self.graphs: dict[int, GraphCapture] = {}  # by buffer index
+
+    def start(self) -> None:
+        """Put the whole step on the streams."""
+        if not (self.graph and self._warm):
+            for call in self:
+                call()
+            self._warm = True
+            return
+        if self.host_io.buffer_index not in self.graphs:
+            self.graphs[self.host_io.buffer_index] = self._capture()
+        self.graphs[self.host_io.buffer_index].launch()
+
+    def _capture(self) -> GraphCapture:
+        capture = GraphCapture(self.driver.streams, COMPUTE, self.driver.event)
+        self.driver.capture = capture
+        try:
+            with garbage_collection_disabled(), capture:
+                for call in self:
+                    call()
+        finally:
+            self.driver.capture = None
+        return capture
+
+    def stage_next_batch(self, next_batch: Ahead | None) -> None:
+        """While the card works, copy the next batch into the other buffers and switch to them."""
+        self.host_io.buffer_index ^= 1
+        batch = next_batch() if next_batch is not None and self.stagers else None
+        if batch is not None:
+            for stager in self.stagers:
+                stager.stage(batch[stager.layer], self.host_io.buffer_index)

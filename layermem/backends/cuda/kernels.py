@@ -1,0 +1,48 @@
+"""Launches of every op, one module per family.  Importing this module registers them all."""
+
+from layermem.backends.cuda import (
+    activation,
+    batch_norm,
+    convolution,
+    dropout,
+    eltwise,
+    fill,
+    fused,
+    fused_update,
+    gradient_norm,
+    inner_product,
+    loss,
+    lrn,
+    pooling,
+    reduction,
+    resize,
+    scale,
+    shape,
+    softmax,
+    update,
+)
+from layermem.backends.cuda.launch import KERNELS, WORKSPACES
+
+__all__ = [
+    "KERNELS",
+    "WORKSPACES",
+    "activation",
+    "batch_norm",
+    "convolution",
+    "dropout",
+    "eltwise",
+    "fill",
+    "fused",
+    "fused_update",
+    "gradient_norm",
+    "inner_product",
+    "loss",
+    "lrn",
+    "pooling",
+    "reduction",
+    "resize",
+    "scale",
+    "shape",
+    "softmax",
+    "update",
+]

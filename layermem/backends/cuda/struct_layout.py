@@ -1,0 +1,123 @@
+"""Layouts of kernel argument structs, read from their declarations in the CUDA sources.
+
+Each kernel takes one plain struct, declared in its source and nowhere else.  `layout(module, struct)` parses that
+declaration, so what the host packs and what the kernel reads cannot drift apart.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+from layermem.backends.cuda.kernel_images.sources import closure
+
+SCALARS = {"float": "f", "int": "i", "unsigned": "I", "unsigned long long": "Q"}
+POINTER = "P"
+
+
+class Later:
+    """A value that is known only when the kernel is launched: `value(context)`, for every launch or `once`."""
+
+    def __init__(self, value: Callable[[Mapping[str, Any]], float], *, once: bool = False):
+        self.value, self.once = value, once
+
+
+class Patch(NamedTuple):
+    """Bytes of a packed struct that are written before each launch, or before the first."""
+
+    place: int
+    kind: str
+    value: Callable[[Mapping[str, Any]], float]
+    once: bool
+
+    def write(self, data: bytearray, context: Mapping[str, Any]) -> None:
+        struct.pack_into(self.kind, data, self.place, self.value(context))
+
+
+@dataclass(frozen=True)
+class Member:
+    name: str
+    place: int
+    kind: str | Layout  # a format character of `struct`, or what is nested
+    count: int | None  # of an array
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A C struct of numbers, pointers, arrays of them and other such structs."""
+
+    name: str
+    members: tuple[Member, ...]
+    nbytes: int
+    align: int
+
+    def pack(self, values: Mapping[str, Any]) -> tuple[bytes, tuple[Patch, ...]]:
+        """The struct's bytes; every member must be given, and nothing else.  Gaps are zero."""
+        data = bytearray(self.nbytes)
+        patches: list[Patch] = []
+        self._write(values, 0, data, patches)
+        return bytes(data), tuple(patches)
+
+    def _write(self, values: Mapping[str, Any], base: int, data: bytearray, patches: list[Patch]) -> None:
+        if values.keys() != {m.name for m in self.members}:
+            wanted, given = {m.name for m in self.members}, set(values)
+            raise TypeError(f"{self.name}: missing {sorted(wanted - given)}, unknown {sorted(given - wanted)}")
+        for member in self.members:
+            value, place = values[member.name], base + member.place
+            if isinstance(member.kind, Layout):
+                member.kind._write(value, place, data, patches)
+            elif member.count is not None:
+                if len(value) > member.count:
+                    raise ValueError(f"{self.name}.{member.name} holds {member.count} values, not {len(value)}")
+                struct.pack_into(f"{len(value)}{member.kind}", data, place, *value)
+            elif isinstance(value, Later):
+                patches.append(Patch(place, member.kind, value.value, value.once))
+            else:
+                struct.pack_into(member.kind, data, place, value)
+
+
+def layout(module: str, name: str) -> Layout:
+    """The struct `name` as cuda/<module>.cu, or a header of it, declares it."""
+    return _layouts(module)[name]
+
+
+@cache
+def _layouts(module: str) -> dict[str, Layout]:
+    known: dict[str, Layout] = {}
+    for path in closure(module):
+        text = re.sub(r"//[^\n]*", "", path.read_text(encoding="utf-8"))
+        for constant, value in re.findall(r"^constexpr int (\w+) = (\d+);", text, re.MULTILINE):
+            text = text.replace(f"[{constant}]", f"[{value}]")
+        for name, body in re.findall(r"^struct (\w+) \{\n(.*?)^\};", text, re.MULTILINE | re.DOTALL):
+            declared = _layout(name, body, known)
+            if declared is not None:
+                known[name] = declared
+    return known
+
+
+DECLARATION = re.compile(r"(?:const )?(unsigned long long|unsigned char|\w+)\s*(\*?)\s*(.+)", re.DOTALL)
+
+
+def _layout(name: str, body: str, known: Mapping[str, Layout]) -> Layout | None:
+    """None for a struct that holds something else than plain members: no kernel takes it."""
+    members: list[Member] = []
+    end, widest = 0, 1
+    for declaration in filter(None, (d.strip() for d in body.split(";"))):
+        match = DECLARATION.fullmatch(declaration)
+        kind = match and (POINTER if match[2] else SCALARS.get(match[1]) or known.get(match[1]))
+        if not match or not kind:
+            return None
+        size, align = (kind.nbytes, kind.align) if isinstance(kind, Layout) else (struct.calcsize(kind),) * 2
+        for one in match[3].split(","):
+            array = re.fullmatch(r"\*?(\w+)(?:\[(\d+)\])?", one.strip())
+            if array is None:
+                return None
+            place = -(-end // align) * align
+            count = int(array[2]) if array[2] else None
+            members.append(Member(array[1], place, kind, count))
+            end, widest = place + size * (count or 1), max(widest, align)
+    return Layout(name, tuple(members), -(-end // widest) * widest, widest)

@@ -1,0 +1,22 @@
+// What a plan of the recomputation planner runs, as a list of actions, and the exact peak of such a list.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "planning/step_graph.h"
+
+namespace layermem::planning::liveness {
+
+enum class Verb : uint8_t { forward, replay, backward };
+
+struct Action {
+    Verb verb;
+    int32_t id;  // a node, or a step for `backward`
+};
+
+// The most bytes alive while the actions run: each item counts from the write that a later read needs to its last read.
+// It shares no code with SegmentCosts, except for the rule of overlays, so that one can be tested against the other.
+Bytes compute_peak(const StepGraph& graph, const std::vector<Action>& actions);
+
+}  // namespace layermem::planning::liveness

@@ -1,0 +1,75 @@
+#include "planning/recompute/shared_planner.h"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+
+namespace layermem::planning::recompute {
+namespace {
+
+StepGraph finish(StepGraph graph) {
+    graph.finish();
+    return graph;
+}
+
+}  // namespace
+
+SharedPlanner::SharedPlanner(StepGraph graph, Family family, liveness::Model model, size_t max_sets,
+                             const std::optional<std::vector<Node>>& ends)
+    : planner_(finish(std::move(graph)), family, model, max_sets, ends ? &*ends : nullptr) {}
+
+std::optional<PlanReport> SharedPlanner::solve(Bytes budget, Objective objective, Seconds time_limit,
+                                               const Interrupt& interrupt) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Deadline deadline(time_limit, interrupt);
+    auto plan = planner_.solve(budget, objective, deadline);
+    if (!plan) return std::nullopt;
+    return report(std::move(*plan), deadline);
+}
+
+PlanReport SharedPlanner::minimum(Seconds time_limit, const Interrupt& interrupt) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Deadline deadline(time_limit, interrupt);
+    return report(planner_.minimum(deadline), deadline);
+}
+
+SegmentReport SharedPlanner::segment(SetIndex lower, SetIndex upper) {
+    const LowerSets& sets = planner_.sets();
+    if (lower < 0 || upper <= lower || upper >= sets.size() || !sets.subset(lower, upper))
+        throw std::out_of_range("segment() takes the indices of two lower sets, the first inside the second");
+    const std::lock_guard<std::mutex> lock(mutex_);
+    liveness::SegmentCosts& costs = planner_.costs();
+    const liveness::Segment exact = costs.evaluate(lower, upper);
+    // A bound may stop early.  Both extremes are taken: one that never stops, and one that stops at the first number.
+    constexpr int64_t kNeverStop = std::numeric_limits<int64_t>::max() / 4;
+    constexpr int64_t kStopAtOnce = -1;
+    auto peak_bound = [&](Bytes stop_above) { return costs.peak_bound(lower, upper, stop_above); };
+    auto time_bound = [&](Quanta stop_above) { return costs.time_bound(lower, upper, stop_above); };
+    SegmentReport out;
+    out.recompute = planner_.graph().time_of(exact.recompute);
+    out.recompute_bound = planner_.graph().time_of(std::max(time_bound(kNeverStop), time_bound(kStopAtOnce)));
+    out.kept = exact.kept;
+    out.kept_bound = costs.kept_bound(lower, upper);
+    out.peak = exact.peak;
+    out.peak_bound = std::max(peak_bound(kNeverStop), peak_bound(kStopAtOnce));
+    return out;
+}
+
+std::vector<std::vector<Node>> SharedPlanner::members_of_sets() const {
+    std::vector<std::vector<Node>> out;
+    for (SetIndex set = 0; set < planner_.sets().size(); ++set) out.push_back(planner_.sets().members(set));
+    return out;
+}
+
+PlanReport SharedPlanner::report(ChainPlan plan, const Deadline& deadline) {
+    PlanReport out;
+    for (SetIndex set : plan.chain) out.lower_sets.push_back(planner_.sets().members(set));
+    out.recompute_time = planner_.graph().time_of(plan.recompute);
+    out.actions = planner_.costs().actions(plan.chain);
+    out.peak_bytes = liveness::compute_peak(planner_.graph(), out.actions);
+    out.plan = std::move(plan);
+    out.seconds = deadline.elapsed();
+    return out;
+}
+
+}  // namespace layermem::planning::recompute

@@ -1,0 +1,56 @@
+// A LowerSetPlanner that several threads may call, and its answers in terms of nodes instead of lower sets.
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "planning/liveness/actions.h"
+#include "planning/recompute/lower_set_planner.h"
+
+namespace layermem::planning::recompute {
+
+// A chain, and everything that runs because of it.
+struct PlanReport {
+    ChainPlan plan;
+    std::vector<std::vector<Node>> lower_sets;  // of the chain
+    double recompute_time = 0;                  // in the unit of the graph
+    Seconds seconds = 0;                        // wall time of the search
+    Bytes peak_bytes = 0;                       // exact liveness peak of the actions
+    std::vector<liveness::Action> actions;
+};
+
+// What a segment costs, exactly and by the lower bounds that the search uses.
+struct SegmentReport {
+    double recompute = 0, recompute_bound = 0;  // in the unit of the graph
+    Bytes kept = 0, kept_bound = 0;
+    Bytes peak = 0, peak_bound = 0;
+};
+
+// The planner stores segment costs from call to call, so each call holds the mutex.
+class SharedPlanner {
+  public:
+    using Interrupt = std::function<void()>;  // called now and then during a search; throws to end it
+
+    // Finishes the graph first.
+    SharedPlanner(StepGraph graph, Family family, liveness::Model model, size_t max_sets,
+                  const std::optional<std::vector<Node>>& ends);
+
+    // `time_limit` 0: none.
+    std::optional<PlanReport> solve(Bytes budget, Objective objective, Seconds time_limit, const Interrupt& interrupt);
+    PlanReport minimum(Seconds time_limit, const Interrupt& interrupt);
+    // Throws std::out_of_range unless the first set lies inside the second.
+    SegmentReport segment(SetIndex lower, SetIndex upper);
+
+    std::vector<std::vector<Node>> members_of_sets() const;
+    const LowerSetPlanner& planner() const { return planner_; }
+
+  private:
+    PlanReport report(ChainPlan plan, const Deadline& deadline);
+
+    LowerSetPlanner planner_;
+    std::mutex mutex_;
+};
+
+}  // namespace layermem::planning::recompute
