@@ -30,7 +30,8 @@ def power_slope(op: Pointwise, x: Array) -> Array | float:
 
 def swish_slope(op: Pointwise, x: Array) -> Array | float:
     s = sigmoid(op.alpha * x)
-    return s + op.alpha * x * s * (1 - s)
+    slope: Array = s + op.alpha * x * s * (1 - s)
+    return slope
 
 
 # f(op, x), and f'(op, x) or f'(op, y) as layermem/ops/activation.py says what backward reads

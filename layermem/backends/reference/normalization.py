@@ -50,7 +50,8 @@ def lrn_backward(op: LRN, call: ReferenceCall) -> None:
 
 def channel_mean(a: Array) -> Array:
     """[C] in double precision."""
-    return a.mean(axis=tuple(i for i in range(a.ndim) if i != 1), dtype=np.float64)
+    mean: Array = a.mean(axis=tuple(i for i in range(a.ndim) if i != 1), dtype=np.float64)
+    return mean
 
 
 def per_channel(values: Array, like: Array) -> Array:

@@ -12,7 +12,8 @@ def sample(line: Resampling, a: Array, axis: int) -> Array:
     """`a` at the places of a Resampling along `axis`."""
     low, high, t = (np.array(v) for v in zip(*(line.tap(i) for i in range(line.out)), strict=True))
     t = t.astype(a.dtype).reshape(-1, *(1,) * (a.ndim - 1 - axis))
-    return a.take(low, axis) * (1 - t) + a.take(high, axis) * t
+    sampled: Array = a.take(low, axis) * (1 - t) + a.take(high, axis) * t
+    return sampled
 
 
 def scatter(line: Resampling, a: Array, axis: int, size: int) -> Array:

@@ -20,7 +20,8 @@ def store(op: Scores, into: Array, values: Array) -> None:
 
 def softmax(x: Array) -> Array:
     powers = np.exp(x - x.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
+    shares: Array = powers / powers.sum(axis=1, keepdims=True)
+    return shares
 
 
 @kernel(Softmax, "forward")
