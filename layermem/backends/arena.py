@@ -1,4 +1,4 @@
-"""The one allocation of a device, and the host arena that offloaded buffers go to.
+"""Arenas: the one allocation of a device, and the host arena of offloaded buffers.
 
 Both are flat byte arrays; every residency is a view at its offset.  The host arena may be a memory-mapped file
 (`spill`), so that what leaves the device leaves memory too.
@@ -61,15 +61,15 @@ class Arena:
 
     def write(self, offset: int, tensor: Tensor, value: np.ndarray, dtype: str | None = None) -> None:
         """Set the tensor at `offset` from numbers in NCHW order, of any shape with the right count."""
-        home = axes_of_caffe(self.view(offset, tensor, dtype))
-        home[...] = np.asarray(value).reshape(home.shape)
+        target = axes_of_caffe(self.view(offset, tensor, dtype))
+        target[...] = np.asarray(value).reshape(target.shape)
 
     def zero(self, offset: int, nbytes: int) -> None:
         self.span(offset, nbytes)[:] = 0
 
 
 def _reserve(file: int, nbytes: int) -> None:
-    """Give an open file its bytes on the disk: a page of a mapping that finds no room later would kill the process."""
+    """Give an open file its bytes on the disk: touching a page that the disk cannot hold would kill the process."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file, 0, nbytes)
     else:

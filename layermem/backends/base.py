@@ -1,7 +1,7 @@
-"""A device is a handful of verbs: how large a buffer is, allocate, bind rows to their bytes, order and run them.
+"""The device interface: buffer sizes, arenas, binding ops to addresses, ordering streams, execution.
 
-Ops are bound once per schedule, since every address is known by then; a bound op is a callable without arguments.
-What changes from step to step (seed, step, learning rate, batches) it finds in the context that it was bound to.
+Ops are bound once per schedule, when every address is known; a bound op is a callable without arguments.  Per-step
+values (seed, step, learning rate, batch) are read from the context that it was bound to.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from layermem.backends.arena import Arena
 from layermem.backends.registry import StepContext
@@ -22,15 +23,14 @@ from layermem.graph.ops import Op
 from layermem.ops import OpRecord, Tensor
 from layermem.schedule.ir import Instruction
 
+Memory: TypeAlias = Any  # what an arena gives for a range of bytes: a NumPy view, or an address on another device
 Bound = Callable[[], object]
-Ahead = Callable[[], "Mapping[str, Sequence[np.ndarray]] | None"]  # arrays of the next batch by layer, if there is one
+Batch = Mapping[str, Sequence[npt.NDArray[Any]]]  # arrays (NCHW) by input layer
+NextBatch = Callable[[], "Batch | None"]  # fetches the batch after this one, None after the last
 
 
 class Device:
-    """Base of all devices.  What stands here is right for those that live in the host's memory and run row by row.
-
-    An array is what `arena` gives for a place: NumPy views here, addresses on a device with memory of its own.
-    """
+    """Base of all devices; the defaults serve devices that compute in the host's memory, one instruction at a time."""
 
     name = ""
     real = "float32"  # element type of blobs
@@ -54,11 +54,11 @@ class Device:
     def implements(self, record: OpRecord, step: str) -> bool:
         raise NotImplementedError
 
-    def bind(self, op: Op, arrays: Mapping[str, Any], context: StepContext) -> Bound:
+    def bind(self, op: Op, arrays: Mapping[str, Memory], context: StepContext) -> Bound:
         """`arrays`: stored (channels-last) views by role, and "workspace" as bytes."""
         raise NotImplementedError
 
-    def bind_copy(self, source: Any, target: Any) -> Bound:
+    def bind_copy(self, source: Memory, target: Memory) -> Bound:
         """A copy of bytes between the device's arena and the host's."""
 
         def copy() -> None:
@@ -66,55 +66,53 @@ class Device:
 
         return copy
 
-    def bind_fill(self, span: Any, byte: int, stream: str) -> Bound:
-        """Set all bytes of `span`, after whatever the stream did before."""
+    def bind_fill(self, span: Memory, byte: int, stream: str) -> Bound:
+        """Set all bytes of `span`, after the work issued to the stream before."""
 
         def fill() -> None:
             span[:] = byte
 
         return fill
 
-    def in_streams(self, instructions: Sequence[Instruction], calls: Sequence[Bound]) -> Sequence[Bound]:
-        """The bound rows, made to wait for those of other streams that they name in `after`.
+    def order_streams(self, instructions: Sequence[Instruction], calls: Sequence[Bound]) -> Sequence[Bound]:
+        """The bound instructions, each waiting for those of other streams that its `after` names.
 
-        Here there is nothing to do: one row after the other is complete when the next begins.
+        A device without streams completes each call before the next: nothing to add.
         """
         return calls
 
-    def run(self, calls: Sequence[Bound], ahead: Ahead | None = None) -> None:
-        """Call all in order; on return all is done.
+    def run(self, calls: Sequence[Bound], next_batch: NextBatch | None = None) -> None:
+        """Call all in order; all work is complete on return.
 
-        ahead   fetches the batch that these calls will find in the context next time.  A device that works beside its
-                host asks while it works; others leave it.
+        next_batch   fetches the batch of the next run, for devices that stage it while they compute
         """
         for call in calls:
             call()
 
     def free_bytes(self) -> int:
         """Bytes that an arena may take now: the budget `free`."""
-        raise InputError(f"the budget 'free' asks the driver of a card; name the bytes of one for device {self.name}")
+        raise InputError(f"budget 'free' needs a GPU's driver; give a number of bytes for device {self.name}")
 
     def seconds(self, calls: Sequence[Bound]) -> float:
-        """Run calls on their own; how long they took, without what it costs to start and to wait for them if the device
-        can tell."""
+        """Seconds that the calls take on their own; without launch latency where the device can measure that."""
         began = time.perf_counter()
         self.run(calls)
         return time.perf_counter() - began
 
     def describe(self) -> str:
-        """What it is, for `layermem devices`."""
+        """One line for `layermem devices`."""
         return self.name
 
     def arena(self, nbytes: int, *, poison: bool = False) -> Arena:
         return Arena(nbytes, poison=poison)
 
     def host_arena(self, nbytes: int, *, spill: Path | None = None, poison: bool = False) -> Arena:
-        """What offloaded buffers go to: memory of the host, or a file in the folder `spill`."""
+        """The arena of offloaded buffers: host memory, or a memory-mapped file in the folder `spill`."""
         return Arena(nbytes, spill=spill, poison=poison)
 
 
-def in_turn(calls: Sequence[Bound]) -> Bound:
-    """One call for several."""
+def sequence(calls: Sequence[Bound]) -> Bound:
+    """One call that makes all `calls` in order."""
     if len(calls) == 1:
         return calls[0]
 
@@ -138,25 +136,24 @@ def register_device(name: str) -> Callable[[type[Device]], type[Device]]:
     return register
 
 
-def get_device(name: str, **settings: Any) -> Device:
-    """The device called `name`, which lives in the module of that name; InputError lists those that exist.  `settings`
-    are those of its class."""
-    there = [each for each in NAMES if find_spec(f"layermem.backends.{each}")]
-    if name not in DEVICES and name in there:
+def get_device(name: str, **settings: object) -> Device:
+    """The device called `name`, from the package of that name; `settings` go to its class."""
+    available = [each for each in NAMES if find_spec(f"layermem.backends.{each}")]
+    if name not in DEVICES and name in available:
         import_module(f"layermem.backends.{name}")
     if name not in DEVICES:
-        raise InputError(f"there is no device '{name}'; choose one of: {' '.join(there)}")
+        raise InputError(f"unknown device '{name}' (choose from {' '.join(available)})")
     return DEVICES[name](**settings)
 
 
 def describe_devices() -> dict[str, str]:
-    """What each device says of itself, or why it cannot be used here."""
-    found = {}
+    """One line per device: its description, or why it is not available here."""
+    lines = {}
     for name in NAMES:
         try:
-            found[name] = get_device(name).describe()
+            lines[name] = get_device(name).describe()
         except DeviceError as error:
-            found[name] = f"not here: {error}"
+            lines[name] = f"not available: {error}"
         except InputError:
-            found[name] = "not in this version"
-    return found
+            lines[name] = "not in this version"
+    return lines

@@ -95,8 +95,8 @@ class KernelRegistry(Generic[C, T]):
 
     def __init__(self, backend: str):
         self.backend = backend
-        self._kernels: dict[tuple[type[OpRecord], str], Callable[[Any, C], T]] = {}
-        self._workspaces: dict[tuple[type[OpRecord], str], Callable[[Any, Collection[str]], int]] = {}
+        self._kernels: dict[tuple[type[OpRecord], str], Callable[..., T]] = {}
+        self._workspaces: dict[tuple[type[OpRecord], str], Callable[..., int]] = {}
 
     def kernel(
         self, record: type[R], *steps: str, workspace: WorkspaceRule[R] | None = None

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from layermem.backends.arena import POISON, Arena
-from layermem.backends.base import Ahead, Bound, Device, in_turn
+from layermem.backends.base import Bound, Device, Memory, NextBatch, sequence
 from layermem.backends.registry import StepContext
 from layermem.schedule.ir import Instruction, Residency, Schedule
 
@@ -34,10 +32,10 @@ class Executor:
                 self.bytes_in_use = max(self.bytes_in_use, r.offset + r.nbytes)
         if poison:
             self._poison(calls)
-        self.calls = device.in_streams(schedule.instructions, calls)
+        self.calls = device.order_streams(schedule.instructions, calls)
 
-    def run(self, ahead: Ahead | None = None) -> None:
-        self.device.run(self.calls, ahead)
+    def run(self, next_batch: NextBatch | None = None) -> None:
+        self.device.run(self.calls, next_batch)
 
     def _bind(self, instruction: Instruction, context: StepContext) -> Bound:
         if instruction.op is None:
@@ -48,10 +46,10 @@ class Executor:
         arrays = {role: self._array(self.schedule.residencies[rid], role) for role, rid in instruction.roles.items()}
         return self.device.bind(instruction.op, arrays, context)
 
-    def _bytes(self, r: Residency) -> Any:
+    def _bytes(self, r: Residency) -> Memory:
         return (self.host if r.host else self.arena).span(r.offset, r.nbytes)
 
-    def _array(self, r: Residency, role: str) -> Any:
+    def _array(self, r: Residency, role: str) -> Memory:
         if role == "workspace":
             return self._bytes(r)
         tensor = self.schedule.graph.buffers[r.buffer].tensor
@@ -66,4 +64,4 @@ class Executor:
                 stream = self.schedule.instructions[r.end - 1].stream
                 ending.setdefault(r.end - 1, []).append(self.device.bind_fill(self._bytes(r), POISON, stream))
         for tick, fills in ending.items():
-            calls[tick] = in_turn([calls[tick], *fills])
+            calls[tick] = sequence([calls[tick], *fills])

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from layermem.backends.arena import Arena
-from layermem.backends.base import Ahead, Device
+from layermem.backends.base import Device, NextBatch
 from layermem.backends.registry import StepContext
 from layermem.compiler import Program
 from layermem.errors import DeviceError
@@ -51,10 +51,10 @@ class Runner:
         """Bytes from the start of the arena to the last one that any row touches, in whole units of alignment."""
         return aligned(max(executor.bytes_in_use for executor in self.executors))
 
-    def run(self, index: int = 0, ahead: Ahead | None = None) -> dict[str, np.ndarray]:
-        """Run one schedule; the outputs of its net by blob name.  `ahead` fetches its next batch, if that helps."""
+    def run(self, index: int = 0, next_batch: NextBatch | None = None) -> dict[str, np.ndarray]:
+        """Run one schedule; the outputs of its net by blob name.  `next_batch` fetches its next batch."""
         self.context["results"].clear()
-        self.executors[index].run(ahead)
+        self.executors[index].run(next_batch)
         return dict(self.context["results"])
 
     def read(self, name: str) -> np.ndarray:

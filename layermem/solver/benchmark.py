@@ -66,7 +66,7 @@ class Benchmark:
         """Seconds of one step."""
         self.context["step"] = number
         began = time.perf_counter()
-        self.runner.run(ahead=lambda: self.context["batch"])
+        self.runner.run(next_batch=lambda: self.context["batch"])
         return time.perf_counter() - began
 
     def ops(self, count: int) -> dict[str, float]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from layermem.backends.base import Ahead, Device
+from layermem.backends.base import Device, NextBatch
 from layermem.backends.registry import StepContext
 from layermem.compiler import Program
 from layermem.errors import InputError
@@ -89,9 +89,9 @@ class Engine:
         means = {version: np.asarray(total / batches) for version, total in sums.items()}
         return self._objective(net, means), self._outputs(net, means)
 
-    def _run(self, schedule: int, net: int, ahead: Ahead | None) -> dict[str, np.ndarray]:
+    def _run(self, schedule: int, net: int, next_batch: NextBatch | None) -> dict[str, np.ndarray]:
         try:
-            return self.runner.run(schedule, ahead)
+            return self.runner.run(schedule, next_batch)
         except InputError as error:
             raise self.nets.all[net].placed(error) from None
 

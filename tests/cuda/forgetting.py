@@ -16,9 +16,9 @@ class ForgetfulDevice(CudaDevice):
         super().__init__(graph=graph)
         self.forgotten = forgotten
 
-    def in_streams(self, instructions: Sequence[Instruction], calls: Sequence[Bound]) -> Sequence[Bound]:
+    def order_streams(self, instructions: Sequence[Instruction], calls: Sequence[Bound]) -> Sequence[Bound]:
         kept = [
             instruction._replace(after=()) if instruction.tick == self.forgotten else instruction
             for instruction in instructions
         ]
-        return super().in_streams(kept, calls)
+        return super().order_streams(kept, calls)

@@ -99,7 +99,7 @@ def test_a_rectified_sum_gives_only_the_gradients_that_are_wanted(rng):
     Case(with_relu(layer), *drawn(rng, layer), rng=rng).check(wants=["dx2"])
 
 
-def in_turn(inner: Layer, xs: list, ws: list, dy: np.ndarray, way: Way) -> dict[str, np.ndarray]:
+def sequence(inner: Layer, xs: list, ws: list, dy: np.ndarray, way: Way) -> dict[str, np.ndarray]:
     """What the layer, its sum with xs[1] if there is one, and its ReLU leave, each as an op of its own."""
     below, shape = Case(inner, xs[:1], ws, way=way), inner.tops[0].shape
     y = below.run_unchecked()["y0"]
@@ -118,7 +118,7 @@ def test_what_the_epilogue_does_changes_no_bit(name, added, precision, rng):
     layer = with_sum(inner, True) if added else with_relu(inner)
     xs, ws = drawn(rng, layer)
     dy, way = rng.standard_normal(inner.tops[0].shape), Way(precision=precision)
-    want, got = in_turn(inner, xs, ws, dy, way), Case(layer, xs, ws, way=way).run_unchecked(dy)
+    want, got = sequence(inner, xs, ws, dy, way), Case(layer, xs, ws, way=way).run_unchecked(dy)
     for role in ("y0", "mask", "dx0", "dw0", "dw1", *(["dx1"] if added else [])):
         np.testing.assert_array_equal(got[role], want[role], err_msg=role)
 
@@ -128,7 +128,7 @@ def test_a_sum_in_the_sweep_of_a_batch_norm_changes_no_bit(shape, rng):
     inner = normalized(shape)
     xs, ws = drawn(rng, with_sum(inner, True))
     dy = rng.standard_normal(shape)
-    want, got = in_turn(inner, xs, ws, dy, Way()), Case(with_sum(inner, True), xs, ws).run_unchecked(dy)
+    want, got = sequence(inner, xs, ws, dy, Way()), Case(with_sum(inner, True), xs, ws).run_unchecked(dy)
     for role in ("y0", "mask", "dx0", "dx1", "dw3", "dw4"):
         np.testing.assert_array_equal(got[role], want[role], err_msg=role)
 
@@ -140,7 +140,7 @@ def test_every_tile_leaves_the_bits_of_its_relu(tile, precision, rng, monkeypatc
     inner = layer_of('type: "Convolution" convolution_param { num_output: 72 kernel_size: 3 }', (3, 4, 9, 8))
     xs, ws = drawn(rng, inner)
     dy, way = rng.standard_normal(inner.tops[0].shape), Way(precision=precision)
-    want, got = in_turn(inner, xs, ws, dy, way), Case(with_relu(inner), xs, ws, way=way).run_unchecked(dy)
+    want, got = sequence(inner, xs, ws, dy, way), Case(with_relu(inner), xs, ws, way=way).run_unchecked(dy)
     for role in ("y0", "mask"):
         np.testing.assert_array_equal(got[role], want[role], err_msg=role)
 

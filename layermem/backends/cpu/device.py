@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from layermem._native import cpu
-from layermem.backends.base import Bound, in_turn, register_device
+from layermem.backends.base import Bound, register_device, sequence
 from layermem.backends.cpu.base import Array, CpuCall, cpu_kernels
 from layermem.backends.reference.device import ReferenceDevice
 from layermem.backends.registry import StepContext
@@ -42,4 +42,4 @@ class CpuDevice(ReferenceDevice):
     def bind(self, op: Op, arrays: Mapping[str, Array], context: StepContext) -> Bound:
         call = CpuCall.from_arrays(arrays, context, accumulated=op.accumulates, layer=op.layer_name)
         launches = cpu_kernels.bind(op.record, op.step, call)
-        return super().bind(op, arrays, context) if launches is None else in_turn(launches)
+        return super().bind(op, arrays, context) if launches is None else sequence(launches)

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from layermem.backends.base import Ahead, Bound, Device, in_turn, register_device
+from layermem.backends.base import Bound, Device, NextBatch, register_device, sequence
 from layermem.backends.cuda.driver.context import Card, Driver, cards
 from layermem.backends.cuda.driver.error_flags import DeviceErrorFlags
 from layermem.backends.cuda.driver.host_io import HostIO
@@ -105,7 +105,7 @@ class CudaDevice(Device):
         return self._bind_launches(launches, context)
 
     def _bind_launches(self, launches: Any, context: Mapping[str, Any]) -> Bound:
-        return in_turn([self._bind_launch(launch, context) for launch in launches])
+        return sequence([self._bind_launch(launch, context) for launch in launches])
 
     def _bind_launch(self, launch: Launch, context: Mapping[str, Any]) -> Bound:
         if not launch.patches:
@@ -151,7 +151,7 @@ class CudaDevice(Device):
 
     # -- order and running -------------------------------------------------------------------------------------------
 
-    def in_streams(self, instructions: Sequence[Instruction], calls: Sequence[Bound]) -> Sequence[Bound]:
+    def order_streams(self, instructions: Sequence[Instruction], calls: Sequence[Bound]) -> Sequence[Bound]:
         awaited = {tick for instruction in instructions for tick in instruction.after}
         events = {tick: self.driver.event() for tick in awaited}
         ordered = []
@@ -159,7 +159,7 @@ class CudaDevice(Device):
             stream = self.driver.streams[instruction.stream]
             before = [_waiting(stream, events[tick]) for tick in instruction.after]
             after = [_recording(stream, events[instruction.tick])] if instruction.tick in awaited else []
-            ordered.append(in_turn([*before, call, *after]))
+            ordered.append(sequence([*before, call, *after]))
         return StepRun(self.driver, self.host_io, ordered, self.host_io.take_new_stagers(), self.graph)
 
     def seconds(self, calls: Sequence[Bound]) -> float:
@@ -169,12 +169,12 @@ class CudaDevice(Device):
         self.run([_recording(stream, begin), *calls, _recording(stream, end)])
         return 1e-3 * begin.time_till(end)
 
-    def run(self, calls: Sequence[Bound], ahead: Ahead | None = None) -> None:
+    def run(self, calls: Sequence[Bound], next_batch: NextBatch | None = None) -> None:
         with self.driver.reporting_device_errors():
             try:
                 if isinstance(calls, StepRun):
                     calls.start()
-                    calls.stage_next_batch(ahead)
+                    calls.stage_next_batch(next_batch)
                 else:
                     for call in calls:
                         call()

@@ -6,9 +6,9 @@ source  Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 ROUNDS = 10
 MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -17,7 +17,7 @@ WORD = 0xFFFFFFFF
 LOW, HALF = np.uint64(WORD), np.uint64(32)
 
 
-def philox4x32(counter: Sequence[Any], key: tuple[int, int]) -> list[np.ndarray]:
+def philox4x32(counter: Sequence[npt.ArrayLike], key: tuple[int, int]) -> list[npt.NDArray[np.uint32]]:
     """The four words for each counter: `counter` is four arrays (or numbers) of 32-bit words, broadcast together."""
     c0, c1, c2, c3 = (np.asarray(word, np.uint64) for word in counter)
     for r in range(ROUNDS):
@@ -27,7 +27,7 @@ def philox4x32(counter: Sequence[Any], key: tuple[int, int]) -> list[np.ndarray]
     return [np.asarray(word, np.uint32) for word in (c0, c1, c2, c3)]
 
 
-def words(count: int, seed: int, stream: int, step: int) -> np.ndarray:
+def words(count: int, seed: int, stream: int, step: int) -> npt.NDArray[np.uint32]:
     """uint32 [count]: word e for element e of one layer (`stream`) in one step."""
     blocks = np.arange(-(-count // 4), dtype=np.uint64)
     counter = (blocks, 0, step & WORD, (step >> 32) & WORD)

@@ -37,7 +37,8 @@ def effective_gradient(op: Update, call: ReferenceCall) -> Array:
     return g
 
 
-Rule = Callable[[ReferenceCall, Array, Any], None]
+Rate = np.floating[Any]  # of the gradient's type
+Rule = Callable[[ReferenceCall, Array, Rate], None]
 RULES: dict[str, Rule] = {}
 
 
@@ -58,13 +59,13 @@ def update(op: Update, call: ReferenceCall) -> None:
 
 
 @rule("SGD")
-def sgd(call: ReferenceCall, g: Array, r: Any) -> None:
+def sgd(call: ReferenceCall, g: Array, r: Rate) -> None:
     call["h0"][...] = call["h0"] * g.dtype.type(call.context["momentum"]) + r * g
     call["w0"][...] -= call["h0"]
 
 
 @rule("Nesterov")
-def nesterov(call: ReferenceCall, g: Array, r: Any) -> None:
+def nesterov(call: ReferenceCall, g: Array, r: Rate) -> None:
     m = g.dtype.type(call.context["momentum"])
     v = call["h0"] * m + r * g
     call["w0"][...] -= (1 + m) * v - m * call["h0"]
@@ -72,20 +73,20 @@ def nesterov(call: ReferenceCall, g: Array, r: Any) -> None:
 
 
 @rule("AdaGrad")
-def adagrad(call: ReferenceCall, g: Array, r: Any) -> None:
+def adagrad(call: ReferenceCall, g: Array, r: Rate) -> None:
     call["h0"][...] += g * g
     call["w0"][...] -= r * (g / (np.sqrt(call["h0"]) + g.dtype.type(call.context["delta"])))
 
 
 @rule("RMSProp")
-def rmsprop(call: ReferenceCall, g: Array, r: Any) -> None:
+def rmsprop(call: ReferenceCall, g: Array, r: Rate) -> None:
     d = g.dtype.type(call.context["rms_decay"])
     call["h0"][...] = d * call["h0"] + (1 - d) * (g * g)
     call["w0"][...] -= r * (g / (np.sqrt(call["h0"]) + g.dtype.type(call.context["delta"])))
 
 
 @rule("AdaDelta")
-def adadelta(call: ReferenceCall, g: Array, r: Any) -> None:
+def adadelta(call: ReferenceCall, g: Array, r: Rate) -> None:
     m, delta = g.dtype.type(call.context["momentum"]), g.dtype.type(call.context["delta"])
     call["h0"][...] = m * call["h0"] + (1 - m) * (g * g)
     u = g * np.sqrt((call["h1"] + delta) / (call["h0"] + delta))
@@ -94,7 +95,7 @@ def adadelta(call: ReferenceCall, g: Array, r: Any) -> None:
 
 
 @rule("Adam")
-def adam(call: ReferenceCall, g: Array, r: Any) -> None:
+def adam(call: ReferenceCall, g: Array, r: Rate) -> None:
     m, m2 = g.dtype.type(call.context["momentum"]), g.dtype.type(call.context["momentum2"])
     t = call.context["iteration"] + 1
     correction = g.dtype.type(np.sqrt(1 - call.context["momentum2"] ** t) / (1 - call.context["momentum"] ** t))

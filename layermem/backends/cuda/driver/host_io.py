@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from layermem.backends.base import Bound, in_turn
+from layermem.backends.base import Bound, sequence
 from layermem.backends.cuda.driver.context import Driver
 from layermem.backends.cuda.driver.memory import Place
 from layermem.backends.cuda.launch import Launch
@@ -91,7 +91,7 @@ class InputStager:
         self.host_io, self.layer, self.context = host_io, layer, context
         self.buffers = [[host_io.pinned(place) for place in places] for _ in range(2)]
         self.moves = [
-            in_turn([host_io.move(place, buffer, context, inwards=True) for place, buffer in zip(places, buffers)])
+            sequence([host_io.move(place, buffer, context, inwards=True) for place, buffer in zip(places, buffers)])
             for buffers in self.buffers
         ]
         self._staged: tuple[int, Sequence[np.ndarray]] | None = None  # buffer index and arrays of a batch staged early

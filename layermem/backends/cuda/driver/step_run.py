@@ -9,7 +9,7 @@ import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from layermem.backends.base import Ahead, Bound
+from layermem.backends.base import Bound, NextBatch
 from layermem.backends.cuda.driver.context import Driver
 from layermem.backends.cuda.driver.graph import GraphCapture
 from layermem.backends.cuda.driver.host_io import HostIO, InputStager
@@ -65,7 +65,7 @@ class StepRun(list[Bound]):
             self.driver.capture = None
         return capture
 
-    def stage_next_batch(self, next_batch: Ahead | None) -> None:
+    def stage_next_batch(self, next_batch: NextBatch | None) -> None:
         """While the card works, copy the next batch into the other buffers and switch to them."""
         self.host_io.buffer_index ^= 1
         batch = next_batch() if next_batch is not None and self.stagers else None
