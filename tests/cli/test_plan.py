@@ -142,7 +142,7 @@ def test_help_lists_every_strategy_with_what_it_says(layermem):
     ("words", "says"),
     [
         (("--net", NET, "--strategy", "magic"), "there is no strategy 'magic'; choose one of: "),
-        (("--net", NET, "--device", "toaster"), "there is no device 'toaster'; choose one of: "),
+        (("--net", NET, "--device", "toaster"), "unknown device 'toaster' (choose from "),
         (("--net", NET, "--budget", "lots"), "'lots' is not an amount of memory; use a size such as"),
         (("--net", NET, "--costs", "nowhere.csv"), "nowhere.csv: no such file; make it with `layermem time`"),
         (("--net", NET, "--load", "nowhere.json"), "cannot be read as a plan"),
