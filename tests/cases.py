@@ -30,6 +30,7 @@ ODD = (2, 3, 5, 3)
 QUADS = (2, 4, 5, 3)  # channels that CUDA kernels read four at a time
 IMAGE = (2, 6, 7, 5)
 TINY = (2, 3, 2, 5)
+SLIVER = (3, 4, 5, 2)
 BATCH = (64, 64, 56, 56)
 PICTURES = (32, 3, 224, 224)
 PIXELS = (4, 21, 480, 480)
@@ -234,20 +235,28 @@ product("InnerProduct from five axes", "num_output: 9 axis: 3", medium=(2, 3, 4,
 product("InnerProduct of images, transposed", "num_output: 9 transpose: true bias_term: false", medium=IMAGE)
 product("InnerProduct, transposed", "num_output: 9 transpose: true", medium=(5, 11))
 
-# The epilogues of the ops above that end in sums, for the cpu backend and central differences.
+conv("Convolution 2x2", 3, "kernel_size: 2 pad: 1", medium=SLIVER)
+product("InnerProduct without bias", "num_output: 7 bias_term: false", medium=SLIVER)
+
+
+def add_epilogues(name: str, *, residual: bool) -> None:
+    """The case with a ReLU, from its mask or from y, and with a residual where the op takes one."""
+    for saved in ("", "y0"):
+        for sums in (False, True)[: 1 + residual]:
+            fused = f"{name}{' + residual' * sums} + ReLU{' from y' * bool(saved)}"
+            CASES[fused] = replace(CASES[name], name=fused, residual=sums, relu=True, saved=frozenset(saved.split()))
+    if residual:
+        CASES[f"{name} + residual"] = replace(CASES[name], name=f"{name} + residual", residual=True)
+
+
 for _name in (
     "Convolution 3x3/2", "Convolution, groups and dilation", "Convolution 1x1", "Convolution, depthwise",
     "Convolution of many channels", "InnerProduct of images", "InnerProduct from axis 2",
     "InnerProduct of images, transposed",
 ):  # fmt: skip
-    for _saved in ("", "y0"):
-        _case = CASES[_name]
-        _fused = f"{_name} + ReLU{' from y' * bool(_saved)}"
-        CASES[_fused] = replace(_case, name=_fused, relu=True, saved=frozenset(_saved.split()))
-for _name in ("Convolution 3x3/2", "InnerProduct of images"):
-    for _relu in (False, True):
-        _fused = f"{_name} + residual{' + ReLU' * _relu}"
-        CASES[_fused] = replace(CASES[_name], name=_fused, residual=True, relu=_relu)
+    add_epilogues(_name, residual=False)
+add_epilogues("Convolution 2x2", residual=True)
+add_epilogues("InnerProduct without bias", residual=True)
 
 # -- windows, sums of blobs ----------------------------------------------------------------------------------------
 
@@ -297,7 +306,7 @@ for _saved in ("", "y0"):
     eltwise(f"Eltwise a - b/2 + ReLU{_from_y}", "coeff: 1 coeff: -0.5", 2, lambda a, b: relu(a - b / 2), medium=IMAGE,
             relu=True, saved=_saved)  # fmt: skip
     eltwise(f"Eltwise a - 2 b + c/2 + ReLU{_from_y}", "coeff: 1 coeff: -2 coeff: 0.5", 3,
-            lambda a, b, c: relu(a - 2 * b + c / 2), medium=(3, 4, 5, 2), relu=True, saved=_saved)  # fmt: skip
+            lambda a, b, c: relu(a - 2 * b + c / 2), medium=SLIVER, relu=True, saved=_saved)  # fmt: skip
 
 # -- normalization -------------------------------------------------------------------------------------------------
 
@@ -315,12 +324,13 @@ add("BatchNorm by quads", 'type: "BatchNorm"', small=QUADS, **LOOSE)
 add("BatchNorm of rows", 'type: "BatchNorm"', medium=(9, 4), **LOOSE)
 add("BatchNorm of pictures", 'type: "BatchNorm"', timing=PICTURES)
 add("BatchNorm of averages", 'type: "BatchNorm" batch_norm_param { use_global_stats: true }', small=ODD, medium=IMAGE)
-add("BatchNorm + Scale", "", medium=IMAGE, normalized=True, **LOOSE)
-add("BatchNorm + Scale + ReLU", "", medium=IMAGE, normalized=True, relu=True, **LOOSE)
-add("BatchNorm + Scale + residual", "", medium=IMAGE, normalized=True, residual=True, **LOOSE)
-add("BatchNorm + Scale + residual + ReLU", "", small=ODD, card=MAPS, normalized=True, residual=True, relu=True, **LOOSE)
-add("BatchNorm + Scale + residual + ReLU from y", "", small=QUADS, saved="y0", normalized=True, residual=True,
-    relu=True, **LOOSE)  # fmt: skip
+NORMALIZED = {"normalized": True, **LOOSE}
+add("BatchNorm + Scale", "", medium=IMAGE, **NORMALIZED)
+add("BatchNorm + Scale + ReLU", "", medium=IMAGE, relu=True, **NORMALIZED)
+add("BatchNorm + Scale + residual", "", medium=SLIVER, residual=True, **NORMALIZED)
+add("BatchNorm + Scale + residual from y", "", medium=SLIVER, saved="y0", residual=True, **NORMALIZED)
+add("BatchNorm + Scale + residual + ReLU", "", small=ODD, card=MAPS, residual=True, relu=True, **NORMALIZED)
+add("BatchNorm + Scale + residual + ReLU from y", "", small=QUADS, saved="y0", residual=True, relu=True, **NORMALIZED)
 
 
 def scale(name: str, settings: str, kind: str = "Scale", **more: Any) -> None:
