@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,141 +15,14 @@ from layermem.backends.cpu.base import MAX_ARRAYS, cpu_kernels
 from layermem.backends.reference import ReferenceDevice
 from layermem.backends.reference.base import REGISTRY
 from layermem.errors import InputError
-from layermem.graph.fusion import BatchNormScale, Epilogue
 from layermem.graph.ops import Op
-from layermem.layers.base import LAYERS, Layer, Overlay, Step
+from layermem.layers.base import Layer, Overlay, Step
 from layermem.ops import CopyOut, GradientNorm
-from tests.layers.harness import Run, layer_of, logical, with_saved
+from tests.cases import CASES, RECORDS
+from tests.layers.harness import Run, batch_norm_scale, layer_of, logical, wants_of, with_epilogue
 
 IMAGE = (2, 6, 7, 5)
-CASES = {
-    "conv": ('type: "Convolution" convolution_param { num_output: 4 kernel_size: 3 pad: 1 stride: 2 }', IMAGE),
-    "conv groups": (
-        'type: "Convolution" convolution_param { num_output: 4 kernel_size: 3 group: 2 dilation: 2 pad: 2 }', IMAGE
-    ),
-    "conv 1x1": ('type: "Convolution" convolution_param { num_output: 8 kernel_size: 1 bias_term: false }', IMAGE),
-    "depthwise": ('type: "Convolution" convolution_param { num_output: 6 kernel_h: 3 kernel_w: 1 group: 6 }', IMAGE),
-    "conv twice": (
-        'type: "Convolution" top: "a" top: "b" convolution_param { num_output: 4 kernel_size: 3 }', IMAGE, IMAGE
-    ),
-    "deconv": ('type: "Deconvolution" convolution_param { num_output: 4 kernel_size: 3 stride: 2 pad: 1 }', IMAGE),
-    "deconv groups": ('type: "Deconvolution" convolution_param { num_output: 4 kernel_size: 2 group: 2 }', IMAGE),
-    "inner product": ('type: "InnerProduct" inner_product_param { num_output: 9 }', IMAGE),
-    "inner product 2d": ('type: "InnerProduct" inner_product_param { num_output: 9 }', (5, 11)),
-    "inner product over channels": ('type: "InnerProduct" inner_product_param { num_output: 9 axis: 2 }', IMAGE),
-    "inner product over rows": ('type: "InnerProduct" inner_product_param { num_output: 9 axis: 3 }', IMAGE),
-    "inner product into an image": ('type: "InnerProduct" inner_product_param { num_output: 9 axis: 3 }', (4, 6, 1, 1)),
-    "inner product from five axes": (
-        'type: "InnerProduct" inner_product_param { num_output: 9 axis: 3 }', (2, 3, 4, 5, 6)
-    ),
-    "inner product of an image turned": (
-        'type: "InnerProduct" inner_product_param { num_output: 9 transpose: true bias_term: false }', IMAGE
-    ),
-    "inner product turned": ('type: "InnerProduct" inner_product_param { num_output: 9 transpose: true }', (5, 11)),
-    "max pool": ('type: "Pooling" pooling_param { kernel_size: 3 stride: 2 pad: 1 }', IMAGE),
-    "ave pool": ('type: "Pooling" pooling_param { pool: AVE kernel_size: 3 stride: 2 pad: 1 }', IMAGE),
-    "global pool": ('type: "Pooling" pooling_param { pool: AVE global_pooling: true }', IMAGE),
-    "conv of many channels": (
-        'type: "Convolution" convolution_param { num_output: 33 kernel_size: 3 pad: 1 }', (2, 36, 17, 13)
-    ),
-    "conv of many channels in groups": (
-        'type: "Convolution" convolution_param { num_output: 80 kernel_size: 3 pad: 1 group: 2 }', (2, 72, 17, 13)
-    ),
-    "relu": ('type: "ReLU"', IMAGE),
-    "leaky relu": ('type: "ReLU" relu_param { negative_slope: 0.1 }', (3, 7)),
-    "sigmoid": ('type: "Sigmoid"', IMAGE),
-    "tanh": ('type: "TanH"', IMAGE),
-    "elu": ('type: "ELU"', IMAGE),
-    "absval": ('type: "AbsVal"', IMAGE),
-    "power": ('type: "Power" power_param { power: 2 scale: 0.5 shift: 3 }', IMAGE),
-    "power of one": ('type: "Power" power_param { scale: 0.5 shift: 3 }', IMAGE),
-    "exp": ('type: "Exp" exp_param { base: 2 scale: 0.5 }', IMAGE),
-    "bnll": ('type: "BNLL"', IMAGE),
-    "clip": ('type: "Clip" clip_param { min: -0.5 max: 0.7 }', IMAGE),
-    "swish": ('type: "Swish" swish_param { beta: 0.7 }', IMAGE),
-    "threshold": ('type: "Threshold" threshold_param { threshold: 0.2 }', IMAGE),
-    "prelu": ('type: "PReLU"', IMAGE),
-    "prelu shared": ('type: "PReLU" prelu_param { channel_shared: true }', IMAGE),
-    "dropout": ('type: "Dropout" dropout_param { dropout_ratio: 0.3 }', IMAGE),
-    "lrn": ('type: "LRN" lrn_param { local_size: 5 alpha: 0.3 }', IMAGE),
-    "lrn within": ('type: "LRN" lrn_param { local_size: 3 alpha: 0.3 norm_region: WITHIN_CHANNEL }', IMAGE),
-    "batch norm": ('type: "BatchNorm"', IMAGE),
-    "batch norm 2d": ('type: "BatchNorm"', (9, 4)),
-    "batch norm global": ('type: "BatchNorm" batch_norm_param { use_global_stats: true }', IMAGE),
-    "scale": ('type: "Scale" scale_param { bias_term: true }', IMAGE),
-    "scale all": ('type: "Scale" scale_param { axis: 1 num_axes: -1 }', IMAGE),
-    "scale by bottom": ('type: "Scale" scale_param { axis: 1 }', IMAGE, (6,)),
-    "scale one number": ('type: "Scale" scale_param { num_axes: 0 bias_term: true }', IMAGE),
-    "scale images": ('type: "Scale" scale_param { axis: 0 num_axes: 1 bias_term: true }', IMAGE),
-    "scale images and channels": ('type: "Scale" scale_param { axis: 0 }', IMAGE, (2, 6)),
-    "scale channels and rows": ('type: "Scale" scale_param { axis: 1 num_axes: 2 bias_term: true }', IMAGE),
-    "scale all but columns": ('type: "Scale" scale_param { axis: 0 num_axes: 3 bias_term: true }', IMAGE),
-    "scale rows": ('type: "Scale" scale_param { axis: 2 num_axes: 1 bias_term: true }', IMAGE),
-    "scale pixels": ('type: "Scale" scale_param { axis: 2 num_axes: 2 }', IMAGE),
-    "scale everything": ('type: "Scale" scale_param { axis: 0 num_axes: -1 bias_term: true }', IMAGE),
-    "scale three axes": ('type: "Scale" scale_param { axis: 2 bias_term: true }', (3, 4, 5)),
-    "bias": ('type: "Bias"', IMAGE),
-    "bias by bottom": ('type: "Bias" bias_param { axis: 0 }', IMAGE, (2, 6)),
-    "bias all": ('type: "Bias" bias_param { axis: 1 num_axes: -1 }', IMAGE),
-    "eltwise sum": ('type: "Eltwise" eltwise_param { coeff: 1 coeff: -0.5 }', IMAGE, IMAGE),
-    "eltwise prod": ('type: "Eltwise" eltwise_param { operation: PROD }', IMAGE, IMAGE, IMAGE),
-    "eltwise max": ('type: "Eltwise" eltwise_param { operation: MAX }', IMAGE, IMAGE),
-    "concat": ('type: "Concat"', IMAGE, (2, 3, 7, 5)),
-    "concat rows": ('type: "Concat" concat_param { axis: 2 }', IMAGE, (2, 6, 2, 5)),
-    "slice": ('type: "Slice" top: "a" top: "b" slice_param { slice_point: 2 }', IMAGE),
-    "split": ('type: "Split" top: "a" top: "b"', IMAGE),
-    "flatten": ('type: "Flatten"', IMAGE),
-    "reshape": ('type: "Reshape" reshape_param { shape { dim: 2 dim: 3 dim: 7 dim: 10 } }', (2, 210)),
-    "reshape between images": ('type: "Reshape" reshape_param { shape { dim: 2 dim: 3 dim: 7 dim: 10 } }', IMAGE),
-    "log": ('type: "Log" log_param { base: 2 scale: 0.1 shift: 3 }', IMAGE),
-    "flatten view": ('type: "Flatten"', (3, 5, 1, 1)),
-    "softmax": ('type: "Softmax"', IMAGE),
-    "crop": ('type: "Crop" crop_param { offset: 1 }', IMAGE, (2, 6, 5, 3)),
-    "interp": ('type: "Interp" interp_param { height: 9 width: 8 }', IMAGE),
-    "tile": ('type: "Tile" tile_param { tiles: 3 }', IMAGE),
-    "tile images": ('type: "Tile" tile_param { axis: 0 tiles: 2 }', IMAGE),
-    "tile rows": ('type: "Tile" tile_param { axis: 2 tiles: 65 }', (2, 3, 1, 4)),
-    "tile one number": ('type: "Tile" tile_param { axis: 1 tiles: 40 }', (7, 1)),
-    "silence": ('type: "Silence"', IMAGE),
-    **{
-        f"{operation} from axis {axis}": (
-            f'type: "Reduction" reduction_param {{ operation: {operation} axis: {axis} coeff: 0.7 }}', IMAGE
-        )
-        for operation in ("SUM", "MEAN", "ASUM", "SUMSQ") for axis in (0, 1, 2, 3)
-    },
-    "sum of long rows": ('type: "Reduction" reduction_param { axis: 1 }', (3, 40001)),
-    "argmax": ('type: "ArgMax"', (5, 40)),
-    "argmax top 3": ('type: "ArgMax" argmax_param { axis: 1 top_k: 3 }', IMAGE),
-    "argmax of rows": ('type: "ArgMax" argmax_param { axis: 2 top_k: 7 out_max_val: true }', IMAGE),
-    "argmax of images": ('type: "ArgMax" argmax_param { top_k: 4 out_max_val: true }', IMAGE),
-    "argmax of images, places": ('type: "ArgMax" argmax_param { top_k: 1 }', IMAGE),
-    "accuracy": ('type: "Accuracy" accuracy_param { top_k: 2 }', (9, 5), (9,)),
-    "accuracy by class": (
-        'type: "Accuracy" top: "a" top: "c" accuracy_param { ignore_label: 1 }', IMAGE, (2, 1, 7, 5)
-    ),
-    "accuracy along columns": ('type: "Accuracy" top: "a" top: "c" accuracy_param { axis: 3 }', IMAGE, (2, 6, 7)),
-    "euclidean in another order": ('type: "EuclideanLoss"', IMAGE, (2, 210)),
-    "euclidean between two orders": ('type: "EuclideanLoss"', IMAGE, (2, 5, 6, 7)),
-    "sigmoid loss in another order": ('type: "SigmoidCrossEntropyLoss"', (2, 210), IMAGE),
-    "softmax loss of labels in another order": (
-        'type: "SoftmaxWithLoss" softmax_param { axis: 2 }', IMAGE, (2, 6, 5)
-    ),
-    "hinge": ('type: "HingeLoss"', (5, 40), (5,)),
-    "hinge of images": ('type: "HingeLoss" hinge_loss_param { norm: L2 }', IMAGE, (2,)),
-    "multinomial": ('type: "MultinomialLogisticLoss"', IMAGE, (2,)),
-    "contrastive": ('type: "ContrastiveLoss" contrastive_loss_param { margin: 6 }', (8, 20), (8, 20), (8,)),
-    "contrastive of old": (
-        'type: "ContrastiveLoss" contrastive_loss_param { margin: 36 legacy_version: true }', (8, 20), (8, 20), (8,)
-    ),
-    "euclidean": ('type: "EuclideanLoss"', (4, 6), (4, 6)),
-    "sigmoid loss": ('type: "SigmoidCrossEntropyLoss"', IMAGE, IMAGE),
-    "softmax loss": ('type: "SoftmaxWithLoss"', (5, 4), (5,)),
-    "softmax loss ignoring": ('type: "SoftmaxWithLoss" loss_param { ignore_label: 1 }', IMAGE, (2, 1, 7, 5)),
-}  # fmt: skip
-
-
-CLASSES = ("SoftmaxWithLoss", "Accuracy", "HingeLoss", "MultinomialLogisticLoss")  # x1 names classes
-TARGETS = ("EuclideanLoss", "ContrastiveLoss")  # losses whose second bottom gets a gradient
+RUNNABLE = [case for case in CASES.values() if {"small", "medium"} & set(case.sizes) and not case.residual]
 
 
 @pytest.fixture(params=cpu.vector_units(), autouse=True)
@@ -164,27 +38,21 @@ def native_only(monkeypatch):
     bind = ReferenceDevice.bind
 
     def refuse(self, op, arrays, context):
-        assert type(self) is ReferenceDevice, f"{op.kernel} has no native kernel for {op.layer.param}"
+        assert type(self) is ReferenceDevice, f"{op.name} of layer '{op.layer_name}' has no native kernel"
         return bind(self, op, arrays, context)
 
     monkeypatch.setattr(ReferenceDevice, "bind", refuse)
 
 
-def arguments(layer: Layer) -> Run:
+def arguments(layer: Layer, xs: Sequence[np.ndarray] = (), ws: Sequence[np.ndarray] = ()) -> Run:
+    """Random gradients of the tops beside these bottoms and parameters, which are random where none are given."""
     rng = np.random.default_rng(5)
+    xs = xs or [rng.standard_normal(x.shape) for x in layer.bottoms]
+    ws = ws or [np.abs(rng.standard_normal(p.tensor.shape)) + 1 for p in layer.params]
     run = Run(layer, dtype="float32")
-    for stem, tensors in (("x", layer.bottoms), ("w", [p.tensor for p in layer.params]), ("dy", layer.tops)):
-        for i, tensor in enumerate(tensors):
-            value = rng.standard_normal(tensor.shape)
-            if layer.type.startswith("BatchNorm") and stem == "w":
-                value = abs(value) + 1
+    for stem, values in (("x", xs), ("w", ws), ("dy", [rng.standard_normal(y.shape) for y in layer.tops])):
+        for i, value in enumerate(values):
             run.put(f"{stem}{i}", value)
-    if layer.type in CLASSES:
-        run.put("x1", rng.integers(0, layer.classes, layer.bottoms[1].shape))
-    elif layer.type in ("SigmoidCrossEntropyLoss", "ContrastiveLoss"):
-        run.put(f"x{len(layer.bottoms) - 1}", rng.integers(0, 2, layer.bottoms[-1].shape))
-    if layer.type == "MultinomialLogisticLoss":
-        run.put("x0", rng.random(layer.bottoms[0].shape) + 0.01)
     return run
 
 
@@ -224,46 +92,15 @@ def execute(
     return results
 
 
-def fused_layer(relu: bool) -> Layer:
-    norm = layer_of('type: "BatchNorm" name: "n"', IMAGE)
-    scale = layer_of('type: "Scale" name: "s" scale_param { bias_term: true }', IMAGE)
-    return BatchNormScale(norm, scale, layer_of('type: "ReLU" name: "r"', IMAGE) if relu else None)
-
-
-@pytest.mark.parametrize("relu", [True, False])
-def test_a_fused_op_gives_what_the_reference_gives(relu):
-    compare(fused_layer(relu), ["dx0", "dw3", "dw4"])
-
-
-RECTIFIED = (
-    "conv", "conv groups", "conv 1x1", "depthwise", "conv of many channels", "inner product",
-    "inner product over channels", "inner product of an image turned", "eltwise sum",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("kept", [frozenset(), frozenset({"y0"})])
-@pytest.mark.parametrize("case", RECTIFIED)
-def test_a_layer_fused_with_its_relu_gives_what_the_reference_gives(case, kept):
-    text, *shapes = CASES[case]
-    inner = layer_of(text, *shapes)
-    layer = Epilogue(inner, None, 0, layer_of('type: "ReLU" name: "r"', inner.tops[0].shape))
-    with_saved(layer, kept)
-    compare(layer, [f"dx{i}" for i in range(len(shapes))] + [f"dw{i}" for i in range(len(layer.params))])
-
-
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", RUNNABLE, ids=lambda case: case.name)
 def test_an_op_gives_what_the_reference_gives(case):
-    text, *shapes = CASES[case]
-    layer = layer_of(text, *shapes)
-    wants = [f"dx{i}" for i in range(len(shapes))]
-    if layer.type.endswith("Loss"):
-        wants = ["dx0", "dx1"] if layer.type in TARGETS else ["dx0"]
-    compare(layer, wants + [f"dw{i}" for i, p in enumerate(layer.params) if p.learned])
+    layer = case.layer("medium")
+    compare(layer, *case.inputs(layer, np.random.default_rng(6)))
 
 
-def compare(layer: Layer, wants: list[str]) -> None:
-    run = arguments(layer)
-    for step in [layer.forward(), layer.recompute(), *layer.backward(wants)]:
+def compare(layer: Layer, xs: Sequence[np.ndarray], ws: Sequence[np.ndarray]) -> None:
+    run = arguments(layer, xs, ws)
+    for step in [layer.forward(), layer.recompute(), *layer.backward(wants_of(layer))]:
         backward = step.step not in ("forward", "recompute")
         for adds in ((), tuple(step.writes)) if backward else ((),):
             expected = execute(ReferenceDevice(), run, step, adds)
@@ -305,7 +142,7 @@ def test_the_reference_kernel_combines_more_arrays_than_a_native_one(count, monk
     shapes = [(3,)] * count
     layers = [layer_of(f'type: "Eltwise" eltwise_param {{ operation: {o} }}', *shapes) for o in ("SUM", "PROD", "MAX")]
     layers += [
-        Epilogue(layers[0], None, 0, layer_of('type: "ReLU"', (3,))),
+        with_epilogue(layers[0], residual=False, relu=True),
         layer_of('type: "Split"' + ' top: "t"' * count, (3,)),
     ]
     for layer in layers:
@@ -317,21 +154,9 @@ def test_the_reference_kernel_combines_more_arrays_than_a_native_one(count, monk
     assert left == (set(kinds) if count > MAX_ARRAYS else set())
 
 
-def test_every_type_of_layer_is_among_these_cases():
-    seen = {layer_of(text, *shapes).type for text, *shapes in CASES.values()}
-    assert seen == set(LAYERS)
-
-
-@pytest.mark.parametrize("case", ["split", "eltwise sum"])
-def test_gradients_that_meet_are_added(case):
-    text, *shapes = CASES[case]
-    layer = layer_of(text, *shapes)
-    compare(layer, [f"dx{i}" for i in range(len(shapes))])
-
-
 @pytest.mark.parametrize("fused", [False, True])
 def test_statistics_that_no_backward_reads_are_in_the_workspace(fused):
-    layer = fused_layer(True) if fused else layer_of('type: "BatchNorm"', IMAGE)
+    layer = batch_norm_scale(IMAGE, relu=True) if fused else layer_of('type: "BatchNorm"', IMAGE)
     step = layer.forward()
     bare = replace(step, writes=("y0",))
     run = arguments(layer)
@@ -349,6 +174,24 @@ def test_an_output_goes_to_the_host_with_caffes_axes():
         CpuDevice().bind(op, {"x0": blob}, {"results": results})()
         np.testing.assert_array_equal(results["blob"], run.arrays["x0"])
         assert results["blob"].flags.c_contiguous and not np.shares_memory(results["blob"], blob)
+
+
+@pytest.mark.parametrize("name", [name for name in RECORDS if name not in ("Feed", "CopyOut")])
+def test_an_op_without_a_layer_gives_what_the_reference_gives(name):
+    case = RECORDS[name]
+    values, results = case.inputs(np.random.default_rng(8)), []
+    for device in (ReferenceDevice(), CpuDevice()):
+        arrays = {
+            role: np.zeros(t.stored, "float32") for role, t in {**case.reads, **case.updates, **case.writes}.items()
+        }
+        for role, value in values.items():
+            arrays[role][...] = stored(value)
+        workspace = cpu_kernels.workspace_bytes(case.record, case.step, tuple(arrays))
+        op = Op(name, "forward", case.record, case.step, {}, (), ())
+        device.bind(op, {**arrays, "workspace": np.zeros(workspace, "uint8")}, case.context)()
+        results.append(arrays)
+    for role, value in results[0].items():
+        np.testing.assert_allclose(results[1][role], value, rtol=2e-5, atol=2e-6, err_msg=role)
 
 
 def test_the_norm_of_gradients_runs_over_all_of_them():

@@ -15,6 +15,7 @@ import numpy as np
 from google.protobuf import text_format
 
 from layermem.backends.reference.base import REGISTRY, ReferenceCall, axes_of_caffe, stored
+from layermem.graph.fusion import BatchNormScale, Epilogue
 from layermem.layers.base import LAYERS, Layer, Overlay, Step, Tensor, make_layer, roles
 from layermem.ops import ITEMSIZE
 from layermem.proto import schema
@@ -37,6 +38,30 @@ def with_saved(layer: Layer, saved: Collection[str]) -> Layer:
     """`layer`, whose backward may read the roles in `saved`, which other ops keep anyway."""
     layer.backward = partial(layer.backward, saved=frozenset(saved))  # type: ignore[method-assign]
     return layer
+
+
+def batch_norm_scale(shape: Sequence[int], *, relu: bool = False) -> BatchNormScale:
+    """A BatchNorm and its Scale with bias as one op, maybe with the ReLU behind them."""
+    norm = layer_of('type: "BatchNorm" name: "norm"', shape)
+    scale = layer_of('type: "Scale" name: "scale" scale_param { bias_term: true }', shape)
+    return BatchNormScale(norm, scale, layer_of('type: "ReLU" name: "relu"', shape) if relu else None)
+
+
+def with_epilogue(inner: Layer, *, residual: bool, relu: bool) -> Layer:
+    """`inner` as one op with the sum of its top and one more bottom, and with the ReLU behind it."""
+    shape = inner.tops[0].shape
+    after = layer_of('type: "ReLU" name: "relu"', shape) if relu else None
+    if residual:
+        return Epilogue(inner, layer_of('type: "Eltwise" name: "sum"', shape, shape), 1, after)
+    return Epilogue(inner, None, 0, after)
+
+
+def wants_of(layer: Layer) -> tuple[str, ...]:
+    """All gradients that the layer can give, in roles."""
+    learned = [f"dw{i}" for i, p in enumerate(layer.params) if p.learned]
+    every = (*roles("dx", len(layer.bottoms)), *learned)
+    written = {role for step in layer.backward(every) for role in step.writes}
+    return tuple(role for role in every if role in written)
 
 
 def logical(tensor: Tensor, dtype: str = "float64") -> np.ndarray:
@@ -135,7 +160,7 @@ def check_gradients(
     epsilon: float = 1e-6,
     tolerance: float = 1e-6,
 ) -> Run:
-    """Central differences in float64 of sum(y * random) for every element of every wanted gradient."""
+    """Central differences in float64 of sum(y * random), over the tops through which gradients flow."""
     rng = np.random.default_rng(7)
     xs = tuple(np.array(x, np.float64) for x in xs)
     ws = tuple(np.array(w, np.float64) for w in ws)
@@ -143,10 +168,12 @@ def check_gradients(
         wants = (*roles("dx", len(xs)), *(r for r, p in zip(roles("dw", len(ws)), layer.params) if p.learned))
     run = forward(layer, *xs, ws=ws)
     weights = [rng.standard_normal(top.shape) for top in layer.tops]
+    through = {role for step in layer.backward(tuple(wants)) for role in (*step.reads, *step.updates)}
 
     def objective() -> float:
         again = forward(layer, *xs, ws=ws, overlaid=False)
-        return sum(float((again.arrays[f"y{i}"] * weight).sum()) for i, weight in enumerate(weights))
+        tops = ((again.arrays[f"y{i}"], w) for i, w in enumerate(weights) if f"dy{i}" in through)
+        return sum(float((y * weight).sum()) for y, weight in tops)
 
     backward(run, wants, *weights)
     for role in wants:

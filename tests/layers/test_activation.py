@@ -6,34 +6,11 @@ import pytest
 from layermem.errors import InputError
 from layermem.layers import LAYERS
 from layermem.layers.activation import Activation
-from tests.layers.harness import TEST, backward, check_gradients, forward, layer_of, with_saved
+from layermem.ops import Pointwise
+from tests.cases import select
+from tests.layers.harness import TEST, backward, check_gradients, forward, layer_of, wants_of, with_saved
 
-# type and settings, y(x), x above 0 only
-CASES = [
-    ("ReLU", "", lambda x: np.maximum(x, 0), False),
-    ("ReLU", "relu_param { negative_slope: 0.125 }", lambda x: np.where(x > 0, x, x / 8), False),
-    ("ReLU", "relu_param { negative_slope: -2 }", lambda x: np.where(x > 0, x, -2 * x), False),
-    ("ELU", "", lambda x: np.where(x > 0, x, np.exp(x) - 1), False),
-    ("ELU", "elu_param { alpha: 0.5 }", lambda x: np.where(x > 0, x, 0.5 * (np.exp(x) - 1)), False),
-    ("Sigmoid", "", lambda x: 1 / (1 + np.exp(-x)), False),
-    ("TanH", "", lambda x: (np.exp(2 * x) - 1) / (np.exp(2 * x) + 1), False),
-    ("AbsVal", "", np.abs, False),
-    ("Power", "", lambda x: x, False),
-    ("Power", "power_param { power: 2 scale: 3 shift: -1 }", lambda x: (3 * x - 1) ** 2, False),
-    ("Power", "power_param { power: 1 scale: -2 shift: 5 }", lambda x: 5 - 2 * x, False),
-    ("Power", "power_param { power: 0.375 scale: 2 shift: 1 }", lambda x: (1 + 2 * x) ** 0.375, True),
-    ("Power", "power_param { power: 0 scale: 2 shift: 1 }", np.ones_like, False),
-    ("Power", "power_param { power: 3 scale: 0 shift: 2 }", lambda x: np.full_like(x, 8), False),
-    ("Exp", "", np.exp, False),
-    ("Exp", "exp_param { base: 2 scale: 3 shift: 1 }", lambda x: 2 ** (1 + 3 * x), False),
-    ("Exp", "exp_param { scale: 0.5 shift: -1 }", lambda x: np.exp(x / 2 - 1), False),
-    ("Log", "", np.log, True),
-    ("Log", "log_param { base: 2 scale: 3 shift: 1 }", lambda x: np.log2(1 + 3 * x), True),
-    ("BNLL", "", lambda x: np.log(1 + np.exp(x)), False),
-    ("Clip", "clip_param { min: -0.75 max: 1.5 }", lambda x: np.minimum(np.maximum(x, -0.75), 1.5), False),
-    ("Swish", "", lambda x: x / (1 + np.exp(-x)), False),
-    ("Swish", "swish_param { beta: 1.5 }", lambda x: x / (1 + np.exp(-1.5 * x)), False),
-]
+CASES = [case for case in select("medium", formula=True) if isinstance(case.layer().record, Pointwise)]
 SHAPES = [(2, 3, 2, 5), (4, 7), (11,)]
 
 
@@ -48,32 +25,33 @@ def numbers(shape, positive=False):
     return np.abs(x) + 0.1 if positive else x
 
 
-@pytest.mark.parametrize("kind, settings, formula, positive", CASES)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_y_is_the_formula_of_x(kind, settings, formula, positive, shape):
-    x = numbers(shape, positive)
-    y = forward(activation(kind, settings, shape), x).arrays["y0"]
-    np.testing.assert_allclose(y, formula(x), rtol=1e-12, atol=1e-15)
+def test_y_is_the_formula_of_x(case, shape):
+    x = numbers(shape, case.positive)
+    y = forward(case.at(shape).layer(), x).arrays["y0"]
+    np.testing.assert_allclose(y, case.formula(x), rtol=1e-12, atol=1e-15)
 
 
-@pytest.mark.parametrize("kind, settings, formula, positive", CASES)
+@pytest.mark.parametrize("case", [case for case in CASES if wants_of(case.layer())], ids=lambda case: case.name)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_gradients(kind, settings, formula, positive, shape):
-    check_gradients(activation(kind, settings, shape), numbers(shape, positive))
+def test_gradients(case, shape):
+    check_gradients(case.at(shape).layer(), numbers(shape, case.positive))
 
 
-@pytest.mark.parametrize("kind, settings, formula, positive", CASES)
-def test_single_precision_stays_single_and_near(kind, settings, formula, positive):
-    x = numbers((2, 3, 2, 5), positive).astype(np.float32)
-    run = forward(activation(kind, settings), x, dtype="float32")
-    backward(run, ["dx0"], np.ones(x.shape))
-    assert run.arrays["dx0"].dtype == np.float32
-    np.testing.assert_allclose(run.arrays["y0"], formula(x.astype(np.float64)), rtol=3e-6, atol=3e-7)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_single_precision_stays_single_and_near(case):
+    x = numbers((2, 3, 2, 5), case.positive).astype(np.float32)
+    layer = case.at(x.shape).layer()
+    run = forward(layer, x, dtype="float32")
+    backward(run, wants_of(layer), np.ones(x.shape))
+    assert all(run.arrays[role].dtype == np.float32 for role in ("y0", *wants_of(layer)))
+    np.testing.assert_allclose(run.arrays["y0"], case.formula(x.astype(np.float64)), rtol=3e-6, atol=3e-7)
 
 
-def test_every_activation_of_this_room_is_tested():
+def test_every_activation_has_a_formula():
     here = {name for name, cls in LAYERS.items() if issubclass(cls, Activation)}
-    assert here == {kind for kind, *_ in CASES} | {"PReLU", "Threshold"}
+    assert here == {case.layer().type for case in CASES} | {"PReLU"}
 
 
 @pytest.mark.parametrize("kind", ["Sigmoid", "TanH", "BNLL", "Swish", "ELU"])

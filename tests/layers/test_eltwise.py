@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from layermem.errors import InputError
+from layermem.ops import Eltwise
+from tests.cases import select
 from tests.layers.harness import backward, check_gradients, forward, layer_of
 
 SHAPE = (2, 3, 2, 4)
@@ -19,35 +21,28 @@ def inputs(count, shape=SHAPE):
     return list(np.random.default_rng(1).permutation(count * size).reshape(count, *shape) * 0.01 - 0.2)
 
 
-CASES = [
-    ("", 2, lambda a, b: a + b),
-    ("operation: SUM", 3, lambda a, b, c: a + b + c),
-    ("coeff: 1 coeff: -1", 2, lambda a, b: a - b),
-    ("coeff: 1 coeff: -0.5 coeff: 2", 3, lambda a, b, c: a - b / 2 + 2 * c),
-    ("operation: PROD", 2, lambda a, b: a * b),
-    ("operation: PROD", 4, lambda a, b, c, d: a * b * c * d),
-    ("operation: PROD stable_prod_grad: false", 3, lambda a, b, c: a * b * c),
-    ("operation: MAX", 2, np.maximum),
-    ("operation: MAX", 4, lambda *xs: np.max(xs, axis=0)),
-]
+CASES = [case for case in select("medium", formula=True) if isinstance(case.layer().record, Eltwise) and not case.relu]
 
 
-@pytest.mark.parametrize("settings, count, formula", CASES)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("shape", [SHAPE, (5, 3)])
-def test_y_is_the_formula_of_the_bottoms(settings, count, formula, shape):
-    xs = inputs(count, shape)
-    np.testing.assert_allclose(forward(eltwise(settings, count, shape), *xs).arrays["y0"], formula(*xs))
+def test_y_is_the_formula_of_the_bottoms(case, shape):
+    xs = inputs(len(case.shapes("medium")), shape)
+    layer = case.at(*[shape] * len(xs)).layer()
+    np.testing.assert_allclose(forward(layer, *xs).arrays["y0"], case.formula(*xs))
 
 
-@pytest.mark.parametrize("settings, count, formula", CASES)
-def test_gradients(settings, count, formula):
-    check_gradients(eltwise(settings, count), *inputs(count))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_gradients(case):
+    xs = inputs(len(case.shapes("medium")))
+    check_gradients(case.at(*[SHAPE] * len(xs)).layer(), *xs)
 
 
-@pytest.mark.parametrize("settings, count, formula", CASES)
-def test_each_gradient_alone_is_the_one_computed_with_the_others(settings, count, formula):
-    layer, xs = eltwise(settings, count), inputs(count)
-    wants = [f"dx{i}" for i in range(count)]
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_each_gradient_alone_is_the_one_computed_with_the_others(case):
+    xs = inputs(len(case.shapes("medium")))
+    layer = case.at(*[SHAPE] * len(xs)).layer()
+    wants = [f"dx{i}" for i in range(len(xs))]
     together = backward(forward(layer, *xs), wants, xs[0])
     for role in wants:
         alone = backward(forward(layer, *xs), [role], xs[0])

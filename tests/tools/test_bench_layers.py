@@ -4,7 +4,9 @@ import pytest
 
 from layermem.backends.cpu import CpuDevice
 from layermem.layers import LAYERS
-from tools.bench_layers_cpu import CASES, WITHOUT_GRADIENT, net_of, ops_of
+from tests.cases import select
+from tests.op_case import OpCase
+from tools.bench_layers_cpu import WITHOUT_GRADIENT, net_of, ops_of
 
 
 @pytest.mark.parametrize("kind, shapes, ops", [
@@ -12,17 +14,19 @@ from tools.bench_layers_cpu import CASES, WITHOUT_GRADIENT, net_of, ops_of
     ("Accuracy", [(2, 3), (2,)], 1),
 ])  # fmt: skip
 def test_the_ops_of_a_layer_are_timed_with_the_bytes_of_their_buffers(kind, shapes, ops):
-    found = list(ops_of(f'type: "{kind}"', shapes, CpuDevice(), 1))
+    labels = 1 if len(shapes) > 1 and len(shapes[1]) == 1 else None
+    case = OpCase(kind, f'type: "{kind}"', {"timing": shapes}, labels=labels)
+    found = list(ops_of(case, CpuDevice(), 1))
     assert [step for step, _, _ in found] == ["forward", "backward"][:ops]
     assert all(seconds > 0 and nbytes >= 4 * 6 for _, seconds, nbytes in found)
 
 
 def test_every_case_is_a_net_with_a_gradient_where_there_is_one():
-    for text, *shapes in CASES.values():
-        net = net_of(text, shapes)
+    for case in select("timing"):
+        net = net_of(case)
         kind = net.nodes[-2].layer.type if net.nodes[-1].layer.name == "sum" else net.nodes[-1].layer.type
         assert net.message.force_backward == (kind not in WITHOUT_GRADIENT)
-    kinds = {text.split('"')[1] for text, *_ in CASES.values()}
+    kinds = {case.text.split('"')[1] for case in select("timing")}
     bound_by_arithmetic = {"Convolution", "Deconvolution", "InnerProduct"}
     names_only = {"Reshape", "Slice", "Split", "Silence", "Threshold", "MultinomialLogisticLoss"}
     assert kinds == set(LAYERS) - bound_by_arithmetic - names_only

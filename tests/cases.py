@@ -1,0 +1,508 @@
+"""The one list of op cases: every layer type and every record kind that a backend runs.
+
+A case is a layer as prototxt writes it, maybe with an epilogue, and the shapes of its bottoms in up to four sizes:
+
+    small    tens of elements: every mode of the CUDA emulator, and a card
+    medium   tens to thousands: gradients by central differences, the cpu backend against the reference
+    timing   larger than any cache: tools/bench_layers_cpu.py
+    card     for the clock of a card: tools/gpu/layers.py
+
+CASES     name -> OpCase                RECORDS   name -> RecordCase: ops that no layer makes (updates, fills, host I/O)
+select()  the cases that have a size    CONV_EDGES   geometries at the edges of the tiles of implicit GEMM
+
+A new layer or record kind is one line here; tests/test_cases.py finds what has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from layermem import ops
+from layermem.backends.registry import StepContext
+from layermem.ops import Tensor
+from tests.op_case import Formula, OpCase, RecordCase, Shape
+
+ODD = (2, 3, 5, 3)
+QUADS = (2, 4, 5, 3)  # channels that CUDA kernels read four at a time
+IMAGE = (2, 6, 7, 5)
+TINY = (2, 3, 2, 5)
+SLIVER = (3, 4, 5, 2)
+BATCH = (64, 64, 56, 56)
+PICTURES = (32, 3, 224, 224)
+PIXELS = (4, 21, 480, 480)
+ROWS = (4096, 1000)
+MAPS = (128, 256, 56, 56)
+
+
+CASES: dict[str, OpCase] = {}
+
+
+def select(size: str, *, formula: bool = False) -> list[OpCase]:
+    """The cases that name this size; `formula`: those whose top has a closed form."""
+    return [case for case in CASES.values() if size in case.sizes and (case.formula is not None or not formula)]
+
+
+def add(name: str, text: str, *, saved: str = "", formula: Formula | None = None, **more: Any) -> None:
+    """A case; the sizes are keywords, one shape or a list of them."""
+    sizes: dict[str, Sequence[Shape]] = {}
+    for size in ("small", "medium", "timing", "card"):
+        shapes = more.pop(size, None)
+        if shapes is not None:
+            sizes[size] = shapes if isinstance(shapes, list) else [shapes]
+    assert name not in CASES, f"two cases are named '{name}'"
+    CASES[name] = OpCase(name, text, sizes, saved=frozenset(saved.split()), formula=formula, **more)
+
+
+def number(value: float) -> float:
+    """A number as a float field of a message holds it."""
+    return float(np.float32(value))
+
+
+# -- activations: y0 = formula(x0) ---------------------------------------------------------------------------------
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def relu(x: np.ndarray, slope: float = 0) -> np.ndarray:
+    return np.where(x > 0, x, slope * x)
+
+
+def unary(name: str, kind: str, settings: str, formula: Formula, **more: Any) -> None:
+    add(name, f'type: "{kind}" {settings}', formula=formula, **{"medium": TINY, **more})
+
+
+BIG = {"medium": IMAGE, "timing": BATCH}
+unary("ReLU", "ReLU", "", relu, small=ODD, card=MAPS, **BIG)
+unary("ReLU from y", "ReLU", "", relu, small=ODD, saved="y0")
+unary("ReLU of slope 1/8", "ReLU", "relu_param { negative_slope: 0.125 }", lambda x: relu(x, 1 / 8))
+unary("ReLU of slope 0.1", "ReLU", "relu_param { negative_slope: 0.1 }", lambda x: relu(x, number(0.1)), medium=(3, 7))
+unary("ReLU of slope -2", "ReLU", "relu_param { negative_slope: -2 }", lambda x: relu(x, -2))
+unary("Clip", "Clip", "clip_param { min: -0.5 max: 0.7 }", lambda x: np.clip(x, -0.5, number(0.7)), **BIG)
+unary("Clip to 0..1", "Clip", "clip_param { min: 0 max: 1 }", lambda x: np.clip(x, 0, 1), small=ODD)
+unary("Clip from x", "Clip", "clip_param { min: 0 max: 1 }", lambda x: np.clip(x, 0, 1), small=ODD, saved="x0")
+unary("Clip to -0.75..1.5", "Clip", "clip_param { min: -0.75 max: 1.5 }", lambda x: np.clip(x, -0.75, 1.5))
+unary("ELU", "ELU", "", lambda x: np.where(x > 0, x, np.exp(x) - 1), small=ODD, **BIG)
+unary("ELU of alpha 0.5", "ELU", "elu_param { alpha: 0.5 }", lambda x: np.where(x > 0, x, 0.5 * (np.exp(x) - 1)))
+unary("Sigmoid", "Sigmoid", "", sigmoid, small=ODD, **BIG)
+unary("TanH", "TanH", "", lambda x: (np.exp(2 * x) - 1) / (np.exp(2 * x) + 1), small=ODD, **BIG)
+unary("AbsVal", "AbsVal", "", np.abs, small=ODD, **BIG)
+unary("Power of 0.5 x + 3", "Power", "power_param { scale: 0.5 shift: 3 }", lambda x: x / 2 + 3, medium=IMAGE)
+unary("Power of 5 - 2 x", "Power", "power_param { power: 1 scale: -2 shift: 5 }", lambda x: 5 - 2 * x)
+unary("Power of 2 x", "Power", "power_param { scale: 2 }", lambda x: 2 * x, small=ODD)
+unary("Power of x", "Power", "", lambda x: x)
+unary("Power 2", "Power", "power_param { power: 2 }", np.square, small=ODD)
+unary("Power", "Power", "power_param { power: 2 scale: 0.5 shift: 3 }", lambda x: (x / 2 + 3) ** 2, **BIG)
+unary("Power 2 of 3 x - 1", "Power", "power_param { power: 2 scale: 3 shift: -1 }", lambda x: (3 * x - 1) ** 2)
+unary("Power 0.375", "Power", "power_param { power: 0.375 scale: 2 shift: 1 }", lambda x: (1 + 2 * x) ** 0.375,
+      positive=True)  # fmt: skip
+unary("Power 0", "Power", "power_param { power: 0 scale: 2 shift: 1 }", np.ones_like)
+unary("Power of a constant", "Power", "power_param { power: 3 scale: 0 shift: 2 }", lambda x: np.full_like(x, 8))
+unary("Power 1.7", "Power", "power_param { power: 1.7 scale: 0.01 shift: 3 }",
+      lambda x: (3 + number(0.01) * x) ** number(1.7), timing=BATCH)  # fmt: skip
+unary("Exp", "Exp", "", np.exp, small=ODD, timing=BATCH)
+unary("Exp to base 2", "Exp", "exp_param { base: 2 scale: 0.5 }", lambda x: 2 ** (x / 2), medium=IMAGE)
+unary("Exp of 1 + 3 x to base 2", "Exp", "exp_param { base: 2 scale: 3 shift: 1 }", lambda x: 2 ** (1 + 3 * x))
+unary("Exp of 0.5 x - 1", "Exp", "exp_param { scale: 0.5 shift: -1 }", lambda x: np.exp(x / 2 - 1))
+unary("Log", "Log", "", np.log, small=ODD, positive=True)
+unary("Log to base 2", "Log", "log_param { base: 2 scale: 3 shift: 1 }", lambda x: np.log2(1 + 3 * x), positive=True)
+unary("Log to base 2 of 0.1 x + 3", "Log", "log_param { base: 2 scale: 0.1 shift: 3 }",
+      lambda x: np.log2(3 + number(0.1) * x), medium=IMAGE)  # fmt: skip
+unary("Log of 0.01 x + 9", "Log", "log_param { scale: 0.01 shift: 9 }",
+      lambda x: np.log(9 + number(0.01) * x), timing=BATCH)  # fmt: skip
+unary("BNLL", "BNLL", "", lambda x: np.log(1 + np.exp(x)), small=ODD, **BIG)
+unary("Swish", "Swish", "", lambda x: x * sigmoid(x), small=ODD, timing=BATCH)
+unary("Swish of beta 0.7", "Swish", "swish_param { beta: 0.7 }", lambda x: x * sigmoid(number(0.7) * x), medium=IMAGE)
+unary("Swish of beta 1.5", "Swish", "swish_param { beta: 1.5 }", lambda x: x * sigmoid(1.5 * x))
+unary("Threshold", "Threshold", "", lambda x: (x > 0).astype(float), small=ODD)
+unary("Threshold of 0.2", "Threshold", "threshold_param { threshold: 0.2 }", lambda x: (x > number(0.2)).astype(float),
+      medium=IMAGE)  # fmt: skip
+add("PReLU", 'type: "PReLU"', small=ODD, **BIG)
+add("PReLU by quads", 'type: "PReLU"', small=QUADS)
+add("PReLU, shared", 'type: "PReLU" prelu_param { channel_shared: true }', medium=IMAGE)
+add("Dropout", 'type: "Dropout"', small=ODD, timing=BATCH, card=MAPS)
+add("Dropout of 0.3", 'type: "Dropout" dropout_param { dropout_ratio: 0.3 }', medium=IMAGE)
+
+# -- convolutions and inner products -------------------------------------------------------------------------------
+
+# settings beside num_output, num_output, shape of x
+CONV_EDGES = {
+    "one by one": ("kernel_size: 1", 20, (2, 36, 7, 13)),
+    "one by one, strided": ("kernel_size: 1 stride: 2", 72, (1, 20, 13, 7)),
+    "three by three": ("kernel_size: 3 pad: 1", 36, (2, 20, 7, 7)),
+    "first layer": ("kernel_size: 7 stride: 2 pad: 3", 12, (2, 3, 23, 15)),
+    "five by five without pad": ("kernel_size: 5", 20, (2, 1, 13, 13)),
+    "even kernel, wide pad": ("kernel_size: 2 pad: 3", 3, (1, 4, 7, 6)),
+    "width one": ("kernel_h: 3 kernel_w: 1 pad_h: 1 pad_w: 0 stride: 1", 20, (2, 4, 13, 1)),
+    "stride three and two": ("kernel_size: 3 stride_h: 3 stride_w: 2 pad: 1", 4, (2, 20, 13, 13)),
+    "stride beyond the kernel": ("kernel_h: 2 kernel_w: 1 stride: 3", 4, (1, 4, 13, 12)),
+    "dilated": ("kernel_size: 3 pad: 2 dilation: 2", 8, (2, 4, 13, 7)),
+    "dilated by the stride": ("kernel_size: 3 pad: 2 dilation: 2 stride: 2", 8, (1, 4, 9, 8)),
+    "dilation and stride without a common factor": (
+        "kernel_h: 3 kernel_w: 2 pad: 1 dilation: 3 dilation: 2 stride: 2", 20, (2, 3, 13, 11)),
+    "two groups": ("kernel_size: 3 pad: 1 group: 2", 36, (2, 72, 7, 5)),
+    "a group a channel": ("kernel_size: 3 pad: 1 stride: 2 group: 20", 20, (2, 20, 7, 7)),
+    "more outputs than inputs in a group": ("kernel_size: 1 group: 4", 12, (1, 4, 7, 7)),
+    "long sum": ("kernel_size: 1", 20, (1, 500, 2, 3)),
+    "one pixel": ("kernel_size: 3", 72, (1, 36, 3, 3)),
+    "parts of the weight gradient": ("kernel_size: 3 pad: 1", 4, (6, 4, 13, 13)),
+    "a tile of 128 outputs": ("kernel_size: 1", 140, (3, 8, 9, 5)),
+}  # fmt: skip
+
+# The same, for a convolution and its ReLU: a byte of the mask holds eight channels of a pixel, or parts of two pixels.
+RELU_EDGES = {
+    "whole bytes of two tiles": ("kernel_size: 1", 136, (3, 8, 9, 5)),
+    "whole bytes in two groups": ("kernel_size: 3 pad: 1 group: 2", 48, (2, 6, 7, 5)),
+    "whole bytes, three channels": ("kernel_size: 7 stride: 2 pad: 3", 64, (1, 3, 23, 15)),
+    "bytes across groups": ("kernel_size: 1 group: 4", 16, (1, 8, 7, 13)),
+    "bytes across pixels": ("kernel_size: 3 pad: 1", 36, (2, 20, 7, 7)),
+}
+
+# precision -> bound of forward and data gradient, of the weight gradient's long sums, and what it cannot be below
+PRECISION_BOUNDS = {"fp32x3": (2e-6, 1e-5, 0), "tf32": (5e-4, 5e-4, 1e-4), "bf16": (4e-3, 4e-3, 1e-3)}
+
+
+def conv_text(outputs: int, settings: str, kind: str = "Convolution", more: str = "") -> str:
+    return f'type: "{kind}" {more} convolution_param {{ num_output: {outputs} {settings} }}'
+
+
+def edge_case(name: str, kind: str = "Convolution", *, bias: bool = False, **more: Any) -> OpCase:
+    """The entry of CONV_EDGES or RELU_EDGES as a case of `kind`."""
+    settings, outputs, shape = {**CONV_EDGES, **RELU_EDGES}[name]
+    text = conv_text(outputs, settings if bias else f"{settings} bias_term: false", kind)
+    return OpCase(f"{kind}: {name}", text, {"small": [shape]}, **more)
+
+
+def conv(name: str, outputs: int, settings: str, kind: str = "Convolution", tops: str = "", **more: Any) -> None:
+    add(name, conv_text(outputs, settings, kind, tops), **more)
+
+
+STRIDED = "kernel_size: 3 pad: 1 stride: 2"
+conv("Convolution 3x3/2", 4, STRIDED, medium=IMAGE)
+conv("Convolution, groups and dilation", 4, "kernel_size: 3 group: 2 dilation: 2 pad: 2", medium=IMAGE)
+conv("Convolution 1x1", 8, "kernel_size: 1 bias_term: false", medium=IMAGE)
+conv("Convolution, depthwise", 6, "kernel_h: 3 kernel_w: 1 group: 6", medium=IMAGE)
+conv("Convolution of two bottoms", 4, "kernel_size: 3", tops='top: "a" top: "b"', medium=[IMAGE, IMAGE])
+conv("Convolution of many channels", 33, "kernel_size: 3 pad: 1", medium=(2, 36, 17, 13))
+conv("Convolution of many channels in groups", 80, "kernel_size: 3 pad: 1 group: 2", medium=(2, 72, 17, 13))
+conv("Convolution by quads", 8, STRIDED, small=(2, 4, 5, 4))
+conv("Convolution", 5, "kernel_size: 2 dilation: 2", small=(2, 3, 5, 4))
+conv("Convolution, grouped", 6, "kernel_size: 3 pad: 1 group: 3", small=(1, 3, 4, 4))
+conv("Convolution in parts", 4, "kernel_size: 1", small=(4, 4, 12, 12))
+conv("Convolution, wide", 40, "kernel_size: 1", small=(1, 4, 9, 15))
+conv("Convolution, wide and odd", 41, "kernel_size: 1", small=(1, 3, 9, 15))
+conv("Deconvolution 3x3/2", 4, STRIDED, "Deconvolution", medium=IMAGE)
+conv("Deconvolution, grouped", 4, "kernel_size: 2 group: 2", "Deconvolution", medium=IMAGE)
+conv("Deconvolution", 4, "kernel_size: 3 stride: 2", "Deconvolution", small=(1, 4, 4, 3))
+conv("Convolution + ReLU", 40, STRIDED, small=(2, 4, 5, 4), relu=True)
+conv("Convolution + ReLU, grouped", 16, "kernel_size: 1 group: 2", small=(1, 6, 7, 13), relu=True)
+conv("Convolution + ReLU from y", 5, "kernel_size: 2", small=(2, 3, 5, 4), relu=True, saved="y0")
+conv("Convolution + residual + ReLU", 40, STRIDED, small=(2, 4, 5, 4), residual=True, relu=True)
+conv("Convolution + residual", 5, "kernel_size: 2", small=(2, 3, 5, 4), residual=True)
+
+for _name, _outputs, _settings, _shape in (
+    ("VGG conv2_2", 128, "kernel_size: 3 pad: 1", (64, 128, 112, 112)),
+    ("VGG conv3_2", 256, "kernel_size: 3 pad: 1", (64, 256, 56, 56)),
+    ("VGG conv3_2 and ReLU", 256, "kernel_size: 3 pad: 1", (64, 256, 56, 56)),
+    ("VGG conv5_2", 512, "kernel_size: 3 pad: 1", (64, 512, 14, 14)),
+    ("ResNet conv1", 64, "kernel_size: 7 stride: 2 pad: 3", (128, 3, 224, 224)),
+    ("ResNet res2 1x1", 256, "kernel_size: 1", (128, 64, 56, 56)),
+    ("ResNet res3 3x3", 128, "kernel_size: 3 pad: 1", (128, 128, 28, 28)),
+    ("ResNet res4 1x1", 256, "kernel_size: 1", (128, 1024, 14, 14)),
+    ("ResNet res4 down", 256, "kernel_size: 3 stride: 2 pad: 1", (128, 256, 28, 28)),
+    ("ResNet res5 3x3", 512, "kernel_size: 3 pad: 1", (128, 512, 7, 7)),
+):
+    conv(_name, _outputs, f"{_settings} bias_term: false", card=_shape, relu=_name.endswith("ReLU"))
+
+
+def product(name: str, settings: str, **more: Any) -> None:
+    add(name, f'type: "InnerProduct" inner_product_param {{ {settings} }}', **more)
+
+
+product("InnerProduct", "num_output: 5", small=(6, 7))
+product("InnerProduct + ReLU", "num_output: 5", small=(6, 7), relu=True)
+product("InnerProduct of rows", "num_output: 9", medium=(5, 11))
+product("InnerProduct of images", "num_output: 9", medium=IMAGE)
+product("InnerProduct from axis 2", "num_output: 9 axis: 2", medium=IMAGE)
+product("InnerProduct from axis 3", "num_output: 9 axis: 3", medium=IMAGE)
+product("InnerProduct into an image", "num_output: 9 axis: 3", medium=(4, 6, 1, 1))
+product("InnerProduct from five axes", "num_output: 9 axis: 3", medium=(2, 3, 4, 5, 6))
+product("InnerProduct of images, transposed", "num_output: 9 transpose: true bias_term: false", medium=IMAGE)
+product("InnerProduct, transposed", "num_output: 9 transpose: true", medium=(5, 11))
+
+conv("Convolution 2x2", 3, "kernel_size: 2 pad: 1", medium=SLIVER)
+product("InnerProduct without bias", "num_output: 7 bias_term: false", medium=SLIVER)
+
+
+def add_epilogues(name: str, *, residual: bool) -> None:
+    """The case with a ReLU, from its mask or from y, and with a residual where the op takes one."""
+    for saved in ("", "y0"):
+        for sums in (False, True)[: 1 + residual]:
+            fused = f"{name}{' + residual' * sums} + ReLU{' from y' * bool(saved)}"
+            CASES[fused] = replace(CASES[name], name=fused, residual=sums, relu=True, saved=frozenset(saved.split()))
+    if residual:
+        CASES[f"{name} + residual"] = replace(CASES[name], name=f"{name} + residual", residual=True)
+
+
+for _name in (
+    "Convolution 3x3/2", "Convolution, groups and dilation", "Convolution 1x1", "Convolution, depthwise",
+    "Convolution of many channels", "InnerProduct of images", "InnerProduct from axis 2",
+    "InnerProduct of images, transposed",
+):  # fmt: skip
+    add_epilogues(_name, residual=False)
+add_epilogues("Convolution 2x2", residual=True)
+add_epilogues("InnerProduct without bias", residual=True)
+
+# -- windows, sums of blobs ----------------------------------------------------------------------------------------
+
+
+def pool(name: str, settings: str, **more: Any) -> None:
+    add(name, f'type: "Pooling" pooling_param {{ {settings} }}', **more)
+
+
+pool("Pooling MAX 3/2", "kernel_size: 3 stride: 2", small=ODD, timing=BATCH, card=MAPS)
+pool("Pooling MAX 3/2, padded", "kernel_size: 3 stride: 2 pad: 1", medium=IMAGE)
+pool("Pooling MAX 3/1", "kernel_size: 3 pad: 1", medium=IMAGE, timing=BATCH)
+pool("Pooling MAX by quads", "kernel_size: 2 pad: 1", small=QUADS)
+pool("Pooling AVE 3/2", "pool: AVE kernel_size: 3 stride: 2", small=ODD)
+pool("Pooling AVE 3/2, padded", "pool: AVE kernel_size: 3 stride: 2 pad: 1", medium=IMAGE)
+pool("Pooling AVE by quads", "pool: AVE kernel_size: 2 pad: 1", small=QUADS)
+pool("Pooling AVE", "pool: AVE global_pooling: true", medium=IMAGE, timing=BATCH)
+
+
+def eltwise(name: str, settings: str, count: int, formula: Formula, **more: Any) -> None:
+    sizes = {size: [more.pop(size)] * count for size in ("small", "medium", "timing", "card") if size in more}
+    sizes = sizes or {"medium": [(2, 3, 2, 4)] * count}
+    add(name, f'type: "Eltwise" eltwise_param {{ {settings} }}', formula=formula, **sizes, **more)
+
+
+def largest(*xs: np.ndarray) -> np.ndarray:
+    return np.max(xs, axis=0)
+
+
+eltwise("Eltwise SUM", "", 2, lambda a, b: a + b, medium=IMAGE, timing=BATCH, card=MAPS)
+eltwise("Eltwise SUM of three", "operation: SUM", 3, lambda a, b, c: a + b + c)
+eltwise("Eltwise a + 2 b", "coeff: 1 coeff: 2", 2, lambda a, b: a + 2 * b, small=ODD)
+eltwise("Eltwise a - b", "coeff: 1 coeff: -1", 2, lambda a, b: a - b)
+eltwise("Eltwise a - b/2", "coeff: 1 coeff: -0.5", 2, lambda a, b: a - b / 2, medium=IMAGE)
+eltwise("Eltwise a - b/2 + 2 c", "coeff: 1 coeff: -0.5 coeff: 2", 3, lambda a, b, c: a - b / 2 + 2 * c)
+eltwise("Eltwise PROD of two", "operation: PROD", 2, lambda a, b: a * b, timing=BATCH)
+eltwise("Eltwise PROD", "operation: PROD", 3, lambda a, b, c: a * b * c, small=ODD, medium=IMAGE)
+eltwise("Eltwise PROD of four", "operation: PROD", 4, lambda a, b, c, d: a * b * c * d)
+eltwise("Eltwise PROD, unstable", "operation: PROD stable_prod_grad: false", 3, lambda a, b, c: a * b * c)
+eltwise("Eltwise MAX", "operation: MAX", 2, largest, small=ODD, medium=IMAGE, timing=BATCH)
+eltwise("Eltwise MAX of four", "operation: MAX", 4, largest)
+eltwise("Eltwise a - 2 b + ReLU", "coeff: 1 coeff: -2", 2, lambda a, b: relu(a - 2 * b), small=ODD, relu=True)
+eltwise("Eltwise a - b + ReLU from y", "coeff: 1 coeff: -1", 2, lambda a, b: relu(a - b), small=ODD, relu=True,
+        saved="y0")  # fmt: skip
+eltwise("Eltwise SUM + ReLU", "", 2, lambda a, b: relu(a + b), card=MAPS, relu=True)
+for _saved in ("", "y0"):
+    _from_y = " from y" * bool(_saved)
+    eltwise(f"Eltwise a - b/2 + ReLU{_from_y}", "coeff: 1 coeff: -0.5", 2, lambda a, b: relu(a - b / 2), medium=IMAGE,
+            relu=True, saved=_saved)  # fmt: skip
+    eltwise(f"Eltwise a - 2 b + c/2 + ReLU{_from_y}", "coeff: 1 coeff: -2 coeff: 0.5", 3,
+            lambda a, b, c: relu(a - 2 * b + c / 2), medium=SLIVER, relu=True, saved=_saved)  # fmt: skip
+
+# -- normalization -------------------------------------------------------------------------------------------------
+
+LOOSE = {"tolerance": 1e-5}
+add("LRN", 'type: "LRN"', timing=BATCH)
+add("LRN of five", 'type: "LRN" lrn_param { local_size: 5 alpha: 0.3 }', medium=IMAGE)
+add("LRN of three", 'type: "LRN" lrn_param { local_size: 3 alpha: 1 }', small=ODD)
+add("LRN of AlexNet", 'type: "LRN" lrn_param { local_size: 5 alpha: 1e-4 beta: 0.75 }', card=MAPS)
+add("LRN within", 'type: "LRN" lrn_param { local_size: 3 norm_region: WITHIN_CHANNEL }', timing=BATCH)
+add("LRN within, alpha 0.3", 'type: "LRN" lrn_param { local_size: 3 alpha: 0.3 norm_region: WITHIN_CHANNEL }',
+    medium=IMAGE)  # fmt: skip
+add("LRN within, alpha 1", 'type: "LRN" lrn_param { local_size: 3 alpha: 1 norm_region: WITHIN_CHANNEL }', small=ODD)
+add("BatchNorm", 'type: "BatchNorm"', small=(4, 3, 12, 17), card=MAPS, **BIG, **LOOSE)
+add("BatchNorm by quads", 'type: "BatchNorm"', small=QUADS, **LOOSE)
+add("BatchNorm of rows", 'type: "BatchNorm"', medium=(9, 4), **LOOSE)
+add("BatchNorm of pictures", 'type: "BatchNorm"', timing=PICTURES)
+add("BatchNorm of averages", 'type: "BatchNorm" batch_norm_param { use_global_stats: true }', small=ODD, medium=IMAGE)
+NORMALIZED = {"normalized": True, **LOOSE}
+add("BatchNorm + Scale", "", medium=IMAGE, **NORMALIZED)
+add("BatchNorm + Scale + ReLU", "", medium=IMAGE, relu=True, **NORMALIZED)
+add("BatchNorm + Scale + residual", "", medium=SLIVER, residual=True, **NORMALIZED)
+add("BatchNorm + Scale + residual from y", "", medium=SLIVER, saved="y0", residual=True, **NORMALIZED)
+add("BatchNorm + Scale + residual + ReLU", "", small=ODD, card=MAPS, residual=True, relu=True, **NORMALIZED)
+add("BatchNorm + Scale + residual + ReLU from y", "", small=QUADS, saved="y0", residual=True, relu=True, **NORMALIZED)
+
+
+def scale(name: str, settings: str, kind: str = "Scale", **more: Any) -> None:
+    add(name, f'type: "{kind}" {kind.lower()}_param {{ {settings} }}', **more)
+
+
+scale("Scale without bias", "", timing=BATCH)
+scale("Scale", "bias_term: true", small=ODD, medium=IMAGE)
+scale("Scale by quads", "bias_term: true", small=QUADS)
+scale("Scale of C x H", "bias_term: true num_axes: 2", small=ODD)
+scale("Scale of C x H x W", "axis: 1 num_axes: -1", **BIG)
+scale("Scale by C", "axis: 1", medium=[IMAGE, (6,)])
+scale("Scale by N x C", "axis: 0", medium=[IMAGE, IMAGE[:2]], timing=[BATCH, BATCH[:2]])
+scale("Scale of one number", "num_axes: 0 bias_term: true", medium=IMAGE)
+scale("Scale of N", "axis: 0 num_axes: 1 bias_term: true", medium=IMAGE)
+scale("Scale of C x H, from axis 1", "axis: 1 num_axes: 2 bias_term: true", medium=IMAGE)
+scale("Scale of N x C x H", "axis: 0 num_axes: 3 bias_term: true", medium=IMAGE)
+scale("Scale of H", "axis: 2 num_axes: 1 bias_term: true", medium=IMAGE)
+scale("Scale of H x W", "axis: 2 num_axes: 2", medium=IMAGE)
+scale("Scale of everything", "axis: 0 num_axes: -1 bias_term: true", medium=IMAGE)
+scale("Scale of three axes", "axis: 2 bias_term: true", medium=(3, 4, 5))
+scale("Bias", "", "Bias", **BIG)
+scale("Bias by N x C", "axis: 0", "Bias", medium=[IMAGE, (2, 6)])
+scale("Bias of C x H x W", "axis: 1 num_axes: -1", "Bias", medium=IMAGE)
+
+# -- shapes and sizes ----------------------------------------------------------------------------------------------
+
+add("Concat", 'type: "Concat"', small=[ODD, QUADS], medium=[IMAGE, (2, 3, 7, 5)], timing=[BATCH, BATCH])
+add("Concat by quads", 'type: "Concat"', small=[QUADS, QUADS])
+add("Concat of rows", 'type: "Concat" concat_param { axis: 2 }', medium=[IMAGE, (2, 6, 2, 5)])
+add("Slice", 'type: "Slice" top: "a" top: "b" slice_param { slice_point: 2 }', medium=IMAGE)
+add("Split", 'type: "Split" top: "a" top: "b"', medium=IMAGE)
+add("Flatten", 'type: "Flatten"', small=ODD, **BIG)
+add("Flatten, a view", 'type: "Flatten"', medium=(3, 5, 1, 1))
+add("Reshape", 'type: "Reshape" reshape_param { shape { dim: 2 dim: 5 dim: 3 dim: 3 } }', small=ODD)
+add("Reshape of rows", 'type: "Reshape" reshape_param { shape { dim: 2 dim: 3 dim: 7 dim: 10 } }', medium=(2, 210))
+add("Reshape of images", 'type: "Reshape" reshape_param { shape { dim: 2 dim: 3 dim: 7 dim: 10 } }', medium=IMAGE)
+add("Tile of two", 'type: "Tile" tile_param { tiles: 2 }', small=ODD)
+add("Tile by quads", 'type: "Tile" tile_param { tiles: 2 }', small=QUADS)
+add("Tile of three", 'type: "Tile" tile_param { tiles: 3 }', medium=IMAGE)
+add("Tile", 'type: "Tile" tile_param { tiles: 4 }', timing=BATCH)
+add("Tile of images", 'type: "Tile" tile_param { axis: 0 tiles: 2 }', medium=IMAGE)
+add("Tile of rows", 'type: "Tile" tile_param { axis: 2 tiles: 65 }', medium=(2, 3, 1, 4))
+add("Tile of one number", 'type: "Tile" tile_param { axis: 1 tiles: 40 }', medium=(7, 1))
+add("Silence", 'type: "Silence"', medium=IMAGE)
+add("Crop", 'type: "Crop" crop_param { axis: 2 offset: 1 }', small=[ODD, (2, 3, 3, 2)])
+add("Crop by quads", 'type: "Crop" crop_param { axis: 2 offset: 1 }', small=[QUADS, (2, 4, 3, 2)])
+add("Crop of images", 'type: "Crop" crop_param { offset: 1 }', medium=[IMAGE, (2, 6, 5, 3)])
+add("Crop by 3", 'type: "Crop" crop_param { offset: 3 }', timing=[BATCH, (64, 64, 50, 50)])
+add("Interp to 7 x 2", 'type: "Interp" interp_param { height: 7 width: 2 }', small=ODD)
+add("Interp by quads", 'type: "Interp" interp_param { height: 3 width: 5 }', small=QUADS)
+add("Interp to 9 x 8", 'type: "Interp" interp_param { height: 9 width: 8 }', medium=IMAGE)
+add("Interp x 8", 'type: "Interp" interp_param { height: 473 width: 473 }', timing=(4, 21, 60, 60))
+add("Interp x 2", 'type: "Interp" interp_param { height: 111 width: 111 }', timing=(16, 64, 56, 56))
+
+# -- reductions ----------------------------------------------------------------------------------------------------
+
+
+def reduction(name: str, settings: str, **more: Any) -> None:
+    add(name, f'type: "Reduction" reduction_param {{ {settings} }}', **more)
+
+
+for _operation in ("SUM", "MEAN", "ASUM", "SUMSQ"):
+    for _axis in (0, 1, 2, 3):
+        reduction(f"Reduction {_operation} from axis {_axis}", f"operation: {_operation} axis: {_axis} coeff: 0.7",
+                  medium=IMAGE)  # fmt: skip
+reduction("Reduction of long rows", "axis: 1", medium=(3, 40001))
+reduction("Reduction SUM", "axis: 1", small=ODD)
+reduction("Reduction ASUM", "operation: ASUM axis: 2", small=ODD)
+reduction("Reduction SUMSQ", "operation: SUMSQ", small=ODD)
+reduction("Reduction of items", "operation: SUMSQ axis: 1", timing=BATCH)
+reduction("Reduction of pixels", "axis: 2", timing=BATCH)
+
+
+def argmax(name: str, settings: str, **more: Any) -> None:
+    add(name, f'type: "ArgMax" argmax_param {{ {settings} }}', **more)
+
+
+argmax("ArgMax", "", medium=(5, 40))
+argmax("ArgMax 2 of items", "top_k: 2", small=ODD)
+argmax("ArgMax 3 of channels", "axis: 1 top_k: 3", medium=IMAGE)
+argmax("ArgMax 7 of rows", "axis: 2 top_k: 7 out_max_val: true", medium=IMAGE)
+argmax("ArgMax 4 of items, with values", "top_k: 4 out_max_val: true", medium=IMAGE)
+argmax("ArgMax 1 of items", "top_k: 1", medium=IMAGE)
+argmax("ArgMax of 21", "axis: 1", timing=PIXELS)
+argmax("ArgMax 5 of 1000", "top_k: 5", timing=ROWS)
+
+# -- scores and losses ---------------------------------------------------------------------------------------------
+
+
+def labelled(name: str, text: str, classes: int = 2, **more: Any) -> None:
+    """A loss or an accuracy whose second bottom holds classes."""
+    add(name, text, labels=1, classes=classes, **more)
+
+
+LOSS = 'type: "SoftmaxWithLoss"'
+add("Softmax", 'type: "Softmax"', small=(9, 35), medium=IMAGE)
+add("Softmax of planes", 'type: "Softmax"', small=(2, 3, 5))
+add("Softmax of 1000", 'type: "Softmax"', timing=ROWS)
+add("Softmax of 21", 'type: "Softmax"', timing=PIXELS)
+labelled("SoftmaxWithLoss", LOSS, 4, medium=[(5, 4), (5,)])
+labelled("SoftmaxWithLoss and its softmax", f'{LOSS} top: "l" top: "p"', 35, small=[(9, 35), (9,)])
+labelled("SoftmaxWithLoss of planes", f"{LOSS} loss_param {{ ignore_label: 1 }}", 3, small=[(2, 3, 5), (2, 5)])
+labelled("SoftmaxWithLoss of images", f"{LOSS} loss_param {{ ignore_label: 1 }}", 6, medium=[IMAGE, (2, 1, 7, 5)])
+labelled("SoftmaxWithLoss, labels in another order", f"{LOSS} softmax_param {{ axis: 2 }}", 7,
+         medium=[IMAGE, (2, 6, 5)])  # fmt: skip
+labelled("SoftmaxWithLoss of 1000", LOSS, 1000, timing=[ROWS, ROWS[:1]])
+labelled("SoftmaxWithLoss of 21", LOSS, 21, timing=[PIXELS, (4, 1, 480, 480)])
+labelled("SoftmaxWithLoss of 2", LOSS, 2, timing=[(8, 2, 480, 480), (8, 1, 480, 480)])
+labelled("Accuracy", 'type: "Accuracy" top: "a" top: "c"', 35, small=[(9, 35), (9,)])
+labelled("Accuracy of planes", 'type: "Accuracy"', 3, small=[(2, 3, 5), (2, 5)])
+labelled("Accuracy, top 2", 'type: "Accuracy" accuracy_param { top_k: 2 }', 5, medium=[(9, 5), (9,)])
+labelled("Accuracy by class", 'type: "Accuracy" top: "a" top: "c" accuracy_param { ignore_label: 1 }', 6,
+         medium=[IMAGE, (2, 1, 7, 5)])  # fmt: skip
+labelled("Accuracy along columns", 'type: "Accuracy" top: "a" top: "c" accuracy_param { axis: 3 }', 5,
+         medium=[IMAGE, (2, 6, 7)])  # fmt: skip
+labelled("Accuracy of 1000", 'type: "Accuracy"', 1000, timing=[ROWS, ROWS[:1]])
+labelled("Accuracy of 21", 'type: "Accuracy"', 21, timing=[PIXELS, (4, 1, 480, 480)])
+add("EuclideanLoss", 'type: "EuclideanLoss"', small=[ODD, ODD], medium=[(4, 6), (4, 6)], timing=[BATCH, BATCH])
+add("EuclideanLoss, images and rows", 'type: "EuclideanLoss"', medium=[IMAGE, (2, 210)])
+add("EuclideanLoss, two orders", 'type: "EuclideanLoss"', medium=[IMAGE, (2, 5, 6, 7)])
+labelled("SigmoidCrossEntropyLoss", 'type: "SigmoidCrossEntropyLoss"', small=[ODD, ODD], medium=[IMAGE, IMAGE],
+         timing=[BATCH, BATCH])  # fmt: skip
+labelled("SigmoidCrossEntropyLoss, rows and images", 'type: "SigmoidCrossEntropyLoss"', medium=[(2, 210), IMAGE])
+labelled("HingeLoss", 'type: "HingeLoss"', 40, medium=[(5, 40), (5,)])
+labelled("HingeLoss of three", 'type: "HingeLoss"', 3, small=[(5, 3), (5,)])
+labelled("HingeLoss of 1000", 'type: "HingeLoss"', 1000, timing=[ROWS, ROWS[:1]])
+labelled("HingeLoss of images", 'type: "HingeLoss" hinge_loss_param { norm: L2 }', 210, medium=[IMAGE, (2,)])
+labelled("MultinomialLogisticLoss", 'type: "MultinomialLogisticLoss"', 210, positive=True, medium=[IMAGE, (2,)])
+labelled("MultinomialLogisticLoss of three", 'type: "MultinomialLogisticLoss"', 3, positive=True, small=[(5, 3), (5,)])
+CONTRASTIVE = {"labels": 2, "tolerance": 3e-4}  # Caffe divides by d + 1e-4 where the derivative has d
+add("ContrastiveLoss", 'type: "ContrastiveLoss"', small=[(9, 35), (9, 35), (9,)], timing=[ROWS, ROWS, ROWS[:1]],
+    **CONTRASTIVE)  # fmt: skip
+add("ContrastiveLoss of margin 6", 'type: "ContrastiveLoss" contrastive_loss_param { margin: 6 }',
+    medium=[(8, 20), (8, 20), (8,)], **CONTRASTIVE)  # fmt: skip
+add("ContrastiveLoss, legacy", 'type: "ContrastiveLoss" contrastive_loss_param { margin: 36 legacy_version: true }',
+    medium=[(8, 20), (8, 20), (8,)], **CONTRASTIVE)  # fmt: skip
+
+# -- ops that no layer makes ---------------------------------------------------------------------------------------
+
+SETTINGS: StepContext = {
+    "momentum": 0.9, "momentum2": 0.999, "rms_decay": 0.98, "delta": 1e-3, "weight_decay": 5e-3,
+    "regularization": "L2", "clip": -1.0, "iter_size": 1, "rate": 0.1, "iteration": 4,
+}  # fmt: skip
+STATES = {"SGD": 1, "Nesterov": 1, "AdaGrad": 1, "RMSProp": 1, "AdaDelta": 2, "Adam": 2}  # optimizer state by rule
+WEIGHTS, SCALAR = Tensor((5, 7)), Tensor(())
+
+
+def state(rule: str) -> dict[str, Tensor]:
+    return {"w0": WEIGHTS, **{f"h{i}": WEIGHTS for i in range(STATES[rule])}}
+
+
+def update(rule: str) -> ops.Update:
+    return ops.Update(rule, "ip.w", WEIGHTS, lr_mult=2.0, decay_mult=0.5)
+
+
+PRODUCT = ops.InnerProduct(Tensor((4, 7)), Tensor((4, 5)), rows=4, inner=7, outputs=5, bias=True)
+RECORDS = {
+    **{rule: RecordCase(update(rule), "update", {"dw0": WEIGHTS}, updates=state(rule), context=SETTINGS)
+       for rule in STATES},
+    "SGD with clipping": RecordCase(update("SGD"), "update", {"dw0": WEIGHTS, "norm": SCALAR}, updates=state("SGD"),
+                                    context={**SETTINGS, "clip": 0.5}),
+    "SGD with L1 decay": RecordCase(update("SGD"), "update", {"dw0": WEIGHTS}, updates=state("SGD"),
+                                    context={**SETTINGS, "regularization": "L1", "iter_size": 3}),
+    "Fill with 0": RecordCase(ops.Fill(0.0), "fill", writes={"y0": WEIGHTS}),
+    "Fill with 0.3": RecordCase(ops.Fill(0.3), "fill", writes={"y0": SCALAR}),
+    "GradientNorm": RecordCase(ops.GradientNorm(), "forward", {"x0": WEIGHTS, "x1": Tensor((3,)), "x2": Tensor(())},
+                               {"y0": SCALAR}),
+    **{f"InnerProductUpdate by {rule}": RecordCase(
+        ops.InnerProductUpdate(PRODUCT, update(rule)), "backward_update", {"x0": PRODUCT.x, "dy0": PRODUCT.y},
+        {"dw1": Tensor((5,))}, state(rule), SETTINGS) for rule in STATES},
+    "Feed": RecordCase(ops.Feed("data", 2), "forward", writes={"y0": Tensor(TINY), "y1": Tensor((2,))},
+                       context={"batch": {"data": [np.arange(60.0).reshape(TINY), np.array([3.0, 4.0])]}}),
+    "CopyOut": RecordCase(ops.CopyOut("score"), "forward", {"x0": Tensor(TINY)}, context={"results": {}}),
+}  # fmt: skip

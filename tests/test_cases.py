@@ -1,0 +1,98 @@
+"""Every op case on the reference backend: closed forms, gradients, declared roles; and nothing that has no case."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+
+from layermem.backends.reference.base import REGISTRY, ReferenceCall
+from layermem.layers import LAYERS
+from tests.cases import CASES, RECORDS, select
+from tests.layers.harness import backward, check_gradients, forward, logical, wants_of
+from tests.op_case import OpCase, RecordCase
+
+RUNNABLE = [name for name, case in CASES.items() if {"small", "medium"} & set(case.sizes)]
+MOST_ELEMENTS = 460  # of a case whose every element is moved for a central difference
+
+
+def smallest(name: str) -> OpCase:
+    """The case, over the fewest elements that it has."""
+    case = CASES[name]
+    sizes = [each for each in ("small", "medium") if each in case.sizes]
+    return case.at(*min((case.shapes(each) for each in sizes), key=lambda shapes: sum(map(np.prod, shapes))))
+
+
+def drawn(name: str):
+    """Its layer and inputs."""
+    case = smallest(name)
+    layer = case.layer()
+    return case, layer, *case.inputs(layer, np.random.default_rng(zlib.crc32(name.encode())))
+
+
+@pytest.mark.parametrize("size", ["small", "medium"])
+@pytest.mark.parametrize("name", [name for name in RUNNABLE if CASES[name].formula is not None])
+def test_y_is_the_closed_form_of_x(name, size):
+    case = CASES[name]
+    layer = case.layer(size)
+    xs, ws = case.inputs(layer, np.random.default_rng(3))
+    assert case.formula is not None
+    np.testing.assert_allclose(forward(layer, *xs, ws=ws).arrays["y0"], case.formula(*xs), rtol=1e-12, atol=1e-15)
+
+
+def elements(name: str) -> int:
+    layer = smallest(name).layer()
+    return sum(t.count for t in (*layer.bottoms, *(p.tensor for p in layer.params)))
+
+
+@pytest.mark.parametrize("name", [name for name in RUNNABLE if elements(name) <= MOST_ELEMENTS])
+def test_gradients_are_those_of_central_differences(name):
+    case, layer, xs, ws = drawn(name)
+    check_gradients(layer, *xs, ws=ws, wants=wants_of(layer), tolerance=case.tolerance)
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_an_op_reads_only_the_roles_that_it_declares_whatever_gradients_are_wanted(name):
+    _, layer, xs, ws = drawn(name)
+    every = wants_of(layer)
+    for wants in dict.fromkeys([every, *((role,) for role in every)]):
+        run = forward(layer, *xs, ws=ws)
+        recompute = layer.recompute()
+        if recompute is not None and not recompute.updates:
+            run.step(recompute)
+        backward(run, wants, *(np.ones(top.shape) for top in layer.tops))
+        assert set(wants) == {role for role in run.arrays if role.startswith(("dx", "dw"))}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_an_op_without_a_layer_reads_only_the_roles_that_it_declares(name):
+    case: RecordCase = RECORDS[name]
+    values = case.inputs(np.random.default_rng(4))
+    arrays = {role: logical(tensor) for role, tensor in {**case.reads, **case.updates, **case.writes}.items()}
+    for role, value in values.items():
+        arrays[role][...] = value
+    REGISTRY.bind(case.record, case.step, ReferenceCall(arrays, case.context, op=name))
+    for role in case.reads:
+        np.testing.assert_array_equal(arrays[role], values[role], err_msg=f"changed its input {role}")
+    for role in (*case.writes, *case.updates):
+        assert np.isfinite(arrays[role]).all() and (role in case.writes or (arrays[role] != values[role]).any())
+
+
+def test_every_layer_type_has_a_case():
+    assert {smallest(name).layer().type for name in RUNNABLE} >= set(LAYERS)
+
+
+def test_every_kernel_of_the_reference_has_a_case():
+    steps = {f"{type(case.record).__name__}.{case.step}" for case in RECORDS.values()}
+    for name in RUNNABLE:
+        layer = smallest(name).layer()
+        for step in filter(None, (layer.forward(), layer.recompute(), *layer.backward(wants_of(layer)))):
+            steps.add(f"{type(step.record or layer.record).__name__}.{step.step}")
+    assert steps == set(REGISTRY.names())
+
+
+@pytest.mark.parametrize("size", ["timing", "card"])
+def test_a_case_for_the_clock_is_a_layer(size):
+    for case in select(size):
+        assert case.layer(size).tops
