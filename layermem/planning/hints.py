@@ -34,7 +34,7 @@ def read_hints(path: str | Path) -> Hints:
         if not word:
             continue
         if word not in WORDS:
-            raise InputError(f"'{word}' is not a hint; begin the line with {', '.join(WORDS)}", path=str(path), line=number)
+            raise InputError(f"'{word}' is not a hint; use one of {', '.join(WORDS)}", path=str(path), line=number)
         if not globs:
             raise InputError(f"'{word}' has no layers; add globs such as res*", path=str(path), line=number)
         found[WORDS[word]] += tuple(globs)
