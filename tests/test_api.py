@@ -56,7 +56,7 @@ def test_public_functions_are_the_same_whatever_is_imported_first():
 def test_plan_answers_and_compile_refuses_a_budget_that_is_too_small():
     found = layermem.plan(NET, budget="1MiB")
     assert isinstance(found, PlanReport) and not found.feasible
-    with pytest.raises(layermem.BudgetError, match="budget 1.00 MiB is below the minimum of 'auto'"):
+    with pytest.raises(layermem.BudgetError, match=r"budget 1.00 MiB is below the minimum of 'auto'"):
         layermem.compile(NET, budget="1MiB")
 
 

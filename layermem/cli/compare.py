@@ -1,4 +1,4 @@
-"""compare: every strategy side by side."""
+"""compare: peak memory and time of every strategy."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from layermem.cli.options import (
     add_budget,
     add_json,
     add_net_or_solver,
+    add_strategies,
+    add_threads,
     add_verb,
     device_of,
     job_of,
@@ -26,24 +28,25 @@ if TYPE_CHECKING:
 
 COMPARE_EXAMPLE = """\
   layermem compare --net prototxt/vgg16/train_val.prototxt --budget 4GiB
-  layermem compare --net prototxt/digits/train_val.prototxt --budget 50% --strategies liveness,hybrid,auto --run 20
-  layermem compare --net prototxt/resnet50/train_val.prototxt --budget 1GiB --plot memory.html
+  layermem compare --net prototxt/digits/train_val.prototxt --strategies liveness,auto --run 20
+  layermem compare --net prototxt/mnist/train_val.prototxt --budget 50% --plot memory.html
 """
 HEADINGS = ["strategy", "fits", ">peak", ">of caffe", ">of BVLC", ">host", ">time", ">overhead"]
 MEASURED = [">measured peak", ">measured time"]
-ROOM = 0.9  # share of the machine's memory that a run may take
+OPTIONAL = (">of BVLC", ">of caffe")  # columns that a narrow terminal leaves out
+MEMORY_SHARE = 0.9  # of the machine's memory; larger runs are not measured
 
 
 def add_verbs(verbs: Verbs) -> None:
     parser = add_verb(
-        verbs, "compare", "rank strategies by peak memory and time, side by side", COMPARE_EXAMPLE, more=strategies_text
+        verbs, "compare", "compare strategies by peak memory and time", COMPARE_EXAMPLE, more=strategies_text
     )
     add_net_or_solver(parser)
     add_budget(parser)
-    parser.add_argument("--strategies", metavar="A,B", help="which ones, or `all` (all but recompute-exact)")
-    parser.add_argument("--run", metavar="N", type=int, default=0, dest="steps", help="run N steps of each and measure")
-    parser.add_argument("--threads", metavar="N", type=int, help="threads of the cpu device (all cores)")
-    parser.add_argument("--plot", metavar="OUT", help="draw memory over the step and time against memory: html or png")
+    add_strategies(parser)
+    parser.add_argument("--run", metavar="N", type=int, default=0, dest="steps", help="run and measure N steps of each")
+    add_threads(parser)
+    parser.add_argument("--plot", metavar="OUT", help="plot memory over time and time over memory: OUT.html or OUT.png")
     add_json(parser)
     parser.set_defaults(run=run_compare)
 
@@ -53,82 +56,94 @@ def run_compare(arguments: argparse.Namespace) -> int:
     from layermem.report.plan_report import evaluate
 
     if arguments.steps < 0:
-        raise InputError(f"--run {arguments.steps} measures nothing; give 1 or more steps")
+        raise InputError(f"--run {arguments.steps} is too few; give 1 or more steps")
     if arguments.plot:
         from layermem.report.timeline import check_plot
 
         check_plot(arguments.plot)
     job, names = job_of(arguments), select_strategies(arguments.strategies)
-    founds = rank(evaluate(job, name, arguments.budget) for name in watched(names, "planning"))
-    measured = _measured(arguments, founds) if arguments.steps > 0 else {}
+    reports = rank(evaluate(job, name, arguments.budget) for name in watched(names, "planning"))
+    measured = _measured(arguments, reports) if arguments.steps > 0 else {}
     if arguments.json:
-        print_json(_values(job, founds, measured))
+        print_json(_values(job, reports, measured))
     else:
-        _print(job, founds, measured)
+        _print(job, reports, measured)
     if arguments.plot:
-        _plot(job, founds, arguments.plot)
+        _plot(job, reports, arguments.plot)
     return 0
 
 
-def _measured(arguments: argparse.Namespace, founds: list[PlanReport]) -> dict[str, Measured]:
+def _measured(arguments: argparse.Namespace, reports: list[PlanReport]) -> dict[str, Measured]:
     """Peak and time of the strategies that fit, where this machine has the memory."""
     from layermem.solver.benchmark import Benchmark
 
     device = device_of(arguments)
-    within = [found for found in founds if found.feasible and found.peak_bytes + found.program.host_bytes < _memory()]
+    within = [
+        report for report in reports if report.feasible and report.peak_bytes + report.program.host_bytes < _memory()
+    ]
     return {
-        found.strategy: Benchmark(found.job.nets[0], found.program, device).steps(arguments.steps)
-        for found in watched(within, "running")
+        report.strategy: Benchmark(report.job.nets[0], report.program, device).steps(arguments.steps)
+        for report in watched(within, "running")
     }
 
 
 def _memory() -> float:
-    """Bytes that a run may take on this machine."""
-    return ROOM * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Bytes that a measured run may use on this machine."""
+    return MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-# -- how it is shown -------------------------------------------------------------------------------------------
+# -- output -------------------------------------------------------------------------------------------------------
 
 
-def _print(job: Job, founds: list[PlanReport], measured: dict[str, Measured]) -> None:
+def _print(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) -> None:
     from layermem.report.tables import print_table
+    from layermem.utils.text import wrap
     from layermem.utils.units import format_bytes, format_seconds
 
-    rows = [_row(found, measured) for found in founds]
-    first = founds[0]
+    rows = [_row(report, measured) for report in reports]
+    first = reports[0]
     budget = f", budget {format_bytes(first.budget)}" if first.budget is not None else ""
-    print_table([*HEADINGS, *(MEASURED if measured else [])], rows, title=f"{job.title} on {first.device}{budget}")
-    taken = f"{format_bytes(job.baseline_bytes)} and {format_seconds(job.baseline_seconds)}"
-    print(f"baseline: strategy caffe takes {taken}; BVLC Caffe itself would take {format_bytes(job.bvlc_bytes)}")
-    inside = f"; none inside this budget is faster than {format_seconds(first.bound_seconds)}" if budget else ""
-    print(f"bounds: no plan takes less than {format_bytes(first.bound_bytes)}{inside}")
-    if not founds[-1].feasible:
-        print("a strategy that does not fit is shown with the least that it takes")
+    print_table(
+        [*HEADINGS, *(MEASURED if measured else [])],
+        rows,
+        title=f"{job.title} on {first.device}{budget}",
+        optional=OPTIONAL,
+    )
+    facts = [
+        ("baseline", f"{format_bytes(job.baseline_bytes)}, {format_seconds(job.baseline_seconds)} (strategy caffe)"),
+        ("BVLC Caffe", f"{format_bytes(job.bvlc_bytes)} (computed)"),
+        ("lower bounds", f"{format_bytes(first.bound_bytes)}" + (
+            f"; {format_seconds(first.bound_seconds)} within this budget" if budget else ""
+        )),
+    ]  # fmt: skip
+    if not reports[-1].feasible:
+        facts.append(("note", "over-budget strategies are listed at their minimum memory"))
+    for label, text in facts:
+        print(wrap(f"{label:<14}{text}"))
 
 
-def _row(found: PlanReport, measured: dict[str, Measured]) -> list[str]:
-    from layermem.report.summary import percent
-    from layermem.utils.units import format_bytes, format_change, format_seconds
+def _row(report: PlanReport, measured: dict[str, Measured]) -> list[str]:
+    from layermem.utils.units import format_bytes, format_change, format_seconds, format_share
 
-    host = found.program.host_bytes
+    host = report.program.host_bytes
     row = [
-        found.strategy,
-        "yes" if found.feasible else "no",
-        format_bytes(found.peak_bytes),
-        percent(found.peak_bytes, found.job.baseline_bytes),
-        percent(found.peak_bytes, found.job.bvlc_bytes),
+        report.strategy,
+        "yes" if report.feasible else "no",
+        format_bytes(report.peak_bytes),
+        format_share(report.peak_bytes, report.job.baseline_bytes),
+        format_share(report.peak_bytes, report.job.bvlc_bytes),
         format_bytes(host) if host else "",
-        format_seconds(found.seconds),
-        format_change(found.overhead),
+        format_seconds(report.seconds),
+        format_change(report.overhead),
     ]
     if measured:
-        run = measured.get(found.strategy)
+        run = measured.get(report.strategy)
         row += [format_bytes(run.peak_bytes), format_seconds(run.seconds)] if run else ["", ""]
     return row
 
 
-def _values(job: Job, founds: list[PlanReport], measured: dict[str, Measured]) -> dict[str, Any]:
-    first = founds[0]
+def _values(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) -> dict[str, Any]:
+    first = reports[0]
     return {
         "net": job.title,
         "device": first.device,
@@ -140,33 +155,33 @@ def _values(job: Job, founds: list[PlanReport], measured: dict[str, Measured]) -
         "lower_bound_seconds": first.bound_seconds,
         "strategies": [
             {
-                "strategy": found.strategy,
-                "feasible": found.feasible,
-                "peak_bytes": found.peak_bytes,
-                "share_of_caffe": found.peak_bytes / job.baseline_bytes,
-                "share_of_bvlc": found.peak_bytes / job.bvlc_bytes,
-                "max_live_bytes": found.program.max_live_bytes,
-                "host_bytes": found.program.host_bytes,
-                "predicted_seconds": found.seconds,
-                "overhead": found.overhead,
-                "recomputed_ops": found.recomputed_ops,
-                "copied_bytes": found.offloaded_bytes,
-                "measured_peak_bytes": measured[found.strategy].peak_bytes if found.strategy in measured else None,
-                "measured_seconds": measured[found.strategy].seconds if found.strategy in measured else None,
+                "strategy": report.strategy,
+                "feasible": report.feasible,
+                "peak_bytes": report.peak_bytes,
+                "share_of_caffe": report.peak_bytes / job.baseline_bytes,
+                "share_of_bvlc": report.peak_bytes / job.bvlc_bytes,
+                "max_live_bytes": report.program.max_live_bytes,
+                "host_bytes": report.program.host_bytes,
+                "predicted_seconds": report.seconds,
+                "overhead": report.overhead,
+                "recomputed_ops": report.recomputed_ops,
+                "offloaded_bytes": report.offloaded_bytes,
+                "measured_peak_bytes": measured[report.strategy].peak_bytes if report.strategy in measured else None,
+                "measured_seconds": measured[report.strategy].seconds if report.strategy in measured else None,
             }
-            for found in founds
+            for report in reports
         ],
     }
 
 
-def _plot(job: Job, founds: list[PlanReport], path: str) -> None:
+def _plot(job: Job, reports: list[PlanReport], path: str) -> None:
     from layermem.report.comparison import bound_curve, budget_grid, pareto_front, trade_curve
     from layermem.report.timeline import draw_memory
 
-    shown = [found for found in founds if found.feasible] or founds
+    shown = [report for report in reports if report.feasible] or reports
     budgets = budget_grid(job)
     trades: dict[str, list[tuple[int, float]]] = {}
-    for name in watched(sorted((found.strategy for found in shown), key="auto".__eq__), "drawing"):
+    for name in watched(sorted((report.strategy for report in shown), key="auto".__eq__), "drawing"):
         # `auto` goes last, and answers the budgets of the others' best points, so that the lines may be compared.
         others = pareto_front([point for points in trades.values() for point in points]) if name == "auto" else []
         trades[name] = trade_curve(job, name, sorted({*budgets, *(nbytes for nbytes, _ in others)}))

@@ -1,4 +1,4 @@
-"""convert: weights and solver states between binary and HDF5, prototxt of old Caffe to today's form."""
+"""convert: weights and solver states between binary and HDF5; prototxt of old Caffe versions to the current format."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 EXAMPLE = """\
   layermem convert out/digits_iter_700.caffemodel digits.caffemodel.h5
   layermem convert out/digits_iter_700.solverstate digits.solverstate.h5
-  layermem convert old_net.prototxt new_net.prototxt
+  layermem convert prototxt/caffenet/train_val.prototxt caffenet.prototxt
 """
 TEXT = (".prototxt", ".txt", ".pbtxt")
 
 
 def add_verbs(verbs: Verbs) -> None:
-    says = "convert weights or solver states (binary, or HDF5 if the name ends in .h5), or upgrade prototxt"
-    parser = add_verb(verbs, "convert", says, EXAMPLE)
-    parser.add_argument("source", metavar="IN")
-    parser.add_argument("target", metavar="OUT")
+    description = "convert weights or solver states (binary, or HDF5 if the name ends in .h5), or upgrade prototxt"
+    parser = add_verb(verbs, "convert", description, EXAMPLE)
+    parser.add_argument("source", metavar="IN", help="the file to read")
+    parser.add_argument("target", metavar="OUT", help="the file to write; of the same kind by its name")
     parser.set_defaults(run=run_convert)
 
 
@@ -33,7 +33,9 @@ def run_convert(arguments: argparse.Namespace) -> int:
     source, target = arguments.source, arguments.target
     kinds = [_kind(path) for path in (source, target)]
     if kinds[0] != kinds[1]:
-        raise InputError(f"cannot become a {kinds[1]}: it is a {kinds[0]} by its name; name OUT alike", path=source)
+        raise InputError(
+            f"is a {kinds[0]} by its name, and '{target}' a {kinds[1]}; give OUT a name like IN", path=source
+        )
     for line in {"prototxt": _prototxt, "solver state": _state, "weight file": _weights}[kinds[0]](source, target):
         print(line)
     return 0

@@ -1,4 +1,4 @@
-"""fit: the largest batch, or the deepest residual net, that a budget holds under each strategy."""
+"""fit: the largest batch, or the deepest residual net, that fits a budget under each strategy."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from layermem.cli.old_names import stages
 from layermem.cli.options import (
     Verbs,
     add_budget,
     add_json,
     add_net_or_solver,
+    add_strategies,
     add_verb,
     device_of,
     hints_of,
@@ -30,17 +32,17 @@ if TYPE_CHECKING:
 
 EXAMPLE = """\
   layermem fit --net prototxt/vgg16/train_val.prototxt --budget 8GiB
-  layermem fit --net prototxt/resnet50/train_val.prototxt --batch 16 --budget 12GiB --deepest --strategies recompute
+  layermem fit --net prototxt/resnet20/train_val.prototxt --budget 400MiB \\
+               --grow depth --max 50 --strategies liveness,recompute
 """
-MOST_BATCH = 1_000_000
-MOST_DEPTH = 5000
+MAX_SIZE = {"batch": 1_000_000, "depth": 5000}
 FAMILY = re.compile(r"ResNet-(\d+)( \(CIFAR-10\))?")  # names that nets/resnet.py gives
 JOBS_KEPT = 8  # jobs of neighbouring sizes, which strategies share
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a strategy fits: nothing (`size` 0, `found` None), or a net of `size`, as planned under the budget."""
+    """The largest `size` under a strategy and its plan within the budget; 0 and None if nothing fits."""
 
     strategy: str
     size: int
@@ -48,13 +50,19 @@ class Fitted:
 
 
 def add_verbs(verbs: Verbs) -> None:
-    says = "find the largest batch, or the deepest residual net, that a budget holds under each strategy"
-    parser = add_verb(verbs, "fit", says, EXAMPLE, more=strategies_text)
+    description = "find the largest batch, or the deepest ResNet, that fits a budget under each strategy"
+    parser = add_verb(verbs, "fit", description, EXAMPLE, more=strategies_text)
     add_net_or_solver(parser)
     add_budget(parser)
-    parser.add_argument("--strategies", metavar="A,B", help="which ones, or `all` (all but recompute-exact)")
-    parser.add_argument("--deepest", action="store_true", help="grow a ResNet's depth instead of its batch")
-    parser.add_argument("--most", metavar="N", type=int, help=f"look no further ({MOST_BATCH:,}; depth {MOST_DEPTH:,})")
+    add_strategies(parser)
+    parser.add_argument(
+        "--grow",
+        choices=MAX_SIZE,
+        default="batch",
+        help="what to grow: the batch, or a ResNet's depth (default: batch)",
+    )
+    limits = " or ".join(f"{name} {size:,}" for name, size in MAX_SIZE.items())
+    parser.add_argument("--max", metavar="N", type=int, help=f"the largest size to try (default: {limits})")
     add_json(parser)
     parser.set_defaults(run=run_fit)
 
@@ -63,15 +71,17 @@ def run_fit(arguments: argparse.Namespace) -> int:
     from layermem.report.comparison import select_strategies
 
     if arguments.budget is None or "%" in arguments.budget:
-        raise InputError("a fit needs --budget in bytes, such as 8GiB")
+        raise InputError("fit needs --budget as an amount of memory, such as 8GiB")
     if arguments.solver:
-        raise InputError("a fit is of one net: name it with --net")
-    most = arguments.most or (MOST_DEPTH if arguments.deepest else MOST_BATCH)
-    make, sizes = _deeper(arguments, most) if arguments.deepest else _larger(arguments, most)
+        raise InputError("fit plans a single net; give --net instead of --solver")
+    what: str = arguments.grow
+    max_size = MAX_SIZE[what] if arguments.max is None else arguments.max
+    if max_size < 1:
+        raise InputError(f"--max {max_size} is too small; give 1 or more")
+    make, sizes = _deeper(arguments, max_size) if what == "depth" else _larger(arguments, max_size)
     names = select_strategies(arguments.strategies)
     fits = _fits(names, make, sizes, arguments.budget)
     fits.sort(key=lambda fit: (-fit.size, fit.found.seconds if fit.found else 0.0))
-    what = "depth" if arguments.deepest else "batch"
     if arguments.json:
         print_json(_values(fits, what, arguments.budget))
     else:
@@ -84,7 +94,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
 Make = Callable[[int], "Job"]
 
 
-def _larger(arguments: argparse.Namespace, most: int) -> tuple[Make, range]:
+def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
     """The job at a batch size, and the sizes."""
     from layermem.api import Net
 
@@ -93,15 +103,15 @@ def _larger(arguments: argparse.Namespace, most: int) -> tuple[Make, range]:
     def net(batch: int) -> Net:
         given = {name: (batch, *shape[1:]) for name, shape in shapes.items()}
         return Net(
-            arguments.net, arguments.phase, batch=batch, inputs=given, level=arguments.net_level,
-            stages=arguments.net_stage,
+            arguments.net, arguments.phase, batch=batch, inputs=given, level=arguments.level,
+            stages=stages(arguments.stage),
         )  # fmt: skip
 
-    net(1)  # whatever is wrong with the net is told before the search takes it for too large
-    return _jobs(arguments, net), range(1, most + 1)
+    net(1)  # an error in the net is raised here; during the search an InputError means "too large"
+    return _jobs(arguments, net), range(1, max_size + 1)
 
 
-def _deeper(arguments: argparse.Namespace, most: int) -> tuple[Make, range]:
+def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
     """The job at a depth of the family that --net belongs to, and the depths."""
     from layermem.api import title_of
     from layermem.cli.options import net_of
@@ -113,7 +123,8 @@ def _deeper(arguments: argparse.Namespace, most: int) -> tuple[Make, range]:
     match = FAMILY.fullmatch(given.name)
     if not match:
         raise InputError(
-            f"is called '{given.name}' and not of the nets that grow deeper: take one that tools/make_resnet.py wrote",
+            f"has the name '{given.name}'; --grow depth needs a net that tools/make_net.py resnet wrote, such as "
+            "prototxt/resnet50/train_val.prototxt",
             path=arguments.net,
         )
     batch = int(title_of(given).rpartition(" x")[2])
@@ -122,7 +133,7 @@ def _deeper(arguments: argparse.Namespace, most: int) -> tuple[Make, range]:
         text = resnet.cifar(depth, batch, 1) if match[2] else resnet.imagenet(depth, resnet.split(depth), batch, 1)
         return Net(read_net_text(str(text)), 0, stages=("dummy",))
 
-    return _jobs(arguments, net), range(8, most + 1, 6) if match[2] else range(38, most + 1, 3)
+    return _jobs(arguments, net), range(8, max_size + 1, 6) if match[2] else range(38, max_size + 1, 3)
 
 
 def _jobs(arguments: argparse.Namespace, net: Callable[[int], Net]) -> Make:
@@ -172,7 +183,7 @@ def _fit(strategy: str, make: Make, sizes: range, budget: str, at_least: int = 0
     return Fitted(strategy, 0, None)
 
 
-# -- how it is shown -------------------------------------------------------------------------------------------
+# -- output -------------------------------------------------------------------------------------------------------
 
 
 def _print(fits: list[Fitted], what: str, arguments: argparse.Namespace, most: int) -> None:
@@ -190,7 +201,7 @@ def _print(fits: list[Fitted], what: str, arguments: argparse.Namespace, most: i
         rows.append([fit.strategy, size, *places, format_seconds(found.seconds), format_change(found.overhead)])
     headings = ["strategy", f">{what}", ">peak", ">host", ">time", ">overhead"]
     device = next((fit.found.device for fit in fits if fit.found is not None), "")
-    print_table(headings, rows, title=f"{arguments.net} inside {arguments.budget}{f' on {device}' if device else ''}")
+    print_table(headings, rows, title=f"{arguments.net}{f' on {device}' if device else ''}, budget {arguments.budget}")
 
 
 def _values(fits: list[Fitted], what: str, budget: str) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""One command, its verbs, and how it ends.
+"""The `layermem` command: its verbs, and its exit codes.
 
     0 done   2 the input is wrong   3 no plan fits the budget   4 the device failed   130 interrupted
 
-Whatever a user can cause is one line on standard error.  A reader that has seen enough (`| head`) ends it quietly.
+Every error that a user can cause is reported on standard error, without a traceback.  A closed pipe (`| head`) ends
+the command silently.
 """
 
 from __future__ import annotations
@@ -15,33 +16,28 @@ import sys
 from collections.abc import Sequence
 
 from layermem import __version__
-from layermem.cli import compare, convert, fit, plan, show, time, train
-from layermem.cli.options import VerbParser
+from layermem.cli import compare, convert, fit, plan, plan_graph, show, time, train
+from layermem.cli.old_names import refuse_old_names
+from layermem.cli.options import Parser, VerbParser
 from layermem.errors import InputError, LayermemError
 from layermem.utils.text import NO_BREAK, wrap
 
-VERBS = (train, plan, compare, fit, show, time, convert)
+VERBS = (train, plan, plan_graph, compare, fit, show, time, convert)
 INTERRUPTED = 130
-NO_ROOM = errno.ENOSPC, errno.EDQUOT, errno.EIO  # of a standard output that is a file
-RARELY = 100_000, 50, 100  # plans are many small objects without cycles: looking for some takes a third of the time
-
-
-# What the caffe command takes and ours does not: a word, or a verb, with what says the same here.
-CAFFE_OPTIONS = {
-    "solver": "--solver", "model": "--net", "weights": "--weights", "snapshot": "--snapshot",
-    "iterations": "--iterations", "phase": "--phase", "level": "--net-level", "stage": "--net-stage",
-    "gpu": "--device cuda", "sigint_effect": "--sigint-effect", "sighup_effect": "--sighup-effect",
-}  # fmt: skip
-OURS_TOO = ("--stage", "--model")  # which mean something else here
-CAFFE_VERBS = {"device_query": "devices"}
+DISK_FULL = errno.ENOSPC, errno.EDQUOT, errno.EIO  # where standard output is a file
+GC_THRESHOLDS = (
+    100_000,
+    50,
+    100,
+)  # plans are many small objects without cycles; the default thresholds cost a third more
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the exit code."""
-    gc.set_threshold(*RARELY)
+    gc.set_threshold(*GC_THRESHOLDS)
     try:
         words = sys.argv[1:] if argv is None else argv
-        _refuse_words_of_caffe(words)
+        refuse_old_names(words)
         arguments = make_parser().parse_args(words)
         code: int = arguments.run(arguments)
         sys.stdout.flush()
@@ -55,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains while it shuts down
         return 0
     except OSError as error:
-        if error.filename is not None or error.errno not in NO_ROOM:
+        if error.filename is not None or error.errno not in DISK_FULL:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or what is left of the output fails again
         _report([f"cannot write the output: {error.strerror}; free some space or write to another disk"])
@@ -76,18 +72,8 @@ def _report(lines: Sequence[str]) -> None:
     print("\n".join(map(wrap, (f"layermem:{NO_BREAK}{sentence}", *details))), file=sys.stderr)
 
 
-def _refuse_words_of_caffe(words: Sequence[str]) -> None:
-    for word in words[:1]:
-        if word in CAFFE_VERBS:
-            raise InputError(f"Caffe's '{word}' is `layermem {CAFFE_VERBS[word]}` here")
-    for word in (word.partition("=")[0] for word in words[1:]):
-        ours = CAFFE_OPTIONS.get(word.lstrip("-"))
-        if word.startswith("-") and ours and word not in (ours, *OURS_TOO):
-            raise InputError(f"Caffe's '{word}' is written {ours} here; `layermem {words[0]} --help` has all options")
-
-
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="layermem",
         description="Train Caffe networks inside a memory budget that you name.",
         epilog="`layermem VERB --help` explains a verb and gives an example.",

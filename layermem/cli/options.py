@@ -1,13 +1,16 @@
-"""Options that several verbs share, and how their words become values."""
+"""Options that several verbs share, and the values that they stand for."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from layermem.cli.old_names import stages
 from layermem.errors import InputError
+from layermem.utils.text import columns, wrap
 from layermem.utils.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -17,12 +20,25 @@ if TYPE_CHECKING:
     from layermem.report.plan_report import Job
 
 Verbs = Any  # what argparse's add_subparsers returns: its class is private
-MOST_THREADS = 1024  # they wait for each other in each op: far more of them than cores never end
-Options = Any  # a parser, or a group of its options
+MAX_THREADS = 1024  # each op joins all threads: with far more of them than cores a step never ends
+VERB_WIDTH = 14
+Options = Any  # a parser, or a group of its options: argparse's common base class is private
+COSTS_HELP = "measured times from `layermem time` (default: a model of the device)"
+DEVICE_OPTIONS = (("threads", "threads", "cpu"), ("precision", "precision", "cuda"), ("cuda_graph", "graph", "cuda"))
 
 
-class VerbParser(argparse.ArgumentParser):
-    """A parser whose help may end in text that takes a moment to find."""
+class Parser(argparse.ArgumentParser):
+    """A parser that raises InputError for what it cannot parse, and wraps its help."""
+
+    def __init__(self, **settings: Any):
+        super().__init__(**{"formatter_class": HelpFormatter, **settings})
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}; see `{self.prog} --help`")
+
+
+class VerbParser(Parser):
+    """The parser of one verb.  `more` gives the end of its help, computed only when it is printed."""
 
     more: Callable[[], str] | None = None
 
@@ -30,98 +46,134 @@ class VerbParser(argparse.ArgumentParser):
         text = super().format_help()
         return f"{text}\n{self.more()}" if self.more else text
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:  # type: ignore[override]
+        """As the base does, but an unknown option is refused here, where the known ones are at hand."""
+        values, unknown = super().parse_known_args(args, namespace)
+        for word in unknown:
+            known = [option for action in self._actions for option in action.option_strings]
+            near = get_close_matches(word.partition("=")[0], known, n=1)
+            self.error(f"unknown argument '{word}'" + (f" (did you mean {near[0]}?)" if near else ""))
+        return values, unknown
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Help within the columns of the terminal, and never more than 100."""
+
+    def __init__(self, prog: str):
+        super().__init__(prog, width=columns())
+        self._action_max_length = VERB_WIDTH  # argparse counts names of verbs without their indent
+
 
 def add_verb(
-    verbs: Verbs, name: str, says: str, example: str, more: Callable[[], str] | None = None
+    verbs: Verbs, name: str, description: str, example: str, more: Callable[[], str] | None = None
 ) -> argparse.ArgumentParser:
-    """A parser for one verb; `example` is shown below its options as it stands, then what `more` says."""
+    """A parser for one verb; `example` is shown below its options as it stands, then the text of `more`."""
     parser: VerbParser = verbs.add_parser(
         name,
-        help=says,
-        description=says[0].upper() + says[1:] + ".",
+        help=description,
+        description=wrap(f"{description[0].upper()}{description[1:]}.").replace("\n  ", "\n"),
         epilog=f"example:\n{example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.more = more
     return parser
 
 
 def strategies_text() -> str:
-    """The strategies, a line each, with what they say of themselves."""
+    """The strategies with their descriptions, one below the other."""
     from layermem.planning.strategies import STRATEGIES
 
     width = max(map(len, STRATEGIES))
-    return "strategies:\n" + "".join(f"  {each.name:<{width}}  {each.description}\n" for each in STRATEGIES.values())
+    lines = (wrap(f"  {each.name:<{width}}  {each.description}") for each in STRATEGIES.values())
+    return "strategies:\n" + "".join(f"{line}\n" for line in lines)
 
 
 def add_net(parser: Options) -> None:
-    """--net and --phase, and all that decides shapes."""
+    """--net, --phase, and the options that decide shapes."""
     parser.add_argument("--net", metavar="F", required=True, help="the net, a prototxt file")
     _add_phase(parser)
     _add_shapes(parser)
 
 
-def add_net_or_solver(parser: Options) -> Options:
-    """--net or --solver, and all that decides shapes and costs; the group that both exclude each other in."""
+def add_net_or_solver(parser: Options) -> None:
+    """Either --net or --solver, and the options that decide shapes and costs."""
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--net", metavar="F", help="a net, planned with an SGD-momentum update")
-    which.add_argument("--solver", metavar="F", help="a solver, planned with its own update and its test nets")
+    which.add_argument("--net", metavar="F", help="a net prototxt, planned with SGD momentum updates")
+    which.add_argument("--solver", metavar="F", help="a solver prototxt, planned with its own updates and test nets")
     _add_phase(parser)
     _add_shapes(parser)
     add_device(parser)
-    parser.add_argument("--costs", metavar="costs.csv", help="measured times, from `layermem time` (a model)")
-    return which
+    parser.add_argument("--costs", metavar="costs.csv", help=COSTS_HELP)
 
 
 def add_device(parser: Options) -> None:
-    """--device, and what changes the numbers or bytes of one."""
-    parser.add_argument("--device", metavar="D", help="reference, cpu or cuda (cpu)")
+    """--device and --precision."""
+    parser.add_argument("--device", metavar="D", help="reference, cpu or cuda (default: cpu)")
     parser.add_argument(
-        "--precision", metavar="P", help="of matrix products on cuda: fp32, fp32x3, tf32 or bf16 (fp32)"
+        "--precision", metavar="P", help="matrix products on cuda in fp32, fp32x3, tf32 or bf16 (default: fp32)"
     )
 
 
 def _add_phase(parser: Options) -> None:
     parser.add_argument(
-        "--phase", choices=("TRAIN", "TEST"), type=str.upper, default="TRAIN", help="of the net (TRAIN)"
-    )
+        "--phase", choices=("TRAIN", "TEST"), type=str.upper, default="TRAIN",
+        help="phase of the net (default: TRAIN)",
+    )  # fmt: skip
 
 
 def _add_shapes(parser: Options) -> None:
-    parser.add_argument("--batch", metavar="N", type=int, help="batch size in place of what the net says")
+    parser.add_argument("--batch", metavar="N", type=int, help="batch size, instead of the net's own")
     parser.add_argument(
-        "--input",
-        metavar="NAME=N,C,H,W",
-        action="append",
-        default=[],
-        help="shape of an input blob; a data set whose shapes are given need not exist (may be given again)",
-    )
+        "--input", metavar="NAME=N,C,H,W", action="append", default=[],
+        help="shape of an input blob (repeatable); a data set with all shapes given need not exist",
+    )  # fmt: skip
+    add_net_state(parser)
+
+
+def add_net_state(parser: Options) -> None:
+    """--stage and --level, the rest of Caffe's NetState."""
     parser.add_argument(
-        "--net-stage", metavar="S", action="append", default=[], help="turn on a stage of the net's include rules"
+        "--stage", metavar="S", action="append", default=[], help="NetState stages to turn on; separate with commas"
     )
-    parser.add_argument("--net-level", metavar="N", type=int, default=0, help="level of the net's include rules (0)")
+    parser.add_argument("--level", metavar="N", type=int, default=0, help="NetState level (default: 0)")
+
+
+def add_threads(parser: Options) -> None:
+    parser.add_argument("--threads", metavar="N", type=int, help="threads of the cpu device (default: all cores)")
 
 
 def add_budget(parser: Options) -> None:
-    """--budget and what else a user may tell a strategy."""
+    """--budget, and the hints for strategies."""
     parser.add_argument(
         "-b", "--budget", metavar="B",
-        help="bytes of device memory: 2GiB, 512KiB, 50%% of what strategy `caffe` takes, or `free` (what a card has)",
+        help="device memory: 2GiB, 512KiB, 50%% (of strategy `caffe`), or `free` (all free memory of the GPU)",
     )  # fmt: skip
-    parser.add_argument("--host-budget", metavar="B", help="bytes that may be offloaded to the host (no limit)")
+    parser.add_argument("--host-budget", metavar="B", help="host memory for offloading (default: no limit)")
     parser.add_argument(
-        "--hints", metavar="F", help="a file of lines `stage|keep|recompute GLOBS` (NET.hints, if it is there)"
-    )
-    for name, says in (
-        ("stage", "layers at whose outputs a recomputed segment may end (anywhere), as 'res*'"),
-        ("keep", "layers whose outputs are kept, never recomputed"),
-        ("recompute", "layers whose outputs are recomputed, never kept"),
+        "--hints", metavar="F",
+        help="hints file, with lines `segment-ends|keep|recompute GLOBS` (default: NET.hints, if it exists)",
+    )  # fmt: skip
+    for name, description in (
+        ("segment-ends", "layers at which a recomputed segment may end, such as 'res*' (default: any)"),
+        ("keep", "layers whose outputs are never recomputed"),
+        ("recompute", "layers whose outputs are always recomputed"),
     ):
-        parser.add_argument(f"--{name}", metavar="GLOBS", action="append", default=[], help=f"{says}; commas between")
+        parser.add_argument(f"--{name}", metavar="GLOBS", action="append", default=[], help=description)
+
+
+def add_strategy(parser: Options) -> None:
+    parser.add_argument(
+        "--strategy", metavar="S", help="one of those below (default: auto under a budget, else liveness)"
+    )
+
+
+def add_strategies(parser: Options) -> None:
+    parser.add_argument(
+        "--strategies", metavar="A,B", help="which of those below, or `all` (default: all but recompute-exact)"
+    )
 
 
 def add_json(parser: Options) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def read_shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:
@@ -134,15 +186,15 @@ def read_shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:
         except ValueError:
             shape = ()
         if not (name and equals and shape):
-            raise InputError(f"--input '{text}' names no shape; write it as data=64,3,224,224")
+            raise InputError(f"--input '{text}' is not NAME=SHAPE; write it as data=64,3,224,224")
         if name in shapes:
-            raise InputError(f"--input gives '{name}' two shapes; give one")
+            raise InputError(f"--input gives '{name}' twice; give each blob one shape")
         shapes[name] = shape
     return shapes
 
 
 def net_of(arguments: argparse.Namespace, phase: str | None = None) -> Net:
-    """The net that --net, --batch, --input, --net-stage and --net-level describe."""
+    """The net that --net, --batch, --input, --stage and --level describe."""
     from layermem.api import Net
 
     return Net(
@@ -150,18 +202,18 @@ def net_of(arguments: argparse.Namespace, phase: str | None = None) -> Net:
         phase or arguments.phase,
         batch=arguments.batch,
         inputs=read_shapes(arguments.input),
-        level=arguments.net_level,
-        stages=arguments.net_stage,
+        level=arguments.level,
+        stages=stages(arguments.stage),
     )
 
 
 def hints_of(arguments: argparse.Namespace) -> Hints:
-    """The hints of the options and of --hints; those beside the net come when it is read."""
+    """The hints of the options and of --hints; the file beside the net is read with the net."""
     from layermem.planning.base import Hints
     from layermem.planning.hints import joined, read_hints
 
     given = Hints(
-        segment_ends=_globs(arguments.stage),
+        segment_ends=_globs(arguments.segment_ends),
         keep=_globs(arguments.keep),
         recompute=_globs(arguments.recompute),
         host_budget=None if arguments.host_budget is None else parse_bytes(arguments.host_budget),
@@ -174,34 +226,34 @@ def _globs(texts: list[str]) -> tuple[str, ...]:
 
 
 def device_of(arguments: argparse.Namespace) -> Device:
-    """The device of --device, with what the verb's other options say of it."""
+    """The device of --device, with its own options of the verb."""
     from layermem.api import default_device
     from layermem.backends.base import get_device
 
     name = arguments.device or default_device()
-    told: dict[str, Any] = {}
-    for option, owner in (("threads", "cpu"), ("precision", "cuda"), ("graph", "cuda")):
+    settings: dict[str, Any] = {}
+    for option, setting, owner in DEVICE_OPTIONS:
         value = getattr(arguments, option, None)
         if value is None or value is False:
             continue
         if name != owner:
-            raise InputError(f"--{option} goes with --device {owner}, not with {name}")
-        if option == "threads" and value > MOST_THREADS:
-            raise InputError(f"--threads {value} would spend its time on switching; give at most {MOST_THREADS:,}")
-        told[option] = value
-    return get_device(name, **told)
+            raise InputError(f"--{option.replace('_', '-')} needs --device {owner}, and the device is {name}")
+        if option == "threads" and value > MAX_THREADS:
+            raise InputError(f"--threads {value} is too many; give at most {MAX_THREADS:,}")
+        settings[setting] = value
+    return get_device(name, **settings)
 
 
 def job_of(arguments: argparse.Namespace) -> Job:
-    """What --net or --solver, --device, --costs and the hints make to be planned."""
+    """The job that --net or --solver, --device, --costs and the hints describe."""
     from layermem import api
 
     if arguments.solver:
         if arguments.input:
-            raise InputError("--input goes with --net; a solver's nets state their own shapes")
+            raise InputError("--input needs --net; the nets of a solver state their own shapes")
         return api.job_of(
             None, solver=arguments.solver, device=device_of(arguments), costs=arguments.costs, batch=arguments.batch,
-            hints=hints_of(arguments), level=arguments.net_level, stages=arguments.net_stage,
+            hints=hints_of(arguments), level=arguments.level, stages=stages(arguments.stage),
         )  # fmt: skip
     return api.job_of(net_of(arguments), device=device_of(arguments), costs=arguments.costs, hints=hints_of(arguments))
 

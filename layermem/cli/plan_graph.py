@@ -1,78 +1,77 @@
-"""plan --graph: recomputation for a computational graph in a file, as a schedule text."""
+"""plan-graph: recomputation for a computational graph in a file, as a schedule text."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from layermem.cli.options import Options, print_json
+from layermem.cli.old_names import objective
+from layermem.cli.options import Verbs, add_json, add_verb, print_json
 from layermem.errors import BudgetError, InputError
-from layermem.utils.units import format_bytes, parse_bytes
+from layermem.utils.units import format_below, format_exact_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from layermem.planning.graph_files.planner import GraphPlan
 
-OF_NETS = (
-    "batch", "input", "net_stage", "net_level", "device", "costs", "strategy", "host_budget", "hints", "stage", "keep",
-    "recompute", "schedule", "save", "load", "plot", "trace", "export_graph",
-)  # fmt: skip
-DEFAULTS = {"objective": "T", "family": "extended", "model": "live", "time_limit": 60.0}
+EXAMPLE = """\
+  layermem plan --net prototxt/unet/train_val.prototxt --export-graph unet.txt
+  layermem plan-graph unet.txt --budget 50% --family exact
+"""
+OBJECTIVES = {"time": "T", "memory": "M"}
 
 
-def add_graph_options(parser: Options) -> None:
-    """The options that go with --graph."""
-    group = parser.add_argument_group("graph files (--graph, with --budget in bytes or % of all values and gradients)")
-    group.add_argument(
-        "-t", "--objective", choices=("T", "M"),
-        help="T: least recomputation; M: most, in coarse segments that liveness shrinks (T)",
+def add_verbs(verbs: Verbs) -> None:
+    description = "plan recomputation for a graph file (format of Kusumoto et al.) and print its schedule"
+    parser = add_verb(verbs, "plan-graph", description, EXAMPLE)
+    parser.add_argument("graph", metavar="FILE", help="a graph file, such as `layermem plan --export-graph` writes")
+    parser.add_argument(
+        "-b", "--budget", metavar="B",
+        help="bytes, or %% of all values and gradients (default: the minimum)",
     )  # fmt: skip
-    group.add_argument(
-        "--family", choices=("extended", "exact", "approx"),
-        help="the lower sets that a segment may end at (extended)",
+    parser.add_argument(
+        "--objective", choices=OBJECTIVES, type=objective, default="time",
+        help="time: least recomputation; memory: coarse segments, which liveness shrinks (default: time)",
     )  # fmt: skip
-    group.add_argument(
-        "--model", choices=("live", "paper"),
-        help="what the budget bounds: exact liveness, or the formula of Kusumoto et al. (live)",
+    parser.add_argument(
+        "--family", choices=("extended", "exact", "approx"), default="extended",
+        help="the lower sets at which a segment may end (default: extended)",
     )  # fmt: skip
-    group.add_argument("--time-limit", metavar="S", type=float, help="seconds for a search, then the best so far (60)")
+    parser.add_argument(
+        "--model", choices=("live", "paper"), default="live",
+        help="what the budget bounds: exact liveness, or the paper's formula (default: live)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--time-limit", metavar="S", type=float, default=60.0,
+        help="seconds of each search, after which its best plan so far counts (default: 60)",
+    )  # fmt: skip
+    add_json(parser)
+    parser.set_defaults(run=run_plan_graph)
 
 
-def refuse_graph_options(arguments: argparse.Namespace) -> None:
-    """InputError for an option of graph files where a net is planned."""
-    for option in DEFAULTS:
-        if getattr(arguments, option) is not None:
-            raise InputError(
-                f"--{option.replace('_', '-')} goes with --graph; for a net, --strategy recompute, recompute-exact or "
-                "recompute-approx names the family, and the model is exact liveness"
-            )
-
-
-def run_graph(arguments: argparse.Namespace) -> int:
-    """Print the schedule, or the numbers with --json; BudgetError where nothing fits."""
+def run_plan_graph(arguments: argparse.Namespace) -> int:
+    """Print the schedule, or the numbers with --json; BudgetError if no plan fits."""
     from layermem.planning.graph_files.planner import GraphPlanner
     from layermem.planning.graph_files.text_format import read_graph
 
-    for option in OF_NETS:
-        if getattr(arguments, option):
-            raise InputError(f"--{option.replace('_', '-')} goes with --net or --solver, not with --graph")
-    for option, default in DEFAULTS.items():
-        if getattr(arguments, option) is None:
-            setattr(arguments, option, default)
     if not arguments.time_limit > 0:
-        raise InputError("--time-limit must be above 0 seconds")
+        raise InputError(f"--time-limit {arguments.time_limit:g} is not above 0; give a number of seconds")
     planner = GraphPlanner(read_graph(arguments.graph), arguments.family, arguments.model)
     budget = None if arguments.budget is None else parse_bytes(arguments.budget, whole=planner.values.total_bytes)
-    plan = planner.plan(budget, arguments.objective, arguments.time_limit)
+    plan = planner.plan(budget, OBJECTIVES[arguments.objective], arguments.time_limit)
     if arguments.json:
         print_json(_values(plan))
     elif plan.feasible:
         print(plan.schedule, end="")
-    if plan.feasible:
-        return 0
-    least = "the least budget is" if plan.minimum_proven else "the least budget found is"
-    raise BudgetError(
-        f"no plan of the {arguments.family} family fits {plan.budget_bytes} bytes under the {arguments.model} model; "
-        f"{least} {plan.minimum_bytes} bytes ({format_bytes(plan.minimum_bytes)})",
+    if not plan.feasible:
+        raise _refusal(plan, arguments)
+    return 0
+
+
+def _refusal(plan: GraphPlan, arguments: argparse.Namespace) -> BudgetError:
+    minimum = "minimum" if plan.minimum_proven else "smallest budget found"
+    return BudgetError(
+        f"budget {format_below(plan.budget_bytes, plan.minimum_bytes)} is below the {minimum} of family "
+        f"'{arguments.family}' under model '{arguments.model}', {format_exact_bytes(plan.minimum_bytes)}.",
         budget=plan.budget_bytes,
         minimum=plan.minimum_bytes,
     )

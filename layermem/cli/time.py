@@ -1,11 +1,23 @@
-"""time, devices: measure ops and the link; say what this machine has."""
+"""time, devices: measure ops and the link to the host; list the devices of this machine."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING
 
-from layermem.cli.options import Verbs, add_budget, add_json, add_net_or_solver, add_verb, device_of, job_of, print_json
+from layermem.cli.options import (
+    Verbs,
+    add_budget,
+    add_json,
+    add_net_or_solver,
+    add_strategy,
+    add_threads,
+    add_verb,
+    device_of,
+    job_of,
+    print_json,
+    strategies_text,
+)
 from layermem.errors import InputError
 from layermem.utils.files import write_atomically
 
@@ -21,17 +33,20 @@ HEADINGS = ["layer", "type", ">forward", ">backward", ">update", ">GFLOP/s", ">G
 
 
 def add_verbs(verbs: Verbs) -> None:
-    parser = add_verb(verbs, "time", "measure every op of a training step, and the link to the host", TIME_EXAMPLE)
+    description = "measure every op of a training step and the link to the host"
+    parser = add_verb(verbs, "time", description, TIME_EXAMPLE, more=strategies_text)
     add_net_or_solver(parser)
-    parser.add_argument("--threads", metavar="N", type=int, help="threads of the cpu device (all cores)")
+    add_threads(parser)
     add_budget(parser)
-    parser.add_argument("--strategy", metavar="S", help="how to place the step (auto under a budget, else liveness)")
-    parser.add_argument("--iterations", metavar="N", type=int, default=5, help="steps, of which the median counts (5)")
-    parser.add_argument("--out", metavar="costs.csv", help="write the costs for `plan --costs`")
+    add_strategy(parser)
+    parser.add_argument(
+        "--iterations", metavar="N", type=int, default=5, help="steps to take the median of (default: 5)"
+    )
+    parser.add_argument("--out", metavar="costs.csv", help="write the times to a file, for `layermem plan --costs`")
     add_json(parser)
     parser.set_defaults(run=run_time)
 
-    parser = add_verb(verbs, "devices", "say which devices are here", DEVICES_EXAMPLE)
+    parser = add_verb(verbs, "devices", "list the devices of this machine", DEVICES_EXAMPLE)
     add_json(parser)
     parser.set_defaults(run=run_devices)
 
@@ -42,7 +57,7 @@ def run_time(arguments: argparse.Namespace) -> int:
     from layermem.solver.benchmark import Benchmark, link
 
     if arguments.iterations < 1:
-        raise InputError(f"--iterations {arguments.iterations} measures nothing; give 1 or more")
+        raise InputError(f"--iterations {arguments.iterations} is too few; give 1 or more")
     device, job = device_of(arguments), job_of(arguments)
     found = evaluate(job, arguments.strategy, arguments.budget)
     if found.refusal is not None:

@@ -1,4 +1,4 @@
-"""train, test: run a solver inside a budget; score weights."""
+"""train, test: train within a memory budget; evaluate weights on a test net."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from layermem.cli.old_names import stages
 from layermem.cli.options import (
+    COSTS_HELP,
     Verbs,
     add_budget,
     add_device,
+    add_net_state,
+    add_strategy,
+    add_threads,
     add_verb,
     device_of,
     hints_of,
@@ -27,57 +32,57 @@ if TYPE_CHECKING:
 
 TRAIN_EXAMPLE = """\
   layermem train --solver prototxt/digits/solver.prototxt --budget 50%
-  layermem train --solver prototxt/digits/solver.prototxt --snapshot out/digits_iter_500.solverstate
+  layermem train --solver prototxt/digits/solver.prototxt --iterations 800 \\
+                 --snapshot out/digits_iter_700.solverstate
 """
 TEST_EXAMPLE = """\
-  layermem test --net prototxt/digits/train_val.prototxt --weights out/digits_iter_700.caffemodel --iterations 6
+  layermem test --net prototxt/digits/train_val.prototxt --iterations 6 \\
+                --weights out/digits_iter_700.caffemodel
 """
 INTERRUPTED = 130
 
 
 def add_verbs(verbs: Verbs) -> None:
     train = add_verb(
-        verbs, "train", "train a net inside a memory budget, as a solver says", TRAIN_EXAMPLE, more=strategies_text
+        verbs, "train", "train the net of a solver within a memory budget", TRAIN_EXAMPLE, more=strategies_text
     )
-    train.add_argument("--solver", metavar="F", required=True, help="the solver, a prototxt file")
-    _add_device(train)
-    train.add_argument("--graph", action="store_true", help="on cuda: capture the iteration, and launch it as a whole")
-    train.add_argument("--batch", metavar="N", type=int, help="batch size of the train net in place of its own")
-    train.add_argument("--iterations", metavar="N", type=int, help="stop after so many instead of max_iter")
+    train.add_argument("--solver", metavar="F", required=True, help="the solver prototxt")
+    add_device(train)
+    add_threads(train)
+    train.add_argument("--cuda-graph", action="store_true", help="on cuda: capture the iteration as one CUDA graph")
+    train.add_argument("--batch", metavar="N", type=int, help="batch size of the train net, instead of its own")
+    train.add_argument("--iterations", metavar="N", type=int, help="last iteration, instead of max_iter")
     start = train.add_argument_group("start")
-    start.add_argument("--weights", metavar="F", help="weights to start from, by layer name; commas between files")
-    start.add_argument("--snapshot", metavar="F", help="a .solverstate to go on from")
-    start.add_argument("--seed", metavar="N", type=int, help="in place of the solver's random_seed")
-    start.add_argument("--net-stage", metavar="S", action="append", default=[], help="a stage of the train net's rules")
-    start.add_argument("--net-level", metavar="N", type=int, default=0, help="level of the train net's rules (0)")
+    start.add_argument("--weights", metavar="F", help="initial weights, by layer name; separate files with commas")
+    start.add_argument("--snapshot", metavar="F", help="the .solverstate to resume from")
+    start.add_argument("--seed", metavar="N", type=int, help="random seed, instead of the solver's random_seed")
+    add_net_state(start)
     memory = train.add_argument_group("memory")
     add_budget(memory)
-    memory.add_argument("--strategy", metavar="S", help="one of those below (auto under a budget, else liveness)")
-    memory.add_argument("--load", metavar="P.json", help="a plan that `layermem plan --save` wrote")
-    memory.add_argument("--costs", metavar="costs.csv", help="measured times, from `layermem time` (a model)")
-    memory.add_argument("--spill", metavar="DIR", help="keep what is offloaded in a file there instead of in memory")
-    stop = train.add_argument_group("signals")
-    for name, says, usual in (("sigint", "Ctrl-C", "stop"), ("sighup", "the terminal's end", "snapshot")):
-        stop.add_argument(
-            f"--{name}-effect", choices=("stop", "snapshot", "none"), default=usual, help=f"what {says} does ({usual})"
-        )
+    add_strategy(memory)
+    memory.add_argument("--load", metavar="P.json", help="use a plan that `layermem plan --save` wrote")
+    memory.add_argument("--costs", metavar="costs.csv", help=COSTS_HELP)
+    memory.add_argument("--spill", metavar="DIR", help="keep offloaded bytes in a file in DIR instead of host memory")
+    signals = train.add_argument_group("signals")
+    for name, event, default in (("sigint", "Ctrl-C", "stop"), ("sighup", "a closed terminal", "snapshot")):
+        signals.add_argument(
+            f"--{name}-effect", choices=("stop", "snapshot", "none"), default=default,
+            help=f"effect of {event} (default: {default})",
+        )  # fmt: skip
     train.set_defaults(run=run_train)
 
-    test = add_verb(verbs, "test", "score weights on the TEST phase of a net", TEST_EXAMPLE)
-    test.add_argument("--net", metavar="F", required=True, help="the net, a prototxt file")
-    test.add_argument("--weights", metavar="F", required=True, help="weights, by layer name; commas between files")
-    test.add_argument("--iterations", metavar="N", type=int, default=50, help="batches (50)")
-    _add_device(test)
-    test.add_argument("--batch", metavar="N", type=int, help="batch size in place of what the net says")
-    test.add_argument("--budget", metavar="B", help="bytes of device memory: 2GiB, 512KiB or 50%%")
-    test.add_argument("--net-stage", metavar="S", action="append", default=[], help="a stage of the net's rules")
-    test.add_argument("--net-level", metavar="N", type=int, default=0, help="level of the net's rules (0)")
+    test = add_verb(verbs, "test", "evaluate weights on the TEST phase of a net", TEST_EXAMPLE)
+    test.add_argument("--net", metavar="F", required=True, help="the net prototxt")
+    test.add_argument(
+        "--weights", metavar="F", required=True, help="weights, by layer name; separate files with commas"
+    )
+    test.add_argument("--iterations", metavar="N", type=int, default=50, help="number of batches (default: 50)")
+    add_device(test)
+    add_threads(test)
+    test.add_argument("--batch", metavar="N", type=int, help="batch size, instead of the net's own")
+    test.add_argument("--budget", metavar="B", help="device memory: 2GiB, 512KiB or 50%%")
+    add_net_state(test)
     test.set_defaults(run=run_test)
-
-
-def _add_device(parser: argparse.ArgumentParser) -> None:
-    add_device(parser)
-    parser.add_argument("--threads", metavar="N", type=int, help="threads of the cpu device (all cores)")
 
 
 # -- train -----------------------------------------------------------------------------------------------------
@@ -105,12 +110,12 @@ def _solver(arguments: argparse.Namespace, device: Device, waiting: list[Event])
         arguments.solver, device=device, strategy=arguments.strategy, plan=arguments.load, budget=arguments.budget,
         hints=hints, costs=arguments.costs, batch=arguments.batch, spill=arguments.spill,
         weights=arguments.weights or (), snapshot=arguments.snapshot, iterations=arguments.iterations,
-        seed=arguments.seed, level=arguments.net_level, stages=arguments.net_stage, log=waiting.append,
+        seed=arguments.seed, level=arguments.level, stages=stages(arguments.stage), log=waiting.append,
     )  # fmt: skip
 
 
 def _planned(solver: Solver) -> PlanReport:
-    """What the solver made, for the summary."""
+    """The solver's program as a report, for the summary."""
     from layermem.api import title_of
     from layermem.report.plan_report import Job, PlanReport
     from layermem.solver.rules import rule_of
@@ -122,7 +127,7 @@ def _planned(solver: Solver) -> PlanReport:
 
 
 def _run(solver: Solver, arguments: argparse.Namespace, waiting: list[Event]) -> None:
-    """Iterate to the end, under a bar on a terminal and in Caffe's lines elsewhere."""
+    """Iterate to the end: with a progress bar on a terminal, with Caffe's log lines elsewhere."""
     from layermem.report.log import Log
 
     effects = {"sigint": arguments.sigint_effect, "sighup": arguments.sighup_effect}
@@ -151,15 +156,15 @@ def run_test(arguments: argparse.Namespace) -> int:
     from layermem.solver.scoring import Scoring
 
     if arguments.iterations < 1:
-        raise InputError(f"--iterations {arguments.iterations} scores nothing; give 1 or more")
-    net = api.Net(arguments.net, "TEST", batch=arguments.batch, level=arguments.net_level, stages=arguments.net_stage)
+        raise InputError(f"--iterations {arguments.iterations} is too few; give 1 or more")
+    net = api.Net(arguments.net, "TEST", batch=arguments.batch, level=arguments.level, stages=stages(arguments.stage))
     device = device_of(arguments)
     found = evaluate(api.job_of(net, device=device), None, arguments.budget)
     if found.refusal is not None:
         raise found.explain_refusal()
     with Scoring(net, found.program, device) as scoring:
         for name in scoring.load(arguments.weights.split(",")):
-            print(f"layer '{name}' is in no weight file and keeps what its filler gave it")
+            print(f"layer '{name}' is not in the weight files and keeps its initial values")
         for line in _scored(scoring, arguments.iterations):
             print(line, flush=True)
         print(peaks(found.peak_bytes, scoring.runner.measured_peak))

@@ -1,11 +1,12 @@
 """Hints in a file beside the net, since Caffe's parser would stumble over them inside it.
 
     # train_val.prototxt.hints
-    stage      res*c              segments may end at these layers only
-    keep       pool1  fc*         never recompute their outputs
-    recompute  *_relu             never keep theirs
+    segment-ends  res*c           recomputed segments may end only at these layers
+    keep          pool1  fc*      never recompute their outputs
+    recompute     *_relu          always recompute theirs
 
-A line is a word and globs of layer names; `#` begins a comment.  (The words are those of the command's options.)
+A line is a word and globs of layer names; `#` begins a comment.  The words are those of the command's options; `stage`
+is the earlier word for `segment-ends` and is still read.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from layermem.errors import InputError
 from layermem.planning.base import Hints
 from layermem.proto.text import TEXT_LIMIT, decode, read_bytes
 
-WORDS = {"stage": "segment_ends", "keep": "keep", "recompute": "recompute"}  # word -> field of Hints
+WORDS = {"segment-ends": "segment_ends", "keep": "keep", "recompute": "recompute"}  # word -> field of Hints
+EARLIER_WORDS = {"stage": "segment-ends"}
 
 
 def read_hints(path: str | Path) -> Hints:
@@ -28,12 +30,13 @@ def read_hints(path: str | Path) -> Hints:
     found: dict[str, tuple[str, ...]] = dict.fromkeys(WORDS.values(), ())
     for number, line in enumerate(text.splitlines(), start=1):
         word, *globs = line.partition("#")[0].split() or [""]
+        word = EARLIER_WORDS.get(word, word)
         if not word:
             continue
         if word not in WORDS:
-            raise InputError(f"'{word}' is no hint; begin with {', '.join(WORDS)}", path=str(path), line=number)
+            raise InputError(f"'{word}' is not a hint; use one of {', '.join(WORDS)}", path=str(path), line=number)
         if not globs:
-            raise InputError(f"'{word}' names no layers; give globs such as res*", path=str(path), line=number)
+            raise InputError(f"'{word}' has no layers; add globs such as res*", path=str(path), line=number)
         found[WORDS[word]] += tuple(globs)
     return Hints(found["segment_ends"], found["keep"], found["recompute"])
 

@@ -13,9 +13,11 @@ that do not pack cannot be read that way; weights.py notices and takes the plain
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+Message: TypeAlias = Any  # a dynamic protobuf message: its fields are not known to type checkers
 
 PACKAGE = "caffe"
 _AS_BYTES = ("data", "diff", "double_data", "double_diff")  # fields of BlobProto
@@ -57,10 +59,10 @@ def message_class(name: str, pool: descriptor_pool.DescriptorPool = _POOL) -> An
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
 
 
-def enum_name(message: Any, field: str) -> str:
+def enum_name(message: Message, field: str) -> str:
     """The name of an enum field's value: enum_name(layer.pooling_param, "pool") -> "MAX"."""
     values = message.DESCRIPTOR.fields_by_name[field].enum_type.values_by_number
-    return values[getattr(message, field)].name
+    return str(values[getattr(message, field)].name)
 
 
 NetParameter = message_class("NetParameter")

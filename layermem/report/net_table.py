@@ -1,16 +1,22 @@
-"""A net as a table, a row a layer; and the same as values for JSON.
+"""A net as a table, one row per layer, and as values for JSON.
 
-Blobs go by their names in the prototxt here: a layer that works in place has one name for its bottom and its top.
+    net_rows      bottoms, tops, shapes, parameters, FLOPs and bytes of each layer
+    fused_rows    the op that runs each layer in a schedule: a device may fuse several layers into one op
+
+Blobs have their names in the prototxt: a layer that works in place has one name for its bottom and its top.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from layermem.graph.net import Net, Node
+from layermem.graph.ops import Graph
 from layermem.utils.units import format_bytes
 
 HEADINGS = ["layer", "type", "bottoms", "tops", "shapes", ">parameters", ">FLOPs", ">bytes"]
+FUSED_HEADINGS = ["layer", "type", "op", "steps"]
 
 
 def net_values(net: Net) -> dict[str, Any]:
@@ -70,6 +76,37 @@ def net_rows(values: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
         f"{values['parameters']:,}", format_count(values["flops"]), format_bytes(values["bytes"]),
     ]  # fmt: skip
     return rows, total
+
+
+def fused_values(values: dict[str, Any], graph: Graph) -> dict[str, Any]:
+    """`values` of a net, with the `op` that runs each layer in `graph` and, for the first layer of it, its `steps`."""
+    names = [layer["name"] for layer in values["layers"]]
+    steps: dict[str, list[str]] = {}
+    for op in graph.ops:
+        layer, _, step = op.name.rpartition(".")
+        steps.setdefault(layer, []).append(step)
+    op_of = {member: op for op in steps for member in fused_members(op, names)}
+    layers = []
+    for layer in values["layers"]:
+        op = op_of.get(layer["name"], "")
+        layers.append({**layer, "op": op, "steps": steps.pop(op, [])})
+    return {**values, "device": graph.device, "layers": layers}
+
+
+def fused_members(op: str, layers: Collection[str]) -> tuple[str, ...]:
+    """The layers that an op named "conv1+relu1" runs; () if it runs none of `layers`."""
+    if op in layers:
+        return (op,)
+    for end in (i for i, letter in enumerate(op) if letter == "+"):
+        rest = fused_members(op[end + 1 :], layers) if op[:end] in layers else ()
+        if rest:
+            return (op[:end], *rest)
+    return ()
+
+
+def fused_rows(values: dict[str, Any]) -> list[list[str]]:
+    """The rows under FUSED_HEADINGS."""
+    return [[layer["name"], layer["type"], layer["op"], " ".join(layer["steps"])] for layer in values["layers"]]
 
 
 def format_count(number: float) -> str:

@@ -1,8 +1,8 @@
-"""A planned step in a few lines, and as values for JSON.
+"""The plan of a step as an aligned text, and as values for JSON.
 
-LeNet x64   device reference   strategy auto   budget 5.00 MiB
-peak       4.91 MiB   5,148,160 bytes, 33.5 % of the baseline
-baseline   14.6 MiB   strategy caffe; BVLC Caffe itself would take 14.5 MiB
+LeNet x64   device cpu   strategy auto   budget 5.00 MiB
+peak            4.91 MiB (5,148,160 bytes), 33.5 % of the baseline
+peak at         backward conv2.wgrad (tick 22 of 31)
 ...
 """
 
@@ -12,102 +12,89 @@ import sys
 from typing import Any
 
 from layermem.report.plan_report import PlanReport, kind_of
-from layermem.utils.units import format_bytes, format_change, format_seconds
+from layermem.schedule.ir import Residency, Schedule
+from layermem.utils.text import wrap
+from layermem.utils.units import format_bytes, format_change, format_exact_bytes, format_seconds, format_share
 
-SHOWN = 5  # residencies of the fullest moment
-MANY = 20  # of them in JSON
+LABEL_WIDTH = 16
+LARGEST = 5  # buffers at the peak that the text lists
+LARGEST_JSON = 20  # and the JSON
 KIND_NAMES = {
     "parameter": "parameters", "history": "histories", "gradient": "parameter gradients", "data": "activations",
     "diff": "gradients", "stash": "stashes", "workspace": "workspace",
 }  # fmt: skip
 
 
-def summary(found: PlanReport) -> str:
+def summary(report: PlanReport) -> str:
     """The lines that `plan` prints and `train` begins with."""
-    budget = f"   budget {format_bytes(found.budget)}" if found.budget is not None else ""
-    lines = [f"{found.job.title}   device {found.device}   strategy {found.strategy}{budget}"]
-    lines += [f"{name:<11}{text}" for name, text in _facts(found)]
-    lines += [f"warning    {warning}" for graph in found.job.graphs for warning in graph.warnings]
+    budget = f"   budget {format_bytes(report.budget)}" if report.budget is not None else ""
+    lines = [f"{report.job.title}   device {report.device}   strategy {report.strategy}{budget}"]
+    facts = [*_memory_facts(report), *_time_facts(report), *_baseline_facts(report)]
+    facts += [("warning", warning) for graph in report.job.graphs for warning in graph.warnings]
+    lines += [wrap(f"{label:<{LABEL_WIDTH}}{text}") for label, text in facts]
     return "\n".join(lines) + "\n"
 
 
-def _facts(found: PlanReport) -> list[tuple[str, str]]:
-    job, share = found.job, percent(found.peak_bytes, found.job.baseline_bytes)
+def _memory_facts(report: PlanReport) -> list[tuple[str, str]]:
+    share = format_share(report.peak_bytes, report.job.baseline_bytes)
+    instruction, schedule = report.peak_instruction, report.peak_schedule
+    where = "" if schedule is report.program.train else f", {schedule.graph.name}"
+    kinds = (f"{KIND_NAMES[kind]} {format_bytes(nbytes)}" for kind, nbytes in report.peak_bytes_by_kind.items())
+    largest = (f"{buffer_name(schedule, r)} {format_bytes(r.nbytes)}" for r in report.peak_residencies[:LARGEST])
     facts = [
-        ("peak", f"{format_bytes(found.peak_bytes):<11}{found.peak_bytes:,} bytes, {share} of the baseline"),
-        ("baseline", f"{format_bytes(job.baseline_bytes):<11}strategy caffe; BVLC Caffe itself would take "
-                     f"{format_bytes(job.bvlc_bytes)}"),
-    ]  # fmt: skip
-    if found.fragmentation_bytes:
-        facts.append(
-            (
-                "gap",
-                f"{format_bytes(found.fragmentation_bytes):<11}that placement wastes; the rest is in use at one moment",
-            )
-        )
-    if found.program.host_bytes:
-        facts.append(("host", f"{format_bytes(found.program.host_bytes):<11}{_copies(found)}"))
-    facts.append(("time", f"{format_seconds(found.seconds):<11}{_time(found)}"))
-    facts.append(("bounds", _bounds(found)))
-    facts += _fullest(found)
+        ("peak", f"{format_exact_bytes(report.peak_bytes)}, {share} of the baseline"),
+        (
+            "peak at",
+            f"{instruction.kind} {instruction.what} (tick {instruction.tick} of {len(schedule.instructions)}{where})",
+        ),
+        ("live bytes", ", ".join(kinds)),
+        ("largest", ", ".join(largest)),
+    ]
+    if report.fragmentation_bytes:
+        facts.append(("fragmentation", f"{format_bytes(report.fragmentation_bytes)} above peak live bytes"))
+    if report.offloaded_bytes:
+        facts.append(("offloaded", f"{format_bytes(report.offloaded_bytes)} per step"))
+    if report.program.host_bytes:
+        content = "" if report.offloaded_bytes else " (persistent buffers)"
+        facts.append(("host memory", f"{format_bytes(report.program.host_bytes)}{content}"))
+    if report.recomputed_ops:
+        facts.append(("recomputed", f"{report.recomputed_ops:,} ops per step"))
     return facts
 
 
-def _copies(found: PlanReport) -> str:
-    return (
-        f"{format_bytes(found.offloaded_bytes)} go there in a step"
-        if found.offloaded_bytes
-        else "holds what has its home there"
-    )
-
-
-def _time(found: PlanReport) -> str:
-    again = f"; {found.recomputed_ops} ops run again" if found.recomputed_ops else ""
-    return (
-        f"predicted for a step, {format_change(found.overhead)} against the baseline's "
-        f"{format_seconds(found.job.baseline_seconds)}{again}"
-    )
-
-
-def _bounds(found: PlanReport) -> str:
-    """The certificate: what no plan can go below, and how far this one is from it."""
-    baseline = found.job.baseline_seconds
-    above = (found.seconds - found.bound_seconds) / baseline if baseline else 0.0
-    return (
-        f"no plan takes fewer than {format_bytes(found.bound_bytes)}, and inside {format_bytes(found.available_bytes)} "
-        f"none is faster than {format_seconds(found.bound_seconds)}: this one is at most {above:.1%} of a step above "
-        "the best"
-    )
-
-
-def _fullest(found: PlanReport) -> list[tuple[str, str]]:
-    row, schedule = found.peak_instruction, found.peak_schedule
-    rows = len(schedule.instructions)
-    kinds = ", ".join(f"{KIND_NAMES[kind]} {format_bytes(nbytes)}" for kind, nbytes in found.peak_bytes_by_kind.items())
-    biggest = ", ".join(f"{r.buffer} {format_bytes(r.nbytes)}" for r in found.peak_residencies[:SHOWN])
+def _time_facts(report: PlanReport) -> list[tuple[str, str]]:
+    """Predicted time, and the certificate: bounds that no plan goes below, and the distance from them."""
+    baseline = report.job.baseline_seconds
+    gap = (report.seconds - report.bound_seconds) / baseline if baseline else 0.0
+    change = format_change(report.overhead)
+    within = "this budget" if report.budget == report.available_bytes else format_bytes(report.available_bytes)
     return [
-        (
-            "fullest at",
-            f"{row.kind} {row.what} (row {row.tick} of {rows}, {schedule.graph.name})",
-        ),
-        ("", f"{kinds}"),
-        ("", f"biggest: {biggest}"),
+        ("time", f"{format_seconds(report.seconds)} per step (predicted), {change} over the baseline"),
+        ("lower bounds", f"{format_bytes(report.bound_bytes)}; {format_seconds(report.bound_seconds)} within {within}"),
+        ("optimality gap", f"<= {format_share(gap, 1.0)} of a baseline step"),
     ]
 
 
-def percent(part: float, whole: float) -> str:
-    return f"{part / whole:.1%}" if whole else "0 %"
+def _baseline_facts(report: PlanReport) -> list[tuple[str, str]]:
+    job = report.job
+    baseline = f"{format_bytes(job.baseline_bytes)}, {format_seconds(job.baseline_seconds)} (strategy caffe)"
+    return [("baseline", baseline), ("BVLC Caffe", f"{format_bytes(job.bvlc_bytes)} (computed)")]
+
+
+def buffer_name(schedule: Schedule, residency: Residency) -> str:
+    """The name of a buffer as the summary lists it; the workspace of an op is "workspace"."""
+    return residency.buffer if residency.buffer in schedule.graph.buffers else "workspace"
 
 
 def peaks(predicted: int, measured: int) -> str:
-    """The line that a run ends with."""
-    text = f"peak       predicted {predicted:,} bytes, measured {measured:,} bytes ({format_bytes(measured)})"
+    """The last line of a run."""
+    text = f"{'peak':<{LABEL_WIDTH}}predicted {predicted:,} bytes, measured {measured:,} bytes"
     resident = resident_bytes()
-    return text + (f"; the whole process had {format_bytes(resident)} resident" if resident else "")
+    return wrap(text + (f", max RSS {format_bytes(resident)}" if resident else ""))
 
 
 def resident_bytes() -> int:
-    """Most bytes that this process ever had in memory; 0 where the system does not tell."""
+    """The largest resident set size of this process so far; 0 where the system does not report it."""
     try:
         from resource import RUSAGE_SELF, getrusage
     except ImportError:  # Windows
@@ -115,49 +102,49 @@ def resident_bytes() -> int:
     return getrusage(RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def plan_values(found: PlanReport) -> dict[str, Any]:
+def plan_values(report: PlanReport) -> dict[str, Any]:
     """The same for programs.
 
-    caffe_bytes     strategy `caffe`, the baseline        bvlc_bytes   what BVLC Caffe itself would take
-    lower_bound_bytes, lower_bound_seconds    below which no plan can go (the seconds: none in the same room)
-    feasible        whether it fits the budget            minimum_bytes   the least budget that the strategy fits
-    If it does not fit, everything else is told of the leanest plan of the strategy, and `message` says why.
+    caffe_bytes     strategy `caffe`, the baseline      bvlc_bytes     BVLC Caffe, computed
+    lower_bound_bytes      of any plan                  lower_bound_seconds   of any plan within the budget
+    feasible        whether it fits the budget          minimum_bytes  the smallest budget that the strategy fits
+    If it does not fit, the other values are those of the strategy's smallest plan, and `message` is the refusal.
     """
-    row, schedule = found.peak_instruction, found.peak_schedule
+    instruction, schedule = report.peak_instruction, report.peak_schedule
     return {
-        "net": found.job.title,
-        "strategy": found.strategy,
-        "device": found.device,
-        "feasible": found.feasible,
-        "peak_bytes": found.peak_bytes,
-        "budget_bytes": found.budget,
-        "minimum_bytes": found.minimum_bytes,
-        "caffe_bytes": found.job.baseline_bytes,
-        "bvlc_bytes": found.job.bvlc_bytes,
-        "max_live_bytes": found.program.max_live_bytes,
-        "gap_bytes": found.fragmentation_bytes,
-        "parameter_bytes": found.parameter_bytes,
-        "host_bytes": found.program.host_bytes,
-        "copied_bytes": found.offloaded_bytes,
-        "recomputed_ops": found.recomputed_ops,
-        "predicted_seconds": found.seconds,
-        "baseline_seconds": found.job.baseline_seconds,
-        "overhead": found.overhead,
-        "lower_bound_bytes": found.bound_bytes,
-        "lower_bound_seconds": found.bound_seconds,
-        "fullest": {
+        "net": report.job.title,
+        "strategy": report.strategy,
+        "device": report.device,
+        "feasible": report.feasible,
+        "peak_bytes": report.peak_bytes,
+        "budget_bytes": report.budget,
+        "minimum_bytes": report.minimum_bytes,
+        "caffe_bytes": report.job.baseline_bytes,
+        "bvlc_bytes": report.job.bvlc_bytes,
+        "max_live_bytes": report.program.max_live_bytes,
+        "fragmentation_bytes": report.fragmentation_bytes,
+        "parameter_bytes": report.parameter_bytes,
+        "host_bytes": report.program.host_bytes,
+        "offloaded_bytes": report.offloaded_bytes,
+        "recomputed_ops": report.recomputed_ops,
+        "predicted_seconds": report.seconds,
+        "baseline_seconds": report.job.baseline_seconds,
+        "overhead": report.overhead,
+        "lower_bound_bytes": report.bound_bytes,
+        "lower_bound_seconds": report.bound_seconds,
+        "peak": {
             "graph": schedule.graph.name,
-            "row": row.tick,
-            "rows": len(schedule.instructions),
-            "verb": row.kind,
-            "what": row.what,
-            "bytes_by_kind": found.peak_bytes_by_kind,
-            "biggest": [
+            "tick": instruction.tick,
+            "ticks": len(schedule.instructions),
+            "kind": instruction.kind,
+            "what": instruction.what,
+            "bytes_by_kind": report.peak_bytes_by_kind,
+            "largest": [
                 {"buffer": r.buffer, "kind": kind_of(schedule.graph, r), "bytes": r.nbytes, "offset": r.offset}
-                for r in found.peak_residencies[:MANY]
+                for r in report.peak_residencies[:LARGEST_JSON]
             ],
         },
-        "fingerprint": found.job.graphs[0].fingerprint,
-        "warnings": [warning for graph in found.job.graphs for warning in graph.warnings],
-        "message": str(found.refusal) if found.refusal is not None else None,
+        "fingerprint": report.job.graphs[0].fingerprint,
+        "warnings": [warning for graph in report.job.graphs for warning in graph.warnings],
+        "message": str(report.refusal) if report.refusal is not None else None,
     }

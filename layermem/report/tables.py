@@ -2,25 +2,49 @@
 
     print_table(["net", ">peak"], [["lenet", "1.20 MiB"]], total=["sum", "1.20 MiB"])
 
-A heading that starts with ">" is a column of numbers, flush right.
+A heading that starts with ">" is a column of numbers, flush right.  No line is wider than 100 columns.
 """
 
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import TextIO
 
+from layermem.utils.text import columns
+
 GAP = "  "  # between the columns of plain text
+RICH_GAP = 3  # between those that rich draws, with their padding
+MIN_WIDTH = 8  # to which a column of text is folded at most
 
 Row = Sequence[str]
 
 
 def print_table(
-    headings: Row, rows: Sequence[Row], *, total: Row | None = None, title: str = "", file: TextIO | None = None
+    headings: Row,
+    rows: Sequence[Row],
+    *,
+    total: Row | None = None,
+    title: str = "",
+    optional: Sequence[str] = (),
+    file: TextIO | None = None,
 ) -> None:
-    """Write the rows under their headings to `file` (standard output), with `total` as a last row set apart."""
+    """Write the rows under their headings to `file` (standard output), with `total` as a last row set apart.
+
+    `optional` headings are left out, in this order, while the table is too wide for its terminal.
+    """
     file = file or sys.stdout
+    gap = RICH_GAP if file.isatty() else len(GAP)
+    cells = [headings, *rows, *([total] if total else [])]
+    for name in optional:
+        if _fits(cells, _flush_right(headings), gap):
+            break
+        index = headings.index(name)
+        cells = [[*row[:index], *row[index + 1 :]] for row in cells]
+        headings = cells[0]
+    rows, total = (cells[1:-1], cells[-1]) if total else (cells[1:], None)
     if file.isatty():
         _print_rich(headings, rows, total, title, file)
     else:
@@ -28,16 +52,54 @@ def print_table(
 
 
 def plain_table(headings: Row, rows: Sequence[Row], *, total: Row | None = None, title: str = "") -> str:
-    """The table as aligned text; no line ends in a blank."""
+    """The table as aligned text, within the columns of the terminal; no line ends in a blank."""
     names = [heading.removeprefix(">") for heading in headings]
+    flush_right = _flush_right(headings)
     cells = [names, *rows, *([total] if total else [])]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(names))]
-    right = [heading.startswith(">") for heading in headings]
+    widths = _widths(cells, flush_right, columns() - len(GAP) * (len(names) - 1))
     lines = [title] if title else []
     for row in cells:
-        padded = (c.rjust(w) if flush else c.ljust(w) for c, w, flush in zip(row, widths, right, strict=True))
-        lines.append(GAP.join(padded).rstrip())
+        folded = [_fold(cell, width) for cell, width in zip(row, widths, strict=True)]
+        for parts in zip_longest(*folded, fillvalue=""):
+            aligned = (p.rjust(w) if right else p.ljust(w) for p, w, right in zip(parts, widths, flush_right))
+            lines.append(GAP.join(aligned).rstrip())
     return "\n".join(lines) + "\n"
+
+
+def _flush_right(headings: Row) -> list[bool]:
+    return [heading.startswith(">") for heading in headings]
+
+
+def _word_widths(cells: Sequence[Row], flush_right: Sequence[bool]) -> list[int]:
+    """The narrowest columns that break no word, and no cell of a column of numbers."""
+    widths = []
+    for index, right in enumerate(flush_right):
+        heading, *column = [row[index] for row in cells]
+        words = [*heading.split(), *(column if right else [word for cell in column for word in cell.split()])]
+        widths.append(max(map(len, words), default=0))
+    return widths
+
+
+def _fits(cells: Sequence[Row], flush_right: Sequence[bool], gap: int) -> bool:
+    return sum(_word_widths(cells, flush_right)) + gap * (len(flush_right) - 1) <= columns()
+
+
+def _widths(cells: Sequence[Row], flush_right: Sequence[bool], limit: int) -> list[int]:
+    """Widths of the columns: as wide as their cells; beyond `limit`, text is folded at blanks, then within words."""
+    widths = [max(len(row[i]) for row in cells) for i in range(len(flush_right))]
+    least = _word_widths(cells, flush_right)
+    for floor in (least, [width if right else min(MIN_WIDTH, width) for width, right in zip(least, flush_right)]):
+        while sum(widths) > limit:
+            wide = [i for i, width in enumerate(widths) if width > floor[i]]
+            if not wide:
+                break
+            widths[max(wide, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _fold(cell: str, width: int) -> list[str]:
+    """The lines of a cell in a column of `width`; words longer than that are broken."""
+    return [cell] if len(cell) <= width else textwrap.wrap(cell, width)
 
 
 def _print_rich(headings: Row, rows: Sequence[Row], total: Row | None, title: str, file: TextIO) -> None:
@@ -57,5 +119,5 @@ def _print_rich(headings: Row, rows: Sequence[Row], total: Row | None, title: st
             overflow="fold",
         )
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # Text: a '[' in a name is no markup
-    Console(file=file, highlight=False).print(table)
+        table.add_row(*(Text(cell) for cell in row))  # Text: a '[' in a name is not markup
+    Console(file=file, highlight=False, width=columns()).print(table)

@@ -94,23 +94,23 @@ class MemoryPicture:
     budget: int | None
 
 
-def draw_arena(found: PlanReport, path: str) -> None:
-    """The arena of the training step of `found`, into the file `path`."""
-    _painter(path, "paint_arena")(arena_picture(found), path)
+def draw_arena(report: PlanReport, path: str) -> None:
+    """The arena of the training step of `report`, into the file `path`."""
+    _painter(path, "paint_arena")(arena_picture(report), path)
 
 
-def arena_picture(found: PlanReport) -> ArenaPicture:
-    schedule, timeline = found.program.train, found.timeline
+def arena_picture(report: PlanReport) -> ArenaPicture:
+    schedule, timeline = report.program.train, report.timeline
     shown = sorted(spans(schedule, timeline), key=_area, reverse=True)
     left_out = f"; {len(shown) - MOST_BOXES} small residencies are left out" if len(shown) > MOST_BOXES else ""
     turn = next((timeline.start[r.tick] for r in schedule.instructions if r.op is not None and r.kind != FORWARD), None)
     return ArenaPicture(
-        f"{found.job.title} under {found.strategy}: peak {format_bytes(schedule.peak_bytes)}{left_out}",
+        f"{report.job.title} under {report.strategy}: peak {format_bytes(schedule.peak_bytes)}{left_out}",
         tuple(_box(span) for span in shown[:MOST_BOXES]),
         timeline.seconds,
         turn,
         schedule.peak_bytes,
-        found.budget,
+        report.budget,
     )
 
 
@@ -124,14 +124,14 @@ def _box(span: Span) -> Box:
 
 
 def draw_memory(
-    founds: Sequence[PlanReport], trade: Mapping[str, Points], bound: Points, path: str, *, title: str
+    reports: Sequence[PlanReport], trade: Mapping[str, Points], bound: Points, path: str, *, title: str
 ) -> None:
     """Memory over the step of each plan, and `trade`: (bytes, overhead) at several budgets by strategy, and below which
     overhead no plan goes (`bound`)."""
-    colours = {found.strategy: LINE_COLOURS[i % len(LINE_COLOURS)] for i, found in enumerate(founds)}
-    memory = tuple(_memory_curve(found, colours[found.strategy]) for found in founds)
+    colours = {report.strategy: LINE_COLOURS[i % len(LINE_COLOURS)] for i, report in enumerate(reports)}
+    memory = tuple(_memory_curve(report, colours[report.strategy]) for report in reports)
     curves = [_points_curve(name, points, colours[name]) for name, points in trade.items() if points]
-    budget = next((found.budget for found in founds if found.budget is not None), None)
+    budget = next((report.budget for report in reports if report.budget is not None), None)
     picture = MemoryPicture(title, memory, tuple(curves), _points_curve("no plan below", bound, INK), budget)
     _painter(path, "paint_memory")(picture, path)
 
@@ -141,10 +141,10 @@ def _points_curve(name: str, points: Points, colour: str) -> Curve:
     return Curve(name, tuple(map(float, xs)), tuple(ys), colour)
 
 
-def _memory_curve(found: PlanReport, colour: str) -> Curve:
-    seconds, counts = in_use(spans(found.program.train, found.timeline))
+def _memory_curve(report: PlanReport, colour: str) -> Curve:
+    seconds, counts = in_use(spans(report.program.train, report.timeline))
     return Curve(
-        f"{found.strategy}  {format_bytes(found.peak_bytes)}", tuple(seconds), tuple(map(float, counts)), colour
+        f"{report.strategy}  {format_bytes(report.peak_bytes)}", tuple(seconds), tuple(map(float, counts)), colour
     )
 
 

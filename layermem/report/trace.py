@@ -21,9 +21,9 @@ PROCESS = 1
 MICRO = 1e6
 
 
-def trace_text(found: PlanReport) -> str:
+def trace_text(report: PlanReport) -> str:
     """The trace of one training step as JSON."""
-    events = [*_names(found), *_rows(found), *_arrows(found), *_memory(found)]
+    events = [*_names(report), *_rows(report), *_arrows(report), *_memory(report)]
     return json.dumps({"displayTimeUnit": "ms", "traceEvents": events}, allow_nan=False)
 
 
@@ -31,8 +31,8 @@ def _event(kind: str, name: str, stream: str = STREAMS[0], **more: Any) -> dict[
     return {"ph": kind, "name": name, "pid": PROCESS, "tid": STREAMS.index(stream) + 1, **more}
 
 
-def _names(found: PlanReport) -> list[dict[str, Any]]:
-    title = f"{found.job.title} under {found.strategy}"
+def _names(report: PlanReport) -> list[dict[str, Any]]:
+    title = f"{report.job.title} under {report.strategy}"
     names = [_event("M", "process_name", args={"name": title})]
     for stream in STREAMS:
         names.append(_event("M", "thread_name", stream, args={"name": stream}))
@@ -40,8 +40,8 @@ def _names(found: PlanReport) -> list[dict[str, Any]]:
     return names
 
 
-def _rows(found: PlanReport) -> list[dict[str, Any]]:
-    schedule, times = found.program.train, found.timeline
+def _rows(report: PlanReport) -> list[dict[str, Any]]:
+    schedule, times = report.program.train, report.timeline
     rows = []
     for row, start, end in zip(schedule.instructions, times.start, times.end):
         places = {
@@ -56,9 +56,9 @@ def _rows(found: PlanReport) -> list[dict[str, Any]]:
     return rows
 
 
-def _arrows(found: PlanReport) -> list[dict[str, Any]]:
+def _arrows(report: PlanReport) -> list[dict[str, Any]]:
     """From the end of each awaited row to the start of the one that waits."""
-    schedule, times = found.program.train, found.timeline
+    schedule, times = report.program.train, report.timeline
     arrows: list[dict[str, Any]] = []
     for row in schedule.instructions:
         for tick in row.after:
@@ -71,8 +71,8 @@ def _arrows(found: PlanReport) -> list[dict[str, Any]]:
     return arrows
 
 
-def _memory(found: PlanReport) -> list[dict[str, Any]]:
-    seconds, counts = in_use(spans(found.program.train, found.timeline))
+def _memory(report: PlanReport) -> list[dict[str, Any]]:
+    seconds, counts = in_use(spans(report.program.train, report.timeline))
     return [
         _event("C", "bytes in use", ts=moment * MICRO, args={"bytes": nbytes})
         for moment, nbytes in zip(seconds, counts)

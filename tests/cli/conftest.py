@@ -23,7 +23,9 @@ class Ended:
 
 
 @pytest.fixture
-def layermem(capsys):
+def layermem(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+
     def run(*words) -> Ended:
         capsys.readouterr()
         code = main([str(word) for word in words])

@@ -171,7 +171,7 @@ DIGITS = Path(__file__).resolve().parents[2] / "prototxt/digits/digits_train_lmd
     ("source", "classes", "where", "says"),
     [
         ("nowhere_lmdb", 10, "net.prototxt:2: layer 'in'", "cannot be fed: there is no 'nowhere_lmdb'"),
-        (DIGITS, 2, "net.prototxt:5: layer 'l'", "0 to 1; mend the data, or set ignore_label"),
+        (DIGITS, 2, "net.prototxt:5: layer 'l'", "the data, or set ignore_label"),
     ],
 )
 def test_data_that_stop_a_run_are_told_by_net_line_and_layer(

@@ -53,7 +53,7 @@ def test_a_solver_is_rewritten_too(layermem, prototxt, tmp_path):
 @pytest.mark.parametrize(
     ("source", "target", "says"),
     [
-        ("a.caffemodel", "b.prototxt", "cannot become a prototxt: it is a weight file by its name"),
+        ("a.caffemodel", "b.prototxt", "a.caffemodel: is a weight file by its name, and '"),
         ("nowhere.caffemodel", "b.h5", "no such file"),
         ("nowhere.solverstate", "b.solverstate", "no such file"),
         ("nowhere.prototxt", "b.prototxt", "no such file"),

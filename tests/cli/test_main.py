@@ -50,10 +50,10 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly():
 
 def test_without_a_verb_it_says_which_there_are(layermem):
     ended = layermem()
-    assert ended.code == 2 and "usage: layermem" in ended.err
+    assert ended.code == 2 and ended.sentence.endswith("required: VERB; see `layermem --help`")
     ended = layermem("--help")
     assert ended.code == 0
-    for verb in ("train", "test", "plan", "compare", "fit", "show", "time", "devices", "convert"):
+    for verb in ("train", "test", "plan", "plan-graph", "compare", "fit", "show", "time", "devices", "convert"):
         assert f"\n    {verb} " in ended.out
 
 
@@ -70,7 +70,7 @@ def test_the_version_is_that_of_the_package(layermem):
         (("train", "--solver=s.prototxt", "-weights=w"), "Caffe's '-weights' is written --weights here"),
         (("train", "--solver", "s.prototxt", "--gpu=all"), "Caffe's '--gpu' is written --device cuda here"),
         (("train", "--solver", "s.prototxt", "--sigint_effect", "stop"), "is written --sigint-effect here"),
-        (("time", "-model", "net.prototxt"), "Caffe's '-model' is written --net here; `layermem time --help` has"),
+        (("time", "-model", "net.prototxt"), "Caffe's '-model' is written --net here; `layermem time --help` lists"),
     ],
 )
 def test_a_word_of_the_caffe_command_is_answered_with_ours(layermem, words, says):
@@ -78,9 +78,36 @@ def test_a_word_of_the_caffe_command_is_answered_with_ours(layermem, words, says
     assert ended.code == 2 and says in ended.sentence
 
 
-def test_words_that_both_commands_know_are_not_taken_for_caffes(layermem):
-    ended = layermem("plan", "--net", NET, "--stage", "pool*", "--net-stage", "solver", "--phase=TEST")
+def test_options_that_both_commands_have_mean_the_same(layermem):
+    net = "prototxt/resnet20/train_val.prototxt"
+    ended = layermem("plan", "--net", net, "--stage", "dummy,other", "--level=1", "--phase=TEST")
     assert ended.code == 0 and not ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("plan", "--graph", "g.txt"), "option --graph was renamed; use the verb `layermem plan-graph FILE`"),
+        (("train", "--solver", "s", "--graph"), "option --graph was renamed; use --cuda-graph"),
+        (("plan", "--net", NET, "--net-stage", "a"), "option --net-stage was renamed; use --stage"),
+        (("test", "--net", NET, "--net-level=1"), "option --net-level was renamed; use --level"),
+        (("plan", "--net", NET, "--stage", "res*"), "'res*' is a glob; use --segment-ends"),
+        (("plan", "--net", NET, "--again", "a"), "option --again was renamed; use --recompute"),
+        (("plan-graph", "g.txt", "-t", "T"), "option -t was renamed; use --objective"),
+        (("plan-graph", "g.txt", "--objective", "T"), "objective 'T' was renamed; use --objective time"),
+        (("plan-graph", "g.txt", "--objective", "M"), "objective 'M' was renamed; use --objective memory"),
+        (("fit", "--net", NET, "--most", "3"), "option --most was renamed; use --max"),
+        (("fit", "--net", NET, "--deepest"), "option --deepest was renamed; use --grow depth"),
+    ],
+)
+def test_an_option_that_was_renamed_is_answered_with_its_new_name(layermem, words, says):
+    ended = layermem(*words)
+    assert ended.code == 2 and says in ended.sentence
+
+
+def test_an_unknown_option_is_answered_with_the_nearest_one(layermem):
+    ended = layermem("plan", "--net", NET, "--bugdet=2GiB")
+    assert ended.code == 2 and "unknown argument '--bugdet=2GiB' (did you mean --budget?)" in ended.sentence
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no device that is always full")

@@ -82,7 +82,7 @@ def test_a_precision_that_is_not_there_is_refused(layermem_here, solver):
     unknown = layermem_here("plan", "--solver", solver, "--device", "cuda", "--precision", "fp16")
     assert unknown.code == 2 and "choose one of: fp32 fp32x3 tf32 bf16" in unknown.err
     elsewhere = layermem_here("plan", "--solver", solver, "--device", "cpu", "--precision", "tf32")
-    assert elsewhere.code == 2 and "--precision goes with --device cuda" in elsewhere.err
+    assert elsewhere.code == 2 and "--precision needs --device cuda" in elsewhere.err
     old = layermem("train", "--solver", solver, "--device", "cuda", "--precision", "tf32", capability=75)
     assert old.returncode == 4 and "needs 80 or later: use fp32" in unwrapped(old)
     assert layermem("train", "--solver", solver, "--device", "cuda", "--iterations", 1, capability=75).returncode == 0
@@ -114,11 +114,11 @@ def test_devices_lists_each_card_with_its_memory_and_rates():
 
 def test_a_captured_iteration_prints_the_same_losses(layermem_here, solver):
     words = ("train", "--solver", solver, "--device")
-    plain, captured = layermem(*words, "cuda"), layermem(*words, "cuda", "--graph")
+    plain, captured = layermem(*words, "cuda"), layermem(*words, "cuda", "--cuda-graph")
     assert captured.returncode == 0, captured.stderr
     assert losses(plain.stdout) == losses(captured.stdout)
-    elsewhere = layermem_here(*words, "cpu", "--graph")
-    assert elsewhere.code == 2 and "--graph goes with --device cuda" in elsewhere.err
+    elsewhere = layermem_here(*words, "cpu", "--cuda-graph")
+    assert elsewhere.code == 2 and "--cuda-graph needs --device cuda" in elsewhere.err
 
 
 def test_measured_costs_serve_a_plan(solver, tmp_path):

@@ -16,8 +16,8 @@ def test_a_line_is_a_word_and_globs(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("stage res*\nforget relu1\n", ":2: 'forget' is no hint; begin with stage, keep, recompute"),
-        ("keep\n", ":1: 'keep' names no layers"),
+        ("stage res*\nforget relu1\n", ":2: 'forget' is not a hint; use one of segment-ends, keep, recompute"),
+        ("keep\n", ":1: 'keep' has no layers; add globs"),
         ("", "is empty"),
     ],
 )
@@ -27,6 +27,12 @@ def test_a_line_that_is_no_hint_is_refused_with_its_number(tmp_path, text, says)
     with pytest.raises(InputError) as error:
         read_hints(path)
     assert says in str(error.value)
+
+
+def test_the_earlier_word_for_segment_ends_is_read_too(tmp_path):
+    path = tmp_path / "hints"
+    path.write_text("segment-ends res*\nstage pool1\n")
+    assert read_hints(path).segment_ends == ("res*", "pool1")
 
 
 def test_a_net_has_the_hints_of_the_file_beside_it(tmp_path):

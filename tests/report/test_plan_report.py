@@ -113,6 +113,6 @@ def test_a_saved_plan_that_offloads_more_than_the_host_budget_is_refused_by_itse
     free = job_of("chain")
     found = evaluate(free, "hybrid", 1)
     job = replace(free, hints=Hints(host_budget=256))
-    with pytest.raises(BudgetError, match="^host budget 256 B is below") as caught:
+    with pytest.raises(BudgetError, match=r"^host budget 256 B is below") as caught:
         evaluate(job, plan=found.program.train.plan)
     assert caught.value.host and caught.value.minimum == found.program.host_bytes > 256

@@ -2,6 +2,8 @@
 
 import io
 
+import pytest
+
 from layermem.report.net_table import format_count
 from layermem.report.tables import plain_table, print_table
 
@@ -13,6 +15,29 @@ def test_plain_columns_are_aligned_and_numbers_flush_right():
 
 def test_no_plain_line_ends_in_a_blank():
     assert plain_table(["a", "b"], [["x", ""]]).splitlines() == ["a  b", "x"]
+
+
+WIDE = ["layer", "bottoms", ">bytes"], [["convolution_1", "data label", "1.20 MiB"]]
+
+
+@pytest.mark.parametrize(
+    ("width", "lines"),
+    [
+        (40, ["layer          bottoms        bytes", "convolution_1  data label  1.20 MiB"]),
+        (32, ["layer          bottoms     bytes", "convolution_1  data     1.20 MiB", "               label"]),
+        (30, ["layer             bytes", "convolution_1  1.20 MiB"]),
+    ],
+)
+def test_a_wide_table_folds_text_and_then_leaves_out_optional_columns(monkeypatch, capsys, width, lines):
+    monkeypatch.setattr("layermem.report.tables.columns", lambda: width)
+    print_table(*WIDE, optional=["bottoms"])
+    assert capsys.readouterr().out.splitlines() == lines
+
+
+def test_words_are_broken_only_where_nothing_else_helps(monkeypatch):
+    monkeypatch.setattr("layermem.report.tables.columns", lambda: 20)
+    text = plain_table(["layer", ">bytes"], [["convolution_1", "1.20 MiB"]])
+    assert text.splitlines() == ["layer          bytes", "convolutio  1.20 MiB", "n_1"]
 
 
 class Terminal(io.StringIO):

@@ -35,7 +35,7 @@ class Library:
         try:
             self._library = ctypes.CDLL("libcuda.so.1")
         except OSError as error:
-            raise DeviceError(f"graphs need the driver's library: {error}; run without --graph") from error
+            raise DeviceError(f"graphs need the driver's library: {error}; run without --cuda-graph") from error
 
     def __call__(self, name: str, *arguments: Any) -> None:
         """DeviceError with the driver's words where it refuses."""
@@ -43,7 +43,7 @@ class Library:
         if status:
             text = ctypes.c_char_p()
             self._library.cuGetErrorString(status, ctypes.byref(text))
-            raise DeviceError(f"{name} failed: {(text.value or b'?').decode()} ({status}); run without --graph")
+            raise DeviceError(f"{name} failed: {(text.value or b'?').decode()} ({status}); run without --cuda-graph")
 
 
 class GraphCapture:
@@ -114,7 +114,7 @@ class GraphCapture:
             ctypes.byref(nodes), ctypes.byref(count),
         )  # fmt: skip
         if count.value != 1:
-            raise DeviceError(f"a kernel of the step has {count.value} nodes in its graph; run without --graph")
+            raise DeviceError(f"a kernel of the step has {count.value} nodes in its graph; run without --cuda-graph")
         return Handle(nodes[0])
 
     # -- use ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,65 @@
+"""Old names, answered with today's: options that were renamed, and the flags of the `caffe` command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from layermem.errors import InputError
+
+RENAMED = {
+    "--again": "--recompute",
+    "--deepest": "--grow depth",
+    "--most": "--max",
+    "--net-level": "--level",
+    "--net-stage": "--stage",
+    "-t": "--objective",
+}
+RENAMED_OF_VERB = {
+    ("plan", "--graph"): "the verb `layermem plan-graph FILE`",
+    ("train", "--graph"): "--cuda-graph",
+}
+GRAPH_OPTIONS = ("--objective", "--family", "--model", "--time-limit")  # of plan-graph; once of plan too
+CAFFE_OPTIONS = {
+    "solver": "--solver", "model": "--net", "weights": "--weights", "snapshot": "--snapshot",
+    "iterations": "--iterations", "phase": "--phase", "level": "--level", "stage": "--stage",
+    "gpu": "--device cuda", "sigint_effect": "--sigint-effect", "sighup_effect": "--sighup-effect",
+}  # fmt: skip
+CAFFE_VERBS = {"device_query": "devices"}
+
+
+def refuse_old_names(words: Sequence[str]) -> None:
+    """InputError with today's name for the first word of a command line that is an old one."""
+    verb, options = (words[0], words[1:]) if words else ("", [])
+    if verb in CAFFE_VERBS:
+        raise InputError(f"Caffe's '{verb}' is `layermem {CAFFE_VERBS[verb]}` here")
+    for option in (word.partition("=")[0] for word in options if word.startswith("-")):
+        new = RENAMED_OF_VERB.get((verb, option)) or RENAMED.get(option)
+        if new:
+            raise InputError(f"option {option} was renamed; use {new}")
+        if verb == "plan-graph" and option in GRAPH_OPTIONS:
+            continue
+        if verb == "plan" and option in GRAPH_OPTIONS:
+            raise InputError(
+                f"option {option} belongs to `layermem plan-graph`; for a net, use --strategy recompute, "
+                "recompute-exact or recompute-approx"
+            )
+        ours = CAFFE_OPTIONS.get(option.lstrip("-"))
+        if ours and option != ours:
+            raise InputError(f"Caffe's '{option}' is written {ours} here; `layermem {verb} --help` lists all options")
+
+
+def objective(text: str) -> str:
+    """The value of --objective; T and M of earlier versions are refused with the new words."""
+    words = {"T": "time", "M": "memory"}
+    if text in words:
+        raise InputError(f"objective '{text}' was renamed; use --objective {words[text]}")
+    return text
+
+
+def stages(names: Sequence[str]) -> list[str]:
+    """The values of --stage, NetState stages as in Caffe; a glob is of the option's earlier meaning."""
+    stages = [name for text in names for name in text.replace(",", " ").split()]
+    for name in stages:
+        if any(letter in name for letter in "*?["):
+            raise InputError(f"--stage turns on a NetState stage, and '{name}' is a glob; use --segment-ends")
+    return stages

@@ -1,0 +1,39 @@
+"""The examples in the help of every verb, run as they stand, in the order of the verbs."""
+
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+
+from layermem.cli import compare, convert, fit, plan, plan_graph, show, time, train
+
+EXAMPLES = {
+    "train": train.TRAIN_EXAMPLE, "test": train.TEST_EXAMPLE, "plan": plan.EXAMPLE, "plan-graph": plan_graph.EXAMPLE,
+    "compare": compare.COMPARE_EXAMPLE, "fit": fit.EXAMPLE, "show": show.EXAMPLE, "time": time.TIME_EXAMPLE,
+    "devices": time.DEVICES_EXAMPLE, "convert": convert.EXAMPLE,
+}  # fmt: skip
+
+
+def commands(text: str) -> list[list[str]]:
+    return [shlex.split(line) for line in text.replace("\\\n", " ").splitlines()]
+
+
+@pytest.mark.parametrize("verb", EXAMPLES)
+def test_the_help_of_every_verb_shows_its_example(layermem, verb):
+    ended = layermem(verb, "--help")
+    assert ended.code == 0 and ended.out.split("example:\n")[1].startswith(EXAMPLES[verb])
+    assert all(len(line) <= 100 for line in ended.out.splitlines())
+    assert any(command[:2] == ["layermem", verb] for command in commands(EXAMPLES[verb]))
+
+
+def test_every_example_works(layermem, tmp_path, monkeypatch):
+    pytest.importorskip("plotly")
+    (tmp_path / "prototxt").symlink_to(Path("prototxt").resolve())
+    monkeypatch.chdir(tmp_path)
+    for text in EXAMPLES.values():
+        for name, *words in commands(text):
+            assert name == "layermem"
+            ended = layermem(*words)
+            assert ended.code == 0, (words, ended.err)
+    assert {"arena.html", "step.json", "unet.txt", "memory.html", "costs.csv", "caffenet.prototxt"} <= set(os.listdir())
