@@ -1,0 +1,51 @@
+"""The kernel registry: one kernel per record type and step, with the workspace that it needs."""
+
+import pytest
+
+from layermem.backends.registry import KernelCall, KernelRegistry
+from layermem.ops import Fill, Kind, Pointwise, Pool, Silence, Tensor, Window
+
+X = Tensor((2, 3))
+
+
+def registry() -> KernelRegistry[KernelCall, str]:
+    kernels: KernelRegistry[KernelCall, str] = KernelRegistry("toy")
+
+    @kernels.kernel(Pointwise, "forward", "backward", workspace=lambda op, roles: op.x.nbytes * ("mask" in roles))
+    def pointwise(op: Pointwise, call: KernelCall) -> str:
+        return f"{op.kind.value} at {call['x0']}"
+
+    return kernels
+
+
+def test_a_kernel_is_found_by_record_type_and_step():
+    kernels, record = registry(), Pointwise(Kind.TANH, X)
+    assert kernels.bind(record, "forward", KernelCall({"x0": 64})) == "tanh at 64"
+    assert kernels.implements(record, "backward") and not kernels.implements(record, "recompute")
+    assert not kernels.implements(Silence(), "forward")
+    with pytest.raises(KeyError):
+        kernels.bind(Fill(0.0), "fill", KernelCall({}))
+
+
+def test_workspace_depends_on_record_and_roles():
+    kernels, record = registry(), Pointwise(Kind.RELU, X)
+    assert kernels.workspace_bytes(record, "forward", ("x0", "y0", "mask")) == 24
+    assert kernels.workspace_bytes(record, "forward", ("x0", "y0")) == 0
+    assert kernels.workspace_bytes(Fill(0.0), "fill", ("y0",)) == 0
+
+
+def test_names_list_every_kernel():
+    assert registry().names() == ["Pointwise.backward", "Pointwise.forward"]
+
+
+def test_a_call_has_addresses_by_role_and_0_for_absent_ones():
+    call = KernelCall({"x0": 64, "x1": 128, "x3": 256, "workspace": 512}, {"x0": 6}, accumulated=("x1",))
+    assert (call["x0"], call["mask"], call.workspace, call.count("x0")) == (64, 0, 512, 6)
+    assert "x1" in call and "mask" not in call
+    assert call.accumulates("x1") and not call.accumulates("x0")
+    assert call.numbered("x") == [64, 128]  # up to the first gap
+
+
+def test_a_pool_is_not_served_by_the_kernel_of_another_record():
+    pool = Pool("MAX", Tensor((1, 1, 4, 4)), Tensor((1, 1, 2, 2)), Window(4, 2, 2), Window(4, 2, 2))
+    assert not registry().implements(pool, "forward")
