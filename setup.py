@@ -1,7 +1,7 @@
-"""Build layermem._native: every .cpp below layermem/native, with instruction-set flags by file name.
+"""Build layermem._native from every .cpp below layermem/native.
 
-A file whose name ends in _avx2.cpp or _avx512.cpp is compiled for that instruction set, and only such a file: the
-choice between them is made at run time (layermem/native/cpu/isa), so one wheel serves every x86-64 machine.
+The files of layermem/native/cpu/microkernels are compiled once per instruction set (ISA) of the machine's architecture;
+which of them runs is decided at run time (layermem/native/cpu/isa), so one wheel serves every x86-64 machine.
 
 A wheel carries the CUDA kernels' sources and, where nvcc is found, their machine code for all supported architectures
 (takes minutes; LAYERMEM_FATBINS=0 leaves it out, and kernels are then compiled at first use).
@@ -27,21 +27,15 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 X86 = platform.machine().lower() in ("x86_64", "amd64")
-ISA_FLAGS = {
-    "_avx2": ["-mavx2", "-mfma"],
-    "_avx512": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma"],
-}
-
+ISA_FLAGS = {"base": []}
+if X86:
+    ISA_FLAGS["avx2"] = ["-mavx2", "-mfma"]
+    ISA_FLAGS["avx512"] = ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma"]
 
 SANITIZE = os.environ.get("LAYERMEM_SANITIZE", "")
 WARNINGS = ["-Wall", "-Wextra"] + (["-Werror"] if os.environ.get("LAYERMEM_WERROR", "0") != "0" else [])
 INSTRUMENT = [f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"] if SANITIZE else []
 OPTIMIZE = ["-O1", "-g", "-D_GLIBCXX_ASSERTIONS"] if SANITIZE else ["-O3", "-g0"]
-
-
-def isa_flags(source: str) -> list[str]:
-    """Compiler flags of the instruction set that the file is named after."""
-    return next((flags for isa, flags in ISA_FLAGS.items() if X86 and Path(source).stem.endswith(isa)), [])
 
 
 def stale(obj: str, src: str) -> bool:
@@ -62,17 +56,25 @@ class build_native(build_ext):
             self.build_temp = f"{self.build_lib}/objects"
         super().finalize_options()
 
-    def build_extensions(self):
-        compile_one = self.compiler._compile
+    def build_extension(self, ext):
+        """Compile the groups of files that need flags of their own; the base class compiles the others and links."""
+        ext.depends += ext.sources  # all files decide whether to link, also those taken out of ext.sources here
+        microkernels = [source for source in ext.sources if Path(source).parent.name == "microkernels"]
+        bindings = [source for source in ext.sources if Path(source).stem.startswith("bind")]
+        ext.sources = [source for source in ext.sources if source not in microkernels + bindings]
 
-        def compile_for_isa(obj, src, ext, cc_args, extra_postargs, pp_opts):
-            flags = isa_flags(src)
-            if Path(src).stem.startswith("bind"):  # bindings only translate: compile time matters more than speed
-                flags = ["-O1"]
-            compile_one(obj, src, ext, cc_args, [*extra_postargs, "-MMD", *flags], pp_opts)
+        def compile_group(group, name, *flags):
+            ext.extra_objects += self.compiler.compile(
+                group,
+                output_dir=os.path.join(self.build_temp, name),
+                include_dirs=ext.include_dirs,
+                extra_postargs=[*ext.extra_compile_args, *flags],
+            )
 
-        self.compiler._compile = compile_for_isa
-        super().build_extensions()
+        for isa, flags in ISA_FLAGS.items():
+            compile_group(microkernels, isa, f"-DLAYERMEM_ISA={isa}", *flags)
+        compile_group(bindings, "bindings", "-O1")  # they only translate: compile time matters more than speed
+        super().build_extension(ext)
 
 
 ARCHITECTURES = ("75", "80", "86", "89", "90", "100", "120")  # the last one as PTX too, for newer cards
@@ -121,7 +123,7 @@ setup(
             include_dirs=["layermem/native"],
             depends=sorted(str(p) for p in Path("layermem/native").rglob("*.h")),
             cxx_std=17,
-            extra_compile_args=[*OPTIMIZE, *INSTRUMENT, *WARNINGS, "-fno-math-errno", "-ffp-contract=off"],
+            extra_compile_args=[*OPTIMIZE, *INSTRUMENT, *WARNINGS, "-MMD", "-fno-math-errno", "-ffp-contract=off"],
             extra_link_args=["-pthread", *INSTRUMENT],
         )
     ],

@@ -11,7 +11,7 @@ class Axis:
 class Channels:
     def __init__(self, outer: int, channels: int, inner: int = 1) -> None: ...
 
-class Conv:
+class ConvProblem:
     def __init__(
         self,
         *,
@@ -34,7 +34,7 @@ class Conv:
 class Launch:
     def __call__(self) -> None: ...
 
-class Pool:
+class PoolProblem:
     def __init__(
         self,
         *,
@@ -48,28 +48,30 @@ class Pool:
         pad: tuple[int, int] = (0, 0),
     ) -> None: ...
 
-class RatedLaunch:
-    def __call__(self, rate: float, gain: float = 1.0) -> None: ...
-
-class SteppedLaunch:
+class StepLaunch:
     def __call__(self, step: int) -> None: ...
+
+class UpdateLaunch:
+    def __call__(self, rate: float, gain: float = 1.0) -> None: ...
 
 def accuracy(
     axis: Axis,
     *,
-    share: int,
+    y: int,
     by_class: int = 0,
     x: int,
     label: int,
     ignore_label: int | None = None,
     top_k: int = 1,
-    scratch: int,
+    workspace: int,
 ) -> Launch: ...
 def accuracy_workspace(axis: Axis, by_class: bool = False) -> int: ...
-def average_pool_backward(geometry: Pool, *, dx: int, dy: int, accumulate: bool = False) -> Launch: ...
-def average_pool_forward(geometry: Pool, *, y: int, x: int) -> Launch: ...
+def active_isa() -> str: ...
+def available_isas() -> list[str]: ...
+def average_pool_backward(problem: PoolProblem, *, dx: int, dy: int, accumulate: bool = False) -> Launch: ...
+def average_pool_forward(problem: PoolProblem, *, y: int, x: int) -> Launch: ...
 def batch_norm_backward(
-    shape: Channels, *, dx: int, x: int, dy: int, mean: int, inv_std: int, accumulate: bool = False, scratch: int
+    shape: Channels, *, dx: int, x: int, dy: int, mean: int, inv_std: int, accumulate: bool = False, workspace: int
 ) -> Launch: ...
 def batch_norm_backward_workspace(shape: Channels) -> int: ...
 def batch_norm_forward(
@@ -84,7 +86,7 @@ def batch_norm_forward(
     w2: int = 0,
     fraction: float = 0,
     eps: float,
-    scratch: int,
+    workspace: int,
 ) -> Launch: ...
 def batch_norm_forward_workspace(shape: Channels) -> int: ...
 def batch_norm_fused_backward(
@@ -103,7 +105,7 @@ def batch_norm_fused_backward(
     accumulate_dx: bool = False,
     accumulate_dfactor: bool = False,
     accumulate_dbias: bool = False,
-    scratch: int,
+    workspace: int,
 ) -> Launch: ...
 def batch_norm_fused_forward(
     shape: Channels,
@@ -120,8 +122,8 @@ def batch_norm_fused_forward(
     w2: int = 0,
     fraction: float = 0,
     eps: float = 0,
-    replay: bool = False,
-    scratch: int,
+    recompute: bool = False,
+    workspace: int,
 ) -> Launch: ...
 def batch_norm_fused_global_forward(
     shape: Channels,
@@ -135,20 +137,22 @@ def batch_norm_fused_global_forward(
     bias: int,
     relu: bool,
     eps: float,
-    scratch: int,
+    workspace: int,
 ) -> Launch: ...
 def batch_norm_fused_workspace(shape: Channels) -> int: ...
 def batch_norm_global_backward(
-    shape: Channels, *, dx: int, dy: int, w1: int, w2: int, eps: float, accumulate: bool = False, scratch: int
+    shape: Channels, *, dx: int, dy: int, w1: int, w2: int, eps: float, accumulate: bool = False, workspace: int
 ) -> Launch: ...
 def batch_norm_global_forward(
-    shape: Channels, *, y: int, x: int, w0: int, w1: int, w2: int, eps: float, scratch: int
+    shape: Channels, *, y: int, x: int, w0: int, w1: int, w2: int, eps: float, workspace: int
 ) -> Launch: ...
 def batch_norm_global_workspace(shape: Channels) -> int: ...
-def batch_norm_replay(shape: Channels, *, y: int, x: int, mean: int, inv_std: int) -> Launch: ...
+def batch_norm_recompute(shape: Channels, *, y: int, x: int, mean: int, inv_std: int) -> Launch: ...
 def bias_forward(shape: Channels, *, y: int, x: int, bias: int) -> Launch: ...
 def clip_forward(count: int, *, y: int, x: int, mask: int, lowest: float, highest: float) -> Launch: ...
-def column_sums(rows: int, columns: int, *, out: int, x: int, accumulate: bool = False, scratch: int = 0) -> Launch: ...
+def column_sums(
+    rows: int, columns: int, *, out: int, x: int, accumulate: bool = False, workspace: int = 0
+) -> Launch: ...
 def column_sums_workspace(rows: int, columns: int) -> int: ...
 def contrastive_loss_backward(
     items: int,
@@ -177,19 +181,15 @@ def contrastive_loss_forward(
     margin: float,
     legacy: bool = False,
     divisor: float,
-    scratch: int,
+    workspace: int,
 ) -> Launch: ...
 def contrastive_loss_workspace(items: int, size: int) -> int: ...
-def conv_backward_data(
-    geometry: Conv, *, dx: int, dy: int, w: int, bias: int = 0, accumulate: bool = False, scratch: int = 0
+def conv_dgrad(
+    problem: ConvProblem, *, dx: int, dy: int, w: int, bias: int = 0, accumulate: bool = False, workspace: int = 0
 ) -> Launch: ...
-def conv_backward_data_workspace(geometry: Conv) -> int: ...
-def conv_backward_weights(
-    geometry: Conv, *, dw: int, x: int, dy: int, accumulate: bool = False, scratch: int = 0
-) -> Launch: ...
-def conv_backward_weights_workspace(geometry: Conv) -> int: ...
-def conv_forward(
-    geometry: Conv,
+def conv_dgrad_workspace(problem: ConvProblem) -> int: ...
+def conv_fprop(
+    problem: ConvProblem,
     *,
     y: int,
     x: int,
@@ -198,9 +198,13 @@ def conv_forward(
     accumulate: bool = False,
     relu: bool = False,
     mask: int = 0,
-    scratch: int = 0,
+    workspace: int = 0,
 ) -> Launch: ...
-def conv_forward_workspace(geometry: Conv) -> int: ...
+def conv_fprop_workspace(problem: ConvProblem) -> int: ...
+def conv_wgrad(
+    problem: ConvProblem, *, dw: int, x: int, dy: int, accumulate: bool = False, workspace: int = 0
+) -> Launch: ...
+def conv_wgrad_workspace(problem: ConvProblem) -> int: ...
 def copy_block(
     shape: Sequence[int],
     *,
@@ -215,10 +219,10 @@ def copy_rows(
 ) -> Launch: ...
 def dropout(
     count: int, *, out: int, x: int, ratio: float, seed: int, stream: int, accumulate: bool = False
-) -> SteppedLaunch: ...
-def eltwise_max(count: int, *, y: int, xs: Sequence[int], winner: int = 0) -> Launch: ...
+) -> StepLaunch: ...
+def eltwise_max(count: int, *, y: int, xs: Sequence[int], argmax: int = 0) -> Launch: ...
 def eltwise_max_backward(
-    count: int, *, dxs: Sequence[int], dy: int, winner: int, accumulate: Sequence[bool]
+    count: int, *, dxs: Sequence[int], dy: int, argmax: int, accumulate: Sequence[bool]
 ) -> Launch: ...
 def eltwise_product(count: int, *, y: int, xs: Sequence[int]) -> Launch: ...
 def eltwise_product_backward(
@@ -249,7 +253,7 @@ def euclidean_loss_backward(
     accumulate_da: bool = False,
     accumulate_db: bool = False,
 ) -> Launch: ...
-def euclidean_loss_forward(count: int, *, loss: int, a: int, b: int, divisor: float, scratch: int) -> Launch: ...
+def euclidean_loss_forward(count: int, *, loss: int, a: int, b: int, divisor: float, workspace: int) -> Launch: ...
 def euclidean_loss_workspace(count: int) -> int: ...
 def hinge_loss_backward(
     items: int,
@@ -264,19 +268,9 @@ def hinge_loss_backward(
     accumulate: bool = False,
 ) -> Launch: ...
 def hinge_loss_forward(
-    items: int, classes: int, channels: int, *, loss: int, x: int, label: int, squared: bool = False, scratch: int
+    items: int, classes: int, channels: int, *, loss: int, x: int, label: int, squared: bool = False, workspace: int
 ) -> Launch: ...
-def inner_product_backward_data(
-    m: int, n: int, k: int, *, dx: int, dy: int, w: int, accumulate: bool = False
-) -> Launch: ...
-def inner_product_backward_weights(
-    m: int, n: int, k: int, *, dw: int, x: int, dy: int, accumulate: bool = False, scratch: int = 0
-) -> Launch: ...
-def inner_product_backward_weights_workspace(m: int, n: int, k: int) -> int: ...
-def inner_product_forward(
-    m: int, n: int, k: int, *, y: int, x: int, w: int, bias: int = 0, relu: bool = False, mask: int = 0
-) -> Launch: ...
-def inner_product_learn(
+def inner_product_backward_update(
     rule: str,
     m: int,
     n: int,
@@ -292,15 +286,23 @@ def inner_product_learn(
     momentum: float = 0,
     momentum2: float = 0,
     delta: float = 0,
-) -> RatedLaunch: ...
+) -> UpdateLaunch: ...
+def inner_product_dgrad(m: int, n: int, k: int, *, dx: int, dy: int, w: int, accumulate: bool = False) -> Launch: ...
+def inner_product_fprop(
+    m: int, n: int, k: int, *, y: int, x: int, w: int, bias: int = 0, relu: bool = False, mask: int = 0
+) -> Launch: ...
+def inner_product_wgrad(
+    m: int, n: int, k: int, *, dw: int, x: int, dy: int, accumulate: bool = False, workspace: int = 0
+) -> Launch: ...
+def inner_product_wgrad_workspace(m: int, n: int, k: int) -> int: ...
 def interp_backward(
     *,
     n: int,
     c: int,
     size: tuple[int, int],
     out: tuple[int, int],
-    first: tuple[int, int],
-    part: tuple[int, int],
+    begin: tuple[int, int],
+    region: tuple[int, int],
     dx: int,
     dy: int,
     accumulate: bool = False,
@@ -311,25 +313,12 @@ def interp_forward(
     c: int,
     size: tuple[int, int],
     out: tuple[int, int],
-    first: tuple[int, int],
-    part: tuple[int, int],
+    begin: tuple[int, int],
+    region: tuple[int, int],
     y: int,
     x: int,
 ) -> Launch: ...
 def item_loss_workspace(items: int, classes: int) -> int: ...
-def largest(
-    rows: int,
-    size: int,
-    count: int,
-    *,
-    place: int = 0,
-    value: int = 0,
-    x: int,
-    inner: int = 1,
-    pitch: int = 0,
-    scratch: int,
-) -> Launch: ...
-def largest_workspace(count: int) -> int: ...
 def logistic_loss_backward(
     items: int,
     classes: int,
@@ -343,7 +332,7 @@ def logistic_loss_backward(
     accumulate: bool = False,
 ) -> Launch: ...
 def logistic_loss_forward(
-    items: int, classes: int, channels: int, *, loss: int, x: int, label: int, squared: bool = False, scratch: int
+    items: int, classes: int, channels: int, *, loss: int, x: int, label: int, squared: bool = False, workspace: int
 ) -> Launch: ...
 def lrn_backward(
     *,
@@ -353,14 +342,14 @@ def lrn_backward(
     c: int,
     size: int,
     across: bool,
-    share: float,
-    shift: float,
+    alpha: float,
+    k: float,
     beta: float,
     dx: int,
     x: int,
     dy: int,
     accumulate: bool = False,
-    scratch: int,
+    workspace: int,
 ) -> Launch: ...
 def lrn_forward(
     *,
@@ -370,28 +359,28 @@ def lrn_forward(
     c: int,
     size: int,
     across: bool,
-    share: float,
-    shift: float,
+    alpha: float,
+    k: float,
     beta: float,
     y: int,
     x: int,
-    scratch: int,
+    workspace: int,
 ) -> Launch: ...
 def lrn_workspace(*, n: int, h: int, w: int, c: int, size: int, across: bool, backward: bool) -> int: ...
-def map(
-    op: str,
+def max_pool_backward(problem: PoolProblem, *, dx: int, dy: int, argmax: int, accumulate: bool = False) -> Launch: ...
+def max_pool_forward(problem: PoolProblem, *, y: int, x: int, argmax: int = 0) -> Launch: ...
+def pointwise(
+    kind: str,
     count: int,
     *,
     out: int,
     a: int = 0,
     b: int = 0,
-    p: float = 0,
-    q: float = 0,
-    r: float = 0,
+    alpha: float = 0,
+    beta: float = 0,
+    gamma: float = 0,
     accumulate: bool = False,
 ) -> Launch: ...
-def max_pool_backward(geometry: Pool, *, dx: int, dy: int, argmax: int, accumulate: bool = False) -> Launch: ...
-def max_pool_forward(geometry: Pool, *, y: int, x: int, argmax: int = 0) -> Launch: ...
 def prelu_backward(
     shape: Channels,
     *,
@@ -402,12 +391,12 @@ def prelu_backward(
     slope: int = 0,
     accumulate_dx: bool = False,
     accumulate_dslope: bool = False,
-    scratch: int = 0,
+    workspace: int = 0,
 ) -> Launch: ...
 def prelu_backward_workspace(shape: Channels) -> int: ...
 def prelu_forward(shape: Channels, *, y: int, x: int, slope: int) -> Launch: ...
 def reduce(
-    axis: Axis, term: str, *, y: int, x: int, factor: float = 1.0, accumulate: bool = False, scratch: int = 0
+    axis: Axis, term: str, *, y: int, x: int, factor: float = 1.0, accumulate: bool = False, workspace: int = 0
 ) -> Launch: ...
 def reduce_backward(
     axis: Axis, term: str, *, dx: int, x: int = 0, dy: int, factor: float = 1.0, accumulate: bool = False
@@ -427,12 +416,12 @@ def scale_backward(
     accumulate_dx: bool = False,
     accumulate_dfactor: bool = False,
     accumulate_dbias: bool = False,
-    scratch: int = 0,
+    workspace: int = 0,
 ) -> Launch: ...
 def scale_backward_workspace(shape: Channels) -> int: ...
 def scale_forward(shape: Channels, *, y: int, x: int, factor: int, bias: int = 0) -> Launch: ...
+def set_isa(name: str) -> None: ...
 def set_threads(count: int) -> None: ...
-def set_vector_unit(name: str) -> None: ...
 def sigmoid_loss_backward(
     count: int,
     *,
@@ -443,10 +432,10 @@ def sigmoid_loss_backward(
     ignore_label: int | None = None,
     divisor: float = 0,
     accumulate: bool = False,
-    scratch: int,
+    workspace: int,
 ) -> Launch: ...
 def sigmoid_loss_forward(
-    count: int, *, loss: int, x: int, target: int, ignore_label: int | None = None, divisor: float = 0, scratch: int
+    count: int, *, loss: int, x: int, target: int, ignore_label: int | None = None, divisor: float = 0, workspace: int
 ) -> Launch: ...
 def sigmoid_loss_workspace(count: int) -> int: ...
 def softmax_backward(axis: Axis, *, dx: int, y: int, dy: int, accumulate: bool = False) -> Launch: ...
@@ -461,7 +450,7 @@ def softmax_loss_backward(
     ignore_label: int | None = None,
     divisor: float = 0,
     accumulate: bool = False,
-    scratch: int,
+    workspace: int,
 ) -> Launch: ...
 def softmax_loss_forward(
     axis: Axis,
@@ -472,11 +461,24 @@ def softmax_loss_forward(
     label: int,
     ignore_label: int | None = None,
     divisor: float = 0,
-    scratch: int,
+    workspace: int,
 ) -> Launch: ...
 def softmax_loss_workspace(axis: Axis) -> int: ...
 def sum_of_squares(counts: Sequence[int], *, out: int, xs: Sequence[int], root: bool = False) -> Launch: ...
 def threads() -> int: ...
+def top_k(
+    rows: int,
+    size: int,
+    k: int,
+    *,
+    index: int = 0,
+    value: int = 0,
+    x: int,
+    inner: int = 1,
+    pitch: int = 0,
+    workspace: int,
+) -> Launch: ...
+def top_k_workspace(k: int) -> int: ...
 def transpose(n: int, rows: int, columns: int, *, out: int, x: int, accumulate: bool = False) -> Launch: ...
 def update(
     rule: str,
@@ -491,6 +493,4 @@ def update(
     momentum: float = 0,
     momentum2: float = 0,
     delta: float = 0,
-) -> RatedLaunch: ...
-def vector_unit() -> str: ...
-def vector_units() -> list[str]: ...
+) -> UpdateLaunch: ...

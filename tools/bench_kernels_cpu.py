@@ -1,7 +1,7 @@
 """Time the cpu device's convolution kernels beside PyTorch's channels_last ones, shape by shape.
 
     python tools/bench_kernels_cpu.py                      # every shape of ResNet-50, VGG-16 and GoogLeNet
-    python tools/bench_kernels_cpu.py --net resnet50 --kernel 3 --rounds 9 --unit avx2
+    python tools/bench_kernels_cpu.py --net resnet50 --kernel 3 --rounds 9 --isa avx2
 
 Both take turns in every round; a time is the median of the rounds, a ratio is ours / theirs (below 1: ours is faster).
 Before a turn the other's threads get a moment to fall asleep (a waiting OpenMP thread spins, and would sit on a core
@@ -105,15 +105,15 @@ def address(array: np.ndarray) -> int:
 def ours(s: Shape) -> tuple[dict[str, Callable[[], object]], list[np.ndarray]]:
     """The launches of one shape, and the arrays that must outlive them."""
     square = (s.kernel,) * 2, (s.stride,) * 2, (s.pad,) * 2
-    g = cpu.Conv(n=s.n, c=s.c, h=s.size, w=s.size, k=s.k, kernel=square[0], stride=square[1], pad=square[2])
+    g = cpu.ConvProblem(n=s.n, c=s.c, h=s.size, w=s.size, k=s.k, kernel=square[0], stride=square[1], pad=square[2])
     x, w = aligned((s.n, s.size, s.size, s.c)), aligned((s.k, s.kernel, s.kernel, s.c))
     y, dx, dw = aligned((s.n, g.ho, g.wo, s.k)), aligned(x.shape), aligned(w.shape)
-    sizes = (cpu.conv_forward_workspace(g), cpu.conv_backward_data_workspace(g), cpu.conv_backward_weights_workspace(g))
+    sizes = (cpu.conv_fprop_workspace(g), cpu.conv_dgrad_workspace(g), cpu.conv_wgrad_workspace(g))
     scratch = aligned((max(sizes) // 4,))
     launches: dict[str, Callable[[], object]] = {
-        "forward": cpu.conv_forward(g, y=address(y), x=address(x), w=address(w), scratch=address(scratch)),
-        "weights": cpu.conv_backward_weights(g, dw=address(dw), x=address(x), dy=address(y), scratch=address(scratch)),
-        "data": cpu.conv_backward_data(g, dx=address(dx), dy=address(y), w=address(w), scratch=address(scratch)),
+        "forward": cpu.conv_fprop(g, y=address(y), x=address(x), w=address(w), workspace=address(scratch)),
+        "weights": cpu.conv_wgrad(g, dw=address(dw), x=address(x), dy=address(y), workspace=address(scratch)),
+        "data": cpu.conv_dgrad(g, dx=address(dx), dy=address(y), w=address(w), workspace=address(scratch)),
     }
     if s.first:
         del launches["data"]
@@ -160,14 +160,14 @@ def main() -> None:
     parser.add_argument("--direction", choices=("forward", "weights", "data"), action="append")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--unit", default="auto", help="vector unit: base, avx2, avx512 or auto")
+    parser.add_argument("--isa", default="auto", help="instruction set: base, avx2, avx512 or auto")
     options = parser.parse_args()
 
     cpu.set_threads(options.threads)
-    cpu.set_vector_unit(options.unit)
+    cpu.set_isa(options.isa)
     if torch is not None:
         torch.set_num_threads(options.threads)
-    print(f"{options.threads} threads, {cpu.vector_unit()}, PyTorch {torch.__version__ if torch else 'not installed'}")
+    print(f"{options.threads} threads, {cpu.active_isa()}, PyTorch {torch.__version__ if torch else 'not installed'}")
     shapes = dict.fromkeys(s for net in options.net or NETS for s in NETS[net]())
     ratios: dict[str, list[float]] = {}
     with torch.no_grad() if torch else memoryview(b""):

@@ -2,7 +2,7 @@
 
     python tools/bench_layers_cpu.py                        # all of them, on blobs larger than any cache
     python tools/bench_layers_cpu.py --only Softmax LRN     # those whose name holds one of these words
-    python tools/bench_layers_cpu.py --unit avx2 --rounds 9
+    python tools/bench_layers_cpu.py --isa avx2 --rounds 9
 
 Each layer stands alone between a batch of noise and a sum, in a net that also asks for the gradient of the batch.  A
 time is the median of the rounds.  `of a copy` is the op's bytes a second (its buffers, each once) over those of a copy
@@ -71,7 +71,7 @@ def ops_of(case: OpCase, device: CpuDevice, rounds: int) -> Iterator[tuple[str, 
 def copy_rate(rounds: int) -> float:
     """Bytes a second, read and written, of a copy."""
     x, y = np.ones(COPIED // 4, np.float32), np.empty(COPIED // 4, np.float32)
-    launch = cpu.map("scale", x.size, out=y.ctypes.data, a=x.ctypes.data, p=1.0)
+    launch = cpu.pointwise("scale", x.size, out=y.ctypes.data, a=x.ctypes.data, alpha=1.0)
     seconds = []
     for _ in range(rounds + 1):
         began = time.perf_counter()
@@ -85,9 +85,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="layers whose name holds one of these")
     parser.add_argument("--rounds", type=int, default=5, help="timed runs of each op (5)")
     parser.add_argument("--threads", type=int, default=2, help="threads (2)")
-    parser.add_argument("--unit", default="auto", help="vector unit: base, avx2, avx512 (the best there is)")
+    parser.add_argument("--isa", default="auto", help="instruction set: base, avx2, avx512 or auto")
     options = parser.parse_args()
-    cpu.set_vector_unit(options.unit)
+    cpu.set_isa(options.isa)
     device = CpuDevice(options.threads)
     rate = copy_rate(options.rounds)
     print(f"{device.describe()}; a copy moves {rate / 1e9:.1f} GB/s\n")

@@ -5,7 +5,7 @@
 #include <pybind11/pybind11.h>
 
 namespace layermem {
-void bind_cpu(pybind11::module_& m);  // cpu/bind_cpu.cpp: kernels on pointers
+void bind_cpu(pybind11::module_& m);  // cpu/bindings/bind_cpu.cpp: kernels on pointers
 }  // namespace layermem
 
 PYBIND11_MODULE(_native, m) {

@@ -49,11 +49,11 @@ def memory():
     area.check()
 
 
-@pytest.fixture(params=cpu.vector_units())
+@pytest.fixture(params=cpu.available_isas())
 def unit(request):
-    cpu.set_vector_unit(request.param)
+    cpu.set_isa(request.param)
     yield request.param
-    cpu.set_vector_unit("auto")
+    cpu.set_isa("auto")
 
 
 @pytest.fixture

@@ -38,9 +38,9 @@ def test_scale_and_bias_act_channel_by_channel(shape, unit, every_way):
         cpu.bias_forward(s, y=at(moved), x=at(moved), bias=at(B))()
         cpu.scale_backward(
             s, dx=at(dx), dfactor=at(df), dbias=at(db), x=at(dx), dy=at(DY), factor=at(F),
-            accumulate_dbias=True, scratch=scratch,
+            accumulate_dbias=True, workspace=scratch,
         )()  # fmt: skip
-        cpu.scale_backward(s, dbias=at(db2), dy=at(DY), scratch=scratch)()
+        cpu.scale_backward(s, dbias=at(db2), dy=at(DY), workspace=scratch)()
         return y, plain, moved, dx, df, db, db2
 
     y, plain, moved, dx, df, db, db2 = every_way(make)
@@ -67,10 +67,12 @@ def test_batch_norm_normalizes_moves_its_averages_once_and_replays_the_same_bits
         scratch = memory.scratch(cpu.batch_norm_forward_workspace(s))
         cpu.batch_norm_forward(
             s, y=at(y), x=at(X), mean=at(mean), inv_std=at(inv_std), w0=at(w[0]), w1=at(w[1]), w2=at(w[2]),
-            fraction=fraction, eps=eps, scratch=scratch,
+            fraction=fraction, eps=eps, workspace=scratch,
         )()  # fmt: skip
-        cpu.batch_norm_replay(s, y=at(again), x=at(X), mean=at(mean), inv_std=at(inv_std))()
-        cpu.batch_norm_forward(s, y=at(own), x=at(own), mean=at(mean), inv_std=at(inv_std), eps=eps, scratch=scratch)()
+        cpu.batch_norm_recompute(s, y=at(again), x=at(X), mean=at(mean), inv_std=at(inv_std))()
+        cpu.batch_norm_forward(
+            s, y=at(own), x=at(own), mean=at(mean), inv_std=at(inv_std), eps=eps, workspace=scratch
+        )()
         return y, again, own, mean, inv_std, *w
 
     y, again, own, mean, inv_std, *w = every_way(make)
@@ -105,7 +107,7 @@ def test_batch_norm_backward_is_the_derivative_through_mean_and_variance(shape, 
             (added, X, DY, True),
         ):
             cpu.batch_norm_backward(
-                s, dx=at(out), x=at(xs), dy=at(dys), mean=at(M), inv_std=at(S), accumulate=add, scratch=scratch
+                s, dx=at(out), x=at(xs), dy=at(dys), mean=at(M), inv_std=at(S), accumulate=add, workspace=scratch
             )()
         return dx, over_x, over_dy, added
 
@@ -128,9 +130,9 @@ def test_batch_norm_with_moving_averages_is_linear_in_x(shape, unit, every_way):
         W = [memory.put(a) for a in w]
         scratch = memory.scratch(cpu.batch_norm_global_workspace(s))
         cpu.batch_norm_global_forward(
-            s, y=at(y), x=at(X), w0=at(W[0]), w1=at(W[1]), w2=at(W[2]), eps=eps, scratch=scratch
+            s, y=at(y), x=at(X), w0=at(W[0]), w1=at(W[1]), w2=at(W[2]), eps=eps, workspace=scratch
         )()
-        cpu.batch_norm_global_backward(s, dx=at(dx), dy=at(DY), w1=at(W[1]), w2=at(W[2]), eps=eps, scratch=scratch)()
+        cpu.batch_norm_global_backward(s, dx=at(dx), dy=at(DY), w1=at(W[1]), w2=at(W[2]), eps=eps, workspace=scratch)()
         return y, dx
 
     y, dx = every_way(make)
@@ -153,12 +155,12 @@ def test_norm_scale_and_relu_in_one_keep_nothing_but_x(shape, relu, unit, every_
         y, again, own, tested = memory.empty(*shape), memory.empty(*shape), memory.put(x), memory.empty(*shape)
         mean, inv_std = memory.empty(channels), memory.empty(channels)
         scratch = memory.scratch(cpu.batch_norm_fused_workspace(s))
-        how = {"factor": at(F), "bias": at(B), "relu": relu, "scratch": scratch}
+        how = {"factor": at(F), "bias": at(B), "relu": relu, "workspace": scratch}
         stats = {**how, "mean": at(mean), "inv_std": at(inv_std)}
         W = {f"w{i}": at(a) for i, a in enumerate(w)}
         cpu.batch_norm_fused_global_forward(s, y=at(tested), x=at(X), eps=eps, **W, **how)()
         cpu.batch_norm_fused_forward(s, y=at(y), x=at(X), eps=eps, fraction=0.9, **W, **stats)()
-        cpu.batch_norm_fused_forward(s, y=at(again), x=at(X), replay=True, **stats)()
+        cpu.batch_norm_fused_forward(s, y=at(again), x=at(X), recompute=True, **stats)()
         cpu.batch_norm_fused_forward(s, y=at(own), x=at(own), eps=eps, **stats)()
         dx, over_x, over_dy = memory.empty(*shape), memory.put(x), memory.put(dy)
         df, db, added = memory.empty(channels), memory.empty(channels), memory.put(before)
@@ -200,8 +202,8 @@ def test_prelu_has_a_slope_for_each_channel(shape, unit, every_way):
         dx, dslope, added = memory.put(x), memory.empty(channels), memory.put(before)
         scratch = memory.scratch(cpu.prelu_backward_workspace(s))
         cpu.prelu_forward(s, y=at(y), x=at(X), slope=at(S))()
-        cpu.prelu_backward(s, dslope=at(added), x=at(X), dy=at(DY), accumulate_dslope=True, scratch=scratch)()
-        cpu.prelu_backward(s, dx=at(dx), dslope=at(dslope), x=at(dx), dy=at(DY), slope=at(S), scratch=scratch)()
+        cpu.prelu_backward(s, dslope=at(added), x=at(X), dy=at(DY), accumulate_dslope=True, workspace=scratch)()
+        cpu.prelu_backward(s, dx=at(dx), dslope=at(dslope), x=at(dx), dy=at(DY), slope=at(S), workspace=scratch)()
         return y, dx, dslope, added
 
     y, dx, dslope, added = every_way(make)

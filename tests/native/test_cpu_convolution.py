@@ -22,7 +22,7 @@ class Case:
     groups: int = 1
 
     def geometry(self):
-        return cpu.Conv(
+        return cpu.ConvProblem(
             n=self.n,
             c=self.c,
             h=self.hw[0],
@@ -115,10 +115,10 @@ def test_convolution_forward_is_the_sum_over_taps(case, unit, every_way):
     def make(memory):
         X, W, B = memory.put(x), memory.put(w), memory.put(bias)
         y, plain, added = memory.empty(*dy.shape), memory.empty(*dy.shape), memory.put(dy)
-        scratch = memory.scratch(cpu.conv_forward_workspace(g))
-        cpu.conv_forward(g, y=at(y), x=at(X), w=at(W), bias=at(B), scratch=scratch)()
-        cpu.conv_forward(g, y=at(plain), x=at(X), w=at(W), scratch=scratch)()
-        cpu.conv_forward(g, y=at(added), x=at(X), w=at(W), accumulate=True, scratch=scratch)()
+        scratch = memory.scratch(cpu.conv_fprop_workspace(g))
+        cpu.conv_fprop(g, y=at(y), x=at(X), w=at(W), bias=at(B), workspace=scratch)()
+        cpu.conv_fprop(g, y=at(plain), x=at(X), w=at(W), workspace=scratch)()
+        cpu.conv_fprop(g, y=at(added), x=at(X), w=at(W), accumulate=True, workspace=scratch)()
         return y, plain, added
 
     y, plain, added = every_way(make)
@@ -136,9 +136,9 @@ def test_a_rectified_convolution_is_the_convolution_and_its_relu(case, unit, eve
         X, W, B = memory.put(x), memory.put(w), memory.put(bias)
         y, fused = memory.empty(*dy.shape), memory.empty(*dy.shape)
         mask = memory.empty(-(-dy.size // 8), dtype=np.uint8)
-        scratch = memory.scratch(cpu.conv_forward_workspace(g))
-        cpu.conv_forward(g, y=at(y), x=at(X), w=at(W), bias=at(B), scratch=scratch)()
-        cpu.conv_forward(g, y=at(fused), x=at(X), w=at(W), bias=at(B), relu=True, mask=at(mask), scratch=scratch)()
+        scratch = memory.scratch(cpu.conv_fprop_workspace(g))
+        cpu.conv_fprop(g, y=at(y), x=at(X), w=at(W), bias=at(B), workspace=scratch)()
+        cpu.conv_fprop(g, y=at(fused), x=at(X), w=at(W), bias=at(B), relu=True, mask=at(mask), workspace=scratch)()
         return y, fused, mask
 
     y, fused, mask = every_way(make)
@@ -154,10 +154,10 @@ def test_convolution_backward_data_is_its_transpose(case, unit, every_way):
     def make(memory):
         DY, W, B = memory.put(dy), memory.put(w), memory.put(bias)
         dx, biased, added = memory.empty(*x.shape), memory.empty(*x.shape), memory.put(before)
-        scratch = memory.scratch(cpu.conv_backward_data_workspace(g))
-        cpu.conv_backward_data(g, dx=at(dx), dy=at(DY), w=at(W), scratch=scratch)()
-        cpu.conv_backward_data(g, dx=at(biased), dy=at(DY), w=at(W), bias=at(B), scratch=scratch)()
-        cpu.conv_backward_data(g, dx=at(added), dy=at(DY), w=at(W), accumulate=True, scratch=scratch)()
+        scratch = memory.scratch(cpu.conv_dgrad_workspace(g))
+        cpu.conv_dgrad(g, dx=at(dx), dy=at(DY), w=at(W), workspace=scratch)()
+        cpu.conv_dgrad(g, dx=at(biased), dy=at(DY), w=at(W), bias=at(B), workspace=scratch)()
+        cpu.conv_dgrad(g, dx=at(added), dy=at(DY), w=at(W), accumulate=True, workspace=scratch)()
         return dx, biased, added
 
     dx, biased, added = every_way(make)
@@ -175,9 +175,9 @@ def test_convolution_backward_weights_sums_over_pixels(case, unit, every_way):
 
     def make(memory):
         X, DY, dw, added = memory.put(x), memory.put(dy), memory.empty(*w.shape), memory.put(before)
-        scratch = memory.scratch(cpu.conv_backward_weights_workspace(g))
-        cpu.conv_backward_weights(g, dw=at(dw), x=at(X), dy=at(DY), scratch=scratch)()
-        cpu.conv_backward_weights(g, dw=at(added), x=at(X), dy=at(DY), accumulate=True, scratch=scratch)()
+        scratch = memory.scratch(cpu.conv_wgrad_workspace(g))
+        cpu.conv_wgrad(g, dw=at(dw), x=at(X), dy=at(DY), workspace=scratch)()
+        cpu.conv_wgrad(g, dw=at(added), x=at(X), dy=at(DY), accumulate=True, workspace=scratch)()
         return dw, added
 
     dw, added = every_way(make)
@@ -194,8 +194,8 @@ def test_column_sums_add_every_row(rows, columns, unit, every_way):
     def make(memory):
         X, out, added = memory.put(values), memory.empty(columns), memory.put(before)
         scratch = memory.scratch(cpu.column_sums_workspace(rows, columns))
-        cpu.column_sums(rows, columns, out=at(out), x=at(X), scratch=scratch)()
-        cpu.column_sums(rows, columns, out=at(added), x=at(X), accumulate=True, scratch=scratch)()
+        cpu.column_sums(rows, columns, out=at(out), x=at(X), workspace=scratch)()
+        cpu.column_sums(rows, columns, out=at(added), x=at(X), accumulate=True, workspace=scratch)()
         return out, added
 
     out, added = every_way(make)
@@ -215,17 +215,17 @@ def test_inner_product_forward_and_backward_are_matrix_products(m, n, k, unit, e
         X, W, B, DY = memory.put(x), memory.put(w), memory.put(bias), memory.put(dy)
         y, plain, dx, dw = memory.empty(m, n), memory.empty(m, n), memory.empty(m, k), memory.empty(n, k)
         dx2, dw2 = memory.put(x), memory.put(w)
-        scratch = memory.scratch(cpu.inner_product_backward_weights_workspace(m, n, k))
-        cpu.inner_product_forward(m, n, k, y=at(y), x=at(X), w=at(W), bias=at(B))()
-        cpu.inner_product_forward(m, n, k, y=at(plain), x=at(X), w=at(W))()
+        scratch = memory.scratch(cpu.inner_product_wgrad_workspace(m, n, k))
+        cpu.inner_product_fprop(m, n, k, y=at(y), x=at(X), w=at(W), bias=at(B))()
+        cpu.inner_product_fprop(m, n, k, y=at(plain), x=at(X), w=at(W))()
         rectified, mask = memory.empty(m, n), memory.empty(-(-m * n // 8), dtype=np.uint8)
-        cpu.inner_product_forward(m, n, k, y=at(rectified), x=at(X), w=at(W), bias=at(B), relu=True, mask=at(mask))()
+        cpu.inner_product_fprop(m, n, k, y=at(rectified), x=at(X), w=at(W), bias=at(B), relu=True, mask=at(mask))()
         assert (rectified == np.maximum(y, 0)).all()
         assert (mask == np.packbits(y.reshape(-1) > 0, bitorder="little")).all()
-        cpu.inner_product_backward_data(m, n, k, dx=at(dx), dy=at(DY), w=at(W))()
-        cpu.inner_product_backward_data(m, n, k, dx=at(dx2), dy=at(DY), w=at(W), accumulate=True)()
-        cpu.inner_product_backward_weights(m, n, k, dw=at(dw), x=at(X), dy=at(DY), scratch=scratch)()
-        cpu.inner_product_backward_weights(m, n, k, dw=at(dw2), x=at(X), dy=at(DY), accumulate=True, scratch=scratch)()
+        cpu.inner_product_dgrad(m, n, k, dx=at(dx), dy=at(DY), w=at(W))()
+        cpu.inner_product_dgrad(m, n, k, dx=at(dx2), dy=at(DY), w=at(W), accumulate=True)()
+        cpu.inner_product_wgrad(m, n, k, dw=at(dw), x=at(X), dy=at(DY), workspace=scratch)()
+        cpu.inner_product_wgrad(m, n, k, dw=at(dw2), x=at(X), dy=at(DY), accumulate=True, workspace=scratch)()
         return y, plain, dx, dx2, dw, dw2
 
     y, plain, dx, dx2, dw, dw2 = every_way(make)
@@ -247,16 +247,16 @@ def test_learning_is_the_weight_gradient_and_then_its_update_to_the_bit(m, n, k,
     x, dy, w, h0, h1 = normal(1, m, k), normal(2, m, n), normal(3, n, k), normal(4, n, k) ** 2, normal(5, n, k) ** 2
     two = rule in ("AdaDelta", "Adam")
     settings = {"decay": 0.01, "momentum": 0.9, "momentum2": 0.99, "delta": 1e-3}
-    assert cpu.inner_product_backward_weights_workspace(m, n, k) == 0
+    assert cpu.inner_product_wgrad_workspace(m, n, k) == 0
 
     def make(memory):
         X, DY, DW = memory.put(x), memory.put(dy), memory.empty(n, k)
         apart, joined = ([memory.put(a) for a in (w, h0, h1)] for _ in range(2))
-        cpu.inner_product_backward_weights(m, n, k, dw=at(DW), x=at(X), dy=at(DY))()
+        cpu.inner_product_wgrad(m, n, k, dw=at(DW), x=at(X), dy=at(DY))()
         for (W, H0, H1), dw in ((apart, DW), (joined, None)):
             held = {"w": at(W), "h0": at(H0), "h1": at(H1) if two else 0, **settings}
             if dw is None:
-                launch = cpu.inner_product_learn(rule, m, n, k, x=at(X), dy=at(DY), **held)
+                launch = cpu.inner_product_backward_update(rule, m, n, k, x=at(X), dy=at(DY), **held)
             else:
                 launch = cpu.update(rule, n * k, dw=at(dw), **held)
             launch(0.1, 0.5)
@@ -270,8 +270,8 @@ def test_learning_is_the_weight_gradient_and_then_its_update_to_the_bit(m, n, k,
 
 def test_a_geometry_that_cannot_be_is_refused_with_a_sentence():
     with pytest.raises(ValueError, match="divisible by groups"):
-        cpu.Conv(n=1, c=3, h=5, w=5, k=4, kernel=(3, 3), groups=2)
+        cpu.ConvProblem(n=1, c=3, h=5, w=5, k=4, kernel=(3, 3), groups=2)
     with pytest.raises(ValueError, match="larger than the padded image"):
-        cpu.Conv(n=1, c=3, h=5, w=5, k=4, kernel=(7, 7))
-    with pytest.raises(ValueError, match="no vector unit 'mmx'"):
-        cpu.set_vector_unit("mmx")
+        cpu.ConvProblem(n=1, c=3, h=5, w=5, k=4, kernel=(7, 7))
+    with pytest.raises(ValueError, match="unknown ISA 'mmx'"):
+        cpu.set_isa("mmx")

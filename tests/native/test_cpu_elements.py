@@ -15,30 +15,30 @@ def sigmoid64(x):
 
 # name: (constants, float64 formula); the slopes get a = dy, b = x or y
 FUNCTIONS = {
-    "scale": ({"p": 0.5}, lambda a: 0.5 * a),
+    "scale": ({"alpha": 0.5}, lambda a: 0.5 * a),
     "sigmoid": ({}, sigmoid64),
     "tanh": ({}, np.tanh),
-    "elu": ({"p": 0.7}, lambda a: np.where(a > 0, a, 0.7 * np.expm1(a))),
-    "absolute": ({}, np.abs),
-    "exponential": ({"p": 0.3, "q": 2.0}, lambda a: 2 * np.exp(0.3 * a)),
-    "softplus": ({}, lambda a: np.logaddexp(0, a)),
-    "clip": ({"p": -0.5, "q": 1.5}, lambda a: np.clip(a, -0.5, 1.5)),
-    "swish": ({"p": 1.5}, lambda a: a * sigmoid64(1.5 * a)),
-    "threshold": ({"p": 0.25}, lambda a: a > 0.25),
+    "elu": ({"alpha": 0.7}, lambda a: np.where(a > 0, a, 0.7 * np.expm1(a))),
+    "absval": ({}, np.abs),
+    "exp": ({"alpha": 0.3, "beta": 2.0}, lambda a: 2 * np.exp(0.3 * a)),
+    "bnll": ({}, lambda a: np.logaddexp(0, a)),
+    "clip": ({"alpha": -0.5, "beta": 1.5}, lambda a: np.clip(a, -0.5, 1.5)),
+    "swish": ({"alpha": 1.5}, lambda a: a * sigmoid64(1.5 * a)),
+    "threshold": ({"alpha": 0.25}, lambda a: a > 0.25),
 }
 PAIRS = {
-    "add": ({"p": 0.5, "q": -2.0}, lambda a, b: 0.5 * a - 2 * b),
+    "add": ({"alpha": 0.5, "beta": -2.0}, lambda a, b: 0.5 * a - 2 * b),
     "multiply": ({}, lambda a, b: a * b),
-    "relu_slope": ({"p": 0.1}, lambda a, b: np.where(b > 0, a, np.float32(0.1) * a)),
-    "sigmoid_slope": ({}, lambda a, b: a * b * (1 - b)),
-    "tanh_slope": ({}, lambda a, b: a * (1 - b * b)),
-    "elu_slope": ({"p": 0.7}, lambda a, b: np.where(b > 0, a, a * 0.7 * np.exp(b))),
-    "absolute_slope": ({}, lambda a, b: a * np.sign(b)),
-    "exponential_slope": ({"p": 0.3}, lambda a, b: 0.3 * a * b),
-    "softplus_slope": ({}, lambda a, b: a * sigmoid64(b)),
-    "clip_slope": ({"p": -0.5, "q": 1.5}, lambda a, b: np.where((b >= -0.5) & (b <= 1.5), a, 0)),
-    "swish_slope": (
-        {"p": 1.5},
+    "relu_backward": ({"alpha": 0.1}, lambda a, b: np.where(b > 0, a, np.float32(0.1) * a)),
+    "sigmoid_backward": ({}, lambda a, b: a * b * (1 - b)),
+    "tanh_backward": ({}, lambda a, b: a * (1 - b * b)),
+    "elu_backward": ({"alpha": 0.7}, lambda a, b: np.where(b > 0, a, a * 0.7 * np.exp(b))),
+    "absval_backward": ({}, lambda a, b: a * np.sign(b)),
+    "exp_backward": ({"alpha": 0.3}, lambda a, b: 0.3 * a * b),
+    "bnll_backward": ({}, lambda a, b: a * sigmoid64(b)),
+    "clip_backward": ({"alpha": -0.5, "beta": 1.5}, lambda a, b: np.where((b >= -0.5) & (b <= 1.5), a, 0)),
+    "swish_backward": (
+        {"alpha": 1.5},
         lambda a, b: a * (sigmoid64(1.5 * b) + 1.5 * b * sigmoid64(1.5 * b) * (1 - sigmoid64(1.5 * b))),
     ),
 }
@@ -53,9 +53,9 @@ def test_a_function_agrees_with_its_formula_in_place_too(name, count, unit, ever
 
     def make(memory):
         X, y, added, own = memory.put(x), memory.empty(count), memory.put(before), memory.put(x)
-        cpu.map(name, count, out=at(y), a=at(X), **constants)()
-        cpu.map(name, count, out=at(own), a=at(own), **constants)()
-        cpu.map(name, count, out=at(added), a=at(X), accumulate=True, **constants)()
+        cpu.pointwise(name, count, out=at(y), a=at(X), **constants)()
+        cpu.pointwise(name, count, out=at(own), a=at(own), **constants)()
+        cpu.pointwise(name, count, out=at(added), a=at(X), accumulate=True, **constants)()
         return y, own, added
 
     y, own, added = every_way(make)
@@ -71,8 +71,8 @@ def test_a_function_of_two_agrees_with_its_formula(name, unit, every_way):
 
     def make(memory):
         A, B, out, own = memory.put(a), memory.put(b), memory.empty(1001), memory.put(b)
-        cpu.map(name, 1001, out=at(out), a=at(A), b=at(B), **constants)()
-        cpu.map(name, 1001, out=at(own), a=at(A), b=at(own), **constants)()
+        cpu.pointwise(name, 1001, out=at(out), a=at(A), b=at(B), **constants)()
+        cpu.pointwise(name, 1001, out=at(own), a=at(A), b=at(own), **constants)()
         return out, own
 
     out, own = every_way(make)
@@ -88,8 +88,8 @@ def test_power_and_its_slope_agree_with_their_formulas(power, unit, every_way):
 
     def make(memory):
         X, DY, y, dx = memory.put(x), memory.put(dy), memory.empty(333), memory.empty(333)
-        cpu.map("power", 333, out=at(y), a=at(X), p=power, q=1.5, r=0.0)()
-        cpu.map("power_slope", 333, out=at(dx), a=at(DY), b=at(X), p=power, q=1.5, r=0.0)()
+        cpu.pointwise("power", 333, out=at(y), a=at(X), alpha=power, beta=1.5, gamma=0.0)()
+        cpu.pointwise("power_backward", 333, out=at(dx), a=at(DY), b=at(X), alpha=power, beta=1.5, gamma=0.0)()
         return y, dx
 
     y, dx = every_way(make)
@@ -103,8 +103,8 @@ def test_logarithm_and_its_slope_agree_with_their_formulas(unit, every_way):
 
     def make(memory):
         X, DY, y, dx = memory.put(x), memory.put(dy), memory.empty(500), memory.empty(500)
-        cpu.map("logarithm", 500, out=at(y), a=at(X), p=2.0, q=0.5, r=3.0)()
-        cpu.map("logarithm_slope", 500, out=at(dx), a=at(DY), b=at(X), p=2.0, q=0.5, r=3.0)()
+        cpu.pointwise("log", 500, out=at(y), a=at(X), alpha=2.0, beta=0.5, gamma=3.0)()
+        cpu.pointwise("log_backward", 500, out=at(dx), a=at(DY), b=at(X), alpha=2.0, beta=0.5, gamma=3.0)()
         return y, dx
 
     y, dx = every_way(make)
@@ -115,13 +115,13 @@ def test_logarithm_and_its_slope_agree_with_their_formulas(unit, every_way):
 def test_exp_and_log_hold_at_the_ends_of_their_range(unit, memory):
     x = np.float32([-200, -104, -90, -87.4, -1e-8, 0, 1e-8, 88.7, 89, 200, -np.inf, np.inf, np.nan])
     X, y = memory.put(x), memory.empty(len(x))
-    cpu.map("exponential", len(x), out=at(y), a=at(X), p=1.0, q=1.0)()
+    cpu.pointwise("exp", len(x), out=at(y), a=at(X), alpha=1.0, beta=1.0)()
     with np.errstate(over="ignore", under="ignore"):
         want = np.exp(x)
     assert np.allclose(y, want, rtol=3e-7, atol=3e-45, equal_nan=True)
     z = np.float32([0, 1.2e-38, 1e-20, 0.5, 0.999999, 1, 1.000001, 2, 1e30, np.inf, -1, np.nan])
     Z, y = memory.put(z), memory.empty(len(z))
-    cpu.map("logarithm", len(z), out=at(y), a=at(Z), p=1.0, q=0.0, r=1.0)()
+    cpu.pointwise("log", len(z), out=at(y), a=at(Z), alpha=1.0, beta=0.0, gamma=1.0)()
     with np.errstate(divide="ignore", invalid="ignore"):
         want = np.log(z)
     assert np.allclose(y, want, rtol=3e-7, atol=1e-12, equal_nan=True)
@@ -227,8 +227,8 @@ def test_eltwise_combines_its_inputs_and_sends_the_gradient_back(operation, inpu
             cpu.eltwise_product_backward(count, dxs=outs, xs=ins, dy=at(DY), accumulate=accumulate)()
             cpu.eltwise_product(count, y=over, xs=ins)()
         else:
-            cpu.eltwise_max(count, y=at(y), xs=ins, winner=at(winner))()
-            cpu.eltwise_max_backward(count, dxs=outs, dy=at(DY), winner=at(winner), accumulate=accumulate)()
+            cpu.eltwise_max(count, y=at(y), xs=ins, argmax=at(winner))()
+            cpu.eltwise_max_backward(count, dxs=outs, dy=at(DY), argmax=at(winner), accumulate=accumulate)()
             cpu.eltwise_max(count, y=over, xs=ins)()
         return y, X[-1], *[dx for i, dx in enumerate(dxs) if i != 2]
 
@@ -341,8 +341,8 @@ def test_the_sum_of_squares_runs_over_all_arrays(unit, every_way):
 
 
 def test_a_launch_of_an_unknown_function_or_rule_is_refused():
-    with pytest.raises(ValueError, match="no function 'cosine'"):
-        cpu.map("cosine", 1, out=0)
+    with pytest.raises(ValueError, match="unknown function 'cosine'"):
+        cpu.pointwise("cosine", 1, out=0)
     with pytest.raises(ValueError, match="Adam keeps two histories"):
         cpu.update("Adam", 1, w=0, dw=0, h0=8)
     with pytest.raises(ValueError, match="ratio"):

@@ -29,7 +29,7 @@ class Case:
 
     def geometry(self):
         (h, w), kernel, stride, pad = self.hw, self.kernel, self.stride, self.pad
-        return cpu.Pool(n=self.n, c=self.c, h=h, w=w, out=self.out, kernel=kernel, stride=stride, pad=pad)
+        return cpu.PoolProblem(n=self.n, c=self.c, h=h, w=w, out=self.out, kernel=kernel, stride=stride, pad=pad)
 
     def windows(self):
         """(oh, ow, rows, columns, area): the pixels of each window inside the image, and Caffe's divisor."""
@@ -116,4 +116,4 @@ def test_average_pooling_divides_by_the_window_clipped_to_the_padded_image(case,
 
 def test_a_pool_whose_last_window_misses_the_image_is_refused():
     with pytest.raises(ValueError, match="last window lies outside"):
-        cpu.Pool(n=1, c=1, h=4, w=4, out=(4, 2), kernel=(2, 2), stride=(2, 2))
+        cpu.PoolProblem(n=1, c=1, h=4, w=4, out=(4, 2), kernel=(2, 2), stride=(2, 2))

@@ -8,22 +8,6 @@ from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
 from layermem.ops import Kind, Pointwise, PReLU, ReluMask
 
-# the native function; its derivative times dy, with b the operand that backward reads, is FUNCTION_slope
-FUNCTIONS = {
-    Kind.RELU: "relu",
-    Kind.CLIP: "clip",
-    Kind.ELU: "elu",
-    Kind.SIGMOID: "sigmoid",
-    Kind.TANH: "tanh",
-    Kind.ABSVAL: "absolute",
-    Kind.POWER: "power",
-    Kind.EXP: "exponential",
-    Kind.LOG: "logarithm",
-    Kind.BNLL: "softplus",
-    Kind.SWISH: "swish",
-    Kind.THRESHOLD: "threshold",
-}
-
 
 @kernel(Pointwise, "forward")
 def pointwise_forward(op: Pointwise, call: CpuCall) -> list[Launch]:
@@ -32,7 +16,7 @@ def pointwise_forward(op: Pointwise, call: CpuCall) -> list[Launch]:
         return [cpu.relu_forward(count, y=y, x=x, slope=op.alpha, mask=mask)]
     if op.kind is Kind.CLIP and mask:
         return [cpu.clip_forward(count, y=y, x=x, mask=mask, lowest=op.alpha, highest=op.beta)]
-    return [cpu.map(FUNCTIONS[op.kind], count, out=y, a=x, p=op.alpha, q=op.beta, r=op.gamma)]
+    return [cpu.pointwise(op.kind.value, count, out=y, a=x, alpha=op.alpha, beta=op.beta, gamma=op.gamma)]
 
 
 @kernel(Pointwise, "backward")
@@ -43,9 +27,10 @@ def pointwise_backward(op: Pointwise, call: CpuCall) -> list[Launch]:
         return [cpu.relu_backward(count, dx=dx, dy=dy, mask=call["mask"], slope=slope, accumulate=accumulate)]
     source = call["y0"] or call["x0"]
     if not source:  # a power that is linear in x
-        return [cpu.map("scale", count, out=dx, a=dy, p=op.alpha * op.beta, accumulate=accumulate)]
-    slope_of = f"{FUNCTIONS[op.kind]}_slope"
-    return [cpu.map(slope_of, count, out=dx, a=dy, b=source, p=op.alpha, q=op.beta, r=op.gamma, accumulate=accumulate)]
+        return [cpu.pointwise("scale", count, out=dx, a=dy, alpha=op.alpha * op.beta, accumulate=accumulate)]
+    constants = {"alpha": op.alpha, "beta": op.beta, "gamma": op.gamma}
+    derivative = f"{op.kind.value}_backward"
+    return [cpu.pointwise(derivative, count, out=dx, a=dy, b=source, **constants, accumulate=accumulate)]
 
 
 @kernel(ReluMask, "relu_backward")
@@ -53,7 +38,7 @@ def relu_backward(op: ReluMask, call: CpuCall) -> list[Launch]:
     count, dy = call.count("dy0"), call["dy0"]
     if "mask" in call:
         return [cpu.relu_backward(count, dx=dy, dy=dy, mask=call["mask"])]
-    return [cpu.map("relu_slope", count, out=dy, a=dy, b=call["y0"])]
+    return [cpu.pointwise("relu_backward", count, out=dy, a=dy, b=call["y0"])]
 
 
 def prelu_shape(op: PReLU) -> cpu.Channels:
@@ -76,6 +61,6 @@ def prelu_backward(op: PReLU, call: CpuCall) -> list[Launch]:
     return [
         cpu.prelu_backward(
             prelu_shape(op), dx=call["dx0"], dslope=call["dw0"], x=call["x0"], dy=call["dy0"], slope=call["w0"],
-            accumulate_dx=call.accumulates("dx0"), accumulate_dslope=call.accumulates("dw0"), scratch=call.workspace,
+            accumulate_dx=call.accumulates("dx0"), accumulate_dslope=call.accumulates("dw0"), workspace=call.workspace,
         )
     ]  # fmt: skip

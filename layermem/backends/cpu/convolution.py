@@ -13,23 +13,23 @@ from layermem.backends.cpu.base import CpuCall, Launch, Launches, kernel
 from layermem.ops import Conv, ConvProblem, Deconv, Tensor
 
 
-def native(problem: ConvProblem) -> cpu.Conv:
-    return cpu.Conv(
+def native(problem: ConvProblem) -> cpu.ConvProblem:
+    return cpu.ConvProblem(
         n=problem.n, c=problem.c, h=problem.h, w=problem.w, k=problem.k, kernel=problem.kernel, stride=problem.stride,
         pad=problem.pad, dilation=problem.dilation, groups=problem.groups,
     )  # fmt: skip
 
 
 def fprop_workspace(op: Conv | Deconv, roles: Collection[str]) -> int:
-    return cpu.conv_forward_workspace(native(op.problem))
+    return cpu.conv_fprop_workspace(native(op.problem))
 
 
 def dgrad_workspace(op: Conv | Deconv, roles: Collection[str]) -> int:
-    return cpu.conv_backward_data_workspace(native(op.problem))
+    return cpu.conv_dgrad_workspace(native(op.problem))
 
 
 def wgrad_workspace(op: Conv | Deconv, roles: Collection[str]) -> int:
-    weights = cpu.conv_backward_weights_workspace(native(op.problem)) if "dw0" in roles else 0
+    weights = cpu.conv_wgrad_workspace(native(op.problem)) if "dw0" in roles else 0
     bias = cpu.column_sums_workspace(*rows_and_columns(top_of(op))) if "dw1" in roles else 0
     return max(weights, bias)
 
@@ -48,7 +48,7 @@ def pairs(op: Conv | Deconv, call: CpuCall, stem: str) -> list[int]:
 
 
 def bias_gradient(call: CpuCall, rows: int, columns: int, dy: str, accumulate: bool) -> Launch:
-    return cpu.column_sums(rows, columns, out=call["dw1"], x=call[dy], accumulate=accumulate, scratch=call.workspace)
+    return cpu.column_sums(rows, columns, out=call["dw1"], x=call[dy], accumulate=accumulate, workspace=call.workspace)
 
 
 @kernel(Conv, "forward", workspace=fprop_workspace)
@@ -57,9 +57,9 @@ def conv_fprop(op: Conv, call: CpuCall) -> Launches:
         return None
     problem = native(op.problem)
     return [
-        cpu.conv_forward(
+        cpu.conv_fprop(
             problem, y=call[f"y{i}"], x=call[f"x{i}"], w=call["w0"], bias=call["w1"], relu=op.relu, mask=call["mask"],
-            scratch=call.workspace,
+            workspace=call.workspace,
         )
         for i in pairs(op, call, "x")
     ]  # fmt: skip
@@ -69,9 +69,9 @@ def conv_fprop(op: Conv, call: CpuCall) -> Launches:
 def conv_dgrad(op: Conv, call: CpuCall) -> list[Launch]:
     problem = native(op.problem)
     return [
-        cpu.conv_backward_data(
+        cpu.conv_dgrad(
             problem, dx=call[f"dx{i}"], dy=call[f"dy{i}"], w=call["w0"], accumulate=call.accumulates(f"dx{i}"),
-            scratch=call.workspace,
+            workspace=call.workspace,
         )
         for i in pairs(op, call, "dx")
     ]  # fmt: skip
@@ -86,8 +86,8 @@ def conv_wgrad(op: Conv, call: CpuCall) -> list[Launch]:
 def deconv_forward(op: Deconv, call: CpuCall) -> list[Launch]:
     problem = native(op.problem)
     return [
-        cpu.conv_backward_data(
-            problem, dx=call[f"y{i}"], dy=call[f"x{i}"], w=call["w0"], bias=call["w1"], scratch=call.workspace
+        cpu.conv_dgrad(
+            problem, dx=call[f"y{i}"], dy=call[f"x{i}"], w=call["w0"], bias=call["w1"], workspace=call.workspace
         )
         for i in pairs(op, call, "x")
     ]
@@ -97,9 +97,9 @@ def deconv_forward(op: Deconv, call: CpuCall) -> list[Launch]:
 def deconv_dgrad(op: Deconv, call: CpuCall) -> list[Launch]:
     problem = native(op.problem)
     return [
-        cpu.conv_forward(
+        cpu.conv_fprop(
             problem, y=call[f"dx{i}"], x=call[f"dy{i}"], w=call["w0"], accumulate=call.accumulates(f"dx{i}"),
-            scratch=call.workspace,
+            workspace=call.workspace,
         )
         for i in pairs(op, call, "dx")
     ]  # fmt: skip
@@ -116,9 +116,9 @@ def wgrad(op: Conv | Deconv, call: CpuCall, *, image: str, maps: str) -> list[La
     for number, i in enumerate(pairs(op, call, "dy")):
         if "dw0" in call:
             launches.append(
-                cpu.conv_backward_weights(
+                cpu.conv_wgrad(
                     problem, dw=call["dw0"], x=call[f"{image}{i}"], dy=call[f"{maps}{i}"],
-                    accumulate=number > 0 or call.accumulates("dw0"), scratch=call.workspace,
+                    accumulate=number > 0 or call.accumulates("dw0"), workspace=call.workspace,
                 )
             )  # fmt: skip
         if "dw1" in call:

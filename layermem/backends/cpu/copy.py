@@ -15,7 +15,9 @@ def copy_unless_shared(call: CpuCall, out: str, x: str) -> list[Launch]:
     """`out` = `x`, or nothing to do where both have the same bytes."""
     if call[out] == call[x] and not call.accumulates(out):
         return []
-    return [cpu.map("scale", call.count(out), out=call[out], a=call[x], p=1.0, accumulate=call.accumulates(out))]
+    return [
+        cpu.pointwise("scale", call.count(out), out=call[out], a=call[x], alpha=1.0, accumulate=call.accumulates(out))
+    ]
 
 
 def reorder_workspace(to: Tensor, source: Tensor) -> int:
@@ -26,7 +28,7 @@ def reorder_workspace(to: Tensor, source: Tensor) -> int:
 def reorder(out: int, to: Tensor, x: int, source: Tensor, workspace: int, accumulate: bool = False) -> list[Launch]:
     """Move the elements of `source`, at address x, to where `to` has them in memory, at address out."""
     if to.ordered_like(source):
-        return [cpu.map("scale", to.count, out=out, a=x, p=1.0, accumulate=accumulate)]
+        return [cpu.pointwise("scale", to.count, out=out, a=x, alpha=1.0, accumulate=accumulate)]
     launches: list[Launch] = []
     in_order = x  # address of the elements in Caffe's order
     if source.interleaved:

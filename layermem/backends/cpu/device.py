@@ -31,7 +31,7 @@ class CpuDevice(ReferenceDevice):
             cpu.set_threads(threads)
 
     def describe(self) -> str:
-        return f"native kernels for {cpu.vector_unit()}, {cpu.threads()} threads"
+        return f"native kernels for {cpu.active_isa()}, {cpu.threads()} threads"
 
     def workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int:
         return cpu_kernels.workspace_bytes(record, step, roles)

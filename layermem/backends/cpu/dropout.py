@@ -26,7 +26,7 @@ def dropout(op: Dropout, call: CpuCall, out: str, x: str) -> list[Launch]:
     context = call.context
 
     @lru_cache(maxsize=1)
-    def launch(seed: int) -> cpu.SteppedLaunch:
+    def launch(seed: int) -> cpu.StepLaunch:
         return cpu.dropout(
             call.count(out), out=call[out], x=call[x], ratio=op.threshold / 2**32, seed=seed, stream=op.stream,
             accumulate=call.accumulates(out),

@@ -18,7 +18,7 @@ def eltwise_forward(op: Eltwise, call: CpuCall) -> Launches:
         return [cpu.eltwise_sum(count, y=y, xs=xs, coefficients=coefficients, relu=op.relu, mask=call["mask"])]
     if op.operation == "PROD":
         return [cpu.eltwise_product(count, y=y, xs=xs)]
-    return [cpu.eltwise_max(count, y=y, xs=xs, winner=call["winner"])]
+    return [cpu.eltwise_max(count, y=y, xs=xs, argmax=call["winner"])]
 
 
 @kernel(Eltwise, "backward")
@@ -38,7 +38,7 @@ def eltwise_backward(op: Eltwise, call: CpuCall) -> Launches:
     if op.operation == "PROD":
         xs = [call[f"x{i}"] for i in range(op.bottoms)]
         return [cpu.eltwise_product_backward(count, dxs=dxs, xs=xs, dy=dy, accumulate=accumulate)]
-    return [cpu.eltwise_max_backward(count, dxs=dxs, dy=dy, winner=call["winner"], accumulate=accumulate)]
+    return [cpu.eltwise_max_backward(count, dxs=dxs, dy=dy, argmax=call["winner"], accumulate=accumulate)]
 
 
 @kernel(ResidualGrad, "residual_backward")

@@ -57,4 +57,4 @@ def to_caffe_order(stored: Array) -> Array:
 @kernel(Fill, "fill")
 def fill(op: Fill, call: CpuCall) -> list[Launch]:
     accumulate = call.accumulates("y0")
-    return [cpu.map("fill", call.count("y0"), out=call["y0"], p=op.value, accumulate=accumulate)]
+    return [cpu.pointwise("fill", call.count("y0"), out=call["y0"], alpha=op.value, accumulate=accumulate)]

@@ -25,7 +25,7 @@ def wgrad_workspace(op: InnerProduct, roles: Collection[str]) -> int:
 
 def partial_sums_workspace(op: InnerProduct) -> int:
     """Bytes of a weight gradient that is summed in parts (split-K); 0 where it is not."""
-    return cpu.inner_product_backward_weights_workspace(op.rows, op.outputs, op.inner)
+    return cpu.inner_product_wgrad_workspace(op.rows, op.outputs, op.inner)
 
 
 @kernel(InnerProduct, "forward", workspace=reorder_workspace)
@@ -35,7 +35,7 @@ def inner_product_fprop(op: InnerProduct, call: CpuCall) -> Launches:
     if not op.by_rows:
         return transposed.fprop(op, call)
     return [
-        cpu.inner_product_forward(
+        cpu.inner_product_fprop(
             op.rows, op.outputs, op.inner, y=call["y0"], x=call["x0"], w=call["w0"], bias=call["w1"], relu=op.relu,
             mask=call["mask"],
         )
@@ -47,7 +47,7 @@ def inner_product_dgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
     if not op.by_rows:
         return transposed.dgrad(op, call)
     return [
-        cpu.inner_product_backward_data(
+        cpu.inner_product_dgrad(
             op.rows, op.outputs, op.inner, dx=call["dx0"], dy=call["dy0"], w=call["w0"],
             accumulate=call.accumulates("dx0"),
         )
@@ -61,9 +61,9 @@ def inner_product_wgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
     launches: list[Launch] = []
     if "dw0" in call:
         launches.append(
-            cpu.inner_product_backward_weights(
+            cpu.inner_product_wgrad(
                 op.rows, op.outputs, op.inner, dw=call["dw0"], x=call["x0"], dy=call["dy0"],
-                accumulate=call.accumulates("dw0"), scratch=call.workspace,
+                accumulate=call.accumulates("dw0"), workspace=call.workspace,
             )
         )  # fmt: skip
     if "dw1" in call:
@@ -83,7 +83,7 @@ def inner_product_backward_update(op: InnerProductUpdate, call: CpuCall) -> Laun
     product, update = op.product, op.update
     if partial_sums_workspace(product):
         return None
-    fused = cpu.inner_product_learn(
+    fused = cpu.inner_product_backward_update(
         update.rule, product.rows, product.outputs, product.inner, x=call["x0"], dy=call["dy0"],
         **rule_settings(update, call),
     )  # fmt: skip

@@ -30,7 +30,7 @@ def operand_bytes(op: InnerProduct) -> tuple[int, int]:
 
 def gradient_bytes(op: InnerProduct) -> int:
     n, k = (op.inner, op.outputs) if op.transpose else (op.outputs, op.inner)
-    weights = cpu.inner_product_backward_weights_workspace(op.rows, n, k)
+    weights = cpu.inner_product_wgrad_workspace(op.rows, n, k)
     return aligned(max(weights, cpu.column_sums_workspace(op.rows, op.outputs)))
 
 
@@ -47,14 +47,12 @@ def fprop(op: InnerProduct, call: CpuCall) -> list[Launch]:
     y = call.workspace + x_bytes if reordered else call["y0"]
     if op.transpose:
         launches.append(
-            cpu.inner_product_backward_data(op.rows, op.inner, op.outputs, dx=y, dy=x, w=call["w0"], accumulate=False)
+            cpu.inner_product_dgrad(op.rows, op.inner, op.outputs, dx=y, dy=x, w=call["w0"], accumulate=False)
         )
         if op.bias:
             launches.append(cpu.bias_forward(cpu.Channels(op.rows, op.outputs), y=y, x=y, bias=call["w1"]))
     else:
-        launches.append(
-            cpu.inner_product_forward(op.rows, op.outputs, op.inner, y=y, x=x, w=call["w0"], bias=call["w1"])
-        )
+        launches.append(cpu.inner_product_fprop(op.rows, op.outputs, op.inner, y=y, x=x, w=call["w0"], bias=call["w1"]))
     if reordered:
         launches += reorder(call["y0"], op.y, y, y_matrix, y + aligned(y_matrix.nbytes))
     if op.relu:
@@ -70,10 +68,10 @@ def dgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
     copied = not x_matrix.ordered_like(op.x) or (op.transpose and accumulate)
     dx = call.workspace if copied else call["dx0"]
     if op.transpose:
-        launches.append(cpu.inner_product_forward(op.rows, op.inner, op.outputs, y=dx, x=dy, w=call["w0"]))
+        launches.append(cpu.inner_product_fprop(op.rows, op.inner, op.outputs, y=dx, x=dy, w=call["w0"]))
     else:
         launches.append(
-            cpu.inner_product_backward_data(
+            cpu.inner_product_dgrad(
                 op.rows, op.outputs, op.inner, dx=dx, dy=dy, w=call["w0"], accumulate=accumulate and not copied
             )
         )
@@ -90,14 +88,14 @@ def wgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
     if "dw0" in call:
         x, before = reorder_operand(call, "x0", op.x, x_matrix, 0)
         n, k, left, right = (op.inner, op.outputs, dy, x) if op.transpose else (op.outputs, op.inner, x, dy)
-        product = cpu.inner_product_backward_weights(
-            op.rows, n, k, dw=call["dw0"], x=left, dy=right, accumulate=call.accumulates("dw0"), scratch=workspace
+        product = cpu.inner_product_wgrad(
+            op.rows, n, k, dw=call["dw0"], x=left, dy=right, accumulate=call.accumulates("dw0"), workspace=workspace
         )
         launches += [*before, product]
     if "dw1" in call:
         launches.append(
             cpu.column_sums(
-                op.rows, op.outputs, out=call["dw1"], x=dy, accumulate=call.accumulates("dw1"), scratch=workspace
+                op.rows, op.outputs, out=call["dw1"], x=dy, accumulate=call.accumulates("dw1"), workspace=workspace
             )
         )
     return launches

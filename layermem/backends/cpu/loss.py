@@ -48,7 +48,7 @@ def sigmoid_loss_forward(op: SigmoidCrossEntropyLoss, call: CpuCall) -> list[Lau
     target, before = reorder_operand(call, "x1", op.target, op.x, cpu.sigmoid_loss_workspace(op.x.count))
     launch = cpu.sigmoid_loss_forward(
         op.x.count, loss=call["y0"], x=call["x0"], target=target, ignore_label=op.ignore_label,
-        divisor=divisor(op.normalizer), scratch=call.workspace,
+        divisor=divisor(op.normalizer), workspace=call.workspace,
     )  # fmt: skip
     return [*before, launch]
 
@@ -58,7 +58,7 @@ def sigmoid_loss_backward(op: SigmoidCrossEntropyLoss, call: CpuCall) -> list[La
     target, before = reorder_operand(call, "x1", op.target, op.x, cpu.sigmoid_loss_workspace(op.x.count))
     launch = cpu.sigmoid_loss_backward(
         op.x.count, dx=call["dx0"], x=call["x0"], target=target, dloss=call["dy0"], ignore_label=op.ignore_label,
-        divisor=divisor(op.normalizer), accumulate=call.accumulates("dx0"), scratch=call.workspace,
+        divisor=divisor(op.normalizer), accumulate=call.accumulates("dx0"), workspace=call.workspace,
     )  # fmt: skip
     return [*before, launch]
 
@@ -74,7 +74,7 @@ def euclidean_loss_workspace(op: EuclideanLoss, roles: Collection[str]) -> int:
 def euclidean_loss_forward(op: EuclideanLoss, call: CpuCall) -> list[Launch]:
     b, before = reorder_operand(call, "x1", op.b, op.a, cpu.euclidean_loss_workspace(op.a.count))
     launch = cpu.euclidean_loss_forward(
-        op.a.count, loss=call["y0"], a=call["x0"], b=b, divisor=2 * op.items, scratch=call.workspace
+        op.a.count, loss=call["y0"], a=call["x0"], b=b, divisor=2 * op.items, workspace=call.workspace
     )
     return [*before, launch]
 
@@ -107,7 +107,7 @@ def contrastive_loss_forward(op: ContrastiveLoss, call: CpuCall) -> list[Launch]
     return [
         cpu.contrastive_loss_forward(
             op.items, op.item_size, loss=call["y0"], a=call["x0"], b=call["x1"], same=call["x2"], margin=op.margin,
-            legacy=op.legacy, divisor=2 * op.items, scratch=call.workspace,
+            legacy=op.legacy, divisor=2 * op.items, workspace=call.workspace,
         )
     ]  # fmt: skip
 
@@ -138,7 +138,7 @@ def item_loss_workspace(op: ItemLoss, roles: Collection[str]) -> int:
 @kernel(HingeLoss, "forward", workspace=item_loss_workspace)
 def hinge_loss_forward(op: HingeLoss, call: CpuCall) -> list[Launch]:
     launch = cpu.hinge_loss_forward(
-        *item_shape(op), loss=call["y0"], x=call["x0"], label=call["x1"], squared=op.squared, scratch=call.workspace
+        *item_shape(op), loss=call["y0"], x=call["x0"], label=call["x1"], squared=op.squared, workspace=call.workspace
     )
     return [report_labels(call, launch)]
 
@@ -156,7 +156,7 @@ def hinge_loss_backward(op: HingeLoss, call: CpuCall) -> list[Launch]:
 @kernel(MultinomialLogisticLoss, "forward", workspace=item_loss_workspace)
 def multinomial_logistic_loss_forward(op: MultinomialLogisticLoss, call: CpuCall) -> list[Launch]:
     launch = cpu.logistic_loss_forward(
-        *item_shape(op), loss=call["y0"], x=call["x0"], label=call["x1"], scratch=call.workspace
+        *item_shape(op), loss=call["y0"], x=call["x0"], label=call["x1"], workspace=call.workspace
     )
     return [report_labels(call, launch)]
 

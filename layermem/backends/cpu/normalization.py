@@ -41,8 +41,8 @@ def lrn_backward_workspace(op: LRN, roles: Collection[str]) -> int:
 def lrn_forward(op: LRN, call: CpuCall) -> list[Launch]:
     return [
         cpu.lrn_forward(
-            **lrn_shape(op), share=op.alpha, shift=op.k, beta=op.beta, y=call["y0"], x=call["x0"],
-            scratch=call.workspace,
+            **lrn_shape(op), alpha=op.alpha, k=op.k, beta=op.beta, y=call["y0"], x=call["x0"],
+            workspace=call.workspace,
         )
     ]  # fmt: skip
 
@@ -51,8 +51,8 @@ def lrn_forward(op: LRN, call: CpuCall) -> list[Launch]:
 def lrn_backward(op: LRN, call: CpuCall) -> list[Launch]:
     return [
         cpu.lrn_backward(
-            **lrn_shape(op), share=op.alpha, shift=op.k, beta=op.beta, dx=call["dx0"], x=call["x0"], dy=call["dy0"],
-            accumulate=call.accumulates("dx0"), scratch=call.workspace,
+            **lrn_shape(op), alpha=op.alpha, k=op.k, beta=op.beta, dx=call["dx0"], x=call["x0"], dy=call["dy0"],
+            accumulate=call.accumulates("dx0"), workspace=call.workspace,
         )
     ]  # fmt: skip
 
@@ -94,12 +94,12 @@ def batch_norm_forward(op: BatchNorm, call: CpuCall) -> list[Launch]:
     shape, y, x, workspace = channels(op), call["y0"], call["x0"], call.workspace
     w0, w1, w2 = call["w0"], call["w1"], call["w2"]
     if op.global_stats:
-        return [cpu.batch_norm_global_forward(shape, y=y, x=x, w0=w0, w1=w1, w2=w2, eps=op.eps, scratch=workspace)]
+        return [cpu.batch_norm_global_forward(shape, y=y, x=x, w0=w0, w1=w1, w2=w2, eps=op.eps, workspace=workspace)]
     mean, inv_std = statistics(op, call, cpu.batch_norm_forward_workspace(shape))
     return [
         cpu.batch_norm_forward(
             shape, y=y, x=x, mean=mean, inv_std=inv_std, w0=w0, w1=w1, w2=w2, fraction=op.fraction, eps=op.eps,
-            scratch=workspace,
+            workspace=workspace,
         )
     ]  # fmt: skip
 
@@ -107,7 +107,7 @@ def batch_norm_forward(op: BatchNorm, call: CpuCall) -> list[Launch]:
 @kernel(BatchNorm, "recompute")
 def batch_norm_recompute(op: BatchNorm, call: CpuCall) -> list[Launch]:
     mean, inv_std = call["mean"], call["inv_std"]
-    return [cpu.batch_norm_replay(channels(op), y=call["y0"], x=call["x0"], mean=mean, inv_std=inv_std)]
+    return [cpu.batch_norm_recompute(channels(op), y=call["y0"], x=call["x0"], mean=mean, inv_std=inv_std)]
 
 
 @kernel(BatchNorm, "backward", workspace=batch_norm_backward_workspace)
@@ -117,13 +117,13 @@ def batch_norm_backward(op: BatchNorm, call: CpuCall) -> list[Launch]:
         return [
             cpu.batch_norm_global_backward(
                 shape, dx=dx, dy=dy, w1=call["w1"], w2=call["w2"], eps=op.eps, accumulate=accumulate,
-                scratch=call.workspace,
+                workspace=call.workspace,
             )
         ]  # fmt: skip
     return [
         cpu.batch_norm_backward(
             shape, dx=dx, x=call["x0"], dy=dy, mean=call["mean"], inv_std=call["inv_std"], accumulate=accumulate,
-            scratch=call.workspace,
+            workspace=call.workspace,
         )
     ]  # fmt: skip
 
@@ -158,7 +158,7 @@ def fused_forward(op: BatchNormScale, call: CpuCall, *, recompute: bool) -> Laun
         cpu.batch_norm_fused_forward(
             shape, y=call["y0"], x=call["x0"], mean=mean, inv_std=inv_std, factor=call["w3"], bias=call["w4"],
             relu=op.relu, w0=call["w0"], w1=call["w1"], w2=call["w2"], fraction=norm.fraction, eps=norm.eps,
-            replay=recompute, scratch=call.workspace,
+            recompute=recompute, workspace=call.workspace,
         )
     ]  # fmt: skip
 
@@ -170,7 +170,7 @@ def batch_norm_scale_backward(op: BatchNormScale, call: CpuCall) -> list[Launch]
             channels(op), dx=call["dx0"], dfactor=call["dw3"], dbias=call["dw4"], x=call["x0"], dy=call["dy0"],
             mean=call["mean"], inv_std=call["inv_std"], factor=call["w3"], bias=call["w4"], relu=op.relu,
             accumulate_dx=call.accumulates("dx0"), accumulate_dfactor=call.accumulates("dw3"),
-            accumulate_dbias=call.accumulates("dw4"), scratch=call.workspace,
+            accumulate_dbias=call.accumulates("dw4"), workspace=call.workspace,
         )
     ]  # fmt: skip
 
@@ -230,7 +230,7 @@ def scale_backward(op: Scale, call: CpuCall) -> list[Launch]:
             dbias=offset_unless_absent(dbias, w), x=offset_unless_absent(call["x0"], i), dy=call["dy0"] + i,
             factor=offset_unless_absent(factor, w), accumulate_dx=call.accumulates("dx0"),
             accumulate_dfactor=accumulate_dfactor or repeated, accumulate_dbias=accumulate_dbias or repeated,
-            scratch=call.workspace,
+            workspace=call.workspace,
         )
         for i, w, repeated in broadcast.blocks()
     ]  # fmt: skip
@@ -247,7 +247,7 @@ def bias_backward(op: Bias, call: CpuCall) -> list[Launch]:
         launches += [
             cpu.scale_backward(
                 broadcast.shape, dbias=dbias + w, dy=call["dy0"] + i, accumulate_dbias=accumulate or repeated,
-                scratch=call.workspace,
+                workspace=call.workspace,
             )
             for i, w, repeated in broadcast.blocks()
         ]  # fmt: skip

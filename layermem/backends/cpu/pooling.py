@@ -7,11 +7,11 @@ from layermem.backends.cpu.base import CpuCall, Launch, kernel
 from layermem.ops import Pool
 
 
-def native(op: Pool) -> cpu.Pool:
+def native(op: Pool) -> cpu.PoolProblem:
     rows, columns = op.windows
     n, c, h, w = op.x.shape
     _, _, out_h, out_w = op.y.shape
-    return cpu.Pool(
+    return cpu.PoolProblem(
         n=n, c=c, h=h, w=w, out=(out_h, out_w), kernel=(rows.kernel, columns.kernel),
         stride=(rows.stride, columns.stride), pad=(rows.pad, columns.pad),
     )  # fmt: skip

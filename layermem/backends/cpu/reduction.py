@@ -36,7 +36,7 @@ def reduction_workspace(op: Reduction, roles: Collection[str]) -> int:
 def reduction_forward(op: Reduction, call: CpuCall) -> list[Launch]:
     axis, reordered = reduced_axis(op), not sums(op).ordered_like(op.y)
     y = call.workspace + cpu.reduce_workspace(axis) if reordered else call["y0"]
-    launch = cpu.reduce(axis, TERMS[op.operation], y=y, x=call["x0"], factor=op.factor, scratch=call.workspace)
+    launch = cpu.reduce(axis, TERMS[op.operation], y=y, x=call["x0"], factor=op.factor, workspace=call.workspace)
     return [launch, *(reorder(call["y0"], op.y, y, sums(op), 0) if reordered else [])]
 
 
@@ -79,7 +79,7 @@ def places_and_values(op: ArgMax) -> Tensor | None:
 def argmax_workspace(op: ArgMax, roles: Collection[str]) -> int:
     both = places_and_values(op)
     reordered = operand_workspace(op.y, both) if both is not None else 0
-    return cpu.largest_workspace(op.top_k) + copy_workspace(op) + reordered
+    return cpu.top_k_workspace(op.top_k) + copy_workspace(op) + reordered
 
 
 @kernel(ArgMax, "forward", workspace=argmax_workspace)
@@ -88,22 +88,22 @@ def argmax_forward(op: ArgMax, call: CpuCall) -> list[Launch]:
     rows, before = searched_rows(op, call)
     both, k = places_and_values(op), op.top_k
     if both is None:
-        place, value = (0, call["y0"]) if op.with_values else (call["y0"], 0)
-        search = cpu.largest(
-            outer * inner, size, k, place=place, value=value, x=rows, inner=inner, scratch=call.workspace
+        index, value = (0, call["y0"]) if op.with_values else (call["y0"], 0)
+        search = cpu.top_k(
+            outer * inner, size, k, index=index, value=value, x=rows, inner=inner, workspace=call.workspace
         )
         return [*before, search]
     reordered = not both.ordered_like(op.y)
-    y = call.workspace + cpu.largest_workspace(k) + copy_workspace(op) if reordered else call["y0"]
-    search = cpu.largest(
-        outer, size, k, place=y, value=y + 4 * k, x=rows, inner=inner, pitch=2 * k, scratch=call.workspace
+    y = call.workspace + cpu.top_k_workspace(k) + copy_workspace(op) if reordered else call["y0"]
+    search = cpu.top_k(
+        outer, size, k, index=y, value=y + 4 * k, x=rows, inner=inner, pitch=2 * k, workspace=call.workspace
     )
     return [*before, search, *(reorder(call["y0"], op.y, y, both, 0) if reordered else [])]
 
 
 def searched_rows(op: ArgMax, call: CpuCall) -> tuple[int, list[Launch]]:
     """The address of the rows that are searched, and the launches that bring them there."""
-    offset = cpu.largest_workspace(op.top_k)
+    offset = cpu.top_k_workspace(op.top_k)
     if op.along is None:
         return reorder_operand(call, "x0", op.x, items(op), offset)
     outer, size, inner = search_axis(op)

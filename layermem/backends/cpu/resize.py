@@ -16,16 +16,16 @@ class Grid(TypedDict):
     c: int
     size: tuple[int, int]
     out: tuple[int, int]
-    first: tuple[int, int]
-    part: tuple[int, int]
+    begin: tuple[int, int]
+    region: tuple[int, int]
 
 
 def grid(op: Interp) -> Grid:
     n, c, h, w = op.x.shape
     rows, columns = op.rows, op.columns
     return {
-        "n": n, "c": c, "size": (h, w), "out": (rows.out, columns.out), "first": (rows.offset, columns.offset),
-        "part": (rows.size, columns.size),
+        "n": n, "c": c, "size": (h, w), "out": (rows.out, columns.out), "begin": (rows.offset, columns.offset),
+        "region": (rows.size, columns.size),
     }  # fmt: skip
 
 
@@ -62,7 +62,7 @@ def crop_forward(op: Crop, call: CpuCall) -> list[Launch]:
 @kernel(Crop, "backward")
 def crop_backward(op: Crop, call: CpuCall) -> list[Launch]:
     accumulate = call.accumulates("dx0")
-    clear = [] if accumulate else [cpu.map("fill", call.count("dx0"), out=call["dx0"], p=0.0)]
+    clear = [] if accumulate else [cpu.pointwise("fill", call.count("dx0"), out=call["dx0"], alpha=0.0)]
     return [
         *clear,
         cpu.copy_block(

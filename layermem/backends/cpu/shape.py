@@ -126,7 +126,9 @@ def tile_backward_workspace(op: Tile, roles: Collection[str]) -> int:
 def tile_backward(op: Tile, call: CpuCall) -> list[Launch]:
     accumulate = call.accumulates("dx0")
     return [
-        cpu.reduce(tiles_axis(op), "plain", y=call["dx0"], x=call["dy0"], accumulate=accumulate, scratch=call.workspace)
+        cpu.reduce(
+            tiles_axis(op), "plain", y=call["dx0"], x=call["dy0"], accumulate=accumulate, workspace=call.workspace
+        )
     ]
 
 

@@ -35,7 +35,7 @@ def softmax_loss_forward(op: SoftmaxLoss, call: CpuCall) -> list[Launch]:
     label, before = reorder_operand(call, "x1", op.label, op.positions, cpu.softmax_loss_workspace(axis(op)))
     launch = cpu.softmax_loss_forward(
         axis(op), loss=call["y0"], y=call["y1"], x=call["x0"], label=label, ignore_label=op.ignore_label,
-        divisor=divisor(op.normalizer), scratch=call.workspace,
+        divisor=divisor(op.normalizer), workspace=call.workspace,
     )  # fmt: skip
     return [*before, report_labels(call, launch)]
 
@@ -45,7 +45,7 @@ def softmax_loss_backward(op: SoftmaxLoss, call: CpuCall) -> list[Launch]:
     label, before = reorder_operand(call, "x1", op.label, op.positions, cpu.softmax_loss_workspace(axis(op)))
     launch = cpu.softmax_loss_backward(
         axis(op), dx=call["dx0"], x=call["x0"], label=label, dloss=call["dy0"], ignore_label=op.ignore_label,
-        divisor=divisor(op.normalizer), accumulate=call.accumulates("dx0"), scratch=call.workspace,
+        divisor=divisor(op.normalizer), accumulate=call.accumulates("dx0"), workspace=call.workspace,
     )  # fmt: skip
     return [*before, report_labels(call, launch)]
 
@@ -59,7 +59,7 @@ def accuracy_forward(op: Accuracy, call: CpuCall) -> list[Launch]:
     offset = cpu.accuracy_workspace(axis(op), "y1" in call)
     label, before = reorder_operand(call, "x1", op.label, op.positions, offset)
     launch = cpu.accuracy(
-        axis(op), share=call["y0"], by_class=call["y1"], x=call["x0"], label=label, ignore_label=op.ignore_label,
-        top_k=op.top_k, scratch=call.workspace,
+        axis(op), y=call["y0"], by_class=call["y1"], x=call["x0"], label=label, ignore_label=op.ignore_label,
+        top_k=op.top_k, workspace=call.workspace,
     )  # fmt: skip
     return [*before, report_labels(call, launch)]

@@ -37,7 +37,7 @@ class UpdateLaunch:
     """The native launch of an update, called with the rate of this iteration and a factor of the gradient, which
     stands for clipping and iter_size."""
 
-    def __init__(self, op: Update, call: CpuCall, launch: cpu.RatedLaunch):
+    def __init__(self, op: Update, call: CpuCall, launch: cpu.UpdateLaunch):
         self.op, self.launch, self.context = op, launch, call.context
         self.norm = call.arrays.get("norm")
 

@@ -1,0 +1,128 @@
+// Losses against targets, pairs and labels.
+#include <string>
+
+#include "cpu/bindings/bind.h"
+#include "cpu/bindings/bind_labels.h"
+#include "cpu/kernels/loss.h"
+
+namespace py = pybind11;
+
+namespace layermem::cpu {
+namespace {
+using py::arg;
+
+PairArgs pair_args(Address da, Address db, Address a, Address b, bool accumulate_da, bool accumulate_db) {
+    PairArgs args{};
+    args.size = 1;
+    args.a = at<float>(a);
+    args.b = at<float>(b);
+    args.da = at<float>(da);
+    args.db = at<float>(db);
+    args.accumulate_da = accumulate_da;
+    args.accumulate_db = accumulate_db;
+    return args;
+}
+
+PairArgs contrastive_args(PairArgs args, int64_t size, Address same, float margin, bool legacy) {
+    args.size = size;
+    args.same = at<float>(same);
+    args.margin = margin;
+    args.legacy = legacy;
+    return args;
+}
+
+void bind_sigmoid(py::module_& m) {
+    m.def("sigmoid_loss_workspace", &sigmoid_loss_workspace, arg("count"));
+    m.def(
+        "sigmoid_loss_forward",
+        [](int64_t count, Address loss, Address x, Address target, const IgnoreLabel& ignore_label, double divisor,
+           Address workspace) {
+            const TargetArgs args{nullptr, at<float>(x), labels(target, ignore_label, divisor), 0, false};
+            return BoundLaunch{sigmoid_loss_forward(count, at<float>(loss), args, at<void>(workspace))};
+        },
+        arg("count"), py::kw_only(), arg("loss"), arg("x"), arg("target"), arg("ignore_label") = py::none(),
+        arg("divisor") = 0, arg("workspace"));
+    m.def(
+        "sigmoid_loss_backward",
+        [](int64_t count, Address dx, Address x, Address target, Address dloss, const IgnoreLabel& ignore_label,
+           double divisor, bool accumulate, Address workspace) {
+            const TargetArgs args{at<float>(dx), at<float>(x), labels(target, ignore_label, divisor), 0, accumulate};
+            return BoundLaunch{sigmoid_loss_backward(count, args, at<float>(dloss), at<void>(workspace))};
+        },
+        arg("count"), py::kw_only(), arg("dx"), arg("x"), arg("target"), arg("dloss"), arg("ignore_label") = py::none(),
+        arg("divisor") = 0, arg("accumulate") = false, arg("workspace"));
+}
+
+void bind_pairs(py::module_& m) {
+    m.def("euclidean_loss_workspace", &euclidean_loss_workspace, arg("count"));
+    m.def(
+        "euclidean_loss_forward",
+        [](int64_t count, Address loss, Address a, Address b, double divisor, Address workspace) {
+            return BoundLaunch{euclidean_loss_forward(count, at<float>(loss), pair_args(0, 0, a, b, false, false),
+                                                      divisor, at<void>(workspace))};
+        },
+        arg("count"), py::kw_only(), arg("loss"), arg("a"), arg("b"), arg("divisor"), arg("workspace"));
+    m.def(
+        "euclidean_loss_backward",
+        [](int64_t count, Address da, Address db, Address a, Address b, Address dloss, double divisor,
+           bool accumulate_da, bool accumulate_db) {
+            const PairArgs args = pair_args(da, db, a, b, accumulate_da, accumulate_db);
+            return BoundLaunch{euclidean_loss_backward(count, args, at<float>(dloss), divisor)};
+        },
+        arg("count"), py::kw_only(), arg("da") = 0, arg("db") = 0, arg("a"), arg("b"), arg("dloss"), arg("divisor"),
+        arg("accumulate_da") = false, arg("accumulate_db") = false);
+    m.def("contrastive_loss_workspace", &contrastive_loss_workspace, arg("items"), arg("size"));
+    m.def(
+        "contrastive_loss_forward",
+        [](int64_t items, int64_t size, Address loss, Address a, Address b, Address same, float margin, bool legacy,
+           double divisor, Address workspace) {
+            const PairArgs args = contrastive_args(pair_args(0, 0, a, b, false, false), size, same, margin, legacy);
+            return BoundLaunch{contrastive_loss_forward(items, at<float>(loss), args, divisor, at<void>(workspace))};
+        },
+        arg("items"), arg("size"), py::kw_only(), arg("loss"), arg("a"), arg("b"), arg("same"), arg("margin"),
+        arg("legacy") = false, arg("divisor"), arg("workspace"));
+    m.def(
+        "contrastive_loss_backward",
+        [](int64_t items, int64_t size, Address da, Address db, Address a, Address b, Address same, Address dloss,
+           float margin, bool legacy, double divisor, bool accumulate_da, bool accumulate_db) {
+            const PairArgs args =
+                contrastive_args(pair_args(da, db, a, b, accumulate_da, accumulate_db), size, same, margin, legacy);
+            return BoundLaunch{contrastive_loss_backward(items, args, at<float>(dloss), divisor)};
+        },
+        arg("items"), arg("size"), py::kw_only(), arg("da") = 0, arg("db") = 0, arg("a"), arg("b"), arg("same"),
+        arg("dloss"), arg("margin"), arg("legacy") = false, arg("divisor"), arg("accumulate_da") = false,
+        arg("accumulate_db") = false);
+}
+
+// NAME_forward and NAME_backward of a loss with a label for each item
+template <class Forward, class Backward>
+void bind_items(py::module_& m, const std::string& name, Forward forward, Backward backward) {
+    m.def((name + "_forward").c_str(),
+          [=](int64_t items, int64_t classes, int64_t channels, Address loss, Address x, Address label, bool squared,
+              Address workspace) {
+              const ItemArgs args{classes, channels, nullptr, at<float>(x), at<float>(label), 0, squared, false};
+              return BoundLaunch{forward(items, at<float>(loss), args, at<void>(workspace))};
+          },
+          arg("items"), arg("classes"), arg("channels"), py::kw_only(), arg("loss"), arg("x"), arg("label"),
+          arg("squared") = false, arg("workspace"));
+    m.def((name + "_backward").c_str(),
+          [=](int64_t items, int64_t classes, int64_t channels, Address dx, Address x, Address label, Address dloss,
+              bool squared, bool accumulate) {
+              const ItemArgs args{classes,          channels, at<float>(dx), at<float>(x),
+                                  at<float>(label), 0,        squared,       accumulate};
+              return BoundLaunch{backward(items, args, at<float>(dloss))};
+          },
+          arg("items"), arg("classes"), arg("channels"), py::kw_only(), arg("dx"), arg("x"), arg("label"), arg("dloss"),
+          arg("squared") = false, arg("accumulate") = false);
+}
+}  // namespace
+
+void bind_loss(py::module_& m) {
+    bind_sigmoid(m);
+    bind_pairs(m);
+    m.def("item_loss_workspace", &item_loss_workspace, arg("items"), arg("classes"));
+    bind_items(m, "hinge_loss", &hinge_loss_forward, &hinge_loss_backward);
+    bind_items(m, "logistic_loss", &logistic_loss_forward, &logistic_loss_backward);
+}
+
+}  // namespace layermem::cpu

@@ -1,0 +1,49 @@
+#include "cpu/bindings/bind.h"
+#include "cpu/kernels/pooling.h"
+
+namespace py = pybind11;
+
+namespace layermem::cpu {
+
+void bind_pooling(py::module_& m) {
+    using py::arg;
+    py::class_<PoolProblem>(m, "PoolProblem",
+                            "geometry of pooling: x [n][h][w][c] -> y [n][out][c]; out as Caffe rounds it")
+        .def(py::init([](int64_t n, int64_t c, int64_t h, int64_t w, Pair out, Pair kernel, Pair stride, Pair pad) {
+                 const auto [ho, wo] = out;
+                 const auto [kh, kw] = kernel;
+                 const auto [sh, sw] = stride;
+                 const auto [ph, pw] = pad;
+                 const PoolProblem p{n, c, h, w, ho, wo, kh, kw, sh, sw, ph, pw};
+                 p.check();
+                 return p;
+             }),
+             py::kw_only(), arg("n"), arg("c"), arg("h"), arg("w"), arg("out"), arg("kernel"),
+             arg("stride") = Pair(1, 1), arg("pad") = Pair(0, 0));
+    m.def(
+        "max_pool_forward",
+        [](const PoolProblem& p, Address y, Address x, Address argmax) {
+            return BoundLaunch{max_pool_forward(p, at<float>(y), at<float>(x), at<void>(argmax))};
+        },
+        arg("problem"), py::kw_only(), arg("y"), arg("x"), arg("argmax") = 0);
+    m.def(
+        "max_pool_backward",
+        [](const PoolProblem& p, Address dx, Address dy, Address argmax, bool accumulate) {
+            return BoundLaunch{max_pool_backward(p, at<float>(dx), at<float>(dy), at<void>(argmax), accumulate)};
+        },
+        arg("problem"), py::kw_only(), arg("dx"), arg("dy"), arg("argmax"), arg("accumulate") = false);
+    m.def(
+        "average_pool_forward",
+        [](const PoolProblem& p, Address y, Address x) {
+            return BoundLaunch{average_pool_forward(p, at<float>(y), at<float>(x))};
+        },
+        arg("problem"), py::kw_only(), arg("y"), arg("x"));
+    m.def(
+        "average_pool_backward",
+        [](const PoolProblem& p, Address dx, Address dy, bool accumulate) {
+            return BoundLaunch{average_pool_backward(p, at<float>(dx), at<float>(dy), accumulate)};
+        },
+        arg("problem"), py::kw_only(), arg("dx"), arg("dy"), arg("accumulate") = false);
+}
+
+}  // namespace layermem::cpu

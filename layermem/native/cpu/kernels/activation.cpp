@@ -1,0 +1,58 @@
+#include "cpu/kernels/activation.h"
+
+#include <stdexcept>
+#include <utility>
+
+#include "cpu/kernels/element_tasks.h"
+#include "cpu/threads/thread_pool.h"
+
+namespace layermem::cpu {
+
+PointwiseKind pointwise_kind(const std::string& name) {
+#define LAYERMEM_NAMED_KIND(name, formula) {#name, PointwiseKind::name},
+    static const std::pair<const char*, PointwiseKind> kKinds[] = {LAYERMEM_POINTWISE_KINDS(LAYERMEM_NAMED_KIND)};
+#undef LAYERMEM_NAMED_KIND
+    for (const auto& [known, kind] : kKinds)
+        if (name == known) return kind;
+    throw std::invalid_argument("pointwise: unknown function '" + name + "'");
+}
+
+Launch pointwise(int64_t count, const Pointwise& args) {
+    check_count(count);
+    return [=, &kernels = activation_kernels()] {
+        parallel_for_ranges(count, kTaskElements,
+                            [&](int64_t begin, int64_t end) { kernels.pointwise(args, begin, end); });
+    };
+}
+
+Launch relu_forward(int64_t count, const Relu& args) {
+    check_count(count);
+    return [=, &kernels = activation_kernels()] {
+        parallel_for_ranges(count, kTaskElements,
+                            [&](int64_t begin, int64_t end) { kernels.relu_forward(args, begin, end); });
+    };
+}
+
+Launch relu_backward(int64_t count, const Relu& args) {
+    check_count(count);
+    return [=, &kernels = activation_kernels()] {
+        parallel_for_ranges(count, kTaskElements,
+                            [&](int64_t begin, int64_t end) { kernels.relu_backward(args, begin, end); });
+    };
+}
+
+Launch clip_forward(int64_t count, const Clip& args) {
+    check_count(count);
+    return [=, &kernels = activation_kernels()] {
+        parallel_for_ranges(count, kTaskElements,
+                            [&](int64_t begin, int64_t end) { kernels.clip_forward(args, begin, end); });
+    };
+}
+
+void write_mask(const ActivationKernels& kernels, int64_t count, const float* y, uint8_t* mask) {
+    const Relu args{nullptr, y, mask, 0, false};  // y > 0 exactly where x > 0
+    parallel_for_ranges(count, kTaskElements,
+                        [&](int64_t begin, int64_t end) { kernels.relu_forward(args, begin, end); });
+}
+
+}  // namespace layermem::cpu

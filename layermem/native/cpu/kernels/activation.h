@@ -1,0 +1,18 @@
+// Activations: one function of each element, and ReLU and Clip with a bit mask from which backward is computed.
+//
+// Any output may be any input of the same launch.  Masks have one bit per element, see microkernels/activation.h.
+#pragma once
+#include "cpu/kernels/launch.h"
+#include "cpu/microkernels/activation.h"
+
+namespace layermem::cpu {
+
+Launch pointwise(int64_t count, const Pointwise& args);
+Launch relu_forward(int64_t count, const Relu& args);
+Launch relu_backward(int64_t count, const Relu& args);
+Launch clip_forward(int64_t count, const Clip& args);  // its backward is relu_backward with slope 0
+
+// The mask of a y that already went through a ReLU; called inside the launch of an op with a ReLU epilogue.
+void write_mask(const ActivationKernels& kernels, int64_t count, const float* y, uint8_t* mask);
+
+}  // namespace layermem::cpu

@@ -1,0 +1,24 @@
+// Convolution in float32: fprop, dgrad and wgrad of a ConvProblem, whose layouts are in microkernels/conv_problem.h.
+//
+// Depthwise problems go to depthwise.h, 3x3 problems with stride 1 and enough channels to winograd.h, all others to
+// implicit_gemm.h (fprop, dgrad) or convolution_wgrad.cpp.  The choice depends on the problem only.
+#pragma once
+#include "cpu/kernels/launch.h"
+#include "cpu/microkernels/conv_problem.h"
+
+namespace layermem::cpu {
+
+int64_t conv_fprop_workspace(const ConvProblem& p);
+int64_t conv_dgrad_workspace(const ConvProblem& p);
+int64_t conv_wgrad_workspace(const ConvProblem& p);
+
+// y (+)= x * w [+ bias, unless accumulate] [, relu];  mask: of a y with relu, as relu_forward writes it, or null
+Launch conv_fprop(const ConvProblem& p, float* y, const float* x, const float* w, const float* bias, bool accumulate,
+                  bool relu, uint8_t* mask, void* workspace);
+// dx (+)= the gradient of x.  bias [c] is for Deconvolution, whose forward this is.
+Launch conv_dgrad(const ConvProblem& p, float* dx, const float* dy, const float* w, const float* bias, bool accumulate,
+                  void* workspace);
+// dw (+)= the gradient of w
+Launch conv_wgrad(const ConvProblem& p, float* dw, const float* x, const float* dy, bool accumulate, void* workspace);
+
+}  // namespace layermem::cpu

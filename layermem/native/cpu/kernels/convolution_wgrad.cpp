@@ -1,0 +1,242 @@
+// wgrad: for every tap, output channels times input channels, summed over pixels.
+//
+//     dw[k][tap][c] = sum over pixels of dy[pixel][k] * x[pixel moved by tap][c]
+//
+// Pixels are processed in blocks that stay in cache while all taps and channels use them.  Only pixels whose tap lies
+// inside the image are visited, so padding costs nothing.  Where dw is small, pixels are divided into parts, whose number
+// depends on the problem only (split-K); each part sums into its own copy of dw, and the copies are added in order.
+//
+// Lanes are input channels.  Where those would leave most lanes empty (an image of three channels), lanes are output
+// channels instead, and each copy is the transpose of dw.
+#include <algorithm>
+#include <cstring>
+
+#include "cpu/kernels/convolution.h"
+#include "cpu/kernels/depthwise.h"
+#include "cpu/kernels/winograd.h"
+#include "cpu/microkernels/copy.h"
+#include "cpu/microkernels/gemm.h"
+#include "cpu/microkernels/reduction.h"
+#include "cpu/threads/thread_pool.h"
+
+namespace layermem::cpu {
+namespace {
+
+constexpr int64_t kBlockPixels = 96;         // most pixels of a block: bounds the tables of pointers
+constexpr int64_t kBlockFloats = 96 * 1024;  // of x and dy that a block should touch
+constexpr int64_t kCopiesBytes = 4 << 20;    // most workspace for copies of dw
+constexpr int64_t kTaskChannels = 64;        // output channels of a task
+constexpr int64_t kMinTasks = 32;
+constexpr int64_t kMinPartPixels = 256;  // fewer are not worth a copy of dw
+constexpr int64_t kEdgeFloats = 12288;   // of a task, for windows that cross the border: 48 KiB
+
+struct Split {
+    int64_t parts, chunks, block_pixels;  // of all pixels; of output channels; pixels per block
+    bool lanes_over_outputs;
+    bool needs_copies() const { return parts > 1 || lanes_over_outputs; }
+};
+
+// Which choice leaves fewer lanes empty, counted for registers of 16 lanes so that it is the same on every ISA.
+bool better_with_lanes_over_outputs(const ConvProblem& p) {
+    if (!p.row_is_tap()) return false;
+    const int64_t row = p.kw * p.c;
+    return row * ceil_div(p.k, 16) < p.k * ceil_div(row, 16);
+}
+
+Split make_split(const ConvProblem& p) {
+    const int64_t rows = p.n * p.ho() * p.wo(), weight_bytes = p.weights() * 4;
+    Split split{};
+    split.lanes_over_outputs = better_with_lanes_over_outputs(p);
+    split.chunks = split.lanes_over_outputs ? 1 : ceil_div(p.group_k(), kTaskChannels);
+    const int64_t max_parts = split.lanes_over_outputs ? kMinTasks : 16;
+    split.parts = std::clamp<int64_t>(ceil_div(kMinTasks, split.chunks * p.groups), 1, max_parts);
+    split.parts = std::clamp<int64_t>(kCopiesBytes / weight_bytes, 1, split.parts);
+    split.parts = std::clamp<int64_t>(rows / kMinPartPixels, 1, split.parts);
+    const int64_t pixel_floats = p.group_c() + std::min(kTaskChannels, p.group_k());
+    split.block_pixels = std::clamp<int64_t>(kBlockFloats / pixel_floats, 32, kBlockPixels);
+    if (p.row_is_tap()) split.block_pixels = std::min(split.block_pixels, kEdgeFloats / (p.kw * p.c));
+    return split;
+}
+
+// Pairs (pixel of x, pixel of dy) that one tap multiplies.
+struct Pairs {
+    const float* x[kBlockPixels];
+    const float* dy[kBlockPixels];
+    int64_t count = 0;
+    alignas(64) float edge[kEdgeFloats];
+    float* edge_end = edge;
+
+    void add(const float* x_pixel, const float* dy_pixel) {
+        x[count] = x_pixel;
+        dy[count] = dy_pixel;
+        ++count;
+    }
+};
+
+// Output columns [begin, end).
+struct Range {
+    int64_t begin, end;
+};
+
+// The columns whose tap, `shift` pixels from the window's first pixel, lies inside [0, width).
+Range columns_inside(int64_t shift, int64_t step, int64_t width) {
+    return {shift >= 0 ? 0 : ceil_div(-shift, step), shift >= width ? 0 : (width - 1 - shift) / step + 1};
+}
+
+class PairGatherer {
+  public:
+    PairGatherer(const ConvProblem& p, const float* x) : p_(p), x_(x), ho_(p.ho()), wo_(p.wo()) {}
+
+    // Pixels [begin, end) of dy, which lie `pitch` floats apart from `dy` on, for the tap that starts at (r, s) and is
+    // `span` pixels of x wide.
+    void gather(Pairs& pairs, int64_t begin, int64_t end, const float* dy, int64_t pitch, int64_t r, int64_t s,
+                int64_t span) const {
+        pairs.count = 0;
+        pairs.edge_end = pairs.edge;
+        const int64_t shift = s * p_.dw - p_.pw;
+        const Range first_pixel = columns_inside(shift, p_.sw, p_.w);
+        const Range last_pixel = columns_inside(shift + span - 1, p_.sw, p_.w);
+        const Range touching{last_pixel.begin, first_pixel.end};  // some pixel of the span is inside
+        const Range whole{first_pixel.begin, last_pixel.end};     // all are
+        for (int64_t m = begin; m < end;) {
+            // Output pixels [first, last) of one row.
+            const int64_t line = m / wo_, first = m - line * wo_, last = std::min(wo_, first + end - m);
+            const float* dy_line = dy + (m - first - begin) * pitch;
+            m += last - first;
+            const int64_t n = line / ho_, h = line % ho_ * p_.sh - p_.ph + r * p_.dh;
+            if (h < 0 || h >= p_.h) continue;
+            const float* row = x_ + (n * p_.h + h) * p_.w * p_.c;
+            for (int64_t i = std::max(first, touching.begin); i < std::min(last, touching.end); ++i) {
+                const int64_t w = i * p_.sw + shift;
+                const bool inside = i >= whole.begin && i < whole.end;
+                pairs.add(inside ? row + w * p_.c : copy_span(pairs, row, w, span), dy_line + i * pitch);
+            }
+        }
+    }
+
+  private:
+    // `span` pixels from column w on of an image row, zeros where they lie outside, in the edge buffer.
+    const float* copy_span(Pairs& pairs, const float* row, int64_t w, int64_t span) const {
+        const int64_t begin = std::max<int64_t>(w, 0), end = std::min(w + span, p_.w), floats = span * p_.c;
+        float* to = pairs.edge_end;
+        std::memset(to, 0, static_cast<size_t>(floats) * sizeof(float));
+        std::memcpy(to + (begin - w) * p_.c, row + begin * p_.c,
+                    static_cast<size_t>((end - begin) * p_.c) * sizeof(float));
+        pairs.edge_end += floats;
+        return to;
+    }
+
+    const ConvProblem& p_;
+    const float* x_;
+    const int64_t ho_, wo_;
+};
+
+// What one task sums: a part of the pixels, for a chunk of one group's output channels.
+struct Share {
+    int64_t part, group, chunk;
+};
+
+void sum_share(const GemmKernels& kernels, const CopyKernels& copying, const ConvProblem& p, const Split& split,
+               float* dw, const float* x, const float* dy, const Share& share, bool accumulate) {
+    const int64_t rows = p.n * p.ho() * p.wo();
+    const int64_t begin = chunk_begin(rows, split.parts, share.part);
+    const int64_t end = chunk_begin(rows, split.parts, share.part + 1);
+    const int64_t first_k = chunk_begin(p.group_k(), split.chunks, share.chunk);
+    const int64_t count_k = chunk_begin(p.group_k(), split.chunks, share.chunk + 1) - first_k;
+    const int64_t k = share.group * p.group_k() + first_k, pitch = p.taps() * p.group_c();
+    const int64_t span = p.row_is_tap() ? p.kw : 1;
+    const PairGatherer gatherer(p, x + share.group * p.group_c());
+    Pairs pairs;
+    alignas(64) float packed_dy[kBlockPixels * kTaskChannels];
+
+    OuterBlock block{};
+    block.init = accumulate ? Init::out : Init::zero;
+    if (split.lanes_over_outputs) {
+        block.x = pairs.dy;
+        block.d = pairs.x;
+        block.rows = span * p.c;
+        block.columns = block.pitch = p.k;
+    } else {
+        block.x = pairs.x;
+        block.d = pairs.dy;
+        block.rows = count_k;
+        block.columns = span * p.group_c();
+        block.pitch = pitch;
+    }
+    for (int64_t m = begin; m < end; m += split.block_pixels) {
+        const int64_t block_end = std::min(m + split.block_pixels, end);
+        const float* block_dy = dy + m * p.k + k;
+        int64_t dy_pitch = p.k;
+        if (!split.lanes_over_outputs) {  // every tap reads dy again: the chunk's channels are brought together
+            copying.copy_rows({packed_dy, block_dy, block_end - m, count_k, count_k, p.k, false}, 0, block_end - m);
+            block_dy = packed_dy;
+            dy_pitch = count_k;
+        }
+        for (int64_t r = 0; r < p.kh; ++r)
+            for (int64_t s = 0; s < p.kw; s += span) {
+                gatherer.gather(pairs, m, block_end, block_dy, dy_pitch, r, s, span);
+                block.count = pairs.count;
+                const int64_t tap = (r * p.kw + s) * p.group_c();
+                block.out = dw + (split.lanes_over_outputs ? tap * p.k : k * pitch + tap);
+                kernels.outer(block);
+            }
+        block.init = Init::out;
+    }
+}
+
+// dw (+)= the sum of the copies [parts][weights]
+void add_copies(const ReductionKernels& reduction, const ConvProblem& p, int64_t parts, float* dw, const float* copies,
+                bool accumulate) {
+    const int64_t floats = p.weights(), pieces = std::clamp<int64_t>(floats / 4096, 1, 64);
+    parallel_for(pieces, [&](int64_t i) {  // pieces begin at multiples of 16 floats
+        const int64_t begin = chunk_begin(floats / 16, pieces, i) * 16;
+        const int64_t end = i + 1 == pieces ? floats : chunk_begin(floats / 16, pieces, i + 1) * 16;
+        reduction.sum_rows(dw + begin, copies + begin, floats, parts, end - begin, accumulate);
+    });
+}
+
+// Likewise of copies that are [depth][k]; they are added into the first.
+void add_transposed_copies(const ReductionKernels& reduction, const ConvProblem& p, int64_t parts, float* dw,
+                           float* copies, bool accumulate) {
+    const int64_t depth = p.taps() * p.c, floats = depth * p.k;
+    if (parts > 1) reduction.sum_rows(copies, copies + floats, floats, parts - 1, floats, true);
+    for (int64_t k = 0; k < p.k; ++k)
+        for (int64_t j = 0; j < depth; ++j) {
+            float& out = dw[k * depth + j];
+            out = accumulate ? out + copies[j * p.k + k] : copies[j * p.k + k];
+        }
+}
+
+}  // namespace
+
+// workspace: the copies of dw, if there are any
+int64_t conv_wgrad_workspace(const ConvProblem& p) {
+    p.check();
+    if (is_depthwise(p)) return depthwise_wgrad_workspace(p);
+    if (is_winograd(p)) return winograd_wgrad_workspace(p);
+    const Split split = make_split(p);
+    return split.needs_copies() ? aligned_bytes<float>(split.parts * p.weights()) : 0;
+}
+
+Launch conv_wgrad(const ConvProblem& p, float* dw, const float* x, const float* dy, bool accumulate, void* workspace) {
+    p.check();
+    if (is_depthwise(p)) return depthwise_wgrad(p, dw, x, dy, accumulate, workspace);
+    if (is_winograd(p)) return winograd_wgrad(p, dw, x, dy, accumulate, workspace);
+    return [=, &kernels = gemm_kernels(), &copying = copy_kernels(), &reduction = reduction_kernels(),
+            split = make_split(p)] {
+        float* copies = static_cast<float*>(workspace);
+        parallel_for(split.parts * p.groups * split.chunks, [&](int64_t task) {
+            const Share share{task / split.chunks / p.groups, task / split.chunks % p.groups, task % split.chunks};
+            if (split.needs_copies())
+                sum_share(kernels, copying, p, split, copies + share.part * p.weights(), x, dy, share, false);
+            else
+                sum_share(kernels, copying, p, split, dw, x, dy, share, accumulate);
+        });
+        if (split.lanes_over_outputs)
+            add_transposed_copies(reduction, p, split.parts, dw, copies, accumulate);
+        else if (split.needs_copies())
+            add_copies(reduction, p, split.parts, dw, copies, accumulate);
+    };
+}
+
+}  // namespace layermem::cpu

@@ -1,0 +1,111 @@
+#include "cpu/kernels/copy.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "cpu/threads/thread_pool.h"
+
+namespace layermem::cpu {
+namespace {
+
+constexpr int64_t kTaskFloats = 16384;
+
+// One axis of a copy: `size` elements, `out` and `in` floats apart.
+struct Loop {
+    int64_t size, out, in;
+};
+
+// Axes of size 1 are dropped, and neighbouring axes that are contiguous with each other on both sides become one, so
+// that the innermost loop is as long as it can be.  Outermost axis first.
+std::vector<Loop> merge_axes(const std::vector<int64_t>& shape, const std::vector<int64_t>& out,
+                             const std::vector<int64_t>& in) {
+    std::vector<Loop> loops;
+    for (size_t i = 0; i < shape.size(); ++i) {
+        if (shape[i] == 1) continue;
+        const Loop next{shape[i], out[i], in[i]};
+        if (!loops.empty() && loops.back().out == next.out * next.size && loops.back().in == next.in * next.size)
+            loops.back() = {loops.back().size * next.size, next.out, next.in};
+        else
+            loops.push_back(next);
+    }
+    return loops;
+}
+
+// One run of the innermost loop.
+void copy_run(const CopyKernels& kernels, float* out, const float* in, const Loop& loop, bool accumulate) {
+    if (loop.out == 1 && loop.in == 1) return kernels.copy_rows({out, in, 1, loop.size, 0, 0, accumulate}, 0, 1);
+    for (int64_t i = 0; i < loop.size; ++i) {
+        float& target = out[i * loop.out];
+        const float value = in[i * loop.in];
+        target = accumulate ? target + value : value;
+    }
+}
+
+}  // namespace
+
+Launch copy_rows(const StridedCopy& args) {
+    if (args.rows < 0 || args.width < 0) throw std::invalid_argument("copy_rows: rows and width must not be negative");
+    return [=, &kernels = copy_kernels()] {
+        if (args.width == 0) return;
+        if (args.rows > 2) {
+            const int64_t step = std::max<int64_t>(1, kTaskFloats / args.width);
+            parallel_for_ranges(args.rows, step,
+                                [&](int64_t begin, int64_t end) { kernels.copy_rows(args, begin, end); });
+            return;
+        }
+        // One or two long rows, as of a concatenation along the first axis: tasks are pieces of a row.
+        for (int64_t row = 0; row < args.rows; ++row)
+            parallel_for_ranges(args.width, kTaskFloats, [&](int64_t begin, int64_t end) {
+                StridedCopy part = args;
+                part.out += row * args.out_pitch + begin;
+                part.in += row * args.in_pitch + begin;
+                part.width = end - begin;
+                kernels.copy_rows(part, 0, 1);
+            });
+    };
+}
+
+Launch transpose(const Transpose& args) {
+    if (args.n < 0 || args.rows < 1 || args.columns < 1)
+        throw std::invalid_argument("transpose: sizes must be at least 1");
+    return [=, &kernels = copy_kernels()] {
+        // Rows of a task: a multiple of the 16 rows of a tile.
+        const int64_t step = std::max<int64_t>(16, kTaskFloats / args.columns / 16 * 16);
+        const int64_t parts = ceil_div(args.rows, step);
+        parallel_for(args.n * parts, [&](int64_t task) {
+            const int64_t begin = task % parts * step;
+            kernels.transpose(args, task / parts, begin, std::min(args.rows, begin + step));
+        });
+    };
+}
+
+Launch copy_block(float* out, const float* in, const std::vector<int64_t>& shape,
+                  const std::vector<int64_t>& out_strides, const std::vector<int64_t>& in_strides, bool accumulate) {
+    if (shape.size() != out_strides.size() || shape.size() != in_strides.size())
+        throw std::invalid_argument("copy_block: shape and strides must have the same number of axes");
+    auto outer = merge_axes(shape, out_strides, in_strides);
+    Loop inner{1, 1, 1};
+    if (!outer.empty()) {
+        inner = outer.back();
+        outer.pop_back();
+    }
+    int64_t runs = std::find(shape.begin(), shape.end(), 0) == shape.end() ? 1 : 0;
+    for (const Loop& loop : outer) runs *= loop.size;
+    return [=, &kernels = copy_kernels()] {
+        if (runs == 0) return;
+        const int64_t step = std::max<int64_t>(1, kTaskFloats / inner.size);
+        parallel_for_ranges(runs, step, [&](int64_t begin, int64_t end) {
+            for (int64_t run = begin; run < end; ++run) {
+                // The outer index of this run, innermost axis first, as offsets.
+                int64_t rest = run, to = 0, from = 0;
+                for (size_t i = outer.size(); i-- > 0; rest /= outer[i].size) {
+                    to += rest % outer[i].size * outer[i].out;
+                    from += rest % outer[i].size * outer[i].in;
+                }
+                copy_run(kernels, out + to, in + from, inner, accumulate);
+            }
+        });
+    };
+}
+
+}  // namespace layermem::cpu

@@ -1,0 +1,18 @@
+// Strided copies and transpositions, alone or added to what is there.  They serve Concat, Slice, Split, Tile, Crop,
+// Reshape and changes between Caffe's axis order and the channels-last order of stored blobs.
+#pragma once
+#include <vector>
+
+#include "cpu/kernels/launch.h"
+#include "cpu/microkernels/copy.h"
+
+namespace layermem::cpu {
+
+Launch copy_rows(const StridedCopy& args);
+Launch transpose(const Transpose& args);
+
+// out[sum of index * out_strides] (+)= in[sum of index * in_strides], for every index below `shape`; strides in floats
+Launch copy_block(float* out, const float* in, const std::vector<int64_t>& shape,
+                  const std::vector<int64_t>& out_strides, const std::vector<int64_t>& in_strides, bool accumulate);
+
+}  // namespace layermem::cpu

@@ -1,0 +1,12 @@
+// Dropout, forward and backward: a launch is called with the step of training, which selects the elements to drop.
+#pragma once
+#include "cpu/kernels/launch.h"
+
+namespace layermem::cpu {
+
+// out (+)= in / (1 - ratio), or 0 for a fraction `ratio` of the elements.  The choice depends on seed, stream (one per
+// layer), step and the index of the element, so backward repeats the choice of forward without storing it.
+StepLaunch dropout(int64_t count, float* out, const float* in, double ratio, uint64_t seed, uint32_t stream,
+                   bool accumulate);
+
+}  // namespace layermem::cpu

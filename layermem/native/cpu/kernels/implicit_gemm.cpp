@@ -1,0 +1,205 @@
+// Loop order, from outside in:
+//
+//     tasks: blocks of up to kBlockRows output pixels x groups x shares of the panels
+//         K slices: parts of the reduction whose operands stay in cache; rows are gathered once for all panels
+//             panels: one GemmBlock each
+//
+// Rows of a block are pointers to pixels.  A row that lies outside the image points to zeros; one that is partly outside
+// (span > 1) is copied to an edge buffer with zeros beside it.
+#include "cpu/kernels/implicit_gemm.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "cpu/threads/thread_pool.h"
+
+namespace layermem::cpu {
+namespace {
+
+constexpr int64_t kMaxTaps = 32;        // of one K slice: bounds the table of pointers
+constexpr int64_t kEdgeFloats = 12288;  // of the edge buffer: 48 KiB
+constexpr int64_t kMinTasks = 64;       // enough to share out evenly among any number of threads
+constexpr int64_t kTileRows = 12;       // height of the tallest tile: block heights are multiples of it
+alignas(64) const float kZeros[kBlockDepth] = {};
+
+// A part of the reduction that one GemmBlock sums: `taps` whole taps, or `length` floats from `first` of one long tap.
+struct KSlice {
+    int64_t tap, taps, first, length;
+};
+
+std::vector<KSlice> make_slices(int64_t taps, int64_t length) {
+    if (taps == 0) return {{0, 0, 0, length}};  // nothing to add, but the initial value is still to be written
+    std::vector<KSlice> slices;
+    if (length > kBlockDepth) {
+        const int64_t parts = ceil_div(length, kBlockDepth);
+        for (int64_t tap = 0; tap < taps; ++tap)
+            for (int64_t part = 0; part < parts; ++part) {
+                const int64_t first = chunk_begin(length, parts, part);
+                slices.push_back({tap, 1, first, chunk_begin(length, parts, part + 1) - first});
+            }
+        return slices;
+    }
+    const int64_t most = std::min(kMaxTaps, std::max<int64_t>(1, kBlockDepth / length));
+    const int64_t parts = ceil_div(taps, most);
+    for (int64_t part = 0; part < parts; ++part) {
+        const int64_t tap = chunk_begin(taps, parts, part);
+        slices.push_back({tap, chunk_begin(taps, parts, part + 1) - tap, 0, length});
+    }
+    return slices;
+}
+
+struct Pixel {           // an output pixel
+    float* out;          // where its sums go
+    const float* image;  // that it reads
+    int64_t h, w;        // pixel of the image from which taps are counted
+    uint64_t inside;     // bit set of the taps that lie inside the image
+};
+
+// The rows [begin, begin + count) of the GEMM, as pointers.
+class RowBlock {
+  public:
+    RowBlock(const ConvGemm& gemm, int64_t begin, int64_t count, float* out, const float* in)
+        : gemm_(gemm), count_(count) {
+        int64_t x = begin % gemm.grid_w, y = begin / gemm.grid_w % gemm.grid_h, n = begin / gemm.grid_w / gemm.grid_h;
+        for (int64_t i = 0; i < count; ++i) {
+            const int64_t oh = y * gemm.out_step_h + gemm.out_first_h, ow = x * gemm.out_step_w + gemm.out_first_w;
+            pixels_[i] = {out + ((n * gemm.out_h + oh) * gemm.out_w + ow) * gemm.out_pitch,
+                          in + n * gemm.in_h * gemm.in_w * gemm.in_pitch, y * gemm.in_step_h, x * gemm.in_step_w, 0};
+            if (++x == gemm.grid_w) {
+                x = 0;
+                if (++y == gemm.grid_h) {
+                    y = 0;
+                    ++n;
+                }
+            }
+        }
+        // Worth it only where a tile's rows often lie at the border, that is in small images.
+        if (gemm.taps.size() > 1 && gemm.taps.size() <= 64 && gemm.grid_w <= 32) sort_by_taps();
+        for (int64_t i = 0; i < count; ++i) out_rows_[i] = pixels_[i].out;
+    }
+
+    // Points in_rows() to what the taps of `slice` read, tap by tap.
+    void gather_rows(const KSlice& slice) {
+        float* edge = edge_;
+        for (int64_t t = 0; t < slice.taps; ++t) {
+            const Tap tap = gemm_.taps[static_cast<size_t>(slice.tap + t)];
+            const float** rows = in_rows_ + t * kBlockRows;
+            for (int64_t i = 0; i < count_; ++i) {
+                const Pixel& p = pixels_[i];
+                const int64_t h = p.h + tap.h, w = p.w + tap.w;
+                if (h < 0 || h >= gemm_.in_h || w <= -gemm_.span || w >= gemm_.in_w) {
+                    rows[i] = kZeros;
+                } else if (w >= 0 && w + gemm_.span <= gemm_.in_w) {
+                    rows[i] = p.image + (h * gemm_.in_w + w) * gemm_.in_pitch + slice.first;
+                } else {
+                    copy_row_of_window(edge, p.image + h * gemm_.in_w * gemm_.in_pitch, w);
+                    rows[i] = edge;
+                    edge += gemm_.length;
+                }
+            }
+            // The last tile may reach beyond the rows of the block.
+            for (int64_t i = count_; i < std::min(count_ + kTileRows - 1, kBlockRows); ++i) rows[i] = kZeros;
+        }
+    }
+
+    const float* const* in_rows() const { return in_rows_; }
+    float* const* out_rows() const { return out_rows_; }
+
+  private:
+    // A tile skips a tap that is outside the image for all of its rows, so rows that miss the same taps are brought
+    // together.  The order of the rows does not change any sum.
+    void sort_by_taps() {
+        bool all_equal = true;
+        for (int64_t i = 0; i < count_; ++i) {
+            Pixel& p = pixels_[i];
+            for (const Tap& tap : gemm_.taps) {
+                const int64_t h = p.h + tap.h, w = p.w + tap.w;
+                const bool inside = h >= 0 && h < gemm_.in_h && w > -gemm_.span && w < gemm_.in_w;
+                p.inside = p.inside << 1 | static_cast<uint64_t>(inside);
+            }
+            all_equal &= p.inside == pixels_[0].inside;
+        }
+        if (all_equal) return;
+        std::stable_sort(pixels_, pixels_ + count_, [](const Pixel& a, const Pixel& b) { return a.inside > b.inside; });
+    }
+
+    // `span` pixels from column w on of an image row, zeros where they lie outside.
+    void copy_row_of_window(float* to, const float* row, int64_t w) const {
+        const int64_t c = gemm_.in_pitch, begin = std::max<int64_t>(w, 0), end = std::min(w + gemm_.span, gemm_.in_w);
+        std::memset(to, 0, static_cast<size_t>(gemm_.length) * sizeof(float));
+        std::memcpy(to + (begin - w) * c, row + begin * c, static_cast<size_t>((end - begin) * c) * sizeof(float));
+    }
+
+    const ConvGemm& gemm_;
+    const int64_t count_;
+    Pixel pixels_[kBlockRows];
+    float* out_rows_[kBlockRows];
+    const float* in_rows_[kMaxTaps * kBlockRows];  // [tap of the slice][row]
+    alignas(64) float edge_[kEdgeFloats];
+};
+
+}  // namespace
+
+std::vector<Panel> make_panels(const GemmKernels& kernels, int64_t columns) {
+    const int64_t lanes = kernels.lanes, vectors = ceil_div(columns, lanes);
+    const int64_t count = ceil_div(vectors, kernels.max_vectors);
+    std::vector<Panel> panels;
+    for (int64_t p = 0, v = 0; p < count; ++p) {  // as equal in width as possible
+        const int64_t width = ceil_div(vectors - v, count - p), end = (v + width) * lanes;
+        const int64_t last = end <= columns ? lanes : columns - end + lanes;
+        panels.push_back({v * lanes, static_cast<int>(width), static_cast<int>(last), v * lanes});
+        v += width;
+    }
+    return panels;
+}
+
+void run_implicit_gemm(const GemmKernels& kernels, const ConvGemm& gemm, float* out, const float* in,
+                       const float* packed, const float* bias, bool accumulate, bool relu) {
+    const auto taps = static_cast<int64_t>(gemm.taps.size());
+    const auto slices = make_slices(taps, gemm.length);
+    const auto panels = make_panels(kernels, gemm.columns);
+    const auto panel_count = static_cast<int64_t>(panels.size());
+    const int64_t depth = taps * gemm.length, rows = gemm.rows();
+
+    // With span > 1 a block is so low that all its rows fit into the edge buffer.
+    int64_t block_rows = kBlockRows;
+    if (gemm.span > 1)
+        block_rows = std::min(kEdgeFloats / std::min(kBlockDepth, depth) / kTileRows * kTileRows, kBlockRows);
+    const int64_t blocks = ceil_div(rows, block_rows);
+    // Panels are divided among tasks only where there are too few blocks: each share gathers its rows again.
+    const int64_t shares = std::clamp<int64_t>(ceil_div(kMinTasks, blocks * gemm.groups), 1, panel_count);
+
+    parallel_for(blocks * gemm.groups * shares, [&](int64_t task) {
+        const int64_t share = task % shares, group = task / shares % gemm.groups;
+        const int64_t begin = task / shares / gemm.groups * block_rows, count = std::min(block_rows, rows - begin);
+        RowBlock block(gemm, begin, count, out + group * gemm.columns, in + group * gemm.length);
+        GemmBlock args{};
+        args.in_rows = block.in_rows();
+        args.out_rows = block.out_rows();
+        args.pitch = kBlockRows;
+        args.zero_row = kZeros;
+        args.rows = count;
+        args.init = accumulate ? Init::out : bias ? Init::bias : Init::zero;
+        for (const KSlice& slice : slices) {
+            block.gather_rows(slice);
+            args.slices = slice.taps;
+            args.length = slice.length;
+            args.relu = relu && &slice == &slices.back();
+            for (int64_t p = chunk_begin(panel_count, shares, share); p < chunk_begin(panel_count, shares, share + 1);
+                 ++p) {
+                const Panel& panel = panels[static_cast<size_t>(p)];
+                const int64_t width = panel.vectors * int64_t{kernels.lanes};
+                args.vectors = panel.vectors;
+                args.last_lanes = panel.last_lanes;
+                args.column = panel.column;
+                args.packed = packed + group * gemm.packed_pitch + panel.offset * depth +
+                              (slice.tap * gemm.length + slice.first) * width;
+                args.bias = bias ? bias + group * gemm.columns + panel.column : nullptr;
+                kernels.gemm(args);
+            }
+            args.init = Init::out;  // later slices add to the sums of the first
+        }
+    });
+}
+
+}  // namespace layermem::cpu

@@ -1,0 +1,186 @@
+#include "cpu/kernels/inner_product.h"
+
+#include <algorithm>
+
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/convolution.h"
+#include "cpu/microkernels/gemm.h"
+#include "cpu/threads/thread_pool.h"
+
+namespace layermem::cpu {
+namespace {
+
+// fprop
+constexpr int64_t kTaskOutputs = 24;  // rows of w in a task, a multiple of every tile width
+constexpr int64_t kMaxChain = 2048;   // reduction steps between two visits to y
+
+// dgrad with few rows of x: bound by reading w, which packing would double
+constexpr int64_t kFewRows = 32;
+constexpr int64_t kStripColumns = 1024;  // most columns of w in a task: long lines, while dx stays in cache
+
+// dgrad with more rows: w is packed in pieces
+constexpr int64_t kPackColumns = 256;  // columns of w in a task
+constexpr int64_t kPackRows = 64;      // and rows of it that the task packs at a time: 64 KiB
+
+// backward_update
+constexpr int64_t kUpdateRows = 12;       // rows of w in a gradient tile, a multiple of every tile height
+constexpr int64_t kUpdateColumns = 1024;  // and columns: 48 KiB of gradient
+constexpr int64_t kUpdateDepth = 96;      // rows of x whose products are added to a tile at a time
+constexpr int64_t kMinUpdateTasks = 32;
+
+// The same product as a 1x1 convolution of 1x1 images.
+ConvProblem as_convolution(int64_t m, int64_t n, int64_t k) { return {m, k, 1, 1, n, 1, 1, 1, 1, 0, 0, 1, 1, 1}; }
+
+// dx[:, first, first + columns), by GEMM over packed pieces of w.
+void dgrad_columns(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k, float* dx, const float* dy,
+                   const float* w, bool accumulate, int64_t first, int64_t columns) {
+    alignas(64) float packed[kPackRows * kPackColumns];
+    const float* in_rows[kBlockRows];
+    float* out_rows[kBlockRows];
+    const int64_t lanes = kernels.lanes;
+    for (int64_t step = 0; step < n; step += kPackRows) {
+        const int64_t depth = std::min(kPackRows, n - step);
+        for (int64_t c = 0; c < columns;) {  // one panel after the other
+            const int64_t left = columns - c, vectors = std::min<int64_t>(kernels.max_vectors, ceil_div(left, lanes));
+            const int64_t width = vectors * lanes, used = std::min(left, width);
+            kernels.pack_rows(packed, w + step * k + first + c, k, depth, used, width);
+            GemmBlock args{};
+            args.in_rows = in_rows;
+            args.out_rows = out_rows;
+            args.pitch = kBlockRows;
+            args.slices = 1;
+            args.length = depth;
+            args.packed = packed;
+            args.column = first + c;
+            args.vectors = static_cast<int>(vectors);
+            args.last_lanes = static_cast<int>(used - width + lanes);
+            args.init = step > 0 || accumulate ? Init::out : Init::zero;
+            for (int64_t row = 0; row < m; row += kBlockRows) {
+                args.rows = std::min(kBlockRows, m - row);
+                for (int64_t i = 0; i < kBlockRows; ++i) {  // entries beyond the rows repeat the last one
+                    const int64_t at = row + std::min(i, args.rows - 1);
+                    in_rows[i] = dy + at * n + step;
+                    out_rows[i] = dx + at * k;
+                }
+                kernels.gemm(args);
+            }
+            c += width;
+        }
+    }
+}
+
+// A task is a strip of columns, which begins at a multiple of 16.
+Launch dgrad_few_rows(int64_t m, int64_t n, int64_t k, float* dx, const float* dy, const float* w, bool accumulate) {
+    return [=, &kernels = gemm_kernels()] {
+        const int64_t parts = std::clamp<int64_t>(k / 64, 1, std::max<int64_t>(16, ceil_div(k, kStripColumns)));
+        parallel_for(parts, [&](int64_t i) {
+            const int64_t begin = chunk_begin(k / 16, parts, i) * 16;
+            const int64_t end = i + 1 == parts ? k : chunk_begin(k / 16, parts, i + 1) * 16;
+            const Init init = accumulate ? Init::out : Init::zero;
+            kernels.rank_update({dy, w + begin, n, k, n, m, end - begin, dx + begin, k, init});
+        });
+    };
+}
+
+// tile [rows][kUpdateColumns] = the gradient of w[first..first + rows)[column..column + columns)
+void gradient_tile(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k, float* tile, const float* x,
+                   const float* dy, int64_t first, int64_t rows, int64_t column, int64_t columns) {
+    const float *x_rows[kUpdateDepth], *dy_rows[kUpdateDepth];
+    OuterBlock block{};
+    block.x = x_rows;
+    block.d = dy_rows;
+    block.rows = rows;
+    block.columns = columns;
+    block.out = tile;
+    block.pitch = kUpdateColumns;
+    block.init = Init::zero;
+    for (int64_t row = 0; row < m; row += kUpdateDepth) {
+        block.count = std::min(kUpdateDepth, m - row);
+        for (int64_t i = 0; i < block.count; ++i) {
+            x_rows[i] = x + (row + i) * k + column;
+            dy_rows[i] = dy + (row + i) * n + first;
+        }
+        kernels.outer(block);
+        block.init = Init::out;
+    }
+}
+
+}  // namespace
+
+Launch inner_product_fprop(int64_t m, int64_t n, int64_t k, float* y, const float* x, const float* w, const float* bias,
+                           bool relu, uint8_t* mask) {
+    as_convolution(m, n, k).check();
+    return [=, &kernels = gemm_kernels(), &activation = activation_kernels()] {
+        parallel_for_ranges(n, kTaskOutputs, [&](int64_t begin, int64_t end) {
+            DotBlock args{};
+            args.rows = m;
+            args.columns = end - begin;
+            args.a_pitch = args.b_pitch = k;
+            args.out = y + begin;
+            args.pitch = n;
+            args.bias = bias ? bias + begin : nullptr;
+            for (int64_t step = 0; step < k; step += kMaxChain) {
+                args.length = std::min(kMaxChain, k - step);
+                args.a = x + step;
+                args.b = w + begin * k + step;
+                args.init = step > 0 ? Init::out : bias ? Init::bias : Init::zero;
+                args.relu = relu && step + args.length == k;
+                kernels.dot(args);
+            }
+        });
+        if (mask) write_mask(activation, m * n, y, mask);
+    };
+}
+
+Launch inner_product_dgrad(int64_t m, int64_t n, int64_t k, float* dx, const float* dy, const float* w,
+                           bool accumulate) {
+    as_convolution(m, n, k).check();
+    if (m <= kFewRows) return dgrad_few_rows(m, n, k, dx, dy, w, accumulate);
+    return [=, &kernels = gemm_kernels()] {
+        parallel_for_ranges(k, kPackColumns, [&](int64_t begin, int64_t end) {
+            dgrad_columns(kernels, m, n, k, dx, dy, w, accumulate, begin, end - begin);
+        });
+    };
+}
+
+int64_t inner_product_wgrad_workspace(int64_t m, int64_t n, int64_t k) {
+    return conv_wgrad_workspace(as_convolution(m, n, k));
+}
+
+Launch inner_product_wgrad(int64_t m, int64_t n, int64_t k, float* dw, const float* x, const float* dy, bool accumulate,
+                           void* workspace) {
+    return conv_wgrad(as_convolution(m, n, k), dw, x, dy, accumulate, workspace);
+}
+
+UpdateLaunch inner_product_backward_update(int64_t m, int64_t n, int64_t k, const float* x, const float* dy,
+                                           const Update& args) {
+    as_convolution(m, n, k).check();
+    check_update(args);
+    return [=, &kernels = gemm_kernels(), &updates = update_kernels()](float rate, float gain) {
+        const int64_t blocks = ceil_div(n, kUpdateRows), strips = ceil_div(k, kUpdateColumns);
+        const int64_t shares = std::clamp<int64_t>(ceil_div(kMinUpdateTasks, blocks), 1, strips);
+        // Rows [first, first + rows) of w, in the strips of one share.
+        parallel_for(blocks * shares, [&](int64_t task) {
+            alignas(64) float tile[kUpdateRows * kUpdateColumns];
+            const int64_t first = task / shares * kUpdateRows, rows = std::min(kUpdateRows, n - first);
+            const int64_t share = task % shares;
+            for (int64_t s = chunk_begin(strips, shares, share); s < chunk_begin(strips, shares, share + 1); ++s) {
+                const int64_t column = s * kUpdateColumns, columns = std::min(kUpdateColumns, k - column);
+                gradient_tile(kernels, m, n, k, tile, x, dy, first, rows, column, columns);
+                for (int64_t i = 0; i < rows; ++i) {
+                    const int64_t at = (first + i) * k + column;
+                    Update now = args;
+                    now.w += at;
+                    now.h0 += at;
+                    now.h1 = args.h1 ? args.h1 + at : nullptr;
+                    now.dw = tile + i * kUpdateColumns;
+                    now.rate = rate;
+                    now.gain = gain;
+                    updates.update(now, 0, columns);
+                }
+            }
+        });
+    };
+}
+
+}  // namespace layermem::cpu

@@ -1,0 +1,24 @@
+// InnerProduct: y [m][n] = x [m][k] w^T + bias with w [n][k];  dx = dy w;  dw = dy^T x.
+//
+// The weights may be most of a net's bytes, so no kernel copies them as a whole; only wgrad may need a workspace.
+#pragma once
+#include "cpu/kernels/launch.h"
+#include "cpu/kernels/update.h"
+
+namespace layermem::cpu {
+
+// relu: y becomes max(y, 0);  mask: of that y, as relu_forward writes it, or null
+Launch inner_product_fprop(int64_t m, int64_t n, int64_t k, float* y, const float* x, const float* w, const float* bias,
+                           bool relu, uint8_t* mask);
+Launch inner_product_dgrad(int64_t m, int64_t n, int64_t k, float* dx, const float* dy, const float* w,
+                           bool accumulate);
+int64_t inner_product_wgrad_workspace(int64_t m, int64_t n, int64_t k);
+Launch inner_product_wgrad(int64_t m, int64_t n, int64_t k, float* dw, const float* x, const float* dy, bool accumulate,
+                           void* workspace);
+
+// wgrad and the update of w in one pass: dw never exists as a whole.  The bits are those of wgrad followed by update
+// where wgrad takes no workspace.  args.dw is not read.
+UpdateLaunch inner_product_backward_update(int64_t m, int64_t n, int64_t k, const float* x, const float* dy,
+                                           const Update& args);
+
+}  // namespace layermem::cpu

@@ -1,0 +1,26 @@
+// A kernel with its pointers and geometry bound: made once, when a schedule is bound, and then only called.
+//
+// A launch uses the ISA that was active when it was made.  It takes its workspace, if it needs one, as a pointer to as
+// many bytes as the family's ..._workspace() returns for the same geometry; that number depends on the geometry only,
+// neither on the number of threads nor on the ISA.
+#pragma once
+#include <cstdint>
+#include <functional>
+
+namespace layermem::cpu {
+
+using Launch = std::function<void()>;
+using StepLaunch = std::function<void(uint64_t step)>;             // draws random numbers of a step of training
+using UpdateLaunch = std::function<void(float rate, float gain)>;  // learning rate, factor of the gradient
+
+constexpr int64_t kAlignment = 256;  // bytes; of every buffer and of every part of a workspace
+
+inline int64_t align_up(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+// Aligned bytes of `count` values of T.
+template <class T>
+int64_t aligned_bytes(int64_t count) {
+    return align_up(count * static_cast<int64_t>(sizeof(T)));
+}
+
+}  // namespace layermem::cpu

@@ -1,0 +1,159 @@
+#include "cpu/kernels/loss.h"
+
+#include <stdexcept>
+
+#include "cpu/kernels/loss_partials.h"
+#include "cpu/threads/thread_pool.h"
+
+namespace layermem::cpu {
+namespace {
+
+int64_t items_per_task(int64_t size) { return std::max<int64_t>(1, kLossTaskElements / size); }
+
+float gradient_scale(const float* dloss, double divisor) {
+    return static_cast<float>(static_cast<double>(*dloss) / divisor);
+}
+
+void check(int64_t items, const ItemArgs& args) {
+    if (items < 1 || args.classes < 1 || args.channels < 1 || args.classes % args.channels)
+        throw std::invalid_argument("loss: classes must be a multiple of channels, and all sizes at least 1");
+}
+
+void check(int64_t items, const PairArgs& args) {
+    if (items < 0 || args.size < 1) throw std::invalid_argument("loss: pairs need at least one element");
+}
+
+}  // namespace
+
+int64_t loss_divisor_bytes(int64_t count) { return aligned_bytes<int64_t>(ceil_div(count, kLossTaskElements)); }
+
+double loss_divisor(const Labels& labels, int64_t count, void* workspace) {
+    if (labels.divisor > 0) return labels.divisor;
+    if (!labels.ignores) return static_cast<double>(std::max<int64_t>(1, count));
+    auto* counts = static_cast<int64_t*>(workspace);
+    parallel_for_ranges(count, kLossTaskElements, [&](int64_t begin, int64_t end) {
+        int64_t valid = 0;
+        for (int64_t i = begin; i < end; ++i)
+            valid += static_cast<int64_t>(labels.label[i]) != labels.ignore_label ? 1 : 0;
+        counts[begin / kLossTaskElements] = valid;
+    });
+    int64_t valid = 0;
+    for (int64_t i = 0; i < ceil_div(count, kLossTaskElements); ++i) valid += counts[i];
+    return static_cast<double>(std::max<int64_t>(1, valid));
+}
+
+// -- SigmoidCrossEntropyLoss ------------------------------------------------------------------------------------------
+
+int64_t sigmoid_loss_workspace(int64_t count) {
+    return std::max(loss_partial_bytes(count, kLossTaskElements), loss_divisor_bytes(count));
+}
+
+Launch sigmoid_loss_forward(int64_t count, float* loss, const TargetArgs& args, void* workspace) {
+    return [=, &kernels = loss_kernels()] {
+        run_loss_partials(
+            [&](int64_t begin, int64_t end, LossPartial& sum) { kernels.sigmoid_loss(args, begin, end, sum); }, count,
+            kLossTaskElements, 0, args.labels.divisor, loss, workspace);
+    };
+}
+
+Launch sigmoid_loss_backward(int64_t count, const TargetArgs& args, const float* dloss, void* workspace) {
+    return [=, &kernels = loss_kernels()] {
+        TargetArgs scaled = args;
+        scaled.scale = gradient_scale(dloss, loss_divisor(args.labels, count, workspace));
+        parallel_for_ranges(count, kLossTaskElements,
+                            [&](int64_t begin, int64_t end) { kernels.sigmoid_loss_backward(scaled, begin, end); });
+    };
+}
+
+// -- EuclideanLoss, ContrastiveLoss -----------------------------------------------------------------------------------
+
+int64_t euclidean_loss_workspace(int64_t count) { return loss_partial_bytes(count, kLossTaskElements); }
+
+Launch euclidean_loss_forward(int64_t count, float* loss, const PairArgs& args, double divisor, void* workspace) {
+    check(count, args);
+    return [=, &kernels = loss_kernels()] {
+        run_loss_partials(
+            [&](int64_t begin, int64_t end, LossPartial& sum) { kernels.euclidean_loss(args, begin, end, sum); }, count,
+            kLossTaskElements, 0, divisor, loss, workspace);
+    };
+}
+
+Launch euclidean_loss_backward(int64_t count, const PairArgs& args, const float* dloss, double divisor) {
+    check(count, args);
+    return [=, &kernels = loss_kernels()] {
+        PairArgs scaled = args;
+        scaled.scale = gradient_scale(dloss, divisor);
+        parallel_for_ranges(count, kLossTaskElements,
+                            [&](int64_t begin, int64_t end) { kernels.euclidean_loss_backward(scaled, begin, end); });
+    };
+}
+
+int64_t contrastive_loss_workspace(int64_t items, int64_t size) {
+    return loss_partial_bytes(items, items_per_task(size));
+}
+
+Launch contrastive_loss_forward(int64_t items, float* loss, const PairArgs& args, double divisor, void* workspace) {
+    check(items, args);
+    return [=, &kernels = loss_kernels()] {
+        run_loss_partials(
+            [&](int64_t begin, int64_t end, LossPartial& sum) { kernels.contrastive_loss(args, begin, end, sum); },
+            items, items_per_task(args.size), 0, divisor, loss, workspace);
+    };
+}
+
+Launch contrastive_loss_backward(int64_t items, const PairArgs& args, const float* dloss, double divisor) {
+    check(items, args);
+    return [=, &kernels = loss_kernels()] {
+        PairArgs scaled = args;
+        scaled.scale = gradient_scale(dloss, divisor);
+        parallel_for_ranges(items, items_per_task(args.size),
+                            [&](int64_t begin, int64_t end) { kernels.contrastive_loss_backward(scaled, begin, end); });
+    };
+}
+
+// -- HingeLoss, MultinomialLogisticLoss -------------------------------------------------------------------------------
+
+namespace {
+using ItemKernel = void (*)(const ItemArgs&, int64_t begin, int64_t end, LossPartial&);
+using ItemBackwardKernel = void (*)(const ItemArgs&, int64_t begin, int64_t end);
+
+Launch item_loss_forward(ItemKernel kernel, int64_t items, float* loss, const ItemArgs& args, void* workspace) {
+    check(items, args);
+    return [=] {
+        run_loss_partials([&](int64_t begin, int64_t end, LossPartial& sum) { kernel(args, begin, end, sum); }, items,
+                          items_per_task(args.classes), args.classes, static_cast<double>(items), loss, workspace);
+    };
+}
+
+Launch item_loss_backward(ItemBackwardKernel kernel, int64_t items, const ItemArgs& args, const float* dloss) {
+    check(items, args);
+    return [=] {
+        ItemArgs scaled = args;
+        scaled.scale = gradient_scale(dloss, static_cast<double>(items));
+        parallel_for_ranges(items, items_per_task(args.classes),
+                            [&](int64_t begin, int64_t end) { kernel(scaled, begin, end); });
+    };
+}
+}  // namespace
+
+int64_t item_loss_workspace(int64_t items, int64_t classes) {
+    return loss_partial_bytes(items, items_per_task(classes));
+}
+
+Launch hinge_loss_forward(int64_t items, float* loss, const ItemArgs& args, void* workspace) {
+    return item_loss_forward(loss_kernels().hinge_loss, items, loss, args, workspace);
+}
+
+Launch hinge_loss_backward(int64_t items, const ItemArgs& args, const float* dloss) {
+    return item_loss_backward(loss_kernels().hinge_loss_backward, items, args, dloss);
+}
+
+Launch logistic_loss_forward(int64_t items, float* loss, const ItemArgs& args, void* workspace) {
+    return item_loss_forward(loss_kernels().logistic_loss, items, loss, args, workspace);
+}
+
+Launch logistic_loss_backward(int64_t items, const ItemArgs& args, const float* dloss) {
+    return item_loss_backward(loss_kernels().logistic_loss_backward, items, args, dloss);
+}
+
+}  // namespace layermem::cpu

@@ -1,0 +1,236 @@
+#include "cpu/kernels/normalization.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cpu/kernels/channel_ops.h"
+#include "cpu/threads/thread_pool.h"
+
+namespace layermem::cpu {
+namespace {
+
+constexpr int64_t kTaskChannels = 64;  // whose statistics a task merges
+
+// Mean and inverse standard deviation of a batch; the moving averages are updated where there are any.
+// moments [parts][2][channels]: workspace for the mean and the sum of squared differences of each part.
+void batch_statistics(const ChannelKernels& kernels, const Channels& shape, const float* x, float* mean, float* inv_std,
+                      const MovingAverages& averages, float eps, float* moments) {
+    ChannelSum sum{};
+    sum.shape = shape;
+    sum.kind = SumKind::moments;
+    sum.a = x;
+    run_sums(kernels, sum, moments);
+
+    const int64_t parts = sum_parts(shape);
+    const auto count = static_cast<double>(shape.outer * shape.inner);
+    // Parts are merged in order (Chan, Golub, LeVeque 1979): never E[x^2] - E[x]^2, which cancels.
+    const auto merge_parts = [&](int64_t c) {
+        double total_mean = 0, m2 = 0, before = 0;
+        for (int64_t i = 0; i < parts; ++i) {
+            const float* part = moments + i * 2 * shape.channels + c;
+            const int64_t lines = chunk_begin(shape.outer, parts, i + 1) - chunk_begin(shape.outer, parts, i);
+            const auto added = static_cast<double>(lines * shape.inner);
+            const double delta = part[0] - total_mean, share = added / (before + added);
+            total_mean += delta * share;
+            m2 += part[shape.channels] + delta * delta * before * share;
+            before += added;
+        }
+        mean[c] = static_cast<float>(total_mean);
+        inv_std[c] = static_cast<float>(1 / std::sqrt(m2 / count + static_cast<double>(eps)));
+        if (averages.mean) {
+            const auto unbiased = static_cast<float>(m2 / std::max(count - 1, 1.0));
+            averages.mean[c] = averages.mean[c] * averages.fraction + mean[c];
+            averages.variance[c] = averages.variance[c] * averages.fraction + unbiased;
+        }
+    };
+    parallel_for_ranges(shape.channels, kTaskChannels, [&](int64_t begin, int64_t end) {
+        for (int64_t c = begin; c < end; ++c) merge_parts(c);
+    });
+    if (averages.mean) *averages.factor = *averages.factor * averages.fraction + 1;
+}
+
+// Mean and inverse standard deviation of the moving averages, into statistics [2][channels].  Without averages.mean
+// only the latter is meaningful.
+void global_statistics(const Channels& shape, const MovingAverages& averages, float eps, float* statistics) {
+    const double factor = *averages.factor, share = factor == 0 ? 0 : 1 / factor;
+    for (int64_t c = 0; c < shape.channels; ++c) {
+        statistics[c] = static_cast<float>(averages.mean ? averages.mean[c] * share : 0);
+        const double variance = averages.variance[c] * share;
+        statistics[shape.channels + c] = static_cast<float>(1 / std::sqrt(variance + static_cast<double>(eps)));
+    }
+}
+
+ChannelAffine normalize_args(const Channels& shape, float* y, const float* x, const float* mean, const float* inv_std) {
+    ChannelAffine args = affine_args(shape, AffineKind::normalize, y, x);
+    args.mean = mean;
+    args.scale = inv_std;
+    return args;
+}
+
+// From the sums of backward, per channel: mean_dy = sum dy / count, covariance = inv_std sum(dy xhat) / count.
+void gradient_statistics(const ReductionKernels& reduction, const Channels& shape, const float* sums,
+                         const float* inv_std, float* covariance, float* mean_dy) {
+    add_parts(reduction, shape, covariance, sums, 0, false);
+    add_parts(reduction, shape, mean_dy, sums, 1, false);
+    const auto share = static_cast<float>(1.0 / static_cast<double>(shape.outer * shape.inner));
+    for (int64_t c = 0; c < shape.channels; ++c) {
+        mean_dy[c] *= share;
+        covariance[c] *= share * inv_std[c];
+    }
+}
+
+// y of the fused op; slope [channels] is workspace and may be inv_std.
+void run_fused(const ChannelKernels& kernels, const FusedNorm& norm, float* y, const float* mean, const float* inv_std,
+               float* slope) {
+    for (int64_t c = 0; c < norm.shape.channels; ++c) slope[c] = inv_std[c] * norm.factor[c];
+    ChannelAffine args = affine_args(norm.shape, AffineKind::fused, y, norm.x);
+    args.mean = mean;
+    args.scale = slope;
+    args.bias = norm.bias;
+    args.relu = norm.relu;
+    run_affine(kernels, args);
+}
+
+}  // namespace
+
+int64_t batch_norm_forward_workspace(const Channels& shape) { return sum_workspace(shape); }
+
+Launch batch_norm_forward(const Channels& shape, float* y, const float* x, float* mean, float* inv_std,
+                          const MovingAverages& averages, float eps, void* workspace) {
+    shape.check();
+    return [=, &kernels = channel_kernels()] {
+        batch_statistics(kernels, shape, x, mean, inv_std, averages, eps, static_cast<float*>(workspace));
+        run_affine(kernels, normalize_args(shape, y, x, mean, inv_std));
+    };
+}
+
+Launch batch_norm_recompute(const Channels& shape, float* y, const float* x, const float* mean, const float* inv_std) {
+    shape.check();
+    return [=, &kernels = channel_kernels()] { run_affine(kernels, normalize_args(shape, y, x, mean, inv_std)); };
+}
+
+int64_t batch_norm_global_workspace(const Channels& shape) {
+    shape.check();
+    return aligned_bytes<float>(2 * shape.channels);
+}
+
+Launch batch_norm_global_forward(const Channels& shape, float* y, const float* x, const MovingAverages& averages,
+                                 float eps, void* workspace) {
+    shape.check();
+    return [=, &kernels = channel_kernels()] {
+        float* statistics = static_cast<float*>(workspace);
+        global_statistics(shape, averages, eps, statistics);
+        run_affine(kernels, normalize_args(shape, y, x, statistics, statistics + shape.channels));
+    };
+}
+
+// dx = dy inv_std: the statistics do not depend on x
+Launch batch_norm_global_backward(const Channels& shape, float* dx, const float* dy, const MovingAverages& averages,
+                                  float eps, bool accumulate, void* workspace) {
+    shape.check();
+    return [=, &kernels = channel_kernels()] {
+        float* statistics = static_cast<float*>(workspace);
+        global_statistics(shape, averages, eps, statistics);
+        ChannelAffine args = affine_args(shape, AffineKind::scale, dx, dy, accumulate);
+        args.scale = statistics + shape.channels;
+        run_affine(kernels, args);
+    };
+}
+
+// workspace: sums [parts][2][channels], covariance [channels], mean_dy [channels]
+int64_t batch_norm_backward_workspace(const Channels& shape) { return sum_workspace(shape, 2); }
+
+// dx = inv_std (dy - mean(dy) - xhat mean(dy xhat))
+Launch batch_norm_backward(const Channels& shape, float* dx, const float* x, const float* dy, const float* mean,
+                           const float* inv_std, bool accumulate, void* workspace) {
+    shape.check();
+    return [=, &kernels = channel_kernels(), &reduction = reduction_kernels()] {
+        float* sums = static_cast<float*>(workspace);
+        float* covariance = sums + sum_floats(shape);
+        float* mean_dy = covariance + shape.channels;
+        ChannelSum sum{};
+        sum.shape = shape;
+        sum.kind = SumKind::normalized;
+        sum.a = dy;
+        sum.x = x;
+        sum.mean = mean;
+        sum.inv_std = inv_std;
+        run_sums(kernels, sum, sums);
+        gradient_statistics(reduction, shape, sums, inv_std, covariance, mean_dy);
+
+        ChannelAffine args = affine_args(shape, AffineKind::normalize_backward, dx, dy, accumulate);
+        args.x = x;
+        args.mean = mean;
+        args.scale = inv_std;
+        args.mean_dy = mean_dy;
+        args.covariance = covariance;
+        run_affine(kernels, args);
+    };
+}
+
+// workspace: sums [parts][2][channels], slope, covariance, mean_dy [channels] each
+int64_t batch_norm_fused_workspace(const Channels& shape) { return sum_workspace(shape, 3); }
+
+Launch batch_norm_fused_forward(const FusedNorm& norm, float* y, const MovingAverages& averages, float eps,
+                                bool recompute, void* workspace) {
+    norm.shape.check();
+    return [=, &kernels = channel_kernels()] {
+        float* own = static_cast<float*>(workspace);  // first for the moments, then for the slopes
+        if (!recompute) batch_statistics(kernels, norm.shape, norm.x, norm.mean, norm.inv_std, averages, eps, own);
+        run_fused(kernels, norm, y, norm.mean, norm.inv_std, own);
+    };
+}
+
+Launch batch_norm_fused_global_forward(const FusedNorm& norm, float* y, const MovingAverages& averages, float eps,
+                                       void* workspace) {
+    norm.shape.check();
+    return [=, &kernels = channel_kernels()] {
+        float* mean = static_cast<float*>(workspace);
+        float* inv_std = mean + norm.shape.channels;
+        global_statistics(norm.shape, averages, eps, mean);
+        run_fused(kernels, norm, y, mean, inv_std, inv_std);
+    };
+}
+
+// d = dy, or 0 where relu and y <= 0;  slope = inv_std factor
+// dfactor = sum d xhat,  dbias = sum d,  dx = slope (d - mean(d) - xhat mean(d xhat))
+Launch batch_norm_fused_backward(const FusedNorm& norm, const FusedNormGradients& gradients, const float* dy,
+                                 void* workspace) {
+    norm.shape.check();
+    return [=, &kernels = channel_kernels(), &reduction = reduction_kernels()] {
+        const Channels& shape = norm.shape;
+        float* sums = static_cast<float*>(workspace);
+        float* slope = sums + sum_floats(shape);
+        float* covariance = slope + shape.channels;
+        float* mean_dy = covariance + shape.channels;
+        for (int64_t c = 0; c < shape.channels; ++c) slope[c] = norm.inv_std[c] * norm.factor[c];
+
+        ChannelSum sum{};
+        sum.shape = shape;
+        sum.kind = SumKind::fused;
+        sum.a = dy;
+        sum.x = norm.x;
+        sum.mean = norm.mean;
+        sum.inv_std = norm.inv_std;
+        sum.scale = slope;
+        sum.bias = norm.bias;
+        sum.relu = norm.relu;
+        run_sums(kernels, sum, sums);
+        if (gradients.dfactor) add_parts(reduction, shape, gradients.dfactor, sums, 0, gradients.accumulate_dfactor);
+        if (gradients.dbias) add_parts(reduction, shape, gradients.dbias, sums, 1, gradients.accumulate_dbias);
+        if (!gradients.dx) return;
+
+        gradient_statistics(reduction, shape, sums, norm.inv_std, covariance, mean_dy);
+        ChannelAffine args = affine_args(shape, AffineKind::fused_backward, gradients.dx, dy, gradients.accumulate_dx);
+        args.x = norm.x;
+        args.mean = norm.mean;
+        args.scale = slope;
+        args.bias = norm.bias;
+        args.mean_dy = mean_dy;
+        args.covariance = covariance;
+        args.relu = norm.relu;
+        run_affine(kernels, args);
+    };
+}
+
+}  // namespace layermem::cpu

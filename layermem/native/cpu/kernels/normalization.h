@@ -1,0 +1,56 @@
+// BatchNorm, alone or fused with Scale and ReLU.  x is [outer][channels][inner]; mean and inv_std are [channels].
+//
+//     xhat = (x - mean) inv_std,  inv_std = 1 / sqrt(variance + eps)
+//     y = xhat                                                  BatchNorm
+//     y = relu(xhat factor + bias)                              fused with Scale [and ReLU]
+//
+// Kernels named global take mean and variance from the moving averages (use_global_stats); those named recompute read
+// the mean and inv_std that forward stored.  y may be x; dx may be x or dy.
+#pragma once
+#include "cpu/kernels/launch.h"
+#include "cpu/microkernels/channels.h"
+
+namespace layermem::cpu {
+
+// BatchNorm's three blobs: sums of means and variances, and the sum of their weights.  All null: not to be changed.
+struct MovingAverages {
+    float *mean, *variance, *factor;
+    float fraction;  // of the old average that is kept
+};
+
+int64_t batch_norm_forward_workspace(const Channels& shape);
+Launch batch_norm_forward(const Channels& shape, float* y, const float* x, float* mean, float* inv_std,
+                          const MovingAverages& averages, float eps, void* workspace);
+Launch batch_norm_recompute(const Channels& shape, float* y, const float* x, const float* mean, const float* inv_std);
+
+int64_t batch_norm_backward_workspace(const Channels& shape);
+Launch batch_norm_backward(const Channels& shape, float* dx, const float* x, const float* dy, const float* mean,
+                           const float* inv_std, bool accumulate, void* workspace);
+
+int64_t batch_norm_global_workspace(const Channels& shape);
+Launch batch_norm_global_forward(const Channels& shape, float* y, const float* x, const MovingAverages& averages,
+                                 float eps, void* workspace);
+Launch batch_norm_global_backward(const Channels& shape, float* dx, const float* dy, const MovingAverages& averages,
+                                  float eps, bool accumulate, void* workspace);
+
+// BatchNorm, Scale and (relu) ReLU as one op that keeps x, mean and inv_std only.  Backward finds from x, by the same
+// arithmetic as forward, where y was positive.
+struct FusedNorm {
+    Channels shape;
+    const float *x, *factor, *bias;
+    float *mean, *inv_std;  // written by forward, read by recompute and backward; null for global
+    bool relu;
+};
+struct FusedNormGradients {  // null for a gradient that is not wanted
+    float *dx, *dfactor, *dbias;
+    bool accumulate_dx, accumulate_dfactor, accumulate_dbias;
+};
+int64_t batch_norm_fused_workspace(const Channels& shape);  // of all three
+Launch batch_norm_fused_forward(const FusedNorm& norm, float* y, const MovingAverages& averages, float eps,
+                                bool recompute, void* workspace);
+Launch batch_norm_fused_global_forward(const FusedNorm& norm, float* y, const MovingAverages& averages, float eps,
+                                       void* workspace);
+Launch batch_norm_fused_backward(const FusedNorm& norm, const FusedNormGradients& gradients, const float* dy,
+                                 void* workspace);
+
+}  // namespace layermem::cpu

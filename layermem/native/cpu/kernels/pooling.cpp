@@ -1,0 +1,64 @@
+// Pooling: a task is a few rows of the image that is written.
+#include "cpu/kernels/pooling.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "cpu/threads/thread_pool.h"
+
+namespace layermem::cpu {
+namespace {
+
+constexpr int64_t kTaskFloats = 4096;  // that a task writes, unless one row is longer
+
+using RowKernel = void (*)(const PoolArgs&, int64_t row);
+
+// `rows` rows of `width` floats are written.
+Launch over_rows(RowKernel kernel, const PoolArgs& args, int64_t rows, int64_t width) {
+    args.problem.check();
+    return [=] {
+        const int64_t step = std::max<int64_t>(1, kTaskFloats / width);
+        parallel_for_ranges(rows, step, [&](int64_t begin, int64_t end) {
+            for (int64_t row = begin; row < end; ++row) kernel(args, row);
+        });
+    };
+}
+
+Launch forward(RowKernel kernel, const PoolArgs& args) {
+    const PoolProblem& p = args.problem;
+    return over_rows(kernel, args, p.n * p.ho, p.wo * p.c);
+}
+
+Launch backward(RowKernel kernel, const PoolArgs& args) {
+    const PoolProblem& p = args.problem;
+    return over_rows(kernel, args, p.n * p.h, p.w * p.c);
+}
+
+}  // namespace
+
+void PoolProblem::check() const {
+    const auto fail = [](const char* what) { throw std::invalid_argument(std::string("pooling: ") + what); };
+    if (n < 1 || c < 1 || h < 1 || w < 1 || ho < 1 || wo < 1) fail("every size must be at least 1");
+    if (kh < 1 || kw < 1 || sh < 1 || sw < 1) fail("kernel and stride must be at least 1");
+    if (ph < 0 || pw < 0 || ph >= kh || pw >= kw) fail("pad must be at least 0 and less than the kernel");
+    if ((ho - 1) * sh - ph >= h || (wo - 1) * sw - pw >= w) fail("the last window lies outside the image");
+}
+
+Launch max_pool_forward(const PoolProblem& p, float* y, const float* x, void* argmax) {
+    return forward(pooling_kernels().max_pool, {p, y, x, argmax, false});
+}
+
+Launch max_pool_backward(const PoolProblem& p, float* dx, const float* dy, const void* argmax, bool accumulate) {
+    return backward(pooling_kernels().max_pool_backward, {p, dx, dy, const_cast<void*>(argmax), accumulate});
+}
+
+Launch average_pool_forward(const PoolProblem& p, float* y, const float* x) {
+    return forward(pooling_kernels().average_pool, {p, y, x, nullptr, false});
+}
+
+Launch average_pool_backward(const PoolProblem& p, float* dx, const float* dy, bool accumulate) {
+    return backward(pooling_kernels().average_pool_backward, {p, dx, dy, nullptr, accumulate});
+}
+
+}  // namespace layermem::cpu

@@ -1,0 +1,196 @@
+#include "cpu/kernels/reduction.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "cpu/threads/thread_pool.h"
+
+namespace layermem::cpu {
+namespace {
+
+constexpr int64_t kTaskElements = 16384;  // read by a task
+constexpr int64_t kTaskColumns = 256;     // of a task where inner > 1
+constexpr int64_t kMaxSearchTasks = 64;   // of top_k, each with its own heap
+constexpr int64_t kMaxLanes = 16;         // of the widest ISA
+
+// -- Sums along an axis -----------------------------------------------------------------------------------------------
+
+// A row longer than a task is summed in parts, whose sums wait in the workspace: doubles [outer][parts].
+int64_t row_parts(const Axis& axis) { return ceil_div(axis.size, kTaskElements); }
+
+void reduce_rows(const ReductionKernels& kernels, const ReduceArgs& args, double* partial_sums) {
+    const Axis& axis = args.axis;
+    const int64_t parts = row_parts(axis);
+    const auto finish = [&](int64_t row, double sum) {
+        const float y = static_cast<float>(static_cast<double>(args.factor) * sum);
+        args.out[row] = args.accumulate ? args.out[row] + y : y;
+    };
+    if (parts == 1) {  // several whole rows per task
+        const int64_t step = std::max<int64_t>(1, kTaskElements / axis.size);
+        parallel_for_ranges(axis.outer, step, [&](int64_t begin, int64_t end) {
+            for (int64_t row = begin; row < end; ++row)
+                finish(row, kernels.reduce_row(args, args.x + row * axis.size, 0, axis.size));
+        });
+        return;
+    }
+    parallel_for(axis.outer * parts, [&](int64_t task) {
+        const int64_t row = task / parts, begin = task % parts * kTaskElements;
+        partial_sums[task] =
+            kernels.reduce_row(args, args.x + row * axis.size, begin, std::min(axis.size, begin + kTaskElements));
+    });
+    for (int64_t row = 0; row < axis.outer; ++row) {
+        double sum = 0;
+        for (int64_t part = 0; part < parts; ++part) sum += partial_sums[row * parts + part];
+        finish(row, sum);
+    }
+}
+
+// A task sums some strips of at most kTaskColumns columns, each over the whole axis.
+void reduce_columns(const ReductionKernels& kernels, const ReduceArgs& args) {
+    const Axis& axis = args.axis;
+    const int64_t strips = ceil_div(axis.inner, kTaskColumns);
+    const int64_t step = std::max<int64_t>(1, kTaskElements / (axis.size * std::min(kTaskColumns, axis.inner)));
+    parallel_for_ranges(axis.outer * strips, step, [&](int64_t first, int64_t last) {
+        for (int64_t i = first; i < last; ++i) {
+            const int64_t begin = i % strips * kTaskColumns;
+            kernels.reduce_columns(args, i / strips, begin, std::min(axis.inner, begin + kTaskColumns));
+        }
+    });
+}
+
+// -- The k largest ----------------------------------------------------------------------------------------------------
+
+struct Candidate {
+    float value;
+    int32_t index;
+};
+
+// Whether a comes before b in the output: NaN first, then larger values, of equal ones the later.
+bool before(const Candidate& a, const Candidate& b) {
+    const bool a_is_nan = a.value != a.value, b_is_nan = b.value != b.value;
+    if (a_is_nan || b_is_nan) return a_is_nan != b_is_nan ? a_is_nan : a.index > b.index;
+    return a.value != b.value ? a.value > b.value : a.index > b.index;
+}
+
+// The first k of a row in the order of `before`: a heap whose top is the last of those kept.  Elements below the top are
+// skipped by find_not_below a register at a time.
+void search(const ReductionKernels& kernels, const float* x, int64_t size, int64_t k, Candidate* heap) {
+    for (int64_t i = 0; i < k; ++i) heap[i] = {x[i], static_cast<int32_t>(i)};
+    std::make_heap(heap, heap + k, before);
+    for (int64_t i = kernels.find_not_below(x, k, size, heap[0].value); i < size;) {
+        const Candidate next{x[i], static_cast<int32_t>(i)};
+        if (before(next, heap[0])) {
+            std::pop_heap(heap, heap + k, before);
+            heap[k - 1] = next;
+            std::push_heap(heap, heap + k, before);
+        }
+        ++i;
+        if ((i - k) % kernels.lanes == 0) i = kernels.find_not_below(x, i, size, heap[0].value);
+    }
+    std::sort_heap(heap, heap + k, before);
+}
+
+void write(const TopK& args, int64_t row, int64_t rank, float index, float value) {
+    const int64_t at = row / args.inner * args.pitch + row % args.inner + rank * args.inner;
+    if (args.index) args.index[at] = index;
+    if (args.value) args.value[at] = value;
+}
+
+int64_t heap_bytes(int64_t k) { return aligned_bytes<Candidate>(k); }
+
+// Rows [begin, end).  The largest of short rows is found for `lanes` rows at a time.
+void search_rows(const ReductionKernels& kernels, const TopK& args, int64_t begin, int64_t end, Candidate* heap) {
+    const int64_t step = args.k == 1 && args.size <= kShortRow ? kernels.lanes : 1;
+    for (int64_t row = begin; row < end; row += step) {
+        const int64_t rows = std::min(step, end - row);
+        float index[kMaxLanes], value[kMaxLanes];
+        if (step > 1 && kernels.max_of_short_rows(args.x + row * args.size, rows, args.size, index, value)) {
+            for (int64_t i = 0; i < rows; ++i) write(args, row + i, 0, index[i], value[i]);
+            continue;
+        }
+        for (int64_t i = row; i < row + rows; ++i) {
+            search(kernels, args.x + i * args.size, args.size, args.k, heap);
+            for (int64_t rank = 0; rank < args.k; ++rank)
+                write(args, i, rank, static_cast<float>(heap[rank].index), heap[rank].value);
+        }
+    }
+}
+
+// Parts of column_sums: their sums wait in the workspace, [parts][columns].
+int64_t column_parts(int64_t rows, int64_t columns) { return std::clamp<int64_t>(rows * columns / 32768, 1, 16); }
+
+}  // namespace
+
+void Axis::check() const {
+    if (outer < 1 || size < 1 || inner < 1) throw std::invalid_argument("outer, size and inner must be at least 1");
+}
+
+Term reduction_term(const std::string& name) {
+    if (name == "plain") return Term::plain;
+    if (name == "absolute") return Term::absolute;
+    if (name == "square") return Term::square;
+    throw std::invalid_argument("reduce: unknown term '" + name + "'");
+}
+
+int64_t reduce_workspace(const Axis& axis) {
+    axis.check();
+    return axis.inner == 1 && row_parts(axis) > 1 ? aligned_bytes<double>(axis.outer * row_parts(axis)) : 0;
+}
+
+Launch reduce(const Axis& axis, Term term, float* y, const float* x, float factor, bool accumulate, void* workspace) {
+    axis.check();
+    const ReduceArgs args{axis, term, y, x, nullptr, factor, accumulate};
+    return [=, &kernels = reduction_kernels()] {
+        if (axis.inner == 1)
+            reduce_rows(kernels, args, static_cast<double*>(workspace));
+        else
+            reduce_columns(kernels, args);
+    };
+}
+
+Launch reduce_backward(const Axis& axis, Term term, float* dx, const float* x, const float* dy, float factor,
+                       bool accumulate) {
+    axis.check();
+    const ReduceArgs args{axis, term, dx, term == Term::plain ? nullptr : x, dy, factor, accumulate};
+    return [=, &kernels = reduction_kernels()] {
+        const int64_t step = std::max<int64_t>(1, kTaskElements / axis.inner);
+        parallel_for_ranges(axis.outer * axis.size, step,
+                            [&](int64_t begin, int64_t end) { kernels.reduce_backward(args, begin, end); });
+    };
+}
+
+int64_t column_sums_workspace(int64_t rows, int64_t columns) {
+    const int64_t parts = column_parts(rows, columns);
+    return parts == 1 ? 0 : aligned_bytes<float>(parts * columns);
+}
+
+Launch column_sums(int64_t rows, int64_t columns, float* out, const float* in, bool accumulate, void* workspace) {
+    const int64_t parts = column_parts(rows, columns);
+    return [=, &kernels = reduction_kernels()] {
+        if (parts == 1) return kernels.sum_rows(out, in, columns, rows, columns, accumulate);
+        float* sums = static_cast<float*>(workspace);
+        parallel_for(parts, [&](int64_t i) {
+            const int64_t begin = chunk_begin(rows, parts, i), end = chunk_begin(rows, parts, i + 1);
+            kernels.sum_rows(sums + i * columns, in + begin * columns, columns, end - begin, columns, false);
+        });
+        kernels.sum_rows(out, sums, columns, parts, columns, accumulate);
+    };
+}
+
+int64_t top_k_workspace(int64_t k) { return kMaxSearchTasks * heap_bytes(k); }
+
+Launch top_k(const TopK& args, void* workspace) {
+    if (args.rows < 1 || args.inner < 1 || args.rows % args.inner)
+        throw std::invalid_argument("top_k: rows must be a multiple of inner");
+    if (args.k < 1 || args.k > args.size) throw std::invalid_argument("top_k: k must be from 1 to size");
+    return [=, &kernels = reduction_kernels()] {
+        const int64_t tasks = std::min(kMaxSearchTasks, args.rows);
+        parallel_for(tasks, [&](int64_t task) {
+            auto* heap = reinterpret_cast<Candidate*>(static_cast<char*>(workspace) + task * heap_bytes(args.k));
+            search_rows(kernels, args, chunk_begin(args.rows, tasks, task), chunk_begin(args.rows, tasks, task + 1),
+                        heap);
+        });
+    };
+}
+
+}  // namespace layermem::cpu

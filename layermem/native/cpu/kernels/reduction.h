@@ -1,0 +1,34 @@
+// Sums along one axis, sums of rows (bias gradients), and the k largest elements of rows.
+#pragma once
+#include <string>
+
+#include "cpu/kernels/launch.h"
+#include "cpu/microkernels/reduction.h"
+
+namespace layermem::cpu {
+
+Term reduction_term(const std::string& name);  // "plain", "absolute" or "square"; else std::invalid_argument
+
+// y [outer][inner] (+)= factor * sum over size of term(x)
+int64_t reduce_workspace(const Axis& axis);
+Launch reduce(const Axis& axis, Term term, float* y, const float* x, float factor, bool accumulate, void* workspace);
+// dx (+)= factor * dy * term'(x)
+Launch reduce_backward(const Axis& axis, Term term, float* dx, const float* x, const float* dy, float factor,
+                       bool accumulate);
+
+// out[c] (+)= the sum of in[0..rows)[c]: a bias gradient
+int64_t column_sums_workspace(int64_t rows, int64_t columns);
+Launch column_sums(int64_t rows, int64_t columns, float* out, const float* in, bool accumulate, void* workspace);
+
+// The k largest elements of each row of x [rows][size], in descending order; of equal elements the last first, a NaN
+// before any number.  index and value are [rows / inner][k][inner], null where not wanted; they may share one array.
+struct TopK {
+    int64_t rows, size, k, inner;
+    int64_t pitch;  // floats from one [k][inner] block of the outputs to the next
+    float *index, *value;
+    const float* x;
+};
+int64_t top_k_workspace(int64_t k);
+Launch top_k(const TopK& args, void* workspace);
+
+}  // namespace layermem::cpu

@@ -1,0 +1,22 @@
+// Updates of parameters by the solver's rule, and the norm of gradients that clipping needs.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "cpu/kernels/launch.h"
+#include "cpu/microkernels/update.h"
+
+namespace layermem::cpu {
+
+UpdateRule update_rule(const std::string& name);  // Caffe's names; std::invalid_argument for an unknown one
+
+// std::invalid_argument unless args has the optimizer state of its rule: h0, and h1 for AdaDelta and Adam only
+void check_update(const Update& args);
+
+// w, h0 and h1 from dw.  rate and gain of `args` are those that the launch is called with.
+UpdateLaunch update(int64_t count, const Update& args);
+
+// *out = sum of x^2 over all arrays [or its root], summed in double and rounded once
+Launch sum_of_squares(float* out, const std::vector<const float*>& xs, const std::vector<int64_t>& counts, bool root);
+
+}  // namespace layermem::cpu

@@ -1,0 +1,134 @@
+// Pointwise functions, ReLU and Clip on elements [begin, end); formulas are in pointwise_kinds.h.
+#include "cpu/microkernels/activation.h"
+
+#include "cpu/isa/simd_math.h"
+
+namespace layermem::cpu::LAYERMEM_ISA {
+namespace {
+
+inline V pow_any_sign(V x, float e) {
+    if (e == 1.0f) return x;
+    if (e == 2.0f) return x * x;
+    if (e == 0.5f) return sqrt(x);
+    if (e == 0.0f) return broadcast(1.0f);
+    if (e == -1.0f) return 1.0f / x;
+    const V size = pow(abs(x), e);
+    const V at_zero = broadcast(e > 0 ? 0.0f : __builtin_inff());
+    const int64_t whole = static_cast<int64_t>(e);
+    const bool integral = static_cast<float>(whole) == e;
+    const V below = !integral ? broadcast(__builtin_nanf("")) : whole % 2 ? -size : size;
+    return select(x == zero(), at_zero, select(x < zero(), below, size));
+}
+
+template <class F>
+void map_elements(const Pointwise& args, int64_t begin, int64_t end, const F& f) {
+    for_each_vector(begin, end, [&](int64_t i, auto n) __attribute__((always_inline)) {
+        const V v = f(args.a ? load(args.a + i, n) : zero(), args.b ? load(args.b + i, n) : zero());
+        store(args.out + i, args.accumulate ? load(args.out + i, n) + v : v, n);
+    });
+}
+
+void pointwise(const Pointwise& args, int64_t begin, int64_t end) {
+    const V alpha = broadcast(args.alpha), beta = broadcast(args.beta), gamma = broadcast(args.gamma),
+            one = broadcast(1.0f);
+    const auto run = [&](const auto& f) { map_elements(args, begin, end, f); };
+    switch (args.kind) {
+        case PointwiseKind::fill: return run([&](V, V) { return alpha; });
+        case PointwiseKind::scale: return run([&](V a, V) { return alpha * a; });
+        case PointwiseKind::sigmoid: return run([&](V a, V) { return sigmoid(a); });
+        case PointwiseKind::tanh: return run([&](V a, V) { return tanh(a); });
+        case PointwiseKind::elu: return run([&](V a, V) { return select(a > zero(), a, alpha * expm1(a)); });
+        case PointwiseKind::absval: return run([&](V a, V) { return abs(a); });
+        case PointwiseKind::exp: return run([&](V a, V) { return beta * exp(alpha * a); });
+        case PointwiseKind::log: return run([&](V a, V) { return gamma * log(alpha * a + beta); });
+        case PointwiseKind::power: return run([&](V a, V) { return pow_any_sign(beta * a + gamma, args.alpha); });
+        case PointwiseKind::bnll: return run([&](V a, V) { return max(a, zero()) + log1p(exp(-abs(a))); });
+        case PointwiseKind::clip: return run([&](V a, V) { return min(max(a, alpha), beta); });
+        case PointwiseKind::swish: return run([&](V a, V) { return a * sigmoid(alpha * a); });
+        case PointwiseKind::threshold: return run([&](V a, V) { return select(a > alpha, one, zero()); });
+        case PointwiseKind::add: return run([&](V a, V b) { return alpha * a + beta * b; });
+        case PointwiseKind::multiply: return run([&](V a, V b) { return a * b; });
+        case PointwiseKind::relu_backward:
+            return run([&](V a, V b) { return select(b > zero(), a, args.alpha == 0 ? zero() : alpha * a); });
+        case PointwiseKind::sigmoid_backward: return run([&](V a, V b) { return a * b * (one - b); });
+        case PointwiseKind::tanh_backward: return run([&](V a, V b) { return a * (one - b * b); });
+        case PointwiseKind::elu_backward:
+            return run([&](V a, V b) { return select(b > zero(), a, a * alpha * exp(b)); });
+        case PointwiseKind::absval_backward:
+            return run([&](V a, V b) { return select(b > zero(), a, select(b < zero(), -a, zero())); });
+        case PointwiseKind::exp_backward: return run([&](V a, V b) { return a * alpha * b; });
+        case PointwiseKind::log_backward:
+            return run([&](V a, V b) { return a * (gamma * alpha) / (alpha * b + beta); });
+        case PointwiseKind::power_backward:
+            return run(
+                [&](V a, V b) { return a * (alpha * beta) * pow_any_sign(beta * b + gamma, args.alpha - 1.0f); });
+        case PointwiseKind::bnll_backward: return run([&](V a, V b) { return a * sigmoid(b); });
+        case PointwiseKind::clip_backward:
+            return run([&](V a, V b) { return select((b >= alpha) & (b <= beta), a, zero()); });
+        case PointwiseKind::swish_backward:
+            return run([&](V a, V b) {
+                const V s = sigmoid(alpha * b);
+                return a * (s + alpha * b * s * (one - s));
+            });
+    }
+}
+
+// Sixteen elements at a time, so that a mask is written and read in whole bytes; begin is a multiple of 16.
+void relu_forward(const Relu& args, int64_t begin, int64_t end) {
+    const V slope = broadcast(args.slope);
+    for (int64_t i = begin; i < end; i += 16) {
+        uint32_t word = 0;
+        for (int j = 0; j < 16; j += kLanes) {
+            const int64_t left = end - i - j;
+            if (left <= 0) break;
+            const V x = load_up_to(args.in + i + j, left),
+                    y = args.slope == 0 ? relu(x) : select(x > zero(), x, slope * x);
+            word |= positive_mask(x) << j;
+            if (args.out) store_up_to(args.out + i + j, y, left);
+        }
+        if (args.mask) {
+            args.mask[i / 8] = static_cast<uint8_t>(word);
+            if (end - i > 8) args.mask[i / 8 + 1] = static_cast<uint8_t>(word >> 8);
+        }
+    }
+}
+
+void relu_backward(const Relu& args, int64_t begin, int64_t end) {
+    const V slope = broadcast(args.slope);
+    for (int64_t i = begin; i < end; i += 16) {
+        uint32_t word = args.mask[i / 8];
+        if (end - i > 8) word |= static_cast<uint32_t>(args.mask[i / 8 + 1]) << 8;
+        for (int j = 0; j < 16; j += kLanes) {
+            const int64_t left = end - i - j;
+            if (left <= 0) break;
+            const V dy = load_up_to(args.in + i + j, left);
+            V dx = select(lanes_from_mask(word >> j), dy, args.slope == 0 ? zero() : slope * dy);
+            if (args.accumulate) dx += load_up_to(args.out + i + j, left);
+            store_up_to(args.out + i + j, dx, left);
+        }
+    }
+}
+
+// As relu_forward, with the bit set where lowest <= x <= highest.
+void clip_forward(const Clip& args, int64_t begin, int64_t end) {
+    const V low = broadcast(args.lowest), high = broadcast(args.highest);
+    for (int64_t i = begin; i < end; i += 16) {
+        uint32_t word = 0;
+        for (int j = 0; j < 16; j += kLanes) {
+            const int64_t left = end - i - j;
+            if (left <= 0) break;
+            const V x = load_up_to(args.in + i + j, left);
+            const V one = select((x >= low) & (x <= high), broadcast(1.0f), zero());
+            word |= positive_mask(left < kLanes ? clear_tail(one, static_cast<int>(left)) : one) << j;
+            store_up_to(args.out + i + j, select(x == x, min(max(x, low), high), x), left);
+        }
+        args.mask[i / 8] = static_cast<uint8_t>(word);
+        if (end - i > 8) args.mask[i / 8 + 1] = static_cast<uint8_t>(word >> 8);
+    }
+}
+
+}  // namespace
+
+const ActivationKernels activation_kernels = {pointwise, relu_forward, relu_backward, clip_forward};
+
+}  // namespace layermem::cpu::LAYERMEM_ISA

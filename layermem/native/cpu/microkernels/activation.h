@@ -1,0 +1,43 @@
+// Functions of one element, or of two elements at the same place; ReLU and Clip with a bit mask for backward.
+#pragma once
+#include <cstdint>
+
+#include "cpu/isa/isa.h"
+#include "cpu/microkernels/pointwise_kinds.h"
+
+namespace layermem::cpu {
+
+struct Pointwise {  // out[i] (+)= f(a[i], b[i]);  out may be a or b
+    PointwiseKind kind;
+    float* out;
+    const float* a;            // null where f takes no argument
+    const float* b;            // null where f takes less than two
+    float alpha, beta, gamma;  // the constants of f, see pointwise_kinds.h
+    bool accumulate;           // out += instead of out =
+};
+
+// A mask has bit i % 8 of byte i / 8 for element i.
+struct Relu {
+    float* out;       // y or dx; forward: null where only the mask is wanted
+    const float* in;  // x or dy
+    uint8_t* mask;    // x > 0; forward: written where not null; backward: read
+    float slope;      // of negative x
+    bool accumulate;  // backward only
+};
+
+struct Clip {
+    float* out;
+    const float* in;
+    uint8_t* mask;  // lowest <= x <= highest
+    float lowest, highest;
+};
+
+struct ActivationKernels {  // each on elements [begin, end)
+    void (*pointwise)(const Pointwise&, int64_t begin, int64_t end);
+    void (*relu_forward)(const Relu&, int64_t begin, int64_t end);   // begin: a multiple of 16
+    void (*relu_backward)(const Relu&, int64_t begin, int64_t end);  // likewise
+    void (*clip_forward)(const Clip&, int64_t begin, int64_t end);   // likewise
+};
+LAYERMEM_KERNEL_TABLE(ActivationKernels, activation_kernels)
+
+}  // namespace layermem::cpu

@@ -1,0 +1,118 @@
+// Matrix products in register tiles.
+#include "cpu/microkernels/gemm.h"
+
+#include "cpu/isa/simd_math.h"
+#include "cpu/microkernels/dot_product.h"
+#include "cpu/microkernels/outer_product.h"
+#include "cpu/microkernels/pack.h"
+
+namespace layermem::cpu::LAYERMEM_ISA {
+namespace {
+
+// The tile of a GemmBlock: kRows rows by kVectors registers of sums stay in registers through all slices.  Each step loads
+// kVectors registers of packed weights once and broadcasts one float of every row, straight from the image.
+template <int kRows, int kVectors>
+void gemm_tile(const GemmBlock& args, int64_t row) {
+    const int64_t valid_rows = args.rows - row < kRows ? args.rows - row : kRows;
+    V sum[kRows][kVectors];
+    if (args.init == Init::out) {
+#pragma GCC unroll 24
+        for (int i = 0; i < kRows; ++i) {
+            const float* out = args.out_rows[i < valid_rows ? row + i : row] + args.column;
+#pragma GCC unroll 4
+            for (int j = 0; j < kVectors; ++j)
+                sum[i][j] = j + 1 < kVectors ? load(out + j * kLanes) : load_up_to(out + j * kLanes, args.last_lanes);
+        }
+    } else {
+        V first[kVectors];
+#pragma GCC unroll 4
+        for (int j = 0; j < kVectors; ++j) {
+            const int in_use = j + 1 < kVectors ? kLanes : args.last_lanes;
+            first[j] = args.init == Init::bias ? load_up_to(args.bias + j * kLanes, in_use) : zero();
+        }
+#pragma GCC unroll 24
+        for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 4
+            for (int j = 0; j < kVectors; ++j) sum[i][j] = first[j];
+    }
+
+    const float* b = args.packed;
+    for (int64_t slice = 0; slice < args.slices; ++slice, b += args.length * kVectors * kLanes) {
+        const float* const* in = args.in_rows + slice * args.pitch + row;
+        if (args.zero_row) {
+            bool empty = true;
+#pragma GCC unroll 24
+            for (int i = 0; i < kRows; ++i) empty &= in[i] == args.zero_row;
+            if (empty) continue;
+        }
+        const float* a[kRows];
+#pragma GCC unroll 24
+        for (int i = 0; i < kRows; ++i) a[i] = in[i];
+        const float* w = b;
+        for (int64_t k = 0; k < args.length; ++k, w += kVectors * kLanes) {
+            V column[kVectors];
+#pragma GCC unroll 4
+            for (int j = 0; j < kVectors; ++j) column[j] = load(w + j * kLanes);
+#pragma GCC unroll 24
+            for (int i = 0; i < kRows; ++i) {
+                const V x = broadcast(a[i][k]);
+#pragma GCC unroll 4
+                for (int j = 0; j < kVectors; ++j) sum[i][j] = fma(x, column[j], sum[i][j]);
+            }
+        }
+    }
+
+    if (args.relu) {
+#pragma GCC unroll 24
+        for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 4
+            for (int j = 0; j < kVectors; ++j) sum[i][j] = relu(sum[i][j]);
+    }
+#pragma GCC unroll 24
+    for (int i = 0; i < kRows; ++i) {
+        if (i >= valid_rows) break;
+        float* out = args.out_rows[row + i] + args.column;
+#pragma GCC unroll 4
+        for (int j = 0; j < kVectors; ++j)
+            if (j + 1 < kVectors)
+                store(out + j * kLanes, sum[i][j]);
+            else
+                store_up_to(out + j * kLanes, sum[i][j], args.last_lanes);
+    }
+}
+
+template <int kRows, int kVectors>
+void gemm_tiles(const GemmBlock& args) {
+    for (int64_t row = 0; row < args.rows; row += kRows) gemm_tile<kRows, kVectors>(args, row);
+}
+
+// Tile shapes that fill the register file: sums, one register per panel column, one broadcast.
+void gemm(const GemmBlock& args) {
+    if constexpr (kRegisters == 32) {
+        switch (args.vectors) {
+            case 1: return gemm_tiles<12, 1>(args);
+            case 2: return gemm_tiles<12, 2>(args);
+            case 3: return gemm_tiles<8, 3>(args);
+            default: return gemm_tiles<6, 4>(args);
+        }
+    } else if (args.vectors == 1) {
+        gemm_tiles<6, 1>(args);
+    } else {
+        gemm_tiles<6, 2>(args);
+    }
+}
+
+// Rows of w into rows of `width` columns; those beyond `columns` become zeros.
+void pack_rows(float* out, const float* w, int64_t pitch, int64_t depth, int64_t columns, int64_t width) {
+    for (int64_t k = 0; k < depth; ++k, out += width, w += pitch)
+        for (int64_t j = 0; j < width; j += kLanes)
+            store(out + j, columns - j >= kLanes ? load(w + j)
+                           : columns > j         ? load(w + j, static_cast<int>(columns - j))
+                                                 : zero());
+}
+
+}  // namespace
+
+const GemmKernels gemm_kernels = {kLanes, kMaxVectors, gemm, outer, dot, rank_update, pack_columns, pack_rows};
+
+}  // namespace layermem::cpu::LAYERMEM_ISA

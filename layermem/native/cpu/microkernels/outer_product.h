@@ -1,0 +1,101 @@
+// The tile of an OuterBlock: kRows rows (broadcast from d) by kVectors registers (loaded from x) of sums.
+#pragma once
+#include "cpu/isa/simd_math.h"
+#include "cpu/microkernels/gemm.h"
+
+namespace layermem::cpu::LAYERMEM_ISA {
+namespace {
+
+template <int kRows, int kVectors>
+void outer_tile(const OuterBlock& args, int64_t k, int64_t c, int last) {
+    V sum[kRows][kVectors];
+    float* out = args.out + k * args.pitch + c;
+    const bool whole = last == kLanes;
+    if (args.init == Init::out) {
+#pragma GCC unroll 24
+        for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 4
+            for (int j = 0; j < kVectors; ++j) {
+                const float* at = out + i * args.pitch + j * kLanes;
+                sum[i][j] = j + 1 < kVectors || whole ? load(at) : load(at, last);
+            }
+    } else {
+#pragma GCC unroll 24
+        for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 4
+            for (int j = 0; j < kVectors; ++j) sum[i][j] = zero();
+    }
+    const auto step = [&](const V(&x)[kVectors], const float* d) __attribute__((always_inline)) {
+#pragma GCC unroll 24
+        for (int i = 0; i < kRows; ++i) {
+            const V y = broadcast(d[i]);
+#pragma GCC unroll 4
+            for (int j = 0; j < kVectors; ++j) sum[i][j] = fma(y, x[j], sum[i][j]);
+        }
+    };
+    if (whole) {
+        for (int64_t n = 0; n < args.count; ++n) {
+            const float* at = args.x[n] + c;
+            V x[kVectors];
+#pragma GCC unroll 4
+            for (int j = 0; j < kVectors; ++j) x[j] = load(at + j * kLanes);
+            step(x, args.d[n] + k);
+        }
+    } else {
+        for (int64_t n = 0; n < args.count; ++n) {
+            const float* at = args.x[n] + c;
+            V x[kVectors];
+#pragma GCC unroll 4
+            for (int j = 0; j < kVectors; ++j)
+                x[j] = j + 1 < kVectors ? load(at + j * kLanes) : load(at + j * kLanes, last);
+            step(x, args.d[n] + k);
+        }
+    }
+#pragma GCC unroll 24
+    for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 4
+        for (int j = 0; j < kVectors; ++j) {
+            float* at = out + i * args.pitch + j * kLanes;
+            j + 1 < kVectors || whole ? store(at, sum[i][j]) : store(at, sum[i][j], last);
+        }
+}
+
+// The rows left over below the last full tile get a tile of exactly their height.
+template <int kRows, int kVectors>
+void outer_rest(const OuterBlock& args, int64_t k, int64_t c, int last) {
+    if constexpr (kRows > 0) {
+        if (args.rows - k == kRows) return outer_tile<kRows, kVectors>(args, k, c, last);
+        outer_rest<kRows - 1, kVectors>(args, k, c, last);
+    }
+}
+
+template <int kRows, int kVectors>
+void outer_panel(const OuterBlock& args, int64_t c, int last) {
+    int64_t k = 0;
+    for (; k + kRows <= args.rows; k += kRows) outer_tile<kRows, kVectors>(args, k, c, last);
+    outer_rest<kRows - 1, kVectors>(args, k, c, last);
+}
+
+void outer(const OuterBlock& args) {
+    const int64_t vectors = (args.columns + kLanes - 1) / kLanes, panels = (vectors + kMaxVectors - 1) / kMaxVectors;
+    for (int64_t p = 0, v = 0; p < panels; ++p) {
+        const int64_t wide = (vectors - v + panels - p - 1) / (panels - p), c = v * kLanes;
+        v += wide;
+        const int last = static_cast<int>(v * kLanes <= args.columns ? kLanes : args.columns - (v - 1) * kLanes);
+        if constexpr (kRegisters == 32) {
+            switch (wide) {
+                case 1: outer_panel<12, 1>(args, c, last); break;
+                case 2: outer_panel<12, 2>(args, c, last); break;
+                case 3: outer_panel<8, 3>(args, c, last); break;
+                default: outer_panel<6, 4>(args, c, last); break;
+            }
+        } else if (wide == 1) {
+            outer_panel<6, 1>(args, c, last);
+        } else {
+            outer_panel<6, 2>(args, c, last);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace layermem::cpu::LAYERMEM_ISA

@@ -1,0 +1,122 @@
+// Pooling, one row of pixels at a time; lanes are channels.
+#include "cpu/microkernels/pooling.h"
+
+#include "cpu/isa/simd_math.h"
+
+namespace layermem::cpu::LAYERMEM_ISA {
+namespace {
+
+// As PoolProblem::argmax_is_int32(), but with internal linkage: see isa/simd.h.
+inline bool wide_argmax(const PoolProblem& p) { return p.kh * p.kw > 256; }
+
+// The first maximum in row-major order wins, so `>` and not `>=`.
+void max_pool(const PoolArgs& args, int64_t row) {
+    const PoolProblem& p = args.problem;
+    const int64_t h0 = row % p.ho * p.sh - p.ph, r0 = max(0, -h0), r1 = min(p.kh, p.h - h0);
+    const float* image = args.in + row / p.ho * p.h * p.w * p.c;
+    for (int64_t ow = 0; ow < p.wo; ++ow) {
+        const int64_t w0 = ow * p.sw - p.pw, s0 = max(0, -w0), s1 = min(p.kw, p.w - w0);
+        const int64_t at = (row * p.wo + ow) * p.c;
+        for_each_vector(0, p.c, [&](int64_t c, auto n) {
+            V best = broadcast(-__builtin_inff());
+            I where{};
+            for (int64_t r = r0; r < r1; ++r) {
+                const float* x = image + ((h0 + r) * p.w + w0 + s0) * p.c + c;
+                for (int64_t s = s0; s < s1; ++s, x += p.c) {
+                    const V v = load(x, n);
+                    const I more = v > best;
+                    best = select(more, v, best);
+                    where = (more & static_cast<int32_t>(r * p.kw + s)) | (~more & where);
+                }
+            }
+            store(args.out + at + c, best, n);
+            if (!args.argmax) return;
+            if (wide_argmax(p))
+                __builtin_memcpy(static_cast<int32_t*>(args.argmax) + at + c, &where, static_cast<size_t>(n) * 4);
+            else
+                store_bytes(static_cast<uint8_t*>(args.argmax) + at + c, where, n);
+        });
+    }
+}
+
+// Each dx is gathered from the windows over it, in their order, and written once.
+template <class Term>
+inline void gather_row(const PoolArgs& args, int64_t row, const Term& term) {
+    const PoolProblem& p = args.problem;
+    const int64_t h = row % p.h + p.ph, n = row / p.h;
+    const int64_t oh0 = h < p.kh ? 0 : (h - p.kh) / p.sh + 1, oh1 = min(p.ho, h / p.sh + 1);
+    for (int64_t x = 0; x < p.w; ++x) {
+        const int64_t w = x + p.pw, ow0 = w < p.kw ? 0 : (w - p.kw) / p.sw + 1, ow1 = min(p.wo, w / p.sw + 1);
+        float* out = args.out + (row * p.w + x) * p.c;
+        for_each_vector_group(0, p.c, [&](int64_t c, auto lanes, auto group) __attribute__((always_inline)) {
+            constexpr int kGroup = size_of(group);
+            V sum[kGroup];
+#pragma GCC unroll 4
+            for (int i = 0; i < kGroup; ++i) sum[i] = args.accumulate ? load(out + c + i * kLanes, lanes) : zero();
+            for (int64_t oh = oh0; oh < oh1; ++oh)
+                for (int64_t ow = ow0; ow < ow1; ++ow) {
+                    const int64_t tap = (h - oh * p.sh) * p.kw + w - ow * p.sw,
+                                  at = ((n * p.ho + oh) * p.wo + ow) * p.c + c;
+#pragma GCC unroll 4
+                    for (int i = 0; i < kGroup; ++i) sum[i] += term(at + i * kLanes, tap, oh, ow, lanes);
+                }
+#pragma GCC unroll 4
+            for (int i = 0; i < kGroup; ++i) store(out + c + i * kLanes, sum[i], lanes);
+        });
+    }
+}
+
+void max_pool_backward(const PoolArgs& args, int64_t row) {
+    if (wide_argmax(args.problem))
+        return gather_row(
+            args, row, [&](int64_t at, int64_t tap, int64_t, int64_t, auto n) __attribute__((always_inline)) {
+                I where{};
+                __builtin_memcpy(&where, static_cast<const int32_t*>(args.argmax) + at, static_cast<size_t>(n) * 4);
+                return select(where == static_cast<int32_t>(tap), load(args.in + at, n), zero());
+            });
+    gather_row(args, row, [&](int64_t at, int64_t tap, int64_t, int64_t, auto n) __attribute__((always_inline)) {
+        const I where = load_bytes(static_cast<const uint8_t*>(args.argmax) + at, n);
+        return select(where == static_cast<int32_t>(tap), load(args.in + at, n), zero());
+    });
+}
+
+// Elements of window i, clipped to the padded image: Caffe's divisor.
+inline int64_t extent(int64_t i, int64_t stride, int64_t pad, int64_t kernel, int64_t size) {
+    const int64_t init = i * stride - pad;
+    return min(init + kernel, size + pad) - init;
+}
+
+void average_pool(const PoolArgs& args, int64_t row) {
+    const PoolProblem& p = args.problem;
+    const int64_t h0 = row % p.ho * p.sh - p.ph, r0 = max(0, -h0), r1 = min(p.kh, p.h - h0);
+    const int64_t tall = extent(row % p.ho, p.sh, p.ph, p.kh, p.h);
+    const float* image = args.in + row / p.ho * p.h * p.w * p.c;
+    for (int64_t ow = 0; ow < p.wo; ++ow) {
+        const int64_t w0 = ow * p.sw - p.pw, s0 = max(0, -w0), s1 = min(p.kw, p.w - w0);
+        const V divisor = broadcast(static_cast<float>(tall * extent(ow, p.sw, p.pw, p.kw, p.w)));
+        for_each_vector(0, p.c, [&](int64_t c, auto n) {
+            V sum = zero();
+            for (int64_t r = r0; r < r1; ++r) {
+                V line = zero();
+                const float* x = image + ((h0 + r) * p.w + w0 + s0) * p.c + c;
+                for (int64_t s = s0; s < s1; ++s, x += p.c) line += load(x, n);
+                sum += line;
+            }
+            store(args.out + (row * p.wo + ow) * p.c + c, sum / divisor, n);
+        });
+    }
+}
+
+void average_pool_backward(const PoolArgs& args, int64_t row) {
+    const PoolProblem& p = args.problem;
+    gather_row(args, row, [&](int64_t at, int64_t, int64_t oh, int64_t ow, auto n) __attribute__((always_inline)) {
+        const int64_t area = extent(oh, p.sh, p.ph, p.kh, p.h) * extent(ow, p.sw, p.pw, p.kw, p.w);
+        return load(args.in + at, n) / broadcast(static_cast<float>(area));
+    });
+}
+
+}  // namespace
+
+const PoolingKernels pooling_kernels = {max_pool, average_pool, max_pool_backward, average_pool_backward};
+
+}  // namespace layermem::cpu::LAYERMEM_ISA

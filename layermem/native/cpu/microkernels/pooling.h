@@ -1,0 +1,32 @@
+// Pooling windows over channels-last images: x [n][h][w][c] -> y [n][ho][wo][c].  Lanes are channels.
+#pragma once
+#include <cstdint>
+
+#include "cpu/isa/isa.h"
+
+namespace layermem::cpu {
+
+struct PoolProblem {
+    int64_t n, c, h, w, ho, wo;                             // of the images; ho, wo as Caffe rounds them (up)
+    int64_t kh, kw, sh, sw, ph, pw;                         // kernel, stride, pad
+    bool argmax_is_int32() const { return kh * kw > 256; }  // otherwise uint8
+    void check() const;                                     // std::invalid_argument, with what is wrong
+};
+
+struct PoolArgs {
+    PoolProblem problem;
+    float* out;       // y [n][ho][wo][c];  backward: dx [n][h][w][c]
+    const float* in;  // x;  backward: dy
+    void* argmax;     // MAX: [n][ho][wo][c], index r * kw + s in the unclipped window; null: not wanted (forward only)
+    bool accumulate;  // backward only
+};
+
+struct PoolingKernels {
+    void (*max_pool)(const PoolArgs&, int64_t row);               // row of y: [0, n * ho)
+    void (*average_pool)(const PoolArgs&, int64_t row);           // likewise
+    void (*max_pool_backward)(const PoolArgs&, int64_t row);      // row of dx: [0, n * h)
+    void (*average_pool_backward)(const PoolArgs&, int64_t row);  // likewise
+};
+LAYERMEM_KERNEL_TABLE(PoolingKernels, pooling_kernels)
+
+}  // namespace layermem::cpu

@@ -1,0 +1,276 @@
+// Scores of classes: softmax, its loss, accuracy.
+#include "cpu/microkernels/softmax.h"
+
+#include "cpu/isa/simd_math.h"
+#include "cpu/microkernels/transpose_tile.h"
+
+namespace layermem::cpu::LAYERMEM_ISA {
+namespace {
+
+inline float max_of_row(const float* x, int64_t count) {
+    V most = broadcast(-__builtin_inff());
+    for_each_vector(0, count,
+                    [&](int64_t i, auto n) { most = max(fill_tail(load(x + i, n), n, -__builtin_inff()), most); });
+    return reduce_max(most);
+}
+
+// The sum of exp(x - top) over a row, and those numbers in `out` where it is not null.
+inline float sum_exp(float* out, const float* x, int64_t count, float top) {
+    V sum = zero();
+    for_each_vector(0, count, [&](int64_t i, auto n) {
+        const V e = exp(load(x + i, n) - broadcast(top));
+        if (out) store(out + i, e, n);
+        sum += clear_tail(e, n);
+    });
+    return reduce_add(sum);
+}
+
+// A label as a class; -1: ignored, -2: no class.
+inline int64_t class_of(const SoftmaxArgs& args, int64_t position) {
+    const int64_t label = static_cast<int64_t>(args.labels.label[position]);
+    if (args.labels.ignores && label == args.labels.ignore_label) return -1;
+    return label >= 0 && label < args.axis.size ? label : -2;
+}
+
+inline void add_position(const SoftmaxArgs& args, int64_t position, int64_t label, float loss, LossPartial& sum) {
+    if (label >= 0)
+        sum.loss += static_cast<double>(loss), ++sum.valid;
+    else if (label == -2)
+        ++sum.bad_labels, sum.bad_label = static_cast<int64_t>(args.labels.label[position]);
+}
+
+// As class_of, of a register of positions; lanes beyond n are ignored.
+template <class N>
+inline I classes_of(const SoftmaxArgs& args, int64_t position, N n) {
+    const I label = __builtin_convertvector(fill_tail(load(args.labels.label + position, n), n, 0.0f), I);
+    const I is_class = (label >= 0) & (label < static_cast<int32_t>(args.axis.size));
+    I found = (is_class & label) | (~is_class & -2);
+    if (args.labels.ignores && args.labels.ignore_label == static_cast<int32_t>(args.labels.ignore_label)) {
+        const I ignored = label == static_cast<int32_t>(args.labels.ignore_label);
+        found = (ignored & -1) | (~ignored & found);
+    }
+    if (n < kLanes) {
+        const I there = lanes_from_mask((1u << n) - 1);
+        found = (there & found) | (~there & -1);
+    }
+    return found;
+}
+
+inline uint32_t mask_where(I condition) { return positive_mask(select(condition, broadcast(1.0f), zero())); }
+
+template <class N>
+inline void add_positions(const SoftmaxArgs& args, int64_t position, I label, V loss, N n, LossPartial& sum) {
+    const uint32_t wrong = mask_where(label == -2);
+    sum.loss += static_cast<double>(reduce_add(select(label >= 0, loss, zero())));
+    sum.valid += __builtin_popcount(mask_where(label >= 0));
+    for (int i = 0; wrong && i < n; ++i)
+        if (wrong >> i & 1) add_position(args, position + i, -2, 0, sum);
+}
+
+// Where inner > 1 lanes are neighbouring positions; this calls body(offset of the first class, first position, n).
+template <class Body>
+LAYERMEM_INLINE void for_each_position(const Axis& s, int64_t begin, int64_t end, const Body& body) {
+    for (int64_t o = begin; o < end; ++o)
+        for_each_vector(0, s.inner, [&](int64_t i, auto n) __attribute__((always_inline)) {
+            body(o * s.size * s.inner + i, o * s.inner + i, n);
+        });
+}
+
+template <class N>
+inline V max_across(const Axis& s, const float* x, N n) {
+    V top = broadcast(-__builtin_inff());
+    for (int64_t c = 0; c < s.size; ++c) top = max(load(x + c * s.inner, n), top);
+    return top;
+}
+
+template <class N>
+inline V sum_exp_across(const Axis& s, const float* x, V top, N n) {
+    V sum = zero();
+    for (int64_t c = 0; c < s.size; ++c) sum += exp(load(x + c * s.inner, n) - top);
+    return sum;
+}
+
+// -- rows of limit classes ----------------------------------------------------------------------------------------------
+
+constexpr int64_t kShorterRow = 8;  // in place of kShortRow where there is no exp to save
+
+inline bool is_row(const Axis& s, int64_t limit = kShortRow) { return s.inner == 1 && s.size > limit; }
+inline bool is_short(const Axis& s, int64_t limit = kShortRow) {
+    return s.inner == 1 && s.size <= limit && s.outer > 1;
+}
+
+// As many positions as there are lanes at a time, turned over: run(t) sees them side by side, as of [1][size][positions].
+template <class Run>
+inline void with_transposed(const SoftmaxArgs& args, int64_t begin, int64_t end, const Run& run) {
+    const int64_t size = args.axis.size;
+    float a[kShortRow * kLanes], dy[kShortRow * kLanes], out[kShortRow * kLanes];
+    for (int64_t o = begin; o < end; o += kLanes) {
+        const int64_t count = min(kLanes, end - o);
+        SoftmaxArgs t = args;
+        t.axis = {1, size, count}, t.a = a;
+        transpose_tile(a, count, args.a + o * size, size, count, size);
+        if (args.dy) transpose_tile(dy, count, args.dy + o * size, size, count, size), t.dy = dy;
+        if (args.out) t.out = out;
+        if (args.accumulate) transpose_tile(out, count, args.out + o * size, size, count, size);
+        if (args.labels.label) t.labels.label = args.labels.label + o;
+        if (args.correct) t.correct = args.correct + o;
+        run(t);
+        if (args.out) transpose_tile(args.out + o * size, size, out, count, size, count);
+    }
+}
+
+// -- softmax and what is found from it ---------------------------------------------------------------------------------
+
+void softmax(const SoftmaxArgs& args, int64_t begin, int64_t end) {
+    const Axis& s = args.axis;
+    if (is_short(s)) return with_transposed(args, begin, end, [&](const SoftmaxArgs& t) { softmax(t, 0, 1); });
+    if (is_row(s)) {
+        for (int64_t o = begin; o < end; ++o) {
+            const float* x = args.a + o * s.size;
+            float* y = args.out + o * s.size;
+            const V sum = broadcast(sum_exp(y, x, s.size, max_of_row(x, s.size)));
+            for_each_vector(0, s.size, [&](int64_t i, auto n) { store(y + i, load(y + i, n) / sum, n); });
+        }
+        return;
+    }
+    for_each_position(s, begin, end, [&](int64_t at, int64_t, auto n) {
+        const V top = max_across(s, args.a + at, n), sum = sum_exp_across(s, args.a + at, top, n);
+        for (int64_t c = 0; c < s.size; ++c)
+            store(args.out + at + c * s.inner, exp(load(args.a + at + c * s.inner, n) - top) / sum, n);
+    });
+}
+
+void softmax_backward(const SoftmaxArgs& args, int64_t begin, int64_t end) {
+    const Axis& s = args.axis;
+    if (is_short(s, kShorterRow))
+        return with_transposed(args, begin, end, [&](const SoftmaxArgs& t) { softmax_backward(t, 0, 1); });
+    const auto gradient = [&](int64_t at, V dot, auto n) {
+        const V dx = load(args.a + at, n) * (load(args.dy + at, n) - dot);
+        store(args.out + at, args.accumulate ? load(args.out + at, n) + dx : dx, n);
+    };
+    if (is_row(s, kShorterRow)) {
+        for (int64_t o = begin; o < end; ++o) {
+            V sum = zero();
+            const int64_t row = o * s.size;
+            for_each_vector(0, s.size,
+                            [&](int64_t i, auto n) { sum += load(args.a + row + i, n) * load(args.dy + row + i, n); });
+            const V dot = broadcast(reduce_add(sum));
+            for_each_vector(0, s.size, [&](int64_t i, auto n) { gradient(row + i, dot, n); });
+        }
+        return;
+    }
+    for_each_position(s, begin, end, [&](int64_t at, int64_t, auto n) {
+        V dot = zero();
+        for (int64_t c = 0; c < s.size; ++c)
+            dot += load(args.a + at + c * s.inner, n) * load(args.dy + at + c * s.inner, n);
+        for (int64_t c = 0; c < s.size; ++c) gradient(at + c * s.inner, dot, n);
+    });
+}
+
+// -log softmax(x)[label] = log(sum exp(x - top)) - (x[label] - top), before anything rounds to 0; softmax too, if asked.
+void softmax_loss(const SoftmaxArgs& args, int64_t begin, int64_t end, LossPartial& sum) {
+    const Axis& s = args.axis;
+    if (is_short(s))
+        return with_transposed(args, begin, end, [&](const SoftmaxArgs& t) { softmax_loss(t, 0, 1, sum); });
+    if (is_row(s)) {
+        for (int64_t o = begin; o < end; ++o) {
+            const float *x = args.a + o * s.size, top = max_of_row(x, s.size);
+            const int64_t label = class_of(args, o);
+            const float own = label >= 0 ? x[label] : 0;  // before y, which may lie on x
+            float* y = args.out ? args.out + o * s.size : nullptr;
+            const float exps = sum_exp(y, x, s.size, top);
+            add_position(args, o, label, log(broadcast(exps))[0] - (own - top), sum);
+            if (y)
+                for_each_vector(0, s.size,
+                                [&](int64_t i, auto n) { store(y + i, load(y + i, n) / broadcast(exps), n); });
+        }
+        return;
+    }
+    for_each_position(s, begin, end, [&](int64_t at, int64_t position, auto n) {
+        const V top = max_across(s, args.a + at, n);
+        const I label = classes_of(args, position, n);
+        V exps = zero(), own = zero();
+        for (int64_t c = 0; c < s.size; ++c) {
+            const V x = load(args.a + at + c * s.inner, n);
+            exps += exp(x - top), own = select(label == static_cast<int32_t>(c), x, own);
+        }
+        add_positions(args, position, label, log(exps) - (own - top), n, sum);
+        if (args.out)
+            for (int64_t c = 0; c < s.size; ++c)
+                store(args.out + at + c * s.inner, exp(load(args.a + at + c * s.inner, n) - top) / exps, n);
+    });
+}
+
+void softmax_loss_backward(const SoftmaxArgs& args, int64_t begin, int64_t end) {
+    const Axis& s = args.axis;
+    if (is_short(s))
+        return with_transposed(args, begin, end, [&](const SoftmaxArgs& t) { softmax_loss_backward(t, 0, 1); });
+    const auto gradient = [&](int64_t at, V p, auto n) {
+        store(args.out + at, args.accumulate ? load(args.out + at, n) + p : p, n);
+    };
+    if (is_row(s)) {
+        for (int64_t o = begin; o < end; ++o) {
+            const float* x = args.a + o * s.size;
+            const float top = max_of_row(x, s.size);
+            const int64_t label = class_of(args, o), row = o * s.size;
+            const float share = label < 0 ? 0 : args.scale / sum_exp(nullptr, x, s.size, top);
+            const float before = args.accumulate && label >= 0 ? args.out[row + label] : 0,
+                        own = label >= 0 ? x[label] : 0;
+            for_each_vector(0, s.size, [&](int64_t i, auto n) {
+                gradient(row + i, label < 0 ? zero() : exp(load(x + i, n) - broadcast(top)) * broadcast(share), n);
+            });
+            if (label >= 0) args.out[row + label] = before + (exp(broadcast(own - top))[0] * share - args.scale);
+        }
+        return;
+    }
+    for_each_position(s, begin, end, [&](int64_t at, int64_t position, auto n) {
+        const V top = max_across(s, args.a + at, n), sum = sum_exp_across(s, args.a + at, top, n);
+        const I label = classes_of(args, position, n);
+        const V share = select(label < 0, zero(), broadcast(args.scale) / sum), scale = broadcast(args.scale);
+        for (int64_t c = 0; c < s.size; ++c) {
+            const V p = exp(load(args.a + at + c * s.inner, n) - top) * share;
+            gradient(at + c * s.inner, select(label == static_cast<int32_t>(c), p - scale, p), n);
+        }
+    });
+}
+
+// A label is found if fewer than top_k other scores are at least its own; a NaN is nobody's rival, nor is it found.
+void accuracy(const SoftmaxArgs& args, int64_t begin, int64_t end, LossPartial& sum) {
+    const Axis& s = args.axis;
+    if (is_short(s)) return with_transposed(args, begin, end, [&](const SoftmaxArgs& t) { accuracy(t, 0, 1, sum); });
+    const auto decide = [&](int64_t position, int64_t label, float own, float at_least) {
+        const bool found = label >= 0 && own == own && static_cast<int64_t>(at_least) <= args.top_k;
+        add_position(args, position, label, found ? 1.0f : 0.0f, sum);
+        if (args.correct) args.correct[position] = found;
+    };
+    const auto rival = [](V x, V own) { return select(x >= own, broadcast(1.0f), zero()); };
+    if (is_row(s)) {
+        for (int64_t o = begin; o < end; ++o) {
+            const float* x = args.a + o * s.size;
+            const int64_t label = class_of(args, o);
+            const float own = label >= 0 ? x[label] : 0;
+            V at_least = zero();
+            for_each_vector(0, s.size, [&](int64_t i, auto n) {
+                at_least += clear_tail(rival(load(x + i, n), broadcast(own)), n);
+            });
+            decide(o, label, own, reduce_add(at_least));
+        }
+        return;
+    }
+    for_each_position(s, begin, end, [&](int64_t at, int64_t position, auto n) {
+        const I label = classes_of(args, position, n);
+        V own = zero(), at_least = zero();
+        for (int64_t c = 0; c < s.size; ++c)
+            own = select(label == static_cast<int32_t>(c), load(args.a + at + c * s.inner, n), own);
+        for (int64_t c = 0; c < s.size; ++c) at_least += rival(load(args.a + at + c * s.inner, n), own);
+        const I found = (label >= 0) & (own == own) & (at_least <= broadcast(static_cast<float>(args.top_k)));
+        add_positions(args, position, label, select(found, broadcast(1.0f), zero()), n, sum);
+        if (args.correct) store_bytes(args.correct + position, found & 1, n);
+    });
+}
+
+}  // namespace
+
+const SoftmaxKernels softmax_kernels = {softmax, softmax_backward, softmax_loss, softmax_loss_backward, accuracy};
+
+}  // namespace layermem::cpu::LAYERMEM_ISA

@@ -1,0 +1,191 @@
+#include "cpu/threads/thread_pool.h"
+
+#include <pthread.h>
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <vector>
+
+namespace layermem::cpu {
+namespace {
+
+inline void spin_pause() {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+// Kernels follow each other within microseconds, so an idle thread polls for work before it sleeps: long enough to
+// bridge two launches, short enough not to burden a shared machine.
+constexpr int kSpinIterations = 2000;
+
+#if defined(__linux__)
+int current_core() { return sched_getcpu(); }
+
+// Moves this thread off the cores in `taken` if it may run on others, and leaves its affinity as it was.
+void move_off(const std::vector<int>& taken) {
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed)) return;  // more cores than the set can represent
+    cpu_set_t others = allowed;
+    for (const int core : taken)
+        if (core >= 0 && core < CPU_SETSIZE) CPU_CLR(core, &others);
+    if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof others, &others)) return;
+    sched_setaffinity(0, sizeof allowed, &allowed);
+}
+#else
+int current_core() { return -1; }
+void move_off(const std::vector<int>&) {}
+#endif
+
+// One job at a time: run() publishes it under the mutex, then workers and the caller take task numbers from `next_`
+// until none is left.  A worker that wakes too late finds the job closed and does not touch it, so the caller waits
+// only for workers that have begun (`busy_`).
+class ThreadPool {
+  public:
+    explicit ThreadPool(int workers) : cores_(static_cast<size_t>(workers) + 1) {
+        for (auto& core : cores_) core.store(-1);
+        for (int i = 0; i < workers; ++i) workers_.emplace_back([this, i] { serve(i + 1); });
+    }
+
+    ThreadPool(const ThreadPool&) = delete;
+    ThreadPool& operator=(const ThreadPool&) = delete;
+
+    ~ThreadPool() {
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            stopping_ = true;
+            generation_.fetch_add(1);
+        }
+        wake_.notify_all();
+        for (auto& worker : workers_) worker.join();
+    }
+
+    int workers() const { return static_cast<int>(workers_.size()); }
+
+    void run(int64_t count, Task task, const void* context) {
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            task_ = task;
+            context_ = context;
+            count_ = count;
+            next_.store(0);
+            cores_[0].store(current_core());
+            open_ = true;
+            generation_.fetch_add(1);
+            if (sleepers_ > 0) wake_.notify_all();
+        }
+        take_tasks();
+        std::unique_lock<std::mutex> lock(mutex_);
+        open_ = false;  // workers that have not begun by now are not waited for
+        if (busy_.load() == 0) return;
+        lock.unlock();
+        for (int i = 0; i < kSpinIterations && busy_.load() > 0; ++i) spin_pause();
+        lock.lock();
+        done_.wait(lock, [this] { return busy_.load() == 0; });
+    }
+
+  private:
+    void take_tasks() {
+        for (int64_t i = next_.fetch_add(1); i < count_; i = next_.fetch_add(1)) task_(context_, i);
+    }
+
+    void serve(int self) {
+        uint64_t seen = 0;
+        for (;;) {
+            for (int i = 0; i < kSpinIterations && generation_.load() == seen; ++i) spin_pause();
+            std::unique_lock<std::mutex> lock(mutex_);
+            if (generation_.load() == seen) {
+                ++sleepers_;
+                wake_.wait(lock, [&] { return generation_.load() != seen; });
+                --sleepers_;
+                lock.unlock();
+                find_core(self);
+                lock.lock();
+            }
+            seen = generation_.load();
+            if (stopping_) return;
+            if (!open_) continue;
+            busy_.fetch_add(1);
+            lock.unlock();
+            take_tasks();
+            lock.lock();
+            if (busy_.fetch_sub(1) == 1) done_.notify_one();
+        }
+    }
+
+    // The operating system may wake a sleeper on the core of the thread that notified it and leave it there, job after
+    // job: in a virtual machine an idle core can look busy.  So a worker that wakes on the core of the caller, or of a
+    // worker before it, moves away.
+    void find_core(int self) {
+        const int here = current_core();
+        std::vector<int> taken;
+        bool shared = false;
+        for (int i = 0; i < self; ++i) {
+            taken.push_back(cores_[static_cast<size_t>(i)].load());
+            shared |= taken.back() == here;
+        }
+        if (here >= 0 && shared) move_off(taken);
+        cores_[static_cast<size_t>(self)].store(current_core());
+    }
+
+    std::vector<std::thread> workers_;
+    std::vector<std::atomic<int>> cores_;  // where the caller (0) and each worker began their last job
+    std::mutex mutex_;                     // guards everything below that is not atomic
+    std::condition_variable wake_, done_;
+    std::atomic<uint64_t> generation_{0};  // changes with every job, and when the pool stops
+    std::atomic<int64_t> next_{0};         // the next task that is not taken
+    std::atomic<int> busy_{0};             // workers inside the current job
+    int sleepers_ = 0;
+    bool open_ = false, stopping_ = false;
+    Task task_ = nullptr;
+    const void* context_ = nullptr;
+    int64_t count_ = 0;
+};
+
+std::mutex pool_mutex;  // one kernel at a time, for all calling threads
+std::atomic<int> requested_threads{
+    static_cast<int>(std::thread::hardware_concurrency() ? std::thread::hardware_concurrency() : 1)};
+std::unique_ptr<ThreadPool> pool;  // made by the first kernel that has more than one task
+bool fork_handler_installed = false;
+
+// In a child process the threads do not exist: the pool is neither joined nor freed, as they may hold its mutex.
+void drop_pool_after_fork() {
+    (void)pool.release();
+    new (&pool_mutex) std::mutex;
+}
+
+}  // namespace
+
+int threads() { return requested_threads.load(); }
+
+void set_threads(int count) {
+    const std::lock_guard<std::mutex> lock(pool_mutex);
+    requested_threads = std::max(count, 1);
+    if (pool && pool->workers() != requested_threads - 1) pool.reset();
+}
+
+void run_tasks(int64_t count, Task task, const void* context) {
+    if (count <= 0) return;
+    const std::lock_guard<std::mutex> lock(pool_mutex);
+    if (requested_threads == 1 || count == 1) {
+        for (int64_t i = 0; i < count; ++i) task(context, i);
+        return;
+    }
+    if (!fork_handler_installed) {
+        pthread_atfork(nullptr, nullptr, drop_pool_after_fork);
+        fork_handler_installed = true;
+    }
+    if (!pool) pool = std::make_unique<ThreadPool>(requested_threads - 1);
+    pool->run(count, task, context);
+}
+
+}  // namespace layermem::cpu
