@@ -1,3 +1,9 @@
+// Construction of the three families.  Sets are bit vectors of `words` times 64 nodes, and all unions and intersections
+// go word by word.
+//
+// The number of lower sets is exponential in the width of the graph, so `exact` is for small or narrow graphs; the
+// extended family has linearly many and contains the cuts that matter in practice: at one node, along the order of
+// execution, and every way through a narrow place.
 #include "planning/lower_sets.h"
 
 #include <algorithm>
@@ -24,6 +30,7 @@ bool enumerate(const StepGraph& graph, Node begin, Node end, int words, size_t m
         Node next;  // the lowest node that may still join
     };
     std::vector<Frame> stack;
+    // Each frame is one lower set; children add one node that is higher than all added before.
     stack.push_back({Bits(words, 0), begin});
     for (Node v = 0; v < begin; ++v) insert(stack.back().set, v);
     while (!stack.empty()) {
@@ -69,6 +76,7 @@ void add_descendant_complements(const StepGraph& graph, int words, const Bits& a
     }
 }
 
+// The ops that have run at each moment of the forward: a lower set, because ids follow a topological order.
 void add_prefixes(const StepGraph& graph, int words, std::vector<Bits>& out) {
     Bits prefix(words, 0);
     for (Node v = 0; v < graph.node_count(); ++v) {
@@ -81,6 +89,7 @@ void add_prefixes(const StepGraph& graph, int words, std::vector<Bits>& out) {
 // prefix: `size` nodes are one if all nodes from `size` on have all of them as ancestors.
 std::vector<Node> find_bottlenecks(const StepGraph& graph, int words, const std::vector<Bits>& ancestors) {
     std::vector<Node> out{graph.node_count()};
+    // From the end, one node more at a time: each intersection costs `words` operations.
     Bits common(words, ~uint64_t{0});  // the intersection of the ancestors of every node from `size` on
     for (Node size = graph.node_count() - 1; size > 0; --size) {
         for (int k = 0; k < words; ++k) common[k] &= ancestors[size][k];
@@ -102,6 +111,8 @@ void add_sets_between_bottlenecks(const StepGraph& graph, int words, const std::
         const Node begin = bottlenecks[i];
         const Node end = bottlenecks[i + 1];
         std::vector<Bits> group;
+        // Groups are enumerated apart: within one, all nodes of the earlier bottleneck are in the set.
+        // A single node between two bottlenecks has no lower set but those; too many sets are not worth a part.
         if (end - begin > 1 && enumerate(graph, begin, end, words, kMaxSetsBetween, group)) {
             groups.push_back(std::move(group));
         }
@@ -135,6 +146,7 @@ LowerSets::LowerSets(const StepGraph& graph, Family family, size_t max_sets, con
     std::vector<Family> tiers;
     Bits all(words_, 0);
     for (Node v = 0; v < graph.node_count(); ++v) insert(all, v);
+    // {} and V belong to every family; keep_sets_ending_at() relies on their being the first two.
     sets.push_back(Bits(words_, 0));
     sets.push_back(all);
     const std::vector<Bits> ancestors = ancestor_sets(graph, words_);
@@ -178,6 +190,7 @@ void LowerSets::keep_sets_ending_at(const StepGraph& graph, const std::vector<No
 
 // Of equal sets the one of the lowest tier comes first, and stays.
 void LowerSets::store_sorted(const std::vector<Bits>& sets, const std::vector<Family>& tiers) {
+    // Sorted through an order of indices: swapping ints is cheaper than swapping bit vectors.
     std::vector<int> cardinality(sets.size());
     std::vector<int> order(sets.size());
     for (size_t i = 0; i < sets.size(); ++i)
@@ -195,6 +208,7 @@ void LowerSets::store_sorted(const std::vector<Bits>& sets, const std::vector<Fa
     }
 }
 
+// No bit of the small one is missing in the large one.
 bool LowerSets::subset(SetIndex small, SetIndex large) const {
     const uint64_t* a = bits(small);
     const uint64_t* b = bits(large);
@@ -206,6 +220,7 @@ bool LowerSets::subset(SetIndex small, SetIndex large) const {
 std::vector<Node> LowerSets::members(SetIndex set) const {
     std::vector<Node> out;
     for (int k = 0; k < words_; ++k)
+        // word & (word - 1) clears the lowest bit.
         for (uint64_t word = bits(set)[k]; word; word &= word - 1) out.push_back(k * 64 + lowest_bit(word));
     return out;
 }

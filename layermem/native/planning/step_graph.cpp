@@ -1,4 +1,8 @@
-// Construction of a step graph: what is added is checked at once, what needs the whole graph in finish().
+// Construction of a step graph.  What is added is checked at once; finish() derives neighbours, readers and owners, and
+// checks what needs the whole graph:
+//
+//      add_*()     ids exist, sizes and times are not negative, each value is written once and before it is read
+//      finish()    each gradient is complete when it is read, wherever segments end
 #include "planning/step_graph.h"
 
 #include <algorithm>
@@ -16,6 +20,7 @@ constexpr double kRoundedQuanta = 1 << 14;
 
 [[noreturn]] void reject(const std::string& what) { throw std::invalid_argument(what); }
 
+// Errors name the ids, since the caller built the graph from names that this code does not have.
 void check_ids(const std::vector<int32_t>& ids, size_t count, const char* kind) {
     for (int32_t id : ids)
         if (id < 0 || static_cast<size_t>(id) >= count)
@@ -73,6 +78,7 @@ Node StepGraph::add_node(std::vector<Value> reads, std::vector<Value> writes, do
                    " after another node wrote or read it");
         values[x].producer = id;
     }
+    // A permission can only concern what the op itself writes and reads.
     for (const auto& [written, read] : overlays)
         if (!contains(writes, written) || !contains(reads, read))
             reject("an overlay names what its node does not touch");
@@ -99,6 +105,7 @@ Step StepGraph::add_step(Node owner, std::vector<Value> read_values, std::vector
                          double time, Bytes workspace, std::vector<Overlay> over_values,
                          std::vector<Overlay> over_grads) {
     require_open();
+    // A step refers to values, gradients and a node that exist already; that it runs in time is checked by finish().
     check_ids({owner}, nodes.size(), "node");
     check_ids(read_values, values.size(), "value");
     check_ids(reads, grads.size(), "gradient");
@@ -114,6 +121,7 @@ Step StepGraph::add_step(Node owner, std::vector<Value> read_values, std::vector
     for (const auto& [written, read] : over_grads)
         if (!contains(writes, written) || !contains(reads, read))
             reject("an overlay names what its step does not touch");
+    // Step ids are the order of the plain backward pass, so they are given in the order of calls.
     const Step id = step_count();
     steps.push_back({owner, time, workspace, std::move(read_values), std::move(reads), std::move(writes),
                      std::move(over_values), std::move(over_grads)});
@@ -159,6 +167,7 @@ void StepGraph::finish() {
 
 // Only forward times are scaled: the planner never compares the times of steps.
 void StepGraph::set_quanta() {
+    // The larger of first run and replay bounds what any chain can recompute per node.
     double total = 0;
     bool whole = true;
     for (const NodeInfo& v : nodes) {
@@ -184,6 +193,7 @@ void StepGraph::link_neighbours() {
         sort_unique_ids(v.predecessors);
         sort_unique_ids(v.successors);
     }
+    // Owners stand for their steps: a segment runs the steps of its nodes, so planners compare owners with sets.
     for (const StepInfo& s : steps) {
         for (Value x : s.values) values[x].backward_owners.push_back(s.owner);
         for (Grad g : s.reads) grads[g].users.push_back(s.owner);
@@ -211,9 +221,12 @@ void StepGraph::check_gradients() const {
     for (Node v = 0; v < count; ++v) {
         for (Node u : nodes[v].predecessors)
             for (size_t k = 0; k < words; ++k) ancestors[v * words + k] |= ancestors[u * words + k];
+        // A node counts as its own ancestor: a step may read what another step of the same owner wrote.
         ancestors[v * words + v / 64] |= uint64_t{1} << (v % 64);
     }
+    // Bit u of row v.
     auto depends = [&](Node v, Node u) { return (ancestors[v * words + u / 64] >> (u % 64)) & 1; };
+    // By rising step, since steps are visited in order.
     std::vector<std::vector<Step>> writers(grads.size());
     for (Step s = 0; s < step_count(); ++s)
         for (Grad g : steps[s].writes) writers[g].push_back(s);
@@ -221,6 +234,7 @@ void StepGraph::check_gradients() const {
         for (Grad g : steps[s].reads) {
             bool has_writer = false;
             for (Step w : writers[g]) {
+                // A step that reads and writes a gradient accumulates into it: its own write does not come before.
                 if (w == s) continue;
                 has_writer = true;
                 if (w > s || !depends(steps[w].owner, steps[s].owner))
@@ -234,6 +248,7 @@ void StepGraph::check_gradients() const {
     }
 }
 
+// M({v}) of the paper.
 Bytes StepGraph::node_bytes(Node v) const {
     Bytes sum = 0;
     for (Value x : nodes[v].writes) sum += values[x].bytes;

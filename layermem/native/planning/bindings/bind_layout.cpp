@@ -15,6 +15,7 @@ using namespace liveness;
 using GapTuples = std::vector<std::tuple<BufferId, int32_t, int>>;       // (buffer, use, decision)
 using OverlayTuples = std::vector<std::tuple<BufferId, BufferId, int>>;  // (out, over, bit of its kind)
 
+// Plans come as tuples of ids, not as objects: a strategy passes thousands of them.
 Plan make_plan(std::vector<OpId> order, const GapTuples& gaps, int overlays, double copy_lead) {
     Plan plan{std::move(order), {}, overlays, copy_lead};
     for (const auto& [buffer, use, decision] : gaps) {
@@ -30,6 +31,7 @@ BufferId add_buffer(LayoutGraph& g, std::string name, Bytes bytes, bool persiste
 OpId add_op(LayoutGraph& g, std::string name, std::vector<BufferId> reads, std::vector<BufferId> updates,
             std::vector<BufferId> writes, const OverlayTuples& overlays, Bytes workspace, Seconds seconds,
             OpId replay) {
+    // Ids are checked by LayoutGraph, which knows the name of the op for its error.
     Op op{std::move(name), std::move(reads), std::move(updates), std::move(writes), {}, workspace, seconds, replay};
     for (const auto& [out, over, kind] : overlays) op.overlays.push_back({out, over, kind});
     return g.add_op(std::move(op));

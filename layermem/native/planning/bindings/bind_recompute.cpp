@@ -24,6 +24,7 @@ using recompute::SharedPlanner;
 template <class T>
 using Words = std::vector<std::pair<const char*, T>>;
 
+// The enumerator of a word, or ValueError with the words there are.
 template <class T>
 T parse(const std::string& name, const Words<T>& words, const char* what) {
     std::string known;
@@ -44,6 +45,7 @@ const Words<Verb> kVerbWords = {{"forward", Verb::forward}, {"replay", Verb::rep
 
 using ActionTuples = std::vector<std::pair<std::string, int32_t>>;
 
+// ('forward' | 'replay', node) or ('backward', step); kVerbWords is in the order of the enumerators.
 py::list to_tuples(const std::vector<Action>& actions) {
     py::list out;
     for (const Action& a : actions) out.append(py::make_tuple(kVerbWords[static_cast<int>(a.verb)].first, a.id));
@@ -140,6 +142,7 @@ family  approx, extended (default) or exact: the lower sets at which segments ma
 model   live (exact liveness of every segment) or paper (the formula of Kusumoto et al. 2019)
 The costs of segments are computed once and stored, so use one planner for many budgets.)";
 
+// Solves run without the GIL; arguments and results are converted with it.
 using Release = py::call_guard<py::gil_scoped_release>;
 
 std::unique_ptr<SharedPlanner> make_planner(StepGraph graph, const std::string& family, const std::string& model,
@@ -155,6 +158,7 @@ std::optional<PlanReport> solve(SharedPlanner& p, Bytes budget, const std::strin
 PlanReport minimum(SharedPlanner& p, Seconds time_limit) { return p.minimum(time_limit, raise_pending_signals); }
 
 py::dict segment(SharedPlanner& p, SetIndex lower, SetIndex upper) {
+    // A running search holds the planner's mutex and may wait for the GIL, so waiting with the GIL would deadlock.
     SegmentReport s;
     {
         py::gil_scoped_release unlocked;

@@ -1,3 +1,6 @@
+// The peak of a list of actions, by plain liveness analysis: no lower sets, no bounds, no incremental state.
+//
+// It is called once per plan, so clarity comes before speed.
 #include "planning/liveness/actions.h"
 
 #include <algorithm>
@@ -14,6 +17,7 @@ class PeakSimulator {
         : graph_(graph), actions_(actions), values_(static_cast<int>(graph.values.size())) {}
 
     Bytes run() {
+        // Order within an action: allocate what it writes, count with its workspace, free what dies with it.
         find_deaths();
         std::vector<char> alive(graph_.item_count(), 0);
         Bytes live = 0;
@@ -24,6 +28,7 @@ class PeakSimulator {
             }
         Bytes peak = live;
         for (size_t k = 0; k < actions_.size(); ++k) {
+            // A gradient that exists is accumulated into: it is written, but not allocated.
             std::vector<Item> allocated;
             for (Item item : writes(actions_[k]))
                 if (!alive[item]) {
@@ -86,6 +91,7 @@ class PeakSimulator {
             const auto read = reads(actions_[k]);
             for (Item item : writes(actions_[k])) {
                 mark(item);
+                // Before this write the old bytes are dead, unless the action itself reads them.
                 const bool is_overwritten = std::find(read.begin(), read.end(), item) == read.end();
                 if (is_overwritten) needed[item] = 0;
             }

@@ -1,3 +1,7 @@
+// Layouts: which residencies a plan implies, when their copies run, and what they cost in bytes and seconds.
+//
+// Strategies call this for every candidate, so each function is one pass over ops or residencies; sorting the copies is
+// all that takes more than linear time.
 #include "planning/liveness/layout.h"
 
 #include <algorithm>
@@ -5,6 +9,8 @@
 #include <stdexcept>
 
 namespace layermem::planning::liveness {
+
+// ---- construction -------------------------------------------------------------------------------------------------
 
 BufferId LayoutGraph::add_buffer(Buffer buffer) {
     buffers_.push_back(std::move(buffer));
@@ -17,6 +23,7 @@ OpId LayoutGraph::add_op(Op op) {
         for (BufferId b : *list)
             if (b < 0 || b >= count) throw std::invalid_argument("'" + op.name + "' touches an unknown buffer");
     if (op.replay >= static_cast<OpId>(ops_.size())) {
+        // A replay is an op of its own, so its id must exist.
         throw std::invalid_argument("add the replay of '" + op.name + "' before the op itself");
     }
     ops_.push_back(std::move(op));
@@ -25,6 +32,7 @@ OpId LayoutGraph::add_op(Op op) {
 
 // ---- residencies --------------------------------------------------------------------------------------------------
 
+// The first occurrence of an op runs as itself, each later one as its replay.
 std::vector<OpId> LayoutGraph::resolve_replays(const Plan& plan) const {
     std::vector<OpId> ops;
     std::vector<char> has_run(ops_.size(), 0);
@@ -38,6 +46,8 @@ std::vector<OpId> LayoutGraph::resolve_replays(const Plan& plan) const {
     return ops;
 }
 
+// Uses by buffer, gaps by buffer, then the residencies of each buffer in turn.  This order matters: copies of one
+// position run in it.
 Layout LayoutGraph::lay_out(const Plan& plan) const {
     Layout layout{resolve_replays(plan), {}};
     std::vector<std::vector<Use>> uses(buffers_.size());
@@ -90,14 +100,17 @@ void LayoutGraph::add_residencies(BufferId b, const std::vector<Use>& uses, cons
             residency = {b, use.position, use.position, use.position + 1, issue, false, false};
             is_resident = true;
         }
+        // `release` is provisional: where a copy follows, delay_releases() moves it.
         residency.last = use.position;
         residency.release = use.position + 1;
         on_host = on_host && !use.writes;
+        // After the last use, only a persistent buffer whose newest bytes the host lacks needs a copy.
         if (number + 1 == uses.size()) {
             residency.offloads = buffer.persistent && !on_host;
             layout.residencies.push_back(residency);
             return;
         }
+        // What happens in the gap before the next use depends on that use too: without a read no bytes are needed.
         const Use& next = uses[number + 1];
         const Gap* gap = find_gap(static_cast<int32_t>(number));
         if (gap && gap->decision == Decision::offload && next.reads) {
@@ -140,6 +153,7 @@ void LayoutGraph::delay_releases(double copy_lead, const std::vector<Seconds>& s
     const auto end = starts.end() - 1;
     std::stable_sort(offloaded.begin(), offloaded.end(),
                      [](const Residency* a, const Residency* b) { return a->last < b->last; });
+    // The d2h stream runs copies one by one: `queue_free` is when it can start the next.
     Seconds queue_free = 0;
     for (Residency* residency : offloaded) {
         const Seconds duration = buffers_[residency->buffer].offload;
@@ -147,6 +161,7 @@ void LayoutGraph::delay_releases(double copy_lead, const std::vector<Seconds>& s
         queue_free = start + duration;
         const Seconds done = start + duration * std::min(copy_lead, 1.0);
         const auto position = static_cast<Position>(std::lower_bound(begin, end, done) - begin);
+        // Without a lead the copy runs as an op of its own would: the bytes are free right after it.
         residency->release = copy_lead > 0 ? std::max(residency->last + 1, position) : residency->last + 1;
     }
 }
@@ -161,6 +176,7 @@ void LayoutGraph::advance_issues(double copy_lead, const std::vector<Seconds>& s
     std::reverse(prefetched.begin(), prefetched.end());
     std::stable_sort(prefetched.begin(), prefetched.end(),
                      [](const Residency* a, const Residency* b) { return a->first > b->first; });
+    // The h2d stream seen from the end of the step: `queue_free` is when the later prefetches need it.
     Seconds queue_free = starts.back();
     for (Residency* residency : prefetched) {
         const Seconds duration = buffers_[residency->buffer].prefetch;
@@ -168,6 +184,7 @@ void LayoutGraph::advance_issues(double copy_lead, const std::vector<Seconds>& s
         const Seconds start = copy_lead >= 1 ? queue_free : starts[residency->first] - duration * copy_lead;
         auto issue = static_cast<Position>(std::upper_bound(begin, end, start) - begin) - 1;
         issue = std::max(issue, 0);
+        // A buffer is never resident twice: its prefetch is issued after the residency before it has ended.
         for (Position p : ends[residency->buffer])
             if (p <= residency->first) issue = std::max(issue, p);
         residency->issue = std::min(residency->first, issue);
@@ -185,10 +202,12 @@ Bytes LayoutGraph::peak_live_bytes(const Plan& plan, const Layout& layout) const
     for (const Residency& r : layout.residencies) {
         const Bytes bytes = buffers_[r.buffer].bytes;
         by_buffer[r.buffer].push_back(&r);
+        // A prefetched buffer occupies its bytes from the moment the copy is issued.
         const Position begin = r.issue < 0 ? r.first : r.issue;
         change[r.permanent ? 0 : begin] += bytes;
         if (!r.permanent) change[std::min(r.release, n)] -= bytes;
     }
+    // Few residencies per buffer: a linear look is faster than an index.
     auto find_residency = [&](BufferId buffer, Position p, bool begins) -> const Residency* {
         for (const Residency* r : by_buffer[buffer])
             if ((begins ? r->first : r->last) == p) return r;
@@ -199,6 +218,7 @@ Bytes LayoutGraph::peak_live_bytes(const Plan& plan, const Layout& layout) const
         const Op& op = ops_[layout.ops[p]];
         granted.clear();
         for (const OverlayRule& rule : op.overlays) {
+            // Both ends must meet at this op: `out` begins here, `over` ends here, and no copy needs the old bytes.
             if (!(rule.kind & plan.overlays)) continue;
             const Residency* out = find_residency(rule.out, p, true);
             const Residency* over = find_residency(rule.over, p, false);
@@ -247,6 +267,7 @@ Seconds LayoutGraph::estimate_seconds(const Layout& layout) const {
     std::vector<Seconds> on_host_at(buffers_.size(), 0);
     Seconds compute = 0, d2h = 0, h2d = 0;  // when each stream is free
     for (size_t p = 0; p + 1 < n; ++p) {
+        // The op waits for bytes that an offload still reads, then issues prefetches, then waits for its own.
         for (int i : released[p]) compute = std::max(compute, offloaded_at[i]);
         for (int i : prefetches[p]) {
             const BufferId b = residencies[i].buffer;

@@ -1,3 +1,11 @@
+// Facts of each lower set, computed once: a planner evaluates pairs of sets, of which there are many more than sets.
+//
+// A set plays two parts, and most facts belong to one of them.  As the upper end of a segment it decides what is kept
+// when the segment is done; as the lower end, what outlives the segment.
+//
+//      L_{i-1} (lower end)            L_i (upper end)
+//      ------------|=================|--------------        values of the segment read right of L_i are kept;
+//       outlives: read left of it     kept: read right       those read left of L_{i-1} stay after its backward
 #include "planning/liveness/lower_set_facts.h"
 
 #include <algorithm>
@@ -16,6 +24,7 @@ LowerSetFacts::LowerSetFacts(const StepGraph& graph, const LowerSets& sets)
       values_(static_cast<int>(graph.values.size())),
       nodes_(graph.node_count()),
       item_words_(std::max(1, (graph.item_count() + 63) / 64)) {
+    // Per-value and per-node tables first: the facts below read them instead of the graph.
     read_bytes_.assign(nodes_, 0);
     for (const ValueInfo& x : graph.values) {
         producer_.push_back(x.producer);
@@ -46,6 +55,7 @@ void LowerSetFacts::flatten_ops() {
         marks.push_back(items_.size());
         append(read_grads, values_);
         append(written, written_shift);
+        // A gradient may be both read and written: touch lists it once, so that its bytes count once.
         const auto middle = items_.begin() + static_cast<long>(marks.back());
         std::sort(middle, items_.end());
         items_.erase(std::unique(middle, items_.end()), items_.end());
@@ -122,6 +132,7 @@ void LowerSetFacts::describe(SetIndex set, SetFacts& facts) {
         if (std::any_of(writes.begin(), writes.end(), is_read_backward)) {
             facts.read_time += graph_.nodes[v].replay_quanta;
         }
+        // The boundary: members with a successor outside.
         if (!any_out(graph_.nodes[v].successors, set)) continue;
         facts.boundary.push_back(v);
         facts.boundary_time += graph_.nodes[v].quanta;
@@ -161,6 +172,7 @@ void LowerSetFacts::describe_values(SetIndex set, SetFacts& facts) {
                 facts.kept.push_back({x.producer, x.bytes});
             }
         }
+        // An input exists before the step, so it counts as used above as soon as anything uses it.
         const bool is_used_above =
             x.producer < 0 ? x.used() : x.kept || any_out(x.readers, set) || any_out(x.backward_owners, set);
         if (!is_used_above || is_needed_inside(id, set)) {
@@ -175,6 +187,7 @@ void LowerSetFacts::describe_values(SetIndex set, SetFacts& facts) {
 void LowerSetFacts::describe_gradients(SetIndex set, SetFacts& facts) {
     for (Grad id = 0; id < static_cast<Grad>(graph_.grads.size()); ++id) {
         const GradInfo& g = graph_.grads[id];
+        // Carried in: written by steps of segments above, and still used by steps of the set.
         const bool is_needed = g.final || any_in(g.users, set);
         const bool is_written = any_out(g.writers, set);
         if (is_needed) set_bit(outlives_, set, values_ + id);
@@ -187,6 +200,7 @@ void LowerSetFacts::describe_replays(SetIndex set, const std::vector<Node>& memb
     facts.must_replay.assign(sets_.words(), 0);
     for (Node v : members) {
         const auto& writes = graph_.nodes[v].writes;
+        // Backward of the set needs it, and the upper end does not keep it: no lower end avoids the replay.
         const bool is_needed = std::any_of(writes.begin(), writes.end(), [&](Value x) {
             return !graph_.values[x].backward_owners.empty() && !is_kept(set, x);
         });
@@ -210,6 +224,7 @@ void LowerSetFacts::describe_peak_witnesses(SetIndex set, const std::vector<Node
         const FlatOp& op = ops_[nodes_ + s];
         for (const Item* item = op.touch; item != op.touch_end; ++item) last_touch[*item] = s;
     }
+    // `nodes` lists all resident nodes of the set; a segment counts those above its lower end.
     for (Step s : choose_witness_steps(set, members)) {
         PeakWitness witness{graph_.steps[s].owner, std::vector<uint64_t>(sets_.words(), 0), 0, 0};
         for (Node v : nodes_resident_at(s, set, members, last_touch)) {
@@ -219,6 +234,7 @@ void LowerSetFacts::describe_peak_witnesses(SetIndex set, const std::vector<Node
         witness.beside = carried_bytes_at(s, set, last_touch) + step_bytes(s, set);
         facts.peak_witnesses.push_back(std::move(witness));
     }
+    // The bound looks at the first witnesses only, so the largest come first.
     std::sort(facts.peak_witnesses.begin(), facts.peak_witnesses.end(),
               [](const auto& a, const auto& b) { return a.node_bytes + a.beside > b.node_bytes + b.beside; });
 }
@@ -243,6 +259,7 @@ std::vector<Step> LowerSetFacts::choose_witness_steps(SetIndex set, const std::v
         }
     }
     std::sort(steps.begin(), steps.end());
+    // The order of steps matters: each wave marks its nodes as replayed for those after it.
     std::vector<std::pair<Bytes, Step>> waves;  // negative bytes: the largest are sorted to the front
     for (Step s : steps) {
         const Bytes bytes = recompute_wave_bytes(graph_.steps[s].values, set, replayed) + step_bytes(s, set);
@@ -273,6 +290,7 @@ Bytes LowerSetFacts::recompute_wave_bytes(std::vector<Value> needed, SetIndex se
 // Workspace, and the gradients that the step touches and no step outside the set has written, without those that an
 // overlay may put on other bytes.
 Bytes LowerSetFacts::step_bytes(Step s, SetIndex set) const {
+    // Gradients follow `middle` in the list of a step.
     const FlatOp& op = ops_[nodes_ + s];
     Bytes sum = op.workspace;
     for (const Item* item = op.middle; item != op.touch_end; ++item) {

@@ -1,3 +1,12 @@
+// The costs of a segment: lower bounds from the facts of its two sets, and exact costs by a pass over its ops.
+//
+// evaluate() is the inner loop of the planner and runs for a large part of all pairs of sets.  So ops are flat arrays,
+// working memory is reused, and a lifetime is valid only for the round that wrote it, which spares clearing the table.
+//
+//      lower set        segment V_i            above L_i
+//      ---------|--------------------------|---------------
+//               forward:  v1 v2 v3             drop all but the kept values
+//               backward: replays, steps       first_need_ says before which step a value is needed
 #include "planning/liveness/segment_costs.h"
 
 #include <algorithm>
@@ -27,6 +36,7 @@ Bytes SegmentCosts::peak_bound(SetIndex lower, SetIndex upper, Bytes stop_above)
     const SetFacts& low = facts_.of(lower);
     const SetFacts& up = facts_.of(upper);
     if (model_ == Model::paper) return 2 * (up.bytes - low.bytes) + up.outside;
+    // Carried bytes stay until a step of the segment has used them; dying ones may be among them.
     Bytes most = up.carried - low.dying_bytes;
     const uint64_t* below = sets_.bits(lower);
     int witnesses_left = kMaxWitnessesUsed;
@@ -35,6 +45,7 @@ Bytes SegmentCosts::peak_bound(SetIndex lower, SetIndex upper, Bytes stop_above)
         if (sets_.has(lower, witness.owner)) continue;
         --witnesses_left;
         Bytes sum = witness.beside - low.dying_bytes;
+        // If this is enough, the loop over nodes ends before it begins.
         most = std::max(most, sum + witness.node_bytes - low.read_bytes);
         for (int k = 0; k < sets_.words() && most <= stop_above; ++k)
             for (uint64_t word = witness.nodes[k] & ~below[k]; word; word &= word - 1)
@@ -66,6 +77,7 @@ Bytes SegmentCosts::kept_bound(SetIndex lower, SetIndex upper) const {
     const SetFacts& up = facts_.of(upper);
     if (model_ == Model::paper) return evaluate_paper(lower, upper).kept;
     Bytes sum = up.fixed_bytes - low.fixed_bytes;
+    // Values marked `kept` are always kept, so their difference needs no loop; of the others only those above `lower`.
     for (const auto& [node, bytes] : up.kept)
         if (!sets_.has(lower, node)) sum += bytes;
     for (Value x : low.dying)
@@ -99,12 +111,14 @@ Segment SegmentCosts::evaluate_live(SetIndex lower, SetIndex upper) {
     collect(lower, upper);
     if (upper == sets_.size() - 1) return evaluate_last();
     Segment out;
+    // Each node of the segment is replayed at most once, so the time does not depend on the order of replays.
     out.recompute = select_replays();
     const Bytes forward = forward_peak();
     out.eager = std::all_of(replays_.begin(), replays_.end(), [](const auto& r) { return r.first == 0; });
     set_sequence(out.eager);
     compute_lifetimes(false);
     out.kept = kept_bytes();
+    // The same bytes are there at the start of either order, but the lifetimes differ.
     const Bytes start = bytes_at_start(false);
     out.peak = std::max(forward, sequence_peak(start));
     if (!out.eager && out.peak > std::max(forward, eager_peak_bound())) {
@@ -142,6 +156,7 @@ void SegmentCosts::collect(SetIndex lower, SetIndex upper) {
         in_segment_[*v] = 1;
         steps_.insert(steps_.end(), graph_.nodes[*v].steps.begin(), graph_.nodes[*v].steps.end());
     }
+    // Steps usually come in the reverse order of their owners, and then nothing needs sorting.
     if (!std::is_sorted(steps_.begin(), steps_.end())) std::sort(steps_.begin(), steps_.end());
 }
 
@@ -151,6 +166,7 @@ Bytes SegmentCosts::forward_peak() const {
     for (Node v : nodes_) {
         const FlatOp& op = facts_.op(v);
         auto dies = [&](Value x) { return facts_.last_reader(x) == v && in_segment(x) && !facts_.is_kept(upper_, x); };
+        // Born with the writer, counted with its workspace, and gone after the last reader.
         for (const Item* x = op.write; x != op.write_end; ++x) live += facts_.bytes(*x);
         Bytes gain = 0;
         if (op.overlay != op.overlay_end) {
@@ -182,6 +198,7 @@ Quanta SegmentCosts::select_replays() {
         const FlatOp& op = facts_.op(facts_.nodes() + steps_[k]);
         for (const Item* x = op.touch; x != op.middle; ++x) need(*x, k);
     }
+    // So far only steps have needs: the ones of replays follow.
     step_needed_bytes_ = 0;
     for (Value x : needed_) step_needed_bytes_ += facts_.bytes(x);
     Quanta time = 0;
@@ -192,6 +209,7 @@ Quanta SegmentCosts::select_replays() {
             if (facts_.outlives(lower_, *x)) need(*x, end);  // a step of an earlier segment reads it
             first = std::min(first, first_need_[*x]);
         }
+        // Nothing that this node writes is needed: it stays dropped.
         if (first == kNever) continue;
         for (const Item* x = op.touch; x != op.middle; ++x) need(*x, first);
         replays_.push_back({first, *v});
@@ -210,6 +228,7 @@ void SegmentCosts::set_sequence(bool eager) {
         for (Step s : steps_) sequence_.push_back(facts_.nodes() + s);
         return;
     }
+    // Bucket lists by position; filled from the back, so that each list is by rising node.
     first_at_.assign(end + 1, -1);
     next_at_.resize(replays_.size());
     for (int i = static_cast<int>(replays_.size()) - 1; i >= 0; --i) {
@@ -226,6 +245,7 @@ void SegmentCosts::set_sequence(bool eager) {
 // position.  With the forward (the last segment) every value of the segment is written in the sequence; without it the
 // kept ones are there from the start.  Of several writes the earliest counts, which the pass sees last.
 void SegmentCosts::compute_lifetimes(bool with_forward) {
+    // Entries of older rounds count as unused; the first touch from the end is the last use.
     ++round_;
     change_.assign(sequence_.size(), {});
     for (int k = static_cast<int>(sequence_.size()) - 1; k >= 0; --k) {
@@ -240,6 +260,7 @@ void SegmentCosts::compute_lifetimes(bool with_forward) {
             const bool is_there = facts_.is_kept(upper_, *item) && !(with_forward && *item < facts_.values());
             if (is_there) continue;
             Lifetime& lifetime = lifetimes_[*item];
+            // An earlier write: the item is alive from here on, and the later write allocates nothing.
             if (lifetime.first_write != kBefore) change_[lifetime.first_write].born -= facts_.bytes(*item);
             lifetime.first_write = k;
             change_[k].born += facts_.bytes(*item);

@@ -1,3 +1,6 @@
+// Extraction of a core, and the way back from its solution to one of the whole problem.
+//
+// Both directions keep ids apart: `origin` maps a residency of the part to its id in the whole problem.
 #include "planning/placement/core.h"
 
 #include <algorithm>
@@ -15,6 +18,7 @@ Core extract_core(const Problem& problem, double share) {
     std::vector<Lifespan> lifespans;
     for (size_t i = 0; i < problem.residencies.size(); ++i) {
         const Residency& r = problem.residencies[i];
+        // No full section in its lifespan: the residency is part of the rest.
         if (full_before[r.first] == full_before[r.last]) continue;
         core.origin.push_back(static_cast<ResidencyId>(i));
         core.problem.residencies.push_back(r);
@@ -44,6 +48,7 @@ Solution pack_around_core(const Problem& problem, const Core& core, const Soluti
         origin.push_back(static_cast<ResidencyId>(i));
         rest.residencies.push_back(problem.residencies[i]);
     }
+    // The height covers core and rest alike: fixed residencies count in solution_height().
     Solution around = pack_best(rest, budget).solution;
     Solution whole{std::vector<Granules>(problem.residencies.size()), around.height};
     for (size_t k = 0; k < core.origin.size(); ++k) whole.offset[core.origin[k]] = solution.offset[k];

@@ -1,3 +1,7 @@
+// Greedy placement: five orders times two fits, at most ten passes.
+//
+// Training steps are kind to it: on most nets one of the orders reaches the bound, and the exact search is not needed.
+// An order sorts by one property; which one suits depends on the net, so all are tried.
 #include "planning/placement/greedy.h"
 
 #include <algorithm>
@@ -22,10 +26,12 @@ Order sort_by(const Problem& problem, Key key) {
     return order;
 }
 
+// Large ones first, as in bin packing: small ones fill the gaps that are left.
 Order by_size(const Problem& p) {
     return sort_by(p, [](const Residency& r) { return r.size; });
 }
 
+// Long ones first: they are the walls between which short ones are stacked.
 Order by_lifetime(const Problem& p) {
     return sort_by(p, [](const Residency& r) { return r.last - r.first; });
 }
@@ -35,6 +41,7 @@ Order by_area(const Problem& p) {
     return sort_by(p, [](const Residency& r) { return static_cast<double>(r.size) * (r.last - r.first); });
 }
 
+// In the order of allocation, as an allocator at run time would see them.
 Order by_start(const Problem& p) {
     return sort_by(p, [](const Residency& r) { return -r.first; });
 }
@@ -44,6 +51,7 @@ class RangeMaximum {
   public:
     explicit RangeMaximum(std::vector<Granules> values) : tables_{std::move(values)} {
         size_t n = tables_[0].size();
+        // Row k + 1 from row k: the larger of two neighbouring halves.
         for (size_t width = 1; 2 * width <= n; width *= 2) {
             const std::vector<Granules>& half = tables_.back();
             std::vector<Granules> table(n - 2 * width + 1);
@@ -80,6 +88,7 @@ const std::vector<OrderingRule>& ordering_rules() {
     return kRules;
 }
 
+// Each residency is placed once and never moved.  A step is an index entry inspected, or a residency placed.
 Solution pack(const Problem& problem, const Order& order, Fit fit, StepBudget& budget) {
     OffsetIndex index(problem);
     Solution solution;
@@ -102,6 +111,7 @@ NamedSolution pack_best(const Problem& problem, StepBudget& budget) {
     for (Fit fit : {Fit::first, Fit::best}) {
         for (const OrderingRule& rule : ordering_rules()) {
             Solution solution = pack(problem, rule.order(problem), fit, budget);
+            // A later rule must be strictly better, so the method named is the first that reaches the height.
             if (solution.height < best.solution.height) {
                 best = {std::move(solution), std::string("greedy by ") + rule.name};
             }

@@ -1,3 +1,6 @@
+// The gap query of greedy placement, which is where its time goes: a deep net has thousands of residencies, each query
+// would inspect all placed ones, and there are ten passes.  Two measures keep the cost low: chunks are skipped by their
+// summaries, and short residencies search the list of their own slice of time only.
 #include "planning/placement/offset_index.h"
 
 #include <algorithm>
@@ -6,6 +9,7 @@
 namespace layermem::planning::placement {
 
 void OffsetList::Chunk::summarize() {
+    // Tops are accumulated by rising bottom: a gap is what no entry so far covers.
     first = earliest = std::numeric_limits<Section>::max();
     last = latest = 0;
     top = entries.front().bottom;
@@ -61,6 +65,7 @@ void OffsetList::insert(const Residency& residency, Granules offset, int64_t& st
         chunks_.emplace_back(std::vector<Entry>{entry});
         return;
     }
+    // The first chunk that ends at or above the offset takes the entry; if none does, the last one.
     if (chunk == chunks_.end()) --chunk;
     auto& entries = chunk->entries;
     entries.insert(std::lower_bound(entries.begin(), entries.end(), offset, is_below), entry);
@@ -75,6 +80,7 @@ void OffsetList::insert(const Residency& residency, Granules offset, int64_t& st
 }
 
 OffsetIndex::OffsetIndex(const Problem& problem) : floor_(problem.floor) {
+    // Slices of equal width, as many as useful: below the least width the lists would be nearly empty.
     slice_width_ = std::max(kMinSliceWidth, (problem.sections + kMaxSlices - 1) / kMaxSlices);
     slices_.resize((problem.sections + slice_width_ - 1) / slice_width_);
     for (size_t i = 0; i < problem.fixed.size(); ++i) {
@@ -90,6 +96,7 @@ Granules OffsetIndex::find_offset(const Residency& residency, Fit fit) const {
 }
 
 void OffsetIndex::insert(const Residency& residency, Granules offset) {
+    // A residency is in the list of each slice that it touches, so a query of one slice misses none.
     whole_.insert(residency, offset, steps_);
     for (Section slice = residency.first / slice_width_; slice <= (residency.last - 1) / slice_width_; ++slice) {
         slices_[slice].insert(residency, offset, steps_);

@@ -1,4 +1,11 @@
-// Entry point of placement: validation, the translation to sections and granules, and the sequence of algorithms.
+// Entry point of placement: from bytes and ticks to the problem of the algorithms, and back.
+//
+//      validate              arrays of one length, sizes whose sum does not overflow
+//      build_problem         ticks to sections, bytes to granules; fixed residencies apart from free ones
+//      stack_full_lifetime   residencies of the whole step at the bottom, without search
+//      pack_best             greedy rules, which reach the bound on most training steps
+//      tighten               exact search below the greedy height, where they do not
+//      expand                back to the whole problem, then to bytes
 #include "planning/placement/place.h"
 
 #include <algorithm>
@@ -57,6 +64,7 @@ struct IndexedProblem {
 
 // Ticks become sections, bytes become granules, and fixed residencies are told apart from free ones.
 IndexedProblem build_problem(const PlacementRequest& r) {
+    // Indices into the request of all intervals that take part, in order.
     std::vector<size_t> intervals;
     std::vector<Lifespan> lifespans;
     for (size_t i = 0; i < r.size.size(); ++i) {
@@ -71,11 +79,13 @@ IndexedProblem build_problem(const PlacementRequest& r) {
     for (size_t k = 0; k < intervals.size(); ++k) {
         size_t i = intervals[k];
         residencies[k].size = to_granules(r.size[i], r.align);
+        // validate() has made sure that fixed offsets are multiples of the alignment.
         bool is_fixed = !r.fixed.empty() && r.fixed[i] >= 0;
         (is_fixed ? p.fixed : p.residencies).push_back(residencies[k]);
         (is_fixed ? indexed.fixed_interval : indexed.free_interval).push_back(i);
         if (is_fixed) p.fixed_offset.push_back(r.fixed[i] / r.align);
     }
+    // The floor is rounded up, so that nothing begins below it; the target down, so that it is never exceeded.
     p.floor = to_granules(r.floor, r.align);
     p.target = r.target / r.align;
     set_bound(p);
@@ -89,6 +99,7 @@ void reject_overlapping_fixed(const IndexedProblem& indexed) {
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
     std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p.fixed_offset[a] < p.fixed_offset[b]; });
     for (size_t i = 0; i < order.size(); ++i) {
+        // Only those that begin below this top can overlap in address; they follow in the order.
         Granules top = p.fixed_offset[order[i]] + p.fixed[order[i]].size;
         for (size_t j = i + 1; j < order.size() && p.fixed_offset[order[j]] < top; ++j) {
             if (!overlap_in_time(p.fixed[order[i]], p.fixed[order[j]])) continue;
@@ -102,6 +113,7 @@ void reject_overlapping_fixed(const IndexedProblem& indexed) {
 NamedSolution solve(const Problem& problem, StepBudget& budget) {
     Reduction reduction = stack_full_lifetime(problem);
     NamedSolution best{{{}, 0}, "stacked"};
+    // Where everything lives for the whole step, the stack is the solution.
     if (!reduction.problem.residencies.empty()) {
         best = pack_best(reduction.problem, budget);
         Solution tight = tighten(reduction.problem, best.solution, budget);
@@ -113,6 +125,7 @@ NamedSolution solve(const Problem& problem, StepBudget& budget) {
 
 }  // namespace
 
+// Offsets of residencies that occupy no bytes are the floor, those of fixed ones what was requested.
 Placement place(const PlacementRequest& request, const Poll& poll) {
     auto started = std::chrono::steady_clock::now();
     validate(request);

@@ -1,3 +1,7 @@
+// Compression of ticks to sections, loads and bounds.
+//
+// n residencies over any number of ticks become at most n sections, so that every algorithm behind this file is
+// independent of the length of the schedule.
 #include "planning/placement/problem.h"
 
 #include <algorithm>
@@ -18,6 +22,7 @@ Section assign_sections(const std::vector<Lifespan>& lifespans, std::vector<Resi
         events.push_back({lifespans[i].begin, true, i});
         events.push_back({lifespans[i].end, false, i});
     }
+    // false < true: the ends of a tick are sorted before its begins.
     std::sort(events.begin(), events.end(),
               [](const Event& a, const Event& b) { return std::tie(a.at, a.begins) < std::tie(b.at, b.begins); });
     Section sections = 0;  // closed so far, and so the index of the open one
@@ -42,6 +47,7 @@ std::vector<Granules> section_loads(const std::vector<Residency>& residencies, S
         load[r.last] -= r.size;
     }
     for (Section s = 1; s < sections; ++s) load[s] += load[s - 1];
+    // The last entry only received the ends.
     load.resize(sections);
     return load;
 }
@@ -49,6 +55,7 @@ std::vector<Granules> section_loads(const std::vector<Residency>& residencies, S
 // Two bounds: the top of each fixed residency, and the load of each section above the floor, to which a fixed
 // residency contributes the part of it that lies above the floor.
 void set_bound(Problem& problem) {
+    // Below the floor only fixed residencies lie, so the load above it is what must fit on top of it.
     std::vector<Residency> above_floor = problem.residencies;
     Granules bound = 0;
     for (size_t i = 0; i < problem.fixed.size(); ++i) {

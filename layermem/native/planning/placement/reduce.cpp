@@ -1,3 +1,7 @@
+// Residencies that live for the whole step, stacked at the bottom, and the ground that fixed residencies leave.
+//
+// In training most bytes are parameters, gradients and optimizer state.  They are alive all the time, so their offsets
+// are decided by one loop, and the search sees activations only.
 #include "planning/placement/reduce.h"
 
 #include <algorithm>
@@ -37,6 +41,7 @@ std::vector<Granules> ground_levels(const Problem& problem) {
         if (top(i) > problem.floor) highest.push_back(i);
     }
     std::sort(highest.begin(), highest.end(), [&](size_t a, size_t b) { return top(a) > top(b); });
+    // Sections that no fixed residency touches keep the floor as their level.
     std::vector<Granules> ground(problem.sections, problem.floor);
     // open[s] == s: section s has no level yet.  Else a link towards the next one that has none: a disjoint-set forest
     // whose paths are halved on the way, so that each section is set once in nearly constant time.
@@ -81,6 +86,7 @@ Reduction stack_full_lifetime(const Problem& problem) {
     return reduction;
 }
 
+// Offsets of the reduced problem are absolute, since its floor was raised: they are copied as they are.
 Solution expand(const Problem& problem, const Reduction& reduction, const Solution& solution) {
     Solution whole = reduction.stacked;
     for (size_t k = 0; k < reduction.origin.size(); ++k) whole.offset[reduction.origin[k]] = solution.offset[k];

@@ -1,3 +1,14 @@
+// Propagation for the exact search: after each decision, least offsets and levels are brought to their fixed point.
+//
+// A residency that is placed raises the least offsets of the unplaced residencies in its sections to its top.  Then the
+// levels rise: in these sections, and in all others whose witness has moved.
+//
+//      before    level 2 2 2 2 2         after r is placed on [1, 3), size 3      level 2 5 5 2 2
+//                                        u on [2, 4) cannot lie below 5 any more: if u was the last unplaced residency
+//                                        of section 3, the level there is 5 too, and what lies below is lost
+//
+// Each number that changes is written once to the trail; undo() restores the old values in reverse order, without any
+// computation.
 #include "planning/placement/skyline.h"
 
 #include <algorithm>
@@ -56,6 +67,7 @@ void Skyline::index_by_section() {
         alive_at_[s + 1] = starting_at_[s] + starts[s];
     }
     alive_.resize(alive_at_[sections]);
+    // The construction counts as work of the search: a large problem must not start one it cannot finish.
     steps_ += alive_at_[sections] * kIndexSteps;
     // A short lifespan rests on few levels, so its least offset tends to be low: update_level() ends early.
     std::vector<ResidencyId> short_first(n);
@@ -95,6 +107,7 @@ bool Skyline::leave_empty(Section s, Granules upto) { return raise(s, s + 1, upt
 // The residency counts no longer among the unplaced; one trail entry stands for all these sums.
 void Skyline::remove(ResidencyId i) {
     const Residency& r = residencies_[i];
+    // A null pointer marks the entry: undo() reverts all the sums below for it.
     trail_.push_back({nullptr, i});
     unplaced_[i] = 0;
     remaining_key_[r.first] -= residency_key_[i];
@@ -104,6 +117,7 @@ void Skyline::remove(ResidencyId i) {
 
 void Skyline::undo(size_t mark) {
     while (trail_.size() > mark) {
+        // Either one number that was overwritten, or a residency that was placed.
         Change c = trail_.back();
         trail_.pop_back();
         if (c.where) {
@@ -123,17 +137,20 @@ void Skyline::undo(size_t mark) {
 // these sections and in all others that lost their witness.
 bool Skyline::raise(Section first, Section last, Granules upto) {
     bool fits = true;
+    // Their levels change in any case; those of other sections only if a witness moves.
     for (Section s = first; s < last; ++s) invalidate(s);
     for (Section s = first; s < last && fits; ++s) {
         Span span = s == first ? alive(s) : starting(s);
         steps_ += span.end() - span.begin();
         for (ResidencyId r : span) {
+            // A least offset never falls on the way down the search tree, so only lower ones change.
             if (!unplaced_[r] || least_offset_[r] >= upto) continue;
             set(least_offset_[r], upto);
             drop_witness(r);
             fits = fits && upto + residencies_[r].size <= height_;
         }
     }
+    // Cleared to the end even after a failure: undo() restores numbers, not the list of stale sections.
     for (Section s : stale_) {
         is_stale_[s] = 0;
         fits = fits && update_level(s, s >= first && s < last ? upto : level_[s]);
@@ -144,6 +161,7 @@ bool Skyline::raise(Section first, Section last, Granules upto) {
 
 // The sections whose level r was the witness of become stale.
 void Skyline::drop_witness(ResidencyId r) {
+    // The count tells when all of them are found, which spares the rest of the lifespan.
     Granules left = witness_count_[r];
     for (Section s = residencies_[r].first; left > 0; ++s) {
         ++steps_;
@@ -171,6 +189,7 @@ bool Skyline::update_level(Section s, Granules lower_bound) {
 }
 
 void Skyline::set_witness(Section s, ResidencyId r) {
+    // The counts of both witnesses are part of the state, so they go through the trail too.
     Granules before = witness_[s];
     if (before == r) return;
     if (before >= 0) set(witness_count_[before], witness_count_[before] - 1);
@@ -184,6 +203,7 @@ uint64_t Skyline::fingerprint(Section first, Section last) const {
     uint64_t state = mix((uint64_t{static_cast<uint32_t>(first)} << 32) + static_cast<uint32_t>(last));
     for (Section s = first; s < last; ++s) {
         uint64_t key = static_cast<uint64_t>(level_[s]) + (uint64_t{static_cast<uint32_t>(s)} << 40);
+        // Level and section in one word: heights are below 2^40 granules.
         key *= kGolden;
         state += remaining_key_[s] + (key ^ (key >> 29)) * kMix1;
     }

@@ -1,3 +1,8 @@
+// The strategy around the exact search: which part of the problem, below which height, with how many steps.
+//
+// Exact searches have heavy-tailed run times: a run ends soon or hardly ever.  So each run has a failure limit, and the
+// next one differs in its branching order.  Nogoods are kept from run to run, so that none repeats the failures of
+// another.
 #include "planning/placement/tighten.h"
 
 #include <algorithm>
@@ -57,6 +62,7 @@ BranchingOrder make_order(const std::vector<Residency>& residencies, Granules he
 // the result depends on the problem alone.
 SearchResult search_below(const Problem& problem, Granules height, int64_t max_steps, StepBudget& budget,
                           Solution& solution) {
+    // One search object for all runs: it owns the nogoods, which hold for this height only.
     ValleySearch search(problem.residencies, ground_levels(problem), height);
     std::mt19937_64 random(static_cast<uint64_t>(height));
     int64_t until = budget.used() + max_steps;
@@ -90,6 +96,7 @@ Solution search_cores(const Problem& problem, const Solution& start, StepBudget&
         if (solution.height > problem.target && is_searchable(core.problem)) {
             search_below(core.problem, problem.target, (budget.limit() - budget.used()) / 4, budget, solution);
         }
+        // A core above the target says nothing about the whole: a larger core may still be solved.
         if (solution.height > problem.target) continue;
         Solution whole = pack_around_core(problem, core, solution, budget);
         if (whole.height <= problem.target) return whole;
@@ -119,6 +126,7 @@ Solution search_heights(const Problem& problem, const Solution& start, StepBudge
 
 Solution tighten(const Problem& problem, const Solution& start, StepBudget& budget) {
     Solution best = start;
+    // Cores first: they are small, and usually decide.
     if (best.height > problem.target && problem.fixed.empty()) best = search_cores(problem, best, budget);
     if (best.height > problem.target && is_searchable(problem)) best = search_heights(problem, best, budget);
     return best;

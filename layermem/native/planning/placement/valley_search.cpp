@@ -1,3 +1,12 @@
+// Depth-first search with backjumping, nogoods and restarts (by the caller, with growing failure limits).
+//
+// The search tree alternates between ranges and decisions:
+//
+//      range [0, n) --decision--> split --> range [0, k)  --decision--> ...
+//                                      \-> range [k, n)  --decision--> ...
+//
+// Ranges of one split are independent: no unplaced residency is alive in two of them.  They wait in a linked list, and
+// the search is complete when the list is empty.
 #include "planning/placement/valley_search.h"
 
 #include <algorithm>
@@ -8,6 +17,7 @@ namespace layermem::planning::placement {
 
 void FailedStateCache::add(uint64_t state) {
     slots_[slot(state)] = state;
+    // Half full counts as full: without probing, more states would replace each other.
     if (++added_ < slots_.size() / 2 || slots_.size() == kMaxSlots) return;
     std::vector<uint64_t> before(slots_.size() * 4, 0);
     before.swap(slots_);
@@ -38,6 +48,7 @@ ValleySearch::ValleySearch(const std::vector<Residency>& residencies, const std:
 // part of, not the one before it in time, which may concern another range (backjumping).
 SearchResult ValleySearch::run(const BranchingOrder& order, int64_t max_failures, StepBudget& budget) {
     if (!is_root_feasible_) return SearchResult::infeasible;
+    // Back to the state after initialize(); the nogoods of earlier runs stay valid.
     skyline_.undo(0);
     decisions_.clear();
     candidates_.clear();
@@ -74,6 +85,7 @@ int32_t ValleySearch::split(Section first, Section last, int32_t parent, int32_t
     steps_ += last - first;
     for (Section left = first, s = first + 1; s <= last; ++s) {
         if (s < last && skyline_.is_crossed(s)) continue;
+        // A level at the height means that nothing is unplaced there: no range.
         if (skyline_.level(left) < skyline_.height()) {
             ranges_.push_back({left, s, parent, next});
             next = static_cast<int32_t>(ranges_.size()) - 1;
@@ -110,6 +122,7 @@ bool ValleySearch::open_decision(const Range& range, const BranchingOrder& order
             if (duplicate_of_[r] < 0 || !skyline_.is_unplaced(duplicate_of_[r])) candidates_.push_back(r);
         }
         auto key = [&](ResidencyId r) { return std::make_pair(-count_flush_walls(r, valley, range), order.rank[r]); };
+        // Candidates that leave no notch at a wall first, then by the order of this run.
         std::sort(candidates_.begin() + static_cast<std::ptrdiff_t>(d.tried), candidates_.end(),
                   [&](ResidencyId a, ResidencyId b) { return key(a) < key(b); });
     }
@@ -126,6 +139,7 @@ bool ValleySearch::advance(Decision& d) {
         skyline_.undo(d.mark);
         if (d.tried < d.candidates_end) {
             ResidencyId r = candidates_[d.tried++];
+            // The offset stays where the branch fails: it is overwritten before it is read.
             offset_[r] = d.floor;
             if (skyline_.place(r)) return true;
         } else if (d.empty_upto >= 0) {
@@ -160,6 +174,7 @@ ValleySearch::Valley ValleySearch::choose_valley(const Range& range, Granules sl
     std::tuple<double, Granules> least;
     for (Section a = first, z; a < last; a = z) {
         Granules floor = skyline_.level(a);
+        // [a, z) is the run of sections at one level that begins at a.
         for (z = a + 1; z < last && skyline_.level(z) == floor;) ++z;
         bool is_valley = (a == first || skyline_.level(a - 1) > floor) && (z == last || skyline_.level(z) > floor);
         if (!is_valley || floor == skyline_.height()) continue;
@@ -207,6 +222,7 @@ void ValleySearch::count_candidates(Section first, Section last) {
 Granules ValleySearch::find_empty_upto(const Valley& v, const Range& range) const {
     Granules slack = skyline_.slack(v.section);
     Granules floor = skyline_.level(v.section);
+    // An empty floor costs slack: without any, something must rest on it.
     if (slack == 0) return -1;
     Granules upto = skyline_.height();
     if (v.first > range.first) upto = std::min(upto, skyline_.level(v.first - 1));

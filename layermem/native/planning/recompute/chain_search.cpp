@@ -1,3 +1,11 @@
+// The search in four phases, each cheaper than the one it prepares:
+//
+//      1  reachability    the least M(U) per set; if V is out of reach, no chain fits
+//      2  bounds          shortest paths at many multipliers, over edges that fit on top of that least M(U)
+//      3  edges           those that a chain within the time may use, by these bounds
+//      4  labels          set by set, all non-dominated (time, kept) pairs; the best label of V is the answer
+//
+// Edge costs are lower bounds until phase 4 needs them, so whatever a phase rules out is ruled out for good.
 #include "planning/recompute/chain_search.h"
 
 #include <algorithm>
@@ -35,12 +43,14 @@ template <class Visit>
 void ChainSearch::for_each_edge(SetIndex from, Visit visit) {
     if (!reach_.is_reachable(from)) return;
     deadline_.check();
+    // Every chain keeps at least min_kept(from) there, so the peak of a usable edge is at most the rest of the budget.
     const CostBox box{query_.budget - reach_.min_kept(from), max_recompute_};
     graph_.for_each_edge(from, query_.upto, box, deadline_, visit);
 }
 
 // Suffixes twice: at multipliers far apart, then at some around the best of them.  Prefixes once, at the latter.
 void ChainSearch::compute_bounds() {
+    // Sets are sorted by size and edges lead to larger ones, so falling `from` is a topological order.
     for (int round = 0; round < 2; ++round) {
         bounds_.begin_suffixes();
         for (SetIndex from = last_ - 1; from >= 0; --from)
@@ -66,6 +76,7 @@ bool ChainSearch::may_improve(SetIndex from, SetIndex to, const CostBox& cost, B
     const auto limit = static_cast<Bound>(max_recompute_);
     const auto time = static_cast<Bound>(cost.recompute);
     if (bounds_.edge_bound(from, to, cost.recompute, charged_bytes(to, kept, cost.peak)) > limit) return false;
+    // The two parts may have different multipliers, so this can rule out what the bound of the whole does not.
     const Bound before = bounds_.prefix_bound(from, query_.budget - cost.peak);
     return before + time + bounds_.suffix_bound(to, reach_.min_kept(to)) <= limit;
 }
@@ -117,8 +128,10 @@ std::optional<Chain> ChainSearch::beam_search(size_t width) { return run(width);
 std::optional<Chain> ChainSearch::run(size_t width) {
     if (is_infeasible_) return std::nullopt;
     least_kept_.assign(static_cast<size_t>(max_recompute_) + 1, kUnreached);
+    // One label to start with: nothing has run, and the inputs are there.
     std::vector<ParetoFront> fronts(sets_.size());
     fronts[0].push_back({0, inputs_});
+    // A set's front is final when all smaller sets have been extended.
     for (SetIndex to = 1; to <= last_; ++to) {
         extend_into(to, fronts);
         drop_late_labels(to, fronts[to]);
@@ -147,6 +160,7 @@ void ChainSearch::extend_into(SetIndex to, std::vector<ParetoFront>& fronts) {
         };
         auto is_late = [&](const Label& l) { return static_cast<Bound>(l.key + in.key_step(by_time())) > latest; };
         auto label = find_first_fit();
+        // With the bounds of an edge first: most are ruled out without their exact costs.
         if (label == front.end() || is_late(*label)) continue;
         if (!edge.is_exact) {
             graph_.compute_exact(in.from, *in.edge, deadline_);
@@ -159,6 +173,7 @@ void ChainSearch::extend_into(SetIndex to, std::vector<ParetoFront>& fronts) {
             kept = std::min(kept, label->kept + edge.kept);
         }
     }
+    // By rising key, a label enters the front if it keeps less than all before it; the table is cleared on the way.
     std::sort(touched_.begin(), touched_.end());
     Bytes least = kUnreached;
     for (int32_t key : touched_) {
@@ -184,6 +199,7 @@ void ChainSearch::prune_to_width(SetIndex set, ParetoFront& front, size_t width)
     for (const Label& label : front) {
         bounds.push_back(static_cast<Bound>(label.key) + bounds_.suffix_bound(set, label.kept));
     }
+    // The width-th smallest bound is the limit; ties go to the labels with the lowest keys.
     std::vector<Bound> sorted = bounds;
     std::nth_element(sorted.begin(), sorted.begin() + static_cast<long>(width), sorted.end());
     const Bound limit = sorted[width];
@@ -207,6 +223,7 @@ Chain ChainSearch::trace_back(const std::vector<ParetoFront>& fronts) const {
                                                 [](const Label& l, Quanta key) { return l.key < key; });
             const bool is_origin = in.edge->is_exact && match != front.end() && match->key == origin.key &&
                                    match->kept == origin.kept && origin.kept + in.edge->peak <= query_.budget;
+            // Several edges may match: any of them gives the same time and bytes.
             if (!is_origin) continue;
             set = in.from;
             label = origin;

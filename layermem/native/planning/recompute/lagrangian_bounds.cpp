@@ -1,3 +1,7 @@
+// Shortest paths at 16 multipliers at once, and the bounds read off from them.
+//
+// For each multiplier r, an edge costs recompute + r * bytes.  Suffixes start at V with cost 0, prefixes at {} with the
+// price of the inputs.  Weak duality: no chain within the budget takes less than path cost - r * budget.
 #include "planning/recompute/lagrangian_bounds.h"
 
 #include <algorithm>
@@ -26,6 +30,7 @@ void LagrangianBounds::refine_around(Multiplier centre) {
 }
 
 Multiplier LagrangianBounds::best_multiplier(Bytes inputs) const {
+    // The bound of the whole chain at multiplier m, from the suffix of {}.
     int best = 0;
     auto bound = [&](int m) { return suffix_[m] + multipliers_[m] * (static_cast<double>(inputs) - budget_); };
     for (int m = 1; m < kMultipliers; ++m)
@@ -34,6 +39,7 @@ Multiplier LagrangianBounds::best_multiplier(Bytes inputs) const {
 }
 
 void LagrangianBounds::fill(std::vector<Bound>& paths, SetIndex set, Bytes kept) {
+    // Only the start has a cost; all other sets wait for their first edge.
     paths.assign(static_cast<size_t>(sets_) * kMultipliers, kNoPath);
     for (int m = 0; m < kMultipliers; ++m) paths[at(set) + m] = multipliers_[m] * static_cast<double>(kept);
 }

@@ -1,3 +1,4 @@
+// The order of searches: families from the smallest up, limits from earlier results, and what remains at a deadline.
 #include "planning/recompute/lower_set_planner.h"
 
 #include <algorithm>
@@ -85,6 +86,7 @@ void LowerSetPlanner::improve(const ChainQuery& query, std::optional<ChainPlan>&
 }
 
 std::optional<ChainPlan> LowerSetPlanner::solve(Bytes budget, Objective objective, Deadline& deadline) {
+    // Families include each other, so the last tier alone decides; the earlier ones make it quick.
     std::optional<ChainPlan> best;
     proven_infeasible_ = false;
     try {
@@ -111,6 +113,7 @@ void LowerSetPlanner::minimize_peak(Family upto, ChainPlan& best, Deadline& dead
     Bytes low = costs_.floor();
     Bytes high = best.peak;
     Bytes probe = upto == Family::approx ? std::min(high - 1, low + low / 4 + 1) : high - 1;
+    // Invariant: no chain fits in less than `low`, and `best` needs `high`.
     while (low < high) {
         const Reachability reach(sets_, segments_, costs_.inputs(), upto, probe, max_recompute_, deadline);
         if (reach.is_infeasible()) {

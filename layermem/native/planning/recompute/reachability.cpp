@@ -1,3 +1,4 @@
+// One pass over the sets, as in Dijkstra's algorithm on a graph whose nodes are sorted topologically.
 #include "planning/recompute/reachability.h"
 
 #include <algorithm>

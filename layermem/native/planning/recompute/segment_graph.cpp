@@ -1,3 +1,6 @@
+// Lazy generation of edges: by boxes of (peak, recompute), and with lower bounds before exact costs.
+//
+// The number of pairs is quadratic in the number of sets, so neither all edges nor all costs are ever computed.
 #include "planning/recompute/segment_graph.h"
 
 #include <algorithm>
@@ -20,6 +23,7 @@ std::vector<SegmentEdge>& SegmentGraph::generate(SetIndex from, Family tier, con
     for (auto to = std::upper_bound(targets.begin(), targets.end(), from); to != targets.end(); ++to) {
         deadline.check();
         if (!sets_.subset(from, *to)) continue;
+        // A bound stops counting at the side of the box, so an edge outside costs little.
         const CostBox bound{costs_.peak_bound(from, *to, box.peak), costs_.time_bound(from, *to, box.recompute)};
         if (!box.contains(bound)) continue;
         const bool is_stored = std::any_of(source.boxes.begin(), source.boxes.end(),

@@ -1,3 +1,4 @@
+// Locking and reports.  Nothing here searches: LowerSetPlanner does, and SegmentCosts evaluates.
 #include "planning/recompute/shared_planner.h"
 
 #include <algorithm>
@@ -34,6 +35,7 @@ PlanReport SharedPlanner::minimum(Seconds time_limit, const Interrupt& interrupt
 }
 
 SegmentReport SharedPlanner::segment(SetIndex lower, SetIndex upper) {
+    // The sets are constant after construction, so they are read without the mutex.
     const LowerSets& sets = planner_.sets();
     if (lower < 0 || upper <= lower || upper >= sets.size() || !sets.subset(lower, upper))
         throw std::out_of_range("segment() takes the indices of two lower sets, the first inside the second");
@@ -62,9 +64,11 @@ std::vector<std::vector<Node>> SharedPlanner::members_of_sets() const {
 }
 
 PlanReport SharedPlanner::report(ChainPlan plan, const Deadline& deadline) {
+    // Called with the mutex held: actions() uses the working memory of the segment costs.
     PlanReport out;
     for (SetIndex set : plan.chain) out.lower_sets.push_back(planner_.sets().members(set));
     out.recompute_time = planner_.graph().time_of(plan.recompute);
+    // The peak of the actions is computed apart from the model's peak, which the budget bounds.
     out.actions = planner_.costs().actions(plan.chain);
     out.peak_bytes = liveness::compute_peak(planner_.graph(), out.actions);
     out.plan = std::move(plan);
