@@ -67,7 +67,7 @@ class Layout:
         """All stretches of residence, buffer by buffer."""
         return [
             Stay(self.names[buffer], first, last, release, None if issue < 0 else issue, offloads, whole)
-            for buffer, first, last, release, issue, offloads, whole in self.native.stays(*self._asked(plan))
+            for buffer, first, last, release, issue, offloads, whole in self.native.residencies(*self._asked(plan))
         ]
 
     def _asked(self, plan: Plan) -> tuple[Any, ...]:

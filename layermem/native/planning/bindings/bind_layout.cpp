@@ -68,7 +68,7 @@ void bind_layout(py::module_& m) {
             "replay"_a = -1,
             "An op over buffer ids; overlays are (out, over, bit of its kind); replay is the id of the op that runs in "
             "its place from the second time on; returns its id.")
-        .def("stays", &list_residencies, "order"_a, "decisions"_a, "overlays"_a, "copy_lead"_a,
+        .def("residencies", &list_residencies, "order"_a, "decisions"_a, "overlays"_a, "copy_lead"_a,
              "The residencies of a plan as tuples (buffer, first, last, release, issue, offloads, permanent); "
              "ValueError for an inconsistent plan.")
         .def("measure", &measure, "order"_a, "decisions"_a, "overlays"_a, "copy_lead"_a, "timed"_a = false,
