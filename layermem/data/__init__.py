@@ -1,4 +1,4 @@
-"""FEED: data sources, transforms, and the stream of batches that an input layer shows the net."""
+"""Input data: sources, transforms, and the streams of batches of a net's input layers."""
 
 from layermem.data.feed import ArrayFeed, Feed
 from layermem.data.opening import declared_shapes, open_feed, probe, synthetic_feed

@@ -1,11 +1,11 @@
-"""Feeds: an input layer of a net as a stream of batches with a position that can be saved.
+"""Feeds: the batches of one input layer, as a stream whose position can be saved and restored.
 
-    feed.shapes        of the tops, before anything else is read
+    feed.shapes        shapes of the tops, known before any batch is read
     feed.next()        a float32 array for each top, shaped NCHW
-    feed.state()       where the next batch begins; restore(state) goes back there, to the same bits
+    feed.state()       the position of the next batch; restore(state) continues there with the same bits
     feed.close()
 
-Same seed, same layer, same position: same batch.  `open_feed` (opening.py) makes them from a net's layers.
+The seed, the layer and the position determine a batch.  `open_feed` (opening.py) creates the feed of a layer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -23,20 +22,21 @@ from layermem.data.lmdb_source import LmdbSource
 from layermem.data.transform import Transform
 from layermem.errors import InputError
 from layermem.layers.fillers import check_filler, fill, is_constant
-from layermem.proto.schema import FillerParameter
+from layermem.proto.schema import FillerParameter, Message
 
 Shapes = tuple[tuple[int, ...], ...]
+State = dict[str, int | str]  # the position of a feed
 
 
 class Feed(ABC):
-    """Batches of one input layer, in an order that its key decides."""
+    """Batches of one input layer, in an order that its key determines."""
 
     shapes: Shapes
-    path: str | None = None  # of the net, for errors
+    path: str | None = None  # of the net, for error messages
     layer: str | None = None
 
     def next(self) -> list[np.ndarray]:
-        """The next batch: float32 arrays of `shapes`, for the caller to read."""
+        """The next batch: read-only float32 arrays of `shapes`."""
         try:
             return self._next()
         except InputError as error:
@@ -46,38 +46,38 @@ class Feed(ABC):
     def _next(self) -> list[np.ndarray]: ...
 
     @abstractmethod
-    def state(self) -> dict[str, Any]:
-        """Where the next batch begins, in values that JSON can hold."""
+    def state(self) -> State:
+        """The position of the next batch, as values that JSON can hold."""
 
     @abstractmethod
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go to where `state` was taken."""
+    def restore(self, state: State) -> None:
+        """Continue from the position in `state`."""
 
     def close(self) -> None:  # noqa: B027  most feeds hold nothing
-        """Give back files and threads; the feed is not used afterwards."""
+        """Release files and threads; the feed must not be used afterwards."""
 
 
 class ImageFeed(Feed):
-    """Data and ImageData: images through a transform, and labels if there is a second top."""
+    """Data and ImageData: transformed images, and labels if the layer has a second top."""
 
     def __init__(self, source: LmdbSource | ImageListSource, transform: Transform, batch: int, tops: int):
         self.source, self.transform, self.batch, self.tops = source, transform, batch, tops
         self.shapes = ((batch, *transform.shape(source.first_shape())), (batch,))[:tops]
-        self._sample = 0  # images yielded so far: the transform's decisions belong to their numbers
+        self._sample = 0  # number of images so far; it seeds the transform of the next one
 
     def _next(self) -> list[np.ndarray]:
         images, labels = self.source.read(self.batch)
         data = self.transform(images, self._sample)
         if data.shape != self.shapes[0]:
             is_, was = ("x".join(map(str, shape[1:])) for shape in (data.shape, self.shapes[0]))
-            raise InputError(f"has images of {is_} where the first was {was}; resize them, or set crop_size")
+            raise InputError(f"has an image of {is_} after images of {was}; resize the images, or set crop_size")
         self._sample += self.batch
         return [data, labels][: self.tops]
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         return {"sample": self._sample, **self.source.state()}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         self._sample = int(state["sample"])
         self.source.restore(state)
 
@@ -86,7 +86,7 @@ class ImageFeed(Feed):
 
 
 class Hdf5Feed(Feed):
-    """HDF5Data: each top is a dataset, as it is."""
+    """HDF5Data: each top is a dataset, without a transform."""
 
     def __init__(self, source: Hdf5Source, batch: int):
         self.source, self.batch = source, batch
@@ -95,10 +95,10 @@ class Hdf5Feed(Feed):
     def _next(self) -> list[np.ndarray]:
         return self.source.read(self.batch)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         return self.source.state()
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         self.source.restore(state)
 
     def close(self) -> None:
@@ -106,41 +106,41 @@ class Hdf5Feed(Feed):
 
 
 class DummyFeed(Feed):
-    """DummyData: constant tops are filled once, the others anew for each batch, keyed by its number."""
+    """DummyData: constant tops are filled once, the others for each batch, seeded by its number."""
 
-    def __init__(self, shapes: Shapes, fillers: Sequence[Any], key: tuple[int | str, ...]):
+    def __init__(self, shapes: Shapes, fillers: Sequence[Message], key: tuple[int | str, ...]):
         self.shapes, self.key = shapes, (*key, "dummy")
         if len(fillers) not in (0, 1, len(shapes)):
-            raise InputError(f"gives {len(fillers)} data_filler for {len(shapes)} tops; give one, or one for each")
+            raise InputError(f"has {len(fillers)} data_filler for {len(shapes)} tops; give one, or one for each top")
         for filler in fillers:
             check_filler(filler)
         self.fillers = [fillers[index % len(fillers)] if fillers else FillerParameter() for index in range(len(shapes))]
         self._batch = 0
-        self._fixed = {index: self._fill(index) for index, each in enumerate(self.fillers) if is_constant(each)}
+        self._constant = {index: self._fill(index) for index, each in enumerate(self.fillers) if is_constant(each)}
 
     @property
-    def fixed(self) -> bool:
-        """Whether all batches are the same."""
-        return len(self._fixed) == len(self.shapes)
+    def constant(self) -> bool:
+        """Whether all batches are equal."""
+        return len(self._constant) == len(self.shapes)
 
     def _next(self) -> list[np.ndarray]:
         self._batch += 1
-        return [self._fixed[i] if i in self._fixed else self._fill(i) for i in range(len(self.shapes))]
+        return [self._constant[i] if i in self._constant else self._fill(i) for i in range(len(self.shapes))]
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         return {"batch": self._batch}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         self._batch = int(state["batch"])
 
     def _fill(self, index: int) -> np.ndarray:
         values = fill(self.fillers[index], self.shapes[index], *self.key, index, self._batch)
-        values.flags.writeable = False  # a constant top is handed out again and again
+        values.flags.writeable = False  # constant tops are shared by all batches
         return values
 
 
 class ArrayFeed(Feed):
-    """Input and MemoryData: rows of arrays that the caller gives, round and round."""
+    """Input and MemoryData: batches of the arrays that the caller gives, cyclically."""
 
     def __init__(self, shapes: Shapes, tops: Sequence[str]):
         self.shapes, self.tops = shapes, tuple(tops)
@@ -148,30 +148,34 @@ class ArrayFeed(Feed):
         self._row = 0
 
     def give(self, *arrays: np.ndarray) -> None:
-        """An array for each top, of whole batches along its first axis; float32 arrays are not copied."""
+        """Set the data: for each top an array of whole batches along its first axis.  float32 arrays are not copied."""
         if len(arrays) != len(self.shapes):
-            raise InputError(f"takes {len(self.shapes)} arrays ({', '.join(self.tops)}), not {len(arrays)}")
-        taken = []
+            raise InputError(f"takes {len(self.shapes)} arrays ({', '.join(self.tops)}), and was given {len(arrays)}")
+        given = []
         for top, array, shape in zip(self.tops, arrays, self.shapes):
             batches, left = divmod(np.size(array), prod(shape))
             if left or not batches or (np.ndim(array) == len(shape) and np.shape(array)[1:] != shape[1:]):
-                raise InputError(f"takes whole batches of {shape} for '{top}', not an array of {np.shape(array)}")
-            taken.append(np.ascontiguousarray(array, np.float32).reshape(batches, *shape))
-        if len({len(array) for array in taken}) > 1:
-            counts = ", ".join(f"{len(array)} for '{top}'" for top, array in zip(self.tops, taken))
-            raise InputError(f"takes as many batches for each top, not {counts}")
-        self._arrays, self._row = taken, 0
+                raise InputError(
+                    f"takes whole batches of {shape} for '{top}', and was given an array of {np.shape(array)}"
+                )
+            given.append(np.ascontiguousarray(array, np.float32).reshape(batches, *shape))
+        if len({len(array) for array in given}) > 1:
+            counts = ", ".join(f"{len(array)} for '{top}'" for top, array in zip(self.tops, given))
+            raise InputError(f"takes the same number of batches for each top, and was given {counts}")
+        self._arrays, self._row = given, 0
 
     def _next(self) -> list[np.ndarray]:
         if not self._arrays:
             tops = ", ".join(self.tops)
-            raise InputError(f"has no data yet; give arrays for {tops} (Solver.give), or let a data layer read files")
+            raise InputError(
+                f"has no data yet; give arrays for {tops} (Solver.give), or use a data layer that reads files"
+            )
         batch = [array[self._row % len(array)] for array in self._arrays]
         self._row += 1
         return batch
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         return {"batch": self._row}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         self._row = int(state["batch"])

@@ -1,7 +1,7 @@
-"""Rows of HDF5 files: each top is the dataset of its name, cut along the first axis.
+"""Rows of HDF5 files: each top is the dataset of its name, sliced along the first axis.
 
-The source is a text file that lists HDF5 files.  They are read one at a time, whole.  Shuffled, each pass visits the
-files in its own order and the rows of each file in theirs, drawn from (seed, layer, pass); so the state is a number.
+The source is a text file that lists HDF5 files, which are read whole, one at a time.  With shuffle, every pass permutes
+the files, and the rows within each file, seeded by (seed, layer, pass); so the state is the number of the next row.
 source  Caffe hdf5_data_layer.cpp
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -21,7 +20,7 @@ from layermem.utils.seeds import generator
 
 
 class Hdf5Source:
-    """Reads the datasets `tops` of the files that `path` lists; `key` names the layer, seed first."""
+    """Reads the datasets `tops` of the files listed in `path`; `key` is the seed and the layer."""
 
     def __init__(self, path: Path, tops: Sequence[str], key: tuple[int | str, ...], *, shuffle: bool):
         self.path, self.tops, self.key, self.shuffle = path, tuple(tops), (*key, "shuffle"), shuffle
@@ -30,7 +29,9 @@ class Hdf5Source:
         self.row_shapes: tuple[tuple[int, ...], ...] = heads[0][1]
         for file, (_, shapes) in zip(self.files, heads):
             if shapes != self.row_shapes:
-                raise InputError(f"has rows of {shapes}, but the first file's are {self.row_shapes}", path=str(file))
+                raise InputError(
+                    f"has rows of {shapes}, the first file of {self.row_shapes}; make them equal", path=str(file)
+                )
         self.rows = [count for count, _ in heads]
         self.length = sum(self.rows)
         self._next = 0  # rows read so far, over all passes
@@ -40,45 +41,45 @@ class Hdf5Source:
         self._begin_pass(0)
 
     def read(self, count: int) -> list[np.ndarray]:
-        """For each top the next `count` rows, float32."""
+        """The next `count` rows of each top, float32."""
         out = [np.empty((count, *shape), np.float32) for shape in self.row_shapes]
         done = 0
         while done < count:
-            place, row = self._locate(self._next)
-            file = int(self._order[place])
-            some = min(count - done, self.rows[file] - row)
+            index, row = self._locate(self._next)
+            file = int(self._order[index])
+            rows = min(count - done, self.rows[file] - row)
             data = self._load(file)
-            chosen = self._row_order(file)[row : row + some]
+            selection = self._row_order(file)[row : row + rows]
             for target, values in zip(out, data):
-                target[done : done + some] = values[chosen]
-            done += some
-            self._next += some
+                target[done : done + rows] = values[selection]
+            done += rows
+            self._next += rows
         return out
 
     def state(self) -> dict[str, int | str]:
         return {"row": self._next}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: dict[str, int | str]) -> None:
         self._next = int(state["row"])
 
     def close(self) -> None:
         self._loaded, self._data = None, []
 
-    def _begin_pass(self, turn: int) -> None:
-        """The order of the files in pass `turn`, and where each begins."""
-        self._pass = turn
+    def _begin_pass(self, epoch: int) -> None:
+        """Set the order of the files in pass `epoch`, and the row at which each of them ends."""
+        self._pass = epoch
         self._order = np.arange(len(self.files))
         if self.shuffle:
-            self._order = generator(*self.key, turn).permutation(len(self.files))
+            self._order = generator(*self.key, epoch).permutation(len(self.files))
         self._ends = np.array(list(accumulate(self.rows[file] for file in self._order)))
 
     def _locate(self, number: int) -> tuple[int, int]:
-        """(place among the files of the pass, row of that file) of row `number` of all passes."""
-        turn, within = divmod(number, self.length)
-        if turn != self._pass:
-            self._begin_pass(turn)
-        place = int(np.searchsorted(self._ends, within, side="right"))
-        return place, within - (int(self._ends[place - 1]) if place else 0)
+        """(index in the order of files, row within that file) of row `number` of all passes."""
+        epoch, within = divmod(number, self.length)
+        if epoch != self._pass:
+            self._begin_pass(epoch)
+        index = int(np.searchsorted(self._ends, within, side="right"))
+        return index, within - (int(self._ends[index - 1]) if index else 0)
 
     def _row_order(self, file: int) -> np.ndarray:
         if not self.shuffle:
@@ -98,10 +99,11 @@ def read_file_list(path: Path) -> list[Path]:
         names = [line.strip() for line in path.read_text().splitlines()]
     except UnicodeDecodeError:
         raise InputError(
-            "is no text file; the source of HDF5Data lists HDF5 files, a line each", path=str(path)
+            "is not text; the source of HDF5Data is a text file with the path of an HDF5 file on each line",
+            path=str(path),
         ) from None
     except OSError as error:
-        raise InputError(f"cannot be read ({error.strerror})", path=str(path)) from None
+        raise InputError(f"cannot be read: {error.strerror}", path=str(path)) from None
     files = []
     for number, name in enumerate(names, start=1):
         if name:
@@ -110,7 +112,7 @@ def read_file_list(path: Path) -> list[Path]:
             except InputError as error:
                 raise error.at(path=str(path), line=number) from None
     if not files:
-        raise InputError("lists no HDF5 files", path=str(path))
+        raise InputError("lists no HDF5 files; add their paths, one on each line", path=str(path))
     return files
 
 
@@ -118,25 +120,25 @@ def open_hdf5(path: Path) -> h5py.File:
     try:
         return h5py.File(path, "r")
     except OSError as error:
-        raise InputError(f"cannot be opened as HDF5 ({error})", path=str(path)) from None
+        raise InputError(f"is not an HDF5 file, or is damaged ({error})", path=str(path)) from None
 
 
 def row_shapes(path: Path, tops: Sequence[str]) -> tuple[int, tuple[tuple[int, ...], ...]]:
-    """How many rows the datasets of a file have, and the shape of a row of each."""
+    """The number of rows of the datasets `tops` in a file, and the shape of a row of each."""
     with open_hdf5(path) as h5:
         shapes = []
         for top in tops:
             dataset = h5.get(top)
             if not isinstance(dataset, h5py.Dataset):
-                has = ", ".join(name for name in h5) or "nothing"
-                raise InputError(f"has no dataset '{top}' for the top of that name; it has {has}", path=str(path))
+                names = ", ".join(name for name in h5) or "none"
+                raise InputError(f"has no dataset '{top}' for the top of that name (datasets: {names})", path=str(path))
             if dataset.dtype.kind not in "fiu":
-                raise InputError(f"has a dataset '{top}' of {dataset.dtype}, which are no numbers", path=str(path))
+                raise InputError(f"has a dataset '{top}' of {dataset.dtype}; store numbers", path=str(path))
             if not dataset.shape or dataset.shape[0] == 0:
-                raise InputError(f"has a dataset '{top}' without rows", path=str(path))
+                raise InputError(f"has an empty dataset '{top}'; store at least one row", path=str(path))
             shapes.append(dataset.shape)
     counts = {shape[0] for shape in shapes}
     if len(counts) > 1:
         rows = ", ".join(f"{shape[0]} of '{top}'" for shape, top in zip(shapes, tops))
-        raise InputError(f"has datasets of different length: {rows}", path=str(path))
+        raise InputError(f"has datasets of different lengths ({rows}); make them equal", path=str(path))
     return counts.pop(), tuple(shape[1:] for shape in shapes)

@@ -1,27 +1,27 @@
-"""Images named in a text file, a line each: path, a space, a label.
+"""Images listed in a text file, one per line: path, a space, a label.
 
-Each pass over the list has its own order if it is shuffled, drawn from (seed, layer, pass); so the state is a number.
+With shuffle, every pass permutes the list, seeded by (seed, layer, pass); so the state is the number of the next image.
 source  Caffe image_data_layer.cpp
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from layermem.data.images import decode, resize
 from layermem.errors import InputError
+from layermem.proto.schema import Message
 from layermem.utils.seeds import generator
 
 
 class ImageListSource:
-    """Reads the list at `path` as `param` (an ImageDataParameter) says; `key` names the layer, seed first."""
+    """Reads the list at `path` by an ImageDataParameter; `key` is the seed and the layer."""
 
-    def __init__(self, path: Path, param: Any, key: tuple[int | str, ...], *, skip: int = 0):
+    def __init__(self, path: Path, param: Message, key: tuple[int | str, ...], *, skip: int = 0):
         if (param.new_height > 0) != (param.new_width > 0):
-            raise InputError("sets only one of new_height and new_width; set both, or neither")
+            raise InputError("has only one of new_height and new_width; set both, or neither")
         self.path, self.param, self.key = path, param, (*key, "shuffle")
         self.entries = read_list(path)
         self.length = len(self.entries)
@@ -40,17 +40,18 @@ class ImageListSource:
     def state(self) -> dict[str, int | str]:
         return {"image": self._next}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: dict[str, int | str]) -> None:
         self._next = int(state["image"])
 
     def close(self) -> None:
         pass
 
     def _entry(self, number: int) -> tuple[str, int, int]:
-        turn, place = divmod(number, self.length)
-        if self.param.shuffle and turn != self._pass:
-            self._pass, self._order = turn, generator(*self.key, turn).permutation(self.length)
-        return self.entries[self._order[place]]
+        epoch, index = divmod(number, self.length)
+        if self.param.shuffle and epoch != self._pass:
+            self._pass, self._order = epoch, generator(*self.key, epoch).permutation(self.length)
+        entry: tuple[str, int, int] = self.entries[self._order[index]]
+        return entry
 
     def _image(self, entry: tuple[str, int, int]) -> np.ndarray:
         name, _, line = entry
@@ -60,7 +61,7 @@ class ImageListSource:
         try:
             image = decode(file.read_bytes(), color=self.param.is_color)
         except OSError as error:
-            what = f"names '{file}', which cannot be read ({error.strerror})"
+            what = f"lists '{file}', which cannot be read: {error.strerror}"
             raise InputError(what, path=str(self.path), line=line) from None
         except InputError as error:
             raise InputError(error.what, path=str(file)) from None
@@ -70,12 +71,12 @@ class ImageListSource:
 
 
 def read_list(path: Path) -> list[tuple[str, int, int]]:
-    """(image path, label, line number) of each line that is not blank; the path may hold spaces."""
+    """(image path, label, line number) of each line that is not blank; a path may contain spaces."""
     entries = []
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot be read as a list of images ({error})", path=str(path)) from None
+        raise InputError(f"cannot be read as a list of images: {error}", path=str(path)) from None
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -85,7 +86,11 @@ def read_list(path: Path) -> list[tuple[str, int, int]]:
         except ValueError:
             name = ""
         if not name:
-            raise InputError("is no image path followed by a whole number, its label", path=str(path), line=number)
+            raise InputError(
+                "is not an image path followed by a label; write it as `path/to/image.jpg 3`",
+                path=str(path),
+                line=number,
+            )
     if not entries:
-        raise InputError("lists no images", path=str(path))
+        raise InputError("lists no images; add lines such as `path/to/image.jpg 3`", path=str(path))
     return entries

@@ -1,6 +1,6 @@
-"""Images and labels of an LMDB of Datums, in the order of its keys, round and round.
+"""Images and labels of an LMDB of Datums, in the order of its keys, cyclically.
 
-The state is the key of the record that comes next, so that a resume starts there without a walk.
+The state is the key of the next record, so that a resumed run finds it without reading the records before it.
 source  Caffe data_layer.cpp, db_lmdb.cpp
 """
 
@@ -8,36 +8,35 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from layermem.data.images import datum_image
 from layermem.errors import InputError
-from layermem.proto.schema import Datum
+from layermem.proto.schema import Datum, Message
 
 try:
     import lmdb
-except ImportError:  # a bare machine trains all nets but those that read one
+except ImportError:  # only nets that read an LMDB need it
     lmdb = None  # type: ignore[assignment]
 
-_open: dict[Path, tuple[lmdb.Environment, int]] = {}  # environments of this process and how many use each
-_guard = threading.Lock()  # LMDB allows a process one environment for each path
+_environments: dict[Path, tuple[lmdb.Environment, int]] = {}  # by resolved path, with a reference count
+_lock = threading.Lock()  # LMDB allows one environment per process and path
 
 
 class LmdbSource:
-    """Reads `path`; `color` as in images.datum_image.  With labels, a record without one is refused."""
+    """Reads `path`; `color` as in images.datum_image.  With `labels`, a record without a label is an error."""
 
     def __init__(self, path: Path, *, labels: bool, color: bool | None = None, skip: int = 0):
         self.path, self.labels, self.color = path, labels, color
-        self._place = path.resolve()
-        self._env = _acquire(self._place, path)
+        self._resolved = path.resolve()
+        self._env = _acquire(self._resolved, path)
         self._closed = False
         try:
             self.length: int = self._env.stat()["entries"]
             if self.length == 0:
-                raise InputError("is an empty LMDB; fill it, or name another source", path=str(path))
+                raise InputError("is an empty LMDB; add records, or change the source", path=str(path))
             self._cursor = self._env.begin().cursor()
             self._to_first()
             for _ in range(skip % self.length):
@@ -47,18 +46,18 @@ class LmdbSource:
             raise
 
     def first_shape(self) -> tuple[int, ...]:
-        """Shape [C,H,W] of the record that comes next, which stays next."""
+        """Shape [C,H,W] of the next record, without advancing."""
         return self._image(self._datum()).shape
 
     def read(self, count: int) -> tuple[list[np.ndarray], np.ndarray]:
-        """The next `count` images, and their labels as float32 (zeros without labels)."""
+        """The next `count` images, and their labels as float32 (zeros if `labels` is off)."""
         images, labels = [], np.zeros(count, np.float32)
         for index in range(count):
             datum = self._datum()
             images.append(self._image(datum))
             if self.labels:
                 if not datum.HasField("label"):
-                    raise self._fault("has no label; give the data layer one top, or write labels into the LMDB")
+                    raise self._error("has no label; write labels into the LMDB, or give the data layer a single top")
                 labels[index] = datum.label
             self._advance()
         return images, labels
@@ -66,81 +65,86 @@ class LmdbSource:
     def state(self) -> dict[str, int | str]:
         return {"key": bytes(self._cursor.key()).hex()}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        key = bytes.fromhex(state["key"])
+    def restore(self, state: dict[str, int | str]) -> None:
+        key = bytes.fromhex(str(state["key"]))
         if not self._cursor.set_key(key):
-            raise InputError(f"has no record '{_shown(key)}', where the snapshot stopped reading", path=str(self.path))
+            raise InputError(
+                f"has no record '{_printable(key)}', the next one of the snapshot; restore the LMDB of that run",
+                path=str(self.path),
+            )
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            _release(self._place)
+            _release(self._resolved)
 
     def _to_first(self) -> None:
         try:
-            found = self._cursor.first()
+            exists = self._cursor.first()
         except lmdb.Error as error:
-            raise self._fault(f"is damaged ({error})") from None
-        if not found:
-            raise self._fault("is damaged: it counts records but has none")
+            raise self._error(f"is damaged ({error}); create the LMDB again") from None
+        if not exists:
+            raise self._error("is damaged (it counts records but has none); create the LMDB again")
 
     def _advance(self) -> None:
         try:
             more = self._cursor.next()
         except lmdb.Error as error:
-            raise self._fault(f"is damaged ({error})") from None
+            raise self._error(f"is damaged ({error}); create the LMDB again") from None
         if not more:
             self._to_first()
 
-    def _datum(self) -> Any:
+    def _datum(self) -> Message:
         try:
             return Datum.FromString(self._cursor.value())
         except DecodeError:
-            raise self._fault("holds something else than a Datum") from None
+            raise self._error("is not a Datum; create the LMDB with convert_imageset or a similar tool") from None
 
-    def _image(self, datum: Any) -> np.ndarray:
+    def _image(self, datum: Message) -> np.ndarray:
         try:
             return datum_image(datum, color=self.color)
         except InputError as error:
-            raise self._fault(error.what) from None
+            raise self._error(error.what) from None
 
-    def _fault(self, what: str) -> InputError:
-        return InputError(f"(record '{_shown(self._cursor.key())}') {what}", path=str(self.path))
-
-
-def _shown(key: bytes) -> str:
-    return bytes(key).decode("ascii", "backslashreplace")
+    def _error(self, what: str) -> InputError:
+        return InputError(f"(record '{_printable(self._cursor.key())}') {what}", path=str(self.path))
 
 
-def _acquire(place: Path, path: Path) -> lmdb.Environment:
-    """The process's environment at `place`, opened if it is not yet."""
-    with _guard:
-        env, users = _open.get(place, (None, 0))
+def _printable(key: bytes) -> str:
+    return bytes(key).decode("ascii", "backslashreresolved")
+
+
+def _acquire(resolved: Path, path: Path) -> lmdb.Environment:
+    """The environment of this process at `resolved`, opened by its first user."""
+    with _lock:
+        env, users = _environments.get(resolved, (None, 0))
         if env is None:
-            env = _open_environment(place, path)
-        _open[place] = (env, users + 1)
+            env = _open_environment(resolved, path)
+        _environments[resolved] = (env, users + 1)
         return env
 
 
-def _release(place: Path) -> None:
-    with _guard:
-        env, users = _open.pop(place)
+def _release(resolved: Path) -> None:
+    with _lock:
+        env, users = _environments.pop(resolved)
         if users > 1:
-            _open[place] = (env, users - 1)
+            _environments[resolved] = (env, users - 1)
         else:
             env.close()
 
 
-def _open_environment(place: Path, path: Path) -> lmdb.Environment:
+def _open_environment(resolved: Path, path: Path) -> lmdb.Environment:
     if lmdb is None:
-        raise InputError("is an LMDB, and the package that reads it is not here: pip install lmdb", path=str(path))
+        raise InputError(
+            "is an LMDB, and the Python package for it is missing; install it: pip install lmdb", path=str(path)
+        )
     try:
-        env = lmdb.open(str(place), subdir=place.is_dir(), readonly=True, lock=False, readahead=False)
+        env = lmdb.open(str(resolved), subdir=resolved.is_dir(), readonly=True, lock=False, readahead=False)
     except lmdb.Error as error:
-        raise InputError(f"cannot be opened as an LMDB ({error})", path=str(path)) from None
-    file = place / "data.mdb" if place.is_dir() else place
-    wanted = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
-    if file.stat().st_size < wanted:  # reading past the end of a mapped file would kill the process
+        raise InputError(f"is not an LMDB, or is damaged ({error})", path=str(path)) from None
+    file = resolved / "data.mdb" if resolved.is_dir() else resolved
+    size = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
+    if file.stat().st_size < size:  # reading past the end of a mapped file raises SIGBUS
         env.close()
-        raise InputError(f"is cut short: {file.stat().st_size} bytes of {wanted}; copy it again", path=str(path))
+        raise InputError(f"is truncated: {file.stat().st_size:,} of {size:,} bytes; copy it again", path=str(path))
     return env

@@ -1,16 +1,15 @@
-"""From an input layer of a net to its feed, or to the shapes of its tops.
+"""Creates the feed of an input layer, or determines the shapes of its tops.
 
     feed = open_feed(layer, phase, seed, path="net.prototxt")
-    probe(layer, phase, path)   the shapes alone; where files are not there yet, what the prototxt says of them
+    probe(layer, phase, path)   the shapes alone; without the files, as far as the prototxt states them
 
-Input and MemoryData take arrays from the caller (ArrayFeed.give); everything else reads by itself, ahead in a thread.
+Input and MemoryData take arrays from the caller (ArrayFeed.give); all other layers prefetch in a thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from layermem.data.feed import ArrayFeed, DummyFeed, Feed, Hdf5Feed, ImageFeed, Shapes
 from layermem.data.hdf5_source import Hdf5Source
@@ -21,100 +20,103 @@ from layermem.data.transform import Transform
 from layermem.errors import InputError
 from layermem.layers.data import FROM_FILES, stated_shapes
 from layermem.proto.read import resolve_path
-from layermem.proto.schema import FillerParameter, enum_name
+from layermem.proto.schema import FillerParameter, Message, enum_name
 from layermem.utils.seeds import generator
 
-Find = Callable[[str], Path]  # the file that a name in the prototxt means
-READ_AHEAD = 4  # batches, as Caffe does unless Data says otherwise
+ResolvePath = Callable[[str], Path]  # a file name in the prototxt -> the file
+PREFETCH = 4  # batches; Caffe's default
+SHAPE_HINT = ", or set crop_size with force_color, force_gray or a mean_value for each channel"
 
 
-def open_feed(param: Any, phase: int, seed: int, *, path: str, prefetch: bool = True) -> Feed:
+def open_feed(param: Message, phase: int, seed: int, *, path: str, prefetch: bool = True) -> Feed:
     """The feed of an input layer (a LayerParameter) of the net at `path`."""
     try:
-        feed = _make(param, phase, (seed, phase, param.name), _finder(path, "; make it, or feed noise with DummyData"))
+        feed = _create(param, phase, (seed, phase, param.name), _resolver(path, "; create it, or use DummyData"))
     except InputError as error:
         raise error.at(path=path, layer=param.name) from None
     feed.path, feed.layer = path, param.name
-    depth = param.data_param.prefetch if param.type == "Data" else READ_AHEAD
-    idle = isinstance(feed, ArrayFeed) or (isinstance(feed, DummyFeed) and feed.fixed)  # a thread would have no work
-    return Prefetch(feed, depth) if prefetch and depth > 0 and not idle else feed
+    depth = param.data_param.prefetch if param.type == "Data" else PREFETCH
+    in_memory = isinstance(feed, ArrayFeed) or (isinstance(feed, DummyFeed) and feed.constant)
+    return Prefetch(feed, depth) if prefetch and depth > 0 and not in_memory else feed
 
 
-def probe(param: Any, phase: int, path: str) -> Shapes:
-    """Shapes of an input layer's tops: from its files, or from its prototxt if they are not there yet."""
+def probe(param: Message, phase: int, path: str) -> Shapes:
+    """Shapes of an input layer's tops: from its files, or from its prototxt if the files do not exist."""
     if param.type not in FROM_FILES:
         return tuple(stated_shapes(param))
     block, _ = FROM_FILES[param.type]
-    find = _finder(path)
+    resolve = _resolver(path)
     try:
-        find(getattr(param, block).source)
+        resolve(getattr(param, block).source)
     except InputError as missing:
         if shapes := declared_shapes(param):
             return shapes
-        told = "crop_size with force_color, force_gray or a mean_value for each channel"
-        hint = f", or {told}" if param.type == "Data" else ""
-        given = " ".join(f"--input {top}={'N,C,H,W' if i == 0 else 'N'}" for i, top in enumerate(param.top))
+        hint = SHAPE_HINT if param.type == "Data" else ""
+        options = " ".join(f"--input {top}={'N,C,H,W' if i == 0 else 'N'}" for i, top in enumerate(param.top))
         raise InputError(
-            f"{missing.what}, and its prototxt does not tell the shape; make it, or plan without it by {given}{hint}"
+            f"{missing.what}, and the prototxt does not state its shape; create it, or give {options}{hint}"
         ) from None
-    feed = _make(param, phase, (0, phase, param.name), find)
+    feed = _create(param, phase, (0, phase, param.name), resolve)
     feed.close()
     return feed.shapes
 
 
-def declared_shapes(param: Any) -> Shapes | None:
-    """What the prototxt of Data or ImageData says of its tops; None if that is not all.
+def declared_shapes(param: Message) -> Shapes | None:
+    """Shapes of the tops of Data or ImageData by the prototxt alone; None if it does not state them completely.
 
-    Sizes are the crop's, else ImageData's new ones; channels follow from is_color, force_color, force_gray, or from
-    several mean values.
+    Height and width are those of the crop, or ImageData's new_height and new_width; channels follow from is_color,
+    force_color, force_gray, or from the number of mean values.
     """
     if param.type == "HDF5Data":
         return None
-    t = param.transform_param
-    height = width = t.crop_size
+    transform = param.transform_param
+    height = width = transform.crop_size
     if param.type == "ImageData":
         channels = 3 if param.image_data_param.is_color else 1
-        if not t.crop_size:
+        if not transform.crop_size:
             height, width = param.image_data_param.new_height, param.image_data_param.new_width
     else:
-        several = len(t.mean_value) if len(t.mean_value) > 1 else 0  # one mean value serves any number of channels
-        channels = 3 if t.force_color else 1 if t.force_gray else several
+        means = len(transform.mean_value) if len(transform.mean_value) > 1 else 0  # a single one fits any channels
+        channels = 3 if transform.force_color else 1 if transform.force_gray else means
     batch = _batch_size(param)
     return ((batch, channels, height, width), (batch,))[: len(param.top)] if channels and height and width else None
 
 
-def synthetic_feed(param: Any, phase: int, seed: int, shapes: Shapes) -> Feed:
-    """Noise in the shapes of an input layer, for measuring: the first top in [-128, 128), the others in [0, 1).
+def synthetic_feed(param: Message, phase: int, seed: int, shapes: Shapes) -> Feed:
+    """Noise in the shapes of an input layer, for benchmarks: the first top in [-128, 128), the others in [0, 1).
 
-    Below 1 every label is class 0, which all nets have, and every target a probability.
+    Labels below 1 are class 0, which every net has, and targets are probabilities.
     """
-    kinds = [FillerParameter(type="uniform", min=-128, max=128), *(FillerParameter(type="uniform") for _ in shapes[1:])]
-    return DummyFeed(shapes, kinds, (seed, phase, param.name))
+    fillers = [
+        FillerParameter(type="uniform", min=-128, max=128),
+        *(FillerParameter(type="uniform") for _ in shapes[1:]),
+    ]
+    return DummyFeed(shapes, fillers, (seed, phase, param.name))
 
 
-def _finder(path: str, remedy: str = "") -> Find:
-    """Looks for files as the net at `path` means them; `remedy` ends the sentence about one that is missing."""
+def _resolver(path: str, remedy: str = "") -> ResolvePath:
+    """Resolves file names in the net at `path`; `remedy` ends the message about a missing file."""
 
-    def find(name: str) -> Path:
+    def resolve(name: str) -> Path:
         if not name:
-            raise InputError("names no source")
+            raise InputError("has no source; set it to the path of the data")
         try:
             return resolve_path(name, path)
         except InputError as missing:
-            raise InputError(f"cannot be fed: {missing.what}{remedy}") from None
+            raise InputError(f"cannot read its data: {missing.what}{remedy}") from None
 
-    return find
+    return resolve
 
 
-def _batch_size(param: Any) -> int:
+def _batch_size(param: Message) -> int:
     block, field = FROM_FILES[param.type]
     batch: int = getattr(getattr(param, block), field)
     if batch < 1:
-        raise InputError(f"has a batch_size of {batch}; set {block} {{ batch_size: .. }} to at least 1")
+        raise InputError(f"has batch_size {batch}; set {block} {{ batch_size }} to at least 1")
     return batch
 
 
-def _make(param: Any, phase: int, key: tuple[int | str, ...], find: Find) -> Feed:
+def _create(param: Message, phase: int, key: tuple[int | str, ...], resolve: ResolvePath) -> Feed:
     if param.type == "DummyData":
         return DummyFeed(tuple(stated_shapes(param)), param.dummy_data_param.data_filler, key)
     if param.type in ("Input", "MemoryData"):
@@ -122,13 +124,13 @@ def _make(param: Any, phase: int, key: tuple[int | str, ...], find: Find) -> Fee
     batch = _batch_size(param)
     if param.type == "HDF5Data":
         if param.HasField("transform_param"):
-            raise InputError("has a transform_param, but HDF5Data takes its datasets as they are; remove it")
-        p = param.hdf5_data_param
-        return Hdf5Feed(Hdf5Source(find(p.source), param.top, key, shuffle=p.shuffle), batch)
+            raise InputError("has a transform_param, which HDF5Data does not support; remove it")
+        hdf5 = param.hdf5_data_param
+        return Hdf5Feed(Hdf5Source(resolve(hdf5.source), param.top, key, shuffle=hdf5.shuffle), batch)
     if len(param.top) > 2:
-        raise InputError(f"has {len(param.top)} tops; it yields data, and a label if a second top asks for it")
-    transform = Transform(param.transform_param, phase, key, find)
-    source = _lmdb(param, key, find, transform) if param.type == "Data" else _image_list(param, key, find)
+        raise InputError(f"has {len(param.top)} tops; give it one top for the data, and a second one for labels")
+    transform = Transform(param.transform_param, phase, key, resolve)
+    source = _lmdb(param, key, resolve, transform) if param.type == "Data" else _image_list(param, key, resolve)
     try:
         return ImageFeed(source, transform, batch, len(param.top))
     except InputError:
@@ -136,18 +138,18 @@ def _make(param: Any, phase: int, key: tuple[int | str, ...], find: Find) -> Fee
         raise
 
 
-def _lmdb(param: Any, key: tuple[int | str, ...], find: Find, transform: Transform) -> LmdbSource:
-    p = param.data_param
-    place = find(p.source)
-    if enum_name(p, "backend") != "LMDB" and not (place / "data.mdb").exists():
-        raise InputError("reads a LEVELDB, which layermem does not; convert it to LMDB and set backend: LMDB")
-    skip = _random_skip(p.rand_skip, key)
-    return LmdbSource(place, labels=len(param.top) > 1, color=transform.color, skip=skip)
+def _lmdb(param: Message, key: tuple[int | str, ...], resolve: ResolvePath, transform: Transform) -> LmdbSource:
+    data = param.data_param
+    path = resolve(data.source)
+    if enum_name(data, "backend") != "LMDB" and not (path / "data.mdb").exists():
+        raise InputError("has backend LEVELDB, which is not supported; convert it to LMDB and set backend: LMDB")
+    skip = _random_skip(data.rand_skip, key)
+    return LmdbSource(path, labels=len(param.top) > 1, color=transform.color, skip=skip)
 
 
-def _image_list(param: Any, key: tuple[int | str, ...], find: Find) -> ImageListSource:
-    p = param.image_data_param
-    return ImageListSource(find(p.source), p, key, skip=_random_skip(p.rand_skip, key))
+def _image_list(param: Message, key: tuple[int | str, ...], resolve: ResolvePath) -> ImageListSource:
+    images = param.image_data_param
+    return ImageListSource(resolve(images.source), images, key, skip=_random_skip(images.rand_skip, key))
 
 
 def _random_skip(limit: int, key: tuple[int | str, ...]) -> int:

@@ -1,7 +1,7 @@
-"""A feed read ahead by a thread, so that decoding overlaps computing.
+"""A feed that prefetches batches in a thread, so that decoding overlaps computation.
 
-The state is that of the next batch not yet taken, whatever the thread has read since.  An error of the thread is
-raised by the `next` that would have returned its batch, and again by each later one.
+The state is that of the batch that `next` returns next, not of the batch that the thread reads.  An error in the thread
+is raised by the `next` that would have returned its batch, and by every later one.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ import contextlib
 import queue
 import threading
 import weakref
-from typing import Any
 
 import numpy as np
 
-from layermem.data.feed import Feed
+from layermem.data.feed import Feed, State
 
-_Item = tuple[list[np.ndarray], dict[str, Any]] | BaseException  # a batch and the state after it, or what went wrong
-PATIENCE = 0.05  # seconds after which a waiting thread looks whether it should stop
+_Item = tuple[list[np.ndarray], State] | BaseException  # a batch and the state after it, or the error
+POLL_SECONDS = 0.05  # between two checks of a waiting thread whether it should stop
 
 
 class Prefetch(Feed):
-    """`feed`, with up to `depth` batches ready.  The thread starts with the first `next`."""
+    """`feed` with a queue of up to `depth` batches.  The thread starts with the first `next`."""
 
     def __init__(self, feed: Feed, depth: int):
         self.feed, self.depth = feed, depth
@@ -43,10 +42,10 @@ class Prefetch(Feed):
         batch, self._state = item
         return batch
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         return dict(self._state)
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         self._halt()
         self.feed.restore(state)
         self._state, self._error = self.feed.state(), None
@@ -65,7 +64,7 @@ class Prefetch(Feed):
         self._thread.start()
 
     def _halt(self) -> None:
-        """Stop the thread, and go back to the batch that comes next."""
+        """Stop the thread, and reset `feed` to the position of the next batch."""
         if self._thread is not None:
             self._stop.set()
             self._thread.join()
@@ -82,7 +81,7 @@ def _read_ahead(feed: Feed, ready: queue.Queue[_Item], stop: threading.Event) ->
             item = error
         while not stop.is_set():
             with contextlib.suppress(queue.Full):
-                ready.put(item, timeout=PATIENCE)
+                ready.put(item, timeout=POLL_SECONDS)
                 break
         if isinstance(item, BaseException):
             return

@@ -1,13 +1,13 @@
-"""What happens to an image before the net sees it: crop, mean, mirror, scale.
+"""The transform of input images: crop, subtract the mean, scale, mirror.
 
-    y = (crop(x) - mean) * scale, mirrored or not        x [C,H,W] uint8 or float32 -> y [C,h,w] float32
+    y = (crop(x) - mean) * scale, possibly mirrored        x [C,H,W] uint8 or float32 -> y [C,h,w] float32
 
-    crop_size    at random in TRAIN, the centre in TEST
-    mean_file    an image to subtract, cropped where x is cropped; mean_value instead: one for all channels, or one each
-    mirror       left and right change places in half of the images, in either phase
+    crop_size    a random window in TRAIN, the centre in TEST
+    mean_file    an image to subtract, cropped like x; or mean_value, one for all channels or one for each
+    mirror       half of the images are mirrored left to right, in both phases
 
-Every decision belongs to a sample's number (seeds.py), so that it does not matter in which batch, or after which
-resume, the sample comes.
+Random decisions are seeded by the number of the sample (seeds.py): they do not depend on the batch that the sample is
+in, or on a resume before it.
 source  Caffe data_transformer.cpp
 """
 
@@ -15,70 +15,71 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from layermem.errors import InputError
-from layermem.proto.schema import TRAIN, BlobProto
+from layermem.proto.schema import TRAIN, BlobProto, Message
 from layermem.utils.seeds import below, words
 
 
 class Transform:
-    """A TransformationParameter in a phase.  `key` names the layer, seed first; `find` resolves mean_file."""
+    """A TransformationParameter in a phase.  `key` is the seed and the layer; `resolve` finds mean_file."""
 
-    def __init__(self, param: Any, phase: int, key: tuple[int | str, ...], find: Callable[[str], Path]):
+    def __init__(self, param: Message, phase: int, key: tuple[int | str, ...], resolve: Callable[[str], Path]):
         self.param, self.train, self.key = param, phase == TRAIN, (*key, "transform")
         if param.force_color and param.force_gray:
-            raise InputError("sets both force_color and force_gray; keep one")
+            raise InputError("has both force_color and force_gray; keep one")
         self.color = True if param.force_color else False if param.force_gray else None
         if param.mean_file and param.mean_value:
-            raise InputError("sets both mean_file and mean_value; keep one")
-        self.mean = read_mean(find(param.mean_file)) if param.mean_file else None
+            raise InputError("has both mean_file and mean_value; keep one")
+        self.mean = read_mean(resolve(param.mean_file)) if param.mean_file else None
         self.mean_values = np.array(param.mean_value or [0], np.float32)[:, None, None]
 
     @property
     def any_size(self) -> bool:
-        """Whether images of several sizes may stand in one batch: a crop makes them equal."""
-        return self.param.crop_size > 0
+        """Whether the images of a batch may differ in size: a crop makes them equal."""
+        return bool(self.param.crop_size > 0)
 
     def shape(self, image: tuple[int, ...]) -> tuple[int, int, int]:
-        """The shape [C,h,w] that an image of shape [C,H,W] gets; refuses what cannot be."""
+        """The output shape [C,h,w] for an image of shape [C,H,W]; InputError if the parameters do not fit it."""
         channels, height, width = image
         crop = self.param.crop_size
         if crop > min(height, width):
-            raise InputError(f"crops {crop}x{crop} from an image of {height}x{width}; make crop_size smaller")
+            raise InputError(f"has crop_size {crop} and an image of {height}x{width}; reduce crop_size")
         if self.mean is not None and self.mean.shape != image:
-            has, is_ = ("x".join(map(str, s)) for s in (self.mean.shape, image))
-            raise InputError(f"has a mean_file of {has} for images of {is_}; they must be equal")
+            mean, size = ("x".join(map(str, s)) for s in (self.mean.shape, image))
+            raise InputError(f"has a mean_file of {mean} and an image of {size}; make them equal")
         if len(self.mean_values) not in (1, channels):
-            raise InputError(f"gives {len(self.mean_values)} mean_value for {channels} channels; give one, or one each")
+            raise InputError(
+                f"has {len(self.mean_values)} mean_value for {channels} channels; give one, or one for each"
+            )
         return (channels, crop, crop) if crop else (channels, height, width)
 
     def __call__(self, images: Sequence[np.ndarray], first: int) -> np.ndarray:
         """float32 [N,C,h,w] of the images of samples first, first + 1, ..."""
         shapes = {image.shape for image in images}
-        found = {self.shape(shape) for shape in shapes}
-        if len(found) > 1 or (len(shapes) > 1 and not self.any_size):
+        outputs = {self.shape(shape) for shape in shapes}
+        if len(outputs) > 1 or (len(shapes) > 1 and not self.any_size):
             sizes = " and ".join("x".join(map(str, shape)) for shape in sorted(shapes)[:2])
-            raise InputError(f"has images of {sizes} in one batch; resize them, or set crop_size")
-        (channels, height, width) = found.pop()
+            raise InputError(f"has images of {sizes} in one batch; resize the images, or set crop_size")
+        (channels, height, width) = outputs.pop()
         out = np.empty((len(images), channels, height, width), np.float32)
         bits = words(first, len(images), *self.key)
         for index, image in enumerate(images):
             top, left = self._corner(image.shape, bits[index])
             window = (slice(None), slice(top, top + height), slice(left, left + width))
             mean = self.mean[window] if self.mean is not None else self.mean_values
-            turned = self.param.mirror and bits[index, 2] & np.uint64(1)
-            target = out[index, :, :, ::-1] if turned else out[index]
+            mirrored = self.param.mirror and bits[index, 2] & np.uint64(1)
+            target = out[index, :, :, ::-1] if mirrored else out[index]
             np.subtract(image[window], mean, out=target)
             if self.param.scale != 1:
                 target *= np.float32(self.param.scale)
         return out
 
     def _corner(self, shape: tuple[int, ...], bits: np.ndarray) -> tuple[int, int]:
-        """Where the crop begins in an image."""
+        """The top left corner of the crop in an image."""
         crop = self.param.crop_size
         if not crop:
             return 0, 0
@@ -89,14 +90,17 @@ class Transform:
 
 
 def read_mean(path: Path) -> np.ndarray:
-    """The mean image [C,H,W] of a binary BlobProto, as compute_image_mean writes it."""
+    """The mean image [C,H,W] in a binary BlobProto, the format of compute_image_mean."""
     try:
         blob = BlobProto.FromString(path.read_bytes())
     except (OSError, DecodeError) as error:
-        raise InputError(f"cannot be read as a mean image ({error})", path=str(path)) from None
+        raise InputError(f"cannot be read as a mean image: {error}", path=str(path)) from None
     shape = tuple(blob.shape.dim) or (blob.num, blob.channels, blob.height, blob.width)
     shape = shape[1:] if len(shape) == 4 and shape[0] == 1 else shape
     values = np.array(blob.data or blob.double_data, np.float32)
     if len(shape) != 3 or values.size != np.prod(shape):
-        raise InputError(f"is no mean image: {values.size} values of shape {shape}", path=str(path))
+        raise InputError(
+            f"is not a mean image: {values.size} values with shape {shape}; write it with compute_image_mean",
+            path=str(path),
+        )
     return values.reshape(shape)

@@ -194,7 +194,7 @@ def test_sizes_that_change_from_batch_to_batch_are_refused(tmp_path):
     pixels = [*images(3), *images(3, height=7)]
     feed = opened(data(make_lmdb(tmp_path / "db", map(datum, pixels))))
     feed.next()
-    with pytest.raises(InputError, match=r"net.prototxt: layer 'data' has images of 3x7x5 where the first was 3x6x5"):
+    with pytest.raises(InputError, match=r"net.prototxt: layer 'data' has an image of 3x7x5 after images of 3x6x5"):
         feed.next()
     feed.close()
 
@@ -210,10 +210,10 @@ def test_an_error_of_a_record_names_the_data_set_and_the_layer(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (DATA.format("gone", 2, ""), "layer 'data' cannot be fed: there is no 'gone'"),
-        (DATA.format("", 2, ""), "names no source"),
-        (DATA.format(".", 0, ""), "batch_size of 0"),
-        (DATA.format(".", 2, "").replace("LMDB", "LEVELDB"), "reads a LEVELDB"),
+        (DATA.format("gone", 2, ""), "layer 'data' cannot read its data: there is no 'gone'"),
+        (DATA.format("", 2, ""), "has no source; set it"),
+        (DATA.format(".", 0, ""), "has batch_size 0; set"),
+        (DATA.format(".", 2, "").replace("LMDB", "LEVELDB"), "has backend LEVELDB"),
         (DATA.format(".", 2, "") + 'top: "third"', "has 3 tops"),
         (
             'name: "h" type: "HDF5Data" top: "x" hdf5_data_param { batch_size: 1 } transform_param { }',
@@ -235,7 +235,7 @@ def test_layers_that_cannot_be_fed_are_refused(text, words):
 def test_a_refused_layer_leaves_its_lmdb_closed(tmp_path):
     folder, _ = digits_like(tmp_path / "db")
     for _ in range(2):
-        with pytest.raises(InputError, match="crops 99x99"):
+        with pytest.raises(InputError, match="has crop_size 99"):
             opened(data(folder, rest="transform_param { crop_size: 99 }"))
     import lmdb as library
 
@@ -270,7 +270,7 @@ def test_a_data_set_that_is_not_there_has_the_shape_that_the_prototxt_states(tex
     if shapes:
         assert probe(param, TRAIN, "net.prototxt") == shapes
     else:
-        with pytest.raises(InputError, match="there is no 'gone', and its prototxt does not tell the shape"):
+        with pytest.raises(InputError, match="there is no 'gone', and the prototxt does not state its shape"):
             probe(param, TRAIN, "net.prototxt")
 
 

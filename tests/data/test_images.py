@@ -70,19 +70,19 @@ def test_an_image_with_alpha_keeps_it_as_the_last_channel():
     "raw", [b"", b"not an image", encoded(images(1)[0].transpose(1, 2, 0))[:70]], ids=["empty", "text", "cut short"]
 )
 def test_bytes_that_are_no_image_are_refused(raw):
-    with pytest.raises(InputError, match=r"cannot be decoded: no format that|decoded .image file is truncated"):
+    with pytest.raises(InputError, match=r"that Pillow cannot decode|a damaged image .image file is truncated"):
         decode(raw)
 
 
 def test_sixteen_bits_a_channel_are_refused():
-    with pytest.raises(InputError, match="8 bits a channel"):
+    with pytest.raises(InputError, match="8 bits per channel"):
         decode(encoded(np.zeros((2, 2), np.uint16)))
 
 
 def test_a_datum_that_lies_about_its_size_is_refused():
     wrong = datum(images(1)[0])
     wrong.height += 1
-    with pytest.raises(InputError, match="Datum of 90 values that calls itself 3x7x5"):
+    with pytest.raises(InputError, match="Datum of 90 values with shape 3x7x5"):
         datum_image(wrong)
 
 

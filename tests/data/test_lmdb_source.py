@@ -88,7 +88,7 @@ def test_a_label_that_is_missing_matters_only_where_one_is_wanted(tmp_path):
     ("records", "words"),
     [
         ([], "is an empty LMDB"),
-        ([b"\xff\xff\xff\xff"], "record '00000000'.*something else than a Datum"),
+        ([b"\xff\xff\xff\xff"], "record '00000000'.*is not a Datum; create the LMDB"),
     ],
 )
 def test_records_that_cannot_be_used_are_refused(tmp_path, records, words):
@@ -103,10 +103,10 @@ def test_records_that_cannot_be_used_are_refused(tmp_path, records, words):
 
 
 def test_a_folder_without_an_lmdb_is_refused(tmp_path):
-    with pytest.raises(InputError, match="cannot be opened as an LMDB"):
+    with pytest.raises(InputError, match="is not an LMDB, or is damaged"):
         LmdbSource(tmp_path, labels=False)
     (tmp_path / "data.mdb").write_bytes(b"not a database" * 1000)
-    with pytest.raises(InputError, match="cannot be opened as an LMDB"):
+    with pytest.raises(InputError, match="is not an LMDB, or is damaged"):
         LmdbSource(tmp_path, labels=False)
 
 
@@ -114,7 +114,7 @@ def test_an_lmdb_that_was_cut_short_is_refused_before_it_kills_the_process(tmp_p
     folder, _ = digits_like(tmp_path / "db", count=200)
     file = folder / "data.mdb"
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    with pytest.raises(InputError, match=r"is cut short: .* copy it again"):
+    with pytest.raises(InputError, match=r"is truncated: .* copy it again"):
         LmdbSource(folder, labels=False)
 
 

@@ -114,7 +114,7 @@ def test_images_of_several_sizes_meet_in_a_crop():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("crop_size: 7", "crops 7x7 from an image of 6x5"),
+        ("crop_size: 7", "has crop_size 7 and an image of 6x5; reduce crop_size"),
         ("mean_value: 1 mean_value: 2", "2 mean_value for 3 channels"),
     ],
 )
@@ -137,7 +137,7 @@ def test_images_of_several_channel_counts_are_refused_even_with_a_crop():
 
 def test_a_mean_of_another_shape_is_refused(tmp_path):
     t = transform(mean_file(tmp_path, np.zeros((3, 6, 6), np.float32)), tmp_path=tmp_path)
-    with pytest.raises(InputError, match="mean_file of 3x6x6 for images of 3x6x5"):
+    with pytest.raises(InputError, match="mean_file of 3x6x6 and an image of 3x6x5; make them equal"):
         t(list(images(1)), 0)
 
 
