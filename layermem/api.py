@@ -52,7 +52,7 @@ class Net(graph_net.Net):
         stages: Iterable[str] = (),
     ):
         if phase not in PHASES:
-            raise InputError(f"there is no phase '{phase}'; it is {' or '.join(PHASES)}")
+            raise InputError(f"unknown phase '{phase}' (choose from {', '.join(PHASES)})")
         shapes = {name: tuple(shape) for name, shape in (inputs or {}).items()}
         super().__init__(
             read_net(path), PHASES[phase], batch=batch, inputs=shapes, probe=probe, level=level, stages=stages
@@ -121,7 +121,7 @@ def job_of(
 ) -> Job:
     """The job that a net or a solver makes: exactly one of them.  `level` and `stages` are for the train net."""
     if (net is None) == (solver is None):
-        raise InputError("a plan is made for a net or for a solver: name one of them")
+        raise InputError("give a net or a solver, and not both")
     chosen = device if isinstance(device, Device) else get_device(device or default_device())
     known = costs if isinstance(costs, Costs) else model_costs(chosen.title)
     if costs is not None and not isinstance(costs, Costs):
@@ -131,7 +131,7 @@ def job_of(
     if not isinstance(net, graph_net.Net):
         net = Net(str(net), batch=batch, level=level, stages=stages)
     elif batch is not None:
-        raise InputError("a net that is built has its batch; give the batch when it is built")
+        raise InputError("batch applies to a net file; a Net object has its batch already")
     return job_of_net(net, chosen, known, hints=hints)
 
 

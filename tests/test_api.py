@@ -69,11 +69,11 @@ def test_compile_gives_the_schedules_of_all_nets_of_a_solver():
 
 @pytest.mark.parametrize("arguments", [{}, {"net": NET, "solver": "prototxt/digits/solver.prototxt"}])
 def test_a_plan_is_made_for_a_net_or_for_a_solver(arguments):
-    with pytest.raises(layermem.InputError, match="name one of them"):
+    with pytest.raises(layermem.InputError, match="give a net or a solver, and not both"):
         layermem.plan(**arguments)
 
 
 def test_a_net_is_built_in_the_phase_that_is_asked_for():
     assert layermem.Net(NET, "TEST", batch=3).blobs["data"].shape == (3, 1, 28, 28)
-    with pytest.raises(layermem.InputError, match="there is no phase 'train'"):
+    with pytest.raises(layermem.InputError, match="unknown phase 'train'"):
         layermem.Net(NET, "train")

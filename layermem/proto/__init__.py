@@ -1,4 +1,4 @@
-"""READ: Caffe's files.  Text becomes messages that know their lines; weights become numpy arrays, and back."""
+"""Caffe's files: prototxt as messages with line numbers, weights as numpy arrays, and both written back."""
 
 from layermem.proto.blobs import read_blob, reshaped
 from layermem.proto.filter import filter_by_state, filter_net

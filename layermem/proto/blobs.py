@@ -1,6 +1,6 @@
-"""A BlobProto as a numpy array, and back; and files that hold one.
+"""BlobProto messages as numpy arrays and back, and files with a single blob.
 
-shape [N,C,H,W] or any other, C order, float32        the same numbers in the file, in the same order
+Arrays are float32 in C order, of any shape; the file holds the same numbers in the same order.
 """
 
 from __future__ import annotations
@@ -8,26 +8,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 from os import PathLike
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from google.protobuf.message import DecodeError
 
 from layermem.errors import InputError
-from layermem.proto.schema import BlobProto, FastBlobProto
+from layermem.proto.schema import BlobProto, FastBlobProto, Message
 from layermem.proto.text import read_bytes
 
-Array = np.ndarray[Any, np.dtype[np.float32]]
+Array = npt.NDArray[np.float32]
 
 MESSAGE_LIMIT = 2**31 - 1  # bytes of one protobuf message
 _OLD_EXTENTS = ("num", "channels", "height", "width")
 
 
 class NotPacked(Exception):
-    """The bytes of a blob do not fill its shape: its floats are unpacked, or the file is wrong."""
+    """The bytes of a blob do not fill its shape: its floats are unpacked, or the file is damaged."""
 
 
-def blob_from_array(array: Array) -> Any:
+def blob_from_array(array: Array) -> Message:
     """A BlobProto (of the bytes variant) with the array's shape and float32 data."""
     blob = FastBlobProto()
     blob.shape.dim.extend(array.shape)
@@ -35,8 +35,8 @@ def blob_from_array(array: Array) -> Any:
     return blob
 
 
-def array_from_fast(blob: Any) -> Array:
-    """The data of a BlobProto of the bytes variant, read-only; NotPacked if it must be read the plain way."""
+def array_from_fast(blob: Message) -> Array:
+    """The data of a BlobProto of the bytes variant, read-only; NotPacked if the plain variant is needed."""
     shape = _shape_of(blob)
     packed, dtype = (blob.double_data, "<f8") if blob.double_data else (blob.data, "<f4")
     raw = packed[0] if len(packed) == 1 else b"".join(packed)
@@ -45,8 +45,8 @@ def array_from_fast(blob: Any) -> Array:
     return np.frombuffer(raw, dtype).astype(np.float32, copy=False).reshape(shape)
 
 
-def array_from_plain(blob: Any) -> Array:
-    """The data of a BlobProto of the plain variant; InputError if its shape wants another count of numbers."""
+def array_from_plain(blob: Message) -> Array:
+    """The data of a BlobProto of the plain variant; InputError if the count of numbers does not fit its shape."""
     shape = _shape_of(blob)
     numbers = blob.double_data if blob.double_data else blob.data
     if min(shape, default=1) < 0 or len(numbers) != prod(shape):
@@ -56,7 +56,7 @@ def array_from_plain(blob: Any) -> Array:
 
 
 def read_blob(path: str | PathLike[str]) -> Array:
-    """The one array of a .binaryproto file, such as a mean image: [1,C,H,W] or [C,H,W]."""
+    """The array in a .binaryproto file, such as a mean image: [1,C,H,W] or [C,H,W]."""
     raw = read_bytes(path, what="binaryproto", limit=MESSAGE_LIMIT)
     try:
         try:
@@ -64,23 +64,23 @@ def read_blob(path: str | PathLike[str]) -> Array:
         except NotPacked:
             return array_from_plain(BlobProto.FromString(raw))
     except (DecodeError, InputError):
-        wrong = "is cut short, or is no binaryproto, a file of one blob such as a mean image"
-        raise InputError(wrong, path=str(path)) from None
+        what = "is truncated, or is not a binaryproto (a file with one blob, such as a mean image)"
+        raise InputError(what, path=str(path)) from None
 
 
 def reshaped(array: Array, shape: Sequence[int]) -> Array:
-    """`array` in the shape that a net wants; InputError if it is another one.
+    """`array` reshaped to `shape`, its shape in a net; InputError if the two differ.
 
-    Files of 2014 and before have four extents for everything: (1,1,N,K) for the (N,K) of an inner product.
+    Files of 2014 and before have four extents for every blob: (1,1,N,K) for the (N,K) of an inner product.
     """
-    wanted = tuple(shape)
-    if array.shape == wanted or array.shape == (1,) * (4 - len(wanted)) + wanted:
-        return array.reshape(wanted)
-    have, want = (" x ".join(map(str, s)) or "a single number" for s in (array.shape, wanted))
-    raise InputError(f"has a blob of shape {have} in the file, and the net wants {want}")
+    target = tuple(shape)
+    if array.shape == target or array.shape == (1,) * (4 - len(target)) + target:
+        return array.reshape(target)
+    in_file, in_net = (" x ".join(map(str, s)) or "a single number" for s in (array.shape, target))
+    raise InputError(f"has a blob of shape {in_file} in the file, and of shape {in_net} in the net")
 
 
-def _shape_of(blob: Any) -> tuple[int, ...]:
+def _shape_of(blob: Message) -> tuple[int, ...]:
     if any(blob.HasField(extent) for extent in _OLD_EXTENTS):
         return tuple(getattr(blob, extent) for extent in _OLD_EXTENTS)
     return tuple(blob.shape.dim)

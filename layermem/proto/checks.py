@@ -1,20 +1,21 @@
-"""What is wrong with a layer whatever surrounds it: no type, or a shape that no blob can have.
+"""Checks of a single layer: a missing type, or a shape that no blob can have.
 
-Everything that needs a neighbour (bottoms, sizes that follow from others) is graph/'s to say.
+Checks that involve other layers (bottoms, sizes that follow from others) are in graph/.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import Any
+
+from layermem.proto.schema import Message
 
 MAX_AXES = 32  # Caffe's bounds for a blob
 MAX_ELEMENTS = 2**31 - 1
 
 
 def shape_fault(dims: Sequence[int]) -> str | None:
-    """Why a blob cannot have these extents; None if it can."""
+    """The reason why a blob cannot have these extents; None if it can."""
     text = " x ".join(str(dim) for dim in dims)
     if any(dim < 1 for dim in dims):
         return f"shape {text}: every extent must be at least 1"
@@ -25,18 +26,18 @@ def shape_fault(dims: Sequence[int]) -> str | None:
     return None
 
 
-def layer_fault(layer: Any) -> str | None:
-    """What is wrong with one layer by itself, as the end of the sentence 'layer x ...'; None if nothing is."""
+def layer_fault(layer: Message) -> str | None:
+    """The fault of a layer by itself, as the end of the sentence "layer x ..."; None if there is none."""
     if not layer.type:
         return 'has no type; add one, such as type: "Convolution"'
-    for dims in _given_shapes(layer):
+    for dims in _stated_shapes(layer):
         if fault := shape_fault(dims):
             return f"asks for {fault}"
     return None
 
 
-def _given_shapes(layer: Any) -> Iterator[Sequence[int]]:
-    """Every shape that the layer spells out.  Reshape's is a recipe, with 0 and -1, and not among them."""
+def _stated_shapes(layer: Message) -> Iterator[Sequence[int]]:
+    """Every shape that the layer states; not that of Reshape, which has 0 and -1 for extents of its bottom."""
     for shape in (*layer.input_param.shape, *layer.dummy_data_param.shape):
         yield shape.dim
     if layer.parameter_param.HasField("shape"):

@@ -1,18 +1,18 @@
-"""Where a text stops being a net, in words that a person who wrote it would use.
+"""Turns parse errors of the protobuf package into messages with a line and a remedy.
 
-The protobuf package knows the place and the rule that was broken; the outline knows which field and which block.
+The parser reports the position and the violated rule; the outline of the text has the field and its block.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from google.protobuf import text_format
 
 from layermem.errors import InputError
 from layermem.proto.outline import Outline, Token, tokens
 from layermem.proto.remedy import expected_value, field_at, unknown_field
+from layermem.proto.schema import Message
 
 _UNKNOWN = re.compile(r'Message type "caffe\.([\w.]+)" has no field named "(.*)"')
 _TWICE = re.compile(r'Message type "caffe\.([\w.]+)" should not have multiple "(.*)" fields')
@@ -27,58 +27,56 @@ _VALUE_EXPECTED = (
 )
 
 
-def explain(error: text_format.ParseError, text: str, message: Any, layout: Outline, path: str) -> InputError:
-    """The InputError for what the parser said of `text`, which should hold a message of `message`'s type."""
+def explain(error: text_format.ParseError, text: str, message: Message, layout: Outline, path: str) -> InputError:
+    """The InputError for a parse error in `text`, which should hold a message of the type of `message`."""
     if layout.unclosed and str(error).endswith(('Expected "}".', 'Expected ">".')):
         name, line = layout.unclosed[-1]
-        wrong = f"the block '{name}' that opens here is never closed; add its '}}'"
-        return InputError(wrong, path=path, line=line)
+        what = f"the block '{name}' that opens here is never closed; add its '}}'"
+        return InputError(what, path=path, line=line)
     return InputError(_sentence(error, text, message, layout), path=path, line=error.GetLine())
 
 
-def _sentence(error: text_format.ParseError, text: str, message: Any, layout: Outline) -> str:
+def _sentence(error: text_format.ParseError, text: str, message: Message, layout: Outline) -> str:
     line, column = error.GetLine() or 1, error.GetColumn() or 1
     quoted_line = f"'{text.split(chr(10))[line - 1]}': "
-    said = str(error).removeprefix(f"{line}:{column} : ").removeprefix(quoted_line).removeprefix("'': ").rstrip(".")
+    reason = str(error).removeprefix(f"{line}:{column} : ").removeprefix(quoted_line).removeprefix("'': ").rstrip(".")
     before, here = _tokens_at(text, line, column)
-    if match := _UNKNOWN.search(said):
+    if match := _UNKNOWN.search(reason):
         return unknown_field(match[1], match[2], column, message)
-    if match := _TWICE.search(said):
+    if match := _TWICE.search(reason):
         return f"'{match[2]}' is given a second time in this {match[1]} (column {column}); keep one"
-    if said.startswith("String missing ending quote"):
+    if reason.startswith("String missing ending quote"):
         return f"the string at column {column} is not closed on its line; add the quote"
-    if said.startswith("Couldn't parse string"):
-        return f"the string before column {column} is not UTF-8 once its escapes are read; write its characters"
-    if "codec can't decode" in said:
-        return f"the string at column {column} has a '\\' that starts no known escape; write '\\\\' for the character"
-    if said == 'Expected "{"' and before and before.kind == "word":
-        return (
-            f"'{before.text}' is a block and takes no single value (column {column}); write '{before.text} {{ ... }}'"
-        )
-    if said.startswith(_VALUE_EXPECTED):
+    if reason.startswith("Couldn't parse string"):
+        return f"the string before column {column} is not UTF-8 after its escapes are decoded; write plain characters"
+    if "codec can't decode" in reason:
+        return f"the string at column {column} has a '\\' that starts no known escape; write '\\\\' for a backslash"
+    if reason == 'Expected "{"' and before and before.kind == "word":
+        return f"'{before.text}' is a block, not a single value (column {column}); write '{before.text} {{ ... }}'"
+    if reason.startswith(_VALUE_EXPECTED):
         return _wrong_value(here, column, message, layout.at(line, column))
-    if said == 'Expected ":"' and before:
+    if reason == 'Expected ":"' and before:
         return f"'{before.text}' has no ':' before its value (column {column}); write '{before.text}: ...'"
-    if said == 'Expected ","':
+    if reason == 'Expected ","':
         return f"a ',' or the closing ']' of a list is missing before {_quoted(here)} (column {column})"
     if here and here.text == "}":
         return f"the '}}' at column {column} closes nothing; remove it, or open the block it belongs to"
-    if said.startswith("Expected identifier") or said.endswith("does not have extensions"):
-        return f"{_quoted(here)} stands where the name of a field should (column {column}); write 'name: value'"
-    return f"{said} (column {column}); a field is written 'name: value' or 'name {{ ... }}'"
+    if reason.startswith("Expected identifier") or reason.endswith("does not have extensions"):
+        return f"{_quoted(here)} is not the name of a field (column {column}); write 'name: value'"
+    return f"{reason} (column {column}); a field is written 'name: value' or 'name {{ ... }}'"
 
 
-def _wrong_value(here: Token | None, column: int, message: Any, given: Any) -> str:
-    """The sentence for a value of the wrong kind; `given` is its field, None if the outline has no value there."""
+def _wrong_value(here: Token | None, column: int, message: Message, given: Message) -> str:
+    """The message for a value of the wrong kind; `given` is its field, None if the outline has no value there."""
     field = field_at(message.DESCRIPTOR, given.path) if given else None
     takes = f"; it takes {expected_value(field)}" if field is not None else ""
     if given is None or here is None or (here.kind == "mark" and here.text not in "{<"):
         return f"a value is missing before {_quoted(here)} (column {column}){takes}"
-    return f"{_quoted(here)} is no value for '{given.path[-1]}' (column {column}){takes}"
+    return f"{_quoted(here)} is not a value for '{given.path[-1]}' (column {column}){takes}"
 
 
 def _tokens_at(text: str, line: int, column: int) -> tuple[Token | None, Token | None]:
-    """The token at a place, and the one before it; comments do not count."""
+    """The token before a position, and the token at it; comments are skipped."""
     before = None
     for token in tokens(text):
         if token.kind == "comment":

@@ -1,6 +1,6 @@
-"""Which layers a net has in a phase: include and exclude rules against a state.
+"""Selects the layers of a net by phase, level and stages: include and exclude rules against a NetState.
 
-a layer with no rules is in; with include rules it is in if one is met; with exclude rules it is out if one is met
+A layer without rules is included; with include rules, if one of them is met; with exclude rules, unless one is met.
 
 source  Caffe net.cpp, FilterNet and StateMeetsRule
 """
@@ -9,39 +9,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from layermem.errors import InputError
 from layermem.proto.read import NetFile
-from layermem.proto.schema import PHASES, NetParameter, NetState
+from layermem.proto.schema import PHASES, Message, NetParameter, NetState
 
 
 def filter_net(net: NetFile, phase: str | int, level: int = 0, stages: Sequence[str] = ()) -> NetFile:
-    """The net as built for `phase` ("TRAIN", "TEST" or its number); level and stages as Caffe's commands take them.
+    """The net for `phase` ("TRAIN", "TEST" or its number), `level` and `stages`.
 
-    Stages that the file itself names (`state { stage: ... }`) count too; its phase and level do not.
+    Stages in the file itself (`state { stage: ... }`) are added; its phase and level are ignored, as Caffe does.
     """
     number = PHASES.get(phase) if isinstance(phase, str) else phase
     if number not in PHASES.values():
-        raise InputError(f"there is no phase '{phase}'; it is {' or '.join(PHASES)}")
+        raise InputError(f"unknown phase '{phase}' (choose from {', '.join(PHASES)})")
     state = NetState(phase=number, level=level, stage=[*net.message.state.stage, *stages])
     return filter_by_state(net, state)
 
 
-def filter_by_state(net: NetFile, state: Any) -> NetFile:
-    """The net with the layers that `state` (a NetState) lets in, each with its line; its message holds the state."""
+def filter_by_state(net: NetFile, state: Message) -> NetFile:
+    """The net with the layers that `state` (a NetState) includes, with their lines; its message holds the state."""
     kept = [index for index in range(len(net.message.layer)) if is_included(net, index, state)]
     message = NetParameter()
     for field, value in net.message.ListFields():
         if field.name == "layer":
             message.layer.extend(value[index] for index in kept)
-        elif field.name not in ("state", "layers", "input", "input_shape", "input_dim"):  # the last are upgraded away
+        elif field.name not in ("state", "layers", "input", "input_shape", "input_dim"):  # upgraded to layers before
             setattr(message, field.name, value)
     message.state.CopyFrom(state)
     return replace(net, message=message, lines=tuple(net.lines[index] for index in kept))
 
 
-def is_included(net: NetFile, index: int, state: Any) -> bool:
+def is_included(net: NetFile, index: int, state: Message) -> bool:
     """Whether layer `index` is in the net for `state`."""
     layer = net.message.layer[index]
     if layer.include and layer.exclude:
@@ -51,8 +50,8 @@ def is_included(net: NetFile, index: int, state: Any) -> bool:
     return not any(meets(state, rule) for rule in layer.exclude)
 
 
-def meets(state: Any, rule: Any) -> bool:
-    """Whether a NetState agrees with everything that a NetStateRule sets."""
+def meets(state: Message, rule: Message) -> bool:
+    """Whether a NetState satisfies every field that a NetStateRule sets."""
     stages = set(state.stage)
     return (
         (not rule.HasField("phase") or rule.phase == state.phase)

@@ -1,11 +1,11 @@
-"""Where each field of a prototxt stands: the text format's tokens, without its meaning.
+"""The line and column of every field of a prototxt: the tokens of the text format, without their meaning.
 
     layer {            # line 3           fields of outline(text):
       name: "ip1"      # line 4             ("layer",)         line 3
     }                                       ("layer", "name")  line 4
 
-The protobuf package parses, but forgets lines.  This reads the same text a second time for them alone, and it reads
-broken text too, so that an error can name the block that was never closed.
+The parser of the protobuf package does not keep lines.  This second pass reads the same text for them, and it accepts
+broken text, so that an error can name a block that is never closed.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _TOKEN = re.compile(
 class Token(NamedTuple):
     kind: str  # comment, string, mark or word
     text: str
-    line: int  # both from 1, as editors count
+    line: int  # line and column count from 1
     column: int
 
 
 class Field(NamedTuple):
-    """A field that was given: `line` is where its name stands, `value` the (line, column) of value or brace."""
+    """A field in the text: the line of its name, and the (line, column) of its value or opening brace."""
 
     path: tuple[str, ...]
     line: int
@@ -44,14 +44,14 @@ class Field(NamedTuple):
 @dataclass(frozen=True)
 class Outline:
     fields: tuple[Field, ...]  # in the order of the text
-    unclosed: tuple[tuple[str, int], ...]  # (name, line) of each block that the text leaves open, outermost first
+    unclosed: tuple[tuple[str, int], ...]  # (name, line) of each block without an end, outermost first
 
     def lines(self, *path: str) -> list[int]:
         """The line of every field at `path`: lines("layer") has one entry for each layer."""
         return [field.line for field in self.fields if field.path == path]
 
     def at(self, line: int, column: int) -> Field | None:
-        """The field whose value starts there."""
+        """The field whose value starts at a position."""
         return next((field for field in self.fields if field.value == (line, column)), None)
 
 
@@ -66,10 +66,10 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def outline(text: str) -> Outline:
-    """The fields of `text`, read or misread as far as brackets go; never fails."""
+    """The fields of `text`, as far as its brackets allow; never fails."""
     fields: list[Field] = []
     opened: list[tuple[str, int]] = []
-    name, line = "", 0  # of the field whose value comes next; line 0: not named anew, the value's own line counts
+    name, line = "", 0  # of the field whose value follows; line 0: no name of its own, use the line of the value
     awaits_value = in_list = False
     for token in tokens(text):
         place = (token.line, token.column)
@@ -81,7 +81,7 @@ def outline(text: str) -> Outline:
             opened.append((name, line))
             name, line, awaits_value, in_list = "", 0, False, False
         elif token.text in ("}", ">"):
-            name, line = opened.pop()[0] if opened else "", 0  # the next block of a list has no name of its own
+            name, line = opened.pop()[0] if opened else "", 0  # the next block of a list repeats no name
             awaits_value = in_list = False
         elif token.text == ":":
             awaits_value = True

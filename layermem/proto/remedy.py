@@ -1,12 +1,11 @@
-"""What to write instead: for a field that its message does not have, and for a value that its field does not take."""
+"""Remedies for unknown fields, and for values of the wrong kind."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any
 
-from layermem.proto.schema import NetParameter, SolverParameter
+from layermem.proto.schema import Message, NetParameter, SolverParameter
 
 # Fields of LayerParameter that forks added and that layermem does not read.
 _FORKS = {
@@ -21,7 +20,7 @@ _FORKS = {
 _FORK_OF = {field: fork for fork, fields in _FORKS.items() for field in fields.split()}
 
 
-def field_at(descriptor: Any, path: Sequence[str]) -> Any | None:
+def field_at(descriptor: Message, path: Sequence[str]) -> Message | None:
     """The field descriptor that `path` leads to from a message, or None if it leads nowhere."""
     field = None
     for name in path:
@@ -32,8 +31,8 @@ def field_at(descriptor: Any, path: Sequence[str]) -> Any | None:
     return field
 
 
-def expected_value(field: Any) -> str:
-    """What may stand after the field's colon, in words."""
+def expected_value(field: Message) -> str:
+    """A description of the values that a field accepts."""
     if field.message_type is not None:
         return "a block { ... }"
     if field.enum_type is not None:
@@ -49,29 +48,29 @@ def expected_value(field: Any) -> str:
     return ranges.get(field.type, "a number")
 
 
-def unknown_field(owner: str, name: str, column: int, root: Any) -> str:
-    """The sentence for a field `name` that message `owner` lacks, in a text that should hold a `root`."""
-    wrong = f"'{name}' (column {column}) is no field of {owner}"
+def unknown_field(owner: str, name: str, column: int, root: Message) -> str:
+    """The message for an unknown field `name` of message `owner`, in a text that should hold a `root`."""
+    what = f"'{name}' (column {column}) is not a field of {owner}"
     descriptor = root.DESCRIPTOR.file.message_types_by_name.get(owner)
     if owner == "NetParameter" and name in SolverParameter.DESCRIPTOR.fields_by_name:
-        return f"{wrong} but one of a solver; give this file to --solver"
+        return f"{what} but of a solver; give this file to --solver"
     if owner == "SolverParameter" and name in NetParameter.DESCRIPTOR.fields_by_name:
-        return f"{wrong} but one of a net; give this file to --net, or name it in the solver's 'net'"
+        return f"{what} but of a net; give this file to --net, or name it in the solver's 'net'"
     if owner == "LayerParameter" and name in _FORK_OF:
-        return f"{wrong}: the {_FORK_OF[name]} fork of Caffe added it, and layermem does not read it"
+        return f"{what}: it is from the {_FORK_OF[name]} fork of Caffe, which is not supported"
     if descriptor is None:
-        return wrong
+        return what
     if close := get_close_matches(name, descriptor.fields_by_name, n=1):
-        return f"{wrong}; did you mean '{close[0]}'?"
+        return f"{what}; did you mean '{close[0]}'?"
     if name in root.DESCRIPTOR.fields_by_name:
-        return f"{wrong}; is a '}}' missing before it?"
+        return f"{what}; is a '}}' missing before it?"
     if inside := _children_with(descriptor, name):
-        return f"{wrong}; it belongs inside {_either(inside)}"
-    return f"{wrong}; its fields are {', '.join(sorted(descriptor.fields_by_name))}"
+        return f"{what}; it belongs inside {_either(inside)}"
+    return f"{what}; its fields are {', '.join(sorted(descriptor.fields_by_name))}"
 
 
-def _children_with(descriptor: Any, name: str) -> list[str]:
-    """The blocks of a message that have a field `name`."""
+def _children_with(descriptor: Message, name: str) -> list[str]:
+    """The names of the blocks of a message that have a field `name`."""
     blocks = [field for field in descriptor.fields if field.message_type is not None]
     return [field.name for field in blocks if name in field.message_type.fields_by_name]
 

@@ -1,13 +1,13 @@
-"""Caffe's messages as Python classes, from the descriptor shipped beside this file.
+"""Caffe's messages as Python classes, built from the descriptor in caffe.bin.
 
     caffe.proto --tools/make_descriptor.py--> caffe.bin --here--> NetParameter, SolverParameter, ...
 
-The classes live in a descriptor pool of our own: other packages register a `caffe.proto` too, and the default pool
-of a process holds only one.  No generated code means no tie to the protobuf release that generated it.
+The classes are in a descriptor pool of this package: other packages register a `caffe.proto` too, and the default pool
+of a process holds only one.  Without generated code there is no dependency on the protobuf release that generated it.
 
-A second pool holds the same messages with the floats of a BlobProto declared as bytes (`FastNetParameter`).  Packed
-floats and bytes look alike on the wire, so weights reach numpy without a Python object for each of them.  Writers
-that do not pack cannot be read that way; weights.py notices and takes the plain classes.
+A second pool holds the same messages with the floats of BlobProto declared as bytes (`FastNetParameter`).  Packed
+floats and bytes have the same encoding, so numpy reads weights without a Python object per value.  Files with unpacked
+floats cannot be read this way; weights.py detects them and uses the plain classes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _AS_BYTES = ("data", "diff", "double_data", "double_diff")  # fields of BlobProt
 
 
 def shipped_file() -> descriptor_pb2.FileDescriptorProto:
-    """The one file of caffe.bin."""
+    """The descriptor of caffe.proto."""
     files = descriptor_pb2.FileDescriptorSet()
     files.ParseFromString(Path(__file__).with_name("caffe.bin").read_bytes())
     (file,) = files.file
@@ -54,8 +54,8 @@ _POOL = _pool_of(_FILE)
 _FAST_POOL = _pool_of(_with_floats_as_bytes(_FILE))
 
 
-def message_class(name: str, pool: descriptor_pool.DescriptorPool = _POOL) -> Any:
-    """The class of message `name`, for example "PoolingParameter"."""
+def message_class(name: str, pool: descriptor_pool.DescriptorPool = _POOL) -> Message:
+    """The class of the message `name`, such as "PoolingParameter"."""
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
 
 

@@ -1,9 +1,9 @@
-"""Which nets a solver trains and tests.
+"""The nets that a solver trains and tests.
 
-net or net_param          the train net, and every test net that the fields below do not name
-train_net, train_net_param    the train net alone
+net or net_param              the train net, and every test net without a field of its own
+train_net, train_net_param    the train net only
 test_net_param, test_net      the first test nets, in this order
-test_iter                 one for each test net: so many there are
+test_iter                     one value for each test net, so it determines their number
 
 source  Caffe solver.cpp, InitTrainNet and InitTestNets
 """
@@ -11,65 +11,64 @@ source  Caffe solver.cpp, InitTrainNet and InitTestNets
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from layermem.errors import InputError
 from layermem.proto.read import NetFile, SolverFile, read_net, resolve_path
-from layermem.proto.schema import TEST, TRAIN, NetState
+from layermem.proto.schema import TEST, TRAIN, Message, NetState
 
 
 @dataclass(frozen=True, eq=False)
 class SolverNet:
-    """A net before its layers are filtered, and the arguments that filter_net wants for it."""
+    """A net before its layers are filtered, and the arguments of filter_net for it."""
 
     net: NetFile
     phase: int
     level: int
-    stages: tuple[str, ...]  # besides those that the net's own text names
+    stages: tuple[str, ...]  # in addition to those in the net itself
     iterations: int = 0  # batches of one test; 0 for the train net
 
 
 def train_net(solver: SolverFile) -> SolverNet:
-    """The net that the solver trains; InputError unless it names exactly one."""
+    """The net that the solver trains; InputError unless there is exactly one."""
     sources = [
         field for field in ("net", "net_param", "train_net", "train_net_param") if solver.message.HasField(field)
     ]
     if len(sources) != 1:
-        named = f"names {len(sources)} train nets ({', '.join(sources)})" if sources else "names no train net"
+        count = f"has {len(sources)} train nets ({', '.join(sources)})" if sources else "has no train net"
         field = sources[-1] if sources else ""
-        raise solver.error(field, f"the solver {named}; give one of net, net_param, train_net, train_net_param")
+        raise solver.error(field, f"the solver {count}; give exactly one of net, net_param, train_net, train_net_param")
     state = solver.message.train_state if solver.message.HasField("train_state") else None
     return _in_state(_net_of(solver, sources[0]), TRAIN, state)
 
 
 def test_nets(solver: SolverFile) -> list[SolverNet]:
-    """The nets that the solver tests, as many as it has test_iter."""
+    """The nets that the solver tests, one for each test_iter."""
     message = solver.message
     sources = [("test_net_param", i) for i in range(len(message.test_net_param))]
     sources += [("test_net", i) for i in range(len(message.test_net))]
     generic = next((field for field in ("net_param", "net") if message.HasField(field)), None)
     count = len(message.test_iter)
     if count < len(sources) or (count > len(sources) and generic is None):
-        wrong = f"the solver names {len(sources)} test nets and gives {count} test_iter; give one for each"
-        raise solver.error("test_iter" if count else sources[0][0], wrong)
+        what = f"the solver has {len(sources)} test nets and {count} test_iter; give one test_iter for each net"
+        raise solver.error("test_iter" if count else sources[0][0], what)
     sources += [(str(generic), 0)] * (count - len(sources))
     if message.test_state and len(message.test_state) != count:
-        wrong = f"the solver has {count} test nets and {len(message.test_state)} test_state; give one for each, or none"
-        raise solver.error("test_state", wrong)
+        what = f"the solver has {count} test nets and {len(message.test_state)} test_state; give one for each, or none"
+        raise solver.error("test_state", what)
     if count and message.test_interval < 1:
-        wrong = "the solver has test nets but no test_interval of 1 or more; say every how many iterations to test"
-        raise solver.error("test_interval", wrong)
+        what = "the solver has test nets but no test_interval; set it to the number of iterations between tests"
+        raise solver.error("test_interval", what)
     nets = []
     for i, (field, index) in enumerate(sources):
         if message.test_iter[i] < 1:
-            raise solver.error("test_iter", f"test_iter {message.test_iter[i]} tests nothing; give 1 or more", i)
+            raise solver.error("test_iter", f"test_iter {message.test_iter[i]} is too few; give 1 or more", i)
         state = message.test_state[i] if message.test_state else None
         nets.append(_in_state(_net_of(solver, field, index), TEST, state, message.test_iter[i]))
     return nets
 
 
 def _net_of(solver: SolverFile, field: str, index: int = 0) -> NetFile:
-    """The net that one field of the solver names or holds."""
+    """The net in one field of the solver, or in the file that it names."""
     if field in solver.nets:
         return solver.nets[field][index]
     value = getattr(solver.message, field)
@@ -80,8 +79,8 @@ def _net_of(solver: SolverFile, field: str, index: int = 0) -> NetFile:
     return read_net(path)
 
 
-def _in_state(net: NetFile, phase: int, given: Any | None, iterations: int = 0) -> SolverNet:
-    """The net in `phase`, unless the net's own `state` says otherwise, and in all of it what the solver gives wins."""
+def _in_state(net: NetFile, phase: int, given: Message | None, iterations: int = 0) -> SolverNet:
+    """The net with its NetState: `phase`, overridden by the net's own state, and that by the solver's."""
     state = NetState(phase=phase)
     state.MergeFrom(net.message.state)
     if given is not None:

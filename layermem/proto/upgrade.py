@@ -1,30 +1,29 @@
-"""Old ways of writing nets and solvers, rewritten as Caffe rewrites them when it reads.
+"""Upgrades nets and solvers of old formats, as Caffe does when it reads them.
 
     layers { layer { type: "conv" } }     2013   upgrade_v0.py
-    layers { type: CONVOLUTION }          2014   a `layer` with a type in words, ParamSpecs from four lists
+    layers { type: CONVOLUTION }          2014   a `layer` with a named type, ParamSpecs from four lists
     data_param { mean_file: ... }         2014   inside such `layers`: moved to transform_param
     input: "data"  input_dim: 10 ...      2015   an Input layer in front
-    BatchNorm with three `param`          2016   its statistics are never trained: lr_mult and decay_mult 0
+    BatchNorm with three `param`          2016   lr_mult and decay_mult of its statistics are 0
     solver_type: ADAM                     2015   type: "Adam"
-    no snapshot_prefix, or a folder       2017   the solver's own name
+    no snapshot_prefix, or a folder       2017   the name of the solver file
 
     source  Caffe upgrade_proto.cpp
 
-Each step works in place and leaves a note, a sentence for the log.
+Every step works in place and adds a note, a sentence for the log.
 """
 
 from __future__ import annotations
 
 import os.path
-from typing import Any
 
 from layermem.errors import InputError
-from layermem.proto.schema import LayerParameter, NetParameter, enum_name
+from layermem.proto.schema import LayerParameter, Message, NetParameter, enum_name
 from layermem.proto.upgrade_v0 import upgrade_v0
 
-Lines = list[int | None]  # for each layer, the line it begins at; None if it has none
+Lines = list[int | None]  # the first line of each layer; None if it is not in the text
 
-# V1's types are V2's in capitals, INNER_PRODUCT for InnerProduct; these are not that regular.
+# V1 types are V2 types in capitals, such as INNER_PRODUCT for InnerProduct; these are the exceptions.
 _TYPE = {
     "NONE": "",
     "ABSVAL": "AbsVal",
@@ -50,33 +49,33 @@ _SOLVER_TYPE = {
 }
 
 
-def upgrade_net(net: Any, lines: Lines, input_line: int | None = None) -> tuple[Lines, list[str]]:
-    """Bring a NetParameter to today's form in place; the lines of its layers then, and the notes.
+def upgrade_net(net: Message, lines: Lines, input_line: int | None = None) -> tuple[Lines, list[str]]:
+    """Upgrade a NetParameter in place; returns the lines of its layers afterwards, and the notes.
 
-    `lines` belongs to `net.layers` if there are any, else to `net.layer`; `input_line` to its first `input`.
+    `lines` are those of `net.layers` if there are any, else of `net.layer`; `input_line` is that of its first `input`.
     """
     notes: list[str] = []
     if net.layers:
         if net.layer:
-            wrong = "the net has both 'layer' and 'layers' blocks; write all of them as 'layer'"
-            raise InputError(wrong, line=lines[0] if lines else None)
+            what = "the net has both 'layer' and 'layers' blocks; rename them all to 'layer'"
+            raise InputError(what, line=lines[0] if lines else None)
         lines = upgrade_v0(net, lines, notes)
         _upgrade_transforms(net, notes)
         _upgrade_v1(net, notes)
     if net.input:
         lines = _upgrade_input(net, lines, input_line, notes)
     _freeze_statistics(net, notes)
-    _mention_ignored_transforms(net, notes)
+    _note_ignored_transforms(net, notes)
     return lines, notes
 
 
 def v2_type(v1_type: str) -> str:
-    """The type in words for a name of V1LayerParameter.LayerType: "INNER_PRODUCT" -> "InnerProduct"."""
+    """The layer type for a name of V1LayerParameter.LayerType: "INNER_PRODUCT" -> "InnerProduct"."""
     regular = "".join(part.capitalize() for part in v1_type.split("_"))
     return _TYPE.get(v1_type, regular)
 
 
-def _upgrade_transforms(net: Any, notes: list[str]) -> None:
+def _upgrade_transforms(net: Message, notes: list[str]) -> None:
     for layer in net.layers:
         block = _DATA_BLOCKS.get(enum_name(layer, "type"))
         if block is None or not layer.HasField(block):
@@ -89,13 +88,13 @@ def _upgrade_transforms(net: Any, notes: list[str]) -> None:
                 notes.append(f"layer '{layer.name}': moved {block}.{field} to transform_param")
 
 
-def _upgrade_v1(net: Any, notes: list[str]) -> None:
+def _upgrade_v1(net: Message, notes: list[str]) -> None:
     notes.append(f"rewrote {len(net.layers)} old 'layers' blocks as 'layer'")
     net.layer.extend(_v2_layer(old) for old in net.layers)
     net.ClearField("layers")
 
 
-def _v2_layer(old: Any) -> Any:
+def _v2_layer(old: Message) -> Message:
     new = LayerParameter(name=old.name, type=v2_type(enum_name(old, "type")))
     for field in ("bottom", "top", "include", "exclude", "blobs", "loss_weight"):
         getattr(new, field).extend(getattr(old, field))
@@ -115,30 +114,30 @@ def _v2_layer(old: Any) -> Any:
     return new
 
 
-def _upgrade_input(net: Any, lines: Lines, input_line: int | None, notes: list[str]) -> Lines:
-    """Inputs with shapes become one Input layer in front; inputs without are a weight file's and go."""
+def _upgrade_input(net: Message, lines: Lines, input_line: int | None, notes: list[str]) -> Lines:
+    """Turn inputs with shapes into an Input layer; inputs without shapes, of weight files, are removed."""
     names, shapes = list(net.input), [list(shape.dim) for shape in net.input_shape]
     if not shapes:
         shapes = [list(net.input_dim[i : i + 4]) for i in range(0, len(net.input_dim), 4)]
     if shapes:
         if len(shapes) != len(names) or (net.input_dim and not net.input_shape and len(net.input_dim) % 4):
-            wrong = f"the net has {len(names)} 'input' fields; give each an 'input_shape', or each four 'input_dim'"
-            raise InputError(wrong, line=input_line)
+            what = f"the net has {len(names)} 'input' fields; give each an 'input_shape', or each four 'input_dim'"
+            raise InputError(what, line=input_line)
         layer = LayerParameter(name="input", type="Input", top=names)
         for dims in shapes:
             layer.input_param.shape.add(dim=dims)
-        behind = NetParameter(layer=net.layer)
+        others = NetParameter(layer=net.layer)
         net.ClearField("layer")
         net.layer.append(layer)
-        net.layer.extend(behind.layer)
+        net.layer.extend(others.layer)
         lines = [input_line, *lines]
-        notes.append(f"made 'input' {', '.join(names)} a layer of type Input")
+        notes.append(f"rewrote 'input' {', '.join(names)} as a layer of type Input")
     for field in ("input", "input_shape", "input_dim"):
         net.ClearField(field)
     return lines
 
 
-def _freeze_statistics(net: Any, notes: list[str]) -> None:
+def _freeze_statistics(net: Message, notes: list[str]) -> None:
     for layer in net.layer:
         if layer.type == "BatchNorm" and len(layer.param) == 3:
             if any(spec.lr_mult or spec.decay_mult for spec in layer.param):
@@ -147,24 +146,24 @@ def _freeze_statistics(net: Any, notes: list[str]) -> None:
                 spec.lr_mult = spec.decay_mult = 0
 
 
-def _mention_ignored_transforms(net: Any, notes: list[str]) -> None:
-    """In a `layer` block Caffe reads transform_param alone, and says nothing of the old fields."""
+def _note_ignored_transforms(net: Message, notes: list[str]) -> None:
+    """Add a note for the old transform fields of a `layer` block, which Caffe ignores silently."""
     for layer in net.layer:
         for block in _DATA_BLOCKS.values():
-            given = [f for f in _MOVED_TO_TRANSFORM if layer.HasField(block) and getattr(layer, block).HasField(f)]
-            for field in given:
-                notes.append(f"layer '{layer.name}': {block}.{field} has no effect; write it in transform_param")
+            ignored = [f for f in _MOVED_TO_TRANSFORM if layer.HasField(block) and getattr(layer, block).HasField(f)]
+            for field in ignored:
+                notes.append(f"layer '{layer.name}': {block}.{field} has no effect; move it to transform_param")
 
 
-def upgrade_solver(solver: Any, path: str) -> list[str]:
-    """Bring a SolverParameter read from `path` to today's form in place; the notes."""
+def upgrade_solver(solver: Message, path: str) -> list[str]:
+    """Upgrade a SolverParameter read from `path` in place; returns the notes."""
     notes: list[str] = []
     if solver.HasField("solver_type"):
         if solver.HasField("type"):
             raise InputError("the solver has both 'type' and the old 'solver_type'; keep 'type'")
         solver.type = _SOLVER_TYPE[enum_name(solver, "solver_type")]
         solver.ClearField("solver_type")
-        notes.append(f'wrote solver_type as type: "{solver.type}"')
+        notes.append(f'rewrote solver_type as type: "{solver.type}"')
     stem = os.path.splitext(path)[0]
     if not solver.snapshot_prefix:
         solver.snapshot_prefix = stem

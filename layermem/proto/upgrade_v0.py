@@ -1,9 +1,9 @@
-"""The layers of 2013 become the layers of 2014.
+"""Upgrades layers of the format of 2013 to that of 2014.
 
     layers { layer { name: "conv1" type: "conv" kernelsize: 5 } bottom: "data" top: "conv1" }
     layers { name: "conv1" type: CONVOLUTION convolution_param { kernel_size: 5 } bottom: "data" top: "conv1" }
 
-One message held the fields of every type, so each of its fields is looked for in the block of the layer's type.
+One message had the fields of all types; each field moves to the block of the layer's type.
 A layer of type "padding" becomes the `pad` of the convolution or pooling that reads it.
 
     source  Caffe upgrade_proto.cpp, UpgradeV0LayerParameter, UpgradeV0PaddingLayers
@@ -11,14 +11,12 @@ A layer of type "padding" becomes the `pad` of the convolution or pooling that r
 
 from __future__ import annotations
 
-from typing import Any
-
 from layermem.errors import InputError
-from layermem.proto.schema import message_class
+from layermem.proto.schema import Message, message_class
 
 V1LayerParameter = message_class("V1LayerParameter")
 
-# type in words -> (name of V1LayerParameter.LayerType, block of that type's fields)
+# type -> (name of V1LayerParameter.LayerType, block of that type's fields)
 _TYPES = {
     "accuracy": ("ACCURACY", None),
     "bnll": ("BNLL", None),
@@ -52,15 +50,15 @@ _RENAMED = {
     "shuffle_images": "shuffle",
 }
 _TRANSFORM = {"scale": "scale", "meanfile": "mean_file", "cropsize": "crop_size", "mirror": "mirror"}
-_CARRIED = ("name", "type", "blobs", "blobs_lr", "weight_decay")
+_COPIED = ("name", "type", "blobs", "blobs_lr", "weight_decay")
 
 
-def upgrade_v0(net: Any, lines: list[int | None], notes: list[str]) -> list[int | None]:
-    """Rewrite in place those of `net.layers` that hold a 2013 layer; the lines of what remains."""
+def upgrade_v0(net: Message, lines: list[int | None], notes: list[str]) -> list[int | None]:
+    """Upgrade the 2013 layers among `net.layers` in place; returns the lines of the remaining layers."""
     if not any(outer.HasField("layer") for outer in net.layers):
         return lines
     lines = _fold_padding(net, lines, notes)
-    notes.append(f"rewrote {len(net.layers)} layers of the format of 2013")
+    notes.append(f"upgraded {len(net.layers)} layers of the format of 2013")
     for index, outer in enumerate(net.layers):
         if outer.HasField("layer"):
             line = lines[index] if index < len(lines) else None
@@ -68,38 +66,38 @@ def upgrade_v0(net: Any, lines: list[int | None], notes: list[str]) -> list[int 
     return lines
 
 
-def _fold_padding(net: Any, lines: list[int | None], notes: list[str]) -> list[int | None]:
-    """Give each padding to its reader and drop the padding layers."""
-    made_by: dict[str, Any] = {}  # blob -> the layer that wrote it last
+def _fold_padding(net: Message, lines: list[int | None], notes: list[str]) -> list[int | None]:
+    """Move the padding of each padding layer to its reader, and remove the layer."""
+    writer_of: dict[str, Message] = {}  # blob -> the last layer that writes it
     for index, outer in enumerate(net.layers):
         line = lines[index] if index < len(lines) else None
         for position, blob in enumerate(outer.bottom):
-            padding = made_by.get(blob)
+            padding = writer_of.get(blob)
             if padding is None or padding.layer.type != "padding":
                 continue
             if outer.layer.type not in ("conv", "pool") or len(outer.bottom) != 1 or len(padding.bottom) != 1:
-                wrong = "reads a padding layer, which only a conv or pool layer with one bottom can"
-                raise InputError(wrong, line=line, layer=outer.layer.name)
+                what = "reads a padding layer; only a conv or pool layer with a single bottom may"
+                raise InputError(what, line=line, layer=outer.layer.name)
             outer.layer.pad = padding.layer.pad
             outer.bottom[position] = padding.bottom[0]
-        made_by.update(dict.fromkeys(outer.top, outer))
+        writer_of.update(dict.fromkeys(outer.top, outer))
     kept = [i for i, outer in enumerate(net.layers) if outer.layer.type != "padding"]
     if len(kept) == len(net.layers):
         return lines
     folded = len(net.layers) - len(kept)
-    notes.append(f"made {folded} padding layer{'s' * (folded != 1)} the pad of their readers")
+    notes.append(f"moved {folded} padding layer{'s' * (folded != 1)} to the pad of their readers")
     layers = [V1LayerParameter.FromString(net.layers[i].SerializePartialToString()) for i in kept]
     net.ClearField("layers")
     net.layers.extend(layers)
     return [lines[i] for i in kept] if lines else lines
 
 
-def _v1_layer(outer: Any, line: int | None, notes: list[str]) -> Any:
+def _v1_layer(outer: Message, line: int | None, notes: list[str]) -> Message:
     old = outer.layer
     if old.type not in _TYPES:
         known = ", ".join(_TYPES)
         raise InputError(
-            f"has type '{old.type}', which the format of 2013 lacks; it has {known}", line=line, layer=old.name
+            f"has type '{old.type}', which is not in the format of 2013 (types: {known})", line=line, layer=old.name
         )
     v1_type, block = _TYPES[old.type]
     new = V1LayerParameter(name=old.name, type=V1LayerParameter.LayerType.Value(v1_type))
@@ -108,18 +106,18 @@ def _v1_layer(outer: Any, line: int | None, notes: list[str]) -> Any:
     for field in ("blobs", "blobs_lr", "weight_decay"):
         getattr(new, field).extend(getattr(old, field))
     for field, value in old.ListFields():
-        if field.name in _CARRIED:
+        if field.name in _COPIED:
             continue
         if field.name in _TRANSFORM:
             setattr(new.transform_param, _TRANSFORM[field.name], value)
-        elif field.name == block:  # hdf5_output_param, a block already then
+        elif field.name == block:  # hdf5_output_param, the only block of that format
             getattr(new, field.name).CopyFrom(value)
         elif not _put(new, block, _RENAMED.get(field.name, field.name.removeprefix("det_")), value):
             notes.append(f"layer '{old.name}': dropped '{field.name}', which type '{old.type}' does not have")
     return new
 
 
-def _put(layer: Any, block: str | None, name: str, value: Any) -> bool:
+def _put(layer: Message, block: str | None, name: str, value: Message) -> bool:
     """Set field `name` of the layer's block; False if there is no such field."""
     if block is None or name not in getattr(layer, block).DESCRIPTOR.fields_by_name:
         return False

@@ -123,8 +123,8 @@ TRAINABLE = DATA + IP + (
     'layer { name: "l" type: "SoftmaxWithLoss" bottom: "y" bottom: "t" top: "l" }\n'
 )  # fmt: skip
 SOLVERS = {
-    "no net": ({}, "names no train net"),
-    "two nets": ({"net": '"net.prototxt"', "train_net": '"net.prototxt"'}, "names 2 train nets"),
+    "no net": ({}, "has no train net"),
+    "two nets": ({"net": '"net.prototxt"', "train_net": '"net.prototxt"'}, "has 2 train nets"),
     "missing net": ({"net": '"nowhere.prototxt"'}, "nowhere.prototxt"),
     "unknown policy": ({"net": '"net.prototxt"', "lr_policy": '"sometimes"'}, "sometimes"),
     "step without a size": ({"net": '"net.prototxt"', "lr_policy": '"step"', "gamma": "0.1"}, "stepsize"),
@@ -170,7 +170,7 @@ DIGITS = Path(__file__).resolve().parents[2] / "prototxt/digits/digits_train_lmd
 @pytest.mark.parametrize(
     ("source", "classes", "where", "says"),
     [
-        ("nowhere_lmdb", 10, "net.prototxt:2: layer 'in'", "cannot be fed: there is no 'nowhere_lmdb'"),
+        ("nowhere_lmdb", 10, "net.prototxt:2: layer 'in'", "cannot read its data: there is no 'nowhere_lmdb'"),
         (DIGITS, 2, "net.prototxt:5: layer 'l'", "the data, or set ignore_label"),
     ],
 )

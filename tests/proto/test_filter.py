@@ -108,7 +108,7 @@ def test_a_phase_has_a_name_and_a_number_and_no_other_is_known():
     assert filter_net(net, TEST).message == filter_net(net, "TEST").message != filter_net(net, TRAIN).message
     with pytest.raises(InputError) as caught:
         filter_net(net_with(""), "train")
-    assert str(caught.value) == "there is no phase 'train'; it is TRAIN or TEST"
+    assert str(caught.value) == "unknown phase 'train' (choose from TRAIN, TEST)"
 
 
 NAMES = st.lists(st.sampled_from("abc"), max_size=3, unique=True)

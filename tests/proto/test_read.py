@@ -49,72 +49,72 @@ def test_a_net_knows_the_line_of_each_layer(tmp_path):
 WRONG_TEXT = {
     "unknown field, close to one": (
         'layer {\n  name: "c"\n  convolution_parm { }\n}',
-        "net:3: 'convolution_parm' (column 3) is no field of LayerParameter; did you mean 'convolution_param'?",
+        "net:3: 'convolution_parm' (column 3) is not a field of LayerParameter; did you mean 'convolution_param'?",
     ),
     "field of a block, outside it": (
         'layer {\n  type: "Pooling"\n  global_pooling: true\n}',
-        "net:3: 'global_pooling' (column 3) is no field of LayerParameter; it belongs inside 'pooling_param'",
+        "net:3: 'global_pooling' (column 3) is not a field of LayerParameter; it belongs inside 'pooling_param'",
     ),
     "field of a fork": (
         'layer { type: "Permute" permute_param { } }',
-        "net:1: 'permute_param' (column 25) is no field of LayerParameter: the SSD fork of Caffe added it,"
-        " and layermem does not read it",
+        "net:1: 'permute_param' (column 25) is not a field of LayerParameter: it is from the SSD fork of Caffe,"
+        " which is not supported",
     ),
     "field that is like no other": (
         "layer { softmax_param { xyzzy: 1 } }",
-        "net:1: 'xyzzy' (column 25) is no field of SoftmaxParameter; its fields are axis, engine",
+        "net:1: 'xyzzy' (column 25) is not a field of SoftmaxParameter; its fields are axis, engine",
     ),
     "brace missing before the next layer": (
         'layer {\n  name: "a"\n  dropout_param {\n}\nlayer { }\n}',
-        "net:5: 'layer' (column 1) is no field of LayerParameter; is a '}' missing before it?",
+        "net:5: 'layer' (column 1) is not a field of LayerParameter; is a '}' missing before it?",
     ),
     "a solver": (
         'net: "x.prototxt"\n',
-        "net:1: 'net' (column 1) is no field of NetParameter but one of a solver; give this file to --solver",
+        "net:1: 'net' (column 1) is not a field of NetParameter but of a solver; give this file to --solver",
     ),
     "enum by a wrong name": (
         "layer {\n pooling_param { pool: AVG }\n}",
-        "net:2: 'AVG' is no value for 'pool' (column 24); it takes one of MAX, AVE, STOCHASTIC",
+        "net:2: 'AVG' is not a value for 'pool' (column 24); it takes one of MAX, AVE, STOCHASTIC",
     ),
     "enum in quotes": (
         'layer { include { phase: "TRAIN" } }',
-        "net:1: \"TRAIN\" is no value for 'phase' (column 26); it takes one of TRAIN, TEST",
+        "net:1: \"TRAIN\" is not a value for 'phase' (column 26); it takes one of TRAIN, TEST",
     ),
     "enum by a wrong number": (
         "layer { include { phase: 2 } }",
-        "net:1: '2' is no value for 'phase' (column 26); it takes one of TRAIN, TEST",
+        "net:1: '2' is not a value for 'phase' (column 26); it takes one of TRAIN, TEST",
     ),
     "negative size": (
         "layer {\n  convolution_param {\n    num_output: -3\n  }\n}",
-        "net:3: '-3' is no value for 'num_output' (column 17); it takes a whole number from 0 to 4294967295",
+        "net:3: '-3' is not a value for 'num_output' (column 17); it takes a whole number from 0 to 4294967295",
     ),
     "huge size": (
         "layer { convolution_param { num_output: 4294967296 } }",
-        "net:1: '4294967296' is no value for 'num_output' (column 41); it takes a whole number from 0 to 4294967295",
+        "net:1: '4294967296' is not a value for 'num_output' (column 41); it takes a whole number from 0 to 4294967295",
     ),
     "fraction for a whole number": (
         "layer { convolution_param { stride: [1, 1.5] } }",
-        "net:1: '1.5' is no value for 'stride' (column 41); it takes a whole number from 0 to 4294967295",
+        "net:1: '1.5' is not a value for 'stride' (column 41); it takes a whole number from 0 to 4294967295",
     ),
     "word for a number": (
         "layer { dropout_param { dropout_ratio: half } }",
-        "net:1: 'half' is no value for 'dropout_ratio' (column 40); it takes a number",
+        "net:1: 'half' is not a value for 'dropout_ratio' (column 40); it takes a number",
     ),
     "word for a truth": (
         "force_backward: maybe",
-        "net:1: 'maybe' is no value for 'force_backward' (column 17); it takes true or false",
+        "net:1: 'maybe' is not a value for 'force_backward' (column 17); it takes true or false",
     ),
     "string without quotes": (
         "layer { type: Convolution }",
-        "net:1: 'Convolution' is no value for 'type' (column 15); it takes a UTF-8 string in quotes",
+        "net:1: 'Convolution' is not a value for 'type' (column 15); it takes a UTF-8 string in quotes",
     ),
     "string that is not UTF-8 when unescaped": (
         r'name: "\377"',
-        "net:1: the string before column 13 is not UTF-8 once its escapes are read; write its characters",
+        "net:1: the string before column 13 is not UTF-8 after its escapes are decoded; write plain characters",
     ),
     "value for a block": (
         "layer: 3",
-        "net:1: '3' is no value for 'layer' (column 8); it takes a block { ... }",
+        "net:1: '3' is not a value for 'layer' (column 8); it takes a block { ... }",
     ),
     "field twice": (
         'layer {\n name: "a"\n name: "b"\n}',
@@ -138,7 +138,7 @@ WRONG_TEXT = {
     ),
     "no value": (
         "layer {\n  type:\n  name: 'a' }",
-        "net:3: 'name' is no value for 'type' (column 3); it takes a UTF-8 string in quotes",
+        "net:3: 'name' is not a value for 'type' (column 3); it takes a UTF-8 string in quotes",
     ),
     "no value before the block ends": (
         "layer { dropout_param { dropout_ratio: } }",
@@ -146,19 +146,19 @@ WRONG_TEXT = {
     ),
     "a block without braces": (
         "layer\n  name: 'a'",
-        "net:2: 'layer' is a block and takes no single value (column 3); write 'layer { ... }'",
+        "net:2: 'layer' is a block, not a single value (column 3); write 'layer { ... }'",
     ),
     "an extension": (
         "layer { [my.field]: 3 }",
-        "net:1: ']' stands where the name of a field should (column 13); write 'name: value'",
+        "net:1: ']' is not the name of a field (column 13); write 'name: value'",
     ),
     "an escape of no kind": (
         r'name: "a\\b\tC:\data"',
-        r"net:1: the string at column 7 has '\d', which is no escape; write '\\d'",
+        r"net:1: the string at column 7 has the unknown escape '\d'; write '\\d'",
     ),
     "half an escape": (
         r'name: "\u12"',
-        r"net:1: the string at column 7 has a '\' that starts no known escape; write '\\' for the character",
+        r"net:1: the string at column 7 has a '\' that starts no known escape; write '\\' for a backslash",
     ),
     "a list without commas": (
         'layer { bottom: ["a" "b", "c" 3] }',
@@ -170,13 +170,13 @@ WRONG_TEXT = {
     ),
     "a value without a field": (
         'layer { type: "A", "B" }',
-        "net:1: \"B\" stands where the name of a field should (column 20); write 'name: value'",
+        "net:1: \"B\" is not the name of a field (column 20); write 'name: value'",
     ),
     "required field missing": (
         'layer { type: "ReLU" }\nlayer {\n  type: "Clip" clip_param { min: 0 } }',
-        "net:2: 'clip_param' lacks 'max', which has no default; add it",
+        "net:2: 'clip_param' has no 'max', which is required; add it",
     ),
-    "no layers": ('name: "empty"', "net: the net has no layers"),
+    "no layers": ('name: "empty"', "net: the net has no layers; add at least one 'layer' block"),
     "no type": ('layer {\n name: "a" }', "net:1: layer 'a' has no type; add one, such as type: \"Convolution\""),
     "zero extent": (
         'layer { name: "d" type: "Input"\n input_param { shape { dim: 0 dim: 3 } } }',
@@ -211,7 +211,7 @@ def test_a_wrong_net_gets_place_cause_and_remedy(case):
 def test_a_net_given_as_a_solver_is_recognized():
     error = refusal(read_solver_text, NET.replace('name: "tiny"', ""), "s.prototxt")
     assert str(error) == (
-        "s.prototxt:2: 'layer' (column 1) is no field of SolverParameter but one of a net;"
+        "s.prototxt:2: 'layer' (column 1) is not a field of SolverParameter but of a net;"
         " give this file to --net, or name it in the solver's 'net'"
     )
 
@@ -223,21 +223,24 @@ def test_deep_nesting_is_refused_like_any_other_mistake():
 
 def test_a_missing_file_a_folder_and_an_unreadable_name_are_told_apart(tmp_path):
     assert str(refusal(read_net, tmp_path / "no.prototxt")) == (
-        f"{tmp_path / 'no.prototxt'}: no such file; name an existing prototxt net"
+        f"{tmp_path / 'no.prototxt'}: no such file; give an existing prototxt net"
     )
-    assert str(refusal(read_solver, tmp_path)) == f"{tmp_path}: is a folder; name the prototxt solver inside it"
+    assert str(refusal(read_solver, tmp_path)) == f"{tmp_path}: is a folder; give the prototxt solver inside it"
     assert "cannot be read as a prototxt net" in str(refusal(read_net, "a\0b"))
     assert "cannot be read as a prototxt net" in str(refusal(read_net, "x" * 5000))
 
 
 JUNK = {
-    "empty": (b"", "is empty; a prototxt net is text"),
-    "blank": (b" \n\t\n", "is empty; a prototxt net is text"),
-    "binary": (b"\x0a\x05hello\0\x12", "is binary; a prototxt net is text (weights, .caffemodel, go to --weights)"),
+    "empty": (b"", "is empty; a prototxt net is a text file"),
+    "blank": (b" \n\t\n", "is empty; a prototxt net is a text file"),
+    "binary": (
+        b"\x0a\x05hello\0\x12",
+        "is binary; a prototxt net is a text file (give weights, .caffemodel, to --weights)",
+    ),
     "UTF-16": ("layer {}".encode("utf-16"), "is UTF-16 text; save it as UTF-8"),
     "Latin-1": (
         b'layer {\n  name: "caf\xe9" }',
-        "has bytes that are not UTF-8 (column 9); a prototxt net is UTF-8 text",
+        "has bytes that are not UTF-8 (column 9); save the prototxt net as UTF-8",
     ),
 }
 
@@ -308,7 +311,7 @@ def test_a_net_with_random_mistakes_is_read_or_refused_in_one_sentence_at_a_line
 
 def test_a_file_beyond_the_limit_is_not_read_to_its_end():
     error = refusal(lambda: read_bytes("/dev/zero", what="prototxt net", limit=2**20))
-    assert str(error) == "/dev/zero: is larger than 1.00 MiB, too large for a prototxt net"
+    assert str(error) == "/dev/zero: is larger than 1.00 MiB, the limit of a prototxt net"
     assert TEXT_LIMIT == 64 * 2**20
 
 
@@ -323,7 +326,7 @@ def test_old_inputs_become_an_input_layer_at_the_line_of_the_first():
     assert [list(shape.dim) for shape in made.input_param.shape] == [[10, 3, 5, 7], [10, 1, 1, 1]]
     assert relu.name == "r" and net.lines == (2, 5)
     assert not net.message.input and not net.message.input_dim
-    assert net.notes == ("made 'input' data, label a layer of type Input",)
+    assert net.notes == ("rewrote 'input' data, label as a layer of type Input",)
 
 
 def test_a_solver_keeps_the_lines_of_the_nets_inside_it():
@@ -357,6 +360,6 @@ def test_paths_are_taken_from_the_working_directory_first_and_then_from_beside_t
     assert resolve_path("net", solver).read_text() == "working"
     assert resolve_path(str(home / "net"), solver).read_text() == "beside"
     sentence = str(refusal(resolve_path, "nothing", solver))
-    assert sentence == f"there is no 'nothing', neither in the working directory nor in {home}"
+    assert sentence == f"there is no 'nothing' in the working directory or in {home}"
     assert re.fullmatch("there is no '/nowhere/x'", str(refusal(resolve_path, "/nowhere/x", solver)))
     refusal(resolve_path, "", solver)

@@ -81,32 +81,32 @@ def test_the_state_of_the_net_goes_before_the_phase_and_behind_the_solver(solver
 
 
 REFUSED = {
-    "no net at all": ("base_lr: 1", "the solver names no train net; give one of net, net_param, train_net,"),
+    "no net at all": ("base_lr: 1", "the solver has no train net; give exactly one of net, net_param, train_net,"),
     "two train nets": (
         "net: 'a.prototxt'\ntrain_net: 'b.prototxt'",
-        ":2: the solver names 2 train nets (net, train_net); give one of net,",
+        ":2: the solver has 2 train nets (net, train_net); give exactly one of net,",
     ),
-    "a net that is not there": ("\nnet: 'c.prototxt'", ":2: there is no 'c.prototxt', neither in the working"),
+    "a net that is not there": ("\nnet: 'c.prototxt'", ":2: there is no 'c.prototxt' in the working directory"),
     "a test net without test_iter": (
         "train_net: 'a.prototxt'\ntest_net: 'b.prototxt'",
-        ":2: the solver names 1 test nets and gives 0 test_iter; give one for each",
+        ":2: the solver has 1 test nets and 0 test_iter; give one",
     ),
     "a test_iter without a net": (
         "train_net: 'a.prototxt'\n\ntest_iter: 5",
-        ":3: the solver names 0 test nets and gives 1 test_iter; give one for each",
+        ":3: the solver has 0 test nets and 1 test_iter; give one",
     ),
     "too few test_iter": (
         "net: 'a.prototxt' test_net: 'a.prototxt' test_net: 'b.prototxt'\ntest_iter: 1",
-        ":2: the solver names 2 test nets and gives 1 test_iter; give one for each",
+        ":2: the solver has 2 test nets and 1 test_iter; give one",
     ),
     "one state for two test nets": (
         "net: 'a.prototxt' test_iter: 1 test_iter: 1\ntest_interval: 1\ntest_state { }",
         ":3: the solver has 2 test nets and 1 test_state; give one for each, or none",
     ),
-    "no interval": ("net: 'a.prototxt' test_iter: 1", ": the solver has test nets but no test_interval of 1 or more;"),
+    "no interval": ("net: 'a.prototxt' test_iter: 1", ": the solver has test nets but no test_interval; set it"),
     "a test of nothing": (
         "net: 'a.prototxt' test_interval: 1\ntest_iter: 1\ntest_iter: 0",
-        ":3: test_iter 0 tests nothing; give 1 or more",
+        ":3: test_iter 0 is too few; give 1 or more",
     ),
 }
 

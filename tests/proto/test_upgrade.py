@@ -133,22 +133,22 @@ def test_layers_of_2013_become_layers_of_today_and_keep_their_lines():
     net = the_same_net(V0, V2_OF_V0)
     assert net.lines == (2, 5, 10, 11, 12, 13, 14, 15, 17, 18, 19, 20)
     assert "layer 'drop': dropped 'alpha', which type 'dropout' does not have" in net.notes
-    assert "made 1 padding layer the pad of their readers" in net.notes
+    assert "moved 1 padding layer to the pad of their readers" in net.notes
 
 
 REFUSED = {
     "a padding that no convolution reads": (
         "layers { layer { name: 'p' type: 'padding' pad: 1 } bottom: 'd' top: 'p' }\n"
         "layers { layer { name: 'r' type: 'relu' } bottom: 'p' top: 'r' }",
-        "n:2: layer 'r' reads a padding layer, which only a conv or pool layer with one bottom can",
+        "n:2: layer 'r' reads a padding layer; only a conv or pool layer with a single bottom may",
     ),
     "a type of no year": (
         "layers { layer { name: 'p' type: 'perceptron' } }",
-        "n:1: layer 'p' has type 'perceptron', which the format of 2013 lacks; it has accuracy, bnll,",
+        "n:1: layer 'p' has type 'perceptron', which is not in the format of 2013 (types: accuracy, bnll,",
     ),
     "both formats in one net": (
         "layer { type: 'ReLU' }\n\nlayers { type: RELU }",
-        "n:3: the net has both 'layer' and 'layers' blocks; write all of them as 'layer'",
+        "n:3: the net has both 'layer' and 'layers' blocks; rename them all to 'layer'",
     ),
     "an old layer without a type": ("layers { name: 'x' }", "n:1: layer 'x' has no type;"),
     "an input without a shape beside one with": (
@@ -198,7 +198,7 @@ def test_statistics_of_batch_norm_are_frozen_as_its_old_form_asked():
 def test_old_transform_fields_in_a_layer_of_today_are_mentioned_and_stay_without_effect():
     net = read_net_text("layer { name: 'd' type: 'Data' data_param { source: 'x' crop_size: 7 } }")
     assert not net.message.layer[0].HasField("transform_param")
-    assert net.notes == ("layer 'd': data_param.crop_size has no effect; write it in transform_param",)
+    assert net.notes == ("layer 'd': data_param.crop_size has no effect; move it to transform_param",)
 
 
 def test_reading_an_upgraded_net_changes_nothing_more():

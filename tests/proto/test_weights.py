@@ -139,7 +139,7 @@ def test_floats_are_read_however_a_writer_lays_them_out(case, tmp_path):
         ([delimited(5, b"\0" * 12)], (2, 2), "layer 'ip' a blob of shape 2 x 2 has 3 numbers; the file is damaged"),
         (UNPACKED, (5,), "layer 'ip' a blob of shape 5 has 4 numbers; the file is damaged"),
         ([], (1,), "layer 'ip' a blob of shape 1 has 0 numbers; the file is damaged"),
-        ([delimited(5, b"\0" * 13)], (2, 2), "is cut short, or is no weight file (.caffemodel or .caffemodel.h5)"),
+        ([delimited(5, b"\0" * 13)], (2, 2), "is truncated, or is not a weight file (.caffemodel or .caffemodel.h5)"),
         ([delimited(5, b"\0" * 4)], (2**64 - 1,), "layer 'ip' a blob of shape -1 has 1 numbers; the file is damaged"),
     ],
 )
@@ -189,15 +189,15 @@ def saved(tmp_path, raw):
 
 
 def test_files_that_hold_no_weights_are_called_what_they_are(tmp_path):
-    assert refusal(saved(tmp_path, b"")).what.startswith("is empty; name a weight file")
-    assert refusal(saved(tmp_path, b'layer {\n  name: "a"\n}\n')).what.startswith("is text; name a weight file")
-    assert refusal(saved(tmp_path, b"\x08\x03\x10\x01")).what.startswith("holds no layers")
+    assert refusal(saved(tmp_path, b"")).what.startswith("is empty; give a weight file")
+    assert refusal(saved(tmp_path, b'layer {\n  name: "a"\n}\n')).what.startswith("is text; give a weight file")
+    assert refusal(saved(tmp_path, b"\x08\x03\x10\x01")).what.startswith("has no layers; give a weight file")
     state = SolverState(iter=3, learned_net="x_iter_3.caffemodel", history=[BlobProto(data=[1.0])])
     assert refusal(saved(tmp_path, state.SerializeToString())).what == (
-        "is a solver state, for --snapshot; its weights are in 'x_iter_3.caffemodel'"
+        "is a solver state, for --snapshot; for --weights give its 'x_iter_3.caffemodel'"
     )
-    assert refusal(tmp_path).what == "is a folder; name the weight file (.caffemodel or .caffemodel.h5) inside it"
-    missing = "no such file; name an existing weight file (.caffemodel or .caffemodel.h5)"
+    assert refusal(tmp_path).what == "is a folder; give the weight file (.caffemodel or .caffemodel.h5) inside it"
+    missing = "no such file; give an existing weight file (.caffemodel or .caffemodel.h5)"
     assert refusal(tmp_path / "nothing").what == missing
 
 
@@ -234,7 +234,7 @@ def test_a_binary_file_beyond_two_gibibytes_is_refused_before_a_byte_is_written(
     with pytest.raises(InputError) as caught:
         write_weights(path, "n", {"a": ("InnerProduct", [huge])})
     assert str(caught.value) == (
-        f"{path}: cannot be written: the weights take 2.00 GiB, and a binary .caffemodel holds no more than 2.00 GiB;"
+        f"{path}: cannot be written: the weights take 2.00 GiB, above the limit of a binary .caffemodel, 2.00 GiB;"
         " use HDF5 (.caffemodel.h5)"
     )
     monkeypatch.setattr(weights_module, "MESSAGE_LIMIT", 100)  # floats that fit, with names that do not
@@ -247,7 +247,7 @@ def test_a_binary_file_beyond_two_gibibytes_is_not_read(tmp_path):
     path = tmp_path / "big.caffemodel"
     with open(path, "wb") as handle:
         handle.truncate(2**31)  # sparse
-    with pytest.raises(InputError, match="too large for a weight file"):
+    with pytest.raises(InputError, match="the limit of a weight file"):
         read_weights(path)
 
 
@@ -261,15 +261,15 @@ def hdf5_with(path, **datasets):
 def test_hdf5_files_that_hold_no_weights_are_called_what_they_are(tmp_path):
     path = tmp_path / "x.h5"
     assert refusal(hdf5_with(path, data=np.zeros(3), label=np.zeros(3))).what.startswith("has no group 'data'")
-    assert "has a dataset 'data/ip/kernel'" in refusal(hdf5_with(path, data__ip__kernel=np.zeros(3))).what
-    assert "has a dataset 'data/0'" in refusal(hdf5_with(path, data__0=np.zeros(3))).what
-    assert "has a dataset 'data/ip/0'" in refusal(hdf5_with(path, data__ip__0="text")).what
+    assert "has an unexpected dataset 'data/ip/kernel'" in refusal(hdf5_with(path, data__ip__kernel=np.zeros(3))).what
+    assert "has an unexpected dataset 'data/0'" in refusal(hdf5_with(path, data__0=np.zeros(3))).what
+    assert "has an unexpected dataset 'data/ip/0'" in refusal(hdf5_with(path, data__ip__0="text")).what
     shared = refusal(hdf5_with(path, data__ip__1=np.zeros(3)))
-    assert shared.layer == "ip" and shared.what.startswith("lacks blob 0 of 2")
+    assert shared.layer == "ip" and shared.what.startswith("has no blob 0 of 2")
     whole = tmp_path / "net.caffemodel.h5"
     write_weights(whole, "n", WEIGHTS)
     for keep in (9, 100, len(whole.read_bytes()) - 50):
-        assert "is cut short" in refusal(saved(tmp_path, whole.read_bytes()[:keep])).what
+        assert "is truncated" in refusal(saved(tmp_path, whole.read_bytes()[:keep])).what
 
 
 def test_hdf5_numbers_of_other_types_are_read_as_float32_and_gradients_are_left_alone(tmp_path):
@@ -280,7 +280,7 @@ def test_hdf5_numbers_of_other_types_are_read_as_float32_and_gradients_are_left_
 @pytest.mark.parametrize("name", ["", "/a", "a//b", "a/", ".", "a/..", "a\0b"])
 def test_names_that_hdf5_cannot_hold_are_refused(name, tmp_path):
     path = tmp_path / "n.caffemodel.h5"
-    with pytest.raises(InputError, match="HDF5 cannot hold"):
+    with pytest.raises(InputError, match="HDF5 does not allow"):
         write_weights(path, "n", {name: ("ReLU", [])})
     assert not path.exists()
 
@@ -303,9 +303,9 @@ def test_a_mean_image_is_read_in_its_shape_old_or_new(tmp_path):
     path.write_bytes(blob.SerializeToString())
     assert read_blob(path).tolist() == [1, 2]
     write_weights(path, "n", WEIGHTS)
-    with pytest.raises(InputError, match="is no binaryproto"):
+    with pytest.raises(InputError, match="is not a binaryproto"):
         read_blob(path)
-    with pytest.raises(InputError, match="no such file; name an existing binaryproto"):
+    with pytest.raises(InputError, match="no such file; give an existing binaryproto"):
         read_blob(tmp_path / "no")
 
 

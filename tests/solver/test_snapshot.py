@@ -250,7 +250,7 @@ def test_another_net_or_rule_is_refused_and_names_what_does_not_fit(tmp_path):
     assert "holds 6 history blobs, and this solver needs 12" in said
     wider = NETS["chain"].replace("num_output: 6", "num_output: 7")
     said = refused(tmp_path, net=wider)
-    assert "layer 'conv2' has a blob of shape 6 x 4 x 3 x 3 in the file, and the net wants 7 x 4 x 3 x 3" in said
+    assert "layer 'conv2' has a blob of shape 6 x 4 x 3 x 3 in the file, and of shape 7 x 4 x 3 x 3 in the net" in said
     renamed = NETS["chain"].replace('name: "conv2"', 'name: "other"')
     assert "layer 'other' has no blobs in the snapshot" in refused(tmp_path, net=renamed)
 
@@ -333,7 +333,7 @@ def test_weights_that_a_solver_names_are_looked_for_beside_it(tmp_path):
     write_weights(tmp_path / "w.caffemodel", "net", {"conv1": ("Convolution", blobs)})
     with Solver(solver_file("chain", tmp_path, weights="w.caffemodel"), device="reference") as solver:
         assert (solver.parameters()["conv1"][0] == 7).all()
-    with pytest.raises(InputError, match=r"solver.prototxt:\d+: there is no 'none', neither in the working directory"):
+    with pytest.raises(InputError, match=r"solver.prototxt:\d+: there is no 'none' in the working directory"):
         Solver(solver_file("chain", tmp_path, weights="none"), device="reference")
 
 
@@ -344,7 +344,7 @@ def test_weights_of_another_shape_are_fatal_and_say_what_to_do(tmp_path):
     with pytest.raises(InputError) as caught:
         Solver(solver_file("chain", tmp_path), device="reference", weights=str(path))
     assert str(caught.value) == (
-        f"{path}: layer 'conv1' has a blob of shape 4 x 3 x 5 x 5 in the file, and the net wants 4 x 3 x 3 x 3; "
+        f"{path}: layer 'conv1' has a blob of shape 4 x 3 x 5 x 5 in the file, and of shape 4 x 3 x 3 x 3 in the net; "
         "rename the layer to start it afresh, or change the net"
     )
     write_weights(path, "net", {"conv1": ("Convolution", blobs[:1])})
