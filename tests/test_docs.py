@@ -125,3 +125,9 @@ def test_the_import_map_is_that_of_the_code():
         shown[package] = set(imported)
     assert shown == {name: found[name] - everywhere - {name} for name in shown}
     assert set(found) - set(shown) == {"errors", "utils", "__init__", "__main__"}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if ROOT / "layermem" in page.parents], ids=str)
+def test_a_package_readme_names_every_module(page):
+    modules = {file.name for file in page.parent.glob("*.py")} - {"__init__.py", "__main__.py"}
+    assert not {name for name in modules if not re.search(rf"\b{re.escape(name)}\b", page.read_text())}
