@@ -75,8 +75,8 @@ class Layer:
     """
 
     type: str = ""  # Caffe's name; a device finds kernels under it
-    bottoms_wanted: ClassVar[tuple[int, int | None]] = (1, 1)  # least and most
-    tops_wanted: ClassVar[tuple[int, int | None]] = (1, 1)
+    bottom_range: ClassVar[tuple[int, int | None]] = (1, 1)  # least and most
+    top_range: ClassVar[tuple[int, int | None]] = (1, 1)
     recompute_kind: ClassVar[str] = "exact"  # exact, seeded (counter-based random numbers) or never (data)
     inplace: ClassVar[bool] = False  # may a top carry the name of its bottom?
     is_loss: ClassVar[bool] = False  # the first top weighs 1 in the objective unless the net says otherwise
@@ -125,8 +125,8 @@ class Layer:
 
     def _check_counts(self) -> None:
         for what, names, (least, most) in (
-            ("bottom", self.param.bottom, self.bottoms_wanted),
-            ("top", self.param.top, self.tops_wanted),
+            ("bottom", self.param.bottom, self.bottom_range),
+            ("top", self.param.top, self.top_range),
         ):
             if len(names) < least or (most is not None and len(names) > most):
                 wanted = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"

@@ -31,8 +31,8 @@ class BaseConvolution(Layer):
     macs      multiply-adds of one bottom, forward or either gradient
     """
 
-    bottoms_wanted = (1, None)
-    tops_wanted = (1, None)
+    bottom_range = (1, None)
+    top_range = (1, None)
 
     def setup(self) -> None:
         p = self.param.convolution_param

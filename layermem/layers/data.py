@@ -21,8 +21,8 @@ LABELLED = {"Data", "ImageData", "MemoryData"}  # their second top holds a label
 class Feed(Layer):
     """Tops of known shapes that the runtime fills before each step."""
 
-    bottoms_wanted = (0, 0)
-    tops_wanted = (1, None)
+    bottom_range = (0, 0)
+    top_range = (1, None)
     recompute_kind = "never"
 
     def __init__(self, param: Any, phase: int, shapes: Sequence[Sequence[int]]):

@@ -25,7 +25,7 @@ OPERATIONS = ("PROD", "SUM", "MAX")  # by their number in EltwiseParameter.Eltwi
 class Eltwise(Layer):
     """operation: PROD, SUM or MAX; coeffs: one per bottom, for SUM."""
 
-    bottoms_wanted = (2, None)
+    bottom_range = (2, None)
     inplace = True
 
     def setup(self) -> None:

@@ -68,7 +68,7 @@ def scalar_loss(it: Layer, operations: int) -> Step:
 class EuclideanLoss(Layer):
     """items: N.  The bottoms may name their axes differently, if they agree in N and in elements per item."""
 
-    bottoms_wanted = (2, 2)
+    bottom_range = (2, 2)
     is_loss = True
 
     def setup(self) -> None:
@@ -94,7 +94,7 @@ class EuclideanLoss(Layer):
 class SigmoidCrossEntropyLoss(Normalized):
     """x0 scores, x1 targets of as many elements; a target whose whole part is ignore_label is left out."""
 
-    bottoms_wanted = (2, 2)
+    bottom_range = (2, 2)
     is_loss = True
 
     def setup(self) -> None:
@@ -120,7 +120,7 @@ class SigmoidCrossEntropyLoss(Normalized):
 class Labelled(Layer):
     """x0 [N, C ...] scores of C classes, x1 one label per item.  items: N;  classes: elements per item."""
 
-    bottoms_wanted = (2, 2)
+    bottom_range = (2, 2)
     is_loss = True
     operations = 2
 
@@ -169,7 +169,7 @@ class MultinomialLogisticLoss(Labelled):
 class ContrastiveLoss(Layer):
     """x0, x1 [N, C] pairs, x2 [N] not 0 where a pair is the same.  items: N;  margin, legacy: see above."""
 
-    bottoms_wanted = (3, 3)
+    bottom_range = (3, 3)
     is_loss = True
 
     def setup(self) -> None:

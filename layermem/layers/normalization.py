@@ -121,7 +121,7 @@ class Spanning(Layer):
     bias     the role of a bias of the same shape, or None
     """
 
-    bottoms_wanted = (1, 2)
+    bottom_range = (1, 2)
     inplace = True
     bias: str | None = None
 

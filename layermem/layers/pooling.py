@@ -32,7 +32,7 @@ def pooled_size(window: Window, ceil: bool, padded: bool) -> int:
 
 @layer("Pooling")
 class Pooling(Layer):
-    tops_wanted = (1, 1)
+    top_range = (1, 1)
 
     def setup(self) -> None:
         p = self.param.pooling_param

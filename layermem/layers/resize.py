@@ -28,7 +28,7 @@ class Interp(Layer):
     factors, shrinking first; the second bottom.  pad_beg and pad_end are never positive: they crop.
     """
 
-    bottoms_wanted = (1, 2)
+    bottom_range = (1, 2)
 
     def setup(self) -> None:
         p = self.param.interp_param
@@ -76,7 +76,7 @@ class Interp(Layer):
 class Crop(Layer):
     """Attribute for devices: offsets, one for each axis of x."""
 
-    bottoms_wanted = (2, 2)
+    bottom_range = (2, 2)
 
     def setup(self) -> None:
         p = self.param.crop_param

@@ -42,7 +42,7 @@ def resized(x: Tensor, axis: int, size: int) -> Tensor:
 class Concat(Layer):
     """along: the axis;  starts: where each bottom begins along it."""
 
-    bottoms_wanted = (1, None)
+    bottom_range = (1, None)
 
     def setup(self) -> None:
         first = self.bottoms[0]
@@ -74,7 +74,7 @@ class Concat(Layer):
 class Slice(Layer):
     """along: the axis;  starts: where each top begins along it."""
 
-    tops_wanted = (1, None)
+    top_range = (1, None)
 
     def setup(self) -> None:
         p, x, count = self.param.slice_param, self.bottoms[0], len(self.param.top)
@@ -115,7 +115,7 @@ class Slice(Layer):
 
 @layer("Split")
 class Split(Layer):
-    tops_wanted = (1, None)
+    top_range = (1, None)
 
     def setup(self) -> None:
         self.tops = self.bottoms * len(self.param.top)
@@ -228,8 +228,8 @@ class Tile(Layer):
 
 @layer("Silence")
 class Silence(Layer):
-    bottoms_wanted = (1, None)
-    tops_wanted = (0, 0)
+    bottom_range = (1, None)
+    top_range = (0, 0)
 
     def setup(self) -> None:
         self.record = ops.Silence()

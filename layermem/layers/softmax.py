@@ -65,8 +65,8 @@ class Softmax(Scores):
 
 @layer("SoftmaxWithLoss")
 class SoftmaxWithLoss(Scores, Normalized):
-    bottoms_wanted = (2, 2)
-    tops_wanted = (1, 2)
+    bottom_range = (2, 2)
+    top_range = (1, 2)
     is_loss = True
 
     def setup(self) -> None:
@@ -94,8 +94,8 @@ class SoftmaxWithLoss(Scores, Normalized):
 class Accuracy(Scores):
     """A label counts as found if fewer than top_k other scores are at least its own: ties are misses."""
 
-    bottoms_wanted = (2, 2)
-    tops_wanted = (1, 2)
+    bottom_range = (2, 2)
+    top_range = (1, 2)
 
     def setup(self) -> None:
         p = self.param.accuracy_param

@@ -30,7 +30,7 @@ def layer_of(text: str, *shapes: Sequence[int], phase: int = TRAIN) -> Layer:
     if not param.bottom:
         param.bottom.extend(roles("x", len(shapes)))
     if not param.top:
-        param.top.extend(roles("y", LAYERS[param.type].tops_wanted[0]))
+        param.top.extend(roles("y", LAYERS[param.type].top_range[0]))
     return make_layer(param, phase, [Tensor(tuple(s)) for s in shapes])
 
 
