@@ -1,12 +1,12 @@
-"""What a layer knows: its shapes, its parameters, and the ops of one training step with what each reads and writes.
+"""The base of all layers: shapes, parameters, and the ops of one training step with what each reads and writes.
 
-A layer speaks in *roles*; the training graph (graph/train.py) turns roles into named buffers:
+A layer names operands by *role*; the training graph (graph/train.py) turns roles into named buffers:
 
     x0 x1 ..   bottoms          y0 y1 ..   tops            w0 w1 ..   parameters
     dx0 ..     their gradients  dy0 ..     theirs          dw0 ..     theirs
-    any other name              a stash: what forward leaves only for its backward
+    any other name              a stash: what forward saves only for its backward
 
-Planners ask a layer nothing but this; devices find the kernel of an op under "Type.step".
+Planners read nothing else of a layer, and backends only the op records that it emits (layermem/ops).
 """
 
 from __future__ import annotations
@@ -14,23 +14,25 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from layermem.errors import InputError
 from layermem.layers.fillers import check_filler
 from layermem.ops.base import MAX_COUNT, OpRecord, Tensor, Window, roles
+from layermem.proto.schema import Message
 
 
 @dataclass(frozen=True)
 class Param:
     """A learnable blob of a layer.
 
-    `shape` is Caffe's, for users and files; `tensor` the one that kernels see.  They hold the same numbers in the
-    same NCHW order, so an InnerProduct over a 4-D bottom may have shape (K, C*H*W) and tensor (K, C, H, W).
+    shape    Caffe's, for users and files
+    tensor   for kernels: the same numbers in the same NCHW order, so that an InnerProduct over a 4-D bottom may have
+             shape (K, C*H*W) and tensor (K, C, H, W)
     """
 
     shape: tuple[int, ...]
-    filler: Any  # FillerParameter
+    filler: Message  # FillerParameter
     tensor: Tensor
     lr_mult: float = 1.0
     decay_mult: float = 1.0
@@ -44,7 +46,7 @@ class Overlay:
     """Permission to write `out` over the bytes of `over`: the kernel reads each element before it writes it.
 
     kind   inplace    the user named one blob for both (and the gradients that follow from it)
-           forward    an output over an input that nobody reads any more
+           forward    an output over an input that no later op reads
            gradient   a gradient over the gradient it comes from
            intra      a gradient over activation data (Layrub's intra-layer reuse)
     """
@@ -68,20 +70,19 @@ class Step:
 
 
 class Layer:
-    """Base of all layers.  A concrete layer is final: it sets itself up once and then only answers.
+    """Base of all layers: `setup` runs once, and nothing changes after it.
 
-    `setup` is called once and must set `tops` and `record`, the typed op that its steps run; it may set `params` and
-    `stash`.  `saved` names the roles that other ops' backward keeps anyway: a layer may read them instead of a stash.
+    `setup` must set `tops` and `record`, the typed op that its steps run; it may set `params` and `stash`.
     """
 
-    type: str = ""  # Caffe's name; a device finds kernels under it
-    bottom_range: ClassVar[tuple[int, int | None]] = (1, 1)  # least and most
+    type: str = ""  # Caffe's name
+    bottom_range: ClassVar[tuple[int, int | None]] = (1, 1)  # smallest and largest count
     top_range: ClassVar[tuple[int, int | None]] = (1, 1)
     recompute_kind: ClassVar[str] = "exact"  # exact, seeded (counter-based random numbers) or never (data)
     inplace: ClassVar[bool] = False  # may a top carry the name of its bottom?
     is_loss: ClassVar[bool] = False  # the first top weighs 1 in the objective unless the net says otherwise
 
-    def __init__(self, param: Any, phase: int, bottoms: Sequence[Tensor]):
+    def __init__(self, param: Message, phase: int, bottoms: Sequence[Tensor]):
         self.param = param
         self.name: str = param.name
         self.phase = phase  # 0 TRAIN, 1 TEST
@@ -118,25 +119,28 @@ class Layer:
         return None if self.recompute_kind == "never" else self.forward()
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
-        """The ops that write the gradients in `wants` (roles dx*, dw*), in the order in which they run."""
+        """The ops that write the gradients in `wants` (roles dx*, dw*), in the order in which they run.
+
+        saved   roles that the backward of other ops keeps anyway; a layer may read them instead of a stash
+        """
         return ()
 
     # -- helpers for setup ---------------------------------------------------------------------------------
 
     def _check_counts(self) -> None:
-        for what, names, (least, most) in (
+        for kind, names, (low, high) in (
             ("bottom", self.param.bottom, self.bottom_range),
             ("top", self.param.top, self.top_range),
         ):
-            if len(names) < least or (most is not None and len(names) > most):
-                wanted = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
+            if len(names) < low or (high is not None and len(names) > high):
+                counts = f"{low}" if low == high else f"at least {low}" if high is None else f"{low} to {high}"
                 raise InputError(
-                    f"has {len(names)} {what}{'s' * (len(names) != 1)}; {self.type} takes {wanted}: "
-                    f"add or remove '{what}:' lines"
+                    f"has {len(names)} {kind}{'s' * (len(names) != 1)}; {self.type} takes {counts}: "
+                    f"add or remove '{kind}:' lines"
                 )
 
     def make_param(
-        self, index: int, shape: Iterable[int], filler: Any, *, stored: Iterable[int] | None = None
+        self, index: int, shape: Iterable[int], filler: Message, *, stored: Iterable[int] | None = None
     ) -> Param:
         """Parameter `index` with the multipliers of its `param { }` block, if the layer has one."""
         check_filler(filler)
@@ -152,7 +156,7 @@ class Layer:
         return Param(shape, filler, tensor, spec.lr_mult, spec.decay_mult, spec.name, permissive=bool(spec.share_mode))
 
     def axis(self, index: int, tensor: Tensor | None = None) -> int:
-        """A Caffe axis (negative counts from the end) made non-negative, or an error that says the range."""
+        """A Caffe axis (negative counts from the end) as a non-negative one; the error names the valid range."""
         rank = len((tensor or self.bottoms[0]).shape)
         if not -rank <= index < rank:
             raise InputError(f"names axis {index}, but its bottom has {rank} axes: use {-rank} to {rank - 1}")
@@ -173,22 +177,22 @@ def layer(name: str) -> Callable[[type[Layer]], type[Layer]]:
     return register
 
 
-def make_layer(param: Any, phase: int, bottoms: Sequence[Tensor]) -> Layer:
+def make_layer(param: Message, phase: int, bottoms: Sequence[Tensor]) -> Layer:
     """The layer that `param` (LayerParameter) describes; InputError names the types that exist."""
     if param.type not in LAYERS:
-        near = _near(param.type)
+        near = _nearest_type(param.type)
         remedy = f"did you mean '{near}'?" if near else f"it has: {' '.join(sorted(LAYERS))}"
         raise InputError(f"has type '{param.type}', which layermem does not have; {remedy}")
     return LAYERS[param.type](param, phase, bottoms)
 
 
-def _near(name: str) -> str | None:
-    """The type that somebody who wrote `name` may have meant: one in other capitals, or one much like it."""
+def _nearest_type(name: str) -> str | None:
+    """The type whose name is closest to a mistyped `name`, regardless of case."""
     capitals = {known.lower(): known for known in LAYERS}
     return next((capitals[near] for near in get_close_matches(name.lower(), capitals, n=1, cutoff=0.8)), None)
 
 
 __all__ = [
-    "LAYERS", "MAX_COUNT", "Layer", "Overlay", "Param", "Step", "Tensor", "Window", "layer", "make_layer",
+    "LAYERS", "MAX_COUNT", "Layer", "Message", "Overlay", "Param", "Step", "Tensor", "Window", "layer", "make_layer",
     "roles",
 ]  # fmt: skip
