@@ -1,7 +1,7 @@
 """Activations: each element of y comes from one element of x.
 
     type       y (defaults)                                    backward reads, beside dy
-    ReLU       x > 0 ? x : negative_slope x  (0)               a bit per element, or y or x where they are kept anyway
+    ReLU       x > 0 ? x : negative_slope x  (0)               one bit per element, or y or x where another op keeps it
     PReLU      x > 0 ? x : w x,  w per channel or one          x, w
     ELU        x > 0 ? x : alpha (exp(x) - 1)  (1)             x
     Sigmoid    1 / (1 + exp(-x))                               y
@@ -11,7 +11,7 @@
     Exp        base ^ (shift + scale x)  (e, 1, 0)             y
     Log        log_base(shift + scale x)  (e, 1, 0)            x
     BNLL       log(1 + exp(x))                                 x
-    Clip       min(max(x, min), max)                           a bit per element, or x where it is kept anyway
+    Clip       min(max(x, min), max)                           one bit per element, or x where another op keeps it
     Swish      x sigmoid(beta x)  (1)                          x
     Threshold  x > threshold ? 1 : 0  (0)                      has no gradient
 
@@ -32,7 +32,7 @@ from layermem.proto.schema import FillerParameter
 
 
 def elementwise_overlays(out: str, *over: str) -> tuple[Overlay, ...]:
-    """Permissions of a kernel that reads element i of all its inputs before it writes element i of `out`."""
+    """Overlays of a kernel that reads element i of all its inputs before it writes element i of `out`."""
     return tuple(Overlay(out, o, "gradient" if o.startswith("dy") else "intra") for o in over)
 
 
@@ -42,7 +42,7 @@ def bits(x: Tensor) -> Tensor:
 
 
 class Activation(Layer):
-    """y0 = f(x0) element by element, so that an output may lie on any input of its size."""
+    """y0 = f(x0) element by element; an output may overlay any input of its size."""
 
     inplace = True
     operations: ClassVar[int] = 1  # arithmetic per element, for costs
@@ -52,14 +52,14 @@ class Activation(Layer):
         self.configure()
 
     def configure(self) -> None:
-        """Read the layer's own settings and set `record`."""
+        """Read the settings of the type and set `record`."""
         raise NotImplementedError
 
     def pointwise(self, kind: Kind, alpha: float = 0.0, beta: float = 0.0, gamma: float = 0.0) -> None:
         self.record = Pointwise(kind, self.bottoms[0], alpha, beta, gamma)
 
     def backward_reads(self, saved: Collection[str]) -> tuple[str, ...]:
-        """What the derivative is computed from."""
+        """Roles that the derivative is computed from."""
         return ("x0",)
 
     def forward(self) -> Step:
@@ -95,12 +95,11 @@ class Clip(Activation):
     def configure(self) -> None:
         if not self.param.HasField("clip_param"):
             raise InputError("needs its bounds; add clip_param { min: 0 max: 6 }")
-        self.min: float = self.param.clip_param.min
-        self.max: float = self.param.clip_param.max
-        if not self.min <= self.max:
-            raise InputError(f"clips to min {self.min:g} above max {self.max:g}; exchange them")
-        self.stash = {"mask": bits(self.tops[0])}  # set where min <= x <= max; y cannot tell a bound from beyond
-        self.pointwise(Kind.CLIP, self.min, self.max)
+        p = self.param.clip_param
+        if not p.min <= p.max:
+            raise InputError(f"clips to min {p.min:g} above max {p.max:g}; exchange them")
+        self.stash = {"mask": bits(self.tops[0])}  # set where min <= x <= max; y is a bound at it and beyond it
+        self.pointwise(Kind.CLIP, p.min, p.max)
 
     def backward_reads(self, saved: Collection[str]) -> tuple[str, ...]:
         return ("x0",) if "x0" in saved else ("mask",)
@@ -108,17 +107,16 @@ class Clip(Activation):
 
 @layer("PReLU")
 class PReLU(Activation):
-    """`shared`: one slope for all channels (w0 is then a scalar), else w0 [C]."""
+    """One slope per channel, w0 [C], or one for all channels, where w0 is a scalar."""
 
     def configure(self) -> None:
         p = self.param.prelu_param
         if len(self.bottoms[0].shape) < 2:
             raise InputError(f"has a bottom of shape {self.bottoms[0]}; PReLU takes at least 2 axes: N x C ...")
-        self.shared: bool = p.channel_shared
         filler = p.filler if p.HasField("filler") else FillerParameter(type="constant", value=0.25)
-        shape = () if self.shared else (self.bottoms[0].shape[1],)
+        shape = () if p.channel_shared else (self.bottoms[0].shape[1],)
         self.params: tuple[Param, ...] = (self.make_param(0, shape, filler),)
-        self.record = ops.PReLU(self.bottoms[0], self.shared)
+        self.record = ops.PReLU(self.bottoms[0], p.channel_shared)
 
     def forward(self) -> Step:
         overlays = (Overlay("y0", "x0", "forward"),)
@@ -137,8 +135,7 @@ class ELU(Activation):
     operations = 8
 
     def configure(self) -> None:
-        self.alpha: float = self.param.elu_param.alpha
-        self.pointwise(Kind.ELU, self.alpha)
+        self.pointwise(Kind.ELU, self.param.elu_param.alpha)
 
 
 @layer("Sigmoid")
@@ -175,14 +172,11 @@ class Power(Activation):
 
     def configure(self) -> None:
         p = self.param.power_param
-        self.power: float = p.power
-        self.scale: float = p.scale
-        self.shift: float = p.shift
-        self.pointwise(Kind.POWER, self.power, self.scale, self.shift)
+        self.linear: bool = p.power in (0, 1) or p.scale == 0
+        self.pointwise(Kind.POWER, p.power, p.scale, p.shift)
 
     def backward_reads(self, saved: Collection[str]) -> tuple[str, ...]:
-        linear = self.power in (0, 1) or self.scale == 0
-        return () if linear else ("x0",)
+        return () if self.linear else ("x0",)
 
 
 @layer("Exp")
@@ -194,9 +188,7 @@ class Exp(Activation):
     def configure(self) -> None:
         p = self.param.exp_param
         ln = log_of_base(p.base)
-        self.inner: float = p.scale * ln
-        self.outer: float = exp(p.shift * ln)
-        self.pointwise(Kind.EXP, self.inner, self.outer)
+        self.pointwise(Kind.EXP, p.scale * ln, exp(p.shift * ln))
 
     def backward_reads(self, saved: Collection[str]) -> tuple[str, ...]:
         return ("y0",)
@@ -212,10 +204,7 @@ class Log(Activation):
         p = self.param.log_param
         if p.base == 1:
             raise InputError("takes a logarithm to base 1, which has no value; use another base (-1 means e)")
-        self.factor: float = 1 / log_of_base(p.base)
-        self.scale: float = p.scale
-        self.shift: float = p.shift
-        self.pointwise(Kind.LOG, self.scale, self.shift, self.factor)
+        self.pointwise(Kind.LOG, p.scale, p.shift, 1 / log_of_base(p.base))
 
 
 @layer("BNLL")
@@ -231,15 +220,13 @@ class Swish(Activation):
     operations = 8
 
     def configure(self) -> None:
-        self.beta: float = self.param.swish_param.beta
-        self.pointwise(Kind.SWISH, self.beta)
+        self.pointwise(Kind.SWISH, self.param.swish_param.beta)
 
 
 @layer("Threshold")
 class Threshold(Activation):
     def configure(self) -> None:
-        self.threshold: float = self.param.threshold_param.threshold
-        self.pointwise(Kind.THRESHOLD, self.threshold)
+        self.pointwise(Kind.THRESHOLD, self.param.threshold_param.threshold)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         return ()
