@@ -5,8 +5,10 @@
     Deconvolution  x [N,C,H,W] -> image y [N,K,Ho,Wo],  Ho = stride (H - 1) + extent - 2 pad
                    weights (C, K/g, kh, kw), bias (K);  it runs the data gradient of a convolution forward
 
-Several bottoms go to as many tops through the same weights.  Backward is two ops: one writes the gradients of the
-weights and reads x, then one writes dx from dy and the weights alone.  So x is dead by then, and dx may lie there.
+    memory         stashes nothing; wgrad reads x and dy, dgrad reads dy and the weights alone
+
+Several bottoms go to as many tops through the same weights.  wgrad runs before dgrad: no op needs x after it, and dx
+may take its bytes.
 
 source  Caffe base_conv_layer.cpp, conv_layer.cpp, deconv_layer.cpp
 """
@@ -14,23 +16,18 @@ source  Caffe base_conv_layer.cpp, conv_layer.cpp, deconv_layer.cpp
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from dataclasses import replace
 
 from layermem import ops
 from layermem.errors import InputError
-from layermem.layers.base import Layer, Step, Tensor, Window, layer, roles
+from layermem.layers.base import Layer, Message, Step, Window, layer, roles
 from layermem.ops import ConvProblem
 
 
 class BaseConvolution(Layer):
-    """What both have in common.  Attributes for devices, beside bottoms, tops and params:
+    """What both have in common.  The image is x of a Convolution, y of a Deconvolution."""
 
-    windows   over the rows and the columns of the image (x of a Convolution, y of a Deconvolution)
-    group     image channels and window channels are both cut into as many runs; run i meets run i
-    has_bias  w1 is there
-    macs      multiply-adds of one bottom, forward or either gradient
-    """
-
+    record: ops.Conv | ops.Deconv
     bottom_range = (1, None)
     top_range = (1, None)
 
@@ -38,7 +35,6 @@ class BaseConvolution(Layer):
         p = self.param.convolution_param
         x = self.bottoms[0]
         self._check(p)
-        self.group, self.has_bias = p.group, p.bias_term
         windows = [
             Window(size, kernel, stride, pad, dilation)
             for size, kernel, stride, pad, dilation in zip(
@@ -50,28 +46,19 @@ class BaseConvolution(Layer):
                 strict=True,
             )
         ]
-        self.windows, out, weights = self._place(windows, p.num_output)
-        y = Tensor((x.shape[0], p.num_output, *out))
+        self.record = self._record(windows, p.num_output, p.group, p.bias_term)
+        problem = self.record.problem
+        y = problem.maps if isinstance(self.record, ops.Conv) else problem.image
         self.tops = (y,) * len(self.bottoms)
-        self.params = (self.make_param(0, weights, p.weight_filler),)
-        if self.has_bias:
+        self.params = (self.make_param(0, problem.filter.shape, p.weight_filler),)
+        if p.bias_term:
             self.params += (self.make_param(1, (p.num_output,), p.bias_filler),)
-        self.problem = self._problem(x, y)
-        self.macs = self.problem.macs
-        self.record = self._record()
 
-    def _place(self, windows: list[Window], outputs: int) -> tuple[tuple[Window, Window], list[int], tuple[int, ...]]:
-        """Windows over the image, (Ho, Wo), shape of the weights."""
+    def _record(self, windows: Sequence[Window], outputs: int, groups: int, bias: bool) -> ops.Conv | ops.Deconv:
+        """The op for `windows` over the bottom."""
         raise NotImplementedError
 
-    def _problem(self, x: Tensor, y: Tensor) -> ConvProblem:
-        """The geometry with x as its image; Deconvolution exchanges the two."""
-        return ConvProblem(x.shape[0], x.shape[1], y.shape[1], *self.windows, self.group)
-
-    def _record(self) -> ops.Conv | ops.Deconv:
-        raise NotImplementedError
-
-    def _check(self, p: Any) -> None:
+    def _check(self, p: Message) -> None:
         x = self.bottoms[0]
         if len(x.shape) != 4:
             raise InputError(
@@ -96,7 +83,12 @@ class BaseConvolution(Layer):
     def forward(self) -> Step:
         count = len(self.bottoms)
         reads = (*roles("x", count), *roles("w", len(self.params)))
-        return Step("forward", reads, roles("y", count), flops=2 * self.macs * count)
+        return Step("forward", reads, roles("y", count), flops=count * self.flops)
+
+    @property
+    def flops(self) -> int:
+        """Of one bottom, forward or either gradient."""
+        return 2 * self.record.problem.macs
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         count = len(self.bottoms)
@@ -104,53 +96,43 @@ class BaseConvolution(Layer):
         gradients = tuple(role for role in roles("dw", len(self.params)) if role in wants)
         if gradients:
             xs = roles("x", count) if "dw0" in gradients else ()  # the bias needs dy only
-            flops = 2 * self.macs * count if xs else sum(y.count for y in self.tops)
+            flops = count * self.flops if xs else sum(y.count for y in self.tops)
             steps.append(Step("wgrad", (*xs, *roles("dy", count)), gradients, flops=flops))
-        wanted = [i for i in range(count) if f"dx{i}" in wants]
-        if wanted:
-            reads = (*(f"dy{i}" for i in wanted), "w0")
-            writes = tuple(f"dx{i}" for i in wanted)
-            steps.append(Step("dgrad", reads, writes, flops=2 * self.macs * len(wanted)))
+        numbers = [i for i in range(count) if f"dx{i}" in wants]
+        if numbers:
+            reads = (*(f"dy{i}" for i in numbers), "w0")
+            writes = tuple(f"dx{i}" for i in numbers)
+            steps.append(Step("dgrad", reads, writes, flops=len(numbers) * self.flops))
         return steps
 
 
 @layer("Convolution")
 class Convolution(BaseConvolution):
-    def _place(self, windows: list[Window], outputs: int) -> tuple[tuple[Window, Window], list[int], tuple[int, ...]]:
-        down, right = windows
+    def _record(self, windows: Sequence[Window], outputs: int, groups: int, bias: bool) -> ops.Conv:
+        rows, columns = windows
         for window in windows:
             if window.extent > window.size + 2 * window.pad:
                 raise InputError(
-                    f"has windows of {down.extent} x {right.extent} on a padded bottom of "
-                    f"{down.size + 2 * down.pad} x {right.size + 2 * right.pad}; use a smaller kernel or a larger pad"
+                    f"has windows of {rows.extent} x {columns.extent} on a padded bottom of "
+                    f"{rows.size + 2 * rows.pad} x {columns.size + 2 * columns.pad}; "
+                    "use a smaller kernel or a larger pad"
                 )
-        weights = (outputs, self.bottoms[0].shape[1] // self.group, down.kernel, right.kernel)
-        return (down, right), [down.floor_out, right.floor_out], weights
-
-    def _record(self) -> ops.Conv:
-        return ops.Conv(self.problem, len(self.bottoms), self.has_bias)
+        n, c = self.bottoms[0].shape[:2]
+        return ops.Conv(ConvProblem(n, c, outputs, rows, columns, groups), len(self.bottoms), bias)
 
 
 @layer("Deconvolution")
 class Deconvolution(BaseConvolution):
-    def _place(self, windows: list[Window], outputs: int) -> tuple[tuple[Window, Window], list[int], tuple[int, ...]]:
+    def _record(self, windows: Sequence[Window], outputs: int, groups: int, bias: bool) -> ops.Deconv:
         out = [w.stride * (w.size - 1) + w.extent - 2 * w.pad for w in windows]
         if min(out) < 1:
             raise InputError(f"crops its top to {out[0]} x {out[1]}; use a smaller pad")
-        down, right = (
-            Window(size, w.kernel, w.stride, w.pad, w.dilation) for size, w in zip(out, windows, strict=True)
-        )
-        weights = (self.bottoms[0].shape[1], outputs // self.group, down.kernel, right.kernel)
-        return (down, right), out, weights
-
-    def _problem(self, x: Tensor, y: Tensor) -> ConvProblem:
-        return super()._problem(y, x)
-
-    def _record(self) -> ops.Deconv:
-        return ops.Deconv(self.problem, len(self.bottoms), self.has_bias)
+        rows, columns = (replace(window, size=size) for size, window in zip(out, windows, strict=True))
+        n, k = self.bottoms[0].shape[:2]
+        return ops.Deconv(ConvProblem(n, outputs, k, rows, columns, groups), len(self.bottoms), bias)
 
 
-def sizes(p: Any, stem: str, both: str, default: int | None) -> tuple[int, int]:
+def sizes(p: Message, stem: str, both: str, default: int | None) -> tuple[int, int]:
     """(rows, columns) of a size that prototxt gives as `both` (once, or once per axis) or as stem_h and stem_w."""
     listed = list(getattr(p, both))
     if stem != "dilation" and (p.HasField(f"{stem}_h") or p.HasField(f"{stem}_w")):

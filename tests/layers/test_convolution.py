@@ -1,4 +1,4 @@
-"""Convolution and Deconvolution: a plain loop as the twin, Caffe's fixtures, gradients, refusals."""
+"""Convolution and Deconvolution: a plain loop as the oracle, Caffe's fixtures, gradients, refusals."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,8 @@ def random_for(it, seed=1):
 
 def plain_convolution(it, x, w, bias):
     """One output at a time, straight from the definition."""
-    (down, right), group = it.windows, it.group
+    problem = it.record.problem
+    down, right, group = problem.rows, problem.columns, problem.groups
     y = np.zeros(it.tops[0].shape)
     _, k, ho, wo = y.shape
     for out in range(k):
@@ -143,7 +144,7 @@ def test_the_op_that_writes_dx_does_not_read_x():
     assert (weights.reads, weights.writes) == (("x0", "x1", "dy0", "dy1"), ("dw0", "dw1"))
     assert (data.reads, data.writes) == (("dy0", "dy1", "w0"), ("dx0", "dx1"))
     (data,) = it.backward(("dx1",))
-    assert (data.reads, data.writes, data.flops) == (("dy1", "w0"), ("dx1",), 2 * it.macs)
+    assert (data.reads, data.writes, data.flops) == (("dy1", "w0"), ("dx1",), 2 * it.record.problem.macs)
 
 
 @pytest.mark.parametrize("wants", [("dx0",), ("dw0",), ("dw1",), ("dw1", "dx0")])
@@ -168,7 +169,7 @@ def test_flops_are_two_for_each_multiply_add():
     assert layer("num_output: 2 kernel_size: 4", (1, 3, 5, 5), type="Deconvolution").forward().flops == 2 * 25 * 96
 
 
-def test_the_cut_into_portions_changes_nothing_but_the_order_of_sums(monkeypatch):
+def test_the_split_into_portions_changes_nothing_but_the_order_of_sums(monkeypatch):
     it = layer("num_output: 4 group: 2 kernel_size: 3", (5, 4, 6, 6))
     (x,), ws = random_for(it)
     whole = check_gradients(it, x, ws=ws, wants=("dw1",))
