@@ -1,13 +1,19 @@
-"""Input layers: their tops come from outside the net (a data set, or the caller), and cannot be computed again."""
+"""Input layers: their tops come from outside the net, from a data set or from the caller.
+
+Data ImageData HDF5Data      y{i} read from files (layermem/data); a label goes with its image
+MemoryData DummyData Input   y{i} of the shapes that the layer states
+memory                       tops cannot be recomputed (recompute_kind "never"): a plan keeps or offloads them;
+                             nothing is stashed, and no gradient flows
+source                       Caffe data_layer.cpp and its neighbours
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from layermem import ops
 from layermem.errors import InputError
-from layermem.layers.base import MAX_COUNT, Layer, Step, Tensor, roles
+from layermem.layers.base import MAX_COUNT, Layer, Message, Step, Tensor, roles
 
 FROM_FILES = {
     "Data": ("data_param", "batch_size"),
@@ -15,17 +21,21 @@ FROM_FILES = {
     "HDF5Data": ("hdf5_data_param", "batch_size"),
 }
 FEEDS = {*FROM_FILES, "MemoryData", "DummyData", "Input"}
-LABELLED = {"Data", "ImageData", "MemoryData"}  # their second top holds a label for each item of the first
+WITH_LABELS = {"Data", "ImageData", "MemoryData"}  # their second top holds a label for each item of the first
+
+Shapes = Sequence[Sequence[int]]
+Probe = Callable[[Message, int, str], Shapes]  # (LayerParameter, phase, path) -> shapes of its tops
 
 
 class Feed(Layer):
-    """Tops of known shapes that the runtime fills before each step."""
+    """Tops of known shapes, which the runtime fills before each step."""
 
+    record: ops.Feed
     bottom_range = (0, 0)
     top_range = (1, None)
     recompute_kind = "never"
 
-    def __init__(self, param: Any, phase: int, shapes: Sequence[Sequence[int]]):
+    def __init__(self, param: Message, phase: int, shapes: Shapes):
         self.type = param.type
         self.shapes = [tuple(int(d) for d in shape) for shape in shapes]
         super().__init__(param, phase, ())
@@ -45,23 +55,23 @@ FEED_LAYERS: dict[str, type[Feed]] = {name: type(name, (Feed,), {"type": name}) 
 
 
 def make_feed_layer(
-    param: Any,
+    param: Message,
     phase: int,
     *,
     path: str,
     batch: int | None,
     inputs: dict[str, tuple[int, ...]],
-    probe: Callable[[Any, int, str], Sequence[Sequence[int]]] | None,
+    probe: Probe | None,
 ) -> Feed:
-    """The input layer of `param`, with `batch` and `inputs` (NCHW by top name) in place of what it says.
+    """The input layer of `param`; `batch` and `inputs` (NCHW by top name) replace the sizes that it states.
 
-    With a batch given, `param` itself is changed, so that whoever reads it later feeds the same size.
+    `batch` is also written into `param`, from which the data source reads its size.
     """
     if batch is not None:
         set_batch(param, batch)
-    given = _given_shapes(param, inputs)
-    if given is not None:
-        shapes: Sequence[Sequence[int]] = given
+    known = _shapes_of_inputs(param, inputs)
+    if known is not None:
+        shapes: Shapes = known
     elif param.type not in FROM_FILES:
         shapes = stated_shapes(param)
     elif probe is None:
@@ -74,13 +84,13 @@ def make_feed_layer(
     return FEED_LAYERS[param.type](param, phase, shapes)
 
 
-def _given_shapes(param: Any, inputs: dict[str, tuple[int, ...]]) -> list[tuple[int, ...]] | None:
-    """Shapes of all tops, if `inputs` tells them: then no file is opened.  A label goes with its images."""
+def _shapes_of_inputs(param: Message, inputs: dict[str, tuple[int, ...]]) -> list[tuple[int, ...]] | None:
+    """Shapes of all tops where `inputs` has them; no file is opened then.  A label goes with its images."""
     tops = list(param.top)
     if not tops or tops[0] not in inputs or not inputs[tops[0]]:
         return None
     batch = inputs[tops[0]][0]
-    if param.type in LABELLED and len(tops) == 2:
+    if param.type in WITH_LABELS and len(tops) == 2:
         inputs = {tops[1]: (batch,), **inputs}
     if any(top not in inputs for top in tops):
         return None
@@ -88,8 +98,8 @@ def _given_shapes(param: Any, inputs: dict[str, tuple[int, ...]]) -> list[tuple[
     return [inputs[top] for top in tops]
 
 
-def set_batch(param: Any, batch: int) -> None:
-    """Make an input layer of whatever type yield `batch` items."""
+def set_batch(param: Message, batch: int) -> None:
+    """Set the batch size of an input layer of any type."""
     if not 1 <= batch <= MAX_COUNT:
         raise InputError(f"cannot take batches of {batch}; give a number from 1 to 2^31-1")
     if param.type in FROM_FILES:
@@ -109,7 +119,7 @@ def set_batch(param: Any, batch: int) -> None:
                 shape.dim[0] = batch
 
 
-def stated_shapes(param: Any) -> list[tuple[int, ...]]:
+def stated_shapes(param: Message) -> list[tuple[int, ...]]:
     """Shapes that the layer itself states: DummyData, Input, MemoryData."""
     tops = len(param.top)
     if param.type == "MemoryData":
@@ -119,13 +129,13 @@ def stated_shapes(param: Any) -> list[tuple[int, ...]]:
         return [(p.batch_size, p.channels, p.height, p.width), (p.batch_size,)][:tops]
     if param.type == "Input":
         stated = [tuple(shape.dim) for shape in param.input_param.shape]
-        how = "input_param { shape { dim: .. } }"
+        form = "input_param { shape { dim: .. } }"
     else:
         p = param.dummy_data_param
         stated = [tuple(shape.dim) for shape in p.shape] or list(zip(p.num, p.channels, p.height, p.width))
-        how = "dummy_data_param { shape { dim: .. } }"
+        form = "dummy_data_param { shape { dim: .. } }"
     if len(stated) == 1:
         stated = stated * tops
     if len(stated) != tops:
-        raise InputError(f"states {len(stated)} shapes for {tops} tops; give one for each, or one for all, in {how}")
+        raise InputError(f"states {len(stated)} shapes for {tops} tops; give one for each, or one for all, in {form}")
     return stated
