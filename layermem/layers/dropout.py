@@ -1,7 +1,9 @@
 """Dropout: each element is zeroed with probability `dropout_ratio` (0.5), the others are scaled by 1 / (1 - ratio).
 
-Nothing is stashed.  Which elements fall is a function of (seed, layer name, step, element), so backward and a
-recomputed forward draw the same numbers again: Philox4x32-10 (Salmon et al. 2011) with
+    memory  stashes nothing and reads dy only
+
+The zeroed elements are a function of (seed, layer name, step, element), so that backward and a recomputed forward draw
+the same numbers: Philox4x32-10 (Salmon et al. 2011) with
 
     key      seed mod 2^32, crc32 of the layer's name
     counter  e // 4, 0, step mod 2^32, step // 2^32        for element e in the order of memory
@@ -18,12 +20,12 @@ from zlib import crc32
 from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.base import Layer, Overlay, Step, layer
+from layermem.proto.schema import TEST
 
 
 @layer("Dropout")
 class Dropout(Layer):
-    """threshold: words below it drop; scale: of the elements kept; stream: second half of the key."""
-
+    record: ops.Dropout
     recompute_kind = "seeded"
     inplace = True
 
@@ -32,22 +34,21 @@ class Dropout(Layer):
         if not 0 <= ratio < 1:
             raise InputError(f"has dropout_ratio {ratio:g}; use a number from 0 up to, but not including, 1")
         self.tops = self.bottoms
-        self.identity = self.phase == 1
-        self.threshold = int(ratio * 2**32)
-        self.scale: float = 1 / (1 - ratio)
-        self.stream = crc32(self.name.encode())
-        self.record = ops.Dropout(self.bottoms[0], self.threshold, self.scale, self.stream, self.identity)
+        stream = crc32(self.name.encode())
+        self.record = ops.Dropout(
+            self.bottoms[0], int(ratio * 2**32), 1 / (1 - ratio), stream, identity=self.phase == TEST
+        )
 
     def forward(self) -> Step:
-        return Step("forward", ("x0",), ("y0",), overlays=(Overlay("y0", "x0", "forward"),), flops=self.cost)
+        return Step("forward", ("x0",), ("y0",), overlays=(Overlay("y0", "x0", "forward"),), flops=self.flops)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         if "dx0" not in wants:
             return ()
         overlays = (Overlay("dx0", "dy0", "gradient"),)
-        return (Step("backward", ("dy0",), ("dx0",), overlays=overlays, flops=self.cost),)
+        return (Step("backward", ("dy0",), ("dx0",), overlays=overlays, flops=self.flops),)
 
     @property
-    def cost(self) -> int:
+    def flops(self) -> int:
         """Ten rounds of about ten operations give four words."""
-        return 0 if self.identity else 25 * self.tops[0].count
+        return 0 if self.record.identity else 25 * self.tops[0].count
