@@ -34,7 +34,7 @@ def test_each_output_is_a_bottom_row_times_a_row_of_the_weights_that_files_hold(
     it = layer(f"num_output: 5 axis: {axis} transpose: {str(transpose).lower()}", shape)
     assert it.tops[0].shape == top
     x, (w, bias) = random_for(it)
-    rows = x.reshape(it.rows, it.inner)
+    rows = x.reshape(it.record.rows, it.record.inner)
     wanted = np.einsum("mk,kn->mn" if transpose else "mk,nk->mn", rows, w) + bias
     np.testing.assert_allclose(forward(it, x, ws=(w, bias)).arrays["y0"].reshape(wanted.shape), wanted)
     check_gradients(it, x, ws=(w, bias))
