@@ -101,7 +101,7 @@ def test_bilinear_weights_enlarge_a_constant_image_to_itself():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('type: "he"', "'he'; there are constant, uniform, gaussian"),
+        ('type: "he"', "unknown filler type 'he' .choose from constant, uniform, gaussian"),
         ('type: "xavier" sparse: 3', "only 'gaussian' can be sparse"),
         ('type: "uniform" min: 2 max: 1', "min must not be above max"),
         ('type: "gaussian" std: -1', "must not be negative"),
