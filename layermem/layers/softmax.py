@@ -1,4 +1,4 @@
-"""Scores of classes along one axis: what is read from them.
+"""Scores of classes along one axis: their softmax, its loss, and the accuracy.
 
     Softmax          y = exp(x) / sum exp(x) along `axis` (1)                    backward reads y, dy
     SoftmaxWithLoss  -sum ln softmax(x)_label / normalizer; a second top is
@@ -6,10 +6,12 @@
     Accuracy         the share of labels among the top_k (1) scores; a second
                      top gives it per class                                      has no gradient
 
-For N x C x H x W scores with axis 1 there are N x H x W labels, one per place.
-SoftmaxWithLoss takes the logarithm before rounding (log-sum-exp), so that no score is too low for it; Caffe's loss of
-one label ends at 87.3.  Its normalization is VALID unless the net says otherwise.
+memory  none stashes anything; the loss recomputes the softmax from x in backward
 source  Caffe softmax_layer.cpp, softmax_loss_layer.cpp, accuracy_layer.cpp
+
+For N x C x H x W scores with axis 1 there are N x H x W labels, one per position.
+SoftmaxWithLoss takes the logarithm before rounding (log-sum-exp), so that no score is too low for it; Caffe's loss of
+one label saturates at 87.3.  Its default normalization is VALID.
 """
 
 from __future__ import annotations
@@ -21,36 +23,23 @@ from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.activation import elementwise_overlays
 from layermem.layers.base import Layer, Overlay, Step, Tensor, layer, roles
-from layermem.layers.loss import SCALAR, Normalized, require
+from layermem.layers.loss import SCALAR, read_loss_param, require
 
 
-class Scores(Layer):
-    """along: the axis of the classes.  In memory x0 is [outer, classes, inner], and positions [outer, inner].
-
-    labels_in_order: the labels lie in memory as the positions do (so it is unless their shape is unusual).
-    """
-
-    def read_scores(self, axis: int) -> None:
-        self.along = self.axis(axis)
-        self.outer, self.classes, self.inner = self.bottoms[0].around(self.along)
-
-    def read_labels(self) -> None:
-        x, label = self.bottoms
-        positions = Tensor((*x.shape[: self.along], 1, *x.shape[self.along + 1 :]))
-        require(
-            label.count == positions.count, self, f"give one label per position: {positions} with axis {self.along}"
-        )
-        self.labels_in_order = label.ordered_like(positions)
+def require_labels(layer: Layer, along: int) -> None:
+    """InputError unless the second bottom has one label per position."""
+    x, label = layer.bottoms
+    positions = Tensor((*x.shape[:along], 1, *x.shape[along + 1 :]))
+    require(label.count == positions.count, layer, f"give one label per position: {positions} with axis {along}")
 
 
 @layer("Softmax")
-class Softmax(Scores):
+class Softmax(Layer):
     inplace = True
 
     def setup(self) -> None:
-        self.read_scores(self.param.softmax_param.axis)
         self.tops = self.bottoms
-        self.record = ops.Softmax(self.bottoms[0], self.along)
+        self.record = ops.Softmax(self.bottoms[0], self.axis(self.param.softmax_param.axis))
 
     def forward(self) -> Step:
         overlays = (Overlay("y0", "x0", "forward"),)
@@ -64,18 +53,18 @@ class Softmax(Scores):
 
 
 @layer("SoftmaxWithLoss")
-class SoftmaxWithLoss(Scores, Normalized):
+class SoftmaxWithLoss(Layer):
     bottom_range = (2, 2)
     top_range = (1, 2)
     is_loss = True
 
     def setup(self) -> None:
-        x = self.bottoms[0]
-        self.read_scores(self.param.softmax_param.axis)
-        self.read_labels()
-        self.read_loss_param(prod(x.shape[: self.along]), x.count // self.classes, default="VALID")
+        x, label = self.bottoms
+        along = self.axis(self.param.softmax_param.axis)
+        require_labels(self, along)
+        normalization = read_loss_param(self.param.loss_param, prod(x.shape[:along]), label.count, default="VALID")
         self.tops = (SCALAR, x)[: len(self.param.top)]
-        self.record = ops.SoftmaxLoss(x, self.along, self.bottoms[1], self.ignore_label, self.normalizer)
+        self.record = ops.SoftmaxLoss(x, along, label, *normalization)
 
     def forward(self) -> Step:
         writes = roles("y", len(self.tops))
@@ -91,22 +80,21 @@ class SoftmaxWithLoss(Scores, Normalized):
 
 
 @layer("Accuracy")
-class Accuracy(Scores):
-    """A label counts as found if fewer than top_k other scores are at least its own: ties are misses."""
+class Accuracy(Layer):
+    """A label is among the top_k if fewer than top_k other scores are at least its own: ties are misses."""
 
     bottom_range = (2, 2)
     top_range = (1, 2)
 
     def setup(self) -> None:
-        p = self.param.accuracy_param
-        self.read_scores(p.axis)
-        self.read_labels()
-        self.top_k: int = p.top_k
-        self.ignore_label: int | None = p.ignore_label if p.HasField("ignore_label") else None
-        if not 1 <= self.top_k <= self.classes:
-            raise InputError(f"asks for the top {self.top_k} of {self.classes} classes; use a smaller top_k")
-        self.tops = (SCALAR, Tensor((self.classes,)))[: len(self.param.top)]
-        self.record = ops.Accuracy(self.bottoms[0], self.along, self.bottoms[1], self.ignore_label, self.top_k)
+        p, (x, label) = self.param.accuracy_param, self.bottoms
+        along = self.axis(p.axis)
+        require_labels(self, along)
+        classes = x.shape[along]
+        if not 1 <= p.top_k <= classes:
+            raise InputError(f"has top_k {p.top_k} of {classes} classes; use a smaller top_k")
+        self.tops = (SCALAR, Tensor((classes,)))[: len(self.param.top)]
+        self.record = ops.Accuracy(x, along, label, p.ignore_label if p.HasField("ignore_label") else None, p.top_k)
 
     def forward(self) -> Step:
         return Step("forward", ("x0", "x1"), roles("y", len(self.tops)), flops=self.bottoms[0].count)

@@ -157,7 +157,7 @@ def test_labels_of_any_shape_meet_the_positions_in_caffes_order(label_shape):
     x, label = scores(shape), labels(shape, 1)
     layer = softmax_loss("", shape, label_shape=label_shape)
     total, counted = summed(x, label, 1)
-    assert layer.labels_in_order
+    assert layer.record.labels_in_order
     assert forward(layer, x, label).arrays["y0"] == pytest.approx(total / counted)
 
 
@@ -173,10 +173,10 @@ def test_labels_of_any_shape_meet_the_positions_in_caffes_order(label_shape):
         (-1, (2, 5, 3), False),
     ],
 )
-def test_a_layer_knows_whether_its_labels_lie_in_memory_as_the_positions_do(axis, label_shape, in_order):
+def test_labels_are_in_order_where_they_lie_in_memory_as_the_positions_do(axis, label_shape, in_order):
     shape = (2, 5, 3, 2)
     layer = softmax_loss("", shape, axis, label_shape)
-    assert layer.labels_in_order == in_order
+    assert layer.record.labels_in_order == in_order
     x, label = scores(shape), labels(shape, axis)
     total, counted = summed(x, label, axis)
     assert forward(layer, x, label).arrays["y0"] == pytest.approx(total / counted)
