@@ -168,7 +168,7 @@ def _chains(nodes: Sequence[OpNode], index: int, follower: Follower) -> list[lis
         chains = _batch_norm_scale(nodes, index, follower)
     elif isinstance(layer, (Convolution, InnerProduct)) and len(layer.tops) == 1:
         chains = [[index]]
-    elif isinstance(layer, Eltwise) and layer.operation == "SUM":
+    elif isinstance(layer, Eltwise) and layer.record.operation == "SUM":
         return _with_relu(nodes, [index], follower)
     for chain in chains:
         chains = [*_with_residual(nodes, chain, follower), *_with_relu(nodes, chain, follower), *chains]
@@ -185,13 +185,13 @@ def _with_relu(nodes: Sequence[OpNode], chain: list[int], follower: Follower) ->
 def _batch_norm_scale(nodes: Sequence[OpNode], index: int, follower: Follower) -> list[list[int]]:
     """A BatchNorm and its Scale, if there is such a chain at `index`."""
     norm = nodes[index].emitter
-    if not isinstance(norm, BatchNorm) or norm.global_stats:
+    if not isinstance(norm, BatchNorm) or norm.record.global_stats:
         return []
     second = follower(nodes[index])
     scale = nodes[second].emitter if second is not None else None
-    if second is None or not isinstance(scale, Scale) or scale.operand != "w0" or scale.bias is None:
+    if second is None or not isinstance(scale, Scale) or scale.record.operand != "w0" or scale.record.bias is None:
         return []
-    if [axis for axis in range(len(norm.tops[0].shape)) if axis not in scale.summed] != [1]:
+    if [axis for axis in range(len(norm.tops[0].shape)) if axis not in scale.record.summed] != [1]:
         return []
     return [[index, second]]
 
@@ -203,7 +203,7 @@ def _with_residual(nodes: Sequence[OpNode], chain: list[int], follower: Follower
     if total is None:
         return []
     layer = nodes[total].emitter
-    if not isinstance(layer, Eltwise) or layer.operation != "SUM" or layer.coeffs != (1.0, 1.0):
+    if not isinstance(layer, Eltwise) or layer.record.operation != "SUM" or layer.record.coeffs != (1.0, 1.0):
         return []
     (other,) = [blob for blob in nodes[total].bottoms if blob != top]
     if any(other in node.tops for node in nodes[chain[-1] + 1 : total]):  # its own producer takes the sum

@@ -2,7 +2,7 @@
 
     SUM   y = sum coeff_i x_i  (coeff 1)     dx_i = coeff_i dy                  backward reads nothing but dy
     PROD  y = prod x_i                       dx_i = dy prod of the others       and the others
-    MAX   y = max x_i                        dx_i = dy where x_i won            and the winner's index, a byte
+    MAX   y = max x_i                        dx_i = dy where x_i won            and the winner's index, one stashed byte
 
 Of equal largest inputs the last wins, as in Caffe's CUDA kernel (its CPU code agrees for two bottoms).  A product's
 gradient is always the product of the others, which is Caffe's `stable_prod_grad`; the unstable form, y / x_i, is the
@@ -23,14 +23,13 @@ OPERATIONS = ("PROD", "SUM", "MAX")  # by their number in EltwiseParameter.Eltwi
 
 @layer("Eltwise")
 class Eltwise(Layer):
-    """operation: PROD, SUM or MAX; coeffs: one per bottom, for SUM."""
-
+    record: ops.Eltwise
     bottom_range = (2, None)
     inplace = True
 
     def setup(self) -> None:
         p = self.param.eltwise_param
-        self.operation = OPERATIONS[p.operation]
+        operation = OPERATIONS[p.operation]
         first = self.bottoms[0]
         for i, x in enumerate(self.bottoms):
             if x.shape != first.shape:
@@ -38,15 +37,15 @@ class Eltwise(Layer):
                 raise InputError(
                     f"combines '{names[0]}' of shape {first} with '{names[i]}' of shape {x}; make the shapes equal"
                 )
-        if p.coeff and self.operation != "SUM":
-            raise InputError(f"gives coeff to a {self.operation}; only SUM takes them: remove the 'coeff:' lines")
+        if p.coeff and operation != "SUM":
+            raise InputError(f"gives coeff to a {operation}; only SUM takes them: remove the 'coeff:' lines")
         if len(p.coeff) not in (0, len(self.bottoms)):
             raise InputError(f"gives {len(p.coeff)} coeff for {len(self.bottoms)} bottoms; give one for each, or none")
-        self.coeffs: tuple[float, ...] = tuple(p.coeff) or (1.0,) * len(self.bottoms)
+        coeffs: tuple[float, ...] = tuple(p.coeff) or (1.0,) * len(self.bottoms)
         self.tops = (first,)
-        if self.operation == "MAX":
+        if operation == "MAX":
             self.stash = {"winner": first.of("uint8" if len(self.bottoms) <= 256 else "int32")}
-        self.record = ops.Eltwise(self.operation, first, len(self.bottoms), self.coeffs)
+        self.record = ops.Eltwise(operation, first, len(self.bottoms), coeffs)
 
     def forward(self) -> Step:
         xs = roles("x", len(self.bottoms))
@@ -54,15 +53,15 @@ class Eltwise(Layer):
         return Step("forward", xs, ("y0", *self.stash), overlays=overlays, flops=len(xs) * self.tops[0].count)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
-        wanted = [i for i in range(len(self.bottoms)) if f"dx{i}" in wants]
-        if not wanted:
+        numbers = [i for i in range(len(self.bottoms)) if f"dx{i}" in wants]
+        if not numbers:
             return ()
-        data = self._factors(wanted) if self.operation == "PROD" else ()
-        overlays = tuple(o for i in wanted for o in elementwise_overlays(f"dx{i}", "dy0", *data))
+        data = self._factors(numbers) if self.record.operation == "PROD" else ()
+        overlays = tuple(o for i in numbers for o in elementwise_overlays(f"dx{i}", "dy0", *data))
         reads = (*data, *self.stash, "dy0")
-        flops = len(wanted) * max(1, len(data)) * self.tops[0].count
-        return (Step("backward", reads, tuple(f"dx{i}" for i in wanted), overlays=overlays, flops=flops),)
+        flops = len(numbers) * max(1, len(data)) * self.tops[0].count
+        return (Step("backward", reads, tuple(f"dx{i}" for i in numbers), overlays=overlays, flops=flops),)
 
-    def _factors(self, wanted: Sequence[int]) -> tuple[str, ...]:
-        """Bottoms that are a factor of some wanted gradient: all, or all but the one whose gradient is wanted."""
-        return tuple(x for i, x in enumerate(roles("x", len(self.bottoms))) if set(wanted) - {i})
+    def _factors(self, numbers: Sequence[int]) -> tuple[str, ...]:
+        """Bottoms that are a factor of dx{i} for an i in `numbers`: all, or all but the only one."""
+        return tuple(x for i, x in enumerate(roles("x", len(self.bottoms))) if set(numbers) - {i})

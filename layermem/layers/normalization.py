@@ -1,20 +1,19 @@
-"""LRN, BatchNorm, Scale and Bias: every element against statistics or factors that it shares with others.
+"""LRN, BatchNorm, Scale and Bias: statistics and factors that many elements share.
 
-    LRN        y = x scale^-beta,  scale = k + alpha/n sum x^2 over n channels around (within a channel: 1 + alpha/n^2
-               sum x^2 over the n x n pixels around; Caffe takes no k there)
-    BatchNorm  y = (x - mean) / sqrt(var + eps), a channel at a time; var is the biased one
-    Scale      y = x f [+ b],  Bias  y = x + b;  f and b are learned, or the second bottom, and span some axes of x
-    source     Caffe lrn_layer.cpp, batch_norm_layer.cpp, scale_layer.cpp, bias_layer.cpp
-
-Caffe keeps the scale of an LRN, and the normalized x and its deviations of a BatchNorm: blobs as large as x.  Here
-backward rebuilds them from x; only a BatchNorm stashes anything, two numbers a channel.
+LRN        y = x scale^-beta,  scale = k + alpha/n sum x^2 over n channels around (within a channel: 1 + alpha/n^2
+           sum x^2 over the n x n pixels around; Caffe takes no k there)
+BatchNorm  y = (x - mean) / sqrt(var + eps), a channel at a time; var is the biased one
+Scale      y = x f [+ b],  Bias  y = x + b;  f and b are learned, or the second bottom, and span some axes of x
+memory     BatchNorm stashes two numbers per channel, the others nothing; backward recomputes the rest from x, where
+           Caffe keeps blobs as large as x (the scale of an LRN, the normalized x of a BatchNorm)
+source     Caffe lrn_layer.cpp, batch_norm_layer.cpp, scale_layer.cpp, bias_layer.cpp
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import NamedTuple
 
 from layermem import ops
 from layermem.errors import InputError
@@ -30,11 +29,9 @@ INTRA = Overlay("dx0", "x0", "intra")
 
 @layer("LRN")
 class LRN(Layer):
-    """Attributes for devices: across, size (n), beta; scale = shift + share * (sum of squares around).
+    """Across channels, kernels read all channels of a pixel before they write one: hence the overlays."""
 
-    Across channels, kernels read all channels of a pixel before they write any: hence the overlays.
-    """
-
+    record: ops.LRN
     inplace = True
 
     def setup(self) -> None:
@@ -44,32 +41,32 @@ class LRN(Layer):
             raise InputError(f"has a bottom of {len(x.shape)} axes ({x}); LRN takes N x C x H x W: Reshape it first")
         if p.local_size % 2 == 0:
             raise InputError(f"has local_size {p.local_size}; it must be odd: use {p.local_size + 1}")
-        self.across = p.norm_region != WITHIN_CHANNEL
-        self.size, self.beta = p.local_size, p.beta
-        alpha = p.alpha / (self.size if self.across else self.size**2)
-        self.record = ops.LRN(x, self.across, self.size, alpha, self.beta, p.k if self.across else 1.0)
-        self.share, self.shift = self.record.alpha, self.record.k
+        across, size = p.norm_region != WITHIN_CHANNEL, p.local_size
+        alpha = p.alpha / (size if across else size**2)
+        self.record = ops.LRN(x, across, size, alpha, p.beta, p.k if across else 1.0)
         self.tops = (x,)
-        sums = self.size if self.across else 2 * self.size  # within a channel: rows, then columns
-        self.flops = x.count * (sums + 5)  # square, sums, shift + share *, power, product
+        sums = size if across else 2 * size  # within a channel: rows, then columns
+        self.flops = x.count * (sums + 5)  # square, sums, k + alpha *, power, product
 
     def forward(self) -> Step:
-        return Step("forward", ("x0",), ("y0",), overlays=(FORWARD,) if self.across else (), flops=self.flops)
+        overlays = (FORWARD,) if self.record.across else ()
+        return Step("forward", ("x0",), ("y0",), overlays=overlays, flops=self.flops)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
-        overlays = (GRADIENT, INTRA) if self.across else ()
+        overlays = (GRADIENT, INTRA) if self.record.across else ()
         return (Step("backward", ("x0", "dy0"), ("dx0",), overlays=overlays, flops=2 * self.flops),)
 
 
 @layer("BatchNorm")
 class BatchNorm(Layer):
-    """Parameters: sums of means [C], sums of unbiased variances [C], and by how much they must be divided [1].
+    """Parameters: sums of means [C], sums of unbiased variances [C], and their divisor [1].
 
-    A training forward stashes the batch's mean and 1 / sqrt(var + eps), and moves the three sums.  A recomputation reads
-    the stash instead, so that it gives the same bits and moves nothing.  Attributes for devices: global_stats (divide by
-    the moving averages, which is the default in TEST), fraction, eps, channels, per_channel (elements).
+    A training forward stashes the batch's mean and 1 / sqrt(var + eps), and updates the three sums.  A recomputation
+    reads the stash instead: the same bits, and no update.  With global_stats, the default in TEST, the moving averages
+    replace the statistics of the batch.
     """
 
+    record: ops.BatchNorm
     inplace = True
 
     def setup(self) -> None:
@@ -77,56 +74,55 @@ class BatchNorm(Layer):
         x = self.bottoms[0]
         if len(x.shape) < 2:
             raise InputError(f"has a bottom of {len(x.shape)} axes; BatchNorm needs at least 2: N x C")
-        self.global_stats = p.use_global_stats if p.HasField("use_global_stats") else self.phase == schema.TEST
-        self.fraction, self.eps = p.moving_average_fraction, p.eps
-        self.channels = x.shape[1]
-        self.per_channel = x.count // self.channels
+        global_stats = p.use_global_stats if p.HasField("use_global_stats") else self.phase == schema.TEST
+        channels = x.shape[1]
         self.tops = (x,)
-        self.params = tuple(self._average(i, size) for i, size in enumerate((self.channels, self.channels, 1)))
-        if not self.global_stats:
-            self.stash = {"mean": Tensor((self.channels,)), "inv_std": Tensor((self.channels,))}
-        self.record = ops.BatchNorm(x, self.eps, self.fraction, self.global_stats)
+        self.params = tuple(self._average(i, size) for i, size in enumerate((channels, channels, 1)))
+        if not global_stats:
+            self.stash = {"mean": Tensor((channels,)), "inv_std": Tensor((channels,))}
+        self.record = ops.BatchNorm(x, p.eps, p.moving_average_fraction, global_stats)
 
     def _average(self, index: int, size: int) -> Param:
-        """Moving averages start at 0 and no solver moves them, whatever `param { }` says (as Caffe's upgrade does)."""
+        """A moving average starts at 0; no solver updates it, whatever its `param { }` (as in Caffe's upgrade)."""
         param = self.make_param(index, (size,), schema.FillerParameter())
         return replace(param, lr_mult=0.0, decay_mult=0.0, learned=False)
 
     def forward(self) -> Step:
         count, averages = self.bottoms[0].count, ("w0", "w1", "w2")
-        if self.global_stats:
+        if self.record.global_stats:
             return Step("forward", ("x0", *averages), ("y0",), overlays=(FORWARD,), flops=2 * count)
         return Step("forward", ("x0",), ("y0", *self.stash), averages, overlays=(FORWARD,), flops=6 * count)
 
     def recompute(self) -> Step:
-        if self.global_stats:
+        if self.record.global_stats:
             return self.forward()
         flops = 2 * self.bottoms[0].count
         return Step("recompute", ("x0", *self.stash), ("y0",), overlays=(FORWARD,), flops=flops)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         count = self.bottoms[0].count
-        if self.global_stats:
+        if self.record.global_stats:
             return (Step("backward", ("w1", "w2", "dy0"), ("dx0",), overlays=(GRADIENT,), flops=count),)
         reads = ("x0", *self.stash, "dy0")
         return (Step("backward", reads, ("dx0",), overlays=(GRADIENT, INTRA), flops=10 * count),)
 
 
-class Spanning(Layer):
-    """x with an operand that spans x's axes from `axis` on.  Attributes for devices:
+class Broadcast(NamedTuple):
+    """The operand of a BroadcastLayer; the fields are those of ops.Scale and ops.Bias."""
 
-    operand  the role of what spans: "x1", or "w0" where it is learned
-    view     its shape with a 1 for each axis of x that it does not span
-    summed   those axes
-    bias     the role of a bias of the same shape, or None
-    """
+    shape: tuple[int, ...]
+    operand: str
+    view: tuple[int, ...]
+    summed: tuple[int, ...]
+
+
+class BroadcastLayer(Layer):
+    """x with an operand that spans its axes from `axis` on: the second bottom, or a parameter."""
 
     bottom_range = (1, 2)
     inplace = True
-    bias: str | None = None
 
-    def _span(self, axis: int, num_axes: int) -> tuple[int, ...]:
-        """Shape of the operand, and the attributes."""
+    def _broadcast(self, axis: int, num_axes: int) -> Broadcast:
         x = self.bottoms[0]
         start = self.axis(axis)
         if len(self.bottoms) == 2:
@@ -145,63 +141,73 @@ class Spanning(Layer):
                 )
             shape = x.shape[start:] if num_axes == -1 else x.shape[start : start + num_axes]
         end = start + len(shape)
-        self.operand = "x1" if len(self.bottoms) == 2 else "w0"
-        self.view = (1,) * start + shape + (1,) * (len(x.shape) - end)
-        self.summed = tuple(i for i in range(len(x.shape)) if not start <= i < end)
-        self.tops = (x,)
-        return shape
+        return Broadcast(
+            shape,
+            operand="x1" if len(self.bottoms) == 2 else "w0",
+            view=(1,) * start + shape + (1,) * (len(x.shape) - end),
+            summed=tuple(i for i in range(len(x.shape)) if not start <= i < end),
+        )
 
 
 @layer("Scale")
-class Scale(Spanning):
+class Scale(BroadcastLayer):
+    record: ops.Scale
+
     def setup(self) -> None:
-        p = self.param.scale_param
-        shape = self._span(p.axis, p.num_axes)
-        if self.operand == "w0":
-            filler: Any = p.filler if p.HasField("filler") else schema.FillerParameter(type="constant", value=1)
+        p, bias = self.param.scale_param, None
+        shape, operand, view, summed = self._broadcast(p.axis, p.num_axes)
+        if operand == "w0":
+            filler = p.filler if p.HasField("filler") else schema.FillerParameter(type="constant", value=1)
             self.params = (self.make_param(0, shape, filler),)
         if p.bias_term:
-            self.bias = f"w{len(self.params)}"
+            bias = f"w{len(self.params)}"
             self.params += (self.make_param(len(self.params), shape, p.bias_filler),)
-        self.record = ops.Scale(self.bottoms[0], self.operand, self.view, self.summed, self.bias)
+        self.tops = self.bottoms[:1]
+        self.record = ops.Scale(self.bottoms[0], operand, view, summed, bias)
 
     def forward(self) -> Step:
-        biases = (self.bias,) if self.bias else ()
-        flops = self.bottoms[0].count * (1 + len(biases))
-        return Step("forward", ("x0", self.operand, *biases), ("y0",), overlays=(FORWARD,), flops=flops)
+        op = self.record
+        biases = (op.bias,) if op.bias else ()
+        flops = op.x.count * (1 + len(biases))
+        return Step("forward", ("x0", op.operand, *biases), ("y0",), overlays=(FORWARD,), flops=flops)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
+        op = self.record
         reads, overlays, flops = ["dy0"], [], 0
         if "dx0" in wants:
-            reads.append(self.operand)
+            reads.append(op.operand)
             overlays.append(GRADIENT)
             flops += 1
-        if f"d{self.operand}" in wants:
+        if f"d{op.operand}" in wants:
             reads.insert(0, "x0")
             flops += 2
             if "dx0" in wants:
                 overlays.append(INTRA)
-        if self.bias and f"d{self.bias}" in wants:
+        if op.bias and f"d{op.bias}" in wants:
             flops += 1
-        writes = tuple(role for role in ("dx0", f"d{self.operand}", f"d{self.bias}") if role in wants)
-        return (Step("backward", tuple(reads), writes, (), tuple(overlays), flops * self.bottoms[0].count),)
+        writes = tuple(role for role in ("dx0", f"d{op.operand}", f"d{op.bias}") if role in wants)
+        return (Step("backward", tuple(reads), writes, (), tuple(overlays), flops * op.x.count),)
 
 
 @layer("Bias")
-class Bias(Spanning):
+class Bias(BroadcastLayer):
+    record: ops.Bias
+
     def setup(self) -> None:
         p = self.param.bias_param
-        shape = self._span(p.axis, p.num_axes)
-        if self.operand == "w0":
+        shape, operand, view, summed = self._broadcast(p.axis, p.num_axes)
+        if operand == "w0":
             self.params = (self.make_param(0, shape, p.filler),)
-        self.record = ops.Bias(self.bottoms[0], self.operand, self.view, self.summed)
+        self.tops = self.bottoms[:1]
+        self.record = ops.Bias(self.bottoms[0], operand, view, summed)
 
     def forward(self) -> Step:
-        flops = self.bottoms[0].count
-        return Step("forward", ("x0", self.operand), ("y0",), overlays=(FORWARD,), flops=flops)
+        op = self.record
+        return Step("forward", ("x0", op.operand), ("y0",), overlays=(FORWARD,), flops=op.x.count)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
-        writes = tuple(role for role in ("dx0", f"d{self.operand}") if role in wants)
-        flops = self.bottoms[0].count if f"d{self.operand}" in wants else 0
+        gradient = f"d{self.record.operand}"
+        writes = tuple(role for role in ("dx0", gradient) if role in wants)
+        flops = self.record.x.count if gradient in wants else 0
         overlays = (GRADIENT,) if "dx0" in wants else ()
         return (Step("backward", ("dy0",), writes, overlays=overlays, flops=flops),)
