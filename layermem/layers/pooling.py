@@ -1,8 +1,10 @@
-"""Pooling: the largest, or the mean, of each window.
+"""Pooling: the maximum, or the mean, of each window.
 
 x [N,C,H,W] -> y [N,C,Ho,Wo],  Ho = ceil((H + 2 pad - kernel) / stride) + 1  (round_mode FLOOR rounds down)
+memory  MAX stashes the index of the maximum within its window, one byte per output up to 256 taps; AVE stashes
+        nothing.  Backward reads dy and that index: neither x nor y outlives forward
 source  Caffe pooling_layer.cpp, with its clipping at the border: the last window starts inside the image or its
-        left padding, and a mean divides by the window clipped to the padded image.
+        left padding, and a mean divides by the window clipped to the padded image
 """
 
 from __future__ import annotations
@@ -10,20 +12,20 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from layermem.errors import InputError
-from layermem.layers.base import Layer, Step, Tensor, Window, layer
+from layermem.layers.base import Layer, Message, Step, Tensor, Window, layer
 from layermem.ops import Pool
 
 MAX, AVE, STOCHASTIC = 0, 1, 2
 
 
 def pooled_size(window: Window, ceil: bool, padded: bool) -> int:
-    """Windows along one axis, after Caffe's rounding and (where any axis is padded) its clipping."""
+    """Number of windows along one axis, with Caffe's rounding and, where any axis is padded, its clipping."""
     span = window.size + 2 * window.pad - window.kernel
     out = (-(-span // window.stride) if ceil else span // window.stride) + 1
     outside = (out - 1) * window.stride >= window.size + window.pad
     if outside and padded:
         out -= 1
-    elif outside and out > 0:  # Caffe would take the maximum, or the mean, of nothing
+    elif outside and out > 0:  # Caffe would pool an empty window
         raise InputError(
             f"has a last window that lies outside its bottom of {window.size}; use round_mode: FLOOR or less stride"
         )
@@ -32,32 +34,30 @@ def pooled_size(window: Window, ceil: bool, padded: bool) -> int:
 
 @layer("Pooling")
 class Pooling(Layer):
-    top_range = (1, 1)
+    record: Pool
 
     def setup(self) -> None:
         p = self.param.pooling_param
         if p.pool == STOCHASTIC:
-            raise InputError("asks for STOCHASTIC pooling, which layermem does not have; use MAX or AVE")
+            raise InputError("has pool: STOCHASTIC, which layermem does not have; use MAX or AVE")
         x = self.bottoms[0]
         if len(x.shape) != 4:
             raise InputError(f"pools a bottom of {len(x.shape)} axes ({x}); Pooling takes 4: N x C x H x W")
         n, c, h, w = x.shape
-        self.method = "MAX" if p.pool == MAX else "AVE"
-        self.windows = self._windows(p, h, w)
+        windows = self._windows(p, h, w)
         ceil = p.round_mode == 0
-        padded = any(window.pad for window in self.windows)
-        out = [pooled_size(window, ceil, padded) for window in self.windows]
+        padded = any(window.pad for window in windows)
+        out = [pooled_size(window, ceil, padded) for window in windows]
         if min(out) < 1:
             raise InputError(f"has a window larger than its padded bottom of {h} x {w}; use a smaller kernel")
         y = Tensor((n, c, out[0], out[1]))
         self.tops = (y,)
-        if self.method == "MAX":  # the index within the window says where the gradient goes: x is not needed
-            taps = self.windows[0].kernel * self.windows[1].kernel
-            self.stash = {"argmax": y.of("uint8" if taps <= 256 else "int32")}
-        self.record = Pool(self.method, x, y, *self.windows)
+        self.record = Pool("MAX" if p.pool == MAX else "AVE", x, y, *windows)
+        if p.pool == MAX:
+            self.stash = {"argmax": y.of("uint8" if self.record.taps <= 256 else "int32")}
 
-    def _windows(self, p: object, h: int, w: int) -> tuple[Window, Window]:
-        if p.global_pooling:  # type: ignore[attr-defined]
+    def _windows(self, p: Message, h: int, w: int) -> tuple[Window, Window]:
+        if p.global_pooling:
             return Window(h, h), Window(w, w)
         kernel, stride, pad = (
             pair(p, "kernel", "kernel_size", 0),
@@ -72,17 +72,15 @@ class Pooling(Layer):
         return Window(h, kernel[0], stride[0], pad[0]), Window(w, kernel[1], stride[1], pad[1])
 
     def forward(self) -> Step:
-        taps = self.windows[0].kernel * self.windows[1].kernel
-        return Step("forward", ("x0",), ("y0", *self.stash), flops=self.tops[0].count * taps)
+        return Step("forward", ("x0",), ("y0", *self.stash), flops=self.tops[0].count * self.record.taps)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
-        # A mean spreads dy evenly and a maximum sends it to argmax, so neither x nor y outlives forward.
         return (Step("backward", ("dy0", *self.stash), ("dx0",), flops=self.bottoms[0].count),)
 
 
-def pair(p: object, stem: str, both: str, default: int) -> tuple[int, int]:
+def pair(p: Message, stem: str, both: str, default: int) -> tuple[int, int]:
     """(h, w) of a size that prototxt gives once (`both`) or per axis (stem_h, stem_w)."""
-    if p.HasField(f"{stem}_h") or p.HasField(f"{stem}_w"):  # type: ignore[attr-defined]
+    if p.HasField(f"{stem}_h") or p.HasField(f"{stem}_w"):
         return getattr(p, f"{stem}_h"), getattr(p, f"{stem}_w")
-    one = getattr(p, both) if p.HasField(both) else default  # type: ignore[attr-defined]
-    return one, one
+    size = getattr(p, both) if p.HasField(both) else default
+    return size, size
