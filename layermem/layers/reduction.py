@@ -5,8 +5,9 @@
                MEAN   sum x / count                                              nothing
                ASUM   sum |x|                                                    x
                SUMSQ  sum x^2                                                    x
-    ArgMax     the `top_k` (1) largest along `axis`, or of each item: their places, values, or both; no gradient
+    ArgMax     the `top_k` (1) largest along `axis`, or of each item: their indices, values, or both; no gradient
 
+memory  neither stashes anything
 source  Caffe reduction_layer.cpp, argmax_layer.cpp
 """
 
@@ -25,17 +26,16 @@ OPERATIONS = {1: "SUM", 2: "ASUM", 3: "SUMSQ", 4: "MEAN"}  # ReductionParameter.
 
 @layer("Reduction")
 class Reduction(Layer):
-    """operation: SUM, ASUM, SUMSQ or MEAN;  factor: coeff, for a MEAN divided by the count;  along: first axis."""
+    record: ops.Reduction
 
     def setup(self) -> None:
         p, x = self.param.reduction_param, self.bottoms[0]
-        self.operation = OPERATIONS[p.operation]
-        self.along = self.axis(p.axis)
-        self.factor: float = p.coeff
-        if self.operation == "MEAN":
-            self.factor /= prod(x.shape[self.along :])
-        self.tops = (Tensor(x.shape[: self.along]),)
-        self.record = ops.Reduction(self.operation, x, self.tops[0], self.along, self.factor)
+        operation, along, factor = OPERATIONS[p.operation], self.axis(p.axis), p.coeff
+        if operation == "MEAN":
+            factor /= prod(x.shape[along:])
+        y = Tensor(x.shape[:along])
+        self.tops = (y,)
+        self.record = ops.Reduction(operation, x, y, along, factor)
 
     def forward(self) -> Step:
         return Step("forward", ("x0",), ("y0",), flops=2 * self.bottoms[0].count)
@@ -43,34 +43,33 @@ class Reduction(Layer):
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         if "dx0" not in wants:
             return ()
-        data = ("x0",) if self.operation in ("ASUM", "SUMSQ") else ()
+        data = ("x0",) if self.record.operation in ("ASUM", "SUMSQ") else ()
         overlays = elementwise_overlays("dx0", *data)
         return (Step("backward", (*data, "dy0"), ("dx0",), overlays=overlays, flops=2 * self.bottoms[0].count),)
 
 
 @layer("ArgMax")
 class ArgMax(Layer):
-    """along: the axis, None for all but the first;  with_values: values instead of places along an axis, else both.
+    """y  [.., top_k, ..] along an axis: indices, or values with out_max_val
 
-    y  [.., top_k, ..] along an axis; else [N, 1 or 2, top_k] (two: places, then values), 1 for each axis beyond three.
-    Of equal elements the one further back comes first, as Caffe sorts (value, place) pairs.
+       [N, 1 or 2, top_k] without one: indices, then values with out_max_val; a 1 for each axis beyond three
+    Of equal elements the last comes first, as Caffe sorts (value, index) pairs.
     """
 
     def setup(self) -> None:
         p, x = self.param.argmax_param, self.bottoms[0]
-        self.along = self.axis(p.axis) if p.HasField("axis") else None
-        self.with_values: bool = p.out_max_val
-        self.top_k: int = p.top_k
-        size = prod(x.shape[1:]) if self.along is None else x.shape[self.along]
-        if not 1 <= self.top_k <= size:
-            raise InputError(f"asks for the top {self.top_k} of {size} elements; use top_k from 1 to {size}")
-        if self.along is not None:
-            shape = (*x.shape[: self.along], self.top_k, *x.shape[self.along + 1 :])
+        along = self.axis(p.axis) if p.HasField("axis") else None
+        size = prod(x.shape[1:]) if along is None else x.shape[along]
+        if not 1 <= p.top_k <= size:
+            raise InputError(f"has top_k {p.top_k} for {size} elements; use top_k from 1 to {size}")
+        if along is not None:
+            shape = (*x.shape[:along], p.top_k, *x.shape[along + 1 :])
         else:
             ones = (1,) * (len(x.shape) - 3)
-            shape = (x.shape[0], 2 if self.with_values else 1, self.top_k, *ones)
-        self.tops = (Tensor(shape),)
-        self.record = ops.ArgMax(x, self.tops[0], self.along, self.top_k, self.with_values)
+            shape = (x.shape[0], 2 if p.out_max_val else 1, p.top_k, *ones)
+        y = Tensor(shape)
+        self.tops = (y,)
+        self.record = ops.ArgMax(x, y, along, p.top_k, p.out_max_val)
 
     def forward(self) -> Step:
         return Step("forward", ("x0",), ("y0",), flops=self.bottoms[0].count)
