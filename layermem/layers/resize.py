@@ -1,30 +1,26 @@
 """Interp and Crop: the same channels on another grid of pixels.
 
-    Interp  x [N,C,H,W] -> y [N,C,Ho,Wo]: bilinear, corners on corners.  Along each axis y[i] lies at
-            position i (h - 1) / (Ho - 1) of the h pixels that are left of x after cropping
-            source  interp_layer.cpp and interp.cpp of the DeepLab and PSPNet forks of Caffe
-    Crop    y = the part of x, from `offset` on, that has the second bottom's size in the axes from `axis` on
-            source  Caffe crop_layer.cpp
-
-Both second bottoms only lend their sizes: their values are not read and no gradient flows to them.
+Interp  x [N,C,H,W] -> y [N,C,Ho,Wo]: bilinear, corners on corners.  Along each axis y[i] is sampled at
+        position i (h - 1) / (Ho - 1) of the h pixels of x that cropping leaves
+Crop    y = the part of x, from `offset` on, that has the second bottom's size in the axes from `axis` on
+memory  both stash nothing; backward reads dy only.  Of a second bottom only the shape is used: its values are not
+        read, and no gradient flows to it
+source  interp_layer.cpp and interp.cpp of the DeepLab and PSPNet forks of Caffe; Caffe crop_layer.cpp
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from layermem import ops
 from layermem.errors import InputError
-from layermem.layers.base import Layer, Step, Tensor, layer
+from layermem.layers.base import Layer, Message, Step, Tensor, layer
 from layermem.ops import Resampling
 
 
 @layer("Interp")
 class Interp(Layer):
-    """Attribute for devices: rows, columns (Resampling).
-
-    The size is the first of these that the net gives: one of zoom_factor and shrink_factor; height and width; both
+    """The size is the first of these that the net states: one of zoom_factor and shrink_factor; height and width; both
     factors, shrinking first; the second bottom.  pad_beg and pad_end are never positive: they crop.
     """
 
@@ -45,11 +41,12 @@ class Interp(Layer):
         out = self._sizes(p, cropped)
         if min(out) < 1:
             raise InputError(f"has a top of {out[0]} x {out[1]}; use a height and a width of at least 1")
-        self.rows, self.columns = (Resampling(-p.pad_beg, size, o) for size, o in zip(cropped, out, strict=True))
-        self.tops = (Tensor((*x.shape[:2], *out)),)
-        self.record = ops.Interp(x, self.tops[0], self.rows, self.columns)
+        rows, columns = (Resampling(-p.pad_beg, size, o) for size, o in zip(cropped, out, strict=True))
+        y = Tensor((*x.shape[:2], *out))
+        self.tops = (y,)
+        self.record = ops.Interp(x, y, rows, columns)
 
-    def _sizes(self, p: Any, cropped: list[int]) -> list[int]:
+    def _sizes(self, p: Message, cropped: list[int]) -> list[int]:
         zoom, shrink = p.HasField("zoom_factor"), p.HasField("shrink_factor")
         if (zoom and p.zoom_factor < 1) or (shrink and p.shrink_factor < 1):
             raise InputError("has a zoom_factor or shrink_factor below 1; use 1 or more")
@@ -58,7 +55,7 @@ class Interp(Layer):
         if zoom or shrink:
             return [((size - 1) // p.shrink_factor) * p.zoom_factor + 1 for size in cropped]
         if len(self.bottoms) == 1:
-            raise InputError("does not say its size; give height and width, or zoom_factor, or a second bottom")
+            raise InputError("states no size; give height and width, or zoom_factor, or a second bottom")
         if len(self.bottoms[1].shape) != 4:
             raise InputError(f"takes its size from a bottom of {self.bottoms[1]}; that must be N x C x H x W")
         return list(self.bottoms[1].shape[2:])
@@ -74,8 +71,6 @@ class Interp(Layer):
 
 @layer("Crop")
 class Crop(Layer):
-    """Attribute for devices: offsets, one for each axis of x."""
-
     bottom_range = (2, 2)
 
     def setup(self) -> None:
@@ -88,17 +83,18 @@ class Crop(Layer):
             raise InputError(
                 f"gives {len(p.offset)} offsets for the {rank - axis} axes from {axis} on; give one for each, or one"
             )
-        given = list(p.offset) or [0]
-        self.offsets = (0,) * axis + tuple(given if len(given) > 1 else given * (rank - axis))
+        stated = list(p.offset) or [0]
+        offsets = (0,) * axis + tuple(stated if len(stated) > 1 else stated * (rank - axis))
         shape = (*x.shape[:axis], *like.shape[axis:])
         for i in range(axis, rank):
-            if self.offsets[i] + shape[i] > x.shape[i]:
+            if offsets[i] + shape[i] > x.shape[i]:
                 raise InputError(
-                    f"crops axis {i}, of size {x.shape[i]}, to {shape[i]} from {self.offsets[i]} on: "
+                    f"crops axis {i}, of size {x.shape[i]}, to {shape[i]} from {offsets[i]} on: "
                     f"use a smaller offset or a smaller second bottom"
                 )
-        self.tops = (Tensor(shape),)
-        self.record = ops.Crop(x, self.tops[0], self.offsets)
+        y = Tensor(shape)
+        self.tops = (y,)
+        self.record = ops.Crop(x, y, offsets)
 
     def forward(self) -> Step:
         return Step("forward", ("x0",), ("y0",))
