@@ -8,9 +8,11 @@
     Tile     the bottom `tiles` times along `axis` (1)
     Silence  nothing; its bottoms are then no outputs of the net
 
+    memory   stash nothing; backward reads dy only.  A `view`, whose output is its input byte for byte, permits the
+             overlay, and its kernel then does nothing
+    source   Caffe concat_layer.cpp, slice_layer.cpp, flatten_layer.cpp, reshape_layer.cpp
+
 Axes are Caffe's; memory is channels-last, so a Flatten of N x C x H x W moves elements where C > 1 and H W > 1.
-A layer whose output is its input byte for byte is a `view`: it allows the overlay and its kernel then does nothing.
-Backward reads dy only.    source  Caffe concat_layer.cpp, slice_layer.cpp, flatten_layer.cpp, reshape_layer.cpp
 """
 
 from __future__ import annotations
@@ -18,98 +20,96 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import accumulate
 from math import prod
-from typing import Any
 
 from layermem import ops
 from layermem.errors import InputError
-from layermem.layers.base import Layer, Overlay, Step, Tensor, layer, roles
+from layermem.layers.base import Layer, Message, Overlay, Step, Tensor, layer, roles
 
 
-def axis_of(it: Layer, p: Any, legacy: str) -> int:
+def axis_of(layer: Layer, p: Message, legacy: str) -> int:
     """`axis`, or the unsigned `legacy` field of older nets."""
     if not p.HasField(legacy):
-        return it.axis(p.axis)
+        return layer.axis(p.axis)
     if p.HasField("axis"):
         raise InputError(f"gives both axis and {legacy}; remove {legacy}")
-    return it.axis(getattr(p, legacy))
+    return layer.axis(getattr(p, legacy))
 
 
-def resized(x: Tensor, axis: int, size: int) -> Tensor:
+def with_size(x: Tensor, axis: int, size: int) -> Tensor:
+    """The shape of x with another size of one axis."""
     return Tensor((*x.shape[:axis], size, *x.shape[axis + 1 :]))
 
 
 @layer("Concat")
 class Concat(Layer):
-    """along: the axis;  starts: where each bottom begins along it."""
-
+    record: ops.Concat
     bottom_range = (1, None)
 
     def setup(self) -> None:
         first = self.bottoms[0]
-        self.along = axis_of(self, self.param.concat_param, "concat_dim")
+        along = axis_of(self, self.param.concat_param, "concat_dim")
         for i, x in enumerate(self.bottoms[1:], start=1):
-            if len(x.shape) != len(first.shape) or resized(x, self.along, 0) != resized(first, self.along, 0):
+            if len(x.shape) != len(first.shape) or with_size(x, along, 0) != with_size(first, along, 0):
                 names = self.param.bottom
                 raise InputError(
-                    f"joins '{names[0]}' of shape {first} and '{names[i]}' of shape {x} along axis {self.along}; "
+                    f"joins '{names[0]}' of shape {first} and '{names[i]}' of shape {x} along axis {along}; "
                     "make all other axes equal"
                 )
-        sizes = [x.shape[self.along] for x in self.bottoms]
-        self.starts = tuple(accumulate(sizes, initial=0))[:-1]
-        self.tops = (resized(first, self.along, sum(sizes)),)
-        self.view = len(self.bottoms) == 1
-        self.record = ops.Concat(self.tops[0], self.bottoms, self.along, self.starts)
+        sizes = [x.shape[along] for x in self.bottoms]
+        starts = tuple(accumulate(sizes, initial=0))[:-1]
+        y = with_size(first, along, sum(sizes))
+        self.tops = (y,)
+        self.record = ops.Concat(y, self.bottoms, along, starts)
 
     def forward(self) -> Step:
-        overlays = (Overlay("y0", "x0", "forward"),) if self.view else ()
+        overlays = (Overlay("y0", "x0", "forward"),) if self.record.view else ()
         return Step("forward", roles("x", len(self.bottoms)), ("y0",), overlays=overlays)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         writes = tuple(r for r in roles("dx", len(self.bottoms)) if r in wants)
-        overlays = (Overlay("dx0", "dy0", "gradient"),) if self.view else ()
+        overlays = (Overlay("dx0", "dy0", "gradient"),) if self.record.view else ()
         return (Step("backward", ("dy0",), writes, overlays=overlays),) if writes else ()
 
 
 @layer("Slice")
 class Slice(Layer):
-    """along: the axis;  starts: where each top begins along it."""
-
+    record: ops.Slice
     top_range = (1, None)
 
     def setup(self) -> None:
         p, x, count = self.param.slice_param, self.bottoms[0], len(self.param.top)
-        self.along = axis_of(self, p, "slice_dim")
-        size = x.shape[self.along]
-        self.starts = (0, *self._points(list(p.slice_point), size, count))
-        ends = (*self.starts[1:], size)
-        self.tops = tuple(resized(x, self.along, end - start) for start, end in zip(self.starts, ends, strict=True))
-        self.view = count == 1
-        self.record = ops.Slice(x, self.tops, self.along, self.starts)
+        along = axis_of(self, p, "slice_dim")
+        size = x.shape[along]
+        starts = (0, *self._points(list(p.slice_point), along, size, count))
+        ends = (*starts[1:], size)
+        self.tops = tuple(with_size(x, along, end - start) for start, end in zip(starts, ends, strict=True))
+        self.record = ops.Slice(x, self.tops, along, starts)
 
-    def _points(self, points: list[int], size: int, count: int) -> list[int]:
-        """Where all tops but the first begin."""
+    def _points(self, points: list[int], along: int, size: int, count: int) -> list[int]:
+        """Starts of all tops but the first."""
         if not points:
             if size % count:
                 raise InputError(
-                    f"cuts axis {self.along} of size {size} into {count} equal tops, which leaves {size % count}; "
+                    f"cuts axis {along} of size {size} into {count} equal tops, which leaves {size % count}; "
                     "give slice_point, or another number of tops"
                 )
             return list(range(size // count, size, size // count))
         if len(points) != count - 1:
             raise InputError(f"gives {len(points)} slice_point for {count} tops; give {count - 1}")
         if any(a >= b for a, b in zip([0, *points], [*points, size], strict=True)):
-            said = " ".join(map(str, points))
-            raise InputError(f"has slice_point {said} on an axis of size {size}; let them rise from 1 to {size - 1}")
+            raise InputError(
+                f"has slice_point {spaced(points)} on an axis of size {size}; let them rise from 1 to {size - 1}"
+            )
         return points
 
     def forward(self) -> Step:
-        overlays = (Overlay("y0", "x0", "forward"),) if self.view else ()
+        overlays = (Overlay("y0", "x0", "forward"),) if self.record.view else ()
         return Step("forward", ("x0",), roles("y", len(self.tops)), overlays=overlays)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         if "dx0" not in wants:
             return ()
-        overlays = (Overlay("dx0", "dy0", "gradient"),) if self.view else ()
+        overlays = (Overlay("dx0", "dy0", "gradient"),) if self.record.view else ()
         return (Step("backward", roles("dy", len(self.tops)), ("dx0",), overlays=overlays),)
 
 
@@ -134,31 +134,30 @@ class Split(Layer):
         return (Step("backward", dys, ("dx0",), overlays=overlays, flops=flops),)
 
 
-class Renamed(Layer):
-    """The same elements under other axes.  view: memory keeps its order too."""
+class AxisReshape(Layer):
+    """The same elements under other axes."""
 
-    view: bool
+    record: ops.Reshape
 
     def setup(self) -> None:
         x, y = self.bottoms[0], Tensor(self.new_shape(self.bottoms[0].shape))
         self.tops = (y,)
         self.record = ops.Reshape(x, y)
-        self.view = self.record.view
 
     def new_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         raise NotImplementedError
 
     def forward(self) -> Step:
-        overlays = (Overlay("y0", "x0", "forward"),) if self.view else ()
+        overlays = (Overlay("y0", "x0", "forward"),) if self.record.view else ()
         return Step("forward", ("x0",), ("y0",), overlays=overlays)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
-        overlays = (Overlay("dx0", "dy0", "gradient"),) if self.view else ()
+        overlays = (Overlay("dx0", "dy0", "gradient"),) if self.record.view else ()
         return (Step("backward", ("dy0",), ("dx0",), overlays=overlays),) if "dx0" in wants else ()
 
 
 @layer("Flatten")
-class Flatten(Renamed):
+class Flatten(AxisReshape):
     def new_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         p = self.param.flatten_param
         first, last = self.axis(p.axis), self.axis(p.end_axis)
@@ -168,13 +167,13 @@ class Flatten(Renamed):
 
 
 @layer("Reshape")
-class Reshape(Renamed):
+class Reshape(AxisReshape):
     def new_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         p = self.param.reshape_param
-        first, last = self._replaced(p.axis, p.num_axes, len(shape))
-        dims = [self._copied(shape, first + i) if d == 0 else int(d) for i, d in enumerate(p.shape.dim)]
+        first, last = self._replaced_axes(p.axis, p.num_axes, len(shape))
+        dims = [self._copied_size(shape, first + i) if d == 0 else int(d) for i, d in enumerate(p.shape.dim)]
         if any(d < -1 for d in dims) or dims.count(-1) > 1:
-            raise InputError(f"has shape {_said(p.shape.dim)}; use positive numbers, 0 to copy, and at most one -1")
+            raise InputError(f"has shape {spaced(p.shape.dim)}; use positive numbers, 0 to copy, and at most one -1")
         known = prod(shape[:first]) * prod(d for d in dims if d != -1) * prod(shape[last:])
         count = prod(shape)
         if -1 in dims:
@@ -186,8 +185,8 @@ class Reshape(Renamed):
             raise InputError(f"turns {Tensor(shape)} ({count} elements) into {Tensor(new)} ({known}); change shape")
         return new
 
-    def _replaced(self, axis: int, num_axes: int, rank: int) -> tuple[int, int]:
-        """The axes that `shape` stands for, as a half-open range; negative `axis` counts from behind the last."""
+    def _replaced_axes(self, axis: int, num_axes: int, rank: int) -> tuple[int, int]:
+        """The axes that `shape` replaces, as a half-open range; negative `axis` counts from behind the last."""
         first = axis if axis >= 0 else rank + axis + 1
         if not 0 <= first <= rank:
             raise InputError(f"names axis {axis}, but its bottom has {rank} axes: use {-rank - 1} to {rank}")
@@ -196,28 +195,26 @@ class Reshape(Renamed):
             raise InputError(f"replaces {num_axes} axes from axis {first} of {rank}; use num_axes up to {rank - first}")
         return first, last
 
-    def _copied(self, shape: tuple[int, ...], at: int) -> int:
+    def _copied_size(self, shape: tuple[int, ...], at: int) -> int:
         if at >= len(shape):
             raise InputError(f"copies axis {at} with a 0, but its bottom has {len(shape)} axes; write a number")
         return shape[at]
 
 
-def _said(dims: Sequence[int]) -> str:
-    return " ".join(str(d) for d in dims)
+def spaced(numbers: Sequence[int]) -> str:
+    return " ".join(map(str, numbers))
 
 
 @layer("Tile")
 class Tile(Layer):
-    """along: the axis;  tiles: how often."""
-
     def setup(self) -> None:
         p, x = self.param.tile_param, self.bottoms[0]
-        self.along = self.axis(p.axis)
-        self.tiles: int = p.tiles
-        if self.tiles < 1:
+        along = self.axis(p.axis)
+        if p.tiles < 1:
             raise InputError("needs tiles of at least 1 in its tile_param")
-        self.tops = (resized(x, self.along, x.shape[self.along] * self.tiles),)
-        self.record = ops.Tile(x, self.tops[0], self.along, self.tiles)
+        y = with_size(x, along, x.shape[along] * p.tiles)
+        self.tops = (y,)
+        self.record = ops.Tile(x, y, along, p.tiles)
 
     def forward(self) -> Step:
         return Step("forward", ("x0",), ("y0",))
