@@ -1,12 +1,12 @@
-"""The bytes that BVLC Caffe itself would take for a net: what its users pay today.
+"""The bytes that BVLC Caffe itself takes for a net: the baseline of comparisons.
 
     data, diff     of every blob, for the whole run; an in-place top shares both with its bottom
     splits         a blob with several readers gets a Split, whose tops share its data and have a diff each
-    state          what layers keep for themselves between forward and backward
-    parameters     values, gradients, and the solver's histories
+    state          what layers keep between forward and backward
+    parameters     values, gradients, and the optimizer's state
 
-Left out, since they depend on the machine: workspace of convolutions, the CUDA context, prefetched batches.
-A test net of a solver shares the parameters and has everything else of its own; it has no diffs.
+Not counted, since they depend on the machine: workspace of convolutions, the CUDA context, prefetched batches.
+A test net of a solver shares the parameters, has the rest for itself, and has no diffs.
 source  Caffe net.cpp, insert_splits.cpp, sgd_solver.cpp; for the state the layers' Reshape and Forward
 """
 
@@ -66,7 +66,7 @@ DATA_SHARED = {*DIFF_SHARED, "Split"}
 def _own_bytes(layer: Layer, shared: set[str]) -> int:
     if layer.type in shared:
         return 0
-    return sum(top.nbytes for name, top in zip(layer.param.top, layer.tops) if name not in layer.param.bottom)
+    return sum(top.nbytes for name, top in zip(layer.top_names, layer.tops) if name not in layer.bottom_names)
 
 
 def _split_diffs(net: Net) -> int:
@@ -77,22 +77,24 @@ def _split_diffs(net: Net) -> int:
     return sum(net.blobs[blob].nbytes * count for blob, count in readers.items() if count > 1)
 
 
-# -- what layers keep ------------------------------------------------------------------------------------------
+# -- state of layers -------------------------------------------------------------------------------------------
 
-Answer = Callable[[Layer], int]
-STATE: dict[str, Answer] = {}
+StateBytes = Callable[[Layer], int]
+STATE: dict[str, StateBytes] = {}
 
 
-def _state(*types: str) -> Callable[[Answer], Answer]:
-    def register(answer: Answer) -> Answer:
-        STATE.update(dict.fromkeys(types, answer))
-        return answer
+def _state(*types: str) -> Callable[[StateBytes], StateBytes]:
+    """Register the bytes of state that Caffe's layers of these types keep."""
+
+    def register(rule: StateBytes) -> StateBytes:
+        STATE.update(dict.fromkeys(types, rule))
+        return rule
 
     return register
 
 
 def _in_place(layer: Layer) -> bool:
-    return layer.param.top[0] == layer.param.bottom[0]
+    return layer.top_names[0] == layer.bottom_names[0]
 
 
 @_state("BatchNorm")
@@ -109,12 +111,12 @@ def _copy_of_bottom(layer: Layer) -> int:
 
 
 @_state("Pooling")
-def _winners(layer: Layer) -> int:
+def _argmax(layer: Layer) -> int:
     return 0 if layer.param.pooling_param.pool == AVE else FLOAT * layer.tops[0].count
 
 
 @_state("Eltwise")
-def _larger_one(layer: Layer) -> int:
+def _winner(layer: Layer) -> int:
     return FLOAT * layer.tops[0].count if layer.param.eltwise_param.operation == MAX else 0
 
 

@@ -1,7 +1,7 @@
-"""Where BVLC Caffe would compute a wrong gradient, without a word, because a layer works in place.
+"""In-place layers for which BVLC Caffe computes a wrong gradient without an error.
 
-In Caffe a blob is one array: a layer in place overwrites what an earlier layer's backward still reads, or what its own
-does.  Here blobs are versioned, so the gradient is right whatever the plan; but who compares with Caffe should know.
+In Caffe a blob is one array: an in-place layer overwrites what an earlier layer's backward still reads, or what its own
+does.  Here blobs are versioned, so the gradient is right under every plan; a comparison with Caffe needs the warning.
 
     norm1 (LRN) -> norm1, relu1 (ReLU) in place on it      LRN's backward reads its top: the values before ReLU
     relu1 in place, bn1 (BatchNorm) in place on the same   ReLU's backward reads signs that BatchNorm changed
@@ -16,8 +16,8 @@ from layermem.graph.caffe_bytes import DATA_SHARED
 from layermem.graph.needs import Needs
 from layermem.graph.net import Net, Node
 
-# What Caffe's backward reads in the arrays of bottoms (x) and tops (y); copies that a layer keeps for itself are safe.
-READS = {
+# What Caffe's backward reads in the arrays of bottoms (x) and tops (y); copies that a layer keeps are safe.
+CAFFE_READS = {
     "LRN": "xy", "MVN": "xy", "ELU": "xy", "Swish": "y", "Softmax": "y", "Sigmoid": "y", "TanH": "y", "Exp": "y",
     "ReLU": "x", "PReLU": "x", "AbsVal": "x", "Log": "x", "BNLL": "x", "Clip": "x", "Scale": "x", "LSTMUnit": "xy",
     "HingeLoss": "x", "MultinomialLogisticLoss": "x",
@@ -27,37 +27,37 @@ RIGHT_IN_PLACE = {
     "ReLU", "PReLU", "ELU", "Sigmoid", "TanH", "Exp", "Swish", "Softmax", "Dropout", "BatchNorm", "Scale", "Bias",
 }  # fmt: skip
 REMEDY = "the gradient is right here and wrong in BVLC Caffe; give the top a name of its own to have it right in both"
-KEEP_SIGNS = {"ReLU", "Dropout"}  # harmless after a ReLU, whose backward asks for nothing but signs
+KEEP_SIGNS = {"ReLU", "Dropout"}  # harmless after a ReLU, whose backward reads signs only
 
 
 def inplace_hazards(net: Net, needs: Needs) -> tuple[str, ...]:
     """A sentence for each layer whose gradient Caffe would get wrong."""
     array = _arrays(net)
-    over: dict[str, list[int]] = {}  # array -> nodes that write it in place
+    writers: dict[str, list[int]] = {}  # array -> nodes that write it in place
     for index, node in enumerate(net.nodes):
         for top in _in_place(node):
-            over.setdefault(array[top], []).append(index)
-    found = []
+            writers.setdefault(array[top], []).append(index)
+    hazards = []
     for index, node in enumerate(net.nodes):
         if not needs.flows[index]:
             continue
         if _in_place(node) and node.layer.type not in RIGHT_IN_PLACE:
-            found.append(f"{_name(node)} works in place, but its backward needs what it overwrites: {REMEDY}")
+            hazards.append(f"{_name(node)} works in place, but its backward needs what it overwrites: {REMEDY}")
             continue
         for role in _caffe_reads(node, needs.wants[index]):
             stem, number = role[0], int(role[1:])
             blob = (node.bottoms if stem == "x" else node.tops)[number]
-            later = [net.nodes[i] for i in over.get(array[blob], ()) if i > index]
+            later = [net.nodes[i] for i in writers.get(array[blob], ()) if i > index]
             if node.layer.type == "ReLU":
-                later = [each for each in later if each.layer.type not in KEEP_SIGNS]
+                later = [writer for writer in later if writer.layer.type not in KEEP_SIGNS]
             if later:
-                side, names = ("bottom", node.layer.param.bottom) if stem == "x" else ("top", node.layer.param.top)
-                found.append(
+                side, names = ("bottom", node.layer.bottom_names) if stem == "x" else ("top", node.layer.top_names)
+                hazards.append(
                     f"{_name(node)} reads its {side} '{names[number]}' in backward, but {_name(later[0])} has "
                     f"overwritten it in place by then: {REMEDY}"
                 )
                 break
-    return tuple(found)
+    return tuple(hazards)
 
 
 def _arrays(net: Net) -> dict[str, str]:
@@ -65,9 +65,9 @@ def _arrays(net: Net) -> dict[str, str]:
     array: dict[str, str] = {}
     for node in net.nodes:
         alone = {"Concat": len(node.bottoms), "Slice": len(node.tops)}.get(node.layer.type) == 1
-        for number, (name, top) in enumerate(zip(node.layer.param.top, node.tops)):
-            if name in node.layer.param.bottom:
-                array[top] = array[node.bottoms[list(node.layer.param.bottom).index(name)]]
+        for number, (name, top) in enumerate(zip(node.layer.top_names, node.tops)):
+            if name in node.layer.bottom_names:
+                array[top] = array[node.bottoms[node.layer.bottom_names.index(name)]]
             elif node.layer.type in DATA_SHARED or (alone and number == 0):
                 array[top] = array[node.bottoms[0]]
             else:
@@ -81,13 +81,13 @@ def _name(node: Node) -> str:
 
 def _in_place(node: Node) -> list[str]:
     """Tops that carry the name of a bottom."""
-    return [top for name, top in zip(node.layer.param.top, node.tops) if name in node.layer.param.bottom]
+    return [top for name, top in zip(node.layer.top_names, node.tops) if name in node.layer.bottom_names]
 
 
 def _caffe_reads(node: Node, wants: tuple[str, ...]) -> list[str]:
     """Roles whose arrays Caffe's backward reads: x0, x1 .., y0 .."""
     layer = node.layer
-    stems = READS.get(layer.type, "")
+    stems = CAFFE_READS.get(layer.type, "")
     if layer.type in FOR_WEIGHTS and any(role.startswith("dw") for role in wants):
         stems = "x"
     if layer.type == "Eltwise" and layer.param.eltwise_param.operation == 0:  # PROD; its unstable form divides y

@@ -1,30 +1,28 @@
 """A net of one phase: layers wired blob to blob, with every shape known.
 
-Blobs are versioned.  A layer whose top carries the name of one of its bottoms writes a new version: `ip1`, then
-`ip1'`, then `ip1''`.  Whether the versions share bytes is decided later, by a plan; so no later layer can destroy what
-an earlier one's backward still reads.
+Blobs are versioned.  A layer whose top has the name of one of its bottoms writes a new version: `ip1`, then `ip1'`,
+then `ip1''`.  A plan decides later whether versions share bytes, so that no layer can overwrite what the backward of an
+earlier one reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from layermem.errors import InputError
 from layermem.layers import LAYERS, Layer, Param, Tensor, make_layer
-from layermem.layers.data import FEEDS, make_feed_layer
+from layermem.layers.data import FEEDS, Probe, make_feed_layer
 from layermem.proto.filter import filter_net
 from layermem.proto.read import NetFile
-
-Probe = Callable[[Any, int, str], Sequence[Sequence[int]]]  # (LayerParameter, phase, path) -> shapes of its tops
+from layermem.proto.schema import Message
 
 NAMES_SHOWN = 12  # blobs that a wiring error lists
 
 
 @dataclass(frozen=True)
 class Node:
-    """A layer in its place: versioned bottoms and tops, parameter names, and what its gradient may do."""
+    """A layer and its wiring: versioned bottoms and tops, names of its parameters, and where gradients may flow."""
 
     layer: Layer
     line: int | None
@@ -37,7 +35,7 @@ class Node:
 
 @dataclass(frozen=True)
 class NetParam:
-    """A parameter of the net: its definition, and the layer and index that own it (shared ones have one owner)."""
+    """A parameter of the net, and the layer and index that own it (a shared parameter has one owner)."""
 
     param: Param
     layer: str
@@ -49,7 +47,7 @@ class Net:
 
     batch   replaces the batch size of every input layer
     inputs  shapes for named Input tops, NCHW
-    probe   tells the shapes that a data source yields; without it, nets that read files cannot be built
+    probe   returns the shapes that a data source yields; without it, nets that read files cannot be built
     """
 
     def __init__(
@@ -65,8 +63,8 @@ class Net:
     ):
         self.file, self.phase = file, phase
         self.path = file.path
-        chosen = filter_net(file, phase, level=level, stages=tuple(stages))
-        self.message = chosen.message
+        filtered = filter_net(file, phase, level=level, stages=tuple(stages))
+        self.message = filtered.message
         _name_tops_of_losses(self.message)
         self.name: str = self.message.name or "net"
         self.nodes: list[Node] = []
@@ -76,7 +74,7 @@ class Net:
         self._batch, self._inputs, self._probe = batch, inputs or {}, probe
         names: dict[str, int | None] = {}
         for index, message in enumerate(self.message.layer):
-            line = chosen.line_of(index)
+            line = filtered.line_of(index)
             try:
                 if message.name in names:
                     raise InputError(f"has the name of the layer in line {names[message.name]}; rename one of them")
@@ -92,7 +90,7 @@ class Net:
         read = {blob for node in self.nodes for blob in node.bottoms}
         self.outputs = tuple(blob for blob in self.blobs if blob not in read)
 
-    def _add(self, message: Any, line: int | None) -> None:
+    def _add(self, message: Message, line: int | None) -> None:
         bottoms = tuple(self._version_of(name) for name in message.bottom)
         layer = self._make(message, [self.blobs[b] for b in bottoms])
         if len(layer.tops) != len(message.top):
@@ -103,13 +101,13 @@ class Net:
             self._new_version(name, tensor, message) for name, tensor in zip(message.top, layer.tops, strict=True)
         )
         params = tuple(self._own(param, layer.name, i) for i, param in enumerate(layer.params))
-        for what, values, names in (
+        for field, values, names in (
             ("propagate_down", message.propagate_down, bottoms),
             ("loss_weight", message.loss_weight, tops),
         ):
             if len(values) not in (0, len(names)):
                 raise InputError(
-                    f"gives {len(values)} {what} values for {len(names)} blobs; give one for each, or none"
+                    f"gives {len(values)} {field} values for {len(names)} blobs; give one for each, or none"
                 )
         weights = tuple(message.loss_weight) or tuple(
             1.0 if layer.is_loss and i == 0 else 0.0 for i in range(len(tops))
@@ -117,7 +115,7 @@ class Net:
         propagate = tuple(message.propagate_down) or (True,) * len(bottoms)
         self.nodes.append(Node(layer, line, bottoms, tops, params, propagate, weights))
 
-    def _make(self, message: Any, bottoms: Sequence[Tensor]) -> Layer:
+    def _make(self, message: Message, bottoms: Sequence[Tensor]) -> Layer:
         if message.type not in FEEDS:
             return make_layer(message, self.phase, bottoms)
         return make_feed_layer(
@@ -127,19 +125,19 @@ class Net:
     def _version_of(self, name: str) -> str:
         if name in self._current:
             return self._current[name]
-        known = list(self._current)
-        shown = " ".join(known[-NAMES_SHOWN:]) or "none"
-        more = f"... {len(known) - NAMES_SHOWN} before them, " if len(known) > NAMES_SHOWN else ""
-        raise InputError(f"reads blob '{name}', which no earlier layer writes (so far: {more}{shown})")
+        blobs = list(self._current)
+        last = " ".join(blobs[-NAMES_SHOWN:]) or "none"
+        more = f"... {len(blobs) - NAMES_SHOWN} before them, " if len(blobs) > NAMES_SHOWN else ""
+        raise InputError(f"reads blob '{name}', which no earlier layer writes (so far: {more}{last})")
 
-    def _new_version(self, name: str, tensor: Tensor, message: Any) -> str:
+    def _new_version(self, name: str, tensor: Tensor, message: Message) -> str:
         if name in self._current:
             if name not in message.bottom:
                 raise InputError(f"writes blob '{name}', which an earlier layer writes; give the top another name")
-            if self.blobs[self._current[name]].shape != tensor.shape:
-                was = self.blobs[self._current[name]]
+            previous = self.blobs[self._current[name]]
+            if previous.shape != tensor.shape:
                 raise InputError(
-                    f"writes '{name}' in place but changes its shape from {was} to {tensor}; rename the top"
+                    f"writes '{name}' in place but changes its shape from {previous} to {tensor}; rename the top"
                 )
         version = self._current[name] + "'" if name in self._current else name
         if version in self.blobs:
@@ -149,7 +147,7 @@ class Net:
         return version
 
     def _own(self, param: Param, layer: str, index: int) -> str:
-        """The name under which the parameter lives: the shared one's, or the layer's own; neither is a blob's."""
+        """The parameter's name in the net: the shared one, or one from the layer; neither can be a blob's."""
         shared = param.name
         name = f"{shared}.shared" if shared else f"{layer}.w{index}"
         if name not in self.params:
@@ -162,12 +160,12 @@ class Net:
                 f"shares parameter '{shared}' of shape {param.tensor} with layer '{owner.layer}', where it is "
                 f"{owner.param.tensor}; make the shapes equal"
             )
-        for what in ("lr_mult", "decay_mult"):
-            if getattr(owner.param, what) != getattr(param, what):
-                raise InputError(f"shares parameter '{shared}' with another {what} than layer '{owner.layer}'")
+        for field in ("lr_mult", "decay_mult"):
+            if getattr(owner.param, field) != getattr(param, field):
+                raise InputError(f"shares parameter '{shared}' with another {field} than layer '{owner.layer}'")
         return name
 
-    # -- what people ask a net --------------------------------------------------------------------------------
+    # -- queries ----------------------------------------------------------------------------------------------
 
     def blob_version(self, name: str) -> str:
         """The newest version of Caffe's blob `name`."""
@@ -176,7 +174,7 @@ class Net:
         return self._current[name]
 
     def placed(self, error: InputError) -> InputError:
-        """The error of a layer of this net, with the file and line of the layer if the error does not tell them."""
+        """The error of a layer of this net, with the file and line of the layer where it lacks them."""
         line = next((node.line for node in self.nodes if node.layer.name == error.layer), None)
         return error.at(path=str(self.path), line=line)
 
@@ -198,8 +196,8 @@ class Net:
         )
 
 
-def _name_tops_of_losses(message: Any) -> None:
-    """A loss that names no top gets one all the same, as in Caffe (AutoTopBlobs): its own name, if no blob has that."""
+def _name_tops_of_losses(message: Message) -> None:
+    """A loss without a top gets one, as in Caffe (AutoTopBlobs): its own name, if no blob has that."""
     blobs = {blob for layer in message.layer for blob in (*layer.bottom, *layer.top)}
     for layer in message.layer:
         if not layer.top and layer.type in LAYERS and LAYERS[layer.type].is_loss:
