@@ -22,7 +22,7 @@ if os.environ.get("LAYERMEM_NATIVE_DIR"):
     sys.modules["layermem._native"] = layermem._native = importlib.util.module_from_spec(_spec)
     _spec.loader.exec_module(layermem._native)
 
-# Hypothesis tries the same examples too, unless asked for others, and gives a busy machine time.
+# Hypothesis runs the same examples every time unless LAYERMEM_TEST_SEED changes them, and sets no deadline.
 settings.register_profile("steady", derandomize=SEED == 0, deadline=None, print_blob=True)
 settings.load_profile("steady")
 

@@ -20,19 +20,19 @@ PUBLISHED = {  # GiB, three significant digits: activations, state of BatchNorm 
 }
 
 
-def close(found: int, wanted: float) -> bool:
-    return float(f"{found / GIB:.3g}") == pytest.approx(wanted, abs=0.0051 if wanted < 10 else 0.051)
+def close(result: int, expected: float) -> bool:
+    return float(f"{result / GIB:.3g}") == pytest.approx(expected, abs=0.0051 if expected < 10 else 0.051)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_totals_of_known_nets(name):
-    found = caffe_bytes(Net(f"prototxt/{name}/train_val.prototxt"))
+    result = caffe_bytes(Net(f"prototxt/{name}/train_val.prototxt"))
     activations, norms, parameters, total = PUBLISHED[name]
-    assert close(found.data, activations) and found.diff == found.data
-    assert close(found.parameters, parameters)
-    assert close(found.total, total)
+    assert close(result.data, activations) and result.diff == result.data
+    assert close(result.parameters, parameters)
+    assert close(result.total, total)
     if norms is not None:  # beside them a pooling index and the loss: 25 MiB
-        assert close(found.state - 25 * 2**20, norms)
+        assert close(result.state - 25 * 2**20, norms)
 
 
 def in_phase(text: str, phase: int = 0) -> graph_net.Net:
@@ -45,8 +45,8 @@ X = 4 * 2 * 3 * 4 * 4  # bytes
 
 def test_a_blob_with_three_readers_has_three_more_diffs():
     sums = "".join(f'layer {{ name: "a{i}" type: "AbsVal" bottom: "x" top: "a{i}" }}\n' for i in range(3))
-    found = caffe_bytes(in_phase(INPUT + sums))
-    assert (found.data, found.diff, found.splits) == (4 * X, 4 * X, 3 * X)
+    result = caffe_bytes(in_phase(INPUT + sums))
+    assert (result.data, result.diff, result.splits) == (4 * X, 4 * X, 3 * X)
 
 
 def test_in_place_and_reshaped_tops_take_nothing():
@@ -57,8 +57,8 @@ def test_in_place_and_reshaped_tops_take_nothing():
         layer { name: "f" type: "Flatten" bottom: "x" top: "f" }
     """
     )
-    found = caffe_bytes(in_phase(text))
-    assert (found.data, found.diff, found.total) == (X, X, 2 * X)
+    result = caffe_bytes(in_phase(text))
+    assert (result.data, result.diff, result.total) == (X, X, 2 * X)
 
 
 @pytest.mark.parametrize(

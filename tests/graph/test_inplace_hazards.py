@@ -88,7 +88,7 @@ def test_a_layer_without_a_gradient_cannot_have_a_wrong_one():
 
 
 def test_weights_that_do_not_learn_do_not_need_the_bottom():
-    """ip reads x for the gradient of its weights, and so does nobody if they have none."""
+    """ip reads x for the gradient of its weights, and no op does if they have none."""
     side = layer("flat", "Flatten", "x", "f") + layer("relu", "ReLU", "f", "f")
     inner = layer("side", "InnerProduct", "x", "s", "inner_product_param { num_output: 2 } %s")
     tail = layer("quiet", "Reduction", "s", "r", "loss_weight: 1")

@@ -180,12 +180,12 @@ def check_gradients(
         value = (xs if role[1] == "x" else ws)[int(role[2:])]
         flat, numeric = value.reshape(-1), np.empty(value.size)
         for i in range(value.size):
-            kept = flat[i]
-            flat[i] = kept + epsilon
+            center = flat[i]
+            flat[i] = center + epsilon
             up = objective()
-            flat[i] = kept - epsilon
+            flat[i] = center - epsilon
             numeric[i] = (up - objective()) / (2 * epsilon)
-            flat[i] = kept
+            flat[i] = center
         analytic = run.arrays[role].reshape(-1)
         scale = np.maximum(1, np.maximum(abs(analytic), abs(numeric)))
         worst = (abs(analytic - numeric) / scale).max()

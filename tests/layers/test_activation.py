@@ -76,7 +76,7 @@ def test_the_bits_of_a_relu_fill_whole_bytes(count, nbytes):
 
 
 @pytest.mark.parametrize(
-    "slope, kept, reads",
+    "slope, saved, reads",
     [
         (0, set(), "mask"),
         (0, {"x0"}, "x0"),
@@ -86,18 +86,18 @@ def test_the_bits_of_a_relu_fill_whole_bytes(count, nbytes):
         (-1, {"x0", "y0"}, "x0"),
     ],
 )
-def test_a_relu_reads_what_is_kept_anyway_and_else_its_bits(slope, kept, reads):
+def test_a_relu_reads_what_another_op_keeps_or_else_its_bits(slope, saved, reads):
     x = numbers((2, 3, 2, 5))
     plain = activation("ReLU", f"relu_param {{ negative_slope: {slope} }}")
-    wanted = check_gradients(plain, x).arrays["dx0"]
+    expected = check_gradients(plain, x).arrays["dx0"]
     frugal = activation("ReLU", f"relu_param {{ negative_slope: {slope} }}")
-    with_saved(frugal, frozenset(kept))
+    with_saved(frugal, frozenset(saved))
     (step,) = frugal.backward(["dx0"])
     assert step.reads == (reads, "dy0")
-    np.testing.assert_array_equal(check_gradients(frugal, x).arrays["dx0"], wanted)
+    np.testing.assert_array_equal(check_gradients(frugal, x).arrays["dx0"], expected)
 
 
-def test_a_mask_that_nobody_reads_need_not_be_written():
+def test_a_mask_that_no_op_reads_need_not_be_written():
     layer = activation("ReLU", phase=TEST)
     layer.stash = {}
     x = numbers((2, 3, 2, 5))
@@ -109,10 +109,10 @@ def test_nothing_flows_through_a_relu_at_zero():
     assert run.arrays["dx0"].tolist() == [0, 0, 1]
 
 
-@pytest.mark.parametrize("kept", [(), ("x0",), ("y0",)])
-def test_the_bounds_of_a_clip_belong_to_its_range(kept):
+@pytest.mark.parametrize("saved", [(), ("x0",), ("y0",)])
+def test_the_bounds_of_a_clip_belong_to_its_range(saved):
     layer = activation("Clip", "clip_param { min: -1 max: 2 }", (4,))
-    with_saved(layer, frozenset(kept))
+    with_saved(layer, frozenset(saved))
     run = backward(forward(layer, np.array([-1.5, -1, 2, 2.5])), ["dx0"], np.ones(4))
     assert run.arrays["dx0"].tolist() == [0, 1, 1, 0]
 

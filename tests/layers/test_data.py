@@ -25,7 +25,7 @@ def data_layer(*tops):
 
 
 def no_file(*_):
-    raise AssertionError("opened a file although all shapes were given")
+    raise AssertionError("opened a file although all shapes are known")
 
 
 def test_given_shapes_stand_for_a_data_set_and_a_label_goes_with_its_images():
@@ -35,7 +35,7 @@ def test_given_shapes_stand_for_a_data_set_and_a_label_goes_with_its_images():
     assert param.data_param.batch_size == 8
 
 
-def test_a_top_without_a_given_shape_is_asked_of_the_data_set():
+def test_a_top_without_a_stated_shape_takes_that_of_the_data_set():
     inputs = {"label": (4, 2)}
     layer = make_feed_layer(data_layer("data", "label"), 0, path="", batch=None, inputs=inputs,
                             probe=lambda *_: [(4, 1, 8, 8), (4,)])  # fmt: skip

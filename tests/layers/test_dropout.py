@@ -82,7 +82,7 @@ def dropped(name="drop6", seed=1, step=2):
     return run.arrays["y0"]
 
 
-def test_a_replay_in_the_same_step_draws_the_same_elements():
+def test_a_recomputation_in_the_same_step_draws_the_same_elements():
     np.testing.assert_array_equal(dropped(), dropped())
 
 

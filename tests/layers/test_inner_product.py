@@ -35,8 +35,8 @@ def test_each_output_is_a_bottom_row_times_a_row_of_the_weights_that_files_hold(
     assert it.tops[0].shape == top
     x, (w, bias) = random_for(it)
     rows = x.reshape(it.record.rows, it.record.inner)
-    wanted = np.einsum("mk,kn->mn" if transpose else "mk,nk->mn", rows, w) + bias
-    np.testing.assert_allclose(forward(it, x, ws=(w, bias)).arrays["y0"].reshape(wanted.shape), wanted)
+    expected = np.einsum("mk,kn->mn" if transpose else "mk,nk->mn", rows, w) + bias
+    np.testing.assert_allclose(forward(it, x, ws=(w, bias)).arrays["y0"].reshape(expected.shape), expected)
     check_gradients(it, x, ws=(w, bias))
 
 

@@ -1,4 +1,4 @@
-"""Losses against targets: plain loops as twins, hand numbers, gradients."""
+"""Losses against targets: plain loops as oracles, hand numbers, gradients."""
 
 from math import exp, log, sqrt
 
@@ -72,8 +72,8 @@ def test_sigmoid_cross_entropy_is_divided_as_its_normalization_says(settings, di
     x, t = normal(shape), RNG(3).uniform(0, 1, shape)
     if ignored is not None:
         t.reshape(-1)[::3] = ignored
-    said = settings + ("" if ignored is None else f" ignore_label: {ignored}")
-    layer = layer_of(f'type: "SigmoidCrossEntropyLoss" loss_param {{ {said} }}', shape, shape)
+    settings_text = settings + ("" if ignored is None else f" ignore_label: {ignored}")
+    layer = layer_of(f'type: "SigmoidCrossEntropyLoss" loss_param {{ {settings_text} }}', shape, shape)
     total, counted = cross_entropy(x, t, ignored)
     run = check_gradients(layer, x, t, wants=["dx0"])
     assert run.arrays["y0"] == pytest.approx(total / divisor(shape[0], x.size, counted))
@@ -87,8 +87,8 @@ def test_sigmoid_cross_entropy_of_huge_scores_does_not_overflow():
 
 
 def test_if_every_target_is_ignored_loss_and_gradient_are_zero():
-    said = "loss_param { ignore_label: 5 normalization: VALID }"
-    layer = layer_of(f'type: "SigmoidCrossEntropyLoss" {said}', (2, 2), (2, 2))
+    settings_text = "loss_param { ignore_label: 5 normalization: VALID }"
+    layer = layer_of(f'type: "SigmoidCrossEntropyLoss" {settings_text}', (2, 2), (2, 2))
     run = backward(forward(layer, normal((2, 2)), np.full((2, 2), 5.0)), ["dx0"], np.array(1.0))
     assert run.arrays["y0"] == 0 and not run.arrays["dx0"].any()
 
@@ -103,9 +103,9 @@ def test_hinge_loss_sums_what_each_score_lacks_of_the_margin(norm, shape):
     classes = x[0].size
     label = RNG(2).integers(0, classes, shape[0]).astype(float)
     total = 0.0
-    for row, wanted in zip(x.reshape(shape[0], -1), label, strict=True):
+    for row, expected in zip(x.reshape(shape[0], -1), label, strict=True):
         for k, score in enumerate(row):
-            lack = max(0.0, 1 - score if k == wanted else 1 + score)
+            lack = max(0.0, 1 - score if k == expected else 1 + score)
             total += lack**2 if norm == "L2" else lack
     layer = layer_of(f'type: "HingeLoss" hinge_loss_param {{ norm: {norm} }}', shape, (shape[0],))
     run = check_gradients(layer, x, label, wants=["dx0"])
@@ -117,8 +117,8 @@ def test_multinomial_logistic_loss_is_the_mean_of_minus_ln_p():
     label = np.array([2.0, 0, 1, 1])
     layer = layer_of('type: "MultinomialLogisticLoss"', (4, 3), (4,))
     run = check_gradients(layer, p, label, wants=["dx0"])
-    wanted = -sum(log(row[int(k)]) for row, k in zip(p, label, strict=True)) / 4
-    assert run.arrays["y0"] == pytest.approx(wanted)
+    expected = -sum(log(row[int(k)]) for row, k in zip(p, label, strict=True)) / 4
+    assert run.arrays["y0"] == pytest.approx(expected)
 
 
 def test_a_probability_of_zero_costs_what_the_smallest_one_does():
@@ -141,8 +141,8 @@ def test_contrastive_loss_pulls_like_pairs_together_and_others_apart_to_the_marg
         squared = float(((p - q) ** 2).sum())
         apart = max(0.0, 2 - squared) if legacy else max(0.0, 2 - sqrt(squared)) ** 2
         total += squared if alike else apart
-    said = f"contrastive_loss_param {{ margin: 2 legacy_version: {str(legacy).lower()} }}"
-    layer = layer_of(f'type: "ContrastiveLoss" {said}', shape, shape, (6,))
+    settings_text = f"contrastive_loss_param {{ margin: 2 legacy_version: {str(legacy).lower()} }}"
+    layer = layer_of(f'type: "ContrastiveLoss" {settings_text}', shape, shape, (6,))
     # Caffe divides by d + 1e-4 where the derivative has d
     run = check_gradients(layer, a, b, same, wants=wants, tolerance=1e-6 if legacy else 3e-4)
     assert run.arrays["y0"] == pytest.approx(total / 12)

@@ -59,8 +59,8 @@ def plain_lrn(x, size, alpha, beta, k, across):
 def test_lrn_divides_by_the_squares_around(size, region):
     x = random(2, 7, 3, 4)
     it = layer("LRN", f"local_size: {size} alpha: 0.7 beta: 0.6 k: 2 norm_region: {region}", x.shape)
-    wanted = plain_lrn(x, size, 0.7, 0.6, 2, region == "ACROSS_CHANNELS")
-    np.testing.assert_allclose(forward(it, x).arrays["y0"], wanted, rtol=1e-6)
+    expected = plain_lrn(x, size, 0.7, 0.6, 2, region == "ACROSS_CHANNELS")
+    np.testing.assert_allclose(forward(it, x).arrays["y0"], expected, rtol=1e-6)
     check_gradients(it, x)
 
 
@@ -137,7 +137,7 @@ def test_batches_move_the_averages_unless_the_averages_are_used(settings, phase,
     assert [r for r in step.reads if r[0] == "w"] == ([] if moves else ["w0", "w1", "w2"])
 
 
-def test_a_replay_gives_the_same_bits_and_moves_no_average():
+def test_a_recomputation_gives_the_same_bits_and_moves_no_average():
     it = layer("BatchNorm", "", (8, 3, 5, 5))
     assert it.stash["mean"].shape == it.stash["inv_std"].shape == (3,)
     run = forward(it, random(8, 3, 5, 5) * 2 + 1, ws=[np.ones(p.shape) for p in it.params], dtype="float32")
@@ -150,12 +150,12 @@ def test_a_replay_gives_the_same_bits_and_moves_no_average():
     assert set(it.recompute().reads) == {"x0", "mean", "inv_std"} and it.recompute().updates == ()
 
 
-def test_with_global_statistics_a_replay_is_just_forward():
+def test_with_global_statistics_a_recomputation_is_just_forward():
     it = layer("BatchNorm", "", (2, 2), phase=TEST)
     assert it.recompute() == it.forward() and it.stash == {}
 
 
-def test_a_stash_that_nobody_reads_need_not_be_there():
+def test_a_stash_that_no_op_reads_need_not_be_there():
     it = layer("BatchNorm", "", (4, 2))
     (x,), ws = random_for(it)
     full = forward(it, x, ws=ws)
@@ -192,8 +192,8 @@ def test_a_learned_scale_spans_the_axes_it_names(settings, shape, view, bias):
     it = layer("Scale", f"{settings} bias_term: {str(bias).lower()}", (2, 3, 4, 5))
     assert [p.shape for p in it.params] == [shape] * (1 + bias)
     (x,), ws = random_for(it)
-    wanted = x * ws[0].reshape(view) + (ws[1].reshape(view) if bias else 0)
-    np.testing.assert_allclose(check_gradients(it, x, ws=ws).arrays["y0"], wanted)
+    expected = x * ws[0].reshape(view) + (ws[1].reshape(view) if bias else 0)
+    np.testing.assert_allclose(check_gradients(it, x, ws=ws).arrays["y0"], expected)
 
 
 @pytest.mark.parametrize("settings, shape, view", SPANS)

@@ -15,7 +15,7 @@ def test_max_pooling_gives_the_largest_of_each_window_and_where_it_was():
     x = np.array([[1, 2, 5, 2, 3], [9, 4, 1, 4, 8], [1, 2, 5, 2, 3]], float).reshape(1, 1, 3, 5)
     run = forward(pool("kernel_size: 2 stride: 1", x.shape), x)
     assert run.arrays["y0"][0, 0].tolist() == [[9, 5, 5, 8], [9, 5, 5, 8]]
-    # Caffe's flat indices 5 2 2 9 / 5 12 12 9, told as places within the 2 x 2 window
+    # Caffe's flat indices 5 2 2 9 / 5 12 12 9, here as indices within the 2 x 2 window
     assert run.arrays["argmax"][0, 0].tolist() == [[2, 1, 0, 3], [0, 3, 2, 1]]
 
 
@@ -27,8 +27,8 @@ def test_a_window_that_would_start_in_the_right_padding_is_dropped():
 
 def test_a_mean_divides_by_the_window_clipped_to_the_padded_image():
     run = forward(pool("pool: AVE kernel_size: 3 stride: 1 pad: 1", (1, 1, 3, 3)), np.full((1, 1, 3, 3), 2.0))
-    wanted = [[8 / 9, 4 / 3, 8 / 9], [4 / 3, 2, 4 / 3], [8 / 9, 4 / 3, 8 / 9]]
-    np.testing.assert_allclose(run.arrays["y0"][0, 0], wanted)
+    expected = [[8 / 9, 4 / 3, 8 / 9], [4 / 3, 2, 4 / 3], [8 / 9, 4 / 3, 8 / 9]]
+    np.testing.assert_allclose(run.arrays["y0"][0, 0], expected)
 
 
 @pytest.mark.parametrize("mode, out", [("", 7), ("round_mode: FLOOR", 6)])

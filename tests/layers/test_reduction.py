@@ -27,11 +27,11 @@ def test_reduction_of_all_axes_from_one_on(operation, formula, axis, shape, coef
     layer = layer_of(
         f'type: "Reduction" reduction_param {{ operation: {operation} axis: {axis} coeff: {coeff} }}', shape
     )
-    kept = shape[:axis]
-    assert layer.tops[0].shape == kept
-    wanted = coeff * formula(x.reshape(int(np.prod(kept)), -1)).reshape(kept)
+    leading = shape[:axis]
+    assert layer.tops[0].shape == leading
+    expected = coeff * formula(x.reshape(int(np.prod(leading)), -1)).reshape(leading)
     run = check_gradients(layer, x)
-    np.testing.assert_allclose(run.arrays["y0"], wanted)
+    np.testing.assert_allclose(run.arrays["y0"], expected)
 
 
 @pytest.mark.parametrize("operation, reads", [("SUM", 0), ("MEAN", 0), ("ASUM", 1), ("SUMSQ", 1)])

@@ -79,12 +79,12 @@ def test_concat_joins_along_any_axis(axis, sizes):
     np.testing.assert_array_equal(run.arrays["y0"], np.concatenate(xs, axis))
 
 
-def test_concat_knows_the_field_of_older_nets():
+def test_concat_reads_the_field_of_older_nets():
     layer = layer_of('type: "Concat" concat_param { concat_dim: 0 }', (2, 3), (1, 3))
     assert layer.tops[0].shape == (3, 3)
 
 
-def test_a_gradient_that_nobody_wants_is_not_written_by_concat():
+def test_concat_writes_only_the_gradients_that_are_wanted():
     layer = layer_of('type: "Concat"', (2, 3), (2, 4))
     run = backward(forward(layer, counting((2, 3)), counting((2, 4))), ["dx1"], counting((2, 7)))
     assert "dx0" not in run.arrays and run.arrays["dx1"].tolist() == [[3, 4, 5, 6], [10, 11, 12, 13]]
@@ -95,8 +95,8 @@ def test_a_gradient_that_nobody_wants_is_not_written_by_concat():
 def test_slice_cuts_along_any_axis(axis, points, parts):
     shape = [2, 2, 2, 2]
     shape[axis] = 6
-    said = " ".join(f"slice_point: {p}" for p in points)
-    layer = layer_of(f'type: "Slice" {tops(parts)} slice_param {{ axis: {axis} {said} }}', shape)
+    settings_text = " ".join(f"slice_point: {p}" for p in points)
+    layer = layer_of(f'type: "Slice" {tops(parts)} slice_param {{ axis: {axis} {settings_text} }}', shape)
     run = check_gradients(layer, counting(shape))
     for i, part in enumerate(np.split(counting(shape), points or parts, axis)):
         np.testing.assert_array_equal(run.arrays[f"y{i}"], part)

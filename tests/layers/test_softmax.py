@@ -1,4 +1,4 @@
-"""Softmax, its loss, accuracy: plain loops over every position as twins, gradients, Caffe's normalizations."""
+"""Softmax, its loss, accuracy: plain loops over every position as oracles, gradients, Caffe's normalizations."""
 
 from itertools import product
 from math import exp, log
@@ -63,18 +63,18 @@ def test_softmax_reads_its_top_only():
 
 
 def softmax_loss(settings, shape, axis=1, label_shape=None, tops=""):
-    axis_said = f"softmax_param {{ axis: {axis} }}"
+    axis_text = f"softmax_param {{ axis: {axis} }}"
     count = int(np.prod(shape)) // shape[axis]
-    text = f'type: "SoftmaxWithLoss" {tops} {axis_said} loss_param {{ {settings} }}'
+    text = f'type: "SoftmaxWithLoss" {tops} {axis_text} loss_param {{ {settings} }}'
     return layer_of(text, shape, label_shape or (count,))
 
 
 def summed(x, label, axis, ignored=None):
     """(sum of -ln p, labels that count), by plain loops."""
     total, counted = 0.0, 0
-    for at, wanted in zip(positions(x.shape, axis), label, strict=True):
-        if wanted != ignored:
-            total -= log(probabilities(x[at])[int(wanted)])
+    for at, expected in zip(positions(x.shape, axis), label, strict=True):
+        if expected != ignored:
+            total -= log(probabilities(x[at])[int(expected)])
             counted += 1
     return total, counted
 
@@ -104,9 +104,9 @@ def test_softmax_loss_is_the_mean_of_minus_ln_p_over_all_positions(shape, axis):
 def test_softmax_loss_is_divided_as_its_normalization_says(settings, divisor, ignored):
     shape = (2, 3, 2, 4)
     x, label = scores(shape), labels(shape, 1, ignored)
-    said = "" if ignored is None else f"ignore_label: {ignored}"
+    settings_text = "" if ignored is None else f"ignore_label: {ignored}"
     total, counted = summed(x, label, 1, ignored)
-    run = check_gradients(softmax_loss(f"{settings} {said}", shape), x, label, wants=["dx0"])
+    run = check_gradients(softmax_loss(f"{settings} {settings_text}", shape), x, label, wants=["dx0"])
     assert run.arrays["y0"] == pytest.approx(total / divisor(2, 16, counted))
 
 
@@ -148,7 +148,7 @@ def test_a_second_top_has_the_probabilities(shape, axis):
     want = forward(layer_of(f'type: "Softmax" softmax_param {{ axis: {axis} }}', shape), x)
     np.testing.assert_array_equal(run.arrays["y1"], want.arrays["y0"])
     (step,) = layer.backward(["dx0"])
-    assert step.reads == ("x0", "x1", "dy0")  # what flows into the second top is not asked for
+    assert step.reads == ("x0", "x1", "dy0")  # what flows into the second top is not read
 
 
 @pytest.mark.parametrize("label_shape", [(2, 1, 3, 2), (2, 3, 2), (12,), (2, 6)])
@@ -216,18 +216,18 @@ def accuracy(settings, x, label, axis=1, tops=""):
 @pytest.mark.parametrize("ignored", [None, 1])
 def test_accuracy_is_the_share_of_labels_among_the_top_k(shape, axis, top_k, ignored):
     x, label = scores(shape), labels(shape, axis, ignored)
-    found, seen = np.zeros(shape[axis]), np.zeros(shape[axis])
-    for at, wanted in zip(positions(shape, axis), label.astype(int), strict=True):
-        if wanted != ignored:
-            seen[wanted] += 1
-            found[wanted] += wanted in np.argsort(-x[at])[:top_k]
-    said = f"top_k: {top_k}" + ("" if ignored is None else f" ignore_label: {ignored}")
-    got = accuracy(said, x, label, axis, tops='top: "all" top: "each"')
-    assert got["y0"] == pytest.approx(found.sum() / seen.sum())
-    np.testing.assert_allclose(got["y1"], found / np.maximum(seen, 1))
+    hits, seen = np.zeros(shape[axis]), np.zeros(shape[axis])
+    for at, expected in zip(positions(shape, axis), label.astype(int), strict=True):
+        if expected != ignored:
+            seen[expected] += 1
+            hits[expected] += expected in np.argsort(-x[at])[:top_k]
+    settings_text = f"top_k: {top_k}" + ("" if ignored is None else f" ignore_label: {ignored}")
+    got = accuracy(settings_text, x, label, axis, tops='top: "all" top: "each"')
+    assert got["y0"] == pytest.approx(hits.sum() / seen.sum())
+    np.testing.assert_allclose(got["y1"], hits / np.maximum(seen, 1))
 
 
-def test_a_tie_is_a_miss_unless_top_k_has_room_for_it():
+def test_a_tie_is_a_miss_unless_top_k_includes_it():
     x, label = np.array([[1.0, 1, 0]]), np.array([0.0])
     assert accuracy("", x, label)["y0"] == 0
     assert accuracy("top_k: 2", x, label)["y0"] == 1

@@ -1,6 +1,6 @@
 """The shapes and the sizes of a prototxt net, worked out with nothing of layermem but its schema.
 
-A twin of layermem.graph for tests: slow, short, and written from Caffe's formulas alone.  Caffe prints
+An oracle of layermem.graph for tests: slow, short, and written from Caffe's formulas alone.  Caffe prints
 "Memory required for data: N" while it builds a net; `memory_required` gives that N.
 """
 
@@ -65,8 +65,8 @@ def pooled(p, shape: tuple[int, ...]) -> tuple[int, ...]:
         return (*shape[:2], 1, 1)
     sizes = []
     for extent, k, s, pad in zip(shape[2:], pair(p, "kernel", 1), pair(p, "stride", 1), pair(p, "pad", 0)):
-        room = extent + 2 * pad - k
-        size = (room // s if schema.enum_name(p, "round_mode") == "FLOOR" else -(-room // s)) + 1
+        span = extent + 2 * pad - k
+        size = (span // s if schema.enum_name(p, "round_mode") == "FLOOR" else -(-span // s)) + 1
         if pad and (size - 1) * s >= extent + pad:
             size -= 1
         sizes.append(size)

@@ -93,8 +93,8 @@ def test_cifar_goes_from_its_files_into_lmdbs_blue_first(tmp_path):
     red_green_blue = records[20:, 1:].reshape(-1, 3, 32, 32)
     assert np.array_equal(images, red_green_blue[:, ::-1]) and np.array_equal(labels, records[20:, 0])
     train, _ = read_all(tmp_path / "out/cifar10_train_lmdb")
-    wanted = records[:20, 1:].reshape(-1, 3, 32, 32)[:, ::-1]
-    assert sorted(image.tobytes() for image in train) == sorted(image.tobytes() for image in wanted)
+    expected = records[:20, 1:].reshape(-1, 3, 32, 32)[:, ::-1]
+    assert sorted(image.tobytes() for image in train) == sorted(image.tobytes() for image in expected)
 
 
 def test_cifar_training_images_may_carry_a_border(tmp_path):

@@ -29,7 +29,7 @@ def net(folder: str, phase: int = TRAIN) -> list:
 
 
 @pytest.mark.parametrize(
-    ("folder", "phase", "batch", "wanted"),
+    ("folder", "phase", "batch", "expected"),
     [
         ("caffenet", TEST, None, 343607608),  # printed by Caffe: BVLC issue 2809
         ("caffenet", TRAIN, None, 1757220868),
@@ -41,12 +41,12 @@ def net(folder: str, phase: int = TRAIN) -> list:
         ("resnet50", TRAIN, 64, 2 * 7418410116 - 4),
     ],
 )
-def test_the_memory_that_caffe_asks_for_is_met_to_the_byte(folder, phase, batch, wanted):
-    assert memory_required(net(folder, phase), batch) == wanted
+def test_the_memory_that_caffe_prints_is_computed_to_the_byte(folder, phase, batch, expected):
+    assert memory_required(net(folder, phase), batch) == expected
 
 
 @pytest.mark.parametrize(
-    ("folder", "wanted"),
+    ("folder", "expected"),
     [
         ("mnist", 431080),
         ("alexnet", 60965224),
@@ -58,8 +58,8 @@ def test_the_memory_that_caffe_asks_for_is_met_to_the_byte(folder, phase, batch,
         ("densenet161", 28681000),
     ],
 )
-def test_parameters_are_as_many_as_published(folder, wanted):
-    assert sum(parameters(net(folder)).values()) == wanted
+def test_parameters_are_as_many_as_published(folder, expected):
+    assert sum(parameters(net(folder)).values()) == expected
 
 
 @pytest.mark.parametrize("depth", [20, 50, 101, 152, 1001, 1517, 2504])
@@ -152,8 +152,8 @@ def test_every_net_has_a_row_in_the_readme_with_the_right_numbers():
     rows = {row[0]: row for row in re.findall(r"^\| `(\w+)`(.*?)\| ([\d,]+) \| ([\d,]+) \|$", text, re.MULTILINE)}
     for path in NETS:
         if path.parent.name == "cifar10":  # two nets in one row, checked as text
-            for found in (memory_required(layers(path, TRAIN)), sum(parameters(layers(path, TRAIN)).values())):
-                assert f"{found:,}" in text
+            for result in (memory_required(layers(path, TRAIN)), sum(parameters(layers(path, TRAIN)).values())):
+                assert f"{result:,}" in text
             continue
         _, _, count, size = rows[path.parent.name]
         chosen = layers(path, TRAIN)
