@@ -1,3 +1,4 @@
+// The ISAs are detected once, at first use; the best one is active until set_isa.
 #include "cpu/isa/isa.h"
 
 #include <atomic>

@@ -48,8 +48,8 @@ inline V sqrt(V v) {
 #endif
 }
 
-// x = n ln 2 + r, |r| <= ln 2 / 2:  exp(x) = 2^n (1 + tail),  tail = exp(r) - 1.  2^n is in two factors, so that the ends
-// of the range come out right.
+// x = n ln 2 + r, |r| <= ln 2 / 2:  exp(x) = 2^n (1 + tail),  tail = exp(r) - 1.  2^n is in two factors, so that the
+// ends of the range come out right.
 struct Powers {
     V tail, low, high;
 };
@@ -172,7 +172,8 @@ inline I lanes_from_mask(uint32_t word) {
     return (broadcast_int(static_cast<int32_t>(word)) & each) != 0;
 }
 
-// kLanes bytes as numbers and back.  (GCC 12 takes __builtin_convertvector apart lane by lane where a width has no name.)
+// kLanes bytes as numbers and back.  (GCC 12 takes __builtin_convertvector apart lane by lane where a width has no
+// name.)
 typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
 inline I bytes_to_ints(Bytes b) {
 #if defined(__AVX512F__)

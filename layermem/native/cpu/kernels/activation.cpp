@@ -1,3 +1,4 @@
+// A task is a range of kTaskElements elements; the microkernel sees the whole arrays and its range.
 #include "cpu/kernels/activation.h"
 
 #include <stdexcept>
@@ -49,6 +50,7 @@ Launch clip_forward(int64_t count, const Clip& args) {
     };
 }
 
+// In contrast to the launches above this runs at once: it is the last step of another launch.
 void write_mask(const ActivationKernels& kernels, int64_t count, const float* y, uint8_t* mask) {
     const Relu args{nullptr, y, mask, 0, false};  // y > 0 exactly where x > 0
     parallel_for_ranges(count, kTaskElements,

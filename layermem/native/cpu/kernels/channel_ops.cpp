@@ -1,3 +1,5 @@
+// A pass over x is divided into ranges of lines.  Sums over channels are divided along `outer`, since every line has
+// all channels (inner = 1) or its part of one channel.
 #include "cpu/kernels/channel_ops.h"
 
 #include <algorithm>
@@ -39,6 +41,7 @@ int64_t sum_parts(const Channels& shape) {
     return std::min(shape.outer, std::clamp<int64_t>(shape.count() / kPartElements, 1, kMaxParts));
 }
 
+// Layout: sums [parts][2][channels], then the extra vectors, without padding between them.
 int64_t sum_workspace(const Channels& shape, int64_t extra) {
     shape.check();
     return aligned_bytes<float>(sum_floats(shape) + extra * shape.channels);
@@ -53,6 +56,7 @@ void run_sums(const ChannelKernels& kernels, const ChannelSum& args, float* sums
     });
 }
 
+// The parts are rows of a matrix [parts][2 * channels].
 void add_parts(const ReductionKernels& kernels, const Channels& shape, float* out, const float* sums, int which,
                bool accumulate) {
     kernels.sum_rows(out, sums + which * shape.channels, 2 * shape.channels, sum_parts(shape), shape.channels,

@@ -57,8 +57,8 @@ void pack_fprop(const GemmKernels& kernels, const ConvProblem& p, float* packed,
 
 // -- dgrad ------------------------------------------------------------------------------------------------------------
 
-// Pixels of x whose coordinates are equal modulo the stride meet the same taps.  Such a residue class is a convolution of
-// dy with stride 1.
+// Pixels of x whose coordinates are equal modulo the stride meet the same taps.  Such a residue class is a convolution
+// of dy with stride 1.
 struct ResidueClass {
     ConvGemm gemm;
     std::vector<int64_t> taps;  // r * kw + s of each tap of the gemm

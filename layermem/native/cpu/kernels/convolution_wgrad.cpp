@@ -3,8 +3,9 @@
 //     dw[k][tap][c] = sum over pixels of dy[pixel][k] * x[pixel moved by tap][c]
 //
 // Pixels are processed in blocks that stay in cache while all taps and channels use them.  Only pixels whose tap lies
-// inside the image are visited, so padding costs nothing.  Where dw is small, pixels are divided into parts, whose number
-// depends on the problem only (split-K); each part sums into its own copy of dw, and the copies are added in order.
+// inside the image are visited, so padding costs nothing.  Where dw is small, pixels are divided into parts, whose
+// number depends on the problem only (split-K); each part sums into its own copy of dw, and the copies are added in
+// order.
 //
 // Lanes are input channels.  Where those would leave most lanes empty (an image of three channels), lanes are output
 // channels instead, and each copy is the transpose of dw.

@@ -1,3 +1,4 @@
+// Copies are bound by memory: tasks only spread them over threads, and runs are kept as long as possible.
 #include "cpu/kernels/copy.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// fprop and dgrad: a task is a few rows of the image that is written; weights are transposed to [taps][channels] first, so
-// that lanes are channels.  wgrad: rows of dy are divided into parts, each with its own copy of dw.
+// fprop and dgrad: a task is a few rows of the image that is written; weights are transposed to [taps][channels] first,
+// so that lanes are channels.  wgrad: rows of dy are divided into parts, each with its own copy of dw.
 #include "cpu/kernels/depthwise.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// The ratio becomes an integer bound for the random words, so that exactly the same elements are dropped on every ISA.
 #include "cpu/kernels/dropout.h"
 
 #include <cmath>

@@ -1,3 +1,6 @@
+// An Eltwise is composed of pointwise kernels on pieces that stay in cache, so that any number of arrays needs one pass
+// over memory.  Two arrays are summed in place; in all other cases results wait in a buffer on the stack until a piece
+// of every output is complete.
 #include "cpu/kernels/eltwise.h"
 
 #include <algorithm>
@@ -123,7 +126,8 @@ Launch eltwise_max(int64_t count, float* y, std::vector<const float*> xs, uint8_
     };
 }
 
-// A gradient that lies on dy is written last.  With relu each piece of dy is masked into a buffer before any is written.
+// A gradient that lies on dy is written last.  With relu each piece of dy is masked into a buffer before any is
+// written.
 Launch eltwise_sum_backward(int64_t count, std::vector<float*> dxs, const float* dy, std::vector<float> coefficients,
                             std::vector<bool> accumulate, const uint8_t* mask, const float* y) {
     check(count, dxs.size(), coefficients.size(), 1);

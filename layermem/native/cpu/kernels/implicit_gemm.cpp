@@ -4,8 +4,8 @@
 //         K slices: parts of the reduction whose operands stay in cache; rows are gathered once for all panels
 //             panels: one GemmBlock each
 //
-// Rows of a block are pointers to pixels.  A row that lies outside the image points to zeros; one that is partly outside
-// (span > 1) is copied to an edge buffer with zeros beside it.
+// Rows of a block are pointers to pixels.  A row that lies outside the image points to zeros; one that is partly
+// outside (span > 1) is copied to an edge buffer with zeros beside it.
 #include "cpu/kernels/implicit_gemm.h"
 
 #include <algorithm>

@@ -4,8 +4,8 @@
 //
 //     out[n, i * out_step + out_first][:] (+)= sum over taps t of  in[n, i * in_step + t][0..length) . packed[t]
 //
-// for h and w alike, where a tap outside the image reads zeros.  in and out are channels-last.  This describes fprop as a
-// whole, and dgrad as one such product per residue class of pixels modulo the stride.
+// for h and w alike, where a tap outside the image reads zeros.  in and out are channels-last.  This describes fprop as
+// a whole, and dgrad as one such product per residue class of pixels modulo the stride.
 #pragma once
 #include <vector>
 

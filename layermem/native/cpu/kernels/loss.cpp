@@ -1,3 +1,5 @@
+// Forward sums partial losses; backward scales the gradient by dloss / divisor, which is known only when the launch
+// runs.  A task is a range of elements, or of as many items as have about that many elements.
 #include "cpu/kernels/loss.h"
 
 #include <stdexcept>
@@ -10,6 +12,7 @@ namespace {
 
 int64_t items_per_task(int64_t size) { return std::max<int64_t>(1, kLossTaskElements / size); }
 
+// dloss is read when the launch runs: the loss weight may change between launches.
 float gradient_scale(const float* dloss, double divisor) {
     return static_cast<float>(static_cast<double>(*dloss) / divisor);
 }
@@ -27,6 +30,7 @@ void check(int64_t items, const PairArgs& args) {
 
 int64_t loss_divisor_bytes(int64_t count) { return aligned_bytes<int64_t>(ceil_div(count, kLossTaskElements)); }
 
+// counts: the valid labels of each task, added in order
 double loss_divisor(const Labels& labels, int64_t count, void* workspace) {
     if (labels.divisor > 0) return labels.divisor;
     if (!labels.ignores) return static_cast<double>(std::max<int64_t>(1, count));

@@ -1,3 +1,6 @@
+// Forward is one pass for the moments of each channel and one that applies them; backward is one pass for two sums per
+// channel, from which mean_dy and covariance follow, and one for dx.  Everything between the passes is per channel,
+// small, and done by the calling thread or a few tasks.
 #include "cpu/kernels/normalization.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Tasks depend on the shape only, and partial sums are added in order, so results do not depend on the number of
+// threads.
 #include "cpu/kernels/reduction.h"
 
 #include <algorithm>
@@ -45,7 +47,7 @@ void reduce_rows(const ReductionKernels& kernels, const ReduceArgs& args, double
     }
 }
 
-// A task sums some strips of at most kTaskColumns columns, each over the whole axis.
+// inner > 1: lanes are columns.  A task sums some strips of at most kTaskColumns columns, each over the whole axis.
 void reduce_columns(const ReductionKernels& kernels, const ReduceArgs& args) {
     const Axis& axis = args.axis;
     const int64_t strips = ceil_div(axis.inner, kTaskColumns);
@@ -72,8 +74,8 @@ bool before(const Candidate& a, const Candidate& b) {
     return a.value != b.value ? a.value > b.value : a.index > b.index;
 }
 
-// The first k of a row in the order of `before`: a heap whose top is the last of those kept.  Elements below the top are
-// skipped by find_not_below a register at a time.
+// The first k of a row in the order of `before`: a heap whose top is the last of those kept.  Elements below the top
+// are skipped by find_not_below a register at a time.
 void search(const ReductionKernels& kernels, const float* x, int64_t size, int64_t k, Candidate* heap) {
     for (int64_t i = 0; i < k; ++i) heap[i] = {x[i], static_cast<int32_t>(i)};
     std::make_heap(heap, heap + k, before);

@@ -1,3 +1,6 @@
+//     y = factor x + bias      dx = factor dy      dfactor = sum of dy x      dbias = sum of dy
+//
+// with factor and bias per channel, and sums over everything else.
 #include "cpu/kernels/scale.h"
 
 #include "cpu/kernels/channel_ops.h"

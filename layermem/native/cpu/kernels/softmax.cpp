@@ -15,6 +15,7 @@ int64_t task_step(const Axis& axis) {
 
 int64_t partial_bytes(const Axis& axis) { return loss_partial_bytes(axis.outer, task_step(axis)); }
 
+// Arguments are completed when a launch is bound, but for the gradient scale, which depends on *dloss.
 using Kernel = void (*)(const SoftmaxArgs&, int64_t begin, int64_t end);
 using LossKernel = void (*)(const SoftmaxArgs&, int64_t begin, int64_t end, LossPartial&);
 
@@ -28,6 +29,7 @@ void run_loss(LossKernel kernel, const SoftmaxArgs& args, double divisor, float*
                       args.axis.outer, task_step(args.axis), args.axis.size, divisor, loss, workspace);
 }
 
+// Arguments of the kernels that read labels; the other members are zero.
 SoftmaxArgs with_labels(const Axis& axis, const float* x, const Labels& labels) {
     SoftmaxArgs args{};
     args.axis = axis;

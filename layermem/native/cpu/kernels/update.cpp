@@ -1,3 +1,4 @@
+// A task is a range of elements; rate and gain are arguments of the launch, as they change with every step.
 #include "cpu/kernels/update.h"
 
 #include <algorithm>

@@ -36,7 +36,7 @@ float* part_after(float* part, int64_t floats) {
 
 // One group of a convolution is a convolution of its own, whose pixels are further apart than its channels are many.
 struct Group {
-    ConvProblem p;
+    ConvProblem p;             // with groups = 1
     int64_t x_pixel, y_pixel;  // floats from one pixel to the next
 };
 
@@ -70,6 +70,7 @@ void multiply(const GemmKernels& kernels, const Direction& d, int64_t count, con
     const auto panel_count = static_cast<int64_t>(panels.size());
     const int64_t blocks = ceil_div(count, kBlockRows), slices = ceil_div(d.in_c, kBlockDepth);
     const int64_t shares = std::clamp<int64_t>(kMinTasks / (kTileElements * blocks), 1, panel_count);
+    // A task: one element of the tiles, one block of rows, one share of the panels.
     parallel_for(kTileElements * blocks * shares, [&](int64_t task) {
         const int64_t share = task % shares, block = task / shares % blocks, element = task / shares / blocks;
         const float* in_element = in_tiles + element * element_floats(count, d.in_c);
@@ -111,6 +112,7 @@ struct Epilogue {
     bool accumulate, relu;
 };
 
+// One group: for each batch of tiles, transform, multiply, transform back.
 void run_group(const GemmKernels& gemm, const WinogradKernels& winograd, const ConvProblem& p, const Direction& d,
                const Epilogue& epilogue, const float* in, float* packed) {
     const int64_t tiles_h = ceil_div(d.out_h, 2), tiles_w = ceil_div(d.out_w, 2), tiles = d.images * tiles_h * tiles_w;
@@ -163,8 +165,8 @@ int64_t direction_bytes(const ConvProblem& p, const Direction& d) {
            aligned_bytes<float>(kTileElements * element_floats(batch, d.out_c));
 }
 
-// total [16][k][c]: the transformed weight gradient of one group, summed over all tiles.  Behind it in the workspace are
-// the input and dy tiles of a batch.
+// total [16][k][c]: the transformed weight gradient of one group, summed over all tiles.  Behind it in the workspace
+// are the input and dy tiles of a batch.
 void sum_products(const GemmKernels& gemm, const WinogradKernels& winograd, const Group& group, float* total,
                   const float* x, const float* dy) {
     const ConvProblem& p = group.p;
@@ -201,6 +203,7 @@ void sum_products(const GemmKernels& gemm, const WinogradKernels& winograd, cons
                                 winograd.transform_input(in, begin, end);
                                 winograd.transform_dy(out, begin, end);
                             });
+        // A task: one element of the tiles, one chunk of output channels; tiles are summed in order.
         parallel_for(kTileElements * chunks, [&](int64_t task) {
             constexpr int64_t kRun = 96;  // tiles of one OuterBlock
             const int64_t element = task / chunks, k = task % chunks * kTaskChannels;
@@ -227,7 +230,8 @@ void sum_products(const GemmKernels& gemm, const WinogradKernels& winograd, cons
 
 }  // namespace
 
-// Few channels leave too little to multiply between the transforms of pixels, few tiles too little behind that of weights.
+// Few channels leave too little to multiply between the transforms of pixels, few tiles too little behind that of
+// weights.
 bool is_winograd(const ConvProblem& p) {
     return p.kh == 3 && p.kw == 3 && p.sh == 1 && p.sw == 1 && p.dh == 1 && p.dw == 1 && p.group_c() >= 32 &&
            p.group_k() >= 32 && p.ph <= 2 && p.pw <= 2 && tile_count(p) >= 64;

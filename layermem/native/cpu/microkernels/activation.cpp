@@ -1,4 +1,6 @@
 // Pointwise functions, ReLU and Clip on elements [begin, end); formulas are in pointwise_kinds.h.
+//
+// The kind is looked at once per call: each case instantiates its own loop.
 #include "cpu/microkernels/activation.h"
 
 #include "cpu/isa/simd_math.h"
@@ -6,6 +8,8 @@
 namespace layermem::cpu::LAYERMEM_ISA {
 namespace {
 
+// x^e for any x, with the results of std::pow: exact for the exponents that occur most, NaN for a negative x and an e
+// that is not an integer.
 inline V pow_any_sign(V x, float e) {
     if (e == 1.0f) return x;
     if (e == 2.0f) return x * x;
@@ -20,6 +24,7 @@ inline V pow_any_sign(V x, float e) {
     return select(x == zero(), at_zero, select(x < zero(), below, size));
 }
 
+// out (+)= f(a, b), where an input that is null reads as 0
 template <class F>
 void map_elements(const Pointwise& args, int64_t begin, int64_t end, const F& f) {
     for_each_vector(begin, end, [&](int64_t i, auto n) __attribute__((always_inline)) {
@@ -28,9 +33,10 @@ void map_elements(const Pointwise& args, int64_t begin, int64_t end, const F& f)
     });
 }
 
+// Constants are broadcast once; scalars are tested outside of the loop where that changes the instructions.
 void pointwise(const Pointwise& args, int64_t begin, int64_t end) {
-    const V alpha = broadcast(args.alpha), beta = broadcast(args.beta), gamma = broadcast(args.gamma),
-            one = broadcast(1.0f);
+    const V alpha = broadcast(args.alpha), beta = broadcast(args.beta), gamma = broadcast(args.gamma);
+    const V one = broadcast(1.0f);
     const auto run = [&](const auto& f) { map_elements(args, begin, end, f); };
     switch (args.kind) {
         case PointwiseKind::fill: return run([&](V, V) { return alpha; });
@@ -73,7 +79,8 @@ void pointwise(const Pointwise& args, int64_t begin, int64_t end) {
     }
 }
 
-// Sixteen elements at a time, so that a mask is written and read in whole bytes; begin is a multiple of 16.
+// Sixteen elements at a time on every ISA, so that a mask is written and read in whole bytes; begin is a multiple of
+// 16.  The unused bits of the last byte are zeros.
 void relu_forward(const Relu& args, int64_t begin, int64_t end) {
     const V slope = broadcast(args.slope);
     for (int64_t i = begin; i < end; i += 16) {
@@ -81,8 +88,8 @@ void relu_forward(const Relu& args, int64_t begin, int64_t end) {
         for (int j = 0; j < 16; j += kLanes) {
             const int64_t left = end - i - j;
             if (left <= 0) break;
-            const V x = load_up_to(args.in + i + j, left),
-                    y = args.slope == 0 ? relu(x) : select(x > zero(), x, slope * x);
+            const V x = load_up_to(args.in + i + j, left);
+            const V y = args.slope == 0 ? relu(x) : select(x > zero(), x, slope * x);
             word |= positive_mask(x) << j;
             if (args.out) store_up_to(args.out + i + j, y, left);
         }
@@ -93,6 +100,7 @@ void relu_forward(const Relu& args, int64_t begin, int64_t end) {
     }
 }
 
+// dx (+)= dy where the bit is set, slope dy elsewhere
 void relu_backward(const Relu& args, int64_t begin, int64_t end) {
     const V slope = broadcast(args.slope);
     for (int64_t i = begin; i < end; i += 16) {
@@ -109,7 +117,7 @@ void relu_backward(const Relu& args, int64_t begin, int64_t end) {
     }
 }
 
-// As relu_forward, with the bit set where lowest <= x <= highest.
+// As relu_forward, with the bit set where lowest <= x <= highest; a NaN stays a NaN.
 void clip_forward(const Clip& args, int64_t begin, int64_t end) {
     const V low = broadcast(args.lowest), high = broadcast(args.highest);
     for (int64_t i = begin; i < end; i += 16) {

@@ -1,4 +1,8 @@
 // Channel-wise functions and sums.
+//
+// Lanes are channels where inner = 1 (channels-last images), and neighbours within one channel otherwise.  Both cases
+// share their formulas: a formula gets a function that returns a channel's number, as a register of neighbouring
+// channels or as one number in all lanes.
 #include "cpu/microkernels/channels.h"
 
 #include "cpu/isa/simd_math.h"
@@ -6,6 +10,7 @@
 namespace layermem::cpu::LAYERMEM_ISA {
 namespace {
 
+// body(offset, n, of_channel) for every register of lines [begin, end); of_channel(p) is p of its channels.
 template <class Body>
 LAYERMEM_INLINE void along(const Channels& s, int64_t begin, int64_t end, const Body& body) {
     if (s.inner == 1) {
@@ -24,6 +29,7 @@ LAYERMEM_INLINE void along(const Channels& s, int64_t begin, int64_t end, const 
     }
 }
 
+// out (+)= f(a) on lines [begin, end), with the formulas of AffineKind.
 void affine(const ChannelAffine& args, int64_t begin, int64_t end) {
     const auto run = [&](const auto& f) __attribute__((always_inline)) {
         along(args.shape, begin, end, [&](int64_t i, auto n, const auto& of_channel) __attribute__((always_inline)) {
@@ -64,10 +70,12 @@ void affine(const ChannelAffine& args, int64_t begin, int64_t end) {
     }
 }
 
-// Sums are taken over blocks of kSumLines lines, which stay in cache for all channels, and the blocks' sums are added.
+// Sums are taken over blocks of kSumLines lines, which stay in cache for all channels, and the blocks' sums are added:
+// this also keeps the rounding error of long sums small.
 constexpr int64_t kSumLines = 64;
 
-// Lines [begin, end) of kGroup registers of columns, added to what `more` says is there.
+// Lines [begin, end) of kGroup registers of columns, from column c on: out0, out1 [channels] = their sums, or += where
+// `more`.  terms(offset, n, of_channel, sum0, sum1) adds one register's terms; out1 may be null.
 template <int kGroup, class N, class Terms>
 LAYERMEM_INLINE void sum_columns(const Channels& s, int64_t c, N n, VectorGroup<kGroup>, int64_t begin, int64_t end,
                                  bool more, float* out0, float* out1, const Terms& terms) {
@@ -89,7 +97,8 @@ LAYERMEM_INLINE void sum_columns(const Channels& s, int64_t c, N n, VectorGroup<
     }
 }
 
-// out0[c] = sum of first(...), out1[c] = sum of second(...) over lines of `outer` in [begin, end)
+// out0, out1 [channels] = the sums of `terms`, as above, over [begin, end) of outer.  With inner > 1 each channel's
+// lanes are added up at the end of a block.
 template <class Terms>
 LAYERMEM_INLINE void sum_terms(const ChannelSum& args, int64_t begin, int64_t end, float* out0, float* out1,
                                const Terms& terms) {
@@ -112,9 +121,11 @@ LAYERMEM_INLINE void sum_terms(const ChannelSum& args, int64_t begin, int64_t en
                                 [&](int64_t i, auto n) __attribute__((always_inline)) {
                                     V term0 = zero(), term1 = zero();
                                     terms(first + i, n, of_channel, term0, term1);
-                                    sum0 += clear_tail(term0, n), sum1 += clear_tail(term1, n);
+                                    sum0 += clear_tail(term0, n);
+                                    sum1 += clear_tail(term1, n);
                                 });
-                all0 += reduce_add(sum0), all1 += reduce_add(sum1);
+                all0 += reduce_add(sum0);
+                all1 += reduce_add(sum1);
             }
         }
         out0[c] = all0;
@@ -122,7 +133,7 @@ LAYERMEM_INLINE void sum_terms(const ChannelSum& args, int64_t begin, int64_t en
     }
 }
 
-// Mean and sum of squared differences of `added` numbers join those of `before` numbers (Chan et al. 1979).
+// Mean and sum of squared differences of `added` numbers are merged into those of `before` numbers (Chan et al. 1979).
 inline void merge_moments(V& mean, V& m2, float before, V mean_added, V m2_added, float added) {
     const V delta = mean_added - mean;
     const float share = added / (before + added);
@@ -130,6 +141,7 @@ inline void merge_moments(V& mean, V& m2, float before, V mean_added, V m2_added
     m2 += m2_added + delta * delta * (before * share);
 }
 
+// Lines [begin, end) of kGroup registers of columns are merged into args.out, which has the moments of `before` lines.
 template <int kGroup, class N>
 LAYERMEM_INLINE void moments_of_columns(const ChannelSum& args, int64_t c, N n, VectorGroup<kGroup>, int64_t begin,
                                         int64_t end, int64_t before) {
@@ -159,7 +171,8 @@ LAYERMEM_INLINE void moments_of_columns(const ChannelSum& args, int64_t c, N n, 
     }
 }
 
-// Block by block: the mean of a block, then squares around it while the block is in cache; never E[x^2] - E[x]^2.
+// Block by block: the mean of a block, then squares around it while the block is in cache.  E[x^2] - E[x]^2 would
+// cancel.
 void moments(const ChannelSum& args, int64_t begin, int64_t end) {
     const Channels& s = args.shape;
     if (s.inner == 1) {
@@ -188,6 +201,7 @@ void moments(const ChannelSum& args, int64_t begin, int64_t end) {
     }
 }
 
+// args.out [2][channels] = the sums of SumKind over [begin, end) of outer.
 void sum(const ChannelSum& args, int64_t begin, int64_t end) {
     float *out0 = args.out, *out1 = args.out + args.shape.channels;
     switch (args.kind) {
@@ -198,23 +212,26 @@ void sum(const ChannelSum& args, int64_t begin, int64_t end) {
         case SumKind::product:
             return sum_terms(args, begin, end, out0, out1, [&](int64_t i, auto n, const auto&, V& sum0, V& sum1) {
                 const V a = load(args.a + i, n);
-                sum0 += a * load(args.x + i, n), sum1 += a;
+                sum0 += a * load(args.x + i, n);
+                sum1 += a;
             });
         case SumKind::normalized:
             return sum_terms(args, begin, end, out0, out1, [&](int64_t i, auto n, const auto& at, V& sum0, V& sum1) {
                 const V a = load(args.a + i, n);
-                sum0 += a * ((load(args.x + i, n) - at(args.mean)) * at(args.inv_std)), sum1 += a;
+                sum0 += a * ((load(args.x + i, n) - at(args.mean)) * at(args.inv_std));
+                sum1 += a;
             });
         case SumKind::fused:
             return sum_terms(args, begin, end, out0, out1, [&](int64_t i, auto n, const auto& at, V& sum0, V& sum1) {
                 const V x = load(args.x + i, n) - at(args.mean);
                 V a = load(args.a + i, n);
                 if (args.relu) a = select(fma(x, at(args.scale), at(args.bias)) > zero(), a, zero());
-                sum0 += a * (x * at(args.inv_std)), sum1 += a;
+                sum0 += a * (x * at(args.inv_std));
+                sum1 += a;
             });
         case SumKind::prelu:
-            return sum_terms(args, begin, end, out0, nullptr, [&](int64_t i, auto n, const auto&, V& sum, V&) {
-                sum += load(args.a + i, n) * min(load(args.x + i, n), zero());
+            return sum_terms(args, begin, end, out0, nullptr, [&](int64_t i, auto n, const auto&, V& total, V&) {
+                total += load(args.a + i, n) * min(load(args.x + i, n), zero());
             });
     }
 }

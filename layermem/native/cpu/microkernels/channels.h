@@ -1,4 +1,4 @@
-// Functions of each element and of numbers that its channel has, and sums over a channel: Scale, Bias, BatchNorm, PReLU.
+// Functions of each element and of its channel's numbers, and sums over a channel: for Scale, Bias, BatchNorm, PReLU.
 // x is [outer][channels][inner]; a channels-last image has outer = n * h * w and inner = 1.
 #pragma once
 #include <cstdint>

@@ -1,4 +1,7 @@
-// Depthwise convolution, one row of output pixels at a time.
+// Depthwise convolution, one row of pixels at a time; lanes are channels.
+//
+// fprop computes four neighbouring outputs together where none of their taps leaves the row, so that each register of
+// weights is loaded once for four products.  dgrad gathers, as pooling does.
 #include "cpu/microkernels/depthwise.h"
 
 #include "cpu/isa/simd_math.h"
@@ -10,6 +13,8 @@ namespace {
 inline int64_t out_h(const ConvProblem& p) { return (p.h + 2 * p.ph - p.dh * (p.kh - 1) - 1) / p.sh + 1; }
 inline int64_t out_w(const ConvProblem& p) { return (p.w + 2 * p.pw - p.dw * (p.kw - 1) - 1) / p.sw + 1; }
 
+// kPixels outputs from `out` on, of the window at (h0, w0), for one register of channels.  Taps above or below the
+// image are skipped; to the left or right they are checked for a single pixel only.
 template <int kPixels, class N>
 LAYERMEM_INLINE void fprop_pixels(const DepthwiseArgs& args, const float* image, int64_t h0, int64_t w0, float* out,
                                   int64_t c, N n) {
@@ -34,7 +39,8 @@ LAYERMEM_INLINE void fprop_pixels(const DepthwiseArgs& args, const float* image,
     for (int i = 0; i < kPixels; ++i) store(out + i * p.c + c, args.relu ? relu(sum[i]) : sum[i], n);
 }
 
-void fprop(const DepthwiseArgs& args, int64_t row) {  // of n * ho
+// Row `row` of n * ho rows of y.
+void fprop(const DepthwiseArgs& args, int64_t row) {
     const ConvProblem& p = args.problem;
     const int64_t ho = out_h(p), wo = out_w(p);
     const int64_t h0 = row % ho * p.sh - p.ph;
@@ -52,8 +58,9 @@ void fprop(const DepthwiseArgs& args, int64_t row) {  // of n * ho
     }
 }
 
-// Each dx is gathered from the windows over it.
-void dgrad(const DepthwiseArgs& args, int64_t row) {  // of n * h
+// Row `row` of n * h rows of dx: each dx is gathered from the outputs [oh0, oh1) x [ow0, ow1) whose windows reach over
+// it, of which those count that have a tap exactly on it.
+void dgrad(const DepthwiseArgs& args, int64_t row) {
     const ConvProblem& p = args.problem;
     const int64_t ho = out_h(p), wo = out_w(p);
     const int64_t h = row % p.h + p.ph, extent_h = p.dh * (p.kh - 1), extent_w = p.dw * (p.kw - 1);
@@ -78,7 +85,8 @@ void dgrad(const DepthwiseArgs& args, int64_t row) {  // of n * h
     }
 }
 
-// out[tap][c] = sum of dy x over rows [begin, end) of n * ho
+// out[tap][c] = the sum of dy x over rows [begin, end) of n * ho; [ow_begin, ow_end) are the outputs whose tap is
+// inside the row.
 void wgrad(const DepthwiseSums& args, int64_t begin, int64_t end) {
     const ConvProblem& p = args.problem;
     const int64_t ho = out_h(p), wo = out_w(p);
@@ -91,12 +99,12 @@ void wgrad(const DepthwiseSums& args, int64_t begin, int64_t end) {
             const float* line = args.x + (row / ho * p.h + h) * p.w * p.c;
             for (int64_t s = 0; s < p.kw; ++s) {
                 const int64_t shift = s * p.dw - p.pw;
-                const int64_t from = shift >= 0 ? 0 : ceil_div(-shift, p.sw);
-                const int64_t till = shift >= p.w ? 0 : min(wo, (p.w - 1 - shift) / p.sw + 1);
+                const int64_t ow_begin = shift >= 0 ? 0 : ceil_div(-shift, p.sw);
+                const int64_t ow_end = shift >= p.w ? 0 : min(wo, (p.w - 1 - shift) / p.sw + 1);
                 float* out = args.out + (r * p.kw + s) * p.c;
                 for_each_vector(0, p.c, [&](int64_t c, auto n) {
                     V sum = zero();
-                    for (int64_t ow = from; ow < till; ++ow)
+                    for (int64_t ow = ow_begin; ow < ow_end; ++ow)
                         sum = fma(load(dy + ow * p.c + c, n), load(line + (ow * p.sw + shift) * p.c + c, n), sum);
                     store(out + c, load(out + c, n) + sum, n);
                 });

@@ -1,5 +1,4 @@
-// The tile of a DotBlock: both operands are contiguous along the reduction, so lanes run along it and nothing is packed;
-// the lanes are added up at the end.  And the strip of a RankUpdateBlock.
+// The tile of a DotBlock and the strip of a RankUpdateBlock.  Neither needs packed operands.
 #pragma once
 #include "cpu/isa/simd_math.h"
 #include "cpu/microkernels/gemm.h"
@@ -7,6 +6,8 @@
 namespace layermem::cpu::LAYERMEM_ISA {
 namespace {
 
+// Rows [m, m + kRows) times columns [n, n + kColumns).  Both operands are contiguous along the reduction, so lanes run
+// along it and are added up at the end.
 template <int kRows, int kColumns>
 void dot_tile(const DotBlock& args, int64_t m, int64_t n) {
     V sum[kRows][kColumns];
@@ -51,6 +52,7 @@ void dot_tile(const DotBlock& args, int64_t m, int64_t n) {
         }
 }
 
+// All columns of kRows rows.
 template <int kRows, int kColumns>
 void dot_columns(const DotBlock& args, int64_t m) {
     int64_t n = 0;
@@ -58,6 +60,7 @@ void dot_columns(const DotBlock& args, int64_t m) {
     for (; n < args.columns; ++n) dot_tile<kRows, 1>(args, m, n);
 }
 
+// 4x6 + 4 + 1 = 29 of 32 registers, 3x4 + 3 + 1 = 16 of 16.
 void dot(const DotBlock& args) {
     constexpr int kRows = kRegisters == 32 ? 4 : 3, kColumns = kRegisters == 32 ? 6 : 4;
     int64_t m = 0;
@@ -103,6 +106,7 @@ LAYERMEM_INLINE void rank_update_strip(const RankUpdateBlock& args, int64_t j, i
     }
 }
 
+// kDepth rows of w from j on, in strips of two registers.
 template <int kDepth>
 void rank_update_rows(const RankUpdateBlock& args, int64_t j, bool add) {
     int64_t c = 0;
@@ -110,6 +114,7 @@ void rank_update_rows(const RankUpdateBlock& args, int64_t j, bool add) {
     if (c < args.columns) rank_update_strip<kDepth>(args, j, c, add, static_cast<int>(args.columns - c));
 }
 
+// Each strip reads and writes `out` once, so that kStep rows of w are taken together.
 void rank_update(const RankUpdateBlock& args) {
     constexpr int kStep = kRegisters == 32 ? 8 : 4;
     int64_t j = 0;

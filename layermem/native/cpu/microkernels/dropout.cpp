@@ -7,11 +7,13 @@
 namespace layermem::cpu::LAYERMEM_ISA {
 namespace {
 
-// Philox4x32-10 (Salmon et al. 2011), kLanes / 2 counters side by side: words live in the low halves of 64-bit lanes,
+// Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011: Parallel random numbers, as easy as 1, 2, 3), kLanes / 2 counters
+// side by side.  A counter (c0 .. c3) gives the words of four elements.  Words live in the low halves of 64-bit lanes,
 // where a product is 64 bits wide; what is left in the high halves never reaches a low one.
 typedef uint64_t W __attribute__((vector_size(4 * kLanes)));
 constexpr int kCounters = kLanes / 2;
 
+// The 64-bit products of the low halves.
 inline W wide_product(W a, W b) {
 #if defined(__AVX512F__)
     return reinterpret_cast<W>(
@@ -47,7 +49,8 @@ inline void philox(uint32_t* out, uint64_t first, uint64_t step, const uint32_t 
     __builtin_memcpy(out, words, sizeof words);
 }
 
-void dropout(const Dropout& args, int64_t begin, int64_t end) {  // begin: a multiple of 64
+// Element i belongs to word i % 4 of counter i / 4; begin is a multiple of 64, so that every step has whole counters.
+void dropout(const Dropout& args, int64_t begin, int64_t end) {
     const V gain = broadcast(args.gain);
     typedef uint32_t U __attribute__((vector_size(4 * kLanes)));
     for (int64_t base = begin; base < end; base += 2 * kLanes) {

@@ -6,6 +6,7 @@
 namespace layermem::cpu::LAYERMEM_ISA {
 namespace {
 
+// out = max(out, in), starting with the first input; `>` keeps the earlier one, so of equal inputs the last wins.
 void max_forward(const ArgMaxSelect& args, int64_t begin, int64_t end) {
     for_each_vector(begin, end, [&](int64_t i, auto n) {
         const V x = load(args.in + i, n);
@@ -22,6 +23,7 @@ void max_forward(const ArgMaxSelect& args, int64_t begin, int64_t end) {
     });
 }
 
+// dx (+)= dy where this input had the maximum, 0 elsewhere
 void max_backward(const ArgMaxSelect& args, int64_t begin, int64_t end) {
     for_each_vector(begin, end, [&](int64_t i, auto n) {
         V dx = select(load_bytes(args.argmax + i, n) == args.index, load(args.in + i, n), zero());

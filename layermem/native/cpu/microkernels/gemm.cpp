@@ -1,4 +1,8 @@
 // Matrix products in register tiles.
+//
+// A tile is kRows x kVectors registers of sums.  The shapes leave room in the register file for one row of packed
+// weights (kVectors registers) and one broadcast: 12x2 + 2 + 1 = 27 of 32 registers with AVX-512, 6x2 + 2 + 1 = 15 of
+// 16 with AVX2.
 #include "cpu/microkernels/gemm.h"
 
 #include "cpu/isa/simd_math.h"
@@ -9,8 +13,9 @@
 namespace layermem::cpu::LAYERMEM_ISA {
 namespace {
 
-// The tile of a GemmBlock: kRows rows by kVectors registers of sums stay in registers through all slices.  Each step loads
-// kVectors registers of packed weights once and broadcasts one float of every row, straight from the image.
+// Rows [row, row + kRows) of a block.  The sums stay in registers through all slices; each step loads kVectors
+// registers of packed weights once and broadcasts one float of every row, straight from the image.  Rows beyond the
+// block's are computed (their pointers are readable) but not stored.
 template <int kRows, int kVectors>
 void gemm_tile(const GemmBlock& args, int64_t row) {
     const int64_t valid_rows = args.rows - row < kRows ? args.rows - row : kRows;
@@ -39,7 +44,7 @@ void gemm_tile(const GemmBlock& args, int64_t row) {
     const float* b = args.packed;
     for (int64_t slice = 0; slice < args.slices; ++slice, b += args.length * kVectors * kLanes) {
         const float* const* in = args.in_rows + slice * args.pitch + row;
-        if (args.zero_row) {
+        if (args.zero_row) {  // padding: skip what adds nothing
             bool empty = true;
 #pragma GCC unroll 24
             for (int i = 0; i < kRows; ++i) empty &= in[i] == args.zero_row;
@@ -86,7 +91,7 @@ void gemm_tiles(const GemmBlock& args) {
     for (int64_t row = 0; row < args.rows; row += kRows) gemm_tile<kRows, kVectors>(args, row);
 }
 
-// Tile shapes that fill the register file: sums, one register per panel column, one broadcast.
+// With 32 registers the height depends on the width of the panel.
 void gemm(const GemmBlock& args) {
     if constexpr (kRegisters == 32) {
         switch (args.vectors) {

@@ -9,7 +9,8 @@ namespace layermem::cpu {
 
 enum class Init { zero, bias, out };  // what a sum starts from: zero, the bias of its column, or the output's value
 
-// out_rows[row][column + j] = init + sum over slices t and steps i < length of in_rows[t][row][i] * packed[t * length + i][j]
+// out_rows[row][column + j] = init + sum over slices t and steps i < length of in_rows[t][row][i] * packed[t * length +
+// i][j]
 //
 // A panel of packed columns is `vectors` registers wide.  Rows are given by pointer, so that any stride, padding or
 // layout of pixels can be multiplied without copying it.

@@ -1,4 +1,5 @@
-// Losses against targets: sums of a task in float lanes or double, gradients element by element.
+// Losses against targets: each task adds the loss of its range to a LossPartial; gradients are element by element.
+// Formulas are in kernels/loss.h.
 #include "cpu/microkernels/loss.h"
 
 #include "cpu/isa/simd_math.h"
@@ -6,7 +7,8 @@
 namespace layermem::cpu::LAYERMEM_ISA {
 namespace {
 
-inline V count_mask(const Labels& labels, V target) {  // 1 where a target counts
+// 1 where a target counts, 0 where its integer part is ignore_label.
+inline V count_mask(const Labels& labels, V target) {
     if (!labels.ignores) return broadcast(1.0f);
     const I whole = __builtin_convertvector(target, I);
     return select(whole == static_cast<int32_t>(labels.ignore_label), zero(), broadcast(1.0f));
@@ -15,16 +17,18 @@ inline V count_mask(const Labels& labels, V target) {  // 1 where a target count
 void sigmoid_loss(const TargetArgs& args, int64_t begin, int64_t end, LossPartial& sum) {
     V loss = zero(), valid = zero();
     for_each_vector(begin, end, [&](int64_t i, auto n) {
-        const V x = load(args.x + i, n), t = load(args.labels.label + i, n),
-                one = clear_tail(count_mask(args.labels, t), n);
-        const V each_loss = max(x, zero()) - x * t + log1p(exp(-abs(x)));
-        loss += select(one > zero(), each_loss, zero());
+        const V x = load(args.x + i, n), t = load(args.labels.label + i, n);
+        const V one = clear_tail(count_mask(args.labels, t), n);
+        // -t log(sigmoid(x)) - (1 - t) log(1 - sigmoid(x)), arranged so that exp does not overflow
+        const V element_loss = max(x, zero()) - x * t + log1p(exp(-abs(x)));
+        loss += select(one > zero(), element_loss, zero());
         valid += one;
     });
     sum.loss += static_cast<double>(reduce_add(loss));
     sum.valid += static_cast<int64_t>(reduce_add(valid));
 }
 
+// dx = scale (sigmoid(x) - t)
 void sigmoid_loss_backward(const TargetArgs& args, int64_t begin, int64_t end) {
     for_each_vector(begin, end, [&](int64_t i, auto n) {
         const V t = load(args.labels.label + i, n), slope = broadcast(args.scale) * (sigmoid(load(args.x + i, n)) - t);
@@ -44,7 +48,7 @@ inline float squared_distance(const float* a, const float* b, int64_t begin, int
     return reduce_add(sum);
 }
 
-// factor * (a - b) to out_a, its negative to out_b; both inputs of a register are read before either is written.
+// da (+)= factor * (a - b), db (+)= its negative; both inputs of a register are read before either is written.
 inline void difference_backward(const PairArgs& args, int64_t begin, int64_t end, float factor) {
     for_each_vector(begin, end, [&](int64_t i, auto n) __attribute__((always_inline)) {
         const V d = broadcast(factor) * (load(args.a + i, n) - load(args.b + i, n));
@@ -61,6 +65,7 @@ void euclidean_loss_backward(const PairArgs& args, int64_t begin, int64_t end) {
     difference_backward(args, begin, end, args.scale);
 }
 
+// Whether the pair belongs together.
 inline bool is_same(const PairArgs& args, int64_t item) { return static_cast<int64_t>(args.same[item]) != 0; }
 inline float clamp_at_zero(float x) { return x < 0 ? 0 : x; }
 
@@ -72,33 +77,37 @@ void contrastive_loss(const PairArgs& args, int64_t begin, int64_t end, LossPart
     }
 }
 
+// da = scale * slope * (a - b): slope is 1 for pairs that belong together; for others it pushes them apart within
+// margin.
 void contrastive_loss_backward(const PairArgs& args, int64_t begin, int64_t end) {
-    constexpr float kMinDistance = 1e-4f;  // keeps a distance of 0 from dividing
+    constexpr float kMinDistance = 1e-4f;  // added to the distance that is divided by: it may be 0
     for (int64_t item = begin; item < end; ++item) {
-        const int64_t from = item * args.size, till = from + args.size;
+        const int64_t first = item * args.size, last = first + args.size;
         float slope = 1;
         if (!is_same(args, item)) {
-            const float square = squared_distance(args.a, args.b, from, till), distance = __builtin_sqrtf(square);
+            const float square = squared_distance(args.a, args.b, first, last), distance = __builtin_sqrtf(square);
             slope = args.legacy ? (square < args.margin ? -1.0f : 0.0f)
                                 : -clamp_at_zero(args.margin - distance) / (distance + kMinDistance);
         }
-        difference_backward(args, from, till, args.scale * slope);
+        difference_backward(args, first, last, args.scale * slope);
     }
 }
 
 // -- a label for each item --------------------------------------------------------------------------------------------
 
-// Where in an item its label's score lies; -1: the label is no class.
+// Offset of the label's score in its item; -1 for a label out of range.
 inline int64_t label_offset(const ItemArgs& args, int64_t item) {
     const int64_t label = static_cast<int64_t>(args.label[item]), pixels = args.classes / args.channels;
     return label < 0 || label >= args.classes ? -1 : label % pixels * args.channels + label / pixels;
 }
 
 inline void add_item(const ItemArgs& args, int64_t item, int64_t label_at, float loss, LossPartial& sum) {
-    if (label_at >= 0)
+    if (label_at >= 0) {
         sum.loss += static_cast<double>(loss);
-    else
-        ++sum.bad_labels, sum.bad_label = static_cast<int64_t>(args.label[item]);
+    } else {
+        ++sum.bad_labels;
+        sum.bad_label = static_cast<int64_t>(args.label[item]);
+    }
 }
 
 // body(offset, n, s, max(0, 1 + s x)) along an item, s = -1 at its label and 1 elsewhere
@@ -118,24 +127,25 @@ void hinge_loss(const ItemArgs& args, int64_t begin, int64_t end, LossPartial& s
     for (int64_t item = begin; item < end; ++item) {
         const int64_t label_at = label_offset(args, item);
         V loss = zero();
-        hinges(args, item, label_at, [&](int64_t, auto n, V, V over) __attribute__((always_inline)) {
-            loss += clear_tail(args.squared ? over * over : over, n);
+        hinges(args, item, label_at, [&](int64_t, auto n, V, V hinge) __attribute__((always_inline)) {
+            loss += clear_tail(args.squared ? hinge * hinge : hinge, n);
         });
         add_item(args, item, label_at, reduce_add(loss), sum);
     }
 }
 
+// dx = scale s [hinge > 0], or 2 scale s hinge of the squared loss
 void hinge_loss_backward(const ItemArgs& args, int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item)
         hinges(args, item, label_offset(args, item),
-               [&](int64_t at, auto n, V s, V over) __attribute__((always_inline)) {
-                   const V slope = args.squared ? over + over : select(over > zero(), broadcast(1.0f), zero());
+               [&](int64_t at, auto n, V s, V hinge) __attribute__((always_inline)) {
+                   const V slope = args.squared ? hinge + hinge : select(hinge > zero(), broadcast(1.0f), zero());
                    const V dx = broadcast(args.scale) * s * slope;
                    store(args.out + at, args.accumulate ? load(args.out + at, n) + dx : dx, n);
                });
 }
 
-constexpr float kSmallestProbability = 1e-20f;  // probability whose logarithm is still taken
+constexpr float kSmallestProbability = 1e-20f;  // smaller ones count as this: the loss stays finite
 
 void logistic_loss(const ItemArgs& args, int64_t begin, int64_t end, LossPartial& sum) {
     for (int64_t item = begin; item < end; ++item) {
@@ -145,11 +155,13 @@ void logistic_loss(const ItemArgs& args, int64_t begin, int64_t end, LossPartial
     }
 }
 
+// dx = -scale / p at the label, 0 elsewhere
 void logistic_loss_backward(const ItemArgs& args, int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item) {
         const int64_t label_at = label_offset(args, item);
         float* out = args.out + item * args.classes;
-        const float p = label_at < 0 ? 0 : args.x[item * args.classes + label_at];  // before dx, which may lie on x
+        const float p =
+            label_at < 0 ? 0 : args.x[item * args.classes + label_at];  // before dx is written, which may be x
         if (!args.accumulate) for_each_vector(0, args.classes, [&](int64_t i, auto n) { store(out + i, zero(), n); });
         if (label_at >= 0) out[label_at] -= args.scale / (p < kSmallestProbability ? kSmallestProbability : p);
     }

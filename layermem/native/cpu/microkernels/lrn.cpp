@@ -6,8 +6,12 @@
 namespace layermem::cpu::LAYERMEM_ISA {
 namespace {
 
-// Across channels, pixel by pixel.  `workspace` holds three rows of c + 2 (size / 2) floats: squares, and (backward) the
-// scales and products, whose ends beyond the channels are zeros.
+// -- across channels --------------------------------------------------------------------------------------------------
+//
+// Pixel by pixel.  The workspace holds three rows of c + size - 1 floats: squares, scales, and (backward) products.
+// Squares and products begin at size / 2; their ends beyond the channels are zeros, so that no window needs a check.
+
+// out[i] = the sum of padded[i .. i + size)
 inline void window_sums(float* out, const float* padded, int64_t c, int64_t size) {
     for_each_vector(0, c, [&](int64_t i, auto n) {
         V sum = load(padded + i, n);
@@ -16,6 +20,7 @@ inline void window_sums(float* out, const float* padded, int64_t c, int64_t size
     });
 }
 
+// scales[i] = k + alpha * (the sum of x^2 over the window of channel i)
 inline void lrn_scales(const LrnArgs& args, const float* x, float* squares, float* scales) {
     const int64_t half = args.size / 2;
     for_each_vector(0, args.c, [&](int64_t i, auto n) {
@@ -28,6 +33,7 @@ inline void lrn_scales(const LrnArgs& args, const float* x, float* squares, floa
     });
 }
 
+// y = x s^-beta
 void across(const LrnArgs& args, int64_t begin, int64_t end, float* workspace) {
     const int64_t row = args.c + args.size - 1;
     float *squares = workspace, *scales = workspace + row;
@@ -55,7 +61,8 @@ void across_backward(const LrnArgs& args, int64_t begin, int64_t end, float* wor
             store(products + half + i, straight * load(x + i, n) / s, n);
             store(scales + i, straight, n);
         });
-        window_sums(squares, products, args.c, args.size);  // squares are not needed any more, but their zero ends are
+        // The sums overwrite the squares, whose leading zeros are restored below for the next pixel.
+        window_sums(squares, products, args.c, args.size);
         const V factor = broadcast(2 * args.alpha * args.beta);
         for_each_vector(0, args.c, [&](int64_t i, auto n) {
             const V v = load(scales + i, n) - factor * load(x + i, n) * load(squares + i, n);
@@ -65,7 +72,9 @@ void across_backward(const LrnArgs& args, int64_t begin, int64_t end, float* wor
     }
 }
 
-// Sum over the size x size pixels around (y, x) of term(offset of the pixel), a register of channels.
+// -- within a channel -------------------------------------------------------------------------------------------------
+
+// The sum over the size x size pixels around (y, x) of term(offset of the pixel), for a register of channels.
 template <class Term>
 LAYERMEM_INLINE V sum_window(const LrnArgs& args, int64_t y, int64_t x, const Term& term) {
     const int64_t half = args.size / 2;
@@ -78,7 +87,7 @@ LAYERMEM_INLINE V sum_window(const LrnArgs& args, int64_t y, int64_t x, const Te
     return sum;
 }
 
-// Within a channel, one row of an image.  scales: out = s, for backward's second pass to read.
+// Row y of an image: y = x s^-beta, or with products the first pass of backward, see lrn.h.
 void within(const LrnArgs& args, int64_t row, float* products) {
     const int64_t y = row % args.h, image = row / args.h * args.h * args.w * args.c;
     for (int64_t x = 0; x < args.w; ++x)
@@ -97,6 +106,7 @@ void within(const LrnArgs& args, int64_t row, float* products) {
         });
 }
 
+// dx = dy s^-beta - 2 alpha beta x * (the sum over the window of products)
 void within_backward(const LrnArgs& args, int64_t row, const float* products) {
     const int64_t y = row % args.h, image = row / args.h * args.h * args.w * args.c;
     for (int64_t x = 0; x < args.w; ++x)

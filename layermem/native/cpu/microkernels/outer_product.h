@@ -1,4 +1,5 @@
-// The tile of an OuterBlock: kRows rows (broadcast from d) by kVectors registers (loaded from x) of sums.
+// The tile of an OuterBlock: kRows rows (broadcast from d) by kVectors registers (loaded from x) of sums stay in
+// registers while all `count` pairs go by.
 #pragma once
 #include "cpu/isa/simd_math.h"
 #include "cpu/microkernels/gemm.h"
@@ -6,6 +7,7 @@
 namespace layermem::cpu::LAYERMEM_ISA {
 namespace {
 
+// Rows [k, k + kRows) and the registers from column c on; the last of them has `last` floats in use.
 template <int kRows, int kVectors>
 void outer_tile(const OuterBlock& args, int64_t k, int64_t c, int last) {
     V sum[kRows][kVectors];
@@ -33,7 +35,7 @@ void outer_tile(const OuterBlock& args, int64_t k, int64_t c, int last) {
             for (int j = 0; j < kVectors; ++j) sum[i][j] = fma(y, x[j], sum[i][j]);
         }
     };
-    if (whole) {
+    if (whole) {  // two loops: the test stays out of the loop over pairs
         for (int64_t n = 0; n < args.count; ++n) {
             const float* at = args.x[n] + c;
             V x[kVectors];
@@ -69,6 +71,7 @@ void outer_rest(const OuterBlock& args, int64_t k, int64_t c, int last) {
     }
 }
 
+// All rows of one panel of columns.
 template <int kRows, int kVectors>
 void outer_panel(const OuterBlock& args, int64_t c, int last) {
     int64_t k = 0;
@@ -76,20 +79,21 @@ void outer_panel(const OuterBlock& args, int64_t c, int last) {
     outer_rest<kRows - 1, kVectors>(args, k, c, last);
 }
 
+// Panels of columns are as equal in width as possible.  Tile shapes fill the register file, as those of gemm do.
 void outer(const OuterBlock& args) {
-    const int64_t vectors = (args.columns + kLanes - 1) / kLanes, panels = (vectors + kMaxVectors - 1) / kMaxVectors;
+    const int64_t vectors = ceil_div(args.columns, kLanes), panels = ceil_div(vectors, kMaxVectors);
     for (int64_t p = 0, v = 0; p < panels; ++p) {
-        const int64_t wide = (vectors - v + panels - p - 1) / (panels - p), c = v * kLanes;
-        v += wide;
+        const int64_t width = ceil_div(vectors - v, panels - p), c = v * kLanes;
+        v += width;
         const int last = static_cast<int>(v * kLanes <= args.columns ? kLanes : args.columns - (v - 1) * kLanes);
         if constexpr (kRegisters == 32) {
-            switch (wide) {
+            switch (width) {
                 case 1: outer_panel<12, 1>(args, c, last); break;
                 case 2: outer_panel<12, 2>(args, c, last); break;
                 case 3: outer_panel<8, 3>(args, c, last); break;
                 default: outer_panel<6, 4>(args, c, last); break;
             }
-        } else if (wide == 1) {
+        } else if (width == 1) {
             outer_panel<6, 1>(args, c, last);
         } else {
             outer_panel<6, 2>(args, c, last);

@@ -5,8 +5,8 @@
 namespace layermem::cpu::LAYERMEM_ISA {
 namespace {
 
-// kLanes registers of kLanes floats, transposed in place.  At each stage the lanes whose number has a bit set are exchanged
-// with the registers whose number has it.
+// kLanes registers of kLanes floats, transposed in place.  At each stage the lanes whose number has a bit set are
+// exchanged with the registers whose number has it.
 inline void transpose_registers(V (&row)[kLanes]) {
 #pragma GCC unroll 4
     for (int bit = 1; bit < kLanes; bit *= 2) {
@@ -25,7 +25,8 @@ inline void transpose_registers(V (&row)[kLanes]) {
     }
 }
 
-// kLanes steps by kLanes columns at a time; width is a multiple of kLanes.
+// out[i][j] = w[j * pitch + i]: kLanes steps by kLanes columns at a time; width is a multiple of kLanes, and columns
+// beyond `columns` become zeros.
 void pack_columns(float* out, const float* w, int64_t pitch, int64_t depth, int64_t columns, int64_t width) {
     for (int64_t k = 0; k < depth; k += kLanes) {
         const int64_t steps = min(kLanes, depth - k);

@@ -1,4 +1,7 @@
 // Pooling, one row of pixels at a time; lanes are channels.
+//
+// Forward reads the windows of each output; backward gathers, for each input, the outputs whose windows contain it, so
+// that every dx is written once, by one task, in a fixed order.
 #include "cpu/microkernels/pooling.h"
 
 #include "cpu/isa/simd_math.h"
@@ -9,7 +12,8 @@ namespace {
 // As PoolProblem::argmax_is_int32(), but with internal linkage: see isa/simd.h.
 inline bool wide_argmax(const PoolProblem& p) { return p.kh * p.kw > 256; }
 
-// The first maximum in row-major order wins, so `>` and not `>=`.
+// y = the maximum over the window clipped to the image, taps [r0, r1) x [s0, s1).  Of equal values the first in
+// row-major order wins, so that a recomputation gives the same argmax: `>` and not `>=`.
 void max_pool(const PoolArgs& args, int64_t row) {
     const PoolProblem& p = args.problem;
     const int64_t h0 = row % p.ho * p.sh - p.ph, r0 = max(0, -h0), r1 = min(p.kh, p.h - h0);
@@ -39,7 +43,8 @@ void max_pool(const PoolArgs& args, int64_t row) {
     }
 }
 
-// Each dx is gathered from the windows over it, in their order, and written once.
+// dx (+)= the sum of term(offset of y, tap, oh, ow, n) over the outputs (oh, ow) whose windows contain the input: those
+// of [oh0, oh1) x [ow0, ow1), which the input is tap (h - oh * sh, w - ow * sw) of.
 template <class Term>
 inline void gather_row(const PoolArgs& args, int64_t row, const Term& term) {
     const PoolProblem& p = args.problem;
@@ -55,8 +60,8 @@ inline void gather_row(const PoolArgs& args, int64_t row, const Term& term) {
             for (int i = 0; i < kGroup; ++i) sum[i] = args.accumulate ? load(out + c + i * kLanes, lanes) : zero();
             for (int64_t oh = oh0; oh < oh1; ++oh)
                 for (int64_t ow = ow0; ow < ow1; ++ow) {
-                    const int64_t tap = (h - oh * p.sh) * p.kw + w - ow * p.sw,
-                                  at = ((n * p.ho + oh) * p.wo + ow) * p.c + c;
+                    const int64_t tap = (h - oh * p.sh) * p.kw + w - ow * p.sw;
+                    const int64_t at = ((n * p.ho + oh) * p.wo + ow) * p.c + c;
 #pragma GCC unroll 4
                     for (int i = 0; i < kGroup; ++i) sum[i] += term(at + i * kLanes, tap, oh, ow, lanes);
                 }
@@ -66,6 +71,7 @@ inline void gather_row(const PoolArgs& args, int64_t row, const Term& term) {
     }
 }
 
+// An output passes its dy to the tap that argmax names.
 void max_pool_backward(const PoolArgs& args, int64_t row) {
     if (wide_argmax(args.problem))
         return gather_row(
@@ -80,20 +86,21 @@ void max_pool_backward(const PoolArgs& args, int64_t row) {
     });
 }
 
-// Elements of window i, clipped to the padded image: Caffe's divisor.
+// Pixels of window i along one axis, clipped to the padded image: Caffe divides by these, zeros included.
 inline int64_t extent(int64_t i, int64_t stride, int64_t pad, int64_t kernel, int64_t size) {
-    const int64_t init = i * stride - pad;
-    return min(init + kernel, size + pad) - init;
+    const int64_t begin = i * stride - pad;
+    return min(begin + kernel, size + pad) - begin;
 }
 
+// y = the sum over the window clipped to the image / its area in the padded image.
 void average_pool(const PoolArgs& args, int64_t row) {
     const PoolProblem& p = args.problem;
     const int64_t h0 = row % p.ho * p.sh - p.ph, r0 = max(0, -h0), r1 = min(p.kh, p.h - h0);
-    const int64_t tall = extent(row % p.ho, p.sh, p.ph, p.kh, p.h);
+    const int64_t height = extent(row % p.ho, p.sh, p.ph, p.kh, p.h);
     const float* image = args.in + row / p.ho * p.h * p.w * p.c;
     for (int64_t ow = 0; ow < p.wo; ++ow) {
         const int64_t w0 = ow * p.sw - p.pw, s0 = max(0, -w0), s1 = min(p.kw, p.w - w0);
-        const V divisor = broadcast(static_cast<float>(tall * extent(ow, p.sw, p.pw, p.kw, p.w)));
+        const V divisor = broadcast(static_cast<float>(height * extent(ow, p.sw, p.pw, p.kw, p.w)));
         for_each_vector(0, p.c, [&](int64_t c, auto n) {
             V sum = zero();
             for (int64_t r = r0; r < r1; ++r) {

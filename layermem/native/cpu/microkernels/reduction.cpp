@@ -7,7 +7,7 @@
 namespace layermem::cpu::LAYERMEM_ISA {
 namespace {
 
-// f(x) as the sum takes it, and its slope as a factor of dy.
+// run(f, gradient): f(x) as the sum takes it, and gradient(x, dy) = f'(x) dy.
 template <class F>
 LAYERMEM_INLINE void with_term(Term term, const F& run) {
     switch (term) {
@@ -32,7 +32,8 @@ double reduce_row(const ReduceArgs& args, const float* x, int64_t begin, int64_t
     return sum;
 }
 
-// Columns [begin, end) of block `outer`, inner > 1: 64 elements of the axis at a time, so that long sums stay exact.
+// Columns [begin, end) of block `outer`, inner > 1: the sums of 64 elements of the axis each are added, which
+// keeps the rounding error of long sums small.
 void reduce_columns(const ReduceArgs& args, int64_t outer, int64_t begin, int64_t end) {
     const Axis& s = args.axis;
     const float* x = args.x + outer * s.size * s.inner;
@@ -59,12 +60,13 @@ void reduce_backward(const ReduceArgs& args, int64_t begin, int64_t end) {
             const V dx = slope(args.x ? load(args.x + at, n) : zero(), broadcast(args.factor) * dy);
             store(args.out + at, args.accumulate ? load(args.out + at, n) + dx : dx, n);
         };
-        if (s.inner == 1) {  // elements instead of lines of one
+        if (s.inner == 1) {  // a line is one element: take all elements of a row together
             for (int64_t at = begin; at < end;) {
-                const int64_t o = at / s.size, till = min(end, (o + 1) * s.size);
+                const int64_t o = at / s.size, row_end = min(end, (o + 1) * s.size);
                 const V dy = broadcast(args.dy[o]);
-                for_each_vector(at, till, [&](int64_t i, auto n) __attribute__((always_inline)) { write(i, dy, n); });
-                at = till;
+                for_each_vector(at, row_end,
+                                [&](int64_t i, auto n) __attribute__((always_inline)) { write(i, dy, n); });
+                at = row_end;
             }
             return;
         }
@@ -75,6 +77,7 @@ void reduce_backward(const ReduceArgs& args, int64_t begin, int64_t end) {
     });
 }
 
+// out = the sums of kGroup registers of columns over `rows` rows, or += where `more`.
 template <int kGroup, class N>
 LAYERMEM_INLINE void add_columns(float* out, const float* in, int64_t pitch, int64_t rows, bool more, N n,
                                  VectorGroup<kGroup>) {
@@ -91,22 +94,22 @@ LAYERMEM_INLINE void add_columns(float* out, const float* in, int64_t pitch, int
 // out (+)= the sum of `rows` rows of `in`, column by column, in blocks of 64 whose sums are added
 void sum_rows(float* out, const float* in, int64_t pitch, int64_t rows, int64_t columns, bool accumulate) {
     for (int64_t block = 0; block < rows; block += 64) {
-        const int64_t till = min(rows, block + 64);
+        const int64_t block_end = min(rows, block + 64);
         const bool more = block > 0 || accumulate;
         for_each_vector_group(0, columns, [&](int64_t c, auto n, auto group) __attribute__((always_inline)) {
-            add_columns(out + c, in + block * pitch + c, pitch, till - block, more, n, group);
+            add_columns(out + c, in + block * pitch + c, pitch, block_end - block, more, n, group);
         });
     }
 }
 
-// The first of [begin, end) that is not below `floor`, to within a register of it; `end` if all are.
+// Written as "not below", so that a NaN stops the search too.
 int64_t find_not_below(const float* x, int64_t begin, int64_t end, float floor) {
     for (; begin + kLanes <= end; begin += kLanes)
         if (positive_mask(select(load(x + begin) < broadcast(floor), zero(), broadcast(1.0f)))) return begin;
     return begin;
 }
 
-// The largest of each of up to kLanes rows of up to kShortRow, the last of equals; false if a NaN is in the way.
+// The rows are transposed, so that a lane is a row.
 bool max_of_short_rows(const float* x, int64_t rows, int64_t size, float* index, float* value) {
     float tile[kShortRow * kLanes] = {};
     transpose_tile(tile, kLanes, x, size, rows, size);
@@ -116,7 +119,8 @@ bool max_of_short_rows(const float* x, int64_t rows, int64_t size, float* index,
     for (int64_t i = 1; i < size; ++i) {
         const V v = load_up_to(tile + i * kLanes, n);
         const I later = v >= best;
-        best = select(later, v, best), at = select(later, broadcast(static_cast<float>(i)), at);
+        best = select(later, v, best);
+        at = select(later, broadcast(static_cast<float>(i)), at);
         is_number &= v == v;
     }
     store(index, at);

@@ -1,4 +1,7 @@
 // Bilinear interpolation, one row of pixels at a time; lanes are channels.
+//
+// Along one axis output i samples the position i * (size - 1) / (out - 1) of the region: corners meet corners.
+// Positions are computed with integers, so that they are exact where they fall on a pixel.
 #include "cpu/microkernels/resize.h"
 
 #include "cpu/isa/simd_math.h"
@@ -6,11 +9,12 @@
 namespace layermem::cpu::LAYERMEM_ISA {
 namespace {
 
-struct Sample {  // y = (1 - t) x[low] + t x[high]
+struct Sample {  // of one output along one axis: (1 - t) x[low] + t x[high]
     int64_t low, high;
     float t;
 };
 
+// Output i of `out`, for the region [first, first + size).
 inline Sample sample_at(int64_t i, int64_t first, int64_t size, int64_t out) {
     if (out == 1) return {first, first, 0};
     const int64_t low = i * (size - 1) / (out - 1), rest = i * (size - 1) % (out - 1);
@@ -18,10 +22,11 @@ inline Sample sample_at(int64_t i, int64_t first, int64_t size, int64_t out) {
             static_cast<float>(static_cast<double>(rest) / static_cast<double>(out - 1))};
 }
 
+// Row `row` of n * ho rows of y, from two rows of x.
 void interp(const InterpArgs& args, int64_t row) {
     const Sample r = sample_at(row % args.ho, args.begin_h, args.size_h, args.ho);
-    const float *low = args.in + (row / args.ho * args.h + r.low) * args.w * args.c,
-                *high = low + (r.high - r.low) * args.w * args.c;
+    const float* low = args.in + (row / args.ho * args.h + r.low) * args.w * args.c;
+    const float* high = low + (r.high - r.low) * args.w * args.c;
     for (int64_t x = 0; x < args.wo; ++x) {
         const Sample s = sample_at(x, args.begin_w, args.size_w, args.wo);
         const V t = broadcast(s.t), rest = broadcast(1 - s.t), u = broadcast(r.t), less = broadcast(1 - r.t);
@@ -33,38 +38,41 @@ void interp(const InterpArgs& args, int64_t row) {
     }
 }
 
-// The weight of output i in input `at`.
+// The weight with which input `at` enters an output.
 inline float weight_of(const Sample& b, int64_t at) {
     return (b.low == at ? 1 - b.t : 0) + (b.high == at && b.t > 0 ? b.t : 0);
 }
 
-// Outputs that may touch input `at` (from `first` on): those strictly between positions at - 1 and at + 1.
-inline void outputs_near(int64_t at, int64_t first, int64_t size, int64_t out, int64_t& from, int64_t& till) {
-    from = 0, till = out;
+// The outputs [begin, end) that input `at` may enter: those that sample strictly between at - 1 and at + 1.
+inline void outputs_near(int64_t at, int64_t first, int64_t size, int64_t out, int64_t& begin, int64_t& end) {
+    begin = 0;
+    end = out;
     if (at < first || at >= first + size) {
-        till = 0;
+        end = 0;
     } else if (size > 1 && out > 1) {
         const int64_t a = at - first;
-        from = max(0, (a - 1) * (out - 1) / (size - 1));
-        till = min(out, (a + 1) * (out - 1) / (size - 1) + 1);
+        begin = max(0, (a - 1) * (out - 1) / (size - 1));
+        end = min(out, (a + 1) * (out - 1) / (size - 1) + 1);
     }
 }
 
-constexpr int64_t kMaxWeights = 64;
-struct Weights {  // the outputs of [from, till) along one axis that an input has a weight in
+constexpr int64_t kMaxWeights = 64;  // that are looked up at a time
+struct Weights {                     // the outputs of a range along one axis that an input enters
     int64_t count, index[kMaxWeights];
     float weight[kMaxWeights];
 
-    void find(int64_t at, int64_t from, int64_t till, int64_t first, int64_t size, int64_t out) {
+    void find(int64_t at, int64_t begin, int64_t end, int64_t first, int64_t size, int64_t out) {
         count = 0;
-        for (int64_t i = from; i < till; ++i) {
-            weight[count] = weight_of(sample_at(i, first, size, out), at), index[count] = i;
+        for (int64_t i = begin; i < end; ++i) {
+            weight[count] = weight_of(sample_at(i, first, size, out), at);
+            index[count] = i;
             count += weight[count] > 0;
         }
     }
 };
 
-// out += the outputs that `down` and `right` name, each by both its shares; dy: the first of them, at this channel.
+// out += dy of the outputs that `down` (rows) and `right` (columns) list, times both weights; dy: of output (0, 0), at
+// this register of channels.
 template <int kGroup, class N>
 LAYERMEM_INLINE void add_weighted(float* out, const float* dy, int64_t width, int64_t channels, const Weights& down,
                                   const Weights& right, N n, VectorGroup<kGroup>) {
@@ -82,6 +90,7 @@ LAYERMEM_INLINE void add_weighted(float* out, const float* dy, int64_t width, in
     for (int k = 0; k < kGroup; ++k) store(out + k * kLanes, sum[k], n);
 }
 
+// Row `row` of n * h rows of dx, gathered from dy.
 void interp_backward(const InterpArgs& args, int64_t row) {
     const int64_t h = row % args.h;
     const float* dy = args.in + row / args.h * args.ho * args.wo * args.c;

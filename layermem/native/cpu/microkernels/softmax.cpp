@@ -1,4 +1,10 @@
-// Scores of classes: softmax, its loss, accuracy.
+// Scores of classes: softmax, its loss, accuracy.  Each kernel has three ways through memory, chosen by the axis:
+//
+//     inner > 1                a lane is a position; classes are `inner` floats apart
+//     inner = 1, long rows     lanes are classes of one row
+//     inner = 1, short rows    kLanes rows are transposed, and then treated as inner > 1
+//
+// In every case exp is taken of x - max(x), so that nothing overflows and the largest term is 1.
 #include "cpu/microkernels/softmax.h"
 
 #include "cpu/isa/simd_math.h"
@@ -25,49 +31,55 @@ inline float sum_exp(float* out, const float* x, int64_t count, float top) {
     return reduce_add(sum);
 }
 
-// A label as a class; -1: ignored, -2: no class.
+// The class that a label names; -1: ignored, -2: out of range.
 inline int64_t class_of(const SoftmaxArgs& args, int64_t position) {
     const int64_t label = static_cast<int64_t>(args.labels.label[position]);
     if (args.labels.ignores && label == args.labels.ignore_label) return -1;
     return label >= 0 && label < args.axis.size ? label : -2;
 }
 
+// Adds one position: its label, as class_of returns it, and its loss.
 inline void add_position(const SoftmaxArgs& args, int64_t position, int64_t label, float loss, LossPartial& sum) {
-    if (label >= 0)
-        sum.loss += static_cast<double>(loss), ++sum.valid;
-    else if (label == -2)
-        ++sum.bad_labels, sum.bad_label = static_cast<int64_t>(args.labels.label[position]);
+    if (label >= 0) {
+        sum.loss += static_cast<double>(loss);
+        ++sum.valid;
+    } else if (label == -2) {
+        ++sum.bad_labels;
+        sum.bad_label = static_cast<int64_t>(args.labels.label[position]);
+    }
 }
 
-// As class_of, of a register of positions; lanes beyond n are ignored.
+// class_of for a register of positions; lanes from n on are -1, as if ignored.
 template <class N>
 inline I classes_of(const SoftmaxArgs& args, int64_t position, N n) {
     const I label = __builtin_convertvector(fill_tail(load(args.labels.label + position, n), n, 0.0f), I);
     const I is_class = (label >= 0) & (label < static_cast<int32_t>(args.axis.size));
-    I found = (is_class & label) | (~is_class & -2);
+    I result = (is_class & label) | (~is_class & -2);
     if (args.labels.ignores && args.labels.ignore_label == static_cast<int32_t>(args.labels.ignore_label)) {
         const I ignored = label == static_cast<int32_t>(args.labels.ignore_label);
-        found = (ignored & -1) | (~ignored & found);
+        result = (ignored & -1) | (~ignored & result);
     }
     if (n < kLanes) {
-        const I there = lanes_from_mask((1u << n) - 1);
-        found = (there & found) | (~there & -1);
+        const I in_use = lanes_from_mask((1u << n) - 1);
+        result = (in_use & result) | (~in_use & -1);
     }
-    return found;
+    return result;
 }
 
+// Bit i: the condition holds in lane i.
 inline uint32_t mask_where(I condition) { return positive_mask(select(condition, broadcast(1.0f), zero())); }
 
+// add_position for a register of positions, with the labels of classes_of.
 template <class N>
 inline void add_positions(const SoftmaxArgs& args, int64_t position, I label, V loss, N n, LossPartial& sum) {
-    const uint32_t wrong = mask_where(label == -2);
+    const uint32_t bad = mask_where(label == -2);
     sum.loss += static_cast<double>(reduce_add(select(label >= 0, loss, zero())));
     sum.valid += __builtin_popcount(mask_where(label >= 0));
-    for (int i = 0; wrong && i < n; ++i)
-        if (wrong >> i & 1) add_position(args, position + i, -2, 0, sum);
+    for (int i = 0; bad && i < n; ++i)
+        if (bad >> i & 1) add_position(args, position + i, -2, 0, sum);
 }
 
-// Where inner > 1 lanes are neighbouring positions; this calls body(offset of the first class, first position, n).
+// With inner > 1: body(offset of the first class, first position, n) for every register of neighbouring positions.
 template <class Body>
 LAYERMEM_INLINE void for_each_position(const Axis& s, int64_t begin, int64_t end, const Body& body) {
     for (int64_t o = begin; o < end; ++o)
@@ -76,6 +88,7 @@ LAYERMEM_INLINE void for_each_position(const Axis& s, int64_t begin, int64_t end
         });
 }
 
+// The largest score of each position of a register; x: of the first class.
 template <class N>
 inline V max_across(const Axis& s, const float* x, N n) {
     V top = broadcast(-__builtin_inff());
@@ -90,7 +103,7 @@ inline V sum_exp_across(const Axis& s, const float* x, V top, N n) {
     return sum;
 }
 
-// -- rows of limit classes ----------------------------------------------------------------------------------------------
+// -- short rows -------------------------------------------------------------------------------------------------------
 
 constexpr int64_t kShorterRow = 8;  // in place of kShortRow where there is no exp to save
 
@@ -99,7 +112,8 @@ inline bool is_short(const Axis& s, int64_t limit = kShortRow) {
     return s.inner == 1 && s.size <= limit && s.outer > 1;
 }
 
-// As many positions as there are lanes at a time, turned over: run(t) sees them side by side, as of [1][size][positions].
+// kLanes rows at a time, transposed: run(t) sees them as [1][size][rows], and what it writes to t.out is transposed
+// back.
 template <class Run>
 inline void with_transposed(const SoftmaxArgs& args, int64_t begin, int64_t end, const Run& run) {
     const int64_t size = args.axis.size;
@@ -107,9 +121,13 @@ inline void with_transposed(const SoftmaxArgs& args, int64_t begin, int64_t end,
     for (int64_t o = begin; o < end; o += kLanes) {
         const int64_t count = min(kLanes, end - o);
         SoftmaxArgs t = args;
-        t.axis = {1, size, count}, t.a = a;
+        t.axis = {1, size, count};
+        t.a = a;
         transpose_tile(a, count, args.a + o * size, size, count, size);
-        if (args.dy) transpose_tile(dy, count, args.dy + o * size, size, count, size), t.dy = dy;
+        if (args.dy) {
+            transpose_tile(dy, count, args.dy + o * size, size, count, size);
+            t.dy = dy;
+        }
         if (args.out) t.out = out;
         if (args.accumulate) transpose_tile(out, count, args.out + o * size, size, count, size);
         if (args.labels.label) t.labels.label = args.labels.label + o;
@@ -119,8 +137,9 @@ inline void with_transposed(const SoftmaxArgs& args, int64_t begin, int64_t end,
     }
 }
 
-// -- softmax and what is found from it ---------------------------------------------------------------------------------
+// -- kernels ----------------------------------------------------------------------------------------------------------
 
+// y = exp(x - max) / sum of exp(x - max)
 void softmax(const SoftmaxArgs& args, int64_t begin, int64_t end) {
     const Axis& s = args.axis;
     if (is_short(s)) return with_transposed(args, begin, end, [&](const SoftmaxArgs& t) { softmax(t, 0, 1); });
@@ -140,6 +159,7 @@ void softmax(const SoftmaxArgs& args, int64_t begin, int64_t end) {
     });
 }
 
+// dx = y (dy - sum of y dy); args.a is y
 void softmax_backward(const SoftmaxArgs& args, int64_t begin, int64_t end) {
     const Axis& s = args.axis;
     if (is_short(s, kShorterRow))
@@ -167,7 +187,8 @@ void softmax_backward(const SoftmaxArgs& args, int64_t begin, int64_t end) {
     });
 }
 
-// -log softmax(x)[label] = log(sum exp(x - top)) - (x[label] - top), before anything rounds to 0; softmax too, if asked.
+// loss = log(sum of exp(x - max)) - (x[label] - max): -log softmax(x)[label] without the division, which may round to
+// 0.  The softmax goes to out where it is not null.
 void softmax_loss(const SoftmaxArgs& args, int64_t begin, int64_t end, LossPartial& sum) {
     const Axis& s = args.axis;
     if (is_short(s))
@@ -176,7 +197,7 @@ void softmax_loss(const SoftmaxArgs& args, int64_t begin, int64_t end, LossParti
         for (int64_t o = begin; o < end; ++o) {
             const float *x = args.a + o * s.size, top = max_of_row(x, s.size);
             const int64_t label = class_of(args, o);
-            const float own = label >= 0 ? x[label] : 0;  // before y, which may lie on x
+            const float own = label >= 0 ? x[label] : 0;  // before y is written, which may be x
             float* y = args.out ? args.out + o * s.size : nullptr;
             const float exps = sum_exp(y, x, s.size, top);
             add_position(args, o, label, log(broadcast(exps))[0] - (own - top), sum);
@@ -192,7 +213,8 @@ void softmax_loss(const SoftmaxArgs& args, int64_t begin, int64_t end, LossParti
         V exps = zero(), own = zero();
         for (int64_t c = 0; c < s.size; ++c) {
             const V x = load(args.a + at + c * s.inner, n);
-            exps += exp(x - top), own = select(label == static_cast<int32_t>(c), x, own);
+            exps += exp(x - top);
+            own = select(label == static_cast<int32_t>(c), x, own);
         }
         add_positions(args, position, label, log(exps) - (own - top), n, sum);
         if (args.out)
@@ -201,6 +223,7 @@ void softmax_loss(const SoftmaxArgs& args, int64_t begin, int64_t end, LossParti
     });
 }
 
+// dx = scale (softmax(x) - [class is the label]), 0 where the label is ignored; the softmax is computed again from x
 void softmax_loss_backward(const SoftmaxArgs& args, int64_t begin, int64_t end) {
     const Axis& s = args.axis;
     if (is_short(s))
@@ -214,8 +237,9 @@ void softmax_loss_backward(const SoftmaxArgs& args, int64_t begin, int64_t end) 
             const float top = max_of_row(x, s.size);
             const int64_t label = class_of(args, o), row = o * s.size;
             const float share = label < 0 ? 0 : args.scale / sum_exp(nullptr, x, s.size, top);
-            const float before = args.accumulate && label >= 0 ? args.out[row + label] : 0,
-                        own = label >= 0 ? x[label] : 0;
+            // Read before dx is written, which may be x; the element of the label is written again at the end.
+            const float before = args.accumulate && label >= 0 ? args.out[row + label] : 0;
+            const float own = label >= 0 ? x[label] : 0;
             for_each_vector(0, s.size, [&](int64_t i, auto n) {
                 gradient(row + i, label < 0 ? zero() : exp(load(x + i, n) - broadcast(top)) * broadcast(share), n);
             });
@@ -234,16 +258,17 @@ void softmax_loss_backward(const SoftmaxArgs& args, int64_t begin, int64_t end) 
     });
 }
 
-// A label is found if fewer than top_k other scores are at least its own; a NaN is nobody's rival, nor is it found.
+// A position is correct if at most top_k scores, its label's included, are at least the label's.  Comparisons with a
+// NaN are false: such a score does not count, and a label whose own score is NaN is not correct.
 void accuracy(const SoftmaxArgs& args, int64_t begin, int64_t end, LossPartial& sum) {
     const Axis& s = args.axis;
     if (is_short(s)) return with_transposed(args, begin, end, [&](const SoftmaxArgs& t) { accuracy(t, 0, 1, sum); });
     const auto decide = [&](int64_t position, int64_t label, float own, float at_least) {
-        const bool found = label >= 0 && own == own && static_cast<int64_t>(at_least) <= args.top_k;
-        add_position(args, position, label, found ? 1.0f : 0.0f, sum);
-        if (args.correct) args.correct[position] = found;
+        const bool correct = label >= 0 && own == own && static_cast<int64_t>(at_least) <= args.top_k;
+        add_position(args, position, label, correct ? 1.0f : 0.0f, sum);
+        if (args.correct) args.correct[position] = correct;
     };
-    const auto rival = [](V x, V own) { return select(x >= own, broadcast(1.0f), zero()); };
+    const auto counts = [](V x, V own) { return select(x >= own, broadcast(1.0f), zero()); };
     if (is_row(s)) {
         for (int64_t o = begin; o < end; ++o) {
             const float* x = args.a + o * s.size;
@@ -251,7 +276,7 @@ void accuracy(const SoftmaxArgs& args, int64_t begin, int64_t end, LossPartial& 
             const float own = label >= 0 ? x[label] : 0;
             V at_least = zero();
             for_each_vector(0, s.size, [&](int64_t i, auto n) {
-                at_least += clear_tail(rival(load(x + i, n), broadcast(own)), n);
+                at_least += clear_tail(counts(load(x + i, n), broadcast(own)), n);
             });
             decide(o, label, own, reduce_add(at_least));
         }
@@ -262,10 +287,10 @@ void accuracy(const SoftmaxArgs& args, int64_t begin, int64_t end, LossPartial& 
         V own = zero(), at_least = zero();
         for (int64_t c = 0; c < s.size; ++c)
             own = select(label == static_cast<int32_t>(c), load(args.a + at + c * s.inner, n), own);
-        for (int64_t c = 0; c < s.size; ++c) at_least += rival(load(args.a + at + c * s.inner, n), own);
-        const I found = (label >= 0) & (own == own) & (at_least <= broadcast(static_cast<float>(args.top_k)));
-        add_positions(args, position, label, select(found, broadcast(1.0f), zero()), n, sum);
-        if (args.correct) store_bytes(args.correct + position, found & 1, n);
+        for (int64_t c = 0; c < s.size; ++c) at_least += counts(load(args.a + at + c * s.inner, n), own);
+        const I correct = (label >= 0) & (own == own) & (at_least <= broadcast(static_cast<float>(args.top_k)));
+        add_positions(args, position, label, select(correct, broadcast(1.0f), zero()), n, sum);
+        if (args.correct) store_bytes(args.correct + position, correct & 1, n);
     });
 }
 

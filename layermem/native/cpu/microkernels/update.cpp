@@ -1,4 +1,6 @@
 // Update rules of the solvers, and the sum of squares that gradient clipping needs.
+//
+// source   Caffe src/caffe/solvers; h0 and h1 are its history blobs
 #include "cpu/microkernels/update.h"
 
 #include "cpu/isa/simd_math.h"
@@ -6,6 +8,7 @@
 namespace layermem::cpu::LAYERMEM_ISA {
 namespace {
 
+// step(w, d, h0, h1) changes w and the state in registers; d is the gradient after gain and weight decay.
 template <class F>
 void update_each(const Update& args, int64_t begin, int64_t end, const F& step) {
     const V gain = broadcast(args.gain), decay = broadcast(args.decay), one = broadcast(1.0f);
@@ -21,8 +24,8 @@ void update_each(const Update& args, int64_t begin, int64_t end, const F& step) 
 }
 
 void update(const Update& args, int64_t begin, int64_t end) {
-    const V rate = broadcast(args.rate), m = broadcast(args.momentum), m2 = broadcast(args.momentum2),
-            delta = broadcast(args.delta), one = broadcast(1.0f);
+    const V rate = broadcast(args.rate), m = broadcast(args.momentum), m2 = broadcast(args.momentum2);
+    const V delta = broadcast(args.delta), one = broadcast(1.0f);
     const auto run = [&](const auto& step) { update_each(args, begin, end, step); };
     switch (args.rule) {
         case UpdateRule::sgd:
@@ -30,7 +33,7 @@ void update(const Update& args, int64_t begin, int64_t end) {
                 h = m * h + rate * d;
                 w -= h;
             });
-        case UpdateRule::nesterov:
+        case UpdateRule::nesterov:  // the step of the momentum after this update, taken already
             return run([&](V& w, V d, V& h, V&) {
                 const V v = m * h + rate * d;
                 w -= (one + m) * v - m * h;
@@ -41,19 +44,19 @@ void update(const Update& args, int64_t begin, int64_t end) {
                 h += d * d;
                 w -= rate * (d / (sqrt(h) + delta));
             });
-        case UpdateRule::rmsprop:
+        case UpdateRule::rmsprop:  // momentum is the decay of the mean square
             return run([&](V& w, V d, V& h, V&) {
                 h = m * h + (one - m) * (d * d);
                 w -= rate * (d / (sqrt(h) + delta));
             });
-        case UpdateRule::adadelta:
+        case UpdateRule::adadelta:  // h0: mean square of gradients, h1: of steps
             return run([&](V& w, V d, V& h0, V& h1) {
                 h0 = m * h0 + (one - m) * (d * d);
                 const V u = d * sqrt((h1 + delta) / (h0 + delta));
                 h1 = m * h1 + (one - m) * (u * u);
                 w -= rate * u;
             });
-        case UpdateRule::adam:
+        case UpdateRule::adam:  // h0, h1: first and second moment; rate includes the bias correction
             return run([&](V& w, V d, V& h0, V& h1) {
                 h0 = m * h0 + (one - m) * d;
                 h1 = m2 * h1 + (one - m2) * (d * d);
@@ -62,7 +65,7 @@ void update(const Update& args, int64_t begin, int64_t end) {
     }
 }
 
-// The sum of squares of [begin, end), in double, lane sums added in one fixed order.
+// Blocks of 1024 in float, whose lane sums are added in one fixed order, and their totals in double.
 double sum_of_squares(const float* x, int64_t begin, int64_t end) {
     double sum = 0;
     for (int64_t block = begin; block < end; block += 1024) {

@@ -1,4 +1,11 @@
-// The transforms of F(2x2, 3x3).  Each is a matrix from the left and its transpose from the right; lanes are channels.
+// The transforms of F(2x2, 3x3): a matrix from the left and its transpose from the right, here ' for the transpose.
+//
+//          1  0 -1  0           1  0  0               1  0
+//     B' = 0  1  1  0      G = .5 .5 .5          A =  1  1
+//          0 -1  1  0          .5 -.5 .5              1 -1
+//          0  1  0 -1           0  0  1               0 -1
+//
+// Lanes are channels.  A transformed tile has 16 elements, each in a plane of its own: [16][tiles][c].
 #include "cpu/microkernels/winograd.h"
 
 #include "cpu/isa/simd_math.h"
@@ -7,13 +14,16 @@
 namespace layermem::cpu::LAYERMEM_ISA {
 namespace {
 
-// B' d:  d0 - d2, d1 + d2, d2 - d1, d1 - d3
+// One column of B' d, in place:  d0 - d2, d1 + d2, d2 - d1, d1 - d3
 inline void transform_four(V& a, V& b, V& c, V& d) {
     const V p = a - c, q = b + c, r = c - b, s = b - d;
-    a = p, b = q, c = r, d = s;
+    a = p;
+    b = q;
+    c = r;
+    d = s;
 }
 
-// The first pixel of tile `t`, and which image it is in.
+// The first pixel (y, x) of tile `t`, which may lie outside the image, and the offset of its image in floats.
 inline void first_pixel(const WinogradTiles& args, int64_t t, int64_t step, int64_t& image, int64_t& y, int64_t& x) {
     const int64_t tile = args.first + t;
     image = tile / (args.tiles_h * args.tiles_w) * args.h * args.w * args.pixel;
@@ -21,6 +31,7 @@ inline void first_pixel(const WinogradTiles& args, int64_t t, int64_t step, int6
     x = tile % args.tiles_w * step + args.left;
 }
 
+// B' d B of 4x4 pixels; pixels outside the image are zeros.
 void transform_input(const WinogradTiles& args, int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
         int64_t image, y, x;
@@ -57,7 +68,7 @@ void transform_input(const WinogradTiles& args, int64_t begin, int64_t end) {
     }
 }
 
-// A' m A, with A' = (1 1 1 0 / 0 1 -1 -1): the sums of a tile back to its 2x2 pixels.
+// A' m A: the products of a tile to its 2x2 pixels, with the epilogue (bias or accumulate, relu).
 void transform_output(const WinogradTiles& args, int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
         int64_t image, y, x;
@@ -71,7 +82,8 @@ void transform_output(const WinogradTiles& args, int64_t begin, int64_t end) {
             for (int j = 0; j < 4; ++j) {
                 const V a = load(in + j * args.pitch, n), b = load(in + (4 + j) * args.pitch, n);
                 const V d = load(in + (8 + j) * args.pitch, n), e = load(in + (12 + j) * args.pitch, n);
-                top[j] = a + b + d, low[j] = b - d - e;
+                top[j] = a + b + d;
+                low[j] = b - d - e;
             }
             const V bias = args.bias ? load(args.bias + c, n) : zero();
             const auto put = [&](int64_t at, V v) __attribute__((always_inline)) {
@@ -86,7 +98,7 @@ void transform_output(const WinogradTiles& args, int64_t begin, int64_t end) {
     }
 }
 
-// A dy A': the 2x2 pixels of a gradient's tile to a square; pixels outside count as zeros.
+// A dy A' of 2x2 pixels of a gradient; pixels outside the image are zeros.
 void transform_dy(const WinogradTiles& args, int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
         int64_t image, y, x;
@@ -110,7 +122,7 @@ void transform_dy(const WinogradTiles& args, int64_t begin, int64_t end) {
     }
 }
 
-// G args G', with G = (1 0 0 / .5 .5 .5 / .5 -.5 .5 / 0 0 1), of one window's kLanes channels; rotate: rotated by 180 degrees.
+// u = G g G' of kLanes channels of one window w [3][3][c]; rotate: of the window rotated by 180 degrees.
 template <class N>
 inline void transform_window(V (&u)[4][4], const float* w, int64_t c, bool rotate, N n) {
     V rows[4][3];
@@ -119,16 +131,23 @@ inline void transform_window(V (&u)[4][4], const float* w, int64_t c, bool rotat
         const int at = rotate ? 2 - j : j;
         const V a = load(w + (rotate ? 6 + at : at) * c, n), b = load(w + (3 + at) * c, n);
         const V d = load(w + (rotate ? at : 6 + at) * c, n), half = (a + d) * 0.5f;
-        rows[0][j] = a, rows[1][j] = half + b * 0.5f, rows[2][j] = half - b * 0.5f, rows[3][j] = d;
+        rows[0][j] = a;
+        rows[1][j] = half + b * 0.5f;
+        rows[2][j] = half - b * 0.5f;
+        rows[3][j] = d;
     }
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
         const V half = (rows[i][0] + rows[i][2]) * 0.5f, middle = rows[i][1] * 0.5f;
-        u[i][0] = rows[i][0], u[i][1] = half + middle, u[i][2] = half - middle, u[i][3] = rows[i][2];
+        u[i][0] = rows[i][0];
+        u[i][1] = half + middle;
+        u[i][2] = half - middle;
+        u[i][3] = rows[i][2];
     }
 }
 
-// Forward: for element f of the squares, packed[f * pitch + step c of the panel][column k], k from `column` on.
+// For element f of the tiles: packed[f * pitch + step c of the panel][column k], with k from `column` on.  kLanes
+// channels of each window are transformed to a block [column][channel], which is then packed as a small matrix.
 void pack_fprop(const WinogradWeights& args, float* packed, int64_t pitch, int64_t column, int64_t columns,
                 int64_t width) {
     constexpr int64_t kMaxColumns = kMaxVectors * kLanes;
@@ -145,7 +164,8 @@ void pack_fprop(const WinogradWeights& args, float* packed, int64_t pitch, int64
     }
 }
 
-// Data gradient: packed[f * pitch + step k of the panel][column c], for k in [begin, end).
+// For element f of the tiles: packed[f * pitch + step k of the panel][column c], for k in [begin, end); c is
+// contiguous.
 void pack_dgrad(const WinogradWeights& args, float* packed, int64_t pitch, int64_t column, int64_t columns,
                 int64_t width, int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k)
@@ -158,7 +178,8 @@ void pack_dgrad(const WinogradWeights& args, float* packed, int64_t pitch, int64
         }
 }
 
-// dw = G' u G for k in [begin, end)
+// dw [3][3][c] = G' u G for k in [begin, end), with u from tiles [16][k][c]: first G' u, one column j at a time, then
+// G.
 void transform_dw(const WinogradWeights& args, int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k)
         for_each_vector(0, args.c, [&](int64_t c, auto n) __attribute__((always_inline)) {
@@ -169,7 +190,9 @@ void transform_dw(const WinogradWeights& args, int64_t begin, int64_t end) {
 #pragma GCC unroll 4
                 for (int i = 0; i < 4; ++i) u[i] = load(args.tiles + ((4 * i + j) * args.k + k) * args.c + c, n);
                 const V sum = (u[1] + u[2]) * 0.5f;
-                rows[0][j] = u[0] + sum, rows[1][j] = (u[1] - u[2]) * 0.5f, rows[2][j] = sum + u[3];
+                rows[0][j] = u[0] + sum;
+                rows[1][j] = (u[1] - u[2]) * 0.5f;
+                rows[2][j] = sum + u[3];
             }
 #pragma GCC unroll 3
             for (int i = 0; i < 3; ++i) {

@@ -151,6 +151,8 @@ class ThreadPool {
     int64_t count_ = 0;
 };
 
+// The pool of the process.  A kernel that runs while another does waits for it: launches are parallel inside, not among
+// each other.
 std::mutex pool_mutex;  // one kernel at a time, for all calling threads
 std::atomic<int> requested_threads{
     static_cast<int>(std::thread::hardware_concurrency() ? std::thread::hardware_concurrency() : 1)};

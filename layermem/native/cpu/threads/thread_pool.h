@@ -30,7 +30,8 @@ void parallel_for_ranges(int64_t total, int64_t step, const Body& body) {
     parallel_for(ceil_div(total, step), [&](int64_t i) { body(i * step, std::min(total, (i + 1) * step)); });
 }
 
-// [0, total) in `parts` nearly equal chunks: the i-th is [chunk_begin(total, parts, i), chunk_begin(total, parts, i + 1)).
+// [0, total) in `parts` nearly equal chunks: the i-th is [chunk_begin(total, parts, i), chunk_begin(total, parts, i +
+// 1)).
 inline int64_t chunk_begin(int64_t total, int64_t parts, int64_t i) {
     return total / parts * i + (total % parts) * i / parts;
 }
