@@ -31,7 +31,7 @@ BufferId add_buffer(LayoutGraph& g, std::string name, Bytes bytes, bool persiste
 OpId add_op(LayoutGraph& g, std::string name, std::vector<BufferId> reads, std::vector<BufferId> updates,
             std::vector<BufferId> writes, const OverlayTuples& overlays, Bytes workspace, Seconds seconds,
             OpId replay) {
-    // Ids are checked by LayoutGraph, which knows the name of the op for its error.
+    // Ids are checked by LayoutGraph, whose errors name the op.
     Op op{std::move(name), std::move(reads), std::move(updates), std::move(writes), {}, workspace, seconds, replay};
     for (const auto& [out, over, kind] : overlays) op.overlays.push_back({out, over, kind});
     return g.add_op(std::move(op));

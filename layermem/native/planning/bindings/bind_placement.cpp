@@ -87,7 +87,7 @@ time_limit         seconds of search when the greedy rules miss the bound; count
                    input gives the same offsets on any machine; 0 is greedy only
 floor              least offset of an interval without a fixed offset
 fixed              int64 array: the offset an interval must have, or -1
-target             a height at which the search stops, such as a budget; 0 asks for the least
+target             a height at which the search stops, such as a budget; 0: the least
 Raises ValueError for inconsistent arrays, KeyboardInterrupt on Ctrl-C.)");
     m.def("max_live", &max_live, "begin"_a, "end"_a, "size"_a, "align"_a = 256,
           "Most aligned bytes alive at one tick.");

@@ -27,12 +27,12 @@ using Words = std::vector<std::pair<const char*, T>>;
 // The enumerator of a word, or ValueError with the words there are.
 template <class T>
 T parse(const std::string& name, const Words<T>& words, const char* what) {
-    std::string known;
+    std::string choices;
     for (const auto& [word, value] : words) {
         if (name == word) return value;
-        known += std::string(known.empty() ? "" : ", ") + word;
+        choices += std::string(choices.empty() ? "" : ", ") + word;
     }
-    throw py::value_error("no " + std::string(what) + " is called '" + name + "'; choose one of " + known);
+    throw py::value_error("no " + std::string(what) + " is called '" + name + "'; choose one of " + choices);
 }
 
 const Words<Family> kFamilyWords = {

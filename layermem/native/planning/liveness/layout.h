@@ -51,7 +51,7 @@ struct Gap {
     Decision decision;
 };
 
-// One stay of a buffer on the device.
+// A buffer on the device, from its first use to the release of its bytes.
 struct Residency {
     BufferId buffer;
     Position first, last;  // its uses

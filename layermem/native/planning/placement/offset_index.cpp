@@ -33,7 +33,7 @@ Granules OffsetList::find_offset(const Residency& residency, Granules floor, Fit
     for (const Chunk& chunk : chunks_) {
         ++steps;
         if (chunk.first >= residency.last || chunk.last <= residency.first) continue;
-        // Where every entry counts, the summary knows all gaps: those within, and the one below the first entry.
+        // Where every entry counts, the summary covers all gaps: those within, and the one below the first entry.
         bool all_overlap = chunk.latest < residency.last && chunk.earliest > residency.first;
         if (all_overlap && std::max(chunk.widest_gap, chunk.entries.front().bottom - top) < residency.size) {
             top = std::max(top, chunk.top);

@@ -62,7 +62,7 @@ struct IndexedProblem {
     std::vector<size_t> fixed_interval;  // per fixed residency: its index in the request
 };
 
-// Ticks become sections, bytes become granules, and fixed residencies are told apart from free ones.
+// Ticks become sections, bytes become granules, and fixed residencies are separated from free ones.
 IndexedProblem build_problem(const PlacementRequest& r) {
     // Indices into the request of all intervals that take part, in order.
     std::vector<size_t> intervals;

@@ -24,7 +24,7 @@ struct PlacementRequest {
     std::vector<Bytes> fixed;      // empty, or for each residency the offset it must have, or -1
     Bytes align = 256;             // offsets are multiples of it, sizes are rounded up to it
     Bytes floor = 0;               // least offset of a residency that is not fixed; rounded up to align
-    Bytes target = 0;              // the search stops at any height up to this; 0 asks for the least height
+    Bytes target = 0;              // the search stops at any height up to this; 0: the least height
     Seconds time_limit = 1.0;      // of search; counted in steps, so that every machine gets the same offsets
 };
 

@@ -10,7 +10,7 @@
 namespace layermem::planning::placement {
 namespace {
 
-// The part of a fixed residency above the floor; what lies below the floor is in no one's way.
+// The part of a fixed residency above the floor; what lies below the floor conflicts with nothing.
 Residency clip_to_floor(const Problem& problem, size_t fixed) {
     Residency part = problem.fixed[fixed];
     Granules bottom = std::max(problem.floor, problem.fixed_offset[fixed]);

@@ -161,7 +161,7 @@ bool Skyline::raise(Section first, Section last, Granules upto) {
 
 // The sections whose level r was the witness of become stale.
 void Skyline::drop_witness(ResidencyId r) {
-    // The count tells when all of them are found, which spares the rest of the lifespan.
+    // The loop ends when all of them are found, which spares the rest of the lifespan.
     Granules left = witness_count_[r];
     for (Section s = residencies_[r].first; left > 0; ++s) {
         ++steps_;
