@@ -1,37 +1,37 @@
-"""The nets of a solver in one arena: batches in, outputs out, parameters between.  It knows no files and no loop.
+"""Runs the nets of a solver in one arena: one training iteration, or one test, at a time.  No files and no loop.
 
-What changes between batches is in the context that all ops read: `step` counts batches (dropout draws by it),
-`iteration` counts updates, `rate` is the learning rate of this one.
+All ops read the context for values that change between batches: `step` counts batches (it seeds dropout), `iteration`
+counts updates, `rate` is the learning rate of the iteration.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from layermem.backends.base import Device, NextBatch
 from layermem.backends.registry import StepContext
-from layermem.compiler import Program
 from layermem.errors import InputError
 from layermem.graph.ops import Graph
+from layermem.proto.schema import Message
 from layermem.runtime.runner import Runner
+from layermem.schedule.arena_planner import Program
 from layermem.solver.build import Nets, reported
 from layermem.solver.events import Output
 from layermem.solver.feeds import Feeds
 from layermem.solver.parameters import Parameters
-from layermem.solver.rules import rate, rule_of, settings
+from layermem.solver.rules import learning_rate, rule_of, settings
 
 Outputs = tuple[Output, ...]
 
 
 class Engine:
-    """`program` holds schedules for the train step, the updates if iter_size > 1, and the test nets."""
+    """`program` has the schedules of the train step, of the updates if iter_size > 1, and of the test nets."""
 
     def __init__(
-        self, nets: Nets, param: Any, graphs: Sequence[Graph], program: Program, device: Device, *,
+        self, nets: Nets, param: Message, graphs: Sequence[Graph], program: Program, device: Device, *,
         spill: Path | None = None, poison: bool = False,
     ):  # fmt: skip
         self.nets, self.param = nets, param
@@ -43,7 +43,7 @@ class Engine:
         self._reported = [reported(net) for net in nets.all]
 
     def begin(self, seed: int) -> None:
-        """Open the feeds and start all parameters and histories from `seed`."""
+        """Open the feeds, and initialize all parameters and histories from `seed`."""
         if self.feeds is None or self.feeds.seed != seed:
             self.close()
             self.feeds = Feeds(self.nets.all, seed)
@@ -56,36 +56,36 @@ class Engine:
 
     @property
     def open_feeds(self) -> Feeds:
-        assert self.feeds is not None, "begin() comes first"
+        assert self.feeds is not None, "call begin() first"
         return self.feeds
 
     def train(self, iteration: int) -> tuple[float, Outputs]:
-        """iter_size batches forward and backward, and the update: mean loss, and the last batch's outputs."""
+        """Run iter_size batches and the update: the mean loss, and the outputs of the last batch."""
         size = self.param.iter_size
-        self.context["iteration"], self.context["rate"] = iteration, rate(self.param, iteration)
+        self.context["iteration"], self.context["rate"] = iteration, learning_rate(self.param, iteration)
         loss = 0.0
         for part in range(size):
             self.context["step"] = iteration * size + part
             self.context["batch"] = self.open_feeds.next(0)
-            found = self._run(0, 0, lambda: self.open_feeds.ahead(0))
-            loss += self._objective(0, found) / size
+            values = self._run(0, 0, lambda: self.open_feeds.prefetch(0))
+            loss += self._objective(0, values) / size
         if size > 1:
             self.runner.run(1)
-        return loss, self._outputs(0, found)
+        return loss, self._outputs(0, values)
 
     def test(self, index: int, stopping: Callable[[], bool]) -> tuple[float, Outputs] | None:
-        """Mean objective and outputs of test net `index` over its batches; None, and data back, if told to stop."""
+        """Mean objective and outputs of test net `index`; None if it stops early, with its data rewound."""
         net, batches = 1 + index, self.nets.test_iterations[index]
         before = self.open_feeds.position(net)
-        sums: dict[str, Any] = {}
+        sums: dict[str, np.ndarray] = {}
         for batch in range(batches):
             if stopping():
-                self.open_feeds.go_to(net, before)
+                self.open_feeds.seek(net, before)
                 return None
             self.context["batch"] = self.open_feeds.next(net)
-            coming = (lambda: self.open_feeds.ahead(net)) if batch + 1 < batches else None
-            for version, values in self._run(self._first_test + index, net, coming).items():
-                sums[version] = sums.get(version, 0.0) + values.astype(np.float64)
+            next_batch = (lambda: self.open_feeds.prefetch(net)) if batch + 1 < batches else None
+            for version, value in self._run(self._first_test + index, net, next_batch).items():
+                sums[version] = sums.get(version, np.float64(0)) + value.astype(np.float64)
         means = {version: np.asarray(total / batches) for version, total in sums.items()}
         return self._objective(net, means), self._outputs(net, means)
 
@@ -95,10 +95,10 @@ class Engine:
         except InputError as error:
             raise self.nets.all[net].placed(error) from None
 
-    def _objective(self, net: int, found: Mapping[str, np.ndarray]) -> float:
-        terms = (each.weight * np.sum(found[each.version], dtype=np.float64) for each in self._reported[net])
+    def _objective(self, net: int, values: Mapping[str, np.ndarray]) -> float:
+        terms = (each.weight * np.sum(values[each.version], dtype=np.float64) for each in self._reported[net])
         return float(sum(terms))
 
-    def _outputs(self, net: int, found: Mapping[str, np.ndarray]) -> Outputs:
-        """What no layer reads, under Caffe's names."""
-        return tuple(Output(r.name, found[r.version], r.weight) for r in self._reported[net] if r.output)
+    def _outputs(self, net: int, values: Mapping[str, np.ndarray]) -> Outputs:
+        """The blobs that no layer reads, under their names in the prototxt."""
+        return tuple(Output(r.name, values[r.version], r.weight) for r in self._reported[net] if r.output)

@@ -1,4 +1,4 @@
-"""What a solver tells about its work, as values.  It calls `log(event)`; report/log.py makes Caffe's lines of them."""
+"""The events of a solver.  It calls `log(event)`; report/log.py formats them as Caffe's log lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Output:
-    """A blob that no layer reads, or that counts in the objective: `values` in Caffe's order, `weight` its share."""
+    """A blob that no layer reads, or with a loss weight: `values` in Caffe's order, `weight` in the objective."""
 
     name: str
     values: np.ndarray
@@ -18,14 +18,14 @@ class Output:
 
 @dataclass(frozen=True)
 class Note:
-    """A sentence that the user may want to know."""
+    """A sentence for the user."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Solving:
-    """The run begins; parsers take their start time from here."""
+    """The run begins; log parsers take its start time from this line."""
 
     net: str
     policy: str
@@ -33,7 +33,7 @@ class Solving:
 
 @dataclass(frozen=True)
 class Stepped:
-    """One iteration is done; `loss` is its own, not smoothed.  For progress bars."""
+    """One iteration is done; `loss` is not smoothed.  For progress bars."""
 
     iteration: int
     loss: float
@@ -41,10 +41,10 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Displayed:
-    """What `display` asks for, every `interval` iterations.
+    """The display of losses, every `interval` iterations.
 
     loss      mean of the last average_loss iterations
-    done      iterations since the last time, in `seconds`
+    done      iterations since the last display, in `seconds`
     """
 
     iteration: int
@@ -64,7 +64,7 @@ class Testing:
 
 @dataclass(frozen=True)
 class Tested:
-    """Means over the batches of one test; `loss` only if test_compute_loss asks for it."""
+    """Means over the batches of one test; `loss` only with test_compute_loss."""
 
     iteration: int
     index: int
@@ -89,7 +89,7 @@ class Restored:
 
 @dataclass(frozen=True)
 class Finished:
-    """The end of solve(): at max_iter, or early because somebody asked.  `loss` is smoothed, None if nothing ran."""
+    """The end of solve(): at max_iter, or `early` on request.  `loss` is smoothed, None if no iteration ran."""
 
     iteration: int
     loss: float | None

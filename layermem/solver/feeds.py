@@ -1,116 +1,119 @@
-"""The input layers of a solver's nets, each a stream of batches with a position that snapshots keep."""
+"""The feeds of all input layers of a solver's nets; snapshots save their positions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from layermem.data import ArrayFeed, Feed, open_feed
+from layermem.data.feed import State
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.layers.data import FEEDS
+from layermem.proto.schema import Message
 
 Batch = dict[str, list[np.ndarray]]  # layer name -> an array for each top
+Position = dict[str, State]  # layer name -> the position of its feed
 
 
 class Feeds:
-    """Opened from `seed`; the nets come in the order of the program's schedules: train net, test nets."""
+    """The feeds of the train net and the test nets, in this order, opened with `seed`."""
 
     def __init__(self, nets: Sequence[Net], seed: int):
         self.nets = tuple(nets)
         self.seed = seed
         self.feeds: list[dict[str, Feed]] = []
-        self._waiting: dict[tuple[int, str], dict[str, Any]] = {}  # positions of feeds whose arrays are yet to come
-        self._ahead: dict[
-            int, tuple[dict[str, Any], Batch]
-        ] = {}  # batches not yet taken, and the positions before them
+        self._restored: dict[tuple[int, str], State] = {}  # positions of array feeds that have no arrays yet
+        self._prefetched: dict[int, tuple[Position, Batch]] = {}  # batches of `prefetch`, and the positions before them
         try:
             for net in self.nets:
                 self.feeds.append({})
                 for node in net.nodes:
                     if node.layer.type in FEEDS:
-                        self.feeds[-1][node.layer.name] = _opened(net, node.layer.param, seed)
+                        self.feeds[-1][node.layer.name] = _open(net, node.layer.param, seed)
         except BaseException:
             self.close()
             raise
 
     def next(self, index: int) -> Batch:
         """The next batch of net `index`."""
-        if index in self._ahead:
-            return self._ahead.pop(index)[1]
+        if index in self._prefetched:
+            return self._prefetched.pop(index)[1]
         try:
             return {name: feed.next() for name, feed in self.feeds[index].items()}
         except InputError as error:
             raise self.nets[index].placed(error) from None
 
-    def ahead(self, index: int) -> Batch | None:
-        """What `next` will give, fetched now; until it is taken, positions are those before it.
+    def prefetch(self, index: int) -> Batch | None:
+        """The batch that `next` will return, read now; until then, positions are those before it.
 
-        None where there is nothing to fetch: arrays that a caller may change until the net runs, and a feed that
-        fails, whose error is for `next` to tell.
+        None for nets with array feeds, since the caller may change arrays until the net runs, and for a feed that
+        fails: `next` raises its error.
         """
-        if index not in self._ahead:
+        if index not in self._prefetched:
             if any(isinstance(feed, ArrayFeed) for feed in self.feeds[index].values()):
                 return None
             before = self.position(index)
             try:
-                self._ahead[index] = before, self.next(index)
+                self._prefetched[index] = before, self.next(index)
             except BaseException as error:
-                self.go_to(index, before)
+                self.seek(index, before)
                 if isinstance(error, Exception):
                     return None
                 raise
-        return self._ahead[index][1]
+        return self._prefetched[index][1]
 
     def give(self, index: int, layer: str, arrays: Sequence[np.ndarray]) -> None:
-        """Arrays for an Input or MemoryData layer of net `index`; after a restore they go on where they were."""
+        """Set the arrays of an Input or MemoryData layer of net `index`; after a restore, reading continues there."""
         feed = self.feeds[index].get(layer)
         if not isinstance(feed, ArrayFeed):
-            takes = [name for name, each in self.feeds[index].items() if isinstance(each, ArrayFeed)]
-            known = f"; those that do: {' '.join(takes)}" if takes else ""
-            raise InputError(f"does not take arrays in net '{self.nets[index].name}'{known}", layer=layer)
+            names = " ".join(name for name, each in self.feeds[index].items() if isinstance(each, ArrayFeed))
+            what = f"takes no arrays in net '{self.nets[index].name}' (layers that do: {names or 'none'})"
+            raise InputError(what, layer=layer)
         feed.give(*arrays)
-        position = self._waiting.pop((index, layer), None)
+        position = self._restored.pop((index, layer), None)
         if position is not None:
             feed.restore(position)
 
-    def position(self, index: int) -> dict[str, Any]:
-        """Where the next batch of net `index` begins, by layer, in values that JSON can hold."""
-        if index in self._ahead:
-            return self._ahead[index][0]
+    def position(self, index: int) -> Position:
+        """The position of the next batch of net `index`, by layer, as values that JSON can hold."""
+        if index in self._prefetched:
+            return self._prefetched[index][0]
         return {name: feed.state() for name, feed in self.feeds[index].items()}
 
-    def go_to(self, index: int, position: dict[str, Any]) -> None:
-        self._ahead.pop(index, None)
+    def seek(self, index: int, position: Position) -> None:
+        """Continue net `index` at a position."""
+        self._prefetched.pop(index, None)
         for name, feed in self.feeds[index].items():
             feed.restore(position[name])
 
-    def state(self) -> list[dict[str, Any]]:
+    def state(self) -> list[Position]:
         """The positions of all nets."""
         return [self.position(index) for index in range(len(self.feeds))]
 
-    def restore(self, positions: Sequence[dict[str, Any]]) -> list[str]:
-        """Go to saved positions; a sentence for each feed that has none."""
+    def restore(self, positions: Sequence[Position]) -> list[str]:
+        """Continue at saved positions; returns a note for each feed without one."""
         notes = []
-        for index, (before, _) in list(self._ahead.items()):
-            self.go_to(index, before)
+        for index, (before, _) in list(self._prefetched.items()):
+            self.seek(index, before)
         for index, (net, feeds) in enumerate(zip(self.nets, self.feeds)):
             saved = positions[index] if index < len(positions) else {}
             for name, feed in feeds.items():
                 if name not in saved:
-                    notes.append(f"the snapshot has no position for layer '{name}' of '{net.name}': it starts over")
+                    notes.append(
+                        f"the snapshot has no position for layer '{name}' of '{net.name}'; its data start over"
+                    )
                     continue
                 try:
                     feed.restore(saved[name])
                 except (KeyError, TypeError, ValueError) as error:
                     raise InputError(
-                        f"cannot go back to where the snapshot stopped reading ({error!r}); is it another net's?",
+                        f"cannot resume from the snapshot's position ({error!r}); use the net of the snapshot",
                         path=str(net.path), layer=name,
                     ) from None  # fmt: skip
                 if isinstance(feed, ArrayFeed):
-                    self._waiting[index, name] = saved[name]
+                    self._restored[index, name] = saved[name]
         return notes
 
     def close(self) -> None:
@@ -119,7 +122,7 @@ class Feeds:
                 feed.close()
 
 
-def _opened(net: Net, param: Any, seed: int) -> Feed:
+def _open(net: Net, param: Message, seed: int) -> Feed:
     try:
         return open_feed(param, net.phase, seed, path=str(net.path))
     except InputError as error:

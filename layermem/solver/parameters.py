@@ -1,16 +1,15 @@
-"""The parameters of a solver's nets, and the histories of its rule, between the arena and files.
+"""Transfers parameters and histories of a solver between the arena and files.
 
-Everything here has Caffe's shapes and Caffe's order:
+All values have the shapes and the order of Caffe:
 
-    layers     {"conv1": [weight (K,C/g,kh,kw), bias (K)], ...} for the layers that have blobs
-    histories  the first history of every parameter in the order of the net, then the second of every one (AdaDelta,
-               Adam); zeros where nothing is learned.  A parameter that layers share counts once.
+    layers     {"conv1": [weight (K,C/g,kh,kw), bias (K)], ...} for the layers with parameters
+    histories  the first history of every parameter in the order of the net, then the second ones (AdaDelta, Adam);
+               zeros for parameters that are not learned.  A shared parameter counts once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ Layers = Mapping[str, Sequence[np.ndarray]]
 
 
 def check_shared(train: Net, test: Net) -> None:
-    """InputError unless layers of one name in both nets agree in their parameters, which they share."""
+    """InputError unless layers with the same name in both nets have the same parameters, which they share."""
     known = {node.layer.name: node for node in train.nodes}
     for node in test.nodes:
         other = known.get(node.layer.name)
@@ -39,7 +38,7 @@ def check_shared(train: Net, test: Net) -> None:
             )  # fmt: skip
         if node.params != other.params:
             raise InputError(
-                f"calls its parameters {', '.join(node.params)} in this test net and {', '.join(other.params)} in the "
+                f"has the parameters {', '.join(node.params)} in this test net and {', '.join(other.params)} in the "
                 "train net; give them the same 'param { name }' in both",
                 path=test.path, line=node.line, layer=node.layer.name,
             )  # fmt: skip
@@ -50,60 +49,60 @@ def _shapes(node: Node) -> str:
 
 
 class Parameters:
-    """What `runner` holds for the train net (the first) and the test nets."""
+    """The parameters and histories in the arena of `runner`; `nets` are the train net and the test nets."""
 
     def __init__(self, nets: Sequence[Net], runner: Runner, histories: int):
         self.train, self.nets, self.runner, self.histories = nets[0], tuple(nets), runner, histories
 
     def fill(self, seed: int) -> None:
-        """Start every parameter from its filler, by (seed, layer, index), and every history from zero."""
+        """Initialize every parameter with its filler, seeded by (seed, layer, index), and every history with zeros."""
         done: set[str] = set()
         for net in self.nets:
             for name, owned in net.params.items():
                 if name not in done:
                     done.add(name)
-                    self.runner.write(name, _filled(net, owned, seed))
+                    self.runner.write(name, _fill(net, owned, seed))
         self.write_history([np.zeros(shape) for shape in self._history_shapes()])
 
     # -- layers ------------------------------------------------------------------------------------------------
 
     def layers(self) -> dict[str, list[np.ndarray]]:
-        """The train net's parameters by layer; a shared one stands under each layer that uses it."""
+        """The parameters of the train net by layer; a shared one is listed under each layer that uses it."""
         return {node.layer.name: [*self._blobs(node)] for node in self.train.nodes if node.params}
 
-    def for_file(self) -> dict[str, tuple[str, list[np.ndarray]]]:
-        """All layers of the train net, as weight files hold them: name -> (type, blobs)."""
+    def file_layers(self) -> dict[str, tuple[str, list[np.ndarray]]]:
+        """All layers of the train net in the form of weight files: name -> (type, blobs)."""
         return {node.layer.name: (node.layer.type, [*self._blobs(node)]) for node in self.train.nodes}
 
     def _blobs(self, node: Node) -> Iterator[np.ndarray]:
         for name, param in zip(node.params, node.layer.params):
             yield self.runner.read(name).reshape(param.shape)
 
-    def matched(self, layers: Layers) -> tuple[dict[str, np.ndarray], list[str]]:
-        """What `layers` says of the parameters of all nets, by parameter; and the layers that no net has.
+    def match_layers(self, layers: Layers) -> tuple[dict[str, np.ndarray], list[str]]:
+        """The values in `layers` for the parameters of all nets, by parameter, and the layers that no net has.
 
-        InputError names the layer whose blobs do not fit, and says what would help.
+        InputError for a layer whose blobs do not fit.
         """
-        found: dict[str, np.ndarray] = {}
+        values: dict[str, np.ndarray] = {}
         known = set()
         for net in self.nets:
             for node in net.nodes:
                 known.add(node.layer.name)
                 if node.params and node.layer.name in layers:
-                    found.update(_fitting(node, layers[node.layer.name]))
-        return found, [name for name in layers if name not in known]
+                    values.update(_match_blobs(node, layers[node.layer.name]))
+        return values, [name for name in layers if name not in known]
 
-    def complete(self, layers: Layers) -> dict[str, np.ndarray]:
-        """The same, of a snapshot: every parameter of the train net must be there."""
-        found, _ = self.matched(layers)
+    def match_snapshot(self, layers: Layers) -> dict[str, np.ndarray]:
+        """The same for a snapshot, which must have every parameter of the train net."""
+        values, _ = self.match_layers(layers)
         for name, owned in self.train.params.items():
-            if name not in found:
-                wrong = "has no blobs in the snapshot; resume with the net that it was saved with, or use --weights"
-                raise InputError(wrong, layer=owned.layer)
-        return found
+            if name not in values:
+                what = "has no blobs in the snapshot; resume with the net of the snapshot, or use --weights"
+                raise InputError(what, layer=owned.layer)
+        return values
 
-    def write(self, found: Mapping[str, np.ndarray]) -> None:
-        for name, value in found.items():
+    def write(self, values: Mapping[str, np.ndarray]) -> None:
+        for name, value in values.items():
             self.runner.write(name, value)
 
     # -- histories ---------------------------------------------------------------------------------------------
@@ -121,18 +120,18 @@ class Parameters:
             for name, shape in zip(self._history_names(), self._history_shapes())
         ]
 
-    def fitting_history(self, blobs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """`blobs` in the shapes that this solver needs; InputError if they are another solver's."""
+    def match_history(self, blobs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """`blobs` in the shapes of this solver's histories; InputError if they do not fit."""
         shapes = self._history_shapes()
         if len(blobs) != len(shapes):
             raise InputError(
-                f"holds {len(blobs)} history blobs, and this solver needs {len(shapes)}; resume with the net and the "
-                "solver type that it was saved with"
+                f"has {len(blobs)} history blobs, and this solver {len(shapes)}; resume with the net and the "
+                "solver type of the snapshot"
             )
         try:
             return [reshaped(blob, shape) for blob, shape in zip(blobs, shapes)]
         except InputError as error:
-            raise InputError(f"{error.what} for a history; resume with the net that it was saved with") from None
+            raise InputError(f"{error.what}, for a history; resume with the net of the snapshot") from None
 
     def write_history(self, blobs: Sequence[np.ndarray]) -> None:
         for name, blob in zip(self._history_names(), blobs):
@@ -140,7 +139,7 @@ class Parameters:
                 self.runner.write(name, blob)
 
 
-def _filled(net: Net, owned: NetParam, seed: int) -> np.ndarray:
+def _fill(net: Net, owned: NetParam, seed: int) -> np.ndarray:
     try:
         return fill(owned.param.filler, owned.param.shape, seed, owned.layer, owned.index)
     except InputError as error:
@@ -148,13 +147,13 @@ def _filled(net: Net, owned: NetParam, seed: int) -> np.ndarray:
         raise error.at(path=net.path, line=line, layer=owned.layer) from None
 
 
-def _fitting(node: Node, blobs: Sequence[np.ndarray]) -> dict[str, Any]:
-    """The node's parameters out of `blobs`, in Caffe's shapes."""
+def _match_blobs(node: Node, blobs: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    """`blobs` by parameter of the node, reshaped to its shapes."""
     params = node.layer.params
-    rename = "rename the layer to start it afresh, or change the net"
+    rename = "rename the layer to initialize it anew, or change the net"
     if len(blobs) != len(params):
         raise InputError(
-            f"has {len(blobs)} blobs in the file, and the net wants {len(params)}; {rename}", layer=node.layer.name
+            f"has {len(blobs)} blobs in the file, and {len(params)} in the net; {rename}", layer=node.layer.name
         )
     try:
         return {name: reshaped(blob, p.shape) for name, p, blob in zip(node.params, params, blobs)}

@@ -4,7 +4,7 @@
                exp        base gamma^iter                   inv        base (1 + gamma iter)^-power
                multistep  base gamma^(stepvalues passed)    poly       base (1 - iter / max_iter)^power
                sigmoid    base / (1 + exp(-gamma (iter - stepsize)))
-    update     kernels "<type>.update" of the devices, over a parameter w, its gradient and its histories
+    update     records of ops.Update, over a parameter w, its gradient and its histories
 source  Caffe sgd_solver.cpp, GetLearningRate
 """
 
@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from layermem.backends.registry import StepContext
 from layermem.graph.train import Rule
 from layermem.proto.read import SolverFile
+from layermem.proto.schema import Message
 
 HISTORIES = {"SGD": 1, "Nesterov": 1, "AdaGrad": 1, "RMSProp": 1, "AdaDelta": 2, "Adam": 2}
 WITHOUT_MOMENTUM = ("AdaGrad", "RMSProp")
 
-POLICIES: dict[str, Callable[[Any, int, int], float]] = {
+POLICIES: dict[str, Callable[[Message, int, int], float]] = {
     "fixed": lambda p, i, drops: p.base_lr,
     "step": lambda p, i, drops: p.base_lr * p.gamma**drops,
     "exp": lambda p, i, drops: p.base_lr * p.gamma**i,
@@ -36,24 +36,24 @@ NEEDS = {
 }  # fmt: skip
 
 
-def rate(p: Any, iteration: int) -> float:
+def learning_rate(p: Message, iteration: int) -> float:
     """The learning rate of `iteration` under solver parameters `p`."""
-    return POLICIES[p.lr_policy](p, iteration, drops(p, iteration))
+    return POLICIES[p.lr_policy](p, iteration, rate_drops(p, iteration))
 
 
-def drops(p: Any, iteration: int) -> int:
-    """How often step or multistep has lowered the rate by `iteration`; Caffe's current_step."""
+def rate_drops(p: Message, iteration: int) -> int:
+    """The number of drops of the rate before `iteration` by step or multistep; Caffe's current_step."""
     if p.lr_policy == "step":
-        return iteration // p.stepsize
+        return iteration // int(p.stepsize)
     return sum(1 for value in p.stepvalue if iteration >= value) if p.lr_policy == "multistep" else 0
 
 
-def rule_of(p: Any) -> Rule:
+def rule_of(p: Message) -> Rule:
     return Rule(p.type, HISTORIES[p.type])
 
 
-def settings(p: Any) -> StepContext:
-    """What update kernels read from the context and no iteration changes."""
+def settings(p: Message) -> StepContext:
+    """The constants that update kernels read from the context."""
     return {
         "momentum": p.momentum,
         "momentum2": p.momentum2,
@@ -67,12 +67,12 @@ def settings(p: Any) -> StepContext:
 
 
 def check_rules(solver: SolverFile) -> None:
-    """InputError unless the solver names a rule and a policy that exist, and all that they need."""
+    """InputError unless the solver has a known rule and policy, with all their fields."""
     p = solver.message
     if p.type not in HISTORIES:
-        raise solver.error("type", f"has type '{p.type}'; choose one of: {' '.join(HISTORIES)}")
+        raise solver.error("type", f"has the unknown type '{p.type}' (choose from {', '.join(HISTORIES)})")
     if p.regularization_type not in ("L1", "L2"):
-        raise solver.error("regularization_type", f"has regularization_type '{p.regularization_type}'; choose L1 or L2")
+        raise solver.error("regularization_type", f"has regularization_type '{p.regularization_type}'; use L1 or L2")
     if p.type in WITHOUT_MOMENTUM and p.momentum:
         raise solver.error("momentum", f"has a momentum, which {p.type} does not use; remove it")
     if p.type == "RMSProp" and not 0 <= p.rms_decay < 1:
@@ -83,15 +83,15 @@ def check_rules(solver: SolverFile) -> None:
 def _check_policy(solver: SolverFile) -> None:
     p = solver.message
     if p.lr_policy not in POLICIES:
-        given = f"has lr_policy '{p.lr_policy}'" if p.lr_policy else "names no lr_policy"
-        raise solver.error("lr_policy", f"{given}; choose one of: {' '.join(POLICIES)}")
+        what = f"has the unknown lr_policy '{p.lr_policy}'" if p.lr_policy else "has no lr_policy"
+        raise solver.error("lr_policy", f"{what} (choose from {', '.join(POLICIES)})")
     for field in ("base_lr", *NEEDS.get(p.lr_policy, ())):
         if not (len(p.stepvalue) if field == "stepvalue" else p.HasField(field)):
-            raise solver.error("lr_policy", f"needs '{field}:' for lr_policy '{p.lr_policy}'")
+            raise solver.error("lr_policy", f"has lr_policy '{p.lr_policy}' without '{field}'; add it")
     if p.lr_policy == "step" and p.stepsize < 1:
         raise solver.error("stepsize", f"has stepsize {p.stepsize}; use 1 or more")
     if list(p.stepvalue) != sorted(p.stepvalue):
-        raise solver.error("stepvalue", "has stepvalues that do not rise; put them in order")
+        raise solver.error("stepvalue", "has stepvalues out of order; sort them")
 
 
 def _logistic(x: float) -> float:

@@ -1,4 +1,4 @@
-"""Weights scored on the TEST phase of a net, batch by batch, as `caffe test` does."""
+"""Evaluates weights on the TEST phase of a net, batch by batch, as `caffe test` does."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import numpy as np
 
 from layermem.backends.base import Device
 from layermem.backends.registry import StepContext
-from layermem.compiler import Program
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.proto.weights import read_weights
 from layermem.runtime.runner import Runner
+from layermem.schedule.arena_planner import Program
 from layermem.solver.build import Reported, reported
 from layermem.solver.feeds import Feeds
 from layermem.solver.parameters import Parameters
 
 
 class Scoring:
-    """`program` runs `net` forward (graph/train.py, forward_graph) on batches of its own data."""
+    """Runs `net` forward by `program` (graph/train.py, forward_graph) on batches of its data layers."""
 
     def __init__(self, net: Net, program: Program, device: Device, *, seed: int = 0):
         self.net = net
@@ -31,29 +31,29 @@ class Scoring:
         self.feeds = Feeds((net,), seed)
 
     def load(self, paths: Sequence[str]) -> list[str]:
-        """Take parameters from weight files, by layer name; the layers that no file names keep their fillers."""
+        """Set parameters from weight files, by layer name; returns the layers that are in none of the files."""
         known: set[str] = set()
         for path in paths:
             layers = read_weights(path)
             try:
-                found, _ = self.parameters.matched(layers)
+                values, _ = self.parameters.match_layers(layers)
             except InputError as error:
                 raise error.at(path=str(path)) from None
-            self.parameters.write(found)
+            self.parameters.write(values)
             known |= set(layers)
         return [node.layer.name for node in self.net.nodes if node.params and node.layer.name not in known]
 
     def run(self, batches: int) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-        """Each batch's number and outputs, by Caffe's names; afterwards `means` holds the means over all of them."""
+        """The number and the outputs of each batch, by blob name; afterwards `means` has their means."""
         sums: dict[str, np.ndarray] = {}
         for batch in range(batches):
             self.context["step"] = batch
             self.context["batch"] = self.feeds.next(0)
             try:
-                found = self.runner.run()
+                blobs = self.runner.run()
             except InputError as error:
                 raise self.net.placed(error) from None
-            values = {output.name: found[output.version] for output in outputs_of(self.net)}
+            values = {output.name: blobs[output.version] for output in outputs_of(self.net)}
             yield batch, values
             for name, value in values.items():
                 sums[name] = sums.get(name, np.float64(0)) + value
@@ -70,5 +70,5 @@ class Scoring:
 
 
 def outputs_of(net: Net) -> list[Reported]:
-    """What the net is scored by: blobs that no layer reads, and losses."""
+    """The outputs of a net: blobs that no layer reads, and losses."""
     return [output for output in reported(net) if output.output]

@@ -1,10 +1,10 @@
-"""What the signals of a terminal mean while a solver runs: SIGINT (Ctrl-C) and SIGHUP (the terminal closes).
+"""Effects of SIGINT (Ctrl-C) and SIGHUP (a closed terminal) on a running solver.
 
-    stop      finish the iteration, save a snapshot if the solver asks for one after training, and end
-    snapshot  finish the iteration, save a snapshot, and go on
+    stop      finish the iteration, save a snapshot if snapshot_after_train is set, and end
+    snapshot  finish the iteration, save a snapshot, and continue
     none      ignore the signal
 
-A second SIGINT while the first still waits ends the run at once, without a snapshot.
+A second SIGINT before the first takes effect ends the run at once, without a snapshot.
 source  Caffe signal_handler.cpp; its defaults are stop and snapshot
 """
 
@@ -14,39 +14,39 @@ import signal
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
 
 from layermem.errors import InputError
 
+Handler = Callable[[int, FrameType | None], object] | int | None  # of signal.signal
 EFFECTS = ("stop", "snapshot", "none")
 
 
 class Signals:
-    """A context in which signals call `request(effect)`.  Only the main thread can have one; elsewhere it does nothing.
+    """A context in which signals call `request(effect)`.  It works in the main thread only; elsewhere it does nothing.
 
-    `pending()` tells whether a stop was asked for and has not happened yet.
+    `pending()` is whether a stop was requested that has not happened yet.
     """
 
     def __init__(self, request: Callable[[str], None], pending: Callable[[], bool], *, sigint: str, sighup: str):
         for effect in (sigint, sighup):
             if effect not in EFFECTS:
-                raise InputError(f"'{effect}' is no effect of a signal; choose one of: {' '.join(EFFECTS)}")
+                raise InputError(f"unknown signal effect '{effect}' (choose from {', '.join(EFFECTS)})")
         self.request, self.pending = request, pending
         self.effects = {signal.SIGINT: sigint}
         if hasattr(signal, "SIGHUP"):
             self.effects[signal.SIGHUP] = sighup
-        self._before: dict[int, Any] = {}
+        self._previous: dict[int, Handler] = {}
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():
             for number in self.effects:
-                self._before[number] = signal.signal(number, self._handle)
+                self._previous[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *error: object) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._previous.items():
             signal.signal(number, handler)
-        self._before.clear()
+        self._previous.clear()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         effect = self.effects[signal.Signals(number)]

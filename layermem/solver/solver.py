@@ -1,12 +1,12 @@
-"""A solver: Caffe's loop of iterations, tests and snapshots, inside a memory budget.
+"""The solver: Caffe's loop of iterations, tests and snapshots, within a memory budget.
 
     solver = Solver("solver.prototxt", device="cpu", strategy="liveness", budget="50%", log=Log())
-    solver.solve()                         to max_iter, with everything that the file asks for
-    solver.step(10); solver.test(0)        or piece by piece
+    solver.solve()                         all of it: iterations to max_iter, tests, displays, snapshots
+    solver.step(10); solver.test(0)        or in parts
 
-The order of things in an iteration is Caffe's: test, forward and backward, display, update, snapshot.
-source  Caffe solver.cpp.  Its last forward pass, which only displays a loss, is left out: it would move BatchNorm's
-averages and the data; the loss of the last iterations is displayed instead.
+An iteration has the order of Caffe: test, forward and backward, display, update, snapshot.
+source  Caffe solver.cpp, without its last forward pass, which only displays a loss: it would change the averages of
+BatchNorm and the position of the data.  The loss of the last iterations is displayed instead.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from layermem.solver import snapshot as snapshots
 from layermem.solver.build import budget_bytes, build_nets, caffe_bytes, check_solver, graphs_of
 from layermem.solver.engine import Engine, Outputs
 from layermem.solver.events import Event
-from layermem.solver.rules import drops
+from layermem.solver.rules import rate_drops
 from layermem.solver.signals import Signals
 from layermem.solver.state_file import State
 from layermem.utils.seeds import key_of
@@ -43,26 +43,26 @@ PathName = str | PathLike[str]
 
 
 class Solver:
-    """Built whole or not at all: InputError for what is wrong in files, BudgetError if no plan fits.
+    """Training of a net by a solver prototxt.  InputError for errors in files, BudgetError if no plan fits.
 
     device       a name ("reference", "cpu", ..) or a Device
-    strategy     of plan/ (auto under a budget, else liveness); `plan`, made before or the file of one, goes instead
-    hints        what may be said beside the budget
-    budget       bytes of device memory: a number, "512KiB", "50%" of what Caffe would take, or "free": what a card has
-                 now; None is no limit
-    host_budget  the same for what is offloaded; `spill` names a folder for it, so that it leaves memory
-    costs        measured costs, or the file of them; None is a model of the device
+    strategy     name of a strategy (default: auto under a budget, else liveness), or `plan`: a Plan or a saved one
+    hints        segment ends, layers to keep or recompute, the host budget
+    budget       bytes of device memory: a number, "512KiB", "50%" of strategy `caffe`, or "free", all free memory of
+                 the GPU; None is no limit
+    host_budget  the same for offloaded bytes; with `spill`, a folder, they are kept in a file instead of memory
+    costs        measured costs, or their file; None is a model of the device
     batch        replaces the batch size of the train net
-    weights      files to start from, by layer name, instead of those that the solver names
-    snapshot     a .solverstate to go on from
-    iterations   stop there instead of at max_iter (which rates still refer to)
-    seed         instead of random_seed; a snapshot's own seed wins over both
-    level, stages    of the train net, beside those that the solver gives
+    weights      files of initial weights, by layer name, instead of those in the solver
+    snapshot     a .solverstate to resume from
+    iterations   the last iteration, instead of max_iter (which learning rates still refer to)
+    seed         instead of random_seed; the seed of a snapshot overrides both
+    level, stages    of the train net, in addition to those of the solver
     poison       freed bytes become NaN (slow; for tests)
     log          called with events.*; report.log.Log() prints Caffe's lines
 
-    nets, graphs, program, runner    what was made
-    iteration    updates done        outputs    of the last batch, by blob
+    nets, graphs, program, runner    the parts of the solver
+    iteration    number of updates so far        outputs    of the last batch, by blob
     interrupted  whether a signal or request("stop") ended solve()
     """
 
@@ -96,7 +96,7 @@ class Solver:
         self.max_iter = self._end(iterations)
         self.nets = build_nets(self.file, batch=batch, level=level, stages=stages)
         if self.param.snapshot or self.param.snapshot_after_train:
-            snapshots.check_place(self.param.snapshot_prefix)
+            snapshots.check_prefix(self.param.snapshot_prefix)
             snapshots.check_size(self.nets.train, self.param)
         self.graphs = graphs_of(self.nets, self.file, self.device)
         self.costs = costs if costs is None or isinstance(costs, Costs) else read_costs(Path(costs), self.device.title)
@@ -120,7 +120,7 @@ class Solver:
         self._requests: set[str] = set()
         self._losses: deque[float] = deque(maxlen=self.param.average_loss)
         self._displayed: tuple[int, float] | None = None  # iteration and time of the last display
-        self._saved_at: int | None = None  # iteration whose state a snapshot holds
+        self._saved_at: int | None = None  # iteration of the last snapshot, if nothing changed since
         try:
             self._begin(seed, snapshot, weights.split(",") if isinstance(weights, str) else list(weights))
         except BaseException:
@@ -130,7 +130,7 @@ class Solver:
     # -- the loop --------------------------------------------------------------------------------------------------
 
     def solve(self, *, sigint: str = "stop", sighup: str = "snapshot") -> None:
-        """Iterate to the end, testing, displaying and saving as the solver says; effects of signals: signals.py."""
+        """Iterate to the end with all tests, displays and snapshots; for the effects of signals see signals.py."""
         self.log(events.Solving(self.nets.train.name, self.param.lr_policy))
         before, self.interrupted = self.iteration, False
         with Signals(self.request, self._stopping, sigint=sigint, sighup=sighup):
@@ -142,7 +142,7 @@ class Solver:
         self.log(events.Finished(self.iteration, self.loss if before < self.iteration else None, self.interrupted))
 
     def step(self, count: int) -> None:
-        """`count` iterations, fewer if somebody asks to stop."""
+        """Run `count` iterations, fewer after a request to stop."""
         self.interrupted = False
         for _ in range(count):
             if self.iteration or self.param.test_initialization:
@@ -160,19 +160,20 @@ class Solver:
                 return
 
     def test(self, index: int = 0) -> dict[str, np.ndarray] | None:
-        """Means of the outputs of test net `index` over its test_iter batches; None if somebody asks to stop."""
+        """Means of the outputs of test net `index` over its test_iter batches; None after a request to stop."""
         if not 0 <= index < len(self.nets.tests):
-            raise InputError(f"has no test net {index}; it has {len(self.nets.tests)}", path=str(self.file.path))
+            what = f"has no test net {index}; use an index below {len(self.nets.tests)}"
+            raise InputError(what, path=str(self.file.path))
         self.log(events.Testing(self.iteration, index))
-        found = self._engine.test(index, self._stopping)
-        if found is None:
+        result = self._engine.test(index, self._stopping)
+        if result is None:
             return None
-        loss, outputs = found
+        loss, outputs = result
         self.log(events.Tested(self.iteration, index, outputs, loss if self.param.test_compute_loss else None))
         return {output.name: output.values for output in outputs}
 
     def request(self, what: str) -> None:
-        """Ask for "stop" or "snapshot" after the current iteration; safe from signals and other threads."""
+        """Request "stop" or "snapshot" after the current iteration; safe in signal handlers and other threads."""
         self._requests.add(what)
 
     @property
@@ -225,32 +226,32 @@ class Solver:
         return self._engine.parameters.layers()
 
     def set_parameters(self, layers: Mapping[str, Sequence[np.ndarray]]) -> None:
-        """Set parameters by layer name, in Caffe's shapes; others stay."""
-        found, unknown = self._engine.parameters.matched(layers)
+        """Set parameters by layer name, in Caffe's shapes; other layers keep theirs."""
+        values, unknown = self._engine.parameters.match_layers(layers)
         if unknown:
-            raise InputError("is no layer of the net", path=str(self.nets.train.path), layer=unknown[0])
-        self._engine.parameters.write(found)
+            raise InputError("is not in the net; rename it", path=str(self.nets.train.path), layer=unknown[0])
+        self._engine.parameters.write(values)
         self._saved_at = None
 
     def load(self, path: PathName) -> None:
-        """Take parameters from a weight file, by layer name; layers of the file that no net has are ignored."""
+        """Set parameters from a weight file, by layer name; layers of the file that are not in the net are ignored."""
         try:
-            found, unknown = self._engine.parameters.matched(read_weights(path))
+            values, unknown = self._engine.parameters.match_layers(read_weights(path))
         except InputError as error:
             raise error.at(path=str(path)) from None
-        self._engine.parameters.write(found)
+        self._engine.parameters.write(values)
         self._saved_at = None
         for name in unknown:
             self._note(f"Ignoring source layer {name}")
-        if not found:
-            self._note(f"{path} has no layer of this net: every parameter starts from its filler")
+        if not values:
+            self._note(f"{path} has no layer of this net; all parameters keep their initial values")
 
     def give(self, layer: str, *arrays: np.ndarray, test: int | None = None) -> None:
-        """Arrays for an Input or MemoryData layer of the train net, or of a test net: an array for each top."""
+        """Set the arrays of an Input or MemoryData layer of the train net, or of a test net: one for each top."""
         self._engine.open_feeds.give(0 if test is None else 1 + test, layer, arrays)
 
     def close(self) -> None:
-        """Give back files and threads of the feeds."""
+        """Release the files and threads of the feeds."""
         self._engine.close()
 
     def __enter__(self) -> Solver:
@@ -262,56 +263,56 @@ class Solver:
     # -- snapshots -------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> str:
-        """Save a snapshot now; the path of its solver state."""
+        """Save a snapshot; returns the path of its solver state."""
         p, parameters = self.param, self._engine.parameters
         hdf5 = p.snapshot_format == snapshots.HDF5
-        model, path = snapshots.names(p.snapshot_prefix, self.iteration, hdf5)
+        model, path = snapshots.snapshot_paths(p.snapshot_prefix, self.iteration, hdf5)
         self.log(events.Saving(model, path, hdf5))
-        state = State(self.iteration, model, drops(p, max(0, self.iteration - 1)), parameters.history())
+        state = State(self.iteration, model, rate_drops(p, max(0, self.iteration - 1)), parameters.history())
         feeds = self._engine.open_feeds.state()
-        ours = {"seed": self.seed, "iteration": self.iteration, "losses": list(self._losses), "feeds": feeds}
-        snapshots.write_snapshot(model, path, self.nets.train.name, parameters.for_file(), state, ours)
+        extra = snapshots.Extra(seed=self.seed, iteration=self.iteration, losses=list(self._losses), feeds=feeds)
+        snapshots.write_snapshot(model, path, self.nets.train.name, parameters.file_layers(), state, extra)
         self._saved_at = self.iteration
         return path
 
     def restore(self, path: PathName) -> None:
-        """Go on from a snapshot, as if the run had never stopped; nothing changes if it does not fit."""
+        """Resume from a snapshot, with the bits of an uninterrupted run; nothing changes if it does not fit."""
         saved, parameters = snapshots.read_snapshot(str(path)), self._engine.parameters
         try:
-            found = parameters.complete(saved.weights)
+            values = parameters.match_snapshot(saved.weights)
         except InputError as error:
             raise error.at(path=saved.model) from None
         try:
-            history = parameters.fitting_history(saved.state.history)
+            history = parameters.match_history(saved.state.history)
         except InputError as error:
             raise error.at(path=saved.path) from None
-        self._engine.begin(self.seed if saved.ours is None else int(saved.ours["seed"]))
-        parameters.write(found)
+        self._engine.begin(self.seed if saved.extra is None else int(saved.extra["seed"]))
+        parameters.write(values)
         parameters.write_history(history)
         self.iteration = self._saved_at = saved.state.iteration
         self._losses.clear()
         self.log(events.Restored(self.iteration, saved.path))
-        if saved.ours is None:
-            self._note("the snapshot is another program's: data start over, and the seed is this run's")
+        if saved.extra is None:
+            self._note("the snapshot has no data positions and no seed: data start over with the seed of this run")
             return
-        self._losses.extend(map(float, saved.ours["losses"]))
-        for note in self._engine.open_feeds.restore(saved.ours["feeds"]):
+        self._losses.extend(map(float, saved.extra["losses"]))
+        for note in self._engine.open_feeds.restore(saved.extra["feeds"]):
             self._note(note)
 
-    # -- beginning -------------------------------------------------------------------------------------------------
+    # -- initialization --------------------------------------------------------------------------------------------
 
     def _end(self, iterations: int | None) -> int:
         if iterations is not None:
             if iterations < 0:
-                raise InputError(f"{iterations} iterations cannot be run; give 0 or more")
+                raise InputError(f"iterations {iterations} is negative; give 0 or more")
             return iterations
         if not self.param.HasField("max_iter"):
-            raise self.file.error("max_iter", "has no max_iter; say how many iterations to train")
+            raise self.file.error("max_iter", "has no max_iter; set it to the number of iterations to train")
         return int(self.param.max_iter)
 
     def _begin(self, seed: int | None, snapshot: PathName | None, weights: Sequence[str]) -> None:
         if snapshot is not None and weights:
-            raise InputError("a run goes on from a snapshot or starts from weights, not both; give one of them")
+            raise InputError("a run starts from a snapshot or from weights; give only one of them")
         if seed is None:
             seed = self.param.random_seed if self.param.random_seed >= 0 else key_of(time.time_ns()) % 2**31
         for note in (*self.file.notes, *self.nets.train.file.notes):
@@ -327,15 +328,15 @@ class Solver:
             self.load(path)
 
     def _named_weights(self) -> list[Path]:
-        """The weight files that the solver names; one field may hold several, with commas between."""
-        found = []
+        """The weight files in the solver; one field may list several, separated by commas."""
+        paths = []
         for index, names in enumerate(self.param.weights):
             for name in names.split(","):
                 try:
-                    found.append(resolve_path(name, self.file.path))
+                    paths.append(resolve_path(name, self.file.path))
                 except InputError as error:
                     raise self.file.error("weights", error.what, index) from None
-        return found
+        return paths
 
     def _note(self, text: str) -> None:
         self.log(events.Note(text))

@@ -1,4 +1,4 @@
-"""Caffe's solver state, a binary SolverState message or its HDF5 form.
+"""Reads and writes Caffe's solver state: a binary SolverState message, or its HDF5 form.
 
     /iter [1] int   /current_step [1] int   /learned_net string   /history/0, /history/1, ... float32
 
@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from os import PathLike, fspath
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -23,12 +23,15 @@ from layermem.proto.text import read_bytes
 from layermem.proto.weights_hdf5 import is_hdf5
 from layermem.utils.units import format_bytes
 
+if TYPE_CHECKING:
+    import h5py
+
 WHAT = "solver state (.solverstate or .solverstate.h5)"
 
 
 @dataclass(frozen=True)
 class State:
-    """`learned_net` is the path of the weights, as the file names it; `current_step` counts drops of the rate."""
+    """`learned_net` is the path of the weights in the file; `current_step` counts drops of the learning rate."""
 
     iteration: int
     learned_net: str
@@ -36,21 +39,21 @@ class State:
     history: Sequence[np.ndarray] = field(repr=False)
 
     def digest(self) -> str:
-        """SHA-256 of the values, whatever the file looks like and wherever it lies."""
-        found = hashlib.sha256(f"{self.iteration} {self.current_step} {len(self.history)}".encode())
+        """SHA-256 of the values, independent of the format and the path of the file."""
+        digest = hashlib.sha256(f"{self.iteration} {self.current_step} {len(self.history)}".encode())
         for blob in self.history:
-            found.update(np.ascontiguousarray(blob, dtype="<f4").tobytes())
-        return found.hexdigest()
+            digest.update(np.ascontiguousarray(blob, dtype="<f4").tobytes())
+        return digest.hexdigest()
 
 
 def state_content(path: str | PathLike[str], state: State) -> Callable[[BinaryIO], None]:
-    """What writes `state` to an open file; a path that ends in .h5 gets HDF5.  InputError beyond protobuf's 2 GiB."""
+    """A function that writes `state` to an open file, as HDF5 if the path ends in .h5; InputError above 2 GiB."""
     if fspath(path).endswith(".h5"):
         return lambda handle: _write_hdf5(handle, state)
     size = sum(4 * blob.size for blob in state.history)
     if size > MESSAGE_LIMIT:
         raise InputError(
-            f"cannot be written: the histories take {format_bytes(size)}, and a binary .solverstate holds no more than "
+            f"cannot be written: the histories take {format_bytes(size)}, above the limit of a binary .solverstate, "
             f"{format_bytes(MESSAGE_LIMIT)}; set snapshot_format: HDF5",
             path=fspath(path),
         )
@@ -58,20 +61,20 @@ def state_content(path: str | PathLike[str], state: State) -> Callable[[BinaryIO
 
 
 def read_state(path: str | PathLike[str]) -> State:
-    """The state in a file of either form; InputError says what the file is instead."""
+    """The state in a file of either format; InputError for another kind of file."""
     try:
         if is_hdf5(path):
-            return _checked(_read_hdf5(fspath(path)))
-        return _checked(_read_binary(read_bytes(path, what=WHAT, limit=MESSAGE_LIMIT)))
+            return _check(_read_hdf5(fspath(path)))
+        return _check(_read_binary(read_bytes(path, what=WHAT, limit=MESSAGE_LIMIT)))
     except InputError as error:
         raise error.at(path=fspath(path)) from None
 
 
-def _checked(state: State) -> State:
+def _check(state: State) -> State:
     if state.iteration < 0:
-        raise InputError(f"is at iteration {state.iteration}; the file is damaged")
+        raise InputError(f"is at iteration {state.iteration}, so it is damaged; resume from another snapshot")
     if not state.learned_net:
-        raise InputError("names no weights; the file is damaged")
+        raise InputError("has no path of the weights, so it is damaged; resume from another snapshot")
     return state
 
 
@@ -79,7 +82,7 @@ def _checked(state: State) -> State:
 
 
 def _write_binary(handle: BinaryIO, state: State) -> None:
-    """A message written in pieces is the message of all pieces, so one history at a time is in memory twice."""
+    """Write one message per history: concatenated messages merge, so only one history at a time is copied."""
     head = SolverState(iter=state.iteration, learned_net=state.learned_net, current_step=state.current_step)
     handle.write(head.SerializeToString())
     for blob in state.history:
@@ -95,20 +98,20 @@ def _read_binary(raw: bytes) -> State:
             message = SolverState.FromString(raw)
             history = [array_from_plain(blob) for blob in message.history]
     except (DecodeError, UnicodeDecodeError):
-        raise _other_file(raw) or InputError(f"is cut short, or is no {WHAT}") from None
+        raise _other_file(raw) or InputError(f"is truncated, or is not a {WHAT}") from None
     if not message.HasField("iter"):
-        raise _other_file(raw) or InputError(f"is cut short, or is no {WHAT}")
+        raise _other_file(raw) or InputError(f"is truncated, or is not a {WHAT}")
     return State(message.iter, message.learned_net, message.current_step, history)
 
 
 def _other_file(raw: bytes) -> InputError | None:
-    """What the file is instead, if it is one that people give by mistake."""
+    """The error for a weight file, a common mistake; None for other files."""
     try:
         net = FastNetParameter.FromString(raw)
     except (DecodeError, UnicodeDecodeError):
         return None
     if len(net.layer) or len(net.layers):
-        return InputError("holds weights, for --weights; a snapshot is resumed from its .solverstate")
+        return InputError("is a weight file, for --weights; for --snapshot give a .solverstate")
     return None
 
 
@@ -127,8 +130,8 @@ def _write_hdf5(handle: BinaryIO, state: State) -> None:
             history.create_dataset(str(index), data=np.asarray(blob, np.float32))
 
 
-def _write_text(file: Any, name: str, text: str) -> None:
-    """A string with its closing zero, which Caffe's reader counts on and h5py's own strings lack."""
+def _write_text(file: h5py.File, name: str, text: str) -> None:
+    """Write a zero-terminated string, as Caffe's reader requires; the strings of h5py have no terminator."""
     import h5py
 
     raw = text.encode() + b"\0"
@@ -145,7 +148,7 @@ def _read_hdf5(path: str) -> State:
     try:
         with h5py.File(path, "r") as file:
             if "data" in file and "iter" not in file:
-                raise InputError("holds weights, for --weights; a snapshot is resumed from its .solverstate.h5")
+                raise InputError("is a weight file, for --weights; for --snapshot give a .solverstate.h5")
             net = file["learned_net"][()]
             history = file["history"]
             blobs = [np.asarray(history[str(index)][()], np.float32) for index in range(len(history))]
@@ -153,5 +156,5 @@ def _read_hdf5(path: str) -> State:
             text = net.decode() if isinstance(net, bytes) else str(net)
             return State(int(np.ravel(file["iter"][()])[0]), text, step, blobs)
     except (OSError, KeyError, ValueError, TypeError, IndexError, RuntimeError, AttributeError) as error:
-        said = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"is cut short, or is no {WHAT}: {said}") from None
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"is truncated, or is not a {WHAT}: {reason}") from None

@@ -143,7 +143,7 @@ def test_layers_without_weights_are_named(layermem, solver, prototxt, tmp_path):
         (("train", "--solver", SOLVER, "--iterations", "-1"), "give 0 or more"),
         (("train", "--solver", SOLVER, "--weights", "nowhere"), "nowhere"),
         (("train", "--solver", SOLVER, "--snapshot", "nowhere"), "nowhere"),
-        (("train", "--solver", SOLVER, "--weights", "a", "--snapshot", "b"), "give one of them"),
+        (("train", "--solver", SOLVER, "--weights", "a", "--snapshot", "b"), "give only one of them"),
         (("test", "--net", NET, "--weights", "nowhere"), "nowhere"),
         (("test", "--net", NET, "--weights", "w", "--iterations", "0"), "give 1 or more"),
     ],

@@ -33,9 +33,9 @@ def same(a, b) -> bool:
 def test_what_was_fetched_ahead_is_what_comes_next(feeds):
     start = feeds.position(0)
     expected = [feeds.next(0) for _ in range(3)]
-    feeds.go_to(0, start)
-    ahead = feeds.ahead(0)
-    assert feeds.ahead(0) is ahead and feeds.position(0) == start
+    feeds.seek(0, start)
+    ahead = feeds.prefetch(0)
+    assert feeds.prefetch(0) is ahead and feeds.position(0) == start
     first = feeds.next(0)
     assert first is ahead
     assert all(same(a, b) for a, b in zip(expected, [first, feeds.next(0), feeds.next(0)]))
@@ -44,12 +44,12 @@ def test_what_was_fetched_ahead_is_what_comes_next(feeds):
 def test_to_go_elsewhere_forgets_what_was_fetched(feeds):
     first = feeds.next(0)
     position, second = feeds.position(0), feeds.next(0)
-    feeds.ahead(0)
-    feeds.go_to(0, position)
+    feeds.prefetch(0)
+    feeds.seek(0, position)
     assert same(feeds.next(0), second) and not same(first, second)
     saved = feeds.state()
     third = feeds.next(0)
-    feeds.ahead(0)
+    feeds.prefetch(0)
     assert feeds.restore(saved) == []
     assert same(feeds.next(0), third)
 
@@ -63,7 +63,7 @@ def test_a_feed_that_fails_tells_so_when_its_batch_is_wanted(feeds, monkeypatch)
 
     with monkeypatch.context() as patch:
         patch.setattr(feed, "next", broken)
-        assert feeds.ahead(0) is None and feeds.position(0) == position
+        assert feeds.prefetch(0) is None and feeds.position(0) == position
         with pytest.raises(InputError, match="is damaged"):
             feeds.next(0)
     assert arrays(feeds.next(0))
@@ -79,6 +79,6 @@ def test_arrays_that_a_caller_gives_are_read_when_the_net_runs(tmp_path):
     feeds = Feeds(build_nets(solver_file(net, tmp_path)).all, seed=3)
     given = np.zeros((2, 3), np.float32)
     feeds.give(0, "data", (given, np.zeros(2, np.float32)))
-    assert feeds.ahead(0) is None
+    assert feeds.prefetch(0) is None
     given += 1
     assert (arrays(feeds.next(0))[0] == 1).all()

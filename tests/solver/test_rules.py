@@ -8,7 +8,7 @@ import pytest
 from layermem.backends.reference import ReferenceDevice
 from layermem.errors import InputError
 from layermem.solver.build import check_solver
-from layermem.solver.rules import drops, rate
+from layermem.solver.rules import learning_rate, rate_drops
 from layermem.solver.solver import Solver
 from tests.nets import solver_file
 
@@ -30,31 +30,31 @@ def test_a_policy_gives_the_rates_of_its_formula(fields, rates, tmp_path):
     file = solver_file("chain", tmp_path, base_lr=0.5, **fields)
     check_solver(file)
     for iteration, value in rates.items():
-        assert rate(file.message, iteration) == pytest.approx(value, rel=1e-15), iteration
+        assert learning_rate(file.message, iteration) == pytest.approx(value, rel=1e-15), iteration
 
 
 def test_the_drops_of_step_and_multistep_are_what_caffe_calls_the_current_step(tmp_path):
     steps = solver_file("chain", tmp_path, lr_policy="step", gamma=0.1, stepsize=7).message
     many = solver_file("chain", tmp_path, lr_policy="multistep", gamma=0.1, stepvalue=[2, 9]).message
-    assert [drops(steps, i) for i in (0, 6, 7, 20)] == [0, 0, 1, 2]
-    assert [drops(many, i) for i in (0, 2, 8, 9)] == [0, 1, 1, 2]
+    assert [rate_drops(steps, i) for i in (0, 6, 7, 20)] == [0, 0, 1, 2]
+    assert [rate_drops(many, i) for i in (0, 2, 8, 9)] == [0, 1, 1, 2]
 
 
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"lr_policy": "linear"}, "has lr_policy 'linear'; choose one of: fixed step exp"),
-        ({"lr_policy": None}, "names no lr_policy; choose"),
-        ({"base_lr": None}, "needs 'base_lr:'"),
-        ({"lr_policy": "step", "gamma": 0.1}, "needs 'stepsize:' for lr_policy 'step'"),
+        ({"lr_policy": "linear"}, "has the unknown lr_policy 'linear' .choose from fixed, step, exp"),
+        ({"lr_policy": None}, "has no lr_policy .choose from fixed"),
+        ({"base_lr": None}, "has lr_policy 'fixed' without 'base_lr'; add it"),
+        ({"lr_policy": "step", "gamma": 0.1}, "has lr_policy 'step' without 'stepsize'; add it"),
         ({"lr_policy": "step", "gamma": 0.1, "stepsize": 0}, "has stepsize 0; use 1 or more"),
-        ({"lr_policy": "multistep", "gamma": 0.1}, "needs 'stepvalue:'"),
-        ({"lr_policy": "multistep", "gamma": 0.1, "stepvalue": [5, 3]}, "do not rise"),
-        ({"lr_policy": "poly", "power": 1, "max_iter": None}, "needs 'max_iter:'"),
-        ({"type": "Adagrad"}, "has type 'Adagrad'; choose one of: SGD Nesterov AdaGrad"),
+        ({"lr_policy": "multistep", "gamma": 0.1}, "without 'stepvalue'; add it"),
+        ({"lr_policy": "multistep", "gamma": 0.1, "stepvalue": [5, 3]}, "has stepvalues out of order; sort them"),
+        ({"lr_policy": "poly", "power": 1, "max_iter": None}, "has lr_policy 'poly' without 'max_iter'; add it"),
+        ({"type": "Adagrad"}, "has the unknown type 'Adagrad' .choose from SGD, Nesterov, AdaGrad"),
         ({"type": "AdaGrad", "momentum": 0.9}, "which AdaGrad does not use"),
         ({"type": "RMSProp", "rms_decay": 1}, "has rms_decay 1"),
-        ({"regularization_type": "L3"}, "choose L1 or L2"),
+        ({"regularization_type": "L3"}, "use L1 or L2"),
         ({"iter_size": 0}, "has iter_size 0; use 1 or more"),
         ({"display": -1}, "has display -1; use 0 or more"),
     ],
@@ -98,7 +98,7 @@ class Twin:
         for value, g, h, lr_mult, decay_mult in zip(values, gradients, self.h, (1, 2), (1, 0.5)):
             g = g * clip / p.iter_size
             g = g + p.weight_decay * decay_mult * (value if p.regularization_type == "L2" else np.sign(value))
-            out.append(value - getattr(self, p.type)(h, g, rate(p, iteration) * lr_mult, iteration))
+            out.append(value - getattr(self, p.type)(h, g, learning_rate(p, iteration) * lr_mult, iteration))
         return out
 
     def SGD(self, h, g, lr, i):

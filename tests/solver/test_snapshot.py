@@ -218,36 +218,36 @@ def test_files_that_are_no_snapshot_are_refused_in_a_sentence(tmp_path):
     trained("chain", tmp_path)
     state = tmp_path / "run_iter_4.solverstate"
     assert "no such file" in refused(tmp_path, "none.solverstate")
-    assert "holds weights, for --weights" in refused(tmp_path, "run_iter_4.caffemodel")
+    assert "is a weight file, for --weights" in refused(tmp_path, "run_iter_4.caffemodel")
     (tmp_path / "junk").write_bytes(os.urandom(999))
-    assert "is cut short, or is no solver state" in refused(tmp_path, "junk")
+    assert "is truncated, or is not a solver state" in refused(tmp_path, "junk")
     (tmp_path / "junk").write_bytes(b"")
-    assert "is cut short, or is no solver state" in refused(tmp_path, "junk")
+    assert "is truncated, or is not a solver state" in refused(tmp_path, "junk")
     (tmp_path / "cut").write_bytes(state.read_bytes()[:-7])
-    assert "is cut short, or is no solver state" in refused(tmp_path, "cut")
+    assert "is truncated, or is not a solver state" in refused(tmp_path, "cut")
     (tmp_path / "cut.h5").write_bytes(b"\x89HDF\r\n\x1a\nrest")
-    assert "is cut short, or is no solver state" in refused(tmp_path, "cut.h5")
+    assert "is truncated, or is not a solver state" in refused(tmp_path, "cut.h5")
 
 
 def test_parts_of_two_snapshots_are_never_taken_for_one(tmp_path):
     trained("chain", tmp_path)
     path = tmp_path / "run_iter_4"
     shutil.copy(tmp_path / "run_iter_6.caffemodel", f"{path}.caffemodel")
-    assert "holds other weights than when this snapshot was made" in refused(tmp_path)
+    assert "has changed since the snapshot; resume from another one" in refused(tmp_path)
     trained("chain", tmp_path)
     shutil.copy(tmp_path / "run_iter_6.solverstate.json", f"{path}.solverstate.json")
-    assert "belongs to another snapshot than" in refused(tmp_path)
+    assert "does not belong to" in refused(tmp_path)
     (tmp_path / "run_iter_4.solverstate.json").write_text('{"layermem": 1')
     assert "is damaged" in refused(tmp_path) and "remove it to resume" in refused(tmp_path)
     trained("chain", tmp_path)
     os.unlink(f"{path}.caffemodel")
-    assert "belongs to the weights" in refused(tmp_path)
+    assert "needs the weights" in refused(tmp_path)
 
 
 def test_another_net_or_rule_is_refused_and_names_what_does_not_fit(tmp_path):
     trained("chain", tmp_path)
     said = refused(tmp_path, type="Adam", momentum=0.9)
-    assert "holds 6 history blobs, and this solver needs 12" in said
+    assert "has 6 history blobs, and this solver 12;" in said
     wider = NETS["chain"].replace("num_output: 6", "num_output: 7")
     said = refused(tmp_path, net=wider)
     assert "layer 'conv2' has a blob of shape 6 x 4 x 3 x 3 in the file, and of shape 7 x 4 x 3 x 3 in the net" in said
@@ -257,7 +257,7 @@ def test_another_net_or_rule_is_refused_and_names_what_does_not_fit(tmp_path):
 
 def test_a_snapshot_and_weights_together_are_refused(tmp_path):
     trained("chain", tmp_path)
-    with pytest.raises(InputError, match="not both"):
+    with pytest.raises(InputError, match="give only one of them"):
         Solver(
             solver_file("chain", tmp_path), device="reference",
             snapshot=tmp_path / "run_iter_4.solverstate", weights=str(tmp_path / "run_iter_4.caffemodel"),
@@ -280,7 +280,9 @@ def test_a_net_whose_snapshot_would_pass_two_gibibytes_is_refused_before_the_run
                 inner_product_param { num_output: 30000 } }
     """
     fields = {"snapshot": 1, "test_iter": None, "test_interval": None}
-    with pytest.raises(InputError, match=r"takes 3\.35 GiB; set snapshot_format: HDF5"):
+    with pytest.raises(
+        InputError, match=r"takes 3\.35 GiB, above the limit of the binary format, 2\.00 GiB; set snapshot_format: HDF5"
+    ):
         Solver(solver_file(big, tmp_path, **fields), device="reference")
     with pytest.raises(BudgetError):  # gets as far as that
         Solver(solver_file(big, tmp_path, snapshot_format="HDF5", **fields), device="reference", budget="1MiB")
@@ -345,8 +347,8 @@ def test_weights_of_another_shape_are_fatal_and_say_what_to_do(tmp_path):
         Solver(solver_file("chain", tmp_path), device="reference", weights=str(path))
     assert str(caught.value) == (
         f"{path}: layer 'conv1' has a blob of shape 4 x 3 x 5 x 5 in the file, and of shape 4 x 3 x 3 x 3 in the net; "
-        "rename the layer to start it afresh, or change the net"
+        "rename the layer to initialize it anew, or change the net"
     )
     write_weights(path, "net", {"conv1": ("Convolution", blobs[:1])})
-    with pytest.raises(InputError, match="has 1 blobs in the file, and the net wants 2"):
+    with pytest.raises(InputError, match="has 1 blobs in the file, and 2 in the net"):
         Solver(solver_file("chain", tmp_path), device="reference", weights=str(path))
