@@ -16,10 +16,10 @@ class Memory:
         self.parts: list[tuple[np.ndarray, int, int]] = []  # whole bytes, begin, end
 
     def _take(self, size: int) -> np.ndarray:
-        room = np.full(size + 4 * GUARD + GUARD * self.shift, 0xAB, np.uint8)
-        begin = -room.ctypes.data % GUARD + GUARD * (1 + self.shift)
-        self.parts.append((room, begin, begin + size))
-        return room[begin : begin + size]
+        whole = np.full(size + 4 * GUARD + GUARD * self.shift, 0xAB, np.uint8)
+        begin = -whole.ctypes.data % GUARD + GUARD * (1 + self.shift)
+        self.parts.append((whole, begin, begin + size))
+        return whole[begin : begin + size]
 
     def put(self, values, dtype=np.float32) -> np.ndarray:
         values = np.ascontiguousarray(values, dtype)
@@ -33,13 +33,13 @@ class Memory:
         array[...] = 0xFF
         return array.view(dtype).reshape(shape)
 
-    def scratch(self, size: int) -> int:
+    def workspace(self, size: int) -> int:
         """Address of `size` poisoned bytes; 0 for none."""
         return self.empty(size, dtype=np.uint8).ctypes.data if size else 0
 
     def check(self) -> None:
-        for room, begin, end in self.parts:
-            assert (room[:begin] == 0xAB).all() and (room[end:] == 0xAB).all(), "a kernel wrote outside its buffers"
+        for whole, begin, end in self.parts:
+            assert (whole[:begin] == 0xAB).all() and (whole[end:] == 0xAB).all(), "a kernel wrote outside its buffers"
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def memory():
 
 
 @pytest.fixture(params=cpu.available_isas())
-def unit(request):
+def isa(request):
     cpu.set_isa(request.param)
     yield request.param
     cpu.set_isa("auto")

@@ -1,4 +1,4 @@
-"""Convolution and InnerProduct kernels of the cpu device against sums written out in float64."""
+"""Convolution kernels of the cpu device against sums over taps in float64."""
 
 from dataclasses import dataclass
 
@@ -71,7 +71,7 @@ CASES = {
 
 
 def conv64(case, x, w):
-    """y and the functions that send dy home, by one loop over taps.  x NHWC, w [K][kh][kw][C/g], float64."""
+    """y and the functions that send dy back, by one loop over taps.  x NHWC, w [K][kh][kw][C/g], float64."""
     (kh, kw), (sh, sw), (ph, pw), (dh, dw), g = case.kernel, case.stride, case.pad, case.dilation, case.groups
     n, h, wide, c = x.shape
     k = w.shape[0]
@@ -109,16 +109,16 @@ def tensors(case):
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_convolution_forward_is_the_sum_over_taps(case, unit, every_way):
+def test_convolution_forward_is_the_sum_over_taps(case, isa, every_way):
     g, x, w, bias, dy = tensors(case)
 
     def make(memory):
         X, W, B = memory.put(x), memory.put(w), memory.put(bias)
         y, plain, added = memory.empty(*dy.shape), memory.empty(*dy.shape), memory.put(dy)
-        scratch = memory.scratch(cpu.conv_fprop_workspace(g))
-        cpu.conv_fprop(g, y=at(y), x=at(X), w=at(W), bias=at(B), workspace=scratch)()
-        cpu.conv_fprop(g, y=at(plain), x=at(X), w=at(W), workspace=scratch)()
-        cpu.conv_fprop(g, y=at(added), x=at(X), w=at(W), accumulate=True, workspace=scratch)()
+        workspace = memory.workspace(cpu.conv_fprop_workspace(g))
+        cpu.conv_fprop(g, y=at(y), x=at(X), w=at(W), bias=at(B), workspace=workspace)()
+        cpu.conv_fprop(g, y=at(plain), x=at(X), w=at(W), workspace=workspace)()
+        cpu.conv_fprop(g, y=at(added), x=at(X), w=at(W), accumulate=True, workspace=workspace)()
         return y, plain, added
 
     y, plain, added = every_way(make)
@@ -129,16 +129,16 @@ def test_convolution_forward_is_the_sum_over_taps(case, unit, every_way):
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_rectified_convolution_is_the_convolution_and_its_relu(case, unit, every_way):
+def test_relu_in_the_epilogue_is_the_convolution_and_its_relu(case, isa, every_way):
     g, x, w, bias, dy = tensors(case)
 
     def make(memory):
         X, W, B = memory.put(x), memory.put(w), memory.put(bias)
         y, fused = memory.empty(*dy.shape), memory.empty(*dy.shape)
         mask = memory.empty(-(-dy.size // 8), dtype=np.uint8)
-        scratch = memory.scratch(cpu.conv_fprop_workspace(g))
-        cpu.conv_fprop(g, y=at(y), x=at(X), w=at(W), bias=at(B), workspace=scratch)()
-        cpu.conv_fprop(g, y=at(fused), x=at(X), w=at(W), bias=at(B), relu=True, mask=at(mask), workspace=scratch)()
+        workspace = memory.workspace(cpu.conv_fprop_workspace(g))
+        cpu.conv_fprop(g, y=at(y), x=at(X), w=at(W), bias=at(B), workspace=workspace)()
+        cpu.conv_fprop(g, y=at(fused), x=at(X), w=at(W), bias=at(B), relu=True, mask=at(mask), workspace=workspace)()
         return y, fused, mask
 
     y, fused, mask = every_way(make)
@@ -147,17 +147,17 @@ def test_a_rectified_convolution_is_the_convolution_and_its_relu(case, unit, eve
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_convolution_backward_data_is_its_transpose(case, unit, every_way):
+def test_dgrad_is_the_transpose_of_fprop(case, isa, every_way):
     g, x, w, _, dy = tensors(case)
     bias, before = normal(5, case.c), normal(6, *x.shape)
 
     def make(memory):
         DY, W, B = memory.put(dy), memory.put(w), memory.put(bias)
         dx, biased, added = memory.empty(*x.shape), memory.empty(*x.shape), memory.put(before)
-        scratch = memory.scratch(cpu.conv_dgrad_workspace(g))
-        cpu.conv_dgrad(g, dx=at(dx), dy=at(DY), w=at(W), workspace=scratch)()
-        cpu.conv_dgrad(g, dx=at(biased), dy=at(DY), w=at(W), bias=at(B), workspace=scratch)()
-        cpu.conv_dgrad(g, dx=at(added), dy=at(DY), w=at(W), accumulate=True, workspace=scratch)()
+        workspace = memory.workspace(cpu.conv_dgrad_workspace(g))
+        cpu.conv_dgrad(g, dx=at(dx), dy=at(DY), w=at(W), workspace=workspace)()
+        cpu.conv_dgrad(g, dx=at(biased), dy=at(DY), w=at(W), bias=at(B), workspace=workspace)()
+        cpu.conv_dgrad(g, dx=at(added), dy=at(DY), w=at(W), accumulate=True, workspace=workspace)()
         return dx, biased, added
 
     dx, biased, added = every_way(make)
@@ -169,15 +169,15 @@ def test_convolution_backward_data_is_its_transpose(case, unit, every_way):
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_convolution_backward_weights_sums_over_pixels(case, unit, every_way):
+def test_wgrad_sums_over_pixels(case, isa, every_way):
     g, x, w, _, dy = tensors(case)
     before = normal(6, *w.shape)
 
     def make(memory):
         X, DY, dw, added = memory.put(x), memory.put(dy), memory.empty(*w.shape), memory.put(before)
-        scratch = memory.scratch(cpu.conv_wgrad_workspace(g))
-        cpu.conv_wgrad(g, dw=at(dw), x=at(X), dy=at(DY), workspace=scratch)()
-        cpu.conv_wgrad(g, dw=at(added), x=at(X), dy=at(DY), accumulate=True, workspace=scratch)()
+        workspace = memory.workspace(cpu.conv_wgrad_workspace(g))
+        cpu.conv_wgrad(g, dw=at(dw), x=at(X), dy=at(DY), workspace=workspace)()
+        cpu.conv_wgrad(g, dw=at(added), x=at(X), dy=at(DY), accumulate=True, workspace=workspace)()
         return dw, added
 
     dw, added = every_way(make)
@@ -185,87 +185,6 @@ def test_convolution_backward_weights_sums_over_pixels(case, unit, every_way):
     _, want = backward(dy.astype(np.float64))
     close(dw, want, 1e-5)
     close(added, want + before, 1e-5)
-
-
-@pytest.mark.parametrize("rows, columns", [(1, 3), (7, 20), (5000, 36), (70000, 3)])
-def test_column_sums_add_every_row(rows, columns, unit, every_way):
-    values, before = normal(1, rows, columns), normal(2, columns)
-
-    def make(memory):
-        X, out, added = memory.put(values), memory.empty(columns), memory.put(before)
-        scratch = memory.scratch(cpu.column_sums_workspace(rows, columns))
-        cpu.column_sums(rows, columns, out=at(out), x=at(X), workspace=scratch)()
-        cpu.column_sums(rows, columns, out=at(added), x=at(X), accumulate=True, workspace=scratch)()
-        return out, added
-
-    out, added = every_way(make)
-    want = values.sum(axis=0, dtype=np.float64)
-    close(out, want, 1e-5)
-    close(added, want + before, 1e-5)
-
-
-PRODUCTS = [(1, 10, 36), (1, 1, 1), (8, 36, 2500), (7, 100, 13), (64, 10, 500), (100, 130, 300), (13, 257, 4097)]
-
-
-@pytest.mark.parametrize("m, n, k", PRODUCTS)
-def test_inner_product_forward_and_backward_are_matrix_products(m, n, k, unit, every_way):
-    x, w, bias, dy = normal(1, m, k), normal(2, n, k), normal(3, n), normal(4, m, n)
-
-    def make(memory):
-        X, W, B, DY = memory.put(x), memory.put(w), memory.put(bias), memory.put(dy)
-        y, plain, dx, dw = memory.empty(m, n), memory.empty(m, n), memory.empty(m, k), memory.empty(n, k)
-        dx2, dw2 = memory.put(x), memory.put(w)
-        scratch = memory.scratch(cpu.inner_product_wgrad_workspace(m, n, k))
-        cpu.inner_product_fprop(m, n, k, y=at(y), x=at(X), w=at(W), bias=at(B))()
-        cpu.inner_product_fprop(m, n, k, y=at(plain), x=at(X), w=at(W))()
-        rectified, mask = memory.empty(m, n), memory.empty(-(-m * n // 8), dtype=np.uint8)
-        cpu.inner_product_fprop(m, n, k, y=at(rectified), x=at(X), w=at(W), bias=at(B), relu=True, mask=at(mask))()
-        assert (rectified == np.maximum(y, 0)).all()
-        assert (mask == np.packbits(y.reshape(-1) > 0, bitorder="little")).all()
-        cpu.inner_product_dgrad(m, n, k, dx=at(dx), dy=at(DY), w=at(W))()
-        cpu.inner_product_dgrad(m, n, k, dx=at(dx2), dy=at(DY), w=at(W), accumulate=True)()
-        cpu.inner_product_wgrad(m, n, k, dw=at(dw), x=at(X), dy=at(DY), workspace=scratch)()
-        cpu.inner_product_wgrad(m, n, k, dw=at(dw2), x=at(X), dy=at(DY), accumulate=True, workspace=scratch)()
-        return y, plain, dx, dx2, dw, dw2
-
-    y, plain, dx, dx2, dw, dw2 = every_way(make)
-    x, w, dy = x.astype(np.float64), w.astype(np.float64), dy.astype(np.float64)
-    close(plain, x @ w.T)
-    close(y, x @ w.T + bias)
-    close(dx, dy @ w)
-    close(dx2, dy @ w + x)
-    close(dw, dy.T @ x)
-    close(dw2, dy.T @ x + w)
-
-
-LEARNING = [(1, 1, 1), (8, 36, 2500), (7, 100, 13), (64, 30, 1030), (200, 25, 1100)]
-
-
-@pytest.mark.parametrize("rule", ["SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam"])
-@pytest.mark.parametrize("m, n, k", LEARNING)
-def test_learning_is_the_weight_gradient_and_then_its_update_to_the_bit(m, n, k, rule, unit, every_way):
-    x, dy, w, h0, h1 = normal(1, m, k), normal(2, m, n), normal(3, n, k), normal(4, n, k) ** 2, normal(5, n, k) ** 2
-    two = rule in ("AdaDelta", "Adam")
-    settings = {"decay": 0.01, "momentum": 0.9, "momentum2": 0.99, "delta": 1e-3}
-    assert cpu.inner_product_wgrad_workspace(m, n, k) == 0
-
-    def make(memory):
-        X, DY, DW = memory.put(x), memory.put(dy), memory.empty(n, k)
-        apart, joined = ([memory.put(a) for a in (w, h0, h1)] for _ in range(2))
-        cpu.inner_product_wgrad(m, n, k, dw=at(DW), x=at(X), dy=at(DY))()
-        for (W, H0, H1), dw in ((apart, DW), (joined, None)):
-            held = {"w": at(W), "h0": at(H0), "h1": at(H1) if two else 0, **settings}
-            if dw is None:
-                launch = cpu.inner_product_backward_update(rule, m, n, k, x=at(X), dy=at(DY), **held)
-            else:
-                launch = cpu.update(rule, n * k, dw=at(dw), **held)
-            launch(0.1, 0.5)
-        for a, b in zip(apart, joined):
-            assert a.tobytes() == b.tobytes()
-        assert (joined[0] != w).any()
-        return joined
-
-    every_way(make)
 
 
 def test_a_geometry_that_cannot_be_is_refused_with_a_sentence():

@@ -57,7 +57,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_max_pooling_takes_the_first_largest_and_sends_the_gradient_there(case, unit, every_way):
+def test_max_pooling_takes_the_first_largest_and_sends_the_gradient_there(case, isa, every_way):
     g = case.geometry()
     x = np.round(normal(1, case.n, *case.hw, case.c) * 2)  # with ties
     dy, before = normal(2, case.n, *case.out, case.c), normal(3, *x.shape)
@@ -89,7 +89,7 @@ def test_max_pooling_takes_the_first_largest_and_sends_the_gradient_there(case, 
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_average_pooling_divides_by_the_window_clipped_to_the_padded_image(case, unit, every_way):
+def test_average_pooling_divides_by_the_window_clipped_to_the_padded_image(case, isa, every_way):
     g = case.geometry()
     x, dy = normal(1, case.n, *case.hw, case.c), normal(2, case.n, *case.out, case.c)
     before = normal(3, *x.shape)

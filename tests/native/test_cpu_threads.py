@@ -1,4 +1,4 @@
-"""The team of threads behind every kernel of the cpu device."""
+"""The thread pool behind every kernel of the cpu device."""
 
 import os
 import sys
@@ -34,7 +34,7 @@ def test_every_task_is_done_however_long_the_threads_slept(three_threads, memory
         np.testing.assert_array_equal(y, expected)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux where each thread may run")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads from Linux where each thread may run")
 def test_threads_that_moved_to_another_core_stay_free_to_run_on_all(three_threads, memory):
     launch, *_ = sums(memory, 1 << 18)
     for _ in range(5):

@@ -24,7 +24,7 @@ def per_channel(values):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_scale_and_bias_act_channel_by_channel(shape, unit, every_way):
+def test_scale_and_bias_act_channel_by_channel(shape, isa, every_way):
     s, channels = cpu.Channels(*shape), shape[1]
     x, dy, f, b = normal(1, *shape), normal(2, *shape), normal(3, channels), normal(4, channels)
 
@@ -32,15 +32,15 @@ def test_scale_and_bias_act_channel_by_channel(shape, unit, every_way):
         X, DY, F, B = memory.put(x), memory.put(dy), memory.put(f), memory.put(b)
         y, plain, moved = memory.empty(*shape), memory.empty(*shape), memory.put(x)
         dx, df, db, db2 = memory.put(x), memory.empty(channels), memory.put(b), memory.empty(channels)
-        scratch = memory.scratch(cpu.scale_backward_workspace(s))
+        workspace = memory.workspace(cpu.scale_backward_workspace(s))
         cpu.scale_forward(s, y=at(y), x=at(X), factor=at(F), bias=at(B))()
         cpu.scale_forward(s, y=at(plain), x=at(X), factor=at(F))()
         cpu.bias_forward(s, y=at(moved), x=at(moved), bias=at(B))()
         cpu.scale_backward(
             s, dx=at(dx), dfactor=at(df), dbias=at(db), x=at(dx), dy=at(DY), factor=at(F),
-            accumulate_dbias=True, workspace=scratch,
+            accumulate_dbias=True, workspace=workspace,
         )()  # fmt: skip
-        cpu.scale_backward(s, dbias=at(db2), dy=at(DY), workspace=scratch)()
+        cpu.scale_backward(s, dbias=at(db2), dy=at(DY), workspace=workspace)()
         return y, plain, moved, dx, df, db, db2
 
     y, plain, moved, dx, df, db, db2 = every_way(make)
@@ -55,7 +55,7 @@ def test_scale_and_bias_act_channel_by_channel(shape, unit, every_way):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_batch_norm_normalizes_moves_its_averages_once_and_replays_the_same_bits(shape, unit, every_way):
+def test_batch_norm_normalizes_moves_its_averages_once_and_recomputes_the_same_bits(shape, isa, every_way):
     s, channels = cpu.Channels(*shape), shape[1]
     x = normal(1, *shape) * 2 + per_channel(np.arange(channels, dtype=np.float32) * 10)
     averages, fraction, eps = [normal(2, channels), np.abs(normal(3, channels)), np.float32([1.5])], 0.9, 1e-5
@@ -64,14 +64,14 @@ def test_batch_norm_normalizes_moves_its_averages_once_and_replays_the_same_bits
         X, w = memory.put(x), [memory.put(a) for a in averages]
         y, again, own = memory.empty(*shape), memory.empty(*shape), memory.put(x)
         mean, inv_std = memory.empty(channels), memory.empty(channels)
-        scratch = memory.scratch(cpu.batch_norm_forward_workspace(s))
+        workspace = memory.workspace(cpu.batch_norm_forward_workspace(s))
         cpu.batch_norm_forward(
             s, y=at(y), x=at(X), mean=at(mean), inv_std=at(inv_std), w0=at(w[0]), w1=at(w[1]), w2=at(w[2]),
-            fraction=fraction, eps=eps, workspace=scratch,
+            fraction=fraction, eps=eps, workspace=workspace,
         )()  # fmt: skip
         cpu.batch_norm_recompute(s, y=at(again), x=at(X), mean=at(mean), inv_std=at(inv_std))()
         cpu.batch_norm_forward(
-            s, y=at(own), x=at(own), mean=at(mean), inv_std=at(inv_std), eps=eps, workspace=scratch
+            s, y=at(own), x=at(own), mean=at(mean), inv_std=at(inv_std), eps=eps, workspace=workspace
         )()
         return y, again, own, mean, inv_std, *w
 
@@ -90,7 +90,7 @@ def test_batch_norm_normalizes_moves_its_averages_once_and_replays_the_same_bits
 
 
 @pytest.mark.parametrize("shape", [s for s in SHAPES if s[0] * s[2] > 5])
-def test_batch_norm_backward_is_the_derivative_through_mean_and_variance(shape, unit, every_way):
+def test_batch_norm_backward_is_the_derivative_through_mean_and_variance(shape, isa, every_way):
     s, _channels = cpu.Channels(*shape), shape[1]
     x, dy, before = normal(1, *shape) + 3, normal(2, *shape), normal(3, *shape)
     mean = x.astype(np.float64).mean(axis=(0, 2))
@@ -99,7 +99,7 @@ def test_batch_norm_backward_is_the_derivative_through_mean_and_variance(shape, 
     def make(memory):
         X, DY, M, S = memory.put(x), memory.put(dy), memory.put(mean), memory.put(inv_std)
         dx, over_x, over_dy, added = memory.empty(*shape), memory.put(x), memory.put(dy), memory.put(before)
-        scratch = memory.scratch(cpu.batch_norm_backward_workspace(s))
+        workspace = memory.workspace(cpu.batch_norm_backward_workspace(s))
         for out, xs, dys, add in (
             (dx, X, DY, False),
             (over_x, over_x, DY, False),
@@ -107,7 +107,7 @@ def test_batch_norm_backward_is_the_derivative_through_mean_and_variance(shape, 
             (added, X, DY, True),
         ):
             cpu.batch_norm_backward(
-                s, dx=at(out), x=at(xs), dy=at(dys), mean=at(M), inv_std=at(S), accumulate=add, workspace=scratch
+                s, dx=at(out), x=at(xs), dy=at(dys), mean=at(M), inv_std=at(S), accumulate=add, workspace=workspace
             )()
         return dx, over_x, over_dy, added
 
@@ -120,7 +120,7 @@ def test_batch_norm_backward_is_the_derivative_through_mean_and_variance(shape, 
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_batch_norm_with_moving_averages_is_linear_in_x(shape, unit, every_way):
+def test_batch_norm_with_moving_averages_is_linear_in_x(shape, isa, every_way):
     s, channels = cpu.Channels(*shape), shape[1]
     x, dy, eps = normal(1, *shape), normal(2, *shape), 1e-3
     w = [normal(3, channels), np.abs(normal(4, channels)), np.float32([2.5])]
@@ -128,11 +128,13 @@ def test_batch_norm_with_moving_averages_is_linear_in_x(shape, unit, every_way):
     def make(memory):
         X, DY, y, dx = memory.put(x), memory.put(dy), memory.empty(*shape), memory.empty(*shape)
         W = [memory.put(a) for a in w]
-        scratch = memory.scratch(cpu.batch_norm_global_workspace(s))
+        workspace = memory.workspace(cpu.batch_norm_global_workspace(s))
         cpu.batch_norm_global_forward(
-            s, y=at(y), x=at(X), w0=at(W[0]), w1=at(W[1]), w2=at(W[2]), eps=eps, workspace=scratch
+            s, y=at(y), x=at(X), w0=at(W[0]), w1=at(W[1]), w2=at(W[2]), eps=eps, workspace=workspace
         )()
-        cpu.batch_norm_global_backward(s, dx=at(dx), dy=at(DY), w1=at(W[1]), w2=at(W[2]), eps=eps, workspace=scratch)()
+        cpu.batch_norm_global_backward(
+            s, dx=at(dx), dy=at(DY), w1=at(W[1]), w2=at(W[2]), eps=eps, workspace=workspace
+        )()
         return y, dx
 
     y, dx = every_way(make)
@@ -143,7 +145,7 @@ def test_batch_norm_with_moving_averages_is_linear_in_x(shape, unit, every_way):
 
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_norm_scale_and_relu_in_one_keep_nothing_but_x(shape, relu, unit, every_way):
+def test_norm_scale_and_relu_in_one_keep_nothing_but_x(shape, relu, isa, every_way):
     s, channels = cpu.Channels(*shape), shape[1]
     x, dy, before = normal(1, *shape) + 3, normal(2, *shape), normal(3, channels)
     f, b, eps = normal(4, channels), normal(5, channels), 1e-2
@@ -154,8 +156,8 @@ def test_norm_scale_and_relu_in_one_keep_nothing_but_x(shape, relu, unit, every_
         w = [memory.put(a) for a in averages]
         y, again, own, tested = memory.empty(*shape), memory.empty(*shape), memory.put(x), memory.empty(*shape)
         mean, inv_std = memory.empty(channels), memory.empty(channels)
-        scratch = memory.scratch(cpu.batch_norm_fused_workspace(s))
-        how = {"factor": at(F), "bias": at(B), "relu": relu, "workspace": scratch}
+        workspace = memory.workspace(cpu.batch_norm_fused_workspace(s))
+        how = {"factor": at(F), "bias": at(B), "relu": relu, "workspace": workspace}
         stats = {**how, "mean": at(mean), "inv_std": at(inv_std)}
         W = {f"w{i}": at(a) for i, a in enumerate(w)}
         cpu.batch_norm_fused_global_forward(s, y=at(tested), x=at(X), eps=eps, **W, **how)()
@@ -193,17 +195,17 @@ def test_norm_scale_and_relu_in_one_keep_nothing_but_x(shape, relu, unit, every_
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_prelu_has_a_slope_for_each_channel(shape, unit, every_way):
+def test_prelu_has_a_slope_for_each_channel(shape, isa, every_way):
     s, channels = cpu.Channels(*shape), shape[1]
     x, dy, slope, before = normal(1, *shape), normal(2, *shape), normal(3, channels), normal(4, channels)
 
     def make(memory):
         X, DY, S, y = memory.put(x), memory.put(dy), memory.put(slope), memory.empty(*shape)
         dx, dslope, added = memory.put(x), memory.empty(channels), memory.put(before)
-        scratch = memory.scratch(cpu.prelu_backward_workspace(s))
+        workspace = memory.workspace(cpu.prelu_backward_workspace(s))
         cpu.prelu_forward(s, y=at(y), x=at(X), slope=at(S))()
-        cpu.prelu_backward(s, dslope=at(added), x=at(X), dy=at(DY), accumulate_dslope=True, workspace=scratch)()
-        cpu.prelu_backward(s, dx=at(dx), dslope=at(dslope), x=at(dx), dy=at(DY), slope=at(S), workspace=scratch)()
+        cpu.prelu_backward(s, dslope=at(added), x=at(X), dy=at(DY), accumulate_dslope=True, workspace=workspace)()
+        cpu.prelu_backward(s, dx=at(dx), dslope=at(dslope), x=at(dx), dy=at(DY), slope=at(S), workspace=workspace)()
         return y, dx, dslope, added
 
     y, dx, dslope, added = every_way(make)

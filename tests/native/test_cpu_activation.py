@@ -1,0 +1,180 @@
+"""Activations of the cpu device: pointwise functions, ReLU and Clip with their masks."""
+
+import numpy as np
+import pytest
+
+from layermem._native import cpu
+from tests.native.numbers import at, close, normal
+
+COUNTS = [1, 7, 16, 33, 40001]
+
+
+def sigmoid64(x):
+    return 0.5 * np.tanh(0.5 * x) + 0.5
+
+
+# name: (constants, float64 formula); the slopes get a = dy, b = x or y
+FUNCTIONS = {
+    "scale": ({"alpha": 0.5}, lambda a: 0.5 * a),
+    "sigmoid": ({}, sigmoid64),
+    "tanh": ({}, np.tanh),
+    "elu": ({"alpha": 0.7}, lambda a: np.where(a > 0, a, 0.7 * np.expm1(a))),
+    "absval": ({}, np.abs),
+    "exp": ({"alpha": 0.3, "beta": 2.0}, lambda a: 2 * np.exp(0.3 * a)),
+    "bnll": ({}, lambda a: np.logaddexp(0, a)),
+    "clip": ({"alpha": -0.5, "beta": 1.5}, lambda a: np.clip(a, -0.5, 1.5)),
+    "swish": ({"alpha": 1.5}, lambda a: a * sigmoid64(1.5 * a)),
+    "threshold": ({"alpha": 0.25}, lambda a: a > 0.25),
+}
+PAIRS = {
+    "add": ({"alpha": 0.5, "beta": -2.0}, lambda a, b: 0.5 * a - 2 * b),
+    "multiply": ({}, lambda a, b: a * b),
+    "relu_backward": ({"alpha": 0.1}, lambda a, b: np.where(b > 0, a, np.float32(0.1) * a)),
+    "sigmoid_backward": ({}, lambda a, b: a * b * (1 - b)),
+    "tanh_backward": ({}, lambda a, b: a * (1 - b * b)),
+    "elu_backward": ({"alpha": 0.7}, lambda a, b: np.where(b > 0, a, a * 0.7 * np.exp(b))),
+    "absval_backward": ({}, lambda a, b: a * np.sign(b)),
+    "exp_backward": ({"alpha": 0.3}, lambda a, b: 0.3 * a * b),
+    "bnll_backward": ({}, lambda a, b: a * sigmoid64(b)),
+    "clip_backward": ({"alpha": -0.5, "beta": 1.5}, lambda a, b: np.where((b >= -0.5) & (b <= 1.5), a, 0)),
+    "swish_backward": (
+        {"alpha": 1.5},
+        lambda a, b: a * (sigmoid64(1.5 * b) + 1.5 * b * sigmoid64(1.5 * b) * (1 - sigmoid64(1.5 * b))),
+    ),
+}
+POWERS = [1.0, 2.0, 3.0, 0.5, -1.0, 0.0, -0.75, 1.7]
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_agrees_with_its_formula_in_place_too(name, count, isa, every_way):
+    constants, formula = FUNCTIONS[name]
+    x, before = normal(1, count) * 3, normal(2, count)
+
+    def make(memory):
+        X, y, added, own = memory.put(x), memory.empty(count), memory.put(before), memory.put(x)
+        cpu.pointwise(name, count, out=at(y), a=at(X), **constants)()
+        cpu.pointwise(name, count, out=at(own), a=at(own), **constants)()
+        cpu.pointwise(name, count, out=at(added), a=at(X), accumulate=True, **constants)()
+        return y, own, added
+
+    y, own, added = every_way(make)
+    want = formula(x.astype(np.float64))
+    close(y, want, 1e-6)
+    assert (own == y).all() and (added == before + y).all()
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_function_of_two_agrees_with_its_formula(name, isa, every_way):
+    constants, formula = PAIRS[name]
+    a, b = normal(1, 1001), normal(2, 1001)
+
+    def make(memory):
+        A, B, out, own = memory.put(a), memory.put(b), memory.empty(1001), memory.put(b)
+        cpu.pointwise(name, 1001, out=at(out), a=at(A), b=at(B), **constants)()
+        cpu.pointwise(name, 1001, out=at(own), a=at(A), b=at(own), **constants)()
+        return out, own
+
+    out, own = every_way(make)
+    close(out, formula(a.astype(np.float64), b.astype(np.float64)), 1e-6)
+    assert (own == out).all()
+
+
+@pytest.mark.parametrize("power", POWERS)
+def test_power_and_its_slope_agree_with_their_formulas(power, isa, every_way):
+    x, dy = np.abs(normal(1, 333)) + 0.1, normal(2, 333)
+    if power in (2.0, 3.0):
+        x[::2] *= -1  # whole powers take negative numbers
+
+    def make(memory):
+        X, DY, y, dx = memory.put(x), memory.put(dy), memory.empty(333), memory.empty(333)
+        cpu.pointwise("power", 333, out=at(y), a=at(X), alpha=power, beta=1.5, gamma=0.0)()
+        cpu.pointwise("power_backward", 333, out=at(dx), a=at(DY), b=at(X), alpha=power, beta=1.5, gamma=0.0)()
+        return y, dx
+
+    y, dx = every_way(make)
+    x = x.astype(np.float64)
+    close(y, (1.5 * x) ** power)
+    close(dx, dy * power * 1.5 * (1.5 * x) ** (power - 1))
+
+
+def test_logarithm_and_its_slope_agree_with_their_formulas(isa, every_way):
+    x, dy = np.exp(3 * normal(1, 500)), normal(2, 500)
+
+    def make(memory):
+        X, DY, y, dx = memory.put(x), memory.put(dy), memory.empty(500), memory.empty(500)
+        cpu.pointwise("log", 500, out=at(y), a=at(X), alpha=2.0, beta=0.5, gamma=3.0)()
+        cpu.pointwise("log_backward", 500, out=at(dx), a=at(DY), b=at(X), alpha=2.0, beta=0.5, gamma=3.0)()
+        return y, dx
+
+    y, dx = every_way(make)
+    close(y, 3 * np.log(2 * x.astype(np.float64) + 0.5))
+    close(dx, dy * 6 / (2 * x.astype(np.float64) + 0.5))
+
+
+def test_exp_and_log_hold_at_the_ends_of_their_range(isa, memory):
+    x = np.float32([-200, -104, -90, -87.4, -1e-8, 0, 1e-8, 88.7, 89, 200, -np.inf, np.inf, np.nan])
+    X, y = memory.put(x), memory.empty(len(x))
+    cpu.pointwise("exp", len(x), out=at(y), a=at(X), alpha=1.0, beta=1.0)()
+    with np.errstate(over="ignore", under="ignore"):
+        want = np.exp(x)
+    assert np.allclose(y, want, rtol=3e-7, atol=3e-45, equal_nan=True)
+    z = np.float32([0, 1.2e-38, 1e-20, 0.5, 0.999999, 1, 1.000001, 2, 1e30, np.inf, -1, np.nan])
+    Z, y = memory.put(z), memory.empty(len(z))
+    cpu.pointwise("log", len(z), out=at(y), a=at(Z), alpha=1.0, beta=0.0, gamma=1.0)()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        want = np.log(z)
+    assert np.allclose(y, want, rtol=3e-7, atol=1e-12, equal_nan=True)
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.2])
+@pytest.mark.parametrize("count", COUNTS)
+def test_relu_keeps_one_bit_an_element_for_its_backward(count, slope, isa, every_way):
+    x, dy, before = normal(1, count), normal(2, count), normal(3, count)
+    x[::5] = 0
+
+    def make(memory):
+        X, DY, y, own = memory.put(x), memory.put(dy), memory.empty(count), memory.put(x)
+        mask, dx = memory.empty(-(-count // 8), dtype=np.uint8), memory.empty(count)
+        over, added = memory.put(dy), memory.put(before)
+        cpu.relu_forward(count, y=at(y), x=at(X), slope=slope, mask=at(mask))()
+        cpu.relu_forward(count, y=at(own), x=at(own), slope=slope)()
+        cpu.relu_backward(count, dx=at(dx), dy=at(DY), mask=at(mask), slope=slope)()
+        cpu.relu_backward(count, dx=at(over), dy=at(over), mask=at(mask), slope=slope)()
+        cpu.relu_backward(count, dx=at(added), dy=at(DY), mask=at(mask), slope=slope, accumulate=True)()
+        return y, own, mask, dx, over, added
+
+    y, own, mask, dx, over, added = every_way(make)
+    assert (y == np.where(x > 0, x, np.float32(slope) * x)).all() and (own == y).all()
+    assert (mask == np.packbits(x > 0, bitorder="little")).all()
+    assert (dx == np.where(x > 0, dy, np.float32(slope) * dy)).all() and (over == dx).all()
+    assert (added == before + dx).all()
+
+
+def test_relu_gives_zero_for_minus_infinity_and_passes_nan_on(isa, memory):
+    x, y = memory.put(np.float32([-np.inf, np.nan, -0.0, np.inf])), memory.empty(4)
+    cpu.relu_forward(4, y=at(y), x=at(x))()
+    assert np.array_equal(y, [0, np.nan, 0, np.inf], equal_nan=True)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_clip_marks_what_lies_within_its_bounds(count, isa, every_way):
+    x = normal(1, count)
+
+    def make(memory):
+        X, y, mask = memory.put(x), memory.empty(count), memory.empty(-(-count // 8), dtype=np.uint8)
+        cpu.clip_forward(count, y=at(y), x=at(X), mask=at(mask), lowest=-0.5, highest=0.75)()
+        return y, mask
+
+    y, mask = every_way(make)
+    assert (y == np.clip(x, np.float32(-0.5), np.float32(0.75))).all()
+    assert (mask == np.packbits((x >= -0.5) & (x <= 0.75), bitorder="little")).all()
+
+
+def test_a_launch_of_an_unknown_function_or_rule_is_refused():
+    with pytest.raises(ValueError, match="unknown function 'cosine'"):
+        cpu.pointwise("cosine", 1, out=0)
+    with pytest.raises(ValueError, match="Adam keeps two histories"):
+        cpu.update("Adam", 1, w=0, dw=0, h0=8)
+    with pytest.raises(ValueError, match="ratio"):
+        cpu.dropout(1, out=0, x=0, ratio=1.0, seed=0, stream=0)

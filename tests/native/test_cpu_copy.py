@@ -1,0 +1,56 @@
+"""Copies of the cpu device: rows, blocks and transposes."""
+
+import pytest
+
+from layermem._native import cpu
+from tests.native.numbers import at, normal
+
+
+@pytest.mark.parametrize("rows, width", [(1, 100), (2, 40001), (500, 3), (77, 64)])
+def test_copied_rows_keep_clear_of_their_neighbours(rows, width, isa, every_way):
+    x, frame = normal(1, rows, width + 5), normal(2, rows, width + 9)
+
+    def make(memory):
+        X, out, added = memory.put(x), memory.put(frame), memory.put(frame)
+        how = {"out_pitch": width + 9, "x": at(X) + 8, "x_pitch": width + 5}
+        cpu.copy_rows(rows, width, out=at(out) + 16, **how)()
+        cpu.copy_rows(rows, width, out=at(added) + 16, accumulate=True, **how)()
+        return out, added
+
+    out, added = every_way(make)
+    want, sums = frame.copy(), frame.copy()
+    want[:, 4 : 4 + width] = x[:, 2 : 2 + width]
+    sums[:, 4 : 4 + width] += x[:, 2 : 2 + width]
+    assert (out == want).all() and (added == sums).all()
+
+
+@pytest.mark.parametrize("n, rows, columns", [(1, 1, 1), (3, 3, 91), (2, 50, 33), (1, 3, 70000), (2, 400, 17)])
+def test_transpose_turns_each_image_over(n, rows, columns, isa, every_way):
+    x, before = normal(1, n, rows, columns), normal(2, n, columns, rows)
+
+    def make(memory):
+        X, out, added = memory.put(x), memory.empty(n, columns, rows), memory.put(before)
+        cpu.transpose(n, rows, columns, out=at(out), x=at(X))()
+        cpu.transpose(n, rows, columns, out=at(added), x=at(X), accumulate=True)()
+        return out, added
+
+    out, added = every_way(make)
+    assert (out == x.transpose(0, 2, 1)).all() and (added == before + out).all()
+
+
+def test_a_block_is_copied_between_any_strides(isa, every_way):
+    x, frame = normal(1, 4, 9, 7, 5), normal(2, 7, 9, 5, 3)
+
+    def make(memory):
+        X, out, cropped = memory.put(x), memory.put(frame), memory.empty(2, 3, 4, 5)
+        strides = [s // 4 for s in X.strides]
+        cpu.copy_block(
+            [3, 9, 7, 5], out=at(out), out_strides=[1, 15, 135, 3], x=at(X), x_strides=strides, accumulate=True
+        )()
+        corner = at(X) + X[1, 2, 3].ctypes.data - at(X)
+        cpu.copy_block([2, 3, 4, 5], out=at(cropped), out_strides=[60, 20, 5, 1], x=corner, x_strides=strides)()
+        return out, cropped
+
+    out, cropped = every_way(make)
+    assert (out == frame + x[:3].transpose(2, 1, 3, 0)).all()
+    assert (cropped == x[1:3, 2:5, 3:7]).all()

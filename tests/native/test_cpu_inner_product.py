@@ -1,0 +1,88 @@
+"""InnerProduct kernels of the cpu device against products in float64."""
+
+import numpy as np
+import pytest
+
+from layermem._native import cpu
+from tests.native.numbers import at, close, normal
+
+
+@pytest.mark.parametrize("rows, columns", [(1, 3), (7, 20), (5000, 36), (70000, 3)])
+def test_column_sums_add_every_row(rows, columns, isa, every_way):
+    values, before = normal(1, rows, columns), normal(2, columns)
+
+    def make(memory):
+        X, out, added = memory.put(values), memory.empty(columns), memory.put(before)
+        workspace = memory.workspace(cpu.column_sums_workspace(rows, columns))
+        cpu.column_sums(rows, columns, out=at(out), x=at(X), workspace=workspace)()
+        cpu.column_sums(rows, columns, out=at(added), x=at(X), accumulate=True, workspace=workspace)()
+        return out, added
+
+    out, added = every_way(make)
+    want = values.sum(axis=0, dtype=np.float64)
+    close(out, want, 1e-5)
+    close(added, want + before, 1e-5)
+
+
+PRODUCTS = [(1, 10, 36), (1, 1, 1), (8, 36, 2500), (7, 100, 13), (64, 10, 500), (100, 130, 300), (13, 257, 4097)]
+
+
+@pytest.mark.parametrize("m, n, k", PRODUCTS)
+def test_inner_product_forward_and_backward_are_matrix_products(m, n, k, isa, every_way):
+    x, w, bias, dy = normal(1, m, k), normal(2, n, k), normal(3, n), normal(4, m, n)
+
+    def make(memory):
+        X, W, B, DY = memory.put(x), memory.put(w), memory.put(bias), memory.put(dy)
+        y, plain, dx, dw = memory.empty(m, n), memory.empty(m, n), memory.empty(m, k), memory.empty(n, k)
+        dx2, dw2 = memory.put(x), memory.put(w)
+        workspace = memory.workspace(cpu.inner_product_wgrad_workspace(m, n, k))
+        cpu.inner_product_fprop(m, n, k, y=at(y), x=at(X), w=at(W), bias=at(B))()
+        cpu.inner_product_fprop(m, n, k, y=at(plain), x=at(X), w=at(W))()
+        fused, mask = memory.empty(m, n), memory.empty(-(-m * n // 8), dtype=np.uint8)
+        cpu.inner_product_fprop(m, n, k, y=at(fused), x=at(X), w=at(W), bias=at(B), relu=True, mask=at(mask))()
+        assert (fused == np.maximum(y, 0)).all()
+        assert (mask == np.packbits(y.reshape(-1) > 0, bitorder="little")).all()
+        cpu.inner_product_dgrad(m, n, k, dx=at(dx), dy=at(DY), w=at(W))()
+        cpu.inner_product_dgrad(m, n, k, dx=at(dx2), dy=at(DY), w=at(W), accumulate=True)()
+        cpu.inner_product_wgrad(m, n, k, dw=at(dw), x=at(X), dy=at(DY), workspace=workspace)()
+        cpu.inner_product_wgrad(m, n, k, dw=at(dw2), x=at(X), dy=at(DY), accumulate=True, workspace=workspace)()
+        return y, plain, dx, dx2, dw, dw2
+
+    y, plain, dx, dx2, dw, dw2 = every_way(make)
+    x, w, dy = x.astype(np.float64), w.astype(np.float64), dy.astype(np.float64)
+    close(plain, x @ w.T)
+    close(y, x @ w.T + bias)
+    close(dx, dy @ w)
+    close(dx2, dy @ w + x)
+    close(dw, dy.T @ x)
+    close(dw2, dy.T @ x + w)
+
+
+FUSED_UPDATES = [(1, 1, 1), (8, 36, 2500), (7, 100, 13), (64, 30, 1030), (200, 25, 1100)]
+
+
+@pytest.mark.parametrize("rule", ["SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam"])
+@pytest.mark.parametrize("m, n, k", FUSED_UPDATES)
+def test_a_fused_update_is_wgrad_and_then_its_update_to_the_bit(m, n, k, rule, isa, every_way):
+    x, dy, w, h0, h1 = normal(1, m, k), normal(2, m, n), normal(3, n, k), normal(4, n, k) ** 2, normal(5, n, k) ** 2
+    two = rule in ("AdaDelta", "Adam")
+    settings = {"decay": 0.01, "momentum": 0.9, "momentum2": 0.99, "delta": 1e-3}
+    assert cpu.inner_product_wgrad_workspace(m, n, k) == 0
+
+    def make(memory):
+        X, DY, DW = memory.put(x), memory.put(dy), memory.empty(n, k)
+        apart, joined = ([memory.put(a) for a in (w, h0, h1)] for _ in range(2))
+        cpu.inner_product_wgrad(m, n, k, dw=at(DW), x=at(X), dy=at(DY))()
+        for (W, H0, H1), dw in ((apart, DW), (joined, None)):
+            held = {"w": at(W), "h0": at(H0), "h1": at(H1) if two else 0, **settings}
+            if dw is None:
+                launch = cpu.inner_product_backward_update(rule, m, n, k, x=at(X), dy=at(DY), **held)
+            else:
+                launch = cpu.update(rule, n * k, dw=at(dw), **held)
+            launch(0.1, 0.5)
+        for a, b in zip(apart, joined):
+            assert a.tobytes() == b.tobytes()
+        assert (joined[0] != w).any()
+        return joined
+
+    every_way(make)

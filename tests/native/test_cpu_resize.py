@@ -1,0 +1,54 @@
+"""Interp of the cpu device against bilinear weights in float64."""
+
+import numpy as np
+import pytest
+
+from layermem._native import cpu
+from tests.native.numbers import at, close, normal
+
+
+def line(size, out):
+    """[out, size]: the bilinear weights of one axis, corners on corners."""
+    weights = np.zeros((out, size))
+    for i in range(out):
+        low, rest = divmod(i * (size - 1), out - 1) if out > 1 else (0, 0)
+        t = rest / (out - 1) if out > 1 else 0
+        weights[i, low] += 1 - t
+        if t:
+            weights[i, low + 1] += t
+    return weights
+
+
+@pytest.mark.parametrize(
+    "size, out, first, part",
+    [
+        ((7, 5), (13, 9), (0, 0), (7, 5)),
+        ((9, 8), (4, 5), (1, 2), (7, 4)),
+        ((6, 6), (1, 1), (0, 0), (6, 6)),
+        ((1, 1), (5, 3), (0, 0), (1, 1)),
+        ((5, 4), (33, 25), (0, 0), (5, 4)),
+        ((2, 1), (150, 70), (0, 0), (2, 1)),
+    ],
+)
+def test_interp_is_bilinear_and_its_backward_the_transpose(size, out, first, part, isa, every_way):
+    n, c = 2, 20
+    x, dy = normal(1, n, *size, c), normal(2, n, *out, c)
+    before = normal(3, *x.shape)
+    how = {"n": n, "c": c, "size": size, "out": out, "begin": first, "region": part}
+
+    def make(memory):
+        X, DY, y, dx = memory.put(x), memory.put(dy), memory.empty(*dy.shape), memory.empty(*x.shape)
+        added = memory.put(before)
+        cpu.interp_forward(**how, y=at(y), x=at(X))()
+        cpu.interp_backward(**how, dx=at(dx), dy=at(DY))()
+        cpu.interp_backward(**how, dx=at(added), dy=at(DY), accumulate=True)()
+        return y, dx, added
+
+    y, dx, added = every_way(make)
+    rows, columns = line(part[0], out[0]), line(part[1], out[1])
+    inside = (slice(None), slice(first[0], first[0] + part[0]), slice(first[1], first[1] + part[1]))
+    close(y, np.einsum("ih,jw,nhwc->nijc", rows, columns, x[inside]))
+    want = np.zeros(x.shape)
+    want[inside] = np.einsum("ih,jw,nijc->nhwc", rows, columns, dy)
+    close(dx, want)
+    close(added, before + want)
