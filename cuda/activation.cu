@@ -14,7 +14,7 @@ struct ForwardArgs {
     const float* x;
     unsigned char* mask;  // or null
     int count;
-    float a, b, c;  // of the function
+    float alpha, beta, gamma;  // of the function (layermem/ops/activation.py)
 };
 
 struct BackwardArgs {
@@ -23,10 +23,10 @@ struct BackwardArgs {
     const float* source;  // x or y
     const unsigned char* mask;
     int count, accumulate;
-    float a, b, c;
+    float alpha, beta, gamma;
 };
 
-#define LM_VALUE(name, expression)                                                                    \
+#define LM_FORWARD(name, expression)                                                                    \
     LM_KERNEL(name##_forward, ForwardArgs, p, POINTWISE_THREADS) {                                          \
         pointwise<1, 2>(p.y, {p.x}, p.count, false, [&](const float(&in)[1], unsigned) -> float {           \
             const float x = in[0];                                                                    \
@@ -34,7 +34,7 @@ struct BackwardArgs {
         });                                                                                           \
     }
 
-#define LM_SLOPE(name, from, expression)                                                                          \
+#define LM_BACKWARD(name, from, expression)                                                                          \
     LM_KERNEL(name##_backward, BackwardArgs, p, POINTWISE_THREADS) {                                                    \
         pointwise<2, 2>(p.dx, {p.dy, p.source}, p.count, p.accumulate, [&](const float(&in)[2], unsigned) -> float { \
             const float dy = in[0], from = in[1];                                                                 \
@@ -55,38 +55,38 @@ LM_FN float relu(float x, float slope) {
 
 LM_FN float clip(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
 
-LM_VALUE(relu, relu(x, p.a))
-LM_SLOPE(relu, x, x > 0.0f ? dy : p.a != 0.0f ? p.a * dy : 0.0f)
-LM_VALUE(clip, clip(x, p.a, p.b))
-LM_SLOPE(clip, x, x >= p.a && x <= p.b ? dy : 0.0f)
-LM_VALUE(elu, x > 0.0f ? x : p.a * expm1f(x))
-LM_SLOPE(elu, x, x > 0.0f ? dy : dy * (p.a * expf(x)))
-LM_VALUE(sigmoid, sigmoid(x))
-LM_SLOPE(sigmoid, y, dy * (y * (1.0f - y)))
-LM_VALUE(tanh, tanhf(x))
-LM_SLOPE(tanh, y, dy * (1.0f - y * y))
-LM_VALUE(absval, fabsf(x))
-LM_SLOPE(absval, x, dy * sign(x))
-LM_VALUE(power, power_of(p.a + p.b * x, p.c))
-LM_SLOPE(power, x, dy * (p.c * p.b * power_of(p.a + p.b * x, p.c - 1.0f)))
-LM_VALUE(exp, p.b * expf(p.a * x))
-LM_SLOPE(exp, y, dy * (p.a * y))
-LM_VALUE(log, p.a * logf(p.b + p.c * x))
-LM_SLOPE(log, x, dy * (p.a * p.c / (p.b + p.c * x)))
-LM_VALUE(bnll, fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))))
-LM_SLOPE(bnll, x, dy* sigmoid(x))
-LM_VALUE(swish, x* sigmoid(p.a* x))
-LM_VALUE(threshold, x > p.a ? 1.0f : 0.0f)
+LM_FORWARD(relu, relu(x, p.alpha))
+LM_BACKWARD(relu, x, x > 0.0f ? dy : p.alpha != 0.0f ? p.alpha * dy : 0.0f)
+LM_FORWARD(clip, clip(x, p.alpha, p.beta))
+LM_BACKWARD(clip, x, x >= p.alpha && x <= p.beta ? dy : 0.0f)
+LM_FORWARD(elu, x > 0.0f ? x : p.alpha * expm1f(x))
+LM_BACKWARD(elu, x, x > 0.0f ? dy : dy * (p.alpha * expf(x)))
+LM_FORWARD(sigmoid, sigmoid(x))
+LM_BACKWARD(sigmoid, y, dy * (y * (1.0f - y)))
+LM_FORWARD(tanh, tanhf(x))
+LM_BACKWARD(tanh, y, dy * (1.0f - y * y))
+LM_FORWARD(absval, fabsf(x))
+LM_BACKWARD(absval, x, dy * sign(x))
+LM_FORWARD(power, power_of(p.gamma + p.beta * x, p.alpha))
+LM_BACKWARD(power, x, dy * (p.alpha * p.beta * power_of(p.gamma + p.beta * x, p.alpha - 1.0f)))
+LM_FORWARD(exp, p.beta * expf(p.alpha * x))
+LM_BACKWARD(exp, y, dy * (p.alpha * y))
+LM_FORWARD(log, p.gamma * logf(p.beta + p.alpha * x))
+LM_BACKWARD(log, x, dy * (p.gamma * p.alpha / (p.beta + p.alpha * x)))
+LM_FORWARD(bnll, fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))))
+LM_BACKWARD(bnll, x, dy* sigmoid(x))
+LM_FORWARD(swish, x* sigmoid(p.alpha* x))
+LM_FORWARD(threshold, x > p.alpha ? 1.0f : 0.0f)
 
 LM_FN float swish_slope(float x, float beta) {
     const float s = sigmoid(beta * x);
     return s + beta * x * s * (1.0f - s);
 }
-LM_SLOPE(swish, x, dy* swish_slope(x, p.a))
+LM_BACKWARD(swish, x, dy* swish_slope(x, p.alpha))
 
 // scaled: dx = a dy, for functions that are linear in x
 LM_KERNEL(scaled_backward, BackwardArgs, p, POINTWISE_THREADS) {
-    pointwise<1, 4>(p.dx, {p.dy}, p.count, p.accumulate, [&](const float(&in)[1], unsigned) { return p.a * in[0]; });
+    pointwise<1, 4>(p.dx, {p.dy}, p.count, p.accumulate, [&](const float(&in)[1], unsigned) { return p.alpha * in[0]; });
 }
 
 // ---- with one bit per element ----------------------------------------------------------------------------------------
@@ -109,12 +109,12 @@ LM_FN void forward_with_mask(const ForwardArgs& p, F f, Bit bit) {
 
 LM_KERNEL(relu_forward_mask, ForwardArgs, p, POINTWISE_THREADS) {
     forward_with_mask(
-        p, [&](float x) { return relu(x, p.a); }, [](float x) { return x > 0.0f; });
+        p, [&](float x) { return relu(x, p.alpha); }, [](float x) { return x > 0.0f; });
 }
 
 LM_KERNEL(clip_forward_mask, ForwardArgs, p, POINTWISE_THREADS) {
     forward_with_mask(
-        p, [&](float x) { return clip(x, p.a, p.b); }, [&](float x) { return x >= p.a && x <= p.b; });
+        p, [&](float x) { return clip(x, p.alpha, p.beta); }, [&](float x) { return x >= p.alpha && x <= p.beta; });
 }
 
 // mask_backward: dx = dy where the bit is set, else a dy
@@ -126,7 +126,7 @@ LM_KERNEL(mask_backward, BackwardArgs, p, POINTWISE_THREADS) {
     const unsigned bits = p.mask[at / 8];
 #pragma unroll
     for (int e = 0; e < 8; ++e)
-        values[e] = bits >> e & 1u ? values[e] : p.a != 0.0f ? p.a * values[e] : 0.0f;
+        values[e] = bits >> e & 1u ? values[e] : p.alpha != 0.0f ? p.alpha * values[e] : 0.0f;
     put_eight(p.dx, values, at, count, p.accumulate);
 }
 
@@ -135,7 +135,7 @@ LM_KERNEL(mask_backward, BackwardArgs, p, POINTWISE_THREADS) {
 // PReLU: element i belongs to channel (i / inner) % channels; one slope for all where channels is 1.
 struct PreluArgs {
     float* out;        // y, or dx
-    const float* in;   // x, or dy
+    const float* source;  // x, or dy
     const float* x;
     const float* slopes;
     Divider by_inner, by_channels;
@@ -149,7 +149,7 @@ LM_FN float slope_at(const PreluArgs& p, unsigned i) {
 
 // prelu: out = in where x > 0, else slope in: forward with in = x, backward with in = dy
 LM_KERNEL(prelu, PreluArgs, p, POINTWISE_THREADS) {
-    pointwise<2, 2>(p.out, {p.in, p.x}, p.count, p.accumulate, [&](const float(&in)[2], unsigned i) {
+    pointwise<2, 2>(p.out, {p.source, p.x}, p.count, p.accumulate, [&](const float(&in)[2], unsigned i) {
         return in[1] > 0.0f ? in[0] : slope_at(p, i < static_cast<unsigned>(p.count) ? i : 0) * in[0];
     });
 }

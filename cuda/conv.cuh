@@ -22,7 +22,7 @@ namespace lm {
 // Geometry of all three kernels.  channels and outputs are per group; a pitch is the elements of a whole pixel in memory.
 struct ConvProblem {
     int images, height, width, channels, image_pitch;
-    int rows, columns, outputs, out_pitch;
+    int maps_h, maps_w, outputs, maps_pitch;
     int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
 };
 
@@ -35,9 +35,9 @@ struct Epilogue {
 };
 
 struct ConvFpropArgs {
-    float* out;
+    float* maps;
     const float* image;
-    const float* weights;
+    const float* filter;
     ConvProblem problem;
     Divider by_channels, by_kernel_w;
     Epilogue epilogue;
@@ -46,7 +46,7 @@ struct ConvFpropArgs {
 // Applies the epilogue to row i of the warp's tile of C and stores it.  `row` is the offset of the row's first element in
 // out and residual, or -1 for a row beyond the problem; k is its first column, of `outputs`.  Called by all lanes.
 template <class T, class Product>
-LM_FN void store_row(const Product& product, int i, float* out, int row, int k, int outputs, const float* bias,
+LM_FN void store_row(const Product& product, int i, float* maps, int row, int k, int outputs, const float* bias,
                      const Epilogue& epilogue) {
     constexpr int COLUMNS = 32 / Product::LANES;  // of a lane, among the 32 of a word of mask bits
 #pragma unroll
@@ -60,7 +60,7 @@ LM_FN void store_row(const Product& product, int i, float* out, int row, int k, 
             float y = product.at(i, j) + (bias != nullptr ? bias[k + column] : 0.0f);
             if (epilogue.residual != nullptr) y = epilogue.residual[at] + y;
             if (epilogue.relu) y = positive(y);
-            out[at] = y;
+            maps[at] = y;
             if (y > 0.0f) bits |= 1u << column % 32;
         }
         if (epilogue.mask == nullptr) continue;
@@ -79,11 +79,11 @@ LM_FN void conv_fprop(const ConvFpropArgs& p) {
     LM_SHARED(int4, windows, [T::M]);  // (offset of the window's first tap, its row, its column, window or -1)
     const ConvProblem& conv = p.problem;
     const int group = blockIdx.z, first = blockIdx.x * T::M, n0 = blockIdx.y * T::N;
-    const int count = conv.images * conv.rows * conv.columns, depth = conv.kernel_h * conv.kernel_w * conv.channels;
+    const int count = conv.images * conv.maps_h * conv.maps_w, depth = conv.kernel_h * conv.kernel_w * conv.channels;
     for (int i = threadIdx.x; i < T::M; i += T::THREADS) {
-        const int window = first + i, line = window / conv.columns, image = line / conv.rows;
-        const int h = (line - image * conv.rows) * conv.stride_h - conv.pad_h;
-        const int w = (window - line * conv.columns) * conv.stride_w - conv.pad_w;
+        const int window = first + i, line = window / conv.maps_w, image = line / conv.maps_h;
+        const int h = (line - image * conv.maps_h) * conv.stride_h - conv.pad_h;
+        const int w = (window - line * conv.maps_w) * conv.stride_w - conv.pad_w;
         const bool there = window < count;
         windows[i] = make_int4(((image * conv.height + h) * conv.width + w) * conv.image_pitch, there ? h : OUTSIDE, w,
                                there ? window : -1);
@@ -91,28 +91,28 @@ LM_FN void conv_fprop(const ConvFpropArgs& p) {
     block_sync();
     const Taps taps = {p.image + group * conv.channels, conv.height, conv.width, conv.image_pitch, conv.dilation_h, conv.dilation_w,
                        depth, p.by_channels, p.by_kernel_w};
-    const float* weights = p.weights + static_cast<long long>(group) * conv.outputs * depth;
+    const float* filter = p.filter + static_cast<long long>(group) * conv.outputs * depth;
     Product product;
     multiply<T>(
         shared, depth,
         [&](float* a_tile, float* b_tile, int k0) {
             load_taps<T::M, T::THREADS, V>(a_tile, windows, taps, k0);
-            load_rows<T::N, T::THREADS, V>(b_tile, weights, n0, conv.outputs, depth, k0);
+            load_rows<T::N, T::THREADS, V>(b_tile, filter, n0, conv.outputs, depth, k0);
         },
         product);
     const float* bias = p.epilogue.bias != nullptr ? p.epilogue.bias + group * conv.outputs : nullptr;
 #pragma unroll
     for (int i = 0; i < Product::ROWS; ++i) {
         const int window = windows[product.m_of(i)].w;
-        const int row = window < 0 ? -1 : window * conv.out_pitch + group * conv.outputs;
-        store_row<T>(product, i, p.out, row, n0, conv.outputs, bias, p.epilogue);
+        const int row = window < 0 ? -1 : window * conv.maps_pitch + group * conv.outputs;
+        store_row<T>(product, i, p.maps, row, n0, conv.outputs, bias, p.epilogue);
     }
 }
 
 struct ConvDgradArgs {
     float* image;
-    const float* out;
-    const float* weights;
+    const float* maps;
+    const float* filter;
     const float* bias;  // or null
     ConvProblem problem;
     Divider by_outputs;
@@ -154,7 +154,7 @@ LM_FN void conv_dgrad(const ConvDgradArgs& p) {
         const int phase = blockIdx.z % phases;
         axes[0] = phase_axis(phase / conv.stride_w, conv.kernel_h, conv.stride_h, conv.pad_h, conv.dilation_h, conv.height);
         axes[1] = phase_axis(phase % conv.stride_w, conv.kernel_w, conv.stride_w, conv.pad_w, conv.dilation_w, conv.width);
-        taps[0] = {p.out + group * conv.outputs, conv.rows, conv.columns, conv.out_pitch, -down.step, -right.step,
+        taps[0] = {p.maps + group * conv.outputs, conv.maps_h, conv.maps_w, conv.maps_pitch, -down.step, -right.step,
                    down.taps * right.taps * conv.outputs, p.by_outputs, short_divider(right.taps > 0 ? right.taps : 1)};
     }
     block_sync();
@@ -166,12 +166,12 @@ LM_FN void conv_dgrad(const ConvDgradArgs& p) {
         const int row = h + down.lead, column = w + right.lead;
         const int place = (image * conv.height + h * conv.stride_h + down.start) * conv.width + w * conv.stride_w + right.start;
         const bool there = pixel < count;
-        pixels[i] = make_int4(((image * conv.rows + row) * conv.columns + column) * conv.out_pitch, there ? row : OUTSIDE, column,
+        pixels[i] = make_int4(((image * conv.maps_h + row) * conv.maps_w + column) * conv.maps_pitch, there ? row : OUTSIDE, column,
                               there ? place : -1);
     }
     block_sync();
     const int taps_all = conv.kernel_h * conv.kernel_w;
-    const float* weights = p.weights + static_cast<long long>(group) * conv.outputs * taps_all * conv.channels;
+    const float* filter = p.filter + static_cast<long long>(group) * conv.outputs * taps_all * conv.channels;
     const int c = n0 + my_column<T::N, V>();
     const auto weight = [&](int k, bool& inside) {
         const int tap = divide(k, p.by_outputs), output = k - tap * conv.outputs;
@@ -185,7 +185,7 @@ LM_FN void conv_dgrad(const ConvDgradArgs& p) {
         shared, taps[0].depth,
         [&](float* a_tile, float* b_tile, int k0) {
             load_taps<T::M, T::THREADS, V>(a_tile, pixels, taps[0], k0);
-            load_columns<T::N, T::THREADS, V>(b_tile, weights, c < conv.channels, k0, weight);
+            load_columns<T::N, T::THREADS, V>(b_tile, filter, c < conv.channels, k0, weight);
         },
         product);
     constexpr int RUN = V < Product::RUN ? V : Product::RUN;
@@ -208,7 +208,7 @@ LM_FN void conv_dgrad(const ConvDgradArgs& p) {
 
 struct ConvWgradArgs {
     float* dw;  // [K,kh,kw,C/g], or `splits` of them back to back
-    const float* out;
+    const float* maps;
     const float* image;
     ConvProblem problem;
     Divider by_window, by_columns, by_channels, by_kernel_w;  // Ho Wo, Wo, C/g, kw
@@ -223,21 +223,21 @@ LM_FN void conv_wgrad(const ConvWgradArgs& p) {
     const ConvProblem& conv = p.problem;
     const int group = blockIdx.z / p.splits, split = blockIdx.z % p.splits;
     const int m0 = blockIdx.x * T::M, n0 = blockIdx.y * T::N;
-    const int each = conv.rows * conv.columns, width = conv.kernel_h * conv.kernel_w * conv.channels;
+    const int each = conv.maps_h * conv.maps_w, width = conv.kernel_h * conv.kernel_w * conv.channels;
     const int begin = split * p.images_each, end = min(begin + p.images_each, conv.images);
     const int start = begin * each, depth = max(end - begin, 0) * each;
 
     const int m = m0 + my_column<T::M, V>();
     const auto value = [&](int k, bool& inside) {
         inside = inside && k < depth;
-        return (start + k) * conv.out_pitch + group * conv.outputs + m;
+        return (start + k) * conv.maps_pitch + group * conv.outputs + m;
     };
     const int n = n0 + my_column<T::N, V>(), tap = divide(n, p.by_channels), c = n - tap * conv.channels;
     const int r = divide(tap, p.by_kernel_w), s = tap - r * conv.kernel_w;
     const int down = r * conv.dilation_h - conv.pad_h, right = s * conv.dilation_w - conv.pad_w;
     const auto seen = [&](int k, bool& inside) {
         const int window = start + k, image = divide(window, p.by_window), rest = window - image * each;
-        const int line = divide(rest, p.by_columns), column = rest - line * conv.columns;
+        const int line = divide(rest, p.by_columns), column = rest - line * conv.maps_w;
         const int h = line * conv.stride_h + down, w = column * conv.stride_w + right;
         inside = inside && k < depth && static_cast<unsigned>(h) < static_cast<unsigned>(conv.height) &&
                  static_cast<unsigned>(w) < static_cast<unsigned>(conv.width);
@@ -247,7 +247,7 @@ LM_FN void conv_wgrad(const ConvWgradArgs& p) {
     multiply<T>(
         shared, depth,
         [&](float* a_tile, float* b_tile, int k0) {
-            load_columns<T::M, T::THREADS, V>(a_tile, p.out, m < conv.outputs, k0, value);
+            load_columns<T::M, T::THREADS, V>(a_tile, p.maps, m < conv.outputs, k0, value);
             load_columns<T::N, T::THREADS, V>(b_tile, p.image, n < width, k0, seen);
         },
         product);

@@ -4,7 +4,7 @@
 //   traffic  16 (SGD, Nesterov), 20 (AdaGrad, RMSProp) or 28 (AdaDelta, Adam) bytes an element: bound by memory
 //   assumes  buffers aligned to 16 bytes
 //   source   Caffe src/caffe/solvers
-#include "common.cuh"
+#include "channel_sums.cuh"
 
 using namespace lm;
 
@@ -111,3 +111,31 @@ LM_KERNEL(update_adam, UpdateArgs, p, 256) {
         x.w -= p.rate * p.correction * (x.h0 / (sqrtf(x.h1) + p.delta));
     });
 }
+
+// ---- the norm of all gradients ---------------------------------------------------------------------------------------
+//
+// L2 norm for gradient clipping: square_sums for each gradient, channel_sums over all parts, square_root.
+//   order    parts of each gradient by its size alone, then all parts in the order of the net
+//   source   Caffe src/caffe/solvers/sgd_solver.cpp, ClipGradients
+
+// square_sums: parts[j] = sum of x^2 over part j of one array.
+//   launch   as channel_sums over one column: grid (1, parts), block 256
+struct SquareSumsArgs {
+    float* parts;
+    const float* x;
+    Columns at;
+};
+
+LM_KERNEL(square_sums, SquareSumsArgs, p, COLUMN_THREADS) {
+    sum_columns<1, 1>(
+        p.at, [&](int row, int, float(&values)[1][1]) { values[0][0] = p.x[row] * p.x[row]; },
+        [&](int, float(&sums)[1][1]) { p.parts[blockIdx.y] = sums[0][0]; });
+}
+
+// square_root: y = sqrt(x), one number.  launch   grid 1, block 1
+struct SquareRootArgs {
+    float* y;
+    const float* x;
+};
+
+LM_KERNEL(square_root, SquareRootArgs, p, 1) { *p.y = sqrtf(*p.x); }

@@ -1,6 +1,6 @@
 """One layer alone, on emulated kernels, held against the reference device in double precision.
 
-Every op runs from its launches (layermem.backends.cuda.kernels) as a card would run it: outputs start as NaN, inputs
+Every op runs from its launches (layermem.backends.cuda) as a card would run it: outputs start as NaN, inputs
 are given back unchanged, nothing outside its buffers is written.  It then runs again for every overlay that it permits,
 which must not change a bit, and with every gradient added to what is there.
 """
@@ -16,14 +16,16 @@ from typing import Any
 import numpy as np
 
 import layermem.backends.reference  # noqa: F401  (registers the reference)
-from layermem.backends.cuda.kernels import KERNELS, WORKSPACES
-from layermem.backends.cuda.launch import NO_ERROR, Addresses
+from layermem.backends.cuda import cuda_kernels
+from layermem.backends.cuda.base import NO_ERROR, CudaCall
 from layermem.backends.reference.base import axes_of_caffe
 from layermem.errors import InputError
 from layermem.layers.base import Layer, Step, Tensor
+from layermem.ops import OpRecord
 from tests.emulator import emulate
-from tests.layers.harness import Run, logical, roles
+from tests.layers.harness import Run, logical, roles, wants_of
 from tests.layers.harness import layer_of as layer_of
+from tests.op_case import OpCase
 
 GUARD = 256
 CONTEXT = {"seed": 1701, "step": 3}
@@ -74,24 +76,30 @@ class Memory:
 
 
 def run_op(
-    name: str, layer: object, arrays: Mapping[str, np.ndarray], *, accumulates: Collection[str] = (),
+    record: OpRecord, step: str, arrays: Mapping[str, np.ndarray], *, accumulates: Collection[str] = (),
     context: Mapping | None = None, way: Way = PLAIN,
 ) -> int:  # fmt: skip
-    """Run op "Type.step" on float32 arrays in the order of memory; the number of launches.
+    """Run one step of a record on float32 arrays in the order of memory; the number of launches.
 
-    "workspace" is made here, of exactly the bytes that the op asks for.
+    The workspace is made here, of exactly the bytes that the op needs.
     """
     memory = Memory()
-    size = WORKSPACES[name](layer, tuple(arrays)) if name in WORKSPACES else 0
-    given = dict(arrays)
+    size = cuda_kernels.workspace_bytes(record, step, tuple(arrays))
+    buffers = {**arrays, "error_flag": np.full(1, NO_ERROR, np.int32)}
     if size:
-        given["workspace"] = memory.bytes(size)
-    error_flag = given.setdefault("error_flag", np.full(1, NO_ERROR, np.int32))
-    counts = {role: array.size for role, array in arrays.items()}
-    here = {role: array.ctypes.data for role, array in given.items()}
-    addresses = Addresses(way.card.placed(given) if way.card else here, accumulates, counts, way.precision)
+        buffers["workspace"] = memory.bytes(size)
+    error_flag = buffers["error_flag"]
+    host = {role: array.ctypes.data for role, array in buffers.items()}
+    addresses = way.card.placed(buffers) if way.card else host
+    call = CudaCall(
+        addresses={role: address for role, address in addresses.items() if role != "error_flag"},
+        counts={role: array.size for role, array in arrays.items()},
+        accumulated=accumulates,
+        precision=way.precision,
+        error_flag=addresses["error_flag"],
+    )
     launches = 0
-    for launch in KERNELS[name](layer, addresses):
+    for launch in cuda_kernels.bind(record, step, call):
         launches += 1
         if way.card:
             way.card.launch(launch, context or CONTEXT)
@@ -99,7 +107,7 @@ def run_op(
         kernels = emulate.load(f"cuda/{launch.module}.cu", way.mode, order=way.order, copies=way.copies)
         kernels.launch(
             launch.function, launch.grid, launch.block, launch.packed(context or CONTEXT), launch.shared,
-            buffers=list(given.values()),
+            buffers=list(buffers.values()),
         )  # fmt: skip
     if way.card:
         way.card.bring_back()
@@ -107,6 +115,10 @@ def run_op(
     if error_flag[0] != NO_ERROR:
         raise InputError(f"reads label {error_flag[0]}")
     return launches
+
+
+def record_of(layer: Layer, step: Step) -> OpRecord:
+    return step.record or layer.record
 
 
 def kernel_names(module: str) -> list[str]:
@@ -236,10 +248,8 @@ class Case:
                 empty = logical(self._tensor(role), "float32")
                 arrays[role] = memory.stored(empty, empty.dtype)
         kept = {r: a.copy() for r, a in arrays.items() if r in step.reads and not (over and r in over.values())}
-        run_op(
-            f"{self.layer.type}.{step.step}", self.layer, arrays, accumulates=accumulates, context=self.context,
-            way=self.way,
-        )  # fmt: skip
+        record = record_of(self.layer, step)
+        run_op(record, step.step, arrays, accumulates=accumulates, context=self.context, way=self.way)
         memory.check()
         for role, value in kept.items():
             np.testing.assert_array_equal(arrays[role], value, err_msg=f"{step.step} changed its input {role}")
@@ -249,11 +259,14 @@ class Case:
         return Run(self.layer).tensor(role)
 
 
-def wants_of(layer: Layer) -> Sequence[str]:
-    """All gradients that the layer has to give."""
-    learned = [f"dw{i}" for i, p in enumerate(layer.params) if p.learned]
-    asked = (*roles("dx", len(layer.bottoms)), *learned)
-    return [role for role in asked if any(role in step.writes for step in layer.backward(asked))]
+def case_of(case: OpCase, way: Way) -> Case:
+    """A case of tests/cases.py in its small size; no sum of its is near zero, so that every precision can be held."""
+    rng = np.random.default_rng(11)
+    layer = case.layer("small")
+    xs, ws = case.inputs(layer, rng, positive=True)
+    bound = {"fp32": 2e-5, "fp32x3": 2e-5, "tf32": 2e-3, "bf16": 2e-2}[way.precision]
+    bounds = dict.fromkeys(("y0", "dx0", "dw0", "dw1", "dx1", "inv_std", "w1"), bound)
+    return Case(layer, xs, ws, way=way, bounds=bounds, rng=rng)
 
 
 def first_step(layer: Layer, wants: Sequence[str]) -> Step:

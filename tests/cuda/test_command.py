@@ -103,7 +103,7 @@ def test_the_budget_may_be_what_the_card_has(solver):
 
 def test_only_a_card_can_say_what_is_free(layermem_here, solver):
     refused = layermem_here("plan", "--solver", solver, "--budget", "free")
-    assert refused.code == 2 and "name the bytes of one for device cpu" in " ".join(refused.err.split())
+    assert refused.code == 2 and "give a number of bytes for device cpu" in " ".join(refused.err.split())
 
 
 def test_devices_lists_each_card_with_its_memory_and_rates():

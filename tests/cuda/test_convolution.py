@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from layermem.backends.cuda import implicit_gemm
-from layermem.backends.cuda.implicit_gemm import TILES, ConvProblem, conv_wgrad_bytes, split_of, tile_for
+from layermem.backends.cuda.implicit_gemm import TILES, conv_wgrad_bytes, split_of, tile_for
+from layermem.ops import ConvProblem, Window
+from tests.cases import CONV_EDGES, PRECISION_BOUNDS, edge_case
 from tests.cuda.harness import Case, Way, layer_of
-from tests.cuda.small import BOUNDS, CONVOLUTIONS
 
 
 def filled(rng: np.random.Generator, layer, *shapes):
@@ -18,12 +19,11 @@ def filled(rng: np.random.Generator, layer, *shapes):
 
 
 @pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
-@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("name", CONV_EDGES)
 def test_convolutions_agree_with_sums_in_double_precision(kind, name, rng):
-    settings, outputs, shape = CONVOLUTIONS[name]
-    text = f'type: "{kind}" convolution_param {{ num_output: {outputs} {settings} }}'
-    layer = layer_of(text, shape)
-    xs, ws = filled(rng, layer, shape)
+    case = edge_case(name, kind, bias=True)
+    layer = case.layer("small")
+    xs, ws = case.inputs(layer, rng)
     Case(layer, xs, ws, bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=rng).check()
 
 
@@ -62,12 +62,12 @@ def test_no_tile_changes_a_bit(channels, outputs, rng, monkeypatch):
 
 
 def test_tiles_and_parts_are_chosen_for_128_multiprocessors():
-    vgg = ConvProblem(64, 56, 56, 256, 56, 56, 256, kernel=(3, 3), pad=(1, 1))
+    vgg = ConvProblem(64, 256, 256, Window(56, 3, pad=1), Window(56, 3, pad=1))
     assert tile_for(64 * 56 * 56, 256, 1).name == "128x128"
     assert tile_for(100_000, 10, 1).name == "128x32"
     assert split_of(vgg).parts == 7  # 36 tiles of 128 x 128, 7 times, are 1.97 rounds
     assert conv_wgrad_bytes(vgg) == 7 * 4 * 256 * 9 * 256
-    lonely = ConvProblem(1, 56, 56, 64, 56, 56, 64, kernel=(3, 3), pad=(1, 1))
+    lonely = ConvProblem(1, 64, 64, Window(56, 3, pad=1), Window(56, 3, pad=1))
     assert split_of(lonely).parts == 1 and conv_wgrad_bytes(lonely) == 0  # parts are cut between images
 
 
@@ -75,32 +75,34 @@ SOME = ["one by one", "first layer", "stride three and two", "dilated by the str
         "parts of the weight gradient", "a tile of 128 outputs"]  # fmt: skip
 
 
-@pytest.mark.parametrize("precision", BOUNDS)
+@pytest.mark.parametrize("precision", PRECISION_BOUNDS)
 @pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
 @pytest.mark.parametrize("name", SOME)
 def test_products_on_tensor_cores_are_as_exact_as_their_precision(kind, name, precision, rng):
-    settings, outputs, shape = CONVOLUTIONS[name]
-    layer = layer_of(f'type: "{kind}" convolution_param {{ num_output: {outputs} {settings} bias_term: false }}', shape)
-    xs, ws = filled(rng, layer, shape)
-    sums, long_sums, least = BOUNDS[precision]
+    edge = edge_case(name, kind)
+    layer = edge.layer("small")
+    xs, ws = edge.inputs(layer, rng)
+    sums, long_sums, least = PRECISION_BOUNDS[precision]
     case = Case(layer, xs, ws, Way(precision=precision), {"y0": sums, "dx0": sums, "dw0": long_sums}, rng=rng)
     case.check()
     assert all(error >= least for error in case.errors.values()), case.errors
 
 
-@pytest.mark.parametrize("mode, precision", [("race", "fp32"), *(("asan", each) for each in ("fp32", *BOUNDS))])
+@pytest.mark.parametrize(
+    "mode, precision", [("race", "fp32"), ("asan", "fp32"), *(("asan", each) for each in PRECISION_BOUNDS)]
+)
 @pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
-@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("name", CONV_EDGES)
 def test_products_of_odd_shapes_stay_in_bounds_and_have_no_races(kind, name, precision, mode):
-    settings, outputs, shape = CONVOLUTIONS[name]
-    layer = layer_of(f'type: "{kind}" convolution_param {{ num_output: {outputs} {settings} bias_term: false }}', shape)
-    sums, long_sums, _ = {"fp32": (2e-6, 1e-5, 0), **BOUNDS}[precision]
+    edge = edge_case(name, kind)
+    layer = edge.layer("small")
+    sums, long_sums, _ = {"fp32": (2e-6, 1e-5, 0), **PRECISION_BOUNDS}[precision]
     rng = np.random.default_rng(23)
-    xs, ws = filled(rng, layer, shape)
+    xs, ws = edge.inputs(layer, rng)
     Case(layer, xs, ws, Way(mode, precision=precision), {"y0": sums, "dx0": sums, "dw0": long_sums}, rng=rng).once()
 
 
-@pytest.mark.parametrize("precision", BOUNDS)
+@pytest.mark.parametrize("precision", PRECISION_BOUNDS)
 def test_no_tile_changes_a_bit_on_tensor_cores(precision, rng, monkeypatch):
     shape = (3, 4, 9, 8)
     layer = layer_of('type: "Convolution" convolution_param { num_output: 72 kernel_size: 3 }', shape)
@@ -114,7 +116,7 @@ def test_no_tile_changes_a_bit_on_tensor_cores(precision, rng, monkeypatch):
     assert all(each == found[0] for each in found)
 
 
-@pytest.mark.parametrize("precision", ["fp32", *BOUNDS])
+@pytest.mark.parametrize("precision", ["fp32", *PRECISION_BOUNDS])
 @pytest.mark.parametrize("bits", [0x7FC00000, 0x7FFFFFFF])  # NaN as NumPy makes it, and as a card does
 def test_a_nan_is_never_lost(precision, bits):
     layer = layer_of('type: "InnerProduct" inner_product_param { num_output: 3 bias_term: false }', (2, 40))
@@ -124,7 +126,7 @@ def test_a_nan_is_never_lost(precision, bits):
     assert np.isfinite(got["y0"][0]).all() and np.isnan(got["y0"][1]).all()
 
 
-@pytest.mark.parametrize("precision", ["fp32", *BOUNDS])
+@pytest.mark.parametrize("precision", ["fp32", *PRECISION_BOUNDS])
 @pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
 @pytest.mark.parametrize("channels", [3, 4])
 def test_a_nan_reaches_what_reads_it_and_nothing_else(channels, kind, precision):

@@ -5,39 +5,31 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from layermem.backends.cuda import implicit_gemm
+from layermem.backends.cuda import cuda_kernels, implicit_gemm
+from layermem.backends.cuda.base import CudaCall
 from layermem.backends.cuda.implicit_gemm import TILES
-from layermem.backends.cuda.kernels import KERNELS
-from layermem.backends.cuda.launch import Addresses
 from layermem.layers import Layer
-from layermem.layers.fused import BatchNormScale, Rectified, Summed
+from tests.cases import PRECISION_BOUNDS, RELU_EDGES, edge_case
 from tests.cuda.harness import Case, Way, layer_of
-from tests.cuda.small import BOUNDS, CONVOLUTIONS, RECTIFIED
-from tests.layers.harness import with_saved
+from tests.layers.harness import batch_norm_scale, with_epilogue, with_saved
 
 ENDS = [(True, False), (False, True), (True, True)]  # whether there is a ReLU, whether there is a sum
-SHAPES = {**RECTIFIED, **{name: CONVOLUTIONS[name] for name in ("one by one, strided", "two groups", "one pixel")}}
-PRECISIONS = ["fp32", *BOUNDS]
+SHAPES = [*RELU_EDGES, "one by one, strided", "two groups", "one pixel"]
+PRECISIONS = ["fp32", *PRECISION_BOUNDS]
 
 
-def with_relu(inner: Layer, kept: str = "") -> Rectified:
-    layer = Rectified(inner, layer_of('type: "ReLU"', inner.tops[0].shape))
-    with_saved(layer, frozenset(filter(None, [kept])))
-    return layer
+def with_relu(inner: Layer, kept: str = "") -> Layer:
+    return with_saved(with_epilogue(inner, residual=False, relu=True), kept.split())
 
 
-def with_sum(inner: Layer, relu: bool, kept: str = "") -> Summed:
-    shape = inner.tops[0].shape
-    layer = Summed(
-        inner, layer_of('type: "Eltwise"', shape, shape), 1, layer_of('type: "ReLU"', shape) if relu else None
-    )
-    with_saved(layer, frozenset(filter(None, [kept])))
-    return layer
+def with_sum(inner: Layer, relu: bool, kept: str = "") -> Layer:
+    return with_saved(with_epilogue(inner, residual=True, relu=relu), kept.split())
 
 
 def convolution(name: str) -> tuple[Layer, tuple[int, ...]]:
-    settings, outputs, shape = SHAPES[name]
-    return layer_of(f'type: "Convolution" convolution_param {{ num_output: {outputs} {settings} }}', shape), shape
+    edge = edge_case(name, bias=True)
+    (shape,) = edge.shapes("small")
+    return layer_of(edge.text, shape), shape
 
 
 def drawn(rng: np.random.Generator, layer: Layer) -> tuple[list, list]:
@@ -62,16 +54,11 @@ def test_a_convolution_in_a_sum_agrees_with_sums_in_double_precision(name, relu,
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("shape", [(2, 3, 7, 5), (6, 20, 9, 11), (3, 36)], ids=str)
 def test_a_batch_norm_in_a_sum_agrees_with_double_precision(shape, relu, kept, rng):
-    layer = with_sum(normalized(shape), relu, kept)
+    layer = with_sum(batch_norm_scale(shape), relu, kept)
     xs, ws = drawn(rng, layer)
     ws[1] = np.abs(ws[1]) + 1  # a moving sum of variances
     bounds = {"y0": 4e-6, "dx0": 1e-5, "inv_std": 4e-6, "w1": 4e-6, "dw3": 1e-5, "dw4": 1e-5}
     Case(layer, xs, ws, bounds=bounds, rng=rng).check()
-
-
-def normalized(shape: tuple[int, ...]) -> BatchNormScale:
-    scale = layer_of('type: "Scale" scale_param { bias_term: true }', shape)
-    return BatchNormScale(layer_of('type: "BatchNorm"', shape), scale, None)
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
@@ -125,7 +112,7 @@ def test_what_the_epilogue_does_changes_no_bit(name, added, precision, rng):
 
 @pytest.mark.parametrize("shape", [(2, 3, 7, 5), (6, 20, 9, 11)], ids=str)
 def test_a_sum_in_the_sweep_of_a_batch_norm_changes_no_bit(shape, rng):
-    inner = normalized(shape)
+    inner = batch_norm_scale(shape)
     xs, ws = drawn(rng, with_sum(inner, True))
     dy = rng.standard_normal(shape)
     want, got = sequence(inner, xs, ws, dy, Way()), Case(with_sum(inner, True), xs, ws).run_unchecked(dy)
@@ -146,8 +133,8 @@ def test_every_tile_leaves_the_bits_of_its_relu(tile, precision, rng, monkeypatc
 
 
 def launches(layer: Layer, step: str, *roles: str) -> list[str]:
-    addresses = Addresses({role: 256 * (i + 1) for i, role in enumerate(roles)})
-    return [launch.function for launch in KERNELS[f"{layer.type}.{step}"](layer, addresses)]
+    call = CudaCall({role: 256 * (i + 1) for i, role in enumerate(roles)})
+    return [launch.function for launch in cuda_kernels.bind(layer.record, step, call)]
 
 
 @pytest.mark.parametrize("outputs, roles, count", [(16, ["mask"], 1), (12, ["mask"], 2), (12, [], 1)])

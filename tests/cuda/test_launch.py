@@ -10,8 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from layermem.backends.cuda import struct_layout
+from layermem.backends.cuda.base import CudaCall
 from layermem.backends.cuda.kernel_images.sources import modules
-from layermem.backends.cuda.launch import Addresses, Later, divider, launch
+from layermem.backends.cuda.launch import Later, divider, launch
 from layermem.backends.cuda.strided_index import merge_axes, strided_index
 from layermem.backends.cuda.struct_layout import layout
 from layermem.errors import InputError
@@ -77,13 +78,13 @@ def test_a_grid_beyond_what_cuda_takes_is_refused():
         launch("fill", "fill", "FillArgs", (1, 65536), **FILL)
 
 
-def test_roles_that_an_op_has_not_are_null():
-    b = Addresses({"x0": 256, "x1": 512, "x3": 768}, {"x1"}, {"x0": 9})
-    assert (b["x0"], b["y0"], b.count("x0")) == (256, 0, 9)
-    assert b.numbered("x") == [256, 512] and b.accumulates("x1") and not b.accumulates("x0")
+def test_roles_that_an_op_does_not_have_are_null():
+    call = CudaCall({"x0": 256, "x1": 512, "x3": 768}, {"x0": 9}, {"x1"})
+    assert (call["x0"], call["y0"], call.count("x0")) == (256, 0, 9)
+    assert call.numbered("x") == [256, 512] and call.accumulates("x1") and not call.accumulates("x0")
 
 
-def test_axes_that_continue_each_other_are_walked_as_one():
+def test_axes_that_continue_each_other_are_merged():
     assert merge_axes([(2, 60), (1, 7), (3, 20), (4, 5), (5, 1)]) == [(120, 1)]
     assert merge_axes([(2, 1), (3, 0), (4, 0)]) == [(2, 1), (12, 0)]
     with pytest.raises(InputError, match="Reshape"):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from layermem.layers.fused import BatchNormScale
 from tests.cuda.harness import Case, Way, layer_of
 from tests.emulator.emulate import WAYS
+from tests.layers.harness import batch_norm_scale
 
 SHAPES = [(2, 3, 7, 5), (3, 36), (2, 20, 13, 7), (6, 72, 9, 11), (300, 5), (4, 6, 11), (1, 4, 1, 1)]
 LOOSE = {"y0": 4e-6, "dx0": 1e-5, "inv_std": 4e-6, "w1": 4e-6}
@@ -40,8 +40,7 @@ def test_batch_norm_divides_by_averages_where_they_are_asked_for(shape, weight, 
 @pytest.mark.parametrize("relu", [True, False])
 @pytest.mark.parametrize("shape", [(2, 3, 7, 5), (6, 20, 9, 11)], ids=str)
 def test_a_scale_and_a_relu_run_in_the_sweeps_of_their_batch_norm(shape, relu, way, rng):
-    norm, scale = layer_of('type: "BatchNorm"', shape), layer_of('type: "Scale" scale_param { bias_term: true }', shape)
-    layer = BatchNormScale(norm, scale, layer_of('type: "ReLU"', shape) if relu else None)
+    layer = batch_norm_scale(shape, relu=relu)
     channels = shape[1]
     ws = [rng.standard_normal(channels), rng.random(channels) + 1, np.array([2.0])]
     ws += [rng.standard_normal(channels), rng.standard_normal(channels)]

@@ -42,6 +42,6 @@ def test_every_element_arrives_where_caffe_puts_it(name, rng):
 
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
 def test_a_block_of_a_transposition_may_take_several_items(way, rng, monkeypatch):
-    monkeypatch.setattr("layermem.backends.cuda.shape.MOST_ITEMS", 2)
+    monkeypatch.setattr("layermem.backends.cuda.copy.MAX_ITEMS", 2)
     shape = (5, 3, 4, 9)
     Case(layer_of('type: "Flatten"', shape), [rng.standard_normal(shape)], rng=rng, way=Way(*way)).check()

@@ -10,8 +10,9 @@ import re
 import pytest
 
 from layermem.backends.cuda.device import CudaDevice
-from layermem.graph.fusion import fused
+from layermem.graph.fusion import fuse
 from layermem.graph.net import Net
+from layermem.graph.nodes import op_nodes
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
 from tests.cuda.on_standin import run, trained
@@ -76,8 +77,8 @@ PREACTIVATED = f"""
 
 def test_products_that_take_sums_along_learn_what_the_reference_learns_under_every_strategy(tmp_path):
     net = Net(read_net_text(PREACTIVATED), 0)
-    joint = {node.layer.type for node in fused(net, CudaDevice.fuses).nodes}
-    assert {"ConvolutionSum", "ConvolutionSumReLU", "InnerProductSumReLU"} <= joint
+    fusions = {node.emitter.record.fusion for node in fuse(op_nodes(net), CudaDevice.fusions)}
+    assert {"Conv+residual", "Conv+residual+relu", "InnerProduct+residual+relu"} <= fusions
     solver = tmp_path / "solver.prototxt"
     solver.write_text(solver_text() + f"net_param {{ name: 'preactivated' {PREACTIVATED} }}\n")
     job = {"net": str(solver), "steps": 3}

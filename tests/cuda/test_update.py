@@ -7,9 +7,7 @@ import pytest
 
 import layermem.backends.reference  # noqa: F401
 from layermem.backends.reference.base import REGISTRY, ReferenceCall
-from layermem.graph.train import Parameter
-from layermem.layers import Tensor
-from layermem.ops import Update
+from layermem.ops import Fill, GradientNorm, Tensor, Update
 from layermem.solver.rules import HISTORIES
 from tests.cuda.harness import Memory, close, run_op
 
@@ -33,10 +31,9 @@ def test_a_rule_moves_weights_and_histories_as_its_definition_does(rule, count, 
     truth = {role: np.float64(np.float32(a)) for role, a in arrays.items()}
     memory = Memory()
     got = {role: memory.stored(a, np.float32) for role, a in truth.items()}
-    parameter = Parameter("w", Tensor((count,)), lr_mult=2.0, decay_mult=0.5)
     record = Update(rule, "w", Tensor((count,)), lr_mult=2.0, decay_mult=0.5)
     REGISTRY.bind(record, "update", ReferenceCall(truth, context))
-    run_op(f"{rule}.update", parameter, got, context=context)
+    run_op(record, "update", got, context=context)
     memory.check()
     for role, value in truth.items():
         close(role, got[role], value, 2e-6)
@@ -47,16 +44,16 @@ def test_the_norm_is_that_of_all_gradients(counts, rng):
     memory = Memory()
     arrays = {f"x{i}": memory.stored(rng.standard_normal(n), np.float32) for i, n in enumerate(counts)}
     arrays["y0"] = memory.stored(np.array(np.nan), np.float32)
-    run_op("Clip.norm", None, arrays)
+    run_op(GradientNorm(), "forward", arrays)
     want = np.sqrt(sum(np.sum(np.float64(a) ** 2) for role, a in arrays.items() if role != "y0"))
     close("y0", arrays["y0"], want, 1e-6)
 
 
 @pytest.mark.parametrize("count", [1, 4, 1027])
 def test_a_gradient_may_begin_with_a_number(count):
-    for name, value, want in (("Fill.seed", 0.3, np.float32(0.3)), ("Fill.zero", None, 0)):
+    for value in (0.3, 0.0):
         memory = Memory()
         y = memory.stored(np.full(count, np.nan), np.float32)
-        run_op(name, value, {"y0": y})
+        run_op(Fill(value), "fill", {"y0": y})
         memory.check()
-        assert (y == want).all()
+        assert (y == np.float32(value)).all()

@@ -41,7 +41,7 @@ def copies(card: Card, results: Results, options: Options) -> None:
     here, there = driver.pinned(link), driver.pinned(link)
     pin = (time.perf_counter() - began) / (2 * link)
     results.add(part="copies", what="pinning memory of the host", rate=1e9 * pin, unit="s/GB")
-    to_host, to_card = driver.copier(int(one), here, D2H), driver.copier(there, int(other), H2D)
+    to_host, to_card = driver.copy_out(here, int(one), D2H), driver.copy_in(int(other), there, H2D)
 
     def both() -> None:
         to_host()
@@ -58,7 +58,7 @@ def copies(card: Card, results: Results, options: Options) -> None:
 
 def launches(card: Card, results: Results, options: Options) -> None:
     room, count = card.driver.allocate(256), 20 if options.small else 1000
-    fill = launch("step", "fill", "FillArgs", 1, y=int(room), count=1, value=0.0)
+    fill = launch("fill", "fill", "FillArgs", 1, y=int(room), count=1, value=0.0)
     start = card.starter([fill] * count, {})
     results.add(
         part="launches", what="launch", rate=1e6 * median_seconds(start, card.wall_seconds, 5) / count, unit="us"

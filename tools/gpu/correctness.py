@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -11,14 +12,15 @@ import numpy as np
 from layermem.backends.cuda import implicit_gemm
 from layermem.backends.cuda.driver.context import Driver
 from layermem.backends.cuda.implicit_gemm import ENGINES, TILES
-from tests.cuda.harness import Case, Way, layer_of
+from tests.cases import CASES, CONV_EDGES, PRECISION_BOUNDS, edge_case, select
+from tests.cuda.harness import Case, Way, case_of
 from tests.cuda.on_card import Card
-from tests.cuda.small import BOUNDS, CONVOLUTIONS, SMALL
 from tools.gpu.results import Options, Results
 
-PRODUCTS = ("convolution by fours", "convolution", "convolution, grouped", "deconvolution", "inner product",
-            "convolution and ReLU", "convolution in a sum")  # fmt: skip
-FEW = ("convolution by fours", "ReLU", "BatchNorm by fours", "max pooling", "softmax loss", "dropout")
+PRODUCTS = ("Convolution by quads", "Convolution", "Convolution, grouped", "Deconvolution", "InnerProduct",
+            "Convolution + ReLU", "Convolution + residual + ReLU")  # fmt: skip
+FEW = ("Convolution by quads", "ReLU", "BatchNorm by quads", "Pooling MAX 3/2", "SoftmaxWithLoss and its softmax",
+       "Dropout")  # fmt: skip
 
 
 class Check(NamedTuple):
@@ -60,29 +62,23 @@ def twice(check: Check, way: Way) -> float:
 
 
 def checks(brief: bool) -> Iterator[Check]:
-    for name in FEW if brief else SMALL:
-        yield Check(name, "fp32", SMALL[name].case)
+    for name in FEW if brief else [case.name for case in select("small")]:
+        yield Check(name, "fp32", partial(case_of, CASES[name]))
     for precision in ENGINES:
         for name in PRODUCTS[: 1 if brief else None]:
             for tile in TILES[-1:] if brief else TILES:
-                yield Check(f"{name}, {tile.name}", precision, SMALL[name].case, tile)
+                yield Check(f"{name}, {tile.name}", precision, partial(case_of, CASES[name]), tile)
     if brief:
         return
     for kind in ("Convolution", "Deconvolution"):
-        for name in CONVOLUTIONS:
+        for name in CONV_EDGES:
             for precision in ENGINES:
-                yield Check(f"{kind}: {name}", precision, convolution(kind, name))
+                yield Check(f"{kind}: {name}", precision, partial(convolution, kind, name))
 
 
-def convolution(kind: str, name: str) -> Callable[[Way], Case]:
-    settings, outputs, shape = CONVOLUTIONS[name]
-    text = f'type: "{kind}" convolution_param {{ num_output: {outputs} {settings} bias_term: false }}'
-
-    def case(way: Way) -> Case:
-        rng, layer = np.random.default_rng(17), layer_of(text, shape)
-        sums, long_sums, _ = {"fp32": (2e-6, 1e-5, 0), **BOUNDS}[way.precision]
-        ws = [rng.standard_normal(param.tensor.shape) for param in layer.params]
-        bounds = {"y0": sums, "dx0": sums, "dw0": long_sums}
-        return Case(layer, [rng.standard_normal(shape)], ws, way=way, bounds=bounds, rng=rng)
-
-    return case
+def convolution(kind: str, name: str, way: Way) -> Case:
+    rng, edge = np.random.default_rng(17), edge_case(name, kind)
+    layer = edge.layer("small")
+    sums, long_sums, _ = {"fp32": (2e-6, 1e-5, 0), **PRECISION_BOUNDS}[way.precision]
+    xs, ws = edge.inputs(layer, rng)
+    return Case(layer, xs, ws, way=way, bounds={"y0": sums, "dx0": sums, "dw0": long_sums}, rng=rng)

@@ -1,18 +1,20 @@
-"""Single layers on the clock, in turns with cuDNN through PyTorch where it is here: channels_last, benchmark mode, the
-same precision.  In bf16 PyTorch's tensors are bf16 in memory too; ours stay fp32."""
+"""Times the cases of tests/cases.py that have a size for a card, in turns with PyTorch's cuDNN where it is installed:
+channels_last, benchmark mode, the same precision.  In bf16 PyTorch's tensors are bf16 in memory too; ours stay fp32."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
-from layermem.backends.cuda.kernels import KERNELS, WORKSPACES
-from layermem.backends.cuda.launch import Addresses
+from layermem.backends.cuda import cuda_kernels
+from layermem.backends.cuda.base import CudaCall
 from layermem.layers.base import Layer
-from tests.cuda.harness import Run, first_step, wants_of
-from tests.cuda.small import joined
+from layermem.ops import Conv
+from tests.cases import select
+from tests.cuda.harness import Run, first_step, record_of, wants_of
+from tests.op_case import OpCase
 from tools.gpu.card import Card
 from tools.gpu.results import Options, Results, Row, in_short, median_seconds
 
@@ -22,84 +24,31 @@ CONTEXT = {"seed": 1, "step": 0}
 PRECISIONS = ("fp32", "fp32x3", "tf32", "bf16")
 
 
-class Shape(NamedTuple):
-    """A convolution: x [n, c, size, size], k outputs, a square window; maybe its ReLU in the same op."""
-
-    name: str
-    n: int
-    c: int
-    size: int
-    k: int
-    window: int
-    stride: int = 1
-    relu: bool = False
-
-    @property
-    def pad(self) -> int:
-        return self.window // 2
-
-    @property
-    def text(self) -> str:
-        settings = f"num_output: {self.k} kernel_size: {self.window} stride: {self.stride} pad: {self.pad}"
-        return f'type: "Convolution" convolution_param {{ {settings} bias_term: false }}'
-
-
-SHAPES = (
-    Shape("VGG conv2_2", 64, 128, 112, 128, 3),
-    Shape("VGG conv3_2", 64, 256, 56, 256, 3),
-    Shape("VGG conv3_2 and ReLU", 64, 256, 56, 256, 3, relu=True),
-    Shape("VGG conv5_2", 64, 512, 14, 512, 3),
-    Shape("ResNet conv1", 128, 3, 224, 64, 7, 2),
-    Shape("ResNet res2 1x1", 128, 64, 56, 256, 1),
-    Shape("ResNet res3 3x3", 128, 128, 28, 128, 3),
-    Shape("ResNet res4 1x1", 128, 1024, 14, 256, 1),
-    Shape("ResNet res4 down", 128, 256, 28, 256, 3, 2),
-    Shape("ResNet res5 3x3", 128, 512, 7, 512, 3),
-)
-TINY = (Shape("tiny 3x3", 1, 4, 6, 8, 3), Shape("tiny 3x3 and ReLU", 1, 4, 6, 8, 3, relu=True))
-
-
-class Mover(NamedTuple):
-    """A layer that memory bounds: its text, how many bottoms, and what joins it (tests.cuda.small.joined)."""
-
-    text: str
-    bottoms: int = 1
-    relu: bool = False
-    added: bool = False
-    normalized: bool = False
-
-    def layer(self, shape: Sequence[int]) -> Layer:
-        return joined(self.text, [shape] * self.bottoms, self.relu, self.added, self.normalized)
-
-
-MOVERS = {
-    "BatchNorm": Mover('type: "BatchNorm"'),
-    "ReLU": Mover('type: "ReLU"'),
-    "max pooling": Mover('type: "Pooling" pooling_param { kernel_size: 3 stride: 2 }'),
-    "Eltwise sum": Mover('type: "Eltwise"', 2),
-    "Eltwise sum and ReLU": Mover('type: "Eltwise"', 2, relu=True),
-    "BatchNorm, sum and ReLU": Mover("", relu=True, added=True, normalized=True),
-    "LRN": Mover('type: "LRN" lrn_param { local_size: 5 alpha: 1e-4 beta: 0.75 }'),
-    "Dropout": Mover('type: "Dropout"'),
-}
-MOVED, TINY_MOVED = (128, 256, 56, 56), (1, 4, 6, 6)
+TINY = (1, 4, 6, 6)  # of every bottom, on an emulated card
 
 
 def run(results: Results, options: Options) -> None:
     card, torch = Card(), peers_of(results)
-    for name in list(MOVERS)[: 2 if options.brief else None]:
-        moved = TINY_MOVED if options.small else MOVED
-        layer, peers = MOVERS[name].layer(moved), partial(torch.mover, name, moved) if torch else dict
+    layers = {case.name: layer_of_case(case, options.small) for case in select("card")}
+    products = {name: layer for name, layer in layers.items() if isinstance(layer.record, Conv)}
+    memory_bound = [name for name in layers if name not in products]
+    for name in memory_bound[: 2 if options.brief else None]:
+        layer = layers[name]
+        peers = partial(torch.memory_bound, name, layer.bottoms[0].shape) if torch else dict
         results.attempt(partial(measured, card, results, name, "fp32", layer, peers), layer=name, precision="fp32")
-    shapes = TINY if options.small else SHAPES
-    for shape in shapes[: 1 if options.brief else None]:
-        layer = joined(shape.text, [(shape.n, shape.c, shape.size, shape.size)], shape.relu)
+    for name, layer in list(products.items())[: 1 if options.brief else None]:
         for precision in PRECISIONS if int(card.driver.card.capability) >= 80 else PRECISIONS[:1]:
             beside = torch is not None and precision != "fp32x3"
-            peers = partial(torch.convolution, shape, precision) if beside else dict
-            work = partial(measured, card, results, shape.name, precision, layer, peers)
-            results.attempt(work, layer=shape.name, precision=precision)
+            peers = partial(torch.convolution, layer.record, precision) if beside else dict
+            work = partial(measured, card, results, name, precision, layer, peers)
+            results.attempt(work, layer=name, precision=precision)
     card.driver.close()
+
+
+def layer_of_case(case: OpCase, small: bool) -> Layer:
+    if small:
+        return case.at(*[TINY] * len(case.shapes("card"))).layer()
+    return case.layer("card")
 
 
 def peers_of(results: Results) -> Any:
@@ -147,11 +96,11 @@ def ops(card: Card, layer: Layer, precision: str) -> Iterator[tuple[str, list[An
     """Each op of the layer, over buffers of its own: name, launches, FLOPs, bytes that must move."""
     wants = wants_of(layer)
     for step in (first_step(layer, wants), *layer.backward(wants)):
-        kernel, roles = f"{layer.type}.{step.step}", (*step.reads, *step.writes, *step.updates)
+        record, roles = record_of(layer, step), (*step.reads, *step.writes, *step.updates)
         tensors = {role: Run(layer).tensor(role) for role in roles}
         sizes = {role: tensor.nbytes for role, tensor in tensors.items()}
-        scratch = WORKSPACES[kernel](layer, roles) if kernel in WORKSPACES else 0
-        addresses = card.filled({**sizes, **({"workspace": scratch} if scratch else {})})
+        workspace = cuda_kernels.workspace_bytes(record, step.step, roles)
+        addresses = card.filled({**sizes, **({"workspace": workspace} if workspace else {})})
         counts = {role: tensor.count for role, tensor in tensors.items()}
-        launches = list(KERNELS[kernel](layer, Addresses(addresses, (), counts, precision)))
+        launches = list(cuda_kernels.bind(record, step.step, CudaCall(addresses, counts, precision=precision)))
         yield step.step, launches, step.flops, sum(sizes.values()) + sum(sizes[role] for role in step.updates)

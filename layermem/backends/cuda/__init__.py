@@ -1,5 +1,44 @@
-"""The cuda device.  Importing this package registers it; PyCUDA and a card are asked for when it first runs."""
+"""The cuda device and its kernels, one file per family.  Importing this package registers them all; PyCUDA and a card
+are needed only when the device first runs."""
 
+from layermem.backends.cuda import (
+    activation,
+    convolution,
+    dropout,
+    eltwise,
+    host,
+    inner_product,
+    inner_product_update,
+    loss,
+    normalization,
+    pooling,
+    reduction,
+    resize,
+    scale,
+    shape,
+    softmax,
+    update,
+)
+from layermem.backends.cuda.base import cuda_kernels
 from layermem.backends.cuda.device import CudaDevice
 
-__all__ = ["CudaDevice"]
+__all__ = [
+    "CudaDevice",
+    "activation",
+    "convolution",
+    "cuda_kernels",
+    "dropout",
+    "eltwise",
+    "host",
+    "inner_product",
+    "inner_product_update",
+    "loss",
+    "normalization",
+    "pooling",
+    "reduction",
+    "resize",
+    "scale",
+    "shape",
+    "softmax",
+    "update",
+]

@@ -1,111 +1,109 @@
-"""Activations: one kernel a function and a direction, with the function's numbers in a, b and c."""
+"""Activations: one kernel per function and direction, with the record's alpha, beta and gamma as they are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from collections.abc import Collection, Iterator
+from typing import TypedDict
 
-from layermem.backends.cuda.channel_sums import Columns, channel_sums, columns_of
-from layermem.backends.cuda.launch import Addresses, Launch, ceil_div, divider, kernel, launch, workspace_bytes
+from layermem.backends.cuda.base import CudaCall, kernel
+from layermem.backends.cuda.channel_sums import Columns, channel_sums
+from layermem.backends.cuda.launch import Launch, ceil_div, divider, launch
+from layermem.ops import Kind, Pointwise, PReLU, ReluMask, Tensor
 
 PER_BLOCK = 2048  # elements: 256 threads, two groups of four each
 
-Numbers = tuple[float, ...]
-NUMBERS: dict[str, Callable[[Any], Numbers]] = {
-    "ReLU": lambda it: (it.negative_slope,),
-    "Clip": lambda it: (it.min, it.max),
-    "ELU": lambda it: (it.alpha,),
-    "Sigmoid": lambda it: (),
-    "TanH": lambda it: (),
-    "AbsVal": lambda it: (),
-    "Power": lambda it: (it.shift, it.scale, it.power),
-    "Exp": lambda it: (it.inner, it.outer),
-    "Log": lambda it: (it.factor, it.shift, it.scale),
-    "BNLL": lambda it: (),
-    "Swish": lambda it: (it.beta,),
-    "Threshold": lambda it: (it.threshold,),
-}
+
+class Parameters(TypedDict):
+    alpha: float
+    beta: float
+    gamma: float
 
 
-def numbers(values: Numbers) -> dict[str, Any]:
-    return dict(zip("abc", (*values, 0.0, 0.0, 0.0), strict=False))
+def parameters(alpha: float = 0.0, beta: float = 0.0, gamma: float = 0.0) -> Parameters:
+    return {"alpha": alpha, "beta": beta, "gamma": gamma}
 
 
-@kernel(*(f"{name}.forward" for name in NUMBERS))
-def forward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    count = layer.tops[0].count
-    name = layer.type.lower() + "_forward" + ("_mask" if "mask" in b else "")
+@kernel(Pointwise, "forward")
+def pointwise_forward(op: Pointwise, call: CudaCall) -> Iterator[Launch]:
+    function = f"{op.kind.value}_forward" + ("_mask" if "mask" in call else "")
     yield launch(
-        "activation", name, "ForwardArgs", ceil_div(count, PER_BLOCK), y=b["y0"], x=b["x0"], mask=b["mask"],
-        count=count, **numbers(NUMBERS[layer.type](layer)),
+        "activation", function, "ForwardArgs", ceil_div(op.x.count, PER_BLOCK), y=call["y0"], x=call["x0"],
+        mask=call["mask"], count=op.x.count, **parameters(op.alpha, op.beta, op.gamma),
     )  # fmt: skip
 
 
-@kernel(*(f"{name}.backward" for name in NUMBERS if name != "Threshold"))
-def backward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    count, values = layer.tops[0].count, NUMBERS[layer.type](layer)
-    source = next((b[role] for role in ("y0", "x0") if role in b), 0)
-    name, per_block = f"{layer.type.lower()}_backward", PER_BLOCK
-    if "mask" in b:
-        name, values = "mask_backward", values if layer.type == "ReLU" else ()
-    elif not source:  # Power, linear in x
-        name, values, per_block = "scaled_backward", (layer.power * layer.scale,), 2 * PER_BLOCK
+@kernel(Pointwise, "backward")
+def pointwise_backward(op: Pointwise, call: CudaCall) -> Iterator[Launch]:
+    source = call["y0"] or call["x0"]
+    if "mask" not in call and not source:  # POWER that is linear in x
+        yield scale_gradient(op.x, call["dx0"], call["dy0"], op.alpha * op.beta, call.accumulates("dx0"))
+        return
+    function, values = f"{op.kind.value}_backward", parameters(op.alpha, op.beta, op.gamma)
+    if "mask" in call:
+        function, values = "mask_backward", parameters(op.alpha if op.kind is Kind.RELU else 0.0)
     yield launch(
-        "activation", name, "BackwardArgs", ceil_div(count, per_block), dx=b["dx0"], dy=b["dy0"], source=source,
-        mask=b["mask"], count=count, accumulate=b.accumulates("dx0"), **numbers(values),
+        "activation", function, "BackwardArgs", ceil_div(op.x.count, PER_BLOCK), dx=call["dx0"], dy=call["dy0"],
+        source=source, mask=call["mask"], count=op.x.count, accumulate=call.accumulates("dx0"), **values,
     )  # fmt: skip
 
 
-# -- of another layer, in place ----------------------------------------------------------------------------------------
-
-
-def relu_in_place(y: int, count: int, mask: int) -> Launch:
-    """y = max(y, 0), with a bit for each element where `mask` is an address."""
+def scale_gradient(x: Tensor, dx: int, dy: int, factor: float, accumulate: bool) -> Launch:
+    """dx = factor dy"""
     return launch(
-        "activation", "relu_forward_mask" if mask else "relu_forward", "ForwardArgs", ceil_div(count, PER_BLOCK), y=y,
-        x=y, mask=mask, count=count, **numbers(()),
+        "activation", "scaled_backward", "BackwardArgs", ceil_div(x.count, 2 * PER_BLOCK), dx=dx, dy=dy, source=0,
+        mask=0, count=x.count, accumulate=accumulate, **parameters(factor),
     )  # fmt: skip
 
 
-def apply_mask(dy: int, count: int, *, mask: int, y: int) -> Launch:
-    """dy is cleared where its bit is, or where y is not positive if there is no mask."""
+# -- the ReLU of a fused op --------------------------------------------------------------------------------------------
+
+
+def relu_in_place(y: Tensor, address: int, mask: int) -> Launch:
+    """y = max(y, 0), with its mask unless that is 0."""
     return launch(
-        "activation", "mask_backward" if mask else "relu_backward", "BackwardArgs", ceil_div(count, PER_BLOCK), dx=dy,
-        dy=dy, source=y, mask=mask, count=count, accumulate=False, **numbers(()),
+        "activation", "relu_forward_mask" if mask else "relu_forward", "ForwardArgs", ceil_div(y.count, PER_BLOCK),
+        y=address, x=address, mask=mask, count=y.count, **parameters(),
+    )  # fmt: skip
+
+
+@kernel(ReluMask, "relu_backward")
+def apply_mask(op: ReluMask, call: CudaCall) -> Iterator[Launch]:
+    yield launch(
+        "activation", "mask_backward" if "mask" in call else "relu_backward", "BackwardArgs",
+        ceil_div(op.y.count, PER_BLOCK), dx=call["dy0"], dy=call["dy0"], source=call["y0"], mask=call["mask"],
+        count=op.y.count, accumulate=False, **parameters(),
     )  # fmt: skip
 
 
 # -- with a learned slope ----------------------------------------------------------------------------------------------
 
 
-def prelu(layer: Any, b: Addresses, out: str, given: str) -> Launch:
-    _, channels, inner = layer.bottoms[0].around(1)
-    count = layer.tops[0].count
+def prelu(op: PReLU, call: CudaCall, out: str, source: str) -> Launch:
+    _, channels, inner = op.x.around(1)
     return launch(
-        "activation", "prelu", "PreluArgs", ceil_div(count, PER_BLOCK), out=b[out], x=b["x0"], slopes=b["w0"],
-        by_inner=divider(inner), by_channels=divider(1 if layer.shared else channels), count=count,
-        accumulate=b.accumulates(out), **{"in": b[given]},
+        "activation", "prelu", "PreluArgs", ceil_div(op.x.count, PER_BLOCK), out=call[out], source=call[source],
+        x=call["x0"], slopes=call["w0"], by_inner=divider(inner), by_channels=divider(1 if op.shared else channels),
+        count=op.x.count, accumulate=call.accumulates(out),
     )  # fmt: skip
 
 
-def slope_columns(layer: Any) -> Columns:
-    return Columns(layer.bottoms[0].count, 1) if layer.shared else columns_of(layer.bottoms[0])
+def slope_columns(op: PReLU) -> Columns:
+    return Columns(op.x.count, 1) if op.shared else Columns.of(op.x)
 
 
-@kernel("PReLU.forward")
-def prelu_forward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    yield prelu(layer, b, "y0", "x0")
+def prelu_backward_workspace(op: PReLU, roles: Collection[str]) -> int:
+    return slope_columns(op).part_bytes() if "dw0" in roles else 0
 
 
-@kernel("PReLU.backward")
-def prelu_backward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    if "dw0" in b:  # before dx, which may lie on x or dy
-        at = slope_columns(layer)
-        yield from channel_sums(at, b["dw0"], b["dy0"], b.accumulates("dw0"), b["workspace"], kind="_prelu", b=b["x0"])
-    if "dx0" in b:
-        yield prelu(layer, b, "dx0", "dy0")
+@kernel(PReLU, "forward")
+def prelu_forward(op: PReLU, call: CudaCall) -> Iterator[Launch]:
+    yield prelu(op, call, "y0", "x0")
 
 
-@workspace_bytes("PReLU.backward")
-def prelu_backward_bytes(layer: Any, roles: Collection[str]) -> int:
-    return slope_columns(layer).part_bytes() if "dw0" in roles else 0
+@kernel(PReLU, "backward", workspace=prelu_backward_workspace)
+def prelu_backward(op: PReLU, call: CudaCall) -> Iterator[Launch]:
+    if "dw0" in call:  # before dx, which may overlay x or dy
+        at, dw, accumulate = slope_columns(op), call["dw0"], call.accumulates("dw0")
+        yield from channel_sums(at, dw, call["dy0"], accumulate, call.workspace, kind="_prelu", b=call["x0"])
+    if "dx0" in call:
+        yield prelu(op, call, "dx0", "dy0")

@@ -1,35 +1,36 @@
-"""The cuda device: launches packed at bind time, copies on streams of their own, events where the schedule asks."""
+"""The cuda device: launches packed at bind time, copies on their own streams, events where the schedule waits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from layermem.backends.base import Bound, Device, NextBatch, register_device, sequence
-from layermem.backends.cuda.driver.context import Card, Driver, cards
+from layermem.backends.cuda.base import CudaCall, cuda_kernels
+from layermem.backends.cuda.driver.context import Card, Driver, Event, Stream, cards
 from layermem.backends.cuda.driver.error_flags import DeviceErrorFlags
 from layermem.backends.cuda.driver.host_io import HostIO
-from layermem.backends.cuda.driver.memory import CudaArena, PinnedArena, Place
+from layermem.backends.cuda.driver.memory import CudaArena, DeviceSpan, HostBytes, PinnedArena
 from layermem.backends.cuda.driver.step_run import StepRun
-from layermem.backends.cuda.fused import FUSED
 from layermem.backends.cuda.implicit_gemm import ENGINES
-from layermem.backends.cuda.kernels import KERNELS, WORKSPACES
-from layermem.backends.cuda.launch import Addresses, Launch
+from layermem.backends.cuda.launch import Launch
+from layermem.backends.registry import StepContext
 from layermem.errors import CudaUnavailable, InputError
 from layermem.graph.ops import Op
-from layermem.layers.data import FEEDS
+from layermem.ops import Accuracy, CopyOut, Feed, ItemLoss, OpRecord, SoftmaxLoss
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction
 from layermem.utils.units import format_bytes
 
-OUTPUT = "Net.output"
+FUSIONS = ("BatchNormScale", "BatchNormScale+residual", "BatchNormScale+residual+relu", "Conv+relu", "Conv+residual",
+           "Conv+residual+relu", "Eltwise+relu", "InnerProduct+relu", "InnerProduct+residual",
+           "InnerProduct+residual+relu", "InnerProduct+update")  # fmt: skip
 TENSOR_CORES = 80  # compute capability of the first cards with tf32 and bf16
 
 
 @register_device("cuda")
 class CudaDevice(Device):
-    """Card number `index`.  It is opened when the first arena is asked for: plans are made without one.
+    """Card number `index`.  It is opened when the first arena is allocated: planning needs none.
 
     precision   of matrix products, one of ENGINES; all else, and every blob and parameter, is fp32
     graph       run steps as CUDA graphs: one launch instead of one for each kernel and copy
@@ -40,7 +41,7 @@ class CudaDevice(Device):
             raise InputError(f"there is no precision '{precision}'; choose one of: {' '.join(ENGINES)}")
         self.index, self.precision, self.graph = index, precision, graph
 
-    fuses = frozenset({"BatchNormScale", "EltwiseReLU", "InnerProduct.backward_update", *FUSED})
+    fusions = frozenset(FUSIONS)
 
     @property
     def title(self) -> str:
@@ -68,13 +69,13 @@ class CudaDevice(Device):
         """The cards of this machine; CudaUnavailable if there are none."""
         return "; ".join(map(described, cards()))
 
-    # -- what a graph asks -----------------------------------------------------------------------------------------
+    # -- for planning ------------------------------------------------------------------------------------------------
 
-    def workspace(self, kernel: str, layer: object, roles: Collection[str], accumulates: Collection[str]) -> int:
-        return WORKSPACES[kernel](layer, roles) if kernel in WORKSPACES else 0
+    def workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int:
+        return cuda_kernels.workspace_bytes(record, step, roles)
 
-    def has_kernel(self, kernel: str) -> bool:
-        return kernel in KERNELS or kernel == OUTPUT or kernel.removesuffix(".forward") in FEEDS
+    def implements(self, record: OpRecord, step: str) -> bool:
+        return cuda_kernels.implements(record, step) or isinstance(record, (CopyOut, Feed))
 
     def free_bytes(self) -> int:
         return self.driver.free_bytes()
@@ -93,21 +94,30 @@ class CudaDevice(Device):
 
     # -- binding -----------------------------------------------------------------------------------------------------
 
-    def bind(self, op: Op, arrays: Mapping[str, Place], context: Mapping[str, Any]) -> Bound:
-        if op.kernel == OUTPUT:
-            return self.host_io.output(op.layer, arrays["x0"], context)
-        if op.kernel.removesuffix(".forward") in FEEDS:
-            return self.host_io.feed(op.layer.name, [arrays[f"y{i}"] for i in range(len(arrays))], context)
-        addresses = {role: place.address for role, place in arrays.items()}
-        addresses["error_flag"] = self.error_flags.address_for(op.layer)
-        counts = {role: place.count for role, place in arrays.items()}
-        launches = KERNELS[op.kernel](op.layer, Addresses(addresses, op.accumulates, counts, self.precision))
-        return self._bind_launches(launches, context)
+    def bind(self, op: Op, arrays: Mapping[str, DeviceSpan], context: StepContext) -> Bound:
+        record = op.record
+        if isinstance(record, CopyOut):
+            return self.host_io.copy_out(record.blob, arrays["x0"], context)
+        if isinstance(record, Feed):
+            return self.host_io.feed(record.layer, [arrays[f"y{i}"] for i in range(record.tops)], context)
+        flag = 0
+        if isinstance(record, (SoftmaxLoss, Accuracy, ItemLoss)):  # their labels may be invalid
+            flag = self.error_flags.address_for(op.layer_name, record.classes)
+        call = CudaCall(
+            addresses={role: span.address for role, span in arrays.items()},
+            counts={role: span.count for role, span in arrays.items()},
+            accumulated=frozenset(op.accumulates),
+            context=context,
+            layer=op.layer_name,
+            precision=self.precision,
+            error_flag=flag,
+        )
+        return self._bind_launches(cuda_kernels.bind(record, op.step, call), context)
 
-    def _bind_launches(self, launches: Any, context: Mapping[str, Any]) -> Bound:
+    def _bind_launches(self, launches: Iterable[Launch], context: StepContext) -> Bound:
         return sequence([self._bind_launch(launch, context) for launch in launches])
 
-    def _bind_launch(self, launch: Launch, context: Mapping[str, Any]) -> Bound:
+    def _bind_launch(self, launch: Launch, context: StepContext) -> Bound:
         if not launch.patches:
             return self.driver.launcher(launch, launch.args, COMPUTE)
         args = bytearray(launch.args)
@@ -129,25 +139,30 @@ class CudaDevice(Device):
 
         return run
 
-    def bind_copy(self, source: Any, target: Any) -> Bound:
-        if isinstance(source, Place):
-            return self.driver.copier(source.address, target, D2H)
-        return self.driver.copier(source, target.address, H2D)
+    def bind_copy(self, source: DeviceSpan | HostBytes, target: DeviceSpan | HostBytes) -> Bound:
+        if isinstance(source, DeviceSpan):
+            assert not isinstance(target, DeviceSpan)
+            return self.driver.copy_out(target, source.address, D2H)
+        assert isinstance(target, DeviceSpan)
+        return self.driver.copy_in(target.address, source, H2D)
 
-    def bind_fill(self, span: Any, byte: int, stream: str) -> Bound:
-        if not isinstance(span, Place):  # the host's own bytes, which copies may still be reading
+    def bind_fill(self, span: DeviceSpan | HostBytes, byte: int, stream: str) -> Bound:
+        if isinstance(span, DeviceSpan):
+            address, nbytes = span.address, span.nbytes
 
-            def fill_host() -> None:
-                self.driver.synchronize()
-                span[:] = byte
+            def fill() -> None:
+                self.driver.join(stream)  # other streams may still read the bytes that end here
+                self.driver.fill(address, byte, nbytes, stream)
 
-            return fill_host
+            return fill
 
-        def fill() -> None:
-            self.driver.join(stream)  # other streams may still read what ends here
-            self.driver.fill(span.address, byte, span.nbytes, stream)
+        host = span
 
-        return fill
+        def fill_host() -> None:
+            self.driver.synchronize()  # copies may still read the host's bytes
+            host[:] = byte
+
+        return fill_host
 
     # -- order and running -------------------------------------------------------------------------------------------
 
@@ -157,8 +172,8 @@ class CudaDevice(Device):
         ordered = []
         for instruction, call in zip(instructions, calls, strict=True):
             stream = self.driver.streams[instruction.stream]
-            before = [_waiting(stream, events[tick]) for tick in instruction.after]
-            after = [_recording(stream, events[instruction.tick])] if instruction.tick in awaited else []
+            before = [wait_for(stream, events[tick]) for tick in instruction.after]
+            after = [record_event(stream, events[instruction.tick])] if instruction.tick in awaited else []
             ordered.append(sequence([*before, call, *after]))
         return StepRun(self.driver, self.host_io, ordered, self.host_io.take_new_stagers(), self.graph)
 
@@ -166,8 +181,8 @@ class CudaDevice(Device):
         """Between two events on the compute stream."""
         stream = self.driver.streams[COMPUTE]
         begin, end = (self.driver.event(timed=True) for _ in range(2))
-        self.run([_recording(stream, begin), *calls, _recording(stream, end)])
-        return 1e-3 * begin.time_till(end)
+        self.run([record_event(stream, begin), *calls, record_event(stream, end)])
+        return 1e-3 * float(begin.time_till(end))
 
     def run(self, calls: Sequence[Bound], next_batch: NextBatch | None = None) -> None:
         with self.driver.reporting_device_errors():
@@ -191,9 +206,9 @@ def described(card: Card) -> str:
     return f"{card.number}: {card.name}, sm_{card.capability}, {memory}{rates}"
 
 
-def _waiting(stream: Any, event: Any) -> Callable[[], None]:
+def wait_for(stream: Stream, event: Event) -> Callable[[], None]:
     return lambda: stream.wait_for_event(event)
 
 
-def _recording(stream: Any, event: Any) -> Callable[[], None]:
+def record_event(stream: Stream, event: Event) -> Callable[[], None]:
     return lambda: event.record(stream)

@@ -1,34 +1,35 @@
-"""Dropout: the same words are drawn forward, backward and in a replay; the step is filled in before each launch."""
+"""Dropout: the same random words forward, backward and in a recomputation; the step is packed before each launch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from layermem.backends.cuda.launch import Addresses, Later, Launch, ceil_div, kernel, launch
-from layermem.backends.cuda.shape import copy
+from layermem.backends.cuda.base import CudaCall, kernel
+from layermem.backends.cuda.copy import copy
+from layermem.backends.cuda.launch import Later, Launch, ceil_div, launch
+from layermem.ops import Dropout
 
 WORD = 0xFFFFFFFF
+PER_BLOCK = 1024  # elements
 
 
-def dropout(layer: Any, y: int, x: int, accumulate: bool) -> Iterator[Launch]:
-    count = layer.tops[0].count
-    if layer.identity:
-        yield from copy(y, x, count, accumulate)
+@kernel(Dropout, "forward")
+def dropout_forward(op: Dropout, call: CudaCall) -> Iterator[Launch]:
+    yield from dropout(op, call["y0"], call["x0"], False)
+
+
+@kernel(Dropout, "backward")
+def dropout_backward(op: Dropout, call: CudaCall) -> Iterator[Launch]:
+    yield from dropout(op, call["dx0"], call["dy0"], call.accumulates("dx0"))
+
+
+def dropout(op: Dropout, y: int, x: int, accumulate: bool) -> Iterator[Launch]:
+    if op.identity:
+        yield from copy(y, x, op.x.count, accumulate)
         return
     yield launch(
-        "dropout", "dropout", "DropoutArgs", ceil_div(count, 1024), y=y, x=x, count=count, accumulate=accumulate,
-        threshold=layer.threshold, scale=layer.scale, stream=layer.stream & WORD,
+        "dropout", "dropout", "DropoutArgs", ceil_div(op.x.count, PER_BLOCK), y=y, x=x, count=op.x.count,
+        accumulate=accumulate, threshold=op.threshold, scale=op.scale, stream=op.stream & WORD,
         seed=Later(lambda context: context["seed"] & WORD), step_low=Later(lambda context: context["step"] & WORD),
         step_high=Later(lambda context: context["step"] >> 32 & WORD),
     )  # fmt: skip
-
-
-@kernel("Dropout.forward")
-def forward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    yield from dropout(layer, b["y0"], b["x0"], False)
-
-
-@kernel("Dropout.backward")
-def backward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    yield from dropout(layer, b["dx0"], b["dy0"], b.accumulates("dx0"))

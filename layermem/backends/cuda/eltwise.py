@@ -1,16 +1,19 @@
-"""Eltwise, and the sum of gradients that a Split hands back."""
+"""Eltwise: bottoms combined element by element, with or without a ReLU."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from layermem.backends.cuda.launch import Addresses, Launch, ceil_div, kernel, launch
-from layermem.backends.cuda.shape import copy
+from layermem.backends.cuda.activation import scale_gradient
+from layermem.backends.cuda.base import CudaCall, kernel
+from layermem.backends.cuda.copy import copy
+from layermem.backends.cuda.launch import Launch, ceil_div, launch
 from layermem.errors import InputError
+from layermem.ops import Eltwise, ResidualGrad
 
-MOST_INPUTS = 64  # as in cuda/eltwise.cu
+MAX_INPUTS = 64  # as in cuda/eltwise.cu
 PRODUCT_THREADS = 64
+PER_BLOCK = 1024  # elements; with a ReLU twice as many
 
 
 def combine(
@@ -18,107 +21,98 @@ def combine(
     coefficients: Sequence[float] = (), mask: int = 0,
 ) -> Launch:  # fmt: skip
     check_inputs(len(xs))
-    each = 2048 if function == "eltwise_sum_relu" else 1024
+    per_block = 2 * PER_BLOCK if function == "eltwise_sum_relu" else PER_BLOCK
     return launch(
-        "eltwise", function, "EltwiseArgs", ceil_div(count, each), y=y, winner=winner, mask=mask, x=xs,
+        "eltwise", function, "EltwiseArgs", ceil_div(count, per_block), y=y, winner=winner, mask=mask, x=xs,
         coefficients=coefficients or (1.0,) * len(xs), inputs=len(xs), count=count, wide=wide,
     )  # fmt: skip
 
 
+def sum_blobs(y: int, xs: Sequence[int], count: int) -> Launch:
+    """y = x0 + x1 + ..  Every element is read before it is written, so y may be one of xs."""
+    return combine("eltwise_sum", y, xs, count)
+
+
 def check_inputs(count: int) -> None:
-    if count > MOST_INPUTS:
-        raise InputError(f"combines {count} bottoms; the cuda device takes up to {MOST_INPUTS}: combine in two steps")
+    if count > MAX_INPUTS:
+        raise InputError(f"combines {count} bottoms; the cuda device takes up to {MAX_INPUTS}: combine in two steps")
 
 
-def all_of(b: Addresses, stem: str, count: int) -> list[int]:
-    return [b[f"{stem}{i}"] for i in range(count)]
+def addresses(call: CudaCall, stem: str, count: int) -> list[int]:
+    """Of stem0, stem1, ..; 0 for those that the op does not have."""
+    return [call[f"{stem}{i}"] for i in range(count)]
 
 
-def wide(layer: Any) -> bool:
-    return "winner" in layer.stash and layer.stash["winner"].dtype == "int32"
+def wide(op: Eltwise) -> bool:
+    """Whether the index of the winning bottom takes an int instead of a byte."""
+    return op.bottoms > 256
 
 
-@kernel("Eltwise.forward")
-def forward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    xs, count = all_of(b, "x", len(layer.bottoms)), layer.tops[0].count
-    if layer.operation == "SUM":
-        yield combine("eltwise_sum", b["y0"], xs, count, coefficients=layer.coeffs)
-    elif layer.operation == "PROD":
-        yield combine("eltwise_product", b["y0"], xs, count)
+@kernel(Eltwise, "forward")
+def eltwise_forward(op: Eltwise, call: CudaCall) -> Iterator[Launch]:
+    xs, y, count = addresses(call, "x", op.bottoms), call["y0"], op.x.count
+    if op.relu:
+        yield combine("eltwise_sum_relu", y, xs, count, coefficients=op.coeffs, mask=call["mask"])
+    elif op.operation == "SUM":
+        yield combine("eltwise_sum", y, xs, count, coefficients=op.coeffs)
+    elif op.operation == "PROD":
+        yield combine("eltwise_product", y, xs, count)
     else:
-        yield combine("eltwise_max", b["y0"], xs, count, winner=b["winner"], wide=wide(layer))
+        yield combine("eltwise_max", y, xs, count, winner=call["winner"], wide=wide(op))
 
 
-@kernel("Eltwise.backward")
-def backward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    wanted = [i for i in range(len(layer.bottoms)) if f"dx{i}" in b]
-    if layer.operation == "PROD":
-        yield product_backward(layer, b, wanted)
-        return
-    for i in sorted(wanted, key=lambda i: b[f"dx{i}"] == b["dy0"]):  # what lies on dy comes last
-        if layer.operation == "SUM":
-            yield from scaled(layer, b, f"dx{i}", layer.coeffs[i])
-        else:
-            count = layer.tops[0].count
-            yield launch(
-                "eltwise", "eltwise_max_backward", "MaxBackwardArgs", ceil_div(count, 1024), dx=b[f"dx{i}"],
-                dy=b["dy0"], winner=b["winner"], which=i, count=count, wide=wide(layer),
-                accumulate=b.accumulates(f"dx{i}"),
-            )  # fmt: skip
+@kernel(Eltwise, "backward")
+def eltwise_backward(op: Eltwise, call: CudaCall) -> Iterator[Launch]:
+    if op.relu:
+        yield sum_relu_backward(op, call)
+    elif op.operation == "PROD":
+        yield product_backward(op, call)
+    else:
+        wanted = [i for i in range(op.bottoms) if f"dx{i}" in call]
+        for i in sorted(wanted, key=lambda i: call[f"dx{i}"] == call["dy0"]):  # last what overlays dy
+            yield from sum_backward(op, call, i) if op.operation == "SUM" else max_backward(op, call, i)
 
 
-def scaled(layer: Any, b: Addresses, dx: str, factor: float) -> Iterator[Launch]:
-    """dx = factor dy"""
-    count = layer.tops[0].count
-    if factor == 1:
-        yield from copy(b[dx], b["dy0"], count, b.accumulates(dx))
-        return
+def sum_backward(op: Eltwise, call: CudaCall, i: int) -> Iterator[Launch]:
+    dx, dy, accumulate = call[f"dx{i}"], call["dy0"], call.accumulates(f"dx{i}")
+    if op.coeffs[i] == 1:
+        yield from copy(dx, dy, op.x.count, accumulate)
+    else:
+        yield scale_gradient(op.x, dx, dy, op.coeffs[i], accumulate)
+
+
+def max_backward(op: Eltwise, call: CudaCall, i: int) -> Iterator[Launch]:
     yield launch(
-        "activation", "scaled_backward", "BackwardArgs", ceil_div(count, 4096), dx=b[dx], dy=b["dy0"], source=0, mask=0,
-        count=count, accumulate=b.accumulates(dx), a=factor, b=0.0, c=0.0,
+        "eltwise", "eltwise_max_backward", "MaxBackwardArgs", ceil_div(op.x.count, PER_BLOCK), dx=call[f"dx{i}"],
+        dy=call["dy0"], winner=call["winner"], which=i, count=op.x.count, wide=wide(op),
+        accumulate=call.accumulates(f"dx{i}"),
     )  # fmt: skip
 
 
-def product_backward(layer: Any, b: Addresses, wanted: Sequence[int]) -> Launch:
-    inputs, count = len(layer.bottoms), layer.tops[0].count
-    if inputs > MOST_INPUTS:
-        raise InputError(
-            f"multiplies {inputs} bottoms; the cuda device takes up to {MOST_INPUTS}: multiply in two steps"
-        )
+def product_backward(op: Eltwise, call: CudaCall) -> Launch:
+    check_inputs(op.bottoms)
     return launch(
-        "eltwise", "eltwise_product_backward", "ProductBackwardArgs", ceil_div(count, PRODUCT_THREADS), PRODUCT_THREADS,
-        shared=4 * PRODUCT_THREADS * inputs, dx=all_of(b, "dx", inputs), x=all_of(b, "x", inputs), dy=b["dy0"],
-        accumulates=sum(1 << i for i in wanted if b.accumulates(f"dx{i}")), inputs=inputs, count=count,
+        "eltwise", "eltwise_product_backward", "ProductBackwardArgs", ceil_div(op.x.count, PRODUCT_THREADS),
+        PRODUCT_THREADS, shared=4 * PRODUCT_THREADS * op.bottoms, dx=addresses(call, "dx", op.bottoms),
+        x=addresses(call, "x", op.bottoms), dy=call["dy0"], accumulates=accumulating_inputs(op, call),
+        inputs=op.bottoms, count=op.x.count,
     )  # fmt: skip
 
 
-@kernel("Split.backward")
-def split_backward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    dys = all_of(b, "dy", len(layer.tops))
-    count = layer.tops[0].count
-    if b.accumulates("dx0"):
-        dys = [b["dx0"], *dys]
-    if len(dys) == 1:
-        yield from copy(b["dx0"], dys[0], count)
-    else:
-        yield combine("eltwise_sum", b["dx0"], dys, count)
-
-
-# -- with a ReLU ------------------------------------------------------------------------------------------------------
-
-
-@kernel("EltwiseReLU.forward")
-def rectified_forward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    xs, count = all_of(b, "x", len(layer.bottoms)), layer.tops[0].count
-    yield combine("eltwise_sum_relu", b["y0"], xs, count, coefficients=layer.inner.coeffs, mask=b["mask"])
-
-
-@kernel("EltwiseReLU.backward")
-def rectified_backward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    inputs, count = len(layer.bottoms), layer.tops[0].count
-    check_inputs(inputs)
-    yield launch(
-        "eltwise", "eltwise_sum_relu_backward", "SumBackwardArgs", ceil_div(count, 2048), dx=all_of(b, "dx", inputs),
-        coefficients=layer.inner.coeffs, dy=b["dy0"], y=b["y0"], mask=b["mask"],
-        accumulates=sum(1 << i for i in range(inputs) if b.accumulates(f"dx{i}")), inputs=inputs, count=count,
+def sum_relu_backward(op: Eltwise, call: CudaCall) -> Launch:
+    check_inputs(op.bottoms)
+    return launch(
+        "eltwise", "eltwise_sum_relu_backward", "SumBackwardArgs", ceil_div(op.x.count, 2 * PER_BLOCK),
+        dx=addresses(call, "dx", op.bottoms), coefficients=op.coeffs, dy=call["dy0"], y=call["y0"],
+        mask=call["mask"], accumulates=accumulating_inputs(op, call), inputs=op.bottoms, count=op.x.count,
     )  # fmt: skip
+
+
+def accumulating_inputs(op: Eltwise, call: CudaCall) -> int:
+    """Bit i: dx_i is added to what is there."""
+    return sum(1 << i for i in range(op.bottoms) if call.accumulates(f"dx{i}"))
+
+
+@kernel(ResidualGrad, "residual_backward")
+def residual_backward(op: ResidualGrad, call: CudaCall) -> Iterator[Launch]:
+    yield from copy(call["dx1"], call["dy0"], op.x.count, call.accumulates("dx1"))

@@ -7,14 +7,18 @@ and run adds in the same order.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from math import prod
+from typing import NamedTuple
 
-from layermem.backends.cuda.launch import Launch, ceil_div, divider, launch, width
+from layermem.backends.cuda.base import FLOAT, CudaCall
+from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
+from layermem.backends.cuda.struct_layout import StructValue, StructValues
+from layermem.ops import ConvProblem
 
 SMS = 128  # multiprocessors of the nominal card
 DEPTH = 32  # elements of k in a stage, as in cuda/implicit_gemm.cuh
 MIN_WINDOWS = 256  # that one split of a weight gradient sums over
+MASK_BITS = 8  # of a byte of a ReLU's mask
 PART_COST = 50  # multiply-adds that take as long as writing and reading one element of a partial sum
 
 
@@ -38,10 +42,10 @@ class Engine(NamedTuple):
     module: str
     stages: int
 
-    def launch(self, function: str, args: str, tile: Tile, grid: tuple[int, int, int], **values: Any) -> Launch:
+    def launch(self, function: str, args: str, tile: Tile, grid: tuple[int, int, int], **values: StructValue) -> Launch:
         threads = tile.threads if self.module == "convolution" else 128
         shared = self.stages * (tile.m + tile.n) * DEPTH * 4
-        return launch(self.module, function, args, grid, threads, shared=shared, **values)
+        return launch(self.module, function, args, grid, threads, shared=shared, base=values)
 
 
 ENGINES = {
@@ -52,52 +56,27 @@ ENGINES = {
 }
 
 
-@dataclass(frozen=True)
-class ConvProblem:
-    """The struct of that name in cuda/conv.cuh: an image, windows over it, and groups."""
+def group_channels(problem: ConvProblem) -> tuple[int, int]:
+    """(input channels, output channels) of one group."""
+    return problem.c // problem.groups, problem.k // problem.groups
 
-    images: int
-    height: int
-    width: int
-    channels: int
-    rows: int
-    columns: int
-    outputs: int
-    groups: int = 1
-    kernel: tuple[int, int] = (1, 1)
-    stride: tuple[int, int] = (1, 1)
-    pad: tuple[int, int] = (0, 0)
-    dilation: tuple[int, int] = (1, 1)
-    out_pitch: int = 0  # elements from one window's outputs to the next one's; 0 if these are all outputs
 
-    @property
-    def taps(self) -> int:
-        return self.kernel[0] * self.kernel[1]
+def problem_struct(problem: ConvProblem, maps_pitch: int = 0) -> StructValues:
+    """The struct ConvProblem of cuda/conv.cuh; `maps_pitch` is 0 unless the maps are a band of wider ones."""
+    channels, outputs = group_channels(problem)
+    (kernel_h, kernel_w), (stride_h, stride_w) = problem.kernel, problem.stride
+    (pad_h, pad_w), (dilation_h, dilation_w) = problem.pad, problem.dilation
+    return {
+        "images": problem.n, "height": problem.h, "width": problem.w, "channels": channels, "image_pitch": problem.c,
+        "maps_h": problem.out_h, "maps_w": problem.out_w, "outputs": outputs, "maps_pitch": maps_pitch or problem.k,
+        "kernel_h": kernel_h, "kernel_w": kernel_w, "stride_h": stride_h, "stride_w": stride_w, "pad_h": pad_h,
+        "pad_w": pad_w, "dilation_h": dilation_h, "dilation_w": dilation_w,
+    }  # fmt: skip
 
-    @property
-    def windows(self) -> int:
-        """Of one image."""
-        return self.rows * self.columns
 
-    @property
-    def v(self) -> int:
-        return width(self.channels, self.outputs, self.out_pitch)
-
-    @property
-    def weights(self) -> int:
-        """Elements of all groups."""
-        return self.groups * self.outputs * self.taps * self.channels
-
-    def struct(self) -> dict[str, int]:
-        names = ("images", "height", "width", "channels", "rows", "columns", "outputs")
-        values = {name: getattr(self, name) for name in names}
-        for what in ("kernel", "stride", "pad", "dilation"):
-            values[f"{what}_h"], values[f"{what}_w"] = getattr(self, what)
-        values["image_pitch"], values["out_pitch"] = (
-            self.channels * self.groups,
-            self.out_pitch or self.outputs * self.groups,
-        )
-        return values
+def windows(problem: ConvProblem) -> int:
+    """Of one image."""
+    return problem.out_h * problem.out_w
 
 
 def tile_for(m: int, n: int, repeat: int) -> Tile:
@@ -126,30 +105,39 @@ class Epilogue(NamedTuple):
 NO_EPILOGUE = Epilogue()
 
 
+def epilogue_of(call: CudaCall, relu: bool, problem: ConvProblem) -> Epilogue:
+    """What of a Conv's or InnerProduct's epilogue runs in conv_fprop; a ReLU whose mask would share bytes does not."""
+    _, outputs = group_channels(problem)
+    relu = relu and not (call["mask"] and outputs % MASK_BITS)
+    return Epilogue(call["w1"], call["x1"], call["mask"] if relu else 0, relu)
+
+
 def conv_fprop(
-    engine: Engine, problem: ConvProblem, out: int, image: int, weights: int, epilogue: Epilogue = NO_EPILOGUE
+    engine: Engine, problem: ConvProblem, maps: int, image: int, weights: int, epilogue: Epilogue = NO_EPILOGUE
 ) -> Launch:
-    m, n = problem.images * problem.windows, problem.outputs
-    tile = tile_for(m, n, problem.groups)
+    channels, outputs = group_channels(problem)
+    tile = tile_for(problem.positions, outputs, problem.groups)
+    grid = grid_of(tile, problem.positions, outputs, problem.groups)
     return engine.launch(
-        f"conv_fprop_{tile.name}_v{width(problem.channels)}", "ConvFpropArgs", tile,
-        grid_of(tile, m, n, problem.groups), out=out, image=image, weights=weights, problem=problem.struct(),
-        by_channels=divider(problem.channels), by_kernel_w=divider(problem.kernel[1]), epilogue=epilogue._asdict(),
+        f"conv_fprop_{tile.name}_v{vector_width(channels)}", "ConvFpropArgs", tile, grid, maps=maps, image=image,
+        filter=weights, problem=problem_struct(problem), by_channels=divider(channels),
+        by_kernel_w=divider(problem.kernel[1]), epilogue=epilogue._asdict(),
     )  # fmt: skip
 
 
 def conv_dgrad(
-    engine: Engine, problem: ConvProblem, image: int, out: int, weights: int, bias: int = 0, accumulate: bool = False
+    engine: Engine, problem: ConvProblem, image: int, maps: int, weights: int, bias: int = 0, accumulate: bool = False
 ) -> Launch:
     """A strided dgrad is one problem per phase, stride_h x stride_w of them."""
+    channels, outputs = group_channels(problem)
     stride_h, stride_w = problem.stride
-    m = problem.images * ceil_div(problem.height, stride_h) * ceil_div(problem.width, stride_w)  # of the largest phase
-    n, repeat = problem.channels, problem.groups * stride_h * stride_w
-    tile = tile_for(m, n, repeat)
+    m = problem.n * ceil_div(problem.h, stride_h) * ceil_div(problem.w, stride_w)  # of the largest phase
+    repeat = problem.groups * stride_h * stride_w
+    tile = tile_for(m, channels, repeat)
     return engine.launch(
-        f"conv_dgrad_{tile.name}_v{problem.v}", "ConvDgradArgs", tile, grid_of(tile, m, n, repeat), image=image,
-        out=out, weights=weights, bias=bias, problem=problem.struct(), by_outputs=divider(problem.outputs),
-        accumulate=accumulate,
+        f"conv_dgrad_{tile.name}_v{vector_width(channels, outputs)}", "ConvDgradArgs", tile,
+        grid_of(tile, m, channels, repeat), image=image, maps=maps, filter=weights, bias=bias,
+        problem=problem_struct(problem), by_outputs=divider(outputs), accumulate=accumulate,
     )  # fmt: skip
 
 
@@ -163,41 +151,44 @@ class Split(NamedTuple):
 
 def split_of(problem: ConvProblem) -> Split:
     """The split whose products and additions take least time; fewer parts where equal."""
-    m, n = problem.outputs, problem.taps * problem.channels
+    channels, outputs = group_channels(problem)
+    m, n = outputs, prod(problem.kernel) * channels
 
     def with_tile(tile: Tile) -> tuple[float, Split]:
         tiles = ceil_div(m, tile.m) * ceil_div(n, tile.n) * problem.groups
-        wanted = min(problem.images, 2 * SMS // tiles, problem.images * problem.windows // MIN_WINDOWS)
-        each = ceil_div(problem.images, max(1, wanted))
-        parts = ceil_div(problem.images, each)
-        multiply = ceil_div(tiles * parts, SMS) * tile.m * tile.n * tile.cost * each * problem.windows
-        add = parts * problem.weights * PART_COST / SMS if parts > 1 else 0
+        wanted = min(problem.n, 2 * SMS // tiles, problem.positions // MIN_WINDOWS)
+        each = ceil_div(problem.n, max(1, wanted))
+        parts = ceil_div(problem.n, each)
+        multiply = ceil_div(tiles * parts, SMS) * tile.m * tile.n * tile.cost * each * windows(problem)
+        add = parts * problem.filter.count * PART_COST / SMS if parts > 1 else 0
         return multiply + add, Split(tile, each, parts)
 
     return min((with_tile(tile) for tile in TILES), key=lambda candidate: candidate[0])[1]
 
 
 def conv_wgrad(
-    engine: Engine, problem: ConvProblem, dw: int, out: int, image: int, accumulate: bool, workspace: int,
-    split: Split | None = None,
+    engine: Engine, problem: ConvProblem, dw: int, maps: int, image: int, accumulate: bool, workspace: int, *,
+    split: Split | None = None, maps_pitch: int = 0,
 ) -> Iterator[Launch]:  # fmt: skip
-    """`split` replaces the best one where `problem` is a band of a larger gradient and must sum in its order."""
+    """`split` and `maps_pitch` are given where `problem` is a band of a larger gradient and must sum in its order."""
     tile, images_each, parts = split or split_of(problem)
-    grid = grid_of(tile, problem.outputs, problem.taps * problem.channels, problem.groups * parts)
+    channels, outputs = group_channels(problem)
+    grid = grid_of(tile, outputs, prod(problem.kernel) * channels, problem.groups * parts)
     yield engine.launch(
-        f"conv_wgrad_{tile.name}_v{problem.v}", "ConvWgradArgs", tile, grid, dw=dw if parts == 1 else workspace,
-        out=out, image=image, problem=problem.struct(), by_window=divider(problem.windows),
-        by_columns=divider(problem.columns), by_channels=divider(problem.channels),
+        f"conv_wgrad_{tile.name}_v{vector_width(channels, outputs, maps_pitch)}", "ConvWgradArgs", tile, grid,
+        dw=dw if parts == 1 else workspace, maps=maps, image=image, problem=problem_struct(problem, maps_pitch),
+        by_window=divider(windows(problem)), by_columns=divider(problem.out_w), by_channels=divider(channels),
         by_kernel_w=divider(problem.kernel[1]), splits=parts, images_each=images_each,
         accumulate=accumulate and parts == 1,
     )  # fmt: skip
     if parts > 1:
+        count = problem.filter.count
         yield launch(
-            "convolution", "sum_parts", "PartsArgs", ceil_div(problem.weights, 256), y=dw, parts=workspace,
-            count=problem.weights, splits=parts, accumulate=accumulate,
+            "convolution", "sum_parts", "PartsArgs", ceil_div(count, THREADS), y=dw, parts=workspace, count=count,
+            splits=parts, accumulate=accumulate,
         )  # fmt: skip
 
 
 def conv_wgrad_bytes(problem: ConvProblem) -> int:
     parts = split_of(problem).parts
-    return 4 * parts * problem.weights if parts > 1 else 0
+    return FLOAT * parts * problem.filter.count if parts > 1 else 0

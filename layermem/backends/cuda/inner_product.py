@@ -7,36 +7,39 @@ channels'), it is first copied into Caffe's order in the workspace; so is dy, an
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any
 
+from layermem.backends.cuda.activation import relu_in_place
+from layermem.backends.cuda.base import CudaCall, Workspace, kernel
 from layermem.backends.cuda.channel_sums import Columns, channel_sums
+from layermem.backends.cuda.copy import copy, reorder
 from layermem.backends.cuda.implicit_gemm import (
     ENGINES,
-    ConvProblem,
     Epilogue,
     conv_dgrad,
     conv_fprop,
     conv_wgrad,
     conv_wgrad_bytes,
+    epilogue_of,
 )
-from layermem.backends.cuda.launch import Addresses, Launch, Workspace, kernel, workspace_bytes
-from layermem.backends.cuda.shape import interleaved, reorder
-from layermem.layers import Tensor
+from layermem.backends.cuda.launch import Launch
+from layermem.ops import ConvProblem, InnerProduct, Tensor, Window
 from layermem.utils.units import aligned
 
-
-def conv_problem(layer: Any) -> ConvProblem:
-    """With transposed weights the roles are a Deconvolution's: x holds the outputs, y the image."""
-    channels, outputs = (layer.outputs, layer.inner) if layer.transpose else (layer.inner, layer.outputs)
-    return ConvProblem(layer.rows, 1, 1, channels, 1, 1, outputs)
+PIXEL = Window(1, 1)
 
 
-def reorders_x(layer: Any) -> bool:
-    return interleaved(layer.bottoms[0]) is not None and not layer.spatial
+def conv_problem(op: InnerProduct) -> ConvProblem:
+    """With transposed weights the roles are a Deconvolution's: x holds the maps, y the image."""
+    channels, outputs = (op.outputs, op.inner) if op.transpose else (op.inner, op.outputs)
+    return ConvProblem(op.rows, channels, outputs, PIXEL, PIXEL)
 
 
-def reorders_y(layer: Any) -> bool:
-    return interleaved(layer.tops[0]) is not None
+def reorders_x(op: InnerProduct) -> bool:
+    return op.x.interleaved and not op.spatial
+
+
+def reorders_y(op: InnerProduct) -> bool:
+    return op.y.interleaved
 
 
 def plain(tensor: Tensor) -> Tensor:
@@ -47,74 +50,88 @@ def in_caffe_order(tensor: Tensor, address: int, reorders: bool, workspace: Work
     """The address of the blob in Caffe's order, and the launches that copy it there."""
     if not reorders:
         return address, []
-    copy = workspace.take(tensor.nbytes)
-    return copy, list(reorder(copy, plain(tensor), address, tensor))
+    target = workspace.take(tensor.nbytes)
+    return target, list(reorder(target, plain(tensor), address, tensor))
 
 
-@kernel("InnerProduct.forward")
-def forward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    yield from fprop(layer, b, Epilogue(b["w1"]))
+# -- forward -----------------------------------------------------------------------------------------------------------
 
 
-def takes_epilogue(layer: Any) -> bool:
-    """Whether the product writes y in place and so takes a whole Epilogue; otherwise only bias and accumulation."""
-    return not layer.transpose and not reorders_y(layer)
+def copies_workspace(op: InnerProduct, roles: Collection[str]) -> int:
+    return aligned(op.x.nbytes) * reorders_x(op) + aligned(op.y.nbytes) * reorders_y(op)
 
 
-def fprop(layer: Any, b: Addresses, epilogue: Epilogue) -> Iterator[Launch]:
-    engine, problem, workspace = ENGINES[b.precision], conv_problem(layer), Workspace(b["workspace"])
-    x, copies = in_caffe_order(layer.bottoms[0], b["x0"], reorders_x(layer), workspace)
-    y = workspace.take(layer.tops[0].nbytes) if reorders_y(layer) else b["y0"]
+@kernel(InnerProduct, "forward", workspace=copies_workspace)
+def inner_product_fprop(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
+    if op.transpose or reorders_y(op):
+        yield from fprop_in_steps(op, call)
+        return
+    engine, problem = ENGINES[call.precision], conv_problem(op)
+    x, copies = in_caffe_order(op.x, call["x0"], reorders_x(op), Workspace(call.workspace))
+    epilogue = epilogue_of(call, op.relu, problem)
     yield from copies
-    if layer.transpose:
-        yield conv_dgrad(engine, problem, y, x, b["w0"], epilogue.bias, accumulate=epilogue.residual == y)
+    yield conv_fprop(engine, problem, call["y0"], x, call["w0"], epilogue)
+    if op.relu and not epilogue.relu:
+        yield relu_in_place(op.y, call["y0"], call["mask"])
+
+
+def fprop_in_steps(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
+    """Where conv_fprop does not write y itself: the residual is copied to y first and the product added to it, and a
+    ReLU runs in place."""
+    engine, problem, workspace = ENGINES[call.precision], conv_problem(op), Workspace(call.workspace)
+    if op.residual:
+        yield from copy(call["y0"], call["x1"], op.y.count)
+    x, copies = in_caffe_order(op.x, call["x0"], reorders_x(op), workspace)
+    y = workspace.take(op.y.nbytes) if reorders_y(op) else call["y0"]
+    yield from copies
+    if op.transpose:
+        accumulate = op.residual and not reorders_y(op)
+        yield conv_dgrad(engine, problem, y, x, call["w0"], call["w1"], accumulate=accumulate)
     else:
-        applied = Epilogue(epilogue.bias) if reorders_y(layer) else epilogue
-        yield conv_fprop(engine, problem, y, x, b["w0"], applied)
-    if reorders_y(layer):
-        yield from reorder(b["y0"], layer.tops[0], y, plain(layer.tops[0]), epilogue.residual == b["y0"])
+        yield conv_fprop(engine, problem, y, x, call["w0"], Epilogue(call["w1"]))
+    if reorders_y(op):
+        yield from reorder(call["y0"], op.y, y, plain(op.y), op.residual)
+    if op.relu:
+        yield relu_in_place(op.y, call["y0"], call["mask"])
 
 
-@kernel("InnerProduct.dgrad")
-def dgrad(layer: Any, b: Addresses) -> Iterator[Launch]:
-    engine, problem, workspace = ENGINES[b.precision], conv_problem(layer), Workspace(b["workspace"])
-    accumulate, reorders = b.accumulates("dx0"), reorders_x(layer)
-    dy, copies = in_caffe_order(layer.tops[0], b["dy0"], reorders_y(layer), workspace)
-    dx = workspace.take(layer.bottoms[0].nbytes) if reorders else b["dx0"]
+# -- backward ----------------------------------------------------------------------------------------------------------
+
+
+@kernel(InnerProduct, "dgrad", workspace=copies_workspace)
+def inner_product_dgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
+    engine, problem, workspace = ENGINES[call.precision], conv_problem(op), Workspace(call.workspace)
+    accumulate, reorders = call.accumulates("dx0"), reorders_x(op)
+    dy, copies = in_caffe_order(op.y, call["dy0"], reorders_y(op), workspace)
+    dx = workspace.take(op.x.nbytes) if reorders else call["dx0"]
     yield from copies
     in_place = accumulate and not reorders
-    if layer.transpose:
-        yield conv_fprop(engine, problem, dx, dy, b["w0"], Epilogue(residual=dx if in_place else 0))
+    if op.transpose:
+        yield conv_fprop(engine, problem, dx, dy, call["w0"], Epilogue(residual=dx if in_place else 0))
     else:
-        yield conv_dgrad(engine, problem, dx, dy, b["w0"], accumulate=in_place)
+        yield conv_dgrad(engine, problem, dx, dy, call["w0"], accumulate=in_place)
     if reorders:
-        yield from reorder(b["dx0"], layer.bottoms[0], dx, plain(layer.bottoms[0]), accumulate)
+        yield from reorder(call["dx0"], op.x, dx, plain(op.x), accumulate)
 
 
-@kernel("InnerProduct.wgrad")
-def wgrad(layer: Any, b: Addresses) -> Iterator[Launch]:
-    engine, problem, workspace = ENGINES[b.precision], conv_problem(layer), Workspace(b["workspace"])
-    dy, copies = in_caffe_order(layer.tops[0], b["dy0"], reorders_y(layer), workspace)
+def wgrad_workspace(op: InnerProduct, roles: Collection[str]) -> int:
+    y = aligned(op.y.nbytes) * reorders_y(op)
+    x = aligned(op.x.nbytes) * reorders_x(op) if "dw0" in roles else 0
+    weights = conv_wgrad_bytes(conv_problem(op)) if "dw0" in roles else 0
+    bias = Columns(op.rows, op.outputs).part_bytes() if "dw1" in roles else 0
+    return x + y + max(weights, bias)
+
+
+@kernel(InnerProduct, "wgrad", workspace=wgrad_workspace)
+def inner_product_wgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
+    engine, problem, workspace = ENGINES[call.precision], conv_problem(op), Workspace(call.workspace)
+    dy, copies = in_caffe_order(op.y, call["dy0"], reorders_y(op), workspace)
     yield from copies
-    if "dw0" in b:
-        x, copies = in_caffe_order(layer.bottoms[0], b["x0"], reorders_x(layer), workspace)
+    if "dw0" in call:
+        x, copies = in_caffe_order(op.x, call["x0"], reorders_x(op), workspace)
         yield from copies
-        out, image = (x, dy) if layer.transpose else (dy, x)
-        yield from conv_wgrad(engine, problem, b["dw0"], out, image, b.accumulates("dw0"), workspace.next)
-    if "dw1" in b:
-        at = Columns(layer.rows, layer.outputs)
-        yield from channel_sums(at, b["dw1"], dy, b.accumulates("dw1"), workspace.next)
-
-
-@workspace_bytes("InnerProduct.forward", "InnerProduct.dgrad")
-def copy_bytes(layer: Any, roles: Collection[str]) -> int:
-    x, y = aligned(layer.bottoms[0].nbytes), aligned(layer.tops[0].nbytes)
-    return x * reorders_x(layer) + y * reorders_y(layer)
-
-
-@workspace_bytes("InnerProduct.wgrad")
-def wgrad_bytes(layer: Any, roles: Collection[str]) -> int:
-    y = aligned(layer.tops[0].nbytes) * reorders_y(layer)
-    x = aligned(layer.bottoms[0].nbytes) * reorders_x(layer) if "dw0" in roles else 0
-    sums = Columns(layer.rows, layer.outputs).part_bytes() if "dw1" in roles else 0
-    return x + y + max(conv_wgrad_bytes(conv_problem(layer)) if "dw0" in roles else 0, sums)
+        maps, image = (x, dy) if op.transpose else (dy, x)
+        yield from conv_wgrad(engine, problem, call["dw0"], maps, image, call.accumulates("dw0"), workspace.next)
+    if "dw1" in call:
+        at = Columns(op.rows, op.outputs)
+        yield from channel_sums(at, call["dw1"], dy, call.accumulates("dw1"), workspace.next)

@@ -1,58 +1,57 @@
-"""Reduction and ArgMax: axes of Caffe, walked in memory."""
+"""Reduction and ArgMax: axes of Caffe, counted through in the order of memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import Any
 
-from layermem.backends.cuda.channel_sums import FLOAT
-from layermem.backends.cuda.launch import THREADS, Addresses, Launch, ceil_div, kernel, launch
+from layermem.backends.cuda.base import FLOAT, CudaCall, kernel
+from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, launch
 from layermem.backends.cuda.strided_index import memory_order, select_axes, strided_index, strides
+from layermem.ops import ArgMax, Reduction
 
 SUMS = {"SUM": "reduce_sum", "MEAN": "reduce_sum", "ASUM": "reduce_sum_absolute", "SUMSQ": "reduce_sum_square"}
 WARPS = 8  # of a block
 
 
-@kernel("Reduction.forward")
-def reduction_forward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    x, y = layer.bottoms[0], layer.tops[0]
-    inner = [axis for axis in memory_order(len(x.shape)) if axis >= layer.along]
+@kernel(Reduction, "forward")
+def reduction_forward(op: Reduction, call: CudaCall) -> Iterator[Launch]:
+    inner = [axis for axis in memory_order(len(op.x.shape)) if axis >= op.along]
     yield launch(
-        "reduction", SUMS[layer.operation], "ReduceSumArgs", y.count, y=b["y0"], x=b["x0"], b=0,
-        outer=strided_index(select_axes(x, range(layer.along))), inner=strided_index(select_axes(x, inner)),
-        terms=x.count // y.count, accumulate=False, factor=layer.factor,
+        "reduction", SUMS[op.operation], "ReduceSumArgs", op.y.count, y=call["y0"], x=call["x0"], b=0,
+        outer=strided_index(select_axes(op.x, range(op.along))), inner=strided_index(select_axes(op.x, inner)),
+        terms=op.x.count // op.y.count, accumulate=False, factor=op.factor,
     )  # fmt: skip
 
 
-@kernel("Reduction.backward")
-def reduction_backward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    x, step = layer.bottoms[0], strides(layer.tops[0])
-    axes = [(x.shape[axis], step[axis] if axis < layer.along else 0) for axis in memory_order(len(x.shape))]
+@kernel(Reduction, "backward")
+def reduction_backward(op: Reduction, call: CudaCall) -> Iterator[Launch]:
+    x, step = op.x, strides(op.y)
+    axes = [(x.shape[axis], step[axis] if axis < op.along else 0) for axis in memory_order(len(x.shape))]
     yield launch(
-        "reduction", "reduce_sum_backward", "ReduceSumBackwardArgs", ceil_div(x.count, THREADS), dx=b["dx0"],
-        dy=b["dy0"], x=b["x0"], outer=strided_index(axes), count=x.count, accumulate=b.accumulates("dx0"),
-        squares=layer.operation == "SUMSQ", factor=layer.factor,
+        "reduction", "reduce_sum_backward", "ReduceSumBackwardArgs", ceil_div(x.count, THREADS), dx=call["dx0"],
+        dy=call["dy0"], x=call["x0"], outer=strided_index(axes), count=x.count, accumulate=call.accumulates("dx0"),
+        squares=op.operation == "SUMSQ", factor=op.factor,
     )  # fmt: skip
 
 
-@kernel("ArgMax.forward")
-def argmax_forward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    x, y, axis = layer.bottoms[0], layer.tops[0], layer.along
-    rank, out_step = len(x.shape), strides(y)
-    if axis is None:
-        lines, line = [0], list(range(1, rank))
+@kernel(ArgMax, "forward")
+def argmax_forward(op: ArgMax, call: CudaCall) -> Iterator[Launch]:
+    x, y, axis = op.x, op.y, op.along
+    out_step = strides(y)
+    if axis is None:  # of each item: y [N, 1 or 2, top_k], places before values
+        lines, line = [0], list(range(1, len(x.shape)))
         out = [(x.shape[0], prod(y.shape[1:]))]
-        step, places = out_step[2], b["y0"]
-        values = b["y0"] + FLOAT * out_step[1] if layer.with_values else 0
-    else:
-        lines, line = [i for i in range(rank) if i != axis], [axis]
+        step, places = out_step[2], call["y0"]
+        values = call["y0"] + FLOAT * out_step[1] if op.with_values else 0
+    else:  # along an axis: y has places or values in its stead
+        lines, line = [i for i in range(len(x.shape)) if i != axis], [axis]
         out = [(x.shape[i], out_step[i]) for i in lines]
-        step, values = out_step[axis], b["y0"] if layer.with_values else 0
-        places = 0 if layer.with_values else b["y0"]
+        step, values = out_step[axis], call["y0"] if op.with_values else 0
+        places = 0 if op.with_values else call["y0"]
     size = prod(x.shape[i] for i in line)
     yield launch(
-        "reduction", "argmax", "ArgmaxArgs", ceil_div(x.count // size, WARPS), places=places, values=values, x=b["x0"],
-        lines=strided_index(select_axes(x, lines)), line=strided_index(select_axes(x, line)), out=strided_index(out),
-        count=x.count // size, size=size, top=layer.top_k, out_step=step,
+        "reduction", "argmax", "ArgmaxArgs", ceil_div(x.count // size, WARPS), places=places, values=values,
+        x=call["x0"], lines=strided_index(select_axes(x, lines)), line=strided_index(select_axes(x, line)),
+        out=strided_index(out), count=x.count // size, size=size, top=op.top_k, out_step=step,
     )  # fmt: skip

@@ -1,173 +1,110 @@
-"""Shape layers: copies of runs between blobs, and the two orders of an item's elements, Caffe's and memory's.
-
-A copy onto itself is left out, so that a view costs nothing.
-"""
+"""Concat, Slice, Split, Reshape, Tile and Silence: ops that move elements and compute nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from layermem.backends.cuda.launch import THREADS, Addresses, Launch, ceil_div, divider, kernel, launch, width
-from layermem.errors import InputError
-from layermem.layers import Tensor
+from layermem.backends.cuda.base import FLOAT, CudaCall, kernel
+from layermem.backends.cuda.copy import copy, copy_runs, reorder
+from layermem.backends.cuda.eltwise import sum_blobs
+from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
+from layermem.ops import Concat, Partition, Reshape, Silence, Slice, Split, Tile
 
-FLOAT = 4
-MOST_ITEMS = 65535  # that a grid's third axis takes at once
-
-
-def copy_runs(
-    y: int, x: int, outer: int, run: int, y_pitch: int, x_pitch: int, accumulate: bool = False
-) -> Iterator[Launch]:
-    """y[o, i] = x[o, i]; addresses are of the first runs, pitches in elements."""
-    if y == x:
-        return
-    v = width(run, y_pitch, x_pitch, y // FLOAT, x // FLOAT)
-    yield launch(
-        "shape", f"copy_runs_v{v}", "RunsArgs", ceil_div(outer * run, THREADS * v), y=y, x=x, by_run=divider(run),
-        count=outer * run, y_pitch=y_pitch, x_pitch=x_pitch, accumulate=accumulate,
-    )  # fmt: skip
+# -- Concat, Slice, Split ----------------------------------------------------------------------------------------------
 
 
-def copy(y: int, x: int, count: int, accumulate: bool = False) -> Iterator[Launch]:
-    return (
-        copy_runs(y, x, 1, count, 0, 0, accumulate) if count % 4 == 0 else copy_runs(y, x, count, 1, 1, 1, accumulate)
-    )
+def run_of(op: Partition, i: int) -> tuple[int, int, int, int]:
+    """Part i within the whole: (runs, elements of a run, pitch of the whole, offset in bytes)."""
+    outer, total, inner = op.whole.around(op.along)
+    return outer, op.parts[i].shape[op.along] * inner, total * inner, FLOAT * op.starts[i] * inner
 
 
-def transpose(y: int, x: int, items: int, rows: int, columns: int, accumulate: bool = False) -> Launch:
-    """y[n, j, i] = x[n, i, j], x [items][rows][columns]."""
-    grid = (ceil_div(columns, 32), ceil_div(rows, 32), min(items, MOST_ITEMS))
-    return launch(
-        "shape", "transpose", "TransposeArgs", grid, y=y, x=x, items=items, rows=rows, columns=columns,
-        accumulate=accumulate,
-    )  # fmt: skip
-
-
-def interleaved(tensor: Tensor) -> tuple[int, int] | None:
-    """(channels, places) of an item whose memory is not in Caffe's order."""
-    if len(tensor.shape) != 4 or tensor.shape[1] == 1 or tensor.shape[2] * tensor.shape[3] == 1:
-        return None
-    return tensor.shape[1], tensor.shape[2] * tensor.shape[3]
-
-
-def reorder(y: int, into: Tensor, x: int, source: Tensor, accumulate: bool = False) -> Iterator[Launch]:
-    """The elements of `source` in Caffe's order, under the axes of `into`."""
-    if into.ordered_like(source):
-        yield from copy(y, x, into.count, accumulate)
-        return
-    to, of = interleaved(into), interleaved(source)
-    if of is None and to is not None:
-        yield transpose(y, x, into.shape[0], *to, accumulate)
-    elif to is None and of is not None:
-        yield transpose(y, x, source.shape[0], of[1], of[0], accumulate)
-    elif to is not None and of is not None:
-        yield launch(
-            "shape", "reorder", "ReorderArgs", ceil_div(into.count, THREADS), y=y, x=x,
-            y_item=divider(to[0] * to[1]), y_channels=divider(to[0]), x_item=divider(of[0] * of[1]),
-            x_places=divider(of[1]), count=into.count, accumulate=accumulate,
+def copy_parts(op: Partition, call: CudaCall, whole: str, part: str) -> Iterator[Launch]:
+    """Each part into its place of the whole."""
+    for i in range(len(op.parts)):
+        outer, run, pitch, offset = run_of(op, i)
+        yield from copy_runs(
+            call[whole] + offset, call[f"{part}{i}"], outer, run, pitch, run, call.accumulates(whole)
         )  # fmt: skip
 
 
-def part(layer: Any, whole: Tensor, start: int, size: int) -> tuple[int, int, int, int]:
-    """(outer, run, pitch, offset in bytes) of `size` from `start` on along the layer's axis of `whole`."""
-    outer, total, inner = whole.around(layer.along)
-    return outer, size * inner, total * inner, FLOAT * start * inner
+def copy_from_whole(op: Partition, call: CudaCall, part: str, whole: str) -> Iterator[Launch]:
+    """Each part that the op has from its place of the whole."""
+    for i in range(len(op.parts)):
+        role = f"{part}{i}"
+        if role in call:
+            outer, run, pitch, offset = run_of(op, i)
+            yield from copy_runs(call[role], call[whole] + offset, outer, run, run, pitch, call.accumulates(role))
 
 
-@kernel("Concat.forward")
-def concat_forward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    for i, (start, x) in enumerate(zip(layer.starts, layer.bottoms, strict=True)):
-        outer, run, pitch, offset = part(layer, layer.tops[0], start, x.shape[layer.along])
-        yield from copy_runs(b["y0"] + offset, b[f"x{i}"], outer, run, pitch, run)
+@kernel(Concat, "forward")
+def concat_forward(op: Concat, call: CudaCall) -> Iterator[Launch]:
+    yield from copy_parts(op, call, "y0", "x")
 
 
-@kernel("Concat.backward")
-def concat_backward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    for i, (start, x) in enumerate(zip(layer.starts, layer.bottoms, strict=True)):
-        dx = f"dx{i}"
-        if dx in b:
-            outer, run, pitch, offset = part(layer, layer.tops[0], start, x.shape[layer.along])
-            yield from copy_runs(b[dx], b["dy0"] + offset, outer, run, run, pitch, b.accumulates(dx))
+@kernel(Concat, "backward")
+def concat_backward(op: Concat, call: CudaCall) -> Iterator[Launch]:
+    yield from copy_from_whole(op, call, "dx", "dy0")
 
 
-@kernel("Slice.forward")
-def slice_forward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    for i, (start, y) in enumerate(zip(layer.starts, layer.tops, strict=True)):
-        outer, run, pitch, offset = part(layer, layer.bottoms[0], start, y.shape[layer.along])
-        yield from copy_runs(b[f"y{i}"], b["x0"] + offset, outer, run, run, pitch)
+@kernel(Slice, "forward")
+def slice_forward(op: Slice, call: CudaCall) -> Iterator[Launch]:
+    yield from copy_from_whole(op, call, "y", "x0")
 
 
-@kernel("Slice.backward")
-def slice_backward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    for i, (start, y) in enumerate(zip(layer.starts, layer.tops, strict=True)):
-        outer, run, pitch, offset = part(layer, layer.bottoms[0], start, y.shape[layer.along])
-        yield from copy_runs(b["dx0"] + offset, b[f"dy{i}"], outer, run, pitch, run, b.accumulates("dx0"))
+@kernel(Slice, "backward")
+def slice_backward(op: Slice, call: CudaCall) -> Iterator[Launch]:
+    yield from copy_parts(op, call, "dx0", "dy")
 
 
-@kernel("Split.forward")
-def split_forward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    for i in range(len(layer.tops)):
-        yield from copy(b[f"y{i}"], b["x0"], layer.tops[0].count)
+@kernel(Split, "forward")
+def split_forward(op: Split, call: CudaCall) -> Iterator[Launch]:
+    for i in range(op.tops):
+        yield from copy(call[f"y{i}"], call["x0"], op.x.count)
 
 
-@kernel("Flatten.forward", "Reshape.forward")
-def reorder_forward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    yield from reorder(b["y0"], layer.tops[0], b["x0"], layer.bottoms[0])
+@kernel(Split, "backward")
+def split_backward(op: Split, call: CudaCall) -> Iterator[Launch]:
+    gradients = [call[f"dy{i}"] for i in range(op.tops)]
+    if call.accumulates("dx0"):
+        gradients = [call["dx0"], *gradients]
+    if len(gradients) == 1:
+        yield from copy(call["dx0"], gradients[0], op.x.count)
+    else:
+        yield sum_blobs(call["dx0"], gradients, op.x.count)
 
 
-@kernel("Flatten.backward", "Reshape.backward")
-def reorder_backward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    yield from reorder(b["dx0"], layer.bottoms[0], b["dy0"], layer.tops[0], b.accumulates("dx0"))
+# -- Reshape, Tile, Silence --------------------------------------------------------------------------------------------
 
 
-@kernel("Tile.forward")
-def tile_forward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    outer, size, inner = layer.bottoms[0].around(layer.along)
+@kernel(Reshape, "forward")
+def reshape_forward(op: Reshape, call: CudaCall) -> Iterator[Launch]:
+    yield from reorder(call["y0"], op.y, call["x0"], op.x)
+
+
+@kernel(Reshape, "backward")
+def reshape_backward(op: Reshape, call: CudaCall) -> Iterator[Launch]:
+    yield from reorder(call["dx0"], op.x, call["dy0"], op.y, call.accumulates("dx0"))
+
+
+@kernel(Tile, "forward")
+def tile_forward(op: Tile, call: CudaCall) -> Iterator[Launch]:
+    outer, size, inner = op.x.around(op.along)
     run = size * inner
-    for i in range(layer.tiles):
-        yield from copy_runs(b["y0"] + FLOAT * i * run, b["x0"], outer, run, layer.tiles * run, run)
+    for i in range(op.tiles):
+        yield from copy_runs(call["y0"] + FLOAT * i * run, call["x0"], outer, run, op.tiles * run, run)
 
 
-@kernel("Tile.backward")
-def tile_backward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    _, size, inner = layer.bottoms[0].around(layer.along)
-    count, v = layer.bottoms[0].count, width(size * inner)
+@kernel(Tile, "backward")
+def tile_backward(op: Tile, call: CudaCall) -> Iterator[Launch]:
+    _, size, inner = op.x.around(op.along)
+    v = vector_width(size * inner)
     yield launch(
-        "shape", f"sum_runs_v{v}", "SumRunsArgs", ceil_div(count, THREADS * v), y=b["dx0"], x=b["dy0"],
-        by_run=divider(size * inner), count=count, terms=layer.tiles, accumulate=b.accumulates("dx0"),
+        "shape", f"sum_runs_v{v}", "SumRunsArgs", ceil_div(op.x.count, THREADS * v), y=call["dx0"], x=call["dy0"],
+        by_run=divider(size * inner), count=op.x.count, terms=op.tiles, accumulate=call.accumulates("dx0"),
     )  # fmt: skip
 
 
-@kernel("Silence.forward")
-def silence(layer: Any, b: Addresses) -> Iterator[Launch]:
+@kernel(Silence, "forward")
+def silence(op: Silence, call: CudaCall) -> Iterator[Launch]:
     return iter(())
-
-
-# -- Crop --------------------------------------------------------------------------------------------------------------
-
-
-def crop(y: int, into: Tensor, x: int, source: Tensor, shifts: tuple[int, ...], accumulate: bool) -> Launch:
-    """Element i of y is element i + shift of x, or zero; shifts by Caffe's axes."""
-    if len(shifts) > 4:
-        raise InputError(f"crops a bottom of {len(shifts)} axes; the cuda device crops up to 4: Reshape it first")
-    in_memory = Tensor(shifts).stored if len(shifts) == 4 else shifts
-    room = 4 - len(in_memory)
-    to, of, by = ((fill,) * room + tuple(t) for fill, t in ((1, into.stored), (1, source.stored), (0, in_memory)))
-    v = width(to[3], of[3], by[3])
-    return launch(
-        "shape", f"crop_v{v}", "CropArgs", ceil_div(into.count, THREADS * v), y=y, x=x,
-        y1=divider(to[1]), y2=divider(to[2]), y3=divider(to[3]), **{f"x{i}": of[i] for i in range(4)},
-        **{f"shift{i}": by[i] for i in range(4)}, count=into.count, accumulate=accumulate,
-    )  # fmt: skip
-
-
-@kernel("Crop.forward")
-def crop_forward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    yield crop(b["y0"], layer.tops[0], b["x0"], layer.bottoms[0], layer.offsets, False)
-
-
-@kernel("Crop.backward")
-def crop_backward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    back = tuple(-offset for offset in layer.offsets)
-    yield crop(b["dx0"], layer.bottoms[0], b["dy0"], layer.tops[0], back, b.accumulates("dx0"))

@@ -1,146 +1,147 @@
-"""Softmax, SoftmaxWithLoss and Accuracy: lines of scores, one label for each."""
+"""Softmax, SoftmaxLoss and Accuracy: a line of scores per position, one label for each."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any
 
-from layermem.backends.cuda.channel_sums import FLOAT
-from layermem.backends.cuda.labels import divided_by, labels, normalizer, ratio, sum_rows, sum_rows_bytes
-from layermem.backends.cuda.launch import (
-    THREADS,
-    Addresses,
-    Launch,
-    Workspace,
-    ceil_div,
-    divider,
-    kernel,
-    launch,
-    workspace_bytes,
-)
-from layermem.backends.cuda.shape import reorder
-from layermem.layers import Tensor
+from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
+from layermem.backends.cuda.copy import reorder
+from layermem.backends.cuda.labels import NO_LABELS, divide_loss, labels, normalizer, sum_rows, sum_rows_bytes
+from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
+from layermem.backends.cuda.struct_layout import StructValues
+from layermem.ops import Accuracy, Scores, Softmax, SoftmaxLoss
+from layermem.utils.units import aligned
 
 WARPS = 8  # of a block
+ONE = normalizer(1)
 
-NOWHERE = {"labels": 0, "error_flag": 0, "classes": 0, "ignore": 0, "has_ignore": 0}
+
+def positions(op: Scores) -> int:
+    return op.outer * op.inner
 
 
-def lines(layer: Any, function: str, *, y: int = 0, x: int = 0, dy: int = 0, each: int = 0, terms: int = 1,
-          named: Any = NOWHERE, by: Any = None, accumulate: bool = False) -> Launch:  # fmt: skip
-    """One launch over all positions: a warp each where the scores of one lie side by side, else a thread each."""
-    positions = layer.outer * layer.inner
-    if function != "count_labels":
-        function += "_warps" if layer.inner == 1 else "_threads"
-    grid = ceil_div(positions, WARPS if function.endswith("_warps") else THREADS)
+def scores(
+    op: Scores, function: str, *, y: int = 0, x: int = 0, dy: int = 0, each: int = 0, terms: int = 1,
+    label_struct: StructValues = NO_LABELS, by: StructValues = ONE, top_k: int = 0, accumulate: bool = False,
+) -> Launch:  # fmt: skip
+    """One launch over all positions, a warp each where `function` works by warps, else a thread each."""
+    per_block = WARPS if function.endswith("_warps") else THREADS
     return launch(
-        "softmax", function, "SoftmaxArgs", grid, y=y, x=x, dy=dy, each=each, labels=named,
-        normalizer=by or divided_by(1), by_inner=divider(layer.inner), positions=positions, classes=layer.classes,
-        terms=terms, top=getattr(layer, "top_k", 0), accumulate=accumulate,
+        "softmax", function, "SoftmaxArgs", ceil_div(positions(op), per_block), y=y, x=x, dy=dy, each=each,
+        labels=label_struct, normalizer=by, by_inner=divider(op.inner), positions=positions(op), classes=op.classes,
+        terms=terms, top=top_k, accumulate=accumulate,
     )  # fmt: skip
 
 
-def positions_of(layer: Any) -> Tensor:
-    """A blob with one element per position, whose memory is in the order of the scores'."""
-    shape = layer.bottoms[0].shape
-    return Tensor((*shape[: layer.along], 1, *shape[layer.along + 1 :]))
+def by_team(op: Scores, function: str) -> str:
+    """The kernel with a warp per position where the scores of one are contiguous, else with a thread."""
+    return f"{function}_warps" if op.inner == 1 else f"{function}_threads"
 
 
-def labels_in_order(layer: Any, b: Addresses, workspace: Workspace) -> tuple[int, Iterator[Launch]]:
-    """Where the labels lie in the order of the positions, and the launches that bring them there."""
-    if layer.labels_in_order:
-        return b["x1"], iter(())
-    copy = workspace.take(FLOAT * layer.bottoms[1].count)
-    return copy, reorder(copy, positions_of(layer), b["x1"], layer.bottoms[1])
+@kernel(Softmax, "forward")
+def softmax_forward(op: Softmax, call: CudaCall) -> Iterator[Launch]:
+    yield scores(op, by_team(op, "softmax_forward"), y=call["y0"], x=call["x0"])
 
 
-def label_bytes(layer: Any, workspace: Workspace) -> Workspace:
-    labels_in_order(layer, Addresses({}), workspace)
-    return workspace
+@kernel(Softmax, "backward")
+def softmax_backward(op: Softmax, call: CudaCall) -> Iterator[Launch]:
+    accumulate = call.accumulates("dx0")
+    yield scores(
+        op, by_team(op, "softmax_backward"), y=call["dx0"], x=call["y0"], dy=call["dy0"], accumulate=accumulate
+    )
 
 
-@kernel("Softmax.forward")
-def softmax_forward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    yield lines(layer, "softmax_forward", y=b["y0"], x=b["x0"])
+# -- labels ------------------------------------------------------------------------------------------------------------
 
 
-@kernel("Softmax.backward")
-def softmax_backward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    yield lines(layer, "softmax_backward", y=b["dx0"], x=b["y0"], dy=b["dy0"], accumulate=b.accumulates("dx0"))
+def labels_in_order(
+    op: SoftmaxLoss | Accuracy, call: CudaCall, workspace: Workspace
+) -> tuple[StructValues, list[Launch]]:
+    """The labels in the order of the positions' memory, and the launches that copy them there."""
+    address, copies = call["x1"], list[Launch]()
+    if not op.labels_in_order:
+        address = workspace.take(op.label.nbytes)
+        copies = list(reorder(address, op.positions, call["x1"], op.label))
+    return labels(call, address, op.classes, op.ignore_label), copies
 
 
-def terms_of(layer: Any) -> int:
-    """Numbers kept per position: its loss, and whether it counts where that has to be summed too."""
-    return 2 if layer.normalizer is None else 1
+def label_bytes(op: SoftmaxLoss | Accuracy) -> int:
+    return 0 if op.labels_in_order else aligned(op.label.nbytes)
 
 
-@kernel("SoftmaxWithLoss.forward")
-def softmax_loss_forward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    workspace, terms, positions = Workspace(b["workspace"]), terms_of(layer), layer.outer * layer.inner
-    found, moving = labels_in_order(layer, b, workspace)
-    yield from moving
-    each = workspace.take(FLOAT * terms * positions)
-    named = labels(layer, b, found, layer.classes)
-    yield lines(layer, "softmax_loss_forward", y=b["y1"], x=b["x0"], each=each, terms=terms, named=named)
-    sums, summing = sum_rows(each, positions, terms, workspace)
-    yield from summing
-    yield ratio(b["y0"], sums, normalizer(layer, sums + FLOAT))
+def rows_workspace(op: Scores, terms: int) -> int:
+    """`terms` numbers per position, and their sums."""
+    return aligned(FLOAT * terms * positions(op)) + sum_rows_bytes(positions(op), terms)
 
 
-@workspace_bytes("SoftmaxWithLoss.forward")
-def softmax_loss_forward_bytes(layer: Any, roles: Collection[str]) -> int:
-    terms, positions = terms_of(layer), layer.outer * layer.inner
-    workspace = label_bytes(layer, Workspace())
-    workspace.take(FLOAT * terms * positions)
-    return workspace.nbytes + sum_rows_bytes(positions, terms)
+# -- SoftmaxLoss -------------------------------------------------------------------------------------------------------
 
 
-@kernel("SoftmaxWithLoss.backward")
-def softmax_loss_backward(layer: Any, b: Addresses) -> Iterator[Launch]:
-    workspace, positions, counted = Workspace(b["workspace"]), layer.outer * layer.inner, 0
-    found, moving = labels_in_order(layer, b, workspace)
-    yield from moving
-    named = labels(layer, b, found, layer.classes)
-    if layer.normalizer is None:
-        each = workspace.take(FLOAT * positions)
-        yield lines(layer, "count_labels", each=each, named=named)
-        counted, summing = sum_rows(each, positions, 1, workspace)
-        yield from summing
-    yield lines(
-        layer, "softmax_loss_backward", y=b["dx0"], x=b["x0"], dy=b["dy0"], named=named,
-        by=normalizer(layer, counted), accumulate=b.accumulates("dx0"),
+def terms_of(op: SoftmaxLoss) -> int:
+    """Numbers per position: its loss, and whether it counts where that has to be summed too."""
+    return 2 if op.normalizer is None else 1
+
+
+def loss_forward_workspace(op: SoftmaxLoss, roles: Collection[str]) -> int:
+    return label_bytes(op) + rows_workspace(op, terms_of(op))
+
+
+@kernel(SoftmaxLoss, "forward", workspace=loss_forward_workspace)
+def softmax_loss_forward(op: SoftmaxLoss, call: CudaCall) -> Iterator[Launch]:
+    workspace, terms = Workspace(call.workspace), terms_of(op)
+    label_struct, copies = labels_in_order(op, call, workspace)
+    yield from copies
+    each = workspace.take(FLOAT * terms * positions(op))
+    yield scores(
+        op, by_team(op, "softmax_loss_forward"), y=call["y1"], x=call["x0"], each=each, terms=terms,
+        label_struct=label_struct,
+    )  # fmt: skip
+    sums, launches = sum_rows(each, positions(op), terms, workspace)
+    yield from launches
+    yield divide_loss(call["y0"], sums, normalizer(op.normalizer, sums + FLOAT))
+
+
+def loss_backward_workspace(op: SoftmaxLoss, roles: Collection[str]) -> int:
+    return label_bytes(op) + (rows_workspace(op, 1) if op.normalizer is None else 0)
+
+
+@kernel(SoftmaxLoss, "backward", workspace=loss_backward_workspace)
+def softmax_loss_backward(op: SoftmaxLoss, call: CudaCall) -> Iterator[Launch]:
+    workspace, counted = Workspace(call.workspace), 0
+    label_struct, copies = labels_in_order(op, call, workspace)
+    yield from copies
+    if op.normalizer is None:
+        each = workspace.take(FLOAT * positions(op))
+        yield scores(op, "count_labels", each=each, label_struct=label_struct)
+        counted, launches = sum_rows(each, positions(op), 1, workspace)
+        yield from launches
+    yield scores(
+        op, by_team(op, "softmax_loss_backward"), y=call["dx0"], x=call["x0"], dy=call["dy0"],
+        label_struct=label_struct, by=normalizer(op.normalizer, counted), accumulate=call.accumulates("dx0"),
     )  # fmt: skip
 
 
-@workspace_bytes("SoftmaxWithLoss.backward")
-def softmax_loss_backward_bytes(layer: Any, roles: Collection[str]) -> int:
-    workspace, positions = label_bytes(layer, Workspace()), layer.outer * layer.inner
-    if layer.normalizer is not None:
-        return workspace.nbytes
-    workspace.take(FLOAT * positions)
-    return workspace.nbytes + sum_rows_bytes(positions, 1)
+# -- Accuracy ----------------------------------------------------------------------------------------------------------
 
 
-@kernel("Accuracy.forward")
-def accuracy(layer: Any, b: Addresses) -> Iterator[Launch]:
-    workspace, positions = Workspace(b["workspace"]), layer.outer * layer.inner
-    found, moving = labels_in_order(layer, b, workspace)
-    yield from moving
-    each = workspace.take(FLOAT * 2 * positions)
-    named = labels(layer, b, found, layer.classes)
-    yield lines(layer, "accuracy", x=b["x0"], each=each, terms=2, named=named)
-    sums, summing = sum_rows(each, positions, 2, workspace)
-    yield from summing
-    yield ratio(b["y0"], sums, {"counted": sums + FLOAT, "otherwise": 0.0})
-    if "y1" in b:
+def accuracy_workspace(op: Accuracy, roles: Collection[str]) -> int:
+    return label_bytes(op) + rows_workspace(op, 2)
+
+
+@kernel(Accuracy, "forward", workspace=accuracy_workspace)
+def accuracy_forward(op: Accuracy, call: CudaCall) -> Iterator[Launch]:
+    workspace = Workspace(call.workspace)
+    label_struct, copies = labels_in_order(op, call, workspace)
+    yield from copies
+    each = workspace.take(FLOAT * 2 * positions(op))
+    yield scores(
+        op, by_team(op, "accuracy"), x=call["x0"], each=each, terms=2, label_struct=label_struct, top_k=op.top_k
+    )
+    sums, launches = sum_rows(each, positions(op), 2, workspace)
+    yield from launches
+    yield divide_loss(call["y0"], sums, normalizer(None, sums + FLOAT))
+    if "y1" in call:
         yield launch(
-            "softmax", "class_accuracy", "ClassArgs", layer.classes, y=b["y1"], each=each, labels=named,
-            positions=positions,
+            "softmax", "class_accuracy", "ClassArgs", op.classes, y=call["y1"], each=each, labels=label_struct,
+            positions=positions(op),
         )  # fmt: skip
-
-
-@workspace_bytes("Accuracy.forward")
-def accuracy_bytes(layer: Any, roles: Collection[str]) -> int:
-    workspace, positions = label_bytes(layer, Workspace()), layer.outer * layer.inner
-    workspace.take(FLOAT * 2 * positions)
-    return workspace.nbytes + sum_rows_bytes(positions, 2)

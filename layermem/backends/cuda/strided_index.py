@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from layermem.backends.cuda.launch import divider
+from layermem.backends.cuda.struct_layout import StructValues
 from layermem.errors import InputError
-from layermem.layers import Tensor
+from layermem.ops import Tensor
 
 MAX_AXES = 4
 Axes = Sequence[tuple[int, int]]  # (size, stride in elements), the fastest last
@@ -39,7 +39,7 @@ def merge_axes(axes: Axes) -> list[tuple[int, int]]:
     return merged
 
 
-def strided_index(axes: Axes) -> Mapping[str, Any]:
+def strided_index(axes: Axes) -> StructValues:
     """The struct, for axes that merge into at most four."""
     merged = merge_axes(axes)
     if len(merged) > MAX_AXES:

@@ -8,40 +8,48 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple, Union
 
 from layermem.backends.cuda.kernel_images.sources import closure
+from layermem.backends.registry import StepContext
 
 SCALARS = {"float": "f", "int": "i", "unsigned": "I", "unsigned long long": "Q"}
 POINTER = "P"
 
 
-class Later:
-    """A value that is known only when the kernel is launched: `value(context)`, for every launch or `once`."""
+ContextValue = Callable[[StepContext], float]
 
-    def __init__(self, value: Callable[[Mapping[str, Any]], float], *, once: bool = False):
+
+class Later:
+    """A value that is computed from the step's context: before every launch, or `once`, before the first."""
+
+    def __init__(self, value: ContextValue, *, once: bool = False):
         self.value, self.once = value, once
+
+
+StructValue = Union[float, Later, Sequence[float], "StructValues"]
+StructValues = Mapping[str, StructValue]  # by member; nested structs are mappings too
 
 
 class Patch(NamedTuple):
     """Bytes of a packed struct that are written before each launch, or before the first."""
 
-    place: int
+    offset: int
     kind: str
-    value: Callable[[Mapping[str, Any]], float]
+    value: ContextValue
     once: bool
 
-    def write(self, data: bytearray, context: Mapping[str, Any]) -> None:
-        struct.pack_into(self.kind, data, self.place, self.value(context))
+    def write(self, data: bytearray, context: StepContext) -> None:
+        struct.pack_into(self.kind, data, self.offset, self.value(context))
 
 
 @dataclass(frozen=True)
 class Member:
     name: str
-    place: int
+    offset: int
     kind: str | Layout  # a format character of `struct`, or what is nested
     count: int | None  # of an array
 
@@ -55,29 +63,33 @@ class Layout:
     nbytes: int
     align: int
 
-    def pack(self, values: Mapping[str, Any]) -> tuple[bytes, tuple[Patch, ...]]:
-        """The struct's bytes; every member must be given, and nothing else.  Gaps are zero."""
+    def pack(self, values: StructValues) -> tuple[bytes, tuple[Patch, ...]]:
+        """The struct's bytes, gaps zero, and what is patched later; `values` must name every member and no other."""
         data = bytearray(self.nbytes)
         patches: list[Patch] = []
         self._write(values, 0, data, patches)
         return bytes(data), tuple(patches)
 
-    def _write(self, values: Mapping[str, Any], base: int, data: bytearray, patches: list[Patch]) -> None:
-        if values.keys() != {m.name for m in self.members}:
-            wanted, given = {m.name for m in self.members}, set(values)
-            raise TypeError(f"{self.name}: missing {sorted(wanted - given)}, unknown {sorted(given - wanted)}")
+    def _write(self, values: StructValues, base: int, data: bytearray, patches: list[Patch]) -> None:
+        members = {member.name for member in self.members}
+        if values.keys() != members:
+            raise TypeError(
+                f"{self.name}: missing {sorted(members - set(values))}, unknown {sorted(set(values) - members)}"
+            )
         for member in self.members:
-            value, place = values[member.name], base + member.place
+            value, offset = values[member.name], base + member.offset
             if isinstance(member.kind, Layout):
-                member.kind._write(value, place, data, patches)
+                assert isinstance(value, Mapping)
+                member.kind._write(value, offset, data, patches)
+            elif isinstance(value, Later):
+                patches.append(Patch(offset, member.kind, value.value, value.once))
             elif member.count is not None:
+                assert isinstance(value, Sequence)
                 if len(value) > member.count:
                     raise ValueError(f"{self.name}.{member.name} holds {member.count} values, not {len(value)}")
-                struct.pack_into(f"{len(value)}{member.kind}", data, place, *value)
-            elif isinstance(value, Later):
-                patches.append(Patch(place, member.kind, value.value, value.once))
+                struct.pack_into(f"{len(value)}{member.kind}", data, offset, *value)
             else:
-                struct.pack_into(member.kind, data, place, value)
+                struct.pack_into(member.kind, data, offset, value)
 
 
 def layout(module: str, name: str) -> Layout:
@@ -103,7 +115,7 @@ DECLARATION = re.compile(r"(?:const )?(unsigned long long|unsigned char|\w+)\s*(
 
 
 def _layout(name: str, body: str, known: Mapping[str, Layout]) -> Layout | None:
-    """None for a struct that holds something else than plain members: no kernel takes it."""
+    """None for a struct with members that are not plain: no kernel takes it."""
     members: list[Member] = []
     end, widest = 0, 1
     for declaration in filter(None, (d.strip() for d in body.split(";"))):
@@ -116,8 +128,8 @@ def _layout(name: str, body: str, known: Mapping[str, Layout]) -> Layout | None:
             array = re.fullmatch(r"\*?(\w+)(?:\[(\d+)\])?", one.strip())
             if array is None:
                 return None
-            place = -(-end // align) * align
+            offset = -(-end // align) * align
             count = int(array[2]) if array[2] else None
-            members.append(Member(array[1], place, kind, count))
-            end, widest = place + size * (count or 1), max(widest, align)
+            members.append(Member(array[1], offset, kind, count))
+            end, widest = offset + size * (count or 1), max(widest, align)
     return Layout(name, tuple(members), -(-end // widest) * widest, widest)

@@ -1,47 +1,71 @@
-"""Update rules: one kernel each; rate and iteration are packed before every launch, other settings before the first."""
+"""Update rules and the gradient norm: rate and iteration are packed before every launch, other settings once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from math import sqrt
-from typing import Any
 
-from layermem.backends.cuda.launch import Addresses, Later, Launch, ceil_div, kernel, launch
+from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
+from layermem.backends.cuda.channel_sums import BLOCKS, Columns, channel_sums
+from layermem.backends.cuda.launch import Later, Launch, ceil_div, launch
+from layermem.backends.registry import StepContext
+from layermem.ops import GradientNorm, Update
 
-RULES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")
-
-
-def rule(name: str) -> Callable[[Any, Addresses], Iterator[Launch]]:
-    """The launches of one rule."""
-
-    def launches(parameter: Any, b: Addresses) -> Iterator[Launch]:
-        yield update(name, parameter, parameter.tensor.count, b)
-
-    return launches
+PER_BLOCK = 1024  # elements
 
 
-def update(name: str, parameter: Any, count: int, b: Addresses) -> Launch:
-    """The update of `count` elements of `parameter` by rule `name`."""
+@kernel(Update, "update")
+def update_parameter(op: Update, call: CudaCall) -> Iterator[Launch]:
+    yield update(op, op.tensor.count, call)
+
+
+def update(op: Update, count: int, call: CudaCall) -> Launch:
+    """The update of `count` elements of the parameter."""
+    lr_mult, decay_mult = op.lr_mult, op.decay_mult
     return launch(
-        "update", f"update_{name.lower()}", "UpdateArgs", ceil_div(count, 1024), w=b["w0"], dw=b["dw0"],
-        h0=b["h0"], h1=b["h1"], norm=b["norm"], count=count,
-        l1=Later(lambda c: int(c["regularization"] == "L1"), once=True),
-        clip=Later(lambda c: c["clip"], once=True), part=Later(lambda c: 1 / c["iter_size"], once=True),
-        decay=Later(lambda c: c["weight_decay"] * parameter.decay_mult, once=True),
-        momentum=setting("momentum"), momentum2=setting("momentum2"), delta=setting("delta"),
-        rms_decay=setting("rms_decay"), rate=Later(lambda c: c["rate"] * parameter.lr_mult),
-        correction=Later(adam_correction) if name == "Adam" else 1.0,
+        "update", f"update_{op.rule.lower()}", "UpdateArgs", ceil_div(count, PER_BLOCK), w=call["w0"],
+        dw=call["dw0"], h0=call["h0"], h1=call["h1"], norm=call["norm"], count=count,
+        l1=Later(lambda context: context["regularization"] == "L1", once=True),
+        clip=Later(lambda context: context["clip"], once=True),
+        part=Later(lambda context: 1 / context["iter_size"], once=True),
+        decay=Later(lambda context: context["weight_decay"] * decay_mult, once=True),
+        momentum=Later(lambda context: context["momentum"], once=True),
+        momentum2=Later(lambda context: context["momentum2"], once=True),
+        delta=Later(lambda context: context["delta"], once=True),
+        rms_decay=Later(lambda context: context["rms_decay"], once=True),
+        rate=Later(lambda context: context["rate"] * lr_mult),
+        correction=Later(adam_correction) if op.rule == "Adam" else 1.0,
     )  # fmt: skip
 
 
-def setting(name: str) -> Later:
-    return Later(lambda context: context[name], once=True)
-
-
-def adam_correction(context: Mapping[str, Any]) -> float:
+def adam_correction(context: StepContext) -> float:
     t = context["iteration"] + 1
     return sqrt(1 - context["momentum2"] ** t) / (1 - context["momentum"] ** t)
 
 
-for _name in RULES:
-    kernel(f"{_name}.update")(rule(_name))
+# -- the norm of all gradients -----------------------------------------------------------------------------------------
+
+
+def norm_workspace(op: GradientNorm, roles: Collection[str]) -> int:
+    workspace, gradients = Workspace(), sum(role.startswith("x") for role in roles)
+    workspace.take(FLOAT * BLOCKS * gradients)
+    workspace.take(FLOAT)
+    workspace.take(FLOAT * BLOCKS)  # for the sums of the parts
+    return workspace.nbytes
+
+
+@kernel(GradientNorm, "forward", workspace=norm_workspace)
+def gradient_norm(op: GradientNorm, call: CudaCall) -> Iterator[Launch]:
+    """Sums of squares part by part, all parts of all gradients in one row, then their sum and its root."""
+    workspace, gradients = Workspace(call.workspace), call.numbered("x")
+    parts, total = workspace.take(FLOAT * BLOCKS * len(gradients)), 0
+    for i, x in enumerate(gradients):
+        at = Columns(call.count(f"x{i}"), 1)
+        yield launch(
+            "update", "square_sums", "SquareSumsArgs", at.grid(at.parts), parts=parts + FLOAT * total, x=x,
+            at=at.struct(),
+        )  # fmt: skip
+        total += at.parts
+    square = workspace.take(FLOAT)
+    yield from channel_sums(Columns(total, 1), square, parts, False, workspace.next)
+    yield launch("update", "square_root", "SquareRootArgs", 1, 1, y=call["y0"], x=square)

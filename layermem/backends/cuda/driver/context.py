@@ -1,7 +1,7 @@
-"""The one place that meets PyCUDA: a context, memory, streams, events, kernels.
+"""The only module that calls PyCUDA: context, memory, streams, events and kernels of one card.
 
 PyCUDA is imported when the first device is opened, so that planning for a card needs neither.  The context is the
-device's primary one, so that other libraries may share the process.
+device's primary one, which other libraries may share in the same process.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from layermem.backends.cuda.driver.graph import GraphCapture
 from layermem.backends.cuda.kernel_images import build
@@ -22,11 +23,15 @@ from layermem.errors import CudaUnavailable, DeviceError
 from layermem.schedule.ir import STREAMS
 from layermem.utils.units import format_bytes
 
+Array = npt.NDArray[Any]
+Stream = Any  # pycuda.driver.Stream
+Event = Any  # pycuda.driver.Event
+
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no order with the default stream
-KERNEL_BYTES = 64 << 20  # left to the code of kernels and to CUDA itself
-LANES = {"75": 64, "80": 64}  # fp32 units of a multiprocessor where they are not 128
-GRAIN = 2 << 20  # in which a card's memory is given out
-FREE_SHARED = 48 * 1024  # dynamic shared memory that a kernel gets without asking
+RESERVED_BYTES = 64 << 20  # left to the code of kernels and to CUDA itself
+FP32_LANES = {"75": 64, "80": 64}  # of a multiprocessor, where they are not 128
+GRANULARITY = 2 << 20  # in which a card's memory is allocated
+DEFAULT_SHARED_BYTES = 48 * 1024  # dynamic shared memory that a kernel may use without opting in
 
 
 class Card(NamedTuple):
@@ -51,7 +56,7 @@ def pycuda() -> Any:
             raise
         if error.name == "pycuda._driver":
             version = ".".join(map(str, sys.version_info[:2]))
-            raise CudaUnavailable(f"the PyCUDA that is here was built for another Python than {version}") from error
+            raise CudaUnavailable(f"the installed PyCUDA was built for another Python than {version}") from error
         raise CudaUnavailable("the cuda device needs PyCUDA: pip install 'layermem[cuda]'") from error
     except ImportError as error:
         if "undefined symbol" in str(error):
@@ -60,7 +65,7 @@ def pycuda() -> Any:
                 "driver, or build PyCUDA with those of a toolkit that fits it"
             ) from error
         raise CudaUnavailable(
-            f"PyCUDA is here, but NVIDIA's driver is not ({error}); without a card use --device cpu"
+            f"PyCUDA is installed, but NVIDIA's driver is not ({error}); without a card use --device cpu"
         ) from error
     try:
         cuda.init()
@@ -80,7 +85,7 @@ def cards() -> list[Card]:
 def _card(index: int, device: Any) -> Card:
     major, minor = device.compute_capability()
     clock, memory_clock = 1e3 * device.CLOCK_RATE, 1e3 * device.MEMORY_CLOCK_RATE
-    lanes = LANES.get(f"{major}{minor}", 128) * device.MULTIPROCESSOR_COUNT
+    lanes = FP32_LANES.get(f"{major}{minor}", 128) * device.MULTIPROCESSOR_COUNT
     return Card(
         index, device.name(), f"{major}{minor}", device.total_memory(), device.MULTIPROCESSOR_COUNT,
         2 * lanes * clock, 2 * memory_clock * device.GLOBAL_MEMORY_BUS_WIDTH / 8,
@@ -103,12 +108,12 @@ class Driver:
             raise CudaUnavailable(f"{self.card.name} gives no context: {error}") from error
         atexit.register(self.close)
         self.streams = {name: self.cuda.Stream(NON_BLOCKING) for name in STREAMS}
-        self.capture: GraphCapture | None = None  # while a step is captured
+        self.capture: GraphCapture | None = None  # of the step being captured
         self._functions: dict[tuple[str, str], Any] = {}
         self._modules: dict[str, Any] = {}
 
     def close(self) -> None:
-        """Leave the context; one left behind would abort the process at its end."""
+        """Leave the context; one that is still pushed at exit would abort the process."""
         atexit.unregister(self.close)
         if self.context is not None:
             self.context.pop()
@@ -134,17 +139,19 @@ class Driver:
 
     def free_bytes(self) -> int:
         """What an allocation may take if CUDA keeps a little: code of kernels is loaded after it."""
-        return max(0, self.cuda.mem_get_info()[0] - KERNEL_BYTES) // GRAIN * GRAIN
+        free = int(self.cuda.mem_get_info()[0])
+        return max(0, free - RESERVED_BYTES) // GRANULARITY * GRANULARITY
 
-    def pinned(self, nbytes: int) -> np.ndarray:
-        """Bytes of the host that copies and kernels reach directly, at the address that the host knows them by."""
+    def pinned(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        """Page-locked bytes of the host, which copies and kernels reach at their host address."""
         try:
-            return self.cuda.pagelocked_empty(max(nbytes, 1), np.uint8)[:nbytes]
+            pinned: npt.NDArray[np.uint8] = self.cuda.pagelocked_empty(max(nbytes, 1), np.uint8)
         except self.cuda.Error as error:
             raise DeviceError(
                 f"the host cannot pin {format_bytes(nbytes)} for offloaded buffers: {error}; give a smaller "
                 "--host-budget or raise the limit of locked memory (ulimit -l)"
             ) from error
+        return pinned[:nbytes]
 
     def fill(self, address: int, byte: int, nbytes: int, stream: str | None = None) -> None:
         if stream is not None:
@@ -153,33 +160,36 @@ class Driver:
             self.cuda.memset_d8(address, byte, nbytes)
             self.context.synchronize()
 
-    def read(self, into: np.ndarray, address: int) -> None:
+    def read(self, into: Array, address: int) -> None:
         self.cuda.memcpy_dtoh(into, address)
 
-    def write(self, address: int, source: np.ndarray) -> None:
+    def write(self, address: int, source: Array) -> None:
         self.cuda.memcpy_htod(address, source)
         self.context.synchronize()
 
-    def copier(self, source: Any, target: Any, stream: str) -> Callable[[], None]:
-        """A call that starts a copy: from an address to pinned bytes, or the other way."""
+    def copy_out(self, target: Array, address: int, stream: str) -> Callable[[], None]:
+        """A call that starts a copy from the card to pinned memory."""
         queue = self.streams[stream]
-        if isinstance(target, np.ndarray):
-            return lambda: self.cuda.memcpy_dtoh_async(target, source, queue)
-        return lambda: self.cuda.memcpy_htod_async(target, source, queue)
+        return lambda: self.cuda.memcpy_dtoh_async(target, address, queue)
+
+    def copy_in(self, address: int, source: Array, stream: str) -> Callable[[], None]:
+        """A call that starts a copy from pinned memory to the card."""
+        queue = self.streams[stream]
+        return lambda: self.cuda.memcpy_htod_async(address, source, queue)
 
     # -- order -------------------------------------------------------------------------------------------------
 
-    def event(self, timed: bool = False) -> Any:
+    def event(self, timed: bool = False) -> Event:
         return self.cuda.Event(0 if timed else self.cuda.event_flags.DISABLE_TIMING)
 
     def join(self, stream: str) -> None:
-        """Let `stream` wait for all that the others have been given so far."""
+        """Make `stream` wait for all work that is queued on the others."""
         for name, other in self.streams.items():
             if name != stream:
                 self.streams[stream].wait_for_event(self.event().record(other))
 
     def on_host(self, action: Callable[[], None]) -> None:
-        """Do what the host does before a step's work starts: now, or before each launch of the graph being captured."""
+        """Run a host action of the step: now, or before each launch of the graph that is being captured."""
         if self.capture is not None:
             self.capture.before.append(action)
         else:
@@ -191,7 +201,7 @@ class Driver:
 
     @contextmanager
     def reporting_device_errors(self) -> Iterator[None]:
-        """Whatever CUDA refuses is a DeviceError."""
+        """Turns errors of CUDA into DeviceError."""
         try:
             yield
         except self.cuda.Error as error:
@@ -200,7 +210,7 @@ class Driver:
     # -- kernels -----------------------------------------------------------------------------------------------
 
     def launcher(self, launch: Launch, args: bytes | bytearray, stream: str) -> Callable[[], None]:
-        """A call that starts the kernel with `args` as they are then."""
+        """A call that starts the kernel with `args` as they are at that time."""
         start = self._function(launch)._launch_kernel
         grid, block, shared, queue = launch.grid, (launch.block, 1, 1), launch.shared, self.streams[stream]
         return lambda: start(grid, block, args, shared, queue)
@@ -213,7 +223,7 @@ class Driver:
             with self.reporting_device_errors():
                 self._functions[key] = self._modules[launch.module].get_function(launch.function)
         function = self._functions[key]
-        if launch.shared > FREE_SHARED:
+        if launch.shared > DEFAULT_SHARED_BYTES:
             attribute = self.cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
             with self.reporting_device_errors():
                 function.set_attribute(attribute, launch.shared)
@@ -224,10 +234,8 @@ class Driver:
         try:
             return self.cuda.module_from_buffer(image)
         except self.cuda.Error as error:
-            says = "".join(filter(str.isprintable, str(error))).strip(
-                " -"
-            )  # PyCUDA ends it with a log that may be none
+            reason = "".join(filter(str.isprintable, str(error))).strip(" -")  # PyCUDA appends a log, maybe empty
             raise DeviceError(
-                f"{self.card.name} (sm_{self.card.capability}) does not take the kernels of {module}.cu: {says}; are "
+                f"{self.card.name} (sm_{self.card.capability}) does not take the kernels of {module}.cu: {reason}; are "
                 "those that LAYERMEM_KERNELS names, or that came with the package, for other cards?"
             ) from error

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+import numpy.typing as npt
 
+from layermem.backends.cuda.base import NO_ERROR
 from layermem.backends.cuda.driver.context import Driver
-from layermem.backends.cuda.launch import NO_ERROR
 from layermem.errors import InputError
 
 CHUNK = 1024  # flags pinned at once
@@ -18,28 +17,28 @@ class DeviceErrorFlags:
 
     def __init__(self, driver: Driver):
         self.driver = driver
-        self.chunks: list[np.ndarray] = []
-        self.layers: list[Any] = []  # by flag
+        self.chunks: list[npt.NDArray[np.int32]] = []
+        self.owners: list[tuple[str, int]] = []  # by flag: name of the layer, its classes
 
-    def address_for(self, layer: Any) -> int:
-        """Address of a new flag for an op of `layer`."""
-        slot = len(self.layers) % CHUNK
+    def address_for(self, layer: str, classes: int) -> int:
+        """Address of a new flag for an op of `layer`, whose labels are 0 .. classes - 1."""
+        slot = len(self.owners) % CHUNK
         if slot == 0:
             self.chunks.append(self.driver.pinned(4 * CHUNK).view(np.int32))
             self.chunks[-1][:] = NO_ERROR
-        self.layers.append(layer)
+        self.owners.append((layer, classes))
         return int(self.chunks[-1].ctypes.data) + 4 * slot
 
     def check(self) -> None:
-        """InputError for the first layer whose flag is raised; its flags are reset."""
+        """InputError for the first layer whose flag is raised; the flags are reset."""
         for number, chunk in enumerate(self.chunks):
             (raised,) = np.nonzero(chunk != NO_ERROR)
             if not raised.size:
                 continue
-            layer, label = self.layers[number * CHUNK + raised[0]], chunk[raised[0]]
+            (layer, classes), label = self.owners[number * CHUNK + raised[0]], chunk[raised[0]]
             chunk[:] = NO_ERROR
             raise InputError(
-                f"reads label {label}, but has scores for {layer.classes} classes: 0 to {layer.classes - 1}; "
-                "mend the data, or set ignore_label",
-                layer=layer.name,
+                f"reads label {label}, but has scores for {classes} classes: 0 to {classes - 1}; "
+                "fix the data, or set ignore_label",
+                layer=layer,
             )

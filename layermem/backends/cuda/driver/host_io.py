@@ -6,20 +6,20 @@ kernel reads or writes the pinned buffer itself, so that it is also the copy acr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from layermem.backends.base import Bound, sequence
-from layermem.backends.cuda.driver.context import Driver
-from layermem.backends.cuda.driver.memory import Place
+from layermem.backends.cuda.copy import reorder
+from layermem.backends.cuda.driver.context import Array, Driver
+from layermem.backends.cuda.driver.memory import DeviceSpan
 from layermem.backends.cuda.launch import Launch
-from layermem.backends.cuda.shape import interleaved, reorder
-from layermem.layers import Tensor
+from layermem.backends.registry import StepContext
+from layermem.ops import Tensor
 from layermem.schedule.ir import COMPUTE
 
-BindLaunches = Callable[[Iterable[Launch], Mapping[str, Any]], Bound]
+BindLaunches = Callable[[Iterable[Launch], StepContext], Bound]
 
 
 class HostIO:
@@ -32,12 +32,12 @@ class HostIO:
     def __init__(self, driver: Driver, bind_launches: BindLaunches):
         self.driver, self.bind_launches = driver, bind_launches
         self.buffer_index = 0
-        self._pending_outputs: list[tuple[dict[str, np.ndarray], str, np.ndarray]] = []
+        self._pending_outputs: list[tuple[dict[str, Array], str, Array]] = []
         self._new_stagers: list[InputStager] = []
 
-    def feed(self, layer: str, places: Sequence[Place], context: Mapping[str, Any]) -> Bound:
+    def feed(self, layer: str, spans: Sequence[DeviceSpan], context: StepContext) -> Bound:
         """A call that copies this step's batch of an input layer to its tops."""
-        stager = InputStager(self, layer, places, context)
+        stager = InputStager(self, layer, spans, context)
         self._new_stagers.append(stager)
         return stager.run
 
@@ -46,17 +46,17 @@ class HostIO:
         stagers, self._new_stagers = self._new_stagers, []
         return stagers
 
-    def output(self, blob: str, place: Place, context: Mapping[str, Any]) -> Bound:
+    def copy_out(self, blob: str, span: DeviceSpan, context: StepContext) -> Bound:
         """A call that copies a blob to the host; `collect_outputs` puts it into the context's results."""
-        staging = self.pinned(place)
-        move = self.move(place, staging, context, inwards=False)
+        staging = self.pinned(span)
+        move = self.move(span, staging, context, inwards=False)
 
-        def copy_out() -> None:
+        def expect() -> None:
             self._pending_outputs.append((context["results"], blob, staging))
 
         def run() -> None:
             move()
-            self.driver.on_host(copy_out)
+            self.driver.on_host(expect)
 
         return run
 
@@ -66,41 +66,40 @@ class HostIO:
             results[blob] = staging.copy()
         self._pending_outputs.clear()
 
-    def pinned(self, place: Place) -> np.ndarray:
+    def pinned(self, span: DeviceSpan) -> Array:
         """Pinned memory for a blob, with Caffe's axes."""
-        assert place.tensor is not None
-        return self.driver.pinned(place.nbytes).view(np.float32).reshape(place.tensor.shape)
+        return self.driver.pinned(span.nbytes).view(np.float32).reshape(span.blob.shape)
 
-    def move(self, place: Place, staging: np.ndarray, context: Mapping[str, Any], *, inwards: bool) -> Bound:
+    def move(self, span: DeviceSpan, staging: Array, context: StepContext, *, inwards: bool) -> Bound:
         """A call that copies between a blob on the device and its staging buffer."""
-        tensor = place.tensor
-        assert tensor is not None
-        if interleaved(tensor) is None:  # memory is in Caffe's order already
-            source, target = (staging, place.address) if inwards else (place.address, staging)
-            return self.driver.copier(source, target, COMPUTE)
+        tensor = span.blob
+        if not tensor.interleaved:  # memory is in Caffe's order already
+            if inwards:
+                return self.driver.copy_in(span.address, staging, COMPUTE)
+            return self.driver.copy_out(staging, span.address, COMPUTE)
         host, plain = int(staging.ctypes.data), Tensor((tensor.count,))
         if inwards:
-            return self.bind_launches(reorder(place.address, tensor, host, plain), context)
-        return self.bind_launches(reorder(host, plain, place.address, tensor), context)
+            return self.bind_launches(reorder(span.address, tensor, host, plain), context)
+        return self.bind_launches(reorder(host, plain, span.address, tensor), context)
 
 
 class InputStager:
     """Double buffering of an input layer: two sets of pinned buffers, and the copies from each to the tops."""
 
-    def __init__(self, host_io: HostIO, layer: str, places: Sequence[Place], context: Mapping[str, Any]):
+    def __init__(self, host_io: HostIO, layer: str, spans: Sequence[DeviceSpan], context: StepContext):
         self.host_io, self.layer, self.context = host_io, layer, context
-        self.buffers = [[host_io.pinned(place) for place in places] for _ in range(2)]
+        self.buffers = [[host_io.pinned(span) for span in spans] for _ in range(2)]
         self.moves = [
-            sequence([host_io.move(place, buffer, context, inwards=True) for place, buffer in zip(places, buffers)])
+            sequence([host_io.move(span, buffer, context, inwards=True) for span, buffer in zip(spans, buffers)])
             for buffers in self.buffers
         ]
-        self._staged: tuple[int, Sequence[np.ndarray]] | None = None  # buffer index and arrays of a batch staged early
+        self._staged: tuple[int, Sequence[Array]] | None = None  # buffer index and arrays of a batch staged early
 
     def run(self) -> None:
         self.host_io.driver.on_host(self._fill)
         self.moves[self.host_io.buffer_index]()
 
-    def stage(self, arrays: Sequence[np.ndarray], buffer_index: int) -> None:
+    def stage(self, arrays: Sequence[Array], buffer_index: int) -> None:
         """Copy a batch to the buffers `buffer_index`, which no pending copy reads."""
         for buffer, array in zip(self.buffers[buffer_index], arrays, strict=True):
             buffer[...] = array

@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from layermem.backends.arena import POISON, Arena, axes_of_caffe
-from layermem.backends.cuda.driver.context import Driver
-from layermem.layers import Tensor
+from layermem.backends.cuda.driver.context import Array, Driver
+from layermem.ops import Tensor
+
+HostBytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class Place:
-    """Bytes of the arena on the card; `tensor` is what lies there, if it is a blob."""
+class DeviceSpan:
+    """Bytes of the arena on the card; `tensor` describes them if they are a blob."""
 
     address: int
     nbytes: int
@@ -22,6 +25,11 @@ class Place:
     @property
     def count(self) -> int:
         return self.tensor.count if self.tensor is not None else self.nbytes
+
+    @property
+    def blob(self) -> Tensor:
+        assert self.tensor is not None, "these bytes are no blob"
+        return self.tensor
 
 
 class CudaArena(Arena):
@@ -37,21 +45,21 @@ class CudaArena(Arena):
     def address(self) -> int:
         return int(self._allocation)
 
-    def view(self, offset: int, tensor: Tensor, dtype: str | None = None) -> Place:  # type: ignore[override]
-        return Place(self.address + offset, tensor.count * np.dtype(dtype or tensor.dtype).itemsize, tensor)
+    def view(self, offset: int, tensor: Tensor, dtype: str | None = None) -> DeviceSpan:  # type: ignore[override]
+        return DeviceSpan(self.address + offset, tensor.count * np.dtype(dtype or tensor.dtype).itemsize, tensor)
 
-    def span(self, offset: int, nbytes: int) -> Place:  # type: ignore[override]
-        return Place(self.address + offset, nbytes)
+    def span(self, offset: int, nbytes: int) -> DeviceSpan:  # type: ignore[override]
+        return DeviceSpan(self.address + offset, nbytes)
 
-    def read(self, offset: int, tensor: Tensor, dtype: str | None = None) -> np.ndarray:
+    def read(self, offset: int, tensor: Tensor, dtype: str | None = None) -> Array:
         stored = np.empty(tensor.stored, dtype or tensor.dtype)
         self.driver.read(stored, self.address + offset)
         return np.array(axes_of_caffe(stored), order="C")
 
-    def write(self, offset: int, tensor: Tensor, value: np.ndarray, dtype: str | None = None) -> None:
+    def write(self, offset: int, tensor: Tensor, value: Array, dtype: str | None = None) -> None:
         stored = np.empty(tensor.stored, dtype or tensor.dtype)
-        home = axes_of_caffe(stored)
-        home[...] = np.asarray(value).reshape(home.shape)
+        blob = axes_of_caffe(stored)
+        blob[...] = np.asarray(value).reshape(blob.shape)
         self.driver.write(self.address + offset, stored)
 
     def zero(self, offset: int, nbytes: int) -> None:
@@ -59,7 +67,7 @@ class CudaArena(Arena):
 
 
 class PinnedArena(Arena):
-    """`nbytes` of the host's memory that stay in place, so that copies need not wait for anything."""
+    """`nbytes` of page-locked host memory, which copy engines reach directly."""
 
     def __init__(self, driver: Driver, nbytes: int, *, poison: bool = False):
         self.nbytes = nbytes

@@ -62,7 +62,8 @@ class Nvrtc:
             raise DeviceError(f"NVRTC cannot {what}: {self._said(status)}")
 
     def _said(self, status: int) -> str:
-        return self.library.nvrtcGetErrorString(status).decode()
+        text: bytes = self.library.nvrtcGetErrorString(status)
+        return text.decode()
 
 
 def _candidates() -> Iterator[Path]:

@@ -10,9 +10,10 @@
 //   precision  a thread sums distances from the first value it sees; (count, mean, M2) of threads, then of parts, are
 //              merged pairwise in a fixed order.  No difference of large squares anywhere
 //   source     Chan, Golub, LeVeque (1979) for the merging; Caffe batch_norm_layer.cu for the rest
+#pragma once
 #include "channel_sums.cuh"
 
-using namespace lm;
+namespace lm {
 
 struct Moments {
     float count, mean, m2;
@@ -268,7 +269,7 @@ struct BatchNormBackwardArgs {
     AffineRelu epilogue;
     Divider by_inner, by_channels;
     int count, accumulate;
-    float share;  // 1 / elements of a channel
+    float inv_count;  // 1 / elements of a channel
 };
 
 template <int V>
@@ -288,7 +289,7 @@ LM_FN void batch_norm_backward(const BatchNormBackwardArgs& p) {
     apply_relu_mask<V>(dy, x, p.epilogue, c);
 #pragma unroll
     for (int v = 0; v < V; ++v)
-        dy[v] = (dy[v] - mean_dy[v] * p.share - x[v] * (mean_dyy[v] * p.share)) * inv_std[v];
+        dy[v] = (dy[v] - mean_dy[v] * p.inv_count - x[v] * (mean_dyy[v] * p.inv_count)) * inv_std[v];
     if (p.epilogue.factor != nullptr) {
         float factor[V];
         load<V>(factor, p.epilogue.factor + c);
@@ -299,3 +300,5 @@ LM_FN void batch_norm_backward(const BatchNormBackwardArgs& p) {
 }
 LM_KERNEL(batch_norm_backward_v4, BatchNormBackwardArgs, p, 256) { batch_norm_backward<4>(p); }
 LM_KERNEL(batch_norm_backward_v1, BatchNormBackwardArgs, p, 256) { batch_norm_backward<1>(p); }
+
+}  // namespace lm

@@ -1,4 +1,4 @@
-// LRN: y = x s^-beta, s = shift + share * (sum of squares around x); dx = dy s^-beta - 2 share beta x sum_around(dy x s^(-beta-1)).
+// LRN: y = x s^-beta, s = k + alpha * (sum of squares around x); dx = dy s^-beta - 2 alpha beta x sum_around(dy x s^(-beta-1)).
 //   x, y, dy, dx [N,H,W,C] float
 //   across channels   a block takes `pixels` whole pixels into shared memory, so that outputs may lie on inputs
 //     launch   grid ceil(N H W / pixels), block 256, dynamic shared 4 pixels C bytes forward, 12 backward
@@ -7,9 +7,10 @@
 //     launch   grid ceil(count / 256), block 256; backward in two kernels, through `ratio` [N,H,W,C] in the workspace
 //   traffic  8 bytes per element forward, 12 backward; a power each: bound by memory, nearly by arithmetic
 //   source   Caffe lrn_layer.cu, which keeps s; here it is rebuilt
+#pragma once
 #include "common.cuh"
 
-using namespace lm;
+namespace lm {
 
 struct LrnArgs {
     float* y;         // or dx
@@ -19,7 +20,7 @@ struct LrnArgs {
     int pixels_all, pixels, height, width, channels;
     int size;
     Divider by_channels, by_width, by_height;
-    float share, shift, beta;
+    float alpha, k, beta;  // alpha: Caffe's, over the number of elements summed
     int accumulate;
 };
 
@@ -53,7 +54,7 @@ LM_KERNEL(lrn_across_forward, LrnArgs, p, 256) {
     for (int i = threadIdx.x; i < mine.count; i += 256) x[i] = p.x[mine.first + i];
     block_sync();
     for (int i = threadIdx.x; i < mine.count; i += 256)
-        p.y[mine.first + i] = x[i] * powf(p.shift + p.share * sum_across<true>(p, x, i), -p.beta);
+        p.y[mine.first + i] = x[i] * powf(p.k + p.alpha * sum_across<true>(p, x, i), -p.beta);
 }
 
 LM_KERNEL(lrn_across_backward, LrnArgs, p, 256) {
@@ -64,13 +65,13 @@ LM_KERNEL(lrn_across_backward, LrnArgs, p, 256) {
     for (int i = threadIdx.x; i < mine.count; i += 256) x[i] = p.x[mine.first + i];
     block_sync();
     for (int i = threadIdx.x; i < mine.count; i += 256) {
-        const float s = p.shift + p.share * sum_across<true>(p, x, i);
+        const float s = p.k + p.alpha * sum_across<true>(p, x, i);
         direct[i] = p.dy[mine.first + i] * powf(s, -p.beta);
         ratio[i] = direct[i] * x[i] / s;
     }
     block_sync();
     for (int i = threadIdx.x; i < mine.count; i += 256) {
-        const float dx = direct[i] - 2.0f * p.share * p.beta * x[i] * sum_across<false>(p, ratio, i);
+        const float dx = direct[i] - 2.0f * p.alpha * p.beta * x[i] * sum_across<false>(p, ratio, i);
         put(p.y + mine.first + i, dx, p.accumulate);
     }
 }
@@ -91,27 +92,27 @@ LM_FN float sum_within(const LrnArgs& p, const float* of, unsigned i) {
     return sum;
 }
 
-LM_FN unsigned my_element() { return blockIdx.x * 256u + threadIdx.x; }
-
 LM_FN bool beyond(const LrnArgs& p, unsigned i) { return i >= static_cast<unsigned>(p.pixels_all) * p.channels; }
 
 LM_KERNEL(lrn_within_forward, LrnArgs, p, 256) {
-    const unsigned i = my_element();
+    const unsigned i = blockIdx.x * 256u + threadIdx.x;
     if (beyond(p, i)) return;
-    p.y[i] = p.x[i] * powf(p.shift + p.share * sum_within<true>(p, p.x, i), -p.beta);
+    p.y[i] = p.x[i] * powf(p.k + p.alpha * sum_within<true>(p, p.x, i), -p.beta);
 }
 
 LM_KERNEL(lrn_within_ratio, LrnArgs, p, 256) {
-    const unsigned i = my_element();
+    const unsigned i = blockIdx.x * 256u + threadIdx.x;
     if (beyond(p, i)) return;
-    const float s = p.shift + p.share * sum_within<true>(p, p.x, i);
+    const float s = p.k + p.alpha * sum_within<true>(p, p.x, i);
     p.ratio[i] = p.dy[i] * powf(s, -p.beta) * p.x[i] / s;
 }
 
 LM_KERNEL(lrn_within_backward, LrnArgs, p, 256) {
-    const unsigned i = my_element();
+    const unsigned i = blockIdx.x * 256u + threadIdx.x;
     if (beyond(p, i)) return;
-    const float s = p.shift + p.share * sum_within<true>(p, p.x, i);
+    const float s = p.k + p.alpha * sum_within<true>(p, p.x, i);
     const float around = sum_within<false>(p, p.ratio, i);
-    put(p.y + i, p.dy[i] * powf(s, -p.beta) - 2.0f * p.share * p.beta * p.x[i] * around, p.accumulate);
+    put(p.y + i, p.dy[i] * powf(s, -p.beta) - 2.0f * p.alpha * p.beta * p.x[i] * around, p.accumulate);
 }
+
+}  // namespace lm

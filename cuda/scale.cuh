@@ -5,9 +5,10 @@
 //   overlay  a thread reads x before it writes, so y may lie on it
 //   assumes  _v4: the last axis is a multiple of 4 and the operand's stride along it 0 or 1 (`run`)
 //   source   Caffe scale_layer.cu, bias_layer.cu
+#pragma once
 #include "strided_index.cuh"
 
-using namespace lm;
+namespace lm {
 
 struct ScaleArgs {
     float* y;
@@ -48,3 +49,5 @@ LM_FN void scale(const ScaleArgs& p) {
 }
 LM_KERNEL(scale_v4, ScaleArgs, p, 256) { scale<4>(p); }
 LM_KERNEL(scale_v1, ScaleArgs, p, 256) { scale<1>(p); }
+
+}  // namespace lm

@@ -1,0 +1,57 @@
+"""InnerProductUpdate: a weight gradient and its update in one op, band by band.
+
+A band of rows of the gradient is computed in the workspace and consumed by the update rule before the next one, so the
+whole gradient never exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
+from layermem.backends.cuda.channel_sums import Columns, channel_sums
+from layermem.backends.cuda.implicit_gemm import ENGINES, conv_wgrad, split_of
+from layermem.backends.cuda.inner_product import conv_problem
+from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.update import update
+from layermem.ops import ConvProblem, InnerProductUpdate
+
+BAND_BYTES = 2**26  # of gradient at once: several waves of tiles
+ROWS = 128  # of the tallest tile
+
+
+def bands(problem: ConvProblem) -> list[tuple[int, int]]:
+    """(first row, rows) of each band of the gradient."""
+    rows = max(1, BAND_BYTES // (FLOAT * problem.c * ROWS)) * ROWS
+    return [(first, min(rows, problem.k - first)) for first in range(0, problem.k, rows)]
+
+
+def band_bytes(problem: ConvProblem) -> int:
+    return FLOAT * problem.c * max(rows for _, rows in bands(problem))
+
+
+def backward_update_workspace(op: InnerProductUpdate, roles: Collection[str]) -> int:
+    whole = conv_problem(op.product)
+    parts = split_of(whole).parts
+    bias = Columns(op.product.rows, op.product.outputs).part_bytes() if "dw1" in roles else 0
+    return band_bytes(whole) + max(parts * band_bytes(whole) if parts > 1 else 0, bias)
+
+
+@kernel(InnerProductUpdate, "backward_update", workspace=backward_update_workspace)
+def backward_update(op: InnerProductUpdate, call: CudaCall) -> Iterator[Launch]:
+    whole, workspace = conv_problem(op.product), Workspace(call.workspace)
+    split = split_of(whole)
+    dw = workspace.take(band_bytes(whole))
+    for first, rows in bands(whole):
+        band = replace(whole, k=rows)
+        yield from conv_wgrad(
+            ENGINES[call.precision], band, dw, call["dy0"] + FLOAT * first, call["x0"], False, workspace.next,
+            split=split, maps_pitch=whole.k,
+        )  # fmt: skip
+        offset = FLOAT * first * whole.c
+        addresses = {role: call[role] + offset for role in ("w0", "h0", "h1") if role in call}
+        yield update(op.update, rows * whole.c, replace(call, addresses={**addresses, "dw0": dw}))
+    if "dw1" in call:
+        at = Columns(op.product.rows, op.product.outputs)
+        yield from channel_sums(at, call["dw1"], call["dy0"], False, workspace.next)

@@ -1,0 +1,238 @@
+"""LRN, and BatchNorm with the Scale, residual and ReLU that follow it.
+
+The statistics of a batch are computed once and stashed; everything else is one launch over the blob, or two.  A Scale,
+a residual and a ReLU run in the same launches: the gradients of factor and bias are the sums that BatchNorm's own
+backward needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from layermem.backends.cuda.activation import relu_in_place
+from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
+from layermem.backends.cuda.channel_sums import Columns, channel_sums
+from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
+from layermem.backends.cuda.struct_layout import StructValues
+from layermem.errors import InputError
+from layermem.ops import LRN, BatchNorm, BatchNormScale
+from layermem.utils.units import aligned
+
+MERGE_LANES = 4  # channels of a block that merges parts: the other threads share out the parts
+MAX_LRN_CHANNELS = 4096  # three rows of a pixel in 48 KiB
+LRN_ELEMENTS = 2048  # of the pixels that a block takes
+
+# -- launches ----------------------------------------------------------------------------------------------------------
+
+NO_EPILOGUE: StructValues = {"factor": 0, "bias": 0, "relu": 0}
+
+
+def affine_relu(call: CudaCall, relu: bool) -> StructValues:
+    """The Scale, and maybe the ReLU, of a BatchNormScale."""
+    return {"factor": call["w3"], "bias": call["w4"], "relu": relu}
+
+
+def normalize(
+    op: BatchNorm, y: int, x: int, mean: int, inv_std: int, accumulate: bool = False,
+    epilogue: StructValues = NO_EPILOGUE, residual: int = 0,
+) -> Launch:  # fmt: skip
+    at = Columns.of(op.x)
+    return launch(
+        "normalization", f"normalize_v{at.v}", "NormalizeArgs", ceil_div(op.x.count, THREADS * at.v), y=y, x=x,
+        residual=residual, mean=mean, inv_std=inv_std, epilogue=epilogue, by_inner=divider(at.inner),
+        by_channels=divider(at.columns), count=op.x.count, accumulate=accumulate,
+    )  # fmt: skip
+
+
+def global_statistics(op: BatchNorm, call: CudaCall, mean: int, inv_std: int) -> Launch:
+    return launch(
+        "normalization", "global_statistics", "GlobalArgs", ceil_div(op.channels, THREADS), mean=mean,
+        inv_std=inv_std, sum_means=call["w0"], sum_variances=call["w1"], sum_weights=call["w2"],
+        channels=op.channels, eps=op.eps,
+    )  # fmt: skip
+
+
+def batch_statistics(op: BatchNorm, call: CudaCall, mean: int, inv_std: int, parts: int) -> Iterator[Launch]:
+    at, n = Columns.of(op.x), op.per_channel
+    yield launch(
+        "normalization", f"batch_moments_v{at.v}", "MomentsArgs", at.grid(at.parts), parts=parts, x=call["x0"],
+        at=at.struct(),
+    )  # fmt: skip
+    over_parts = {**Columns(at.parts, at.columns).struct(at.parts), "width": MERGE_LANES}
+    yield launch(
+        "normalization", "batch_statistics", "StatisticsArgs", ceil_div(at.columns, MERGE_LANES), mean=mean,
+        inv_std=inv_std, sum_means=call["w0"], sum_variances=call["w1"], sum_weights=call["w2"], parts=parts,
+        at=over_parts, eps=op.eps, fraction=op.fraction, unbiased=n / (n - 1) if n > 1 else 1.0,
+    )  # fmt: skip
+
+
+def statistics_addresses(op: BatchNorm, call: CudaCall, workspace: Workspace) -> tuple[int, int]:
+    """(mean, inv_std): the stash, or the workspace where no backward reads them."""
+    nbytes = FLOAT * op.channels
+    return call["mean"] or workspace.take(nbytes), call["inv_std"] or workspace.take(nbytes)
+
+
+def statistics_bytes(op: BatchNorm, roles: Collection[str]) -> int:
+    return sum(aligned(FLOAT * op.channels) for stash in ("mean", "inv_std") if stash not in roles)
+
+
+def moment_bytes(op: BatchNorm) -> int:
+    at = Columns.of(op.x)
+    return FLOAT * 3 * at.parts * at.columns
+
+
+def gradient_sums(
+    op: BatchNorm, call: CudaCall, workspace: Workspace, epilogue: StructValues = NO_EPILOGUE
+) -> tuple[int, list[Launch]]:
+    """The address of the sums of dy and of dy y, [2][C], and the launches that compute them."""
+    at = Columns.of(op.x)
+    parts = workspace.take(FLOAT * 2 * at.parts * at.columns)
+    into_parts = launch(
+        "normalization", f"gradient_sums_v{at.v}", "GradientSumsArgs", at.grid(at.parts), parts=parts, x=call["x0"],
+        dy=call["dy0"], mean=call["mean"], inv_std=call["inv_std"], epilogue=epilogue, at=at.struct(),
+    )  # fmt: skip
+    if at.parts == 1:
+        return parts, [into_parts]
+    sums = workspace.take(FLOAT * 2 * at.columns)
+    return sums, [into_parts, *channel_sums(Columns(at.parts, 2 * at.columns), sums, parts, False, workspace.next)]
+
+
+def gradient_bytes(op: BatchNorm) -> int:
+    at, workspace = Columns.of(op.x), Workspace()
+    workspace.take(FLOAT * 2 * at.parts * at.columns)
+    if at.parts > 1:
+        workspace.take(FLOAT * 2 * at.columns)
+        workspace.take(Columns(at.parts, 2 * at.columns).part_bytes())
+    return workspace.nbytes
+
+
+def input_gradient(op: BatchNorm, call: CudaCall, sums: int, epilogue: StructValues = NO_EPILOGUE) -> Launch:
+    at = Columns.of(op.x)
+    return launch(
+        "normalization", f"batch_norm_backward_v{at.v}", "BatchNormBackwardArgs",
+        ceil_div(op.x.count, THREADS * at.v), dx=call["dx0"], dy=call["dy0"], x=call["x0"], mean=call["mean"],
+        inv_std=call["inv_std"], sums=sums, epilogue=epilogue, by_inner=divider(at.inner),
+        by_channels=divider(at.columns), count=op.x.count, accumulate=call.accumulates("dx0"),
+        inv_count=1 / op.per_channel,
+    )  # fmt: skip
+
+
+# -- BatchNorm ---------------------------------------------------------------------------------------------------------
+
+
+def batch_norm_forward_workspace(op: BatchNorm, roles: Collection[str]) -> int:
+    return statistics_bytes(op, roles) + (0 if op.global_stats else moment_bytes(op))
+
+
+@kernel(BatchNorm, "forward", workspace=batch_norm_forward_workspace)
+def batch_norm_forward(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
+    workspace = Workspace(call.workspace)
+    mean, inv_std = statistics_addresses(op, call, workspace)
+    if op.global_stats:
+        yield global_statistics(op, call, mean, inv_std)
+    else:
+        yield from batch_statistics(op, call, mean, inv_std, workspace.take(moment_bytes(op)))
+    yield normalize(op, call["y0"], call["x0"], mean, inv_std)
+
+
+@kernel(BatchNorm, "recompute")
+def batch_norm_recompute(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
+    yield normalize(op, call["y0"], call["x0"], call["mean"], call["inv_std"])
+
+
+def batch_norm_backward_workspace(op: BatchNorm, roles: Collection[str]) -> int:
+    return 2 * aligned(FLOAT * op.channels) if op.global_stats else gradient_bytes(op)
+
+
+@kernel(BatchNorm, "backward", workspace=batch_norm_backward_workspace)
+def batch_norm_backward(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
+    workspace = Workspace(call.workspace)
+    if op.global_stats:
+        inv_std, mean = workspace.take(FLOAT * op.channels), workspace.take(FLOAT * op.channels)
+        yield global_statistics(op, call, mean, inv_std)
+        yield normalize(op, call["dx0"], call["dy0"], 0, inv_std, call.accumulates("dx0"))
+        return
+    sums, launches = gradient_sums(op, call, workspace)
+    yield from launches
+    yield input_gradient(op, call, sums)
+
+
+# -- BatchNormScale ----------------------------------------------------------------------------------------------------
+
+
+def batch_norm_scale_forward_workspace(op: BatchNormScale, roles: Collection[str]) -> int:
+    return batch_norm_forward_workspace(op.norm, roles)
+
+
+@kernel(BatchNormScale, "forward", workspace=batch_norm_scale_forward_workspace)
+def batch_norm_scale_forward(op: BatchNormScale, call: CudaCall) -> Iterator[Launch]:
+    workspace = Workspace(call.workspace)
+    mean, inv_std = statistics_addresses(op.norm, call, workspace)
+    yield from batch_statistics(op.norm, call, mean, inv_std, workspace.take(moment_bytes(op.norm)))
+    yield from apply_statistics(op, call, mean, inv_std)
+
+
+@kernel(BatchNormScale, "recompute")
+def batch_norm_scale_recompute(op: BatchNormScale, call: CudaCall) -> Iterator[Launch]:
+    yield from apply_statistics(op, call, call["mean"], call["inv_std"])
+
+
+def apply_statistics(op: BatchNormScale, call: CudaCall, mean: int, inv_std: int) -> Iterator[Launch]:
+    """y = relu(factor (x - mean) inv_std + bias + residual); a ReLU that leaves a mask is a launch of its own."""
+    epilogue = affine_relu(call, op.relu and "mask" not in call)
+    yield normalize(op.norm, call["y0"], call["x0"], mean, inv_std, epilogue=epilogue, residual=call["x1"])
+    if "mask" in call:
+        yield relu_in_place(op.x, call["y0"], call["mask"])
+
+
+def batch_norm_scale_backward_workspace(op: BatchNormScale, roles: Collection[str]) -> int:
+    return gradient_bytes(op.norm)
+
+
+@kernel(BatchNormScale, "backward", workspace=batch_norm_scale_backward_workspace)
+def batch_norm_scale_backward(op: BatchNormScale, call: CudaCall) -> Iterator[Launch]:
+    epilogue, channels = affine_relu(call, op.relu), op.norm.channels
+    sums, launches = gradient_sums(op.norm, call, Workspace(call.workspace), epilogue)
+    yield from launches
+    for role, address in (("dw4", sums), ("dw3", sums + FLOAT * channels)):
+        if role in call:
+            yield from channel_sums(Columns(1, channels), call[role], address, call.accumulates(role), 0)
+    if "dx0" in call:
+        yield input_gradient(op.norm, call, sums, epilogue)
+
+
+# -- LRN ---------------------------------------------------------------------------------------------------------------
+
+
+def lrn(op: LRN, function: str, y: int, x: int, dy: int = 0, ratio: int = 0, accumulate: bool = False) -> Launch:
+    n, channels, height, width = op.x.shape
+    pixels, each = n * height * width, max(1, LRN_ELEMENTS // channels)
+    rows = 0 if not op.across else 3 if dy else 1  # of each pixel in shared memory
+    if op.across and channels > MAX_LRN_CHANNELS:
+        raise InputError(f"normalizes across {channels} channels; the cuda device takes up to {MAX_LRN_CHANNELS}")
+    return launch(
+        "normalization", function, "LrnArgs", ceil_div(pixels, each) if op.across else ceil_div(op.x.count, THREADS),
+        shared=FLOAT * rows * each * channels, y=y, x=x, dy=dy, ratio=ratio, pixels_all=pixels, pixels=each,
+        height=height, width=width, channels=channels, size=op.size, by_channels=divider(channels),
+        by_width=divider(width), by_height=divider(height), alpha=op.alpha, k=op.k, beta=op.beta,
+        accumulate=accumulate,
+    )  # fmt: skip
+
+
+@kernel(LRN, "forward")
+def lrn_forward(op: LRN, call: CudaCall) -> Iterator[Launch]:
+    yield lrn(op, "lrn_across_forward" if op.across else "lrn_within_forward", call["y0"], call["x0"])
+
+
+def lrn_backward_workspace(op: LRN, roles: Collection[str]) -> int:
+    return 0 if op.across else op.x.nbytes
+
+
+@kernel(LRN, "backward", workspace=lrn_backward_workspace)
+def lrn_backward(op: LRN, call: CudaCall) -> Iterator[Launch]:
+    dx, x, dy, accumulate = call["dx0"], call["x0"], call["dy0"], call.accumulates("dx0")
+    if op.across:
+        yield lrn(op, "lrn_across_backward", dx, x, dy, accumulate=accumulate)
+        return
+    for function in ("lrn_within_ratio", "lrn_within_backward"):
+        yield lrn(op, function, dx, x, dy, call.workspace, accumulate)
