@@ -1,4 +1,5 @@
-"""For every test: random inputs that are the same in every run (tests/numbers.py), and the extension under test.
+"""For every test: random inputs that are the same in every run (tests/numbers.py), the markers `slow` and `emulator`
+(tests/speed.py), and the extension under test.
 
 LAYERMEM_NATIVE_DIR names a folder with another build of layermem._native, such as one with sanitizers (make sanitize).
 """
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 from tests.numbers import SEED, numbers_for
+from tests.speed import is_slow, needs_emulator
 
 if os.environ.get("LAYERMEM_NATIVE_DIR"):
     import layermem
@@ -25,6 +27,18 @@ if os.environ.get("LAYERMEM_NATIVE_DIR"):
 # Hypothesis runs the same examples every time unless LAYERMEM_TEST_SEED changes them, and sets no deadline.
 settings.register_profile("steady", derandomize=SEED == 0, deadline=None, print_blob=True)
 settings.load_profile("steady")
+
+TESTS = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by the file that they are in."""
+    for item in items:
+        path = item.path.relative_to(TESTS).as_posix()
+        if needs_emulator(path):
+            item.add_marker(pytest.mark.emulator)
+        if is_slow(path):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture

@@ -1,0 +1,35 @@
+"""Which tests are slow, by file: `make fast` runs the others in under a minute on two cores.
+
+A file is slow where its tests take more than about five seconds of CPU time together.
+"""
+
+from __future__ import annotations
+
+EMULATOR = ("cuda/", "emulator/")  # CUDA kernels compiled for the host
+SLOW = (
+    "backends/test_cpu.py",
+    "cli/test_every_net.py",
+    "cli/test_examples.py",
+    "cli/test_train.py",
+    "native/",
+    "planning/test_auto.py",
+    "planning/test_budgets.py",
+    "planning/test_recompute_live.py",
+    "prototxt/",
+    "schedule/test_check_random.py",
+    "solver/test_digits.py",
+    "solver/test_killed.py",
+    "solver/test_snapshot.py",
+    "solver/test_strategies.py",
+    "solver/test_three_budgets.py",
+    "tools/",
+)
+
+
+def needs_emulator(path: str) -> bool:
+    """`path` is relative to this folder, with slashes."""
+    return path.startswith(EMULATOR)
+
+
+def is_slow(path: str) -> bool:
+    return needs_emulator(path) or path.startswith(SLOW)
