@@ -23,7 +23,7 @@ def test_an_arena_holds_what_is_written_to_it_at_its_offset_in_storage_order(tmp
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system reserves no bytes of a file")
-def test_a_disk_without_room_for_the_spill_is_refused_before_the_first_step(tmp_path, monkeypatch):
+def test_a_disk_too_small_for_the_spill_is_refused_before_the_first_step(tmp_path, monkeypatch):
     asked = []
 
     def full(file, offset, nbytes):

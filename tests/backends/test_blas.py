@@ -9,7 +9,7 @@ from layermem.backends.reference import ReferenceDevice
 from layermem.backends.reference.blas import MAPS, SETTERS, use_one_thread
 
 
-def test_the_openblas_that_numpy_loaded_is_told_to_use_one_thread():
+def test_the_openblas_that_numpy_loaded_is_limited_to_one_thread():
     np.dot(np.ones((2, 2)), np.ones((2, 2)))
     if not use_one_thread():
         pytest.skip("NumPy has no OpenBLAS here")

@@ -9,7 +9,7 @@ X = Tensor((2, 3))
 
 
 def registry() -> KernelRegistry[KernelCall, str]:
-    kernels: KernelRegistry[KernelCall, str] = KernelRegistry("toy")
+    kernels: KernelRegistry[KernelCall, str] = KernelRegistry("test")
 
     @kernels.kernel(Pointwise, "forward", "backward", workspace=lambda op, roles: op.x.nbytes * ("mask" in roles))
     def pointwise(op: Pointwise, call: KernelCall) -> str:

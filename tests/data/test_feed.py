@@ -26,7 +26,7 @@ def data(folder, batch: int = 3, more: str = "", rest: str = "") -> str:
     return DATA.format(folder, batch, more) + rest
 
 
-def test_a_data_layer_tells_its_shapes_and_yields_images_and_labels(tmp_path):
+def test_a_data_layer_states_its_shapes_and_yields_images_and_labels(tmp_path):
     folder, pixels = digits_like(tmp_path / "db")
     feed = opened(data(folder))
     assert feed.shapes == ((3, 3, 6, 5), (3,))
@@ -223,7 +223,7 @@ def test_an_error_of_a_record_names_the_data_set_and_the_layer(tmp_path):
             NOISE.replace('data_filler { type: "gaussian" }', "data_filler { } data_filler { }"),
             "3 data_filler for 2 tops",
         ),
-        (NOISE.replace("gaussian", "rainbow"), "filler 'rainbow'"),
+        (NOISE.replace("gaussian", "rainbow"), "unknown filler type 'rainbow'"),
     ],
 )
 def test_layers_that_cannot_be_fed_are_refused(text, words):
@@ -246,7 +246,7 @@ def test_a_refused_layer_leaves_its_lmdb_closed(tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_probe_tells_the_shapes_that_the_feed_will_have(tmp_path, kind):
+def test_a_probe_returns_the_shapes_that_the_feed_will_have(tmp_path, kind):
     text = KINDS[kind](tmp_path)
     feed = opened(text)
     assert tuple(map(tuple, probe(layer(text), TRAIN, "net.prototxt"))) == feed.shapes

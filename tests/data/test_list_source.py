@@ -35,7 +35,7 @@ def test_a_skip_starts_later(listed):
     assert source(listed[0], skip=3).read(3)[1].tolist() == [30, 40, 0]
 
 
-def test_each_pass_has_an_order_of_its_own_and_leaves_nobody_out(listed):
+def test_each_pass_has_an_order_of_its_own_and_leaves_no_image_out(listed):
     s = source(listed[0], "shuffle: true")
     passes = [tuple(s.read(5)[1].astype(int)) for _ in range(8)]
     assert all(sorted(order) == [0, 10, 20, 30, 40] for order in passes)

@@ -80,7 +80,7 @@ def test_an_image_is_no_obstacle_where_the_weight_lies_like_it():
     ],
     ids=["transposed", "does not learn", "small", "shared"],
 )  # fmt: skip
-def test_there_is_none_where_the_gradient_is_somebody_elses_too_or_is_the_smaller_part(text):
+def test_there_is_none_where_another_op_uses_the_gradient_or_is_the_smaller_part(text):
     assert not [name for name in fused_updates(text) if not name.startswith("score")]
 
 

@@ -11,7 +11,7 @@ from layermem.graph.train import forward_graph, train_graph
 from layermem.proto.read import read_net_text
 from tests.nets import NETS
 
-HOUSE = Path(__file__).resolve().parents[2] / "prototxt"
+PROTOTXT = Path(__file__).resolve().parents[2] / "prototxt"
 TOP = """
     layer { name: "in" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 4 dim: 4 } } }
     layer { name: "conv" type: "Convolution" bottom: "data" top: "x"
@@ -98,8 +98,8 @@ def test_weights_that_do_not_learn_do_not_need_the_bottom():
     assert warnings(inner % still, tail, side, end="f") == ()
 
 
-@pytest.mark.parametrize("path", sorted(HOUSE.glob("*/train_val.prototxt")), ids=lambda path: path.parent.name)
-def test_no_net_of_the_house_falls_into_a_trap(path):
+@pytest.mark.parametrize("path", sorted(PROTOTXT.glob("*/train_val.prototxt")), ids=lambda path: path.parent.name)
+def test_no_net_in_prototxt_has_a_hazard(path):
     if path.stat().st_size < 2e5:
         assert train_graph(NetOfFile(path), ReferenceDevice()).warnings == ()
 

@@ -23,7 +23,7 @@ OPS = (
     op("d", UPDATE, reads=["y"]),
 )
 BUFFERS = {name: Buffer(name, "data", X, 32) for name in ("x", "y")}
-GRAPH = Graph("toy", BUFFERS, OPS, "reference")
+GRAPH = Graph("two ops", BUFFERS, OPS, "reference")
 
 
 def test_uses_say_where_a_buffer_is_read_and_written():

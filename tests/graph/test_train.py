@@ -194,7 +194,7 @@ def test_what_no_loss_depends_on_has_no_backward():
     assert "side.w0.diff" not in graph_of(text).buffers
 
 
-def test_a_top_that_nobody_reads_has_a_gradient_of_zero_where_its_layer_needs_one():
+def test_a_top_that_no_op_reads_has_a_gradient_of_zero_where_its_layer_needs_one():
     cut = 'layer { name: "cut" type: "Slice" bottom: "a" top: "p" top: "q" slice_param { slice_point: 2 } }\n'
     graph = graph_of(DATA_LAYERS + ip("a", "x", outputs=4) + cut + LOSS % "p")
     assert graph.by_name["q.zero"].writes == ("q.diff",)

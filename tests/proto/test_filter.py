@@ -1,4 +1,4 @@
-"""Which layers a state lets in: Caffe's rules, case by case, and one by one against a plain twin."""
+"""Which layers a state lets in: Caffe's rules, case by case, and one by one against a plain oracle."""
 
 import pytest
 from hypothesis import given
@@ -124,7 +124,7 @@ RULES = st.builds(
 
 
 def broken_because(state, rule):
-    """The twin: every reason why the state breaks the rule."""
+    """The oracle: every reason why the state breaks the rule."""
     if rule.HasField("phase") and rule.phase != state.phase:
         yield "phase"
     if rule.HasField("min_level") and state.level < rule.min_level:

@@ -347,19 +347,19 @@ def test_a_wrong_net_inside_a_solver_is_found_at_its_line():
 
 
 def test_paths_are_taken_from_the_working_directory_first_and_then_from_beside_the_file(tmp_path, monkeypatch):
-    work, home = tmp_path / "work", tmp_path / "home"
+    work, folder = tmp_path / "work", tmp_path / "folder"
     work.mkdir()
-    home.mkdir()
-    solver = home / "solver.prototxt"
+    folder.mkdir()
+    solver = folder / "solver.prototxt"
     solver.write_text("")
-    (home / "net").write_text("beside")
+    (folder / "net").write_text("beside")
     monkeypatch.chdir(work)
     assert resolve_path("net", solver).read_text() == "beside"
-    assert resolve_path("net", home).read_text() == "beside"
+    assert resolve_path("net", folder).read_text() == "beside"
     (work / "net").write_text("working")
     assert resolve_path("net", solver).read_text() == "working"
-    assert resolve_path(str(home / "net"), solver).read_text() == "beside"
+    assert resolve_path(str(folder / "net"), solver).read_text() == "beside"
     sentence = str(refusal(resolve_path, "nothing", solver))
-    assert sentence == f"there is no 'nothing' in the working directory or in {home}"
+    assert sentence == f"there is no 'nothing' in the working directory or in {folder}"
     assert re.fullmatch("there is no '/nowhere/x'", str(refusal(resolve_path, "/nowhere/x", solver)))
     refusal(resolve_path, "", solver)

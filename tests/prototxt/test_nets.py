@@ -15,17 +15,17 @@ from layermem.proto.schema import TEST, TRAIN, SolverParameter
 from tests.prototxt.calculator import layers, memory_required, parameters, walk
 
 ROOT = Path(__file__).resolve().parents[2]
-HOUSE = ROOT / "prototxt"
-NETS = sorted(HOUSE.glob("*/*train_val.prototxt"))
-SOLVERS = sorted(HOUSE.glob("*/*solver*.prototxt"))
+PROTOTXT = ROOT / "prototxt"
+NETS = sorted(PROTOTXT.glob("*/*train_val.prototxt"))
+SOLVERS = sorted(PROTOTXT.glob("*/*solver*.prototxt"))
 
 
 def name(path: Path) -> str:
-    return str(path.relative_to(HOUSE))
+    return str(path.relative_to(PROTOTXT))
 
 
 def net(folder: str, phase: int = TRAIN) -> list:
-    return layers(HOUSE / folder / "train_val.prototxt", phase)
+    return layers(PROTOTXT / folder / "train_val.prototxt", phase)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_solver_finds_its_net_from_anywhere(path, tmp_path, monkeypatch):
 
 
 def test_every_net_has_a_row_in_the_readme_with_the_right_numbers():
-    text = (HOUSE / "README.md").read_text()
+    text = (PROTOTXT / "README.md").read_text()
     rows = {row[0]: row for row in re.findall(r"^\| `(\w+)`(.*?)\| ([\d,]+) \| ([\d,]+) \|$", text, re.MULTILINE)}
     for path in NETS:
         if path.parent.name == "cifar10":  # two nets in one row, checked as text
@@ -200,7 +200,7 @@ def run(place: Path, *command: str) -> subprocess.CompletedProcess:
 @pytest.mark.parametrize("folder", MADE)
 def test_a_tool_writes_the_very_files_that_are_here(folder, copied_tools):
     assert run(copied_tools, *MADE[folder]).returncode == 0
-    for file in sorted((HOUSE / folder).iterdir()):
+    for file in sorted((PROTOTXT / folder).iterdir()):
         assert (copied_tools / "prototxt" / folder / file.name).read_text() == file.read_text()
 
 
