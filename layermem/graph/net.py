@@ -180,7 +180,7 @@ class Net:
 
     @property
     def parameter_count(self) -> int:
-        """Learned values, shared ones once; BatchNorm's running averages are not among them."""
+        """Values of learned parameters, shared ones once; BatchNorm's running averages are not among them."""
         return sum(p.param.tensor.count for p in self.params.values() if p.param.learned)
 
     @property

@@ -80,7 +80,7 @@ class Layer:
     top_range: ClassVar[tuple[int, int | None]] = (1, 1)
     recompute_kind: ClassVar[str] = "exact"  # exact, seeded (counter-based random numbers) or never (data)
     inplace: ClassVar[bool] = False  # may a top carry the name of its bottom?
-    is_loss: ClassVar[bool] = False  # the first top weighs 1 in the objective unless the net says otherwise
+    is_loss: ClassVar[bool] = False  # the first top has loss weight 1 unless the net states another
 
     def __init__(self, param: Message, phase: int, bottoms: Sequence[Tensor]):
         self.param = param

@@ -154,8 +154,8 @@ class Net:
         self.layer("data", "HDF5Data", [], ["data", "label"], include=include, hdf5_data_param=reads)
 
     def imagenet(self, crop: int, train: int, test: int, *, unit: bool = False) -> None:
-        """ILSVRC 2012 from LMDBs at the place where Caffe's own scripts put them, and its dummy twin; with `unit`, its
-        values divided by about their standard deviation."""
+        """ILSVRC 2012 from LMDBs where Caffe's scripts write them, or dummy data in stage "dummy"; `unit`: values are
+        divided by about their standard deviation."""
         for phase, batch, name in (("TRAIN", train, "train"), ("TEST", test, "val")):
             scale = {"scale": 0.017} if unit else {}
             transform = {**scale, "mirror": phase == "TRAIN", "crop_size": crop, "mean_value": IMAGENET_MEAN}

@@ -11,7 +11,7 @@ from layermem.schedule.ir import Instruction, Residency, Schedule
 class Executor:
     """A schedule bound to a device, its arena, and the host arena of its offloads.
 
-    poison   fill bytes with NaN as soon as their residency ends, so that nobody can live on what was freed
+    poison   fill bytes with NaN as soon as their residency ends, so that a read of freed bytes shows
     """
 
     def __init__(

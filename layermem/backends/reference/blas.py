@@ -16,8 +16,8 @@ SETTERS = ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_", "
 
 
 def use_one_thread() -> bool:
-    """Whether the OpenBLAS that NumPy uses was found and told."""
-    told = False
+    """Limit the OpenBLAS that NumPy uses to one thread; whether it was found."""
+    limited = False
     with suppress(OSError):
         for path in sorted({line.split()[-1] for line in MAPS.read_text().splitlines() if "openblas" in line}):
             library = ctypes.CDLL(path)
@@ -25,5 +25,5 @@ def use_one_thread() -> bool:
                 setter = getattr(library, name, None)
                 if setter is not None:
                     setter(ctypes.c_int(1))
-                    told = True
-    return told
+                    limited = True
+    return limited

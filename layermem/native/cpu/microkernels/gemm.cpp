@@ -1,6 +1,6 @@
 // Matrix products in register tiles.
 //
-// A tile is kRows x kVectors registers of sums.  The shapes leave room in the register file for one row of packed
+// A tile is kRows x kVectors registers of sums.  Its shape leaves registers for one row of packed
 // weights (kVectors registers) and one broadcast: 12x2 + 2 + 1 = 27 of 32 registers with AVX-512, 6x2 + 2 + 1 = 15 of
 // 16 with AVX2.
 #include "cpu/microkernels/gemm.h"

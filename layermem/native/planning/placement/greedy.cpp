@@ -71,7 +71,7 @@ class RangeMaximum {
     std::vector<std::vector<Granules>> tables_;
 };
 
-// Residencies that are alive in the fullest section come first: they have the fewest offsets to choose from.
+// Residencies that are alive in the section of largest load come first: they have the fewest offsets to choose from.
 Order by_pressure(const Problem& p) {
     RangeMaximum load(section_loads(p.residencies, p.sections));
     return sort_by(p, [&](const Residency& r) { return load.of(r.first, r.last); });

@@ -9,7 +9,7 @@
 
 namespace layermem::planning::placement {
 
-// A sweep over begins and ends.  A section closes at the first end after a begin.  At one tick ends come before begins,
+// A sweep line over begins and ends.  A section closes at the first end after a begin.  At one tick ends come before begins,
 // because lifespans are half-open.
 Section assign_sections(const std::vector<Lifespan>& lifespans, std::vector<Residency>& residencies) {
     struct Event {

@@ -16,7 +16,7 @@ constexpr Bound kRoundingError = 1e-6;  // quanta by which a sum of many product
 }  // namespace
 
 // The first multiplier is 0: the shortest path in time alone.  The others are powers of two around time / budget, where
-// a byte and the time of the whole budget weigh alike.
+// the whole budget costs as much as the whole time.
 LagrangianBounds::LagrangianBounds(int sets, Bytes budget, Quanta time)
     : sets_(sets), budget_(static_cast<double>(budget)) {
     const Multiplier scale = std::max<double>(1, static_cast<double>(time)) / std::max(1.0, budget_);
