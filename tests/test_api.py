@@ -7,8 +7,8 @@ import sys
 import pytest
 
 import layermem
-from layermem.compiler import Program
 from layermem.report.plan_report import PlanReport
+from layermem.schedule.program import Program
 
 NET = "prototxt/mnist/train_val.prototxt"
 
@@ -45,7 +45,7 @@ def test_plan_and_compile_are_functions_with_signatures_and_docstrings():
 
 def test_public_functions_are_the_same_whatever_is_imported_first():
     code = (
-        f"import layermem.planning.base, layermem.compiler\nimport layermem\nprint(layermem.plan({NET!r}).peak_bytes)\n"
+        f"import layermem.planning.plan, layermem.compiler\nimport layermem\nprint(layermem.plan({NET!r}).peak_bytes)\n"
     )
     code += f"print(layermem.compile({NET!r}).arena_bytes)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -40,7 +40,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from layermem.api import Net, job_of
 from layermem.backends.cpu import CpuDevice
-from layermem.planning.base import Hints
+from layermem.planning.hints import Hints
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.solver.benchmark import Benchmark
 from layermem.utils.units import format_bytes

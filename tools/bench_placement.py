@@ -19,14 +19,14 @@ from bench_strategies import machine, table
 
 from layermem.api import Net, job_of_net
 from layermem.backends.base import get_device
-from layermem.compiler import MINIMUM_MEMORY
-from layermem.planning.base import STRATEGIES, Plan
+from layermem.job import Job
 from layermem.planning.costs import model_costs
-from layermem.planning.strategies import get_strategy
-from layermem.report.plan_report import Job
+from layermem.planning.plan import Plan
+from layermem.planning.registry import MINIMUM_MEMORY
+from layermem.planning.strategies import STRATEGIES, get_strategy
 from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.schedule.lower import lower
-from layermem.schedule.place import offsets
+from layermem.schedule.place import assign_offsets
 from layermem.utils.units import format_bytes
 
 PROTOTXT = Path(__file__).resolve().parent.parent / "prototxt"
@@ -47,25 +47,25 @@ class Placed:
         return self.height > self.bound
 
 
-def plans(job: Job, arena_planner: ArenaPlanner, strategy: str) -> Iterator[tuple[str, Plan]]:
+def plans(job: Job, arena: ArenaPlanner, strategy: str) -> Iterator[tuple[str, Plan]]:
     """The strategy's plans, each once."""
     make = get_strategy(strategy).make
-    free = make(job.graphs[0], job.costs, None, arena_planner, job.hints)
+    free = make(job.graphs[0], job.costs, None, arena, job.hints)
     yield "free", free
-    leanest = make(job.graphs[0], job.costs, MINIMUM_MEMORY, arena_planner, job.hints)
+    leanest = make(job.graphs[0], job.costs, MINIMUM_MEMORY, arena, job.hints)
     if leanest != free:
         yield "leanest", leanest
 
 
-def placed(path: Path, strategies: list[str]) -> Iterator[Placed]:
+def place_plans(path: Path, strategies: list[str]) -> Iterator[Placed]:
     job = job_of_net(Net(path), get_device("cpu"), model_costs("cpu"))
     name = path.parent.name + path.name.removesuffix("train_val.prototxt").rstrip("_")
-    arena_planner = ArenaPlanner(job.graphs, job.costs)
+    arena = ArenaPlanner(job.graphs, job.costs)
     for strategy in strategies:
-        for which, plan in plans(job, arena_planner, strategy):
-            residencies = lower(arena_planner.layouts[0], plan).residencies
-            found = offsets(residencies, arena_planner.homes(plan))
-            yield Placed(name, strategy, which, found.blocks, found.bound, found.height, found.seconds)
+        for which, plan in plans(job, arena, strategy):
+            residencies = lower(arena.layouts[0], plan).residencies
+            placed = assign_offsets(residencies, arena.persistent_offsets(plan))
+            yield Placed(name, strategy, which, placed.blocks, placed.bound_bytes, placed.peak_bytes, placed.seconds)
 
 
 def by_net(rows: list[Placed]) -> Iterator[str]:
@@ -105,7 +105,7 @@ def main() -> None:
     rows: list[Placed] = []
     for path in chosen:
         began = time.perf_counter()
-        rows += placed(path, options.strategies.split(","))
+        rows += place_plans(path, options.strategies.split(","))
         print(f"{path.parent.name} done in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
     reached = sum(not row.missed for row in rows)
     lines = [

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from layermem.api import Net, default_device, job_of_net
 from layermem.backends.base import get_device
+from layermem.compiler import Compiler
 from layermem.errors import BudgetError
 from layermem.planning.costs import model_costs
 from layermem.report.tables import print_table
@@ -49,12 +50,12 @@ def row(path: Path, strategy: str, args: argparse.Namespace) -> list[str]:
     name = path.parent.name + path.name.removesuffix("train_val.prototxt").rstrip("_")
     times = [f"{wired - began:.2f}", f"{made - wired:.2f}"]
     try:
-        program = job.compiler(strategy).program(job.budget(args.budget))
+        program = Compiler(job.graphs, strategy, job.costs, job.hints).compile(job.resolve_budget(args.budget))
     except BudgetError as error:
         least = f"> {format_bytes(error.minimum)}"
         return [name, strategy, *times, f"{time.perf_counter() - made:.2f}", "", least, "", "", ""]
     times.append(f"{time.perf_counter() - made:.2f}")
-    overhead = program.timeline().seconds / job.baseline_seconds - 1
+    overhead = program.seconds / job.baseline_seconds - 1
     peak = program.arena_bytes
     return [
         name, strategy, *times, str(len(program.train.instructions)), format_bytes(peak),

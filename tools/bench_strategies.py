@@ -22,7 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from layermem.backends.base import get_device
-from layermem.compiler import Program, compile
+from layermem.compiler import compile
 from layermem.data import probe
 from layermem.errors import BudgetError
 from layermem.graph.caffe_bytes import caffe_bytes
@@ -32,6 +32,7 @@ from layermem.graph.train import Rule, train_graph
 from layermem.planning.costs import model_costs
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net
+from layermem.schedule.program import Program
 from layermem.utils.units import format_change
 
 NETS = Path(__file__).resolve().parents[1] / "prototxt"
@@ -79,9 +80,9 @@ def least_program(graph: Graph, strategy: str) -> Program:
     if strategy != "auto":
         return compile([graph], strategy=strategy)
     try:
-        return compile([graph], strategy="auto", budget=1)
+        return compile([graph], strategy="auto", budget_bytes=1)
     except BudgetError as error:  # auto knows no least of its own accord: ask what it can do, then for that
-        return compile([graph], strategy="auto", budget=error.minimum)
+        return compile([graph], strategy="auto", budget_bytes=error.minimum)
 
 
 def mib(count: int) -> str:
@@ -155,11 +156,11 @@ def deep() -> Iterator[str]:
         for strategy in ("hybrid", "recompute", "auto"):
             start = time.perf_counter()
             try:
-                program = compile([graph], strategy=strategy, budget=ROOM)
+                program = compile([graph], strategy=strategy, budget_bytes=ROOM)
             except BudgetError as error:
                 rows.append([f"{name} x{batch}", strategy, f"needs {mib(error.minimum)}", "", "", ""])
                 continue
-            took, over = time.perf_counter() - start, program.timeline().seconds / base - 1
+            took, over = time.perf_counter() - start, program.seconds / base - 1
             places = [mib(program.arena_bytes), mib(program.host_bytes)]
             rows.append([f"{name} x{batch}", strategy, *places, format_change(over), f"{took:.0f}"])
         print(f"{name} x{batch} done", file=sys.stderr)

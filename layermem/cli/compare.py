@@ -23,7 +23,8 @@ from layermem.cli.watch import watched
 from layermem.errors import InputError
 
 if TYPE_CHECKING:
-    from layermem.report.plan_report import Job, PlanReport
+    from layermem.job import Job
+    from layermem.report.plan_report import PlanReport
     from layermem.solver.benchmark import Measured
 
 COMPARE_EXAMPLE = """\
@@ -102,7 +103,7 @@ def _print(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) -
 
     rows = [_row(report, measured) for report in reports]
     first = reports[0]
-    budget = f", budget {format_bytes(first.budget)}" if first.budget is not None else ""
+    budget = f", budget {format_bytes(first.budget_bytes)}" if first.budget_bytes is not None else ""
     print_table(
         [*HEADINGS, *(MEASURED if measured else [])],
         rows,
@@ -147,7 +148,7 @@ def _values(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) 
     return {
         "net": job.title,
         "device": first.device,
-        "budget_bytes": first.budget,
+        "budget_bytes": first.budget_bytes,
         "caffe_bytes": job.baseline_bytes,
         "bvlc_bytes": job.bvlc_bytes,
         "baseline_seconds": job.baseline_seconds,

@@ -28,7 +28,8 @@ from layermem.errors import InputError
 
 if TYPE_CHECKING:
     from layermem.graph.net import Net
-    from layermem.report.plan_report import Job, PlanReport
+    from layermem.job import Job
+    from layermem.report.plan_report import PlanReport
 
 EXAMPLE = """\
   layermem fit --net prototxt/vgg16/train_val.prototxt --budget 8GiB
@@ -113,9 +114,9 @@ def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
 
 def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
     """The job at a depth of the family that --net belongs to, and the depths."""
-    from layermem.api import title_of
     from layermem.cli.options import net_of
     from layermem.graph.net import Net
+    from layermem.job import title_of
     from layermem.nets import resnet
     from layermem.proto.read import read_net_text
 

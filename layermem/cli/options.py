@@ -16,8 +16,8 @@ from layermem.utils.units import parse_bytes
 if TYPE_CHECKING:
     from layermem.api import Net
     from layermem.backends.base import Device
-    from layermem.planning.base import Hints
-    from layermem.report.plan_report import Job
+    from layermem.job import Job
+    from layermem.planning.hints import Hints
 
 Verbs = Any  # what argparse's add_subparsers returns: its class is private
 MAX_THREADS = 1024  # each op joins all threads: with far more of them than cores a step never ends
@@ -209,8 +209,7 @@ def net_of(arguments: argparse.Namespace, phase: str | None = None) -> Net:
 
 def hints_of(arguments: argparse.Namespace) -> Hints:
     """The hints of the options and of --hints; the file beside the net is read with the net."""
-    from layermem.planning.base import Hints
-    from layermem.planning.hints import joined, read_hints
+    from layermem.planning.hints import Hints, merge_hints, read_hints
 
     given = Hints(
         segment_ends=_globs(arguments.segment_ends),
@@ -218,7 +217,7 @@ def hints_of(arguments: argparse.Namespace) -> Hints:
         recompute=_globs(arguments.recompute),
         host_budget=None if arguments.host_budget is None else parse_bytes(arguments.host_budget),
     )
-    return joined(given, read_hints(arguments.hints)) if arguments.hints else given
+    return merge_hints(given, read_hints(arguments.hints)) if arguments.hints else given
 
 
 def _globs(texts: list[str]) -> tuple[str, ...]:

@@ -50,7 +50,6 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def run_plan(arguments: argparse.Namespace) -> int:
-    from layermem.api import read_plan
     from layermem.report.plan_report import evaluate
     from layermem.report.summary import plan_values, summary
 
@@ -59,8 +58,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
 
         check_plot(arguments.plot)
     job = job_of(arguments)
-    saved = read_plan(arguments.load, job) if arguments.load else None
-    report = evaluate(job, arguments.strategy, arguments.budget, saved)
+    report = evaluate(job, arguments.strategy, arguments.budget, arguments.load)
     if arguments.json:
         print_json(plan_values(report))
     elif report.feasible:

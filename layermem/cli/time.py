@@ -22,7 +22,7 @@ from layermem.errors import InputError
 from layermem.utils.files import write_atomically
 
 if TYPE_CHECKING:
-    from layermem.report.plan_report import Job
+    from layermem.job import Job
 
 TIME_EXAMPLE = """\
   layermem time --net prototxt/mnist/train_val.prototxt --out costs.csv

@@ -25,8 +25,7 @@ from layermem.errors import InputError
 
 if TYPE_CHECKING:
     from layermem.backends.base import Device
-    from layermem.report.plan_report import PlanReport
-    from layermem.solver.events import Event
+    from layermem.report.events import Event
     from layermem.solver.scoring import Scoring
     from layermem.solver.solver import Solver
 
@@ -93,7 +92,7 @@ def run_train(arguments: argparse.Namespace) -> int:
 
     waiting: list[Event] = []
     with _solver(arguments, device_of(arguments), waiting) as solver:
-        print(summary(_planned(solver)), end="", flush=True)
+        print(summary(solver.report), end="", flush=True)
         _run(solver, arguments, waiting)
         print(peaks(solver.program.arena_bytes, solver.runner.measured_peak), flush=True)
         return INTERRUPTED if solver.interrupted else 0
@@ -101,29 +100,13 @@ def run_train(arguments: argparse.Namespace) -> int:
 
 def _solver(arguments: argparse.Namespace, device: Device, waiting: list[Event]) -> Solver:
     from layermem import api
-    from layermem.planning.hints import hints_beside, joined
-    from layermem.proto.read import read_solver
-    from layermem.proto.solver_nets import train_net
 
-    hints = joined(hints_of(arguments), hints_beside(train_net(read_solver(arguments.solver)).net.path))
     return api.Solver(
         arguments.solver, device=device, strategy=arguments.strategy, plan=arguments.load, budget=arguments.budget,
-        hints=hints, costs=arguments.costs, batch=arguments.batch, spill=arguments.spill,
+        hints=hints_of(arguments), costs=arguments.costs, batch=arguments.batch, spill=arguments.spill,
         weights=arguments.weights or (), snapshot=arguments.snapshot, iterations=arguments.iterations,
         seed=arguments.seed, level=arguments.level, stages=stages(arguments.stage), log=waiting.append,
     )  # fmt: skip
-
-
-def _planned(solver: Solver) -> PlanReport:
-    """The solver's program as a report, for the summary."""
-    from layermem.api import title_of
-    from layermem.report.plan_report import Job, PlanReport
-    from layermem.solver.rules import rule_of
-
-    program = solver.program
-    histories = rule_of(solver.param).histories
-    job = Job(title_of(solver.nets.train), solver.nets.all, tuple(solver.graphs), program.costs, histories)
-    return PlanReport(job, program.train.plan.strategy, solver.budget, program)
 
 
 def _run(solver: Solver, arguments: argparse.Namespace, waiting: list[Event]) -> None:

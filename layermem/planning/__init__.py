@@ -1,5 +1,5 @@
-"""Plans, the strategies that make them, their costs and bounds."""
+"""Plans, the strategies that make them, and what they cost."""
 
-from layermem.planning.base import Decision, Gap, Plan
+from layermem.planning.plan import Decision, Gap, Plan
 
 __all__ = ["Decision", "Gap", "Plan"]

@@ -1,69 +1,191 @@
-"""A plan that fits by its bytes in use and not when placed: the quickest program that does, found by asking for less.
+"""The fastest program of a strategy within a budget; where none fits, the one that needs the least memory.
 
-    asked   budget - 2 over, - 4 over, - 8 over ...    until a program fits        over: bytes above the budget
-            then halfway between that and the last one that was too much, while a quicker one may be there
+A strategy counts live bytes.  Placed, its plan may need a few more, and then it is asked for less:
 
-Where no program can be much quicker than the one at hand, the search ends.
+    request  budget - 2 over, - 4 over, - 8 over ...    until a program fits        over: bytes above the budget
+             then halfway between that and the last one that was too much, while a faster one may be there
+
+Where no program can be much faster than the one at hand, the search ends.  What a program is, this file need not know:
+`build` places a plan (compiler.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from dataclasses import replace
+from functools import cached_property
+from typing import Generic, Protocol, TypeVar
 
-
-class Timed(Protocol):
-    @property
-    def seconds(self) -> float: ...
+from layermem.errors import BudgetError
+from layermem.graph.ops import Graph
+from layermem.planning.costs import Costs
+from layermem.planning.hints import Hints
+from layermem.planning.plan import Plan
+from layermem.planning.registry import (
+    MINIMUM_MEMORY,
+    PlanEvaluator,
+    StrategyEntry,
+    single_strategies,
+    suggested_strategies,
+)
 
 
 class Program(Protocol):
-    """What the search reads of a placed program (schedule/arena_planner.py)."""
+    """What the search reads of a placed plan (schedule/program.py)."""
+
+    @property
+    def plan(self) -> Plan: ...
 
     @property
     def arena_bytes(self) -> int: ...
 
     @property
+    def host_bytes(self) -> int: ...
+
+    @property
     def max_live_bytes(self) -> int: ...
 
-    def timeline(self) -> Timed: ...
+    @property
+    def seconds(self) -> float: ...
+
+
+P = TypeVar("P", bound=Program)
+P_co = TypeVar("P_co", bound=Program, covariant=True)
+
+
+class Builder(Protocol[P_co]):
+    """Places a plan; it may stop looking for better offsets once they take no more than `target_bytes`."""
+
+    def __call__(self, plan: Plan, target_bytes: int = 0) -> P_co: ...
 
 
 DOUBLINGS = 6
 HALVINGS = 4
 AS_GOOD = 1.001  # times the seconds of the program that was over the budget: no use to look further
-
-P = TypeVar("P", bound=Program)
-Ask = Callable[[int], "P | None"]  # bytes -> the program for them, placed; None if its plan was tried before
+ROUNDS = 8  # requests for a byte less than the smallest program so far
 
 
-def fastest_under_budget(budget: int, first: P, ask: Ask[P]) -> P | None:
-    """The quickest program found in `budget` bytes, or None; `first` is placed, and over it."""
-    asked, too_much = budget, budget
+class BudgetSearch(Generic[P]):
+    """A strategy over one training graph, to be asked for programs within any budget."""
+
+    def __init__(
+        self,
+        entry: StrategyEntry,
+        graph: Graph,
+        costs: Costs,
+        evaluator: PlanEvaluator,
+        hints: Hints,
+        build: Builder[P],
+    ):
+        self.entry, self.graph, self.costs = entry, graph, costs
+        self.evaluator, self.hints, self.build = evaluator, hints, build
+
+    def program(self, budget_bytes: int | None) -> P:
+        """The fastest program that was found within the budget; BudgetError, with the minimum, if none was."""
+        program = self._attempt(budget_bytes)
+        if budget_bytes is not None and program.arena_bytes > budget_bytes:
+            program = self.min_memory_program
+            if program.arena_bytes > budget_bytes:
+                message = f"no program of '{self.entry.name}' fits {budget_bytes:,} bytes"
+                raise BudgetError(message, budget=budget_bytes, minimum=program.arena_bytes)
+        host_bytes = self.hints.host_budget
+        if host_bytes is not None and program.host_bytes > host_bytes:
+            message = f"'{self.entry.name}' offloads more than {host_bytes:,} bytes"
+            raise BudgetError(message, budget=host_bytes, minimum=program.host_bytes, host=True)
+        return program
+
+    @cached_property
+    def min_memory_program(self) -> P:
+        """The smallest program that was found; its arena is the least budget."""
+        best = self._attempt(MINIMUM_MEMORY)
+        for _ in range(ROUNDS):
+            request = best.arena_bytes - 1
+            plan = self.plan_of(self.entry, request)
+            smaller = best if plan == best.plan else self._attempt(request, plan)
+            if smaller.arena_bytes >= best.arena_bytes:
+                break
+            best = smaller
+        return best
+
+    def suggestions(self, budget_bytes: int) -> dict[str, int]:
+        """Other strategies that fit, with the fewest live bytes that they need."""
+        if self.entry.combines_others:
+            return {}
+        fewest_bytes: dict[str, int] = {}
+        for other in suggested_strategies():
+            if other.name == self.entry.name or (other.combines_others and fewest_bytes):
+                continue
+            live_bytes = self.evaluator.live_bytes(self.plan_of(other, MINIMUM_MEMORY))
+            if live_bytes <= budget_bytes:
+                fewest_bytes[other.name] = live_bytes
+        return fewest_bytes
+
+    def plan_of(self, entry: StrategyEntry, budget_bytes: int | None) -> Plan:
+        return entry.make(self.graph, self.costs, budget_bytes, self.evaluator, self.hints)
+
+    def _attempt(self, budget_bytes: int | None, plan: Plan | None = None) -> P:
+        """The program of the strategy's plan for the budget, or if it is over when placed, the fastest found that fits;
+        the plan may be known already."""
+        plan = plan or self.plan_of(self.entry, budget_bytes)
+        first = self.build(plan, target_bytes=budget_bytes or 0)
+        if budget_bytes is None or first.arena_bytes <= budget_bytes or self.evaluator.live_bytes(plan) > budget_bytes:
+            return first
+        tried = [first]
+
+        def build_for(request: int) -> P | None:
+            plan = self.plan_of(self.entry, request)
+            if any(plan == program.plan for program in tried):
+                return None
+            tried.append(self.build(plan, target_bytes=budget_bytes))
+            return tried[-1]
+
+        best = fastest_under_budget(budget_bytes, first, build_for)
+        if self.entry.combines_others:
+            best = self._faster_single(budget_bytes, best)
+        return best or min(tried, key=lambda program: program.arena_bytes)
+
+    def _faster_single(self, budget_bytes: int, best: P | None) -> P | None:
+        """`best`, or where requests for less made it slower than a single strategy is, the program of that one."""
+        for entry in single_strategies():
+            plan = replace(self.plan_of(entry, budget_bytes), strategy=self.entry.name)
+            seconds = self.evaluator.estimate_seconds(plan)
+            if self.evaluator.live_bytes(plan) <= budget_bytes and (best is None or seconds < best.seconds):
+                program = self.build(plan, target_bytes=budget_bytes)
+                best = program if program.arena_bytes <= budget_bytes else best
+        return best
+
+
+def fastest_under_budget(budget_bytes: int, first: P, build_for: Callable[[int], P | None]) -> P | None:
+    """The fastest program found within the budget, or None.
+
+    first      the program for the budget itself: placed, and over it
+    build_for  the program for a request in bytes, placed; None if its plan was tried before
+    """
+    request, too_much = budget_bytes, budget_bytes
     best: P | None = None
-    over = first.arena_bytes - budget
+    over = first.arena_bytes - budget_bytes
     for doubling in range(1, DOUBLINGS + 1):
-        asked = budget - (over << doubling)
-        if asked <= 0:
+        request = budget_bytes - (over << doubling)
+        if request <= 0:
             return None
-        found = ask(asked)
-        if found is not None and found.arena_bytes <= budget:
-            best = found
+        program = build_for(request)
+        if program is not None and program.arena_bytes <= budget_bytes:
+            best = program
             break
-        if found is not None and found.max_live_bytes > asked:
-            return None  # the strategy knows nothing so lean
-        too_much = asked
+        if program is not None and program.max_live_bytes > request:
+            return None  # the strategy has no plan that needs so little
+        too_much = request
     if best is None:
         return None
-    good = first.timeline().seconds * AS_GOOD
+    good_enough = first.seconds * AS_GOOD
     for _ in range(HALVINGS):
-        if best.timeline().seconds <= good or too_much - asked < over:
+        if best.seconds <= good_enough or too_much - request < over:
             break
-        middle = (asked + too_much) // 2
-        found = ask(middle)
-        if found is None or found.arena_bytes > budget:
+        middle = (request + too_much) // 2
+        program = build_for(middle)
+        if program is None or program.arena_bytes > budget_bytes:
             too_much = middle
             continue
-        asked = middle
-        best = min(best, found, key=lambda program: program.timeline().seconds)
+        request = middle
+        best = min(best, program, key=lambda program: program.seconds)
     return best

@@ -12,13 +12,30 @@ is the earlier word for `segment-ends` and is still read.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from layermem.errors import InputError
-from layermem.planning.base import Hints
 from layermem.proto.text import TEXT_LIMIT, decode, read_bytes
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What a user asks for beside the budget.
+
+    segment_ends     globs of layer names at whose outputs a segment that is recomputed may end (memonger's mirror
+                     stages): the last op of a run under `sublinear`, under `recompute-*` every op of a lower set that
+                     nothing else in it depends on; none: anywhere
+    keep, recompute  globs of layer names whose outputs every strategy that recomputes keeps, or recomputes
+    host_budget      bytes of host arena; None is no limit
+    """
+
+    segment_ends: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    recompute: tuple[str, ...] = ()
+    host_budget: int | None = None
+
 
 WORDS = {"segment-ends": "segment_ends", "keep": "keep", "recompute": "recompute"}  # word -> field of Hints
 EARLIER_WORDS = {"stage": "segment-ends"}
@@ -47,7 +64,7 @@ def hints_beside(net: str | Path) -> Hints:
     return read_hints(path) if path.is_file() else Hints()
 
 
-def joined(first: Hints, second: Hints) -> Hints:
+def merge_hints(first: Hints, second: Hints) -> Hints:
     """Both: globs add up."""
     return replace(
         first,

@@ -1,81 +1,98 @@
-"""From segments of forward ops to a plan that keeps what leaves a segment and rebuilds the rest (canonical strategy).
+"""From segments of forward ops to a plan that keeps what leaves a segment and recomputes the rest.
 
-    forward    segment by segment; kept: what a later segment reads and what its op leaves for backward beside it, what
-               cannot be run again, the whole last segment
-    backward   in the graph's own order, so that gradients meet in one order under every plan; before each backward op,
-               the forward ops run again whose outputs it needs and nobody has made again yet
+    forward    segment by segment; kept: what a later segment reads, and what its op writes for backward beside it; what
+               cannot be recomputed; the whole last segment
+    backward   in the graph's own order, so that gradients are summed in one order under every plan; before each
+               backward op, the forward ops are recomputed whose outputs it needs and that are not available
 
-Everything else follows from lifetimes: a value lives to its last use, and one that is written again was dropped before.
-source  Kusumoto et al., NeurIPS 2019, section 3; Chen et al. 2016
+Everything else follows from lifetimes: a value lives to its last use, and one that is written again was freed before.
+source  Kusumoto et al., NeurIPS 2019, section 3 (canonical strategy); Chen et al. 2016
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from layermem.graph.ops import DATA, FORWARD, STASH, Graph, Op
-from layermem.planning.base import INTRA, Hints, Plan, ops_in_order
 from layermem.planning.costs import Costs
+from layermem.planning.hints import Hints
+from layermem.planning.plan import INTRA, Plan, ops_in_order
+
+
+class Candidate(NamedTuple):
+    """A plan with its live bytes, and the seconds of what it recomputes."""
+
+    live_bytes: int
+    recompute_seconds: float
+    plan: Plan
 
 
 def segments_to_plan(
-    graph: Graph, segments: Sequence[Sequence[Op]], strategy: str, *, hints: Hints = Hints(), beside: bool = True
+    graph: Graph,
+    segments: Sequence[Sequence[Op]],
+    strategy: str,
+    *,
+    hints: Hints = Hints(),
+    keep_side_outputs: bool = True,
 ) -> Plan:
-    """The plan that rebuilds every segment but the last; `hints` may say otherwise of single layers.
+    """The plan that recomputes every segment but the last; `hints` may say otherwise of single layers.
 
-    beside   what an op leaves for backward alone stays beside its output; else it is made again, seldom more leanly
+    keep_side_outputs   what an op writes for backward alone stays where the op's output stays; otherwise it is
+                        recomputed, which rarely saves memory
     """
-    available = _kept(graph, segments, hints, beside)
+    available = _kept_buffers(graph, segments, hints, keep_side_outputs)
     order = [op.name for ops in segments for op in ops]
     for op in graph.ops:
         if op.kind == FORWARD:
             continue
-        for again in _missing(graph, (*op.reads, *op.updates), available):
-            available.update(again.recompute.writes if again.recompute else ())
-            order.append(again.name)
+        for producer in _missing_producers(graph, (*op.reads, *op.updates), available):
+            available.update(producer.recompute.writes if producer.recompute else ())
+            order.append(producer.name)
         order.append(op.name)
     return Plan(strategy, tuple(order), {}, INTRA)
 
 
-def _kept(graph: Graph, segments: Sequence[Sequence[Op]], hints: Hints, beside: bool) -> set[str]:
+def _kept_buffers(graph: Graph, segments: Sequence[Sequence[Op]], hints: Hints, keep_side_outputs: bool) -> set[str]:
     """Buffers that stay from the forward pass on."""
     segment_of = {op.name: i for i, ops in enumerate(segments) for op in ops}
 
-    def stays(name: str) -> bool:
+    def is_kept(name: str) -> bool:
         producer = graph.producer.get(name)
-        if graph.buffers[name].kind not in (DATA, STASH) or producer is None or not can_rebuild(producer, name):
+        if graph.buffers[name].kind not in (DATA, STASH) or producer is None or not can_recompute(producer, name):
             return True
         if matches(producer, hints.keep):
             return True
         if matches(producer, hints.recompute):
             return False
-        home = segment_of[producer.name]
-        return home == len(segments) - 1 or any(segment_of[reader] != home for reader in _readers(graph, name, beside))
+        own = segment_of[producer.name]
+        readers = _forward_readers(graph, name, keep_side_outputs)
+        return own == len(segments) - 1 or any(segment_of[reader] != own for reader in readers)
 
-    return {name for name in graph.buffers if stays(name)}
+    return {name for name in graph.buffers if is_kept(name)}
 
 
-def _readers(graph: Graph, name: str, beside: bool) -> list[str]:
-    """Forward ops that read a buffer; of one that only backward reads, those that read what was made with it.  If it
-    went where that stays, its op would run again all the same, and what that op reads would have to be there."""
+def _forward_readers(graph: Graph, name: str, keep_side_outputs: bool) -> list[str]:
+    """Forward ops that read a buffer; of one that only backward reads, those that read what was written with it.  If it
+    were freed where that stays, its op would run again all the same, and would need its inputs."""
     own = [op.name for op in graph.readers[name] if op.kind == FORWARD]
-    made = graph.producer[name].writes if beside else ()
-    return own or [op.name for b in made for op in graph.readers[b] if op.kind == FORWARD]
+    written_with_it = graph.producer[name].writes if keep_side_outputs else ()
+    return own or [op.name for b in written_with_it for op in graph.readers[b] if op.kind == FORWARD]
 
 
-def _missing(graph: Graph, wanted: Iterable[str], available: Collection[str]) -> list[Op]:
-    """Forward ops to run again so that `wanted` exists, in the graph's order."""
-    found: dict[str, Op] = {}
+def _missing_producers(graph: Graph, wanted: Iterable[str], available: Collection[str]) -> list[Op]:
+    """Forward ops to recompute so that `wanted` is available, in the graph's order."""
+    producers: dict[str, Op] = {}
     stack = [b for b in wanted if b not in available]
     while stack:
         producer = graph.producer.get(stack.pop())
-        if producer is None or producer.kind != FORWARD or producer.name in found:
+        if producer is None or producer.kind != FORWARD or producer.name in producers:
             continue
-        found[producer.name] = producer
+        producers[producer.name] = producer
         assert producer.recompute is not None
         stack += [b for b in producer.recompute.reads if b not in available]
-    return sorted(found.values(), key=lambda op: graph.position[op.name])
+    return sorted(producers.values(), key=lambda op: graph.position[op.name])
 
 
 def recompute_seconds(graph: Graph, costs: Costs, plan: Plan) -> float:
@@ -88,8 +105,8 @@ def recompute_seconds(graph: Graph, costs: Costs, plan: Plan) -> float:
     return seconds
 
 
-def can_rebuild(producer: Op, buffer: str) -> bool:
-    """Whether running `producer` again writes `buffer`."""
+def can_recompute(producer: Op, buffer: str) -> bool:
+    """Whether a second run of `producer` writes `buffer`."""
     return producer.recompute is not None and buffer in producer.recompute.writes
 
 

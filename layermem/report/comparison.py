@@ -1,66 +1,67 @@
 """Strategies side by side: each under one budget, each over many budgets, and how much of a net each one fits.
 
-ranked      those that fit come first, the quickest first; then the others, those that need least first
-trade       (bytes, overhead) of a strategy at budgets from its least to what it takes without one
-largest     the largest batch, or depth, that a budget holds
+rank          those that fit come first, the fastest first; then the others, those that need least first
+trade_curve   (bytes, overhead) of a strategy at budgets from its minimum to what it takes without one
+find_largest  the largest batch, or depth, that a budget holds
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from layermem.compiler import MINIMUM_MEMORY
+from layermem.compiler import Compiler
 from layermem.errors import InputError
+from layermem.job import Job
 from layermem.planning.bounds import least_bytes, least_seconds
+from layermem.planning.registry import MINIMUM_MEMORY
 from layermem.planning.strategies import STRATEGIES, get_strategy
-from layermem.report.plan_report import Job, PlanReport
+from layermem.report.plan_report import PlanReport
 from layermem.schedule.arena_planner import ArenaPlanner
 
-SLOW = ("recompute-exact",)  # may search for 20 seconds: only where it is named, or all are
-POINTS = 12  # budgets of a trade
-PLACED = 3000  # ops of a step up to which its plans are placed for a trade
+POINTS = 12  # budgets of a curve
+MAX_PLACED_OPS = 3000  # of a step, up to which the plans of a curve are placed
 STRAIGHT = 6  # guesses on a line before any other
 TOO_LARGE = 2**62  # bytes of what cannot even be built
 
+Curve = list[tuple[int, float]]  # (bytes, overhead against the baseline)
+
 
 def select_strategies(names: str | None) -> list[str]:
-    """Strategies that a user asks for: "a,b", "all", or nothing, which means all but the slow ones."""
+    """Strategies that a user asks for: "a,b", "all", or nothing, which means those that are compared by default."""
     if names == "all":
         return list(STRATEGIES)
     if names is None:
-        return [name for name in STRATEGIES if name not in SLOW]
-    found = [get_strategy(name.strip()).name for name in names.split(",") if name.strip()]
-    if not found:
+        return [entry.name for entry in STRATEGIES.values() if entry.compare_by_default]
+    selected = [get_strategy(name.strip()).name for name in names.split(",") if name.strip()]
+    if not selected:
         raise InputError(f"'{names}' names no strategy; choose of: {' '.join(STRATEGIES)}")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(selected))
 
 
-def rank(founds: Iterable[PlanReport]) -> list[PlanReport]:
-    return sorted(founds, key=lambda f: (not f.feasible, f.seconds if f.feasible else 0.0, f.peak_bytes))
+def rank(reports: Iterable[PlanReport]) -> list[PlanReport]:
+    return sorted(reports, key=lambda r: (not r.feasible, r.seconds if r.feasible else 0.0, r.peak_bytes))
 
 
-def trade_curve(job: Job, strategy: str, budgets: Sequence[int]) -> list[tuple[int, float]]:
+def trade_curve(job: Job, strategy: str, budgets: Sequence[int]) -> Curve:
     """What memory costs in time: peak and overhead against the baseline at each budget.
 
     Points that take more bytes and more time than another one are left out.  Steps of many ops are not placed: then
-    it is bytes in use, and seconds as if every byte that a copy frees were wanted at once.
+    it is live bytes, and seconds as if every byte that a copy frees were wanted at once.
     """
-    train = job.graphs[0]
-    alone = ArenaPlanner([train], job.costs)
-    make = get_strategy(strategy).make
-    found = []
-    for budget in (None, MINIMUM_MEMORY, *budgets):
-        plan = make(train, job.costs, budget, alone, job.hints)
-        if len(train.ops) > PLACED:
-            nbytes, seconds = alone.live_bytes(plan), alone.estimate_seconds(plan)
+    compiler = Compiler(job.graphs[:1], strategy, job.costs, job.hints)
+    points = []
+    for budget_bytes in (None, MINIMUM_MEMORY, *budgets):
+        plan = compiler.search.plan_of(compiler.search.entry, budget_bytes)
+        if len(job.graphs[0].ops) > MAX_PLACED_OPS:
+            nbytes, seconds = compiler.arena.live_bytes(plan), compiler.arena.estimate_seconds(plan)
         else:
-            program = alone.place(plan, target=budget or 0)
-            nbytes, seconds = program.arena_bytes, program.timeline().seconds
-        found.append((nbytes, seconds / job.baseline_seconds - 1))
-    return pareto_front(found)
+            program = compiler.build(plan, target_bytes=budget_bytes or 0)
+            nbytes, seconds = program.arena_bytes, program.seconds
+        points.append((nbytes, seconds / job.baseline_seconds - 1))
+    return pareto_front(points)
 
 
-def bound_curve(job: Job, budgets: Sequence[int]) -> list[tuple[int, float]]:
+def bound_curve(job: Job, budgets: Sequence[int]) -> Curve:
     """The overhead below which no plan goes, at each budget."""
     train = job.graphs[0]
     return [(budget, least_seconds(train, job.costs, budget) / job.baseline_seconds - 1) for budget in budgets]
@@ -68,27 +69,29 @@ def bound_curve(job: Job, budgets: Sequence[int]) -> list[tuple[int, float]]:
 
 def budget_grid(job: Job, points: int = POINTS) -> list[int]:
     """Budgets from what no plan goes below to what reuse alone takes, in equal ratios."""
-    train = job.graphs[0]
-    alone = ArenaPlanner([train], job.costs)
-    most = alone.live_bytes(get_strategy("liveness").make(train, job.costs, None, alone, job.hints))
-    least = min(least_bytes(train), most)
+    most = _live_bytes(job, "liveness", None)
+    least = min(least_bytes(job.graphs[0]), most)
     return [round(least * (most / least) ** (step / (points - 1))) for step in range(points)]
 
 
-def pareto_front(points: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
+def min_live_bytes(job: Job, strategy: str) -> int:
+    """Live bytes of the plan of a strategy that needs the fewest, without placement."""
+    return _live_bytes(job, strategy, MINIMUM_MEMORY)
+
+
+def _live_bytes(job: Job, strategy: str, budget_bytes: int | None) -> int:
+    train = job.graphs[0]
+    arena = ArenaPlanner([train], job.costs)
+    return arena.live_bytes(get_strategy(strategy).make(train, job.costs, budget_bytes, arena, job.hints))
+
+
+def pareto_front(points: Iterable[tuple[int, float]]) -> Curve:
     """The points beside which no other takes fewer bytes and no more time, by bytes."""
-    kept: list[tuple[int, float]] = []
+    kept: Curve = []
     for nbytes, overhead in sorted(set(points)):
         if not kept or overhead < kept[-1][1] - 1e-12:
             kept.append((nbytes, overhead))
     return kept
-
-
-def min_live_bytes(job: Job, strategy: str) -> int:
-    """Bytes in use under the leanest plan of a strategy, without placement."""
-    train = job.graphs[0]
-    alone = ArenaPlanner([train], job.costs)
-    return alone.live_bytes(get_strategy(strategy).make(train, job.costs, MINIMUM_MEMORY, alone, job.hints))
 
 
 def find_largest(measure: Callable[[int], int], budget: int, most: int, at_least: int = 0) -> int:

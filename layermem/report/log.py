@@ -16,8 +16,8 @@ from typing import TextIO
 
 import numpy as np
 
-from layermem.solver import events
-from layermem.solver.events import Event, Output
+from layermem.report import events
+from layermem.report.events import Event, Output
 
 
 class Log:

@@ -1,105 +1,94 @@
-"""What is known of a training step before it runs: a job, and what a strategy makes of it.
+"""What is known of a training step before it runs: a job under a strategy and a budget, beside the baseline.
 
-job      the graphs that share one arena, with the costs of a device, and what Caffe would take for them
-planned  the program beside the baseline, with what a user asks of it: peak, time, the fullest moment
+report = evaluate(job, "hybrid", "50%")
+report.program, report.peak_bytes, report.seconds, report.minimum_bytes, ...
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
-from layermem.compiler import Compiler, Program
-from layermem.errors import BudgetError
-from layermem.graph.caffe_bytes import beside, caffe_bytes
-from layermem.graph.net import Net
+from layermem.compiler import Compiler
+from layermem.errors import BudgetError, InputError
 from layermem.graph.ops import PARAMETER, Graph
-from layermem.planning.base import Hints, Plan, default_strategy
+from layermem.job import Budget, Job, PathName
 from layermem.planning.bounds import least_bytes, least_seconds
-from layermem.planning.costs import Costs
-from layermem.planning.strategies import get_strategy
-from layermem.schedule.arena_planner import ArenaPlanner
-from layermem.schedule.ir import Instruction, Residency, Schedule
+from layermem.planning.budget_search import BudgetSearch
+from layermem.planning.plan import Plan
+from layermem.planning.registry import Choice, as_entry, default_strategy
+from layermem.report.refusal import add_suggestions, describe_host_refusal, describe_refusal
+from layermem.schedule.check import UnsafeSchedule
+from layermem.schedule.ir import OFFLOAD, Instruction, Residency, Schedule
+from layermem.schedule.program import Program
 from layermem.schedule.simulate import Timeline
-from layermem.utils.units import FREE, aligned, parse_bytes
+from layermem.utils.units import aligned
 
 ROUNDING = 1e-9  # share of a step by which sums of the same seconds may differ
 
 
-@dataclass(frozen=True)
-class Job:
-    """What is to be planned.  `nets` are those of `graphs`, the train net first; the first graph trains.
+def evaluate(
+    job: Job, strategy: Choice | None = None, budget: Budget = None, plan: Plan | PathName | None = None
+) -> PlanReport:
+    """`job` under `strategy` and `budget`, or by a plan that was made before.
 
-    histories   blobs of solver state per parameter
-    free_bytes  asks the device what the budget `free` stands for
+    Where nothing fits the budget, the report says why and describes the smallest program; a host budget that is too
+    small is a BudgetError.
     """
-
-    title: str
-    nets: tuple[Net, ...]
-    graphs: tuple[Graph, ...]
-    costs: Costs
-    histories: int = 1
-    hints: Hints = field(default_factory=Hints)
-    free_bytes: Callable[[], int] | None = None
-
-    @cached_property
-    def baseline_bytes(self) -> int:
-        """Arena under strategy `caffe`: what percentages are taken of.  It has no gaps, so nothing need be placed."""
-        arena_planner = ArenaPlanner(self.graphs, self.costs)
-        plan = get_strategy("caffe").make(self.graphs[0], self.costs, None, arena_planner, Hints())
-        return arena_planner.live_bytes(plan)
-
-    @cached_property
-    def baseline_seconds(self) -> float:
-        """Every op once, and no copies."""
-        return sum(self.costs.op(op) for op in self.graphs[0].ops)
-
-    @cached_property
-    def bvlc_bytes(self) -> int:
-        """What BVLC Caffe itself would take."""
-        train = caffe_bytes(self.nets[0], histories=self.histories).total
-        return train + sum(beside(caffe_bytes(net)) for net in self.nets[1:])
-
-    def budget(self, given: str | int | None) -> int | None:
-        """Bytes of a budget as a user writes it; a percentage is of the baseline, `free` what the device has now."""
-        if given == FREE and self.free_bytes is not None:
-            return self.free_bytes()
-        if not isinstance(given, str):
-            return given
-        return parse_bytes(given, whole=self.baseline_bytes if "%" in given else None)
-
-    def compiler(self, strategy: str, plan: Plan | None = None) -> Compiler:
-        return Compiler(self.graphs, strategy, costs=self.costs, plan=plan, hints=self.hints)
+    budget_bytes = job.resolve_budget(budget)
+    saved = job.resolve_plan(plan)
+    choice = saved or strategy or default_strategy(budget_bytes)
+    name = saved.strategy if saved is not None else as_entry(choice).name
+    compiler = Compiler(job.graphs, choice, job.costs, job.hints)
+    try:
+        if saved is not None:
+            saved.validate(job.graphs[0])
+        return PlanReport(job, name, budget_bytes, compiler.compile(budget_bytes), search=compiler.search)
+    except BudgetError as error:
+        if error.host:
+            raise describe_host_refusal(error, name) from None
+        refusal = describe_refusal(error, compiler.search)
+        return PlanReport(job, name, budget_bytes, compiler.search.min_memory_program, refusal, compiler.search)
+    except (ValueError, UnsafeSchedule) as error:
+        if saved is None:
+            raise
+        raise InputError(f"the saved plan cannot be run ({error}); make it again") from error
 
 
 @dataclass(frozen=True)
 class PlanReport:
     """A program for a job under a budget (bytes, None without).
 
-    If nothing fits, `refused` says why, and the program is the leanest of the strategy.
+    If nothing fits, `refusal` says why, and the program is the smallest of the strategy.
+    `search` made the program; another one would give the same answers, and holds the native planners' caches.
     """
 
     job: Job
     strategy: str
-    budget: int | None
+    budget_bytes: int | None
     program: Program
     refusal: BudgetError | None = None
-    asked: Compiler | None = None  # what made the program; another one would give the same answers
-
-    @property
-    def compiler(self) -> Compiler:
-        return self.asked or self.job.compiler(self.strategy)
+    search: BudgetSearch[Program] | None = None
 
     @property
     def feasible(self) -> bool:
         return self.refusal is None
 
     def explain_refusal(self) -> BudgetError:
-        """`refused`, with the strategies that would fit."""
+        """`refusal`, with the strategies that would fit."""
         assert self.refusal is not None
-        return self.compiler.with_others(self.refusal)
+        return add_suggestions(self.refusal, self._search)
+
+    def feasible_program(self) -> Program:
+        """The program; BudgetError if it does not fit."""
+        if self.refusal is not None:
+            raise self.explain_refusal()
+        return self.program
+
+    @property
+    def _search(self) -> BudgetSearch[Program]:
+        return self.search or Compiler(self.job.graphs, self.strategy, self.job.costs, self.job.hints).search
 
     @property
     def peak_bytes(self) -> int:
@@ -108,11 +97,11 @@ class PlanReport:
     @cached_property
     def minimum_bytes(self) -> int:
         """The least budget that the strategy fits."""
-        return min(self.peak_bytes, self.compiler.min_memory_program.arena_bytes)
+        return min(self.peak_bytes, self._search.min_memory_program.arena_bytes)
 
-    @cached_property
+    @property
     def timeline(self) -> Timeline:
-        return self.program.timeline()
+        return self.program.timeline
 
     @property
     def seconds(self) -> float:
@@ -125,19 +114,19 @@ class PlanReport:
 
     @cached_property
     def bound_bytes(self) -> int:
-        """Bytes below which no plan at all can go."""
+        """Bytes below which no plan can go."""
         return max(least_bytes(graph) for graph in self.job.graphs)
 
     @property
     def available_bytes(self) -> int:
         """Bytes that a plan might have taken: the budget, or what this one takes."""
-        return max(self.peak_bytes, self.budget or 0)
+        return max(self.peak_bytes, self.budget_bytes or 0)
 
     @cached_property
     def bound_seconds(self) -> float:
-        """Seconds below which no plan in the same room can go."""
+        """Seconds below which no plan in as many bytes can go."""
         graph, costs = self.job.graphs[0], self.job.costs
-        every_op_once = sum(costs.op(op) for op in graph.with_fused_updates.ops)  # nobody is faster
+        every_op_once = sum(costs.op(op) for op in graph.with_fused_updates.ops)  # no step is faster
         if self.seconds < every_op_once * (1 + ROUNDING):
             return every_op_once
         return least_seconds(graph, costs, self.available_bytes)
@@ -153,10 +142,10 @@ class PlanReport:
 
     @property
     def fragmentation_bytes(self) -> int:
-        """Bytes by which the peak is above what is in use at the fullest moment."""
+        """Bytes of the peak above the peak live bytes."""
         return self.peak_bytes - self.program.max_live_bytes
 
-    # -- the fullest moment ----------------------------------------------------------------------------------------
+    # -- the peak --------------------------------------------------------------------------------------------------
 
     @cached_property
     def peak_schedule(self) -> Schedule:
@@ -169,12 +158,12 @@ class PlanReport:
 
     @property
     def peak_residencies(self) -> list[Residency]:
-        """What is in use at the fullest moment, largest first."""
+        """What is in use at the peak, largest first."""
         return self.peak_schedule.live_at(self.peak_schedule.peak_tick)
 
     @property
     def peak_bytes_by_kind(self) -> dict[str, int]:
-        """Aligned bytes in use at the fullest moment, by kind of buffer, largest first."""
+        """Aligned bytes in use at the peak, by kind of buffer, largest first."""
         bytes_of: Counter[str] = Counter()
         for r in self.peak_residencies:
             bytes_of[kind_of(self.peak_schedule.graph, r)] += aligned(r.nbytes)
@@ -194,29 +183,11 @@ class PlanReport:
         return sum(
             train.residencies[instruction.reads[0]].nbytes
             for instruction in train.instructions
-            if instruction.kind == "offload"
+            if instruction.kind == OFFLOAD
         )
 
 
 def kind_of(graph: Graph, residency: Residency) -> str:
-    """Kind of the buffer, or "workspace" for the scratch of one op."""
+    """Kind of the buffer, or "workspace" for that of one op."""
     buffer = graph.buffers.get(residency.buffer)
     return buffer.kind if buffer is not None else "workspace"
-
-
-def evaluate(
-    job: Job, strategy: str | None = None, budget: str | int | None = None, plan: Plan | None = None
-) -> PlanReport:
-    """`job` under `strategy` and `budget`, or by a plan that was made before.
-
-    A budget that is too small is an answer too, not an error; one of host memory is a BudgetError.
-    """
-    nbytes = job.budget(budget)
-    name = plan.strategy if plan is not None else strategy or default_strategy(nbytes)
-    compiler = job.compiler(name, plan)
-    try:
-        return PlanReport(job, name, nbytes, compiler.program(nbytes), asked=compiler)
-    except BudgetError as error:
-        if error.host:
-            raise
-        return PlanReport(job, name, nbytes, compiler.min_memory_program, error, compiler)

@@ -11,8 +11,8 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from layermem.solver import events
-from layermem.solver.events import Event
+from layermem.report import events
+from layermem.report.events import Event
 
 
 class Bar:

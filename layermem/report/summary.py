@@ -27,7 +27,7 @@ KIND_NAMES = {
 
 def summary(report: PlanReport) -> str:
     """The lines that `plan` prints and `train` begins with."""
-    budget = f"   budget {format_bytes(report.budget)}" if report.budget is not None else ""
+    budget = f"   budget {format_bytes(report.budget_bytes)}" if report.budget_bytes is not None else ""
     lines = [f"{report.job.title}   device {report.device}   strategy {report.strategy}{budget}"]
     facts = [*_memory_facts(report), *_time_facts(report), *_baseline_facts(report)]
     facts += [("warning", warning) for graph in report.job.graphs for warning in graph.warnings]
@@ -67,7 +67,7 @@ def _time_facts(report: PlanReport) -> list[tuple[str, str]]:
     baseline = report.job.baseline_seconds
     gap = (report.seconds - report.bound_seconds) / baseline if baseline else 0.0
     change = format_change(report.overhead)
-    within = "this budget" if report.budget == report.available_bytes else format_bytes(report.available_bytes)
+    within = "this budget" if report.budget_bytes == report.available_bytes else format_bytes(report.available_bytes)
     return [
         ("time", f"{format_seconds(report.seconds)} per step (predicted), {change} over the baseline"),
         ("lower bounds", f"{format_bytes(report.bound_bytes)}; {format_seconds(report.bound_seconds)} within {within}"),
@@ -117,7 +117,7 @@ def plan_values(report: PlanReport) -> dict[str, Any]:
         "device": report.device,
         "feasible": report.feasible,
         "peak_bytes": report.peak_bytes,
-        "budget_bytes": report.budget,
+        "budget_bytes": report.budget_bytes,
         "minimum_bytes": report.minimum_bytes,
         "caffe_bytes": report.job.baseline_bytes,
         "bvlc_bytes": report.job.bvlc_bytes,

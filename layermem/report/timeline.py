@@ -110,7 +110,7 @@ def arena_picture(report: PlanReport) -> ArenaPicture:
         timeline.seconds,
         turn,
         schedule.peak_bytes,
-        report.budget,
+        report.budget_bytes,
     )
 
 
@@ -131,7 +131,7 @@ def draw_memory(
     colours = {report.strategy: LINE_COLOURS[i % len(LINE_COLOURS)] for i, report in enumerate(reports)}
     memory = tuple(_memory_curve(report, colours[report.strategy]) for report in reports)
     curves = [_points_curve(name, points, colours[name]) for name, points in trade.items() if points]
-    budget = next((report.budget for report in reports if report.budget is not None), None)
+    budget = next((report.budget_bytes for report in reports if report.budget_bytes is not None), None)
     picture = MemoryPicture(title, memory, tuple(curves), _points_curve("no plan below", bound, INK), budget)
     _painter(path, "paint_memory")(picture, path)
 

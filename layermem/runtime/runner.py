@@ -9,11 +9,11 @@ import numpy as np
 from layermem.backends.arena import Arena
 from layermem.backends.base import Device, NextBatch
 from layermem.backends.registry import StepContext
-from layermem.compiler import Program
 from layermem.errors import DeviceError
 from layermem.graph.ops import Buffer
 from layermem.runtime.executor import Executor
 from layermem.schedule.ir import aligned
+from layermem.schedule.program import Program
 from layermem.utils.units import format_bytes
 
 

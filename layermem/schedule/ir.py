@@ -1,10 +1,14 @@
-"""A schedule: rows in order, on three streams, over residencies with offsets.
+"""A schedule: instructions in order, on three streams, over residencies with offsets.
 
-tick       index of a row; intervals of ticks are half-open, [begin, end)
-residency  one stay of a buffer at one offset, on the device or in the host arena; a buffer that comes back may
-           come back elsewhere.  It ends where its bytes may be given away: after its last reader, or where the
-           copy that carries it off is done.
-after      rows of other streams that must be complete before this row starts; rows of one stream run in order
+    tick          0    1    2    3    4    5    6          index of an instruction
+    compute      feed conv1      relu      conv2 ...       runs the ops
+    d2h                     data                           copies to the host (offload)
+    h2d                               data                 copies back (prefetch)
+    residencies  |data-----------)         |data----       one stay of a buffer at one offset, begin <= tick < end
+
+residency  on the device or in the host arena; a buffer that is prefetched may come back at another offset.  It ends
+           where its bytes may be given to another one: after its last reader, or when the copy of it is done.
+after      instructions of other streams that must be complete before this one starts; those of one stream run in order
 """
 
 from __future__ import annotations
@@ -14,15 +18,17 @@ from functools import cached_property
 from typing import NamedTuple
 
 from layermem.graph.ops import Graph, Op
-from layermem.planning.base import Plan
+from layermem.planning.plan import Plan
 from layermem.utils.units import aligned
 
 COMPUTE, D2H, H2D = "compute", "d2h", "h2d"
 STREAMS = (COMPUTE, D2H, H2D)
+OFFLOAD, PREFETCH = "offload", "prefetch"  # kinds of copies, on D2H and on H2D
 
 
 class Residency(NamedTuple):
-    """`offset` and `nbytes` in bytes; `over` is the residency whose bytes this one takes over in place."""
+    """`begin` and `end` in ticks, half-open; `offset` and `nbytes` in bytes; `over` is the id of the residency whose
+    bytes this one takes over in place."""
 
     id: int
     buffer: str
@@ -35,33 +41,39 @@ class Residency(NamedTuple):
 
 
 class Instruction(NamedTuple):
-    """One launch or copy.  `op` is None for a copy; `roles` maps an op's roles (and "workspace") to residencies."""
+    """One launch or copy.  `op` is None for a copy; `roles` maps an op's roles (and "workspace") to residencies, which
+    `reads` and `writes` name by id too."""
 
     tick: int
     stream: str
-    kind: str  # forward, backward, update, offload, prefetch
-    what: str  # op name, or buffer of a copy
+    kind: str  # forward, backward, update; offload, prefetch
+    what: str  # name of the op, or of the buffer that is copied
     op: Op | None
     roles: dict[str, int]
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     after: tuple[int, ...] = ()
-    is_recompute: bool = False  # a replay
+    is_recompute: bool = False
 
 
 @dataclass(frozen=True)
 class Schedule:
+    """peak_bytes      of the device arena, persistent buffers included
+    host_peak_bytes  of the host arena
+    max_live_bytes   most bytes in use at one tick: no placement has a lower peak
+    """
+
     graph: Graph
     plan: Plan
     instructions: tuple[Instruction, ...]
     residencies: tuple[Residency, ...]
-    peak_bytes: int  # bytes of device arena, parameters included
-    host_peak_bytes: int  # bytes of host arena
-    max_live_bytes: int  # most bytes in use at one tick: no placement has a lower peak
+    peak_bytes: int
+    host_peak_bytes: int
+    max_live_bytes: int
 
     @property
     def fragmentation_bytes(self) -> int:
-        """Bytes that placement wastes; 0 is optimal."""
+        """Bytes of the peak above the peak live bytes; 0 is optimal."""
         return self.peak_bytes - self.max_live_bytes
 
     @cached_property
@@ -71,26 +83,26 @@ class Schedule:
     def live_at(self, tick: int) -> list[Residency]:
         """Device residencies in use at `tick`, largest first; one of each overlay pair."""
         live = [r for r in self.residencies if not r.host and r.begin <= tick < r.end]
-        taken = {r.over for r in live}
-        return sorted((r for r in live if r.id not in taken), key=lambda r: -r.nbytes)
+        overlaid = {r.over for r in live}
+        return sorted((r for r in live if r.id not in overlaid), key=lambda r: -r.nbytes)
 
     @cached_property
     def peak_tick(self) -> int:
         """The first tick at which most bytes are in use."""
         change = [0] * (len(self.instructions) + 1)
-        for first, end, nbytes in allocations(self.residencies):
-            change[first] += nbytes
+        for begin, end, nbytes in allocations(self.residencies):
+            change[begin] += nbytes
             change[end] -= nbytes
-        best, at, total = -1, 0, 0
+        best, peak_tick, live_bytes = -1, 0, 0
         for tick, delta in enumerate(change[:-1]):
-            total += delta
-            if total > best:
-                best, at = total, tick
-        return at
+            live_bytes += delta
+            if live_bytes > best:
+                best, peak_tick = live_bytes, tick
+        return peak_tick
 
 
 def allocations(residencies: tuple[Residency, ...]) -> list[tuple[int, int, int]]:
-    """(begin, end, aligned bytes) of every device allocation: chains of overlays count once."""
+    """(begin, end, aligned bytes) of every device allocation: a chain of overlays is one."""
     head: dict[int, int] = {}
     spans: dict[int, list[int]] = {}
     for r in residencies:

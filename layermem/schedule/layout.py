@@ -1,38 +1,45 @@
-"""A training graph as the native layout sees it: when buffers are resident, bytes in use, seconds of a step."""
+"""A training graph as the native layout sees it: when each buffer is resident under a plan, live bytes, seconds.
+
+source  native/planning/liveness/layout.h says how residencies follow from an order and its decisions
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from layermem import _native
 from layermem.graph.ops import Graph, Op
-from layermem.planning.base import Decision, Plan
 from layermem.planning.costs import Costs
+from layermem.planning.plan import Decision, Plan
 from layermem.utils.units import aligned
 
-KINDS = {"inplace": 1, "forward": 2, "gradient": 4, "intra": 8}
+OVERLAY_BITS = {"inplace": 1, "forward": 2, "gradient": 4, "intra": 8}
 DECISION_CODES = {Decision.KEEP: 0, Decision.OFFLOAD: 1, Decision.RECOMPUTE: 2}
+PlanArguments = tuple[list[int], list[tuple[int, int, int]], int, float]  # order, decisions, overlays, copy lead
 
 
-class Stay(NamedTuple):
-    """One stretch of residence; `first` and `last` are positions in the order.
+class OrderResidency(NamedTuple):
+    """One stay of a buffer on the device, in positions of the plan's order: used from `begin` to before `end`.
 
-    `release` is the position before whose row the bytes are free again (after `last`, later where a copy carries them
-    off); `issue` the position before whose row a prefetch stands (None: `first` writes the bytes itself).
+    release      position before whose op the bytes are free again: `end`, or later where a copy of them must finish
+    prefetch_at  position before whose op a prefetch is issued; None: the op at `begin` writes the bytes itself
+    offloads     a copy to the host is issued after the last use
+    whole_step   resident from the first tick to the last
     """
 
     buffer: str
-    first: int
-    last: int
+    begin: int
+    end: int
     release: int
-    issue: int | None
+    prefetch_at: int | None
     offloads: bool
-    whole: bool  # resident for the whole run
+    whole_step: bool
 
 
-def may_overlay(out: Stay, over: Stay) -> bool:
+def may_overlay(out: OrderResidency, over: OrderResidency) -> bool:
     """Whether `out` may begin on the bytes of `over`, at the op where the one begins and the other ends."""
-    return out.issue is None and not over.offloads and out.whole == over.whole
+    return out.prefetch_at is None and not over.offloads and out.whole_step == over.whole_step
 
 
 class Layout:
@@ -50,37 +57,41 @@ class Layout:
         self._order: tuple[tuple[str, ...], list[int]] = ((), [])
 
     def _add(self, op: Op) -> int:
-        replay = self._add(op.recompute) if op.recompute is not None else -1
-        lists = [[self.ids[b] for b in names] for names in (op.reads, op.updates, op.writes)]
-        overlays = [(self.ids[o.out], self.ids[o.over], KINDS[o.kind]) for o in op.overlays]
-        return int(self.native.add_op(op.name, *lists, overlays, aligned(op.workspace), self.costs.op(op), replay))
+        recompute = self._add(op.recompute) if op.recompute is not None else -1
+        overlays = [(self.ids[o.out], self.ids[o.over], OVERLAY_BITS[o.kind]) for o in op.overlays]
+        return self.native.add_op(
+            op.name, self._ids(op.reads), self._ids(op.updates), self._ids(op.writes), overlays,
+            aligned(op.workspace), self.costs.op(op), recompute,
+        )  # fmt: skip
+
+    def _ids(self, names: Sequence[str]) -> list[int]:
+        return [self.ids[name] for name in names]
 
     def live_bytes(self, plan: Plan) -> int:
         """Most aligned bytes in use at one tick."""
-        return int(self.native.measure(*self._asked(plan))[0])
+        return self.native.measure(*self._arguments(plan))[0]
 
-    def seconds(self, plan: Plan) -> float:
-        """Seconds of a step, as if all bytes that a copy frees were wanted at once (layout.h)."""
-        return float(self.native.measure(*self._asked(plan), timed=True)[1])
+    def estimate_seconds(self, plan: Plan) -> float:
+        """Seconds of a step, as if all bytes that a copy frees were wanted at once."""
+        return self.native.measure(*self._arguments(plan), timed=True)[1]
 
-    def stays(self, plan: Plan) -> list[Stay]:
-        """All stretches of residence, buffer by buffer."""
+    def residencies(self, plan: Plan) -> list[OrderResidency]:
+        """All residencies of the device, buffer by buffer."""
         return [
-            Stay(self.names[buffer], first, last, release, None if issue < 0 else issue, offloads, whole)
-            for buffer, first, last, release, issue, offloads, whole in self.native.residencies(*self._asked(plan))
+            OrderResidency(
+                self.names[buffer], first, last + 1, release, None if issue < 0 else issue, offloads, whole_step
+            )
+            for buffer, first, last, release, issue, offloads, whole_step in self.native.residencies(
+                *self._arguments(plan)
+            )
         ]
 
-    def _asked(self, plan: Plan) -> tuple[Any, ...]:
-        if plan.order is not self._order[0]:  # strategies vary the fates of one order
+    def _arguments(self, plan: Plan) -> PlanArguments:
+        if plan.order is not self._order[0]:  # strategies vary the decisions of one order
             self._order = plan.order, [self.ops[name] for name in plan.order]
-        order = self._order[1]
-        ids, offload = self.ids, DECISION_CODES[Decision.OFFLOAD]
+        offload = DECISION_CODES[Decision.OFFLOAD]  # the most frequent one: comparing is faster than hashing
         decisions = [
-            (
-                ids[buffer],
-                use,
-                offload if decision is Decision.OFFLOAD else DECISION_CODES[decision],
-            )  # a name is looked up faster than a hash
+            (self.ids[buffer], use, offload if decision is Decision.OFFLOAD else DECISION_CODES[decision])
             for (buffer, use), decision in plan.decisions.items()
         ]
-        return order, decisions, sum(KINDS[kind] for kind in plan.overlays), plan.copy_lead
+        return self._order[1], decisions, sum(OVERLAY_BITS[kind] for kind in plan.overlays), plan.copy_lead

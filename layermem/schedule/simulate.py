@@ -1,4 +1,9 @@
-"""How long a step takes on three streams: each row starts when its stream is free and what it waits for is done."""
+"""Predict the time of a step: each instruction starts when its stream is free and what it waits for is done.
+
+compute  |--conv1--|--relu1--|..|--conv2--|      conv2 waits for the prefetch of its input
+d2h                |---data---|
+h2d                           |--data--|
+"""
 
 from __future__ import annotations
 
@@ -10,30 +15,30 @@ from layermem.schedule.ir import COMPUTE, D2H, Instruction, Schedule
 
 @dataclass(frozen=True)
 class Timeline:
-    """Seconds from the start of the step, per row; `seconds` is when the last one ends."""
+    """Seconds from the start of the step, per instruction; `seconds` is when the last one ends."""
 
     start: tuple[float, ...]
     end: tuple[float, ...]
     seconds: float
-    compute_seconds: float  # sum of the compute rows alone
+    compute_seconds: float  # sum over the compute stream alone
 
 
 def simulate(schedule: Schedule, costs: Costs) -> Timeline:
     free: dict[str, float] = {}
     start: list[float] = []
     end: list[float] = []
-    compute = 0.0
+    compute_seconds = 0.0
     for instruction in schedule.instructions:
         begin = max([free.get(instruction.stream, 0.0), *(end[tick] for tick in instruction.after)])
-        duration = row_seconds(schedule, instruction, costs)
-        compute += duration if instruction.stream == COMPUTE else 0
+        duration = instruction_seconds(schedule, instruction, costs)
+        compute_seconds += duration if instruction.stream == COMPUTE else 0
         start.append(begin)
         end.append(begin + duration)
         free[instruction.stream] = end[-1]
-    return Timeline(tuple(start), tuple(end), max(end, default=0.0), compute)
+    return Timeline(tuple(start), tuple(end), max(end, default=0.0), compute_seconds)
 
 
-def row_seconds(schedule: Schedule, instruction: Instruction, costs: Costs) -> float:
+def instruction_seconds(schedule: Schedule, instruction: Instruction, costs: Costs) -> float:
     if instruction.op is not None:
         return costs.op(instruction.op)
     nbytes = schedule.residencies[instruction.reads[0]].nbytes

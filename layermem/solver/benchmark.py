@@ -16,7 +16,6 @@ import numpy as np
 
 from layermem.backends.base import Device
 from layermem.backends.registry import StepContext
-from layermem.compiler import Program
 from layermem.data import open_feed, synthetic_feed
 from layermem.errors import InputError
 from layermem.graph.net import Net
@@ -24,6 +23,7 @@ from layermem.graph.ops import UPDATE, Graph
 from layermem.layers.data import FEEDS
 from layermem.proto.schema import SolverParameter
 from layermem.runtime.runner import Runner
+from layermem.schedule.program import Program
 from layermem.solver.parameters import Parameters
 from layermem.solver.rules import settings
 

@@ -1,26 +1,26 @@
-"""From a solver file to what can be planned: its nets, and the graphs that share one arena.
+"""From a solver file to a job: its nets, and the graphs that share one arena.
 
 graphs   train step, updates (only with iter_size > 1, when gradients are held over several steps), test nets
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from layermem.backends.base import Device
-from layermem.compiler import compile
 from layermem.data import probe
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
 from layermem.graph.train import forward_graph, train_graph, update_graph
+from layermem.job import Job, PathName, resolve_costs, resolve_hints, title_of
 from layermem.planning.costs import Costs
+from layermem.planning.hints import Hints
 from layermem.proto.read import SolverFile
 from layermem.proto.solver_nets import SolverNet, test_nets, train_net
 from layermem.solver.parameters import check_shared
 from layermem.solver.rules import check_rules, rule_of
-from layermem.utils.units import FREE, parse_bytes
 
 AT_LEAST = {
     "iter_size": 1, "average_loss": 1, "display": 0, "snapshot": 0, "test_interval": 0, "max_iter": 0
@@ -82,11 +82,11 @@ def reported(net: Net) -> list[Reported]:
     """Outputs of the net and blobs that count in its objective, in Caffe's order: by name."""
     weights = {version: weight for node in net.nodes for version, weight in zip(node.tops, node.loss_weights) if weight}
     names = {net.blob_version(name): name for node in net.nodes for name in node.layer.param.top}
-    found = [
+    blobs = [
         Reported(names.get(version, version), version, weights.get(version, 0.0), version in net.outputs)
         for version in dict.fromkeys((*net.outputs, *weights))
     ]
-    return sorted(found, key=lambda each: each.name)
+    return sorted(blobs, key=lambda blob: blob.name)
 
 
 def graphs_of(nets: Nets, solver: SolverFile, device: Device) -> list[Graph]:
@@ -100,17 +100,11 @@ def graphs_of(nets: Nets, solver: SolverFile, device: Device) -> list[Graph]:
     return graphs + [forward_graph(net, device, outputs) for net, outputs in zip(nets.tests, wanted[1:])]
 
 
-def caffe_bytes(graphs: Sequence[Graph], costs: Costs | None = None) -> int:
-    """Bytes of arena with nothing shared but what the net itself writes in place: what percentages are taken of."""
-    return compile(graphs, strategy="caffe", costs=costs).arena_bytes
-
-
-def budget_bytes(
-    budget: int | str | None, whole: Callable[[], int], free: Callable[[], int] | None = None
-) -> int | None:
-    """A budget as the user gives it; "50%" is of `whole()`, "free" is `free()`."""
-    if budget == FREE and free is not None:
-        return free()
-    if isinstance(budget, str):
-        return parse_bytes(budget, whole=whole() if "%" in budget else None)
-    return budget
+def job_of(
+    nets: Nets, solver: SolverFile, device: Device, *, costs: Costs | PathName | None = None, hints: Hints = Hints()
+) -> Job:
+    """The job of a solver: a step of its train net with its own update, and its test nets in the same arena."""
+    return Job(
+        title_of(nets.train), nets.all, tuple(graphs_of(nets, solver, device)), resolve_costs(costs, device.title),
+        rule_of(solver.message).histories, resolve_hints(hints, nets.train), device.free_bytes,
+    )  # fmt: skip

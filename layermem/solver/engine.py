@@ -16,10 +16,10 @@ from layermem.backends.registry import StepContext
 from layermem.errors import InputError
 from layermem.graph.ops import Graph
 from layermem.proto.schema import Message
+from layermem.report.events import Output
 from layermem.runtime.runner import Runner
-from layermem.schedule.arena_planner import Program
+from layermem.schedule.program import Program
 from layermem.solver.build import Nets, reported
-from layermem.solver.events import Output
 from layermem.solver.feeds import Feeds
 from layermem.solver.parameters import Parameters
 from layermem.solver.rules import learning_rate, rule_of, settings

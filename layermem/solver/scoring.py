@@ -12,7 +12,7 @@ from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.proto.weights import read_weights
 from layermem.runtime.runner import Runner
-from layermem.schedule.arena_planner import Program
+from layermem.schedule.program import Program
 from layermem.solver.build import Reported, reported
 from layermem.solver.feeds import Feeds
 from layermem.solver.parameters import Parameters

@@ -15,31 +15,30 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
-from os import PathLike
 from pathlib import Path
 
 import numpy as np
 
 from layermem.backends.base import Device, get_device
-from layermem.compiler import compile
 from layermem.errors import InputError
-from layermem.planning.base import Hints, Plan
-from layermem.planning.costs import Costs, read_costs
+from layermem.graph.ops import Graph
+from layermem.job import Budget, PathName
+from layermem.planning.costs import Costs
+from layermem.planning.hints import Hints
+from layermem.planning.plan import Plan
+from layermem.planning.registry import Choice
 from layermem.proto.read import SolverFile, read_solver, resolve_path
-from layermem.proto.text import TEXT_LIMIT, decode, read_bytes
 from layermem.proto.weights import read_weights
-from layermem.solver import events
+from layermem.report import events
+from layermem.report.events import Event
+from layermem.report.plan_report import evaluate
 from layermem.solver import snapshot as snapshots
-from layermem.solver.build import budget_bytes, build_nets, caffe_bytes, check_solver, graphs_of
+from layermem.solver.build import build_nets, check_solver, job_of
 from layermem.solver.engine import Engine, Outputs
-from layermem.solver.events import Event
 from layermem.solver.rules import rate_drops
 from layermem.solver.signals import Signals
 from layermem.solver.state_file import State
 from layermem.utils.seeds import key_of
-
-PathName = str | PathLike[str]
 
 
 class Solver:
@@ -61,7 +60,7 @@ class Solver:
     poison       freed bytes become NaN (slow; for tests)
     log          called with events.*; report.log.Log() prints Caffe's lines
 
-    nets, graphs, program, runner    the parts of the solver
+    nets, job, report, program, runner    the parts of the solver
     iteration    number of updates so far        outputs    of the last batch, by blob
     interrupted  whether a signal or request("stop") ended solve()
     """
@@ -71,10 +70,10 @@ class Solver:
         file: SolverFile | PathName,
         *,
         device: str | Device = "cpu",
-        strategy: str | Callable[..., Plan] | None = None,
+        strategy: Choice | None = None,
         plan: Plan | PathName | None = None,
-        budget: int | str | None = None,
-        host_budget: int | str | None = None,
+        budget: Budget = None,
+        host_budget: Budget = None,
         hints: Hints = Hints(),
         costs: Costs | PathName | None = None,
         batch: int | None = None,
@@ -98,19 +97,12 @@ class Solver:
         if self.param.snapshot or self.param.snapshot_after_train:
             snapshots.check_prefix(self.param.snapshot_prefix)
             snapshots.check_size(self.nets.train, self.param)
-        self.graphs = graphs_of(self.nets, self.file, self.device)
-        self.costs = costs if costs is None or isinstance(costs, Costs) else read_costs(Path(costs), self.device.title)
-        self.budget = budget_bytes(budget, lambda: self.caffe_bytes, self.device.free_bytes)
-        if host_budget is not None:
-            hints = replace(hints, host_budget=budget_bytes(host_budget, lambda: self.caffe_bytes))
-        if not (plan is None or isinstance(plan, Plan)):
-            text = decode(read_bytes(plan, what="plan", limit=TEXT_LIMIT), str(plan), what="plan")
-            plan = Plan.from_json(text, self.graphs[0], str(plan))
-        self.program = compile(
-            self.graphs, strategy=strategy, budget=self.budget, costs=self.costs, plan=plan, hints=hints
-        )
+        job = job_of(self.nets, self.file, self.device, costs=costs, hints=hints).with_host_budget(host_budget)
+        report = evaluate(job, strategy, budget, plan)
+        self.program = report.feasible_program()
+        self.job, self.report = job, replace(report, search=None)  # without the caches of the planners
         self._engine = Engine(
-            self.nets, self.param, self.graphs, self.program, self.device,
+            self.nets, self.param, job.graphs, self.program, self.device,
             spill=None if spill is None else Path(spill), poison=poison,
         )  # fmt: skip
         self.runner = self._engine.runner
@@ -185,10 +177,9 @@ class Solver:
     def seed(self) -> int:
         return int(self._engine.context["seed"])
 
-    @cached_property
-    def caffe_bytes(self) -> int:
-        """Bytes of arena under strategy `caffe`."""
-        return caffe_bytes(self.graphs, self.costs)
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        return self.job.graphs
 
     def _iterate(self) -> None:
         loss, outputs = self._engine.train(self.iteration)

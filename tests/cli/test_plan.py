@@ -157,7 +157,7 @@ def test_help_lists_every_strategy_with_its_description(layermem):
         (("--net", NET, "--device", "toaster"), "unknown device 'toaster' (choose from "),
         (("--net", NET, "--budget", "lots"), "'lots' is not an amount of memory; use a size such as"),
         (("--net", NET, "--costs", "nowhere.csv"), "nowhere.csv: no such file; make it with `layermem time`"),
-        (("--net", NET, "--load", "nowhere.json"), "cannot be read as a plan"),
+        (("--net", NET, "--load", "nowhere.json"), "no such file; give an existing plan"),
         (("--net", NET, "--plot", "arena.gif"), "ends in .html or .png"),
         (("--net", NET, "--save", "/nowhere/plan.json"), "there is no folder"),
         (("--solver", SOLVER, "--input", "data=1,1,8,8"), "--input needs --net"),

@@ -8,8 +8,8 @@ from layermem.compiler import compile
 from layermem.graph.net import Net
 from layermem.graph.ops import BACKWARD, GRADIENT
 from layermem.graph.train import Rule, train_graph
-from layermem.planning.base import Plan
 from layermem.planning.costs import Costs, model_costs
+from layermem.planning.plan import Plan
 from layermem.proto.read import read_net_text
 
 ADAM = Rule("Adam", 2)

@@ -6,6 +6,7 @@ import pytest
 
 from layermem.api import Net, job_of_net
 from layermem.backends.base import get_device
+from layermem.compiler import Compiler
 from layermem.errors import BudgetError
 from layermem.planning.costs import model_costs
 from layermem.planning.strategies.auto import NEGLIGIBLE
@@ -21,7 +22,7 @@ RIVALS = [name for name in SINGLE if name not in ("caffe", "recompute-exact")]
 def compilers(net, device):
     """The job on the cpu device, with the costs of `device`."""
     job = job_of_net(Net(f"prototxt/{net}/train_val.prototxt", batch=8), get_device("cpu"), model_costs(device))
-    return job, {name: job.compiler(name) for name in (*RIVALS, "auto")}
+    return job, {name: Compiler(job.graphs, name, job.costs) for name in (*RIVALS, "auto")}
 
 
 @pytest.mark.parametrize(("device", "net"), [("cuda", "resnet20"), ("cuda", "unet"), *(("cpu", net) for net in NETS)])
@@ -32,7 +33,7 @@ def test_auto_is_as_quick_as_the_quickest_single_strategy_at_every_budget(device
         seconds = {}
         for name, compiler in made.items():
             try:
-                seconds[name] = compiler.program(budget).timeline().seconds
+                seconds[name] = compiler.compile(budget).seconds
             except BudgetError:
                 continue
         if seconds:
@@ -47,7 +48,7 @@ def test_auto_is_hardly_ever_slower_with_more_room(net):
     before = float("inf")
     for budget in budget_grid(job, 6):
         try:
-            seconds = made["auto"].program(budget).timeline().seconds
+            seconds = made["auto"].compile(budget).seconds
         except BudgetError:
             continue
         assert seconds <= before * NEARLY, budget

@@ -3,7 +3,6 @@
 import random
 from dataclasses import dataclass, replace
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +11,6 @@ from layermem.errors import BudgetError
 from layermem.planning.budget_search import DOUBLINGS, HALVINGS, fastest_under_budget
 from layermem.planning.strategies import STRATEGIES
 from layermem.planning.strategies.auto import NEGLIGIBLE
-from layermem.schedule.arena_planner import ArenaPlanner
 from tests.planning.jobs import solver_job
 
 BUDGET = 100_000
@@ -35,8 +33,9 @@ class Toy:
     def arena_bytes(self):
         return self.max_live_bytes + self.wasted
 
-    def timeline(self):
-        return SimpleNamespace(seconds=self.unhindered + (BUDGET - self.max_live_bytes) / BUDGET)
+    @property
+    def seconds(self):
+        return self.unhindered + (BUDGET - self.max_live_bytes) / BUDGET
 
 
 def searched(wasted, **more):
@@ -98,11 +97,11 @@ def test_a_program_as_quick_as_the_one_that_was_over_ends_the_search():
     assert found.asked == BUDGET - 2 and len(asked) == 1
 
 
-class Fragmented(ArenaPlanner):
+class FragmentingCompiler(Compiler):
     """Placement that leaves holes: the bytes depend on the plan, as they do when it really falls short."""
 
-    def place(self, plan, target=0):
-        program = super().place(plan, target)
+    def build(self, plan, target_bytes=0):
+        program = super().build(plan, target_bytes)
         holes = 256 * (1 + (len(plan.order) + 3 * len(plan.decisions)) % 7)
         return replace(program, arena_bytes=program.arena_bytes + holes)
 
@@ -110,17 +109,15 @@ class Fragmented(ArenaPlanner):
 @pytest.mark.parametrize("net", ["chain", "residual", "inception"])
 def test_under_holes_the_quickest_program_that_fits_is_found_and_auto_stays_ahead(net, tmp_path):
     graphs, costs = solver_job(net, tmp_path)
-    compilers = {name: Compiler(graphs, name, costs=costs) for name in STRATEGIES}
-    for compiler in compilers.values():
-        compiler.arena_planner = Fragmented(graphs, costs)
-    least, most = compilers["auto"].min_memory_program.arena_bytes, compilers["intra"].min_memory_program.arena_bytes
+    compilers = {name: FragmentingCompiler(graphs, name, costs) for name in STRATEGIES}
+    least, most = (compilers[name].search.min_memory_program.arena_bytes for name in ("auto", "intra"))
     for step in range(8):
         budget, seconds = least + (most - least) * step // 8, {}
         for name, compiler in compilers.items():
             try:
-                program = compiler.program(budget)
+                program = compiler.compile(budget)
             except BudgetError:
                 continue
             assert program.arena_bytes <= budget
-            seconds[name] = compiler.arena_planner.estimate_seconds(program.train.plan)
+            seconds[name] = compiler.arena.estimate_seconds(program.plan)
         assert seconds["auto"] <= min(seconds.values()) * NEGLIGIBLE, (step, seconds)

@@ -3,8 +3,7 @@
 import pytest
 
 from layermem.errors import InputError
-from layermem.planning.base import Hints
-from layermem.planning.hints import check_hints, hints_beside, joined, read_hints
+from layermem.planning.hints import Hints, check_hints, hints_beside, merge_hints, read_hints
 
 
 def test_a_line_is_a_word_and_globs(tmp_path):
@@ -47,8 +46,8 @@ def test_globs_add_up_and_the_first_host_budget_holds():
         Hints(segment_ends=("a",), host_budget=5),
         Hints(segment_ends=("b",), recompute=("c",), host_budget=7),
     )
-    assert joined(first, second) == Hints(segment_ends=("a", "b"), recompute=("c",), host_budget=5)
-    assert joined(Hints(), second).host_budget == 7
+    assert merge_hints(first, second) == Hints(segment_ends=("a", "b"), recompute=("c",), host_budget=5)
+    assert merge_hints(Hints(), second).host_budget == 7
 
 
 def test_a_glob_that_no_layer_matches_is_refused():

@@ -4,8 +4,9 @@ import pytest
 
 from layermem.api import Net, job_of_net
 from layermem.backends.base import get_device
-from layermem.planning.base import Decision, Hints
 from layermem.planning.costs import model_costs
+from layermem.planning.hints import Hints
+from layermem.planning.plan import Decision
 from layermem.planning.strategies import get_strategy
 from layermem.schedule.arena_planner import ArenaPlanner
 

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from layermem.errors import BudgetError, InputError, LayermemError
-from layermem.planning.base import Plan
+from layermem.planning.plan import Plan
 from layermem.report.plan_report import evaluate
 from layermem.solver.solver import Solver
 from tests.nets import solver_file

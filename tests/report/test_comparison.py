@@ -8,6 +8,7 @@ from layermem.api import job_of_net
 from layermem.backends.base import get_device
 from layermem.errors import InputError
 from layermem.graph.net import Net
+from layermem.job import Job
 from layermem.planning.costs import model_costs
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
@@ -20,7 +21,7 @@ from layermem.report.comparison import (
     select_strategies,
     trade_curve,
 )
-from layermem.report.plan_report import Job, evaluate
+from layermem.report.plan_report import evaluate
 from tests.nets import NETS
 
 COSTS = model_costs("reference")

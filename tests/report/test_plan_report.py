@@ -6,14 +6,16 @@ import pytest
 
 from layermem.api import job_of_net, job_of_solver
 from layermem.backends.base import get_device
-from layermem.compiler import compile
+from layermem.compiler import Compiler, compile
 from layermem.errors import BudgetError, InputError
 from layermem.graph.net import Net
-from layermem.planning.base import Decision, Gap, Hints, Plan
+from layermem.job import Job
 from layermem.planning.costs import model_costs
+from layermem.planning.hints import Hints
+from layermem.planning.plan import Decision, Gap, Plan
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
-from layermem.report.plan_report import Job, evaluate
+from layermem.report.plan_report import evaluate
 from layermem.utils.units import aligned
 from tests.nets import NETS, solver_file
 
@@ -33,7 +35,7 @@ def job(request) -> Job:
 def test_the_baseline_is_what_strategy_caffe_takes(job):
     program = compile(job.graphs, strategy="caffe", costs=COSTS)
     assert job.baseline_bytes == program.arena_bytes
-    assert job.baseline_seconds == pytest.approx(program.timeline().seconds)
+    assert job.baseline_seconds == pytest.approx(program.seconds)
 
 
 def test_the_baseline_of_a_solver_has_its_test_nets_in_the_same_arena(tmp_path):
@@ -52,7 +54,7 @@ def test_the_minimum_of_a_strategy_fits_and_a_byte_less_does_not(job, strategy):
     refused = evaluate(job, strategy, minimum - 1)
     assert not refused.feasible and refused.refusal.minimum == refused.minimum_bytes == minimum
     with pytest.raises(BudgetError):
-        job.compiler(strategy).program(minimum - 1)
+        Compiler(job.graphs, strategy, job.costs).compile(minimum - 1)
 
 
 def test_auto_needs_no_more_than_any_other_strategy(job):
@@ -65,8 +67,8 @@ def test_without_a_name_a_budget_brings_auto_and_no_budget_liveness(job):
 
 
 def test_a_percentage_is_of_the_baseline(job):
-    assert job.budget("50%") == job.baseline_bytes // 2
-    assert job.budget("1MiB") == 2**20 and job.budget(77) == 77 and job.budget(None) is None
+    assert job.resolve_budget("50%") == job.baseline_bytes // 2
+    assert job.resolve_budget("1MiB") == 2**20 and job.resolve_budget(77) == 77 and job.resolve_budget(None) is None
 
 
 def test_the_fullest_moment_tells_all_bytes_in_use(job):

@@ -5,8 +5,8 @@ import io
 import numpy as np
 from rich.console import Console
 
+from layermem.report import events
 from layermem.report.progress import Bar
-from layermem.solver import events
 
 
 def shown(*given):

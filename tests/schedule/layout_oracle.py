@@ -1,4 +1,4 @@
-"""The native layout again, slow and plain: which stays a plan implies, when copies begin and end, what it all takes.
+"""The native layout again, slow and plain: the residencies of a plan, when copies begin and end, what it all takes.
 
 Positions number the plan's order.  An op at position p starts at `starts[p]` in the modelled time of the ops alone.
 """
@@ -9,9 +9,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from layermem.graph.ops import uses_of
-from layermem.planning.base import Decision, Gap, ops_in_order
+from layermem.planning.plan import Decision, Gap, ops_in_order
 from layermem.schedule.ir import allocations
-from layermem.schedule.layout import Stay
+from layermem.schedule.layout import OrderResidency
 
 
 @dataclass
@@ -28,23 +28,23 @@ class LayoutOracle:
     def nbytes(self, buffer):
         return self.graph.buffers[buffer].nbytes
 
-    # -- which stays -------------------------------------------------------------------------------------------
+    # -- which residencies -------------------------------------------------------------------------------------
 
-    def stays(self):
+    def residencies(self):
         found = []
         uses = uses_of(self.ops)
         for buffer in self.graph.buffers:  # whose order is that of copies of one position
-            found += self._stays_of(buffer, uses.get(buffer, []))
+            found += self._residencies_of(buffer, uses.get(buffer, []))
         return self._later(self._earlier(found))
 
-    def _stays_of(self, buffer, uses):
+    def _residencies_of(self, buffer, uses):
         if not uses:
             return []
         persistent = self.graph.buffers[buffer].persistent
         last_gap = self.plan.decisions.get(Gap(buffer, -1))
         if (persistent and last_gap is not Decision.OFFLOAD) or (not persistent and last_gap is Decision.KEEP):
-            first, last = uses[0].position, uses[-1].position
-            return [Stay(buffer, first, last, last + 1, None, False, True)]
+            begin, end = uses[0].position, uses[-1].position + 1
+            return [OrderResidency(buffer, begin, end, end, None, False, True)]
         groups = [[uses[0]]]
         for number, use in enumerate(uses[1:]):
             offloaded = self.plan.decisions.get(Gap(buffer, number)) is Decision.OFFLOAD
@@ -54,65 +54,66 @@ class LayoutOracle:
         on_host = persistent  # does the host hold the newest bytes?
         found = []
         for index, group in enumerate(groups):
-            first, last = group[0].position, group[-1].position
+            begin, end = group[0].position, group[-1].position + 1
             on_host = on_host and not any(use.writes for use in group)
             wanted_later = groups[index + 1][0].reads if index + 1 < len(groups) else persistent
             offloads = wanted_later and not on_host
-            found.append(Stay(buffer, first, last, last + 1, first if group[0].reads else None, offloads, False))
+            prefetch_at = begin if group[0].reads else None
+            found.append(OrderResidency(buffer, begin, end, end, prefetch_at, offloads, False))
             on_host = on_host or offloads
         return found
 
     # -- when copies run ---------------------------------------------------------------------------------------
 
-    def _later(self, stays):
+    def _later(self, residencies):
         """Releases of what is offloaded: when that share of the copy is done, one copy after the other."""
         queue = 0.0
         released = {}
-        for stay in sorted((s for s in stays if s.offloads), key=lambda s: s.last):
-            duration = self.costs.offload(self.nbytes(stay.buffer))
-            begin = max(queue, self.starts[stay.last + 1])
+        for r in sorted((s for s in residencies if s.offloads), key=lambda s: s.end):
+            duration = self.costs.offload(self.nbytes(r.buffer))
+            begin = max(queue, self.starts[r.end])
             queue = begin + duration
             if self.plan.copy_lead > 0:
                 done = begin + duration * self.plan.copy_lead
                 after = [p for p in range(len(self.ops)) if self.starts[p] >= done]
-                released[stay] = max(stay.last + 1, min(after, default=len(self.ops)))
-        return [s._replace(release=released.get(s, s.release)) for s in stays]
+                released[r] = max(r.end, min(after, default=len(self.ops)))
+        return [s._replace(release=released.get(s, s.release)) for s in residencies]
 
-    def _earlier(self, stays):
+    def _earlier(self, residencies):
         """Issues of what is prefetched: so that the share of the copy is done when its op starts."""
         queue = self.starts[-1]
         issued = {}
-        for stay in sorted((s for s in reversed(stays) if s.issue is not None), key=lambda s: -s.first):
-            duration = self.costs.prefetch(self.nbytes(stay.buffer))
-            queue = min(queue, self.starts[stay.first]) - duration
-            begin = queue if self.plan.copy_lead == 1 else self.starts[stay.first] - duration * self.plan.copy_lead
+        for r in sorted((s for s in reversed(residencies) if s.prefetch_at is not None), key=lambda s: -s.begin):
+            duration = self.costs.prefetch(self.nbytes(r.buffer))
+            queue = min(queue, self.starts[r.begin]) - duration
+            begin = queue if self.plan.copy_lead == 1 else self.starts[r.begin] - duration * self.plan.copy_lead
             running = [p for p in range(len(self.ops)) if self.starts[p] <= begin]
-            left = [s.last + 1 for s in stays if s.buffer == stay.buffer and s.last < stay.first]
-            issued[stay] = min(stay.first, max([0, max(running, default=0), *left]))
-        return [s._replace(issue=issued.get(s, s.issue)) for s in stays]
+            left = [s.end for s in residencies if s.buffer == r.buffer and s.end <= r.begin]
+            issued[r] = min(r.begin, max([0, max(running, default=0), *left]))
+        return [s._replace(prefetch_at=issued.get(s, s.prefetch_at)) for s in residencies]
 
     # -- what it takes -----------------------------------------------------------------------------------------
 
-    def seconds(self, stays):
+    def seconds(self, residencies):
         """Ends of all ops and copies: an op waits for what it fetches and for all copies out of bytes given away."""
         at = defaultdict(list)
-        for stay in stays:
-            if stay.issue is not None:
-                at["in", stay.issue].append(stay)
-            if stay.offloads:
-                at["out", stay.last].append(stay)
+        for r in residencies:
+            if r.prefetch_at is not None:
+                at["in", r.prefetch_at].append(r)
+            if r.offloads:
+                at["out", r.end - 1].append(r)
         gone, back = {}, {}
         compute = d2h = h2d = 0.0
         for position, op in enumerate(self.ops):
             compute = max([compute, *(t for s, t in gone.items() if s.release <= position)])
-            for stay in sorted(at["in", position], key=lambda s: s.first):
-                mine = [t for s, t in gone.items() if s.buffer == stay.buffer]  # it must have left before it returns
-                h2d = max([h2d, compute, *mine]) + self.costs.prefetch(self.nbytes(stay.buffer))
-                back[stay] = h2d
-            compute = max([compute, *(t for s, t in back.items() if s.first == position)]) + self.costs.op(op)
-            for stay in at["out", position]:
-                d2h = max(d2h, compute) + self.costs.offload(self.nbytes(stay.buffer))
-                gone[stay] = d2h
+            for r in sorted(at["in", position], key=lambda s: s.begin):
+                mine = [t for s, t in gone.items() if s.buffer == r.buffer]  # it must have left before it returns
+                h2d = max([h2d, compute, *mine]) + self.costs.prefetch(self.nbytes(r.buffer))
+                back[r] = h2d
+            compute = max([compute, *(t for s, t in back.items() if s.begin == position)]) + self.costs.op(op)
+            for r in at["out", position]:
+                d2h = max(d2h, compute) + self.costs.offload(self.nbytes(r.buffer))
+                gone[r] = d2h
         return max(compute, d2h, h2d)
 
 

@@ -27,8 +27,8 @@ from layermem.graph.ops import (
 )  # fmt: skip
 from layermem.layers import Tensor
 from layermem.ops import Silence
-from layermem.planning.base import Decision, Gap, Plan, ops_in_order, program_order
 from layermem.planning.costs import Costs, Rates
+from layermem.planning.plan import Decision, Gap, Plan, ops_in_order, program_order
 
 SIZES = (64, 256, 512, 512, 1024, 1024, 1984)  # bytes; few, so that overlays are often possible; not all aligned
 KINDS = ("inplace", "forward", "gradient", "intra")

@@ -21,8 +21,8 @@ from layermem.graph.ops import (
 )  # fmt: skip
 from layermem.layers import Tensor
 from layermem.ops import Silence
-from layermem.planning.base import REUSE, Decision, Gap, Plan
 from layermem.planning.costs import Costs, Rates
+from layermem.planning.plan import REUSE, Decision, Gap, Plan
 from layermem.schedule.ir import Schedule
 from layermem.schedule.layout import Layout
 from layermem.schedule.lower import lower
@@ -92,4 +92,4 @@ def a_second_each(graph: Graph) -> Costs:
 
 
 def scheduled(graph: Graph, plan: Plan, costs: Costs | None = None) -> Schedule:
-    return place(graph, plan, lower(Layout(graph, costs or a_second_each(graph)), plan))
+    return place(lower(Layout(graph, costs or a_second_each(graph)), plan))

@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from layermem.graph.ops import DATA, FORWARD, HISTORY, PARAMETER
-from layermem.planning.base import INTRA, Plan, program_order
+from layermem.planning.plan import INTRA, Plan, program_order
 from layermem.schedule.check import UnsafeSchedule, check, conflicts, violations
 from layermem.schedule.ir import D2H
 from layermem.schedule.lower import lower
-from layermem.schedule.place import PersistentOffsets, place
+from layermem.schedule.place import place
+from layermem.schedule.program import PersistentOffsets
 from tests.schedule.small_graphs import (
     Layout,
     a_second_each,
@@ -349,14 +350,14 @@ def beside(persistent):
     buffers = [buffer("w", PARAMETER, 512), buffer("t", DATA, 512)]
     other = graph(buffers, [op("t.forward", FORWARD, "w", "t")])
     plan = Plan("by hand", program_order(other), {}, INTRA)
-    return place(other, plan, lower(Layout(other, a_second_each(other)), plan), persistent=persistent)
+    return place(lower(Layout(other, a_second_each(other)), plan), persistent=persistent)
 
 
 def test_schedules_of_one_arena_leave_each_others_homes_alone():
     """The test net knows nothing of h on the device, but its activations may not lie there."""
     persistent = PersistentOffsets({"w": 0, "h": 512}, 1024)
     plan, layout = replace(small_plan(), decisions={}), Layout(small_graph(), a_second_each(small_graph()))
-    train = place(layout.graph, plan, lower(layout, plan), persistent=persistent)
+    train = place(lower(layout, plan), persistent=persistent)
     apart = beside(persistent)
     assert conflicts([train, apart]) == []
     check(train, apart)
@@ -375,7 +376,7 @@ def test_a_parameter_keeps_its_home_from_schedule_to_schedule(right):
 def test_homes_of_two_schedules_do_not_meet(right):
     one = graph([buffer("v", HISTORY, 512)], [op("v.forward", FORWARD, updates="v")])
     plan = Plan("by hand", program_order(one))
-    alone = place(one, plan, lower(Layout(one, a_second_each(one)), plan), persistent=PersistentOffsets({"v": 0}, 512))
+    alone = place(lower(Layout(one, a_second_each(one)), plan), persistent=PersistentOffsets({"v": 0}, 512))
     assert alone.residencies[0].offset == right.residencies[stays(right, "w")[0]].offset == 0
     assert "'v' of toy train lies on 'w', which outlives the step" in conflicts([right, alone])
 

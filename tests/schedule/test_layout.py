@@ -1,12 +1,12 @@
-"""When buffers are resident, how much is live, how long a step takes: by hand, and beside a slow twin."""
+"""When buffers are resident, how much is live, how long a step takes: by hand, and beside a slow oracle."""
 
 import random
 from dataclasses import replace
 
 import pytest
 
-from layermem.planning.base import REUSE, Decision, Gap, Plan
-from layermem.schedule.layout import Layout, Stay
+from layermem.planning.plan import REUSE, Decision, Gap, Plan
+from layermem.schedule.layout import Layout, OrderResidency
 from layermem.schedule.lower import lower
 from layermem.schedule.place import place
 from layermem.schedule.simulate import simulate
@@ -24,22 +24,22 @@ def case(seed):
 
 
 @pytest.mark.parametrize("block", range(4))
-def test_stays_bytes_and_seconds_are_those_of_the_slow_twin(block):
+def test_residencies_bytes_and_seconds_are_those_of_the_slow_oracle(block):
     for seed in range(block * 50, block * 50 + 50):
         layout, plan = case(seed)
-        twin = LayoutOracle(layout.graph, layout.costs, plan)
-        stays = layout.stays(plan)
-        assert stays == twin.stays(), seed
+        oracle = LayoutOracle(layout.graph, layout.costs, plan)
+        residencies = layout.residencies(plan)
+        assert residencies == oracle.residencies(), seed
         lowered = lower(layout, plan)
         assert layout.live_bytes(plan) == live_bytes_by_instruction(lowered.instructions, lowered.residencies), seed
-        assert layout.seconds(plan) == pytest.approx(twin.seconds(stays), rel=1e-12), seed
+        assert layout.estimate_seconds(plan) == pytest.approx(oracle.seconds(residencies), rel=1e-12), seed
 
 
 def test_live_bytes_are_a_bound_that_placement_reaches_or_comes_near():
     reached = 0
     for seed in range(150):
         layout, plan = case(seed)
-        schedule = place(layout.graph, plan, lower(layout, plan))
+        schedule = place(lower(layout, plan))
         assert schedule.max_live_bytes == layout.live_bytes(plan), seed
         assert schedule.max_live_bytes <= schedule.peak_bytes <= 1.2 * schedule.max_live_bytes, seed
         highest = max(r.offset + aligned(r.nbytes) for r in schedule.residencies if not r.host)
@@ -55,37 +55,38 @@ def test_the_estimate_of_a_step_is_never_below_what_its_schedule_takes():
     apart = []
     for seed in range(150):
         layout, plan = case(seed)
-        taken = simulate(place(layout.graph, plan, lower(layout, plan)), layout.costs)
-        estimate = layout.seconds(plan)
+        taken = simulate(place(lower(layout, plan)), layout.costs)
+        estimate = layout.estimate_seconds(plan)
         assert taken.compute_seconds - 1e-9 <= taken.seconds <= estimate + 1e-9, seed
         apart.append(estimate / taken.seconds)
     assert sum(apart) / len(apart) < 1.05  # and it is not far above
 
 
-def stays_of(plan, name):
-    return [stay for stay in Layout(small_graph(), a_second_each(small_graph())).stays(plan) if stay.buffer == name]
+def residencies_of(plan, name):
+    layout = Layout(small_graph(), a_second_each(small_graph()))
+    return [r for r in layout.residencies(plan) if r.buffer == name]
 
 
-def test_a_buffer_made_again_has_a_stay_for_each_time():
-    assert stays_of(small_plan(), "b") == [
-        Stay("b", 2, 3, 4, None, False, False),
-        Stay("b", 6, 7, 8, None, False, False),
+def test_a_recomputed_buffer_has_a_residency_for_each_time():
+    assert residencies_of(small_plan(), "b") == [
+        OrderResidency("b", 2, 4, 4, None, False, False),
+        OrderResidency("b", 6, 8, 8, None, False, False),
     ]
 
 
-def test_an_offloaded_buffer_stays_until_its_copy_is_done_and_returns_in_time():
+def test_an_offloaded_buffer_is_resident_until_its_copy_is_done_and_returns_in_time():
     """x leaves after position 1 and is read at 5: each copy takes two seconds, each op one."""
-    assert stays_of(small_plan(), "x") == [
-        Stay("x", 0, 1, 4, None, True, False),
-        Stay("x", 5, 8, 9, 3, False, False),
+    assert residencies_of(small_plan(), "x") == [
+        OrderResidency("x", 0, 2, 4, None, True, False),
+        OrderResidency("x", 5, 9, 9, 3, False, False),
     ]
-    assert stays_of(replace(small_plan(), copy_lead=0.5), "x") == [
-        Stay("x", 0, 1, 3, None, True, False),
-        Stay("x", 5, 8, 9, 4, False, False),
+    assert residencies_of(replace(small_plan(), copy_lead=0.5), "x") == [
+        OrderResidency("x", 0, 2, 3, None, True, False),
+        OrderResidency("x", 5, 9, 9, 4, False, False),
     ]
-    assert stays_of(replace(small_plan(), copy_lead=0.0), "x") == [
-        Stay("x", 0, 1, 2, None, True, False),
-        Stay("x", 5, 8, 9, 5, False, False),
+    assert residencies_of(replace(small_plan(), copy_lead=0.0), "x") == [
+        OrderResidency("x", 0, 2, 2, None, True, False),
+        OrderResidency("x", 5, 9, 9, 5, False, False),
     ]
 
 
@@ -93,48 +94,48 @@ def test_what_has_not_changed_since_it_left_is_not_copied_again():
     plan = replace(
         small_plan(), decisions={Gap("x", 1): Decision.OFFLOAD, Gap("x", 2): Decision.OFFLOAD}, copy_lead=0.0
     )
-    assert [(stay.issue, stay.offloads) for stay in stays_of(plan, "x")] == [(None, True), (5, False), (8, False)]
+    assert [(r.prefetch_at, r.offloads) for r in residencies_of(plan, "x")] == [(None, True), (5, False), (8, False)]
 
 
-def test_a_parameter_at_home_on_the_host_is_written_back_where_an_op_changed_it():
+def test_a_parameter_on_the_host_between_steps_is_written_back_where_an_op_changed_it():
     decisions = {Gap("w", -1): Decision.OFFLOAD, Gap("w", 0): Decision.OFFLOAD, Gap("w", 1): Decision.OFFLOAD}
     plan = replace(small_plan(), decisions=decisions, copy_lead=0.0)
-    assert [(stay.first, stay.last, stay.offloads) for stay in stays_of(plan, "w")] == [
-        (1, 1, False), (5, 5, False), (9, 9, True),
+    assert [(r.begin, r.end, r.offloads) for r in residencies_of(plan, "w")] == [
+        (1, 2, False), (5, 6, False), (9, 10, True),
     ]  # fmt: skip
 
 
-def test_a_buffer_that_keeps_its_bytes_round_the_step_has_one_stay():
+def test_a_buffer_that_keeps_its_bytes_round_the_step_has_one_residency():
     plan = replace(small_plan(), decisions={Gap("b", -1): Decision.KEEP})
-    assert stays_of(plan, "b") == [Stay("b", 2, 7, 8, None, False, True)]
+    assert residencies_of(plan, "b") == [OrderResidency("b", 2, 8, 8, None, False, True)]
 
 
 def test_a_step_takes_its_ops_and_what_of_its_copies_is_not_hidden():
     """Ten ops of a second; h must be there at position 9, and goes back for two seconds after it."""
     layout = Layout(small_graph(), a_second_each(small_graph()))
-    assert layout.seconds(replace(small_plan(), decisions={})) == 10
-    assert layout.seconds(replace(small_plan(), decisions={Gap("h", -1): Decision.OFFLOAD})) == 12
-    assert layout.seconds(replace(small_plan(), decisions={Gap("h", -1): Decision.OFFLOAD}, copy_lead=0.0)) == 14
+    assert layout.estimate_seconds(replace(small_plan(), decisions={})) == 10
+    assert layout.estimate_seconds(replace(small_plan(), decisions={Gap("h", -1): Decision.OFFLOAD})) == 12
+    assert (
+        layout.estimate_seconds(replace(small_plan(), decisions={Gap("h", -1): Decision.OFFLOAD}, copy_lead=0.0)) == 14
+    )
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"order": ("x.forward", "x.forward")}, "runs 'x.forward' twice, but it cannot be repeated"),
         ({"order": ("a.forward",)}, "reads 'x' at a.forward before anything made it"),
         ({"decisions": {Gap("x", 0): Decision.RECOMPUTE}}, "drops 'x' before a.forward reads it"),
     ],
 )
-def test_a_plan_that_makes_no_sense_is_refused(change, says):
+def test_a_plan_that_makes_no_sense_is_refused(change, message):
     layout = Layout(small_graph(), a_second_each(small_graph()))
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=message):
         layout.live_bytes(replace(small_plan(), **change))
 
 
 def test_a_fetched_buffer_may_come_back_to_another_place():
-    schedule = place(
-        small_graph(), small_plan(), lower(Layout(small_graph(), a_second_each(small_graph())), small_plan())
-    )
+    schedule = place(lower(Layout(small_graph(), a_second_each(small_graph())), small_plan()))
     first, second = (r for r in schedule.residencies if r.buffer == "x" and not r.host)
     assert first.offset != second.offset and first.end <= second.end
 

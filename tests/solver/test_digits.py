@@ -21,7 +21,7 @@ def digits(folder, **options):
 @pytest.mark.parametrize("device", ["reference", "cpu"])
 def test_half_of_what_caffe_takes_is_enough_to_learn_the_digits(device, tmp_path):
     with digits(tmp_path, device=device, budget="50%", iterations=300) as solver:
-        assert solver.program.arena_bytes <= solver.budget == solver.caffe_bytes // 2
+        assert solver.program.arena_bytes <= solver.report.budget_bytes == solver.job.baseline_bytes // 2
         solver.solve()
         assert solver.test(0)["accuracy"] >= 0.975
         assert solver.loss < 0.05

@@ -6,8 +6,8 @@ from datetime import datetime
 
 import numpy as np
 
+from layermem.report import events
 from layermem.report.log import Log, lines
-from layermem.solver import events
 from layermem.solver.solver import Solver
 from tests.nets import solver_file
 

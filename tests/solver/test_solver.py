@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from layermem.errors import BudgetError, InputError
-from layermem.solver import events
+from layermem.report import events
 from layermem.solver.solver import Solver
 from tests.nets import DATA, LOSS, conv, solver_file
 

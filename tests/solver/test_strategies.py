@@ -55,7 +55,7 @@ def test_at_the_least_budget_it_trains_to_the_same_bits_and_one_byte_below_it_is
         found, solver = snapshot_bytes(net, tmp_path / f"{budget}", {}, strategy=strategy, budget=budget)
         assert found == expected
         peak = solver.program.arena_bytes
-        assert peak == solver.runner.measured_peak == solver.runner.arena.nbytes <= solver.budget
+        assert peak == solver.runner.measured_peak == solver.runner.arena.nbytes <= solver.report.budget_bytes
     with pytest.raises(BudgetError, match="is below the minimum of") as caught:
         Solver(solver_file(net, tmp_path), device="reference", strategy=strategy, budget=least - 1)
     assert caught.value.minimum == least
@@ -65,8 +65,8 @@ def test_a_percentage_is_of_what_caffe_takes_for_the_same_nets(tmp_path):
     options = {"device": "reference"}
     caffe = Solver(solver_file("residual", tmp_path), strategy="caffe", **options)
     half = Solver(solver_file("residual", tmp_path), budget="50%", strategy="hybrid", **options)
-    assert half.caffe_bytes == caffe.program.arena_bytes
-    assert half.budget == caffe.program.arena_bytes // 2 >= half.program.arena_bytes
+    assert half.job.baseline_bytes == caffe.program.arena_bytes
+    assert half.report.budget_bytes == caffe.program.arena_bytes // 2 >= half.program.arena_bytes
 
 
 def test_offloaded_bytes_may_lie_in_a_file(tmp_path):

@@ -16,8 +16,9 @@ from layermem.backends.cpu import CpuDevice
 from layermem.compiler import Compiler
 from layermem.graph.ops import STASH
 from layermem.nets import resnet
-from layermem.planning.base import STRATEGIES, Plan
 from layermem.planning.costs import model_costs
+from layermem.planning.plan import Plan
+from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net, read_net_text, read_solver
 from layermem.schedule.ir import allocations
 from layermem.solver.build import build_nets, graphs_of
@@ -128,10 +129,10 @@ def test_every_strategy_at_three_budgets_writes_the_same_snapshot(net, device, t
     graphs = graphs_of(build_nets(file, batch=2), file, device)
     chosen: dict[object, tuple[Plan, int]] = {}
     for strategy in STRATEGIES:
-        compiler = Compiler(graphs, strategy, costs=model_costs(device.name))
-        least, most = compiler.min_memory_program.arena_bytes, compiler.program(None).arena_bytes
+        compiler = Compiler(graphs, strategy, model_costs(device.name))
+        least, most = compiler.search.min_memory_program.arena_bytes, compiler.compile(None).arena_bytes
         for budget in {least, (least + most) // 2, max(least, most)}:
-            plan = compiler.program(budget).train.plan
+            plan = compiler.compile(budget).train.plan
             key = plan.order, frozenset(plan.decisions.items()), plan.overlays, plan.copy_lead
             chosen.setdefault(key, (plan, budget))
     for plan, budget in chosen.values():

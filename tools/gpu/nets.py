@@ -11,7 +11,8 @@ from typing import Any
 
 from layermem.api import Net, job_of
 from layermem.backends.cuda import CudaDevice
-from layermem.report.plan_report import Job, evaluate
+from layermem.job import Job
+from layermem.report.plan_report import evaluate
 from layermem.solver.benchmark import Benchmark
 from tools.bench_cpu import described
 from tools.gpu import process

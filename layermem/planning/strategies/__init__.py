@@ -1,11 +1,17 @@
-"""Every strategy of this folder: a module that registers a strategy needs no entry anywhere else."""
+"""Every strategy, one file each: a module of this folder that registers one needs no entry anywhere else."""
 
 from importlib import import_module
 from pkgutil import iter_modules
 
-from layermem.planning.base import STRATEGIES, get_strategy
+from layermem.planning.registry import STRATEGIES, get_strategy
 
-for _module in iter_modules(__path__, f"{__name__}."):
-    import_module(_module.name)
+__all__ = ["STRATEGIES", "get_strategy", "load_strategies"]
 
-__all__ = ["STRATEGIES", "get_strategy"]
+
+def load_strategies() -> None:
+    """Import every module of this folder."""
+    for module in iter_modules(__path__, f"{__name__}."):
+        import_module(module.name)
+
+
+load_strategies()

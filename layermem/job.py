@@ -1,0 +1,108 @@
+"""What is to be planned: graphs that share one arena, and what a user's words about them mean.
+
+budget   bytes, "2GiB", "50%" of what strategy `caffe` takes, or "free": what the device has now
+plan     one that `plan --save` wrote for exactly these graphs
+hints    the user's, and those in the file beside the net
+costs    measured times, or a model of the device
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+
+from layermem.graph.caffe_bytes import beside, caffe_bytes
+from layermem.graph.net import Net
+from layermem.graph.ops import Graph
+from layermem.planning.costs import Costs, model_costs, read_costs
+from layermem.planning.hints import Hints, check_hints, hints_beside, merge_hints
+from layermem.planning.plan import Plan
+from layermem.planning.strategies import get_strategy
+from layermem.proto.text import TEXT_LIMIT, decode, read_bytes
+from layermem.schedule.arena_planner import ArenaPlanner
+from layermem.utils.units import FREE, parse_bytes
+
+Budget = int | str | None  # as users write it; None is no limit
+PathName = str | PathLike[str]
+
+
+@dataclass(frozen=True)
+class Job:
+    """`nets` are those of `graphs`, the train net first; the first graph trains.
+
+    histories   blobs of optimizer state per parameter
+    free_bytes  tells what the budget `free` stands for
+    """
+
+    title: str
+    nets: tuple[Net, ...]
+    graphs: tuple[Graph, ...]
+    costs: Costs
+    histories: int = 1
+    hints: Hints = field(default_factory=Hints)
+    free_bytes: Callable[[], int] | None = None
+
+    @cached_property
+    def baseline_bytes(self) -> int:
+        """Arena under strategy `caffe`: percentages are of it.  It has no gaps, so its live bytes are its peak."""
+        arena = ArenaPlanner(self.graphs, self.costs)
+        plan = get_strategy("caffe").make(self.graphs[0], self.costs, None, arena, Hints())
+        return arena.live_bytes(plan)
+
+    @cached_property
+    def baseline_seconds(self) -> float:
+        """Every op once, and no copies."""
+        return sum(self.costs.op(op) for op in self.graphs[0].ops)
+
+    @cached_property
+    def bvlc_bytes(self) -> int:
+        """What BVLC Caffe itself would take."""
+        train = caffe_bytes(self.nets[0], histories=self.histories).total
+        return train + sum(beside(caffe_bytes(net)) for net in self.nets[1:])
+
+    # -- what a user's words mean ------------------------------------------------------------------------------
+
+    def resolve_budget(self, budget: Budget) -> int | None:
+        """Bytes of a budget."""
+        if budget == FREE and self.free_bytes is not None:
+            return self.free_bytes()
+        if not isinstance(budget, str):
+            return budget
+        return parse_bytes(budget, whole=self.baseline_bytes if "%" in budget else None)
+
+    def with_host_budget(self, budget: Budget) -> Job:
+        """The same job, with so many bytes of host memory for what is offloaded."""
+        if budget is None:
+            return self
+        nbytes = parse_bytes(budget, whole=self.baseline_bytes) if isinstance(budget, str) else budget
+        return replace(self, hints=replace(self.hints, host_budget=nbytes))
+
+    def resolve_plan(self, plan: Plan | PathName | None) -> Plan | None:
+        """A saved plan, or the one in a file; InputError if it was made for another job."""
+        if plan is None or isinstance(plan, Plan):
+            return plan
+        text = decode(read_bytes(plan, what="plan", limit=TEXT_LIMIT), str(plan), what="plan")
+        return Plan.from_json(text, self.graphs[0], str(plan))
+
+
+def resolve_hints(hints: Hints, net: Net) -> Hints:
+    """`hints`, and those in the file beside the net; InputError for one that names no layer of the net."""
+    merged = merge_hints(hints, hints_beside(net.path))
+    check_hints(merged, (node.layer.name for node in net.nodes))
+    return merged
+
+
+def resolve_costs(costs: Costs | PathName | None, device: str) -> Costs:
+    """`costs`, or those in a file; without either the model of the device of that title."""
+    if costs is None:
+        return model_costs(device)
+    return costs if isinstance(costs, Costs) else read_costs(Path(costs), device)
+
+
+def title_of(net: Net) -> str:
+    """ "ResNet-50 x32" for a net whose first blob has 32 items."""
+    shape = net.nodes[0].layer.tops[0].shape if net.nodes[0].layer.tops else ()
+    return f"{net.name} x{shape[0]}" if shape else net.name

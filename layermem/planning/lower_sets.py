@@ -1,0 +1,268 @@
+"""The native planner of lower sets (layermem._native.LowerSetPlanner) on the ops of a training graph.
+
+    node        a forward op; in long nets, consecutive ops between places where few bytes cross
+    value       an activation or a stash, with the nodes that read it
+    step        a backward op, with the exact values and gradients that it reads and writes
+    lower set   nodes closed under "reads from": what has run when a segment ends
+    answer      a chain of lower sets; recomputation.py turns the segments between them into a plan
+
+The bytes that count are those of the plan, so the planner is asked for a little less until the plan itself fits.  Where
+a candidate of `sublinear` recomputes less in as many bytes, or needs fewer, it is taken instead.
+
+source  Kusumoto et al., "A Graph Theoretic Framework of Recomputation Algorithms for Memory-Efficient
+        Backpropagation", NeurIPS 2019
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
+
+from layermem import _native
+from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, STASH, Graph, Op, unique
+from layermem.planning.costs import Costs
+from layermem.planning.hints import Hints
+from layermem.planning.plan import Plan
+from layermem.planning.recomputation import (
+    Candidate,
+    can_recompute,
+    forward_ops,
+    matches,
+    recompute_seconds,
+    segments_to_plan,
+)
+from layermem.planning.registry import PlanEvaluator
+from layermem.planning.sublinear_search import sublinear_candidates
+from layermem.utils.units import aligned
+
+TIME_UNITS = 1000  # of a whole forward pass, for the native planner: fine enough to rank, coarse enough to be quick
+MAX_NODES = 700  # longer nets are planned in GROUPS groups of ops
+GROUPS = 200
+MAX_SETS = 20_000
+TRIES = 8
+SLACK = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5)  # times the minimum of the model: budgets whose plans may need fewer bytes
+SECONDS = 20.0  # for one question; a guard, seldom met
+
+
+def lower_set_plan(
+    name: str, family: str, graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints
+) -> Plan:
+    """The plan with the least recomputation that fits; the one that needs the fewest bytes where none does, or without
+    a budget."""
+    keep_all = segments_to_plan(graph, [forward_ops(graph)], name, hints=hints)
+    if budget_bytes is not None and evaluator.live_bytes(keep_all) <= budget_bytes:
+        return keep_all
+    planner = lower_set_planner(graph, costs, family, evaluator, hints)
+    plan = planner.plan_within(budget_bytes, name, evaluator) if budget_bytes is not None else None
+    return plan or planner.min_memory_plan(name, evaluator)
+
+
+def lower_set_planner(
+    graph: Graph, costs: Costs, family: str, evaluator: PlanEvaluator, hints: Hints
+) -> LowerSetPlanner:
+    """A planner of `graph`, prepared once for all budgets."""
+    key = f"lower sets {graph.fingerprint} {family} {hints}"
+    return evaluator.cached(key, lambda: LowerSetPlanner(graph, costs, family, hints))
+
+
+class LowerSetPlanner:
+    """A training graph as the native planner sees it."""
+
+    def __init__(self, graph: Graph, costs: Costs, family: str, hints: Hints):
+        self.graph, self.costs, self.hints = graph, costs, hints
+        self.groups = group_ops(graph, hints)
+        self.persistent_bytes = sum(aligned(b.nbytes) for b in graph.persistent())
+        self.min_memory_candidates: list[Candidate] = []
+        self.native = _native.LowerSetPlanner(self._step_graph(), family, "live", MAX_SETS, ends=self._ends())
+
+    def segments(self, lower_sets: Sequence[Iterable[int]]) -> list[list[Op]]:
+        """The forward ops of V_1, V_2, ...; feeds go first, and an output goes with the op that makes its blob."""
+        segment_of: dict[str, int] = {}
+        before: set[int] = set()
+        for i, members in enumerate(lower_sets):
+            for node in set(members) - before:
+                for op in self.groups[node]:
+                    segment_of[op.name] = i
+            before = set(members)
+        segments: list[list[Op]] = [[] for _ in lower_sets] or [[]]  # no sets: no op can be recomputed
+        for op in forward_ops(self.graph):
+            producers = [self.graph.producer[b].name for b in op.reads if b in self.graph.producer]
+            latest = max((segment_of.get(producer, 0) for producer in producers), default=0)
+            segments[segment_of.get(op.name, latest)].append(op)
+        return segments
+
+    def solve(self, budget_bytes: int, objective: str = "time") -> _native.ChainPlan | None:
+        """The chain with the least recomputation in so many bytes of activations and gradients, or None; with
+        objective "memory" the one with the most, whose few large segments may need fewer bytes than the model says."""
+        return self.native.solve(max(budget_bytes, 0), objective, SECONDS)
+
+    def plan(self, chain: _native.ChainPlan, name: str, keep_side_outputs: bool = True) -> Plan:
+        segments = self.segments(chain.lower_sets)
+        return segments_to_plan(self.graph, segments, name, hints=self.hints, keep_side_outputs=keep_side_outputs)
+
+    def min_memory_plan(self, name: str, evaluator: PlanEvaluator) -> Plan:
+        return replace(min(self._min_memory_candidates(evaluator), key=lambda c: c[:2]).plan, strategy=name)
+
+    def plan_within(self, budget_bytes: int, name: str, evaluator: PlanEvaluator) -> Plan | None:
+        """The plan with the least recomputation that fits, if there is one."""
+        fitting = self._fitting_candidate(budget_bytes, name, evaluator)
+        if fitting is not None:
+            candidates = [fitting, *sublinear_candidates(self.graph, self.costs, evaluator, self.hints)]
+        else:
+            candidates = self._min_memory_candidates(evaluator)
+        candidates = [candidate for candidate in candidates if candidate.live_bytes <= budget_bytes]
+        if not candidates:
+            return None
+        return replace(min(candidates, key=lambda c: c.recompute_seconds).plan, strategy=name)
+
+    def _fitting_candidate(self, budget_bytes: int, name: str, evaluator: PlanEvaluator) -> Candidate | None:
+        """The dynamic program's plan, asked for less and less until the plan's own bytes fit."""
+        request = budget_bytes - self.persistent_bytes
+        for _ in range(TRIES):
+            chain = self.solve(request)
+            if chain is None:
+                break
+            candidate = self._candidate(chain, name, evaluator)
+            over = candidate.live_bytes - budget_bytes
+            if over <= 0:
+                return candidate
+            request -= max(over, request // 200)
+        return None
+
+    def _candidate(
+        self, chain: _native.ChainPlan, name: str, evaluator: PlanEvaluator, keep_side_outputs: bool = True
+    ) -> Candidate:
+        plan = self.plan(chain, name, keep_side_outputs)
+        return Candidate(evaluator.live_bytes(plan), recompute_seconds(self.graph, self.costs, plan), plan)
+
+    def _min_memory_candidates(self, evaluator: PlanEvaluator) -> list[Candidate]:
+        """Plans that need few bytes.  The dynamic program's model is not the plan's: a few bytes more may save some."""
+        if not self.min_memory_candidates:
+            least = self.native.minimum(time_limit=SECONDS)
+            chains = [
+                least,
+                *(self.solve(int(least.model_peak * s), goal) for s in SLACK for goal in ("time", "memory")),
+            ]
+            own = [
+                self._candidate(chain, "", evaluator, b) for chain in chains if chain is not None for b in (True, False)
+            ]
+            others = sublinear_candidates(self.graph, self.costs, evaluator, self.hints)
+            self.min_memory_candidates = [*own, *others]
+        return self.min_memory_candidates
+
+    # -- the native graph ------------------------------------------------------------------------------------------
+
+    def _step_graph(self) -> _native.StepGraph:
+        graph, native = self.graph, _native.StepGraph()
+        values: dict[str, int] = {}
+        inner = self._inner_ops()
+        for name, buffer in graph.buffers.items():
+            if buffer.kind in (DATA, STASH):
+                producer = graph.producer[name]
+                kept = not can_recompute(producer, name) or matches(producer, self.hints.keep)
+                values[name] = native.add_value(aligned(buffer.nbytes), kept, producer.name in inner)
+        time_unit = sum(self.costs.op(op) for group in self.groups for op in group) / TIME_UNITS
+        node_of: dict[int, int] = {}  # index of a layer in the net -> native node
+        for node, group in enumerate(self.groups):
+            self._add_node(native, group, values, time_unit)
+            node_of.update({op.node: node for op in group})
+        gradients = {
+            name: native.add_gradient(aligned(b.nbytes)) for name, b in graph.buffers.items() if b.kind == DIFF
+        }
+        for op in graph.ops:
+            if op.kind == BACKWARD:
+                self._add_step(native, op, values, gradients, node_of)
+        return native
+
+    def _inner_ops(self) -> set[str]:
+        """Ops of groups whose outputs no op outside their group reads: they are recomputed with it."""
+        group_of = {op.name: node for node, group in enumerate(self.groups) for op in group}
+
+        def is_read_outside(op: Op) -> bool:
+            readers = (r.name for b in op.writes for r in self.graph.readers[b] if r.kind == FORWARD)
+            return any(group_of.get(reader) != group_of[op.name] for reader in readers)
+
+        return {op.name for group in self.groups if len(group) > 1 for op in group if not is_read_outside(op)}
+
+    def _ends(self) -> list[int] | None:
+        """Nodes at which a segment may end: those whose last op the hints name; None is all."""
+        if not self.hints.segment_ends:
+            return None
+        return [node for node, group in enumerate(self.groups) if matches(group[-1], self.hints.segment_ends)]
+
+    def _add_node(self, native: _native.StepGraph, group: list[Op], values: dict[str, int], time_unit: float) -> None:
+        written = unique(b for op in group for b in op.writes)
+        reads = unique(b for op in group for b in op.reads if b in values and b not in written)
+        recomputed = [op.recompute for op in group if op.recompute is not None]
+        overlays = []
+        if len(group) == 1:
+            overlays = [(values[o.out], values[o.over]) for o in group[0].overlays if o.kind != "intra"]
+        native.add_node(
+            [values[b] for b in reads],
+            [values[b] for b in written],
+            max(1, round(sum(self.costs.op(op) for op in group) / time_unit)),
+            max(1, round(sum(self.costs.op(op) for op in recomputed) / time_unit)),
+            aligned(max(op.workspace for op in group)),
+            overlays,
+        )
+
+    def _add_step(
+        self,
+        native: _native.StepGraph,
+        op: Op,
+        values: dict[str, int],
+        gradients: dict[str, int],
+        node_of: dict[int, int],
+    ) -> None:
+        # A parameter's gradient is consumed right after it is final, so it counts as workspace of its op.
+        consumed = sum(
+            aligned(self.graph.buffers[b].nbytes) for b in op.writes if self.graph.buffers[b].kind == GRADIENT
+        )
+        pairs = [(gradients[o.out], o) for o in op.overlays if o.out in gradients]
+        native.add_step(
+            node_of.get(op.node, len(self.groups) - 1),
+            [values[b] for b in op.reads if b in values],
+            [gradients[b] for b in op.reads if b in gradients],
+            [gradients[b] for b in (*op.writes, *op.updates) if b in gradients],
+            0.0,
+            aligned(op.workspace) + consumed,
+            [(out, values[o.over]) for out, o in pairs if o.over in values],
+            [(out, gradients[o.over]) for out, o in pairs if o.over in gradients],
+        )
+
+
+def group_ops(graph: Graph, hints: Hints = Hints()) -> list[list[Op]]:
+    """Forward ops that can be recomputed, one a node; in long nets, groups that end where few bytes cross (at a segment
+    end, where the hints name some)."""
+    ops = [op for op in forward_ops(graph) if op.recompute is not None and op.writes]
+    if len(ops) <= MAX_NODES:
+        return [[op] for op in ops]
+    crossing = _crossing_bytes(graph, ops)[: len(ops) - 1]
+    places = [i for i in range(len(crossing)) if not hints.segment_ends or matches(ops[i], hints.segment_ends)]
+    cuts = [0, *(end + 1 for end in _cheap_cuts(crossing, places, GROUPS)), len(ops)]
+    return [ops[a:b] for a, b in pairwise(cuts)]
+
+
+def _cheap_cuts(crossing: list[int], places: list[int], groups: int) -> list[int]:
+    """Which of `places` to cut a net at into about `groups` groups of like length: in each stretch of the net, the one
+    where the fewest bytes cross."""
+    stretch = max(1, len(crossing) // groups)
+    cheapest: dict[int, int] = {}  # stretch -> place
+    for i in places:
+        best = cheapest.setdefault(i // stretch, i)
+        if crossing[i] < crossing[best]:
+            cheapest[i // stretch] = i
+    return list(cheapest.values())
+
+
+def _crossing_bytes(graph: Graph, ops: list[Op]) -> list[int]:
+    """Bytes that a later forward op reads from before each cut; cut i lies after op i."""
+    position = {op.name: i for i, op in enumerate(ops)}
+    change = [0] * (len(ops) + 1)
+    for i, op in enumerate(ops):
+        for name in op.writes:
+            last = max((position.get(r.name, i) for r in graph.readers[name] if r.kind == FORWARD), default=i)
+            change[i] += graph.buffers[name].nbytes
+            change[last] -= graph.buffers[name].nbytes
+    return list(accumulate(change))

@@ -1,0 +1,93 @@
+"""What the strategies that copy to the host share: which gaps to offload, and how early the copies run.
+
+    uses of an activation     w . r . . . . . . . . r . .      w written and r read in forward, then r in backward
+    gap that crosses                |OFFLOAD-------|           from its last forward use to its first backward use
+
+Copies run on streams of their own.  The longer their lead over the op that waits for them, the more of them is hidden,
+and the longer they hold bytes: the longest lead with which the plan fits is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from layermem.graph.ops import DATA, FORWARD, HISTORY, PARAMETER, STASH, Graph, Use
+from layermem.planning.hints import Hints
+from layermem.planning.plan import Decision, Gap, Plan
+from layermem.planning.registry import PlanEvaluator
+from layermem.utils.units import aligned
+
+COPY_LEADS = (1.0, 0.5, 0.0)  # shares of a copy's duration, tried in this order
+OFFLOADED_STATE: tuple[tuple[str, ...], ...] = ((), (HISTORY,), (HISTORY, PARAMETER))  # kinds on the host, in turn
+SHORT_GAP = 2  # ops: over so few, a round trip is not worth it
+
+
+def with_longest_copy_lead(plan: Plan, budget_bytes: int | None, evaluator: PlanEvaluator) -> Plan:
+    """The plan with the most of its copies hidden that fits; without a budget, or if none fits, the one that needs the
+    fewest bytes."""
+    if budget_bytes is not None:
+        for copy_lead in COPY_LEADS:
+            tried = replace(plan, copy_lead=copy_lead)
+            if evaluator.live_bytes(tried) <= budget_bytes:
+                return tried
+    return replace(plan, copy_lead=0.0)
+
+
+class HostBudget:
+    """What remains of the user's host budget, if there is one."""
+
+    def __init__(self, graph: Graph, hints: Hints):
+        self.graph, self.remaining_bytes = graph, hints.host_budget
+
+    def reserve(self, buffer: str) -> bool:
+        """Reserve the bytes of a copy of `buffer`; False if fewer remain."""
+        if self.remaining_bytes is None:
+            return True
+        nbytes = aligned(self.graph.buffers[buffer].nbytes)
+        if nbytes > self.remaining_bytes:
+            return False
+        self.remaining_bytes -= nbytes
+        return True
+
+
+def activations(graph: Graph) -> list[str]:
+    """Activations, stashes and batches."""
+    return [b.name for b in graph.buffers.values() if b.kind in (DATA, STASH)]
+
+
+def crossing_gaps(graph: Graph, buffers: Collection[str], host: HostBudget) -> dict[Gap, Decision]:
+    """OFFLOAD for the gap of each buffer that leads from the forward pass into the backward pass, if there is one.
+
+    The longest gaps come first, since they free their bytes for longest: it matters where the host budget is small.
+    """
+    last = max((p for p, op in enumerate(graph.ops) if op.kind == FORWARD), default=-1)
+    gaps = [gap for gap in long_gaps(graph.uses, buffers) if _position(graph.uses, gap) <= last]
+    crossing = [gap for gap in gaps if graph.uses[gap.buffer][gap.use + 1].position > last]
+    return {gap: Decision.OFFLOAD for gap in crossing if host.reserve(gap.buffer)}
+
+
+def long_gaps(uses: Mapping[str, list[Use]], buffers: Iterable[str]) -> list[Gap]:
+    """Gaps of `buffers` over which bytes are kept, longest first, but for those too short for a round trip."""
+    gaps = []
+    for buffer in buffers:
+        own = uses.get(buffer, [])
+        for number in range(len(own) - 1):
+            length = own[number + 1].position - own[number].position
+            if own[number + 1].reads and length > SHORT_GAP:
+                gaps.append((-length, Gap(buffer, number)))
+    return [gap for _, gap in sorted(gaps)]
+
+
+def offload_state(
+    graph: Graph, uses: Mapping[str, list[Use]], kinds: Collection[str], host: HostBudget
+) -> dict[Gap, Decision]:
+    """OFFLOAD for the last gaps of the persistent buffers of `kinds`, so that they are on the host between steps, and
+    for all their other gaps but the shortest: uses that follow each other closely share one stay on the device."""
+    names = [b.name for b in graph.persistent() if b.kind in kinds and b.name in uses and host.reserve(b.name)]
+    gaps = [*(Gap(name, -1) for name in names), *long_gaps(uses, names)]
+    return dict.fromkeys(gaps, Decision.OFFLOAD)
+
+
+def _position(uses: Mapping[str, list[Use]], gap: Gap) -> int:
+    return uses[gap.buffer][gap.use].position

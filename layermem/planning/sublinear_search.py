@@ -1,0 +1,78 @@
+"""Chen et al.'s search for segments: keep a checkpoint about every sqrt(n)-th byte, recompute what lies between.
+
+A segment ends after an op once more than `threshold` bytes of outputs have gathered since the last end.  The search
+over thresholds is memonger's: from 0, three rounds of threshold <- sqrt(kept x largest segment / 2), then six steps
+from the least to sqrt(2) of that.
+
+source  Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016; mxnet-memonger
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+from layermem.graph.ops import Graph, Op
+from layermem.planning.costs import Costs
+from layermem.planning.hints import Hints
+from layermem.planning.recomputation import (
+    Candidate,
+    forward_ops,
+    matches,
+    output_bytes,
+    recompute_seconds,
+    segments_to_plan,
+)
+from layermem.planning.registry import PlanEvaluator
+
+ROUNDS = 3
+STEPS = 6
+
+
+def sublinear_candidates(graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints) -> list[Candidate]:
+    """Every plan of the search; made once, since it is the same under any budget."""
+    key = f"sublinear candidates {graph.fingerprint} {hints}"
+    return evaluator.cached(key, lambda: _search(graph, costs, evaluator, hints))
+
+
+def _search(graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints) -> list[Candidate]:
+    tried: dict[tuple[int, ...], list[Candidate]] = {}  # by the number of ops in each segment
+
+    def try_threshold(threshold: float) -> list[list[Op]]:
+        segments = cut_segments(graph, threshold, hints)
+        lengths = tuple(len(ops) for ops in segments)
+        if lengths not in tried:
+            plans = [
+                segments_to_plan(graph, segments, "sublinear", hints=hints, keep_side_outputs=keep)
+                for keep in (True, False)
+            ]
+            tried[lengths] = [
+                Candidate(evaluator.live_bytes(plan), recompute_seconds(graph, costs, plan), plan) for plan in plans
+            ]
+        return segments
+
+    threshold = 0.0
+    least = 0
+    for _ in range(ROUNDS):
+        segments = try_threshold(threshold)
+        sizes = [sum(output_bytes(graph, op) for op in ops) for ops in segments]
+        kept = sum(output_bytes(graph, ops[-1]) for ops in segments[:-1])
+        least = least or max(sizes)
+        threshold = sqrt(kept * max(sizes) / 2)
+    most = sqrt(2) * threshold
+    for step in range(STEPS + 1):
+        try_threshold(least + (most - least) * step / STEPS if most > least else most * (step + 1) / (STEPS + 1))
+    return [candidate for both in tried.values() for candidate in both]
+
+
+def cut_segments(graph: Graph, threshold: float, hints: Hints) -> list[list[Op]]:
+    """Consecutive forward ops, each segment ended by an op that may end one, with more than `threshold` bytes in it."""
+    segments: list[list[Op]] = [[]]
+    gathered = 0
+    for op in forward_ops(graph):
+        segments[-1].append(op)
+        gathered += output_bytes(graph, op)
+        may_end = op.recompute is not None and (not hints.segment_ends or matches(op, hints.segment_ends))
+        if may_end and gathered > threshold:
+            segments.append([])
+            gathered = 0
+    return [ops for ops in segments if ops]

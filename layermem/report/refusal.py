@@ -1,0 +1,63 @@
+"""The text of a refusal: the budget, the minimum, what uses the memory at the peak, and which strategies would fit.
+
+budget 2.00 GiB is below the minimum of 'hybrid', 2.31 GiB (2,480,343,040 bytes).
+  peak at  backward res4f (tick 211): res4f.diff 49 MiB, workspace 96 MiB, ...
+  fits     recompute 1.42 GiB, sublinear 1.38 GiB
+"""
+
+from __future__ import annotations
+
+from layermem.errors import BudgetError
+from layermem.planning.budget_search import BudgetSearch
+from layermem.planning.registry import SAVED_PLAN
+from layermem.schedule.ir import Schedule
+from layermem.schedule.program import Program
+from layermem.utils.units import format_below, format_bytes, format_exact_bytes
+
+LARGEST = 5  # buffers that a refusal lists
+
+Search = BudgetSearch[Program]
+
+
+def describe_refusal(error: BudgetError, search: Search) -> BudgetError:
+    """The refusal with the peak of the smallest program, and the largest buffers there."""
+    program = search.min_memory_program
+    schedule = max(program.schedules, key=lambda schedule: schedule.max_live_bytes)
+    subject = "the saved plan" if search.entry.name == SAVED_PLAN else f"'{program.plan.strategy}'"
+    if search.hints.host_budget is not None:
+        subject += f" with {format_bytes(search.hints.host_budget)} of host memory"
+    return BudgetError(
+        f"budget {format_below(error.budget, error.minimum)} is below the minimum of {subject}, "
+        f"{format_exact_bytes(error.minimum)}.",
+        budget=error.budget,
+        minimum=error.minimum,
+        details=[("peak at", _peak(schedule, program.train))],
+    )
+
+
+def add_suggestions(error: BudgetError, search: Search) -> BudgetError:
+    """The refusal with the other strategies that fit, and how few bytes they need."""
+    fits = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in search.suggestions(error.budget).items())
+    return error.with_detail("fits", fits or "no other strategy fits this budget")
+
+
+def describe_host_refusal(error: BudgetError, strategy: str) -> BudgetError:
+    """The refusal of a program that offloads more than the host budget."""
+    return BudgetError(
+        f"host budget {format_below(error.budget, error.minimum)} is below what '{strategy}' offloads, "
+        f"{format_exact_bytes(error.minimum)}; raise --host-budget or choose a strategy that recomputes.",
+        budget=error.budget,
+        minimum=error.minimum,
+        host=True,
+    )
+
+
+def _peak(schedule: Schedule, train: Schedule) -> str:
+    """The instruction at the peak of `schedule`, and the largest buffers there."""
+    instruction = schedule.instructions[schedule.peak_tick]
+    where = f"tick {instruction.tick}" if schedule is train else f"tick {instruction.tick} of {schedule.graph.name}"
+    sizes = (
+        f"{r.buffer if r.buffer in schedule.graph.buffers else 'workspace'} {format_bytes(r.nbytes)}"
+        for r in schedule.live_at(instruction.tick)[:LARGEST]
+    )
+    return f"{instruction.kind} {instruction.what} ({where}): {', '.join(sizes)}"

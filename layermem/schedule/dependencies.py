@@ -1,0 +1,83 @@
+"""The `after` edges: what each instruction waits for on other streams, so that sharing bytes is safe.
+
+    tick 1  compute  writes a@0
+    tick 2  d2h      reads  a@0                 after 1: the bytes that it reads are written there
+    tick 5  compute  writes b@0                 after 2: the copy must have read them before they are overwritten
+
+Instructions of one stream run in order, so they need no edge; nor does one that another edge implies.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from layermem.schedule.ir import COMPUTE, Instruction, Residency
+from layermem.utils.units import aligned
+
+Clock = dict[str, int]  # stream -> tick of its last instruction that is complete
+
+
+class _LastAccesses:
+    """The last tick at which each stream touched each byte: segments [start_i, start_i+1) in address order."""
+
+    def __init__(self) -> None:
+        self.start = [0]
+        self.ticks: list[Clock] = [{}]
+
+    def _cut(self, offset: int) -> int:
+        i = bisect_left(self.start, offset)
+        if i < len(self.start) and self.start[i] == offset:
+            return i
+        self.start.insert(i, offset)
+        self.ticks.insert(i, self.ticks[i - 1])
+        return i
+
+    def touch(self, begin: int, end: int, stream: str, tick: int, writes: bool) -> Clock:
+        """Note the access, and return the last ones before it, per stream."""
+        first, last = self._cut(begin), self._cut(end)
+        before: Clock = {}
+        for ticks in self.ticks[first:last]:
+            for other, when in ticks.items():
+                before[other] = max(before.get(other, -1), when)
+        if writes:  # all earlier accesses are ordered before this one, so it alone stands for them
+            self.start[first + 1 : last] = []
+            self.ticks[first:last] = [{stream: tick}]
+        else:
+            for i in range(first, last):
+                self.ticks[i] = {**self.ticks[i], stream: tick}
+        return before
+
+
+def with_dependencies(instructions: list[Instruction], residencies: Sequence[Residency]) -> list[Instruction]:
+    """Each instruction with the ticks of other streams that it waits for: the last ones that touched bytes that it
+    writes, or wrote bytes that it reads, unless its stream or another edge has waited for them already."""
+    if all(instruction.stream == COMPUTE for instruction in instructions):
+        return instructions
+    accesses = {host: _LastAccesses() for host in (False, True)}
+    writer: dict[int, int] = {}  # residency -> tick
+    clocks: list[Clock] = []  # per instruction: what is complete once it is
+    newest: dict[str, Clock] = {}  # stream -> clock of its last instruction
+    waiting = []
+    for instruction in instructions:
+        required = {writer[rid] for rid in instruction.reads if rid in writer}
+        for rid in dict.fromkeys((*instruction.reads, *instruction.writes)):
+            r, writes = residencies[rid], rid in instruction.writes
+            if r.nbytes:
+                end = r.offset + aligned(r.nbytes)
+                before = accesses[r.host].touch(r.offset, end, instruction.stream, instruction.tick, writes)
+                required.update(before.values() if writes else ())
+        clock = dict(newest.get(instruction.stream, {}))
+        after = []
+        for tick in sorted(required, reverse=True):  # the latest first, since it may have waited for the others
+            stream = instructions[tick].stream
+            if tick > clock.get(stream, -1) and stream != instruction.stream:
+                after.append(tick)
+                for other, when in clocks[tick].items():
+                    clock[other] = max(clock.get(other, -1), when)
+        clock[instruction.stream] = instruction.tick
+        clocks.append(clock)
+        newest[instruction.stream] = clock
+        writer.update(dict.fromkeys(instruction.writes, instruction.tick))
+        waiting.append(instruction._replace(after=tuple(sorted(after))) if after else instruction)
+    return waiting

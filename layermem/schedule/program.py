@@ -1,0 +1,57 @@
+"""A program: the schedules that share one arena, with the predicted time of a training step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from layermem.planning.plan import Plan
+from layermem.schedule.ir import Schedule
+from layermem.schedule.simulate import Timeline
+
+
+@dataclass(frozen=True)
+class PersistentOffsets:
+    """Offsets of the buffers that outlive a step, in the device arena or in the host's, by name, and the first byte
+    above them."""
+
+    device: Mapping[str, int] = field(default_factory=dict)
+    device_end: int = 0
+    host: Mapping[str, int] = field(default_factory=dict)
+    host_end: int = 0
+
+
+@dataclass(frozen=True)
+class Program:
+    """`schedules`: the training step first, then updates and test nets; `timeline` is that of the training step."""
+
+    schedules: tuple[Schedule, ...]
+    persistent: PersistentOffsets
+    timeline: Timeline
+    arena_bytes: int
+    host_bytes: int
+
+    @staticmethod
+    def of(schedules: Sequence[Schedule], persistent: PersistentOffsets, timeline: Timeline) -> Program:
+        """The program whose arenas hold all of `schedules`."""
+        arena_bytes = max(schedule.peak_bytes for schedule in schedules)
+        host_bytes = max(schedule.host_peak_bytes for schedule in schedules)
+        return Program(tuple(schedules), persistent, timeline, arena_bytes, host_bytes)
+
+    @property
+    def train(self) -> Schedule:
+        return self.schedules[0]
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the training step."""
+        return self.train.plan
+
+    @property
+    def seconds(self) -> float:
+        """Predicted, of the training step."""
+        return self.timeline.seconds
+
+    @property
+    def max_live_bytes(self) -> int:
+        return max(schedule.max_live_bytes for schedule in self.schedules)
