@@ -85,11 +85,11 @@ def fused_values(values: dict[str, Any], graph: Graph) -> dict[str, Any]:
     for op in graph.ops:
         layer, _, step = op.name.rpartition(".")
         steps.setdefault(layer, []).append(step)
-    op_of = {member: op for op in steps for member in fused_members(op, names)}
+    op_of = {member: name for name in steps for member in fused_members(name, names)}
     layers = []
     for layer in values["layers"]:
-        op = op_of.get(layer["name"], "")
-        layers.append({**layer, "op": op, "steps": steps.pop(op, [])})
+        name = op_of.get(layer["name"], "")
+        layers.append({**layer, "op": name, "steps": steps.pop(name, [])})
     return {**values, "device": graph.device, "layers": layers}
 
 
