@@ -80,7 +80,13 @@ class Net:
         return tops[0] if tops else name
 
     def conv(
-        self, name: str, bottom: str, *, param: list[dict] | None = None, kind: str = "Convolution", **fields: Any
+        self,
+        name: str,
+        bottom: str,
+        *,
+        param: list[dict[str, Any]] | None = None,
+        kind: str = "Convolution",
+        **fields: Any,
     ) -> str:
         extra = {"param": param} if param else {}
         return self.layer(name, kind, bottom, name, **extra, convolution_param=fields)
@@ -97,7 +103,7 @@ class Net:
     def lrn(self, name: str, bottom: str) -> str:
         return self.layer(name, "LRN", bottom, name, lrn_param={"local_size": 5, "alpha": 0.0001, "beta": 0.75})
 
-    def fc(self, name: str, bottom: str, *, param: list[dict] | None = None, **fields: Any) -> str:
+    def fc(self, name: str, bottom: str, *, param: list[dict[str, Any]] | None = None, **fields: Any) -> str:
         extra = {"param": param} if param else {}
         return self.layer(name, "InnerProduct", bottom, name, **extra, inner_product_param=fields)
 

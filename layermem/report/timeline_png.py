@@ -103,5 +103,5 @@ def _finish(figure: Figure, path: str) -> None:
     for each in figure.axes:
         each.spines[["top", "right"]].set_visible(False)
     picture = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(picture, metadata={"Software": "layermem"})
+    FigureCanvasAgg(figure).print_png(picture, metadata={"Software": "layermem"})  # type: ignore[no-untyped-call]
     write_atomically(path, picture.getvalue())

@@ -12,9 +12,8 @@ from layermem.backends.registry import StepContext
 from layermem.errors import DeviceError
 from layermem.graph.ops import Buffer
 from layermem.runtime.executor import Executor
-from layermem.schedule.ir import aligned
 from layermem.schedule.program import Program
-from layermem.utils.units import format_bytes
+from layermem.utils.units import aligned, format_bytes
 
 
 class Runner:

@@ -59,21 +59,22 @@ class Layout:
     def _add(self, op: Op) -> int:
         recompute = self._add(op.recompute) if op.recompute is not None else -1
         overlays = [(self.ids[o.out], self.ids[o.over], OVERLAY_BITS[o.kind]) for o in op.overlays]
-        return self.native.add_op(
+        number: int = self.native.add_op(
             op.name, self._ids(op.reads), self._ids(op.updates), self._ids(op.writes), overlays,
             aligned(op.workspace), self.costs.op(op), recompute,
         )  # fmt: skip
+        return number
 
     def _ids(self, names: Sequence[str]) -> list[int]:
         return [self.ids[name] for name in names]
 
     def live_bytes(self, plan: Plan) -> int:
         """Most aligned bytes in use at one tick."""
-        return self.native.measure(*self._arguments(plan))[0]
+        return int(self.native.measure(*self._arguments(plan))[0])
 
     def estimate_seconds(self, plan: Plan) -> float:
         """Seconds of a step, as if all bytes that a copy frees were wanted at once."""
-        return self.native.measure(*self._arguments(plan), timed=True)[1]
+        return float(self.native.measure(*self._arguments(plan), timed=True)[1])
 
     def residencies(self, plan: Plan) -> list[OrderResidency]:
         """All residencies of the device, buffer by buffer."""
