@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cpu/kernels/element_tasks.h"
+#include "cpu/microkernels/pointwise_kinds.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {

@@ -2,11 +2,14 @@
 //
 // Any output may be any input of the same launch.  Masks have one bit per element, see microkernels/activation.h.
 #pragma once
+#include <string>
+
 #include "cpu/kernels/launch.h"
 #include "cpu/microkernels/activation.h"
 
 namespace layermem::cpu {
 
+PointwiseKind pointwise_kind(const std::string& name);  // std::invalid_argument for an unknown name
 Launch pointwise(int64_t count, const Pointwise& args);
 Launch relu_forward(int64_t count, const Relu& args);
 Launch relu_backward(int64_t count, const Relu& args);

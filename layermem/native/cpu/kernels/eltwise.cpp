@@ -11,6 +11,7 @@
 #include "cpu/microkernels/activation.h"
 #include "cpu/microkernels/copy.h"
 #include "cpu/microkernels/eltwise.h"
+#include "cpu/microkernels/pointwise_kinds.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {

@@ -4,6 +4,7 @@
 #include "cpu/microkernels/activation.h"
 
 #include "cpu/isa/simd_math.h"
+#include "cpu/microkernels/pointwise_kinds.h"
 
 namespace layermem::cpu::LAYERMEM_ISA {
 namespace {

@@ -3,9 +3,10 @@
 #include <cstdint>
 
 #include "cpu/isa/isa.h"
-#include "cpu/microkernels/pointwise_kinds.h"
 
 namespace layermem::cpu {
+
+enum class PointwiseKind;  // pointwise_kinds.h, which only the files that name a kind include
 
 struct Pointwise {  // out[i] (+)= f(a[i], b[i]);  out may be a or b
     PointwiseKind kind;

@@ -4,7 +4,6 @@
 //
 // X_backward is the derivative of X times dy, with a = dy and b = x or y of forward, as its formula says.
 #pragma once
-#include <string>
 
 namespace layermem::cpu {
 
@@ -41,7 +40,5 @@ namespace layermem::cpu {
 #define LAYERMEM_ENUMERATOR(name, formula) name,
 enum class PointwiseKind { LAYERMEM_POINTWISE_KINDS(LAYERMEM_ENUMERATOR) };
 #undef LAYERMEM_ENUMERATOR
-
-PointwiseKind pointwise_kind(const std::string& name);  // std::invalid_argument for an unknown name
 
 }  // namespace layermem::cpu

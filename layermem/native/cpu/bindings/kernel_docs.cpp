@@ -1,0 +1,124 @@
+#include "cpu/bindings/kernel_docs.h"
+
+#include "cpu/microkernels/pointwise_kinds.h"
+
+namespace layermem::cpu {
+
+#define LAYERMEM_KIND_DOC(name, formula) "        " #name ": " formula "\n"
+
+const char* const kKernelDocs =
+    R"(Kernels of the cpu device, in float32, on addresses.
+
+A kernel's function takes addresses (ints, 0 for none) and geometry and returns a launch.  A launch can be called any
+number of times and runs without the GIL.  Buffers begin at multiples of 256 bytes.  4-D tensors are channels-last,
+[n][h][w][c]; weights are [k][kh][kw][c / groups].  `workspace` has the bytes that NAME_workspace returns for the same
+geometry, on any number of threads and any ISA; it holds nothing between launches.  `accumulate` adds to the output.
+Results depend on the ISA only: not on threads, addresses or earlier launches.
+`over`: the inputs that an output may share its memory with.
+
+geometry
+    ConvProblem(*, n, c, h, w, k, kernel, stride=(1, 1), pad=(0, 0), dilation=(1, 1), groups=1)     .ho .wo
+    PoolProblem(*, n, c, h, w, out, kernel, stride=(1, 1), pad=(0, 0))      out: (ho, wo), rounded by Caffe's rule
+    Channels(outer, channels, inner=1)      x [outer][channels][inner]; an image has outer = n h w, inner = 1
+    Axis(outer, size, inner=1)              likewise, for ops along one axis
+
+Convolution, InnerProduct; Deconvolution (its forward is conv_dgrad, its data gradient conv_fprop, and in conv_wgrad x
+and dy change places)
+    conv_fprop(problem, *, y, x, w, bias=0, accumulate, relu=False, mask=0, workspace)      bias [k]
+    conv_dgrad(problem, *, dx, dy, w, bias=0, accumulate, workspace)        bias [c], for Deconvolution
+    conv_wgrad(problem, *, dw, x, dy, accumulate, workspace)
+    column_sums(rows, columns, *, out, x, accumulate, workspace)            a bias gradient: rows = n ho wo, columns = k
+    inner_product_fprop(m, n, k, *, y, x, w, bias=0, relu=False, mask=0)    y [m][n], x [m][k], w [n][k]
+    inner_product_dgrad(m, n, k, *, dx, dy, w, accumulate)
+    inner_product_wgrad(m, n, k, *, dw, x, dy, accumulate, workspace)
+    inner_product_backward_update(rule, m, n, k, *, x, dy, w, h0, h1=0, ...)    wgrad and `update`, whose arguments
+        follow, in one pass; the same bits where wgrad takes no workspace
+
+Pooling     argmax: r * kw + s, uint8 up to 256 taps, else int32
+    max_pool_forward(problem, *, y, x, argmax=0)    max_pool_backward(problem, *, dx, dy, argmax, accumulate)
+    average_pool_forward(problem, *, y, x)          average_pool_backward(problem, *, dx, dy, accumulate)
+
+Elements                                                                                        over: any input
+    pointwise(kind, count, *, out, a=0, b=0, alpha=0, beta=0, gamma=0, accumulate)
+)" LAYERMEM_POINTWISE_KINDS(LAYERMEM_KIND_DOC) R"(    relu_forward(count, *, y, x, slope=0, mask=0)
+    relu_backward(count, *, dx, dy, mask, slope=0, accumulate)
+    clip_forward(count, *, y, x, mask, lowest, highest)             backward is relu_backward with slope 0
+        mask: bit i % 8 of byte i // 8, set where x > 0 (clip: within bounds)
+    prelu_forward(shape, *, y, x, slope)            a shared slope: Channels(1, 1, count)
+    prelu_backward(shape, *, dx=0, dslope=0, x, dy, slope=0, accumulate_dx, accumulate_dslope, workspace)
+    dropout(count, *, out, x, ratio, seed, stream, accumulate)      launch(step); its own backward
+    eltwise_sum(count, *, y, xs, coefficients, relu=False, mask=0)
+    eltwise_sum_backward(count, *, dxs, dy, coefficients, accumulate, mask=0, y=0)      of a sum with relu: mask or y
+    eltwise_product(count, *, y, xs)                eltwise_product_backward(count, *, dxs, xs, dy, accumulate)
+    eltwise_max(count, *, y, xs, argmax=0)          eltwise_max_backward(count, *, dxs, dy, argmax, accumulate)
+        dxs: 0 for a gradient that is not wanted; accumulate: a list, one per dx; argmax: uint8
+    update(rule, count, *, w, dw, h0, h1=0, decay=0, l1=False, momentum=0, momentum2=0, delta=0)    launch(rate, gain=1)
+        rule: SGD Nesterov AdaGrad RMSProp AdaDelta Adam; the gradient is gain dw + decay (w, or sign w);
+        RMSProp's momentum is rms_decay; Adam's rate includes the bias correction
+    sum_of_squares(counts, *, out, xs, root=False)
+
+Normalization   dx over x or dy, y over x
+    scale_forward(shape, *, y, x, factor, bias=0)   bias_forward(shape, *, y, x, bias)
+    scale_backward(shape, *, dx=0, dfactor=0, dbias=0, x=0, dy, factor=0, accumulate_dx, accumulate_dfactor,
+                   accumulate_dbias, workspace)
+    batch_norm_forward(shape, *, y, x, mean, inv_std, w0=0, w1=0, w2=0, fraction=0, eps, workspace)
+        w0, w1, w2: the moving averages, updated where given
+    batch_norm_recompute(shape, *, y, x, mean, inv_std)
+    batch_norm_backward(shape, *, dx, x, dy, mean, inv_std, accumulate, workspace)
+    batch_norm_global_forward(shape, *, y, x, w0, w1, w2, eps, workspace)
+    batch_norm_global_backward(shape, *, dx, dy, w1, w2, eps, accumulate, workspace)
+        workspace of both: batch_norm_global_workspace
+    batch_norm_fused_forward(shape, *, y, x, mean, inv_std, factor, bias, relu, w0=0, w1=0, w2=0, fraction=0, eps=0,
+                             recompute=False, workspace)            BatchNorm + Scale (+ ReLU); keeps x, mean, inv_std
+    batch_norm_fused_global_forward(shape, *, y, x, w0, w1, w2, factor, bias, relu, eps, workspace)
+    batch_norm_fused_backward(shape, *, dx=0, dfactor=0, dbias=0, x, dy, mean, inv_std, factor, bias, relu,
+                              accumulate_dx, accumulate_dfactor, accumulate_dbias, workspace)
+        workspace of the three: batch_norm_fused_workspace
+    lrn_forward(*, n, h, w, c, size, across, alpha, k, beta, y, x, workspace)
+    lrn_backward(*, n, h, w, c, size, across, alpha, k, beta, dx, x, dy, accumulate, workspace)
+    lrn_workspace(*, n, h, w, c, size, across, backward)
+        scale = k + alpha * sum of squares: alpha is Caffe's, divided by the elements of the window.  Across channels
+        y over x, dx over x or dy; within a channel: none
+
+Softmax     y over x, dx over any input
+    softmax_forward(axis, *, y, x)                  softmax_backward(axis, *, dx, y, dy, accumulate)
+    softmax_loss_forward(axis, *, loss, y=0, x, label, ignore_label=None, divisor=0, workspace)     y: the softmax
+    softmax_loss_backward(axis, *, dx, x, label, dloss, ignore_label=None, divisor=0, accumulate, workspace)
+        label [outer][inner]; divisor 0: the number of labels that count; ValueError for a label out of range
+    accuracy(axis, *, y, by_class=0, x, label, ignore_label=None, top_k=1, workspace)
+        by_class [size]; accuracy_workspace(axis, by_class=False)
+
+Reduction
+    reduce(axis, term, *, y, x, factor=1, accumulate, workspace)            y [outer][inner] = factor sum term(x)
+    reduce_backward(axis, term, *, dx, x=0, dy, factor=1, accumulate)       term: plain absolute square
+    top_k(rows, size, k, *, index=0, value=0, x, inner=1, pitch=0, workspace)   the k largest of each row, descending;
+        of equal ones the last first.  index, value [rows / inner][k][inner], blocks `pitch` floats apart (0: k inner)
+
+Losses      dx over any input; loss and dloss are one number
+    sigmoid_loss_forward(count, *, loss, x, target, ignore_label=None, divisor=0, workspace)
+    sigmoid_loss_backward(count, *, dx, x, target, dloss, ignore_label=None, divisor=0, accumulate, workspace)
+    euclidean_loss_forward(count, *, loss, a, b, divisor, workspace)        sum (a - b)^2 / divisor
+    euclidean_loss_backward(count, *, da=0, db=0, a, b, dloss, divisor, accumulate_da, accumulate_db)
+        da = dloss (a - b) / divisor, db = -da
+    contrastive_loss_forward(items, size, *, loss, a, b, same, margin, legacy=False, divisor, workspace)
+    contrastive_loss_backward(items, size, *, da=0, db=0, a, b, same, dloss, margin, legacy=False, divisor,
+                              accumulate_da, accumulate_db)
+    hinge_loss_forward(items, classes, channels, *, loss, x, label, squared=False, workspace)
+    hinge_loss_backward(items, classes, channels, *, dx, x, label, dloss, squared=False, accumulate)
+    logistic_loss_forward, logistic_loss_backward       likewise; workspace of both: item_loss_workspace(items, classes)
+        x [items][classes / channels][channels], whose labels count [channels][classes / channels]
+
+Copies
+    copy_rows(rows, width, *, out, out_pitch, x, x_pitch, accumulate)       Concat, Slice: in floats, from any address
+    transpose(n, rows, columns, *, out, x, accumulate)      out [n][columns][rows]; NCHW in: rows c, columns h w
+    copy_block(shape, *, out, out_strides, x, x_strides, accumulate)        strides in floats; Crop, Tile, permutations
+    interp_forward(*, n, c, size, out, begin, region, y, x)                 the pixels of x that are sampled: `region`
+    interp_backward(*, n, c, size, out, begin, region, dx, dy, accumulate)  from `begin` on; size of x, out of y: (h, w)
+
+machine
+    threads() set_threads(n) available_isas() active_isa() set_isa(name or "auto"): for launches made from then on
+)";
+
+#undef LAYERMEM_KIND_DOC
+
+}  // namespace layermem::cpu
