@@ -19,7 +19,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import matplotlib
 
 matplotlib.use("Agg")
-from make_resnet import imagenet, split
 from matplotlib import pyplot
 
 from layermem.backends.base import get_device
@@ -27,6 +26,7 @@ from layermem.compiler import compile
 from layermem.data import probe
 from layermem.graph.net import Net
 from layermem.graph.train import Rule, train_graph
+from layermem.nets.resnet import imagenet, split
 from layermem.proto.read import read_net_text
 
 STRATEGIES = ["liveness", "sublinear", "recompute"]

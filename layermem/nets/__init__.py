@@ -1,1 +1,1 @@
-"""Nets that are written by rule: the prototxt of residual networks of any depth."""
+"""Generated nets: prototxt builders, one module per family, and the list of them all (catalog.py)."""

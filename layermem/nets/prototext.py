@@ -1,28 +1,33 @@
-"""Write nets and solvers as prototxt: the small language of resnet.py and of tools/make_*.py.
+"""Writes nets and solvers as prototxt.
 
-    net = Net("LeNet", origin="LeCun et al. 1998")
+    net = Net("LeNet", notes=["LeNet: LeCun et al. 1998"])
     x = net.conv("conv1", "data", num_output=20, kernel_size=5, weight_filler=filler("xavier"))
     x = net.pool("pool1", x, "MAX", kernel_size=2, stride=2)
     print(net)
 
-A value is an int, a float, a bool, a str (quoted), a Word (an enum's bare name), a dict (a message) or a list
-(the field, repeated).  A layer that fits in WIDTH columns takes one line, else one line a message.
+A value is an int, a float, a bool, a str (quoted), a Word (an enum's bare name), a dict (a message) or a list (a
+repeated field).  A layer is written on one line if it fits in WIDTH columns, else with one line per message.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 WIDTH = 118
-IMAGENET_MEAN = [104, 117, 123]  # blue, green, red: the order in which Caffe keeps channels
+IMAGENET_MEAN = [104, 117, 123]  # blue, green, red, as Caffe orders channels
 
 
 class Word(str):
-    """An enum's value: written without quotes."""
+    """The value of an enum, written without quotes."""
 
 
-def field(name: str, value: Any) -> list[str]:
-    """The text of one field; a list gives one text for each of its elements."""
+Value: TypeAlias = "int | float | str | Mapping[str, Value] | Sequence[Value]"
+
+
+def field(name: str, value: Value) -> list[str]:
+    """The text of a field; for a list, one text per element."""
     if isinstance(value, list):
         return [text for each in value for text in field(name, each)]
     if isinstance(value, dict):
@@ -35,29 +40,30 @@ def field(name: str, value: Any) -> list[str]:
     return [f'{name}: "{value}"']
 
 
-def lines(name: str, value: Any) -> list[str]:
-    """The same, a message a line; a message that is too long for one line takes a line a field."""
-    found = []
+def lines(name: str, value: Value) -> list[str]:
+    """The same with one line per message, or per field of a message that is too long for a line."""
+    result = []
     for each, text in zip(value if isinstance(value, list) else [value], field(name, value)):
         if len(text) + 2 <= WIDTH or not isinstance(each, dict):
-            found.append(f"  {text}")
+            result.append(f"  {text}")
         else:
             inside = [line for key, part in each.items() for line in field(key, part)]
-            found += [f"  {name} {{", *(f"    {line}" for line in inside), "  }"]
-    return found
+            result += [f"  {name} {{", *(f"    {line}" for line in inside), "  }"]
+    return result
 
 
-def filler(kind: str, **values: float) -> dict[str, Any]:
+def filler(kind: str, **values: float) -> dict[str, Value]:
     return {"type": kind, **values}
 
 
+Params: TypeAlias = Sequence[Mapping[str, Value]]
 CONSTANT = filler("constant", value=0)
 MSRA = filler("msra")
 WEIGHT_AND_BIAS = [{"lr_mult": 1, "decay_mult": 1}, {"lr_mult": 2, "decay_mult": 0}]
 
 
 class Net:
-    """Layers in the order in which they were added; every adder returns the name of its (first) top."""
+    """The text of a net.  Each method adds a layer and returns the name of its first top."""
 
     def __init__(self, name: str, *, notes: list[str]):
         self.text = [*(f"# {note}" for note in notes), *field("name", name)]
@@ -65,7 +71,7 @@ class Net:
     def __str__(self) -> str:
         return "\n".join(self.text) + "\n"
 
-    def layer(self, name: str, kind: str, bottoms: str | list[str], tops: str | list[str], **messages: Any) -> str:
+    def layer(self, name: str, kind: str, bottoms: str | list[str], tops: str | list[str], **messages: Value) -> str:
         bottoms = [bottoms] if isinstance(bottoms, str) else bottoms
         tops = [tops] if isinstance(tops, str) else tops
         head = " ".join(
@@ -84,11 +90,18 @@ class Net:
         name: str,
         bottom: str,
         *,
-        param: list[dict[str, Any]] | None = None,
+        param: Params | None = None,
         kind: str = "Convolution",
-        **fields: Any,
+        **fields: Value,
     ) -> str:
-        extra = {"param": param} if param else {}
+        return self.convolution(name, bottom, fields, param=param, kind=kind)
+
+    def convolution(
+        self, name: str, bottom: str, fields: Mapping[str, Value], *, param: Params | None = None,
+        kind: str = "Convolution",
+    ) -> str:  # fmt: skip
+        """The same with the fields as a mapping."""
+        extra: dict[str, Value] = {"param": param} if param else {}
         return self.layer(name, kind, bottom, name, **extra, convolution_param=fields)
 
     def relu(self, name: str, blob: str) -> str:
@@ -97,18 +110,18 @@ class Net:
     def dropout(self, name: str, blob: str, ratio: float) -> str:
         return self.layer(name, "Dropout", blob, blob, dropout_param={"dropout_ratio": ratio})
 
-    def pool(self, name: str, bottom: str, method: str, **fields: Any) -> str:
+    def pool(self, name: str, bottom: str, method: str, **fields: Value) -> str:
         return self.layer(name, "Pooling", bottom, name, pooling_param={"pool": Word(method), **fields})
 
     def lrn(self, name: str, bottom: str) -> str:
         return self.layer(name, "LRN", bottom, name, lrn_param={"local_size": 5, "alpha": 0.0001, "beta": 0.75})
 
-    def fc(self, name: str, bottom: str, *, param: list[dict[str, Any]] | None = None, **fields: Any) -> str:
+    def fc(self, name: str, bottom: str, *, param: Params | None = None, **fields: Value) -> str:
         extra = {"param": param} if param else {}
         return self.layer(name, "InnerProduct", bottom, name, **extra, inner_product_param=fields)
 
     def batch_norm(self, name: str, scale: str, blob: str) -> str:
-        """Caffe's pair: statistics in one layer, gain and offset in the next, both in place."""
+        """BatchNorm and Scale in place, as Caffe splits batch normalization."""
         self.layer(name, "BatchNorm", blob, blob)
         return self.layer(scale, "Scale", blob, blob, scale_param={"bias_term": True})
 
@@ -119,28 +132,31 @@ class Net:
         return self.layer(name, "Eltwise", bottoms, name, eltwise_param={"operation": Word("SUM")})
 
     def loss(
-        self, name: str, bottom: str, *, top: str | None = None, weight: float | None = None, **fields: Any
+        self, name: str, bottom: str, *, top: str | None = None, weight: float | None = None, **fields: Value
     ) -> str:
-        extra: dict[str, Any] = {} if weight is None else {"loss_weight": weight}
+        extra: dict[str, Value] = {} if weight is None else {"loss_weight": weight}
         if fields:
             extra["loss_param"] = fields
         return self.layer(name, "SoftmaxWithLoss", [bottom, "label"], top or name, **extra)
 
-    def accuracy(self, name: str, bottom: str, *, top: str | None = None, **fields: Any) -> str:
+    def accuracy(self, name: str, bottom: str, *, top: str | None = None, **fields: Value) -> str:
         extra = {"accuracy_param": fields} if fields else {}
         return self.layer(name, "Accuracy", [bottom, "label"], top or name, include={"phase": Word("TEST")}, **extra)
 
-    def data(self, phase: str, source: str, batch: int, transform: dict[str, Any]) -> None:
-        """Images and labels of an LMDB, unless the stage 'dummy' is on."""
+    def data(self, phase: str, source: str, batch: int, transform: dict[str, Value]) -> None:
+        """Images and labels of an LMDB, unless stage 'dummy' is on."""
         include = {"phase": Word(phase), "not_stage": "dummy"}
-        reads = {"source": source, "batch_size": batch, "backend": Word("LMDB")}
-        self.layer("data", "Data", [], ["data", "label"], include=include, transform_param=transform, data_param=reads)
+        source_fields: dict[str, Value] = {"source": source, "batch_size": batch, "backend": Word("LMDB")}
+        self.layer(
+            "data", "Data", [], ["data", "label"],
+            include=include, transform_param=transform, data_param=source_fields,
+        )  # fmt: skip
 
     def dummy(
         self, phase: str, image: list[int], label: list[int], classes: int, when: dict[str, str] | None = None,
         largest: float = 128,
     ) -> None:  # fmt: skip
-        """Noise for images, any class for labels: to time and to plan.  By default where the stage 'dummy' is on."""
+        """Noise images and random labels, for benchmarks and planning; by default where stage 'dummy' is on."""
         include = {"phase": Word(phase), **(when or {"stage": "dummy"})}
         shapes = [{"dim": image}, {"dim": label}]
         fill = [filler("uniform", min=-largest, max=largest), filler("uniform", min=0, max=classes)]
@@ -154,17 +170,17 @@ class Net:
         )
 
     def hdf5(self, phase: str, source: str, batch: int) -> None:
-        """Images and label maps of HDF5 files, where the stage 'hdf5' is on."""
-        reads = {"source": source, "batch_size": batch, "shuffle": phase == "TRAIN"}
+        """Images and label maps of HDF5 files, where stage 'hdf5' is on."""
+        source_fields: dict[str, Value] = {"source": source, "batch_size": batch, "shuffle": phase == "TRAIN"}
         include = {"phase": Word(phase), "stage": "hdf5"}
-        self.layer("data", "HDF5Data", [], ["data", "label"], include=include, hdf5_data_param=reads)
+        self.layer("data", "HDF5Data", [], ["data", "label"], include=include, hdf5_data_param=source_fields)
 
     def imagenet(self, crop: int, train: int, test: int, *, unit: bool = False) -> None:
         """ILSVRC 2012 from LMDBs where Caffe's scripts write them, or dummy data in stage "dummy"; `unit`: values are
         divided by about their standard deviation."""
         for phase, batch, name in (("TRAIN", train, "train"), ("TEST", test, "val")):
-            scale = {"scale": 0.017} if unit else {}
-            transform = {**scale, "mirror": phase == "TRAIN", "crop_size": crop, "mean_value": IMAGENET_MEAN}
+            transform: dict[str, Value] = {"scale": 0.017} if unit else {}
+            transform |= {"mirror": phase == "TRAIN", "crop_size": crop, "mean_value": IMAGENET_MEAN}
             self.data(phase, f"examples/imagenet/ilsvrc12_{name}_lmdb", batch, transform)
         for phase, batch in (("TRAIN", train), ("TEST", test)):
             self.dummy(phase, [batch, 3, crop, crop], [batch], 1000, largest=2 if unit else 128)
@@ -175,14 +191,31 @@ class Net:
         self.loss("loss", bottom)
 
 
-def solver(notes: list[str], **fields: Any) -> str:
-    """A solver's text, a field a line."""
+@dataclass(frozen=True)
+class NetFiles:
+    """A net, its solver, and a solver that runs it on noise."""
+
+    net: Net
+    solver: str
+    solver_dummy: str
+
+    def texts(self) -> dict[str, str]:
+        """The files by name."""
+        return {
+            "train_val.prototxt": str(self.net),
+            "solver.prototxt": self.solver,
+            "solver_dummy.prototxt": self.solver_dummy,
+        }
+
+
+def solver(notes: list[str], **fields: Value) -> str:
+    """The text of a solver, with one field per line."""
     lines = [*(f"# {note}" for note in notes), *(text for key, value in fields.items() for text in field(key, value))]
     return "\n".join(lines) + "\n"
 
 
-def dummy_solver(prefix: str, *, stage: str | None = "dummy", **fields: Any) -> str:
-    """The solver that runs the net beside it on noise for some steps: no test phase, no snapshot unless asked."""
+def dummy_solver(prefix: str, *, stage: str | None = "dummy", **fields: Value) -> str:
+    """A solver that runs the net beside it on noise for a few steps, without tests and snapshots."""
     state = {"train_state": {"stage": stage}} if stage else {}
     notes = ["Runs the same net on noise, without a data set: to measure it, never to learn."]
     return solver(

@@ -161,27 +161,17 @@ def test_every_net_has_a_row_in_the_readme_with_the_right_numbers():
         assert int(size.replace(",", "")) == memory_required(chosen)
 
 
-MADE = {
-    "alexnet": ["make_alexnet.py", "alexnet"],
-    "caffenet": ["make_alexnet.py", "caffenet"],
-    "densenet161": ["make_densenet.py", "161"],
-    "googlenet": ["make_googlenet.py"],
-    "pspnet": ["make_pspnet.py"],
-    "resnet20": ["make_resnet.py", "20", "--cifar"],
-    "resnet50": ["make_resnet.py", "50"],
-    "resnet101": ["make_resnet.py", "101"],
-    "resnet152": ["make_resnet.py", "152"],
-    "resnet1001": ["make_resnet.py", "1001"],
-    "resnet1517": ["make_resnet.py", "1517"],
-    "resnet2504": ["make_resnet.py", "2504"],
-    "unet": ["make_unet.py"],
-    "vgg16": ["make_vgg.py", "16"],
-    "vgg19": ["make_vgg.py", "19"],
+GENERATED = {
+    **{
+        name: [name] for name in ("alexnet", "caffenet", "densenet161", "googlenet", "pspnet", "unet", "vgg16", "vgg19")
+    },
+    **{f"resnet{depth}": [f"resnet{depth}"] for depth in (50, 101, 152, 1001, 1517, 2504)},
+    "resnet20": ["resnet20", "--cifar"],
 }
 
 
-def test_every_net_is_written_by_a_tool_or_by_hand():
-    assert {path.parent.name for path in NETS} == {*MADE, "digits", "mnist", "cifar10"}
+def test_every_net_is_generated_or_written_by_hand():
+    assert {path.parent.name for path in NETS} == {*GENERATED, "digits", "mnist", "cifar10"}
 
 
 @pytest.fixture(scope="module")
@@ -193,27 +183,30 @@ def copied_tools(tmp_path_factory) -> Path:
 
 
 def run(place: Path, *command: str) -> subprocess.CompletedProcess:
-    command = (sys.executable, "-B", str(place / "tools" / command[0]), *command[1:])
+    command = (sys.executable, "-B", str(place / "tools" / "make_net.py"), *command)
     return subprocess.run(command, capture_output=True, text=True, cwd=place, env={"PYTHONPATH": str(ROOT)})
 
 
-@pytest.mark.parametrize("folder", MADE)
-def test_a_tool_writes_the_very_files_that_are_here(folder, copied_tools):
-    assert run(copied_tools, *MADE[folder]).returncode == 0
+@pytest.mark.parametrize("folder", GENERATED)
+def test_a_generated_net_has_the_very_bytes_of_its_files(folder, copied_tools):
+    assert run(copied_tools, *GENERATED[folder]).returncode == 0
     for file in sorted((PROTOTXT / folder).iterdir()):
         assert (copied_tools / "prototxt" / folder / file.name).read_text() == file.read_text()
 
 
-@pytest.mark.parametrize("arguments", [["51"], ["20"], ["21", "--cifar"], ["50", "--blocks", "3,4,6,4"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["resnet51"], ["resnet20"], ["resnet21", "--cifar"], ["resnet50", "--blocks", "3,4,6,4"], ["vgg11"], ["magic"]],
+)
 def test_a_depth_that_cannot_be_is_refused_in_a_sentence(arguments, copied_tools):
-    done = run(copied_tools, "make_resnet.py", *arguments)
-    assert done.returncode != 0 and "make_resnet:" in done.stderr and "Traceback" not in done.stderr
+    done = run(copied_tools, *arguments)
+    assert done.returncode != 0 and "make_net:" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_other_depths_are_written_too(copied_tools):
-    assert run(copied_tools, "make_resnet.py", "110", "--cifar", "--folder", "deep").returncode == 0
+    assert run(copied_tools, "resnet110", "--cifar", "--folder", "deep").returncode == 0
     written = text_format.Parse((copied_tools / "prototxt/deep/solver.prototxt").read_text(), SolverParameter())
     assert written.max_iter == 64000
-    assert run(copied_tools, "make_resnet.py", "1505", "--folder", "deeper").returncode == 0
+    assert run(copied_tools, "resnet1505", "--folder", "deeper").returncode == 0
     chosen = layers(copied_tools / "prototxt/deeper/train_val.prototxt", TRAIN)
     assert sum(each.type == "Eltwise" for each in chosen) == 501

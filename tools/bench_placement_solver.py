@@ -1,11 +1,12 @@
-"""Height of placements over the bound of live bytes, beside the usual greedy rules, and the time they take.
+"""Placement solver: peaks over the lower bound of live bytes, beside greedy rules, and the time that they take.
 
-python tools/bench_place.py                       training steps of some nets: kept, recomputed, offloaded
-python tools/bench_place.py DIR [--capacity N]    every DIR/*.csv with columns id, lower, upper, size (MiniMalloc's
-                                                  format); a number in the file's name, as in A.1048576.csv, is
-                                                  the capacity to fit in, unless --capacity names another (0: least)
---time-limit S    seconds of search for each, 1 by default
---no-peers        leave the greedy rules out (they take seconds from 10,000 intervals on)
+python tools/bench_placement_solver.py          training steps of several nets: kept, recomputed, offloaded
+python tools/bench_placement_solver.py DIR      every DIR/*.csv with columns id, lower, upper, size (the format of
+                                                MiniMalloc); a number in a file name, as in A.1048576.csv, is the
+                                                capacity
+--capacity N      capacity of all problems, instead of those in file names; 0 minimizes the peak
+--time-limit S    seconds of search per problem (1)
+--no-peers        skip the greedy rules, which take seconds from 10,000 intervals on
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Write GoogLeNet as prototxt, with its two auxiliary losses: net, solver and the solver that runs it on noise.
-
-    python tools/make_googlenet.py        prototxt/googlenet/
+"""GoogLeNet as prototxt, with its two auxiliary losses.
 
 Names are those of the weights that BVLC published (conv1/7x7_s2, inception_3a/1x1, ...).
 source  Szegedy et al.: Going Deeper with Convolutions, 2014, table 1; rates as in BVLC's quick solver
@@ -8,11 +6,7 @@ source  Szegedy et al.: Going Deeper with Convolutions, 2014, table 1; rates as 
 
 from __future__ import annotations
 
-import argparse
-
-from prototext import write
-
-from layermem.nets.prototext import CONSTANT, WEIGHT_AND_BIAS, Net, dummy_solver, filler, solver
+from layermem.nets.prototext import CONSTANT, WEIGHT_AND_BIAS, Net, NetFiles, Value, dummy_solver, filler, solver
 
 # outputs of: 1x1, 3x3's reduction, 3x3, 5x5's reduction, 5x5, the projection behind the pool
 INCEPTIONS = {
@@ -26,15 +20,14 @@ INCEPTIONS = {
     "5a": (256, 160, 320, 32, 128, 128),
     "5b": (384, 192, 384, 48, 128, 128),
 }
-AFTER = {"4a": "loss1", "4d": "loss2"}  # where the auxiliary classifiers stand
+AFTER = {"4a": "loss1", "4d": "loss2"}  # module -> auxiliary classifier after it
 POOL_AFTER = {"3b": "pool3/3x3_s2", "4e": "pool4/3x3_s2"}
 
 
 def conv_relu(net: Net, scope: str, part: str, bottom: str, outputs: int, kernel: int, **shape: int) -> str:
-    top = net.conv(
-        f"{scope}/{part}", bottom, param=WEIGHT_AND_BIAS, num_output=outputs, kernel_size=kernel, **shape,
-        weight_filler=filler("xavier"), bias_filler=filler("constant", value=0.2),
-    )  # fmt: skip
+    fillers = {"weight_filler": filler("xavier"), "bias_filler": filler("constant", value=0.2)}
+    fields: dict[str, Value] = {"num_output": outputs, "kernel_size": kernel, **shape, **fillers}
+    top = net.convolution(f"{scope}/{part}", bottom, fields, param=WEIGHT_AND_BIAS)
     return net.relu(f"{scope}/relu_{part}", top)
 
 
@@ -78,7 +71,7 @@ def googlenet() -> Net:
         "GoogLeNet",
         notes=[
             "GoogLeNet: Szegedy et al., Going Deeper with Convolutions, 2014.",
-            "Written by tools/make_googlenet.py; change the tool, not this file.",
+            "Written by tools/make_net.py; change layermem/nets, not this file.",
         ],
     )
     net.imagenet(224, 32, 50)
@@ -98,8 +91,7 @@ def googlenet() -> Net:
     return net
 
 
-def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+def net_files() -> NetFiles:
     text = solver(
         ["2,400,000 steps of batch 32, the rate falling as the square root of what is left."],
         net="train_val.prototxt", test_iter=1000, test_interval=4000, test_initialization=False, base_lr=0.01,
@@ -107,10 +99,4 @@ def main() -> None:
         snapshot=40000, snapshot_prefix="out/googlenet",
     )  # fmt: skip
     noise = dummy_solver("out/googlenet_dummy", base_lr=0.001, lr_policy="fixed", momentum=0.9, weight_decay=0.0002)
-    write(
-        "googlenet", {"train_val.prototxt": str(googlenet()), "solver.prototxt": text, "solver_dummy.prototxt": noise}
-    )
-
-
-if __name__ == "__main__":
-    main()
+    return NetFiles(googlenet(), text, noise)

@@ -1,8 +1,8 @@
 """How long `layermem plan` takes for every net in prototxt/, and what comes out.
 
-    python tools/bench_plan.py                             every net, strategy liveness
-    python tools/bench_plan.py --strategy auto --budget 30% resnet50 vgg16
-    python tools/bench_plan.py --strategy liveness,hybrid,sublinear --device cuda
+    python tools/bench_planning_time.py                             every net, strategy liveness
+    python tools/bench_planning_time.py --strategy auto --budget 30% resnet50 vgg16
+    python tools/bench_planning_time.py --strategy liveness,hybrid,sublinear --device cuda
 
 Seconds: reading and wiring the net, making its graph, the plan with placement and check.  Nothing is run.
 """

@@ -1,7 +1,4 @@
-"""Write VGG-16 or VGG-19 as prototxt: net, solver and the solver that runs it on noise.
-
-    python tools/make_vgg.py 16        prototxt/vgg16/
-    python tools/make_vgg.py 19        prototxt/vgg19/
+"""VGG-16 and VGG-19 as prototxt.
 
 Names are those of the weights that the authors published (conv1_1 ... fc8).
 source  Simonyan, Zisserman: Very Deep Convolutional Networks for Large-Scale Image Recognition, 2014, nets D and E
@@ -9,11 +6,8 @@ source  Simonyan, Zisserman: Very Deep Convolutional Networks for Large-Scale Im
 
 from __future__ import annotations
 
-import argparse
-
-from prototext import write
-
-from layermem.nets.prototext import CONSTANT, WEIGHT_AND_BIAS, Net, dummy_solver, filler, solver
+from layermem.errors import InputError
+from layermem.nets.prototext import CONSTANT, WEIGHT_AND_BIAS, Net, NetFiles, dummy_solver, filler, solver
 
 CONVOLUTIONS = {16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 WIDTHS = (64, 128, 256, 512, 512)
@@ -24,14 +18,14 @@ def vgg(depth: int) -> Net:
         f"VGG-{depth}",
         notes=[
             f"VGG-{depth}: Simonyan, Zisserman, Very Deep Convolutional Networks for Large-Scale Image Recognition.",
-            "Written by tools/make_vgg.py; change the tool, not this file.",
+            "Written by tools/make_net.py; change layermem/nets, not this file.",
         ],
     )
-    net.imagenet(224, 64, 50, unit=True)  # msra hands the size of the input on to the last layer
+    net.imagenet(224, 64, 50, unit=True)  # msra preserves the scale of the input up to the last layer
     x = "data"
     for stage, (count, width) in enumerate(zip(CONVOLUTIONS[depth], WIDTHS), start=1):
         for index in range(1, count + 1):
-            # msra: from the paper's gaussian of 0.01 these nets start only after a shallower one was trained
+            # msra: with the paper's gaussian of 0.01 these nets train only from a pretrained shallower one
             x = net.conv(
                 f"conv{stage}_{index}", x, param=WEIGHT_AND_BIAS, num_output=width, kernel_size=3, pad=1,
                 weight_filler=filler("msra"), bias_filler=CONSTANT,
@@ -49,10 +43,9 @@ def vgg(depth: int) -> Net:
     return net
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("depth", type=int, choices=sorted(CONVOLUTIONS))
-    depth = parser.parse_args().depth
+def net_files(depth: int) -> NetFiles:
+    if depth not in CONVOLUTIONS:
+        raise InputError(f"VGG-{depth} is not defined (choose from {', '.join(map(str, CONVOLUTIONS))})")
     text = solver(
         ["The paper's rate, decay and batch (256 is 4 times 64); a tenth of the rate thrice on the way."],
         net="train_val.prototxt", test_iter=1000, test_interval=5000, test_initialization=False, base_lr=0.01,
@@ -66,10 +59,4 @@ def main() -> None:
         momentum=0.9,
         weight_decay=0.0005,
     )
-    write(
-        f"vgg{depth}", {"train_val.prototxt": str(vgg(depth)), "solver.prototxt": text, "solver_dummy.prototxt": noise}
-    )
-
-
-if __name__ == "__main__":
-    main()
+    return NetFiles(vgg(depth), text, noise)

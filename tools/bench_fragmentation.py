@@ -1,9 +1,9 @@
-"""Does placement reach the most bytes in use, on the training step of every net in prototxt/ under every strategy?
+"""Fragmentation of the training step of every net in prototxt/ under every strategy.
 
-    python tools/bench_placement.py [--out docs/benchmarks/placement.md] [--strategies hybrid,auto] [resnet50 vgg16 ...]
+    python tools/bench_fragmentation.py [--strategies hybrid,auto] [--out docs/benchmarks/placement.md] [NET ...]
 
-Each strategy makes two plans: without a budget, and the leanest that it knows.  Their residencies are placed within
-the usual second; parameters and histories lie at the bottom of the arena, as always.  Nothing is run.
+Each strategy makes two plans: without a budget, and at its minimum.  Their residencies are placed within the default
+time limit, with parameters and histories at the bottom of the arena.  Nothing is run.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def main() -> None:
     lines = [
         "# Placement: the height of the arena over the bytes in use",
         "",
-        f"Made by `python tools/bench_placement.py` on {machine()}.",
+        f"Made by `python tools/bench_fragmentation.py` on {machine()}.",
         "",
         f"{reached} of {len(rows)} plans are placed at the height of the most bytes in use at one moment, below which "
         f"nothing can lie; the slowest took {max(row.seconds for row in rows):.2f} s.  A free plan is one made without "

@@ -1,7 +1,7 @@
-"""Write AlexNet or CaffeNet as prototxt: net, solver and the solver that runs it on noise.
+"""AlexNet and CaffeNet as prototxt.
 
-    python tools/make_alexnet.py alexnet       prototxt/alexnet/    normalise, then pool: as in the paper
-    python tools/make_alexnet.py caffenet      prototxt/caffenet/   pool, then normalise: Caffe's reference model
+    alexnet     normalization before pooling, as in the paper
+    caffenet    pooling before normalization: Caffe's reference model
 
 Names are those of the weights that BVLC published (conv1 ... fc8).
 source  Krizhevsky, Sutskever, Hinton: ImageNet Classification with Deep Convolutional Neural Networks, 2012
@@ -9,43 +9,38 @@ source  Krizhevsky, Sutskever, Hinton: ImageNet Classification with Deep Convolu
 
 from __future__ import annotations
 
-import argparse
+from layermem.nets.prototext import WEIGHT_AND_BIAS, Net, NetFiles, dummy_solver, filler, solver
 
-from prototext import write
-
-from layermem.nets.prototext import WEIGHT_AND_BIAS, Net, dummy_solver, filler, solver
-
-BIAS = {"alexnet": 0.1, "caffenet": 1}  # of the layers that do not start from 0
+BIAS = {"alexnet": 0.1, "caffenet": 1}  # of the layers whose bias is not 0
 
 
 def convolution(net: Net, index: int, bottom: str, bias: float, **shape: int) -> str:
-    top = net.conv(
-        f"conv{index}", bottom, param=WEIGHT_AND_BIAS, **shape,
-        weight_filler=filler("gaussian", std=0.01), bias_filler=filler("constant", value=bias),
-    )  # fmt: skip
+    fillers = {"weight_filler": filler("gaussian", std=0.01), "bias_filler": filler("constant", value=bias)}
+    top = net.convolution(f"conv{index}", bottom, {**shape, **fillers}, param=WEIGHT_AND_BIAS)
     return net.relu(f"relu{index}", top)
 
 
-def shrink(net: Net, index: int, x: str, which: str) -> str:
-    """Pooling and local response normalisation, in the order of the model."""
-    if which == "alexnet":
+def pool_and_normalize(net: Net, index: int, x: str, model: str) -> str:
+    """Pooling and local response normalization, in the order of the model."""
+    if model == "alexnet":
         return net.pool(f"pool{index}", net.lrn(f"norm{index}", x), "MAX", kernel_size=3, stride=2)
     return net.lrn(f"norm{index}", net.pool(f"pool{index}", x, "MAX", kernel_size=3, stride=2))
 
 
-def build(which: str) -> Net:
-    title = {"alexnet": "AlexNet", "caffenet": "CaffeNet"}[which]
+def alexnet(model: str) -> Net:
+    """The net of `model`, "alexnet" or "caffenet"."""
+    title = {"alexnet": "AlexNet", "caffenet": "CaffeNet"}[model]
     net = Net(
         title,
         notes=[
             f"{title}: Krizhevsky et al., ImageNet Classification with Deep Convolutional Neural Networks, 2012.",
-            "Written by tools/make_alexnet.py; change the tool, not this file.",
+            "Written by tools/make_net.py; change layermem/nets, not this file.",
         ],
     )
     net.imagenet(227, 256, 50)
-    some = BIAS[which]
-    x = shrink(net, 1, convolution(net, 1, "data", 0, num_output=96, kernel_size=11, stride=4), which)
-    x = shrink(net, 2, convolution(net, 2, x, some, num_output=256, pad=2, kernel_size=5, group=2), which)
+    some = BIAS[model]
+    x = pool_and_normalize(net, 1, convolution(net, 1, "data", 0, num_output=96, kernel_size=11, stride=4), model)
+    x = pool_and_normalize(net, 2, convolution(net, 2, x, some, num_output=256, pad=2, kernel_size=5, group=2), model)
     x = convolution(net, 3, x, 0, num_output=384, pad=1, kernel_size=3)
     x = convolution(net, 4, x, some, num_output=384, pad=1, kernel_size=3, group=2)
     x = convolution(net, 5, x, some, num_output=256, pad=1, kernel_size=3, group=2)
@@ -62,19 +57,12 @@ def build(which: str) -> Net:
     return net
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("which", choices=sorted(BIAS))
-    which = parser.parse_args().which
+def net_files(model: str) -> NetFiles:
     text = solver(
         ["450,000 steps of batch 256, a tenth of the rate every 100,000."],
         net="train_val.prototxt", test_iter=1000, test_interval=1000, test_initialization=False, base_lr=0.01,
         lr_policy="step", gamma=0.1, stepsize=100000, max_iter=450000, momentum=0.9, weight_decay=0.0005,
-        display=20, snapshot=10000, snapshot_prefix=f"out/{which}",
+        display=20, snapshot=10000, snapshot_prefix=f"out/{model}",
     )  # fmt: skip
-    noise = dummy_solver(f"out/{which}_dummy", base_lr=0.001, lr_policy="fixed", momentum=0.9, weight_decay=0.0005)
-    write(which, {"train_val.prototxt": str(build(which)), "solver.prototxt": text, "solver_dummy.prototxt": noise})
-
-
-if __name__ == "__main__":
-    main()
+    noise = dummy_solver(f"out/{model}_dummy", base_lr=0.001, lr_policy="fixed", momentum=0.9, weight_decay=0.0005)
+    return NetFiles(alexnet(model), text, noise)

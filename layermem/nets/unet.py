@@ -1,6 +1,4 @@
-"""Write U-Net as prototxt: net, solver and the solver that runs it on noise.
-
-    python tools/make_unet.py        prototxt/unet/
+"""U-Net as prototxt.
 
 Unpadded convolutions: a 572x572 image gives a 388x388 map of two classes.  Without a data set the net reads noise; the
 stage 'hdf5' (which solver.prototxt turns on) reads images and label maps from HDF5 files instead.
@@ -10,11 +8,7 @@ source  Ronneberger, Fischer, Brox: U-Net: Convolutional Networks for Biomedical
 
 from __future__ import annotations
 
-import argparse
-
-from prototext import write
-
-from layermem.nets.prototext import CONSTANT, MSRA, WEIGHT_AND_BIAS, Net, dummy_solver, solver
+from layermem.nets.prototext import CONSTANT, MSRA, WEIGHT_AND_BIAS, Net, NetFiles, dummy_solver, solver
 
 IMAGE, MAP, CLASSES = 572, 388, 2
 WIDTHS = (64, 128, 256, 512)
@@ -46,7 +40,7 @@ def unet() -> Net:
         "U-Net",
         notes=[
             "U-Net: Ronneberger, Fischer, Brox, Convolutional Networks for Biomedical Image Segmentation, 2015.",
-            "Written by tools/make_unet.py; change the tool, not this file.",
+            "Written by tools/make_net.py; change layermem/nets, not this file.",
         ],
     )
     for phase in ("TRAIN", "TEST"):
@@ -84,8 +78,7 @@ def unet() -> Net:
     return net
 
 
-def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+def net_files() -> NetFiles:
     text = solver(
         ["One image a step and a momentum of 0.99, as in the paper; the rate is ours and untried."],
         net="train_val.prototxt", train_state={"stage": "hdf5"}, test_state={"stage": "hdf5"}, test_iter=10,
@@ -93,8 +86,4 @@ def main() -> None:
         weight_decay=0.0005, display=20, snapshot=10000, snapshot_prefix="out/unet",
     )  # fmt: skip
     noise = dummy_solver("out/unet_dummy", stage=None, base_lr=0.0001, lr_policy="fixed", momentum=0.9)
-    write("unet", {"train_val.prototxt": str(unet()), "solver.prototxt": text, "solver_dummy.prototxt": noise})
-
-
-if __name__ == "__main__":
-    main()
+    return NetFiles(unet(), text, noise)

@@ -1,20 +1,14 @@
-"""Write PSPNet on a dilated ResNet-101 as prototxt: net, solver and the solver that runs it on noise.
+"""PSPNet on a dilated ResNet-101 as prototxt.
 
-    python tools/make_pspnet.py        prototxt/pspnet/
-
-A 713x713 image gives a 713x713 map of 17 classes, and an auxiliary loss half way.  Without a data set the net reads
-noise; the stage 'hdf5' (which solver.prototxt turns on) reads images and label maps from HDF5 files instead.
+A 713x713 image gives a 713x713 map of 17 classes; an auxiliary loss follows stage 4.  Without a data set the net reads
+noise; stage 'hdf5' (which solver.prototxt turns on) reads images and label maps from HDF5 files instead.
 source  Zhao, Shi, Qi, Wang, Jia: Pyramid Scene Parsing Network, 2016; sizes, classes and the auxiliary head as in the
         graph that Kusumoto et al. 2019 planned; names as in the authors' prototxt (BatchNorm and Scale for their BN)
 """
 
 from __future__ import annotations
 
-import argparse
-
-from prototext import write
-
-from layermem.nets.prototext import MSRA, WEIGHT_AND_BIAS, Net, dummy_solver, solver
+from layermem.nets.prototext import MSRA, WEIGHT_AND_BIAS, Net, NetFiles, Value, dummy_solver, solver
 
 IMAGE, FEATURES, CLASSES = 713, 90, 17
 STAGES = ((2, 3, 64, 1, 1), (3, 4, 128, 2, 1), (4, 23, 256, 1, 2), (5, 3, 512, 1, 4))  # blocks, width, stride, dilation
@@ -23,8 +17,17 @@ HDF5 = {"not_stage": "hdf5"}
 IGNORE = 255
 
 
-def conv_norm(net: Net, name: str, bottom: str, outputs: int, kernel: int, relu: bool = True, **shape: int) -> str:
-    x = net.conv(name, bottom, num_output=outputs, kernel_size=kernel, **shape, bias_term=False, weight_filler=MSRA)
+def conv_norm(
+    net: Net, name: str, bottom: str, outputs: int, kernel: int, *, relu: bool = True, **shape: int
+) -> str:  # fmt: skip
+    fields: dict[str, Value] = {
+        "num_output": outputs,
+        "kernel_size": kernel,
+        **shape,
+        "bias_term": False,
+        "weight_filler": MSRA,
+    }
+    x = net.convolution(name, bottom, fields)
     net.batch_norm(f"{name}/bn", f"{name}/scale", x)
     return net.relu(f"{name}/relu", x) if relu else x
 
@@ -34,9 +37,11 @@ def bottleneck(net: Net, name: str, bottom: str, width: int, stride: int, dilati
     shortcut = bottom
     if project:
         shortcut = conv_norm(net, f"{name}_1x1_proj", bottom, 4 * width, 1, relu=False, stride=stride)
-    spread = {"dilation": dilation} if dilation > 1 else {}
     x = conv_norm(net, f"{name}_1x1_reduce", bottom, width, 1)
-    x = conv_norm(net, f"{name}_3x3", x, width, 3, stride=stride, pad=dilation, **spread)
+    if dilation > 1:
+        x = conv_norm(net, f"{name}_3x3", x, width, 3, stride=stride, pad=dilation, dilation=dilation)
+    else:
+        x = conv_norm(net, f"{name}_3x3", x, width, 3, stride=stride, pad=dilation)
     x = conv_norm(net, f"{name}_1x1_increase", x, 4 * width, 1, relu=False)
     return net.relu(f"{name}/relu", net.add(name, [shortcut, x]))
 
@@ -60,7 +65,7 @@ def pspnet() -> Net:
         "PSPNet",
         notes=[
             "PSPNet on ResNet-101: Zhao, Shi, Qi, Wang, Jia, Pyramid Scene Parsing Network, 2016.",
-            "Written by tools/make_pspnet.py; change the tool, not this file.",
+            "Written by tools/make_net.py; change layermem/nets, not this file.",
         ],
     )
     for phase, batch in (("TRAIN", 2), ("TEST", 1)):
@@ -94,8 +99,7 @@ def pspnet() -> Net:
     return net
 
 
-def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+def net_files() -> NetFiles:
     text = solver(
         ["The paper's rate and its decline; batch 16 is 8 times 2, but BatchNorm still sees two images at once."],
         net="train_val.prototxt", train_state={"stage": "hdf5"}, test_state={"stage": "hdf5"}, test_iter=100,
@@ -103,8 +107,4 @@ def main() -> None:
         momentum=0.9, weight_decay=0.0001, iter_size=8, display=20, snapshot=5000, snapshot_prefix="out/pspnet",
     )  # fmt: skip
     noise = dummy_solver("out/pspnet_dummy", stage=None, base_lr=0.001, lr_policy="fixed", momentum=0.9)
-    write("pspnet", {"train_val.prototxt": str(pspnet()), "solver.prototxt": text, "solver_dummy.prototxt": noise})
-
-
-if __name__ == "__main__":
-    main()
+    return NetFiles(pspnet(), text, noise)

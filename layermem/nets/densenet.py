@@ -1,17 +1,12 @@
-"""Write DenseNet-121, -161, -169 or -201 as prototxt: net, solver and the solver that runs it on noise.
-
-    python tools/make_densenet.py 161        prototxt/densenet161/
+"""DenseNet-121, -161, -169 and -201 as prototxt.
 
 source  Huang, Liu, van der Maaten, Weinberger: Densely Connected Convolutional Networks, 2016, table 1
 """
 
 from __future__ import annotations
 
-import argparse
-
-from prototext import write
-
-from layermem.nets.prototext import MSRA, Net, Word, dummy_solver, solver
+from layermem.errors import InputError
+from layermem.nets.prototext import MSRA, Net, NetFiles, Word, dummy_solver, solver
 
 FORMS = {  # depth: (layers of each block, growth rate, outputs of the first convolution)
     121: ((6, 12, 24, 16), 32, 64),
@@ -22,14 +17,14 @@ FORMS = {  # depth: (layers of each block, growth rate, outputs of the first con
 
 
 def norm_relu(net: Net, name: str, bottom: str) -> str:
-    """BatchNorm, Scale and ReLU beside their bottom, which others still read."""
+    """BatchNorm, Scale and ReLU of `bottom`, not in place: other layers read `bottom` too."""
     top = net.layer(f"{name}/bn", "BatchNorm", bottom, f"{name}/bn")
     net.layer(f"{name}/scale", "Scale", top, top, scale_param={"bias_term": True})
     return net.relu(f"{name}/relu", top)
 
 
 def dense_layer(net: Net, name: str, bottom: str, growth: int) -> str:
-    """1x1 to four growths, 3x3 to one, joined to all that came before."""
+    """1x1 to four times the growth rate, 3x3 to the growth rate, concatenated to all earlier outputs."""
     x = norm_relu(net, f"{name}/x1", bottom)
     x = net.conv(f"{name}/x1", x, num_output=4 * growth, kernel_size=1, bias_term=False, weight_filler=MSRA)
     x = norm_relu(net, f"{name}/x2", x)
@@ -44,7 +39,7 @@ def densenet(depth: int) -> Net:
         notes=[
             f"DenseNet-{depth}: Huang et al., Densely Connected Convolutional Networks, 2016.",
             f"Growth {growth}, blocks {', '.join(map(str, blocks))}.  "
-            "Written by tools/make_densenet.py; change the tool, not this file.",
+            "Written by tools/make_net.py; change layermem/nets, not this file.",
         ],
     )
     net.imagenet(224, 32, 50)
@@ -67,10 +62,9 @@ def densenet(depth: int) -> Net:
     return net
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("depth", type=int, choices=sorted(FORMS))
-    depth = parser.parse_args().depth
+def net_files(depth: int) -> NetFiles:
+    if depth not in FORMS:
+        raise InputError(f"DenseNet-{depth} is not defined (choose from {', '.join(map(str, FORMS))})")
     text = solver(
         ["90 passes over ILSVRC 2012 at the paper's batch of 256 (8 times 32), a tenth of the rate at 30 and 60."],
         net="train_val.prototxt", test_iter=1000, test_interval=5000, test_initialization=False, base_lr=0.1,
@@ -80,9 +74,4 @@ def main() -> None:
     noise = dummy_solver(
         f"out/densenet{depth}_dummy", base_lr=0.01, lr_policy="fixed", momentum=0.9, weight_decay=0.0001
     )
-    files = {"train_val.prototxt": str(densenet(depth)), "solver.prototxt": text, "solver_dummy.prototxt": noise}
-    write(f"densenet{depth}", files)
-
-
-if __name__ == "__main__":
-    main()
+    return NetFiles(densenet(depth), text, noise)

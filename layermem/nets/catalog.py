@@ -1,0 +1,35 @@
+"""Generated nets by name: "resnet50", "vgg16", "densenet161", "googlenet", ..."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+from layermem.errors import InputError
+from layermem.nets import alexnet, densenet, googlenet, pspnet, resnet, unet, vgg
+from layermem.nets.prototext import NetFiles
+
+NETS: dict[str, Callable[[], NetFiles]] = {
+    "alexnet": partial(alexnet.net_files, "alexnet"),
+    "caffenet": partial(alexnet.net_files, "caffenet"),
+    "googlenet": googlenet.net_files,
+    "pspnet": pspnet.net_files,
+    "unet": unet.net_files,
+}
+FAMILIES: dict[str, Callable[[int], NetFiles]] = {  # names with a depth: "vgg16"
+    "densenet": densenet.net_files,
+    "resnet": resnet.net_files,
+    "vgg": vgg.net_files,
+}
+
+
+def net_files(name: str) -> NetFiles:
+    """The prototxt files of the net `name`; InputError for an unknown name or depth."""
+    if name in NETS:
+        return NETS[name]()
+    match = re.fullmatch(r"([a-z]+)(\d+)", name)
+    if match is None or match[1] not in FAMILIES:
+        known = ", ".join([*NETS, *(f"{family}DEPTH" for family in FAMILIES)])
+        raise InputError(f"unknown net '{name}' (choose from {known})")
+    return FAMILIES[match[1]](int(match[2]))
