@@ -1,4 +1,4 @@
-"""Every net in prototxt/ is planned and checked; a schedule that breaks a rule raises (bench_planning_time.py times it)."""
+"""Every net in prototxt/ is planned and checked; a schedule that breaks a rule raises."""
 
 from pathlib import Path
 
