@@ -6,7 +6,7 @@
 PyCUDA compiles against two headers of the CUDA toolkit and links with the driver's library.  The headers come from the
 toolkit that --toolkit names, or that CUDA_HOME, CUDA_PATH or an nvcc on the PATH points to; else from two of NVIDIA's
 Python wheels.  The library is a stub made here, with every function that the headers declare: the real one, or the
-stand-in of tests/emulator/, takes its place when PyCUDA is imported.
+fake driver of tests/emulator/, takes its place when PyCUDA is imported.
 """
 
 from __future__ import annotations

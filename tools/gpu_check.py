@@ -2,7 +2,7 @@
 
     python tools/gpu_check.py                          on a machine with an NVIDIA card; results in out/gpu/
     python tools/gpu_check.py --wheels wheels          a bare, offline one: installs them into out/gpu/site first
-    python tools/gpu_check.py --dry-run [--brief]      no card: the same steps, tiny, on the stand-in driver
+    python tools/gpu_check.py --dry-run [--brief]      no card: the same steps, tiny, on the fake driver
 
 The machine needs Python 3.10 or later and NVIDIA's driver; PyCUDA and what layermem depends on (but lmdb), as packages
 or in --wheels; a C++ compiler and pybind11 where layermem._native is not built; NVRTC (PyTorch brings one) or nvcc
@@ -62,7 +62,7 @@ SAID = 30  # lines of a step's log that are kept where it did not end well
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dry-run", action="store_true", help="tiny steps on the stand-in driver of tests/emulator")
+    parser.add_argument("--dry-run", action="store_true", help="tiny steps on the fake driver of tests/emulator")
     parser.add_argument("--brief", action="store_true", help="a few rows of each kind")
     parser.add_argument("--only", metavar="A,B", help=f"these steps of {' '.join(step.name for step in STEPS)}")
     parser.add_argument("--net", action="append", metavar="NAME:BATCH", help=f"of prototxt/ ({' '.join(NETS)})")

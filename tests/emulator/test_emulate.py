@@ -85,7 +85,7 @@ def test_a_worker_that_a_sanitizer_has_ended_is_started_again():
 
 
 def test_a_block_that_fails_leaves_nothing_behind_for_the_next_launch():
-    kernels = load("tests/emulator/planted/left_before_barrier.cu", "plain")
+    kernels = load("tests/emulator/seeded_bugs/left_before_barrier.cu", "plain")
     x, y = counted(50), np.full(50, np.nan, np.float32)
     for _ in range(3):
         with pytest.raises(EmulationError, match="divergent"):

@@ -1,4 +1,4 @@
-"""tools/gpu_check.py without a card: all its steps on the stand-in driver, and what it does with steps that fail."""
+"""tools/gpu_check.py without a card: all its steps on the fake driver, and what it does with steps that fail."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from tests.emulator import standin
+from tests.emulator import fake_driver
 from tests.emulator.build import ROOT
 from tools import gpu_check
 from tools.gpu.process import run
@@ -20,7 +20,7 @@ from tools.gpu.sanitizer import verdict
 
 
 @pytest.mark.skipif(
-    not standin.pycuda_is_installed(),
+    not fake_driver.pycuda_is_installed(),
     reason="PyCUDA is not installed: python tools/build_pycuda.py --install builds it without CUDA",
 )
 def test_a_dry_run_goes_through_every_step(tmp_path):

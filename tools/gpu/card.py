@@ -27,9 +27,9 @@ class Card:
     @cached_property
     def noise(self) -> Any:
         """On the card, so that large blobs are filled at its own speed."""
-        room = self.driver.allocate(4 * NOISE)
-        self.driver.write(int(room), np.random.default_rng(1).standard_normal(NOISE, dtype=np.float32))
-        return room
+        memory = self.driver.allocate(4 * NOISE)
+        self.driver.write(int(memory), np.random.default_rng(1).standard_normal(NOISE, dtype=np.float32))
+        return memory
 
     def seconds(self, run: Callable[[], None]) -> float:
         """Of what `run` puts on the compute stream, by events on both sides."""
@@ -54,12 +54,12 @@ class Card:
         self._held.clear()
         found = {}
         for role, nbytes in sizes.items():
-            room = self.driver.allocate(aligned(nbytes))
-            self._held.append(room)
-            found[role] = int(room)
+            memory = self.driver.allocate(aligned(nbytes))
+            self._held.append(memory)
+            found[role] = int(memory)
             for begin in range(0, nbytes, NOISE * 4):
                 piece = min(nbytes - begin, NOISE * 4)
-                self.cuda.memcpy_dtod_async(int(room) + begin, int(self.noise), piece, self.stream)
+                self.cuda.memcpy_dtod_async(int(memory) + begin, int(self.noise), piece, self.stream)
         self.driver.synchronize()
         return found
 

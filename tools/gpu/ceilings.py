@@ -57,8 +57,8 @@ def copies(card: Card, results: Results, options: Options) -> None:
 
 
 def launches(card: Card, results: Results, options: Options) -> None:
-    room, count = card.driver.allocate(256), 20 if options.small else 1000
-    fill = launch("fill", "fill", "FillArgs", 1, y=int(room), count=1, value=0.0)
+    memory, count = card.driver.allocate(256), 20 if options.small else 1000
+    fill = launch("fill", "fill", "FillArgs", 1, y=int(memory), count=1, value=0.0)
     start = card.starter([fill] * count, {})
     results.add(
         part="launches", what="launch", rate=1e6 * median_seconds(start, card.wall_seconds, 5) / count, unit="us"
@@ -73,8 +73,8 @@ def arithmetic(card: Card, results: Results, options: Options) -> None:
         if name.startswith("mma") and int(card.driver.card.capability) < 80:
             continue
         function, grid = module.get_function(name), blocks_of * blocks
-        room = card.driver.allocate(4 * grid)
-        args = struct.pack("Piff4x", int(room), rounds, 0.999, 0.001)
+        memory = card.driver.allocate(4 * grid)
+        args = struct.pack("Piff4x", int(memory), rounds, 0.999, 0.001)
 
         def start(function=function, grid=grid, args=args) -> None:
             function._launch_kernel((grid, 1, 1), (THREADS, 1, 1), args, 0, card.stream)

@@ -12,9 +12,9 @@ import numpy as np
 from layermem.backends.cuda import implicit_gemm
 from layermem.backends.cuda.driver.context import Driver
 from layermem.backends.cuda.implicit_gemm import ENGINES, TILES
+from tests.backends.cuda.harness import Case, Way, case_of
+from tests.backends.cuda.on_card import Card
 from tests.cases import CASES, CONV_EDGES, PRECISION_BOUNDS, edge_case, select
-from tests.cuda.harness import Case, Way, case_of
-from tests.cuda.on_card import Card
 from tools.gpu.results import Options, Results
 
 PRODUCTS = ("Convolution by quads", "Convolution", "Convolution, grouped", "Deconvolution", "InnerProduct",

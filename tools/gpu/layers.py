@@ -12,8 +12,8 @@ from layermem.backends.cuda import cuda_kernels
 from layermem.backends.cuda.base import CudaCall
 from layermem.layers.base import Layer
 from layermem.ops import Conv
+from tests.backends.cuda.harness import Run, first_step, record_of, wants_of
 from tests.cases import select
-from tests.cuda.harness import Run, first_step, record_of, wants_of
 from tests.op_case import OpCase
 from tools.gpu.card import Card
 from tools.gpu.results import Options, Results, Row, in_short, median_seconds

@@ -102,14 +102,14 @@ class Preparation:
 
     def _stand_in(self) -> str:
         sys.path[:0] = self.environment["PYTHONPATH"].split(os.pathsep)  # it has to see PyCUDA
-        from tests.cuda.on_standin import kernels
-        from tests.emulator import standin
+        from tests.backends.cuda.on_fake_driver import kernels
+        from tests.emulator import fake_driver
 
-        settings = standin.environment(streams="random")
-        self.environment |= {name: value for name, value in settings.items() if name.startswith("STANDIN_")}
-        self._first("LD_LIBRARY_PATH", str(standin.library()))
+        settings = fake_driver.environment(streams="random")
+        self.environment |= {name: value for name, value in settings.items() if name.startswith("FAKE_DRIVER_")}
+        self._first("LD_LIBRARY_PATH", str(fake_driver.library()))
         self.environment["LAYERMEM_KERNELS"] = str(kernels())
-        return "the stand-in of tests/emulator"
+        return "the fake driver of tests/emulator"
 
     def _python(self, text: str) -> int | None:
         return run([sys.executable, "-c", text], self.work / "imports.log", INSTALL_SECONDS, self.environment)

@@ -1,10 +1,10 @@
-// The part of the CUDA driver's interface that the stand-in serves: its types, results and the way into each function.
+// The part of the CUDA driver's interface that the fake driver serves: its types, results and the way into each function.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-namespace standin {
+namespace fake_driver {
 struct Context;
 struct Event;
 struct Function;
@@ -12,18 +12,18 @@ struct Graph;
 struct Launched;
 struct Module;
 struct Stream;
-}  // namespace standin
+}  // namespace fake_driver
 
 using CUdevice = int;
 using CUdeviceptr = unsigned long long;
-using CUcontext = standin::Context*;
-using CUevent = standin::Event*;
-using CUfunction = standin::Function*;
-using CUgraph = standin::Graph*;
-using CUgraphExec = standin::Graph*;
-using CUgraphNode = const standin::Launched*;
-using CUmodule = standin::Module*;
-using CUstream = standin::Stream*;
+using CUcontext = fake_driver::Context*;
+using CUevent = fake_driver::Event*;
+using CUfunction = fake_driver::Function*;
+using CUgraph = fake_driver::Graph*;
+using CUgraphExec = fake_driver::Graph*;
+using CUgraphNode = const fake_driver::Launched*;
+using CUmodule = fake_driver::Module*;
+using CUstream = fake_driver::Stream*;
 
 enum CUresult : int {
     CUDA_SUCCESS = 0,
@@ -50,4 +50,4 @@ enum CUresult : int {
     CUDA_ERROR_CAPTURED_EVENT = 907,
 };
 
-#define STANDIN_API extern "C" __attribute__((visibility("default"))) CUresult
+#define FAKE_DRIVER_API extern "C" __attribute__((visibility("default"))) CUresult

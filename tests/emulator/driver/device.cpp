@@ -6,9 +6,9 @@
 #include <thread>
 
 #include "../host/machine.hpp"
-#include "standin.hpp"
+#include "fake_driver.hpp"
 
-namespace standin {
+namespace fake_driver {
 
 namespace {
 
@@ -29,17 +29,17 @@ T choice(const char* name, const char* otherwise, std::initializer_list<std::pai
 }  // namespace
 
 Settings::Settings()
-    : order(choice<Order>("STANDIN_STREAMS", "eager",
+    : order(choice<Order>("FAKE_DRIVER_STREAMS", "eager",
                           {{"eager", Order::EAGER},
                            {"random", Order::RANDOM},
                            {"awaited-first", Order::AWAITED_FIRST},
                            {"awaited-last", Order::AWAITED_LAST}})),
-      seed(std::strtoull(setting("STANDIN_SEED", "0").c_str(), nullptr, 10)),
-      memory(std::strtoull(setting("STANDIN_MEMORY", "1073741824").c_str(), nullptr, 10)),
-      capability(std::atoi(setting("STANDIN_CAPABILITY", "90").c_str())),
-      threads(choice<std::uint32_t>("STANDIN_THREADS", "forward",
+      seed(std::strtoull(setting("FAKE_DRIVER_SEED", "0").c_str(), nullptr, 10)),
+      memory(std::strtoull(setting("FAKE_DRIVER_MEMORY", "1073741824").c_str(), nullptr, 10)),
+      capability(std::atoi(setting("FAKE_DRIVER_CAPABILITY", "90").c_str())),
+      threads(choice<std::uint32_t>("FAKE_DRIVER_THREADS", "forward",
                                     {{"forward", LM_FORWARD}, {"reverse", LM_REVERSE}, {"shuffled", LM_SHUFFLED}})),
-      copies(choice<std::uint32_t>("STANDIN_COPIES", "late",
+      copies(choice<std::uint32_t>("FAKE_DRIVER_COPIES", "late",
                                    {{"early", LM_EARLY}, {"late", LM_LATE}, {"either", LM_EITHER}})) {}
 
 Driver& driver() {
@@ -52,59 +52,59 @@ std::vector<Context*>& context_stack() {
     return stack;
 }
 
-void complain(const std::string& what) { std::fprintf(stderr, "stand-in CUDA driver: %s\n", what.c_str()); }
+void complain(const std::string& what) { std::fprintf(stderr, "fake CUDA driver: %s\n", what.c_str()); }
 
-}  // namespace standin
+}  // namespace fake_driver
 
-using namespace standin;
+using namespace fake_driver;
 
 constexpr CUdevice DEVICE = 0;
 
 // ---- driver and device --------------------------------------------------------------------------------------------
 
-STANDIN_API cuInit(unsigned) {
+FAKE_DRIVER_API cuInit(unsigned) {
     driver().initialised = true;
     return CUDA_SUCCESS;
 }
 
-STANDIN_API cuDriverGetVersion(int* version) {
+FAKE_DRIVER_API cuDriverGetVersion(int* version) {
     *version = 13000;
     return CUDA_SUCCESS;
 }
 
 // NVIDIA's own libraries, NVRTC among them, look for tables of functions that are not public.
-STANDIN_API cuGetExportTable(const void** table, const void*) {
+FAKE_DRIVER_API cuGetExportTable(const void** table, const void*) {
     *table = nullptr;
     return CUDA_ERROR_NOT_FOUND;
 }
 
-STANDIN_API cuDeviceGetCount(int* count) {
+FAKE_DRIVER_API cuDeviceGetCount(int* count) {
     *count = 1;
     return driver().initialised ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 
-STANDIN_API cuDeviceGet(CUdevice* device, int ordinal) {
+FAKE_DRIVER_API cuDeviceGet(CUdevice* device, int ordinal) {
     *device = DEVICE;
     return ordinal == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
-STANDIN_API cuDeviceGetName(char* name, int bytes, CUdevice) {
-    std::snprintf(name, static_cast<std::size_t>(bytes), "stand-in (kernels emulated on the host)");
+FAKE_DRIVER_API cuDeviceGetName(char* name, int bytes, CUdevice) {
+    std::snprintf(name, static_cast<std::size_t>(bytes), "fake driver (kernels emulated on the host)");
     return CUDA_SUCCESS;
 }
 
-STANDIN_API cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice) {
+FAKE_DRIVER_API cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice) {
     *bytes = driver().settings.memory;
     return CUDA_SUCCESS;
 }
 
-STANDIN_API cuDeviceComputeCapability(int* major, int* minor, CUdevice) {
+FAKE_DRIVER_API cuDeviceComputeCapability(int* major, int* minor, CUdevice) {
     *major = driver().settings.capability / 10;
     *minor = driver().settings.capability % 10;
     return CUDA_SUCCESS;
 }
 
-STANDIN_API cuDeviceGetPCIBusId(char* id, int bytes, CUdevice) {
+FAKE_DRIVER_API cuDeviceGetPCIBusId(char* id, int bytes, CUdevice) {
     std::snprintf(id, static_cast<std::size_t>(bytes), "0000:00:00.0");
     return CUDA_SUCCESS;
 }
@@ -145,7 +145,7 @@ constexpr struct {
 };
 constexpr int MAJOR = 75, MINOR = 76;
 
-STANDIN_API cuDeviceGetAttribute(int* value, int attribute, CUdevice) {
+FAKE_DRIVER_API cuDeviceGetAttribute(int* value, int attribute, CUdevice) {
     *value = 0;
     for (const auto& known : ATTRIBUTES)
         if (known.attribute == attribute) *value = known.value;
@@ -156,7 +156,7 @@ STANDIN_API cuDeviceGetAttribute(int* value, int attribute, CUdevice) {
 
 // ---- contexts: the device's primary one only ----------------------------------------------------------------------
 
-STANDIN_API cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+FAKE_DRIVER_API cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
     if (!driver().initialised) return CUDA_ERROR_NOT_INITIALIZED;
     if (device != DEVICE) return CUDA_ERROR_INVALID_DEVICE;
     ++driver().primary.users;
@@ -164,19 +164,19 @@ STANDIN_API cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-STANDIN_API cuDevicePrimaryCtxRelease_v2(CUdevice) {
+FAKE_DRIVER_API cuDevicePrimaryCtxRelease_v2(CUdevice) {
     if (driver().primary.users == 0) return CUDA_ERROR_INVALID_CONTEXT;
     --driver().primary.users;
     return CUDA_SUCCESS;
 }
 
-STANDIN_API cuCtxPushCurrent_v2(CUcontext context) {
+FAKE_DRIVER_API cuCtxPushCurrent_v2(CUcontext context) {
     if (context != &driver().primary) return CUDA_ERROR_INVALID_CONTEXT;
     context_stack().push_back(context);
     return CUDA_SUCCESS;
 }
 
-STANDIN_API cuCtxPopCurrent_v2(CUcontext* context) {
+FAKE_DRIVER_API cuCtxPopCurrent_v2(CUcontext* context) {
     auto& stack = context_stack();
     if (stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
     if (context != nullptr) *context = stack.back();
@@ -185,30 +185,30 @@ STANDIN_API cuCtxPopCurrent_v2(CUcontext* context) {
 }
 
 // PyCUDA counts the users of a context by these two, which the toolkit deprecates
-STANDIN_API cuCtxAttach(CUcontext* context, unsigned) {
+FAKE_DRIVER_API cuCtxAttach(CUcontext* context, unsigned) {
     *context = &driver().primary;
     return context_stack().empty() ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
 }
-STANDIN_API cuCtxDetach(CUcontext) { return CUDA_SUCCESS; }
+FAKE_DRIVER_API cuCtxDetach(CUcontext) { return CUDA_SUCCESS; }
 
-STANDIN_API cuCtxGetCurrent(CUcontext* context) {
+FAKE_DRIVER_API cuCtxGetCurrent(CUcontext* context) {
     *context = context_stack().empty() ? nullptr : context_stack().back();
     return CUDA_SUCCESS;
 }
 
-STANDIN_API cuCtxSetCurrent(CUcontext context) {
+FAKE_DRIVER_API cuCtxSetCurrent(CUcontext context) {
     auto& stack = context_stack();
     if (!stack.empty()) stack.pop_back();
     if (context != nullptr) stack.push_back(context);
     return CUDA_SUCCESS;
 }
 
-STANDIN_API cuCtxGetDevice(CUdevice* device) {
+FAKE_DRIVER_API cuCtxGetDevice(CUdevice* device) {
     *device = DEVICE;
     return context_stack().empty() ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
 }
 
-STANDIN_API cuCtxGetApiVersion(CUcontext, unsigned* version) {
+FAKE_DRIVER_API cuCtxGetApiVersion(CUcontext, unsigned* version) {
     *version = 13000;
     return CUDA_SUCCESS;
 }
@@ -242,8 +242,8 @@ constexpr struct {
     {CUDA_ERROR_CAPTURED_EVENT, "operation not permitted on a captured event"},
 };
 
-STANDIN_API cuGetErrorString(CUresult error, const char** out) {
-    *out = "error of the stand-in driver";
+FAKE_DRIVER_API cuGetErrorString(CUresult error, const char** out) {
+    *out = "error of the fake driver";
     for (const auto& known : ERRORS)
         if (known.error == error) *out = known.text;
     return CUDA_SUCCESS;

@@ -7,9 +7,9 @@
 #include <set>
 #include <vector>
 
-#include "standin.hpp"
+#include "fake_driver.hpp"
 
-namespace standin {
+namespace fake_driver {
 
 struct Node {
     std::function<CUresult()> work;
@@ -105,11 +105,11 @@ CUresult capture_operation(Stream& stream, Operation operation) {
     return CUDA_SUCCESS;
 }
 
-}  // namespace standin
+}  // namespace fake_driver
 
-using namespace standin;
+using namespace fake_driver;
 
-STANDIN_API cuStreamBeginCapture_v2(CUstream stream, int) {
+FAKE_DRIVER_API cuStreamBeginCapture_v2(CUstream stream, int) {
     return guarded([&](Driver& d) {
         if (stream == nullptr || !d.streams.known(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         if (stream->capture != nullptr) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -119,7 +119,7 @@ STANDIN_API cuStreamBeginCapture_v2(CUstream stream, int) {
     });
 }
 
-STANDIN_API cuStreamEndCapture(CUstream stream, CUgraph* out) {
+FAKE_DRIVER_API cuStreamEndCapture(CUstream stream, CUgraph* out) {
     return guarded([&](Driver&) {
         *out = nullptr;
         const std::shared_ptr<Capture> capture = stream->capture;
@@ -134,7 +134,7 @@ STANDIN_API cuStreamEndCapture(CUstream stream, CUgraph* out) {
     });
 }
 
-STANDIN_API cuStreamIsCapturing(CUstream stream, int* status) {
+FAKE_DRIVER_API cuStreamIsCapturing(CUstream stream, int* status) {
     return guarded([&](Driver& d) {
         *status = d.streams.or_default(stream)->capture != nullptr ? 1 : 0;
         return CUDA_SUCCESS;
@@ -142,7 +142,7 @@ STANDIN_API cuStreamIsCapturing(CUstream stream, int* status) {
 }
 
 // Only kernels have names here: a dependency that is none is told as null.
-STANDIN_API cuStreamGetCaptureInfo_v2(CUstream stream, int* status, std::uint64_t* id, CUgraph* graph,
+FAKE_DRIVER_API cuStreamGetCaptureInfo_v2(CUstream stream, int* status, std::uint64_t* id, CUgraph* graph,
                                       const CUgraphNode** nodes, std::size_t* count) {
     return guarded([&](Driver& d) {
         const Stream& s = *d.streams.or_default(stream);
@@ -159,7 +159,7 @@ STANDIN_API cuStreamGetCaptureInfo_v2(CUstream stream, int* status, std::uint64_
     });
 }
 
-STANDIN_API cuGraphKernelNodeGetParams_v2(CUgraphNode node, NodeParams* out) {
+FAKE_DRIVER_API cuGraphKernelNodeGetParams_v2(CUgraphNode node, NodeParams* out) {
     return guarded([&](Driver&) {
         if (node == nullptr) return CUDA_ERROR_INVALID_VALUE;
         *out = params_of(*node);
@@ -168,7 +168,7 @@ STANDIN_API cuGraphKernelNodeGetParams_v2(CUgraphNode node, NodeParams* out) {
 }
 
 // Launches that were put on a stream before keep what they had.
-STANDIN_API cuGraphExecKernelNodeSetParams_v2(CUgraphExec graph, CUgraphNode name, const NodeParams* params) {
+FAKE_DRIVER_API cuGraphExecKernelNodeSetParams_v2(CUgraphExec graph, CUgraphNode name, const NodeParams* params) {
     return guarded([&](Driver&) {
         for (Node& node : graph->nodes)
             if (name != nullptr && node.captured.get() == name) {
@@ -182,32 +182,32 @@ STANDIN_API cuGraphExecKernelNodeSetParams_v2(CUgraphExec graph, CUgraphNode nam
     });
 }
 
-STANDIN_API cuGraphInstantiateWithFlags(CUgraphExec* out, CUgraph graph, unsigned long long) {
+FAKE_DRIVER_API cuGraphInstantiateWithFlags(CUgraphExec* out, CUgraph graph, unsigned long long) {
     return guarded([&](Driver&) {
         *out = new Graph(*graph);
         return CUDA_SUCCESS;
     });
 }
 
-STANDIN_API cuGraphLaunch(CUgraphExec graph, CUstream stream) {
+FAKE_DRIVER_API cuGraphLaunch(CUgraphExec graph, CUstream stream) {
     return guarded([&](Driver& d) {
         return d.streams.put(stream, {[nodes = graph->nodes] { return run(nodes); }, nullptr, nullptr});
     });
 }
 
-STANDIN_API cuGraphUpload(CUgraphExec, CUstream) { return CUDA_SUCCESS; }
+FAKE_DRIVER_API cuGraphUpload(CUgraphExec, CUstream) { return CUDA_SUCCESS; }
 
-STANDIN_API cuGraphGetNodes(CUgraph graph, void**, std::size_t* count) {
+FAKE_DRIVER_API cuGraphGetNodes(CUgraph graph, void**, std::size_t* count) {
     *count = graph->nodes.size();
     return CUDA_SUCCESS;
 }
 
-STANDIN_API cuGraphDestroy(CUgraph graph) {
+FAKE_DRIVER_API cuGraphDestroy(CUgraph graph) {
     delete graph;
     return CUDA_SUCCESS;
 }
 
-STANDIN_API cuGraphExecDestroy(CUgraphExec graph) {
+FAKE_DRIVER_API cuGraphExecDestroy(CUgraphExec graph) {
     delete graph;
     return CUDA_SUCCESS;
 }

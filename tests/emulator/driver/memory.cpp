@@ -4,9 +4,9 @@
 
 #include <cstring>
 
-#include "standin.hpp"
+#include "fake_driver.hpp"
 
-namespace standin {
+namespace fake_driver {
 
 namespace {
 
@@ -60,9 +60,9 @@ bool Memory::holds(const void* at, std::size_t bytes, Block::Kind kind) const {
            bytes <= block->bytes - static_cast<std::size_t>(static_cast<const std::byte*>(at) - start);
 }
 
-}  // namespace standin
+}  // namespace fake_driver
 
-using namespace standin;
+using namespace fake_driver;
 
 static CUresult allocate(std::size_t bytes, Block::Kind kind, void** out) {
     return guarded([&](Driver& d) {
@@ -81,19 +81,19 @@ static CUresult release(const void* start, Block::Kind kind) {
     });
 }
 
-STANDIN_API cuMemAlloc_v2(CUdeviceptr* out, std::size_t bytes) {
+FAKE_DRIVER_API cuMemAlloc_v2(CUdeviceptr* out, std::size_t bytes) {
     void* start = nullptr;
     const CUresult result = allocate(bytes, Block::DEVICE, &start);
     if (result == CUDA_SUCCESS) *out = reinterpret_cast<CUdeviceptr>(start);
     return result;
 }
 
-STANDIN_API cuMemFree_v2(CUdeviceptr start) { return release(reinterpret_cast<void*>(start), Block::DEVICE); }
-STANDIN_API cuMemHostAlloc(void** out, std::size_t bytes, unsigned) { return allocate(bytes, Block::PINNED, out); }
-STANDIN_API cuMemAllocHost_v2(void** out, std::size_t bytes) { return allocate(bytes, Block::PINNED, out); }
-STANDIN_API cuMemFreeHost(void* start) { return release(start, Block::PINNED); }
+FAKE_DRIVER_API cuMemFree_v2(CUdeviceptr start) { return release(reinterpret_cast<void*>(start), Block::DEVICE); }
+FAKE_DRIVER_API cuMemHostAlloc(void** out, std::size_t bytes, unsigned) { return allocate(bytes, Block::PINNED, out); }
+FAKE_DRIVER_API cuMemAllocHost_v2(void** out, std::size_t bytes) { return allocate(bytes, Block::PINNED, out); }
+FAKE_DRIVER_API cuMemFreeHost(void* start) { return release(start, Block::PINNED); }
 
-STANDIN_API cuMemHostGetDevicePointer_v2(CUdeviceptr* out, void* start, unsigned) {
+FAKE_DRIVER_API cuMemHostGetDevicePointer_v2(CUdeviceptr* out, void* start, unsigned) {
     return guarded([&](Driver& d) {
         if (d.memory.find(start, Block::PINNED) == nullptr) return CUDA_ERROR_INVALID_VALUE;
         *out = reinterpret_cast<CUdeviceptr>(start);
@@ -101,14 +101,14 @@ STANDIN_API cuMemHostGetDevicePointer_v2(CUdeviceptr* out, void* start, unsigned
     });
 }
 
-STANDIN_API cuMemHostGetFlags(unsigned* flags, void* start) {
+FAKE_DRIVER_API cuMemHostGetFlags(unsigned* flags, void* start) {
     return guarded([&](Driver& d) {
         *flags = 0;
         return d.memory.find(start, Block::PINNED) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     });
 }
 
-STANDIN_API cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
+FAKE_DRIVER_API cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
     return guarded([&](Driver& d) {
         *total = d.settings.memory;
         *free = *total - d.memory.used();
@@ -116,7 +116,7 @@ STANDIN_API cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
     });
 }
 
-STANDIN_API cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr at) {
+FAKE_DRIVER_API cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr at) {
     return guarded([&](Driver& d) {
         const std::byte* start = nullptr;
         const Block* block = d.memory.find(reinterpret_cast<void*>(at), Block::DEVICE, &start);

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "../host/machine.hpp"
-#include "standin.hpp"
+#include "fake_driver.hpp"
 
-namespace standin {
+namespace fake_driver {
 
 struct Module {
     int file;  // stays open: the loader takes two libraries of one path, /proc/self/fd/N, for one
@@ -164,19 +164,19 @@ NodeParams params_of(const Launched& of) {
             nullptr};
 }
 
-}  // namespace standin
+}  // namespace fake_driver
 
-using namespace standin;
+using namespace fake_driver;
 
-STANDIN_API cuModuleLoadData(CUmodule* out, const void* image) {
+FAKE_DRIVER_API cuModuleLoadData(CUmodule* out, const void* image) {
     return guarded([&](Driver&) { return load(image, out); });
 }
 
-STANDIN_API cuModuleLoadDataEx(CUmodule* out, const void* image, unsigned, void*, void*) {
+FAKE_DRIVER_API cuModuleLoadDataEx(CUmodule* out, const void* image, unsigned, void*, void*) {
     return cuModuleLoadData(out, image);
 }
 
-STANDIN_API cuModuleLoad(CUmodule* out, const char* path) {
+FAKE_DRIVER_API cuModuleLoad(CUmodule* out, const char* path) {
     std::ifstream file(path, std::ios::binary);
     if (!file) return CUDA_ERROR_FILE_NOT_FOUND;
     std::string image((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -184,7 +184,7 @@ STANDIN_API cuModuleLoad(CUmodule* out, const char* path) {
     return cuModuleLoadData(out, image.data());
 }
 
-STANDIN_API cuModuleUnload(CUmodule module) {
+FAKE_DRIVER_API cuModuleUnload(CUmodule module) {
     return guarded([&](Driver& d) {
         if (modules.count(module) == 0) return CUDA_ERROR_INVALID_HANDLE;
         if (const CUresult result = d.streams.finish_all()) return result;  // launches may still need its code
@@ -196,7 +196,7 @@ STANDIN_API cuModuleUnload(CUmodule module) {
     });
 }
 
-STANDIN_API cuModuleGetFunction(CUfunction* out, CUmodule module, const char* name) {
+FAKE_DRIVER_API cuModuleGetFunction(CUfunction* out, CUmodule module, const char* name) {
     return guarded([&](Driver&) {
         if (modules.count(module) == 0) return CUDA_ERROR_INVALID_HANDLE;
         LmKernelInfo info;
@@ -211,7 +211,7 @@ STANDIN_API cuModuleGetFunction(CUfunction* out, CUmodule module, const char* na
     });
 }
 
-STANDIN_API cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+FAKE_DRIVER_API cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                            unsigned block_y, unsigned block_z, unsigned shared, CUstream stream, void** parameters,
                            void** extra) {
     return guarded([&](Driver& d) {
@@ -228,7 +228,7 @@ STANDIN_API cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y
 enum { MAX_THREADS = 0, STATIC_SHARED = 1, REGISTERS = 4, PTX_VERSION = 5, BINARY_VERSION = 6, DYNAMIC_LIMIT = 8 };
 constexpr int MOST_DYNAMIC = 227 * 1024;
 
-STANDIN_API cuFuncGetAttribute(int* out, int attribute, CUfunction function) {
+FAKE_DRIVER_API cuFuncGetAttribute(int* out, int attribute, CUfunction function) {
     return guarded([&](Driver& d) {
         LmKernelInfo info;
         function->module->info(function->name.c_str(), &info);
@@ -242,7 +242,7 @@ STANDIN_API cuFuncGetAttribute(int* out, int attribute, CUfunction function) {
     });
 }
 
-STANDIN_API cuFuncSetAttribute(CUfunction function, int attribute, int value) {
+FAKE_DRIVER_API cuFuncSetAttribute(CUfunction function, int attribute, int value) {
     return guarded([&](Driver&) {
         if (attribute != DYNAMIC_LIMIT) return CUDA_SUCCESS;
         if (value < 0 || value > MOST_DYNAMIC) return CUDA_ERROR_INVALID_VALUE;
@@ -251,4 +251,4 @@ STANDIN_API cuFuncSetAttribute(CUfunction function, int attribute, int value) {
     });
 }
 
-STANDIN_API cuFuncSetCacheConfig(CUfunction, int) { return CUDA_SUCCESS; }
+FAKE_DRIVER_API cuFuncSetCacheConfig(CUfunction, int) { return CUDA_SUCCESS; }

@@ -1,7 +1,7 @@
 // Streams and events: what runs when.
-#include "standin.hpp"
+#include "fake_driver.hpp"
 
-namespace standin {
+namespace fake_driver {
 
 // ---- queues -------------------------------------------------------------------------------------------------------
 
@@ -104,15 +104,15 @@ void Streams::nudge() {
     if (Stream* next = random_stream()) run_next(*next);
 }
 
-}  // namespace standin
+}  // namespace fake_driver
 
-using namespace standin;
+using namespace fake_driver;
 
 // ---- streams ------------------------------------------------------------------------------------------------------
 
 constexpr unsigned NON_BLOCKING = 1;
 
-STANDIN_API cuStreamCreate(CUstream* out, unsigned flags) {
+FAKE_DRIVER_API cuStreamCreate(CUstream* out, unsigned flags) {
     return guarded([&](Driver& d) {
         if ((flags & ~NON_BLOCKING) != 0) return CUDA_ERROR_INVALID_VALUE;
         *out = d.streams.create((flags & NON_BLOCKING) == 0);
@@ -120,9 +120,9 @@ STANDIN_API cuStreamCreate(CUstream* out, unsigned flags) {
     });
 }
 
-STANDIN_API cuStreamCreateWithPriority(CUstream* out, unsigned flags, int) { return cuStreamCreate(out, flags); }
+FAKE_DRIVER_API cuStreamCreateWithPriority(CUstream* out, unsigned flags, int) { return cuStreamCreate(out, flags); }
 
-STANDIN_API cuStreamDestroy_v2(CUstream stream) {
+FAKE_DRIVER_API cuStreamDestroy_v2(CUstream stream) {
     return guarded([&](Driver& d) {
         if (stream == nullptr || !d.streams.known(stream)) return CUDA_ERROR_INVALID_HANDLE;
         d.streams.destroy(stream);
@@ -130,7 +130,7 @@ STANDIN_API cuStreamDestroy_v2(CUstream stream) {
     });
 }
 
-STANDIN_API cuStreamSynchronize(CUstream stream) {
+FAKE_DRIVER_API cuStreamSynchronize(CUstream stream) {
     return guarded([&](Driver& d) {
         if (!d.streams.known(stream)) return CUDA_ERROR_INVALID_HANDLE;
         Stream* s = d.streams.or_default(stream);
@@ -138,7 +138,7 @@ STANDIN_API cuStreamSynchronize(CUstream stream) {
     });
 }
 
-STANDIN_API cuStreamQuery(CUstream stream) {
+FAKE_DRIVER_API cuStreamQuery(CUstream stream) {
     return guarded([&](Driver& d) {
         if (!d.streams.known(stream)) return CUDA_ERROR_INVALID_HANDLE;
         if (d.streams.or_default(stream)->capture != nullptr) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -148,7 +148,7 @@ STANDIN_API cuStreamQuery(CUstream stream) {
     });
 }
 
-STANDIN_API cuCtxSynchronize(void) {
+FAKE_DRIVER_API cuCtxSynchronize(void) {
     return guarded([](Driver& d) {
         return d.streams.breaks_captures() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : d.streams.finish_all();
     });
@@ -158,21 +158,21 @@ STANDIN_API cuCtxSynchronize(void) {
 
 constexpr unsigned DISABLE_TIMING = 2;
 
-STANDIN_API cuEventCreate(CUevent* out, unsigned flags) {
+FAKE_DRIVER_API cuEventCreate(CUevent* out, unsigned flags) {
     return guarded([&](Driver&) {
         *out = new Event{(flags & DISABLE_TIMING) == 0, nullptr};
         return CUDA_SUCCESS;
     });
 }
 
-STANDIN_API cuEventDestroy_v2(CUevent event) {
+FAKE_DRIVER_API cuEventDestroy_v2(CUevent event) {
     return guarded([&](Driver&) {
         delete event;  // those who wait hold its mark
         return CUDA_SUCCESS;
     });
 }
 
-STANDIN_API cuEventRecord(CUevent event, CUstream stream) {
+FAKE_DRIVER_API cuEventRecord(CUevent event, CUstream stream) {
     return guarded([&](Driver& d) {
         if (!d.streams.known(stream)) return CUDA_ERROR_INVALID_HANDLE;
         auto mark = std::make_shared<Mark>();
@@ -182,21 +182,21 @@ STANDIN_API cuEventRecord(CUevent event, CUstream stream) {
     });
 }
 
-STANDIN_API cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
+FAKE_DRIVER_API cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
     return guarded([&](Driver& d) {
         if (event->mark == nullptr) return CUDA_SUCCESS;  // never recorded: nothing to wait for
         return d.streams.put(stream, {nullptr, nullptr, event->mark});
     });
 }
 
-STANDIN_API cuEventSynchronize(CUevent event) {
+FAKE_DRIVER_API cuEventSynchronize(CUevent event) {
     return guarded([&](Driver& d) {
         if (event->mark == nullptr) return CUDA_SUCCESS;
         return event->mark->capture != nullptr ? CUDA_ERROR_CAPTURED_EVENT : d.streams.finish(event->mark);
     });
 }
 
-STANDIN_API cuEventQuery(CUevent event) {
+FAKE_DRIVER_API cuEventQuery(CUevent event) {
     return guarded([&](Driver& d) {
         if (event->mark == nullptr) return CUDA_SUCCESS;
         if (event->mark->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
@@ -206,7 +206,7 @@ STANDIN_API cuEventQuery(CUevent event) {
     });
 }
 
-STANDIN_API cuEventElapsedTime_v2(float* milliseconds, CUevent from, CUevent to) {
+FAKE_DRIVER_API cuEventElapsedTime_v2(float* milliseconds, CUevent from, CUevent to) {
     return guarded([&](Driver&) {
         if (from->mark == nullptr || to->mark == nullptr || !from->timed || !to->timed)
             return CUDA_ERROR_INVALID_HANDLE;
@@ -216,6 +216,6 @@ STANDIN_API cuEventElapsedTime_v2(float* milliseconds, CUevent from, CUevent to)
     });
 }
 
-STANDIN_API cuEventElapsedTime(float* milliseconds, CUevent from, CUevent to) {
+FAKE_DRIVER_API cuEventElapsedTime(float* milliseconds, CUevent from, CUevent to) {
     return cuEventElapsedTime_v2(milliseconds, from, to);
 }

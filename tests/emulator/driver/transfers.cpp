@@ -3,9 +3,9 @@
 #include <memory>
 #include <vector>
 
-#include "standin.hpp"
+#include "fake_driver.hpp"
 
-using namespace standin;
+using namespace fake_driver;
 
 namespace {
 
@@ -82,29 +82,29 @@ CUresult fill(CUdeviceptr to, T value, std::size_t count, Stream* stream) {
 }  // namespace
 
 // without a stream: on the default stream, done on return
-STANDIN_API cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, std::size_t n) { return to_device(to, from, n, nullptr); }
-STANDIN_API cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_t n) { return to_host(to, from, n, nullptr); }
-STANDIN_API cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, std::size_t n) { return on_device(to, from, n, nullptr); }
+FAKE_DRIVER_API cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, std::size_t n) { return to_device(to, from, n, nullptr); }
+FAKE_DRIVER_API cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_t n) { return to_host(to, from, n, nullptr); }
+FAKE_DRIVER_API cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, std::size_t n) { return on_device(to, from, n, nullptr); }
 
-STANDIN_API cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t n, CUstream stream) {
+FAKE_DRIVER_API cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t n, CUstream stream) {
     return to_device(to, from, n, stream);
 }
-STANDIN_API cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t n, CUstream stream) {
+FAKE_DRIVER_API cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t n, CUstream stream) {
     return to_host(to, from, n, stream);
 }
-STANDIN_API cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, std::size_t n, CUstream stream) {
+FAKE_DRIVER_API cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, std::size_t n, CUstream stream) {
     return on_device(to, from, n, stream);
 }
 
-STANDIN_API cuMemsetD8_v2(CUdeviceptr to, unsigned char value, std::size_t n) { return fill(to, value, n, nullptr); }
-STANDIN_API cuMemsetD16_v2(CUdeviceptr to, unsigned short value, std::size_t n) { return fill(to, value, n, nullptr); }
-STANDIN_API cuMemsetD32_v2(CUdeviceptr to, unsigned value, std::size_t n) { return fill(to, value, n, nullptr); }
-STANDIN_API cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t n, CUstream s) {
+FAKE_DRIVER_API cuMemsetD8_v2(CUdeviceptr to, unsigned char value, std::size_t n) { return fill(to, value, n, nullptr); }
+FAKE_DRIVER_API cuMemsetD16_v2(CUdeviceptr to, unsigned short value, std::size_t n) { return fill(to, value, n, nullptr); }
+FAKE_DRIVER_API cuMemsetD32_v2(CUdeviceptr to, unsigned value, std::size_t n) { return fill(to, value, n, nullptr); }
+FAKE_DRIVER_API cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t n, CUstream s) {
     return fill(to, value, n, s);
 }
-STANDIN_API cuMemsetD16Async(CUdeviceptr to, unsigned short value, std::size_t n, CUstream s) {
+FAKE_DRIVER_API cuMemsetD16Async(CUdeviceptr to, unsigned short value, std::size_t n, CUstream s) {
     return fill(to, value, n, s);
 }
-STANDIN_API cuMemsetD32Async(CUdeviceptr to, unsigned value, std::size_t n, CUstream s) {
+FAKE_DRIVER_API cuMemsetD32Async(CUdeviceptr to, unsigned value, std::size_t n, CUstream s) {
     return fill(to, value, n, s);
 }

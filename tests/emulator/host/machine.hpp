@@ -83,7 +83,7 @@ __attribute__((no_sanitize("thread"))) void enter(const void* bytes) {
 
 }  // namespace lm_emu
 
-// ---- for launchers: Python through ctypes, the sanitizer worker, the stand-in driver ------------------------------
+// ---- for launchers: Python through ctypes, the sanitizer worker, the fake driver ------------------------------
 
 extern "C" {
 

@@ -119,7 +119,7 @@ Access& slot_for(Cell& cell, const Access& now, bool shared) {
     }
     for (Access& old : cell.slot)  // what a barrier of all threads has put behind us races with nothing that may come
         if (old.bytes == 0 || (shared && (old.block != now.block || old.barrier != now.barrier))) return old;
-    for (int tries = 0; tries < Cell::SLOTS; ++tries) {  // rather forget a read than a write
+    for (int tries = 0; tries < Cell::SLOTS; ++tries) {  // drops a read rather than a write
         Access& old = cell.slot[cell.next++ % Cell::SLOTS];
         if (!old.write) return old;
     }

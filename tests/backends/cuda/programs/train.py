@@ -1,0 +1,88 @@
+"""Trains nets one after the other on one device and prints, as JSON, what each run came to.
+
+    python train.py '[{"net": "chain", "strategy": "hybrid", "steps": 3}, ..]'
+
+A run names a net of tests/nets.py or a solver file, and how many `steps`; what it names beside these goes to Solver.
+    fields      of the solver, for a net of tests/nets.py
+    labels      least and most of its labels
+    missing_wait   number of a row whose waits are left out
+    graph       whether the device captures its steps
+    resume      steps after which a snapshot is saved and a new solver goes on from it
+An answer has the losses, a hash of all parameters, bytes of both arenas, the graphs that were captured, and the rows
+that wait for other streams.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from layermem.backends.base import get_device
+from layermem.errors import LayermemError
+from layermem.proto.read import read_solver
+from layermem.solver.solver import Solver
+from tests.backends.cuda.missing_wait import MissingWaitDevice
+from tests.nets import NETS, solver_file
+
+
+def run(
+    net: str,
+    steps: int,
+    device: object,
+    missing_wait: int | None = None,
+    graph: bool = False,
+    resume: int = 0,
+    **options,
+) -> dict:
+    with tempfile.TemporaryDirectory() as folder:
+        fields, (least, most) = options.pop("fields", {}), options.pop("labels", (0, 5))
+        if net in NETS:
+            text = NETS[net].replace("min: 0 max: 5", f"min: {least} max: {most}")
+            file = solver_file(text, Path(folder), **fields)
+        else:
+            file = read_solver(net)
+        file.message.snapshot_prefix = f"{folder}/run"
+        if missing_wait is not None:
+            device = MissingWaitDevice(missing_wait, graph)
+        elif graph:
+            device = get_device("cuda", graph=True)
+        if resume:
+            with Solver(file, device=device, **options) as solver:
+                solver.step(resume)
+                options["snapshot"] = solver.snapshot()
+                steps -= resume
+        with Solver(file, device=device, **options) as solver:
+            losses = []
+            for _ in range(steps):
+                solver.step(1)
+                losses.append(float(solver.loss).hex())
+            hashed = hashlib.sha256()
+            for name, blobs in solver.parameters().items():
+                for blob in blobs:
+                    hashed.update(name.encode() + blob.tobytes())
+            rows = solver.program.train.instructions
+            return {
+                "losses": losses,
+                "parameters": hashed.hexdigest(),
+                "arena": solver.runner.arena.nbytes,
+                "host": solver.program.host_bytes,
+                "graphs": sum(len(executor.calls.graphs) for executor in solver.runner.executors) if graph else 0,
+                "waits": [row.tick for row in rows if row.after],
+            }
+
+
+def main() -> None:
+    device = get_device("cuda")
+    answers = []
+    for job in json.loads(sys.argv[1]):
+        try:
+            answers.append(run(job.pop("net"), job.pop("steps"), job.pop("device", device), **job))
+        except LayermemError as error:
+            answers.append({"error": f"{type(error).__name__}: {error}"})
+    print(json.dumps(answers))
+
+
+main()

@@ -1,0 +1,211 @@
+"""Kernel images: their sources in order, the cache, and the errors where there is none."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shutil
+import struct
+import sys
+
+import pytest
+
+from layermem.backends.cuda.driver import context as driver
+from layermem.backends.cuda.kernel_images import build
+from layermem.backends.cuda.kernel_images.nvrtc import Nvrtc
+from layermem.backends.cuda.kernel_images.sources import SOURCES, closure, modules
+from layermem.backends.cuda.kernel_images.toolkit import program
+from layermem.errors import CudaUnavailable, DeviceError
+from tools import ptxas_report
+
+FIND_COMPILER = build.find_compiler
+
+
+@pytest.fixture(autouse=True)
+def apart(monkeypatch, tmp_path):
+    """A cache of one's own, and no prebuilt kernels."""
+    monkeypatch.setenv("LAYERMEM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("LAYERMEM_KERNELS", raising=False)
+    FIND_COMPILER.cache_clear()
+    yield
+    FIND_COMPILER.cache_clear()
+
+
+class Fake:
+    """A compiler that answers with what it was asked."""
+
+    version = "fake 1"
+
+    def __init__(self):
+        self.asked = 0
+
+    def cubin(self, source, architecture, flags):
+        self.asked += 1
+        return f"{architecture} {' '.join(flags)} {len(source)}".encode()
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    compiler = Fake()
+    monkeypatch.setattr(build, "find_compiler", lambda: compiler)
+    return compiler
+
+
+def test_an_image_is_compiled_once_for_each_card_and_source(fake):
+    first = build.image("dropout", "90")
+    assert first.startswith(b"sm_90 --std=c++17 --fmad=false ")
+    assert build.image("dropout", "90") == first and fake.asked == 1
+    assert build.image("dropout", "80") != first and fake.asked == 2
+    fake.version = "fake 2"
+    build.image("dropout", "90")
+    assert fake.asked == 3
+
+
+def test_a_cache_that_cannot_be_written_costs_time_only(fake, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("LAYERMEM_CACHE", str(tmp_path / "file" / "cache"))
+    assert build.image("dropout", "90") == build.image("dropout", "90")
+    assert fake.asked == 2
+
+
+def test_prebuilt_kernels_come_first(fake, monkeypatch, tmp_path):
+    (tmp_path / "dropout.fatbin").write_bytes(b"made before")
+    monkeypatch.setenv("LAYERMEM_KERNELS", str(tmp_path))
+    assert build.image("dropout", "90") == b"made before" and fake.asked == 0
+    assert build.image("pooling", "90").startswith(b"sm_90") and fake.asked == 1
+
+
+def test_without_a_compiler_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(build.Nvrtc, "find", classmethod(lambda cls: None))
+    monkeypatch.setattr(build.Nvcc, "find", classmethod(lambda cls: None))
+    with pytest.raises(CudaUnavailable, match="pip install nvidia-cuda-nvrtc"):
+        build.image("dropout", "90")
+
+
+def test_a_card_that_is_too_old_is_refused(fake):
+    with pytest.raises(CudaUnavailable, match="compute capability 70"):
+        build.image("dropout", "70")
+
+
+@pytest.mark.skipif(build.Nvcc.find() is None, reason="nvcc is not here: pip install nvidia-cuda-nvcc")
+def test_nvcc_compiles_a_module_and_says_what_is_wrong_with_another():
+    nvcc = build.Nvcc.find()
+    assert nvcc is not None and nvcc.cubin(build.whole_source("dropout"), "sm_90", build.FLAGS)[:4] == b"\x7fELF"
+    with pytest.raises(DeviceError, match="expected"):
+        nvcc.cubin("int x", "sm_90", ())
+
+
+@pytest.mark.skipif(Nvrtc.find() is None, reason="NVRTC is not installed")
+def test_nvrtc_compiles_modules_and_says_what_is_wrong_with_another():
+    nvrtc = Nvrtc.find()
+    assert nvrtc is not None
+    for module in ("dropout", "pooling", "shape"):  # test_machine_code.py compiles most others
+        assert nvrtc.cubin(build.whole_source(module), "sm_90", build.FLAGS)[:4] == b"\x7fELF"
+    with pytest.raises(DeviceError, match="expected"):
+        nvrtc.cubin("int x", "sm_90", ())
+
+
+def test_a_whole_source_needs_no_other_file():
+    for module in modules():
+        text = build.whole_source(module)
+        assert "#include" not in text and "#pragma once" not in text
+        assert text.count("namespace lm {") >= 1 and f'#line 1 "{module}.cu"' in text
+
+
+def test_every_module_has_its_head_comment():
+    for path in sorted(SOURCES.glob("*.cu*")):
+        assert path.read_text(encoding="utf-8").startswith("// "), path.name
+
+
+WITH_KERNELS = [
+    path
+    for path in sorted(SOURCES.glob("*.cu*"))
+    if path.name != "primitives.cuh" and "LM_KERNEL(" in path.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("path", WITH_KERNELS, ids=lambda path: path.name)
+def test_comments_state_launch_traffic_assumptions_and_source_of_the_kernels(path):
+    text = path.read_text(encoding="utf-8")
+    missing = [word for word in ("launch", "traffic", "assumes", "source") if not re.search(rf"//\s+{word}\s", text)]
+    assert not missing
+
+
+def test_without_pycuda_the_error_says_how_to_get_it(monkeypatch):
+    driver.pycuda.cache_clear()
+    monkeypatch.setitem(sys.modules, "pycuda", None)
+    with pytest.raises(CudaUnavailable, match=r"pip install 'layermem\[cuda\]'"):
+        driver.pycuda()
+
+
+def test_the_toolkit_s_programs_are_found_on_the_path_in_a_named_toolkit_and_in_packages(monkeypatch, tmp_path):
+    def put(folder: str) -> str:
+        path = tmp_path / folder / "lm-nvcc"
+        path.parent.mkdir(parents=True)
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o755)
+        return str(path)
+
+    package, named, on_path = put("site/nvidia/cu13/bin"), put("toolkit/bin"), put("bin")
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    assert program("lm-nvcc") is None
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "site")])
+    assert program("lm-nvcc") == package
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
+    assert program("lm-nvcc") == named
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert program("lm-nvcc") == on_path
+
+
+@pytest.mark.parametrize(
+    "driver_module, words",
+    [
+        ("import pycuda._driver", r"built for another Python than \d+\.\d+"),
+        ("raise ImportError('x.so: undefined symbol: cuCtxCreate_v4')", "newer CUDA than this driver"),
+        ("raise ImportError('libcuda.so.1: cannot open shared object file')", "NVIDIA's driver is not .*--device cpu"),
+    ],
+)
+def test_a_pycuda_that_cannot_be_used_says_why(monkeypatch, tmp_path, driver_module, words):
+    (tmp_path / "pycuda").mkdir()
+    (tmp_path / "pycuda" / "__init__.py").write_text("")
+    (tmp_path / "pycuda" / "driver.py").write_text(driver_module)
+    monkeypatch.syspath_prepend(tmp_path)
+    modules_before = dict(sys.modules)
+    for name in [name for name in sys.modules if name.split(".")[0] == "pycuda"]:
+        del sys.modules[name]
+    driver.pycuda.cache_clear()
+    try:
+        with pytest.raises(CudaUnavailable, match=words):
+            driver.pycuda()
+    finally:
+        sys.modules.clear()
+        sys.modules.update(modules_before)
+
+
+@pytest.mark.skipif(build.Nvcc.find() is None, reason="nvcc is not here: pip install nvidia-cuda-nvcc")
+def test_setup_prebuilds_a_module_for_every_architecture_and_as_ptx_for_later_ones(monkeypatch, tmp_path):
+    monkeypatch.setattr("setuptools.setup", lambda **settings: None)
+    monkeypatch.chdir(SOURCES.parent)
+    setup = runpy.run_path("setup.py")
+    for path in closure("dropout"):
+        shutil.copy(path, tmp_path)
+    setup["fatbin"](build.Nvcc.find().path, tmp_path / "dropout.cu")
+    parts = parts_of_fatbin((tmp_path / "dropout.fatbin").read_bytes())
+    assert parts == {*(("code", int(a)) for a in ptxas_report.ARCHITECTURES), ("PTX", 120)}
+    (tmp_path / "dropout.cu").write_text("int x")
+    setup["fatbin"](build.Nvcc.find().path, tmp_path / "dropout.cu")  # says so, and leaves nothing that would be loaded
+    assert not (tmp_path / "dropout.fatbin").exists()
+
+
+def parts_of_fatbin(data: bytes) -> set[tuple[str, int]]:
+    """Kind and architecture of each part, from the headers that the driver reads."""
+    magic, _, header, size = struct.unpack_from("<IHHQ", data)
+    assert magic == 0xBA55ED50 and header + size == len(data)
+    at, found = header, set()
+    while at < len(data):
+        kind, _, header, size = struct.unpack_from("<HHIQ", data, at)
+        (architecture,) = struct.unpack_from("<I", data, at + 28)
+        found.add(({1: "PTX", 2: "code"}[kind], architecture))
+        at += header + size
+    return found

@@ -1,0 +1,145 @@
+"""Implicit GEMM: conv_fprop, conv_dgrad and conv_wgrad over odd shapes, against sums in double precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from layermem.backends.cuda import implicit_gemm
+from layermem.backends.cuda.implicit_gemm import TILES, conv_wgrad_bytes, split_of, tile_for
+from layermem.ops import ConvProblem, Window
+from tests.backends.cuda.harness import Case, Way, layer_of
+from tests.cases import CONV_EDGES, PRECISION_BOUNDS, edge_case
+
+
+def filled(rng: np.random.Generator, layer, *shapes):
+    xs = [rng.standard_normal(shape) for shape in shapes]
+    ws = [rng.standard_normal(param.tensor.shape) for param in layer.params]
+    return xs, ws
+
+
+@pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
+@pytest.mark.parametrize("name", CONV_EDGES)
+def test_convolutions_agree_with_sums_in_double_precision(kind, name, rng):
+    case = edge_case(name, kind, bias=True)
+    layer = case.layer("small")
+    xs, ws = case.inputs(layer, rng)
+    Case(layer, xs, ws, bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=rng).check()
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize(
+    "shape, outputs", [((5, 37), 10), ((66, 128), 20), ((3, 8, 5, 3), 12), ((700, 12), 4), ((2, 3, 1, 1), 5)]
+)
+def test_inner_products_agree_with_sums_in_double_precision(shape, outputs, transpose, rng):
+    flag = "true" if transpose else "false"
+    text = f'type: "InnerProduct" inner_product_param {{ num_output: {outputs} transpose: {flag} }}'
+    layer = layer_of(text, shape)
+    xs, ws = filled(rng, layer, shape)
+    Case(layer, xs, ws, bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=rng).check()
+
+
+@pytest.mark.parametrize("axis", [0, 2, 3])
+def test_an_inner_product_may_start_at_any_axis_of_an_image(axis, rng):
+    shape = (2, 3, 5, 4)
+    layer = layer_of(f'type: "InnerProduct" inner_product_param {{ num_output: 6 axis: {axis} }}', shape)
+    xs, ws = filled(rng, layer, shape)
+    Case(layer, xs, ws, rng=rng).check()
+
+
+@pytest.mark.parametrize("channels, outputs", [(4, 72), (3, 21)])
+def test_no_tile_changes_a_bit(channels, outputs, rng, monkeypatch):
+    shape = (3, channels, 9, 8)
+    layer = layer_of(f'type: "Convolution" convolution_param {{ num_output: {outputs} kernel_size: 3 }}', shape)
+    xs, ws = filled(rng, layer, shape)
+    found = []
+    for tile in TILES:
+        monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+        same = np.random.default_rng(3)
+        got = Case(layer, xs, ws, bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=same).check()
+        found.append({role: got[role].tobytes() for role in ("y0", "dx0", "dw0")})
+    assert all(each == found[0] for each in found)
+
+
+def test_tiles_and_parts_are_chosen_for_128_multiprocessors():
+    vgg = ConvProblem(64, 256, 256, Window(56, 3, pad=1), Window(56, 3, pad=1))
+    assert tile_for(64 * 56 * 56, 256, 1).name == "128x128"
+    assert tile_for(100_000, 10, 1).name == "128x32"
+    assert split_of(vgg).parts == 7  # 36 tiles of 128 x 128, 7 times, are 1.97 rounds
+    assert conv_wgrad_bytes(vgg) == 7 * 4 * 256 * 9 * 256
+    lonely = ConvProblem(1, 64, 64, Window(56, 3, pad=1), Window(56, 3, pad=1))
+    assert split_of(lonely).parts == 1 and conv_wgrad_bytes(lonely) == 0  # parts are cut between images
+
+
+SOME = ["one by one", "first layer", "stride three and two", "dilated by the stride", "two groups", "long sum",
+        "parts of the weight gradient", "a tile of 128 outputs"]  # fmt: skip
+
+
+@pytest.mark.parametrize("precision", PRECISION_BOUNDS)
+@pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
+@pytest.mark.parametrize("name", SOME)
+def test_products_on_tensor_cores_are_as_exact_as_their_precision(kind, name, precision, rng):
+    edge = edge_case(name, kind)
+    layer = edge.layer("small")
+    xs, ws = edge.inputs(layer, rng)
+    sums, long_sums, least = PRECISION_BOUNDS[precision]
+    case = Case(layer, xs, ws, Way(precision=precision), {"y0": sums, "dx0": sums, "dw0": long_sums}, rng=rng)
+    case.check()
+    assert all(error >= least for error in case.errors.values()), case.errors
+
+
+@pytest.mark.parametrize(
+    "mode, precision", [("race", "fp32"), ("asan", "fp32"), *(("asan", each) for each in PRECISION_BOUNDS)]
+)
+@pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
+@pytest.mark.parametrize("name", CONV_EDGES)
+def test_products_of_odd_shapes_stay_in_bounds_and_have_no_races(kind, name, precision, mode):
+    edge = edge_case(name, kind)
+    layer = edge.layer("small")
+    sums, long_sums, _ = {"fp32": (2e-6, 1e-5, 0), **PRECISION_BOUNDS}[precision]
+    rng = np.random.default_rng(23)
+    xs, ws = edge.inputs(layer, rng)
+    Case(
+        layer, xs, ws, Way(mode, precision=precision), {"y0": sums, "dx0": sums, "dw0": long_sums}, rng=rng
+    ).check_once()
+
+
+@pytest.mark.parametrize("precision", PRECISION_BOUNDS)
+def test_no_tile_changes_a_bit_on_tensor_cores(precision, rng, monkeypatch):
+    shape = (3, 4, 9, 8)
+    layer = layer_of('type: "Convolution" convolution_param { num_output: 72 kernel_size: 3 }', shape)
+    xs, ws = filled(rng, layer, shape)
+    bounds = dict.fromkeys(("y0", "dx0", "dw0", "dw1"), 1e-2)
+    found = []
+    for tile in TILES:
+        monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+        got = Case(layer, xs, ws, Way(precision=precision), bounds, rng=np.random.default_rng(3)).check()
+        found.append({role: got[role].tobytes() for role in ("y0", "dx0", "dw0")})
+    assert all(each == found[0] for each in found)
+
+
+@pytest.mark.parametrize("precision", ["fp32", *PRECISION_BOUNDS])
+@pytest.mark.parametrize("bits", [0x7FC00000, 0x7FFFFFFF])  # NaN as NumPy makes it, and as a card does
+def test_a_nan_is_never_lost(precision, bits):
+    layer = layer_of('type: "InnerProduct" inner_product_param { num_output: 3 bias_term: false }', (2, 40))
+    x = np.ones((2, 40), np.float32)
+    x.view(np.uint32)[1, 37] = bits
+    got = Case(layer, [x], [np.ones((3, 40))], Way(precision=precision)).run_unchecked()
+    assert np.isfinite(got["y0"][0]).all() and np.isnan(got["y0"][1]).all()
+
+
+@pytest.mark.parametrize("precision", ["fp32", *PRECISION_BOUNDS])
+@pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
+@pytest.mark.parametrize("channels", [3, 4])
+def test_a_nan_reaches_what_reads_it_and_nothing_else(channels, kind, precision):
+    """Sums are rounded up to whole stages: what is loaded beyond their end must not count, not even times zero."""
+    settings = "num_output: 5 kernel_size: 3 stride: 2 pad: 1 bias_term: false"
+    layer = layer_of(f'type: "{kind}" convolution_param {{ {settings} }}', (2, channels, 9, 8))
+    one, ws = np.zeros((2, channels, 9, 8)), [np.ones(param.tensor.shape) for param in layer.params]
+    for place in ((0, 0, 0, 0), (0, channels - 1, 4, 3), (1, 1, 8, 7)):
+        one[:] = 0
+        one[place] = 1
+        touched = Case(layer, [one], ws, Way(precision=precision)).run_unchecked()["y0"] != 0
+        nan = np.where(one == 1, np.nan, 1.0)
+        got = Case(layer, [nan], ws, Way(precision=precision)).run_unchecked()["y0"]
+        np.testing.assert_array_equal(np.isnan(got), touched)

@@ -1,0 +1,80 @@
+"""Every kernel in every mode of the emulator; and none that no case launches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from layermem.backends.cuda import cuda_kernels, implicit_gemm
+from layermem.backends.cuda.base import CudaCall
+from layermem.backends.cuda.implicit_gemm import ENGINES, TILES
+from layermem.backends.cuda.kernel_images.sources import modules
+from tests.backends.cuda.harness import Way, case_of, first_step, kernel_names, record_of
+from tests.cases import CASES, select
+from tests.emulator.emulate import WAYS
+from tests.layers.harness import wants_of
+from tests.op_case import OpCase
+
+STRICT = [Way(*way) for way in WAYS if way[0] != "plain"]  # with sanitizers, with the race checker
+ORDERS = [Way(*way) for way in WAYS if way[0] == "plain"]
+
+
+BESIDE = {"fill.fill", "update.square_sums", "update.square_root"}  # and update rules: test_update.py
+
+
+def launched(case: OpCase, precision: str = "fp32") -> set[str]:
+    """The kernels of a layer's ops, module and name."""
+    layer = case.layer("small")
+    wants = wants_of(layer)
+    steps = [first_step(layer, wants), layer.recompute(), *layer.backward(wants)]
+    found = set()
+    for step in filter(None, steps):
+        roles = (*step.reads, *step.writes, *step.updates)
+        call = CudaCall({r: 256 * (i + 1) for i, r in enumerate(roles)}, precision=precision)
+        launches = cuda_kernels.bind(record_of(layer, step), step.step, call)
+        found |= {f"{launch.module}.{launch.function}" for launch in launches}
+    return found
+
+
+def test_the_small_cases_launch_every_kernel(monkeypatch):
+    found = set()
+    for tile in TILES:
+        monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+        for precision in ENGINES:
+            found |= set().union(*(launched(case, precision) for case in select("small")))
+    declared = {f"{module}.{name}" for module in modules() for name in kernel_names(module)}
+    rules = {name for name in declared if name.startswith("update.update_")}
+    assert len(rules) == 6
+    assert found | rules | BESIDE == declared
+
+
+@pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
+@pytest.mark.parametrize(
+    "name", ["Convolution by quads", "Convolution", "Convolution, wide and odd", "Convolution + residual + ReLU"]
+)
+def test_every_tile_stays_in_bounds_and_has_no_races(name, tile, way, monkeypatch):
+    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+    case_of(CASES[name], way).check()
+
+
+@pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
+@pytest.mark.parametrize("precision", [name for name in ENGINES if name != "fp32"])
+@pytest.mark.parametrize(
+    "name", ["Convolution by quads", "Convolution", "InnerProduct", "Convolution + residual + ReLU"]
+)
+def test_products_on_tensor_cores_stay_in_bounds_and_have_no_races(name, precision, way):
+    case_of(CASES[name], replace(way, precision=precision)).check()
+
+
+@pytest.mark.parametrize("way", ORDERS, ids=lambda way: f"{way.order}-{way.copies}")
+@pytest.mark.parametrize("name", [case.name for case in select("small")])
+def test_a_kernel_is_right_in_any_order_of_its_threads(name, way):
+    case_of(CASES[name], way).check()
+
+
+@pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
+@pytest.mark.parametrize("name", [case.name for case in select("small")])
+def test_a_kernel_stays_in_bounds_and_has_no_races(name, way):
+    case_of(CASES[name], way).check()

@@ -1,0 +1,169 @@
+"""What the compiler makes of the kernels: the report of ptxas holds no spills and is up to date, and main loops consist
+of the instructions that they were written for."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Mapping
+
+import pytest
+
+from layermem.backends.cuda.implicit_gemm import ENGINES
+from layermem.backends.cuda.kernel_images import build
+from layermem.backends.cuda.kernel_images.nvrtc import Nvrtc
+from layermem.backends.cuda.kernel_images.sources import SOURCES, modules
+from layermem.backends.cuda.kernel_images.toolkit import program
+from tests.backends.cuda.sass import Code, disassembled, disassembler
+from tests.emulator.build import CACHE
+from tools import ptxas_report
+from tools.ptxas_report import digest_of, read_report
+
+# ---- the report -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def report() -> tuple[Mapping[str, str], list[ptxas_report.Row]]:
+    return read_report()
+
+
+def test_the_report_is_that_of_the_sources(report):
+    digests, rows = report
+    stale = [module for module in modules() if digests.get(module) != digest_of(module)]
+    assert not stale and digests.keys() == set(modules()), f"{stale}: run python tools/ptxas_report.py"
+    assert {row.module for row in rows} == set(modules())
+
+
+def test_no_kernel_spills_on_any_architecture(report):
+    assert not [(row.name, row.spilled) for row in report[1] if any(row.spilled.values())]
+
+
+def test_registers_leave_room_for_the_blocks_that_the_source_promises(report):
+    for row in report[1]:
+        assert max(row.registers.values()) <= row.most_registers, row.name
+
+
+def test_static_shared_memory_is_what_every_card_has(report):
+    assert all(row.shared <= 48 * 1024 for row in report[1])
+
+
+def catalogue() -> set[tuple[str, str]]:
+    """Module and pattern of each name in the catalogue of cuda/README.md; V stands for 1 and 4."""
+    text = (SOURCES / "README.md").read_text(encoding="utf-8")
+    found: set[tuple[str, str]] = set()
+    known: list[str] = []
+    for line in text[text.index("| module ") :].splitlines()[2:]:
+        if not line.startswith("|"):
+            break
+        _, of, names, *_ = line.split("|")
+        known = re.findall(r"`(\w+)`", of) or known
+        patterns = [name.replace("_vV", "_v[14]") for name in re.findall(r"`([\w*]+)`", names)]
+        found |= {(module, pattern) for module in known for pattern in patterns}
+    return found
+
+
+def test_the_catalogue_names_every_kernel_and_no_other(report):
+    kernels, named = {(row.module, row.name) for row in report[1]}, catalogue()
+
+    def means(entry: tuple[str, str], kernel: tuple[str, str]) -> bool:
+        return entry[0] == kernel[0] and fnmatch.fnmatchcase(kernel[1], entry[1])
+
+    assert not [kernel for kernel in kernels if not any(means(entry, kernel) for entry in named)]
+    assert not [entry for entry in named if not any(means(entry, kernel) for kernel in kernels)]
+
+
+@pytest.mark.skipif(
+    not (program("nvcc") and program("ptxas")),
+    reason="nvcc and ptxas are not here: pip install nvidia-cuda-nvcc",
+)
+@pytest.mark.parametrize("architecture", ["75", "90", "120"])
+def test_the_compiler_still_says_what_the_report_states(architecture, report):
+    known = {row.name: row for row in report[1] if row.module == "pooling"}
+    found = ptxas_report.compiled("pooling", architecture)
+    assert {kernel.name for kernel in found} == known.keys()
+    for kernel in found:
+        assert kernel.spilled == 0
+        assert kernel.registers <= known[kernel.name].registers[architecture] + 8
+
+
+# ---- main loops -----------------------------------------------------------------------------------------------------
+
+PRODUCTS = {"fp32": "FFMA", "fp32x3": "HMMA.1688.F32.TF32", "tf32": "HMMA.1688.F32.TF32", "bf16": "HMMA.16816.F32.BF16"}
+COPY = "LDGSTS"
+compiles = pytest.mark.skipif(
+    disassembler() is None or (Nvrtc.find() or build.Nvcc.find()) is None,
+    reason="it takes a CUDA compiler and nvdisasm: pip install nvidia-cuda-nvrtc nvidia-cuda-nvdisasm",
+)
+
+
+@pytest.fixture(scope="module")
+def code(monkeypatch_module):
+    """The code of a module for sm_90, compiled once for all runs of these tests."""
+    monkeypatch_module.setenv("LAYERMEM_CACHE", str(CACHE / "cubins"))
+    monkeypatch_module.delenv("LAYERMEM_KERNELS", raising=False)
+    return lambda module: disassembled(build.image(module, "90"))
+
+
+@pytest.fixture(scope="module")
+def monkeypatch_module():
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+def engine_kernels(found: Mapping[str, Code]) -> dict[str, Code]:
+    return {name: each for name, each in found.items() if name.startswith(("conv_fprop", "conv_dgrad", "conv_wgrad"))}
+
+
+@compiles
+@pytest.mark.parametrize("precision", ENGINES)
+def test_main_loops_are_copies_that_do_not_wait_and_products(precision, code):
+    product, kernels = PRODUCTS[precision], engine_kernels(code(ENGINES[precision].module))
+    assert len(kernels) == 24
+    for name, each in kernels.items():
+        inner = each.innermost(product)
+        whole = each.counts(each.around(inner, COPY))
+        copies = {opcode for opcode in whole if opcode.startswith(COPY)}
+        assert copies == ({"LDGSTS.E.BYPASS.128"} if name.endswith("v4") else {"LDGSTS.E"}), name
+        assert not any(o.startswith(("LDL", "STL")) for o in each.opcodes), f"{name} has local memory"
+        assert not any(o.startswith(("I2F", "MUFU.RCP")) for o in whole), f"{name} divides in its loop"
+        assert any(o.startswith("DEPBAR") for o in whole) and whole["BAR.SYNC.DEFER_BLOCKING"] == 1, name
+        products = sum(n for o, n in each.counts(inner).items() if o.startswith(product))
+        _reads_as_it_should(name, each.counts(inner), precision, products)
+
+
+def _reads_as_it_should(name: str, loop: Mapping[str, int], precision: str, products: int) -> None:
+    """How the inner loop gets its operands, and how many other instructions there are for each product."""
+    large, issued = "128x128" in name, sum(loop.values()) / products
+    if precision == "fp32":
+        reads = sum(n * {"LDS.128": 1, "LDS.64": 0.5}[o] for o, n in loop.items() if o.startswith("LDS"))
+        assert products >= (16 if large else 10) * reads, name
+        assert issued < (1.3 if large else 1.6), (name, issued)
+        return
+    if not name.startswith("conv_wgrad"):  # an operand in rows comes by ldmatrix
+        assert loop["LDSM.16.M88.4"], name
+    if name.startswith("conv_fprop"):
+        assert not any(o.startswith("LDS.") or o == "LDS" for o in loop), name
+    most = {"fp32x3": 4, "tf32": 5, "bf16": 8}[precision]
+    assert not large or issued <= most, (name, issued)
+
+
+MEMORY_BOUND = (
+    "activation", "channel_sums", "dropout", "eltwise", "normalization", "pooling", "resize", "shape", "update",
+)  # fmt: skip
+SCALAR = {
+    "transpose", "reorder", "eltwise_product_backward", "batch_statistics", "global_statistics", "square_sums",
+    "square_root", "lrn_across_forward", "lrn_across_backward", "lrn_within_forward", "lrn_within_ratio",
+    "lrn_within_backward",
+}  # fmt: skip
+
+
+@compiles
+@pytest.mark.parametrize("module", MEMORY_BOUND)
+def test_kernels_that_memory_bounds_move_16_bytes_at_a_time(module, code):
+    for name, each in code(module).items():
+        if name.endswith("_v1") or name in SCALAR:
+            continue
+        counts = each.counts()
+        assert counts["LDG.E.128"], name
+        assert counts["STG.E.128"] or name == "batch_moments_v4", name  # which writes three sums a channel
+        assert not any(o.startswith(("LDL", "STL")) for o in each.opcodes), f"{name} has local memory"

@@ -1,0 +1,286 @@
+"""Whole training steps through unmodified PyCUDA, on the fake driver: the numbers of the reference, the same bits
+under every strategy and every order of the streams, and what happens when a schedule omits a wait."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+
+import pytest
+
+from layermem.backends.cuda.device import CudaDevice
+from layermem.graph.fusion import fuse
+from layermem.graph.net import Net
+from layermem.graph.nodes import op_nodes
+from layermem.planning.strategies import STRATEGIES
+from layermem.proto.read import read_net_text
+from tests.backends.cuda.on_fake_driver import run, trained
+from tests.emulator import fake_driver
+from tests.nets import DATA, LOSS, NETS, conv, norm, relu, solver_text
+
+pytestmark = pytest.mark.skipif(
+    not fake_driver.pycuda_is_installed(),
+    reason="PyCUDA is not installed: python tools/build_pycuda.py --install builds it without CUDA",
+)
+
+DIGITS = "prototxt/digits/solver.prototxt"
+LAZY = [order for order in fake_driver.STREAMS if order != "eager"]
+RULES = {
+    "chain": {"clip_gradients": 0.3, "iter_size": 2, "type": "Adam", "base_lr": 0.002},
+    "shared": {"type": "Nesterov"},
+    "dropout": {"type": "RMSProp", "base_lr": 0.002},
+}
+
+
+def losses(answer: dict) -> list[float]:
+    assert "error" not in answer, answer
+    return [float.fromhex(loss) for loss in answer["losses"]]
+
+
+def same_numbers(a: dict, b: dict, bound: float) -> None:
+    for x, y in zip(losses(a), losses(b), strict=True):
+        assert math.isclose(x, y, rel_tol=bound), (x, y)
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_a_net_learns_what_the_reference_learns(net):
+    job = {"net": net, "steps": 4, "fields": RULES.get(net, {})}
+    mine, reference = trained([job, {**job, "device": "reference"}])
+    same_numbers(mine, reference, 1e-5)
+
+
+@pytest.mark.parametrize("net", ["residual", "inception", "dropout"])
+def test_no_strategy_changes_a_bit(net):
+    job = {"net": net, "steps": 2}
+    answers = trained([{**job, "strategy": strategy, "poison": poison} for strategy in STRATEGIES for poison in (0, 1)])
+    assert all("error" not in answer for answer in answers), answers
+    assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
+    assert any(answer["host"] for answer in answers)  # some of them do offload
+
+
+PREACTIVATED = f"""
+    {DATA} {conv("stem", "data", 8, 3)} {norm("stem")} {relu("stem")}
+    {conv("a", "stem", 8, 3)} {norm("a")} {relu("a")} {conv("b", "a", 8, 3)}
+    layer {{ name: "one" type: "Eltwise" bottom: "stem" bottom: "b" top: "one" }}
+    {conv("c", "one", 8, 1)}
+    layer {{ name: "two" type: "Eltwise" bottom: "c" bottom: "one" top: "two" }} {relu("two")}
+    layer {{ name: "pool" type: "Pooling" bottom: "two" top: "pool" pooling_param {{ kernel_size: 2 stride: 2 }} }}
+    layer {{ name: "d" type: "InnerProduct" bottom: "pool" top: "d" inner_product_param {{ num_output: 16
+            weight_filler {{ type: "xavier" }} }} }}
+    layer {{ name: "e" type: "InnerProduct" bottom: "d" top: "e" inner_product_param {{ num_output: 16
+            weight_filler {{ type: "xavier" }} }} }}
+    layer {{ name: "three" type: "Eltwise" bottom: "d" bottom: "e" top: "three" }} {relu("three")}
+    {LOSS % "three"}
+"""
+
+
+def test_products_with_residual_epilogues_learn_what_the_reference_learns_under_every_strategy(tmp_path):
+    net = Net(read_net_text(PREACTIVATED), 0)
+    fusions = {node.emitter.record.fusion for node in fuse(op_nodes(net), CudaDevice.fusions)}
+    assert {"Conv+residual", "Conv+residual+relu", "InnerProduct+residual+relu"} <= fusions
+    solver = tmp_path / "solver.prototxt"
+    solver.write_text(solver_text() + f"net_param {{ name: 'preactivated' {PREACTIVATED} }}\n")
+    job = {"net": str(solver), "steps": 3}
+    jobs = [{**job, "strategy": strategy, "poison": True} for strategy in STRATEGIES]
+    reference, *answers = trained([{**job, "device": "reference"}, *jobs], streams="random")
+    for answer in answers:
+        same_numbers(answer, reference, 1e-5)
+    assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
+
+
+@pytest.mark.parametrize("order", fake_driver.STREAMS)
+def test_no_order_of_the_streams_changes_a_bit(order):
+    job = {"net": "residual", "steps": 2}
+    jobs = [{**job, "strategy": strategy} for strategy in ("caffe", "inter", "hybrid", "auto")]
+    seeds = range(3 if order == "random" else 1)
+    found = {answer["parameters"] for seed in seeds for answer in trained(jobs, streams=order, seed=seed)}
+    (expected,) = trained([job])
+    assert found == {expected["parameters"]}
+
+
+def test_a_schedule_that_omits_a_wait_is_caught():
+    job = {"net": "residual", "steps": 1, "strategy": "inter"}
+    (right,) = trained([job])
+    assert right["waits"]
+    without_wait = [{**job, "missing_wait": tick} for tick in right["waits"]]
+    wrong = dict.fromkeys(right["waits"], 0)
+    for order in LAZY:
+        for tick, answer in zip(right["waits"], trained(without_wait, streams=order), strict=True):
+            wrong[tick] += answer.get("parameters") != right["parameters"]
+    assert all(wrong.values()), wrong
+
+
+@pytest.mark.parametrize("net", ["residual", "dropout", "chain"])
+def test_a_captured_step_gives_the_same_bits_in_every_order(net):
+    job = {"net": net, "steps": 5, "fields": RULES.get(net, {})}
+    (expected,) = trained([job])
+    losses(expected)
+    captured = [{**job, "graph": True, "strategy": strategy} for strategy in ("liveness", "inter", "hybrid")]
+    for seed in range(2):
+        for answer in trained(captured, streams="random", seed=seed):
+            assert (answer["losses"], answer["parameters"]) == (expected["losses"], expected["parameters"])
+            assert answer["graphs"] >= 2  # a step for each of the two sets of buffers that batches come through
+
+
+def test_a_captured_step_keeps_only_the_order_of_the_schedule():
+    job = {"net": "residual", "steps": 4, "strategy": "inter", "graph": True}
+    (right,) = trained([job])
+    without_wait = [{**job, "missing_wait": tick} for tick in right["waits"][:8]]
+    answers = trained(without_wait, streams="random")
+    assert any(answer.get("parameters") != right["parameters"] for answer in answers)
+
+
+BATCHES = """
+import sys
+from layermem.backends.cuda.driver.host_io import InputStager
+from layermem.solver.solver import Solver
+from layermem.backends.base import get_device
+
+calls, stage = [], InputStager.stage
+
+def staged(self, arrays, buffer_index):
+    calls.append((sys._getframe(1).f_code.co_name, buffer_index, self.layer))
+    stage(self, arrays, buffer_index)
+
+InputStager.stage = staged
+with Solver(sys.argv[1], device=get_device("cuda", graph=sys.argv[2] == "graph")) as solver:
+    solver.step(1)
+    calls.clear()
+    solver.step(4)
+print(calls)
+"""
+
+
+@pytest.mark.parametrize("way", ["eager", "graph"])
+def test_the_next_batch_is_staged_while_the_card_works(way):
+    done = run(BATCHES, DIGITS, way)
+    assert done.returncode == 0, done.stderr
+    calls = ast.literal_eval(done.stdout)
+    assert [caller for caller, _, _ in calls] == [
+        "stage_next_batch"
+    ] * 4  # and never by the step itself, which would wait for it
+    indices = [index for _, index, _ in calls]
+    assert indices in ([0, 1, 0, 1], [1, 0, 1, 0])
+
+
+def test_a_resumed_run_reads_the_batches_of_the_uninterrupted_one():
+    job = {"net": DIGITS, "steps": 4}
+    whole, resumed = trained([job, {**job, "resume": 2}])
+    assert (whole["losses"][2:], whole["parameters"]) == (resumed["losses"], resumed["parameters"])
+
+
+def test_lenet_learns_digits_under_every_strategy_as_the_reference_does():
+    job = {"net": DIGITS, "steps": 2}
+    jobs = [{**job, "device": "reference"}, *({**job, "strategy": name} for name in STRATEGIES)]
+    reference, *answers = trained(jobs, streams="random")
+    for answer in answers:
+        same_numbers(answer, reference, 1e-5)
+    assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
+
+
+def test_lenet_learns_digits_under_auto_in_a_part_of_the_memory_offload_included():
+    job = {"net": DIGITS, "steps": 3}
+    (free,) = trained([{**job, "strategy": "caffe"}])
+    for order in fake_driver.STREAMS:
+        for answer in trained([{**job, "strategy": "auto", "budget": "30%"}], streams=order):
+            assert (answer["losses"], answer["parameters"]) == (free["losses"], free["parameters"])
+            assert answer["arena"] <= 0.3 * free["arena"] and answer["host"] > 0
+
+
+def test_an_invalid_label_ends_the_run_with_a_sentence():
+    (answer,) = trained([{"net": "chain", "steps": 1, "labels": [5, 9]}])
+    assert answer["error"].startswith("InputError: ")
+    assert re.search(r"prototxt:\d+: layer 'accuracy' reads label", answer["error"])  # in the test before training
+
+
+GARBAGE = """
+import gc, sys
+from layermem.backends.cuda.driver.graph import GraphCapture
+from layermem.backends.base import get_device
+from layermem.solver.solver import Solver
+
+device, entered = get_device("cuda", graph=True), GraphCapture.__enter__
+
+def leaving_garbage(self):
+    entered(self)
+    for _ in range(3):
+        held = [device.driver_memory.pop()]
+        held.append(held)  # only the collector finds it
+    return self
+
+GraphCapture.__enter__ = leaving_garbage
+device.driver_memory = [device.driver.allocate(64) for _ in range(60)]
+gc.set_threshold(1)
+with Solver(sys.argv[1], device=device) as solver:
+    solver.step(4)
+    graphs = solver.runner.executors[0].calls.graphs
+print(len(graphs), len(device.driver_memory) < 60)
+"""
+
+
+def test_garbage_waits_until_a_step_is_captured():
+    done = run(GARBAGE, DIGITS)
+    assert done.returncode == 0 and "clean-up" not in done.stderr, done.stderr
+    assert done.stdout.split() == ["2", "True"]
+
+
+def test_a_captured_step_cannot_be_poisoned():
+    (answer,) = trained([{"net": "chain", "steps": 1, "graph": True, "poison": True}])
+    assert answer["error"].startswith("InputError: a captured step cannot poison")
+
+
+def test_too_little_memory_is_an_error_that_says_what_would_fit():
+    (answer,) = trained([{"net": "residual", "steps": 1}], memory=20_000)
+    assert answer["error"].startswith("DeviceError") and answer["error"].endswith("try once other programs have ended")
+    program = """
+from layermem.backends.cuda.driver.context import Driver
+driver = Driver()
+held = driver.allocate(64 << 20)
+driver.allocate(100 << 20)"""
+    done = run(program, memory=134 << 20)
+    assert (
+        "cannot allocate 100 MiB (104857600 bytes): 70.0 MiB of 134 MiB are free, 64.0 MiB are taken by CUDA's context "
+        "and other programs; try --budget free, which is now 6.00 MiB"
+    ) in done.stderr
+
+
+def test_the_card_holds_the_bytes_of_the_plan_and_not_one_more():
+    """A card of exactly these bytes is enough, one of a byte less is not."""
+    job = {"net": "residual", "steps": 2, "strategy": "hybrid"}
+    (free,) = trained([job])
+    (exact,) = trained([job], memory=free["arena"])
+    assert (exact["losses"], exact["arena"]) == (free["losses"], free["arena"])
+    (less,) = trained([job], memory=free["arena"] - 1)
+    assert less["error"].startswith("DeviceError") and f"({free['arena']} bytes)" in less["error"]
+
+
+EVENTS = """
+import sys
+from layermem.backends.cuda.driver.context import Driver
+from layermem.solver.solver import Solver
+from layermem.backends.base import get_device
+
+made, event = [], Driver.event
+
+def counted(self, timed=False):
+    made.append(event(self, timed))
+    return made[-1]
+
+Driver.event = counted
+with Solver(sys.argv[1], device=get_device("cuda"), strategy=sys.argv[2]) as solver:
+    bound = len(made)
+    solver.step(3)
+    rows = [row for executor in solver.runner.executors for row in executor.schedule.instructions]
+    awaited = sum(len({tick for row in e.schedule.instructions for tick in row.after}) for e in solver.runner.executors)
+    print(bound, awaited, len(made) - bound, sum(row.op is None for row in rows))
+"""
+
+
+@pytest.mark.parametrize("strategy", ["liveness", "inter"])
+def test_events_are_made_once_and_only_where_the_schedule_waits(strategy):
+    done = run(EVENTS, DIGITS, strategy)
+    assert done.returncode == 0, done.stderr
+    bound, awaited, later, copies = map(int, done.stdout.split())
+    assert bound == awaited and later == 0
+    assert (copies > 0) == (awaited > 0) == (strategy == "inter")

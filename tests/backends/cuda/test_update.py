@@ -1,0 +1,59 @@
+"""Update rules, constants and the norm of gradients, against the reference kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import layermem.backends.reference  # noqa: F401
+from layermem.backends.reference.base import REGISTRY, ReferenceCall
+from layermem.ops import Fill, GradientNorm, Tensor, Update
+from layermem.solver.rules import HISTORIES
+from tests.backends.cuda.harness import Memory, close, run_op
+
+SETTINGS = {
+    "momentum": 0.9, "momentum2": 0.999, "rms_decay": 0.98, "delta": 1e-3, "weight_decay": 5e-3,
+    "regularization": "L2", "clip": -1.0, "iter_size": 1, "rate": 0.1, "iteration": 4,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", [
+    {}, {"regularization": "L1"}, {"iter_size": 3}, {"clip": 0.5}, {"clip": 50.0}, {"weight_decay": 0.0}
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("count", [7, 1500])
+@pytest.mark.parametrize("rule", HISTORIES)
+def test_a_rule_moves_weights_and_histories_as_its_definition_does(rule, count, changes, rng):
+    context = {**SETTINGS, **changes}
+    arrays = {"w0": rng.standard_normal(count), "dw0": rng.standard_normal(count)}
+    arrays |= {f"h{i}": rng.random(count) for i in range(HISTORIES[rule])}
+    if "clip" in changes:
+        arrays["norm"] = np.array(3.0)
+    truth = {role: np.float64(np.float32(a)) for role, a in arrays.items()}
+    memory = Memory()
+    got = {role: memory.stored(a, np.float32) for role, a in truth.items()}
+    record = Update(rule, "w", Tensor((count,)), lr_mult=2.0, decay_mult=0.5)
+    REGISTRY.bind(record, "update", ReferenceCall(truth, context))
+    run_op(record, "update", got, context=context)
+    memory.check()
+    for role, value in truth.items():
+        close(role, got[role], value, 2e-6)
+
+
+@pytest.mark.parametrize("counts", [[5], [3, 70000, 1], [4, 5, 6, 7, 8, 9, 10]])
+def test_the_norm_is_that_of_all_gradients(counts, rng):
+    memory = Memory()
+    arrays = {f"x{i}": memory.stored(rng.standard_normal(n), np.float32) for i, n in enumerate(counts)}
+    arrays["y0"] = memory.stored(np.array(np.nan), np.float32)
+    run_op(GradientNorm(), "forward", arrays)
+    want = np.sqrt(sum(np.sum(np.float64(a) ** 2) for role, a in arrays.items() if role != "y0"))
+    close("y0", arrays["y0"], want, 1e-6)
+
+
+@pytest.mark.parametrize("count", [1, 4, 1027])
+def test_a_gradient_may_begin_with_a_number(count):
+    for value in (0.3, 0.0):
+        memory = Memory()
+        y = memory.stored(np.full(count, np.nan), np.float32)
+        run_op(Fill(value), "fill", {"y0": y})
+        memory.check()
+        assert (y == np.float32(value)).all()

@@ -1,0 +1,178 @@
+// The fake driver's state: one device, its memory, its streams.
+//
+// Work put on a stream is an operation.  `eager` runs it at once; the lazy orders keep it until someone waits:
+//      random          draws the next stream among those that can go on
+//      awaited-first   runs only what the awaited stream needs: what the program does not wait for is yet to happen
+//      awaited-last    runs all that other streams can do: what the program does not hold back has happened
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cuda.hpp"
+
+namespace fake_driver {
+
+// ---- settings, from the environment (README.md lists them) --------------------------------------------------------
+
+enum class Order { EAGER, RANDOM, AWAITED_FIRST, AWAITED_LAST };
+
+struct Settings {
+    Order order;
+    std::uint64_t seed;
+    std::size_t memory;     // bytes of device memory
+    int capability;         // 90 for 9.0
+    std::uint32_t threads;  // LmOrder and LmCopies of emulated launches
+    std::uint32_t copies;
+    Settings();
+};
+
+// ---- memory -------------------------------------------------------------------------------------------------------
+
+// One allocation, ending (but for 255 bytes of alignment) at an unmapped page, and beginning after one.
+struct Block {
+    enum Kind { DEVICE, PINNED };
+    Kind kind;
+    std::size_t bytes;
+    void* mapping;
+    std::size_t mapped;
+};
+
+class Memory {
+  public:
+    std::size_t used() const { return used_; }
+    void* allocate(std::size_t bytes, Block::Kind kind);  // filled with 0xFF: NaN; null when there is no room
+    bool free(const void* start, Block::Kind kind);
+    // The block that holds the first byte, or null.
+    const Block* find(const void* at, Block::Kind kind, const std::byte** start = nullptr) const;
+    // Does one block hold all of the range?
+    bool holds(const void* at, std::size_t bytes, Block::Kind kind) const;
+
+  private:
+    std::map<const std::byte*, Block> blocks_;
+    std::size_t used_ = 0;  // of the device
+};
+
+// ---- streams ------------------------------------------------------------------------------------------------------
+
+struct Capture;
+
+// A place in a stream: what an event stands for once it is recorded.
+struct Mark {
+    bool reached = false;
+    Stream* stream = nullptr;
+    std::chrono::steady_clock::time_point when;
+    std::shared_ptr<Capture> capture;  // if recorded while capturing,
+    std::vector<int> nodes;            // the nodes that it comes after
+};
+
+struct Operation {
+    std::function<CUresult()> work;  // one of these three
+    std::shared_ptr<Mark> reaches;
+    std::shared_ptr<Mark> waits_for;
+    std::shared_ptr<const Launched> launched = nullptr;  // what the work is, if it is a kernel's
+};
+
+struct Stream {
+    bool blocking;  // with respect to the default stream
+    bool destroyed = false;
+    std::deque<Operation> queue;
+    std::shared_ptr<Capture> capture;
+    std::vector<int> captured_after;  // nodes that the next captured operation comes after
+};
+
+struct Event {
+    bool timed;
+    std::shared_ptr<Mark> mark;  // null until recorded
+};
+
+class Streams {
+  public:
+    Stream* create(bool blocking);
+    bool known(const Stream* stream) const;
+    void destroy(Stream* stream);
+    Stream* or_default(Stream* stream) { return stream != nullptr ? stream : &default_; }
+
+    CUresult put(Stream* stream, Operation operation);
+    CUresult finish(Stream* stream);
+    CUresult finish(const std::shared_ptr<Mark>& mark);
+    CUresult finish_all();
+    void nudge();  // a query: something may happen meanwhile
+    bool breaks_captures();  // what may wait for the card may not be called while a stream is captured: was one?
+
+  private:
+    bool can_go_on(const Stream& stream) const;
+    void run_next(Stream& stream);
+    Stream* random_stream(const Stream* but = nullptr);
+    template <class Done>
+    void run_until(Done done, Stream* awaited);
+
+    std::list<std::unique_ptr<Stream>> streams_;
+    Stream default_{true, false, {}, nullptr, {}};
+};
+
+// ---- everything ---------------------------------------------------------------------------------------------------
+
+struct Context {
+    int users = 0;
+};
+
+struct Driver {
+    Settings settings;
+    std::recursive_mutex lock;
+    std::mt19937_64 random{settings.seed};
+    bool initialised = false;
+    Context primary;
+    Memory memory;
+    Streams streams;
+    CUresult failure = CUDA_SUCCESS;  // an operation has failed: every later call says so, as on a card
+};
+
+Driver& driver();
+std::vector<Context*>& context_stack();  // of the calling thread
+
+void complain(const std::string& what);  // to standard error
+
+// Runs a function of the interface: one at a time, after cuInit, with a context, unless an operation has failed.
+template <class Body>
+CUresult guarded(Body body) {
+    Driver& d = driver();
+    const std::lock_guard<std::recursive_mutex> hold(d.lock);
+    if (!d.initialised) return CUDA_ERROR_NOT_INITIALIZED;
+    if (context_stack().empty()) return CUDA_ERROR_INVALID_CONTEXT;
+    if (d.failure != CUDA_SUCCESS) return d.failure;
+    return body(d);
+}
+
+// ---- kernels (modules.cpp) ----------------------------------------------------------------------------------------
+
+// CUDA_KERNEL_NODE_PARAMS_v2
+struct NodeParams {
+    CUfunction function;
+    unsigned grid[3], block[3], shared;
+    void **parameters, **extra;
+    void *kernel, *context;
+};
+
+// The operation of a launch, or an error; its arguments are copied.
+CUresult launch_of(const NodeParams& params, Operation& out);
+// What a launch was given; the pointers are valid as long as it is.
+NodeParams params_of(const Launched& launched);
+
+// ---- capture (graphs.cpp) -----------------------------------------------------------------------------------------
+
+CUresult capture_operation(Stream& stream, Operation operation);
+// A stream that is to wait for a captured mark joins its capture; false if that capture has ended.
+bool join_capture(Stream& stream, const Mark& mark);
+
+}  // namespace fake_driver

@@ -1,0 +1,73 @@
+"""Builds the fake libcuda.so.1 and runs Python programs on it.
+
+    finished = fake_driver.run("import pycuda.driver as cuda; ...", streams="random", seed=3, memory=64 << 20)
+
+The program runs in a process of its own, with unmodified PyCUDA; README.md lists the settings.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.emulator import build as builder
+
+DRIVER = Path(__file__).resolve().parent / "driver"
+SOURCES = ("device.cpp", "memory.cpp", "streams.cpp", "graphs.cpp", "modules.cpp", "transfers.cpp")
+FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
+STREAMS = ("eager", "random", "awaited-first", "awaited-last")
+
+
+def pycuda_is_installed() -> bool:
+    return importlib.util.find_spec("pycuda") is not None
+
+
+def library() -> Path:
+    """The fake driver, as a folder that holds libcuda.so.1; built now unless it is in the cache."""
+    unserved = "".join(
+        f'extern "C" __attribute__((weak, visibility("default"))) int {name}(void) {{ return 801; }}\n'
+        for name in _functions_that_pycuda_calls()
+    )
+    parts = [builder.object_file(DRIVER / source, FLAGS) for source in SOURCES]
+    parts.append(builder.object_file(_written("unserved.cpp", unserved), FLAGS))
+    return builder.linked("libcuda.so.1", parts, ("-shared", "-Wl,-soname,libcuda.so.1", "-ldl", "-pthread")).parent
+
+
+def environment(**settings: object) -> dict[str, str]:
+    """This process's environment, with the fake driver first among the libraries and FAKE_DRIVER_<SETTING> set."""
+    folders = [str(library()), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    path = [str(builder.ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    chosen = {f"FAKE_DRIVER_{name.upper()}": str(value) for name, value in settings.items()}
+    return {**os.environ, "LD_LIBRARY_PATH": ":".join(folders), "PYTHONPATH": ":".join(path), **chosen}
+
+
+def run(program: str | Path, *arguments: str, **settings: object) -> subprocess.CompletedProcess[str]:
+    """Runs a Python file, or source text, on the fake driver; returns when it has finished, whatever its exit code."""
+    script = [str(program)] if isinstance(program, Path) else ["-c", program]
+    command = [sys.executable, *script, *arguments]
+    return subprocess.run(command, env=environment(**settings), capture_output=True, text=True, cwd=builder.ROOT)
+
+
+def _functions_that_pycuda_calls() -> Sequence[str]:
+    """What PyCUDA's extension wants of libcuda: the loader insists on every one of them."""
+    found = importlib.util.find_spec("pycuda")
+    if found is None or not found.submodule_search_locations:
+        return ()
+    (extension,) = Path(found.submodule_search_locations[0]).glob("_driver*.so")
+    listed = subprocess.run(["nm", "-D", "--undefined-only", extension], capture_output=True, text=True, check=True)
+    return sorted(set(re.findall(r"\bU (cu[A-Z]\w*)$", listed.stdout, re.MULTILINE)))
+
+
+def _written(name: str, text: str) -> Path:
+    path = builder.CACHE / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists() or path.read_text() != text:
+        partial = path.with_suffix(f".{os.getpid()}")
+        partial.write_text(text)
+        partial.rename(path)
+    return path
