@@ -1,9 +1,9 @@
-// fill: y = value.
-//   y [count] float written
-//   launch   grid ceil(count / 1024), block 256
-//   traffic  4 bytes per element: bound by memory
-//   assumes  y aligned to 16 bytes
-//   source   layermem/backends/reference/step.py
+// fill: y = value, or y += value.
+//   y [count] float written or added to
+//   launch   four elements per thread: grid ceil(count / 1024), block 256
+//   traffic  4 bytes per element, 8 where it accumulates: memory bound
+//   assumes  y aligned to 16 bytes; count < 2^31
+//   source   layermem/backends/reference/host.py
 #include "common.cuh"
 
 using namespace lm;
@@ -12,13 +12,14 @@ struct FillArgs {
     float* y;
     int count;
     float value;
+    int accumulate;
 };
 
 LM_KERNEL(fill, FillArgs, p, 256) {
     const unsigned first = 4u * (blockIdx.x * 256u + threadIdx.x), count = static_cast<unsigned>(p.count);
-    const float values[4] = {p.value, p.value, p.value, p.value};
+    float values[4] = {p.value, p.value, p.value, p.value};
     if (first + 4 <= count)
-        store<4>(p.y + first, values);
+        put<4>(p.y + first, values, p.accumulate);
     else
-        for (unsigned i = first; i < count; ++i) p.y[i] = p.value;
+        for (unsigned i = first; i < count; ++i) put(p.y + i, p.value, p.accumulate);
 }

@@ -14,4 +14,7 @@ PER_BLOCK = 1024  # elements
 @kernel(Fill, "fill")
 def fill(op: Fill, call: CudaCall) -> Iterator[Launch]:
     count = call.count("y0")
-    yield launch("fill", "fill", "FillArgs", ceil_div(count, PER_BLOCK), y=call["y0"], count=count, value=op.value)
+    yield launch(
+        "fill", "fill", "FillArgs", ceil_div(count, PER_BLOCK), y=call["y0"], count=count, value=op.value,
+        accumulate=call.accumulates("y0"),
+    )  # fmt: skip

@@ -32,17 +32,17 @@ def test_a_divider_divides(n, divisor):
     assert quotient == n // divisor
 
 
-FILL = {"y": 512, "count": 3, "value": 0.5}
+FILL = {"y": 512, "count": 3, "value": 0.5, "accumulate": 0}
 
 
 def test_a_struct_is_packed_by_the_names_of_its_members():
     data, patches = layout("fill", "FillArgs").pack(FILL)
-    assert data == struct.pack("Pif", 512, 3, 0.5) and patches == ()
+    assert data == struct.pack("Pifi4x", 512, 3, 0.5, 0) and patches == ()
 
 
 def test_a_member_too_many_or_too_few_is_an_error():
     with pytest.raises(TypeError, match=r"missing \['value'\], unknown \['valeu'\]"):
-        layout("fill", "FillArgs").pack({"y": 0, "count": 3, "valeu": 0.5})
+        layout("fill", "FillArgs").pack({"y": 0, "count": 3, "accumulate": 0, "valeu": 0.5})
 
 
 def test_an_array_takes_no_more_than_it_holds():
@@ -68,9 +68,9 @@ def test_every_kernels_struct_is_read_as_the_compiler_lays_it_out():
 
 def test_a_value_of_the_step_is_written_before_each_launch():
     late = launch("fill", "fill", "FillArgs", 1, **{**FILL, "value": Later(lambda context: context["rate"])})
-    assert late.args == struct.pack("Pif", 512, 3, 0)
-    assert late.packed({"rate": 0.25}) == struct.pack("Pif", 512, 3, 0.25)
-    assert late.packed({"rate": 0.75}) == struct.pack("Pif", 512, 3, 0.75)
+    assert late.args == struct.pack("Pifi4x", 512, 3, 0, 0)
+    assert late.packed({"rate": 0.25}) == struct.pack("Pifi4x", 512, 3, 0.25, 0)
+    assert late.packed({"rate": 0.75}) == struct.pack("Pifi4x", 512, 3, 0.75, 0)
 
 
 def test_a_grid_beyond_what_cuda_takes_is_refused():

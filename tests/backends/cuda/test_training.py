@@ -89,6 +89,20 @@ def test_products_with_residual_epilogues_learn_what_the_reference_learns_under_
     assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
 
 
+WEIGHTED_TWICE = f"""
+    {DATA} {LOSS % "data"}
+    layer {{ name: "more" type: "Power" bottom: "loss" top: "more" loss_weight: 0.5 power_param {{ scale: 3 }} }}"""
+
+
+def test_a_loss_that_another_layer_reads_gets_both_gradients(tmp_path):
+    solver = tmp_path / "solver.prototxt"
+    solver.write_text(solver_text() + f"net_param {{ name: 'weighted_twice' {WEIGHTED_TWICE} }}\n")
+    reference, answer = trained(
+        [{"net": str(solver), "steps": 3, "device": device} for device in ("reference", "cuda")]
+    )
+    same_numbers(answer, reference, 1e-5)
+
+
 @pytest.mark.parametrize("order", fake_driver.STREAMS)
 def test_no_order_of_the_streams_changes_a_bit(order):
     job = {"net": "residual", "steps": 2}

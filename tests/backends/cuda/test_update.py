@@ -50,10 +50,19 @@ def test_the_norm_is_that_of_all_gradients(counts, rng):
 
 
 @pytest.mark.parametrize("count", [1, 4, 1027])
-def test_a_gradient_may_begin_with_a_number(count):
-    for value in (0.3, 0.0):
-        memory = Memory()
-        y = memory.stored(np.full(count, np.nan), np.float32)
-        run_op(Fill(value), "fill", {"y0": y})
-        memory.check()
-        assert (y == np.float32(value)).all()
+@pytest.mark.parametrize("value", [0.3, 0.0])
+def test_a_gradient_may_start_as_a_number(value, count):
+    memory = Memory()
+    y = memory.stored(np.full(count, np.nan), np.float32)
+    run_op(Fill(value), "fill", {"y0": y})
+    memory.check()
+    assert (y == np.float32(value)).all()
+
+
+@pytest.mark.parametrize("count", [1, 4, 1027])
+def test_a_number_may_be_added_to_a_gradient(count, rng):
+    memory, before = Memory(), rng.standard_normal(count).astype(np.float32)
+    y = memory.stored(before, np.float32)
+    run_op(Fill(0.3), "fill", {"y0": y}, accumulates=("y0",))
+    memory.check()
+    np.testing.assert_array_equal(y, before + np.float32(0.3))
