@@ -1,4 +1,4 @@
-"""Every net in prototxt/ is planned and checked; a schedule that breaks a rule raises."""
+"""Every net in prototxt/ is planned and checked.  Planning times: tools/bench_planning_time.py."""
 
 from pathlib import Path
 
