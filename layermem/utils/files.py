@@ -1,13 +1,13 @@
-"""A file that is complete or absent, whatever happens while it is written.
+"""Atomic writes: after a crash at any point, a file is complete or absent.
 
     1  write  .NAME.PID-N.aside in the same folder     a crash leaves NAME as it was
     2  sync   its bytes to the disk
-    3  rename it to NAME                               readers see the old file or the new, never a part
-    4  sync   the folder, so that the rename lasts too
+    3  rename it to NAME                               readers see the old file or the new one
+    4  sync   the folder, so that the rename is durable
 
-A killed process leaves its aside file behind; the next write of the same NAME removes it.
+A killed process leaves its aside file; the next write of the same NAME removes it.
 
-Files that belong together (write_together) are all written and synced before the first of them is renamed.
+Files of one set (write_together) are all written and synced before the first of them is renamed.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from typing import BinaryIO
 from layermem.errors import InputError
 
 Name = str | os.PathLike[str]
-Content = bytes | Callable[[BinaryIO], object]  # what a file shall hold, or what writes it to the open file
+Content = bytes | Callable[[BinaryIO], object]  # the bytes of a file, or a function that writes them to the open file
 
-_count = itertools.count()  # two threads that write one name do not share an aside file
+_count = itertools.count()  # distinguishes aside files of threads that write the same name
 
 
 def write_atomically(path: Name, content: Content) -> None:
-    """Make `path` hold `content`: bytes, or a function that writes them to the open file (readable and seekable).
+    """Write `content` to `path`: bytes, or a function that writes them to the open file (readable and seekable).
 
-    InputError if the folder does not exist or cannot take the file; then, and on any error of `content`, `path` is
-    what it was.  A symbolic link keeps pointing where it did, and the file there is replaced.
+    InputError if the folder does not exist or is not writable; then, and on any error in `content`, `path` keeps its
+    old content.  A symbolic link is followed, and its target replaced.
     """
     write_together([(path, content)])
 
 
 def write_together(files: Sequence[tuple[Name, Content]]) -> None:
-    """The same for several files, whose contents are made in this order; all are written, or none is touched.
+    """The same for several files, whose contents are written in this order; on an error none of them changes.
 
-    While the first ones change, the last one is absent: who finds it finds those that belong to it.
+    While the first ones are replaced, the last one is absent: if it exists, so do the files that belong to it.
     """
     asides: list[tuple[Path, Path]] = []
     try:
@@ -51,7 +51,7 @@ def write_together(files: Sequence[tuple[Name, Content]]) -> None:
             asides.append((aside, target))
             with _named(path, target):
                 _remove_orphans(target)
-                if target.is_dir():  # which the rename would say too late
+                if target.is_dir():  # before any content is written
                     raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
                 _write_synced(aside, content)
         if len(asides) > 1:
@@ -71,12 +71,13 @@ def write_together(files: Sequence[tuple[Name, Content]]) -> None:
 
 @contextlib.contextmanager
 def _named(path: Name, target: Path) -> Iterator[None]:
-    """Whatever the system refuses is an InputError that names the file."""
+    """Turn any OSError into an InputError with the path."""
     try:
         yield
     except OSError as error:
         if not target.parent.is_dir():
-            raise InputError(f"cannot be written: there is no folder '{target.parent}'", path=str(path)) from None
+            what = f"cannot be written: there is no folder '{target.parent}'; create it"
+            raise InputError(what, path=str(path)) from None
         raise InputError(f"cannot be written: {error.strerror or error}", path=str(path)) from None
 
 
@@ -91,7 +92,7 @@ def _write_synced(aside: Path, content: Content) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Folders cannot be opened or synced everywhere; where they cannot, the rename is as durable as it gets."""
+    """Sync a folder, on systems where folders can be opened and synced."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -101,21 +102,21 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _remove_orphans(target: Path) -> None:
-    """Delete what killed processes left of earlier writes to `target`."""
+    """Delete the aside files that killed processes left for `target`."""
     name = re.compile(re.escape(f".{target.name}.") + r"(\d+)-\d+\.aside")
     for entry in os.listdir(target.parent):
         match = name.fullmatch(entry)
-        if match and not _runs(int(match[1])):
+        if match and not _is_alive(int(match[1])):
             with contextlib.suppress(OSError):
                 os.unlink(target.parent / entry)
 
 
-def _runs(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     """Whether the process is alive; an unknown answer counts as alive.
 
-    A live one of another machine that shares the folder may look dead: it then fails to rename and says so.
+    A process on another machine with the same folder may look dead; its rename then fails with an error.
     """
-    if os.name != "posix":  # signal 0 is no question there
+    if os.name != "posix":  # signal 0 does not probe there
         return True
     try:
         os.kill(pid, 0)

@@ -1,9 +1,9 @@
-"""Randomness by name: what a key draws depends on the key alone, not on what was drawn before.
+"""Random numbers by key: they depend on the key only, not on earlier draws.
 
-    generator(seed, "conv1", 0)           a numpy Generator for one thing that is filled once
+    generator(seed, "conv1", 0)           a numpy Generator, for instance for a parameter
     words(first, count, seed, "data")     four 64-bit words for each of the samples first, first + 1, ...
 
-So a resumed run draws what the uninterrupted one would have drawn, and adding a layer changes no other layer's start.
+So a resumed run draws the same numbers as an uninterrupted one, and a new layer changes no other layer's values.
 The bits come from Philox4x64-10 (Salmon et al. 2011), keyed by a hash of the parts.
 """
 
@@ -13,11 +13,11 @@ import hashlib
 
 import numpy as np
 
-WORDS = 4  # that one step of Philox's counter gives
+WORDS = 4  # per step of Philox's counter
 
 
 def key_of(*parts: int | str) -> int:
-    """128 bits that stand for the parts; ("a", 1) and ("a1",) differ."""
+    """A 128-bit hash of the parts; those of ("a", 1) and ("a1",) differ."""
     text = "".join(f"{type(part).__name__}{len(str(part))}:{part}" for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
 
@@ -27,7 +27,7 @@ def generator(*parts: int | str) -> np.random.Generator:
 
 
 def words(first: int, count: int, *parts: int | str) -> np.ndarray:
-    """uint64 [count, 4]; row i belongs to sample `first + i`, however the samples are split into calls."""
+    """uint64 [count, 4]; row i is that of sample `first + i`, independent of how samples are split into calls."""
     bits = np.random.Philox(key=key_of(*parts), counter=first)
     return bits.random_raw(count * WORDS).reshape(count, WORDS)
 

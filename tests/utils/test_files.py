@@ -59,7 +59,7 @@ def test_the_file_is_synced_before_it_gets_its_name_and_the_folder_after(tmp_pat
 def test_a_folder_that_is_missing_or_in_the_way_is_an_input_error(tmp_path):
     with pytest.raises(InputError) as caught:
         write_atomically(tmp_path / "no" / "x", b"")
-    assert str(caught.value) == f"{tmp_path}/no/x: cannot be written: there is no folder '{tmp_path}/no'"
+    assert str(caught.value) == f"{tmp_path}/no/x: cannot be written: there is no folder '{tmp_path}/no'; create it"
     (tmp_path / "folder").mkdir()
     with pytest.raises(InputError, match="cannot be written: Is a directory"):
         write_atomically(tmp_path / "folder", b"")
