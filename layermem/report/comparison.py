@@ -34,7 +34,7 @@ def select_strategies(names: str | None) -> list[str]:
         return [entry.name for entry in STRATEGIES.values() if entry.compare_by_default]
     selected = [get_strategy(name.strip()).name for name in names.split(",") if name.strip()]
     if not selected:
-        raise InputError(f"'{names}' names no strategy; choose of: {' '.join(STRATEGIES)}")
+        raise InputError(f"no strategy in '{names}' (choose from {', '.join(STRATEGIES)})")
     return list(dict.fromkeys(selected))
 
 

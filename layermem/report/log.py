@@ -1,4 +1,4 @@
-"""A solver's events as the lines that Caffe would print, so that programs which read Caffe's logs read ours.
+"""A solver's events as Caffe's log lines, for programs that parse Caffe's logs.
 
     I0704 20:49:42.009958  4711 solver.py:1] Iteration 100 (52.1 iter/s, 1.92s/100 iters), loss = 0.2137
     I0704 20:49:42.009958  4711 solver.py:1]     Train net output #0: loss = 0.2137 (* 1 = 0.2137 loss)
@@ -21,22 +21,22 @@ from layermem.report.events import Event, Output
 
 
 class Log:
-    """Writes every event's lines to `stream`, each with glog's prefix: severity, date, time, process, place."""
+    """Writes the lines of every event to `stream`, with glog's prefix: severity, date, time, process, source."""
 
     def __init__(self, stream: TextIO | None = None, *, now: Callable[[], datetime] = datetime.now):
         self.stream, self.now = stream if stream is not None else sys.stderr, now
 
     def __call__(self, event: Event) -> None:
         for line in lines(event):
-            self.say(line)
+            self.write(line)
 
-    def say(self, line: str) -> None:
+    def write(self, line: str) -> None:
         self.stream.write(f"I{self.now():%m%d %H:%M:%S.%f} {os.getpid():5d} solver.py:1] {line}\n")
         self.stream.flush()
 
 
 def lines(event: Event) -> Iterator[str]:
-    """The event in Caffe's words; events that Caffe does not know have none."""
+    """The lines of an event; none for events that Caffe does not log."""
     if isinstance(event, events.Note):
         yield event.text
     elif isinstance(event, events.Solving):
@@ -75,7 +75,7 @@ def _displayed(event: events.Displayed) -> Iterator[str]:
 
 
 def _outputs(phase: str, outputs: Sequence[Output]) -> Iterator[str]:
-    """One line for each element, numbered through."""
+    """One line per element, numbered across all outputs."""
     index = 0
     for output in outputs:
         for value in np.ravel(output.values):

@@ -1,4 +1,4 @@
-"""The arena in predicted time: when each residency holds its bytes, and how many are in use."""
+"""The arena over predicted time: the interval of each residency, and the live bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from layermem.schedule.ir import Residency, Schedule
 from layermem.schedule.simulate import Timeline
 from layermem.utils.units import aligned
 
-KINDS = ("parameter", "history", "gradient", "stash", "data", "diff", "workspace")  # from the bottom of a plot up
+KINDS = (
+    "parameter",
+    "history",
+    "gradient",
+    "stash",
+    "data",
+    "diff",
+    "workspace",
+)  # from the bottom of a plot
 
 
 class Span(NamedTuple):
@@ -23,7 +31,7 @@ class Span(NamedTuple):
 
 
 def spans(schedule: Schedule, timeline: Timeline) -> list[Span]:
-    """When each residency on the device holds its bytes; one that is laid over another ends it."""
+    """The intervals of all residencies on the device; a residency ends where another one is laid over it."""
     begin: dict[int, float] = {}
     end: dict[int, float] = {}
     for instruction in schedule.instructions:
@@ -43,10 +51,10 @@ def spans(schedule: Schedule, timeline: Timeline) -> list[Span]:
     ]
 
 
-def in_use(found: Iterable[Span]) -> tuple[list[float], list[int]]:
-    """Seconds at which the bytes in use change, and how many there are from each on."""
+def live_bytes(intervals: Iterable[Span]) -> tuple[list[float], list[int]]:
+    """The times at which the live bytes change, and the live bytes from each of them on."""
     change: dict[float, int] = {0.0: 0}
-    for span in found:
+    for span in intervals:
         nbytes = aligned(span.residency.nbytes)
         change[span.begin] = change.get(span.begin, 0) + nbytes
         change[span.end] = change.get(span.end, 0) - nbytes

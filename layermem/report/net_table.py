@@ -9,7 +9,7 @@ Blobs have their names in the prototxt: a layer that works in place has one name
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import TypedDict
 
 from layermem.graph.net import Net, Node
 from layermem.graph.ops import Graph
@@ -19,12 +19,42 @@ HEADINGS = ["layer", "type", "bottoms", "tops", "shapes", ">parameters", ">FLOPs
 FUSED_HEADINGS = ["layer", "type", "op", "steps"]
 
 
-def net_values(net: Net) -> dict[str, Any]:
-    """Everything that the table shows.
+class LayerValues(TypedDict, total=False):
+    """A layer; `op` and `steps` only in fused_values."""
+
+    name: str
+    type: str
+    bottoms: list[str]
+    tops: list[str]
+    top_shapes: list[list[int]]
+    parameter_shapes: list[list[int]]
+    average_shapes: list[list[int]]
+    parameters: int
+    flops: int
+    bytes: int
+    op: str
+    steps: list[str]
+
+
+class NetValues(TypedDict, total=False):
+    """A net; `device` only in fused_values."""
+
+    name: str
+    phase: str
+    layers: list[LayerValues]
+    parameters: int
+    flops: int
+    bytes: int
+    activation_bytes: int
+    device: str
+
+
+def net_values(net: Net) -> NetValues:
+    """The values of the table.
 
     flops             multiplications and additions of a forward pass
     bytes             of the layer's tops; an in-place top has none of its own
-    parameters        learned ones; `average_shapes` are the running averages that no solver changes
+    parameters        learned ones only; `average_shapes` are those of running averages
     activation_bytes  what Caffe prints as "Memory required for data"
     """
     layers = [_layer_values(node) for node in net.nodes]
@@ -39,7 +69,7 @@ def net_values(net: Net) -> dict[str, Any]:
     }
 
 
-def _layer_values(node: Node) -> dict[str, Any]:
+def _layer_values(node: Node) -> LayerValues:
     layer = node.layer
     learned = [param for param in layer.params if param.learned]
     return {
@@ -56,7 +86,7 @@ def _layer_values(node: Node) -> dict[str, Any]:
     }
 
 
-def net_rows(values: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
+def net_rows(values: NetValues) -> tuple[list[list[str]], list[str]]:
     """The rows under HEADINGS, and the totals."""
     rows = [
         [
@@ -78,7 +108,7 @@ def net_rows(values: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
     return rows, total
 
 
-def fused_values(values: dict[str, Any], graph: Graph) -> dict[str, Any]:
+def fused_values(values: NetValues, graph: Graph) -> NetValues:
     """`values` of a net, with the `op` that runs each layer in `graph` and, for the first layer of it, its `steps`."""
     names = [layer["name"] for layer in values["layers"]]
     steps: dict[str, list[str]] = {}
@@ -104,7 +134,7 @@ def fused_members(op: str, layers: Collection[str]) -> tuple[str, ...]:
     return ()
 
 
-def fused_rows(values: dict[str, Any]) -> list[list[str]]:
+def fused_rows(values: NetValues) -> list[list[str]]:
     """The rows under FUSED_HEADINGS."""
     return [[layer["name"], layer["type"], layer["op"], " ".join(layer["steps"])] for layer in values["layers"]]
 

@@ -1,6 +1,6 @@
-"""A solver's events on a terminal: a bar with iteration, loss and time left, and a line for what is worth keeping.
+"""A solver's events on a terminal: a progress bar with iteration, loss and remaining time, and a line per test.
 
-In a pipe the same events are Caffe's lines instead (log.py).
+In a pipe the same events are printed as Caffe's log lines (log.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from layermem.report.events import Event
 
 
 class Bar:
-    """A context; called with events between `begin` and `total` iterations."""
+    """A context manager to be called with events, for iterations from `begin` to `total`."""
 
     def __init__(self, total: int, begin: int = 0, *, console: Console | None = None):
         self.progress = Progress(
@@ -55,7 +55,7 @@ class Bar:
 
 
 def _line(event: Event) -> str:
-    """What stays on the screen; nothing for what the bar itself shows."""
+    """The line that an event leaves on the screen; empty for events that only move the bar."""
     if isinstance(event, events.Tested):
         values = "  ".join(f"{output.name} {float(np.mean(output.values)):.4g}" for output in event.outputs)
         return f"iteration {event.iteration}, test {event.index}:  {values}"

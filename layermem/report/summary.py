@@ -9,7 +9,6 @@ peak at         backward conv2.wgrad (tick 22 of 31)
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from layermem.report.plan_report import PlanReport, kind_of
 from layermem.schedule.ir import Residency, Schedule
@@ -102,7 +101,7 @@ def resident_bytes() -> int:
     return getrusage(RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def plan_values(report: PlanReport) -> dict[str, Any]:
+def plan_values(report: PlanReport) -> dict[str, object]:
     """The same for programs.
 
     caffe_bytes     strategy `caffe`, the baseline      bvlc_bytes     BVLC Caffe, computed

@@ -1,9 +1,9 @@
-"""Pictures of a step: OUT.html by plotly, where names appear under the pointer, or OUT.png by matplotlib.
+"""Plots of a step: OUT.html with plotly, with names under the pointer, or OUT.png with matplotlib.
 
-    draw_arena     time across, address up, one box a residency, coloured by kind
-    draw_memory    bytes in use over the step, a line a strategy, and the budget; beside it time against memory
+    draw_arena     x: time, y: address; one box per residency, coloured by kind
+    draw_memory    live bytes over time, one line per strategy, and the budget; beside it time over memory
 
-What is in a picture is decided here; timeline_html.py and timeline_png.py only paint it.
+This module computes the content of the plots; timeline_html.py and timeline_png.py paint it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from layermem.errors import InputError
 from layermem.graph.ops import FORWARD
-from layermem.report.memory import Span, in_use, spans
+from layermem.report.memory import Span, live_bytes, spans
 from layermem.report.plan_report import PlanReport
 from layermem.utils.units import format_bytes, format_seconds
 
@@ -23,10 +23,10 @@ PAINTERS = {
     ".html": ("layermem.report.timeline_html", "plotly"),
     ".png": ("layermem.report.timeline_png", "matplotlib"),
 }
-EDGED = 0.004  # share of the height from which on a box gets an edge; thinner ones would be all edge
-MOST_BOXES = 6000  # in one picture: of more, the largest in bytes times seconds
+EDGED = 0.004  # share of the height above which a box has an edge
+MAX_BOXES = 6000  # in one plot: the largest ones by bytes times seconds
 
-KIND_NAMES = {  # from the bottom of a legend up, with a colour that differs in grey too
+KIND_NAMES = {  # in the order of the legend, with colours that differ in greyscale too
     "parameter": ("parameters", "#3b4a6b"),
     "history": ("histories", "#8a97b5"),
     "gradient": ("parameter gradients", "#d9a441"),
@@ -56,7 +56,7 @@ class Box:
     nbytes: int
 
     @property
-    def says(self) -> str:
+    def description(self) -> str:
         last = format_seconds(self.end - self.begin)
         return (
             f"{self.name}: {format_bytes(self.nbytes)} at {self.offset:,}, from {format_seconds(self.begin)} for {last}"
@@ -68,7 +68,7 @@ class ArenaPicture:
     title: str
     boxes: tuple[Box, ...]
     seconds: float
-    turn: float | None  # when backward begins
+    turn: float | None  # begin of the backward pass
     peak_bytes: int
     budget: int | None
 
@@ -85,7 +85,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class MemoryPicture:
-    """`memory` in seconds and bytes; `trade` and its `bound` in bytes and overhead (share of the baseline's time)."""
+    """`memory` over time; `trade` and its lower `bound`: overhead (share of the baseline's time) over bytes."""
 
     title: str
     memory: tuple[Curve, ...]
@@ -95,18 +95,18 @@ class MemoryPicture:
 
 
 def draw_arena(report: PlanReport, path: str) -> None:
-    """The arena of the training step of `report`, into the file `path`."""
+    """Plot the arena over the training step of `report` to the file `path`."""
     _painter(path, "paint_arena")(arena_picture(report), path)
 
 
 def arena_picture(report: PlanReport) -> ArenaPicture:
     schedule, timeline = report.program.train, report.timeline
     shown = sorted(spans(schedule, timeline), key=_area, reverse=True)
-    left_out = f"; {len(shown) - MOST_BOXES} small residencies are left out" if len(shown) > MOST_BOXES else ""
+    left_out = f"; {len(shown) - MAX_BOXES} small residencies omitted" if len(shown) > MAX_BOXES else ""
     turn = next((timeline.start[r.tick] for r in schedule.instructions if r.op is not None and r.kind != FORWARD), None)
     return ArenaPicture(
         f"{report.job.title} under {report.strategy}: peak {format_bytes(schedule.peak_bytes)}{left_out}",
-        tuple(_box(span) for span in shown[:MOST_BOXES]),
+        tuple(_box(span) for span in shown[:MAX_BOXES]),
         timeline.seconds,
         turn,
         schedule.peak_bytes,
@@ -126,13 +126,12 @@ def _box(span: Span) -> Box:
 def draw_memory(
     reports: Sequence[PlanReport], trade: Mapping[str, Points], bound: Points, path: str, *, title: str
 ) -> None:
-    """Memory over the step of each plan, and `trade`: (bytes, overhead) at several budgets by strategy, and below which
-    overhead no plan goes (`bound`)."""
+    """Plot the live bytes of each plan over its step, and overhead over bytes by strategy, with its lower bound."""
     colours = {report.strategy: LINE_COLOURS[i % len(LINE_COLOURS)] for i, report in enumerate(reports)}
     memory = tuple(_memory_curve(report, colours[report.strategy]) for report in reports)
     curves = [_points_curve(name, points, colours[name]) for name, points in trade.items() if points]
     budget = next((report.budget_bytes for report in reports if report.budget_bytes is not None), None)
-    picture = MemoryPicture(title, memory, tuple(curves), _points_curve("no plan below", bound, INK), budget)
+    picture = MemoryPicture(title, memory, tuple(curves), _points_curve("lower bound", bound, INK), budget)
     _painter(path, "paint_memory")(picture, path)
 
 
@@ -142,32 +141,32 @@ def _points_curve(name: str, points: Points, colour: str) -> Curve:
 
 
 def _memory_curve(report: PlanReport, colour: str) -> Curve:
-    seconds, counts = in_use(spans(report.program.train, report.timeline))
+    seconds, counts = live_bytes(spans(report.program.train, report.timeline))
     return Curve(
         f"{report.strategy}  {format_bytes(report.peak_bytes)}", tuple(seconds), tuple(map(float, counts)), colour
     )
 
 
 def check_plot(path: str) -> None:
-    """InputError now, before the work, for a picture that could not be drawn."""
+    """InputError, before any work, for a plot that could not be drawn."""
     _painter(path, "paint_arena")
 
 
 def _painter(path: str, picture: str) -> Callable[..., None]:
     kind = Path(path).suffix.lower()
     if kind not in PAINTERS:
-        raise InputError(f"has no picture's ending; name a file that ends in {' or '.join(PAINTERS)}", path=path)
+        raise InputError(f"has an unknown format; use a name that ends in {' or '.join(PAINTERS)}", path=path)
     module, package = PAINTERS[kind]
     try:
         paint: Callable[..., None] = getattr(import_module(module), picture)
     except ModuleNotFoundError:
-        raise InputError(f"takes {package} to draw; install it: pip install 'layermem[plot]'", path=path) from None
+        raise InputError(f"needs {package}; install it: pip install 'layermem[plot]'", path=path) from None
     return paint
 
 
-def scale_of(most: float, *, seconds: bool) -> tuple[float, str]:
-    """What to divide by, and the unit, so that an axis up to `most` seconds or bytes reads well."""
+def scale_of(largest: float, *, seconds: bool) -> tuple[float, str]:
+    """The divisor and the unit of an axis up to `largest` seconds or bytes."""
     if seconds:
-        return next(((f, u) for f, u in ((1e-6, "µs"), (1e-3, "ms")) if most < 1000 * f), (1.0, "s"))
+        return next(((f, u) for f, u in ((1e-6, "µs"), (1e-3, "ms")) if largest < 1000 * f), (1.0, "s"))
     steps = ((1024.0, "KiB"), (1024.0**2, "MiB"), (1024.0**3, "GiB"))
-    return next(((f, u) for f, u in steps if most < 1000 * f), (1024.0**4, "TiB"))
+    return next(((f, u) for f, u in steps if largest < 1000 * f), (1024.0**4, "TiB"))

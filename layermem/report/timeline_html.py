@@ -1,4 +1,4 @@
-"""Paints the pictures of timeline.py with plotly: pages that need no network, with names under the pointer."""
+"""Paints the plots of timeline.py with plotly, as self-contained pages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def arena_figure(picture: ArenaPicture) -> Figure:
                     width=[(b.end - b.begin) / x_scale for b in boxes],
                     base=[b.offset / y_scale for b in boxes],
                     y=[b.nbytes / y_scale for b in boxes],
-                    hovertext=[b.says for b in boxes],
+                    hovertext=[b.description for b in boxes],
                     hoverinfo="text",
                     name=name,
                     marker={"color": colour, "line": {"color": "white", "width": edges}},
@@ -48,7 +48,7 @@ def arena_figure(picture: ArenaPicture) -> Figure:
 
 
 def paint_memory(picture: MemoryPicture, path: str) -> None:
-    figure = make_subplots(1, 2, column_widths=[0.6, 0.4], subplot_titles=["", "what memory costs in time"])
+    figure = make_subplots(1, 2, column_widths=[0.6, 0.4], subplot_titles=["", "time over memory"])
     x_scale, x_unit = scale_of(max(c.xs[-1] for c in picture.memory), seconds=True)
     y_scale, y_unit = scale_of(max(max(c.ys) for c in picture.memory), seconds=False)
     for curve in picture.memory:
@@ -63,7 +63,7 @@ def paint_memory(picture: MemoryPicture, path: str) -> None:
         figure.add_vline(picture.budget / y_scale, line=dashed, annotation_text=text, row=1, col=2)
     figure.update_layout(title=picture.title, template="simple_white", legend_title="strategy, peak")
     figure.update_xaxes(title=f"predicted time [{x_unit}]", rangemode="tozero", row=1, col=1)
-    figure.update_yaxes(title=f"bytes in use [{y_unit}]", rangemode="tozero", row=1, col=1)
+    figure.update_yaxes(title=f"live bytes [{y_unit}]", rangemode="tozero", row=1, col=1)
     figure.update_xaxes(title=f"memory [{y_unit}]", rangemode="tozero", row=1, col=2)
     figure.update_yaxes(title="predicted time above the baseline [%]", row=1, col=2)
     _write(figure, path)

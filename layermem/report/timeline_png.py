@@ -1,4 +1,4 @@
-"""Paints the pictures of timeline.py with matplotlib."""
+"""Paints the plots of timeline.py with matplotlib."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from layermem.utils.files import write_atomically
 from layermem.utils.units import format_bytes
 
 DPI = 140
-LETTER = 0.0058, 0.018  # share of the axes that a letter of a box's name takes, across and up
+LETTER = 0.0058, 0.018  # width and height of a letter as shares of the axes
 
 
 def paint_arena(picture: ArenaPicture, path: str) -> None:
@@ -71,7 +71,7 @@ def paint_memory(picture: MemoryPicture, path: str) -> None:
     left.set_xlim(left=0)
     left.set_ylim(bottom=0)
     left.set_xlabel(f"predicted time [{x_unit}]")
-    left.set_ylabel(f"bytes in use [{y_unit}]")
+    left.set_ylabel(f"live bytes [{y_unit}]")
     left.set_title(picture.title, loc="left", fontsize=11)
     left.legend(frameon=False, fontsize=8.5, ncols=4, loc="upper left", bbox_to_anchor=(0, -0.1))
     _paint_trade(right, picture, y_scale, y_unit)
@@ -79,7 +79,7 @@ def paint_memory(picture: MemoryPicture, path: str) -> None:
 
 
 def _paint_trade(axes: Axes, picture: MemoryPicture, scale: float, unit: str) -> None:
-    """Overhead by budget; the lines are steps, since what fits a budget fits any larger one."""
+    """Overhead over budget, as steps: a plan that fits a budget fits any larger one."""
     for curve in picture.trade:
         xs, ys = [x / scale for x in curve.xs], [100 * y for y in curve.ys]
         axes.step(xs, ys, where="post", marker="o", markersize=3.5, linewidth=1.2, color=curve.colour, label=curve.name)
@@ -90,7 +90,7 @@ def _paint_trade(axes: Axes, picture: MemoryPicture, scale: float, unit: str) ->
     axes.set_xlim(left=0)
     axes.set_xlabel(f"memory [{unit}]")
     axes.set_ylabel("predicted time above the baseline [%]")
-    axes.set_title("what memory costs in time", loc="left", fontsize=11)
+    axes.set_title("time over memory", loc="left", fontsize=11)
     axes.legend(frameon=False, fontsize=8.5)
     axes.grid(alpha=0.25)
 

@@ -12,7 +12,7 @@ from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.planning.costs import model_costs
 from layermem.proto.read import read_net_text
-from layermem.report.memory import in_use, spans
+from layermem.report.memory import live_bytes, spans
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.report.timeline import EDGED, arena_picture, draw_arena, draw_memory, scale_of
 from layermem.report.trace import trace_text
@@ -35,16 +35,16 @@ def test_no_byte_belongs_to_two_residencies_at_one_time(found):
         assert apart_in_time or low.offset + low.nbytes <= high.offset, (a, b)
 
 
-def test_the_bytes_in_use_stay_below_the_peak_and_end_with_none(found):
-    seconds, counts = in_use(spans(found.program.train, found.timeline))
+def test_live_bytes_stay_below_the_peak_and_end_with_none(found):
+    seconds, counts = live_bytes(spans(found.program.train, found.timeline))
     assert seconds == sorted(seconds) and seconds[-1] == pytest.approx(found.seconds)
     assert 0 < max(counts) <= found.peak_bytes and counts[-1] == 0 and min(counts) >= 0
 
 
-def test_without_copies_the_most_in_use_is_the_most_live():
+def test_without_copies_the_largest_live_bytes_are_those_of_the_program():
     net = Net(read_net_text(NETS["inception"]), 0)
     found = evaluate(job_of_net(net, get_device("reference"), model_costs("reference")), "liveness")
-    assert max(in_use(spans(found.program.train, found.timeline))[1]) == found.program.max_live_bytes
+    assert max(live_bytes(spans(found.program.train, found.timeline))[1]) == found.program.max_live_bytes
 
 
 def test_a_trace_has_every_row_on_its_stream_and_an_arrow_for_every_wait(found):
@@ -94,7 +94,7 @@ def test_boxes_too_thin_for_an_edge_keep_their_colour_on_a_page(found):
     edges = {
         text: edge for bar in arena_figure(picture).data for text, edge in zip(bar.hovertext, bar.marker.line.width)
     }
-    thick = {box.says: box.nbytes >= EDGED * picture.peak_bytes for box in picture.boxes}
+    thick = {box.description: box.nbytes >= EDGED * picture.peak_bytes for box in picture.boxes}
     assert {text: edge > 0 for text, edge in edges.items()} == thick and len(set(thick.values())) == 2
 
 
@@ -109,7 +109,7 @@ def test_what_bounds_a_page_is_named_on_both_sides_of_its_line(found):
 
 
 def test_a_picture_has_an_ending_that_says_how_to_draw_it(found, tmp_path):
-    with pytest.raises(InputError, match=r"name a file that ends in \.html or \.png"):
+    with pytest.raises(InputError, match=r"has an unknown format; use a name that ends in \.html or \.png"):
         draw_arena(found, str(tmp_path / "arena.jpeg"))
 
 
