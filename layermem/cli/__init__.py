@@ -1,4 +1,4 @@
-"""ASK: the `layermem` command, a file a group of verbs."""
+"""The `layermem` command; main.py has the entry point, the other files one or two verbs each."""
 
 from layermem.cli.main import main
 

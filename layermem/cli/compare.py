@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from layermem.cli.options import (
     Verbs,
@@ -19,7 +19,7 @@ from layermem.cli.options import (
     print_json,
     strategies_text,
 )
-from layermem.cli.watch import watched
+from layermem.cli.watch import track_progress
 from layermem.errors import InputError
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ def run_compare(arguments: argparse.Namespace) -> int:
 
         check_plot(arguments.plot)
     job, names = job_of(arguments), select_strategies(arguments.strategies)
-    reports = rank(evaluate(job, name, arguments.budget) for name in watched(names, "planning"))
-    measured = _measured(arguments, reports) if arguments.steps > 0 else {}
+    reports = rank(evaluate(job, name, arguments.budget) for name in track_progress(names, "planning"))
+    measured = _measure(arguments, reports) if arguments.steps > 0 else {}
     if arguments.json:
         print_json(_values(job, reports, measured))
     else:
@@ -74,17 +74,17 @@ def run_compare(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _measured(arguments: argparse.Namespace, reports: list[PlanReport]) -> dict[str, Measured]:
-    """Peak and time of the strategies that fit, where this machine has the memory."""
+def _measure(arguments: argparse.Namespace, reports: list[PlanReport]) -> dict[str, Measured]:
+    """Measured peak and time of the strategies that fit the budget and the memory of this machine."""
     from layermem.solver.benchmark import Benchmark
 
     device = device_of(arguments)
-    within = [
+    runnable = [
         report for report in reports if report.feasible and report.peak_bytes + report.program.host_bytes < _memory()
     ]
     return {
         report.strategy: Benchmark(report.job.nets[0], report.program, device).steps(arguments.steps)
-        for report in watched(within, "running")
+        for report in track_progress(runnable, "running")
     }
 
 
@@ -143,7 +143,7 @@ def _row(report: PlanReport, measured: dict[str, Measured]) -> list[str]:
     return row
 
 
-def _values(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) -> dict[str, Any]:
+def _values(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) -> dict[str, object]:
     first = reports[0]
     return {
         "net": job.title,
@@ -181,9 +181,9 @@ def _plot(job: Job, reports: list[PlanReport], path: str) -> None:
 
     shown = [report for report in reports if report.feasible] or reports
     budgets = budget_grid(job)
-    trades: dict[str, list[tuple[int, float]]] = {}
-    for name in watched(sorted((report.strategy for report in shown), key="auto".__eq__), "drawing"):
-        # `auto` goes last, and answers the budgets of the others' best points, so that the lines may be compared.
-        others = pareto_front([point for points in trades.values() for point in points]) if name == "auto" else []
-        trades[name] = trade_curve(job, name, sorted({*budgets, *(nbytes for nbytes, _ in others)}))
-    draw_memory(shown, trades, bound_curve(job, budgets), path, title=f"{job.title} on {shown[0].device}")
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for name in track_progress(sorted((report.strategy for report in shown), key="auto".__eq__), "drawing"):
+        # `auto` comes last, with the budgets of the other strategies' best points, so that the curves are comparable.
+        others = pareto_front([point for points in curves.values() for point in points]) if name == "auto" else []
+        curves[name] = trade_curve(job, name, sorted({*budgets, *(nbytes for nbytes, _ in others)}))
+    draw_memory(shown, curves, bound_curve(job, budgets), path, title=f"{job.title} on {shown[0].device}")

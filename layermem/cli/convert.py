@@ -42,7 +42,7 @@ def run_convert(arguments: argparse.Namespace) -> int:
 
 
 def _kind(path: str) -> str:
-    """What a file holds, by its name."""
+    """The kind of a file, by its name."""
     name = Path(path).name.removesuffix(".h5")
     return "prototxt" if name.endswith(TEXT) else "solver state" if name.endswith(".solverstate") else "weight file"
 
@@ -78,7 +78,7 @@ def _prototxt(source: str, target: str) -> list[str]:
 
 
 def _read(source: str) -> NetFile | SolverFile:
-    """A net or a solver: whichever the file is."""
+    """The net or the solver in a file."""
     from layermem.proto.read import read_net, read_solver
 
     try:
@@ -87,5 +87,5 @@ def _read(source: str) -> NetFile | SolverFile:
         try:
             return read_solver(source)
         except InputError as as_solver:
-            # The error that is further down the file comes from the reader that understood more of it.
+            # The error further down the file is of the reader that parsed more of it.
             raise max(as_net, as_solver, key=lambda error: error.line or 0) from None

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from layermem.cli.old_names import stages
 from layermem.cli.options import (
@@ -23,7 +23,7 @@ from layermem.cli.options import (
     read_shapes,
     strategies_text,
 )
-from layermem.cli.watch import watched
+from layermem.cli.watch import track_progress
 from layermem.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,17 +37,17 @@ EXAMPLE = """\
                --grow depth --max 50 --strategies liveness,recompute
 """
 MAX_SIZE = {"batch": 1_000_000, "depth": 5000}
-FAMILY = re.compile(r"ResNet-(\d+)( \(CIFAR-10\))?")  # names that nets/resnet.py gives
-JOBS_KEPT = 8  # jobs of neighbouring sizes, which strategies share
+FAMILY = re.compile(r"ResNet-(\d+)( \(CIFAR-10\))?")  # names of the nets in nets/resnet.py
+JOBS_CACHED = 8  # jobs of the last sizes, which strategies share
 
 
 @dataclass(frozen=True)
-class Fitted:
+class Fit:
     """The largest `size` under a strategy and its plan within the budget; 0 and None if nothing fits."""
 
     strategy: str
     size: int
-    found: PlanReport | None
+    report: PlanReport | None
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -82,7 +82,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
     make, sizes = _deeper(arguments, max_size) if what == "depth" else _larger(arguments, max_size)
     names = select_strategies(arguments.strategies)
     fits = _fits(names, make, sizes, arguments.budget)
-    fits.sort(key=lambda fit: (-fit.size, fit.found.seconds if fit.found else 0.0))
+    fits.sort(key=lambda fit: (-fit.size, fit.report.seconds if fit.report else 0.0))
     if arguments.json:
         print_json(_values(fits, what, arguments.budget))
     else:
@@ -90,21 +90,21 @@ def run_fit(arguments: argparse.Namespace) -> int:
     return 0
 
 
-# -- what grows ------------------------------------------------------------------------------------------------
+# -- jobs by size ------------------------------------------------------------------------------------------------
 
 Make = Callable[[int], "Job"]
 
 
 def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
-    """The job at a batch size, and the sizes."""
+    """A function from batch size to job, and the sizes to try."""
     from layermem.api import Net
 
     shapes = read_shapes(arguments.input)
 
     def net(batch: int) -> Net:
-        given = {name: (batch, *shape[1:]) for name, shape in shapes.items()}
+        inputs = {name: (batch, *shape[1:]) for name, shape in shapes.items()}
         return Net(
-            arguments.net, arguments.phase, batch=batch, inputs=given, level=arguments.level,
+            arguments.net, arguments.phase, batch=batch, inputs=inputs, level=arguments.level,
             stages=stages(arguments.stage),
         )  # fmt: skip
 
@@ -113,22 +113,22 @@ def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
 
 
 def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
-    """The job at a depth of the family that --net belongs to, and the depths."""
+    """A function from depth to job, in the family of --net, and the depths to try."""
     from layermem.cli.options import net_of
     from layermem.graph.net import Net
     from layermem.job import title_of
     from layermem.nets import resnet
     from layermem.proto.read import read_net_text
 
-    given = net_of(arguments, "TRAIN")
-    match = FAMILY.fullmatch(given.name)
+    base = net_of(arguments, "TRAIN")
+    match = FAMILY.fullmatch(base.name)
     if not match:
         raise InputError(
-            f"has the name '{given.name}'; --grow depth needs a net that tools/make_net.py resnet wrote, such as "
+            f"has the name '{base.name}'; --grow depth needs a net that tools/make_net.py resnet wrote, such as "
             "prototxt/resnet50/train_val.prototxt",
             path=arguments.net,
         )
-    batch = int(title_of(given).rpartition(" x")[2])
+    batch = int(title_of(base).rpartition(" x")[2])
 
     def net(depth: int) -> Net:
         text = resnet.cifar(depth, batch, 1) if match[2] else resnet.imagenet(depth, resnet.split(depth), batch, 1)
@@ -142,29 +142,29 @@ def _jobs(arguments: argparse.Namespace, net: Callable[[int], Net]) -> Make:
 
     device, hints = device_of(arguments), hints_of(arguments)
 
-    @lru_cache(JOBS_KEPT)
+    @lru_cache(JOBS_CACHED)
     def job(size: int) -> Job:
         return api.job_of(net(size), device=device, costs=arguments.costs, hints=hints)
 
     return job
 
 
-# -- the search ------------------------------------------------------------------------------------------------
+# -- search ------------------------------------------------------------------------------------------------
 
 
-def _fits(names: list[str], make: Make, sizes: range, budget: str) -> list[Fitted]:
-    """`auto` goes last: it fits whatever another strategy does, so its search begins there."""
-    found: dict[str, Fitted] = {}
-    for name in watched(sorted(names, key="auto".__eq__), "fitting"):
-        if name == "auto" and "hybrid" not in found:  # quick, and seldom far away
-            found["hybrid"] = _fit("hybrid", make, sizes, budget)
-        at_least = max((each.size for each in found.values()), default=0) if name == "auto" else 0
-        found[name] = _fit(name, make, sizes, budget, sizes.index(at_least) + 1 if at_least else 0)
-    return [found[name] for name in names]
+def _fits(names: list[str], make: Make, sizes: range, budget: str) -> list[Fit]:
+    """The fits of all strategies.  `auto` comes last: its search begins at the largest size of the others."""
+    fits: dict[str, Fit] = {}
+    for name in track_progress(sorted(names, key="auto".__eq__), "fitting"):
+        if name == "auto" and "hybrid" not in fits:  # a quick search, and a good start
+            fits["hybrid"] = _fit("hybrid", make, sizes, budget)
+        at_least = max((each.size for each in fits.values()), default=0) if name == "auto" else 0
+        fits[name] = _fit(name, make, sizes, budget, sizes.index(at_least) + 1 if at_least else 0)
+    return [fits[name] for name in names]
 
 
-def _fit(strategy: str, make: Make, sizes: range, budget: str, at_least: int = 0) -> Fitted:
-    """What `strategy` fits; the first `at_least` of `sizes` are known to."""
+def _fit(strategy: str, make: Make, sizes: range, budget: str, at_least: int = 0) -> Fit:
+    """The fit of `strategy`; the first `at_least` of `sizes` are known to fit."""
     from layermem.report.comparison import TOO_LARGE, find_largest, min_live_bytes
     from layermem.report.plan_report import evaluate
     from layermem.utils.units import parse_bytes
@@ -172,40 +172,40 @@ def _fit(strategy: str, make: Make, sizes: range, budget: str, at_least: int = 0
     def measure(number: int) -> int:
         try:
             return min_live_bytes(make(sizes[number - 1]), strategy)
-        except InputError:  # a blob passes 2^31 - 1 values
+        except InputError:  # a blob exceeds 2^31 - 1 values
             return TOO_LARGE
 
     number = find_largest(measure, parse_bytes(budget), len(sizes), at_least)
-    while number:  # placement may take a little more than is in use
-        found = evaluate(make(sizes[number - 1]), strategy, budget)
-        if found.feasible:
-            return Fitted(strategy, sizes[number - 1], found)
+    while number:  # fragmentation may need a little more than the live bytes
+        report = evaluate(make(sizes[number - 1]), strategy, budget)
+        if report.feasible:
+            return Fit(strategy, sizes[number - 1], report)
         number -= 1
-    return Fitted(strategy, 0, None)
+    return Fit(strategy, 0, None)
 
 
 # -- output -------------------------------------------------------------------------------------------------------
 
 
-def _print(fits: list[Fitted], what: str, arguments: argparse.Namespace, most: int) -> None:
+def _print(fits: list[Fit], what: str, arguments: argparse.Namespace, most: int) -> None:
     from layermem.report.tables import print_table
     from layermem.utils.units import format_bytes, format_change, format_seconds
 
     rows = []
     for fit in fits:
-        if fit.found is None:
+        if fit.report is None:
             rows.append([fit.strategy, "none", "", "", "", ""])
             continue
-        found, host = fit.found, fit.found.program.host_bytes
+        report, host = fit.report, fit.report.program.host_bytes
         size = f">= {fit.size:,}" if fit.size == most else f"{fit.size:,}"
-        places = [format_bytes(found.peak_bytes), format_bytes(host) if host else ""]
-        rows.append([fit.strategy, size, *places, format_seconds(found.seconds), format_change(found.overhead)])
+        places = [format_bytes(report.peak_bytes), format_bytes(host) if host else ""]
+        rows.append([fit.strategy, size, *places, format_seconds(report.seconds), format_change(report.overhead)])
     headings = ["strategy", f">{what}", ">peak", ">host", ">time", ">overhead"]
-    device = next((fit.found.device for fit in fits if fit.found is not None), "")
+    device = next((fit.report.device for fit in fits if fit.report is not None), "")
     print_table(headings, rows, title=f"{arguments.net}{f' on {device}' if device else ''}, budget {arguments.budget}")
 
 
-def _values(fits: list[Fitted], what: str, budget: str) -> dict[str, Any]:
+def _values(fits: list[Fit], what: str, budget: str) -> dict[str, object]:
     from layermem.utils.units import parse_bytes
 
     return {
@@ -214,10 +214,10 @@ def _values(fits: list[Fitted], what: str, budget: str) -> dict[str, Any]:
             {
                 "strategy": fit.strategy,
                 what: fit.size,
-                "peak_bytes": fit.found.peak_bytes if fit.found else None,
-                "host_bytes": fit.found.program.host_bytes if fit.found else None,
-                "predicted_seconds": fit.found.seconds if fit.found else None,
-                "overhead": fit.found.overhead if fit.found else None,
+                "peak_bytes": fit.report.peak_bytes if fit.report else None,
+                "host_bytes": fit.report.program.host_bytes if fit.report else None,
+                "predicted_seconds": fit.report.seconds if fit.report else None,
+                "overhead": fit.report.overhead if fit.report else None,
             }
             for fit in fits
         ],

@@ -25,15 +25,11 @@ from layermem.utils.text import NO_BREAK, wrap
 VERBS = (train, plan, plan_graph, compare, fit, show, time, convert)
 INTERRUPTED = 130
 DISK_FULL = errno.ENOSPC, errno.EDQUOT, errno.EIO  # where standard output is a file
-GC_THRESHOLDS = (
-    100_000,
-    50,
-    100,
-)  # plans are many small objects without cycles; the default thresholds cost a third more
+GC_THRESHOLDS = 100_000, 50, 100  # plans are many small objects without cycles; the defaults cost a third of the time
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; the exit code."""
+    """Run the command; returns the exit code."""
     gc.set_threshold(*GC_THRESHOLDS)
     try:
         words = sys.argv[1:] if argv is None else argv
@@ -48,12 +44,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         _report(error.lines)
         return error.exit_code
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains while it shuts down
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python reports the closed pipe at exit
         return 0
     except OSError as error:
         if error.filename is not None or error.errno not in DISK_FULL:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or what is left of the output fails again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the rest of the output fails at exit
         _report([f"cannot write the output: {error.strerror}; free some space or write to another disk"])
         return InputError.exit_code
     except ImportError as error:

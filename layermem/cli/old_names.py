@@ -1,4 +1,4 @@
-"""Old names, answered with today's: options that were renamed, and the flags of the `caffe` command."""
+"""Refuses renamed options and the flags of the `caffe` command, with the current names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RENAMED_OF_VERB = {
     ("plan", "--graph"): "the verb `layermem plan-graph FILE`",
     ("train", "--graph"): "--cuda-graph",
 }
-GRAPH_OPTIONS = ("--objective", "--family", "--model", "--time-limit")  # of plan-graph; once of plan too
+GRAPH_OPTIONS = ("--objective", "--family", "--model", "--time-limit")  # of plan-graph; earlier of plan
 CAFFE_OPTIONS = {
     "solver": "--solver", "model": "--net", "weights": "--weights", "snapshot": "--snapshot",
     "iterations": "--iterations", "phase": "--phase", "level": "--level", "stage": "--stage",
@@ -28,7 +28,7 @@ CAFFE_VERBS = {"device_query": "devices"}
 
 
 def refuse_old_names(words: Sequence[str]) -> None:
-    """InputError with today's name for the first word of a command line that is an old one."""
+    """InputError with the current name, for the first old name on a command line."""
     verb, options = (words[0], words[1:]) if words else ("", [])
     if verb in CAFFE_VERBS:
         raise InputError(f"Caffe's '{verb}' is `layermem {CAFFE_VERBS[verb]}` here")
@@ -49,7 +49,7 @@ def refuse_old_names(words: Sequence[str]) -> None:
 
 
 def objective(text: str) -> str:
-    """The value of --objective; T and M of earlier versions are refused with the new words."""
+    """The value of --objective; InputError for T and M of earlier versions."""
     words = {"T": "time", "M": "memory"}
     if text in words:
         raise InputError(f"objective '{text}' was renamed; use --objective {words[text]}")
@@ -57,7 +57,7 @@ def objective(text: str) -> str:
 
 
 def stages(names: Sequence[str]) -> list[str]:
-    """The values of --stage, NetState stages as in Caffe; a glob is of the option's earlier meaning."""
+    """The values of --stage, NetState stages; InputError for a glob, as --stage took in earlier versions."""
     stages = [name for text in names for name in text.replace(",", " ").split()]
     for name in stages:
         if any(letter in name for letter in "*?["):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from layermem.cli.old_names import stages
 from layermem.errors import InputError
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from layermem.job import Job
     from layermem.planning.hints import Hints
 
-Verbs = Any  # what argparse's add_subparsers returns: its class is private
+Verbs: TypeAlias = "argparse._SubParsersAction[VerbParser]"
 MAX_THREADS = 1024  # each op joins all threads: with far more of them than cores a step never ends
 VERB_WIDTH = 14
-Options = Any  # a parser, or a group of its options: argparse's common base class is private
+Options: TypeAlias = "argparse._ActionsContainer"  # a parser, or a group of its options
 COSTS_HELP = "measured times from `layermem time` (default: a model of the device)"
 DEVICE_OPTIONS = (("threads", "threads", "cpu"), ("precision", "precision", "cuda"), ("cuda_graph", "graph", "cuda"))
 
@@ -30,8 +30,8 @@ DEVICE_OPTIONS = (("threads", "threads", "cpu"), ("precision", "precision", "cud
 class Parser(argparse.ArgumentParser):
     """A parser that raises InputError for what it cannot parse, and wraps its help."""
 
-    def __init__(self, **settings: Any):
-        super().__init__(**{"formatter_class": HelpFormatter, **settings})
+    def __init__(self, prog: str, *, description: str | None = None, epilog: str | None = None):
+        super().__init__(prog, description=description, epilog=epilog, formatter_class=HelpFormatter)
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message}; see `{self.prog} --help`")
@@ -47,7 +47,7 @@ class VerbParser(Parser):
         return f"{text}\n{self.more()}" if self.more else text
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:  # type: ignore[override]
-        """As the base does, but an unknown option is refused here, where the known ones are at hand."""
+        """As the base class, but with an error for unknown options that suggests the nearest one."""
         values, unknown = super().parse_known_args(args, namespace)
         for word in unknown:
             known = [option for action in self._actions for option in action.option_strings]
@@ -68,7 +68,7 @@ def add_verb(
     verbs: Verbs, name: str, description: str, example: str, more: Callable[[], str] | None = None
 ) -> argparse.ArgumentParser:
     """A parser for one verb; `example` is shown below its options as it stands, then the text of `more`."""
-    parser: VerbParser = verbs.add_parser(
+    parser = verbs.add_parser(
         name,
         help=description,
         description=wrap(f"{description[0].upper()}{description[1:]}.").replace("\n  ", "\n"),
@@ -230,7 +230,7 @@ def device_of(arguments: argparse.Namespace) -> Device:
     from layermem.backends.base import get_device
 
     name = arguments.device or default_device()
-    settings: dict[str, Any] = {}
+    settings: dict[str, object] = {}
     for option, setting, owner in DEVICE_OPTIONS:
         value = getattr(arguments, option, None)
         if value is None or value is False:
@@ -257,5 +257,5 @@ def job_of(arguments: argparse.Namespace) -> Job:
     return api.job_of(net_of(arguments), device=device_of(arguments), costs=arguments.costs, hints=hints_of(arguments))
 
 
-def print_json(values: dict[str, Any]) -> None:
+def print_json(values: Mapping[str, object]) -> None:
     print(json.dumps(values, indent=1, allow_nan=False))

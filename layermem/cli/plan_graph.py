@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from layermem.cli.old_names import objective
 from layermem.cli.options import Verbs, add_json, add_verb, print_json
@@ -77,7 +77,7 @@ def _refusal(plan: GraphPlan, arguments: argparse.Namespace) -> BudgetError:
     )
 
 
-def _values(plan: GraphPlan) -> dict[str, Any]:
+def _values(plan: GraphPlan) -> dict[str, object]:
     names = (
         "feasible", "budget_bytes", "cost_forward", "cost_recomputed", "peak_bytes", "peak_formula_bytes",
         "minimum_bytes", "minimum_proven", "lower_sets", "seconds", "proven_optimal",

@@ -59,14 +59,12 @@ def run_time(arguments: argparse.Namespace) -> int:
     if arguments.iterations < 1:
         raise InputError(f"--iterations {arguments.iterations} is too few; give 1 or more")
     device, job = device_of(arguments), job_of(arguments)
-    found = evaluate(job, arguments.strategy, arguments.budget)
-    if found.refusal is not None:
-        raise found.explain_refusal()
-    step = Benchmark(job.nets[0], found.program, device).ops(arguments.iterations)
+    report = evaluate(job, arguments.strategy, arguments.budget)
+    if report.refusal is not None:
+        raise report.explain_refusal()
+    step = Benchmark(job.nets[0], report.program, device).ops(arguments.iterations)
     seconds = dict(step)
-    if (
-        arguments.strategy is None and arguments.budget is None and job.graphs[0].fused_updates
-    ):  # which only `auto` runs
+    if arguments.strategy is None and arguments.budget is None and job.graphs[0].fused_updates:  # only `auto` runs them
         seconds = Benchmark(job.nets[0], evaluate(job, "auto").program, device).ops(arguments.iterations) | seconds
     d2h, h2d = link(device)
     if arguments.out:
@@ -75,7 +73,7 @@ def run_time(arguments: argparse.Namespace) -> int:
         print_json({"device": device.name, "ops": seconds, "link": {"d2h": d2h, "h2d": h2d}})
     else:
         _print_layers(job, step)
-        print(f"link: {d2h / 1e9:.3g} GB/s to the host, {h2d / 1e9:.3g} GB/s back")
+        print(f"link: {d2h / 1e9:.3g} GB/s to the host, {h2d / 1e9:.3g} GB/s to the device")
     return 0
 
 
@@ -105,11 +103,11 @@ def run_devices(arguments: argparse.Namespace) -> int:
     from layermem.api import default_device
     from layermem.backends.base import describe_devices
 
-    found = describe_devices()
+    devices = describe_devices()
     if arguments.json:
-        print_json({"devices": found, "default": default_device()})
+        print_json({"devices": devices, "default": default_device()})
         return 0
-    width = max(map(len, found))
-    for name, says in found.items():
-        print(f"{name:<{width}}  {says}{' (the default)' if name == default_device() else ''}")
+    width = max(map(len, devices))
+    for name, description in devices.items():
+        print(f"{name:<{width}}  {description}{' (default)' if name == default_device() else ''}")
     return 0

@@ -90,33 +90,33 @@ def add_verbs(verbs: Verbs) -> None:
 def run_train(arguments: argparse.Namespace) -> int:
     from layermem.report.summary import peaks, summary
 
-    waiting: list[Event] = []
-    with _solver(arguments, device_of(arguments), waiting) as solver:
+    early_events: list[Event] = []
+    with _solver(arguments, device_of(arguments), early_events) as solver:
         print(summary(solver.report), end="", flush=True)
-        _run(solver, arguments, waiting)
+        _run(solver, arguments, early_events)
         print(peaks(solver.program.arena_bytes, solver.runner.measured_peak), flush=True)
         return INTERRUPTED if solver.interrupted else 0
 
 
-def _solver(arguments: argparse.Namespace, device: Device, waiting: list[Event]) -> Solver:
+def _solver(arguments: argparse.Namespace, device: Device, early_events: list[Event]) -> Solver:
     from layermem import api
 
     return api.Solver(
         arguments.solver, device=device, strategy=arguments.strategy, plan=arguments.load, budget=arguments.budget,
         hints=hints_of(arguments), costs=arguments.costs, batch=arguments.batch, spill=arguments.spill,
         weights=arguments.weights or (), snapshot=arguments.snapshot, iterations=arguments.iterations,
-        seed=arguments.seed, level=arguments.level, stages=stages(arguments.stage), log=waiting.append,
+        seed=arguments.seed, level=arguments.level, stages=stages(arguments.stage), log=early_events.append,
     )  # fmt: skip
 
 
-def _run(solver: Solver, arguments: argparse.Namespace, waiting: list[Event]) -> None:
+def _run(solver: Solver, arguments: argparse.Namespace, early_events: list[Event]) -> None:
     """Iterate to the end: with a progress bar on a terminal, with Caffe's log lines elsewhere."""
     from layermem.report.log import Log
 
     effects = {"sigint": arguments.sigint_effect, "sighup": arguments.sighup_effect}
     if not sys.stdout.isatty():
         solver.log = Log(sys.stdout)
-        for event in waiting:
+        for event in early_events:
             solver.log(event)
         solver.solve(**effects)
         return
@@ -124,7 +124,7 @@ def _run(solver: Solver, arguments: argparse.Namespace, waiting: list[Event]) ->
 
     with Bar(solver.max_iter, solver.iteration) as bar:
         solver.log = bar
-        for event in waiting:
+        for event in early_events:
             bar(event)
         solver.solve(**effects)
 
@@ -142,20 +142,20 @@ def run_test(arguments: argparse.Namespace) -> int:
         raise InputError(f"--iterations {arguments.iterations} is too few; give 1 or more")
     net = api.Net(arguments.net, "TEST", batch=arguments.batch, level=arguments.level, stages=stages(arguments.stage))
     device = device_of(arguments)
-    found = evaluate(api.job_of(net, device=device), None, arguments.budget)
-    if found.refusal is not None:
-        raise found.explain_refusal()
-    with Scoring(net, found.program, device) as scoring:
+    report = evaluate(api.job_of(net, device=device), None, arguments.budget)
+    if report.refusal is not None:
+        raise report.explain_refusal()
+    with Scoring(net, report.program, device) as scoring:
         for name in scoring.load(arguments.weights.split(",")):
             print(f"layer '{name}' is not in the weight files and keeps its initial values")
-        for line in _scored(scoring, arguments.iterations):
+        for line in _score_lines(scoring, arguments.iterations):
             print(line, flush=True)
-        print(peaks(found.peak_bytes, scoring.runner.measured_peak))
+        print(peaks(report.peak_bytes, scoring.runner.measured_peak))
     return 0
 
 
-def _scored(scoring: Scoring, batches: int) -> Iterator[str]:
-    """A line for each batch and value, then the means, as `caffe test` prints them."""
+def _score_lines(scoring: Scoring, batches: int) -> Iterator[str]:
+    """The lines of `caffe test`: one for each batch and value, then the means."""
     from layermem.report.log import number
     from layermem.solver.scoring import outputs_of
 

@@ -1,4 +1,4 @@
-"""Long work, watched: a bar on a terminal, nothing in a pipe."""
+"""A progress bar over items, on a terminal only."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TypeVar
 Item = TypeVar("Item")
 
 
-def watched(items: Iterable[Item], doing: str) -> Iterator[Item]:
-    """The items, one by one, under a bar on a terminal that shows how far it is."""
+def track_progress(items: Iterable[Item], description: str) -> Iterator[Item]:
+    """The items, with a progress bar on standard error if it is a terminal."""
     items = list(items)
     if not sys.stderr.isatty():
         yield from items
@@ -18,4 +18,4 @@ def watched(items: Iterable[Item], doing: str) -> Iterator[Item]:
     from rich.console import Console
     from rich.progress import track
 
-    yield from track(items, description=doing, console=Console(stderr=True), transient=True)
+    yield from track(items, description=description, console=Console(stderr=True), transient=True)
