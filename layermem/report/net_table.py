@@ -113,10 +113,10 @@ def fused_values(values: NetValues, graph: Graph) -> NetValues:
     names = [layer["name"] for layer in values["layers"]]
     steps: dict[str, list[str]] = {}
     for op in graph.ops:
-        layer, _, step = op.name.rpartition(".")
-        steps.setdefault(layer, []).append(step)
+        name, _, step = op.name.rpartition(".")
+        steps.setdefault(name, []).append(step)
     op_of = {member: name for name in steps for member in fused_members(name, names)}
-    layers = []
+    layers: list[LayerValues] = []
     for layer in values["layers"]:
         name = op_of.get(layer["name"], "")
         layers.append({**layer, "op": name, "steps": steps.pop(name, [])})
