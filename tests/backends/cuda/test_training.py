@@ -208,6 +208,25 @@ def test_an_invalid_label_ends_the_run_with_a_sentence():
     assert re.search(r"prototxt:\d+: layer 'accuracy' reads label", answer["error"])  # in the test before training
 
 
+TILED = """
+import sys
+from layermem.backends.base import get_device
+from layermem.backends.cuda import implicit_gemm
+from layermem.solver.solver import Solver
+
+implicit_gemm.TILES = tuple(tile for tile in implicit_gemm.TILES if tile.name == sys.argv[2])
+with Solver(sys.argv[1], device=get_device("cuda", precision=sys.argv[3])) as solver:
+    solver.step(1)
+"""
+
+
+@pytest.mark.parametrize("tile, precision", [("128x64", "fp32"), ("64x64", "tf32")])
+def test_a_tile_that_fills_48_kib_with_its_stages_opts_in_for_its_tables(tile, precision):
+    """Without an opt-in a kernel gets 48 KiB of shared memory, static and dynamic together."""
+    done = run(TILED, DIGITS, tile, precision)
+    assert done.returncode == 0, done.stderr
+
+
 GARBAGE = """
 import gc, sys
 from layermem.backends.cuda.driver.graph import GraphCapture

@@ -33,7 +33,10 @@ struct Function {
     std::size_t bytes;          // of the argument struct
     unsigned threads;           // most of a block
     std::size_t dynamic_limit;  // raised by MAX_DYNAMIC_SHARED_SIZE_BYTES
+    bool opted_in;              // whether it was
 };
+
+constexpr std::size_t SHARED_BY_DEFAULT = 48 * 1024;  // static and dynamic bytes together
 
 namespace {
 
@@ -130,9 +133,17 @@ struct Launched {
     CUresult run() const {
         LmLaunch now = launch;
         now.seed = driver().random();
-        if (function->module->launch(function->name.c_str(), &now, args.data(), args.size()) == 0) return CUDA_SUCCESS;
-        complain(function->name + ": " + function->module->message());
-        return CUDA_ERROR_LAUNCH_FAILED;
+        if (function->module->launch(function->name.c_str(), &now, args.data(), args.size()) != 0) {
+            complain(function->name + ": " + function->module->message());
+            return CUDA_ERROR_LAUNCH_FAILED;
+        }
+        // Static arrays are met as a launch reaches them; a card knows them, and refuses the launch before it starts.
+        LmKernelInfo info;
+        function->module->info(function->name.c_str(), &info);
+        if (function->opted_in || launch.shared + info.static_shared <= SHARED_BY_DEFAULT) return CUDA_SUCCESS;
+        complain(function->name + ": " + std::to_string(launch.shared) + " bytes of dynamic and " +
+                 std::to_string(info.static_shared) + " of static shared memory exceed 48 KiB without an opt-in");
+        return CUDA_ERROR_INVALID_VALUE;
     }
 };
 
@@ -203,8 +214,7 @@ FAKE_DRIVER_API cuModuleGetFunction(CUfunction* out, CUmodule module, const char
         if (module->info(name, &info) != 0) return CUDA_ERROR_NOT_FOUND;
         auto& function = module->functions[name];
         if (function == nullptr) {
-            constexpr std::size_t WITHOUT_ASKING = 48 * 1024;
-            function.reset(new Function{module, name, info.bytes, info.threads, WITHOUT_ASKING});
+            function.reset(new Function{module, name, info.bytes, info.threads, SHARED_BY_DEFAULT, false});
         }
         *out = function.get();
         return CUDA_SUCCESS;
@@ -247,6 +257,7 @@ FAKE_DRIVER_API cuFuncSetAttribute(CUfunction function, int attribute, int value
         if (attribute != DYNAMIC_LIMIT) return CUDA_SUCCESS;
         if (value < 0 || value > MOST_DYNAMIC) return CUDA_ERROR_INVALID_VALUE;
         function->dynamic_limit = static_cast<std::size_t>(value);
+        function->opted_in = true;
         return CUDA_SUCCESS;
     });
 }

@@ -31,7 +31,6 @@ NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no order with the default stream
 RESERVED_BYTES = 64 << 20  # left to the code of kernels and to CUDA itself
 FP32_LANES = {"75": 64, "80": 64}  # of a multiprocessor, where they are not 128
 GRANULARITY = 2 << 20  # in which a card's memory is allocated
-DEFAULT_SHARED_BYTES = 48 * 1024  # dynamic shared memory that a kernel may use without opting in
 
 
 class Card(NamedTuple):
@@ -110,6 +109,7 @@ class Driver:
         self.streams = {name: self.cuda.Stream(NON_BLOCKING) for name in STREAMS}
         self.capture: GraphCapture | None = None  # of the step being captured
         self._functions: dict[tuple[str, str], Any] = {}
+        self._dynamic_bytes: dict[tuple[str, str], int] = {}  # shared memory that each function may use
         self._modules: dict[str, Any] = {}
 
     def close(self) -> None:
@@ -223,10 +223,11 @@ class Driver:
             with self.reporting_device_errors():
                 self._functions[key] = self._modules[launch.module].get_function(launch.function)
         function = self._functions[key]
-        if launch.shared > DEFAULT_SHARED_BYTES:
+        if launch.shared > self._dynamic_bytes.get(key, 0):  # without this, static and dynamic share 48 KiB
             attribute = self.cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
             with self.reporting_device_errors():
                 function.set_attribute(attribute, launch.shared)
+            self._dynamic_bytes[key] = launch.shared
         return function
 
     def _loaded(self, module: str) -> Any:
