@@ -21,7 +21,9 @@ from tests.test_map import FILES, imported_packages, package_of
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("layermem/**/README.md")])
-PAGES += [ROOT / name for name in ("cuda/README.md", "prototxt/README.md", "tests/README.md", "tests/emulator/README.md")]
+PAGES += [
+    ROOT / name for name in ("cuda/README.md", "prototxt/README.md", "tests/README.md", "tests/emulator/README.md")
+]
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 PREFIXES = ("layermem", "")  # a path in backticks is relative to one of these
 
