@@ -1,14 +1,16 @@
-"""Is a schedule safe?  This file shares no code with those that make schedules; it believes only the rows.
+"""Is a schedule safe?  This file shares no code with those that make schedules: it reads their instructions alone.
 
-It walks the rows once and follows every value from the op that made it:
-    order      which rows are certainly complete before a row starts: those before it in its stream, those it waits
-               for, and all that these had waited for; a step starts when all of the last one is done
-    bytes      which residency holds each byte; a row may take bytes over only if all who touched them are done
-    values     what each residency holds: an op must read exactly the values that it would read in the graph's order,
-               and a replay those that the first run saw
-    overlays   an output on top of an input only where the op permits it, and at the same offset
-    homes      what outlives the step starts and ends in one place, the same in all schedules that share the arena,
-               and no other schedule touches it there
+It goes through the instructions once and follows every value from the op that wrote it:
+
+    order       what is certainly complete when an instruction starts: what precedes it in its stream, what it waits
+                for, and all that these had waited for; a step starts when the last one is complete
+    bytes       which residency holds each byte; an instruction may overwrite bytes only if every access to them is
+                complete
+    values      what each residency holds: an op must read exactly the values that it reads in the graph's order, and a
+                recomputation those of the first run
+    overlays    an output on top of an input only where the op permits it, and at the same offset
+    persistent  what outlives the step starts and ends at one offset, the same in all schedules that share the arena,
+                and no other schedule writes there
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from layermem.graph.ops import Graph, Op
 from layermem.schedule.ir import Instruction, Residency, Schedule
@@ -25,76 +28,69 @@ from layermem.schedule.validate import structural_errors
 
 SHOWN = 10  # violations that an error quotes
 Value = tuple[str, str]  # (op, buffer), or ("", buffer) for what a persistent buffer holds when the step starts
+Ints = npt.NDArray[np.int64]
 
 
 class UnsafeSchedule(Exception):
-    """A schedule breaks a rule; the message says which row, which bytes, and why."""
+    """A schedule breaks a rule; the message says at which tick, which bytes, and why."""
 
 
 def check(*schedules: Schedule) -> None:
     """Raise UnsafeSchedule, with all violations, if there is one; several schedules share one arena."""
-    found = [sentence for schedule in schedules for sentence in violations(schedule)]
-    found += conflicts(schedules)
-    if found:
-        more = f" (and {len(found) - SHOWN} more)" if len(found) > SHOWN else ""
-        raise UnsafeSchedule("; ".join(found[:SHOWN]) + more)
+    broken = [sentence for schedule in schedules for sentence in violations(schedule)]
+    broken += conflicts(schedules)
+    if broken:
+        more = f" (and {len(broken) - SHOWN} more)" if len(broken) > SHOWN else ""
+        raise UnsafeSchedule("; ".join(broken[:SHOWN]) + more)
 
 
 def violations(schedule: Schedule) -> list[str]:
     """Every rule that one schedule breaks, as a sentence."""
-    found = structural_errors(schedule)
-    if not found:
-        verifier = _Verifier(schedule)
-        for instruction in schedule.instructions:
-            verifier.follow(instruction)
-        verifier.finish()
-        found = verifier.found
-    return found
+    return structural_errors(schedule) or _Verifier(schedule).verify()
 
 
 def conflicts(schedules: Sequence[Schedule]) -> list[str]:
-    """Every home that moves from one schedule to another, or that another schedule writes on."""
-    found = []
-    persistent: dict[str, Residency] = {}
-    mine = [persistent_residencies(schedule) for schedule in schedules]
-    for schedule, own in zip(schedules, mine):
-        for name, place in own.items():
-            known = persistent.setdefault(name, place)
-            if (known.host, known.offset) != (place.host, place.offset):
-                found.append(f"'{name}' outlives a step, but has other bytes in {schedule.graph.name} than before")
+    """Every persistent buffer whose offset differs from one schedule to another, or that another one writes on."""
+    sentences = []
+    known: dict[str, Residency] = {}
+    own = [persistent_residencies(schedule) for schedule in schedules]
+    for schedule, residencies in zip(schedules, own):
+        for name, r in residencies.items():
+            first = known.setdefault(name, r)
+            if (first.host, first.offset) != (r.host, r.offset):
+                sentences.append(f"'{name}' outlives a step, but has other bytes in {schedule.graph.name} than before")
     for host in (False, True):
-        fixed = sorted(
-            (place.offset, place.offset + place.nbytes, n) for n, place in persistent.items() if place.host == host
-        )
+        fixed = sorted((r.offset, r.offset + r.nbytes, name) for name, r in known.items() if r.host == host)
         begins, ends = [begin for begin, _, _ in fixed], [end for _, end, _ in fixed]
-        for schedule, own in zip(schedules, mine):
+        for schedule, residencies in zip(schedules, own):
             for r in schedule.residencies:
                 if r.host != host or not r.nbytes:
                     continue
                 for _, _, name in fixed[bisect_right(ends, r.offset) : bisect_left(begins, r.offset + r.nbytes)]:
-                    if name not in own and name != r.buffer:  # what the schedule has a home for, its walk has seen
-                        found.append(f"'{r.buffer}' of {schedule.graph.name} lies on '{name}', which outlives the step")
-    return found
+                    if name not in residencies and name != r.buffer:  # the others are checked tick by tick
+                        where = f"'{r.buffer}' of {schedule.graph.name}"
+                        sentences.append(f"{where} lies on '{name}', which outlives the step")
+    return sentences
 
 
 def persistent_residencies(schedule: Schedule) -> dict[str, Residency]:
     """The residency where each persistent buffer is between steps: in the host arena if it has one there."""
-    persistent: dict[str, Residency] = {}
+    residencies: dict[str, Residency] = {}
     for r in schedule.residencies:
         buffer = schedule.graph.buffers.get(r.buffer)
-        whole = r.begin == 0 and r.end == len(schedule.instructions)
-        if whole and buffer is not None and buffer.persistent and (r.host or r.buffer not in persistent):
-            persistent[r.buffer] = r
-    return persistent
+        whole_step = r.begin == 0 and r.end == len(schedule.instructions)
+        if whole_step and buffer is not None and buffer.persistent and (r.host or r.buffer not in residencies):
+            residencies[r.buffer] = r
+    return residencies
 
 
 @dataclass
 class _Arena:
-    """Bytes cut at every offset where a residency begins or ends; who holds each piece, and who touched it last."""
+    """Bytes cut at every offset where a residency begins or ends; which one holds each piece, and its last accesses."""
 
     edges: list[int]
-    holder: np.ndarray  # residency id, -1 free
-    touched: dict[str, np.ndarray]  # stream -> tick of the last access
+    holder: Ints  # residency id, -1 free
+    touched: dict[str, Ints]  # stream -> tick of the last access
 
     @staticmethod
     def over(residencies: Iterable[Residency], streams: Iterable[str]) -> _Arena:
@@ -106,14 +102,14 @@ class _Arena:
 
 
 class _Verifier:
-    """The state of all bytes and values after each row."""
+    """The state of all bytes and values after each instruction."""
 
     def __init__(self, schedule: Schedule):
         self.schedule, self.graph = schedule, schedule.graph
-        self.found: list[str] = []
+        self.sentences: list[str] = []
         self.streams = sorted({instruction.stream for instruction in schedule.instructions})
-        self.done: list[dict[str, int]] = []  # per row: stream -> last tick certainly complete before it starts
-        self.last: dict[str, int] = {}  # stream -> its last row so far
+        self.done: list[dict[str, int]] = []  # per tick: stream -> last tick certainly complete before it starts
+        self.last: dict[str, int] = {}  # stream -> its last tick so far
         kinds = {host: [r for r in schedule.residencies if r.host == host] for host in (False, True)}
         self.arena = {host: _Arena.over(of_kind, self.streams) for host, of_kind in kinds.items()}
         self.value: dict[int, Value] = {}  # residency -> what it holds
@@ -125,11 +121,19 @@ class _Verifier:
             arena = self.arena[r.host]
             for other in np.unique(arena.holder[arena.span(r)]):
                 if other >= 0:
-                    self.found.append(f"'{r.buffer}' and {self._names(other)} have their homes on the same bytes")
+                    names = f"'{r.buffer}' and {self._names(other)}"
+                    self.sentences.append(f"{names} have persistent offsets on the same bytes")
             self.value[r.id] = ("", r.buffer)
             arena.holder[arena.span(r)] = r.id
 
-    def follow(self, instruction: Instruction) -> None:
+    def verify(self) -> list[str]:
+        """All violations as sentences."""
+        for instruction in self.schedule.instructions:
+            self._follow(instruction)
+        self._finish()
+        return self.sentences
+
+    def _follow(self, instruction: Instruction) -> None:
         done = self._complete_before(instruction)
         self.done.append(done)
         self.last[instruction.stream] = instruction.tick
@@ -142,18 +146,18 @@ class _Verifier:
         else:
             self._copy(instruction)
 
-    def finish(self) -> None:
-        self.found += [f"'{op.name}' never runs" for op in self.graph.ops if op.name not in self.ran]
+    def _finish(self) -> None:
+        self.sentences += [f"'{op.name}' never runs" for op in self.graph.ops if op.name not in self.ran]
         used = {r.buffer for r in self.schedule.residencies}
         for name in (b.name for b in self.graph.persistent() if b.name in used):
-            place = self.persistent.get(name)
-            if place is None:
-                self.found.append(f"'{name}' outlives the step, but has no bytes of its own for the whole of it")
-            elif self.value.get(place.id) != self.final[name] or not self._holds(place):
-                self.found.append(f"'{name}' is not back home at the end of the step")
+            r = self.persistent.get(name)
+            if r is None:
+                self.sentences.append(f"'{name}' outlives the step, but has no bytes of its own for the whole of it")
+            elif self.value.get(r.id) != self.final[name] or not self._holds(r):
+                self.sentences.append(f"'{name}' is not at its persistent offset at the end of the step")
 
-    def say(self, instruction: Instruction, text: str) -> None:
-        self.found.append(f"row {instruction.tick} ({instruction.kind} {instruction.what}) {text}")
+    def _say(self, instruction: Instruction, text: str) -> None:
+        self.sentences.append(f"tick {instruction.tick} ({instruction.kind} {instruction.what}) {text}")
 
     # -- order -------------------------------------------------------------------------------------------------
 
@@ -171,14 +175,12 @@ class _Verifier:
         self._inside(instruction, r)
         arena = self.arena[r.host]
         span = arena.span(r)
-        strangers = arena.holder[span] != r.id
-        if strangers.any():
-            self.say(
-                instruction, f"reads '{r.buffer}', but its bytes hold {self._names(arena.holder[span][strangers])}"
-            )
+        foreign = arena.holder[span] != r.id
+        if foreign.any():
+            self._say(instruction, f"reads '{r.buffer}', but its bytes hold {self._names(arena.holder[span][foreign])}")
         writer = self.written_by.get(r.id)
         if writer is not None and writer.tick > done.get(writer.stream, -1):
-            self.say(instruction, f"reads '{r.buffer}' without waiting for row {writer.tick}, which writes it")
+            self._say(instruction, f"reads '{r.buffer}' without waiting for tick {writer.tick}, which writes it")
         arena.touched[instruction.stream][span] = instruction.tick
 
     def _write(self, instruction: Instruction, r: Residency, done: dict[str, int]) -> None:
@@ -188,40 +190,42 @@ class _Verifier:
         for stream in self.streams:
             latest = int(arena.touched[stream][span].max(initial=-1))
             if stream != instruction.stream and latest > done.get(stream, -1):
-                self.say(instruction, f"writes bytes of '{r.buffer}' without waiting for row {latest} to leave them")
+                self._say(
+                    instruction, f"writes bytes of '{r.buffer}' without waiting for tick {latest} to release them"
+                )
         held = arena.holder[span]
         for other in np.unique(held[(held != r.id) & (held >= 0)]):
-            self._takes(instruction, r, self.schedule.residencies[other])
+            self._overwrite(instruction, r, self.schedule.residencies[other])
         arena.holder[span] = r.id
         arena.touched[instruction.stream][span] = instruction.tick
         self.written_by[r.id] = instruction
 
-    def _takes(self, instruction: Instruction, new: Residency, old: Residency) -> None:
-        """`row` writes `new` over bytes that `old` held: is that stay over, or is this a permitted overlay?"""
+    def _overwrite(self, instruction: Instruction, new: Residency, old: Residency) -> None:
+        """`new` is written over bytes that `old` held: has that residency ended, or is this a permitted overlay?"""
         whole = new.begin == old.begin == 0 and new.end == old.end == len(self.schedule.instructions)
         if new.over == old.id and instruction.op is not None:
             permitted = any((o.out, o.over) == (new.buffer, old.buffer) for o in instruction.op.overlays)
             same = (new.offset, new.nbytes) == (old.offset, old.nbytes)
             if not (permitted and same and (whole or old.end <= instruction.tick + 1)):
-                self.say(instruction, f"lays '{new.buffer}' over '{old.buffer}' where that is not permitted")
+                self._say(instruction, f"lays '{new.buffer}' over '{old.buffer}' where that is not permitted")
         elif old.end > instruction.tick and not (whole and self._chain(new) == self._chain(old)):
-            self.say(instruction, f"writes '{new.buffer}' over '{old.buffer}', which stays until row {old.end}")
+            self._say(instruction, f"writes '{new.buffer}' over '{old.buffer}', which is resident until tick {old.end}")
 
     def _chain(self, r: Residency) -> int:
-        """The first residency of a block that several share; kept for the whole run, they follow each other in it."""
+        """The first residency of a chain of overlays; those kept for the whole step follow each other on its bytes."""
         while r.over is not None:
             r = self.schedule.residencies[r.over]
         return r.id
 
     def _inside(self, instruction: Instruction, r: Residency) -> None:
         if not r.begin <= instruction.tick < r.end:
-            self.say(instruction, f"touches '{r.buffer}' outside its stay [{r.begin}, {r.end})")
+            self._say(instruction, f"touches '{r.buffer}' outside its residency [{r.begin}, {r.end})")
 
     def _holds(self, r: Residency) -> bool:
         arena = self.arena[r.host]
         return bool((arena.holder[arena.span(r)] == r.id).all())
 
-    def _names(self, holders: np.ndarray) -> str:
+    def _names(self, holders: Ints) -> str:
         names = [f"'{self.schedule.residencies[h].buffer}'" if h >= 0 else "nothing" for h in np.unique(holders)]
         return " and ".join(names[:3])
 
@@ -232,23 +236,23 @@ class _Verifier:
         if source in self.value:
             self.value[target] = self.value[source]
         else:
-            self.say(instruction, "copies it before anything wrote it")
+            self._say(instruction, "copies it before anything wrote it")
 
     def _op(self, instruction: Instruction, op: Op) -> None:
         done = {instruction.what, *op.covers}
         first = not done & self.ran
         self.ran |= done
         if first != (op is self.graph.by_name[instruction.what]):
-            self.say(
+            self._say(
                 instruction,
-                "runs as a replay before it ran at all" if first else "runs a second time, not as its replay",
+                "is recomputed before it ran at all" if first else "runs a second time, not as its recomputation",
             )
         at = {op.roles[role]: rid for role, rid in instruction.roles.items() if role in op.roles}
         inputs, outputs = self.expected[instruction.what]
         for buffer in (*op.reads, *op.updates):
             wanted = inputs.get(buffer) if first else outputs.get(buffer, inputs.get(buffer))
             if wanted is None or self.value.get(at[buffer]) != wanted:
-                self.say(instruction, f"reads '{buffer}', which does not hold {self._story(wanted)}")
+                self._say(instruction, f"reads '{buffer}', which does not hold {self._story(wanted)}")
         for buffer in (*op.writes, *op.updates):
             self.value[at[buffer]] = outputs[buffer]
 
@@ -264,17 +268,17 @@ Values = dict[str, Value]
 def _values_in_order(graph: Graph) -> tuple[dict[str, tuple[Values, Values]], Values]:
     """Per op, the values it reads and leaves when the graph's ops run in their own order; what buffers hold then."""
     now: Values = {b.name: ("", b.name) for b in graph.persistent()}
-    found = {}
+    in_order = {}
     for op in graph.ops:
         inputs = {b: now[b] for b in (*op.reads, *op.updates) if b in now}
         outputs = {b: (op.name, b) for b in (*op.writes, *op.updates)}
         now.update(outputs)
-        found[op.name] = (inputs, outputs)
+        in_order[op.name] = (inputs, outputs)
     for (
         op
     ) in graph.fused_updates:  # each buffer as the first covered op that reads it finds it, as the last one leaves it
-        ins, outs = zip(*(found[name] for name in op.covers))
+        ins, outs = zip(*(in_order[name] for name in op.covers))
         inputs = {b: next(each[b] for each in ins if b in each) for b in (*op.reads, *op.updates)}
         left: Values = {b: value for each in outs for b, value in each.items()}
-        found[op.name] = (inputs, {b: left[b] for b in (*op.writes, *op.updates)})
-    return found, now
+        in_order[op.name] = (inputs, {b: left[b] for b in (*op.writes, *op.updates)})
+    return in_order, now

@@ -1,9 +1,9 @@
-"""Does a schedule say what rows and residencies may say at all?  check.py follows the values of those that do.
+"""The rules that a single residency or instruction must keep; check.py follows the values of those that do.
 
-residency   a stay inside the step, at an aligned offset inside its arena, at least as large as its buffer
+residency   ticks inside the step, an aligned offset inside its arena, at least as many bytes as its buffer
 copy        one buffer from the device to the host on stream d2h, or back on h2d
 op          an op of the graph on stream compute, with all its roles on residencies of the right buffers on the
-            device; what the row reads and writes is what the op reads and writes, and its workspace
+            device; what the instruction reads and writes is what the op reads and writes, and its workspace
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from layermem.graph.ops import Op
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction, Residency, Schedule
 
 ALIGNMENT = 256
-COPIES = {"offload": (D2H, False, True), "prefetch": (H2D, True, False)}  # verb -> stream, from host?, to host?
+COPIES = {"offload": (D2H, False, True), "prefetch": (H2D, True, False)}  # kind -> stream, from host?, to host?
 
 
 def structural_errors(schedule: Schedule) -> list[str]:
-    """Every ill-formed residency and row as a sentence."""
-    found = [sentence for r in schedule.residencies for sentence in _residency(schedule, r)]
+    """Every ill-formed residency and instruction as a sentence."""
+    sentences = [sentence for r in schedule.residencies for sentence in _residency(schedule, r)]
     if [r.id for r in schedule.residencies] != list(range(len(schedule.residencies))):
-        found.append("residencies are not numbered by their places")
+        sentences.append("residencies are not numbered by their places")
     if [instruction.tick for instruction in schedule.instructions] != list(range(len(schedule.instructions))):
-        found.append("rows are not numbered by their places")
+        sentences.append("instructions are not numbered by their places")
     for instruction in schedule.instructions:
-        found += [
-            f"row {instruction.tick} ({instruction.kind} {instruction.what}) {sentence}"
+        sentences += [
+            f"tick {instruction.tick} ({instruction.kind} {instruction.what}) {sentence}"
             for sentence in _instruction(schedule, instruction)
         ]
-    return found
+    return sentences
 
 
 def _residency(schedule: Schedule, r: Residency) -> Iterator[str]:
@@ -50,7 +50,7 @@ def _residency(schedule: Schedule, r: Residency) -> Iterator[str]:
 def _instruction(schedule: Schedule, instruction: Instruction) -> Iterator[str]:
     for tick in instruction.after:
         if not 0 <= tick < instruction.tick:
-            yield f"waits for row {tick}, which does not come before it"
+            yield f"waits for tick {tick}, which does not come before it"
     unknown = [
         i
         for i in (*instruction.reads, *instruction.writes, *instruction.roles.values())
@@ -101,12 +101,12 @@ def _op(schedule: Schedule, instruction: Instruction, op: Op) -> Iterator[str]:
             yield f"has a workspace of {r.nbytes} bytes, but needs {op.workspace}"
         elif buffer is not None and (r.buffer != buffer or at.setdefault(buffer, rid) != rid):
             yield f"takes '{r.buffer}' for its {role}, which is '{buffer}'"
-    scratch = [instruction.roles["workspace"]] if op.workspace else []
+    workspace = [instruction.roles["workspace"]] if op.workspace else []
     for what, listed, buffers in (
         ("reads", instruction.reads, (*op.reads, *op.updates)),
         ("writes", instruction.writes, (*op.updates, *op.writes)),
     ):
-        true = {*(at[b] for b in buffers if b in at), *(scratch if what == "writes" else ())}
+        true = {*(at[b] for b in buffers if b in at), *(workspace if what == "writes" else ())}
         if {*listed} != true:
             names = " ".join(sorted(schedule.residencies[rid].buffer for rid in {*listed} ^ true))
             yield f"is wrong about what it {what}: {names}"

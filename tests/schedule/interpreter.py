@@ -1,11 +1,11 @@
-"""Runs a schedule on symbols instead of numbers, in every order of rows that its `after` edges permit to matter.
+"""Runs a schedule on symbols instead of numbers, in every order of instructions that its `after` edges permit to matter.
 
 A brute-force twin of schedule/check.py.  Memory is a dictionary of cells of 64 bytes; a value is known by the op that
 made it and the values it was made from, so a wrong input, a torn value or a forgotten `after` gives another one.
 
-    one run   rows are executed one by one, in an order that respects streams and `after`
-    all runs  for each row, the run in which it comes as early as it can: everything it must wait for goes first, in
-              order, then the row, then the rest; so each pair of rows that are not ordered meets both ways round
+    one run   instructions are executed one by one, in an order that respects streams and `after`
+    all runs  for each instruction, the run in which it comes as early as it can: everything it must wait for goes first, in
+              order, then the instruction, then the rest; so each pair of instructions that are not ordered meets both ways round
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GARBAGE = "garbage"
 
 
 def wrong_runs(schedule: Schedule) -> list[str]:
-    """What goes wrong in some permitted order of the rows; empty if nothing ever does."""
+    """What goes wrong in some permitted order of the instructions; empty if nothing ever does."""
     found: list[str] = []
     for order in orders(schedule):
         found += _Run(schedule).run(order)
@@ -30,20 +30,24 @@ def wrong_runs(schedule: Schedule) -> list[str]:
 
 
 def orders(schedule: Schedule) -> Iterator[list[Instruction]]:
-    rows = list(schedule.instructions)
-    yield rows
+    instructions = list(schedule.instructions)
+    yield instructions
     ancestors: list[set[int]] = []
     last: dict[str, int] = {}
-    for row in rows:
-        direct = {last[row.stream]} if row.stream in last else set()
-        direct |= set(row.after)
-        ancestors.append(direct.union(*(ancestors[tick] for tick in direct if tick < row.tick)))
-        last[row.stream] = row.tick
-    for row in rows:
-        first = [each for each in rows if each.tick in ancestors[row.tick]]
-        if len(first) != row.tick:  # else it is the order of the rows
-            rest = [each for each in rows if each.tick not in ancestors[row.tick] and each.tick != row.tick]
-            yield [*first, row, *rest]
+    for instruction in instructions:
+        direct = {last[instruction.stream]} if instruction.stream in last else set()
+        direct |= set(instruction.after)
+        ancestors.append(direct.union(*(ancestors[tick] for tick in direct if tick < instruction.tick)))
+        last[instruction.stream] = instruction.tick
+    for instruction in instructions:
+        first = [each for each in instructions if each.tick in ancestors[instruction.tick]]
+        if len(first) != instruction.tick:  # else it is the order of the instructions
+            rest = [
+                each
+                for each in instructions
+                if each.tick not in ancestors[instruction.tick] and each.tick != instruction.tick
+            ]
+            yield [*first, instruction, *rest]
 
 
 def final_values(graph: Graph) -> dict[str, object]:
@@ -52,43 +56,49 @@ def final_values(graph: Graph) -> dict[str, object]:
 
 
 class _Run:
-    """One order of the rows.  `cells` maps (host?, cell number) to (value, which part of it)."""
+    """One order of the instructions.  `cells` maps (host?, cell number) to (value, which part of it)."""
 
     def __init__(self, schedule: Schedule):
         self.schedule, self.graph = schedule, schedule.graph
         self.cells: dict[tuple[bool, int], tuple[object, int]] = {}
         self.inputs, self.final = _in_order(self.graph)
-        self.persistent = _homes(schedule)
+        self.persistent = _between_steps(schedule)
         for r in self.persistent:
             self._store(r, ("start", r.buffer))
 
     def run(self, order: Iterable[Instruction]) -> list[str]:
         ran: set[str] = set()
         wrong: list[str] = []
-        for row in order:
-            if row.op is None:
-                value = self._load(self.schedule.residencies[row.reads[0]])
-                self._store(self.schedule.residencies[row.writes[0]], value)
+        for instruction in order:
+            if instruction.op is None:
+                value = self._load(self.schedule.residencies[instruction.reads[0]])
+                self._store(self.schedule.residencies[instruction.writes[0]], value)
                 continue
-            values = self._compute(row, row.op)
-            if row.op is self.graph.by_name[row.what] and values != self.inputs[row.what]:
-                wrong.append(f"row {row.tick} ({row.what}) reads other values than in the graph's order")
-            ran.add(row.what)
+            values = self._compute(instruction, instruction.op)
+            if instruction.op is self.graph.by_name[instruction.what] and values != self.inputs[instruction.what]:
+                wrong.append(
+                    f"instruction {instruction.tick} ({instruction.what}) reads other values than in the graph's order"
+                )
+            ran.add(instruction.what)
         wrong += [f"{op.name} never ran" for op in self.graph.ops if op.name not in ran]
-        homes = {r.buffer for r in self.persistent}
+        between_steps = {r.buffer for r in self.persistent}
         for name in self.final:
-            if name not in homes and any(name in op.touches for op in self.graph.ops):
-                wrong.append(f"{name} has no home")
+            if name not in between_steps and any(name in op.touches for op in self.graph.ops):
+                wrong.append(f"{name} has no residency between steps")
         for r in self.persistent:
             if self._load(r) != self.final[r.buffer]:
                 wrong.append(f"{r.buffer} is not back home")
         return wrong
 
-    def _compute(self, row: Instruction, op: Op) -> dict[str, object]:
+    def _compute(self, instruction: Instruction, op: Op) -> dict[str, object]:
         """Run one op: its workspace and its outputs are garbage before it reads, but for lawful overlays."""
-        at = {op.roles[role]: self.schedule.residencies[rid] for role, rid in row.roles.items() if role in op.roles}
-        if "workspace" in row.roles:
-            self._store(self.schedule.residencies[row.roles["workspace"]], GARBAGE)
+        at = {
+            op.roles[role]: self.schedule.residencies[rid]
+            for role, rid in instruction.roles.items()
+            if role in op.roles
+        }
+        if "workspace" in instruction.roles:
+            self._store(self.schedule.residencies[instruction.roles["workspace"]], GARBAGE)
         for buffer in op.writes:
             spared = {o.over for o in op.overlays if o.out == buffer}
             if not any(at[over][4:7] == at[buffer][4:7] for over in spared):  # size, offset, host or not
@@ -144,12 +154,12 @@ def _in_order(graph: Graph) -> tuple[dict[str, dict[str, object]], dict[str, obj
     return inputs, {name: now[name] for name, b in graph.buffers.items() if b.persistent}
 
 
-def _homes(schedule: Schedule) -> list[Residency]:
+def _between_steps(schedule: Schedule) -> list[Residency]:
     """Where persistent buffers lie between steps: in the host arena if they are there for the whole step."""
-    homes: dict[str, Residency] = {}
+    residencies: dict[str, Residency] = {}
     for r in schedule.residencies:
         buffer = schedule.graph.buffers.get(r.buffer)
         whole = (r.begin, r.end) == (0, len(schedule.instructions))
-        if buffer is not None and buffer.persistent and whole and (r.buffer not in homes or r.host):
-            homes[r.buffer] = r
-    return list(homes.values())
+        if buffer is not None and buffer.persistent and whole and (r.buffer not in residencies or r.host):
+            residencies[r.buffer] = r
+    return list(residencies.values())

@@ -1,6 +1,6 @@
 """The checker beside a brute-force twin: what the planner makes is safe, and what is broken at random is caught.
 
-The twin (interpreter.py) runs a schedule on symbols in every order of rows that can matter; the checker walks once.
+The twin (interpreter.py) runs a schedule on symbols in every order of instructions that can matter; the checker walks once.
 """
 
 import random
@@ -65,20 +65,20 @@ def shift_a_residency(schedule, rng):
     return replace(schedule, residencies=tuple(residencies), peak_bytes=schedule.peak_bytes + 1024)
 
 
-def swap_two_rows(schedule, rng):
+def swap_two_instructions(schedule, rng):
     order = list(range(len(schedule.instructions)))
     i = rng.randrange(len(order) - 1)
     order[i], order[i + 1] = order[i + 1], order[i]
     return _reordered(schedule, order)
 
 
-def drop_a_row(schedule, rng):
+def drop_an_instruction(schedule, rng):
     gone = rng.randrange(len(schedule.instructions))
     return _reordered(schedule, [tick for tick in range(len(schedule.instructions)) if tick != gone])
 
 
 def _reordered(schedule, order):
-    """The rows of these ticks, numbered anew; whole-run stays remain so."""
+    """The instructions of these ticks, numbered anew; residencies of the whole step remain so."""
     now = {old: new for new, old in enumerate(order)}
     instructions = tuple(
         schedule.instructions[old]._replace(
@@ -91,8 +91,8 @@ def _reordered(schedule, order):
     return replace(schedule, instructions=instructions, residencies=residencies)
 
 
-def read_another_stay(schedule, rng):
-    """A role, and what the row lists, moves to another residency of the same buffer, or of any."""
+def read_another_residency(schedule, rng):
+    """A role, and what the instruction lists, moves to another residency of the same buffer, or of any."""
     instruction = rng.choice([instruction for instruction in schedule.instructions if instruction.reads])
     was = rng.choice(instruction.reads)
     buffer, host = schedule.residencies[was].buffer, schedule.residencies[was].host
@@ -115,7 +115,7 @@ def read_another_stay(schedule, rng):
     return replace(schedule, instructions=tuple(instructions))
 
 
-def exchange_op_and_replay(schedule, rng):
+def exchange_op_and_recomputation(schedule, rng):
     def change(instruction):
         original = schedule.graph.by_name.get(instruction.what)
         if original is None or original.recompute is None:
@@ -155,10 +155,10 @@ def overlay_at_will(schedule, rng):
 
 
 MUTATIONS = [
-    drop_an_edge, shift_a_residency, swap_two_rows, drop_a_row, read_another_stay, exchange_op_and_replay,
+    drop_an_edge, shift_a_residency, swap_two_instructions, drop_an_instruction, read_another_residency, exchange_op_and_recomputation,
     overlay_at_will,
 ]  # fmt: skip
-FEWEST = {"exchange_op_and_replay": 2}  # of so many schedules, mutants whose meaning must have changed
+FEWEST = {"exchange_op_and_recomputation": 2}  # of so many schedules, mutants whose meaning must have changed
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: m.__name__)
