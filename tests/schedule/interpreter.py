@@ -1,11 +1,12 @@
-"""Runs a schedule on symbols instead of numbers, in every order of instructions that its `after` edges permit to matter.
+"""Runs a schedule on symbols instead of numbers, in every order of instructions that can matter.
 
-A brute-force twin of schedule/check.py.  Memory is a dictionary of cells of 64 bytes; a value is known by the op that
-made it and the values it was made from, so a wrong input, a torn value or a forgotten `after` gives another one.
+A brute-force oracle of schedule/check.py.  Memory is a dictionary of cells of 64 bytes; a value is identified by the op
+that computed it and the values it was computed from, so a wrong input, a torn value or a missing `after` gives another.
 
-    one run   instructions are executed one by one, in an order that respects streams and `after`
-    all runs  for each instruction, the run in which it comes as early as it can: everything it must wait for goes first, in
-              order, then the instruction, then the rest; so each pair of instructions that are not ordered meets both ways round
+    one run   instructions execute one by one, in an order that respects streams and `after`
+    all runs  for each instruction, the run in which it comes as early as possible: everything it must wait for goes
+              first, in order, then the instruction, then the rest; so each pair of unordered instructions meets both
+              ways round
 """
 
 from __future__ import annotations

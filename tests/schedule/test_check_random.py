@@ -1,6 +1,7 @@
 """The checker beside a brute-force twin: what the planner makes is safe, and what is broken at random is caught.
 
-The twin (interpreter.py) runs a schedule on symbols in every order of instructions that can matter; the checker walks once.
+The oracle (interpreter.py) runs a schedule on symbols in every order of instructions that can matter; the checker
+verifies in one pass.
 """
 
 import random
@@ -155,7 +156,8 @@ def overlay_at_will(schedule, rng):
 
 
 MUTATIONS = [
-    drop_an_edge, shift_a_residency, swap_two_instructions, drop_an_instruction, read_another_residency, exchange_op_and_recomputation,
+    drop_an_edge, shift_a_residency, swap_two_instructions, drop_an_instruction, read_another_residency,
+    exchange_op_and_recomputation,
     overlay_at_will,
 ]  # fmt: skip
 FEWEST = {"exchange_op_and_recomputation": 2}  # of so many schedules, mutants whose meaning must have changed
