@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from layermem.data import declared_shapes, open_feed, probe, synthetic_feed
+from layermem.data import open_feed
 from layermem.errors import InputError
-from layermem.proto.schema import TEST, TRAIN, BlobProto
+from layermem.proto.schema import TEST, TRAIN
 from tests.data.makers import datum, digits_like, images, layer, make_lmdb
 
 DATA = (
@@ -42,18 +42,6 @@ def test_a_data_layer_with_one_top_yields_no_labels(tmp_path):
     feed = opened(data(folder).replace('top: "label"', ""))
     assert feed.shapes == ((3, 3, 6, 5),) and len(feed.next()) == 1
     feed.close()
-
-
-def test_a_source_beside_the_net_is_found(tmp_path):
-    digits_like(tmp_path / "db")
-    feed = opened(data("db"), path=str(tmp_path / "net.prototxt"))
-    assert feed.shapes[0] == (3, 3, 6, 5)
-    feed.close()
-
-
-def test_an_lmdb_needs_no_backend_named(tmp_path):
-    folder, _ = digits_like(tmp_path / "db")
-    opened(data(folder).replace("backend: LMDB", "")).close()
 
 
 def test_a_random_skip_belongs_to_the_seed(tmp_path):
@@ -205,101 +193,3 @@ def test_an_error_of_a_record_names_the_data_set_and_the_layer(tmp_path):
     with pytest.raises(InputError, match=f"{folder}: layer 'data' .*has no label"):
         feed.next()
     feed.close()
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (DATA.format("gone", 2, ""), "layer 'data' cannot read its data: there is no 'gone'"),
-        (DATA.format("", 2, ""), "has no source; set it"),
-        (DATA.format(".", 0, ""), "has batch_size 0; set"),
-        (DATA.format(".", 2, "").replace("LMDB", "LEVELDB"), "has backend LEVELDB"),
-        (DATA.format(".", 2, "") + 'top: "third"', "has 3 tops"),
-        (
-            'name: "h" type: "HDF5Data" top: "x" hdf5_data_param { batch_size: 1 } transform_param { }',
-            "transform_param",
-        ),
-        (
-            NOISE.replace('data_filler { type: "gaussian" }', "data_filler { } data_filler { }"),
-            "3 data_filler for 2 tops",
-        ),
-        (NOISE.replace("gaussian", "rainbow"), "unknown filler type 'rainbow'"),
-    ],
-)
-def test_layers_that_cannot_be_fed_are_refused(text, words):
-    with pytest.raises(InputError, match=words) as caught:
-        opened(text)
-    assert caught.value.path == "net.prototxt"
-
-
-def test_a_refused_layer_leaves_its_lmdb_closed(tmp_path):
-    folder, _ = digits_like(tmp_path / "db")
-    for _ in range(2):
-        with pytest.raises(InputError, match="has crop_size 99"):
-            opened(data(folder, rest="transform_param { crop_size: 99 }"))
-    import lmdb as library
-
-    library.open(str(folder), readonly=True, lock=False).close()  # refused if it were still open
-
-
-# ---- shapes without reading ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_probe_returns_the_shapes_that_the_feed_will_have(tmp_path, kind):
-    text = KINDS[kind](tmp_path)
-    feed = opened(text)
-    assert tuple(map(tuple, probe(layer(text), TRAIN, "net.prototxt"))) == feed.shapes
-    feed.close()
-
-
-@pytest.mark.parametrize(
-    ("text", "shapes"),
-    [
-        ("transform_param { crop_size: 8 mean_value: 1 mean_value: 2 mean_value: 3 }", ((2, 3, 8, 8), (2,))),
-        ("transform_param { crop_size: 8 force_color: true mean_value: 1 }", ((2, 3, 8, 8), (2,))),
-        ("transform_param { crop_size: 8 force_gray: true }", ((2, 1, 8, 8), (2,))),
-        ("transform_param { crop_size: 8 }", None),
-        ("transform_param { crop_size: 8 mean_value: 1 }", None),
-        ("transform_param { force_color: true }", None),
-    ],
-)
-def test_a_data_set_that_is_not_there_has_the_shape_that_the_prototxt_states(text, shapes):
-    param = layer(DATA.format("gone", 2, "") + text)
-    assert declared_shapes(param) == shapes
-    if shapes:
-        assert probe(param, TRAIN, "net.prototxt") == shapes
-    else:
-        with pytest.raises(InputError, match="there is no 'gone', and the prototxt does not state its shape"):
-            probe(param, TRAIN, "net.prototxt")
-
-
-def test_an_image_list_that_is_not_there_states_its_size_and_colour():
-    text = 'name: "d" type: "ImageData" top: "data" image_data_param {{ source: "gone" batch_size: 2 {} }}'
-    assert declared_shapes(layer(text.format("new_height: 4 new_width: 6"))) == ((2, 3, 4, 6),)
-    assert declared_shapes(layer(text.format("new_height: 4 new_width: 6 is_color: false"))) == ((2, 1, 4, 6),)
-    assert declared_shapes(layer(text.format("") + "transform_param { crop_size: 5 }")) == ((2, 3, 5, 5),)
-    assert declared_shapes(layer(text.format(""))) is None
-
-
-def test_a_mean_that_is_missing_is_no_reason_to_guess_when_the_data_are_there(tmp_path):
-    folder, _ = digits_like(tmp_path / "db")
-    with pytest.raises(InputError, match=r"there is no 'gone.binaryproto'"):
-        probe(layer(data(folder, rest='transform_param { mean_file: "gone.binaryproto" }')), TRAIN, "net.prototxt")
-
-
-def test_a_mean_file_beside_the_net_is_found(tmp_path):
-    folder, pixels = digits_like(tmp_path / "db")
-    blob = BlobProto(num=1, channels=3, height=6, width=5, data=[1.0] * 90)
-    (tmp_path / "mean").write_bytes(blob.SerializeToString())
-    text = data(folder, rest='transform_param { mean_file: "mean" }')
-    feed = opened(text, path=str(tmp_path / "net.prototxt"))
-    assert np.array_equal(feed.next()[0], pixels[:3].astype(np.float32) - 1)
-    feed.close()
-
-
-def test_synthetic_noise_has_the_shapes_and_labels_that_every_net_knows():
-    feed = synthetic_feed(layer('name: "data"'), TRAIN, 1, ((2, 3, 4, 4), (2, 1, 4, 4), (2,)))
-    x, pixels, label = feed.next()
-    assert x.shape == (2, 3, 4, 4) and x.std() > 30
-    assert not pixels.astype(int).any() and not label.astype(int).any()

@@ -1,6 +1,5 @@
 """Weights through files and back: Caffe's formats old and new, and files that are none of them."""
 
-import h5py
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from layermem.errors import InputError
-from layermem.proto import read_blob, read_weights, reshaped, write_weights
+from layermem.proto import read_weights, reshaped, write_weights
 from layermem.proto import weights as weights_module
 from layermem.proto.schema import BlobProto, LayerParameter, NetParameter, SolverState
 
@@ -84,71 +83,6 @@ def test_a_binary_file_is_the_net_parameter_that_caffe_reads(tmp_path):
     assert path.read_bytes() == net.SerializeToString()  # so the pieces are packed and in order
 
 
-def test_an_hdf5_file_has_a_group_for_each_layer_and_a_float_dataset_for_each_blob(tmp_path):
-    path = tmp_path / "net.caffemodel.h5"
-    write_weights(path, "lenet", WEIGHTS)
-    with h5py.File(path) as file:
-        assert list(file) == ["data"]
-        assert file["data/conv1/0"].shape == (4, 3, 5, 5) and file["data/conv1/1"].dtype == np.float32
-        assert len(file["data/relu1"]) == 0
-        assert file["data/inception_3a/1x1/0"].shape == (2, 4, 1, 1)
-
-
-def varint(number):
-    out = b""
-    while number > 127:
-        out, number = out + bytes([number & 127 | 128]), number >> 7
-    return out + bytes([number])
-
-
-def delimited(field, content):
-    return varint(field << 3 | 2) + varint(len(content)) + content
-
-
-def net_bytes(data_fields, shape=(2, 2)):
-    """A .caffemodel of one layer 'ip' whose blob has the data given as raw wire bytes."""
-    blob = b"".join(data_fields) + delimited(7, delimited(1, b"".join(varint(dim) for dim in shape)))
-    layer = delimited(1, b"ip") + delimited(2, b"InnerProduct") + delimited(7, blob)
-    return delimited(1, b"net") + delimited(100, layer)
-
-
-FOUR = np.float32([1, -2, 3.5, 1e-30])
-UNPACKED = [b"\x2d" + number.tobytes() for number in FOUR]  # field 5, wire type 5
-WIRE = {
-    "one packed run": [delimited(5, FOUR.tobytes())],
-    "two packed runs": [delimited(5, FOUR[:1].tobytes()), delimited(5, FOUR[1:].tobytes())],
-    "unpacked": UNPACKED,
-    "packed, then unpacked": [delimited(5, FOUR[:3].tobytes()), UNPACKED[3]],
-    "doubles": [delimited(8, np.float64(FOUR).tobytes())],
-    "unpacked doubles": [b"\x41" + np.float64(number).tobytes() for number in FOUR],
-    "doubles beside floats": [delimited(5, b"\0" * 16), delimited(8, np.float64(FOUR).tobytes())],
-    "gradients too": [delimited(6, b"\0" * 16), delimited(5, FOUR.tobytes())],
-}
-
-
-@pytest.mark.parametrize("case", WIRE)
-def test_floats_are_read_however_a_writer_lays_them_out(case, tmp_path):
-    path = tmp_path / "w.caffemodel"
-    path.write_bytes(net_bytes(WIRE[case]))
-    same(read_weights(path), {"ip": ("InnerProduct", [FOUR.reshape(2, 2)])})
-
-
-@pytest.mark.parametrize(
-    "fields, shape, sentence",
-    [
-        ([delimited(5, b"\0" * 12)], (2, 2), "layer 'ip' a blob of shape 2 x 2 has 3 numbers; the file is damaged"),
-        (UNPACKED, (5,), "layer 'ip' a blob of shape 5 has 4 numbers; the file is damaged"),
-        ([], (1,), "layer 'ip' a blob of shape 1 has 0 numbers; the file is damaged"),
-        ([delimited(5, b"\0" * 13)], (2, 2), "is truncated, or is not a weight file (.caffemodel or .caffemodel.h5)"),
-        ([delimited(5, b"\0" * 4)], (2**64 - 1,), "layer 'ip' a blob of shape -1 has 1 numbers; the file is damaged"),
-    ],
-)
-def test_a_blob_that_does_not_fill_its_shape_is_refused(fields, shape, sentence, tmp_path):
-    path = tmp_path / "w.caffemodel"
-    path.write_bytes(net_bytes(fields, shape))
-    assert str(refusal(path)) == f"{path}: {sentence}"
-
-
 def old_blob(*extents, start=0.0):
     num, channels, height, width = extents
     blob = BlobProto(num=num, channels=channels, height=height, width=width)
@@ -171,15 +105,6 @@ def test_weights_of_2014_and_2013_are_read_in_four_extents_and_fit_the_shapes_of
     assert reshaped(read["ip"][0], (2, 3)).tolist() == [[0, 1, 2], [3, 4, 5]]
     assert reshaped(read["ip"][1], (2,)).tolist() == [0, 1]
     assert reshaped(read["conv"][0], (2, 3, 1, 1)).ravel().tolist() == [9, 10, 11, 12, 13, 14]
-
-
-@pytest.mark.parametrize(
-    "have, want", [((2, 3), (3, 2)), ((2, 3), (6,)), ((1, 2, 3), (2, 3)), ((1, 1, 2, 3), (1, 2, 3, 1))]
-)
-def test_another_shape_is_refused_even_of_equal_count(have, want):
-    with pytest.raises(InputError) as caught:
-        reshaped(np.zeros(have, np.float32), want)
-    assert " x ".join(map(str, have)) in str(caught.value)
 
 
 def saved(tmp_path, raw):
@@ -249,64 +174,6 @@ def test_a_binary_file_beyond_two_gibibytes_is_not_read(tmp_path):
         handle.truncate(2**31)  # sparse
     with pytest.raises(InputError, match="the limit of a weight file"):
         read_weights(path)
-
-
-def hdf5_with(path, **datasets):
-    with h5py.File(path, "w") as file:
-        for name, value in datasets.items():
-            file[name.replace("__", "/")] = value
-    return path
-
-
-def test_hdf5_files_that_hold_no_weights_are_called_what_they_are(tmp_path):
-    path = tmp_path / "x.h5"
-    assert refusal(hdf5_with(path, data=np.zeros(3), label=np.zeros(3))).what.startswith("has no group 'data'")
-    assert "has an unexpected dataset 'data/ip/kernel'" in refusal(hdf5_with(path, data__ip__kernel=np.zeros(3))).what
-    assert "has an unexpected dataset 'data/0'" in refusal(hdf5_with(path, data__0=np.zeros(3))).what
-    assert "has an unexpected dataset 'data/ip/0'" in refusal(hdf5_with(path, data__ip__0="text")).what
-    shared = refusal(hdf5_with(path, data__ip__1=np.zeros(3)))
-    assert shared.layer == "ip" and shared.what.startswith("has no blob 0 of 2")
-    whole = tmp_path / "net.caffemodel.h5"
-    write_weights(whole, "n", WEIGHTS)
-    for keep in (9, 100, len(whole.read_bytes()) - 50):
-        assert "is truncated" in refusal(saved(tmp_path, whole.read_bytes()[:keep])).what
-
-
-def test_hdf5_numbers_of_other_types_are_read_as_float32_and_gradients_are_left_alone(tmp_path):
-    path = hdf5_with(tmp_path / "x.h5", data__ip__0=np.arange(3), data__ip__1=np.float64([0.1]), diff__ip__0=np.ones(3))
-    same(read_weights(path), {"ip": ("", [np.float32([0, 1, 2]), np.float32([0.1])])})
-
-
-@pytest.mark.parametrize("name", ["", "/a", "a//b", "a/", ".", "a/..", "a\0b"])
-def test_names_that_hdf5_cannot_hold_are_refused(name, tmp_path):
-    path = tmp_path / "n.caffemodel.h5"
-    with pytest.raises(InputError, match="HDF5 does not allow"):
-        write_weights(path, "n", {name: ("ReLU", [])})
-    assert not path.exists()
-
-
-def test_a_layer_named_as_a_blob_of_another_is_refused_in_hdf5(tmp_path):
-    path = tmp_path / "n.caffemodel.h5"
-    layers = {"a/1": ("X", [np.zeros(1)]), "a": ("X", [np.zeros(1)])}
-    write_weights(path, "n", layers)
-    same(read_weights(path), layers)
-    with pytest.raises(InputError, match="layer 'a/1' has the name of a blob of layer 'a'"):
-        write_weights(path, "n", {"a/1": ("X", [np.zeros(1)]), "a": ("X", [np.zeros(1), np.zeros(2)])})
-
-
-def test_a_mean_image_is_read_in_its_shape_old_or_new(tmp_path):
-    path = tmp_path / "mean.binaryproto"
-    path.write_bytes(old_blob(1, 3, 2, 2).SerializeToString())
-    assert read_blob(path).shape == (1, 3, 2, 2) and read_blob(path)[0, 2, 1, 1] == 11
-    blob = BlobProto(data=[1.0, 2.0])
-    blob.shape.dim.extend([2])
-    path.write_bytes(blob.SerializeToString())
-    assert read_blob(path).tolist() == [1, 2]
-    write_weights(path, "n", WEIGHTS)
-    with pytest.raises(InputError, match="is not a binaryproto"):
-        read_blob(path)
-    with pytest.raises(InputError, match="no such file; give an existing binaryproto"):
-        read_blob(tmp_path / "no")
 
 
 def test_another_program_reads_our_weights(tmp_path):

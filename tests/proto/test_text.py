@@ -1,0 +1,80 @@
+"""Prototxt files as text: what can be read, and errors for what cannot."""
+
+import pytest
+
+from layermem.errors import InputError
+from layermem.proto import read_net, read_solver
+from layermem.proto.text import TEXT_LIMIT, decode, read_bytes
+
+NET = """name: "tiny"
+layer {
+  name: "data"  type: "Input"  top: "data"
+  input_param { shape { dim: 2 dim: 3 } }
+}
+
+# a comment with layer { in it
+layer {
+  name: "ip"
+  type: "InnerProduct"
+  bottom: "data" top: "ip"
+  inner_product_param { num_output: 4 }
+}
+"""
+
+
+def refusal(read, *arguments):
+    """The InputError that reading raises; its sentence is one line and ends in no stop."""
+    with pytest.raises(InputError) as caught:
+        read(*arguments)
+    sentence = str(caught.value)
+    assert "\n" not in sentence and not sentence.endswith(".")
+    return caught.value
+
+
+def test_a_missing_file_a_folder_and_an_unreadable_name_are_told_apart(tmp_path):
+    assert str(refusal(read_net, tmp_path / "no.prototxt")) == (
+        f"{tmp_path / 'no.prototxt'}: no such file; give an existing prototxt net"
+    )
+    assert str(refusal(read_solver, tmp_path)) == f"{tmp_path}: is a folder; give the prototxt solver inside it"
+    assert "cannot be read as a prototxt net" in str(refusal(read_net, "a\0b"))
+    assert "cannot be read as a prototxt net" in str(refusal(read_net, "x" * 5000))
+
+
+JUNK = {
+    "empty": (b"", "is empty; a prototxt net is a text file"),
+    "blank": (b" \n\t\n", "is empty; a prototxt net is a text file"),
+    "binary": (
+        b"\x0a\x05hello\0\x12",
+        "is binary; a prototxt net is a text file (give weights, .caffemodel, to --weights)",
+    ),
+    "UTF-16": ("layer {}".encode("utf-16"), "is UTF-16 text; save it as UTF-8"),
+    "Latin-1": (
+        b'layer {\n  name: "caf\xe9" }',
+        "has bytes that are not UTF-8 (column 9); save the prototxt net as UTF-8",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", JUNK)
+def test_junk_is_called_what_it_is(case, tmp_path):
+    raw, sentence = JUNK[case]
+    path = tmp_path / "junk.prototxt"
+    path.write_bytes(raw)
+    error = refusal(read_net, path)
+    assert error.what == sentence and error.path == str(path)
+
+
+def test_comments_may_be_in_any_encoding(tmp_path):
+    path = tmp_path / "gbk.prototxt"
+    path.write_bytes(NET.encode() + '# \u7f51\u7edc "{'.encode("gbk") + b"\n# caf\xe9\n")
+    assert read_net(path).lines == (2, 8)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_net():
+    assert decode(b"\xef\xbb\xbf" + NET.encode(), "n", what="net") == NET
+
+
+def test_a_file_beyond_the_limit_is_not_read_to_its_end():
+    error = refusal(lambda: read_bytes("/dev/zero", what="prototxt net", limit=2**20))
+    assert str(error) == "/dev/zero: is larger than 1.00 MiB, the limit of a prototxt net"
+    assert TEXT_LIMIT == 64 * 2**20

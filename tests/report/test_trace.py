@@ -1,0 +1,43 @@
+"""Traces of a simulated step."""
+
+import json
+
+import pytest
+
+from layermem.api import job_of_net
+from layermem.backends.base import get_device
+from layermem.graph.net import Net
+from layermem.planning.costs import model_costs
+from layermem.proto.read import read_net_text
+from layermem.report.plan_report import PlanReport, evaluate
+from layermem.report.trace import trace_text
+from layermem.schedule.ir import STREAMS
+from tests.nets import NETS
+
+STRATEGIES = ("caffe", "liveness", "hybrid", "recompute")
+
+
+@pytest.fixture(params=STRATEGIES)
+def found(request) -> PlanReport:
+    net = Net(read_net_text(NETS["residual"]), 0)
+    return evaluate(job_of_net(net, get_device("reference"), model_costs("reference")), request.param)
+
+
+def test_a_trace_has_every_row_on_its_stream_and_an_arrow_for_every_wait(found):
+    events = json.loads(trace_text(found))["traceEvents"]
+    rows = [e for e in events if e["ph"] == "X"]
+    schedule = found.program.train
+    assert [STREAMS[e["tid"] - 1] for e in rows] == [instruction.stream for instruction in schedule.instructions]
+    assert [e["cat"] for e in rows] == [instruction.kind for instruction in schedule.instructions]
+    waits = sum(len(instruction.after) for instruction in schedule.instructions)
+    assert [sum(e["ph"] == kind for e in events) for kind in "sf"] == [waits, waits]
+    for start, finish in zip((e for e in events if e["ph"] == "s"), (e for e in events if e["ph"] == "f")):
+        assert start["id"] == finish["id"] and start["ts"] <= finish["ts"] and start["tid"] != finish["tid"]
+
+
+def test_rows_of_one_stream_do_not_overlap_in_a_trace(found):
+    free = dict.fromkeys(range(1, 4), 0.0)
+    for event in json.loads(trace_text(found))["traceEvents"]:
+        if event["ph"] == "X":
+            assert event["ts"] >= free[event["tid"]] - 1e-6
+            free[event["tid"]] = event["ts"] + event["dur"]
