@@ -86,7 +86,7 @@ def _outputs(arguments: argparse.Namespace, report: PlanReport) -> None:
 
         draw_arena(report, arguments.plot)
     if arguments.schedule:
-        from layermem.schedule.text import text
+        from layermem.schedule.text import instruction_text
 
         for schedule in report.program.schedules:
-            print(text(schedule), end="")
+            print(instruction_text(schedule), end="")

@@ -1,51 +1,242 @@
-"""A schedule as text: what tests compare and people read.
+"""A schedule as text that people can read and `parse` can read back.
 
-# mlp3 train   strategy liveness   peak 1328 KiB   max live 1328 KiB   host 256 KiB
-tick stream   verb      what         reads                  writes       after
-   1 compute  forward   ip1          data@0 ip1.w0@1280     ip1@512
-   2 d2h      offload   data         data@0                 host@0       1
+    # mlp3 train   strategy inter   peak 1328K   max live 1328K   host 256K
+    tick stream   op        what         reads                  writes       after
+       0 compute  forward   data.forward                        data@0
+       1 compute  forward   ip1.forward  data@0 ip1.w0@1280K    ip1@512K
+       2 d2h      offload   data         data@0                 host@0       1
+      ...
+    # residencies
+      id buffer  arena      offset      bytes  ticks      over
+       0 data    device          0     524288  [0,3)
+      ...
+
+op      forward, recompute, backward, update; offload, prefetch: copies of the buffer `what`
+reads   the residencies, as buffer@offset, of what is only read; what is read and written stands under `writes`
+offsets and sizes in bytes, or exactly in K, M or G of 1024; white space in names is written as in a URL
 """
 
 from __future__ import annotations
 
-from layermem.schedule.ir import Residency, Schedule
-from layermem.utils.units import format_bytes
+import re
+from collections.abc import Iterator, Sequence
+from urllib.parse import unquote
 
+from layermem.errors import InputError
+from layermem.graph.ops import Graph
+from layermem.planning.plan import Plan
+from layermem.schedule.ir import COMPUTE, Instruction, Residency, Schedule
 
-def place_of(r: Residency) -> str:
-    return f"{'host' if r.host else r.buffer}@{r.offset}"
-
-
-def table(schedule: Schedule) -> list[tuple[str, ...]]:
-    """The rows as cells, under their headings."""
-    cells: list[tuple[str, ...]] = [("tick", "stream", "verb", "what", "reads", "writes", "after")]
-    for instruction in schedule.instructions:
-        what = instruction.what + (" again" if instruction.is_recompute else "")
-        reads = " ".join(place_of(schedule.residencies[r]) for r in instruction.reads if r not in instruction.writes)
-        writes = " ".join(place_of(schedule.residencies[r]) for r in instruction.writes)
-        after = " ".join(str(tick) for tick in instruction.after)
-        cells.append((str(instruction.tick), instruction.stream, instruction.kind, what, reads, writes, after))
-    return cells
-
-
-def heading(schedule: Schedule) -> str:
-    parts = [
-        f"# {schedule.graph.name}",
-        f"strategy {schedule.plan.strategy}",
-        f"peak {format_bytes(schedule.peak_bytes)}",
-        f"max live {format_bytes(schedule.max_live_bytes)}",
-    ]
-    if schedule.host_peak_bytes:
-        parts.append(f"host {format_bytes(schedule.host_peak_bytes)}")
-    return "   ".join(parts)
+HEADINGS = ("tick", "stream", "op", "what", "reads", "writes", "after")
+RESIDENCY_HEADINGS = ("id", "buffer", "arena", "offset", "bytes", "ticks", "over")
+RESIDENCIES = "# residencies"
+RECOMPUTE = "recompute"
+UNITS = (("G", 2**30), ("M", 2**20), ("K", 2**10))
 
 
 def text(schedule: Schedule) -> str:
-    cells = table(schedule)
-    widths = [max(len(instruction[i]) for instruction in cells) for i in range(6)]
-    lines = [heading(schedule)]
-    for instruction in cells:
-        tick, *rest = instruction
-        columns = [tick.rjust(widths[0]), *(cell.ljust(width) for cell, width in zip(rest, widths[1:])), instruction[6]]
-        lines.append(" ".join(columns).rstrip())
-    return "\n".join(lines) + "\n"
+    """`schedule` as text, for `parse` to read."""
+    return "\n".join([*_instruction_lines(schedule), *_residency_lines(schedule)]) + "\n"
+
+
+def instruction_text(schedule: Schedule) -> str:
+    """The instructions alone, without a line for every residency."""
+    return "\n".join(_instruction_lines(schedule)) + "\n"
+
+
+def place_of(r: Residency) -> str:
+    """A residency in words: buffer@offset, or host@offset."""
+    return f"{'host' if r.host else r.buffer}@{format_offset(r.offset)}"
+
+
+def format_offset(nbytes: int) -> str:
+    """Exactly so many bytes, in the largest unit of which they are whole quarters: 1310720 -> '1.25M'."""
+    for unit, size in UNITS:
+        if nbytes >= size and nbytes % (size // 4) == 0:
+            return f"{nbytes / size:.2f}".rstrip("0").rstrip(".") + unit
+    return str(nbytes)
+
+
+# -- writing ---------------------------------------------------------------------------------------------------
+
+
+def _instruction_lines(schedule: Schedule) -> list[str]:
+    host = [f"host {format_offset(schedule.host_peak_bytes)}"] if schedule.host_peak_bytes else []
+    heading = [
+        f"# {schedule.graph.name}",
+        f"strategy {schedule.plan.strategy}",
+        f"peak {format_offset(schedule.peak_bytes)}",
+        f"max live {format_offset(schedule.max_live_bytes)}",
+        *host,
+    ]
+    places = _Places(schedule.residencies)
+    rows = [_instruction_row(places, instruction) for instruction in schedule.instructions]
+    return ["   ".join(heading), *_align(HEADINGS, rows, right=("tick",))]
+
+
+def _instruction_row(places: _Places, instruction: Instruction) -> tuple[str, ...]:
+    def named(ids: Sequence[int]) -> str:
+        return " ".join(places.name_of(rid, instruction.tick) for rid in ids)
+
+    kind = RECOMPUTE if instruction.is_recompute else instruction.kind
+    reads = [rid for rid in instruction.reads if rid not in instruction.writes]
+    after = " ".join(map(str, instruction.after))
+    return (
+        str(instruction.tick), instruction.stream, kind, _escape(instruction.what), named(reads),
+        named(instruction.writes), after,
+    )  # fmt: skip
+
+
+def _residency_lines(schedule: Schedule) -> list[str]:
+    rows = [
+        (
+            str(r.id), _escape(r.buffer), "host" if r.host else "device", format_offset(r.offset), str(r.nbytes),
+            f"[{r.begin},{r.end})", "" if r.over is None else str(r.over),
+        )
+        for r in schedule.residencies
+    ]  # fmt: skip
+    return [RESIDENCIES, *_align(RESIDENCY_HEADINGS, rows, right=("id", "offset", "bytes"))]
+
+
+def _align(headings: Sequence[str], rows: Sequence[tuple[str, ...]], right: Sequence[str]) -> Iterator[str]:
+    """Lines whose cells begin (or end, for `right`) in one column."""
+    widths = [max(map(len, column)) for column in zip(headings, *rows)]
+    for row in (tuple(headings), *rows):
+        cells = (
+            cell.rjust(width) if heading in right else cell.ljust(width)
+            for heading, cell, width in zip(headings, row, widths)
+        )
+        yield " ".join(cells).rstrip()
+
+
+def _escape(name: str) -> str:
+    if name == "host":  # which is written for the host arena
+        return "%68ost"
+    return re.sub(r"[\s%]", lambda match: f"%{ord(match[0]):02X}", name)
+
+
+# -- places ----------------------------------------------------------------------------------------------------
+
+
+class _Places:
+    """How instructions name residencies: buffer@offset, or host@offset; and #id behind it where that is ambiguous."""
+
+    def __init__(self, residencies: Sequence[Residency]):
+        self.residencies = residencies
+        self.alike: dict[tuple[bool, str, int], list[Residency]] = {}  # of one buffer, at one offset of one arena
+        for r in residencies:
+            self.alike.setdefault((r.host, r.buffer, r.offset), []).append(r)
+
+    def name_of(self, rid: int, tick: int) -> str:
+        r = self.residencies[rid]
+        name = f"{'host' if r.host else _escape(r.buffer)}@{format_offset(r.offset)}"
+        return name if self._at(r.host, r.buffer, r.offset, tick) == [rid] else f"{name}#{rid}"
+
+    def find(self, name: str, buffer: str, tick: int) -> int:
+        """The id of the residency of `buffer` that an instruction calls `name`."""
+        arena, _, place = name.rpartition("@")
+        offset, _, rid = place.partition("#")
+        candidates = [int(rid)] if rid else self._at(arena == "host", buffer, parse_offset(offset), tick)
+        if len(candidates) != 1:
+            raise ValueError(f"{len(candidates)} residencies are '{name}' at tick {tick}")
+        return candidates[0]
+
+    def _at(self, host: bool, buffer: str, offset: int, tick: int) -> list[int]:
+        return [r.id for r in self.alike.get((host, buffer, offset), ()) if r.begin <= tick < r.end]
+
+
+# -- reading ---------------------------------------------------------------------------------------------------
+
+
+def parse(source: str, graph: Graph, plan: Plan | None = None, path: str | None = None) -> Schedule:
+    """The schedule of `graph` that `text` wrote; InputError, with the line, where it is none.
+
+    plan   the plan that it was lowered from; without one, a plan with the same strategy and order and no decisions
+    """
+    lines = source.splitlines()
+    middle = lines.index(RESIDENCIES) if RESIDENCIES in lines else len(lines)
+    number = 0  # of the line that is read
+    try:
+        facts = dict(re.findall(r" {3}(strategy|peak|max live|host) (.+?)(?= {3}|$)", lines[0]))
+        residencies = []
+        for number in range(middle + 2, len(lines)):
+            residencies.append(_read_residency(lines[number]))
+        number = 1
+        starts = _column_starts(lines[number])
+        reader = _InstructionReader(graph, residencies)
+        for number in range(2, middle):
+            reader.read(_cells(lines[number], starts))
+        number = 0
+        peak_bytes, host_bytes, live_bytes = (
+            parse_offset(facts.get(name, "0")) for name in ("peak", "host", "max live")
+        )
+    except (ValueError, KeyError, IndexError) as error:
+        raise InputError(f"is not part of a schedule of this graph: {error}", path=path, line=number + 1) from error
+    plan = plan or Plan(facts["strategy"], tuple(i.what for i in reader.instructions if i.op is not None))
+    return Schedule(graph, plan, tuple(reader.instructions), tuple(residencies), peak_bytes, host_bytes, live_bytes)
+
+
+def parse_offset(word: str) -> int:
+    """The bytes that `format_offset` wrote."""
+    size = dict(UNITS).get(word[-1:])
+    return round(float(word[:-1]) * size) if size else int(word)
+
+
+def _column_starts(line: str) -> list[int]:
+    """Where the columns of the instructions begin; the first one is aligned at its end."""
+    if tuple(line.split()) != HEADINGS:
+        raise ValueError(f"the headings should be {' '.join(HEADINGS)}")
+    _, *others = (match.start() for match in re.finditer(r"\S+", line))
+    return [0, *others]
+
+
+def _cells(line: str, starts: Sequence[int]) -> list[str]:
+    return [line[begin:end].strip() for begin, end in zip(starts, [*starts[1:], None])]
+
+
+def _read_residency(line: str) -> Residency:
+    words = line.split()
+    rid, buffer, arena, offset, nbytes, ticks, *over = words
+    begin, end = ticks.strip("[)").split(",")
+    return Residency(
+        int(rid), unquote(buffer), int(begin), int(end), int(nbytes), parse_offset(offset), arena == "host",
+        int(over[0]) if over else None,
+    )  # fmt: skip
+
+
+class _InstructionReader:
+    """Instructions over known residencies.  The graph tells what an op reads and writes; the text, at which offsets."""
+
+    def __init__(self, graph: Graph, residencies: Sequence[Residency]):
+        self.graph, self.places = graph, _Places(residencies)
+        self.instructions: list[Instruction] = []
+
+    def read(self, cells: Sequence[str]) -> None:
+        tick, stream, kind, what, reads, writes, after = cells
+        name = unquote(what)
+        if stream == COMPUTE:
+            instruction = self._op(int(tick), kind, name, [*reads.split(), *writes.split()])
+        else:
+            ids = [self.places.find(word, name, int(tick)) for word in (reads, writes)]
+            instruction = Instruction(int(tick), stream, kind, name, None, {}, (ids[0],), (ids[1],))
+        self.instructions.append(instruction._replace(after=tuple(map(int, after.split()))))
+
+    def _op(self, tick: int, kind: str, name: str, places: Sequence[str]) -> Instruction:
+        op = self.graph.by_name[name]
+        is_recompute = kind == RECOMPUTE
+        if is_recompute:
+            if op.recompute is None:
+                raise ValueError(f"'{name}' cannot be recomputed")
+            op = op.recompute
+        ids = {}
+        for word in places:
+            buffer = unquote(word.rpartition("@")[0])
+            ids[buffer] = self.places.find(word, buffer, tick)
+        workspace = f"{name}.workspace"
+        roles = {role: ids[buffer] for role, buffer in op.roles.items()}
+        reads = tuple(ids[b] for b in (*op.reads, *op.updates))
+        writes = tuple(ids[b] for b in (*op.updates, *op.writes))
+        if workspace in ids:
+            roles["workspace"] = ids[workspace]
+            writes = (*writes, ids[workspace])
+        return Instruction(tick, COMPUTE, op.kind, name, op, roles, reads, writes, is_recompute=is_recompute)

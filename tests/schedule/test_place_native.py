@@ -1,4 +1,4 @@
-"""Placement in C++ (layermem._native.place), against a brute-force twin and by its promises."""
+"""Placement in C++ (layermem._native.place), against a brute-force oracle and by its promises."""
 
 from __future__ import annotations
 

@@ -1,0 +1,49 @@
+"""Golden schedules: what three strategies make of six small nets, as text, in this folder as NET.STRATEGY.sched.
+
+They are for the device `reference`, whose workspaces depend on no thread count or instruction set.  A change of a
+strategy, of lowering or of placement shows here as a diff.  To accept one:
+
+    python -m tests.golden.schedules          write all files anew
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from layermem.api import Net, job_of_net
+from layermem.backends.base import get_device
+from layermem.compiler import Compiler
+from layermem.job import Job
+from layermem.planning.costs import model_costs
+from layermem.schedule.ir import Schedule
+from layermem.schedule.text import text
+
+FOLDER = Path(__file__).parent
+NETS = ("lenet", "alexnet", "resnet20_block", "googlenet_inception", "vgg_block", "unet")
+STRATEGIES = ("liveness", "hybrid", "recompute")
+
+
+@cache
+def job(net: str) -> Job:
+    return job_of_net(Net(FOLDER / f"{net}.prototxt"), get_device("reference"), model_costs("reference"))
+
+
+def schedule(net: str, strategy: str) -> Schedule:
+    """The training step under the strategy's minimum budget; liveness needs none."""
+    compiler = Compiler(job(net).graphs, strategy, job(net).costs)
+    return compiler.compile(None if strategy == "liveness" else compiler.search.min_memory_program.arena_bytes).train
+
+
+def file_of(net: str, strategy: str) -> Path:
+    return FOLDER / f"{net}.{strategy}.sched"
+
+
+def main() -> None:
+    for net in NETS:
+        for strategy in STRATEGIES:
+            file_of(net, strategy).write_text(text(schedule(net, strategy)))
+
+
+if __name__ == "__main__":
+    main()
