@@ -47,7 +47,7 @@ check: lint types test
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES)
+	@$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES)
 
 types: setup
 	$(BIN)/mypy
@@ -65,7 +65,7 @@ sanitize: setup
 	LAYERMEM_SANITIZE=address,undefined $(PY) setup.py -q build_ext
 	LD_PRELOAD=$(call runtime,asan) ASAN_OPTIONS=detect_leaks=0 $(call SANITIZED,address-undefined) tests/native
 	LAYERMEM_SANITIZE=thread $(PY) setup.py -q build_ext
-	LD_PRELOAD=$(call runtime,tsan) $(call SANITIZED,thread) tests/native/test_cpu_threads.py
+	LD_PRELOAD=$(call runtime,tsan) $(call SANITIZED,thread) tests/native/test_cpu_threads.py tests/native/test_planning_threads.py
 
 clean:
 	rm -rf build $(VENV) layermem/*.so *.egg-info

@@ -5,7 +5,7 @@ A file is slow where its tests take more than about five seconds of CPU time tog
 
 from __future__ import annotations
 
-EMULATOR = ("cuda/", "emulator/")  # CUDA kernels compiled for the host
+EMULATOR = ("backends/cuda/", "emulator/")  # CUDA kernels compiled for the host
 SLOW = (
     "backends/test_cpu.py",
     "cli/test_every_net.py",

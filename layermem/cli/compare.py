@@ -176,14 +176,16 @@ def _values(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) 
 
 
 def _plot(job: Job, reports: list[PlanReport], path: str) -> None:
+    from layermem.planning.strategies import get_strategy
     from layermem.report.comparison import bound_curve, budget_grid, pareto_front, trade_curve
     from layermem.report.timeline import draw_memory
 
     shown = [report for report in reports if report.feasible] or reports
     budgets = budget_grid(job)
     curves: dict[str, list[tuple[int, float]]] = {}
-    for name in track_progress(sorted((report.strategy for report in shown), key="auto".__eq__), "drawing"):
-        # `auto` comes last, with the budgets of the other strategies' best points, so that the curves are comparable.
-        others = pareto_front([point for points in curves.values() for point in points]) if name == "auto" else []
+    last = sorted((get_strategy(report.strategy) for report in shown), key=lambda entry: entry.combines_others)
+    for name, combines in track_progress([(entry.name, entry.combines_others) for entry in last], "drawing"):
+        # One that combines others comes last, with the budgets of their best points: the curves are then comparable.
+        others = pareto_front([point for points in curves.values() for point in points]) if combines else []
         curves[name] = trade_curve(job, name, sorted({*budgets, *(nbytes for nbytes, _ in others)}))
     draw_memory(shown, curves, bound_curve(job, budgets), path, title=f"{job.title} on {shown[0].device}")

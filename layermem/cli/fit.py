@@ -153,12 +153,16 @@ def _jobs(arguments: argparse.Namespace, net: Callable[[int], Net]) -> Make:
 
 
 def _fits(names: list[str], make: Make, sizes: range, budget: str) -> list[Fit]:
-    """The fits of all strategies.  `auto` comes last: its search begins at the largest size of the others."""
+    """The fits of all strategies.  One that combines others comes last: its search begins at their largest size."""
+    from layermem.planning.registry import candidates_of_auto, get_strategy
+
     fits: dict[str, Fit] = {}
-    for name in track_progress(sorted(names, key="auto".__eq__), "fitting"):
-        if name == "auto" and "hybrid" not in fits:  # a quick search, and a good start
-            fits["hybrid"] = _fit("hybrid", make, sizes, budget)
-        at_least = max((each.size for each in fits.values()), default=0) if name == "auto" else 0
+    for name in track_progress(sorted(names, key=lambda name: get_strategy(name).combines_others), "fitting"):
+        combines = get_strategy(name).combines_others
+        first = next((entry.name for entry in candidates_of_auto() if entry.offloads), name)
+        if combines and first not in fits and first != name:  # a quick search, and a good start
+            fits[first] = _fit(first, make, sizes, budget)
+        at_least = max((each.size for each in fits.values()), default=0) if combines else 0
         fits[name] = _fit(name, make, sizes, budget, sizes.index(at_least) + 1 if at_least else 0)
     return [fits[name] for name in names]
 

@@ -8,15 +8,13 @@ from pathlib import Path
 from layermem.backends.base import get_device
 from layermem.graph.ops import Graph
 from layermem.planning.costs import Costs, model_costs
+from layermem.planning.strategies import STRATEGIES as REGISTERED
 from layermem.solver.build import build_nets, graphs_of
 from tests.nets import solver_file
 from tests.schedule.random_graphs import random_costs, random_graph
 
-SINGLE = (
-    "intra", "inter", "hybrid", "vdnn-all", "vdnn-conv", "recompute", "recompute-exact", "recompute-approx",
-    "sublinear", "liveness", "caffe",
-)  # fmt: skip
-STRATEGIES = (*SINGLE, "auto")
+SINGLE = tuple(name for name, entry in REGISTERED.items() if not entry.combines_others)
+STRATEGIES = tuple(REGISTERED)
 
 Job = tuple[list[Graph], Costs]
 
