@@ -1,0 +1,45 @@
+"""Remedies for unknown fields and wrong values."""
+
+import pytest
+
+from layermem.proto.remedy import expected_value, field_at, unknown_field
+from layermem.proto.schema import NetParameter, SolverParameter
+
+NET = NetParameter.DESCRIPTOR
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("name", "a UTF-8 string in quotes"),
+        ("force_backward", "true or false"),
+        ("layer", "a block { ... }"),
+        ("layer.loss_weight", "a number"),
+        ("layer.phase", "one of TRAIN, TEST"),
+        ("layer.pooling_param.kernel_size", "a whole number from 0 to 4294967295"),
+        ("layer.concat_param.axis", "a whole number from -2147483648 to 2147483647"),
+    ],
+)
+def test_the_values_of_a_field_are_described(path, expected):
+    assert expected_value(field_at(NET, path.split("."))) == expected
+
+
+def test_a_path_that_leads_nowhere_has_no_field():
+    assert field_at(NET, ["layer", "magic"]) is None and field_at(NET, ["name", "more"]) is None
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "root", "remedy"),
+    [
+        ("LayerParameter", "covolution_param", NetParameter, "did you mean 'convolution_param'?"),
+        ("LayerParameter", "kernel_size", NetParameter, "it belongs inside 'convolution_param' or 'pooling_param'"),
+        ("LayerParameter", "prior_box_param", NetParameter, "from the SSD fork of Caffe, which is not supported"),
+        ("LayerParameter", "force_backward", NetParameter, "is a '}' missing before it?"),
+        ("NetParameter", "base_lr", NetParameter, "give this file to --solver"),
+        ("SolverParameter", "layer", SolverParameter, "give this file to --net, or name it in the solver's 'net'"),
+        ("SoftmaxParameter", "zzz", NetParameter, "its fields are axis, engine"),
+    ],
+)
+def test_an_unknown_field_has_a_remedy(owner, name, root, remedy):
+    sentence = unknown_field(owner, name, 3, root())
+    assert sentence.startswith(f"'{name}' (column 3) is not a field of {owner}") and remedy in sentence

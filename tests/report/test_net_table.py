@@ -1,0 +1,71 @@
+"""A net as a table, and the ops that run its layers."""
+
+import pytest
+
+from layermem.api import job_of_net
+from layermem.backends.base import get_device
+from layermem.graph.net import Net
+from layermem.planning.costs import model_costs
+from layermem.proto.read import read_net_text
+from layermem.report.net_table import (
+    FUSED_HEADINGS,
+    HEADINGS,
+    fused_members,
+    fused_rows,
+    fused_values,
+    net_rows,
+    net_values,
+)
+from tests.nets import NETS
+
+
+def net_of(name: str) -> Net:
+    return Net(read_net_text(NETS[name]), 0)
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_totals_are_the_sums_of_the_rows(name):
+    net = net_of(name)
+    values = net_values(net)
+    rows, total = net_rows(values)
+    assert len(rows) == len(net.nodes) and all(len(row) == len(HEADINGS) for row in (*rows, total))
+    assert values["flops"] == sum(layer["flops"] for layer in values["layers"])
+    assert values["parameters"] == net.parameter_count
+
+
+def test_an_in_place_layer_has_no_bytes_of_its_own():
+    relu = next(layer for layer in net_values(net_of("chain"))["layers"] if layer["type"] == "ReLU")
+    assert relu["bottoms"] == relu["tops"] and relu["bytes"] == 0
+
+
+def test_running_averages_are_no_parameters():
+    norm = next(layer for layer in net_values(net_of("residual"))["layers"] if layer["type"] == "BatchNorm")
+    assert norm["parameters"] == 0 and norm["average_shapes"]
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+@pytest.mark.parametrize("name", NETS)
+def test_every_layer_is_run_by_an_op_of_the_schedule(name, device):
+    net = net_of(name)
+    job = job_of_net(net, get_device(device), model_costs(device))
+    values = fused_values(net_values(net), job.graphs[0])
+    names = {op.name.rpartition(".")[0] for op in job.graphs[0].ops}
+    assert all(layer["op"] in names for layer in values["layers"])
+    assert all(len(row) == len(FUSED_HEADINGS) for row in fused_rows(values))
+    for layer in values["layers"]:
+        assert layer["name"] in layer["op"].split("+")
+    steps = [f"{layer['op']}.{step}" for layer in values["layers"] for step in layer["steps"]]
+    assert len(steps) == len(set(steps)) and {f"{layer['op']}.forward" for layer in values["layers"]} <= set(steps)
+
+
+def test_the_cpu_device_fuses_a_convolution_and_its_relu():
+    net = net_of("chain")
+    job = job_of_net(net, get_device("cpu"), model_costs("cpu"))
+    ops = {layer["name"]: layer["op"] for layer in fused_values(net_values(net), job.graphs[0])["layers"]}
+    assert ops["conv1"] == ops["conv1_relu"] == "conv1+conv1_relu" and ops["pool1"] == "pool1"
+
+
+def test_names_of_layers_may_contain_a_plus():
+    layers = ["a+b", "c", "a"]
+    assert fused_members("a+b+c", layers) == ("a+b", "c")
+    assert fused_members("a+c", layers) == ("a", "c") and fused_members("x+c", layers) == ()

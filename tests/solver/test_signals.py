@@ -1,0 +1,61 @@
+"""Effects of SIGINT and SIGHUP."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from layermem.errors import InputError
+from layermem.solver.signals import EFFECTS, Signals
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")
+
+
+class Requests(list):
+    """The effects requested so far; a stop is pending once it was requested."""
+
+    def pending(self) -> bool:
+        return "stop" in self
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("effect", EFFECTS)
+def test_a_signal_requests_its_effect(number, effect):
+    requests = Requests()
+    with Signals(requests.append, requests.pending, sigint=effect, sighup=effect):
+        os.kill(os.getpid(), number)
+    assert requests == ([] if effect == "none" else [effect])
+
+
+def test_a_second_sigint_interrupts_a_stop_that_is_pending():
+    requests = Requests()
+    with pytest.raises(KeyboardInterrupt), Signals(requests.append, requests.pending, sigint="stop", sighup="none"):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+    assert requests == ["stop"]
+
+
+def test_the_handlers_from_before_are_restored():
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP)]
+    with Signals(lambda effect: None, lambda: False, sigint="stop", sighup="snapshot"):
+        assert signal.getsignal(signal.SIGINT) != before[0]
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP)] == before
+
+
+def test_in_another_thread_no_handler_is_set():
+    before, inside = signal.getsignal(signal.SIGINT), []
+
+    def run():
+        with Signals(lambda effect: None, lambda: False, sigint="stop", sighup="stop"):
+            inside.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert inside == [before]
+
+
+def test_an_unknown_effect_is_refused():
+    with pytest.raises(InputError, match=r"unknown signal effect 'explode' .choose from stop, snapshot, none"):
+        Signals(lambda effect: None, lambda: False, sigint="explode", sighup="none")
