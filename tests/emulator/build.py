@@ -176,7 +176,7 @@ def _compiler() -> str:
 
 @functools.cache
 def _processor() -> str:
-    """What this processor can do, as far as Linux tells: code for one may not run on another."""
+    """What this processor can do, as far as Linux reports it: code for one may not run on another."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

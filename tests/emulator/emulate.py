@@ -5,7 +5,7 @@
 
 The same call serves every mode of build.py.  A launch raises EmulationError where the kernel does what it must not:
 divergent barriers (any mode), accesses out of bounds and undefined arithmetic (asan), races and reads of shared memory
-that nobody wrote (race).
+that was never written (race).
 """
 
 from __future__ import annotations

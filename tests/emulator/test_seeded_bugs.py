@@ -16,7 +16,7 @@ SEEDED_BUGS = "tests/emulator/seeded_bugs"
 
 
 @dataclass(frozen=True)
-class Twins:
+class Pair:
     """How to launch a pair, what the right one computes, and which modes catch the wrong one by which words.
 
     Where the words are None the launch succeeds, and the numbers are wrong.
@@ -57,57 +57,55 @@ MASK = 0x5A0F3C99
 IN_FLIGHT = r"race: read at .*\.cu:\d+.* while the asynchronous copy issued at .*\.cu:\d+ is in flight"
 
 CASES = {
-    "missing_barrier": Twins(reversed_by_64, {"race": r"race: .*missing_barrier\.cu:\d+"}, grid=3, elements=192),
-    "missing_barrier_in_ring": Twins(
+    "missing_barrier": Pair(reversed_by_64, {"race": r"race: .*missing_barrier\.cu:\d+"}, grid=3, elements=192),
+    "missing_barrier_in_ring": Pair(
         lambda x: total(x, np.arange(64) ^ 32),
         {"race": r"race: .* at missing_barrier_in_ring\.cu:(10 .* and .*:19|19 .* and .*:10) "},
         elements=512,
     ),
-    "missing_warp_barrier": Twins(
+    "missing_warp_barrier": Pair(
         neighbours_swapped, {"race": r"race: .*missing_warp_barrier\.cu:(8 .* and .*:10|10 .* and .*:8) "}
     ),
-    "warp_barrier_for_block": Twins(
+    "warp_barrier_for_block": Pair(
         lambda x: np.repeat((x + np.roll(x, 32)).reshape(8, 8).sum(axis=1), 8),
         {"race": r"race: .*warp_barrier_for_block\.cu:(9 .* and .*:16|16 .* and .*:9) "},
         bound=1e-6,
     ),
-    "shuffle_is_no_barrier": Twins(neighbours_swapped, {"race": r"race: .*shuffle_is_no_barrier\.cu:8"}),
-    "overrun_static_shared": Twins(same, {"asan": r"global-buffer-overflow(.|\n)*overrun_static_shared\.cu:4"}),
-    "index_beyond_row": Twins(same, {"asan": r"index_beyond_row\.cu:8:.* index 8 out of bounds"}),
-    "overrun_dynamic_shared": Twins(
+    "shuffle_is_no_barrier": Pair(neighbours_swapped, {"race": r"race: .*shuffle_is_no_barrier\.cu:8"}),
+    "overrun_static_shared": Pair(same, {"asan": r"global-buffer-overflow(.|\n)*overrun_static_shared\.cu:4"}),
+    "index_beyond_row": Pair(same, {"asan": r"index_beyond_row\.cu:8:.* index 8 out of bounds"}),
+    "overrun_dynamic_shared": Pair(
         same, {"asan": r"heap-buffer-overflow(.|\n)*overrun_dynamic_shared\.cu:8"}, shared=256
     ),
-    "overrun_global": Twins(
+    "overrun_global": Pair(
         lambda x: 2 * x, {"asan": r"heap-buffer-overflow(.|\n)*overrun_global\.cu:7"}, grid=2, elements=100
     ),
-    "copy_beyond_global": Twins(same, {"asan": r"heap-buffer-overflow(.|\n)*copy_beyond_global\.cu:8"}, elements=100),
-    "missing_wait": Twins(reversed_by_64, {"race": IN_FLIGHT, "plain": None}, grid=2, elements=128),
-    "missing_commit": Twins(reversed_by_64, {"race": IN_FLIGHT, "plain": None}, grid=2, elements=128),
-    "wait_before_barrier": Twins(reversed_by_64, {"race": IN_FLIGHT, "plain": None}, grid=2, elements=128),
-    "wrong_wait_count": Twins(
-        lambda x: total(x, np.arange(64)[::-1]), {"race": IN_FLIGHT, "plain": None}, elements=512
-    ),
-    "wrong_fragment": Twins(
+    "copy_beyond_global": Pair(same, {"asan": r"heap-buffer-overflow(.|\n)*copy_beyond_global\.cu:8"}, elements=100),
+    "missing_wait": Pair(reversed_by_64, {"race": IN_FLIGHT, "plain": None}, grid=2, elements=128),
+    "missing_commit": Pair(reversed_by_64, {"race": IN_FLIGHT, "plain": None}, grid=2, elements=128),
+    "wait_before_barrier": Pair(reversed_by_64, {"race": IN_FLIGHT, "plain": None}, grid=2, elements=128),
+    "wrong_wait_count": Pair(lambda x: total(x, np.arange(64)[::-1]), {"race": IN_FLIGHT, "plain": None}, elements=512),
+    "wrong_fragment": Pair(
         lambda x: (x.reshape(16, 8) @ TRIANGLE).reshape(-1), {"plain": None}, block=32, elements=128, bound=5e-4
     ),
-    "unrounded_tf32": Twins(
+    "unrounded_tf32": Pair(
         lambda x: (x.reshape(16, 8) @ x[:64].reshape(8, 8).T).reshape(-1),
         {"plain": None},
         block=32,
         elements=128,
         bound=5e-4,
     ),
-    "divergent_barrier": Twins(
+    "divergent_barrier": Pair(
         reversed_by_64,
         dict.fromkeys(MODES, r"divergent: .*:10, .*:12|divergent: .*:12, .*:10"),
     ),
-    "left_before_barrier": Twins(
+    "left_before_barrier": Pair(
         lambda x: x[::-1],
         dict.fromkeys(MODES, r"divergent: .*left_before_barrier\.cu:10"),
         elements=50,
     ),
-    "divergent_shuffle": Twins(pair_sums, dict.fromkeys(MODES, r"divergent: .*divergent_shuffle\.cu:9")),
-    "shuffle_beyond_warp": Twins(
+    "divergent_shuffle": Pair(pair_sums, dict.fromkeys(MODES, r"divergent: .*divergent_shuffle\.cu:9")),
+    "shuffle_beyond_warp": Pair(
         pair_sums,
         dict.fromkeys(
             ("plain", "asan", "race"), r"shuffle_beyond_warp\.cu:8: .* lane (1[6-9]|2\d|3[01]), which its warp"
@@ -115,25 +113,25 @@ CASES = {
         block=48,
         elements=48,
     ),
-    "blocks_share_a_sum": Twins(
+    "blocks_share_a_sum": Pair(
         lambda x: x.reshape(-1, 64).sum(axis=1),
         {"race": r"race: .*blocks_share_a_sum\.cu:14 by thread 0 of block \d"},
         grid=3,
         elements=192,
         bound=1e-6,
     ),
-    "uninitialised_shared": Twins(
+    "uninitialised_shared": Pair(
         lambda x: np.concatenate([[0], x[:-1]]),
         {"race": r"uninitialised: read at uninitialised_shared\.cu:11", "plain": None},
     ),
-    "shift_out_of_range": Twins(
+    "shift_out_of_range": Pair(
         lambda x: np.array([MASK >> t & 1 for t in range(64)]),
         {"asan": r"shift_out_of_range\.cu:8:.* shift exponent \d+ is too large"},
         n=MASK,
     ),
-    "offset_overflow": Twins(same, {"asan": r"offset_overflow\.cu:7:.* signed integer overflow"}),
-    "misaligned_vector": Twins(lambda x: x[1:], {"asan": r"misaligned address"}, block=16, elements=65),
-    "misaligned_copy": Twins(
+    "offset_overflow": Pair(same, {"asan": r"offset_overflow\.cu:7:.* signed integer overflow"}),
+    "misaligned_vector": Pair(lambda x: x[1:], {"asan": r"misaligned address"}, block=16, elements=65),
+    "misaligned_copy": Pair(
         lambda x: x[1:],
         dict.fromkeys(MODES, r"the source of thread .* is not aligned to 16 bytes"),
         block=16,

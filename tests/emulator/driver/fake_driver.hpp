@@ -51,7 +51,7 @@ struct Block {
 class Memory {
   public:
     std::size_t used() const { return used_; }
-    void* allocate(std::size_t bytes, Block::Kind kind);  // filled with 0xFF: NaN; null when there is no room
+    void* allocate(std::size_t bytes, Block::Kind kind);  // filled with 0xFF: NaN; null when no memory is left
     bool free(const void* start, Block::Kind kind);
     // The block that holds the first byte, or null.
     const Block* find(const void* at, Block::Kind kind, const std::byte** start = nullptr) const;

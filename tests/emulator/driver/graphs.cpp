@@ -141,7 +141,7 @@ FAKE_DRIVER_API cuStreamIsCapturing(CUstream stream, int* status) {
     });
 }
 
-// Only kernels have names here: a dependency that is none is told as null.
+// Only kernels have names here: any other dependency is reported as null.
 FAKE_DRIVER_API cuStreamGetCaptureInfo_v2(CUstream stream, int* status, std::uint64_t* id, CUgraph* graph,
                                       const CUgraphNode** nodes, std::size_t* count) {
     return guarded([&](Driver& d) {

@@ -21,7 +21,7 @@ struct Copy {
     const void* global;
     int bytes;
     bool inside;
-    bool landed;     // early: the bytes are there, but nobody may rely on it
+    bool landed;     // early: the bytes are there, but no thread may rely on it
     unsigned group;  // the commit that closes it
 };
 
@@ -93,7 +93,7 @@ struct Machine {
     unsigned waiting = 0;            // threads at a block barrier
     unsigned gone = 0;               // threads that have left the kernel
     bool any = false;                // what block_any has gathered,
-    bool answer = false;             // and what it tells
+    bool answer = false;             // and what it returns
     std::vector<Thread> threads;
     std::vector<Warp> warps;
     std::vector<unsigned> ready;  // a ring of thread ids

@@ -51,7 +51,7 @@ void async_copy(void* shared, const void* global, int bytes, bool inside) {
     Copy copy{shared, global, bytes, inside, lands_early(), me.commits};
     race::copy_issued(shared, global, size, inside, __builtin_return_address(0));
 #if defined(__SANITIZE_ADDRESS__)
-    char probe[16];  // a source out of bounds is to be told here, not at the wait
+    char probe[16];  // a source out of bounds is to be reported here, not at the wait
     if (inside) std::memcpy(probe, global, size);
     asm volatile("" : : "r"(probe) : "memory");
 #endif

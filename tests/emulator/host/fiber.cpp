@@ -89,9 +89,9 @@ namespace lm_emu {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__)
-Fiber* left_last = nullptr;  // whom to tell what ASan learned of the stack just left
+Fiber* left_last = nullptr;  // receives what ASan reports of the stack just left
 
-// After a switch: ASan is told, and tells in turn the bounds of the stack just left.
+// After a switch: ASan is notified, and returns the bounds of the stack just left.
 void complete_switch(void* shadow, std::byte*& bottom, std::size_t& bytes) {
     const void* left_bottom = nullptr;
     std::size_t left_bytes = 0;

@@ -17,7 +17,7 @@ class Fiber {
     // Leaves `from` and goes on where `to` was left.
     static void go(Fiber& from, Fiber& to);
 
-    // The first thing on a new stack: tells AddressSanitizer that the switch is complete.
+    // The first thing on a new stack: notifies AddressSanitizer that the switch is complete.
     static void arrived();
 
   private:

@@ -13,7 +13,7 @@
 
 namespace lm_emu {
 
-// Where in the source a primitive was called: what tells one barrier from another.
+// Where in the source a primitive was called: distinguishes barriers.
 struct Site {
     const char* file;
     int line;

@@ -67,7 +67,7 @@ struct {
 std::uint64_t launch_number = 0;
 std::uintptr_t module_base = 0;
 std::string found;
-std::set<std::tuple<int, std::uint32_t, std::uint32_t>> known;  // findings by kind and places, each told once
+std::set<std::tuple<int, std::uint32_t, std::uint32_t>> known;  // findings by kind and places, each reported once
 
 enum Kind { RACE, IN_FLIGHT, UNWRITTEN };
 
@@ -92,7 +92,7 @@ std::uint32_t offset_of(const void* code) {
 }
 
 // Places are written @offset@, for the launcher to turn into file and line.
-void tell(Kind kind, std::uint32_t here, std::uint32_t there, const std::string& what) {
+void report(Kind kind, std::uint32_t here, std::uint32_t there, const std::string& what) {
     constexpr std::size_t MOST = 20;
     if (known.size() < MOST && known.insert({kind, here < there ? here : there, here < there ? there : here}).second)
         found += (found.empty() ? "" : "\n") + what;
@@ -128,7 +128,7 @@ Access& slot_for(Cell& cell, const Access& now, bool shared) {
 
 void touch(Cell& cell, const Access& now, bool shared) {
     if ((cell.in_flight & now.bytes) != 0 && cell.flight_in == machine.block_number)
-        tell(IN_FLIGHT, now.code, cell.flight,
+        report(IN_FLIGHT, now.code, cell.flight,
              text("race: %s, while the asynchronous copy issued at @%x@ is in flight", side(now).c_str(), cell.flight));
     if (shared) {
         if (cell.written_in != machine.block_number) {
@@ -138,13 +138,13 @@ void touch(Cell& cell, const Access& now, bool shared) {
         if (now.write)
             cell.written |= now.bytes;
         else if ((now.bytes & ~cell.written) != 0)
-            tell(UNWRITTEN, now.code, 0,
-                 text("uninitialised: %s of shared memory that nobody wrote", side(now).c_str()));
+            report(UNWRITTEN, now.code, 0,
+                 text("uninitialised: %s of shared memory that was never written", side(now).c_str()));
     }
     for (const Access& old : cell.slot) {
         if ((old.bytes & now.bytes) == 0 || !(old.write || now.write) || (old.atomic && now.atomic)) continue;
         if (!ordered(old, now, shared))
-            tell(RACE, now.code, old.code, text("race: %s and %s", side(old).c_str(), side(now).c_str()));
+            report(RACE, now.code, old.code, text("race: %s and %s", side(old).c_str(), side(now).c_str()));
     }
     slot_for(cell, now, shared) = now;
 }

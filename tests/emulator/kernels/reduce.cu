@@ -1,13 +1,13 @@
-// block_sums: the sum of each stretch of `stretch` elements, always added in the same order.
+// block_sums: the sum of each run of `length` elements, always added in the same order.
 //   sums [grid] float written     x [n] float read
-//   launch   grid ceil(n/stretch), block 256, no dynamic shared memory
+//   launch   grid ceil(n/length), block 256, no dynamic shared memory
 //   order    thread t adds elements t, t+256, ...; lanes by halving distance; then the warps' sums by lane order
 #include "primitives.cuh"
 
 struct SumArgs {
     float* sums;
     const float* x;
-    int n, stretch;
+    int n, length;
 };
 
 static __device__ __forceinline__ float warp_sum(float value) {
@@ -17,7 +17,7 @@ static __device__ __forceinline__ float warp_sum(float value) {
 
 LM_KERNEL(block_sums, SumArgs, p, 256) {
     LM_SHARED(float, warp_sums, [8]);
-    const int first = blockIdx.x * p.stretch, end = min(first + p.stretch, p.n);
+    const int first = blockIdx.x * p.length, end = min(first + p.length, p.n);
     float sum = 0;
     for (int i = first + threadIdx.x; i < end; i += 256) sum += p.x[i];
     sum = warp_sum(sum);

@@ -1,13 +1,13 @@
-// y = x over n elements, 16 bytes at a time and asynchronously.  Planted: copies are not cut off at n.
+// y = x over n elements, 16 bytes at a time and asynchronously.  Bug: copies are not cut off at n.
 #include "pairs.cuh"
 
-template <bool SEEDED_BUGS>
-DEVICE void copy(const TwinArgs& p) {
+template <bool SEEDED>
+DEVICE void copy(const PairArgs& p) {
     LM_SHARED(float, tile, [256]);
     const int i = 4 * threadIdx.x;
-    lm::async_copy<16>(tile + i, p.x + i, SEEDED_BUGS || i < p.n);
+    lm::async_copy<16>(tile + i, p.x + i, SEEDED || i < p.n);
     lm::async_commit();
     lm::async_wait<0>();
     for (int j = i; j < i + 4 && j < p.n; ++j) p.y[j] = tile[j];
 }
-TWINS(copy, 64)
+PAIR(copy, 64)

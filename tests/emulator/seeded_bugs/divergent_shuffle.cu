@@ -1,12 +1,12 @@
-// y = sums of neighbouring pairs.  Planted: only some lanes reach the shuffle.
+// y = sums of neighbouring pairs.  Bug: only some lanes reach the shuffle.
 #include "pairs.cuh"
 
-template <bool SEEDED_BUGS>
-DEVICE void pair_sums(const TwinArgs& p) {
+template <bool SEEDED>
+DEVICE void pair_sums(const PairArgs& p) {
     const int t = threadIdx.x;
     const float mine = p.x[t];
     float sum = mine;
-    if (!SEEDED_BUGS || t % 32 < 16) sum = mine + lm::shuffle_xor(mine, 1);
+    if (!SEEDED || t % 32 < 16) sum = mine + lm::shuffle_xor(mine, 1);
     p.y[t] = sum;
 }
-TWINS(pair_sums, 64)
+PAIR(pair_sums, 64)

@@ -1,13 +1,13 @@
-// y = the first n of x, reversed.  Planted: threads beyond n return, while the others wait for them.
+// y = the first n of x, reversed.  Bug: threads beyond n return, while the others wait for them.
 #include "pairs.cuh"
 
-template <bool SEEDED_BUGS>
-DEVICE void reverse(const TwinArgs& p) {
+template <bool SEEDED>
+DEVICE void reverse(const PairArgs& p) {
     LM_SHARED(float, tile, [64]);
     const int t = threadIdx.x;
-    if (SEEDED_BUGS && t >= p.n) return;
+    if (SEEDED && t >= p.n) return;
     if (t < p.n) tile[t] = p.x[t];
     lm::block_sync();
     if (t < p.n) p.y[t] = tile[p.n - 1 - t];
 }
-TWINS(reverse, 64)
+PAIR(reverse, 64)

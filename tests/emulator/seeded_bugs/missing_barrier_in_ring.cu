@@ -1,9 +1,9 @@
-// y[t] = the sum of x[64 i + (t ^ 32)] over i, through two asynchronously filled tiles.  Planted: no barrier at the end
+// y[t] = the sum of x[64 i + (t ^ 32)] over i, through two asynchronously filled tiles.  Bug: no barrier at the end
 // of a turn, so the next turn's copy may land on a tile that the other warp still reads.
 #include "pairs.cuh"
 
-template <bool SEEDED_BUGS>
-DEVICE void ring(const TwinArgs& p) {
+template <bool SEEDED>
+DEVICE void ring(const PairArgs& p) {
     LM_SHARED(float, tile, [2][64]);
     const int t = threadIdx.x, steps = p.n / 64;
     const auto load = [&](int i) {
@@ -17,8 +17,8 @@ DEVICE void ring(const TwinArgs& p) {
         lm::async_wait<1>();
         lm::block_sync();
         sum += tile[i % 2][t ^ 32];
-        if (!SEEDED_BUGS) lm::block_sync();
+        if (!SEEDED) lm::block_sync();
     }
     p.y[t] = sum;
 }
-TWINS(ring, 64)
+PAIR(ring, 64)

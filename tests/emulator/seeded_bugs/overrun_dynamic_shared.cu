@@ -1,11 +1,11 @@
-// y = x, through dynamic shared memory.  Planted: one element more than the launch asked for.
+// y = x, through dynamic shared memory.  Bug: one element more than the launch asked for.
 #include "pairs.cuh"
 
-template <bool SEEDED_BUGS>
-DEVICE void copy(const TwinArgs& p) {
+template <bool SEEDED>
+DEVICE void copy(const PairArgs& p) {
     LM_DYN_SHARED(float, tile);
-    const int t = threadIdx.x, at = t + (SEEDED_BUGS ? 1 : 0);
+    const int t = threadIdx.x, at = t + (SEEDED ? 1 : 0);
     tile[at] = p.x[t];
     p.y[t] = tile[at];
 }
-TWINS(copy, 64)
+PAIR(copy, 64)

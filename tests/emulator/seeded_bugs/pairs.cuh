@@ -3,14 +3,14 @@
 
 #include "primitives.cuh"
 
-struct TwinArgs {
+struct PairArgs {
     float* y;
     const float* x;
     int n;
 };
 
-#define TWINS(kernel, threads)                                   \
-    LM_KERNEL(right, TwinArgs, p, threads) { kernel<false>(p); } \
-    LM_KERNEL(wrong, TwinArgs, p, threads) { kernel<true>(p); }
+#define PAIR(kernel, threads)                                   \
+    LM_KERNEL(right, PairArgs, p, threads) { kernel<false>(p); } \
+    LM_KERNEL(wrong, PairArgs, p, threads) { kernel<true>(p); }
 
 #define DEVICE static __device__ __forceinline__

@@ -1,13 +1,13 @@
-// y = x shifted right by one, zero first.  Planted: the zero is never written; shared memory does not start as zero.
+// y = x shifted right by one, zero first.  Bug: the zero is never written; shared memory does not start as zero.
 #include "pairs.cuh"
 
-template <bool SEEDED_BUGS>
-DEVICE void shift(const TwinArgs& p) {
+template <bool SEEDED>
+DEVICE void shift(const PairArgs& p) {
     LM_SHARED(float, tile, [65]);
     const int t = threadIdx.x;
     tile[t + 1] = p.x[t];
-    if (!SEEDED_BUGS && t == 0) tile[0] = 0;
+    if (!SEEDED && t == 0) tile[0] = 0;
     lm::block_sync();
     p.y[t] = tile[t];
 }
-TWINS(shift, 64)
+PAIR(shift, 64)

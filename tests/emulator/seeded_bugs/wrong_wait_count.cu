@@ -1,8 +1,8 @@
-// y[t] = the sum of x[64 i + 63 - t] over i, with two tiles in flight.  Planted: the wait lets one group too many fly.
+// y[t] = the sum of x[64 i + 63 - t] over i, with two tiles in flight.  Bug: the wait lets one group too many fly.
 #include "pairs.cuh"
 
-template <bool SEEDED_BUGS>
-DEVICE void pipeline(const TwinArgs& p) {
+template <bool SEEDED>
+DEVICE void pipeline(const PairArgs& p) {
     LM_SHARED(float, tile, [3][64]);
     const int t = threadIdx.x, steps = p.n / 64;
     const auto load = [&](int i) {
@@ -13,11 +13,11 @@ DEVICE void pipeline(const TwinArgs& p) {
     load(0);
     load(1);
     for (int i = 0; i < steps; ++i) {
-        lm::async_wait<SEEDED_BUGS ? 2 : 1>();
+        lm::async_wait<SEEDED ? 2 : 1>();
         lm::block_sync();
         load(i + 2);
         sum += tile[i % 3][63 - t];
     }
     p.y[t] = sum;
 }
-TWINS(pipeline, 64)
+PAIR(pipeline, 64)
