@@ -7,7 +7,7 @@
 Every contestant is a process of its own that builds its net and then waits; they take turns step by step, so that a
 machine that changes its pace changes it for all.  Times are medians, ratios are ours / theirs (below 1: we are
 faster), bytes are the highest resident set of the process (VmHWM: interpreter and libraries included).  Everybody
-trains on one batch of noise that lies in memory, with momentum and a rate of 0, so that nobody runs away.
+trains on one batch of noise that lies in memory, with momentum and a rate of 0, so that no run diverges.
 
     layermem     strategy liveness, without a budget
     layermem 40% strategy auto in 40 % of what strategy caffe takes, without copies to the host if that fits, else with

@@ -36,7 +36,7 @@ PROTOTXT = Path(__file__).resolve().parent.parent / "prototxt"
 class Placed:
     net: str
     strategy: str
-    which: str  # "free" or "leanest"
+    which: str  # "free" or "minimum"
     blocks: int
     bound: int
     height: int
@@ -52,9 +52,9 @@ def plans(job: Job, arena: ArenaPlanner, strategy: str) -> Iterator[tuple[str, P
     make = get_strategy(strategy).make
     free = make(job.graphs[0], job.costs, None, arena, job.hints)
     yield "free", free
-    leanest = make(job.graphs[0], job.costs, MINIMUM_MEMORY, arena, job.hints)
-    if leanest != free:
-        yield "leanest", leanest
+    minimum = make(job.graphs[0], job.costs, MINIMUM_MEMORY, arena, job.hints)
+    if minimum != free:
+        yield "minimum", minimum
 
 
 def place_plans(path: Path, strategies: list[str]) -> Iterator[Placed]:
@@ -82,7 +82,7 @@ def by_net(rows: list[Placed]) -> Iterator[str]:
 
 def misses(rows: list[Placed]) -> Iterator[str]:
     missed = [row for row in rows if row.missed]
-    yield "## Where it stays above\n"
+    yield "## Plans with fragmentation\n"
     if not missed:
         yield "Nowhere.\n"
         return
@@ -109,13 +109,13 @@ def main() -> None:
         print(f"{path.parent.name} done in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
     reached = sum(not row.missed for row in rows)
     lines = [
-        "# Placement: the height of the arena over the bytes in use",
+        "# Placement: fragmentation of every plan",
         "",
         f"Made by `python tools/bench_fragmentation.py` on {machine()}.",
         "",
-        f"{reached} of {len(rows)} plans are placed at the height of the most bytes in use at one moment, below which "
-        f"nothing can lie; the slowest took {max(row.seconds for row in rows):.2f} s.  A free plan is one made without "
-        "a budget, a leanest one that for a budget of nothing.",
+        f"{reached} of {len(rows)} plans are placed without fragmentation: the arena is as high as the peak live "
+        f"bytes, which is a lower bound; the slowest took {max(row.seconds for row in rows):.2f} s.  A free plan is "
+        "one made without a budget, a minimum one has the least memory.",
         "",
         *by_net(rows),
         *misses(rows),

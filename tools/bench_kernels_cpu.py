@@ -91,9 +91,9 @@ NETS = {"resnet50": resnet50, "vgg16": vgg16, "googlenet": googlenet}
 def aligned(shape: tuple[int, ...]) -> np.ndarray:
     """Normal random floats that begin on a 256-byte step, as every buffer of an arena does."""
     count = math.prod(shape)
-    room = np.zeros(count + 64, np.float32)
-    begin = -room.ctypes.data % 256 // 4
-    view = room[begin : begin + count].reshape(shape)
+    whole = np.zeros(count + 64, np.float32)
+    begin = -whole.ctypes.data % 256 // 4
+    view = whole[begin : begin + count].reshape(shape)
     view[...] = np.random.default_rng(0).standard_normal(shape, np.float32)
     return view
 
@@ -109,15 +109,15 @@ def ours(s: Shape) -> tuple[dict[str, Callable[[], object]], list[np.ndarray]]:
     x, w = aligned((s.n, s.size, s.size, s.c)), aligned((s.k, s.kernel, s.kernel, s.c))
     y, dx, dw = aligned((s.n, g.ho, g.wo, s.k)), aligned(x.shape), aligned(w.shape)
     sizes = (cpu.conv_fprop_workspace(g), cpu.conv_dgrad_workspace(g), cpu.conv_wgrad_workspace(g))
-    scratch = aligned((max(sizes) // 4,))
+    workspace = aligned((max(sizes) // 4,))
     launches: dict[str, Callable[[], object]] = {
-        "forward": cpu.conv_fprop(g, y=address(y), x=address(x), w=address(w), workspace=address(scratch)),
-        "weights": cpu.conv_wgrad(g, dw=address(dw), x=address(x), dy=address(y), workspace=address(scratch)),
-        "data": cpu.conv_dgrad(g, dx=address(dx), dy=address(y), w=address(w), workspace=address(scratch)),
+        "forward": cpu.conv_fprop(g, y=address(y), x=address(x), w=address(w), workspace=address(workspace)),
+        "weights": cpu.conv_wgrad(g, dw=address(dw), x=address(x), dy=address(y), workspace=address(workspace)),
+        "data": cpu.conv_dgrad(g, dx=address(dx), dy=address(y), w=address(w), workspace=address(workspace)),
     }
     if s.first:
         del launches["data"]
-    return launches, [x, w, y, dx, dw, scratch]
+    return launches, [x, w, y, dx, dw, workspace]
 
 
 def theirs(s: Shape, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> dict[str, Callable[[], object]]:

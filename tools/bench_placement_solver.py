@@ -169,8 +169,8 @@ def csv_cases(folder: Path, capacity: int | None) -> Iterator[tuple[str, Interva
     for path in sorted(folder.glob("*.csv")):
         table = np.loadtxt(path, delimiter=",", skiprows=1, dtype=np.int64, ndmin=2)
         named = re.search(r"\.(\d+)\.csv$", path.name)
-        room = capacity if capacity is not None else int(named[1]) if named else 0
-        yield path.stem, (table[:, 1].copy(), table[:, 2].copy(), table[:, 3].copy()), room
+        target = capacity if capacity is not None else int(named[1]) if named else 0
+        yield path.stem, (table[:, 1].copy(), table[:, 2].copy(), table[:, 3].copy()), target
 
 
 def main() -> None:
@@ -185,12 +185,12 @@ def main() -> None:
     print("height over max live, or over the capacity where one is given" + "; first fit by" * bool(peers))
     print(f"{'':26}{'intervals':>10}{'max live':>15}{'layermem':>9}{'seconds':>9}" + "".join(f"{p:>10}" for p in peers))
     total, missed = 0.0, 0
-    for name, intervals, room in cases:
+    for name, intervals, target in cases:
         align = 256 if args.folder is None else 1
         began = time.perf_counter()
-        p = _native.place(*intervals, align=align, time_limit=args.time_limit, target=room)
+        p = _native.place(*intervals, align=align, time_limit=args.time_limit, target=target)
         seconds = time.perf_counter() - began
-        goal = max(room, p.bound)
+        goal = max(target, p.bound)
         total, missed = total + seconds, missed + (p.height > goal)
         row = f"{name:26}{len(intervals[0]):10}{p.max_live:15}{p.height / goal:9.4f}{seconds:9.3f}"
         aligned = (*intervals[:2], -(-intervals[2] // align) * align)

@@ -46,7 +46,7 @@ LAYRUB = [
     ("resnet152", 32), ("resnet1001", 32), ("resnet1517", 32), ("resnet1517", 16),
 ]  # fmt: skip
 DEEP = [("resnet1517", 16), ("resnet1517", 32), ("resnet2504", 16)]
-ROOM = 12 * 2**30  # of the GPU on which Layrub and its successor report their deepest nets
+BUDGET = 12 * 2**30  # of the GPU on which Layrub and its successor report their deepest nets
 DEPTHS = [("resnet50", 32), ("resnet101", 32), ("resnet152", 32), ("resnet1001", 32)]
 ORDER = [
     "caffe", "liveness", "intra", "vdnn-conv", "vdnn-all", "inter", "hybrid", "sublinear", "recompute-approx",
@@ -69,7 +69,7 @@ def graph_of(name: str, batch: int) -> tuple[Net, Graph]:
     return net, train_graph(net, get_device("cpu"), Rule("SGD", 1))
 
 
-def leanest(graph: Graph, strategy: str) -> tuple[int, int, int, float]:
+def measure_minimum(graph: Graph, strategy: str) -> tuple[int, int, int, float]:
     """(peak, bytes placement wastes, host bytes, seconds of planning) of the least that `strategy` can do."""
     start = time.perf_counter()
     program = least_program(graph, strategy)
@@ -105,7 +105,7 @@ def kusumoto(strategies: list[str], wasted: list[list[str]]) -> Iterator[str]:
         net, graph = graph_of(name, batch)
         row, base = [f"{name} x{batch}", mib(caffe_bytes(net).total)], 0
         for strategy in strategies:
-            peak, gap, _, seconds = leanest(graph, strategy)
+            peak, gap, _, seconds = measure_minimum(graph, strategy)
             base = base or peak
             row.append(f"{mib(peak)} (-{100 - 100 * peak / base:.1f} %)" if strategy != "caffe" else mib(peak))
             if gap:
@@ -123,8 +123,8 @@ def layrub(wasted: list[list[str]]) -> Iterator[str]:
     for name, batch in LAYRUB:
         net, graph = graph_of(name, batch)
         own = caffe_bytes(net).total
-        base = leanest(graph, "caffe")[0]
-        peak, gap, host, _ = leanest(graph, "hybrid")
+        base = measure_minimum(graph, "caffe")[0]
+        peak, gap, host, _ = measure_minimum(graph, "hybrid")
         saved = 100 - 100 * peak / base
         total += saved
         rows.append(
@@ -156,7 +156,7 @@ def deep() -> Iterator[str]:
         for strategy in ("hybrid", "recompute", "auto"):
             start = time.perf_counter()
             try:
-                program = compile([graph], strategy=strategy, budget_bytes=ROOM)
+                program = compile([graph], strategy=strategy, budget_bytes=BUDGET)
             except BudgetError as error:
                 rows.append([f"{name} x{batch}", strategy, f"needs {mib(error.minimum)}", "", "", ""])
                 continue
@@ -172,7 +172,7 @@ def singa() -> Iterator[str]:
     rows = []
     for batch in (16, 32, 64, 96):
         _, graph = graph_of("resnet50", batch)
-        base, peak = (leanest(graph, strategy)[0] for strategy in ("caffe", "liveness"))
+        base, peak = (measure_minimum(graph, strategy)[0] for strategy in ("caffe", "liveness"))
         rows.append([f"resnet50 x{batch}", mib(base), mib(peak), f"-{100 - 100 * peak / base:.1f} %"])
     yield from table(["net", "caffe", "liveness", "less"], rows)
 
@@ -184,7 +184,7 @@ def depth() -> Iterator[str]:
         _, graph = graph_of(name, batch)
         row = [f"{name} x{batch}"]
         for strategy in ("caffe", "liveness", "sublinear", "recompute"):
-            row.append(mib(leanest(graph, strategy)[0]))
+            row.append(mib(measure_minimum(graph, strategy)[0]))
         rows.append(row)
         print(f"{name} done", file=sys.stderr)
     yield from table(["net", "caffe", "liveness", "sublinear", "recompute"], rows)
@@ -202,19 +202,19 @@ def main() -> None:
         DEEP.clear()
         DEPTHS.pop()
     lines = [
-        "# Strategies: bytes that a training step needs",
+        "# Strategies: memory of a training step",
         "",
         f"Made by `python tools/bench_strategies.py` on {machine()}.  Plans for the cpu device, SGD with momentum; "
-        "every schedule was checked.  A peak is the least that a strategy reaches, under no budget.",
+        "every schedule was checked.  A peak is the minimum of the strategy.",
         "",
     ]
     wasted: list[list[str]] = []
     lines += [*kusumoto(strategies, wasted), *layrub(wasted), *deep(), *singa(), *depth()]
-    lines += ["## Where placement stays above the bytes in use", ""]
+    lines += ["## Fragmentation", ""]
     if wasted:
         lines += table(["net", "strategy", "MiB above", "share", "seconds of planning"], wasted)
     else:
-        lines.append("Nowhere: every schedule above has a peak equal to its bytes in use at the fullest moment.\n")
+        lines.append("None: every peak above equals its peak live bytes.\n")
     text = "\n".join(lines)
     print(text)
     if options.out:

@@ -85,20 +85,20 @@ def has_headers(folder: Path) -> bool:
 
 
 def toolkit_of_nvcc() -> list[Path]:
-    """Where nvcc itself believes its toolkit to be: the nvcc on the PATH may be a script elsewhere."""
+    """The toolkit that nvcc itself reports: the nvcc on the PATH may be a script elsewhere."""
     if shutil.which("nvcc") is None:
         return []
-    told = subprocess.run(["nvcc", "--dryrun", "-E", "-x", "cu", os.devnull], capture_output=True, text=True).stderr
-    return [Path(root).resolve() for root in re.findall(r"^#\$ TOP=(.+)$", told, re.MULTILINE)]
+    report = subprocess.run(["nvcc", "--dryrun", "-E", "-x", "cu", os.devnull], capture_output=True, text=True).stderr
+    return [Path(root).resolve() for root in re.findall(r"^#\$ TOP=(.+)$", report, re.MULTILINE)]
 
 
 def headers_from_wheels(cache: Path) -> Path:
     folder = cache / " ".join(HEADER_WHEELS).replace("==", "-").replace(" ", "+")
     if not has_headers(folder):
         folder.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory() as scratch:
-            run(*PIP, "download", "-q", "--no-deps", "--only-binary=:all:", "-d", scratch, *HEADER_WHEELS)
-            for wheel in Path(scratch).glob("*.whl"):
+        with tempfile.TemporaryDirectory() as temporary:
+            run(*PIP, "download", "-q", "--no-deps", "--only-binary=:all:", "-d", temporary, *HEADER_WHEELS)
+            for wheel in Path(temporary).glob("*.whl"):
                 unpack_headers(wheel, folder)
     if not has_headers(folder):
         raise BuildError(f"{' and '.join(HEADER_WHEELS)} do not hold {' and '.join(HEADERS)}")
@@ -126,18 +126,18 @@ CONFIGURATION = ("CUDA_ENABLE_CURAND = False", "CUDA_ENABLE_GL = False")
 def build(include: Path, folder: Path) -> None:
     """Leaves the wheel in `folder`.
 
-    PyCUDA's setup.py takes its configuration from a file in the home folder, so it gets a home of its own; pip's
+    PyCUDA's setup.py takes its configuration from a file in $HOME, so it runs with a $HOME of its own; pip's
     configuration stays the user's.
     """
-    with tempfile.TemporaryDirectory() as scratch:
-        home = Path(scratch)
-        make_stub(include, home)
-        lines = [f"CUDA_INC_DIR = [{str(include)!r}]", f"CUDADRV_LIB_DIR = [{scratch!r}]", *CONFIGURATION]
-        (home / ".aksetup-defaults.py").write_text("\n".join(lines) + "\n")
+    with tempfile.TemporaryDirectory() as temporary:
+        user_folder = Path(temporary)
+        make_stub(include, user_folder)
+        lines = [f"CUDA_INC_DIR = [{str(include)!r}]", f"CUDADRV_LIB_DIR = [{temporary!r}]", *CONFIGURATION]
+        (user_folder / ".aksetup-defaults.py").write_text("\n".join(lines) + "\n")
         user = Path.home()
         environment = {
             **os.environ,
-            "HOME": scratch,
+            "HOME": temporary,
             "XDG_CONFIG_HOME": os.environ.get("XDG_CONFIG_HOME", str(user / ".config")),
             "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(user / ".cache")),
             "CFLAGS": "-g0 -w",

@@ -95,14 +95,14 @@ def run_all(options: argparse.Namespace) -> int:
         folder.mkdir(parents=True, exist_ok=True)
     print("preparation ..", end=" ", flush=True)
     ready = Preparation(options, options.work)
-    found: dict[str, dict] = {"preparation": told(time.monotonic() - began, "done", ready.rows)}
+    found: dict[str, dict] = {"preparation": step_result(time.monotonic() - began, "done", ready.rows)}
     save(options.out, found)
     for index, step in enumerate(chosen):
         left = WHOLE - (time.monotonic() - began)
         seconds = left * step.seconds / sum(later.seconds for later in chosen[index:])
         print(f"{step.name} ..", end=" ", flush=True)
         if without_a_card(found):
-            found[step.name] = told(0.0, "not begun: the card cannot be used", [])
+            found[step.name] = step_result(0.0, "not begun: the card cannot be used", [])
         else:
             found[step.name] = one_step(step.name, seconds, min(1.5 * seconds, left), options, ready.environment)
         save(options.out, found)
@@ -119,7 +119,7 @@ def without_a_card(found: Mapping[str, Mapping[str, Any]]) -> bool:
     return any(row.get("part") == "card" and row.get("passed") is False for row in rows)
 
 
-def told(seconds: float, ended: str, rows: list, **more: Any) -> dict[str, Any]:
+def step_result(seconds: float, ended: str, rows: list, **more: Any) -> dict[str, Any]:
     print(f"{seconds:.0f} s, {ended}", flush=True)
     return {"seconds": seconds, "ended": ended, "rows": rows, **more}
 
@@ -149,7 +149,7 @@ def one_step(
     if again:
         ended += f"; begun again {again} times"
     more = {} if code == 0 and not again else {"log": last_lines(log, SAID)}
-    return told(time.monotonic() - began, ended, rows, **more)
+    return step_result(time.monotonic() - began, ended, rows, **more)
 
 
 if __name__ == "__main__":

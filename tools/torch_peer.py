@@ -82,19 +82,19 @@ class PeerNet(nn.Module):
 
     def forward(self, blobs: Blobs) -> Tensor:
         if not self.cuts:
-            return self._stretch(blobs, 0, len(self.layers))[LOSS]
+            return self._segment(blobs, 0, len(self.layers))[LOSS]
         begin = 0
         for end in self.cuts:
             names = sorted(blobs)
 
             def run(*values: Tensor, names: list[str] = names, begin: int = begin, end: int = end) -> Blobs:
-                return self._stretch(dict(zip(names, values)), begin, end)
+                return self._segment(dict(zip(names, values)), begin, end)
 
             blobs = checkpoint(run, *(blobs[name] for name in names), use_reentrant=False)
             begin = end
-        return self._stretch(blobs, begin, len(self.layers))[LOSS]
+        return self._segment(blobs, begin, len(self.layers))[LOSS]
 
-    def _stretch(self, blobs: Blobs, begin: int, end: int) -> Blobs:
+    def _segment(self, blobs: Blobs, begin: int, end: int) -> Blobs:
         """What is alive after layers [begin, end)."""
         blobs = dict(blobs)
         last = self._last()
@@ -131,7 +131,7 @@ class PeerNet(nn.Module):
         return {blob: i for i, layer in enumerate(self.layers) for blob in layer["bottoms"]}
 
     def _cuts(self) -> list[int]:
-        """Ends of stretches: about sqrt(n) of them, each moved to where least is alive nearby."""
+        """Ends of segments: about sqrt(n) of them, each moved to where least is alive nearby."""
         last, alive = self._last(), []
         for end in range(1, len(self.layers)):
             alive.append(sum(i < end <= last.get(blob, -1) for blob, i in self.first.items()))

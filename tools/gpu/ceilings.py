@@ -1,4 +1,4 @@
-"""What the card can do at best: copies, arithmetic, launches.  Everything else is told as a share of these."""
+"""What the card can do at best: copies, arithmetic, launches.  Everything else is reported as a share of these."""
 
 from __future__ import annotations
 

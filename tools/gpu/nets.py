@@ -60,12 +60,12 @@ def one(job: Job, budget: str | None, device: CudaDevice, options: Options) -> d
         found = evaluate(job, None, found.minimum_bytes)
     bench = Benchmark(job.nets[0], found.program, device)
     measured = bench.steps(options.rounds // 2)
-    told = {"ms": 1e3 * measured.seconds, "bytes": found.peak_bytes, "strategy": found.strategy}
-    told |= {"foretold ms": 1e3 * found.seconds, "host bytes": found.program.host_bytes}
-    told["says"] = "the least that fits" if least else ""
+    row = {"ms": 1e3 * measured.seconds, "bytes": found.peak_bytes, "strategy": found.strategy}
+    row |= {"predicted ms": 1e3 * found.seconds, "host bytes": found.program.host_bytes}
+    row["says"] = "the least that fits" if least else ""
     free, total = device.driver.cuda.mem_get_info()
-    told["card bytes"] = total - free
-    return told
+    row["card bytes"] = total - free
+    return row
 
 
 def theirs(results: Results, what: str, net: Net, precision: str, share: float) -> None:

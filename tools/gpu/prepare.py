@@ -31,12 +31,12 @@ class Preparation:
         self.rows: list[Row] = []
         self.environment = dict(os.environ)
         self._first("PYTHONPATH", str(ROOT))
-        self.environment.setdefault("LAYERMEM_CACHE", str(work / "kernels"))  # whatever the home folder is like
+        self.environment.setdefault("LAYERMEM_CACHE", str(work / "kernels"))  # wherever $HOME is
         for what, step in (
             ("wheels", self._wheels),
             ("native", self._native),
             ("packages", self._packages),
-            ("driver", self._stand_in if options.dry_run else self._driver),
+            ("driver", self._fake_driver if options.dry_run else self._driver),
         ):
             self._attempt(what, step)
 
@@ -100,7 +100,7 @@ class Preparation:
                 return f"{DRIVER} is taken from {folder}"
         raise OSError(f"{DRIVER} is nowhere: is NVIDIA's driver installed?")
 
-    def _stand_in(self) -> str:
+    def _fake_driver(self) -> str:
         sys.path[:0] = self.environment["PYTHONPATH"].split(os.pathsep)  # it has to see PyCUDA
         from tests.backends.cuda.on_fake_driver import kernels
         from tests.emulator import fake_driver

@@ -22,7 +22,7 @@ def run(command: Sequence[str], log: Path, seconds: float, environment: Mapping[
             return process.wait(max(seconds, 0.0))
         except subprocess.TimeoutExpired:
             return None
-        finally:  # also where this process is told to stop
+        finally:  # also where this process is stopped
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()

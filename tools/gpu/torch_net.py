@@ -25,10 +25,10 @@ def main(path: str, mode: str, precision: str, device: str = "cuda") -> None:
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     with open(path, encoding="utf-8") as file:
-        told = json.load(file)
-    net = PeerNet(told["layers"], mode == "checkpoint").to(device).to(memory_format=torch.channels_last)
-    x = torch.rand(told["data"], device=device).contiguous(memory_format=torch.channels_last)
-    label = torch.randint(told["classes"], (told["data"][0],), device=device)
+        request = json.load(file)
+    net = PeerNet(request["layers"], mode == "checkpoint").to(device).to(memory_format=torch.channels_last)
+    x = torch.rand(request["data"], device=device).contiguous(memory_format=torch.channels_last)
+    label = torch.randint(request["classes"], (request["data"][0],), device=device)
     card = device == "cuda"
     rule = torch.optim.SGD(net.parameters(), lr=0.0, momentum=0.9, weight_decay=0.0005, fused=True)
     forward = net
