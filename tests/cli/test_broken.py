@@ -174,7 +174,7 @@ DIGITS = Path(__file__).resolve().parents[2] / "prototxt/digits/digits_train_lmd
         (DIGITS, 2, "net.prototxt:5: layer 'l'", "the data, or set ignore_label"),
     ],
 )
-def test_data_that_stop_a_run_are_told_by_net_line_and_layer(
+def test_data_that_stop_a_run_are_reported_by_net_line_and_layer(
     layermem, prototxt, tmp_path, device, source, classes, where, says
 ):
     prototxt(FED % (source, classes))

@@ -64,7 +64,7 @@ def test_what_cannot_be_converted_is_refused(layermem, tmp_path, source, target,
     assert ended.code == 2 and says in ended.sentence and not (tmp_path / target).exists()
 
 
-def test_a_broken_prototxt_is_told_of_where_it_breaks(layermem, prototxt, tmp_path):
+def test_a_broken_prototxt_is_reported_where_it_breaks(layermem, prototxt, tmp_path):
     ended = layermem("convert", prototxt('name: "x"\nlayer { name: "a" typo: 3 }'), tmp_path / "b.prototxt")
     assert ended.code == 2 and ":2" in ended.sentence and "typo" in ended.sentence
     ended = layermem("convert", prototxt('base_lr: 1\nnet: "x"\nlr_polcy: "fixed"'), tmp_path / "b.prototxt")

@@ -111,7 +111,7 @@ def test_an_unknown_option_is_answered_with_the_nearest_one(layermem):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no device that is always full")
-def test_an_output_that_the_disk_has_no_room_for_is_one_sentence():
+def test_an_output_that_fills_the_disk_is_one_sentence():
     with open("/dev/full", "w") as full:
         words = [sys.executable, "-m", "layermem", "show", "--net", NET]
         ended = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True)

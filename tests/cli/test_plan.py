@@ -189,7 +189,7 @@ def test_the_file_beside_a_net_hints_too(layermem, values, prototxt, tmp_path):
     assert values(*words)[0]["recomputed_ops"] == 0 < free
     elsewhere = beside.rename(tmp_path / "elsewhere")
     assert values(*words, "--hints", elsewhere)[0]["recomputed_ops"] == 0
-    assert layermem("plan", *words, "--segment-ends", "nobody").code == 2
+    assert layermem("plan", *words, "--segment-ends", "absent").code == 2
 
 
 ODD = {

@@ -80,7 +80,7 @@ def test_times_of_a_layer_are_the_sum_of_its_ops():
 def test_an_op_that_ran_in_place_of_others_counts_for_its_layer_once():
     graph = job("cpu").graphs[0].with_fused_updates
     found = {each.name: each for each in times_by_layer(job("cpu").graphs[0], {op.name: 1.0 for op in graph.ops})}
-    assert found["ip1+relu3"].seconds == {FORWARD: 1.0, BACKWARD: 3.0}  # rectify, learn, data
+    assert found["ip1+relu3"].seconds == {FORWARD: 1.0, BACKWARD: 3.0}  # relu_backward, backward_update, dgrad
     assert sum(sum(each.seconds.values()) for each in found.values()) == len(graph.ops)
 
 

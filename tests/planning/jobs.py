@@ -25,7 +25,7 @@ def solver_job(net: str, folder: Path, **fields: object) -> Job:
     return graphs_of(build_nets(file), file, get_device("reference")), model_costs("reference")
 
 
-def toy_job(seed: int, most: int = 12) -> Job:
+def random_job(seed: int, most: int = 12) -> Job:
     rng = random.Random(seed)
     graph = random_graph(rng, rng.randint(2, most), once=0)
     return [graph], random_costs(rng, graph)

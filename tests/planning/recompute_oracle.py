@@ -1,6 +1,6 @@
 """A slow, plain oracle of the recomputation planner: sets, loops, no cleverness.
 
-A graph is described by plain lists, built at random, and told to the native StepGraph; the oracle walks the same lists.
+A graph is plain lists, built at random, and passed to the native StepGraph; the oracle walks the same lists.
 """
 
 import random

@@ -14,7 +14,7 @@ from layermem.report.comparison import budget_grid
 from tests.planning.jobs import SINGLE
 
 NETS = ("mnist", "resnet20", "alexnet", "vgg16", "unet", "googlenet", "resnet50")
-NEARLY = 1.01  # what a search that follows its nose may lose with more room
+NEARLY = 1.01  # what a greedy search may lose with a larger budget
 RIVALS = [name for name in SINGLE if name not in ("caffe", "recompute-exact")]
 
 
@@ -43,7 +43,7 @@ def test_auto_is_as_quick_as_the_quickest_single_strategy_at_every_budget(device
 
 
 @pytest.mark.parametrize("net", NETS[:-1])
-def test_auto_is_hardly_ever_slower_with_more_room(net):
+def test_auto_is_hardly_ever_slower_with_a_larger_budget(net):
     job, made = compilers(net, "cpu")
     before = float("inf")
     for budget in budget_grid(job, 6):

@@ -48,7 +48,7 @@ def test_no_plan_goes_below_what_one_op_touches():
 
 
 def test_what_must_give_way_is_made_again_or_comes_back():
-    slow = Costs(replace(COSTS.rates, h2d=1.0))  # a byte a second: nobody would bring anything back
+    slow = Costs(replace(COSTS.rates, h2d=1.0))  # a byte a second: no plan would bring anything back
     assert least_seconds(chain(), slow, 4 * 1024) == pytest.approx(7e-3)  # all fits: every op once
     # "back b" alone fills 3 KiB while a passes by, so a must be made again: 2 ms (at `seed`, b for 1 ms would do)
     assert least_seconds(chain(), slow, 3 * 1024) == pytest.approx(9e-3, rel=1e-4)

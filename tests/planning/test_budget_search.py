@@ -17,7 +17,7 @@ BUDGET = 100_000
 
 
 @dataclass(frozen=True)
-class Toy:
+class PlacedPlan:
     """What a strategy makes of `asked` bytes: it uses all of them, and placing them takes `wasted` more."""
 
     asked: int
@@ -45,9 +45,9 @@ def searched(wasted, **more):
     def ask(nbytes):
         assert nbytes not in asked and 0 < nbytes < BUDGET
         asked.append(nbytes)
-        return Toy(nbytes, wasted(nbytes), **more)
+        return PlacedPlan(nbytes, wasted(nbytes), **more)
 
-    return fastest_under_budget(BUDGET, Toy(BUDGET, wasted(BUDGET), **more), ask), asked
+    return fastest_under_budget(BUDGET, PlacedPlan(BUDGET, wasted(BUDGET), **more), ask), asked
 
 
 def _remembered(wasted, rng, nbytes):
@@ -88,7 +88,7 @@ def test_plans_that_were_tried_are_skipped_and_bytes_run_out():
     def ask(nbytes):
         asked.append(nbytes)
 
-    assert fastest_under_budget(BUDGET, Toy(BUDGET, 10_000), ask) is None
+    assert fastest_under_budget(BUDGET, PlacedPlan(BUDGET, 10_000), ask) is None
     assert asked == [80_000, 60_000, 20_000]
 
 

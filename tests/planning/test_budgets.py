@@ -10,7 +10,7 @@ from layermem.planning.hints import Hints
 from layermem.planning.strategies import STRATEGIES as REGISTERED
 from layermem.planning.strategies.auto import NEGLIGIBLE
 from layermem.schedule.arena_planner import ArenaPlanner
-from tests.planning.jobs import SINGLE, STRATEGIES, solver_job, toy_job
+from tests.planning.jobs import SINGLE, STRATEGIES, random_job, solver_job
 
 NETS = {
     "chain": {},
@@ -23,7 +23,7 @@ NETS = {
 @pytest.fixture(scope="module", params=[*NETS, *range(8)], ids=str)
 def job(request, tmp_path_factory):
     if isinstance(request.param, int):
-        return toy_job(request.param)
+        return random_job(request.param)
     return solver_job(request.param, tmp_path_factory.mktemp("job"), **NETS[request.param])
 
 
@@ -85,7 +85,7 @@ def test_auto_is_never_slower_in_prediction_than_a_single_strategy_that_fits(job
             assert chosen <= arena_planner.estimate_seconds(other) * NEGLIGIBLE, (name, step)
 
 
-def test_auto_is_not_slower_with_more_room(job):
+def test_auto_is_not_slower_with_a_larger_budget(job):
     graphs, costs = job
     arena_planner, compiler = ArenaPlanner(graphs, costs), Compiler(graphs, "auto", costs)
     least, most = (

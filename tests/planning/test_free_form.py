@@ -51,15 +51,15 @@ class FreeForm:
 
     def steps(self, state, budget):
         computed, resident, formed = state
-        room = budget - self.bytes[resident] - self.gradients(formed)
+        free = budget - self.bytes[resident] - self.gradients(formed)
         for v in range(self.count):
             bit = 1 << v
             if resident & bit:
                 yield 0, (computed, resident & ~bit, formed)
-            elif self.before[v] & ~resident == 0 and self.size[v] <= room:
+            elif self.before[v] & ~resident == 0 and self.size[v] <= free:
                 yield (self.time[v] if computed & bit else 0), (computed | bit, resident | bit, formed)
             ready = not formed & bit and self.after[v] & ~formed == 0 and self.reads[v] & ~resident == 0
-            if ready and self.size[v] <= room:
+            if ready and self.size[v] <= free:
                 yield 0, (computed, resident, formed | bit)
 
 

@@ -170,7 +170,7 @@ def test_a_chain_of_four_is_planned_as_by_hand(tmp_path, objective, chain, recom
 
 @pytest.mark.parametrize("model", ["live", "paper"])
 @pytest.mark.parametrize("objective", ["T", "M"])
-def test_every_schedule_runs_at_the_peak_and_cost_that_its_plan_tells(model, objective):
+def test_every_schedule_runs_at_the_peak_and_cost_that_its_plan_states(model, objective):
     for seed in range(60):
         graph = random_graph(seed)
         planner = GraphPlanner(graph, "exact", model)

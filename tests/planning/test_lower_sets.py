@@ -8,7 +8,7 @@ import pytest
 from layermem._native import LowerSetPlanner, StepGraph
 from tests.planning.test_recompute_paper import all_lower_sets
 
-WIDE = [(0, v) for v in range(1, 15)] + [(v, 15) for v in range(1, 15)]  # 2 ** 14 lower sets between two waists
+WIDE = [(0, v) for v in range(1, 15)] + [(v, 15) for v in range(1, 15)]  # 2 ** 14 lower sets between two bottlenecks
 DIAMOND = [(15, 16), (16, 17), (15, 18), (17, 19), (18, 19)]  # 4 more where 18 runs before 16 or 17
 
 
@@ -38,7 +38,7 @@ def test_each_family_holds_the_one_before_and_exact_holds_all(seed):
     assert extended == exact  # there are few
 
 
-def test_the_extended_family_has_all_sets_of_narrow_stretches_and_few_of_a_wide_one():
+def test_the_extended_family_has_all_sets_of_narrow_parts_and_few_of_a_wide_one():
     extended = family(20, WIDE + DIAMOND, "extended")
     below = frozenset(range(16))
     assert {below | {18}, below | {16, 18}, below | {16, 17}, below | {16, 17, 18}} <= extended
@@ -55,8 +55,8 @@ def test_a_segment_ends_only_where_it_may(seed):
         return all(v in ends or any((v, w) in edges for w in members) for v in members)
 
     free = family(count, edges, "exact")
-    told = family(count, edges, "exact", ends=sorted(ends))
-    assert told == {s for s in free if ends_well(s)} | {frozenset(), frozenset(range(count))}
+    restricted = family(count, edges, "exact", ends=sorted(ends))
+    assert restricted == {s for s in free if ends_well(s)} | {frozenset(), frozenset(range(count))}
 
 
 def test_an_end_that_is_no_node_is_refused():

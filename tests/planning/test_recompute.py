@@ -9,7 +9,7 @@ from layermem.planning.lower_sets import LowerSetPlanner, group_ops
 from layermem.planning.recomputation import forward_ops, matches, recompute_seconds, segments_to_plan
 from layermem.planning.strategies import get_strategy
 from layermem.schedule.arena_planner import ArenaPlanner
-from tests.planning.jobs import solver_job, toy_job
+from tests.planning.jobs import random_job, solver_job
 
 FAMILIES = ("recompute", "recompute-exact", "recompute-approx")
 
@@ -32,7 +32,7 @@ def nodes_or_groups(request, monkeypatch):
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("net", ["chain", "residual", "inception", *range(6)])
 def test_recompute_is_never_less_lean_nor_slower_than_sublinear(name, net, nodes_or_groups, tmp_path):
-    job = toy_job(net) if isinstance(net, int) else solver_job(net, tmp_path)
+    job = random_job(net) if isinstance(net, int) else solver_job(net, tmp_path)
     arena_planner = ArenaPlanner(*job)
     least = ask("sublinear", job, 0, arena_planner=arena_planner)[0]
     most = ask(name, job, 10**9, arena_planner=arena_planner)[0]
@@ -58,8 +58,8 @@ def test_what_backward_alone_reads_stays_beside_an_output_that_stays(tmp_path):
 def test_a_layer_to_keep_never_runs_again_and_one_to_recompute_is_not_kept(name, tmp_path):
     job = solver_job("chain", tmp_path)
     graph = job[0][0]
-    leanest = ask(name, job, 0)[2].order
-    recompute = {op for op in leanest if leanest.count(op) > 1}
+    minimum = ask(name, job, 0)[2].order
+    recompute = {op for op in minimum if minimum.count(op) > 1}
     assert len(recompute) > 1
     for op in recompute:
         layers = tuple(op.rsplit(".", 1)[0].split("+"))
@@ -70,7 +70,7 @@ def test_a_layer_to_keep_never_runs_again_and_one_to_recompute_is_not_kept(name,
 
 @pytest.mark.parametrize("family", ["approx", "extended", "exact"])
 @pytest.mark.parametrize("net", ["chain", "residual", "inception"])
-def test_segments_end_at_stage_points_only(family, net, nodes_or_groups, tmp_path):
+def test_segments_end_at_segment_ends_only(family, net, nodes_or_groups, tmp_path):
     (graph, *_), costs = solver_job(net, tmp_path)
     free = LowerSetPlanner(graph, costs, family, Hints())
     hints = Hints(segment_ends=("conv*", "*relu*"))
@@ -85,7 +85,7 @@ def test_segments_end_at_stage_points_only(family, net, nodes_or_groups, tmp_pat
     assert 1 < len(sets) <= len(free.native.sets())
 
 
-def test_without_a_stage_point_there_is_one_segment(tmp_path):
+def test_without_a_segment_end_there_is_one_segment(tmp_path):
     job = solver_job("chain", tmp_path)
     assert len(LowerSetPlanner(job[0][0], job[1], "exact", Hints(segment_ends=("nothing",))).native.sets()) == 2
 

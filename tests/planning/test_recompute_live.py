@@ -6,7 +6,7 @@ from layermem._native import LowerSetPlanner
 from tests.planning.recompute_oracle import random_oracle
 
 
-class Walk:
+class ChainOracle:
     """What one segment of a chain costs, by holding the set of resident items in hand and running its actions.
 
     U are the values kept from earlier segments; it stays while a segment runs, except what nothing wants any more.
@@ -186,7 +186,7 @@ class Walk:
 def test_the_exact_family_finds_the_optimum_of_every_chain(block):
     for seed in range(block * 100, block * 100 + 100):
         oracle = random_oracle(seed, most=6 if seed % 10 else 8)
-        every = Walk(oracle).every_chain()
+        every = ChainOracle(oracle).every_chain()
         planner = LowerSetPlanner(oracle.native(), family="exact", model="live")
         peaks = sorted({peak for _, peak, _ in every})
         assert planner.minimum().model_peak == peaks[0], seed

@@ -1,4 +1,4 @@
-"""Saved plans: what is written comes back, and what somebody has edited into nonsense is refused in a sentence."""
+"""Saved plans: what is written comes back, and what has been edited into nonsense is refused in a sentence."""
 
 import json
 import random
@@ -14,7 +14,7 @@ from tests.report.test_plan_report import job_of
 
 EDITS = {
     "strategy": (7, "its strategy is 7"),
-    "order": (["nobody.forward"], "runs 'nobody.forward', which is no op of the net"),
+    "order": (["absent.forward"], "runs 'absent.forward', which is no op of the net"),
     "decisions": ([["conv1", 99, "offload"]], "use 99 of 'conv1', which is not there"),
     "overlays": (["anything"], "allows overlays anything"),
     "copy_lead": (1.5, "1.5 of their time ahead"),

@@ -84,7 +84,7 @@ def test_a_strategy_that_knows_no_budget_is_one_point(job):
     assert nbytes == evaluate(job, "liveness").peak_bytes and overhead == pytest.approx(0)
 
 
-def test_the_leanest_is_what_planning_finds(job):
+def test_the_minimum_is_what_planning_finds(job):
     assert min_live_bytes(job, "intra") == evaluate(job, "intra").program.max_live_bytes
 
 

@@ -71,7 +71,7 @@ def test_a_percentage_is_of_the_baseline(job):
     assert job.resolve_budget("1MiB") == 2**20 and job.resolve_budget(77) == 77 and job.resolve_budget(None) is None
 
 
-def test_the_fullest_moment_tells_all_bytes_in_use(job):
+def test_the_peak_reports_all_live_bytes(job):
     for strategy in ("caffe", "liveness", "hybrid"):
         found = evaluate(job, strategy)
         assert sum(found.peak_bytes_by_kind.values()) == found.program.max_live_bytes
@@ -100,7 +100,7 @@ def test_a_saved_plan_that_cannot_run_is_refused():
     job = job_of("chain")
     order = evaluate(job).program.train.plan.order
     for plan in (
-        Plan("liveness", ("nobody.forward", *order)),
+        Plan("liveness", ("absent.forward", *order)),
         Plan("liveness", tuple(reversed(order))),
         Plan("liveness", order[1:]),
         Plan("liveness", order, {Gap("nothing", 0): Decision.OFFLOAD}),

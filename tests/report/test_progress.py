@@ -18,7 +18,7 @@ def shown(*given):
     return file.getvalue()
 
 
-def test_the_bar_counts_iterations_and_tells_the_loss():
+def test_the_bar_counts_iterations_and_shows_the_loss():
     assert "2/10" in shown()
     text = shown(events.Stepped(7, 0.12345))
     assert "7/10" in text and "loss 0.1235" in text
@@ -34,6 +34,6 @@ def test_names_with_brackets_are_shown_as_they_are():
     assert "layer [red] is ignored" in shown(events.Note("layer [red] is ignored"))
 
 
-def test_the_end_is_told():
+def test_the_end_is_reported():
     assert "done after 10 iterations" in shown(events.Finished(10, 0.1, False))
     assert "stopped at iteration 4" in shown(events.Finished(4, 0.1, True))

@@ -88,7 +88,7 @@ class _Run:
                 wrong.append(f"{name} has no residency between steps")
         for r in self.persistent:
             if self._load(r) != self.final[r.buffer]:
-                wrong.append(f"{r.buffer} is not back home")
+                wrong.append(f"{r.buffer} is not back at its offset")
         return wrong
 
     def _compute(self, instruction: Instruction, op: Op) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """Small random training graphs and random plans for them: what schedules are made of, without layers or kernels.
 
-toy_graph    feeds, layers with stashes, parameters, moving averages and workspaces, their backward ops and updates
-toy_plan     an order with repeats, fates, overlays and a share of copies ahead, at random but always lawful
+random_graph  feeds, layers with stashes, parameters, moving averages and workspaces, their backward ops and updates
+random_plan   an order with repeats, decisions, overlays and a share of copies ahead, at random but always lawful
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def random_graph(rng: random.Random, layers: int = 6, *, once: float = 0.15) -> 
     for name, inputs, forward, params in reversed(made):
         _backward(build, name, [b for b in inputs if b not in feeds], forward, params, written)
     _updates(build)
-    return Graph("toy train", build.buffers, tuple(build.ops), "reference")
+    return Graph("small train", build.buffers, tuple(build.ops), "reference")
 
 
 def _layer(build: _Build, i: int, blobs: list[str]) -> tuple[str, list[str], Op, list[str]]:
@@ -160,7 +160,7 @@ def random_plan(rng: random.Random, graph: Graph) -> Plan:
     order = _order(rng, graph)
     overlays = frozenset(kind for kind in KINDS if rng.random() < 0.7)
     copy_lead = rng.choice((0.0, 0.3, 0.5, 1.0))
-    plan = Plan("toy", order, {}, overlays, copy_lead)
+    plan = Plan("random", order, {}, overlays, copy_lead)
     return replace(plan, decisions=_decisions(rng, graph, order))
 
 

@@ -47,7 +47,7 @@ def repeatable(each: Op) -> Op:
 
 
 def graph(buffers: Iterable[Buffer], ops: Iterable[Op]) -> Graph:
-    return Graph("toy train", {b.name: b for b in buffers}, tuple(ops), "reference")
+    return Graph("small train", {b.name: b for b in buffers}, tuple(ops), "reference")
 
 
 def small_graph() -> Graph:

@@ -137,16 +137,16 @@ def test_a_residency_smaller_than_its_buffer(right):
 
 def test_a_workspace_too_small_or_missing(right):
     tick = ticks(right, "a.forward")[0]
-    scratch = right.instructions[tick].roles["workspace"]
+    workspace = right.instructions[tick].roles["workspace"]
     refused(
-        with_residency(right, scratch, nbytes=299), "(forward a.forward) has a workspace of 299 bytes, but needs 300"
+        with_residency(right, workspace, nbytes=299), "(forward a.forward) has a workspace of 299 bytes, but needs 300"
     )
     without = {role: rid for role, rid in right.instructions[tick].roles.items() if role != "workspace"}
     refused(
         with_instruction(right, tick, roles=without),
         "gives the roles r0 r1 r2, but its kernel takes r0 r1 r2 workspace",
     )
-    unlisted = tuple(rid for rid in right.instructions[tick].writes if rid != scratch)
+    unlisted = tuple(rid for rid in right.instructions[tick].writes if rid != workspace)
     refused(with_instruction(right, tick, writes=unlisted), "is wrong about what it writes: a.forward.workspace")
 
 
@@ -394,14 +394,14 @@ def test_schedules_of_one_arena_leave_each_others_persistent_buffers_alone():
     check(train, apart)
     over = beside(PersistentOffsets({"w": 0}, 0))
     assert violations(over) == []
-    assert conflicts([train, over]) == ["'t' of toy train lies on 'h', which outlives the step"]
+    assert conflicts([train, over]) == ["'t' of small train lies on 'h', which outlives the step"]
     with pytest.raises(UnsafeSchedule, match="lies on 'h'"):
         check(train, over)
 
 
 def test_a_parameter_keeps_its_offset_from_schedule_to_schedule(right):
     elsewhere = beside(PersistentOffsets({"w": 1024}, 1536))
-    assert conflicts([right, elsewhere]) == ["'w' outlives a step, but has other bytes in toy train than before"]
+    assert conflicts([right, elsewhere]) == ["'w' outlives a step, but has other bytes in small train than before"]
 
 
 def test_persistent_buffers_of_two_schedules_do_not_meet(right):
@@ -409,7 +409,7 @@ def test_persistent_buffers_of_two_schedules_do_not_meet(right):
     plan = Plan("by hand", program_order(one))
     alone = place(lower(Layout(one, a_second_each(one)), plan), persistent=PersistentOffsets({"v": 0}, 512))
     assert alone.residencies[0].offset == right.residencies[residencies_of(right, "w")[0]].offset == 0
-    assert "'v' of toy train lies on 'w', which outlives the step" in conflicts([right, alone])
+    assert "'v' of small train lies on 'w', which outlives the step" in conflicts([right, alone])
 
 
 def test_an_error_counts_what_it_does_not_quote(right):

@@ -1,4 +1,4 @@
-"""The checker beside a brute-force twin: what the planner makes is safe, and what is broken at random is caught.
+"""The checker beside a brute-force oracle: what the planner makes is safe, and what is broken at random is caught.
 
 The oracle (interpreter.py) runs a schedule on symbols in every order of instructions that can matter; the checker
 verifies in one pass.
@@ -126,13 +126,13 @@ def exchange_op_and_recomputation(schedule, rng):
         if roles.keys() - {"workspace"} != op.roles.keys():
             return instruction
         at = {op.roles[role]: rid for role, rid in roles.items() if role in op.roles}
-        scratch = (roles["workspace"],) if op.workspace else ()
+        workspace = (roles["workspace"],) if op.workspace else ()
         return instruction._replace(
             op=op,
             is_recompute=not instruction.is_recompute,
             roles=roles,
             reads=tuple(at[b] for b in (*op.reads, *op.updates)),
-            writes=(*(at[b] for b in (*op.updates, *op.writes)), *scratch),
+            writes=(*(at[b] for b in (*op.updates, *op.writes)), *workspace),
         )
 
     return _edit_row(schedule, rng, change)
@@ -175,8 +175,8 @@ def test_a_mutant_that_means_something_else_is_caught(mutation):
                 continue
             found = violations(mutant)
             caught += bool(found)
-            assert found or mutation is not drop_an_edge, (seed, "an edge that nobody needs")
-            told = wrong_runs(mutant)
-            wrong += bool(told)
-            assert found or not told, (seed, told)
+            assert found or mutation is not drop_an_edge, (seed, "an edge that no instruction needs")
+            wrong_by_oracle = wrong_runs(mutant)
+            wrong += bool(wrong_by_oracle)
+            assert found or not wrong_by_oracle, (seed, wrong_by_oracle)
     assert wrong >= FEWEST.get(mutation.__name__, 15), (wrong, caught, unchanged)

@@ -91,7 +91,7 @@ def test_offsets_are_aligned_and_the_height_is_the_highest_byte_reached(interval
 
 
 @given(some_intervals, st.sampled_from([1, 4, 256]))
-def test_max_live_is_the_fullest_tick_and_bounds_the_height(intervals, align):
+def test_max_live_is_the_peak_and_bounds_the_height(intervals, align):
     p = place(intervals, align=align)
     assert p.max_live == live_bytes(intervals, align) == p.bound
     assert p.height >= p.max_live
@@ -230,7 +230,7 @@ def test_a_thousand_intervals_of_any_length_do_not_collide_either():
         assert p.height >= p.max_live == live_bytes(intervals)
 
 
-def test_short_intervals_far_from_the_fullest_tick_fit_around_those_that_are_alive_there():
+def test_short_intervals_far_from_the_peak_tick_fit_around_those_that_are_alive_there():
     crowded = [(1000 + b, 1000 + e, s) for b, e, s in dissection(100, seed=0)]
     random = np.random.default_rng(4)
     starts = random.permutation(np.r_[0:1000, 2024:3024]).tolist()
@@ -264,7 +264,7 @@ def test_the_search_starts_above_intervals_that_are_fixed_at_the_bottom():
 
 
 def hard_to_place():
-    """More intervals than seconds of search put together: it is at work when somebody interrupts it."""
+    """More intervals than seconds of search put together: it is running when it is interrupted."""
     return dissection(3200, seed=0)
 
 

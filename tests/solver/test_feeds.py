@@ -54,7 +54,7 @@ def test_to_go_elsewhere_forgets_what_was_fetched(feeds):
     assert same(feeds.next(0), third)
 
 
-def test_a_feed_that_fails_tells_so_when_its_batch_is_wanted(feeds, monkeypatch):
+def test_a_feed_that_fails_raises_when_its_batch_is_wanted(feeds, monkeypatch):
     (feed,) = feeds.feeds[0].values()
     position = feeds.position(0)
 

@@ -83,7 +83,7 @@ def least_squares(w, b, x, t):
     return error.T @ x / len(x), error.sum(axis=0) / len(x)
 
 
-class Twin:
+class RuleOracle:
     """Caffe's rules once more, written for one parameter at a time from the formulas of the papers."""
 
     def __init__(self, p):
@@ -160,7 +160,7 @@ def test_least_squares_moves_as_the_formulas_say(kind, variant, tmp_path):
     x = rng.integers(-8, 9, (2 * size * ROWS, INPUTS)) / 4  # two iterations' rows: every other one sees the same
     t = rng.integers(-8, 9, (2 * size * ROWS, OUTPUTS)) / 4
     w, b = rng.standard_normal((OUTPUTS, INPUTS)), rng.standard_normal(OUTPUTS)
-    twin = Twin(file.message)
+    oracle = RuleOracle(file.message)
     with Solver(file, device=ReferenceDevice("float64"), poison=True) as solver:
         solver.give("x", x)
         solver.give("t", t)
@@ -171,7 +171,7 @@ def test_least_squares_moves_as_the_formulas_say(kind, variant, tmp_path):
                 least_squares(w, b, x[at : at + ROWS], t[at : at + ROWS])
                 for at in range(begin, begin + size * ROWS, ROWS)
             ]
-            w, b = twin.step([w, b], [sum(p) for p in zip(*parts)], iteration)
+            w, b = oracle.step([w, b], [sum(p) for p in zip(*parts)], iteration)
             solver.step(1)
             (found_w, found_b) = solver.parameters()["ip"]
             np.testing.assert_allclose(found_w, w, rtol=1e-10, atol=1e-12)

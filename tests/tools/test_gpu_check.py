@@ -54,7 +54,7 @@ def options(tmp_path, **more) -> argparse.Namespace:
     )
 
 
-def test_a_step_that_dies_is_told_with_its_last_words(tmp_path):
+def test_a_step_that_dies_is_reported_with_its_last_words(tmp_path):
     step = gpu_check.one_step("no_such_step", 60, 60, options(tmp_path), os.environ)
     assert step["ended"].startswith("failed with 1") and "no_such_step" in step["ended"] and step["rows"] == []
     assert "Traceback" in step["log"]
@@ -104,7 +104,7 @@ def test_without_a_card_nothing_more_is_begun(tmp_path, monkeypatch):
 
     def one_step(name, *others):
         begun.append(name)
-        return gpu_check.told(0.0, "done", [{"part": "card", "passed": False, "says": "there is none"}])
+        return gpu_check.step_result(0.0, "done", [{"part": "card", "passed": False, "says": "there is none"}])
 
     monkeypatch.setattr(gpu_check, "one_step", one_step)
     monkeypatch.setattr(gpu_check, "Preparation", lambda *given: argparse.Namespace(rows=[], environment={}))

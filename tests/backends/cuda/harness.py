@@ -270,7 +270,7 @@ def case_of(case: OpCase, way: Way) -> Case:
 
 
 def first_step(layer: Layer, wants: Sequence[str]) -> Step:
-    """Forward without what it would stash for nobody, as in a training graph."""
+    """Forward without a stash that no op reads, as in a training graph."""
     forward, replay = layer.forward(), layer.recompute()
     later = [*layer.backward(wants), *([replay] if replay else [])]
     read = {role for step in later for role in step.reads}

@@ -25,7 +25,7 @@ def disassembler() -> str | None:
 
 @dataclass(frozen=True)
 class Code:
-    """Opcodes in the order of memory, such as "LDGSTS.E.BYPASS.128"; loops as half-open stretches of them."""
+    """Opcodes in the order of memory, such as "LDGSTS.E.BYPASS.128"; loops as half-open ranges of them."""
 
     opcodes: Sequence[str]
     loops: Sequence[tuple[int, int]]

@@ -38,7 +38,7 @@ def test_no_kernel_spills_on_any_architecture(report):
     assert not [(row.name, row.spilled) for row in report[1] if any(row.spilled.values())]
 
 
-def test_registers_leave_room_for_the_blocks_that_the_source_promises(report):
+def test_registers_suffice_for_the_blocks_that_the_source_promises(report):
     for row in report[1]:
         assert max(row.registers.values()) <= row.most_registers, row.name
 
