@@ -7,7 +7,8 @@
     simulate   the predicted seconds of the step                                 schedule/simulate.py
     check      proof that every instruction reads the values that it should      schedule/check.py
 
-A strategy counts live bytes; placed, its plan may need a few more, and planning/budget_search.py asks it for less.
+A strategy counts live bytes; placed, its plan may need a few more.  planning/budget_search.py then requests a plan for
+fewer.
 """
 
 from collections.abc import Sequence

@@ -34,7 +34,7 @@ class Job:
     """`nets` are those of `graphs`, the train net first; the first graph trains.
 
     histories   blobs of optimizer state per parameter
-    free_bytes  tells what the budget `free` stands for
+    free_bytes  returns the bytes that the budget `free` stands for
     """
 
     title: str

@@ -34,12 +34,12 @@ def least_bytes(graph: Graph) -> int:
 
 
 def least_seconds(graph: Graph, costs: Costs, budget: int) -> float:
-    """Seconds below which no plan of `graph` inside `budget` bytes can go, by the model of `costs`."""
+    """Seconds below which no plan of `graph` within `budget` bytes can be, by the model of `costs`."""
     graph = graph.with_fused_updates
     all_ops = sum(costs.op(op) for op in graph.ops)
     before, after = _dependencies(graph)
     best = all_ops
-    for op in _fullest(graph):
+    for op in _peak_ops(graph):
         items = _passing(graph, op, before(op), after(op), costs)
         give_way = _in_use(graph, op) + sum(nbytes for nbytes, _ in items) - budget
         if give_way > 0:
@@ -58,7 +58,7 @@ def _in_use(graph: Graph, op: Op) -> int:
     return total
 
 
-def _fullest(graph: Graph) -> list[Op]:
+def _peak_ops(graph: Graph) -> list[Op]:
     """Ops at which most bytes are between their first write and their last read, in the graph's own order."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}

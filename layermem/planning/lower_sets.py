@@ -245,14 +245,14 @@ def group_ops(graph: Graph, hints: Hints = Hints()) -> list[list[Op]]:
 
 
 def _cheap_cuts(crossing: list[int], places: list[int], groups: int) -> list[int]:
-    """Which of `places` to cut a net at into about `groups` groups of like length: in each stretch of the net, the one
+    """Which of `places` to cut a net at into about `groups` groups of like length: in each interval of the net, the one
     where the fewest bytes cross."""
-    stretch = max(1, len(crossing) // groups)
-    cheapest: dict[int, int] = {}  # stretch -> place
+    length = max(1, len(crossing) // groups)
+    cheapest: dict[int, int] = {}  # interval -> place
     for i in places:
-        best = cheapest.setdefault(i // stretch, i)
+        best = cheapest.setdefault(i // length, i)
         if crossing[i] < crossing[best]:
-            cheapest[i // stretch] = i
+            cheapest[i // length] = i
     return list(cheapest.values())
 
 

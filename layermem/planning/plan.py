@@ -1,7 +1,7 @@
 """A plan: the order in which ops run, and a decision for every gap of every buffer.  No times, no offsets.
 
 A forward op may stand more than once in the order; from the second time on it is recomputed.  The *uses* of a buffer
-are the positions in the order whose op touches it; a *gap* is the stretch from one use to the next, the last one
+are the positions in the order whose op touches it; a *gap* is the interval from one use to the next, the last one
 wrapping round to the next step.  The order implies a decision for each gap:
 
     uses of a buffer     w . . r . . . . . . w . r        w writes it, r reads it
@@ -34,7 +34,7 @@ class Decision(Enum):
 
 
 class Gap(NamedTuple):
-    """The stretch after use number `use` (from 0) of `buffer`; -1 is the last one, which wraps round the step."""
+    """The interval after use number `use` (from 0) of `buffer`; -1 is the last one, which wraps round the step."""
 
     buffer: str
     use: int

@@ -53,7 +53,7 @@ class StrategyEntry:
 
     order                     its place in help texts and tables
     priority                  its place where strategies are tried in turn, the lowest number first
-    compare_by_default        `compare` and `fit` run it unless they are told which strategies to run
+    compare_by_default        `compare` and `fit` run it unless the user names strategies
     suggest_when_over_budget  a refusal says whether it fits
     candidate_of_auto         `auto` looks at its plan
     offloads                  its plans copy to the host; `auto` looks at these candidates first

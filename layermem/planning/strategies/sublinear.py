@@ -17,7 +17,7 @@ from layermem.planning.sublinear_search import sublinear_candidates
 
 @strategy(
     "sublinear",
-    description="keep stage points, recompute between them (Chen et al. 2016, mxnet-memonger)",
+    description="keep segment ends, recompute between them (Chen et al. 2016, mxnet-memonger)",
     order=60,
     priority=30,
 )
