@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from layermem.errors import InputError
 from layermem.layers import LAYERS, Layer, Param, Tensor, make_layer
@@ -84,9 +85,13 @@ class Net:
                 raise error.at(path=str(self.path), line=line, layer=message.name) from None
         for name in self._inputs:
             if name not in self._current:
-                raise InputError(f"has no blob '{name}' to give a shape to", path=str(self.path))
+                known = " ".join(node.layer.param.top[0] for node in self.nodes if not node.bottoms)
+                what = f"has no blob '{name}' to give a shape to (input blobs: {known or 'none'})"
+                raise InputError(what, path=str(self.path))
         if not self.nodes:
-            raise InputError(f"has no layer in phase {'TRAIN' if phase == 0 else 'TEST'}", path=str(self.path))
+            name = "TRAIN" if phase == 0 else "TEST"
+            what = f"has no layer in phase {name}; use the other phase, or change the include and exclude rules"
+            raise InputError(what, path=str(self.path))
         read = {blob for node in self.nodes for blob in node.bottoms}
         self.outputs = tuple(blob for blob in self.blobs if blob not in read)
 
@@ -170,7 +175,9 @@ class Net:
     def blob_version(self, name: str) -> str:
         """The newest version of Caffe's blob `name`."""
         if name not in self._current:
-            raise InputError(f"has no blob '{name}'", path=str(self.path))
+            near = get_close_matches(name, self._current, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else "`layermem show` lists the blobs"
+            raise InputError(f"has no blob '{name}'; {hint}", path=str(self.path))
         return self._current[name]
 
     def placed(self, error: InputError) -> InputError:

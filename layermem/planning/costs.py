@@ -72,7 +72,8 @@ def read_costs(path: str | Path, device: str) -> Costs:
                 try:
                     name, value = row["op"], float(row["seconds"])
                 except (KeyError, TypeError, ValueError):
-                    raise InputError("should read 'op,seconds' with a number", path=str(path), line=line) from None
+                    what = "is not 'op,seconds' with a number; make the file with `layermem time --out`"
+                    raise InputError(what, path=str(path), line=line) from None
                 if value < 0:
                     raise InputError(f"gives '{name}' a negative time", path=str(path), line=line)
                 if name.startswith("link."):

@@ -107,7 +107,7 @@ def strategy(
 
 def get_strategy(name: str) -> StrategyEntry:
     if name not in STRATEGIES:
-        raise InputError(f"there is no strategy '{name}'; choose one of: {' '.join(STRATEGIES)}")
+        raise InputError(f"unknown strategy '{name}' (choose from {', '.join(STRATEGIES)})")
     return STRATEGIES[name]
 
 

@@ -18,6 +18,7 @@ NO_BREAK = "\u00a0"  # a blank at which `wrap` does not break; it prints a plain
 _SIZE = re.compile(
     r"(?<=\d) (?=(?:[KMGT]iB|B|bytes|us|ms|s|%)(?!\w))|(?<=\S) (?=\d[\d.,]* [KMGT]?i?B\b)"
 )  # their blanks
+_QUOTED = re.compile(r"`[^`]{1,40}`")  # short commands
 
 
 def columns() -> int:
@@ -30,7 +31,7 @@ def wrap(line: str, width: int | None = None) -> str:
     """`line` broken at blanks to `width` columns (by default those of the terminal); words and sizes stay whole."""
     label = _LABEL.match(line)
     lines = textwrap.wrap(
-        _SIZE.sub(NO_BREAK, line),
+        _QUOTED.sub(lambda match: match[0].replace(" ", NO_BREAK), _SIZE.sub(NO_BREAK, line)),
         width or columns(),
         subsequent_indent=" " * len(label[0]) if label else INDENT,
         break_long_words=False,

@@ -37,7 +37,7 @@ NETS = {
     "only a comment": ("# nothing here\n", "has no layers"),
     "no layers in the phase": (
         DATA.replace("input_param", "include { phase: TEST } input_param"),
-        "has no layer in phase TRAIN",
+        "has no layer in phase TRAIN; use the other phase",
     ),
     "zero outputs": (DATA + CONV % "num_output: 0 kernel_size: 3", "layer 'conv'"),
     "no outputs named": (DATA + CONV % "kernel_size: 3", "layer 'conv'"),

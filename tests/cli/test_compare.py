@@ -63,7 +63,7 @@ def test_a_solver_is_compared_with_its_test_net(layermem):
             "--grow depth needs a net that tools/make_net.py resnet wrote",
         ),
         (("fit", "--net", "nowhere", "--budget", "1GiB"), "no such file"),
-        (("compare", "--net", NET, "--strategies", "magic"), "there is no strategy 'magic'"),
+        (("compare", "--net", NET, "--strategies", "magic"), "unknown strategy 'magic' (choose from "),
         (("compare", "--net", NET, "--plot", "x.gif", "--strategies", "liveness"), ".html or .png"),
         (("compare", "--net", NET, "--run", "-1"), "--run -1 is too few"),
     ],

@@ -153,7 +153,7 @@ def test_help_lists_every_strategy_with_its_description(layermem):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--net", NET, "--strategy", "magic"), "there is no strategy 'magic'; choose one of: "),
+        (("--net", NET, "--strategy", "magic"), "unknown strategy 'magic' (choose from "),
         (("--net", NET, "--device", "toaster"), "unknown device 'toaster' (choose from "),
         (("--net", NET, "--budget", "lots"), "'lots' is not an amount of memory; use a size such as"),
         (("--net", NET, "--costs", "nowhere.csv"), "nowhere.csv: no such file; make it with `layermem time`"),

@@ -101,4 +101,4 @@ def test_an_input_without_a_shape_is_refused(layermem, text):
 
 def test_an_input_that_the_net_does_not_have_is_refused(layermem):
     ended = layermem("show", "--net", LENET, "--input", "image=1,1,28,28")
-    assert ended.code == 2 and "no blob 'image'" in ended.sentence
+    assert ended.code == 2 and "no blob 'image' to give a shape to (input blobs: data)" in ended.sentence

@@ -27,6 +27,10 @@ def test_a_labelled_line_goes_on_below_its_text():
     )  # fmt: skip
 
 
+def test_a_short_command_in_backticks_stays_together():
+    assert wrap("see `layermem plan --help`", 20).splitlines() == ["see", "  `layermem plan --help`"]
+
+
 def test_a_word_is_never_broken():
     assert wrap("see /a/very-long/path/of/a/file now", 12).splitlines() == [
         "see",

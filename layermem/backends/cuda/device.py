@@ -38,7 +38,7 @@ class CudaDevice(Device):
 
     def __init__(self, index: int = 0, precision: str = "fp32", graph: bool = False):
         if precision not in ENGINES:
-            raise InputError(f"there is no precision '{precision}'; choose one of: {' '.join(ENGINES)}")
+            raise InputError(f"unknown precision '{precision}' (choose from {', '.join(ENGINES)})")
         self.index, self.precision, self.graph = index, precision, graph
 
     fusions = frozenset(FUSIONS)

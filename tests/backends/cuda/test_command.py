@@ -80,7 +80,7 @@ def test_a_plan_is_for_one_precision(layermem_here, solver, tmp_path):
 
 def test_an_unknown_precision_is_refused(layermem_here, solver):
     unknown = layermem_here("plan", "--solver", solver, "--device", "cuda", "--precision", "fp16")
-    assert unknown.code == 2 and "choose one of: fp32 fp32x3 tf32 bf16" in unknown.err
+    assert unknown.code == 2 and "(choose from fp32, fp32x3, tf32, bf16)" in unknown.err
     elsewhere = layermem_here("plan", "--solver", solver, "--device", "cpu", "--precision", "tf32")
     assert elsewhere.code == 2 and "--precision needs --device cuda" in elsewhere.err
     old = layermem("train", "--solver", solver, "--device", "cuda", "--precision", "tf32", capability=75)

@@ -104,7 +104,10 @@ class Driver:
             self.context = device.retain_primary_context()
             self.context.push()
         except self.cuda.Error as error:
-            raise CudaUnavailable(f"{self.card.name} gives no context: {error}") from error
+            what = (
+                f"{self.card.name} cannot be used ({error}); end other processes on it, or use --device cpu"
+            )
+            raise CudaUnavailable(what) from error
         atexit.register(self.close)
         self.streams = {name: self.cuda.Stream(NON_BLOCKING) for name in STREAMS}
         self.capture: GraphCapture | None = None  # of the step being captured
