@@ -205,7 +205,7 @@ def _read_residency(line: str) -> Residency:
 
 
 class _InstructionReader:
-    """Instructions over known residencies.  The graph tells what an op reads and writes; the text, at which offsets."""
+    """Instructions over known residencies.  The graph states what an op reads and writes; the text, the offsets."""
 
     def __init__(self, graph: Graph, residencies: Sequence[Residency]):
         self.graph, self.places = graph, _Places(residencies)

@@ -32,6 +32,6 @@ def test_a_search_that_ends_at_its_limit_says_so(layermem):
     assert ended.code == 0 and ">= 16" in ended.out
 
 
-def test_a_budget_that_holds_nothing_is_told(layermem):
+def test_a_budget_that_holds_nothing_is_reported(layermem):
     ended = layermem("fit", "--net", NET, "--budget", "1KiB", "--strategies", "liveness")
     assert ended.code == 0 and ended.out.splitlines()[-1].split() == ["liveness", "none"]

@@ -16,7 +16,7 @@ from tests.schedule.random_graphs import random_costs, random_graph, random_plan
 from tests.schedule.small_graphs import buffer, graph, op, scheduled, small_graph, small_plan
 
 SMALL = """\
-# toy train   strategy by hand   peak 2.5K   max live 2.5K   host 1K
+# small train   strategy by hand   peak 2.5K   max live 2.5K   host 1K
 tick stream  op        what       reads            writes                         after
    0 compute forward   x.forward                   x@1K
    1 compute forward   a.forward  x@1K w@0         a@1.5K a.forward.workspace@512
@@ -60,10 +60,10 @@ def test_a_schedule_has_a_line_for_every_instruction_and_every_residency(small):
 def test_what_is_written_reads_back_as_it_was(block):
     for seed in range(block * 50, block * 50 + 50):
         rng = random.Random(seed)
-        toy = random_graph(rng, rng.randint(1, 10))
-        plan = random_plan(rng, toy)
-        schedule = place(lower(Layout(toy, random_costs(rng, toy)), plan), seconds=0.0)
-        assert parse(text(schedule), toy, plan) == schedule, seed
+        net = random_graph(rng, rng.randint(1, 10))
+        plan = random_plan(rng, net)
+        schedule = place(lower(Layout(net, random_costs(rng, net)), plan), seconds=0.0)
+        assert parse(text(schedule), net, plan) == schedule, seed
 
 
 def test_without_a_plan_there_is_one_with_its_strategy_and_order(small):
@@ -76,10 +76,10 @@ def test_names_that_would_be_misread_are_escaped():
     """White space splits cells, % begins an escape, and host is the name of the host arena."""
     names = ["my layer", "100%", "host", "x#3", "tab\there", "a@b"]
     ops = [replace(op(f"{name}.forward", FORWARD), writes=(name,), roles={"r0": name}) for name in names]
-    toy = graph([buffer(name, DATA, 256) for name in names], ops)
-    schedule = scheduled(toy, Plan("toy", program_order(toy)))
+    net = graph([buffer(name, DATA, 256) for name in names], ops)
+    schedule = scheduled(net, Plan("by hand", program_order(net)))
     assert "my%20layer@0" in text(schedule) and "100%25@0" in text(schedule) and "%68ost@0" in text(schedule)
-    assert parse(text(schedule), toy, schedule.plan) == schedule
+    assert parse(text(schedule), net, schedule.plan) == schedule
 
 
 def test_a_place_that_two_residencies_share_is_told_apart_by_its_id(small):
