@@ -100,7 +100,7 @@ def test_the_schedule_is_printed_with_a_line_per_tick(layermem):
     ended = layermem("plan", "--net", NET, "--schedule")
     lines = ended.out.splitlines()
     at = lines.index(next(line for line in lines if line.startswith("# LeNet train")))
-    assert lines[at + 1].split() == ["tick", "stream", "verb", "what", "reads", "writes", "after"]
+    assert lines[at + 1].split() == ["tick", "stream", "op", "what", "reads", "writes", "after"]
     assert lines[at + 3].split()[:4] == ["1", "compute", "forward", "conv1.forward"]
 
 
