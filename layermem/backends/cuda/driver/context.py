@@ -104,9 +104,7 @@ class Driver:
             self.context = device.retain_primary_context()
             self.context.push()
         except self.cuda.Error as error:
-            what = (
-                f"{self.card.name} cannot be used ({error}); end other processes on it, or use --device cpu"
-            )
+            what = f"{self.card.name} cannot be used ({error}); end other processes on it, or use --device cpu"
             raise CudaUnavailable(what) from error
         atexit.register(self.close)
         self.streams = {name: self.cuda.Stream(NON_BLOCKING) for name in STREAMS}
