@@ -3,7 +3,7 @@
 //   forward    batch_moments -> batch_statistics -> normalize       replay: normalize alone, from the kept statistics
 //              global_statistics -> normalize                       where the moving averages are used instead
 //   backward   gradient_sums -> (channel_sums over its parts) -> batch_norm_backward
-//   a Scale, a sum and a ReLU that follow may run in the same sweeps: y = relu(factor (x - mean) inv_std + bias + added)
+//   a Scale, a sum and a ReLU that follow may run in the same passes: y = relu(factor (x - mean) inv_std + bias + added)
 //   x, y, dy, dx [outer][C][inner] float; inner is 1 for channels-last
 //   traffic    forward 8|x| bytes read, 4|x| written; backward 16|x| read, 4|x| written: bound by memory
 //   assumes    _v4: columns and pitch are multiples of 4, buffers aligned to 16 bytes; elements below 2^31
@@ -146,7 +146,7 @@ LM_KERNEL(global_statistics, GlobalArgs, p, 256) {
     p.inv_std[c] = 1.0f / sqrtf(p.sum_variances[c] * factor + p.eps);
 }
 
-// What follows the normalization in the same sweep; nothing where factor is null.
+// What follows the normalization in the same pass; nothing where factor is null.
 struct AffineRelu {
     const float* factor;  // [C]
     const float* bias;    // [C]

@@ -165,7 +165,7 @@ LM_KERNEL(eltwise_product_backward, ProductBackwardArgs, p, PRODUCT_THREADS) {
         if (p.dx[k] != nullptr) put(p.dx[k] + i, staged[k * PRODUCT_THREADS + threadIdx.x], p.accumulates >> k & 1u);
 }
 
-// eltwise_sum_relu_backward: every wanted dx_i = coefficient_i dy where the sum was positive, as the mask or y tells
+// eltwise_sum_relu_backward: every wanted dx_i = coefficient_i dy where the sum was positive, by the mask or by y
 struct SumBackwardArgs {
     float* dx[MOST_INPUTS];  // null if the gradient is not computed
     float coefficients[MOST_INPUTS];

@@ -131,7 +131,7 @@ LM_FN void multiply(float* shared, int depth, LoadStage load_stage, Product& pro
     for (int step = 0; step < STAGES - 1; ++step) start(step);
     for (int step = 0; step < steps; ++step) {
         async_wait<STAGES - 2>();
-        block_sync();  // the stage is complete, and nobody reads the one before it any more
+        block_sync();  // the stage is complete, and no thread reads the one before it any more
         start(step + STAGES - 1);
         const float* stage = shared + step % STAGES * T::STAGE_FLOATS;
         product.add(stage, stage + T::A_FLOATS);

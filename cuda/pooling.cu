@@ -5,7 +5,7 @@
 //   traffic  forward 4|x| + 8|y| bytes, backward 4|dx| + up to ceil(kernel/stride)^2 5|y|, mostly from L2: bound by memory
 //   assumes  every window meets the image (layers/pooling.py sees to it); _v4: C a multiple of 4
 //   ties     the first in row-major order wins, so a recompute gives back the same bits
-//   backward gathers: each pixel asks the windows over it, row by row, and is written once
+//   backward gathers: each pixel visits the windows over it, row by row, and is written once
 //   source   Caffe src/caffe/layers/pooling_layer.cu
 #include "common.cuh"
 

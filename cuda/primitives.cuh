@@ -55,7 +55,7 @@ LM_FN void block_sync(LM_SITE) {
 #endif
 }
 
-// block_sync that also tells whether any thread brought true.
+// block_sync that also returns whether any thread passed true.
 LM_FN bool block_any(bool mine LM_AND_SITE) {
 #if defined(LM_EMULATE)
     return lm_emu::block_any(mine, site);
