@@ -2,19 +2,19 @@
 
     python tools/bench_cpu.py                                    # AlexNet x64, GoogLeNet x32, ResNet-50 x16, VGG-16 x8
     python tools/bench_cpu.py --net resnet50:8 --rounds 9 --out docs/benchmarks/cpu.md
-    python tools/bench_cpu.py --net alexnet:64 --profile         # where our own time goes, by op
+    python tools/bench_cpu.py --net alexnet:64 --profile         # time by kind of op
 
-Every contestant is a process of its own that builds its net and then waits; they take turns step by step, so that a
-machine that changes its pace changes it for all.  Times are medians, ratios are ours / theirs (below 1: we are
-faster), bytes are the highest resident set of the process (VmHWM: interpreter and libraries included).  Everybody
-trains on one batch of noise that lies in memory, with momentum and a rate of 0, so that no run diverges.
+Every contestant is a process that builds its net and then waits; they run one step each in turns, so that a change in
+the machine's speed affects all of them.  Times are medians; ratios are layermem / peer (below 1: layermem is faster);
+bytes are the peak resident set of the process (VmHWM, with interpreter and libraries).  All train on one batch of noise
+in memory, with momentum and a learning rate of 0, so that no run diverges.
 
     layermem     strategy liveness, without a budget
-    layermem 40% strategy auto in 40 % of what strategy caffe takes, without copies to the host if that fits, else with
-                 them (here both tiers lie in the same memory), else in the least that fits
+    layermem 40% strategy auto in 40 % of strategy caffe: without offloading if that fits, else with it (host and device
+                 share the same memory here), else at the minimum
     PyTorch      NCHW, channels_last, and channels_last with checkpointing (torch_peer.py; --torch-python names a
-                 Python that has it; without one those rows are left out)
-    Caffe        where a `caffe` binary is on the path; it times itself, after the others
+                 Python with PyTorch; without one these rows are omitted)
+    Caffe        if a `caffe` binary is on the path; it reports its own times, after the others
 """
 
 from __future__ import annotations
@@ -38,8 +38,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from layermem import ops
 from layermem.api import Net, job_of
 from layermem.backends.cpu import CpuDevice
+from layermem.graph.net import Node
+from layermem.ops import Window
 from layermem.planning.hints import Hints
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.solver.benchmark import Benchmark
@@ -58,35 +61,37 @@ def net_of(what: str) -> Net:
     return Net(ROOT / "prototxt" / name / "train_val.prototxt", batch=int(batch), stages=["dummy"])
 
 
-# -- our side: a process that steps when asked -------------------------------------------------------------------------
+# -- layermem: a process that runs a step per request ------------------------------------------------------------------
 
 
 def program_of(net: Net, budget: str | None) -> PlanReport:
-    """`net` under `budget`: computed again rather than copied where that fits, and under the least that fits else."""
+    """`net` under `budget`, without offloading if that fits; at the minimum if nothing fits."""
     if budget is None:
         return evaluate(job_of(net, device="cpu"))
-    found = evaluate(job_of(net, device="cpu", hints=Hints(host_budget=0)), None, budget)
-    if not found.feasible:
-        found = evaluate(job_of(net, device="cpu"), None, budget)
-    return found if found.feasible else evaluate(found.job, None, found.minimum_bytes)
+    report = evaluate(job_of(net, device="cpu", hints=Hints(host_budget=0)), None, budget)
+    if not report.feasible:
+        report = evaluate(job_of(net, device="cpu"), None, budget)
+    return report if report.feasible else evaluate(report.job, None, report.minimum_bytes)
 
 
 def serve(what: str, contestant: str, threads: int) -> None:
-    """Say that we are ready, then run a step for each line on stdin; all in lines of JSON."""
+    """Report readiness, then run a step for each line on stdin; all output is lines of JSON."""
     net = net_of(what)
     device = CpuDevice(threads)
-    found = program_of(net, OURS[contestant])
-    bench = Benchmark(net, found.program, device)
+    report = program_of(net, OURS[contestant])
+    bench = Benchmark(net, report.program, device)
     bench.step()
-    share = found.peak_bytes / found.job.baseline_bytes
-    host = found.program.host_bytes
-    say(parameters=net.parameter_count, arena=found.peak_bytes, host=host, share=share, **{"is": device.describe()})
+    share = report.peak_bytes / report.job.baseline_bytes
+    host = report.program.host_bytes
+    write_line(
+        parameters=net.parameter_count, arena=report.peak_bytes, host=host, share=share, **{"is": device.describe()}
+    )
     for _ in sys.stdin:
-        say(seconds=bench.step(), bytes=peak_bytes())
+        write_line(seconds=bench.step(), bytes=peak_bytes())
 
 
-def say(**what: Any) -> None:
-    print(json.dumps(what), flush=True)
+def write_line(**values: Any) -> None:
+    print(json.dumps(values), flush=True)
 
 
 def peak_bytes() -> int:
@@ -97,55 +102,58 @@ def peak_bytes() -> int:
 def profile(what: str, threads: int, steps: int) -> None:
     """Time by kind of op, largest first."""
     net = net_of(what)
-    found = program_of(net, None)
-    seconds = Benchmark(net, found.program, CpuDevice(threads)).ops(steps)
+    report = program_of(net, None)
+    seconds = Benchmark(net, report.program, CpuDevice(threads)).ops(steps)
     sums: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0, 0])
-    for op in found.job.graphs[0].ops:
+    for op in report.job.graphs[0].ops:
         each = [1, seconds.get(op.name, 0.0), op.flops, op.nbytes]
         sums[op.kernel] = [a + b for a, b in zip(sums[op.kernel], each)]
-    print(f"{what}: {1e3 * sum(s[1] for s in sums.values()):.0f} ms in {len(found.job.graphs[0].ops)} ops")
+    print(f"{what}: {1e3 * sum(s[1] for s in sums.values()):.0f} ms in {len(report.job.graphs[0].ops)} ops")
     for kernel, (count, spent, flops, nbytes) in sorted(sums.items(), key=lambda item: -item[1][1]):
         rates = f"{flops / spent / 1e9:6.0f} GFLOP/s {nbytes / spent / 1e9:6.1f} GB/s" if spent else ""
         print(f"  {kernel:<34} {count:4.0f} ops {1e3 * spent:8.2f} ms {rates}")
 
 
-# -- the others --------------------------------------------------------------------------------------------------------
+# -- peers -------------------------------------------------------------------------------------------------------------
 
 
-def described(net: Net) -> dict[str, Any]:
-    """The net as torch_peer.py reads it."""
+def describe(net: Net) -> dict[str, Any]:
+    """The net in the form that torch_peer.py reads."""
     feed = net.nodes[0]
-    layers = [describe(node) for node in net.nodes[1:]]
-    classes = next(each["classes"] for each in layers if "classes" in each)
+    layers = [describe_layer(node) for node in net.nodes[1:]]
+    classes = next(layer["classes"] for layer in layers if "classes" in layer)
     return {"data": feed.layer.tops[0].shape, "classes": classes, "layers": layers}
 
 
-def describe(node: Any) -> dict[str, Any]:
-    it = node.layer
-    found = {"name": it.name, "type": it.type, "bottoms": node.bottoms, "tops": node.tops}
-    if it.type in ("Convolution", "Pooling"):
-        for field in ("kernel", "stride", "pad"):
-            found[field] = [getattr(window, field) for window in it.windows]
-    if it.type == "Convolution":
-        found |= {"channels": it.bottoms[0].shape[1], "outputs": it.tops[0].shape[1], "group": it.group}
-        found |= {"bias": it.has_bias, "dilation": [window.dilation for window in it.windows]}
-    elif it.type == "Pooling":
-        found["method"] = it.method
-    elif it.type == "InnerProduct":
-        found |= {"inputs": it.inner, "outputs": it.outputs, "bias": it.has_bias}
-    elif it.type == "BatchNorm":
-        found |= {"channels": it.channels, "eps": it.eps, "fraction": it.fraction}
-    elif it.type == "LRN":
-        found |= {"size": it.size, "alpha": it.share * it.size, "beta": it.beta, "shift": it.shift}
-    elif it.type == "Dropout":
-        found["ratio"] = 1 - 1 / it.scale
-    elif it.type == "SoftmaxWithLoss":
-        found |= {"weight": node.loss_weights[0], "classes": it.bottoms[0].shape[1]}
-    return found
+def describe_layer(node: Node) -> dict[str, Any]:
+    layer, record = node.layer, node.layer.record
+    values: dict[str, Any] = {"name": layer.name, "type": layer.type, "bottoms": node.bottoms, "tops": node.tops}
+    if isinstance(record, ops.Conv):
+        problem = record.problem
+        values |= describe_windows(problem.rows, problem.columns)
+        values |= {"channels": problem.c, "outputs": problem.k, "group": problem.groups, "bias": record.bias}
+        values["dilation"] = [problem.rows.dilation, problem.columns.dilation]
+    elif isinstance(record, ops.Pool):
+        values |= {**describe_windows(record.rows, record.columns), "method": record.method}
+    elif isinstance(record, ops.InnerProduct):
+        values |= {"inputs": record.inner, "outputs": record.outputs, "bias": record.bias}
+    elif isinstance(record, ops.BatchNorm):
+        values |= {"channels": record.x.shape[1], "eps": record.eps, "fraction": record.fraction}
+    elif isinstance(record, ops.LRN):
+        values |= {"size": record.size, "alpha": record.alpha * record.size, "beta": record.beta, "shift": record.k}
+    elif isinstance(record, ops.Dropout):
+        values["ratio"] = 1 - 1 / record.scale
+    elif layer.type == "SoftmaxWithLoss":
+        values |= {"weight": node.loss_weights[0], "classes": layer.bottoms[0].shape[1]}
+    return values
+
+
+def describe_windows(*windows: Window) -> dict[str, list[int]]:
+    return {name: [getattr(window, name) for window in windows] for name in ("kernel", "stride", "pad")}
 
 
 class Contestant:
-    """A process that has built its net and steps when asked."""
+    """A process that has built its net and runs a step per request."""
 
     def __init__(self, name: str, command: list[str], threads: int):
         self.name = name
@@ -182,7 +190,7 @@ class Contestant:
 def contestants(what: str, options: argparse.Namespace, folder: Path) -> Iterator[Contestant]:
     net = net_of(what)
     path = folder / f"{what.replace(':', '_')}.json"
-    path.write_text(json.dumps(described(net)), encoding="utf-8")
+    path.write_text(json.dumps(describe(net)), encoding="utf-8")
     threads = ["--threads", str(options.threads)]
     here = str(Path(__file__).resolve())
     for name in OURS:
@@ -207,18 +215,18 @@ def caffe(what: str, rounds: int, threads: int, folder: Path) -> tuple[float, in
         command = [binary, "time", f"-model={model}", f"-iterations={rounds}", "-phase=TRAIN"]
         process = subprocess.Popen(command, stderr=file, stdout=file, env=environment)
         _, status, usage = os.wait4(process.pid, 0)
-    found = CAFFE_LINE.search(log.read_text(errors="replace"))
-    if status or not found:
+    match = CAFFE_LINE.search(log.read_text(errors="replace"))
+    if status or not match:
         print(f"caffe failed on {what}: {log.read_text(errors='replace')[-400:]}", file=sys.stderr)
         return None
-    return float(found.group(1)) / 1e3, usage.ru_maxrss * 1024
+    return float(match.group(1)) / 1e3, usage.ru_maxrss * 1024
 
 
-# -- the tables --------------------------------------------------------------------------------------------------------
+# -- tables ------------------------------------------------------------------------------------------------------------
 
 
 def race(what: str, options: argparse.Namespace, folder: Path) -> Iterator[str]:
-    """All contestants on one net, in turns."""
+    """Run all contestants on one net, step by step in turns."""
     entered = []
     for each in contestants(what, options, folder):
         entered.append(each)
@@ -264,11 +272,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--net", action="append", help="NAME:BATCH of prototxt/ (may be repeated)")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=5, help="steps of each contestant that count (5)")
+    parser.add_argument("--rounds", type=int, default=5, help="timed steps of each contestant (5)")
     parser.add_argument("--only", action="append", help="only this contestant, by its name in the table")
     parser.add_argument("--torch-python", default=python_with_torch(), help="a Python that has PyTorch (this one)")
-    parser.add_argument("--profile", action="store_true", help="our own time by op, and nothing else")
-    parser.add_argument("--out", type=Path, help="write the tables there too")
+    parser.add_argument("--profile", action="store_true", help="only print the time of layermem by kind of op")
+    parser.add_argument("--out", type=Path, help="also write the tables to a file")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
