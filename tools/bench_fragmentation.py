@@ -33,7 +33,7 @@ PROTOTXT = Path(__file__).resolve().parent.parent / "prototxt"
 
 
 @dataclass(frozen=True)
-class Placed:
+class Placement:
     net: str
     strategy: str
     which: str  # "free" or "minimum"
@@ -43,7 +43,7 @@ class Placed:
     seconds: float
 
     @property
-    def missed(self) -> bool:
+    def is_fragmented(self) -> bool:
         return self.height > self.bound
 
 
@@ -57,7 +57,7 @@ def plans(job: Job, arena: ArenaPlanner, strategy: str) -> Iterator[tuple[str, P
         yield "minimum", minimum
 
 
-def place_plans(path: Path, strategies: list[str]) -> Iterator[Placed]:
+def place_plans(path: Path, strategies: list[str]) -> Iterator[Placement]:
     job = job_of_net(Net(path), get_device("cpu"), model_costs("cpu"))
     name = path.parent.name + path.name.removesuffix("train_val.prototxt").rstrip("_")
     arena = ArenaPlanner(job.graphs, job.costs)
@@ -65,49 +65,50 @@ def place_plans(path: Path, strategies: list[str]) -> Iterator[Placed]:
         for which, plan in plans(job, arena, strategy):
             residencies = lower(arena.layouts[0], plan).residencies
             placed = assign_offsets(residencies, arena.persistent_offsets(plan))
-            yield Placed(name, strategy, which, placed.blocks, placed.bound_bytes, placed.peak_bytes, placed.seconds)
+            yield Placement(name, strategy, which, placed.blocks, placed.bound_bytes, placed.peak_bytes, placed.seconds)
 
 
-def by_net(rows: list[Placed]) -> Iterator[str]:
+def by_net(rows: list[Placement]) -> Iterator[str]:
     shown = []
     for net in dict.fromkeys(row.net for row in rows):
         mine = [row for row in rows if row.net == net]
         slowest = max(mine, key=lambda row: row.seconds)
         shown.append([
             net, str(len(mine)), f"{min(r.blocks for r in mine):,} to {max(r.blocks for r in mine):,}",
-            str(sum(not row.missed for row in mine)), f"{slowest.seconds:.2f} ({slowest.strategy}, {slowest.which})",
+            str(sum(not row.is_fragmented for row in mine)),
+            f"{slowest.seconds:.2f} ({slowest.strategy}, {slowest.which})",
         ])  # fmt: skip
-    yield from table(["net", "plans", "blocks", "reach the bytes in use", "slowest, s"], shown)
+    yield from table(["net", "plans", "blocks", "without fragmentation", "slowest, s"], shown)
 
 
-def misses(rows: list[Placed]) -> Iterator[str]:
-    missed = [row for row in rows if row.missed]
+def misses(rows: list[Placement]) -> Iterator[str]:
+    missed = [row for row in rows if row.is_fragmented]
     yield "## Plans with fragmentation\n"
     if not missed:
-        yield "Nowhere.\n"
+        yield "None.\n"
         return
     shown = [
         [r.net, f"{r.strategy} ({r.which})", f"{r.blocks:,}", format_bytes(r.bound), format_bytes(r.height - r.bound),
          f"{r.height / r.bound - 1:.3%}", f"{r.seconds:.2f}"]
         for r in missed
     ]  # fmt: skip
-    yield from table(["net", "plan", "blocks", "in use", "above", "share", "seconds"], shown)
+    yield from table(["net", "plan", "blocks", "live bytes", "fragmentation", "share", "seconds"], shown)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("nets", nargs="*", help="folders below prototxt/ (all)")
     parser.add_argument("--strategies", default=",".join(STRATEGIES), help="names, commas between (all)")
-    parser.add_argument("--out", type=Path, help="write the tables there too")
+    parser.add_argument("--out", type=Path, help="also write the tables to a file")
     options = parser.parse_args()
     nets = sorted(PROTOTXT.glob("*/*train_val.prototxt"))
-    chosen = [path for path in nets if not options.nets or path.parent.name in options.nets]
-    rows: list[Placed] = []
-    for path in chosen:
+    paths = [path for path in nets if not options.nets or path.parent.name in options.nets]
+    rows: list[Placement] = []
+    for path in paths:
         began = time.perf_counter()
         rows += place_plans(path, options.strategies.split(","))
         print(f"{path.parent.name} done in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
-    reached = sum(not row.missed for row in rows)
+    reached = sum(not row.is_fragmented for row in rows)
     lines = [
         "# Placement: fragmentation of every plan",
         "",

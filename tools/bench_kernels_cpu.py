@@ -1,12 +1,12 @@
-"""Time the cpu device's convolution kernels beside PyTorch's channels_last ones, shape by shape.
+"""Times of the cpu device's convolution kernels beside PyTorch's channels_last ones, by shape.
 
     python tools/bench_kernels_cpu.py                      # every shape of ResNet-50, VGG-16 and GoogLeNet
     python tools/bench_kernels_cpu.py --net resnet50 --kernel 3 --rounds 9 --isa avx2
 
-Both take turns in every round; a time is the median of the rounds, a ratio is ours / theirs (below 1: ours is faster).
-Before a turn the other's threads get a moment to fall asleep (a waiting OpenMP thread spins, and would sit on a core
-that the one to be timed needs), and one run that is not timed wakes the own ones.  `sum` is all kernels of a shape.
-Without PyTorch only our times are printed, with the GFLOP/s they come to.
+Both libraries take turns in every round; a time is the median of the rounds, a ratio is layermem / PyTorch (below 1:
+layermem is faster).  Before a turn there is a pause, in which the idle threads of the other library stop spinning, and
+an untimed run, which wakes the threads of this one.  `sum` is all kernels of a shape.  Without PyTorch only layermem's
+times are printed, with their GFLOP/s.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ except ImportError:
     torch = None
 
 
-ASLEEP = 0.02  # seconds after which no idle thread spins any more
+IDLE_SECONDS = 0.02  # after which idle threads no longer spin
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A convolution over square images with a square window; `first` ones need no data gradient."""
+    """A convolution with square images and windows; a `first` one has no data gradient."""
 
     net: str
     n: int
@@ -54,7 +54,7 @@ def resnet50(n: int = 16) -> Iterator[Shape]:
     channels, size = 64, 56
     for width, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
         out = size // stride
-        yield Shape("resnet50", n, channels, size, width, 1, stride)  # Caffe's nets stride in the 1x1
+        yield Shape("resnet50", n, channels, size, width, 1, stride)  # in Caffe's nets the first 1x1 has the stride
         yield Shape("resnet50", n, channels, size, 4 * width, 1, stride)
         yield Shape("resnet50", n, width, out, width, 3, 1, 1)
         yield Shape("resnet50", n, width, out, 4 * width, 1)
@@ -89,7 +89,7 @@ NETS = {"resnet50": resnet50, "vgg16": vgg16, "googlenet": googlenet}
 
 
 def aligned(shape: tuple[int, ...]) -> np.ndarray:
-    """Normal random floats that begin on a 256-byte step, as every buffer of an arena does."""
+    """Normal random floats at a 256-byte boundary, like every buffer of an arena."""
     count = math.prod(shape)
     whole = np.zeros(count + 64, np.float32)
     begin = -whole.ctypes.data % 256 // 4
@@ -103,7 +103,7 @@ def address(array: np.ndarray) -> int:
 
 
 def ours(s: Shape) -> tuple[dict[str, Callable[[], object]], list[np.ndarray]]:
-    """The launches of one shape, and the arrays that must outlive them."""
+    """The launches of a shape, and the arrays that they use."""
     square = (s.kernel,) * 2, (s.stride,) * 2, (s.pad,) * 2
     g = cpu.ConvProblem(n=s.n, c=s.c, h=s.size, w=s.size, k=s.k, kernel=square[0], stride=square[1], pad=square[2])
     x, w = aligned((s.n, s.size, s.size, s.c)), aligned((s.k, s.kernel, s.kernel, s.c))
@@ -141,7 +141,7 @@ def median_times(runs: list[Callable[[], object]], rounds: int) -> list[float]:
     times: list[list[float]] = [[] for _ in runs]
     for _ in range(rounds):
         for run, kept in zip(runs, times):
-            time.sleep(ASLEEP)
+            time.sleep(IDLE_SECONDS)
             run()
             begin = time.perf_counter()
             run()

@@ -1,13 +1,13 @@
-"""Time the ops of every kind of layer on the cpu device against the bytes that they touch (tests/cases.py lists them).
+"""Times of the ops of every kind of layer on the cpu device, against the bytes that they access (tests/cases.py).
 
     python tools/bench_layers_cpu.py                        # all of them, on blobs larger than any cache
-    python tools/bench_layers_cpu.py --only Softmax LRN     # those whose name holds one of these words
+    python tools/bench_layers_cpu.py --only Softmax LRN     # layers whose names contain one of these words
     python tools/bench_layers_cpu.py --isa avx2 --rounds 9
 
-Each layer stands alone between a batch of noise and a sum, in a net that also asks for the gradient of the batch.  A
-time is the median of the rounds.  `of a copy` is the op's bytes a second (its buffers, each once) over those of a copy
-of 128 MiB, both directions counted: near 1 or above, memory is all that the op waits for.  Convolutions and inner
-products are bound by arithmetic; bench_kernels_cpu.py times them.
+Each layer is alone in a net, between a batch of noise and a sum, with the gradient of the batch.  A time is the median
+of the rounds.  `of a copy` is the bandwidth of the op (each of its buffers counted once) over that of a 128 MiB copy
+(read and write): at 1 or above, the op is memory bound.  Convolutions and inner products are compute bound;
+bench_kernels_cpu.py times them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WITHOUT_GRADIENT = ("Accuracy", "ArgMax")
 
 
 def net_of(case: OpCase) -> Net:
-    """Noise, the layer, and a sum as the objective where the layer is no loss; all labels are 1."""
+    """Noise, the layer, and a sum as the objective unless the layer is a loss; all labels are 1."""
     kind = case.text.split('"')[1]
     lines = []
     for i, shape in enumerate(case.shapes("timing")):
@@ -69,7 +69,7 @@ def ops_of(case: OpCase, device: CpuDevice, rounds: int) -> Iterator[tuple[str, 
 
 
 def copy_rate(rounds: int) -> float:
-    """Bytes a second, read and written, of a copy."""
+    """Bytes per second, read and written, of a copy."""
     x, y = np.ones(COPIED // 4, np.float32), np.empty(COPIED // 4, np.float32)
     launch = cpu.pointwise("scale", x.size, out=y.ctypes.data, a=x.ctypes.data, alpha=1.0)
     seconds = []
@@ -82,7 +82,9 @@ def copy_rate(rounds: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="layers whose name holds one of these")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], metavar="WORD", help="layers whose names contain one of these"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="timed runs of each op (5)")
     parser.add_argument("--threads", type=int, default=2, help="threads (2)")
     parser.add_argument("--isa", default="auto", help="instruction set: base, avx2, avx512 or auto")

@@ -1,10 +1,10 @@
-"""How long `layermem plan` takes for every net in prototxt/, and what comes out.
+"""Planning time of every net in prototxt/, with the peak and overhead of its plan.
 
     python tools/bench_planning_time.py                             every net, strategy liveness
     python tools/bench_planning_time.py --strategy auto --budget 30% resnet50 vgg16
     python tools/bench_planning_time.py --strategy liveness,hybrid,sublinear --device cuda
 
-Seconds: reading and wiring the net, making its graph, the plan with placement and check.  Nothing is run.
+Seconds are of reading the net, of building its graph, and of the plan with placement and check.  Nothing is run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,18 @@ from layermem.report.tables import print_table
 from layermem.utils.units import format_bytes, format_change
 
 PROTOTXT = Path(__file__).resolve().parent.parent / "prototxt"
-HEADINGS = ["net", "strategy", ">net s", ">graph s", ">plan s", ">rows", ">peak", ">of caffe", ">gap", ">overhead"]
+HEADINGS = [
+    "net",
+    "strategy",
+    ">net s",
+    ">graph s",
+    ">plan s",
+    ">ticks",
+    ">peak",
+    ">of caffe",
+    ">fragmentation",
+    ">overhead",
+]
 
 
 def main() -> None:
@@ -32,8 +43,8 @@ def main() -> None:
     parser.add_argument("--budget", help="bytes, 2GiB, or 30%% of strategy caffe")
     parser.add_argument("--device", default=default_device())
     args = parser.parse_args()
-    chosen = [path for path in nets() if not args.nets or path.parent.name in args.nets]
-    rows = [row(path, strategy, args) for path in chosen for strategy in args.strategy.split(",")]
+    paths = [path for path in nets() if not args.nets or path.parent.name in args.nets]
+    rows = [row(path, strategy, args) for path in paths for strategy in args.strategy.split(",")]
     print_table(HEADINGS, rows)
 
 
@@ -44,17 +55,17 @@ def nets() -> list[Path]:
 def row(path: Path, strategy: str, args: argparse.Namespace) -> list[str]:
     began = time.perf_counter()
     net = Net(path)
-    wired = time.perf_counter()
+    read = time.perf_counter()
     job = job_of_net(net, get_device(args.device), model_costs(args.device))
-    made = time.perf_counter()
+    built = time.perf_counter()
     name = path.parent.name + path.name.removesuffix("train_val.prototxt").rstrip("_")
-    times = [f"{wired - began:.2f}", f"{made - wired:.2f}"]
+    times = [f"{read - began:.2f}", f"{built - read:.2f}"]
     try:
         program = Compiler(job.graphs, strategy, job.costs, job.hints).compile(job.resolve_budget(args.budget))
     except BudgetError as error:
-        least = f"> {format_bytes(error.minimum)}"
-        return [name, strategy, *times, f"{time.perf_counter() - made:.2f}", "", least, "", "", ""]
-    times.append(f"{time.perf_counter() - made:.2f}")
+        minimum = f"> {format_bytes(error.minimum)}"
+        return [name, strategy, *times, f"{time.perf_counter() - built:.2f}", "", minimum, "", "", ""]
+    times.append(f"{time.perf_counter() - built:.2f}")
     overhead = program.seconds / job.baseline_seconds - 1
     peak = program.arena_bytes
     return [

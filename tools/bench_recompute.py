@@ -1,15 +1,15 @@
-"""Recomputation planned for the graphs of Kusumoto et al., beside what is known to be reachable.
+"""Recomputation plans for the graphs of Kusumoto et al., beside known results.
 
 python tools/bench_recompute.py FOLDER             every cg_*.txt of github.com/pfnet-research/recompute in FOLDER
 python tools/bench_recompute.py FOLDER --nets vgg19,unet
---limit S     seconds for one cell (60); a value marked * is the best found by then, not proven
+--limit S     seconds per cell (60); a value marked * is the best of the search so far, not proven optimal
 --families F  some of approx,extended,exact
 --models M    some of paper,live
 --shares S    budgets, in % of 2 M(V): all values and all gradients at once (15,20,25,30,40)
 --few         the exact family only on nets with up to 600 lower sets
 
-Overheads are % of a forward pass.  Targets are those of an earlier planner on the same model; `ok` is at or below it,
-`+1.2` what is missing, in points.
+Overheads are in % of a forward pass.  Targets are results of an earlier planner on the same model: `ok` is at or below
+the target, `+1.2` above it by that many points.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MODELS, FAMILIES = ("paper", "live"), ("approx", "extended", "exact")
 EXACT_SETS = 600
 INFEASIBLE = float("inf")
 
-# (net, share): overhead in % under (paper, live), each of (approx, extended, exact); None: not known
+# (net, share): overhead in % under (paper, live), for (approx, extended, exact); None: unknown
 Triple = tuple[float | None, float | None, float | None]
 TARGETS: dict[tuple[str, int], tuple[Triple, Triple]] = {
     ("vgg19", 25): ((INFEASIBLE, INFEASIBLE, INFEASIBLE), (14.2, 14.2, 14.2)),
@@ -43,8 +43,8 @@ TARGETS: dict[tuple[str, int], tuple[Triple, Triple]] = {
     ("googlenet", 20): ((66.3, 6.8, None), (17.0, 5.1, None)),
     ("googlenet", 30): ((62.7, 2.0, None), (4.1, 1.8, None)),
 }
-# net: least budget in MB under the paper's formula (exact), and live (approx, extended, exact)
-LEAST: dict[str, tuple[float | None, Triple]] = {
+# net: minimum in MB under the paper's formula (exact), and under exact liveness (approx, extended, exact)
+MINIMA: dict[str, tuple[float | None, Triple]] = {
     "vgg19": (2107, (1747, 1747, 1747)),
     "unet": (5547, (4684, 4684, 4607)),
     "resnet50": (1259, (996, 996, 938)),
@@ -56,7 +56,7 @@ LEAST: dict[str, tuple[float | None, Triple]] = {
 
 
 def mark(value: float, target: float | None, slack: float) -> str:
-    """ok, or by how much `value` is above `target`; `slack` is the rounding of the target."""
+    """ " ok", or the difference of `value` above `target`; `slack` is the rounding of the target."""
     if target is None:
         return ""
     if value <= target + slack:
@@ -65,15 +65,15 @@ def mark(value: float, target: float | None, slack: float) -> str:
 
 
 def cell(planner: GraphPlanner, share: int, limit: float, target: float | None) -> tuple[str, float]:
-    """The overhead at one budget, as text, and the seconds it took."""
+    """The overhead at a budget, as text, and the seconds of planning."""
     begin = time.perf_counter()
-    found = planner.native.solve(int(planner.values.total_bytes * share / 100), "time", limit)
+    plan = planner.native.solve(int(planner.values.total_bytes * share / 100), "time", limit)
     seconds = time.perf_counter() - begin
-    if found is None:
+    if plan is None:
         proven = planner.native.proven_infeasible
         return ("-" if proven else "-*") + mark(INFEASIBLE, target, 0), seconds
-    value = 100 * found.recompute_time / sum(planner.values.costs)
-    return f"{value:.1f}{'' if found.proven_optimal else '*'}{mark(value, target, 0.05)}", seconds
+    value = 100 * plan.recompute_time / sum(planner.values.costs)
+    return f"{value:.1f}{'' if plan.proven_optimal else '*'}{mark(value, target, 0.05)}", seconds
 
 
 def bench(name: str, graph: GraphFile, arguments: argparse.Namespace) -> None:
@@ -91,7 +91,7 @@ def bench(name: str, graph: GraphFile, arguments: argparse.Namespace) -> None:
 def row(name: str, planner: GraphPlanner, model: str, family: str, arguments: argparse.Namespace, built: float) -> str:
     limit = arguments.limit
     m, f = MODELS.index(model), FAMILIES.index(family)
-    paper, live = LEAST.get(name, (None, (None, None, None)))
+    paper, live = MINIMA.get(name, (None, (None, None, None)))
     wanted = live[f] if model == "live" else (paper if family == "exact" else None)
     begin = time.perf_counter()
     least = planner.least(limit)
@@ -111,7 +111,7 @@ def row(name: str, planner: GraphPlanner, model: str, family: str, arguments: ar
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--nets", help="names between cg_ and .txt, with commas (all)")
+    parser.add_argument("--nets", help="names between cg_ and .txt, separated by commas (all)")
     parser.add_argument("--limit", type=float, default=60.0)
     parser.add_argument("--families", default=",".join(FAMILIES))
     parser.add_argument("--models", default=",".join(MODELS))

@@ -1,11 +1,10 @@
-"""Every strategy on every net: how few bytes it needs, beside what the papers report.  Plans only; nothing runs.
+"""The minimum memory of every strategy on every net, beside published results.  Plans only; nothing runs.
 
     python tools/bench_strategies.py [--out docs/benchmarks/strategies.md] [--quick]
 
 Prints markdown tables: the seven nets of Kusumoto et al. at the paper's batch sizes, Layrub's nets, its deepest nets
-inside its 12 GiB, SINGA's row, ResNets of growing depth, and how far placement stays above the bytes in use.  Peaks
-count everything: parameters, gradients, momentum, input, activations, workspace.  A reduction is against strategy
-`caffe` on the same net.
+within 12 GiB, the result of SINGA, ResNets of growing depth, and fragmentation.  Peaks include parameters, gradients,
+momentum, input, activations and workspace.  Reductions are against strategy `caffe` on the same net.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from layermem.schedule.program import Program
 from layermem.utils.units import format_change
 
 NETS = Path(__file__).resolve().parents[1] / "prototxt"
-# net, batch, the paper's best reduction (%), of its own vanilla peak
+# net, batch, the best reduction in the paper (%), relative to its own baseline
 PAPER = [
     ("pspnet", 2, 71), ("unet", 8, 48), ("resnet50", 96, 62), ("resnet152", 48, 75), ("vgg19", 64, 36),
     ("densenet161", 32, 81), ("googlenet", 256, 39),
@@ -55,7 +54,7 @@ ORDER = [
 
 
 def machine() -> str:
-    """The day, the processor and the Python of a table."""
+    """Date, processor and Python version of a table."""
     try:
         words = (line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().splitlines() if ":" in line)
         model = next(value.strip() for name, value in words if name.strip() == "model name")
@@ -70,18 +69,18 @@ def graph_of(name: str, batch: int) -> tuple[Net, Graph]:
 
 
 def measure_minimum(graph: Graph, strategy: str) -> tuple[int, int, int, float]:
-    """(peak, bytes placement wastes, host bytes, seconds of planning) of the least that `strategy` can do."""
+    """(peak, fragmentation, host bytes, seconds of planning) of `strategy` at its minimum."""
     start = time.perf_counter()
-    program = least_program(graph, strategy)
+    program = smallest_program(graph, strategy)
     return program.arena_bytes, program.train.fragmentation_bytes, program.host_bytes, time.perf_counter() - start
 
 
-def least_program(graph: Graph, strategy: str) -> Program:
+def smallest_program(graph: Graph, strategy: str) -> Program:
     if strategy != "auto":
         return compile([graph], strategy=strategy)
     try:
         return compile([graph], strategy="auto", budget_bytes=1)
-    except BudgetError as error:  # auto knows no least of its own accord: ask what it can do, then for that
+    except BudgetError as error:  # the refusal has the minimum
         return compile([graph], strategy="auto", budget_bytes=error.minimum)
 
 
@@ -114,11 +113,11 @@ def kusumoto(strategies: list[str], wasted: list[list[str]]) -> Iterator[str]:
                 )
         rows.append([*row, f"-{paper} %"])
         print(f"{name} done", file=sys.stderr)
-    yield from table(["net", "BVLC Caffe itself", *strategies, "paper's best"], rows)
+    yield from table(["net", "BVLC Caffe", *strategies, "paper's best"], rows)
 
 
 def layrub(wasted: list[list[str]]) -> Iterator[str]:
-    yield "## Layrub's nets: `hybrid` (it reports -58.2 % on average, -98.9 % at best)\n"
+    yield "## Layrub's nets: `hybrid` (published: -58.2 % on average, -98.9 % at best)\n"
     rows, total = [], 0.0
     for name, batch in LAYRUB:
         net, graph = graph_of(name, batch)
@@ -143,7 +142,7 @@ def layrub(wasted: list[list[str]]) -> Iterator[str]:
         print(f"{name} x{batch} done", file=sys.stderr)
     rows.append(["average", "", "", "", "", f"-{total / len(LAYRUB):.2f} %", ""])
     yield from table(
-        ["net", "BVLC Caffe itself", "`caffe`", "`hybrid`", "host", "against `caffe`", "against BVLC Caffe"], rows
+        ["net", "BVLC Caffe", "`caffe`", "`hybrid`", "host", "against `caffe`", "against BVLC Caffe"], rows
     )
 
 
@@ -168,7 +167,7 @@ def deep() -> Iterator[str]:
 
 
 def singa() -> Iterator[str]:
-    yield "## `liveness` on ResNet-50 (SINGA reports 32 to 37 % less with its graph)\n"
+    yield "## `liveness` on ResNet-50 (published for SINGA's graph mode: 32 to 37 % less)\n"
     rows = []
     for batch in (16, 32, 64, 96):
         _, graph = graph_of("resnet50", batch)
@@ -178,7 +177,7 @@ def singa() -> Iterator[str]:
 
 
 def depth() -> Iterator[str]:
-    yield "## Growing depth: `sublinear` (Chen et al. report a 1,000-layer ResNet going from 48 GB to 7 GB)\n"
+    yield "## Growing depth: `sublinear` (published: a 1,000-layer ResNet from 48 GB to 7 GB)\n"
     rows = []
     for name, batch in DEPTHS:
         _, graph = graph_of(name, batch)
@@ -192,8 +191,8 @@ def depth() -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="write the tables there too")
-    parser.add_argument("--quick", action="store_true", help="leave out nets of a thousand layers and recompute-exact")
+    parser.add_argument("--out", type=Path, help="also write the tables to a file")
+    parser.add_argument("--quick", action="store_true", help="skip nets of a thousand layers and recompute-exact")
     options = parser.parse_args()
     strategies = [s for s in ORDER if s in STRATEGIES]
     if options.quick:

@@ -1,12 +1,12 @@
-"""Builds a PyCUDA wheel on a machine that need not have CUDA, and installs it.
+"""Builds a PyCUDA wheel, also on a machine without CUDA, and installs it.
 
     python tools/build_pycuda.py              builds for this Python (about a minute, once) and prints the wheel's path
     python tools/build_pycuda.py --install    installs it into this Python as well, unless PyCUDA is there already
 
 PyCUDA compiles against two headers of the CUDA toolkit and links with the driver's library.  The headers come from the
-toolkit that --toolkit names, or that CUDA_HOME, CUDA_PATH or an nvcc on the PATH points to; else from two of NVIDIA's
-Python wheels.  The library is a stub made here, with every function that the headers declare: the real one, or the
-fake driver of tests/emulator/, takes its place when PyCUDA is imported.
+toolkit of --toolkit, CUDA_HOME, CUDA_PATH or an nvcc on the PATH, or from two of NVIDIA's Python wheels.  The library
+is a generated stub with every function that the headers declare; the real one, or the fake driver of tests/emulator/,
+replaces it when PyCUDA is imported.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 class BuildError(Exception):
-    """Something that the build needs is missing or failed: one sentence."""
+    """A requirement of the build is missing, or a step failed."""
 
 
 def cached_wheel(cache: Path, toolkit: Path | None) -> Path:
@@ -70,7 +70,7 @@ def cached_wheel(cache: Path, toolkit: Path | None) -> Path:
 
 
 def header_folder(cache: Path, toolkit: Path | None) -> Path:
-    """A folder with the driver's headers: of a toolkit if there is one, else of NVIDIA's wheels."""
+    """A folder with the driver's headers, of a toolkit or of NVIDIA's wheels."""
     if toolkit is not None and not has_headers(toolkit / "include"):
         raise BuildError(f"{toolkit}/include has no {' and '.join(HEADERS)}")
     named = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT") if os.environ.get(name)]
@@ -124,7 +124,7 @@ CONFIGURATION = ("CUDA_ENABLE_CURAND = False", "CUDA_ENABLE_GL = False")
 
 
 def build(include: Path, folder: Path) -> None:
-    """Leaves the wheel in `folder`.
+    """Build the wheel in `folder`.
 
     PyCUDA's setup.py takes its configuration from a file in $HOME, so it runs with a $HOME of its own; pip's
     configuration stays the user's.
@@ -147,7 +147,7 @@ def build(include: Path, folder: Path) -> None:
 
 
 def make_stub(include: Path, folder: Path) -> None:
-    """A libcuda.so whose functions all say that there is no device."""
+    """A libcuda.so whose functions all return the error for a missing device."""
     headers = "".join(f"#include <{name}>\n" for name in HEADERS)
     declared = run(compiler(), "-E", f"-I{include}", "-x", "c", "-", given=headers)
     names = sorted(set(re.findall(r"\b(cu[A-Z]\w*)\s*\(", declared)))

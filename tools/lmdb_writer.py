@@ -1,4 +1,4 @@
-"""Write an LMDB of Datum messages, as Caffe's convert_imageset leaves it: what the tools/make_*.py share."""
+"""Writes an LMDB of Datum messages in the form of Caffe's convert_imageset, for the make_*.py of data sets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from layermem.proto.schema import Datum
 
-MAP_SIZE = 1 << 32  # the most it may grow to; the file is only as long as what is written
+MAP_SIZE = 1 << 32  # upper limit; the file is only as long as its content
 
 
 def datum(image: np.ndarray, label: int) -> Any:
@@ -22,7 +22,7 @@ def datum(image: np.ndarray, label: int) -> Any:
 
 
 def write_lmdb(folder: Path, records: Iterable[Any]) -> int:
-    """Write the records under the keys 00000000, 00000001, ...; a folder there is replaced at the end."""
+    """Write the records under the keys 00000000, 00000001, ...; an existing folder is replaced at the end."""
     aside = folder.with_name(folder.name + ".part")
     shutil.rmtree(aside, ignore_errors=True)
     aside.parent.mkdir(parents=True, exist_ok=True)

@@ -3,9 +3,9 @@
     python tools/make_cifar10.py FOLDER              into examples/cifar10/cifar10_{train,test}_lmdb
     python tools/make_cifar10.py FOLDER --pad 4      training images with a border of 4 zeros: ..._train_pad4_lmdb
 
-FOLDER (cifar-10-batches-bin) holds data_batch_1.bin ... data_batch_5.bin and test_batch.bin.  A record is a label
-byte, then 32x32 bytes each of red, green and blue.  Datums hold blue first, as Caffe does for colour images, and the
-training images are shuffled once.
+FOLDER (cifar-10-batches-bin) contains data_batch_1.bin ... data_batch_5.bin and test_batch.bin.  A record is a label
+byte, then 32x32 bytes each of red, green and blue.  Datums have blue first, as in Caffe, and the training
+images are shuffled once.
 source  Krizhevsky: Learning Multiple Layers of Features from Tiny Images, 2009
 """
 
@@ -26,7 +26,7 @@ def read_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Images [N,3,32,32], blue first, and labels [N]."""
     raw = np.fromfile(path, np.uint8)
     if raw.size == 0 or raw.size % RECORD:
-        sys.exit(f"make_cifar10: {path} is no batch of CIFAR-10: its length is no multiple of {RECORD}")
+        sys.exit(f"make_cifar10: {path} is not a batch of CIFAR-10: its length is not a multiple of {RECORD}")
     rows = raw.reshape(-1, RECORD)
     return rows[:, 1:].reshape(-1, 3, 32, 32)[:, ::-1], rows[:, 0]
 
@@ -35,7 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--out", type=Path, default=Path("examples/cifar10"))
-    parser.add_argument("--pad", type=int, default=0, help="border of zeros round each training image")
+    parser.add_argument("--pad", type=int, default=0, help="border of zeros around each training image")
     args = parser.parse_args()
     parts = {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]}
     for name, files in parts.items():

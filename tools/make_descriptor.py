@@ -1,9 +1,9 @@
 """Compile layermem/proto/caffe.proto to the descriptor that the package ships, layermem/proto/caffe.bin.
 
     python tools/make_descriptor.py            write it
-    python tools/make_descriptor.py --check    exit 1 unless the file on disk is what the .proto says
+    python tools/make_descriptor.py --check    exit 1 unless the file is up to date
 
-Needs grpcio-tools (the `dev` extra), which carries protoc; users of layermem need neither.
+Needs grpcio-tools (the `dev` extra), which contains protoc; users of layermem need neither.
 """
 
 import sys
@@ -13,19 +13,19 @@ from pathlib import Path
 PROTO = Path(__file__).resolve().parents[1] / "layermem" / "proto"
 
 
-def compiled() -> bytes:
-    """The serialized FileDescriptorSet of caffe.proto; the same bytes from every protoc we met (25 to 35)."""
+def compile_descriptor() -> bytes:
+    """The serialized FileDescriptorSet of caffe.proto; independent of the version of protoc (25 to 35)."""
     from grpc_tools import protoc
 
     with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder) / "caffe.bin"
-        if protoc.main(["protoc", f"-I{PROTO}", f"--descriptor_set_out={made}", "caffe.proto"]):
-            raise SystemExit("protoc refused caffe.proto; it says why above")
-        return made.read_bytes()
+        output = Path(folder) / "caffe.bin"
+        if protoc.main(["protoc", f"-I{PROTO}", f"--descriptor_set_out={output}", "caffe.proto"]):
+            raise SystemExit("protoc failed on caffe.proto; see its message above")
+        return output.read_bytes()
 
 
 def main(arguments: list[str]) -> int:
-    shipped, fresh = PROTO / "caffe.bin", compiled()
+    shipped, fresh = PROTO / "caffe.bin", compile_descriptor()
     if "--check" in arguments:
         return int(not shipped.exists() or shipped.read_bytes() != fresh)
     shipped.write_bytes(fresh)

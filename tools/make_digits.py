@@ -1,11 +1,11 @@
-"""Make prototxt/digits/digits_{train,test}_lmdb from the handwritten digits that scikit-learn carries.
+"""Make prototxt/digits/digits_{train,test}_lmdb from the handwritten digits of scikit-learn.
 
     python tools/make_digits.py                  into prototxt/digits/
     python tools/make_digits.py --out FOLDER
 
-1,797 real images of 8x8 pixels with 17 grey levels (0 to 16), stored as they are, one Datum each.  Every fifth image,
-from the first on, is a test image: 360 to test, 1,437 to train.  The training images are shuffled once, because the
-set is sorted by writer.
+1,797 real images of 8x8 pixels with 17 grey levels (0 to 16), stored unchanged, one Datum each.  Every fifth image,
+starting with the first, is a test image: 360 to test, 1,437 to train.  The training images are shuffled once,
+because the set is sorted by writer.
 origin   E. Alpaydin, C. Kaynak: Optical Recognition of Handwritten Digits, UCI Machine Learning Repository, 1998 (its
          test part), licence CC BY 4.0; https://archive.ics.uci.edu/dataset/80
 needs    scikit-learn (pip install 'layermem[digits]'); training on the result does not

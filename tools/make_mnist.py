@@ -3,9 +3,9 @@
     python tools/make_mnist.py FOLDER                  into examples/mnist/mnist_{train,test}_lmdb
     python tools/make_mnist.py FOLDER --out examples/mnist
 
-FOLDER holds train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte.
+FOLDER contains train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte.
 source  LeCun, Cortes, Burges: the MNIST database; the IDX format is a magic number (two zeros, the type, the rank),
-        one big-endian 32-bit extent an axis, then the values
+        one big-endian 32-bit extent per axis, then the values
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Peak memory of ResNets as they grow deeper, under several strategies: sublinear ones grow with sqrt(depth).
+"""Peak memory of ResNets over depth, under several strategies; sublinear ones grow with sqrt(depth).
 
     python tools/plot_depth.py [--batch 32] [--out docs/pictures/depth.png] [--depths 50 101 200 ...]
 
-Plans only; nothing runs.  Activations are what grows and what the strategies manage, so parameters, their gradients
-and histories are left out of the bytes.  Prints the numbers, and the slope of each line between the first and the last
-depth: 1 is linear, 0.5 the square root.
+Plans only; nothing runs.  The bytes exclude parameters, their gradients and histories, which strategies do not manage
+here.  Prints the numbers, and the log-log slope of each line between the first and the last depth: 1 is linear, 0.5 the
+square root.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ STRATEGIES = ["liveness", "sublinear", "recompute"]
 
 
 def managed_bytes(depth: int, batch: int) -> dict[str, int]:
-    """Strategy -> peak without what is resident throughout, in bytes."""
+    """Strategy -> peak without persistent bytes."""
     net = Net(read_net_text(str(imagenet(depth, split(depth), batch, 1))), 0, probe=probe)
     graph = train_graph(net, get_device("cpu"), Rule("SGD", 1))
-    found = {}
+    peaks = {}
     for strategy in STRATEGIES:
         schedule = compile([graph], strategy=strategy).train
-        found[strategy] = schedule.peak_bytes - schedule.persistent_bytes
-    return found
+        peaks[strategy] = schedule.peak_bytes - schedule.persistent_bytes
+    return peaks
 
 
 def main() -> None:

@@ -1,13 +1,13 @@
-"""A training step of one of our nets in PyTorch: the peer that tools/bench_cpu.py starts.  Needs nothing but PyTorch.
+"""A training step of a net in PyTorch, started by tools/bench_cpu.py.  Needs only PyTorch.
 
     python tools/torch_peer.py NET.json --mode nchw|channels_last|checkpoint --threads 2
 
-NET.json is what bench_cpu.py writes of a net: its layers with their blobs, in order.  Says a line of JSON once it is
-ready (`parameters`: how many numbers it trains), and one for each line on stdin: seconds of a step, peak bytes.
+NET.json is the description of bench_cpu.py: the layers of a net with their blobs, in order.  Prints a line of JSON when
+it is ready (`parameters`: their count), and one for each line on stdin: seconds of a step, peak bytes.
 
-A BatchNorm and the Scale behind it become one BatchNorm2d, a ReLU that alone reads its blob works in place: what a
-user of PyTorch would write.  `checkpoint` keeps about the square root of all stages, cut where the fewest blobs are
-alive, and computes the others again (torch.utils.checkpoint), in channels_last.
+A BatchNorm and its Scale become one BatchNorm2d, and a ReLU that is the only reader of its blob works in place, as is
+usual in PyTorch.  `checkpoint` keeps about sqrt(n) of n stages, with boundaries where few blobs are alive, and
+recomputes the others (torch.utils.checkpoint), in channels_last.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from torch.utils.checkpoint import checkpoint
 
 Blobs = dict[str, Tensor]
 Layer = dict[str, Any]
-LOSS = "(loss)"  # the sum of all losses so far; no blob is called so
+LOSS = "(loss)"  # the sum of all losses so far; not the name of any blob
 
 
 def module_of(layer: Layer) -> nn.Module | None:
-    """What holds a layer's parameters or does its work; None where a function does."""
+    """The module of a layer; None for layers that are functions."""
     kind = layer["type"]
     if kind == "Convolution":
         return nn.Conv2d(
@@ -52,30 +52,30 @@ def module_of(layer: Layer) -> nn.Module | None:
         return nn.AvgPool2d(layer["kernel"], layer["stride"], layer["pad"], ceil_mode=True)
     if kind in ("ReLU", "Eltwise", "Concat", "SoftmaxWithLoss"):
         return None
-    raise SystemExit(f"layer '{layer['name']}' of type {kind} has no counterpart here")
+    raise SystemExit(f"layer '{layer['name']}' of type {kind} is not supported")
 
 
-def merged(layers: list[Layer]) -> list[Layer]:
-    """Without the Scale layers, each of which belongs to the BatchNorm before it."""
-    found: list[Layer] = []
+def merge_scales(layers: list[Layer]) -> list[Layer]:
+    """The layers without Scale layers, which are merged into the BatchNorm before them."""
+    result: list[Layer] = []
     for layer in layers:
         if layer["type"] == "Scale":
-            if not found or found[-1]["type"] != "BatchNorm" or found[-1]["tops"] != layer["bottoms"]:
+            if not result or result[-1]["type"] != "BatchNorm" or result[-1]["tops"] != layer["bottoms"]:
                 raise SystemExit(f"layer '{layer['name']}' scales something else than a BatchNorm")
-            found[-1] = {**found[-1], "tops": layer["tops"]}
+            result[-1] = {**result[-1], "tops": layer["tops"]}
         else:
-            found.append(layer)
-    return found
+            result.append(layer)
+    return result
 
 
 class PeerNet(nn.Module):
-    """Runs the layers over named blobs; the sum of its weighted losses."""
+    """Runs the layers over named blobs; returns the sum of the weighted losses."""
 
     def __init__(self, layers: list[Layer], recompute: bool):
         super().__init__()
-        self.layers = merged(layers)
-        found = {str(i): module_of(layer) for i, layer in enumerate(self.layers)}
-        self.modules_of = nn.ModuleDict({i: module for i, module in found.items() if module is not None})
+        self.layers = merge_scales(layers)
+        modules = {str(i): module_of(layer) for i, layer in enumerate(self.layers)}
+        self.modules_of = nn.ModuleDict({i: module for i, module in modules.items() if module is not None})
         self.readers = Counter(blob for layer in self.layers for blob in layer["bottoms"])
         self.first = {top: i for i, layer in enumerate(self.layers) for top in layer["tops"]}
         self.cuts = self._cuts() if recompute else []
@@ -95,7 +95,7 @@ class PeerNet(nn.Module):
         return self._segment(blobs, begin, len(self.layers))[LOSS]
 
     def _segment(self, blobs: Blobs, begin: int, end: int) -> Blobs:
-        """What is alive after layers [begin, end)."""
+        """The blobs alive after layers [begin, end)."""
         blobs = dict(blobs)
         last = self._last()
         for i in range(begin, end):
@@ -110,7 +110,7 @@ class PeerNet(nn.Module):
         x, kind = [blobs[name] for name in layer["bottoms"]], layer["type"]
         if kind == "ReLU":
             name = layer["bottoms"][0]
-            y = F.relu(x[0], inplace=self.readers[name] == 1 and self.first[name] >= begin)  # never what is kept
+            y = F.relu(x[0], inplace=self.readers[name] == 1 and self.first[name] >= begin)  # not a blob that is kept
         elif kind == "Eltwise":
             y = x[0] + x[1]
             for more in x[2:]:
@@ -131,7 +131,7 @@ class PeerNet(nn.Module):
         return {blob: i for i, layer in enumerate(self.layers) for blob in layer["bottoms"]}
 
     def _cuts(self) -> list[int]:
-        """Ends of segments: about sqrt(n) of them, each moved to where least is alive nearby."""
+        """Ends of about sqrt(n) segments, each at the nearby position with the fewest bytes alive."""
         last, alive = self._last(), []
         for end in range(1, len(self.layers)):
             alive.append(sum(i < end <= last.get(blob, -1) for blob, i in self.first.items()))
@@ -151,7 +151,7 @@ def peak_bytes() -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("net", help="what bench_cpu.py wrote")
+    parser.add_argument("net", help="the description of a net by bench_cpu.py")
     parser.add_argument("--mode", choices=("nchw", "channels_last", "checkpoint"), default="nchw")
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()

@@ -67,7 +67,7 @@ def test_the_shipped_descriptor_is_what_the_proto_file_says():
     spec = importlib.util.spec_from_file_location("make_descriptor", path)
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
-    assert tool.compiled() == (tool.PROTO / "caffe.bin").read_bytes()
+    assert tool.compile_descriptor() == (tool.PROTO / "caffe.bin").read_bytes()
     assert tool.main(["--check"]) == 0
 
 
