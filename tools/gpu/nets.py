@@ -14,7 +14,7 @@ from layermem.backends.cuda import CudaDevice
 from layermem.job import Job
 from layermem.report.plan_report import evaluate
 from layermem.solver.benchmark import Benchmark
-from tools.bench_cpu import described
+from tools.bench_cpu import describe
 from tools.gpu import process
 from tools.gpu.process import ROOT
 from tools.gpu.results import Options, Results, Row
@@ -72,7 +72,7 @@ def theirs(results: Results, what: str, net: Net, precision: str, share: float) 
     """The same net in PyTorch, every way in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "net.json"
-        path.write_text(json.dumps(described(net)), encoding="utf-8")
+        path.write_text(json.dumps(describe(net)), encoding="utf-8")
         for mode in PEERS:
             key = {"net": what, "precision": precision, "who": "PyTorch", "how": mode}
             log = Path(folder) / f"{mode.split()[0]}.log"
