@@ -10,7 +10,7 @@ Environment
     LAYERMEM_BUILD_JOBS=n      parallel compilations (default: one per core)
     LAYERMEM_NATIVE=0          build no extension
     LAYERMEM_WERROR=1          warnings are errors
-    LAYERMEM_SANITIZE=LIST     build with gcc's -fsanitize=LIST, e.g. "address,undefined" or "thread", and -O1 -g, into
+    LAYERMEM_SANITIZE=LIST     build with gcc's -fsanitize=LIST, e.g. "address,undefined" or "thread", and -O1 -g1, into
                                build/sanitize-LIST/layermem/ (commas as dashes), apart from the ordinary extension
 """
 
@@ -35,7 +35,8 @@ if X86:
 SANITIZE = os.environ.get("LAYERMEM_SANITIZE", "")
 WARNINGS = ["-Wall", "-Wextra"] + (["-Werror"] if os.environ.get("LAYERMEM_WERROR", "0") != "0" else [])
 INSTRUMENT = [f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"] if SANITIZE else []
-OPTIMIZE = ["-O1", "-g", "-D_GLIBCXX_ASSERTIONS"] if SANITIZE else ["-O3", "-g0"]
+COMPILE = [*WARNINGS, "-MMD", "-fno-math-errno", "-ffp-contract=off"]
+OPTIMIZE = ["-O1", "-g1", "-D_GLIBCXX_ASSERTIONS"] if SANITIZE else ["-O3", "-g0"]
 
 
 def stale(obj: str, src: str) -> bool:
@@ -59,25 +60,25 @@ class build_native(build_ext):
     def build_extension(self, ext):
         """Compile the groups of files that need flags of their own; the base class compiles the others and links."""
         ext.depends += ext.sources  # all files decide whether to link, also those taken out of ext.sources here
+        objects = self.get_finalized_command("build").build_temp
         microkernels = [source for source in ext.sources if Path(source).parent.name == "microkernels"]
         bindings = [source for source in ext.sources if Path(source).stem.startswith("bind")]
         ext.sources = [source for source in ext.sources if source not in microkernels + bindings]
 
-        def compile_group(group, name, *flags):
+        def compile_group(group, folder, *flags):
             ext.extra_objects += self.compiler.compile(
-                group,
-                output_dir=os.path.join(self.build_temp, name),
-                include_dirs=ext.include_dirs,
-                extra_postargs=[*ext.extra_compile_args, *flags],
+                group, output_dir=folder, include_dirs=ext.include_dirs, extra_postargs=[*COMPILE, *flags]
             )
 
         for isa, flags in ISA_FLAGS.items():
-            compile_group(microkernels, isa, f"-DLAYERMEM_ISA={isa}", *flags)
-        compile_group(bindings, "bindings", "-O1")  # they only translate: compile time matters more than speed
+            folder = os.path.join(self.build_temp, isa)
+            compile_group(microkernels, folder, *OPTIMIZE, *INSTRUMENT, f"-DLAYERMEM_ISA={isa}", *flags)
+        # Bindings only translate, and take longest to compile: not instrumented, and the same objects in all builds.
+        compile_group(bindings, os.path.join(objects, "bindings"), "-O1", "-g0")
         super().build_extension(ext)
 
 
-ARCHITECTURES = ("75", "80", "86", "89", "90", "100", "120")  # the last one as PTX too, for newer cards
+ARCHITECTURES = ("75", "80", "86", "89", "90", "100", "120")  # the last one as PTX too, for newer GPUs
 
 
 class build_kernels(build_py):
@@ -123,9 +124,12 @@ setup(
             include_dirs=["layermem/native"],
             depends=sorted(str(p) for p in Path("layermem/native").rglob("*.h")),
             cxx_std=17,
-            extra_compile_args=[*OPTIMIZE, *INSTRUMENT, *WARNINGS, "-MMD", "-fno-math-errno", "-ffp-contract=off"],
+            extra_compile_args=[*COMPILE, *OPTIMIZE, *INSTRUMENT],
             extra_link_args=["-pthread", *INSTRUMENT],
         )
     ],
+    # An editable install puts this folder on the path.  By default it is a finder that comes after the path, where a
+    # folder called layermem, such as this clone in its parent folder, would be an empty package.
+    options={"editable_wheel": {"mode": "compat"}},
     cmdclass={"build_ext": build_native, "build_py": build_kernels},
 )

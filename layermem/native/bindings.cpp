@@ -4,6 +4,8 @@
 
 #include <pybind11/pybind11.h>
 
+#include "bus_error.h"
+
 namespace layermem {
 void bind_cpu(pybind11::module_& m);  // cpu/bindings/bind_cpu.cpp: kernels on pointers
 }  // namespace layermem
@@ -14,4 +16,6 @@ PYBIND11_MODULE(_native, m) {
     layermem::planning::bind_layout(m);
     layermem::planning::bind_placement(m);
     layermem::bind_cpu(m);
+    m.def("exit_on_bus_error", &layermem::exit_on_bus_error,
+          "End the process with a sentence and exit code 4, not with a signal, where a mapped file fails.");
 }

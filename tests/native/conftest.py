@@ -1,4 +1,9 @@
-"""Memory for kernel tests: arrays on 256-byte steps, NaN where nothing is written yet, guards around everything."""
+"""Memory for kernel tests: arrays on 256-byte steps, NaN where nothing is written yet, guards around everything.
+
+Under AddressSanitizer (make sanitize) the guards are poisoned, so that a read of them is reported as well.
+"""
+
+import ctypes
 
 import numpy as np
 import pytest
@@ -6,6 +11,13 @@ import pytest
 from layermem._native import cpu
 
 GUARD = 256
+
+
+def poison(array: np.ndarray, on: bool = True) -> None:
+    """Makes AddressSanitizer report any access to the bytes of `array`, or none; does nothing without it."""
+    mark = getattr(ctypes.CDLL(None), "__asan_poison_memory_region" if on else "__asan_unpoison_memory_region", None)
+    if mark is not None:
+        mark(ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes))
 
 
 class Memory:
@@ -19,6 +31,8 @@ class Memory:
         whole = np.full(size + 4 * GUARD + GUARD * self.shift, 0xAB, np.uint8)
         begin = -whole.ctypes.data % GUARD + GUARD * (1 + self.shift)
         self.parts.append((whole, begin, begin + size))
+        poison(whole[:begin])
+        poison(whole[begin + size :])
         return whole[begin : begin + size]
 
     def put(self, values, dtype=np.float32) -> np.ndarray:
@@ -39,6 +53,7 @@ class Memory:
 
     def check(self) -> None:
         for whole, begin, end in self.parts:
+            poison(whole, False)
             assert (whole[:begin] == 0xAB).all() and (whole[end:] == 0xAB).all(), "a kernel wrote outside its buffers"
 
 

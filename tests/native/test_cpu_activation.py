@@ -174,7 +174,7 @@ def test_clip_marks_what_lies_within_its_bounds(count, isa, every_way):
 def test_a_launch_of_an_unknown_function_or_rule_is_refused():
     with pytest.raises(ValueError, match="unknown function 'cosine'"):
         cpu.pointwise("cosine", 1, out=0)
-    with pytest.raises(ValueError, match="Adam keeps two histories"):
+    with pytest.raises(ValueError, match="Adam keeps two history blobs"):
         cpu.update("Adam", 1, w=0, dw=0, h0=8)
     with pytest.raises(ValueError, match="ratio"):
         cpu.dropout(1, out=0, x=0, ratio=1.0, seed=0, stream=0)

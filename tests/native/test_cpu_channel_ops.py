@@ -32,7 +32,7 @@ def test_scale_and_bias_act_channel_by_channel(shape, isa, every_way):
         X, DY, F, B = memory.put(x), memory.put(dy), memory.put(f), memory.put(b)
         y, plain, moved = memory.empty(*shape), memory.empty(*shape), memory.put(x)
         dx, df, db, db2 = memory.put(x), memory.empty(channels), memory.put(b), memory.empty(channels)
-        workspace = memory.workspace(cpu.scale_backward_workspace(s))
+        workspace = memory.workspace(cpu.scale_backward_workspace_bytes(s))
         cpu.scale_forward(s, y=at(y), x=at(X), factor=at(F), bias=at(B))()
         cpu.scale_forward(s, y=at(plain), x=at(X), factor=at(F))()
         cpu.bias_forward(s, y=at(moved), x=at(moved), bias=at(B))()
@@ -64,7 +64,7 @@ def test_batch_norm_normalizes_moves_its_averages_once_and_recomputes_the_same_b
         X, w = memory.put(x), [memory.put(a) for a in averages]
         y, again, own = memory.empty(*shape), memory.empty(*shape), memory.put(x)
         mean, inv_std = memory.empty(channels), memory.empty(channels)
-        workspace = memory.workspace(cpu.batch_norm_forward_workspace(s))
+        workspace = memory.workspace(cpu.batch_norm_forward_workspace_bytes(s))
         cpu.batch_norm_forward(
             s, y=at(y), x=at(X), mean=at(mean), inv_std=at(inv_std), w0=at(w[0]), w1=at(w[1]), w2=at(w[2]),
             fraction=fraction, eps=eps, workspace=workspace,
@@ -99,7 +99,7 @@ def test_batch_norm_backward_is_the_derivative_through_mean_and_variance(shape, 
     def make(memory):
         X, DY, M, S = memory.put(x), memory.put(dy), memory.put(mean), memory.put(inv_std)
         dx, over_x, over_dy, added = memory.empty(*shape), memory.put(x), memory.put(dy), memory.put(before)
-        workspace = memory.workspace(cpu.batch_norm_backward_workspace(s))
+        workspace = memory.workspace(cpu.batch_norm_backward_workspace_bytes(s))
         for out, xs, dys, add in (
             (dx, X, DY, False),
             (over_x, over_x, DY, False),
@@ -128,7 +128,7 @@ def test_batch_norm_with_moving_averages_is_linear_in_x(shape, isa, every_way):
     def make(memory):
         X, DY, y, dx = memory.put(x), memory.put(dy), memory.empty(*shape), memory.empty(*shape)
         W = [memory.put(a) for a in w]
-        workspace = memory.workspace(cpu.batch_norm_global_workspace(s))
+        workspace = memory.workspace(cpu.batch_norm_global_workspace_bytes(s))
         cpu.batch_norm_global_forward(
             s, y=at(y), x=at(X), w0=at(W[0]), w1=at(W[1]), w2=at(W[2]), eps=eps, workspace=workspace
         )()
@@ -156,7 +156,7 @@ def test_norm_scale_and_relu_in_one_keep_nothing_but_x(shape, relu, isa, every_w
         w = [memory.put(a) for a in averages]
         y, again, own, tested = memory.empty(*shape), memory.empty(*shape), memory.put(x), memory.empty(*shape)
         mean, inv_std = memory.empty(channels), memory.empty(channels)
-        workspace = memory.workspace(cpu.batch_norm_fused_workspace(s))
+        workspace = memory.workspace(cpu.batch_norm_fused_workspace_bytes(s))
         how = {"factor": at(F), "bias": at(B), "relu": relu, "workspace": workspace}
         stats = {**how, "mean": at(mean), "inv_std": at(inv_std)}
         W = {f"w{i}": at(a) for i, a in enumerate(w)}
@@ -202,7 +202,7 @@ def test_prelu_has_a_slope_for_each_channel(shape, isa, every_way):
     def make(memory):
         X, DY, S, y = memory.put(x), memory.put(dy), memory.put(slope), memory.empty(*shape)
         dx, dslope, added = memory.put(x), memory.empty(channels), memory.put(before)
-        workspace = memory.workspace(cpu.prelu_backward_workspace(s))
+        workspace = memory.workspace(cpu.prelu_backward_workspace_bytes(s))
         cpu.prelu_forward(s, y=at(y), x=at(X), slope=at(S))()
         cpu.prelu_backward(s, dslope=at(added), x=at(X), dy=at(DY), accumulate_dslope=True, workspace=workspace)()
         cpu.prelu_backward(s, dx=at(dx), dslope=at(dslope), x=at(dx), dy=at(DY), slope=at(S), workspace=workspace)()

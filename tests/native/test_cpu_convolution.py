@@ -115,7 +115,7 @@ def test_convolution_forward_is_the_sum_over_taps(case, isa, every_way):
     def make(memory):
         X, W, B = memory.put(x), memory.put(w), memory.put(bias)
         y, plain, added = memory.empty(*dy.shape), memory.empty(*dy.shape), memory.put(dy)
-        workspace = memory.workspace(cpu.conv_fprop_workspace(g))
+        workspace = memory.workspace(cpu.conv_fprop_workspace_bytes(g))
         cpu.conv_fprop(g, y=at(y), x=at(X), w=at(W), bias=at(B), workspace=workspace)()
         cpu.conv_fprop(g, y=at(plain), x=at(X), w=at(W), workspace=workspace)()
         cpu.conv_fprop(g, y=at(added), x=at(X), w=at(W), accumulate=True, workspace=workspace)()
@@ -136,7 +136,7 @@ def test_relu_in_the_epilogue_is_the_convolution_and_its_relu(case, isa, every_w
         X, W, B = memory.put(x), memory.put(w), memory.put(bias)
         y, fused = memory.empty(*dy.shape), memory.empty(*dy.shape)
         mask = memory.empty(-(-dy.size // 8), dtype=np.uint8)
-        workspace = memory.workspace(cpu.conv_fprop_workspace(g))
+        workspace = memory.workspace(cpu.conv_fprop_workspace_bytes(g))
         cpu.conv_fprop(g, y=at(y), x=at(X), w=at(W), bias=at(B), workspace=workspace)()
         cpu.conv_fprop(g, y=at(fused), x=at(X), w=at(W), bias=at(B), relu=True, mask=at(mask), workspace=workspace)()
         return y, fused, mask
@@ -154,7 +154,7 @@ def test_dgrad_is_the_transpose_of_fprop(case, isa, every_way):
     def make(memory):
         DY, W, B = memory.put(dy), memory.put(w), memory.put(bias)
         dx, biased, added = memory.empty(*x.shape), memory.empty(*x.shape), memory.put(before)
-        workspace = memory.workspace(cpu.conv_dgrad_workspace(g))
+        workspace = memory.workspace(cpu.conv_dgrad_workspace_bytes(g))
         cpu.conv_dgrad(g, dx=at(dx), dy=at(DY), w=at(W), workspace=workspace)()
         cpu.conv_dgrad(g, dx=at(biased), dy=at(DY), w=at(W), bias=at(B), workspace=workspace)()
         cpu.conv_dgrad(g, dx=at(added), dy=at(DY), w=at(W), accumulate=True, workspace=workspace)()
@@ -175,7 +175,7 @@ def test_wgrad_sums_over_pixels(case, isa, every_way):
 
     def make(memory):
         X, DY, dw, added = memory.put(x), memory.put(dy), memory.empty(*w.shape), memory.put(before)
-        workspace = memory.workspace(cpu.conv_wgrad_workspace(g))
+        workspace = memory.workspace(cpu.conv_wgrad_workspace_bytes(g))
         cpu.conv_wgrad(g, dw=at(dw), x=at(X), dy=at(DY), workspace=workspace)()
         cpu.conv_wgrad(g, dw=at(added), x=at(X), dy=at(DY), accumulate=True, workspace=workspace)()
         return dw, added

@@ -13,7 +13,7 @@ def test_column_sums_add_every_row(rows, columns, isa, every_way):
 
     def make(memory):
         X, out, added = memory.put(values), memory.empty(columns), memory.put(before)
-        workspace = memory.workspace(cpu.column_sums_workspace(rows, columns))
+        workspace = memory.workspace(cpu.column_sums_workspace_bytes(rows, columns))
         cpu.column_sums(rows, columns, out=at(out), x=at(X), workspace=workspace)()
         cpu.column_sums(rows, columns, out=at(added), x=at(X), accumulate=True, workspace=workspace)()
         return out, added
@@ -35,7 +35,7 @@ def test_inner_product_forward_and_backward_are_matrix_products(m, n, k, isa, ev
         X, W, B, DY = memory.put(x), memory.put(w), memory.put(bias), memory.put(dy)
         y, plain, dx, dw = memory.empty(m, n), memory.empty(m, n), memory.empty(m, k), memory.empty(n, k)
         dx2, dw2 = memory.put(x), memory.put(w)
-        workspace = memory.workspace(cpu.inner_product_wgrad_workspace(m, n, k))
+        workspace = memory.workspace(cpu.inner_product_wgrad_workspace_bytes(m, n, k))
         cpu.inner_product_fprop(m, n, k, y=at(y), x=at(X), w=at(W), bias=at(B))()
         cpu.inner_product_fprop(m, n, k, y=at(plain), x=at(X), w=at(W))()
         fused, mask = memory.empty(m, n), memory.empty(-(-m * n // 8), dtype=np.uint8)
@@ -67,7 +67,7 @@ def test_a_fused_update_is_wgrad_and_then_its_update_to_the_bit(m, n, k, rule, i
     x, dy, w, h0, h1 = normal(1, m, k), normal(2, m, n), normal(3, n, k), normal(4, n, k) ** 2, normal(5, n, k) ** 2
     two = rule in ("AdaDelta", "Adam")
     settings = {"decay": 0.01, "momentum": 0.9, "momentum2": 0.99, "delta": 1e-3}
-    assert cpu.inner_product_wgrad_workspace(m, n, k) == 0
+    assert cpu.inner_product_wgrad_workspace_bytes(m, n, k) == 0
 
     def make(memory):
         X, DY, DW = memory.put(x), memory.put(dy), memory.empty(n, k)

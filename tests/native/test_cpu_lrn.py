@@ -34,8 +34,8 @@ def test_lrn_divides_by_a_power_of_the_squares_around(shape, size, across, beta,
     def make(memory):
         X, DY, y = memory.put(x), memory.put(dy), memory.empty(*shape)
         dx, over, added = memory.empty(*shape), memory.put(x), memory.put(before)
-        forward = memory.workspace(cpu.lrn_workspace(**how, backward=False))
-        back = memory.workspace(cpu.lrn_workspace(**how, backward=True))
+        forward = memory.workspace(cpu.lrn_workspace_bytes(**how, backward=False))
+        back = memory.workspace(cpu.lrn_workspace_bytes(**how, backward=True))
         cpu.lrn_forward(**how, **numbers, y=at(y), x=at(X), workspace=forward)()
         cpu.lrn_backward(**how, **numbers, dx=at(dx), x=at(X), dy=at(DY), workspace=back)()
         cpu.lrn_backward(**how, **numbers, dx=at(added), x=at(X), dy=at(DY), accumulate=True, workspace=back)()

@@ -24,7 +24,7 @@ def test_a_reduction_sums_along_its_axis_and_spreads_the_gradient(shape, term, i
             memory.put(x),
         )
         more, added = memory.put(y0), memory.put(dx0)
-        workspace = memory.workspace(cpu.reduce_workspace(s))
+        workspace = memory.workspace(cpu.reduce_workspace_bytes(s))
         cpu.reduce(s, term, y=at(y), x=at(X), factor=0.5, workspace=workspace)()
         cpu.reduce(s, term, y=at(more), x=at(X), factor=0.5, accumulate=True, workspace=workspace)()
         cpu.reduce_backward(s, term, dx=at(dx), x=at(X), dy=at(DY), factor=0.5)()
@@ -52,7 +52,7 @@ def test_the_largest_come_first_and_of_equals_the_last(rows, size, count, inner,
 
     def make(memory):
         X, place, value = memory.put(x), memory.empty(rows * count), memory.empty(rows * count)
-        workspace = memory.workspace(cpu.top_k_workspace(count))
+        workspace = memory.workspace(cpu.top_k_workspace_bytes(count))
         cpu.top_k(rows, size, count, index=at(place), value=at(value), x=at(X), inner=inner, workspace=workspace)()
         return place, value
 
@@ -86,9 +86,13 @@ def test_accuracy_counts_labels_among_the_best_and_ties_as_misses(shape, top_k, 
         )
         how = {"x": at(X), "label": at(L), "ignore_label": ignore, "top_k": top_k}
         cpu.accuracy(
-            s, y=at(share), by_class=at(classed), workspace=memory.workspace(cpu.accuracy_workspace(s, True)), **how
+            s,
+            y=at(share),
+            by_class=at(classed),
+            workspace=memory.workspace(cpu.accuracy_workspace_bytes(s, True)),
+            **how,
         )()
-        cpu.accuracy(s, y=at(alone), workspace=memory.workspace(cpu.accuracy_workspace(s)), **how)()
+        cpu.accuracy(s, y=at(alone), workspace=memory.workspace(cpu.accuracy_workspace_bytes(s)), **how)()
         return share, classed, alone
 
     share, classed, alone = every_way(make)

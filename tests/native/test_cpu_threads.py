@@ -1,6 +1,7 @@
 """The thread pool behind every kernel of the cpu device."""
 
 import os
+import subprocess
 import sys
 import time
 
@@ -43,3 +44,57 @@ def test_threads_that_moved_to_another_core_stay_free_to_run_on_all(three_thread
     time.sleep(0.01)
     free = os.sched_getaffinity(0)
     assert all(os.sched_getaffinity(int(thread)) == free for thread in os.listdir("/proc/self/task"))
+
+
+LIMITED = """
+import resource, sys
+import numpy as np
+from layermem._native import cpu
+
+pages = int(open("/proc/self/statm").read().split()[0])
+limit = pages * resource.getpagesize() + int(sys.argv[1]) * 2**20  # space for few stacks of threads
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+a, y = np.arange(1 << 16, dtype=np.float32), np.empty(1 << 16, np.float32)
+cpu.set_threads(256)
+launch = cpu.eltwise_sum(a.size, y=y.ctypes.data, xs=[a.ctypes.data, a.ctypes.data], coefficients=[1.0, 1.0])
+for _ in range(3):
+    launch()
+assert (y == a + a).all()
+cpu.set_threads(2)
+launch()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits address space, and reads it from /proc")
+@pytest.mark.parametrize("megabytes", [4, 40, 100])  # for no, for few and for more helpers
+def test_a_pool_works_with_the_helpers_that_the_system_gives(megabytes):
+    subprocess.run([sys.executable, "-c", LIMITED, str(megabytes)], check=True, timeout=60)
+
+
+TRAINING_AT_EXIT = """
+import sys, threading, time
+import numpy as np
+from layermem._native import cpu
+
+cpu.set_threads(2)
+a, y = np.ones(1 << 16, np.float32), np.empty(1 << 16, np.float32)
+launch = cpu.eltwise_sum(a.size, y=y.ctypes.data, xs=[a.ctypes.data, a.ctypes.data], coefficients=[1.0, 1.0])
+began = threading.Event()
+
+def train():
+    while True:
+        launch()
+        began.set()
+
+threading.Thread(target=train, daemon=True).start()
+began.wait()
+time.sleep(float(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("seconds", [0, 0.003, 0.01, 0.02])
+def test_python_ends_while_a_daemon_thread_runs_kernels(seconds):
+    ended = subprocess.run(
+        [sys.executable, "-c", TRAINING_AT_EXIT, str(seconds)], timeout=60, capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -28,7 +28,7 @@ def updates64(rule, w, g, h0, h1, rate, m, m2, delta):
 
 @pytest.mark.parametrize("decay, l1", [(0, False), (0.01, False), (0.01, True)])
 @pytest.mark.parametrize("rule", ["SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam"])
-def test_an_update_moves_weights_and_histories_by_its_rule(rule, decay, l1, isa, every_way):
+def test_an_update_moves_weights_and_optimizer_state_by_its_rule(rule, decay, l1, isa, every_way):
     count, rate, gain, m, m2, delta = 20003, 0.1, 0.5, 0.9, 0.99, 1e-3
     w, dw, h0, h1 = normal(1, count), normal(2, count), np.abs(normal(3, count)), np.abs(normal(4, count))
     two = rule in ("AdaDelta", "Adam")

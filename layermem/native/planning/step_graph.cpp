@@ -61,14 +61,14 @@ Value StepGraph::add_value(Bytes bytes, bool kept, bool inner) {
     return static_cast<Value>(values.size()) - 1;
 }
 
-Node StepGraph::add_node(std::vector<Value> reads, std::vector<Value> writes, double time, double replay_time,
-                         Bytes workspace, std::vector<Overlay> overlays) {
+Node StepGraph::add_node(std::vector<Value> reads, std::vector<Value> writes, double time, double recompute_time,
+                         Bytes workspace_bytes, std::vector<Overlay> overlays) {
     require_open();
     check_ids(reads, values.size(), "value");
     check_ids(writes, values.size(), "value");
     check_time(time);
-    check_time(replay_time);
-    check_size(workspace, "a workspace");
+    check_time(recompute_time);
+    check_size(workspace_bytes, "a workspace");
     const Node id = node_count();
     sort_unique_ids(reads);
     // Single assignment: each value has one producer, which comes before all its readers.
@@ -85,8 +85,8 @@ Node StepGraph::add_node(std::vector<Value> reads, std::vector<Value> writes, do
     for (Value x : reads) values[x].readers.push_back(id);
     NodeInfo node;
     node.time = time;
-    node.replay_time = replay_time;
-    node.workspace = workspace;
+    node.recompute_time = recompute_time;
+    node.workspace_bytes = workspace_bytes;
     node.reads = std::move(reads);
     node.writes = std::move(writes);
     node.overlays = std::move(overlays);
@@ -102,7 +102,7 @@ Grad StepGraph::add_gradient(Bytes bytes, bool final) {
 }
 
 Step StepGraph::add_step(Node owner, std::vector<Value> read_values, std::vector<Grad> reads, std::vector<Grad> writes,
-                         double time, Bytes workspace, std::vector<Overlay> over_values,
+                         double time, Bytes workspace_bytes, std::vector<Overlay> over_values,
                          std::vector<Overlay> over_grads) {
     require_open();
     // A step refers to values, gradients and a node that exist already; that it runs in time is checked by finish().
@@ -111,7 +111,7 @@ Step StepGraph::add_step(Node owner, std::vector<Value> read_values, std::vector
     check_ids(reads, grads.size(), "gradient");
     check_ids(writes, grads.size(), "gradient");
     check_time(time);
-    check_size(workspace, "a workspace");
+    check_size(workspace_bytes, "a workspace");
     sort_unique_ids(read_values);
     sort_unique_ids(reads);
     sort_unique_ids(writes);
@@ -123,7 +123,7 @@ Step StepGraph::add_step(Node owner, std::vector<Value> read_values, std::vector
             reject("an overlay names what its step does not touch");
     // Step ids are the order of the plain backward pass, so they are given in the order of calls.
     const Step id = step_count();
-    steps.push_back({owner, time, workspace, std::move(read_values), std::move(reads), std::move(writes),
+    steps.push_back({owner, time, workspace_bytes, std::move(read_values), std::move(reads), std::move(writes),
                      std::move(over_values), std::move(over_grads)});
     nodes[owner].steps.push_back(id);
     return id;
@@ -165,19 +165,20 @@ void StepGraph::finish() {
     finished_ = true;
 }
 
+// quanta = round(time * quanta_per_unit); time_of() in step_graph.h converts back.
 // Only forward times are scaled: the planner never compares the times of steps.
 void StepGraph::set_quanta() {
-    // The larger of first run and replay bounds what any chain can recompute per node.
+    // The larger of first run and recomputation bounds what any chain can recompute per node.
     double total = 0;
     bool whole = true;
     for (const NodeInfo& v : nodes) {
-        total += std::max(v.time, v.replay_time);
-        whole = whole && v.time == std::floor(v.time) && v.replay_time == std::floor(v.replay_time);
+        total += std::max(v.time, v.recompute_time);
+        whole = whole && v.time == std::floor(v.time) && v.recompute_time == std::floor(v.recompute_time);
     }
     quanta_per_unit = (whole && total < kMaxExactQuanta) || total == 0 ? 1 : kRoundedQuanta / total;
     for (NodeInfo& v : nodes) {
         v.quanta = std::llround(v.time * quanta_per_unit);
-        v.replay_quanta = std::llround(v.replay_time * quanta_per_unit);
+        v.recompute_quanta = std::llround(v.recompute_time * quanta_per_unit);
     }
 }
 
@@ -209,6 +210,7 @@ void StepGraph::link_neighbours() {
     }
 }
 
+// Bit rows of ancestors take count^2 / 8 bytes: 125 KB for a thousand nodes, and one pass in topological order.
 // The backward phases of segments run from the last segment to the first, each in the order of its steps.  So a
 // gradient is complete when it is read, whatever the cuts are, exactly if each of its writers comes first both in the
 // order of steps and in the order of lower sets: the owner of the writer must be the owner of the reader or one of its

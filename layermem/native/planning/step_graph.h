@@ -5,8 +5,8 @@
 //                     reads x            reads r        reads r
 //
 //   value     bytes that one forward node writes, or an input of the net
-//   node      one forward op: reads values, writes values; its first run and its replay may cost differently
-//   replay    a later run of a node, which recomputes values that were dropped
+//   node      one forward op: reads values, writes values; its first run and its recomputation may cost differently
+//   recompute a later run of a node, for values that were freed
 //   gradient  bytes that backward steps write (the first write allocates, later ones accumulate) and read
 //   step      one backward op: reads values and gradients, writes gradients; it belongs to a node, its owner, and runs
 //             in the backward phase of the segment of its owner
@@ -29,8 +29,8 @@ namespace layermem::planning {
 
 struct ValueInfo {
     Bytes bytes = 0;
-    bool inner = false;                 // of a node that stands for several ops: dropped though its outputs are kept
-    bool kept = false;                  // never dropped before its last use (an input, batch statistics)
+    bool inner = false;                 // of a node that stands for several ops: freed though its outputs are kept
+    bool kept = false;                  // never freed before its last use (an input, batch statistics)
     Node producer = -1;                 // -1: an input, resident from the start
     std::vector<Node> readers;          // forward nodes, ascending
     std::vector<Node> backward_owners;  // owners of the steps that read it, ascending, once each
@@ -38,9 +38,9 @@ struct ValueInfo {
 };
 
 struct NodeInfo {
-    double time = 0, replay_time = 0;  // first run and replay, in any unit
-    Quanta quanta = 0, replay_quanta = 0;
-    Bytes workspace = 0;
+    double time = 0, recompute_time = 0;  // first run and recomputation, in any unit
+    Quanta quanta = 0, recompute_quanta = 0;
+    Bytes workspace_bytes = 0;
     std::vector<Value> reads, writes;
     std::vector<Overlay> overlays;               // {value written, value read}
     std::vector<Node> predecessors, successors;  // neighbours through values, ascending, once each
@@ -57,7 +57,7 @@ struct GradInfo {
 struct StepInfo {
     Node owner = -1;
     double time = 0;
-    Bytes workspace = 0;
+    Bytes workspace_bytes = 0;
     std::vector<Value> values;  // read
     std::vector<Grad> reads, writes;
     std::vector<Overlay> over_values;  // {gradient written, value read}
@@ -67,11 +67,11 @@ struct StepInfo {
 class StepGraph {
   public:
     Value add_value(Bytes bytes, bool kept, bool inner = false);
-    Node add_node(std::vector<Value> reads, std::vector<Value> writes, double time, double replay_time, Bytes workspace,
-                  std::vector<Overlay> overlays);
+    Node add_node(std::vector<Value> reads, std::vector<Value> writes, double time, double recompute_time,
+                  Bytes workspace_bytes, std::vector<Overlay> overlays);
     Grad add_gradient(Bytes bytes, bool final);
     Step add_step(Node owner, std::vector<Value> values, std::vector<Grad> reads, std::vector<Grad> writes, double time,
-                  Bytes workspace, std::vector<Overlay> over_values, std::vector<Overlay> over_grads);
+                  Bytes workspace_bytes, std::vector<Overlay> over_values, std::vector<Overlay> over_grads);
 
     // The paper's model of backward (Kusumoto et al. 2019, section 3): one value and one gradient of the same size
     // per node; the gradient of v is one step that reads the gradients of v's readers and every value they read.

@@ -19,7 +19,7 @@ void bind_prelu(py::module_& m) {
             return BoundLaunch{prelu_forward(shape, at<float>(y), at<float>(x), at<float>(slope))};
         },
         arg("shape"), py::kw_only(), arg("y"), arg("x"), arg("slope"));
-    m.def("prelu_backward_workspace", &prelu_backward_workspace, arg("shape"));
+    m.def("prelu_backward_workspace_bytes", &prelu_backward_workspace_bytes, arg("shape"));
     m.def(
         "prelu_backward",
         [](const Channels& shape, Address dx, Address dslope, Address x, Address dy, Address slope, bool accumulate_dx,

@@ -19,9 +19,9 @@ ConvProblem conv_problem(int64_t n, int64_t c, int64_t h, int64_t w, int64_t k, 
 
 void bind_kernels(py::module_& m) {
     using py::arg;
-    m.def("conv_fprop_workspace", &conv_fprop_workspace, arg("problem"));
-    m.def("conv_dgrad_workspace", &conv_dgrad_workspace, arg("problem"));
-    m.def("conv_wgrad_workspace", &conv_wgrad_workspace, arg("problem"));
+    m.def("conv_fprop_workspace_bytes", &conv_fprop_workspace_bytes, arg("problem"));
+    m.def("conv_dgrad_workspace_bytes", &conv_dgrad_workspace_bytes, arg("problem"));
+    m.def("conv_wgrad_workspace_bytes", &conv_wgrad_workspace_bytes, arg("problem"));
     m.def(
         "conv_fprop",
         [](const ConvProblem& p, Address y, Address x, Address w, Address bias, bool accumulate, bool relu,

@@ -5,6 +5,7 @@
 #include "cpu/bindings/kernel_docs.h"
 #include "cpu/isa/isa.h"
 #include "cpu/threads/thread_pool.h"
+#include "release_gil.h"
 
 namespace py = pybind11;
 
@@ -18,7 +19,7 @@ void bind_cpu(py::module_& parent) {
     m.def("available_isas", &available_isas, "instruction sets of this machine, slowest first");
     m.def("active_isa", [] { return std::string(isa_name(active_isa())); }, "the one that new launches use");
     m.def("set_isa", &set_isa, py::arg("name"), "one of available_isas(), or 'auto' for the last of them");
-    const auto free_gil = py::call_guard<py::gil_scoped_release>();
+    const auto free_gil = py::call_guard<ReleaseGil>();
     py::class_<BoundLaunch>(m, "Launch",
                             "a kernel with pointers and geometry bound; calling it runs it without the GIL")
         .def("__call__", [](const BoundLaunch& launch) { launch.run(); }, free_gil);

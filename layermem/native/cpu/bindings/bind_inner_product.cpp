@@ -22,7 +22,7 @@ void bind_inner_product(py::module_& m) {
             return BoundLaunch{inner_product_dgrad(rows, n, k, at<float>(dx), at<float>(dy), at<float>(w), accumulate)};
         },
         arg("m"), arg("n"), arg("k"), py::kw_only(), arg("dx"), arg("dy"), arg("w"), arg("accumulate") = false);
-    m.def("inner_product_wgrad_workspace", &inner_product_wgrad_workspace, arg("m"), arg("n"), arg("k"));
+    m.def("inner_product_wgrad_workspace_bytes", &inner_product_wgrad_workspace_bytes, arg("m"), arg("n"), arg("k"));
     m.def(
         "inner_product_wgrad",
         [](int64_t rows, int64_t n, int64_t k, Address dw, Address x, Address dy, bool accumulate, Address workspace) {

@@ -32,7 +32,7 @@ PairArgs contrastive_args(PairArgs args, int64_t size, Address same, float margi
 }
 
 void bind_sigmoid(py::module_& m) {
-    m.def("sigmoid_loss_workspace", &sigmoid_loss_workspace, arg("count"));
+    m.def("sigmoid_loss_workspace_bytes", &sigmoid_loss_workspace_bytes, arg("count"));
     m.def(
         "sigmoid_loss_forward",
         [](int64_t count, Address loss, Address x, Address target, const IgnoreLabel& ignore_label, double divisor,
@@ -54,7 +54,7 @@ void bind_sigmoid(py::module_& m) {
 }
 
 void bind_pairs(py::module_& m) {
-    m.def("euclidean_loss_workspace", &euclidean_loss_workspace, arg("count"));
+    m.def("euclidean_loss_workspace_bytes", &euclidean_loss_workspace_bytes, arg("count"));
     m.def(
         "euclidean_loss_forward",
         [](int64_t count, Address loss, Address a, Address b, double divisor, Address workspace) {
@@ -71,7 +71,7 @@ void bind_pairs(py::module_& m) {
         },
         arg("count"), py::kw_only(), arg("da") = 0, arg("db") = 0, arg("a"), arg("b"), arg("dloss"), arg("divisor"),
         arg("accumulate_da") = false, arg("accumulate_db") = false);
-    m.def("contrastive_loss_workspace", &contrastive_loss_workspace, arg("items"), arg("size"));
+    m.def("contrastive_loss_workspace_bytes", &contrastive_loss_workspace_bytes, arg("items"), arg("size"));
     m.def(
         "contrastive_loss_forward",
         [](int64_t items, int64_t size, Address loss, Address a, Address b, Address same, float margin, bool legacy,
@@ -120,7 +120,7 @@ void bind_items(py::module_& m, const std::string& name, Forward forward, Backwa
 void bind_loss(py::module_& m) {
     bind_sigmoid(m);
     bind_pairs(m);
-    m.def("item_loss_workspace", &item_loss_workspace, arg("items"), arg("classes"));
+    m.def("item_loss_workspace_bytes", &item_loss_workspace_bytes, arg("items"), arg("classes"));
     bind_items(m, "hinge_loss", &hinge_loss_forward, &hinge_loss_backward);
     bind_items(m, "logistic_loss", &logistic_loss_forward, &logistic_loss_backward);
 }

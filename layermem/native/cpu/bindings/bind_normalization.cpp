@@ -23,7 +23,7 @@ void bind_scale(py::module_& m) {
             return BoundLaunch{bias_forward(shape, at<float>(y), at<float>(x), at<float>(bias))};
         },
         arg("shape"), py::kw_only(), arg("y"), arg("x"), arg("bias"));
-    m.def("scale_backward_workspace", &scale_backward_workspace, arg("shape"));
+    m.def("scale_backward_workspace_bytes", &scale_backward_workspace_bytes, arg("shape"));
     m.def(
         "scale_backward",
         [](const Channels& shape, Address dx, Address dfactor, Address dbias, Address x, Address dy, Address factor,
@@ -39,9 +39,10 @@ void bind_scale(py::module_& m) {
 }
 
 void bind_batch_norm(py::module_& m) {
-    for (const auto& [name, bytes] : {std::pair{"batch_norm_forward_workspace", &batch_norm_forward_workspace},
-                                      std::pair{"batch_norm_global_workspace", &batch_norm_global_workspace},
-                                      std::pair{"batch_norm_backward_workspace", &batch_norm_backward_workspace}})
+    for (const auto& [name, bytes] :
+         {std::pair{"batch_norm_forward_workspace_bytes", &batch_norm_forward_workspace_bytes},
+          std::pair{"batch_norm_global_workspace_bytes", &batch_norm_global_workspace_bytes},
+          std::pair{"batch_norm_backward_workspace_bytes", &batch_norm_backward_workspace_bytes}})
         m.def(name, bytes, arg("shape"));
     m.def(
         "batch_norm_forward",
@@ -91,7 +92,7 @@ void bind_batch_norm(py::module_& m) {
 }
 
 void bind_fused(py::module_& m) {
-    m.def("batch_norm_fused_workspace", &batch_norm_fused_workspace, arg("shape"));
+    m.def("batch_norm_fused_workspace_bytes", &batch_norm_fused_workspace_bytes, arg("shape"));
     m.def(
         "batch_norm_fused_forward",
         [](const Channels& shape, Address y, Address x, Address mean, Address inv_std, Address factor, Address bias,
@@ -134,9 +135,9 @@ void bind_fused(py::module_& m) {
 
 void bind_lrn(py::module_& m) {
     m.def(
-        "lrn_workspace",
+        "lrn_workspace_bytes",
         [](int64_t n, int64_t h, int64_t w, int64_t c, int64_t size, bool across, bool backward) {
-            return lrn_workspace(n, h, w, c, size, across, backward);
+            return lrn_workspace_bytes(n, h, w, c, size, across, backward);
         },
         py::kw_only(), arg("n"), arg("h"), arg("w"), arg("c"), arg("size"), arg("across"), arg("backward"));
     m.def(

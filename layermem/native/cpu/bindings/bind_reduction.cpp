@@ -8,7 +8,7 @@ namespace layermem::cpu {
 
 void bind_reduction(py::module_& m) {
     using py::arg;
-    m.def("reduce_workspace", &reduce_workspace, arg("axis"));
+    m.def("reduce_workspace_bytes", &reduce_workspace_bytes, arg("axis"));
     m.def(
         "reduce",
         [](const Axis& axis, const std::string& term, Address y, Address x, float factor, bool accumulate,
@@ -27,7 +27,7 @@ void bind_reduction(py::module_& m) {
         },
         arg("axis"), arg("term"), py::kw_only(), arg("dx"), arg("x") = 0, arg("dy"), arg("factor") = 1.0f,
         arg("accumulate") = false);
-    m.def("column_sums_workspace", &column_sums_workspace, arg("rows"), arg("columns"));
+    m.def("column_sums_workspace_bytes", &column_sums_workspace_bytes, arg("rows"), arg("columns"));
     m.def(
         "column_sums",
         [](int64_t rows, int64_t columns, Address out, Address in, bool accumulate, Address workspace) {
@@ -36,7 +36,7 @@ void bind_reduction(py::module_& m) {
         },
         arg("rows"), arg("columns"), py::kw_only(), arg("out"), arg("x"), arg("accumulate") = false,
         arg("workspace") = 0);
-    m.def("top_k_workspace", &top_k_workspace, arg("k"));
+    m.def("top_k_workspace_bytes", &top_k_workspace_bytes, arg("k"));
     m.def(
         "top_k",
         [](int64_t rows, int64_t size, int64_t k, Address index, Address value, Address x, int64_t inner, int64_t pitch,

@@ -28,7 +28,7 @@ void bind_softmax(py::module_& m) {
             return BoundLaunch{softmax_backward(axis, at<float>(dx), at<float>(y), at<float>(dy), accumulate)};
         },
         arg("axis"), py::kw_only(), arg("dx"), arg("y"), arg("dy"), arg("accumulate") = false);
-    m.def("softmax_loss_workspace", &softmax_loss_workspace, arg("axis"));
+    m.def("softmax_loss_workspace_bytes", &softmax_loss_workspace_bytes, arg("axis"));
     m.def(
         "softmax_loss_forward",
         [](const Axis& axis, Address loss, Address y, Address x, Address label, const IgnoreLabel& ignore_label,
@@ -38,7 +38,7 @@ void bind_softmax(py::module_& m) {
         },
         arg("axis"), py::kw_only(), arg("loss"), arg("y") = 0, arg("x"), arg("label"), arg("ignore_label") = py::none(),
         arg("divisor") = 0, arg("workspace"));
-    m.def("accuracy_workspace", &accuracy_workspace, arg("axis"), arg("by_class") = false);
+    m.def("accuracy_workspace_bytes", &accuracy_workspace_bytes, arg("axis"), arg("by_class") = false);
     m.def(
         "accuracy",
         [](const Axis& axis, Address y, Address by_class, Address x, Address label, const IgnoreLabel& ignore_label,

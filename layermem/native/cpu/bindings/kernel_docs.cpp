@@ -4,16 +4,16 @@
 
 namespace layermem::cpu {
 
-#define LAYERMEM_KIND_DOC(name, formula) "        " #name ": " formula "\n"
+#define LAYERMEM_KIND_DOC(name, formula, value) "        " #name ": " formula "\n"
 
 const char* const kKernelDocs =
     R"(Kernels of the cpu device, in float32, on addresses.
 
 A kernel's function takes addresses (ints, 0 for none) and geometry and returns a launch.  A launch can be called any
 number of times and runs without the GIL.  Buffers begin at multiples of 256 bytes.  4-D tensors are channels-last,
-[n][h][w][c]; weights are [k][kh][kw][c / groups].  `workspace` has the bytes that NAME_workspace returns for the same
-geometry, on any number of threads and any ISA; it holds nothing between launches.  `accumulate` adds to the output.
-Results depend on the ISA only: not on threads, addresses or earlier launches.
+[n][h][w][c]; weights are [k][kh][kw][c / groups].  `workspace` has the bytes that NAME_workspace_bytes returns for the
+same geometry, on any number of threads and any ISA; it holds nothing between launches.  `accumulate` adds to the
+output.  Results depend on the ISA only: not on threads, addresses or earlier launches.
 `over`: the inputs that an output may share its memory with.
 
 geometry
@@ -67,16 +67,16 @@ Normalization   dx over x or dy, y over x
     batch_norm_backward(shape, *, dx, x, dy, mean, inv_std, accumulate, workspace)
     batch_norm_global_forward(shape, *, y, x, w0, w1, w2, eps, workspace)
     batch_norm_global_backward(shape, *, dx, dy, w1, w2, eps, accumulate, workspace)
-        workspace of both: batch_norm_global_workspace
+        workspace of both: batch_norm_global_workspace_bytes
     batch_norm_fused_forward(shape, *, y, x, mean, inv_std, factor, bias, relu, w0=0, w1=0, w2=0, fraction=0, eps=0,
                              recompute=False, workspace)            BatchNorm + Scale (+ ReLU); keeps x, mean, inv_std
     batch_norm_fused_global_forward(shape, *, y, x, w0, w1, w2, factor, bias, relu, eps, workspace)
     batch_norm_fused_backward(shape, *, dx=0, dfactor=0, dbias=0, x, dy, mean, inv_std, factor, bias, relu,
                               accumulate_dx, accumulate_dfactor, accumulate_dbias, workspace)
-        workspace of the three: batch_norm_fused_workspace
+        workspace of the three: batch_norm_fused_workspace_bytes
     lrn_forward(*, n, h, w, c, size, across, alpha, k, beta, y, x, workspace)
     lrn_backward(*, n, h, w, c, size, across, alpha, k, beta, dx, x, dy, accumulate, workspace)
-    lrn_workspace(*, n, h, w, c, size, across, backward)
+    lrn_workspace_bytes(*, n, h, w, c, size, across, backward)
         scale = k + alpha * sum of squares: alpha is Caffe's, divided by the elements of the window.  Across channels
         y over x, dx over x or dy; within a channel: none
 
@@ -86,7 +86,7 @@ Softmax     y over x, dx over any input
     softmax_loss_backward(axis, *, dx, x, label, dloss, ignore_label=None, divisor=0, accumulate, workspace)
         label [outer][inner]; divisor 0: the number of labels that count; ValueError for a label out of range
     accuracy(axis, *, y, by_class=0, x, label, ignore_label=None, top_k=1, workspace)
-        by_class [size]; accuracy_workspace(axis, by_class=False)
+        by_class [size]; accuracy_workspace_bytes(axis, by_class=False)
 
 Reduction
     reduce(axis, term, *, y, x, factor=1, accumulate, workspace)            y [outer][inner] = factor sum term(x)
@@ -105,7 +105,8 @@ Losses      dx over any input; loss and dloss are one number
                               accumulate_da, accumulate_db)
     hinge_loss_forward(items, classes, channels, *, loss, x, label, squared=False, workspace)
     hinge_loss_backward(items, classes, channels, *, dx, x, label, dloss, squared=False, accumulate)
-    logistic_loss_forward, logistic_loss_backward       likewise; workspace of both: item_loss_workspace(items, classes)
+    logistic_loss_forward, logistic_loss_backward       likewise; workspace of both:
+                                                        item_loss_workspace_bytes(items, classes)
         x [items][classes / channels][channels], whose labels count [channels][classes / channels]
 
 Copies

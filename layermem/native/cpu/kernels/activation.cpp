@@ -1,4 +1,6 @@
-// A task is a range of kTaskElements elements; the microkernel sees the whole arrays and its range.
+// Pointwise functions, ReLU and Clip.  A task is a range of kTaskElements elements; the microkernel sees the whole
+// arrays and its range.  kTaskElements is a multiple of 8, so two tasks never write the same byte of a mask (a bit per
+// element).
 #include "cpu/kernels/activation.h"
 
 #include <stdexcept>
@@ -10,8 +12,9 @@
 
 namespace layermem::cpu {
 
+// The names are generated from the table of kinds, which bindings and documentation read too.
 PointwiseKind pointwise_kind(const std::string& name) {
-#define LAYERMEM_NAMED_KIND(name, formula) {#name, PointwiseKind::name},
+#define LAYERMEM_NAMED_KIND(name, formula, value) {#name, PointwiseKind::name},
     static const std::pair<const char*, PointwiseKind> kKinds[] = {LAYERMEM_POINTWISE_KINDS(LAYERMEM_NAMED_KIND)};
 #undef LAYERMEM_NAMED_KIND
     for (const auto& [known, kind] : kKinds)

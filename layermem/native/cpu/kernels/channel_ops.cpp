@@ -42,7 +42,7 @@ int64_t sum_parts(const Channels& shape) {
 }
 
 // Layout: sums [parts][2][channels], then the extra vectors, without padding between them.
-int64_t sum_workspace(const Channels& shape, int64_t extra) {
+int64_t sum_workspace_bytes(const Channels& shape, int64_t extra) {
     shape.check();
     return aligned_bytes<float>(sum_floats(shape) + extra * shape.channels);
 }

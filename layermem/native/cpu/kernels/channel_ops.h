@@ -14,7 +14,7 @@ void run_affine(const ChannelKernels& kernels, const ChannelAffine& args);
 int64_t sum_parts(const Channels& shape);
 
 // Bytes of the parts' sums [parts][2][channels], and of `extra` more vectors [channels] behind them.
-int64_t sum_workspace(const Channels& shape, int64_t extra = 0);
+int64_t sum_workspace_bytes(const Channels& shape, int64_t extra = 0);
 inline int64_t sum_floats(const Channels& shape) { return sum_parts(shape) * 2 * shape.channels; }
 
 // The sums of every part, into sums [parts][2][channels]; args.out is not read.

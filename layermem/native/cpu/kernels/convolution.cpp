@@ -1,4 +1,12 @@
-// fprop and dgrad: each is described as one or more ConvGemms; weights are packed into panels, then multiplied.
+// fprop and dgrad as implicit GEMMs: each is described as one or more ConvGemms, the weights are packed into panels,
+// and implicit_gemm.cpp multiplies.  No im2col matrix is stored: rows of the left operand are pointers to pixels.
+//
+//     fprop   C [n ho wo][k] = A [n ho wo][tap c] W [tap c][k]     a row of A: the pixels under the window of an output
+//     dgrad   C [n h w][c]   = A [n h w][tap k]   W [tap k][c]     a row of A: the outputs that read a pixel
+//
+// Packing costs |w| of traffic per launch, which is small beside the product unless there are few pixels.  Depthwise
+// and 3x3 convolutions have drivers of their own (depthwise.cpp, winograd.cpp); the choice depends on the problem only,
+// so a recomputed forward takes the same path and gives the same bits.
 #include "cpu/kernels/convolution.h"
 
 #include <algorithm>
@@ -16,6 +24,8 @@ namespace {
 
 // -- fprop ------------------------------------------------------------------------------------------------------------
 
+// The grid is y.  Output pixel (i, j) reads x at (i sh + r dh - ph, j sw + s dw - pw) for each tap (r, s).  Where the
+// pixels of a window's row are contiguous (row_is_tap), a whole row of taps is one slice of kw * c floats.
 ConvGemm fprop_gemm(const ConvProblem& p) {
     ConvGemm gemm{};
     const bool rows = p.row_is_tap();
@@ -43,6 +53,7 @@ ConvGemm fprop_gemm(const ConvProblem& p) {
 void pack_fprop(const GemmKernels& kernels, const ConvProblem& p, float* packed, const float* w) {
     const int64_t depth = p.taps() * p.group_c(), pitch = packed_floats(depth, p.group_k());
     const auto panels = make_panels(kernels, p.group_k());
+    // A panel's depth is cut into up to 16 parts of at least 64 rows: few output channels would leave threads idle.
     const int64_t count = static_cast<int64_t>(panels.size()), parts = std::clamp<int64_t>(depth / 64, 1, 16);
     parallel_for(p.groups * count * parts, [&](int64_t task) {
         const int64_t group = task / count / parts, part = task % parts;
@@ -58,7 +69,8 @@ void pack_fprop(const GemmKernels& kernels, const ConvProblem& p, float* packed,
 // -- dgrad ------------------------------------------------------------------------------------------------------------
 
 // Pixels of x whose coordinates are equal modulo the stride meet the same taps.  Such a residue class is a convolution
-// of dy with stride 1.
+// of dy with stride 1, so that no product with an inserted zero is computed:
+//     dx[a + i sh] = sum over taps r with (a + ph - r dh) divisible by sh of dy[i + (a + ph - r dh) / sh] w[r]
 struct ResidueClass {
     ConvGemm gemm;
     std::vector<int64_t> taps;  // r * kw + s of each tap of the gemm
@@ -110,6 +122,8 @@ ResidueClass dgrad_class(const ConvProblem& p, int64_t a, int64_t b) {
     return one;
 }
 
+// All sh * sw classes; together they write each pixel of dx exactly once.  A class may have no tap (stride larger than
+// the kernel): its pixels become zero, or the bias of a Deconvolution.
 std::vector<ResidueClass> dgrad_classes(const ConvProblem& p) {
     std::vector<ResidueClass> classes;
     for (int64_t a = 0; a < std::min(p.sh, p.h); ++a)
@@ -154,10 +168,10 @@ void ConvProblem::check() const {
 }
 
 // workspace: packed weights
-int64_t conv_fprop_workspace(const ConvProblem& p) {
+int64_t conv_fprop_workspace_bytes(const ConvProblem& p) {
     p.check();
-    if (is_depthwise(p)) return depthwise_workspace(p);
-    if (is_winograd(p)) return winograd_workspace(p);
+    if (is_depthwise(p)) return depthwise_workspace_bytes(p);
+    if (is_winograd(p)) return winograd_fprop_workspace_bytes(p);
     return aligned_bytes<float>(p.groups * packed_floats(p.taps() * p.group_c(), p.group_k()));
 }
 
@@ -175,10 +189,10 @@ Launch conv_fprop(const ConvProblem& p, float* y, const float* x, const float* w
 }
 
 // workspace: packed weights of one class after the other
-int64_t conv_dgrad_workspace(const ConvProblem& p) {
+int64_t conv_dgrad_workspace_bytes(const ConvProblem& p) {
     p.check();
-    if (is_depthwise(p)) return depthwise_workspace(p);
-    if (is_winograd(p)) return winograd_workspace(p);
+    if (is_depthwise(p)) return depthwise_workspace_bytes(p);
+    if (is_winograd(p)) return winograd_dgrad_workspace_bytes(p);
     int64_t floats = 0;
     for (const ResidueClass& one : dgrad_classes(p)) floats += p.groups * one.gemm.packed_pitch;
     return aligned_bytes<float>(floats);

@@ -8,9 +8,9 @@
 
 namespace layermem::cpu {
 
-int64_t conv_fprop_workspace(const ConvProblem& p);
-int64_t conv_dgrad_workspace(const ConvProblem& p);
-int64_t conv_wgrad_workspace(const ConvProblem& p);
+int64_t conv_fprop_workspace_bytes(const ConvProblem& p);
+int64_t conv_dgrad_workspace_bytes(const ConvProblem& p);
+int64_t conv_wgrad_workspace_bytes(const ConvProblem& p);
 
 // y (+)= x * w [+ bias, unless accumulate] [, relu];  mask: of a y with relu, as relu_forward writes it, or null
 Launch conv_fprop(const ConvProblem& p, float* y, const float* x, const float* w, const float* bias, bool accumulate,

@@ -23,10 +23,10 @@
 namespace layermem::cpu {
 namespace {
 
-constexpr int64_t kBlockPixels = 96;         // most pixels of a block: bounds the tables of pointers
-constexpr int64_t kBlockFloats = 96 * 1024;  // of x and dy that a block should touch
-constexpr int64_t kCopiesBytes = 4 << 20;    // most workspace for copies of dw
-constexpr int64_t kTaskChannels = 64;        // output channels of a task
+constexpr int64_t kBlockPixels = 96;          // most pixels of a block: bounds the tables of pointers
+constexpr int64_t kBlockFloats = 96L * 1024;  // of x and dy that a block should touch
+constexpr int64_t kCopiesBytes = 4 << 20;     // most workspace for copies of dw
+constexpr int64_t kTaskChannels = 64;         // output channels of a task
 constexpr int64_t kMinTasks = 32;
 constexpr int64_t kMinPartPixels = 256;  // fewer are not worth a copy of dw
 constexpr int64_t kEdgeFloats = 12288;   // of a task, for windows that cross the border: 48 KiB
@@ -211,10 +211,10 @@ void add_transposed_copies(const ReductionKernels& reduction, const ConvProblem&
 }  // namespace
 
 // workspace: the copies of dw, if there are any
-int64_t conv_wgrad_workspace(const ConvProblem& p) {
+int64_t conv_wgrad_workspace_bytes(const ConvProblem& p) {
     p.check();
-    if (is_depthwise(p)) return depthwise_wgrad_workspace(p);
-    if (is_winograd(p)) return winograd_wgrad_workspace(p);
+    if (is_depthwise(p)) return depthwise_wgrad_workspace_bytes(p);
+    if (is_winograd(p)) return winograd_wgrad_workspace_bytes(p);
     const Split split = make_split(p);
     return split.needs_copies() ? aligned_bytes<float>(split.parts * p.weights()) : 0;
 }

@@ -32,7 +32,7 @@ std::vector<Loop> merge_axes(const std::vector<int64_t>& shape, const std::vecto
     return loops;
 }
 
-// One run of the innermost loop.
+// One run of the innermost loop: through the microkernel where both sides are contiguous, else element by element.
 void copy_run(const CopyKernels& kernels, float* out, const float* in, const Loop& loop, bool accumulate) {
     if (loop.out == 1 && loop.in == 1) return kernels.copy_rows({out, in, 1, loop.size, 0, 0, accumulate}, 0, 1);
     for (int64_t i = 0; i < loop.size; ++i) {
@@ -44,6 +44,8 @@ void copy_run(const CopyKernels& kernels, float* out, const float* in, const Loo
 
 }  // namespace
 
+// Tasks of about kTaskFloats floats: whole rows where there are several, pieces of a row otherwise.  The caller
+// guarantees that rows of `out` do not overlap.
 Launch copy_rows(const StridedCopy& args) {
     if (args.rows < 0 || args.width < 0) throw std::invalid_argument("copy_rows: rows and width must not be negative");
     return [=, &kernels = copy_kernels()] {
@@ -66,6 +68,7 @@ Launch copy_rows(const StridedCopy& args) {
     };
 }
 
+// n matrices [rows][columns] -> [columns][rows]; a task is a band of rows of one matrix.
 Launch transpose(const Transpose& args) {
     if (args.n < 0 || args.rows < 1 || args.columns < 1)
         throw std::invalid_argument("transpose: sizes must be at least 1");

@@ -50,7 +50,7 @@ ConvProblem rotated_problem(const ConvProblem& p) {
 }  // namespace
 
 // workspace: weights [taps][pitch]
-int64_t depthwise_workspace(const ConvProblem& p) { return aligned_bytes<float>(p.taps() * packed_pitch(p)); }
+int64_t depthwise_workspace_bytes(const ConvProblem& p) { return aligned_bytes<float>(p.taps() * packed_pitch(p)); }
 
 Launch depthwise_fprop(const ConvProblem& p, float* y, const float* x, const float* w, const float* bias,
                        bool accumulate, bool relu, uint8_t* mask, void* workspace) {
@@ -78,7 +78,7 @@ Launch depthwise_dgrad(const ConvProblem& p, float* dx, const float* dy, const f
 }
 
 // workspace: copies of dw [parts][taps][c]
-int64_t depthwise_wgrad_workspace(const ConvProblem& p) {
+int64_t depthwise_wgrad_workspace_bytes(const ConvProblem& p) {
     return aligned_bytes<float>(wgrad_parts(p) * p.taps() * p.c);
 }
 

@@ -1,6 +1,11 @@
 // An Eltwise is composed of pointwise kernels on pieces that stay in cache, so that any number of arrays needs one pass
 // over memory.  Two arrays are summed in place; in all other cases results wait in a buffer on the stack until a piece
 // of every output is complete.
+//
+//     traffic    each input is read once, each output written once (and read where it accumulates)
+//     overlays   y may lie on any input, and a dx on dy or on an input: within a piece all reads come before all
+//                writes, and pieces of one task do not meet those of another
+//     order      inputs are added in the order of the bottoms, so sums have the same bits in every plan
 #include "cpu/kernels/eltwise.h"
 
 #include <algorithm>
@@ -155,9 +160,10 @@ Launch eltwise_sum_backward(int64_t count, std::vector<float*> dxs, const float*
     };
 }
 
-// dx of each input is dy times the product of all other inputs.
-Launch eltwise_product_backward(int64_t count, std::vector<float*> dxs, std::vector<const float*> xs, const float* dy,
-                                std::vector<bool> accumulate) {
+// dx of each input is dy times the product of all other inputs: (arrays - 1) products per element and output.  Dividing
+// y by the input (Caffe's unstable variant) would fail at zeros.
+Launch eltwise_product_backward(int64_t count, const std::vector<float*>& dxs, const std::vector<const float*>& xs,
+                                const float* dy, const std::vector<bool>& accumulate) {
     check(count, xs.size(), dxs.size(), 2);
     check(count, xs.size(), accumulate.size(), 2);
     return [=, kernels = Kernels()] {
@@ -172,8 +178,9 @@ Launch eltwise_product_backward(int64_t count, std::vector<float*> dxs, std::vec
     };
 }
 
-Launch eltwise_max_backward(int64_t count, std::vector<float*> dxs, const float* dy, const uint8_t* argmax,
-                            std::vector<bool> accumulate) {
+// dx of the input that won is dy, of the others 0; argmax has its number for each element.
+Launch eltwise_max_backward(int64_t count, const std::vector<float*>& dxs, const float* dy, const uint8_t* argmax,
+                            const std::vector<bool>& accumulate) {
     check(count, dxs.size(), accumulate.size(), 1);
     return [=, kernels = Kernels()] {
         compute_then_store(kernels, count, dxs, accumulate, [&](size_t i, float* dx, int64_t begin, int64_t size) {

@@ -16,9 +16,9 @@ Launch eltwise_max(int64_t count, float* y, std::vector<const float*> xs, uint8_
 // dxs: null for a gradient that is not wanted;  accumulate: one per dx.  Of a sum with relu: its mask, or its y.
 Launch eltwise_sum_backward(int64_t count, std::vector<float*> dxs, const float* dy, std::vector<float> coefficients,
                             std::vector<bool> accumulate, const uint8_t* mask, const float* y);
-Launch eltwise_product_backward(int64_t count, std::vector<float*> dxs, std::vector<const float*> xs, const float* dy,
-                                std::vector<bool> accumulate);
-Launch eltwise_max_backward(int64_t count, std::vector<float*> dxs, const float* dy, const uint8_t* argmax,
-                            std::vector<bool> accumulate);
+Launch eltwise_product_backward(int64_t count, const std::vector<float*>& dxs, const std::vector<const float*>& xs,
+                                const float* dy, const std::vector<bool>& accumulate);
+Launch eltwise_max_backward(int64_t count, const std::vector<float*>& dxs, const float* dy, const uint8_t* argmax,
+                            const std::vector<bool>& accumulate);
 
 }  // namespace layermem::cpu

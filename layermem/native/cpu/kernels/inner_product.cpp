@@ -1,3 +1,11 @@
+// y [m][n] = x [m][k] w [n][k]', dx = dy w, dw = dy' x.  Usually m, the batch, is small and w is large, so every driver
+// reads w in long lines, as few times as it can:
+//
+//     fprop            dot products of rows of x and rows of w: both are contiguous along k, nothing is packed
+//     dgrad, m <= 32   sums of rows of w, each register of w loaded once for all rows of x
+//     dgrad, m > 32    GEMM over pieces of w, packed on the stack of the task that uses them
+//     wgrad            as a 1x1 convolution
+//     backward_update  a tile of dw at a time is computed and consumed by the update rule: dw is never stored whole
 #include "cpu/kernels/inner_product.h"
 
 #include <algorithm>
@@ -69,7 +77,7 @@ void dgrad_columns(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k, 
     }
 }
 
-// A task is a strip of columns, which begins at a multiple of 16.
+// A task is a strip of columns, which begins at a multiple of 16: a register of the widest ISA.
 Launch dgrad_few_rows(int64_t m, int64_t n, int64_t k, float* dx, const float* dy, const float* w, bool accumulate) {
     return [=, &kernels = gemm_kernels()] {
         const int64_t parts = std::clamp<int64_t>(k / 64, 1, std::max<int64_t>(16, ceil_div(k, kStripColumns)));
@@ -82,6 +90,7 @@ Launch dgrad_few_rows(int64_t m, int64_t n, int64_t k, float* dx, const float* d
     };
 }
 
+// The sums over m run in pieces of kUpdateDepth rows, in order.
 // tile [rows][kUpdateColumns] = the gradient of w[first..first + rows)[column..column + columns)
 void gradient_tile(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k, float* tile, const float* x,
                    const float* dy, int64_t first, int64_t rows, int64_t column, int64_t columns) {
@@ -119,6 +128,7 @@ Launch inner_product_fprop(int64_t m, int64_t n, int64_t k, float* y, const floa
             args.out = y + begin;
             args.pitch = n;
             args.bias = bias ? bias + begin : nullptr;
+            // Long sums are cut: a chain of additions per register loses digits with its length.
             for (int64_t step = 0; step < k; step += kMaxChain) {
                 args.length = std::min(kMaxChain, k - step);
                 args.a = x + step;
@@ -143,8 +153,8 @@ Launch inner_product_dgrad(int64_t m, int64_t n, int64_t k, float* dx, const flo
     };
 }
 
-int64_t inner_product_wgrad_workspace(int64_t m, int64_t n, int64_t k) {
-    return conv_wgrad_workspace(as_convolution(m, n, k));
+int64_t inner_product_wgrad_workspace_bytes(int64_t m, int64_t n, int64_t k) {
+    return conv_wgrad_workspace_bytes(as_convolution(m, n, k));
 }
 
 Launch inner_product_wgrad(int64_t m, int64_t n, int64_t k, float* dw, const float* x, const float* dy, bool accumulate,
@@ -152,6 +162,8 @@ Launch inner_product_wgrad(int64_t m, int64_t n, int64_t k, float* dw, const flo
     return conv_wgrad(as_convolution(m, n, k), dw, x, dy, accumulate, workspace);
 }
 
+// Bytes saved: the gradient, as large as w.  A task owns its tile of w, so the update races with nothing; dx must have
+// been computed before, since it reads w.
 UpdateLaunch inner_product_backward_update(int64_t m, int64_t n, int64_t k, const float* x, const float* dy,
                                            const Update& args) {
     as_convolution(m, n, k).check();

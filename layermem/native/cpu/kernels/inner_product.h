@@ -12,7 +12,7 @@ Launch inner_product_fprop(int64_t m, int64_t n, int64_t k, float* y, const floa
                            bool relu, uint8_t* mask);
 Launch inner_product_dgrad(int64_t m, int64_t n, int64_t k, float* dx, const float* dy, const float* w,
                            bool accumulate);
-int64_t inner_product_wgrad_workspace(int64_t m, int64_t n, int64_t k);
+int64_t inner_product_wgrad_workspace_bytes(int64_t m, int64_t n, int64_t k);
 Launch inner_product_wgrad(int64_t m, int64_t n, int64_t k, float* dw, const float* x, const float* dy, bool accumulate,
                            void* workspace);
 

@@ -1,7 +1,7 @@
 // A kernel with its pointers and geometry bound: made once, when a schedule is bound, and then only called.
 //
 // A launch uses the ISA that was active when it was made.  It takes its workspace, if it needs one, as a pointer to as
-// many bytes as the family's ..._workspace() returns for the same geometry; that number depends on the geometry only,
+// many bytes as the family's ..._workspace_bytes() returns for the same geometry; that number depends on the geometry only,
 // neither on the number of threads nor on the ISA.
 #pragma once
 #include <cstdint>

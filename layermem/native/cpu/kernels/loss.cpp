@@ -1,5 +1,8 @@
 // Forward sums partial losses; backward scales the gradient by dloss / divisor, which is known only when the launch
 // runs.  A task is a range of elements, or of as many items as have about that many elements.
+//
+// Formulas are in microkernels/loss.h.  Partial losses are doubles, one per task, and are added in order of tasks, so
+// that the loss does not depend on the number of threads (loss_partials.h).
 #include "cpu/kernels/loss.h"
 
 #include <stdexcept>
@@ -28,17 +31,18 @@ void check(int64_t items, const PairArgs& args) {
 
 }  // namespace
 
+// An int64 per task of loss_divisor.
 int64_t loss_divisor_bytes(int64_t count) { return aligned_bytes<int64_t>(ceil_div(count, kLossTaskElements)); }
 
-// counts: the valid labels of each task, added in order
+// The divisor of a loss: a given one, the number of labels, or the number of labels that are not ignored (Caffe's
+// normalization VALID), at least 1.  workspace: the valid labels of each task, added in order.
 double loss_divisor(const Labels& labels, int64_t count, void* workspace) {
     if (labels.divisor > 0) return labels.divisor;
     if (!labels.ignores) return static_cast<double>(std::max<int64_t>(1, count));
     auto* counts = static_cast<int64_t*>(workspace);
     parallel_for_ranges(count, kLossTaskElements, [&](int64_t begin, int64_t end) {
         int64_t valid = 0;
-        for (int64_t i = begin; i < end; ++i)
-            valid += static_cast<int64_t>(labels.label[i]) != labels.ignore_label ? 1 : 0;
+        for (int64_t i = begin; i < end; ++i) valid += label_class(labels.label[i]) != labels.ignore_label ? 1 : 0;
         counts[begin / kLossTaskElements] = valid;
     });
     int64_t valid = 0;
@@ -48,7 +52,8 @@ double loss_divisor(const Labels& labels, int64_t count, void* workspace) {
 
 // -- SigmoidCrossEntropyLoss ------------------------------------------------------------------------------------------
 
-int64_t sigmoid_loss_workspace(int64_t count) {
+// workspace: forward the partial losses, backward the counts of valid targets
+int64_t sigmoid_loss_workspace_bytes(int64_t count) {
     return std::max(loss_partial_bytes(count, kLossTaskElements), loss_divisor_bytes(count));
 }
 
@@ -71,7 +76,7 @@ Launch sigmoid_loss_backward(int64_t count, const TargetArgs& args, const float*
 
 // -- EuclideanLoss, ContrastiveLoss -----------------------------------------------------------------------------------
 
-int64_t euclidean_loss_workspace(int64_t count) { return loss_partial_bytes(count, kLossTaskElements); }
+int64_t euclidean_loss_workspace_bytes(int64_t count) { return loss_partial_bytes(count, kLossTaskElements); }
 
 Launch euclidean_loss_forward(int64_t count, float* loss, const PairArgs& args, double divisor, void* workspace) {
     check(count, args);
@@ -92,7 +97,8 @@ Launch euclidean_loss_backward(int64_t count, const PairArgs& args, const float*
     };
 }
 
-int64_t contrastive_loss_workspace(int64_t items, int64_t size) {
+// An item is a pair of rows of `size` elements, whose distance is one term of the loss.
+int64_t contrastive_loss_workspace_bytes(int64_t items, int64_t size) {
     return loss_partial_bytes(items, items_per_task(size));
 }
 
@@ -118,6 +124,7 @@ Launch contrastive_loss_backward(int64_t items, const PairArgs& args, const floa
 // -- HingeLoss, MultinomialLogisticLoss -------------------------------------------------------------------------------
 
 namespace {
+// One row of class scores and one label per item; both losses are divided by the number of items.
 using ItemKernel = void (*)(const ItemArgs&, int64_t begin, int64_t end, LossPartial&);
 using ItemBackwardKernel = void (*)(const ItemArgs&, int64_t begin, int64_t end);
 
@@ -140,7 +147,7 @@ Launch item_loss_backward(ItemBackwardKernel kernel, int64_t items, const ItemAr
 }
 }  // namespace
 
-int64_t item_loss_workspace(int64_t items, int64_t classes) {
+int64_t item_loss_workspace_bytes(int64_t items, int64_t classes) {
     return loss_partial_bytes(items, items_per_task(classes));
 }
 

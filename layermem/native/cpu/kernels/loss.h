@@ -8,23 +8,23 @@
 namespace layermem::cpu {
 
 // sum max(x, 0) - x t + log(1 + exp(-|x|)); a target whose integer part is ignore_label does not count
-int64_t sigmoid_loss_workspace(int64_t count);
+int64_t sigmoid_loss_workspace_bytes(int64_t count);
 Launch sigmoid_loss_forward(int64_t count, float* loss, const TargetArgs& args, void* workspace);
 Launch sigmoid_loss_backward(int64_t count, const TargetArgs& args, const float* dloss, void* workspace);
 
 // sum (a - b)^2 / divisor, size = 1;  da = dloss (a - b) / divisor, db = -da
-int64_t euclidean_loss_workspace(int64_t count);
+int64_t euclidean_loss_workspace_bytes(int64_t count);
 Launch euclidean_loss_forward(int64_t count, float* loss, const PairArgs& args, double divisor, void* workspace);
 Launch euclidean_loss_backward(int64_t count, const PairArgs& args, const float* dloss, double divisor);
 
 // sum over items, by `divisor`, of d^2 where `same`, else of max(margin - d, 0)^2 (legacy: max(margin - d^2, 0)), with
 // d = |a - b|
-int64_t contrastive_loss_workspace(int64_t items, int64_t size);
+int64_t contrastive_loss_workspace_bytes(int64_t items, int64_t size);
 Launch contrastive_loss_forward(int64_t items, float* loss, const PairArgs& args, double divisor, void* workspace);
 Launch contrastive_loss_backward(int64_t items, const PairArgs& args, const float* dloss, double divisor);
 
 // The workspace of the two forward kernels below.
-int64_t item_loss_workspace(int64_t items, int64_t classes);
+int64_t item_loss_workspace_bytes(int64_t items, int64_t classes);
 
 // sum of max(0, 1 - x) at labels and max(0, 1 + x) elsewhere, or of their squares, by items
 Launch hinge_loss_forward(int64_t items, float* loss, const ItemArgs& args, void* workspace);

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <stdexcept>
 #include <string>
 
@@ -13,6 +14,12 @@
 namespace layermem::cpu {
 
 constexpr int64_t kLossTaskElements = 8192;
+
+inline std::string label_text(double label) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.9g", label);
+    return text;
+}
 
 // Workspace of run_loss_partials for `total` positions in tasks of `step`.
 inline int64_t loss_partial_bytes(int64_t total, int64_t step) {
@@ -39,8 +46,8 @@ void run_loss_partials(const Kernel& kernel, int64_t total, int64_t step, int64_
         if (partial.bad_labels) sum.bad_label = partial.bad_label;
     }
     if (sum.bad_labels)
-        throw std::invalid_argument("label " + std::to_string(sum.bad_label) + " is out of range 0.." +
-                                    std::to_string(classes - 1));
+        throw std::invalid_argument("reads label " + label_text(sum.bad_label) + ", but has scores for " +
+                                    std::to_string(classes) + " classes: 0 to " + std::to_string(classes - 1));
     const double by = divisor > 0 ? divisor : static_cast<double>(std::max<int64_t>(1, sum.valid));
     *loss = static_cast<float>(sum.loss / by);
 }

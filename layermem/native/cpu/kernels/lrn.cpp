@@ -1,5 +1,7 @@
 // LRN.  Across channels a task is a range of pixels, with three rows of channels as workspace.  Within a channel a task
 // is a row of an image; backward then takes two passes over a group of images, whose products are the workspace.
+//
+// s = k + alpha * (sum of squares in the window) is computed again in backward: storing it would cost as much as x.
 #include "cpu/kernels/lrn.h"
 
 #include <algorithm>
@@ -16,6 +18,7 @@ constexpr int64_t kGroupFloats = 262144;  // within a channel: of the images tha
 // Floats of one task's workspace across channels: three rows, padded at both ends, in whole cache lines.
 int64_t task_floats(const LrnArgs& args) { return (3 * (args.c + args.size - 1) + 63) / 64 * 64; }
 
+// Images of a group: one large image, or several small ones, so that their products stay in the last-level cache.
 int64_t group_images(const LrnArgs& args) {
     return std::clamp<int64_t>(kGroupFloats / (args.h * args.w * args.c), 1, args.n);
 }
@@ -40,7 +43,7 @@ Launch across_channels(const LrnArgs& args, PixelKernel kernel, void* workspace)
 
 }  // namespace
 
-int64_t lrn_workspace(int64_t n, int64_t h, int64_t w, int64_t c, int64_t size, bool across, bool backward) {
+int64_t lrn_workspace_bytes(int64_t n, int64_t h, int64_t w, int64_t c, int64_t size, bool across, bool backward) {
     LrnArgs args{};
     args.n = n;
     args.h = h;

@@ -1,6 +1,10 @@
 // Forward is one pass for the moments of each channel and one that applies them; backward is one pass for two sums per
 // channel, from which mean_dy and covariance follow, and one for dx.  Everything between the passes is per channel,
 // small, and done by the calling thread or a few tasks.
+//
+//     traffic  forward: x read twice, y written once; backward: x and dy read twice, dx written once
+//     parts    the first pass cuts `outer` into sum_parts(shape) chunks, a number that depends on the shape only; their
+//              results are added in order, so that neither threads nor recomputation change a bit
 #include "cpu/kernels/normalization.h"
 
 #include <algorithm>
@@ -49,6 +53,7 @@ void batch_statistics(const ChannelKernels& kernels, const Channels& shape, cons
     parallel_for_ranges(shape.channels, kTaskChannels, [&](int64_t begin, int64_t end) {
         for (int64_t c = begin; c < end; ++c) merge_parts(c);
     });
+    // Caffe keeps the moving averages unnormalized, with the sum of their weights in a third blob.
     if (averages.mean) *averages.factor = *averages.factor * averages.fraction + 1;
 }
 
@@ -82,7 +87,8 @@ void gradient_statistics(const ReductionKernels& reduction, const Channels& shap
     }
 }
 
-// y of the fused op; slope [channels] is workspace and may be inv_std.
+// y = relu((x - mean) slope + bias) with slope = inv_std * factor.  slope [channels] is workspace and may be inv_std.
+// Backward evaluates the same expression, with the same fma, to find where y was positive: y need not be kept.
 void run_fused(const ChannelKernels& kernels, const FusedNorm& norm, float* y, const float* mean, const float* inv_std,
                float* slope) {
     for (int64_t c = 0; c < norm.shape.channels; ++c) slope[c] = inv_std[c] * norm.factor[c];
@@ -96,7 +102,8 @@ void run_fused(const ChannelKernels& kernels, const FusedNorm& norm, float* y, c
 
 }  // namespace
 
-int64_t batch_norm_forward_workspace(const Channels& shape) { return sum_workspace(shape); }
+// workspace: moments [parts][2][channels]
+int64_t batch_norm_forward_workspace_bytes(const Channels& shape) { return sum_workspace_bytes(shape); }
 
 Launch batch_norm_forward(const Channels& shape, float* y, const float* x, float* mean, float* inv_std,
                           const MovingAverages& averages, float eps, void* workspace) {
@@ -112,7 +119,8 @@ Launch batch_norm_recompute(const Channels& shape, float* y, const float* x, con
     return [=, &kernels = channel_kernels()] { run_affine(kernels, normalize_args(shape, y, x, mean, inv_std)); };
 }
 
-int64_t batch_norm_global_workspace(const Channels& shape) {
+// workspace: mean, inv_std [channels] each
+int64_t batch_norm_global_workspace_bytes(const Channels& shape) {
     shape.check();
     return aligned_bytes<float>(2 * shape.channels);
 }
@@ -141,7 +149,7 @@ Launch batch_norm_global_backward(const Channels& shape, float* dx, const float*
 }
 
 // workspace: sums [parts][2][channels], covariance [channels], mean_dy [channels]
-int64_t batch_norm_backward_workspace(const Channels& shape) { return sum_workspace(shape, 2); }
+int64_t batch_norm_backward_workspace_bytes(const Channels& shape) { return sum_workspace_bytes(shape, 2); }
 
 // dx = inv_std (dy - mean(dy) - xhat mean(dy xhat))
 Launch batch_norm_backward(const Channels& shape, float* dx, const float* x, const float* dy, const float* mean,
@@ -172,7 +180,7 @@ Launch batch_norm_backward(const Channels& shape, float* dx, const float* x, con
 }
 
 // workspace: sums [parts][2][channels], slope, covariance, mean_dy [channels] each
-int64_t batch_norm_fused_workspace(const Channels& shape) { return sum_workspace(shape, 3); }
+int64_t batch_norm_fused_workspace_bytes(const Channels& shape) { return sum_workspace_bytes(shape, 3); }
 
 Launch batch_norm_fused_forward(const FusedNorm& norm, float* y, const MovingAverages& averages, float eps,
                                 bool recompute, void* workspace) {
@@ -196,6 +204,7 @@ Launch batch_norm_fused_global_forward(const FusedNorm& norm, float* y, const Mo
 }
 
 // d = dy, or 0 where relu and y <= 0;  slope = inv_std factor
+// The mask d needs no stored y: its sign is recomputed from x, by the arithmetic of run_fused.
 // dfactor = sum d xhat,  dbias = sum d,  dx = slope (d - mean(d) - xhat mean(d xhat))
 Launch batch_norm_fused_backward(const FusedNorm& norm, const FusedNormGradients& gradients, const float* dy,
                                  void* workspace) {

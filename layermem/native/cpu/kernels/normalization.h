@@ -18,16 +18,16 @@ struct MovingAverages {
     float fraction;  // of the old average that is kept
 };
 
-int64_t batch_norm_forward_workspace(const Channels& shape);
+int64_t batch_norm_forward_workspace_bytes(const Channels& shape);
 Launch batch_norm_forward(const Channels& shape, float* y, const float* x, float* mean, float* inv_std,
                           const MovingAverages& averages, float eps, void* workspace);
 Launch batch_norm_recompute(const Channels& shape, float* y, const float* x, const float* mean, const float* inv_std);
 
-int64_t batch_norm_backward_workspace(const Channels& shape);
+int64_t batch_norm_backward_workspace_bytes(const Channels& shape);
 Launch batch_norm_backward(const Channels& shape, float* dx, const float* x, const float* dy, const float* mean,
                            const float* inv_std, bool accumulate, void* workspace);
 
-int64_t batch_norm_global_workspace(const Channels& shape);
+int64_t batch_norm_global_workspace_bytes(const Channels& shape);
 Launch batch_norm_global_forward(const Channels& shape, float* y, const float* x, const MovingAverages& averages,
                                  float eps, void* workspace);
 Launch batch_norm_global_backward(const Channels& shape, float* dx, const float* dy, const MovingAverages& averages,
@@ -45,7 +45,7 @@ struct FusedNormGradients {  // null for a gradient that is not wanted
     float *dx, *dfactor, *dbias;
     bool accumulate_dx, accumulate_dfactor, accumulate_dbias;
 };
-int64_t batch_norm_fused_workspace(const Channels& shape);  // of all three
+int64_t batch_norm_fused_workspace_bytes(const Channels& shape);  // of all three
 Launch batch_norm_fused_forward(const FusedNorm& norm, float* y, const MovingAverages& averages, float eps,
                                 bool recompute, void* workspace);
 Launch batch_norm_fused_global_forward(const FusedNorm& norm, float* y, const MovingAverages& averages, float eps,

@@ -1,4 +1,8 @@
 // Pooling: a task is a few rows of the image that is written.
+//
+//     forward   writes y [n][ho][wo][c]; a row reads kh rows of x
+//     backward  writes dx [n][h][w][c] by gathering: each pixel adds up the windows that contain it.  Scattering dy
+//               would let two tasks write one pixel, and its sum would depend on their order.
 #include "cpu/kernels/pooling.h"
 
 #include <algorithm>
@@ -14,7 +18,7 @@ constexpr int64_t kTaskFloats = 4096;  // that a task writes, unless one row is 
 
 using RowKernel = void (*)(const PoolArgs&, int64_t row);
 
-// `rows` rows of `width` floats are written.
+// `rows` rows of `width` floats are written, each by one call of the kernel.
 Launch over_rows(RowKernel kernel, const PoolArgs& args, int64_t rows, int64_t width) {
     args.problem.check();
     return [=] {
@@ -42,6 +46,7 @@ void PoolProblem::check() const {
     if (n < 1 || c < 1 || h < 1 || w < 1 || ho < 1 || wo < 1) fail("every size must be at least 1");
     if (kh < 1 || kw < 1 || sh < 1 || sw < 1) fail("kernel and stride must be at least 1");
     if (ph < 0 || pw < 0 || ph >= kh || pw >= kw) fail("pad must be at least 0 and less than the kernel");
+    // Every window meets the image: Caffe clips the output size likewise, and a maximum of nothing does not exist.
     if ((ho - 1) * sh - ph >= h || (wo - 1) * sw - pw >= w) fail("the last window lies outside the image");
 }
 

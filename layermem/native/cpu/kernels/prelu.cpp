@@ -14,7 +14,7 @@ Launch prelu_forward(const Channels& shape, float* y, const float* x, const floa
     return [=, &kernels = channel_kernels()] { run_affine(kernels, args); };
 }
 
-int64_t prelu_backward_workspace(const Channels& shape) { return sum_workspace(shape); }
+int64_t prelu_backward_workspace_bytes(const Channels& shape) { return sum_workspace_bytes(shape); }
 
 Launch prelu_backward(const Channels& shape, float* dx, float* dslope, const float* x, const float* dy,
                       const float* slope, bool accumulate_dx, bool accumulate_dslope, void* workspace) {

@@ -1,8 +1,12 @@
 // Tasks depend on the shape only, and partial sums are added in order, so results do not depend on the number of
 // threads.
+//
+// Rounding: microkernels add blocks of 64 to 1024 elements in float, and then the sums of blocks, so that the error
+// does not grow with the length of the axis.
 #include "cpu/kernels/reduction.h"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 #include "cpu/threads/thread_pool.h"
@@ -69,13 +73,13 @@ struct Candidate {
 
 // Whether a comes before b in the output: NaN first, then larger values, of equal ones the later.
 bool before(const Candidate& a, const Candidate& b) {
-    const bool a_is_nan = a.value != a.value, b_is_nan = b.value != b.value;
+    const bool a_is_nan = std::isnan(a.value), b_is_nan = std::isnan(b.value);
     if (a_is_nan || b_is_nan) return a_is_nan != b_is_nan ? a_is_nan : a.index > b.index;
     return a.value != b.value ? a.value > b.value : a.index > b.index;
 }
 
-// The first k of a row in the order of `before`: a heap whose top is the last of those kept.  Elements below the top
-// are skipped by find_not_below a register at a time.
+// The first k of a row in the order of `before`, in O(size + hits log k): a heap whose top is the last of those kept.
+// Elements below the top are skipped by find_not_below a register at a time.
 void search(const ReductionKernels& kernels, const float* x, int64_t size, int64_t k, Candidate* heap) {
     for (int64_t i = 0; i < k; ++i) heap[i] = {x[i], static_cast<int32_t>(i)};
     std::make_heap(heap, heap + k, before);
@@ -106,7 +110,7 @@ void search_rows(const ReductionKernels& kernels, const TopK& args, int64_t begi
     for (int64_t row = begin; row < end; row += step) {
         const int64_t rows = std::min(step, end - row);
         float index[kMaxLanes], value[kMaxLanes];
-        if (step > 1 && kernels.max_of_short_rows(args.x + row * args.size, rows, args.size, index, value)) {
+        if (step > 1 && kernels.max_of_short_rows(index, value, args.x + row * args.size, rows, args.size)) {
             for (int64_t i = 0; i < rows; ++i) write(args, row + i, 0, index[i], value[i]);
             continue;
         }
@@ -118,7 +122,8 @@ void search_rows(const ReductionKernels& kernels, const TopK& args, int64_t begi
     }
 }
 
-// Parts of column_sums: their sums wait in the workspace, [parts][columns].
+// Parts of column_sums, each of at least 32768 elements and 16 at most: their sums wait in the workspace,
+// [parts][columns].
 int64_t column_parts(int64_t rows, int64_t columns) { return std::clamp<int64_t>(rows * columns / 32768, 1, 16); }
 
 }  // namespace
@@ -134,7 +139,7 @@ Term reduction_term(const std::string& name) {
     throw std::invalid_argument("reduce: unknown term '" + name + "'");
 }
 
-int64_t reduce_workspace(const Axis& axis) {
+int64_t reduce_workspace_bytes(const Axis& axis) {
     axis.check();
     return axis.inner == 1 && row_parts(axis) > 1 ? aligned_bytes<double>(axis.outer * row_parts(axis)) : 0;
 }
@@ -150,6 +155,7 @@ Launch reduce(const Axis& axis, Term term, float* y, const float* x, float facto
     };
 }
 
+// dx = factor * term'(x) * dy, with dy constant along the axis.  A task is a range of lines of `inner` elements.
 Launch reduce_backward(const Axis& axis, Term term, float* dx, const float* x, const float* dy, float factor,
                        bool accumulate) {
     axis.check();
@@ -161,11 +167,12 @@ Launch reduce_backward(const Axis& axis, Term term, float* dx, const float* x, c
     };
 }
 
-int64_t column_sums_workspace(int64_t rows, int64_t columns) {
+int64_t column_sums_workspace_bytes(int64_t rows, int64_t columns) {
     const int64_t parts = column_parts(rows, columns);
     return parts == 1 ? 0 : aligned_bytes<float>(parts * columns);
 }
 
+// out [columns] (+)= the sums over rows of in [rows][columns]: the bias gradient of an inner product.
 Launch column_sums(int64_t rows, int64_t columns, float* out, const float* in, bool accumulate, void* workspace) {
     const int64_t parts = column_parts(rows, columns);
     return [=, &kernels = reduction_kernels()] {
@@ -179,8 +186,9 @@ Launch column_sums(int64_t rows, int64_t columns, float* out, const float* in, b
     };
 }
 
-int64_t top_k_workspace(int64_t k) { return kMaxSearchTasks * heap_bytes(k); }
+int64_t top_k_workspace_bytes(int64_t k) { return kMaxSearchTasks * heap_bytes(k); }
 
+// Rows are divided evenly among at most kMaxSearchTasks tasks, each with a heap of its own in the workspace.
 Launch top_k(const TopK& args, void* workspace) {
     if (args.rows < 1 || args.inner < 1 || args.rows % args.inner)
         throw std::invalid_argument("top_k: rows must be a multiple of inner");

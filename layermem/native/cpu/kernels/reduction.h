@@ -10,14 +10,14 @@ namespace layermem::cpu {
 Term reduction_term(const std::string& name);  // "plain", "absolute" or "square"; else std::invalid_argument
 
 // y [outer][inner] (+)= factor * sum over size of term(x)
-int64_t reduce_workspace(const Axis& axis);
+int64_t reduce_workspace_bytes(const Axis& axis);
 Launch reduce(const Axis& axis, Term term, float* y, const float* x, float factor, bool accumulate, void* workspace);
 // dx (+)= factor * dy * term'(x)
 Launch reduce_backward(const Axis& axis, Term term, float* dx, const float* x, const float* dy, float factor,
                        bool accumulate);
 
 // out[c] (+)= the sum of in[0..rows)[c]: a bias gradient
-int64_t column_sums_workspace(int64_t rows, int64_t columns);
+int64_t column_sums_workspace_bytes(int64_t rows, int64_t columns);
 Launch column_sums(int64_t rows, int64_t columns, float* out, const float* in, bool accumulate, void* workspace);
 
 // The k largest elements of each row of x [rows][size], in descending order; of equal elements the last first, a NaN
@@ -28,7 +28,7 @@ struct TopK {
     float *index, *value;
     const float* x;
 };
-int64_t top_k_workspace(int64_t k);
+int64_t top_k_workspace_bytes(int64_t k);
 Launch top_k(const TopK& args, void* workspace);
 
 }  // namespace layermem::cpu

@@ -1,4 +1,5 @@
-// Interp: a task is one row of the image that is written.
+// Interp: bilinear sampling of the region [begin, begin + size) of x [n][h][w][c] at ho x wo points.  A task is one row
+// of the image that is written; backward gathers, so each dx is written by one task, in a fixed order.
 #include "cpu/kernels/resize.h"
 
 #include <stdexcept>

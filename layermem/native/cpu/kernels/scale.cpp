@@ -22,7 +22,7 @@ Launch bias_forward(const Channels& shape, float* y, const float* x, const float
     return [=, &kernels = channel_kernels()] { run_affine(kernels, args); };
 }
 
-int64_t scale_backward_workspace(const Channels& shape) { return sum_workspace(shape); }
+int64_t scale_backward_workspace_bytes(const Channels& shape) { return sum_workspace_bytes(shape); }
 
 Launch scale_backward(const Channels& shape, const ScaleBackward& args, void* workspace) {
     shape.check();

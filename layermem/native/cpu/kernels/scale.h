@@ -13,7 +13,7 @@ struct ScaleBackward {
     const float *x, *dy, *factor;  // x is read for dfactor only, factor for dx only
     bool accumulate_dx, accumulate_dfactor, accumulate_dbias;
 };
-int64_t scale_backward_workspace(const Channels& shape);
+int64_t scale_backward_workspace_bytes(const Channels& shape);
 Launch scale_backward(const Channels& shape, const ScaleBackward& args, void* workspace);
 
 }  // namespace layermem::cpu

@@ -1,4 +1,9 @@
-// A task is a range of rows (inner = 1) or one outer index, fixed by the shape.
+// Softmax, SoftmaxWithLoss and Accuracy along the axis of x [outer][size][inner]; there is one label per position, that
+// is per (outer, inner), and losses and counts are sums over positions.
+//
+// A task is a range of rows (inner = 1) or one outer index, fixed by the shape, and partial losses are added in order
+// of tasks: the loss does not depend on the number of threads.  A label out of range is counted by the kernel and
+// reported after all tasks are done (loss_partials.h), since tasks must not throw.
 #include "cpu/kernels/softmax.h"
 
 #include <algorithm>
@@ -9,6 +14,7 @@
 namespace layermem::cpu {
 namespace {
 
+// Outer indices of a task: about kLossTaskElements elements where a row is contiguous.
 int64_t task_step(const Axis& axis) {
     return axis.inner == 1 ? std::max<int64_t>(1, kLossTaskElements / axis.size) : 1;
 }
@@ -44,7 +50,7 @@ void accuracy_by_class(const SoftmaxArgs& args, float* y, int64_t* counts) {
     int64_t *all = counts, *correct = counts + classes;
     std::fill(counts, counts + 2 * classes, 0);
     for (int64_t i = 0; i < args.axis.positions(); ++i) {
-        const auto label = static_cast<int64_t>(args.labels.label[i]);
+        const auto label = label_class(args.labels.label[i]);
         if (args.labels.ignores && label == args.labels.ignore_label) continue;
         ++all[label];
         correct[label] += args.correct[i];
@@ -64,6 +70,7 @@ Launch softmax_forward(const Axis& axis, float* y, const float* x) {
     return [=, &kernels = softmax_kernels()] { run(kernels.softmax, args); };
 }
 
+// dx = y (dy - sum over the axis of dy y): y is all of forward that is needed
 Launch softmax_backward(const Axis& axis, float* dx, const float* y, const float* dy, bool accumulate) {
     axis.check();
     SoftmaxArgs args{};
@@ -75,11 +82,13 @@ Launch softmax_backward(const Axis& axis, float* dx, const float* y, const float
     return [=, &kernels = softmax_kernels()] { run(kernels.softmax_backward, args); };
 }
 
-int64_t softmax_loss_workspace(const Axis& axis) {
+// workspace: forward the partial losses, backward the counts of valid labels, from which the divisor follows
+int64_t softmax_loss_workspace_bytes(const Axis& axis) {
     axis.check();
     return std::max(partial_bytes(axis), loss_divisor_bytes(axis.positions()));
 }
 
+// loss = -sum log y[label] / divisor.  y may be null: backward computes the probabilities from x again.
 Launch softmax_loss_forward(const Axis& axis, float* loss, float* y, const float* x, const Labels& labels,
                             void* workspace) {
     axis.check();
@@ -90,6 +99,7 @@ Launch softmax_loss_forward(const Axis& axis, float* loss, float* y, const float
     };
 }
 
+// dx = (softmax(x) - one_hot(label)) dloss / divisor, zero at positions whose label is ignored
 Launch softmax_loss_backward(const Axis& axis, float* dx, const float* x, const float* dloss, const Labels& labels,
                              bool accumulate, void* workspace) {
     axis.check();
@@ -105,12 +115,13 @@ Launch softmax_loss_backward(const Axis& axis, float* dx, const float* x, const 
 }
 
 // workspace: the partial sums; then, for by_class, counts [2][size] and a byte per position
-int64_t accuracy_workspace(const Axis& axis, bool by_class) {
+int64_t accuracy_workspace_bytes(const Axis& axis, bool by_class) {
     axis.check();
     const int64_t counts = aligned_bytes<int64_t>(2 * axis.size) + aligned_bytes<uint8_t>(axis.positions());
     return partial_bytes(axis) + (by_class ? counts : 0);
 }
 
+// The share of positions whose label is among the top_k; by_class [size] is optional.
 Launch accuracy(const Axis& axis, float* y, float* by_class, const float* x, const Labels& labels, int64_t top_k,
                 void* workspace) {
     axis.check();

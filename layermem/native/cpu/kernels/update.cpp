@@ -1,4 +1,6 @@
-// A task is a range of elements; rate and gain are arguments of the launch, as they change with every step.
+// Update rules and the sum of squares that clipping needs.  A task is a range of elements; rate and gain (a factor of
+// the gradient) are arguments of the launch, as they change with every step.  Weights and optimizer state are read and
+// written once, the gradient is read once: bound by memory.
 #include "cpu/kernels/update.h"
 
 #include <algorithm>
@@ -32,12 +34,13 @@ UpdateRule update_rule(const std::string& name) {
     throw std::invalid_argument("update: unknown rule '" + name + "'");
 }
 
+// h0 and h1 are the optimizer state of a parameter; which of them a rule keeps is fixed.
 void check_update(const Update& args) {
     const auto* known = std::find_if(std::begin(kRules), std::end(kRules),
                                      [&](const NamedRule& named) { return named.rule == args.rule; });
     if (!args.h0 || known->two_states != (args.h1 != nullptr))
         throw std::invalid_argument(std::string("update: ") + known->name + " keeps " +
-                                    (known->two_states ? "two histories" : "one history"));
+                                    (known->two_states ? "two history blobs" : "one history blob"));
 }
 
 UpdateLaunch update(int64_t count, const Update& args) {
@@ -51,6 +54,8 @@ UpdateLaunch update(int64_t count, const Update& args) {
     };
 }
 
+// out = the sum over all arrays of x^2, or its square root: the norm of the gradient.  Parts are doubles and are added
+// in order, array by array.
 Launch sum_of_squares(float* out, const std::vector<const float*>& xs, const std::vector<int64_t>& counts, bool root) {
     if (xs.size() != counts.size()) throw std::invalid_argument("sum_of_squares: one count per array is needed");
     for (const int64_t count : counts) check_count(count);

@@ -1,6 +1,11 @@
 // Tiles are processed in batches whose transforms stay in cache: transform the input, multiply 16 matrices, transform
 // the output.  The workspace of fprop and dgrad is the packed weights, the input tiles and the output tiles of a batch;
 // each of the three is [16 elements][...], with `kSkew` floats between elements.
+//
+//     x --B' d B--> in_tiles [16][batch][c] --times packed [16][c][k]--> out_tiles [16][batch][k] --A' m A--> y
+//
+// The batches depend on the shape only, and every sum runs in order of channels (wgrad: of tiles), so results do not
+// depend on the number of threads.
 #include "cpu/kernels/winograd.h"
 
 #include <algorithm>
@@ -19,6 +24,7 @@ constexpr int64_t kTaskChannels = 64;       // output channels of a weight gradi
 constexpr int64_t kTransformFloats = 2048;  // of a task of a transform
 constexpr int64_t kMinTasks = 64;           // of the products
 
+// 2x2 tiles of y, over all images; those at the lower and right border may stick out by a pixel.
 int64_t tile_count(const ConvProblem& p) { return p.n * ceil_div(p.ho(), 2) * ceil_div(p.wo(), 2); }
 
 // Tiles of a batch: a multiple of 48, the rows of several GEMM tiles, at least 48.
@@ -28,6 +34,16 @@ int64_t batch_tiles(const ConvProblem& p, int64_t tiles) {
 
 // Floats of one element of `tiles` tiles.
 int64_t element_floats(int64_t tiles, int64_t channels) { return tiles * channels + kSkew; }
+
+// Floats of all elements of `tiles` tiles; no skew lies behind the last.
+int64_t all_elements_floats(int64_t tiles, int64_t channels) {
+    return kTileElements * element_floats(tiles, channels) - kSkew;
+}
+
+// The same of packed weights.
+int64_t all_packed_floats(int64_t depth, int64_t columns) {
+    return kTileElements * (packed_floats(depth, columns) + kSkew) - kSkew;
+}
 
 // The part of a workspace behind one of `floats` floats.
 float* part_after(float* part, int64_t floats) {
@@ -58,12 +74,15 @@ Direction fprop_direction(const Group& group) {
     return {p.h, p.w, p.c, group.x_pixel, p.ho(), p.wo(), p.k, group.y_pixel, p.n, p.ph, p.pw};
 }
 
+// dgrad is a convolution of dy with the window rotated by 180 degrees and pad 2 - ph (kernel - 1 - pad).
 Direction dgrad_direction(const Group& group) {
     const ConvProblem& p = group.p;
     return {p.ho(), p.wo(), p.k, group.y_pixel, p.h, p.w, p.c, group.x_pixel, p.n, 2 - p.ph, 2 - p.pw};
 }
 
-// A batch through the 16 products: in_tiles [16][count][in_c] -> out_tiles [16][count][out_c].
+// A batch through the 16 products: in_tiles [16][count][in_c] -> out_tiles [16][count][out_c].  The depth in_c is cut
+// into slices of at most kBlockDepth, so that the slice of a panel stays in cache while all rows of a block pass over
+// it.  Only where elements x blocks give too few tasks are the panels shared out as well.
 void multiply(const GemmKernels& kernels, const Direction& d, int64_t count, const float* in_tiles, float* out_tiles,
               const float* packed, int64_t packed_pitch) {
     const auto panels = make_panels(kernels, d.out_c);
@@ -117,8 +136,8 @@ void run_group(const GemmKernels& gemm, const WinogradKernels& winograd, const C
                const Epilogue& epilogue, const float* in, float* packed) {
     const int64_t tiles_h = ceil_div(d.out_h, 2), tiles_w = ceil_div(d.out_w, 2), tiles = d.images * tiles_h * tiles_w;
     const int64_t batch = batch_tiles(p, tiles), packed_pitch = packed_floats(d.in_c, d.out_c) + kSkew;
-    float* in_tiles = part_after(packed, kTileElements * packed_pitch);
-    float* out_tiles = part_after(in_tiles, kTileElements * element_floats(batch, d.in_c));
+    float* in_tiles = part_after(packed, all_packed_floats(d.in_c, d.out_c));
+    float* out_tiles = part_after(in_tiles, all_elements_floats(batch, d.in_c));
     for (int64_t first = 0; first < tiles; first += batch) {
         const int64_t count = std::min(batch, tiles - first);
         WinogradTiles read{};
@@ -158,21 +177,23 @@ void run_group(const GemmKernels& gemm, const WinogradKernels& winograd, const C
     }
 }
 
+// Workspace of one direction: packed weights, input tiles, output tiles, as in run_group.
 int64_t direction_bytes(const ConvProblem& p, const Direction& d) {
     const int64_t batch = batch_tiles(p, d.images * ceil_div(d.out_h, 2) * ceil_div(d.out_w, 2));
-    return aligned_bytes<float>(kTileElements * (packed_floats(d.in_c, d.out_c) + kSkew)) +
-           aligned_bytes<float>(kTileElements * element_floats(batch, d.in_c)) +
-           aligned_bytes<float>(kTileElements * element_floats(batch, d.out_c));
+    return aligned_bytes<float>(all_packed_floats(d.in_c, d.out_c)) +
+           aligned_bytes<float>(all_elements_floats(batch, d.in_c)) +
+           aligned_bytes<float>(all_elements_floats(batch, d.out_c));
 }
 
 // total [16][k][c]: the transformed weight gradient of one group, summed over all tiles.  Behind it in the workspace
-// are the input and dy tiles of a batch.
+// are the input and dy tiles of a batch.  dw = G' u G with u[f] = sum over tiles of dy_tile[f] x_tile[f]': the sum runs
+// in the transformed space, so that one transform back suffices for all tiles.
 void sum_products(const GemmKernels& gemm, const WinogradKernels& winograd, const Group& group, float* total,
                   const float* x, const float* dy) {
     const ConvProblem& p = group.p;
     const int64_t tiles = tile_count(p), batch = batch_tiles(p, tiles), chunks = ceil_div(p.k, kTaskChannels);
     float* x_tiles = part_after(total, kTileElements * p.k * p.c);
-    float* dy_tiles = part_after(x_tiles, kTileElements * element_floats(batch, p.c));
+    float* dy_tiles = part_after(x_tiles, all_elements_floats(batch, p.c));
     for (int64_t first = 0; first < tiles; first += batch) {
         const int64_t count = std::min(batch, tiles - first);
         WinogradTiles in{};
@@ -237,9 +258,15 @@ bool is_winograd(const ConvProblem& p) {
            p.group_k() >= 32 && p.ph <= 2 && p.pw <= 2 && tile_count(p) >= 64;
 }
 
-int64_t winograd_workspace(const ConvProblem& p) {
+// One size for fprop and dgrad: groups run one after the other and reuse it.
+int64_t winograd_fprop_workspace_bytes(const ConvProblem& p) {
     const Group group = one_group(p);
-    return std::max(direction_bytes(group.p, fprop_direction(group)), direction_bytes(group.p, dgrad_direction(group)));
+    return direction_bytes(group.p, fprop_direction(group));
+}
+
+int64_t winograd_dgrad_workspace_bytes(const ConvProblem& p) {
+    const Group group = one_group(p);
+    return direction_bytes(group.p, dgrad_direction(group));
 }
 
 Launch winograd_fprop(const ConvProblem& p, float* y, const float* x, const float* w, const float* bias,
@@ -286,12 +313,12 @@ Launch winograd_dgrad(const ConvProblem& p, float* dx, const float* dy, const fl
     };
 }
 
-int64_t winograd_wgrad_workspace(const ConvProblem& p) {
+int64_t winograd_wgrad_workspace_bytes(const ConvProblem& p) {
     const ConvProblem one = one_group(p).p;
     const int64_t batch = batch_tiles(one, tile_count(one));
     return aligned_bytes<float>(kTileElements * one.k * one.c) +
-           aligned_bytes<float>(kTileElements * element_floats(batch, one.c)) +
-           aligned_bytes<float>(kTileElements * element_floats(batch, one.k));
+           aligned_bytes<float>(all_elements_floats(batch, one.c)) +
+           aligned_bytes<float>(all_elements_floats(batch, one.k));
 }
 
 Launch winograd_wgrad(const ConvProblem& p, float* dw, const float* x, const float* dy, bool accumulate,

@@ -14,8 +14,9 @@
 namespace layermem::cpu {
 
 bool is_winograd(const ConvProblem& p);  // whether the kernels below take the problem and are the fastest for it
-int64_t winograd_workspace(const ConvProblem& p);  // of fprop and dgrad
-int64_t winograd_wgrad_workspace(const ConvProblem& p);
+int64_t winograd_fprop_workspace_bytes(const ConvProblem& p);
+int64_t winograd_dgrad_workspace_bytes(const ConvProblem& p);
+int64_t winograd_wgrad_workspace_bytes(const ConvProblem& p);
 Launch winograd_fprop(const ConvProblem& p, float* y, const float* x, const float* w, const float* bias,
                       bool accumulate, bool relu, uint8_t* mask, void* workspace);
 Launch winograd_dgrad(const ConvProblem& p, float* dx, const float* dy, const float* w, const float* bias,

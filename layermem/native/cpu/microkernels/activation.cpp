@@ -1,6 +1,9 @@
-// Pointwise functions, ReLU and Clip on elements [begin, end); formulas are in pointwise_kinds.h.
+// Pointwise functions, ReLU and Clip on elements [begin, end); the functions are in pointwise_kinds.h.
 //
-// The kind is looked at once per call: each case instantiates its own loop.
+// The kind is tested once per call: each case instantiates its own loop.  All of them are bound by memory but for
+// those with exp, log or pow, which take tens of instructions per register.
+//
+// Backward kinds take a = dy and b = x or y, whichever pointwise_kinds.h names: it decides which blob stays in memory.
 #include "cpu/microkernels/activation.h"
 
 #include "cpu/isa/simd_math.h"
@@ -25,6 +28,12 @@ inline V pow_any_sign(V x, float e) {
     return select(x == zero(), at_zero, select(x < zero(), below, size));
 }
 
+// The derivative of x sigmoid(alpha x).
+inline V swish_slope(V x, V alpha) {
+    const V s = sigmoid(alpha * x);
+    return s + alpha * x * s * (1.0f - s);
+}
+
 // out (+)= f(a, b), where an input that is null reads as 0
 template <class F>
 void map_elements(const Pointwise& args, int64_t begin, int64_t end, const F& f) {
@@ -40,43 +49,10 @@ void pointwise(const Pointwise& args, int64_t begin, int64_t end) {
     const V one = broadcast(1.0f);
     const auto run = [&](const auto& f) { map_elements(args, begin, end, f); };
     switch (args.kind) {
-        case PointwiseKind::fill: return run([&](V, V) { return alpha; });
-        case PointwiseKind::scale: return run([&](V a, V) { return alpha * a; });
-        case PointwiseKind::sigmoid: return run([&](V a, V) { return sigmoid(a); });
-        case PointwiseKind::tanh: return run([&](V a, V) { return tanh(a); });
-        case PointwiseKind::elu: return run([&](V a, V) { return select(a > zero(), a, alpha * expm1(a)); });
-        case PointwiseKind::absval: return run([&](V a, V) { return abs(a); });
-        case PointwiseKind::exp: return run([&](V a, V) { return beta * exp(alpha * a); });
-        case PointwiseKind::log: return run([&](V a, V) { return gamma * log(alpha * a + beta); });
-        case PointwiseKind::power: return run([&](V a, V) { return pow_any_sign(beta * a + gamma, args.alpha); });
-        case PointwiseKind::bnll: return run([&](V a, V) { return max(a, zero()) + log1p(exp(-abs(a))); });
-        case PointwiseKind::clip: return run([&](V a, V) { return min(max(a, alpha), beta); });
-        case PointwiseKind::swish: return run([&](V a, V) { return a * sigmoid(alpha * a); });
-        case PointwiseKind::threshold: return run([&](V a, V) { return select(a > alpha, one, zero()); });
-        case PointwiseKind::add: return run([&](V a, V b) { return alpha * a + beta * b; });
-        case PointwiseKind::multiply: return run([&](V a, V b) { return a * b; });
-        case PointwiseKind::relu_backward:
-            return run([&](V a, V b) { return select(b > zero(), a, args.alpha == 0 ? zero() : alpha * a); });
-        case PointwiseKind::sigmoid_backward: return run([&](V a, V b) { return a * b * (one - b); });
-        case PointwiseKind::tanh_backward: return run([&](V a, V b) { return a * (one - b * b); });
-        case PointwiseKind::elu_backward:
-            return run([&](V a, V b) { return select(b > zero(), a, a * alpha * exp(b)); });
-        case PointwiseKind::absval_backward:
-            return run([&](V a, V b) { return select(b > zero(), a, select(b < zero(), -a, zero())); });
-        case PointwiseKind::exp_backward: return run([&](V a, V b) { return a * alpha * b; });
-        case PointwiseKind::log_backward:
-            return run([&](V a, V b) { return a * (gamma * alpha) / (alpha * b + beta); });
-        case PointwiseKind::power_backward:
-            return run(
-                [&](V a, V b) { return a * (alpha * beta) * pow_any_sign(beta * b + gamma, args.alpha - 1.0f); });
-        case PointwiseKind::bnll_backward: return run([&](V a, V b) { return a * sigmoid(b); });
-        case PointwiseKind::clip_backward:
-            return run([&](V a, V b) { return select((b >= alpha) & (b <= beta), a, zero()); });
-        case PointwiseKind::swish_backward:
-            return run([&](V a, V b) {
-                const V s = sigmoid(alpha * b);
-                return a * (s + alpha * b * s * (one - s));
-            });
+#define LAYERMEM_CASE(name, formula, value) \
+    case PointwiseKind::name: return run([&]([[maybe_unused]] V a, [[maybe_unused]] V b) { return value; });
+        LAYERMEM_POINTWISE_KINDS(LAYERMEM_CASE)
+#undef LAYERMEM_CASE
     }
 }
 

@@ -3,6 +3,9 @@
 // Lanes are channels where inner = 1 (channels-last images), and neighbours within one channel otherwise.  Both cases
 // share their formulas: a formula gets a function that returns a channel's number, as a register of neighbouring
 // channels or as one number in all lanes.
+//
+// Formulas are inlined into the loops (always_inline): a call per register would cost more than the arithmetic, and all
+// of these are bound by memory.
 #include "cpu/microkernels/channels.h"
 
 #include "cpu/isa/simd_math.h"
@@ -111,7 +114,7 @@ LAYERMEM_INLINE void sum_terms(const ChannelSum& args, int64_t begin, int64_t en
         return;
     }
     for (int64_t c = 0; c < s.channels; ++c) {
-        float all0 = 0, all1 = 0;
+        float all0 = 0, all1 = 0;  // of this channel: blocks are added in order
         const auto of_channel = [&](const float* p) __attribute__((always_inline)) { return broadcast(p[c]); };
         for (int64_t o = begin; o < end; ++o) {
             const int64_t first = (o * s.channels + c) * s.inner;
@@ -133,6 +136,8 @@ LAYERMEM_INLINE void sum_terms(const ChannelSum& args, int64_t begin, int64_t en
     }
 }
 
+// The pairwise update of Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
+// Variances", 1979: stable for any order of magnitude of the mean.
 // Mean and sum of squared differences of `added` numbers are merged into those of `before` numbers (Chan et al. 1979).
 inline void merge_moments(V& mean, V& m2, float before, V mean_added, V m2_added, float added) {
     const V delta = mean_added - mean;
@@ -201,7 +206,7 @@ void moments(const ChannelSum& args, int64_t begin, int64_t end) {
     }
 }
 
-// args.out [2][channels] = the sums of SumKind over [begin, end) of outer.
+// args.out [2][channels] = the sums of SumKind (channels.h) over [begin, end) of outer.
 void sum(const ChannelSum& args, int64_t begin, int64_t end) {
     float *out0 = args.out, *out1 = args.out + args.shape.channels;
     switch (args.kind) {

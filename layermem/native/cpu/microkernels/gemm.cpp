@@ -2,7 +2,13 @@
 //
 // A tile is kRows x kVectors registers of sums.  Its shape leaves registers for one row of packed
 // weights (kVectors registers) and one broadcast: 12x2 + 2 + 1 = 27 of 32 registers with AVX-512, 6x2 + 2 + 1 = 15 of
-// 16 with AVX2.
+// 16 with AVX2.  A step does kRows * kVectors fused multiply-adds for kVectors + kRows loads.  With two such
+// instructions per cycle of latency 4, at least 8 sums must be independent: all tiles but AVX2's 6x1 have 12 or more.
+//
+// Operands   in_rows[slice][row]: pointers into the image, contiguous along k only
+//            packed [slices * length][kVectors * kLanes]: read once per tile, in order, which prefetchers follow
+// Rounding   each sum adds its products in order of (slice, k), whatever the tile: bits depend on the ISA and on how
+//            the driver cuts k, not on the position of a row or column
 #include "cpu/microkernels/gemm.h"
 
 #include "cpu/isa/simd_math.h"
@@ -41,6 +47,7 @@ void gemm_tile(const GemmBlock& args, int64_t row) {
             for (int j = 0; j < kVectors; ++j) sum[i][j] = first[j];
     }
 
+    // The reduction: the only loop whose length grows with the problem.
     const float* b = args.packed;
     for (int64_t slice = 0; slice < args.slices; ++slice, b += args.length * kVectors * kLanes) {
         const float* const* in = args.in_rows + slice * args.pitch + row;
@@ -91,7 +98,9 @@ void gemm_tiles(const GemmBlock& args) {
     for (int64_t row = 0; row < args.rows; row += kRows) gemm_tile<kRows, kVectors>(args, row);
 }
 
-// With 32 registers the height depends on the width of the panel.
+// With 32 registers the height depends on the width of the panel: 12x2 and 8x3 and 6x4 are 24 sums each, beside
+// registers for the row of packed weights and the broadcast.  A panel of one
+// register has 12 sums and is limited by its loads.
 void gemm(const GemmBlock& args) {
     if constexpr (kRegisters == 32) {
         switch (args.vectors) {

@@ -97,7 +97,7 @@ void contrastive_loss_backward(const PairArgs& args, int64_t begin, int64_t end)
 
 // Offset of the label's score in its item; -1 for a label out of range.
 inline int64_t label_offset(const ItemArgs& args, int64_t item) {
-    const int64_t label = static_cast<int64_t>(args.label[item]), pixels = args.classes / args.channels;
+    const int64_t label = label_class(args.label[item]), pixels = args.classes / args.channels;
     return label < 0 || label >= args.classes ? -1 : label % pixels * args.channels + label / pixels;
 }
 
@@ -106,7 +106,7 @@ inline void add_item(const ItemArgs& args, int64_t item, int64_t label_at, float
         sum.loss += static_cast<double>(loss);
     } else {
         ++sum.bad_labels;
-        sum.bad_label = static_cast<int64_t>(args.label[item]);
+        sum.bad_label = args.label[item];
     }
 }
 

@@ -2,6 +2,9 @@
 //
 // Forward reads the windows of each output; backward gathers, for each input, the outputs whose windows contain it, so
 // that every dx is written once, by one task, in a fixed order.
+//
+// `row` counts the rows of all images, n * ho of y (forward) or n * h of dx (backward).  argmax [n][ho][wo][c] holds
+// the tap r * kw + s of the maximum, as uint8 where the window has at most 256 taps and as int32 otherwise.
 #include "cpu/microkernels/pooling.h"
 
 #include "cpu/isa/simd_math.h"
@@ -23,7 +26,7 @@ void max_pool(const PoolArgs& args, int64_t row) {
         const int64_t at = (row * p.wo + ow) * p.c;
         for_each_vector(0, p.c, [&](int64_t c, auto n) {
             V best = broadcast(-__builtin_inff());
-            I where{};
+            I where{};  // tap 0 where nothing is above -inf, NaN included
             for (int64_t r = r0; r < r1; ++r) {
                 const float* x = image + ((h0 + r) * p.w + w0 + s0) * p.c + c;
                 for (int64_t s = s0; s < s1; ++s, x += p.c) {
@@ -114,6 +117,7 @@ void average_pool(const PoolArgs& args, int64_t row) {
     }
 }
 
+// Each output passes dy / area to all pixels of its window: the same area as forward, computed again.
 void average_pool_backward(const PoolArgs& args, int64_t row) {
     const PoolProblem& p = args.problem;
     gather_row(args, row, [&](int64_t at, int64_t, int64_t oh, int64_t ow, auto n) __attribute__((always_inline)) {

@@ -19,7 +19,8 @@ LAYERMEM_INLINE void with_term(Term term, const F& run) {
     }
 }
 
-// The sum of term(x) over [begin, end) of one row: blocks of 1024 in float, their totals in double.
+// The sum of term(x) over [begin, end) of one row: blocks of 1024 in float, their totals in double.  In a block each
+// lane adds at most 1024 / kLanes terms before reduce_add.
 double reduce_row(const ReduceArgs& args, const float* x, int64_t begin, int64_t end) {
     double sum = 0;
     with_term(args.term, [&](const auto& f, const auto&) {
@@ -102,15 +103,17 @@ void sum_rows(float* out, const float* in, int64_t pitch, int64_t rows, int64_t 
     }
 }
 
-// Written as "not below", so that a NaN stops the search too.
+// The first register from `begin` on that may hold an element for the heap; most registers of a long row do not.  The
+// last, incomplete register is left to the caller.  Written as "not below", so that a NaN stops the search too.
 int64_t find_not_below(const float* x, int64_t begin, int64_t end, float floor) {
     for (; begin + kLanes <= end; begin += kLanes)
         if (positive_mask(select(load(x + begin) < broadcast(floor), zero(), broadcast(1.0f)))) return begin;
     return begin;
 }
 
-// The rows are transposed, so that a lane is a row.
-bool max_of_short_rows(const float* x, int64_t rows, int64_t size, float* index, float* value) {
+// The rows are transposed, so that a lane is a row: no sum or maximum across lanes.  Of equal elements the last wins,
+// as in Caffe.  False if a row has a NaN, which needs the order of `before` in kernels/reduction.cpp.
+bool max_of_short_rows(float* index, float* value, const float* x, int64_t rows, int64_t size) {
     float tile[kShortRow * kLanes] = {};
     transpose_tile(tile, kLanes, x, size, rows, size);
     const int n = static_cast<int>(rows);

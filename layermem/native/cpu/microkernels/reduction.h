@@ -33,9 +33,9 @@ struct ReductionKernels {
 
     // The first index of [begin, end) whose element is not below `floor`, rounded down to a register; `end` for none.
     int64_t (*find_not_below)(const float* x, int64_t begin, int64_t end, float floor);
-    // The largest element, and its index, of each of `rows` <= lanes rows of `size` <= kShortRow elements; of equal
+    // The index of the largest element, and the element, of each of `rows` <= lanes rows of `size` <= kShortRow elements; of equal
     // ones the last.  false if a row holds a NaN: then index and value are not to be used.
-    bool (*max_of_short_rows)(const float* x, int64_t rows, int64_t size, float* index, float* value);
+    bool (*max_of_short_rows)(float* index, float* value, const float* x, int64_t rows, int64_t size);
 };
 LAYERMEM_KERNEL_TABLE(ReductionKernels, reduction_kernels)
 

@@ -4,6 +4,10 @@
 //     inner = 1, long rows     lanes are classes of one row
 //     inner = 1, short rows    kLanes rows are transposed, and then treated as inner > 1
 //
+// Traffic: a row of the second case is read two or three times, from cache but for the first; in the other cases a
+// register of positions is read once per pass over the classes.  Short rows are transposed because a reduction across
+// lanes per row would cost more than the row itself.
+//
 // In every case exp is taken of x - max(x), so that nothing overflows and the largest term is 1.
 #include "cpu/microkernels/softmax.h"
 
@@ -33,11 +37,12 @@ inline float sum_exp(float* out, const float* x, int64_t count, float top) {
 
 // The class that a label names; -1: ignored, -2: out of range.
 inline int64_t class_of(const SoftmaxArgs& args, int64_t position) {
-    const int64_t label = static_cast<int64_t>(args.labels.label[position]);
+    const int64_t label = label_class(args.labels.label[position]);
     if (args.labels.ignores && label == args.labels.ignore_label) return -1;
     return label >= 0 && label < args.axis.size ? label : -2;
 }
 
+// A bad label is only recorded: the driver reports it when all tasks are done.
 // Adds one position: its label, as class_of returns it, and its loss.
 inline void add_position(const SoftmaxArgs& args, int64_t position, int64_t label, float loss, LossPartial& sum) {
     if (label >= 0) {
@@ -45,7 +50,7 @@ inline void add_position(const SoftmaxArgs& args, int64_t position, int64_t labe
         ++sum.valid;
     } else if (label == -2) {
         ++sum.bad_labels;
-        sum.bad_label = static_cast<int64_t>(args.labels.label[position]);
+        sum.bad_label = args.labels.label[position];
     }
 }
 
@@ -96,6 +101,7 @@ inline V max_across(const Axis& s, const float* x, N n) {
     return top;
 }
 
+// The sum of exp(x - top) of each position of a register.
 template <class N>
 inline V sum_exp_across(const Axis& s, const float* x, V top, N n) {
     V sum = zero();
@@ -187,8 +193,14 @@ void softmax_backward(const SoftmaxArgs& args, int64_t begin, int64_t end) {
     });
 }
 
+constexpr float kLargestLoss = 87.33654475f;  // -log(FLT_MIN): Caffe takes no share below FLT_MIN
+
+inline V limit_loss(V loss) {  // a NaN stays
+    return select(loss > broadcast(kLargestLoss), broadcast(kLargestLoss), loss);
+}
+
 // loss = log(sum of exp(x - max)) - (x[label] - max): -log softmax(x)[label] without the division, which may round to
-// 0.  The softmax goes to out where it is not null.
+// 0, and at most kLargestLoss.  The softmax goes to out where it is not null.
 void softmax_loss(const SoftmaxArgs& args, int64_t begin, int64_t end, LossPartial& sum) {
     const Axis& s = args.axis;
     if (is_short(s))
@@ -200,7 +212,7 @@ void softmax_loss(const SoftmaxArgs& args, int64_t begin, int64_t end, LossParti
             const float own = label >= 0 ? x[label] : 0;  // before y is written, which may be x
             float* y = args.out ? args.out + o * s.size : nullptr;
             const float exps = sum_exp(y, x, s.size, top);
-            add_position(args, o, label, log(broadcast(exps))[0] - (own - top), sum);
+            add_position(args, o, label, limit_loss(log(broadcast(exps)) - broadcast(own - top))[0], sum);
             if (y)
                 for_each_vector(0, s.size,
                                 [&](int64_t i, auto n) { store(y + i, load(y + i, n) / broadcast(exps), n); });
@@ -216,7 +228,7 @@ void softmax_loss(const SoftmaxArgs& args, int64_t begin, int64_t end, LossParti
             exps += exp(x - top);
             own = select(label == static_cast<int32_t>(c), x, own);
         }
-        add_positions(args, position, label, log(exps) - (own - top), n, sum);
+        add_positions(args, position, label, limit_loss(log(exps) - (own - top)), n, sum);
         if (args.out)
             for (int64_t c = 0; c < s.size; ++c)
                 store(args.out + at + c * s.inner, exp(load(args.a + at + c * s.inner, n) - top) / exps, n);

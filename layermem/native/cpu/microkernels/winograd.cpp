@@ -5,7 +5,8 @@
 //          0 -1  1  0          .5 -.5 .5              1 -1
 //          0  1  0 -1           0  0  1               0 -1
 //
-// Lanes are channels.  A transformed tile has 16 elements, each in a plane of its own: [16][tiles][c].
+// Products with these matrices are additions and halvings only.  Lanes are channels.  A transformed tile has 16
+// elements, each in a plane of its own: [16][tiles][c].  A plane is then the left operand of one matrix product.
 #include "cpu/microkernels/winograd.h"
 
 #include "cpu/isa/simd_math.h"
@@ -42,7 +43,7 @@ void transform_input(const WinogradTiles& args, int64_t begin, int64_t end) {
             for (int j = 0; j < 4; ++j) inside[i][j] = y + i >= 0 && y + i < args.h && x + j >= 0 && x + j < args.w;
         const bool whole = y >= 0 && x >= 0 && y + 4 <= args.h && x + 4 <= args.w;
         for_each_vector(0, args.c, [&](int64_t c, auto n) __attribute__((always_inline)) {
-            V d[4][4];
+            V d[4][4];  // 16 registers: all of AVX2's, so there some are spilled
             if (whole) {
 #pragma GCC unroll 4
                 for (int i = 0; i < 4; ++i)
@@ -68,7 +69,8 @@ void transform_input(const WinogradTiles& args, int64_t begin, int64_t end) {
     }
 }
 
-// A' m A: the products of a tile to its 2x2 pixels, with the epilogue (bias or accumulate, relu).
+// A' m A: the products of a tile to its 2x2 pixels, with the epilogue (bias or accumulate, relu).  With m in rows of
+// four, A' m is two rows, top and low; then the same from the right.  Pixels beyond an odd border are not stored.
 void transform_output(const WinogradTiles& args, int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
         int64_t image, y, x;

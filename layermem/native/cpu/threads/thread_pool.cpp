@@ -7,9 +7,9 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <memory>
 #include <mutex>
 #include <new>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -31,19 +31,22 @@ constexpr int kSpinIterations = 2000;
 #if defined(__linux__)
 int current_core() { return sched_getcpu(); }
 
-// Moves this thread off the cores in `taken` if it may run on others, and leaves its affinity as it was.
-void move_off(const std::vector<int>& taken) {
+// Moves this thread off the first `count` cores in `taken` if it may run on others, and leaves its affinity as it was.
+// Allocates nothing: it runs in workers, which have nowhere to report that memory is short.
+void move_off(const std::vector<std::atomic<int>>& taken, int count) {
     cpu_set_t allowed;
     if (sched_getaffinity(0, sizeof allowed, &allowed)) return;  // more cores than the set can represent
     cpu_set_t others = allowed;
-    for (const int core : taken)
+    for (int i = 0; i < count; ++i) {
+        const int core = taken[static_cast<size_t>(i)].load();
         if (core >= 0 && core < CPU_SETSIZE) CPU_CLR(core, &others);
+    }
     if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof others, &others)) return;
     sched_setaffinity(0, sizeof allowed, &allowed);
 }
 #else
 int current_core() { return -1; }
-void move_off(const std::vector<int>&) {}
+void move_off(const std::vector<std::atomic<int>>&, int) {}
 #endif
 
 // One job at a time: run() publishes it under the mutex, then workers and the caller take task numbers from `next_`
@@ -53,7 +56,14 @@ class ThreadPool {
   public:
     explicit ThreadPool(int workers) : cores_(static_cast<size_t>(workers) + 1) {
         for (auto& core : cores_) core.store(-1);
-        for (int i = 0; i < workers; ++i) workers_.emplace_back([this, i] { serve(i + 1); });
+        workers_.reserve(static_cast<size_t>(workers));
+        try {
+            for (int i = 0; i < workers; ++i) workers_.emplace_back([this, i] { serve(i + 1); });
+        } catch (const std::system_error&) {
+            return;  // the system gives no more threads (ulimit -u, a container's pids limit): those that exist do the
+        } catch (const std::bad_alloc&) {
+            return;  // work, with the same bits
+        }
     }
 
     ThreadPool(const ThreadPool&) = delete;
@@ -69,7 +79,7 @@ class ThreadPool {
         for (auto& worker : workers_) worker.join();
     }
 
-    int workers() const { return static_cast<int>(workers_.size()); }
+    int requested() const { return static_cast<int>(cores_.size()) - 1; }  // workers; the system may have given fewer
 
     void run(int64_t count, Task task, const void* context) {
         {
@@ -127,13 +137,9 @@ class ThreadPool {
     // worker before it, moves away.
     void find_core(int self) {
         const int here = current_core();
-        std::vector<int> taken;
         bool shared = false;
-        for (int i = 0; i < self; ++i) {
-            taken.push_back(cores_[static_cast<size_t>(i)].load());
-            shared |= taken.back() == here;
-        }
-        if (here >= 0 && shared) move_off(taken);
+        for (int i = 0; i < self; ++i) shared |= cores_[static_cast<size_t>(i)].load() == here;
+        if (here >= 0 && shared) move_off(cores_, self);
         cores_[static_cast<size_t>(self)].store(current_core());
     }
 
@@ -156,12 +162,13 @@ class ThreadPool {
 std::mutex pool_mutex;  // one kernel at a time, for all calling threads
 std::atomic<int> requested_threads{
     static_cast<int>(std::thread::hardware_concurrency() ? std::thread::hardware_concurrency() : 1)};
-std::unique_ptr<ThreadPool> pool;  // made by the first kernel that has more than one task
+ThreadPool* pool = nullptr;  // made by the first kernel that has more than one task; never freed at exit, when daemon
+                             // threads may be inside a kernel
 bool fork_handler_installed = false;
 
 // In a child process the threads do not exist: the pool is neither joined nor freed, as they may hold its mutex.
 void drop_pool_after_fork() {
-    (void)pool.release();
+    pool = nullptr;
     new (&pool_mutex) std::mutex;
 }
 
@@ -172,7 +179,10 @@ int threads() { return requested_threads.load(); }
 void set_threads(int count) {
     const std::lock_guard<std::mutex> lock(pool_mutex);
     requested_threads = std::max(count, 1);
-    if (pool && pool->workers() != requested_threads - 1) pool.reset();
+    if (pool && pool->requested() != requested_threads - 1) {
+        delete pool;
+        pool = nullptr;
+    }
 }
 
 void run_tasks(int64_t count, Task task, const void* context) {
@@ -186,7 +196,7 @@ void run_tasks(int64_t count, Task task, const void* context) {
         pthread_atfork(nullptr, nullptr, drop_pool_after_fork);
         fork_handler_installed = true;
     }
-    if (!pool) pool = std::make_unique<ThreadPool>(requested_threads - 1);
+    if (!pool) pool = new ThreadPool(requested_threads - 1);
     pool->run(count, task, context);
 }
 

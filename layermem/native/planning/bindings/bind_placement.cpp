@@ -46,7 +46,7 @@ Placement place_arrays(const Array& begin, const Array& end, const Array& size, 
     request.floor = floor;
     request.target = target;
     // From here on no Python object is touched, except by raise_pending_signals, which takes the GIL itself.
-    py::gil_scoped_release unlocked;
+    const ReleaseGil unlocked;
     return placement::place(request, raise_pending_signals);
 }
 

@@ -1,4 +1,4 @@
-// Python's view of the recomputation planner: StepGraph, LowerSetPlanner, ChainPlan.  Translation only.
+// Python's view of the recomputation planner: StepGraph, LowerSetPlanner, ChainReport.  Translation only.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -12,10 +12,10 @@ namespace {
 
 using namespace py::literals;
 using liveness::Action;
+using liveness::ActionKind;
 using liveness::Model;
-using liveness::Verb;
+using recompute::ChainReport;
 using recompute::Objective;
-using recompute::PlanReport;
 using recompute::SegmentReport;
 using recompute::SharedPlanner;
 
@@ -39,26 +39,27 @@ const Words<Family> kFamilyWords = {
     {"approx", Family::approx}, {"extended", Family::extended}, {"exact", Family::exact}};
 const Words<Model> kModelWords = {{"paper", Model::paper}, {"live", Model::live}};
 const Words<Objective> kObjectiveWords = {{"time", Objective::time}, {"memory", Objective::memory}};
-const Words<Verb> kVerbWords = {{"forward", Verb::forward}, {"replay", Verb::replay}, {"backward", Verb::backward}};
+const Words<ActionKind> kActionKindWords = {
+    {"forward", ActionKind::forward}, {"recompute", ActionKind::recompute}, {"backward", ActionKind::backward}};
 
 // ---- actions ------------------------------------------------------------------------------------------------------
 
 using ActionTuples = std::vector<std::pair<std::string, int32_t>>;
 
-// ('forward' | 'replay', node) or ('backward', step); kVerbWords is in the order of the enumerators.
+// ('forward' | 'recompute', node) or ('backward', step); kActionKindWords is in the order of the enumerators.
 py::list to_tuples(const std::vector<Action>& actions) {
     py::list out;
-    for (const Action& a : actions) out.append(py::make_tuple(kVerbWords[static_cast<int>(a.verb)].first, a.id));
+    for (const Action& a : actions) out.append(py::make_tuple(kActionKindWords[static_cast<int>(a.kind)].first, a.id));
     return out;
 }
 
 std::vector<Action> to_actions(const StepGraph& g, const ActionTuples& tuples) {
     std::vector<Action> actions;
     for (const auto& [name, id] : tuples) {
-        const Verb verb = parse(name, kVerbWords, "action");
-        if (id < 0 || id >= (verb == Verb::backward ? g.step_count() : g.node_count()))
+        const ActionKind kind = parse(name, kActionKindWords, "action");
+        if (id < 0 || id >= (kind == ActionKind::backward ? g.step_count() : g.node_count()))
             throw py::index_error("the graph has no " + name + " " + std::to_string(id));
-        actions.push_back({verb, id});
+        actions.push_back({kind, id});
     }
     return actions;
 }
@@ -72,8 +73,8 @@ Add values, nodes (in topological order), gradients and steps (in the order of t
 add_* returns the new id, counted from 0 per kind.  Times are in any unit; whole numbers stay exact.)";
 
 Node add_node(StepGraph& g, std::vector<Value> reads, std::vector<Value> writes, double time,
-              std::optional<double> replay_time, Bytes workspace, std::vector<Overlay> overlays) {
-    return g.add_node(std::move(reads), std::move(writes), time, replay_time.value_or(time), workspace,
+              std::optional<double> recompute_time, Bytes workspace_bytes, std::vector<Overlay> overlays) {
+    return g.add_node(std::move(reads), std::move(writes), time, recompute_time.value_or(time), workspace_bytes,
                       std::move(overlays));
 }
 
@@ -92,16 +93,16 @@ void bind_graph(py::module_& m) {
         .def(py::init<>())
         .def("add_value", &StepGraph::add_value, "bytes"_a, "kept"_a = false, "inner"_a = false,
              "A value of `bytes`.  Without a node that writes it: an input, resident from the start.  kept: never "
-             "dropped before its last use and never recomputed (batch statistics, say).  inner: of a node that stands "
-             "for several ops; read by backward only, it is dropped even where the node's outputs are kept.")
-        .def("add_node", &add_node, "reads"_a, "writes"_a, "time"_a, "replay_time"_a = py::none(), "workspace"_a = 0,
-             "overlays"_a = none,
-             "A forward op.  replay_time: the cost of running it again, `time` by default.  overlays: pairs (value "
+             "freed before its last use and never recomputed (batch statistics, say).  inner: of a node that stands "
+             "for several ops; read by backward only, it is freed even where the node's outputs are kept.")
+        .def("add_node", &add_node, "reads"_a, "writes"_a, "time"_a, "recompute_time"_a = py::none(),
+             "workspace_bytes"_a = 0, "overlays"_a = none,
+             "A forward op.  recompute_time: the cost of running it again, `time` by default.  overlays: pairs (value "
              "written, value read) that may share bytes when the read is the last one.")
         .def("add_gradient", &StepGraph::add_gradient, "bytes"_a, "final"_a = false,
              "A gradient: its first write allocates, later ones accumulate.  final: stays to the end.")
         .def("add_step", &StepGraph::add_step, "owner"_a, "values"_a, "reads"_a, "writes"_a, "time"_a = 0.0,
-             "workspace"_a = 0, "over_values"_a = none, "over_grads"_a = none,
+             "workspace_bytes"_a = 0, "over_values"_a = none, "over_grads"_a = none,
              "A backward op of node `owner` that reads `values` and gradients `reads` and writes gradients `writes`.  "
              "over_values, over_grads: pairs (gradient written, value or gradient read) that may share bytes.")
         .def_static("value_gradients", &StepGraph::value_gradients, "time"_a, "bytes"_a, "edges"_a,
@@ -114,24 +115,25 @@ void bind_graph(py::module_& m) {
         .def("peak", &peak, "actions"_a, "Exact liveness peak, in bytes, of actions as a plan lists them.");
 }
 
-// ---- ChainPlan ----------------------------------------------------------------------------------------------------
+// ---- ChainReport ----------------------------------------------------------------------------------------------------
 
 void bind_plan(py::module_& m) {
-    py::class_<PlanReport>(m, "ChainPlan", "A chain of lower sets and everything that runs because of it.")
-        .def_readonly("lower_sets", &PlanReport::lower_sets, "The chain L1 < ... < Lk = V, as lists of nodes.")
-        .def_readonly("recompute_time", &PlanReport::recompute_time, "Time of all replays, in the unit of the graph.")
+    py::class_<ChainReport>(m, "ChainReport", "A chain of lower sets and everything that runs because of it.")
+        .def_readonly("lower_sets", &ChainReport::lower_sets, "The chain L1 < ... < Lk = V, as lists of nodes.")
+        .def_readonly("recompute_time", &ChainReport::recompute_time,
+                      "Time of all recomputations, in the unit of the graph.")
         .def_property_readonly(
-            "kept_bytes", [](const PlanReport& r) { return r.plan.kept; }, "M(U_k): bytes kept after the forward.")
+            "kept_bytes", [](const ChainReport& r) { return r.plan.kept; }, "M(U_k): bytes kept after the forward.")
         .def_property_readonly(
-            "model_peak", [](const PlanReport& r) { return r.plan.peak; },
+            "model_peak_bytes", [](const ChainReport& r) { return r.plan.peak; },
             "Highest bytes by the planner's model, which the budget bounds.")
-        .def_readonly("peak_bytes", &PlanReport::peak_bytes, "Exact liveness peak of `actions`.")
+        .def_readonly("peak_bytes", &ChainReport::peak_bytes, "Exact liveness peak of `actions`.")
         .def_property_readonly(
-            "proven_optimal", [](const PlanReport& r) { return r.plan.proven; }, "No chain of the family is better.")
-        .def_readonly("seconds", &PlanReport::seconds, "Wall time of the search.")
+            "proven_optimal", [](const ChainReport& r) { return r.plan.proven; }, "No chain of the family is better.")
+        .def_readonly("seconds", &ChainReport::seconds, "Wall time of the search.")
         .def_property_readonly(
-            "actions", [](const PlanReport& r) { return to_tuples(r.actions); },
-            "All that runs, in order: ('forward' | 'replay', node) or ('backward', step).");
+            "actions", [](const ChainReport& r) { return to_tuples(r.actions); },
+            "All that runs, in order: ('forward' | 'recompute', node) or ('backward', step).");
 }
 
 // ---- LowerSetPlanner ----------------------------------------------------------------------------------------------
@@ -143,7 +145,7 @@ model   live (exact liveness of every segment) or paper (the formula of Kusumoto
 The costs of segments are computed once and stored, so use one planner for many budgets.)";
 
 // Solves run without the GIL; arguments and results are converted with it.
-using Release = py::call_guard<py::gil_scoped_release>;
+using Release = py::call_guard<ReleaseGil>;
 
 std::unique_ptr<SharedPlanner> make_planner(StepGraph graph, const std::string& family, const std::string& model,
                                             size_t max_sets, const std::optional<std::vector<Node>>& ends) {
@@ -151,17 +153,18 @@ std::unique_ptr<SharedPlanner> make_planner(StepGraph graph, const std::string& 
                                            parse(model, kModelWords, "model"), max_sets, ends);
 }
 
-std::optional<PlanReport> solve(SharedPlanner& p, Bytes budget, const std::string& objective, Seconds time_limit) {
-    return p.solve(budget, parse(objective, kObjectiveWords, "objective"), time_limit, raise_pending_signals);
+std::optional<ChainReport> solve(SharedPlanner& p, Bytes budget_bytes, const std::string& objective,
+                                 Seconds time_limit) {
+    return p.solve(budget_bytes, parse(objective, kObjectiveWords, "objective"), time_limit, raise_pending_signals);
 }
 
-PlanReport minimum(SharedPlanner& p, Seconds time_limit) { return p.minimum(time_limit, raise_pending_signals); }
+ChainReport minimum(SharedPlanner& p, Seconds time_limit) { return p.minimum(time_limit, raise_pending_signals); }
 
 py::dict segment(SharedPlanner& p, SetIndex lower, SetIndex upper) {
     // A running search holds the planner's mutex and may wait for the GIL, so waiting with the GIL would deadlock.
     SegmentReport s;
     {
-        py::gil_scoped_release unlocked;
+        const ReleaseGil unlocked;
         s = p.segment(lower, upper);
     }
     py::dict out;
@@ -179,11 +182,11 @@ void bind_planner(py::module_& m) {
         .def(py::init(&make_planner), "graph"_a, "family"_a = "extended", "model"_a = "live",
              "max_sets"_a = size_t{200000}, "ends"_a = py::none(),
              "ends: the nodes at which a segment may end; all by default.")
-        .def("solve", &solve, "budget"_a, "objective"_a = "time", "time_limit"_a = 0.0, Release(),
-             "The best plan within `budget` bytes, or None if there is none (or none was found in `time_limit` "
+        .def("solve", &solve, "budget_bytes"_a, "objective"_a = "time", "time_limit"_a = 0.0, Release(),
+             "The best plan within `budget_bytes`, or None if there is none (or none was found in `time_limit` "
              "seconds; 0: no limit).  objective: time (least recomputation) or memory (most, the paper's rule).")
         .def("minimum", &minimum, "time_limit"_a = 0.0, Release(),
-             "A plan of the least peak; its model_peak is the least feasible budget if proven_optimal.")
+             "A plan of the least peak; its model_peak_bytes is the least feasible budget if proven_optimal.")
         .def_property_readonly(
             "proven_infeasible", [](const SharedPlanner& p) { return p.planner().proven_infeasible(); },
             "The last solve() returned None because no chain of the family fits.")

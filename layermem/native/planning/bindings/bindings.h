@@ -3,9 +3,11 @@
 
 #include <pybind11/pybind11.h>
 
+#include "release_gil.h"
+
 namespace layermem::planning {
 
-void bind_recompute(pybind11::module_& m);  // StepGraph, LowerSetPlanner, ChainPlan
+void bind_recompute(pybind11::module_& m);  // StepGraph, LowerSetPlanner, ChainReport
 void bind_layout(pybind11::module_& m);     // LayoutGraph
 void bind_placement(pybind11::module_& m);  // place, max_live, peak_profile, Placement
 

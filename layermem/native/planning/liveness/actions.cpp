@@ -36,7 +36,7 @@ class PeakSimulator {
                     live += graph_.item_bytes(item);
                     allocated.push_back(item);
                 }
-            peak = std::max(peak, live + workspace(actions_[k]) - overlaid_bytes(k, allocated));
+            peak = std::max(peak, live + workspace_bytes(actions_[k]) - overlaid_bytes(k, allocated));
             for (Item item : deaths_[k]) {
                 alive[item] = 0;
                 live -= graph_.item_bytes(item);
@@ -46,11 +46,11 @@ class PeakSimulator {
     }
 
   private:
-    // A gradient that is written is read as well, since writes accumulate.  So is a `kept` value in a replay of its
-    // producer, which uses it instead of computing it again (batch statistics).
+    // A gradient that is written is read as well, since writes accumulate.  So is a `kept` value where its producer
+    // is recomputed, which uses the value instead of recomputing it (batch statistics).
     std::vector<Item> reads(const Action& a) const {
         std::vector<Item> out;
-        if (a.verb == Verb::backward) {
+        if (a.kind == ActionKind::backward) {
             const StepInfo& s = graph_.steps[a.id];
             out.assign(s.values.begin(), s.values.end());
             for (Grad g : s.reads) out.push_back(values_ + g);
@@ -58,7 +58,7 @@ class PeakSimulator {
         } else {
             const NodeInfo& v = graph_.nodes[a.id];
             out.assign(v.reads.begin(), v.reads.end());
-            if (a.verb == Verb::replay)
+            if (a.kind == ActionKind::recompute)
                 for (Value x : v.writes)
                     if (graph_.values[x].kept) out.push_back(x);
         }
@@ -66,14 +66,14 @@ class PeakSimulator {
     }
     std::vector<Item> writes(const Action& a) const {
         std::vector<Item> out;
-        if (a.verb == Verb::backward)
+        if (a.kind == ActionKind::backward)
             for (Grad g : graph_.steps[a.id].writes) out.push_back(values_ + g);
         else
             for (Value x : graph_.nodes[a.id].writes) out.push_back(x);
         return out;
     }
-    Bytes workspace(const Action& a) const {
-        return a.verb == Verb::backward ? graph_.steps[a.id].workspace : graph_.nodes[a.id].workspace;
+    Bytes workspace_bytes(const Action& a) const {
+        return a.kind == ActionKind::backward ? graph_.steps[a.id].workspace_bytes : graph_.nodes[a.id].workspace_bytes;
     }
     // Backward liveness analysis.  A value that is written again, without a read before that, is dead in between; a
     // gradient is accumulated instead.
@@ -111,7 +111,7 @@ class PeakSimulator {
                 if (contains(allocated, written) && contains(deaths_[k], read)) gain.add(written, read);
             }
         };
-        if (actions_[k].verb == Verb::backward) {
+        if (actions_[k].kind == ActionKind::backward) {
             add(graph_.steps[actions_[k].id].over_values, values_, 0);
             add(graph_.steps[actions_[k].id].over_grads, values_, values_);
         } else {

@@ -8,10 +8,10 @@
 
 namespace layermem::planning::liveness {
 
-enum class Verb : uint8_t { forward, replay, backward };
+enum class ActionKind : uint8_t { forward, recompute, backward };
 
 struct Action {
-    Verb verb;
+    ActionKind kind;
     int32_t id;  // a node, or a step for `backward`
 };
 

@@ -22,9 +22,9 @@ OpId LayoutGraph::add_op(Op op) {
     for (const auto* list : {&op.reads, &op.updates, &op.writes})
         for (BufferId b : *list)
             if (b < 0 || b >= count) throw std::invalid_argument("'" + op.name + "' touches an unknown buffer");
-    if (op.replay >= static_cast<OpId>(ops_.size())) {
-        // A replay is an op of its own, so its id must exist.
-        throw std::invalid_argument("add the replay of '" + op.name + "' before the op itself");
+    if (op.recompute >= static_cast<OpId>(ops_.size())) {
+        // A recomputation is an op of its own, so its id must exist.
+        throw std::invalid_argument("add the recomputation of '" + op.name + "' before the op itself");
     }
     ops_.push_back(std::move(op));
     return static_cast<OpId>(ops_.size()) - 1;
@@ -32,15 +32,15 @@ OpId LayoutGraph::add_op(Op op) {
 
 // ---- residencies --------------------------------------------------------------------------------------------------
 
-// The first occurrence of an op runs as itself, each later one as its replay.
-std::vector<OpId> LayoutGraph::resolve_replays(const Plan& plan) const {
+// The first occurrence of an op runs as itself, each later one as its recomputation.
+std::vector<OpId> LayoutGraph::resolve_recomputes(const Plan& plan) const {
     std::vector<OpId> ops;
     std::vector<char> has_run(ops_.size(), 0);
     for (OpId id : plan.order) {
         if (id < 0 || id >= static_cast<OpId>(ops_.size())) throw std::invalid_argument("the plan runs an unknown op");
-        if (has_run[id] && ops_[id].replay < 0)
+        if (has_run[id] && ops_[id].recompute < 0)
             throw std::invalid_argument("the plan runs '" + ops_[id].name + "' twice, but it cannot be repeated");
-        ops.push_back(has_run[id] ? ops_[id].replay : id);
+        ops.push_back(has_run[id] ? ops_[id].recompute : id);
         has_run[id] = 1;
     }
     return ops;
@@ -49,7 +49,7 @@ std::vector<OpId> LayoutGraph::resolve_replays(const Plan& plan) const {
 // Uses by buffer, gaps by buffer, then the residencies of each buffer in turn.  This order matters: copies of one
 // position run in it.
 Layout LayoutGraph::lay_out(const Plan& plan) const {
-    Layout layout{resolve_replays(plan), {}};
+    Layout layout{resolve_recomputes(plan), {}};
     std::vector<std::vector<Use>> uses(buffers_.size());
     for (Position p = 0; p < static_cast<Position>(layout.ops.size()); ++p) {
         const Op& op = ops_[layout.ops[p]];
@@ -82,8 +82,8 @@ void LayoutGraph::add_residencies(BufferId b, const std::vector<Use>& uses, cons
     const bool permanent =
         buffer.persistent ? !wrap || wrap->decision != Decision::offload : wrap && wrap->decision == Decision::keep;
     if (permanent) {
-        const Position last = uses.back().position;
-        layout.residencies.push_back({b, uses.front().position, last, last + 1, -1, false, true});
+        const Position end = uses.back().position + 1;
+        layout.residencies.push_back({b, uses.front().position, end, end, -1, false, true});
         return;
     }
 
@@ -97,12 +97,12 @@ void LayoutGraph::add_residencies(BufferId b, const std::vector<Use>& uses, cons
                 throw std::invalid_argument("the plan reads '" + buffer.name + "' at " + name_at(use) +
                                             " before anything made it");
             const Position issue = use.reads ? use.position : -1;
-            residency = {b, use.position, use.position, use.position + 1, issue, false, false};
+            residency = {b, use.position, use.position + 1, use.position + 1, issue, false, false};
             is_resident = true;
         }
         // `release` is provisional: where a copy follows, delay_releases() moves it.
-        residency.last = use.position;
-        residency.release = use.position + 1;
+        residency.end = use.position + 1;
+        residency.release = residency.end;
         on_host = on_host && !use.writes;
         // After the last use, only a persistent buffer whose newest bytes the host lacks needs a copy.
         if (number + 1 == uses.size()) {
@@ -122,7 +122,8 @@ void LayoutGraph::add_residencies(BufferId b, const std::vector<Use>& uses, cons
             layout.residencies.push_back(residency);
             is_resident = false;
         } else if (gap && gap->decision == Decision::recompute) {
-            throw std::invalid_argument("the plan drops '" + buffer.name + "' before " + name_at(next) + " reads it");
+            throw std::invalid_argument("the plan frees '" + buffer.name + "' without recomputing it before " +
+                                        name_at(next) + " reads it");
         }
     }
 }
@@ -137,7 +138,7 @@ void LayoutGraph::time_copies(const Plan& plan, Layout& layout) const {
     for (Residency& residency : layout.residencies) {
         if (residency.offloads) offloaded.push_back(&residency);
         if (residency.issue >= 0) prefetched.push_back(&residency);
-        ends[residency.buffer].push_back(residency.last + 1);
+        ends[residency.buffer].push_back(residency.end);
     }
     if (offloaded.empty() && prefetched.empty()) return;
     std::vector<Seconds> starts(layout.ops.size() + 1, 0.0);
@@ -152,17 +153,17 @@ void LayoutGraph::delay_releases(double copy_lead, const std::vector<Seconds>& s
     const auto begin = starts.begin();
     const auto end = starts.end() - 1;
     std::stable_sort(offloaded.begin(), offloaded.end(),
-                     [](const Residency* a, const Residency* b) { return a->last < b->last; });
+                     [](const Residency* a, const Residency* b) { return a->end < b->end; });
     // The d2h stream runs copies one by one: `queue_free` is when it can start the next.
     Seconds queue_free = 0;
     for (Residency* residency : offloaded) {
-        const Seconds duration = buffers_[residency->buffer].offload;
-        const Seconds start = std::max(queue_free, starts[residency->last + 1]);
+        const Seconds duration = buffers_[residency->buffer].offload_seconds;
+        const Seconds start = std::max(queue_free, starts[residency->end]);
         queue_free = start + duration;
         const Seconds done = start + duration * std::min(copy_lead, 1.0);
         const auto position = static_cast<Position>(std::lower_bound(begin, end, done) - begin);
         // Without a lead the copy runs as an op of its own would: the bytes are free right after it.
-        residency->release = copy_lead > 0 ? std::max(residency->last + 1, position) : residency->last + 1;
+        residency->release = copy_lead > 0 ? std::max(residency->end, position) : residency->end;
     }
 }
 
@@ -175,19 +176,19 @@ void LayoutGraph::advance_issues(double copy_lead, const std::vector<Seconds>& s
     const auto end = starts.end() - 1;
     std::reverse(prefetched.begin(), prefetched.end());
     std::stable_sort(prefetched.begin(), prefetched.end(),
-                     [](const Residency* a, const Residency* b) { return a->first > b->first; });
+                     [](const Residency* a, const Residency* b) { return a->begin > b->begin; });
     // The h2d stream seen from the end of the step: `queue_free` is when the later prefetches need it.
     Seconds queue_free = starts.back();
     for (Residency* residency : prefetched) {
-        const Seconds duration = buffers_[residency->buffer].prefetch;
-        queue_free = std::min(queue_free, starts[residency->first]) - duration;
-        const Seconds start = copy_lead >= 1 ? queue_free : starts[residency->first] - duration * copy_lead;
+        const Seconds duration = buffers_[residency->buffer].prefetch_seconds;
+        queue_free = std::min(queue_free, starts[residency->begin]) - duration;
+        const Seconds start = copy_lead >= 1 ? queue_free : starts[residency->begin] - duration * copy_lead;
         auto issue = static_cast<Position>(std::upper_bound(begin, end, start) - begin) - 1;
         issue = std::max(issue, 0);
         // A buffer is never resident twice: its prefetch is issued after the residency before it has ended.
         for (Position p : ends[residency->buffer])
-            if (p <= residency->first) issue = std::max(issue, p);
-        residency->issue = std::min(residency->first, issue);
+            if (p <= residency->begin) issue = std::max(issue, p);
+        residency->issue = std::min(residency->begin, issue);
     }
 }
 
@@ -203,14 +204,14 @@ Bytes LayoutGraph::peak_live_bytes(const Plan& plan, const Layout& layout) const
         const Bytes bytes = buffers_[r.buffer].bytes;
         by_buffer[r.buffer].push_back(&r);
         // A prefetched buffer occupies its bytes from the moment the copy is issued.
-        const Position begin = r.issue < 0 ? r.first : r.issue;
+        const Position begin = r.issue < 0 ? r.begin : r.issue;
         change[r.permanent ? 0 : begin] += bytes;
         if (!r.permanent) change[std::min(r.release, n)] -= bytes;
     }
     // Few residencies per buffer: a linear look is faster than an index.
     auto find_residency = [&](BufferId buffer, Position p, bool begins) -> const Residency* {
         for (const Residency* r : by_buffer[buffer])
-            if ((begins ? r->first : r->last) == p) return r;
+            if (begins ? r->begin == p : r->end == p + 1) return r;
         return nullptr;
     };
     std::vector<BufferId> granted;  // buffers of this op that share bytes already: each may do so once
@@ -230,8 +231,8 @@ Bytes LayoutGraph::peak_live_bytes(const Plan& plan, const Layout& layout) const
             change[out->permanent ? 0 : p] -= buffers_[rule.out].bytes;
             if (!out->permanent) change[p + 1] += buffers_[rule.out].bytes;
         }
-        change[p] += op.workspace;
-        change[p + 1] -= op.workspace;
+        change[p] += op.workspace_bytes;
+        change[p + 1] -= op.workspace_bytes;
     }
     Bytes live = 0, peak = 0;
     for (Bytes delta : change) {
@@ -252,16 +253,16 @@ Seconds LayoutGraph::estimate_seconds(const Layout& layout) const {
         const Residency& r = residencies[i];
         if (r.issue >= 0) {
             prefetches[r.issue].push_back(i);
-            awaited[r.first].push_back(i);
+            awaited[r.begin].push_back(i);
         }
         if (r.offloads) {
-            offloads[r.last].push_back(i);
+            offloads[r.end - 1].push_back(i);
             released[std::min<size_t>(r.release, n - 1)].push_back(i);
         }
     }
     for (auto& list : prefetches) {
         std::stable_sort(list.begin(), list.end(),
-                         [&](int a, int b) { return residencies[a].first < residencies[b].first; });
+                         [&](int a, int b) { return residencies[a].begin < residencies[b].begin; });
     }
     std::vector<Seconds> offloaded_at(residencies.size(), 0), prefetched_at(residencies.size(), 0);
     std::vector<Seconds> on_host_at(buffers_.size(), 0);
@@ -271,14 +272,14 @@ Seconds LayoutGraph::estimate_seconds(const Layout& layout) const {
         for (int i : released[p]) compute = std::max(compute, offloaded_at[i]);
         for (int i : prefetches[p]) {
             const BufferId b = residencies[i].buffer;
-            h2d = std::max({h2d, compute, on_host_at[b]}) + buffers_[b].prefetch;
+            h2d = std::max({h2d, compute, on_host_at[b]}) + buffers_[b].prefetch_seconds;
             prefetched_at[i] = h2d;
         }
         for (int i : awaited[p]) compute = std::max(compute, prefetched_at[i]);
         compute += ops_[layout.ops[p]].seconds;
         for (int i : offloads[p]) {
             const BufferId b = residencies[i].buffer;
-            d2h = std::max(d2h, compute) + buffers_[b].offload;
+            d2h = std::max(d2h, compute) + buffers_[b].offload_seconds;
             on_host_at[b] = d2h;
             offloaded_at[i] = d2h;
         }

@@ -2,7 +2,7 @@
 //
 //     uses of a buffer in the order     w . . r . . . . . . r . r     w writes, r reads
 //     decisions for its gaps             KEEP    OFFLOAD     KEEP
-//     residencies                       |#######|        |#####|      [first, release) and [issue, release)
+//     residencies                       |#######|        |#####|      [begin, release) and [issue, release)
 //                                            ^offload ^prefetch
 //
 // Positions index the order of ops; intervals are half-open.  Strategies evaluate thousands of plans of one graph, so a
@@ -25,9 +25,9 @@ enum class Decision : int { keep = 0, offload = 1, recompute = 2 };
 
 struct Buffer {
     std::string name;
-    Bytes bytes;                // aligned
-    bool persistent;            // outlives the step: a parameter, or optimizer state
-    Seconds offload, prefetch;  // of a copy to the host, and back
+    Bytes bytes;                                // aligned
+    bool persistent;                            // outlives the step: a parameter, or optimizer state
+    Seconds offload_seconds, prefetch_seconds;  // of a copy to the host, and back
 };
 
 // A permission: at this op, the bytes of `out` may be those of `over`.
@@ -40,9 +40,9 @@ struct Op {
     std::string name;
     std::vector<BufferId> reads, updates, writes;
     std::vector<OverlayRule> overlays;
-    Bytes workspace;
+    Bytes workspace_bytes;
     Seconds seconds;
-    OpId replay;  // the op that runs in its place from the second time on, -1 if it cannot be repeated
+    OpId recompute;  // the op that runs in its place from the second time on, -1 if it cannot be repeated
 };
 
 struct Gap {
@@ -54,15 +54,15 @@ struct Gap {
 // A buffer on the device, from its first use to the release of its bytes.
 struct Residency {
     BufferId buffer;
-    Position first, last;  // its uses
-    Position release;      // the bytes are free before the op at this position: after `last`, or once a copy is done
-    Position issue;        // a prefetch stands before the op at this position; -1 if `first` writes the bytes
-    bool offloads;         // a copy to the host follows `last`
-    bool permanent;        // for the whole run
+    Position begin, end;  // its uses lie in [begin, end), the first at `begin`, the last at `end` - 1
+    Position release;     // the bytes are free before the op at this position: `end`, or once a copy is done
+    Position issue;       // a prefetch stands before the op at this position; -1 if the op at `begin` writes the bytes
+    bool offloads;        // a copy to the host follows the last use
+    bool permanent;       // for the whole run
 };
 
 struct Plan {
-    std::vector<OpId> order;     // a repeated op runs as its replay
+    std::vector<OpId> order;     // a repeated op runs as its recomputation
     std::vector<Gap> decisions;  // gaps without one are kept
     int overlays;                // mask of the kinds allowed
     double copy_lead;            // fraction of a copy's duration that its bytes are held while other ops run
@@ -93,7 +93,7 @@ class LayoutGraph {
         Position position;
         bool reads, writes;
     };
-    std::vector<OpId> resolve_replays(const Plan& plan) const;
+    std::vector<OpId> resolve_recomputes(const Plan& plan) const;
     void add_residencies(BufferId buffer, const std::vector<Use>& uses, const std::vector<Gap>& gaps,
                          Layout& layout) const;
     void time_copies(const Plan& plan, Layout& layout) const;

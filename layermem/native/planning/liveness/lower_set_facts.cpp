@@ -78,10 +78,10 @@ void LowerSetFacts::flatten_ops() {
         const Item* items = items_.data();
         const size_t* mark = &marks[4 * op];
         const Overlay* overlay = overlays_.data();
-        const Bytes workspace =
-            op < graph_.nodes.size() ? graph_.nodes[op].workspace : graph_.steps[op - graph_.nodes.size()].workspace;
+        const Bytes workspace_bytes = op < graph_.nodes.size() ? graph_.nodes[op].workspace_bytes
+                                                               : graph_.steps[op - graph_.nodes.size()].workspace_bytes;
         ops_.push_back({items + mark[0], items + mark[1], items + mark[2], items + mark[2], items + mark[3],
-                        overlay + overlay_marks[op], overlay + overlay_marks[op + 1], workspace});
+                        overlay + overlay_marks[op], overlay + overlay_marks[op + 1], workspace_bytes});
     }
 }
 
@@ -90,7 +90,7 @@ Bytes LowerSetFacts::widest_op_bytes() const {
     Bytes widest = 0;
     for (const FlatOp& op : ops_) {
         if (op.overlay != op.overlay_end) continue;
-        Bytes sum = op.workspace;
+        Bytes sum = op.workspace_bytes;
         for (const Item* item = op.touch; item != op.touch_end; ++item) sum += bytes_[*item];
         widest = std::max(widest, sum);
     }
@@ -114,7 +114,7 @@ bool LowerSetFacts::is_kept_value(Value id, SetIndex set) const {
     return any_out(graph_.nodes[x.producer].successors, set);
 }
 
-// Whether anything in the set needs the value again; a `kept` one is read by each replay of its producer.
+// Whether anything in the set needs the value again; a `kept` one is read by each recomputation of its producer.
 bool LowerSetFacts::is_needed_inside(Value id, SetIndex set) const {
     const ValueInfo& x = graph_.values[id];
     if (x.kept && x.producer >= 0 && sets_.has(set, x.producer)) return true;
@@ -130,7 +130,7 @@ void LowerSetFacts::describe(SetIndex set, SetFacts& facts) {
         const auto& writes = graph_.nodes[v].writes;
         auto is_read_backward = [&](Value x) { return !graph_.values[x].backward_owners.empty(); };
         if (std::any_of(writes.begin(), writes.end(), is_read_backward)) {
-            facts.read_time += graph_.nodes[v].replay_quanta;
+            facts.read_time += graph_.nodes[v].recompute_quanta;
         }
         // The boundary: members with a successor outside.
         if (!any_out(graph_.nodes[v].successors, set)) continue;
@@ -148,7 +148,7 @@ void LowerSetFacts::describe(SetIndex set, SetFacts& facts) {
         if (is_read_outside[u]) facts.outside += graph_.node_bytes(u);
     describe_values(set, facts);
     describe_gradients(set, facts);
-    describe_replays(set, members, facts);
+    describe_recomputes(set, members, facts);
     describe_peak_witnesses(set, members, facts);
 }
 
@@ -196,17 +196,17 @@ void LowerSetFacts::describe_gradients(SetIndex set, SetFacts& facts) {
     }
 }
 
-void LowerSetFacts::describe_replays(SetIndex set, const std::vector<Node>& members, SetFacts& facts) const {
-    facts.must_replay.assign(sets_.words(), 0);
+void LowerSetFacts::describe_recomputes(SetIndex set, const std::vector<Node>& members, SetFacts& facts) const {
+    facts.must_recompute.assign(sets_.words(), 0);
     for (Node v : members) {
         const auto& writes = graph_.nodes[v].writes;
-        // Backward of the set needs it, and the upper end does not keep it: no lower end avoids the replay.
+        // Backward of the set needs it, and the upper end does not keep it: no lower end avoids the recomputation.
         const bool is_needed = std::any_of(writes.begin(), writes.end(), [&](Value x) {
             return !graph_.values[x].backward_owners.empty() && !is_kept(set, x);
         });
         if (!is_needed) continue;
-        facts.must_replay[v >> 6] |= uint64_t{1} << (v & 63);
-        facts.must_replay_time += graph_.nodes[v].replay_quanta;
+        facts.must_recompute[v >> 6] |= uint64_t{1} << (v & 63);
+        facts.must_recompute_time += graph_.nodes[v].recompute_quanta;
     }
 }
 
@@ -239,12 +239,12 @@ void LowerSetFacts::describe_peak_witnesses(SetIndex set, const std::vector<Node
               [](const auto& a, const auto& b) { return a.node_bytes + a.beside > b.node_bytes + b.beside; });
 }
 
-// Steps that begin a wave of replays, which are those for values that no earlier step needed; the largest waves first.
-// Only steps of nodes close to the end of the set: a segment that ends here begins its backward phase with some of
-// them.
+// Steps that begin a wave of recomputations, which are those for values that no earlier step needed; the largest waves
+// first.  Only steps of nodes close to the end of the set: a segment that ends here begins its backward phase with some
+// of them.
 std::vector<Step> LowerSetFacts::choose_witness_steps(SetIndex set, const std::vector<Node>& members) const {
     std::vector<char> is_nearby(nodes_, 0);
-    std::vector<char> replayed(nodes_, 0);
+    std::vector<char> recomputed(nodes_, 0);
     std::vector<Step> steps;
     for (auto v = members.rbegin(); v != members.rend(); ++v) {
         if (any_in(graph_.nodes[*v].successors, set)) continue;
@@ -259,28 +259,30 @@ std::vector<Step> LowerSetFacts::choose_witness_steps(SetIndex set, const std::v
         }
     }
     std::sort(steps.begin(), steps.end());
-    // The order of steps matters: each wave marks its nodes as replayed for those after it.
+    // The order of steps matters: each wave marks its nodes as recomputed for those after it.
     std::vector<std::pair<Bytes, Step>> waves;  // negative bytes: the largest are sorted to the front
     for (Step s : steps) {
-        const Bytes bytes = recompute_wave_bytes(graph_.steps[s].values, set, replayed) + step_bytes(s, set);
+        const Bytes bytes = recompute_wave_bytes(graph_.steps[s].values, set, recomputed) + step_bytes(s, set);
         waves.push_back({-bytes, s});
     }
     std::stable_sort(waves.begin(), waves.end());
     if (waves.size() > kMaxWitnesses) waves.resize(kMaxWitnesses);
     std::vector<Step> out;
+    out.reserve(waves.size());
     for (const auto& [bytes, s] : waves) out.push_back(s);
     return out;
 }
 
-// Bytes of the nodes that must run again for these values and have not been `replayed` before; they are marked.
-Bytes LowerSetFacts::recompute_wave_bytes(std::vector<Value> needed, SetIndex set, std::vector<char>& replayed) const {
+// Bytes of the nodes that must run again for these values and have not been `recomputed` before; they are marked.
+Bytes LowerSetFacts::recompute_wave_bytes(std::vector<Value> needed, SetIndex set,
+                                          std::vector<char>& recomputed) const {
     Bytes sum = 0;
     while (!needed.empty()) {
         const Value x = needed.back();
         const Node v = producer_[x];
         needed.pop_back();
-        if (v < 0 || replayed[v] || !sets_.has(set, v) || is_kept(set, x)) continue;
-        replayed[v] = 1;
+        if (v < 0 || recomputed[v] || !sets_.has(set, v) || is_kept(set, x)) continue;
+        recomputed[v] = 1;
         sum += read_bytes_[v];
         needed.insert(needed.end(), graph_.nodes[v].reads.begin(), graph_.nodes[v].reads.end());
     }
@@ -292,7 +294,7 @@ Bytes LowerSetFacts::recompute_wave_bytes(std::vector<Value> needed, SetIndex se
 Bytes LowerSetFacts::step_bytes(Step s, SetIndex set) const {
     // Gradients follow `middle` in the list of a step.
     const FlatOp& op = ops_[nodes_ + s];
-    Bytes sum = op.workspace;
+    Bytes sum = op.workspace_bytes;
     for (const Item* item = op.middle; item != op.touch_end; ++item) {
         auto is_written = [&](const Overlay& o) { return o.first == *item; };
         const bool may_overlay = std::any_of(op.overlay, op.overlay_end, is_written);
@@ -318,22 +320,22 @@ Bytes LowerSetFacts::carried_bytes_at(Step s, SetIndex set, const std::vector<St
 }
 
 // Nodes all of whose values that any step reads are resident when step s of the set runs.  By falling id, so that a
-// node's readers come first: a value is needed if the step reads it, or a node that is replayed for it.
+// node's readers come first: a value is needed if the step reads it, or a node that is recomputed for it.
 std::vector<Node> LowerSetFacts::nodes_resident_at(Step s, SetIndex set, const std::vector<Node>& members,
                                                    const std::vector<Step>& last_read) const {
-    const bool is_last_segment = set == sets_.size() - 1;  // nothing of it was dropped
+    const bool is_last_segment = set == sets_.size() - 1;  // nothing of it was freed
     std::vector<char> needed(graph_.values.size(), is_last_segment);
     for (Value x : graph_.steps[s].values) needed[x] = 1;
     std::vector<Node> out;
     for (auto v = members.rbegin(); v != members.rend(); ++v) {
-        bool is_replayed = false;
+        bool is_recomputed = false;
         bool all_resident = read_bytes_[*v] > 0;
         for (Value x : graph_.nodes[*v].writes) {
-            is_replayed |= needed[x] && !is_kept(set, x);
+            is_recomputed |= needed[x] && !is_kept(set, x);
             if (graph_.values[x].backward_owners.empty()) continue;
             all_resident &= (needed[x] || is_kept(set, x)) && last_read[x] >= s;
         }
-        if (is_replayed)
+        if (is_recomputed)
             for (Value x : graph_.nodes[*v].reads) needed[x] = 1;
         if (all_resident) out.push_back(*v);
     }

@@ -20,7 +20,7 @@ struct FlatOp {
     const Item *touch, *middle, *touch_end;  // `middle` is the bar of the picture
     const Item *write, *write_end;           // items written
     const Overlay *overlay, *overlay_end;    // {item written, item read}
-    Bytes workspace;
+    Bytes workspace_bytes;
 };
 
 // A step of a set at which much is resident, whatever the segment begins with: it bounds the peak from below.
@@ -46,12 +46,12 @@ struct SetFacts {
     std::vector<Value> dying;
     Bytes dying_bytes = 0;
     // Of a segment that ends in L, whatever it begins with (nodes below it do not count):
-    std::vector<uint64_t> must_replay;        // nodes of which a step reads something that is not kept
-    Quanta must_replay_time = 0;              // of their replays
+    std::vector<uint64_t> must_recompute;     // nodes of which a step reads something that is not kept
+    Quanta must_recompute_time = 0;           // of their recomputations
     std::vector<PeakWitness> peak_witnesses;  // by falling bytes; every segment includes the owner of some
     // Of a segment that begins at L, about the nodes in L:
     Bytes read_bytes = 0;  // bytes that any step reads
-    Quanta read_time = 0;  // replay time of nodes of which any step reads something
+    Quanta read_time = 0;  // recompute time of nodes of which any step reads something
 };
 
 class LowerSetFacts {
@@ -89,13 +89,13 @@ class LowerSetFacts {
     void describe(SetIndex set, SetFacts& facts);
     void describe_values(SetIndex set, SetFacts& facts);
     void describe_gradients(SetIndex set, SetFacts& facts);
-    void describe_replays(SetIndex set, const std::vector<Node>& members, SetFacts& facts) const;
+    void describe_recomputes(SetIndex set, const std::vector<Node>& members, SetFacts& facts) const;
     void describe_peak_witnesses(SetIndex set, const std::vector<Node>& members, SetFacts& facts) const;
     std::vector<Node> nodes_resident_at(Step s, SetIndex set, const std::vector<Node>& members,
                                         const std::vector<Step>& last_read) const;
     Bytes carried_bytes_at(Step s, SetIndex set, const std::vector<Step>& last_touch) const;
     Bytes step_bytes(Step s, SetIndex set) const;
-    Bytes recompute_wave_bytes(std::vector<Value> needed, SetIndex set, std::vector<char>& replayed) const;
+    Bytes recompute_wave_bytes(std::vector<Value> needed, SetIndex set, std::vector<char>& recomputed) const;
     std::vector<Step> choose_witness_steps(SetIndex set, const std::vector<Node>& members) const;
 
     const StepGraph& graph_;

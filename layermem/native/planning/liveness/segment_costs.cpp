@@ -5,8 +5,8 @@
 //
 //      lower set        segment V_i            above L_i
 //      ---------|--------------------------|---------------
-//               forward:  v1 v2 v3             drop all but the kept values
-//               backward: replays, steps       first_need_ says before which step a value is needed
+//               forward:  v1 v2 v3             free all but the kept values
+//               backward: recomputations, steps       first_need_ says before which step a value is needed
 #include "planning/liveness/segment_costs.h"
 
 #include <algorithm>
@@ -55,22 +55,22 @@ Bytes SegmentCosts::peak_bound(SetIndex lower, SetIndex upper, Bytes stop_above)
     return most;
 }
 
-// Replays that no choice of the lower set avoids.  The last segment has none: its values are still there.
+// Recomputations that no choice of the lower set avoids.  The last segment has none: its values are still there.
 Quanta SegmentCosts::time_bound(SetIndex lower, SetIndex upper, Quanta stop_above) const {
     const SetFacts& low = facts_.of(lower);
     const SetFacts& up = facts_.of(upper);
     if (model_ == Model::paper) return std::max<Quanta>(0, up.time - up.boundary_time - low.time);
     if (upper == sets_.size() - 1) return 0;
-    if (up.must_replay_time - low.read_time > stop_above) return up.must_replay_time - low.read_time;
+    if (up.must_recompute_time - low.read_time > stop_above) return up.must_recompute_time - low.read_time;
     Quanta sum = 0;
     const uint64_t* below = sets_.bits(lower);
     for (int k = 0; k < sets_.words() && sum <= stop_above; ++k)
-        for (uint64_t word = up.must_replay[k] & ~below[k]; word; word &= word - 1)
-            sum += graph_.nodes[k * 64 + lowest_bit(word)].replay_quanta;
+        for (uint64_t word = up.must_recompute[k] & ~below[k]; word; word &= word - 1)
+            sum += graph_.nodes[k * 64 + lowest_bit(word)].recompute_quanta;
     return sum;
 }
 
-// All that the segment keeps, less all that might be released: only a replay that needs it can prevent that.
+// All that the segment keeps, less all that might be released: only a recomputation that needs it can prevent that.
 Bytes SegmentCosts::kept_bound(SetIndex lower, SetIndex upper) const {
     if (upper == sets_.size() - 1) return 0;
     const SetFacts& low = facts_.of(lower);
@@ -106,15 +106,15 @@ Segment SegmentCosts::evaluate_paper(SetIndex lower, SetIndex upper) const {
     return out;
 }
 
-// Both orders of the replays are tried: the eager one only if its lower bound is below the peak of the other.
+// Both orders of the recomputations are tried: the eager one only if its lower bound is below the peak of the other.
 Segment SegmentCosts::evaluate_live(SetIndex lower, SetIndex upper) {
     collect(lower, upper);
     if (upper == sets_.size() - 1) return evaluate_last();
     Segment out;
-    // Each node of the segment is replayed at most once, so the time does not depend on the order of replays.
-    out.recompute = select_replays();
+    // Each node of the segment is recomputed at most once, so the time does not depend on the order of recomputations.
+    out.recompute = select_recomputes();
     const Bytes forward = forward_peak();
-    out.eager = std::all_of(replays_.begin(), replays_.end(), [](const auto& r) { return r.first == 0; });
+    out.eager = std::all_of(recomputes_.begin(), recomputes_.end(), [](const auto& r) { return r.first == 0; });
     set_sequence(out.eager);
     compute_lifetimes(false);
     out.kept = kept_bytes();
@@ -131,7 +131,7 @@ Segment SegmentCosts::evaluate_live(SetIndex lower, SetIndex upper) {
     return out;
 }
 
-// The last segment drops nothing: its forward and its steps are one sequence without replays.
+// The last segment frees nothing: its forward and its steps are one sequence without recomputations.
 Segment SegmentCosts::evaluate_last() {
     Segment out;
     sequence_.assign(nodes_.begin(), nodes_.end());
@@ -175,7 +175,7 @@ Bytes SegmentCosts::forward_peak() const {
                 if (dies(o->second)) granted.add(o->first, o->second);
             gain = granted.bytes();
         }
-        peak = std::max(peak, live + op.workspace - gain);
+        peak = std::max(peak, live + op.workspace_bytes - gain);
         for (const Item* x = op.touch; x != op.touch_end; ++x)
             if (dies(*x)) live -= facts_.bytes(*x);
     }
@@ -183,11 +183,11 @@ Bytes SegmentCosts::forward_peak() const {
 }
 
 // Which nodes must run again, and before which step the first need for each arises.  Returns their time.
-// By falling node, a need is passed on from what a replay writes to what it reads.
-Quanta SegmentCosts::select_replays() {
+// By falling node, a need is passed on from what a recomputation writes to what it reads.
+Quanta SegmentCosts::select_recomputes() {
     for (Value x : needed_) first_need_[x] = kNever;
     needed_.clear();
-    replays_.clear();
+    recomputes_.clear();
     auto need = [&](Value x, int position) {
         if (!in_segment(x) || facts_.is_kept(upper_, x)) return;
         if (first_need_[x] == kNever) needed_.push_back(x);
@@ -198,7 +198,7 @@ Quanta SegmentCosts::select_replays() {
         const FlatOp& op = facts_.op(facts_.nodes() + steps_[k]);
         for (const Item* x = op.touch; x != op.middle; ++x) need(*x, k);
     }
-    // So far only steps have needs: the ones of replays follow.
+    // So far only steps have needs: the ones of recomputations follow.
     step_needed_bytes_ = 0;
     for (Value x : needed_) step_needed_bytes_ += facts_.bytes(x);
     Quanta time = 0;
@@ -209,34 +209,34 @@ Quanta SegmentCosts::select_replays() {
             if (facts_.outlives(lower_, *x)) need(*x, end);  // a step of an earlier segment reads it
             first = std::min(first, first_need_[*x]);
         }
-        // Nothing that this node writes is needed: it stays dropped.
+        // Nothing that this node writes is needed: it stays freed.
         if (first == kNever) continue;
         for (const Item* x = op.touch; x != op.middle; ++x) need(*x, first);
-        replays_.push_back({first, *v});
-        time += graph_.nodes[*v].replay_quanta;
+        recomputes_.push_back({first, *v});
+        time += graph_.nodes[*v].recompute_quanta;
     }
-    std::reverse(replays_.begin(), replays_.end());
+    std::reverse(recomputes_.begin(), recomputes_.end());
     return time;
 }
 
-// Replays come by rising node, all at once (eager) or where the first need for each arises.
+// Recomputations come by rising node, all at once (eager) or where the first need for each arises.
 void SegmentCosts::set_sequence(bool eager) {
     const int end = static_cast<int>(steps_.size());
     sequence_.clear();
     if (eager) {
-        for (const auto& replay : replays_) sequence_.push_back(replay.second);
+        for (const auto& recompute : recomputes_) sequence_.push_back(recompute.second);
         for (Step s : steps_) sequence_.push_back(facts_.nodes() + s);
         return;
     }
     // Bucket lists by position; filled from the back, so that each list is by rising node.
     first_at_.assign(end + 1, -1);
-    next_at_.resize(replays_.size());
-    for (int i = static_cast<int>(replays_.size()) - 1; i >= 0; --i) {
-        next_at_[i] = first_at_[replays_[i].first];
-        first_at_[replays_[i].first] = i;
+    next_at_.resize(recomputes_.size());
+    for (int i = static_cast<int>(recomputes_.size()) - 1; i >= 0; --i) {
+        next_at_[i] = first_at_[recomputes_[i].first];
+        first_at_[recomputes_[i].first] = i;
     }
     for (int k = 0; k <= end; ++k) {
-        for (int i = first_at_[k]; i >= 0; i = next_at_[i]) sequence_.push_back(replays_[i].second);
+        for (int i = first_at_[k]; i >= 0; i = next_at_[i]) sequence_.push_back(recomputes_[i].second);
         if (k < end) sequence_.push_back(facts_.nodes() + steps_[k]);
     }
 }
@@ -281,8 +281,8 @@ Bytes SegmentCosts::bytes_at_start(bool with_forward) const {
     return live;
 }
 
-// With all replays before the first step, no less is resident between them: what steps read of the segment, or what is
-// needed below it, and what was carried in.
+// With all recomputations before the first step, no less is resident between them: what steps read of the segment,
+// or what is needed below it, and what was carried in.
 Bytes SegmentCosts::eager_peak_bound() const {
     Bytes live = facts_.of(upper_).carried - facts_.of(lower_).dying_bytes + step_needed_bytes_;
     for (Node v : nodes_)
@@ -314,7 +314,7 @@ Bytes SegmentCosts::sequence_peak(Bytes live) const {
         const FlatOp& op = facts_.op(sequence_[k]);
         live += change_[k].born;
         const Bytes gain = op.overlay == op.overlay_end ? 0 : overlaid_bytes(op, k);
-        peak = std::max(peak, live + op.workspace - gain);
+        peak = std::max(peak, live + op.workspace_bytes - gain);
         live -= change_[k].dying;
     }
     return peak;
@@ -340,14 +340,14 @@ bool SegmentCosts::is_releasable(Value id, SetIndex upper) const {
 
 // ---- actions ------------------------------------------------------------------------------------------------------
 
-// The paper drops all of V_i outside the boundary and recomputes it, needed or not, the last segment included.
+// The paper frees all of V_i outside the boundary and recomputes it, needed or not, the last segment included.
 void SegmentCosts::append_paper_backward(std::vector<Action>& out) const {
     for (Node v : nodes_) {
         const auto& successors = graph_.nodes[v].successors;
         if (std::all_of(successors.begin(), successors.end(), [&](Node w) { return sets_.has(upper_, w); }))
-            out.push_back({Verb::replay, v});
+            out.push_back({ActionKind::recompute, v});
     }
-    for (Step s : steps_) out.push_back({Verb::backward, s});
+    for (Step s : steps_) out.push_back({ActionKind::backward, s});
 }
 
 // The forward of all segments, then their backward phases from the last segment to the first.
@@ -356,7 +356,7 @@ std::vector<Action> SegmentCosts::actions(const std::vector<SetIndex>& chain) {
     SetIndex lower = 0;
     for (SetIndex upper : chain) {
         collect(lower, upper);
-        for (Node v : nodes_) out.push_back({Verb::forward, v});
+        for (Node v : nodes_) out.push_back({ActionKind::forward, v});
         lower = upper;
     }
     const int last = static_cast<int>(chain.size()) - 1;
@@ -367,12 +367,13 @@ std::vector<Action> SegmentCosts::actions(const std::vector<SetIndex>& chain) {
         if (model_ == Model::paper) {
             append_paper_backward(out);
         } else if (i == last) {
-            for (Step s : steps_) out.push_back({Verb::backward, s});
+            for (Step s : steps_) out.push_back({ActionKind::backward, s});
         } else {
             set_sequence(segment.eager);
             for (OpIndex op : sequence_) {
                 const bool is_step = op >= facts_.nodes();
-                out.push_back({is_step ? Verb::backward : Verb::replay, is_step ? op - facts_.nodes() : op});
+                out.push_back(
+                    {is_step ? ActionKind::backward : ActionKind::recompute, is_step ? op - facts_.nodes() : op});
             }
         }
     }

@@ -3,11 +3,11 @@
 // A chain {} = L0 < L1 < ... < Lk = V runs like this (V_i = L_i - L_{i-1}; "kept" = what later segments or backward
 // may still need of V_i; U_i = all that is kept of V_1 .. V_i, and the inputs):
 //
-//      forward    V_1 | V_2 | ... | V_k          after V_i all but the kept values of V_i are dropped
+//      forward    V_1 | V_2 | ... | V_k          after V_i all but the kept values of V_i are freed
 //      backward   V_k steps                      V_k still has everything
-//                 V_{k-1} replay, steps          what its steps read and was not kept is run forward again
+//                 V_{k-1} recompute, steps       what its steps read and was not kept is run forward again
 //                 ...
-//                 V_1 replay, steps
+//                 V_1 recompute, steps
 //
 //      bytes ^         __             ___              U_{i-1} stays resident while segment i works, so the peak of
 //            |      __/  \__      ___/   \__           the segment above it depends on the pair (L_{i-1}, L_i) only:
@@ -16,10 +16,10 @@
 //
 // Two models of a pair:
 //   live   exact liveness, op by op: each byte from its first write to its last read, workspace and overlays included.
-//          Replays run all before the first step (eager) or each just before the step that needs it, whichever peaks
-//          lower.  Kept of V_i: values that nodes or steps outside L_i read, what a node that is read outside writes
-//          for its backward only, and values marked `kept`.  A value that is kept for V_i alone, and that neither
-//          backward nor a replay of V_i needs, is released when V_i has run.
+//          Recomputations all run before the first step (eager) or each just before the step that needs it, whichever
+//          has the lower peak.  Kept of V_i: values that nodes or steps outside L_i read, what a node that is read
+//          outside writes for its backward only, and values marked `kept`.  A value that is kept for V_i alone, and
+//          that neither backward nor a recomputation of V_i needs, is released when V_i has run.
 //   paper  Kusumoto et al. 2019, equations 1 and 2, to the letter: everything of V_i that is outside the boundary is
 //          recomputed, the last segment too, and the peak of a segment is
 //          2 M(V_i) + M(d+(L_i) \ L_i) + M(d-(d+(L_i)) \ L_i).
@@ -39,10 +39,10 @@ namespace layermem::planning::liveness {
 enum class Model { paper, live };
 
 struct Segment {
-    Quanta recompute = 0;  // time of its replays
+    Quanta recompute = 0;  // time of its recomputations
     Bytes kept = 0;        // M(U_i) - M(U_{i-1}); negative when it releases more than it keeps
     Bytes peak = 0;        // highest bytes while it runs, forward or backward, above M(U_{i-1})
-    bool eager = true;     // all replays run before the first step
+    bool eager = true;     // all recomputations run before the first step
 };
 
 class SegmentCosts {
@@ -76,7 +76,7 @@ class SegmentCosts {
     Segment evaluate_last();
     void collect(SetIndex lower, SetIndex upper);
     Bytes forward_peak() const;
-    Quanta select_replays();
+    Quanta select_recomputes();
     void set_sequence(bool eager);
     void compute_lifetimes(bool with_forward);
     Bytes bytes_at_start(bool with_forward) const;
@@ -96,18 +96,18 @@ class SegmentCosts {
 
     // Working state of one evaluation; the vectors are members so that they are allocated once.
     SetIndex lower_ = 0, upper_ = 0;
-    std::vector<Node> nodes_;                    // of the segment, ascending
-    std::vector<Step> steps_;                    // of the segment, in order
-    std::vector<char> in_segment_;               // per node
-    std::vector<int> first_need_;                // per value: position in steps_ that first needs it, or kNever
-    std::vector<Value> needed_;                  // values with a first_need_
-    Bytes step_needed_bytes_ = 0;                // of those that steps need themselves
-    std::vector<std::pair<int, Node>> replays_;  // {position in steps_ before which it runs, node}, by node
-    std::vector<int> first_at_, next_at_;        // linked lists of replays_ by that position
-    std::vector<OpIndex> sequence_;              // the backward phase (of the last segment: forward too)
-    std::vector<Lifetime> lifetimes_;            // per item
-    std::vector<Change> change_;                 // per position in sequence_
-    uint64_t round_ = 0;                         // calls of compute_lifetimes()
+    std::vector<Node> nodes_;                       // of the segment, ascending
+    std::vector<Step> steps_;                       // of the segment, in order
+    std::vector<char> in_segment_;                  // per node
+    std::vector<int> first_need_;                   // per value: position in steps_ that first needs it, or kNever
+    std::vector<Value> needed_;                     // values with a first_need_
+    Bytes step_needed_bytes_ = 0;                   // of those that steps need themselves
+    std::vector<std::pair<int, Node>> recomputes_;  // {position in steps_ before which it runs, node}, by node
+    std::vector<int> first_at_, next_at_;           // linked lists of recomputes_ by that position
+    std::vector<OpIndex> sequence_;                 // the backward phase (of the last segment: forward too)
+    std::vector<Lifetime> lifetimes_;               // per item
+    std::vector<Change> change_;                    // per position in sequence_
+    uint64_t round_ = 0;                            // calls of compute_lifetimes()
 };
 
 }  // namespace layermem::planning::liveness

@@ -19,10 +19,10 @@ Core extract_core(const Problem& problem, double share) {
     for (size_t i = 0; i < problem.residencies.size(); ++i) {
         const Residency& r = problem.residencies[i];
         // No full section in its lifespan: the residency is part of the rest.
-        if (full_before[r.first] == full_before[r.last]) continue;
+        if (full_before[r.begin] == full_before[r.end]) continue;
         core.origin.push_back(static_cast<ResidencyId>(i));
         core.problem.residencies.push_back(r);
-        lifespans.push_back({r.first, r.last});
+        lifespans.push_back({r.begin, r.end});
     }
     // Fewer residencies have fewer maximal sets: the sections of the whole are compressed once more.
     core.problem.sections = assign_sections(lifespans, core.problem.residencies);

@@ -20,7 +20,7 @@ Order sort_by(const Problem& problem, Key key) {
     std::iota(order.begin(), order.end(), 0);
     auto rank = [&](ResidencyId i) {
         const Residency& r = residencies[i];
-        return std::make_tuple(-key(r), -r.size, r.first - r.last, r.first, i);
+        return std::make_tuple(-key(r), -r.size, r.begin - r.end, r.begin, i);
     };
     std::sort(order.begin(), order.end(), [&](ResidencyId a, ResidencyId b) { return rank(a) < rank(b); });
     return order;
@@ -33,17 +33,17 @@ Order by_size(const Problem& p) {
 
 // Long ones first: they are the walls between which short ones are stacked.
 Order by_lifetime(const Problem& p) {
-    return sort_by(p, [](const Residency& r) { return r.last - r.first; });
+    return sort_by(p, [](const Residency& r) { return r.end - r.begin; });
 }
 
 // In floating point: sizes times sections may exceed 64 bits.
 Order by_area(const Problem& p) {
-    return sort_by(p, [](const Residency& r) { return static_cast<double>(r.size) * (r.last - r.first); });
+    return sort_by(p, [](const Residency& r) { return static_cast<double>(r.size) * (r.end - r.begin); });
 }
 
 // In the order of allocation, as an allocator at run time would see them.
 Order by_start(const Problem& p) {
-    return sort_by(p, [](const Residency& r) { return -r.first; });
+    return sort_by(p, [](const Residency& r) { return -r.begin; });
 }
 
 // Range maximum in O(1): a sparse table, whose row k holds the largest of each 2^k consecutive values.
@@ -60,11 +60,11 @@ class RangeMaximum {
         }
     }
 
-    // Of sections [first, last): two rows that overlap cover any range.
-    Granules of(Section first, Section last) const {
+    // Of sections [begin, end): two rows that overlap cover any range.
+    Granules of(Section begin, Section end) const {
         int level = 0;
-        while (2 << level <= last - first) ++level;
-        return std::max(tables_[level][first], tables_[level][last - (1 << level)]);
+        while (2 << level <= end - begin) ++level;
+        return std::max(tables_[level][begin], tables_[level][end - (1 << level)]);
     }
 
   private:
@@ -74,7 +74,7 @@ class RangeMaximum {
 // Residencies that are alive in the section of largest load come first: they have the fewest offsets to choose from.
 Order by_pressure(const Problem& p) {
     RangeMaximum load(section_loads(p.residencies, p.sections));
-    return sort_by(p, [&](const Residency& r) { return load.of(r.first, r.last); });
+    return sort_by(p, [&](const Residency& r) { return load.of(r.begin, r.end); });
 }
 
 }  // namespace

@@ -10,15 +10,15 @@ namespace layermem::planning::placement {
 
 void OffsetList::Chunk::summarize() {
     // Tops are accumulated by rising bottom: a gap is what no entry so far covers.
-    first = earliest = std::numeric_limits<Section>::max();
-    last = latest = 0;
+    begin = earliest = std::numeric_limits<Section>::max();
+    end = latest = 0;
     top = entries.front().bottom;
     widest_gap = 0;
     for (const Entry& e : entries) {
-        first = std::min(first, e.first);
-        last = std::max(last, e.last);
-        latest = std::max(latest, e.first);
-        earliest = std::min(earliest, e.last);
+        begin = std::min(begin, e.begin);
+        end = std::max(end, e.end);
+        latest = std::max(latest, e.begin);
+        earliest = std::min(earliest, e.end);
         widest_gap = std::max(widest_gap, e.bottom - top);
         top = std::max(top, e.top);
     }
@@ -32,16 +32,16 @@ Granules OffsetList::find_offset(const Residency& residency, Granules floor, Fit
     Granules least_rest = std::numeric_limits<Granules>::max();
     for (const Chunk& chunk : chunks_) {
         ++steps;
-        if (chunk.first >= residency.last || chunk.last <= residency.first) continue;
+        if (chunk.begin >= residency.end || chunk.end <= residency.begin) continue;
         // Where every entry counts, the summary covers all gaps: those within, and the one below the first entry.
-        bool all_overlap = chunk.latest < residency.last && chunk.earliest > residency.first;
+        bool all_overlap = chunk.latest < residency.end && chunk.earliest > residency.begin;
         if (all_overlap && std::max(chunk.widest_gap, chunk.entries.front().bottom - top) < residency.size) {
             top = std::max(top, chunk.top);
             continue;
         }
         steps += static_cast<int64_t>(chunk.entries.size());
         for (const Entry& e : chunk.entries) {
-            if (e.first >= residency.last || e.last <= residency.first) continue;
+            if (e.begin >= residency.end || e.end <= residency.begin) continue;
             Granules rest = e.bottom - top - residency.size;
             if (rest >= 0 && rest < least_rest) {
                 if (fit == Fit::first || rest == 0) return top;
@@ -57,7 +57,7 @@ Granules OffsetList::find_offset(const Residency& residency, Granules floor, Fit
 // A chunk that is full is split in halves, as a node of a B-tree is.
 void OffsetList::insert(const Residency& residency, Granules offset, int64_t& steps) {
     steps += kMaxChunkEntries;  // the price of the insertion and the summary, whatever the size of the chunk
-    Entry entry{residency.first, residency.last, offset, offset + residency.size};
+    Entry entry{residency.begin, residency.end, offset, offset + residency.size};
     auto is_below = [](const Entry& e, Granules at) { return e.bottom < at; };
     auto ends_below = [](const Chunk& c, Granules at) { return c.entries.back().bottom < at; };
     auto chunk = std::lower_bound(chunks_.begin(), chunks_.end(), offset, ends_below);
@@ -90,15 +90,15 @@ OffsetIndex::OffsetIndex(const Problem& problem) : floor_(problem.floor) {
 }
 
 Granules OffsetIndex::find_offset(const Residency& residency, Fit fit) const {
-    Section slice = residency.first / slice_width_;
-    bool in_one_slice = (residency.last - 1) / slice_width_ == slice;
+    Section slice = residency.begin / slice_width_;
+    bool in_one_slice = (residency.end - 1) / slice_width_ == slice;
     return (in_one_slice ? slices_[slice] : whole_).find_offset(residency, floor_, fit, steps_);
 }
 
 void OffsetIndex::insert(const Residency& residency, Granules offset) {
     // A residency is in the list of each slice that it touches, so a query of one slice misses none.
     whole_.insert(residency, offset, steps_);
-    for (Section slice = residency.first / slice_width_; slice <= (residency.last - 1) / slice_width_; ++slice) {
+    for (Section slice = residency.begin / slice_width_; slice <= (residency.end - 1) / slice_width_; ++slice) {
         slices_[slice].insert(residency, offset, steps_);
     }
 }

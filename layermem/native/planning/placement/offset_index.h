@@ -17,8 +17,8 @@ enum class Fit {
 //
 //      offset ^   +----+     +---------+     top           highest top of the chunk
 //             |   |  3 |  +--+---------+     widest gap    between neighbours by offset, if all of them counted
-//             |   +----+  |  2 |             first, last   the sections that any entry touches
-//             |           +----+             latest, earliest   the largest first, the smallest last:
+//             |   +----+  |  2 |             begin, end    the sections that any entry touches
+//             |           +----+             latest, earliest   the largest begin, the smallest end:
 //             |        | 1 |                                    a lifespan around both overlaps with every entry
 //             +-------------------> sections
 class OffsetList {
@@ -29,13 +29,13 @@ class OffsetList {
 
   private:
     struct Entry {
-        Section first, last;
+        Section begin, end;
         Granules bottom, top;
     };
     struct Chunk {
         std::vector<Entry> entries;
-        Section first, last;       // smallest first, largest last: a lifespan outside overlaps with no entry
-        Section latest, earliest;  // largest first, smallest last: a lifespan around both overlaps with every entry
+        Section begin, end;        // smallest begin, largest end: a lifespan outside overlaps with no entry
+        Section latest, earliest;  // largest begin, smallest end: a lifespan around both overlaps with every entry
         Granules top, widest_gap;
 
         explicit Chunk(std::vector<Entry> of) : entries(std::move(of)) { summarize(); }

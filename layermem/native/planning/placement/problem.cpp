@@ -9,8 +9,8 @@
 
 namespace layermem::planning::placement {
 
-// A sweep line over begins and ends.  A section closes at the first end after a begin.  At one tick ends come before begins,
-// because lifespans are half-open.
+// A sweep line over begins and ends.  A section closes at the first end after a begin.  At one tick ends come before
+// begins, because lifespans are half-open.
 Section assign_sections(const std::vector<Lifespan>& lifespans, std::vector<Residency>& residencies) {
     struct Event {
         int64_t at;
@@ -29,10 +29,10 @@ Section assign_sections(const std::vector<Lifespan>& lifespans, std::vector<Resi
     bool after_begin = false;
     for (const Event& e : events) {
         if (e.begins) {
-            residencies[e.i].first = sections;
+            residencies[e.i].begin = sections;
         } else {
             sections += after_begin;
-            residencies[e.i].last = sections;
+            residencies[e.i].end = sections;
         }
         after_begin = e.begins;
     }
@@ -43,8 +43,8 @@ Section assign_sections(const std::vector<Lifespan>& lifespans, std::vector<Resi
 std::vector<Granules> section_loads(const std::vector<Residency>& residencies, Section sections) {
     std::vector<Granules> load(sections + 1, 0);
     for (const Residency& r : residencies) {
-        load[r.first] += r.size;
-        load[r.last] -= r.size;
+        load[r.begin] += r.size;
+        load[r.end] -= r.size;
     }
     for (Section s = 1; s < sections; ++s) load[s] += load[s - 1];
     // The last entry only received the ends.

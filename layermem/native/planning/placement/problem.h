@@ -18,11 +18,11 @@
 namespace layermem::planning::placement {
 
 struct Residency {
-    Section first, last;  // alive in sections [first, last), first < last
-    Granules size;        // > 0
+    Section begin, end;  // alive in sections [begin, end), begin < end
+    Granules size;       // > 0
 };
 
-inline bool overlap_in_time(const Residency& a, const Residency& b) { return a.first < b.last && b.first < a.last; }
+inline bool overlap_in_time(const Residency& a, const Residency& b) { return a.begin < b.end && b.begin < a.end; }
 
 struct Problem {
     std::vector<Residency> residencies;  // to be placed
@@ -44,7 +44,7 @@ struct Lifespan {
     int64_t begin, end;
 };
 
-// Sets first and last of `residencies`, in the order of `lifespans`, and returns the number of sections.  No lifespan
+// Sets begin and end of `residencies`, in the order of `lifespans`, and returns the number of sections.  No lifespan
 // may be empty.
 Section assign_sections(const std::vector<Lifespan>& lifespans, std::vector<Residency>& residencies);
 

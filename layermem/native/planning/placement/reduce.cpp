@@ -22,6 +22,7 @@ Residency clip_to_floor(const Problem& problem, size_t fixed) {
 // A section is without a hole if the sizes above its floor add up to its ground level.
 Granules find_solid_level(const Problem& problem) {
     std::vector<Residency> parts;
+    parts.reserve(problem.fixed.size());
     for (size_t i = 0; i < problem.fixed.size(); ++i) parts.push_back(clip_to_floor(problem, i));
     std::vector<Granules> ground = ground_levels(problem);
     std::vector<Granules> filled = section_loads(parts, problem.sections);
@@ -55,7 +56,7 @@ std::vector<Granules> ground_levels(const Problem& problem) {
         return s;
     };
     for (size_t i : highest) {
-        for (Section s = next_open(problem.fixed[i].first); s < problem.fixed[i].last; s = next_open(s)) {
+        for (Section s = next_open(problem.fixed[i].begin); s < problem.fixed[i].end; s = next_open(s)) {
             ground[s] = top(i);
             open[s] = s + 1;
         }
@@ -71,7 +72,7 @@ Reduction stack_full_lifetime(const Problem& problem) {
     reduction.problem.residencies.clear();
     for (size_t i = 0; i < problem.residencies.size(); ++i) {
         const Residency& r = problem.residencies[i];
-        if (level >= 0 && r.first == 0 && r.last == problem.sections) {
+        if (level >= 0 && r.begin == 0 && r.end == problem.sections) {
             reduction.stacked.offset[i] = level;
             level += r.size;
         } else {

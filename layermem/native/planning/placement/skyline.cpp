@@ -47,9 +47,9 @@ Skyline::Skyline(const std::vector<Residency>& residencies, const std::vector<Gr
     unplaced_.assign(n, 1);
     is_stale_.assign(sections, 0);
     for (size_t i = 0; i < n; ++i) {
-        for (Section s = residencies[i].first + 1; s < residencies[i].last; ++s) ++crossing_[s];
+        for (Section s = residencies[i].begin + 1; s < residencies[i].end; ++s) ++crossing_[s];
         residency_key_[i] = mix(~uint64_t{i});
-        remaining_key_[residencies[i].first] += residency_key_[i];
+        remaining_key_[residencies[i].begin] += residency_key_[i];
     }
     index_by_section();
 }
@@ -59,7 +59,7 @@ void Skyline::index_by_section() {
     size_t sections = level_.size();
     size_t n = residencies_.size();
     std::vector<int64_t> starts(sections, 0);
-    for (const Residency& r : residencies_) ++starts[r.first];
+    for (const Residency& r : residencies_) ++starts[r.begin];
     alive_at_.assign(sections + 1, 0);
     starting_at_.assign(sections, 0);
     for (size_t s = 0; s < sections; ++s) {
@@ -73,13 +73,13 @@ void Skyline::index_by_section() {
     std::vector<ResidencyId> short_first(n);
     std::iota(short_first.begin(), short_first.end(), 0);
     std::stable_sort(short_first.begin(), short_first.end(), [&](ResidencyId a, ResidencyId b) {
-        return residencies_[a].last - residencies_[a].first < residencies_[b].last - residencies_[b].first;
+        return residencies_[a].end - residencies_[a].begin < residencies_[b].end - residencies_[b].begin;
     });
     std::vector<int64_t> next(alive_at_.begin(), alive_at_.end() - 1);
     std::vector<int64_t> next_start = starting_at_;
     for (ResidencyId i : short_first) {
-        alive_[next_start[residencies_[i].first]++] = i;
-        for (Section s = residencies_[i].first + 1; s < residencies_[i].last; ++s) alive_[next[s]++] = i;
+        alive_[next_start[residencies_[i].begin]++] = i;
+        for (Section s = residencies_[i].begin + 1; s < residencies_[i].end; ++s) alive_[next[s]++] = i;
     }
 }
 
@@ -87,7 +87,7 @@ void Skyline::index_by_section() {
 bool Skyline::initialize() {
     for (size_t i = 0; i < residencies_.size(); ++i) {
         const Residency& r = residencies_[i];
-        least_offset_[i] = *std::max_element(level_.begin() + r.first, level_.begin() + r.last);
+        least_offset_[i] = *std::max_element(level_.begin() + r.begin, level_.begin() + r.end);
         if (least_offset_[i] + r.size > height_) return false;
     }
     for (Section s = 0; s < sections(); ++s) {
@@ -99,7 +99,7 @@ bool Skyline::initialize() {
 
 bool Skyline::place(ResidencyId i) {
     remove(i);
-    return raise(residencies_[i].first, residencies_[i].last, least_offset_[i] + residencies_[i].size);
+    return raise(residencies_[i].begin, residencies_[i].end, least_offset_[i] + residencies_[i].size);
 }
 
 bool Skyline::leave_empty(Section s, Granules upto) { return raise(s, s + 1, upto); }
@@ -110,9 +110,9 @@ void Skyline::remove(ResidencyId i) {
     // A null pointer marks the entry: undo() reverts all the sums below for it.
     trail_.push_back({nullptr, i});
     unplaced_[i] = 0;
-    remaining_key_[r.first] -= residency_key_[i];
-    for (Section s = r.first; s < r.last; ++s) load_[s] -= r.size;
-    for (Section s = r.first + 1; s < r.last; ++s) --crossing_[s];
+    remaining_key_[r.begin] -= residency_key_[i];
+    for (Section s = r.begin; s < r.end; ++s) load_[s] -= r.size;
+    for (Section s = r.begin + 1; s < r.end; ++s) --crossing_[s];
 }
 
 void Skyline::undo(size_t mark) {
@@ -126,21 +126,21 @@ void Skyline::undo(size_t mark) {
         }
         const Residency& r = residencies_[c.old];
         unplaced_[c.old] = 1;
-        remaining_key_[r.first] += residency_key_[c.old];
-        for (Section s = r.first; s < r.last; ++s) load_[s] += r.size;
-        for (Section s = r.first + 1; s < r.last; ++s) ++crossing_[s];
+        remaining_key_[r.begin] += residency_key_[c.old];
+        for (Section s = r.begin; s < r.end; ++s) load_[s] += r.size;
+        for (Section s = r.begin + 1; s < r.end; ++s) ++crossing_[s];
     }
 }
 
-// No unplaced residency of sections [first, last) lies below `upto` from now on.  First the least offsets rise, each
+// No unplaced residency of sections [begin, end) lies below `upto` from now on.  First the least offsets rise, each
 // residency seen once: in the first section all that are alive, then those that start.  Then the levels follow, in
 // these sections and in all others that lost their witness.
-bool Skyline::raise(Section first, Section last, Granules upto) {
+bool Skyline::raise(Section begin, Section end, Granules upto) {
     bool fits = true;
     // Their levels change in any case; those of other sections only if a witness moves.
-    for (Section s = first; s < last; ++s) invalidate(s);
-    for (Section s = first; s < last && fits; ++s) {
-        Span span = s == first ? alive(s) : starting(s);
+    for (Section s = begin; s < end; ++s) invalidate(s);
+    for (Section s = begin; s < end && fits; ++s) {
+        Span span = s == begin ? alive(s) : starting(s);
         steps_ += span.end() - span.begin();
         for (ResidencyId r : span) {
             // A least offset never falls on the way down the search tree, so only lower ones change.
@@ -153,7 +153,7 @@ bool Skyline::raise(Section first, Section last, Granules upto) {
     // Cleared to the end even after a failure: undo() restores numbers, not the list of stale sections.
     for (Section s : stale_) {
         is_stale_[s] = 0;
-        fits = fits && update_level(s, s >= first && s < last ? upto : level_[s]);
+        fits = fits && update_level(s, s >= begin && s < end ? upto : level_[s]);
     }
     stale_.clear();
     return fits;
@@ -163,7 +163,7 @@ bool Skyline::raise(Section first, Section last, Granules upto) {
 void Skyline::drop_witness(ResidencyId r) {
     // The loop ends when all of them are found, which spares the rest of the lifespan.
     Granules left = witness_count_[r];
-    for (Section s = residencies_[r].first; left > 0; ++s) {
+    for (Section s = residencies_[r].begin; left > 0; ++s) {
         ++steps_;
         if (witness_[s] != r) continue;
         invalidate(s);
@@ -199,9 +199,9 @@ void Skyline::set_witness(Section s, ResidencyId r) {
 
 // A sum over sections, so that it does not depend on the order in which the residencies were placed.  Ranges are split
 // where no unplaced residency crosses, so each unplaced one of a range starts in it and is counted exactly once.
-uint64_t Skyline::fingerprint(Section first, Section last) const {
-    uint64_t state = mix((uint64_t{static_cast<uint32_t>(first)} << 32) + static_cast<uint32_t>(last));
-    for (Section s = first; s < last; ++s) {
+uint64_t Skyline::fingerprint(Section begin, Section end) const {
+    uint64_t state = mix((uint64_t{static_cast<uint32_t>(begin)} << 32) + static_cast<uint32_t>(end));
+    for (Section s = begin; s < end; ++s) {
         uint64_t key = static_cast<uint64_t>(level_[s]) + (uint64_t{static_cast<uint32_t>(s)} << 40);
         // Level and section in one word: heights are below 2^40 granules.
         key *= kGolden;

@@ -41,8 +41,8 @@ class Skyline {
     bool is_unplaced(ResidencyId r) const { return unplaced_[r]; }
     // Whether an unplaced residency is alive on both sides of the border between sections s - 1 and s.
     bool is_crossed(Section s) const { return crossing_[s] > 0; }
-    // A hash of the state of sections [first, last): their levels and their unplaced residencies.
-    uint64_t fingerprint(Section first, Section last) const;
+    // A hash of the state of sections [begin, end): their levels and their unplaced residencies.
+    uint64_t fingerprint(Section begin, Section end) const;
 
     struct Span {
         const ResidencyId *first, *last;
@@ -73,7 +73,7 @@ class Skyline {
         stale_.push_back(s);
     }
     void remove(ResidencyId r);
-    bool raise(Section first, Section last, Granules upto);
+    bool raise(Section begin, Section end, Granules upto);
     void drop_witness(ResidencyId r);
     bool update_level(Section s, Granules lower_bound);
     void set_witness(Section s, ResidencyId r);

@@ -41,7 +41,7 @@ BranchingOrder make_order(const std::vector<Residency>& residencies, Granules he
     std::vector<double> weight(residencies.size());
     for (size_t i = 0; i < residencies.size(); ++i) {
         const Residency& r = residencies[i];
-        weight[i] = power[0] * std::log(r.last - r.first) + power[1] * std::log(r.size);
+        weight[i] = power[0] * std::log(r.end - r.begin) + power[1] * std::log(r.size);
         // A sum of four uniform numbers in place of a normal one: std::normal_distribution differs between libraries.
         for (int k = 0; k < 4 && round >= kPowerCount; ++k) {
             weight[i] += kNoise * std::sqrt(3.0) * (static_cast<double>(random() >> 11) * 0x1p-53 - 0.5);
@@ -82,7 +82,7 @@ SearchResult search_below(const Problem& problem, Granules height, int64_t max_s
 // Whether the index of the search fits in memory and its construction in the steps.
 bool is_searchable(const Problem& problem) {
     int64_t entries = 0;
-    for (const Residency& r : problem.residencies) entries += r.last - r.first;
+    for (const Residency& r : problem.residencies) entries += r.end - r.begin;
     return entries <= kMaxSearchEntries;
 }
 

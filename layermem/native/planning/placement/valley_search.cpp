@@ -35,7 +35,7 @@ ValleySearch::ValleySearch(const std::vector<Residency>& residencies, const std:
     std::map<std::tuple<Section, Section, Granules>, ResidencyId> last_equal;
     for (size_t i = 0; i < residencies.size(); ++i) {
         const Residency& r = residencies[i];
-        ResidencyId& last = last_equal.try_emplace({r.first, r.last, r.size}, -1).first->second;
+        ResidencyId& last = last_equal.try_emplace({r.begin, r.end, r.size}, -1).first->second;
         duplicate_of_[i] = last;
         last = static_cast<ResidencyId>(i);
     }
@@ -70,7 +70,7 @@ SearchResult ValleySearch::run(const BranchingOrder& order, int64_t max_failures
         decisions_.resize(d + 1);
         candidates_.resize(current.candidates_end);
         ranges_.resize(current.ranges);
-        next = split(current.first, current.last, d, current.next_range);
+        next = split(current.begin, current.end, d, current.next_range);
         int64_t now = steps();
         bool has_budget = budget.spend(now - counted + 1);
         counted = now;
@@ -79,12 +79,12 @@ SearchResult ValleySearch::run(const BranchingOrder& order, int64_t max_failures
     return SearchResult::found;
 }
 
-// Queues the parts of [first, last) that have unplaced residencies before range `next`; returns the head of the queue.
+// Queues the parts of [begin, end) that have unplaced residencies before range `next`; returns the head of the queue.
 // A part ends at each border that no unplaced residency crosses.
-int32_t ValleySearch::split(Section first, Section last, int32_t parent, int32_t next) {
-    steps_ += last - first;
-    for (Section left = first, s = first + 1; s <= last; ++s) {
-        if (s < last && skyline_.is_crossed(s)) continue;
+int32_t ValleySearch::split(Section begin, Section end, int32_t parent, int32_t next) {
+    steps_ += end - begin;
+    for (Section left = begin, s = begin + 1; s <= end; ++s) {
+        if (s < end && skyline_.is_crossed(s)) continue;
         // A level at the height means that nothing is unplaced there: no range.
         if (skyline_.level(left) < skyline_.height()) {
             ranges_.push_back({left, s, parent, next});
@@ -98,16 +98,16 @@ int32_t ValleySearch::split(Section first, Section last, int32_t parent, int32_t
 // Opens a decision on some section of the range; false where the state is a nogood.
 bool ValleySearch::open_decision(const Range& range, const BranchingOrder& order) {
     Decision d{};
-    d.first = d.section = range.first;
-    d.last = range.last;
+    d.begin = d.section = range.begin;
+    d.end = range.end;
     d.parent = range.parent;
     d.next_range = range.next;
     d.empty_upto = -1;
     d.mark = skyline_.mark();
     d.ranges = ranges_.size();
     d.tried = candidates_.size();
-    d.state = skyline_.fingerprint(range.first, range.last);
-    steps_ += range.last - range.first;
+    d.state = skyline_.fingerprint(range.begin, range.end);
+    steps_ += range.end - range.begin;
     if (failed_states_.contains(d.state)) return false;
 
     if (ResidencyId spanning = find_spanning(range); spanning >= 0) {
@@ -155,12 +155,12 @@ bool ValleySearch::advance(Decision& d) {
 // A residency alive throughout a range with a level floor, or -1.  It can lie at the bottom without loss: what is below
 // it and what is above it never overlap in address, so below and above can be swapped.
 ResidencyId ValleySearch::find_spanning(const Range& range) const {
-    for (Section s = range.first + 1; s < range.last; ++s) {
-        if (skyline_.level(s) != skyline_.level(range.first)) return -1;
+    for (Section s = range.begin + 1; s < range.end; ++s) {
+        if (skyline_.level(s) != skyline_.level(range.begin)) return -1;
     }
-    for (ResidencyId r : skyline_.alive(range.first)) {
+    for (ResidencyId r : skyline_.alive(range.begin)) {
         ++steps_;
-        if (skyline_.is_unplaced(r) && residencies_[r].last == range.last) return r;
+        if (skyline_.is_unplaced(r) && residencies_[r].end == range.end) return r;
     }
     return -1;
 }
@@ -168,15 +168,15 @@ ResidencyId ValleySearch::find_spanning(const Range& range) const {
 // Of all valleys of the range, the section with the least (slack + bias) * branches; among equal ones the lowest floor.
 // A section with a single branch is forced: it comes before all others.
 ValleySearch::Valley ValleySearch::choose_valley(const Range& range, Granules slack_bias) {
-    const Section first = range.first;
-    const Section last = range.last;
-    Valley best{first, last, -1};
+    const Section begin = range.begin;
+    const Section end = range.end;
+    Valley best{begin, end, -1};
     std::tuple<double, Granules> least;
-    for (Section a = first, z; a < last; a = z) {
+    for (Section a = begin, z; a < end; a = z) {
         Granules floor = skyline_.level(a);
         // [a, z) is the run of sections at one level that begins at a.
-        for (z = a + 1; z < last && skyline_.level(z) == floor;) ++z;
-        bool is_valley = (a == first || skyline_.level(a - 1) > floor) && (z == last || skyline_.level(z) > floor);
+        for (z = a + 1; z < end && skyline_.level(z) == floor;) ++z;
+        bool is_valley = (a == begin || skyline_.level(a - 1) > floor) && (z == end || skyline_.level(z) > floor);
         if (!is_valley || floor == skyline_.height()) continue;
         count_candidates(a, z);
         for (Section s = a; s < z; ++s) {
@@ -188,32 +188,32 @@ ValleySearch::Valley ValleySearch::choose_valley(const Range& range, Granules sl
             least = {cost, floor};
         }
     }
-    steps_ += last - first;
+    steps_ += end - begin;
     return best;
 }
 
 // How many walls of the valley end level with r, if r lies on the floor next to them: no notch is left there.
 int ValleySearch::count_flush_walls(ResidencyId id, const Valley& v, const Range& range) const {
     const Residency& r = residencies_[id];
-    Granules top = skyline_.level(v.first) + r.size;
-    bool left = r.first == v.first && v.first > range.first && skyline_.level(v.first - 1) == top;
-    bool right = r.last == v.last && v.last < range.last && skyline_.level(v.last) == top;
+    Granules top = skyline_.level(v.begin) + r.size;
+    bool left = r.begin == v.begin && v.begin > range.begin && skyline_.level(v.begin - 1) == top;
+    bool right = r.end == v.end && v.end < range.end && skyline_.level(v.end) == top;
     return left + right;
 }
 
-// Per section of the valley [first, last), the unplaced residencies that lie within the valley: only they can rest on
+// Per section of the valley [begin, end), the unplaced residencies that lie within the valley: only they can rest on
 // its floor.  Differences at their ends first, then the running sum.
-void ValleySearch::count_candidates(Section first, Section last) {
-    std::fill(candidate_count_.begin() + first, candidate_count_.begin() + last + 1, 0);
-    for (Section s = first; s < last; ++s) {
+void ValleySearch::count_candidates(Section begin, Section end) {
+    std::fill(candidate_count_.begin() + begin, candidate_count_.begin() + end + 1, 0);
+    for (Section s = begin; s < end; ++s) {
         for (ResidencyId r : skyline_.starting(s)) {
             ++steps_;
-            if (!skyline_.is_unplaced(r) || residencies_[r].last > last) continue;
+            if (!skyline_.is_unplaced(r) || residencies_[r].end > end) continue;
             ++candidate_count_[s];
-            --candidate_count_[residencies_[r].last];
+            --candidate_count_[residencies_[r].end];
         }
     }
-    for (Section s = first + 1; s < last; ++s) candidate_count_[s] += candidate_count_[s - 1];
+    for (Section s = begin + 1; s < end; ++s) candidate_count_[s] += candidate_count_[s - 1];
 }
 
 // The least offset in the chosen section if nothing rests on the floor there: what lies lowest in it then rests on a
@@ -225,13 +225,13 @@ Granules ValleySearch::find_empty_upto(const Valley& v, const Range& range) cons
     // An empty floor costs slack: without any, something must rest on it.
     if (slack == 0) return -1;
     Granules upto = skyline_.height();
-    if (v.first > range.first) upto = std::min(upto, skyline_.level(v.first - 1));
-    if (v.last < range.last) upto = std::min(upto, skyline_.level(v.last));
-    for (Section s = v.first; s < v.last; ++s) {
+    if (v.begin > range.begin) upto = std::min(upto, skyline_.level(v.begin - 1));
+    if (v.end < range.end) upto = std::min(upto, skyline_.level(v.end));
+    for (Section s = v.begin; s < v.end; ++s) {
         for (ResidencyId id : skyline_.starting(s)) {
             ++steps_;
             const Residency& r = residencies_[id];
-            if (!skyline_.is_unplaced(id) || r.last > v.last || (r.first <= v.section && v.section < r.last)) continue;
+            if (!skyline_.is_unplaced(id) || r.end > v.end || (r.begin <= v.section && v.section < r.end)) continue;
             upto = std::min(upto, floor + r.size);
         }
     }

@@ -66,13 +66,13 @@ class ValleySearch {
   private:
     // A part of the problem that can be searched apart.  Ranges wait in linked lists inside ranges_.
     struct Range {
-        Section first, last;
+        Section begin, end;
         int32_t parent;  // the decision that left this range, or -1
         int32_t next;    // the range to search once this one is full, or -1
     };
     // One node of the search tree: the section it branches on, and which branches are left.
     struct Decision {
-        Section first, last, section;
+        Section begin, end, section;
         int32_t parent, next_range;
         Granules floor, empty_upto;    // empty_upto < 0: the floor cannot stay empty
         size_t tried, candidates_end;  // the candidates left: [tried, candidates_end) of candidates_
@@ -80,16 +80,16 @@ class ValleySearch {
         uint64_t state;                // fingerprint: a nogood once all branches have failed
     };
     struct Valley {
-        Section first, last, section;  // section: the one to branch on; -1: there is no valley
+        Section begin, end, section;  // section: the one to branch on; -1: there is no valley
     };
 
-    int32_t split(Section first, Section last, int32_t parent, int32_t next);
+    int32_t split(Section begin, Section end, int32_t parent, int32_t next);
     bool open_decision(const Range& range, const BranchingOrder& order);
     bool advance(Decision& decision);
     ResidencyId find_spanning(const Range& range) const;
     Valley choose_valley(const Range& range, Granules slack_bias);
     int count_flush_walls(ResidencyId r, const Valley& valley, const Range& range) const;
-    void count_candidates(Section first, Section last);
+    void count_candidates(Section begin, Section end);
     Granules find_empty_upto(const Valley& valley, const Range& range) const;
 
     const std::vector<Residency>& residencies_;

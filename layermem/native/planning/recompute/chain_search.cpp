@@ -27,8 +27,8 @@ ChainSearch::ChainSearch(const LowerSets& sets, SegmentGraph& graph, Bytes input
       last_(sets.size() - 1),
       max_recompute_(max_recompute),
       deadline_(deadline),
-      reach_(sets, graph, inputs, query.upto, query.budget, max_recompute, deadline),
-      bounds_(sets.size(), query.budget, max_recompute),
+      reach_(sets, graph, inputs, query.upto, query.budget_bytes, max_recompute, deadline),
+      bounds_(sets.size(), query.budget_bytes, max_recompute),
       is_infeasible_(reach_.is_infeasible()) {
     if (is_infeasible_) return;
     if (by_time()) compute_bounds();
@@ -44,7 +44,7 @@ void ChainSearch::for_each_edge(SetIndex from, Visit visit) {
     if (!reach_.is_reachable(from)) return;
     deadline_.check();
     // Every chain keeps at least min_kept(from) there, so the peak of a usable edge is at most the rest of the budget.
-    const CostBox box{query_.budget - reach_.min_kept(from), max_recompute_};
+    const CostBox box{query_.budget_bytes - reach_.min_kept(from), max_recompute_};
     graph_.for_each_edge(from, query_.upto, box, deadline_, visit);
 }
 
@@ -77,7 +77,7 @@ bool ChainSearch::may_improve(SetIndex from, SetIndex to, const CostBox& cost, B
     const auto time = static_cast<Bound>(cost.recompute);
     if (bounds_.edge_bound(from, to, cost.recompute, charged_bytes(to, kept, cost.peak)) > limit) return false;
     // The two parts may have different multipliers, so this can rule out what the bound of the whole does not.
-    const Bound before = bounds_.prefix_bound(from, query_.budget - cost.peak);
+    const Bound before = bounds_.prefix_bound(from, query_.budget_bytes - cost.peak);
     return before + time + bounds_.suffix_bound(to, reach_.min_kept(to)) <= limit;
 }
 
@@ -156,7 +156,7 @@ void ChainSearch::extend_into(SetIndex to, std::vector<ParetoFront>& fronts) {
         // By rising key bytes fall: the labels that fit are the last ones, those in time the first ones.
         auto find_first_fit = [&] {
             return std::partition_point(front.begin(), front.end(),
-                                        [&](const Label& l) { return l.kept + edge.peak > query_.budget; });
+                                        [&](const Label& l) { return l.kept + edge.peak > query_.budget_bytes; });
         };
         auto is_late = [&](const Label& l) { return static_cast<Bound>(l.key + in.key_step(by_time())) > latest; };
         auto label = find_first_fit();
@@ -222,7 +222,7 @@ Chain ChainSearch::trace_back(const std::vector<ParetoFront>& fronts) const {
             const auto match = std::lower_bound(front.begin(), front.end(), origin.key,
                                                 [](const Label& l, Quanta key) { return l.key < key; });
             const bool is_origin = in.edge->is_exact && match != front.end() && match->key == origin.key &&
-                                   match->kept == origin.kept && origin.kept + in.edge->peak <= query_.budget;
+                                   match->kept == origin.kept && origin.kept + in.edge->peak <= query_.budget_bytes;
             // Several edges may match: any of them gives the same time and bytes.
             if (!is_origin) continue;
             set = in.from;

@@ -21,10 +21,10 @@
 
 namespace layermem::planning::recompute {
 
-// Chains of sets of the tiers up to `upto` within `budget` bytes.
+// Chains of sets of the tiers up to `upto` within `budget_bytes`.
 struct ChainQuery {
     Family upto;
-    Bytes budget;
+    Bytes budget_bytes;
     Objective objective;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <functional>
 
 #include "planning/types.h"
@@ -10,7 +11,7 @@ namespace layermem::planning::recompute {
 
 class Deadline {
   public:
-    struct Exceeded {};  // thrown at the time limit; the best plan so far is the answer
+    struct Exceeded : std::exception {};  // thrown at the time limit; the best plan so far is the answer
 
     // `limit` 0: none.  `interrupt` is called at most a hundred times a second and may throw.
     explicit Deadline(Seconds limit = 0, std::function<void()> interrupt = {})

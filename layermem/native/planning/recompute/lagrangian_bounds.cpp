@@ -17,8 +17,8 @@ constexpr Bound kRoundingError = 1e-6;  // quanta by which a sum of many product
 
 // The first multiplier is 0: the shortest path in time alone.  The others are powers of two around time / budget, where
 // the whole budget costs as much as the whole time.
-LagrangianBounds::LagrangianBounds(int sets, Bytes budget, Quanta time)
-    : sets_(sets), budget_(static_cast<double>(budget)) {
+LagrangianBounds::LagrangianBounds(int sets, Bytes budget_bytes, Quanta time)
+    : sets_(sets), budget_(static_cast<double>(budget_bytes)) {
     const Multiplier scale = std::max<double>(1, static_cast<double>(time)) / std::max(1.0, budget_);
     for (int m = 0; m < kMultipliers; ++m) multipliers_[m] = m == 0 ? 0 : scale * std::pow(2.0, m - 5);
 }
@@ -26,7 +26,8 @@ LagrangianBounds::LagrangianBounds(int sets, Bytes budget, Quanta time)
 // Steps of 2^(1/4): the dual function is concave, so its maximum is near the best multiplier of the wide range.
 void LagrangianBounds::refine_around(Multiplier centre) {
     if (centre <= 0) return;
-    for (int m = 1; m < kMultipliers; ++m) multipliers_[m] = centre * std::pow(2.0, (m - kMultipliers / 2) / 4.0);
+    constexpr int kMiddle = kMultipliers / 2;
+    for (int m = 1; m < kMultipliers; ++m) multipliers_[m] = centre * std::pow(2.0, (m - kMiddle) / 4.0);
 }
 
 Multiplier LagrangianBounds::best_multiplier(Bytes inputs) const {

@@ -24,8 +24,8 @@ namespace layermem::planning::recompute {
 
 class LagrangianBounds {
   public:
-    // For `sets` lower sets, and chains of at most about `time` within `budget`.
-    LagrangianBounds(int sets, Bytes budget, Quanta time);
+    // For `sets` lower sets, and chains of at most about `time` within `budget_bytes`.
+    LagrangianBounds(int sets, Bytes budget_bytes, Quanta time);
 
     // Replaces the wide range of multipliers by a narrow one around `centre` (0 leaves it); paths start anew.
     void refine_around(Multiplier centre);

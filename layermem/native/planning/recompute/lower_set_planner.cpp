@@ -21,7 +21,7 @@ LowerSetPlanner::LowerSetPlanner(StepGraph graph, Family family, liveness::Model
       costs_(graph_, sets_, model),
       segments_(sets_, costs_),
       max_recompute_(0) {
-    for (const NodeInfo& node : graph_.nodes) max_recompute_ += std::max(node.quanta, node.replay_quanta);
+    for (const NodeInfo& node : graph_.nodes) max_recompute_ += std::max(node.quanta, node.recompute_quanta);
 }
 
 ChainSearch LowerSetPlanner::search(const ChainQuery& query, Quanta max_recompute, Deadline& deadline) {
@@ -85,18 +85,18 @@ void LowerSetPlanner::improve(const ChainQuery& query, std::optional<ChainPlan>&
     if (auto chain = full.find_best()) best = evaluate_chain(std::move(*chain));
 }
 
-std::optional<ChainPlan> LowerSetPlanner::solve(Bytes budget, Objective objective, Deadline& deadline) {
+std::optional<ChainPlan> LowerSetPlanner::solve(Bytes budget_bytes, Objective objective, Deadline& deadline) {
     // Families include each other, so the last tier alone decides; the earlier ones make it quick.
     std::optional<ChainPlan> best;
     proven_infeasible_ = false;
     try {
         for (int tier = 0; tier <= static_cast<int>(family_); ++tier)
-            improve({static_cast<Family>(tier), budget, objective}, best, deadline);
+            improve({static_cast<Family>(tier), budget_bytes, objective}, best, deadline);
         proven_infeasible_ = !best && !sets_.truncated();
         if (best) best->proven = !sets_.truncated();
     } catch (const Deadline::Exceeded&) {
         // The plan of least peak may be known from an earlier call: better than none.
-        if (!best && minimum_ && minimum_->peak <= budget) {
+        if (!best && minimum_ && minimum_->peak <= budget_bytes) {
             best = minimum_;
             best->proven = false;
         }
@@ -135,7 +135,7 @@ ChainPlan LowerSetPlanner::minimum(Deadline& deadline) {
             minimize_peak(static_cast<Family>(tier), *minimum_, deadline);
         minimum_->proven = !sets_.truncated();
     } catch (const Deadline::Exceeded&) {
-        // The best so far is the answer, not proven.
+        minimum_->proven = false;  // the best so far is the answer
     }
     return *minimum_;
 }

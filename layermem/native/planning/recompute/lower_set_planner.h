@@ -33,8 +33,8 @@ class LowerSetPlanner {
     LowerSetPlanner(StepGraph graph, Family family, liveness::Model model, size_t max_sets,
                     const std::vector<Node>* ends);
 
-    // The best chain within `budget` bytes, or none.  Without one, proven_infeasible() says whether none exists.
-    std::optional<ChainPlan> solve(Bytes budget, Objective objective, Deadline& deadline);
+    // The best chain within `budget_bytes`, or none.  Without one, proven_infeasible() says whether none exists.
+    std::optional<ChainPlan> solve(Bytes budget_bytes, Objective objective, Deadline& deadline);
     // A chain of least peak; `proven` if no chain of the family needs less.
     ChainPlan minimum(Deadline& deadline);
     bool proven_infeasible() const { return proven_infeasible_; }

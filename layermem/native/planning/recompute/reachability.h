@@ -14,7 +14,7 @@ class Reachability {
   public:
     // Over segments that end in sets of the tiers up to `upto` and recompute at most `max_recompute` each; `inputs`
     // bytes are resident from the start.
-    Reachability(const LowerSets& sets, SegmentGraph& graph, Bytes inputs, Family upto, Bytes budget,
+    Reachability(const LowerSets& sets, SegmentGraph& graph, Bytes inputs, Family upto, Bytes budget_bytes,
                  Quanta max_recompute, Deadline& deadline);
 
     bool is_infeasible() const { return min_kept_.back() >= kUnreached; }

@@ -1,4 +1,7 @@
 // Locking and reports.  Nothing here searches: LowerSetPlanner does, and SegmentCosts evaluates.
+//
+// One mutex guards the planner: searches share the stored costs of segments and the working memory that evaluates them.
+// Callers hold no GIL while they wait for it (bindings/bind_recompute.cpp).
 #include "planning/recompute/shared_planner.h"
 
 #include <algorithm>
@@ -8,6 +11,7 @@
 namespace layermem::planning::recompute {
 namespace {
 
+// A caller may have forgotten finish(), or have called it: it checks the graph and may be repeated.
 StepGraph finish(StepGraph graph) {
     graph.finish();
     return graph;
@@ -19,16 +23,16 @@ SharedPlanner::SharedPlanner(StepGraph graph, Family family, liveness::Model mod
                              const std::optional<std::vector<Node>>& ends)
     : planner_(finish(std::move(graph)), family, model, max_sets, ends ? &*ends : nullptr) {}
 
-std::optional<PlanReport> SharedPlanner::solve(Bytes budget, Objective objective, Seconds time_limit,
-                                               const Interrupt& interrupt) {
+std::optional<ChainReport> SharedPlanner::solve(Bytes budget_bytes, Objective objective, Seconds time_limit,
+                                                const Interrupt& interrupt) {
     const std::lock_guard<std::mutex> lock(mutex_);
     Deadline deadline(time_limit, interrupt);
-    auto plan = planner_.solve(budget, objective, deadline);
+    auto plan = planner_.solve(budget_bytes, objective, deadline);
     if (!plan) return std::nullopt;
     return report(std::move(*plan), deadline);
 }
 
-PlanReport SharedPlanner::minimum(Seconds time_limit, const Interrupt& interrupt) {
+ChainReport SharedPlanner::minimum(Seconds time_limit, const Interrupt& interrupt) {
     const std::lock_guard<std::mutex> lock(mutex_);
     Deadline deadline(time_limit, interrupt);
     return report(planner_.minimum(deadline), deadline);
@@ -57,15 +61,17 @@ SegmentReport SharedPlanner::segment(SetIndex lower, SetIndex upper) {
     return out;
 }
 
+// The sets are constant after construction: no lock.
 std::vector<std::vector<Node>> SharedPlanner::members_of_sets() const {
     std::vector<std::vector<Node>> out;
+    out.reserve(static_cast<size_t>(planner_.sets().size()));
     for (SetIndex set = 0; set < planner_.sets().size(); ++set) out.push_back(planner_.sets().members(set));
     return out;
 }
 
-PlanReport SharedPlanner::report(ChainPlan plan, const Deadline& deadline) {
+ChainReport SharedPlanner::report(ChainPlan plan, const Deadline& deadline) {
     // Called with the mutex held: actions() uses the working memory of the segment costs.
-    PlanReport out;
+    ChainReport out;
     for (SetIndex set : plan.chain) out.lower_sets.push_back(planner_.sets().members(set));
     out.recompute_time = planner_.graph().time_of(plan.recompute);
     // The peak of the actions is computed apart from the model's peak, which the budget bounds.

@@ -12,7 +12,7 @@
 namespace layermem::planning::recompute {
 
 // A chain, and everything that runs because of it.
-struct PlanReport {
+struct ChainReport {
     ChainPlan plan;
     std::vector<std::vector<Node>> lower_sets;  // of the chain
     double recompute_time = 0;                  // in the unit of the graph
@@ -38,8 +38,9 @@ class SharedPlanner {
                   const std::optional<std::vector<Node>>& ends);
 
     // `time_limit` 0: none.
-    std::optional<PlanReport> solve(Bytes budget, Objective objective, Seconds time_limit, const Interrupt& interrupt);
-    PlanReport minimum(Seconds time_limit, const Interrupt& interrupt);
+    std::optional<ChainReport> solve(Bytes budget_bytes, Objective objective, Seconds time_limit,
+                                     const Interrupt& interrupt);
+    ChainReport minimum(Seconds time_limit, const Interrupt& interrupt);
     // Throws std::out_of_range unless the first set lies inside the second.
     SegmentReport segment(SetIndex lower, SetIndex upper);
 
@@ -47,7 +48,7 @@ class SharedPlanner {
     const LowerSetPlanner& planner() const { return planner_; }
 
   private:
-    PlanReport report(ChainPlan plan, const Deadline& deadline);
+    ChainReport report(ChainPlan plan, const Deadline& deadline);
 
     LowerSetPlanner planner_;
     std::mutex mutex_;

@@ -1,0 +1,86 @@
+"""The families of lower sets, and what a limit of time leaves of a search."""
+
+import random
+from itertools import combinations
+
+import pytest
+
+from layermem._native import LowerSetPlanner, StepGraph
+from tests.native.test_planning_paper_formula import all_lower_sets
+
+WIDE = [(0, v) for v in range(1, 15)] + [(v, 15) for v in range(1, 15)]  # 2 ** 14 lower sets between two bottlenecks
+DIAMOND = [(15, 16), (16, 17), (15, 18), (17, 19), (18, 19)]  # 4 more where 18 runs before 16 or 17
+
+
+def graph(count, edges, size=None):
+    draw = random.Random(count)
+    size = size or [draw.randint(1, 9) for _ in range(count)]
+    return StepGraph.value_gradients([draw.choice((1, 10)) for _ in range(count)], size, edges)
+
+
+def family(count, edges, name, **more):
+    sets = LowerSetPlanner(graph(count, edges), family=name, **more).sets()
+    assert [len(s) for s in sets] == sorted(len(s) for s in sets) and len(sets) == len(set(map(tuple, sets)))
+    return {frozenset(members) for members in sets}
+
+
+def random_edges(seed, most=9):
+    draw = random.Random(seed)
+    count = draw.randint(1, most)
+    return count, [pair for pair in combinations(range(count), 2) if draw.random() < draw.choice((0.2, 0.5))]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_each_family_holds_the_one_before_and_exact_holds_all(seed):
+    count, edges = random_edges(seed)
+    approx, extended, exact = (family(count, edges, name) for name in ("approx", "extended", "exact"))
+    assert {frozenset(), frozenset(range(count))} <= approx <= extended <= exact == set(all_lower_sets(count, edges))
+    assert extended == exact  # there are few
+
+
+def test_the_extended_family_has_all_sets_of_narrow_parts_and_few_of_a_wide_one():
+    extended = family(20, WIDE + DIAMOND, "extended")
+    below = frozenset(range(16))
+    assert {below | {18}, below | {16, 18}, below | {16, 17}, below | {16, 17, 18}} <= extended
+    assert len(extended) <= 3 * 20 + 2 + 8
+    assert len(family(20, WIDE + DIAMOND, "exact")) > 2**14
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_segment_ends_only_where_it_may(seed):
+    count, edges = random_edges(seed)
+    ends = set(random.Random(seed).sample(range(count), count // 2))
+
+    def ends_well(members):
+        return all(v in ends or any((v, w) in edges for w in members) for v in members)
+
+    free = family(count, edges, "exact")
+    restricted = family(count, edges, "exact", ends=sorted(ends))
+    assert restricted == {s for s in free if ends_well(s)} | {frozenset(), frozenset(range(count))}
+
+
+def test_an_end_that_is_no_node_is_refused():
+    with pytest.raises(ValueError, match="there is no node 5"):
+        LowerSetPlanner(graph(3, [(0, 1)]), ends=[5])
+
+
+def test_the_least_budget_keeps_what_was_found_when_the_time_is_up():
+    edges = WIDE + DIAMOND
+    proven = LowerSetPlanner(graph(20, edges), family="exact").minimum()
+    planner = LowerSetPlanner(graph(20, edges), family="exact")
+    limit, peaks, done = 1e-9, [], False
+    while not done:
+        found = planner.minimum(time_limit=limit)
+        peaks, done, limit = [*peaks, found.model_peak_bytes], found.proven_optimal, 8 * limit
+    assert len(peaks) > 2 and peaks == sorted(peaks, reverse=True)
+    assert peaks[0] > peaks[-1] == proven.model_peak_bytes and proven.proven_optimal
+
+
+def test_a_search_out_of_time_gives_the_best_it_knows_and_does_not_call_it_proven():
+    planner = LowerSetPlanner(graph(20, WIDE + DIAMOND), family="exact")
+    budget = planner.minimum().model_peak_bytes
+    hasty = planner.solve(budget, time_limit=1e-9)
+    assert hasty.model_peak_bytes <= budget and not hasty.proven_optimal
+    calm = planner.solve(budget)
+    assert calm.proven_optimal and calm.recompute_time <= hasty.recompute_time
+    assert LowerSetPlanner(graph(20, WIDE + DIAMOND), family="exact").solve(budget, time_limit=1e-9) is None
