@@ -26,21 +26,24 @@ struct BackwardArgs {
     float alpha, beta, gamma;
 };
 
-#define LM_FORWARD(name, expression)                                                                    \
-    LM_KERNEL(name##_forward, ForwardArgs, p, POINTWISE_THREADS) {                                          \
-        pointwise<1, 2>(p.y, {p.x}, p.count, false, [&](const float(&in)[1], unsigned) -> float {           \
-            const float x = in[0];                                                                    \
-            return expression;                                                                        \
-        });                                                                                           \
+#define LM_FORWARD(name, expression)                                                               \
+    LM_KERNEL(name##_forward, ForwardArgs, p, POINTWISE_THREADS) {                                 \
+        pointwise<1, 2>(p.y, {p.x}, p.count, false, [&](const float (&in)[1], unsigned) -> float { \
+            const float x = in[0];                                                                 \
+            return expression;                                                                     \
+        });                                                                                        \
     }
 
-#define LM_BACKWARD(name, from, expression)                                                                          \
-    LM_KERNEL(name##_backward, BackwardArgs, p, POINTWISE_THREADS) {                                                    \
-        pointwise<2, 2>(p.dx, {p.dy, p.source}, p.count, p.accumulate, [&](const float(&in)[2], unsigned) -> float { \
-            const float dy = in[0], from = in[1];                                                                 \
-            return expression;                                                                                    \
-        });                                                                                                       \
+#define LM_BACKWARD(name, from, expression)                                                                           \
+    LM_KERNEL(name##_backward, BackwardArgs, p, POINTWISE_THREADS) {                                                  \
+        pointwise<2, 2>(p.dx, {p.dy, p.source}, p.count, p.accumulate, [&](const float (&in)[2], unsigned) -> float { \
+            const float dy = in[0], from = in[1];                                                                     \
+            return expression;                                                                                        \
+        });                                                                                                           \
     }
+
+// One activation: y from x, and dx from dy and x or y, whichever `from` names.
+#define LM_ACTIVATION(name, forward, from, backward) LM_FORWARD(name, forward) LM_BACKWARD(name, from, backward)
 
 LM_FN float sigmoid(float x) { return 0.5f * tanhf(0.5f * x) + 0.5f; }  // never overflows
 
@@ -55,41 +58,32 @@ LM_FN float relu(float x, float slope) {
 
 LM_FN float clip(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
 
-LM_FORWARD(relu, relu(x, p.alpha))
-LM_BACKWARD(relu, x, x > 0.0f ? dy : p.alpha != 0.0f ? p.alpha * dy : 0.0f)
-LM_FORWARD(clip, clip(x, p.alpha, p.beta))
-LM_BACKWARD(clip, x, x >= p.alpha && x <= p.beta ? dy : 0.0f)
-LM_FORWARD(elu, x > 0.0f ? x : p.alpha * expm1f(x))
-LM_BACKWARD(elu, x, x > 0.0f ? dy : dy * (p.alpha * expf(x)))
-LM_FORWARD(sigmoid, sigmoid(x))
-LM_BACKWARD(sigmoid, y, dy * (y * (1.0f - y)))
-LM_FORWARD(tanh, tanhf(x))
-LM_BACKWARD(tanh, y, dy * (1.0f - y * y))
-LM_FORWARD(absval, fabsf(x))
-LM_BACKWARD(absval, x, dy * sign(x))
-LM_FORWARD(power, power_of(p.gamma + p.beta * x, p.alpha))
-LM_BACKWARD(power, x, dy * (p.alpha * p.beta * power_of(p.gamma + p.beta * x, p.alpha - 1.0f)))
-LM_FORWARD(exp, p.beta * expf(p.alpha * x))
-LM_BACKWARD(exp, y, dy * (p.alpha * y))
-LM_FORWARD(log, p.gamma * logf(p.beta + p.alpha * x))
-LM_BACKWARD(log, x, dy * (p.gamma * p.alpha / (p.beta + p.alpha * x)))
-LM_FORWARD(bnll, fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))))
-LM_BACKWARD(bnll, x, dy* sigmoid(x))
-LM_FORWARD(swish, x* sigmoid(p.alpha* x))
-LM_FORWARD(threshold, x > p.alpha ? 1.0f : 0.0f)
-
 LM_FN float swish_slope(float x, float beta) {
     const float s = sigmoid(beta * x);
     return s + beta * x * s * (1.0f - s);
 }
-LM_BACKWARD(swish, x, dy* swish_slope(x, p.alpha))
+
+LM_ACTIVATION(relu, relu(x, p.alpha), x, x > 0.0f ? dy : p.alpha != 0.0f ? p.alpha * dy : 0.0f)
+LM_ACTIVATION(clip, clip(x, p.alpha, p.beta), x, x >= p.alpha && x <= p.beta ? dy : 0.0f)
+LM_ACTIVATION(elu, x > 0.0f ? x : p.alpha * expm1f(x), x, x > 0.0f ? dy : dy * (p.alpha * expf(x)))
+LM_ACTIVATION(sigmoid, sigmoid(x), y, dy*(y * (1.0f - y)))
+LM_ACTIVATION(tanh, tanhf(x), y, dy * (1.0f - y * y))
+LM_ACTIVATION(absval, fabsf(x), x, dy* sign(x))
+LM_ACTIVATION(power, power_of(p.gamma + p.beta * x, p.alpha), x,
+              dy*(p.alpha* p.beta* power_of(p.gamma + p.beta * x, p.alpha - 1.0f)))
+LM_ACTIVATION(exp, p.beta* expf(p.alpha* x), y, dy*(p.alpha* y))
+LM_ACTIVATION(log, p.gamma* logf(p.beta + p.alpha * x), x, dy*(p.gamma* p.alpha / (p.beta + p.alpha * x)))
+LM_ACTIVATION(bnll, fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))), x, dy* sigmoid(x))
+LM_ACTIVATION(swish, x* sigmoid(p.alpha* x), x, dy* swish_slope(x, p.alpha))
+LM_FORWARD(threshold, x > p.alpha ? 1.0f : 0.0f)
 
 // scaled: dx = a dy, for functions that are linear in x
 LM_KERNEL(scaled_backward, BackwardArgs, p, POINTWISE_THREADS) {
-    pointwise<1, 4>(p.dx, {p.dy}, p.count, p.accumulate, [&](const float(&in)[1], unsigned) { return p.alpha * in[0]; });
+    pointwise<1, 4>(p.dx, {p.dy}, p.count, p.accumulate,
+                    [&](const float (&in)[1], unsigned) { return p.alpha * in[0]; });
 }
 
-// ---- with one bit per element ----------------------------------------------------------------------------------------
+// ---- with one bit per element ---------------------------------------------------------------------------------------
 
 template <class F, class Bit>
 LM_FN void forward_with_mask(const ForwardArgs& p, F f, Bit bit) {
@@ -108,8 +102,7 @@ LM_FN void forward_with_mask(const ForwardArgs& p, F f, Bit bit) {
 }
 
 LM_KERNEL(relu_forward_mask, ForwardArgs, p, POINTWISE_THREADS) {
-    forward_with_mask(
-        p, [&](float x) { return relu(x, p.alpha); }, [](float x) { return x > 0.0f; });
+    forward_with_mask(p, [&](float x) { return relu(x, p.alpha); }, [](float x) { return x > 0.0f; });
 }
 
 LM_KERNEL(clip_forward_mask, ForwardArgs, p, POINTWISE_THREADS) {
@@ -125,16 +118,15 @@ LM_KERNEL(mask_backward, BackwardArgs, p, POINTWISE_THREADS) {
     load_eight(values, p.dy, at, count);
     const unsigned bits = p.mask[at / 8];
 #pragma unroll
-    for (int e = 0; e < 8; ++e)
-        values[e] = bits >> e & 1u ? values[e] : p.alpha != 0.0f ? p.alpha * values[e] : 0.0f;
+    for (int e = 0; e < 8; ++e) values[e] = bits >> e & 1u ? values[e] : p.alpha != 0.0f ? p.alpha * values[e] : 0.0f;
     put_eight(p.dx, values, at, count, p.accumulate);
 }
 
-// ---- with a learned slope --------------------------------------------------------------------------------------------
+// ---- with a learned slope -------------------------------------------------------------------------------------------
 
 // PReLU: element i belongs to channel (i / inner) % channels; one slope for all where channels is 1.
 struct PreluArgs {
-    float* out;        // y, or dx
+    float* out;           // y, or dx
     const float* source;  // x, or dy
     const float* x;
     const float* slopes;
@@ -149,7 +141,7 @@ LM_FN float slope_at(const PreluArgs& p, unsigned i) {
 
 // prelu: out = in where x > 0, else slope in: forward with in = x, backward with in = dy
 LM_KERNEL(prelu, PreluArgs, p, POINTWISE_THREADS) {
-    pointwise<2, 2>(p.out, {p.source, p.x}, p.count, p.accumulate, [&](const float(&in)[2], unsigned i) {
+    pointwise<2, 2>(p.out, {p.source, p.x}, p.count, p.accumulate, [&](const float (&in)[2], unsigned i) {
         return in[1] > 0.0f ? in[0] : slope_at(p, i < static_cast<unsigned>(p.count) ? i : 0) * in[0];
     });
 }

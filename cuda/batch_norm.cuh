@@ -1,9 +1,11 @@
 // BatchNorm: y = (x - mean) inv_std, a channel at a time, and its gradient.
 //
-//   forward    batch_moments -> batch_statistics -> normalize       replay: normalize alone, from the kept statistics
-//              global_statistics -> normalize                       where the moving averages are used instead
+//   forward    batch_moments -> batch_statistics -> normalize
+//              global_statistics -> normalize             where the moving averages are used instead
+//   recompute  normalize alone, from the kept statistics
 //   backward   gradient_sums -> (channel_sums over its parts) -> batch_norm_backward
-//   a Scale, a sum and a ReLU that follow may run in the same passes: y = relu(factor (x - mean) inv_std + bias + added)
+//   a Scale, a sum and a ReLU that follow may run in the same passes:
+//   y = relu(factor (x - mean) inv_std + bias + added)
 //   x, y, dy, dx [outer][C][inner] float; inner is 1 for channels-last
 //   traffic    forward 8|x| bytes read, 4|x| written; backward 16|x| read, 4|x| written: bound by memory
 //   assumes    _v4: columns and pitch are multiples of 4, buffers aligned to 16 bytes; elements below 2^31
@@ -29,7 +31,8 @@ LM_FN Moments merge(const Moments& a, const Moments& b) {
 template <int V, class Own, class Finish>
 LM_FN void merge_columns(const Columns& at, Own own, Finish finish) {
     LM_SHARED(Moments, lanes, [COLUMN_THREADS][V]);
-    const int thread = threadIdx.x, lane = thread % at.width, line = thread / at.width, lines = COLUMN_THREADS / at.width;
+    const int thread = threadIdx.x, lane = thread % at.width, line = thread / at.width,
+              lines = COLUMN_THREADS / at.width;
     const int column = (blockIdx.x * at.width + lane) * V;
     const int begin = blockIdx.y * at.rows_each, end = min(begin + at.rows_each, at.rows);
     Moments mine[V] = {};
@@ -91,7 +94,8 @@ LM_FN void batch_moments(const MomentsArgs& p) {
 LM_KERNEL(batch_moments_v4, MomentsArgs, p, COLUMN_THREADS) { batch_moments<4>(p); }
 LM_KERNEL(batch_moments_v1, MomentsArgs, p, COLUMN_THREADS) { batch_moments<1>(p); }
 
-// batch_statistics: mean and 1 / sqrt(variance + eps) of the batch, and the moving sums of (mean, unbiased variance, 1).
+// batch_statistics: mean and 1 / sqrt(variance + eps) of the batch, and the moving sums of (mean, unbiased
+// variance, 1).
 //   mean, inv_std [C] float written     sums of means, of variances [C] and of weights [1] float updated
 //   launch   grid (ceil(C / width), 1), block 256; `at` is over the parts
 struct StatisticsArgs {
@@ -234,7 +238,7 @@ template <int V>
 LM_FN void gradient_sums(const GradientSumsArgs& p) {
     sum_columns<2, V>(
         p.at,
-        [&](int row, int column, float(&values)[2][V]) {
+        [&](int row, int column, float (&values)[2][V]) {
             const int at = offset_of(p.at, row, column);
             float x[V], mean[V], inv_std[V];
             load<V>(values[0], p.dy + at);
@@ -247,7 +251,7 @@ LM_FN void gradient_sums(const GradientSumsArgs& p) {
 #pragma unroll
             for (int v = 0; v < V; ++v) values[1][v] = values[0][v] * x[v];
         },
-        [&](int column, float(&sums)[2][V]) {
+        [&](int column, float (&sums)[2][V]) {
             float* part = p.parts + 2 * static_cast<int>(blockIdx.y) * p.at.columns + column;
             store<V>(part, sums[0]);
             store<V>(part + p.at.columns, sums[1]);

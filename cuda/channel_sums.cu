@@ -33,13 +33,13 @@ LM_FN void channel_sums(const ChannelSumsArgs& p, Term term) {
         });
 }
 
-#define LM_CHANNEL_SUMS(name, V, expression)                                        \
-    LM_KERNEL(name##_v##V, ChannelSumsArgs, p, COLUMN_THREADS) {                    \
-        channel_sums<V>(p, [](float(&x)[V], const float* at) {                      \
-            float b[V];                                                             \
-            load<V>(b, at);                                                         \
-            for (int e = 0; e < V; ++e) x[e] = expression;                          \
-        });                                                                         \
+#define LM_CHANNEL_SUMS(name, V, expression)                     \
+    LM_KERNEL(name##_v##V, ChannelSumsArgs, p, COLUMN_THREADS) { \
+        channel_sums<V>(p, [](float (&x)[V], const float* at) {  \
+            float b[V];                                          \
+            load<V>(b, at);                                      \
+            for (int e = 0; e < V; ++e) x[e] = expression;       \
+        });                                                      \
     }
 
 LM_KERNEL(channel_sums_v4, ChannelSumsArgs, p, COLUMN_THREADS) {

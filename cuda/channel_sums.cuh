@@ -2,9 +2,9 @@
 //
 // The blob is [outer][columns][inner] in memory (inner is 1 for channels-last); row r of it is place r % inner of block
 // r / inner, so there are outer x inner rows of `columns` elements.
-// A block takes `width` x V columns, width = 1, 2, .. 32 lanes of a row, and every 256/width-th row of its part; its lanes
-// meet in shared memory in a tree.  With several parts (gridDim.y) the parts' sums are rows of a matrix themselves, to be
-// summed by channel_sums.  So the order of additions depends on the shape alone.
+// A block takes `width` x V columns, width = 1, 2, .. 32 lanes of a row, and every 256/width-th row of its part; its
+// lanes meet in shared memory in a tree.  With several parts (gridDim.y) the parts' sums are rows of a matrix
+// themselves, to be summed by channel_sums.  So the order of additions depends on the shape alone.
 #pragma once
 #include "common.cuh"
 
@@ -26,12 +26,13 @@ LM_FN int offset_of(const Columns& at, int row, int column) {
     return (block * at.pitch + column) * inner + row - block * inner;
 }
 
-// V is 4 only where inner is 1.  Sums K terms per element: `term(row, column, values)` fills values[K][V] for V columns.  At the end
-// finish(column, sums) is called for the V columns by one thread each.
+// V is 4 only where inner is 1.  Sums K terms per element: `term(row, column, values)` fills values[K][V] for V
+// columns.  At the end finish(column, sums) is called for the V columns by one thread each.
 template <int K, int V, class Term, class Finish>
 LM_FN void sum_columns(const Columns& at, Term term, Finish finish) {
     LM_SHARED(float, lanes, [COLUMN_THREADS][K * V]);
-    const int thread = threadIdx.x, lane = thread % at.width, line = thread / at.width, lines = COLUMN_THREADS / at.width;
+    const int thread = threadIdx.x, lane = thread % at.width, line = thread / at.width,
+              lines = COLUMN_THREADS / at.width;
     const int column = (blockIdx.x * at.width + lane) * V;
     const int begin = blockIdx.y * at.rows_each, end = min(begin + at.rows_each, at.rows);
     float sum[K][V] = {};

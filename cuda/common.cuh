@@ -1,7 +1,7 @@
 // What families of kernels share: vector accesses, division by a number known at plan time, sums of warps and blocks.
 //
-// Source is compiled with -fmad=false: a product and a sum round separately unless the kernel says fmaf, so that a kernel
-// gives the same bits on a card and under the emulator, up to the card's own exp, log and pow.
+// Source is compiled with -fmad=false: a product and a sum round separately unless the kernel says fmaf, so that a
+// kernel gives the same bits on a GPU and under the emulator, up to the GPU's own exp, log and pow.
 #pragma once
 #include "primitives.cuh"
 
@@ -22,17 +22,21 @@ LM_FN unsigned divide(unsigned n, const Divider& by) {
 // A divider made on the device, for n < 2^16 and divisor < 2^16.
 LM_FN Divider short_divider(unsigned divisor) { return {divisor, 0xffffffffu / divisor + 1u, 0}; }
 
-// ---- V floats at once ------------------------------------------------------------------------------------------------
+// ---- V floats at once -----------------------------------------------------------------------------------------------
 
 // V is 1, or 2 or 4 where the address is aligned to 8 or 16 bytes.
 template <int V>
 LM_FN void load(float (&to)[V], const float* from) {
     if constexpr (V == 4) {
         const float4 all = *reinterpret_cast<const float4*>(from);
-        to[0] = all.x, to[1] = all.y, to[2] = all.z, to[3] = all.w;
+        to[0] = all.x;
+        to[1] = all.y;
+        to[2] = all.z;
+        to[3] = all.w;
     } else if constexpr (V == 2) {
         const float2 both = *reinterpret_cast<const float2*>(from);
-        to[0] = both.x, to[1] = both.y;
+        to[0] = both.x;
+        to[1] = both.y;
     } else {
         static_assert(V == 1, "one float, two or four");
         to[0] = *from;
@@ -52,11 +56,11 @@ LM_FN void store(float* to, const float (&from)[V]) {
 // Elements i .. of a longer array, as an array.
 template <int N>
 LM_FN float (&four(float (&all)[N], int i))[4] {
-    return *reinterpret_cast<float(*)[4]>(all + i);
+    return *reinterpret_cast<float (*)[4]>(all + i);
 }
 template <int N>
 LM_FN unsigned (&two(unsigned (&all)[N][2], int i))[2][2] {
-    return *reinterpret_cast<unsigned(*)[2][2]>(all + i);
+    return *reinterpret_cast<unsigned (*)[2][2]>(all + i);
 }
 
 // Writes the values, or adds them to what is there: gradients of several readers meet in one buffer.
@@ -76,7 +80,7 @@ LM_FN void put(float* to, float value, bool accumulate) { *to = accumulate ? *to
 // max(x, 0), but a NaN stays one: fmaxf would hide it.
 LM_FN float positive(float x) { return x < 0.0f ? 0.0f : x; }
 
-// ---- sums in a fixed order -------------------------------------------------------------------------------------------
+// ---- sums in a fixed order ------------------------------------------------------------------------------------------
 
 LM_FN float warp_sum(float value) {
 #pragma unroll

@@ -1,8 +1,9 @@
-// conv_fprop, conv_dgrad, conv_wgrad: Convolution, Deconvolution and InnerProduct as implicit GEMMs (implicit_gemm.cuh).
+// conv_fprop, conv_dgrad, conv_wgrad: Convolution, Deconvolution and InnerProduct as implicit GEMMs
+// (implicit_gemm.cuh).
 //
-// Notation: image [N,H,W,C], out [N,Ho,Wo,K], weights [K,kh,kw,C/g]; p(o,t) is the image pixel under tap t of output pixel
-// o, outside the image it reads as zero.  Channels of both sides are cut into g groups; group i of one meets group i of
-// the other.  An InnerProduct is an image of one pixel with a kernel of one tap.
+// Notation: image [N,H,W,C], out [N,Ho,Wo,K], weights [K,kh,kw,C/g]; p(o,t) is the image pixel under tap t of output
+// pixel o, outside the image it reads as zero.  Channels of both sides are cut into g groups; group i of one meets
+// group i of the other.  An InnerProduct is an image of one pixel with a kernel of one tap.
 //      conv_fprop   out[o,k] = sum_tc image[p,c] w[k,t,c] + bias[k], then residual, ReLU and its mask
 //                   Convolution and InnerProduct fprop, Deconvolution dgrad
 //      conv_dgrad   image[p,c] = sum_ok out[o,k] w[k,t,c] + bias[c]        Convolution dgrad, Deconvolution fprop
@@ -19,7 +20,8 @@
 
 namespace lm {
 
-// Geometry of all three kernels.  channels and outputs are per group; a pitch is the elements of a whole pixel in memory.
+// Geometry of all three kernels.  channels and outputs are per group; a pitch is the elements of a whole pixel in
+// memory.
 struct ConvProblem {
     int images, height, width, channels, image_pitch;
     int maps_h, maps_w, outputs, maps_pitch;
@@ -43,8 +45,8 @@ struct ConvFpropArgs {
     Epilogue epilogue;
 };
 
-// Applies the epilogue to row i of the warp's tile of C and stores it.  `row` is the offset of the row's first element in
-// out and residual, or -1 for a row beyond the problem; k is its first column, of `outputs`.  Called by all lanes.
+// Applies the epilogue to row i of the warp's tile of C and stores it.  `row` is the offset of the row's first element
+// in out and residual, or -1 for a row beyond the problem; k is its first column, of `outputs`.  Called by all lanes.
 template <class T, class Product>
 LM_FN void store_row(const Product& product, int i, float* maps, int row, int k, int outputs, const float* bias,
                      const Epilogue& epilogue) {
@@ -89,8 +91,15 @@ LM_FN void conv_fprop(const ConvFpropArgs& p) {
                                there ? window : -1);
     }
     block_sync();
-    const Taps taps = {p.image + group * conv.channels, conv.height, conv.width, conv.image_pitch, conv.dilation_h, conv.dilation_w,
-                       depth, p.by_channels, p.by_kernel_w};
+    const Taps taps = {p.image + group * conv.channels,
+                       conv.height,
+                       conv.width,
+                       conv.image_pitch,
+                       conv.dilation_h,
+                       conv.dilation_w,
+                       depth,
+                       p.by_channels,
+                       p.by_kernel_w};
     const float* filter = p.filter + static_cast<long long>(group) * conv.outputs * depth;
     Product product;
     multiply<T>(
@@ -131,7 +140,8 @@ LM_FN PhaseAxis phase_axis(int phase, int kernel, int stride, int pad, int dilat
     int first = 0;
     while (first < every && first * dilation % stride != phase) ++first;
     const bool none = first == every || first >= kernel;
-    PhaseAxis c = {phase, first, every, none ? 0 : (kernel - first + every - 1) / every, 0, every * dilation / stride, 0, 0};
+    PhaseAxis c = {phase, first, every, none ? 0 : (kernel - first + every - 1) / every, 0, every * dilation / stride,
+                   0,     0};
     c.start = (phase - pad) % stride;  // first pixel of the phase
     if (c.start < 0) c.start += stride;
     c.pixels = c.start < size ? (size - c.start + stride - 1) / stride : 0;
@@ -139,23 +149,33 @@ LM_FN PhaseAxis phase_axis(int phase, int kernel, int stride, int pad, int dilat
     return c;
 }
 
-// conv_dgrad, per phase: M = N Hp Wp pixels, N = C/g, k = (tap of the phase, output).  Each pixel belongs to one phase and is
-// written once.
+// conv_dgrad, per phase: M = N Hp Wp pixels, N = C/g, k = (tap of the phase, output).  Each pixel belongs to one phase
+// and is written once.
 template <class T, class Product, int V>
 LM_FN void conv_dgrad(const ConvDgradArgs& p) {
     LM_DYN_SHARED(float, shared);
     LM_SHARED(int4, pixels, [T::M]);  // (offset of the window under tap 0, its row, its column, pixel or -1)
-    LM_SHARED(PhaseAxis, axes, [2]);      // rows and columns; in shared memory, as is `taps`, to leave registers to the product
+    // Rows and columns; in shared memory, as is `taps`, to leave registers to the product.
+    LM_SHARED(PhaseAxis, axes, [2]);
     LM_SHARED(Taps, taps, [1]);
     const ConvProblem& conv = p.problem;
     const PhaseAxis &down = axes[0], &right = axes[1];
     const int phases = conv.stride_h * conv.stride_w, group = blockIdx.z / phases;
     if (threadIdx.x == 0) {
         const int phase = blockIdx.z % phases;
-        axes[0] = phase_axis(phase / conv.stride_w, conv.kernel_h, conv.stride_h, conv.pad_h, conv.dilation_h, conv.height);
-        axes[1] = phase_axis(phase % conv.stride_w, conv.kernel_w, conv.stride_w, conv.pad_w, conv.dilation_w, conv.width);
-        taps[0] = {p.maps + group * conv.outputs, conv.maps_h, conv.maps_w, conv.maps_pitch, -down.step, -right.step,
-                   down.taps * right.taps * conv.outputs, p.by_outputs, short_divider(right.taps > 0 ? right.taps : 1)};
+        axes[0] =
+            phase_axis(phase / conv.stride_w, conv.kernel_h, conv.stride_h, conv.pad_h, conv.dilation_h, conv.height);
+        axes[1] =
+            phase_axis(phase % conv.stride_w, conv.kernel_w, conv.stride_w, conv.pad_w, conv.dilation_w, conv.width);
+        taps[0] = {p.maps + group * conv.outputs,
+                   conv.maps_h,
+                   conv.maps_w,
+                   conv.maps_pitch,
+                   -down.step,
+                   -right.step,
+                   down.taps * right.taps * conv.outputs,
+                   p.by_outputs,
+                   short_divider(right.taps > 0 ? right.taps : 1)};
     }
     block_sync();
     const int first = blockIdx.x * T::M, n0 = blockIdx.y * T::N, count = conv.images * down.pixels * right.pixels;
@@ -164,10 +184,11 @@ LM_FN void conv_dgrad(const ConvDgradArgs& p) {
         const int pixel = first + i, line = pixel / right.pixels, image = line / down.pixels;
         const int h = line - image * down.pixels, w = pixel - line * right.pixels;
         const int row = h + down.lead, column = w + right.lead;
-        const int place = (image * conv.height + h * conv.stride_h + down.start) * conv.width + w * conv.stride_w + right.start;
+        const int place =
+            (image * conv.height + h * conv.stride_h + down.start) * conv.width + w * conv.stride_w + right.start;
         const bool there = pixel < count;
-        pixels[i] = make_int4(((image * conv.maps_h + row) * conv.maps_w + column) * conv.maps_pitch, there ? row : OUTSIDE, column,
-                              there ? place : -1);
+        pixels[i] = make_int4(((image * conv.maps_h + row) * conv.maps_w + column) * conv.maps_pitch,
+                              there ? row : OUTSIDE, column, there ? place : -1);
     }
     block_sync();
     const int taps_all = conv.kernel_h * conv.kernel_w;
@@ -200,7 +221,8 @@ LM_FN void conv_dgrad(const ConvDgradArgs& p) {
             float values[RUN];
 #pragma unroll
             for (int e = 0; e < RUN; ++e)
-                values[e] = product.at(i, j + e) + (p.bias != nullptr ? p.bias[group * conv.channels + channel + e] : 0.0f);
+                values[e] =
+                    product.at(i, j + e) + (p.bias != nullptr ? p.bias[group * conv.channels + channel + e] : 0.0f);
             put<RUN>(p.image + pixel * conv.image_pitch + group * conv.channels + channel, values, p.accumulate);
         }
     }
@@ -251,7 +273,8 @@ LM_FN void conv_wgrad(const ConvWgradArgs& p) {
             load_columns<T::N, T::THREADS, V>(b_tile, p.image, n < width, k0, seen);
         },
         product);
-    float* dw = p.dw + static_cast<long long>(blockIdx.z / p.splits + split * (gridDim.z / p.splits)) * conv.outputs * width;
+    float* dw =
+        p.dw + static_cast<long long>(blockIdx.z / p.splits + split * (gridDim.z / p.splits)) * conv.outputs * width;
     constexpr int RUN = V < Product::RUN ? V : Product::RUN;
 #pragma unroll
     for (int i = 0; i < Product::ROWS; ++i) {
@@ -269,17 +292,17 @@ LM_FN void conv_wgrad(const ConvWgradArgs& p) {
     }
 }
 
-// ---- instances -------------------------------------------------------------------------------------------------------
+// ---- instances ------------------------------------------------------------------------------------------------------
 
-#define LM_CONV(tile, T, Product, V)                                          \
+#define LM_CONV(tile, T, Product, V)                                               \
     LM_KERNEL(conv_fprop_##tile##_v##V, ConvFpropArgs, p, T::THREADS, T::BLOCKS) { \
-        conv_fprop<T, Product<T, true, true>, V>(p);                              \
-    }                                                                            \
-    LM_KERNEL(conv_dgrad_##tile##_v##V, ConvDgradArgs, p, T::THREADS, T::BLOCKS) {      \
-        conv_dgrad<T, Product<T, true, false>, V>(p);                                \
-    }                                                                            \
-    LM_KERNEL(conv_wgrad_##tile##_v##V, ConvWgradArgs, p, T::THREADS, T::BLOCKS) {        \
-        conv_wgrad<T, Product<T, false, false>, V>(p);                                \
+        conv_fprop<T, Product<T, true, true>, V>(p);                               \
+    }                                                                              \
+    LM_KERNEL(conv_dgrad_##tile##_v##V, ConvDgradArgs, p, T::THREADS, T::BLOCKS) { \
+        conv_dgrad<T, Product<T, true, false>, V>(p);                              \
+    }                                                                              \
+    LM_KERNEL(conv_wgrad_##tile##_v##V, ConvWgradArgs, p, T::THREADS, T::BLOCKS) { \
+        conv_wgrad<T, Product<T, false, false>, V>(p);                             \
     }
 
 // All four tiles, for operands in runs of 16 bytes (V = 4) and for any operands (V = 1).

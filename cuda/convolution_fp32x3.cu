@@ -1,4 +1,5 @@
-// The sums over windows of conv.cuh on tensor cores: operands in two parts of tf32 each, sums in fp32.  For sm_80 and later.
+// The sums over windows of conv.cuh on tensor cores: operands in two parts of tf32 each, sums in fp32.  For sm_80 and
+// later.
 #include "mma.cuh"
 #include "conv.cuh"
 

@@ -19,7 +19,7 @@ struct DropoutArgs {
 LM_KERNEL(dropout, DropoutArgs, p, POINTWISE_THREADS) {
     const unsigned group = blockIdx.x * POINTWISE_THREADS + threadIdx.x;
     const uint4 random = philox(make_uint4(group, 0, p.step_low, p.step_high), p.seed, p.stream);
-    pointwise<1, 1>(p.y, {p.x}, p.count, p.accumulate, [&](const float(&in)[1], unsigned i) {
+    pointwise<1, 1>(p.y, {p.x}, p.count, p.accumulate, [&](const float (&in)[1], unsigned i) {
         const unsigned e = i % 4, word = e == 0 ? random.x : e == 1 ? random.y : e == 2 ? random.z : random.w;
         return word >= p.threshold ? in[0] * p.scale : 0.0f;
     });

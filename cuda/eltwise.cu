@@ -1,8 +1,9 @@
 // Eltwise: several blobs of one shape, combined element by element, in the order of the bottoms.
 //   y, dx [count] float written (dx maybe added to)     x, dy [count] float read     winner [count], a byte or an int
 //   mask   a bit per element
-//   launch   four elements a thread, grid ceil(count / 1024), block 256; eltwise_sum_relu*: eight, grid ceil(count / 2048);
-//            eltwise_product_backward: one, grid ceil(count / 64), block 64, dynamic shared 256 bytes per bottom
+//   launch   four elements a thread, grid ceil(count / 1024), block 256; eltwise_sum_relu*: eight, grid
+//            ceil(count / 2048); eltwise_product_backward: one, grid ceil(count / 64), block 64, dynamic
+//            shared 256 bytes per bottom
 //   traffic  4 bytes per element of each bottom and of what is written: bound by memory
 //   overlay  a thread reads all its inputs before it writes, so that outputs may lie on inputs
 //   assumes  at most MOST_INPUTS bottoms; buffers aligned to 16 bytes
@@ -90,8 +91,7 @@ LM_KERNEL(eltwise_sum_relu, EltwiseArgs, p, POINTWISE_THREADS) {
 }
 
 LM_KERNEL(eltwise_product, EltwiseArgs, p, POINTWISE_THREADS) {
-    fold(
-        p, [](float x) { return x; }, [](float product, float x, int) { return product * x; });
+    fold(p, [](float x) { return x; }, [](float product, float x, int) { return product * x; });
 }
 
 LM_KERNEL(eltwise_max, EltwiseArgs, p, POINTWISE_THREADS) {
@@ -130,10 +130,9 @@ struct MaxBackwardArgs {
 };
 
 LM_KERNEL(eltwise_max_backward, MaxBackwardArgs, p, POINTWISE_THREADS) {
-    pointwise<1, 1>(p.dx, {p.dy}, p.count, p.accumulate, [&](const float(&in)[1], unsigned i) {
+    pointwise<1, 1>(p.dx, {p.dy}, p.count, p.accumulate, [&](const float (&in)[1], unsigned i) {
         if (i >= static_cast<unsigned>(p.count)) return 0.0f;
-        const int won = p.wide ? static_cast<const int*>(p.winner)[i]
-                               : static_cast<const unsigned char*>(p.winner)[i];
+        const int won = p.wide ? static_cast<const int*>(p.winner)[i] : static_cast<const unsigned char*>(p.winner)[i];
         return won == p.which ? in[0] : 0.0f;
     });
 }
@@ -170,9 +169,9 @@ struct SumBackwardArgs {
     float* dx[MOST_INPUTS];  // null if the gradient is not computed
     float coefficients[MOST_INPUTS];
     const float* dy;
-    const float* y;             // read where there is no mask
-    const unsigned char* mask;  // or null
-    unsigned long long accumulates;    // bit i: add to dx_i
+    const float* y;                  // read where there is no mask
+    const unsigned char* mask;       // or null
+    unsigned long long accumulates;  // bit i: add to dx_i
     int inputs, count;
 };
 

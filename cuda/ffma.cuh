@@ -62,8 +62,9 @@ struct Ffma {
         }
     }
 
-    // Two k's at a time: those of a whole chunk would not fit into the registers beside the sums.  Element (k, 4 c + e) of
-    // a tile of columns lies in chunk c ^ 2 (k % 4); with k = 4 chunk + 2 half + step, the bits of c, half and step part.
+    // Two k's at a time: those of a whole chunk would not fit into the registers beside the sums.  Element (k, 4 c + e)
+    // of a tile of columns lies in chunk c ^ 2 (k % 4); with k = 4 chunk + 2 half + step, the bits of c, half and
+    // step part.
     LM_MEMBER void add_columns(const float* a_tile, const float* b_tile, int chunk) {
         const int lane_m = lane_of_warp() / 8, lane_n = lane_of_warp() % 8;
 #pragma unroll 1

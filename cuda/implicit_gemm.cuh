@@ -1,4 +1,5 @@
-// The matrix engine: C[M,N] = A[M,K] B[K,N], one tile of C a block, with operands gathered on their way into shared memory.
+// The matrix engine: C[M,N] = A[M,K] B[K,N], one tile of C a block, with operands gathered on their way into shared
+// memory.
 //
 //   tile in shared memory     rows     [rows][32 of k]  a row runs along k, as memory does; 128 bytes
 //                             columns  [32 of k][width] a row runs along m or n, as memory does
@@ -43,10 +44,11 @@ LM_FN int warp_n() {
     return static_cast<int>(threadIdx.x) / WARP % T::WARPS_N * T::WARP_N;
 }
 
-// ---- loading -----------------------------------------------------------------------------------------------------------
+// ---- loading --------------------------------------------------------------------------------------------------------
 
 // Rows that look at an image [..][height][width][pitch] through taps: row i, tap (r, s), channel c is the element
-// (h + r step_h, w + s step_w, c) with (offset, h, w) from a table, zero outside the image.  k = (r across + s) channels + c.
+// (h + r step_h, w + s step_w, c) with (offset, h, w) from a table, zero outside the image.
+// k = (r across + s) channels + c.
 struct Taps {
     const float* image;
     int height, width, pitch;
@@ -109,7 +111,7 @@ LM_FN int my_column() {
     return static_cast<int>(threadIdx.x) % (WIDTH / V) * V;
 }
 
-// ---- the whole product ---------------------------------------------------------------------------------------------------
+// ---- the whole product ----------------------------------------------------------------------------------------------
 //
 // A product holds a thread's share of the block's tile of C:
 //      ROWS, COLUMNS         how many elements, RUN of them side by side; LANES of a warp share a row

@@ -1,4 +1,5 @@
-// Losses against targets: sums over all elements, cut into parts as in channel_sums.cuh, and gradients element by element.
+// Losses against targets: sums over all elements, cut into parts as in channel_sums.cuh, and gradients element by
+// element.
 //   forward   parts [parts][terms] float written: the loss, and how many elements count
 //   launch    as channel_sums over one column: grid (1, parts), block 256
 //   backward  dx0, dx1 float written or added to; may lie on x0 or x1
@@ -20,7 +21,7 @@ struct LossArgs {
     const float* dy;
     Labels labels;  // Hinge, MultinomialLogistic: one per item; SigmoidCrossEntropy: what to ignore
     Normalizer normalizer;
-    Columns at;     // of one column
+    Columns at;                    // of one column
     Divider by_item, by_channels;  // elements of an item; of those, the channels that lie side by side
     int count, squared;
     int accumulate0, accumulate1;
@@ -29,18 +30,18 @@ struct LossArgs {
 template <int TERMS, class Term>
 LM_FN void sum_losses(const LossArgs& p, Term term) {
     sum_columns<TERMS, 1>(
-        p.at, [&](int i, int, float(&values)[TERMS][1]) { term(i, values); },
-        [&](int, float(&sums)[TERMS][1]) {
+        p.at, [&](int i, int, float (&values)[TERMS][1]) { term(i, values); },
+        [&](int, float (&sums)[TERMS][1]) {
             for (int k = 0; k < TERMS; ++k) p.parts[static_cast<int>(blockIdx.y) * TERMS + k] = sums[k][0];
         });
 }
 
 LM_FN unsigned my_element() { return blockIdx.x * 256u + threadIdx.x; }
 
-// ---- EuclideanLoss -----------------------------------------------------------------------------------------------------
+// ---- EuclideanLoss --------------------------------------------------------------------------------------------------
 
 LM_KERNEL(euclidean_forward, LossArgs, p, COLUMN_THREADS) {
-    sum_losses<1>(p, [&](int i, float(&values)[1][1]) {
+    sum_losses<1>(p, [&](int i, float (&values)[1][1]) {
         const float difference = p.x0[i] - p.x1[i];
         values[0][0] = difference * difference;
     });
@@ -54,14 +55,14 @@ LM_KERNEL(euclidean_backward, LossArgs, p, 256) {
     if (p.dx1 != nullptr) put(p.dx1 + i, -gradient, p.accumulate1);
 }
 
-// ---- SigmoidCrossEntropyLoss -------------------------------------------------------------------------------------------
+// ---- SigmoidCrossEntropyLoss ----------------------------------------------------------------------------------------
 
 LM_FN bool counts(const Labels& of, float target) {
     return !of.has_ignore || target <= -2e9f || target >= 2e9f || static_cast<int>(target) != of.ignore;
 }
 
 LM_KERNEL(sigmoid_cross_entropy_forward, LossArgs, p, COLUMN_THREADS) {
-    sum_losses<2>(p, [&](int i, float(&values)[2][1]) {
+    sum_losses<2>(p, [&](int i, float (&values)[2][1]) {
         const float x = p.x0[i], t = p.x1[i];
         const bool valid = counts(p.labels, t);
         values[0][0] = valid ? fmaxf(x, 0.0f) - x * t + log1pf(expf(-fabsf(x))) : 0.0f;
@@ -77,7 +78,7 @@ LM_KERNEL(sigmoid_cross_entropy_backward, LossArgs, p, 256) {
     put(p.dx0 + i, gradient, p.accumulate0);
 }
 
-// ---- HingeLoss, MultinomialLogisticLoss --------------------------------------------------------------------------------
+// ---- HingeLoss, MultinomialLogisticLoss -----------------------------------------------------------------------------
 
 // Where in its item's memory class number `label`, counted in Caffe's order, lies; -1 for none.
 LM_FN int place_of(const LossArgs& p, int label) {
@@ -92,7 +93,7 @@ LM_FN float hinge_sign(const LossArgs& p, int i) {
 }
 
 LM_KERNEL(hinge_forward, LossArgs, p, COLUMN_THREADS) {
-    sum_losses<1>(p, [&](int i, float(&values)[1][1]) {
+    sum_losses<1>(p, [&](int i, float (&values)[1][1]) {
         const float over = positive(1.0f + hinge_sign(p, i) * p.x0[i]);
         values[0][0] = p.squared ? over * over : over;
     });
@@ -109,7 +110,7 @@ LM_KERNEL(hinge_backward, LossArgs, p, 256) {
 constexpr float SMALLEST = 1e-20f;  // probability that the logarithm is still taken of
 
 LM_KERNEL(multinomial_logistic_forward, LossArgs, p, COLUMN_THREADS) {  // one row an item
-    sum_losses<1>(p, [&](int item, float(&values)[1][1]) {
+    sum_losses<1>(p, [&](int item, float (&values)[1][1]) {
         const int place = place_of(p, label_at(p.labels, item));
         const float own = place < 0 ? 1.0f : p.x0[item * static_cast<int>(p.by_item.divisor) + place];
         values[0][0] = -logf(own < SMALLEST ? SMALLEST : own);
@@ -125,7 +126,7 @@ LM_KERNEL(multinomial_logistic_backward, LossArgs, p, 256) {
     put(p.dx0 + i, gradient, p.accumulate0);
 }
 
-// ---- ContrastiveLoss ---------------------------------------------------------------------------------------------------
+// ---- ContrastiveLoss ------------------------------------------------------------------------------------------------
 
 // One warp a pair: grid ceil(items / 8), block 256.
 struct ContrastiveArgs {
@@ -166,8 +167,8 @@ LM_KERNEL(contrastive_backward, ContrastiveArgs, p, 256) {
     const int pair = blockIdx.x * 8 + threadIdx.x / WARP;
     if (pair >= p.items) return;
     const float squared = squared_distance(p, pair), distance = sqrtf(squared);
-    const float apart = p.legacy ? (p.margin - squared > 0.0f ? -1.0f : 0.0f)
-                                 : -positive(p.margin - distance) / (distance + NEAR);
+    const float apart =
+        p.legacy ? (p.margin - squared > 0.0f ? -1.0f : 0.0f) : -positive(p.margin - distance) / (distance + NEAR);
     const float scale = *p.dy / static_cast<float>(p.items) * (are_same(p, pair) ? 1.0f : apart);
     for (int c = threadIdx.x % WARP; c < p.channels; c += WARP) {
         const int i = pair * p.channels + c;

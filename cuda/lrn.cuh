@@ -1,4 +1,5 @@
-// LRN: y = x s^-beta, s = k + alpha * (sum of squares around x); dx = dy s^-beta - 2 alpha beta x sum_around(dy x s^(-beta-1)).
+// LRN: y = x s^-beta, s = k + alpha * (sum of squares around x);
+// dx = dy s^-beta - 2 alpha beta x sum_around(dy x s^(-beta-1)).
 //   x, y, dy, dx [N,H,W,C] float
 //   across channels   a block takes `pixels` whole pixels into shared memory, so that outputs may lie on inputs
 //     launch   grid ceil(N H W / pixels), block 256, dynamic shared 4 pixels C bytes forward, 12 backward
@@ -13,7 +14,7 @@
 namespace lm {
 
 struct LrnArgs {
-    float* y;         // or dx
+    float* y;  // or dx
     const float* x;
     const float* dy;  // backward
     float* ratio;     // dy x s^(-beta-1), of the backward within a channel
@@ -24,7 +25,7 @@ struct LrnArgs {
     int accumulate;
 };
 
-// ---- across channels -------------------------------------------------------------------------------------------------
+// ---- across channels ------------------------------------------------------------------------------------------------
 
 struct Pixels {
     int first, count;  // elements of the block's pixels
@@ -76,7 +77,7 @@ LM_KERNEL(lrn_across_backward, LrnArgs, p, 256) {
     }
 }
 
-// ---- within a channel ------------------------------------------------------------------------------------------------
+// ---- within a channel -----------------------------------------------------------------------------------------------
 
 // The sum over the pixels around element i, in the same channel.
 template <bool SQUARES>

@@ -4,9 +4,9 @@
 //   FP32X3    each operand as big + small, both tf32: small big + big small + big big, about fp32's precision
 //   BF16      operands rounded to bfloat16, 7 bits of mantissa
 //
-// A fragment is always read for eight k's, in the layout of mma m16n8k8: lane 4 g + t has k = t and t + 4.  BF16 takes two
-// such fragments as one of m16n8k16: a lane's pair is then (t, t + 4) instead of neighbours, for both operands alike, and
-// a sum over k does not mind.
+// A fragment is always read for eight k's, in the layout of mma m16n8k8: lane 4 g + t has k = t and t + 4.  BF16 takes
+// two such fragments as one of m16n8k16: a lane's pair is then (t, t + 4) instead of neighbours, for both operands
+// alike, and a sum over k does not mind.
 #pragma once
 #include "implicit_gemm.cuh"
 

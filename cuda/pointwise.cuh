@@ -9,11 +9,13 @@ namespace lm {
 
 constexpr int POINTWISE_THREADS = 256;
 
-// y[i] (+)= f(values of all inputs at i, i), for i in [0, count).  GROUPS of four elements in flight a thread and input.
+// y[i] (+)= f(values of all inputs at i, i), for i in [0, count).  GROUPS of four elements in flight a thread and
+// input.
 template <int INPUTS, int GROUPS, class F>
 LM_FN void pointwise(float* y, const float* const (&x)[INPUTS], int count, bool accumulate, F f) {
     float in[GROUPS][INPUTS][4];
-    const unsigned first = 4u * (blockIdx.x * (POINTWISE_THREADS * GROUPS) + threadIdx.x), total = static_cast<unsigned>(count);
+    const unsigned first = 4u * (blockIdx.x * (POINTWISE_THREADS * GROUPS) + threadIdx.x),
+                   total = static_cast<unsigned>(count);
 #pragma unroll
     for (int g = 0; g < GROUPS; ++g) {
         const unsigned at = first + 4u * POINTWISE_THREADS * g;
@@ -46,7 +48,7 @@ LM_FN void pointwise(float* y, const float* const (&x)[INPUTS], int count, bool 
     }
 }
 
-// ---- bits ------------------------------------------------------------------------------------------------------------
+// ---- bits -----------------------------------------------------------------------------------------------------------
 //
 // A mask holds one bit per element in the order of memory, element 8 b + i in bit i of byte b.  A thread takes eight
 // elements and their byte: grid ceil(count / 2048), block 256.

@@ -1,9 +1,11 @@
 // Pooling: the largest, or the mean, of each window.
 //   y [N,Ho,Wo,C] float, argmax [N,Ho,Wo,C] byte or int, written     x [N,H,W,C] float read
 //   dx [N,H,W,C] float written or added to                           dy, argmax read
-//   launch   one thread per V channels of a window (forward) or of a pixel (backward): grid ceil(count / (256 V)), block 256
-//   traffic  forward 4|x| + 8|y| bytes, backward 4|dx| + up to ceil(kernel/stride)^2 5|y|, mostly from L2: bound by memory
-//   assumes  every window meets the image (layers/pooling.py sees to it); _v4: C a multiple of 4
+//   launch   one thread per V channels of a window (forward) or of a pixel (backward): grid ceil(count / (256 V)),
+//            block 256
+//   traffic  forward 4|x| + 8|y| bytes, backward 4|dx| + up to ceil(kernel/stride)^2 5|y|, mostly from L2: bound by
+//            memory
+//   assumes  every window meets the image (layers/pooling.py guarantees it); _v4: C a multiple of 4
 //   ties     the first in row-major order wins, so a recompute gives back the same bits
 //   backward gathers: each pixel visits the windows over it, row by row, and is written once
 //   source   Caffe src/caffe/layers/pooling_layer.cu
@@ -32,8 +34,8 @@ struct Place {
 template <int V>
 LM_FN Place place_of(const PoolArgs& p, unsigned i) {
     const int pixel = divide(i, p.by_runs), line = divide(pixel, p.by_columns), item = divide(line, p.by_rows);
-    return {item, line - item * static_cast<int>(p.by_rows.divisor), pixel - line * static_cast<int>(p.by_columns.divisor),
-            static_cast<int>(i - pixel * p.by_runs.divisor) * V};
+    return {item, line - item * static_cast<int>(p.by_rows.divisor),
+            pixel - line * static_cast<int>(p.by_columns.divisor), static_cast<int>(i - pixel * p.by_runs.divisor) * V};
 }
 
 // Rows [begin, end) of the image that window `at` covers; `start` is its first, in the padding maybe.
@@ -79,8 +81,8 @@ LM_FN void max_forward(const PoolArgs& p) {
 #pragma unroll
         for (int v = 0; v < V; ++v) static_cast<int*>(p.argmax)[i * V + v] = winner[v];
     } else if constexpr (V == 4) {
-        static_cast<unsigned*>(p.argmax)[i] =
-            static_cast<unsigned>(winner[0] | winner[1] << 8 | winner[2] << 16) | static_cast<unsigned>(winner[3]) << 24;
+        static_cast<unsigned*>(p.argmax)[i] = static_cast<unsigned>(winner[0] | winner[1] << 8 | winner[2] << 16) |
+                                              static_cast<unsigned>(winner[3]) << 24;
     } else {
         static_cast<unsigned char*>(p.argmax)[i] = static_cast<unsigned char>(winner[0]);
     }
@@ -158,7 +160,7 @@ LM_FN void average_backward(const PoolArgs& p) {
     put<V>(p.y + i * V, sum, p.accumulate);
 }
 
-#define LM_POOLING(name)                                               \
+#define LM_POOLING(name)                                              \
     LM_KERNEL(pool_##name##_v4, PoolArgs, p, THREADS) { name<4>(p); } \
     LM_KERNEL(pool_##name##_v1, PoolArgs, p, THREADS) { name<1>(p); }
 

@@ -1,4 +1,4 @@
-// The vocabulary of every kernel: what a thread may ask of its warp, its block and the memory between.
+// The vocabulary of every kernel: what a thread may use of its warp, its block and the memory between.
 //
 // Kernels include this header and no other.  Each primitive is one function with two bodies: PTX for the GPU, and a
 // call into the emulator of tests/emulator/, which defines LM_EMULATE and runs the same source on the host.  The header
@@ -21,7 +21,7 @@
 // LM_SHARED(float, tile, [32][33]); is a shared array, aligned to 16 bytes.
 #define LM_SHARED(type, name, ...) __shared__ __align__(16) type name __VA_ARGS__
 
-// LM_DYN_SHARED(float, tile); points to the bytes that the launch asked for, aligned to 128.
+// LM_DYN_SHARED(float, tile); points to the bytes that the launch requests, aligned to 128.
 #define LM_DYN_SHARED(type, name)                                       \
     extern __shared__ __align__(128) unsigned char lm_dynamic_shared[]; \
     type* const name = reinterpret_cast<type*>(lm_dynamic_shared)
@@ -234,8 +234,8 @@ LM_FN void load_matrix(unsigned (&out)[2], const void* row LM_AND_SITE) {
 
 LM_FN float infinity() { return __uint_as_float(0x7f800000u); }
 
-// The operand bits of x for mma_tf32, rounded to nearest (the mma itself drops the low 13 bits).  The bound keeps the NaN
-// that a card makes, 0x7fffffff, from becoming a number.
+// The operand bits of x for mma_tf32, rounded to nearest (the mma itself drops the low 13 bits).  The bound keeps the
+// NaN that a GPU makes, 0x7fffffff, from becoming a number.
 LM_FN unsigned tf32_round(float x) { return static_cast<unsigned>(min(__float_as_int(x), 0x7fffefff)) + 0x1000u; }
 
 // The 16 bits of x as bfloat16, rounded to nearest, ties to even; every NaN becomes 0x7fff.

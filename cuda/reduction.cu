@@ -1,7 +1,7 @@
 // Sums over some axes of a blob, in any order of axes; and the largest along one.
 //
-// reduce_sum: y[o] (+)= factor * sum over i of term(x[base(o) + place(i)]).  One block a sum, for sums that channel_sums
-// cannot lay out as columns.
+// reduce_sum: y[o] (+)= factor * sum over i of term(x[base(o) + place(i)]).  One block a sum, for sums that
+// channel_sums cannot lay out as columns.
 //   y [outputs] float written or added to     x, b float read
 //   launch   grid min(outputs, 2^31 - 1), block 256
 //   traffic  4 bytes per element and input, wherever the axes put them: bound by memory
@@ -51,8 +51,8 @@ LM_KERNEL(reduce_sum_square, ReduceSumArgs, p, 256) {
 struct ReduceSumBackwardArgs {
     float* dx;
     const float* dy;
-    const float* x;  // null for a plain sum
-    StridedIndex outer;      // element of x -> its sum
+    const float* x;      // null for a plain sum
+    StridedIndex outer;  // element of x -> its sum
     int count, accumulate;
     int squares;
     float factor;
@@ -77,7 +77,8 @@ struct ArgmaxArgs {
     float* places;
     float* values;
     const float* x;
-    StridedIndex lines, line, out;  // number of a line -> its first element; number in a line -> distance; line -> place in out
+    // number of a line -> its first element; number in a line -> distance; line -> place in out
+    StridedIndex lines, line, out;
     int count, size, top, out_step;
 };
 
@@ -93,20 +94,28 @@ LM_KERNEL(argmax, ArgmaxArgs, p, 256) {
     if (line >= p.count) return;
     const float* x = p.x + strided_offset(line, p.lines);
     const int out = strided_offset(line, p.out);
-    int last_key = 0x7fffffff, last_place = 0x7fffffff;  // what was found last: all else is smaller, or further in front
+    // The last result: all others are smaller, or further in front.
+    int last_key = 0x7fffffff, last_place = 0x7fffffff;
     for (int k = 0; k < p.top; ++k) {
         int key = -0x7fffffff - 1, place = -1;
         for (int i = lane; i < p.size; i += 32) {
             const int mine = ordered(x[strided_offset(i, p.line)]);
             const bool left = mine < last_key || (mine == last_key && i < last_place);
-            if (left && mine >= key) key = mine, place = i;
+            if (left && mine >= key) {
+                key = mine;
+                place = i;
+            }
         }
 #pragma unroll
         for (int distance = 16; distance > 0; distance /= 2) {
             const int other = shuffle_xor(key, distance), at = shuffle_xor(place, distance);
-            if (other > key || (other == key && at > place)) key = other, place = at;
+            if (other > key || (other == key && at > place)) {
+                key = other;
+                place = at;
+            }
         }
-        last_key = key, last_place = place;
+        last_key = key;
+        last_place = place;
         if (lane == 0) {
             if (p.places != nullptr) p.places[out + k * p.out_step] = static_cast<float>(place);
             if (p.values != nullptr) p.values[out + k * p.out_step] = x[strided_offset(place, p.line)];

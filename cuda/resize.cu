@@ -4,7 +4,8 @@
 //   launch    one thread per V channels of what is written: grid ceil(count / (256 V)), block 256
 //   traffic   4|x| + 4|y| bytes, from L2 more: bound by memory
 //   assumes   _v4: C a multiple of 4; each axis of y below 2^16, so that products of two sizes stay whole numbers
-//   source    layermem/layers/resize.py, Resampling: y[i] lies at i (size - 1) / (out - 1) of `size` pixels from `offset`
+//   source    layermem/layers/resize.py, Resampling: y[i] lies at i (size - 1) / (out - 1) of `size` pixels from
+//             `offset`
 #include "common.cuh"
 
 using namespace lm;
@@ -46,7 +47,8 @@ LM_FN int2 places_around(const Resampling& line, int at) {
     const int inside = at - line.offset;
     if (inside < 0 || inside >= line.size) return make_int2(0, 0);
     if (line.size == 1 || line.out == 1) return make_int2(0, line.out);
-    const int begin = (inside - 1) * (line.out - 1) / (line.size - 1), end = (inside + 1) * (line.out - 1) / (line.size - 1);
+    const int begin = (inside - 1) * (line.out - 1) / (line.size - 1),
+              end = (inside + 1) * (line.out - 1) / (line.size - 1);
     return make_int2(max(begin, 0), min(end + 1, line.out));
 }
 
@@ -57,8 +59,8 @@ struct Place {
 template <int V>
 LM_FN Place place_of(const InterpArgs& p, unsigned i) {
     const int pixel = divide(i, p.by_runs), line = divide(pixel, p.by_columns), item = divide(line, p.by_rows);
-    return {item, line - item * static_cast<int>(p.by_rows.divisor), pixel - line * static_cast<int>(p.by_columns.divisor),
-            static_cast<int>(i - pixel * p.by_runs.divisor) * V};
+    return {item, line - item * static_cast<int>(p.by_rows.divisor),
+            pixel - line * static_cast<int>(p.by_columns.divisor), static_cast<int>(i - pixel * p.by_runs.divisor) * V};
 }
 
 template <int V>

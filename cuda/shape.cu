@@ -1,6 +1,7 @@
 // Moving elements: runs, transpositions, other axes over the same elements, parts of a blob.
 //   every kernel   y float written or added to, x float read
-//   launch         one thread per V elements of y, unless a kernel says otherwise: grid ceil(count / (256 V)), block 256
+//   launch         one thread per V elements of y, unless a kernel says otherwise: grid ceil(count / (256 V)),
+//                  block 256
 //   traffic        8 bytes per element, 12 where it is added: bound by memory
 //   assumes        _v4: runs, pitches and addresses are multiples of 16 bytes
 //   source         layermem/backends/reference/shape.py and resize.py (Crop)
@@ -91,7 +92,8 @@ LM_KERNEL(transpose, TransposeArgs, p, THREADS) {
     }
 }
 
-// reorder: the elements of x in Caffe's order under other axes, where both sides have several channels and several places.
+// reorder: the elements of x in Caffe's order under other axes, where both sides have several channels and several
+// places.
 struct ReorderArgs {
     float* y;
     const float* x;

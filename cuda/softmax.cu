@@ -4,8 +4,9 @@
 //            *_threads: a thread a position, neighbours along inner: grid ceil(positions / 256), block 256
 //   traffic  forward 4|x| read (again from L1 for each pass), 4|x| written: bound by memory
 //   assumes  elements below 2^31
-//   overlay  every lane reads its own elements of a line before it writes them, and the label's before anybody writes
-//   source   Caffe softmax_layer.cu, softmax_loss_layer.cu (with the logarithm taken before rounding), accuracy_layer.cu
+//   overlay  every lane reads its own elements of a line before it writes them, and the label's before any lane writes
+//   source   Caffe softmax_layer.cu, softmax_loss_layer.cu (with the logarithm taken before rounding),
+//            accuracy_layer.cu
 #include "labels.cuh"
 
 using namespace lm;
@@ -83,7 +84,9 @@ LM_FN void softmax_backward(const SoftmaxArgs& p) {
     }
 }
 
-// each = ln(sum exp(x)) - x_label, and the softmax where it is wanted
+constexpr float LARGEST_LOSS = 87.33654475f;  // -log(FLT_MIN): Caffe takes no share below FLT_MIN
+
+// each = ln(sum exp(x)) - x_label, at most LARGEST_LOSS (a NaN stays), and the softmax where it is wanted
 template <int TEAM>
 LM_FN void softmax_loss_forward(const SoftmaxArgs& p) {
     const Line<TEAM> line = my_line<TEAM>(p);
@@ -92,7 +95,8 @@ LM_FN void softmax_loss_forward(const SoftmaxArgs& p) {
     if (line.lane == 0) {
         const int label = label_at(p.labels, line.position);
         float* each = p.each + line.position * p.terms;
-        each[0] = label < 0 ? 0.0f : logf(sum) - (p.x[line.base + label * line.step] - largest);
+        const float loss = label < 0 ? 0.0f : logf(sum) - (p.x[line.base + label * line.step] - largest);
+        each[0] = loss > LARGEST_LOSS ? LARGEST_LOSS : loss;
         if (p.terms > 1) each[1] = label < 0 ? 0.0f : 1.0f;
     }
     if (p.y == nullptr) return;
@@ -136,7 +140,7 @@ LM_FN void accuracy(const SoftmaxArgs& p) {
     }
 }
 
-#define LM_TEAMS(name)                                                    \
+#define LM_TEAMS(name)                                              \
     LM_KERNEL(name##_warps, SoftmaxArgs, p, 256) { name<WARP>(p); } \
     LM_KERNEL(name##_threads, SoftmaxArgs, p, 256) { name<1>(p); }
 

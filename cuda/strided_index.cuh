@@ -4,8 +4,8 @@
 
 namespace lm {
 
-// Number i, counted through axes of sizes (s0, s1, s2, s3) with the last one fastest, goes to the sum of index x stride.
-// s0 is not needed; a stride of 0 stays where it is.
+// Number i, counted through axes of sizes (s0, s1, s2, s3) with the last one fastest, goes to the sum of index x
+// stride.  s0 is not needed; a stride of 0 stays where it is.
 struct StridedIndex {
     Divider s1, s2, s3;
     int stride0, stride1, stride2, stride3;

@@ -1,4 +1,5 @@
-// Update rules: w changes by its gradient and its history.  Formulas and order as in layermem/backends/reference/update.py.
+// Update rules: w changes by its gradient and its history.  Formulas and order as in
+// layermem/backends/reference/update.py.
 //   w, h0, h1 [count] float updated     dw [count] float, norm [1] float read
 //   launch   one thread per four elements: grid ceil(count / 1024), block 256
 //   traffic  16 (SGD, Nesterov), 20 (AdaGrad, RMSProp) or 28 (AdaDelta, Adam) bytes an element: bound by memory
@@ -34,7 +35,7 @@ struct One {
     float w, h0, h1;
 };
 
-template <int HISTORIES, class Rule>
+template <int HISTORY_COUNT, class Rule>
 LM_FN void update(const UpdateArgs& p, Rule rule) {
     const unsigned first = 4u * (blockIdx.x * 256u + threadIdx.x), count = static_cast<unsigned>(p.count);
     if (first >= count) return;
@@ -45,23 +46,26 @@ LM_FN void update(const UpdateArgs& p, Rule rule) {
         load<4>(w, p.w + first);
         load<4>(g, p.dw + first);
         load<4>(h0, p.h0 + first);
-        if (HISTORIES > 1) load<4>(h1, p.h1 + first);
+        if (HISTORY_COUNT > 1) load<4>(h1, p.h1 + first);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
             One one = {w[e], h0[e], h1[e]};
             step(g[e], one);
-            w[e] = one.w, h0[e] = one.h0, h1[e] = one.h1;
+            w[e] = one.w;
+            h0[e] = one.h0;
+            h1[e] = one.h1;
         }
         store<4>(p.w + first, w);
         store<4>(p.h0 + first, h0);
-        if (HISTORIES > 1) store<4>(p.h1 + first, h1);
+        if (HISTORY_COUNT > 1) store<4>(p.h1 + first, h1);
         return;
     }
     for (unsigned i = first; i < count; ++i) {
-        One one = {p.w[i], p.h0[i], HISTORIES > 1 ? p.h1[i] : 0.0f};
+        One one = {p.w[i], p.h0[i], HISTORY_COUNT > 1 ? p.h1[i] : 0.0f};
         step(p.dw[i], one);
-        p.w[i] = one.w, p.h0[i] = one.h0;
-        if (HISTORIES > 1) p.h1[i] = one.h1;
+        p.w[i] = one.w;
+        p.h0[i] = one.h0;
+        if (HISTORY_COUNT > 1) p.h1[i] = one.h1;
     }
 }
 
@@ -112,7 +116,7 @@ LM_KERNEL(update_adam, UpdateArgs, p, 256) {
     });
 }
 
-// ---- the norm of all gradients ---------------------------------------------------------------------------------------
+// ---- the norm of all gradients --------------------------------------------------------------------------------------
 //
 // L2 norm for gradient clipping: square_sums for each gradient, channel_sums over all parts, square_root.
 //   order    parts of each gradient by its size alone, then all parts in the order of the net
@@ -128,8 +132,8 @@ struct SquareSumsArgs {
 
 LM_KERNEL(square_sums, SquareSumsArgs, p, COLUMN_THREADS) {
     sum_columns<1, 1>(
-        p.at, [&](int row, int, float(&values)[1][1]) { values[0][0] = p.x[row] * p.x[row]; },
-        [&](int, float(&sums)[1][1]) { p.parts[blockIdx.y] = sums[0][0]; });
+        p.at, [&](int row, int, float (&values)[1][1]) { values[0][0] = p.x[row] * p.x[row]; },
+        [&](int, float (&sums)[1][1]) { p.parts[blockIdx.y] = sums[0][0]; });
 }
 
 // square_root: y = sqrt(x), one number.  launch   grid 1, block 1

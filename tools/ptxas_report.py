@@ -3,7 +3,7 @@
     python tools/ptxas_report.py             brings docs/benchmarks/ptxas.tsv up to date: modules whose source changed
     python tools/ptxas_report.py --all       compiles all of them again (some minutes)
 
-It needs nvcc and ptxas, of a toolkit or of the wheel nvidia-cuda-nvcc, and no card.  A row of the table is a kernel;
+It needs nvcc and ptxas, of a toolkit or of the wheel nvidia-cuda-nvcc, and no GPU.  A row of the table is a kernel;
 `threads` of a block and the `blocks` that are to share a multiprocessor bound its registers; `shared` is what it
 declares, in bytes, beside what its launch asks for; a cell of an architecture is registers a thread, `+n` if n bytes of
 stack and spills come with them.

@@ -1,4 +1,4 @@
-"""The header and the demonstration kernels compile for every generation of cards, where nvcc is installed."""
+"""The header and the demonstration kernels compile for every generation of GPUs, where nvcc is installed."""
 
 from __future__ import annotations
 

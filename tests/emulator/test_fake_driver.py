@@ -101,7 +101,7 @@ print("done")""",
     assert output(said) == "done"
 
 
-def test_pageable_copies_behave_as_on_a_card():
+def test_pageable_copies_behave_as_on_a_gpu():
     said = session(
         """
 device, stream = cuda.mem_alloc(400), cuda.Stream(1)
@@ -203,7 +203,7 @@ except cuda.LogicError as error:
 # ---- kernels ---------------------------------------------------------------------------------------------------------
 
 
-def test_attributes_are_those_of_the_kernel_and_of_a_plausible_card(elementwise):
+def test_attributes_are_those_of_the_kernel_and_of_a_plausible_gpu(elementwise):
     said = session(
         """
 import sys
@@ -229,7 +229,7 @@ print(device.compute_capability(), device.get_attribute(cuda.device_attribute.WA
         ("cuda.module_from_buffer(b'.version 8.0' + bytes(64))", "no kernel image is available"),
     ],
 )
-def test_what_a_card_would_refuse_is_refused(elementwise, launch, error):
+def test_what_a_gpu_would_refuse_is_refused(elementwise, launch, error):
     said = session(
         f"""
 import sys

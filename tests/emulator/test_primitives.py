@@ -1,4 +1,4 @@
-"""Each primitive does on the host what its definition says, in every mode and for both generations of cards."""
+"""Each primitive does on the host what its definition says, in every mode and for both generations of GPUs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def kernels(request) -> Kernels:
 
 @pytest.fixture(params=["sm_90", "sm_75"])
 def both_generations(request) -> Kernels:
-    """With mma and asynchronous copies, and with what replaces them on a card that has neither."""
+    """With mma and asynchronous copies, and with what replaces them on a GPU that has neither."""
     return load(SOURCE, "plain", defines=() if request.param == "sm_90" else ("LM_EMULATE_ARCH=750",))
 
 
@@ -159,7 +159,7 @@ def test_an_asynchronous_copy_brings_zeros_from_outside(mode, rng, copies, insid
     assert np.array_equal(y, np.tile(np.where(np.arange(256) < inside, x, 0), (3, 1)))
 
 
-def test_a_card_without_asynchronous_copies_copies_all_the_same(both_generations, rng):
+def test_a_gpu_without_asynchronous_copies_copies_all_the_same(both_generations, rng):
     x, y = words(rng, 256), np.zeros((3, 256), np.uint32)
     both_generations.launch("copies", 1, 64, pack("PPi", y, x, 100))
     assert np.array_equal(y, np.tile(np.where(np.arange(256) < 100, x, 0), (3, 1)))
@@ -175,6 +175,6 @@ def test_a_card_without_asynchronous_copies_copies_all_the_same(both_generations
         ("exchange", 1, 32, pack("PPi", None, None, 0), 1 << 20, "bytes of shared memory"),
     ],
 )
-def test_a_launch_that_no_card_would_take_is_refused(kernels, name, grid, block, args, shared, words_of_error):
+def test_a_launch_that_no_gpu_would_take_is_refused(kernels, name, grid, block, args, shared, words_of_error):
     with pytest.raises(EmulationError, match=words_of_error):
         kernels.launch(name, grid, block, args, shared)

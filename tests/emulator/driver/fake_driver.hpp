@@ -108,7 +108,7 @@ class Streams {
     CUresult finish(const std::shared_ptr<Mark>& mark);
     CUresult finish_all();
     void nudge();  // a query: something may happen meanwhile
-    bool breaks_captures();  // what may wait for the card may not be called while a stream is captured: was one?
+    bool breaks_captures();  // what may wait for the GPU may not be called while a stream is captured: was one?
 
   private:
     bool can_go_on(const Stream& stream) const;
@@ -135,7 +135,7 @@ struct Driver {
     Context primary;
     Memory memory;
     Streams streams;
-    CUresult failure = CUDA_SUCCESS;  // an operation has failed: every later call says so, as on a card
+    CUresult failure = CUDA_SUCCESS;  // an operation has failed: every later call says so, as on a GPU
 };
 
 Driver& driver();

@@ -137,7 +137,7 @@ struct Launched {
             complain(function->name + ": " + function->module->message());
             return CUDA_ERROR_LAUNCH_FAILED;
         }
-        // Static arrays are met as a launch reaches them; a card knows them, and refuses the launch before it starts.
+        // Static arrays are met as a launch reaches them; a GPU knows them, and refuses the launch before it starts.
         LmKernelInfo info;
         function->module->info(function->name.c_str(), &info);
         if (function->opted_in || launch.shared + info.static_shared <= SHARED_BY_DEFAULT) return CUDA_SUCCESS;

@@ -36,7 +36,7 @@ CUresult to_device(CUdeviceptr to, const void* from, std::size_t bytes, Stream* 
         const Host kind = host_kind(d, from, bytes);
         if (outside(d, to, bytes) || kind == Host::WRONG) return CUDA_ERROR_INVALID_VALUE;
         if (kind == Host::PINNED) return d.streams.put(stream, move(pointer(to), from, bytes));
-        const auto* start = static_cast<const std::byte*>(from);  // a card stages pageable bytes at the call
+        const auto* start = static_cast<const std::byte*>(from);  // a GPU stages pageable bytes at the call
         auto staged = std::make_shared<std::vector<std::byte>>(start, start + bytes);
         return d.streams.put(stream, {[=] {
                                           std::memcpy(pointer(to), staged->data(), bytes);

@@ -1,6 +1,6 @@
 // Asynchronous copies from global to shared memory, one list of groups per thread.
 //
-// A card may land a copy any time between its issue and the wait.  Early: at once, so that bytes overwritten too soon
+// A GPU may land a copy any time between its issue and the wait.  Early: at once, so that bytes overwritten too soon
 // are missed.  Late: at the wait, and the destination is poisoned until then, so that bytes read too soon are missed.
 #include <cstdint>
 #include <cstring>

@@ -7,7 +7,7 @@
 
 #define LM_EMULATE 1
 #if !defined(LM_EMULATE_ARCH)
-#define LM_EMULATE_ARCH 900  // 750 takes the bodies written for cards without asynchronous copies and mma
+#define LM_EMULATE_ARCH 900  // 750 takes the bodies written for GPUs without asynchronous copies and mma
 #endif
 #define LM_ARCH LM_EMULATE_ARCH
 

@@ -1,7 +1,7 @@
 // CUDA's device functions for the host: bits, arithmetic, cached loads, integer atomics.
 //
 // Only what keeps a kernel deterministic is here: there is no atomic on floats.  Fast approximations (__expf and their
-// like) are the exact functions, so a test must allow for their error on a card by itself.
+// like) are the exact functions, so a test must allow for their error on a GPU by itself.
 #pragma once
 
 #include <limits.h>

@@ -1,4 +1,4 @@
-// Launches: a kernel by its name, and what no card would take refused.
+// Launches: a kernel by its name, and what no GPU would take refused.
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -47,7 +47,7 @@ static std::string refusal(const lm_emu::Kernel* kernel, const char* name, const
     if (blocks == 0 || l.grid[0] >= 1u << 31 || l.grid[1] > 65535 || l.grid[2] > 65535 || blocks >= 1u << 31)
         return text("kernel '%s': grid (%u,%u,%u) is empty or too large", name, l.grid[0], l.grid[1], l.grid[2]);
     if (l.shared > lm_emu::MOST_SHARED)
-        return text("kernel '%s': %llu bytes of shared memory; the largest cards have %zu", name,
+        return text("kernel '%s': %llu bytes of shared memory; the largest GPUs have %zu", name,
                     static_cast<unsigned long long>(l.shared), lm_emu::MOST_SHARED);
     return {};
 }

@@ -174,7 +174,7 @@ void shared_variable(void* start, size_t bytes, const char* name) {
         if (total > m.kernel->static_shared) m.kernel->static_shared = total;
         if (total > MOST_STATIC_SHARED) m.fail(text("%zu bytes of static shared memory; CUDA takes 49152", total));
         if (total + m.launch.shared > MOST_SHARED)
-            m.fail(text("%zu bytes of shared memory; the largest cards have 232448", total + m.launch.shared));
+            m.fail(text("%zu bytes of shared memory; the largest GPUs have 232448", total + m.launch.shared));
     }
     if (found->block != m.block_number) {
         found->block = m.block_number;
