@@ -6,6 +6,7 @@
 Needs grpcio-tools (the `dev` extra), which contains protoc; users of layermem need neither.
 """
 
+import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -24,9 +25,12 @@ def compile_descriptor() -> bytes:
         return output.read_bytes()
 
 
-def main(arguments: list[str]) -> int:
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 unless the file is up to date")
+    arguments = parser.parse_args(words)
     shipped, fresh = PROTO / "caffe.bin", compile_descriptor()
-    if "--check" in arguments:
+    if arguments.check:
         return int(not shipped.exists() or shipped.read_bytes() != fresh)
     shipped.write_bytes(fresh)
     print(f"{shipped}: {len(fresh)} bytes")

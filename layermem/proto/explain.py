@@ -16,6 +16,7 @@ from layermem.proto.schema import Message
 
 _UNKNOWN = re.compile(r'Message type "caffe\.([\w.]+)" has no field named "(.*)"')
 _TWICE = re.compile(r'Message type "caffe\.([\w.]+)" should not have multiple "(.*)" fields')
+MAX_QUOTED = 60  # letters of the text that an error repeats
 _VALUE_EXPECTED = (
     "Expected string",
     'Expected "true"',
@@ -71,7 +72,9 @@ def _wrong_value(here: Token | None, column: int, message: Message, given: Messa
     field = field_at(message.DESCRIPTOR, given.path) if given else None
     takes = f"; it takes {expected_value(field)}" if field is not None else ""
     if given is None or here is None or (here.kind == "mark" and here.text not in "{<"):
-        return f"a value is missing before {_quoted(here)} (column {column}){takes}"
+        return (
+            f"a value is missing before {_quoted(here)} (column {column}){takes or '; write it, or remove the field'}"
+        )
     return f"{_quoted(here)} is not a value for '{given.path[-1]}' (column {column}){takes}"
 
 
@@ -90,4 +93,5 @@ def _tokens_at(text: str, line: int, column: int) -> tuple[Token | None, Token |
 def _quoted(token: Token | None) -> str:
     if token is None:
         return "the end of the text"
-    return token.text if token.kind == "string" else f"'{token.text}'"
+    text = token.text if len(token.text) <= MAX_QUOTED else f"{token.text[: MAX_QUOTED - 3]}..."
+    return text if token.kind == "string" else f"'{text}'"

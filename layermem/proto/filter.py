@@ -23,8 +23,18 @@ def filter_net(net: NetFile, phase: str | int, level: int = 0, stages: Sequence[
     number = PHASES.get(phase) if isinstance(phase, str) else phase
     if number not in PHASES.values():
         raise InputError(f"unknown phase '{phase}' (choose from {', '.join(PHASES)})")
+    if not -(2**31) <= level < 2**31:
+        raise InputError(f"level {level} is not a number of 32 bits; give one from -2147483648 to 2147483647")
+    for stage in stages:
+        if not _is_text(stage):
+            raise InputError(f"stage {stage!a} has characters that are not UTF-8; write plain ones")
     state = NetState(phase=number, level=level, stage=[*net.message.state.stage, *stages])
     return filter_by_state(net, state)
+
+
+def _is_text(name: str) -> bool:
+    """Whether a message can hold `name`: an undecodable byte of a command line is a lone surrogate."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def filter_by_state(net: NetFile, state: Message) -> NetFile:

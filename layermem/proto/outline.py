@@ -13,17 +13,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
+from layermem.errors import InputError
+
+MAX_TOKENS = 3_500_000  # a net of 200,000 layers has three million
+MAX_LINES = 4_000_000
+MAX_DEPTH = 64  # Caffe's messages lie five deep
+MAX_STRING = 2**20  # letters
+
 _TOKEN = re.compile(
-    r"""(?P<newline> \n)
-      | (?P<space>   [^\S\n]+)
+    r"""(?P<space>   \s+)
       | (?P<comment> \#[^\n]*)
-      | (?P<string>  "(?:[^"\\\n]|\\.)*"? | '(?:[^'\\\n]|\\.)*'?)
+      | (?P<string>  "[^"\\\n]*" | '[^'\\\n]*')
+      | (?P<quote>   ["'])
       | (?P<mark>    [{}<>\[\]:;,])
       | (?P<word>    [^\s"'#{}<>\[\]:;,]+)""",
     re.VERBOSE,
 )
+_STOP = {quote: re.compile(rf"[{quote}\\\n]") for quote in "\"'"}  # in a string with escapes, or without an end
 
 
 class Token(NamedTuple):
@@ -48,7 +57,14 @@ class Outline:
 
     def lines(self, *path: str) -> list[int]:
         """The line of every field at `path`: lines("layer") has one entry for each layer."""
-        return [field.line for field in self.fields if field.path == path]
+        return self._lines.get(path, [])
+
+    @cached_property
+    def _lines(self) -> dict[tuple[str, ...], list[int]]:
+        lines: dict[tuple[str, ...], list[int]] = {}
+        for field in self.fields:
+            lines.setdefault(field.path, []).append(field.line)
+        return lines
 
     def at(self, line: int, column: int) -> Field | None:
         """The field whose value starts at a position."""
@@ -56,19 +72,50 @@ class Outline:
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """Every token of `text`, comments included."""
-    line, start = 1, 0
-    for match in _TOKEN.finditer(text):
-        if match.lastgroup == "newline":
-            line, start = line + 1, match.end()
-        elif match.lastgroup != "space":
-            yield Token(str(match.lastgroup), match.group(), line, match.start() - start + 1)
+    """Every token of `text`, comments included; InputError beyond the limits above, so that time and memory are linear
+    in the text and small, also where the text is no prototxt."""
+    if text.count("\n") > MAX_LINES:
+        raise InputError(f"has more than {MAX_LINES:,} lines; give the right file, or split the net")
+    line, start, left = 1, 0, MAX_TOKENS  # `start`: index of the first letter of the line
+    matches = _TOKEN.finditer(text)
+    while match := next(matches, None):
+        kind, (begin, end) = match.lastgroup, match.span()
+        if kind == "space":
+            newlines = text.count("\n", begin, end)
+            if newlines:
+                line, start = line + newlines, text.rindex("\n", begin, end) + 1
+            continue
+        if kind == "quote":
+            kind, end = "string", _string_end(text, end, text[begin])
+            matches = _TOKEN.finditer(text, end)
+        if kind == "string" and end - begin > MAX_STRING:
+            what = f"has a string of more than {MAX_STRING:,} letters; is its closing quote missing?"
+            raise InputError(what, line=line)
+        left -= 1
+        if left < 0:
+            what = f"has more than {MAX_TOKENS:,} words and marks; give the right file, or split the net"
+            raise InputError(what, line=line)
+        yield Token(str(kind), text[begin:end], line, begin - start + 1)
+
+
+def _string_end(text: str, at: int, quote: str) -> int:
+    """Index behind the string that is open at `at`: behind its quote, or the end of its line, or beyond MAX_STRING."""
+    stop, limit = _STOP[quote], at + MAX_STRING
+    while at <= limit and (match := stop.search(text, at)):
+        at = match.end()
+        if match[0] == quote:
+            return at
+        if match[0] == "\n" or text[at : at + 1] in ("", "\n"):
+            return at - (match[0] == "\n")
+        at += 1
+    return at if at > limit else len(text)
 
 
 def outline(text: str) -> Outline:
-    """The fields of `text`, as far as its brackets allow; never fails."""
+    """The fields of `text`, as far as its brackets allow; InputError beyond the limits above."""
     fields: list[Field] = []
     opened: list[tuple[str, int]] = []
+    paths: list[dict[str, tuple[str, ...]]] = [{}]  # of each open block: the paths of its fields, each once
     name, line = "", 0  # of the field whose value follows; line 0: no name of its own, use the line of the value
     awaits_value = in_list = False
     for token in tokens(text):
@@ -77,11 +124,15 @@ def outline(text: str) -> Outline:
             continue
         if token.text in ("{", "<"):
             line = token.line if in_list else line or token.line
-            fields.append(Field((*(n for n, _ in opened), name), line, place))
+            fields.append(Field(_path(opened, paths, name), line, place))
+            if len(opened) == MAX_DEPTH:
+                raise InputError(f"opens more than {MAX_DEPTH} blocks inside each other; check its brackets", line=line)
             opened.append((name, line))
+            paths.append({})
             name, line, awaits_value, in_list = "", 0, False, False
         elif token.text in ("}", ">"):
             name, line = opened.pop()[0] if opened else "", 0  # the next block of a list repeats no name
+            del paths[len(opened) + 1 :]
             awaits_value = in_list = False
         elif token.text == ":":
             awaits_value = True
@@ -90,8 +141,16 @@ def outline(text: str) -> Outline:
         elif token.text in ("]", ";"):
             in_list = awaits_value = False
         elif awaits_value:
-            fields.append(Field((*(n for n, _ in opened), name), line or token.line, place))
+            fields.append(Field(_path(opened, paths, name), line or token.line, place))
             awaits_value = False
         elif token.kind == "word":
             name, line = token.text, token.line
     return Outline(tuple(fields), tuple(opened))
+
+
+def _path(opened: list[tuple[str, int]], paths: list[dict[str, tuple[str, ...]]], name: str) -> tuple[str, ...]:
+    """The path of a field of the innermost block; fields of one name share it."""
+    known = paths[-1].get(name)
+    if known is None:
+        known = paths[-1][name] = (*(block for block, _ in opened), name)
+    return known

@@ -8,6 +8,7 @@ Every error is an InputError with path, line and remedy.  Relations between laye
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -15,9 +16,12 @@ from pathlib import Path
 from layermem.errors import InputError
 from layermem.proto import text as text_file
 from layermem.proto.checks import layer_fault
+from layermem.proto.names import name_nameless
 from layermem.proto.outline import Outline
 from layermem.proto.schema import Message, NetParameter, SolverParameter
 from layermem.proto.upgrade import Lines, upgrade_net, upgrade_solver
+from layermem.utils.files import check_path
+from layermem.utils.input_files import TEXT_LIMIT, exists, read_bytes
 
 _NESTED_NETS = ("net_param", "train_net_param", "test_net_param")  # fields of SolverParameter
 
@@ -58,7 +62,7 @@ class SolverFile:
 
 def read_net(path: str | PathLike[str]) -> NetFile:
     """The net in a prototxt file, in the current format."""
-    raw = text_file.read_bytes(path, what="prototxt net", limit=text_file.TEXT_LIMIT)
+    raw = read_bytes(path, what="prototxt net", limit=TEXT_LIMIT)
     return read_net_text(text_file.decode(raw, str(path), what="prototxt net"), str(path))
 
 
@@ -72,7 +76,8 @@ def read_net_text(text: str, path: str = "<text>") -> NetFile:
 
 def read_solver(path: str | PathLike[str]) -> SolverFile:
     """The solver in a prototxt file, in the current format."""
-    raw = text_file.read_bytes(path, what="prototxt solver", limit=text_file.TEXT_LIMIT)
+    check_path(path, "prototxt solver")
+    raw = read_bytes(path, what="prototxt solver", limit=TEXT_LIMIT)
     return read_solver_text(text_file.decode(raw, str(path), what="prototxt solver"), str(path))
 
 
@@ -92,10 +97,10 @@ def read_solver_text(text: str, path: str = "<text>") -> SolverFile:
 
 def resolve_path(name: str, beside: str | PathLike[str]) -> Path:
     """An input file that the file `beside` names: relative to the working directory, as in Caffe, or to that file."""
-    near = Path(beside) if Path(beside).is_dir() else Path(beside).parent
+    near = Path(beside) if os.path.isdir(beside) else Path(beside).parent
     candidates = [Path(name), near / name]
     for candidate in candidates:
-        if name and candidate.exists():
+        if name and exists(candidate):
             return candidate
     if not name or Path(name).is_absolute() or near.resolve() == Path.cwd():
         raise InputError(f"there is no '{name}'")
@@ -107,6 +112,7 @@ def _net_file(message: Message, lines: Lines, input_line: int | None, path: str)
         lines, notes = upgrade_net(message, lines, input_line)
     except InputError as error:
         raise error.at(path=path) from None
+    name_nameless(message)
     net = NetFile(path, message, tuple(lines), tuple(notes))
     if not message.layer:
         raise InputError("the net has no layers; add at least one 'layer' block", path=path)

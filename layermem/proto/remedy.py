@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 from layermem.proto.schema import Message, NetParameter, SolverParameter
+from layermem.utils.similar import did_you_mean
 
 # Fields of LayerParameter that forks added and that layermem does not read.
 _FORKS = {
@@ -16,6 +16,13 @@ _FORKS = {
     "SegNet": "bn_param upsample_param dense_image_data_param",
     "PSPNet": "seg_accuracy_param batch_reduction_param",
     "ShuffleNet": "shuffle_channel_param",
+    "Ristretto": "quantization_param",
+    "MobileNet-YOLO": "yolov3_detection_output_param",
+    "caffe-lstm": "lstm_param",
+}
+# Fields of forks that BVLC Caffe has under another name, and that name.
+_WRITTEN_HERE = {
+    ("PoolingParameter", "ceil_mode"): "write 'round_mode: FLOOR' for ceil_mode: false, and nothing for true",
 }
 _FORK_OF = {field: fork for fork, fields in _FORKS.items() for field in fields.split()}
 
@@ -60,8 +67,10 @@ def unknown_field(owner: str, name: str, column: int, root: Message) -> str:
         return f"{what}: it is from the {_FORK_OF[name]} fork of Caffe, which is not supported"
     if descriptor is None:
         return what
-    if close := get_close_matches(name, descriptor.fields_by_name, n=1):
-        return f"{what}; did you mean '{close[0]}'?"
+    if (owner, name) in _WRITTEN_HERE:
+        return f"{what}; {_WRITTEN_HERE[owner, name]}"
+    if hint := did_you_mean(name, descriptor.fields_by_name):
+        return f"{what}; {hint}"
     if name in root.DESCRIPTOR.fields_by_name:
         return f"{what}; is a '}}' missing before it?"
     if inside := _children_with(descriptor, name):

@@ -20,7 +20,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 Message: TypeAlias = Any  # a dynamic protobuf message: its fields are not known to type checkers
 
 PACKAGE = "caffe"
-_AS_BYTES = ("data", "diff", "double_data", "double_diff")  # fields of BlobProto
+AS_BYTES = ("data", "diff", "double_data", "double_diff")  # fields of BlobProto
 
 
 def shipped_file() -> descriptor_pb2.FileDescriptorProto:
@@ -37,7 +37,7 @@ def _with_floats_as_bytes(file: descriptor_pb2.FileDescriptorProto) -> descripto
     fast.CopyFrom(file)
     (blob,) = (message for message in fast.message_type if message.name == "BlobProto")
     for field in blob.field:
-        if field.name in _AS_BYTES:
+        if field.name in AS_BYTES:
             field.type = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
             field.ClearField("options")
     return fast
@@ -69,6 +69,7 @@ NetParameter = message_class("NetParameter")
 NetState = message_class("NetState")
 NetStateRule = message_class("NetStateRule")
 LayerParameter = message_class("LayerParameter")
+V1LayerParameter = message_class("V1LayerParameter")
 ParamSpec = message_class("ParamSpec")
 SolverParameter = message_class("SolverParameter")
 SolverState = message_class("SolverState")

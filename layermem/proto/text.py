@@ -1,44 +1,26 @@
-"""Reads prototxt files into messages: bytes, then characters, then fields, with an error message for each step.
+"""Turns prototxt files into messages: bytes, then characters, then fields, with an error message for each step.
 
 The protobuf package does the parsing; explain.py rewrites its errors.
 """
 
 from __future__ import annotations
 
-import os
 import re
-from os import PathLike
+from collections.abc import Iterator
 
 from google.protobuf import text_format
 
 from layermem.errors import InputError
 from layermem.proto.explain import explain
-from layermem.proto.outline import Outline, outline, tokens
+from layermem.proto.outline import Outline, Token, outline, tokens
 from layermem.proto.schema import Message
-from layermem.utils.units import format_bytes
 
 _ESCAPED = re.compile(r"\\(.)")
 _ESCAPES = "abfnrtv\\'\"?01234567xXuU"  # those of C, as in Caffe's parser
 
-TEXT_LIMIT = 64 * 2**20  # bytes; a net of 2504 layers takes 1 MiB
-
-
-def read_bytes(path: str | PathLike[str], *, what: str, limit: int) -> bytes:
-    """The content of a file that should be a `what`, of at most `limit` bytes."""
-    try:
-        with open(path, "rb") as handle:
-            size = os.fstat(handle.fileno()).st_size  # 0 for a pipe, which may still have no end
-            raw = handle.read(limit + 1) if size <= limit else b""
-    except FileNotFoundError:
-        raise InputError(f"no such file; give an existing {what}", path=str(path)) from None
-    except IsADirectoryError:
-        raise InputError(f"is a folder; give the {what} inside it", path=str(path)) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot be read as a {what}: {reason}", path=str(path)) from None
-    if max(size, len(raw)) > limit:
-        raise InputError(f"is larger than {format_bytes(limit)}, the limit of a {what}", path=str(path))
-    return raw
+_BACKSLASHES = re.compile(r"\\+")
+_UNDECODABLE = re.compile("[\udc80-\udcff]")  # a byte that is not UTF-8
+MAX_ESCAPES = 10**8  # letters of runs of backslashes, squared: protobuf takes that many steps to decode them
 
 
 def decode(raw: bytes, path: str, *, what: str) -> str:
@@ -50,11 +32,11 @@ def decode(raw: bytes, path: str, *, what: str) -> str:
     if b"\0" in raw:
         raise InputError(f"is binary; a {what} is a text file (give weights, .caffemodel, to --weights)", path=path)
     text = raw.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
-    if text.isascii():
+    if not _UNDECODABLE.search(text):
         return text
     comments = {}
-    for token in tokens(text):
-        if any("\udc80" <= c <= "\udcff" for c in token.text):
+    for token in _tokens(text, path):
+        if _UNDECODABLE.search(token.text):
             if token.kind != "comment":
                 hint = f"has bytes that are not UTF-8 (column {token.column}); save the {what} as UTF-8"
                 raise InputError(hint, path=path, line=token.line)
@@ -67,7 +49,10 @@ def decode(raw: bytes, path: str, *, what: str) -> str:
 
 def parse(text: str, message: Message, path: str) -> Outline:
     """Fill `message` from `text`; the outline with the line of each field."""
-    layout = outline(text)
+    try:
+        layout = outline(text)
+    except InputError as error:
+        raise error.at(path=path) from None
     _check_escapes(text, path)
     try:
         text_format.Parse(text, message)
@@ -80,11 +65,25 @@ def parse(text: str, message: Message, path: str) -> Outline:
     return layout
 
 
+def _tokens(text: str, path: str) -> Iterator[Token]:
+    try:
+        yield from tokens(text)
+    except InputError as error:
+        raise error.at(path=path) from None
+
+
 def _check_escapes(text: str, path: str) -> None:
     """InputError for an unknown escape, as in Caffe; the Python parser would keep it and only warn."""
-    for token in tokens(text) if "\\" in text else ():
+    work = 0
+    for token in _tokens(text, path) if "\\" in text else ():
+        if token.kind != "string" or "\\" not in token.text:
+            continue
+        work += sum(len(run) ** 2 for run in _BACKSLASHES.findall(token.text))
+        if work > MAX_ESCAPES:
+            what = f"has too many backslashes in its strings (column {token.column}); write plain characters"
+            raise InputError(what, path=path, line=token.line)
         unknown = [match[0] for match in _ESCAPED.finditer(token.text) if match[1] not in _ESCAPES]
-        if token.kind == "string" and unknown:
+        if unknown:
             what = f"the string at column {token.column} has the unknown escape '{unknown[0]}'; write '\\{unknown[0]}'"
             raise InputError(what, path=path, line=token.line)
 

@@ -115,12 +115,17 @@ def _v2_layer(old: Message) -> Message:
 
 
 def _upgrade_input(net: Message, lines: Lines, input_line: int | None, notes: list[str]) -> Lines:
-    """Turn inputs with shapes into an Input layer; inputs without shapes, of weight files, are removed."""
+    """Turn inputs into an Input layer.  Of those without shapes only what a layer reads and none writes is kept."""
     names, shapes = list(net.input), [list(shape.dim) for shape in net.input_shape]
     if not shapes:
         shapes = [list(net.input_dim[i : i + 4]) for i in range(0, len(net.input_dim), 4)]
-    if shapes:
-        if len(shapes) != len(names) or (net.input_dim and not net.input_shape and len(net.input_dim) % 4):
+    if not shapes:
+        read = {blob for layer in net.layer for blob in layer.bottom}
+        written = {blob for layer in net.layer for blob in layer.top if blob not in layer.bottom}
+        names = [name for name in dict.fromkeys(names) if name in read - written]
+    if names:
+        partial = net.input_dim and not net.input_shape and len(net.input_dim) % 4
+        if shapes and (len(shapes) != len(names) or partial):
             what = f"the net has {len(names)} 'input' fields; give each an 'input_shape', or each four 'input_dim'"
             raise InputError(what, line=input_line)
         layer = LayerParameter(name="input", type="Input", top=names)

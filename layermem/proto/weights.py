@@ -2,6 +2,9 @@
 
     {"conv1": [weight (K,C/g,kh,kw), bias (K)], ...}    float32, in Caffe's shapes
 
+Files of 2014 and before have four extents for every blob.  Those of an inner product and of a bias are read as they are
+today, (N,K) for (1,1,N,K) and (K) for (1,1,1,K), so that Caffe accepts them when they are written again.
+
 Binary files hold a NetParameter.  They are read with the bytes variant of the schema, and with the plain one if a blob
 does not fill its shape that way (its floats are not packed).
 """
@@ -15,14 +18,48 @@ from typing import BinaryIO
 from google.protobuf.message import DecodeError
 
 from layermem.errors import InputError
-from layermem.proto.blobs import MESSAGE_LIMIT, Array, NotPacked, array_from_fast, array_from_plain, blob_from_array
-from layermem.proto.schema import FastNetParameter, Message, NetParameter, SolverState
-from layermem.proto.text import read_bytes
-from layermem.proto.weights_hdf5 import is_hdf5, read_hdf5, write_hdf5
+from layermem.proto.blobs import (
+    MESSAGE_LIMIT,
+    Array,
+    Blob,
+    NotPacked,
+    array_from_fast,
+    array_from_plain,
+    blob_bytes,
+    find_blob,
+    write_blob,
+)
+from layermem.proto.schema import (
+    FastNetParameter,
+    LayerParameter,
+    Message,
+    NetParameter,
+    SolverState,
+    V1LayerParameter,
+    enum_name,
+)
+from layermem.proto.weights_hdf5 import is_hdf5, open_hdf5, read_hdf5, write_hdf5
+from layermem.proto.wire import LENGTH, Field, WireError, fields, length_head, read_span
 from layermem.utils.files import write_atomically
+from layermem.utils.input_files import check_regular, read_bytes
 from layermem.utils.units import format_bytes
 
 _WHAT = "weight file (.caffemodel or .caffemodel.h5)"
+_LAYER, _OLD_LAYER = (NetParameter.DESCRIPTOR.fields_by_name[name].number for name in ("layer", "layers"))
+_BLOBS = LayerParameter.DESCRIPTOR.fields_by_name["blobs"].number
+_OLD_BLOBS = V1LayerParameter.DESCRIPTOR.fields_by_name["blobs"].number
+# Names of types in Caffe's three formats.
+_INNER_PRODUCT = ("InnerProduct", "INNER_PRODUCT", "innerproduct")
+_WITH_BIAS = (*_INNER_PRODUCT, "Convolution", "CONVOLUTION", "conv", "Deconvolution", "DECONVOLUTION")
+
+FileLayers = Mapping[str, tuple[str, Sequence[Blob]]]  # name -> (type, blobs)
+
+
+def open_weights(path: str | PathLike[str]) -> dict[str, list[Blob]]:
+    """The same as `read_weights`, where possible as blobs that are read from the file when they are needed."""
+    if is_hdf5(path):
+        return open_hdf5(fspath(path))
+    return _find_blobs(path) or {name: [*blobs] for name, blobs in read_weights(path).items()}
 
 
 def read_weights(path: str | PathLike[str]) -> dict[str, list[Array]]:
@@ -36,7 +73,7 @@ def read_weights(path: str | PathLike[str]) -> dict[str, list[Array]]:
         raise error.at(path=str(path)) from None
 
 
-def write_weights(path: str | PathLike[str], net_name: str, layers: Mapping[str, tuple[str, Sequence[Array]]]) -> None:
+def write_weights(path: str | PathLike[str], net_name: str, layers: FileLayers) -> None:
     """Write {layer name: (type, blobs)} atomically, as HDF5 if the path ends in .h5.
 
     InputError if a binary file would exceed 2 GiB, the limit of protobuf readers.
@@ -47,9 +84,7 @@ def write_weights(path: str | PathLike[str], net_name: str, layers: Mapping[str,
         raise error.at(path=str(path)) from None
 
 
-def weights_content(
-    path: str | PathLike[str], net_name: str, layers: Mapping[str, tuple[str, Sequence[Array]]]
-) -> Callable[[BinaryIO], None]:
+def weights_content(path: str | PathLike[str], net_name: str, layers: FileLayers) -> Callable[[BinaryIO], None]:
     """A function that writes a weight file for `path` to an open file; InputError as in write_weights."""
     if fspath(path).endswith(".h5"):
         blobs_of = {name: blobs for name, (_, blobs) in layers.items()}
@@ -58,14 +93,54 @@ def weights_content(
     return lambda handle: _write_binary(handle, net_name, layers)
 
 
-def _write_binary(handle: BinaryIO, net_name: str, layers: Mapping[str, tuple[str, Sequence[Array]]]) -> None:
-    """Write one message per layer: concatenated messages merge, so only one layer at a time is copied."""
-    written = handle.write(NetParameter(name=net_name).SerializeToString())
+def _write_binary(handle: BinaryIO, net_name: str, layers: FileLayers) -> None:
+    """Write a NetParameter blob by blob, so that one of them is in memory at a time."""
+    handle.write(NetParameter(name=net_name).SerializeToString())
     for name, (kind, blobs) in layers.items():
-        net = FastNetParameter()
-        net.layer.add(name=name, type=kind).blobs.extend(blob_from_array(array) for array in blobs)
-        written += handle.write(net.SerializeToString())
-    _refuse_beyond_limit(written)
+        layer = LayerParameter(name=name, type=kind).SerializeToString()  # fields with lower numbers than blobs
+        size = len(layer)
+        for blob in blobs:
+            size += len(length_head(_BLOBS, blob_bytes(blob))) + blob_bytes(blob)
+        handle.write(length_head(_LAYER, size) + layer)
+        for blob in blobs:
+            write_blob(handle, _BLOBS, blob)
+    _refuse_beyond_limit(handle.tell())
+
+
+def _find_blobs(path: str | PathLike[str]) -> dict[str, list[Blob]] | None:
+    """The blobs of a binary file where they are; None for a file that `read_weights` must read, or refuse."""
+    weights: dict[str, list[Blob]] = {}
+    try:
+        size = check_regular(path, what=_WHAT)
+        with open(path, "rb") as file:
+            for layer in fields(file, 0, size if size <= MESSAGE_LIMIT else 0):
+                if layer.number not in (_LAYER, _OLD_LAYER) or layer.kind != LENGTH:
+                    continue
+                name, blobs = _find_layer(path, file, layer)
+                if name in weights:
+                    return None
+                if blobs:
+                    weights[name] = blobs
+    except (OSError, ValueError, DecodeError, InputError):
+        return None
+    return weights
+
+
+def _find_layer(path: str | PathLike[str], file: BinaryIO, layer: Field) -> tuple[str, list[Blob]]:
+    head, blobs = b"", []
+    blobs_number = _BLOBS if layer.number == _LAYER else _OLD_BLOBS
+    for field in fields(file, layer.start, layer.stop):
+        if field.number == blobs_number and field.kind == LENGTH:
+            blobs.append(find_blob(path, file, field.start, field.stop))
+        else:
+            head += read_span(file, field.begin, field.stop)
+    message = (LayerParameter if layer.number == _LAYER else V1LayerParameter).FromString(head)
+    if layer.number == _OLD_LAYER and message.HasField("layer"):
+        raise WireError("a layer of Caffe's first format")
+    kind = message.type if layer.number == _LAYER else enum_name(message, "type")
+    if not isinstance(message.name, str):
+        raise WireError("a name that is not UTF-8")
+    return message.name, [blob.reshape(_shape_today(kind, i, blob.shape)) for i, blob in enumerate(blobs)]
 
 
 def _refuse_beyond_limit(size: int) -> None:
@@ -96,14 +171,17 @@ def _weights_of(raw: bytes) -> dict[str, list[Array]]:
 def _collect_blobs(net: Message, as_array: Callable[[Message], Array]) -> dict[str, list[Array]]:
     weights: dict[str, list[Array]] = {}
     count = 0
-    for name, blobs in _layers_of(net):
+    for name, kind, blobs in _layers_of(net):
         count += 1
+        if not isinstance(name, str):  # protobuf gives text that is not UTF-8 as bytes
+            raise InputError(f"has a layer with the name {name!r}, which is not UTF-8; the file is damaged")
         if not blobs:
             continue
         if name in weights:
             raise InputError(f"has two layers named '{name}' with weights; rename one and save again")
         try:
-            weights[name] = [as_array(blob) for blob in blobs]
+            arrays = [as_array(blob) for blob in blobs]
+            weights[name] = [array.reshape(_shape_today(kind, i, array.shape)) for i, array in enumerate(arrays)]
         except InputError as error:
             raise error.at(layer=name) from None
     if not count:
@@ -111,13 +189,22 @@ def _collect_blobs(net: Message, as_array: Callable[[Message], Array]) -> dict[s
     return weights
 
 
-def _layers_of(net: Message) -> Iterator[tuple[str, Sequence[Message]]]:
-    """(name, blobs) of every layer, in any of Caffe's three formats."""
+def _layers_of(net: Message) -> Iterator[tuple[str, str, Sequence[Message]]]:
+    """(name, type, blobs) of every layer, in any of Caffe's three formats."""
     for layer in net.layer:
-        yield layer.name, layer.blobs
+        yield layer.name, layer.type, layer.blobs
     for layer in net.layers:
-        inner = layer.layer if layer.HasField("layer") else layer
-        yield inner.name, inner.blobs
+        if layer.HasField("layer"):
+            yield layer.layer.name, layer.layer.type, layer.layer.blobs
+        else:
+            yield layer.name, enum_name(layer, "type"), layer.blobs
+
+
+def _shape_today(kind: str, index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of blob `index` of a layer of type `kind`, which may have the four extents of old files."""
+    rank = 4 if kind not in _WITH_BIAS else 1 if index else 2 if kind in _INNER_PRODUCT else 4
+    old = len(shape) == 4 and shape[: 4 - rank] == (1,) * (4 - rank)
+    return shape[4 - rank :] if old else shape
 
 
 def _other_file(raw: bytes) -> InputError | None:
@@ -127,7 +214,7 @@ def _other_file(raw: bytes) -> InputError | None:
         return InputError(f"is text; give a {_WHAT}")
     try:
         state = SolverState.FromString(raw)
-        if state.learned_net and state.learned_net.isprintable():
+        if state.learned_net and isinstance(state.learned_net, str) and state.learned_net.isprintable():
             return InputError(f"is a solver state, for --snapshot; for --weights give its '{state.learned_net}'")
     except (DecodeError, UnicodeDecodeError):
         pass

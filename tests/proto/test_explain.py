@@ -126,7 +126,7 @@ WRONG_TEXT = {
     ),
     "no value before the block ends": (
         "layer { dropout_param { dropout_ratio: } }",
-        "net:1: a value is missing before '}' (column 40)",
+        "net:1: a value is missing before '}' (column 40); write it, or remove the field",
     ),
     "a block without braces": (
         "layer\n  name: 'a'",

@@ -153,3 +153,14 @@ def test_include_is_any_and_exclude_is_none(state, rules):
     net.message.layer[1].ClearField("include")
     net.message.layer[1].exclude.extend(rules)
     assert (len(filter_by_state(net, state).lines) == 3) == (not met)
+
+
+@pytest.mark.parametrize("level", [10**30, 2**31, -(2**31) - 1])
+def test_a_level_beyond_32_bits_is_refused(level):
+    with pytest.raises(InputError, match=f"level {level} is not a number of 32 bits"):
+        filter_net(net_with(""), "TRAIN", level=level)
+
+
+def test_a_stage_with_an_undecodable_byte_is_refused():
+    with pytest.raises(InputError, match=r"stage 'a.udcff' has characters that are not UTF-8"):
+        filter_net(net_with(""), "TRAIN", stages=[b"a\xff".decode("utf-8", "surrogateescape")])

@@ -1,10 +1,15 @@
 """Prototxt files as text: what can be read, and errors for what cannot."""
 
+import subprocess
+import sys
+
 import pytest
 
 from layermem.errors import InputError
 from layermem.proto import read_net, read_solver
-from layermem.proto.text import TEXT_LIMIT, decode, read_bytes
+from layermem.proto.read import read_net_text
+from layermem.proto.text import decode
+from layermem.utils.input_files import TEXT_LIMIT, read_bytes
 
 NET = """name: "tiny"
 layer {
@@ -74,7 +79,48 @@ def test_a_byte_order_mark_is_no_part_of_the_net():
     assert decode(b"\xef\xbb\xbf" + NET.encode(), "n", what="net") == NET
 
 
-def test_a_file_beyond_the_limit_is_not_read_to_its_end():
+def test_a_device_is_not_read():
     error = refusal(lambda: read_bytes("/dev/zero", what="prototxt net", limit=2**20))
-    assert str(error) == "/dev/zero: is larger than 1.00 MiB, the limit of a prototxt net"
+    assert str(error) == "/dev/zero: is a pipe or a device; save the prototxt net in a regular file"
     assert TEXT_LIMIT == 64 * 2**20
+
+
+# -- texts that are made to be expensive -----------------------------------------------------------------------
+
+EXPENSIVE = {
+    "open blocks": ("layer { " * 40_000, "opens more than 64 blocks inside each other; check its brackets"),
+    "a long string": ('name: "' + "a" * 30_000_000 + '"', "has a string of more than 1,048,576 letters"),
+    "a string without an end": ("name: '" + "\\'" * 10_000_000, "has a string of more than 1,048,576 letters"),
+    "backslashes": ('name: "' + "\\" * 100_000 + '"', "has too many backslashes in its strings (column 7)"),
+    "backslashes in many strings": ('name: "' + "\\" * 1000 + '"\n', "has too many backslashes"),
+    "lines": ("\n" * 5_000_000, "has more than 4,000,000 lines"),
+    "marks": ("[" * 5_000_000, "has more than 3,500,000 words and marks"),
+    "a long word": ("x" * 30_000_000, "'xxxxxxxxx"),
+}
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_DATA, (2**30, 2**30))
+resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+from layermem.errors import InputError
+from layermem.proto.read import read_net
+try:
+    read_net(sys.argv[1])
+except InputError as error:
+    assert len(str(error)) < 1000
+    sys.exit(str(error))
+"""
+
+
+@pytest.mark.parametrize("case", EXPENSIVE)
+def test_an_expensive_text_is_refused_within_a_gibibyte(case, tmp_path):
+    text, says = EXPENSIVE[case]
+    path = tmp_path / "net.prototxt"
+    path.write_text(text * 200 if case.endswith("many strings") else text + "\nlayer {}")
+    words = [sys.executable, "-c", LIMITED, str(path)]
+    ended = subprocess.run(words, capture_output=True, text=True)
+    assert ended.returncode == 1 and says in ended.stderr and str(path) in ended.stderr, ended.stderr[-300:]
+
+
+def test_a_string_with_escapes_that_a_net_may_have_is_read():
+    net = read_net_text('name: "' + "\\\\" * 1000 + "x" * 100_000 + "\" layer { name: 'a\\'b' type: \"ReLU\" }")
+    assert net.message.name == "\\" * 1000 + "x" * 100_000 and net.message.layer[0].name == "a'b"

@@ -9,7 +9,9 @@ from hypothesis.extra import numpy as arrays
 from layermem.errors import InputError
 from layermem.proto import read_weights, reshaped, write_weights
 from layermem.proto import weights as weights_module
+from layermem.proto.blobs import LazyBlob
 from layermem.proto.schema import BlobProto, LayerParameter, NetParameter, SolverState
+from layermem.proto.weights import open_weights
 
 RNG = np.random.default_rng(7)
 WEIGHTS = {
@@ -90,21 +92,22 @@ def old_blob(*extents, start=0.0):
     return blob
 
 
-def test_weights_of_2014_and_2013_are_read_in_four_extents_and_fit_the_shapes_of_today(tmp_path):
+def test_weights_of_2014_and_2013_are_read_in_the_shapes_of_today(tmp_path):
     net = NetParameter(name="old")
     net.layers.add(name="ip", type="INNER_PRODUCT").blobs.extend([old_blob(1, 1, 2, 3), old_blob(1, 1, 1, 2)])
     net.layers.add(name="relu", type="RELU")
     older = net.layers.add().layer
-    older.name = "conv"
-    older.blobs.append(old_blob(2, 3, 1, 1, start=9))
+    older.name, older.type = "conv", "conv"
+    older.blobs.extend([old_blob(1, 1, 2, 3, start=9), old_blob(1, 1, 1, 1)])
+    net.layers.add(name="other", type="POWER").blobs.append(old_blob(1, 1, 1, 2))
     path = tmp_path / "old.caffemodel"
     path.write_bytes(net.SerializeToString())
     read = read_weights(path)
-    assert list(read) == ["ip", "conv"]
-    assert read["ip"][0].shape == (1, 1, 2, 3) and read["conv"][0].shape == (2, 3, 1, 1)
-    assert reshaped(read["ip"][0], (2, 3)).tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert reshaped(read["ip"][1], (2,)).tolist() == [0, 1]
-    assert reshaped(read["conv"][0], (2, 3, 1, 1)).ravel().tolist() == [9, 10, 11, 12, 13, 14]
+    assert list(read) == ["ip", "conv", "other"]
+    assert [blob.tolist() for blob in read["ip"]] == [[[0, 1, 2], [3, 4, 5]], [0, 1]]
+    assert read["conv"][0].shape == (1, 1, 2, 3) and read["conv"][1].shape == (1,)
+    assert read["conv"][0].ravel().tolist() == [9, 10, 11, 12, 13, 14]
+    assert read["other"][0].shape == (1, 1, 1, 2) and reshaped(read["other"][0], (2,)).tolist() == [0, 1]
 
 
 def saved(tmp_path, raw):
@@ -188,3 +191,123 @@ def test_another_program_reads_our_weights(tmp_path):
     x = np.float32([[1, 2, 3]])
     net.setInput(x)
     np.testing.assert_allclose(net.forward(), x @ np.float32(weight).T + np.float32(bias), rtol=1e-5)
+
+
+# ---- blobs that are read when they are needed ----------------------------------------------------------------------
+
+
+def message_of(layers) -> NetParameter:
+    net = NetParameter(name="net")
+    for name, (kind, blobs) in layers.items():
+        layer = net.layer.add(name=name, type=kind)
+        for array in blobs:
+            blob = layer.blobs.add(data=np.ravel(array).tolist())
+            blob.shape.dim.extend(np.shape(array))
+    return net
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.dictionaries(NAMES, st.tuples(st.just("Some"), BLOBS), max_size=4))
+def test_a_binary_file_has_the_bytes_that_protobuf_writes(tmp_path_factory, layers):
+    path = tmp_path_factory.mktemp("any") / "net.caffemodel"
+    write_weights(path, "net", layers)
+    assert path.read_bytes() == message_of(layers).SerializeToString()
+
+
+def old_extents():
+    net = message_of({"ip": ("InnerProduct", [])})
+    net.layer[0].blobs.add(num=1, channels=1, height=2, width=3, data=range(6))
+    return net
+
+
+def old_layers():
+    net = NetParameter()
+    net.layers.add(name="ip", type="INNER_PRODUCT").blobs.add(num=1, channels=1, height=2, width=3, data=range(6))
+    return net
+
+
+def oldest_layers():
+    net = NetParameter()
+    net.layers.add().layer.blobs.add(num=1, channels=1, height=2, width=3, data=range(6))
+    net.layers[0].layer.name = "ip"
+    return net
+
+
+def doubles():
+    net = message_of({"ip": ("InnerProduct", [])})
+    net.layer[0].blobs.add(double_data=[1.5, 1e-9, 3]).shape.dim.extend([3])
+    return net
+
+
+def with_gradients():
+    net = message_of({"ip": ("InnerProduct", [np.arange(6).reshape(2, 3)])})
+    net.layer[0].blobs[0].diff.extend(range(6))
+    return net
+
+
+def two_of_a_name():
+    net = message_of({"ip": ("InnerProduct", [])})
+    net.layer[0].blobs.add(data=[1]).shape.dim.extend([1])
+    net.layer.add().CopyFrom(net.layer[0])
+    return net
+
+
+FILES = {
+    "ours": message_of(WEIGHTS).SerializeToString(),
+    "old extents": old_extents().SerializeToString(),
+    "V1": old_layers().SerializeToString(),
+    "V0": oldest_layers().SerializeToString(),
+    "doubles": doubles().SerializeToString(),
+    "gradients": with_gradients().SerializeToString(),
+    "two of a name": two_of_a_name().SerializeToString(),
+    "a solver state": SolverState(iter=3, learned_net="x").SerializeToString(),
+    "nothing": b"",
+}
+
+
+def result(read, path):
+    """What reading gives: bytes and shapes by layer, or the error."""
+    try:
+        weights = read(path)
+    except InputError as error:
+        return str(error)
+    return {name: [(blob.shape, np.asarray(blob).tobytes()) for blob in blobs] for name, blobs in weights.items()}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_blobs_that_are_found_in_a_file_are_those_that_are_read(name, tmp_path):
+    path = tmp_path / "net.caffemodel"
+    path.write_bytes(FILES[name])
+    assert result(open_weights, path) == result(read_weights, path)
+    lazy = [isinstance(blob, LazyBlob) for blobs in result_of(path) for blob in blobs]
+    assert all(lazy) == (name != "V0")
+
+
+def result_of(path):
+    try:
+        return open_weights(path).values()
+    except InputError:
+        return ()
+
+
+@pytest.mark.parametrize("name", ["ours", "doubles", "V1"])
+def test_a_file_that_is_cut_or_changed_is_read_alike_both_ways(name, tmp_path, rng):
+    path, raw = tmp_path / "net.caffemodel", FILES[name]
+    for size in {*range(0, len(raw), 7), len(raw) - 1}:
+        path.write_bytes(raw[:size])
+        assert result(open_weights, path) == result(read_weights, path)
+    for _ in range(200):
+        changed = bytearray(raw)
+        changed[int(rng.integers(len(raw)))] = int(rng.integers(256))
+        path.write_bytes(changed)
+        ours, theirs = result(open_weights, path), result(read_weights, path)
+        assert ours == theirs or isinstance(theirs, str)  # what is not needed is not looked at
+
+
+def test_a_file_that_becomes_shorter_while_it_is_read_is_one_sentence(tmp_path):
+    path = tmp_path / "net.caffemodel"
+    path.write_bytes(FILES["ours"])
+    blob = open_weights(path)["conv1"][0]
+    path.write_bytes(FILES["ours"][:60])
+    with pytest.raises(InputError, match="has become shorter while it was read"):
+        np.asarray(blob)

@@ -6,6 +6,7 @@ import pytest
 
 from layermem.errors import InputError
 from layermem.proto import read_weights, write_weights
+from tests.data.test_hdf5_source import elsewhere
 
 RNG = np.random.default_rng(7)
 WEIGHTS = {
@@ -91,3 +92,33 @@ def test_a_layer_named_as_a_blob_of_another_is_refused_in_hdf5(tmp_path):
     same(read_weights(path), layers)
     with pytest.raises(InputError, match="layer 'a/1' has the name of a blob of layer 'a'"):
         write_weights(path, "n", {"a/1": ("X", [np.zeros(1)]), "a": ("X", [np.zeros(1), np.zeros(2)])})
+
+
+def test_a_blob_without_a_shape_or_with_a_huge_number_is_refused(tmp_path):
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file["data/ip/0"] = h5py.Empty("f4")
+    assert refusal(path).what == "has a blob 0 without a shape; store numbers"
+    assert "has no blob 1 of 1000000" in refusal(
+        hdf5_with(path, data__ip__0=np.zeros(2), data__ip__999999=np.zeros(2))
+    ).what  # fmt: skip
+    assert "has an unexpected dataset" in refusal(hdf5_with(path, data__ip__1000000000=np.zeros(2))).what
+    assert "has an unexpected dataset" in refusal(hdf5_with(path, **{"data__ip__²": np.zeros(2)})).what
+
+
+def test_a_blob_that_claims_far_more_than_is_stored_is_refused(tmp_path):
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("data/ip/0", (2**20, 1024), np.float32, chunks=True)
+    assert "that claims 4.00 GiB and stores almost none of it" in refusal(path).what
+
+
+@pytest.mark.parametrize("kind", ["raw bytes", "a link", "a virtual dataset"])
+def test_numbers_in_another_file_are_not_read(tmp_path, kind):
+    path = elsewhere(tmp_path, kind, "data/ip/0")
+    with h5py.File(path, "a") as file:
+        del file["label"]
+    if kind == "a link":  # links to other files are not followed
+        assert read_weights(path) == {}
+    else:
+        assert "whose numbers are in another file" in refusal(path).what

@@ -1,0 +1,47 @@
+"""Unique names for the layers of a net, where the file leaves them out or gives one twice, as Caffe allows.
+
+no name      the layer's type; in the whole file, so that a layer has one name in both phases
+name twice   the later layer gets a number, "accuracy(2)"; in the net of one phase, so that a name given once for
+             each phase stays
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from layermem.proto.schema import Message
+
+
+class FreeNames:
+    """Names that are none of `taken`, each given once: a name itself, or the name with a number behind it."""
+
+    def __init__(self, taken: Iterable[str]):
+        self.taken = set(taken)
+        self._numbers: dict[str, int] = {}  # the last number behind a name
+
+    def take(self, name: str) -> str:
+        free, number = name, self._numbers.get(name, 1)
+        while free in self.taken:
+            number += 1
+            free = f"{name}({number})"
+        self._numbers[name] = number
+        self.taken.add(free)
+        return free
+
+
+def name_nameless(net: Message) -> None:
+    """Give every layer of a NetParameter without a name one that no other layer has."""
+    names = FreeNames(layer.name for layer in net.layer)
+    for layer in net.layer:
+        if not layer.name and layer.type:
+            layer.name = names.take(layer.type)
+
+
+def number_repeated(net: Message) -> None:
+    """Give a number to every layer of a NetParameter whose name an earlier one has."""
+    names = FreeNames(layer.name for layer in net.layer)
+    given: set[str] = set()
+    for layer in net.layer:
+        if layer.name in given:
+            layer.name = names.take(layer.name)
+        given.add(layer.name)
