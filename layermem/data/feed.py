@@ -3,6 +3,7 @@
     feed.shapes        shapes of the tops, known before any batch is read
     feed.next()        a float32 array for each top, shaped NCHW
     feed.state()       the position of the next batch; restore(state) continues there with the same bits
+    feed.check(state)  InputError for a state that restore cannot take, such as one of a damaged snapshot
     feed.close()
 
 The seed, the layer and the position determine a batch.  `open_feed` (opening.py) creates the feed of a layer.
@@ -19,13 +20,13 @@ import numpy as np
 from layermem.data.hdf5_source import Hdf5Source
 from layermem.data.list_source import ImageListSource
 from layermem.data.lmdb_source import LmdbSource
+from layermem.data.position import State, number_in
 from layermem.data.transform import Transform
 from layermem.errors import InputError
 from layermem.layers.fillers import check_filler, fill, is_constant
 from layermem.proto.schema import FillerParameter, Message
 
 Shapes = tuple[tuple[int, ...], ...]
-State = dict[str, int | str]  # the position of a feed
 
 
 class Feed(ABC):
@@ -53,6 +54,10 @@ class Feed(ABC):
     def restore(self, state: State) -> None:
         """Continue from the position in `state`."""
 
+    @abstractmethod
+    def check(self, state: State) -> None:
+        """InputError unless `restore` can take `state`; changes nothing."""
+
     def close(self) -> None:  # noqa: B027  most feeds hold nothing
         """Release files and threads; the feed must not be used afterwards."""
 
@@ -78,8 +83,12 @@ class ImageFeed(Feed):
         return {"sample": self._sample, **self.source.state()}
 
     def restore(self, state: State) -> None:
-        self._sample = int(state["sample"])
+        self._sample = number_in(state, "sample")
         self.source.restore(state)
+
+    def check(self, state: State) -> None:
+        number_in(state, "sample")
+        self.source.check(state)
 
     def close(self) -> None:
         self.source.close()
@@ -100,6 +109,9 @@ class Hdf5Feed(Feed):
 
     def restore(self, state: State) -> None:
         self.source.restore(state)
+
+    def check(self, state: State) -> None:
+        self.source.check(state)
 
     def close(self) -> None:
         self.source.close()
@@ -131,7 +143,10 @@ class DummyFeed(Feed):
         return {"batch": self._batch}
 
     def restore(self, state: State) -> None:
-        self._batch = int(state["batch"])
+        self._batch = number_in(state, "batch")
+
+    def check(self, state: State) -> None:
+        number_in(state, "batch")
 
     def _fill(self, index: int) -> np.ndarray:
         values = fill(self.fillers[index], self.shapes[index], *self.key, index, self._batch)
@@ -178,4 +193,7 @@ class ArrayFeed(Feed):
         return {"batch": self._row}
 
     def restore(self, state: State) -> None:
-        self._row = int(state["batch"])
+        self._row = number_in(state, "batch")
+
+    def check(self, state: State) -> None:
+        number_in(state, "batch")

@@ -14,9 +14,14 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from layermem.data.position import State, number_in
 from layermem.errors import InputError
 from layermem.proto.read import resolve_path
+from layermem.proto.weights_hdf5 import dataset_fault, reading
+from layermem.utils.input_files import read_lines
 from layermem.utils.seeds import generator
+
+WHAT = "HDF5 file with data"
 
 
 class Hdf5Source:
@@ -56,11 +61,15 @@ class Hdf5Source:
             self._next += rows
         return out
 
-    def state(self) -> dict[str, int | str]:
+    def state(self) -> State:
         return {"row": self._next}
 
-    def restore(self, state: dict[str, int | str]) -> None:
-        self._next = int(state["row"])
+    def restore(self, state: State) -> None:
+        self._next = number_in(state, "row")
+        self._pass = -1  # a thread of a parent process may have stopped while it set the order
+
+    def check(self, state: State) -> None:
+        number_in(state, "row")
 
     def close(self) -> None:
         self._loaded, self._data = None, []
@@ -88,22 +97,18 @@ class Hdf5Source:
 
     def _load(self, file: int) -> list[np.ndarray]:
         if self._loaded != file:
-            with open_hdf5(self.files[file]) as h5:
+            self._loaded = None
+            with reading(str(self.files[file]), WHAT) as h5:
                 self._data = [np.asarray(h5[top], np.float32) for top in self.tops]
+            expected = [(self.rows[file], *shape) for shape in self.row_shapes]
+            if [data.shape for data in self._data] != expected:
+                raise InputError("has changed since the run began; restore it", path=str(self.files[file]))
             self._loaded = file
         return self._data
 
 
 def read_file_list(path: Path) -> list[Path]:
-    try:
-        names = [line.strip() for line in path.read_text().splitlines()]
-    except UnicodeDecodeError:
-        raise InputError(
-            "is not text; the source of HDF5Data is a text file with the path of an HDF5 file on each line",
-            path=str(path),
-        ) from None
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", path=str(path)) from None
+    names = [line.strip() for line in read_lines(path, what="list of HDF5 files, a path on each line")]
     files = []
     for number, name in enumerate(names, start=1):
         if name:
@@ -116,16 +121,9 @@ def read_file_list(path: Path) -> list[Path]:
     return files
 
 
-def open_hdf5(path: Path) -> h5py.File:
-    try:
-        return h5py.File(path, "r")
-    except OSError as error:
-        raise InputError(f"is not an HDF5 file, or is damaged ({error})", path=str(path)) from None
-
-
 def row_shapes(path: Path, tops: Sequence[str]) -> tuple[int, tuple[tuple[int, ...], ...]]:
     """The number of rows of the datasets `tops` in a file, and the shape of a row of each."""
-    with open_hdf5(path) as h5:
+    with reading(str(path), WHAT) as h5:
         shapes = []
         for top in tops:
             dataset = h5.get(top)
@@ -136,6 +134,8 @@ def row_shapes(path: Path, tops: Sequence[str]) -> tuple[int, tuple[tuple[int, .
                 raise InputError(f"has a dataset '{top}' of {dataset.dtype}; store numbers", path=str(path))
             if not dataset.shape or dataset.shape[0] == 0:
                 raise InputError(f"has an empty dataset '{top}'; store at least one row", path=str(path))
+            if fault := dataset_fault(str(path), dataset):
+                raise InputError(f"has a dataset '{top}' {fault}", path=str(path))
             shapes.append(dataset.shape)
     counts = {shape[0] for shape in shapes}
     if len(counts) > 1:

@@ -1,6 +1,11 @@
 """Images as arrays: Datums, JPEG and PNG bytes, and resizing.
 
-An image is [C,H,W], uint8 or float32; colours are in the order of Caffe and OpenCV: blue, green, red.
+An image is [C,H,W], uint8 or float32; colours are in the order of Caffe and OpenCV: blue, green, red.  Conversion to
+gray and resizing give the numbers of OpenCV, which Caffe uses: both are integer arithmetic there, with weights of 11 to
+15 bits.
+
+source  OpenCV 4 imgproc/resize.cpp (HResizeLinear, VResizeLinear), imgcodecs/utils.cpp (BGR2Gray), imgproc/color.hpp;
+        libpng pngrtran.c (png_do_rgb_to_gray)
 """
 
 from __future__ import annotations
@@ -15,10 +20,17 @@ from layermem.errors import InputError
 from layermem.proto.schema import Message
 
 GRAY_MODES = ("1", "L", "LA")
+# Decoded in this process.  Others are refused: for EPS, Pillow would run a PostScript interpreter on the user's data.
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+# Weights of blue, green and red by file format, the bits of their sum, and whether the result is rounded.
+GRAY_WEIGHTS = {"PNG": ((3737, 19234, 9797), 15, False), "WEBP": ((3735, 19235, 9798), 15, True)}
+OTHER_GRAY_WEIGHTS = ((1868, 9617, 4899), 14, True)
+RESIZE_BITS = 11  # of the weights of a resize
 
 
 def datum_image(datum: Message, *, color: bool | None = None) -> np.ndarray:
-    """The image of a Datum.  `color` decodes an encoded one to three channels (True) or one (False)."""
+    """The image of a Datum.  `color` decodes an encoded one to three channels (True) or one (False); a raw one keeps
+    its channels, as in Caffe."""
     if datum.encoded:
         return decode(datum.data, color=color)
     shape = (datum.channels, datum.height, datum.width)
@@ -28,56 +40,89 @@ def datum_image(datum: Message, *, color: bool | None = None) -> np.ndarray:
         image = np.array(datum.float_data, np.float32)
     if min(shape) < 1 or image.size != shape[0] * shape[1] * shape[2]:
         raise InputError(f"holds a Datum of {image.size} values with shape {'x'.join(map(str, shape))}; write it again")
-    if color is not None and shape[0] != (3 if color else 1):
-        flag, channels = ("force_color", 3) if color else ("force_gray", 1)
-        raise InputError(
-            f"is a raw image of {shape[0]} channels, and {flag} needs {channels}; encode it, or remove {flag}"
-        )
     return image.reshape(shape)
 
 
 def decode(raw: bytes, *, color: bool | None = None) -> np.ndarray:
-    """Decode JPEG, PNG or another format of Pillow to uint8; with `color` None the channels are those of the file."""
+    """Decode an image file of one of FORMATS to uint8; with `color` None the channels are those of the file."""
     try:
-        with Image.open(io.BytesIO(raw)) as image:
+        with Image.open(io.BytesIO(raw), formats=FORMATS) as image:
             return _as_array(image, color)
+    except InputError:
+        raise
     except UnidentifiedImageError:
-        raise InputError("holds an image in a format that Pillow cannot decode; convert it to JPEG or PNG") from None
-    except (OSError, SyntaxError, ValueError) as error:
+        what = f"holds an image in a format that is not read; convert it to JPEG or PNG (read: {', '.join(FORMATS)})"
+        raise InputError(what) from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        largest = f"{Image.MAX_IMAGE_PIXELS or 0:,} pixels"
+        raise InputError(f"holds an image far above {largest}, the limit of Pillow; make it smaller") from None
+    except Exception as error:  # decoders raise many kinds for damaged data
         raise InputError(f"holds a damaged image ({error}); write it again") from None
 
 
 def _as_array(image: Image.Image, color: bool | None) -> np.ndarray:
     if image.mode.startswith(("I", "F")):
         raise InputError(f"holds an image of mode {image.mode}; save it with 8 bits per channel")
+    mode = "RGBA" if image.mode == "RGBA" and color is None else "RGB"
     if color is None:
         color = image.mode not in GRAY_MODES
-        mode = "RGBA" if image.mode == "RGBA" else "RGB"
-    else:
-        mode = "RGB"
-    pixels = np.asarray(image.convert(mode if color else "L"))
     if not color:
-        return pixels[None]
+        return _as_gray(image)[None]
+    pixels = np.asarray(image.convert(mode))
     order = [2, 1, 0, 3][: pixels.shape[2]]
     return np.ascontiguousarray(pixels.transpose(2, 0, 1)[order])
 
 
+def _as_gray(image: Image.Image) -> np.ndarray:
+    """[H,W]: the luma of a JPEG as it is stored, else a weighted sum of the colours."""
+    if image.format == "JPEG":
+        image.draft("L", None)  # decodes the luma alone
+    if image.mode in GRAY_MODES:
+        return np.asarray(image.convert("L"))
+    weights, bits, rounded = GRAY_WEIGHTS.get(image.format or "", OTHER_GRAY_WEIGHTS)
+    pixels = np.asarray(image.convert("RGB"))
+    total = np.full(pixels.shape[:2], 1 << (bits - 1) if rounded else 0, np.int32)
+    for channel, weight in enumerate(reversed(weights)):
+        total += weight * pixels[:, :, channel].astype(np.int32)
+    gray: np.ndarray = (total >> bits).astype(np.uint8)
+    return gray
+
+
 def resize(image: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Bilinear interpolation between pixel centres, without smoothing, rounded to uint8 as OpenCV does for Caffe."""
-    if image.shape[1:] == (height, width):
+    """cv2.resize of a uint8 image with INTER_LINEAR: bilinear between pixel centres, without smoothing."""
+    old_height, old_width = image.shape[1:]
+    if (old_height, old_width) == (height, width):
         return image
-    top, bottom, down = _axis(image.shape[1], height)
-    left, right, across = _axis(image.shape[2], width)
-    x = image.astype(np.float32)
-    rows = x[:, top] * (1 - down)[:, None] + x[:, bottom] * down[:, None]
-    resized = rows[:, :, left] * (1 - across) + rows[:, :, right] * across
-    clipped: np.ndarray = np.clip(np.rint(resized), 0, 255).astype(np.uint8)
-    return clipped
+    resized: np.ndarray
+    if (old_height, old_width) == (2 * height, 2 * width):  # OpenCV takes the mean of the four
+        x = image.astype(np.int32)
+        resized = x[:, ::2, ::2] + x[:, ::2, 1::2] + x[:, 1::2, ::2] + x[:, 1::2, 1::2]
+        return ((resized + 2) >> 2).astype(np.uint8)
+    left, right, at_left, at_right = _axis(old_width, width, True)
+    top, bottom, at_top, at_bottom = _axis(old_height, height, False)
+    rows = np.take(image, left, 2) * at_left  # int32
+    rows += np.take(image, right, 2) * at_right
+    rows >>= 4
+    resized, below = np.take(rows, top, 1), np.take(rows, bottom, 1)
+    resized *= at_top[:, None]
+    resized >>= 16
+    below *= at_bottom[:, None]
+    below >>= 16
+    resized += below
+    return ((resized + 2) >> 2).astype(np.uint8)
 
 
 @lru_cache(maxsize=64)
-def _axis(old: int, new: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each new pixel: the two old pixels around its centre, and the weight of the second."""
-    centre = np.clip((np.arange(new) + 0.5) * (old / new) - 0.5, 0, old - 1)
+def _axis(old: int, new: int, clamp: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """For each new pixel: the two old pixels around its centre, and the weights of both, of RESIZE_BITS.
+
+    clamp   a new pixel beyond the first or last centre is that pixel; without it, the same by two rounded weights
+    """
+    centre = ((np.arange(new) + 0.5) * (1 / (new / old)) - 0.5).astype(np.float32)
     low = np.floor(centre).astype(np.int64)
-    return low, np.minimum(low + 1, old - 1), (centre - low).astype(np.float32)
+    share = centre - low.astype(np.float32)
+    if clamp:
+        share[(low < 0) | (low >= old - 1)] = 0
+    one = np.float32(1 << RESIZE_BITS)
+    weights = (np.rint((1 - share) * one).astype(np.int32), np.rint(share * one).astype(np.int32))
+    return np.clip(low, 0, old - 1), np.clip(low + 1, 0, old - 1), *weights

@@ -11,9 +11,15 @@ from pathlib import Path
 import numpy as np
 
 from layermem.data.images import decode, resize
+from layermem.data.position import State, number_in
 from layermem.errors import InputError
 from layermem.proto.schema import Message
+from layermem.utils.input_files import file_beside, read_bytes, read_lines
 from layermem.utils.seeds import generator
+
+LIST_LIMIT = 2**30  # bytes
+IMAGE_LIMIT = 2**29  # bytes of a file
+LABEL_END = 2**31  # labels are int32 in Caffe
 
 
 class ImageListSource:
@@ -37,11 +43,15 @@ class ImageListSource:
         self._next += count
         return images, np.array([label for _, label, _ in entries], np.float32)
 
-    def state(self) -> dict[str, int | str]:
+    def state(self) -> State:
         return {"image": self._next}
 
-    def restore(self, state: dict[str, int | str]) -> None:
-        self._next = int(state["image"])
+    def restore(self, state: State) -> None:
+        self._next = number_in(state, "image")
+        self._pass = -1  # a thread of a parent process may have stopped while it set the order
+
+    def check(self, state: State) -> None:
+        number_in(state, "image")
 
     def close(self) -> None:
         pass
@@ -55,14 +65,14 @@ class ImageListSource:
 
     def _image(self, entry: tuple[str, int, int]) -> np.ndarray:
         name, _, line = entry
-        file = Path(self.param.root_folder + name)
-        if not file.exists() and (self.path.parent / file).exists():
-            file = self.path.parent / file
+        file = file_beside(self.param.root_folder + name, self.path.parent)
         try:
-            image = decode(file.read_bytes(), color=self.param.is_color)
-        except OSError as error:
-            what = f"lists '{file}', which cannot be read: {error.strerror}"
+            raw = read_bytes(file, what="image", limit=IMAGE_LIMIT)
+        except InputError as error:
+            what = f"lists '{file}', which cannot be read: {error.what}"
             raise InputError(what, path=str(self.path), line=line) from None
+        try:
+            image = decode(raw, color=self.param.is_color)
         except InputError as error:
             raise InputError(error.what, path=str(file)) from None
         if self.param.new_height:
@@ -73,24 +83,24 @@ class ImageListSource:
 def read_list(path: Path) -> list[tuple[str, int, int]]:
     """(image path, label, line number) of each line that is not blank; a path may contain spaces."""
     entries = []
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot be read as a list of images: {error}", path=str(path)) from None
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_lines(path, what="list of images", limit=LIST_LIMIT), start=1):
         if not line.strip():
             continue
         name, _, label = line.strip().rpartition(" ")
         try:
-            entries.append((name.strip(), int(label), number))
+            value = int(label)
         except ValueError:
             name = ""
         if not name:
             raise InputError(
-                "is not an image path followed by a label; write it as `path/to/image.jpg 3`",
+                "has a line that is not an image path followed by a label; write it as `path/to/image.jpg 3`",
                 path=str(path),
                 line=number,
             )
+        if not -LABEL_END <= value < LABEL_END:
+            what = f"has the label {label[:12]}..., beyond 32 bits; number the classes from 0"
+            raise InputError(what, path=str(path), line=number)
+        entries.append((name.strip(), value, number))
     if not entries:
         raise InputError("lists no images; add lines such as `path/to/image.jpg 3`", path=str(path))
     return entries

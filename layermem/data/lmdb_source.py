@@ -1,18 +1,26 @@
 """Images and labels of an LMDB of Datums, in the order of its keys, cyclically.
 
 The state is the key of the next record, so that a resumed run finds it without reading the records before it.
+
+As in Caffe, the environment is opened with LMDB's lock table, so that a process that writes to it meanwhile reuses no
+page that is being read; reading goes on in the records as they were when it began.  Without the lock table only where
+neither it nor the folder can be written.
 source  Caffe data_layer.cpp, db_lmdb.cpp
 """
 
 from __future__ import annotations
 
+import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from layermem.data.images import datum_image
+from layermem.data.position import State, bytes_in
 from layermem.errors import InputError
 from layermem.proto.schema import Datum, Message
 
@@ -32,66 +40,88 @@ class LmdbSource:
         self.path, self.labels, self.color = path, labels, color
         self._resolved = path.resolve()
         self._env = _acquire(self._resolved, path)
-        self._closed = False
+        self._closed, self._process = False, os.getpid()
+        self._key = b""  # of the next record
         try:
-            self.length: int = self._env.stat()["entries"]
-            if self.length == 0:
-                raise InputError("is an empty LMDB; add records, or change the source", path=str(path))
-            self._cursor = self._env.begin().cursor()
-            self._to_first()
-            for _ in range(skip % self.length):
-                self._advance()
+            with self._reading():
+                self._transaction = self._env.begin()
+                self._cursor = self._transaction.cursor()
+                self.length: int = self._transaction.stat(self._env.open_db())["entries"]
+                if self.length == 0:
+                    raise InputError("is an empty LMDB; add records, or change the source", path=str(path))
+                self._to_first()
+                for _ in range(skip % self.length):
+                    self._advance()
         except BaseException:
             self.close()
             raise
 
     def first_shape(self) -> tuple[int, ...]:
         """Shape [C,H,W] of the next record, without advancing."""
-        return self._image(self._datum()).shape
+        with self._reading():
+            return self._image(self._datum()).shape
 
     def read(self, count: int) -> tuple[list[np.ndarray], np.ndarray]:
         """The next `count` images, and their labels as float32 (zeros if `labels` is off)."""
         images, labels = [], np.zeros(count, np.float32)
-        for index in range(count):
-            datum = self._datum()
-            images.append(self._image(datum))
-            if self.labels:
-                if not datum.HasField("label"):
-                    raise self._error("has no label; write labels into the LMDB, or give the data layer a single top")
-                labels[index] = datum.label
-            self._advance()
+        with self._reading():
+            for index in range(count):
+                datum = self._datum()
+                images.append(self._image(datum))
+                if self.labels:
+                    if not datum.HasField("label"):
+                        raise self._error(
+                            "has no label; write labels into the LMDB, or give the data layer a single top"
+                        )
+                    labels[index] = datum.label
+                self._advance()
         return images, labels
 
-    def state(self) -> dict[str, int | str]:
-        return {"key": bytes(self._cursor.key()).hex()}
+    def state(self) -> State:
+        return {"key": self._key.hex()}
 
-    def restore(self, state: dict[str, int | str]) -> None:
-        key = bytes.fromhex(str(state["key"]))
-        if not self._cursor.set_key(key):
+    def restore(self, state: State) -> None:
+        key = bytes_in(state, "key")
+        with self._reading():
+            cursor = self._transaction.cursor()  # a thread of a parent process may have stopped inside the other one
+            self._go_to(cursor, key)
+            self._cursor, self._key = cursor, key
+
+    def check(self, state: State) -> None:
+        key = bytes_in(state, "key")
+        with self._reading(), self._env.begin() as transaction:  # a thread may be reading in the other one
+            self._go_to(transaction.cursor(), key)
+
+    def _go_to(self, cursor: lmdb.Cursor, key: bytes) -> None:
+        if len(key) > self._env.max_key_size() or not cursor.set_key(key):
             raise InputError(
-                f"has no record '{_printable(key)}', the next one of the snapshot; restore the LMDB of that run",
+                f"has no record '{_printable(key[:80])}', the next one of the snapshot; restore the LMDB of that run",
                 path=str(self.path),
             )
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            _release(self._resolved)
+            if self._process == os.getpid():  # in a forked child, this would end the parent's protection from writers
+                _release(self._resolved)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """InputError for any error of LMDB."""
+        try:
+            yield
+        except lmdb.Error as error:
+            raise self._error(f"is damaged ({error}); create the LMDB again") from None
 
     def _to_first(self) -> None:
-        try:
-            exists = self._cursor.first()
-        except lmdb.Error as error:
-            raise self._error(f"is damaged ({error}); create the LMDB again") from None
-        if not exists:
+        if not self._cursor.first():
             raise self._error("is damaged (it counts records but has none); create the LMDB again")
+        self._key = bytes(self._cursor.key())
 
     def _advance(self) -> None:
-        try:
-            more = self._cursor.next()
-        except lmdb.Error as error:
-            raise self._error(f"is damaged ({error}); create the LMDB again") from None
-        if not more:
+        if self._cursor.next():
+            self._key = bytes(self._cursor.key())
+        else:
             self._to_first()
 
     def _datum(self) -> Message:
@@ -107,11 +137,21 @@ class LmdbSource:
             raise self._error(error.what) from None
 
     def _error(self, what: str) -> InputError:
-        return InputError(f"(record '{_printable(self._cursor.key())}') {what}", path=str(self.path))
+        record = f"(record '{_printable(self._key)}') " if self._key else ""
+        return InputError(f"{record}{what}", path=str(self.path))
 
 
 def _printable(key: bytes) -> str:
-    return bytes(key).decode("ascii", "backslashreresolved")
+    return key.decode("ascii", "backslashreplace")
+
+
+def _new_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_lock)  # another thread may have held the lock
 
 
 def _acquire(resolved: Path, path: Path) -> lmdb.Environment:
@@ -138,11 +178,18 @@ def _open_environment(resolved: Path, path: Path) -> lmdb.Environment:
         raise InputError(
             "is an LMDB, and the Python package for it is missing; install it: pip install lmdb", path=str(path)
         )
+    file = resolved / "data.mdb" if resolved.is_dir() else resolved
+    if not file.is_file():  # opening would leave a lock file there
+        raise InputError(f"is not an LMDB, or is damaged (there is no file {file.name})", path=str(path))
+    options = {"subdir": resolved.is_dir(), "readonly": True, "readahead": False}
     try:
-        env = lmdb.open(str(resolved), subdir=resolved.is_dir(), readonly=True, lock=False, readahead=False)
+        try:
+            env = lmdb.open(str(resolved), lock=True, **options)
+            env.reader_check()  # frees the entries of killed readers
+        except lmdb.ReadonlyError:
+            env = lmdb.open(str(resolved), lock=False, **options)
     except lmdb.Error as error:
         raise InputError(f"is not an LMDB, or is damaged ({error})", path=str(path)) from None
-    file = resolved / "data.mdb" if resolved.is_dir() else resolved
     size = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
     if file.stat().st_size < size:  # reading past the end of a mapped file raises SIGBUS
         env.close()

@@ -9,6 +9,7 @@ Input and MemoryData take arrays from the caller (ArrayFeed.give); all other lay
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 
 from layermem.data.feed import ArrayFeed, DummyFeed, Feed, Hdf5Feed, ImageFeed, Shapes
@@ -18,13 +19,16 @@ from layermem.data.lmdb_source import LmdbSource
 from layermem.data.prefetch import Prefetch
 from layermem.data.transform import Transform
 from layermem.errors import InputError
-from layermem.layers.data import FROM_FILES, stated_shapes
+from layermem.layers.data import FROM_FILES, shape_options, stated_shapes
+from layermem.layers.fillers import is_constant
 from layermem.proto.read import resolve_path
 from layermem.proto.schema import FillerParameter, Message, enum_name
+from layermem.utils.input_files import exists
 from layermem.utils.seeds import generator
 
 ResolvePath = Callable[[str], Path]  # a file name in the prototxt -> the file
 PREFETCH = 4  # batches; Caffe's default
+PREFETCH_BYTES = 64 * 2**20  # of batches that wait, where data_param does not state their number
 SHAPE_HINT = ", or set crop_size with force_color, force_gray or a mean_value for each channel"
 
 
@@ -35,7 +39,7 @@ def open_feed(param: Message, phase: int, seed: int, *, path: str, prefetch: boo
     except InputError as error:
         raise error.at(path=path, layer=param.name) from None
     feed.path, feed.layer = path, param.name
-    depth = param.data_param.prefetch if param.type == "Data" else PREFETCH
+    depth = _prefetch_depth(param, feed.shapes)
     in_memory = isinstance(feed, ArrayFeed) or (isinstance(feed, DummyFeed) and feed.constant)
     return Prefetch(feed, depth) if prefetch and depth > 0 and not in_memory else feed
 
@@ -51,14 +55,20 @@ def probe(param: Message, phase: int, path: str) -> Shapes:
     except InputError as missing:
         if shapes := declared_shapes(param):
             return shapes
-        hint = SHAPE_HINT if param.type == "Data" else ""
-        options = " ".join(f"--input {top}={'N,C,H,W' if i == 0 else 'N'}" for i, top in enumerate(param.top))
+        options = shape_options(param) + (SHAPE_HINT if param.type == "Data" else "")
         raise InputError(
-            f"{missing.what}, and the prototxt does not state its shape; create it, or give {options}{hint}"
+            f"{missing.what}, and the prototxt does not state its shape; create it, or give {options}"
         ) from None
     feed = _create(param, phase, (0, phase, param.name), resolve)
     feed.close()
     return feed.shapes
+
+
+def probe_files(param: Message, phase: int, path: str) -> Shapes:
+    """The same for a net that will run, so that its data must exist."""
+    if param.type in FROM_FILES:
+        _resolver(path, "; create it, or use DummyData")(getattr(param, FROM_FILES[param.type][0]).source)
+    return probe(param, phase, path)
 
 
 def declared_shapes(param: Message) -> Shapes | None:
@@ -116,6 +126,23 @@ def _batch_size(param: Message) -> int:
     return batch
 
 
+def _prefetch_depth(param: Message, shapes: Shapes) -> int:
+    """The number of batches that may wait; beside them one is being read, and one is in use."""
+    if param.type == "Data" and param.data_param.HasField("prefetch"):
+        return int(param.data_param.prefetch)
+    batch_bytes = 4 * sum(prod(shape) for shape in shapes)
+    return max(1, min(PREFETCH, PREFETCH_BYTES // max(batch_bytes, 1)))
+
+
+def held_bytes(param: Message, shapes: Shapes) -> int:
+    """Bytes of the batches that an input layer with tops of `shapes` holds at a time."""
+    batch_bytes = 4 * sum(prod(shape) for shape in shapes)
+    fillers = param.dummy_data_param.data_filler
+    if param.type in ("Input", "MemoryData") or (param.type == "DummyData" and all(map(is_constant, fillers))):
+        return batch_bytes
+    return batch_bytes * (_prefetch_depth(param, shapes) + 2)
+
+
 def _create(param: Message, phase: int, key: tuple[int | str, ...], resolve: ResolvePath) -> Feed:
     if param.type == "DummyData":
         return DummyFeed(tuple(stated_shapes(param)), param.dummy_data_param.data_filler, key)
@@ -141,7 +168,7 @@ def _create(param: Message, phase: int, key: tuple[int | str, ...], resolve: Res
 def _lmdb(param: Message, key: tuple[int | str, ...], resolve: ResolvePath, transform: Transform) -> LmdbSource:
     data = param.data_param
     path = resolve(data.source)
-    if enum_name(data, "backend") != "LMDB" and not (path / "data.mdb").exists():
+    if enum_name(data, "backend") != "LMDB" and not exists(path / "data.mdb"):
         raise InputError("has backend LEVELDB, which is not supported; convert it to LMDB and set backend: LMDB")
     skip = _random_skip(data.rand_skip, key)
     return LmdbSource(path, labels=len(param.top) > 1, color=transform.color, skip=skip)

@@ -2,18 +2,23 @@
 
 The state is that of the batch that `next` returns next, not of the batch that the thread reads.  An error in the thread
 is raised by the `next` that would have returned its batch, and by every later one.
+
+Where the system gives no thread, `next` reads its batch itself.  In a forked child, which has no thread, the feed
+starts a thread of the child's own at the next batch.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import threading
 import weakref
 
 import numpy as np
 
-from layermem.data.feed import Feed, State
+from layermem.data.feed import Feed
+from layermem.data.position import State
 
 _Item = tuple[list[np.ndarray], State] | BaseException  # a batch and the state after it, or the error
 POLL_SECONDS = 0.05  # between two checks of a waiting thread whether it should stop
@@ -28,13 +33,17 @@ class Prefetch(Feed):
         self._state = feed.state()
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
+        self._process = os.getpid()  # of the thread
         self._stop = threading.Event()
 
     def _next(self) -> list[np.ndarray]:
         if self._error is not None:
             raise self._error
-        if self._thread is None:
-            self._start()
+        if self._process != os.getpid():
+            self._halt()
+            self.feed.restore(self._state)
+        if self._thread is None and not self._start():
+            return self._read_here()
         item = self._ready.get()
         if isinstance(item, BaseException):
             self._error = item
@@ -45,31 +54,50 @@ class Prefetch(Feed):
     def state(self) -> State:
         return dict(self._state)
 
+    def _read_here(self) -> list[np.ndarray]:
+        try:
+            batch = self.feed.next()
+        except Exception as error:
+            self._error = error
+            raise
+        self._state = self.feed.state()
+        return batch
+
     def restore(self, state: State) -> None:
         self._halt()
         self.feed.restore(state)
         self._state, self._error = self.feed.state(), None
 
+    def check(self, state: State) -> None:
+        self.feed.check(state)
+
     def close(self) -> None:
         self._halt()
         self.feed.close()
 
-    def _start(self) -> None:
+    def _start(self) -> bool:
+        """Start the thread; False where the system gives none."""
         self._stop = threading.Event()
         self._ready: queue.Queue[_Item] = queue.Queue(self.depth)
-        self._thread = threading.Thread(
+        thread = threading.Thread(
             target=_read_ahead, args=(self.feed, self._ready, self._stop), name="layermem-prefetch", daemon=True
         )
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError):  # can't start new thread
+            return False
         weakref.finalize(self, self._stop.set)  # the thread holds no reference to this object
-        self._thread.start()
+        self._thread, self._process = thread, os.getpid()
+        return True
 
     def _halt(self) -> None:
-        """Stop the thread, and reset `feed` to the position of the next batch."""
-        if self._thread is not None:
+        """Stop the thread.  `feed` is ahead of the next batch afterwards."""
+        if self._process != os.getpid():  # the thread stayed in the parent; it may have held any lock of this object
+            self._process, self._thread = os.getpid(), None
+        elif self._thread is not None:
             self._stop.set()
             self._thread.join()
             self._thread = None
-            self.feed.restore(self._state)
 
 
 def _read_ahead(feed: Feed, ready: queue.Queue[_Item], stop: threading.Event) -> None:

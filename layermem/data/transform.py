@@ -20,7 +20,9 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from layermem.errors import InputError
+from layermem.proto.blobs import MESSAGE_LIMIT
 from layermem.proto.schema import TRAIN, BlobProto, Message
+from layermem.utils.input_files import read_bytes
 from layermem.utils.seeds import below, words
 
 
@@ -91,9 +93,10 @@ class Transform:
 
 def read_mean(path: Path) -> np.ndarray:
     """The mean image [C,H,W] in a binary BlobProto, the format of compute_image_mean."""
+    raw = read_bytes(path, what="mean image", limit=MESSAGE_LIMIT)
     try:
-        blob = BlobProto.FromString(path.read_bytes())
-    except (OSError, DecodeError) as error:
+        blob = BlobProto.FromString(raw)
+    except DecodeError as error:
         raise InputError(f"cannot be read as a mean image: {error}", path=str(path)) from None
     shape = tuple(blob.shape.dim) or (blob.num, blob.channels, blob.height, blob.width)
     shape = shape[1:] if len(shape) == 4 and shape[0] == 1 else shape

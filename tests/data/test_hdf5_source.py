@@ -1,3 +1,4 @@
+import contextlib
 from itertools import pairwise
 
 import h5py
@@ -122,8 +123,75 @@ def test_lists_that_are_none_are_refused(tmp_path):
     with pytest.raises(InputError, match="lists no HDF5 files"):
         source(tmp_path / "list.txt")
     path = write(tmp_path, rows(0, 2))
-    with pytest.raises(InputError, match="is not text; the source of HDF5Data is a text file"):
+    with pytest.raises(InputError, match="is not UTF-8 text; give a list of HDF5 files"):
         source(tmp_path / "a.h5")
     (tmp_path / "a.h5").write_bytes(b"junk")
-    with pytest.raises(InputError, match="is not an HDF5 file, or is damaged"):
+    with pytest.raises(InputError, match="is truncated, or is not a HDF5 file with data"):
         source(path)
+
+
+def claim(path, name, **options):
+    """An HDF5 file with a dataset of 4 GiB of which nothing is stored."""
+    with h5py.File(path, "w") as h5:
+        h5.create_dataset(name, (2**20, 1024), np.float32, **options)
+
+
+def elsewhere(folder, kind: str, name: str = "data"):
+    """The HDF5 file a.h5 whose dataset `name` has its numbers in another file."""
+    write(folder, rows(0, 2), rows(0, 2))
+    (folder / "raw").write_bytes(b"secret" * 100)
+    with h5py.File(folder / "a.h5", "w") as h5:
+        h5["label"] = np.zeros(2)
+        if kind == "raw bytes":
+            h5.create_dataset(name, (2, 3), "u1", external=[(str(folder / "raw"), 0, 6)])
+        elif kind == "a link":
+            h5[name] = h5py.ExternalLink("b.h5", "/data")
+        else:
+            layout = h5py.VirtualLayout((2, 2, 3), np.float64)
+            layout[:] = h5py.VirtualSource(folder / "b.h5", "data", shape=(2, 2, 3))
+            h5.create_virtual_dataset(name, layout)
+    return folder / "a.h5"
+
+
+@pytest.mark.parametrize("kind", ["raw bytes", "a link", "a virtual dataset"])
+def test_numbers_in_another_file_are_not_read(tmp_path, kind):
+    elsewhere(tmp_path, kind)
+    (tmp_path / "list.txt").write_text("a.h5")
+    with pytest.raises(InputError, match="whose numbers are in another file"):
+        source(tmp_path / "list.txt")
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": True}, {"chunks": True, "compression": "gzip"}])
+def test_a_dataset_that_claims_far_more_than_is_stored_is_refused(tmp_path, options):
+    (tmp_path / "list.txt").write_text("a.h5")
+    claim(tmp_path / "a.h5", "data", **options)
+    with pytest.raises(InputError, match=r"that claims 4\.00 GiB and stores almost none of it"):
+        Hdf5Source(tmp_path / "list.txt", ("data",), KEY, shuffle=False)
+
+
+def test_compressed_rows_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("layermem.proto.weights_hdf5.CLAIM_LIMIT", 2**20)
+    (tmp_path / "list.txt").write_text("a.h5")
+    with h5py.File(tmp_path / "a.h5", "w") as h5:
+        h5.create_dataset("data", data=np.zeros((2**12, 512), np.float32), compression="gzip", compression_opts=1)
+    assert Hdf5Source(tmp_path / "list.txt", ("data",), KEY, shuffle=False).read(2)[0].shape == (2, 512)
+
+
+def test_a_file_that_changes_during_the_run_is_refused(three, tmp_path):
+    s = source(three)
+    write(tmp_path, rows(0, 4), {"data": np.zeros((1, 7)), "label": np.zeros(1)}, rows(5, 3))
+    three.write_text("a.h5\nb.h5\nc.h5\n")
+    with pytest.raises(InputError, match="has changed since the run began"):
+        s.read(8)
+
+
+def test_damaged_files_are_read_or_refused(tmp_path, rng):
+    path = write(tmp_path, rows(0, 4))
+    raw = (tmp_path / "a.h5").read_bytes()
+    for _ in range(150):
+        changed = bytearray(raw)
+        for position in rng.integers(0, len(raw), 4):
+            changed[position] = rng.integers(256)
+        (tmp_path / "a.h5").write_bytes(changed)
+        with contextlib.suppress(InputError):
+            source(path).read(4)

@@ -75,7 +75,7 @@ def test_half_a_size_is_refused(listed):
 def test_a_line_that_is_no_image_and_label_is_refused(tmp_path, line):
     path = tmp_path / "list.txt"
     path.write_text("a.png 1\n\n" + line + "\n")
-    with pytest.raises(InputError, match="is not an image path followed by a label") as caught:
+    with pytest.raises(InputError, match="has a line that is not an image path followed by a label") as caught:
         read_list(path)
     assert (caught.value.path, caught.value.line) == (str(path), 3)
 
@@ -97,6 +97,6 @@ def test_an_image_that_is_missing_is_named_with_its_line(listed):
 def test_an_image_that_is_no_image_is_named(listed):
     folder, _ = listed
     (folder / "image 2.png").write_bytes(b"junk")
-    with pytest.raises(InputError, match="Pillow cannot decode") as caught:
+    with pytest.raises(InputError, match="in a format that is not read") as caught:
         source(folder).read(5)
     assert caught.value.path == f"{folder}/image 2.png"

@@ -1,9 +1,22 @@
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import lmdb
 import numpy as np
 import pytest
 
+from layermem.data.feed import ImageFeed
 from layermem.data.lmdb_source import LmdbSource
+from layermem.data.prefetch import Prefetch
+from layermem.data.transform import Transform
 from layermem.errors import InputError
-from tests.data.makers import datum, digits_like, images, make_lmdb
+from layermem.proto.schema import TRAIN
+from tests.data.makers import datum, digits_like, images, layer, make_lmdb
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_records_come_in_the_order_of_their_keys_round_and_round(tmp_path):
@@ -64,13 +77,141 @@ def test_an_lmdb_in_a_single_file_is_read_too(tmp_path):
     source.close()
 
 
-def test_reading_writes_nothing(tmp_path):
+READ_ONLY = """
+import os, sys
+from pathlib import Path
+from layermem.data.lmdb_source import LmdbSource
+
+if os.getuid() == 0:
+    os.setuid(65534)  # root may write anywhere
+source = LmdbSource(Path(sys.argv[1]), labels=True)
+assert source.read(3)[1].tolist() == [0, 1, 2]
+source.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "setuid"), reason="permissions of POSIX")
+def test_a_folder_that_cannot_be_written_is_read_without_a_lock_file():
+    with tempfile.TemporaryDirectory() as parent:
+        os.chmod(parent, 0o755)
+        folder, _ = digits_like(Path(parent) / "db")
+        (folder / "lock.mdb").unlink()
+        (folder / "data.mdb").chmod(0o444)
+        folder.chmod(0o555)
+        subprocess.run([sys.executable, "-c", READ_ONLY, str(folder)], check=True, timeout=60, cwd=ROOT)
+        assert [file.name for file in folder.iterdir()] == ["data.mdb"]
+        folder.chmod(0o755)
+
+
+WRITE = """
+import itertools, sys
+import lmdb
+import numpy as np
+from tests.data.makers import datum
+
+env = lmdb.open(sys.argv[1], map_size=1 << 26, sync=False)
+for number in itertools.count():
+    with env.begin(write=True) as txn:
+        for index in range(400) if number < 3 else np.random.randint(0, 400, 20):
+            image = np.full((3, 6, 5 + 20 * (number % 3)), index % 256, np.uint8)
+            txn.put(f"{index:08d}".encode(), datum(image, int(index)).SerializeToString())
+    if number == 10:
+        print("writing", flush=True)
+"""
+READ = """
+import sys
+from pathlib import Path
+from layermem.data.lmdb_source import LmdbSource
+
+source = LmdbSource(Path(sys.argv[1]), labels=True)
+for _ in range(150):
+    images, labels = source.read(400)
+    assert labels.tolist() == list(range(400))
+    assert all(image.min() == image.max() == index % 256 for index, image in enumerate(images))
+source.close()
+"""
+
+
+def test_another_process_may_write_while_the_records_are_read(tmp_path):
+    writer = subprocess.Popen([sys.executable, "-c", WRITE, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE)
+    try:
+        assert writer.stdout.readline() == b"writing\n"
+        subprocess.run([sys.executable, "-c", READ, str(tmp_path)], check=True, timeout=60, cwd=ROOT)
+    finally:
+        writer.kill()
+        writer.communicate()
+
+
+def test_a_forked_child_reads_on_and_leaves_its_parent_protected_from_writers(tmp_path):
     folder, _ = digits_like(tmp_path / "db")
-    (folder / "lock.mdb").unlink()
-    source = LmdbSource(folder, labels=True)
-    source.read(3)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED, str(folder)], check=True, timeout=60, cwd=ROOT)
+
+
+FORKED = """
+import os, signal, sys
+from pathlib import Path
+from layermem.data.lmdb_source import LmdbSource
+
+source = LmdbSource(Path(sys.argv[1]), labels=True)
+source.read(3)
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    assert source.read(2)[1].tolist() == [3, 4]
+    other = LmdbSource(Path(sys.argv[1]), labels=True)
+    assert other.read(1)[1].tolist() == [0]
+    other.close()
     source.close()
-    assert [file.name for file in folder.iterdir()] == ["data.mdb"]
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert str(os.getpid()) in source._env.readers()
+assert source.read(2)[1].tolist() == [3, 4]
+source.close()
+"""
+
+
+def damaged(folder: Path, number: int) -> Path:
+    """The LMDB with the header of its page `number` overwritten."""
+    file = folder / "data.mdb"
+    raw = bytearray(file.read_bytes())
+    raw[4096 * number + 8 : 4096 * number + 16] = b"\xff" * 8
+    file.write_bytes(raw)
+    return folder
+
+
+@pytest.mark.parametrize("number", range(2, 5))
+def test_a_damaged_page_is_one_sentence_also_while_reading_ahead(tmp_path, number):
+    folder = damaged(digits_like(tmp_path / "db", count=60)[0], number)
+    with pytest.raises(InputError, match=r"is damaged \(|is not a Datum|is an empty LMDB") as caught:
+        source = LmdbSource(folder, labels=True)
+        transform = Transform(layer("").transform_param, TRAIN, (1,), Path)
+        feed = Prefetch(ImageFeed(source, transform, 10, 2), 2)
+        try:
+            for _ in range(6):
+                feed.next()
+        finally:
+            feed.close()
+    assert caught.value.path == str(folder)
+
+
+def test_a_cursor_that_fails_is_reported_by_restore_too(tmp_path):
+    source = LmdbSource(digits_like(tmp_path / "db")[0], labels=True)
+    state = source.state()
+    source._transaction.abort()  # as after an error of LMDB
+    with pytest.raises(InputError, match=r"\(record '00000000'\) is damaged \("):
+        source.restore(state)
+    assert source.state() == state
+    source.close()
+
+
+def test_a_key_that_is_not_ascii_is_printed(tmp_path):
+    folder = tmp_path / "db"
+    with lmdb.open(str(folder)) as env, env.begin(write=True) as txn:
+        txn.put(b"\xff\x00key", b"\xff\xff\xff\xff")
+    source = LmdbSource(folder, labels=False)
+    with pytest.raises(InputError, match=r"record '\\xff\x00key'.*is not a Datum"):
+        source.read(1)
+    source.close()
 
 
 def test_a_label_that_is_missing_matters_only_where_one_is_wanted(tmp_path):

@@ -160,3 +160,14 @@ def test_synthetic_noise_has_the_shapes_and_labels_that_every_net_knows():
     x, pixels, label = feed.next()
     assert x.shape == (2, 3, 4, 4) and x.std() > 30
     assert not pixels.astype(int).any() and not label.astype(int).any()
+
+
+@pytest.mark.parametrize(
+    ("batch", "more", "depth"),
+    [(3, "", 4), (2**18, "", 3), (2**20, "", 1), (2**20, "prefetch: 3", 3), (3, "prefetch: 7", 7)],
+)
+def test_batches_wait_up_to_64_mib_or_as_many_as_the_layer_says(tmp_path, batch, more, depth):
+    folder, _ = digits_like(tmp_path / "db", channels=1, height=5, width=4)
+    feed = opened(data(folder, batch, more), prefetch=True)  # 84 bytes an image
+    assert feed.depth == depth
+    feed.close()

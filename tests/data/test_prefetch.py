@@ -1,6 +1,10 @@
 import gc
+import os
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +12,8 @@ import pytest
 from layermem.data.feed import Feed
 from layermem.data.prefetch import Prefetch
 from layermem.errors import InputError
+
+ROOT = Path(__file__).parents[2]
 
 
 class Counting(Feed):
@@ -29,6 +35,9 @@ class Counting(Feed):
 
     def restore(self, state):
         self.number = state["number"]
+
+    def check(self, state):
+        pass
 
     def close(self):
         self.closed = True
@@ -112,3 +121,49 @@ def test_a_forgotten_feed_ends_its_thread():
     gc.collect()
     thread.join(timeout=10)
     assert not thread.is_alive()
+
+
+def test_without_a_thread_batches_are_read_when_they_are_wanted(monkeypatch):
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    inner = Counting(bad=3)
+    feed = Prefetch(inner, 4)
+    assert feed.next()[0][0] == 0 and feed.state() == {"number": 1} == inner.state()
+    feed.restore({"number": 2})
+    assert feed.next()[0][0] == 2
+    for _ in range(2):
+        with pytest.raises(InputError, match="is bad"):
+            feed.next()
+    monkeypatch.undo()
+    inner.bad = None
+    feed.restore({"number": 1})
+    assert feed.next()[0][0] == 1 and len(ours()) == 1
+    feed.close()
+    assert inner.closed and not ours()
+
+
+FORK = """
+import os, signal, sys
+from tests.data.test_prefetch import Counting
+from layermem.data.prefetch import Prefetch
+
+feed = Prefetch(Counting(), 3)
+assert [feed.next()[0][0] for _ in range(5)] == [0, 1, 2, 3, 4]
+child = os.fork()
+if child == 0:
+    signal.alarm(20)  # ends a child that waits for ever
+    assert [feed.next()[0][0] for _ in range(9)] == list(range(5, 14))
+    feed.close()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert feed.next()[0][0] == 5
+feed.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_forked_child_reads_on_with_a_thread_of_its_own():
+    # In a process of its own: a child that waits for a thread of its parent would stop this one as well.
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], check=True, timeout=30, cwd=ROOT)
