@@ -2,10 +2,10 @@
 
 A case is a layer as prototxt writes it, maybe with an epilogue, and the shapes of its bottoms in up to four sizes:
 
-    small    tens of elements: every mode of the CUDA emulator, and a card
+    small    tens of elements: every mode of the CUDA emulator, and a GPU
     medium   tens to thousands: gradients by central differences, the cpu backend against the reference
     timing   larger than any cache: tools/bench_layers_cpu.py
-    card     for the clock of a card: tools/gpu/layers.py
+    gpu      for the clock of a GPU: tools/gpu/layers.py
 
 CASES     name -> OpCase                RECORDS   name -> RecordCase: ops that no layer makes (updates, fills, host I/O)
 select()  the cases that have a size    CONV_EDGES   geometries at the edges of the tiles of implicit GEMM
@@ -49,7 +49,7 @@ def select(size: str, *, formula: bool = False) -> list[OpCase]:
 def add(name: str, text: str, *, saved: str = "", formula: Formula | None = None, **more: Any) -> None:
     """A case; the sizes are keywords, one shape or a list of them."""
     sizes: dict[str, Sequence[Shape]] = {}
-    for size in ("small", "medium", "timing", "card"):
+    for size in ("small", "medium", "timing", "gpu"):
         shapes = more.pop(size, None)
         if shapes is not None:
             sizes[size] = shapes if isinstance(shapes, list) else [shapes]
@@ -78,7 +78,7 @@ def unary(name: str, kind: str, settings: str, formula: Formula, **more: Any) ->
 
 
 BIG = {"medium": IMAGE, "timing": BATCH}
-unary("ReLU", "ReLU", "", relu, small=ODD, card=MAPS, **BIG)
+unary("ReLU", "ReLU", "", relu, small=ODD, gpu=MAPS, **BIG)
 unary("ReLU from y", "ReLU", "", relu, small=ODD, saved="y0")
 unary("ReLU of slope 1/8", "ReLU", "relu_param { negative_slope: 0.125 }", lambda x: relu(x, 1 / 8))
 unary("ReLU of slope 0.1", "ReLU", "relu_param { negative_slope: 0.1 }", lambda x: relu(x, number(0.1)), medium=(3, 7))
@@ -125,7 +125,7 @@ unary("Threshold of 0.2", "Threshold", "threshold_param { threshold: 0.2 }", lam
 add("PReLU", 'type: "PReLU"', small=ODD, **BIG)
 add("PReLU by quads", 'type: "PReLU"', small=QUADS)
 add("PReLU, shared", 'type: "PReLU" prelu_param { channel_shared: true }', medium=IMAGE)
-add("Dropout", 'type: "Dropout"', small=ODD, timing=BATCH, card=MAPS)
+add("Dropout", 'type: "Dropout"', small=ODD, timing=BATCH, gpu=MAPS)
 add("Dropout of 0.3", 'type: "Dropout" dropout_param { dropout_ratio: 0.3 }', medium=IMAGE)
 
 # -- convolutions and inner products -------------------------------------------------------------------------------
@@ -187,7 +187,10 @@ conv("Convolution 3x3/2", 4, STRIDED, medium=IMAGE)
 conv("Convolution, groups and dilation", 4, "kernel_size: 3 group: 2 dilation: 2 pad: 2", medium=IMAGE)
 conv("Convolution 1x1", 8, "kernel_size: 1 bias_term: false", medium=IMAGE)
 conv("Convolution, depthwise", 6, "kernel_h: 3 kernel_w: 1 group: 6", medium=IMAGE)
-conv("Convolution of two bottoms", 4, "kernel_size: 3", tops='top: "a" top: "b"', medium=[IMAGE, IMAGE])
+conv("Convolution of two bottoms", 4, "kernel_size: 3", tops='top: "a" top: "b"', small=[(1, 3, 5, 4), (1, 3, 5, 4)],
+     medium=[IMAGE, IMAGE])  # fmt: skip
+conv("Deconvolution of two bottoms", 3, "kernel_size: 2", "Deconvolution", tops='top: "a" top: "b"',
+     small=[(1, 2, 4, 3), (1, 2, 4, 3)])  # fmt: skip
 conv("Convolution of many channels", 33, "kernel_size: 3 pad: 1", medium=(2, 36, 17, 13))
 conv("Convolution of many channels in groups", 80, "kernel_size: 3 pad: 1 group: 2", medium=(2, 72, 17, 13))
 conv("Convolution by quads", 8, STRIDED, small=(2, 4, 5, 4))
@@ -217,7 +220,7 @@ for _name, _outputs, _settings, _shape in (
     ("ResNet res4 down", 256, "kernel_size: 3 stride: 2 pad: 1", (128, 256, 28, 28)),
     ("ResNet res5 3x3", 512, "kernel_size: 3 pad: 1", (128, 512, 7, 7)),
 ):
-    conv(_name, _outputs, f"{_settings} bias_term: false", card=_shape, relu=_name.endswith("ReLU"))
+    conv(_name, _outputs, f"{_settings} bias_term: false", gpu=_shape, relu=_name.endswith("ReLU"))
 
 
 def product(name: str, settings: str, **more: Any) -> None:
@@ -265,7 +268,7 @@ def pool(name: str, settings: str, **more: Any) -> None:
     add(name, f'type: "Pooling" pooling_param {{ {settings} }}', **more)
 
 
-pool("Pooling MAX 3/2", "kernel_size: 3 stride: 2", small=ODD, timing=BATCH, card=MAPS)
+pool("Pooling MAX 3/2", "kernel_size: 3 stride: 2", small=ODD, timing=BATCH, gpu=MAPS)
 pool("Pooling MAX 3/2, padded", "kernel_size: 3 stride: 2 pad: 1", medium=IMAGE)
 pool("Pooling MAX 3/1", "kernel_size: 3 pad: 1", medium=IMAGE, timing=BATCH)
 pool("Pooling MAX by quads", "kernel_size: 2 pad: 1", small=QUADS)
@@ -276,7 +279,7 @@ pool("Pooling AVE", "pool: AVE global_pooling: true", medium=IMAGE, timing=BATCH
 
 
 def eltwise(name: str, settings: str, count: int, formula: Formula, **more: Any) -> None:
-    sizes = {size: [more.pop(size)] * count for size in ("small", "medium", "timing", "card") if size in more}
+    sizes = {size: [more.pop(size)] * count for size in ("small", "medium", "timing", "gpu") if size in more}
     sizes = sizes or {"medium": [(2, 3, 2, 4)] * count}
     add(name, f'type: "Eltwise" eltwise_param {{ {settings} }}', formula=formula, **sizes, **more)
 
@@ -285,7 +288,7 @@ def largest(*xs: np.ndarray) -> np.ndarray:
     return np.max(xs, axis=0)
 
 
-eltwise("Eltwise SUM", "", 2, lambda a, b: a + b, medium=IMAGE, timing=BATCH, card=MAPS)
+eltwise("Eltwise SUM", "", 2, lambda a, b: a + b, medium=IMAGE, timing=BATCH, gpu=MAPS)
 eltwise("Eltwise SUM of three", "operation: SUM", 3, lambda a, b, c: a + b + c)
 eltwise("Eltwise a + 2 b", "coeff: 1 coeff: 2", 2, lambda a, b: a + 2 * b, small=ODD)
 eltwise("Eltwise a - b", "coeff: 1 coeff: -1", 2, lambda a, b: a - b)
@@ -300,7 +303,7 @@ eltwise("Eltwise MAX of four", "operation: MAX", 4, largest)
 eltwise("Eltwise a - 2 b + ReLU", "coeff: 1 coeff: -2", 2, lambda a, b: relu(a - 2 * b), small=ODD, relu=True)
 eltwise("Eltwise a - b + ReLU from y", "coeff: 1 coeff: -1", 2, lambda a, b: relu(a - b), small=ODD, relu=True,
         saved="y0")  # fmt: skip
-eltwise("Eltwise SUM + ReLU", "", 2, lambda a, b: relu(a + b), card=MAPS, relu=True)
+eltwise("Eltwise SUM + ReLU", "", 2, lambda a, b: relu(a + b), gpu=MAPS, relu=True)
 for _saved in ("", "y0"):
     _from_y = " from y" * bool(_saved)
     eltwise(f"Eltwise a - b/2 + ReLU{_from_y}", "coeff: 1 coeff: -0.5", 2, lambda a, b: relu(a - b / 2), medium=IMAGE,
@@ -314,12 +317,12 @@ LOOSE = {"tolerance": 1e-5}
 add("LRN", 'type: "LRN"', timing=BATCH)
 add("LRN of five", 'type: "LRN" lrn_param { local_size: 5 alpha: 0.3 }', medium=IMAGE)
 add("LRN of three", 'type: "LRN" lrn_param { local_size: 3 alpha: 1 }', small=ODD)
-add("LRN of AlexNet", 'type: "LRN" lrn_param { local_size: 5 alpha: 1e-4 beta: 0.75 }', card=MAPS)
+add("LRN of AlexNet", 'type: "LRN" lrn_param { local_size: 5 alpha: 1e-4 beta: 0.75 }', gpu=MAPS)
 add("LRN within", 'type: "LRN" lrn_param { local_size: 3 norm_region: WITHIN_CHANNEL }', timing=BATCH)
 add("LRN within, alpha 0.3", 'type: "LRN" lrn_param { local_size: 3 alpha: 0.3 norm_region: WITHIN_CHANNEL }',
     medium=IMAGE)  # fmt: skip
 add("LRN within, alpha 1", 'type: "LRN" lrn_param { local_size: 3 alpha: 1 norm_region: WITHIN_CHANNEL }', small=ODD)
-add("BatchNorm", 'type: "BatchNorm"', small=(4, 3, 12, 17), card=MAPS, **BIG, **LOOSE)
+add("BatchNorm", 'type: "BatchNorm"', small=(4, 3, 12, 17), gpu=MAPS, **BIG, **LOOSE)
 add("BatchNorm by quads", 'type: "BatchNorm"', small=QUADS, **LOOSE)
 add("BatchNorm of rows", 'type: "BatchNorm"', medium=(9, 4), **LOOSE)
 add("BatchNorm of pictures", 'type: "BatchNorm"', timing=PICTURES)
@@ -329,7 +332,7 @@ add("BatchNorm + Scale", "", medium=IMAGE, **NORMALIZED)
 add("BatchNorm + Scale + ReLU", "", medium=IMAGE, relu=True, **NORMALIZED)
 add("BatchNorm + Scale + residual", "", medium=SLIVER, residual=True, **NORMALIZED)
 add("BatchNorm + Scale + residual from y", "", medium=SLIVER, saved="y0", residual=True, **NORMALIZED)
-add("BatchNorm + Scale + residual + ReLU", "", small=ODD, card=MAPS, residual=True, relu=True, **NORMALIZED)
+add("BatchNorm + Scale + residual + ReLU", "", small=ODD, gpu=MAPS, residual=True, relu=True, **NORMALIZED)
 add("BatchNorm + Scale + residual + ReLU from y", "", small=QUADS, saved="y0", residual=True, relu=True, **NORMALIZED)
 
 

@@ -113,5 +113,5 @@ def solver_file(net: str, folder: Path, **fields: object) -> SolverFile:
 def _shown(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    words = ("BINARYPROTO", "HDF5")
+    words = ("BINARYPROTO", "HDF5", "nan", "inf", "-inf")
     return f'"{value}"' if isinstance(value, str) and value not in words else str(value)

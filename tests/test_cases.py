@@ -92,7 +92,7 @@ def test_every_kernel_of_the_reference_has_a_case():
     assert steps == set(REGISTRY.names())
 
 
-@pytest.mark.parametrize("size", ["timing", "card"])
+@pytest.mark.parametrize("size", ["timing", "gpu"])
 def test_a_case_for_the_clock_is_a_layer(size):
     for case in select(size):
         assert case.layer(size).tops

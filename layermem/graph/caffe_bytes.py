@@ -39,10 +39,10 @@ class CaffeBytes:
         return self.data + self.diff + self.splits + self.state + self.parameters
 
 
-def caffe_bytes(net: Net, *, histories: int = 1) -> CaffeBytes:
-    """Bytes for `net` in its phase; `histories` blobs per parameter (1 for momentum, 2 for Adam and AdaDelta)."""
+def caffe_bytes(net: Net, *, history_count: int = 1) -> CaffeBytes:
+    """Bytes for `net` in its phase; `history_count` blobs per parameter (1 for momentum, 2 for Adam and AdaDelta)."""
     train = net.phase == TRAIN
-    copies = 2 + histories if train else 1
+    copies = 2 + history_count if train else 1
     return CaffeBytes(
         data=sum(_own_bytes(node.layer, DATA_SHARED) for node in net.nodes),
         diff=sum(_own_bytes(node.layer, DIFF_SHARED) for node in net.nodes) if train else 0,

@@ -5,9 +5,8 @@
     backward_update   both, a few rows of w at a time needs x, dy, w, h: dw is never there as a whole
 
 In nets whose parameters are most of their bytes (AlexNet, VGG) the largest dw is live at the peak.  A fused update is
-offered where no other op reads or accumulates dw (as with shared weights, iter_size and clip_gradients), and where it
-needs less memory whatever runs beside it: x and dy, which stay live until w has been read, are smaller than dw.  Its
-results are those of the two ops, bit for bit.
+offered where no other op reads or accumulates dw (as with shared weights, iter_size and clip_gradients); its results
+are those of the two ops, bit for bit.  planning/fused_updates.py says which of them save memory.
 source  Lv et al., "Full Parameter Fine-tuning for Large Language Models with Limited Resources" (LOMO), 2023
 """
 
@@ -41,8 +40,7 @@ def _fused_updates(graph: Graph, device: Device) -> Iterator[Op]:
 
 
 def _fused_update(graph: Graph, device: Device, weights: Op, update: Op) -> Op | None:
-    """One op for `weights` and `update`, which alone touch the gradient between them, if the device has such an op and
-    it needs less memory."""
+    """One op for `weights` and `update`, which alone touch the gradient between them, if the device has such an op."""
     product, rule = weights.record, update.record
     gradient = graph.buffers[weights.roles["dw0"]]
     if not isinstance(product, InnerProduct) or not isinstance(rule, Update):
@@ -53,13 +51,11 @@ def _fused_update(graph: Graph, device: Device, weights: Op, update: Op) -> Op |
     if record.fusion not in device.fusions:
         return None
     roles = {role: b for role, b in {**weights.roles, **update.roles}.items() if b != gradient.name}
-    workspace = device.workspace_bytes(record, "backward_update", roles.keys())
-    if workspace + sum(graph.buffers[b].nbytes for b in weights.reads) > gradient.nbytes:
-        return None
+    workspace_bytes = device.workspace_bytes(record, "backward_update", roles.keys())
     return Op(
         f"{weights.layer_name}.backward_update", BACKWARD, record, "backward_update", roles, weights.reads,
-        tuple(b for b in weights.writes if b != gradient.name), update.updates, workspace=workspace,
+        tuple(b for b in weights.writes if b != gradient.name), update.updates, workspace_bytes=workspace_bytes,
         flops=weights.flops + update.flops, nbytes=weights.nbytes + update.nbytes - 2 * gradient.nbytes,
         node=weights.node, covers=(weights.name, update.name), layer_name=weights.layer_name,
-        layer_type=weights.layer_type,
+        layer_type=weights.layer_type, layers=weights.layers,
     )  # fmt: skip

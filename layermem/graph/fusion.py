@@ -27,6 +27,7 @@ from layermem.layers.eltwise import Eltwise
 from layermem.layers.inner_product import InnerProduct
 from layermem.layers.normalization import BatchNorm, Scale
 from layermem.ops import OpRecord
+from layermem.proto.names import FreeNames
 
 # ---- rewriting -------------------------------------------------------------------------------------------------------
 
@@ -149,11 +150,14 @@ def fuse(nodes: Sequence[OpNode], fusions: Collection[str], outputs: Collection[
             return None
         return reading[0]
 
+    names = FreeNames(layer.name for node in nodes for layer in node.layers)
     replaced: dict[int, OpNode | None] = {}
     for index in range(len(nodes)):
         for chain in _chains(nodes, index, follower):
             fused = _fused([nodes[i] for i in chain])
             if fused.emitter.record.fusion in fusions and not replaced.keys() & set(chain):
+                assert isinstance(fused.emitter, (BatchNormScale, Epilogue))
+                fused.emitter.name = names.take(fused.emitter.name)  # a layer may be called "conv1+relu1"
                 replaced |= dict.fromkeys(chain)
                 replaced[chain[-1]] = fused
                 break

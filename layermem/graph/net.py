@@ -7,16 +7,18 @@ earlier one reads.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches
+from dataclasses import dataclass, replace
 
 from layermem.errors import InputError
 from layermem.layers import LAYERS, Layer, Param, Tensor, make_layer
-from layermem.layers.data import FEEDS, Probe, make_feed_layer
+from layermem.layers.data import FEEDS, Probe, as_input, make_feed_layer, shape_options
 from layermem.proto.filter import filter_net
+from layermem.proto.names import number_repeated
 from layermem.proto.read import NetFile
 from layermem.proto.schema import Message
+from layermem.utils.similar import did_you_mean
 
 NAMES_SHOWN = 12  # blobs that a wiring error lists
 
@@ -64,8 +66,10 @@ class Net:
     ):
         self.file, self.phase = file, phase
         self.path = file.path
-        filtered = filter_net(file, phase, level=level, stages=tuple(stages))
+        self.stages = tuple(stages)
+        filtered = filter_net(file, phase, level=level, stages=self.stages)
         self.message = filtered.message
+        number_repeated(self.message)
         _name_tops_of_losses(self.message)
         self.name: str = self.message.name or "net"
         self.nodes: list[Node] = []
@@ -73,13 +77,9 @@ class Net:
         self.params: dict[str, NetParam] = {}
         self._current: dict[str, str] = {}  # Caffe's blob name -> its newest version
         self._batch, self._inputs, self._probe = batch, inputs or {}, probe
-        names: dict[str, int | None] = {}
         for index, message in enumerate(self.message.layer):
             line = filtered.line_of(index)
             try:
-                if message.name in names:
-                    raise InputError(f"has the name of the layer in line {names[message.name]}; rename one of them")
-                names[message.name] = line
                 self._add(message, line)
             except InputError as error:
                 raise error.at(path=str(self.path), line=line, layer=message.name) from None
@@ -114,6 +114,9 @@ class Net:
                 raise InputError(
                     f"gives {len(values)} {field} values for {len(names)} blobs; give one for each, or none"
                 )
+        for weight in message.loss_weight:
+            if not math.isfinite(weight):
+                raise InputError(f"has loss_weight {weight:g}; use a finite number")
         weights = tuple(message.loss_weight) or tuple(
             1.0 if layer.is_loss and i == 0 else 0.0 for i in range(len(tops))
         )
@@ -121,8 +124,9 @@ class Net:
         self.nodes.append(Node(layer, line, bottoms, tops, params, propagate, weights))
 
     def _make(self, message: Message, bottoms: Sequence[Tensor]) -> Layer:
-        if message.type not in FEEDS:
-            return make_layer(message, self.phase, bottoms)
+        if message.type not in FEEDS and (message.type in LAYERS or not as_input(message, self._inputs)):
+            remedy = "" if message.bottom or not message.top else f"give {shape_options(message)}, or use Input; "
+            return make_layer(message, self.phase, bottoms, more=FEEDS, remedy=remedy)
         return make_feed_layer(
             message, self.phase, path=str(self.path), batch=self._batch, inputs=self._inputs, probe=self._probe
         )
@@ -130,10 +134,23 @@ class Net:
     def _version_of(self, name: str) -> str:
         if name in self._current:
             return self._current[name]
+        remedy = self._remedy_for(name)
         blobs = list(self._current)
         last = " ".join(blobs[-NAMES_SHOWN:]) or "none"
         more = f"... {len(blobs) - NAMES_SHOWN} before them, " if len(blobs) > NAMES_SHOWN else ""
-        raise InputError(f"reads blob '{name}', which no earlier layer writes (so far: {more}{last})")
+        raise InputError(f"reads blob '{name}', which no earlier layer writes (so far: {more}{last}); {remedy}")
+
+    def _remedy_for(self, name: str) -> str:
+        """What to do about a bottom that no earlier layer writes."""
+        writers = [layer.name for layer in self.message.layer if name in layer.top and name not in layer.bottom]
+        if writers:
+            return f"layer '{writers[0]}' writes it further down: move that up"
+        left_out = [layer.name for layer in self.file.message.layer if name in layer.top]
+        if left_out:
+            return f"layer '{left_out[0]}' writes it, but its include and exclude rules leave it out of this phase"
+        if hint := did_you_mean(name, self._current):
+            return hint
+        return f'add a layer with top: "{name}" above, such as one of type Input'
 
     def _new_version(self, name: str, tensor: Tensor, message: Message) -> str:
         if name in self._current:
@@ -165,9 +182,7 @@ class Net:
                 f"shares parameter '{shared}' of shape {param.tensor} with layer '{owner.layer}', where it is "
                 f"{owner.param.tensor}; make the shapes equal"
             )
-        for field in ("lr_mult", "decay_mult"):
-            if getattr(owner.param, field) != getattr(param, field):
-                raise InputError(f"shares parameter '{shared}' with another {field} than layer '{owner.layer}'")
+        self.params[name] = replace(owner, param=_with_multipliers(owner, param))
         return name
 
     # -- queries ----------------------------------------------------------------------------------------------
@@ -175,8 +190,7 @@ class Net:
     def blob_version(self, name: str) -> str:
         """The newest version of Caffe's blob `name`."""
         if name not in self._current:
-            near = get_close_matches(name, self._current, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else "`layermem show` lists the blobs"
+            hint = did_you_mean(name, self._current) or "`layermem show` lists the blobs"
             raise InputError(f"has no blob '{name}'; {hint}", path=str(self.path))
         return self._current[name]
 
@@ -201,6 +215,20 @@ class Net:
             tensor.nbytes * (1 + (readers.get(blob, 0) if readers.get(blob, 0) > 1 else 0))
             for blob, tensor in self.blobs.items()
         )
+
+
+def _with_multipliers(owner: NetParam, other: Param) -> Param:
+    """The owner's parameter with the multipliers that another layer states for it (Caffe net.cpp, AppendParam)."""
+    param = owner.param
+    for field in sorted(other.stated):
+        mine, theirs = getattr(param, field), getattr(other, field)
+        if field in param.stated and mine != theirs:
+            raise InputError(
+                f"gives the shared parameter '{param.name}' {field} {theirs:g}, and an earlier layer gives it "
+                f"{mine:g}; make them equal, or state it in one layer only"
+            )
+        param = replace(param, **{field: theirs})
+    return replace(param, stated=param.stated | other.stated)
 
 
 def _name_tops_of_losses(message: Message) -> None:

@@ -64,7 +64,9 @@ class OpBuilder:
     def make_step(self, name: str, kind: str, step: Step, roles: Mapping[str, str], node: OpNode, index: int) -> Op:
         op = self.make(name, kind, step.record or node.emitter.record, step, roles, node=index)
         overlays = self._overlays(step, op.roles, op.accumulates, node)
-        return replace(op, overlays=overlays, layer_name=node.emitter.name, layer_type=node.emitter.type)
+        layers = tuple(layer.name for layer in node.layers)
+        emitter = node.emitter
+        return replace(op, overlays=overlays, layer_name=emitter.name, layer_type=emitter.type, layers=layers)
 
     def make(self, name: str, kind: str, record: OpRecord, step: Step, roles: Mapping[str, str], *, node: int) -> Op:
         """An op of `step`, without the roles that `roles` does not name."""
@@ -75,7 +77,7 @@ class OpBuilder:
         writes = unique(used[r] for r in step.writes if r in used and used[r] not in updates)
         return Op(
             name, kind, record, step.step, used, reads, writes, updates, accumulates,
-            workspace=self.device.workspace_bytes(record, step.step, used.keys()), flops=step.flops,
+            workspace_bytes=self.device.workspace_bytes(record, step.step, used.keys()), flops=step.flops,
             nbytes=sum(self.buffers[b].nbytes for b in (*reads, *updates, *updates, *writes)), node=node,
         )  # fmt: skip
 

@@ -45,10 +45,11 @@ class Op:
     roles        role -> buffer, for the kernel
     reads, writes, updates   buffers: only read; fully written; read and written.  Each buffer is in one of them.
     accumulates  roles whose result is added to the buffer (one of `updates`) instead of written
-    workspace    bytes of workspace while it runs
+    workspace_bytes  of memory that only this op uses, while it runs
     recompute    how it runs again from the same inputs, None where it cannot
     covers       names of the ops that it replaces, in this order (Graph.fused_updates)
-    node         index of its node in the training graph; layer_name, layer_type  of that node, "" without one
+    node         index of its node in the training graph; layer_name, layer_type  of that node, "" without one;
+                 layers  the names of all layers that the node stands for
     """
 
     name: str
@@ -61,7 +62,7 @@ class Op:
     updates: tuple[str, ...] = ()
     accumulates: tuple[str, ...] = ()
     overlays: tuple[BufferOverlay, ...] = ()
-    workspace: int = 0
+    workspace_bytes: int = 0
     flops: int = 0
     nbytes: int = 0
     recompute: Op | None = None
@@ -69,6 +70,7 @@ class Op:
     covers: tuple[str, ...] = ()
     layer_name: str = ""
     layer_type: str = ""
+    layers: tuple[str, ...] = ()
 
     @property
     def kernel(self) -> str:
@@ -104,7 +106,7 @@ def uses_of(ops: Iterable[Op]) -> dict[str, list[Use]]:
     return uses
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Graph:
     """Ops in the order of the net (forward, then backward in reverse, updates as soon as they can run).
 
@@ -119,20 +121,29 @@ class Graph:
     warnings: tuple[str, ...] = field(default=(), compare=False)
     fused_updates: tuple[Op, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<Graph: {self.name} on {self.device}, {len(self.ops)} ops, {len(self.buffers)} buffers>"
+
+    _fused: dict[frozenset[str], Graph] = field(default_factory=dict, init=False, compare=False, repr=False)
+
     @cached_property
     def by_name(self) -> dict[str, Op]:
         """Every op that a plan may name."""
         return {op.name: op for op in (*self.ops, *self.fused_updates)}
 
-    @cached_property
-    def with_fused_updates(self) -> Graph:
-        """The same step with every fused update in place: the form that needs the least memory."""
-        instead = {fused.covers[-1]: fused for fused in self.fused_updates}
-        gone = {name for fused in self.fused_updates for name in fused.covers[:-1]}
-        ops = tuple(instead.get(op.name, op) for op in self.ops if op.name not in gone)
-        used = {b for op in ops for b in op.touches}
-        buffers = {b.name: b for b in self.buffers.values() if b.persistent or b.name in used}
-        return Graph(self.name, buffers, ops, self.device, self.warnings) if self.fused_updates else self
+    def with_fused_updates(self, names: frozenset[str]) -> Graph:
+        """The same step with the fused updates of these names in place of the ops that they cover."""
+        if not names:
+            return self
+        if names not in self._fused:
+            chosen = [fused for fused in self.fused_updates if fused.name in names]
+            instead = {fused.covers[-1]: fused for fused in chosen}
+            gone = {name for fused in chosen for name in fused.covers[:-1]}
+            ops = tuple(instead.get(op.name, op) for op in self.ops if op.name not in gone)
+            used = {b for op in ops for b in op.touches}
+            buffers = {b.name: b for b in self.buffers.values() if b.persistent or b.name in used}
+            self._fused[names] = Graph(self.name, buffers, ops, self.device, self.warnings)
+        return self._fused[names]
 
     @cached_property
     def position(self) -> dict[str, int]:
@@ -175,7 +186,16 @@ class Graph:
         for b in self.buffers.values():
             digest.update(f"{b.name} {b.kind} {b.tensor} {b.tensor.dtype} {b.nbytes} {b.persistent}\n".encode())
         for op in (*self.ops, *self.fused_updates):
-            parts = (op.name, op.layer_type, op.kernel, op.reads, op.writes, op.updates, op.accumulates, op.workspace)
+            parts = (
+                op.name,
+                op.layer_type,
+                op.kernel,
+                op.reads,
+                op.writes,
+                op.updates,
+                op.accumulates,
+                op.workspace_bytes,
+            )
             digest.update(f"{parts}\n".encode())
         return digest.hexdigest()[:16]
 

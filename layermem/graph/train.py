@@ -34,6 +34,7 @@ from layermem.graph.ops import (
     Graph,
     Op,
 )  # fmt: skip
+from layermem.graph.warnings import net_warnings
 from layermem.layers import Step
 from layermem.ops import Tensor
 
@@ -49,7 +50,7 @@ class Rule:
     """An update rule by Caffe's name (ops.RULES), and how many history blobs it has per parameter."""
 
     name: str
-    histories: int
+    history_count: int
 
 
 def train_graph(
@@ -57,7 +58,7 @@ def train_graph(
     force_backward: bool = False, outputs: Sequence[str] | None = None,
 ) -> Graph:  # fmt: skip
     """One training step of `net`.  Without a rule, gradients are kept to the end and nothing is updated."""
-    warnings = inplace_hazards(net, needs_of(net, force_backward=force_backward))
+    warnings = (*net_warnings(net), *inplace_hazards(net, needs_of(net, force_backward=force_backward)))
     nodes = fuse(op_nodes(net), device.fusions, outputs or ())
     needs = needs_of(net, nodes, force_backward=force_backward)
     build = _GraphBuilder(net, nodes, device, needs, held or rule is None)
@@ -73,7 +74,7 @@ def forward_graph(net: Net, device: Device, outputs: Sequence[str] | None = None
     nodes = fuse(op_nodes(net), device.fusions, outputs or ())
     build = _GraphBuilder(net, nodes, device, Needs.nothing(nodes), False)
     build.forward(outputs)
-    return build.graph("test")
+    return build.graph("test", net_warnings(net))
 
 
 def update_graph(net: Net, device: Device, rule: Rule, *, clip: bool = False) -> Graph:
@@ -124,8 +125,8 @@ class _GraphBuilder:
 
     def _forward_op(self, index: int, node: OpNode, roles: dict[str, str]) -> None:
         name = f"{node.emitter.name}.forward"
-        again = node.emitter.recompute()
-        recompute = None if again is None else self.ops.make_step(name, FORWARD, again, roles, node, index)
+        step = node.emitter.recompute()
+        recompute = None if step is None else self.ops.make_step(name, FORWARD, step, roles, node, index)
         op = self.ops.make_step(name, FORWARD, node.emitter.forward(), roles, node, index)
         self.ops.ops.append(replace(op, recompute=recompute))
 
@@ -188,10 +189,10 @@ class _GraphBuilder:
 
     def _update(self, rule: Rule, name: str, clip: bool) -> Op:
         param = self.net.params[name].param
-        histories = [
-            self.ops.buffer(f"{name}.h{i}", HISTORY, param.tensor, persistent=True) for i in range(rule.histories)
+        blobs = [
+            self.ops.buffer(f"{name}.h{i}", HISTORY, param.tensor, persistent=True) for i in range(rule.history_count)
         ]
-        state = role_map("h", histories)
+        state = role_map("h", blobs)
         roles = {"w0": name, "dw0": self.gradient(name), **state, **({"norm": GRADIENT_NORM} if clip else {})}
         record = ops.Update(rule.name, name, param.tensor, param.lr_mult, param.decay_mult)
         reads = ("dw0", "norm") if clip else ("dw0",)

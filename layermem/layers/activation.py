@@ -24,11 +24,16 @@ from collections.abc import Collection, Sequence
 from math import exp, log
 from typing import ClassVar
 
+import numpy as np
+
 from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.base import Layer, Overlay, Param, Step, Tensor, layer
 from layermem.ops import Kind, Pointwise
 from layermem.proto.schema import FillerParameter
+
+LARGEST = float(np.finfo(np.float32).max)  # of float32, in which kernels take their settings
+LN_LARGEST = log(LARGEST)
 
 
 def elementwise_overlays(out: str, *over: str) -> tuple[Overlay, ...]:
@@ -45,6 +50,8 @@ class Activation(Layer):
     """y0 = f(x0) element by element; an output may overlay any input of its size."""
 
     inplace = True
+    kind: ClassVar[Kind]
+    derivative_reads: ClassVar[tuple[str, ...]] = ("x0",)
     operations: ClassVar[int] = 1  # arithmetic per element, for costs
 
     def setup(self) -> None:
@@ -52,15 +59,15 @@ class Activation(Layer):
         self.configure()
 
     def configure(self) -> None:
-        """Read the settings of the type and set `record`."""
-        raise NotImplementedError
+        """Read the parameters of the type, if it has any, and set `record`."""
+        self.pointwise()
 
-    def pointwise(self, kind: Kind, alpha: float = 0.0, beta: float = 0.0, gamma: float = 0.0) -> None:
-        self.record = Pointwise(kind, self.bottoms[0], alpha, beta, gamma)
+    def pointwise(self, alpha: float = 0.0, beta: float = 0.0, gamma: float = 0.0) -> None:
+        self.record = Pointwise(self.kind, self.bottoms[0], alpha, beta, gamma)
 
     def backward_reads(self, saved: Collection[str]) -> tuple[str, ...]:
         """Roles that the derivative is computed from."""
-        return ("x0",)
+        return self.derivative_reads
 
     def forward(self) -> Step:
         overlays = (Overlay("y0", "x0", "forward"),)
@@ -79,10 +86,12 @@ class Activation(Layer):
 
 @layer("ReLU")
 class ReLU(Activation):
+    kind = Kind.RELU
+
     def configure(self) -> None:
         self.negative_slope: float = self.param.relu_param.negative_slope
         self.stash = {"mask": bits(self.tops[0])}  # set where x > 0
-        self.pointwise(Kind.RELU, self.negative_slope)
+        self.pointwise(self.negative_slope)
 
     def backward_reads(self, saved: Collection[str]) -> tuple[str, ...]:
         if "y0" in saved and self.negative_slope >= 0:  # then y > 0 exactly where x > 0
@@ -92,6 +101,8 @@ class ReLU(Activation):
 
 @layer("Clip")
 class Clip(Activation):
+    kind = Kind.CLIP
+
     def configure(self) -> None:
         if not self.param.HasField("clip_param"):
             raise InputError("needs its bounds; add clip_param { min: 0 max: 6 }")
@@ -99,7 +110,7 @@ class Clip(Activation):
         if not p.min <= p.max:
             raise InputError(f"clips to min {p.min:g} above max {p.max:g}; exchange them")
         self.stash = {"mask": bits(self.tops[0])}  # set where min <= x <= max; y is a bound at it and beyond it
-        self.pointwise(Kind.CLIP, p.min, p.max)
+        self.pointwise(p.min, p.max)
 
     def backward_reads(self, saved: Collection[str]) -> tuple[str, ...]:
         return ("x0",) if "x0" in saved else ("mask",)
@@ -132,48 +143,41 @@ class PReLU(Activation):
 
 @layer("ELU")
 class ELU(Activation):
+    kind = Kind.ELU
     operations = 8
 
     def configure(self) -> None:
-        self.pointwise(Kind.ELU, self.param.elu_param.alpha)
+        self.pointwise(self.param.elu_param.alpha)
 
 
 @layer("Sigmoid")
 class Sigmoid(Activation):
+    kind = Kind.SIGMOID
+    derivative_reads = ("y0",)
     operations = 8
-
-    def configure(self) -> None:
-        self.pointwise(Kind.SIGMOID)
-
-    def backward_reads(self, saved: Collection[str]) -> tuple[str, ...]:
-        return ("y0",)
 
 
 @layer("TanH")
 class TanH(Activation):
+    kind = Kind.TANH
+    derivative_reads = ("y0",)
     operations = 8
-
-    def configure(self) -> None:
-        self.pointwise(Kind.TANH)
-
-    def backward_reads(self, saved: Collection[str]) -> tuple[str, ...]:
-        return ("y0",)
 
 
 @layer("AbsVal")
 class AbsVal(Activation):
-    def configure(self) -> None:
-        self.pointwise(Kind.ABSVAL)
+    kind = Kind.ABSVAL
 
 
 @layer("Power")
 class Power(Activation):
+    kind = Kind.POWER
     operations = 4
 
     def configure(self) -> None:
         p = self.param.power_param
-        self.linear: bool = p.power in (0, 1) or p.scale == 0
-        self.pointwise(Kind.POWER, p.power, p.scale, p.shift)
+        power = Pointwise(self.kind, self.bottoms[0], p.power, p.scale, p.shift)
+        self.record, self.linear = power, power.has_constant_slope
 
     def backward_reads(self, saved: Collection[str]) -> tuple[str, ...]:
         return () if self.linear else ("x0",)
@@ -183,50 +187,56 @@ class Power(Activation):
 class Exp(Activation):
     """y = outer exp(inner x):  inner = scale ln(base), outer = base^shift."""
 
+    kind = Kind.EXP
+    derivative_reads = ("y0",)
     operations = 8
 
     def configure(self) -> None:
         p = self.param.exp_param
         ln = log_of_base(p.base)
-        self.pointwise(Kind.EXP, p.scale * ln, exp(p.shift * ln))
-
-    def backward_reads(self, saved: Collection[str]) -> tuple[str, ...]:
-        return ("y0",)
+        if p.shift * ln > LN_LARGEST or abs(p.scale * ln) > LARGEST:
+            raise InputError(
+                f"overflows float32 with base {p.base:g}, scale {p.scale:g} and shift {p.shift:g}; use a smaller base, "
+                "scale or shift"
+            )
+        self.pointwise(p.scale * ln, exp(p.shift * ln))
 
 
 @layer("Log")
 class Log(Activation):
     """y = factor ln(shift + scale x):  factor = 1 / ln(base)."""
 
+    kind = Kind.LOG
     operations = 8
 
     def configure(self) -> None:
         p = self.param.log_param
         if p.base == 1:
             raise InputError("takes a logarithm to base 1, which has no value; use another base (-1 means e)")
-        self.pointwise(Kind.LOG, p.scale, p.shift, 1 / log_of_base(p.base))
+        self.pointwise(p.scale, p.shift, 1 / log_of_base(p.base))
 
 
 @layer("BNLL")
 class BNLL(Activation):
+    kind = Kind.BNLL
     operations = 8
-
-    def configure(self) -> None:
-        self.pointwise(Kind.BNLL)
 
 
 @layer("Swish")
 class Swish(Activation):
+    kind = Kind.SWISH
     operations = 8
 
     def configure(self) -> None:
-        self.pointwise(Kind.SWISH, self.param.swish_param.beta)
+        self.pointwise(self.param.swish_param.beta)
 
 
 @layer("Threshold")
 class Threshold(Activation):
+    kind = Kind.THRESHOLD
+
     def configure(self) -> None:
-        self.pointwise(Kind.THRESHOLD, self.param.threshold_param.threshold)
+        self.pointwise(self.param.threshold_param.threshold)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         return ()

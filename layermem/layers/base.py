@@ -11,6 +11,7 @@ Planners read nothing else of a layer, and backends only the op records that it 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -19,7 +20,10 @@ from typing import ClassVar
 from layermem.errors import InputError
 from layermem.layers.fillers import check_filler
 from layermem.ops.base import MAX_COUNT, OpRecord, Tensor, Window, roles
+from layermem.proto.checks import MAX_AXES
 from layermem.proto.schema import Message
+
+MULTIPLIERS = ("lr_mult", "decay_mult")  # of a parameter, in its `param { }` block
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class Param:
     decay_mult: float = 1.0
     name: str = ""  # shared between the layers that give the same name
     permissive: bool = False  # shared with another shape of the same count
+    stated: frozenset[str] = frozenset()  # which of lr_mult and decay_mult the layer gives itself
     learned: bool = True  # False: changed by forward only (BatchNorm's running averages)
 
 
@@ -95,6 +100,8 @@ class Layer:
         self.setup()
         tops: tuple[Tensor, ...] = self.tops
         for top in tops:
+            if len(top.shape) > MAX_AXES:
+                raise InputError(f"has a top of {len(top.shape)} axes, and a blob has at most {MAX_AXES}; use fewer")
             if top.count > MAX_COUNT:
                 raise InputError(f"has a top of {top} elements, more than 2^31-1; use a smaller batch or image")
             if any(d < 0 for d in top.shape):
@@ -153,7 +160,12 @@ class Layer:
         if index >= len(self.param.param):
             return Param(shape, filler, tensor)
         spec = self.param.param[index]
-        return Param(shape, filler, tensor, spec.lr_mult, spec.decay_mult, spec.name, permissive=bool(spec.share_mode))
+        for field in MULTIPLIERS:
+            if not math.isfinite(getattr(spec, field)):
+                raise InputError(f"has {field} {getattr(spec, field):g} of parameter {index}; use a finite number")
+        stated = frozenset(field for field in MULTIPLIERS if spec.HasField(field))
+        permissive = bool(spec.share_mode)
+        return Param(shape, filler, tensor, spec.lr_mult, spec.decay_mult, spec.name, permissive, stated)
 
     def axis(self, index: int, tensor: Tensor | None = None) -> int:
         """A Caffe axis (negative counts from the end) as a non-negative one; the error names the valid range."""
@@ -177,22 +189,29 @@ def layer(name: str) -> Callable[[type[Layer]], type[Layer]]:
     return register
 
 
-def make_layer(param: Message, phase: int, bottoms: Sequence[Tensor]) -> Layer:
-    """The layer that `param` (LayerParameter) describes; InputError names the types that exist."""
+def make_layer(
+    param: Message, phase: int, bottoms: Sequence[Tensor], *, more: Collection[str] = (), remedy: str = ""
+) -> Layer:
+    """The layer that `param` (LayerParameter) describes; InputError names the types that exist.
+
+    more     other types that exist, those of input layers
+    remedy   what else would work for a type that does not
+    """
     if param.type not in LAYERS:
-        near = _nearest_type(param.type)
-        remedy = f"did you mean '{near}'?" if near else f"it has: {' '.join(sorted(LAYERS))}"
-        raise InputError(f"has type '{param.type}', which layermem does not have; {remedy}")
+        types = (*LAYERS, *more)
+        near = _nearest_type(param.type, types)
+        hint = f"did you mean '{near}'?" if near else f"{remedy}it has: {' '.join(sorted(types))}"
+        raise InputError(f"has type '{param.type}', which layermem does not have; {hint}")
     return LAYERS[param.type](param, phase, bottoms)
 
 
-def _nearest_type(name: str) -> str | None:
+def _nearest_type(name: str, types: Iterable[str]) -> str | None:
     """The type whose name is closest to a mistyped `name`, regardless of case."""
-    capitals = {known.lower(): known for known in LAYERS}
+    capitals = {known.lower(): known for known in types}
     return next((capitals[near] for near in get_close_matches(name.lower(), capitals, n=1, cutoff=0.8)), None)
 
 
 __all__ = [
-    "LAYERS", "MAX_COUNT", "Layer", "Message", "Overlay", "Param", "Step", "Tensor", "Window", "layer", "make_layer",
-    "roles",
+    "LAYERS", "MAX_COUNT", "MULTIPLIERS", "Layer", "Message", "Overlay", "Param", "Step", "Tensor", "Window", "layer",
+    "make_layer", "roles",
 ]  # fmt: skip

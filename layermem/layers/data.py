@@ -9,7 +9,7 @@ source                       Caffe data_layer.cpp and its neighbours
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from layermem import ops
 from layermem.errors import InputError
@@ -84,6 +84,20 @@ def make_feed_layer(
     return FEED_LAYERS[param.type](param, phase, shapes)
 
 
+def shape_options(param: Message) -> str:
+    """The options that give the shapes of an input layer: an image, then a label for each."""
+    return " ".join(f"--input {top}={'N' if i else 'N,C,H,W'}" for i, top in enumerate(param.top))
+
+
+def as_input(param: Message, inputs: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether `param`, of a type that layermem does not have, was made an Input layer: a source without bottoms
+    whose tops all have a shape in `inputs`."""
+    if param.bottom or not param.top or any(top not in inputs for top in param.top):
+        return False
+    param.type = "Input"
+    return True
+
+
 def _shapes_of_inputs(param: Message, inputs: dict[str, tuple[int, ...]]) -> list[tuple[int, ...]] | None:
     """Shapes of all tops where `inputs` has them; no file is opened then.  A label goes with its images."""
     tops = list(param.top)
@@ -119,6 +133,14 @@ def set_batch(param: Message, batch: int) -> None:
                 shape.dim[0] = batch
 
 
+def stated_batch(param: Message) -> int:
+    """The batch size that an input layer of files states; 0 for other types."""
+    if param.type not in FROM_FILES:
+        return 0
+    block, field = FROM_FILES[param.type]
+    return int(getattr(getattr(param, block), field))
+
+
 def stated_shapes(param: Message) -> list[tuple[int, ...]]:
     """Shapes that the layer itself states: DummyData, Input, MemoryData."""
     tops = len(param.top)
@@ -137,5 +159,8 @@ def stated_shapes(param: Message) -> list[tuple[int, ...]]:
     if len(stated) == 1:
         stated = stated * tops
     if len(stated) != tops:
-        raise InputError(f"states {len(stated)} shapes for {tops} tops; give one for each, or one for all, in {form}")
+        options = f", or {shape_options(param)}" if param.type == "Input" else ""
+        raise InputError(
+            f"states {len(stated)} shapes for {tops} tops; give one for each, or one for all, in {form}{options}"
+        )
     return stated

@@ -4,9 +4,10 @@
     PROD  y = prod x_i                       dx_i = dy prod of the others       and the others
     MAX   y = max x_i                        dx_i = dy where x_i won            and the winner's index, one stashed byte
 
-Of equal largest inputs the last wins, as in Caffe's CUDA kernel (its CPU code agrees for two bottoms).  A product's
-gradient is always the product of the others, which is Caffe's `stable_prod_grad`; the unstable form, y / x_i, is the
-same number where it has one.    source  Caffe eltwise_layer.cpp
+Of equal largest inputs the last wins, on every device, as in Caffe's CUDA kernel.  Caffe's CPU code differs for three
+bottoms and more: of the first two the second wins a tie, and then the earlier one keeps it.  A product's gradient is
+always the product of the others, which is Caffe's `stable_prod_grad`; the unstable form, y / x_i, is the same number
+where it has one.    source  Caffe eltwise_layer.cpp
 """
 
 from __future__ import annotations

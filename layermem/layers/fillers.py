@@ -121,7 +121,7 @@ def _bilinear(filler: Message, shape: Shape, draw: Draw) -> Array:
     if len(shape) != 4 or shape[2] != shape[3]:
         raise InputError(f"has a 'bilinear' filler for a blob of shape {shape}; it fills square 4-D windows only")
     half = ceil(shape[3] / 2)
-    centre = (2 * half - 1 - half % 2) / (2 * half)
+    centre = (shape[3] - 1) / (2 * half)
     tent = 1 - np.abs(np.arange(shape[3]) / half - centre)
     return np.broadcast_to(np.outer(tent, tent), shape)
 

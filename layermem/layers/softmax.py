@@ -10,8 +10,8 @@ memory  none stashes anything; the loss recomputes the softmax from x in backwar
 source  Caffe softmax_layer.cpp, softmax_loss_layer.cpp, accuracy_layer.cpp
 
 For N x C x H x W scores with axis 1 there are N x H x W labels, one per position.
-SoftmaxWithLoss takes the logarithm before rounding (log-sum-exp), so that no score is too low for it; Caffe's loss of
-one label saturates at 87.3.  Its default normalization is VALID.
+SoftmaxWithLoss takes the logarithm before rounding (log-sum-exp); the loss of one label saturates at 87.3, as Caffe's
+does, and its gradient does not.  Its default normalization is VALID.
 """
 
 from __future__ import annotations

@@ -54,6 +54,11 @@ class Pointwise(OpRecord):
     beta: float = 0.0
     gamma: float = 0.0
 
+    @property
+    def has_constant_slope(self) -> bool:
+        """Whether backward computes the slope from alpha and beta alone."""
+        return self.kind is Kind.POWER and (self.alpha in (0, 1) or self.beta == 0)
+
 
 @dataclass(frozen=True)
 class PReLU(OpRecord):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log
 
 from layermem.ops.base import OpRecord, Tensor
+
+LARGEST_LOSS = 126 * log(2)  # of one label: -log(FLT_MIN), as Caffe takes no share below FLT_MIN
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class Softmax(Scores):
 class SoftmaxLoss(Scores):
     """forward   y0 (loss) [, y1 the softmax] from x0, x1 (labels)      backward   dx0 from x0, x1, dy0
 
+    The loss of one label is at most LARGEST_LOSS; its gradient is that of the loss without this limit.
     normalizer   the loss is divided by it; None: by the number of labels that count
     """
 

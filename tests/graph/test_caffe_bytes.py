@@ -93,8 +93,8 @@ def test_adam_keeps_one_more_history():
         INPUT + 'layer { name: "ip" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 2 } }'
     )
     net = in_phase(text)
-    assert caffe_bytes(net, histories=2).parameters == 4 * 4 * (2 * 48 + 2)
-    assert caffe_bytes(net, histories=1).parameters == 3 * 4 * (2 * 48 + 2)
+    assert caffe_bytes(net, history_count=2).parameters == 4 * 4 * (2 * 48 + 2)
+    assert caffe_bytes(net, history_count=1).parameters == 3 * 4 * (2 * 48 + 2)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,12 @@
 import pytest
 
 from layermem.backends.cpu import CpuDevice
+from layermem.compiler import compile
 from layermem.graph.fusion import fuse
 from layermem.graph.net import Net
 from layermem.graph.nodes import op_nodes
+from layermem.graph.train import train_graph
+from layermem.planning.recomputation import matches
 from layermem.proto.read import read_net
 
 HEAD = 'layer { name: "data" type: "Input" top: "x" input_param { shape { dim: 2 dim: 4 dim: 5 dim: 5 } } }\n'
@@ -110,3 +113,18 @@ def test_of_two_normalized_blobs_the_later_one_takes_the_sum_along(tmp_path):
 )
 def test_a_sum_stays_a_layer_of_its_own_where_it_is_more_than_one_more_blob(text, tmp_path):
     assert "Eltwise" in types(tmp_path, text, ALL | SUMS)
+
+
+def test_a_layer_that_is_called_like_a_fused_pair_keeps_its_name_and_the_pair_gets_a_number(tmp_path):
+    net = HEAD + CONV.replace('"c"', '"a"') + RELU.replace('"r"', '"b"').replace('"z"', '"y"')
+    net += CONV.replace('"c"', '"a+b"').replace('bottom: "x"', 'bottom: "y"').replace('top: "y"', 'top: "z"')
+    net += 'layer { name: "loss" type: "Reduction" bottom: "z" top: "l" loss_weight: 1 }\n'
+    path = tmp_path / "net.prototxt"
+    path.write_text(net)
+    graph = train_graph(Net(read_net(path), 0), CpuDevice())
+    assert len(graph.by_name) == len(graph.ops)
+    ops = {layer: op.layer_name for op in graph.ops for layer in op.layers}
+    assert ops == {"data": "data", "a": "a+b(2)", "b": "a+b(2)", "a+b": "a+b", "loss": "loss"}
+    assert compile([graph], strategy="recompute").schedules
+    hit = [op.name for op in graph.ops if matches(op, ["b"])]
+    assert hit and all(name.startswith("a+b(2).") for name in hit)

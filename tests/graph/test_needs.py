@@ -6,7 +6,7 @@ from layermem.graph.train import train_graph
 from layermem.proto.read import read_net_text
 
 
-def test_a_layer_without_a_gradient_still_stashes_what_its_replay_reads():
+def test_a_layer_without_a_gradient_still_stashes_what_its_recompute_reads():
     net = Net(
         read_net_text("""
             layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 4 dim: 3 } } }

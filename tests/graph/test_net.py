@@ -50,3 +50,82 @@ def test_a_type_that_is_nearly_right_is_answered_with_the_right_one(wrote, meant
 def test_a_type_like_no_other_is_answered_with_all_there_are():
     with pytest.raises(InputError, match="has type 'Python', which layermem does not have; it has: AbsVal Accuracy "):
         net('layer { name: "a" type: "Python" bottom: "y" top: "z" }')
+    with pytest.raises(
+        InputError, match=r"it has: .*Data.* DummyData .*HDF5Data .*ImageData .*Input .*MemoryData "
+    ) as caught:
+        net('layer { name: "a" type: "WindowData" top: "z" }')
+    assert "give --input z=N,C,H,W, or use Input; it has:" in str(caught.value)
+
+
+TANH = 'layer { name: "%s" type: "TanH" bottom: "%s" top: "%s" }'
+
+
+@pytest.mark.parametrize(
+    ("layers", "remedy"),
+    [
+        (TANH % ("a", "scoer", "z"), 'so far: x t y); add a layer with top: "scoer" above, such as one of type Input'),
+        (TANH % ("a", "later", "z") + TANH % ("b", "y", "later"), "layer 'b' writes it further down: move that up"),
+        (
+            TANH.replace("top", "include { phase: TEST } top") % ("b", "y", "z") + TANH % ("a", "z", "w"),
+            "layer 'b' writes it, but its include and exclude rules leave it out of this phase",
+        ),
+    ],
+)
+def test_a_blob_that_no_layer_writes_is_answered_with_what_to_do(layers, remedy):
+    with pytest.raises(InputError) as caught:
+        net(layers)
+    assert "layer 'a' reads blob '" in str(caught.value) and remedy in str(caught.value)
+
+
+def test_a_misspelled_blob_is_answered_with_the_right_one():
+    text = TOP.replace('"y"', '"score"') + TANH % ("a", "scoer", "z")
+    with pytest.raises(InputError, match=r"so far: x t score\); did you mean 'score'\?"):
+        Net(read_net_text(text), 0)
+
+
+IP = 'layer { %s type: "InnerProduct" bottom: "%s" top: "%s" inner_product_param { num_output: 3 } }\n'
+
+
+def test_a_second_layer_of_a_name_gets_a_number_behind_it():
+    twice = net(IP % ('name: "ip"', "y", "z"), IP % ('name: "ip"', "z", "w"))
+    assert [node.layer.name for node in twice.nodes] == ["in", "ip", "ip(2)", "ip(3)"]
+    ops = [op.name for op in train_graph(twice, ReferenceDevice()).ops]
+    assert {"ip.forward", "ip(2).forward", "ip(3).forward"} <= set(ops) and len(set(ops)) == len(ops)
+
+
+def test_a_number_that_another_layer_has_in_its_name_is_left_to_it():
+    taken = net(IP % ('name: "ip"', "y", "z"), IP % ('name: "ip(2)"', "z", "w"))
+    assert [node.layer.name for node in taken.nodes] == ["in", "ip", "ip(3)", "ip(2)"]
+
+
+def test_a_layer_without_a_name_is_called_by_its_type():
+    bare = Net(read_net_text((TOP + IP % ("", "y", "z")).replace('name: "ip"', "").replace('name: "in"', "")), 0)
+    assert [node.layer.name for node in bare.nodes] == ["DummyData", "InnerProduct", "InnerProduct(2)"]
+
+
+def test_a_nameless_layer_has_one_name_in_both_phases():
+    text = TOP + IP % ("include { phase: TRAIN }", "y", "z") + IP % ("", "y", "w")
+    assert [Net(read_net_text(text), phase).nodes[-1].layer.name for phase in (0, 1)] == ["InnerProduct(2)"] * 2
+
+
+def test_an_error_names_layers_of_one_name_by_line_and_number():
+    with pytest.raises(InputError, match=r":6: layer 'ip\(3\)' reads blob 'nowhere'"):
+        net(IP % ('name: "ip"', "y", "z"), IP % ('name: "ip"', "nowhere", "w"))
+
+
+@pytest.mark.parametrize(
+    ("wrote", "words"),
+    [
+        ("loss_weight: nan", "layer 'loss' has loss_weight nan; use a finite number"),
+        ("loss_weight: -inf", "layer 'loss' has loss_weight -inf; use a finite number"),
+    ],
+)
+def test_a_loss_weight_that_is_no_number_is_refused(wrote, words):
+    with pytest.raises(InputError, match=words):
+        net(LOSS % wrote)
+
+
+@pytest.mark.parametrize("field", ["lr_mult", "decay_mult"])
+def test_a_multiplier_that_is_no_number_is_refused(field):
+    with pytest.raises(InputError, match=f":5: layer 'ip.2.' has {field} inf of parameter 1; use a finite number"):
+        net(IP % (f'name: "ip" param {{ }} param {{ {field}: inf }}', "y", "z"))

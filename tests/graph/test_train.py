@@ -124,6 +124,29 @@ def test_shared_parameters_have_one_gradient_and_one_update():
     assert graph.position["w.shared.update"] > graph.position["a.wgrad"]
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("lr_mult: 2 decay_mult: 0.5", ""),
+        ("", "lr_mult: 2 decay_mult: 0.5"),
+        ("lr_mult: 2", "decay_mult: 0.5"),
+        ("lr_mult: 2", "lr_mult: 2 decay_mult: 0.5"),
+    ],
+)
+def test_a_shared_parameter_has_the_multipliers_that_any_of_its_layers_states(first, second):
+    first, second = (f'param {{ name: "w" {text} }}' for text in (first, second))
+    graph = graph_of(DATA_LAYERS + ip("a", "x", first) + ip("b", "a", second) + LOSS % "b")
+    update = graph.by_name["w.shared.update"].record
+    assert (update.lr_mult, update.decay_mult) == (2, 0.5)
+
+
+def test_layers_that_state_other_multipliers_for_one_parameter_are_refused():
+    first, second = (f'param {{ name: "w" lr_mult: {rate} }}' for rate in (2, 3))
+    words = "layer 'b' gives the shared parameter 'w' lr_mult 3, and an earlier layer gives it 2; make them equal"
+    with pytest.raises(InputError, match=words):
+        graph_of(DATA_LAYERS + ip("a", "x", first) + ip("b", "a", second) + LOSS % "b")
+
+
 def test_a_parameter_may_be_shared_under_the_name_of_a_blob():
     graph = graph_of(DATA_LAYERS + ip("a", "x", 'param { name: "a" }') + LOSS % "a")
     assert graph.buffers["a"].kind == DATA and graph.buffers["a.shared"].kind == PARAMETER
@@ -227,10 +250,10 @@ def test_clipping_reads_every_gradient_before_any_update():
     assert all(graph.position[name] > graph.position["clip"] for name in names(graph, UPDATE) if name != "clip")
 
 
-@pytest.mark.parametrize("histories", [0, 1, 2])
-def test_a_rule_has_as_many_histories_as_it_says(histories):
-    graph = graph_of(CHAIN, rule=Rule("SGD", histories))
-    assert len([b for b in graph.buffers.values() if b.kind == HISTORY]) == 4 * histories
+@pytest.mark.parametrize("history_count", [0, 1, 2])
+def test_a_rule_has_as_many_history_blobs_as_it_declares(history_count):
+    graph = graph_of(CHAIN, rule=Rule("SGD", history_count))
+    assert len([b for b in graph.buffers.values() if b.kind == HISTORY]) == 4 * history_count
 
 
 # -- what is true of every graph -------------------------------------------------------------------------------

@@ -172,3 +172,13 @@ def test_settings_without_a_meaning_are_refused_with_a_remedy(kind, settings, re
 def test_a_prelu_over_one_axis_is_refused():
     with pytest.raises(InputError, match="at least 2 axes"):
         activation("PReLU", shape=(4,))
+
+
+@pytest.mark.parametrize("settings", ["base: 1e30 shift: 1e30", "base: 1e30 shift: 2", "base: 1e30 scale: 1e38"])
+def test_an_exp_beyond_float_is_refused(settings):
+    with pytest.raises(InputError, match=r"overflows float32.*; use a smaller base, scale or shift"):
+        layer_of(f'type: "Exp" exp_param {{ {settings} }}', (2, 3))
+
+
+def test_an_exp_that_vanishes_is_zero():
+    assert not forward(layer_of('type: "Exp" exp_param { base: 10 shift: -1e30 }', (3,)), np.ones(3)).arrays["y0"].any()

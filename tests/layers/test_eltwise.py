@@ -3,8 +3,14 @@
 import numpy as np
 import pytest
 
+from layermem.backends.base import get_device
+from layermem.compiler import compile
 from layermem.errors import InputError
+from layermem.graph.net import Net
+from layermem.graph.train import train_graph
 from layermem.ops import Eltwise
+from layermem.proto.read import read_net_text
+from layermem.solver.benchmark import Benchmark
 from tests.cases import select
 from tests.layers.harness import backward, check_gradients, forward, layer_of
 
@@ -47,6 +53,27 @@ def test_each_gradient_alone_is_the_one_computed_with_the_others(case):
     for role in wants:
         alone = backward(forward(layer, *xs), [role], xs[0])
         np.testing.assert_array_equal(alone.arrays[role], together.arrays[role])
+
+
+@pytest.mark.parametrize(
+    ("values", "winner"), [((1, 1, 1), 2), ((1, 1, 0), 1), ((1, 0, 1), 2), ((0, 1, 1), 2), ((2, 1, 1), 0)]
+)
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_of_equal_largest_bottoms_the_last_gets_the_gradient(device, values, winner):
+    text = "".join(
+        f"""layer {{ name: "w{i}" type: "DummyData" top: "d{i}" dummy_data_param {{ shape {{ dim: 1 dim: 1 }} }} }}
+            layer {{ name: "ip{i}" type: "InnerProduct" bottom: "d{i}" top: "x{i}" inner_product_param {{
+                     num_output: 1 bias_filler {{ type: "constant" value: {value} }} }} }}"""
+        for i, value in enumerate(values)
+    )
+    bottoms = " ".join(f'bottom: "x{i}"' for i in range(3))
+    text += (
+        f'layer {{ name: "m" type: "Eltwise" {bottoms} top: "y" eltwise_param {{ operation: MAX }} loss_weight: 1 }}'
+    )
+    net, target = Net(read_net_text(text), 0), get_device(device)
+    runner = Benchmark(net, compile([train_graph(net, target)]), target).runner
+    runner.run()
+    assert [float(runner.read(f"ip{i}.w1.diff")[0]) for i in range(3)] == [float(i == winner) for i in range(3)]
 
 
 def test_a_sum_reads_no_activation_for_its_gradient():

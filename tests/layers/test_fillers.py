@@ -79,11 +79,27 @@ def test_the_fan_out_of_a_vector_is_its_length():
     assert fan(filler('type: "xavier" variance_norm: FAN_OUT'), (7,)) == 7
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7])
+@pytest.mark.parametrize(
+    ("size", "row"),
+    [
+        (1, [1]),
+        (2, [0.5, 0.5]),
+        (3, [0.5, 1, 0.5]),
+        (4, [0.25, 0.75, 0.75, 0.25]),
+        (6, [1 / 6, 0.5, 5 / 6, 5 / 6, 0.5, 1 / 6]),
+        (7, [0.25, 0.5, 0.75, 1, 0.75, 0.5, 0.25]),
+    ],
+)
+def test_bilinear_rows_are_those_of_caffe(size, row):
+    values = fill(filler('type: "bilinear"'), (1, 1, size, size), 1)[0, 0]
+    np.testing.assert_allclose(values, np.outer(row, row), rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6, 7, 10])
 def test_bilinear_is_the_tent_of_the_closed_form(size):
     values = fill(filler('type: "bilinear"'), (2, 3, size, size), 1)
     f = (size + 1) // 2
-    c = (2 * f - 1 - f % 2) / (2.0 * f)
+    c = (size - 1) / (2.0 * f)
     for y in range(size):
         for x in range(size):
             assert np.all(values[:, :, y, x] == np.float32((1 - abs(x / f - c)) * (1 - abs(y / f - c))))

@@ -136,6 +136,16 @@ def test_split_hands_out_copies_and_sums_their_gradients(count):
         ('type: "Flatten"', [(5,)], "names axis 1"),
         ('type: "Tile" tile_param { axis: 1 }', [(2, 3)], "tiles of at least 1"),
         ('type: "Reshape" reshape_param { shape { dim: -1 dim: -1 } }', [(2, 3)], "at most one -1"),
+        (
+            'type: "Reshape" reshape_param { shape { %s dim: -1 } }' % ("dim: 1 " * 32),
+            [(2, 3)],
+            "of 33 axes.* at most 32",
+        ),
+        (
+            'type: "Reshape" reshape_param { shape { %s dim: -1 } }' % ("dim: 1 " * 71),
+            [(2, 3)],
+            "of 72 axes.* at most 32",
+        ),
         ('type: "Reshape" reshape_param { shape { dim: -2 } }', [(2, 3)], "positive numbers"),
         ('type: "Reshape" reshape_param { shape { dim: 4 dim: -1 } }', [(2, 3)], "6 elements is no multiple of 4"),
         ('type: "Reshape" reshape_param { shape { dim: 7 } }', [(2, 3)], r"2x3 \(6 elements\) into 7 \(7\)"),

@@ -1,12 +1,19 @@
 """Softmax, its loss, accuracy: plain loops over every position as oracles, gradients, Caffe's normalizations."""
 
+import re
 from itertools import product
 from math import exp, log
 
 import numpy as np
 import pytest
 
+from layermem.backends.base import get_device
+from layermem.compiler import compile
 from layermem.errors import InputError
+from layermem.graph.net import Net
+from layermem.graph.train import forward_graph
+from layermem.proto.read import read_net_text
+from layermem.solver.benchmark import Benchmark
 from tests.layers.harness import backward, check_gradients, forward, layer_of
 
 SHAPES = [((2, 3, 2, 4), 1), ((2, 3, 2, 4), 0), ((2, 3, 2, 4), 2), ((2, 3, 2, 4), -1), ((5, 4), 1), ((3, 4, 2), 1)]
@@ -126,10 +133,24 @@ def test_if_every_label_is_ignored_loss_and_gradient_are_zero():
     assert run.arrays["y0"] == 0 and not run.arrays["dx0"].any()
 
 
-def test_a_hopeless_score_has_a_finite_loss_and_a_gradient():
+def test_a_hopeless_score_has_the_largest_loss_of_caffe_and_a_gradient():
     run = forward(softmax_loss("", (1, 2)), np.array([[1000.0, -1000]]), np.array([1]))
     backward(run, ["dx0"], np.array(1.0))
-    assert run.arrays["y0"] == 2000 and run.arrays["dx0"].tolist() == [[1, -1]]
+    assert run.arrays["y0"] == pytest.approx(-log(np.finfo(np.float32).tiny), rel=1e-7)
+    assert run.arrays["dx0"].tolist() == [[1, -1]]
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_a_loss_of_nan_stays_nan(device):
+    text = """
+        layer { name: "x" type: "DummyData" top: "x" top: "t" dummy_data_param {
+                shape { dim: 1 dim: 2 } shape { dim: 1 }
+                data_filler { value: nan } data_filler { value: 1 } } }
+        layer { name: "l" type: "SoftmaxWithLoss" bottom: "x" bottom: "t" top: "l" }
+    """
+    net, target = Net(read_net_text(text), 0), get_device(device)
+    benchmark = Benchmark(net, compile([forward_graph(net, target)]), target)
+    assert np.isnan(benchmark.runner.run()["l"])
 
 
 def test_the_loss_weight_scales_the_gradient():
@@ -189,6 +210,22 @@ def test_a_label_that_is_no_class_is_refused_with_its_value(bad):
         forward(softmax_loss("", (4, 3)), scores((4, 3)), label)
     with pytest.raises(InputError, match="set ignore_label"):
         forward(layer_of('type: "Accuracy"', (4, 3), (4,)), scores((4, 3)), label)
+
+
+@pytest.mark.parametrize("bad", ["nan", "inf", "-inf", "1e+30", "-1.5", "3.25", "16777216"])
+def test_a_label_that_is_no_class_is_refused_as_it_is(bad):
+    label = np.array([0, 1, float(bad), 2.0])
+    with pytest.raises(InputError, match=f"reads label {re.escape(bad)}, but has scores for 3 classes"):
+        forward(softmax_loss("", (4, 3)), scores((4, 3)), label)
+
+
+def test_a_label_counts_by_its_integer_part_as_in_caffe():
+    shape = (4, 3)
+    whole, part = (
+        forward(softmax_loss("", shape), scores(shape), np.array(label)).arrays["y0"]
+        for label in ([0, 1, 2, 0], [-0.5, 1.5, 2.99, 0])
+    )
+    assert whole == part
 
 
 def test_a_label_never_gets_a_gradient():
