@@ -78,13 +78,13 @@ class ArenaPlanner:
         offloaded_state = self._offloaded_state(plan)
         device: dict[str, int] = {}
         host: dict[str, int] = {}
-        device_end = host_end = 0
+        device_bytes = host_bytes = 0
         for name, nbytes in self._persistent_bytes.items():
             if name in offloaded_state:
-                host[name], host_end = host_end, host_end + nbytes
+                host[name], host_bytes = host_bytes, host_bytes + nbytes
             else:
-                device[name], device_end = device_end, device_end + nbytes
-        return PersistentOffsets(device, device_end, host, host_end)
+                device[name], device_bytes = device_bytes, device_bytes + nbytes
+        return PersistentOffsets(device, device_bytes, host, host_bytes)
 
     def _offloaded_state(self, plan: Plan) -> OffloadedState:
         gaps = (gap for gap, decision in plan.decisions.items() if gap.use == -1 and decision is Decision.OFFLOAD)

@@ -4,7 +4,7 @@
     compute      feed conv1      relu      conv2 ...       runs the ops
     d2h                     data                           copies to the host (offload)
     h2d                               data                 copies back (prefetch)
-    residencies  |data-----------)         |data----       one stay of a buffer at one offset, begin <= tick < end
+    residencies  |data-----------)         |data----       a buffer at one offset, begin <= tick < end
 
 residency  on the device or in the host arena; a buffer that is prefetched may come back at another offset.  It ends
            where its bytes may be given to another one: after its last reader, or when the copy of it is done.
@@ -56,7 +56,7 @@ class Instruction(NamedTuple):
     is_recompute: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Schedule:
     """peak_bytes      of the device arena, persistent buffers included
     host_peak_bytes  of the host arena
@@ -70,6 +70,10 @@ class Schedule:
     peak_bytes: int
     host_peak_bytes: int
     max_live_bytes: int
+
+    def __repr__(self) -> str:
+        size = f"{len(self.instructions)} instructions, peak {self.peak_bytes:,} bytes"
+        return f"<Schedule: {self.graph.name}, strategy {self.plan.strategy}, {size}>"
 
     @property
     def fragmentation_bytes(self) -> int:

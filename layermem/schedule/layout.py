@@ -20,7 +20,7 @@ PlanArguments = tuple[list[int], list[tuple[int, int, int]], int, float]  # orde
 
 
 class OrderResidency(NamedTuple):
-    """One stay of a buffer on the device, in positions of the plan's order: used from `begin` to before `end`.
+    """One residency of a buffer on the device, in positions of the plan's order: used from `begin` to before `end`.
 
     release      position before whose op the bytes are free again: `end`, or later where a copy of them must finish
     prefetch_at  position before whose op a prefetch is issued; None: the op at `begin` writes the bytes itself
@@ -43,7 +43,7 @@ def may_overlay(out: OrderResidency, over: OrderResidency) -> bool:
 
 
 class Layout:
-    """`graph` under `costs`, to be asked about many plans."""
+    """`graph` under `costs`, evaluated for many plans."""
 
     def __init__(self, graph: Graph, costs: Costs):
         self.graph, self.costs = graph, costs
@@ -59,30 +59,27 @@ class Layout:
     def _add(self, op: Op) -> int:
         recompute = self._add(op.recompute) if op.recompute is not None else -1
         overlays = [(self.ids[o.out], self.ids[o.over], OVERLAY_BITS[o.kind]) for o in op.overlays]
-        number: int = self.native.add_op(
+        return self.native.add_op(
             op.name, self._ids(op.reads), self._ids(op.updates), self._ids(op.writes), overlays,
-            aligned(op.workspace), self.costs.op(op), recompute,
+            aligned(op.workspace_bytes), self.costs.op(op), recompute,
         )  # fmt: skip
-        return number
 
     def _ids(self, names: Sequence[str]) -> list[int]:
         return [self.ids[name] for name in names]
 
     def live_bytes(self, plan: Plan) -> int:
         """Most aligned bytes in use at one tick."""
-        return int(self.native.measure(*self._arguments(plan))[0])
+        return self.native.measure(*self._arguments(plan))[0]
 
     def estimate_seconds(self, plan: Plan) -> float:
         """Seconds of a step, as if all bytes that a copy frees were wanted at once."""
-        return float(self.native.measure(*self._arguments(plan), timed=True)[1])
+        return self.native.measure(*self._arguments(plan), timed=True)[1]
 
     def residencies(self, plan: Plan) -> list[OrderResidency]:
         """All residencies of the device, buffer by buffer."""
         return [
-            OrderResidency(
-                self.names[buffer], first, last + 1, release, None if issue < 0 else issue, offloads, whole_step
-            )
-            for buffer, first, last, release, issue, offloads, whole_step in self.native.residencies(
+            OrderResidency(self.names[buffer], begin, end, release, None if issue < 0 else issue, offloads, whole_step)
+            for buffer, begin, end, release, issue, offloads, whole_step in self.native.residencies(
                 *self._arguments(plan)
             )
         ]

@@ -116,8 +116,8 @@ class _Emitter:
         roles = {role: self.current[buffer] for role, buffer in op.roles.items()}
         reads = tuple(self.current[b] for b in (*op.reads, *op.updates))
         writes = tuple(self.current[b] for b in (*op.updates, *op.writes))
-        if op.workspace:
-            roles["workspace"] = self._residency(f"{op.name}.workspace", tick, op.workspace, end=tick + 1)
+        if op.workspace_bytes:
+            roles["workspace"] = self._residency(f"{op.name}.workspace", tick, op.workspace_bytes, end=tick + 1)
             writes = (*writes, roles["workspace"])
         self.instructions.append(
             Instruction(tick, COMPUTE, op.kind, op.name, op, roles, reads, writes, is_recompute=is_recompute)

@@ -77,7 +77,7 @@ def assign_offsets(
     seconds: float = SEARCH_SECONDS,
 ) -> ArenaOffsets:
     """Offsets for the residencies on the device, or for those in the host arena."""
-    fixed, floor = (persistent.host, persistent.host_end) if host else (persistent.device, persistent.device_end)
+    fixed, floor = (persistent.host, persistent.host_bytes) if host else (persistent.device, persistent.device_bytes)
     block_of: dict[int, int] = {}  # residency -> block
     begin: list[int] = []
     end: list[int] = []
@@ -95,10 +95,9 @@ def assign_offsets(
         end.append(r.end)
         size.append(r.nbytes)
         fixed_offset.append(fixed.get(r.buffer, -1))
-    arrays = [np.array(values, np.int64) for values in (begin, end, size)]
     placement = _native.place(
-        *arrays, align=ALIGN, time_limit=seconds, floor=floor, fixed=np.array(fixed_offset, np.int64),
-        target=target_bytes,
+        np.array(begin, np.int64), np.array(end, np.int64), np.array(size, np.int64), align=ALIGN, time_limit=seconds,
+        floor=floor, fixed=np.array(fixed_offset, np.int64), target=target_bytes,
     )  # fmt: skip
     offsets = placement.offsets.tolist()
     return ArenaOffsets(

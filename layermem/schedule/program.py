@@ -12,16 +12,15 @@ from layermem.schedule.simulate import Timeline
 
 @dataclass(frozen=True)
 class PersistentOffsets:
-    """Offsets of the buffers that outlive a step, in the device arena or in the host's, by name, and the first byte
-    above them."""
+    """Offsets of the buffers that outlive a step, by name, in the device and host arenas, and the bytes they take."""
 
     device: Mapping[str, int] = field(default_factory=dict)
-    device_end: int = 0
+    device_bytes: int = 0
     host: Mapping[str, int] = field(default_factory=dict)
-    host_end: int = 0
+    host_bytes: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Program:
     """`schedules`: the training step first, then updates and test nets; `timeline` is that of the training step."""
 
@@ -30,6 +29,9 @@ class Program:
     timeline: Timeline
     arena_bytes: int
     host_bytes: int
+
+    def __repr__(self) -> str:
+        return f"<Program: {len(self.schedules)} schedules in {self.arena_bytes:,} bytes, first {self.schedules[0]!r}>"
 
     @staticmethod
     def of(schedules: Sequence[Schedule], persistent: PersistentOffsets, timeline: Timeline) -> Program:

@@ -14,11 +14,19 @@
 op      forward, recompute, backward, update; offload, prefetch: copies of the buffer `what`
 reads   the residencies, as buffer@offset, of what is only read; what is read and written stands under `writes`
 offsets and sizes in bytes, or exactly in K, M or G of 1024; white space in names is written as in a URL
+
+Instructions that are wider than a terminal are folded.  `parse` reads this form as well:
+
+    tick stream   op        what
+       1 compute  forward   ip1.forward
+         reads    data@0 ip1.w0@1280K
+         writes   ip1@512K
 """
 
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from urllib.parse import unquote
 
@@ -28,9 +36,11 @@ from layermem.planning.plan import Plan
 from layermem.schedule.ir import COMPUTE, Instruction, Residency, Schedule
 
 HEADINGS = ("tick", "stream", "op", "what", "reads", "writes", "after")
+FOLDED_HEADINGS, LABELS = HEADINGS[:4], HEADINGS[4:]  # of folded instructions, and of their continuation lines
 RESIDENCY_HEADINGS = ("id", "buffer", "arena", "offset", "bytes", "ticks", "over")
 RESIDENCIES = "# residencies"
 RECOMPUTE = "recompute"
+GAP = "   "  # between the facts of the first line
 UNITS = (("G", 2**30), ("M", 2**20), ("K", 2**10))
 
 
@@ -39,9 +49,41 @@ def text(schedule: Schedule) -> str:
     return "\n".join([*_instruction_lines(schedule), *_residency_lines(schedule)]) + "\n"
 
 
-def instruction_text(schedule: Schedule) -> str:
-    """The instructions alone, without a line for every residency."""
-    return "\n".join(_instruction_lines(schedule)) + "\n"
+def instruction_text(schedule: Schedule, width: int | None = None) -> str:
+    """The instructions alone, without a line for every residency; folded if they are wider than `width` columns."""
+    lines = _instruction_lines(schedule)
+    if width is not None and max(map(len, lines)) > width:
+        lines = _folded_lines(schedule, width)
+    return "\n".join(lines) + "\n"
+
+
+def schedule_values(schedule: Schedule) -> dict[str, object]:
+    """The same for JSON: a value per instruction; reads and writes are residencies with their offsets."""
+    return {
+        "graph": schedule.graph.name,
+        "peak_bytes": schedule.peak_bytes,
+        "host_peak_bytes": schedule.host_peak_bytes,
+        "instructions": [
+            {
+                "tick": instruction.tick,
+                "stream": instruction.stream,
+                "op": RECOMPUTE if instruction.is_recompute else instruction.kind,
+                "what": instruction.what,
+                "reads": [_residency_values(schedule.residencies[r]) for r in _only_read(instruction)],
+                "writes": [_residency_values(schedule.residencies[r]) for r in instruction.writes],
+                "after": list(instruction.after),
+            }
+            for instruction in schedule.instructions
+        ],
+    }
+
+
+def _only_read(instruction: Instruction) -> list[int]:
+    return [rid for rid in instruction.reads if rid not in instruction.writes]
+
+
+def _residency_values(r: Residency) -> dict[str, object]:
+    return {"buffer": r.buffer, "arena": "host" if r.host else "device", "offset": r.offset, "bytes": r.nbytes}
 
 
 def place_of(r: Residency) -> str:
@@ -61,17 +103,41 @@ def format_offset(nbytes: int) -> str:
 
 
 def _instruction_lines(schedule: Schedule) -> list[str]:
+    return [GAP.join(_facts(schedule)), *_align(HEADINGS, _instruction_rows(schedule), right=("tick",))]
+
+
+def _folded_lines(schedule: Schedule, width: int) -> list[str]:
+    """The facts one below the other, and reads, writes and after on lines of their own; words stay whole."""
+    first, *facts = _facts(schedule)
+    rows = _instruction_rows(schedule)
+    headings, *lines = _align(FOLDED_HEADINGS, [row[:4] for row in rows], right=("tick",))
+    label_at, words_at, _ = _column_starts(headings, FOLDED_HEADINGS)[1:]
+    folded = [first, *(f"#{GAP}{fact}" for fact in facts), headings]
+    for line, row in zip(lines, rows):
+        folded.append(line)
+        for label, words in zip(LABELS, row[4:]):
+            parts = textwrap.wrap(words, max(width - words_at, 1), break_long_words=False, break_on_hyphens=False)
+            folded += [
+                " " * label_at + f"{'' if number else label:<{words_at - label_at}}{part}"
+                for number, part in enumerate(parts)
+            ]
+    return folded
+
+
+def _facts(schedule: Schedule) -> list[str]:
     host = [f"host {format_offset(schedule.host_peak_bytes)}"] if schedule.host_peak_bytes else []
-    heading = [
+    return [
         f"# {schedule.graph.name}",
         f"strategy {schedule.plan.strategy}",
         f"peak {format_offset(schedule.peak_bytes)}",
         f"max live {format_offset(schedule.max_live_bytes)}",
         *host,
     ]
+
+
+def _instruction_rows(schedule: Schedule) -> list[tuple[str, ...]]:
     places = _Places(schedule.residencies)
-    rows = [_instruction_row(places, instruction) for instruction in schedule.instructions]
-    return ["   ".join(heading), *_align(HEADINGS, rows, right=("tick",))]
+    return [_instruction_row(places, instruction) for instruction in schedule.instructions]
 
 
 def _instruction_row(places: _Places, instruction: Instruction) -> tuple[str, ...]:
@@ -79,7 +145,7 @@ def _instruction_row(places: _Places, instruction: Instruction) -> tuple[str, ..
         return " ".join(places.name_of(rid, instruction.tick) for rid in ids)
 
     kind = RECOMPUTE if instruction.is_recompute else instruction.kind
-    reads = [rid for rid in instruction.reads if rid not in instruction.writes]
+    reads = _only_read(instruction)
     after = " ".join(map(str, instruction.after))
     return (
         str(instruction.tick), instruction.stream, kind, _escape(instruction.what), named(reads),
@@ -157,15 +223,18 @@ def parse(source: str, graph: Graph, plan: Plan | None = None, path: str | None 
     middle = lines.index(RESIDENCIES) if RESIDENCIES in lines else len(lines)
     number = 0  # of the line that is read
     try:
-        facts = dict(re.findall(r" {3}(strategy|peak|max live|host) (.+?)(?= {3}|$)", lines[0]))
+        head = next((at for at in range(1, middle) if not lines[at].startswith("#")), middle)
+        facts = dict(re.findall(r" {3}(strategy|peak|max live|host) (.+?)(?= {3}|$)", GAP.join(lines[:head])))
         residencies = []
         for number in range(middle + 2, len(lines)):
             residencies.append(_read_residency(lines[number]))
-        number = 1
-        starts = _column_starts(lines[number])
+        number = head
+        is_folded = tuple(lines[number].split()) == FOLDED_HEADINGS
+        starts = _column_starts(lines[number], FOLDED_HEADINGS if is_folded else HEADINGS)
         reader = _InstructionReader(graph, residencies)
-        for number in range(2, middle):
-            reader.read(_cells(lines[number], starts))
+        ticks_end = starts[1] if is_folded else None
+        for number, end in _instruction_spans(lines, head + 1, middle, ticks_end):
+            reader.read(_unfold(lines[number:end], starts) if is_folded else _cells(lines[number], starts))
         number = 0
         peak_bytes, host_bytes, live_bytes = (
             parse_offset(facts.get(name, "0")) for name in ("peak", "host", "max live")
@@ -182,12 +251,28 @@ def parse_offset(word: str) -> int:
     return round(float(word[:-1]) * size) if size else int(word)
 
 
-def _column_starts(line: str) -> list[int]:
+def _column_starts(line: str, headings: Sequence[str] = HEADINGS) -> list[int]:
     """Where the columns of the instructions begin; the first one is aligned at its end."""
-    if tuple(line.split()) != HEADINGS:
-        raise ValueError(f"the headings should be {' '.join(HEADINGS)}")
+    if line.split() != list(headings):
+        raise ValueError(f"the headings should be {' '.join(headings)}")
     _, *others = (match.start() for match in re.finditer(r"\S+", line))
     return [0, *others]
+
+
+def _instruction_spans(lines: Sequence[str], begin: int, end: int, ticks_end: int | None) -> Iterator[tuple[int, int]]:
+    """Half-open ranges of the lines of each instruction; lines without a tick before `ticks_end` continue one."""
+    heads = [at for at in range(begin, end) if at == begin or lines[at][:ticks_end].strip()]
+    return zip(heads, [*heads[1:], end])
+
+
+def _unfold(lines: Sequence[str], starts: Sequence[int]) -> list[str]:
+    """The cells of one folded instruction, in the order of HEADINGS."""
+    words: dict[str, list[str]] = {label: [] for label in LABELS}
+    label = ""
+    for line in lines[1:]:
+        label = line[: starts[2]].strip() or label
+        words[label].append(line[starts[2] :])
+    return [*_cells(lines[0], starts), *(" ".join(parts) for parts in words.values())]
 
 
 def _cells(line: str, starts: Sequence[int]) -> list[str]:

@@ -88,7 +88,7 @@ def _op(schedule: Schedule, instruction: Instruction, op: Op) -> Iterator[str]:
         return
     if instruction.stream != COMPUTE:
         yield f"runs on stream {instruction.stream}"
-    wanted = {**op.roles, **({"workspace": None} if op.workspace else {})}
+    wanted = {**op.roles, **({"workspace": None} if op.workspace_bytes else {})}
     if instruction.roles.keys() != wanted.keys():
         yield f"gives the roles {' '.join(sorted(instruction.roles))}, but its kernel takes {' '.join(sorted(wanted))}"
         return
@@ -97,11 +97,11 @@ def _op(schedule: Schedule, instruction: Instruction, op: Op) -> Iterator[str]:
         r, buffer = schedule.residencies[rid], wanted[role]
         if r.host:
             yield f"finds '{r.buffer}' in the host arena"
-        if buffer is None and r.nbytes < op.workspace:
-            yield f"has a workspace of {r.nbytes} bytes, but needs {op.workspace}"
+        if buffer is None and r.nbytes < op.workspace_bytes:
+            yield f"has a workspace of {r.nbytes} bytes, but needs {op.workspace_bytes}"
         elif buffer is not None and (r.buffer != buffer or at.setdefault(buffer, rid) != rid):
             yield f"takes '{r.buffer}' for its {role}, which is '{buffer}'"
-    workspace = [instruction.roles["workspace"]] if op.workspace else []
+    workspace = [instruction.roles["workspace"]] if op.workspace_bytes else []
     for what, listed, buffers in (
         ("reads", instruction.reads, (*op.reads, *op.updates)),
         ("writes", instruction.writes, (*op.updates, *op.writes)),

@@ -125,7 +125,7 @@ class _Run:
 
 
 def result(graph: Graph, op: Op, buffer: str, values: dict[str, object]) -> object:
-    """The value that `op` leaves in `buffer`.  A replay gives what the first run gave, if it reads what that read; a
+    """The value that `op` leaves in `buffer`.  A recomputation gives what the first run gave, if it reads the same; a
     stash that it reads must be the one that its other inputs lead to."""
     if GARBAGE in values.values():
         return GARBAGE

@@ -1,4 +1,4 @@
-"""The native layout again, slow and plain: the residencies of a plan, when copies begin and end, what it all takes.
+"""An oracle for the native layout, slow and plain: residencies of a plan, times of copies, live bytes and seconds.
 
 Positions number the plan's order.  An op at position p starts at `starts[p]` in the modelled time of the ops alone.
 """
@@ -118,7 +118,7 @@ class LayoutOracle:
 
 
 def live_bytes_by_instruction(instructions, residencies):
-    """Most aligned bytes on the device at one tick, from the rows alone; a chain of overlays counts once."""
+    """Most aligned bytes on the device at one tick, from the instructions alone; a chain of overlays counts once."""
     return max(
         sum(nbytes for begin, end, nbytes in allocations(tuple(residencies)) if begin <= instruction.tick < end)
         for instruction in instructions

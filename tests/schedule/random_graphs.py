@@ -58,7 +58,9 @@ class _Build:
         workspace = self.rng.choice((0, 0, 0, 200, 700))
         layer = name.rsplit(".", 1)[0]
         node = self.nodes.setdefault(layer, len(self.nodes))
-        return Op(name, kind, Silence(), "run", roles, reads, writes, updates, workspace=workspace, node=node, **more)
+        return Op(
+            name, kind, Silence(), "run", roles, reads, writes, updates, workspace_bytes=workspace, node=node, **more
+        )
 
 
 def random_graph(rng: random.Random, layers: int = 6, *, once: float = 0.15) -> Graph:
@@ -67,12 +69,12 @@ def random_graph(rng: random.Random, layers: int = 6, *, once: float = 0.15) -> 
     blobs = []
     for i in range(rng.choice((1, 1, 2))):
         blobs.append(build.buffer(f"data{i}", DATA, rng.choice(SIZES)))
-        build.ops.append(replace(build.op(f"data{i}.forward", FORWARD, (), (blobs[-1],)), workspace=0))
+        build.ops.append(replace(build.op(f"data{i}.forward", FORWARD, (), (blobs[-1],)), workspace_bytes=0))
     feeds = tuple(blobs)
     made = [_layer(build, i, blobs) for i in range(layers)]
     read = {b for op in build.ops for b in op.reads}
     for blob in (b for b in blobs if b not in read):
-        build.ops.append(replace(build.op(f"{blob}.output", FORWARD, (blob,)), workspace=0))
+        build.ops.append(replace(build.op(f"{blob}.output", FORWARD, (blob,)), workspace_bytes=0))
     written: set[str] = set()
     for name, inputs, forward, params in reversed(made):
         _backward(build, name, [b for b in inputs if b not in feeds], forward, params, written)
@@ -112,7 +114,7 @@ def _backward(build: _Build, name: str, inputs: list[str], forward: Op, params: 
         return
     if dy not in written:
         build.buffer(dy, DIFF, build.buffers[name].nbytes)
-        build.ops.append(replace(build.op(f"{name}.seed", BACKWARD, (), (dy,)), workspace=0))
+        build.ops.append(replace(build.op(f"{name}.seed", BACKWARD, (), (dy,)), workspace_bytes=0))
         written.add(dy)
     readable = [*forward.reads, *(b for b in forward.writes)]
     targets = [build.buffer(f"{b}.diff", DIFF, build.buffers[b].nbytes) for b in inputs]
@@ -172,8 +174,8 @@ def _order(rng: random.Random, graph: Graph) -> tuple[str, ...]:
         order = [name for name in order if name not in late] + late
     for name in [op.name for op in graph.ops if op.recompute is not None]:
         for _ in range(rng.choice((0, 0, 0, 1, 1, 2))):
-            replay = graph.by_name[name].recompute
-            changes = [i for i, n in enumerate(order) if {*graph.by_name[n].updates} & {*replay.reads}]
+            recompute = graph.by_name[name].recompute
+            changes = [i for i, n in enumerate(order) if {*graph.by_name[n].updates} & {*recompute.reads}]
             first, last = order.index(name) + 1, min(changes, default=len(order))
             if first <= last:
                 order.insert(rng.randint(first, last), name)

@@ -60,7 +60,7 @@ def small_graph() -> Graph:
         [buffer(name, kind, 512) for name, kind in {**kinds, "h": HISTORY}.items()],
         [
             op("x.forward", FORWARD, writes="x"),
-            repeatable(op("a.forward", FORWARD, "x w", "a", workspace=300)),
+            repeatable(op("a.forward", FORWARD, "x w", "a", workspace_bytes=300)),
             repeatable(op("b.forward", FORWARD, "a", "b", overlays=(BufferOverlay("b", "a", "forward"),))),
             op("b.output", FORWARD, "b"),
             op("b.seed", BACKWARD, writes="b.diff"),

@@ -258,7 +258,7 @@ def test_instructions_and_residencies_are_numbered_by_their_places(right):
 
 
 def test_a_recomputation_that_reads_other_values(right):
-    """a is made again from w as the update left it."""
+    """a is recomputed from w as the update left it."""
     order = [op.name for op in right.graph.ops] + ["a.forward"]
     refused(
         scheduled(small_graph(), replace(small_plan(), order=tuple(order))),

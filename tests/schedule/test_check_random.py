@@ -126,7 +126,7 @@ def exchange_op_and_recomputation(schedule, rng):
         if roles.keys() - {"workspace"} != op.roles.keys():
             return instruction
         at = {op.roles[role]: rid for role, rid in roles.items() if role in op.roles}
-        workspace = (roles["workspace"],) if op.workspace else ()
+        workspace = (roles["workspace"],) if op.workspace_bytes else ()
         return instruction._replace(
             op=op,
             is_recompute=not instruction.is_recompute,

@@ -125,7 +125,10 @@ def test_a_step_takes_its_ops_and_what_of_its_copies_is_not_hidden():
     [
         ({"order": ("x.forward", "x.forward")}, "runs 'x.forward' twice, but it cannot be repeated"),
         ({"order": ("a.forward",)}, "reads 'x' at a.forward before anything made it"),
-        ({"decisions": {Gap("x", 0): Decision.RECOMPUTE}}, "drops 'x' before a.forward reads it"),
+        (
+            {"decisions": {Gap("x", 0): Decision.RECOMPUTE}},
+            "frees 'x' without recomputing it before a.forward reads it",
+        ),
     ],
 )
 def test_a_plan_that_makes_no_sense_is_refused(change, message):

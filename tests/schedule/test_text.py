@@ -56,6 +56,52 @@ def test_a_schedule_has_a_line_for_every_instruction_and_every_residency(small):
     assert len(text(small).splitlines()) == 2 + len(small.instructions) + 2 + len(small.residencies)
 
 
+FOLDED = """\
+# small train
+#   strategy by hand
+#   peak 2.5K
+#   max live 2.5K
+#   host 1K
+tick stream  op        what
+   0 compute forward   x.forward
+     writes  x@1K
+   1 compute forward   a.forward
+     reads   x@1K w@0
+     writes  a@1.5K
+             a.forward.workspace@512
+   2 d2h     offload   x
+     reads   x@1K
+     writes  host@0
+     after   0
+"""
+
+
+def test_instructions_wider_than_the_terminal_are_folded(small):
+    assert instruction_text(small, 38).startswith(FOLDED)
+    assert max(map(len, instruction_text(small, 38).splitlines())) <= 38
+    widest = max(map(len, SMALL.splitlines()))
+    assert instruction_text(small, widest) == SMALL != instruction_text(small, widest - 1)
+
+
+@pytest.mark.parametrize("width", [1, 38, 60])
+def test_folded_instructions_read_back_as_they_were(small, width):
+    residencies = text(small).removeprefix(instruction_text(small))
+    assert parse(instruction_text(small, width) + residencies, small.graph, small.plan) == small
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("x@1K w@0\n", "x@2K w@0\n", ":9: .*0 residencies are 'x@2K' at tick 1"),
+        ("     reads   x@1K w@0", "     needs   x@1K w@0", ":9: .*'needs'"),
+    ],
+)
+def test_a_folded_line_that_does_not_read_is_named(small, old, new, message):
+    broken = text(small).replace(SMALL, instruction_text(small, 38)).replace(old, new, 1)
+    with pytest.raises(InputError, match=rf"^small.sched{message}"):
+        parse(broken, small.graph, path="small.sched")
+
+
 @pytest.mark.parametrize("block", range(4))
 def test_what_is_written_reads_back_as_it_was(block):
     for seed in range(block * 50, block * 50 + 50):
@@ -111,8 +157,9 @@ def test_offsets_are_exact_in_the_largest_unit_of_whole_quarters(nbytes, written
         ("x                   host        0   512 [2,8)", "x                   host        0   many [2,8)", ":23: "),
         ("   2 d2h     offload   x          x@1K", "   2 d2h     offload   x          x", ":5: "),
         ("peak 2.5K", "peak high", ":1: "),
+        ("   1 compute forward   a.forward ", "     compute forward   a.forward ", ":4: "),
     ],
-    ids=["headings", "op", "offset", "recompute", "bytes", "place", "peak"],
+    ids=["headings", "op", "offset", "recompute", "bytes", "place", "peak", "tick"],
 )
 def test_a_line_that_does_not_read_is_named(small, old, new, message):
     broken = text(small).replace(old, new)

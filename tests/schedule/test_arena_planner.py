@@ -1,0 +1,96 @@
+"""Several graphs in one arena: their persistent buffers, their live bytes, and the plans of test nets."""
+
+from dataclasses import replace
+
+import pytest
+
+from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, HISTORY, PARAMETER, UPDATE
+from layermem.planning.plan import Decision, Gap, Plan, program_order
+from layermem.schedule.arena_planner import ArenaPlanner
+from tests.schedule.small_graphs import a_second_each, buffer, graph, op
+
+BOTH = {Gap("h", -1): Decision.OFFLOAD, Gap("w", -1): Decision.OFFLOAD}
+
+
+@pytest.fixture
+def graphs():
+    """train: x and w -> dw, then w and h change; it takes w, h, x and dw, 256 bytes each.
+
+    test: y and z of 1 KiB each, z from w and y; it has a parameter v of its own (512 bytes), and no h.
+    """
+    train = graph(
+        [buffer("w", PARAMETER, 256), buffer("h", HISTORY, 256), buffer("x", DATA, 256), buffer("dw", DIFF, 256)],
+        [
+            op("x", FORWARD, writes="x"),
+            op("dw", BACKWARD, "x w", "dw"),
+            op("update", UPDATE, "dw", updates="w h"),
+        ],
+    )
+    test = graph(
+        [buffer("w", PARAMETER, 256), buffer("v", PARAMETER, 512), buffer("y", DATA, 1024), buffer("z", DATA, 1024)],
+        [op("y", FORWARD, writes="y"), op("z", FORWARD, "w v y", "z")],
+    )
+    return train, test
+
+
+@pytest.fixture
+def arena(graphs):
+    return ArenaPlanner(graphs, a_second_each(graphs[0]))
+
+
+@pytest.fixture
+def plan(graphs):
+    return Plan("liveness", program_order(graphs[0]), copy_lead=0.5)
+
+
+def test_persistent_buffers_of_all_graphs_are_stacked_once_each(arena, plan):
+    offsets = arena.persistent_offsets(plan)
+    assert offsets.device == {"w": 0, "h": 256, "v": 512}
+    assert (offsets.device_bytes, offsets.host, offsets.host_bytes) == (1024, {}, 0)
+
+
+def test_state_that_is_offloaded_between_steps_moves_to_the_host_and_the_rest_closes_up(arena, plan):
+    offsets = arena.persistent_offsets(replace(plan, decisions=BOTH))
+    assert (offsets.device, offsets.device_bytes) == ({"v": 0}, 512)
+    assert (offsets.host, offsets.host_bytes) == ({"w": 0, "h": 256}, 512)
+
+
+def test_an_offload_within_the_step_does_not_move_a_buffer(arena, plan):
+    assert arena.persistent_offsets(replace(plan, decisions={Gap("w", 0): Decision.OFFLOAD})).host == {}
+
+
+def test_live_bytes_are_those_of_the_graph_that_needs_most(arena, graphs, plan):
+    """The train step: 1 KiB of w, h and v, and x with dw.  The test net: as much, and y with z."""
+    assert ArenaPlanner(graphs[:1], a_second_each(graphs[0])).live_bytes(plan) == 2 * 256 + 2 * 256
+    assert arena.live_bytes(plan) == 1024 + 2 * 1024
+
+
+def test_bytes_of_the_training_graph_count_with_what_only_the_others_keep(graphs, plan):
+    """A test net that needs no more than its parameters holds their bytes while the other one trains."""
+    train, test = graphs
+    small = replace(test, ops=(op("z", FORWARD, "w v"),), buffers={n: test.buffers[n] for n in "wv"})
+    assert ArenaPlanner((train, small), a_second_each(train)).live_bytes(plan) == 1024 + 2 * 256
+
+
+def test_state_on_the_host_is_there_for_the_other_graphs_too(arena, plan):
+    """The test net fetches w for its op, and never has h; so they take y, z, w and v."""
+    train, test = arena.plans(replace(plan, decisions=BOTH))
+    assert train.decisions == BOTH
+    assert test.decisions == {Gap("w", -1): Decision.OFFLOAD, Gap("w", 0): Decision.OFFLOAD}
+    assert (test.strategy, test.copy_lead) == ("liveness", 0.5)
+    assert arena.live_bytes(replace(plan, decisions=BOTH)) == 2 * 1024 + 256 + 512
+
+
+def test_under_caffe_the_other_graphs_share_nothing_either(arena, plan):
+    _, test = arena.plans(replace(plan, strategy="caffe"))
+    assert test.strategy == "caffe" and test.decisions[Gap("y", -1)] is Decision.KEEP
+
+
+def test_a_plan_of_an_unknown_strategy_has_others_that_reuse_bytes(arena, plan):
+    assert arena.plans(replace(plan, strategy="mine"))[1].strategy == "liveness"
+
+
+def test_what_is_cached_is_made_once(arena):
+    made = []
+    answers = [arena.cached("key", lambda: made.append(1) or len(made)) for _ in range(3)]
+    assert answers == [1, 1, 1] and arena.cached("another key", lambda: 7) == 7
