@@ -21,19 +21,21 @@ from layermem.planning.costs import Costs, model_costs, read_costs
 from layermem.planning.hints import Hints, check_hints, hints_beside, merge_hints
 from layermem.planning.plan import Plan
 from layermem.planning.strategies import get_strategy
-from layermem.proto.text import TEXT_LIMIT, decode, read_bytes
+from layermem.proto.text import decode
 from layermem.schedule.arena_planner import ArenaPlanner
-from layermem.utils.units import FREE, parse_bytes
+from layermem.utils.files import check_path
+from layermem.utils.input_files import TEXT_LIMIT, read_bytes
+from layermem.utils.units import FREE, bytes_of
 
-Budget = int | str | None  # as users write it; None is no limit
+Budget = int | float | str | None  # as users write it; None is no limit
 PathName = str | PathLike[str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Job:
     """`nets` are those of `graphs`, the train net first; the first graph trains.
 
-    histories   blobs of optimizer state per parameter
+    history_count   blobs of optimizer state per parameter
     free_bytes  returns the bytes that the budget `free` stands for
     """
 
@@ -41,9 +43,12 @@ class Job:
     nets: tuple[Net, ...]
     graphs: tuple[Graph, ...]
     costs: Costs
-    histories: int = 1
+    history_count: int = 1
     hints: Hints = field(default_factory=Hints)
     free_bytes: Callable[[], int] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Job: {self.title} on {self.graphs[0].device}, {len(self.graphs)} graphs>"
 
     @cached_property
     def baseline_bytes(self) -> int:
@@ -60,38 +65,50 @@ class Job:
     @cached_property
     def bvlc_bytes(self) -> int:
         """What BVLC Caffe itself would take."""
-        train = caffe_bytes(self.nets[0], histories=self.histories).total
+        train = caffe_bytes(self.nets[0], history_count=self.history_count).total
         return train + sum(beside(caffe_bytes(net)) for net in self.nets[1:])
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a user should know of the graphs and of their costs."""
+        graphs = (warning for graph in self.graphs for warning in graph.warnings)
+        return [*graphs, *self.costs.warnings(self.graphs[0])]
 
     # -- what a user's words mean ------------------------------------------------------------------------------
 
     def resolve_budget(self, budget: Budget) -> int | None:
         """Bytes of a budget."""
-        if budget == FREE and self.free_bytes is not None:
+        if budget is None:
+            return None
+        if isinstance(budget, str) and budget == FREE and self.free_bytes is not None:
             return self.free_bytes()
-        if not isinstance(budget, str):
-            return budget
-        return parse_bytes(budget, whole=self.baseline_bytes if "%" in budget else None)
+        return bytes_of(budget, whole=lambda: self.baseline_bytes)
 
     def with_host_budget(self, budget: Budget) -> Job:
         """The same job, with so many bytes of host memory for what is offloaded."""
         if budget is None:
             return self
-        nbytes = parse_bytes(budget, whole=self.baseline_bytes) if isinstance(budget, str) else budget
-        return replace(self, hints=replace(self.hints, host_budget=nbytes))
+        nbytes = bytes_of(budget, whole=lambda: self.baseline_bytes)
+        return replace(self, hints=replace(self.hints, host_budget_bytes=nbytes))
 
     def resolve_plan(self, plan: Plan | PathName | None) -> Plan | None:
         """A saved plan, or the one in a file; InputError if it was made for another job."""
         if plan is None or isinstance(plan, Plan):
             return plan
+        check_path(plan, "saved plan")
         text = decode(read_bytes(plan, what="plan", limit=TEXT_LIMIT), str(plan), what="plan")
         return Plan.from_json(text, self.graphs[0], str(plan))
 
 
-def resolve_hints(hints: Hints, net: Net) -> Hints:
-    """`hints`, and those in the file beside the net; InputError for one that names no layer of the net."""
+def resolve_hints(hints: Hints, net: Net, host_budget_bytes: int | None = None) -> Hints:
+    """`hints`, and those in the file beside the net; InputError for one that names no layer of the net.
+
+    host_budget_bytes   the host budget where neither has one
+    """
     merged = merge_hints(hints, hints_beside(net.path))
     check_hints(merged, (node.layer.name for node in net.nodes))
+    if merged.host_budget_bytes is None:
+        return replace(merged, host_budget_bytes=host_budget_bytes)
     return merged
 
 
@@ -99,7 +116,7 @@ def resolve_costs(costs: Costs | PathName | None, device: str) -> Costs:
     """`costs`, or those in a file; without either the model of the device of that title."""
     if costs is None:
         return model_costs(device)
-    return costs if isinstance(costs, Costs) else read_costs(Path(costs), device)
+    return costs if isinstance(costs, Costs) else read_costs(Path(check_path(costs, "costs file")), device)
 
 
 def title_of(net: Net) -> str:

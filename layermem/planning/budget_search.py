@@ -1,11 +1,11 @@
 """The fastest program of a strategy within a budget; where none fits, the one that needs the least memory.
 
-A strategy counts live bytes.  Placed, its plan may need a few more, and then it is asked for less:
+A strategy counts live bytes.  Placed, its plan may need a few more, and then a plan for less is requested:
 
     request  budget - 2 over, - 4 over, - 8 over ...    until a program fits        over: bytes above the budget
              then halfway between that and the last one that was too much, while a faster one may be there
 
-Where no program can be much faster than the one at hand, the search ends.  What a program is, this file need not know:
+Where no program can be much faster than the one at hand, the search ends.  Programs are opaque here:
 `build` places a plan (compiler.py).
 """
 
@@ -66,7 +66,7 @@ ROUNDS = 8  # requests for a byte less than the smallest program so far
 
 
 class BudgetSearch(Generic[P]):
-    """A strategy over one training graph, to be asked for programs within any budget."""
+    """A strategy over one training graph, which yields a program for any budget."""
 
     def __init__(
         self,
@@ -87,11 +87,11 @@ class BudgetSearch(Generic[P]):
             program = self.min_memory_program
             if program.arena_bytes > budget_bytes:
                 message = f"no program of '{self.entry.name}' fits {budget_bytes:,} bytes"
-                raise BudgetError(message, budget=budget_bytes, minimum=program.arena_bytes)
-        host_bytes = self.hints.host_budget
+                raise BudgetError(message, budget_bytes=budget_bytes, minimum_bytes=program.arena_bytes)
+        host_bytes = self.hints.host_budget_bytes
         if host_bytes is not None and program.host_bytes > host_bytes:
             message = f"'{self.entry.name}' offloads more than {host_bytes:,} bytes"
-            raise BudgetError(message, budget=host_bytes, minimum=program.host_bytes, host=True)
+            raise BudgetError(message, budget_bytes=host_bytes, minimum_bytes=program.host_bytes, host=True)
         return program
 
     @cached_property

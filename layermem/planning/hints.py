@@ -11,13 +11,15 @@ is the earlier word for `segment-ends` and is still read.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from layermem.errors import InputError
-from layermem.proto.text import TEXT_LIMIT, decode, read_bytes
+from layermem.proto.text import decode
+from layermem.utils.input_files import TEXT_LIMIT, read_bytes
 
 
 @dataclass(frozen=True)
@@ -28,13 +30,13 @@ class Hints:
                      stages): the last op of a run under `sublinear`, under `recompute-*` every op of a lower set that
                      nothing else in it depends on; none: anywhere
     keep, recompute  globs of layer names whose outputs every strategy that recomputes keeps, or recomputes
-    host_budget      bytes of host arena; None is no limit
+    host_budget_bytes  size of the host arena; None is no limit
     """
 
     segment_ends: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     recompute: tuple[str, ...] = ()
-    host_budget: int | None = None
+    host_budget_bytes: int | None = None
 
 
 WORDS = {"segment-ends": "segment_ends", "keep": "keep", "recompute": "recompute"}  # word -> field of Hints
@@ -61,7 +63,7 @@ def read_hints(path: str | Path) -> Hints:
 def hints_beside(net: str | Path) -> Hints:
     """The hints in the file that has the net's name and `.hints` after it; none if there is no such file."""
     path = Path(f"{net}.hints")
-    return read_hints(path) if path.is_file() else Hints()
+    return read_hints(path) if os.path.isfile(path) else Hints()
 
 
 def merge_hints(first: Hints, second: Hints) -> Hints:
@@ -71,7 +73,7 @@ def merge_hints(first: Hints, second: Hints) -> Hints:
         segment_ends=first.segment_ends + second.segment_ends,
         keep=first.keep + second.keep,
         recompute=first.recompute + second.recompute,
-        host_budget=first.host_budget if first.host_budget is not None else second.host_budget,
+        host_budget_bytes=first.host_budget_bytes if first.host_budget_bytes is not None else second.host_budget_bytes,
     )
 
 

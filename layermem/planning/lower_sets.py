@@ -6,7 +6,7 @@
     lower set   nodes closed under "reads from": what has run when a segment ends
     answer      a chain of lower sets; recomputation.py turns the segments between them into a plan
 
-The bytes that count are those of the plan, so the planner is asked for a little less until the plan itself fits.  Where
+The bytes that count are those of the plan, so the request to the planner decreases until the plan itself fits.  Where
 a candidate of `sublinear` recomputes less in as many bytes, or needs fewer, it is taken instead.
 
 source  Kusumoto et al., "A Graph Theoretic Framework of Recomputation Algorithms for Memory-Efficient
@@ -92,12 +92,12 @@ class LowerSetPlanner:
             segments[segment_of.get(op.name, latest)].append(op)
         return segments
 
-    def solve(self, budget_bytes: int, objective: str = "time") -> _native.ChainPlan | None:
+    def solve(self, budget_bytes: int, objective: str = "time") -> _native.ChainReport | None:
         """The chain with the least recomputation in so many bytes of activations and gradients, or None; with
         objective "memory" the one with the most, whose few large segments may need fewer bytes than the model says."""
         return self.native.solve(max(budget_bytes, 0), objective, SECONDS)
 
-    def plan(self, chain: _native.ChainPlan, name: str, keep_side_outputs: bool = True) -> Plan:
+    def plan(self, chain: _native.ChainReport, name: str, keep_side_outputs: bool = True) -> Plan:
         segments = self.segments(chain.lower_sets)
         return segments_to_plan(self.graph, segments, name, hints=self.hints, keep_side_outputs=keep_side_outputs)
 
@@ -117,7 +117,7 @@ class LowerSetPlanner:
         return replace(min(candidates, key=lambda c: c.recompute_seconds).plan, strategy=name)
 
     def _fitting_candidate(self, budget_bytes: int, name: str, evaluator: PlanEvaluator) -> Candidate | None:
-        """The dynamic program's plan, asked for less and less until the plan's own bytes fit."""
+        """The dynamic program's plan, for decreasing requests until the plan's own bytes fit."""
         request = budget_bytes - self.persistent_bytes
         for _ in range(TRIES):
             chain = self.solve(request)
@@ -131,7 +131,7 @@ class LowerSetPlanner:
         return None
 
     def _candidate(
-        self, chain: _native.ChainPlan, name: str, evaluator: PlanEvaluator, keep_side_outputs: bool = True
+        self, chain: _native.ChainReport, name: str, evaluator: PlanEvaluator, keep_side_outputs: bool = True
     ) -> Candidate:
         plan = self.plan(chain, name, keep_side_outputs)
         return Candidate(evaluator.live_bytes(plan), recompute_seconds(self.graph, self.costs, plan), plan)
@@ -142,7 +142,7 @@ class LowerSetPlanner:
             least = self.native.minimum(time_limit=SECONDS)
             chains = [
                 least,
-                *(self.solve(int(least.model_peak * s), goal) for s in SLACK for goal in ("time", "memory")),
+                *(self.solve(int(least.model_peak_bytes * s), goal) for s in SLACK for goal in ("time", "memory")),
             ]
             own = [
                 self._candidate(chain, "", evaluator, b) for chain in chains if chain is not None for b in (True, False)
@@ -203,7 +203,7 @@ class LowerSetPlanner:
             [values[b] for b in written],
             max(1, round(sum(self.costs.op(op) for op in group) / time_unit)),
             max(1, round(sum(self.costs.op(op) for op in recomputed) / time_unit)),
-            aligned(max(op.workspace for op in group)),
+            aligned(max(op.workspace_bytes for op in group)),
             overlays,
         )
 
@@ -226,7 +226,7 @@ class LowerSetPlanner:
             [gradients[b] for b in op.reads if b in gradients],
             [gradients[b] for b in (*op.writes, *op.updates) if b in gradients],
             0.0,
-            aligned(op.workspace) + consumed,
+            aligned(op.workspace_bytes) + consumed,
             [(out, values[o.over]) for out, o in pairs if o.over in values],
             [(out, gradients[o.over]) for out, o in pairs if o.over in gradients],
         )

@@ -38,7 +38,7 @@ class HostBudget:
     """What remains of the user's host budget, if there is one."""
 
     def __init__(self, graph: Graph, hints: Hints):
-        self.graph, self.remaining_bytes = graph, hints.host_budget
+        self.graph, self.remaining_bytes = graph, hints.host_budget_bytes
 
     def reserve(self, buffer: str) -> bool:
         """Reserve the bytes of a copy of `buffer`; False if fewer remain."""
@@ -83,7 +83,7 @@ def offload_state(
     graph: Graph, uses: Mapping[str, list[Use]], kinds: Collection[str], host: HostBudget
 ) -> dict[Gap, Decision]:
     """OFFLOAD for the last gaps of the persistent buffers of `kinds`, so that they are on the host between steps, and
-    for all their other gaps but the shortest: uses that follow each other closely share one stay on the device."""
+    for all their other gaps but the shortest: uses that follow each other closely share one residency."""
     names = [b.name for b in graph.persistent() if b.kind in kinds and b.name in uses and host.reserve(b.name)]
     gaps = [*(Gap(name, -1) for name in names), *long_gaps(uses, names)]
     return dict.fromkeys(gaps, Decision.OFFLOAD)

@@ -80,6 +80,12 @@ class Plan:
         it was edited into what the net does not have."""
         try:
             saved = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InputError(
+                "is not a plan that layermem saved: it is no JSON; give a file that `layermem plan --save` wrote",
+                path=path,
+            ) from error
+        try:
             decisions = saved["decisions"] if "decisions" in saved else saved["fates"]
             lead = saved["copy_lead"] if "copy_lead" in saved else saved["ahead"]
             plan = Plan(
@@ -90,11 +96,11 @@ class Plan:
                 float(lead),
             )
             fingerprint = saved["fingerprint"]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise InputError(f"is not a plan that layermem saved ({error}); make it again", path=path) from error
         if fingerprint != graph.fingerprint:
             raise InputError(
-                f"was made for another net, batch, device or precision (it says {fingerprint}, this is "
+                f"was made for another net, batch, device or precision (it says {str(fingerprint)[:40]}, this is "
                 f"{graph.fingerprint}); make it again",
                 path=path,
             )

@@ -112,7 +112,7 @@ def can_recompute(producer: Op, buffer: str) -> bool:
 
 def matches(op: Op, globs: Iterable[str]) -> bool:
     """Whether a glob names the layer of `op`, or one of those that it fuses."""
-    layers = op.name.rsplit(".", 1)[0].split("+")
+    layers = op.layers or (op.name.rpartition(".")[0],)  # an output has the name of its blob
     return any(fnmatchcase(layer, glob) for glob in globs for layer in layers)
 
 

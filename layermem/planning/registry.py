@@ -1,4 +1,4 @@
-"""Strategies: how they are registered, and what they may ask while they plan.
+"""Strategies: how they are registered, and what they may evaluate while they plan.
 
     @strategy("mine", description="what it does in a line, and its source", order=65)
     def mine(graph, costs, budget_bytes, evaluator, hints):
@@ -19,13 +19,14 @@ from layermem.graph.ops import Graph
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
 from layermem.planning.plan import Plan
+from layermem.utils.text import choices
 
 T = TypeVar("T")
 MINIMUM_MEMORY = 0  # a budget that nothing fits: strategies answer it with the plan that needs the fewest bytes
 
 
 class PlanEvaluator(Protocol):
-    """What a strategy may ask about a plan (schedule/arena_planner.py answers, with test nets and updates in mind)."""
+    """What a strategy may evaluate of a plan (schedule/arena_planner.py answers, test nets and updates included)."""
 
     def live_bytes(self, plan: Plan) -> int:
         """Most bytes in use at one tick: quick, never above the peak, and nearly always equal to it."""
@@ -35,7 +36,7 @@ class PlanEvaluator(Protocol):
         what the placed schedule takes."""
 
     def cached(self, key: str, make: Callable[[], T]) -> T:
-        """What `make` returned when `key` was first asked for: preparations that serve many budgets."""
+        """What `make` returned at the first call for `key`: preparations that serve many budgets."""
 
 
 class Strategy(Protocol):
@@ -107,7 +108,7 @@ def strategy(
 
 def get_strategy(name: str) -> StrategyEntry:
     if name not in STRATEGIES:
-        raise InputError(f"unknown strategy '{name}' (choose from {', '.join(STRATEGIES)})")
+        raise InputError(f"unknown strategy '{name}' ({choices(name, STRATEGIES)})")
     return STRATEGIES[name]
 
 

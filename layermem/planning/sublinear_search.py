@@ -1,8 +1,8 @@
 """Chen et al.'s search for segments: keep a checkpoint about every sqrt(n)-th byte, recompute what lies between.
 
-A segment ends after an op once more than `threshold` bytes of outputs have gathered since the last end.  The search
-over thresholds is memonger's: from 0, three rounds of threshold <- sqrt(kept x largest segment / 2), then six steps
-from the least to sqrt(2) of that.
+A segment ends after an op once its ops have more than `threshold_bytes` of outputs.  The search over thresholds is
+memonger's: from 0, three rounds of threshold <- sqrt(kept x largest segment / 2), then six steps from the least to
+sqrt(2) of that.
 
 source  Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016; mxnet-memonger
 """
@@ -37,8 +37,8 @@ def sublinear_candidates(graph: Graph, costs: Costs, evaluator: PlanEvaluator, h
 def _search(graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints) -> list[Candidate]:
     tried: dict[tuple[int, ...], list[Candidate]] = {}  # by the number of ops in each segment
 
-    def try_threshold(threshold: float) -> list[list[Op]]:
-        segments = cut_segments(graph, threshold, hints)
+    def try_threshold(threshold_bytes: float) -> list[list[Op]]:
+        segments = cut_segments(graph, threshold_bytes, hints)
         lengths = tuple(len(ops) for ops in segments)
         if lengths not in tried:
             plans = [
@@ -50,29 +50,32 @@ def _search(graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints) 
             ]
         return segments
 
-    threshold = 0.0
-    least = 0
+    threshold_bytes = 0.0
+    least_bytes = 0
     for _ in range(ROUNDS):
-        segments = try_threshold(threshold)
+        segments = try_threshold(threshold_bytes)
         sizes = [sum(output_bytes(graph, op) for op in ops) for ops in segments]
-        kept = sum(output_bytes(graph, ops[-1]) for ops in segments[:-1])
-        least = least or max(sizes)
-        threshold = sqrt(kept * max(sizes) / 2)
-    most = sqrt(2) * threshold
+        kept_bytes = sum(output_bytes(graph, ops[-1]) for ops in segments[:-1])
+        least_bytes = least_bytes or max(sizes)
+        threshold_bytes = sqrt(kept_bytes * max(sizes) / 2)
+    most_bytes = sqrt(2) * threshold_bytes
     for step in range(STEPS + 1):
-        try_threshold(least + (most - least) * step / STEPS if most > least else most * (step + 1) / (STEPS + 1))
+        if most_bytes > least_bytes:
+            try_threshold(least_bytes + (most_bytes - least_bytes) * step / STEPS)
+        else:
+            try_threshold(most_bytes * (step + 1) / (STEPS + 1))
     return [candidate for both in tried.values() for candidate in both]
 
 
-def cut_segments(graph: Graph, threshold: float, hints: Hints) -> list[list[Op]]:
-    """Consecutive forward ops, each segment ended by an op that may end one, with more than `threshold` bytes in it."""
+def cut_segments(graph: Graph, threshold_bytes: float, hints: Hints) -> list[list[Op]]:
+    """Consecutive forward ops, each segment ended by an op that may end one, with over `threshold_bytes` in it."""
     segments: list[list[Op]] = [[]]
-    gathered = 0
+    gathered_bytes = 0
     for op in forward_ops(graph):
         segments[-1].append(op)
-        gathered += output_bytes(graph, op)
+        gathered_bytes += output_bytes(graph, op)
         may_end = op.recompute is not None and (not hints.segment_ends or matches(op, hints.segment_ends))
-        if may_end and gathered > threshold:
+        if may_end and gathered_bytes > threshold_bytes:
             segments.append([])
-            gathered = 0
+            gathered_bytes = 0
     return [ops for ops in segments if ops]

@@ -16,6 +16,7 @@ from layermem.layers import Tensor
 from layermem.ops import Silence
 from layermem.planning.bounds import _cheapest, least_bytes, least_seconds
 from layermem.planning.costs import Costs, Rates, model_costs
+from layermem.planning.hints import Hints
 from layermem.proto.read import read_net_text
 from tests.nets import NETS
 
@@ -23,7 +24,7 @@ COSTS = Costs(Rates(flops=1e3, memory=1e30, d2h=1e9, h2d=1e9, launch=0.0))  # a 
 
 
 def chain() -> Graph:
-    """x -> a -> b -> c, and back; 1 KiB each.  Making a again takes 2 ms, b 1 ms; each backward reads its own value."""
+    """x -> a -> b -> c, and back; 1 KiB each.  Recomputing a takes 2 ms, b 1 ms; each backward reads its own value."""
     names = ("x", "a", "b", "c", "dc", "db", "da")
     buffers = {n: Buffer(n, DIFF if n[0] == "d" else DATA, Tensor((256,)), 1024) for n in names}
 
@@ -50,14 +51,40 @@ def test_no_plan_goes_below_what_one_op_touches():
 def test_what_must_give_way_is_made_again_or_comes_back():
     slow = Costs(replace(COSTS.rates, h2d=1.0))  # a byte a second: no plan would bring anything back
     assert least_seconds(chain(), slow, 4 * 1024) == pytest.approx(7e-3)  # all fits: every op once
-    # "back b" alone fills 3 KiB while a passes by, so a must be made again: 2 ms (at `seed`, b for 1 ms would do)
+    # "back b" alone fills 3 KiB while a passes by, so a must be recomputed: 2 ms (at `seed`, b for 1 ms would do)
     assert least_seconds(chain(), slow, 3 * 1024) == pytest.approx(9e-3, rel=1e-4)
     assert least_seconds(chain(), COSTS, 3 * 1024) == pytest.approx(7e-3)  # a fast link hides it
 
 
 def test_recomputation_and_the_link_share_what_gives_way():
-    # 10 bytes give way at a byte a second beside 4 s of ops: x made again at 0.5 s a byte, 4 + x/2 = 10 - x
+    # 10 bytes give way at a byte a second beside 4 s of ops: x recomputed at 0.5 s a byte, 4 + x/2 = 10 - x
     assert _cheapest([(10, 5.0)], 10, 4.0, 1.0) == pytest.approx(6.0)
+
+
+def test_what_fits_neither_the_device_nor_the_host_is_computed_again():
+    # the fast link hides all of it, but the host takes nothing: 1 KiB of a is made again
+    assert least_seconds(chain(), COSTS, 3 * 1024, 0) == pytest.approx(9e-3)
+    assert least_seconds(chain(), COSTS, 3 * 1024, 512) == pytest.approx(8e-3)  # or half of it
+    assert least_seconds(chain(), COSTS, 3 * 1024, 1024) == pytest.approx(7e-3)
+    assert _cheapest([(10, 5.0), (5, float("inf"))], 12, 4.0, 100.0, 0) == pytest.approx(9.0)  # 2 have no place at all
+
+
+@pytest.mark.parametrize("host_budget", [0, 4096])
+@pytest.mark.parametrize("strategy", ["sublinear", "recompute", "auto"])
+def test_no_plan_within_a_host_budget_passes_below_the_bound(strategy, host_budget):
+    graph = train_graph(Net(read_net_text(NETS["residual"]), 0), get_device("cpu"), Rule("SGD", 1))
+    whole, hints = compile([graph], strategy="liveness").arena_bytes, Hints(host_budget_bytes=host_budget)
+    bounds = []
+    for share in (1.0, 0.9, 0.8, 0.7, 0.6):
+        try:
+            program = compile([graph], strategy=strategy, budget_bytes=int(whole * share), hints=hints)
+        except BudgetError:
+            continue
+        costs = model_costs("cpu")
+        bounds.append(least_seconds(graph, costs, program.arena_bytes, host_budget))
+        assert program.seconds >= bounds[-1] * (1 - 1e-9)
+        assert bounds[-1] >= least_seconds(graph, costs, program.arena_bytes)
+    assert bounds
 
 
 @pytest.mark.parametrize("net", ["chain", "residual"])

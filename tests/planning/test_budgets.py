@@ -33,8 +33,8 @@ def arena(job, strategy, budget, hints=Hints()):
     try:
         program = compile(graphs, strategy=strategy, budget_bytes=budget, costs=costs, hints=hints)
     except BudgetError as error:
-        assert error.budget == budget < error.minimum and not error.host
-        return None, error.minimum
+        assert error.budget_bytes == budget < error.minimum_bytes and not error.host
+        return None, error.minimum_bytes
     assert program.arena_bytes <= budget
     assert program.max_live_bytes <= program.arena_bytes == max(schedule.peak_bytes for schedule in program.schedules)
     return program.arena_bytes, None
@@ -104,7 +104,7 @@ def test_without_a_budget_nothing_is_given_up(job):
 
 
 def test_a_test_net_that_needs_more_than_the_train_net_counts(tmp_path):
-    """Its batch is large: histories go to the host although the train step alone would fit."""
+    """Its batch is large: optimizer state goes to the host although the train step alone would fit."""
     graphs, costs = solver_job("chain", tmp_path)
     alone = Compiler(graphs[:1], "hybrid", costs).search.min_memory_program.arena_bytes
     both = Compiler(graphs, "hybrid", costs).search.min_memory_program

@@ -43,11 +43,11 @@ def test_a_net_has_the_hints_of_the_file_beside_it(tmp_path):
 
 def test_globs_add_up_and_the_first_host_budget_holds():
     first, second = (
-        Hints(segment_ends=("a",), host_budget=5),
-        Hints(segment_ends=("b",), recompute=("c",), host_budget=7),
+        Hints(segment_ends=("a",), host_budget_bytes=5),
+        Hints(segment_ends=("b",), recompute=("c",), host_budget_bytes=7),
     )
-    assert merge_hints(first, second) == Hints(segment_ends=("a", "b"), recompute=("c",), host_budget=5)
-    assert merge_hints(Hints(), second).host_budget == 7
+    assert merge_hints(first, second) == Hints(segment_ends=("a", "b"), recompute=("c",), host_budget_bytes=5)
+    assert merge_hints(Hints(), second).host_budget_bytes == 7
 
 
 def test_a_glob_that_no_layer_matches_is_refused():

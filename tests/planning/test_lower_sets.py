@@ -1,86 +1,89 @@
-"""The families of lower sets, and what a limit of time leaves of a search."""
-
-import random
-from itertools import combinations
+"""A training graph as the native planner sees it: groups of ops, where segments may end, and the way back."""
 
 import pytest
 
-from layermem._native import LowerSetPlanner, StepGraph
-from tests.planning.test_recompute_paper import all_lower_sets
-
-WIDE = [(0, v) for v in range(1, 15)] + [(v, 15) for v in range(1, 15)]  # 2 ** 14 lower sets between two bottlenecks
-DIAMOND = [(15, 16), (16, 17), (15, 18), (17, 19), (18, 19)]  # 4 more where 18 runs before 16 or 17
-
-
-def graph(count, edges, size=None):
-    draw = random.Random(count)
-    size = size or [draw.randint(1, 9) for _ in range(count)]
-    return StepGraph.value_gradients([draw.choice((1, 10)) for _ in range(count)], size, edges)
+from layermem.graph.ops import DATA, FORWARD
+from layermem.planning import lower_sets
+from layermem.planning.hints import Hints
+from layermem.planning.lower_sets import LowerSetPlanner, group_ops
+from layermem.planning.recomputation import matches
+from tests.planning.chains import UNIT, a_second_each, chain
+from tests.planning.jobs import solver_job
+from tests.schedule.small_graphs import buffer, graph, op, repeatable
 
 
-def family(count, edges, name, **more):
-    sets = LowerSetPlanner(graph(count, edges), family=name, **more).sets()
-    assert [len(s) for s in sets] == sorted(len(s) for s in sets) and len(sets) == len(set(map(tuple, sets)))
-    return {frozenset(members) for members in sets}
+def planner_of(net, family="exact"):
+    return LowerSetPlanner(net, a_second_each(net), family, Hints())
 
 
-def random_edges(seed, most=9):
-    draw = random.Random(seed)
-    count = draw.randint(1, most)
-    return count, [pair for pair in combinations(range(count), 2) if draw.random() < draw.choice((0.2, 0.5))]
+def names(segments):
+    return " | ".join(" ".join(each.name.split(".")[0] for each in ops) for ops in segments)
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_each_family_holds_the_one_before_and_exact_holds_all(seed):
-    count, edges = random_edges(seed)
-    approx, extended, exact = (family(count, edges, name) for name in ("approx", "extended", "exact"))
-    assert {frozenset(), frozenset(range(count))} <= approx <= extended <= exact == set(all_lower_sets(count, edges))
-    assert extended == exact  # there are few
+def test_the_lower_sets_of_a_chain_are_its_prefixes():
+    assert [list(members) for members in planner_of(chain(3)).native.sets()] == [[], [0], [0, 1], [0, 1, 2]]
 
 
-def test_the_extended_family_has_all_sets_of_narrow_parts_and_few_of_a_wide_one():
-    extended = family(20, WIDE + DIAMOND, "extended")
-    below = frozenset(range(16))
-    assert {below | {18}, below | {16, 18}, below | {16, 17}, below | {16, 17, 18}} <= extended
-    assert len(extended) <= 3 * 20 + 2 + 8
-    assert len(family(20, WIDE + DIAMOND, "exact")) > 2**14
+def test_sets_become_the_segments_between_them_and_the_feed_goes_first():
+    planner = planner_of(chain(4))
+    assert names(planner.segments([(0,), (0, 1, 2), (0, 1, 2, 3)])) == "feed f1 | f2 f3 | f4"
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_a_segment_ends_only_where_it_may(seed):
-    count, edges = random_edges(seed)
-    ends = set(random.Random(seed).sample(range(count), count // 2))
-
-    def ends_well(members):
-        return all(v in ends or any((v, w) in edges for w in members) for v in members)
-
-    free = family(count, edges, "exact")
-    restricted = family(count, edges, "exact", ends=sorted(ends))
-    assert restricted == {s for s in free if ends_well(s)} | {frozenset(), frozenset(range(count))}
+def test_an_op_that_only_reads_goes_with_the_op_that_made_its_blob():
+    """An output writes nothing, so it is no node."""
+    net = chain(3)
+    first, second = op("first.forward", FORWARD, "x1"), op("second.forward", FORWARD, "x2")
+    planner = planner_of(graph(net.buffers.values(), [*net.ops[:4], first, second, *net.ops[4:]]))
+    assert names(planner.segments([(0,), (0, 1, 2)])) == "feed f1 first | f2 f3 second"
 
 
-def test_an_end_that_is_no_node_is_refused():
-    with pytest.raises(ValueError, match="there is no node 5"):
-        LowerSetPlanner(graph(3, [(0, 1)]), ends=[5])
+@pytest.mark.parametrize(("budget", "recomputed"), [(7.99, 3), (8, 2), (9, 1), (10, 0)])
+def test_the_chain_of_a_budget_is_solved_in_thousandths_of_a_forward_pass(budget, recomputed):
+    """Eight ops of 125 units of time each."""
+    found = planner_of(chain(8)).solve(int(budget * UNIT))
+    assert found.recompute_time == 125 * recomputed
 
 
-def test_the_least_budget_keeps_what_was_found_when_the_time_is_up():
-    edges = WIDE + DIAMOND
-    proven = LowerSetPlanner(graph(20, edges), family="exact").minimum()
-    planner = LowerSetPlanner(graph(20, edges), family="exact")
-    limit, peaks, done = 1e-9, [], False
-    while not done:
-        found = planner.minimum(time_limit=limit)
-        peaks, done, limit = [*peaks, found.model_peak], found.proven_optimal, 8 * limit
-    assert len(peaks) > 2 and peaks == sorted(peaks, reverse=True)
-    assert peaks[0] > peaks[-1] == proven.model_peak and proven.proven_optimal
+def test_persistent_bytes_are_no_part_of_what_a_chain_may_use():
+    assert planner_of(chain(3, parameters=True)).persistent_bytes == 6 * UNIT
 
 
-def test_a_search_out_of_time_gives_the_best_it_knows_and_does_not_call_it_proven():
-    planner = LowerSetPlanner(graph(20, WIDE + DIAMOND), family="exact")
-    budget = planner.minimum().model_peak
-    hasty = planner.solve(budget, time_limit=1e-9)
-    assert hasty.model_peak <= budget and not hasty.proven_optimal
-    calm = planner.solve(budget)
-    assert calm.proven_optimal and calm.recompute_time <= hasty.recompute_time
-    assert LowerSetPlanner(graph(20, WIDE + DIAMOND), family="exact").solve(budget, time_limit=1e-9) is None
+def test_groups_are_cut_where_the_fewest_bytes_cross(monkeypatch):
+    """Ten ops; the odd ones narrow to a quarter, and each interval of two is cut at a narrow one."""
+    monkeypatch.setattr(lower_sets, "MAX_NODES", 4)
+    monkeypatch.setattr(lower_sets, "GROUPS", 4)
+    blobs = [buffer(f"x{i}", DATA, UNIT // 4 if i % 2 else UNIT) for i in range(11)]
+    ops = [op("feed.forward", FORWARD, writes="x0")]
+    ops += [repeatable(op(f"f{i}.forward", FORWARD, f"x{i - 1}", f"x{i}")) for i in range(1, 11)]
+    assert names(group_ops(graph(blobs, ops))) == "f1 | f2 f3 | f4 f5 | f6 f7 | f8 f9 | f10"
+
+
+@pytest.mark.parametrize("family", ["approx", "extended", "exact"])
+@pytest.mark.parametrize("net", ["chain", "residual", "inception"])
+def test_segments_end_at_segment_ends_only(family, net, nodes_or_groups, tmp_path):
+    (graph, *_), costs = solver_job(net, tmp_path)
+    free = LowerSetPlanner(graph, costs, family, Hints())
+    hints = Hints(segment_ends=("conv*", "*relu*"))
+    planner = LowerSetPlanner(graph, costs, family, hints)
+    ends = {node for node, run in enumerate(planner.groups) if matches(run[-1], hints.segment_ends)}
+    sets = [frozenset(s) for s in planner.native.sets()]
+    reads = [{graph.producer[b].name for op in run for b in op.reads if b in graph.producer} for run in planner.groups]
+    makes = [{op.name for op in run} for run in planner.groups]
+    for members in sets[:-1]:
+        last = {v for v in members if not any(reads[w] & makes[v] for w in members if w != v)}
+        assert last <= ends, members
+    assert 1 < len(sets) <= len(free.native.sets())
+
+
+def test_without_a_segment_end_there_is_one_segment(tmp_path):
+    job = solver_job("chain", tmp_path)
+    assert len(LowerSetPlanner(job[0][0], job[1], "exact", Hints(segment_ends=("nothing",))).native.sets()) == 2
+
+
+def test_groups_of_a_long_net_end_where_segments_may(monkeypatch, tmp_path):
+    monkeypatch.setattr(lower_sets, "MAX_NODES", 4)
+    graph = solver_job("residual", tmp_path)[0][0]
+    hints = Hints(segment_ends=("*relu*",))
+    groups, free = group_ops(graph, hints), group_ops(graph)
+    assert [op for group in groups for op in group] == [op for group in free for op in group]
+    assert 1 < len(groups) < len(free) and all(matches(group[-1], hints.segment_ends) for group in groups[:-1])

@@ -4,7 +4,7 @@
     ValueGraph  a node per value, in topological order; an edge where a function reads one and writes the other
     plan_graph  budget -> chain of lower sets -> schedule text (graphschedule.py)
 
-Gradients follow the paper: that of a value reads the gradients of all its readers and every value they read.
+The gradient of a value reads the gradients of all its readers, and the data that the backward of each of them reads.
 Bytes are of values and their gradients; parameters, inputs and workspace are not counted, as in the paper.
 """
 
@@ -18,11 +18,16 @@ from layermem import _native
 from layermem.errors import InputError
 from layermem.planning.graph_files.schedule_text import schedule_text
 from layermem.planning.graph_files.text_format import GraphFile, read_graph
-from layermem.planning.graph_files.value_graph import ValueGraph
+from layermem.planning.graph_files.value_graph import READS, ValueGraph
 
 OBJECTIVES = {"T": "time", "M": "memory"}
 FAMILIES = ("extended", "exact", "approx")
 MODELS = ("live", "paper")
+
+
+def default_reads(model: str) -> str:
+    """What a backward is taken to read under `model`: its formula is for inputs alone."""
+    return "inputs" if model == "paper" else "file"
 
 
 @dataclass(frozen=True)
@@ -41,37 +46,44 @@ class GraphPlan:
     peak_bytes: int | None = None  # exact liveness of the schedule
     peak_formula_bytes: int | None = None  # the paper's max M_i of the chain
     chain: tuple[tuple[int, ...], ...] = ()  # L1 < L2 < ... < V, of variable ids
+    reads: str = "file"  # what a backward is taken to read
     schedule: str = field(default="", repr=False)
 
 
 class GraphPlanner:
-    """A graph under one family and model, to be asked for many budgets: segments are remembered."""
+    """A graph under one family, model and reads, for many budgets: the costs of segments are cached."""
 
-    def __init__(self, graph: GraphFile, family: str = "extended", model: str = "live"):
-        self.values = ValueGraph(graph)
+    def __init__(self, graph: GraphFile, family: str = "extended", model: str = "live", reads: str | None = None):
+        reads = reads or default_reads(model)
+        if reads not in READS:
+            raise InputError(f"unknown reads '{reads}' (choose from {', '.join(READS)})")
+        if model == "paper" and reads != "inputs":
+            raise InputError("model 'paper' is a formula for reads 'inputs'; use model 'live', or reads 'inputs'")
+        self.values = ValueGraph(graph, reads)
         if not self.values.variables:
             raise InputError("has no values to plan for: no function writes a variable named '_'", path=graph.path)
         self.native = _native.LowerSetPlanner(self.values.native, family, model)
-        self._least: Any = None
+        self._least: _native.ChainReport | None = None
 
-    def least(self, time_limit: float = 60.0) -> Any:
-        """The native plan of the least peak that was found; its model_peak is the least budget."""
+    def least(self, time_limit: float = 60.0) -> _native.ChainReport:
+        """The native plan of the least peak that was found; its model_peak_bytes is the least budget."""
         if self._least is None or not self._least.proven_optimal:
             self._least = self.native.minimum(time_limit)
         return self._least
 
-    def plan(self, budget: int | None = None, objective: str = "T", time_limit: float = 60.0) -> GraphPlan:
-        """The plan within `budget` bytes of values and gradients; without one, within the least that will do."""
+    def plan(self, budget_bytes: int | None = None, objective: str = "T", time_limit: float = 60.0) -> GraphPlan:
+        """The plan within `budget_bytes` of values and gradients; without one, within the least that will do."""
         least = self.least(time_limit)
-        budget = least.model_peak if budget is None else budget
-        found = self.native.solve(budget, OBJECTIVES[objective], time_limit)
-        if found is None and least.model_peak <= budget:  # the time was up before the search came that far
+        budget_bytes = least.model_peak_bytes if budget_bytes is None else budget_bytes
+        found = self.native.solve(budget_bytes, OBJECTIVES[objective], time_limit)
+        if found is None and least.model_peak_bytes <= budget_bytes:  # the time was up before the search came that far
             found = least
         common: dict[str, Any] = {
-            "budget_bytes": budget,
-            "minimum_bytes": min(least.model_peak, found.model_peak) if found else least.model_peak,
+            "budget_bytes": budget_bytes,
+            "minimum_bytes": min(least.model_peak_bytes, found.model_peak_bytes) if found else least.model_peak_bytes,
             "minimum_proven": least.proven_optimal,
             "lower_sets": self.native.lower_sets,
+            "reads": self.values.reads,
             "cost_forward": sum(self.values.costs),
         }
         if found is None:
@@ -84,7 +96,7 @@ class GraphPlanner:
             proven_optimal=optimal,
             cost_recomputed=round(found.recompute_time),
             peak_bytes=found.peak_bytes,
-            peak_formula_bytes=self.values.formula_peak(found.lower_sets),
+            peak_formula_bytes=self.values.formula_peak_bytes(found.lower_sets),
             chain=tuple(tuple(self.values.variables[node] for node in lower) for lower in found.lower_sets),
             schedule=schedule_text(self.values, found.actions),
             **common,
@@ -92,12 +104,19 @@ class GraphPlanner:
 
 
 def plan_graph(
-    path: str | Path, budget: int | None = None, objective: str = "T", family: str = "extended", model: str = "live",
+    path: str | Path,
+    budget_bytes: int | None = None,
+    objective: str = "T",
+    family: str = "extended",
+    model: str = "live",
     time_limit: float = 60.0,
-) -> GraphPlan:  # fmt: skip
-    """A plan for the graph file at `path` within `budget` bytes, or within the least that will do.
+    reads: str | None = None,
+) -> GraphPlan:
+    """A plan for the graph file at `path` within `budget_bytes`, or within the least that will do.
 
     objective   T: least recomputation; M: most of it, the coarse segments that liveness then shrinks
-    time_limit  seconds for the least budget and again for the plan, each; then the best found so far is given
+    time_limit  seconds for the least budget, and as many for the plan; then the best found so far is returned
+    reads       file: a backward reads what the file lists (default of model live); inputs: the inputs of its function
+                (the paper's assumption, and its default)
     """
-    return GraphPlanner(read_graph(path), family, model).plan(budget, objective, time_limit)
+    return GraphPlanner(read_graph(path), family, model, reads).plan(budget_bytes, objective, time_limit)

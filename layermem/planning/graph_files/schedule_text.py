@@ -1,13 +1,13 @@
-"""Schedules of graph files in the text form of Kusumoto et al.: written from a plan, and replayed to be believed.
+"""Schedules of graph files in the text form of Kusumoto et al.: written from a plan, and run as a check.
 
 compute F              run forward function F (its number in the file) and keep all its outputs
 compute F 0 2          a backward: add to the gradients of its outputs 0 and 2; a forward: keep those outputs only
-forget V forward       drop the data of variable V
-forget V backward      drop its gradient
+forget V forward       free the data of variable V
+forget V backward      free its gradient
 
-A backward reads the gradients of its function's outputs and the data of its function's inputs.  Where the file says
-that it reads an output (ReLU), the inputs do as well: the output follows from them.
-The gradient of a value that no function reads is given.
+A backward reads the gradients of its function's outputs, and the data that the file lists for it or, with reads
+"inputs", that of its function's inputs instead (value_graph.py).  The gradient of a value that no function reads is
+given.
 
 source  github.com/pfnet-research/recompute, scripts/run_schedule.py (format); no code is taken from it
 """
@@ -25,13 +25,13 @@ DATA, GRADIENT = "forward", "backward"
 
 
 def schedule_text(values: ValueGraph, actions: Sequence[tuple[str, int]]) -> str:
-    """The text of a plan's actions: ('forward' | 'replay', node), ('backward', step), steps from the last node down.
+    """The text of a plan's actions: ('forward' | 'recompute', node), ('backward', step), steps from the last node down.
 
     What is not read again before it is next written is forgotten at once.
     """
     writer = _Writer(values)
-    done = [writer.backward(len(values.variables) - 1 - i) if verb == "backward" else writer.forward(i)
-            for verb, i in actions]  # fmt: skip
+    done = [writer.backward(len(values.variables) - 1 - i) if kind == "backward" else writer.forward(i)
+            for kind, i in actions]  # fmt: skip
     lines: list[str] = []
     next_is_read: set[Array] = set()
     for computes, reads, writes in reversed(done):
@@ -52,10 +52,7 @@ class _Writer:
         self.values, self.graph = values, values.graph
         self.half = len(self.graph.forward)
         self.begun: set[int] = set()  # functions whose gradients of parameters are done
-        self.readers: dict[int, list[int]] = {v: [] for v in values.variables}
-        for i, function in enumerate(self.graph.forward):
-            for v in {v for v, _ in function.reads if v in self.readers}:
-                self.readers[v].append(i)
+        self.readers = values.readers
         self.flows: set[int] = set()  # values that get a gradient
         for v in reversed(values.variables):
             if not self.readers[v] or any(self._runs(f) and v in self._targets(f) for f in self.readers[v]):
@@ -66,7 +63,7 @@ class _Writer:
         index = self.values.writer[variable]
         function = self.graph.forward[index]
         which = f" {function.writes.index(variable)}" if len(function.writes) > 1 else ""
-        return [f"compute {index}{which}"], self._data(index), {(variable, DATA)}
+        return [f"compute {index}{which}"], _data(self.values.data_of_forward(index)), {(variable, DATA)}
 
     def backward(self, node: int) -> Done:
         """The gradient of one value, and of every parameter whose function has no gradient to wait for any more."""
@@ -77,8 +74,7 @@ class _Writer:
         for index in self.readers[variable]:
             self._run(index, {variable} if variable in self.flows else set(), lines, reads, writes)
         own = self.values.writer[variable]
-        last = min(self.values.node[v] for v in self.graph.forward[own].writes if v in self.values.node) == node
-        if last and not self._data(own):  # it reads no value, whose step would do it
+        if self.values.is_last_step(node):
             self._run(own, set(), lines, reads, writes)
         return lines, reads - writes, writes
 
@@ -91,7 +87,8 @@ class _Writer:
             return
         self.begun.add(index)
         lines.append(f"compute {self.half + index} {' '.join(map(str, sorted(chosen)))}")
-        reads |= self._data(index) | {(v, GRADIENT) for v in self.graph.forward[index].writes if v in self.flows}
+        gradients = {(v, GRADIENT) for v in self.graph.forward[index].writes if v in self.flows}
+        reads |= _data(self.values.data_of_backward(index)) | gradients
         writes |= {(targets[k], GRADIENT) for k in chosen}
 
     def may_forget(self, array: Array) -> bool:
@@ -104,17 +101,18 @@ class _Writer:
     def _runs(self, index: int) -> bool:
         return any(v in self.flows for v in self.graph.forward[index].writes)
 
-    def _data(self, index: int) -> set[Array]:
-        return {(v, DATA) for v, _ in self.graph.forward[index].reads if v in self.readers}
+
+def _data(values: Iterable[int]) -> set[Array]:
+    return {(v, DATA) for v in values}
 
 
-def replay_schedule(graph: GraphFile, text: str) -> tuple[int, int]:
+def run_schedule(graph: GraphFile, text: str, reads: str = "file") -> tuple[int, int]:
     """(peak bytes, cost of all forward runs) of a schedule; InputError with its line where it cannot run.
 
     Peak counts the data and gradients of values.  Every parameter that some backward adds to must get its gradient
     from each of them, once.
     """
-    state = _Replay(graph)
+    state = _ScheduleRun(ValueGraph(graph, reads))
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         try:
@@ -127,19 +125,37 @@ def replay_schedule(graph: GraphFile, text: str) -> tuple[int, int]:
         except ValueError as error:
             raise InputError(str(error), line=number) from None
     state.finish()
-    return state.peak, state.cost
+    return state.peak_bytes, state.cost
 
 
-class _Replay:
+def missing_reads(graph: GraphFile, text: str) -> int:
+    """How many backwards of a schedule read, by the file, data that is not there when they run."""
+    half, values, missing = len(graph.forward), ValueGraph(graph), 0
+    present: set[int] = set()
+    for verb, what, *rest in (line.split() for line in text.splitlines()):
+        index = int(what)
+        if verb == "forget":
+            present -= {index} if rest == [DATA] else set()
+        elif index < half:
+            writes = graph.forward[index].writes
+            present |= {writes[int(k)] for k in rest} if rest else set(writes)
+        else:
+            missing += not values.data_of_backward(index - half) <= present
+    return missing
+
+
+class _ScheduleRun:
     """What is present while a schedule runs."""
 
-    def __init__(self, graph: GraphFile):
-        self.graph, self.functions = graph, (*graph.forward, *graph.backward)
+    def __init__(self, values: ValueGraph):
+        self.values, self.graph = values, values.graph
+        graph = values.graph
+        self.functions = (*graph.forward, *graph.backward)
         self.present: set[Array] = set()
         self.added: set[tuple[int, int]] = set()  # (backward function, its output) that have run
         read = {v for function in graph.forward for v, _ in function.reads}
         self.given = {v for function in graph.forward for v in function.writes if v not in read}
-        self.peak = self.cost = self.now = 0
+        self.peak_bytes = self.cost = self.live_bytes = 0
 
     def compute(self, index: int, chosen: list[int]) -> None:
         if not 0 <= index < len(self.functions):
@@ -149,10 +165,12 @@ class _Replay:
             raise ValueError(f"function {index} has {len(function.writes)} outputs, from 0")
         which = chosen or range(len(function.writes))
         forward = index < len(self.graph.forward)
-        source = function if forward else self.graph.forward[index - len(self.graph.forward)]
-        self._need(index, [(v, DATA) for v, _ in source.reads])
+        half = len(self.graph.forward)
+        self._need(
+            index, _data(self.values.data_of_forward(index) if forward else self.values.data_of_backward(index - half))
+        )
         if not forward:
-            self._add_gradients(index, [(v, GRADIENT) for v in source.writes], which)
+            self._add_gradients(index, [(v, GRADIENT) for v in self.graph.forward[index - half].writes], which)
         else:
             self.cost += function.cost
         self._allocate((function.writes[k], DATA if forward else GRADIENT) for k in which)
@@ -169,7 +187,7 @@ class _Replay:
         if array not in self.present:
             raise ValueError(f"there is no {_words(array)} to forget")
         self.present.remove(array)
-        self.now -= self.graph.variables[array[0]].bytes
+        self.live_bytes -= self.graph.variables[array[0]].bytes
 
     def finish(self) -> None:
         for index, function in enumerate(self.graph.backward, len(self.graph.forward)):
@@ -186,8 +204,8 @@ class _Replay:
         for array in arrays:
             if self.graph.variables[array[0]].is_value and array not in self.present:
                 self.present.add(array)
-                self.now += self.graph.variables[array[0]].bytes
-        self.peak = max(self.peak, self.now)
+                self.live_bytes += self.graph.variables[array[0]].bytes
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
 
 
 def _words(array: Array) -> str:

@@ -23,9 +23,12 @@ from typing import Any
 
 from layermem.errors import InputError
 from layermem.utils.files import write_atomically
+from layermem.utils.input_files import read_lines
+from layermem.utils.units import LIMIT, format_bytes
 
 CONVOLUTION_COST, OTHER_COST = 10, 1
 READ_KINDS = ("gradient", "input", "output")
+MAX_DIGITS, MAX_BYTES_DIGITS = 9, 19  # of a count or an id, and of bytes
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,8 @@ class Variable:
 class Function:
     """One op.  `reads` pairs a variable with what is read of it; `writes` are variables, or their gradients."""
 
-    verb: str  # forward or backward
-    kind: str  # Chainer's class name, such as Convolution2DFunction
+    kind: str  # forward or backward
+    type_name: str  # Chainer's class name, such as Convolution2DFunction
     reads: tuple[tuple[int, str], ...]
     writes: tuple[int, ...]
     attributes: dict[str, Any] = field(default_factory=dict)
@@ -55,7 +58,7 @@ class Function:
     @property
     def cost(self) -> int:
         """The authors' cost of one run: 10 if the type begins with Conv, else 1 (so a deconvolution counts 1)."""
-        return CONVOLUTION_COST if self.kind.startswith("Conv") else OTHER_COST
+        return CONVOLUTION_COST if self.type_name.startswith("Conv") else OTHER_COST
 
 
 @dataclass(frozen=True)
@@ -85,9 +88,18 @@ class _Lines:
 
     def integers(self, count: int, wanted: str) -> list[int]:
         words = self.next(wanted).split()
-        if len(words) != count or not all(word.isdigit() for word in words):
-            raise self.error(f"'{' '.join(words)}' is not {wanted}")
+        if len(words) != count or not all(map(_is_number, words)):
+            raise self.error(f"'{_short(words)}' is not {wanted}")
         return [int(word) for word in words]
+
+
+def _is_number(word: str, digits: int = MAX_DIGITS) -> bool:
+    return word.isascii() and word.isdigit() and len(word) <= digits
+
+
+def _short(words: list[str]) -> str:
+    text = " ".join(words)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def parse_graph(text: str, path: str | None = None) -> GraphFile:
@@ -97,6 +109,8 @@ def parse_graph(text: str, path: str | None = None) -> GraphFile:
     if function_count % 2:
         raise lines.error(f"{function_count} functions: their number must be even, each forward has its backward")
     variables = tuple(_variable(lines, index) for index in range(variable_count))
+    if sum(variable.bytes for variable in variables) >= LIMIT:
+        raise lines.error(f"the variables take more than {format_bytes(LIMIT)}, which no machine has")
     functions = [_function(lines, variables) for _ in range(function_count)]
     while lines.number < len(lines.lines):
         if lines.next("nothing"):
@@ -109,39 +123,39 @@ def parse_graph(text: str, path: str | None = None) -> GraphFile:
 
 def _variable(lines: _Lines, index: int) -> Variable:
     words = lines.next("a variable 'ID BYTES NAME'").split()
-    if len(words) != 3 or not (words[0].isdigit() and words[1].isdigit()):
-        raise lines.error(f"'{' '.join(words)}' is not a variable 'ID BYTES NAME'")
+    if len(words) != 3 or not (_is_number(words[0]) and _is_number(words[1], MAX_BYTES_DIGITS)):
+        raise lines.error(f"'{_short(words)}' is not a variable 'ID BYTES NAME'")
     if int(words[0]) != index:
         raise lines.error(f"variable {words[0]} where {index} should stand; ids count from 0 without gaps")
     return Variable(int(words[1]), words[2])
 
 
 def _function(lines: _Lines, variables: tuple[Variable, ...]) -> Function:
-    verb = lines.next("'forward' or 'backward'")
+    kind = lines.next("'forward' or 'backward'")
     start = lines.number
-    if verb not in ("forward", "backward"):
-        raise lines.error(f"'{verb}' where 'forward' or 'backward' should stand")
+    if kind not in ("forward", "backward"):
+        raise lines.error(f"'{kind}' where 'forward' or 'backward' should stand")
     read_count, write_count = lines.integers(2, "'INPUTS OUTPUTS', two numbers")
-    kinds = ("_",) if verb == "forward" else READ_KINDS
+    kinds = ("_",) if kind == "forward" else READ_KINDS
     reads = tuple(_read(lines, kinds, len(variables)) for _ in range(read_count))
     writes = tuple(
         _known(lines, lines.integers(1, "the id of an output")[0], len(variables)) for _ in range(write_count)
     )
-    kind = lines.next("the type of the function")
+    type_name = lines.next("the type of the function")
     attributes = lines.next("the attributes of the function, one line of JSON")
     try:
         parsed = json.loads(attributes)
-    except ValueError as error:
-        raise lines.error(f"the attributes of {kind} are not JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise lines.error(f"the attributes of {type_name} are not JSON: {error}") from None
     if not isinstance(parsed, dict):
-        raise lines.error(f"the attributes of {kind} are not a JSON object")
-    return Function(verb, kind, reads, writes, parsed, start)
+        raise lines.error(f"the attributes of {type_name} are not a JSON object")
+    return Function(kind, type_name, reads, writes, parsed, start)
 
 
 def _read(lines: _Lines, kinds: tuple[str, ...], count: int) -> tuple[int, str]:
     words = lines.next("an input 'ID KIND'").split()
-    if len(words) != 2 or not words[0].isdigit() or words[1] not in kinds:
-        raise lines.error(f"'{' '.join(words)}' is not an input 'ID KIND' with a kind of {', '.join(kinds)}")
+    if len(words) != 2 or not _is_number(words[0]) or words[1] not in kinds:
+        raise lines.error(f"'{_short(words)}' is not an input 'ID KIND' with a kind of {', '.join(kinds)}")
     return _known(lines, int(words[0]), count), words[1]
 
 
@@ -154,18 +168,18 @@ def _known(lines: _Lines, variable: int, count: int) -> int:
 def _check_halves(graph: GraphFile) -> None:
     """The first half runs forward, the second is its backward, and every value has one writer."""
     writer: dict[int, Function] = {}
-    for verb, half in (("forward", graph.forward), ("backward", graph.backward)):
+    for kind, half in (("forward", graph.forward), ("backward", graph.backward)):
         for function in half:
-            if function.verb != verb:
+            if function.kind != kind:
                 raise InputError(
-                    f"a {function.verb} function in the {verb} half; all forwards come first, then all backwards",
+                    f"a {function.kind} function in the {kind} half; all forwards come first, then all backwards",
                     path=graph.path,
                     line=function.line,
                 )
     for forward, backward in zip(graph.forward, graph.backward):
-        if forward.kind != backward.kind:
+        if forward.type_name != backward.type_name:
             raise InputError(
-                f"the backward of {backward.kind} stands where that of {forward.kind} should; "
+                f"the backward of {backward.type_name} stands where that of {forward.type_name} should; "
                 "backwards follow the order of the forwards",
                 path=graph.path,
                 line=backward.line,
@@ -182,13 +196,7 @@ def _check_halves(graph: GraphFile) -> None:
 
 def read_graph(path: str | Path) -> GraphFile:
     """The graph in the file at `path`."""
-    try:
-        text = Path(path).read_text()
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", path=str(path)) from None
-    except UnicodeDecodeError:
-        raise InputError("is not text; a graph file is", path=str(path)) from None
-    return parse_graph(text, str(path))
+    return parse_graph("\n".join(read_lines(path, what="graph file")), str(path))
 
 
 def format_graph(graph: GraphFile) -> str:
@@ -196,10 +204,10 @@ def format_graph(graph: GraphFile) -> str:
     lines = [f"{len(graph.variables)} {len(graph.forward) + len(graph.backward)}"]
     lines += [f"{index} {variable.bytes} {variable.name}" for index, variable in enumerate(graph.variables)]
     for function in (*graph.forward, *graph.backward):
-        lines += [function.verb, f"{len(function.reads)} {len(function.writes)}"]
+        lines += [function.kind, f"{len(function.reads)} {len(function.writes)}"]
         lines += [f"{variable} {kind}" for variable, kind in function.reads]
         lines += [str(variable) for variable in function.writes]
-        lines += [function.kind, json.dumps(function.attributes)]
+        lines += [function.type_name, json.dumps(function.attributes)]
     return "\n".join(lines) + "\n"
 
 

@@ -1,29 +1,41 @@
-"""The values of a graph file as a graph: a node per value, an edge where a function reads one and writes the other."""
+"""The values of a graph file as a graph: a node per value, an edge where a function reads one and writes the other.
+
+What a backward reads beside the gradients of its function's outputs:
+
+    file     the data that the file lists for it, inputs and outputs
+    inputs   all inputs of its function and no output, as in the formula of Kusumoto et al. (NeurIPS 2019), whatever the
+             file lists: a schedule may then have dropped an output that the file says is read
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 from layermem import _native
 from layermem.errors import InputError
 from layermem.planning.graph_files.text_format import GraphFile
 
+READS = ("file", "inputs")
+
 
 class ValueGraph:
-    """The values of a graph file, numbered in topological order, and what a planner needs to know of them."""
+    """The values of a graph file, numbered in topological order, and their bytes, costs and edges."""
 
-    def __init__(self, graph: GraphFile):
-        self.graph = graph
+    def __init__(self, graph: GraphFile, reads: str = "file"):
+        self.graph, self.reads = graph, reads
         self.writer = {v: i for i, f in enumerate(graph.forward) for v in f.writes if graph.variables[v].is_value}
         self.variables = self._topological()
         self.node = {variable: i for i, variable in enumerate(self.variables)}
         self.before = [[self.node[v] for v in self._reads(variable)] for variable in self.variables]
         self.after: list[list[int]] = [[] for _ in self.variables]
-        for node, reads in enumerate(self.before):
-            for read in reads:
+        for node, before in enumerate(self.before):
+            for read in before:
                 self.after[read].append(node)
+        self.readers: dict[int, list[int]] = {v: [] for v in self.variables}  # forward functions, by what they read
+        for i, function in enumerate(graph.forward):
+            for v in {v for v, _ in function.reads if v in self.readers}:
+                self.readers[v].append(i)
         self.bytes = [graph.variables[v].bytes for v in self.variables]
         self.costs = [graph.forward[self.writer[v]].cost for v in self.variables]
 
@@ -33,21 +45,55 @@ class ValueGraph:
         return 2 * sum(self.bytes)
 
     @cached_property
-    def native(self) -> Any:
-        edges = [(read, node) for node, reads in enumerate(self.before) for read in reads]
-        return _native.StepGraph.value_gradients([float(c) for c in self.costs], self.bytes, edges)
+    def native(self) -> _native.StepGraph:
+        if self.reads == "inputs":
+            edges = [(read, node) for node, reads in enumerate(self.before) for read in reads]
+            return _native.StepGraph.value_gradients([float(c) for c in self.costs], self.bytes, edges)
+        native = _native.StepGraph()
+        for nbytes in self.bytes:  # value v and gradient v belong to node v
+            native.add_value(nbytes)
+            native.add_gradient(nbytes)
+        for node, cost in enumerate(self.costs):
+            native.add_node(self.before[node], [node], float(cost))
+        for node, cost in reversed(list(enumerate(self.costs))):
+            data = sorted(self.node[v] for v in self._step_reads(node))
+            native.add_step(node, data, sorted(set(self.after[node])), [node], float(cost))
+        native.finish()
+        return native
 
-    def formula_peak(self, chain: Sequence[Sequence[int]]) -> int:
+    def data_of_forward(self, function: int) -> set[int]:
+        """Values that a forward function reads."""
+        return {v for v, _ in self.graph.forward[function].reads if v in self.writer}
+
+    def data_of_backward(self, function: int) -> set[int]:
+        """Values whose data the backward of a forward function reads."""
+        if self.reads == "inputs":
+            return self.data_of_forward(function)
+        return {v for v, kind in self.graph.backward[function].reads if kind != "gradient" and v in self.writer}
+
+    def is_last_step(self, node: int) -> bool:
+        """Whether the backward of the node's own function runs in its step: it has no value to wait for."""
+        own = self.writer[self.variables[node]]
+        outputs = [self.node[v] for v in self.graph.forward[own].writes if v in self.node]
+        return min(outputs) == node and not self.data_of_forward(own)
+
+    def _step_reads(self, node: int) -> set[int]:
+        """Values that the backward step of a node reads: for its gradient, and for those of parameters."""
+        variable = self.variables[node]
+        functions = [*self.readers[variable], *([self.writer[variable]] if self.is_last_step(node) else [])]
+        return {v for function in functions for v in self.data_of_backward(function)}
+
+    def formula_peak_bytes(self, chain: Sequence[Sequence[int]]) -> int:
         """max M_i of a chain of lower sets, of nodes: M(U) + 2 M(V_i) + gradients and values that V_i's need."""
-        peak, last, kept = 0, set[int](), set[int]()
+        peak_bytes, last, kept = 0, set[int](), set[int]()
         for members in chain:
             lower = set(members)
             read = {w for v in lower for w in self.after[v]} - lower
             beside = {u for w in (w for v in lower for w in self.after[v]) for u in self.before[w]} - lower
-            use = self._sum(kept) + 2 * self._sum(lower - last) + self._sum(read) + self._sum(beside)
+            nbytes = self._sum(kept) + 2 * self._sum(lower - last) + self._sum(read) + self._sum(beside)
             kept |= {v for v in lower if any(w not in lower for w in self.after[v])}
-            peak, last = max(peak, use), lower
-        return peak
+            peak_bytes, last = max(peak_bytes, nbytes), lower
+        return peak_bytes
 
     def _sum(self, nodes: set[int]) -> int:
         return sum(self.bytes[v] for v in nodes)

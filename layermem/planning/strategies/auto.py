@@ -1,6 +1,6 @@
 """The default under a budget: reuse everywhere, then offload and recompute mixed, for the least predicted time.
 
-    0  updates are fused into the weight gradients wherever the graph offers it (graph/fused_update.py)
+    0  updates are fused into the weight gradients wherever that saves memory (planning/fused_updates.py)
     1  reuse alone, if it fits
     2  recomputation at several budgets between the user's and none, from the dynamic program; on each, as few kept
        values are offloaded as make it fit, those with the longest gaps first
@@ -21,6 +21,7 @@ from math import inf
 
 from layermem.graph.ops import Graph, uses_of
 from layermem.planning.costs import Costs
+from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.hints import Hints
 from layermem.planning.lower_sets import lower_set_planner
 from layermem.planning.offloading import (
@@ -47,7 +48,7 @@ MAX_REMOVAL_OPS = 400_000  # ops visited while offloads are removed: bounds the 
     combines_others=True,
 )
 def auto(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
-    graph = graph.with_fused_updates
+    graph = with_fused_updates(graph)
     keep_all = segments_to_plan(graph, [forward_ops(graph)], "auto", hints=hints)
     if budget_bytes is None or evaluator.live_bytes(keep_all) <= budget_bytes:
         return keep_all

@@ -24,7 +24,7 @@ from layermem.planning.registry import PlanEvaluator, strategy
 
 @strategy(
     "hybrid",
-    description="intra and inter together, parameters and histories on the host if need be (Layrub)",
+    description="intra and inter together, parameters and optimizer state on the host if need be (Layrub)",
     order=30,
     priority=50,
     offloads=True,

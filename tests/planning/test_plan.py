@@ -1,4 +1,4 @@
-"""Saved plans: what is written comes back, and what has been edited into nonsense is refused in a sentence."""
+"""Plans: which op runs at each position, and plans in files: what is written comes back, and nonsense is refused."""
 
 import json
 import random
@@ -6,11 +6,13 @@ import random
 import pytest
 
 from layermem.errors import BudgetError, InputError, LayermemError
-from layermem.planning.plan import Plan
+from layermem.planning.plan import Decision, Gap, Plan, ops_in_order, program_order
 from layermem.report.plan_report import evaluate
 from layermem.solver.solver import Solver
 from tests.nets import solver_file
+from tests.planning.chains import chain
 from tests.report.test_plan_report import job_of
+from tests.schedule.small_graphs import graph_with_a_fused_update
 
 EDITS = {
     "strategy": (7, "its strategy is 7"),
@@ -33,6 +35,43 @@ def test_a_plan_comes_back_as_it_was(saved):
     assert plan.decisions and Plan.from_json(json.dumps(values), job.graphs[0]) == plan
 
 
+def test_a_plan_of_version_0_1_0_is_read():
+    """It had another word for decisions, RECOMPUTE and copy_lead."""
+    net = chain(2)
+    plan = Plan(
+        "old", program_order(net), {Gap("x0", 1): Decision.RECOMPUTE, Gap("x1", 1): Decision.OFFLOAD}, copy_lead=0.5
+    )
+    old = json.loads(plan.to_json(net).replace('"recompute"', '"drop"'))
+    old["fates"], old["ahead"] = old.pop("decisions"), old.pop("copy_lead")
+    assert Plan.from_json(json.dumps(old), net) == plan
+
+
+def test_an_op_is_its_recomputation_from_the_second_time_on():
+    net = chain(2)
+    again = ops_in_order(net, ("feed.forward", "f1.forward", "f2.forward", "f1.forward"))
+    assert again[1] is net.by_name["f1.forward"] and again[3] is net.by_name["f1.forward"].recompute
+    with pytest.raises(ValueError, match=r"runs 'feed.forward' twice, but it cannot be repeated"):
+        ops_in_order(net, ("feed.forward", "feed.forward"))
+
+
+def test_a_fused_update_stands_for_the_ops_that_it_covers():
+    net = graph_with_a_fused_update()
+    apart = program_order(net)
+    Plan("", (*apart[:-2], "a.backward_update")).validate(net)
+    with pytest.raises(ValueError, match=r"never runs 'b.backward'"):
+        Plan("", (*apart[:-3], "a.backward_update")).validate(net)
+
+
+def test_a_plan_prints_its_order_and_its_decisions():
+    names = program_order(chain(2))
+    plan = Plan("by hand", (*names[:4], "f1.forward", *names[4:]), {Gap("x0", 1): Decision.OFFLOAD})
+    assert str(plan).splitlines() == [
+        "# plan   strategy by hand   overlays inplace",
+        "feed.forward", "f1.forward", "f2.forward", "seed.backward", "f1.forward   # recompute", "b2.backward",
+        "b1.backward", "offload  x0 after use 1",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("field", EDITS)
 def test_what_the_net_does_not_have_is_refused_with_the_file(saved, field):
     job, _, values = saved
@@ -43,6 +82,15 @@ def test_what_the_net_does_not_have_is_refused_with_the_file(saved, field):
 
 @pytest.mark.parametrize("text", ["", "[]", "7", '{"order": 3}', "[" * 100_000, '{"strategy": '])
 def test_what_is_no_plan_at_all_is_refused(saved, text):
+    with pytest.raises(InputError, match="is not a plan that layermem saved"):
+        Plan.from_json(text, saved[0].graphs[0])
+
+
+@pytest.mark.parametrize("lead", ["1" + 400 * "0", "1" + 5000 * "0", "1e400", "NaN"])
+@pytest.mark.parametrize("field", ["copy_lead", "ahead"])
+def test_a_number_that_no_plan_has_is_refused(saved, field, lead):
+    _, _, values = saved
+    text = json.dumps({**{k: v for k, v in values.items() if k != "copy_lead"}, field: "LEAD"}).replace('"LEAD"', lead)
     with pytest.raises(InputError, match="is not a plan that layermem saved"):
         Plan.from_json(text, saved[0].graphs[0])
 

@@ -1,14 +1,15 @@
 """`recompute`, `recompute-exact` and `recompute-approx`, beside `sublinear` and under hints."""
 
+from itertools import combinations
+
 import pytest
 
 from layermem.compiler import compile
-from layermem.planning import lower_sets
 from layermem.planning.hints import Hints
-from layermem.planning.lower_sets import LowerSetPlanner, group_ops
-from layermem.planning.recomputation import forward_ops, matches, recompute_seconds, segments_to_plan
+from layermem.planning.recomputation import forward_ops, recompute_seconds, segments_to_plan
 from layermem.planning.strategies import get_strategy
 from layermem.schedule.arena_planner import ArenaPlanner
+from tests.planning.chains import UNIT, Planned, a_second_each, chain
 from tests.planning.jobs import random_job, solver_job
 
 FAMILIES = ("recompute", "recompute-exact", "recompute-approx")
@@ -21,12 +22,35 @@ def ask(name, job, budget, hints=Hints(), arena_planner=None):
     return arena_planner.live_bytes(plan), recompute_seconds(graphs[0], costs, plan), plan
 
 
-@pytest.fixture(params=["nodes", "groups"])
-def nodes_or_groups(request, monkeypatch):
-    """Short nets are planned op by op, long ones in groups of ops: here as if 5 ops were long."""
-    if request.param == "groups":
-        monkeypatch.setattr(lower_sets, "MAX_NODES", 4)
-        monkeypatch.setattr(lower_sets, "GROUPS", 3)
+def least_repeats(layers):
+    """Budget in units -> the fewest ops that any cut of a chain into segments runs again within it."""
+    net = chain(layers)
+    ops, evaluator = forward_ops(net), ArenaPlanner([net], a_second_each(net))
+    found: dict[int, int] = {}
+    for count in range(layers):
+        for ends in combinations(range(2, layers + 1), count):
+            segments = [ops[a:b] for a, b in zip((0, *ends), (*ends, layers + 1))]
+            plan = segments_to_plan(net, segments, "")
+            units, repeats = evaluator.live_bytes(plan) // UNIT, len(plan.order) - len(net.ops)
+            for budget in range(units, layers + 3):
+                found[budget] = min(repeats, found.get(budget, layers))
+    return found
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("layers", [3, 5, 8])
+def test_of_a_chain_no_cut_recomputes_less_within_the_same_budget(name, layers):
+    least = least_repeats(layers)
+    for budget, repeats in least.items():
+        planned = Planned(name, chain(layers), budget)
+        assert (planned.units <= budget, len(planned.repeated)) == (True, repeats), budget
+    assert Planned(name, chain(layers), 0).units == min(least)
+
+
+def test_a_chain_of_eight_by_hand():
+    """Ten units keep everything.  With up to three fewer, one segment runs again, of an op a unit.  With six, two do:
+    x3 and x6 are kept, and f1 f2 and f4 f5 run again."""
+    assert least_repeats(8) == {10: 0, 9: 1, 8: 2, 7: 3, 6: 4}
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -38,8 +62,8 @@ def test_recompute_is_never_less_lean_nor_slower_than_sublinear(name, net, nodes
     most = ask(name, job, 10**9, arena_planner=arena_planner)[0]
     assert ask(name, job, 0, arena_planner=arena_planner)[0] <= least
     for budget in {least, (least + most) // 2, (least + 3 * most) // 4}:
-        live, again, _ = ask(name, job, budget, arena_planner=arena_planner)
-        assert live <= budget and again <= ask("sublinear", job, budget, arena_planner=arena_planner)[1]
+        live, recomputed, _ = ask(name, job, budget, arena_planner=arena_planner)
+        assert live <= budget and recomputed <= ask("sublinear", job, budget, arena_planner=arena_planner)[1]
 
 
 def test_what_backward_alone_reads_stays_beside_an_output_that_stays(tmp_path):
@@ -66,37 +90,6 @@ def test_a_layer_to_keep_never_runs_again_and_one_to_recompute_is_not_kept(name,
         assert ask(name, job, 0, Hints(keep=layers))[2].order.count(op) == 1
     forced = [ask(name, job, 10**9, Hints(recompute=(op.split(".")[0],)))[2].order.count(op) for op in recompute]
     assert 2 in forced and ask(name, job, 10**9)[2].order == tuple(op.name for op in graph.ops)
-
-
-@pytest.mark.parametrize("family", ["approx", "extended", "exact"])
-@pytest.mark.parametrize("net", ["chain", "residual", "inception"])
-def test_segments_end_at_segment_ends_only(family, net, nodes_or_groups, tmp_path):
-    (graph, *_), costs = solver_job(net, tmp_path)
-    free = LowerSetPlanner(graph, costs, family, Hints())
-    hints = Hints(segment_ends=("conv*", "*relu*"))
-    planner = LowerSetPlanner(graph, costs, family, hints)
-    ends = {node for node, run in enumerate(planner.groups) if matches(run[-1], hints.segment_ends)}
-    sets = [frozenset(s) for s in planner.native.sets()]
-    reads = [{graph.producer[b].name for op in run for b in op.reads if b in graph.producer} for run in planner.groups]
-    makes = [{op.name for op in run} for run in planner.groups]
-    for members in sets[:-1]:
-        last = {v for v in members if not any(reads[w] & makes[v] for w in members if w != v)}
-        assert last <= ends, members
-    assert 1 < len(sets) <= len(free.native.sets())
-
-
-def test_without_a_segment_end_there_is_one_segment(tmp_path):
-    job = solver_job("chain", tmp_path)
-    assert len(LowerSetPlanner(job[0][0], job[1], "exact", Hints(segment_ends=("nothing",))).native.sets()) == 2
-
-
-def test_groups_of_a_long_net_end_where_segments_may(monkeypatch, tmp_path):
-    monkeypatch.setattr(lower_sets, "MAX_NODES", 4)
-    graph = solver_job("residual", tmp_path)[0][0]
-    hints = Hints(segment_ends=("*relu*",))
-    groups, free = group_ops(graph, hints), group_ops(graph)
-    assert [op for group in groups for op in group] == [op for group in free for op in group]
-    assert 1 < len(groups) < len(free) and all(matches(group[-1], hints.segment_ends) for group in groups[:-1])
 
 
 @pytest.mark.parametrize("name", FAMILIES)

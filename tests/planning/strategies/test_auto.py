@@ -1,0 +1,61 @@
+"""`auto` on a chain of eight: the cheaper one of copies and recomputation, and both where neither is enough."""
+
+import pytest
+
+from layermem.planning.hints import Hints
+from layermem.planning.plan import Decision, program_order
+from tests.planning.chains import UNIT, Planned, chain
+
+NET = chain(8)
+OPS = 18  # seconds of every op once: the feed, eight forward, the seed, eight backward
+SLOW, FAST = UNIT / 1000, UNIT  # a link on which a blob takes a thousand ops, or one
+
+
+def offloads(planned):
+    return [gap for gap, decision in planned.plan.decisions.items() if decision is Decision.OFFLOAD]
+
+
+@pytest.mark.parametrize("budget", [None, 10, 11])
+def test_where_everything_fits_nothing_is_moved_or_repeated(budget):
+    plan = Planned("auto", NET, budget).plan
+    assert plan.order == program_order(NET) and not plan.decisions
+
+
+@pytest.mark.parametrize("budget", [4, 5, 6, 7, 8, 9])
+def test_over_a_link_that_hides_every_copy_nothing_is_recomputed(budget):
+    """Each unit below ten is one activation on the host."""
+    planned = Planned("auto", NET, budget, link=FAST)
+    assert (planned.repeated, len(offloads(planned))) == ([], 10 - budget)
+    assert (planned.units, planned.seconds) == (budget, OPS)
+
+
+@pytest.mark.parametrize(("budget", "repeats"), [(9, 1), (8, 2), (7, 3), (6, 4)])
+def test_over_a_slow_link_nothing_is_offloaded_and_as_little_recomputed_as_possible(budget, repeats):
+    """The least of any cut of the chain (test_recompute.py)."""
+    planned = Planned("auto", NET, budget, link=SLOW)
+    assert (len(planned.repeated), offloads(planned)) == (repeats, [])
+    assert planned.seconds == OPS + repeats
+
+
+def test_below_what_recomputation_reaches_both_are_used():
+    """Five units: four ops run again as at six, and one activation leaves all the same."""
+    planned = Planned("auto", NET, 5, link=SLOW)
+    assert (planned.units, len(planned.repeated), len(offloads(planned))) == (5, 4, 1)
+
+
+def test_where_nothing_fits_it_takes_the_fewest_bytes_that_any_strategy_reaches():
+    others = [Planned(name, NET, 0).units for name in ("inter", "sublinear", "recompute", "hybrid")]
+    assert Planned("auto", NET, 0).units == min(others) == 3
+
+
+def test_state_goes_to_the_host_only_where_activations_are_not_enough():
+    """12 units of w and h stay; three live blobs make 15, and below that some state has to leave."""
+    net = chain(6, parameters=True, overlays=True)
+    assert {Planned("auto", net, units).units <= units for units in (15, 12, 9, 6)} == {True}
+    on_host = [any(gap.use == -1 for gap in Planned("auto", net, units).plan.decisions) for units in (16, 15, 12, 6)]
+    assert on_host == [False, False, True, True]
+
+
+def test_the_host_budget_holds():
+    planned = Planned("auto", NET, 7, link=FAST, hints=Hints(host_budget_bytes=2 * UNIT))
+    assert len(offloads(planned)) <= 2 and planned.units <= 7 and planned.repeated

@@ -1,0 +1,78 @@
+"""Costs: a roofline of hand-picked rates, measured times in its place, and the file that holds them."""
+
+from dataclasses import replace
+
+import pytest
+
+from layermem.errors import InputError
+from layermem.graph.ops import BACKWARD, FORWARD
+from layermem.planning.costs import MODELS, Costs, Rates, read_costs, write_costs
+from tests.schedule.small_graphs import op
+
+RATES = Rates(flops=100.0, memory=10.0, d2h=4.0, h2d=8.0, launch=0.5)
+
+
+@pytest.mark.parametrize(
+    ("flops", "nbytes", "seconds"),
+    [(1000, 20, 10.5), (1000, 200, 20.5), (0, 0, 0.5)],
+    ids=["arithmetic", "memory", "launch alone"],
+)
+def test_an_op_takes_the_longer_of_arithmetic_and_traffic_and_a_launch(flops, nbytes, seconds):
+    assert Costs(RATES).op(op("a", FORWARD, flops=flops, nbytes=nbytes)) == seconds
+
+
+def test_a_measured_time_stands_in_place_of_the_model():
+    costs = Costs(RATES, {"a": 3.0})
+    assert costs.op(op("a", FORWARD, flops=1000)) == 3.0
+    assert costs.op(op("b", FORWARD, flops=1000)) == 10.5
+
+
+def test_a_fused_op_takes_the_times_of_all_that_it_covers_or_else_the_model():
+    fused = op("ab", BACKWARD, covers=("a", "b"), flops=1000)
+    assert Costs(RATES, {"a": 3.0, "b": 4.0}).op(fused) == 7.0
+    assert Costs(RATES, {"a": 3.0}).op(fused) == 10.5
+    assert Costs(RATES, {"a": 3.0, "b": 4.0, "ab": 5.0}).op(fused) == 5.0
+
+
+def test_each_way_of_the_link_has_its_rate():
+    assert (Costs(RATES).offload(32), Costs(RATES).prefetch(32)) == (8.5, 4.5)
+
+
+def test_what_is_written_reads_back_and_the_model_gives_the_rest(tmp_path):
+    file = tmp_path / "costs.csv"
+    file.write_text(write_costs({"conv, 1.forward": 0.125, "b.backward": 3e-7}, d2h=1.5e9, h2d=2.5e9))
+    costs = read_costs(file, "cpu")
+    assert costs.measured == {"conv, 1.forward": 0.125, "b.backward": 3e-7}
+    assert costs.rates == replace(MODELS["cpu"], d2h=1.5e9, h2d=2.5e9)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a,soon\n", ":2: is not 'op,seconds' with a number"),
+        ("a,1\nb\n", ":3: is not 'op,seconds' with a number"),
+        ("a,1\nb,-1\n", ":3: gives 'b' -1 seconds; give a time from 0"),
+        ("link.up,1\n", ":2: should give link.d2h or link.h2d"),
+        ("link.d2h,0\n", ":2: should give link.d2h or link.h2d, from 1 to"),
+    ],
+)
+def test_a_line_that_is_no_cost_is_refused_with_its_number(tmp_path, text, says):
+    file = tmp_path / "costs.csv"
+    file.write_text("op,seconds\n" + text)
+    with pytest.raises(InputError) as error:
+        read_costs(file, "cpu")
+    assert str(error.value).startswith(f"{file}{says}")
+
+
+def test_a_file_without_its_heading_and_one_that_is_absent_are_refused(tmp_path):
+    (tmp_path / "costs.csv").write_text("a,1\nb,2\n")
+    with pytest.raises(InputError, match="make the file with `layermem time --out`"):
+        read_costs(tmp_path / "costs.csv", "cpu")
+    with pytest.raises(InputError, match="no such file; give an existing cost file"):
+        read_costs(tmp_path / "none.csv", "cpu")
+
+
+def test_every_precision_of_a_gpu_differs_in_its_arithmetic_alone():
+    assert {name for name in MODELS if name.startswith("cuda ")} == {"cuda fp32x3", "cuda tf32", "cuda bf16"}
+    for name in ("cuda fp32x3", "cuda tf32", "cuda bf16"):
+        assert replace(MODELS[name], flops=MODELS["cuda"].flops) == MODELS["cuda"] != MODELS[name]

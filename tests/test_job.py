@@ -1,0 +1,91 @@
+"""Jobs: their baselines, and what a user's words about budgets, hints, costs and plans mean."""
+
+from dataclasses import replace
+
+import pytest
+
+from layermem.api import job_of_net, job_of_solver
+from layermem.backends.base import get_device
+from layermem.compiler import compile
+from layermem.errors import InputError
+from layermem.graph.net import Net
+from layermem.job import Job, resolve_costs, resolve_hints, title_of
+from layermem.planning.costs import model_costs, write_costs
+from layermem.planning.hints import Hints
+from layermem.planning.plan import Plan, program_order
+from layermem.proto.read import read_net, read_net_text
+from tests.nets import NETS, solver_file
+
+REFERENCE = get_device("reference")
+COSTS = model_costs("reference")
+
+
+@pytest.fixture(scope="module")
+def job() -> Job:
+    return job_of_net(Net(read_net_text(NETS["residual"]), 0), REFERENCE, COSTS)
+
+
+def test_the_baseline_is_what_strategy_caffe_takes(job):
+    program = compile(job.graphs, strategy="caffe", costs=COSTS)
+    assert job.baseline_bytes == program.arena_bytes
+    assert job.baseline_seconds == pytest.approx(program.seconds)
+
+
+def test_the_baseline_of_a_solver_has_its_test_nets_in_the_same_arena(tmp_path):
+    job = job_of_solver(solver_file("residual", tmp_path), REFERENCE, COSTS)
+    assert len(job.graphs) == len(job.nets) == 2
+    assert job.baseline_bytes == compile(job.graphs, strategy="caffe", costs=COSTS).arena_bytes
+    alone = job_of_net(job.nets[0], REFERENCE, COSTS)
+    assert job.bvlc_bytes > alone.bvlc_bytes
+
+
+def test_a_percentage_is_of_the_baseline_and_other_words_are_bytes(job):
+    assert job.resolve_budget("50%") == job.baseline_bytes // 2
+    assert job.resolve_budget("1MiB") == 2**20 and job.resolve_budget(77) == 77 and job.resolve_budget(None) is None
+
+
+def test_free_is_what_the_device_has_now(job):
+    amounts = iter([5000, 3000])
+    device = replace(job, free_bytes=lambda: next(amounts))
+    assert [device.resolve_budget("free"), device.resolve_budget("free")] == [5000, 3000]
+    with pytest.raises(InputError, match="is not an amount of memory"):
+        replace(job, free_bytes=None).resolve_budget("free")
+
+
+def test_a_host_budget_is_added_to_the_hints_and_none_changes_nothing(job):
+    hinted = replace(job, hints=Hints(keep=("a",)))
+    assert hinted.with_host_budget("25%").hints == Hints(keep=("a",), host_budget_bytes=job.baseline_bytes // 4)
+    assert hinted.with_host_budget(512).hints.host_budget_bytes == 512
+    assert hinted.with_host_budget(None) is hinted
+
+
+def test_a_plan_is_taken_as_it_is_or_read_from_its_file(job, tmp_path):
+    plan = Plan("liveness", program_order(job.graphs[0]))
+    path = tmp_path / "plan.json"
+    path.write_text(plan.to_json(job.graphs[0]))
+    assert job.resolve_plan(plan) is plan and job.resolve_plan(path) == plan and job.resolve_plan(None) is None
+    path.write_text(path.read_text().replace(job.graphs[0].fingerprint, "0" * 16))
+    with pytest.raises(InputError, match=r"plan\.json: was made for another net"):
+        job.resolve_plan(path)
+
+
+def test_hints_are_those_given_and_those_beside_the_net_and_each_names_a_layer(tmp_path):
+    path = tmp_path / "net.prototxt"
+    path.write_text(f"name: 'tiny' {NETS['chain']}")
+    (tmp_path / "net.prototxt.hints").write_text("keep pool1\n")
+    net = Net(read_net(str(path)), 0)
+    assert resolve_hints(Hints(keep=("conv*",)), net).keep == ("conv*", "pool1")
+    with pytest.raises(InputError, match="recompute 'fc\\*' matches no layer"):
+        resolve_hints(Hints(recompute=("fc*",)), net)
+
+
+def test_costs_are_given_measured_or_modelled(tmp_path):
+    path = tmp_path / "costs.csv"
+    path.write_text(write_costs({"a": 2.0}, d2h=1.0, h2d=1.0))
+    assert resolve_costs(COSTS, "cpu") is COSTS
+    assert resolve_costs(None, "cpu") == model_costs("cpu")
+    assert dict(resolve_costs(path, "cpu").measured) == {"a": 2.0}
+
+
+def test_a_title_names_the_net_and_its_batch():
+    assert title_of(Net(read_net_text(f"name: 'tiny' {NETS['chain']}"), 0)) == "tiny x4"
