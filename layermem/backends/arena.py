@@ -11,37 +11,52 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from layermem.errors import DeviceError, InputError
 from layermem.layers import Tensor
 from layermem.utils.units import format_bytes
 
+Bytes = npt.NDArray[np.uint8]
+
 PAGE = 4096
 POISON = 0xFF  # as float32 or float64: NaN
+UNTOUCHED = 0xFFFFA5FF  # what no kernel computes; as float32 or float64 NaN as well
+WORD = 4  # bytes of UNTOUCHED
+CHUNK = 2**20  # bytes that are compared at a time
 
 
 class Arena:
-    """`nbytes` of memory, page-aligned; NaN everywhere if `poison`."""
+    """`nbytes` of memory, page-aligned.
 
-    def __init__(self, nbytes: int, *, spill: Path | None = None, poison: bool = False):
+    measured   filled with UNTOUCHED, as is a guard page behind the end, so that what was written can be found out
+    spill      a folder for the file that the arena is mapped to
+    poison     NaN everywhere at first
+    """
+
+    def __init__(self, nbytes: int, *, spill: Path | None = None, poison: bool = False, measured: bool = False):
         self.nbytes = nbytes
+        self.guard_bytes = PAGE if measured else 0
         try:
             if spill is not None and nbytes:
                 with tempfile.TemporaryFile(dir=spill, prefix="layermem-spill-") as file:  # the mapping outlives it
                     _reserve(file.fileno(), nbytes)
-                    self.bytes: np.ndarray = np.memmap(file, np.uint8, "r+", shape=(nbytes,))
+                    whole: Bytes = np.memmap(file, np.uint8, "r+", shape=(nbytes,))
             else:
-                raw = np.empty(nbytes + PAGE, np.uint8)
+                raw = np.empty(nbytes + self.guard_bytes + PAGE, np.uint8)
                 start = -raw.ctypes.data % PAGE
-                self.bytes = raw[start : start + nbytes]
+                whole = raw[start : start + nbytes + self.guard_bytes]
         except MemoryError as error:
             raise DeviceError(f"this machine cannot allocate {format_bytes(nbytes)}; give a smaller budget") from error
         except OSError as error:
             raise InputError(
                 f"cannot spill {format_bytes(nbytes)} to {spill}: {error.strerror or error}; name another --spill"
             ) from error
-        if poison:
-            self.bytes[:] = POISON
+        self._whole, self.bytes = whole, whole[:nbytes]
+        if measured:
+            _words(whole)[:] = UNTOUCHED
+        elif poison:
+            whole[:] = POISON
 
     @property
     def address(self) -> int:
@@ -66,6 +81,28 @@ class Arena:
 
     def zero(self, offset: int, nbytes: int) -> None:
         self.span(offset, nbytes)[:] = 0
+
+    # -- what was written ------------------------------------------------------------------------------------------
+
+    def touched_bytes(self) -> int:
+        """Bytes from the start to the last word that was written since the arena was made, in the guard page too.
+
+        The arena must be `measured`."""
+        for end in range(self.nbytes + self.guard_bytes, 0, -CHUNK):
+            begin = max(0, end - CHUNK)
+            written = np.flatnonzero(_words(self._copy(begin, end)) != UNTOUCHED)
+            if len(written):
+                return begin + WORD * (int(written[-1]) + 1)
+        return 0
+
+    def _copy(self, begin: int, end: int) -> Bytes:
+        """The bytes [begin, end), in the memory of the host."""
+        return self._whole[begin:end]
+
+
+def _words(span: Bytes) -> npt.NDArray[np.uint32]:
+    """The whole words of a span."""
+    return span[: len(span) // WORD * WORD].view(np.uint32)
 
 
 def _reserve(file: int, nbytes: int) -> None:

@@ -22,6 +22,7 @@ from layermem.errors import DeviceError, InputError
 from layermem.graph.ops import Op
 from layermem.ops import OpRecord, Tensor
 from layermem.schedule.ir import Instruction
+from layermem.utils.text import choices
 
 Memory: TypeAlias = Any  # what an arena gives for a range of bytes: a NumPy view, or an address on another device
 Bound = Callable[[], object]
@@ -34,12 +35,18 @@ class Device:
 
     name = ""
     real = "float32"  # element type of blobs
+    shares_host_memory = True  # its arena and the host's are the same memory: offloading to it frees nothing
     fusions: frozenset[str] = frozenset()  # names of the fused ops that it runs (OpRecord.fusion)
 
     @property
     def title(self) -> str:
         """What plans and costs are made for: its name, and what else changes the kernels that run."""
         return self.name
+
+    @property
+    def arithmetic(self) -> str:
+        """What the bits of results depend on beside the net: snapshots record it."""
+        return self.title
 
     def nbytes(self, tensor: Tensor) -> int:
         return tensor.count * np.dtype(self.dtype(tensor)).itemsize
@@ -74,6 +81,18 @@ class Device:
 
         return fill
 
+    def bind_guard(self, call: Bound, what: str, watched: Sequence[tuple[str, Memory]]) -> Bound:
+        """`call`, and DeviceError if it changes one of the spans `watched`, each beside the buffer of that name."""
+
+        def guarded() -> None:
+            before = [span.copy() for _, span in watched]
+            call()
+            for (buffer, span), saved in zip(watched, before):
+                if not np.array_equal(span, saved):
+                    raise DeviceError(f"{what} writes outside '{buffer}'")
+
+        return guarded
+
     def order_streams(self, instructions: Sequence[Instruction], calls: Sequence[Bound]) -> Sequence[Bound]:
         """The bound instructions, each waiting for those of other streams that its `after` names.
 
@@ -88,6 +107,10 @@ class Device:
         """
         for call in calls:
             call()
+
+    def default_host_bytes(self, *, spill: bool = False) -> int | None:
+        """The host budget where the user states none: no limit, but 0 where offloading to memory would free none."""
+        return 0 if self.shares_host_memory and not spill else None
 
     def free_bytes(self) -> int:
         """Bytes that an arena may take now: the budget `free`."""
@@ -104,7 +127,8 @@ class Device:
         return self.name
 
     def arena(self, nbytes: int, *, poison: bool = False) -> Arena:
-        return Arena(nbytes, poison=poison)
+        """The one allocation of a step, in which Arena.touched_bytes() measures."""
+        return Arena(nbytes, poison=poison, measured=True)
 
     def host_arena(self, nbytes: int, *, spill: Path | None = None, poison: bool = False) -> Arena:
         """The arena of offloaded buffers: host memory, or a memory-mapped file in the folder `spill`."""
@@ -142,7 +166,7 @@ def get_device(name: str, **settings: object) -> Device:
     if name not in DEVICES and name in available:
         import_module(f"layermem.backends.{name}")
     if name not in DEVICES:
-        raise InputError(f"unknown device '{name}' (choose from {' '.join(available)})")
+        raise InputError(f"unknown device '{name}' ({choices({'gpu': 'cuda'}.get(name, name), available)})")
     return DEVICES[name](**settings)
 
 

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 
 import numpy.typing as npt
 
+from layermem.errors import LayermemError
 from layermem.ops import OpRecord
 
 R = TypeVar("R", bound=OpRecord)  # the record
@@ -25,6 +26,17 @@ C = TypeVar("C")  # the backend's call
 T = TypeVar("T")  # what binding returns: launches, or nothing where the kernel runs at once
 
 WorkspaceRule = Callable[[R, Collection[str]], int]  # (record, roles of the op) -> bytes
+
+
+class UndeclaredRole(LayermemError):
+    """A kernel needs a role that its op does not declare: the layer's memory traits are wrong."""
+
+    def __init__(self, op: str, needed: Sequence[str], declared: Collection[str]):
+        names = " or ".join(f"'{role}'" for role in needed)
+        super().__init__(
+            f"{op} did not declare {names}, which its kernel needs (declared: {' '.join(declared) or 'nothing'}); "
+            "correct the steps of its layer in layermem/layers"
+        )
 
 
 class StepContext(TypedDict, total=False):
@@ -74,6 +86,13 @@ class KernelCall:
 
     def __contains__(self, role: str) -> bool:
         return role in self.addresses
+
+    def require(self, *roles: str) -> int:
+        """The address of the first of `roles` that the op declares; UndeclaredRole if it declares none of them."""
+        for role in roles:
+            if role in self.addresses:
+                return self.addresses[role]
+        raise UndeclaredRole(f"an op of layer '{self.layer}'", roles, self.addresses)
 
     def accumulates(self, role: str) -> bool:
         return role in self.accumulated

@@ -2,10 +2,12 @@
 
 import errno
 import os
+import stat
 
 import numpy as np
 import pytest
 
+from layermem.backends import arena
 from layermem.backends.arena import PAGE, Arena
 from layermem.errors import InputError
 from layermem.layers import Tensor
@@ -34,3 +36,21 @@ def test_a_disk_too_small_for_the_spill_is_refused_before_the_first_step(tmp_pat
     with pytest.raises(InputError, match=r"cannot spill 1\.00 MiB to .*No space left on device.*name another --spill"):
         Arena(1 << 20, spill=tmp_path)
     assert asked == [1 << 20]
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="this system has no modes of files")
+def test_a_spill_file_is_private(tmp_path, monkeypatch):
+    modes = []
+    reserve = arena._reserve
+
+    def watch(file, nbytes):
+        modes.append(stat.S_IMODE(os.fstat(file).st_mode))
+        reserve(file, nbytes)
+
+    monkeypatch.setattr(arena, "_reserve", watch)
+    before = os.umask(0)
+    try:
+        Arena(1024, spill=tmp_path)
+    finally:
+        os.umask(before)
+    assert modes == [0o600]

@@ -17,7 +17,9 @@ def test_calls_run_in_order_as_one():
 
 
 def test_an_unknown_device_is_answered_with_those_that_exist():
-    with pytest.raises(InputError, match=r"unknown device 'gpu' \(choose from reference cpu cuda\)"):
+    with pytest.raises(
+        InputError, match=r"unknown device 'gpu' \(did you mean cuda\? choose from reference, cpu, cuda\)"
+    ):
         get_device("gpu")
 
 

@@ -2,8 +2,11 @@
 
 import pytest
 
-from layermem.backends.registry import KernelCall, KernelRegistry
-from layermem.ops import Fill, Kind, Pointwise, Pool, Silence, Tensor, Window
+from layermem.backends.cpu.base import CpuCall, cpu_kernels
+from layermem.backends.cuda import cuda_kernels
+from layermem.backends.cuda.base import CudaCall
+from layermem.backends.registry import KernelCall, KernelRegistry, UndeclaredRole
+from layermem.ops import Fill, Kind, Pointwise, Pool, ReluMask, Silence, Tensor, Window
 
 X = Tensor((2, 3))
 
@@ -49,3 +52,25 @@ def test_a_call_has_addresses_by_role_and_0_for_absent_ones():
 def test_a_pool_is_not_served_by_the_kernel_of_another_record():
     pool = Pool("MAX", Tensor((1, 1, 4, 4)), Tensor((1, 1, 2, 2)), Window(4, 2, 2), Window(4, 2, 2))
     assert not registry().implements(pool, "forward")
+
+
+def test_a_call_requires_one_of_several_roles():
+    call = KernelCall({"x0": 64, "dy0": 128}, layer="relu1")
+    assert call.require("y0", "x0") == 64
+    with pytest.raises(UndeclaredRole, match=r"layer 'relu1' did not declare 'y0' or 'y1'.*\(declared: x0 dy0\)"):
+        call.require("y0", "y1")
+
+
+@pytest.mark.parametrize(("kernels", "call"), [(cpu_kernels, CpuCall), (cuda_kernels, CudaCall)], ids=["cpu", "cuda"])
+@pytest.mark.parametrize(
+    ("record", "step"),
+    [
+        *((Pointwise(kind, X, 2.0, 1.0), "backward") for kind in (Kind.SIGMOID, Kind.ELU, Kind.RELU, Kind.POWER)),
+        (ReluMask(X), "relu_backward"),
+    ],
+    ids=["sigmoid", "elu", "relu", "power", "relu-mask"],
+)
+def test_no_backend_computes_a_slope_from_roles_that_the_op_does_not_declare(kernels, call, record, step):
+    bound = call({"dy0": 64, "dx0": 128}, {"dy0": 6, "dx0": 6}, layer="a")
+    with pytest.raises(UndeclaredRole, match="layer 'a' did not declare 'y0'"):
+        list(kernels.bind(record, step, bound))

@@ -25,9 +25,9 @@ def pointwise_backward(op: Pointwise, call: CpuCall) -> list[Launch]:
     if "mask" in call:
         slope = op.alpha if op.kind is Kind.RELU else 0.0
         return [cpu.relu_backward(count, dx=dx, dy=dy, mask=call["mask"], slope=slope, accumulate=accumulate)]
-    source = call["y0"] or call["x0"]
-    if not source:  # a power that is linear in x
+    if op.has_constant_slope:
         return [cpu.pointwise("scale", count, out=dx, a=dy, alpha=op.alpha * op.beta, accumulate=accumulate)]
+    source = call.require("y0", "x0")
     constants = {"alpha": op.alpha, "beta": op.beta, "gamma": op.gamma}
     derivative = f"{op.kind.value}_backward"
     return [cpu.pointwise(derivative, count, out=dx, a=dy, b=source, **constants, accumulate=accumulate)]
@@ -38,7 +38,7 @@ def relu_backward(op: ReluMask, call: CpuCall) -> list[Launch]:
     count, dy = call.count("dy0"), call["dy0"]
     if "mask" in call:
         return [cpu.relu_backward(count, dx=dy, dy=dy, mask=call["mask"])]
-    return [cpu.pointwise("relu_backward", count, out=dy, a=dy, b=call["y0"])]
+    return [cpu.pointwise("relu_backward", count, out=dy, a=dy, b=call.require("y0"))]
 
 
 def prelu_shape(op: PReLU) -> cpu.Channels:
@@ -47,8 +47,8 @@ def prelu_shape(op: PReLU) -> cpu.Channels:
     return cpu.Channels(1, 1, op.x.count) if one_slope else cpu.Channels(*op.x.around(1))
 
 
-def prelu_backward_workspace(op: PReLU, roles: Collection[str]) -> int:
-    return cpu.prelu_backward_workspace(prelu_shape(op))
+def prelu_backward_workspace_bytes(op: PReLU, roles: Collection[str]) -> int:
+    return cpu.prelu_backward_workspace_bytes(prelu_shape(op))
 
 
 @kernel(PReLU, "forward")
@@ -56,7 +56,7 @@ def prelu_forward(op: PReLU, call: CpuCall) -> list[Launch]:
     return [cpu.prelu_forward(prelu_shape(op), y=call["y0"], x=call["x0"], slope=call["w0"])]
 
 
-@kernel(PReLU, "backward", workspace=prelu_backward_workspace)
+@kernel(PReLU, "backward", workspace=prelu_backward_workspace_bytes)
 def prelu_backward(op: PReLU, call: CpuCall) -> list[Launch]:
     return [
         cpu.prelu_backward(

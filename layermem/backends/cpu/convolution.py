@@ -20,17 +20,17 @@ def native(problem: ConvProblem) -> cpu.ConvProblem:
     )  # fmt: skip
 
 
-def fprop_workspace(op: Conv | Deconv, roles: Collection[str]) -> int:
-    return cpu.conv_fprop_workspace(native(op.problem))
+def fprop_workspace_bytes(op: Conv | Deconv, roles: Collection[str]) -> int:
+    return cpu.conv_fprop_workspace_bytes(native(op.problem))
 
 
-def dgrad_workspace(op: Conv | Deconv, roles: Collection[str]) -> int:
-    return cpu.conv_dgrad_workspace(native(op.problem))
+def dgrad_workspace_bytes(op: Conv | Deconv, roles: Collection[str]) -> int:
+    return cpu.conv_dgrad_workspace_bytes(native(op.problem))
 
 
-def wgrad_workspace(op: Conv | Deconv, roles: Collection[str]) -> int:
-    weights = cpu.conv_wgrad_workspace(native(op.problem)) if "dw0" in roles else 0
-    bias = cpu.column_sums_workspace(*rows_and_columns(top_of(op))) if "dw1" in roles else 0
+def wgrad_workspace_bytes(op: Conv | Deconv, roles: Collection[str]) -> int:
+    weights = cpu.conv_wgrad_workspace_bytes(native(op.problem)) if "dw0" in roles else 0
+    bias = cpu.column_sums_workspace_bytes(*rows_and_columns(top_of(op))) if "dw1" in roles else 0
     return max(weights, bias)
 
 
@@ -51,8 +51,8 @@ def bias_gradient(call: CpuCall, rows: int, columns: int, dy: str, accumulate: b
     return cpu.column_sums(rows, columns, out=call["dw1"], x=call[dy], accumulate=accumulate, workspace=call.workspace)
 
 
-@kernel(Conv, "forward", workspace=fprop_workspace)
-def conv_fprop(op: Conv, call: CpuCall) -> Launches:
+@kernel(Conv, "forward", workspace=fprop_workspace_bytes)
+def convolution_fprop(op: Conv, call: CpuCall) -> Launches:
     if op.residual:
         return None
     problem = native(op.problem)
@@ -65,8 +65,8 @@ def conv_fprop(op: Conv, call: CpuCall) -> Launches:
     ]  # fmt: skip
 
 
-@kernel(Conv, "dgrad", workspace=dgrad_workspace)
-def conv_dgrad(op: Conv, call: CpuCall) -> list[Launch]:
+@kernel(Conv, "dgrad", workspace=dgrad_workspace_bytes)
+def convolution_dgrad(op: Conv, call: CpuCall) -> list[Launch]:
     problem = native(op.problem)
     return [
         cpu.conv_dgrad(
@@ -77,13 +77,13 @@ def conv_dgrad(op: Conv, call: CpuCall) -> list[Launch]:
     ]  # fmt: skip
 
 
-@kernel(Conv, "wgrad", workspace=wgrad_workspace)
-def conv_wgrad(op: Conv, call: CpuCall) -> list[Launch]:
-    return wgrad(op, call, image="x", maps="dy")
+@kernel(Conv, "wgrad", workspace=wgrad_workspace_bytes)
+def convolution_wgrad(op: Conv, call: CpuCall) -> list[Launch]:
+    return wgrad(op, call, maps="dy", image="x")
 
 
-@kernel(Deconv, "forward", workspace=dgrad_workspace)
-def deconv_forward(op: Deconv, call: CpuCall) -> list[Launch]:
+@kernel(Deconv, "forward", workspace=dgrad_workspace_bytes)
+def deconvolution_fprop(op: Deconv, call: CpuCall) -> list[Launch]:
     problem = native(op.problem)
     return [
         cpu.conv_dgrad(
@@ -93,8 +93,8 @@ def deconv_forward(op: Deconv, call: CpuCall) -> list[Launch]:
     ]
 
 
-@kernel(Deconv, "dgrad", workspace=fprop_workspace)
-def deconv_dgrad(op: Deconv, call: CpuCall) -> list[Launch]:
+@kernel(Deconv, "dgrad", workspace=fprop_workspace_bytes)
+def deconvolution_dgrad(op: Deconv, call: CpuCall) -> list[Launch]:
     problem = native(op.problem)
     return [
         cpu.conv_fprop(
@@ -105,12 +105,12 @@ def deconv_dgrad(op: Deconv, call: CpuCall) -> list[Launch]:
     ]  # fmt: skip
 
 
-@kernel(Deconv, "wgrad", workspace=wgrad_workspace)
-def deconv_wgrad(op: Deconv, call: CpuCall) -> list[Launch]:
-    return wgrad(op, call, image="dy", maps="x")
+@kernel(Deconv, "wgrad", workspace=wgrad_workspace_bytes)
+def deconvolution_wgrad(op: Deconv, call: CpuCall) -> list[Launch]:
+    return wgrad(op, call, maps="x", image="dy")
 
 
-def wgrad(op: Conv | Deconv, call: CpuCall, *, image: str, maps: str) -> list[Launch]:
+def wgrad(op: Conv | Deconv, call: CpuCall, *, maps: str, image: str) -> list[Launch]:
     """Gradients of filter and bias, summed over the pairs; `image` and `maps` are the roles of the problem's sides."""
     problem, launches = native(op.problem), list[Launch]()
     for number, i in enumerate(pairs(op, call, "dy")):

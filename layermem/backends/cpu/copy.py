@@ -20,7 +20,7 @@ def copy_unless_shared(call: CpuCall, out: str, x: str) -> list[Launch]:
     ]
 
 
-def reorder_workspace(to: Tensor, source: Tensor) -> int:
+def reorder_workspace_bytes(to: Tensor, source: Tensor) -> int:
     """Bytes of one copy in Caffe's order, which is needed where neither side has it."""
     return aligned(to.nbytes) if to.interleaved and source.interleaved and not to.ordered_like(source) else 0
 
@@ -41,9 +41,9 @@ def reorder(out: int, to: Tensor, x: int, source: Tensor, workspace: int, accumu
     return [*launches, cpu.transpose(n, c, h * w, out=out, x=in_order, accumulate=accumulate)]
 
 
-def operand_workspace(source: Tensor, to: Tensor) -> int:
+def operand_workspace_bytes(source: Tensor, to: Tensor) -> int:
     """Bytes that `reorder_operand` uses: a copy in the order of `to`, and what making it takes."""
-    return 0 if source.ordered_like(to) else aligned(to.nbytes) + reorder_workspace(to, source)
+    return 0 if source.ordered_like(to) else aligned(to.nbytes) + reorder_workspace_bytes(to, source)
 
 
 def reorder_operand(call: CpuCall, role: str, source: Tensor, to: Tensor, offset: int) -> tuple[int, list[Launch]]:

@@ -3,10 +3,14 @@
 Every op has one.  The reference kernel runs only where an Eltwise has more bottoms, or a Split more tops, than one
 native op combines (base.MAX_ARRAYS), or where fusing an update saves nothing; its temporaries are NumPy's, beside the
 arena.
+
+The environment variable LAYERMEM_ISA names the instruction set of the kernels (base, avx2, avx512); without it, the
+best one of the machine runs.  Bits of results depend on it, not on the number of threads.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 
 from layermem._native import cpu
@@ -18,6 +22,16 @@ from layermem.errors import InputError
 from layermem.graph.ops import Op
 from layermem.ops import OpRecord
 
+ISA = "LAYERMEM_ISA"
+
+
+def _set_isa(name: str) -> None:
+    try:
+        cpu.set_isa(name)
+    except ValueError:
+        known = ", ".join(cpu.available_isas())
+        raise InputError(f"{ISA} is '{name}', which this machine does not run; set it to one of {known}") from None
+
 
 @register_device("cpu")
 class CpuDevice(ReferenceDevice):
@@ -25,10 +39,16 @@ class CpuDevice(ReferenceDevice):
 
     def __init__(self, threads: int | None = None):
         super().__init__()
+        if ISA in os.environ:
+            _set_isa(os.environ[ISA])
         if threads is not None:
             if threads < 1:
                 raise InputError(f"cannot run on {threads} threads; give at least 1")
             cpu.set_threads(threads)
+
+    @property
+    def arithmetic(self) -> str:
+        return f"{self.name} {cpu.active_isa()}"
 
     def describe(self) -> str:
         return f"native kernels for {cpu.active_isa()}, {cpu.threads()} threads"

@@ -1,4 +1,4 @@
-"""Dropout: a counter-based generator decides which elements stay, so backward draws the same numbers again."""
+"""Dropout: a counter-based generator selects the elements to keep, so backward draws the same numbers."""
 
 from __future__ import annotations
 

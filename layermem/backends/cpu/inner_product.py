@@ -12,23 +12,23 @@ from layermem.backends.cpu.update import UpdateLaunch, rule_settings
 from layermem.ops import InnerProduct, InnerProductUpdate
 
 
-def reorder_workspace(op: InnerProduct, roles: Collection[str]) -> int:
+def reorder_workspace_bytes(op: InnerProduct, roles: Collection[str]) -> int:
     return 0 if op.by_rows else transposed.workspace(op, roles)
 
 
-def wgrad_workspace(op: InnerProduct, roles: Collection[str]) -> int:
+def wgrad_workspace_bytes(op: InnerProduct, roles: Collection[str]) -> int:
     if not op.by_rows:
         return transposed.workspace(op, roles)
-    weights = partial_sums_workspace(op) if "dw0" in roles else 0
-    return max(weights, cpu.column_sums_workspace(op.rows, op.outputs))
+    weights = partial_sums_workspace_bytes(op) if "dw0" in roles else 0
+    return max(weights, cpu.column_sums_workspace_bytes(op.rows, op.outputs))
 
 
-def partial_sums_workspace(op: InnerProduct) -> int:
+def partial_sums_workspace_bytes(op: InnerProduct) -> int:
     """Bytes of a weight gradient that is summed in parts (split-K); 0 where it is not."""
-    return cpu.inner_product_wgrad_workspace(op.rows, op.outputs, op.inner)
+    return cpu.inner_product_wgrad_workspace_bytes(op.rows, op.outputs, op.inner)
 
 
-@kernel(InnerProduct, "forward", workspace=reorder_workspace)
+@kernel(InnerProduct, "forward", workspace=reorder_workspace_bytes)
 def inner_product_fprop(op: InnerProduct, call: CpuCall) -> Launches:
     if op.residual:
         return None
@@ -42,7 +42,7 @@ def inner_product_fprop(op: InnerProduct, call: CpuCall) -> Launches:
     ]  # fmt: skip
 
 
-@kernel(InnerProduct, "dgrad", workspace=reorder_workspace)
+@kernel(InnerProduct, "dgrad", workspace=reorder_workspace_bytes)
 def inner_product_dgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
     if not op.by_rows:
         return transposed.dgrad(op, call)
@@ -54,7 +54,7 @@ def inner_product_dgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
     ]  # fmt: skip
 
 
-@kernel(InnerProduct, "wgrad", workspace=wgrad_workspace)
+@kernel(InnerProduct, "wgrad", workspace=wgrad_workspace_bytes)
 def inner_product_wgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
     if not op.by_rows:
         return transposed.wgrad(op, call)
@@ -71,17 +71,17 @@ def inner_product_wgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
     return launches
 
 
-def fused_update_workspace(op: InnerProductUpdate, roles: Collection[str]) -> int:
+def fused_update_workspace_bytes(op: InnerProductUpdate, roles: Collection[str]) -> int:
     """Split-K needs a full-size gradient buffer, so fusing the update saves nothing."""
-    if partial_sums_workspace(op.product):
+    if partial_sums_workspace_bytes(op.product):
         return op.update.tensor.nbytes
-    return cpu.column_sums_workspace(op.product.rows, op.product.outputs) if "dw1" in roles else 0
+    return cpu.column_sums_workspace_bytes(op.product.rows, op.product.outputs) if "dw1" in roles else 0
 
 
-@kernel(InnerProductUpdate, "backward_update", workspace=fused_update_workspace)
+@kernel(InnerProductUpdate, "backward_update", workspace=fused_update_workspace_bytes)
 def inner_product_backward_update(op: InnerProductUpdate, call: CpuCall) -> Launches:
     product, update = op.product, op.update
-    if partial_sums_workspace(product):
+    if partial_sums_workspace_bytes(product):
         return None
     fused = cpu.inner_product_backward_update(
         update.rule, product.rows, product.outputs, product.inner, x=call["x0"], dy=call["dy0"],

@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch
-from layermem.backends.cpu.copy import operand_workspace, reorder, reorder_operand
+from layermem.backends.cpu.copy import operand_workspace_bytes, reorder, reorder_operand
 from layermem.ops import InnerProduct, Tensor
 from layermem.utils.units import aligned
 
@@ -24,14 +24,14 @@ def operand_bytes(op: InnerProduct) -> tuple[int, int]:
     """Workspace for x and for y as matrices.  With transposed weights a gradient of x always has a copy, since the
     kernel of its product (fprop) cannot accumulate."""
     x, y = matrices(op)
-    x_bytes = operand_workspace(op.x, x) or (aligned(x.nbytes) if op.transpose else 0)
-    return x_bytes, operand_workspace(op.y, y)
+    x_bytes = operand_workspace_bytes(op.x, x) or (aligned(x.nbytes) if op.transpose else 0)
+    return x_bytes, operand_workspace_bytes(op.y, y)
 
 
 def gradient_bytes(op: InnerProduct) -> int:
     n, k = (op.inner, op.outputs) if op.transpose else (op.outputs, op.inner)
-    weights = cpu.inner_product_wgrad_workspace(op.rows, n, k)
-    return aligned(max(weights, cpu.column_sums_workspace(op.rows, op.outputs)))
+    weights = cpu.inner_product_wgrad_workspace_bytes(op.rows, n, k)
+    return aligned(max(weights, cpu.column_sums_workspace_bytes(op.rows, op.outputs)))
 
 
 def workspace(op: InnerProduct, roles: Collection[str]) -> int:

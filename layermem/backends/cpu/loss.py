@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
-from layermem.backends.cpu.copy import operand_workspace, reorder, reorder_operand
+from layermem.backends.cpu.copy import operand_workspace_bytes, reorder, reorder_operand
 from layermem.errors import InputError
 from layermem.ops import (
     ContrastiveLoss,
@@ -26,7 +26,7 @@ def report_labels(call: CpuCall, launch: Launch) -> Launch:
         try:
             launch()
         except ValueError as error:
-            raise InputError(f"cannot go on: {error}; fix the data, or set ignore_label", layer=call.layer) from None
+            raise InputError(f"{error}; fix the data, or set ignore_label", layer=call.layer) from None
 
     return run
 
@@ -39,13 +39,13 @@ def divisor(normalizer: int | None) -> int:
 # -- a target for each element -----------------------------------------------------------------------------------------
 
 
-def sigmoid_loss_workspace(op: SigmoidCrossEntropyLoss, roles: Collection[str]) -> int:
-    return cpu.sigmoid_loss_workspace(op.x.count) + operand_workspace(op.target, op.x)
+def sigmoid_loss_workspace_bytes(op: SigmoidCrossEntropyLoss, roles: Collection[str]) -> int:
+    return cpu.sigmoid_loss_workspace_bytes(op.x.count) + operand_workspace_bytes(op.target, op.x)
 
 
-@kernel(SigmoidCrossEntropyLoss, "forward", workspace=sigmoid_loss_workspace)
+@kernel(SigmoidCrossEntropyLoss, "forward", workspace=sigmoid_loss_workspace_bytes)
 def sigmoid_loss_forward(op: SigmoidCrossEntropyLoss, call: CpuCall) -> list[Launch]:
-    target, before = reorder_operand(call, "x1", op.target, op.x, cpu.sigmoid_loss_workspace(op.x.count))
+    target, before = reorder_operand(call, "x1", op.target, op.x, cpu.sigmoid_loss_workspace_bytes(op.x.count))
     launch = cpu.sigmoid_loss_forward(
         op.x.count, loss=call["y0"], x=call["x0"], target=target, ignore_label=op.ignore_label,
         divisor=divisor(op.normalizer), workspace=call.workspace,
@@ -53,9 +53,9 @@ def sigmoid_loss_forward(op: SigmoidCrossEntropyLoss, call: CpuCall) -> list[Lau
     return [*before, launch]
 
 
-@kernel(SigmoidCrossEntropyLoss, "backward", workspace=sigmoid_loss_workspace)
+@kernel(SigmoidCrossEntropyLoss, "backward", workspace=sigmoid_loss_workspace_bytes)
 def sigmoid_loss_backward(op: SigmoidCrossEntropyLoss, call: CpuCall) -> list[Launch]:
-    target, before = reorder_operand(call, "x1", op.target, op.x, cpu.sigmoid_loss_workspace(op.x.count))
+    target, before = reorder_operand(call, "x1", op.target, op.x, cpu.sigmoid_loss_workspace_bytes(op.x.count))
     launch = cpu.sigmoid_loss_backward(
         op.x.count, dx=call["dx0"], x=call["x0"], target=target, dloss=call["dy0"], ignore_label=op.ignore_label,
         divisor=divisor(op.normalizer), accumulate=call.accumulates("dx0"), workspace=call.workspace,
@@ -63,28 +63,28 @@ def sigmoid_loss_backward(op: SigmoidCrossEntropyLoss, call: CpuCall) -> list[La
     return [*before, launch]
 
 
-def euclidean_loss_workspace(op: EuclideanLoss, roles: Collection[str]) -> int:
+def euclidean_loss_workspace_bytes(op: EuclideanLoss, roles: Collection[str]) -> int:
     """Of the native sum, then b in the order of a, then its gradient in that order."""
-    reordered = operand_workspace(op.b, op.a)
+    reordered = operand_workspace_bytes(op.b, op.a)
     gradient = aligned(op.a.nbytes) if reordered and "dx1" in roles else 0
-    return cpu.euclidean_loss_workspace(op.a.count) + reordered + gradient
+    return cpu.euclidean_loss_workspace_bytes(op.a.count) + reordered + gradient
 
 
-@kernel(EuclideanLoss, "forward", workspace=euclidean_loss_workspace)
+@kernel(EuclideanLoss, "forward", workspace=euclidean_loss_workspace_bytes)
 def euclidean_loss_forward(op: EuclideanLoss, call: CpuCall) -> list[Launch]:
-    b, before = reorder_operand(call, "x1", op.b, op.a, cpu.euclidean_loss_workspace(op.a.count))
+    b, before = reorder_operand(call, "x1", op.b, op.a, cpu.euclidean_loss_workspace_bytes(op.a.count))
     launch = cpu.euclidean_loss_forward(
         op.a.count, loss=call["y0"], a=call["x0"], b=b, divisor=2 * op.items, workspace=call.workspace
     )
     return [*before, launch]
 
 
-@kernel(EuclideanLoss, "backward", workspace=euclidean_loss_workspace)
+@kernel(EuclideanLoss, "backward", workspace=euclidean_loss_workspace_bytes)
 def euclidean_loss_backward(op: EuclideanLoss, call: CpuCall) -> list[Launch]:
-    offset = cpu.euclidean_loss_workspace(op.a.count)
+    offset = cpu.euclidean_loss_workspace_bytes(op.a.count)
     b, before = reorder_operand(call, "x1", op.b, op.a, offset)
     reordered = bool(before) and "dx1" in call
-    db = call.workspace + offset + operand_workspace(op.b, op.a) if reordered else call["dx1"]
+    db = call.workspace + offset + operand_workspace_bytes(op.b, op.a) if reordered else call["dx1"]
     launch = cpu.euclidean_loss_backward(
         op.a.count, da=call["dx0"], db=db, a=call["x0"], b=b, dloss=call["dy0"], divisor=op.items,
         accumulate_da=call.accumulates("dx0"), accumulate_db=call.accumulates("dx1") and not reordered,
@@ -98,11 +98,11 @@ def euclidean_loss_backward(op: EuclideanLoss, call: CpuCall) -> list[Launch]:
 # -- pairs of items ----------------------------------------------------------------------------------------------------
 
 
-def contrastive_loss_workspace(op: ContrastiveLoss, roles: Collection[str]) -> int:
-    return cpu.contrastive_loss_workspace(op.items, op.item_size)
+def contrastive_loss_workspace_bytes(op: ContrastiveLoss, roles: Collection[str]) -> int:
+    return cpu.contrastive_loss_workspace_bytes(op.items, op.item_size)
 
 
-@kernel(ContrastiveLoss, "forward", workspace=contrastive_loss_workspace)
+@kernel(ContrastiveLoss, "forward", workspace=contrastive_loss_workspace_bytes)
 def contrastive_loss_forward(op: ContrastiveLoss, call: CpuCall) -> list[Launch]:
     return [
         cpu.contrastive_loss_forward(
@@ -131,11 +131,11 @@ def item_shape(op: ItemLoss) -> tuple[int, int, int]:
     return op.items, op.classes, op.x.shape[1] if len(op.x.shape) == 4 else op.classes
 
 
-def item_loss_workspace(op: ItemLoss, roles: Collection[str]) -> int:
-    return cpu.item_loss_workspace(op.items, op.classes)
+def item_loss_workspace_bytes(op: ItemLoss, roles: Collection[str]) -> int:
+    return cpu.item_loss_workspace_bytes(op.items, op.classes)
 
 
-@kernel(HingeLoss, "forward", workspace=item_loss_workspace)
+@kernel(HingeLoss, "forward", workspace=item_loss_workspace_bytes)
 def hinge_loss_forward(op: HingeLoss, call: CpuCall) -> list[Launch]:
     launch = cpu.hinge_loss_forward(
         *item_shape(op), loss=call["y0"], x=call["x0"], label=call["x1"], squared=op.squared, workspace=call.workspace
@@ -153,7 +153,7 @@ def hinge_loss_backward(op: HingeLoss, call: CpuCall) -> list[Launch]:
     ]  # fmt: skip
 
 
-@kernel(MultinomialLogisticLoss, "forward", workspace=item_loss_workspace)
+@kernel(MultinomialLogisticLoss, "forward", workspace=item_loss_workspace_bytes)
 def multinomial_logistic_loss_forward(op: MultinomialLogisticLoss, call: CpuCall) -> list[Launch]:
     launch = cpu.logistic_loss_forward(
         *item_shape(op), loss=call["y0"], x=call["x0"], label=call["x1"], workspace=call.workspace

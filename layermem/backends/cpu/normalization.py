@@ -29,15 +29,15 @@ def lrn_shape(op: LRN) -> LrnShape:
     return {"n": n, "h": h, "w": w, "c": c, "size": op.size, "across": op.across}
 
 
-def lrn_forward_workspace(op: LRN, roles: Collection[str]) -> int:
-    return cpu.lrn_workspace(**lrn_shape(op), backward=False)
+def lrn_forward_workspace_bytes(op: LRN, roles: Collection[str]) -> int:
+    return cpu.lrn_workspace_bytes(**lrn_shape(op), backward=False)
 
 
-def lrn_backward_workspace(op: LRN, roles: Collection[str]) -> int:
-    return cpu.lrn_workspace(**lrn_shape(op), backward=True)
+def lrn_backward_workspace_bytes(op: LRN, roles: Collection[str]) -> int:
+    return cpu.lrn_workspace_bytes(**lrn_shape(op), backward=True)
 
 
-@kernel(LRN, "forward", workspace=lrn_forward_workspace)
+@kernel(LRN, "forward", workspace=lrn_forward_workspace_bytes)
 def lrn_forward(op: LRN, call: CpuCall) -> list[Launch]:
     return [
         cpu.lrn_forward(
@@ -47,7 +47,7 @@ def lrn_forward(op: LRN, call: CpuCall) -> list[Launch]:
     ]  # fmt: skip
 
 
-@kernel(LRN, "backward", workspace=lrn_backward_workspace)
+@kernel(LRN, "backward", workspace=lrn_backward_workspace_bytes)
 def lrn_backward(op: LRN, call: CpuCall) -> list[Launch]:
     return [
         cpu.lrn_backward(
@@ -77,25 +77,25 @@ def statistics(norm: BatchNorm, call: CpuCall, offset: int) -> tuple[int, int]:
     return workspace, call["inv_std"] or workspace + aligned(4 * norm.channels)
 
 
-def batch_norm_forward_workspace(op: BatchNorm, roles: Collection[str]) -> int:
+def batch_norm_forward_workspace_bytes(op: BatchNorm, roles: Collection[str]) -> int:
     if op.global_stats:
-        return cpu.batch_norm_global_workspace(channels(op))
-    return cpu.batch_norm_forward_workspace(channels(op)) + statistics_bytes(op, roles)
+        return cpu.batch_norm_global_workspace_bytes(channels(op))
+    return cpu.batch_norm_forward_workspace_bytes(channels(op)) + statistics_bytes(op, roles)
 
 
-def batch_norm_backward_workspace(op: BatchNorm, roles: Collection[str]) -> int:
+def batch_norm_backward_workspace_bytes(op: BatchNorm, roles: Collection[str]) -> int:
     if op.global_stats:
-        return cpu.batch_norm_global_workspace(channels(op))
-    return cpu.batch_norm_backward_workspace(channels(op))
+        return cpu.batch_norm_global_workspace_bytes(channels(op))
+    return cpu.batch_norm_backward_workspace_bytes(channels(op))
 
 
-@kernel(BatchNorm, "forward", workspace=batch_norm_forward_workspace)
+@kernel(BatchNorm, "forward", workspace=batch_norm_forward_workspace_bytes)
 def batch_norm_forward(op: BatchNorm, call: CpuCall) -> list[Launch]:
     shape, y, x, workspace = channels(op), call["y0"], call["x0"], call.workspace
     w0, w1, w2 = call["w0"], call["w1"], call["w2"]
     if op.global_stats:
         return [cpu.batch_norm_global_forward(shape, y=y, x=x, w0=w0, w1=w1, w2=w2, eps=op.eps, workspace=workspace)]
-    mean, inv_std = statistics(op, call, cpu.batch_norm_forward_workspace(shape))
+    mean, inv_std = statistics(op, call, cpu.batch_norm_forward_workspace_bytes(shape))
     return [
         cpu.batch_norm_forward(
             shape, y=y, x=x, mean=mean, inv_std=inv_std, w0=w0, w1=w1, w2=w2, fraction=op.fraction, eps=op.eps,
@@ -110,7 +110,7 @@ def batch_norm_recompute(op: BatchNorm, call: CpuCall) -> list[Launch]:
     return [cpu.batch_norm_recompute(channels(op), y=call["y0"], x=call["x0"], mean=mean, inv_std=inv_std)]
 
 
-@kernel(BatchNorm, "backward", workspace=batch_norm_backward_workspace)
+@kernel(BatchNorm, "backward", workspace=batch_norm_backward_workspace_bytes)
 def batch_norm_backward(op: BatchNorm, call: CpuCall) -> list[Launch]:
     shape, dx, dy, accumulate = channels(op), call["dx0"], call["dy0"], call.accumulates("dx0")
     if op.global_stats:
@@ -131,20 +131,20 @@ def batch_norm_backward(op: BatchNorm, call: CpuCall) -> list[Launch]:
 # -- BatchNorm + Scale (+ ReLU) ----------------------------------------------------------------------------------------
 
 
-def batch_norm_scale_forward_workspace(op: BatchNormScale, roles: Collection[str]) -> int:
-    return cpu.batch_norm_fused_workspace(channels(op)) + statistics_bytes(op.norm, roles)
+def batch_norm_scale_forward_workspace_bytes(op: BatchNormScale, roles: Collection[str]) -> int:
+    return cpu.batch_norm_fused_workspace_bytes(channels(op)) + statistics_bytes(op.norm, roles)
 
 
-def batch_norm_scale_backward_workspace(op: BatchNormScale, roles: Collection[str]) -> int:
-    return cpu.batch_norm_fused_workspace(channels(op))
+def batch_norm_scale_backward_workspace_bytes(op: BatchNormScale, roles: Collection[str]) -> int:
+    return cpu.batch_norm_fused_workspace_bytes(channels(op))
 
 
-@kernel(BatchNormScale, "forward", workspace=batch_norm_scale_forward_workspace)
+@kernel(BatchNormScale, "forward", workspace=batch_norm_scale_forward_workspace_bytes)
 def batch_norm_scale_forward(op: BatchNormScale, call: CpuCall) -> Launches:
     return fused_forward(op, call, recompute=False)
 
 
-@kernel(BatchNormScale, "recompute", workspace=batch_norm_scale_forward_workspace)
+@kernel(BatchNormScale, "recompute", workspace=batch_norm_scale_forward_workspace_bytes)
 def batch_norm_scale_recompute(op: BatchNormScale, call: CpuCall) -> Launches:
     return fused_forward(op, call, recompute=True)
 
@@ -153,7 +153,7 @@ def fused_forward(op: BatchNormScale, call: CpuCall, *, recompute: bool) -> Laun
     if op.residual:
         return None
     norm, shape = op.norm, channels(op)
-    mean, inv_std = statistics(norm, call, cpu.batch_norm_fused_workspace(shape))
+    mean, inv_std = statistics(norm, call, cpu.batch_norm_fused_workspace_bytes(shape))
     return [
         cpu.batch_norm_fused_forward(
             shape, y=call["y0"], x=call["x0"], mean=mean, inv_std=inv_std, factor=call["w3"], bias=call["w4"],
@@ -163,7 +163,7 @@ def fused_forward(op: BatchNormScale, call: CpuCall, *, recompute: bool) -> Laun
     ]  # fmt: skip
 
 
-@kernel(BatchNormScale, "backward", workspace=batch_norm_scale_backward_workspace)
+@kernel(BatchNormScale, "backward", workspace=batch_norm_scale_backward_workspace_bytes)
 def batch_norm_scale_backward(op: BatchNormScale, call: CpuCall) -> list[Launch]:
     return [
         cpu.batch_norm_fused_backward(
@@ -182,17 +182,17 @@ def offset_unless_absent(address: int, offset: int) -> int:
     return address + offset if address else 0
 
 
-def scale_forward_workspace(op: Scale | Bias, roles: Collection[str]) -> int:
+def scale_forward_workspace_bytes(op: Scale | Bias, roles: Collection[str]) -> int:
     broadcast = Broadcast(op)
     return 2 * broadcast.nbytes if broadcast.transposed else 0
 
 
-def scale_backward_workspace(op: Scale | Bias, roles: Collection[str]) -> int:
+def scale_backward_workspace_bytes(op: Scale | Bias, roles: Collection[str]) -> int:
     broadcast = Broadcast(op)
-    return cpu.scale_backward_workspace(broadcast.shape) + (3 * broadcast.nbytes if broadcast.transposed else 0)
+    return cpu.scale_backward_workspace_bytes(broadcast.shape) + (3 * broadcast.nbytes if broadcast.transposed else 0)
 
 
-@kernel(Scale, "forward", workspace=scale_forward_workspace)
+@kernel(Scale, "forward", workspace=scale_forward_workspace_bytes)
 def scale_forward(op: Scale, call: CpuCall) -> list[Launch]:
     broadcast = Broadcast(op)
     factor, before_factor = broadcast.operand(call, op.operand, call.workspace)
@@ -206,7 +206,7 @@ def scale_forward(op: Scale, call: CpuCall) -> list[Launch]:
     return [*before_factor, *before_bias, *blocks]
 
 
-@kernel(Bias, "forward", workspace=scale_forward_workspace)
+@kernel(Bias, "forward", workspace=scale_forward_workspace_bytes)
 def bias_forward(op: Bias, call: CpuCall) -> list[Launch]:
     broadcast = Broadcast(op)
     bias, before = broadcast.operand(call, op.operand, call.workspace)
@@ -217,10 +217,10 @@ def bias_forward(op: Bias, call: CpuCall) -> list[Launch]:
     return [*before, *blocks]
 
 
-@kernel(Scale, "backward", workspace=scale_backward_workspace)
+@kernel(Scale, "backward", workspace=scale_backward_workspace_bytes)
 def scale_backward(op: Scale, call: CpuCall) -> list[Launch]:
     broadcast, dbias_role = Broadcast(op), f"d{op.bias}" if op.bias else None
-    copies = call.workspace + cpu.scale_backward_workspace(broadcast.shape)
+    copies = call.workspace + cpu.scale_backward_workspace_bytes(broadcast.shape)
     factor, before = broadcast.operand(call, op.operand, copies)
     dfactor, accumulate_dfactor, after_dfactor = broadcast.gradient(call, f"d{op.operand}", copies + broadcast.nbytes)
     dbias, accumulate_dbias, after_dbias = broadcast.gradient(call, dbias_role, copies + 2 * broadcast.nbytes)
@@ -237,10 +237,10 @@ def scale_backward(op: Scale, call: CpuCall) -> list[Launch]:
     return [*before, *blocks, *after_dfactor, *after_dbias]
 
 
-@kernel(Bias, "backward", workspace=scale_backward_workspace)
+@kernel(Bias, "backward", workspace=scale_backward_workspace_bytes)
 def bias_backward(op: Bias, call: CpuCall) -> list[Launch]:
     broadcast = Broadcast(op)
-    copies = call.workspace + cpu.scale_backward_workspace(broadcast.shape)
+    copies = call.workspace + cpu.scale_backward_workspace_bytes(broadcast.shape)
     dbias, accumulate, after = broadcast.gradient(call, f"d{op.operand}", copies)
     launches: list[Launch] = []
     if dbias:

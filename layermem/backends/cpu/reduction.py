@@ -7,7 +7,7 @@ from math import prod
 
 from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
-from layermem.backends.cpu.copy import operand_workspace, reorder, reorder_operand
+from layermem.backends.cpu.copy import operand_workspace_bytes, reorder, reorder_operand
 from layermem.ops import ArgMax, Reduction, Tensor
 from layermem.utils.units import aligned
 
@@ -28,22 +28,22 @@ def sums(op: Reduction) -> Tensor:
     return Tensor((*op.y.shape, 1)) if len(op.x.shape) == 4 and op.along == 3 else op.y
 
 
-def reduction_workspace(op: Reduction, roles: Collection[str]) -> int:
-    return cpu.reduce_workspace(reduced_axis(op)) + operand_workspace(op.y, sums(op))
+def reduction_workspace_bytes(op: Reduction, roles: Collection[str]) -> int:
+    return cpu.reduce_workspace_bytes(reduced_axis(op)) + operand_workspace_bytes(op.y, sums(op))
 
 
-@kernel(Reduction, "forward", workspace=reduction_workspace)
+@kernel(Reduction, "forward", workspace=reduction_workspace_bytes)
 def reduction_forward(op: Reduction, call: CpuCall) -> list[Launch]:
     axis, reordered = reduced_axis(op), not sums(op).ordered_like(op.y)
-    y = call.workspace + cpu.reduce_workspace(axis) if reordered else call["y0"]
+    y = call.workspace + cpu.reduce_workspace_bytes(axis) if reordered else call["y0"]
     launch = cpu.reduce(axis, TERMS[op.operation], y=y, x=call["x0"], factor=op.factor, workspace=call.workspace)
     return [launch, *(reorder(call["y0"], op.y, y, sums(op), 0) if reordered else [])]
 
 
-@kernel(Reduction, "backward", workspace=reduction_workspace)
+@kernel(Reduction, "backward", workspace=reduction_workspace_bytes)
 def reduction_backward(op: Reduction, call: CpuCall) -> list[Launch]:
     axis, accumulate = reduced_axis(op), call.accumulates("dx0")
-    dy, before = reorder_operand(call, "dy0", op.y, sums(op), cpu.reduce_workspace(axis))
+    dy, before = reorder_operand(call, "dy0", op.y, sums(op), cpu.reduce_workspace_bytes(axis))
     term = TERMS[op.operation]
     launch = cpu.reduce_backward(
         axis, term, dx=call["dx0"], x=call["x0"], dy=dy, factor=op.factor, accumulate=accumulate
@@ -65,9 +65,9 @@ def items(op: ArgMax) -> Tensor:
     return Tensor((op.x.shape[0], search_axis(op)[1]))
 
 
-def copy_workspace(op: ArgMax) -> int:
+def copy_workspace_bytes(op: ArgMax) -> int:
     if op.along is None:
-        return operand_workspace(op.x, items(op))
+        return operand_workspace_bytes(op.x, items(op))
     return aligned(op.x.nbytes) if search_axis(op)[2] > 1 else 0
 
 
@@ -76,13 +76,13 @@ def places_and_values(op: ArgMax) -> Tensor | None:
     return Tensor(op.y.shape[:3]) if op.along is None and op.with_values else None
 
 
-def argmax_workspace(op: ArgMax, roles: Collection[str]) -> int:
+def argmax_workspace_bytes(op: ArgMax, roles: Collection[str]) -> int:
     both = places_and_values(op)
-    reordered = operand_workspace(op.y, both) if both is not None else 0
-    return cpu.top_k_workspace(op.top_k) + copy_workspace(op) + reordered
+    reordered = operand_workspace_bytes(op.y, both) if both is not None else 0
+    return cpu.top_k_workspace_bytes(op.top_k) + copy_workspace_bytes(op) + reordered
 
 
-@kernel(ArgMax, "forward", workspace=argmax_workspace)
+@kernel(ArgMax, "forward", workspace=argmax_workspace_bytes)
 def argmax_forward(op: ArgMax, call: CpuCall) -> list[Launch]:
     outer, size, inner = search_axis(op)
     rows, before = searched_rows(op, call)
@@ -94,7 +94,7 @@ def argmax_forward(op: ArgMax, call: CpuCall) -> list[Launch]:
         )
         return [*before, search]
     reordered = not both.ordered_like(op.y)
-    y = call.workspace + cpu.top_k_workspace(k) + copy_workspace(op) if reordered else call["y0"]
+    y = call.workspace + cpu.top_k_workspace_bytes(k) + copy_workspace_bytes(op) if reordered else call["y0"]
     search = cpu.top_k(
         outer, size, k, index=y, value=y + 4 * k, x=rows, inner=inner, pitch=2 * k, workspace=call.workspace
     )
@@ -103,7 +103,7 @@ def argmax_forward(op: ArgMax, call: CpuCall) -> list[Launch]:
 
 def searched_rows(op: ArgMax, call: CpuCall) -> tuple[int, list[Launch]]:
     """The address of the rows that are searched, and the launches that bring them there."""
-    offset = cpu.top_k_workspace(op.top_k)
+    offset = cpu.top_k_workspace_bytes(op.top_k)
     if op.along is None:
         return reorder_operand(call, "x0", op.x, items(op), offset)
     outer, size, inner = search_axis(op)

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from layermem._native import cpu
 from layermem.backends.cpu.base import MAX_ARRAYS, CpuCall, Launch, Launches, kernel
-from layermem.backends.cpu.copy import copy_unless_shared, reorder, reorder_workspace
+from layermem.backends.cpu.copy import copy_unless_shared, reorder, reorder_workspace_bytes
 from layermem.ops import Concat, Partition, Reshape, Silence, Slice, Split, Tensor, Tile
 
 
@@ -81,16 +81,16 @@ def split_backward(op: Split, call: CpuCall) -> Launches:
     return [cpu.eltwise_sum(call.count("dx0"), y=call["dx0"], xs=dys, coefficients=[1.0] * len(dys))]
 
 
-def reshape_workspace(op: Reshape, roles: Collection[str]) -> int:
-    return reorder_workspace(op.y, op.x)
+def reshape_workspace_bytes(op: Reshape, roles: Collection[str]) -> int:
+    return reorder_workspace_bytes(op.y, op.x)
 
 
-@kernel(Reshape, "forward", workspace=reshape_workspace)
+@kernel(Reshape, "forward", workspace=reshape_workspace_bytes)
 def reshape_forward(op: Reshape, call: CpuCall) -> list[Launch]:
     return reshape(op, call, "y0", "x0", op.y, op.x)
 
 
-@kernel(Reshape, "backward", workspace=reshape_workspace)
+@kernel(Reshape, "backward", workspace=reshape_workspace_bytes)
 def reshape_backward(op: Reshape, call: CpuCall) -> list[Launch]:
     return reshape(op, call, "dx0", "dy0", op.x, op.y)
 
@@ -118,11 +118,11 @@ def tiles_axis(op: Tile) -> cpu.Axis:
     return cpu.Axis(outer, op.tiles, size * inner)
 
 
-def tile_backward_workspace(op: Tile, roles: Collection[str]) -> int:
-    return cpu.reduce_workspace(tiles_axis(op))
+def tile_backward_workspace_bytes(op: Tile, roles: Collection[str]) -> int:
+    return cpu.reduce_workspace_bytes(tiles_axis(op))
 
 
-@kernel(Tile, "backward", workspace=tile_backward_workspace)
+@kernel(Tile, "backward", workspace=tile_backward_workspace_bytes)
 def tile_backward(op: Tile, call: CpuCall) -> list[Launch]:
     accumulate = call.accumulates("dx0")
     return [

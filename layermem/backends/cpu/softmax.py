@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
-from layermem.backends.cpu.copy import operand_workspace, reorder_operand
+from layermem.backends.cpu.copy import operand_workspace_bytes, reorder_operand
 from layermem.backends.cpu.loss import divisor, report_labels
 from layermem.ops import Accuracy, Scores, Softmax, SoftmaxLoss
 
@@ -26,13 +26,13 @@ def softmax_backward(op: Softmax, call: CpuCall) -> list[Launch]:
     return [cpu.softmax_backward(axis(op), dx=call["dx0"], y=call["y0"], dy=call["dy0"], accumulate=accumulate)]
 
 
-def softmax_loss_workspace(op: SoftmaxLoss, roles: Collection[str]) -> int:
-    return cpu.softmax_loss_workspace(axis(op)) + operand_workspace(op.label, op.positions)
+def softmax_loss_workspace_bytes(op: SoftmaxLoss, roles: Collection[str]) -> int:
+    return cpu.softmax_loss_workspace_bytes(axis(op)) + operand_workspace_bytes(op.label, op.positions)
 
 
-@kernel(SoftmaxLoss, "forward", workspace=softmax_loss_workspace)
+@kernel(SoftmaxLoss, "forward", workspace=softmax_loss_workspace_bytes)
 def softmax_loss_forward(op: SoftmaxLoss, call: CpuCall) -> list[Launch]:
-    label, before = reorder_operand(call, "x1", op.label, op.positions, cpu.softmax_loss_workspace(axis(op)))
+    label, before = reorder_operand(call, "x1", op.label, op.positions, cpu.softmax_loss_workspace_bytes(axis(op)))
     launch = cpu.softmax_loss_forward(
         axis(op), loss=call["y0"], y=call["y1"], x=call["x0"], label=label, ignore_label=op.ignore_label,
         divisor=divisor(op.normalizer), workspace=call.workspace,
@@ -40,9 +40,9 @@ def softmax_loss_forward(op: SoftmaxLoss, call: CpuCall) -> list[Launch]:
     return [*before, report_labels(call, launch)]
 
 
-@kernel(SoftmaxLoss, "backward", workspace=softmax_loss_workspace)
+@kernel(SoftmaxLoss, "backward", workspace=softmax_loss_workspace_bytes)
 def softmax_loss_backward(op: SoftmaxLoss, call: CpuCall) -> list[Launch]:
-    label, before = reorder_operand(call, "x1", op.label, op.positions, cpu.softmax_loss_workspace(axis(op)))
+    label, before = reorder_operand(call, "x1", op.label, op.positions, cpu.softmax_loss_workspace_bytes(axis(op)))
     launch = cpu.softmax_loss_backward(
         axis(op), dx=call["dx0"], x=call["x0"], label=label, dloss=call["dy0"], ignore_label=op.ignore_label,
         divisor=divisor(op.normalizer), accumulate=call.accumulates("dx0"), workspace=call.workspace,
@@ -50,13 +50,13 @@ def softmax_loss_backward(op: SoftmaxLoss, call: CpuCall) -> list[Launch]:
     return [*before, report_labels(call, launch)]
 
 
-def accuracy_workspace(op: Accuracy, roles: Collection[str]) -> int:
-    return cpu.accuracy_workspace(axis(op), "y1" in roles) + operand_workspace(op.label, op.positions)
+def accuracy_workspace_bytes(op: Accuracy, roles: Collection[str]) -> int:
+    return cpu.accuracy_workspace_bytes(axis(op), "y1" in roles) + operand_workspace_bytes(op.label, op.positions)
 
 
-@kernel(Accuracy, "forward", workspace=accuracy_workspace)
+@kernel(Accuracy, "forward", workspace=accuracy_workspace_bytes)
 def accuracy_forward(op: Accuracy, call: CpuCall) -> list[Launch]:
-    offset = cpu.accuracy_workspace(axis(op), "y1" in call)
+    offset = cpu.accuracy_workspace_bytes(axis(op), "y1" in call)
     label, before = reorder_operand(call, "x1", op.label, op.positions, offset)
     launch = cpu.accuracy(
         axis(op), y=call["y0"], by_class=call["y1"], x=call["x0"], label=label, ignore_label=op.ignore_label,

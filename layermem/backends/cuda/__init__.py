@@ -1,4 +1,4 @@
-"""The cuda device and its kernels, one file per family.  Importing this package registers them all; PyCUDA and a card
+"""The cuda device and its kernels, one file per family.  Importing this package registers them all; PyCUDA and a GPU
 are needed only when the device first runs."""
 
 from layermem.backends.cuda import (

@@ -34,13 +34,15 @@ def pointwise_forward(op: Pointwise, call: CudaCall) -> Iterator[Launch]:
 
 @kernel(Pointwise, "backward")
 def pointwise_backward(op: Pointwise, call: CudaCall) -> Iterator[Launch]:
-    source = call["y0"] or call["x0"]
-    if "mask" not in call and not source:  # POWER that is linear in x
+    if op.has_constant_slope:
         yield scale_gradient(op.x, call["dx0"], call["dy0"], op.alpha * op.beta, call.accumulates("dx0"))
         return
-    function, values = f"{op.kind.value}_backward", parameters(op.alpha, op.beta, op.gamma)
     if "mask" in call:
-        function, values = "mask_backward", parameters(op.alpha if op.kind is Kind.RELU else 0.0)
+        function, source = "mask_backward", 0
+        values = parameters(op.alpha if op.kind is Kind.RELU else 0.0)
+    else:
+        function, source = f"{op.kind.value}_backward", call.require("y0", "x0")
+        values = parameters(op.alpha, op.beta, op.gamma)
     yield launch(
         "activation", function, "BackwardArgs", ceil_div(op.x.count, PER_BLOCK), dx=call["dx0"], dy=call["dy0"],
         source=source, mask=call["mask"], count=op.x.count, accumulate=call.accumulates("dx0"), **values,
@@ -68,10 +70,10 @@ def relu_in_place(y: Tensor, address: int, mask: int) -> Launch:
 
 @kernel(ReluMask, "relu_backward")
 def apply_mask(op: ReluMask, call: CudaCall) -> Iterator[Launch]:
+    function, source = ("mask_backward", 0) if "mask" in call else ("relu_backward", call.require("y0"))
     yield launch(
-        "activation", "mask_backward" if "mask" in call else "relu_backward", "BackwardArgs",
-        ceil_div(op.y.count, PER_BLOCK), dx=call["dy0"], dy=call["dy0"], source=call["y0"], mask=call["mask"],
-        count=op.y.count, accumulate=False, **parameters(),
+        "activation", function, "BackwardArgs", ceil_div(op.y.count, PER_BLOCK), dx=call["dy0"], dy=call["dy0"],
+        source=source, mask=call["mask"], count=op.y.count, accumulate=False, **parameters(),
     )  # fmt: skip
 
 
@@ -91,7 +93,7 @@ def slope_columns(op: PReLU) -> Columns:
     return Columns(op.x.count, 1) if op.shared else Columns.of(op.x)
 
 
-def prelu_backward_workspace(op: PReLU, roles: Collection[str]) -> int:
+def prelu_backward_workspace_bytes(op: PReLU, roles: Collection[str]) -> int:
     return slope_columns(op).part_bytes() if "dw0" in roles else 0
 
 
@@ -100,7 +102,7 @@ def prelu_forward(op: PReLU, call: CudaCall) -> Iterator[Launch]:
     yield prelu(op, call, "y0", "x0")
 
 
-@kernel(PReLU, "backward", workspace=prelu_backward_workspace)
+@kernel(PReLU, "backward", workspace=prelu_backward_workspace_bytes)
 def prelu_backward(op: PReLU, call: CudaCall) -> Iterator[Launch]:
     if "dw0" in call:  # before dx, which may overlay x or dy
         at, dw, accumulate = slope_columns(op), call["dw0"], call.accumulates("dw0")

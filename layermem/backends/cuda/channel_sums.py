@@ -10,7 +10,7 @@ from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, la
 from layermem.backends.cuda.struct_layout import StructValues
 from layermem.ops import Tensor
 
-BLOCKS = 256  # that keep a card busy, nearly twice its multiprocessors
+BLOCKS = 256  # that keep a GPU busy, nearly twice its multiprocessors
 MIN_ROWS = 8  # that a lane sums before the rows are split further
 MAX_LANES = 32  # across the columns
 

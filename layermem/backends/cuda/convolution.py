@@ -17,7 +17,7 @@ from layermem.backends.cuda.implicit_gemm import (
     conv_dgrad,
     conv_fprop,
     conv_wgrad,
-    conv_wgrad_bytes,
+    conv_wgrad_workspace_bytes,
     epilogue_of,
 )
 from layermem.backends.cuda.launch import Launch
@@ -29,7 +29,7 @@ from layermem.ops import Conv, Deconv
 @kernel(Conv, "forward")
 def convolution_fprop(op: Conv, call: CudaCall) -> Iterator[Launch]:
     engine, problem = ENGINES[call.precision], op.problem
-    epilogue = epilogue_of(call, op.relu, problem)
+    epilogue = epilogue_of(op, call, problem)
     for i in range(op.pairs):
         yield conv_fprop(engine, problem, call[f"y{i}"], call[f"x{i}"], call["w0"], epilogue)
     if op.relu and not epilogue.relu:
@@ -65,9 +65,9 @@ def deconvolution_dgrad(op: Deconv, call: CudaCall) -> Iterator[Launch]:
 # -- wgrad -------------------------------------------------------------------------------------------------------------
 
 
-def wgrad_workspace(op: Conv | Deconv, roles: Collection[str]) -> int:
+def wgrad_workspace_bytes(op: Conv | Deconv, roles: Collection[str]) -> int:
     return max(
-        conv_wgrad_bytes(op.problem) if "dw0" in roles else 0,
+        conv_wgrad_workspace_bytes(op.problem) if "dw0" in roles else 0,
         bias_columns(op).part_bytes() if "dw1" in roles else 0,
     )
 
@@ -76,12 +76,12 @@ def bias_columns(op: Conv | Deconv) -> Columns:
     return Columns.of(op.problem.image if isinstance(op, Deconv) else op.problem.maps)
 
 
-@kernel(Conv, "wgrad", workspace=wgrad_workspace)
+@kernel(Conv, "wgrad", workspace=wgrad_workspace_bytes)
 def convolution_wgrad(op: Conv, call: CudaCall) -> Iterator[Launch]:
     yield from wgrad(op, call, maps="dy", image="x")
 
 
-@kernel(Deconv, "wgrad", workspace=wgrad_workspace)
+@kernel(Deconv, "wgrad", workspace=wgrad_workspace_bytes)
 def deconvolution_wgrad(op: Deconv, call: CudaCall) -> Iterator[Launch]:
     yield from wgrad(op, call, maps="x", image="dy")
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from layermem.backends.base import Bound, Device, NextBatch, register_device, sequence
+from layermem.backends.base import Bound, Device, Memory, NextBatch, register_device, sequence
 from layermem.backends.cuda.base import CudaCall, cuda_kernels
-from layermem.backends.cuda.driver.context import Card, Driver, Event, Stream, cards
+from layermem.backends.cuda.driver.context import Driver, Event, Gpu, Stream, gpus
 from layermem.backends.cuda.driver.error_flags import DeviceErrorFlags
 from layermem.backends.cuda.driver.host_io import HostIO
 from layermem.backends.cuda.driver.memory import CudaArena, DeviceSpan, HostBytes, PinnedArena
@@ -25,12 +25,12 @@ from layermem.utils.units import format_bytes
 FUSIONS = ("BatchNormScale", "BatchNormScale+residual", "BatchNormScale+residual+relu", "Conv+relu", "Conv+residual",
            "Conv+residual+relu", "Eltwise+relu", "InnerProduct+relu", "InnerProduct+residual",
            "InnerProduct+residual+relu", "InnerProduct+update")  # fmt: skip
-TENSOR_CORES = 80  # compute capability of the first cards with tf32 and bf16
+TENSOR_CORES = 80  # compute capability of the first GPUs with tf32 and bf16
 
 
 @register_device("cuda")
 class CudaDevice(Device):
-    """Card number `index`.  It is opened when the first arena is allocated: planning needs none.
+    """GPU number `index`.  It is opened when the first arena is allocated: planning needs none.
 
     precision   of matrix products, one of ENGINES; all else, and every blob and parameter, is fp32
     graph       run steps as CUDA graphs: one launch instead of one for each kernel and copy
@@ -41,6 +41,7 @@ class CudaDevice(Device):
             raise InputError(f"unknown precision '{precision}' (choose from {', '.join(ENGINES)})")
         self.index, self.precision, self.graph = index, precision, graph
 
+    shares_host_memory = False
     fusions = frozenset(FUSIONS)
 
     @property
@@ -50,9 +51,9 @@ class CudaDevice(Device):
     @cached_property
     def driver(self) -> Driver:
         driver = Driver(self.index)
-        if self.precision != "fp32" and int(driver.card.capability) < TENSOR_CORES:
+        if self.precision != "fp32" and int(driver.gpu.capability) < TENSOR_CORES:
             raise CudaUnavailable(
-                f"{driver.card.name} has compute capability {driver.card.capability}; --precision {self.precision} "
+                f"{driver.gpu.name} has compute capability {driver.gpu.capability}; --precision {self.precision} "
                 f"needs {TENSOR_CORES} or later: use fp32"
             )
         return driver
@@ -66,8 +67,8 @@ class CudaDevice(Device):
         return DeviceErrorFlags(self.driver)
 
     def describe(self) -> str:
-        """The cards of this machine; CudaUnavailable if there are none."""
-        return "; ".join(map(described, cards()))
+        """The GPUs of this machine; CudaUnavailable if there are none."""
+        return "; ".join(map(described, gpus()))
 
     # -- for planning ------------------------------------------------------------------------------------------------
 
@@ -146,6 +147,10 @@ class CudaDevice(Device):
         assert isinstance(target, DeviceSpan)
         return self.driver.copy_in(target.address, source, H2D)
 
+    def bind_guard(self, call: Bound, what: str, watched: Sequence[tuple[str, Memory]]) -> Bound:
+        """`call` itself: it only starts work on a stream.  Writes behind the arena show in its measured bytes."""
+        return call
+
     def bind_fill(self, span: DeviceSpan | HostBytes, byte: int, stream: str) -> Bound:
         if isinstance(span, DeviceSpan):
             address, nbytes = span.address, span.nbytes
@@ -199,11 +204,11 @@ class CudaDevice(Device):
         self.host_io.collect_outputs()
 
 
-def described(card: Card) -> str:
-    """A card on one line: what plans and rates depend on, at its boost clock."""
-    rates = f", {card.flops / 1e12:.3g} TFLOP/s fp32, {card.memory_rate / 1e9:.0f} GB/s" if card.flops else ""
-    memory = f"{format_bytes(card.memory)}, {card.multiprocessors} multiprocessors"
-    return f"{card.number}: {card.name}, sm_{card.capability}, {memory}{rates}"
+def described(gpu: Gpu) -> str:
+    """A GPU on one line: what plans and rates depend on, at its boost clock."""
+    rates = f", {gpu.flops / 1e12:.3g} TFLOP/s fp32, {gpu.memory_rate / 1e9:.0f} GB/s" if gpu.flops else ""
+    memory = f"{format_bytes(gpu.memory_bytes)}, {gpu.multiprocessors} multiprocessors"
+    return f"{gpu.number}: {gpu.name}, sm_{gpu.capability}, {memory}{rates}"
 
 
 def wait_for(stream: Stream, event: Event) -> Callable[[], None]:

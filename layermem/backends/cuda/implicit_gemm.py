@@ -1,6 +1,6 @@
 """Implicit GEMM: launches of conv_fprop, conv_dgrad and conv_wgrad (cuda/conv.cuh), their tiles and the split of wgrad.
 
-Tile and split are functions of the shape alone, for a nominal card of 128 multiprocessors, so that every card, budget
+Tile and split are functions of the shape alone, for a nominal GPU of 128 multiprocessors, so that every GPU, budget
 and run adds in the same order.
 """
 
@@ -13,9 +13,9 @@ from typing import NamedTuple
 from layermem.backends.cuda.base import FLOAT, CudaCall
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.backends.cuda.struct_layout import StructValue, StructValues
-from layermem.ops import ConvProblem
+from layermem.ops import Conv, ConvProblem, InnerProduct
 
-SMS = 128  # multiprocessors of the nominal card
+SMS = 128  # multiprocessors of the nominal GPU
 DEPTH = 32  # elements of k in a stage, as in cuda/implicit_gemm.cuh
 MIN_WINDOWS = 256  # that one split of a weight gradient sums over
 MASK_BITS = 8  # of a byte of a ReLU's mask
@@ -105,11 +105,12 @@ class Epilogue(NamedTuple):
 NO_EPILOGUE = Epilogue()
 
 
-def epilogue_of(call: CudaCall, relu: bool, problem: ConvProblem) -> Epilogue:
-    """What of a Conv's or InnerProduct's epilogue runs in conv_fprop; a ReLU whose mask would share bytes does not."""
+def epilogue_of(op: Conv | InnerProduct, call: CudaCall, problem: ConvProblem) -> Epilogue:
+    """What of the epilogue runs in conv_fprop; a ReLU whose mask would share bytes does not."""
     _, outputs = group_channels(problem)
-    relu = relu and not (call["mask"] and outputs % MASK_BITS)
-    return Epilogue(call["w1"], call["x1"], call["mask"] if relu else 0, relu)
+    relu = op.relu and not (call["mask"] and outputs % MASK_BITS)
+    residual = call["x1"] if op.residual else 0  # else x1 is the second bottom, if there is one
+    return Epilogue(call["w1"], residual, call["mask"] if relu else 0, relu)
 
 
 def conv_fprop(
@@ -189,6 +190,6 @@ def conv_wgrad(
         )  # fmt: skip
 
 
-def conv_wgrad_bytes(problem: ConvProblem) -> int:
+def conv_wgrad_workspace_bytes(problem: ConvProblem) -> int:
     parts = split_of(problem).parts
     return FLOAT * parts * problem.filter.count if parts > 1 else 0

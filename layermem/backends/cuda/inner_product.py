@@ -18,7 +18,7 @@ from layermem.backends.cuda.implicit_gemm import (
     conv_dgrad,
     conv_fprop,
     conv_wgrad,
-    conv_wgrad_bytes,
+    conv_wgrad_workspace_bytes,
     epilogue_of,
 )
 from layermem.backends.cuda.launch import Launch
@@ -57,18 +57,18 @@ def in_caffe_order(tensor: Tensor, address: int, reorders: bool, workspace: Work
 # -- forward -----------------------------------------------------------------------------------------------------------
 
 
-def copies_workspace(op: InnerProduct, roles: Collection[str]) -> int:
+def copies_workspace_bytes(op: InnerProduct, roles: Collection[str]) -> int:
     return aligned(op.x.nbytes) * reorders_x(op) + aligned(op.y.nbytes) * reorders_y(op)
 
 
-@kernel(InnerProduct, "forward", workspace=copies_workspace)
+@kernel(InnerProduct, "forward", workspace=copies_workspace_bytes)
 def inner_product_fprop(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
     if op.transpose or reorders_y(op):
         yield from fprop_in_steps(op, call)
         return
     engine, problem = ENGINES[call.precision], conv_problem(op)
     x, copies = in_caffe_order(op.x, call["x0"], reorders_x(op), Workspace(call.workspace))
-    epilogue = epilogue_of(call, op.relu, problem)
+    epilogue = epilogue_of(op, call, problem)
     yield from copies
     yield conv_fprop(engine, problem, call["y0"], x, call["w0"], epilogue)
     if op.relu and not epilogue.relu:
@@ -98,7 +98,7 @@ def fprop_in_steps(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
 # -- backward ----------------------------------------------------------------------------------------------------------
 
 
-@kernel(InnerProduct, "dgrad", workspace=copies_workspace)
+@kernel(InnerProduct, "dgrad", workspace=copies_workspace_bytes)
 def inner_product_dgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
     engine, problem, workspace = ENGINES[call.precision], conv_problem(op), Workspace(call.workspace)
     accumulate, reorders = call.accumulates("dx0"), reorders_x(op)
@@ -114,15 +114,15 @@ def inner_product_dgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
         yield from reorder(call["dx0"], op.x, dx, plain(op.x), accumulate)
 
 
-def wgrad_workspace(op: InnerProduct, roles: Collection[str]) -> int:
+def wgrad_workspace_bytes(op: InnerProduct, roles: Collection[str]) -> int:
     y = aligned(op.y.nbytes) * reorders_y(op)
     x = aligned(op.x.nbytes) * reorders_x(op) if "dw0" in roles else 0
-    weights = conv_wgrad_bytes(conv_problem(op)) if "dw0" in roles else 0
+    weights = conv_wgrad_workspace_bytes(conv_problem(op)) if "dw0" in roles else 0
     bias = Columns(op.rows, op.outputs).part_bytes() if "dw1" in roles else 0
     return x + y + max(weights, bias)
 
 
-@kernel(InnerProduct, "wgrad", workspace=wgrad_workspace)
+@kernel(InnerProduct, "wgrad", workspace=wgrad_workspace_bytes)
 def inner_product_wgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
     engine, problem, workspace = ENGINES[call.precision], conv_problem(op), Workspace(call.workspace)
     dy, copies = in_caffe_order(op.y, call["dy0"], reorders_y(op), workspace)

@@ -31,14 +31,14 @@ def band_bytes(problem: ConvProblem) -> int:
     return FLOAT * problem.c * max(rows for _, rows in bands(problem))
 
 
-def backward_update_workspace(op: InnerProductUpdate, roles: Collection[str]) -> int:
+def backward_update_workspace_bytes(op: InnerProductUpdate, roles: Collection[str]) -> int:
     whole = conv_problem(op.product)
     parts = split_of(whole).parts
     bias = Columns(op.product.rows, op.product.outputs).part_bytes() if "dw1" in roles else 0
     return band_bytes(whole) + max(parts * band_bytes(whole) if parts > 1 else 0, bias)
 
 
-@kernel(InnerProductUpdate, "backward_update", workspace=backward_update_workspace)
+@kernel(InnerProductUpdate, "backward_update", workspace=backward_update_workspace_bytes)
 def backward_update(op: InnerProductUpdate, call: CudaCall) -> Iterator[Launch]:
     whole, workspace = conv_problem(op.product), Workspace(call.workspace)
     split = split_of(whole)

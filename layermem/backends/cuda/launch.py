@@ -9,7 +9,7 @@ from layermem.backends.registry import StepContext
 from layermem.errors import InputError
 
 MAX_GRID = (2**31 - 1, 65535, 65535)  # blocks along each axis
-THREADS = 256  # of a block, where nothing else is asked for
+THREADS = 256  # of a block, by default
 
 
 @dataclass(frozen=True)

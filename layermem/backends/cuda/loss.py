@@ -77,16 +77,16 @@ def reordered_bytes(x: Tensor, target: Tensor) -> int:
     return 0 if x.ordered_like(target) else aligned(x.nbytes)
 
 
-def parts_workspace(at: Columns, terms: int) -> int:
+def parts_workspace_bytes(at: Columns, terms: int) -> int:
     """Partial sums of a loss, and their sums."""
     return aligned(FLOAT * terms * at.parts) + sum_rows_bytes(at.parts, terms)
 
 
-def euclidean_forward_workspace(op: EuclideanLoss, roles: Collection[str]) -> int:
-    return reordered_bytes(op.a, op.b) + parts_workspace(Columns(op.a.count, 1), 1)
+def euclidean_forward_workspace_bytes(op: EuclideanLoss, roles: Collection[str]) -> int:
+    return reordered_bytes(op.a, op.b) + parts_workspace_bytes(Columns(op.a.count, 1), 1)
 
 
-@kernel(EuclideanLoss, "forward", workspace=euclidean_forward_workspace)
+@kernel(EuclideanLoss, "forward", workspace=euclidean_forward_workspace_bytes)
 def euclidean_forward(op: EuclideanLoss, call: CudaCall) -> Iterator[Launch]:
     workspace, at, by = Workspace(call.workspace), Columns(op.a.count, 1), normalizer(op.items)
     b, copies = in_order_of(op.a, op.b, call["x1"], workspace)
@@ -98,12 +98,12 @@ def euclidean_forward(op: EuclideanLoss, call: CudaCall) -> Iterator[Launch]:
     yield divide_loss(call["y0"], total, by, 0.5)
 
 
-def euclidean_backward_workspace(op: EuclideanLoss, roles: Collection[str]) -> int:
+def euclidean_backward_workspace_bytes(op: EuclideanLoss, roles: Collection[str]) -> int:
     """b in the order of a, then its gradient in that order."""
     return reordered_bytes(op.a, op.b) * (2 if "dx1" in roles else 1)
 
 
-@kernel(EuclideanLoss, "backward", workspace=euclidean_backward_workspace)
+@kernel(EuclideanLoss, "backward", workspace=euclidean_backward_workspace_bytes)
 def euclidean_backward(op: EuclideanLoss, call: CudaCall) -> Iterator[Launch]:
     workspace, at = Workspace(call.workspace), Columns(op.a.count, 1)
     b, copies = in_order_of(op.a, op.b, call["x1"], workspace)
@@ -119,11 +119,11 @@ def euclidean_backward(op: EuclideanLoss, call: CudaCall) -> Iterator[Launch]:
         yield from reorder(call["dx1"], op.b, dx1, op.a, call.accumulates("dx1"))
 
 
-def sigmoid_forward_workspace(op: SigmoidCrossEntropyLoss, roles: Collection[str]) -> int:
-    return reordered_bytes(op.x, op.target) + parts_workspace(Columns(op.x.count, 1), 2)
+def sigmoid_forward_workspace_bytes(op: SigmoidCrossEntropyLoss, roles: Collection[str]) -> int:
+    return reordered_bytes(op.x, op.target) + parts_workspace_bytes(Columns(op.x.count, 1), 2)
 
 
-@kernel(SigmoidCrossEntropyLoss, "forward", workspace=sigmoid_forward_workspace)
+@kernel(SigmoidCrossEntropyLoss, "forward", workspace=sigmoid_forward_workspace_bytes)
 def sigmoid_forward(op: SigmoidCrossEntropyLoss, call: CudaCall) -> Iterator[Launch]:
     workspace = Workspace(call.workspace)
     target, copies = in_order_of(op.x, op.target, call["x1"], workspace)
@@ -145,12 +145,12 @@ def sum_sigmoid(
     return sums, [first, *launches]
 
 
-def sigmoid_backward_workspace(op: SigmoidCrossEntropyLoss, roles: Collection[str]) -> int:
-    counting = parts_workspace(Columns(op.x.count, 1), 2) if op.normalizer is None else 0
+def sigmoid_backward_workspace_bytes(op: SigmoidCrossEntropyLoss, roles: Collection[str]) -> int:
+    counting = parts_workspace_bytes(Columns(op.x.count, 1), 2) if op.normalizer is None else 0
     return reordered_bytes(op.x, op.target) + counting
 
 
-@kernel(SigmoidCrossEntropyLoss, "backward", workspace=sigmoid_backward_workspace)
+@kernel(SigmoidCrossEntropyLoss, "backward", workspace=sigmoid_backward_workspace_bytes)
 def sigmoid_backward(op: SigmoidCrossEntropyLoss, call: CudaCall) -> Iterator[Launch]:
     workspace, counted = Workspace(call.workspace), 0
     target, copies = in_order_of(op.x, op.target, call["x1"], workspace)
@@ -190,11 +190,11 @@ def item_backward(function: str, op: ItemLoss, call: CudaCall, at: Columns, squa
     return gradients(function, arguments, op.x.count, at, dx0=dx, accumulate0=accumulate)
 
 
-def hinge_workspace(op: HingeLoss, roles: Collection[str]) -> int:
-    return parts_workspace(Columns(op.x.count, 1), 1)
+def hinge_workspace_bytes(op: HingeLoss, roles: Collection[str]) -> int:
+    return parts_workspace_bytes(Columns(op.x.count, 1), 1)
 
 
-@kernel(HingeLoss, "forward", workspace=hinge_workspace)
+@kernel(HingeLoss, "forward", workspace=hinge_workspace_bytes)
 def hinge_forward(op: HingeLoss, call: CudaCall) -> Iterator[Launch]:
     yield from item_forward("hinge_forward", op, call, Columns(op.x.count, 1), op.squared)
 
@@ -204,12 +204,12 @@ def hinge_backward(op: HingeLoss, call: CudaCall) -> Iterator[Launch]:
     yield item_backward("hinge_backward", op, call, Columns(op.x.count, 1), op.squared)
 
 
-def multinomial_workspace(op: MultinomialLogisticLoss, roles: Collection[str]) -> int:
+def multinomial_workspace_bytes(op: MultinomialLogisticLoss, roles: Collection[str]) -> int:
     """A row per item: only the label's score counts."""
-    return parts_workspace(Columns(op.items, 1), 1)
+    return parts_workspace_bytes(Columns(op.items, 1), 1)
 
 
-@kernel(MultinomialLogisticLoss, "forward", workspace=multinomial_workspace)
+@kernel(MultinomialLogisticLoss, "forward", workspace=multinomial_workspace_bytes)
 def multinomial_forward(op: MultinomialLogisticLoss, call: CudaCall) -> Iterator[Launch]:
     yield from item_forward("multinomial_logistic_forward", op, call, Columns(op.items, 1))
 
@@ -231,11 +231,11 @@ def contrastive(op: ContrastiveLoss, call: CudaCall, step: str, each: int) -> La
     )  # fmt: skip
 
 
-def contrastive_workspace(op: ContrastiveLoss, roles: Collection[str]) -> int:
+def contrastive_workspace_bytes(op: ContrastiveLoss, roles: Collection[str]) -> int:
     return aligned(FLOAT * op.items) + sum_rows_bytes(op.items, 1)
 
 
-@kernel(ContrastiveLoss, "forward", workspace=contrastive_workspace)
+@kernel(ContrastiveLoss, "forward", workspace=contrastive_workspace_bytes)
 def contrastive_forward(op: ContrastiveLoss, call: CudaCall) -> Iterator[Launch]:
     workspace = Workspace(call.workspace)
     each = workspace.take(FLOAT * op.items)

@@ -120,11 +120,11 @@ def input_gradient(op: BatchNorm, call: CudaCall, sums: int, epilogue: StructVal
 # -- BatchNorm ---------------------------------------------------------------------------------------------------------
 
 
-def batch_norm_forward_workspace(op: BatchNorm, roles: Collection[str]) -> int:
+def batch_norm_forward_workspace_bytes(op: BatchNorm, roles: Collection[str]) -> int:
     return statistics_bytes(op, roles) + (0 if op.global_stats else moment_bytes(op))
 
 
-@kernel(BatchNorm, "forward", workspace=batch_norm_forward_workspace)
+@kernel(BatchNorm, "forward", workspace=batch_norm_forward_workspace_bytes)
 def batch_norm_forward(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
     workspace = Workspace(call.workspace)
     mean, inv_std = statistics_addresses(op, call, workspace)
@@ -140,11 +140,11 @@ def batch_norm_recompute(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
     yield normalize(op, call["y0"], call["x0"], call["mean"], call["inv_std"])
 
 
-def batch_norm_backward_workspace(op: BatchNorm, roles: Collection[str]) -> int:
+def batch_norm_backward_workspace_bytes(op: BatchNorm, roles: Collection[str]) -> int:
     return 2 * aligned(FLOAT * op.channels) if op.global_stats else gradient_bytes(op)
 
 
-@kernel(BatchNorm, "backward", workspace=batch_norm_backward_workspace)
+@kernel(BatchNorm, "backward", workspace=batch_norm_backward_workspace_bytes)
 def batch_norm_backward(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
     workspace = Workspace(call.workspace)
     if op.global_stats:
@@ -160,11 +160,11 @@ def batch_norm_backward(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
 # -- BatchNormScale ----------------------------------------------------------------------------------------------------
 
 
-def batch_norm_scale_forward_workspace(op: BatchNormScale, roles: Collection[str]) -> int:
-    return batch_norm_forward_workspace(op.norm, roles)
+def batch_norm_scale_forward_workspace_bytes(op: BatchNormScale, roles: Collection[str]) -> int:
+    return batch_norm_forward_workspace_bytes(op.norm, roles)
 
 
-@kernel(BatchNormScale, "forward", workspace=batch_norm_scale_forward_workspace)
+@kernel(BatchNormScale, "forward", workspace=batch_norm_scale_forward_workspace_bytes)
 def batch_norm_scale_forward(op: BatchNormScale, call: CudaCall) -> Iterator[Launch]:
     workspace = Workspace(call.workspace)
     mean, inv_std = statistics_addresses(op.norm, call, workspace)
@@ -185,11 +185,11 @@ def apply_statistics(op: BatchNormScale, call: CudaCall, mean: int, inv_std: int
         yield relu_in_place(op.x, call["y0"], call["mask"])
 
 
-def batch_norm_scale_backward_workspace(op: BatchNormScale, roles: Collection[str]) -> int:
+def batch_norm_scale_backward_workspace_bytes(op: BatchNormScale, roles: Collection[str]) -> int:
     return gradient_bytes(op.norm)
 
 
-@kernel(BatchNormScale, "backward", workspace=batch_norm_scale_backward_workspace)
+@kernel(BatchNormScale, "backward", workspace=batch_norm_scale_backward_workspace_bytes)
 def batch_norm_scale_backward(op: BatchNormScale, call: CudaCall) -> Iterator[Launch]:
     epilogue, channels = affine_relu(call, op.relu), op.norm.channels
     sums, launches = gradient_sums(op.norm, call, Workspace(call.workspace), epilogue)
@@ -224,11 +224,11 @@ def lrn_forward(op: LRN, call: CudaCall) -> Iterator[Launch]:
     yield lrn(op, "lrn_across_forward" if op.across else "lrn_within_forward", call["y0"], call["x0"])
 
 
-def lrn_backward_workspace(op: LRN, roles: Collection[str]) -> int:
+def lrn_backward_workspace_bytes(op: LRN, roles: Collection[str]) -> int:
     return 0 if op.across else op.x.nbytes
 
 
-@kernel(LRN, "backward", workspace=lrn_backward_workspace)
+@kernel(LRN, "backward", workspace=lrn_backward_workspace_bytes)
 def lrn_backward(op: LRN, call: CudaCall) -> Iterator[Launch]:
     dx, x, dy, accumulate = call["dx0"], call["x0"], call["dy0"], call.accumulates("dx0")
     if op.across:

@@ -78,13 +78,13 @@ def operand_sums(op: Scale | Bias, call: CudaCall, role: str, *, times_x: bool) 
     )  # fmt: skip
 
 
-def backward_workspace(op: Scale | Bias, roles: Collection[str]) -> int:
+def backward_workspace_bytes(op: Scale | Bias, roles: Collection[str]) -> int:
     at = columns(op)
     sums = {f"d{op.operand}", f"d{op.bias}" if isinstance(op, Scale) else ""} & set(roles)
     return at.part_bytes() if at is not None and sums else 0
 
 
-@kernel(Scale, "backward", workspace=backward_workspace)
+@kernel(Scale, "backward", workspace=backward_workspace_bytes)
 def scale_backward(op: Scale, call: CudaCall) -> Iterator[Launch]:
     factor, bias = f"d{op.operand}", f"d{op.bias}"
     if factor in call:
@@ -95,7 +95,7 @@ def scale_backward(op: Scale, call: CudaCall) -> Iterator[Launch]:
         yield scale(op, call["dx0"], call["dy0"], call[op.operand], 0, call.accumulates("dx0"))
 
 
-@kernel(Bias, "backward", workspace=backward_workspace)
+@kernel(Bias, "backward", workspace=backward_workspace_bytes)
 def bias_backward(op: Bias, call: CudaCall) -> Iterator[Launch]:
     operand = f"d{op.operand}"
     if operand in call:

@@ -69,7 +69,7 @@ def label_bytes(op: SoftmaxLoss | Accuracy) -> int:
     return 0 if op.labels_in_order else aligned(op.label.nbytes)
 
 
-def rows_workspace(op: Scores, terms: int) -> int:
+def rows_workspace_bytes(op: Scores, terms: int) -> int:
     """`terms` numbers per position, and their sums."""
     return aligned(FLOAT * terms * positions(op)) + sum_rows_bytes(positions(op), terms)
 
@@ -82,11 +82,11 @@ def terms_of(op: SoftmaxLoss) -> int:
     return 2 if op.normalizer is None else 1
 
 
-def loss_forward_workspace(op: SoftmaxLoss, roles: Collection[str]) -> int:
-    return label_bytes(op) + rows_workspace(op, terms_of(op))
+def loss_forward_workspace_bytes(op: SoftmaxLoss, roles: Collection[str]) -> int:
+    return label_bytes(op) + rows_workspace_bytes(op, terms_of(op))
 
 
-@kernel(SoftmaxLoss, "forward", workspace=loss_forward_workspace)
+@kernel(SoftmaxLoss, "forward", workspace=loss_forward_workspace_bytes)
 def softmax_loss_forward(op: SoftmaxLoss, call: CudaCall) -> Iterator[Launch]:
     workspace, terms = Workspace(call.workspace), terms_of(op)
     label_struct, copies = labels_in_order(op, call, workspace)
@@ -101,11 +101,11 @@ def softmax_loss_forward(op: SoftmaxLoss, call: CudaCall) -> Iterator[Launch]:
     yield divide_loss(call["y0"], sums, normalizer(op.normalizer, sums + FLOAT))
 
 
-def loss_backward_workspace(op: SoftmaxLoss, roles: Collection[str]) -> int:
-    return label_bytes(op) + (rows_workspace(op, 1) if op.normalizer is None else 0)
+def loss_backward_workspace_bytes(op: SoftmaxLoss, roles: Collection[str]) -> int:
+    return label_bytes(op) + (rows_workspace_bytes(op, 1) if op.normalizer is None else 0)
 
 
-@kernel(SoftmaxLoss, "backward", workspace=loss_backward_workspace)
+@kernel(SoftmaxLoss, "backward", workspace=loss_backward_workspace_bytes)
 def softmax_loss_backward(op: SoftmaxLoss, call: CudaCall) -> Iterator[Launch]:
     workspace, counted = Workspace(call.workspace), 0
     label_struct, copies = labels_in_order(op, call, workspace)
@@ -124,11 +124,11 @@ def softmax_loss_backward(op: SoftmaxLoss, call: CudaCall) -> Iterator[Launch]:
 # -- Accuracy ----------------------------------------------------------------------------------------------------------
 
 
-def accuracy_workspace(op: Accuracy, roles: Collection[str]) -> int:
-    return label_bytes(op) + rows_workspace(op, 2)
+def accuracy_workspace_bytes(op: Accuracy, roles: Collection[str]) -> int:
+    return label_bytes(op) + rows_workspace_bytes(op, 2)
 
 
-@kernel(Accuracy, "forward", workspace=accuracy_workspace)
+@kernel(Accuracy, "forward", workspace=accuracy_workspace_bytes)
 def accuracy_forward(op: Accuracy, call: CudaCall) -> Iterator[Launch]:
     workspace = Workspace(call.workspace)
     label_struct, copies = labels_in_order(op, call, workspace)

@@ -46,7 +46,7 @@ def adam_correction(context: StepContext) -> float:
 # -- the norm of all gradients -----------------------------------------------------------------------------------------
 
 
-def norm_workspace(op: GradientNorm, roles: Collection[str]) -> int:
+def norm_workspace_bytes(op: GradientNorm, roles: Collection[str]) -> int:
     workspace, gradients = Workspace(), sum(role.startswith("x") for role in roles)
     workspace.take(FLOAT * BLOCKS * gradients)
     workspace.take(FLOAT)
@@ -54,7 +54,7 @@ def norm_workspace(op: GradientNorm, roles: Collection[str]) -> int:
     return workspace.nbytes
 
 
-@kernel(GradientNorm, "forward", workspace=norm_workspace)
+@kernel(GradientNorm, "forward", workspace=norm_workspace_bytes)
 def gradient_norm(op: GradientNorm, call: CudaCall) -> Iterator[Launch]:
     """Sums of squares part by part, all parts of all gradients in one row, then their sum and its root."""
     workspace, gradients = Workspace(call.workspace), call.numbered("x")

@@ -21,9 +21,7 @@ def power(op: Pointwise, x: Array) -> Array:
     return base if op.alpha == 1 else np.power(base, op.alpha)
 
 
-def power_slope(op: Pointwise, x: Array) -> Array | float:
-    if op.alpha in (0, 1) or op.beta == 0:  # linear: x is not read
-        return op.alpha * op.beta
+def power_slope(op: Pointwise, x: Array) -> Array:
     base = op.gamma + op.beta * x
     return op.alpha * op.beta * (base if op.alpha == 2 else np.power(base, op.alpha - 1))
 
@@ -75,15 +73,22 @@ def pointwise_forward(op: Pointwise, call: ReferenceCall) -> None:
 @kernel(Pointwise, "backward")
 def pointwise_backward(op: Pointwise, call: ReferenceCall) -> None:
     dy = call["dy0"]
-    source = next((call[role] for role in ("y0", "x0") if role in call), dy)
     if op.kind in (Kind.RELU, Kind.CLIP):  # selected, not multiplied: 0 where dy is not finite
-        inside = unpack(call["mask"], dy) if "mask" in call else source > 0
-        if op.kind is Kind.CLIP and "mask" not in call:
-            inside = (source >= op.alpha) & (source <= op.beta)
         outside = op.alpha * dy if op.kind is Kind.RELU and op.alpha else 0
-        call["dx0"][...] = np.where(inside, dy, outside)
+        call["dx0"][...] = np.where(_slope_is_one(op, call), dy, outside)
+    elif op.has_constant_slope:
+        call["dx0"][...] = dy * (op.alpha * op.beta)
     else:
-        call["dx0"][...] = dy * FUNCTIONS[op.kind][1](op, source)
+        slope = FUNCTIONS[op.kind][1]
+        call["dx0"][...] = dy * slope(op, call["y0"] if "y0" in call else call["x0"])
+
+
+def _slope_is_one(op: Pointwise, call: ReferenceCall) -> Array:
+    """Where a RELU or CLIP passes dy on, from the mask, y0 or x0, whichever is declared."""
+    if "mask" in call:
+        return unpack(call["mask"], call["dy0"])
+    source = call["y0"] if "y0" in call else call["x0"]
+    return source > 0 if op.kind is Kind.RELU else (source >= op.alpha) & (source <= op.beta)
 
 
 # -- one bit per element -----------------------------------------------------------------------------------------------

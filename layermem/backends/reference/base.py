@@ -15,14 +15,9 @@ from typing import Any
 import numpy.typing as npt
 
 from layermem.backends.arena import axes_of_caffe as axes_of_caffe
-from layermem.backends.registry import KernelRegistry, StepContext
-from layermem.errors import LayermemError
+from layermem.backends.registry import KernelRegistry, StepContext, UndeclaredRole
 
 Array = npt.NDArray[Any]
-
-
-class UndeclaredRole(LayermemError):
-    """A kernel asked for a role that its op does not declare: the layer's memory traits are wrong."""
 
 
 class ReferenceCall:
@@ -36,11 +31,7 @@ class ReferenceCall:
 
     def __getitem__(self, role: str) -> Array:
         if role not in self.arrays:
-            declared = " ".join(self.arrays) or "nothing"
-            raise UndeclaredRole(
-                f"op '{self.op}' did not declare '{role}', which its kernel needs (declared: {declared}); "
-                f"correct the steps of its layer in layermem/layers"
-            )
+            raise UndeclaredRole(f"op '{self.op}'", (role,), self.arrays)
         return self.arrays[role]
 
     def __contains__(self, role: str) -> bool:

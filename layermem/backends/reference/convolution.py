@@ -60,9 +60,9 @@ def by_group(problem: ConvProblem, array: Array) -> Array:
     return np.moveaxis(array.reshape(n, h, w, problem.groups, channels // problem.groups), 3, 0)
 
 
-def value_rows(problem: ConvProblem, out: Array) -> Array:
+def map_rows(problem: ConvProblem, maps: Array) -> Array:
     """[N,Ho,Wo,K] -> [g, N*Ho*Wo, K/g]"""
-    return by_group(problem, out).reshape(problem.groups, -1, out.shape[3] // problem.groups)
+    return by_group(problem, maps).reshape(problem.groups, -1, maps.shape[3] // problem.groups)
 
 
 def weight_rows(problem: ConvProblem, weights: Array) -> Array:
@@ -77,18 +77,18 @@ def portions(problem: ConvProblem, images: int) -> Iterator[slice]:
     return (slice(start, min(start + step, images)) for start in range(0, images, step))
 
 
-def conv_fprop(problem: ConvProblem, image: Array, weights: Array, out: Array) -> None:
+def conv_fprop(problem: ConvProblem, maps: Array, image: Array, weights: Array) -> None:
     w = weight_rows(problem, weights).transpose(0, 2, 1)
     for part in portions(problem, image.shape[0]):
         values = window_rows(problem, image[part]) @ w
-        n, ho, wo, channels = out[part].shape
-        out[part] = np.moveaxis(values.reshape(problem.groups, n, ho, wo, -1), 0, 3).reshape(n, ho, wo, channels)
+        n, ho, wo, channels = maps[part].shape
+        maps[part] = np.moveaxis(values.reshape(problem.groups, n, ho, wo, -1), 0, 3).reshape(n, ho, wo, channels)
 
 
-def conv_dgrad(problem: ConvProblem, out: Array, weights: Array, image: Array) -> None:
+def conv_dgrad(problem: ConvProblem, image: Array, maps: Array, weights: Array) -> None:
     down, right = problem.rows, problem.columns
     n, height, width, channels = image.shape
-    values = value_rows(problem, out)
+    values = map_rows(problem, maps)
     w = stored(weights).reshape(problem.groups, values.shape[2], down.kernel, right.kernel, -1)
     total = np.zeros((n, height + 2 * down.pad, width + 2 * right.pad, channels), image.dtype)
     for r, s, rows, columns in taps(problem):
@@ -97,12 +97,12 @@ def conv_dgrad(problem: ConvProblem, out: Array, weights: Array, image: Array) -
     image[...] = total[:, down.pad : down.pad + height, right.pad : right.pad + width]
 
 
-def conv_wgrad(problem: ConvProblem, image: Array, out: Array) -> Array:
-    """The gradient that one pair gives to the weights, in their stored shape."""
+def conv_wgrad(problem: ConvProblem, maps: Array, image: Array) -> Array:
+    """The gradient of the weights from one pair of bottom and top, in their stored shape."""
     k, c, kh, kw = problem.filter.shape
-    total = np.zeros((problem.groups, k // problem.groups, kh * kw * c), out.dtype)
+    total = np.zeros((problem.groups, k // problem.groups, kh * kw * c), maps.dtype)
     for part in portions(problem, image.shape[0]):
-        total += value_rows(problem, out[part]).transpose(0, 2, 1) @ window_rows(problem, image[part])
+        total += map_rows(problem, maps[part]).transpose(0, 2, 1) @ window_rows(problem, image[part])
     return total.reshape(k, kh, kw, c)
 
 
@@ -111,55 +111,55 @@ def bias_gradient(call: ReferenceCall) -> None:
         call["dw1"][...] = sum(dy.sum(axis=(0, 2, 3), dtype=np.float64) for dy in call.all("dy"))
 
 
-def conv_products(op: Conv, call: ReferenceCall, ys: list[Array]) -> None:
+def fprop_without_epilogue(op: Conv, call: ReferenceCall, ys: list[Array]) -> None:
     """y = conv(x) + bias for each pair, without the epilogue of a fused op."""
     for x, y in zip(call.all("x")[: op.pairs], ys, strict=True):
-        conv_fprop(op.problem, stored(x), call["w0"], stored(y))
+        conv_fprop(op.problem, stored(y), stored(x), call["w0"])
         if op.bias:
             stored(y)[...] += call["w1"]
 
 
 @kernel(Conv, "forward")
-def conv_forward(op: Conv, call: ReferenceCall) -> None:
+def convolution_fprop(op: Conv, call: ReferenceCall) -> None:
     if not op.relu and not op.residual:
-        conv_products(op, call, call.all("y"))
+        fprop_without_epilogue(op, call, call.all("y"))
         return
     y = np.empty_like(call["y0"])
-    conv_products(op, call, [y])
+    fprop_without_epilogue(op, call, [y])
     finish_epilogue(call, y, relu=op.relu, residual=op.residual)
 
 
 @kernel(Conv, "wgrad")
-def conv_backward_weights(op: Conv, call: ReferenceCall) -> None:
-    if "dw0" in call:
-        pairs = zip(call.all("x"), call.all("dy"), strict=True)
-        stored(call["dw0"])[...] = sum(conv_wgrad(op.problem, stored(x), stored(dy)) for x, dy in pairs)
-    bias_gradient(call)
-
-
-@kernel(Conv, "dgrad")
-def conv_backward_data(op: Conv, call: ReferenceCall) -> None:
-    for dy, dx in zip(call.all("dy"), call.all("dx"), strict=True):
-        conv_dgrad(op.problem, stored(dy), call["w0"], stored(dx))
-
-
-@kernel(Deconv, "forward")
-def deconv_forward(op: Deconv, call: ReferenceCall) -> None:
-    for x, y in zip(call.all("x"), call.all("y"), strict=True):
-        conv_dgrad(op.problem, stored(x), call["w0"], stored(y))
-        if op.bias:
-            stored(y)[...] += call["w1"]
-
-
-@kernel(Deconv, "wgrad")
-def deconv_backward_weights(op: Deconv, call: ReferenceCall) -> None:
+def convolution_wgrad(op: Conv, call: ReferenceCall) -> None:
     if "dw0" in call:
         pairs = zip(call.all("x"), call.all("dy"), strict=True)
         stored(call["dw0"])[...] = sum(conv_wgrad(op.problem, stored(dy), stored(x)) for x, dy in pairs)
     bias_gradient(call)
 
 
-@kernel(Deconv, "dgrad")
-def deconv_backward_data(op: Deconv, call: ReferenceCall) -> None:
+@kernel(Conv, "dgrad")
+def convolution_dgrad(op: Conv, call: ReferenceCall) -> None:
     for dy, dx in zip(call.all("dy"), call.all("dx"), strict=True):
-        conv_fprop(op.problem, stored(dy), call["w0"], stored(dx))
+        conv_dgrad(op.problem, stored(dx), stored(dy), call["w0"])
+
+
+@kernel(Deconv, "forward")
+def deconvolution_fprop(op: Deconv, call: ReferenceCall) -> None:
+    for x, y in zip(call.all("x"), call.all("y"), strict=True):
+        conv_dgrad(op.problem, stored(y), stored(x), call["w0"])
+        if op.bias:
+            stored(y)[...] += call["w1"]
+
+
+@kernel(Deconv, "wgrad")
+def deconvolution_wgrad(op: Deconv, call: ReferenceCall) -> None:
+    if "dw0" in call:
+        pairs = zip(call.all("x"), call.all("dy"), strict=True)
+        stored(call["dw0"])[...] = sum(conv_wgrad(op.problem, stored(x), stored(dy)) for x, dy in pairs)
+    bias_gradient(call)
+
+
+@kernel(Deconv, "dgrad")
+def deconvolution_dgrad(op: Deconv, call: ReferenceCall) -> None:
+    for dy, dx in zip(call.all("dy"), call.all("dx"), strict=True):
+        conv_fprop(op.problem, stored(dx), stored(dy), call["w0"])

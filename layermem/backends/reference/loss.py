@@ -17,18 +17,20 @@ from layermem.ops import (
 )
 
 SMALLEST = 1e-20  # probability that MultinomialLogisticLoss still takes the logarithm of
+LABEL_END = 2.0**53  # beyond any class
 NEAR = 1e-4  # keeps ContrastiveLoss from dividing by a distance of 0
 
 
 def labels_of(call: ReferenceCall, label: Array, classes: int, ignore_label: int | None = None) -> Array:
-    """Labels as integers, ignored ones unchanged; InputError if another is out of range."""
-    labels = label.astype(np.int64).reshape(-1)
+    """The integer parts of labels, as in Caffe, ignored ones unchanged; InputError if another is no class."""
+    values = label.reshape(-1)
+    labels = np.where(np.abs(values) < LABEL_END, values, -1 - LABEL_END).astype(np.int64)  # also NaN
     invalid = (labels < 0) | (labels >= classes)
     if ignore_label is not None:
         invalid &= labels != ignore_label
     if invalid.any():
         raise InputError(
-            f"reads label {labels[invalid][0]}, but has scores for {classes} classes: 0 to {classes - 1}; "
+            f"reads label {values[invalid][0]:.9g}, but has scores for {classes} classes: 0 to {classes - 1}; "
             "fix the data, or set ignore_label",
             layer=call.layer,
         )
@@ -66,7 +68,7 @@ def targets(op: SigmoidCrossEntropyLoss, call: ReferenceCall) -> tuple[Array, Ar
     t = call["x1"].reshape(call["x0"].shape)
     if op.ignore_label is None:
         return t, np.ones(t.shape, bool)
-    return t, t.astype(np.int64) != op.ignore_label
+    return t, np.trunc(t) != op.ignore_label
 
 
 @kernel(SigmoidCrossEntropyLoss, "forward")

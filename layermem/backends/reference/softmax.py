@@ -7,6 +7,7 @@ import numpy as np
 from layermem.backends.reference.base import Array, ReferenceCall, kernel
 from layermem.backends.reference.loss import divisor, labels_of
 from layermem.ops import Accuracy, Scores, Softmax, SoftmaxLoss
+from layermem.ops.softmax import LARGEST_LOSS
 
 
 def rows(op: Scores, x: Array) -> Array:
@@ -48,6 +49,7 @@ def softmax_loss_forward(op: SoftmaxLoss, call: ReferenceCall) -> None:
     labels, valid = valid_labels(op, call, call["x1"])
     shifted = x - x.max(axis=1, keepdims=True)
     each = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(x)), labels]
+    each = np.where(each > LARGEST_LOSS, LARGEST_LOSS, each)  # a NaN stays
     call["y0"][...] = np.where(valid, each, 0).sum() / divisor(op.normalizer, valid)
     if "y1" in call:
         store(op, call["y1"], softmax(x))

@@ -1,6 +1,6 @@
 """One layer alone, on emulated kernels, held against the reference device in double precision.
 
-Every op runs from its launches (layermem.backends.cuda) as a card would run it: outputs start as NaN, inputs
+Every op runs from its launches (layermem.backends.cuda) as a GPU would run it: outputs start as NaN, inputs
 are given back unchanged, nothing outside its buffers is written.  It then runs again for every overlay that it permits,
 which must not change a bit, and with every gradient added to what is there.
 """
@@ -36,13 +36,13 @@ DRAWS, NUDGE = 8, 1e-6  # random changes of the inputs that tell how far a resul
 @dataclass(frozen=True)
 class Way:
     """How kernels are run: the build of the emulator, the order of its threads, the moment its copies land; and the
-    precision of matrix products.  With a card (tests/backends/cuda/on_card.py) they run there instead."""
+    precision of matrix products.  With a GPU (tests/backends/cuda/on_gpu.py) they run there instead."""
 
     mode: str = "plain"
     order: str = "shuffled"
     copies: str = "late"
     precision: str = "fp32"
-    card: Any = None
+    gpu: Any = None
 
 
 PLAIN = Way()
@@ -90,7 +90,7 @@ def run_op(
         buffers["workspace"] = memory.bytes(size)
     error_flag = buffers["error_flag"]
     host = {role: array.ctypes.data for role, array in buffers.items()}
-    addresses = way.card.placed(buffers) if way.card else host
+    addresses = way.gpu.placed(buffers) if way.gpu else host
     call = CudaCall(
         addresses={role: address for role, address in addresses.items() if role != "error_flag"},
         counts={role: array.size for role, array in arrays.items()},
@@ -101,16 +101,16 @@ def run_op(
     launches = 0
     for launch in cuda_kernels.bind(record, step, call):
         launches += 1
-        if way.card:
-            way.card.launch(launch, context or CONTEXT)
+        if way.gpu:
+            way.gpu.launch(launch, context or CONTEXT)
             continue
         kernels = emulate.load(f"cuda/{launch.module}.cu", way.mode, order=way.order, copies=way.copies)
         kernels.launch(
             launch.function, launch.grid, launch.block, launch.packed(context or CONTEXT), launch.shared,
             buffers=list(buffers.values()),
         )  # fmt: skip
-    if way.card:
-        way.card.bring_back()
+    if way.gpu:
+        way.gpu.bring_back()
     memory.check()
     if error_flag[0] != NO_ERROR:
         raise InputError(f"reads label {error_flag[0]}")
@@ -151,7 +151,7 @@ class Case:
         return self.check()
 
     def check(self, wants: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """Forward, replay and backward; the arrays of all roles, with Caffe's axes."""
+        """Forward, recompute and backward; the arrays of all roles, with Caffe's axes."""
         layer = self.layer
         truth = Run(layer, context=dict(self.context), overlaid=False)
         for stem, values in (("x", self.xs), ("w", self.ws)):
@@ -160,9 +160,9 @@ class Case:
         self.got = {role: np.array(a) for role, a in truth.arrays.items()}
         wants = wants_of(layer) if wants is None else wants
         self._step(truth, first_step(layer, wants))
-        replay = layer.recompute()
-        if replay is not None and replay.step != "forward":
-            self._step(truth, replay)
+        recompute = layer.recompute()
+        if recompute is not None and recompute.step != "forward":
+            self._step(truth, recompute)
         for role, top in zip(roles("dy", len(layer.tops)), layer.tops, strict=True):
             truth.put(role, np.float32(self.rng.standard_normal(top.shape)))
             self.got[role] = np.array(truth.arrays[role])
@@ -271,8 +271,8 @@ def case_of(case: OpCase, way: Way) -> Case:
 
 def first_step(layer: Layer, wants: Sequence[str]) -> Step:
     """Forward without a stash that no op reads, as in a training graph."""
-    forward, replay = layer.forward(), layer.recompute()
-    later = [*layer.backward(wants), *([replay] if replay else [])]
+    forward, recompute = layer.forward(), layer.recompute()
+    later = [*layer.backward(wants), *([recompute] if recompute else [])]
     read = {role for step in later for role in step.reads}
     return replace(forward, writes=tuple(r for r in forward.writes if r not in layer.stash or r in read))
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import shutil
+import stat
 import struct
 import sys
 
@@ -51,7 +53,7 @@ def fake(monkeypatch):
     return compiler
 
 
-def test_an_image_is_compiled_once_for_each_card_and_source(fake):
+def test_an_image_is_compiled_once_for_each_gpu_and_source(fake):
     first = build.image("dropout", "90")
     assert first.startswith(b"sm_90 --std=c++17 --fmad=false ")
     assert build.image("dropout", "90") == first and fake.asked == 1
@@ -82,7 +84,7 @@ def test_without_a_compiler_the_error_says_what_to_install(monkeypatch):
         build.image("dropout", "90")
 
 
-def test_a_card_that_is_too_old_is_refused(fake):
+def test_a_gpu_that_is_too_old_is_refused(fake):
     with pytest.raises(CudaUnavailable, match="compute capability 70"):
         build.image("dropout", "70")
 
@@ -209,3 +211,15 @@ def parts_of_fatbin(data: bytes) -> set[tuple[str, int]]:
         found.add(({1: "PTX", 2: "code"}[kind], architecture))
         at += header + size
     return found
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="this system has no modes of folders")
+def test_a_cache_that_others_can_write_to_is_ignored(fake, tmp_path):
+    first = build.image("dropout", "90")
+    (cached,) = (tmp_path / "cache").iterdir()
+    assert stat.S_IMODE(cached.parent.stat().st_mode) == 0o700
+    cached.write_bytes(b"foreign kernels")
+    for mode, expected, asked in ((0o700, b"foreign kernels", 1), (0o720, first, 2), (0o702, first, 3)):
+        cached.parent.chmod(mode)
+        assert build.image("dropout", "90") == expected and fake.asked == asked
+    assert cached.read_bytes() == b"foreign kernels"

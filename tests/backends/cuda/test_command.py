@@ -74,8 +74,8 @@ def test_a_plan_is_for_one_precision(layermem_here, solver, tmp_path):
     for words in ((), ("--precision", "bf16")):
         refused = layermem_here("plan", "--solver", solver, "--device", "cuda", *words, "--load", plan)
         assert refused.code == 2 and "another net, batch, device or precision" in " ".join(refused.err.split())
-    again = layermem_here("plan", "--solver", solver, "--device", "cuda", "--precision", "tf32", "--load", plan)
-    assert again.code == 0
+    loaded = layermem_here("plan", "--solver", solver, "--device", "cuda", "--precision", "tf32", "--load", plan)
+    assert loaded.code == 0
 
 
 def test_an_unknown_precision_is_refused(layermem_here, solver):
@@ -88,7 +88,7 @@ def test_an_unknown_precision_is_refused(layermem_here, solver):
     assert layermem("train", "--solver", solver, "--device", "cuda", "--iterations", 1, capability=75).returncode == 0
 
 
-def test_the_budget_may_be_what_the_card_has(solver):
+def test_the_budget_may_be_what_the_gpu_has(solver):
     block = 64 << 20  # kept for the code of kernels
     done = layermem(
         "plan", "--solver", solver, "--device", "cuda", "--budget", "free", "--json", memory=block + (9 << 20)
@@ -101,14 +101,14 @@ def test_the_budget_may_be_what_the_card_has(solver):
     assert none.returncode == 3 and "budget 0 B is below" in unwrapped(none)
 
 
-def test_only_a_card_reports_free_memory(layermem_here, solver):
+def test_only_a_gpu_reports_free_memory(layermem_here, solver):
     refused = layermem_here("plan", "--solver", solver, "--budget", "free")
     assert refused.code == 2 and "give a number of bytes for device cpu" in " ".join(refused.err.split())
 
 
-def test_devices_lists_each_card_with_its_memory_and_rates():
+def test_devices_lists_each_gpu_with_its_memory_and_rates():
     done = layermem("devices", memory=3 << 30)
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("cuda")]
+    line = " ".join(done.stdout[done.stdout.index("cuda ") :].split())
     assert "0: fake driver" in line and "sm_90, 3.00 GiB, 132 multiprocessors, 66.9 TFLOP/s fp32, 3352 GB/s" in line
 
 
@@ -138,7 +138,7 @@ def test_without_a_driver_the_command_says_what_is_missing(layermem_here, solver
 
 @pytest.mark.skipif(Nvrtc.find() is None, reason="NVRTC is not here: pip install nvidia-cuda-nvrtc")
 def test_kernels_that_are_not_prebuilt_are_compiled_beside_the_driver_and_kept(solver, tmp_path):
-    """As far as a fake driver goes, which does not run a card's machine code."""
+    """As far as a fake driver goes, which does not run a GPU's machine code."""
     program = """
 import os, sys
 os.environ.update(LAYERMEM_KERNELS="", LAYERMEM_CACHE=sys.argv.pop())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from layermem.backends.cuda import implicit_gemm
-from layermem.backends.cuda.implicit_gemm import TILES, conv_wgrad_bytes, split_of, tile_for
+from layermem.backends.cuda.implicit_gemm import TILES, conv_wgrad_workspace_bytes, split_of, tile_for
 from layermem.ops import ConvProblem, Window
 from tests.backends.cuda.harness import Case, Way, layer_of
 from tests.cases import CONV_EDGES, PRECISION_BOUNDS, edge_case
@@ -66,9 +66,9 @@ def test_tiles_and_parts_are_chosen_for_128_multiprocessors():
     assert tile_for(64 * 56 * 56, 256, 1).name == "128x128"
     assert tile_for(100_000, 10, 1).name == "128x32"
     assert split_of(vgg).parts == 7  # 36 tiles of 128 x 128, 7 times, are 1.97 rounds
-    assert conv_wgrad_bytes(vgg) == 7 * 4 * 256 * 9 * 256
+    assert conv_wgrad_workspace_bytes(vgg) == 7 * 4 * 256 * 9 * 256
     lonely = ConvProblem(1, 64, 64, Window(56, 3, pad=1), Window(56, 3, pad=1))
-    assert split_of(lonely).parts == 1 and conv_wgrad_bytes(lonely) == 0  # parts are cut between images
+    assert split_of(lonely).parts == 1 and conv_wgrad_workspace_bytes(lonely) == 0  # parts are cut between images
 
 
 SOME = ["one by one", "first layer", "stride three and two", "dilated by the stride", "two groups", "long sum",
@@ -119,7 +119,7 @@ def test_no_tile_changes_a_bit_on_tensor_cores(precision, rng, monkeypatch):
 
 
 @pytest.mark.parametrize("precision", ["fp32", *PRECISION_BOUNDS])
-@pytest.mark.parametrize("bits", [0x7FC00000, 0x7FFFFFFF])  # NaN as NumPy makes it, and as a card does
+@pytest.mark.parametrize("bits", [0x7FC00000, 0x7FFFFFFF])  # NaN as NumPy makes it, and as a GPU does
 def test_a_nan_is_never_lost(precision, bits):
     layer = layer_of('type: "InnerProduct" inner_product_param { num_output: 3 bias_term: false }', (2, 40))
     x = np.ones((2, 40), np.float32)

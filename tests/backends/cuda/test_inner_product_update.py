@@ -11,7 +11,7 @@ from layermem.backends.cuda import inner_product_update
 from layermem.backends.cuda.implicit_gemm import ENGINES
 from layermem.backends.cuda.inner_product import conv_problem
 from layermem.ops import InnerProductUpdate, Update
-from layermem.solver.rules import HISTORIES
+from layermem.solver.rules import HISTORY_COUNTS
 from tests.backends.cuda.harness import PLAIN, Memory, Way, layer_of, run_op
 from tests.backends.cuda.test_update import SETTINGS
 from tests.emulator.emulate import WAYS
@@ -27,11 +27,11 @@ def learned(rows, inner, outputs, rule):
 
 
 def both_ways(it, rng, monkeypatch, way=PLAIN):
-    """What the two ops leave in w, its histories and the bias gradient; and what the one leaves."""
+    """What the two ops leave in w, its optimizer state and the bias gradient; and what the one leaves."""
     product, update = it.product, it.update
     monkeypatch.setattr(inner_product_update, "BAND_BYTES", 1)
     given = {"x0": product.x.shape, "dy0": product.y.shape, "w0": update.tensor.shape}
-    given |= {f"h{i}": update.tensor.shape for i in range(HISTORIES[update.rule])}
+    given |= {f"h{i}": update.tensor.shape for i in range(HISTORY_COUNTS[update.rule])}
     values = {role: rng.random(shape) for role, shape in given.items()}
     found = []
     for joined in (False, True):
@@ -61,7 +61,7 @@ def test_bands_give_the_bits_of_the_whole(shape, precision, rng, monkeypatch):
         assert value.tobytes() == joined[role].tobytes(), role
 
 
-@pytest.mark.parametrize("rule", HISTORIES)
+@pytest.mark.parametrize("rule", HISTORY_COUNTS)
 def test_every_update_rule_runs_by_bands(rule, rng, monkeypatch):
     apart, joined = both_ways(learned(5, 12, 131, rule), rng, monkeypatch)
     for role, value in apart.items():

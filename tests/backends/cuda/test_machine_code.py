@@ -43,7 +43,7 @@ def test_registers_suffice_for_the_blocks_that_the_source_promises(report):
         assert max(row.registers.values()) <= row.most_registers, row.name
 
 
-def test_static_shared_memory_is_what_every_card_has(report):
+def test_static_shared_memory_is_what_every_gpu_has(report):
     assert all(row.shared <= 48 * 1024 for row in report[1])
 
 

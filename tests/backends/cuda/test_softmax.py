@@ -42,6 +42,16 @@ def test_the_softmax_loss_agrees_with_double_precision(name, tops, settings, rng
     Case(layer, scores_and_labels(rng, axis, shape, labels), bounds={"dx0": 5e-6}, rng=rng).check()
 
 
+@pytest.mark.parametrize("name", LINES)
+def test_the_softmax_loss_of_a_hopeless_score_saturates(name, rng):
+    axis, shape, labels = LINES[name]
+    layer = layer_of(f'type: "SoftmaxWithLoss" softmax_param {{ axis: {axis} }}', shape, labels)
+    scores, label = scores_and_labels(rng, axis, shape, labels)
+    got = Case(layer, [100 * scores, label], bounds={"dx0": 5e-6}, rng=rng).check()
+    plain = Case(layer, [scores, label], rng=rng).check()
+    assert plain["y0"] < got["y0"] <= -np.log(np.finfo(np.float32).tiny)
+
+
 def test_a_loss_of_ignored_labels_alone_is_zero(rng):
     layer = layer_of('type: "SoftmaxWithLoss" loss_param { ignore_label: 255 }', (4, 3), (4,))
     got = Case(layer, [rng.standard_normal((4, 3)), np.full(4, 255.0)], rng=rng).check()

@@ -113,6 +113,14 @@ def test_no_order_of_the_streams_changes_a_bit(order):
     assert found == {expected["parameters"]}
 
 
+@pytest.mark.parametrize("net", ["chain", "dropout"])
+def test_the_last_loss_of_a_run_is_that_of_one_more_iteration(net):
+    job = {"net": net, "fields": {"max_iter": 3, "display": 3, "test_iter": None, "test_interval": None}}
+    ways = [{"strategy": strategy, "graph": graph} for strategy in ("liveness", "hybrid") for graph in (False, True)]
+    expected, *answers = trained([{**job, "steps": 4}, *({**job, "steps": 3, "finish": True, **way} for way in ways)])
+    assert all(losses(answer) == losses(expected) for answer in answers)
+
+
 def test_a_schedule_that_omits_a_wait_is_caught():
     job = {"net": "residual", "steps": 1, "strategy": "inter"}
     (right,) = trained([job])
@@ -167,7 +175,7 @@ print(calls)
 
 
 @pytest.mark.parametrize("way", ["eager", "graph"])
-def test_the_next_batch_is_staged_while_the_card_works(way):
+def test_the_next_batch_is_staged_while_the_gpu_works(way):
     done = run(BATCHES, DIGITS, way)
     assert done.returncode == 0, done.stderr
     calls = ast.literal_eval(done.stdout)
@@ -278,8 +286,8 @@ driver.allocate(100 << 20)"""
     ) in done.stderr
 
 
-def test_the_card_holds_the_bytes_of_the_plan_and_not_one_more():
-    """A card of exactly these bytes is enough, one of a byte less is not."""
+def test_the_gpu_holds_the_bytes_of_the_plan_and_not_one_more():
+    """A GPU of exactly these bytes is enough, one of a byte less is not."""
     job = {"net": "residual", "steps": 2, "strategy": "hybrid"}
     (free,) = trained([job])
     (exact,) = trained([job], memory=free["arena"])

@@ -8,7 +8,7 @@ import pytest
 import layermem.backends.reference  # noqa: F401
 from layermem.backends.reference.base import REGISTRY, ReferenceCall
 from layermem.ops import Fill, GradientNorm, Tensor, Update
-from layermem.solver.rules import HISTORIES
+from layermem.solver.rules import HISTORY_COUNTS
 from tests.backends.cuda.harness import Memory, close, run_op
 
 SETTINGS = {
@@ -21,11 +21,11 @@ SETTINGS = {
     {}, {"regularization": "L1"}, {"iter_size": 3}, {"clip": 0.5}, {"clip": 50.0}, {"weight_decay": 0.0}
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("count", [7, 1500])
-@pytest.mark.parametrize("rule", HISTORIES)
-def test_a_rule_moves_weights_and_histories_as_its_definition_does(rule, count, changes, rng):
+@pytest.mark.parametrize("rule", HISTORY_COUNTS)
+def test_a_rule_moves_weights_and_optimizer_state_as_its_definition_does(rule, count, changes, rng):
     context = {**SETTINGS, **changes}
     arrays = {"w0": rng.standard_normal(count), "dw0": rng.standard_normal(count)}
-    arrays |= {f"h{i}": rng.random(count) for i in range(HISTORIES[rule])}
+    arrays |= {f"h{i}": rng.random(count) for i in range(HISTORY_COUNTS[rule])}
     if "clip" in changes:
         arrays["norm"] = np.array(3.0)
     truth = {role: np.float64(np.float32(a)) for role, a in arrays.items()}

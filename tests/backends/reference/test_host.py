@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from layermem.backends.reference.base import REGISTRY, ReferenceCall, UndeclaredRole
-from layermem.ops import CopyOut, Feed, Fill, GradientNorm
+from layermem.ops import CopyOut, Feed, Fill, GradientNorm, Kind, Pointwise, Tensor
 
 
 def test_a_feed_copies_the_batch_of_its_layer_in_the_order_of_the_tops():
@@ -40,6 +40,14 @@ def test_a_role_that_the_op_does_not_declare_is_an_error_that_names_the_op():
     call = ReferenceCall({"y0": np.zeros(1)}, op="relu1.backward", layer="relu1")
     with pytest.raises(UndeclaredRole, match=r"op 'relu1\.backward' did not declare 'x0'.*declared: y0"):
         call["x0"]
+
+
+@pytest.mark.parametrize("kind", [Kind.SIGMOID, Kind.ELU, Kind.RELU, Kind.CLIP])
+def test_a_slope_is_never_computed_from_dy(kind):
+    x = Tensor((3,))
+    call = ReferenceCall({"dy0": np.ones(3), "dx0": np.ones(3)}, op="a.backward")
+    with pytest.raises(UndeclaredRole, match=r"op 'a\.backward' did not declare 'x0'"):
+        REGISTRY.bind(Pointwise(kind, x), "backward", call)
 
 
 def test_numbered_arrays_come_in_the_order_of_their_numbers():

@@ -1,6 +1,6 @@
-"""The only module that calls PyCUDA: context, memory, streams, events and kernels of one card.
+"""The only module that calls PyCUDA: context, memory, streams, events and kernels of one GPU.
 
-PyCUDA is imported when the first device is opened, so that planning for a card needs neither.  The context is the
+PyCUDA is imported when the first device is opened, so that planning for a GPU needs neither.  The context is the
 device's primary one, which other libraries may share in the same process.
 """
 
@@ -30,19 +30,26 @@ Event = Any  # pycuda.driver.Event
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no order with the default stream
 RESERVED_BYTES = 64 << 20  # left to the code of kernels and to CUDA itself
 FP32_LANES = {"75": 64, "80": 64}  # of a multiprocessor, where they are not 128
-GRANULARITY = 2 << 20  # in which a card's memory is allocated
+GRANULARITY = 2 << 20  # in which a GPU's memory is allocated
+LATER = "once other programs have ended"
 
 
-class Card(NamedTuple):
+class Gpu(NamedTuple):
     """A CUDA device as the driver describes it; bytes."""
 
     number: int
     name: str
     capability: str  # "90" for sm_90
-    memory: int
+    memory_bytes: int
     multiprocessors: int
     flops: float = 0.0  # a second, in fp32 without tensor cores; 0 where the driver does not say
     memory_rate: float = 0.0  # bytes a second
+
+
+PYCUDA_MISSING = (
+    "the cuda device needs PyCUDA: `pip install 'layermem[cuda]'` compiles it, with the headers of a CUDA toolkit "
+    "(nvcc on the PATH); without a toolkit, `python tools/build_pycuda.py --install` in a clone does"
+)
 
 
 @cache
@@ -56,55 +63,55 @@ def pycuda() -> Any:
         if error.name == "pycuda._driver":
             version = ".".join(map(str, sys.version_info[:2]))
             raise CudaUnavailable(f"the installed PyCUDA was built for another Python than {version}") from error
-        raise CudaUnavailable("the cuda device needs PyCUDA: pip install 'layermem[cuda]'") from error
+        raise CudaUnavailable(PYCUDA_MISSING) from error
     except ImportError as error:
         if "undefined symbol" in str(error):
             raise CudaUnavailable(
-                f"PyCUDA was built with the headers of a newer CUDA than this driver knows ({error}): update the "
+                f"PyCUDA was built with the headers of a newer CUDA than this driver supports ({error}): update the "
                 "driver, or build PyCUDA with those of a toolkit that fits it"
             ) from error
         raise CudaUnavailable(
-            f"PyCUDA is installed, but NVIDIA's driver is not ({error}); without a card use --device cpu"
+            f"PyCUDA is installed, but NVIDIA's driver is not ({error}); without a GPU use --device cpu"
         ) from error
     try:
         cuda.init()
     except cuda.Error as error:
-        raise CudaUnavailable(f"the CUDA driver does not start: {error}; is there an NVIDIA card?") from error
+        raise CudaUnavailable(f"the CUDA driver does not start: {error}; is there an NVIDIA GPU?") from error
     if cuda.Device.count() == 0:
-        raise CudaUnavailable("the CUDA driver finds no card; check nvidia-smi and CUDA_VISIBLE_DEVICES")
+        raise CudaUnavailable("the CUDA driver finds no GPU; check nvidia-smi and CUDA_VISIBLE_DEVICES")
     return cuda
 
 
-def cards() -> list[Card]:
+def gpus() -> list[Gpu]:
     """All CUDA devices of this machine."""
     cuda = pycuda()
-    return [_card(index, cuda.Device(index)) for index in range(cuda.Device.count())]
+    return [_gpu(index, cuda.Device(index)) for index in range(cuda.Device.count())]
 
 
-def _card(index: int, device: Any) -> Card:
+def _gpu(index: int, device: Any) -> Gpu:
     major, minor = device.compute_capability()
     clock, memory_clock = 1e3 * device.CLOCK_RATE, 1e3 * device.MEMORY_CLOCK_RATE
     lanes = FP32_LANES.get(f"{major}{minor}", 128) * device.MULTIPROCESSOR_COUNT
-    return Card(
+    return Gpu(
         index, device.name(), f"{major}{minor}", device.total_memory(), device.MULTIPROCESSOR_COUNT,
         2 * lanes * clock, 2 * memory_clock * device.GLOBAL_MEMORY_BUS_WIDTH / 8,
     )  # fmt: skip
 
 
 class Driver:
-    """A card with its primary context, which is current in this thread until `close`; three streams by name."""
+    """A GPU with its primary context, which is current in this thread until `close`; three streams by name."""
 
     def __init__(self, index: int = 0):
         self.cuda = pycuda()
         if not 0 <= index < self.cuda.Device.count():
             raise CudaUnavailable(f"there is no CUDA device {index}; there are {self.cuda.Device.count()}, from 0 on")
         device = self.cuda.Device(index)
-        self.card = _card(index, device)
+        self.gpu = _gpu(index, device)
         try:
             self.context = device.retain_primary_context()
             self.context.push()
         except self.cuda.Error as error:
-            what = f"{self.card.name} cannot be used ({error}); end other processes on it, or use --device cpu"
+            what = f"{self.gpu.name} cannot be used ({error}); end other processes on it, or use --device cpu"
             raise CudaUnavailable(what) from error
         atexit.register(self.close)
         self.streams = {name: self.cuda.Stream(NON_BLOCKING) for name in STREAMS}
@@ -124,24 +131,23 @@ class Driver:
 
     def allocate(self, nbytes: int) -> Any:
         """An allocation (`int()` of it is the address), or DeviceError with what would fit."""
-        free, total = self.cuda.mem_get_info()
+        now_free_bytes, total_bytes = self.cuda.mem_get_info()
         try:
             return self.cuda.mem_alloc(max(nbytes, 1))
         except self.cuda.MemoryError as error:
-            budget = self.free_bytes()
-            advice = (
-                f"--budget free, which is now {format_bytes(budget)}" if budget else "once other programs have ended"
-            )
+            largest_bytes = self.free_bytes()
+            advice = f"--budget free, which is now {format_bytes(largest_bytes)}" if largest_bytes else LATER
             raise DeviceError(
-                f"{self.card.name} cannot allocate {format_bytes(nbytes)} ({nbytes} bytes): {format_bytes(free)} of "
-                f"{format_bytes(total)} are free, {format_bytes(total - free)} are taken by CUDA's context and other "
-                f"programs; try {advice}"
+                f"{self.gpu.name} cannot allocate {format_bytes(nbytes)} ({nbytes} bytes): "
+                f"{format_bytes(now_free_bytes)} of {format_bytes(total_bytes)} are free, "
+                f"{format_bytes(total_bytes - now_free_bytes)} are taken by CUDA's context and other programs; "
+                f"try {advice}"
             ) from error
 
     def free_bytes(self) -> int:
         """What an allocation may take if CUDA keeps a little: code of kernels is loaded after it."""
-        free = int(self.cuda.mem_get_info()[0])
-        return max(0, free - RESERVED_BYTES) // GRANULARITY * GRANULARITY
+        now_free_bytes = int(self.cuda.mem_get_info()[0])
+        return max(0, now_free_bytes - RESERVED_BYTES) // GRANULARITY * GRANULARITY
 
     def pinned(self, nbytes: int) -> npt.NDArray[np.uint8]:
         """Page-locked bytes of the host, which copies and kernels reach at their host address."""
@@ -161,6 +167,12 @@ class Driver:
             self.cuda.memset_d8(address, byte, nbytes)
             self.context.synchronize()
 
+    def fill_words(self, address: int, word: int, count: int) -> None:
+        """Set `count` words of 32 bits."""
+        if count:
+            self.cuda.memset_d32(address, word, count)
+            self.context.synchronize()
+
     def read(self, into: Array, address: int) -> None:
         self.cuda.memcpy_dtoh(into, address)
 
@@ -169,12 +181,12 @@ class Driver:
         self.context.synchronize()
 
     def copy_out(self, target: Array, address: int, stream: str) -> Callable[[], None]:
-        """A call that starts a copy from the card to pinned memory."""
+        """A call that starts a copy from the GPU to pinned memory."""
         queue = self.streams[stream]
         return lambda: self.cuda.memcpy_dtoh_async(target, address, queue)
 
     def copy_in(self, address: int, source: Array, stream: str) -> Callable[[], None]:
-        """A call that starts a copy from pinned memory to the card."""
+        """A call that starts a copy from pinned memory to the GPU."""
         queue = self.streams[stream]
         return lambda: self.cuda.memcpy_htod_async(address, source, queue)
 
@@ -206,7 +218,7 @@ class Driver:
         try:
             yield
         except self.cuda.Error as error:
-            raise DeviceError(f"{self.card.name} failed: {error}") from error
+            raise DeviceError(f"{self.gpu.name} failed: {error}") from error
 
     # -- kernels -----------------------------------------------------------------------------------------------
 
@@ -232,12 +244,12 @@ class Driver:
         return function
 
     def _loaded(self, module: str) -> Any:
-        image = build.image(module, self.card.capability)
+        image = build.image(module, self.gpu.capability)
         try:
             return self.cuda.module_from_buffer(image)
         except self.cuda.Error as error:
             reason = "".join(filter(str.isprintable, str(error))).strip(" -")  # PyCUDA appends a log, maybe empty
             raise DeviceError(
-                f"{self.card.name} (sm_{self.card.capability}) does not take the kernels of {module}.cu: {reason}; are "
-                "those that LAYERMEM_KERNELS names, or that came with the package, for other cards?"
+                f"{self.gpu.name} (sm_{self.gpu.capability}) does not take the kernels of {module}.cu: {reason}; are "
+                "those that LAYERMEM_KERNELS names, or that came with the package, for other GPUs?"
             ) from error

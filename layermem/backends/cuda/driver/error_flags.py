@@ -10,6 +10,7 @@ from layermem.backends.cuda.driver.context import Driver
 from layermem.errors import InputError
 
 CHUNK = 1024  # flags pinned at once
+NO_NUMBER = np.iinfo(np.int32).max  # what cuda/labels.cuh makes of labels that no int holds
 
 
 class DeviceErrorFlags:
@@ -37,8 +38,9 @@ class DeviceErrorFlags:
                 continue
             (layer, classes), label = self.owners[number * CHUNK + raised[0]], chunk[raised[0]]
             chunk[:] = NO_ERROR
+            text = f"label {label}" if label < NO_NUMBER else "a label that is not finite, or beyond 32 bits"
             raise InputError(
-                f"reads label {label}, but has scores for {classes} classes: 0 to {classes - 1}; "
+                f"reads {text}, but has scores for {classes} classes: 0 to {classes - 1}; "
                 "fix the data, or set ignore_label",
                 layer=layer,
             )

@@ -1,4 +1,4 @@
-"""The two allocations of a run: the arena on the card, and the pinned one on the host."""
+"""The two allocations of a run: the arena on the GPU, and the pinned one on the host."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from layermem.backends.arena import POISON, Arena, axes_of_caffe
+from layermem.backends.arena import PAGE, POISON, UNTOUCHED, WORD, Arena, axes_of_caffe
 from layermem.backends.cuda.driver.context import Array, Driver
 from layermem.ops import Tensor
 
@@ -16,7 +16,7 @@ HostBytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class DeviceSpan:
-    """Bytes of the arena on the card; `tensor` describes them if they are a blob."""
+    """Bytes of the arena on the GPU; `tensor` describes them if they are a blob."""
 
     address: int
     nbytes: int
@@ -33,13 +33,15 @@ class DeviceSpan:
 
 
 class CudaArena(Arena):
-    """`nbytes` of the card's memory, at addresses that only kernels and copies can use."""
+    """`nbytes` of the GPU's memory, at addresses that only kernels and copies can use."""
 
     def __init__(self, driver: Driver, nbytes: int, *, poison: bool = False):
         self.driver, self.nbytes = driver, nbytes
-        self._allocation = driver.allocate(nbytes)
-        if poison:
-            driver.fill(self.address, POISON, nbytes)
+        self.guard_bytes = PAGE if poison else 0  # a run for results allocates nothing beside its budget
+        free = driver.free_bytes()
+        self._allocation = driver.allocate(nbytes + self.guard_bytes)
+        self.driver_bytes = free - driver.free_bytes()  # what the allocation took, in the driver's granularity
+        driver.fill_words(self.address, UNTOUCHED, (nbytes + self.guard_bytes) // WORD)
 
     @property
     def address(self) -> int:
@@ -64,6 +66,11 @@ class CudaArena(Arena):
 
     def zero(self, offset: int, nbytes: int) -> None:
         self.driver.fill(self.address + offset, 0, nbytes)
+
+    def _copy(self, begin: int, end: int) -> HostBytes:
+        span = np.empty(end - begin, np.uint8)
+        self.driver.read(span, self.address + begin)
+        return span
 
 
 class PinnedArena(Arena):

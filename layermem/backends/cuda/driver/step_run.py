@@ -1,6 +1,6 @@
 """A step's calls as they run in every iteration: one by one, or captured as a CUDA graph after the first run.
 
-Batches arrive through two sets of pinned buffers: while the card reads one, the host fills the other.
+Batches arrive through two sets of pinned buffers: while the GPU reads one, the host fills the other.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class StepRun(list[Bound]):
         return capture
 
     def stage_next_batch(self, next_batch: NextBatch | None) -> None:
-        """While the card works, copy the next batch into the other buffers and switch to them."""
+        """While the GPU works, copy the next batch into the other buffers and switch to them."""
         self.host_io.buffer_index ^= 1
         batch = next_batch() if next_batch is not None and self.stagers else None
         if batch is not None:

@@ -1,1 +1,1 @@
-"""Kernel sources and the images that a card loads: prebuilt, cached, or compiled by NVRTC or nvcc."""
+"""Kernel sources and the images that a GPU loads: prebuilt, cached, or compiled by NVRTC or nvcc."""

@@ -1,4 +1,4 @@
-"""Kernel images for a card: prebuilt where they ship with the package, else compiled once and kept.
+"""Kernel images for a GPU: prebuilt where they ship with the package, else compiled once and kept.
 
 1  <module>.fatbin in the folder that LAYERMEM_KERNELS names, or beside the sources in the package
 2  the disk cache (LAYERMEM_CACHE, else layermem/ in XDG_CACHE_HOME or ~/.cache), under a hash of the source, the
@@ -39,23 +39,33 @@ class Compiler(Protocol):
 
 
 def image(module: str, capability: str) -> bytes:
-    """What the driver loads for cuda/<module>.cu on a card of compute capability `capability`, such as "90"."""
+    """What the driver loads for cuda/<module>.cu on a GPU of compute capability `capability`, such as "90"."""
     for folder in prebuilt_folders():
         with suppress(OSError):
             return (folder / f"{module}.fatbin").read_bytes()
     if int(capability) < OLDEST:
-        raise CudaUnavailable(f"this card has compute capability {capability}; the kernels need {OLDEST} or later")
+        raise CudaUnavailable(f"this GPU has compute capability {capability}; the kernels need {OLDEST} or later")
     compiler = find_compiler()
     source, architecture = whole_source(module), f"sm_{capability}"
     digest = hashlib.sha256(repr((source, FLAGS, architecture, compiler.version)).encode()).hexdigest()
     cached = cache_folder() / f"{module}-{architecture}-{digest[:24]}.cubin"
     with suppress(OSError):
-        return cached.read_bytes()
+        if _is_private(cached.parent):
+            return cached.read_bytes()
     made = compiler.cubin(source, architecture, FLAGS)
     with suppress(OSError, InputError):  # a cache that cannot be written costs time, nothing else
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(cached, made)
+        cached.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if _is_private(cached.parent):
+            write_atomically(cached, made)
     return made
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether only this user can have put kernels there: it is the owner, and others may not write to it."""
+    if not hasattr(os, "getuid"):  # Windows, where a user's folders are private
+        return True
+    found = folder.stat()
+    return found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 
 def prebuilt_folders() -> Iterator[Path]:
@@ -88,7 +98,7 @@ def find_compiler() -> Compiler:
     found = Nvrtc.find() or Nvcc.find()
     if found is None:
         raise CudaUnavailable(
-            "there are no prebuilt kernels for this card, and nothing to compile them with: "
+            "there are no prebuilt kernels for this GPU, and nothing to compile them with: "
             "pip install nvidia-cuda-nvrtc, or put nvcc on the PATH"
         )
     return found
@@ -99,8 +109,8 @@ class Nvcc:
 
     def __init__(self, path: str):
         self.path = path
-        asked = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
-        self.version = asked.stdout.strip().splitlines()[-1]
+        answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
+        self.version = answer.stdout.strip().splitlines()[-1]
 
     @classmethod
     def find(cls) -> Nvcc | None:

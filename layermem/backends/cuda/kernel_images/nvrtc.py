@@ -1,4 +1,4 @@
-"""NVRTC by ctypes: the compiler as a library, which needs neither a card nor a host compiler."""
+"""NVRTC by ctypes: the compiler as a library, which needs neither a GPU nor a host compiler."""
 
 from __future__ import annotations
 

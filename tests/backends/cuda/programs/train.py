@@ -35,6 +35,7 @@ def run(
     missing_wait: int | None = None,
     graph: bool = False,
     resume: int = 0,
+    finish: bool = False,
     **options,
 ) -> dict:
     with tempfile.TemporaryDirectory() as folder:
@@ -58,6 +59,9 @@ def run(
             losses = []
             for _ in range(steps):
                 solver.step(1)
+                losses.append(float(solver.loss).hex())
+            if finish:
+                solver.solve()  # its end: the loss of a last forward pass
                 losses.append(float(solver.loss).hex())
             hashed = hashlib.sha256()
             for name, blobs in solver.parameters().items():

@@ -1,4 +1,4 @@
-"""Launches on a card for the harness: arrays of the host are copied there, and back when all launches are done."""
+"""Launches on a GPU for the harness: arrays of the host are copied there, and back when all launches are done."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from layermem.utils.units import aligned
 GUARD, GUARDED = 256, 0xAB  # bytes beside every buffer, and what they hold
 
 
-class Card:
+class Gpu:
     """One op at a time: placed(), launch() .., bring_back()."""
 
     def __init__(self, driver: Driver):
         self.driver = driver
         self._memory = driver.allocate(1 << 20)
         self._capacity = 1 << 20
-        self._arrays: dict[int, tuple[np.ndarray, int]] = {}  # by address on the host: array, offset on the card
+        self._arrays: dict[int, tuple[np.ndarray, int]] = {}  # by address on the host: array, offset on the GPU
 
     def placed(self, arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
-        """Where each array lies on the card now; two roles in one array lie in one place."""
+        """Where each array lies on the GPU now; two roles in one array lie in one place."""
         self._arrays, end = {}, GUARD
         for array in arrays.values():
             if array.ctypes.data not in self._arrays:
