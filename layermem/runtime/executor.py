@@ -1,17 +1,24 @@
-"""Runs a schedule: a plain walk over its rows.  Every row was bound to its bytes beforehand."""
+"""Runs a schedule: a loop over its instructions, each bound to its bytes beforehand."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 
 from layermem.backends.arena import POISON, Arena
 from layermem.backends.base import Bound, Device, Memory, NextBatch, sequence
 from layermem.backends.registry import StepContext
+from layermem.errors import DeviceError
+from layermem.graph.ops import FORWARD
 from layermem.schedule.ir import Instruction, Residency, Schedule
+
+GUARD_BYTES = 1024  # watched on either side of what an op writes
 
 
 class Executor:
     """A schedule bound to a device, its arena, and the host arena of its offloads.
 
-    poison   fill bytes with NaN as soon as their residency ends, so that a read of freed bytes shows
+    poison   fill bytes with NaN as soon as their residency ends, so that a read of freed bytes shows, and watch the
+             bytes beside all that an op writes
     """
 
     def __init__(
@@ -25,17 +32,34 @@ class Executor:
         poison: bool = False,
     ):
         self.schedule, self.device, self.arena, self.host = schedule, device, arena, host
-        calls: list[Bound] = [self._bind(instruction, context) for instruction in schedule.instructions]
-        self.bytes_in_use = 0  # highest byte of the arena that any bound row touches
         for r in schedule.residencies:
-            if not r.host:
-                self.bytes_in_use = max(self.bytes_in_use, r.offset + r.nbytes)
+            size = host.nbytes if r.host else arena.nbytes
+            if r.offset + r.nbytes > size:
+                raise DeviceError(
+                    f"the schedule has '{r.buffer}' up to byte {r.offset + r.nbytes:,} of an arena of {size:,}"
+                )
+        calls: list[Bound] = [self._bind(instruction, context) for instruction in schedule.instructions]
         if poison:
+            calls = [self._guard(instruction, call) for instruction, call in zip(schedule.instructions, calls)]
             self._poison(calls)
+        self._bound = calls
+        self._forward_calls: Sequence[Bound] | None = None
         self.calls = device.order_streams(schedule.instructions, calls)
 
     def run(self, next_batch: NextBatch | None = None) -> None:
         self.device.run(self.calls, next_batch)
+
+    def run_forward(self) -> None:
+        """Run the schedule up to its last forward op, and of the rest only the copies: they return persistent buffers
+        to their place between steps."""
+        if self._forward_calls is None:
+            instructions = self.schedule.instructions
+            forward = [i for i, each in enumerate(instructions) if each.op is not None and each.op.kind == FORWARD]
+            end = max((i for i in forward if not instructions[i].is_recompute), default=-1)
+            kept = {i for i in forward if i <= end} | {i for i, each in enumerate(instructions) if each.op is None}
+            calls = [call if i in kept else _skip for i, call in enumerate(self._bound)]
+            self._forward_calls = self.device.order_streams(instructions, calls)
+        self.device.run(self._forward_calls)
 
     def _bind(self, instruction: Instruction, context: StepContext) -> Bound:
         if instruction.op is None:
@@ -55,8 +79,20 @@ class Executor:
         tensor = self.schedule.graph.buffers[r.buffer].tensor
         return self.arena.view(r.offset, tensor, self.device.dtype(tensor))
 
+    def _guard(self, instruction: Instruction, call: Bound) -> Bound:
+        """`call`, and an error if it changed bytes just outside the residencies that the instruction writes."""
+        written = sorted(
+            (r.offset, r.offset + r.nbytes, r.buffer)
+            for r in (self.schedule.residencies[rid] for rid in instruction.writes)
+            if not r.host
+        )
+        watched = [
+            (buffer, self.arena.span(begin, end - begin)) for begin, end, buffer in _outside(written, self.arena.nbytes)
+        ]
+        return self.device.bind_guard(call, instruction.what, watched)
+
     def _poison(self, calls: list[Bound]) -> None:
-        """After each row, overwrite what ended there; a block that lives on under another name is left alone."""
+        """After each instruction, overwrite the residencies that end there, but for those that others overlay."""
         inherited = {r.over for r in self.schedule.residencies if r.over is not None}
         ending: dict[int, list[Bound]] = {}
         for r in self.schedule.residencies:
@@ -65,3 +101,19 @@ class Executor:
                 ending.setdefault(r.end - 1, []).append(self.device.bind_fill(self._bytes(r), POISON, stream))
         for tick, fills in ending.items():
             calls[tick] = sequence([calls[tick], *fills])
+
+
+def _outside(written: Sequence[tuple[int, int, str]], nbytes: int) -> Iterator[tuple[int, int, str]]:
+    """Up to GUARD_BYTES before and behind each of the ranges `written`, which are sorted, that none of them holds."""
+    reached = 0
+    for index, (begin, end, buffer) in enumerate(written):
+        if max(reached, begin - GUARD_BYTES) < begin:
+            yield max(reached, begin - GUARD_BYTES), begin, buffer
+        reached = max(reached, end)
+        following = written[index + 1][0] if index + 1 < len(written) else nbytes
+        if reached < min(following, reached + GUARD_BYTES):
+            yield reached, min(following, reached + GUARD_BYTES), buffer
+
+
+def _skip() -> None:
+    """An instruction that does not run."""

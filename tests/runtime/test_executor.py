@@ -1,0 +1,130 @@
+"""Bound schedules: ops on views of the arena, copies between the arenas, and NaN where a residency has ended."""
+
+import numpy as np
+import pytest
+
+from layermem import ops
+from layermem.backends.arena import Arena
+from layermem.backends.base import Device, get_device
+from layermem.graph.ops import BACKWARD, DATA, FORWARD, Buffer, BufferOverlay, Graph, Op
+from layermem.layers import Tensor
+from layermem.planning.plan import REUSE, Decision, Gap, Plan, program_order
+from layermem.runtime.executor import Executor
+from layermem.schedule.layout import Layout
+from layermem.schedule.lower import lower
+from layermem.schedule.place import place
+from tests.schedule.small_graphs import a_second_each
+
+SHAPE = Tensor((64,))  # 256 bytes of float32
+VALUES = np.arange(64, dtype=np.float32)
+
+
+@pytest.fixture
+def device():
+    return get_device("cpu")
+
+
+def graph():
+    """feed -> x; y = fill 3; z = fill 5; a copy of x goes out at the end."""
+
+    def fill(name, value):
+        return Op(f"{name}.forward", FORWARD, ops.Fill(value), "fill", {"y0": name}, (), (name,))
+
+    return Graph(
+        "by hand",
+        {name: Buffer(name, DATA, SHAPE, 256) for name in "xyz"},
+        (
+            Op("x.forward", FORWARD, ops.Feed("x", 1), "forward", {"y0": "x"}, (), ("x",)),
+            fill("y", 3.0),
+            fill("z", 5.0),
+            Op("x.output", BACKWARD, ops.CopyOut("x"), "forward", {"x0": "x"}, ("x",), ()),
+        ),
+        "cpu",
+    )
+
+
+def executed(device, plan=None, *, poison=False, steps=1):
+    net = graph()
+    plan = plan or Plan("by hand", program_order(net))
+    schedule = place(lower(Layout(net, a_second_each(net)), plan))
+    arena = Arena(schedule.peak_bytes, poison=poison)
+    host = Arena(schedule.host_peak_bytes, poison=poison)
+    context = {"batch": {"x": [VALUES]}, "results": {}}
+    executor = Executor(schedule, device, arena, host, context, poison=poison)
+    for _ in range(steps):
+        executor.run()
+    return executor, context["results"]
+
+
+def value_at(executor, buffer):
+    """What the bytes of the (last) residency of `buffer` hold after the step."""
+    r = [r for r in executor.schedule.residencies if r.buffer == buffer][-1]
+    return (executor.host if r.host else executor.arena).view(r.offset, SHAPE)
+
+
+def test_every_op_writes_at_the_offset_of_its_residency(device):
+    """x lives throughout; y and z follow each other on the same 256 bytes, and z is there at the end."""
+    executor, results = executed(device)
+    assert np.array_equal(results["x"], VALUES)
+    assert np.array_equal(value_at(executor, "x"), VALUES) and set(value_at(executor, "z")) == {5.0}
+    assert executor.schedule.peak_bytes == 512
+
+
+def test_an_offloaded_buffer_leaves_its_bytes_to_others_and_comes_back_whole(device):
+    plan = Plan("by hand", program_order(graph()), {Gap("x", 0): Decision.OFFLOAD}, copy_lead=0.0)
+    executor, results = executed(device, plan)
+    assert executor.schedule.peak_bytes == 256  # x, y, z and x again share them
+    assert np.array_equal(results["x"], VALUES)
+    assert np.array_equal(executor.host.view(0, SHAPE), VALUES)
+
+
+def test_a_schedule_runs_again_and_again_on_the_same_bytes(device):
+    assert np.array_equal(executed(device, steps=3)[1]["x"], VALUES)
+
+
+def test_with_poison_bytes_hold_nan_from_the_tick_at_which_their_residency_ends(device):
+    """y ends where z begins, before z is written; both are gone before the last op, and x is not."""
+    executor, results = executed(device, poison=True)
+    assert np.isnan(value_at(executor, "z")).all() and np.array_equal(results["x"], VALUES)
+
+
+class Adding(Device):
+    """Its only kernel adds one to what it reads, and records what it was given."""
+
+    def __init__(self):
+        self.bound = {}
+
+    def bind(self, op, arrays, context):
+        self.bound[op.name] = {role: (array.dtype, array.size) for role, array in arrays.items()}
+
+        def run():
+            arrays["y"][...] = arrays["x"] + 1 if "x" in arrays else 1
+
+        return run
+
+
+def adding(name, reads="", **more):
+    roles = {"y": name, **({"x": reads} if reads else {})}
+    return Op(name, FORWARD, ops.Silence(), "run", roles, tuple(reads.split()), (name,), **more)
+
+
+def run_adding(*adders, poison=False):
+    device = Adding()
+    net = Graph("adding", {each.name: Buffer(each.name, DATA, SHAPE, 256) for each in adders}, adders, "cpu")
+    plan = Plan("by hand", program_order(net), overlays=REUSE)
+    schedule = place(lower(Layout(net, a_second_each(net)), plan))
+    executor = Executor(schedule, device, Arena(schedule.peak_bytes, poison=poison), Arena(0), {}, poison=poison)
+    executor.run()
+    return device, executor
+
+
+def test_bytes_that_live_on_under_another_name_are_not_poisoned():
+    """b takes the bytes of a over where it reads them, and c those of b."""
+    overlaid = [adding(y, x, overlays=(BufferOverlay(y, x, "forward"),)) for x, y in ("ab", "bc")]
+    _, executor = run_adding(adding("a"), *overlaid, poison=True)
+    assert executor.schedule.peak_bytes == 256 and set(value_at(executor, "c")) == {3.0}
+
+
+def test_a_workspace_is_bound_as_bytes():
+    device, _ = run_adding(adding("a", workspace_bytes=300))
+    assert device.bound == {"a": {"y": (np.float32, 64), "workspace": (np.uint8, 300)}}

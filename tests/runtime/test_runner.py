@@ -1,0 +1,92 @@
+"""A program on a device: persistent buffers in either arena, and outputs of each schedule."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from layermem import ops
+from layermem.backends.base import get_device
+from layermem.compiler import Compiler
+from layermem.errors import DeviceError
+from layermem.graph.ops import DATA, FORWARD, HISTORY, PARAMETER, UPDATE, Buffer, Graph, Op
+from layermem.layers import Tensor
+from layermem.planning.plan import Decision, Gap, Plan, program_order
+from layermem.runtime.runner import Runner
+from layermem.schedule.ir import Residency
+from tests.schedule.small_graphs import a_second_each
+
+SHAPE = Tensor((2, 3, 4, 5))  # stored channels-last
+VALUES = np.arange(120, dtype=np.float32).reshape(SHAPE.shape)
+
+
+def graphs():
+    """train: w goes out as `out`; then h is set to 7.  test: w goes out as `score`."""
+
+    def out(name):
+        return Op(f"{name}.forward", FORWARD, ops.CopyOut(name), "forward", {"x0": "w"}, ("w",), ())
+
+    w, h = (Buffer(name, kind, SHAPE, 480, True) for name, kind in (("w", PARAMETER), ("h", HISTORY)))
+    x = Buffer("x", DATA, SHAPE, 480)
+    fills = (
+        Op("x.forward", FORWARD, ops.Fill(1.0), "fill", {"y0": "x"}, (), ("x",)),
+        Op("h.update", UPDATE, ops.Fill(7.0), "fill", {"y0": "h"}, (), (), ("h",)),
+    )
+    return [
+        Graph("train", {"w": w, "h": h, "x": x}, (out("out"), *fills), "cpu"),
+        Graph("test", {"w": w}, (out("score"),), "cpu"),
+    ]
+
+
+def runner(*offloaded, **options):
+    """`offloaded` state is on the host between steps."""
+    train, test = graphs()
+    decisions = {Gap(name, -1): Decision.OFFLOAD for name in offloaded}
+    program = Compiler([train, test], Plan("by hand", program_order(train), decisions), a_second_each(train)).compile(
+        None
+    )
+    return Runner(program, get_device("cpu"), {}, **options)
+
+
+@pytest.mark.parametrize("offloaded", [(), ("h",), ("w",), ("w", "h")])
+def test_a_persistent_buffer_is_zero_and_then_what_was_written_wherever_it_lies(offloaded):
+    made = runner(*offloaded, poison=True)
+    assert not made.read("w").any() and not made.read("h").any()
+    made.write("w", VALUES.ravel())  # any shape with the right count, in Caffe's order
+    assert np.array_equal(made.read("w"), VALUES) and not made.read("h").any()
+    assert set(made.program.persistent.host) == set(offloaded)
+
+
+@pytest.mark.parametrize("offloaded", [(), ("w", "h")])
+def test_state_that_a_step_changes_is_there_for_the_next_one(offloaded):
+    made = runner(*offloaded, poison=True)
+    made.write("w", VALUES)
+    assert np.array_equal(made.run()["out"], VALUES) and set(made.read("h").ravel()) == {7.0}
+    assert np.array_equal(made.run()["out"], VALUES)
+
+
+def test_each_schedule_has_outputs_of_its_own_and_sees_the_same_parameters():
+    made = runner("w")
+    made.write("w", VALUES)
+    assert {name: value.sum() for name, value in made.run(0).items()} == {"out": VALUES.sum()}
+    assert {name: value.sum() for name, value in made.run(1).items()} == {"score": VALUES.sum()}
+
+
+def test_the_measured_peak_is_that_of_the_program_once_it_has_run():
+    made = runner()
+    made.run()
+    assert made.measured_peak_bytes == made.program.arena_bytes == 3 * 512
+
+
+def test_a_program_with_a_residency_beyond_its_arena_is_refused():
+    program = runner().program
+    beyond = Residency(len(program.train.residencies), "x", 0, 1, 480, offset=4096)
+    train = replace(program.train, residencies=(*program.train.residencies, beyond))
+    with pytest.raises(DeviceError, match="the schedule has 'x' up to byte 4,576 of an arena of 1,536"):
+        Runner(replace(program, schedules=(train, *program.schedules[1:])), get_device("cpu"), {})
+
+
+def test_a_spilled_host_arena_holds_the_same_values(tmp_path):
+    made = runner("w", spill=tmp_path)
+    made.write("w", VALUES)
+    assert np.array_equal(made.run()["out"], VALUES)
