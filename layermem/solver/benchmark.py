@@ -35,7 +35,7 @@ LINK_RUNS = 5
 
 @dataclass(frozen=True)
 class Measured:
-    """`seconds` is the median of the steps, `peak` the last byte that a row touches."""
+    """`seconds` is the median of the steps, `peak` the last byte that an instruction touches."""
 
     seconds: float
     peak_bytes: int
@@ -60,7 +60,7 @@ class Benchmark:
     def steps(self, count: int) -> Measured:
         """Time `count` steps."""
         seconds = [self.step(run) for run in range(WARM + count)]
-        return Measured(median(seconds[WARM:]), self.runner.measured_peak)
+        return Measured(median(seconds[WARM:]), self.runner.measured_peak_bytes)
 
     def step(self, number: int = 0) -> float:
         """Seconds of one step."""
@@ -70,7 +70,7 @@ class Benchmark:
         return time.perf_counter() - began
 
     def ops(self, count: int) -> dict[str, float]:
-        """Median seconds of each op of the step over `count` runs; replays are not timed."""
+        """Median seconds of each op of the step over `count` runs; recomputations are not timed."""
         executor = self.runner.executors[0]
         found: dict[str, list[float]] = {}
         for run in range(WARM + count):

@@ -15,16 +15,16 @@ from layermem.graph.net import Net
 from layermem.graph.ops import Graph
 from layermem.graph.train import forward_graph, train_graph, update_graph
 from layermem.job import Job, PathName, resolve_costs, resolve_hints, title_of
+from layermem.layers.data import Probe, stated_batch
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
+from layermem.proto.filter import filter_net
 from layermem.proto.read import SolverFile
 from layermem.proto.solver_nets import SolverNet, test_nets, train_net
 from layermem.solver.parameters import check_shared
-from layermem.solver.rules import check_rules, rule_of
+from layermem.solver.rules import rule_of
 
-AT_LEAST = {
-    "iter_size": 1, "average_loss": 1, "display": 0, "snapshot": 0, "test_interval": 0, "max_iter": 0
-}  # fmt: skip
+Inputs = dict[str, tuple[int, ...]]  # shapes by name of top
 
 
 @dataclass(frozen=True)
@@ -53,19 +53,18 @@ class Nets:
         return self.all[1:]
 
 
-def check_solver(solver: SolverFile) -> None:
-    """InputError for anything in the solver that cannot be run."""
-    check_rules(solver)
-    for field, least in AT_LEAST.items():
-        value = getattr(solver.message, field)
-        if value < least:
-            raise solver.error(field, f"has {field} {value}; use {least} or more")
+def build_nets(
+    solver: SolverFile, *, batch: int | None = None, level: int = 0, stages: Sequence[str] = (),
+    inputs: Inputs | None = None, probe: Probe = probe,
+) -> Nets:  # fmt: skip
+    """All nets that the solver names.
 
-
-def build_nets(solver: SolverFile, *, batch: int | None = None, level: int = 0, stages: Sequence[str] = ()) -> Nets:
-    """All nets that the solver names.  `batch` replaces the batch size of the train net's input layers."""
+    batch   replaces the batch size of the train net's input layers
+    inputs  shapes for tops of input layers, NCHW, of the train net and with their own batch sizes of the test nets
+    """
     train, tests = train_net(solver), test_nets(solver)
-    nets = [_net(train, batch, level, stages), *(_net(test, None, 0, ()) for test in tests)]
+    nets = [_net(train, batch, level, stages, inputs or {}, probe)]
+    nets += [_net(test, None, 0, (), _inputs_of_test(test, inputs or {}), probe) for test in tests]
     for test in nets[1:]:
         check_shared(nets[0], test)
     if not any(each.weight for each in reported(nets[0])):
@@ -73,9 +72,22 @@ def build_nets(solver: SolverFile, *, batch: int | None = None, level: int = 0, 
     return Nets(tuple(nets), tuple(test.iterations for test in tests))
 
 
-def _net(chosen: SolverNet, batch: int | None, level: int, stages: Sequence[str]) -> Net:
-    stages = (*chosen.stages, *stages)
-    return Net(chosen.net, chosen.phase, batch=batch, probe=probe, level=level or chosen.level, stages=stages)
+def _net(chosen: SolverNet, batch: int | None, level: int, stages: Sequence[str], inputs: Inputs, probe: Probe) -> Net:
+    stages, level = (*chosen.stages, *stages), level or chosen.level
+    return Net(chosen.net, chosen.phase, batch=batch, inputs=inputs, probe=probe, level=level, stages=stages)
+
+
+def _inputs_of_test(chosen: SolverNet, inputs: Inputs) -> Inputs:
+    """`inputs` for a test net: those of its tops, in the batch size that its layer states."""
+    if not inputs:
+        return {}
+    net = filter_net(chosen.net, chosen.phase, chosen.level, chosen.stages).message
+    shapes: Inputs = {}
+    for layer in net.layer:
+        for top in layer.top if not layer.bottom else ():
+            if inputs.get(top):
+                shapes[top] = (stated_batch(layer) or inputs[top][0], *inputs[top][1:])
+    return shapes
 
 
 def reported(net: Net) -> list[Reported]:
@@ -101,10 +113,12 @@ def graphs_of(nets: Nets, solver: SolverFile, device: Device) -> list[Graph]:
 
 
 def job_of(
-    nets: Nets, solver: SolverFile, device: Device, *, costs: Costs | PathName | None = None, hints: Hints = Hints()
-) -> Job:
+    nets: Nets, solver: SolverFile, device: Device, *, costs: Costs | PathName | None = None, hints: Hints = Hints(),
+    spill: bool = False,
+) -> Job:  # fmt: skip
     """The job of a solver: a step of its train net with its own update, and its test nets in the same arena."""
     return Job(
         title_of(nets.train), nets.all, tuple(graphs_of(nets, solver, device)), resolve_costs(costs, device.title),
-        rule_of(solver.message).histories, resolve_hints(hints, nets.train), device.free_bytes,
+        rule_of(solver.message).history_count,
+        resolve_hints(hints, nets.train, device.default_host_bytes(spill=spill)), device.free_bytes,
     )  # fmt: skip

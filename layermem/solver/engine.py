@@ -37,16 +37,17 @@ class Engine:
         self.nets, self.param = nets, param
         self.context: StepContext = {**settings(param), "seed": 0, "step": 0, "iteration": 0, "rate": 0.0}
         self.runner = Runner(program, device, self.context, spill=spill, poison=poison)
-        self.parameters = Parameters(nets.all, self.runner, rule_of(param).histories)
+        self.parameters = Parameters(nets.all, self.runner, rule_of(param).history_count)
         self.feeds: Feeds | None = None
         self._first_test = len(graphs) - len(nets.tests)
         self._reported = [reported(net) for net in nets.all]
 
     def begin(self, seed: int) -> None:
-        """Open the feeds, and initialize all parameters and histories from `seed`."""
+        """Open the feeds, and initialize all parameters and optimizer state from `seed`."""
         if self.feeds is None or self.feeds.seed != seed:
+            feeds = Feeds(self.nets.all, seed)  # before the others are closed, so that an error changes nothing
             self.close()
-            self.feeds = Feeds(self.nets.all, seed)
+            self.feeds = feeds
         self.context["seed"] = seed
         self.parameters.fill(seed)
 
@@ -72,6 +73,15 @@ class Engine:
         if size > 1:
             self.runner.run(1)
         return loss, self._outputs(0, values)
+
+    def forward(self, iteration: int) -> float:
+        """Run the next batch forward, without an update: its loss."""
+        self.context["iteration"], self.context["step"] = iteration, iteration * self.param.iter_size
+        self.context["batch"] = self.open_feeds.next(0)
+        try:
+            return self._objective(0, self.runner.run_forward())
+        except InputError as error:
+            raise self.nets.train.placed(error) from None
 
     def test(self, index: int, stopping: Callable[[], bool]) -> tuple[float, Outputs] | None:
         """Mean objective and outputs of test net `index`; None if it stops early, with its data rewound."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from layermem.data import ArrayFeed, Feed, open_feed
-from layermem.data.feed import State
+from layermem.data.position import State
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.layers.data import FEEDS
@@ -92,8 +92,18 @@ class Feeds:
         """The positions of all nets."""
         return [self.position(index) for index in range(len(self.feeds))]
 
+    def check(self, positions: Sequence[Position]) -> None:
+        """InputError for a saved position that `restore` cannot take; changes nothing."""
+        for net, feeds, saved in zip(self.nets, self.feeds, positions):
+            for name in feeds.keys() & saved.keys():
+                try:
+                    feeds[name].check(saved[name])
+                except InputError as error:
+                    what = f"cannot resume from the snapshot: {error}"
+                    raise net.placed(InputError(what, path=str(net.path), layer=name)) from None
+
     def restore(self, positions: Sequence[Position]) -> list[str]:
-        """Continue at saved positions; returns a note for each feed without one."""
+        """Continue at saved positions, which `check` accepts; returns a note for each feed without one."""
         notes = []
         for index, (before, _) in list(self._prefetched.items()):
             self.seek(index, before)
@@ -105,13 +115,7 @@ class Feeds:
                         f"the snapshot has no position for layer '{name}' of '{net.name}'; its data start over"
                     )
                     continue
-                try:
-                    feed.restore(saved[name])
-                except (KeyError, TypeError, ValueError) as error:
-                    raise InputError(
-                        f"cannot resume from the snapshot's position ({error!r}); use the net of the snapshot",
-                        path=str(net.path), layer=name,
-                    ) from None  # fmt: skip
+                feed.restore(saved[name])
                 if isinstance(feed, ArrayFeed):
                     self._restored[index, name] = saved[name]
         return notes

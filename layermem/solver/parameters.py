@@ -1,9 +1,9 @@
-"""Transfers parameters and histories of a solver between the arena and files.
+"""Transfers parameters and optimizer state of a solver between the arena and files.
 
 All values have the shapes and the order of Caffe:
 
     layers     {"conv1": [weight (K,C/g,kh,kw), bias (K)], ...} for the layers with parameters
-    histories  the first history of every parameter in the order of the net, then the second ones (AdaDelta, Adam);
+    history    the first blob of every parameter in the order of the net, then the second blobs (AdaDelta, Adam);
                zeros for parameters that are not learned.  A shared parameter counts once.
 """
 
@@ -16,10 +16,10 @@ import numpy as np
 from layermem.errors import InputError
 from layermem.graph.net import Net, NetParam, Node
 from layermem.layers.fillers import fill
-from layermem.proto.blobs import reshaped
+from layermem.proto.blobs import Blob, LazyBlob, reshaped
 from layermem.runtime.runner import Runner
 
-Layers = Mapping[str, Sequence[np.ndarray]]
+Layers = Mapping[str, Sequence[np.ndarray]] | Mapping[str, Sequence[Blob]]
 
 
 def check_shared(train: Net, test: Net) -> None:
@@ -49,10 +49,10 @@ def _shapes(node: Node) -> str:
 
 
 class Parameters:
-    """The parameters and histories in the arena of `runner`; `nets` are the train net and the test nets."""
+    """The parameters and optimizer state in the arena of `runner`; `nets` are the train net and the test nets."""
 
-    def __init__(self, nets: Sequence[Net], runner: Runner, histories: int):
-        self.train, self.nets, self.runner, self.histories = nets[0], tuple(nets), runner, histories
+    def __init__(self, nets: Sequence[Net], runner: Runner, history_count: int):
+        self.train, self.nets, self.runner, self.history_count = nets[0], tuple(nets), runner, history_count
 
     def fill(self, seed: int) -> None:
         """Initialize every parameter with its filler, seeded by (seed, layer, index), and every history with zeros."""
@@ -62,7 +62,7 @@ class Parameters:
                 if name not in done:
                     done.add(name)
                     self.runner.write(name, _fill(net, owned, seed))
-        self.write_history([np.zeros(shape) for shape in self._history_shapes()])
+        self.write_history([_zeros(shape) for shape in self._history_shapes()])
 
     # -- layers ------------------------------------------------------------------------------------------------
 
@@ -70,20 +70,32 @@ class Parameters:
         """The parameters of the train net by layer; a shared one is listed under each layer that uses it."""
         return {node.layer.name: [*self._blobs(node)] for node in self.train.nodes if node.params}
 
-    def file_layers(self) -> dict[str, tuple[str, list[np.ndarray]]]:
-        """All layers of the train net in the form of weight files: name -> (type, blobs)."""
-        return {node.layer.name: (node.layer.type, [*self._blobs(node)]) for node in self.train.nodes}
+    def file_layers(self) -> dict[str, tuple[str, list[Blob]]]:
+        """All layers of the train net in the form of weight files: name -> (type, blobs).
+
+        Blobs of a file are read from the arena when they are needed, so that one is in memory beside it at a time.
+        """
+        return {
+            node.layer.name: (
+                node.layer.type,
+                [self._lazy(name, param.shape) for name, param in zip(node.params, node.layer.params)],
+            )
+            for node in self.train.nodes
+        }
+
+    def _lazy(self, name: str, shape: tuple[int, ...]) -> LazyBlob:
+        return LazyBlob(shape, lambda: self.runner.read(name))
 
     def _blobs(self, node: Node) -> Iterator[np.ndarray]:
         for name, param in zip(node.params, node.layer.params):
             yield self.runner.read(name).reshape(param.shape)
 
-    def match_layers(self, layers: Layers) -> tuple[dict[str, np.ndarray], list[str]]:
+    def match_layers(self, layers: Layers) -> tuple[dict[str, Blob], list[str]]:
         """The values in `layers` for the parameters of all nets, by parameter, and the layers that no net has.
 
         InputError for a layer whose blobs do not fit.
         """
-        values: dict[str, np.ndarray] = {}
+        values: dict[str, Blob] = {}
         known = set()
         for net in self.nets:
             for node in net.nodes:
@@ -92,7 +104,7 @@ class Parameters:
                     values.update(_match_blobs(node, layers[node.layer.name]))
         return values, [name for name in layers if name not in known]
 
-    def match_snapshot(self, layers: Layers) -> dict[str, np.ndarray]:
+    def match_snapshot(self, layers: Layers) -> dict[str, Blob]:
         """The same for a snapshot, which must have every parameter of the train net."""
         values, _ = self.match_layers(layers)
         for name, owned in self.train.params.items():
@@ -101,27 +113,32 @@ class Parameters:
                 raise InputError(what, layer=owned.layer)
         return values
 
-    def write(self, values: Mapping[str, np.ndarray]) -> None:
+    def write(self, values: Mapping[str, Blob]) -> None:
         for name, value in values.items():
-            self.runner.write(name, value)
+            self.runner.write(name, np.asarray(value))
 
-    # -- histories ---------------------------------------------------------------------------------------------
+    def find_not_finite(self) -> str | None:
+        """The first parameter or optimizer state of the train net that holds a NaN or an infinity."""
+        names = (*self.train.params, *(name for name in self._history_names() if name is not None))
+        return next((name for name in names if not _is_finite(self.runner.read(name))), None)
+
+    # -- optimizer state ---------------------------------------------------------------------------------------
 
     def _history_names(self) -> list[str | None]:
-        names = [f"{name}.h{i}" for i in range(self.histories) for name in self.train.params]
+        names = [f"{name}.h{i}" for i in range(self.history_count) for name in self.train.params]
         return [name if name in self.runner.persistent else None for name in names]
 
     def _history_shapes(self) -> list[tuple[int, ...]]:
-        return [p.param.shape for p in self.train.params.values()] * self.histories
+        return [p.param.shape for p in self.train.params.values()] * self.history_count
 
-    def history(self) -> list[np.ndarray]:
+    def history(self) -> list[LazyBlob]:
         return [
-            np.zeros(shape, np.float32) if name is None else self.runner.read(name).reshape(shape)
+            _zeros(shape) if name is None else self._lazy(name, shape)
             for name, shape in zip(self._history_names(), self._history_shapes())
         ]
 
-    def match_history(self, blobs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """`blobs` in the shapes of this solver's histories; InputError if they do not fit."""
+    def match_history(self, blobs: Sequence[Blob]) -> list[Blob]:
+        """`blobs` in the shapes of this solver's history blobs; InputError if they do not fit."""
         shapes = self._history_shapes()
         if len(blobs) != len(shapes):
             raise InputError(
@@ -133,10 +150,18 @@ class Parameters:
         except InputError as error:
             raise InputError(f"{error.what}, for a history; resume with the net of the snapshot") from None
 
-    def write_history(self, blobs: Sequence[np.ndarray]) -> None:
+    def write_history(self, blobs: Sequence[Blob]) -> None:
         for name, blob in zip(self._history_names(), blobs):
             if name is not None:
-                self.runner.write(name, blob)
+                self.runner.write(name, np.asarray(blob))
+
+
+def _zeros(shape: tuple[int, ...]) -> LazyBlob:
+    return LazyBlob(shape, lambda: np.zeros(shape, np.float32))
+
+
+def _is_finite(values: np.ndarray) -> bool:
+    return bool(np.isfinite(values).all())
 
 
 def _fill(net: Net, owned: NetParam, seed: int) -> np.ndarray:
@@ -147,7 +172,7 @@ def _fill(net: Net, owned: NetParam, seed: int) -> np.ndarray:
         raise error.at(path=net.path, line=line, layer=owned.layer) from None
 
 
-def _match_blobs(node: Node, blobs: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+def _match_blobs(node: Node, blobs: Sequence[Blob]) -> dict[str, Blob]:
     """`blobs` by parameter of the node, reshaped to its shapes."""
     params = node.layer.params
     rename = "rename the layer to initialize it anew, or change the net"

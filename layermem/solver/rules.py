@@ -4,35 +4,37 @@
                exp        base gamma^iter                   inv        base (1 + gamma iter)^-power
                multistep  base gamma^(stepvalues passed)    poly       base (1 - iter / max_iter)^power
                sigmoid    base / (1 + exp(-gamma (iter - stepsize)))
-    update     records of ops.Update, over a parameter w, its gradient and its histories
+    update     records of ops.Update, over a parameter w, its gradient and its optimizer state
 source  Caffe sgd_solver.cpp, GetLearningRate
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from layermem.backends.registry import StepContext
 from layermem.graph.train import Rule
-from layermem.proto.read import SolverFile
 from layermem.proto.schema import Message
 
-HISTORIES = {"SGD": 1, "Nesterov": 1, "AdaGrad": 1, "RMSProp": 1, "AdaDelta": 2, "Adam": 2}
+HISTORY_COUNTS = {"SGD": 1, "Nesterov": 1, "AdaGrad": 1, "RMSProp": 1, "AdaDelta": 2, "Adam": 2}
 WITHOUT_MOMENTUM = ("AdaGrad", "RMSProp")
 
 POLICIES: dict[str, Callable[[Message, int, int], float]] = {
     "fixed": lambda p, i, drops: p.base_lr,
-    "step": lambda p, i, drops: p.base_lr * p.gamma**drops,
-    "exp": lambda p, i, drops: p.base_lr * p.gamma**i,
-    "inv": lambda p, i, drops: p.base_lr * (1 + p.gamma * i) ** -p.power,
-    "multistep": lambda p, i, drops: p.base_lr * p.gamma**drops,
-    "poly": lambda p, i, drops: p.base_lr * max(0.0, 1 - i / p.max_iter) ** p.power,
+    "step": lambda p, i, drops: p.base_lr * _power(p.gamma, drops),
+    "exp": lambda p, i, drops: p.base_lr * _power(p.gamma, i),
+    "inv": lambda p, i, drops: p.base_lr * _power(1 + p.gamma * i, -p.power),
+    "multistep": lambda p, i, drops: p.base_lr * _power(p.gamma, drops),
+    "poly": lambda p, i, drops: p.base_lr * _power(max(0.0, 1 - i / p.max_iter), p.power),
     "sigmoid": lambda p, i, drops: p.base_lr * _logistic(p.gamma * (i - p.stepsize)),
 }
-NEEDS = {
-    "step": ("gamma", "stepsize"), "exp": ("gamma",), "inv": ("gamma", "power"), "multistep": ("gamma", "stepvalue"),
-    "poly": ("power", "max_iter"), "sigmoid": ("gamma", "stepsize"),
+NEEDS = {  # fields that a policy has no default for, beside base_lr
+    "step": ("stepsize",), "multistep": ("stepvalue",), "poly": ("max_iter",), "sigmoid": ("stepsize",),
+}  # fmt: skip
+USES = {  # fields that are 0 where the solver leaves them out
+    "step": ("gamma",), "exp": ("gamma",), "inv": ("gamma", "power"), "multistep": ("gamma",), "poly": ("power",),
+    "sigmoid": ("gamma",),
 }  # fmt: skip
 
 
@@ -45,11 +47,32 @@ def rate_drops(p: Message, iteration: int) -> int:
     """The number of drops of the rate before `iteration` by step or multistep; Caffe's current_step."""
     if p.lr_policy == "step":
         return iteration // int(p.stepsize)
-    return sum(1 for value in p.stepvalue if iteration >= value) if p.lr_policy == "multistep" else 0
+    return _passed(p.stepvalue, iteration) if p.lr_policy == "multistep" else 0
+
+
+def _passed(stepvalues: Sequence[int], iteration: int) -> int:
+    """Drops by multistep until `iteration`: at each value, but one in an iteration, so that equal values follow each
+    other."""
+    drops, last = 0, -1
+    for value in stepvalues:
+        last = max(int(value), last + 1)
+        if last > iteration:
+            break
+        drops += 1
+    return drops
+
+
+def defaulted(p: Message) -> list[str]:
+    """A note for each number of the policy that the solver leaves out."""
+    return [
+        f"lr_policy '{p.lr_policy}' without {field}: {field} is 0, as in Caffe"
+        for field in USES.get(p.lr_policy, ())
+        if not p.HasField(field)
+    ]
 
 
 def rule_of(p: Message) -> Rule:
-    return Rule(p.type, HISTORIES[p.type])
+    return Rule(p.type, HISTORY_COUNTS[p.type])
 
 
 def settings(p: Message) -> StepContext:
@@ -66,32 +89,12 @@ def settings(p: Message) -> StepContext:
     }
 
 
-def check_rules(solver: SolverFile) -> None:
-    """InputError unless the solver has a known rule and policy, with all their fields."""
-    p = solver.message
-    if p.type not in HISTORIES:
-        raise solver.error("type", f"has the unknown type '{p.type}' (choose from {', '.join(HISTORIES)})")
-    if p.regularization_type not in ("L1", "L2"):
-        raise solver.error("regularization_type", f"has regularization_type '{p.regularization_type}'; use L1 or L2")
-    if p.type in WITHOUT_MOMENTUM and p.momentum:
-        raise solver.error("momentum", f"has a momentum, which {p.type} does not use; remove it")
-    if p.type == "RMSProp" and not 0 <= p.rms_decay < 1:
-        raise solver.error("rms_decay", f"has rms_decay {p.rms_decay:g}; use 0 or more, and less than 1")
-    _check_policy(solver)
-
-
-def _check_policy(solver: SolverFile) -> None:
-    p = solver.message
-    if p.lr_policy not in POLICIES:
-        what = f"has the unknown lr_policy '{p.lr_policy}'" if p.lr_policy else "has no lr_policy"
-        raise solver.error("lr_policy", f"{what} (choose from {', '.join(POLICIES)})")
-    for field in ("base_lr", *NEEDS.get(p.lr_policy, ())):
-        if not (len(p.stepvalue) if field == "stepvalue" else p.HasField(field)):
-            raise solver.error("lr_policy", f"has lr_policy '{p.lr_policy}' without '{field}'; add it")
-    if p.lr_policy == "step" and p.stepsize < 1:
-        raise solver.error("stepsize", f"has stepsize {p.stepsize}; use 1 or more")
-    if list(p.stepvalue) != sorted(p.stepvalue):
-        raise solver.error("stepvalue", "has stepvalues out of order; sort them")
+def _power(base: float, exponent: float) -> float:
+    """`base`, which is not negative, to the power of `exponent`; infinite where that is too large."""
+    try:
+        return float(base**exponent)
+    except OverflowError:
+        return math.inf
 
 
 def _logistic(x: float) -> float:

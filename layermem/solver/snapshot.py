@@ -1,9 +1,9 @@
 """Snapshots of a run: Caffe's two files, and a JSON file for the rest of the state.
 
     PREFIX_iter_N.caffemodel          the weights, for any Caffe program; with HDF5 both names end in .h5
-    PREFIX_iter_N.solverstate         Caffe's SolverState: iteration, histories, path of the weights
-    PREFIX_iter_N.solverstate.json    state that Caffe does not save: seed, data positions, displayed losses; and the
-                                      hashes of the other two files, to detect a mixture of two runs
+    PREFIX_iter_N.solverstate         Caffe's SolverState: iteration, optimizer state, path of the weights
+    PREFIX_iter_N.solverstate.json    state that Caffe does not save: seed, data positions, displayed losses, device;
+                                      and the hashes of the other two files, to detect a mixture of two runs
 
 The files are written together, the solverstate last, so a snapshot is complete or absent (utils/files.py).  A
 solverstate without the JSON file resumes as in Caffe.
@@ -15,29 +15,29 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, TypedDict, cast
-
-import numpy as np
+from typing import Any, BinaryIO, TypedDict, cast
 
 from layermem.errors import InputError
 from layermem.graph.net import Net
-from layermem.proto.blobs import MESSAGE_LIMIT
+from layermem.proto.blobs import MESSAGE_LIMIT, Blob
 from layermem.proto.schema import Message
-from layermem.proto.weights import read_weights, weights_content
+from layermem.proto.weights import FileLayers, open_weights, weights_content
 from layermem.solver.feeds import Position
 from layermem.solver.rules import rule_of
 from layermem.solver.state_file import State, read_state, state_content
-from layermem.utils.files import write_together
+from layermem.utils import files
+from layermem.utils.input_files import TEXT_LIMIT, exists, read_bytes
 from layermem.utils.units import format_bytes
 
 VERSION = 1  # of the JSON
 CHUNK = 1 << 20  # bytes of one hash update
+NAME_LIMIT, PATH_LIMIT = 255, 4095  # bytes of a file name and of a path
+LONGEST_END = "._iter_2147483647.solverstate.h5.json.4194304-999.aside"  # of the names below, while they are written
 HDF5 = 0  # SolverParameter.SnapshotFormat
-
-FileLayers = Mapping[str, tuple[str, Sequence[np.ndarray]]]  # name -> (type, blobs)
 
 
 class Extra(TypedDict):
@@ -47,6 +47,7 @@ class Extra(TypedDict):
     iteration: int
     losses: list[float]
     feeds: list[Position]
+    device: str  # and the ISA of its kernels (Device.arithmetic); "" in a snapshot of an earlier version
 
 
 class SavedExtra(Extra):
@@ -64,7 +65,7 @@ class Snapshot:
     path: str
     model: str
     state: State
-    weights: dict[str, list[np.ndarray]]
+    weights: dict[str, list[Blob]]
     extra: SavedExtra | None
 
 
@@ -79,7 +80,12 @@ def check_prefix(prefix: str) -> None:
     folder = Path(prefix).parent
     if Path(prefix).name == "":
         raise InputError(f"has snapshot_prefix '{prefix}', which is a folder; add a file name")
-    while not folder.exists():
+    if "\0" in prefix:
+        raise InputError("has a snapshot_prefix with a zero byte; remove it")
+    longest = max(len(os.fsencode(part)) for part in Path(prefix).parts) + len(LONGEST_END)
+    if longest > NAME_LIMIT or len(os.fsencode(os.path.abspath(prefix))) + len(LONGEST_END) > PATH_LIMIT:
+        raise InputError(f"has a snapshot_prefix of {len(prefix)} letters, too long for a file name; shorten it")
+    while not exists(folder):
         folder = folder.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise InputError(
@@ -88,11 +94,19 @@ def check_prefix(prefix: str) -> None:
         )
 
 
+def remove_orphans(prefix: str) -> None:
+    """Delete what a killed run with this prefix left of snapshots that it was writing."""
+    folder = Path(os.path.realpath(Path(prefix).parent))
+    if folder.is_dir():
+        names = re.escape(Path(prefix).name) + r"_iter_\d+\.(?:caffemodel|solverstate)(?:\.h5)?(?:\.json)?"
+        files.remove_orphans(folder, names)
+
+
 def check_size(net: Net, param: Message) -> None:
     """InputError if a snapshot of `net` would exceed the limit of its format."""
     largest = max(
         sum(4 * p.tensor.count for node in net.nodes for p in node.layer.params),
-        rule_of(param).histories * sum(4 * owned.param.tensor.count for owned in net.params.values()),
+        rule_of(param).history_count * sum(4 * owned.param.tensor.count for owned in net.params.values()),
     )
     if param.snapshot_format != HDF5 and largest > MESSAGE_LIMIT:
         raise InputError(
@@ -121,7 +135,7 @@ def write_snapshot(model: str, path: str, net: str, layers: FileLayers, state: S
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror or error}", path=path) from None
-    write_together([(model, write_weights), (f"{path}.json", write_extra), (path, write_state)])
+    files.write_together([(model, write_weights), (f"{path}.json", write_extra), (path, write_state)])
 
 
 def read_snapshot(path: str) -> Snapshot:
@@ -129,34 +143,77 @@ def read_snapshot(path: str) -> Snapshot:
     state = read_state(path)
     extra = _read_extra(f"{path}.json", path, state)
     model = _find_model(path, state, None if extra is None else extra["model_sha256"])
-    return Snapshot(path, model, state, read_weights(model), extra)
+    return Snapshot(path, model, state, open_weights(model), extra)
 
 
 def _read_extra(path: str, state_path: str, state: State) -> SavedExtra | None:
-    try:
-        extra = json.loads(Path(path).read_text())
-        version, digest = extra["layermem"], extra["state_sha256"]
-        _ = str(extra["model_sha256"]), int(extra["seed"]), list(extra["losses"]), list(extra["feeds"])
-    except FileNotFoundError:
+    if not exists(path):
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    raw = read_bytes(path, what="solver state's JSON file", limit=TEXT_LIMIT)
+    try:
+        extra = json.loads(raw)
+        fault = _fault(extra)
+    except (ValueError, RecursionError) as error:
+        fault = "too deep nesting" if isinstance(error, RecursionError) else str(error)[:80]
+    if fault:
+        raise InputError(f"is damaged ({fault}); remove it to resume without data positions and seed", path=path)
+    if extra["layermem"] != VERSION:
         raise InputError(
-            f"is damaged ({error}); remove it to resume without data positions and seed", path=path
-        ) from None
-    if version != VERSION:
-        raise InputError(
-            f"has version {version}, not {VERSION}; resume with the layermem that wrote it",
+            f"has version {str(extra['layermem'])[:20]}, not {VERSION}; resume with the layermem that wrote it",
             path=path,
         )
-    if digest != state.digest():
+    if extra["state_sha256"] != state.digest() or extra["iteration"] != state.iteration:
         raise InputError(f"does not belong to '{state_path}'; copy both files from the same run", path=path)
-    return cast("SavedExtra", extra)
+    return cast("SavedExtra", {**extra, "device": extra.get("device", ""), "losses": [*map(float, extra["losses"])]})
+
+
+def _fault(extra: object) -> str | None:
+    """What is wrong with the content of a JSON file: every field is checked before anything of it is used."""
+    if not isinstance(extra, dict):
+        return "it is no JSON object"
+    for name, valid in FIELDS.items():
+        if name == "device" and name not in extra:  # written by an earlier version
+            continue
+        if name not in extra:
+            return f"it has no {name}"
+        if not valid(extra[name]):
+            return f"its {name} is not what a snapshot holds"
+    return None
+
+
+def _is_integer(value: object, end: int = 2**63) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -end <= value < end
+
+
+def _is_number(value: object) -> bool:
+    """Whether it is a number that a loss can be; NaN and infinity are."""
+    return isinstance(value, float) or _is_integer(value)
+
+
+def _is_position(value: object) -> bool:
+    """Whether it is layer name -> position of its feed; what is in a position, the feed checks."""
+    return isinstance(value, dict) and all(
+        isinstance(state, dict) and all(isinstance(each, str | int) for each in state.values())
+        for state in value.values()
+    )
+
+
+FIELDS: dict[str, Callable[[Any], bool]] = {  # of the JSON file
+    "layermem": lambda value: True,
+    "model_sha256": lambda value: isinstance(value, str),
+    "state_sha256": lambda value: isinstance(value, str),
+    "device": lambda value: isinstance(value, str),
+    "seed": _is_integer,
+    "iteration": _is_integer,
+    "losses": lambda value: isinstance(value, list) and all(map(_is_number, value)),
+    "feeds": lambda value: isinstance(value, list) and all(map(_is_position, value)),
+}
 
 
 def _find_model(path: str, state: State, digest: str | None) -> str:
     """The path of the weights of the state, relative to the working directory or beside it, with the right hash."""
     beside = Path(path).parent / Path(state.learned_net).name
-    candidates = [str(p) for p in dict.fromkeys((Path(state.learned_net), beside)) if p.is_file()]
+    candidates = [str(p) for p in dict.fromkeys((Path(state.learned_net), beside)) if os.path.isfile(p)]
     if not candidates:
         raise InputError(f"needs the weights '{state.learned_net}', which do not exist; copy them beside it", path=path)
     if digest is None:

@@ -4,13 +4,14 @@
     solver.solve()                         all of it: iterations to max_iter, tests, displays, snapshots
     solver.step(10); solver.test(0)        or in parts
 
-An iteration has the order of Caffe: test, forward and backward, display, update, snapshot.
-source  Caffe solver.cpp, without its last forward pass, which only displays a loss: it would change the averages of
-BatchNorm and the position of the data.  The loss of the last iterations is displayed instead.
+An iteration has the order of Caffe: test, forward and backward, display, update, snapshot.  If the iteration after the
+last one displays, a forward pass of the train net ends the run, which moves its data and averages of BatchNorm on.
+source  Caffe solver.cpp
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from layermem.backends.base import Device, get_device
-from layermem.errors import InputError
+from layermem.data import probe_files
+from layermem.errors import DivergenceError, InputError
 from layermem.graph.ops import Graph
 from layermem.job import Budget, PathName
 from layermem.planning.costs import Costs
@@ -28,28 +30,32 @@ from layermem.planning.hints import Hints
 from layermem.planning.plan import Plan
 from layermem.planning.registry import Choice
 from layermem.proto.read import SolverFile, read_solver, resolve_path
-from layermem.proto.weights import read_weights
+from layermem.proto.weights import open_weights
 from layermem.report import events
 from layermem.report.events import Event
 from layermem.report.plan_report import evaluate
 from layermem.solver import snapshot as snapshots
-from layermem.solver.build import build_nets, check_solver, job_of
+from layermem.solver.build import build_nets, job_of
+from layermem.solver.checks import check_rates, check_solver
 from layermem.solver.engine import Engine, Outputs
-from layermem.solver.rules import rate_drops
+from layermem.solver.rules import defaulted, rate_drops
 from layermem.solver.signals import Signals
 from layermem.solver.state_file import State
 from layermem.utils.seeds import key_of
 
 
 class Solver:
-    """Training of a net by a solver prototxt.  InputError for errors in files, BudgetError if no plan fits.
+    """Training of a net by a solver prototxt.
+
+    InputError for errors in files, BudgetError if no plan fits, DivergenceError when a loss is not finite.
 
     device       a name ("reference", "cpu", ..) or a Device
     strategy     name of a strategy (default: auto under a budget, else liveness), or `plan`: a Plan or a saved one
     hints        segment ends, layers to keep or recompute, the host budget
     budget       bytes of device memory: a number, "512KiB", "50%" of strategy `caffe`, or "free", all free memory of
                  the GPU; None is no limit
-    host_budget  the same for offloaded bytes; with `spill`, a folder, they are kept in a file instead of memory
+    host_budget  the same for offloaded bytes; with `spill`, a folder, they are kept in a file instead of memory.
+                 None is no limit, but 0 for a device that computes in the memory of the host, unless there is a spill
     costs        measured costs, or their file; None is a model of the device
     batch        replaces the batch size of the train net
     weights      files of initial weights, by layer name, instead of those in the solver
@@ -57,6 +63,7 @@ class Solver:
     iterations   the last iteration, instead of max_iter (which learning rates still refer to)
     seed         instead of random_seed; the seed of a snapshot overrides both
     level, stages    of the train net, in addition to those of the solver
+    allow_nan    train on, and save snapshots, when the loss or a parameter is NaN or infinite
     poison       freed bytes become NaN (slow; for tests)
     log          called with events.*; report.log.Log() prints Caffe's lines
 
@@ -84,6 +91,7 @@ class Solver:
         seed: int | None = None,
         level: int = 0,
         stages: Sequence[str] = (),
+        allow_nan: bool = False,
         poison: bool = False,
         log: Callable[[Event], None] | None = None,
     ):
@@ -93,11 +101,14 @@ class Solver:
         check_solver(self.file)
         self.device = get_device(device) if isinstance(device, str) else device
         self.max_iter = self._end(iterations)
-        self.nets = build_nets(self.file, batch=batch, level=level, stages=stages)
+        check_rates(self.file, self.max_iter)
+        self.nets = build_nets(self.file, batch=batch, level=level, stages=stages, probe=probe_files)
         if self.param.snapshot or self.param.snapshot_after_train:
             snapshots.check_prefix(self.param.snapshot_prefix)
             snapshots.check_size(self.nets.train, self.param)
-        job = job_of(self.nets, self.file, self.device, costs=costs, hints=hints).with_host_budget(host_budget)
+            snapshots.remove_orphans(self.param.snapshot_prefix)
+        job = job_of(self.nets, self.file, self.device, costs=costs, hints=hints, spill=spill is not None)
+        job = job.with_host_budget(host_budget)
         report = evaluate(job, strategy, budget, plan)
         self.program = report.feasible_program()
         self.job, self.report = job, replace(report, search=None)  # without the caches of the planners
@@ -109,10 +120,12 @@ class Solver:
         self.iteration = 0
         self.outputs: dict[str, np.ndarray] = {}
         self.interrupted = False
+        self.allow_nan = allow_nan
         self._requests: set[str] = set()
         self._losses: deque[float] = deque(maxlen=self.param.average_loss)
         self._displayed: tuple[int, float] | None = None  # iteration and time of the last display
         self._saved_at: int | None = None  # iteration of the last snapshot, if nothing changed since
+        self._last_snapshot: str | None = None  # its solver state
         try:
             self._begin(seed, snapshot, weights.split(",") if isinstance(weights, str) else list(weights))
         except BaseException:
@@ -124,22 +137,21 @@ class Solver:
     def solve(self, *, sigint: str = "stop", sighup: str = "snapshot") -> None:
         """Iterate to the end with all tests, displays and snapshots; for the effects of signals see signals.py."""
         self.log(events.Solving(self.nets.train.name, self.param.lr_policy))
-        before, self.interrupted = self.iteration, False
+        self.interrupted = False
         with Signals(self.request, self._stopping, sigint=sigint, sighup=sighup):
             self.step(max(0, self.max_iter - self.iteration))
             if self.param.snapshot_after_train and self._saved_at != self.iteration:
                 self.snapshot()
-            if not self.interrupted and before < self.iteration:
+            if not self.interrupted:
+                self._show_final_loss()
                 self._test_if_due()
-        self.log(events.Finished(self.iteration, self.loss if before < self.iteration else None, self.interrupted))
+        self.log(events.Finished(self.iteration, self.interrupted))
 
     def step(self, count: int) -> None:
         """Run `count` iterations, fewer after a request to stop."""
         self.interrupted = False
         for _ in range(count):
-            if self.iteration or self.param.test_initialization:
-                self._test_if_due()
-            if not self._stopping():
+            if not self._stopping() and self._test_before_iteration():
                 self._iterate()
                 if self.param.snapshot and self.iteration % self.param.snapshot == 0:
                     self._requests.add("snapshot")
@@ -152,7 +164,10 @@ class Solver:
                 return
 
     def test(self, index: int = 0) -> dict[str, np.ndarray] | None:
-        """Means of the outputs of test net `index` over its test_iter batches; None after a request to stop."""
+        """Outputs of test net `index`, by name, as means over its test_iter batches; None after a request to stop.
+
+        The means are float64, though each batch is float32: sums of thousands of batches stay exact.
+        """
         if not 0 <= index < len(self.nets.tests):
             what = f"has no test net {index}; use an index below {len(self.nets.tests)}"
             raise InputError(what, path=str(self.file.path))
@@ -187,6 +202,7 @@ class Solver:
         self.outputs = {output.name: output.values for output in outputs}
         if self.param.display and self.iteration % self.param.display == 0:
             self._display(outputs)
+        self._check_loss(loss)
         self.iteration += 1
         self.log(events.Stepped(self.iteration, loss))
 
@@ -201,14 +217,50 @@ class Solver:
             )
         )  # fmt: skip
 
+    def _show_final_loss(self) -> None:
+        if self.param.display and self.iteration % self.param.display == 0:
+            loss = self._engine.forward(self.iteration)
+            self._losses.append(loss)
+            self.log(events.FinalLoss(self.iteration, self.loss))
+            self._saved_at = None
+            self._check_loss(loss)
+
+    def _check_loss(self, loss: float) -> None:
+        if not (self.allow_nan or math.isfinite(loss)):
+            raise self._divergence(f"the loss of iteration {self.iteration} is {loss:g}")
+
+    def _divergence(self, what: str) -> DivergenceError:
+        """Training has diverged, and what to do."""
+        last = f"the last snapshot is '{self._last_snapshot}'" if self._last_snapshot else "there is no snapshot yet"
+        return DivergenceError(
+            f"{what}: training has diverged, and {last}; use a base_lr below {self.param.base_lr:g}, or clip_gradients "
+            "(--allow-nan continues in spite of it)"
+        )
+
     def _stopping(self) -> bool:
         return "stop" in self._requests
 
-    def _test_if_due(self) -> None:
+    def _test_before_iteration(self) -> bool:
+        """Run the tests that are due; False if a request to stop cut them short.
+
+        All their data are rewound then, because a run that resumes at this iteration repeats all of them.
+        """
+        if self.iteration == 0 and not self.param.test_initialization:
+            return True
+        feeds, nets = self._engine.open_feeds, range(1, len(self.nets.all))
+        before = {net: feeds.position(net) for net in nets}
+        if self._test_if_due():
+            return True
+        for net in nets:
+            feeds.seek(net, before[net])
+        return False
+
+    def _test_if_due(self) -> bool:
+        """Whether no test was cut short."""
         interval = self.param.test_interval
-        if interval and self.iteration % interval == 0:
-            for index in range(len(self.nets.tests)):
-                self.test(index)
+        if interval == 0 or self.iteration % interval:
+            return True
+        return all(self.test(index) is not None for index in range(len(self.nets.tests)))
 
     # -- parameters and data ---------------------------------------------------------------------------------------
 
@@ -227,7 +279,7 @@ class Solver:
     def load(self, path: PathName) -> None:
         """Set parameters from a weight file, by layer name; layers of the file that are not in the net are ignored."""
         try:
-            values, unknown = self._engine.parameters.match_layers(read_weights(path))
+            values, unknown = self._engine.parameters.match_layers(open_weights(path))
         except InputError as error:
             raise error.at(path=str(path)) from None
         self._engine.parameters.write(values)
@@ -238,7 +290,11 @@ class Solver:
             self._note(f"{path} has no layer of this net; all parameters keep their initial values")
 
     def give(self, layer: str, *arrays: np.ndarray, test: int | None = None) -> None:
-        """Set the arrays of an Input or MemoryData layer of the train net, or of a test net: one for each top."""
+        """Set the arrays of an Input or MemoryData layer of the train net, or of test net `test`: one for each top.
+
+        An array holds whole batches along its first axis, which iterations read in turn, again and again; a shorter
+        last batch is refused.
+        """
         self._engine.open_feeds.give(0 if test is None else 1 + test, layer, arrays)
 
     def close(self) -> None:
@@ -254,16 +310,24 @@ class Solver:
     # -- snapshots -------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> str:
-        """Save a snapshot; returns the path of its solver state."""
+        """Save a snapshot; returns the path of its solver state.  DivergenceError if a value in it is not finite."""
         p, parameters = self.param, self._engine.parameters
+        if not self.allow_nan and (name := parameters.find_not_finite()):
+            raise self._divergence(f"'{name}' is not finite at iteration {self.iteration}, so no snapshot is saved")
         hdf5 = p.snapshot_format == snapshots.HDF5
         model, path = snapshots.snapshot_paths(p.snapshot_prefix, self.iteration, hdf5)
         self.log(events.Saving(model, path, hdf5))
         state = State(self.iteration, model, rate_drops(p, max(0, self.iteration - 1)), parameters.history())
         feeds = self._engine.open_feeds.state()
-        extra = snapshots.Extra(seed=self.seed, iteration=self.iteration, losses=list(self._losses), feeds=feeds)
+        extra = snapshots.Extra(
+            seed=self.seed,
+            iteration=self.iteration,
+            losses=list(self._losses),
+            feeds=feeds,
+            device=self.device.arithmetic,
+        )
         snapshots.write_snapshot(model, path, self.nets.train.name, parameters.file_layers(), state, extra)
-        self._saved_at = self.iteration
+        self._saved_at, self._last_snapshot = self.iteration, path
         return path
 
     def restore(self, path: PathName) -> None:
@@ -277,18 +341,28 @@ class Solver:
             history = parameters.match_history(saved.state.history)
         except InputError as error:
             raise error.at(path=saved.path) from None
-        self._engine.begin(self.seed if saved.extra is None else int(saved.extra["seed"]))
+        if saved.extra is not None:
+            self._engine.open_feeds.check(saved.extra["feeds"])
+        self._engine.begin(self.seed if saved.extra is None else saved.extra["seed"])
         parameters.write(values)
         parameters.write_history(history)
         self.iteration = self._saved_at = saved.state.iteration
+        self._last_snapshot = saved.path
         self._losses.clear()
         self.log(events.Restored(self.iteration, saved.path))
         if saved.extra is None:
             self._note("the snapshot has no data positions and no seed: data start over with the seed of this run")
             return
-        self._losses.extend(map(float, saved.extra["losses"]))
+        self._losses.extend(saved.extra["losses"])
+        self._note_device(saved.extra["device"])
         for note in self._engine.open_feeds.restore(saved.extra["feeds"]):
             self._note(note)
+
+    def _note_device(self, device: str) -> None:
+        """A note if a snapshot was written by kernels with other bits."""
+        if device and device != self.device.arithmetic:
+            advice = "use that device, and LAYERMEM_ISA for its instruction set, for the bits of an uninterrupted run"
+            self._note(f"the snapshot was written on '{device}' and goes on on '{self.device.arithmetic}': {advice}")
 
     # -- initialization --------------------------------------------------------------------------------------------
 
@@ -306,8 +380,12 @@ class Solver:
             raise InputError("a run starts from a snapshot or from weights; give only one of them")
         if seed is None:
             seed = self.param.random_seed if self.param.random_seed >= 0 else key_of(time.time_ns()) % 2**31
-        for note in (*self.file.notes, *self.nets.train.file.notes):
+        if not -(2**63) <= seed < 2**63:
+            raise InputError(f"the seed {str(seed)[:24]} is beyond 64 bits; give a smaller one")
+        for note in (*self.file.notes, *self.nets.train.file.notes, *defaulted(self.param)):
             self._note(note)
+        if self.param.test_interval and not self.nets.tests:
+            self._note("test_interval has no effect without test_iter, the number of batches of a test")
         for field in ("debug_info", "snapshot_diff"):
             if getattr(self.param, field):
                 self._note(f"{field} is ignored")

@@ -17,15 +17,25 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from layermem.errors import InputError
-from layermem.proto.blobs import MESSAGE_LIMIT, NotPacked, array_from_fast, array_from_plain, blob_from_array
+from layermem.proto.blobs import (
+    MESSAGE_LIMIT,
+    Blob,
+    NotPacked,
+    array_from_fast,
+    array_from_plain,
+    find_blob,
+    write_blob,
+)
 from layermem.proto.schema import FastNetParameter, FastSolverState, SolverState
-from layermem.proto.text import read_bytes
-from layermem.proto.weights_hdf5 import is_hdf5
+from layermem.proto.weights_hdf5 import dataset_fault, is_hdf5, lazy_blob, reading
+from layermem.proto.wire import LENGTH, fields, read_span
+from layermem.utils.input_files import check_regular, read_bytes
 from layermem.utils.units import format_bytes
 
 if TYPE_CHECKING:
     import h5py
 
+_HISTORY = SolverState.DESCRIPTOR.fields_by_name["history"].number
 WHAT = "solver state (.solverstate or .solverstate.h5)"
 
 
@@ -36,13 +46,13 @@ class State:
     iteration: int
     learned_net: str
     current_step: int
-    history: Sequence[np.ndarray] = field(repr=False)
+    history: Sequence[Blob] = field(repr=False)
 
     def digest(self) -> str:
         """SHA-256 of the values, independent of the format and the path of the file."""
         digest = hashlib.sha256(f"{self.iteration} {self.current_step} {len(self.history)}".encode())
         for blob in self.history:
-            digest.update(np.ascontiguousarray(blob, dtype="<f4").tobytes())
+            digest.update(np.ascontiguousarray(blob, dtype="<f4").reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
 
 
@@ -53,19 +63,22 @@ def state_content(path: str | PathLike[str], state: State) -> Callable[[BinaryIO
     size = sum(4 * blob.size for blob in state.history)
     if size > MESSAGE_LIMIT:
         raise InputError(
-            f"cannot be written: the histories take {format_bytes(size)}, above the limit of a binary .solverstate, "
-            f"{format_bytes(MESSAGE_LIMIT)}; set snapshot_format: HDF5",
+            f"cannot be written: the optimizer state takes {format_bytes(size)}, above the limit of a binary "
+            f".solverstate, {format_bytes(MESSAGE_LIMIT)}; set snapshot_format: HDF5",
             path=fspath(path),
         )
     return lambda handle: _write_binary(handle, state)
 
 
 def read_state(path: str | PathLike[str]) -> State:
-    """The state in a file of either format; InputError for another kind of file."""
+    """The state in a file of either format; InputError for another kind of file.
+
+    Optimizer state is read from the file when it is needed, where it is packed as usual.
+    """
     try:
         if is_hdf5(path):
             return _check(_read_hdf5(fspath(path)))
-        return _check(_read_binary(read_bytes(path, what=WHAT, limit=MESSAGE_LIMIT)))
+        return _check(_find_binary(path) or _read_binary(read_bytes(path, what=WHAT, limit=MESSAGE_LIMIT)))
     except InputError as error:
         raise error.at(path=fspath(path)) from None
 
@@ -73,7 +86,9 @@ def read_state(path: str | PathLike[str]) -> State:
 def _check(state: State) -> State:
     if state.iteration < 0:
         raise InputError(f"is at iteration {state.iteration}, so it is damaged; resume from another snapshot")
-    if not state.learned_net:
+    if not state.learned_net or not isinstance(
+        state.learned_net, str
+    ):  # protobuf gives text that is not UTF-8 as bytes
         raise InputError("has no path of the weights, so it is damaged; resume from another snapshot")
     return state
 
@@ -82,11 +97,30 @@ def _check(state: State) -> State:
 
 
 def _write_binary(handle: BinaryIO, state: State) -> None:
-    """Write one message per history: concatenated messages merge, so only one history at a time is copied."""
+    """Write a SolverState blob by blob: concatenated messages merge."""
     head = SolverState(iter=state.iteration, learned_net=state.learned_net, current_step=state.current_step)
     handle.write(head.SerializeToString())
     for blob in state.history:
-        handle.write(FastSolverState(history=[blob_from_array(blob)]).SerializeToString())
+        write_blob(handle, _HISTORY, blob)
+
+
+def _find_binary(path: str | PathLike[str]) -> State | None:
+    """The state in a binary file whose blobs are found where they are; None for one that must be read, or refused."""
+    head, history = b"", []
+    try:
+        size = check_regular(path, what=WHAT)
+        with open(path, "rb") as file:
+            for each in fields(file, 0, size if size <= MESSAGE_LIMIT else 0):
+                if each.number == _HISTORY and each.kind == LENGTH:
+                    history.append(find_blob(path, file, each.start, each.stop))
+                else:
+                    head += read_span(file, each.begin, each.stop)
+        message = SolverState.FromString(head)
+    except (OSError, ValueError, DecodeError, InputError):
+        return None
+    if not message.HasField("iter"):
+        return None
+    return State(message.iter, message.learned_net, message.current_step, history)
 
 
 def _read_binary(raw: bytes) -> State:
@@ -138,23 +172,28 @@ def _write_text(file: h5py.File, name: str, text: str) -> None:
     kind = h5py.h5t.C_S1.copy()
     kind.set_size(len(raw))
     kind.set_strpad(h5py.h5t.STR_NULLTERM)
-    dataset = h5py.h5d.create(file.id, name.encode(), kind, h5py.h5s.create(h5py.h5s.SCALAR))
+    timeless = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    timeless.set_obj_track_times(False)  # the same state gives the same bytes
+    dataset = h5py.h5d.create(file.id, name.encode(), kind, h5py.h5s.create(h5py.h5s.SCALAR), timeless)
     dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, np.array(raw, dtype=f"S{len(raw)}"), kind)
 
 
 def _read_hdf5(path: str) -> State:
-    import h5py
+    with reading(path, WHAT) as file:
+        if "data" in file and "iter" not in file:
+            raise InputError("is a weight file, for --weights; for --snapshot give a .solverstate.h5")
+        net = file["learned_net"][()]
+        history = file["history"]
+        blobs = [lazy_blob(path, history[str(index)]) for index in range(len(history))]
+        text = net.decode() if isinstance(net, bytes) else str(net)
+        step = _integer(path, file["current_step"]) if "current_step" in file else 0
+        return State(_integer(path, file["iter"]), text, step, blobs)
 
-    try:
-        with h5py.File(path, "r") as file:
-            if "data" in file and "iter" not in file:
-                raise InputError("is a weight file, for --weights; for --snapshot give a .solverstate.h5")
-            net = file["learned_net"][()]
-            history = file["history"]
-            blobs = [np.asarray(history[str(index)][()], np.float32) for index in range(len(history))]
-            step = int(np.ravel(file["current_step"][()])[0]) if "current_step" in file else 0
-            text = net.decode() if isinstance(net, bytes) else str(net)
-            return State(int(np.ravel(file["iter"][()])[0]), text, step, blobs)
-    except (OSError, KeyError, ValueError, TypeError, IndexError, RuntimeError, AttributeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"is truncated, or is not a {WHAT}: {reason}") from None
+
+def _integer(path: str, dataset: h5py.Dataset) -> int:
+    """The number in a dataset of one."""
+    if fault := dataset_fault(path, dataset):
+        raise InputError(f"has a dataset '{dataset.name}' {fault}")
+    if dataset.size != 1:
+        raise InputError(f"has {dataset.size} numbers in '{dataset.name}', not one")
+    return int(np.ravel(dataset[()])[0])

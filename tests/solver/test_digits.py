@@ -25,7 +25,7 @@ def test_half_of_what_caffe_takes_is_enough_to_learn_the_digits(device, tmp_path
         solver.solve()
         assert solver.test(0)["accuracy"] >= 0.975
         assert solver.loss < 0.05
-        assert solver.runner.measured_peak == solver.program.arena_bytes
+        assert solver.runner.measured_peak_bytes == solver.program.arena_bytes
 
 
 @pytest.mark.parametrize("device", ["reference", "cpu"])
@@ -34,8 +34,8 @@ def test_strategies_and_budgets_write_the_same_snapshot_of_the_digits(device, tm
         "caffe": {"strategy": "caffe"},
         "liveness": {"strategy": "liveness"},
         "half": {"budget": "50%"},
-        "third": {"budget": "33%", "strategy": "hybrid"},
-        "fourth": {"budget": "25%", "strategy": "hybrid"},
+        "third": {"budget": "33%", "strategy": "hybrid", "host_budget": "1TiB"},
+        "fourth": {"budget": "25%", "strategy": "hybrid", "host_budget": "1TiB"},
     }
     found, sizes = {}, {}
     for name, options in runs.items():

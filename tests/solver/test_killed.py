@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from layermem.proto.read import read_solver_text
 from layermem.solver.snapshot import read_snapshot
 from layermem.solver.solver import Solver
-from tests.nets import solver_file
+from tests.nets import NETS, solver_file, solver_text
 
 LAST = 100
 FIELDS = {"snapshot": 1, "max_iter": LAST, "test_iter": None, "test_interval": None, "type": "Adam", "base_lr": 0.01}
@@ -19,7 +20,7 @@ RUN = """
 import sys
 from pathlib import Path
 from layermem.solver.solver import Solver
-from tests.nets import solver_file
+from tests.nets import NETS, solver_file, solver_text
 from tests.solver.test_killed import FIELDS
 folder, snapshot = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None
 Solver(solver_file("dropout", folder, **FIELDS), device="reference", snapshot=snapshot).solve()
@@ -126,3 +127,32 @@ def test_an_interrupted_run_goes_on_to_the_bits_of_the_whole_one(tmp_path):
     assert (tmp_path / "run_iter_6.caffemodel").read_bytes() == (
         tmp_path / "whole" / "run_iter_6.caffemodel"
     ).read_bytes()
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_stop_at_the_end_of_a_test_leaves_its_data_where_an_uninterrupted_run_has_them(tmp_path, index):
+    """Between two tests both are rewound, to be repeated; behind the last one the iteration is still done."""
+    text = solver_text(snapshot_after_train=True, test_iter=[1, 2], test_interval=2, snapshot_prefix="PREFIX")
+    text += "test_state {} test_state {} " + f"net_param {{ name: 'tiny' {NETS['chain']} }}"
+
+    def run(folder, log=None, **options):
+        folder.mkdir(exist_ok=True)
+        file = read_solver_text(text.replace("PREFIX", str(folder / "run")), str(folder / "solver.prototxt"))
+        with Solver(file, device="reference", log=log, **options) as solver:
+            stopping.append(solver)
+            solver.solve()
+        return solver.iteration
+
+    stopping = []
+
+    def stop(event):
+        if type(event).__name__ == "Tested" and (event.iteration, event.index) == (2, index):
+            stopping[-1].request("stop")
+
+    run(tmp_path / "whole")
+    at = run(tmp_path / "broken", stop)
+    assert at == 2 + index
+    run(tmp_path / "broken", snapshot=tmp_path / f"broken/run_iter_{at}.solverstate")
+    for end in ("caffemodel", "solverstate.json"):
+        name = f"run_iter_6.{end}"
+        assert (tmp_path / "broken" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

@@ -1,4 +1,4 @@
-"""Parameters and histories between the arena and files."""
+"""Parameters and optimizer state between the arena and files."""
 
 import numpy as np
 import pytest
@@ -57,16 +57,16 @@ def test_a_snapshot_needs_every_parameter(parameters):
         parameters.match_snapshot(layers)
 
 
-def test_histories_are_those_of_all_parameters_in_order(parameters, solver):
+def test_history_blobs_are_those_of_all_parameters_in_order(parameters, solver):
     solver.step(1)
     history = parameters.history()
     assert [blob.shape for blob in history] == [p.param.shape for p in parameters.train.params.values()]
-    assert all(blob.any() for blob in history)
+    assert all(np.any(blob) for blob in history)
     parameters.write_history([np.full(blob.shape, 3) for blob in history])
-    assert all((blob == 3).all() for blob in parameters.history())
+    assert all((np.asarray(blob) == 3).all() for blob in parameters.history())
 
 
-def test_another_number_of_histories_is_refused(parameters):
+def test_another_number_of_history_blobs_is_refused(parameters):
     history = parameters.history()
     assert len(parameters.match_history(history)) == len(history)
     with pytest.raises(InputError, match=f"has 1 history blobs, and this solver {len(history)}; resume with"):
@@ -79,7 +79,7 @@ def test_filling_depends_on_seed_layer_and_index_only(parameters):
     other = parameters.layers()["conv1"][0].copy()
     parameters.fill(5)  # the seed of the solver
     assert not np.array_equal(first, other) and np.array_equal(parameters.layers()["conv1"][0], first)
-    assert not any(blob.any() for blob in parameters.history())
+    assert not any(np.any(blob) for blob in parameters.history())
 
 
 def test_nets_that_share_their_layers_pass_the_check(solver):

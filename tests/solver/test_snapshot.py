@@ -3,6 +3,10 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -12,7 +16,8 @@ from layermem.errors import BudgetError, InputError
 from layermem.proto.schema import NetParameter, SolverState
 from layermem.proto.weights import read_weights, write_weights
 from layermem.solver.solver import Solver
-from tests.nets import NETS, solver_file
+from tests.data.makers import datum, images, make_lmdb
+from tests.nets import DATA, LOSS, NETS, solver_file
 
 EVERY = {"snapshot": 2, "max_iter": 7, "snapshot_after_train": True, "test_interval": 2, "average_loss": 3}
 
@@ -109,6 +114,21 @@ def equal(a, b):
     return {k: [x.tobytes() for x in v] for k, v in a.items()} == {k: [x.tobytes() for x in v] for k, v in b.items()}
 
 
+def test_layers_of_one_name_and_of_none_are_saved_apart_and_resume_to_the_same_bits(tmp_path):
+    ip = 'layer { %s type: "InnerProduct" bottom: "%s" top: "%s" inner_product_param { num_output: 4 weight_filler ' \
+         '{ type: "xavier" } } }\n'  # fmt: skip
+    chain = [ip % ('name: "ip"', "data", "a"), ip % ('name: "ip"', "a", "b"), ip % ("", "b", "c"), ip % ("", "c", "d")]
+    net = DATA + "".join(chain) + LOSS % "d" + LOSS.replace('"score"', '"score2"') % "d"
+    net = net.replace('top: "loss"', "").replace('top: "accuracy"', 'top: "accuracy%d"') % (1, 2)
+    whole = trained(net, tmp_path / "whole")
+    names = ["ip", "ip(2)", "InnerProduct", "InnerProduct(2)", "score", "score2"]
+    assert list(whole.parameters()) == names == list(read_weights(tmp_path / "whole" / "run_iter_4.caffemodel"))
+    path = tmp_path / "whole" / "run_iter_4.solverstate"
+    with Solver(solver_file(net, tmp_path / "whole", **EVERY), device="reference", snapshot=path) as solver:
+        solver.solve()
+    assert equal(solver.parameters(), whole.parameters())
+
+
 # ---- resuming ------------------------------------------------------------------------------------------------------
 
 
@@ -119,7 +139,12 @@ def equal(a, b):
 def test_a_resumed_run_is_bitwise_the_uninterrupted_one(net, fields, tmp_path):
     whole = trained(net, tmp_path / "whole", **fields)
     trained(net, tmp_path / "parts", max_iter=4, **fields)
-    options = {"snapshot": tmp_path / "parts" / "run_iter_4.solverstate", "strategy": "hybrid", "seed": 99}
+    options = {
+        "snapshot": tmp_path / "parts" / "run_iter_4.solverstate",
+        "strategy": "hybrid",
+        "host_budget": "1TiB",
+        "seed": 99,
+    }
     resumed = trained(net, tmp_path / "parts", options=options, **fields)
     assert files(tmp_path / "parts") == files(tmp_path / "whole")
     assert resumed.loss == whole.loss and resumed.seed == 5
@@ -244,6 +269,145 @@ def test_parts_of_two_snapshots_are_never_taken_for_one(tmp_path):
     assert "needs the weights" in refused(tmp_path)
 
 
+LMDB = """
+    layer { name: "data" type: "Data" top: "data" top: "label" data_param { source: "%s" batch_size: 2 } }
+    layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip"
+            inner_product_param { num_output: 5 weight_filler { type: "xavier" } } }
+    layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
+"""
+DAMAGE = {
+    "no object": lambda saved: [],
+    "no seed": lambda saved: {k: v for k, v in saved.items() if k != "seed"},
+    "no feeds": lambda saved: {k: v for k, v in saved.items() if k != "feeds"},
+    "no iteration": lambda saved: {k: v for k, v in saved.items() if k != "iteration"},
+    "another iteration": lambda saved: {**saved, "iteration": 3},
+    "a seed in words": lambda saved: {**saved, "seed": "one"},
+    "half a seed": lambda saved: {**saved, "seed": 1.5},
+    "an infinite seed": lambda saved: {**saved, "seed": float("inf")},
+    "a long seed": lambda saved: {**saved, "seed": 10**100},
+    "losses in words": lambda saved: {**saved, "losses": ["low", "high"]},
+    "losses that are a number": lambda saved: {**saved, "losses": 1},
+    "a long loss": lambda saved: {**saved, "losses": [10**400]},
+    "nested losses": lambda saved: {**saved, "losses": [[1.0]]},
+    "a device that is a number": lambda saved: {**saved, "device": 1},
+    "a hash that is a number": lambda saved: {**saved, "model_sha256": 7},
+    "feeds that are a number": lambda saved: {**saved, "feeds": 3},
+    "feeds that are no maps": lambda saved: {**saved, "feeds": [["data"]]},
+    "a position that is no map": lambda saved: {**saved, "feeds": [{"data": "here"}]},
+    "a position of nothing": lambda saved: {**saved, "feeds": [{"data": {}}]},
+    "a position before the first": lambda saved: in_feed(saved, sample=-1),
+    "a position of 100 digits": lambda saved: in_feed(saved, sample=10**100),
+    "a position in words": lambda saved: in_feed(saved, sample="first"),
+    "a true position": lambda saved: in_feed(saved, sample=True),
+    "an infinite position": lambda saved: in_feed(saved, sample=float("inf")),
+    "an empty key": lambda saved: in_feed(saved, key=""),
+    "a key that is a number": lambda saved: in_feed(saved, key=5),
+    "half a byte of a key": lambda saved: in_feed(saved, key="303"),
+    "a key of another alphabet": lambda saved: in_feed(saved, key="zz"),
+    "a key that is too long": lambda saved: in_feed(saved, key="30" * 600),
+    "a key of no record": lambda saved: in_feed(saved, key="3939"),
+}
+
+
+def in_feed(saved, **fields):
+    return {**saved, "feeds": [{"data": {**saved["feeds"][0]["data"], **fields}}]}
+
+
+@pytest.fixture
+def on_lmdb(tmp_path):
+    """A solver at iteration 4 that reads an LMDB, and its snapshot of iteration 2."""
+    pixels = images(7)
+    make_lmdb(tmp_path / "db", (datum(image, index % 5) for index, image in enumerate(pixels)))
+    fields = {"test_iter": None, "test_interval": None, "snapshot": 2, "average_loss": 3, "base_lr": 0.0001}
+    with Solver(solver_file(LMDB % (tmp_path / "db"), tmp_path, **fields), device="reference") as solver:
+        solver.step(4)
+        yield solver, tmp_path / "run_iter_2.solverstate"
+
+
+def state_of(solver):
+    losses, feeds = list(solver._losses), solver._engine.open_feeds.state()
+    history = [np.asarray(blob).tobytes() for blob in solver._engine.parameters.history()]
+    return solver.iteration, solver.seed, losses, feeds, history, [v.tobytes() for v in solver.parameters()["ip"]]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_json_file_is_one_sentence_and_changes_nothing(on_lmdb, damage):
+    solver, snapshot = on_lmdb
+    file = Path(f"{snapshot}.json")
+    saved = json.loads(file.read_text())
+    saved["seed"] += 1  # so that feeds would be opened anew
+    file.write_text(json.dumps(DAMAGE[damage](saved)))
+    before = state_of(solver)
+    with pytest.raises(InputError) as caught:
+        solver.restore(snapshot)
+    assert len(str(caught.value)) < 500 and state_of(solver) == before
+    solver.step(1)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"layermem": 1', "1" * 5000, "\xff", ""])
+def test_text_that_is_no_json_is_one_sentence(on_lmdb, text):
+    solver, snapshot = on_lmdb
+    Path(f"{snapshot}.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(InputError, match=r"is damaged \(.*; remove it to resume"):
+        solver.restore(snapshot)
+
+
+@pytest.mark.parametrize("kind", ["BINARYPROTO", "HDF5"])
+def test_snapshot_and_restore_hold_one_blob_at_a_time_beside_the_arena(kind, tmp_path):
+    text = """
+        layer { name: "in" type: "DummyData" top: "x" dummy_data_param { shape { dim: 1 dim: 512 }
+                data_filler { type: "gaussian" } } }
+    """ + "".join(
+        f"""layer {{ name: "ip{i}" type: "InnerProduct" bottom: "{"x" if i == 0 else f"y{i - 1}"}" top: "y{i}"
+            inner_product_param {{ num_output: 512 weight_filler {{ type: "xavier" }} }} }}"""
+        for i in range(6)
+    ) + 'layer { name: "loss" type: "Reduction" bottom: "y5" top: "loss" loss_weight: 1 }'  # fmt: skip
+    fields = {"test_iter": None, "test_interval": None, "snapshot_format": kind}
+    with Solver(solver_file(text, tmp_path, **fields), device="reference") as solver:
+        solver.step(1)
+        before = solver.parameters()
+        tracemalloc.start()
+        path = solver.snapshot()
+        peaks = [tracemalloc.get_traced_memory()[1]]
+        tracemalloc.reset_peak()
+        solver.restore(path)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert max(peaks) < 2.5 * 4 * 512 * 512  # of twelve such blobs
+        assert equal(solver.parameters(), before)
+
+
+def test_a_snapshot_of_another_device_or_isa_resumes_with_a_note(on_lmdb):
+    solver, snapshot = on_lmdb
+    said = []
+    solver.log = lambda event: said.append(getattr(event, "text", ""))
+    solver.restore(snapshot)
+    assert not [text for text in said if "was written on" in text]
+    file = Path(f"{snapshot}.json")
+    saved = json.loads(file.read_text())
+    assert saved["device"] == "reference"
+    file.write_text(json.dumps({**saved, "device": "cpu avx2"}))
+    solver.restore(snapshot)
+    assert [text for text in said if "the snapshot was written on 'cpu avx2' and goes on on 'reference'" in text]
+    del saved["device"], said[:]  # as earlier versions wrote it
+    file.write_text(json.dumps(saved))
+    solver.restore(snapshot)
+    assert not [text for text in said if "was written on" in text]
+
+
+def test_losses_that_are_not_finite_are_restored(on_lmdb):
+    solver, snapshot = on_lmdb
+    file = Path(f"{snapshot}.json")
+    file.write_text(json.dumps({**json.loads(file.read_text()), "losses": [1, float("nan"), float("inf")]}))
+    solver.restore(snapshot)
+    assert str(list(solver._losses)) == "[1.0, nan, inf]"
+
+
+def test_a_seed_beyond_64_bits_is_refused(tmp_path):
+    with pytest.raises(InputError, match="is beyond 64 bits"):
+        Solver(solver_file("chain", tmp_path), device="reference", seed=2**63)
+
+
 def test_another_net_or_rule_is_refused_and_names_what_does_not_fit(tmp_path):
     trained("chain", tmp_path)
     said = refused(tmp_path, type="Adam", momentum=0.9)
@@ -294,6 +458,20 @@ def test_folders_of_the_prefix_are_made_with_the_first_snapshot_and_not_before(t
         assert not (tmp_path / "new").exists()
         solver.step(1)
     assert (tmp_path / "new" / "deep" / "run_iter_1.solverstate").exists()
+
+
+def test_a_run_removes_what_killed_runs_of_its_prefix_left(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    dead = f"{process.pid}-0.aside"
+    left = [f".run_iter_{i}.{end}.{dead}" for i in (3, 12345) for end in ("caffemodel", "solverstate.h5.json")]
+    others = [f".other_iter_3.caffemodel.{dead}", f".run_iter_3.caffemodel.{os.getpid()}-77.aside", f".run.{dead}"]
+    for name in (*left, *others):
+        (tmp_path / name).write_bytes(b"half")
+    Solver(solver_file("chain", tmp_path), device="reference").close()  # writes no snapshots
+    assert {path.name for path in tmp_path.iterdir()} == {*left, *others}
+    Solver(solver_file("chain", tmp_path, snapshot=1000), device="reference").close()
+    assert {path.name for path in tmp_path.iterdir()} == {*others}
 
 
 # ---- weights -------------------------------------------------------------------------------------------------------

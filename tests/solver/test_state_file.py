@@ -1,7 +1,10 @@
 """Solver states, binary and HDF5."""
 
+import contextlib
+import time
 from dataclasses import replace
 
+import h5py
 import numpy as np
 import pytest
 
@@ -25,7 +28,7 @@ def saved(folder, suffix, state=STATE):
 def test_what_is_written_is_read_back_bit_for_bit(tmp_path, suffix):
     state = read_state(saved(tmp_path, suffix))
     assert (state.iteration, state.learned_net, state.current_step) == (12, "out/net_iter_12.caffemodel", 3)
-    assert [blob.tolist() for blob in state.history] == [[[0, 1, 2], [3, 4, 5]], [7]]
+    assert [np.asarray(blob).tolist() for blob in state.history] == [[[0, 1, 2], [3, 4, 5]], [7]]
 
 
 def test_the_digest_is_of_the_values_in_either_format(tmp_path):
@@ -67,3 +70,34 @@ def test_a_binary_state_beyond_its_limit_is_refused_before_it_is_written(tmp_pat
     blob = np.broadcast_to(np.float32(0), (MESSAGE_LIMIT // 4 + 1,))
     with pytest.raises(InputError, match=r"above the limit of a binary .solverstate, 2.00 GiB; set snapshot_format"):
         state_content(tmp_path / "big.solverstate", replace(STATE, history=[blob]))
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan, [1, 2], h5py.Empty("f4"), "text"])
+@pytest.mark.parametrize("name", ["iter", "current_step"])
+def test_a_number_that_is_none_is_refused_in_hdf5(tmp_path, name, value):
+    path = saved(tmp_path, ".solverstate.h5")
+    with h5py.File(path, "a") as file:
+        del file[name]
+        file[name] = value
+    with pytest.raises(InputError, match=r"is truncated, or is not|numbers in '/|without a shape"):
+        read_state(path)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_damaged_states_are_read_or_refused(tmp_path, suffix, rng):
+    path = saved(tmp_path, suffix)
+    raw = path.read_bytes()
+    for _ in range(150):
+        changed = bytearray(raw)
+        for position in rng.integers(0, len(raw), 2):
+            changed[position] = rng.integers(256)
+        path.write_bytes(changed)
+        with contextlib.suppress(InputError):
+            read_state(path).digest()
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_the_same_state_gives_the_same_bytes_in_another_second(tmp_path, suffix):
+    before = saved(tmp_path, suffix).read_bytes()
+    time.sleep(1.01 - time.time() % 1)
+    assert saved(tmp_path, suffix).read_bytes() == before

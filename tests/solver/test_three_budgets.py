@@ -91,7 +91,7 @@ def trained(file, folder, device, **options):
 def watched(solver):
     """Have the bytes in use looked at after every row of the first training step."""
     executor, found = solver.runner.executors[0], []
-    floor = solver.program.persistent.device_end
+    floor = solver.program.persistent.device_bytes
     arena = solver.runner.arena.bytes[floor:]
 
     def look(call):
@@ -136,11 +136,11 @@ def test_every_strategy_at_three_budgets_writes_the_same_snapshot(net, device, t
             key = plan.order, frozenset(plan.decisions.items()), plan.overlays, plan.copy_lead
             chosen.setdefault(key, (plan, budget))
     for plan, budget in chosen.values():
-        options = {"plan": plan, "budget": budget, "poison": True}
+        options = {"plan": plan, "budget": budget, "host_budget": "1TiB", "poison": True}
         solver, bytes_after, found = trained(net(tmp_path), tmp_path, device, **options)
         assert found == expected, (plan.strategy, budget)
         program = solver.program
-        assert program.arena_bytes == solver.runner.measured_peak == solver.runner.arena.nbytes <= budget
+        assert program.arena_bytes == solver.runner.measured_peak_bytes == solver.runner.arena.nbytes <= budget
         in_use = np.array(bytes_after)
         said, masks = foretold(program.train)
         assert (in_use <= said).all() and (in_use >= said - masks).all(), (plan.strategy, budget)

@@ -1,0 +1,101 @@
+"""Checks of a solver when it is read: known rule and policy, every number in its domain, rates that are finite.
+
+Each fault is an InputError with the file, the line of the field, and what would work.
+source  Caffe's CHECKs in solver.cpp and sgd_solver.cpp; the rest are values with which a step divides by 0 or gives NaN
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from layermem.proto.read import SolverFile
+from layermem.proto.schema import Message
+from layermem.solver.rules import HISTORY_COUNTS, NEEDS, POLICIES, WITHOUT_MOMENTUM, learning_rate
+
+AT_LEAST = {
+    "iter_size": 1, "average_loss": 1, "display": 0, "snapshot": 0, "test_interval": 0, "max_iter": 0
+}  # fmt: skip
+NUMBERS = (
+    "base_lr", "gamma", "power", "momentum", "momentum2", "rms_decay", "delta", "weight_decay", "clip_gradients",
+)  # fmt: skip
+NOT_NEGATIVE = ("base_lr", "weight_decay")
+DECAYS = {  # fields in [0, 1), and the types that use them
+    "momentum": ("SGD", "Nesterov", "AdaDelta", "Adam"), "momentum2": ("Adam",), "rms_decay": ("RMSProp",),
+}  # fmt: skip
+WITH_DELTA = ("AdaGrad", "RMSProp", "AdaDelta", "Adam")
+LARGEST_RATE = float(np.finfo(np.float32).max)  # the update kernels take it in float32
+
+
+def check_solver(solver: SolverFile) -> None:
+    """InputError for anything in the solver that cannot be run."""
+    p = solver.message
+    _check_rule(solver)
+    for field, least in AT_LEAST.items():
+        value = getattr(p, field)
+        if value < least:
+            raise solver.error(field, f"has {field} {value}; use {least} or more")
+    for field in NUMBERS:
+        value = getattr(p, field)
+        if not math.isfinite(value):
+            raise solver.error(field, f"has {field} {value:g}; use a finite number of at most {LARGEST_RATE:.3g}")
+        if field in NOT_NEGATIVE and value < 0:
+            raise solver.error(field, f"has {field} {value:g}; use 0 or more")
+    for field, types in DECAYS.items():
+        value = getattr(p, field)
+        if p.type in types and not 0 <= value < 1:
+            raise solver.error(field, f"has {field} {value:g}; use 0 or more, and less than 1")
+    if p.type in WITH_DELTA and p.delta <= 0:
+        raise solver.error("delta", f"has delta {p.delta:g}; use a small positive number such as 1e-8")
+    _check_policy(solver)
+    check_rates(solver, p.max_iter)
+
+
+def check_rates(solver: SolverFile, end: int) -> None:
+    """InputError if a rate of the iterations before `end` is above the largest of float32.
+
+    Rates rise or fall monotonically, so the first and the last one decide.
+    """
+    for iteration in sorted({0, max(0, end - 1)}):
+        rate = learning_rate(solver.message, iteration)
+        if not rate <= LARGEST_RATE:
+            field = "gamma" if solver.message.HasField("gamma") else "base_lr"
+            raise solver.error(field, f"gives iteration {iteration} a learning rate of {rate:.3g}; lower {field}")
+
+
+def _check_rule(solver: SolverFile) -> None:
+    p = solver.message
+    if p.type not in HISTORY_COUNTS:
+        raise solver.error("type", f"has the unknown type '{p.type}' (choose from {', '.join(HISTORY_COUNTS)})")
+    if p.regularization_type not in ("L1", "L2"):
+        raise solver.error("regularization_type", f"has regularization_type '{p.regularization_type}'; use L1 or L2")
+    if p.type in WITHOUT_MOMENTUM and p.momentum:
+        raise solver.error("momentum", f"has a momentum, which {p.type} does not use; remove it")
+
+
+def _check_policy(solver: SolverFile) -> None:
+    p = solver.message
+    if p.lr_policy not in POLICIES:
+        what = f"has the unknown lr_policy '{p.lr_policy}'" if p.lr_policy else "has no lr_policy"
+        raise solver.error("lr_policy", f"{what} (choose from {', '.join(POLICIES)})")
+    for field in ("base_lr", *NEEDS.get(p.lr_policy, ())):
+        if not _states(p, field):
+            raise solver.error("lr_policy", f"has lr_policy '{p.lr_policy}' without '{field}'; add it")
+    if p.lr_policy == "step" and p.stepsize < 1:
+        raise solver.error("stepsize", f"has stepsize {p.stepsize}; use 1 or more")
+    if p.lr_policy == "poly" and p.max_iter < 1:
+        raise solver.error("max_iter", f"has lr_policy 'poly' with max_iter {p.max_iter}; use 1 or more")
+    if p.lr_policy == "poly" and p.power < 0:
+        raise solver.error("power", f"has lr_policy 'poly' with power {p.power:g}; use 0 or more")
+    if p.lr_policy != "sigmoid" and p.gamma < 0:
+        raise solver.error("gamma", f"has lr_policy '{p.lr_policy}' with gamma {p.gamma:g}; use 0 or more")
+    for index, value in enumerate(p.stepvalue):
+        if value < 0:
+            raise solver.error("stepvalue", f"has stepvalue {value}; use 0 or more", index)
+        if index and value < p.stepvalue[index - 1]:
+            raise solver.error("stepvalue", "has stepvalues out of order; sort them", index)
+
+
+def _states(p: Message, field: str) -> bool:
+    return bool(p.stepvalue) if field == "stepvalue" else bool(p.HasField(field))

@@ -1,0 +1,75 @@
+"""What the process is expected to hold in RAM, beside what it holds."""
+
+import subprocess
+import sys
+
+import pytest
+
+from layermem.backends.base import get_device
+from layermem.data.opening import held_bytes
+from layermem.proto.schema import LayerParameter
+from layermem.solver.process_memory import INSTRUCTION_BYTES, RUNTIME_BYTES, ProcessMemory, expected_memory
+from layermem.solver.solver import Solver
+from tests.nets import solver_file
+
+MIB = 2**20
+
+
+def test_the_larger_of_batches_and_the_largest_parameter_counts():
+    assert ProcessMemory(10 * MIB, 0, 3 * MIB, 5 * MIB, 7 * MIB).total_bytes == 22 * MIB
+    assert str(ProcessMemory(10 * MIB, 0, 3 * MIB, 5 * MIB, 7 * MIB)) == (
+        "arena 10.0 MiB, largest parameter 5.00 MiB, runtime 7.00 MiB"
+    )
+    assert str(ProcessMemory(0, MIB, 6 * MIB, 5 * MIB, 7 * MIB)) == (
+        "host memory 1.00 MiB, batches 6.00 MiB, runtime 7.00 MiB"
+    )
+
+
+def test_batches_that_wait_are_counted_with_the_one_that_is_read_and_the_one_in_use():
+    noise = LayerParameter(type="DummyData", top=["x"])
+    noise.dummy_data_param.data_filler.add(type="gaussian")
+    assert held_bytes(noise, ((2, 3),)) == 24 * (4 + 2)
+    assert held_bytes(noise, ((4, 1024, 1024),)) == 16 * MIB * (4 + 2)
+    assert held_bytes(noise, ((32, 1024, 1024),)) == 128 * MIB * (1 + 2)
+    assert held_bytes(LayerParameter(type="DummyData"), ((2, 3),)) == 24  # constant
+    assert held_bytes(LayerParameter(type="Input"), ((2, 3), (2,))) == 32
+
+
+def test_the_parts_are_those_of_the_program(tmp_path):
+    with Solver(solver_file("chain", tmp_path), device="cpu", strategy="inter", spill=tmp_path) as solver:
+        expected = expected_memory(solver.nets.all, solver.program, solver.device)
+        spilled = expected_memory(solver.nets.all, solver.program, solver.device, spill=True)
+        on_gpu = expected_memory(solver.nets.all, solver.program, get_device("cuda"))
+    assert expected.arena_bytes == solver.program.arena_bytes and expected.host_bytes == solver.program.host_bytes > 0
+    assert spilled.host_bytes == 0 and on_gpu.arena_bytes == 0
+    instructions = sum(len(schedule.instructions) for schedule in solver.program.schedules)
+    assert expected.runtime_bytes == RUNTIME_BYTES + INSTRUCTION_BYTES * instructions
+    largest = max(solver.runner.persistent.values(), key=lambda b: b.nbytes)
+    assert expected.blob_bytes == largest.nbytes
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere the system's figure is taken as it is")
+def test_what_the_parent_held_in_ram_does_not_count():
+    ballast = bytearray(300 * MIB)
+    ballast[::4096] = b"1" * len(ballast[::4096])
+    program = "from layermem.solver.process_memory import max_resident_bytes; print(max_resident_bytes())"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert 0 < int(ended.stdout) < 200 * MIB < len(ballast)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the numbers of the runtime are those of Linux")
+@pytest.mark.parametrize("budget", ["100%", "30%"])
+def test_a_run_takes_what_was_expected(tmp_path, budget):
+    """resnet20 x64 in a process of its own: its resident set is within a tenth of the expected one."""
+    words = ("train", "--solver", "prototxt/resnet20/solver_dummy.prototxt", "--batch", "256", "--iterations", "2")
+    ended = subprocess.run(
+        [sys.executable, "-m", "layermem", *words, "--budget", budget], capture_output=True, text=True, check=True
+    )
+    [line] = [line for line in ended.stdout.splitlines() if line.startswith("process ")]
+    measured, expected = (_bytes(line, word) for word in ("max RSS ", "expected "))
+    assert abs(measured - expected) < 0.1 * measured, line
+
+
+def _bytes(line: str, word: str) -> float:
+    number, unit = line.split(word)[1].replace(",", " ").replace(":", " ").split()[:2]
+    return float(number) * {"MiB": MIB, "GiB": 2**30}[unit]
