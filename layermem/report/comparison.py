@@ -42,7 +42,7 @@ def rank(reports: Iterable[PlanReport]) -> list[PlanReport]:
     return sorted(reports, key=lambda r: (not r.feasible, r.seconds if r.feasible else 0.0, r.peak_bytes))
 
 
-def trade_curve(job: Job, strategy: str, budgets: Sequence[int]) -> Curve:
+def trade_curve(job: Job, strategy: str, budgets_bytes: Sequence[int]) -> Curve:
     """What memory costs in time: peak and overhead against the baseline at each budget.
 
     Points that take more bytes and more time than another one are left out.  Steps of many ops are not placed: then
@@ -50,28 +50,33 @@ def trade_curve(job: Job, strategy: str, budgets: Sequence[int]) -> Curve:
     """
     compiler = Compiler(job.graphs[:1], strategy, job.costs, job.hints)
     points = []
-    for budget_bytes in (None, MINIMUM_MEMORY, *budgets):
+    for budget_bytes in (None, MINIMUM_MEMORY, *budgets_bytes):
         plan = compiler.search.plan_of(compiler.search.entry, budget_bytes)
         if len(job.graphs[0].ops) > MAX_PLACED_OPS:
             nbytes, seconds = compiler.arena.live_bytes(plan), compiler.arena.estimate_seconds(plan)
         else:
             program = compiler.build(plan, target_bytes=budget_bytes or 0)
             nbytes, seconds = program.arena_bytes, program.seconds
-        points.append((nbytes, seconds / job.baseline_seconds - 1))
+        points.append((nbytes, _overhead(job, seconds)))
     return pareto_front(points)
 
 
-def bound_curve(job: Job, budgets: Sequence[int]) -> Curve:
+def bound_curve(job: Job, budgets_bytes: Sequence[int]) -> Curve:
     """The overhead below which no plan goes, at each budget."""
-    train = job.graphs[0]
-    return [(budget, least_seconds(train, job.costs, budget) / job.baseline_seconds - 1) for budget in budgets]
+    bounds = (least_seconds(job.graphs[0], job.costs, nbytes, job.hints.host_budget_bytes) for nbytes in budgets_bytes)
+    return [(nbytes, _overhead(job, seconds)) for nbytes, seconds in zip(budgets_bytes, bounds)]
+
+
+def _overhead(job: Job, seconds: float) -> float:
+    """Share of the baseline's time by which a step is longer; 0 if costs say that the baseline takes none."""
+    return seconds / job.baseline_seconds - 1 if job.baseline_seconds else 0.0
 
 
 def budget_grid(job: Job, points: int = POINTS) -> list[int]:
     """Budgets from what no plan goes below to what reuse alone takes, in equal ratios."""
-    most = _live_bytes(job, "liveness", None)
-    least = min(least_bytes(job.graphs[0]), most)
-    return [round(least * (most / least) ** (step / (points - 1))) for step in range(points)]
+    most_bytes = _live_bytes(job, "liveness", None)
+    fewest_bytes = min(least_bytes(job.graphs[0]), most_bytes)
+    return [round(fewest_bytes * (most_bytes / fewest_bytes) ** (step / (points - 1))) for step in range(points)]
 
 
 def min_live_bytes(job: Job, strategy: str) -> int:
@@ -94,12 +99,13 @@ def pareto_front(points: Iterable[tuple[int, float]]) -> Curve:
     return kept
 
 
-def find_largest(measure: Callable[[int], int], budget: int, most: int, at_least: int = 0) -> int:
-    """The largest n from 1 to `most` with measure(n) <= budget, for a measure that does not fall; 0 if there is none.
-    `at_least` is known to fit.
+def find_largest(measure: Callable[[int], int], budget_bytes: int, most: int, at_least: int = 0) -> int:
+    """The largest n from 1 to `most` with measure(n) <= `budget_bytes`; 0 if there is none.
+
+    `measure` does not decrease; `at_least` is known to fit.
 
     Bytes grow along a line, more or less, so the next guess lies on the line through the last two points; in case they
-    do not, every other guess halves what is left once STRAIGHT of them have not ended the search.
+    do not, every other guess halves the range once STRAIGHT of them have not ended the search.
     """
     low, high = at_least, most + 1  # low fits, high does not
     points: list[tuple[int, int]] = []
@@ -107,10 +113,10 @@ def find_largest(measure: Callable[[int], int], budget: int, most: int, at_least
     while high - low > 1:
         nbytes = measure(guess)
         points.append((guess, nbytes))
-        low, high = (guess, high) if nbytes <= budget else (low, guess)
+        low, high = (guess, high) if nbytes <= budget_bytes else (low, guess)
         turn += 1
         halve = turn >= STRAIGHT and turn % 2 == 0
-        guess = _middle(low, high) if halve else _on_line(points, budget, low, high)
+        guess = _middle(low, high) if halve else _on_line(points, budget_bytes, low, high)
     return low
 
 
@@ -121,13 +127,15 @@ def _middle(low: int, high: int) -> int:
     )
 
 
-def _on_line(points: Sequence[tuple[int, int]], budget: int, low: int, high: int) -> int:
+def _on_line(points: Sequence[tuple[int, int]], budget_bytes: int, low: int, high: int) -> int:
     known = [point for point in points if point[1] < TOO_LARGE][-2:]
-    if len(known) == 1 and 0 < known[0][1] <= budget:  # half of what would fit if bytes grew in proportion: a long line
-        guess = known[0][0] * budget // known[0][1] // 2
+    if (
+        len(known) == 1 and 0 < known[0][1] <= budget_bytes
+    ):  # half of what would fit if bytes grew in proportion: a long line
+        guess = known[0][0] * budget_bytes // known[0][1] // 2
     elif len(known) < 2 or known[0][1] == known[1][1]:
         guess = max(2 * low, 2)
     else:
         (x0, y0), (x1, y1) = known
-        guess = x0 + (budget - y0) * (x1 - x0) // (y1 - y0)
+        guess = x0 + (budget_bytes - y0) * (x1 - x0) // (y1 - y0)
     return min(max(guess, low + 1), high - 1)

@@ -88,12 +88,19 @@ class Restored:
 
 
 @dataclass(frozen=True)
-class Finished:
-    """The end of solve(): at max_iter, or `early` on request.  `loss` is smoothed, None if no iteration ran."""
+class FinalLoss:
+    """The loss of a last forward pass after the last update, smoothed; only if this iteration displays."""
 
     iteration: int
-    loss: float | None
+    loss: float
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The end of solve(): at max_iter, or `early` on request."""
+
+    iteration: int
     early: bool
 
 
-Event = Note | Solving | Stepped | Displayed | Testing | Tested | Saving | Restored | Finished
+Event = Note | Solving | Stepped | Displayed | Testing | Tested | Saving | Restored | FinalLoss | Finished

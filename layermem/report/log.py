@@ -18,6 +18,7 @@ import numpy as np
 
 from layermem.report import events
 from layermem.report.events import Event, Output
+from layermem.utils.text import printable
 
 
 class Log:
@@ -31,7 +32,7 @@ class Log:
             self.write(line)
 
     def write(self, line: str) -> None:
-        self.stream.write(f"I{self.now():%m%d %H:%M:%S.%f} {os.getpid():5d} solver.py:1] {line}\n")
+        self.stream.write(f"I{self.now():%m%d %H:%M:%S.%f} {os.getpid():5d} solver.py:1] {printable(line)}\n")
         self.stream.flush()
 
 
@@ -56,9 +57,9 @@ def lines(event: Event) -> Iterator[str]:
         yield f"Snapshotting solver state to {kind} {event.state}"
     elif isinstance(event, events.Restored):
         yield f"Restoring previous solver status from {event.path}"
+    elif isinstance(event, events.FinalLoss):
+        yield f"Iteration {event.iteration}, loss = {number(event.loss)}"
     elif isinstance(event, events.Finished):
-        if event.loss is not None and not event.early:
-            yield f"Iteration {event.iteration}, loss = {number(event.loss)}"
         yield "Optimization stopped early." if event.early else "Optimization Done."
 
 

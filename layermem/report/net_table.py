@@ -8,7 +8,6 @@ Blobs have their names in the prototxt: a layer that works in place has one name
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TypedDict
 
 from layermem.graph.net import Net, Node
@@ -110,28 +109,16 @@ def net_rows(values: NetValues) -> tuple[list[list[str]], list[str]]:
 
 def fused_values(values: NetValues, graph: Graph) -> NetValues:
     """`values` of a net, with the `op` that runs each layer in `graph` and, for the first layer of it, its `steps`."""
-    names = [layer["name"] for layer in values["layers"]]
     steps: dict[str, list[str]] = {}
     for op in graph.ops:
         name, _, step = op.name.rpartition(".")
         steps.setdefault(name, []).append(step)
-    op_of = {member: name for name in steps for member in fused_members(name, names)}
+    op_of = {layer: op.layer_name for op in graph.ops for layer in op.layers}
     layers: list[LayerValues] = []
     for layer in values["layers"]:
         name = op_of.get(layer["name"], "")
         layers.append({**layer, "op": name, "steps": steps.pop(name, [])})
     return {**values, "device": graph.device, "layers": layers}
-
-
-def fused_members(op: str, layers: Collection[str]) -> tuple[str, ...]:
-    """The layers that an op named "conv1+relu1" runs; () if it runs none of `layers`."""
-    if op in layers:
-        return (op,)
-    for end in (i for i, letter in enumerate(op) if letter == "+"):
-        rest = fused_members(op[end + 1 :], layers) if op[:end] in layers else ()
-        if rest:
-            return (op[:end], *rest)
-    return ()
 
 
 def fused_rows(values: NetValues) -> list[list[str]]:

@@ -16,6 +16,7 @@ from layermem.graph.ops import PARAMETER, Graph
 from layermem.job import Budget, Job, PathName
 from layermem.planning.bounds import least_bytes, least_seconds
 from layermem.planning.budget_search import BudgetSearch
+from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.plan import Plan
 from layermem.planning.registry import Choice, as_entry, default_strategy
 from layermem.report.refusal import add_suggestions, describe_host_refusal, describe_refusal
@@ -23,7 +24,7 @@ from layermem.schedule.check import UnsafeSchedule
 from layermem.schedule.ir import OFFLOAD, Instruction, Residency, Schedule
 from layermem.schedule.program import Program
 from layermem.schedule.simulate import Timeline
-from layermem.utils.units import aligned
+from layermem.utils.units import aligned, format_bytes, format_seconds
 
 ROUNDING = 1e-9  # share of a step by which sums of the same seconds may differ
 
@@ -36,6 +37,8 @@ def evaluate(
     Where nothing fits the budget, the report says why and describes the smallest program; a host budget that is too
     small is a BudgetError.
     """
+    if strategy is not None and plan is not None:
+        raise InputError("give a strategy or a saved plan, and not both")
     budget_bytes = job.resolve_budget(budget)
     saved = job.resolve_plan(plan)
     choice = saved or strategy or default_strategy(budget_bytes)
@@ -56,7 +59,7 @@ def evaluate(
         raise InputError(f"the saved plan cannot be run ({error}); make it again") from error
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PlanReport:
     """A program for a job under a budget (bytes, None without).
 
@@ -70,6 +73,11 @@ class PlanReport:
     program: Program
     refusal: BudgetError | None = None
     search: BudgetSearch[Program] | None = None
+
+    def __repr__(self) -> str:
+        fits = "" if self.feasible else f", over the budget of {format_bytes(self.budget_bytes or 0)}"
+        numbers = f"peak {format_bytes(self.peak_bytes)}, {format_seconds(self.seconds)} per step"
+        return f"<PlanReport: {self.job.title}, strategy {self.strategy}, {numbers}{fits}>"
 
     @property
     def feasible(self) -> bool:
@@ -126,10 +134,10 @@ class PlanReport:
     def bound_seconds(self) -> float:
         """Seconds below which no plan in as many bytes can go."""
         graph, costs = self.job.graphs[0], self.job.costs
-        every_op_once = sum(costs.op(op) for op in graph.with_fused_updates.ops)  # no step is faster
+        every_op_once = sum(costs.op(op) for op in with_fused_updates(graph).ops)  # no step is faster
         if self.seconds < every_op_once * (1 + ROUNDING):
             return every_op_once
-        return least_seconds(graph, costs, self.available_bytes)
+        return least_seconds(graph, costs, self.available_bytes, self.job.hints.host_budget_bytes)
 
     @property
     def parameter_bytes(self) -> int:

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from layermem.report import events
 from layermem.report.events import Event
+from layermem.utils.text import printable
 
 
 class Bar:
@@ -51,7 +52,7 @@ class Bar:
                 self.progress.update(self.task, description="train")
             line = _line(event)
             if line:
-                self.progress.console.print(line, markup=False, highlight=False)
+                self.progress.console.print(printable(line), markup=False, highlight=False)
 
 
 def _line(event: Event) -> str:

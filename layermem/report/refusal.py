@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from layermem.errors import BudgetError
 from layermem.planning.budget_search import BudgetSearch
+from layermem.planning.hints import Hints
 from layermem.planning.registry import SAVED_PLAN
 from layermem.schedule.ir import Schedule
 from layermem.schedule.program import Program
@@ -24,30 +25,38 @@ def describe_refusal(error: BudgetError, search: Search) -> BudgetError:
     program = search.min_memory_program
     schedule = max(program.schedules, key=lambda schedule: schedule.max_live_bytes)
     subject = "the saved plan" if search.entry.name == SAVED_PLAN else f"'{program.plan.strategy}'"
-    if search.hints.host_budget is not None:
-        subject += f" with {format_bytes(search.hints.host_budget)} of host memory"
+    if search.hints.host_budget_bytes:
+        subject += f" with {format_bytes(search.hints.host_budget_bytes)} of host memory"
     return BudgetError(
-        f"budget {format_below(error.budget, error.minimum)} is below the minimum of {subject}, "
-        f"{format_exact_bytes(error.minimum)}.",
-        budget=error.budget,
-        minimum=error.minimum,
-        details=[("peak at", _peak(schedule, program.train))],
+        f"budget {format_below(error.budget_bytes, error.minimum_bytes)} is below the minimum of {subject}, "
+        f"{format_exact_bytes(error.minimum_bytes)}.",
+        budget_bytes=error.budget_bytes,
+        minimum_bytes=error.minimum_bytes,
+        details=[("peak at", _peak(schedule, program.train)), *host_budget_facts(search.hints)],
     )
+
+
+def host_budget_facts(hints: Hints) -> list[tuple[str, str]]:
+    """Why nothing is offloaded, where that is so."""
+    text = "0 bytes, so nothing is offloaded (--host-budget B: to memory; train --spill DIR: to a file)"
+    return [("host", text)] if hints.host_budget_bytes == 0 else []
 
 
 def add_suggestions(error: BudgetError, search: Search) -> BudgetError:
     """The refusal with the other strategies that fit, and how few bytes they need."""
-    fits = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in search.suggestions(error.budget).items())
+    fits = ", ".join(
+        f"{name} {format_bytes(nbytes)}" for name, nbytes in search.suggestions(error.budget_bytes).items()
+    )
     return error.with_detail("fits", fits or "no other strategy fits this budget")
 
 
 def describe_host_refusal(error: BudgetError, strategy: str) -> BudgetError:
     """The refusal of a program that offloads more than the host budget."""
     return BudgetError(
-        f"host budget {format_below(error.budget, error.minimum)} is below what '{strategy}' offloads, "
-        f"{format_exact_bytes(error.minimum)}; raise --host-budget or choose a strategy that recomputes.",
-        budget=error.budget,
-        minimum=error.minimum,
+        f"host budget {format_below(error.budget_bytes, error.minimum_bytes)} is below what '{strategy}' offloads, "
+        f"{format_exact_bytes(error.minimum_bytes)}; raise --host-budget or choose a strategy that recomputes.",
+        budget_bytes=error.budget_bytes,
+        minimum_bytes=error.minimum_bytes,
         host=True,
     )
 

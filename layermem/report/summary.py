@@ -8,28 +8,29 @@ peak at         backward conv2.wgrad (tick 22 of 31)
 
 from __future__ import annotations
 
-import sys
-
 from layermem.report.plan_report import PlanReport, kind_of
+from layermem.report.refusal import host_budget_facts
 from layermem.schedule.ir import Residency, Schedule
-from layermem.utils.text import wrap
+from layermem.utils.text import printable, wrap
 from layermem.utils.units import format_bytes, format_change, format_exact_bytes, format_seconds, format_share
 
 LABEL_WIDTH = 16
 LARGEST = 5  # buffers at the peak that the text lists
 LARGEST_JSON = 20  # and the JSON
 KIND_NAMES = {
-    "parameter": "parameters", "history": "histories", "gradient": "parameter gradients", "data": "activations",
+    "parameter": "parameters", "history": "optimizer state", "gradient": "parameter gradients", "data": "activations",
     "diff": "gradients", "stash": "stashes", "workspace": "workspace",
 }  # fmt: skip
 
 
-def summary(report: PlanReport) -> str:
-    """The lines that `plan` prints and `train` begins with."""
+def summary(report: PlanReport, *, minimum: bool = False) -> str:
+    """The lines that `plan` prints and `train` begins with; `minimum`: with the least budget, which is a search."""
     budget = f"   budget {format_bytes(report.budget_bytes)}" if report.budget_bytes is not None else ""
-    lines = [f"{report.job.title}   device {report.device}   strategy {report.strategy}{budget}"]
+    lines = [f"{printable(report.job.title)}   device {report.device}   strategy {report.strategy}{budget}"]
     facts = [*_memory_facts(report), *_time_facts(report), *_baseline_facts(report)]
-    facts += [("warning", warning) for graph in report.job.graphs for warning in graph.warnings]
+    facts += [("warning", warning) for warning in report.job.warnings]
+    if minimum:
+        facts.insert(1, ("minimum", f"{format_exact_bytes(report.minimum_bytes)} of strategy {report.strategy}"))
     lines += [wrap(f"{label:<{LABEL_WIDTH}}{text}") for label, text in facts]
     return "\n".join(lines) + "\n"
 
@@ -56,6 +57,7 @@ def _memory_facts(report: PlanReport) -> list[tuple[str, str]]:
     if report.program.host_bytes:
         content = "" if report.offloaded_bytes else " (persistent buffers)"
         facts.append(("host memory", f"{format_bytes(report.program.host_bytes)}{content}"))
+    facts += [("host memory", text) for _, text in host_budget_facts(report.job.hints)]
     if report.recomputed_ops:
         facts.append(("recomputed", f"{report.recomputed_ops:,} ops per step"))
     return facts
@@ -86,27 +88,23 @@ def buffer_name(schedule: Schedule, residency: Residency) -> str:
 
 
 def peaks(predicted: int, measured: int) -> str:
-    """The last line of a run."""
-    text = f"{'peak':<{LABEL_WIDTH}}predicted {predicted:,} bytes, measured {measured:,} bytes"
-    resident = resident_bytes()
-    return wrap(text + (f", max RSS {format_bytes(resident)}" if resident else ""))
+    """The line of a run with the peak that was predicted, and the one that was read from the arena."""
+    return wrap(f"{'peak':<{LABEL_WIDTH}}predicted {predicted:,} bytes, measured {measured:,} bytes")
 
 
-def resident_bytes() -> int:
-    """The largest resident set size of this process so far; 0 where the system does not report it."""
-    try:
-        from resource import RUSAGE_SELF, getrusage
-    except ImportError:  # Windows
-        return 0
-    return getrusage(RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+def process_line(expected_bytes: int, parts: str, max_resident_bytes: int = 0) -> str:
+    """What the process takes: as expected before a run, beside the measured maximum after it."""
+    measured = f"max RSS {format_bytes(max_resident_bytes)}, " if max_resident_bytes else ""
+    return wrap(f"{'process':<{LABEL_WIDTH}}{measured}expected {format_bytes(expected_bytes)}: {parts}")
 
 
-def plan_values(report: PlanReport) -> dict[str, object]:
+def plan_values(report: PlanReport, *, minimum: bool = False) -> dict[str, object]:
     """The same for programs.
 
     caffe_bytes     strategy `caffe`, the baseline      bvlc_bytes     BVLC Caffe, computed
     lower_bound_bytes      of any plan                  lower_bound_seconds   of any plan within the budget
-    feasible        whether it fits the budget          minimum_bytes  the smallest budget that the strategy fits
+    feasible        whether it fits the budget          minimum_bytes  the smallest budget that the strategy fits: a
+                    search, made if `minimum` asks for it or if nothing fits; else None
     If it does not fit, the other values are those of the strategy's smallest plan, and `message` is the refusal.
     """
     instruction, schedule = report.peak_instruction, report.peak_schedule
@@ -117,7 +115,7 @@ def plan_values(report: PlanReport) -> dict[str, object]:
         "feasible": report.feasible,
         "peak_bytes": report.peak_bytes,
         "budget_bytes": report.budget_bytes,
-        "minimum_bytes": report.minimum_bytes,
+        "minimum_bytes": report.minimum_bytes if minimum or not report.feasible else None,
         "caffe_bytes": report.job.baseline_bytes,
         "bvlc_bytes": report.job.bvlc_bytes,
         "max_live_bytes": report.program.max_live_bytes,
@@ -144,6 +142,6 @@ def plan_values(report: PlanReport) -> dict[str, object]:
             ],
         },
         "fingerprint": report.job.graphs[0].fingerprint,
-        "warnings": [warning for graph in report.job.graphs for warning in graph.warnings],
+        "warnings": report.job.warnings,
         "message": str(report.refusal) if report.refusal is not None else None,
     }

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TextIO
 
-from layermem.utils.text import columns
+from layermem.utils.text import columns, printable
 
 GAP = "  "  # between the columns of plain text
-RICH_GAP = 3  # between those that rich draws, with their padding
 MIN_WIDTH = 8  # to which a column of text is folded at most
 
 Row = Sequence[str]
@@ -36,10 +35,10 @@ def print_table(
     `optional` headings are left out, in this order, while the table is too wide for its terminal.
     """
     file = file or sys.stdout
-    gap = RICH_GAP if file.isatty() else len(GAP)
-    cells = [headings, *rows, *([total] if total else [])]
+    title = _in_line(title)
+    cells = [[_in_line(cell) for cell in row] for row in (headings, *rows, *([total] if total else []))]
     for name in optional:
-        if _fits(cells, _flush_right(headings), gap):
+        if _fits(cells, _flush_right(headings)):
             break
         index = headings.index(name)
         cells = [[*row[:index], *row[index + 1 :]] for row in cells]
@@ -66,6 +65,10 @@ def plain_table(headings: Row, rows: Sequence[Row], *, total: Row | None = None,
     return "\n".join(lines) + "\n"
 
 
+def _in_line(cell: str) -> str:
+    return printable(" ".join(cell.splitlines()))
+
+
 def _flush_right(headings: Row) -> list[bool]:
     return [heading.startswith(">") for heading in headings]
 
@@ -80,8 +83,8 @@ def _word_widths(cells: Sequence[Row], flush_right: Sequence[bool]) -> list[int]
     return widths
 
 
-def _fits(cells: Sequence[Row], flush_right: Sequence[bool], gap: int) -> bool:
-    return sum(_word_widths(cells, flush_right)) + gap * (len(flush_right) - 1) <= columns()
+def _fits(cells: Sequence[Row], flush_right: Sequence[bool]) -> bool:
+    return sum(_word_widths(cells, flush_right)) + len(GAP) * (len(flush_right) - 1) <= columns()
 
 
 def _widths(cells: Sequence[Row], flush_right: Sequence[bool], limit: int) -> list[int]:
@@ -108,16 +111,25 @@ def _print_rich(headings: Row, rows: Sequence[Row], total: Row | None, title: st
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(
-        title=title or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_footer=bool(total)
-    )
-    for index, heading in enumerate(headings):
+    names = [heading.removeprefix(">") for heading in headings]
+    cells = [names, *rows, *([total] if total else [])]
+    widths = _widths(cells, _flush_right(headings), columns() - len(GAP) * (len(names) - 1))
+
+    def text(cell: str, width: int) -> Text:  # Text: a '[' in a name is not markup
+        return Text("\n".join(_fold(cell, width)))
+
+    table = Table(box=SIMPLE_HEAD, show_footer=bool(total), show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for index, (heading, width) in enumerate(zip(headings, widths)):
         table.add_column(
-            heading.removeprefix(">"),
-            footer=total[index] if total else "",
+            text(names[index], width),
+            footer=text(total[index], width) if total else "",
             justify="right" if heading.startswith(">") else "left",
-            overflow="fold",
+            no_wrap=True,
+            width=width,
         )
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # Text: a '[' in a name is not markup
-    Console(file=file, highlight=False, width=columns()).print(table)
+        table.add_row(*map(text, row, widths))
+    console = Console(file=file, highlight=False, width=columns() + len(GAP))
+    if title:
+        console.print(Text(title, style="bold"))
+    console.print(table)

@@ -9,7 +9,7 @@ This module computes the content of the plots; timeline_html.py and timeline_png
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
@@ -24,11 +24,14 @@ PAINTERS = {
     ".png": ("layermem.report.timeline_png", "matplotlib"),
 }
 EDGED = 0.004  # share of the height above which a box has an edge
-MAX_BOXES = 6000  # in one plot: the largest ones by bytes times seconds
+MAX_BOXES = 6000  # residencies with a box of their own: the largest ones by bytes times seconds
+MERGED_COLUMNS = 200  # intervals of time in each of which the others are merged, by kind
+MERGED_GAP = 0.002  # share of the height by which merged residencies may be apart
+FAR_ABOVE = 1.25  # times the peak above which a budget is named, and not drawn: the plot would be empty below it
 
 KIND_NAMES = {  # in the order of the legend, with colours that differ in greyscale too
     "parameter": ("parameters", "#3b4a6b"),
-    "history": ("histories", "#8a97b5"),
+    "history": ("optimizer state", "#8a97b5"),
     "gradient": ("parameter gradients", "#d9a441"),
     "stash": ("stashes", "#8e5ea2"),
     "data": ("activations", "#3d85c6"),
@@ -70,7 +73,7 @@ class ArenaPicture:
     seconds: float
     turn: float | None  # begin of the backward pass
     peak_bytes: int
-    budget: int | None
+    budget_bytes: int | None
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class MemoryPicture:
     memory: tuple[Curve, ...]
     trade: tuple[Curve, ...]
     bound: Curve
-    budget: int | None
+    budget_bytes: int | None
 
 
 def draw_arena(report: PlanReport, path: str) -> None:
@@ -102,16 +105,50 @@ def draw_arena(report: PlanReport, path: str) -> None:
 def arena_picture(report: PlanReport) -> ArenaPicture:
     schedule, timeline = report.program.train, report.timeline
     shown = sorted(spans(schedule, timeline), key=_area, reverse=True)
-    left_out = f"; {len(shown) - MAX_BOXES} small residencies omitted" if len(shown) > MAX_BOXES else ""
+    small = shown[MAX_BOXES:]
+    merged = merge_boxes([_box(span) for span in small], timeline.seconds, schedule.peak_bytes)
+    notes = f"; {len(small):,} small residencies merged" if small else ""
+    budget, budget_note = _visible_budget(report.budget_bytes, schedule.peak_bytes)
     turn = next((timeline.start[r.tick] for r in schedule.instructions if r.op is not None and r.kind != FORWARD), None)
     return ArenaPicture(
-        f"{report.job.title} under {report.strategy}: peak {format_bytes(schedule.peak_bytes)}{left_out}",
-        tuple(_box(span) for span in shown[:MAX_BOXES]),
+        f"{report.job.title} under {report.strategy}: peak {format_bytes(schedule.peak_bytes)}{budget_note}{notes}",
+        (*merged, *(_box(span) for span in shown[:MAX_BOXES])),
         timeline.seconds,
         turn,
         schedule.peak_bytes,
-        report.budget_bytes,
+        budget,
     )
+
+
+def merge_boxes(boxes: Sequence[Box], seconds: float, top: int) -> list[Box]:
+    """The area that `boxes` cover, in far fewer: per interval of time and kind, where they are close in addresses."""
+    intervals: dict[tuple[int, str], list[tuple[int, int]]] = {}
+    for box in boxes:
+        first, last = (min(int(t / seconds * MERGED_COLUMNS), MERGED_COLUMNS - 1) for t in (box.begin, box.end))
+        for column in range(first, last + 1):
+            intervals.setdefault((column, box.kind), []).append((box.offset, box.offset + box.nbytes))
+    merged: dict[tuple[str, int, int], list[Box]] = {}  # by kind and place; the same in the next interval is one box
+    width, gap = seconds / MERGED_COLUMNS, int(MERGED_GAP * top)
+    for (column, kind), places in sorted(intervals.items()):
+        joined: list[list[int]] = []  # begin, end and count of residencies
+        for begin, end in sorted(places):
+            if joined and begin <= joined[-1][1] + gap:
+                joined[-1][1:] = [max(joined[-1][1], end), joined[-1][2] + 1]
+            else:
+                joined.append([begin, end, 1])
+        for begin, end, count in joined:
+            same = merged.setdefault((kind, begin, end), [])
+            start = same.pop().begin if same and same[-1].end == column * width else column * width
+            name = f"{count} small {KIND_NAMES[kind][0]}"
+            same.append(Box(name, kind, start, (column + 1) * width, begin, end - begin))
+    return [box for same in merged.values() for box in same]
+
+
+def _visible_budget(budget_bytes: int | None, peak_bytes: float) -> tuple[int | None, str]:
+    """The budget that a plot up to `peak_bytes` draws, and the text that names one far above it."""
+    if budget_bytes is None or budget_bytes <= FAR_ABOVE * peak_bytes:
+        return budget_bytes, ""
+    return None, f" of a budget of {format_bytes(budget_bytes)}"
 
 
 def _area(span: Span) -> float:
@@ -130,9 +167,23 @@ def draw_memory(
     colours = {report.strategy: LINE_COLOURS[i % len(LINE_COLOURS)] for i, report in enumerate(reports)}
     memory = tuple(_memory_curve(report, colours[report.strategy]) for report in reports)
     curves = [_points_curve(name, points, colours[name]) for name, points in trade.items() if points]
-    budget = next((report.budget_bytes for report in reports if report.budget_bytes is not None), None)
-    picture = MemoryPicture(title, memory, tuple(curves), _points_curve("lower bound", bound, INK), budget)
+    given = next((report.budget_bytes for report in reports if report.budget_bytes is not None), None)
+    budget, budget_note = _visible_budget(given, max(max(curve.ys) for curve in memory))
+    title += budget_note.replace(" of a budget of", ", budget")
+    picture = MemoryPicture(
+        title, merge_equal(memory), merge_equal(curves), _points_curve("lower bound", bound, INK), budget
+    )
     _painter(path, "paint_memory")(picture, path)
+
+
+def merge_equal(curves: Sequence[Curve]) -> tuple[Curve, ...]:
+    """The curves, with one in place of equal ones, which would hide each other; it has all their names."""
+    merged: dict[tuple[tuple[float, ...], tuple[float, ...]], Curve] = {}
+    for curve in curves:
+        points = curve.xs, curve.ys
+        same = merged.get(points)
+        merged[points] = curve if same is None else replace(same, name=f"{same.name} = {curve.name}")
+    return tuple(merged.values())
 
 
 def _points_curve(name: str, points: Points, colour: str) -> Curve:

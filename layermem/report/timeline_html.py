@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html import escape  # plotly reads some tags in texts: names are none
+
 from plotly.graph_objects import Bar, Figure, Scatter
 from plotly.subplots import make_subplots
 
@@ -16,7 +18,7 @@ def paint_arena(picture: ArenaPicture, path: str) -> None:
 
 def arena_figure(picture: ArenaPicture) -> Figure:
     figure = Figure()
-    top = max(picture.peak_bytes, picture.budget or 0)
+    top = max(picture.peak_bytes, picture.budget_bytes or 0)
     x_scale, x_unit = scale_of(picture.seconds, seconds=True)
     y_scale, y_unit = scale_of(top, seconds=False)
     for kind, (name, colour) in KIND_NAMES.items():
@@ -29,7 +31,7 @@ def arena_figure(picture: ArenaPicture) -> Figure:
                     width=[(b.end - b.begin) / x_scale for b in boxes],
                     base=[b.offset / y_scale for b in boxes],
                     y=[b.nbytes / y_scale for b in boxes],
-                    hovertext=[b.description for b in boxes],
+                    hovertext=[escape(b.description, quote=False) for b in boxes],
                     hoverinfo="text",
                     name=name,
                     marker={"color": colour, "line": {"color": "white", "width": edges}},
@@ -39,9 +41,11 @@ def arena_figure(picture: ArenaPicture) -> Figure:
         figure.add_vline(picture.turn / x_scale, line={"dash": "dot", "width": 1, "color": INK},
                          annotation_text="backward begins", annotation_position="top right")  # fmt: skip
     _line(figure, picture.peak_bytes / y_scale, f"peak {format_bytes(picture.peak_bytes)}", "solid", "bottom right")
-    if picture.budget is not None:
-        _line(figure, picture.budget / y_scale, f"budget {format_bytes(picture.budget)}", "dash", "top right")
-    figure.update_layout(title=picture.title, barmode="overlay", template="simple_white")
+    if picture.budget_bytes is not None:
+        _line(
+            figure, picture.budget_bytes / y_scale, f"budget {format_bytes(picture.budget_bytes)}", "dash", "top right"
+        )
+    figure.update_layout(title=escape(picture.title, quote=False), barmode="overlay", template="simple_white")
     figure.update_xaxes(title=f"predicted time [{x_unit}]", range=[0, picture.seconds / x_scale])
     figure.update_yaxes(title=f"address in the arena [{y_unit}]", range=[0, 1.06 * top / y_scale])
     return figure
@@ -56,12 +60,13 @@ def paint_memory(picture: MemoryPicture, path: str) -> None:
     for curve in picture.trade:
         figure.add_trace(_trade(curve, y_scale), 1, 2)
     figure.add_trace(_bound(picture.bound, y_scale), 1, 2)
-    if picture.budget is not None:
+    if picture.budget_bytes is not None:
         dashed = {"dash": "dash", "width": 1, "color": INK}
-        text = f"budget {format_bytes(picture.budget)}"
-        figure.add_hline(picture.budget / y_scale, line=dashed, annotation_text=text, row=1, col=1)
-        figure.add_vline(picture.budget / y_scale, line=dashed, annotation_text=text, row=1, col=2)
-    figure.update_layout(title=picture.title, template="simple_white", legend_title="strategy, peak")
+        text = f"budget {format_bytes(picture.budget_bytes)}"
+        figure.add_hline(picture.budget_bytes / y_scale, line=dashed, annotation_text=text, row=1, col=1)
+        figure.add_vline(picture.budget_bytes / y_scale, line=dashed, annotation_text=text, row=1, col=2)
+    title = escape(picture.title, quote=False)
+    figure.update_layout(title=title, template="simple_white", legend_title="strategy, peak")
     figure.update_xaxes(title=f"predicted time [{x_unit}]", rangemode="tozero", row=1, col=1)
     figure.update_yaxes(title=f"live bytes [{y_unit}]", rangemode="tozero", row=1, col=1)
     figure.update_xaxes(title=f"memory [{y_unit}]", rangemode="tozero", row=1, col=2)

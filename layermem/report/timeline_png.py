@@ -22,7 +22,7 @@ LETTER = 0.0058, 0.018  # width and height of a letter as shares of the axes
 def paint_arena(picture: ArenaPicture, path: str) -> None:
     figure = Figure(figsize=(13, 7.5), layout="constrained")
     axes = figure.add_subplot()
-    top = max(picture.peak_bytes, picture.budget or 0)
+    top = max(picture.peak_bytes, picture.budget_bytes or 0)
     x_scale, x_unit = scale_of(picture.seconds, seconds=True)
     y_scale, y_unit = scale_of(top, seconds=False)
     width, height = picture.seconds / x_scale, top / y_scale
@@ -38,18 +38,21 @@ def paint_arena(picture: ArenaPicture, path: str) -> None:
     for b in picture.boxes:
         if b.end - b.begin > LETTER[0] * len(b.name) * picture.seconds and b.nbytes > LETTER[1] * top:
             middle = (b.begin + b.end) / 2 / x_scale, (b.offset + b.nbytes / 2) / y_scale
-            axes.text(*middle, b.name, ha="center", va="center", fontsize=7, color="white", clip_on=True)
+            axes.text(*middle, b.name, ha="center", va="center", fontsize=7, color="white", clip_on=True,
+                      parse_math=False)  # fmt: skip
     if picture.turn is not None:
         axes.axvline(picture.turn / x_scale, color=INK, linewidth=0.8, linestyle=":")
         axes.text(picture.turn / x_scale, height * 1.015, " backward begins", fontsize=8, color=INK)
     lines = [_level(axes, picture.peak_bytes / y_scale, f"peak {format_bytes(picture.peak_bytes)}", "solid")]
-    if picture.budget is not None:
-        lines.append(_level(axes, picture.budget / y_scale, f"budget {format_bytes(picture.budget)}", "dashed"))
+    if picture.budget_bytes is not None:
+        lines.append(
+            _level(axes, picture.budget_bytes / y_scale, f"budget {format_bytes(picture.budget_bytes)}", "dashed")
+        )
     axes.set_xlim(0, width)
     axes.set_ylim(0, height * 1.06)
     axes.set_xlabel(f"predicted time [{x_unit}]")
     axes.set_ylabel(f"address in the arena [{y_unit}]")
-    axes.set_title(picture.title, loc="left", fontsize=11)
+    axes.set_title(picture.title, loc="left", fontsize=11, parse_math=False)
     present = {b.kind for b in picture.boxes}
     shown = [Patch(color=colour, label=name) for kind, (name, colour) in KIND_NAMES.items() if kind in present]
     axes.legend(
@@ -66,13 +69,13 @@ def paint_memory(picture: MemoryPicture, path: str) -> None:
     for curve in picture.memory:
         xs, ys = [x / x_scale for x in curve.xs], [y / y_scale for y in curve.ys]
         left.step(xs, ys, where="post", color=curve.colour, linewidth=1.2, label=curve.name)
-    if picture.budget is not None:
-        _level(left, picture.budget / y_scale, f"budget  {format_bytes(picture.budget)}", "dashed")
+    if picture.budget_bytes is not None:
+        _level(left, picture.budget_bytes / y_scale, f"budget  {format_bytes(picture.budget_bytes)}", "dashed")
     left.set_xlim(left=0)
     left.set_ylim(bottom=0)
     left.set_xlabel(f"predicted time [{x_unit}]")
     left.set_ylabel(f"live bytes [{y_unit}]")
-    left.set_title(picture.title, loc="left", fontsize=11)
+    left.set_title(picture.title, loc="left", fontsize=11, parse_math=False)
     left.legend(frameon=False, fontsize=8.5, ncols=4, loc="upper left", bbox_to_anchor=(0, -0.1))
     _paint_trade(right, picture, y_scale, y_unit)
     _finish(figure, path)
@@ -85,8 +88,8 @@ def _paint_trade(axes: Axes, picture: MemoryPicture, scale: float, unit: str) ->
         axes.step(xs, ys, where="post", marker="o", markersize=3.5, linewidth=1.2, color=curve.colour, label=curve.name)
     xs, ys = [x / scale for x in picture.bound.xs], [100 * y for y in picture.bound.ys]
     axes.plot(xs, ys, color=INK, linewidth=1, linestyle=":", label=picture.bound.name)
-    if picture.budget is not None:
-        axes.axvline(picture.budget / scale, color=INK, linewidth=0.9, linestyle="dashed", label="budget")
+    if picture.budget_bytes is not None:
+        axes.axvline(picture.budget_bytes / scale, color=INK, linewidth=0.9, linestyle="dashed", label="budget")
     axes.set_xlim(left=0)
     axes.set_xlabel(f"memory [{unit}]")
     axes.set_ylabel("predicted time above the baseline [%]")

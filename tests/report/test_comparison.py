@@ -29,7 +29,9 @@ COSTS = model_costs("reference")
 
 @pytest.fixture(scope="module", params=["residual", "inception"])
 def job(request) -> Job:
-    return job_of_net(Net(read_net_text(NETS[request.param]), 0), get_device("reference"), COSTS)
+    return job_of_net(Net(read_net_text(NETS[request.param]), 0), get_device("reference"), COSTS).with_host_budget(
+        "1TiB"
+    )
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=60), st.integers(0, 4000))

@@ -67,7 +67,8 @@ def test_the_log_of_a_run_is_one_that_caffes_parser_reads(tmp_path):
     assert test[6]["lr"] == 0.025 and train[4]["seconds"] >= train[0]["seconds"] >= 0
     text = stream.getvalue()
     assert f"Snapshotting to binary proto file {tmp_path}/run_iter_6.caffemodel\n" in text
-    assert re.search(r"Iteration 6, loss = [\d.]+\n.*Optimization Done.\n$", text)
+    assert re.search(r"iter_6.solverstate\n.*Iteration 6, loss = [\d.]+\n.*Iteration 6, Testing net", text)
+    assert text.endswith("Optimization Done.\n")
 
 
 def test_a_line_has_glogs_prefix():
@@ -106,5 +107,7 @@ def test_tests_snapshots_and_ends_have_caffes_words():
         "Snapshotting solver state to HDF5 file a.solverstate.h5",
     ]
     assert said(events.Restored(7, "a.solverstate")) == ["Restoring previous solver status from a.solverstate"]
-    assert said(events.Finished(9, 0.5, early=True)) == ["Optimization stopped early."]
+    assert said(events.FinalLoss(9, 0.5)) == ["Iteration 9, loss = 0.5"]
+    assert said(events.Finished(9, early=True)) == ["Optimization stopped early."]
+    assert said(events.Finished(9, early=False)) == ["Optimization Done."]
     assert said(events.Stepped(3, 0.5)) == []

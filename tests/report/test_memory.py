@@ -19,7 +19,9 @@ STRATEGIES = ("caffe", "liveness", "hybrid", "recompute")
 @pytest.fixture(params=STRATEGIES)
 def found(request) -> PlanReport:
     net = Net(read_net_text(NETS["residual"]), 0)
-    return evaluate(job_of_net(net, get_device("reference"), model_costs("reference")), request.param)
+    return evaluate(
+        job_of_net(net, get_device("reference"), model_costs("reference")).with_host_budget("1TiB"), request.param
+    )
 
 
 def test_no_byte_belongs_to_two_residencies_at_one_time(found):

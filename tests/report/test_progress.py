@@ -35,5 +35,5 @@ def test_names_with_brackets_are_shown_as_they_are():
 
 
 def test_the_end_is_reported():
-    assert "done after 10 iterations" in shown(events.Finished(10, 0.1, False))
-    assert "stopped at iteration 4" in shown(events.Finished(4, 0.1, True))
+    assert "done after 10 iterations" in shown(events.Finished(10, False))
+    assert "stopped at iteration 4" in shown(events.Finished(4, True))

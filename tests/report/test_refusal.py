@@ -28,8 +28,8 @@ def test_a_refusal_names_the_budget_the_minimum_and_the_peak(job, strategy):
     refusal = evaluate(job, strategy, 1000).refusal
     sentence, peak = str(refusal).splitlines()
     assert sentence == (
-        f"budget {format_below(1000, refusal.minimum)} is below the minimum of '{strategy}', "
-        f"{format_exact_bytes(refusal.minimum)}."
+        f"budget {format_below(1000, refusal.minimum_bytes)} is below the minimum of '{strategy}', "
+        f"{format_exact_bytes(refusal.minimum_bytes)}."
     )
     assert re.fullmatch(r"  peak at  \w+ \S+ \(tick \d+( of tiny test)?\): \S+ [\d.]+ K?i?B(, .*)?", peak), peak
 
@@ -52,14 +52,14 @@ def test_a_refusal_names_the_host_budget_that_it_kept(job):
     budget = smallest(job, "auto")
     report = evaluate(job.with_host_budget("2KiB"), "auto", budget)
     assert "is below the minimum of 'auto' with 2.00 KiB of host memory, " in str(report.refusal)
-    assert report.refusal.minimum > budget and report.job.hints == Hints(host_budget=2048)
+    assert report.refusal.minimum_bytes > budget and report.job.hints == Hints(host_budget_bytes=2048)
 
 
 def test_a_plan_that_offloads_more_than_the_host_budget_is_refused_at_once(job):
     plan = evaluate(job, "hybrid", 1).program.plan
     with pytest.raises(BudgetError, match=r"^host budget 256 B is below what 'hybrid' offloads") as caught:
         evaluate(job.with_host_budget(256), plan=plan)
-    assert caught.value.host and caught.value.budget == 256
+    assert caught.value.host and caught.value.budget_bytes == 256
 
 
 def test_a_program_that_fits_is_given_and_one_that_does_not_is_refused_with_suggestions(job):

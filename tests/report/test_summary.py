@@ -1,7 +1,5 @@
 """The plan of a step as text and as values."""
 
-import re
-
 import pytest
 
 from layermem.api import job_of_net
@@ -10,7 +8,7 @@ from layermem.graph.net import Net
 from layermem.planning.costs import model_costs
 from layermem.proto.read import read_net_text
 from layermem.report.plan_report import evaluate
-from layermem.report.summary import LABEL_WIDTH, peaks, plan_values, resident_bytes, summary
+from layermem.report.summary import LABEL_WIDTH, peaks, plan_values, process_line, summary
 from layermem.utils.units import format_bytes, format_exact_bytes
 from tests.nets import NETS
 
@@ -18,7 +16,7 @@ REFERENCE = get_device("reference")
 
 
 def report_of(strategy: str, budget: object = None, net: str = "chain"):
-    job = job_of_net(Net(read_net_text(NETS[net]), 0), REFERENCE, model_costs("reference"))
+    job = job_of_net(Net(read_net_text(NETS[net]), 0), REFERENCE, model_costs("reference")).with_host_budget("1TiB")
     return evaluate(job, strategy, budget)
 
 
@@ -85,6 +83,7 @@ def test_values_are_those_of_the_report_and_refusals_have_their_message():
 
 
 def test_a_run_ends_with_both_peaks_and_the_resident_set():
-    text = " ".join(peaks(1000, 2000).split())
-    assert re.fullmatch(r"peak predicted 1,000 bytes, measured 2,000 bytes(, max RSS [\d.,]+ [KMGT]iB)?", text)
-    assert resident_bytes() == 0 or resident_bytes() > 2**20
+    assert " ".join(peaks(1000, 2000).split()) == "peak predicted 1,000 bytes, measured 2,000 bytes"
+    before, after = process_line(2**30, "arena 1.00 GiB"), process_line(2**30, "arena 1.00 GiB", 2**31)
+    assert " ".join(before.split()) == "process expected 1.00 GiB: arena 1.00 GiB"
+    assert " ".join(after.split()) == "process max RSS 2.00 GiB, expected 1.00 GiB: arena 1.00 GiB"

@@ -1,9 +1,11 @@
 """Tables in a pipe and on a terminal."""
 
 import io
+import re
 
 import pytest
 
+from layermem.cli.compare import HEADINGS, MEASURED, OPTIONAL
 from layermem.report.net_table import format_count
 from layermem.report.tables import plain_table, print_table
 
@@ -49,6 +51,33 @@ def test_on_a_terminal_a_name_with_brackets_is_shown_as_it_is():
     file = Terminal()
     print_table(["layer"], [["conv[red]1"]], total=["1 layer"], file=file)
     assert "conv[red]1" in file.getvalue() and "1 layer" in file.getvalue()
+
+
+def test_on_a_terminal_a_title_and_a_total_that_look_like_markup_are_shown_as_they_are():
+    file = Terminal()
+    print_table(["layer"], [["a"]], total=["[/x]"], title="net [/b] x2", file=file)
+    assert "net [/b] x2" in file.getvalue() and "[/x]" in file.getvalue()
+
+
+@pytest.mark.parametrize("kind", [Terminal, io.StringIO])
+def test_a_name_cannot_command_the_terminal(kind):
+    file = kind()
+    print_table(["layer"], [["a\x1b]0;owned\x07b"]], title="net\x1b[2J\r\u202e", file=file)
+    assert "a\\x1b]0;owned\\x07b" in file.getvalue() and "net\\x1b[2J" in file.getvalue()
+    assert not set("\x07\r\u202e") & set(file.getvalue())
+
+
+@pytest.mark.parametrize("kind", [Terminal, io.StringIO])
+def test_the_comparison_breaks_no_word_on_80_columns(monkeypatch, kind):
+    monkeypatch.setattr("layermem.report.tables.columns", lambda: 80)
+    row = ["recompute-approx", "yes", "1,023 MiB", "100.0 %", "100.0 %", "1,023 MiB", "1,234 ms", "+12.3 %"]
+    for headings, cells in ((HEADINGS, row), ([*HEADINGS, *MEASURED], [*row, "1,023 MiB", "1,234 ms"])):
+        file = kind()
+        print_table(headings, [cells, ["vdnn-conv", *cells[1:]]], optional=OPTIONAL, file=file)
+        shown = re.sub("\x1b\\[[0-9;]*m", "", file.getvalue())
+        words = shown.split()
+        assert {"vdnn-conv", "recompute-approx"} <= set(words)
+        assert max(map(len, shown.splitlines())) <= 80 and "overhea" not in words
 
 
 def test_counts_have_three_figures():

@@ -1,5 +1,8 @@
 """The content of plots, and their files."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from layermem.api import job_of_net
@@ -10,7 +13,17 @@ from layermem.planning.costs import model_costs
 from layermem.proto.read import read_net_text
 from layermem.report.memory import spans
 from layermem.report.plan_report import PlanReport, evaluate
-from layermem.report.timeline import arena_picture, draw_arena, draw_memory, scale_of
+from layermem.report.timeline import (
+    Box,
+    Curve,
+    arena_picture,
+    draw_arena,
+    draw_memory,
+    merge_boxes,
+    merge_equal,
+    scale_of,
+)
+from layermem.report.timeline import _painter as painter
 from tests.nets import NETS
 
 STRATEGIES = ("caffe", "liveness", "hybrid", "recompute")
@@ -19,7 +32,9 @@ STRATEGIES = ("caffe", "liveness", "hybrid", "recompute")
 @pytest.fixture(params=STRATEGIES)
 def found(request) -> PlanReport:
     net = Net(read_net_text(NETS["residual"]), 0)
-    return evaluate(job_of_net(net, get_device("reference"), model_costs("reference")), request.param)
+    return evaluate(
+        job_of_net(net, get_device("reference"), model_costs("reference")).with_host_budget("1TiB"), request.param
+    )
 
 
 def test_a_picture_of_the_arena_has_a_box_for_every_span(found):
@@ -53,3 +68,59 @@ def test_a_picture_has_an_ending_that_says_how_to_draw_it(found, tmp_path):
 )  # fmt: skip
 def test_axes_take_the_unit_that_reads_well(most, seconds, unit):
     assert scale_of(most, seconds=seconds)[1] == unit
+
+
+NAMES = "$x_{$", "<a href='https://example.org'>a</a>", "[/b]"
+
+
+@pytest.mark.parametrize("ending", ["png", "html"])
+def test_names_that_are_markup_are_drawn_as_they_are(found, tmp_path, ending):
+    pytest.importorskip({"png": "matplotlib", "html": "plotly"}[ending])
+    arena, memory = str(tmp_path / f"arena.{ending}"), str(tmp_path / f"memory.{ending}")
+    for name in NAMES:
+        picture = arena_picture(found)
+        boxes = tuple(replace(box, name=name) for box in picture.boxes)
+        painter(arena, "paint_arena")(replace(picture, title=name, boxes=boxes), arena)
+        draw_memory([found], {}, [(10**5, 0.0)], memory, title=name)
+        for path in (arena, memory) if ending == "html" else ():
+            page = Path(path).read_text()
+            assert "\\u003ca href=" not in page and "<a href='https" not in page
+
+
+def test_what_is_too_small_for_a_box_of_its_own_is_merged_and_covers_the_same_plane(found, monkeypatch):
+    whole = arena_picture(found)
+    monkeypatch.setattr("layermem.report.timeline.MAX_BOXES", 5)
+    picture = arena_picture(found)
+    assert picture.boxes[-5:] == whole.boxes[:5]
+    small, merged = whole.boxes[5:], picture.boxes[:-5]
+    assert f"; {len(small)} small residencies merged" in picture.title and merged
+    for box in small:  # each point of it is in a merged box of its kind
+        for time in (box.begin, (box.begin + box.end) / 2):
+            for address in (box.offset, box.offset + box.nbytes - 1):
+                assert any(
+                    each.kind == box.kind and each.begin <= time * (1 + 1e-12) <= each.end * (1 + 2e-12)
+                    and each.offset <= address < each.offset + each.nbytes
+                    for each in merged
+                )  # fmt: skip
+    assert max(b.offset + b.nbytes for b in merged) <= picture.peak_bytes
+
+
+def test_merged_boxes_are_far_fewer():
+    small = [Box(f"b{i}", "data", i / 1e5, (i + 1) / 1e5, 256 * (i % 1000), 256) for i in range(100_000)]
+    merged = merge_boxes(small, 1.0, 256_000)
+    assert len(merged) <= 400 and sum(box.nbytes * (box.end - box.begin) for box in merged) >= 128_000 * (1 - 1e-9)
+    (one,) = merge_boxes([Box("a", "parameter", 0.0, 1.0, 0, 256)], 1.0, 256_000)
+    assert (one.begin, one.end, one.offset, one.nbytes) == (0.0, 1.0, 0, 256)
+
+
+def test_a_budget_far_above_the_peak_is_named_and_not_drawn(found):
+    for factor, drawn in ((1.2, True), (1.3, False)):
+        report = replace(found, budget_bytes=int(found.peak_bytes * factor))
+        picture = arena_picture(report)
+        assert (picture.budget_bytes == report.budget_bytes) == drawn == ("of a budget of" not in picture.title)
+
+
+def test_equal_curves_are_one_with_both_names():
+    curves = [Curve("a", (0.0, 1.0), (2.0, 3.0), "red"), Curve("b", (0.0,), (2.0,), "blue"),
+              Curve("c", (0.0, 1.0), (2.0, 3.0), "green")]  # fmt: skip
+    assert merge_equal(curves) == (replace(curves[0], name="a = c"), curves[1])

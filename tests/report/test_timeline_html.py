@@ -19,7 +19,9 @@ STRATEGIES = ("caffe", "liveness", "hybrid", "recompute")
 @pytest.fixture(params=STRATEGIES)
 def found(request) -> PlanReport:
     net = Net(read_net_text(NETS["residual"]), 0)
-    return evaluate(job_of_net(net, get_device("reference"), model_costs("reference")), request.param)
+    return evaluate(
+        job_of_net(net, get_device("reference"), model_costs("reference")).with_host_budget("1TiB"), request.param
+    )
 
 
 def test_boxes_too_thin_for_an_edge_keep_their_colour_on_a_page(found):
@@ -38,7 +40,7 @@ def test_what_bounds_a_page_is_named_on_both_sides_of_its_line(found):
     pytest.importorskip("plotly")
     from layermem.report.timeline_html import arena_figure
 
-    picture = replace(arena_picture(found), budget=found.peak_bytes)
+    picture = replace(arena_picture(found), budget_bytes=found.peak_bytes)
     notes = {note.text.split()[0]: note for note in arena_figure(picture).layout.annotations}
     assert notes["budget"].y == notes["peak"].y
     assert (notes["budget"].yanchor, notes["peak"].yanchor) == ("bottom", "top")
