@@ -23,7 +23,9 @@ from layermem.proto.schema import PHASES
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.schedule.program import Program
 from layermem.solver import build
+from layermem.solver.checks import check_solver
 from layermem.solver.solver import Solver
+from layermem.utils.files import check_path
 
 __all__ = ["Net", "Solver", "compile", "default_device", "job_of_net", "job_of_solver", "plan"]
 
@@ -51,6 +53,7 @@ class Net(graph_net.Net):
     ):
         if phase not in PHASES:
             raise InputError(f"unknown phase '{phase}' (choose from {', '.join(PHASES)})")
+        check_path(path, "prototxt net")
         shapes = {name: tuple(shape) for name, shape in (inputs or {}).items()}
         super().__init__(
             read_net(path), PHASES[phase], batch=batch, inputs=shapes, probe=probe, level=level, stages=stages
@@ -63,6 +66,7 @@ def plan(
     solver: Path | SolverFile | None = None,
     strategy: str | None = None,
     budget: Budget = None,
+    host_budget: Budget = None,
     device: str | Device | None = None,
     costs: Costs | Path | None = None,
     batch: int | None = None,
@@ -72,12 +76,14 @@ def plan(
     """What a training step of `net`, or of all nets of `solver`, takes on `device`.
 
     strategy   by default `auto` under a budget, else `liveness`
-    budget     bytes, "2GiB", "50%" of what strategy `caffe` takes, or "free": what a card has now; if nothing fits, the
-               answer is not `feasible`
+    budget     bytes (1.5e9 too), "2GiB", "50%" of what strategy `caffe` takes, or "free": what a GPU has now; if
+               nothing fits, the answer is not `feasible`
+    host_budget  the same for what is offloaded; None is no limit, or 0 for a device that computes in the host's memory
     costs      measured costs or the path of their file; by default a model of the device
     saved      a plan that `plan --save` wrote, instead of a strategy
     """
     job = job_of(net, solver=solver, device=device, costs=costs, batch=batch, hints=hints)
+    job = job.with_host_budget(host_budget)
     return evaluate(job, strategy, budget, saved)
 
 
@@ -87,6 +93,7 @@ def compile(
     solver: Path | SolverFile | None = None,
     strategy: str | None = None,
     budget: Budget = None,
+    host_budget: Budget = None,
     device: str | Device | None = None,
     costs: Costs | Path | None = None,
     batch: int | None = None,
@@ -95,8 +102,8 @@ def compile(
 ) -> Program:
     """The checked schedules that `plan` describes, ready for a runtime.Runner; BudgetError if nothing fits."""
     report = plan(
-        net, solver=solver, strategy=strategy, budget=budget, device=device, costs=costs, batch=batch, hints=hints,
-        saved=saved,
+        net, solver=solver, strategy=strategy, budget=budget, host_budget=host_budget, device=device, costs=costs,
+        batch=batch, hints=hints, saved=saved,
     )  # fmt: skip
     return report.feasible_program()
 
@@ -114,16 +121,22 @@ def job_of(
     hints: Hints = Hints(),
     level: int = 0,
     stages: Sequence[str] = (),
+    inputs: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Job:
-    """The job of a net or of a solver: exactly one of them.  `level` and `stages` are for the train net."""
+    """The job of a net or of a solver: exactly one of them.
+
+    level, stages   for the train net
+    inputs          shapes by name of the tops of a solver's input layers; its data sets are then not opened
+    """
     if (net is None) == (solver is None):
         raise InputError("give a net or a solver, and not both")
     target = device if isinstance(device, Device) else get_device(device or default_device())
     known = resolve_costs(costs, target.title)
     if solver is not None:
-        return job_of_solver(solver, target, known, batch=batch, hints=hints, level=level, stages=stages)
+        return job_of_solver(solver, target, known, batch=batch, hints=hints, level=level, stages=stages, inputs=inputs)
     if not isinstance(net, graph_net.Net):
-        net = Net(str(net), batch=batch, level=level, stages=stages)
+        assert net is not None
+        net = Net(net, batch=batch, level=level, stages=stages)
     elif batch is not None:
         raise InputError("batch applies to a net file; a Net object has its batch already")
     return job_of_net(net, target, known, hints=hints)
@@ -132,18 +145,18 @@ def job_of(
 def job_of_net(net: graph_net.Net, device: Device, costs: Costs, *, hints: Hints = Hints()) -> Job:
     """A step of one net: in TRAIN with an SGD-momentum update, Caffe's usual state; in TEST forward alone."""
     graph = train_graph(net, device, MOMENTUM) if net.phase == PHASES["TRAIN"] else forward_graph(net, device)
-    known = resolve_hints(hints, net)
-    return Job(title_of(net), (net,), (graph,), costs, MOMENTUM.histories, known, device.free_bytes)
+    known = resolve_hints(hints, net, device.default_host_bytes())
+    return Job(title_of(net), (net,), (graph,), costs, MOMENTUM.history_count, known, device.free_bytes)
 
 
 def job_of_solver(
     solver: Path | SolverFile, device: Device, costs: Costs, *, batch: int | None = None, hints: Hints = Hints(),
-    level: int = 0, stages: Sequence[str] = (),
+    level: int = 0, stages: Sequence[str] = (), inputs: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Job:  # fmt: skip
     """A step of a solver's train net with the solver's update, and its test nets in the same arena."""
     file = solver if isinstance(solver, SolverFile) else read_solver(solver)
-    build.check_solver(file)
-    nets = build.build_nets(file, batch=batch, level=level, stages=stages)
+    check_solver(file)
+    nets = build.build_nets(file, batch=batch, level=level, stages=stages, inputs=dict(inputs or {}))
     return build.job_of(nets, file, device, costs=costs, hints=hints)
 
 

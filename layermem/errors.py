@@ -3,8 +3,9 @@
 LayermemError
  ├── InputError      2   a file, option or net is wrong: where, what, and what would work
  ├── BudgetError     3   no plan fits the budget: the budget, the minimum, and what uses the memory at the peak
- └── DeviceError     4   the device is missing or failed
-      └── CudaUnavailable
+ ├── DeviceError     4   the device is missing or failed
+ │    └── CudaUnavailable
+ └── DivergenceError 5   the loss or a parameter of a training is not a number
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class InputError(LayermemError):
 
 
 class BudgetError(LayermemError):
-    """No plan fits: `budget` and `minimum` are bytes of the device, or of the `host`.
+    """No plan fits: `budget_bytes` and `minimum_bytes` are of the device, or of the `host`.
 
     details   (label, text) pairs, printed below the sentence as an aligned list
     """
@@ -60,12 +61,12 @@ class BudgetError(LayermemError):
         self,
         what: str,
         *,
-        budget: int,
-        minimum: int,
+        budget_bytes: int,
+        minimum_bytes: int,
         host: bool = False,
         details: Sequence[tuple[str, str]] = (),
     ):
-        self.what, self.budget, self.minimum, self.host = what, budget, minimum, host
+        self.what, self.budget_bytes, self.minimum_bytes, self.host = what, budget_bytes, minimum_bytes, host
         self.details = tuple(details)
         super().__init__(what)
 
@@ -79,8 +80,13 @@ class BudgetError(LayermemError):
 
     def with_detail(self, label: str, text: str) -> BudgetError:
         """The same refusal with one more line."""
-        details = (*self.details, (label, text))
-        return type(self)(self.what, budget=self.budget, minimum=self.minimum, host=self.host, details=details)
+        return type(self)(
+            self.what,
+            budget_bytes=self.budget_bytes,
+            minimum_bytes=self.minimum_bytes,
+            host=self.host,
+            details=(*self.details, (label, text)),
+        )
 
 
 class DeviceError(LayermemError):
@@ -91,3 +97,9 @@ class DeviceError(LayermemError):
 
 class CudaUnavailable(DeviceError):
     """The CUDA device cannot be used on this machine; the message says why."""
+
+
+class DivergenceError(LayermemError):
+    """Training has diverged: the loss, a parameter or a history is NaN or infinite."""
+
+    exit_code = 5

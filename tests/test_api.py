@@ -1,9 +1,11 @@
-"""The public names."""
+"""The public names, and what they make of their arguments."""
 
 import inspect
+import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import layermem
@@ -77,3 +79,68 @@ def test_a_net_is_built_in_the_phase_that_is_asked_for():
     assert layermem.Net(NET, "TEST", batch=3).blobs["data"].shape == (3, 1, 28, 28)
     with pytest.raises(layermem.InputError, match="unknown phase 'train'"):
         layermem.Net(NET, "train")
+
+
+BUDGETS = [(2e6, 2_000_000), (2**59 + 1, 2**59 + 1), (np.int64(2_000_000), 2_000_000), ("2MB", 2_000_000)]
+
+
+@pytest.mark.parametrize(("budget", "nbytes"), [*BUDGETS, ("4GiB", 2**32), (None, None)])
+def test_a_budget_is_a_number_of_bytes_or_a_text(budget, nbytes):
+    report = layermem.plan("prototxt/digits/train_val.prototxt", budget=budget)
+    assert report.budget_bytes == nbytes and (nbytes is None or type(report.budget_bytes) is int)
+    half = layermem.plan("prototxt/digits/train_val.prototxt", budget="50%")
+    assert half.budget_bytes == half.job.baseline_bytes // 2
+
+
+@pytest.mark.parametrize(
+    ("budget", "says"),
+    [
+        (0.5, "0.5 is not a number of bytes; for a share of the baseline use '50%'"),
+        (1.5, "1.5 is not an amount of memory"), (-1, "-1 is not an amount"), (float("nan"), "nan is not an amount"),
+        (float("inf"), "inf is not an amount"), (True, "True is not an amount"), ([1], r"\[1\] is not an amount"),
+        (1e30, "more memory than any machine has"), (1j, "1j is not an amount"), ("half", "'half' is not an amount"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("argument", ["budget", "host_budget"])
+def test_what_is_no_budget_is_refused_in_a_sentence(argument, budget, says):
+    with pytest.raises(layermem.InputError, match=says):
+        if argument == "budget":
+            layermem.plan("prototxt/digits/train_val.prototxt", budget=budget)
+        else:
+            layermem.Solver("prototxt/digits/solver.prototxt", host_budget=budget)
+
+
+@pytest.mark.parametrize("path", [0, 123, 1.5, b"net.prototxt", ["a"]])
+def test_what_is_no_path_is_refused_in_a_sentence(path):
+    calls = (layermem.Net, layermem.Solver, layermem.plan, lambda path: layermem.plan(solver=path))
+    for call in calls:
+        with pytest.raises(layermem.InputError, match="is no path of a prototxt"):
+            call(path)
+    for argument in ("costs", "saved"):
+        with pytest.raises(layermem.InputError, match=r"is no path of a (costs file|saved plan)"):
+            layermem.plan(NET, **{argument: path})
+
+
+def test_objects_print_themselves_in_a_line():
+    report = layermem.plan(NET)
+    numbers = "peak [\\d.]+ MiB, [\\d.]+ ms per step>"
+    assert re.fullmatch(f"<PlanReport: LeNet x64, strategy liveness, {numbers}", repr(report))
+    assert "over the budget of 1.00 MiB" in repr(layermem.plan(NET, budget="1MiB"))
+    program, graph = report.program, report.job.graphs[0]
+    assert repr(program.train) == (
+        f"<Schedule: LeNet train, strategy liveness, 29 instructions, peak {report.peak_bytes:,} bytes>"
+    )
+    assert repr(graph).startswith("<Graph: LeNet train on cpu, ") and "LeNet x64" in repr(report.job)
+    assert all(len(repr(each)) < 200 for each in (report, report.job, program, program.train, graph))
+
+
+def test_signatures_are_those_that_work():
+    for function in (layermem.plan, layermem.compile, layermem.Net, layermem.Solver):
+        kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}
+        assert not kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+
+
+def test_what_the_docstrings_say_of_means_and_of_batches():
+    with layermem.Solver("prototxt/digits/solver.prototxt") as solver:
+        assert {str(value.dtype) for value in solver.test().values()} == {"float64"}
+    assert "float64" in layermem.Solver.test.__doc__ and "whole batches" in layermem.Solver.give.__doc__

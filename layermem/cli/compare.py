@@ -21,6 +21,7 @@ from layermem.cli.options import (
 )
 from layermem.cli.watch import track_progress
 from layermem.errors import InputError
+from layermem.utils.files import check_folder
 
 if TYPE_CHECKING:
     from layermem.job import Job
@@ -34,7 +35,7 @@ COMPARE_EXAMPLE = """\
 """
 HEADINGS = ["strategy", "fits", ">peak", ">of caffe", ">of BVLC", ">host", ">time", ">overhead"]
 MEASURED = [">measured peak", ">measured time"]
-OPTIONAL = (">of BVLC", ">of caffe")  # columns that a narrow terminal leaves out
+OPTIONAL = (">of BVLC", ">of caffe", ">overhead")  # columns that a narrow terminal leaves out
 MEMORY_SHARE = 0.9  # of the machine's memory; larger runs are not measured
 
 
@@ -61,6 +62,7 @@ def run_compare(arguments: argparse.Namespace) -> int:
     if arguments.plot:
         from layermem.report.timeline import check_plot
 
+        check_folder(arguments.plot)
         check_plot(arguments.plot)
     job, names = job_of(arguments), select_strategies(arguments.strategies)
     reports = rank(evaluate(job, name, arguments.budget) for name in track_progress(names, "planning"))
@@ -97,6 +99,7 @@ def _memory() -> float:
 
 
 def _print(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) -> None:
+    from layermem.report.refusal import host_budget_facts
     from layermem.report.tables import print_table
     from layermem.utils.text import wrap
     from layermem.utils.units import format_bytes, format_seconds
@@ -117,8 +120,10 @@ def _print(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) -
             f"; {format_seconds(first.bound_seconds)} within this budget" if budget else ""
         )),
     ]  # fmt: skip
+    facts += [("host memory", text) for _, text in host_budget_facts(job.hints)]
     if not reports[-1].feasible:
         facts.append(("note", "over-budget strategies are listed at their minimum memory"))
+    facts += [("warning", warning) for warning in job.warnings]
     for label, text in facts:
         print(wrap(f"{label:<14}{text}"))
 
@@ -154,6 +159,7 @@ def _values(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) 
         "baseline_seconds": job.baseline_seconds,
         "lower_bound_bytes": first.bound_bytes,
         "lower_bound_seconds": first.bound_seconds,
+        "warnings": job.warnings,
         "strategies": [
             {
                 "strategy": report.strategy,

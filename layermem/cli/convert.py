@@ -9,16 +9,22 @@ from typing import TYPE_CHECKING
 from layermem.cli.options import Verbs, add_verb
 from layermem.errors import InputError
 from layermem.utils.files import write_atomically
+from layermem.utils.text import printable
 
 if TYPE_CHECKING:
     from layermem.proto.read import NetFile, SolverFile
 
 EXAMPLE = """\
+  # the first two after `layermem train --solver prototxt/digits/solver.prototxt`:
   layermem convert out/digits_iter_700.caffemodel digits.caffemodel.h5
   layermem convert out/digits_iter_700.solverstate digits.solverstate.h5
   layermem convert prototxt/caffenet/train_val.prototxt caffenet.prototxt
 """
-TEXT = (".prototxt", ".txt", ".pbtxt")
+ENDINGS = {  # of the names of files that convert writes; a source of another name is read as a weight file
+    "prototxt": (".prototxt", ".txt", ".pbtxt"),
+    "solver state": (".solverstate", ".solverstate.h5"),
+    "weight file": (".caffemodel", ".h5"),
+}
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -31,20 +37,22 @@ def add_verbs(verbs: Verbs) -> None:
 
 def run_convert(arguments: argparse.Namespace) -> int:
     source, target = arguments.source, arguments.target
-    kinds = [_kind(path) for path in (source, target)]
-    if kinds[0] != kinds[1]:
+    kind, target_kind = _kind(source) or "weight file", _kind(target)
+    if target_kind is None:
+        known = ", ".join(ending for endings in ENDINGS.values() for ending in endings)
+        raise InputError(f"is of no kind that convert writes; use a name that ends in one of {known}", path=target)
+    if kind != target_kind:
         raise InputError(
-            f"is a {kinds[0]} by its name, and '{target}' a {kinds[1]}; give OUT a name like IN", path=source
+            f"is a {kind} by its name, and '{target}' a {target_kind}; give OUT a name like IN", path=source
         )
-    for line in {"prototxt": _prototxt, "solver state": _state, "weight file": _weights}[kinds[0]](source, target):
-        print(line)
+    for line in {"prototxt": _prototxt, "solver state": _state, "weight file": _weights}[kind](source, target):
+        print(printable(line))
     return 0
 
 
-def _kind(path: str) -> str:
-    """The kind of a file, by its name."""
-    name = Path(path).name.removesuffix(".h5")
-    return "prototxt" if name.endswith(TEXT) else "solver state" if name.endswith(".solverstate") else "weight file"
+def _kind(path: str) -> str | None:
+    """The kind of a file, by the ending of its name; None for any other."""
+    return next((kind for kind, endings in ENDINGS.items() if Path(path).name.endswith(endings)), None)
 
 
 def _weights(source: str, target: str) -> list[str]:

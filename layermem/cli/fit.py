@@ -13,8 +13,10 @@ from layermem.cli.old_names import stages
 from layermem.cli.options import (
     Verbs,
     add_budget,
+    add_costs,
+    add_device,
     add_json,
-    add_net_or_solver,
+    add_net,
     add_strategies,
     add_verb,
     device_of,
@@ -23,8 +25,8 @@ from layermem.cli.options import (
     read_shapes,
     strategies_text,
 )
-from layermem.cli.watch import track_progress
-from layermem.errors import InputError
+from layermem.cli.watch import show_progress
+from layermem.errors import BudgetError, InputError
 
 if TYPE_CHECKING:
     from layermem.graph.net import Net
@@ -52,8 +54,10 @@ class Fit:
 
 def add_verbs(verbs: Verbs) -> None:
     description = "find the largest batch, or the deepest ResNet, that fits a budget under each strategy"
-    parser = add_verb(verbs, "fit", description, EXAMPLE, more=strategies_text)
-    add_net_or_solver(parser)
+    parser = add_verb(verbs, "fit", description, EXAMPLE, more=_more)
+    add_net(parser)
+    add_device(parser)
+    add_costs(parser)
     add_budget(parser)
     add_strategies(parser)
     parser.add_argument(
@@ -68,26 +72,33 @@ def add_verbs(verbs: Verbs) -> None:
     parser.set_defaults(run=run_fit)
 
 
+def _more() -> str:
+    return f"exit code: 0, or 3 if no strategy fits at any size\n\n{strategies_text()}"
+
+
 def run_fit(arguments: argparse.Namespace) -> int:
     from layermem.report.comparison import select_strategies
 
     if arguments.budget is None or "%" in arguments.budget:
         raise InputError("fit needs --budget as an amount of memory, such as 8GiB")
-    if arguments.solver:
-        raise InputError("fit plans a single net; give --net instead of --solver")
     what: str = arguments.grow
     max_size = MAX_SIZE[what] if arguments.max is None else arguments.max
     if max_size < 1:
         raise InputError(f"--max {max_size} is too small; give 1 or more")
     make, sizes = _deeper(arguments, max_size) if what == "depth" else _larger(arguments, max_size)
     names = select_strategies(arguments.strategies)
-    fits = _fits(names, make, sizes, arguments.budget)
+    with show_progress(len(names), "fitting") as show:
+
+        def show_size(name: str, size: int, done: int) -> None:
+            show(f"{name}: {what} {size}", done)
+
+        fits = _fits(names, make, sizes, arguments.budget, show_size)
     fits.sort(key=lambda fit: (-fit.size, fit.report.seconds if fit.report else 0.0))
     if arguments.json:
         print_json(_values(fits, what, arguments.budget))
     else:
         _print(fits, what, arguments, sizes[-1])
-    return 0
+    return 0 if any(fit.size for fit in fits) else BudgetError.exit_code
 
 
 # -- jobs by size ------------------------------------------------------------------------------------------------
@@ -104,7 +115,7 @@ def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
     def net(batch: int) -> Net:
         inputs = {name: (batch, *shape[1:]) for name, shape in shapes.items()}
         return Net(
-            arguments.net, arguments.phase, batch=batch, inputs=inputs, level=arguments.level,
+            arguments.net, arguments.phase or "TRAIN", batch=batch, inputs=inputs, level=arguments.level,
             stages=stages(arguments.stage),
         )  # fmt: skip
 
@@ -152,18 +163,29 @@ def _jobs(arguments: argparse.Namespace, net: Callable[[int], Net]) -> Make:
 # -- search ------------------------------------------------------------------------------------------------
 
 
-def _fits(names: list[str], make: Make, sizes: range, budget: str) -> list[Fit]:
+Show = Callable[[str, int, int], None]  # the strategy and the size that are planned, and the strategies done
+
+
+def _fits(names: list[str], make: Make, sizes: range, budget: str, show: Show) -> list[Fit]:
     """The fits of all strategies.  One that combines others comes last: its search begins at their largest size."""
     from layermem.planning.registry import candidates_of_auto, get_strategy
 
     fits: dict[str, Fit] = {}
-    for name in track_progress(sorted(names, key=lambda name: get_strategy(name).combines_others), "fitting"):
+
+    def make_for(name: str, done: int) -> Make:
+        def make_and_show(size: int) -> Job:
+            show(name, size, done)
+            return make(size)
+
+        return make_and_show
+
+    for done, name in enumerate(sorted(names, key=lambda name: get_strategy(name).combines_others)):
         combines = get_strategy(name).combines_others
         first = next((entry.name for entry in candidates_of_auto() if entry.offloads), name)
         if combines and first not in fits and first != name:  # a quick search, and a good start
-            fits[first] = _fit(first, make, sizes, budget)
+            fits[first] = _fit(first, make_for(first, done), sizes, budget)
         at_least = max((each.size for each in fits.values()), default=0) if combines else 0
-        fits[name] = _fit(name, make, sizes, budget, sizes.index(at_least) + 1 if at_least else 0)
+        fits[name] = _fit(name, make_for(name, done), sizes, budget, sizes.index(at_least) + 1 if at_least else 0)
     return [fits[name] for name in names]
 
 

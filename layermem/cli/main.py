@@ -1,6 +1,7 @@
 """The `layermem` command: its verbs, and its exit codes.
 
-    0 done   2 the input is wrong   3 no plan fits the budget   4 the device failed   130 interrupted
+    0 done   2 the input is wrong   3 no plan fits the budget; `fit`: no strategy fits at any size
+    4 the device failed   5 training diverged   130 interrupted
 
 Every error that a user can cause is reported on standard error, without a traceback.  A closed pipe (`| head`) ends
 the command silently.
@@ -9,8 +10,10 @@ the command silently.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import gc
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -23,6 +26,12 @@ from layermem.errors import InputError, LayermemError
 from layermem.utils.text import NO_BREAK, wrap
 
 VERBS = (train, plan, plan_graph, compare, fit, show, time, convert)
+EPILOG = """\
+`layermem VERB --help` explains a verb and gives an example.
+
+exit codes: 0 done, 2 the input is wrong, 3 no plan fits the budget,
+            4 the device failed, 5 training diverged, 130 interrupted
+"""
 INTERRUPTED = 130
 DISK_FULL = errno.ENOSPC, errno.EDQUOT, errno.EIO  # where standard output is a file
 GC_THRESHOLDS = 100_000, 50, 100  # plans are many small objects without cycles; the defaults cost a third of the time
@@ -32,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     gc.set_threshold(*GC_THRESHOLDS)
     try:
+        _prepare_streams()
         words = sys.argv[1:] if argv is None else argv
         refuse_old_names(words)
         arguments = make_parser().parse_args(words)
@@ -62,6 +72,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
+def _prepare_streams() -> None:
+    """Make output safe: a closed stream (`>&-`) becomes /dev/null, and a character that the encoding of a stream does
+    not have is escaped."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:
+            with contextlib.suppress(OSError):
+                os.fstat(number)
+                continue  # the descriptor is open, and not ours
+            os.open(os.devnull, os.O_RDWR)  # the lowest free descriptor, which no data file shall get: this one
+            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
+        elif number and isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
+
+
 def _report(lines: Sequence[str]) -> None:
     """Print an error to standard error, wrapped to the terminal."""
     sentence, *details = lines
@@ -72,7 +97,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="layermem",
         description="Train Caffe networks inside a memory budget that you name.",
-        epilog="`layermem VERB --help` explains a verb and gives an example.",
+        epilog=EPILOG,
     )
     parser.add_argument("--version", action="version", version=f"layermem {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=VerbParser)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from layermem.cli.old_names import stages
 from layermem.errors import InputError
-from layermem.utils.text import columns, wrap
+from layermem.utils.text import choices, columns, nearest, wrap
 from layermem.utils.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -33,6 +32,11 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, prog: str, *, description: str | None = None, epilog: str | None = None):
         super().__init__(prog, description=description, epilog=epilog, formatter_class=HelpFormatter)
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            what = action.option_strings[-1] if action.option_strings else "verb"
+            self.error(f"unknown {what} '{value}' ({choices(value, action.choices)})")
+
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message}; see `{self.prog} --help`")
 
@@ -51,8 +55,8 @@ class VerbParser(Parser):
         values, unknown = super().parse_known_args(args, namespace)
         for word in unknown:
             known = [option for action in self._actions for option in action.option_strings]
-            near = get_close_matches(word.partition("=")[0], known, n=1)
-            self.error(f"unknown argument '{word}'" + (f" (did you mean {near[0]}?)" if near else ""))
+            near = nearest(word.partition("=")[0], known)
+            self.error(f"unknown argument '{word}'" + (f" (did you mean {near}?)" if near else ""))
         return values, unknown
 
 
@@ -102,6 +106,10 @@ def add_net_or_solver(parser: Options) -> None:
     _add_phase(parser)
     _add_shapes(parser)
     add_device(parser)
+    add_costs(parser)
+
+
+def add_costs(parser: Options) -> None:
     parser.add_argument("--costs", metavar="costs.csv", help=COSTS_HELP)
 
 
@@ -115,8 +123,8 @@ def add_device(parser: Options) -> None:
 
 def _add_phase(parser: Options) -> None:
     parser.add_argument(
-        "--phase", choices=("TRAIN", "TEST"), type=str.upper, default="TRAIN",
-        help="phase of the net (default: TRAIN)",
+        "--phase", choices=("TRAIN", "TEST"), type=str.upper,
+        help="phase of --net (default: TRAIN)",
     )  # fmt: skip
 
 
@@ -147,7 +155,12 @@ def add_budget(parser: Options) -> None:
         "-b", "--budget", metavar="B",
         help="device memory: 2GiB, 512KiB, 50%% (of strategy `caffe`), or `free` (all free memory of the GPU)",
     )  # fmt: skip
-    parser.add_argument("--host-budget", metavar="B", help="host memory for offloading (default: no limit)")
+    parser.add_argument(
+        "--host-budget",
+        metavar="B",
+        help="host memory for offloading (default: no limit; on cpu and reference 0, since it is the same memory, or "
+        "no limit with --spill)",
+    )
     parser.add_argument(
         "--hints", metavar="F",
         help="hints file, with lines `segment-ends|keep|recompute GLOBS` (default: NET.hints, if it exists)",
@@ -199,7 +212,7 @@ def net_of(arguments: argparse.Namespace, phase: str | None = None) -> Net:
 
     return Net(
         arguments.net,
-        phase or arguments.phase,
+        phase or arguments.phase or "TRAIN",
         batch=arguments.batch,
         inputs=read_shapes(arguments.input),
         level=arguments.level,
@@ -215,9 +228,16 @@ def hints_of(arguments: argparse.Namespace) -> Hints:
         segment_ends=_globs(arguments.segment_ends),
         keep=_globs(arguments.keep),
         recompute=_globs(arguments.recompute),
-        host_budget=None if arguments.host_budget is None else parse_bytes(arguments.host_budget),
+        host_budget_bytes=None if arguments.host_budget is None else parse_bytes(arguments.host_budget),
     )
     return merge_hints(given, read_hints(arguments.hints)) if arguments.hints else given
+
+
+def refuse_beside_load(arguments: argparse.Namespace) -> None:
+    """InputError for an option that decides what a plan is, beside --load, which gives one."""
+    for name in ("strategy", "segment_ends", "keep", "recompute", "hints"):
+        if arguments.load and getattr(arguments, name):
+            raise InputError(f"--{name.replace('_', '-')} has no effect on the plan of --load; give only one of them")
 
 
 def _globs(texts: list[str]) -> tuple[str, ...]:
@@ -248,11 +268,12 @@ def job_of(arguments: argparse.Namespace) -> Job:
     from layermem import api
 
     if arguments.solver:
-        if arguments.input:
-            raise InputError("--input needs --net; the nets of a solver state their own shapes")
+        if arguments.phase:
+            raise InputError("--phase needs --net; a solver plans its train net and its test nets")
         return api.job_of(
             None, solver=arguments.solver, device=device_of(arguments), costs=arguments.costs, batch=arguments.batch,
             hints=hints_of(arguments), level=arguments.level, stages=stages(arguments.stage),
+            inputs=read_shapes(arguments.input),
         )  # fmt: skip
     return api.job_of(net_of(arguments), device=device_of(arguments), costs=arguments.costs, hints=hints_of(arguments))
 

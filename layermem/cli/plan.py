@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import shutil
+import sys
 from typing import TYPE_CHECKING
 
 from layermem.cli.options import (
@@ -12,11 +14,14 @@ from layermem.cli.options import (
     add_net_or_solver,
     add_strategy,
     add_verb,
+    device_of,
     job_of,
     print_json,
+    refuse_beside_load,
     strategies_text,
 )
-from layermem.utils.files import write_atomically
+from layermem.utils.files import check_folder, write_atomically
+from layermem.utils.text import printable
 
 if TYPE_CHECKING:
     from layermem.report.plan_report import PlanReport
@@ -38,7 +43,8 @@ def add_verbs(verbs: Verbs) -> None:
     add_strategy(parser)
     out = parser.add_argument_group("output")
     add_json(out)
-    out.add_argument("--schedule", action="store_true", help="print every instruction of the step, with offsets")
+    out.add_argument("--minimum", action="store_true", help="the smallest budget that the strategy fits: a search")
+    out.add_argument("--schedule", action="store_true", help="every instruction of the step, with offsets")
     out.add_argument("--save", metavar="P.json", help="write the plan to a file, for --load")
     out.add_argument("--load", metavar="P.json", help="use a saved plan instead of a strategy")
     out.add_argument("--plot", metavar="OUT", help="plot the arena over time, as OUT.html or OUT.png")
@@ -51,18 +57,29 @@ def add_verbs(verbs: Verbs) -> None:
 
 def run_plan(arguments: argparse.Namespace) -> int:
     from layermem.report.plan_report import evaluate
-    from layermem.report.summary import plan_values, summary
+    from layermem.report.summary import plan_values, process_line, summary
+    from layermem.solver.process_memory import expected_memory
 
+    refuse_beside_load(arguments)
+    for path in (arguments.save, arguments.plot, arguments.trace, arguments.export_graph):
+        check_folder(path)
     if arguments.plot:
         from layermem.report.timeline import check_plot
 
         check_plot(arguments.plot)
     job = job_of(arguments)
     report = evaluate(job, arguments.strategy, arguments.budget, arguments.load)
+    process = expected_memory(job.nets, report.program, device_of(arguments))
     if arguments.json:
-        print_json(plan_values(report))
+        from layermem.schedule.text import schedule_values
+
+        schedules = report.program.schedules if arguments.schedule and report.feasible else ()
+        more: dict[str, object] = {"schedules": [*map(schedule_values, schedules)]} if schedules else {}
+        more["expected_process_bytes"] = process.total_bytes
+        print_json(plan_values(report, minimum=arguments.minimum) | more)
     elif report.feasible:
-        print(summary(report), end="")
+        print(summary(report, minimum=arguments.minimum), end="")
+        print(process_line(process.total_bytes, str(process)))
     if report.refusal is not None:
         raise report.explain_refusal()
     _outputs(arguments, report)
@@ -85,8 +102,9 @@ def _outputs(arguments: argparse.Namespace, report: PlanReport) -> None:
         from layermem.report.timeline import draw_arena
 
         draw_arena(report, arguments.plot)
-    if arguments.schedule:
+    if arguments.schedule and not arguments.json:
         from layermem.schedule.text import instruction_text
 
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         for schedule in report.program.schedules:
-            print(instruction_text(schedule), end="")
+            print(printable(instruction_text(schedule, width)), end="")

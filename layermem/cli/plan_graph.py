@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
 from layermem.cli.old_names import objective
 from layermem.cli.options import Verbs, add_json, add_verb, print_json
 from layermem.errors import BudgetError, InputError
+from layermem.utils.text import wrap
 from layermem.utils.units import format_below, format_exact_bytes, parse_bytes
 
 if TYPE_CHECKING:
@@ -41,6 +43,11 @@ def add_verbs(verbs: Verbs) -> None:
         help="what the budget bounds: exact liveness, or the paper's formula (default: live)",
     )  # fmt: skip
     parser.add_argument(
+        "--reads", choices=("file", "inputs"),
+        help="data that a backward reads: what the file lists, or all inputs of its function and no output, as the "
+             "paper's formula assumes (default: file; inputs under model paper)",
+    )  # fmt: skip
+    parser.add_argument(
         "--time-limit", metavar="S", type=float, default=60.0,
         help="seconds of each search, after which its best plan so far counts (default: 60)",
     )  # fmt: skip
@@ -51,17 +58,21 @@ def add_verbs(verbs: Verbs) -> None:
 def run_plan_graph(arguments: argparse.Namespace) -> int:
     """Print the schedule, or the numbers with --json; BudgetError if no plan fits."""
     from layermem.planning.graph_files.planner import GraphPlanner
+    from layermem.planning.graph_files.schedule_text import missing_reads
     from layermem.planning.graph_files.text_format import read_graph
 
     if not arguments.time_limit > 0:
         raise InputError(f"--time-limit {arguments.time_limit:g} is not above 0; give a number of seconds")
-    planner = GraphPlanner(read_graph(arguments.graph), arguments.family, arguments.model)
-    budget = None if arguments.budget is None else parse_bytes(arguments.budget, whole=planner.values.total_bytes)
-    plan = planner.plan(budget, OBJECTIVES[arguments.objective], arguments.time_limit)
+    planner = GraphPlanner(read_graph(arguments.graph), arguments.family, arguments.model, arguments.reads)
+    budget_bytes = None if arguments.budget is None else parse_bytes(arguments.budget, whole=planner.values.total_bytes)
+    plan = planner.plan(budget_bytes, OBJECTIVES[arguments.objective], arguments.time_limit)
     if arguments.json:
         print_json(_values(plan))
     elif plan.feasible:
         print(plan.schedule, end="")
+        if missing := missing_reads(planner.values.graph, plan.schedule):
+            note = f"note: reads 'inputs' is an assumption: {missing} backwards of this schedule read, by the file, "
+            print(wrap(f"{note}data that it has dropped; --reads file recomputes or keeps them"), file=sys.stderr)
     if not plan.feasible:
         raise _refusal(plan, arguments)
     return 0
@@ -72,14 +83,14 @@ def _refusal(plan: GraphPlan, arguments: argparse.Namespace) -> BudgetError:
     return BudgetError(
         f"budget {format_below(plan.budget_bytes, plan.minimum_bytes)} is below the {minimum} of family "
         f"'{arguments.family}' under model '{arguments.model}', {format_exact_bytes(plan.minimum_bytes)}.",
-        budget=plan.budget_bytes,
-        minimum=plan.minimum_bytes,
+        budget_bytes=plan.budget_bytes,
+        minimum_bytes=plan.minimum_bytes,
     )
 
 
 def _values(plan: GraphPlan) -> dict[str, object]:
     names = (
         "feasible", "budget_bytes", "cost_forward", "cost_recomputed", "peak_bytes", "peak_formula_bytes",
-        "minimum_bytes", "minimum_proven", "lower_sets", "seconds", "proven_optimal",
+        "reads", "minimum_bytes", "minimum_proven", "lower_sets", "seconds", "proven_optimal",
     )  # fmt: skip
     return {name: getattr(plan, name) for name in names}

@@ -19,14 +19,17 @@ from layermem.cli.options import (
     strategies_text,
 )
 from layermem.errors import InputError
-from layermem.utils.files import write_atomically
+from layermem.utils.files import check_folder, write_atomically
+from layermem.utils.text import wrap
 
 if TYPE_CHECKING:
+    from layermem.graph.ops import Graph
     from layermem.job import Job
+    from layermem.planning.plan import Plan
 
 TIME_EXAMPLE = """\
   layermem time --net prototxt/mnist/train_val.prototxt --out costs.csv
-  layermem plan --net prototxt/mnist/train_val.prototxt --costs costs.csv --budget 40%
+  layermem plan --net prototxt/mnist/train_val.prototxt --costs costs.csv --budget 50%
 """
 DEVICES_EXAMPLE = "  layermem devices\n"
 HEADINGS = ["layer", "type", ">forward", ">backward", ">update", ">GFLOP/s", ">GB/s"]
@@ -58,23 +61,34 @@ def run_time(arguments: argparse.Namespace) -> int:
 
     if arguments.iterations < 1:
         raise InputError(f"--iterations {arguments.iterations} is too few; give 1 or more")
+    check_folder(arguments.out)
     device, job = device_of(arguments), job_of(arguments)
     report = evaluate(job, arguments.strategy, arguments.budget)
     if report.refusal is not None:
         raise report.explain_refusal()
     step = Benchmark(job.nets[0], report.program, device).ops(arguments.iterations)
     seconds = dict(step)
-    if arguments.strategy is None and arguments.budget is None and job.graphs[0].fused_updates:  # only `auto` runs them
-        seconds = Benchmark(job.nets[0], evaluate(job, "auto").program, device).ops(arguments.iterations) | seconds
+    if arguments.strategy is None and arguments.budget is None and job.graphs[0].fused_updates:
+        fused = evaluate(job, _plan_with_fused_updates(job.graphs[0]))
+        seconds = Benchmark(job.nets[0], fused.program, device).ops(arguments.iterations) | seconds
     d2h, h2d = link(device)
     if arguments.out:
-        write_atomically(arguments.out, write_costs(seconds, d2h=d2h, h2d=h2d).encode())
+        text = write_costs(seconds, d2h=d2h, h2d=h2d, net=job.title, graph=job.graphs[0])
+        write_atomically(arguments.out, text.encode())
     if arguments.json:
         print_json({"device": device.name, "ops": seconds, "link": {"d2h": d2h, "h2d": h2d}})
     else:
         _print_layers(job, step)
         print(f"link: {d2h / 1e9:.3g} GB/s to the host, {h2d / 1e9:.3g} GB/s to the device")
     return 0
+
+
+def _plan_with_fused_updates(graph: Graph) -> Plan:
+    """A plan that runs every fused update which `graph` offers, so that each is measured."""
+    from layermem.planning.plan import Plan
+
+    every = graph.with_fused_updates(frozenset(op.name for op in graph.fused_updates))
+    return Plan("liveness", tuple(op.name for op in every.ops))
 
 
 def _print_layers(job: Job, seconds: dict[str, float]) -> None:
@@ -109,5 +123,5 @@ def run_devices(arguments: argparse.Namespace) -> int:
         return 0
     width = max(map(len, devices))
     for name, description in devices.items():
-        print(f"{name:<{width}}  {description}{' (default)' if name == default_device() else ''}")
+        print(wrap(f"{name:<{width}}  {description}{' (default)' if name == default_device() else ''}"))
     return 0

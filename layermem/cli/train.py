@@ -19,9 +19,11 @@ from layermem.cli.options import (
     add_verb,
     device_of,
     hints_of,
+    refuse_beside_load,
     strategies_text,
 )
 from layermem.errors import InputError
+from layermem.utils.text import printable
 
 if TYPE_CHECKING:
     from layermem.backends.base import Device
@@ -31,10 +33,12 @@ if TYPE_CHECKING:
 
 TRAIN_EXAMPLE = """\
   layermem train --solver prototxt/digits/solver.prototxt --budget 50%
+  # 100 iterations more, from its last snapshot:
   layermem train --solver prototxt/digits/solver.prototxt --iterations 800 \\
                  --snapshot out/digits_iter_700.solverstate
 """
 TEST_EXAMPLE = """\
+  # of the weights that `layermem train --solver prototxt/digits/solver.prototxt` saves:
   layermem test --net prototxt/digits/train_val.prototxt --iterations 6 \\
                 --weights out/digits_iter_700.caffemodel
 """
@@ -51,6 +55,11 @@ def add_verbs(verbs: Verbs) -> None:
     train.add_argument("--cuda-graph", action="store_true", help="on cuda: capture the iteration as one CUDA graph")
     train.add_argument("--batch", metavar="N", type=int, help="batch size of the train net, instead of its own")
     train.add_argument("--iterations", metavar="N", type=int, help="last iteration, instead of max_iter")
+    train.add_argument(
+        "--allow-nan",
+        action="store_true",
+        help="continue when the loss is NaN or infinite (default: stop, exit code 5)",
+    )
     start = train.add_argument_group("start")
     start.add_argument("--weights", metavar="F", help="initial weights, by layer name; separate files with commas")
     start.add_argument("--snapshot", metavar="F", help="the .solverstate to resume from")
@@ -88,13 +97,19 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def run_train(arguments: argparse.Namespace) -> int:
-    from layermem.report.summary import peaks, summary
+    from layermem import _native
+    from layermem.report.summary import peaks, process_line, summary
+    from layermem.solver.process_memory import expected_memory, max_resident_bytes
 
+    refuse_beside_load(arguments)
     early_events: list[Event] = []
+    _native.exit_on_bus_error()
     with _solver(arguments, device_of(arguments), early_events) as solver:
         print(summary(solver.report), end="", flush=True)
         _run(solver, arguments, early_events)
-        print(peaks(solver.program.arena_bytes, solver.runner.measured_peak), flush=True)
+        expected = expected_memory(solver.nets.all, solver.program, solver.device, spill=arguments.spill is not None)
+        print(peaks(solver.program.arena_bytes, solver.runner.measured_peak_bytes))
+        print(process_line(expected.total_bytes, str(expected), max_resident_bytes()), flush=True)
         return INTERRUPTED if solver.interrupted else 0
 
 
@@ -105,7 +120,8 @@ def _solver(arguments: argparse.Namespace, device: Device, early_events: list[Ev
         arguments.solver, device=device, strategy=arguments.strategy, plan=arguments.load, budget=arguments.budget,
         hints=hints_of(arguments), costs=arguments.costs, batch=arguments.batch, spill=arguments.spill,
         weights=arguments.weights or (), snapshot=arguments.snapshot, iterations=arguments.iterations,
-        seed=arguments.seed, level=arguments.level, stages=stages(arguments.stage), log=early_events.append,
+        seed=arguments.seed, level=arguments.level, stages=stages(arguments.stage),
+        allow_nan=arguments.allow_nan, log=early_events.append,
     )  # fmt: skip
 
 
@@ -133,24 +149,35 @@ def _run(solver: Solver, arguments: argparse.Namespace, early_events: list[Event
 
 
 def run_test(arguments: argparse.Namespace) -> int:
-    from layermem import api
+    from layermem import _native, api
+    from layermem.data import probe_files
+    from layermem.graph.net import Net
+    from layermem.proto.read import read_net
+    from layermem.proto.schema import PHASES
     from layermem.report.plan_report import evaluate
     from layermem.report.summary import peaks
     from layermem.solver.scoring import Scoring
+    from layermem.utils.text import wrap
 
     if arguments.iterations < 1:
         raise InputError(f"--iterations {arguments.iterations} is too few; give 1 or more")
-    net = api.Net(arguments.net, "TEST", batch=arguments.batch, level=arguments.level, stages=stages(arguments.stage))
+    net = Net(
+        read_net(arguments.net), PHASES["TEST"], batch=arguments.batch, probe=probe_files, level=arguments.level,
+        stages=stages(arguments.stage),
+    )  # fmt: skip
     device = device_of(arguments)
+    _native.exit_on_bus_error()
     report = evaluate(api.job_of(net, device=device), None, arguments.budget)
     if report.refusal is not None:
         raise report.explain_refusal()
+    for warning in report.job.graphs[0].warnings:
+        print(wrap(f"layermem: warning: {warning}"), file=sys.stderr)
     with Scoring(net, report.program, device) as scoring:
         for name in scoring.load(arguments.weights.split(",")):
-            print(f"layer '{name}' is not in the weight files and keeps its initial values")
+            print(f"layer '{printable(name)}' is not in the weight files and keeps its initial values")
         for line in _score_lines(scoring, arguments.iterations):
-            print(line, flush=True)
-        print(peaks(report.peak_bytes, scoring.runner.measured_peak))
+            print(printable(line), flush=True)
+        print(peaks(report.peak_bytes, scoring.runner.measured_peak_bytes))
     return 0
 
 

@@ -5,7 +5,8 @@
     3  rename it to NAME                               readers see the old file or the new one
     4  sync   the folder, so that the rename is durable
 
-A killed process leaves its aside file; the next write of the same NAME removes it.
+A killed process leaves its aside file; the next write of the same NAME removes it, and remove_orphans() those of many
+names.
 
 Files of one set (write_together) are all written and synced before the first of them is renamed.
 """
@@ -38,6 +39,20 @@ def write_atomically(path: Name, content: Content) -> None:
     write_together([(path, content)])
 
 
+def check_path(path: object, what: str) -> Name:
+    """`path`; InputError if it is no path of a `what`.  A number would be taken for an open file."""
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"{path!r} is no path of a {what}; give a string or a pathlib.Path")
+    return path
+
+
+def check_folder(path: Name | None) -> None:
+    """InputError, before any work, for a file that write_atomically would not write for want of its folder."""
+    folder = Path(os.path.realpath(path)).parent if path else None
+    if folder is not None and not folder.is_dir():
+        raise InputError(f"cannot be written: there is no folder '{folder}'; create it", path=str(path))
+
+
 def write_together(files: Sequence[tuple[Name, Content]]) -> None:
     """The same for several files, whose contents are written in this order; on an error none of them changes.
 
@@ -50,7 +65,7 @@ def write_together(files: Sequence[tuple[Name, Content]]) -> None:
             aside = target.with_name(f".{target.name}.{os.getpid()}-{next(_count)}.aside")
             asides.append((aside, target))
             with _named(path, target):
-                _remove_orphans(target)
+                remove_orphans(target.parent, re.escape(target.name))
                 if target.is_dir():  # before any content is written
                     raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
                 _write_synced(aside, content)
@@ -101,14 +116,14 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def _remove_orphans(target: Path) -> None:
-    """Delete the aside files that killed processes left for `target`."""
-    name = re.compile(re.escape(f".{target.name}.") + r"(\d+)-\d+\.aside")
-    for entry in os.listdir(target.parent):
-        match = name.fullmatch(entry)
-        if match and not _is_alive(int(match[1])):
+def remove_orphans(folder: Path, names: str) -> None:
+    """Delete the aside files that killed processes left for files in `folder` whose names match the pattern `names`."""
+    aside = re.compile(rf"\.(?:{names})\.(?P<pid>\d+)-\d+\.aside", re.DOTALL)
+    for entry in os.listdir(folder):
+        match = aside.fullmatch(entry)
+        if match and not _is_alive(int(match["pid"])):
             with contextlib.suppress(OSError):
-                os.unlink(target.parent / entry)
+                os.unlink(folder / entry)
 
 
 def _is_alive(pid: int) -> bool:

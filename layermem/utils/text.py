@@ -2,6 +2,7 @@
 
 wrap("layermem: net.prototxt:3: layer 'ip1' ...")     continuation lines are indented by two
 wrap("  peak at  backward res4f: ...")                a labelled line continues below its text
+printable(name)                                       control characters are escaped
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import re
 import shutil
 import textwrap
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 MAX_COLUMNS = 100  # of everything that is printed, on however wide a terminal
 MIN_COLUMNS = 40  # below this nothing is aligned any more; the terminal wraps lines itself
@@ -19,6 +22,8 @@ _SIZE = re.compile(
     r"(?<=\d) (?=(?:[KMGT]iB|B|bytes|us|ms|s|%)(?!\w))|(?<=\S) (?=\d[\d.,]* [KMGT]?i?B\b)"
 )  # their blanks
 _QUOTED = re.compile(r"`[^`]{1,40}`")  # short commands
+# Control characters but line feed and tab, and those that reorder the text around them.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def columns() -> int:
@@ -27,8 +32,27 @@ def columns() -> int:
     return min(max(terminal, MIN_COLUMNS), MAX_COLUMNS)
 
 
+def printable(text: str) -> str:
+    """`text` with control characters written as in Python: names and paths of others must not command the terminal."""
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that `word` may stand for."""
+    return next(iter(get_close_matches(word, list(known), n=1)), None)
+
+
+def choices(word: str, known: Iterable[str]) -> str:
+    """What might have been meant by an unknown word: "did you mean plan? choose from plan, train"."""
+    known = list(known)
+    near = nearest(word, known)
+    return (f"did you mean {near}? " if near else "") + f"choose from {', '.join(known)}"
+
+
 def wrap(line: str, width: int | None = None) -> str:
-    """`line` broken at blanks to `width` columns (by default those of the terminal); words and sizes stay whole."""
+    """`line` broken at blanks to `width` columns (by default those of the terminal); words and sizes stay whole, and
+    control characters are escaped."""
+    line = printable(line)
     label = _LABEL.match(line)
     lines = textwrap.wrap(
         _QUOTED.sub(lambda match: match[0].replace(" ", NO_BREAK), _SIZE.sub(NO_BREAK, line)),

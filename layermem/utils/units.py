@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from numbers import Number
 
 from layermem.errors import InputError
 
@@ -28,6 +30,22 @@ def parse_bytes(text: str, *, whole: int | None = None) -> int:
             return _within(number * _FACTOR[unit], text)
     examples = "512KiB, 1.5GiB" + (", 50%" if whole is not None else "")
     raise InputError(f"'{text}' is not an amount of memory; use a size such as {examples} or a number of bytes")
+
+
+def bytes_of(amount: object, *, whole: Callable[[], int] | None = None) -> int:
+    """Bytes of an amount as Python code gives it: a number of bytes, or a text as parse_bytes() reads it; `whole` is
+    called for a percentage."""
+    if isinstance(amount, str):
+        return parse_bytes(amount, whole=whole() if whole is not None and "%" in amount else None)
+    if isinstance(amount, Number) and not isinstance(amount, bool | complex):
+        number = float(amount)  # type: ignore[arg-type]
+        if number.is_integer() and number >= 0:
+            _within(number, str(amount))
+            return int(amount)  # type: ignore[call-overload, no-any-return]
+        if 0 < number < 1:
+            raise InputError(f"{amount} is not a number of bytes; for a share of the baseline use '{100 * number:g}%'")
+    remedy = "use a number of bytes, or a text such as '1.5GiB' or '50%'"
+    raise InputError(f"{amount!r} is not an amount of memory; {remedy}")
 
 
 def _within(amount: float, text: str) -> int:

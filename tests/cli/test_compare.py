@@ -10,7 +10,7 @@ NET = "prototxt/digits/train_val.prototxt"
 
 
 def test_every_strategy_is_a_row_sorted_by_time_among_those_that_fit(layermem):
-    ended = layermem("compare", "--net", NET, "--strategies", "all", "--budget", "50%")
+    ended = layermem("compare", "--net", NET, "--strategies", "all", "--budget", "50%", "--host-budget", "1TiB")
     lines = ended.out.splitlines()
     rows = [line.split() for line in lines[2 : 2 + len(STRATEGIES)]]
     assert ended.code == 0 and {row[0] for row in rows} == set(STRATEGIES)
@@ -27,7 +27,17 @@ def test_json_has_a_record_a_strategy(layermem):
 
 
 def test_running_measures_the_peak_that_was_predicted(layermem):
-    words = ("--strategies", "liveness,hybrid,caffe", "--budget", "60%", "--run", "2", "--json")
+    words = (
+        "--strategies",
+        "liveness,hybrid,caffe",
+        "--budget",
+        "60%",
+        "--host-budget",
+        "1TiB",
+        "--run",
+        "2",
+        "--json",
+    )
     found = {each["strategy"]: each for each in json.loads(layermem("compare", "--net", NET, *words).out)["strategies"]}
     for name in ("liveness", "hybrid"):
         assert found[name]["measured_peak_bytes"] == found[name]["peak_bytes"] and found[name]["measured_seconds"] > 0
@@ -55,10 +65,6 @@ def test_a_solver_is_compared_with_its_test_net(layermem):
         (("fit", "--net", NET), "fit needs --budget as an amount of memory, such as 8GiB"),
         (("fit", "--net", NET, "--budget", "50%"), "fit needs --budget as an amount of memory, such as 8GiB"),
         (
-            ("fit", "--solver", "prototxt/digits/solver.prototxt", "--budget", "1GiB"),
-            "fit plans a single net; give --net instead of --solver",
-        ),
-        (
             ("fit", "--net", NET, "--budget", "1GiB", "--grow", "depth"),
             "--grow depth needs a net that tools/make_net.py resnet wrote",
         ),
@@ -71,3 +77,9 @@ def test_a_solver_is_compared_with_its_test_net(layermem):
 def test_what_cannot_be_is_refused(layermem, words, says):
     ended = layermem(*words)
     assert ended.code == 2 and says in ended.sentence
+
+
+def test_a_folder_that_is_not_there_is_reported_before_any_planning(layermem, monkeypatch):
+    monkeypatch.setattr("layermem.cli.compare.job_of", None)
+    ended = layermem("compare", "--net", "prototxt/digits/train_val.prototxt", "--plot", "nowhere/x.html")
+    assert ended.code == 2 and "nowhere/x.html: cannot be written: there is no folder" in ended.sentence

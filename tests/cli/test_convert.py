@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from layermem.proto.read import read_net
+from layermem.proto.schema import NetParameter
 from layermem.proto.weights import read_weights, write_weights
 from layermem.solver.state_file import State, read_state, state_content
 
@@ -23,6 +24,26 @@ def test_weights_keep_every_value_through_hdf5_and_back(layermem, tmp_path):
     assert middle.read_bytes().startswith(b"\x89HDF") and not last.read_bytes().startswith(b"\x89HDF")
     for blob, given in zip(read_weights(last)["conv"], WEIGHTS["conv"][1], strict=True):
         np.testing.assert_array_equal(blob, given)
+
+
+@pytest.mark.parametrize("name", ["new.caffemodel", "new.caffemodel.h5"])
+def test_weights_of_2014_are_written_in_the_shapes_that_caffe_checks(layermem, tmp_path, name):
+    old, new = tmp_path / "old.caffemodel", tmp_path / name
+    net = NetParameter()
+    for layer, kind, shapes in (
+        ("conv", "CONVOLUTION", [(20, 1, 3, 3), (1, 1, 1, 20)]),
+        ("ip", "INNER_PRODUCT", [(1, 1, 10, 180), (1, 1, 1, 10)]),
+    ):
+        blobs = net.layers.add(name=layer, type=kind).blobs
+        for n, c, h, w in shapes:
+            blobs.add(num=n, channels=c, height=h, width=w, data=range(n * c * h * w))
+    old.write_bytes(net.SerializeToString())
+    assert layermem("convert", old, new).code == 0
+    found = {name: [blob.shape for blob in blobs] for name, blobs in read_weights(new).items()}
+    assert found == {"conv": [(20, 1, 3, 3), (20,)], "ip": [(10, 180), (10,)]}
+    if name.endswith("l"):
+        shapes = [tuple(b.shape.dim) for layer in NetParameter.FromString(new.read_bytes()).layer for b in layer.blobs]
+        assert shapes == [(20, 1, 3, 3), (20,), (10, 180), (10,)]
 
 
 def test_a_solver_state_keeps_everything_through_hdf5_and_back(layermem, tmp_path):
@@ -69,3 +90,18 @@ def test_a_broken_prototxt_is_reported_where_it_breaks(layermem, prototxt, tmp_p
     assert ended.code == 2 and ":2" in ended.sentence and "typo" in ended.sentence
     ended = layermem("convert", prototxt('base_lr: 1\nnet: "x"\nlr_polcy: "fixed"'), tmp_path / "b.prototxt")
     assert ended.code == 2 and "lr_polcy" in ended.sentence
+
+
+@pytest.mark.parametrize("ending", ["onnx", "npz", "safetensors", "caffemodel.gz", "json"])
+def test_a_name_of_no_known_kind_is_refused_and_nothing_is_written(layermem, tmp_path, ending):
+    source, target = tmp_path / "a.caffemodel", tmp_path / f"b.{ending}"
+    write_weights(source, "net", WEIGHTS)
+    ended = layermem("convert", source, target)
+    assert ended.code == 2 and f"{target}: is of no kind that convert writes" in ended.sentence
+    assert ".caffemodel" in ended.sentence and not target.exists()
+
+
+def test_weights_are_read_whatever_the_name_of_their_file(layermem, tmp_path):
+    write_weights(tmp_path / "a.caffemodel", "net", WEIGHTS)
+    source = (tmp_path / "a.caffemodel").rename(tmp_path / "a.caffemodel.bak")
+    assert layermem("convert", source, tmp_path / "b.caffemodel").code == 0

@@ -1,6 +1,7 @@
 """The examples in the help of every verb, run as they stand, in the order of the verbs."""
 
 import os
+import re
 import shlex
 from pathlib import Path
 
@@ -16,7 +17,7 @@ EXAMPLES = {
 
 
 def commands(text: str) -> list[list[str]]:
-    return [shlex.split(line) for line in text.replace("\\\n", " ").splitlines()]
+    return [words for line in text.replace("\\\n", " ").splitlines() if (words := shlex.split(line, comments=True))]
 
 
 @pytest.mark.parametrize("verb", EXAMPLES)
@@ -37,3 +38,20 @@ def test_every_example_works(layermem, tmp_path, monkeypatch):
             ended = layermem(*words)
             assert ended.code == 0, (words, ended.err)
     assert {"arena.html", "step.json", "unet.txt", "memory.html", "costs.csv", "caffenet.prototxt"} <= set(os.listdir())
+
+
+@pytest.mark.parametrize("page", ["prototxt/README.md"])
+def test_every_command_of_a_page_works_without_a_data_set(layermem, tmp_path, monkeypatch, page):
+    blocks = re.findall(r"```\n(layermem .*?)```", Path(page).read_text(), re.DOTALL)
+    (tmp_path / "prototxt").symlink_to(Path("prototxt").resolve())
+    monkeypatch.chdir(tmp_path)
+    lines = [words for block in blocks for words in commands(block)]
+    assert lines
+    for _, *words in lines:
+        ended = layermem(*words)
+        assert ended.code == 0, (words, ended.err)
+
+
+def test_the_readme_says_where_the_command_is_after_make():
+    start = Path("README.md").read_text().split("## Start")[1].split("The commands:")[0]
+    assert "`.venv/bin/layermem`" in start and "`source .venv/bin/activate`" in start

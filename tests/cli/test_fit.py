@@ -1,6 +1,8 @@
 """`layermem fit`."""
 
+import io
 import json
+import sys
 
 NET = "prototxt/digits/train_val.prototxt"
 CIFAR = "prototxt/resnet20/train_val.prototxt"
@@ -32,6 +34,29 @@ def test_a_search_that_ends_at_its_limit_says_so(layermem):
     assert ended.code == 0 and ">= 16" in ended.out
 
 
-def test_a_budget_that_holds_nothing_is_reported(layermem):
+def test_a_budget_that_holds_nothing_is_reported_and_exits_with_3(layermem):
     ended = layermem("fit", "--net", NET, "--budget", "1KiB", "--strategies", "liveness")
-    assert ended.code == 0 and ended.out.splitlines()[-1].split() == ["liveness", "none"]
+    assert ended.code == 3 and ended.out.splitlines()[-1].split() == ["liveness", "none"]
+
+
+def test_a_solver_is_neither_offered_nor_accepted(layermem):
+    assert "--solver" not in layermem("fit", "--help").out
+    ended = layermem("fit", "--solver", "prototxt/digits/solver.prototxt", "--net", NET, "--budget", "1MiB")
+    assert ended.code == 2 and "unknown argument '--solver'" in ended.sentence
+
+
+def test_a_terminal_sees_every_size_that_is_planned(layermem, monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stderr", stream)
+    words = ("--budget", "30MiB", "--batch", "8", "--grow", "depth", "--max", "32", "--strategies", "liveness,caffe")
+    assert layermem("fit", "--net", CIFAR, *words).code == 0
+    for shown in ("liveness: depth 8", "liveness: depth 14", "caffe: depth 8", "0/2", "1/2"):
+        assert shown in stream.getvalue()
+
+
+def test_one_strategy_that_fits_is_enough_for_exit_code_0(layermem):
+    words = ("--budget", "5000KiB", "--strategies", "caffe,liveness", "--max", "1", "--json")
+    ended = layermem("fit", "--net", "prototxt/mnist/train_val.prototxt", *words)
+    sizes = {each["strategy"]: each["batch"] for each in json.loads(ended.out)["strategies"]}
+    assert ended.code == 0 and sizes == {"caffe": 0, "liveness": 1}

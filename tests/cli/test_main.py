@@ -1,6 +1,7 @@
 """How the command ends, whatever the verb."""
 
 import os
+import shlex
 import subprocess
 import sys
 
@@ -8,7 +9,7 @@ import pytest
 
 from layermem import cli
 from layermem.cli import show
-from layermem.errors import BudgetError, DeviceError, InputError
+from layermem.errors import BudgetError, DeviceError, DivergenceError, InputError
 
 NET = "prototxt/digits/train_val.prototxt"
 
@@ -17,8 +18,9 @@ NET = "prototxt/digits/train_val.prototxt"
     ("error", "code"),
     [
         (InputError("is wrong", path="a.prototxt", line=3), 2),
-        (BudgetError("does not fit", budget=1, minimum=2), 3),
+        (BudgetError("does not fit", budget_bytes=1, minimum_bytes=2), 3),
         (DeviceError("is on fire"), 4),
+        (DivergenceError("the loss is nan"), 5),
         (KeyboardInterrupt(), 130),
     ],
 )
@@ -55,6 +57,7 @@ def test_without_a_verb_it_says_which_there_are(layermem):
     assert ended.code == 0
     for verb in ("train", "test", "plan", "plan-graph", "compare", "fit", "show", "time", "devices", "convert"):
         assert f"\n    {verb} " in ended.out
+    assert "5 training diverged" in ended.out
 
 
 def test_the_version_is_that_of_the_package(layermem):
@@ -126,3 +129,33 @@ def test_a_checkout_without_its_native_module_says_how_to_build_it(layermem, mon
     monkeypatch.setattr(show, "run_show", fail)
     ended = layermem("show", "--net", NET)
     assert ended.code == 2 and "build it with `make native`" in ended.sentence
+
+
+NAMED = 'name: "日本 \x1b[2J" layer { name: "é[/x]" type: "Input" top: "é" input_param { shape { dim: 2 dim: 3 } } }'
+
+
+def run_shell(command, prototxt, **environment):
+    words = ["sh", "-c", f"exec {shlex.quote(sys.executable)} -m layermem {command}", "sh", str(prototxt(NAMED))]
+    return subprocess.run(words, capture_output=True, text=True, env={**os.environ, **environment}, errors="replace")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_letter_that_standard_output_cannot_encode_is_escaped(prototxt, encoding):
+    for verb in ("show", "plan"):
+        ended = run_shell(f'{verb} --net "$1"', prototxt, PYTHONIOENCODING=encoding)
+        assert ended.returncode == 0 and "Error" not in ended.stderr and "\x1b" not in ended.stdout
+        assert ("日本" if encoding == "utf-8" else "\\u65e5\\u672c") in ended.stdout
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
+def test_a_closed_stream_is_an_empty_one(prototxt, closed):
+    for verb in ("plan --json", "compare --strategies caffe"):
+        ended = run_shell(f'{verb} --net "$1" {closed}', prototxt)
+        assert (ended.returncode, ended.stderr) == (0, ""), verb
+    ended = run_shell(f'show --net "$1.missing" {closed}', prototxt)
+    assert ended.returncode == 2 and ("no such file" in " ".join(ended.stderr.split())) == ("2>&-" not in closed)
+
+
+def test_an_unknown_verb_is_answered_with_the_nearest_one(layermem):
+    ended = layermem("plna")
+    assert ended.code == 2 and "unknown verb 'plna' (did you mean plan? choose from train, " in ended.sentence

@@ -26,7 +26,9 @@ def options(**given) -> Namespace:
 
 def test_globs_are_separated_by_commas_or_given_again():
     hints = hints_of(options(keep=["conv*,pool1", "ip1"], segment_ends=["res*"], host_budget="2KiB"))
-    assert hints.keep == ("conv*", "pool1", "ip1") and hints.segment_ends == ("res*",) and hints.host_budget == 2048
+    assert (
+        hints.keep == ("conv*", "pool1", "ip1") and hints.segment_ends == ("res*",) and hints.host_budget_bytes == 2048
+    )
 
 
 def test_a_hints_file_is_added_to_the_options(tmp_path):

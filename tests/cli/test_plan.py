@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from layermem.planning.strategies import STRATEGIES
+from layermem.proto.read import read_solver
+from layermem.solver.build import build_nets
+from layermem.utils.units import format_exact_bytes
 
 NET = "prototxt/mnist/train_val.prototxt"
 SOLVER = "prototxt/digits/solver.prototxt"
@@ -28,11 +31,11 @@ def values(layermem):
 
 
 def test_the_text_has_peak_bounds_time_and_baseline(layermem):
-    ended = layermem("plan", "--net", NET, "--strategy", "hybrid")
+    ended = layermem("plan", "--net", NET, "--strategy", "hybrid", "--host-budget", "1TiB")
     labels = [re.split(r"\s{2,}", line)[0] for line in ended.out.splitlines() if not line.startswith(" ")]
     assert ended.code == 0 and labels == [
         "LeNet x64", "peak", "peak at", "live bytes", "largest", "offloaded", "host memory", "time", "lower bounds",
-        "optimality gap", "baseline", "BVLC Caffe",
+        "optimality gap", "baseline", "BVLC Caffe", "process",
     ]  # fmt: skip
     assert "(strategy caffe)" in ended.out and "optimality gap  <= " in ended.out
 
@@ -48,7 +51,7 @@ def test_text_stays_within_the_columns(layermem, monkeypatch, words, columns):
 
 
 def test_json_has_the_keys_that_programs_rely_on(values):
-    found, code = values("--net", NET)
+    found, code = values("--net", NET, "--minimum")
     assert code == 0 and set(found) >= KEYS
     assert found["strategy"] == "liveness" and found["budget_bytes"] is None and found["feasible"] is True
     assert found["max_live_bytes"] <= found["peak_bytes"] == found["minimum_bytes"] < found["caffe_bytes"]
@@ -82,6 +85,7 @@ def test_a_refusal_names_the_minimum_the_peak_and_what_fits_within_the_columns(l
     assert ended.code == 3 and ended.out == ""
     assert "budget 1.00 MiB is below the minimum of 'caffe', 16.1 MiB (" in ended.sentence
     assert " bytes). peak at backward " in ended.sentence and "conv1 2.81 MiB" in ended.sentence
+    assert "host 0 bytes, so nothing is offloaded (--host-budget B: to memory;" in ended.sentence
     assert ended.sentence.endswith("fits no other strategy fits this budget")
     assert max(map(len, ended.err.splitlines())) <= min(columns, 100)
 
@@ -106,10 +110,12 @@ def test_the_schedule_is_printed_with_a_line_per_tick(layermem):
 
 def test_a_saved_plan_is_the_same_plan_again(layermem, values, tmp_path):
     path = tmp_path / "plan.json"
-    saved = layermem("plan", "--net", NET, "--budget", "5MiB", "--save", path, "--schedule").out
-    again = layermem("plan", "--net", NET, "--load", path, "--schedule").out
+    saved = layermem(
+        "plan", "--net", NET, "--budget", "5MiB", "--host-budget", "1TiB", "--save", path, "--schedule"
+    ).out
+    again = layermem("plan", "--net", NET, "--host-budget", "1TiB", "--load", path, "--schedule").out
     assert saved.split("# LeNet train")[1] == again.split("# LeNet train")[1]
-    assert values("--net", NET, "--load", path)[0]["strategy"] == "auto"
+    assert values("--net", NET, "--host-budget", "1TiB", "--load", path)[0]["strategy"] == "auto"
 
 
 def test_a_plan_of_another_net_is_refused(layermem, tmp_path):
@@ -121,12 +127,41 @@ def test_a_plan_of_another_net_is_refused(layermem, tmp_path):
     assert layermem("plan", "--net", NET, "--load", path).code == 2
 
 
+def test_the_minimum_is_searched_for_on_request_alone(layermem, values, monkeypatch):
+    words = ("--net", NET, "--strategy", "hybrid")
+    found = values(*words, "--minimum")[0]["minimum_bytes"]
+    line = f"minimum         {format_exact_bytes(found)} of strategy hybrid\n"
+    assert line in layermem("plan", *words, "--minimum").out
+    monkeypatch.setattr("layermem.planning.budget_search.BudgetSearch.min_memory_program", None)
+    assert values(*words) == ({**values(*words)[0], "minimum_bytes": None}, 0)
+    assert "minimum " not in layermem("plan", *words).out
+
+
+@pytest.mark.parametrize("text", ["name: 'net'", '{"strategy": '])
+def test_a_plan_that_is_no_json_is_refused_in_one_sentence(layermem, tmp_path, text):
+    path = tmp_path / "plan.json"
+    path.write_text(text)
+    ended = layermem("plan", "--net", NET, "--load", path)
+    assert ended.code == 2 and ended.sentence.endswith(
+        "plan.json: is not a plan that layermem saved: it is no JSON; give a file that `layermem plan --save` wrote"
+    )
+
+
 def test_hints_reach_the_strategy(values):
     deep = ("--net", "prototxt/resnet20/train_val.prototxt", "--strategy", "sublinear", "--budget", "1")
     kept, free = values(*deep, "--keep", "*")[0], values(*deep)[0]
     assert kept["recomputed_ops"] == 0 < free["recomputed_ops"]
     none = values("--net", NET, "--strategy", "inter", "--host-budget", "0")[0]
-    assert none["host_bytes"] == 0 < values("--net", NET, "--strategy", "inter")[0]["host_bytes"]
+    assert (
+        none["host_bytes"] == 0 < values("--net", NET, "--strategy", "inter", "--host-budget", "1TiB")[0]["host_bytes"]
+    )
+
+
+def test_the_bound_in_seconds_knows_the_host_budget(values):
+    net = "prototxt/resnet50/train_val.prototxt"
+    free = values("--net", net, "--budget", "12%", "--host-budget", "1TiB")[0]
+    none = values("--net", net, "--budget", "12%", "--host-budget", "0")[0]
+    assert free["lower_bound_seconds"] < none["lower_bound_seconds"] <= none["predicted_seconds"]
 
 
 def test_measured_costs_change_the_prediction(values, tmp_path):
@@ -154,13 +189,15 @@ def test_help_lists_every_strategy_with_its_description(layermem):
     ("words", "says"),
     [
         (("--net", NET, "--strategy", "magic"), "unknown strategy 'magic' (choose from "),
+        (("--net", NET, "--strategy", "hybird"), "unknown strategy 'hybird' (did you mean hybrid? choose from intra"),
+        (("--net", NET, "--device", "cdua"), "unknown device 'cdua' (did you mean cuda? choose from "),
+        (("--net", NET, "--phase", "TRIAN"), "unknown --phase 'TRIAN' (did you mean TRAIN? choose from TRAIN, TEST)"),
         (("--net", NET, "--device", "toaster"), "unknown device 'toaster' (choose from "),
         (("--net", NET, "--budget", "lots"), "'lots' is not an amount of memory; use a size such as"),
-        (("--net", NET, "--costs", "nowhere.csv"), "nowhere.csv: no such file; make it with `layermem time`"),
+        (("--net", NET, "--costs", "nowhere.csv"), "nowhere.csv: no such file; give an existing cost file (make"),
         (("--net", NET, "--load", "nowhere.json"), "no such file; give an existing plan"),
         (("--net", NET, "--plot", "arena.gif"), "ends in .html or .png"),
         (("--net", NET, "--save", "/nowhere/plan.json"), "there is no folder"),
-        (("--solver", SOLVER, "--input", "data=1,1,8,8"), "--input needs --net"),
         (("--net", "nowhere.prototxt"), "no such file"),
         (("--net", NET, "--batch", "0"), "give a number from 1"),
     ],
@@ -224,3 +261,111 @@ def test_a_solver_that_holds_gradients_has_its_updates_in_the_arena(layermem, va
     held = values("--solver", prototxt(text + 'iter_size: 4 type: "Adam" momentum2: 0.99', "held.prototxt"))[0]
     assert held["bvlc_bytes"] == plain["bvlc_bytes"] + plain["parameter_bytes"]  # a second history
     assert held["peak_bytes"] > plain["peak_bytes"] + plain["parameter_bytes"]  # and gradients that stay
+
+
+def test_the_schedule_is_part_of_the_json(layermem):
+    words = ("plan", "--solver", SOLVER, "--budget", "45%", "--schedule")
+    found, lines = json.loads(layermem(*words, "--json").out), layermem(*words).out.splitlines()
+    train, test = found["schedules"][:2]
+    assert train["graph"].endswith(" train") and train["peak_bytes"] == found["peak_bytes"] and test["instructions"]
+    first = next(i for i, line in enumerate(lines) if line.startswith("tick")) + 1
+    for instruction, line in zip(train["instructions"], lines[first:]):
+        assert line.split()[:4] == [str(instruction["tick"]), *(instruction[key] for key in ("stream", "op", "what"))]
+        assert len(instruction["writes"]) + len(instruction["reads"]) == line.count("@")
+    assert len(train["instructions"]) == found["peak"]["ticks"]
+    assert "schedules" not in json.loads(layermem(*words[:-1], "--json").out)
+
+
+@pytest.mark.parametrize("option", ["--strategy", "--keep", "--recompute", "--segment-ends", "--hints"])
+@pytest.mark.parametrize("verb", [("plan", "--net", NET), ("train", "--solver", SOLVER)])
+def test_what_a_loaded_plan_cannot_honour_is_refused(layermem, verb, option):
+    ended = layermem(*verb, "--load", "plan.json", option, "auto")
+    assert ended.code == 2 and f"{option} has no effect on the plan of --load; give only one" in ended.sentence
+
+
+def test_a_phase_is_refused_beside_a_solver(layermem):
+    for phase in ("TRAIN", "TEST"):
+        ended = layermem("plan", "--solver", SOLVER, "--phase", phase)
+        assert ended.code == 2 and "--phase needs --net; a solver plans its train net" in ended.sentence
+
+
+@pytest.mark.parametrize("option", ["--plot", "--trace", "--save", "--export-graph"])
+def test_a_folder_that_is_not_there_is_reported_before_any_planning(layermem, monkeypatch, option):
+    monkeypatch.setattr("layermem.cli.plan.job_of", None)
+    ended = layermem("plan", "--net", NET, option, "nowhere/a.html")
+    assert ended.code == 2 and "nowhere/a.html: cannot be written: there is no folder" in ended.sentence
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_a_schedule_is_folded_on_a_terminal_and_not_in_a_pipe(layermem, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    words = ("plan", "--net", "prototxt/alexnet/train_val.prototxt", "--schedule", "--strategy", "hybrid")
+    piped = layermem(*words).out
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    shown = layermem(*words).out
+    widest = max(map(len, piped.splitlines()))
+    assert 80 < widest < 200 and (shown == piped) == (columns == 200)
+    assert max(map(len, shown.splitlines())) <= columns
+
+
+ABSENT = """
+    layer { name: "d" type: "Data" top: "x" top: "t" include { phase: TRAIN }
+            data_param { source: "no" batch_size: 8 } }
+    layer { name: "d" type: "Data" top: "x" top: "t" include { phase: TEST }
+            data_param { source: "no" batch_size: 3 } }
+    layer { name: "ip" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 5 } }
+    layer { name: "l" type: "SoftmaxWithLoss" bottom: "y" bottom: "t" top: "l" }
+"""
+
+
+def test_a_solver_whose_data_are_absent_is_planned_with_their_shapes(layermem, values, prototxt):
+    net = prototxt(ABSENT)
+    text = f'net: "{net}" base_lr: 1 lr_policy: "fixed" max_iter: 1 test_iter: 1 test_interval: 1'
+    solver = prototxt(text, "solver.prototxt")
+    refused = layermem("plan", "--solver", solver)
+    assert refused.code == 2 and "or give --input x=N,C,H,W --input t=N" in refused.sentence
+    assert values("--solver", solver, "--input", "x=4,1,6,6")[1] == 0
+    ended = layermem("plan", "--solver", solver, "--input", "x=4,1,6,6", "--schedule")
+    assert ended.out.startswith("net x4 ")
+    ended = layermem("plan", "--solver", solver, "--input", "z=4,1,6,6", "--input", "x=4,1,6,6")
+    assert ended.code == 2 and "has no blob 'z' to give a shape to" in ended.sentence
+
+
+def test_a_test_net_keeps_its_own_batch_size_beside_a_shape_that_is_given(prototxt):
+    net = prototxt(ABSENT)
+    text = f'net: "{net}" base_lr: 1 lr_policy: "fixed" max_iter: 1 test_iter: 1 test_interval: 1'
+    nets = build_nets(read_solver(prototxt(text, "solver.prototxt")), inputs={"x": (4, 1, 6, 6)})
+    assert [each.blobs["x"].shape for each in nets.all] == [(4, 1, 6, 6), (3, 1, 6, 6)]
+    assert [each.blobs["t"].shape for each in nets.all] == [(4,), (3,)]
+
+
+def test_what_needs_the_data_does_not_advise_to_give_shapes(layermem, prototxt):
+    net = prototxt(ABSENT)
+    text = f'net: "{net}" base_lr: 1 lr_policy: "fixed" max_iter: 1 snapshot_after_train: false'
+    for words in (("train", "--solver", prototxt(text, "s.prototxt")), ("test", "--net", net, "--weights", "w")):
+        ended = layermem(*words)
+        assert ended.code == 2 and "there is no 'no'" in ended.sentence and "--input" not in ended.sentence
+
+
+SOURCE = """
+    layer { name: "src" type: "Python" top: "x" top: "t" python_param { module: "m" layer: "L" } }
+    layer { name: "ip" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 5 } }
+    layer { name: "l" type: "SoftmaxWithLoss" bottom: "y" bottom: "t" top: "l" }
+"""
+
+
+def test_a_source_of_an_unknown_type_is_planned_where_its_shapes_are_given(layermem, prototxt):
+    net = prototxt(SOURCE)
+    refused = layermem("show", "--net", net)
+    assert refused.code == 2 and "give --input x=N,C,H,W --input t=N, or use Input" in refused.sentence
+    words = ("--net", net, "--input", "x=2,3,4,4", "--input", "t=2")
+    assert layermem("show", *words).code == layermem("plan", *words).code == layermem("time", *words).code == 0
+
+
+def test_an_input_without_a_shape_takes_that_of_an_option(layermem, prototxt):
+    layer = 'layer { name: "r" type: "ReLU" bottom: "x" top: "%s" }'
+    for text in ('layer { name: "in" type: "Input" top: "x" }' + layer % "y", 'input: "x"' + layer % "x"):
+        net = prototxt(text)
+        refused = layermem("show", "--net", net)
+        assert refused.code == 2 and "or --input x=N,C,H,W" in refused.sentence
+        assert layermem("show", "--net", net, "--input", "x=2,3,4,4").code == 0

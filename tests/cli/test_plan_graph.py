@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from layermem.planning.graph_files.schedule_text import replay_schedule
+from layermem.planning.graph_files.schedule_text import run_schedule
 from layermem.planning.graph_files.text_format import read_graph
 from layermem.utils.units import format_exact_bytes
 
@@ -24,11 +24,11 @@ def exported(layermem, tmp_path):
 
 def test_an_exported_net_is_planned_and_its_schedule_runs(layermem, exported):
     graph = read_graph(exported)
-    assert sum(f.kind.startswith("Conv") for f in graph.forward) == 2
+    assert sum(f.type_name.startswith("Conv") for f in graph.forward) == 2
     assert {"/conv1.w0", "/ip2.w1"} <= {v.name for v in graph.variables}
     ended = layermem("plan-graph", exported)
     assert ended.code == 0
-    assert replay_schedule(graph, ended.out)[0] > 0
+    assert run_schedule(graph, ended.out)[0] > 0
 
 
 @pytest.mark.parametrize("options", [(), ("--objective", "memory"), ("--family", "exact", "--model", "paper")])
@@ -63,3 +63,13 @@ def test_the_options_of_nets_are_not_those_of_graph_files(layermem, exported):
 def test_the_options_of_graph_files_are_refused_of_a_net(layermem, option):
     ended = layermem("plan", "--net", NET, "--strategy", "recompute-exact", option, "1")
     assert ended.code == 2 and f"option {option} belongs to `layermem plan-graph`" in ended.sentence
+
+
+def test_a_schedule_is_valid_for_the_reads_of_the_file_and_one_by_assumption_says_so(layermem, exported):
+    graph = read_graph(exported)
+    by_file, assumed = layermem("plan-graph", exported), layermem("plan-graph", exported, "--reads", "inputs")
+    assert by_file.err == "" and run_schedule(graph, by_file.out)[0] > 0
+    assert "note: reads 'inputs' is an assumption: " in assumed.err and "--reads file" in " ".join(assumed.err.split())
+    assert json.loads(layermem("plan-graph", exported, "--json").out)["reads"] == "file"
+    ended = layermem("plan-graph", exported, "--model", "paper", "--reads", "file")
+    assert ended.code == 2 and "use model 'live', or reads 'inputs'" in ended.sentence

@@ -1,6 +1,8 @@
 """`layermem train` and `layermem test`, on the digits that are in the repository."""
 
+import contextlib
 import json
+import os
 import re
 import signal
 import subprocess
@@ -36,9 +38,9 @@ def test_a_run_prints_its_plan_then_the_lines_of_caffe_then_both_peaks(layermem,
     said = [line.split("] ", 1)[1] for line in caffe]
     assert said[0] == "Solving LeNet (digits)" and said[-1] == "Optimization Done."
     assert "Iteration 0, Testing net (#0)" in said and "Iteration 0, lr = 0.05" in said
-    predicted, measured = re.search(r"predicted ([\d,]+) bytes, measured ([\d,]+) bytes", lines[-1]).groups()
+    predicted, measured = re.search(r"predicted ([\d,]+) bytes, measured ([\d,]+) bytes", ended.out).groups()
     assert predicted == measured == re.search(r"([\d,]+) bytes", lines[1])[1]
-    assert "max RSS " in lines[-1]
+    assert "max RSS " in " ".join(lines[-2:]) and "expected " in " ".join(lines[-2:])
 
 
 def test_at_the_minimum_it_trains_and_a_byte_below_nothing_is_written(layermem, solver, tmp_path):
@@ -57,7 +59,7 @@ def test_at_the_minimum_it_trains_and_a_byte_below_nothing_is_written(layermem, 
 def test_snapshots_are_the_same_under_any_strategy(layermem, solver, tmp_path, device):
     path, saved = solver(), set()
     for strategy in ("caffe", "hybrid"):
-        words = ("--strategy", strategy, "--device", device, "--iterations", "2")
+        words = ("--strategy", strategy, "--host-budget", "1TiB", "--device", device, "--iterations", "2")
         assert layermem("train", "--solver", path, *words).code == 0
         saved.add((tmp_path / "digits_iter_2.caffemodel").read_bytes())
     assert len(saved) == 1
@@ -112,6 +114,15 @@ def test_ctrl_c_stops_after_the_iteration_with_a_snapshot_and_130(solver, tmp_pa
     assert 50 <= iteration < 10**6 and (tmp_path / f"digits_iter_{iteration}.caffemodel").exists()
 
 
+def test_a_loss_of_nan_is_exit_code_5_unless_allowed(layermem, solver, tmp_path):
+    path = solver(base_lr="1e30")
+    ended = layermem("train", "--solver", path, "--iterations", "9")
+    assert ended.code == 5 and "training has diverged" in ended.sentence
+    assert not list(tmp_path.glob("*.caffemodel"))
+    assert layermem("train", "--solver", path, "--iterations", "9", "--allow-nan").code == 0
+    assert (tmp_path / "digits_iter_9.caffemodel").exists()
+
+
 def test_weights_are_scored_batch_by_batch(layermem, solver, tmp_path):
     layermem("train", "--solver", solver(), "--iterations", "30")
     weights = tmp_path / "digits_iter_30.caffemodel"
@@ -151,3 +162,27 @@ def test_layers_without_weights_are_named(layermem, solver, prototxt, tmp_path):
 def test_what_cannot_be_run_is_refused(layermem, words, says):
     ended = layermem(*words)
     assert ended.code == 2 and says in ended.sentence
+
+
+@pytest.mark.parametrize("columns", ["1", "20", "40"])
+def test_a_narrow_terminal_in_an_ascii_locale_shows_the_run(solver, columns):
+    pty = pytest.importorskip("pty")
+    main, terminal = pty.openpty()
+    words = [sys.executable, "-m", "layermem", "train", "--solver", solver(), "--iterations", "2"]
+    settings = {**os.environ, "COLUMNS": columns, "PYTHONIOENCODING": "ascii", "TERM": "xterm"}
+    ended = subprocess.Popen(words, stdout=terminal, stderr=subprocess.PIPE, env=settings)
+    os.close(terminal)
+    shown = b""
+    with contextlib.suppress(OSError):  # the terminal is closed
+        while part := os.read(main, 65536):
+            shown += part
+    os.close(main)
+    assert (ended.communicate()[1], ended.returncode) == (b"", 0) and b"2iterations" in b"".join(shown.split())
+
+
+def test_a_test_interval_without_test_iter_is_noted(layermem, solver):
+    path = solver(test_interval=2)
+    assert "test_interval has no effect" not in layermem("train", "--solver", path, "--iterations", "1").out
+    path.write_text(re.sub(r"test_(iter|initialization):.*", "", path.read_text()))
+    ended = layermem("train", "--solver", path, "--iterations", "1")
+    assert ended.code == 0 and "test_interval has no effect without test_iter, the number of batches" in ended.out

@@ -2,7 +2,7 @@
 
 import pytest
 
-from layermem.utils.text import MAX_COLUMNS, columns, wrap
+from layermem.utils.text import MAX_COLUMNS, columns, printable, wrap
 
 
 @pytest.mark.parametrize(("given", "used"), [("80", 80), ("300", MAX_COLUMNS), ("100", 100), ("3", 40)])
@@ -43,3 +43,9 @@ def test_a_name_a_number_and_its_unit_stay_together():
     assert wrap("largest: conv1 24.5 MiB, res2a.diff 1.5 MiB, peak (467,200 bytes)", 26).splitlines() == [
         "largest: conv1 24.5 MiB,", "  res2a.diff 1.5 MiB, peak", "  (467,200 bytes)",
     ]  # fmt: skip
+
+
+def test_control_characters_are_escaped_and_other_letters_stay():
+    assert printable("a\x1b[2J\x9b1m\r\x07\u202eb") == r"a\x1b[2J\x9b1m\r\x07\u202eb"
+    assert printable("日本 é\n\tß") == "日本 é\n\tß"
+    assert wrap("net '\x1b]0;x\x07' is wrong") == r"net '\x1b]0;x\x07' is wrong"

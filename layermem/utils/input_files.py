@@ -1,0 +1,77 @@
+"""Reads files that a user names: regular files, up to a limit, with an InputError for everything else.
+
+A device such as /dev/zero has no end and a pipe without a writer never begins, so only regular files are opened.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from layermem.errors import InputError
+from layermem.utils.units import format_bytes
+
+Name = str | os.PathLike[str]
+
+TEXT_LIMIT = 64 * 2**20  # bytes of a text file; a net of 2504 layers takes 1 MiB
+CHUNK = 1 << 20  # bytes
+
+
+def exists(path: Name) -> bool:
+    """Whether there is a file or folder; False for a name that the system does not allow, such as a longer one."""
+    return os.path.exists(path)
+
+
+def check_regular(path: Name, *, what: str) -> int:
+    """The size of a file that should be a `what`; InputError unless it is a regular file."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        raise InputError(f"no such file; give an existing {what}", path=str(path)) from None
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, what, error) from None
+    if stat.S_ISDIR(status.st_mode):
+        raise InputError(f"is a folder; give the {what} inside it", path=str(path))
+    if not stat.S_ISREG(status.st_mode):
+        raise InputError(f"is a pipe or a device; save the {what} in a regular file", path=str(path))
+    return status.st_size
+
+
+def read_bytes(path: Name, *, what: str, limit: int) -> bytes:
+    """The content of a file that should be a `what`, of at most `limit` bytes."""
+    size = check_regular(path, what=what)
+    raw = b""
+    if size <= limit:
+        try:
+            with open(path, "rb") as handle:
+                raw = handle.read(size + 1)
+                while size < len(raw) <= limit and (more := handle.read(CHUNK)):  # it has grown, or has no size (/proc)
+                    raw += more
+        except (OSError, ValueError) as error:
+            raise _unreadable(path, what, error) from None
+    if max(size, len(raw)) > limit:
+        raise InputError(f"is larger than {format_bytes(limit)}, the limit of a {what}", path=str(path))
+    return raw
+
+
+def read_lines(path: Name, *, what: str, limit: int = TEXT_LIMIT) -> list[str]:
+    """The lines of a UTF-8 text file, without their ends."""
+    lines = read_bytes(path, what=what, limit=limit).removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    texts = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            texts.append(line.removesuffix(b"\r").decode())
+        except UnicodeDecodeError:
+            raise InputError(f"is not UTF-8 text; give a {what}", path=str(path), line=number) from None
+    return texts
+
+
+def file_beside(name: Name, folder: Path) -> Path:
+    """`name`, relative to the working directory, or to `folder` if it exists there only."""
+    return folder / name if not exists(name) and exists(folder / name) else Path(name)
+
+
+def _unreadable(path: Name, what: str, error: OSError | ValueError) -> InputError:
+    reason = getattr(error, "strerror", None) or str(error)
+    return InputError(f"cannot be read as a {what}: {reason}", path=str(path))

@@ -1,0 +1,54 @@
+"""The name that a mistyped one probably stands for.
+
+nearest("num_outputs", ["num_output", "pad"]) -> "num_output"     one edit
+nearest("cache", ["scale", "source"]) -> None                     three edits, more than a word of five letters may have
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+ENDING = "_param"  # common to the names of blocks, so its letters prove nothing
+LONGEST = 100  # letters of a name that is compared
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The one of `known` with the fewest edits (insert, delete, replace, exchange), if they are few for its length."""
+    best: tuple[int, str] | None = None
+    for each in known:
+        ours, theirs = _stems(name.lower(), each.lower())
+        limit = _allowed_edits(min(len(ours), len(theirs)))
+        if abs(len(ours) - len(theirs)) <= limit and len(ours) <= LONGEST:
+            edits = _edits(ours, theirs)
+            if edits <= limit and (best is None or edits < best[0]):
+                best = edits, each
+    return None if best is None else best[1]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """ "did you mean 'num_output'?", or nothing where no name is near."""
+    near = nearest(name, known)
+    return "" if near is None else f"did you mean '{near}'?"
+
+
+def _stems(a: str, b: str) -> tuple[str, str]:
+    both = a.endswith(ENDING) and b.endswith(ENDING)
+    return (a.removesuffix(ENDING), b.removesuffix(ENDING)) if both else (a, b)
+
+
+def _allowed_edits(letters: int) -> int:
+    return 1 if letters < 6 else 2 if letters < 14 else 3
+
+
+def _edits(a: str, b: str) -> int:
+    """The optimal string alignment distance."""
+    before: list[int] = []
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, start=1):
+        earlier, before, row = before, row, [i]
+        for j, y in enumerate(b, start=1):
+            edits = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (x != y))
+            if i > 1 and j > 1 and x == b[j - 2] and a[i - 2] == y:
+                edits = min(edits, earlier[j - 2] + 1)
+            row.append(edits)
+    return row[-1]

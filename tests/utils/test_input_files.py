@@ -1,0 +1,125 @@
+"""Files that a user names: regular files are read up to a limit, everything else is one sentence."""
+
+import os
+import resource
+import sys
+from pathlib import Path
+
+import pytest
+
+from layermem.data.hdf5_source import read_file_list, row_shapes
+from layermem.data.list_source import ImageListSource, read_list
+from layermem.data.transform import read_mean
+from layermem.errors import InputError
+from layermem.job import resolve_costs
+from layermem.planning.graph_files.text_format import read_graph
+from layermem.planning.hints import hints_beside, read_hints
+from layermem.proto.blobs import read_blob
+from layermem.proto.read import read_net, read_solver, resolve_path
+from layermem.proto.weights import read_weights
+from layermem.solver.snapshot import check_prefix, read_snapshot
+from layermem.solver.state_file import read_state
+from layermem.utils.input_files import read_bytes, read_lines
+from tests.data.makers import layer
+
+READERS = {
+    "net": read_net,
+    "solver": read_solver,
+    "hints": read_hints,
+    "weights": read_weights,
+    "solver state": read_state,
+    "snapshot": lambda path: read_snapshot(str(path)),
+    "binaryproto": read_blob,
+    "mean image": read_mean,
+    "image list": read_list,
+    "HDF5 list": read_file_list,
+    "HDF5 data": lambda path: row_shapes(path, ["data"]),
+    "graph file": read_graph,
+    "costs": lambda path: resolve_costs(path, "cpu"),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_device_a_pipe_a_folder_and_a_name_that_is_too_long_are_one_sentence(name, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    says = {"/dev/zero": "pipe or a device", "pipe": "pipe or a device", "folder": "is a folder", "x" * 300: "too long"}
+    for path, words in says.items():
+        with pytest.raises(InputError, match=words) as caught:
+            READERS[name](tmp_path / path)
+        assert caught.value.path == str(tmp_path / path)
+
+
+def image_list(folder, line: str) -> ImageListSource:
+    (folder / "list.txt").write_text(line)
+    return ImageListSource(folder / "list.txt", layer("image_data_param { }").image_data_param, (1,))
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "pipe", "x" * 300, "a\0b", ".", "no.png"])
+def test_an_image_that_is_no_regular_file_is_named_with_its_line(name, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="which cannot be read: ") as caught:
+        image_list(tmp_path, f"\n{name} 3\n").read(1)
+    assert (caught.value.path, caught.value.line) == (str(tmp_path / "list.txt"), 2)
+
+
+@pytest.mark.parametrize("label", ["9" * 400, "2147483648", "-2147483649"])
+def test_a_label_beyond_32_bits_is_named_with_its_line(label, tmp_path):
+    with pytest.raises(InputError, match=r"has the label .*beyond 32 bits") as caught:
+        image_list(tmp_path, f"a.png 2147483647\nb.png {label}")
+    assert caught.value.line == 2
+
+
+def test_lists_are_utf_8_whatever_the_locale(tmp_path):
+    path = tmp_path / "list.txt"
+    path.write_bytes("\ufeff日本.png 1\r\nb\u2028c.png 2\r\n".encode())
+    assert read_list(path) == [("日本.png", 1, 1), ("b\u2028c.png", 2, 2)]
+    path.write_bytes("a.png 1\né.png 2\n".encode("latin-1"))
+    with pytest.raises(InputError, match="is not UTF-8 text; give a list of images") as caught:
+        read_list(path)
+    assert caught.value.line == 2
+    (tmp_path / "日本.h5").touch()
+    path.write_text("日本.h5\n", encoding="utf-8")
+    assert read_file_list(path) == [tmp_path / "日本.h5"]
+
+
+def test_names_that_the_system_does_not_allow_do_not_exist(tmp_path):
+    for name in ("x" * 300, "a\0b", "d/" * 3000):
+        with pytest.raises(InputError, match="there is no '"):
+            resolve_path(name, tmp_path / "net.prototxt")
+    assert hints_beside(tmp_path / ("x" * 252)).keep == ()
+
+
+@pytest.mark.parametrize("prefix", ["x" * 230, "out/" + "é" * 120, "a" * 250 + "/run", "d/" * 2040 + "run", "a\0b"])
+def test_a_snapshot_prefix_that_no_file_can_have_is_refused_before_training(prefix, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"snapshot_prefix .*(shorten|remove) it"):
+        check_prefix(prefix)
+    check_prefix("x" * 190)
+
+
+def test_a_file_beyond_the_limit_is_not_read(tmp_path):
+    path = tmp_path / "big"
+    with open(path, "wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(InputError, match=r"is larger than 64\.0 MiB, the limit of a list"):
+        read_lines(path, what="list")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits address space")
+def test_a_small_file_takes_little_memory_whatever_the_limit(tmp_path):
+    (tmp_path / "small").write_bytes(b"abc")
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**28, limits[1]))
+    try:
+        assert read_bytes(tmp_path / "small", what="file", limit=2**40) == b"abc"
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_file_without_a_size_is_read_to_its_end():
+    assert read_bytes("/proc/self/status", what="file", limit=2**20).startswith(b"Name:")
+    with pytest.raises(InputError, match="is larger than 10 B"):
+        read_bytes("/proc/self/status", what="file", limit=10)
