@@ -1,9 +1,11 @@
 # make           set up a virtual environment with layermem in it: then .venv/bin/layermem, or activate it
-# make train     set up, and train LeNet on the digits inside half of the memory that Caffe would take
+# make train     set up, and train LeNet on the digits in 30 % of the memory of strategy `caffe`
 # make test      set up, and run all tests
 # make fast      the tests of one minute
-# make check     what every commit passes: format, lint, types, all tests
-# make sanitize  the native extension and its tests under AddressSanitizer, UBSan and ThreadSanitizer
+# make check     what every commit passes: format, lint, types, all tests, the quick tests of the native extension under
+#                AddressSanitizer and UBSan, 20 seconds of each campaign with a fixed seed
+# make campaign  random nets, mutated files and interrupted training: SECONDS of each (60), each time with a new seed
+# make sanitize  all tests of the native extension under these, and those of threads under ThreadSanitizer: about four minutes on two cores
 # make native    rebuild layermem._native in place
 # make format    format Python and C++
 # Prerequisites: Python >= 3.10 with venv, and a C++17 compiler.
@@ -12,10 +14,12 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PY     := $(BIN)/python
-CXX_SOURCES = $(shell git ls-files 'layermem/native/*.cpp' 'layermem/native/*.h')
+SECONDS ?= 60
+CXX_SOURCES  = $(shell git ls-files 'layermem/native/*.cpp' 'layermem/native/*.h' 'cuda/*.cu' 'cuda/*.cuh')
+TIDY_SOURCES = $(shell git ls-files 'layermem/native/*.cpp' | grep -v -e bindings -e microkernels)
 .DEFAULT_GOAL := native
 
-.PHONY: train test fast check format lint types sanitize native setup clean
+.PHONY: train test fast check format lint types sanitize sanitize-fast native setup campaign clean
 
 setup: $(VENV)/.ready
 
@@ -34,7 +38,7 @@ native: setup
 	LAYERMEM_WERROR=1 $(PY) setup.py -q build_ext --inplace
 
 train: native
-	$(BIN)/layermem train --solver prototxt/digits/solver.prototxt --budget 50%
+	$(BIN)/layermem train --solver prototxt/digits/solver.prototxt --budget 30% --spill build
 
 test: native $(VENV)/.pycuda
 	$(PY) -m pytest -n 2 -rs
@@ -42,12 +46,20 @@ test: native $(VENV)/.pycuda
 fast: native
 	$(PY) -m pytest -n 2 -m "not slow"
 
-check: lint types test
+check: lint types test sanitize-fast
+	$(MAKE) campaign SECONDS=20 SEED=1
+
+campaign: native
+	$(PY) tools/random_nets.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+	$(PY) tools/fuzz.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+	$(PY) tools/crash.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES)
+	@echo $(TIDY_SOURCES) | xargs -P 2 -n 4 sh -c \
+	    '$(BIN)/clang-tidy --quiet "$$@" -- -std=c++17 -Ilayermem/native 2>/dev/null' tidy  # findings are on stdout
 
 types: setup
 	$(BIN)/mypy
@@ -58,14 +70,31 @@ format: setup
 	$(BIN)/clang-format -i $(CXX_SOURCES)
 
 # A sanitizer's runtime has to be loaded before Python; libstdc++ with it, so that exceptions are intercepted.
-runtime = $(shell $(CXX) -print-file-name=lib$(1).so):$(shell $(CXX) -print-file-name=libstdc++.so)
-SANITIZED = LAYERMEM_NATIVE_DIR=build/sanitize-$(1)/layermem $(PY) -m pytest -p no:cacheprovider
+# tests/native/test_sanitizers.py seeds an error of each kind and fails where none is reported.  --capture=sys leaves
+# the reports, which end the process, on stderr.
+runtime   = $(shell $(CXX) -print-file-name=lib$(1).so):$(shell $(CXX) -print-file-name=libstdc++.so)
+SANITIZED = env LD_PRELOAD=$(call runtime,$(2)) ASAN_OPTIONS=detect_leaks=0 LAYERMEM_SANITIZE=$(1) \
+            LAYERMEM_NATIVE_DIR=build/sanitize-$(subst $(comma),-,$(1))/layermem $(PY) -m pytest -p no:cacheprovider --capture=sys
+comma    := ,
+MEMORY    = address,undefined
+# Threads poll for work, which is slow under ThreadSanitizer: the tests of threads, and one family for each way of
+# dividing a kernel into tasks.
+RACES     = $(addprefix tests/native/test_,sanitizers.py cpu_threads.py planning_threads.py cpu_copy.py cpu_pooling.py \
+              cpu_lrn.py cpu_reduction.py cpu_resize.py)
 
-sanitize: setup
-	LAYERMEM_SANITIZE=address,undefined $(PY) setup.py -q build_ext
-	LD_PRELOAD=$(call runtime,asan) ASAN_OPTIONS=detect_leaks=0 $(call SANITIZED,address-undefined) tests/native
-	LAYERMEM_SANITIZE=thread $(PY) setup.py -q build_ext
-	LD_PRELOAD=$(call runtime,tsan) $(call SANITIZED,thread) tests/native/test_cpu_threads.py tests/native/test_planning_threads.py
+MEMORY_TESTS = tests/native tests/schedule/test_layout.py \
+               tests/planning/test_lower_sets.py
+
+# `native` first: bindings are compiled there for all builds.
+build/.sanitize-%: native
+	LAYERMEM_SANITIZE=$* $(PY) setup.py -q build_ext
+
+sanitize: build/.sanitize-$(MEMORY) build/.sanitize-thread
+	$(call SANITIZED,$(MEMORY),asan) -n 2 $(MEMORY_TESTS)
+	$(call SANITIZED,thread,tsan) $(RACES)
+
+sanitize-fast: build/.sanitize-$(MEMORY)
+	$(call SANITIZED,$(MEMORY),asan) -n 2 -m "not slow" $(MEMORY_TESTS)
 
 clean:
 	rm -rf build $(VENV) layermem/*.so *.egg-info

@@ -68,9 +68,9 @@ def program_of(net: Net, budget: str | None) -> PlanReport:
     """`net` under `budget`, without offloading if that fits; at the minimum if nothing fits."""
     if budget is None:
         return evaluate(job_of(net, device="cpu"))
-    report = evaluate(job_of(net, device="cpu", hints=Hints(host_budget=0)), None, budget)
+    report = evaluate(job_of(net, device="cpu", hints=Hints(host_budget_bytes=0)), None, budget)
     if not report.feasible:
-        report = evaluate(job_of(net, device="cpu"), None, budget)
+        report = evaluate(job_of(net, device="cpu").with_host_budget("1TiB"), None, budget)
     return report if report.feasible else evaluate(report.job, None, report.minimum_bytes)
 
 

@@ -3,7 +3,7 @@
     python tools/bench_fragmentation.py [--strategies hybrid,auto] [--out docs/benchmarks/placement.md] [NET ...]
 
 Each strategy makes two plans: without a budget, and at its minimum.  Their residencies are placed within the default
-time limit, with parameters and histories at the bottom of the arena.  Nothing is run.
+time limit, with parameters and optimizer state at the bottom of the arena.  Nothing is run.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def plans(job: Job, arena: ArenaPlanner, strategy: str) -> Iterator[tuple[str, P
 
 
 def place_plans(path: Path, strategies: list[str]) -> Iterator[Placement]:
-    job = job_of_net(Net(path), get_device("cpu"), model_costs("cpu"))
+    job = job_of_net(Net(path), get_device("cpu"), model_costs("cpu")).with_host_budget("1TiB")
     name = path.parent.name + path.name.removesuffix("train_val.prototxt").rstrip("_")
     arena = ArenaPlanner(job.graphs, job.costs)
     for strategy in strategies:

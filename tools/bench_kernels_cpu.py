@@ -108,7 +108,7 @@ def ours(s: Shape) -> tuple[dict[str, Callable[[], object]], list[np.ndarray]]:
     g = cpu.ConvProblem(n=s.n, c=s.c, h=s.size, w=s.size, k=s.k, kernel=square[0], stride=square[1], pad=square[2])
     x, w = aligned((s.n, s.size, s.size, s.c)), aligned((s.k, s.kernel, s.kernel, s.c))
     y, dx, dw = aligned((s.n, g.ho, g.wo, s.k)), aligned(x.shape), aligned(w.shape)
-    sizes = (cpu.conv_fprop_workspace(g), cpu.conv_dgrad_workspace(g), cpu.conv_wgrad_workspace(g))
+    sizes = (cpu.conv_fprop_workspace_bytes(g), cpu.conv_dgrad_workspace_bytes(g), cpu.conv_wgrad_workspace_bytes(g))
     workspace = aligned((max(sizes) // 4,))
     launches: dict[str, Callable[[], object]] = {
         "forward": cpu.conv_fprop(g, y=address(y), x=address(x), w=address(w), workspace=address(workspace)),

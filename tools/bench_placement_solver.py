@@ -58,7 +58,7 @@ class Tape:
 
     def op(self, reads: list[tuple[str, int]], writes: dict[tuple[str, int], int], workspace: int = 0) -> None:
         for key, size in writes.items():
-            if key in self.open and key[0] == "y":  # rebuilt: a new stay
+            if key in self.open and key[0] == "y":  # recomputed: a new residency
                 self.closed.append(self.open.pop(key))
             self.open.setdefault(key, [self.tick, self.tick + 1, size])[1] = self.tick + 1
         for key in reads:
@@ -123,7 +123,7 @@ def training_step(layers: list[Layer], seed: int, segments: int = 0, offloaded: 
     """Residencies of one step of a net.
 
     segments    0 keeps every activation, else the inner ones of each segment are rebuilt before its backward
-    offloaded   share of the long stays that leave and come back, so that two short stays remain
+    offloaded   share of the long residencies that are offloaded, which leaves two short ones
     """
     random = np.random.default_rng(seed)
     tape = Tape()
@@ -146,12 +146,12 @@ def training_step(layers: list[Layer], seed: int, segments: int = 0, offloaded: 
             forward(i)
         for i in reversed(range(first, last)):
             backward(i)
-    stays = []
+    residencies = []
     for begin, end, size in tape.intervals():
         leaves = end - begin > len(layers) // 5 and random.random() < offloaded
-        stays += [[begin, begin + 4, size], [end - 5, end, size]] if leaves else [[begin, end, size]]
-    stays += [[0, tape.tick, layer.weights] for layer in layers for _ in ("weight", "momentum")]
-    table = np.array(stays, dtype=np.int64)
+        residencies += [[begin, begin + 4, size], [end - 5, end, size]] if leaves else [[begin, end, size]]
+    residencies += [[0, tape.tick, layer.weights] for layer in layers for _ in ("weight", "momentum")]
+    table = np.array(residencies, dtype=np.int64)
     return table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy()
 
 

@@ -8,6 +8,7 @@ python tools/bench_recompute.py FOLDER --nets vgg19,unet
 --shares S    budgets, in % of 2 M(V): all values and all gradients at once (15,20,25,30,40)
 --few         the exact family only on nets with up to 600 lower sets
 
+A backward is taken to read the inputs of its function, as in the paper.
 Overheads are in % of a forward pass.  Targets are results of an earlier planner on the same model: `ok` is at or below
 the target, `+1.2` above it by that many points.
 """
@@ -80,7 +81,7 @@ def bench(name: str, graph: GraphFile, arguments: argparse.Namespace) -> None:
     for model in arguments.models.split(","):
         for family in arguments.families.split(","):
             begin = time.perf_counter()
-            planner = GraphPlanner(graph, family, model)
+            planner = GraphPlanner(graph, family, model, "inputs")
             built = time.perf_counter() - begin
             if family == "exact" and arguments.few and planner.native.lower_sets > EXACT_SETS:
                 print(f"| {name} | {model} {family} | {planner.native.lower_sets} | left out |", flush=True)
@@ -96,7 +97,7 @@ def row(name: str, planner: GraphPlanner, model: str, family: str, arguments: ar
     begin = time.perf_counter()
     least = planner.least(limit)
     prepared = built + time.perf_counter() - begin
-    megabytes = least.model_peak / 1e6
+    megabytes = least.model_peak_bytes / 1e6
     cells = [f"{megabytes:.0f}{'' if least.proven_optimal else '*'}{mark(megabytes, wanted, 0.5)}"]
     slowest = 0.0
     for share in map(int, arguments.shares.split(",")):

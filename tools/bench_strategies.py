@@ -45,7 +45,7 @@ LAYRUB = [
     ("resnet152", 32), ("resnet1001", 32), ("resnet1517", 32), ("resnet1517", 16),
 ]  # fmt: skip
 DEEP = [("resnet1517", 16), ("resnet1517", 32), ("resnet2504", 16)]
-BUDGET = 12 * 2**30  # of the GPU on which Layrub and its successor report their deepest nets
+BUDGET_BYTES = 12 * 2**30  # of the GPU on which Layrub and its successor report their deepest nets
 DEPTHS = [("resnet50", 32), ("resnet101", 32), ("resnet152", 32), ("resnet1001", 32)]
 ORDER = [
     "caffe", "liveness", "intra", "vdnn-conv", "vdnn-all", "inter", "hybrid", "sublinear", "recompute-approx",
@@ -81,7 +81,7 @@ def smallest_program(graph: Graph, strategy: str) -> Program:
     try:
         return compile([graph], strategy="auto", budget_bytes=1)
     except BudgetError as error:  # the refusal has the minimum
-        return compile([graph], strategy="auto", budget_bytes=error.minimum)
+        return compile([graph], strategy="auto", budget_bytes=error.minimum_bytes)
 
 
 def mib(count: int) -> str:
@@ -104,13 +104,13 @@ def kusumoto(strategies: list[str], wasted: list[list[str]]) -> Iterator[str]:
         net, graph = graph_of(name, batch)
         row, base = [f"{name} x{batch}", mib(caffe_bytes(net).total)], 0
         for strategy in strategies:
-            peak, gap, _, seconds = measure_minimum(graph, strategy)
-            base = base or peak
-            row.append(f"{mib(peak)} (-{100 - 100 * peak / base:.1f} %)" if strategy != "caffe" else mib(peak))
-            if gap:
-                wasted.append(
-                    [f"{name} x{batch}", strategy, mib(gap), f"{100 * gap / (peak - gap):.2f} %", f"{seconds:.1f}"]
-                )
+            peak_bytes, gap_bytes, _, seconds = measure_minimum(graph, strategy)
+            base = base or peak_bytes
+            less = f" (-{100 - 100 * peak_bytes / base:.1f} %)" if strategy != "caffe" else ""
+            row.append(f"{mib(peak_bytes)}{less}")
+            if gap_bytes:
+                share = f"{100 * gap_bytes / (peak_bytes - gap_bytes):.2f} %"
+                wasted.append([f"{name} x{batch}", strategy, mib(gap_bytes), share, f"{seconds:.1f}"])
         rows.append([*row, f"-{paper} %"])
         print(f"{name} done", file=sys.stderr)
     yield from table(["net", "BVLC Caffe", *strategies, "paper's best"], rows)
@@ -123,22 +123,30 @@ def layrub(wasted: list[list[str]]) -> Iterator[str]:
         net, graph = graph_of(name, batch)
         own = caffe_bytes(net).total
         base = measure_minimum(graph, "caffe")[0]
-        peak, gap, host, _ = measure_minimum(graph, "hybrid")
-        saved = 100 - 100 * peak / base
+        peak_bytes, gap_bytes, host, _ = measure_minimum(graph, "hybrid")
+        saved = 100 - 100 * peak_bytes / base
         total += saved
         rows.append(
             [
                 f"{name} x{batch}",
                 mib(own),
                 mib(base),
-                mib(peak),
+                mib(peak_bytes),
                 mib(host),
                 f"-{saved:.2f} %",
-                f"-{100 - 100 * peak / own:.2f} %",
+                f"-{100 - 100 * peak_bytes / own:.2f} %",
             ]
         )
-        if gap:
-            wasted.append([f"{name} x{batch}", "hybrid", mib(gap), f"{100 * gap / (peak - gap):.2f} %", ""])
+        if gap_bytes:
+            wasted.append(
+                [
+                    f"{name} x{batch}",
+                    "hybrid",
+                    mib(gap_bytes),
+                    f"{100 * gap_bytes / (peak_bytes - gap_bytes):.2f} %",
+                    "",
+                ]
+            )
         print(f"{name} x{batch} done", file=sys.stderr)
     rows.append(["average", "", "", "", "", f"-{total / len(LAYRUB):.2f} %", ""])
     yield from table(
@@ -155,9 +163,9 @@ def deep() -> Iterator[str]:
         for strategy in ("hybrid", "recompute", "auto"):
             start = time.perf_counter()
             try:
-                program = compile([graph], strategy=strategy, budget_bytes=BUDGET)
+                program = compile([graph], strategy=strategy, budget_bytes=BUDGET_BYTES)
             except BudgetError as error:
-                rows.append([f"{name} x{batch}", strategy, f"needs {mib(error.minimum)}", "", "", ""])
+                rows.append([f"{name} x{batch}", strategy, f"needs {mib(error.minimum_bytes)}", "", "", ""])
                 continue
             took, over = time.perf_counter() - start, program.seconds / base - 1
             places = [mib(program.arena_bytes), mib(program.host_bytes)]
@@ -171,8 +179,8 @@ def singa() -> Iterator[str]:
     rows = []
     for batch in (16, 32, 64, 96):
         _, graph = graph_of("resnet50", batch)
-        base, peak = (measure_minimum(graph, strategy)[0] for strategy in ("caffe", "liveness"))
-        rows.append([f"resnet50 x{batch}", mib(base), mib(peak), f"-{100 - 100 * peak / base:.1f} %"])
+        base, peak_bytes = (measure_minimum(graph, strategy)[0] for strategy in ("caffe", "liveness"))
+        rows.append([f"resnet50 x{batch}", mib(base), mib(peak_bytes), f"-{100 - 100 * peak_bytes / base:.1f} %"])
     yield from table(["net", "caffe", "liveness", "less"], rows)
 
 

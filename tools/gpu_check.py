@@ -1,8 +1,8 @@
-"""Everything that only a card can tell, in one call and ten minutes: is it right, how fast is it, beside what.
+"""Every check that needs a GPU, in one call and ten minutes: results, speed, and the speed of other libraries.
 
-    python tools/gpu_check.py                          on a machine with an NVIDIA card; results in out/gpu/
+    python tools/gpu_check.py                          on a machine with an NVIDIA GPU; results in out/gpu/
     python tools/gpu_check.py --wheels wheels          a bare, offline one: installs them into out/gpu/site first
-    python tools/gpu_check.py --dry-run [--brief]      no card: the same steps, tiny, on the fake driver
+    python tools/gpu_check.py --dry-run [--brief]      no GPU: the same steps, tiny, on the fake driver
 
 The machine needs Python 3.10 or later and NVIDIA's driver; PyCUDA and what layermem depends on (but lmdb), as packages
 or in --wheels; a C++ compiler and pybind11 where layermem._native is not built; NVRTC (PyTorch brings one) or nvcc
@@ -101,8 +101,8 @@ def run_all(options: argparse.Namespace) -> int:
         left = WHOLE - (time.monotonic() - began)
         seconds = left * step.seconds / sum(later.seconds for later in chosen[index:])
         print(f"{step.name} ..", end=" ", flush=True)
-        if without_a_card(found):
-            found[step.name] = step_result(0.0, "not begun: the card cannot be used", [])
+        if without_a_gpu(found):
+            found[step.name] = step_result(0.0, "not begun: the GPU cannot be used", [])
         else:
             found[step.name] = one_step(step.name, seconds, min(1.5 * seconds, left), options, ready.environment)
         save(options.out, found)
@@ -113,10 +113,10 @@ def run_all(options: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
-def without_a_card(found: Mapping[str, Mapping[str, Any]]) -> bool:
+def without_a_gpu(found: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether the step on the environment could not open one."""
     rows = found["environment"]["rows"] if "environment" in found else []
-    return any(row.get("part") == "card" and row.get("passed") is False for row in rows)
+    return any(row.get("part") == "gpu" and row.get("passed") is False for row in rows)
 
 
 def step_result(seconds: float, ended: str, rows: list, **more: Any) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
     python tools/plot_depth.py [--batch 32] [--out docs/pictures/depth.png] [--depths 50 101 200 ...]
 
-Plans only; nothing runs.  The bytes exclude parameters, their gradients and histories, which strategies do not manage
-here.  Prints the numbers, and the log-log slope of each line between the first and the last depth: 1 is linear, 0.5 the
+Plans only; nothing runs.  The bytes exclude parameters, their gradients and optimizer state, which these strategies
+keep.  Prints the numbers, and the log-log slope of each line between the first and the last depth: 1 is linear, 0.5 the
 square root.
 """
 

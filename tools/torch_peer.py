@@ -18,12 +18,16 @@ import math
 import sys
 import time
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
+try:
+    import torch
+    from torch import Tensor, nn
+    from torch.nn import functional as F
+    from torch.utils.checkpoint import checkpoint
+except ModuleNotFoundError:  # --help needs none of it
+    torch, Tensor, nn = None, object, SimpleNamespace(Module=object)
 
 Blobs = dict[str, Tensor]
 Layer = dict[str, Any]
@@ -155,6 +159,8 @@ def main() -> None:
     parser.add_argument("--mode", choices=("nchw", "channels_last", "checkpoint"), default="nchw")
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
+    if torch is None:
+        parser.error("PyTorch is not installed; pip install torch")
 
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)

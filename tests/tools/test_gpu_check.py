@@ -1,4 +1,4 @@
-"""tools/gpu_check.py without a card: all its steps on the fake driver, and what it does with steps that fail."""
+"""tools/gpu_check.py without a GPU: all its steps on the fake driver, and what it does with steps that fail."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_dry_run_goes_through_every_step(tmp_path):
     assert any(row["captured"] for row in found["training"]["rows"])
     assert {row["how"] for row in found["nets"]["rows"]} == {"unlimited", "unlimited, captured", "60%", "40%", "20%"}
     assert all(row["ms"] > 0 and row["bytes"] > 0 for row in found["nets"]["rows"])
-    assert {"copy on the card", "ffma rate", "mma bf16 rate"} <= {row["what"] for row in found["ceilings"]["rows"]}
+    assert {"copy on the GPU", "ffma rate", "mma bf16 rate"} <= {row["what"] for row in found["ceilings"]["rows"]}
     text = (tmp_path / "out" / "results.md").read_text()
     assert "| VGG conv2_2 |" in text
 
@@ -99,19 +99,19 @@ def test_a_step_that_fails_is_begun_again_behind_its_last_row(tmp_path, monkeypa
     assert len(failures({"correctness": step})) == 3
 
 
-def test_without_a_card_nothing_more_is_begun(tmp_path, monkeypatch):
+def test_without_a_gpu_nothing_more_is_begun(tmp_path, monkeypatch):
     begun = []
 
     def one_step(name, *others):
         begun.append(name)
-        return gpu_check.step_result(0.0, "done", [{"part": "card", "passed": False, "says": "there is none"}])
+        return gpu_check.step_result(0.0, "done", [{"part": "gpu", "passed": False, "says": "there is none"}])
 
     monkeypatch.setattr(gpu_check, "one_step", one_step)
     monkeypatch.setattr(gpu_check, "Preparation", lambda *given: argparse.Namespace(rows=[], environment={}))
     assert gpu_check.run_all(options(tmp_path, out=tmp_path / "out", only=None)) == 1
     assert begun == ["environment"]
     found = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert found["nets"]["ended"] == "not begun: the card cannot be used"
+    assert found["nets"]["ended"] == "not begun: the GPU cannot be used"
 
 
 def test_what_is_missing_is_a_row_and_ends_nothing(tmp_path, monkeypatch):

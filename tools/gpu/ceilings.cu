@@ -1,4 +1,4 @@
-// What a card can do at best: arithmetic on registers alone, with nothing to wait for.
+// What a GPU can do at best: arithmetic on registers alone, with nothing to wait for.
 //   out [blocks] float written    launch   any grid, block 256, no shared memory
 //   work     rounds x CHAINS products a thread (FFMA) or a warp (mma), in CHAINS chains that do not depend on each other
 #include "primitives.cuh"

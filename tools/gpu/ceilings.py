@@ -1,4 +1,4 @@
-"""What the card can do at best: copies, arithmetic, launches.  Everything else is reported as a share of these."""
+"""What the GPU can do at best: copies, arithmetic, launches.  Everything else is reported as a share of these."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from layermem.backends.cuda.kernel_images import build
 from layermem.backends.cuda.kernel_images.sources import SOURCES
 from layermem.backends.cuda.launch import launch
 from layermem.schedule.ir import D2H, H2D
-from tools.gpu.card import Card
+from tools.gpu.gpu import Gpu
 from tools.gpu.results import Options, Results, median_seconds
 
 SOURCE = Path(__file__).with_name("ceilings.cu")
@@ -23,72 +23,72 @@ KERNELS = {  # floating-point operations a round and thread; blocks that share a
 
 
 def run(results: Results, options: Options) -> None:
-    card = Card()
+    gpu = Gpu()
     for part in (copies, launches, arithmetic):
-        results.attempt(lambda part=part: part(card, results, options), part=part.__name__)
-    card.driver.close()
+        results.attempt(lambda part=part: part(gpu, results, options), part=part.__name__)
+    gpu.driver.close()
 
 
-def copies(card: Card, results: Results, options: Options) -> None:
-    cuda, driver = card.cuda, card.driver
+def copies(gpu: Gpu, results: Results, options: Options) -> None:
+    cuda, driver = gpu.cuda, gpu.driver
     large, link = (1 << 16, 1 << 16) if options.small else (1 << 30, 1 << 28)
     one, other = driver.allocate(large), driver.allocate(large)
     spent = median_seconds(
-        lambda: cuda.memcpy_dtod_async(int(one), int(other), large, card.stream), card.seconds, options.rounds
+        lambda: cuda.memcpy_dtod_async(int(one), int(other), large, gpu.stream), gpu.seconds, options.rounds
     )
-    results.add(part="copies", what="copy on the card", rate=2 * large / spent / 1e9, unit="GB/s read and written")
+    results.add(part="copies", what="copy on the GPU", rate=2 * large / spent / 1e9, unit="GB/s read and written")
     began = time.perf_counter()
     here, there = driver.pinned(link), driver.pinned(link)
     pin = (time.perf_counter() - began) / (2 * link)
     results.add(part="copies", what="pinning memory of the host", rate=1e9 * pin, unit="s/GB")
-    to_host, to_card = driver.copy_out(here, int(one), D2H), driver.copy_in(int(other), there, H2D)
+    to_host, to_gpu = driver.copy_out(here, int(one), D2H), driver.copy_in(int(other), there, H2D)
 
     def both() -> None:
         to_host()
-        to_card()
+        to_gpu()
 
     for what, copy, amount in (
         ("copy to the host", to_host, 1),
-        ("copy to the card", to_card, 1),
+        ("copy to the GPU", to_gpu, 1),
         ("both at once", both, 2),
     ):
-        spent = median_seconds(copy, card.wall_seconds, options.rounds)
+        spent = median_seconds(copy, gpu.wall_seconds, options.rounds)
         results.add(part="copies", what=what, rate=amount * link / spent / 1e9, unit="GB/s")
 
 
-def launches(card: Card, results: Results, options: Options) -> None:
-    memory, count = card.driver.allocate(256), 20 if options.small else 1000
+def launches(gpu: Gpu, results: Results, options: Options) -> None:
+    memory, count = gpu.driver.allocate(256), 20 if options.small else 1000
     fill = launch("fill", "fill", "FillArgs", 1, y=int(memory), count=1, value=0.0, accumulate=False)
-    start = card.starter([fill] * count, {})
+    start = gpu.starter([fill] * count, {})
     results.add(
-        part="launches", what="launch", rate=1e6 * median_seconds(start, card.wall_seconds, 5) / count, unit="us"
+        part="launches", what="launch", rate=1e6 * median_seconds(start, gpu.wall_seconds, 5) / count, unit="us"
     )
 
 
-def arithmetic(card: Card, results: Results, options: Options) -> None:
-    module = card.cuda.module_from_buffer(image(card, options.small))
-    blocks_of = 1 if options.small else card.driver.card.multiprocessors * 8
+def arithmetic(gpu: Gpu, results: Results, options: Options) -> None:
+    module = gpu.cuda.module_from_buffer(image(gpu, options.small))
+    blocks_of = 1 if options.small else gpu.driver.gpu.multiprocessors * 8
     rounds = 2 if options.small else 4000
     for name, (operations, blocks) in KERNELS.items():
-        if name.startswith("mma") and int(card.driver.card.capability) < 80:
+        if name.startswith("mma") and int(gpu.driver.gpu.capability) < 80:
             continue
         function, grid = module.get_function(name), blocks_of * blocks
-        memory = card.driver.allocate(4 * grid)
+        memory = gpu.driver.allocate(4 * grid)
         args = struct.pack("Piff4x", int(memory), rounds, 0.999, 0.001)
 
         def start(function=function, grid=grid, args=args) -> None:
-            function._launch_kernel((grid, 1, 1), (THREADS, 1, 1), args, 0, card.stream)
+            function._launch_kernel((grid, 1, 1), (THREADS, 1, 1), args, 0, gpu.stream)
 
-        spent = median_seconds(start, card.seconds, options.rounds)
+        spent = median_seconds(start, gpu.seconds, options.rounds)
         rate = operations * rounds * THREADS * grid / spent
         results.add(part="arithmetic", what=name.replace("_", " "), rate=rate / 1e12, unit="TFLOP/s, registers only")
 
 
-def image(card: Card, emulated: bool) -> bytes:
+def image(gpu: Gpu, emulated: bool) -> bytes:
     if emulated:
         from tests.emulator.build import build as for_the_host
 
         return for_the_host(SOURCE).read_bytes()
     text = "\n".join(path.read_text(encoding="utf-8") for path in (SOURCES / "primitives.cuh", SOURCE))
     text = text.replace("#pragma once\n", "").replace('#include "primitives.cuh"\n', "")
-    return build.find_compiler().cubin(text, f"sm_{card.driver.card.capability}", build.FLAGS)
+    return build.find_compiler().cubin(text, f"sm_{gpu.driver.gpu.capability}", build.FLAGS)

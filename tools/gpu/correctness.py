@@ -13,7 +13,7 @@ from layermem.backends.cuda import implicit_gemm
 from layermem.backends.cuda.driver.context import Driver
 from layermem.backends.cuda.implicit_gemm import ENGINES, TILES
 from tests.backends.cuda.harness import Case, Way, case_of
-from tests.backends.cuda.on_card import Card
+from tests.backends.cuda.on_gpu import Gpu
 from tests.cases import CASES, CONV_EDGES, PRECISION_BOUNDS, edge_case, select
 from tools.gpu.results import Options, Results
 
@@ -34,7 +34,7 @@ class Check(NamedTuple):
 
 def run(results: Results, options: Options) -> None:
     driver = Driver(0)
-    card, tiles = Card(driver), implicit_gemm.TILES
+    gpu, tiles = Gpu(driver), implicit_gemm.TILES
     for check in checks(options.brief):
         implicit_gemm.TILES = (check.tile,) if check.tile else tiles
         key = {"name": check.name, "precision": check.precision}
@@ -42,7 +42,7 @@ def run(results: Results, options: Options) -> None:
         def work(check: Check = check, key: dict[str, str] = key) -> None:
             began = time.perf_counter()
             try:
-                error = twice(check, Way(precision=check.precision, card=card))
+                error = twice(check, Way(precision=check.precision, gpu=gpu))
             except AssertionError as wrong:
                 results.add(**key, passed=False, says=str(wrong).strip().splitlines()[0])
             else:

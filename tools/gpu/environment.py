@@ -1,4 +1,4 @@
-"""What is here: versions, the card, the machine code of every kernel (compiled on all cores unless it is prebuilt)."""
+"""What is here: versions, the GPU, the machine code of every kernel (compiled on all cores unless it is prebuilt)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from layermem.backends.cuda.device import described
-from layermem.backends.cuda.driver.context import Driver, cards
+from layermem.backends.cuda.driver.context import Driver, gpus
 from layermem.backends.cuda.kernel_images import build
 from layermem.backends.cuda.kernel_images.sources import modules
 from layermem.backends.cuda.kernel_images.toolkit import program
@@ -23,7 +23,7 @@ ABSENT = "not here"
 
 
 def run(results: Results, options: Options) -> None:
-    for part in (versions, card, images):
+    for part in (versions, gpu, images):
         results.attempt(partial(part, results), most=60, part=part.__name__)
 
 
@@ -46,19 +46,19 @@ def version(package: str) -> str:
         return ABSENT
 
 
-def card(results: Results) -> None:
+def gpu(results: Results) -> None:
     driver = Driver(0)
     major, minor = divmod(driver.cuda.get_driver_version(), 1000)
     free, total = driver.cuda.mem_get_info()
-    results.add(part="card", what="card", found=described(driver.card))
-    results.add(part="card", what="driver's CUDA", found=f"{major}.{minor // 10}")
-    results.add(part="card", what="bytes taken beside an arena", found=total - free)
+    results.add(part="gpu", what="gpu", found=described(driver.gpu))
+    results.add(part="gpu", what="driver's CUDA", found=f"{major}.{minor // 10}")
+    results.add(part="gpu", what="bytes taken beside an arena", found=total - free)
     driver.close()
 
 
 def images(results: Results) -> None:
     """The slowest modules come first, so that they are not waited for in the end."""
-    capability = cards()[0].capability
+    capability = gpus()[0].capability
     names = sorted(modules(), key=lambda name: not name.startswith("convolution"))
 
     def compiled(module: str) -> tuple[float, str]:

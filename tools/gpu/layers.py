@@ -1,4 +1,4 @@
-"""Times the cases of tests/cases.py that have a size for a card, in turns with PyTorch's cuDNN where it is installed:
+"""Times the cases of tests/cases.py that have a size for a GPU, in turns with PyTorch's cuDNN where it is installed:
 channels_last, benchmark mode, the same precision.  In bf16 PyTorch's tensors are bf16 in memory too; ours stay fp32."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from layermem.ops import Conv
 from tests.backends.cuda.harness import Run, first_step, record_of, wants_of
 from tests.cases import select
 from tests.op_case import OpCase
-from tools.gpu.card import Card
+from tools.gpu.gpu import Gpu
 from tools.gpu.results import Options, Results, Row, in_short, median_seconds
 
 Peers = dict[str, Callable[[], float]]
@@ -24,35 +24,35 @@ CONTEXT = {"seed": 1, "step": 0}
 PRECISIONS = ("fp32", "fp32x3", "tf32", "bf16")
 
 
-TINY = (1, 4, 6, 6)  # of every bottom, on an emulated card
+TINY = (1, 4, 6, 6)  # of every bottom, on an emulated GPU
 
 
 def run(results: Results, options: Options) -> None:
-    card, torch = Card(), peers_of(results)
-    layers = {case.name: layer_of_case(case, options.small) for case in select("card")}
+    gpu, torch = Gpu(), peers_of(results)
+    layers = {case.name: layer_of_case(case, options.small) for case in select("gpu")}
     products = {name: layer for name, layer in layers.items() if isinstance(layer.record, Conv)}
     memory_bound = [name for name in layers if name not in products]
     for name in memory_bound[: 2 if options.brief else None]:
         layer = layers[name]
         peers = partial(torch.memory_bound, name, layer.bottoms[0].shape) if torch else dict
-        results.attempt(partial(measured, card, results, name, "fp32", layer, peers), layer=name, precision="fp32")
+        results.attempt(partial(measured, gpu, results, name, "fp32", layer, peers), layer=name, precision="fp32")
     for name, layer in list(products.items())[: 1 if options.brief else None]:
-        for precision in PRECISIONS if int(card.driver.card.capability) >= 80 else PRECISIONS[:1]:
+        for precision in PRECISIONS if int(gpu.driver.gpu.capability) >= 80 else PRECISIONS[:1]:
             beside = torch is not None and precision != "fp32x3"
             peers = partial(torch.convolution, layer.record, precision) if beside else dict
-            work = partial(measured, card, results, name, precision, layer, peers)
+            work = partial(measured, gpu, results, name, precision, layer, peers)
             results.attempt(work, layer=name, precision=precision)
-    card.driver.close()
+    gpu.driver.close()
 
 
 def layer_of_case(case: OpCase, small: bool) -> Layer:
     if small:
-        return case.at(*[TINY] * len(case.shapes("card"))).layer()
-    return case.layer("card")
+        return case.at(*[TINY] * len(case.shapes("gpu"))).layer()
+    return case.layer("gpu")
 
 
 def peers_of(results: Results) -> Any:
-    """tools.gpu.torch_layers, or None where there is no PyTorch that sees the card."""
+    """tools.gpu.torch_layers, or None where there is no PyTorch that sees the GPU."""
     try:
         return import_module("tools.gpu.torch_layers")
     except Exception as error:  # whatever a package of that size may meet
@@ -61,13 +61,13 @@ def peers_of(results: Results) -> Any:
 
 
 def measured(
-    card: Card, results: Results, name: str, precision: str, layer: Layer, peers_of_step: Callable[[], Peers]
+    gpu: Gpu, results: Results, name: str, precision: str, layer: Layer, peers_of_step: Callable[[], Peers]
 ) -> None:
     """A row for each op of the layer: seconds, FLOPs and bytes a second, and seconds of the peer of the same step."""
     rounds, peers = results.options.rounds, prepared(peers_of_step, results, layer=name, precision=precision)
-    for step, launches, flops, nbytes in ops(card, layer, precision):
-        start = card.starter(launches, CONTEXT)
-        ours = median_seconds(start, card.seconds, rounds)
+    for step, launches, flops, nbytes in ops(gpu, layer, precision):
+        start = gpu.starter(launches, CONTEXT)
+        ours = median_seconds(start, gpu.seconds, rounds)
         row = {"layer": name, "op": step, "precision": precision, "ms": 1e3 * ours}
         row |= {"TFLOP/s": flops / ours / 1e12, "GB/s": nbytes / ours / 1e9}
         if step in peers:
@@ -92,7 +92,7 @@ def beside(peer: Callable[[], float], ours: float, rounds: int) -> Row:
     return {"cuDNN ms": 1e3 * theirs, "ratio": ours / theirs}
 
 
-def ops(card: Card, layer: Layer, precision: str) -> Iterator[tuple[str, list[Any], int, int]]:
+def ops(gpu: Gpu, layer: Layer, precision: str) -> Iterator[tuple[str, list[Any], int, int]]:
     """Each op of the layer, over buffers of its own: name, launches, FLOPs, bytes that must move."""
     wants = wants_of(layer)
     for step in (first_step(layer, wants), *layer.backward(wants)):
@@ -100,7 +100,7 @@ def ops(card: Card, layer: Layer, precision: str) -> Iterator[tuple[str, list[An
         tensors = {role: Run(layer).tensor(role) for role in roles}
         sizes = {role: tensor.nbytes for role, tensor in tensors.items()}
         workspace = cuda_kernels.workspace_bytes(record, step.step, roles)
-        addresses = card.filled({**sizes, **({"workspace": workspace} if workspace else {})})
+        addresses = gpu.filled({**sizes, **({"workspace": workspace} if workspace else {})})
         counts = {role: tensor.count for role, tensor in tensors.items()}
         launches = list(cuda_kernels.bind(record, step.step, CudaCall(addresses, counts, precision=precision)))
         yield step.step, launches, step.flops, sum(sizes.values()) + sum(sizes[role] for role in step.updates)

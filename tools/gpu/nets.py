@@ -1,4 +1,4 @@
-"""Whole nets: milliseconds an iteration and bytes of the card under several budgets, beside PyTorch's ways to save."""
+"""Whole nets: milliseconds an iteration and bytes of the GPU under several budgets, beside PyTorch's ways to save."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def one(job: Job, budget: str | None, device: CudaDevice, options: Options) -> d
     row |= {"predicted ms": 1e3 * found.seconds, "host bytes": found.program.host_bytes}
     row["says"] = "the least that fits" if least else ""
     free, total = device.driver.cuda.mem_get_info()
-    row["card bytes"] = total - free
+    row["GPU bytes"] = total - free
     return row
 
 

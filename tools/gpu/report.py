@@ -35,7 +35,7 @@ def failures(found: Mapping[str, Any]) -> list[str]:
 
 
 def markdown(found: Mapping[str, Any]) -> str:
-    lines = ["# What a card says", ""]
+    lines = ["# What a GPU says", ""]
     for name, step in found.items():
         lines += [f"## {TITLES.get(name, name)}", "", f"{step['seconds']:.0f} s, {step['ended']}.", ""]
         rows = step["rows"]

@@ -21,7 +21,7 @@ ITEM_SECONDS = 30
 class Options:
     """How a step is run.
 
-    small    tiny shapes, as an emulated card needs them
+    small    tiny shapes, as an emulated GPU needs them
     brief    a few rows of each kind
     seconds  that the step has; it leaves out what it would begin after them
     nets     NAME:BATCH of prototxt/, for the step on whole nets
@@ -54,7 +54,7 @@ class Results:
         self, work: Callable[[], None], until: float | None = None, most: int = ITEM_SECONDS, **key: Any
     ) -> None:
         """Do a piece of the step, which adds rows with `key` in them, unless there are such rows already or the time is
-        up (after `until` seconds of the step, if given).  What goes wrong is a row too, and ends this process: a card
+        up (after `until` seconds of the step, if given).  What goes wrong is a row too, and ends this process: a GPU
         that failed once may be of no more use to it.  So does what has not come back after `most` seconds."""
         if any(all(row.get(name) == value for name, value in key.items()) for row in self.rows):
             return
@@ -69,7 +69,7 @@ class Results:
         self.add(**begun)  # and taken back if it ends well
         place = len(self.rows) - 1
         if not self.options.small:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends a process that waits for the card, too
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends a process that waits for the GPU, too
             signal.alarm(most)
         try:
             work()

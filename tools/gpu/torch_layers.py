@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from layermem.ops import Conv
 
 if not torch.cuda.is_available():
-    raise ImportError("this PyTorch sees no card")
+    raise ImportError("this PyTorch sees no GPU")
 
 Peers = dict[str, Callable[[], float]]
 torch.backends.cudnn.benchmark = True

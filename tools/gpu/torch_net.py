@@ -1,7 +1,7 @@
-"""A training step of a net in PyTorch on a card: python -m tools.gpu.torch_net NET.json MODE PRECISION [DEVICE]
+"""A training step of a net in PyTorch on a GPU: python -m tools.gpu.torch_net NET.json MODE PRECISION [DEVICE]
 
 MODE is eager, checkpoint (as in tools/torch_peer.py), save_on_cpu, or `compile B` with activation budget B.  Prints a
-line of JSON: milliseconds a step (median), most bytes allocated.  DEVICE cpu tries the same code without a card.
+line of JSON: milliseconds a step (median), most bytes allocated.  DEVICE cpu tries the same code without a GPU.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main(path: str, mode: str, precision: str, device: str = "cuda") -> None:
     net = PeerNet(request["layers"], mode == "checkpoint").to(device).to(memory_format=torch.channels_last)
     x = torch.rand(request["data"], device=device).contiguous(memory_format=torch.channels_last)
     label = torch.randint(request["classes"], (request["data"][0],), device=device)
-    card = device == "cuda"
+    gpu = device == "cuda"
     rule = torch.optim.SGD(net.parameters(), lr=0.0, momentum=0.9, weight_decay=0.0005, fused=True)
     forward = net
     if mode.startswith("compile"):
@@ -37,7 +37,7 @@ def main(path: str, mode: str, precision: str, device: str = "cuda") -> None:
         forward = torch.compile(net)
 
     def step() -> None:
-        away = torch.autograd.graph.save_on_cpu(pin_memory=card) if mode == "save_on_cpu" else contextlib.nullcontext()
+        away = torch.autograd.graph.save_on_cpu(pin_memory=gpu) if mode == "save_on_cpu" else contextlib.nullcontext()
         rule.zero_grad(set_to_none=True)
         with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"), away:
             loss = forward({"data": x, "label": label})
@@ -45,7 +45,7 @@ def main(path: str, mode: str, precision: str, device: str = "cuda") -> None:
         rule.step()
 
     def clock() -> float:
-        if not card:
+        if not gpu:
             began = time.perf_counter()
             step()
             return 1e3 * (time.perf_counter() - began)
@@ -58,11 +58,11 @@ def main(path: str, mode: str, precision: str, device: str = "cuda") -> None:
 
     for _ in range(WARM):
         step()
-    if card:
+    if gpu:
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
     milliseconds = statistics.median(clock() for _ in range(ROUNDS))
-    most = torch.cuda.max_memory_allocated() if card else 0
+    most = torch.cuda.max_memory_allocated() if gpu else 0
     print(json.dumps({"ms": milliseconds, "bytes": most, "says": torch.__version__}))
 
 

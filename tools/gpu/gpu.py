@@ -1,4 +1,4 @@
-"""The card as the steps use it: its driver, time by its own events, memory full of random numbers."""
+"""The GPU as the steps use it: its driver, time by its own events, memory full of random numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from layermem.utils.units import aligned
 NOISE = 1 << 22  # floats that are drawn; longer blobs repeat them
 
 
-class Card:
+class Gpu:
     def __init__(self) -> None:
         self.driver = Driver(0)
         self.cuda = self.driver.cuda
@@ -26,7 +26,7 @@ class Card:
 
     @cached_property
     def noise(self) -> Any:
-        """On the card, so that large blobs are filled at its own speed."""
+        """On the GPU, so that large blobs are filled at its own speed."""
         memory = self.driver.allocate(4 * NOISE)
         self.driver.write(int(memory), np.random.default_rng(1).standard_normal(NOISE, dtype=np.float32))
         return memory

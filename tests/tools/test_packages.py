@@ -1,0 +1,58 @@
+"""What source archive, wheel and editable install contain (without the native module, which takes minutes)."""
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pybind11")
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = "import os, sys; from setuptools import build_meta as b; print(getattr(b, sys.argv[1])(sys.argv[2]))"
+IGNORED = shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info", "build", ".*", "out")
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    """A function from the kind of a package to its file, built from a copy of the tree."""
+    folder = tmp_path_factory.mktemp("packages")
+    tree = shutil.copytree(ROOT, folder / "tree", ignore=IGNORED)
+
+    def make(kind: str) -> Path:
+        words = [sys.executable, "-c", BUILD, f"build_{kind}", str(folder)]
+        settings = {"PATH": "/usr/bin:/bin", "LAYERMEM_NATIVE": "0"}
+        ended = subprocess.run(words, cwd=tree, env=settings, capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stderr
+        return folder / ended.stdout.splitlines()[-1]
+
+    return make
+
+
+def test_the_source_archive_holds_what_builds_runs_and_documents(build):
+    with tarfile.open(build("sdist")) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    wanted = ("setup.py", "LICENSE", "CHANGELOG.md", "layermem/native/bindings.cpp", "layermem/native/cpu/isa/simd.h",
+              "cuda/convolution.cu", "layermem/proto/caffe.bin", "layermem/py.typed", "docs/glossary.md",
+              "prototxt/digits/solver.prototxt", "prototxt/digits/digits_train_lmdb/data.mdb")  # fmt: skip
+    assert names >= set(wanted)
+    assert not [name for name in names if name.startswith("tests") or name.endswith((".pyc", ".so", "lock.mdb"))]
+
+
+def test_the_wheel_holds_modules_and_what_they_read_but_no_sources_of_the_native_module(build):
+    with zipfile.ZipFile(build("wheel")) as wheel:
+        names = set(wheel.namelist())
+    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "layermem").rglob("*.py")}
+    assert names >= modules | {"layermem/proto/caffe.bin", "layermem/py.typed", "layermem/cuda_kernels/convolution.cu"}
+    assert not [name for name in names if name.endswith((".cpp", ".h", ".md"))]
+    assert not [name for name in names if name.split("/")[0] not in ("layermem", "layermem-0.1.0.dist-info")]
+
+
+def test_an_editable_install_is_found_beside_a_folder_of_its_name(build):
+    with zipfile.ZipFile(build("editable")) as wheel:
+        names = wheel.namelist()
+        (link,) = [name for name in names if name.endswith(".pth")]
+        assert Path(wheel.read(link).decode().strip()).joinpath("layermem/__init__.py").is_file()  # a path, no finder
+        assert not [name for name in names if name.endswith(".py")]

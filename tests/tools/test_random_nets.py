@@ -1,0 +1,82 @@
+"""The campaign of random nets: it is clean on a few nets, and sees wrong bits, bytes and refusals."""
+
+import random
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from layermem._native import cpu
+from layermem.graph.net import Net
+from layermem.layers import LAYERS
+from layermem.proto.read import read_net_text
+from layermem.runtime.runner import Runner
+from tools import random_nets
+from tools.campaign.net_grammar import random_net
+from tools.campaign.session import Campaign
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def same_kernels_afterwards():
+    isa, threads = cpu.active_isa(), cpu.threads()
+    yield
+    cpu.set_isa(isa)
+    cpu.set_threads(threads)
+
+
+def campaign_of_one(folder) -> Campaign:
+    """What a campaign says of one net."""
+    campaign = Campaign("random_nets", 0, 7, folder / "found")
+    (folder / "run").mkdir()
+    for index, rng in campaign.inputs():
+        random_nets.try_net(campaign, index, rng, folder / "run")
+    return campaign
+
+
+def test_a_few_nets_train_to_the_same_bits_under_every_plan(tmp_path):
+    command = [sys.executable, "tools/random_nets.py", "--seconds", "3", "--seed", "3", "--out", str(tmp_path)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert " 0 findings in " in ended.stdout and " nets, " in ended.stdout and not [*tmp_path.iterdir()]
+
+
+def test_nets_of_one_seed_are_the_same_and_use_every_layer():
+    nets = [random_net(random.Random(f"1/{i}")) for i in range(60)]
+    assert random_net(random.Random("1/0")) == nets[0] != nets[1]
+    used = {node.layer.type for text in nets for phase in (0, 1) for node in Net(read_net_text(text), phase).nodes}
+    assert set(LAYERS) - used <= {"Silence", "PReLU", "Crop", "Exp"}  # the rarest
+
+
+def test_wrong_bits_are_found_and_their_solver_saved(tmp_path, monkeypatch):
+    train = random_nets.train
+
+    def wrong(text, run, *rest):
+        bits = train(text, run, *rest)
+        return bits if run == random_nets.BASELINE else (*bits[:-1], bits[-1][:-1] + "0")
+
+    monkeypatch.setattr(random_nets, "train", wrong)
+    campaign = campaign_of_one(tmp_path)
+    assert campaign.findings and campaign.finish() == 1
+    assert "net_param" in (tmp_path / "found/random_nets-7-0/solver.prototxt").read_text()
+
+
+def test_a_measured_peak_above_the_predicted_one_is_found(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(Runner, "measured_peak_bytes", property(lambda self: self.program.arena_bytes + 256))
+    assert campaign_of_one(tmp_path).findings and "bytes where" in capsys.readouterr().out
+
+
+def test_a_refusal_at_the_minimum_is_found(tmp_path, monkeypatch, capsys):
+    checked = random_nets.check_budgets
+
+    def lower(run, *rest):
+        budget = checked(run, *rest)
+        return budget and budget // 2
+
+    runs = replace(random_nets.BASELINE, strategy="liveness", budget="minimum")
+    monkeypatch.setattr(random_nets.Run, "random", staticmethod(lambda *random: runs))
+    monkeypatch.setattr(random_nets, "check_budgets", lower)
+    assert campaign_of_one(tmp_path).findings and "is refused" in capsys.readouterr().out

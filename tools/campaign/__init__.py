@@ -1,0 +1,1 @@
+"""What the campaigns share: random_nets.py, fuzz.py and crash.py."""

@@ -1,0 +1,247 @@
+"""The files that layermem reads, as the fuzzer sees them: valid ones to start from, and what reads them.
+
+KINDS     name -> Kind
+corpus()  writes a folder with one valid file of every kind and what they refer to
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import h5py
+import lmdb
+import numpy as np
+from PIL import Image
+
+import layermem
+from layermem.cli import main
+from layermem.graph.net import Net
+from layermem.proto.blobs import read_blob
+from layermem.proto.read import read_net, read_solver
+from layermem.proto.schema import PHASES, BlobProto
+from layermem.solver.solver import Solver
+from tools.campaign.net_grammar import random_net
+from tools.lmdb_writer import datum, write_lmdb
+
+PROTOTXT = Path(__file__).resolve().parents[2] / "prototxt"
+NETS = ("digits", "mnist", "cifar10", "alexnet", "resnet20")
+SHAPES: dict[str, tuple[int, ...]] = {"data": (2, 3, 67, 67), "label": (2,)}  # of their inputs
+MOST_BYTES, MOST_SECONDS, MOST_BATCHES = 64 << 20, 1.0, 8  # of a solver that is run, not only planned
+IMAGE = (3, 5, 4)
+PICTURES = ("0.png", "1.bmp", "2.jpg")
+SOURCES = {
+    "Data": 'data_param { source: "%s" batch_size: 3 backend: LMDB }',
+    "HDF5Data": 'hdf5_data_param { source: "%s" batch_size: 3 }',
+    "ImageData": 'image_data_param { source: "%s" batch_size: 2 new_height: 5 new_width: 4 }',
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """path     of the file that is mutated, in the corpus
+    read     reads it, given the folder of the corpus
+    seeds    other valid contents
+    text     whether its tokens are mutated too
+    library  the file is mapped by a library that may end the process
+    """
+
+    path: str
+    read: Callable[[Path], object]
+    seeds: Callable[[], list[bytes]] = list
+    text: bool = False
+    library: bool = False
+
+
+def data_net(kind: str, source: str) -> str:
+    return (
+        f'name: "small" layer {{ name: "data" type: "{kind}" top: "data" top: "label" {SOURCES[kind] % source} }}\n'
+        'layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip"\n'
+        '  inner_product_param { num_output: 4 weight_filler { type: "xavier" } } }\n'
+        'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }\n'
+    )
+
+
+SOLVER = 'base_lr: 0.01 lr_policy: "fixed" momentum: 0.9 max_iter: 2 random_seed: 1 snapshot_prefix: "run"\n'
+SMALL = f"{SOLVER}net_param {{ {data_net('Data', 'lmdb')} }}\n"
+FORMATS = {"run": "", "h5run": "snapshot_format: HDF5\n"}
+
+
+# -- the corpus ------------------------------------------------------------------------------------------------------
+
+
+def corpus(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    pictures = rng.integers(0, 256, (7, *IMAGE), np.uint8)
+    write_lmdb(folder / "lmdb", [datum(picture, i % 4) for i, picture in enumerate(pictures)])
+    with h5py.File(folder / "rows.h5", "w") as file:
+        file["data"], file["label"] = rng.random((7, *IMAGE), np.float32), np.arange(7, dtype=np.float32) % 4
+    (folder / "rows.txt").write_text("rows.h5\n")
+    for name, picture in zip(PICTURES, pictures):
+        Image.fromarray(picture.transpose(1, 2, 0)).save(folder / name)
+    (folder / "images.txt").write_text("".join(f"{name} {i}\n" for i, name in enumerate(PICTURES)))
+    for kind, source in (("Data", "lmdb"), ("HDF5Data", "rows.txt"), ("ImageData", "images.txt")):
+        (folder / f"{kind}.prototxt").write_text(f"{SOLVER}net_param {{ {data_net(kind, source)} }}\n")
+    net = data_net("Data", "lmdb")
+    (folder / "net.prototxt").write_text(net)
+    mean = BlobProto(num=1, channels=3, height=5, width=4, data=[0.5] * 60)
+    (folder / "mean.binaryproto").write_bytes(mean.SerializeToString())
+    (folder / "net.prototxt.hints").write_text("segment-ends ip\nkeep l*\n")
+    os.chdir(folder)
+    for prefix, lines in FORMATS.items():
+        Path(f"{prefix}.prototxt").write_text(SMALL.replace('"run"', f'"{prefix}"') + lines)
+        with Solver(f"{prefix}.prototxt") as solver:
+            solver.solve()
+    for end in ("solverstate", "solverstate.h5"):  # without the JSON file, which holds a hash of the state
+        prefix = "h5run" if end.endswith("h5") else "run"
+        shutil.copy(f"{prefix}_iter_2.{end}", f"loose.{end}")
+    for words in (
+        "plan --net net.prototxt --strategy recompute --save plan.json",
+        "plan --net net.prototxt --export-graph graph.txt",
+        "time --net net.prototxt --iterations 1 --out costs.csv",
+    ):
+        run(words.split())
+
+
+def run(words: list[str]) -> None:
+    """A command, without its output; an exit code but those of success and of a LayermemError is an error."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+        code = main(words)
+    if code not in (0, 2, 3, 4):
+        raise AssertionError(f"exit code {code}: {said.getvalue()}")
+
+
+# -- readers: each is called in the folder of the corpus --------------------------------------------------------------
+
+
+def net(folder: Path) -> None:
+    named = b'"data"' in (folder / "fuzz.prototxt").read_bytes()
+    Net(read_net(folder / "fuzz.prototxt"), PHASES["TEST"], inputs=SHAPES if named else {})
+    shapes = " --input data=2,3,67,67 --input label=2" if named else ""
+    run(f"plan --net fuzz.prototxt --budget 80% --json{shapes}".split())
+
+
+def solver(folder: Path, path: str = "fuzz_solver.prototxt") -> None:
+    """Plan it, and train ten iterations where that is little work and writes nowhere else."""
+    file = read_solver(folder / path)
+    report = layermem.plan(solver=file, strategy="auto")
+    p = file.message
+    batches = max(p.iter_size, *p.test_iter, 0)
+    inside = not Path(p.snapshot_prefix).is_absolute() and ".." not in p.snapshot_prefix
+    if report.peak_bytes < MOST_BYTES and report.seconds < MOST_SECONDS and batches <= MOST_BATCHES and inside:
+        with Solver(file, iterations=10) as training:
+            training.solve()
+
+
+@cache
+def resumable(prefix: str) -> Solver:
+    return Solver(f"{prefix}.prototxt")
+
+
+def weights(path: str) -> Callable[[Path], None]:
+    return lambda folder: resumable("run").load(folder / path)
+
+
+def state(path: str) -> Callable[[Path], None]:
+    return lambda folder: resumable("run").restore(path)
+
+
+def mean(folder: Path) -> None:
+    read_blob(folder / "mean.binaryproto")
+
+
+def data(kind: str) -> Callable[[Path], None]:
+    return lambda folder: solver(folder, f"{kind}.prototxt")
+
+
+def records(folder: Path) -> None:
+    """An LMDB whose records are the lines of the mutated file."""
+    write_raw_lmdb(folder / "lmdb_fuzz", (folder / "records").read_bytes())
+    text = (folder / "Data.prototxt").read_text().replace('"lmdb"', '"lmdb_fuzz"')
+    (folder / "records.prototxt").write_text(text)
+    solver(folder, "records.prototxt")
+
+
+def write_raw_lmdb(folder: Path, raw: bytes) -> None:
+    folder.mkdir(exist_ok=True)
+    for old in folder.iterdir():
+        old.unlink()
+    with lmdb.open(str(folder), map_size=1 << 24) as env, env.begin(write=True) as txn:
+        for index, record in enumerate(raw.split(b"\n--\n")):
+            txn.put(f"{index:08d}".encode(), record)
+
+
+def record_seeds() -> list[bytes]:
+    picture = np.zeros(IMAGE, np.uint8)
+    encoded = io.BytesIO()
+    Image.fromarray(picture.transpose(1, 2, 0)).save(encoded, "PNG")
+    whole = datum(picture, 1).SerializeToString()
+    png = datum(picture, 1)
+    png.data, png.encoded = encoded.getvalue(), True
+    floats = datum(picture, 2)
+    floats.ClearField("data")
+    floats.float_data.extend([0.25] * picture.size)
+    return [b"\n--\n".join([whole, each.SerializeToString(), whole]) for each in (png, floats, datum(picture, 0))]
+
+
+def net_seeds() -> list[bytes]:
+    files = [path.read_bytes() for name in NETS for path in sorted((PROTOTXT / name).glob("*train_val.prototxt"))]
+    return files + [random_net(random.Random(i)).encode() for i in range(12)]
+
+
+def solver_seeds() -> list[bytes]:
+    kinds = ('type: "Adam" momentum2: 0.9', 'type: "RMSProp"', 'type: "AdaDelta" delta: 1e-6', 'type: "Nesterov"', "")
+    policies = (
+        'lr_policy: "step" gamma: 0.5 stepsize: 1', 'lr_policy: "inv" gamma: 0.1 power: 0.5',
+        'lr_policy: "poly" power: 2', 'lr_policy: "multistep" gamma: 0.1 stepvalue: 1 stepvalue: 2',
+        'lr_policy: "sigmoid" gamma: -1 stepsize: 1', 'lr_policy: "exp" gamma: 0.5',
+    )  # fmt: skip
+    more = ("clip_gradients: 1 iter_size: 2", "test_iter: 1 test_interval: 1", "average_loss: 2 display: 1 snapshot: 1")
+    rng = random.Random(0)
+    return [
+        f'{rng.choice(kinds)}\nbase_lr: 0.01\n{policy}\n{rng.choice(more)}\nmax_iter: 2\nsnapshot_prefix: "seed"\n'
+        f"net_param {{\n{random_net(rng)}}}\n".encode()
+        for policy in policies * 2
+    ]
+
+
+def outputs(words: str) -> Callable[[Path], None]:
+    return lambda folder: run(words.split())
+
+
+KINDS = {
+    "net": Kind("fuzz.prototxt", net, net_seeds, text=True),
+    "solver": Kind("fuzz_solver.prototxt", solver, solver_seeds, text=True),
+    "hints": Kind("net.prototxt.hints", outputs("plan --net net.prototxt --strategy recompute"), text=True),
+    "plan": Kind("plan.json", outputs("plan --net net.prototxt --load plan.json --json"), text=True),
+    "costs": Kind("costs.csv", outputs("plan --net net.prototxt --costs costs.csv --budget 90% --json"), text=True),
+    "graph": Kind("graph.txt", outputs("plan-graph graph.txt --time-limit 1"), text=True),
+    "state json": Kind("run_iter_2.solverstate.json", state("run_iter_2.solverstate"), text=True),
+    "caffemodel": Kind("run_iter_2.caffemodel", weights("run_iter_2.caffemodel")),
+    "solverstate": Kind("loose.solverstate", state("loose.solverstate")),
+    "caffemodel.h5": Kind("h5run_iter_2.caffemodel.h5", weights("h5run_iter_2.caffemodel.h5")),
+    "solverstate.h5": Kind("loose.solverstate.h5", state("loose.solverstate.h5")),
+    "binaryproto": Kind("mean.binaryproto", mean),
+    "hdf5 data": Kind("rows.h5", data("HDF5Data")),
+    "hdf5 list": Kind("rows.txt", data("HDF5Data"), text=True),
+    "image list": Kind("images.txt", data("ImageData"), text=True),
+    "image": Kind("1.bmp", data("ImageData")),
+    "records": Kind("records", records, record_seeds),
+    "lmdb": Kind("lmdb/data.mdb", data("Data"), library=True),
+}
+
+
+def contents(folder: Path) -> dict[str, list[bytes]]:
+    """The valid contents of each kind."""
+    found = {}
+    for name, kind in KINDS.items():
+        path = folder / kind.path
+        found[name] = ([path.read_bytes()] if path.exists() else []) + kind.seeds()
+    return found

@@ -1,0 +1,412 @@
+"""Random valid nets: layers of every family over blobs whose shapes are known.
+
+    text = random_net(rng)     a net in prototxt: DummyData, 3 to 20 layers, up to three losses, an accuracy
+
+A production proposes a layer that suits the blobs at hand; the net itself then says whether it is valid and which
+shapes it gives.  A proposal that is an InputError is dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable
+
+from layermem.errors import InputError
+from layermem.graph.net import Net
+from layermem.layers import LAYERS
+from layermem.proto.read import read_net_text
+from layermem.proto.schema import PHASES
+
+Shape = tuple[int, ...]
+Production = Callable[["NetWriter"], None]
+PRODUCTIONS: list[Production] = []
+
+MOST_ELEMENTS = 60_000  # of a blob
+FILLERS = (
+    'type: "xavier"', 'type: "msra"', 'type: "gaussian" std: 0.2', 'type: "uniform" min: -0.3 max: 0.3',
+    'type: "constant" value: 0.1', 'type: "positive_unitball"',
+)  # fmt: skip
+
+
+class NetWriter:
+    """A net that grows: `blobs` are its names and shapes in order, `unread` those that no layer reads yet."""
+
+    def __init__(self, rng: random.Random):
+        self.rng = rng
+        self.layers: list[str] = []
+        self.blobs: dict[str, Shape] = {}
+        self.unread: dict[str, None] = {}
+        self.learned: dict[str, None] = {}  # blobs that depend on a parameter
+        self.shared: dict[tuple[object, ...], str] = {}  # what must agree -> names of its parameters
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.layers) + "\n"
+
+    def pick(self, *ranks: int) -> str:
+        """A blob with one of these numbers of axes (at least one), mostly a late one; LookupError if there is none."""
+        fitting = [name for name, shape in self.blobs.items() if len(shape) in (ranks or range(1, 9))]
+        if not fitting:
+            raise LookupError
+        return fitting[-1 - int(len(fitting) * self.rng.random() ** 3)]
+
+    def like(self, name: str) -> list[str]:
+        """All blobs of the same shape."""
+        return [other for other, shape in self.blobs.items() if shape == self.blobs[name]]
+
+    def filler(self, name: str = "weight_filler") -> str:
+        return f"{name} {{ {self.rng.choice(FILLERS)} }}"
+
+    def chance(self, share: float) -> bool:
+        return self.rng.random() < share
+
+    def add(
+        self, kind: str, bottoms: list[str], settings: str = "", tops: int = 1, in_place: bool = False
+    ) -> list[str]:
+        """The tops of a new layer; LookupError where the net refuses it."""
+        name = f"{kind.lower()}{len(self.layers)}"
+        names = bottoms[:1] if in_place else [name if i == 0 else f"{name}_{i}" for i in range(tops)]
+        wiring = "".join(f' bottom: "{b}"' for b in bottoms) + "".join(f' top: "{t}"' for t in names)
+        line = f'layer {{ name: "{name}" type: "{kind}"{wiring} {settings} }}'
+        phase = "TEST" if "phase: TEST" in settings else "TRAIN"
+        try:
+            node = Net(read_net_text(self.text + line), PHASES[phase]).nodes[-1]
+        except InputError:
+            raise LookupError from None
+        shapes = [top.shape for top in node.layer.tops]
+        if any(top.count > MOST_ELEMENTS for top in node.layer.tops):
+            raise LookupError
+        self.layers.append(line)
+        if phase == "TEST":
+            return names
+        learned = bool(node.params) or any(b in self.learned for b in bottoms)
+        for bottom in bottoms:
+            self.unread.pop(bottom, None)
+        for top, shape in zip(names, shapes):
+            self.blobs.pop(top, None)
+            self.blobs[top] = shape
+            self.unread[top] = None
+            if learned:
+                self.learned[top] = None
+        return names
+
+    def maybe_in_place(self, kind: str, bottom: str, settings: str = "") -> list[str]:
+        return self.add(kind, [bottom], settings, in_place=LAYERS[kind].inplace and self.chance(0.5))
+
+    def params(self, key: tuple[object, ...], count: int) -> str:
+        """`param` blocks: often none; else factors, frozen parameters, or ones shared with an equal layer."""
+        choice = self.rng.random()
+        if choice < 0.5:
+            return ""
+        if choice < 0.7:
+            names = self.shared.setdefault(key, f"shared{len(self.shared)}")
+            return " ".join(f'param {{ name: "{names}_{i}" }}' for i in range(count))
+        factors = [self.rng.choice(("0", "1", "2", "0.5")) for _ in range(count)]
+        return " ".join(f"param {{ lr_mult: {f} decay_mult: {self.rng.choice('012')} }}" for f in factors)
+
+
+def production(weight: int) -> Callable[[Production], Production]:
+    def register(function: Production) -> Production:
+        PRODUCTIONS.extend([function] * weight)
+        return function
+
+    return register
+
+
+# -- layers --------------------------------------------------------------------------------------------------------
+
+
+@production(8)
+def convolution(w: NetWriter) -> None:
+    rng, x = w.rng, w.pick(4)
+    _, channels, height, width = w.blobs[x]
+    kind = "Deconvolution" if w.chance(0.2) else "Convolution"
+    group = rng.choice([g for g in range(1, channels + 1) if channels % g == 0]) if w.chance(0.3) else 1
+    outputs = group * rng.randint(1, max(1, 12 // group))
+    kernel = rng.choice((1, 1, 2, 3, 3, 5))
+    pad, stride, bias = rng.randint(0, kernel // 2), rng.choice((1, 1, 1, 2, 3)), w.chance(0.7)
+    size = f"kernel_size: {kernel}"
+    if w.chance(0.2):
+        size = f"kernel_h: {rng.randint(1, min(4, height))} kernel_w: {rng.randint(1, min(4, width))}"
+    dilation = "dilation: 2" if w.chance(0.1) else ""
+    bottoms = [x, *w.like(x)[:1]] if w.chance(0.1) else [x]
+    key = (kind, channels, outputs, group, size, bias)
+    settings = (
+        f"{w.params(key, 1 + bias)} convolution_param {{ num_output: {outputs} {size} pad: {pad} stride: {stride} "
+        f"group: {group} {dilation} bias_term: {str(bias).lower()} {w.filler()} {w.filler('bias_filler')} }}"
+    )
+    tops = w.add(kind, bottoms, settings, tops=len(bottoms))
+    if w.chance(0.6):
+        w.maybe_in_place("ReLU", tops[0])
+
+
+@production(3)
+def inner_product(w: NetWriter) -> None:
+    rng, x = w.rng, w.pick()
+    axis = rng.randint(1, max(1, len(w.blobs[x]) - 1))
+    outputs, bias, transpose = rng.randint(1, 16), w.chance(0.7), w.chance(0.2)
+    key = ("ip", w.blobs[x][axis:], outputs, bias, transpose)
+    (top,) = w.add(
+        "InnerProduct", [x],
+        f"{w.params(key, 1 + bias)} inner_product_param {{ num_output: {outputs} axis: {axis} "
+        f"bias_term: {str(bias).lower()} transpose: {str(transpose).lower()} {w.filler()} }}",
+    )  # fmt: skip
+    if w.chance(0.4):
+        w.maybe_in_place("ReLU", top)
+
+
+@production(4)
+def normalization(w: NetWriter) -> None:
+    x = w.pick(2, 4)
+    fields = "batch_norm_param { use_global_stats: true }" if w.chance(0.1) else ""
+    (top,) = w.maybe_in_place("BatchNorm", x, fields)
+    if w.chance(0.8):
+        (top,) = w.maybe_in_place("Scale", top, "scale_param { bias_term: true }")
+    if w.chance(0.3):
+        others = [other for other in w.like(top) if other != top]
+        if others:
+            (top,) = w.add("Eltwise", [w.rng.choice(others), top])
+    if w.chance(0.6):
+        w.maybe_in_place("ReLU", top)
+
+
+@production(2)
+def broadcast(w: NetWriter) -> None:
+    rng, x = w.rng, w.pick()
+    rank, kind = len(w.blobs[x]), rng.choice(("Scale", "Bias"))
+    axis = rng.randint(0, rank - 1)
+    operand = [other for other, shape in w.blobs.items() if shape == w.blobs[x][axis : axis + len(shape)]]
+    if operand and w.chance(0.3):
+        w.add(kind, [x, rng.choice(operand)], f"{kind.lower()}_param {{ axis: {axis} }}")
+        return
+    bias = "bias_term: true" if kind == "Scale" and w.chance(0.5) else ""
+    w.maybe_in_place(kind, x, f"{kind.lower()}_param {{ axis: {axis} num_axes: {rng.randint(0, rank - axis)} {bias} }}")
+
+
+ACTIVATIONS = {
+    "ReLU": ("", "relu_param { negative_slope: 0.1 }"),
+    "PReLU": ("", "prelu_param { channel_shared: true }"),
+    "ELU": ("", "elu_param { alpha: 0.5 }"),
+    "Clip": ("clip_param { min: -0.5 max: 0.7 }",),
+    "Power": ("power_param { scale: 0.5 shift: 0.3 }", "power_param { power: 2 scale: 0.3 }"),
+    "Swish": ("", "swish_param { beta: 0.7 }"),
+    "Dropout": ("", "dropout_param { dropout_ratio: 0.3 }"),
+    **dict.fromkeys(("Sigmoid", "TanH", "AbsVal", "BNLL", "Threshold"), ("",)),
+}  # fmt: skip
+
+
+@production(5)
+def activation(w: NetWriter) -> None:
+    kind = w.rng.choice([*ACTIVATIONS])
+    w.maybe_in_place(kind, w.pick(*((2, 4) if kind == "PReLU" else ())), w.rng.choice(ACTIVATIONS[kind]))
+
+
+@production(1)
+def bounded(w: NetWriter) -> None:
+    """Functions that overflow or have no value somewhere, behind one that keeps them in range."""
+    (y,) = w.maybe_in_place("Sigmoid", w.pick())
+    after = (
+        ("Log", "log_param { scale: 0.5 shift: 1 }"), ("Log", "log_param { base: 2 shift: 1 }"),
+        ("Exp", "exp_param { base: 2 scale: 0.5 }"), ("Exp", ""), ("Power", "power_param { power: 0.375 shift: 1 }"),
+    )  # fmt: skip
+    w.maybe_in_place(*(lambda kind, settings: (kind, y, settings))(*w.rng.choice(after)))
+
+
+@production(4)
+def pooling(w: NetWriter) -> None:
+    rng, x = w.rng, w.pick(4)
+    kind = rng.choice(("MAX", "AVE"))
+    kernel = rng.randint(1, 4)
+    size = f"kernel_size: {kernel} stride: {rng.randint(1, 3)} pad: {rng.randint(0, kernel - 1)}"
+    w.add("Pooling", [x], f"pooling_param {{ pool: {kind} {'global_pooling: true' if w.chance(0.15) else size} }}")
+
+
+@production(2)
+def lrn(w: NetWriter) -> None:
+    region = "norm_region: WITHIN_CHANNEL" if w.chance(0.3) else ""
+    w.maybe_in_place("LRN", w.pick(4), f"lrn_param {{ local_size: {w.rng.choice((1, 3, 5))} alpha: 0.2 {region} }}")
+
+
+@production(4)
+def eltwise(w: NetWriter) -> None:
+    x = w.pick()
+    bottoms = w.rng.choices(w.like(x), k=w.rng.choice((2, 2, 3, 4)))
+    if len(set(bottoms)) < 2:
+        raise LookupError
+    operation = w.rng.choice(("SUM", "SUM", "PROD", "MAX"))
+    coefficients = " ".join(f"coeff: {w.rng.choice(('1', '-1', '0.5'))}" for _ in bottoms)
+    w.add(
+        "Eltwise", bottoms, f"eltwise_param {{ operation: {operation} {coefficients if operation == 'SUM' else ''} }}"
+    )
+
+
+@production(3)
+def concat(w: NetWriter) -> None:
+    rng, x = w.rng, w.pick()
+    shape = w.blobs[x]
+    axis = rng.randrange(len(shape))
+    fits = [
+        b for b, s in w.blobs.items()
+        if len(s) == len(shape) and s[:axis] + s[axis + 1 :] == shape[:axis] + shape[axis + 1 :]
+    ]  # fmt: skip
+    w.add("Concat", [x, *rng.choices(fits, k=rng.randint(1, 3))], f"concat_param {{ axis: {axis} }}")
+
+
+@production(2)
+def slices(w: NetWriter) -> None:
+    rng, x = w.rng, w.pick()
+    axis = rng.randrange(len(w.blobs[x]))
+    size = w.blobs[x][axis]
+    points = sorted(rng.sample(range(1, size), min(size - 1, rng.randint(1, 2)))) if size > 1 else []
+    fields = " ".join(f"slice_point: {point}" for point in points)
+    w.add("Slice", [x], f"slice_param {{ axis: {axis} {fields} }}", tops=len(points) + 1)
+
+
+@production(2)
+def reshape(w: NetWriter) -> None:
+    rng, x = w.rng, w.pick()
+    shape = w.blobs[x]
+    if w.chance(0.5) and len(shape) > 1:
+        first = rng.randint(0, len(shape) - 1)
+        w.add("Flatten", [x], f"flatten_param {{ axis: {first} end_axis: {rng.randint(first, len(shape) - 1)} }}")
+        return
+    dims = [*shape[:1], *rng.sample(shape[1:], len(shape) - 1)]
+    if w.chance(0.3) and len(dims) < 5:
+        dims.insert(rng.randint(1, len(dims)), 1)
+    elif len(dims) > 1 and w.chance(0.5):
+        dims[-1] = -1
+    w.add("Reshape", [x], "reshape_param { shape { " + " ".join(f"dim: {d}" for d in dims) + " } }")
+
+
+@production(2)
+def resize(w: NetWriter) -> None:
+    rng, x = w.rng, w.pick(4)
+    height, width = w.blobs[x][2:]
+    kind = rng.choice(("Interp", "Tile", "Crop"))
+    if kind == "Interp":
+        w.add("Interp", [x], f"interp_param {{ height: {rng.randint(1, 9)} width: {rng.randint(1, 9)} }}")
+    elif kind == "Tile":
+        w.add("Tile", [x], f"tile_param {{ axis: {rng.randint(0, 3)} tiles: {rng.randint(1, 3)} }}")
+    else:
+        smaller = [b for b, s in w.blobs.items() if len(s) == 4 and s[2] <= height and s[3] <= width and b != x]
+        offset = f"offset: {rng.randint(0, 1)}"
+        w.add("Crop", [x, rng.choice(smaller or [x])], f"crop_param {{ axis: 2 {offset} }}")
+
+
+@production(1)
+def split(w: NetWriter) -> None:
+    w.add("Split", [w.pick()], tops=w.rng.randint(2, 3))
+
+
+@production(1)
+def scores(w: NetWriter) -> None:
+    """Layers whose tops are rarely read again."""
+    x = w.pick()
+    kind = w.rng.choice(("Softmax", "ArgMax", "Reduction", "Silence"))
+    if kind == "Softmax":
+        w.maybe_in_place(kind, x, f"softmax_param {{ axis: {w.rng.randrange(len(w.blobs[x]))} }}")
+    elif kind == "ArgMax":
+        w.add(kind, [x], "argmax_param { out_max_val: true }" if w.chance(0.3) else "")
+    elif kind == "Reduction":
+        operation = w.rng.choice(("SUM", "MEAN", "ASUM", "SUMSQ"))
+        axis = w.rng.randrange(len(w.blobs[x]))
+        w.add(kind, [x], f"reduction_param {{ operation: {operation} axis: {axis} coeff: 0.1 }}")
+    else:
+        w.add(kind, [x], tops=0)
+
+
+# -- data and losses -----------------------------------------------------------------------------------------------
+
+
+def dummy(w: NetWriter, *shapes: Shape) -> list[str]:
+    filler = w.rng.choice(('type: "gaussian" std: 1', 'type: "uniform" min: -1 max: 1'))
+    dims = " ".join("shape { " + " ".join(f"dim: {d}" for d in shape) + " }" for shape in shapes)
+    return w.add("DummyData", [], f"dummy_data_param {{ {dims} data_filler {{ {filler} }} }}", tops=len(shapes))
+
+
+def data(w: NetWriter) -> None:
+    """One or two inputs of two to five axes, most of them images; one net in eight is larger."""
+    rng, large = w.rng, w.chance(0.125)
+    batch = rng.randint(6, 12) if large else rng.randint(1, 5)
+    top = (8, 16) if large else (5, 9)
+    for _ in range(rng.choice((1, 1, 2))):
+        rank = rng.choice((4, 4, 4, 4, 2, 3, 5))
+        shape = (batch, rng.randint(1, top[0]), *(rng.randint(2, top[1]) for _ in range(rank - 2)))
+        dummy(w, *[shape] * rng.choice((1, 1, 2)))
+
+
+def binary(w: NetWriter, shape: Shape) -> str:
+    """A blob of zeros and ones."""
+    (values,) = dummy(w, shape)
+    return w.add("Threshold", [values])[0]
+
+
+def classes(w: NetWriter, batch: int, count: int) -> str:
+    """A class for each item."""
+    (values,) = dummy(w, (batch, count))
+    (label,) = w.add("ArgMax", [values])
+    return w.add("Reshape", [label], f"reshape_param {{ shape {{ dim: {batch} }} }}")[0]
+
+
+def loss(w: NetWriter) -> None:
+    """A loss over a blob that depends on parameters."""
+    rng = w.rng
+    x = rng.choice([*(b for b in w.unread if trainable(w, b)), *[b for b in w.learned if trainable(w, b)][-3:]])
+    shape = w.blobs[x]
+    batch, weight = shape[0], rng.choice(("", "", "loss_weight: 0.3", "loss_weight: 2"))
+    kind = rng.choice((
+        "SoftmaxWithLoss", "SoftmaxWithLoss", "pixels", "HingeLoss", "MultinomialLogisticLoss", "EuclideanLoss",
+        "SigmoidCrossEntropyLoss", "ContrastiveLoss", "Reduction",
+    ))  # fmt: skip
+    if kind == "pixels" and len(shape) == 4 and shape[1] > 1:
+        target = binary(w, (batch, 1, *shape[2:]))
+        w.add("SoftmaxWithLoss", [x, target], weight + (" loss_param { ignore_label: 1 }" if w.chance(0.3) else ""))
+    elif kind == "EuclideanLoss":
+        w.add(kind, [x, dummy(w, shape)[0]], weight)
+    elif kind == "SigmoidCrossEntropyLoss":
+        w.add(kind, [x, binary(w, shape)], weight)
+    elif kind == "Reduction":
+        w.add(kind, [x], "reduction_param { operation: MEAN } loss_weight: 0.5")
+    elif kind == "ContrastiveLoss":
+        score = score_of(w, x, 4)
+        legacy = "contrastive_loss_param { legacy_version: true }" if w.chance(0.3) else ""
+        w.add(kind, [score, dummy(w, (batch, 4))[0], binary(w, (batch,))], f"{weight} {legacy}")
+    else:
+        count = rng.randint(2, 6)
+        score, label = score_of(w, x, count), classes(w, batch, count)
+        if w.chance(0.4):
+            w.add("Accuracy", [score, label], "include { phase: TEST }" if w.chance(0.7) else "")
+        if kind == "MultinomialLogisticLoss":
+            (score,) = w.add("Softmax", [score])
+        w.add("SoftmaxWithLoss" if kind == "pixels" else kind, [score, label], weight)
+
+
+def trainable(w: NetWriter, blob: str) -> bool:
+    """Whether it depends on parameters and has items that a loss can compare."""
+    return blob in w.learned and len(w.blobs[blob]) >= 2
+
+
+def score_of(w: NetWriter, x: str, outputs: int) -> str:
+    return w.add("InnerProduct", [x], f"inner_product_param {{ num_output: {outputs} {w.filler()} }}")[0]
+
+
+def attempt(step: Production, w: NetWriter) -> None:
+    with contextlib.suppress(LookupError):
+        step(w)
+
+
+def random_net(rng: random.Random) -> str:
+    w = NetWriter(rng)
+    while not w.blobs:
+        attempt(data, w)
+    for _ in range(rng.randint(3, 18)):
+        attempt(rng.choice(PRODUCTIONS), w)
+    if not any(trainable(w, b) for b in w.learned):
+        score_of(w, next(iter(w.blobs)), 5)
+    before = len(w.layers)
+    while len(w.layers) == before or ("Loss" not in w.text and "loss_weight" not in w.text):
+        attempt(loss, w)
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        attempt(loss, w)
+    return w.text

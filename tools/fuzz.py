@@ -1,0 +1,171 @@
+"""Mutated files of every kind that layermem reads: each has to be read, or refused in a sentence.
+
+    python tools/fuzz.py [--seconds 60] [--seed S] [--only N] [--kinds net,solver,...]
+
+The kinds and what reads them are in tools/campaign/file_kinds.py, the mutations in tools/campaign/mutations.py.  A
+child process reads one input after the other, with 1 GiB of address space beside what it starts with.
+
+findings   an exception that is no LayermemError, MemoryError included
+           an input that takes more than LIMIT seconds, or ends the process; not of an LMDB whose pages are damaged,
+           which liblmdb maps and trusts: those deaths are counted
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import multiprocessing
+import os
+import random
+import resource
+import sys
+import tempfile
+import traceback
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from layermem.errors import LayermemError
+from tools.campaign.file_kinds import KINDS, contents, corpus
+from tools.campaign.mutations import mutate_bytes, mutate_text
+from tools.campaign.session import Campaign, add_arguments
+
+LIMIT = 10.0  # seconds for one input
+MEMORY = 1 << 30  # bytes of address space beside those of a fresh child
+PER_CHILD = 400  # inputs, so that no child keeps what an earlier input left
+PROCESSES = multiprocessing.get_context("fork")
+
+
+class Mutator:
+    """Inputs by number: the kind and the bytes of its mutated file."""
+
+    def __init__(self, valid: dict[str, list[bytes]], kinds: list[str]):
+        self.valid, self.kinds = valid, kinds
+
+    def input(self, rng: random.Random) -> tuple[str, bytes]:
+        name = rng.choice(self.kinds)
+        seeds = self.valid[name]
+        raw = rng.choice(seeds)
+        if KINDS[name].text and rng.random() < 0.85:
+            texts = [seed.decode() for seed in seeds]
+            return name, mutate_text(rng, raw.decode(), texts).encode(errors="replace")
+        return name, mutate_bytes(rng, raw, seeds)
+
+
+def read(name: str, raw: bytes, folder: Path) -> str:
+    """Read an input: "read", "refused", or the traceback of another exception."""
+    path = folder / KINDS[name].path
+    before = path.read_bytes() if path.exists() else None
+    path.write_bytes(raw)
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            KINDS[name].read(folder)
+        return "read"
+    except LayermemError:
+        return "refused"
+    except BaseException:
+        return traceback.format_exc()
+    finally:
+        if before is not None:
+            path.write_bytes(before)
+
+
+def serve(requests: Connection, folder: Path) -> None:
+    """The child: reads inputs until there are no more."""
+    os.chdir(folder)
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    while True:
+        requests.send(read(*requests.recv(), folder))
+
+
+class Child:
+    """A process that reads inputs; a new one for each that ended."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.inputs = folder, 0
+        self.requests, theirs = PROCESSES.Pipe()
+        self.process = PROCESSES.Process(target=serve, args=(theirs, folder), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def read(self, name: str, raw: bytes) -> str:
+        """What read() says, "more than 10 s", or the exit code."""
+        self.inputs += 1
+        self.requests.send((name, raw))
+        try:
+            if self.requests.poll(LIMIT):
+                return str(self.requests.recv())
+        except EOFError:
+            self.process.join()
+            return f"the process ended with {self.process.exitcode}"
+        self.close()
+        return f"more than {LIMIT:g} s"
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+
+def fuzz(campaign: Campaign, folder: Path, kinds: list[str]) -> None:
+    mutator, child = Mutator(contents(folder), kinds), None
+    for index, rng in campaign.inputs():
+        if child is None or not child.process.is_alive() or child.inputs >= PER_CHILD:
+            if child is not None:
+                child.close()
+            restore(folder, mutator.valid)
+            child = Child(folder)
+        name, raw = mutator.input(rng)
+        outcome = child.read(name, raw)
+        if outcome in ("read", "refused"):
+            campaign.count(outcome)
+        elif outcome.startswith("the process") and KINDS[name].library:
+            campaign.count("deaths in liblmdb")
+        else:
+            campaign.count("failed")
+            campaign.report(
+                index, f"{name}: {last_line(outcome)}", {"traceback.txt": outcome, Path(KINDS[name].path).name: raw}
+            )
+    if child is not None:
+        child.close()
+
+
+def restore(folder: Path, valid: dict[str, list[bytes]]) -> None:
+    """The valid files, where a child that ended left its input."""
+    for name, kind in KINDS.items():
+        if (folder / kind.path).exists():
+            (folder / kind.path).write_bytes(valid[name][0])
+
+
+def last_line(outcome: str) -> str:
+    """The exception, and where it was raised."""
+    lines = outcome.rstrip().splitlines()
+    places = [line.strip() for line in lines if line.startswith("  File ")]
+    return f"{lines[-1][:200]}  {places[-1] if places else ''}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_arguments(parser)
+    parser.add_argument("--kinds", default=",".join(KINDS), help="commas between (all)")
+    options = parser.parse_args()
+    kinds = options.kinds.split(",")
+    if unknown := set(kinds) - set(KINDS):
+        parser.error(f"there is no kind {', '.join(unknown)}; choose from {', '.join(KINDS)}")
+    options.out = options.out.resolve()
+    campaign = Campaign.from_arguments("fuzz", options)
+    if len(kinds) < len(KINDS):
+        campaign.words = f" --kinds '{options.kinds}'"
+    with tempfile.TemporaryDirectory(prefix="layermem-") as name:
+        maker = PROCESSES.Process(target=corpus, args=(Path(name),))  # so that this process has no threads to fork
+        maker.start()
+        maker.join()
+        fuzz(campaign, Path(name), kinds)
+    return campaign.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,254 @@
+"""Random nets and solvers under random plans, each held against strategy `caffe` bit by bit.
+
+    python tools/random_nets.py [--seconds 60] [--seed S] [--only N]
+
+A net of tools/campaign/net_grammar.py gets a random solver, device and instruction set.  Strategy `caffe` trains it for
+two or three iterations with tests; then other strategies do, each under a budget (none, its minimum, or one between), a
+host budget or a spill folder, a number of threads, with or without poison, in one run or resumed from a snapshot.
+
+findings   snapshots or losses whose bits differ from those of `caffe`
+           a refusal of a budget that is not below the minimum, or none of one that is
+           a measured peak above the predicted one, or below it
+           a resident set that grows by more than the arenas and SLACK while it trains, or by LEAK in the end
+           any exception other than a refused host budget; a run that takes more than a minute
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import random
+import struct
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from layermem._native import cpu
+from layermem.backends.base import Device
+from layermem.backends.cpu import CpuDevice
+from layermem.backends.reference import ReferenceDevice
+from layermem.errors import BudgetError, InputError
+from layermem.planning.strategies import STRATEGIES
+from layermem.proto.read import SolverFile, read_solver_text
+from layermem.report.events import Event, Stepped, Tested
+from layermem.report.plan_report import evaluate
+from layermem.schedule.ir import Schedule
+from layermem.solver.build import build_nets, job_of
+from layermem.solver.solver import Solver
+from layermem.utils.units import aligned
+from tools.campaign.net_grammar import random_net
+from tools.campaign.session import Campaign, add_arguments, time_limit
+
+RUNS = 5  # of a net, beside the one of strategy `caffe`
+SLACK = 48 << 20  # bytes that training may add to the resident set beside the arenas
+LEAK = 256 << 20  # bytes that all nets together may leave in it
+LIMIT = 60  # seconds for one run
+EXACT_LAYERS = 12  # of a net for recompute-exact, whose time grows with the number of all lower sets
+PAGE = 256  # below the minimum by this much, a budget has to be refused
+
+RULES = {
+    "SGD": "momentum: 0.9", "Nesterov": "momentum: 0.8", "AdaGrad": "", "RMSProp": "rms_decay: 0.9",
+    "AdaDelta": "momentum: 0.95 delta: 1e-6", "Adam": "momentum: 0.9 momentum2: 0.99",
+}  # fmt: skip
+POLICIES = (
+    'lr_policy: "fixed"', 'lr_policy: "step" gamma: 0.5 stepsize: 1', 'lr_policy: "exp" gamma: 0.9',
+    'lr_policy: "inv" gamma: 0.1 power: 0.75', 'lr_policy: "multistep" gamma: 0.1 stepvalue: 1 stepvalue: 2',
+    'lr_policy: "poly" power: 2', 'lr_policy: "sigmoid" gamma: -1 stepsize: 1',
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a net is trained; `resumed_at`: the iteration whose snapshot another solver resumes, 0 for none."""
+
+    strategy: str
+    budget: str = "none"  # none, minimum, between
+    share: float = 0.0  # of the way from the minimum, for `between`
+    host: str = "default"  # default, memory, little, spill
+    threads: int = 1
+    poison: bool = False
+    resumed_at: int = 0
+
+    @staticmethod
+    def random(rng: random.Random, iterations: int, layers: int) -> Run:
+        slow = {"recompute-exact"} if layers > EXACT_LAYERS else set()
+        return Run(
+            rng.choice(sorted(STRATEGIES.keys() - slow)),
+            rng.choice(("none", "minimum", "minimum", "between")),
+            rng.random(),
+            rng.choice(("default", "memory", "memory", "little", "spill")),
+            rng.randint(1, 4),
+            rng.random() < 0.3,
+            rng.choice((0, 0, 0, rng.randrange(1, iterations))),
+        )
+
+
+BASELINE = Run("caffe")
+HOST_BUDGETS = {"default": None, "memory": 1 << 40, "little": 4096}
+
+
+class Different(Exception):
+    """What a run did otherwise than predicted."""
+
+
+def random_solver(rng: random.Random, iterations: int) -> str:
+    kind = rng.choice(sorted(RULES))
+    fields = [
+        f'type: "{kind}" {RULES[kind]}', rng.choice(POLICIES), f"base_lr: {rng.choice((0.1, 0.01, 0.001))}",
+        f"max_iter: {iterations}", f"random_seed: {rng.randrange(2**31)}", "snapshot_after_train: false",
+        rng.choice(("", "weight_decay: 0.01", 'weight_decay: 0.001 regularization_type: "L1"')),
+        rng.choice(("", "", "clip_gradients: 0.5")), rng.choice(("", "", "iter_size: 2", "iter_size: 3")),
+        rng.choice(("", "test_iter: 1 test_interval: 2")), rng.choice(("", "", "snapshot_format: HDF5")),
+    ]  # fmt: skip
+    return "\n".join(filter(None, fields)) + "\n"
+
+
+def solver_text(rng: random.Random, iterations: int) -> str:
+    return f'{random_solver(rng, iterations)}net_param {{ name: "random"\n{random_net(rng)}}}\n'
+
+
+# -- one run ---------------------------------------------------------------------------------------------------------
+
+
+def train(text: str, run: Run, device: Device, iterations: int, folder: Path) -> tuple[str, ...]:
+    """The bytes of the last snapshot and the losses, as hexadecimal text; Different for a wrong prediction."""
+    file = read_solver_text(f'snapshot_prefix: "{folder}/run"\n{text}', str(folder / "solver.prototxt"))
+    if isinstance(device, CpuDevice):
+        cpu.set_threads(run.threads)
+    options = {"spill": folder} if run.host == "spill" else {"host_budget": HOST_BUDGETS[run.host]}
+    budget = check_budgets(run, file, device, options)
+    losses: list[float] = []
+    tested = False
+
+    def log(event: Event) -> None:
+        nonlocal tested
+        tested |= isinstance(event, Tested)
+        if isinstance(event, Stepped):
+            losses.append(event.loss)
+
+    snapshot = None
+    for end in sorted({run.resumed_at, iterations} - {0}):
+        tested = False
+        with Solver(
+            file, device=device, strategy=run.strategy, budget=budget, poison=run.poison, snapshot=snapshot,
+            iterations=end, log=log, **options,
+        ) as solver:  # fmt: skip
+            reset_peak()
+            before = memory("VmRSS")
+            solver.step(end - solver.iteration)
+            check_memory(solver, budget, run, tested, memory("VmHWM") - before)
+            snapshot = solver.snapshot()
+    content = [path.read_bytes().hex() for path in sorted(folder.glob(f"run_iter_{iterations}.*"))]
+    for path in folder.glob("run_iter_*"):
+        path.unlink()
+    if left := [path.name for path in folder.iterdir()]:
+        raise Different(f"leaves {', '.join(left)} in the folder of its snapshots")
+    return (struct.pack(f"{len(losses)}d", *losses).hex(), *content)
+
+
+def check_budgets(run: Run, file: SolverFile, device: Device, options: dict[str, object]) -> int | None:
+    """The budget of the run in bytes; Different where one below the minimum is not refused."""
+    job = job_of(build_nets(file), file, device, spill="spill" in options).with_host_budget(options.get("host_budget"))
+    report = evaluate(job, run.strategy)
+    if run.budget == "none":
+        return None
+    if evaluate(job, run.strategy, report.minimum_bytes - PAGE).feasible:
+        raise Different(f"fits {PAGE} bytes below its minimum of {report.minimum_bytes:,}")
+    free = report.peak_bytes - report.minimum_bytes
+    return report.minimum_bytes + (int(free * run.share) if run.budget == "between" else 0)
+
+
+def check_memory(solver: Solver, budget: int | None, run: Run, tested: bool, grown: int) -> None:
+    program, measured = solver.program, solver.runner.measured_peak_bytes
+    predicted = program.arena_bytes
+    if budget is not None and predicted > budget:
+        raise Different(f"predicts {predicted:,} bytes above the budget of {budget:,}")
+    train_schedules = len(program.schedules) - len(solver.nets.tests)
+    least = written_bytes(program.schedules if tested else program.schedules[:train_schedules])
+    if not least <= measured <= predicted:
+        raise Different(f"measured {measured:,} bytes where {least:,} to {predicted:,} were predicted")
+    bound = predicted + (0 if run.host == "spill" else program.host_bytes) + SLACK
+    if grown > bound:
+        raise Different(f"lets the resident set grow by {grown:,} bytes beside an arena of {predicted:,}")
+
+
+def written_bytes(schedules: Sequence[Schedule]) -> int:
+    """The end of the highest buffer that these write: an op need not write all of its workspace."""
+    return max(
+        aligned(r.offset + r.nbytes)
+        for schedule in schedules
+        for r in schedule.residencies
+        if not r.host and not r.buffer.endswith(".workspace")
+    )
+
+
+def memory(field: str) -> int:
+    """VmRSS, or VmHWM since reset_peak(), in bytes; 0 where the system does not tell."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(field)), 0)
+
+
+def reset_peak() -> None:
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+# -- one net ---------------------------------------------------------------------------------------------------------
+
+
+def try_net(campaign: Campaign, index: int, rng: random.Random, folder: Path) -> None:
+    iterations = rng.randint(2, 3)
+    text = solver_text(rng, iterations)
+    device = ReferenceDevice() if rng.random() < 0.15 else CpuDevice()
+    if isinstance(device, CpuDevice):
+        cpu.set_isa(rng.choice(cpu.available_isas()))
+    runs = [Run.random(rng, iterations, text.count("layer {")) for _ in range(RUNS)]
+    campaign.count("nets")
+    expected: tuple[str, ...] | None = None
+    for run in (BASELINE, *runs):
+        try:
+            with time_limit(LIMIT):
+                bits = train(text, run, device, iterations, folder)
+            expected = expected or bits
+            if bits != expected:
+                raise Different("ends in other bits than strategy caffe")
+            campaign.count("runs")
+        except BudgetError as error:
+            if error.host or run.host == "little":
+                campaign.count("refused host budgets")
+                continue
+            campaign.report(index, f"{device.arithmetic}: {run} is refused: {error}", {"solver.prototxt": text})
+        except InputError as error:
+            campaign.count("refused nets")
+            if expected is not None:
+                campaign.report(index, f"{device.arithmetic}: {run}: {error}", {"solver.prototxt": text})
+        except Exception as error:
+            what = f"{device.arithmetic}: {run}: {type(error).__name__}: {error}"
+            campaign.report(index, what, {"solver.prototxt": text})
+        if expected is None:
+            return
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_arguments(parser)
+    campaign = Campaign.from_arguments("random_nets", parser.parse_args())
+    before = memory("VmRSS")
+    for index, rng in campaign.inputs():
+        campaign.note(index)
+        with tempfile.TemporaryDirectory(prefix="layermem-") as folder:
+            try_net(campaign, index, rng, Path(folder))
+    if (grown := memory("VmRSS") - before) > LEAK:
+        campaign.report(index, f"{grown:,} bytes more are resident than before the first net", {})
+    return campaign.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
