@@ -1,16 +1,21 @@
-"""The package map: imports point one way, dynamic and TYPE_CHECKING ones included, and no modules form a circle."""
+"""The package map: imports point one way, dynamic and TYPE_CHECKING ones included, and no modules form a circle.
+
+Tests mirror the package: those of layermem/a/b.py are in tests/a/test_b.py.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "layermem"
 NATIVE = PACKAGE / "native"
+TESTS = Path(__file__).parent
 
 # From the bottom up: a package may import those before it.  Packages of one row do not import each other.
 LAYERS = (
@@ -149,3 +154,46 @@ def test_the_readme_shows_the_packages_in_this_order():
 def test_native_planning_and_native_kernels_do_not_meet(half, other):
     for file in [*(NATIVE / half).rglob("*.cpp"), *(NATIVE / half).rglob("*.h")]:
         assert not re.search(rf'#include\s+"[^"]*\b{other}/', file.read_text()), file.name
+
+
+# -- tests mirror modules ------------------------------------------------------------------------------------------
+
+# Modules without a test file of their own name, as patterns, with the tests that cover them.
+TESTED_ELSEWHERE = {
+    "__main__.py": ("cli/test_main.py", "the command in one line"),
+    "backends/cpu/*.py": ("backends/test_cpu.py", "every case and record, against the reference"),
+    "backends/cuda/*.py": ("backends/cuda/test_every_kernel.py", "every case and record, against the reference"),
+    "backends/cuda/driver/*.py": ("emulator/test_fake_driver.py", "whole steps on a driver that checks its calls"),
+    "backends/cuda/kernel_images/*.py": ("backends/cuda/test_build.py", "one thing: compiled images of kernels"),
+    "backends/reference/*.py": ("layers/", "the oracle of other backends: each family against formulas and Caffe"),
+    "layers/base.py": ("test_cases.py", "what every layer promises, case by case"),
+    "nets/*.py": ("prototxt/", "the generators, by the nets that they write"),
+    "ops/*.py": ("ops/test_records.py", "records are values: all of them in one table"),
+    "report/events.py": ("report/test_log.py", "declarations alone"),
+    "report/timeline_png.py": ("report/test_timeline.py", "paints what test_timeline.py tests"),
+}
+
+
+def mirror_of(name: str) -> Path:
+    """Where the tests of a module are."""
+    module = Path(name)
+    return TESTS / module.parent / f"test_{module.name}"
+
+
+def fnmatch_in_folder(name: str, pattern: str) -> bool:
+    """Whether `pattern` names a module; `*` stands for no slash."""
+    return name.count("/") == pattern.count("/") and fnmatch(name, pattern)
+
+
+def test_every_module_has_a_test_file_in_its_place_or_a_reason():
+    modules = [file.relative_to(PACKAGE).as_posix() for file in FILES if file.name != "__init__.py"]
+    untested = [name for name in modules if not mirror_of(name).exists()]
+    unexplained = [name for name in untested if not any(fnmatch_in_folder(name, each) for each in TESTED_ELSEWHERE)]
+    assert not unexplained, f"no {', '.join(str(mirror_of(name).relative_to(TESTS)) for name in unexplained)}"
+
+
+@pytest.mark.parametrize("pattern", TESTED_ELSEWHERE)
+def test_an_explained_module_is_there_untested_and_its_tests_are_there(pattern):
+    modules = [file.relative_to(PACKAGE).as_posix() for file in FILES if file.name != "__init__.py"]
+    assert any(fnmatch_in_folder(name, pattern) and not mirror_of(name).exists() for name in modules), "needs no reason"
+    assert (TESTS / TESTED_ELSEWHERE[pattern][0]).exists()
