@@ -6,7 +6,7 @@ A net of tools/campaign/net_grammar.py gets a random solver, device and instruct
 two or three iterations with tests; then other strategies do, each under a budget (none, its minimum, or one between), a
 host budget or a spill folder, a number of threads, with or without poison, in one run or resumed from a snapshot.
 
-findings   snapshots or losses whose bits differ from those of `caffe`
+findings   snapshots or losses whose bits differ from those of `caffe`; training that diverges in one run only
            a refusal of a budget that is not below the minimum, or none of one that is
            a measured peak above the predicted one, or below it
            a resident set that grows by more than the arenas and SLACK while it trains, or by LEAK in the end
@@ -31,7 +31,7 @@ from layermem._native import cpu
 from layermem.backends.base import Device
 from layermem.backends.cpu import CpuDevice
 from layermem.backends.reference import ReferenceDevice
-from layermem.errors import BudgetError, InputError
+from layermem.errors import BudgetError, DivergenceError, InputError
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import SolverFile, read_solver_text
 from layermem.report.events import Event, Stepped, Tested
@@ -88,6 +88,7 @@ class Run:
 
 
 BASELINE = Run("caffe")
+DIVERGED = ("training diverged",)  # in place of the bits: every run of the net has to refuse these numbers
 HOST_BUDGETS = {"default": None, "memory": 1 << 40, "little": 4096}
 
 
@@ -115,7 +116,7 @@ def solver_text(rng: random.Random, iterations: int) -> str:
 
 
 def train(text: str, run: Run, device: Device, iterations: int, folder: Path) -> tuple[str, ...]:
-    """The bytes of the last snapshot and the losses, as hexadecimal text; Different for a wrong prediction."""
+    """The bytes of the last snapshot and the losses in hexadecimal, or DIVERGED; Different for a wrong prediction."""
     file = read_solver_text(f'snapshot_prefix: "{folder}/run"\n{text}', str(folder / "solver.prototxt"))
     if isinstance(device, CpuDevice):
         cpu.set_threads(run.threads)
@@ -130,7 +131,7 @@ def train(text: str, run: Run, device: Device, iterations: int, folder: Path) ->
         if isinstance(event, Stepped):
             losses.append(event.loss)
 
-    snapshot = None
+    snapshot, diverged = None, False
     for end in sorted({run.resumed_at, iterations} - {0}):
         tested = False
         with Solver(
@@ -139,15 +140,20 @@ def train(text: str, run: Run, device: Device, iterations: int, folder: Path) ->
         ) as solver:  # fmt: skip
             reset_peak()
             before = memory("VmRSS")
-            solver.step(end - solver.iteration)
-            check_memory(solver, budget, run, tested, memory("VmHWM") - before)
-            snapshot = solver.snapshot()
+            try:
+                solver.step(end - solver.iteration)
+                check_memory(solver, budget, run, tested, memory("VmHWM") - before)
+                snapshot = solver.snapshot()
+            except DivergenceError:
+                diverged = True
+                break
     content = [path.read_bytes().hex() for path in sorted(folder.glob(f"run_iter_{iterations}.*"))]
     for path in folder.glob("run_iter_*"):
         path.unlink()
     if left := [path.name for path in folder.iterdir()]:
         raise Different(f"leaves {', '.join(left)} in the folder of its snapshots")
-    return (struct.pack(f"{len(losses)}d", *losses).hex(), *content)
+    # A snapshot to be resumed from finds values that are not finite an iteration before the next loss does.
+    return DIVERGED if diverged else (struct.pack(f"{len(losses)}d", *losses).hex(), *content)
 
 
 def check_budgets(run: Run, file: SolverFile, device: Device, options: dict[str, object]) -> int | None:
@@ -219,7 +225,7 @@ def try_net(campaign: Campaign, index: int, rng: random.Random, folder: Path) ->
             expected = expected or bits
             if bits != expected:
                 raise Different("ends in other bits than strategy caffe")
-            campaign.count("runs")
+            campaign.count("diverged runs" if bits == DIVERGED else "runs")
         except BudgetError as error:
             if error.host or run.host == "little":
                 campaign.count("refused host budgets")
