@@ -1,13 +1,14 @@
-"""A training step of a net in PyTorch, started by tools/bench_cpu.py.  Needs only PyTorch.
+"""Training steps of a net in PyTorch, started by tools/bench_cpu.py.  Needs only PyTorch.
 
-    python tools/torch_peer.py NET.json --mode nchw|channels_last|checkpoint --threads 2
+    python tools/torch_peer.py NET.json --mode channels_last --compile --steps 10
 
-NET.json is the description of bench_cpu.py: the layers of a net with their blobs, in order.  Prints a line of JSON when
-it is ready (`parameters`: their count), and one for each line on stdin: seconds of a step, peak bytes.
+NET.json is the description of a net by tools/cpu/description.py: its layers with their blobs, in order.  Runs the steps
+in a row and prints a line of JSON: `seconds` of each step, `bytes` (peak resident set), `parameters` (their count).
 
 A BatchNorm and its Scale become one BatchNorm2d, and a ReLU that is the only reader of its blob works in place, as is
-usual in PyTorch.  `checkpoint` keeps about sqrt(n) of n stages, with boundaries where few blobs are alive, and
-recomputes the others (torch.utils.checkpoint), in channels_last.
+usual in PyTorch.  SGD is the fused implementation.  `checkpoint` keeps about sqrt(n) of n stages, with boundaries where
+few blobs are alive, and recomputes the others (torch.utils.checkpoint), in channels_last.  With --compile the net runs
+under torch.compile, which compiles forward and backward in the first step.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
+import os
 import time
 from collections import Counter
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -153,41 +155,62 @@ def peak_bytes() -> int:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
 
 
+def check_preloads() -> None:
+    """Stop if a library of LD_PRELOAD is not loaded: the dynamic linker only warns."""
+    with open("/proc/self/maps", encoding="utf-8") as file:
+        maps = file.read()
+    for library in os.environ.get("LD_PRELOAD", "").replace(":", " ").split():
+        if os.path.basename(os.path.realpath(library)) not in maps:
+            raise SystemExit(f"LD_PRELOAD: '{library}' cannot be loaded")
+
+
+def training_step(description: dict[str, Any], mode: str, compiled: bool) -> tuple[Callable[[], None], int]:
+    """A function that runs one training step, and the number of parameters of its net."""
+    net = PeerNet(description["layers"], mode == "checkpoint")
+    x = torch.rand(description["data"]) * 256 - 128
+    label = torch.randint(description["classes"], (description["data"][0],))
+    if mode != "nchw":
+        net, x = net.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
+    rule = torch.optim.SGD(net.parameters(), lr=0.0, momentum=0.9, weight_decay=0.0005, fused=True)
+    forward = torch.compile(net) if compiled else net
+
+    def step() -> None:
+        rule.zero_grad(set_to_none=True)
+        forward({"data": x, "label": label}).backward()
+        rule.step()
+
+    return step, sum(parameter.numel() for parameter in net.parameters())
+
+
+def time_steps(step: Callable[[], None], count: int) -> list[float]:
+    """Seconds of each of `count` steps in a row."""
+    seconds = []
+    for _ in range(count):
+        began = time.perf_counter()
+        step()
+        seconds.append(time.perf_counter() - began)
+    return seconds
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("net", help="the description of a net by bench_cpu.py")
     parser.add_argument("--mode", choices=("nchw", "channels_last", "checkpoint"), default="nchw")
+    parser.add_argument("--compile", action="store_true", help="run the net under torch.compile")
+    parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     if torch is None:
         parser.error("PyTorch is not installed; pip install torch")
 
+    check_preloads()
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
     with open(options.net, encoding="utf-8") as file:
-        described = json.load(file)
-    net = PeerNet(described["layers"], options.mode == "checkpoint")
-    x = torch.rand(described["data"]) * 256 - 128
-    label = torch.randint(described["classes"], (described["data"][0],))
-    if options.mode != "nchw":
-        net, x = net.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
-    rule = torch.optim.SGD(net.parameters(), lr=0.0, momentum=0.9, weight_decay=0.0005, fused=True)
-
-    def step() -> float:
-        began = time.perf_counter()
-        rule.zero_grad(set_to_none=True)
-        net({"data": x, "label": label}).backward()
-        rule.step()
-        return time.perf_counter() - began
-
-    step()
-    say({"parameters": sum(p.numel() for p in net.parameters()), "is": f"PyTorch {torch.__version__}"})
-    for _ in sys.stdin:
-        say({"seconds": step(), "bytes": peak_bytes()})
-
-
-def say(what: dict[str, Any]) -> None:
-    print(json.dumps(what), flush=True)
+        step, parameters = training_step(json.load(file), options.mode, options.compile)
+    report = {"parameters": parameters, "is": f"PyTorch {torch.__version__}"}
+    report |= {"seconds": time_steps(step, options.steps), "bytes": peak_bytes()}
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from layermem.backends.cuda import CudaDevice
 from layermem.job import Job
 from layermem.report.plan_report import evaluate
 from layermem.solver.benchmark import Benchmark
-from tools.bench_cpu import describe
+from tools.cpu.description import describe
 from tools.gpu import process
 from tools.gpu.process import ROOT
 from tools.gpu.results import Options, Results, Row

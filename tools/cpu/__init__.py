@@ -1,0 +1,1 @@
+"""What tools/bench_cpu.py runs: its contestants, their turns, and the tables."""
