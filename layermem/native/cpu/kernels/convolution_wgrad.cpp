@@ -27,6 +27,7 @@ constexpr int64_t kBlockPixels = 96;          // most pixels of a block: bounds 
 constexpr int64_t kBlockFloats = 96L * 1024;  // of x and dy that a block should touch
 constexpr int64_t kCopiesBytes = 4 << 20;     // most workspace for copies of dw
 constexpr int64_t kTaskChannels = 64;         // output channels of a task
+constexpr int64_t kSkew = 16;                 // floats between rows of dy, so that they do not share cache sets
 constexpr int64_t kMinTasks = 32;
 constexpr int64_t kMinPartPixels = 256;  // fewer are not worth a copy of dw
 constexpr int64_t kEdgeFloats = 12288;   // of a task, for windows that cross the border: 48 KiB
@@ -132,6 +133,9 @@ class PairGatherer {
     const int64_t ho_, wo_;
 };
 
+// Whether pixel m of dy meets pixel m of x only.
+bool is_pixelwise(const ConvProblem& p) { return p.taps() == 1 && p.sh == 1 && p.sw == 1 && p.ph == 0 && p.pw == 0; }
+
 // What one task sums: a part of the pixels, for a chunk of one group's output channels.
 struct Share {
     int64_t part, group, chunk;
@@ -146,9 +150,11 @@ void sum_share(const GemmKernels& kernels, const CopyKernels& copying, const Con
     const int64_t count_k = chunk_begin(p.group_k(), split.chunks, share.chunk + 1) - first_k;
     const int64_t k = share.group * p.group_k() + first_k, pitch = p.taps() * p.group_c();
     const int64_t span = p.row_is_tap() ? p.kw : 1;
-    const PairGatherer gatherer(p, x + share.group * p.group_c());
+    const float* group_x = x + share.group * p.group_c();
+    const PairGatherer gatherer(p, group_x);
+    const int64_t packed_pitch = count_k + kSkew;
     Pairs pairs;
-    alignas(64) float packed_dy[kBlockPixels * kTaskChannels];
+    alignas(64) float packed_dy[kBlockPixels * (kTaskChannels + kSkew)];
 
     OuterBlock block{};
     block.init = accumulate ? Init::out : Init::zero;
@@ -169,14 +175,22 @@ void sum_share(const GemmKernels& kernels, const CopyKernels& copying, const Con
         const float* block_dy = dy + m * p.k + k;
         int64_t dy_pitch = p.k;
         if (!split.lanes_over_outputs) {  // every tap reads dy again: the chunk's channels are brought together
-            copying.copy_rows({packed_dy, block_dy, block_end - m, count_k, count_k, p.k, false}, 0, block_end - m);
+            copying.copy_rows({packed_dy, block_dy, block_end - m, count_k, packed_pitch, p.k, false}, 0,
+                              block_end - m);
             block_dy = packed_dy;
-            dy_pitch = count_k;
+            dy_pitch = packed_pitch;
         }
+        const int64_t next_pixels = split.lanes_over_outputs ? 0 : std::min(end - block_end, split.block_pixels);
+        const NextRows next_dy{dy + block_end * p.k + k, next_pixels, p.k, count_k};
+        const NextRows next_x{group_x + block_end * p.c, is_pixelwise(p) ? next_pixels : 0, p.c,
+                              std::min(kernels.max_vectors * int64_t{kernels.lanes}, p.group_c())};
         for (int64_t r = 0; r < p.kh; ++r)
             for (int64_t s = 0; s < p.kw; s += span) {
                 gatherer.gather(pairs, m, block_end, block_dy, dy_pitch, r, s, span);
                 block.count = pairs.count;
+                const bool last_tap = r + 1 == p.kh && s + span >= p.kw;
+                block.next_d = last_tap ? next_dy : NextRows{};
+                block.next_x = last_tap ? next_x : NextRows{};
                 const int64_t tap = (r * p.kw + s) * p.group_c();
                 block.out = dw + (split.lanes_over_outputs ? tap * p.k : k * pitch + tap);
                 kernels.outer(block);

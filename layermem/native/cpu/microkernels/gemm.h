@@ -28,6 +28,12 @@ struct GemmBlock {
     bool relu;          // negative results become 0
 };
 
+// Rows of memory that a driver reads after a block: fetched into the second-level cache while the block is computed.
+struct NextRows {
+    const float* begin;
+    int64_t rows, pitch, floats;  // none where rows is 0
+};
+
 // out[k * pitch + c] = init + sum over j < count of d[j][k] * x[j][c],  k < rows, c < columns.  Init::zero or out.
 struct OuterBlock {
     const float* const* x;
@@ -36,6 +42,7 @@ struct OuterBlock {
     float* out;
     int64_t pitch;
     Init init;
+    NextRows next_x, next_d;
 };
 
 // out[m * pitch + n] = init + sum over i < length of a[m * a_pitch + i] * b[n * b_pitch + i],  m < rows, n < columns.
