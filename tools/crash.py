@@ -16,6 +16,7 @@ findings   files of the last snapshot that differ from those of an uninterrupted
 from __future__ import annotations
 
 import argparse
+import ctypes
 import multiprocessing
 import os
 import random
@@ -162,6 +163,14 @@ def wait_for_progress(chain: Chain, child: multiprocessing.process.BaseProcess, 
     time.sleep(rng.uniform(0, SLOWEST))
 
 
+def exchange(one: Path, other: Path) -> None:
+    """Exchange two names at one moment, in which neither is free for a child to create."""
+    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if ctypes.CDLL(None, use_errno=True).renameat2(here, os.fsencode(one), here, os.fsencode(other), swap):
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error), str(one), None, str(other))
+
+
 def run_child(chain: Chain, event: str, rng: random.Random) -> int | None:
     """One child and its event; the exit code, None for a child that had to be killed."""
     words = ["--threads", str(rng.randint(1, 2)), *rng.choice(MEMORY)]
@@ -170,11 +179,11 @@ def run_child(chain: Chain, event: str, rng: random.Random) -> int | None:
         wait_for_progress(chain, child, rng)
     if event == "no folder":
         kept = chain.folder / "kept"
-        chain.out.rename(kept)
-        chain.out.touch()
+        kept.touch()
+        exchange(kept, chain.out)
         child.join(LIMIT)
-        chain.out.unlink()
-        kept.rename(chain.out)
+        exchange(kept, chain.out)
+        kept.unlink()
     for _ in range(SIGNALS.get(event, 0)):
         if child.is_alive() and child.pid is not None:
             os.kill(child.pid, getattr(signal, event.split()[-1]))
