@@ -56,9 +56,10 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def run_plan(arguments: argparse.Namespace) -> int:
+    from layermem.proto.read import read_solver
     from layermem.report.plan_report import evaluate
     from layermem.report.summary import plan_values, process_line, summary
-    from layermem.solver.process_memory import expected_memory
+    from layermem.solver.process_memory import expected_memory, uses_files
 
     refuse_beside_load(arguments)
     for path in (arguments.save, arguments.plot, arguments.trace, arguments.export_graph):
@@ -69,7 +70,8 @@ def run_plan(arguments: argparse.Namespace) -> int:
         check_plot(arguments.plot)
     job = job_of(arguments)
     report = evaluate(job, arguments.strategy, arguments.budget, arguments.load)
-    process = expected_memory(job.nets, report.program, device_of(arguments))
+    files = bool(arguments.solver) and uses_files(read_solver(arguments.solver).message)
+    process = expected_memory(job.nets, report.program, device_of(arguments), files=files)
     if arguments.json:
         from layermem.schedule.text import schedule_values
 

@@ -99,7 +99,7 @@ def add_verbs(verbs: Verbs) -> None:
 def run_train(arguments: argparse.Namespace) -> int:
     from layermem import _native
     from layermem.report.summary import peaks, process_line, summary
-    from layermem.solver.process_memory import expected_memory, max_resident_bytes
+    from layermem.solver.process_memory import expected_memory, max_resident_bytes, uses_files
 
     refuse_beside_load(arguments)
     early_events: list[Event] = []
@@ -107,7 +107,10 @@ def run_train(arguments: argparse.Namespace) -> int:
     with _solver(arguments, device_of(arguments), early_events) as solver:
         print(summary(solver.report), end="", flush=True)
         _run(solver, arguments, early_events)
-        expected = expected_memory(solver.nets.all, solver.program, solver.device, spill=arguments.spill is not None)
+        expected = expected_memory(
+            solver.nets.all, solver.program, solver.device, spill=arguments.spill is not None,
+            files=uses_files(solver.param, loads=bool(arguments.weights or arguments.snapshot)),
+        )  # fmt: skip
         print(peaks(solver.program.arena_bytes, solver.runner.measured_peak_bytes))
         print(process_line(expected.total_bytes, str(expected), max_resident_bytes()), flush=True)
         return INTERRUPTED if solver.interrupted else 0

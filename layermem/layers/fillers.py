@@ -1,6 +1,7 @@
 """Caffe's seven fillers: initial values of parameters, and the values of DummyData layers.
 
-    fill(filler, shape, *key) -> float32 array of `shape` (Caffe's NCHW order), the same for the same key
+    fill(filler, shape, *key)         float32 array of `shape` (Caffe's NCHW order), the same for the same key
+    fill_parts(filler, shape, *key)   the same values as a sequence of flat arrays, without holding all of them
 
 fan-in is count / shape[0], fan-out count / shape[1]; xavier and msra divide by one of them or by their mean.
 source  Caffe filler.hpp.  The numbers are our own (seeds.py), the distributions Caffe's.
@@ -9,6 +10,7 @@ source  Caffe filler.hpp.  The numbers are our own (seeds.py), the distributions
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from math import ceil, prod, sqrt
 
 import numpy as np
@@ -21,14 +23,35 @@ from layermem.utils.seeds import generator
 Array = npt.NDArray[np.float32]
 Shape = tuple[int, ...]
 Draw = np.random.Generator
-PART = 1 << 15  # values
+Parts = Iterator[Array]
+PART = 1 << 15  # values of a part: they fit the cache
 
 
 def fill(filler: Message, shape: Sequence[int], *key: int | str) -> Array:
     """The initial values that `filler` (a FillerParameter) gives a blob; `key` names the blob, seed first."""
+    values = np.empty(prod(shape), np.float32)
+    begin = 0
+    for part in fill_parts(filler, shape, *key):
+        values[begin : begin + part.size] = part
+        begin += part.size
+    return values.reshape(shape)
+
+
+def fill_parts(filler: Message, shape: Sequence[int], *key: int | str, unit: int = 1) -> Parts:
+    """The same values in order, as flat parts of whole units; a part is overwritten by the next one.
+
+    A part holds at most PART values, or one unit where that is more.  `positive_unitball` has parts of whole rows,
+    that is of all values of an output, because it divides by their sum; it holds a row in float64.
+    """
     check_filler(filler)
-    values = FILLERS[filler.type](filler, tuple(shape), generator(*key))
-    return np.ascontiguousarray(values, np.float32).reshape(shape)
+    sizes = _sizes(prod(shape), unit)
+    return FILLERS[filler.type](filler, tuple(shape), generator(*key), sizes) if sizes else iter(())
+
+
+def _sizes(count: int, unit: int) -> list[int]:
+    """The sizes of the parts of `count` values."""
+    whole = unit * max(1, PART // unit)
+    return [min(whole, count - begin) for begin in range(0, count, whole)]
 
 
 def check_filler(filler: Message) -> None:
@@ -52,81 +75,103 @@ def is_constant(filler: Message) -> bool:
 def fan(filler: Message, shape: Shape) -> float:
     """The n of xavier and msra."""
     count = prod(shape)
-    fan_in = count / shape[0]
+    fan_in = count / _outputs(shape)
     fan_out = count / shape[1] if len(shape) > 1 else count
     return {"FAN_IN": fan_in, "FAN_OUT": fan_out, "AVERAGE": (fan_in + fan_out) / 2}[enum_name(filler, "variance_norm")]
 
 
-def _constant(filler: Message, shape: Shape, draw: Draw) -> Array:
-    return np.full(shape, filler.value, np.float32)
+def _outputs(shape: Shape) -> int:
+    """The extent of the first axis; a blob without axes has one output."""
+    return shape[0] if shape else 1
 
 
-def _uniform(filler: Message, shape: Shape, draw: Draw) -> Array:
+def _constant(filler: Message, shape: Shape, draw: Draw, sizes: Sequence[int]) -> Parts:
+    values = np.full(max(sizes), filler.value, np.float32)
+    for size in sizes:
+        yield values[:size]
+
+
+def _uniform(filler: Message, shape: Shape, draw: Draw, sizes: Sequence[int]) -> Parts:
     """[min, max): the upper end is excluded, so that labels drawn from [0, classes) are all classes."""
-    return _between(filler.min, filler.max, shape, draw)
+    return _between(filler.min, filler.max, draw, sizes)
 
 
-def _between(low: float, high: float, shape: Shape, draw: Draw) -> Array:
-    values = np.empty(shape, np.float32)
+def _between(low: float, high: float, draw: Draw, sizes: Sequence[int]) -> Parts:
     most = np.nextafter(np.float32(high), np.float32(low))  # rounding could reach `high`
-    for part in _parts(values):
+    for part in _empty(sizes):
         draw.random(out=part, dtype=np.float32)
         part *= np.float32(high - low)
         part += np.float32(low)
         np.minimum(part, most, out=part)
-    return values
+        yield part
 
 
-def _gaussian(filler: Message, shape: Shape, draw: Draw) -> Array:
-    values = _normal(filler.mean, filler.std, shape, draw)
-    if filler.sparse >= 0:  # on average so many inputs of each output are not zero
-        values *= draw.random(shape, np.float32) < filler.sparse / shape[0]
-    return values
+def _gaussian(filler: Message, shape: Shape, draw: Draw, sizes: Sequence[int]) -> Parts:
+    parts = _normal(filler.mean, filler.std, draw, sizes)
+    return parts if filler.sparse < 0 else _sparse(parts, filler.sparse / _outputs(shape), deepcopy(draw), sizes)
 
 
-def _normal(mean: float, std: float, shape: Shape, draw: Draw) -> Array:
-    values = np.empty(shape, np.float32)
-    for part in _parts(values):
+def _sparse(parts: Parts, share: float, draw: Draw, sizes: Sequence[int]) -> Parts:
+    """`parts`, of which on average `share` is not zero: so many inputs of each output.
+
+    The numbers that decide follow all normal ones in the stream of `draw`, which are drawn once more to get there.
+    """
+    for part in _empty(sizes):
+        draw.standard_normal(out=part, dtype=np.float32)
+    for part in parts:
+        part *= draw.random(part.size, np.float32) < share
+        yield part
+
+
+def _normal(mean: float, std: float, draw: Draw, sizes: Sequence[int]) -> Parts:
+    for part in _empty(sizes):
         draw.standard_normal(out=part, dtype=np.float32)
         part *= np.float32(std)
         part += np.float32(mean)
-    return values
+        yield part
 
 
-def _parts(values: Array) -> Iterator[Array]:
-    """Flat slices of `values` that fit the cache."""
-    flat = values.reshape(-1)
-    for start in range(0, flat.size, PART):
-        yield flat[start : start + PART]
+def _empty(sizes: Sequence[int]) -> Parts:
+    """Arrays of these sizes in the same memory, not initialized."""
+    memory = np.empty(max(sizes), np.float32)
+    for size in sizes:
+        yield memory[:size]
 
 
-def _positive_unitball(filler: Message, shape: Shape, draw: Draw) -> Array:
+def _positive_unitball(filler: Message, shape: Shape, draw: Draw, sizes: Sequence[int]) -> Parts:
     """Uniform in [0, 1), then each output's inputs are scaled to a sum of 1."""
-    rows = draw.random((shape[0], prod(shape[1:])))
-    values: Array = (rows / rows.sum(axis=1, keepdims=True)).reshape(shape)
-    return values
+    inputs = prod(shape[1:])
+    for size in _sizes(prod(shape), inputs):
+        rows = draw.random((size // inputs, inputs))
+        rows /= rows.sum(axis=1, keepdims=True)
+        yield rows.reshape(-1).astype(np.float32)
 
 
-def _xavier(filler: Message, shape: Shape, draw: Draw) -> Array:
+def _xavier(filler: Message, shape: Shape, draw: Draw, sizes: Sequence[int]) -> Parts:
     limit = sqrt(3 / fan(filler, shape))
-    return _between(-limit, limit, shape, draw)
+    return _between(-limit, limit, draw, sizes)
 
 
-def _msra(filler: Message, shape: Shape, draw: Draw) -> Array:
-    return _normal(0, sqrt(2 / fan(filler, shape)), shape, draw)
+def _msra(filler: Message, shape: Shape, draw: Draw, sizes: Sequence[int]) -> Parts:
+    return _normal(0, sqrt(2 / fan(filler, shape)), draw, sizes)
 
 
-def _bilinear(filler: Message, shape: Shape, draw: Draw) -> Array:
+def _bilinear(filler: Message, shape: Shape, draw: Draw, sizes: Sequence[int]) -> Parts:
     """The weights with which a Deconvolution of stride f enlarges f times: a tent over the window."""
     if len(shape) != 4 or shape[2] != shape[3]:
         raise InputError(f"has a 'bilinear' filler for a blob of shape {shape}; it fills square 4-D windows only")
-    half = ceil(shape[3] / 2)
-    centre = (shape[3] - 1) / (2 * half)
-    tent = 1 - np.abs(np.arange(shape[3]) / half - centre)
-    return np.broadcast_to(np.outer(tent, tent), shape)
+    width = shape[3]
+    half = ceil(width / 2)
+    centre = (width - 1) / (2 * half)
+    tent = 1 - np.abs(np.arange(width) / half - centre)
+    begin = 0
+    for size in sizes:
+        row, column = np.divmod(np.arange(begin, begin + size), width)
+        yield (tent[row % width] * tent[column]).astype(np.float32)
+        begin += size
 
 
-FILLERS: dict[str, Callable[[Message, Shape, Draw], Array]] = {
+FILLERS: dict[str, Callable[[Message, Shape, Draw, Sequence[int]], Parts]] = {
     "constant": _constant,
     "uniform": _uniform,
     "gaussian": _gaussian,

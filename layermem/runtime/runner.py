@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +13,7 @@ from layermem.backends.arena import Arena
 from layermem.backends.base import Device, NextBatch
 from layermem.backends.registry import StepContext
 from layermem.graph.ops import Buffer
+from layermem.ops import Tensor
 from layermem.runtime.executor import Executor
 from layermem.schedule.program import Program
 from layermem.utils.units import aligned
@@ -36,9 +40,8 @@ class Runner:
         self.persistent: dict[str, Buffer] = {
             b.name: b for schedule in program.schedules for b in schedule.graph.persistent()
         }
-        for name, buffer in self.persistent.items():
-            arena, offset = self._placement(name)
-            arena.zero(offset, buffer.nbytes)
+        for name in self.persistent:
+            self.zero(name)
 
     @property
     def measured_peak_bytes(self) -> int:
@@ -70,6 +73,42 @@ class Runner:
         arena, offset = self._placement(name)
         tensor = self.persistent[name].tensor
         arena.write(offset, tensor, value, self.device.dtype(tensor))
+
+    def write_parts(self, name: str, parts: Iterable[np.ndarray]) -> None:
+        """The same from flat arrays, one after the other: each of whole `unit(name)`s."""
+        arena, offset = self._placement(name)
+        tensor = self.persistent[name].tensor
+        dtype = np.dtype(self.device.dtype(tensor))
+        for part in parts:
+            arena.write(offset, self._part(tensor, part.size), part, dtype.name)
+            offset += part.size * dtype.itemsize
+
+    def unit(self, name: str) -> int:
+        """Values of a persistent buffer that lie together in memory, whatever their order."""
+        tensor = self.persistent[name].tensor
+        return tensor.count // tensor.shape[0] if tensor.interleaved else 1
+
+    def read_parts(self, name: str, values: int) -> Iterator[np.ndarray]:
+        """Copies of the values of a persistent buffer in NCHW order: of so many values, or of one unit(name)."""
+        arena, offset = self._placement(name)
+        tensor, unit = self.persistent[name].tensor, self.unit(name)
+        dtype = np.dtype(self.device.dtype(tensor))
+        whole = unit * max(1, values // unit)
+        for begin in range(0, tensor.count, whole):
+            part = self._part(tensor, min(whole, tensor.count - begin))
+            yield arena.read(offset + begin * dtype.itemsize, part, dtype.name).reshape(-1)
+
+    @staticmethod
+    def _part(tensor: Tensor, count: int) -> Tensor:
+        """`count` values of a tensor that follow each other: whole rows of an interleaved one."""
+        if not tensor.interleaved:
+            return replace(tensor, shape=(count,))
+        row = tensor.shape[1:]
+        return replace(tensor, shape=(count // prod(row), *row))
+
+    def zero(self, name: str) -> None:
+        arena, offset = self._placement(name)
+        arena.zero(offset, self.persistent[name].nbytes)
 
     def _placement(self, name: str) -> tuple[Arena, int]:
         persistent = self.program.persistent

@@ -15,7 +15,7 @@ import numpy as np
 
 from layermem.errors import InputError
 from layermem.graph.net import Net, NetParam, Node
-from layermem.layers.fillers import fill
+from layermem.layers.fillers import PART, fill_parts
 from layermem.proto.blobs import Blob, LazyBlob, reshaped
 from layermem.runtime.runner import Runner
 
@@ -61,8 +61,20 @@ class Parameters:
             for name, owned in net.params.items():
                 if name not in done:
                     done.add(name)
-                    self.runner.write(name, _fill(net, owned, seed))
-        self.write_history([_zeros(shape) for shape in self._history_shapes()])
+                    self._fill(net, name, owned, seed)
+        for state in self._history_names():
+            if state is not None:
+                self.runner.zero(state)
+
+    def _fill(self, net: Net, name: str, owned: NetParam, seed: int) -> None:
+        """Fill one parameter part by part, so that its values are not in memory a second time."""
+        key = (seed, owned.layer, owned.index)
+        try:
+            parts = fill_parts(owned.param.filler, owned.param.shape, *key, unit=self.runner.unit(name))
+            self.runner.write_parts(name, parts)
+        except InputError as error:
+            line = next((node.line for node in net.nodes if node.layer.name == owned.layer), None)
+            raise error.at(path=net.path, line=line, layer=owned.layer) from None
 
     # -- layers ------------------------------------------------------------------------------------------------
 
@@ -120,7 +132,10 @@ class Parameters:
     def find_not_finite(self) -> str | None:
         """The first parameter or optimizer state of the train net that holds a NaN or an infinity."""
         names = (*self.train.params, *(name for name in self._history_names() if name is not None))
-        return next((name for name in names if not _is_finite(self.runner.read(name))), None)
+        return next((name for name in names if not self._is_finite(name)), None)
+
+    def _is_finite(self, name: str) -> bool:
+        return all(np.isfinite(part).all() for part in self.runner.read_parts(name, PART))
 
     # -- optimizer state ---------------------------------------------------------------------------------------
 
@@ -158,18 +173,6 @@ class Parameters:
 
 def _zeros(shape: tuple[int, ...]) -> LazyBlob:
     return LazyBlob(shape, lambda: np.zeros(shape, np.float32))
-
-
-def _is_finite(values: np.ndarray) -> bool:
-    return bool(np.isfinite(values).all())
-
-
-def _fill(net: Net, owned: NetParam, seed: int) -> np.ndarray:
-    try:
-        return fill(owned.param.filler, owned.param.shape, seed, owned.layer, owned.index)
-    except InputError as error:
-        line = next((node.line for node in net.nodes if node.layer.name == owned.layer), None)
-        raise error.at(path=net.path, line=line, layer=owned.layer) from None
 
 
 def _match_blobs(node: Node, blobs: Sequence[Blob]) -> dict[str, Blob]:

@@ -3,12 +3,11 @@
     arena        where the device computes in the host's memory
     host memory  offloaded buffers, unless they are in a spill file
     batches      those that wait, the one that is read and the one in use, of every net
-    blob         the largest parameter once more, while it is filled, saved or restored
+    blob         the largest parameter once more, while it is saved or loaded; fillers write into the arena
     runtime      Python, its libraries, and the net and its plan as objects
 
 The runtime's numbers were measured on CPython 3.11, x86-64, with NumPy 2: 59 MiB, and 9 KiB per instruction, over nets
-of 31 to 21,737 instructions.  CUDA's own memory on the host is not counted.  The arena is filled before the first
-parameter, and batches are read after the last, so that the larger of the two counts.
+of 31 to 21,737 instructions.  CUDA's own memory on the host is not counted.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from layermem.data.opening import held_bytes
 from layermem.graph.net import Net
 from layermem.graph.ops import PARAMETER
 from layermem.layers.data import FEEDS
+from layermem.proto.schema import Message
 from layermem.schedule.program import Program
 from layermem.utils.units import format_bytes
 
@@ -42,29 +42,39 @@ class ProcessMemory:
 
     @property
     def total_bytes(self) -> int:
-        return self.arena_bytes + self.host_bytes + max(self.batch_bytes, self.blob_bytes) + self.runtime_bytes
+        return self.arena_bytes + self.host_bytes + self.batch_bytes + self.blob_bytes + self.runtime_bytes
 
     def __str__(self) -> str:
-        """ "arena 2.50 GiB, batches 110 MiB, runtime 63.1 MiB": the parts that count, and are not zero."""
-        batches = self.batch_bytes >= self.blob_bytes
+        """ "arena 2.50 GiB, batches 110 MiB, runtime 63.1 MiB": the parts that are not zero."""
         parts = [
             ("arena", self.arena_bytes),
             ("host memory", self.host_bytes),
-            ("batches", self.batch_bytes) if batches else ("largest parameter", self.blob_bytes),
+            ("batches", self.batch_bytes),
+            ("largest parameter", self.blob_bytes),
             ("runtime", self.runtime_bytes),
         ]
         return ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in parts if nbytes)
 
 
-def expected_memory(nets: Sequence[Net], program: Program, device: Device, *, spill: bool = False) -> ProcessMemory:
-    """What training `nets` by `program` is expected to hold in RAM."""
+def uses_files(param: Message, *, loads: bool = False) -> bool:
+    """Whether a run of the solver `param` saves snapshots, or loads weights: those that it names, or others."""
+    return bool(loads or param.snapshot or param.snapshot_after_train or param.weights)
+
+
+def expected_memory(
+    nets: Sequence[Net], program: Program, device: Device, *, spill: bool = False, files: bool = True
+) -> ProcessMemory:
+    """What training `nets` by `program` is expected to hold in RAM.
+
+    files   whether parameters are saved to files or loaded from files
+    """
     instructions = sum(len(schedule.instructions) for schedule in program.schedules)
     buffers = [b for schedule in program.schedules for b in schedule.graph.buffers.values()]
     return ProcessMemory(
         arena_bytes=program.arena_bytes if device.shares_host_memory else 0,
         host_bytes=0 if spill else program.host_bytes,
         batch_bytes=sum(_batch_bytes(net) for net in nets),
-        blob_bytes=max((b.nbytes for b in buffers if b.kind == PARAMETER), default=0),
+        blob_bytes=max((b.nbytes for b in buffers if b.kind == PARAMETER and files), default=0),
         runtime_bytes=RUNTIME_BYTES + INSTRUCTION_BYTES * instructions,
     )
 

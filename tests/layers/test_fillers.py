@@ -1,10 +1,13 @@
+from math import ceil, prod, sqrt
+
 import numpy as np
 import pytest
 from google.protobuf import text_format
 
 from layermem.errors import InputError
-from layermem.layers.fillers import FILLERS, fan, fill
+from layermem.layers.fillers import FILLERS, PART, fan, fill, fill_parts
 from layermem.proto.schema import FillerParameter
+from layermem.utils.seeds import generator
 
 CONV = (60, 20, 5, 5)  # fan-in 500, fan-out 1500
 
@@ -20,6 +23,65 @@ def test_a_filler_gives_the_same_values_for_the_same_name_only(kind):
     assert once.dtype == np.float32 and once.shape == (4, 3, 5, 5) and once.flags.c_contiguous
     assert np.array_equal(once, again)
     assert np.array_equal(once, other) == (kind in ("constant", "bilinear"))
+
+
+def uniform(low, high, shape, draw):
+    values = draw.random(shape, np.float32) * np.float32(high - low) + np.float32(low)
+    return np.minimum(values, np.nextafter(np.float32(high), np.float32(low)))
+
+
+def normal(mean, std, shape, draw):
+    return draw.standard_normal(shape, np.float32) * np.float32(std) + np.float32(mean)
+
+
+def sparse(shape, draw):
+    return normal(0, 2, shape, draw) * (draw.random(shape, np.float32) < 3 / shape[0])
+
+
+def unitball(shape, draw):
+    rows = draw.random((shape[0], prod(shape[1:])))
+    return (rows / rows.sum(axis=1, keepdims=True)).reshape(shape)
+
+
+def bilinear(shape, draw):
+    half = ceil(shape[3] / 2)
+    tent = 1 - np.abs(np.arange(shape[3]) / half - (shape[3] - 1) / (2 * half))
+    return np.broadcast_to(np.outer(tent, tent), shape)
+
+
+WHOLE = {  # each filler as one draw of the whole blob
+    'type: "constant" value: 0.1': lambda shape, draw: np.full(shape, 0.1),
+    'type: "uniform" min: -0.3 max: 0.7': lambda shape, draw: uniform(
+        np.float32(-0.3).item(), np.float32(0.7).item(), shape, draw
+    ),
+    'type: "gaussian" mean: 1 std: 0.25': lambda shape, draw: normal(1, 0.25, shape, draw),
+    'type: "gaussian" std: 2 sparse: 3': sparse,
+    'type: "positive_unitball"': unitball,
+    'type: "xavier"': lambda shape, draw: uniform(
+        -sqrt(3 * shape[0] / prod(shape)), sqrt(3 * shape[0] / prod(shape)), shape, draw
+    ),
+    'type: "msra"': lambda shape, draw: normal(0, sqrt(2 * shape[0] / prod(shape)), shape, draw),
+    'type: "bilinear"': bilinear,
+}
+
+
+@pytest.mark.parametrize("text", WHOLE)
+@pytest.mark.parametrize("shape", [(7, 37, 11, 11), (2, 3, 150, 150), (1, 5, 2, 2)])
+def test_parts_have_the_bits_of_one_draw_of_the_whole_blob(text, shape):
+    """Blobs with parts that end within a row, with parts of many rows, and with rows that are larger than a part."""
+    spec, count = filler(text), prod(shape)
+    whole = np.ascontiguousarray(WHOLE[text](shape, generator(1, "conv", 0)), np.float32)
+    assert fill(spec, shape, 1, "conv", 0).tobytes() == whole.tobytes()
+    for unit in (1, count // shape[0]):
+        parts = [part.copy() for part in fill_parts(spec, shape, 1, "conv", 0, unit=unit)]
+        assert b"".join(part.tobytes() for part in parts) == whole.tobytes()
+        assert all(part.size % unit == 0 for part in parts)
+        if "unitball" not in text:
+            assert max(part.size for part in parts) <= max(PART, unit)
+
+
+def test_a_blob_without_values_has_no_part():
+    assert fill(filler('type: "gaussian"'), (0, 3), 1).shape == (0, 3)
 
 
 def test_constant_is_its_value_and_zero_by_default():
@@ -42,7 +104,7 @@ def test_uniform_labels_never_reach_the_number_of_classes():
         def random(self, out, dtype):
             out[:] = 1 - 2.0**-24
 
-    values = FILLERS["uniform"](filler('type: "uniform" min: 0 max: 1000'), (3,), Ones())
+    [values] = FILLERS["uniform"](filler('type: "uniform" min: 0 max: 1000'), (3,), Ones(), [3])
     assert values.max() < 1000 and int(values.max()) == 999
 
 

@@ -1,9 +1,12 @@
 """Parameters and optimizer state between the arena and files."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from layermem.errors import InputError
+from layermem.layers.fillers import fill
 from layermem.solver.parameters import Parameters, check_shared
 from layermem.solver.solver import Solver
 from tests.nets import solver_file
@@ -84,3 +87,47 @@ def test_filling_depends_on_seed_layer_and_index_only(parameters):
 
 def test_nets_that_share_their_layers_pass_the_check(solver):
     check_shared(solver.nets.train, solver.nets.tests[0])
+
+
+def test_a_filled_parameter_has_the_values_of_its_filler_in_the_order_of_caffe(parameters):
+    """Parameters of four axes are stored channels-last."""
+    for name, owned in parameters.train.params.items():
+        values = fill(owned.param.filler, owned.param.shape, 5, owned.layer, owned.index)
+        assert np.array_equal(parameters.runner.read(name).reshape(values.shape), values)
+
+
+def test_a_value_that_is_not_finite_is_found_in_any_part_of_a_parameter(parameters, monkeypatch):
+    monkeypatch.setattr("layermem.solver.parameters.PART", 2)
+    assert parameters.find_not_finite() is None
+    for name in parameters.train.params:
+        values = parameters.runner.read(name)
+        wrong = values.copy()
+        wrong.reshape(-1)[-1] = np.inf
+        parameters.runner.write(name, wrong)
+        assert parameters.find_not_finite() == name
+        parameters.runner.write(name, values)
+
+
+def test_parts_that_are_read_are_the_values_in_the_order_of_caffe(parameters):
+    for name in parameters.train.params:
+        parts = [*parameters.runner.read_parts(name, 50)]
+        assert np.array_equal(np.concatenate(parts), parameters.runner.read(name).reshape(-1))
+        assert max(part.size for part in parts) <= max(50, parameters.runner.unit(name))
+
+
+@pytest.mark.parametrize("kind", ["constant", "gaussian", "positive_unitball", "xavier"])
+def test_filling_and_checking_take_no_copy_of_a_parameter(kind, tmp_path):
+    text = f"""
+        layer {{ name: "x" type: "DummyData" top: "x" dummy_data_param {{ shape {{ dim: 1 dim: 1024 }} }} }}
+        layer {{ name: "ip" type: "InnerProduct" bottom: "x" top: "y"
+                inner_product_param {{ num_output: 2048 weight_filler {{ type: "{kind}" }} }} }}
+        layer {{ name: "loss" type: "Reduction" bottom: "y" top: "loss" loss_weight: 1 }}
+    """
+    with Solver(solver_file(text, tmp_path, test_iter=None, test_interval=None), device="cpu") as solver:
+        parameters = Parameters(solver.nets.all, solver.runner, 1)
+        tracemalloc.start()
+        parameters.fill(3)
+        parameters.find_not_finite()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 2**20 < 8 * 2**20 == 4 * 1024 * 2048

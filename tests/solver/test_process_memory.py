@@ -4,25 +4,39 @@ import subprocess
 import sys
 
 import pytest
+from google.protobuf import text_format
 
 from layermem.backends.base import get_device
 from layermem.data.opening import held_bytes
-from layermem.proto.schema import LayerParameter
-from layermem.solver.process_memory import INSTRUCTION_BYTES, RUNTIME_BYTES, ProcessMemory, expected_memory
+from layermem.proto.schema import LayerParameter, SolverParameter
+from layermem.solver.process_memory import (
+    INSTRUCTION_BYTES,
+    RUNTIME_BYTES,
+    ProcessMemory,
+    expected_memory,
+    uses_files,
+)
 from layermem.solver.solver import Solver
 from tests.nets import solver_file
 
 MIB = 2**20
 
 
-def test_the_larger_of_batches_and_the_largest_parameter_counts():
-    assert ProcessMemory(10 * MIB, 0, 3 * MIB, 5 * MIB, 7 * MIB).total_bytes == 22 * MIB
+def test_all_parts_count_and_those_that_are_not_zero_are_named():
+    assert ProcessMemory(10 * MIB, 0, 3 * MIB, 5 * MIB, 7 * MIB).total_bytes == 25 * MIB
     assert str(ProcessMemory(10 * MIB, 0, 3 * MIB, 5 * MIB, 7 * MIB)) == (
-        "arena 10.0 MiB, largest parameter 5.00 MiB, runtime 7.00 MiB"
+        "arena 10.0 MiB, batches 3.00 MiB, largest parameter 5.00 MiB, runtime 7.00 MiB"
     )
-    assert str(ProcessMemory(0, MIB, 6 * MIB, 5 * MIB, 7 * MIB)) == (
-        "host memory 1.00 MiB, batches 6.00 MiB, runtime 7.00 MiB"
-    )
+    assert str(ProcessMemory(0, MIB, 6 * MIB, 0, 7 * MIB)) == "host memory 1.00 MiB, batches 6.00 MiB, runtime 7.00 MiB"
+
+
+@pytest.mark.parametrize(("text", "files"), [
+    ("snapshot_after_train: false", False), ("", True), ("snapshot_after_train: false snapshot: 5", True),
+    ('snapshot_after_train: false weights: "w.caffemodel"', True),
+])  # fmt: skip
+def test_a_run_that_saves_or_loads_parameters_holds_the_largest_once_more(text, files):
+    param = text_format.Parse(text, SolverParameter())
+    assert uses_files(param) == files and uses_files(param, loads=True)
 
 
 def test_batches_that_wait_are_counted_with_the_one_that_is_read_and_the_one_in_use():
@@ -39,13 +53,14 @@ def test_the_parts_are_those_of_the_program(tmp_path):
     with Solver(solver_file("chain", tmp_path), device="cpu", strategy="inter", spill=tmp_path) as solver:
         expected = expected_memory(solver.nets.all, solver.program, solver.device)
         spilled = expected_memory(solver.nets.all, solver.program, solver.device, spill=True)
+        without_files = expected_memory(solver.nets.all, solver.program, solver.device, files=False)
         on_gpu = expected_memory(solver.nets.all, solver.program, get_device("cuda"))
     assert expected.arena_bytes == solver.program.arena_bytes and expected.host_bytes == solver.program.host_bytes > 0
     assert spilled.host_bytes == 0 and on_gpu.arena_bytes == 0
     instructions = sum(len(schedule.instructions) for schedule in solver.program.schedules)
     assert expected.runtime_bytes == RUNTIME_BYTES + INSTRUCTION_BYTES * instructions
     largest = max(solver.runner.persistent.values(), key=lambda b: b.nbytes)
-    assert expected.blob_bytes == largest.nbytes
+    assert expected.blob_bytes == largest.nbytes and without_files.blob_bytes == 0
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere the system's figure is taken as it is")
