@@ -3,8 +3,9 @@
 # make test      set up, and run all tests
 # make fast      the tests of one minute
 # make check     what every commit passes: format, lint, types, all tests, the quick tests of the native extension under
-#                AddressSanitizer and UBSan, 20 seconds of each campaign with a fixed seed
-# make campaign  random nets, mutated files and interrupted training: SECONDS of each (60), each time with a new seed
+#                AddressSanitizer and UBSan, 20 seconds of each campaign with a new seed, which it prints first
+# make campaign  random nets, mutated files and interrupted training: SECONDS of each (60), each time with a new seed;
+#                SEED=N repeats one
 # make sanitize  all tests of the native extension under these, and those of threads under ThreadSanitizer: about four minutes on two cores
 # make native    rebuild layermem._native in place
 # make format    format Python and C++
@@ -47,7 +48,7 @@ fast: native
 	$(PY) -m pytest -n 2 -m "not slow"
 
 check: lint types test sanitize-fast
-	$(MAKE) campaign SECONDS=20 SEED=1
+	$(MAKE) campaign SECONDS=20
 
 campaign: native
 	$(PY) tools/random_nets.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))

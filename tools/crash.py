@@ -1,6 +1,6 @@
 """Training that is ended at random moments, and resumed until it is done: the bits are those of one run.
 
-    python tools/crash.py [--seconds 60] [--seed S] [--only N]
+    python tools/crash.py [--seconds 60 | --count N] [--seed S] [--only N]
 
 A chain trains the digits with a random rule and snapshot format.  Each child is a process of `layermem train`, with a
 budget of its own, that resumes from the newest snapshot; it is sent SIGKILL, SIGTERM, SIGINT or SIGHUP while it starts,

@@ -1,6 +1,6 @@
 """Mutated files of every kind that layermem reads: each has to be read, or refused in a sentence.
 
-    python tools/fuzz.py [--seconds 60] [--seed S] [--only N] [--kinds net,solver,...]
+    python tools/fuzz.py [--seconds 60 | --count N] [--seed S] [--only N] [--kinds net,solver,...]
 
 The kinds and what reads them are in tools/campaign/file_kinds.py, the mutations in tools/campaign/mutations.py.  A
 child process reads one input after the other, with 1 GiB of address space beside what it starts with.

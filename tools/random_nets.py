@@ -1,6 +1,6 @@
 """Random nets and solvers under random plans, each held against strategy `caffe` bit by bit.
 
-    python tools/random_nets.py [--seconds 60] [--seed S] [--only N]
+    python tools/random_nets.py [--seconds 60 | --count N] [--seed S] [--only N]
 
 A net of tools/campaign/net_grammar.py gets a random solver, device and instruction set.  Strategy `caffe` trains it for
 two or three iterations with tests; then other strategies do, each under a budget (none, its minimum, or one between), a

@@ -1,7 +1,7 @@
 """One run of a campaign: its seed, its time, its counts, and what it found.
 
 campaign = Campaign.from_arguments(options)
-for index, rng in campaign.inputs():     until the time is over; the same seed gives the same inputs
+for index, rng in campaign.inputs():     until the time is over or all are done; a seed always gives the same inputs
     ...
     campaign.count("runs")
     campaign.report(index, "the losses differ", {"net.prototxt": text})
@@ -26,6 +26,7 @@ from pathlib import Path
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of every campaign."""
     parser.add_argument("--seconds", type=float, default=60.0, help="how long new inputs are begun (60)")
+    parser.add_argument("--count", type=int, metavar="N", help="begin N inputs, however long they take")
     parser.add_argument("--seed", type=int, help="of all random choices (a new one, which is printed)")
     parser.add_argument("--only", type=int, metavar="N", help="input N of the seed alone, to repeat a finding")
     parser.add_argument("--out", type=Path, default=Path("build/campaign"), help="folder of what was found")
@@ -44,10 +45,13 @@ def time_limit(seconds: float) -> Iterator[None]:
 class Campaign:
     """name     of the tool, in file names
     out      folder for the inputs that show a finding
+    count    inputs that are begun, instead of a time
     """
 
-    def __init__(self, name: str, seconds: float, seed: int | None, out: Path, only: int | None = None):
-        self.name, self.seconds, self.out, self.only = name, seconds, out, only
+    def __init__(
+        self, name: str, seconds: float, seed: int | None, out: Path, only: int | None = None, count: int | None = None
+    ):
+        self.name, self.seconds, self.out, self.only, self.most = name, seconds, out, only, count
         self.seed = secrets.randbelow(10**9) if seed is None else seed
         self.counts: Counter[str] = Counter()
         self.findings = 0
@@ -57,21 +61,26 @@ class Campaign:
 
     @staticmethod
     def from_arguments(name: str, options: argparse.Namespace) -> Campaign:
-        return Campaign(name, options.seconds, options.seed, options.out, options.only)
+        return Campaign(name, options.seconds, options.seed, options.out, options.only, options.count)
 
     def rng(self, index: int) -> random.Random:
         """The random choices of one input: they depend on no other input."""
         return random.Random(f"{self.seed}/{index}")
 
     def inputs(self) -> Iterator[tuple[int, random.Random]]:
-        """The number of each input and its random choices, until the time is over; at least one."""
+        """The number of each input and its random choices: so many, or until the time is over; at least one."""
         if self.only is not None:
             yield self.only, self.rng(self.only)
             return
         for index in itertools.count():
-            if index and time.monotonic() - self._begin >= self.seconds:
+            if index and self._is_over(index):
                 return
             yield index, self.rng(index)
+
+    def _is_over(self, index: int) -> bool:
+        if self.most is not None:
+            return index >= self.most
+        return time.monotonic() - self._begin >= self.seconds
 
     def note(self, index: int) -> None:
         """Keep the number of an input in a file until finish(): what is left if it hangs or kills this process."""

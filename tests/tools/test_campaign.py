@@ -1,0 +1,49 @@
+"""What the campaigns share: seeds that are printed, inputs that depend on them alone, and how many there are."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.campaign.session import Campaign
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_seed_that_is_not_given_is_new_and_printed_first(tmp_path, capsys):
+    seeds = [Campaign("nets", 0, None, tmp_path).seed for _ in range(3)]
+    assert capsys.readouterr().out.splitlines() == [f"nets: seed {seed}" for seed in seeds]
+    assert len(set(seeds)) == 3
+
+
+@pytest.mark.parametrize("tool", ["random_nets", "fuzz", "crash"])
+def test_the_seed_is_the_first_line_of_a_campaign_that_fails(tool, tmp_path):
+    (tmp_path / "tmp").touch()  # no folder for temporary files
+    ended = subprocess.run(
+        [sys.executable, "-c", f"import tempfile; tempfile.tempdir = {str(tmp_path / 'tmp')!r}\n"
+         f"import sys; sys.argv = ['{tool}', '--count', '1', '--out', {str(tmp_path / 'out')!r}]\n"
+         f"from tools.{tool} import main\nmain()"],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert ended.returncode and "Traceback" in ended.stderr
+    name, _, seed = ended.stdout.splitlines()[0].partition(": seed ")
+    assert name == tool and seed.isdigit()
+
+
+def test_so_many_inputs_are_begun_however_long_they_take(tmp_path):
+    first = [(index, rng.random()) for index, rng in Campaign("nets", 0, 7, tmp_path, count=5).inputs()]
+    assert [index for index, _ in first] == [0, 1, 2, 3, 4]
+    [again] = [(index, rng.random()) for index, rng in Campaign("nets", 0, 7, tmp_path, only=3).inputs()]
+    assert again == first[3]
+
+
+def test_one_input_is_begun_in_no_time(tmp_path):
+    assert [index for index, _ in Campaign("nets", 0, 7, tmp_path).inputs()] == [0]
+
+
+def test_make_check_runs_every_campaign_with_a_new_seed():
+    done = subprocess.run(["make", "-n", "check"], cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = [line for line in done.stdout.splitlines() if "--seconds" in line]
+    assert [line.split()[1] for line in lines] == ["tools/random_nets.py", "tools/fuzz.py", "tools/crash.py"]
+    assert not any("--seed" in line for line in lines)
