@@ -7,6 +7,7 @@
 # make campaign  random nets, mutated files and interrupted training: SECONDS of each (60), each time with a new seed;
 #                SEED=N repeats one
 # make sanitize  all tests of the native extension under these, and those of threads under ThreadSanitizer: about four minutes on two cores
+# make sanitize-nets  NETS random nets (200) with the native extension under AddressSanitizer and UBSan; ten minutes
 # make native    rebuild layermem._native in place
 # make format    format Python and C++
 # Prerequisites: Python >= 3.10 with venv, and a C++17 compiler.
@@ -16,11 +17,12 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PY     := $(BIN)/python
 SECONDS ?= 60
+NETS   ?= 200
 CXX_SOURCES  = $(shell git ls-files 'layermem/native/*.cpp' 'layermem/native/*.h' 'cuda/*.cu' 'cuda/*.cuh')
 TIDY_SOURCES = $(shell git ls-files 'layermem/native/*.cpp' | grep -v -e bindings -e microkernels)
 .DEFAULT_GOAL := native
 
-.PHONY: train test fast check format lint types sanitize sanitize-fast native setup campaign clean
+.PHONY: train test fast check format lint types sanitize sanitize-fast sanitize-nets native setup campaign clean
 
 setup: $(VENV)/.ready
 
@@ -72,10 +74,11 @@ format: setup
 
 # A sanitizer's runtime has to be loaded before Python; libstdc++ with it, so that exceptions are intercepted.
 # tests/native/test_sanitizers.py seeds an error of each kind and fails where none is reported.  --capture=sys leaves
-# the reports, which end the process, on stderr.
+# the reports, which end the process, on stderr.  $(3): further options of AddressSanitizer.
 runtime   = $(shell $(CXX) -print-file-name=lib$(1).so):$(shell $(CXX) -print-file-name=libstdc++.so)
-SANITIZED = env LD_PRELOAD=$(call runtime,$(2)) ASAN_OPTIONS=detect_leaks=0 LAYERMEM_SANITIZE=$(1) \
-            LAYERMEM_NATIVE_DIR=build/sanitize-$(subst $(comma),-,$(1))/layermem $(PY) -m pytest -p no:cacheprovider --capture=sys
+PRELOADED = env LD_PRELOAD=$(call runtime,$(2)) ASAN_OPTIONS=detect_leaks=0$(3) LAYERMEM_SANITIZE=$(1) \
+            LAYERMEM_NATIVE_DIR=build/sanitize-$(subst $(comma),-,$(1))/layermem $(PY)
+SANITIZED = $(call PRELOADED,$(1),$(2)) -m pytest -p no:cacheprovider --capture=sys
 comma    := ,
 MEMORY    = address,undefined
 # Threads poll for work, which is slow under ThreadSanitizer: the tests of threads, and one family for each way of
@@ -96,6 +99,10 @@ sanitize: build/.sanitize-$(MEMORY) build/.sanitize-thread
 
 sanitize-fast: build/.sanitize-$(MEMORY)
 	$(call SANITIZED,$(MEMORY),asan) -n 2 -m "not slow" $(MEMORY_TESTS)
+
+# Freed memory that AddressSanitizer keeps counts as resident: 8 MiB of it instead of 256.
+sanitize-nets: build/.sanitize-$(MEMORY)
+	$(call PRELOADED,$(MEMORY),asan,:quarantine_size_mb=8) tools/random_nets.py --count $(NETS) $(if $(SEED),--seed $(SEED))
 
 clean:
 	rm -rf build $(VENV) layermem/*.so *.egg-info

@@ -27,6 +27,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import tools.campaign.native_build  # noqa: F401  before layermem._native
 from layermem._native import cpu
 from layermem.backends.base import Device
 from layermem.backends.cpu import CpuDevice

@@ -1,11 +1,13 @@
 """What the campaigns share: seeds that are printed, inputs that depend on them alone, and how many there are."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from layermem import _native as native
 from tools.campaign.session import Campaign
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,3 +49,15 @@ def test_make_check_runs_every_campaign_with_a_new_seed():
     lines = [line for line in done.stdout.splitlines() if "--seconds" in line]
     assert [line.split()[1] for line in lines] == ["tools/random_nets.py", "tools/fuzz.py", "tools/crash.py"]
     assert not any("--seed" in line for line in lines)
+
+
+def test_another_build_of_the_native_module_is_loaded_where_it_is_named(tmp_path):
+    """As `make sanitize` does: all of a campaign then runs on it."""
+    other = tmp_path / Path(native.__file__).name
+    other.symlink_to(native.__file__)
+    ended = subprocess.run(
+        [sys.executable, "-c", "import tools.random_nets, layermem._native as n; print(n.__file__, n.cpu is "
+         "tools.random_nets.cpu)"],
+        cwd=ROOT, capture_output=True, text=True, check=True, env={**os.environ, "LAYERMEM_NATIVE_DIR": str(tmp_path)},
+    )  # fmt: skip
+    assert ended.stdout.split() == [str(other), "True"]
