@@ -28,6 +28,7 @@ from layermem.planning.registry import (
     single_strategies,
     suggested_strategies,
 )
+from layermem.utils.units import ALIGN
 
 
 class Program(Protocol):
@@ -62,7 +63,7 @@ class Builder(Protocol[P_co]):
 DOUBLINGS = 6
 HALVINGS = 4
 AS_GOOD = 1.001  # times the seconds of the program that was over the budget: no use to look further
-ROUNDS = 8  # requests for a byte less than the smallest program so far
+ROUNDS = 32  # requests for a unit less than the smallest program so far
 
 
 class BudgetSearch(Generic[P]):
@@ -82,7 +83,7 @@ class BudgetSearch(Generic[P]):
 
     def program(self, budget_bytes: int | None) -> P:
         """The fastest program that was found within the budget; BudgetError, with the minimum, if none was."""
-        program = self._attempt(budget_bytes)
+        program = self._attempt(None if budget_bytes is None else budget_bytes // ALIGN * ALIGN)
         if budget_bytes is not None and program.arena_bytes > budget_bytes:
             program = self.min_memory_program
             if program.arena_bytes > budget_bytes:
@@ -96,12 +97,13 @@ class BudgetSearch(Generic[P]):
 
     @cached_property
     def min_memory_program(self) -> P:
-        """The smallest program that was found; its arena is the least budget."""
+        """The smallest program that was found; its arena is the least budget.
+
+        The last request that failed is the one that program() makes for the next smaller budget, which is refused.
+        """
         best = self._attempt(MINIMUM_MEMORY)
         for _ in range(ROUNDS):
-            request = best.arena_bytes - 1
-            plan = self.plan_of(self.entry, request)
-            smaller = best if plan == best.plan else self._attempt(request, plan)
+            smaller = self._attempt(best.arena_bytes - ALIGN)
             if smaller.arena_bytes >= best.arena_bytes:
                 break
             best = smaller
@@ -123,10 +125,11 @@ class BudgetSearch(Generic[P]):
     def plan_of(self, entry: StrategyEntry, budget_bytes: int | None) -> Plan:
         return entry.make(self.graph, self.costs, budget_bytes, self.evaluator, self.hints)
 
-    def _attempt(self, budget_bytes: int | None, plan: Plan | None = None) -> P:
-        """The program of the strategy's plan for the budget, or if it is over when placed, the fastest found that fits;
-        the plan may be known already."""
-        plan = plan or self.plan_of(self.entry, budget_bytes)
+    def _attempt(self, budget_bytes: int | None) -> P:
+        """The program of the strategy's plan for the budget, or if it is over when placed, the fastest found that fits.
+
+        An arena has whole units of ALIGN, and so do all requests: budgets with the same number of them are one."""
+        plan = self.plan_of(self.entry, budget_bytes)
         first = self.build(plan, target_bytes=budget_bytes or 0)
         if budget_bytes is None or first.arena_bytes <= budget_bytes or self.evaluator.live_bytes(plan) > budget_bytes:
             return first

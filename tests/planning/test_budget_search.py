@@ -11,6 +11,7 @@ from layermem.errors import BudgetError
 from layermem.planning.budget_search import DOUBLINGS, HALVINGS, fastest_under_budget
 from layermem.planning.strategies import STRATEGIES
 from layermem.planning.strategies.auto import NEGLIGIBLE
+from layermem.utils.units import ALIGN
 from tests.planning.jobs import solver_job
 
 BUDGET = 100_000
@@ -121,3 +122,32 @@ def test_under_holes_the_quickest_program_that_fits_is_found_and_auto_stays_ahea
             assert program.arena_bytes <= budget
             seconds[name] = compiler.arena.estimate_seconds(program.plan)
         assert seconds["auto"] <= min(seconds.values()) * NEGLIGIBLE, (step, seconds)
+
+
+class RandomHoles(Compiler):
+    """Placement that leaves holes of 1 to `most` units; `wasted` remembers those of each plan."""
+
+    def __init__(self, *job, rng, most):
+        super().__init__(*job)
+        self.rng, self.most, self.wasted = rng, most, {}
+
+    def build(self, plan, target_bytes=0):
+        program = super().build(plan, target_bytes)
+        key = str((plan.order, sorted(map(str, plan.decisions.items()))))
+        holes = ALIGN * self.wasted.setdefault(key, self.rng.randint(1, self.most))
+        return replace(program, arena_bytes=program.arena_bytes + holes)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("net", ["chain", "inception"])
+def test_under_holes_too_no_program_fits_a_unit_below_the_minimum(net, name, tmp_path):
+    """The minimum is searched with the requests that the budgets below it make."""
+    graphs, costs = solver_job(net, tmp_path)
+    for seed in (6, 10, 15):
+        compiler = RandomHoles(graphs, name, costs, rng=random.Random(seed), most=40)
+        least = compiler.search.min_memory_program.arena_bytes
+        for budget in (least - 1, least - ALIGN):
+            with pytest.raises(BudgetError) as refused:
+                compiler.compile(budget)
+            assert refused.value.minimum_bytes == least and refused.value.budget_bytes == budget
+        assert compiler.compile(least).arena_bytes <= least
