@@ -43,6 +43,8 @@ class LRN(Layer):
             raise InputError(f"has local_size {p.local_size}; it must be odd: use {p.local_size + 1}")
         across, size = p.norm_region != WITHIN_CHANNEL, p.local_size
         alpha = p.alpha / (size if across else size**2)
+        reach = x.shape[1] if across else max(x.shape[2:])
+        size = min(size, 2 * reach - 1)  # such a window holds all there is; a wider one adds zeros beyond the border
         self.record = ops.LRN(x, across, size, alpha, p.beta, p.k if across else 1.0)
         self.tops = (x,)
         sums = size if across else 2 * size  # within a channel: rows, then columns

@@ -69,6 +69,27 @@ def test_lrn_of_ones_counts_the_channels_within_reach():
     np.testing.assert_allclose(y.ravel(), [1 / 4, 1 / 5, 1 / 6, 1 / 6, 1 / 5, 1 / 4])
 
 
+@pytest.mark.parametrize("region", ["ACROSS_CHANNELS", "WITHIN_CHANNEL"])
+def test_lrn_with_a_window_wider_than_the_blob_sums_all_there_is(region):
+    """A loop over a window of 2^32 - 1 would not end."""
+    size, across = 2**32 - 1, region == "ACROSS_CHANNELS"
+    x = random(2, 5, 3, 4)
+    alpha = np.float32(1e10 if across else 1e19)
+    it = layer("LRN", f"local_size: {size} alpha: {alpha} beta: 0.6 norm_region: {region}", x.shape)
+    sums = (x * x).sum(axis=1 if across else (2, 3), keepdims=True)
+    expected = x * (1 + float(alpha) / (size if across else size**2) * sums) ** -np.float32(0.6)
+    np.testing.assert_allclose(forward(it, x).arrays["y0"], expected, rtol=1e-5)
+    assert np.abs(expected / x).max() < 0.9
+
+
+@pytest.mark.parametrize(("region", "most"), [("ACROSS_CHANNELS", 9), ("WITHIN_CHANNEL", 7)])
+def test_lrn_windows_are_as_wide_as_stated_up_to_the_whole_blob(region, most):
+    """Of 5 channels, or 3 x 4 pixels: from the first to the last, on both sides."""
+    for size in (1, most - 2, most, most + 2, 99):
+        it = layer("LRN", f"local_size: {size} norm_region: {region}", (2, 5, 3, 4))
+        assert it.record.size == min(size, most)
+
+
 def test_lrn_keeps_x_and_nothing_else():
     it = layer("LRN", "", (2, 6, 3, 3))
     assert it.stash == {}
