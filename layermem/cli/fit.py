@@ -22,6 +22,7 @@ from layermem.cli.options import (
     device_of,
     hints_of,
     print_json,
+    print_warnings,
     read_shapes,
     strategies_text,
 )
@@ -109,6 +110,7 @@ Make = Callable[[int], "Job"]
 def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
     """A function from batch size to job, and the sizes to try."""
     from layermem.api import Net
+    from layermem.graph.warnings import net_warnings
 
     shapes = read_shapes(arguments.input)
 
@@ -119,7 +121,7 @@ def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
             stages=stages(arguments.stage),
         )  # fmt: skip
 
-    net(1)  # an error in the net is raised here; during the search an InputError means "too large"
+    print_warnings(net_warnings(net(1)))  # an error is raised here; during the search an InputError means "too large"
     return _jobs(arguments, net), range(1, max_size + 1)
 
 
@@ -127,6 +129,7 @@ def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
     """A function from depth to job, in the family of --net, and the depths to try."""
     from layermem.cli.options import net_of
     from layermem.graph.net import Net
+    from layermem.graph.warnings import net_warnings
     from layermem.job import title_of
     from layermem.nets import resnet
     from layermem.proto.read import read_net_text
@@ -139,6 +142,7 @@ def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
             "prototxt/resnet50/train_val.prototxt",
             path=arguments.net,
         )
+    print_warnings(net_warnings(base))
     batch = int(title_of(base).rpartition(" x")[2])
 
     def net(depth: int) -> Net:

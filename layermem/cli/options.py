@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from layermem.cli.old_names import stages
@@ -276,6 +277,12 @@ def job_of(arguments: argparse.Namespace) -> Job:
             inputs=read_shapes(arguments.input),
         )  # fmt: skip
     return api.job_of(net_of(arguments), device=device_of(arguments), costs=arguments.costs, hints=hints_of(arguments))
+
+
+def print_warnings(warnings: Iterable[str]) -> None:
+    """On standard error, so that output stays what it is without them."""
+    for warning in warnings:
+        print(wrap(f"layermem: warning: {warning}"), file=sys.stderr)
 
 
 def print_json(values: Mapping[str, object]) -> None:

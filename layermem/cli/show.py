@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
-from layermem.cli.options import Verbs, add_device, add_json, add_net, add_verb, device_of, net_of, print_json
+from layermem.cli.options import (
+    Verbs,
+    add_device,
+    add_json,
+    add_net,
+    add_verb,
+    device_of,
+    net_of,
+    print_json,
+    print_warnings,
+)
 
 EXAMPLE = """\
   layermem show --net prototxt/vgg16/train_val.prototxt --batch 8
@@ -28,11 +37,9 @@ def run_show(arguments: argparse.Namespace) -> int:
     from layermem.graph.warnings import net_warnings
     from layermem.report.net_table import FUSED_HEADINGS, HEADINGS, fused_rows, fused_values, net_rows, net_values
     from layermem.report.tables import print_table
-    from layermem.utils.text import wrap
 
     device, net = device_of(arguments), net_of(arguments)
-    for warning in net_warnings(net):
-        print(wrap(f"layermem: warning: {warning}"), file=sys.stderr)
+    print_warnings(net_warnings(net))
     values = net_values(net)
     if arguments.fused:
         values = fused_values(values, api.job_of(net, device=device).graphs[0])

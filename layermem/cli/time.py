@@ -16,6 +16,7 @@ from layermem.cli.options import (
     device_of,
     job_of,
     print_json,
+    print_warnings,
     strategies_text,
 )
 from layermem.errors import InputError
@@ -63,6 +64,7 @@ def run_time(arguments: argparse.Namespace) -> int:
         raise InputError(f"--iterations {arguments.iterations} is too few; give 1 or more")
     check_folder(arguments.out)
     device, job = device_of(arguments), job_of(arguments)
+    print_warnings(job.warnings)
     report = evaluate(job, arguments.strategy, arguments.budget)
     if report.refusal is not None:
         raise report.explain_refusal()

@@ -19,6 +19,7 @@ from layermem.cli.options import (
     add_verb,
     device_of,
     hints_of,
+    print_warnings,
     refuse_beside_load,
     strategies_text,
 )
@@ -160,7 +161,6 @@ def run_test(arguments: argparse.Namespace) -> int:
     from layermem.report.plan_report import evaluate
     from layermem.report.summary import peaks
     from layermem.solver.scoring import Scoring
-    from layermem.utils.text import wrap
 
     if arguments.iterations < 1:
         raise InputError(f"--iterations {arguments.iterations} is too few; give 1 or more")
@@ -173,9 +173,9 @@ def run_test(arguments: argparse.Namespace) -> int:
     report = evaluate(api.job_of(net, device=device), None, arguments.budget)
     if report.refusal is not None:
         raise report.explain_refusal()
-    for warning in report.job.graphs[0].warnings:
-        print(wrap(f"layermem: warning: {warning}"), file=sys.stderr)
+    print_warnings(report.job.graphs[0].warnings)
     with Scoring(net, report.program, device) as scoring:
+        print_warnings(scoring.feeds.notes)
         for name in scoring.load(arguments.weights.split(",")):
             print(f"layer '{printable(name)}' is not in the weight files and keeps its initial values")
         for line in _score_lines(scoring, arguments.iterations):

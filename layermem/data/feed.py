@@ -35,6 +35,7 @@ class Feed(ABC):
     shapes: Shapes
     path: str | None = None  # of the net, for error messages
     layer: str | None = None
+    notes: tuple[str, ...] = ()  # sentences for the user
 
     def next(self) -> list[np.ndarray]:
         """The next batch: read-only float32 arrays of `shapes`."""
@@ -68,6 +69,9 @@ class ImageFeed(Feed):
     def __init__(self, source: LmdbSource | ImageListSource, transform: Transform, batch: int, tops: int):
         self.source, self.transform, self.batch, self.tops = source, transform, batch, tops
         self.shapes = ((batch, *transform.shape(source.first_shape())), (batch,))[:tops]
+        if isinstance(source, LmdbSource) and transform.color is not None and source.first_is_raw():
+            field = "force_color" if transform.color else "force_gray"
+            self.notes = (f"{field} has no effect on images that are not encoded, as in BVLC Caffe",)
         self._sample = 0  # number of images so far; it seeds the transform of the next one
 
     def _next(self) -> list[np.ndarray]:

@@ -61,6 +61,11 @@ class LmdbSource:
         with self._reading():
             return self._image(self._datum()).shape
 
+    def first_is_raw(self) -> bool:
+        """Whether the next record holds pixels, not an encoded image."""
+        with self._reading():
+            return not self._datum().encoded
+
     def read(self, count: int) -> tuple[list[np.ndarray], np.ndarray]:
         """The next `count` images, and their labels as float32 (zeros if `labels` is off)."""
         images, labels = [], np.zeros(count, np.float32)

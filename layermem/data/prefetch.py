@@ -29,7 +29,7 @@ class Prefetch(Feed):
 
     def __init__(self, feed: Feed, depth: int):
         self.feed, self.depth = feed, depth
-        self.shapes = feed.shapes
+        self.shapes, self.notes = feed.shapes, feed.notes
         self._state = feed.state()
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None

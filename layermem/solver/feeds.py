@@ -36,6 +36,14 @@ class Feeds:
             self.close()
             raise
 
+    @property
+    def notes(self) -> list[str]:
+        """Sentences for the user, each once."""
+        notes = (
+            f"layer '{name}': {note}" for feeds in self.feeds for name, feed in feeds.items() for note in feed.notes
+        )
+        return [*dict.fromkeys(notes)]
+
     def next(self, index: int) -> Batch:
         """The next batch of net `index`."""
         if index in self._prefetched:

@@ -390,6 +390,8 @@ class Solver:
             if getattr(self.param, field):
                 self._note(f"{field} is ignored")
         self._engine.begin(seed)
+        for note in self._engine.open_feeds.notes:
+            self._note(note)
         if snapshot is not None:
             self.restore(snapshot)
             return

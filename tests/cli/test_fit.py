@@ -4,6 +4,8 @@ import io
 import json
 import sys
 
+import pytest
+
 NET = "prototxt/digits/train_val.prototxt"
 CIFAR = "prototxt/resnet20/train_val.prototxt"
 
@@ -60,3 +62,11 @@ def test_one_strategy_that_fits_is_enough_for_exit_code_0(layermem):
     ended = layermem("fit", "--net", "prototxt/mnist/train_val.prototxt", *words)
     sizes = {each["strategy"]: each["batch"] for each in json.loads(ended.out)["strategies"]}
     assert ended.code == 0 and sizes == {"caffe": 0, "liveness": 1}
+
+
+@pytest.mark.parametrize("grow", [(), ("--grow", "depth")])
+def test_a_stage_that_no_rule_names_is_warned_of_once(layermem, grow):
+    words = ("fit", "--net", CIFAR, "--budget", "400MiB", "--strategies", "liveness", "--max", "20", *grow)
+    plain, staged = layermem(*words, "--stage", "dummy"), layermem(*words, "--stage", "dummy,foo")
+    assert (plain.code, plain.err, staged.code) == (0, "", 0) and staged.err.count("layermem: warning: ") == 1
+    assert "no rule of the net names stage 'foo'; its stages are dummy" in " ".join(staged.err.split())

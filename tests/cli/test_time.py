@@ -116,3 +116,10 @@ def test_devices_say_what_they_are_and_which_is_the_default(layermem, monkeypatc
 
 def test_nothing_is_measured_in_no_iterations(layermem):
     assert layermem("time", "--net", NET, "--iterations", "0").code == 2
+
+
+def test_a_stage_that_no_rule_names_is_warned_of_as_in_plan(layermem):
+    words = ("time", "--net", NET, "--batch", "2", "--iterations", "1", "--json")
+    plain, staged = layermem(*words), layermem(*words, "--stage", "dumy")
+    assert plain.err == "" and staged.code == 0 and json.loads(staged.out)["ops"]
+    assert "layermem: warning: no rule of the net names stage 'dumy'" in " ".join(staged.err.split())

@@ -186,3 +186,16 @@ def test_a_test_interval_without_test_iter_is_noted(layermem, solver):
     path.write_text(re.sub(r"test_(iter|initialization):.*", "", path.read_text()))
     ended = layermem("train", "--solver", path, "--iterations", "1")
     assert ended.code == 0 and "test_interval has no effect without test_iter, the number of batches" in ended.out
+
+
+def test_force_gray_of_raw_images_is_noted_once(layermem, solver, tmp_path):
+    net = tmp_path / "gray.prototxt"
+    text = Path(NET).read_text().replace("transform_param {", "transform_param { force_gray: true ")
+    net.write_text(text.replace('source: "', f'source: "{Path(NET).parent.resolve()}/'))
+    assert net.read_text().count("force_gray") == 2
+    said = layermem("train", "--solver", solver(net=f'"{net}"'), "--iterations", "1").out
+    note = "layer 'data': force_gray has no effect on images that are not encoded, as in BVLC Caffe"
+    assert " ".join(said.split()).count(note) == 1
+    assert "has no effect" not in layermem("train", "--solver", solver(), "--iterations", "1").out
+    ended = layermem("test", "--net", net, "--weights", tmp_path / "digits_iter_1.caffemodel", "--iterations", "1")
+    assert ended.code == 0 and f"warning: {note}" in " ".join(ended.err.split())

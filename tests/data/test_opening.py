@@ -1,12 +1,15 @@
 """Feeds and shapes of input layers, from prototxt."""
 
+import io
+
 import numpy as np
 import pytest
+from PIL import Image
 
 from layermem.data import declared_shapes, open_feed, probe, synthetic_feed
 from layermem.errors import InputError
-from layermem.proto.schema import TRAIN, BlobProto
-from tests.data.makers import digits_like, images, layer
+from layermem.proto.schema import TRAIN, BlobProto, Datum
+from tests.data.makers import digits_like, images, layer, make_lmdb
 
 DATA = (
     'name: "data" type: "Data" top: "data" top: "label" data_param {{ source: "{}" batch_size: {} backend: LMDB {} }}'
@@ -170,4 +173,29 @@ def test_batches_wait_up_to_64_mib_or_as_many_as_the_layer_says(tmp_path, batch,
     folder, _ = digits_like(tmp_path / "db", channels=1, height=5, width=4)
     feed = opened(data(folder, batch, more), prefetch=True)  # 84 bytes an image
     assert feed.depth == depth
+    feed.close()
+
+
+@pytest.mark.parametrize("prefetch", [False, True])
+@pytest.mark.parametrize("field", ["force_color", "force_gray"])
+def test_a_note_says_that_raw_images_keep_their_channels(tmp_path, field, prefetch):
+    folder, _ = digits_like(tmp_path / "db")
+    for more, notes in (
+        (
+            f" transform_param {{ {field}: true }}",
+            (f"{field} has no effect on images that are not encoded, as in BVLC Caffe",),
+        ),
+        ("", ()),
+    ):
+        feed = opened(data(folder, rest=more), prefetch=prefetch)
+        assert feed.notes == notes
+        feed.close()
+
+
+def test_encoded_images_have_no_note(tmp_path):
+    picture = io.BytesIO()
+    Image.fromarray(images(1)[0].transpose(1, 2, 0)).save(picture, "PNG")
+    make_lmdb(tmp_path / "db", [Datum(data=picture.getvalue(), encoded=True, label=0)])
+    feed = opened(data(tmp_path / "db", 1, rest=" transform_param { force_gray: true }"))
+    assert feed.notes == () and feed.shapes[0][1] == 1
     feed.close()
