@@ -11,6 +11,7 @@ from layermem.backends.base import Bound, Device, register_device
 from layermem.backends.reference.base import REGISTRY, Array, ReferenceCall, axes_of_caffe
 from layermem.backends.reference.blas import use_one_thread
 from layermem.backends.registry import StepContext
+from layermem.errors import DeviceError
 from layermem.graph.ops import Op
 from layermem.ops import OpRecord
 
@@ -36,7 +37,7 @@ class ReferenceDevice(Device):
         views = {role: axes_of_caffe(array) for role, array in arrays.items()}
         call = ReferenceCall(views, context, op=op.name, layer=op.layer_name)
         if not op.accumulates:
-            return partial(REGISTRY.bind, op.record, op.step, call)
+            return partial(_run, op, partial(REGISTRY.bind, op.record, op.step, call))
 
         def run_and_add() -> None:
             parts = {role: axes_of_caffe(np.empty(arrays[role].shape, arrays[role].dtype)) for role in op.accumulates}
@@ -45,4 +46,15 @@ class ReferenceDevice(Device):
             for role, part in parts.items():
                 views[role] += part
 
-        return run_and_add
+        return partial(_run, op, run_and_add)
+
+
+def _run(op: Op, kernel: Bound) -> None:
+    """Run a kernel; DeviceError, with the layer, where NumPy is refused memory for what it computes aside."""
+    try:
+        kernel()
+    except MemoryError as error:
+        raise DeviceError(
+            f"layer '{op.layer_name}' needs more memory beside the arena than this machine gives ({error}); use "
+            "--device cpu, which needs none, or a smaller --batch"
+        ) from error

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from layermem.backends.reference import ReferenceDevice
+from layermem.errors import DeviceError
 from layermem.graph.ops import BACKWARD, FORWARD, Op
-from layermem.ops import Fill, Kind, Pointwise, Silence, Tensor
+from layermem.ops import Fill, Kind, Pointwise, Pool, Silence, Tensor, Window
 
 RELU = Pointwise(Kind.RELU, Tensor((1, 2, 1, 3)))
 
@@ -47,3 +48,12 @@ def test_an_op_without_a_kernel_is_a_key_error_at_the_first_run():
     op = Op("x", FORWARD, Silence(), "backward", {}, (), ())
     with pytest.raises(KeyError):
         ReferenceDevice().bind(op, {}, {})()
+
+
+def test_memory_that_a_kernel_is_refused_is_a_device_error_with_the_layer():
+    window = Window(size=1, kernel=4_000_001, pad=2_000_000)
+    x, y = np.ones((1, 1, 1, 1), "float32"), np.empty((1, 1, 1, 1), "float32")
+    pool = Pool("AVE", Tensor((1, 1, 1, 1)), Tensor((1, 1, 1, 1)), window, window)
+    op = Op("pool1", FORWARD, pool, "forward", {}, (), (), layer_name="pool1")
+    with pytest.raises(DeviceError, match=r"layer .pool1. needs more memory beside the arena .* use --device cpu"):
+        ReferenceDevice().bind(op, {"x0": x, "y0": y}, {})()  # 64 TB of padding
