@@ -3,9 +3,9 @@
 # make test      set up, and run all tests
 # make fast      the tests of one minute
 # make check     what every commit passes: format, lint, types, all tests, the quick tests of the native extension under
-#                AddressSanitizer and UBSan, 20 seconds of each campaign with a new seed, which it prints first
-# make campaign  random nets, mutated files and interrupted training: SECONDS of each (60), each time with a new seed;
-#                SEED=N repeats one
+#                AddressSanitizer and UBSan, and a minute of each campaign with a new seed, which it prints first
+# make campaign  random nets, mutated files and interrupted training, side by side with `make -j3 -O`: SECONDS of each
+#                (60), each time with a new seed; SEED=N repeats one
 # make sanitize  all tests of the native extension under these, and those of threads under ThreadSanitizer: about four minutes on two cores
 # make sanitize-nets  NETS random nets (200) with the native extension under AddressSanitizer and UBSan; ten minutes
 # make native    rebuild layermem._native in place
@@ -18,11 +18,12 @@ BIN    := $(VENV)/bin
 PY     := $(BIN)/python
 SECONDS ?= 60
 NETS   ?= 200
+CAMPAIGNS    = tools/random_nets.py tools/fuzz.py tools/crash.py
 CXX_SOURCES  = $(shell git ls-files 'layermem/native/*.cpp' 'layermem/native/*.h' 'cuda/*.cu' 'cuda/*.cuh')
 TIDY_SOURCES = $(shell git ls-files 'layermem/native/*.cpp' | grep -v -e bindings -e microkernels)
 .DEFAULT_GOAL := native
 
-.PHONY: train test fast check format lint types sanitize sanitize-fast sanitize-nets native setup campaign clean
+.PHONY: train test fast check format lint types sanitize sanitize-fast sanitize-nets native setup campaign $(CAMPAIGNS) clean
 
 setup: $(VENV)/.ready
 
@@ -50,12 +51,11 @@ fast: native
 	$(PY) -m pytest -n 2 -m "not slow"
 
 check: lint types test sanitize-fast
-	$(MAKE) campaign SECONDS=20
+	$(MAKE) -j3 -O campaign
 
-campaign: native
-	$(PY) tools/random_nets.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
-	$(PY) tools/fuzz.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
-	$(PY) tools/crash.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+campaign: $(CAMPAIGNS)
+$(CAMPAIGNS): native
+	$(PY) $@ --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 lint: setup
 	$(BIN)/ruff check .
