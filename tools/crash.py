@@ -122,8 +122,9 @@ class Chain:
 
     @property
     def said(self) -> str:
-        """What the last child wrote to its standard error."""
-        return (self.folder / "stderr").read_text(errors="replace")
+        """What the last child wrote to its standard error; it may have ended before it had one."""
+        path = self.folder / "stderr"
+        return path.read_text(errors="replace") if path.exists() else ""
 
 
 def iteration_of(path: Path) -> int:

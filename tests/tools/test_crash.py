@@ -62,3 +62,8 @@ def test_a_damaged_snapshot_is_found(tmp_path, alone, monkeypatch, capsys):
 
     monkeypatch.setattr(crash, "layermem_main", damaging)
     assert "a damaged snapshot" in findings(tmp_path, capsys, {})
+
+
+def test_a_child_that_ends_before_it_has_a_standard_error_said_nothing(tmp_path):
+    chain = crash.Chain(tmp_path, SETTING)
+    assert not chain.said
