@@ -40,7 +40,7 @@ from tools.campaign.session import Campaign, add_arguments
 DIGITS = Path(__file__).resolve().parents[1] / "prototxt" / "digits" / "train_val.prototxt"
 LAST = 16  # iterations of a chain
 MOST_CHILDREN = 12  # of a chain; the last is left alone
-LIMIT = 60.0  # seconds for one child
+LIMIT = 300.0  # seconds for one child, on a machine that does other work beside it
 SLOWEST = 0.03  # seconds between a snapshot and a signal: more than an iteration and a snapshot take
 PROCESSES = multiprocessing.get_context("fork")
 SNAPSHOT = re.compile(r"run_iter_\d+\.(?:caffemodel|solverstate)(?:\.h5)?(?:\.json)?")

@@ -6,8 +6,8 @@ The kinds and what reads them are in tools/campaign/file_kinds.py, the mutations
 child process reads one input after the other, with 1 GiB of address space beside what it starts with.
 
 findings   an exception that is no LayermemError, MemoryError included
-           an input that takes more than LIMIT seconds, or ends the process; not of an LMDB whose pages are damaged,
-           which liblmdb maps and trusts: those deaths are counted
+           an input that takes more than CPU_SECONDS, gives no answer in WAIT seconds, or ends the process; not of
+           an LMDB whose pages are damaged, which liblmdb maps and trusts: those deaths are counted
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import math
 import multiprocessing
 import os
 import random
 import resource
+import signal
 import sys
 import tempfile
+import time
 import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -32,7 +35,8 @@ from tools.campaign.file_kinds import KINDS, contents, corpus
 from tools.campaign.mutations import mutate_bytes, mutate_text
 from tools.campaign.session import Campaign, add_arguments
 
-LIMIT = 10.0  # seconds for one input
+CPU_SECONDS = 20  # of all threads, for one input: 10 s on two cores, however loaded they are
+WAIT = 120.0  # seconds until an input counts as one that hangs
 MEMORY = 1 << 30  # bytes of address space beside those of a fresh child
 PER_CHILD = 400  # inputs, so that no child keeps what an earlier input left
 PROCESSES = multiprocessing.get_context("fork")
@@ -78,8 +82,12 @@ def serve(requests: Connection, folder: Path) -> None:
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGXCPU, signal.SIG_DFL)
     while True:
-        requests.send(read(*requests.recv(), folder))
+        name, raw = requests.recv()
+        used = math.ceil(time.process_time())
+        resource.setrlimit(resource.RLIMIT_CPU, (used + CPU_SECONDS, resource.RLIM_INFINITY))
+        requests.send(read(name, raw, folder))
 
 
 class Child:
@@ -93,17 +101,19 @@ class Child:
         theirs.close()
 
     def read(self, name: str, raw: bytes) -> str:
-        """What read() says, "more than 10 s", or the exit code."""
+        """What read() says, or how the process ended."""
         self.inputs += 1
         self.requests.send((name, raw))
         try:
-            if self.requests.poll(LIMIT):
+            if self.requests.poll(WAIT):
                 return str(self.requests.recv())
         except EOFError:
             self.process.join()
+            if self.process.exitcode == -signal.SIGXCPU:
+                return f"more than {CPU_SECONDS} s of CPU time"
             return f"the process ended with {self.process.exitcode}"
         self.close()
-        return f"more than {LIMIT:g} s"
+        return f"no answer in {WAIT:g} s"
 
     def close(self) -> None:
         self.process.kill()

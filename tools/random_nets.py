@@ -47,7 +47,7 @@ from tools.campaign.session import Campaign, add_arguments, time_limit
 RUNS = 5  # of a net, beside the one of strategy `caffe`
 SLACK = 48 << 20  # bytes that training may add to the resident set beside the arenas
 LEAK = 256 << 20  # bytes that all nets together may leave in it
-LIMIT = 60  # seconds for one run
+LIMIT = 300  # seconds for one run, on a machine that does other work beside it
 EXACT_LAYERS = 12  # of a net for recompute-exact, whose time grows with the number of all lower sets
 PAGE = 256  # below the minimum by this much, a budget has to be refused
 

@@ -282,7 +282,7 @@ def test_ctrl_c_ends_a_search_at_once():
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 50
 
 
 def test_other_threads_run_while_one_searches():

@@ -31,7 +31,7 @@ def findings(folder, capsys, expected):
 
 
 def test_interrupted_chains_end_in_the_bits_of_an_uninterrupted_run(tmp_path):
-    command = [sys.executable, "tools/crash.py", "--seconds", "4", "--seed", "2", "--out", str(tmp_path)]
+    command = [sys.executable, "tools/crash.py", "--count", "2", "--seed", "2", "--out", str(tmp_path)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert " chains, " in ended.stdout and " 0 findings in " in ended.stdout and not [*tmp_path.iterdir()]

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_some_inputs_of_every_kind_are_read_or_refused(tmp_path):
-    command = [sys.executable, "tools/fuzz.py", "--seconds", "4", "--seed", "5", "--out", str(tmp_path)]
+    command = [sys.executable, "tools/fuzz.py", "--count", "120", "--seed", "5", "--out", str(tmp_path)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert " read" in ended.stdout and " refused" in ended.stdout and not [*tmp_path.iterdir()]
@@ -46,16 +46,22 @@ def dying(folder):
 
 
 def sleeping(folder):
-    time.sleep(60)
+    time.sleep(600)
+
+
+def computing(folder):
+    while True:
+        pass
 
 
 @pytest.mark.parametrize("reader, outcome", [
     (lambda folder: None, "read"), (refusing, "refused"), (failing, "ValueError: found"), (full, "MemoryError"),
-    (dying, "the process ended with 3"), (sleeping, "more than 0.5 s"),
+    (dying, "the process ended with 3"), (sleeping, "no answer in 0.5 s"), (computing, "more than 1 s of CPU time"),
 ])  # fmt: skip
 def test_whatever_is_no_answer_is_found(tmp_path, monkeypatch, reader, outcome):
     monkeypatch.setitem(file_kinds.KINDS, "net", replace(file_kinds.KINDS["net"], read=reader))
-    monkeypatch.setattr(fuzz, "LIMIT", 0.5 if reader is sleeping else 10.0)
+    monkeypatch.setattr(fuzz, "WAIT", 0.5 if reader is sleeping else 120.0)
+    monkeypatch.setattr(fuzz, "CPU_SECONDS", 1 if reader is computing else 60)
     child = fuzz.Child(tmp_path)
     assert outcome in child.read("net", b"name: 'x'")
     child.close()

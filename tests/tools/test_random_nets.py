@@ -38,7 +38,7 @@ def campaign_of_one(folder) -> Campaign:
 
 
 def test_a_few_nets_train_to_the_same_bits_under_every_plan(tmp_path):
-    command = [sys.executable, "tools/random_nets.py", "--seconds", "3", "--seed", "3", "--out", str(tmp_path)]
+    command = [sys.executable, "tools/random_nets.py", "--count", "3", "--seed", "3", "--out", str(tmp_path)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert " 0 findings in " in ended.stdout and " nets, " in ended.stdout and not [*tmp_path.iterdir()]
