@@ -39,6 +39,8 @@ class Case:
 CASES = {
     "one by one": Case(2, 36, (7, 13), 20, (1, 1)),
     "one by one, strided": Case(1, 72, (13, 7), 130, (1, 1), (2, 2)),
+    "one by one, cut along both channels": Case(2, 600, (28, 28), 260, (1, 1)),
+    "strided, cut along input channels": Case(1, 530, (9, 9), 70, (3, 3), (2, 2), (1, 1)),
     "three by three": Case(2, 20, (13, 13), 72, pad=(1, 1)),
     "first layer": Case(2, 3, (23, 29), 36, (7, 7), (2, 2), (3, 3)),
     "first layer without pad": Case(1, 3, (27, 27), 20, (11, 11), (4, 4)),

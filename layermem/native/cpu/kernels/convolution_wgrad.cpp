@@ -14,8 +14,8 @@
 
 #include "cpu/kernels/convolution.h"
 #include "cpu/kernels/depthwise.h"
+#include "cpu/kernels/strips.h"
 #include "cpu/kernels/winograd.h"
-#include "cpu/microkernels/copy.h"
 #include "cpu/microkernels/gemm.h"
 #include "cpu/microkernels/reduction.h"
 #include "cpu/threads/thread_pool.h"
@@ -23,17 +23,17 @@
 namespace layermem::cpu {
 namespace {
 
-constexpr int64_t kBlockPixels = 96;          // most pixels of a block: bounds the tables of pointers
-constexpr int64_t kBlockFloats = 96L * 1024;  // of x and dy that a block should touch
-constexpr int64_t kCopiesBytes = 4 << 20;     // most workspace for copies of dw
-constexpr int64_t kTaskChannels = 64;         // output channels of a task
-constexpr int64_t kSkew = 16;                 // floats between rows of dy, so that they do not share cache sets
+constexpr int64_t kBlockPixels = kMaxPairs;  // most pixels of a block
+constexpr int64_t kCopiesBytes = 4 << 20;    // most workspace for copies of dw
+constexpr int64_t kPartChannels = 64;        // output channels by which parts are counted
+constexpr int64_t kTaskChannels = 128;       // most output channels of a task
+constexpr int64_t kTaskColumns = 512;        // most input channels of a task
 constexpr int64_t kMinTasks = 32;
 constexpr int64_t kMinPartPixels = 256;  // fewer are not worth a copy of dw
 constexpr int64_t kEdgeFloats = 12288;   // of a task, for windows that cross the border: 48 KiB
 
 struct Split {
-    int64_t parts, chunks, block_pixels;  // of all pixels; of output channels; pixels per block
+    int64_t parts, chunks, slices, block_pixels;  // of all pixels; of output, of input channels; pixels per block
     bool lanes_over_outputs;
     bool needs_copies() const { return parts > 1 || lanes_over_outputs; }
 };
@@ -49,14 +49,16 @@ Split make_split(const ConvProblem& p) {
     const int64_t rows = p.n * p.ho() * p.wo(), weight_bytes = p.weights() * 4;
     Split split{};
     split.lanes_over_outputs = better_with_lanes_over_outputs(p);
-    split.chunks = split.lanes_over_outputs ? 1 : ceil_div(p.group_k(), kTaskChannels);
+    split.chunks = split.lanes_over_outputs ? 1 : ceil_div(p.group_k(), kPartChannels);
     const int64_t max_parts = split.lanes_over_outputs ? kMinTasks : 16;
     split.parts = std::clamp<int64_t>(ceil_div(kMinTasks, split.chunks * p.groups), 1, max_parts);
     split.parts = std::clamp<int64_t>(kCopiesBytes / weight_bytes, 1, split.parts);
     split.parts = std::clamp<int64_t>(rows / kMinPartPixels, 1, split.parts);
-    const int64_t pixel_floats = p.group_c() + std::min(kTaskChannels, p.group_k());
-    split.block_pixels = std::clamp<int64_t>(kBlockFloats / pixel_floats, 32, kBlockPixels);
-    if (p.row_is_tap()) split.block_pixels = std::min(split.block_pixels, kEdgeFloats / (p.kw * p.c));
+    // Sums depend on the parts only: chunks and slices may differ in number without changing a bit.
+    split.slices = split.lanes_over_outputs || p.row_is_tap() ? 1 : ceil_div(p.group_c(), kTaskColumns);
+    const int64_t fewer = split.lanes_over_outputs ? 1 : ceil_div(p.group_k(), kTaskChannels);
+    if (split.parts * p.groups * fewer * split.slices >= kMinTasks) split.chunks = fewer;
+    split.block_pixels = p.row_is_tap() ? std::min(kBlockPixels, kEdgeFloats / (p.kw * p.c)) : kBlockPixels;
     return split;
 }
 
@@ -136,13 +138,14 @@ class PairGatherer {
 // Whether pixel m of dy meets pixel m of x only.
 bool is_pixelwise(const ConvProblem& p) { return p.taps() == 1 && p.sh == 1 && p.sw == 1 && p.ph == 0 && p.pw == 0; }
 
-// What one task sums: a part of the pixels, for a chunk of one group's output channels.
+// What one task sums: a part of the pixels, for a chunk of one group's output channels and a slice of its input
+// channels.
 struct Share {
-    int64_t part, group, chunk;
+    int64_t part, group, chunk, slice;
 };
 
-void sum_share(const GemmKernels& kernels, const CopyKernels& copying, const ConvProblem& p, const Split& split,
-               float* dw, const float* x, const float* dy, const Share& share, bool accumulate) {
+void sum_share(const GemmKernels& kernels, const ConvProblem& p, const Split& split, float* dw, const float* x,
+               const float* dy, const Share& share, bool accumulate) {
     const int64_t rows = p.n * p.ho() * p.wo();
     const int64_t begin = chunk_begin(rows, split.parts, share.part);
     const int64_t end = chunk_begin(rows, split.parts, share.part + 1);
@@ -150,11 +153,13 @@ void sum_share(const GemmKernels& kernels, const CopyKernels& copying, const Con
     const int64_t count_k = chunk_begin(p.group_k(), split.chunks, share.chunk + 1) - first_k;
     const int64_t k = share.group * p.group_k() + first_k, pitch = p.taps() * p.group_c();
     const int64_t span = p.row_is_tap() ? p.kw : 1;
-    const float* group_x = x + share.group * p.group_c();
-    const PairGatherer gatherer(p, group_x);
-    const int64_t packed_pitch = count_k + kSkew;
+    const int64_t first_c = chunk_begin(p.group_c(), split.slices, share.slice);
+    const int64_t count_c = chunk_begin(p.group_c(), split.slices, share.slice + 1) - first_c;
+    const float* share_x = x + share.group * p.group_c() + first_c;
+    const PairGatherer gatherer(p, share_x);
     Pairs pairs;
-    alignas(64) float packed_dy[kBlockPixels * (kTaskChannels + kSkew)];
+    const float *next_x[kBlockPixels], *next_dy[kBlockPixels];
+    alignas(64) float packed_dy[strips_floats(kTaskChannels)];
 
     OuterBlock block{};
     block.init = accumulate ? Init::out : Init::zero;
@@ -163,35 +168,39 @@ void sum_share(const GemmKernels& kernels, const CopyKernels& copying, const Con
         block.d = pairs.x;
         block.rows = span * p.c;
         block.columns = block.pitch = p.k;
+        block.d_strip = kStripRows;
     } else {
         block.x = pairs.x;
         block.d = pairs.dy;
         block.rows = count_k;
-        block.columns = span * p.group_c();
+        block.columns = span * count_c;
         block.pitch = pitch;
+        block.d_strip = kStripFloats;
     }
     for (int64_t m = begin; m < end; m += split.block_pixels) {
         const int64_t block_end = std::min(m + split.block_pixels, end);
         const float* block_dy = dy + m * p.k + k;
         int64_t dy_pitch = p.k;
-        if (!split.lanes_over_outputs) {  // every tap reads dy again: the chunk's channels are brought together
-            copying.copy_rows({packed_dy, block_dy, block_end - m, count_k, packed_pitch, p.k, false}, 0,
-                              block_end - m);
+        const bool has_next = !split.lanes_over_outputs && block_end < end;
+        if (!split.lanes_over_outputs) {  // every tap and tile reads dy again
+            pack_strips(packed_dy, block_dy, block_end - m, p.k, count_k);
             block_dy = packed_dy;
-            dy_pitch = packed_pitch;
+            dy_pitch = kStripRows;
         }
-        const int64_t next_pixels = split.lanes_over_outputs ? 0 : std::min(end - block_end, split.block_pixels);
-        const NextRows next_dy{dy + block_end * p.k + k, next_pixels, p.k, count_k};
-        const NextRows next_x{group_x + block_end * p.c, is_pixelwise(p) ? next_pixels : 0, p.c,
-                              std::min(kernels.max_vectors * int64_t{kernels.lanes}, p.group_c())};
+        if (has_next)
+            for (int64_t i = 0; i < split.block_pixels; ++i) {
+                const int64_t pixel = std::min(block_end + i, end - 1);
+                next_x[i] = share_x + pixel * p.c;
+                next_dy[i] = dy + pixel * p.k + k;
+            }
         for (int64_t r = 0; r < p.kh; ++r)
             for (int64_t s = 0; s < p.kw; s += span) {
                 gatherer.gather(pairs, m, block_end, block_dy, dy_pitch, r, s, span);
                 block.count = pairs.count;
                 const bool last_tap = r + 1 == p.kh && s + span >= p.kw;
-                block.next_d = last_tap ? next_dy : NextRows{};
-                block.next_x = last_tap ? next_x : NextRows{};
-                const int64_t tap = (r * p.kw + s) * p.group_c();
+                block.next_d = has_next && last_tap ? next_dy : nullptr;
+                block.next_x = has_next && last_tap && is_pixelwise(p) ? next_x : nullptr;
+                const int64_t tap = (r * p.kw + s) * p.group_c() + first_c;
                 block.out = dw + (split.lanes_over_outputs ? tap * p.k : k * pitch + tap);
                 kernels.outer(block);
             }
@@ -237,15 +246,16 @@ Launch conv_wgrad(const ConvProblem& p, float* dw, const float* x, const float* 
     p.check();
     if (is_depthwise(p)) return depthwise_wgrad(p, dw, x, dy, accumulate, workspace);
     if (is_winograd(p)) return winograd_wgrad(p, dw, x, dy, accumulate, workspace);
-    return [=, &kernels = gemm_kernels(), &copying = copy_kernels(), &reduction = reduction_kernels(),
-            split = make_split(p)] {
+    return [=, &kernels = gemm_kernels(), &reduction = reduction_kernels(), split = make_split(p)] {
         float* copies = static_cast<float*>(workspace);
-        parallel_for(split.parts * p.groups * split.chunks, [&](int64_t task) {
-            const Share share{task / split.chunks / p.groups, task / split.chunks % p.groups, task % split.chunks};
+        const int64_t tasks = split.slices * split.chunks;  // of one group and part
+        parallel_for(split.parts * p.groups * tasks, [&](int64_t task) {
+            const Share share{task / tasks / p.groups, task / tasks % p.groups, task / split.slices % split.chunks,
+                              task % split.slices};
             if (split.needs_copies())
-                sum_share(kernels, copying, p, split, copies + share.part * p.weights(), x, dy, share, false);
+                sum_share(kernels, p, split, copies + share.part * p.weights(), x, dy, share, false);
             else
-                sum_share(kernels, copying, p, split, dw, x, dy, share, accumulate);
+                sum_share(kernels, p, split, dw, x, dy, share, accumulate);
         });
         if (split.lanes_over_outputs)
             add_transposed_copies(reduction, p, split.parts, dw, copies, accumulate);

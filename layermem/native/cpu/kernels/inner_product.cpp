@@ -31,9 +31,9 @@ constexpr int64_t kPackColumns = 256;  // columns of w in a task
 constexpr int64_t kPackRows = 64;      // and rows of it that the task packs at a time: 64 KiB
 
 // backward_update
-constexpr int64_t kUpdateRows = 12;       // rows of w in a gradient tile, a multiple of every tile height
-constexpr int64_t kUpdateColumns = 1024;  // and columns: 48 KiB of gradient
-constexpr int64_t kUpdateDepth = 96;      // rows of x whose products are added to a tile at a time
+constexpr int64_t kUpdateRows = 12;          // rows of w in a gradient tile, a multiple of every tile height
+constexpr int64_t kUpdateColumns = 1024;     // and columns: 48 KiB of gradient
+constexpr int64_t kUpdateDepth = kMaxPairs;  // rows of x whose products are added to a tile at a time
 constexpr int64_t kMinUpdateTasks = 32;
 
 // The same product as a 1x1 convolution of 1x1 images.
@@ -98,6 +98,7 @@ void gradient_tile(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k, 
     OuterBlock block{};
     block.x = x_rows;
     block.d = dy_rows;
+    block.d_strip = kStripRows;
     block.rows = rows;
     block.columns = columns;
     block.out = tile;

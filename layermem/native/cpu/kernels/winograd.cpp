@@ -226,18 +226,18 @@ void sum_products(const GemmKernels& gemm, const WinogradKernels& winograd, cons
                             });
         // A task: one element of the tiles, one chunk of output channels; tiles are summed in order.
         parallel_for(kTileElements * chunks, [&](int64_t task) {
-            constexpr int64_t kRun = 96;  // tiles of one OuterBlock
             const int64_t element = task / chunks, k = task % chunks * kTaskChannels;
-            const float *x_rows[kRun], *dy_rows[kRun];
+            const float *x_rows[kMaxPairs], *dy_rows[kMaxPairs];
             OuterBlock block{};
             block.x = x_rows;
             block.d = dy_rows;
+            block.d_strip = kStripRows;
             block.rows = std::min(kTaskChannels, p.k - k);
             block.columns = p.c;
             block.pitch = p.c;
             block.out = total + (element * p.k + k) * p.c;
-            for (int64_t tile = 0; tile < count; tile += kRun) {
-                block.count = std::min(kRun, count - tile);
+            for (int64_t tile = 0; tile < count; tile += kMaxPairs) {
+                block.count = std::min(kMaxPairs, count - tile);
                 block.init = first == 0 && tile == 0 ? Init::zero : Init::out;
                 for (int64_t i = 0; i < block.count; ++i) {
                     x_rows[i] = x_tiles + element * element_floats(count, p.c) + (tile + i) * p.c;

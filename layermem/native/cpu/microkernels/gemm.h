@@ -28,21 +28,21 @@ struct GemmBlock {
     bool relu;          // negative results become 0
 };
 
-// Rows of memory that a driver reads after a block: fetched into the second-level cache while the block is computed.
-struct NextRows {
-    const float* begin;
-    int64_t rows, pitch, floats;  // none where rows is 0
-};
+constexpr int64_t kMaxPairs = 96;   // most pairs of rows of an OuterBlock
+constexpr int64_t kStripRows = 24;  // a multiple of every tile height of outer
 
 // out[k * pitch + c] = init + sum over j < count of d[j][k] * x[j][c],  k < rows, c < columns.  Init::zero or out.
 struct OuterBlock {
     const float* const* x;
     const float* const* d;
-    int64_t count, rows, columns;
+    int64_t count, rows, columns;  // count <= kMaxPairs
+    int64_t d_strip;               // row k of d is d[j][k / kStripRows * d_strip + k % kStripRows]
     float* out;
     int64_t pitch;
     Init init;
-    NextRows next_x, next_d;
+    // Rows of x and of d, as they lie in memory, that the driver reads next: fetched into the second-level cache while
+    // this block is computed.  [count] pointers each, or null.
+    const float *const *next_x, *const *next_d;
 };
 
 // out[m * pitch + n] = init + sum over i < length of a[m * a_pitch + i] * b[n * b_pitch + i],  m < rows, n < columns.

@@ -1,5 +1,9 @@
 // The tile of an OuterBlock: kRows rows (broadcast from d) by kVectors registers (loaded from x) of sums stay in
 // registers while all `count` pairs go by.
+//
+// The tiles of a panel of columns read the same registers of x.  Their rows lie far apart, often at distances that map
+// them to few cache sets: the first tile of a panel writes what it loads into a packed panel, which stays in the
+// first-level cache for the others.
 #pragma once
 #include "cpu/isa/simd_math.h"
 #include "cpu/microkernels/gemm.h"
@@ -7,9 +11,19 @@
 namespace layermem::cpu::LAYERMEM_ISA {
 namespace {
 
-// Rows [k, k + kRows) and the registers from column c on; the last of them has `last` floats in use.
-template <int kRows, int kVectors>
-void outer_tile(const OuterBlock& args, int64_t k, int64_t c, int last) {
+// Places in rows of memory: rows[0] + offset, rows[1] + offset, ...
+struct Places {
+    const float* const* rows;
+    int64_t offset;
+};
+
+enum class Source { rows, packing, panel };
+
+// Rows [k, k + kRows) and the registers from column c on; the last of them has `last` floats in use.  The registers of
+// x are loaded from args.x, and written to panel [count][kVectors * kLanes] if kSource is packing, or loaded from it.
+// Every second place of `fetched` is brought into the second-level cache.
+template <int kRows, int kVectors, Source kSource>
+void outer_tile(const OuterBlock& args, const Places& fetched, int64_t k, int64_t c, int last, float* panel) {
     V sum[kRows][kVectors];
     float* out = args.out + k * args.pitch + c;
     const bool whole = last == kLanes;
@@ -35,24 +49,33 @@ void outer_tile(const OuterBlock& args, int64_t k, int64_t c, int last) {
             for (int j = 0; j < kVectors; ++j) sum[i][j] = fma(y, x[j], sum[i][j]);
         }
     };
-    if (whole) {  // two loops: the test stays out of the loop over pairs
-        for (int64_t n = 0; n < args.count; ++n) {
-            const float* at = args.x[n] + c;
+    const int64_t d_offset = k / kStripRows * args.d_strip + k % kStripRows;
+    const auto steps = [&](const auto& load_x) __attribute__((always_inline)) {
+        float* packed = panel;
+        const auto pair = [&](int64_t n) __attribute__((always_inline)) {
             V x[kVectors];
 #pragma GCC unroll 4
-            for (int j = 0; j < kVectors; ++j) x[j] = load(at + j * kLanes);
-            step(x, args.d[n] + k);
+            for (int j = 0; j < kVectors; ++j) {
+                x[j] = kSource == Source::panel ? load(packed + j * kLanes) : load_x(args.x[n] + c, j);
+                if (kSource == Source::packing) store(packed + j * kLanes, x[j]);
+            }
+            packed += kVectors * kLanes;
+            step(x, args.d[n] + d_offset);
+        };
+        int64_t n = 0;
+        for (; n + 2 <= args.count; n += 2) {
+            __builtin_prefetch(fetched.rows[n] + fetched.offset, 0, 2);
+            pair(n);
+            pair(n + 1);
         }
-    } else {
-        for (int64_t n = 0; n < args.count; ++n) {
-            const float* at = args.x[n] + c;
-            V x[kVectors];
-#pragma GCC unroll 4
-            for (int j = 0; j < kVectors; ++j)
-                x[j] = j + 1 < kVectors ? load(at + j * kLanes) : load(at + j * kLanes, last);
-            step(x, args.d[n] + k);
-        }
-    }
+        if (n < args.count) pair(n);
+    };
+    if (kSource == Source::panel || whole)  // two loops: the test stays out of the loop over pairs
+        steps([](const float* at, int j) __attribute__((always_inline)) { return load(at + j * kLanes); });
+    else
+        steps([last](const float* at, int j) __attribute__((always_inline)) {
+            return j + 1 < kVectors ? load(at + j * kLanes) : load(at + j * kLanes, last);
+        });
 #pragma GCC unroll 24
     for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 4
@@ -62,57 +85,69 @@ void outer_tile(const OuterBlock& args, int64_t k, int64_t c, int last) {
         }
 }
 
-// The rows left over below the last full tile get a tile of exactly their height.
-template <int kRows, int kVectors>
-void outer_rest(const OuterBlock& args, int64_t k, int64_t c, int last) {
+// The first tile of a panel: the last `rows` rows, so that all others have the full height.
+template <int kRows, int kVectors, Source kSource>
+void outer_first_tile(const OuterBlock& args, const Places& fetched, int64_t rows, int64_t c, int last, float* panel) {
     if constexpr (kRows > 0) {
-        if (args.rows - k == kRows) return outer_tile<kRows, kVectors>(args, k, c, last);
-        outer_rest<kRows - 1, kVectors>(args, k, c, last);
+        if (rows == kRows) return outer_tile<kRows, kVectors, kSource>(args, fetched, args.rows - rows, c, last, panel);
+        outer_first_tile<kRows - 1, kVectors, kSource>(args, fetched, rows, c, last, panel);
     }
 }
 
-inline void prefetch_row(const float* row, int64_t floats) {
-    for (int64_t i = 0; i < floats; i += 16) __builtin_prefetch(row + i, 0, 2);
-}
-
-// Fetches into the second-level cache, a few rows before each tile, the columns of x that the next panel reads, or
-// what the next block reads first.  Rows of x and d lie too far apart for the hardware to foresee them.
+// What the tiles of a panel fetch into the second-level cache: the columns of x that the next panel reads, or what the
+// next block reads first.  The rows lie too far apart for the hardware to foresee them.  One line between two steps
+// leaves the line fill buffers to the tile's own loads; prefetches in a row would wait for them.
 class Prefetcher {
   public:
-    Prefetcher(const OuterBlock& args, int64_t next_column, int64_t tiles)
-        : args_(args),
-          column_(next_column),
-          floats_(min(kMaxVectors * kLanes, args.columns - next_column)),
-          rows_(floats_ > 0 ? args.count : args.next_d.rows + args.next_x.rows),
-          step_(ceil_div(rows_, tiles)) {}
+    // The panel from column c to `next`, number `index` of `panels`, in `tiles` tiles.
+    Prefetcher(const OuterBlock& args, int64_t c, int64_t next, int64_t index, int64_t panels, int64_t tiles)
+        : cached_{args.x, c}, tiles_(tiles) {
+        add(args.x, next, min(kMaxVectors * kLanes, args.columns - next));
+        if (args.next_d) {
+            const int64_t lines = ceil_div(args.rows, 16), first = lines * index / panels;
+            add(args.next_d, first * 16, (lines * (index + 1) / panels - first) * 16);
+        }
+        if (args.next_x && index + 1 == panels) add(args.next_x, 0, min(kMaxVectors * kLanes, args.columns));
+    }
 
-    void before_tile() {
-        for (const int64_t end = min(rows_, row_ + step_); row_ < end; ++row_)
-            if (floats_ > 0)
-                prefetch_row(args_.x[row_] + column_, floats_);
-            else if (row_ < args_.next_d.rows)
-                prefetch_row(args_.next_d.begin + row_ * args_.next_d.pitch, args_.next_d.floats);
-            else
-                prefetch_row(args_.next_x.begin + (row_ - args_.next_d.rows) * args_.next_x.pitch, args_.next_x.floats);
+    Places of_tile(int64_t tile) const {
+        const int64_t i = count_ < tiles_ ? tile * count_ / tiles_ : tile;
+        return i < count_ && (count_ >= tiles_ || tile == 0 || (tile - 1) * count_ / tiles_ != i) ? lines_[i] : cached_;
     }
 
   private:
-    const OuterBlock& args_;
-    const int64_t column_, floats_, rows_, step_;
-    int64_t row_ = 0;
+    void add(const float* const* rows, int64_t offset, int64_t floats) {
+        for (int64_t i = 0; i < floats && count_ + 2 <= kMaxLines; i += 16)
+            for (int64_t parity = 0; parity < 2; ++parity) lines_[count_++] = {rows + parity, offset + i};
+    }
+
+    static constexpr int64_t kMaxLines = 64;
+    const Places cached_;  // for a tile that need not fetch anything
+    const int64_t tiles_;
+    int64_t count_ = 0;
+    Places lines_[kMaxLines];
 };
 
 // All rows of one panel of columns.
+template <int kRows, int kVectors, bool kPack>
+void outer_tiles(const OuterBlock& args, const Prefetcher& prefetcher, int64_t c, int last, float* panel) {
+    const int64_t full = (args.rows - 1) / kRows * kRows;
+    outer_first_tile<kRows, kVectors, kPack ? Source::packing : Source::rows>(args, prefetcher.of_tile(0),
+                                                                              args.rows - full, c, last, panel);
+    for (int64_t k = 0; k < full; k += kRows)
+        outer_tile<kRows, kVectors, kPack ? Source::panel : Source::rows>(args, prefetcher.of_tile(k / kRows + 1), k, c,
+                                                                          last, panel);
+}
+
+// The only panel of a block is not packed: its rows are short.
 template <int kRows, int kVectors>
-void outer_panel(const OuterBlock& args, int64_t c, int last) {
-    Prefetcher prefetcher(args, c + kVectors * kLanes, ceil_div(args.rows, kRows));
-    int64_t k = 0;
-    for (; k + kRows <= args.rows; k += kRows) {
-        prefetcher.before_tile();
-        outer_tile<kRows, kVectors>(args, k, c, last);
-    }
-    prefetcher.before_tile();
-    outer_rest<kRows - 1, kVectors>(args, k, c, last);
+void outer_panel(const OuterBlock& args, int64_t c, int last, int64_t index, int64_t panels) {
+    const Prefetcher prefetcher(args, c, c + kVectors * kLanes, index, panels, ceil_div(args.rows, kRows));
+    alignas(64) float panel[kMaxPairs * kVectors * kLanes];
+    if (panels > 1)
+        outer_tiles<kRows, kVectors, true>(args, prefetcher, c, last, panel);
+    else
+        outer_tiles<kRows, kVectors, false>(args, prefetcher, c, last, panel);
 }
 
 // Panels of columns are as equal in width as possible.  Tile shapes fill the register file, as those of gemm do.
@@ -124,15 +159,15 @@ void outer(const OuterBlock& args) {
         const int last = static_cast<int>(v * kLanes <= args.columns ? kLanes : args.columns - (v - 1) * kLanes);
         if constexpr (kRegisters == 32) {
             switch (width) {
-                case 1: outer_panel<12, 1>(args, c, last); break;
-                case 2: outer_panel<12, 2>(args, c, last); break;
-                case 3: outer_panel<8, 3>(args, c, last); break;
-                default: outer_panel<6, 4>(args, c, last); break;
+                case 1: outer_panel<12, 1>(args, c, last, p, panels); break;
+                case 2: outer_panel<12, 2>(args, c, last, p, panels); break;
+                case 3: outer_panel<8, 3>(args, c, last, p, panels); break;
+                default: outer_panel<6, 4>(args, c, last, p, panels); break;
             }
         } else if (width == 1) {
-            outer_panel<6, 1>(args, c, last);
+            outer_panel<6, 1>(args, c, last, p, panels);
         } else {
-            outer_panel<6, 2>(args, c, last);
+            outer_panel<6, 2>(args, c, last, p, panels);
         }
     }
 }

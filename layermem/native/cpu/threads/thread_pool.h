@@ -22,7 +22,7 @@ void parallel_for(int64_t count, const Body& body) {
     run_tasks(count, [](const void* context, int64_t i) { (*static_cast<const Body*>(context))(i); }, &body);
 }
 
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }  // a >= 0, b > 0
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }  // a >= 0, b > 0
 
 // body(begin, end) for [0, total) in ranges of `step`, the last one maybe shorter
 template <class Body>
