@@ -117,6 +117,8 @@ def batch_norm_fused_forward(
     factor: int,
     bias: int,
     relu: bool,
+    residual: int = 0,
+    mask: int = 0,
     w0: int = 0,
     w1: int = 0,
     w2: int = 0,

@@ -194,6 +194,33 @@ def test_norm_scale_and_relu_in_one_keep_nothing_but_x(shape, relu, isa, every_w
     assert (over_x == dx).all() and (over_dy == dx).all()
 
 
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_residual_is_added_before_the_relu_and_its_mask(shape, relu, isa, every_way):
+    s, channels = cpu.Channels(*shape), shape[1]
+    x, other, f, b = normal(1, *shape) + 3, normal(2, *shape), normal(4, channels), normal(5, channels)
+
+    def make(memory):
+        X, RESIDUAL, F, B = memory.put(x), memory.put(other), memory.put(f), memory.put(b)
+        plain, y, again, over = memory.empty(*shape), memory.empty(*shape), memory.empty(*shape), memory.put(other)
+        mask, bits = (memory.empty(-(-x.size // 8), dtype=np.uint8) for _ in range(2))
+        mean, inv_std = memory.empty(channels), memory.empty(channels)
+        workspace = memory.workspace(cpu.batch_norm_fused_workspace_bytes(s))
+        stats = {"factor": at(F), "bias": at(B), "mean": at(mean), "inv_std": at(inv_std), "workspace": workspace}
+        cpu.batch_norm_fused_forward(s, y=at(plain), x=at(X), relu=False, eps=1e-2, **stats)()
+        summed = {**stats, "x": at(X), "relu": relu}
+        cpu.batch_norm_fused_forward(s, y=at(y), residual=at(RESIDUAL), mask=at(mask), eps=1e-2, **summed)()
+        cpu.batch_norm_fused_forward(s, y=at(again), residual=at(RESIDUAL), recompute=True, **summed)()
+        cpu.batch_norm_fused_forward(s, y=at(over), residual=at(over), mask=at(bits), recompute=True, **summed)()
+        return plain, y, again, over, mask, bits
+
+    plain, y, again, over, mask, bits = every_way(make)
+    total = plain + other
+    assert (y == (np.maximum(total, 0) if relu else total)).all()
+    assert (again == y).all() and (over == y).all() and (bits == mask).all()
+    assert (mask == np.packbits(total.ravel() > 0, bitorder="little")).all()
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_prelu_has_a_slope_for_each_channel(shape, isa, every_way):
     s, channels = cpu.Channels(*shape), shape[1]

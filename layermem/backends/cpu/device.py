@@ -35,7 +35,12 @@ def _set_isa(name: str) -> None:
 
 @register_device("cpu")
 class CpuDevice(ReferenceDevice):
-    fusions = frozenset({"BatchNormScale", "Conv+relu", "InnerProduct+relu", "Eltwise+relu", "InnerProduct+update"})
+    fusions = frozenset(
+        {
+            "BatchNormScale", "BatchNormScale+residual", "BatchNormScale+residual+relu", "Conv+relu",
+            "InnerProduct+relu", "Eltwise+relu", "InnerProduct+update",
+        }
+    )  # fmt: skip
 
     def __init__(self, threads: int | None = None):
         super().__init__()

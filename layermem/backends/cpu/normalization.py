@@ -150,15 +150,14 @@ def batch_norm_scale_recompute(op: BatchNormScale, call: CpuCall) -> Launches:
 
 
 def fused_forward(op: BatchNormScale, call: CpuCall, *, recompute: bool) -> Launches:
-    if op.residual:
-        return None
     norm, shape = op.norm, channels(op)
     mean, inv_std = statistics(norm, call, cpu.batch_norm_fused_workspace_bytes(shape))
     return [
         cpu.batch_norm_fused_forward(
             shape, y=call["y0"], x=call["x0"], mean=mean, inv_std=inv_std, factor=call["w3"], bias=call["w4"],
-            relu=op.relu, w0=call["w0"], w1=call["w1"], w2=call["w2"], fraction=norm.fraction, eps=norm.eps,
-            recompute=recompute, workspace=call.workspace,
+            relu=op.relu, residual=call["x1"] if op.residual else 0, mask=call["mask"], w0=call["w0"],
+            w1=call["w1"], w2=call["w2"], fraction=norm.fraction, eps=norm.eps, recompute=recompute,
+            workspace=call.workspace,
         )
     ]  # fmt: skip
 

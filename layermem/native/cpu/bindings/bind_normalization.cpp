@@ -96,22 +96,24 @@ void bind_fused(py::module_& m) {
     m.def(
         "batch_norm_fused_forward",
         [](const Channels& shape, Address y, Address x, Address mean, Address inv_std, Address factor, Address bias,
-           bool relu, Address w0, Address w1, Address w2, float fraction, float eps, bool recompute,
-           Address workspace) {
+           bool relu, Address residual, Address mask, Address w0, Address w1, Address w2, float fraction, float eps,
+           bool recompute, Address workspace) {
             const FusedNorm norm{
-                shape, at<float>(x), at<float>(factor), at<float>(bias), at<float>(mean), at<float>(inv_std), relu};
+                shape, at<float>(x),        at<float>(factor), at<float>(bias), at<float>(mean), at<float>(inv_std),
+                relu,  at<float>(residual), at<uint8_t>(mask)};
             const MovingAverages averages{at<float>(w0), at<float>(w1), at<float>(w2), fraction};
             return BoundLaunch{
                 batch_norm_fused_forward(norm, at<float>(y), averages, eps, recompute, at<void>(workspace))};
         },
         arg("shape"), py::kw_only(), arg("y"), arg("x"), arg("mean"), arg("inv_std"), arg("factor"), arg("bias"),
-        arg("relu"), arg("w0") = 0, arg("w1") = 0, arg("w2") = 0, arg("fraction") = 0, arg("eps") = 0,
-        arg("recompute") = false, arg("workspace"));
+        arg("relu"), arg("residual") = 0, arg("mask") = 0, arg("w0") = 0, arg("w1") = 0, arg("w2") = 0,
+        arg("fraction") = 0, arg("eps") = 0, arg("recompute") = false, arg("workspace"));
     m.def(
         "batch_norm_fused_global_forward",
         [](const Channels& shape, Address y, Address x, Address w0, Address w1, Address w2, Address factor,
            Address bias, bool relu, float eps, Address workspace) {
-            const FusedNorm norm{shape, at<float>(x), at<float>(factor), at<float>(bias), nullptr, nullptr, relu};
+            const FusedNorm norm{shape,   at<float>(x), at<float>(factor), at<float>(bias), nullptr,
+                                 nullptr, relu,         nullptr,           nullptr};
             const MovingAverages averages{at<float>(w0), at<float>(w1), at<float>(w2), 0};
             return BoundLaunch{batch_norm_fused_global_forward(norm, at<float>(y), averages, eps, at<void>(workspace))};
         },
@@ -123,7 +125,8 @@ void bind_fused(py::module_& m) {
            Address inv_std, Address factor, Address bias, bool relu, bool accumulate_dx, bool accumulate_dfactor,
            bool accumulate_dbias, Address workspace) {
             const FusedNorm norm{
-                shape, at<float>(x), at<float>(factor), at<float>(bias), at<float>(mean), at<float>(inv_std), relu};
+                shape,   at<float>(x), at<float>(factor), at<float>(bias), at<float>(mean), at<float>(inv_std), relu,
+                nullptr, nullptr};
             const FusedNormGradients gradients{at<float>(dx), at<float>(dfactor), at<float>(dbias),
                                                accumulate_dx, accumulate_dfactor, accumulate_dbias};
             return BoundLaunch{batch_norm_fused_backward(norm, gradients, at<float>(dy), at<void>(workspace))};

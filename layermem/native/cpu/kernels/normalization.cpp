@@ -9,14 +9,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "cpu/kernels/channel_ops.h"
+#include "cpu/microkernels/activation.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
 namespace {
 
-constexpr int64_t kTaskChannels = 64;  // whose statistics a task merges
+constexpr int64_t kTaskChannels = 64;     // whose statistics a task merges
+constexpr int64_t kPieceElements = 4096;  // between a residual sum and its ReLU
+constexpr int64_t kTaskPieces = 4;
 
 // Mean and inverse standard deviation of a batch; the moving averages are updated where there are any.
 // moments [parts][2][channels]: workspace for the mean and the sum of squared differences of each part.
@@ -87,11 +91,34 @@ void gradient_statistics(const ReductionKernels& reduction, const Channels& shap
     }
 }
 
+// y = relu((x - mean) slope + bias + residual).  The ReLU and its mask follow piece by piece, while y is in the
+// first-level cache.
+void run_fused_residual(const ChannelKernels& kernels, const FusedNorm& norm, float* y, const float* mean,
+                        const float* slope) {
+    ChannelAffine args = affine_args(norm.shape, AffineKind::fused_residual, y, norm.x);
+    args.x = norm.residual;
+    args.mean = mean;
+    args.scale = slope;
+    args.bias = norm.bias;
+    const ActivationKernels& activation = activation_kernels();
+    const int64_t line = norm.shape.line(), whole_bytes = 16 / std::gcd(line, int64_t{16});  // of the mask, in lines
+    const int64_t piece = ceil_div(kPieceElements, line * whole_bytes) * whole_bytes;
+    parallel_for_ranges(norm.shape.lines(), kTaskPieces * piece, [&](int64_t begin, int64_t end) {
+        for (int64_t first = begin; first < end; first += piece) {
+            const int64_t last = std::min(first + piece, end);
+            kernels.affine(args, first, last);
+            if (norm.relu || norm.mask)
+                activation.relu_forward({norm.relu ? y : nullptr, y, norm.mask, 0, false}, first * line, last * line);
+        }
+    });
+}
+
 // y = relu((x - mean) slope + bias) with slope = inv_std * factor.  slope [channels] is workspace and may be inv_std.
 // Backward evaluates the same expression, with the same fma, to find where y was positive: y need not be kept.
 void run_fused(const ChannelKernels& kernels, const FusedNorm& norm, float* y, const float* mean, const float* inv_std,
                float* slope) {
     for (int64_t c = 0; c < norm.shape.channels; ++c) slope[c] = inv_std[c] * norm.factor[c];
+    if (norm.residual) return run_fused_residual(kernels, norm, y, mean, slope);
     ChannelAffine args = affine_args(norm.shape, AffineKind::fused, y, norm.x);
     args.mean = mean;
     args.scale = slope;

@@ -3,6 +3,7 @@
 //     xhat = (x - mean) inv_std,  inv_std = 1 / sqrt(variance + eps)
 //     y = xhat                                                  BatchNorm
 //     y = relu(xhat factor + bias)                              fused with Scale [and ReLU]
+//     y = relu(xhat factor + bias + residual)                   fused with Scale, a sum [and ReLU]
 //
 // Kernels named global take mean and variance from the moving averages (use_global_stats); those named recompute read
 // the mean and inv_std that forward stored.  y may be x; dx may be x or dy.
@@ -34,12 +35,14 @@ Launch batch_norm_global_backward(const Channels& shape, float* dx, const float*
                                   float eps, bool accumulate, void* workspace);
 
 // BatchNorm, Scale and (relu) ReLU as one op that keeps x, mean and inv_std only.  Backward finds from x, by the same
-// arithmetic as forward, where y was positive.
+// arithmetic as forward, where y was positive; not behind a residual, where forward may write a mask instead.
 struct FusedNorm {
     Channels shape;
     const float *x, *factor, *bias;
     float *mean, *inv_std;  // written by forward, read by recompute and backward; null for global
     bool relu;
+    const float* residual;  // forward: added before the ReLU; null for none
+    uint8_t* mask;          // forward: bit i % 8 of byte i / 8 says whether y[i] > 0 before the ReLU; null for none
 };
 struct FusedNormGradients {  // null for a gradient that is not wanted
     float *dx, *dfactor, *dbias;

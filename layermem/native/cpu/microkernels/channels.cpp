@@ -58,6 +58,10 @@ void affine(const ChannelAffine& args, int64_t begin, int64_t end) {
                 const V y = fma(a - at(args.mean), at(args.scale), at(args.bias));
                 return args.relu ? relu(y) : y;
             });
+        case AffineKind::fused_residual:
+            return run([&](V a, int64_t i, auto n, const auto& at) {
+                return fma(a - at(args.mean), at(args.scale), at(args.bias)) + load(args.x + i, n);
+            });
         case AffineKind::fused_backward:
             return run([&](V a, int64_t i, auto n, const auto& at) {
                 const V x = load(args.x + i, n) - at(args.mean);

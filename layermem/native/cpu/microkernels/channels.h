@@ -21,6 +21,7 @@ enum class AffineKind {
     normalize,           // (a - mean) * scale                          BatchNorm, scale = inv_std
     normalize_backward,  // scale * (a - mean_dy - (x - mean) * covariance)              a = dy
     fused,               // (a - mean) * scale + bias [, relu]          BatchNorm + Scale [+ ReLU]
+    fused_residual,      // (a - mean) * scale + bias + x               BatchNorm + Scale + sum with x
     fused_backward,      // as normalize_backward, with a = 0 where relu and (x - mean) * scale + bias <= 0
     prelu,               // a > 0 ? a : scale * a
     prelu_backward,      // x > 0 ? a : scale * a                       a = dy
@@ -31,7 +32,7 @@ struct ChannelAffine {  // out = f(a), or out += f(a)
     AffineKind kind;
     float* out;
     const float* a;                     // x or dy
-    const float* x;                     // backward: the input of forward
+    const float* x;                     // backward: the input of forward; fused_residual: the residual
     const float *mean, *scale, *bias;   // [channels]
     const float *mean_dy, *covariance;  // [channels]: mean of dy, mean of dy xhat times inv_std
     bool relu, accumulate;
