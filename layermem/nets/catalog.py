@@ -7,19 +7,39 @@ from collections.abc import Callable
 from functools import partial
 
 from layermem.errors import InputError
-from layermem.nets import alexnet, densenet, googlenet, pspnet, resnet, unet, vgg
+from layermem.nets import (
+    alexnet,
+    autoencoder,
+    densenet,
+    googlenet,
+    inception,
+    mobilenet,
+    pspnet,
+    resnet,
+    resnext,
+    siamese,
+    squeezenet,
+    unet,
+    vgg,
+)
 from layermem.nets.prototext import NetFiles
 
 NETS: dict[str, Callable[[], NetFiles]] = {
     "alexnet": partial(alexnet.net_files, "alexnet"),
+    "autoencoder": autoencoder.net_files,
     "caffenet": partial(alexnet.net_files, "caffenet"),
     "googlenet": googlenet.net_files,
+    "inception_v3": inception.net_files,
     "pspnet": pspnet.net_files,
+    "siamese": siamese.net_files,
     "unet": unet.net_files,
 }
-FAMILIES: dict[str, Callable[[int], NetFiles]] = {  # names with a depth: "vgg16"
+FAMILIES: dict[str, Callable[[int], NetFiles]] = {  # names with a depth or version: "vgg16", "mobilenet2"
     "densenet": densenet.net_files,
+    "mobilenet": mobilenet.net_files,
     "resnet": resnet.net_files,
+    "resnext": resnext.net_files,
+    "squeezenet": squeezenet.net_files,
     "vgg": vgg.net_files,
 }
 
@@ -30,6 +50,6 @@ def net_files(name: str) -> NetFiles:
         return NETS[name]()
     match = re.fullmatch(r"([a-z]+)(\d+)", name)
     if match is None or match[1] not in FAMILIES:
-        known = ", ".join([*NETS, *(f"{family}DEPTH" for family in FAMILIES)])
+        known = ", ".join([*NETS, *(f"{family}NUMBER" for family in FAMILIES)])
         raise InputError(f"unknown net '{name}' (choose from {known})")
     return FAMILIES[match[1]](int(match[2]))

@@ -17,6 +17,9 @@ from layermem.proto import schema
 
 Shapes = dict[str, tuple[int, ...]]
 
+LOSSES = ("SoftmaxWithLoss", "Accuracy", "SigmoidCrossEntropyLoss", "EuclideanLoss", "ContrastiveLoss")
+SAME_SHAPE = ("ReLU", "Clip", "Sigmoid", "LRN", "Dropout", "BatchNorm", "Scale", "Eltwise", "Softmax")
+
 
 @lru_cache(maxsize=2)
 def parsed(path: Path):
@@ -81,7 +84,7 @@ def sourced(layer, batch: int | None) -> list[tuple[int, ...]]:
     t, count = layer.transform_param, batch or layer.data_param.batch_size
     if "digits" in layer.data_param.source:
         return [(count, 1, 8, 8), (count,)]
-    return [(count, 1 if t.force_gray else 3, t.crop_size, t.crop_size), (count,)]
+    return [(count, 1 if t.force_gray else 3, t.crop_size, t.crop_size), (count,)][: len(layer.top)]
 
 
 def top_shapes(layer, known: Shapes, batch: int | None) -> list[tuple[int, ...]]:
@@ -100,9 +103,13 @@ def top_shapes(layer, known: Shapes, batch: int | None) -> list[tuple[int, ...]]
         return [(*bottoms[0][:2], *bottoms[1][2:])]
     if layer.type == "Interp":
         return [(*bottoms[0][:2], layer.interp_param.height, layer.interp_param.width)]
-    if layer.type in ("SoftmaxWithLoss", "Accuracy"):
+    if layer.type == "Flatten":
+        return [(bottoms[0][0], prod(bottoms[0][1:]))]
+    if layer.type == "Slice":  # in equal parts
+        return [(bottoms[0][0], bottoms[0][1] // len(layer.top), *bottoms[0][2:])] * len(layer.top)
+    if layer.type in LOSSES:
         return [()]
-    assert layer.type in ("ReLU", "LRN", "Dropout", "BatchNorm", "Scale", "Eltwise", "Softmax"), layer.type
+    assert layer.type in SAME_SHAPE, layer.type
     return [bottoms[0]]
 
 
@@ -135,8 +142,13 @@ def memory_required(net: list, batch: int | None = None) -> int:
 
 def parameters(net: list, batch: int | None = None) -> dict[str, int]:
     """Values of weights and biases of each layer that has any; BatchNorm's running averages are none."""
-    counts = {}
+    counts: dict[str, int] = {}
+    shared: set[str] = set()  # names of parameters that an earlier layer has
     for layer, bottoms, _ in walk(net, batch):
+        names = {each.name for each in layer.param if each.name}
+        if names and names <= shared:
+            continue
+        shared |= names
         if layer.type in ("Convolution", "Deconvolution"):
             p = layer.convolution_param
             kh, kw = pair(p, "kernel", 1)

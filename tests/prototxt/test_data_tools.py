@@ -74,6 +74,13 @@ def test_mnist_goes_from_its_files_into_lmdbs(tmp_path, zipped):
     for name, stem in (("train", "train"), ("test", "t10k")):
         images, labels = read_all(tmp_path / f"out/mnist_{name}_lmdb")
         assert np.array_equal(images[:, 0], made[stem][0]) and np.array_equal(labels, made[stem][1])
+    assert run("make_mnist.py", tmp_path, "--out", tmp_path / "out", "--pairs").returncode == 0
+    for name, stem in (("train", "train"), ("test", "t10k")):
+        images, labels = read_all(tmp_path / f"out/mnist_siamese_{name}_lmdb")
+        known = {image.tobytes(): label for image, label in zip(*made[stem])}
+        assert images.shape == (len(known), 2, 28, 28)
+        for (first, second), same in zip(images, labels):
+            assert (known[first.tobytes()] == known[second.tobytes()]) == same
 
 
 def cifar(folder: Path, per_file: int = 4) -> np.ndarray:

@@ -55,11 +55,24 @@ def test_the_memory_that_caffe_prints_is_computed_to_the_byte(folder, phase, bat
         ("resnet50", 25557032 + 64),  # as everywhere, and the bias of conv1 in the published weights
         ("resnet101", 44549160),
         ("resnet152", 60192808),
+        ("densenet121", 7978856),
         ("densenet161", 28681000),
+        ("squeezenet10", 1248424),
+        ("mobilenet1", 4231976),
+        ("mobilenet2", 3504872),
+        ("inception_v3", 27161264),
+        ("resnext50", 25028904),
+        ("siamese", 431102),
+        ("autoencoder", 2837314),
     ],
 )
 def test_parameters_are_as_many_as_published(folder, expected):
     assert sum(parameters(net(folder)).values()) == expected
+
+
+def test_googlenet_has_the_published_parameters_without_its_auxiliary_losses():
+    counts = parameters(net("googlenet"))
+    assert sum(count for name, count in counts.items() if not name.startswith(("loss1/", "loss2/"))) == 6998552
 
 
 @pytest.mark.parametrize("depth", [20, 50, 101, 152, 1001, 1517, 2504])
@@ -104,6 +117,19 @@ def test_densenet_has_the_sizes_of_its_table():
     assert shapes["conv5_blk/bn"] == (32, 2208, 7, 7)
 
 
+def test_inception_has_the_sizes_of_its_table():
+    shapes = shapes_of("inception_v3")
+    assert shapes["pool3"] == (32, 64, 73, 73) and shapes["pool5"] == (32, 192, 35, 35)
+    assert [shapes[f"mixed35_{i}"][1] for i in (1, 2, 3)] == [256, 288, 288]
+    assert shapes["mixed17_4"] == (32, 768, 17, 17) and shapes["aux/5x5"] == (32, 768, 1, 1)
+    assert shapes["reduction17"] == (32, 1280, 8, 8) and shapes["mixed8_2"] == (32, 2048, 8, 8)
+
+
+def test_mobilenets_end_in_seven_by_seven_pixels():
+    assert shapes_of("mobilenet1")["conv14/sep"] == (32, 1024, 7, 7)
+    assert shapes_of("mobilenet2")["conv18/project"] == (32, 320, 7, 7)
+
+
 @pytest.mark.parametrize("path", NETS, ids=name)
 def test_a_net_is_one_to_the_reader(path):
     read_net(path)
@@ -114,14 +140,16 @@ def test_a_net_is_one_to_the_reader(path):
 def test_a_net_feeds_itself_and_ends_in_a_loss(path, phase):
     chosen = layers(path, phase)
     assert chosen[0].type in ("Data", "DummyData") and len({each.name for each in chosen}) == len(chosen)
-    stated = probe(chosen[0], phase, str(path))
-    batch, channels, height, width = stated[0]
-    assert stated[1][0] == batch and min(channels, height, width) > 0
-    kinds = [each.type for each in chosen]
-    assert "SoftmaxWithLoss" in kinds and ("Accuracy" in kinds) == (phase == TEST)
+    images, *labels = probe(chosen[0], phase, str(path))
+    assert len(images) == 4 and min(images) > 0 and all(label[0] == images[0] for label in labels)
+    kinds = {each.type for each in chosen}
+    if "SoftmaxWithLoss" in kinds:
+        assert ("Accuracy" in kinds) == (phase == TEST)
+    else:
+        assert kinds & {"SigmoidCrossEntropyLoss", "ContrastiveLoss"}
 
 
-WITH_NOISE = [path for path in NETS if path.parent.name not in ("digits", "unet", "pspnet")]
+WITH_NOISE = [path for path in NETS if path.parent.name not in ("digits", "unet", "pspnet", "siamese")]
 
 
 @pytest.mark.parametrize("path", WITH_NOISE, ids=name)
@@ -163,7 +191,25 @@ def test_every_net_has_a_row_in_the_readme_with_the_right_numbers():
 
 GENERATED = {
     **{
-        name: [name] for name in ("alexnet", "caffenet", "densenet161", "googlenet", "pspnet", "unet", "vgg16", "vgg19")
+        name: [name]
+        for name in (
+            "alexnet",
+            "autoencoder",
+            "caffenet",
+            "densenet121",
+            "densenet161",
+            "googlenet",
+            "inception_v3",
+            "mobilenet1",
+            "mobilenet2",
+            "pspnet",
+            "resnext50",
+            "siamese",
+            "squeezenet10",
+            "unet",
+            "vgg16",
+            "vgg19",
+        )
     },
     **{f"resnet{depth}": [f"resnet{depth}"] for depth in (50, 101, 152, 1001, 1517, 2504)},
     "resnet20": ["resnet20", "--cifar"],
@@ -196,7 +242,17 @@ def test_a_generated_net_has_the_very_bytes_of_its_files(folder, copied_tools):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["resnet51"], ["resnet20"], ["resnet21", "--cifar"], ["resnet50", "--blocks", "3,4,6,4"], ["vgg11"], ["magic"]],
+    [
+        ["resnet51"],
+        ["resnet20"],
+        ["resnet21", "--cifar"],
+        ["resnet50", "--blocks", "3,4,6,4"],
+        ["vgg11"],
+        ["magic"],
+        ["mobilenet3"],
+        ["squeezenet12"],
+        ["resnext20"],
+    ],
 )
 def test_a_depth_that_cannot_be_is_refused_in_a_sentence(arguments, copied_tools):
     done = run(copied_tools, *arguments)
