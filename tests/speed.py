@@ -25,6 +25,7 @@ SLOW = (
     "planning/strategies/test_auto_on_nets.py",
     "planning/test_budget_search.py",
     "planning/test_budgets.py",
+    "proto/test_opencv.py",
     "proto/test_text.py",
     "prototxt/",
     "report/test_plan_report.py",
