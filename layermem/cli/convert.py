@@ -1,4 +1,5 @@
-"""convert: weights and solver states between binary and HDF5; prototxt of old Caffe versions to the current format."""
+"""convert: weights and solver states between binary and HDF5; prototxt of old Caffe versions to the current format;
+images to an LMDB, and an LMDB to its mean image."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from layermem.cli.options import Verbs, add_verb
+from layermem.cli.watch import track_progress
 from layermem.errors import InputError
 from layermem.utils.files import write_atomically
 from layermem.utils.text import printable
@@ -19,7 +21,14 @@ EXAMPLE = """\
   layermem convert out/digits_iter_700.caffemodel digits.caffemodel.h5
   layermem convert out/digits_iter_700.solverstate digits.solverstate.h5
   layermem convert prototxt/caffenet/train_val.prototxt caffenet.prototxt
+  layermem convert mean prototxt/digits/digits_train_lmdb mean.binaryproto
 """
+IMAGE_OPTIONS = ("root", "resize", "gray", "encoded", "shuffle")
+USAGE = """\
+layermem convert [-h] IN OUT
+       layermem convert images [--root FOLDER] [--resize HxW] [--gray] [--encoded] [--shuffle SEED]
+                               LIST DB
+       layermem convert mean DB [OUT]"""
 ENDINGS = {  # of the names of files that convert writes; a source of another name is read as a weight file
     "prototxt": (".prototxt", ".txt", ".pbtxt"),
     "solver state": (".solverstate", ".solverstate.h5"),
@@ -28,14 +37,50 @@ ENDINGS = {  # of the names of files that convert writes; a source of another na
 
 
 def add_verbs(verbs: Verbs) -> None:
-    description = "convert weights or solver states (binary, or HDF5 if the name ends in .h5), or upgrade prototxt"
+    description = (
+        "convert weights or solver states (binary, or HDF5 if the name ends in .h5), upgrade prototxt, or make an LMDB "
+        "of images or its mean"
+    )
     parser = add_verb(verbs, "convert", description, EXAMPLE)
-    parser.add_argument("source", metavar="IN", help="the file to read")
-    parser.add_argument("target", metavar="OUT", help="the file to write; of the same kind by its name")
+    parser.usage = USAGE
+    parser.add_argument("source", metavar="IN", help="the file to read; or `images` or `mean`, for what follows")
+    parser.add_argument(
+        "target", metavar="OUT",
+        help="the file to write, of the same kind by its name; or the LIST of images (lines `path label`), or the DB",
+    )  # fmt: skip
+    parser.add_argument("result", metavar="DB or OUT", nargs="?", help="the LMDB, or the file of its mean, to write")
+    images = parser.add_argument_group("options of `convert images`")
+    images.add_argument(
+        "--root", metavar="FOLDER", type=Path, help="folder of the paths in LIST (default: here, or beside LIST)"
+    )
+    images.add_argument("--resize", metavar="HxW", type=image_size, help="height and width of all images")
+    images.add_argument("--gray", action="store_true", help="one channel instead of three")
+    images.add_argument("--encoded", action="store_true", help="store the files' bytes, to be decoded in training")
+    images.add_argument("--shuffle", metavar="SEED", type=int, help="a random order (default: that of LIST)")
     parser.set_defaults(run=run_convert)
 
 
+def image_size(text: str) -> tuple[int, int]:
+    """The value of --resize."""
+    height, cross, width = text.partition("x")
+    if not (
+        cross and height.isdecimal() and width.isdecimal() and 0 < int(height) <= 65535 and 0 < int(width) <= 65535
+    ):
+        raise argparse.ArgumentTypeError(f"'{text}' is no size; write height x width, such as 256x256")
+    return int(height), int(width)
+
+
 def run_convert(arguments: argparse.Namespace) -> int:
+    if arguments.source == "images":
+        return _run_images(arguments)
+    options = vars(arguments)
+    given = [f"--{name}" for name in IMAGE_OPTIONS if options[name] is not None and options[name] is not False]
+    if given:
+        raise InputError(f"{given[0]} is an option of `layermem convert images` only; leave it out")
+    if arguments.source == "mean":
+        return _run_mean(arguments)
+    if arguments.result is not None:
+        raise InputError(f"unknown conversion '{arguments.source}'; use `images` or `mean`, or give IN and OUT alone")
     source, target = arguments.source, arguments.target
     kind, target_kind = _kind(source) or "weight file", _kind(target)
     if target_kind is None:
@@ -47,6 +92,32 @@ def run_convert(arguments: argparse.Namespace) -> int:
         )
     for line in {"prototxt": _prototxt, "solver state": _state, "weight file": _weights}[kind](source, target):
         print(printable(line))
+    return 0
+
+
+def _run_images(arguments: argparse.Namespace) -> int:
+    from layermem.data.databases import ImageOptions, image_records, write_lmdb
+
+    if arguments.result is None:
+        raise InputError("`convert images` needs LIST and DB; give both")
+    options = ImageOptions(
+        arguments.root, arguments.resize, arguments.gray, arguments.encoded, arguments.shuffle
+    )  # fmt: skip
+    records = image_records(Path(arguments.target), options, lambda items: track_progress(items, "storing"))
+    count = write_lmdb(Path(arguments.result), records)
+    print(printable(f"{arguments.result}: {count:,} images"))
+    return 0
+
+
+def _run_mean(arguments: argparse.Namespace) -> int:
+    from layermem.data.databases import mean_content, mean_image
+
+    mean = mean_image(Path(arguments.target), lambda items: track_progress(items, "adding"))
+    for value in mean.mean(axis=(1, 2), dtype=float):
+        print(f"mean_value: {value:.6g}")
+    if arguments.result is not None:
+        write_atomically(arguments.result, mean_content(mean))
+        print(printable(f"{arguments.result}: {'x'.join(map(str, mean.shape))}"))
     return 0
 
 

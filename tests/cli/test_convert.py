@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from layermem.proto.read import read_net
 from layermem.proto.schema import NetParameter
@@ -105,3 +106,36 @@ def test_weights_are_read_whatever_the_name_of_their_file(layermem, tmp_path):
     write_weights(tmp_path / "a.caffemodel", "net", WEIGHTS)
     source = (tmp_path / "a.caffemodel").rename(tmp_path / "a.caffemodel.bak")
     assert layermem("convert", source, tmp_path / "b.caffemodel").code == 0
+
+
+def test_images_become_an_lmdb_and_its_mean(layermem, tmp_path):
+    for name in ("a", "b"):
+        Image.new("RGB", (6, 4), (10, 20, 30)).save(tmp_path / f"{name}.png")
+    (tmp_path / "list.txt").write_text("a.png 0\nb.png 1\n")
+    ended = layermem("convert", "images", tmp_path / "list.txt", tmp_path / "db", "--resize", "2x3")
+    assert (ended.code, ended.out) == (0, f"{tmp_path / 'db'}: 2 images\n")
+    ended = layermem("convert", "mean", tmp_path / "db", tmp_path / "mean.binaryproto")
+    lines = ["mean_value: 30", "mean_value: 20", "mean_value: 10", f"{tmp_path / 'mean.binaryproto'}: 3x2x3"]
+    assert (ended.code, ended.out.splitlines()) == (0, lines)
+    assert layermem("convert", "mean", tmp_path / "db").out.splitlines() == lines[:3]
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["images", "list.txt"], "needs LIST and DB"),
+        (["images", "list.txt", "db", "--resize", "256"], "'256' is no size; write height x width, such as 256x256"),
+        (
+            ["a.caffemodel", "b.caffemodel", "--shuffle", "0"],
+            "--shuffle is an option of `layermem convert images` only",
+        ),
+        (["mean", "db", "--gray"], "--gray is an option of `layermem convert images` only"),
+        (["a.caffemodel", "b.caffemodel", "c.caffemodel"], "unknown conversion 'a.caffemodel'"),
+        (["images", "none.txt", "db"], "none.txt: no such file"),
+        (["mean", "none"], "none: "),
+    ],
+)
+def test_a_conversion_that_cannot_be_is_refused_in_a_sentence(layermem, tmp_path, monkeypatch, words, what):
+    monkeypatch.chdir(tmp_path)
+    ended = layermem("convert", *words)
+    assert ended.code == 2 and what in ended.err and "Traceback" not in ended.err and not [*tmp_path.iterdir()]
