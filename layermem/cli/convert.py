@@ -130,7 +130,8 @@ def _weights(source: str, target: str) -> list[str]:
     from layermem.proto.weights import read_weights, write_weights
 
     layers = read_weights(source)
-    write_weights(target, Path(source).name.split(".")[0], {name: ("", blobs) for name, blobs in layers.items()})
+    untyped = {name: ("", blobs) for name, blobs in layers.items()}
+    write_weights(target, Path(source).name.split(".")[0], untyped, layers.names_in_file)
     values = sum(blob.size for blobs in layers.values() for blob in blobs)
     return [f"{target}: {len(layers)} layers, {values:,} values"]
 

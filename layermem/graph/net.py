@@ -51,6 +51,8 @@ class Net:
     batch   replaces the batch size of every input layer
     inputs  shapes for named Input tops, NCHW
     probe   returns the shapes that a data source yields; without it, nets that read files cannot be built
+
+    names_in_file   the names in the prototxt of layers without one, and of later layers of one name
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class Net:
         self.stages = tuple(stages)
         filtered = filter_net(file, phase, level=level, stages=self.stages)
         self.message = filtered.message
-        number_repeated(self.message)
+        self.names_in_file = dict.fromkeys(file.nameless, "") | number_repeated(self.message)
         _name_tops_of_losses(self.message)
         self.name: str = self.message.name or "net"
         self.nodes: list[Node] = []

@@ -3,6 +3,8 @@
 no name      the layer's type; in the whole file, so that a layer has one name in both phases
 name twice   the later layer gets a number, "accuracy(2)"; in the net of one phase, so that a name given once for
              each phase stays
+
+Binary weight files hold the names of the prototxt, as those of Caffe do: `NamesInFile` has them by unique name.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from layermem.proto.schema import Message
+
+NamesInFile = dict[str, str]  # unique name -> the name in the file, where they differ
 
 
 class FreeNames:
@@ -29,19 +33,23 @@ class FreeNames:
         return free
 
 
-def name_nameless(net: Message) -> None:
-    """Give every layer of a NetParameter without a name one that no other layer has."""
-    names = FreeNames(layer.name for layer in net.layer)
+def name_nameless(net: Message) -> NamesInFile:
+    """Give every layer of a NetParameter without a name one that no other layer has; returns these names."""
+    names, given = FreeNames(layer.name for layer in net.layer), {}
     for layer in net.layer:
         if not layer.name and layer.type:
             layer.name = names.take(layer.type)
+            given[layer.name] = ""
+    return given
 
 
-def number_repeated(net: Message) -> None:
-    """Give a number to every layer of a NetParameter whose name an earlier one has."""
-    names = FreeNames(layer.name for layer in net.layer)
+def number_repeated(net: Message) -> NamesInFile:
+    """Give a number to every layer of a NetParameter whose name an earlier one has; returns these names."""
+    names, changed = FreeNames(layer.name for layer in net.layer), {}
     given: set[str] = set()
     for layer in net.layer:
         if layer.name in given:
-            layer.name = names.take(layer.name)
+            original, layer.name = layer.name, names.take(layer.name)
+            changed[layer.name] = original
         given.add(layer.name)
+    return changed

@@ -34,6 +34,7 @@ class NetFile:
     message: Message  # NetParameter
     lines: tuple[int | None, ...]  # the first line of each layer; None for layers that are not in the text
     notes: tuple[str, ...] = ()  # upgrades that were made, a sentence each
+    nameless: frozenset[str] = frozenset()  # names that layers without one were given
 
     def line_of(self, layer_index: int) -> int | None:
         return self.lines[layer_index]
@@ -112,8 +113,8 @@ def _net_file(message: Message, lines: Lines, input_line: int | None, path: str)
         lines, notes = upgrade_net(message, lines, input_line)
     except InputError as error:
         raise error.at(path=path) from None
-    name_nameless(message)
-    net = NetFile(path, message, tuple(lines), tuple(notes))
+    nameless = frozenset(name_nameless(message))
+    net = NetFile(path, message, tuple(lines), tuple(notes), nameless)
     if not message.layer:
         raise InputError("the net has no layers; add at least one 'layer' block", path=path)
     for index, layer in enumerate(message.layer):

@@ -2,6 +2,9 @@
 
     {"conv1": [weight (K,C/g,kh,kw), bias (K)], ...}    float32, in Caffe's shapes
 
+Of several layers of one name in a binary file, the later ones have a number, as in a net ("ip(2)"); one without a name
+has that of its type (proto/names.py).  `names_in_file` has the names that the file gives.  HDF5 has unique names only.
+
 Files of 2014 and before have four extents for every blob.  Those of an inner product and of a bias are read as they are
 today, (N,K) for (1,1,N,K) and (K) for (1,1,1,K), so that Caffe accepts them when they are written again.
 
@@ -13,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike, fspath
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -29,6 +32,7 @@ from layermem.proto.blobs import (
     find_blob,
     write_blob,
 )
+from layermem.proto.names import FreeNames, NamesInFile
 from layermem.proto.schema import (
     FastNetParameter,
     LayerParameter,
@@ -38,6 +42,7 @@ from layermem.proto.schema import (
     V1LayerParameter,
     enum_name,
 )
+from layermem.proto.upgrade import v2_type
 from layermem.proto.weights_hdf5 import is_hdf5, open_hdf5, read_hdf5, write_hdf5
 from layermem.proto.wire import LENGTH, Field, WireError, fields, length_head, read_span
 from layermem.utils.files import write_atomically
@@ -53,19 +58,44 @@ _INNER_PRODUCT = ("InnerProduct", "INNER_PRODUCT", "innerproduct")
 _WITH_BIAS = (*_INNER_PRODUCT, "Convolution", "CONVOLUTION", "conv", "Deconvolution", "DECONVOLUTION")
 
 FileLayers = Mapping[str, tuple[str, Sequence[Blob]]]  # name -> (type, blobs)
+B = TypeVar("B")
 
 
-def open_weights(path: str | PathLike[str]) -> dict[str, list[Blob]]:
+class Weights(dict[str, list[B]]):
+    """The blobs of every layer with weights, by unique name, in the order of the file."""
+
+    def __init__(self, layers: Mapping[str, list[B]], names_in_file: NamesInFile | None = None, *, hdf5: bool = False):
+        super().__init__(layers)
+        self.names_in_file = names_in_file or {}
+        self.hdf5 = hdf5
+
+    @classmethod
+    def numbered(cls, layers: Sequence[tuple[str, str, list[B]]]) -> Weights[B]:
+        """Those of (name, type, blobs) in the order of a binary file."""
+        weights = cls({})
+        names = FreeNames(name for name, _, _ in layers)
+        for name, kind, blobs in layers:
+            unique = name if name and name not in weights else names.take(name or kind)
+            if unique != name:
+                weights.names_in_file[unique] = name
+            weights[unique] = blobs
+        return weights
+
+
+def open_weights(path: str | PathLike[str]) -> Weights[Blob]:
     """The same as `read_weights`, where possible as blobs that are read from the file when they are needed."""
     if is_hdf5(path):
-        return open_hdf5(fspath(path))
-    return _find_blobs(path) or {name: [*blobs] for name, blobs in read_weights(path).items()}
+        return Weights(open_hdf5(fspath(path)), hdf5=True)
+    if located := _find_blobs(path):
+        return located
+    weights = read_weights(path)
+    return Weights({name: [*blobs] for name, blobs in weights.items()}, weights.names_in_file)
 
 
-def read_weights(path: str | PathLike[str]) -> dict[str, list[Array]]:
+def read_weights(path: str | PathLike[str]) -> Weights[Array]:
     """The blobs of every layer with weights, by name, in the order of the file.  Arrays may be read-only."""
     if is_hdf5(path):
-        return read_hdf5(fspath(path))
+        return Weights(read_hdf5(fspath(path)), hdf5=True)
     raw = read_bytes(path, what=_WHAT, limit=MESSAGE_LIMIT)
     try:
         return _weights_of(raw)
@@ -73,31 +103,37 @@ def read_weights(path: str | PathLike[str]) -> dict[str, list[Array]]:
         raise error.at(path=str(path)) from None
 
 
-def write_weights(path: str | PathLike[str], net_name: str, layers: FileLayers) -> None:
+def write_weights(
+    path: str | PathLike[str], net_name: str, layers: FileLayers, names_in_file: NamesInFile | None = None
+) -> None:
     """Write {layer name: (type, blobs)} atomically, as HDF5 if the path ends in .h5.
 
+    names_in_file   other names for some layers, in a binary file; those of HDF5 are unique
     InputError if a binary file would exceed 2 GiB, the limit of protobuf readers.
     """
     try:
-        write_atomically(path, weights_content(path, net_name, layers))
+        write_atomically(path, weights_content(path, net_name, layers, names_in_file))
     except InputError as error:
         raise error.at(path=str(path)) from None
 
 
-def weights_content(path: str | PathLike[str], net_name: str, layers: FileLayers) -> Callable[[BinaryIO], None]:
+def weights_content(
+    path: str | PathLike[str], net_name: str, layers: FileLayers, names_in_file: NamesInFile | None = None
+) -> Callable[[BinaryIO], None]:
     """A function that writes a weight file for `path` to an open file; InputError as in write_weights."""
     if fspath(path).endswith(".h5"):
         blobs_of = {name: blobs for name, (_, blobs) in layers.items()}
         return lambda handle: write_hdf5(handle, blobs_of)
     _refuse_beyond_limit(sum(4 * blob.size for _, blobs in layers.values() for blob in blobs))
-    return lambda handle: _write_binary(handle, net_name, layers)
+    return lambda handle: _write_binary(handle, net_name, layers, names_in_file or {})
 
 
-def _write_binary(handle: BinaryIO, net_name: str, layers: FileLayers) -> None:
+def _write_binary(handle: BinaryIO, net_name: str, layers: FileLayers, names_in_file: NamesInFile) -> None:
     """Write a NetParameter blob by blob, so that one of them is in memory at a time."""
     handle.write(NetParameter(name=net_name).SerializeToString())
     for name, (kind, blobs) in layers.items():
-        layer = LayerParameter(name=name, type=kind).SerializeToString()  # fields with lower numbers than blobs
+        named = LayerParameter(name=names_in_file.get(name, name), type=kind)
+        layer = named.SerializeToString()  # fields with lower numbers than blobs
         size = len(layer)
         for blob in blobs:
             size += len(length_head(_BLOBS, blob_bytes(blob))) + blob_bytes(blob)
@@ -107,26 +143,24 @@ def _write_binary(handle: BinaryIO, net_name: str, layers: FileLayers) -> None:
     _refuse_beyond_limit(handle.tell())
 
 
-def _find_blobs(path: str | PathLike[str]) -> dict[str, list[Blob]] | None:
+def _find_blobs(path: str | PathLike[str]) -> Weights[Blob] | None:
     """The blobs of a binary file where they are; None for a file that `read_weights` must read, or refuse."""
-    weights: dict[str, list[Blob]] = {}
+    layers: list[tuple[str, str, list[Blob]]] = []
     try:
         size = check_regular(path, what=_WHAT)
         with open(path, "rb") as file:
             for layer in fields(file, 0, size if size <= MESSAGE_LIMIT else 0):
                 if layer.number not in (_LAYER, _OLD_LAYER) or layer.kind != LENGTH:
                     continue
-                name, blobs = _find_layer(path, file, layer)
-                if name in weights:
-                    return None
+                name, kind, blobs = _find_layer(path, file, layer)
                 if blobs:
-                    weights[name] = blobs
+                    layers.append((name, kind, blobs))
     except (OSError, ValueError, DecodeError, InputError):
         return None
-    return weights
+    return Weights.numbered(layers)
 
 
-def _find_layer(path: str | PathLike[str], file: BinaryIO, layer: Field) -> tuple[str, list[Blob]]:
+def _find_layer(path: str | PathLike[str], file: BinaryIO, layer: Field) -> tuple[str, str, list[Blob]]:
     head, blobs = b"", []
     blobs_number = _BLOBS if layer.number == _LAYER else _OLD_BLOBS
     for field in fields(file, layer.start, layer.stop):
@@ -140,7 +174,8 @@ def _find_layer(path: str | PathLike[str], file: BinaryIO, layer: Field) -> tupl
     kind = message.type if layer.number == _LAYER else enum_name(message, "type")
     if not isinstance(message.name, str):
         raise WireError("a name that is not UTF-8")
-    return message.name, [blob.reshape(_shape_today(kind, i, blob.shape)) for i, blob in enumerate(blobs)]
+    located = [blob.reshape(_shape_today(kind, i, blob.shape)) for i, blob in enumerate(blobs)]
+    return message.name, _type_today(kind), [*located]
 
 
 def _refuse_beyond_limit(size: int) -> None:
@@ -151,7 +186,7 @@ def _refuse_beyond_limit(size: int) -> None:
         )
 
 
-def _weights_of(raw: bytes) -> dict[str, list[Array]]:
+def _weights_of(raw: bytes) -> Weights[Array]:
     if not raw:
         raise InputError(f"is empty; give a {_WHAT}")
     try:
@@ -168,8 +203,8 @@ def _weights_of(raw: bytes) -> dict[str, list[Array]]:
     return weights
 
 
-def _collect_blobs(net: Message, as_array: Callable[[Message], Array]) -> dict[str, list[Array]]:
-    weights: dict[str, list[Array]] = {}
+def _collect_blobs(net: Message, as_array: Callable[[Message], Array]) -> Weights[Array]:
+    layers: list[tuple[str, str, list[Array]]] = []
     count = 0
     for name, kind, blobs in _layers_of(net):
         count += 1
@@ -177,16 +212,15 @@ def _collect_blobs(net: Message, as_array: Callable[[Message], Array]) -> dict[s
             raise InputError(f"has a layer with the name {name!r}, which is not UTF-8; the file is damaged")
         if not blobs:
             continue
-        if name in weights:
-            raise InputError(f"has two layers named '{name}' with weights; rename one and save again")
         try:
             arrays = [as_array(blob) for blob in blobs]
-            weights[name] = [array.reshape(_shape_today(kind, i, array.shape)) for i, array in enumerate(arrays)]
+            arrays = [array.reshape(_shape_today(kind, i, array.shape)) for i, array in enumerate(arrays)]
+            layers.append((name, _type_today(kind), arrays))
         except InputError as error:
             raise error.at(layer=name) from None
     if not count:
         raise InputError(f"has no layers; give a {_WHAT}")
-    return weights
+    return Weights.numbered(layers)
 
 
 def _layers_of(net: Message) -> Iterator[tuple[str, str, Sequence[Message]]]:
@@ -198,6 +232,11 @@ def _layers_of(net: Message) -> Iterator[tuple[str, str, Sequence[Message]]]:
             yield layer.layer.name, layer.layer.type, layer.layer.blobs
         else:
             yield layer.name, enum_name(layer, "type"), layer.blobs
+
+
+def _type_today(kind: str) -> str:
+    """The name of a type of any format: InnerProduct for INNER_PRODUCT."""
+    return v2_type(kind) if kind.isupper() and kind not in ("LSTM", "RNN") else kind
 
 
 def _shape_today(kind: str, index: int, shape: tuple[int, ...]) -> tuple[int, ...]:

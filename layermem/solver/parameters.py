@@ -10,6 +10,7 @@ All values have the shapes and the order of Caffe:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from layermem.errors import InputError
 from layermem.graph.net import Net, NetParam, Node
 from layermem.layers.fillers import PART, fill_parts
 from layermem.proto.blobs import Blob, LazyBlob, reshaped
+from layermem.proto.weights import Weights
 from layermem.runtime.runner import Runner
 
 Layers = Mapping[str, Sequence[np.ndarray]] | Mapping[str, Sequence[Blob]]
@@ -116,9 +118,33 @@ class Parameters:
                     values.update(_match_blobs(node, layers[node.layer.name]))
         return values, [name for name in layers if name not in known]
 
-    def match_snapshot(self, layers: Layers) -> dict[str, Blob]:
-        """The same for a snapshot, which must have every parameter of the train net."""
-        values, _ = self.match_layers(layers)
+    def match_weights(self, weights: Weights[Any]) -> tuple[dict[str, Blob], list[str]]:
+        """The same for a weight file, by the names in it.
+
+        Of several layers of one name Caffe's rule holds: each in a binary file goes into the first one of the net, so
+        that the last of them remains; that of an HDF5 file goes into the last one.
+        """
+        values: dict[str, Blob] = {}
+        known = {node.layer.name for net in self.nets for node in net.nodes}
+        for net in self.nets:
+            for name, node in _targets(weights, net):
+                known.add(name)
+                values.update(_match_blobs(node, weights[name]))
+        return values, [name for name in weights if name not in known]
+
+    def repeated_names(self) -> list[str]:
+        """A sentence for each name that several layers with parameters have."""
+        return [
+            f"{len(nodes)} layers " + (f"are named '{name}'" if name else "have no name") + ": as in Caffe, a weight "
+            "file sets one of them; give each a name of its own to set all"
+            for name, nodes in _nodes_by_name(self.train).items()
+            if len(nodes) > 1
+        ]
+
+    def match_snapshot(self, weights: Weights[Any]) -> dict[str, Blob]:
+        """The same for a snapshot, which must have every parameter of the train net; of several layers of one name,
+        each has its own."""
+        values, _ = self.match_layers(_in_turn(weights, self.train))
         for name, owned in self.train.params.items():
             if name not in values:
                 what = "has no blobs in the snapshot; resume with the net of the snapshot, or use --weights"
@@ -173,6 +199,36 @@ class Parameters:
 
 def _zeros(shape: tuple[int, ...]) -> LazyBlob:
     return LazyBlob(shape, lambda: np.zeros(shape, np.float32))
+
+
+def _nodes_by_name(net: Net) -> dict[str, list[Node]]:
+    """The nodes with parameters by the name of their layer in the prototxt."""
+    nodes: dict[str, list[Node]] = {}
+    for node in net.nodes:
+        if node.params:
+            nodes.setdefault(net.names_in_file.get(node.layer.name, node.layer.name), []).append(node)
+    return nodes
+
+
+def _targets(weights: Weights[Any], net: Net) -> Iterator[tuple[str, Node]]:
+    """The layers of a weight file that set a node of the net, with the node, in the order of the file."""
+    by_name, unique = _nodes_by_name(net), {node.layer.name: node for node in net.nodes if node.params}
+    for name in weights:
+        nodes = by_name.get(weights.names_in_file.get(name, name), ())
+        numbered = any(node.layer.name in weights for node in nodes[1:])  # HDF5 of layermem: a group for each
+        index = -1 if weights.hdf5 and not numbered else 0
+        if nodes or name in unique:
+            yield name, nodes[index] if nodes else unique[name]
+
+
+def _in_turn(weights: Weights[Any], net: Net) -> dict[str, Sequence[Blob]]:
+    """The layers of a snapshot by the unique names of the net: of several layers of one name, one after the other."""
+    by_name = {name: iter(nodes) for name, nodes in _nodes_by_name(net).items()}
+    layers: dict[str, Sequence[Blob]] = {}
+    for name, blobs in weights.items():
+        node = next(by_name.get(weights.names_in_file.get(name, name), iter(())), None)
+        layers[name if node is None else node.layer.name] = blobs
+    return layers
 
 
 def _match_blobs(node: Node, blobs: Sequence[Blob]) -> dict[str, Blob]:

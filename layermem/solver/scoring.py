@@ -32,16 +32,16 @@ class Scoring:
 
     def load(self, paths: Sequence[str]) -> list[str]:
         """Set parameters from weight files, by layer name; returns the layers that are in none of the files."""
-        known: set[str] = set()
+        written: set[str] = set()
         for path in paths:
             layers = read_weights(path)
             try:
-                values, _ = self.parameters.match_layers(layers)
+                values, _ = self.parameters.match_weights(layers)
             except InputError as error:
                 raise error.at(path=str(path)) from None
             self.parameters.write(values)
-            known |= set(layers)
-        return [node.layer.name for node in self.net.nodes if node.params and node.layer.name not in known]
+            written |= set(values)
+        return [node.layer.name for node in self.net.nodes if not written.issuperset(node.params)]
 
     def run(self, batches: int) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
         """The number and the outputs of each batch, by blob name; afterwards `means` has their means."""

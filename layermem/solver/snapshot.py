@@ -25,7 +25,7 @@ from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.proto.blobs import MESSAGE_LIMIT, Blob
 from layermem.proto.schema import Message
-from layermem.proto.weights import FileLayers, open_weights, weights_content
+from layermem.proto.weights import FileLayers, Weights, open_weights, weights_content
 from layermem.solver.feeds import Position
 from layermem.solver.rules import rule_of
 from layermem.solver.state_file import State, read_state, state_content
@@ -65,7 +65,7 @@ class Snapshot:
     path: str
     model: str
     state: State
-    weights: dict[str, list[Blob]]
+    weights: Weights[Blob]
     extra: SavedExtra | None
 
 
@@ -116,9 +116,10 @@ def check_size(net: Net, param: Message) -> None:
         )
 
 
-def write_snapshot(model: str, path: str, net: str, layers: FileLayers, state: State, extra: Extra) -> None:
+def write_snapshot(model: str, path: str, net: Net, layers: FileLayers, state: State, extra: Extra) -> None:
     """Write the weights of `net` to `model`, `state` to `path` and `extra` beside it; creates the folder."""
-    write_model, write_state = weights_content(model, net, layers), state_content(path, state)
+    write_model = weights_content(model, net.name, layers, net.names_in_file)
+    write_state = state_content(path, state)
     digest = ""
 
     def write_weights(handle: BinaryIO) -> None:

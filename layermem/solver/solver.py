@@ -279,11 +279,13 @@ class Solver:
     def load(self, path: PathName) -> None:
         """Set parameters from a weight file, by layer name; layers of the file that are not in the net are ignored."""
         try:
-            values, unknown = self._engine.parameters.match_layers(open_weights(path))
+            values, unknown = self._engine.parameters.match_weights(open_weights(path))
         except InputError as error:
             raise error.at(path=str(path)) from None
         self._engine.parameters.write(values)
         self._saved_at = None
+        for note in self._engine.parameters.repeated_names():
+            self._note(note)
         for name in unknown:
             self._note(f"Ignoring source layer {name}")
         if not values:
@@ -326,7 +328,7 @@ class Solver:
             feeds=feeds,
             device=self.device.arithmetic,
         )
-        snapshots.write_snapshot(model, path, self.nets.train.name, parameters.file_layers(), state, extra)
+        snapshots.write_snapshot(model, path, self.nets.train, parameters.file_layers(), state, extra)
         self._saved_at, self._last_snapshot = self.iteration, path
         return path
 

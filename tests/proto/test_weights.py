@@ -10,7 +10,7 @@ from layermem.errors import InputError
 from layermem.proto import read_weights, reshaped, write_weights
 from layermem.proto import weights as weights_module
 from layermem.proto.blobs import LazyBlob
-from layermem.proto.schema import BlobProto, LayerParameter, NetParameter, SolverState
+from layermem.proto.schema import BlobProto, BlobShape, LayerParameter, NetParameter, SolverState
 from layermem.proto.weights import open_weights
 
 RNG = np.random.default_rng(7)
@@ -149,10 +149,17 @@ def test_random_bytes_end_in_one_sentence(tmp_path):
             refusal(saved(tmp_path, rng.bytes(size)))
 
 
-def test_two_layers_of_one_name_are_refused(tmp_path):
-    layer = LayerParameter(name="x", blobs=[BlobProto(data=[1.0])])
-    net = NetParameter(layer=[layer, layer])
-    assert "two layers named 'x'" in str(refusal(saved(tmp_path, net.SerializeToString())))
+def test_layers_of_one_name_and_of_none_are_numbered_and_keep_their_names_in_the_file(tmp_path):
+    blobs = [BlobProto(data=[1.0], shape=BlobShape(dim=[1]))]
+    named = [("x", "ReLU"), ("x", "Bias"), ("x(2)", ""), ("", "Bias"), ("", "Bias")]
+    net = NetParameter(layer=[LayerParameter(name=name, type=kind, blobs=blobs) for name, kind in named])
+    path = saved(tmp_path, net.SerializeToString())
+    for weights in (read_weights(path), open_weights(path)):
+        assert list(weights) == ["x", "x(3)", "x(2)", "Bias", "Bias(2)"]
+        assert weights.names_in_file == {"x(3)": "x", "Bias": "", "Bias(2)": ""}
+    again = tmp_path / "again.caffemodel"
+    write_weights(again, "n", {name: ("", blobs) for name, blobs in weights.items()}, weights.names_in_file)
+    assert [layer.name for layer in NetParameter.FromString(again.read_bytes()).layer] == [name for name, _ in named]
 
 
 def test_a_binary_file_beyond_two_gibibytes_is_refused_before_a_byte_is_written(tmp_path, monkeypatch):

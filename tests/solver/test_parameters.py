@@ -7,9 +7,10 @@ import pytest
 
 from layermem.errors import InputError
 from layermem.layers.fillers import fill
+from layermem.proto.weights import Weights
 from layermem.solver.parameters import Parameters, check_shared
 from layermem.solver.solver import Solver
-from tests.nets import solver_file
+from tests.nets import DATA, LOSS, solver_file
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_blobs_that_do_not_fit_are_refused_with_the_layer(parameters, blobs, wha
 
 
 def test_a_snapshot_needs_every_parameter(parameters):
-    layers = parameters.layers()
+    layers = Weights(parameters.layers())
     assert set(parameters.match_snapshot(layers)) == set(parameters.train.params)
     del layers["conv2"]
     with pytest.raises(InputError, match="has no blobs in the snapshot; resume with the net of the snapshot"):
@@ -131,3 +132,57 @@ def test_filling_and_checking_take_no_copy_of_a_parameter(kind, tmp_path):
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert peak < 2**20 < 8 * 2**20 == 4 * 1024 * 2048
+
+
+def layer(name, bottom, top):
+    return (
+        f'layer {{ {name} type: "InnerProduct" bottom: "{bottom}" top: "{top}" '
+        "inner_product_param { num_output: 2 bias_term: false } }"
+    )
+
+
+@pytest.fixture
+def repeated(tmp_path) -> Parameters:
+    """Of a net with two layers 'ip' and two without a name, each with one parameter of four numbers."""
+    chain = [('name: "ip"', "x", "a"), ('name: "ip"', "a", "b"), ("", "b", "c"), ("", "c", "d")]
+    layers = layer('name: "first"', "data", "x") + "".join(layer(*each) for each in chain)
+    with Solver(solver_file(DATA + layers + LOSS % "d", tmp_path), device="reference") as solver:
+        yield Parameters(solver.nets.all, solver.runner, 1)
+
+
+def values_of(numbers):
+    return [np.full((2, 2), numbers)]
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        (
+            Weights.numbered([("ip", "", values_of(1)), ("ip", "", values_of(2))]),
+            {"ip.w0": 2},
+        ),
+        (
+            Weights.numbered([("", "InnerProduct", values_of(1)), ("", "InnerProduct", values_of(2))]),
+            {"InnerProduct.w0": 2},
+        ),
+        (Weights({"ip": values_of(1)}, hdf5=True), {"ip(2).w0": 1}),
+        (Weights({"ip": values_of(1), "ip(2)": values_of(2)}, hdf5=True), {"ip.w0": 1, "ip(2).w0": 2}),
+        (
+            Weights({"InnerProduct": values_of(1), "InnerProduct(2)": values_of(2)}, hdf5=True),
+            {"InnerProduct.w0": 1, "InnerProduct(2).w0": 2},
+        ),
+    ],
+    ids=["binary", "binary without a name", "HDF5 of Caffe", "HDF5", "HDF5 without a name"],
+)
+def test_a_weight_file_sets_one_of_the_layers_of_a_name_as_in_caffe(repeated, weights, expected):
+    """Net::CopyTrainedLayersFrom looks for the first layer of a name, ...FromHDF5 for the last."""
+    values, unknown = repeated.match_weights(weights)
+    assert {name: blob[0, 0] for name, blob in values.items()} == expected and not unknown
+    assert [note.partition(":")[0] for note in repeated.repeated_names()] == [
+        "2 layers are named 'ip'", "2 layers have no name",
+    ]  # fmt: skip
+
+
+def test_a_layer_of_the_file_that_fits_no_layer_of_its_name_is_refused(repeated):
+    with pytest.raises(InputError, match="of shape 3 x 2 in the file, and of shape 2 x 2 in the net"):
+        repeated.match_weights(Weights.numbered([("ip", "", values_of(1)), ("ip", "", [np.zeros((3, 2))])]))

@@ -123,10 +123,14 @@ def test_layers_of_one_name_and_of_none_are_saved_apart_and_resume_to_the_same_b
     whole = trained(net, tmp_path / "whole")
     names = ["ip", "ip(2)", "InnerProduct", "InnerProduct(2)", "score", "score2"]
     assert list(whole.parameters()) == names == list(read_weights(tmp_path / "whole" / "run_iter_4.caffemodel"))
-    path = tmp_path / "whole" / "run_iter_4.solverstate"
-    with Solver(solver_file(net, tmp_path / "whole", **EVERY), device="reference", snapshot=path) as solver:
-        solver.solve()
-    assert equal(solver.parameters(), whole.parameters())
+    file = NetParameter.FromString((tmp_path / "whole" / "run_iter_4.caffemodel").read_bytes())
+    assert [layer.name for layer in file.layer if layer.blobs] == ["ip", "ip", "", "", "score", "score2"]
+    trained(net, tmp_path / "hdf5", snapshot_format="HDF5")
+    for folder, end in (("whole", ""), ("hdf5", ".h5")):
+        path = tmp_path / folder / f"run_iter_4.solverstate{end}"
+        with Solver(solver_file(net, tmp_path / folder, **EVERY), device="reference", snapshot=path) as solver:
+            solver.solve()
+        assert equal(solver.parameters(), whole.parameters())
 
 
 # ---- resuming ------------------------------------------------------------------------------------------------------
