@@ -3,6 +3,7 @@
     --stage dumy                                a stage that no rule of the net names turns nothing on
     a net without a loss                        its step is a forward pass
     loss1 (SoftmaxWithLoss) -> Power            Caffe drops the default weight of a loss that another layer reads
+    engine: MKLDNN                              fields of forks that change nothing (proto/forks.py)
 
 source  Caffe insert_splits.cpp: only a loss_weight that the layer states counts as a reader of its top
 """
@@ -15,7 +16,7 @@ from layermem.utils.similar import did_you_mean
 
 
 def net_warnings(net: Net) -> tuple[str, ...]:
-    return (*_unknown_stages(net), *_missing_loss(net), *_losses_that_are_read(net))
+    return (*net.file.ignored, *_unknown_stages(net), *_missing_loss(net), *_losses_that_are_read(net))
 
 
 def _unknown_stages(net: Net) -> list[str]:

@@ -54,6 +54,7 @@ class Field(NamedTuple):
 class Outline:
     fields: tuple[Field, ...]  # in the order of the text
     unclosed: tuple[tuple[str, int], ...]  # (name, line) of each block without an end, outermost first
+    ignored: tuple[str, ...] = ()  # a sentence for each field of a fork that changes nothing
 
     def lines(self, *path: str) -> list[int]:
         """The line of every field at `path`: lines("layer") has one entry for each layer."""
@@ -96,6 +97,24 @@ def tokens(text: str) -> Iterator[Token]:
             what = f"has more than {MAX_TOKENS:,} words and marks; give the right file, or split the net"
             raise InputError(what, line=line)
         yield Token(str(kind), text[begin:end], line, begin - start + 1)
+
+
+def value_end(text: str, at: int) -> int:
+    """The index behind the value that begins at `at`, and behind the `,` or `;` that follows it."""
+    depth, end, whole, of_strings = 0, at, False, False
+    matches = _TOKEN.finditer(text, at)
+    while match := next(matches, None):
+        kind, (begin, stop) = match.lastgroup, match.span()
+        if kind in ("space", "comment"):
+            continue
+        if kind == "quote":
+            kind, stop = "string", _string_end(text, stop, text[begin])
+            matches = _TOKEN.finditer(text, stop)
+        if whole and not (of_strings and kind == "string"):
+            return stop if match[0] in (",", ";") else end
+        depth += (match[0] in ("{", "<", "[")) - (match[0] in ("}", ">", "]"))
+        end, whole, of_strings = stop, depth <= 0, kind == "string"
+    return end
 
 
 def _string_end(text: str, at: int, quote: str) -> int:

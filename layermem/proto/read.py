@@ -9,7 +9,7 @@ Every error is an InputError with path, line and remedy.  Relations between laye
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 
@@ -35,6 +35,7 @@ class NetFile:
     lines: tuple[int | None, ...]  # the first line of each layer; None for layers that are not in the text
     notes: tuple[str, ...] = ()  # upgrades that were made, a sentence each
     nameless: frozenset[str] = frozenset()  # names that layers without one were given
+    ignored: tuple[str, ...] = ()  # a sentence for each field of a fork that changes nothing
 
     def line_of(self, layer_index: int) -> int | None:
         return self.lines[layer_index]
@@ -72,7 +73,7 @@ def read_net_text(text: str, path: str = "<text>") -> NetFile:
     message = NetParameter()
     layout = text_file.parse(text, message, path)
     lines: Lines = [*layout.lines("layers" if message.layers else "layer")]
-    return _net_file(message, lines, _first(layout.lines("input")), path)
+    return replace(_net_file(message, lines, _first(layout.lines("input")), path), ignored=layout.ignored)
 
 
 def read_solver(path: str | PathLike[str]) -> SolverFile:
@@ -93,7 +94,7 @@ def read_solver_text(text: str, path: str = "<text>") -> SolverFile:
         raise error.at(path=path, line=_first(layout.lines("solver_type"))) from None
     nets = {field: tuple(_nested_nets(message, field, layout, path)) for field in _NESTED_NETS}
     lines = {field.name: tuple(layout.lines(field.name)) for field, _ in given}
-    return SolverFile(path, message, nets, lines, tuple(notes))
+    return SolverFile(path, message, nets, lines, (*notes, *layout.ignored))
 
 
 def resolve_path(name: str, beside: str | PathLike[str]) -> Path:

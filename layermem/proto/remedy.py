@@ -4,27 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from layermem.proto.forks import owner_name, refusal
 from layermem.proto.schema import Message, NetParameter, SolverParameter
 from layermem.utils.similar import did_you_mean
-
-# Fields of LayerParameter that forks added and that layermem does not read.
-_FORKS = {
-    "SSD": "annotated_data_param detection_evaluate_param detection_output_param multibox_loss_param norm_param "
-    "permute_param prior_box_param video_data_param",
-    "Fast R-CNN": "roi_pooling_param smooth_l1_loss_param",
-    "R-FCN": "psroi_pooling_param box_annotator_ohem_param",
-    "SegNet": "bn_param upsample_param dense_image_data_param",
-    "PSPNet": "seg_accuracy_param batch_reduction_param",
-    "ShuffleNet": "shuffle_channel_param",
-    "Ristretto": "quantization_param",
-    "MobileNet-YOLO": "yolov3_detection_output_param",
-    "caffe-lstm": "lstm_param",
-}
-# Fields of forks that BVLC Caffe has under another name, and that name.
-_WRITTEN_HERE = {
-    ("PoolingParameter", "ceil_mode"): "write 'round_mode: FLOOR' for ceil_mode: false, and nothing for true",
-}
-_FORK_OF = {field: fork for fork, fields in _FORKS.items() for field in fields.split()}
 
 
 def field_at(descriptor: Message, path: Sequence[str]) -> Message | None:
@@ -63,12 +45,10 @@ def unknown_field(owner: str, name: str, column: int, root: Message) -> str:
         return f"{what} but of a solver; give this file to --solver"
     if owner == "SolverParameter" and name in NetParameter.DESCRIPTOR.fields_by_name:
         return f"{what} but of a net; give this file to --net, or name it in the solver's 'net'"
-    if owner == "LayerParameter" and name in _FORK_OF:
-        return f"{what}: it is from the {_FORK_OF[name]} fork of Caffe, which is not supported"
     if descriptor is None:
         return what
-    if (owner, name) in _WRITTEN_HERE:
-        return f"{what}; {_WRITTEN_HERE[owner, name]}"
+    if reason := refusal(owner_name(descriptor), name):
+        return f"{what}: {reason}"
     if hint := did_you_mean(name, descriptor.fields_by_name):
         return f"{what}; {hint}"
     if name in root.DESCRIPTOR.fields_by_name:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from google.protobuf import text_format
 
 from layermem.errors import InputError
 from layermem.proto.explain import explain
+from layermem.proto.forks import TRANSFORM, Moved, without_fork_fields
 from layermem.proto.outline import Outline, Token, outline, tokens
-from layermem.proto.schema import Message
+from layermem.proto.schema import LayerParameter, Message
 
 _ESCAPED = re.compile(r"\\(.)")
 _ESCAPES = "abfnrtv\\'\"?01234567xXuU"  # those of C, as in Caffe's parser
@@ -54,15 +56,35 @@ def parse(text: str, message: Message, path: str) -> Outline:
     except InputError as error:
         raise error.at(path=path) from None
     _check_escapes(text, path)
+    plain = without_fork_fields(text, message, layout, path)
+    _parse(plain.text, message, layout, path)
+    for moved in plain.moved:
+        _move_transform(moved, message, path)
+    for missing in message.FindInitializationErrors():
+        raise _missing(missing, layout, path)
+    return replace(layout, ignored=plain.notes)
+
+
+def _parse(text: str, message: Message, layout: Outline, path: str) -> None:
     try:
         text_format.Parse(text, message)
     except text_format.ParseError as error:
         raise explain(error, text, message, layout, path) from None
     except RecursionError:
         raise InputError("has too many nested blocks; check its brackets", path=path) from None
-    for missing in message.FindInitializationErrors():
-        raise _missing(missing, layout, path)
-    return layout
+
+
+def _move_transform(moved: Moved, net: Message, path: str) -> None:
+    """Set the transform_param of a layer to one inside its data block; InputError if the layer has its own."""
+    layer, inside = getattr(net, moved.layers)[moved.index], LayerParameter()
+    try:
+        _parse(moved.text, inside, outline(moved.text), path)
+    except InputError as error:
+        raise InputError(error.what, path=path, line=(error.line or 1) + moved.line - 1) from None
+    if layer.HasField(TRANSFORM) and layer.transform_param != inside.transform_param:
+        what = f"has a transform_param, and another one inside {moved.block}; keep the first"
+        raise InputError(what, path=path, line=moved.line, layer=layer.name)
+    layer.transform_param.CopyFrom(inside.transform_param)
 
 
 def _tokens(text: str, path: str) -> Iterator[Token]:

@@ -1,0 +1,344 @@
+"""Fields and layer types that forks of Caffe added to its schema.
+
+HARMLESS    fields that change nothing here: they are removed before the text is parsed, and a note says so
+REFUSED     fields that decide sizes or arithmetic: an error, with what to write instead
+TYPES, LAYER_FIELDS     what belongs to a fork, for errors about types and fields that layermem does not have
+
+A field that the schema has is in none of them: remove its line here when it gets a meaning.
+
+source  the caffe.proto of each fork: weiliu89/caffe (SSD), NVIDIA/caffe (NVCaffe), intel/caffe, pmgysel/caffe
+        (Ristretto), yjxiong/caffe, hszhao/PSPNet, alexgkendall/caffe-segnet, rbgirshick/caffe-fast-rcnn,
+        eric612/MobileNet-YOLO, naibaf7/caffe (OpenCL Caffe)
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from layermem.proto.outline import Field, Outline, value_end
+from layermem.proto.schema import Message
+
+
+class Harmless(NamedTuple):
+    fork: str
+    reason: str
+    values: tuple[str, ...] = ()  # the only values that change nothing; none: all of them
+
+
+_OWN_KERNELS = "layermem has kernels of its own"
+_OWN_PRECISION = "number formats are chosen by the option --precision"
+_OWN_PLAN = "memory is planned for every net"
+_ONE_PROCESS = "a net runs in one process"
+_OWN_READER = "records are read ahead by one thread, in the order of the database"
+
+HARMLESS: dict[tuple[str, str], Harmless] = {
+    ("NetParameter", "engine"): Harmless("Intel Caffe", _OWN_KERNELS),
+    ("NetParameter", "compile_net_state"): Harmless("Intel Caffe", "layermem fuses layers where bits stay equal"),
+    ("NetParameter", "default_forward_type"): Harmless("NVCaffe", _OWN_PRECISION),
+    ("NetParameter", "default_backward_type"): Harmless("NVCaffe", _OWN_PRECISION),
+    ("NetParameter", "default_forward_math"): Harmless("NVCaffe", _OWN_PRECISION),
+    ("NetParameter", "default_backward_math"): Harmless("NVCaffe", _OWN_PRECISION),
+    ("NetParameter", "default_cudnn_math_override"): Harmless("NVCaffe", _OWN_PRECISION),
+    ("NetParameter", "default_conv_algos_override"): Harmless("NVCaffe", _OWN_KERNELS),
+    ("NetParameter", "global_grad_scale"): Harmless("NVCaffe", "gradients are sums in fp32, which need no scale"),
+    ("NetParameter", "global_grad_scale_adaptive"): Harmless("NVCaffe", "gradients are sums in fp32, without a scale"),
+    ("NetParameter", "reduce_buckets"): Harmless("NVCaffe", _ONE_PROCESS),
+    ("NetParameter", "eltwise_mem_sharing"): Harmless("NVCaffe", _OWN_PLAN),
+    ("NetParameter", "mem_param"): Harmless("yjxiong/caffe", _OWN_PLAN),
+    ("NetParameter", "profile_info"): Harmless("SegNet", "`layermem time` measures layers"),
+    ("LayerParameter", "engine"): Harmless("Intel Caffe", _OWN_KERNELS),
+    ("LayerParameter", "quantization_param"): Harmless(
+        "Ristretto and Intel Caffe", "it states ranges for integer arithmetic, and this type of layer computes in fp32"
+    ),
+    ("LayerParameter", "multinode"): Harmless("Intel Caffe", _ONE_PROCESS),
+    ("LayerParameter", "forward_type"): Harmless("NVCaffe", _OWN_PRECISION),
+    ("LayerParameter", "backward_type"): Harmless("NVCaffe", _OWN_PRECISION),
+    ("LayerParameter", "forward_math"): Harmless("NVCaffe", _OWN_PRECISION),
+    ("LayerParameter", "backward_math"): Harmless("NVCaffe", _OWN_PRECISION),
+    ("LayerParameter", "cudnn_math_override"): Harmless("NVCaffe", _OWN_PRECISION),
+    ("LayerParameter", "debug"): Harmless("NVCaffe", "it only prints"),
+    ("LayerParameter", "reshape_every_iter"): Harmless("FlowNet", "shapes do not change between iterations"),
+    ("ConvolutionParameter", "cudnn_convolution_algo_seeker"): Harmless("NVCaffe", _OWN_KERNELS),
+    ("ConvolutionParameter", "conv_algos_override"): Harmless("NVCaffe", _OWN_KERNELS),
+    ("ConvolutionParameter", "conv_algorithm"): Harmless("Intel Caffe", _OWN_KERNELS),
+    ("BatchNormParameter", "scale_bias"): Harmless("NVCaffe", "false is the default", ("false",)),
+    ("DropoutParameter", "scale_train"): Harmless("PSPNet and MobileNet-YOLO", "true is Caffe's scaling", ("true",)),
+    ("DropoutParameter", "sample_weights_test"): Harmless("SegNet", "false is Caffe's dropout", ("false",)),
+    ("PoolingParameter", "ceil_mode"): Harmless("several forks", "true is Caffe's rounding", ("true",)),
+    ("DataParameter", "shuffle"): Harmless("NVCaffe and Intel Caffe", _OWN_READER),
+    ("DataParameter", "cache"): Harmless("NVCaffe", _OWN_READER),
+    ("DataParameter", "threads"): Harmless("NVCaffe", _OWN_READER),
+    ("DataParameter", "parser_threads"): Harmless("NVCaffe", _OWN_READER),
+    ("DataParameter", "disk_reader_threads"): Harmless("FlowNet", _OWN_READER),
+    ("DataParameter", "verbose"): Harmless("FlowNet", "it only prints"),
+    ("ImageDataParameter", "cache"): Harmless("NVCaffe", "images are decoded when they are read"),
+    ("ImageDataParameter", "threads"): Harmless("NVCaffe", "images are read ahead by one thread"),
+    ("TransformationParameter", "emit_constraint"): Harmless("SSD", "it concerns boxes of annotated data only"),
+    ("TransformationParameter", "use_gpu_transform"): Harmless("NVCaffe", "images are transformed on the host"),
+    ("TransformationParameter", "random_seed"): Harmless("NVCaffe", "random numbers follow the solver's random_seed"),
+    ("SolverParameter", "engine"): Harmless("Intel Caffe", _OWN_KERNELS),
+    ("SolverParameter", "richness"): Harmless("yjxiong/caffe", _OWN_PLAN),
+    ("SolverParameter", "optimize_mem"): Harmless("yjxiong/caffe", _OWN_PLAN),
+    ("SolverParameter", "solver_data_type"): Harmless("NVCaffe", _OWN_PRECISION),
+    ("SolverParameter", "per_parameter_reduce"): Harmless("NVCaffe", _ONE_PROCESS),
+    ("SolverParameter", "reduce_buckets"): Harmless("NVCaffe", _ONE_PROCESS),
+    ("SolverParameter", "store_blobs_in_old_format"): Harmless("NVCaffe", "files have the format of BVLC Caffe"),
+}  # fmt: skip
+
+_WITH_SCALE = "write a Scale layer with bias_term: true behind the BatchNorm, which is the same"
+_RESIZED = "resize the images before they are stored, or give the shape that results by --input"
+_BEFOREHAND = "apply it to the images before they are stored, or remove it"
+_POLICY = 'write the rates as lr_policy: "multistep" or another policy of BVLC Caffe'
+
+REFUSED: dict[tuple[str, str], tuple[str, str]] = {  # (owner, field) -> (fork, remedy)
+    ("BatchNormParameter", "scale_bias"): ("NVCaffe", _WITH_SCALE),
+    ("BatchNormParameter", "scale_filler"): ("NVCaffe", _WITH_SCALE),
+    ("BatchNormParameter", "bias_filler"): ("NVCaffe", _WITH_SCALE),
+    ("BatchNormParameter", "statistics_batch_size"): ("Intel Caffe", "remove it: statistics are those of the batch"),
+    ("ConvolutionParameter", "relu"): ("Intel Caffe", "write a ReLU layer behind it, which layermem fuses"),
+    ("ConvolutionParameter", "fusion_type"): ("Intel Caffe", "write the fused layers one by one; layermem fuses them"),
+    ("DropoutParameter", "scale_train"): ("PSPNet and MobileNet-YOLO", "use true, with weights trained that way"),
+    ("DropoutParameter", "sample_weights_test"): ("SegNet", "remove it: the TEST phase drops nothing"),
+    ("PoolingParameter", "ceil_mode"): ("several forks", "write 'round_mode: FLOOR' for ceil_mode: false"),
+    ("MemoryDataParameter", "dim"): ("OpenCL Caffe", "write batch_size, channels, height and width, or an Input layer"),
+    ("TransformationParameter", "resize_param"): ("SSD", _RESIZED),
+    ("TransformationParameter", "random_resize_param"): ("SSD", _RESIZED),
+    ("TransformationParameter", "random_aspect_ratio_param"): ("MobileNet-YOLO", _RESIZED),
+    ("TransformationParameter", "crop_h"): ("SSD", "write crop_size, or crop the images before they are stored"),
+    ("TransformationParameter", "crop_w"): ("SSD", "write crop_size, or crop the images before they are stored"),
+    ("TransformationParameter", "noise_param"): ("SSD", _BEFOREHAND),
+    ("TransformationParameter", "distort_param"): ("SSD", _BEFOREHAND),
+    ("TransformationParameter", "expand_param"): ("SSD", _BEFOREHAND),
+    ("TransformationParameter", "multi_scale"): ("yjxiong/caffe", _BEFOREHAND),
+    ("TransformationParameter", "fix_crop"): ("yjxiong/caffe", _BEFOREHAND),
+    ("TransformationParameter", "img_rand_resize_lower"): ("NVCaffe", _RESIZED),
+    ("TransformationParameter", "img_rand_resize_upper"): ("NVCaffe", _RESIZED),
+    ("TransformationParameter", "rand_resize_ratio_lower"): ("NVCaffe", _RESIZED),
+    ("TransformationParameter", "rand_resize_ratio_upper"): ("NVCaffe", _RESIZED),
+    ("TransformationParameter", "flow"): ("FlowNet", _BEFOREHAND),
+    ("TransformationParameter", "bgr2rgb"): ("FlowNet", _BEFOREHAND),
+    ("SolverParameter", "warmup_iter"): ("Intel Caffe", _POLICY),
+    ("SolverParameter", "warmup_start_lr"): ("Intel Caffe", _POLICY),
+    ("SolverParameter", "rampup_interval"): ("NVCaffe", _POLICY),
+    ("SolverParameter", "rampup_lr"): ("NVCaffe", _POLICY),
+    ("SolverParameter", "min_lr"): ("NVCaffe", _POLICY),
+    ("SolverParameter", "plateau_winsize"): ("SSD", _POLICY),
+    ("SolverParameter", "stagelr"): ("Intel Caffe", _POLICY),
+    ("SolverParameter", "stageiter"): ("Intel Caffe", _POLICY),
+    ("SolverParameter", "local_lr_auto"): ("NVCaffe", "remove it, and state lr_mult of each parameter"),
+    ("SolverParameter", "local_gw_ratio"): ("NVCaffe", "remove it, and state lr_mult of each parameter"),
+    ("SolverParameter", "larc"): ("NVCaffe", "remove it, and state lr_mult of each parameter"),
+    ("SolverParameter", "larc_policy"): ("NVCaffe", "remove it, and state lr_mult of each parameter"),
+    ("SolverParameter", "larc_eta"): ("NVCaffe", "remove it, and state lr_mult of each parameter"),
+    ("SolverParameter", "momentum_policy"): ("NVCaffe", "remove it: momentum does not change"),
+    ("SolverParameter", "max_momentum"): ("NVCaffe", "remove it: momentum does not change"),
+    ("SolverParameter", "momentum_power"): ("NVCaffe", "remove it: momentum does not change"),
+    ("SolverParameter", "max_epoch"): ("NVCaffe", "write max_iter, the batches of so many epochs"),
+    ("SolverParameter", "eval_type"): ("SSD", "remove it: `layermem test` prints the outputs of the test net"),
+    ("SolverParameter", "ap_version"): ("SSD", "remove it: `layermem test` prints the outputs of the test net"),
+    ("SolverParameter", "show_per_class_result"): ("SSD", "remove it: `layermem test` prints the outputs of the net"),
+}
+
+# Blocks of LayerParameter, by the fork that defines them.
+_BLOCKS = {
+    "SSD": "annotated_data_param detection_evaluate_param detection_output_param multibox_loss_param norm_param "
+    "permute_param prior_box_param video_data_param",
+    "Fast R-CNN": "roi_pooling_param smooth_l1_loss_param",
+    "R-FCN": "psroi_pooling_param box_annotator_ohem_param",
+    "SegNet": "bn_param upsample_param dense_image_data_param",
+    "PSPNet": "seg_accuracy_param batch_reduction_param seg_data_param",
+    "ShuffleNet": "shuffle_channel_param",
+    "MobileNet-YOLO": "yolov3_detection_output_param yolo_detection_output_param yolov3_param region_loss_param "
+    "reorg_param eval_detection_param spatial_dropout_param",
+    "caffe-lstm": "lstm_param",
+    "SENet": "axpy_param",
+    "FlowNet": "augmentation_param correlation_param flow_warp_param resample_param downsample_param l1_loss_param "
+    "writer_param reader_param mean_param accum_param black_augmentation_param lpq_loss_param coeff_schedule_param",
+    "OpenPose": "cpm_transform_param",
+    "Intel Caffe": "mn_activation_param mn_grad_compress_param",
+    "DetectNet": "detectnet_groundtruth_param detectnet_augmentation_param",
+    "triplet-loss forks": "triplet_loss_param",
+    "center-loss forks": "center_loss_param",
+    "SphereFace": "margin_inner_product_param",
+}  # fmt: skip
+# Types of layers, by the fork that defines them; the first fork for types of several.
+_TYPE_NAMES = {
+    "SSD": "AnnotatedData DetectionEvaluate DetectionOutput MultiBoxLoss Normalize Permute PriorBox VideoData",
+    "Fast R-CNN": "ROIPooling SmoothL1Loss",
+    "R-FCN": "PSROIPooling BoxAnnotatorOHEM SmoothL1LossOHEM SoftmaxWithLossOHEM",
+    "MNC": "ROIWarping ROIMerging MaskResize MaskPooling",
+    "SegNet": "BN Upsample DenseImageData",
+    "PSPNet": "BatchReduction SegAccuracy SyncBN",
+    "DeepLab": "Interp ImageSegData MatWrite DenseCRF SegData",
+    "ShuffleNet": "ShuffleChannel",
+    "MobileNet": "DepthwiseConvolution ConvolutionDepthwise ConvolutionDepthWise DepthwiseConv DeconvolutionDepthwise",
+    "caffe-windows": "ReLU6",
+    "SENet": "Axpy",
+    "MobileNet-YOLO": "Reorg Region RegionLoss Yolov3 YoloV3Loss Yolov3DetectionOutput YoloDetectionOutput "
+    "EvalDetection UpsampleDarknet Concat2 Mish",
+    "Ristretto": "ConvolutionRistretto DeconvolutionRistretto FcRistretto LRNRistretto",
+    "FlowNet": "DataAugmentation GenerateAugmentationParameters Correlation FlowWarp Resample Downsample L1Loss "
+    "LpqLoss CustomData Mean ChannelNorm FlowAugmentation Accum",
+    "OpenPose": "CPMData CPMBottomUp ImResize Nms",
+    "DetectNet": "DetectNetTransformation",
+    "triplet-loss forks": "TripletLoss TripletSelect",
+    "center-loss forks": "CenterLoss",
+    "SphereFace": "MarginInnerProduct",
+    "ND-convolution forks": "NdConvolution NdPooling Pooling3D Convolution3D NdDeconvolution",
+    "C3D": "VideoData3D",
+    "Intel Caffe": "MnActivation MnParamGradCompress SimplerNMS Proposal ReLUMKL",
+}  # fmt: skip
+
+LAYER_FIELDS = {name: fork for fork, names in _BLOCKS.items() for name in names.split()}
+TYPES = {name: fork for fork, names in _TYPE_NAMES.items() for name in names.split()}
+
+ENGINE = "engine"
+TRANSFORM = "transform_param"
+DATA_BLOCKS = ("data_param", "image_data_param", "memory_data_param", "window_data_param")
+_NAMES = {ENGINE, TRANSFORM, *(name for _, name in HARMLESS)}
+_CANDIDATE = re.compile(rf"\b(?:{'|'.join(sorted(_NAMES))})\b")
+_WORD = re.compile(r"[^\s;,{}<>\[\]#\"']*")
+_ENGINES = Harmless("several forks", _OWN_KERNELS)
+
+
+def owner_name(descriptor: Message) -> str:
+    """The name of a message as in the tables: fields of an old `layers` block are those of a `layer`."""
+    name = str(descriptor.name)
+    return "LayerParameter" if name == "V1LayerParameter" else name
+
+
+def refusal(owner: str, name: str) -> str | None:
+    """Why a known field of a fork is an error, and what to do; None for any other field."""
+    if (owner, name) in REFUSED:
+        fork, remedy = REFUSED[owner, name]
+        return f"it is from {_the(fork)}, and it is not obeyed here; {remedy}"
+    if owner == "LayerParameter" and name in LAYER_FIELDS:
+        return f"it is from {_the(LAYER_FIELDS[name])}, which is not supported"
+    return None
+
+
+def _the(fork: str) -> str:
+    """The words for a fork: "the SSD fork of Caffe", "Intel Caffe", "several forks of Caffe"."""
+    if fork.endswith("Caffe"):
+        return fork
+    return f"{fork} of Caffe" if fork.endswith("forks") else f"the {fork} fork of Caffe"
+
+
+# -- removal ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A transform_param inside the block of a data layer, which belongs beside it."""
+
+    layers: str  # the field of the net, `layer` or `layers`
+    index: int
+    block: str  # the field that it is in
+    text: str  # the field, behind as many blanks as stand before it in its line
+    line: int
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A text without fields of forks: those that change nothing are blank, lines and columns stay."""
+
+    text: str
+    notes: tuple[str, ...] = ()
+    moved: tuple[Moved, ...] = ()
+
+
+def without_fork_fields(text: str, root: Message, layout: Outline, path: str) -> Plain:
+    """`text`, which should hold a message of the type of `root`, without fields of forks that change nothing.
+
+    `path` is that of the file, for the notes.
+    """
+    if not _CANDIDATE.search(text):
+        return Plain(text)
+    return _Removal(text, root.DESCRIPTOR, layout, path).run()
+
+
+class _Removal:
+    def __init__(self, text: str, root: Message, layout: Outline, path: str):
+        self.text, self.layout, self.path = text, layout, path
+        self.owners: dict[tuple[str, ...], Message] = {(): root}  # by path; None where the schema has none
+        self.lines: dict[tuple[str, str, str, str], list[int]] = {}  # where (field, value, fork, reason) were removed
+
+    def run(self) -> Plain:
+        spans: list[tuple[int, int]] = []
+        moved: list[Moved] = []
+        end, count = 0, 0
+        for field in self.layout.fields:
+            if len(field.path) == 1 and field.path[0] in ("layer", "layers"):
+                count += 1
+            at = self._offset(*field.value)
+            if at < end or field.path[-1] not in _NAMES:
+                continue
+            moves = len(field.path) == 3 and field.path[2] == TRANSFORM and field.path[1] in DATA_BLOCKS
+            known = self._harmless(field, at)
+            if known is None and not moves:
+                continue
+            begin, end = self._span(field, at)
+            spans.append((begin, end))
+            if moves:
+                part = " " * (begin - self._offset(field.line, 1)) + self.text[begin:end]
+                moved.append(Moved(field.path[0], count - 1, field.path[1], part, field.line))
+            elif known is not None:
+                block = owner_name(self._owner(field.path[:-1]))
+                self.lines.setdefault((block, field.path[-1], known.fork, known.reason), []).append(field.line)
+        return Plain(_blanked(self.text, spans), tuple(self._notes()), tuple(moved))
+
+    def _harmless(self, field: Field, at: int) -> Harmless | None:
+        owner, name = self._owner(field.path[:-1]), field.path[-1]
+        if owner is None:
+            return None
+        known = owner.fields_by_name.get(name)
+        match = _WORD.match(self.text, at)
+        word = match[0] if match else ""
+        if known is not None:
+            foreign = name == ENGINE and known.enum_type and word.isidentifier()
+            return _ENGINES if foreign and word not in known.enum_type.values_by_name else None
+        entry = HARMLESS.get((owner_name(owner), name))
+        if entry is None and name == ENGINE and owner.name.endswith("Parameter"):
+            return _ENGINES
+        return entry if entry is None or not entry.values or word in entry.values else None
+
+    def _owner(self, path: tuple[str, ...]) -> Message:
+        """The descriptor of the message at a path, or None."""
+        if path not in self.owners:
+            outer = self._owner(path[:-1])
+            field = None if outer is None else outer.fields_by_name.get(path[-1])
+            self.owners[path] = None if field is None else field.message_type
+        return self.owners[path]
+
+    def _span(self, field: Field, at: int) -> tuple[int, int]:
+        """Where a field begins and ends, with the separator behind it."""
+        begin = self.text.rfind(field.path[-1], self._offset(field.line, 1), at)
+        opening = self.text.find("[", begin, at)
+        return begin, value_end(self.text, at if opening < 0 else opening)
+
+    def _offset(self, line: int, column: int) -> int:
+        return self._starts[line - 1] + column - 1
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *(match.end() for match in re.finditer("\n", self.text))]
+
+    def _notes(self) -> list[str]:
+        notes = []
+        for (owner, name, fork, reason), lines in self.lines.items():
+            more = f" (and on {len(lines) - 1} more lines)" if len(lines) > 1 else ""
+            where = f"{self.path}:{lines[0]}"
+            notes.append(f"{where}: '{name}' of {owner}, from {_the(fork)}, has no effect here: {reason}{more}")
+        return notes
+
+
+def _blanked(text: str, spans: list[tuple[int, int]]) -> str:
+    """`text` with spaces for all letters of the spans, which are in order, except ends of lines."""
+    parts, done = [], 0
+    for begin, end in spans:
+        parts += [text[done:begin], re.sub(r"[^\n]", " ", text[begin:end])]
+        done = end
+    return "".join((*parts, text[done:]))
