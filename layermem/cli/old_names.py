@@ -31,7 +31,7 @@ def refuse_old_names(words: Sequence[str]) -> None:
     """InputError with the current name, for the first old name on a command line."""
     verb, options = (words[0], words[1:]) if words else ("", [])
     if verb in CAFFE_VERBS:
-        raise InputError(f"Caffe's '{verb}' is `layermem {CAFFE_VERBS[verb]}` here")
+        raise InputError(f"Caffe's '{verb}' is `layermem {CAFFE_VERBS[verb]}` here; use that")
     for option in (word.partition("=")[0] for word in options if word.startswith("-")):
         new = RENAMED_OF_VERB.get((verb, option)) or RENAMED.get(option)
         if new:

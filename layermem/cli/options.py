@@ -257,7 +257,10 @@ def device_of(arguments: argparse.Namespace) -> Device:
         if value is None or value is False:
             continue
         if name != owner:
-            raise InputError(f"--{option.replace('_', '-')} needs --device {owner}, and the device is {name}")
+            raise InputError(
+                f"--{option.replace('_', '-')} needs --device {owner}, and the device is {name}; give "
+                "that device, or leave it out"
+            )
         if option == "threads" and value > MAX_THREADS:
             raise InputError(f"--threads {value} is too many; give at most {MAX_THREADS:,}")
         settings[setting] = value

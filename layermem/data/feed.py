@@ -169,18 +169,22 @@ class ArrayFeed(Feed):
     def give(self, *arrays: np.ndarray) -> None:
         """Set the data: for each top an array of whole batches along its first axis.  float32 arrays are not copied."""
         if len(arrays) != len(self.shapes):
-            raise InputError(f"takes {len(self.shapes)} arrays ({', '.join(self.tops)}), and was given {len(arrays)}")
+            raise InputError(
+                f"takes {len(self.shapes)} arrays ({', '.join(self.tops)}), and was given {len(arrays)}; give one for "
+                "each"
+            )
         given = []
         for top, array, shape in zip(self.tops, arrays, self.shapes):
             batches, left = divmod(np.size(array), prod(shape))
             if left or not batches or (np.ndim(array) == len(shape) and np.shape(array)[1:] != shape[1:]):
                 raise InputError(
-                    f"takes whole batches of {shape} for '{top}', and was given an array of {np.shape(array)}"
+                    f"takes whole batches of {shape} for '{top}', and was given an array of {np.shape(array)}; "
+                    "reshape it, or leave the rest out"
                 )
             given.append(np.ascontiguousarray(array, np.float32).reshape(batches, *shape))
         if len({len(array) for array in given}) > 1:
             counts = ", ".join(f"{len(array)} for '{top}'" for top, array in zip(self.tops, given))
-            raise InputError(f"takes the same number of batches for each top, and was given {counts}")
+            raise InputError(f"takes the same number of batches for each top, and was given {counts}; make them equal")
         self._arrays, self._row = given, 0
 
     def _next(self) -> list[np.ndarray]:

@@ -129,7 +129,8 @@ def row_shapes(path: Path, tops: Sequence[str]) -> tuple[int, tuple[tuple[int, .
             dataset = h5.get(top)
             if not isinstance(dataset, h5py.Dataset):
                 names = ", ".join(name for name in h5) or "none"
-                raise InputError(f"has no dataset '{top}' for the top of that name (datasets: {names})", path=str(path))
+                what = f"has no dataset '{top}' for the top of that name (datasets: {names}); rename one of them"
+                raise InputError(what, path=str(path))
             if dataset.dtype.kind not in "fiu":
                 raise InputError(f"has a dataset '{top}' of {dataset.dtype}; store numbers", path=str(path))
             if not dataset.shape or dataset.shape[0] == 0:

@@ -185,7 +185,7 @@ def _open_environment(resolved: Path, path: Path) -> lmdb.Environment:
         )
     file = resolved / "data.mdb" if resolved.is_dir() else resolved
     if not file.is_file():  # opening would leave a lock file there
-        raise InputError(f"is not an LMDB, or is damaged (there is no file {file.name})", path=str(path))
+        raise InputError(f"is not an LMDB, or is damaged (there is no file {file.name}); make it again", path=str(path))
     options = {"subdir": resolved.is_dir(), "readonly": True, "readahead": False}
     try:
         try:
@@ -194,7 +194,7 @@ def _open_environment(resolved: Path, path: Path) -> lmdb.Environment:
         except lmdb.ReadonlyError:
             env = lmdb.open(str(resolved), lock=False, **options)
     except lmdb.Error as error:
-        raise InputError(f"is not an LMDB, or is damaged ({error})", path=str(path)) from None
+        raise InputError(f"is not an LMDB, or is damaged ({error}); make it again", path=str(path)) from None
     size = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
     if file.stat().st_size < size:  # reading past the end of a mapped file raises SIGBUS
         env.close()

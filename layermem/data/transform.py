@@ -97,7 +97,9 @@ def read_mean(path: Path) -> np.ndarray:
     try:
         blob = BlobProto.FromString(raw)
     except DecodeError as error:
-        raise InputError(f"cannot be read as a mean image: {error}", path=str(path)) from None
+        raise InputError(
+            f"cannot be read as a mean image ({error}); write it with compute_image_mean", path=str(path)
+        ) from None
     shape = tuple(blob.shape.dim) or (blob.num, blob.channels, blob.height, blob.width)
     shape = shape[1:] if len(shape) == 4 and shape[0] == 1 else shape
     values = np.array(blob.data or blob.double_data, np.float32)

@@ -49,7 +49,7 @@ class Net:
     """The layers of `file` that take part in `phase` (0 TRAIN, 1 TEST), in order.
 
     batch   replaces the batch size of every input layer
-    inputs  shapes for named Input tops, NCHW
+    inputs  shapes for tops of input layers, NCHW; None where a user cannot give any, so that no error advises it
     probe   returns the shapes that a data source yields; without it, nets that read files cannot be built
 
     names_in_file   the names in the prototxt of layers without one, and of later layers of one name
@@ -79,6 +79,7 @@ class Net:
         self.params: dict[str, NetParam] = {}
         self._current: dict[str, str] = {}  # Caffe's blob name -> its newest version
         self._batch, self._inputs, self._probe = batch, inputs or {}, probe
+        self._takes_inputs = inputs is not None
         for index, message in enumerate(self.message.layer):
             line = filtered.line_of(index)
             try:
@@ -127,10 +128,17 @@ class Net:
 
     def _make(self, message: Message, bottoms: Sequence[Tensor]) -> Layer:
         if message.type not in FEEDS and (message.type in LAYERS or not as_input(message, self._inputs)):
-            remedy = "" if message.bottom or not message.top else f"give {shape_options(message)}, or use Input; "
+            source = bool(message.top) and not message.bottom and self._takes_inputs
+            remedy = f"give {shape_options(message)}, or use Input; " if source else ""
             return make_layer(message, self.phase, bottoms, more=FEEDS, remedy=remedy)
         return make_feed_layer(
-            message, self.phase, path=str(self.path), batch=self._batch, inputs=self._inputs, probe=self._probe
+            message,
+            self.phase,
+            path=str(self.path),
+            batch=self._batch,
+            inputs=self._inputs,
+            probe=self._probe,
+            takes_inputs=self._takes_inputs,
         )
 
     def _version_of(self, name: str) -> str:

@@ -14,14 +14,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import ClassVar
 
 from layermem.errors import InputError
 from layermem.layers.fillers import check_filler
 from layermem.ops.base import MAX_COUNT, OpRecord, Tensor, Window, roles
 from layermem.proto.checks import MAX_AXES
+from layermem.proto.forks import fork_of_type
 from layermem.proto.schema import Message
+from layermem.proto.upgrade import v2_type
+from layermem.utils.similar import did_you_mean
 
 MULTIPLIERS = ("lr_mult", "decay_mult")  # of a parameter, in its `param { }` block
 
@@ -105,7 +107,7 @@ class Layer:
             if top.count > MAX_COUNT:
                 raise InputError(f"has a top of {top} elements, more than 2^31-1; use a smaller batch or image")
             if any(d < 0 for d in top.shape):
-                raise InputError(f"has a top of impossible shape {top}")
+                raise InputError(f"has a top of impossible shape {top}; change its sizes, or those of its bottoms")
 
     @property
     def bottom_names(self) -> tuple[str, ...]:
@@ -199,16 +201,18 @@ def make_layer(
     """
     if param.type not in LAYERS:
         types = (*LAYERS, *more)
-        near = _nearest_type(param.type, types)
-        hint = f"did you mean '{near}'?" if near else f"{remedy}it has: {' '.join(sorted(types))}"
-        raise InputError(f"has type '{param.type}', which layermem does not have; {hint}")
+        fork = fork_of_type(param.type)
+        origin = "; " if fork is None else f": it is from {fork}; "
+        hint = _hint(param.type, types) if fork is None else ""
+        what = f"has type '{param.type}', which layermem does not have{origin}"
+        raise InputError(what + (hint or f"{remedy}it has: {' '.join(sorted(types))}"))
     return LAYERS[param.type](param, phase, bottoms)
 
 
-def _nearest_type(name: str, types: Iterable[str]) -> str | None:
-    """The type whose name is closest to a mistyped `name`, regardless of case."""
-    capitals = {known.lower(): known for known in types}
-    return next((capitals[near] for near in get_close_matches(name.lower(), capitals, n=1, cutoff=0.8)), None)
+def _hint(name: str, types: Collection[str]) -> str:
+    """ "did you mean 'SoftmaxWithLoss'?" for softmax_loss, SOFTMAX_LOSS or a misspelled name, or nothing."""
+    today = v2_type(name.upper())
+    return did_you_mean(today if today in types else name, types)
 
 
 __all__ = [

@@ -62,10 +62,12 @@ def make_feed_layer(
     batch: int | None,
     inputs: dict[str, tuple[int, ...]],
     probe: Probe | None,
+    takes_inputs: bool = True,
 ) -> Feed:
     """The input layer of `param`; `batch` and `inputs` (NCHW by top name) replace the sizes that it states.
 
     `batch` is also written into `param`, from which the data source reads its size.
+    takes_inputs   whether an error may advise to give `inputs`
     """
     if batch is not None:
         set_batch(param, batch)
@@ -73,7 +75,7 @@ def make_feed_layer(
     if known is not None:
         shapes: Shapes = known
     elif param.type not in FROM_FILES:
-        shapes = stated_shapes(param)
+        shapes = stated_shapes(param, takes_inputs=takes_inputs)
     elif probe is None:
         raise InputError(f"reads files ({param.type}); build this net with a probe for data sources")
     else:
@@ -141,13 +143,15 @@ def stated_batch(param: Message) -> int:
     return int(getattr(getattr(param, block), field))
 
 
-def stated_shapes(param: Message) -> list[tuple[int, ...]]:
+def stated_shapes(param: Message, *, takes_inputs: bool = True) -> list[tuple[int, ...]]:
     """Shapes that the layer itself states: DummyData, Input, MemoryData."""
     tops = len(param.top)
     if param.type == "MemoryData":
         p = param.memory_data_param
         if min(p.batch_size, p.channels, p.height, p.width) <= 0:
-            raise InputError("needs batch_size, channels, height and width, all positive")
+            raise InputError(
+                "needs batch_size, channels, height and width; set each in memory_data_param to at least 1"
+            )
         return [(p.batch_size, p.channels, p.height, p.width), (p.batch_size,)][:tops]
     if param.type == "Input":
         stated = [tuple(shape.dim) for shape in param.input_param.shape]
@@ -159,7 +163,7 @@ def stated_shapes(param: Message) -> list[tuple[int, ...]]:
     if len(stated) == 1:
         stated = stated * tops
     if len(stated) != tops:
-        options = f", or {shape_options(param)}" if param.type == "Input" else ""
+        options = f", or {shape_options(param)}" if param.type == "Input" and takes_inputs else ""
         raise InputError(
             f"states {len(stated)} shapes for {tops} tops; give one for each, or one for all, in {form}{options}"
         )

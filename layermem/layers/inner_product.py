@@ -29,7 +29,7 @@ class InnerProduct(Layer):
         p = self.param.inner_product_param
         x = self.bottoms[0]
         if p.num_output < 1:
-            raise InputError("needs num_output of at least 1")
+            raise InputError("has num_output 0; set inner_product_param { num_output } to at least 1")
         axis = self.axis(p.axis)
         rows, inner, outputs = prod(x.shape[:axis]), prod(x.shape[axis:]), p.num_output
         spatial = len(x.shape) == 4 and axis == 1 and prod(x.shape[2:]) > 1 and not p.transpose

@@ -66,7 +66,9 @@ class Pooling(Layer):
         )
         for axis in range(2):
             if kernel[axis] < 1 or stride[axis] < 1:
-                raise InputError("needs kernel_size and stride of at least 1 (or kernel_h and kernel_w)")
+                raise InputError(
+                    "needs kernel_size (or kernel_h and kernel_w) and stride of at least 1; set them, or global_pooling"
+                )
             if pad[axis] >= kernel[axis]:
                 raise InputError(f"pads by {pad[axis]}, not less than its kernel of {kernel[axis]}: use a smaller pad")
         return Window(h, kernel[0], stride[0], pad[0]), Window(w, kernel[1], stride[1], pad[1])

@@ -211,7 +211,7 @@ class Tile(Layer):
         p, x = self.param.tile_param, self.bottoms[0]
         along = self.axis(p.axis)
         if p.tiles < 1:
-            raise InputError("needs tiles of at least 1 in its tile_param")
+            raise InputError(f"has tiles {p.tiles}; set tile_param {{ tiles }} to at least 1")
         y = with_size(x, along, x.shape[along] * p.tiles)
         self.tops = (y,)
         self.record = ops.Tile(x, y, along, p.tiles)

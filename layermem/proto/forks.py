@@ -89,7 +89,7 @@ HARMLESS: dict[tuple[str, str], Harmless] = {
 }  # fmt: skip
 
 _WITH_SCALE = "write a Scale layer with bias_term: true behind the BatchNorm, which is the same"
-_RESIZED = "resize the images before they are stored, or give the shape that results by --input"
+_RESIZED = "resize the images before they are stored, and remove it"
 _BEFOREHAND = "apply it to the images before they are stored, or remove it"
 _POLICY = 'write the rates as lr_policy: "multistep" or another policy of BVLC Caffe'
 
@@ -218,6 +218,11 @@ def refusal(owner: str, name: str) -> str | None:
     if owner == "LayerParameter" and name in LAYER_FIELDS:
         return f"it is from {_the(LAYER_FIELDS[name])}, which is not supported"
     return None
+
+
+def fork_of_type(name: str) -> str | None:
+    """The words for the fork that defines a type of layer; None for a type of no known fork."""
+    return _the(TYPES[name]) if name in TYPES else None
 
 
 def _the(fork: str) -> str:

@@ -97,7 +97,7 @@ def _v1_layer(outer: Message, line: int | None, notes: list[str]) -> Message:
     if old.type not in _TYPES:
         known = ", ".join(_TYPES)
         raise InputError(
-            f"has type '{old.type}', which is not in the format of 2013 (types: {known})", line=line, layer=old.name
+            f"has type '{old.type}', which is not in the format of 2013; it has: {known}", line=line, layer=old.name
         )
     v1_type, block = _TYPES[old.type]
     new = V1LayerParameter(name=old.name, type=V1LayerParameter.LayerType.Value(v1_type))

@@ -197,7 +197,7 @@ def _weights_of(raw: bytes) -> Weights[Array]:
     except InputError as error:
         raise _other_file(raw) or error from None
     except (DecodeError, UnicodeDecodeError):
-        raise _other_file(raw) or InputError(f"is truncated, or is not a {_WHAT}") from None
+        raise _other_file(raw) or InputError(f"is truncated, or is not a {_WHAT}; copy it again") from None
     if not weights and (other := _other_file(raw)):
         raise other
     return weights

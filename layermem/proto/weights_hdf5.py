@@ -99,10 +99,12 @@ def reading(path: str, what: str) -> Iterator[h5py.File]:
     except InputError as error:
         raise error.at(path=path) from None
     except MemoryError:
-        raise InputError("holds more numbers than this machine has memory for", path=path) from None
+        raise InputError(
+            "holds more numbers than this machine has memory for; use one with more, or a smaller file", path=path
+        ) from None
     except (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError, OverflowError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"is truncated, or is not a {what}: {reason}", path=path) from None
+        raise InputError(f"is truncated, or is not a {what} ({reason}); copy it again", path=path) from None
 
 
 def write_hdf5(handle: BinaryIO, layers: Mapping[str, Sequence[Blob]]) -> None:

@@ -240,7 +240,9 @@ def parse(source: str, graph: Graph, plan: Plan | None = None, path: str | None 
             parse_offset(facts.get(name, "0")) for name in ("peak", "host", "max live")
         )
     except (ValueError, KeyError, IndexError) as error:
-        raise InputError(f"is not part of a schedule of this graph: {error}", path=path, line=number + 1) from error
+        raise InputError(
+            f"is not part of a schedule of this graph ({error}); print it again", path=path, line=number + 1
+        ) from error
     plan = plan or Plan(facts["strategy"], tuple(i.what for i in reader.instructions if i.op is not None))
     return Schedule(graph, plan, tuple(reader.instructions), tuple(residencies), peak_bytes, host_bytes, live_bytes)
 

@@ -63,8 +63,8 @@ def build_nets(
     inputs  shapes for tops of input layers, NCHW, of the train net and with their own batch sizes of the test nets
     """
     train, tests = train_net(solver), test_nets(solver)
-    nets = [_net(train, batch, level, stages, inputs or {}, probe)]
-    nets += [_net(test, None, 0, (), _inputs_of_test(test, inputs or {}), probe) for test in tests]
+    nets = [_net(train, batch, level, stages, inputs, probe)]
+    nets += [_net(test, None, 0, (), _inputs_of_test(test, inputs), probe) for test in tests]
     for test in nets[1:]:
         check_shared(nets[0], test)
     if not any(each.weight for each in reported(nets[0])):
@@ -72,15 +72,17 @@ def build_nets(
     return Nets(tuple(nets), tuple(test.iterations for test in tests))
 
 
-def _net(chosen: SolverNet, batch: int | None, level: int, stages: Sequence[str], inputs: Inputs, probe: Probe) -> Net:
+def _net(
+    chosen: SolverNet, batch: int | None, level: int, stages: Sequence[str], inputs: Inputs | None, probe: Probe
+) -> Net:
     stages, level = (*chosen.stages, *stages), level or chosen.level
     return Net(chosen.net, chosen.phase, batch=batch, inputs=inputs, probe=probe, level=level, stages=stages)
 
 
-def _inputs_of_test(chosen: SolverNet, inputs: Inputs) -> Inputs:
+def _inputs_of_test(chosen: SolverNet, inputs: Inputs | None) -> Inputs | None:
     """`inputs` for a test net: those of its tops, in the batch size that its layer states."""
     if not inputs:
-        return {}
+        return inputs
     net = filter_net(chosen.net, chosen.phase, chosen.level, chosen.stages).message
     shapes: Inputs = {}
     for layer in net.layer:

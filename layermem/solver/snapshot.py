@@ -135,7 +135,9 @@ def write_snapshot(model: str, path: str, net: Net, layers: FileLayers, state: S
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror or error}", path=path) from None
+        raise InputError(
+            f"cannot be written: {error.strerror or error}; change snapshot_prefix, or free space there", path=path
+        ) from None
     files.write_together([(model, write_weights), (f"{path}.json", write_extra), (path, write_state)])
 
 

@@ -132,9 +132,9 @@ def _read_binary(raw: bytes) -> State:
             message = SolverState.FromString(raw)
             history = [array_from_plain(blob) for blob in message.history]
     except (DecodeError, UnicodeDecodeError):
-        raise _other_file(raw) or InputError(f"is truncated, or is not a {WHAT}") from None
+        raise _other_file(raw) or InputError(f"is truncated, or is not a {WHAT}; copy it again") from None
     if not message.HasField("iter"):
-        raise _other_file(raw) or InputError(f"is truncated, or is not a {WHAT}")
+        raise _other_file(raw) or InputError(f"is truncated, or is not a {WHAT}; copy it again")
     return State(message.iter, message.learned_net, message.current_step, history)
 
 
@@ -195,5 +195,5 @@ def _integer(path: str, dataset: h5py.Dataset) -> int:
     if fault := dataset_fault(path, dataset):
         raise InputError(f"has a dataset '{dataset.name}' {fault}")
     if dataset.size != 1:
-        raise InputError(f"has {dataset.size} numbers in '{dataset.name}', not one")
+        raise InputError(f"has {dataset.size} numbers in '{dataset.name}', not one; resume from another snapshot")
     return int(np.ravel(dataset[()])[0])

@@ -51,7 +51,9 @@ def read_bytes(path: Name, *, what: str, limit: int) -> bytes:
         except (OSError, ValueError) as error:
             raise _unreadable(path, what, error) from None
     if max(size, len(raw)) > limit:
-        raise InputError(f"is larger than {format_bytes(limit)}, the limit of a {what}", path=str(path))
+        raise InputError(
+            f"is larger than {format_bytes(limit)}, the limit of a {what}; give the right file", path=str(path)
+        )
     return raw
 
 

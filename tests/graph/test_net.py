@@ -47,13 +47,34 @@ def test_a_type_that_is_nearly_right_is_answered_with_the_right_one(wrote, meant
         net(f'layer {{ name: "a" type: "{wrote}" bottom: "y" top: "z" }}')
 
 
+@pytest.mark.parametrize(
+    ("wrote", "fork"),
+    [("ROIMerging", "the MNC fork of Caffe"), ("ConvolutionRistretto", "the Ristretto fork of Caffe"),
+     ("Pooling3D", "ND-convolution forks of Caffe"), ("ReLUMKL", "Intel Caffe")],
+)  # fmt: skip
+def test_a_type_of_a_fork_is_answered_with_the_fork_and_not_with_one_like_it(wrote, fork):
+    with pytest.raises(InputError, match=f"has type '{wrote}', .* have: it is from {fork}; it has: AbsVal Acc"):
+        net(f'layer {{ name: "a" type: "{wrote}" bottom: "y" top: "z" }}')
+
+
+def test_an_input_option_is_advised_only_where_it_can_be_given():
+    source = read_net_text('layer { name: "in" type: "Input" top: "x" }')
+    unknown = read_net_text('layer { name: "in" type: "Magic" top: "x" }')
+    for file in (source, unknown):
+        with pytest.raises(InputError, match="--input x=N,C,H,W"):
+            Net(file, 0, inputs={})
+        with pytest.raises(InputError) as caught:
+            Net(file, 0)
+        assert "--input" not in caught.value.what
+
+
 def test_a_type_like_no_other_is_answered_with_all_there_are():
-    with pytest.raises(InputError, match="has type 'Python', which layermem does not have; it has: AbsVal Accuracy "):
-        net('layer { name: "a" type: "Python" bottom: "y" top: "z" }')
+    with pytest.raises(InputError, match="has type 'Magic', which layermem does not have; it has: AbsVal Accuracy "):
+        net('layer { name: "a" type: "Magic" bottom: "y" top: "z" }')
     with pytest.raises(
         InputError, match=r"it has: .*Data.* DummyData .*HDF5Data .*ImageData .*Input .*MemoryData "
     ) as caught:
-        net('layer { name: "a" type: "WindowData" top: "z" }')
+        Net(read_net_text('layer { name: "a" type: "WindowData" top: "z" }'), 0, inputs={})
     assert "give --input z=N,C,H,W, or use Input; it has:" in str(caught.value)
 
 

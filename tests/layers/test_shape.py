@@ -134,7 +134,7 @@ def test_split_hands_out_copies_and_sums_their_gradients(count):
         (f'type: "Slice" {tops(2)} slice_param {{ slice_point: 0 }}', [(2, 4)], "rise from 1 to 3"),
         ('type: "Flatten" flatten_param { axis: 2 end_axis: 1 }', [(2, 3, 4)], "at most end_axis"),
         ('type: "Flatten"', [(5,)], "names axis 1"),
-        ('type: "Tile" tile_param { axis: 1 }', [(2, 3)], "tiles of at least 1"),
+        ('type: "Tile" tile_param { axis: 1 }', [(2, 3)], "has tiles 0; set tile_param { tiles } to at least 1"),
         ('type: "Reshape" reshape_param { shape { dim: -1 dim: -1 } }', [(2, 3)], "at most one -1"),
         (
             'type: "Reshape" reshape_param { shape { %s dim: -1 } }' % ("dim: 1 " * 32),

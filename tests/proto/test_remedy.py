@@ -41,7 +41,7 @@ def test_a_path_that_leads_nowhere_has_no_field():
         ("V1LayerParameter", "bn_param", NetParameter, "from the SegNet fork of Caffe"),
         ("MemoryDataParameter", "dim", NetParameter, "from OpenCL Caffe, and it is not obeyed here; write batch_size,"),
         ("BatchNormParameter", "scale_bias", NetParameter, "write a Scale layer with bias_term: true behind"),
-        ("TransformationParameter", "resize_param", NetParameter, "resize the images before they are stored, or give"),
+        ("TransformationParameter", "resize_param", NetParameter, "resize the images before they are stored, and"),
         ("LayerParameter", "yolov3_detection_output_param", NetParameter, "from the MobileNet-YOLO fork of Caffe"),
         ("LayerParameter", "lstm_param", NetParameter, "from the caffe-lstm fork of Caffe"),
         (

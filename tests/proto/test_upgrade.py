@@ -112,7 +112,7 @@ REFUSED = {
     ),
     "a type of no year": (
         "layers { layer { name: 'p' type: 'perceptron' } }",
-        "n:1: layer 'p' has type 'perceptron', which is not in the format of 2013 (types: accuracy, bnll,",
+        "n:1: layer 'p' has type 'perceptron', which is not in the format of 2013; it has: accuracy, bnll,",
     ),
     "both formats in one net": (
         "layer { type: 'ReLU' }\n\nlayers { type: RELU }",

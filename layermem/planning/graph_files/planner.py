@@ -61,7 +61,9 @@ class GraphPlanner:
             raise InputError("model 'paper' is a formula for reads 'inputs'; use model 'live', or reads 'inputs'")
         self.values = ValueGraph(graph, reads)
         if not self.values.variables:
-            raise InputError("has no values to plan for: no function writes a variable named '_'", path=graph.path)
+            raise InputError(
+                "has no values to plan for: no function writes a variable named '_'; export it again", path=graph.path
+            )
         self.native = _native.LowerSetPlanner(self.values.native, family, model)
         self._least: _native.ChainReport | None = None
 

@@ -193,7 +193,8 @@ class _ScheduleRun:
         for index, function in enumerate(self.graph.backward, len(self.graph.forward)):
             for k, v in enumerate(function.writes):
                 if (index, k) not in self.added and not self.graph.variables[v].is_value:
-                    raise InputError(f"the schedule ends before function {index} adds to the gradient of variable {v}")
+                    what = f"the schedule ends before function {index} adds to the gradient of variable {v}; plan again"
+                    raise InputError(what)
 
     def _need(self, index: int, arrays: Iterable[Array]) -> None:
         for array in arrays:

@@ -186,12 +186,17 @@ def _check_halves(graph: GraphFile) -> None:
             )
         for variable in forward.writes:
             if variable in writer:
-                raise InputError(f"variable {variable} has two writers", path=graph.path, line=forward.line)
+                raise InputError(
+                    f"variable {variable} has two writers; give the second another one",
+                    path=graph.path,
+                    line=forward.line,
+                )
             writer[variable] = forward
     for forward in graph.forward:
         for variable, _ in forward.reads:
             if graph.variables[variable].is_value and variable not in writer:
-                raise InputError(f"nothing writes variable {variable}", path=graph.path, line=forward.line)
+                what = f"nothing writes variable {variable}, which this function reads; add its writer before it"
+                raise InputError(what, path=graph.path, line=forward.line)
 
 
 def read_graph(path: str | Path) -> GraphFile:
