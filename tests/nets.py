@@ -1,6 +1,7 @@
 """Tiny nets and solvers as prototxt, for tests of whole runs.
 
 NETS            name -> net; each has DummyData, a loss, and in TEST the same data from another seed
+absent_net()    a net over one of the sources ABSENT, which are not there; SHAPES are those of its data
 solver_file()   a solver over one of them, as read from a file in a folder
 """
 
@@ -115,3 +116,22 @@ def _shown(value: object) -> str:
         return str(value).lower()
     words = ("BINARYPROTO", "HDF5", "nan", "inf", "-inf")
     return f'"{value}"' if isinstance(value, str) and value not in words else str(value)
+
+
+INNER = 'layer { name: "ip" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 5 } }'
+SOFTMAX = 'layer { name: "l" type: "SoftmaxWithLoss" bottom: "y" bottom: "t" top: "l" }'
+ABSENT = {  # sources of which nothing is there
+    "LMDB": 'type: "Data" data_param { source: "no" batch_size: 4 backend: LMDB }',
+    "LevelDB": 'type: "Data" data_param { source: "." batch_size: 4 }',
+    "HDF5": 'type: "HDF5Data" hdf5_data_param { source: "no" batch_size: 4 }',
+    "image list": 'type: "ImageData" image_data_param { source: "no" batch_size: 4 }',
+    "memory": 'type: "MemoryData" memory_data_param { batch_size: 4 channels: 1 height: 6 width: 6 }',
+    "input": 'type: "Input"',
+    "windows": 'type: "WindowData" window_data_param { source: "no" batch_size: 4 }',
+    "Python": 'type: "Python" python_param { module: "m" layer: "L" }',
+}
+SHAPES = {"x": (4, 1, 6, 6), "t": (4,)}
+
+
+def absent_net(source: str) -> str:
+    return f'layer {{ name: "src" top: "x" top: "t" {source} }} {INNER} {SOFTMAX}'

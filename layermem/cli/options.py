@@ -131,11 +131,15 @@ def _add_phase(parser: Options) -> None:
 
 def _add_shapes(parser: Options) -> None:
     parser.add_argument("--batch", metavar="N", type=int, help="batch size, instead of the net's own")
+    add_input(parser)
+    add_net_state(parser)
+
+
+def add_input(parser: Options) -> None:
     parser.add_argument(
         "--input", metavar="NAME=N,C,H,W", action="append", default=[],
         help="shape of an input blob (repeatable); a data set with all shapes given need not exist",
     )  # fmt: skip
-    add_net_state(parser)
 
 
 def add_net_state(parser: Options) -> None:

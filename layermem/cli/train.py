@@ -13,6 +13,7 @@ from layermem.cli.options import (
     Verbs,
     add_budget,
     add_device,
+    add_input,
     add_net_state,
     add_strategy,
     add_threads,
@@ -20,6 +21,7 @@ from layermem.cli.options import (
     device_of,
     hints_of,
     print_warnings,
+    read_shapes,
     refuse_beside_load,
     strategies_text,
 )
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 TRAIN_EXAMPLE = """\
   layermem train --solver prototxt/digits/solver.prototxt --budget 50%
+  # without its data, for the memory and the time that it takes:
+  layermem train --solver prototxt/digits/solver.prototxt --data noise --batch 8 --iterations 2
   # 100 iterations more, from its last snapshot:
   layermem train --solver prototxt/digits/solver.prototxt --iterations 800 \\
                  --snapshot out/digits_iter_700.solverstate
@@ -56,6 +60,10 @@ def add_verbs(verbs: Verbs) -> None:
     train.add_argument("--cuda-graph", action="store_true", help="on cuda: capture the iteration as one CUDA graph")
     train.add_argument("--batch", metavar="N", type=int, help="batch size of the train net, instead of its own")
     train.add_argument("--iterations", metavar="N", type=int, help="last iteration, instead of max_iter")
+    train.add_argument(
+        "--data", metavar="D", help="noise or noise:SEED: train on noise instead of the data that the nets name"
+    )
+    add_input(train)
     train.add_argument(
         "--allow-nan",
         action="store_true",
@@ -103,6 +111,8 @@ def run_train(arguments: argparse.Namespace) -> int:
     from layermem.solver.process_memory import expected_memory, max_resident_bytes, uses_files
 
     refuse_beside_load(arguments)
+    if arguments.input and arguments.data is None:
+        raise InputError("--input needs --data noise, since a data set has shapes of its own; add it")
     early_events: list[Event] = []
     _native.exit_on_bus_error()
     with _solver(arguments, device_of(arguments), early_events) as solver:
@@ -125,7 +135,8 @@ def _solver(arguments: argparse.Namespace, device: Device, early_events: list[Ev
         hints=hints_of(arguments), costs=arguments.costs, batch=arguments.batch, spill=arguments.spill,
         weights=arguments.weights or (), snapshot=arguments.snapshot, iterations=arguments.iterations,
         seed=arguments.seed, level=arguments.level, stages=stages(arguments.stage),
-        allow_nan=arguments.allow_nan, log=early_events.append,
+        allow_nan=arguments.allow_nan, log=early_events.append, data=arguments.data,
+        inputs=read_shapes(arguments.input),
     )  # fmt: skip
 
 

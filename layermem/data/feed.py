@@ -25,6 +25,7 @@ from layermem.data.transform import Transform
 from layermem.errors import InputError
 from layermem.layers.fillers import check_filler, fill, is_constant
 from layermem.proto.schema import FillerParameter, Message
+from layermem.utils.seeds import generator
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -156,6 +157,41 @@ class DummyFeed(Feed):
         values = fill(self.fillers[index], self.shapes[index], *self.key, index, self._batch)
         values.flags.writeable = False  # constant tops are shared by all batches
         return values
+
+
+class NoiseFeed(Feed):
+    """Noise in place of a data set: the first top in [-1, 1), the others in [0, 1), and indices in [0, limit).
+
+    limits   for each top the end of the range of its indices; None for a top of numbers
+    """
+
+    def __init__(self, shapes: Shapes, limits: Sequence[int | None], noise: int, key: tuple[int | str, ...]):
+        self.shapes, self.limits, self.noise, self.key = shapes, tuple(limits), noise, ("noise", noise, *key)
+        self._batch = 0
+
+    def _next(self) -> list[np.ndarray]:
+        batch = [self._draw(index) for index in range(len(self.shapes))]
+        self._batch += 1
+        return batch
+
+    def _draw(self, index: int) -> np.ndarray:
+        draw, shape, limit = generator(*self.key, index, self._batch), self.shapes[index], self.limits[index]
+        if limit is not None:
+            return draw.integers(0, limit, shape).astype(np.float32)
+        values = draw.random(shape, np.float32)
+        return values if index else 2 * values - 1
+
+    def state(self) -> State:
+        return {"batch": self._batch, "noise": self.noise}
+
+    def restore(self, state: State) -> None:
+        self._batch = number_in(state, "batch")
+
+    def check(self, state: State) -> None:
+        number_in(state, "batch")
+        if state.get("noise") != self.noise:
+            was = f"noise:{state['noise']}" if "noise" in state else "other data"
+            raise InputError(f"the snapshot was written with {was}, not with noise:{self.noise}; use the same data")
 
 
 class ArrayFeed(Feed):

@@ -22,7 +22,7 @@ from layermem.errors import InputError
 from layermem.layers.data import FROM_FILES, shape_options, stated_shapes
 from layermem.layers.fillers import is_constant
 from layermem.proto.read import resolve_path
-from layermem.proto.schema import FillerParameter, Message, enum_name
+from layermem.proto.schema import Message, enum_name
 from layermem.utils.input_files import exists
 from layermem.utils.seeds import generator
 
@@ -90,18 +90,6 @@ def declared_shapes(param: Message) -> Shapes | None:
         channels = 3 if transform.force_color else 1 if transform.force_gray else means
     batch = _batch_size(param)
     return ((batch, channels, height, width), (batch,))[: len(param.top)] if channels and height and width else None
-
-
-def synthetic_feed(param: Message, phase: int, seed: int, shapes: Shapes) -> Feed:
-    """Noise in the shapes of an input layer, for benchmarks: the first top in [-128, 128), the others in [0, 1).
-
-    Labels below 1 are class 0, which every net has, and targets are probabilities.
-    """
-    fillers = [
-        FillerParameter(type="uniform", min=-128, max=128),
-        *(FillerParameter(type="uniform") for _ in shapes[1:]),
-    ]
-    return DummyFeed(shapes, fillers, (seed, phase, param.name))
 
 
 def _resolver(path: str, remedy: str = "") -> ResolvePath:

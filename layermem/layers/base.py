@@ -134,6 +134,10 @@ class Layer:
         """
         return ()
 
+    def index_limit(self, bottom: int) -> int | None:
+        """The end of the range of a bottom that holds indices, such as labels: the classes.  None for others."""
+        return None
+
     # -- helpers for setup ---------------------------------------------------------------------------------
 
     def _check_counts(self) -> None:

@@ -145,6 +145,9 @@ class ItemLoss(Layer):
         flops = self.operations * self.bottoms[0].count
         return (Step("backward", ("x0", "x1", "dy0"), ("dx0",), overlays=overlays, flops=flops),)
 
+    def index_limit(self, bottom: int) -> int | None:
+        return prod(self.bottoms[0].shape[1:]) if bottom == 1 else None
+
 
 @layer("HingeLoss")
 class HingeLoss(ItemLoss):
@@ -185,3 +188,6 @@ class ContrastiveLoss(Layer):
         flops = 5 * len(writes) * self.bottoms[0].count
         reads = ("x0", "x1", "x2", "dy0")
         return (Step("backward", reads, writes, overlays=overlays, flops=flops),) if writes else ()
+
+    def index_limit(self, bottom: int) -> int | None:
+        return 2 if bottom == 2 else None

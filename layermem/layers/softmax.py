@@ -78,6 +78,9 @@ class SoftmaxWithLoss(Layer):
         flops = 8 * self.bottoms[0].count
         return (Step("backward", ("x0", "x1", "dy0"), ("dx0",), overlays=overlays, flops=flops),)
 
+    def index_limit(self, bottom: int) -> int | None:
+        return self.bottoms[0].shape[self.axis(self.param.softmax_param.axis)] if bottom == 1 else None
+
 
 @layer("Accuracy")
 class Accuracy(Layer):
@@ -98,3 +101,6 @@ class Accuracy(Layer):
 
     def forward(self) -> Step:
         return Step("forward", ("x0", "x1"), roles("y", len(self.tops)), flops=self.bottoms[0].count)
+
+    def index_limit(self, bottom: int) -> int | None:
+        return self.bottoms[0].shape[self.axis(self.param.accuracy_param.axis)] if bottom == 1 else None

@@ -7,7 +7,7 @@ rate is 0, so that every step computes the same numbers.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -16,14 +16,15 @@ import numpy as np
 
 from layermem.backends.base import Device
 from layermem.backends.registry import StepContext
-from layermem.data import open_feed, synthetic_feed
+from layermem.data import open_feed
 from layermem.errors import InputError
-from layermem.graph.net import Net
+from layermem.graph.net import Net, Node
 from layermem.graph.ops import UPDATE, Graph
 from layermem.layers.data import FEEDS
 from layermem.proto.schema import SolverParameter
 from layermem.runtime.runner import Runner
 from layermem.schedule.program import Program
+from layermem.solver.noise import noise_feed
 from layermem.solver.parameters import Parameters
 from layermem.solver.rules import settings
 
@@ -103,18 +104,18 @@ def one_batch(net: Net) -> dict[str, list[np.ndarray]]:
     found = {}
     for node in net.nodes:
         if node.layer.type in FEEDS:
-            found[node.layer.name] = _first(node.layer.param, net, [top.shape for top in node.layer.tops])
+            found[node.layer.name] = _first(node, net)
     return found
 
 
-def _first(param: Any, net: Net, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
+def _first(node: Node, net: Net) -> list[np.ndarray]:
     try:
-        feed = open_feed(param, net.phase, SEED, path=str(net.path), prefetch=False)
-        if tuple(feed.shapes) == tuple(shapes):
+        feed = open_feed(node.layer.param, net.phase, SEED, path=str(net.path), prefetch=False)
+        if tuple(feed.shapes) == tuple(top.shape for top in node.layer.tops):
             return [np.array(top) for top in feed.next()]
     except InputError:  # no data set here, or arrays that a caller would give
         pass
-    return [np.array(top) for top in synthetic_feed(param, net.phase, SEED, tuple(shapes)).next()]
+    return noise_feed(net, node, SEED).next()
 
 
 @dataclass

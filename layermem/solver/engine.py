@@ -32,9 +32,9 @@ class Engine:
 
     def __init__(
         self, nets: Nets, param: Message, graphs: Sequence[Graph], program: Program, device: Device, *,
-        spill: Path | None = None, poison: bool = False,
+        spill: Path | None = None, poison: bool = False, noise: int | None = None,
     ):  # fmt: skip
-        self.nets, self.param = nets, param
+        self.nets, self.param, self.noise = nets, param, noise
         self.context: StepContext = {**settings(param), "seed": 0, "step": 0, "iteration": 0, "rate": 0.0}
         self.runner = Runner(program, device, self.context, spill=spill, poison=poison)
         self.parameters = Parameters(nets.all, self.runner, rule_of(param).history_count)
@@ -45,7 +45,7 @@ class Engine:
     def begin(self, seed: int) -> None:
         """Open the feeds, and initialize all parameters and optimizer state from `seed`."""
         if self.feeds is None or self.feeds.seed != seed:
-            feeds = Feeds(self.nets.all, seed)  # before the others are closed, so that an error changes nothing
+            feeds = Feeds(self.nets.all, seed, self.noise)  # before others are closed: an error changes nothing
             self.close()
             self.feeds = feeds
         self.context["seed"] = seed

@@ -9,18 +9,21 @@ import numpy as np
 from layermem.data import ArrayFeed, Feed, open_feed
 from layermem.data.position import State
 from layermem.errors import InputError
-from layermem.graph.net import Net
+from layermem.graph.net import Net, Node
 from layermem.layers.data import FEEDS
-from layermem.proto.schema import Message
+from layermem.solver.noise import noise_feed
 
 Batch = dict[str, list[np.ndarray]]  # layer name -> an array for each top
 Position = dict[str, State]  # layer name -> the position of its feed
 
 
 class Feeds:
-    """The feeds of the train net and the test nets, in this order, opened with `seed`."""
+    """The feeds of the train net and the test nets, in this order, opened with `seed`.
 
-    def __init__(self, nets: Sequence[Net], seed: int):
+    noise   the seed of noise that replaces all data but those of DummyData; None for the data that the nets name
+    """
+
+    def __init__(self, nets: Sequence[Net], seed: int, noise: int | None = None):
         self.nets = tuple(nets)
         self.seed = seed
         self.feeds: list[dict[str, Feed]] = []
@@ -31,7 +34,7 @@ class Feeds:
                 self.feeds.append({})
                 for node in net.nodes:
                     if node.layer.type in FEEDS:
-                        self.feeds[-1][node.layer.name] = _open(net, node.layer.param, seed)
+                        self.feeds[-1][node.layer.name] = _open(net, node, seed, noise)
         except BaseException:
             self.close()
             raise
@@ -134,8 +137,10 @@ class Feeds:
                 feed.close()
 
 
-def _open(net: Net, param: Message, seed: int) -> Feed:
+def _open(net: Net, node: Node, seed: int, noise: int | None) -> Feed:
+    if noise is not None and node.layer.type != "DummyData":
+        return noise_feed(net, node, noise)
     try:
-        return open_feed(param, net.phase, seed, path=str(net.path))
+        return open_feed(node.layer.param, net.phase, seed, path=str(net.path))
     except InputError as error:
         raise net.placed(error) from None

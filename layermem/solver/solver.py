@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from layermem.backends.base import Device, get_device
-from layermem.data import probe_files
+from layermem.data import probe, probe_files
 from layermem.errors import DivergenceError, InputError
 from layermem.graph.ops import Graph
 from layermem.job import Budget, PathName
@@ -38,6 +38,7 @@ from layermem.solver import snapshot as snapshots
 from layermem.solver.build import build_nets, job_of
 from layermem.solver.checks import check_rates, check_solver
 from layermem.solver.engine import Engine, Outputs
+from layermem.solver.noise import noise_seed
 from layermem.solver.rules import defaulted, rate_drops
 from layermem.solver.signals import Signals
 from layermem.solver.state_file import State
@@ -58,6 +59,8 @@ class Solver:
                  None is no limit, but 0 for a device that computes in the memory of the host, unless there is a spill
     costs        measured costs, or their file; None is a model of the device
     batch        replaces the batch size of the train net
+    data         "noise" or "noise:SEED" trains on noise of the shapes of the net instead of the data that it names
+    inputs       with it, shapes (NCHW) by name of tops of input layers; their data need not exist
     weights      files of initial weights, by layer name, instead of those in the solver
     snapshot     a .solverstate to resume from
     iterations   the last iteration, instead of max_iter (which learning rates still refer to)
@@ -84,6 +87,8 @@ class Solver:
         hints: Hints = Hints(),
         costs: Costs | PathName | None = None,
         batch: int | None = None,
+        data: str | None = None,
+        inputs: Mapping[str, Sequence[int]] | None = None,
         spill: PathName | None = None,
         weights: str | Sequence[str] = (),
         snapshot: PathName | None = None,
@@ -102,7 +107,13 @@ class Solver:
         self.device = get_device(device) if isinstance(device, str) else device
         self.max_iter = self._end(iterations)
         check_rates(self.file, self.max_iter)
-        self.nets = build_nets(self.file, batch=batch, level=level, stages=stages, probe=probe_files)
+        noise = noise_seed(data)
+        if noise is None and inputs:
+            raise InputError("shapes of inputs are for noise, and data sets have their own; add data='noise'")
+        self.nets = build_nets(
+            self.file, batch=batch, level=level, stages=stages, probe=probe_files if noise is None else probe,
+            inputs=None if noise is None else {name: tuple(shape) for name, shape in (inputs or {}).items()},
+        )  # fmt: skip
         if self.param.snapshot or self.param.snapshot_after_train:
             snapshots.check_prefix(self.param.snapshot_prefix)
             snapshots.check_size(self.nets.train, self.param)
@@ -114,7 +125,7 @@ class Solver:
         self.job, self.report = job, replace(report, search=None)  # without the caches of the planners
         self._engine = Engine(
             self.nets, self.param, job.graphs, self.program, self.device,
-            spill=None if spill is None else Path(spill), poison=poison,
+            spill=None if spill is None else Path(spill), poison=poison, noise=noise,
         )  # fmt: skip
         self.runner = self._engine.runner
         self.iteration = 0
@@ -392,6 +403,8 @@ class Solver:
             if getattr(self.param, field):
                 self._note(f"{field} is ignored")
         self._engine.begin(seed)
+        if self._engine.noise is not None:
+            self._note(f"the data are noise of seed {self._engine.noise}: losses and weights have no meaning")
         for note in self._engine.open_feeds.notes:
             self._note(note)
         if snapshot is not None:

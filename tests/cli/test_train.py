@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.nets import ABSENT, absent_net
+
 SOLVER = Path("prototxt/digits/solver.prototxt")
 NET = "prototxt/digits/train_val.prototxt"
 
@@ -199,3 +201,31 @@ def test_force_gray_of_raw_images_is_noted_once(layermem, solver, tmp_path):
     assert "has no effect" not in layermem("train", "--solver", solver(), "--iterations", "1").out
     ended = layermem("test", "--net", net, "--weights", tmp_path / "digits_iter_1.caffemodel", "--iterations", "1")
     assert ended.code == 0 and f"warning: {note}" in " ".join(ended.err.split())
+
+
+TWO_STEPS = 'base_lr: 1 lr_policy: "fixed" max_iter: 2 snapshot_after_train: false'
+
+
+@pytest.mark.parametrize("kind", ABSENT)
+def test_every_verb_that_plans_takes_shapes_for_a_source_that_is_not_there(kind, layermem, prototxt):
+    net = prototxt(absent_net(ABSENT[kind]))
+    solver = prototxt(f'net: "{net}" {TWO_STEPS}', "s.prototxt")
+    shapes = ("--input", "x=4,1,6,6", "--input", "t=4")
+    verbs = (["show"], ["plan"], ["compare", "--strategies", "liveness"], ["time", "--iterations", "1"])
+    runs = [(verb[0], "--net", net, *verb[1:]) for verb in verbs]
+    runs += [(verb[0], "--solver", solver, *verb[1:]) for verb in verbs[1:]]
+    runs += [("fit", "--net", net, "--budget", "1MiB", "--max", "4", "--strategies", "liveness")]
+    runs += [("train", "--solver", solver, "--data", "noise")]
+    for words in runs:
+        assert layermem(*words, *shapes).code == 0, words
+
+
+def test_train_takes_shapes_for_noise_only_and_says_that_it_is_noise(layermem, prototxt):
+    net = prototxt(absent_net(ABSENT["HDF5"]))
+    solver = prototxt(f'net: "{net}" {TWO_STEPS}', "s.prototxt")
+    shapes = ("--input", "x=4,1,6,6", "--input", "t=4")
+    ended = layermem("train", "--solver", solver, *shapes)
+    assert ended.code == 2 and "--input needs --data noise" in ended.sentence
+    ended = layermem("train", "--solver", solver, "--data", "nosie", *shapes)
+    assert ended.code == 2 and "unknown data 'nosie'; use noise or noise:SEED" in ended.sentence
+    assert "the data are noise of seed 3" in layermem("train", "--solver", solver, "--data", "noise:3", *shapes).out

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from layermem.data import declared_shapes, open_feed, probe, synthetic_feed
+from layermem.data import declared_shapes, open_feed, probe
 from layermem.errors import InputError
 from layermem.proto.schema import TRAIN, BlobProto, Datum
 from tests.data.makers import digits_like, images, layer, make_lmdb
@@ -156,13 +156,6 @@ def test_a_mean_file_beside_the_net_is_found(tmp_path):
     feed = opened(text, path=str(tmp_path / "net.prototxt"))
     assert np.array_equal(feed.next()[0], pixels[:3].astype(np.float32) - 1)
     feed.close()
-
-
-def test_synthetic_noise_has_the_shapes_and_labels_that_every_net_knows():
-    feed = synthetic_feed(layer('name: "data"'), TRAIN, 1, ((2, 3, 4, 4), (2, 1, 4, 4), (2,)))
-    x, pixels, label = feed.next()
-    assert x.shape == (2, 3, 4, 4) and x.std() > 30
-    assert not pixels.astype(int).any() and not label.astype(int).any()
 
 
 @pytest.mark.parametrize(

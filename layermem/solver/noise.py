@@ -1,0 +1,61 @@
+"""Noise in place of the data sets of a net: values of the right shapes, and indices that its layers accept.
+
+    --data noise       the same noise in every run                --data noise:7     another one
+    top of the data    noise
+    data               numbers in [-1, 1)
+    label              0 to classes - 1, where a layer that reads it tells how many classes there are
+    others             numbers in [0, 1): targets, probabilities
+
+A batch depends on the seed of the noise, the phase, the layer and the number of the batch alone.
+"""
+
+from __future__ import annotations
+
+import re
+
+from layermem.data import Feed, NoiseFeed
+from layermem.errors import InputError
+from layermem.graph.net import Net, Node
+
+NOISE = re.compile(r"noise(?::(\d{1,18}))?")
+MOVES_VALUES = {
+    "Concat",
+    "Crop",
+    "Flatten",
+    "Reshape",
+    "Slice",
+    "Split",
+    "Tile",
+}  # tops hold values of bottoms
+
+
+def noise_seed(data: str | None) -> int | None:
+    """The seed in `noise` (0) or `noise:SEED`; None for the data that the net names."""
+    if data is None:
+        return None
+    match = NOISE.fullmatch(data)
+    if match is None:
+        raise InputError(f"unknown data '{data}'; use noise or noise:SEED, with a whole number from 0 as the seed")
+    return int(match[1] or 0)
+
+
+def index_limits(net: Net) -> dict[str, int]:
+    """The end of the range of every blob that holds indices: the least that a layer which reads it accepts."""
+    limits: dict[str, int] = {}
+    for node in reversed(net.nodes):
+        tops = [limits[top] for top in node.tops if top in limits] if node.layer.type in MOVES_VALUES else []
+        for index, blob in enumerate(node.bottoms):
+            limit = node.layer.index_limit(index)
+            found = [*tops, *([] if limit is None else [limit]), *([limits[blob]] if blob in limits else [])]
+            if found:
+                limits[blob] = min(found)
+    return limits
+
+
+def noise_feed(net: Net, node: Node, noise: int) -> Feed:
+    """Noise for the input layer `node`."""
+    limits = index_limits(net)
+    shapes = tuple(top.shape for top in node.layer.tops)
+    feed = NoiseFeed(shapes, [limits.get(top) for top in node.tops], noise, (net.phase, node.layer.name))
+    feed.path, feed.layer = str(net.path), node.layer.name
+    return feed
