@@ -13,10 +13,8 @@ from layermem.cli.old_names import stages
 from layermem.cli.options import (
     Verbs,
     add_budget,
-    add_costs,
-    add_device,
     add_json,
-    add_net,
+    add_net_or_solver,
     add_strategies,
     add_verb,
     device_of,
@@ -24,6 +22,7 @@ from layermem.cli.options import (
     print_json,
     print_warnings,
     read_shapes,
+    solver_job,
     strategies_text,
 )
 from layermem.cli.watch import show_progress
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = """\
   layermem fit --net prototxt/vgg16/train_val.prototxt --budget 8GiB
+  layermem fit --solver prototxt/digits/solver.prototxt --budget 4MiB --max 2000
   layermem fit --net prototxt/resnet20/train_val.prototxt --budget 400MiB \\
                --grow depth --max 50 --strategies liveness,recompute
 """
@@ -56,9 +56,7 @@ class Fit:
 def add_verbs(verbs: Verbs) -> None:
     description = "find the largest batch, or the deepest ResNet, that fits a budget under each strategy"
     parser = add_verb(verbs, "fit", description, EXAMPLE, more=_more)
-    add_net(parser)
-    add_device(parser)
-    add_costs(parser)
+    add_net_or_solver(parser)
     add_budget(parser)
     add_strategies(parser)
     parser.add_argument(
@@ -112,15 +110,26 @@ def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
     from layermem.api import Net
     from layermem.graph.warnings import net_warnings
 
-    shapes = read_shapes(arguments.input)
+    given = read_shapes(arguments.input)
+
+    def shapes(batch: int) -> dict[str, tuple[int, ...]]:
+        return {name: (batch, *shape[1:]) for name, shape in given.items()}
 
     def net(batch: int) -> Net:
-        inputs = {name: (batch, *shape[1:]) for name, shape in shapes.items()}
         return Net(
-            arguments.net, arguments.phase or "TRAIN", batch=batch, inputs=inputs, level=arguments.level,
+            arguments.net, arguments.phase or "TRAIN", batch=batch, inputs=shapes(batch), level=arguments.level,
             stages=stages(arguments.stage),
         )  # fmt: skip
 
+    if arguments.solver:
+        device, hints = device_of(arguments), hints_of(arguments)
+
+        @lru_cache(JOBS_CACHED)
+        def job(batch: int) -> Job:
+            return solver_job(arguments, device, batch, shapes(batch), costs=arguments.costs, hints=hints)
+
+        print_warnings(job(1).warnings)
+        return job, range(1, max_size + 1)
     print_warnings(net_warnings(net(1)))  # an error is raised here; during the search an InputError means "too large"
     return _jobs(arguments, net), range(1, max_size + 1)
 
@@ -134,6 +143,8 @@ def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
     from layermem.nets import resnet
     from layermem.proto.read import read_net_text
 
+    if arguments.solver:
+        raise InputError("--grow depth needs --net; give the net of the solver")
     base = net_of(arguments, "TRAIN")
     match = FAMILY.fullmatch(base.name)
     if not match:
@@ -232,7 +243,8 @@ def _print(fits: list[Fit], what: str, arguments: argparse.Namespace, most: int)
         rows.append([fit.strategy, size, *places, format_seconds(report.seconds), format_change(report.overhead)])
     headings = ["strategy", f">{what}", ">peak", ">host", ">time", ">overhead"]
     device = next((fit.report.device for fit in fits if fit.report is not None), "")
-    print_table(headings, rows, title=f"{arguments.net}{f' on {device}' if device else ''}, budget {arguments.budget}")
+    file = arguments.solver or arguments.net
+    print_table(headings, rows, title=f"{file}{f' on {device}' if device else ''}, budget {arguments.budget}")
 
 
 def _values(fits: list[Fit], what: str, budget: str) -> dict[str, object]:

@@ -101,13 +101,18 @@ def add_net(parser: Options) -> None:
 
 def add_net_or_solver(parser: Options) -> None:
     """Either --net or --solver, and the options that decide shapes and costs."""
+    add_nets(parser)
+    add_device(parser)
+    add_costs(parser)
+
+
+def add_nets(parser: Options) -> None:
+    """Either --net or --solver, and the options that decide shapes."""
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--net", metavar="F", help="a net prototxt, planned with SGD momentum updates")
     which.add_argument("--solver", metavar="F", help="a solver prototxt, planned with its own updates and test nets")
     _add_phase(parser)
     _add_shapes(parser)
-    add_device(parser)
-    add_costs(parser)
 
 
 def add_costs(parser: Options) -> None:
@@ -276,14 +281,26 @@ def job_of(arguments: argparse.Namespace) -> Job:
     from layermem import api
 
     if arguments.solver:
-        if arguments.phase:
-            raise InputError("--phase needs --net; a solver plans its train net and its test nets")
-        return api.job_of(
-            None, solver=arguments.solver, device=device_of(arguments), costs=arguments.costs, batch=arguments.batch,
-            hints=hints_of(arguments), level=arguments.level, stages=stages(arguments.stage),
-            inputs=read_shapes(arguments.input),
-        )  # fmt: skip
+        shapes = read_shapes(arguments.input)
+        return solver_job(
+            arguments, device_of(arguments), arguments.batch, shapes, costs=arguments.costs, hints=hints_of(arguments)
+        )
     return api.job_of(net_of(arguments), device=device_of(arguments), costs=arguments.costs, hints=hints_of(arguments))
+
+
+def solver_job(
+    arguments: argparse.Namespace, device: Device, batch: int | None, shapes: Mapping[str, tuple[int, ...]],
+    **more: Any,
+) -> Job:  # fmt: skip
+    """The job of --solver with a batch size and shapes of inputs; `more` are arguments of api.job_of."""
+    from layermem import api
+
+    if arguments.phase:
+        raise InputError("--phase needs --net; a solver plans its train net and its test nets")
+    return api.job_of(
+        None, solver=arguments.solver, device=device, batch=batch, inputs=shapes, level=arguments.level,
+        stages=stages(arguments.stage), **more,
+    )  # fmt: skip
 
 
 def print_warnings(warnings: Iterable[str]) -> None:

@@ -8,24 +8,32 @@ from layermem.cli.options import (
     Verbs,
     add_device,
     add_json,
-    add_net,
+    add_nets,
     add_verb,
     device_of,
     net_of,
     print_json,
     print_warnings,
+    read_shapes,
+    solver_job,
 )
 
 EXAMPLE = """\
   layermem show --net prototxt/vgg16/train_val.prototxt --batch 8
   layermem show --net prototxt/mnist/train_val.prototxt --input data=64,1,28,28 --json
   layermem show --net prototxt/resnet20/train_val.prototxt --fused
+  layermem show --solver prototxt/digits/solver.prototxt
 """
 
 
 def add_verbs(verbs: Verbs) -> None:
-    parser = add_verb(verbs, "show", "print the layers of a net: shapes, parameters, FLOPs and bytes", EXAMPLE)
-    add_net(parser)
+    parser = add_verb(
+        verbs,
+        "show",
+        "print the layers of a net, or of all nets of a solver: shapes, parameters, FLOPs and bytes",
+        EXAMPLE,
+    )
+    add_nets(parser)
     add_device(parser)
     parser.add_argument("--fused", action="store_true", help="print the op that runs each layer on the device")
     add_json(parser)
@@ -38,19 +46,26 @@ def run_show(arguments: argparse.Namespace) -> int:
     from layermem.report.net_table import FUSED_HEADINGS, HEADINGS, fused_rows, fused_values, net_rows, net_values
     from layermem.report.tables import print_table
 
-    device, net = device_of(arguments), net_of(arguments)
-    print_warnings(net_warnings(net))
-    values = net_values(net)
+    device = device_of(arguments)
+    if arguments.solver:
+        job = solver_job(arguments, device, arguments.batch, read_shapes(arguments.input))
+        nets, graphs = job.nets, (job.graphs[0], *job.graphs[len(job.graphs) - len(job.nets) + 1 :])
+    else:
+        nets = (net_of(arguments),)
+        graphs = api.job_of(nets[0], device=device).graphs if arguments.fused else ()
+    print_warnings(dict.fromkeys(warning for net in nets for warning in net_warnings(net)))
+    shown = [net_values(net) for net in nets]
     if arguments.fused:
-        values = fused_values(values, api.job_of(net, device=device).graphs[0])
+        shown = [fused_values(values, graph) for values, graph in zip(shown, graphs, strict=True)]
     if arguments.json:
-        print_json(values)
+        print_json({"nets": shown} if arguments.solver else shown[0])
         return 0
-    if arguments.fused:
-        print_table(FUSED_HEADINGS, fused_rows(values), title=f"{values['name']} {values['phase']} on {device.name}")
-        return 0
-    rows, total = net_rows(values)
-    title = f"{values['name']} {values['phase']}"
-    print_table(HEADINGS, rows, total=total, title=title, optional=("tops", "bottoms"))
-    print(f"Memory required for data, as Caffe counts it: {values['activation_bytes']}")
+    for values in shown:
+        title = f"{values['name']} {values['phase']}"
+        if arguments.fused:
+            print_table(FUSED_HEADINGS, fused_rows(values), title=f"{title} on {device.name}")
+            continue
+        rows, total = net_rows(values)
+        print_table(HEADINGS, rows, total=total, title=title, optional=("tops", "bottoms"))
+        print(f"Memory required for data, as Caffe counts it: {values['activation_bytes']}")
     return 0

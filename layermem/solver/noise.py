@@ -3,7 +3,7 @@
     --data noise       the same noise in every run                --data noise:7     another one
     top of the data    noise
     data               numbers in [-1, 1)
-    label              0 to classes - 1, where a layer that reads it tells how many classes there are
+    label              0 to classes - 1, where a layer that reads it states their number
     others             numbers in [0, 1): targets, probabilities
 
 A batch depends on the seed of the noise, the phase, the layer and the number of the batch alone.

@@ -41,10 +41,17 @@ def test_a_budget_that_holds_nothing_is_reported_and_exits_with_3(layermem):
     assert ended.code == 3 and ended.out.splitlines()[-1].split() == ["liveness", "none"]
 
 
-def test_a_solver_is_neither_offered_nor_accepted(layermem):
-    assert "--solver" not in layermem("fit", "--help").out
-    ended = layermem("fit", "--solver", "prototxt/digits/solver.prototxt", "--net", NET, "--budget", "1MiB")
-    assert ended.code == 2 and "unknown argument '--solver'" in ended.sentence
+def test_of_a_solver_the_largest_batch_of_the_train_net_fits_beside_its_test_nets(layermem):
+    solver = ("--solver", "prototxt/digits/solver.prototxt")
+    words = ("--budget", "4MiB", "--strategies", "liveness", "--json")
+    (fit,) = json.loads(layermem("fit", *solver, *words).out)["strategies"]
+    for batch, fits in ((fit["batch"], 0), (fit["batch"] + 1, 3)):
+        assert layermem("plan", *solver, "--batch", batch, "--budget", "4MiB", "--strategy", "liveness").code == fits
+    ended = layermem("fit", *solver, "--net", NET, "--budget", "1MiB")
+    assert ended.code == 2 and "not allowed with" in ended.sentence
+    ended = layermem("fit", *solver, "--budget", "1MiB", "--grow", "depth")
+    assert ended.code == 2 and "--grow depth needs --net" in ended.sentence
+    assert "--phase needs --net" in layermem("fit", *solver, "--budget", "1MiB", "--phase", "TEST").sentence
 
 
 def test_a_terminal_sees_every_size_that_is_planned(layermem, monkeypatch):

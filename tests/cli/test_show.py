@@ -102,3 +102,14 @@ def test_an_input_without_a_shape_is_refused(layermem, text):
 def test_an_input_that_the_net_does_not_have_is_refused(layermem):
     ended = layermem("show", "--net", LENET, "--input", "image=1,1,28,28")
     assert ended.code == 2 and "no blob 'image' to give a shape to (input blobs: data)" in ended.sentence
+
+
+def test_of_a_solver_all_nets_are_shown(layermem):
+    solver = ("--solver", "prototxt/digits/solver.prototxt")
+    plain, fused = layermem("show", *solver), layermem("show", *solver, "--fused")
+    for ended in (plain, fused):
+        heads = [line for line in ended.out.splitlines() if line.startswith("LeNet")]
+        assert [head.split()[2] for head in heads] == ["TRAIN", "TEST"]
+    nets = json.loads(layermem("show", *solver, "--json").out)["nets"]
+    assert [net["phase"] for net in nets] == ["TRAIN", "TEST"]
+    assert "--phase needs --net" in layermem("show", *solver, "--phase", "TEST").sentence

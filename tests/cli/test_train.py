@@ -213,8 +213,9 @@ def test_every_verb_that_plans_takes_shapes_for_a_source_that_is_not_there(kind,
     shapes = ("--input", "x=4,1,6,6", "--input", "t=4")
     verbs = (["show"], ["plan"], ["compare", "--strategies", "liveness"], ["time", "--iterations", "1"])
     runs = [(verb[0], "--net", net, *verb[1:]) for verb in verbs]
-    runs += [(verb[0], "--solver", solver, *verb[1:]) for verb in verbs[1:]]
-    runs += [("fit", "--net", net, "--budget", "1MiB", "--max", "4", "--strategies", "liveness")]
+    runs += [(verb[0], "--solver", solver, *verb[1:]) for verb in verbs]
+    fit = ("--budget", "1MiB", "--max", "4", "--strategies", "liveness")
+    runs += [("fit", "--net", net, *fit), ("fit", "--solver", solver, *fit)]
     runs += [("train", "--solver", solver, "--data", "noise")]
     for words in runs:
         assert layermem(*words, *shapes).code == 0, words
