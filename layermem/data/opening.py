@@ -64,10 +64,10 @@ def probe(param: Message, phase: int, path: str) -> Shapes:
     return feed.shapes
 
 
-def probe_files(param: Message, phase: int, path: str) -> Shapes:
-    """The same for a net that will run, so that its data must exist."""
+def probe_files(param: Message, phase: int, path: str, remedy: str = "use DummyData") -> Shapes:
+    """The same for a net that will run, so that its data must exist; `remedy` is what else would work."""
     if param.type in FROM_FILES:
-        _resolver(path, "; create it, or use DummyData")(getattr(param, FROM_FILES[param.type][0]).source)
+        _resolver(path, f"; create it, or {remedy}")(getattr(param, FROM_FILES[param.type][0]).source)
     return probe(param, phase, path)
 
 

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,8 @@ from layermem.solver.rules import defaulted, rate_drops
 from layermem.solver.signals import Signals
 from layermem.solver.state_file import State
 from layermem.utils.seeds import key_of
+
+FILES = partial(probe_files, remedy="train on noise, --data noise")
 
 
 class Solver:
@@ -111,7 +114,7 @@ class Solver:
         if noise is None and inputs:
             raise InputError("shapes of inputs are for noise, and data sets have their own; add data='noise'")
         self.nets = build_nets(
-            self.file, batch=batch, level=level, stages=stages, probe=probe_files if noise is None else probe,
+            self.file, batch=batch, level=level, stages=stages, probe=FILES if noise is None else probe,
             inputs=None if noise is None else {name: tuple(shape) for name, shape in (inputs or {}).items()},
         )  # fmt: skip
         if self.param.snapshot or self.param.snapshot_after_train:

@@ -71,6 +71,16 @@ def data_net(kind: str, source: str) -> str:
 
 SOLVER = 'base_lr: 0.01 lr_policy: "fixed" momentum: 0.9 max_iter: 2 random_seed: 1 snapshot_prefix: "run"\n'
 SMALL = f"{SOLVER}net_param {{ {data_net('Data', 'lmdb')} }}\n"
+FORKS = """  # fields of forks that change nothing, two layers of one name, and one without
+engine: "MKL" "DNN" default_forward_type: FLOAT16, compile_net_state { bn_scale_remove: true }
+layer { name: "data" type: "Data" top: "data" top: "label" data_param { source: "lmdb" batch_size: 3 shuffle: true;
+  threads: [1] transform_param { crop_size: 4 mirror: true } prefetch: 1 } }
+layer { name: "ip" type: "InnerProduct" bottom: "data" top: "a" quantization_param < bw: { x: "}" } >
+  inner_product_param { num_output: 4 engine: MKLDNN weight_filler { type: "xavier" } } forward_type: FLOAT }
+layer { type: "ReLU" bottom: "a" top: "a" relu_param { engine: MKL2017 } }
+layer { name: "ip" type: "InnerProduct" bottom: "a" top: "b" inner_product_param { num_output: 4 } debug: true }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "b" bottom: "label" top: "loss" }
+"""
 FORMATS = {"run": "", "h5run": "snapshot_format: HDF5\n"}
 
 
@@ -193,7 +203,7 @@ def record_seeds() -> list[bytes]:
 
 def net_seeds() -> list[bytes]:
     files = [path.read_bytes() for name in NETS for path in sorted((PROTOTXT / name).glob("*train_val.prototxt"))]
-    return files + [random_net(random.Random(i)).encode() for i in range(12)]
+    return [*files, FORKS.encode(), *(random_net(random.Random(i)).encode() for i in range(12))]
 
 
 def solver_seeds() -> list[bytes]:
