@@ -196,6 +196,7 @@ LAYER_FIELDS = {name: fork for fork, names in _BLOCKS.items() for name in names.
 TYPES = {name: fork for fork, names in _TYPE_NAMES.items() for name in names.split()}
 
 ENGINE = "engine"
+MAX_INDENT = 1000  # letters before a moved block that are kept, for columns in errors
 TRANSFORM = "transform_param"
 DATA_BLOCKS = ("data_param", "image_data_param", "memory_data_param", "window_data_param")
 _NAMES = {ENGINE, TRANSFORM, *(name for _, name in HARMLESS)}
@@ -274,22 +275,23 @@ class _Removal:
     def run(self) -> Plain:
         spans: list[tuple[int, int]] = []
         moved: list[Moved] = []
-        end, count = 0, 0
+        end, counts = 0, {"layer": 0, "layers": 0}
         for field in self.layout.fields:
-            if len(field.path) == 1 and field.path[0] in ("layer", "layers"):
-                count += 1
+            if len(field.path) == 1 and field.path[0] in counts:
+                counts[field.path[0]] += 1
             at = self._offset(*field.value)
             if at < end or field.path[-1] not in _NAMES:
                 continue
-            moves = len(field.path) == 3 and field.path[2] == TRANSFORM and field.path[1] in DATA_BLOCKS
+            moves = len(field.path) == 3 and field.path[0] in counts and field.path[2] == TRANSFORM
+            moves = moves and field.path[1] in DATA_BLOCKS
             known = self._harmless(field, at)
             if known is None and not moves:
                 continue
             begin, end = self._span(field, at)
             spans.append((begin, end))
             if moves:
-                part = " " * (begin - self._offset(field.line, 1)) + self.text[begin:end]
-                moved.append(Moved(field.path[0], count - 1, field.path[1], part, field.line))
+                part = " " * min(MAX_INDENT, begin - self._offset(field.line, 1)) + self.text[begin:end]
+                moved.append(Moved(field.path[0], counts[field.path[0]] - 1, field.path[1], part, field.line))
             elif known is not None:
                 block = owner_name(self._owner(field.path[:-1]))
                 self.lines.setdefault((block, field.path[-1], known.fork, known.reason), []).append(field.line)

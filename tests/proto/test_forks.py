@@ -96,3 +96,19 @@ def test_two_transform_params_of_a_layer_must_be_equal_and_errors_inside_have_th
         read_net_text(DATA % (twice % 9), "n")
     with pytest.raises(InputError, match=r"n:2: 'x' is not a value for 'crop_size' \(column 31\)"):
         read_net_text(DATA % (twice % "x"), "n")
+
+
+def test_a_moved_transform_param_is_that_of_its_layer_in_a_net_of_either_format():
+    old = 'layers { name: "r" type: RELU } layers { name: "d" type: DATA data_param { transform_param { scale: 2 } } }'
+    assert read_net_text(old).message.layer[1].transform_param.scale == 2
+    listed = "layer [ { type: 'ReLU' }, { type: 'Data' data_param { transform_param { scale: 2 } } } ]"
+    assert read_net_text(listed).message.layer[1].transform_param.scale == 2
+    with pytest.raises(InputError, match="both 'layer' and 'layers'"):
+        read_net_text(LAYER % "" + old)
+
+
+def test_many_fields_of_forks_in_one_line_are_removed_in_linear_steps():
+    block = "data_param { " + "transform_param { mirror: true } " * 2000 + "debug: 1 " * 2000 + "}"
+    with pytest.raises(InputError, match=r"n:1: 'debug' \(column 66054\) is not a field of DataParameter"):
+        read_net_text(DATA % block, "n")
+    assert read_net_text(LAYER % ("debug: 1 " * 2000)).ignored[0].endswith("(and on 1999 more lines)")
