@@ -143,3 +143,31 @@ LM_FN void crop(const CropArgs& p) {
 }
 LM_KERNEL(crop_v4, CropArgs, p, THREADS) { crop<4>(p); }
 LM_KERNEL(crop_v1, CropArgs, p, THREADS) { crop<1>(p); }
+
+// permute: y[i] = x[the sum of index x stride], i counted through six axes in the order of y's memory.  Permute.
+struct PermuteArgs {
+    float* y;
+    const float* x;
+    Divider s1, s2, s3, s4, s5;  // sizes of all axes but the first
+    int stride0, stride1, stride2, stride3, stride4, stride5;
+    int count, accumulate;
+};
+
+// Divides i by a size, and adds the way along that axis to `at`.
+LM_FN int step_along(int i, const Divider& size, int stride, int& at) {
+    const int rest = divide(i, size);
+    at += (i - rest * static_cast<int>(size.divisor)) * stride;
+    return rest;
+}
+
+LM_KERNEL(permute, PermuteArgs, p, THREADS) {
+    const int first = my_first<1>();
+    if (static_cast<unsigned>(first) >= static_cast<unsigned>(p.count)) return;
+    int at = 0;
+    int i = step_along(first, p.s5, p.stride5, at);
+    i = step_along(i, p.s4, p.stride4, at);
+    i = step_along(i, p.s3, p.stride3, at);
+    i = step_along(i, p.s2, p.stride2, at);
+    i = step_along(i, p.s1, p.stride1, at);
+    put(p.y + first, p.x[at + i * p.stride0], p.accumulate);
+}

@@ -361,6 +361,7 @@ scale("Bias of C x H x W", "axis: 1 num_axes: -1", "Bias", medium=IMAGE)
 
 # -- shapes and sizes ----------------------------------------------------------------------------------------------
 
+PERMUTE = 'type: "Permute" permute_param {{ {} }}'
 add("Concat", 'type: "Concat"', small=[ODD, QUADS], medium=[IMAGE, (2, 3, 7, 5)], timing=[BATCH, BATCH])
 add("Concat by quads", 'type: "Concat"', small=[QUADS, QUADS])
 add("Concat of rows", 'type: "Concat" concat_param { axis: 2 }', medium=[IMAGE, (2, 6, 2, 5)])
@@ -378,6 +379,12 @@ add("Tile", 'type: "Tile" tile_param { tiles: 4 }', timing=BATCH)
 add("Tile of images", 'type: "Tile" tile_param { axis: 0 tiles: 2 }', medium=IMAGE)
 add("Tile of rows", 'type: "Tile" tile_param { axis: 2 tiles: 65 }', medium=(2, 3, 1, 4))
 add("Tile of one number", 'type: "Tile" tile_param { axis: 1 tiles: 40 }', medium=(7, 1))
+add("Permute to the back", PERMUTE.format("order: 0 order: 2 order: 3 order: 1"), small=ODD, **BIG,
+    formula=lambda x: x.transpose(0, 2, 3, 1))  # fmt: skip
+add("Permute of items", PERMUTE.format("order: 1"), small=QUADS, formula=lambda x: x.transpose(1, 0, 2, 3))
+add("Permute of five axes", PERMUTE.format("order: 0 order: 2 order: 1"), medium=(2, 3, 4, 2, 3),
+    formula=lambda x: x.transpose(0, 2, 1, 3, 4))  # fmt: skip
+add("Permute, a view", PERMUTE.format(""), small=ODD, formula=lambda x: x)
 add("Silence", 'type: "Silence"', medium=IMAGE)
 add("Crop", 'type: "Crop" crop_param { axis: 2 offset: 1 }', small=[ODD, (2, 3, 3, 2)])
 add("Crop by quads", 'type: "Crop" crop_param { axis: 2 offset: 1 }', small=[QUADS, (2, 4, 3, 2)])

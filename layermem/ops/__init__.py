@@ -16,6 +16,7 @@ from layermem.ops.loss import (
     SigmoidCrossEntropyLoss,
 )
 from layermem.ops.normalization import LRN, BatchNorm, BatchNormScale, Bias, Scale
+from layermem.ops.permute import Permute
 from layermem.ops.pooling import Pool
 from layermem.ops.reduction import ArgMax, Reduction
 from layermem.ops.resize import Crop, Interp, Resampling
@@ -56,6 +57,7 @@ __all__ = [
     "OpRecord",
     "PReLU",
     "Partition",
+    "Permute",
     "Pointwise",
     "Pool",
     "Reduction",

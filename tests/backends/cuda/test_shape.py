@@ -30,6 +30,9 @@ CASES = {
     "crop channels": (
         'type: "Crop" crop_param { axis: 1 offset: 4 offset: 1 offset: 0 }', [(2, 12, 7, 9), (2, 8, 4, 5)]),
     "crop a row": ('type: "Crop" crop_param { axis: 1 offset: 3 }', [(4, 9), (4, 5)]),
+    "permute": ('type: "Permute" permute_param { order: 3 order: 1 order: 0 }', [(2, 3, 5, 7)]),
+    "permute six axes": (
+        'type: "Permute" permute_param { order: 5 order: 3 order: 1 order: 4 order: 2 }', [(2, 3, 2, 3, 2, 4)]),
     "silence": ('type: "Silence"', [(2, 3)]),
 }  # fmt: skip
 

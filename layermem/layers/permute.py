@@ -1,0 +1,51 @@
+"""Permute: the axes of a blob in another order.
+
+    Permute  axis i of y is axis order[i] of x; axes that `order` does not name follow in their order
+    memory   stashes nothing; backward reads dy only.  An order that moves no element is a `view`: it permits the
+             overlay, and its kernel then does nothing
+    source   permute_layer.cpp of the SSD fork of Caffe (weiliu89/caffe), PermuteParameter
+
+Axes are Caffe's; memory is channels-last, so the 0 2 3 1 of SSD moves elements, and the Flatten behind it moves them
+back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from layermem import ops
+from layermem.errors import InputError
+from layermem.layers.base import Layer, Overlay, Step, Tensor, layer
+
+
+class Permutation(Layer):
+    """The elements of x counted through its axes, or through parts of them, in another order."""
+
+    record: ops.Permute
+
+    def permute(self, y: Tensor, sizes: Sequence[int], order: Sequence[int]) -> None:
+        self.tops = (y,)
+        self.record = ops.Permute(self.bottoms[0], y, tuple(sizes), tuple(order))
+
+    def forward(self) -> Step:
+        overlays = (Overlay("y0", "x0", "forward"),) if self.record.view else ()
+        return Step("forward", ("x0",), ("y0",), overlays=overlays)
+
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
+        overlays = (Overlay("dx0", "dy0", "gradient"),) if self.record.view else ()
+        return (Step("backward", ("dy0",), ("dx0",), overlays=overlays),) if "dx0" in wants else ()
+
+
+@layer("Permute")
+class Permute(Permutation):
+    def setup(self) -> None:
+        x = self.bottoms[0]
+        named = list(self.param.permute_param.order)
+        rank = len(x.shape)
+        if any(axis >= rank for axis in named) or len(set(named)) < len(named):
+            raise InputError(
+                f"has order {' '.join(map(str, named))} for a bottom of {rank} axes; name each axis once, "
+                f"from 0 to {rank - 1}"
+            )
+        order = [*named, *(axis for axis in range(rank) if axis not in named)]
+        self.permute(Tensor(tuple(x.shape[axis] for axis in order)), x.shape, order)

@@ -1,0 +1,49 @@
+"""Permute: where each element goes, which orders are views, what is refused."""
+
+import numpy as np
+import pytest
+
+from layermem.errors import InputError
+from tests.layers.harness import forward, layer_of
+
+
+def permute(shape, *order):
+    return layer_of(f'type: "Permute" permute_param {{ {" ".join(f"order: {axis}" for axis in order)} }}', shape)
+
+
+def test_the_channels_go_to_the_back():
+    x = np.arange(8.0).reshape(1, 2, 2, 2)  # channel 0: 0 1 2 3
+    y = forward(permute(x.shape, 0, 2, 3, 1), x).arrays["y0"]
+    assert y.shape == (1, 2, 2, 2)
+    assert y.reshape(-1).tolist() == [0, 4, 1, 5, 2, 6, 3, 7]
+
+
+def test_axes_that_are_not_named_follow_in_their_order():
+    assert permute((2, 3, 4, 5), 3, 1).tops[0].shape == (5, 3, 2, 4)
+    assert permute((2, 3, 4, 5), 2).tops[0].shape == (4, 2, 3, 5)
+
+
+@pytest.mark.parametrize(
+    "shape, order, view",
+    [
+        ((2, 3, 4, 5), (0, 1, 2, 3), True),
+        ((2, 3, 4, 5), (0, 2, 3, 1), False),
+        ((2, 1, 4, 5), (0, 2, 3, 1), False),  # stored 2 x 4 x 5, then 2 x 5 x 1 x 4: the new channels are last
+        ((2, 3, 1, 1), (0, 2, 3, 1), True),
+        ((2, 3, 1, 5), (0, 1, 3, 2), True),
+        ((3, 1, 4), (0, 2, 1), True),
+        ((3, 2, 4), (0, 2, 1), False),
+    ],
+)
+def test_an_order_that_moves_no_element_is_a_view(shape, order, view):
+    layer = permute(shape, *order)
+    assert layer.record.view is view
+    assert bool(layer.forward().overlays) is view and bool(layer.backward(["dx0"])[0].overlays) is view
+    x = np.arange(np.prod(shape), dtype=float).reshape(shape)
+    np.testing.assert_array_equal(forward(layer, x).arrays["y0"], x.transpose(order))
+
+
+@pytest.mark.parametrize("order", [(4,), (0, 0), (1, 2, 1)])
+def test_an_order_that_repeats_an_axis_or_has_none_such_is_refused(order):
+    with pytest.raises(InputError, match="for a bottom of 4 axes; name each axis once, from 0 to 3"):
+        permute((2, 3, 4, 5), *order)
