@@ -55,6 +55,50 @@ LM_KERNEL(euclidean_backward, LossArgs, p, 256) {
     if (p.dx1 != nullptr) put(p.dx1 + i, -gradient, p.accumulate1);
 }
 
+// ---- SmoothL1Loss ---------------------------------------------------------------------------------------------------
+
+struct SmoothL1Args {
+    float* parts;  // forward
+    float* dx0;    // or null
+    float* dx1;    // or null
+    const float* x0;
+    const float* x1;
+    const float* inside;   // or null
+    const float* outside;  // or null
+    const float* dy;
+    Columns at;  // of one column
+    int count, items;
+    int accumulate0, accumulate1;
+    float sharpness;  // sigma^2
+};
+
+LM_FN float weighted_difference(const SmoothL1Args& p, int i) {
+    const float difference = p.x0[i] - p.x1[i];
+    return p.inside != nullptr ? p.inside[i] * difference : difference;
+}
+
+LM_KERNEL(smooth_l1_forward, SmoothL1Args, p, COLUMN_THREADS) {
+    sum_columns<1, 1>(
+        p.at,
+        [&](int i, int, float (&values)[1][1]) {
+            const float d = weighted_difference(p, i), far = fabsf(d);
+            const float loss = far < 1.0f / p.sharpness ? 0.5f * p.sharpness * d * d : far - 0.5f / p.sharpness;
+            values[0][0] = p.outside != nullptr ? p.outside[i] * loss : loss;
+        },
+        [&](int, float (&sums)[1][1]) { p.parts[blockIdx.y] = sums[0][0]; });
+}
+
+LM_KERNEL(smooth_l1_backward, SmoothL1Args, p, 256) {
+    const unsigned i = my_element();
+    if (i >= static_cast<unsigned>(p.count)) return;
+    const float d = weighted_difference(p, i), sign = d > 0.0f ? 1.0f : d < 0.0f ? -1.0f : d;
+    float gradient = *p.dy / static_cast<float>(p.items) * (fabsf(d) < 1.0f / p.sharpness ? p.sharpness * d : sign);
+    if (p.inside != nullptr) gradient *= p.inside[i];
+    if (p.outside != nullptr) gradient *= p.outside[i];
+    if (p.dx0 != nullptr) put(p.dx0 + i, gradient, p.accumulate0);
+    if (p.dx1 != nullptr) put(p.dx1 + i, -gradient, p.accumulate1);
+}
+
 // ---- SigmoidCrossEntropyLoss ----------------------------------------------------------------------------------------
 
 LM_FN bool counts(const Labels& of, float target) {

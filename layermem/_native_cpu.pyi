@@ -321,6 +321,26 @@ def interp_forward(
     x: int,
 ) -> Launch: ...
 def item_loss_workspace_bytes(items: int, classes: int) -> int: ...
+def l2norm_backward(
+    *,
+    pixels: int,
+    channels: int,
+    group: int,
+    shared: bool,
+    eps: float,
+    dx: int = 0,
+    dscale: int = 0,
+    x: int,
+    dy: int,
+    scale: int = 0,
+    accumulate_dx: bool = False,
+    accumulate_dscale: bool = False,
+    workspace: int,
+) -> Launch: ...
+def l2norm_forward(
+    *, pixels: int, channels: int, group: int, shared: bool, eps: float, y: int, x: int, scale: int, workspace: int
+) -> Launch: ...
+def l2norm_workspace_bytes(*, pixels: int, channels: int, group: int, shared: bool) -> int: ...
 def logistic_loss_backward(
     items: int,
     classes: int,
@@ -406,6 +426,33 @@ def reduce_backward(
 def reduce_workspace_bytes(axis: Axis) -> int: ...
 def relu_backward(count: int, *, dx: int, dy: int, mask: int, slope: float = 0, accumulate: bool = False) -> Launch: ...
 def relu_forward(count: int, *, y: int, x: int, slope: float = 0, mask: int = 0) -> Launch: ...
+def roi_pool_backward(
+    *,
+    n: int,
+    c: int,
+    size: tuple[int, int],
+    rois: int,
+    out: tuple[int, int],
+    spatial_scale: float,
+    dx: int,
+    dy: int,
+    regions: int,
+    argmax: int,
+    accumulate: bool = False,
+) -> Launch: ...
+def roi_pool_forward(
+    *,
+    n: int,
+    c: int,
+    size: tuple[int, int],
+    rois: int,
+    out: tuple[int, int],
+    spatial_scale: float,
+    y: int,
+    x: int,
+    regions: int,
+    argmax: int = 0,
+) -> Launch: ...
 def scale_backward(
     shape: Channels,
     *,
@@ -440,6 +487,33 @@ def sigmoid_loss_forward(
     count: int, *, loss: int, x: int, target: int, ignore_label: int | None = None, divisor: float = 0, workspace: int
 ) -> Launch: ...
 def sigmoid_loss_workspace_bytes(count: int) -> int: ...
+def smooth_l1_loss_backward(
+    count: int,
+    *,
+    da: int = 0,
+    db: int = 0,
+    a: int,
+    b: int,
+    inside: int = 0,
+    outside: int = 0,
+    dloss: int,
+    sigma: float,
+    divisor: float,
+    accumulate_da: bool = False,
+    accumulate_db: bool = False,
+) -> Launch: ...
+def smooth_l1_loss_forward(
+    count: int,
+    *,
+    loss: int,
+    a: int,
+    b: int,
+    inside: int = 0,
+    outside: int = 0,
+    sigma: float,
+    divisor: float,
+    workspace: int,
+) -> Launch: ...
 def softmax_backward(axis: Axis, *, dx: int, y: int, dy: int, accumulate: bool = False) -> Launch: ...
 def softmax_forward(axis: Axis, *, y: int, x: int) -> Launch: ...
 def softmax_loss_backward(

@@ -24,7 +24,7 @@ import numpy as np
 from layermem import ops
 from layermem.backends.registry import StepContext
 from layermem.ops import Tensor
-from tests.op_case import Formula, OpCase, RecordCase, Shape
+from tests.op_case import Draw, Formula, OpCase, RecordCase, Shape
 
 ODD = (2, 3, 5, 3)
 QUADS = (2, 4, 5, 3)  # channels that CUDA kernels read four at a time
@@ -122,6 +122,7 @@ unary("Swish of beta 1.5", "Swish", "swish_param { beta: 1.5 }", lambda x: x * s
 unary("Threshold", "Threshold", "", lambda x: (x > 0).astype(float), small=ODD)
 unary("Threshold of 0.2", "Threshold", "threshold_param { threshold: 0.2 }", lambda x: (x > number(0.2)).astype(float),
       medium=IMAGE)  # fmt: skip
+unary("ReLU6", "ReLU6", "", lambda x: np.clip(x, 0, 6), small=ODD, **BIG)
 add("PReLU", 'type: "PReLU"', small=ODD, **BIG)
 add("PReLU by quads", 'type: "PReLU"', small=QUADS)
 add("PReLU, shared", 'type: "PReLU" prelu_param { channel_shared: true }', medium=IMAGE)
@@ -187,6 +188,8 @@ conv("Convolution 3x3/2", 4, STRIDED, medium=IMAGE)
 conv("Convolution, groups and dilation", 4, "kernel_size: 3 group: 2 dilation: 2 pad: 2", medium=IMAGE)
 conv("Convolution 1x1", 8, "kernel_size: 1 bias_term: false", medium=IMAGE)
 conv("Convolution, depthwise", 6, "kernel_h: 3 kernel_w: 1 group: 6", medium=IMAGE)
+conv("ConvolutionDepthwise", 6, "kernel_size: 3 pad: 1", "ConvolutionDepthwise", medium=IMAGE)
+conv("DepthwiseConvolution by two", 6, "kernel_size: 3 stride: 2 group: 3", "DepthwiseConvolution", small=(2, 3, 5, 4))
 conv("Convolution of two bottoms", 4, "kernel_size: 3", tops='top: "a" top: "b"', small=[(1, 3, 5, 4), (1, 3, 5, 4)],
      medium=[IMAGE, IMAGE])  # fmt: skip
 conv("Deconvolution of two bottoms", 3, "kernel_size: 2", "Deconvolution", tops='top: "a" top: "b"',
@@ -272,10 +275,34 @@ pool("Pooling MAX 3/2", "kernel_size: 3 stride: 2", small=ODD, timing=BATCH, gpu
 pool("Pooling MAX 3/2, padded", "kernel_size: 3 stride: 2 pad: 1", medium=IMAGE)
 pool("Pooling MAX 3/1", "kernel_size: 3 pad: 1", medium=IMAGE, timing=BATCH)
 pool("Pooling MAX by quads", "kernel_size: 2 pad: 1", small=QUADS)
+pool("Pooling MAX 3/2, ceil_mode false", "kernel_size: 3 stride: 2 ceil_mode: false", medium=(2, 3, 6, 6))
 pool("Pooling AVE 3/2", "pool: AVE kernel_size: 3 stride: 2", small=ODD)
 pool("Pooling AVE 3/2, padded", "pool: AVE kernel_size: 3 stride: 2 pad: 1", medium=IMAGE)
 pool("Pooling AVE by quads", "pool: AVE kernel_size: 2 pad: 1", small=QUADS)
 pool("Pooling AVE", "pool: AVE global_pooling: true", medium=IMAGE, timing=BATCH)
+
+
+def regions(items: int, pixels: int) -> Draw:
+    """Corners of regions of interest in images of that many pixels, some beyond the border."""
+
+    def draw(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+        rois = rng.integers(-3, pixels + 3, (shape[0], 5)).astype(float)
+        rois[:, 0] = rng.integers(0, items, shape[0])
+        rois[1:, 3:] = np.maximum(rois[1:, 3:], rois[1:, 1:3])  # the first may be malformed: then it is one pixel
+        return rois.reshape(shape)
+
+    return draw
+
+
+def roi_pool(name: str, settings: str, items: int, pixels: int, **more: Any) -> None:
+    add(name, f'type: "ROIPooling" roi_pooling_param {{ {settings} }}', drawn={1: regions(items, pixels)}, **more)
+
+
+roi_pool("ROIPooling 2x3", "pooled_h: 2 pooled_w: 3", 2, 5, small=[ODD, (4, 5)])
+roi_pool("ROIPooling 3x2 of half size", "pooled_h: 3 pooled_w: 2 spatial_scale: 0.5", 2, 12,
+         medium=[IMAGE, (6, 5, 1, 1)])  # fmt: skip
+roi_pool("ROIPooling 7x7", "pooled_h: 7 pooled_w: 7 spatial_scale: 0.0625", 2, 600,
+         timing=[(2, 512, 38, 50), (128, 5)])  # fmt: skip
 
 
 def eltwise(name: str, settings: str, count: int, formula: Formula, **more: Any) -> None:
@@ -359,8 +386,24 @@ scale("Bias", "", "Bias", **BIG)
 scale("Bias by N x C", "axis: 0", "Bias", medium=[IMAGE, (2, 6)])
 scale("Bias of C x H x W", "axis: 1 num_axes: -1", "Bias", medium=IMAGE)
 
+
+def normalize(name: str, settings: str, **more: Any) -> None:
+    add(name, f'type: "Normalize" norm_param {{ {settings} }}', **more)
+
+
+normalize("Normalize", "", medium=IMAGE)
+normalize("Normalize of items", "", small=ODD)
+normalize("Normalize of items, by blocks", "channel_shared: false", small=(2, 3, 17, 13))
+normalize("Normalize of items by channel", "channel_shared: false", medium=IMAGE)
+normalize("Normalize of pixels", "across_spatial: false channel_shared: false", small=ODD, medium=IMAGE, timing=BATCH)
+normalize("Normalize of pixels by quads", "across_spatial: false channel_shared: false", small=QUADS)
+normalize("Normalize of pixels, one scale", "across_spatial: false eps: 0.01", small=ODD)
+normalize("Normalize of rows", "channel_shared: false", medium=(9, 4))
+normalize("Normalize of many channels", "across_spatial: false channel_shared: false", medium=(2, 300, 13, 9))
+
 # -- shapes and sizes ----------------------------------------------------------------------------------------------
 
+SHUFFLE = 'type: "ShuffleChannel" shuffle_channel_param {{ group: {} }}'
 PERMUTE = 'type: "Permute" permute_param {{ {} }}'
 add("Concat", 'type: "Concat"', small=[ODD, QUADS], medium=[IMAGE, (2, 3, 7, 5)], timing=[BATCH, BATCH])
 add("Concat by quads", 'type: "Concat"', small=[QUADS, QUADS])
@@ -385,6 +428,8 @@ add("Permute of items", PERMUTE.format("order: 1"), small=QUADS, formula=lambda 
 add("Permute of five axes", PERMUTE.format("order: 0 order: 2 order: 1"), medium=(2, 3, 4, 2, 3),
     formula=lambda x: x.transpose(0, 2, 1, 3, 4))  # fmt: skip
 add("Permute, a view", PERMUTE.format(""), small=ODD, formula=lambda x: x)
+add("ShuffleChannel", SHUFFLE.format(2), medium=IMAGE, timing=BATCH)
+add("ShuffleChannel of quads", SHUFFLE.format(2), small=QUADS, formula=lambda x: x[:, [0, 2, 1, 3]])
 add("Silence", 'type: "Silence"', medium=IMAGE)
 add("Crop", 'type: "Crop" crop_param { axis: 2 offset: 1 }', small=[ODD, (2, 3, 3, 2)])
 add("Crop by quads", 'type: "Crop" crop_param { axis: 2 offset: 1 }', small=[QUADS, (2, 4, 3, 2)])
@@ -471,6 +516,10 @@ labelled("HingeLoss of 1000", 'type: "HingeLoss"', 1000, timing=[ROWS, ROWS[:1]]
 labelled("HingeLoss of images", 'type: "HingeLoss" hinge_loss_param { norm: L2 }', 210, medium=[IMAGE, (2,)])
 labelled("MultinomialLogisticLoss", 'type: "MultinomialLogisticLoss"', 210, positive=True, medium=[IMAGE, (2,)])
 labelled("MultinomialLogisticLoss of three", 'type: "MultinomialLogisticLoss"', 3, positive=True, small=[(5, 3), (5,)])
+add("SmoothL1Loss", 'type: "SmoothL1Loss"', small=[ODD, ODD], medium=[(4, 6), (4, 6)], timing=[BATCH, BATCH])
+add("SmoothL1Loss, weighted", 'type: "SmoothL1Loss" smooth_l1_loss_param { sigma: 1.5 }', small=[ODD] * 4,
+    medium=[IMAGE] * 4)  # fmt: skip
+add("SmoothL1Loss, weighted inside", 'type: "SmoothL1Loss" smooth_l1_loss_param { sigma: 3 }', medium=[(5, 8)] * 3)
 CONTRASTIVE = {"labels": 2, "tolerance": 3e-4}  # Caffe divides by d + 1e-4 where the derivative has d
 add("ContrastiveLoss", 'type: "ContrastiveLoss"', small=[(9, 35), (9, 35), (9,)], timing=[ROWS, ROWS, ROWS[:1]],
     **CONTRASTIVE)  # fmt: skip

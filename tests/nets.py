@@ -84,7 +84,44 @@ SHARED = f"""
             eltwise_param {{ operation: MAX }} }}
     {LOSS % "twice"}
 """
-NETS = {"chain": CHAIN, "residual": RESIDUAL, "inception": INCEPTION, "dropout": DROPOUT, "shared": SHARED}
+SSD = f"""
+    {DATA} {conv("conv1", "data", 4, 3)} {relu("conv1")}
+    layer {{ name: "unit" type: "Normalize" bottom: "conv1" top: "unit"
+            norm_param {{ across_spatial: false channel_shared: false scale_filler {{ value: 4 }} }} }}
+    {conv("conf", "unit", 6, 3)}
+    layer {{ name: "back" type: "Permute" bottom: "conf" top: "back"
+            permute_param {{ order: 0 order: 2 order: 3 order: 1 }} }}
+    layer {{ name: "flat" type: "Flatten" bottom: "back" top: "flat" }}
+    {LOSS % "flat"}
+"""
+RCNN = f"""
+    {DATA} {conv("conv1", "data", 4, 3)} {relu("conv1")}
+    layer {{ name: "rois" type: "DummyData" top: "rois" top: "target" top: "inside" dummy_data_param {{
+        shape {{ dim: 4 dim: 5 }} shape {{ dim: 4 dim: 8 }} shape {{ dim: 4 dim: 8 }}
+        data_filler {{ type: "uniform" min: 0 max: 4 }} data_filler {{ type: "gaussian" std: 1 }}
+        data_filler {{ type: "uniform" min: 0 max: 1 }} }} }}
+    layer {{ name: "pool" type: "ROIPooling" bottom: "conv1" bottom: "rois" top: "pool"
+            roi_pooling_param {{ pooled_h: 2 pooled_w: 2 }} }}
+    layer {{ name: "shuffle" type: "ShuffleChannel" bottom: "pool" top: "shuffle"
+            shuffle_channel_param {{ group: 2 }} }}
+    layer {{ name: "depth" type: "ConvolutionDepthwise" bottom: "shuffle" top: "depth"
+            convolution_param {{ num_output: 4 kernel_size: 1 weight_filler {{ type: "msra" }} }} }}
+    layer {{ name: "six" type: "ReLU6" bottom: "depth" top: "depth" }}
+    layer {{ name: "box" type: "InnerProduct" bottom: "depth" top: "box"
+            inner_product_param {{ num_output: 8 weight_filler {{ type: "xavier" }} }} }}
+    layer {{ name: "box_loss" type: "SmoothL1Loss" bottom: "box" bottom: "target" bottom: "inside" bottom: "inside"
+            top: "box_loss" loss_weight: 0.5 }}
+    {LOSS % "depth"}
+"""
+NETS = {
+    "ssd": SSD,
+    "rcnn": RCNN,
+    "chain": CHAIN,
+    "residual": RESIDUAL,
+    "inception": INCEPTION,
+    "dropout": DROPOUT,
+    "shared": SHARED,
+}
 
 SETTINGS = {
     "base_lr": 0.05, "lr_policy": "fixed", "momentum": 0.9, "weight_decay": 0.01, "max_iter": 6, "random_seed": 5,

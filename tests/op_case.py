@@ -14,6 +14,7 @@ from tests.layers.harness import TRAIN, batch_norm_scale, layer_of, with_epilogu
 
 Shape = tuple[int, ...]
 Formula = Callable[..., np.ndarray]  # y0 from the bottoms, in double precision
+Draw = Callable[[np.random.Generator, Shape], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class OpCase:
     text         the inside of `layer { }`; bottoms and tops are added where it names none
     sizes        size -> shapes of the bottoms
     labels       the bottom that holds labels, drawn from range(classes)
+    drawn        bottoms with values of their own
     saved        roles that other ops keep anyway, which backward may then read
     normalized   the layer is a BatchNorm and its Scale with bias; `residual`, `relu`: its epilogue
     positive     bottoms are above zero
@@ -36,6 +38,7 @@ class OpCase:
     phase: int = TRAIN
     labels: int | None = None
     classes: int = 2
+    drawn: Mapping[int, Draw] = field(default_factory=dict)
     saved: frozenset[str] = frozenset()
     normalized: bool = False
     residual: bool = False
@@ -81,6 +84,8 @@ class OpCase:
                 ws = [np.abs(w) + 1 for w in ws]
         if self.labels is not None:
             xs[self.labels] = rng.integers(0, self.classes, layer.bottoms[self.labels].shape).astype(float)
+        for i, draw in self.drawn.items():
+            xs[i] = draw(rng, layer.bottoms[i].shape)
         return xs, ws
 
 

@@ -115,6 +115,24 @@ def _argmax(layer: Layer) -> int:
     return 0 if layer.param.pooling_param.pool == AVE else FLOAT * layer.tops[0].count
 
 
+@_state("ROIPooling")
+def _place_of_maximum(layer: Layer) -> int:
+    return FLOAT * layer.tops[0].count
+
+
+@_state("SmoothL1Loss")
+def _differences_errors_and_ones(layer: Layer) -> int:
+    return 3 * layer.bottoms[0].nbytes
+
+
+@_state("Normalize")
+def _norms_and_an_image(layer: Layer) -> int:
+    """The norm of each image or pixel, and one image that a step works on."""
+    x = layer.bottoms[0]
+    norms = x.shape[0] if layer.param.norm_param.across_spatial else x.count // x.shape[1]
+    return FLOAT * norms + x.nbytes // max(1, x.shape[0])
+
+
 @_state("Eltwise")
 def _winner(layer: Layer) -> int:
     return FLOAT * layer.tops[0].count if layer.param.eltwise_param.operation == MAX else 0

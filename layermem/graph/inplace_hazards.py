@@ -22,9 +22,12 @@ CAFFE_READS = {
     "ReLU": "x", "PReLU": "x", "AbsVal": "x", "Log": "x", "BNLL": "x", "Clip": "x", "Scale": "x", "LSTMUnit": "xy",
     "HingeLoss": "x", "MultinomialLogisticLoss": "x",
 }  # fmt: skip
-FOR_WEIGHTS = {"Convolution", "Deconvolution", "InnerProduct", "Embed"}  # read x for the gradient of their weights
+FOR_WEIGHTS = {  # read x for the gradient of their weights
+    "Convolution", "ConvolutionDepthwise", "DepthwiseConvolution", "Deconvolution", "InnerProduct", "Embed",
+}  # fmt: skip
 RIGHT_IN_PLACE = {
-    "ReLU", "PReLU", "ELU", "Sigmoid", "TanH", "Exp", "Swish", "Softmax", "Dropout", "BatchNorm", "Scale", "Bias",
+    "ReLU", "ReLU6", "PReLU", "ELU", "Sigmoid", "TanH", "Exp", "Swish", "Softmax", "Dropout", "BatchNorm", "Scale",
+    "Bias",
 }  # fmt: skip
 REMEDY = "the gradient is right here and wrong in BVLC Caffe; give the top a name of its own to have it right in both"
 KEEP_SIGNS = {"ReLU", "Dropout"}  # harmless after a ReLU, whose backward reads signs only

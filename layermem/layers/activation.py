@@ -12,6 +12,7 @@
     Log        log_base(shift + scale x)  (e, 1, 0)            x
     BNLL       log(1 + exp(x))                                 x
     Clip       min(max(x, min), max)                           one bit per element, or x where another op keeps it
+    ReLU6      min(max(x, 0), 6), of forks                     as Clip
     Swish      x sigmoid(beta x)  (1)                          x
     Threshold  x > threshold ? 1 : 0  (0)                      has no gradient
 
@@ -104,16 +105,28 @@ class Clip(Activation):
     kind = Kind.CLIP
 
     def configure(self) -> None:
+        low, high = self.bounds()
+        self.stash = {"mask": bits(self.tops[0])}  # set where min <= x <= max; y is a bound at it and beyond it
+        self.pointwise(low, high)
+
+    def bounds(self) -> tuple[float, float]:
         if not self.param.HasField("clip_param"):
             raise InputError("needs its bounds; add clip_param { min: 0 max: 6 }")
         p = self.param.clip_param
         if not p.min <= p.max:
             raise InputError(f"clips to min {p.min:g} above max {p.max:g}; exchange them")
-        self.stash = {"mask": bits(self.tops[0])}  # set where min <= x <= max; y is a bound at it and beyond it
-        self.pointwise(p.min, p.max)
+        return p.min, p.max
 
     def backward_reads(self, saved: Collection[str]) -> tuple[str, ...]:
         return ("x0",) if "x0" in saved else ("mask",)
+
+
+@layer("ReLU6")
+class ReLU6(Clip):
+    """Of the forks for MobileNets (chuanqi305/ssd), without parameters."""
+
+    def bounds(self) -> tuple[float, float]:
+        return 0.0, 6.0
 
 
 @layer("PReLU")

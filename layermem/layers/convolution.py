@@ -5,6 +5,8 @@
     Deconvolution  x [N,C,H,W] -> image y [N,K,Ho,Wo],  Ho = stride (H - 1) + extent - 2 pad
                    weights (C, K/g, kh, kw), bias (K);  it runs the data gradient of a convolution forward
 
+    ConvolutionDepthwise, DepthwiseConvolution   of forks: a Convolution with group = C
+
     memory         stashes nothing; wgrad reads x and dy, dgrad reads dy and the weights alone
 
 Several bottoms go to as many tops through the same weights.  wgrad runs before dgrad: no op needs x after it, and dx
@@ -46,7 +48,7 @@ class BaseConvolution(Layer):
                 strict=True,
             )
         ]
-        self.record = self._record(windows, p.num_output, p.group, p.bias_term)
+        self.record = self._record(windows, p.num_output, self.groups, p.bias_term)
         problem = self.record.problem
         y = problem.maps if isinstance(self.record, ops.Conv) else problem.image
         self.tops = (y,) * len(self.bottoms)
@@ -75,10 +77,14 @@ class BaseConvolution(Layer):
                 raise InputError(f"has bottoms of {x} and {other}; bottoms that share weights must have one shape")
         if p.num_output < 1:
             raise InputError("needs num_output of at least 1")
-        if p.group < 1 or x.shape[1] % p.group or p.num_output % p.group:
+        if self.groups < 1 or x.shape[1] % self.groups or p.num_output % self.groups:
             raise InputError(
-                f"has group {p.group}, which must divide its {x.shape[1]} input and {p.num_output} output channels"
+                f"has group {self.groups}, which must divide its {x.shape[1]} input and {p.num_output} output channels"
             )
+
+    @property
+    def groups(self) -> int:
+        return int(self.param.convolution_param.group)
 
     def forward(self) -> Step:
         count = len(self.bottoms)
@@ -119,6 +125,29 @@ class Convolution(BaseConvolution):
                 )
         n, c = self.bottoms[0].shape[:2]
         return ops.Conv(ConvProblem(n, c, outputs, rows, columns, groups), len(self.bottoms), bias)
+
+
+class Depthwise(Convolution):
+    """A Convolution with a group for each channel, which a net need not state."""
+
+    @property
+    def groups(self) -> int:
+        channels, p = self.bottoms[0].shape[1], self.param.convolution_param
+        if p.HasField("group") and p.group not in (1, channels):
+            raise InputError(
+                f"has group {p.group}, but {self.type} has a group for each of its {channels} channels: remove 'group'"
+            )
+        return channels
+
+
+@layer("ConvolutionDepthwise")
+class ConvolutionDepthwise(Depthwise):
+    """sp2823/caffe"""
+
+
+@layer("DepthwiseConvolution")
+class DepthwiseConvolution(Depthwise):
+    """yonghenglh6/DepthwiseConvolution"""
 
 
 @layer("Deconvolution")

@@ -7,14 +7,19 @@
     ContrastiveLoss           sum (same ? d^2 : max(margin - d, 0)^2) / 2 N,  d = |a - b|
                               (legacy_version: max(margin - d^2, 0) for a pair that is not the same)
 
+    SmoothL1Loss              sum w_out f(w_in (a - b)) / N,  f(d) = sigma^2 d^2 / 2 where |d| < 1 / sigma^2,
+                              else |d| - 1 / (2 sigma^2);  w_in, w_out the third and fourth bottom
+
     memory                    stashes nothing; backward reads the bottoms and the scalar dy, which has the loss weight
-    source                    Caffe loss_layer.cpp and the layers of these names
+    source                    Caffe loss_layer.cpp and the layers of these names; SmoothL1Loss smooth_L1_loss_layer.cu
+                              of the Fast R-CNN fork (rbgirshick/caffe-fast-rcnn), SmoothL1LossParameter
 
 A label never gets a gradient.  The softmax losses are in softmax.py.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from math import prod
 from typing import NamedTuple
@@ -90,6 +95,36 @@ class EuclideanLoss(Layer):
         overlays = tuple(o for dx in writes for o in elementwise_overlays(dx, *over))
         flops = 2 * len(writes) * self.bottoms[0].count
         return (Step("backward", ("x0", "x1", "dy0"), writes, overlays=overlays, flops=flops),) if writes else ()
+
+
+@layer("SmoothL1Loss")
+class SmoothL1Loss(Layer):
+    """x0 (a), x1 (b), and weights that get no gradient: x2 inside f, x3 outside.  Fast R-CNN had no fourth bottom at
+    first.
+    """
+
+    bottom_range = (2, 4)
+    is_loss = True
+
+    def setup(self) -> None:
+        a, sigma = self.bottoms[0], self.param.smooth_l1_loss_param.sigma
+        same = bool(a.shape) and all(x.shape[:1] == a.shape[:1] and x.ordered_like(a) for x in self.bottoms)
+        require(same, self, "make the shapes equal")
+        if not (math.isfinite(sigma) and sigma > 0):
+            raise InputError(f"has sigma {sigma:g} in its smooth_l1_loss_param; use a number above 0")
+        self.tops = (SCALAR,)
+        weights = len(self.bottoms) - 2
+        self.record = ops.SmoothL1Loss(a, a.shape[0], sigma, inside=weights > 0, outside=weights > 1)
+
+    def forward(self) -> Step:
+        return scalar_loss(self, 6)
+
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
+        writes = tuple(r for r in ("dx0", "dx1") if r in wants)
+        reads = roles("x", len(self.bottoms))
+        overlays = tuple(o for dx in writes for o in elementwise_overlays(dx, *reads))
+        flops = 6 * len(writes) * self.bottoms[0].count
+        return (Step("backward", (*reads, "dy0"), writes, overlays=overlays, flops=flops),) if writes else ()
 
 
 @layer("SigmoidCrossEntropyLoss")

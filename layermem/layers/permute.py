@@ -1,9 +1,11 @@
-"""Permute: the axes of a blob in another order.
+"""Layers that count through the elements of a blob in another order.
 
-    Permute  axis i of y is axis order[i] of x; axes that `order` does not name follow in their order
-    memory   stashes nothing; backward reads dy only.  An order that moves no element is a `view`: it permits the
-             overlay, and its kernel then does nothing
-    source   permute_layer.cpp of the SSD fork of Caffe (weiliu89/caffe), PermuteParameter
+    Permute         axis i of y is axis order[i] of x; axes that `order` does not name follow in their order
+    ShuffleChannel  the channels of `group` groups by turns: the first of each, the second of each, ..
+    memory          stash nothing; backward reads dy only.  An order that moves no element is a `view`: it permits the
+                    overlay, and its kernel then does nothing
+    source          permute_layer.cpp of the SSD fork of Caffe (weiliu89/caffe), PermuteParameter;
+                    shuffle_channel_layer.cpp of farmingyard/ShuffleNet, ShuffleChannelParameter
 
 Axes are Caffe's; memory is channels-last, so the 0 2 3 1 of SSD moves elements, and the Flatten behind it moves them
 back.
@@ -49,3 +51,16 @@ class Permute(Permutation):
             )
         order = [*named, *(axis for axis in range(rank) if axis not in named)]
         self.permute(Tensor(tuple(x.shape[axis] for axis in order)), x.shape, order)
+
+
+@layer("ShuffleChannel")
+class ShuffleChannel(Permutation):
+    def setup(self) -> None:
+        x, groups = self.bottoms[0], self.param.shuffle_channel_param.group
+        if len(x.shape) < 2:
+            raise InputError(f"has a bottom of shape {x}; ShuffleChannel takes at least 2 axes: N x C ...")
+        channels = x.shape[1]
+        if groups < 1 or channels % groups:
+            raise InputError(f"shuffles {groups} groups of {channels} channels; use a group that divides {channels}")
+        sizes = (x.shape[0], groups, channels // groups, *x.shape[2:])
+        self.permute(x, sizes, (0, 2, 1, *range(3, len(sizes))))

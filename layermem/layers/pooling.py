@@ -1,6 +1,7 @@
 """Pooling: the maximum, or the mean, of each window.
 
-x [N,C,H,W] -> y [N,C,Ho,Wo],  Ho = ceil((H + 2 pad - kernel) / stride) + 1  (round_mode FLOOR rounds down)
+x [N,C,H,W] -> y [N,C,Ho,Wo],  Ho = ceil((H + 2 pad - kernel) / stride) + 1  (round_mode FLOOR, or ceil_mode: false
+                     as forks write it, rounds down)
 memory  MAX stashes the index of the maximum within its window, one byte per output up to 256 taps; AVE stashes
         nothing.  Backward reads dy and that index: neither x nor y outlives forward
 source  Caffe pooling_layer.cpp, with its clipping at the border: the last window starts inside the image or its
@@ -45,7 +46,9 @@ class Pooling(Layer):
             raise InputError(f"pools a bottom of {len(x.shape)} axes ({x}); Pooling takes 4: N x C x H x W")
         n, c, h, w = x.shape
         windows = self._windows(p, h, w)
-        ceil = p.round_mode == 0
+        if p.HasField("ceil_mode") and p.HasField("round_mode"):
+            raise InputError("gives both ceil_mode and round_mode; keep round_mode")
+        ceil = p.ceil_mode if p.HasField("ceil_mode") else p.round_mode == 0
         padded = any(window.pad for window in windows)
         out = [pooled_size(window, ceil, padded) for window in windows]
         if min(out) < 1:

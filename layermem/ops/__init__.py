@@ -7,6 +7,7 @@ from layermem.ops.dropout import Dropout
 from layermem.ops.eltwise import Eltwise, ResidualGrad
 from layermem.ops.host import CopyOut, Feed, Fill
 from layermem.ops.inner_product import InnerProduct, InnerProductUpdate
+from layermem.ops.l2norm import L2Norm
 from layermem.ops.loss import (
     ContrastiveLoss,
     EuclideanLoss,
@@ -14,12 +15,14 @@ from layermem.ops.loss import (
     ItemLoss,
     MultinomialLogisticLoss,
     SigmoidCrossEntropyLoss,
+    SmoothL1Loss,
 )
 from layermem.ops.normalization import LRN, BatchNorm, BatchNormScale, Bias, Scale
 from layermem.ops.permute import Permute
 from layermem.ops.pooling import Pool
 from layermem.ops.reduction import ArgMax, Reduction
 from layermem.ops.resize import Crop, Interp, Resampling
+from layermem.ops.roi_pooling import RoiPool
 from layermem.ops.shape import Concat, Partition, Reshape, Silence, Slice, Split, Tile
 from layermem.ops.softmax import Accuracy, Scores, Softmax, SoftmaxLoss
 from layermem.ops.update import RULES, GradientNorm, Update
@@ -53,6 +56,7 @@ __all__ = [
     "Interp",
     "ItemLoss",
     "Kind",
+    "L2Norm",
     "MultinomialLogisticLoss",
     "OpRecord",
     "PReLU",
@@ -65,11 +69,13 @@ __all__ = [
     "Resampling",
     "Reshape",
     "ResidualGrad",
+    "RoiPool",
     "Scale",
     "Scores",
     "SigmoidCrossEntropyLoss",
     "Silence",
     "Slice",
+    "SmoothL1Loss",
     "Softmax",
     "SoftmaxLoss",
     "Split",

@@ -18,6 +18,22 @@ class EuclideanLoss(OpRecord):
 
 
 @dataclass(frozen=True)
+class SmoothL1Loss(OpRecord):
+    """y0 = sum w_out f(w_in (a - b)) / items:  f(d) = sigma^2 d^2 / 2 where |d| < 1 / sigma^2, else |d| - 1 / 2 sigma^2
+
+    inside, outside   whether there are w_in, x2, and w_out, x3
+
+    forward   y0 from x0 (a), x1 (b), x2, x3      backward   dx0, dx1 from these and dy0
+    """
+
+    x: Tensor
+    items: int
+    sigma: float
+    inside: bool
+    outside: bool
+
+
+@dataclass(frozen=True)
 class SigmoidCrossEntropyLoss(OpRecord):
     """forward   y0 from x0, x1 (targets)     backward   dx0 from x0, x1, dy0;   normalizer as in SoftmaxLoss"""
 

@@ -55,7 +55,8 @@ _BLOBS = LayerParameter.DESCRIPTOR.fields_by_name["blobs"].number
 _OLD_BLOBS = V1LayerParameter.DESCRIPTOR.fields_by_name["blobs"].number
 # Names of types in Caffe's three formats.
 _INNER_PRODUCT = ("InnerProduct", "INNER_PRODUCT", "innerproduct")
-_WITH_BIAS = (*_INNER_PRODUCT, "Convolution", "CONVOLUTION", "conv", "Deconvolution", "DECONVOLUTION")
+_DEPTHWISE = ("ConvolutionDepthwise", "DepthwiseConvolution")  # of forks
+_WITH_BIAS = (*_INNER_PRODUCT, *_DEPTHWISE, "Convolution", "CONVOLUTION", "conv", "Deconvolution", "DECONVOLUTION")
 
 FileLayers = Mapping[str, tuple[str, Sequence[Blob]]]  # name -> (type, blobs)
 B = TypeVar("B")

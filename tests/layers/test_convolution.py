@@ -219,3 +219,22 @@ def test_each_bottom_needs_its_own_top():
 def test_a_deconvolution_that_crops_everything_is_refused():
     with pytest.raises(InputError, match="smaller pad"):
         layer("num_output: 2 kernel_size: 3 pad: 2", (1, 2, 1, 1), type="Deconvolution")
+
+
+# -- depthwise types of forks -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["ConvolutionDepthwise", "DepthwiseConvolution"])
+@pytest.mark.parametrize("group", ["", "group: 1", "group: 3"])
+def test_a_depthwise_type_is_a_convolution_with_a_group_for_each_channel(kind, group):
+    of_fork = layer_of(f'type: "{kind}" convolution_param {{ num_output: 6 kernel_size: 3 {group} }}', (2, 3, 5, 5))
+    settings = "num_output: 6 kernel_size: 3 group: 3"
+    of_caffe = layer_of(f'type: "Convolution" convolution_param {{ {settings} }}', (2, 3, 5, 5))
+    assert of_fork.record == of_caffe.record and of_fork.params[0].shape == of_caffe.params[0].shape == (6, 1, 3, 3)
+
+
+def test_a_depthwise_type_with_other_groups_is_refused():
+    with pytest.raises(InputError, match="a group for each of its 4 channels: remove 'group'"):
+        layer_of(
+            'type: "ConvolutionDepthwise" convolution_param { num_output: 4 kernel_size: 1 group: 2 }', (1, 4, 5, 5)
+        )

@@ -194,3 +194,41 @@ def test_a_target_never_gets_a_gradient(kind, count):
 def test_a_loss_is_a_scalar_that_counts_in_the_objective(kind, shapes):
     layer = layer_of(f'type: "{kind}"', *shapes)
     assert layer.tops[0].shape == () and layer.is_loss
+
+
+# ---- SmoothL1Loss ---------------------------------------------------------------------------------------------------
+
+
+def smooth_l1(count, settings=""):
+    return layer_of(f'type: "SmoothL1Loss" smooth_l1_loss_param {{ {settings} }}', *[(2, 3)] * count)
+
+
+def test_smooth_l1_is_half_the_square_below_one_and_the_distance_less_a_half_beyond():
+    a = np.array([[0.5, -1, 3], [0, -2, 0]])
+    run = forward(smooth_l1(2), a, np.zeros((2, 3)))
+    assert run.arrays["y0"] == pytest.approx((0.125 + 0.5 + 2.5 + 1.5) / 2)
+    backward(run, ("dx0", "dx1"), np.array(2.0))
+    np.testing.assert_allclose(run.arrays["dx0"], [[0.5, -1, 1], [0, -1, 0]])
+    np.testing.assert_allclose(run.arrays["dx1"], -run.arrays["dx0"])
+
+
+def test_smooth_l1_with_sigma_and_weights():
+    a, b, ones = np.array([[1.0, 5, 7], [0.2, 0, 0]]), np.zeros((2, 3)), np.ones((2, 3))
+    inside, outside = ones * [1, 2, 0], ones * 3
+    # sigma 2: the knee is at 1/4;  1 -> 1 - 1/8, 10 -> 10 - 1/8, 0 -> 0, 0.2 -> 4/2 0.04
+    run = forward(smooth_l1(4, "sigma: 2"), a, b, inside, outside)
+    assert run.arrays["y0"] == pytest.approx(3 * (0.875 + 9.875 + 0.08) / 2)
+    backward(run, ("dx0",), np.array(2.0))
+    np.testing.assert_allclose(run.arrays["dx0"], [[3, 6, 0], [2.4, 0, 0]])
+    assert forward(smooth_l1(3, "sigma: 2"), a, b, inside).arrays["y0"] == pytest.approx(run.arrays["y0"] / 3)
+
+
+@pytest.mark.parametrize("sigma", ["0", "-1", "nan"])
+def test_smooth_l1_needs_a_positive_sigma(sigma):
+    with pytest.raises(InputError, match="use a number above 0"):
+        smooth_l1(2, f"sigma: {sigma}")
+
+
+def test_smooth_l1_needs_bottoms_of_one_shape():
+    with pytest.raises(InputError, match="make the shapes equal"):
+        layer_of('type: "SmoothL1Loss"', (2, 3), (2, 4))

@@ -47,3 +47,28 @@ def test_an_order_that_moves_no_element_is_a_view(shape, order, view):
 def test_an_order_that_repeats_an_axis_or_has_none_such_is_refused(order):
     with pytest.raises(InputError, match="for a bottom of 4 axes; name each axis once, from 0 to 3"):
         permute((2, 3, 4, 5), *order)
+
+
+# ---- ShuffleChannel -------------------------------------------------------------------------------------------------
+
+
+def shuffle(shape, groups):
+    return layer_of(f'type: "ShuffleChannel" shuffle_channel_param {{ group: {groups} }}', shape)
+
+
+@pytest.mark.parametrize(
+    "groups, order", [(3, [0, 2, 4, 1, 3, 5]), (2, [0, 3, 1, 4, 2, 5]), (1, range(6)), (6, range(6))]
+)
+def test_the_channels_of_the_groups_come_by_turns(groups, order):
+    x = np.arange(12.0).reshape(1, 6, 1, 2)
+    np.testing.assert_array_equal(forward(shuffle(x.shape, groups), x).arrays["y0"], x[:, list(order)])
+
+
+def test_a_shuffle_of_one_group_is_a_view():
+    assert shuffle((2, 6, 3, 3), 1).record.view and not shuffle((2, 6, 3, 3), 2).record.view
+
+
+@pytest.mark.parametrize("groups", [0, 4])
+def test_a_number_of_groups_that_does_not_divide_the_channels_is_refused(groups):
+    with pytest.raises(InputError, match="use a group that divides 6"):
+        shuffle((2, 6, 3, 3), groups)

@@ -71,3 +71,14 @@ def test_the_index_takes_one_byte_while_the_window_has_at_most_256_elements():
 def test_what_cannot_be_pooled_is_refused_with_a_remedy(settings, remedy):
     with pytest.raises(InputError, match=remedy):
         pool(settings, (1, 1, 4, 4))
+
+
+@pytest.mark.parametrize("mode, rows", [("ceil_mode: true", 3), ("ceil_mode: false", 2), ("", 3)])
+def test_ceil_mode_is_how_forks_write_the_rounding(mode, rows):
+    layer = layer_of(f'type: "Pooling" pooling_param {{ kernel_size: 3 stride: 2 {mode} }}', (1, 1, 6, 6))
+    assert layer.tops[0].shape == (1, 1, rows, rows)
+
+
+def test_ceil_mode_beside_round_mode_is_refused():
+    with pytest.raises(InputError, match="gives both ceil_mode and round_mode; keep round_mode"):
+        layer_of('type: "Pooling" pooling_param { kernel_size: 2 ceil_mode: false round_mode: CEIL }', (1, 1, 6, 6))

@@ -15,6 +15,7 @@ from layermem.ops import (
     ItemLoss,
     MultinomialLogisticLoss,
     SigmoidCrossEntropyLoss,
+    SmoothL1Loss,
 )
 from layermem.utils.units import aligned
 
@@ -93,6 +94,31 @@ def euclidean_loss_backward(op: EuclideanLoss, call: CpuCall) -> list[Launch]:
         return [*before, launch]
     workspace = call.workspace + offset + aligned(op.a.nbytes)
     return [*before, launch, *reorder(call["dx1"], op.b, db, op.a, workspace, call.accumulates("dx1"))]
+
+
+def smooth_l1_workspace_bytes(op: SmoothL1Loss, roles: Collection[str]) -> int:
+    return cpu.euclidean_loss_workspace_bytes(op.x.count)
+
+
+@kernel(SmoothL1Loss, "forward", workspace=smooth_l1_workspace_bytes)
+def smooth_l1_forward(op: SmoothL1Loss, call: CpuCall) -> list[Launch]:
+    return [
+        cpu.smooth_l1_loss_forward(
+            op.x.count, loss=call["y0"], a=call["x0"], b=call["x1"], inside=call["x2"], outside=call["x3"],
+            sigma=op.sigma, divisor=op.items, workspace=call.workspace,
+        )
+    ]  # fmt: skip
+
+
+@kernel(SmoothL1Loss, "backward")
+def smooth_l1_backward(op: SmoothL1Loss, call: CpuCall) -> list[Launch]:
+    return [
+        cpu.smooth_l1_loss_backward(
+            op.x.count, da=call["dx0"], db=call["dx1"], a=call["x0"], b=call["x1"], inside=call["x2"],
+            outside=call["x3"], dloss=call["dy0"], sigma=op.sigma, divisor=op.items,
+            accumulate_da=call.accumulates("dx0"), accumulate_db=call.accumulates("dx1"),
+        )
+    ]  # fmt: skip
 
 
 # -- pairs of items ----------------------------------------------------------------------------------------------------

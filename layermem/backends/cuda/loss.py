@@ -17,6 +17,7 @@ from layermem.ops import (
     ItemLoss,
     MultinomialLogisticLoss,
     SigmoidCrossEntropyLoss,
+    SmoothL1Loss,
     Tensor,
 )
 from layermem.utils.units import aligned
@@ -165,6 +166,36 @@ def sigmoid_backward(op: SigmoidCrossEntropyLoss, call: CudaCall) -> Iterator[La
         "sigmoid_cross_entropy_backward", arguments, op.x.count, Columns(op.x.count, 1), dx0=call["dx0"],
         accumulate0=call.accumulates("dx0"),
     )  # fmt: skip
+
+
+def smooth_l1(
+    op: SmoothL1Loss, call: CudaCall, step: str, grid: int | tuple[int, int], parts: int, dx0: int, dx1: int
+) -> Launch:
+    return launch(
+        "loss", f"smooth_l1_{step}", "SmoothL1Args", grid, parts=parts, dx0=dx0, dx1=dx1, x0=call["x0"], x1=call["x1"],
+        inside=call["x2"], outside=call["x3"], dy=call["dy0"], at=Columns(op.x.count, 1).struct(), count=op.x.count,
+        items=op.items, accumulate0=call.accumulates("dx0"), accumulate1=call.accumulates("dx1"),
+        sharpness=op.sigma**2,
+    )  # fmt: skip
+
+
+def smooth_l1_workspace_bytes(op: SmoothL1Loss, roles: Collection[str]) -> int:
+    return parts_workspace_bytes(Columns(op.x.count, 1), 1)
+
+
+@kernel(SmoothL1Loss, "forward", workspace=smooth_l1_workspace_bytes)
+def smooth_l1_forward(op: SmoothL1Loss, call: CudaCall) -> Iterator[Launch]:
+    workspace, at = Workspace(call.workspace), Columns(op.x.count, 1)
+    parts = workspace.take(FLOAT * at.parts)
+    yield smooth_l1(op, call, "forward", at.grid(at.parts), parts, 0, 0)
+    total, sums = sum_rows(parts, at.parts, 1, workspace)
+    yield from sums
+    yield divide_loss(call["y0"], total, normalizer(op.items))
+
+
+@kernel(SmoothL1Loss, "backward")
+def smooth_l1_backward(op: SmoothL1Loss, call: CudaCall) -> Iterator[Launch]:
+    yield smooth_l1(op, call, "backward", ceil_div(op.x.count, THREADS), 0, call["dx0"], call["dx1"])
 
 
 # -- a label for each item ---------------------------------------------------------------------------------------------

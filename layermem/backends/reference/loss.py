@@ -14,6 +14,7 @@ from layermem.ops import (
     ItemLoss,
     MultinomialLogisticLoss,
     SigmoidCrossEntropyLoss,
+    SmoothL1Loss,
 )
 
 SMALLEST = 1e-20  # probability that MultinomialLogisticLoss still takes the logarithm of
@@ -54,6 +55,38 @@ def euclidean_forward(op: EuclideanLoss, call: ReferenceCall) -> None:
 @kernel(EuclideanLoss, "backward")
 def euclidean_backward(op: EuclideanLoss, call: ReferenceCall) -> None:
     gradient = (call["dy0"] / op.items) * (call["x0"] - call["x1"].reshape(call["x0"].shape))
+    if "dx0" in call:
+        call["dx0"][...] = gradient
+    if "dx1" in call:
+        call["dx1"][...] = -gradient.reshape(call["dx1"].shape)
+
+
+# -- SmoothL1Loss ------------------------------------------------------------------------------------------------------
+
+
+def smooth_l1_operands(op: SmoothL1Loss, call: ReferenceCall) -> tuple[Array, Array | float, Array | float]:
+    """The weighted difference, the weights inside and those outside."""
+    a = call["x0"]
+    inside = call["x2"].reshape(a.shape) if op.inside else 1.0
+    outside = call["x3"].reshape(a.shape) if op.outside else 1.0
+    return inside * (a - call["x1"].reshape(a.shape)), inside, outside
+
+
+@kernel(SmoothL1Loss, "forward")
+def smooth_l1_forward(op: SmoothL1Loss, call: ReferenceCall) -> None:
+    d, _, outside = smooth_l1_operands(op, call)
+    sharpness = op.sigma**2
+    near = np.abs(d) < 1 / sharpness
+    losses = outside * np.where(near, sharpness / 2 * d * d, np.abs(d) - 0.5 / sharpness)
+    call["y0"][...] = losses.sum() / op.items
+
+
+@kernel(SmoothL1Loss, "backward")
+def smooth_l1_backward(op: SmoothL1Loss, call: ReferenceCall) -> None:
+    d, inside, outside = smooth_l1_operands(op, call)
+    sharpness = op.sigma**2
+    slope = np.where(np.abs(d) < 1 / sharpness, sharpness * d, np.sign(d))
+    gradient = (call["dy0"] / op.items) * slope * inside * outside
     if "dx0" in call:
         call["dx0"][...] = gradient
     if "dx1" in call:

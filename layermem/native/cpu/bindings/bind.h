@@ -42,10 +42,12 @@ void bind_convolution(pybind11::module_& m);
 void bind_copy(pybind11::module_& m);
 void bind_eltwise(pybind11::module_& m);
 void bind_inner_product(pybind11::module_& m);
+void bind_l2norm(pybind11::module_& m);
 void bind_loss(pybind11::module_& m);
 void bind_normalization(pybind11::module_& m);
 void bind_pooling(pybind11::module_& m);
 void bind_reduction(pybind11::module_& m);
+void bind_roi_pooling(pybind11::module_& m);
 void bind_softmax(pybind11::module_& m);
 void bind_update(pybind11::module_& m);
 

@@ -40,9 +40,11 @@ void bind_cpu(py::module_& parent) {
     bind_eltwise(m);
     bind_update(m);
     bind_softmax(m);  // defines Axis, likewise for bind_reduction
+    bind_l2norm(m);
     bind_loss(m);
     bind_reduction(m);
     bind_copy(m);
+    bind_roi_pooling(m);
 }
 
 }  // namespace layermem

@@ -53,6 +53,32 @@ void bind_sigmoid(py::module_& m) {
         arg("divisor") = 0, arg("accumulate") = false, arg("workspace"));
 }
 
+void bind_smooth_l1(py::module_& m) {
+    m.def(
+        "smooth_l1_loss_forward",
+        [](int64_t count, Address loss, Address a, Address b, Address inside, Address outside, float sigma,
+           double divisor, Address workspace) {
+            const SmoothL1Args args{
+                nullptr,       nullptr, at<float>(a), at<float>(b), at<float>(inside), at<float>(outside),
+                sigma * sigma, 0,       false,        false};
+            return BoundLaunch{smooth_l1_loss_forward(count, at<float>(loss), args, divisor, at<void>(workspace))};
+        },
+        arg("count"), py::kw_only(), arg("loss"), arg("a"), arg("b"), arg("inside") = 0, arg("outside") = 0,
+        arg("sigma"), arg("divisor"), arg("workspace"));
+    m.def(
+        "smooth_l1_loss_backward",
+        [](int64_t count, Address da, Address db, Address a, Address b, Address inside, Address outside, Address dloss,
+           float sigma, double divisor, bool accumulate_da, bool accumulate_db) {
+            const SmoothL1Args args{at<float>(da),     at<float>(db),      at<float>(a),  at<float>(b),
+                                    at<float>(inside), at<float>(outside), sigma * sigma, 0,
+                                    accumulate_da,     accumulate_db};
+            return BoundLaunch{smooth_l1_loss_backward(count, args, at<float>(dloss), divisor)};
+        },
+        arg("count"), py::kw_only(), arg("da") = 0, arg("db") = 0, arg("a"), arg("b"), arg("inside") = 0,
+        arg("outside") = 0, arg("dloss"), arg("sigma"), arg("divisor"), arg("accumulate_da") = false,
+        arg("accumulate_db") = false);
+}
+
 void bind_pairs(py::module_& m) {
     m.def("euclidean_loss_workspace_bytes", &euclidean_loss_workspace_bytes, arg("count"));
     m.def(
@@ -120,6 +146,7 @@ void bind_items(py::module_& m, const std::string& name, Forward forward, Backwa
 void bind_loss(py::module_& m) {
     bind_sigmoid(m);
     bind_pairs(m);
+    bind_smooth_l1(m);
     m.def("item_loss_workspace_bytes", &item_loss_workspace_bytes, arg("items"), arg("classes"));
     bind_items(m, "hinge_loss", &hinge_loss_forward, &hinge_loss_backward);
     bind_items(m, "logistic_loss", &logistic_loss_forward, &logistic_loss_backward);

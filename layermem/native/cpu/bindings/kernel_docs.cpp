@@ -80,6 +80,12 @@ Normalization   dx over x or dy, y over x
         scale = k + alpha * sum of squares: alpha is Caffe's, divided by the elements of the window.  Across channels
         y over x, dx over x or dy; within a channel: none
 
+    l2norm_forward(*, pixels, channels, group, shared, eps, y, x, scale, workspace)
+    l2norm_backward(*, pixels, channels, group, shared, eps, dx=0, dscale=0, x, dy, scale=0, accumulate_dx,
+                    accumulate_dscale, workspace)
+    l2norm_workspace_bytes(*, pixels, channels, group, shared)
+        y = scale x / sqrt(sum x^2 + eps), the sum over `group` pixels; scale [channels], or one number where shared
+
 Softmax     y over x, dx over any input
     softmax_forward(axis, *, y, x)                  softmax_backward(axis, *, dx, y, dy, accumulate)
     softmax_loss_forward(axis, *, loss, y=0, x, label, ignore_label=None, divisor=0, workspace)     y: the softmax
@@ -100,6 +106,10 @@ Losses      dx over any input; loss and dloss are one number
     euclidean_loss_forward(count, *, loss, a, b, divisor, workspace)        sum (a - b)^2 / divisor
     euclidean_loss_backward(count, *, da=0, db=0, a, b, dloss, divisor, accumulate_da, accumulate_db)
         da = dloss (a - b) / divisor, db = -da
+    smooth_l1_loss_forward(count, *, loss, a, b, inside=0, outside=0, sigma, divisor, workspace)
+    smooth_l1_loss_backward(count, *, da=0, db=0, a, b, inside=0, outside=0, dloss, sigma, divisor, accumulate_da,
+                            accumulate_db)
+        workspace: euclidean_loss_workspace_bytes
     contrastive_loss_forward(items, size, *, loss, a, b, same, margin, legacy=False, divisor, workspace)
     contrastive_loss_backward(items, size, *, da=0, db=0, a, b, same, dloss, margin, legacy=False, divisor,
                               accumulate_da, accumulate_db)
@@ -108,6 +118,10 @@ Losses      dx over any input; loss and dloss are one number
     logistic_loss_forward, logistic_loss_backward       likewise; workspace of both:
                                                         item_loss_workspace_bytes(items, classes)
         x [items][classes / channels][channels], whose labels count [channels][classes / channels]
+
+Regions of interest     regions [rois][5]: item, x1, y1, x2, y2; ValueError for one in no image
+    roi_pool_forward(*, n, c, size, rois, out, spatial_scale, y, x, regions, argmax=0)      argmax int32 [rois][out][c]
+    roi_pool_backward(*, n, c, size, rois, out, spatial_scale, dx, dy, regions, argmax, accumulate)
 
 Copies
     copy_rows(rows, width, *, out, out_pitch, x, x_pitch, accumulate)       Concat, Slice: in floats, from any address

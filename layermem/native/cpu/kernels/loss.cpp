@@ -97,6 +97,23 @@ Launch euclidean_loss_backward(int64_t count, const PairArgs& args, const float*
     };
 }
 
+Launch smooth_l1_loss_forward(int64_t count, float* loss, const SmoothL1Args& args, double divisor, void* workspace) {
+    return [=, &kernels = loss_kernels()] {
+        run_loss_partials(
+            [&](int64_t begin, int64_t end, LossPartial& sum) { kernels.smooth_l1_loss(args, begin, end, sum); }, count,
+            kLossTaskElements, 0, divisor, loss, workspace);
+    };
+}
+
+Launch smooth_l1_loss_backward(int64_t count, const SmoothL1Args& args, const float* dloss, double divisor) {
+    return [=, &kernels = loss_kernels()] {
+        SmoothL1Args scaled = args;
+        scaled.scale = gradient_scale(dloss, divisor);
+        parallel_for_ranges(count, kLossTaskElements,
+                            [&](int64_t begin, int64_t end) { kernels.smooth_l1_loss_backward(scaled, begin, end); });
+    };
+}
+
 // An item is a pair of rows of `size` elements, whose distance is one term of the loss.
 int64_t contrastive_loss_workspace_bytes(int64_t items, int64_t size) {
     return loss_partial_bytes(items, items_per_task(size));

@@ -17,6 +17,10 @@ int64_t euclidean_loss_workspace_bytes(int64_t count);
 Launch euclidean_loss_forward(int64_t count, float* loss, const PairArgs& args, double divisor, void* workspace);
 Launch euclidean_loss_backward(int64_t count, const PairArgs& args, const float* dloss, double divisor);
 
+// sum outside f(inside (a - b)) / divisor; f as in microkernels/loss.cpp.  workspace: that of euclidean_loss
+Launch smooth_l1_loss_forward(int64_t count, float* loss, const SmoothL1Args& args, double divisor, void* workspace);
+Launch smooth_l1_loss_backward(int64_t count, const SmoothL1Args& args, const float* dloss, double divisor);
+
 // sum over items, by `divisor`, of d^2 where `same`, else of max(margin - d, 0)^2 (legacy: max(margin - d^2, 0)), with
 // d = |a - b|
 int64_t contrastive_loss_workspace_bytes(int64_t items, int64_t size);

@@ -65,6 +65,39 @@ void euclidean_loss_backward(const PairArgs& args, int64_t begin, int64_t end) {
     difference_backward(args, begin, end, args.scale);
 }
 
+// inside (a - b) of a register.
+inline V weighted_difference(const SmoothL1Args& args, int64_t i, int n) {
+    const V d = load(args.a + i, n) - load(args.b + i, n);
+    return args.inside ? load(args.inside + i, n) * d : d;
+}
+
+// sharpness d^2 / 2 where |d| < 1 / sharpness, else |d| - 1 / (2 sharpness); 0 in the lanes beyond the end
+void smooth_l1_loss(const SmoothL1Args& args, int64_t begin, int64_t end, LossPartial& sum) {
+    const V half = broadcast(0.5f * args.sharpness), knee = broadcast(1 / args.sharpness);
+    const V below = broadcast(0.5f / args.sharpness);
+    V loss = zero();
+    for_each_vector(begin, end, [&](int64_t i, auto n) {
+        const V d = weighted_difference(args, i, n), far = abs(d);
+        const V element_loss = select(far < knee, half * d * d, far - below);
+        loss += args.outside ? load(args.outside + i, n) * element_loss : element_loss;
+    });
+    sum.loss += static_cast<double>(reduce_add(loss));
+}
+
+// da = scale outside inside f'(d), db = -da; every input of a register is read before either is written.
+void smooth_l1_loss_backward(const SmoothL1Args& args, int64_t begin, int64_t end) {
+    const V knee = broadcast(1 / args.sharpness);
+    for_each_vector(begin, end, [&](int64_t i, auto n) {
+        const V d = weighted_difference(args, i, n);
+        const V sign = select(d > zero(), broadcast(1.0f), select(d < zero(), broadcast(-1.0f), d));
+        V slope = broadcast(args.scale) * select(abs(d) < knee, broadcast(args.sharpness) * d, sign);
+        if (args.inside) slope *= load(args.inside + i, n);
+        if (args.outside) slope *= load(args.outside + i, n);
+        if (args.da) store(args.da + i, args.accumulate_da ? load(args.da + i, n) + slope : slope, n);
+        if (args.db) store(args.db + i, args.accumulate_db ? load(args.db + i, n) - slope : -slope, n);
+    });
+}
+
 // Whether the pair belongs together.
 inline bool is_same(const PairArgs& args, int64_t item) { return static_cast<int64_t>(args.same[item]) != 0; }
 inline float clamp_at_zero(float x) { return x < 0 ? 0 : x; }
@@ -170,9 +203,9 @@ void logistic_loss_backward(const ItemArgs& args, int64_t begin, int64_t end) {
 }  // namespace
 
 const LossKernels loss_kernels = {
-    sigmoid_loss,     sigmoid_loss_backward,     euclidean_loss, euclidean_loss_backward,
-    contrastive_loss, contrastive_loss_backward, hinge_loss,     hinge_loss_backward,
-    logistic_loss,    logistic_loss_backward,
+    sigmoid_loss,   sigmoid_loss_backward,   euclidean_loss,   euclidean_loss_backward,
+    smooth_l1_loss, smooth_l1_loss_backward, contrastive_loss, contrastive_loss_backward,
+    hinge_loss,     hinge_loss_backward,     logistic_loss,    logistic_loss_backward,
 };
 
 }  // namespace layermem::cpu::LAYERMEM_ISA

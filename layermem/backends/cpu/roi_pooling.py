@@ -1,0 +1,50 @@
+"""RoiPool: the maxima of a grid of windows over each region of interest."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from layermem._native import cpu
+from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.errors import InputError
+from layermem.ops import RoiPool
+
+
+class Shape(TypedDict):
+    n: int
+    c: int
+    size: tuple[int, int]
+    rois: int
+    out: tuple[int, int]
+    spatial_scale: float
+
+
+def shape_of(op: RoiPool) -> Shape:
+    n, c, h, w = op.x.shape
+    r, _, ho, wo = op.y.shape
+    return {"n": n, "c": c, "size": (h, w), "rois": r, "out": (ho, wo), "spatial_scale": op.spatial_scale}
+
+
+@kernel(RoiPool, "forward")
+def roi_pool_forward(op: RoiPool, call: CpuCall) -> list[Launch]:
+    launch = cpu.roi_pool_forward(
+        **shape_of(op), y=call["y0"], x=call["x0"], regions=call["x1"], argmax=call["argmax"]
+    )  # fmt: skip
+
+    def run() -> None:
+        try:
+            launch()
+        except ValueError as error:
+            raise InputError(f"{error}; fix the data", layer=call.layer) from None
+
+    return [run]
+
+
+@kernel(RoiPool, "backward")
+def roi_pool_backward(op: RoiPool, call: CpuCall) -> list[Launch]:
+    return [
+        cpu.roi_pool_backward(
+            **shape_of(op), dx=call["dx0"], dy=call["dy0"], regions=call["x1"], argmax=call["argmax"],
+            accumulate=call.accumulates("dx0"),
+        )
+    ]  # fmt: skip

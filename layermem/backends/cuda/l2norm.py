@@ -1,0 +1,82 @@
+"""L2Norm: the sums over what shares a norm, then one thread per element."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
+from layermem.backends.cuda.channel_sums import Columns, channel_sums
+from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
+from layermem.ops import L2Norm
+
+WARPS = 8  # of a block
+WARP_MEMBERS = 512  # that a warp still sums alone
+
+
+def members(op: L2Norm) -> int:
+    """Elements that share a norm."""
+    return op.group * op.channels
+
+
+def scale_columns(op: L2Norm) -> Columns:
+    return Columns(op.x.count, 1) if op.shared else Columns(op.pixels, op.channels)
+
+
+def norm_launch(function: str, grid: int, op: L2Norm, call: CudaCall, y: int, dy: int, sums: int) -> Launch:
+    return launch(
+        "l2norm", function, "L2NormArgs", grid, y=y, x=call["x0"], dy=dy, scale=call["w0"], sums=sums,
+        by_norm=divider(members(op)), by_channels=divider(1 if op.shared else op.channels),
+        norms=op.x.count // members(op), count=op.x.count, accumulate=call.accumulates("dx0"), eps=op.eps,
+    )  # fmt: skip
+
+
+def norm_sums(op: L2Norm, call: CudaCall, dy: int, sums: int) -> Launch:
+    norms = op.x.count // members(op)
+    if members(op) <= WARP_MEMBERS:
+        return norm_launch("norm_sums_of_warp", ceil_div(norms, WARPS), op, call, 0, dy, sums)
+    return norm_launch("norm_sums_of_block", norms, op, call, 0, dy, sums)
+
+
+def sums_bytes(op: L2Norm) -> int:
+    return 2 * FLOAT * (op.x.count // members(op))
+
+
+def l2norm_workspace_bytes(op: L2Norm, roles: Collection[str]) -> int:
+    workspace = Workspace()
+    workspace.take(sums_bytes(op))
+    at = scale_columns(op)
+    if "dw0" in roles and at.parts > 1:
+        workspace.take(at.part_bytes())
+        workspace.take(Columns(at.parts, at.columns).part_bytes())
+    return workspace.nbytes
+
+
+@kernel(L2Norm, "forward", workspace=l2norm_workspace_bytes)
+def l2norm_forward(op: L2Norm, call: CudaCall) -> Iterator[Launch]:
+    yield norm_sums(op, call, 0, call.workspace)
+    yield norm_launch("norm_forward", ceil_div(op.x.count, THREADS), op, call, call["y0"], 0, call.workspace)
+
+
+@kernel(L2Norm, "backward", workspace=l2norm_workspace_bytes)
+def l2norm_backward(op: L2Norm, call: CudaCall) -> Iterator[Launch]:
+    workspace = Workspace(call.workspace)
+    sums = workspace.take(sums_bytes(op))
+    yield norm_sums(op, call, call["dy0"] if "dx0" in call else 0, sums)
+    if "dw0" in call:  # before dx, which may lie over x or dy
+        yield from scale_sums(op, call, sums, workspace)
+    if "dx0" in call:
+        yield norm_launch(
+            "norm_backward", ceil_div(op.x.count, THREADS), op, call, call["dx0"], call["dy0"], sums
+        )  # fmt: skip
+
+
+def scale_sums(op: L2Norm, call: CudaCall, sums: int, workspace: Workspace) -> Iterator[Launch]:
+    at, dw, accumulate = scale_columns(op), call["dw0"], call.accumulates("dw0")
+    parts = workspace.take(at.part_bytes()) if at.parts > 1 else dw
+    yield launch(
+        "l2norm", f"norm_scale_sums_v{at.v}", "NormScaleArgs", at.grid(at.parts), y=parts, x=call["x0"],
+        dy=call["dy0"], sums=sums, at=at.struct(), by_norm=divider(members(op)),
+        accumulate=accumulate and at.parts == 1,
+    )  # fmt: skip
+    if at.parts > 1:
+        yield from channel_sums(Columns(at.parts, at.columns), dw, parts, accumulate, workspace.next)

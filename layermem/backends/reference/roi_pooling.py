@@ -1,0 +1,76 @@
+"""RoiPool: windows that the second bottom states, computed in float32 whatever the blobs are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from layermem.backends.reference.base import Array, ReferenceCall, kernel
+from layermem.errors import InputError
+from layermem.ops import RoiPool
+
+FAR = 2.0**24  # pixels: corners beyond are taken there
+
+
+def corner(value: float, scale: float) -> int:
+    """round(value scale), halves away from zero as in C."""
+    scaled = float(np.clip(np.float32(value) * np.float32(scale), -FAR, FAR))
+    return int(np.copysign(np.floor(abs(scaled) + 0.5), scaled))
+
+
+def spans(first: int, last: int, windows: int, size: int) -> list[slice]:
+    """The elements of an axis of `size` that each of the windows between two corners covers."""
+    bin_size = np.float32(max(last - first + 1, 1)) / np.float32(windows)
+    begin = [int(np.floor(np.float32(i) * bin_size)) + first for i in range(windows)]
+    end = [int(np.ceil(np.float32(i + 1) * bin_size)) + first for i in range(windows)]
+    return [slice(min(max(a, 0), size), min(max(b, 0), size)) for a, b in zip(begin, end, strict=True)]
+
+
+def regions(op: RoiPool, rois: Array, layer: str) -> Iterator[tuple[int, list[slice], list[slice]]]:
+    """The item, the rows and the columns of each region's windows."""
+    items, _, height, width = op.x.shape
+    _, _, rows, columns = op.y.shape
+    for roi in rois.reshape(-1, 5).astype(np.float32):
+        if not np.isfinite(roi).all() or not 0 <= int(roi[0]) < items:
+            raise InputError(
+                f"reads a region of interest in image {roi[0]:.9g}, from {roi[1]:.9g}, {roi[2]:.9g} to {roi[3]:.9g}, "
+                f"{roi[4]:.9g}, but has {items} images: 0 to {items - 1}; fix the data",
+                layer=layer,
+            )
+        x1, y1, x2, y2 = (corner(value, op.spatial_scale) for value in roi[1:])
+        yield int(roi[0]), spans(y1, y2, rows, height), spans(x1, x2, columns, width)
+
+
+@kernel(RoiPool, "forward")
+def roi_pool_forward(op: RoiPool, call: ReferenceCall) -> None:
+    x, width = call["x0"], op.x.shape[3]
+    y, argmax = np.zeros(op.y.shape, x.dtype), np.full(op.y.shape, -1, np.int32)
+    for r, (item, rows, columns) in enumerate(regions(op, call["x1"], call.layer)):
+        for i, down in enumerate(rows):
+            for j, right in enumerate(columns):
+                window = x[item, :, down, right]
+                if window.size == 0:
+                    continue
+                seen = np.where(np.isnan(window), -np.inf, window).reshape(len(window), -1)
+                best = seen.argmax(axis=1)
+                y[r, :, i, j] = seen[np.arange(len(seen)), best]
+                row, column = np.divmod(best, window.shape[2])
+                argmax[r, :, i, j] = (row + down.start) * width + column + right.start
+    call["y0"][...] = y
+    if "argmax" in call:
+        call["argmax"][...] = argmax
+
+
+@kernel(RoiPool, "backward")
+def roi_pool_backward(op: RoiPool, call: ReferenceCall) -> None:
+    n, c, h, w = op.x.shape
+    dx = np.zeros((n, c, h * w), call["dy0"].dtype)
+    channels = np.arange(c)
+    for r, item in enumerate(call["x1"].reshape(-1, 5)[:, 0].astype(int)):
+        for i in range(op.y.shape[2]):
+            for j in range(op.y.shape[3]):
+                at = call["argmax"][r, :, i, j]
+                won = at >= 0
+                dx[item, channels[won], at[won]] += call["dy0"][r, won, i, j]
+    call["dx0"][...] = dx.reshape(op.x.shape)

@@ -1,0 +1,117 @@
+// One pass sums each pixel, one merges the pixels of a group, one writes.  A task is a range of pixels.
+//
+//     traffic  forward: x read twice, y written; backward: x and dy read three times, dx written
+//     parts    the sums of dscale are taken over parts of the pixels, whose number depends on the shape only, and then
+//              added in order
+#include "cpu/kernels/l2norm.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include "cpu/microkernels/reduction.h"
+#include "cpu/threads/thread_pool.h"
+
+namespace layermem::cpu {
+namespace {
+
+constexpr int64_t kTaskFloats = 16384;
+constexpr int64_t kPartFloats = 32768;  // of a sum over pixels: enough to be worth a part
+constexpr int64_t kMaxParts = 32;
+
+void check(const L2NormShape& s) {
+    if (s.pixels < 1 || s.channels < 1 || s.group < 1 || s.pixels % s.group)
+        throw std::invalid_argument("l2norm: pixels must be a multiple of group, and all sizes at least 1");
+}
+
+int64_t sum_parts(const L2NormShape& s) {
+    return std::min(s.pixels, std::clamp<int64_t>(s.pixels * s.channels / kPartFloats, 1, kMaxParts));
+}
+
+L2NormArgs norm_args(const L2NormShape& s, float eps, const float* x, const float* scale, void* workspace) {
+    L2NormArgs args{};
+    args.pixels = s.pixels;
+    args.channels = s.channels;
+    args.group = s.group;
+    args.shared = s.shared;
+    args.eps = eps;
+    args.x = x;
+    args.scale = scale;
+    args.squares = static_cast<float*>(workspace);
+    return args;
+}
+
+using PixelKernel = void (*)(const L2NormArgs&, int64_t begin, int64_t end);
+
+void over_pixels(PixelKernel kernel, const L2NormArgs& args) {
+    parallel_for_ranges(args.pixels, std::max<int64_t>(1, kTaskFloats / args.channels),
+                        [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
+}
+
+// The sums of each group, in place of those of its pixels: 1 / n in squares, and in dots the sum itself.
+void merge_groups(const L2NormArgs& args) {
+    const auto total = [&](const float* sums, int64_t g) {
+        double sum = 0;
+        for (int64_t p = g * args.group; p < (g + 1) * args.group; ++p) sum += static_cast<double>(sums[p]);
+        return sum;
+    };
+    // In order of groups: the sum of group g lands at or before the first pixel that it was taken from.
+    for (int64_t g = 0; g < args.pixels / args.group; ++g) {
+        args.squares[g] = static_cast<float>(1 / std::sqrt(total(args.squares, g) + static_cast<double>(args.eps)));
+        if (args.dots) args.dots[g] = static_cast<float>(total(args.dots, g));
+    }
+}
+
+// dscale from the parts' sums [parts][channels].
+void add_scale_sums(const L2NormKernels& kernels, const ReductionKernels& reduction, const L2NormShape& shape,
+                    const L2NormArgs& args, float* dscale, bool accumulate, float* sums) {
+    const int64_t parts = sum_parts(shape), channels = shape.channels;
+    parallel_for(parts, [&](int64_t i) {
+        kernels.scale_sums(args, chunk_begin(shape.pixels, parts, i), chunk_begin(shape.pixels, parts, i + 1),
+                           sums + i * channels);
+    });
+    if (!shape.shared) return reduction.sum_rows(dscale, sums, channels, parts, channels, accumulate);
+    double total = 0;
+    for (int64_t i = 0; i < parts * channels; ++i) total += static_cast<double>(sums[i]);
+    *dscale = accumulate ? *dscale + static_cast<float>(total) : static_cast<float>(total);
+}
+
+}  // namespace
+
+// squares [pixels], dots [pixels], sums [parts][channels]
+int64_t l2norm_workspace_bytes(const L2NormShape& shape) {
+    check(shape);
+    return 2 * aligned_bytes<float>(shape.pixels) + aligned_bytes<float>(sum_parts(shape) * shape.channels);
+}
+
+Launch l2norm_forward(const L2NormShape& shape, float eps, float* y, const float* x, const float* scale,
+                      void* workspace) {
+    check(shape);
+    L2NormArgs args = norm_args(shape, eps, x, scale, workspace);
+    args.out = y;
+    return [=, &kernels = l2norm_kernels()] {
+        over_pixels(kernels.sums, args);
+        merge_groups(args);
+        over_pixels(kernels.forward, args);
+    };
+}
+
+Launch l2norm_backward(const L2NormShape& shape, float eps, const L2NormBackward& backward, void* workspace) {
+    check(shape);
+    L2NormArgs args = norm_args(shape, eps, backward.x, backward.scale, workspace);
+    char* rest = static_cast<char*>(workspace) + aligned_bytes<float>(shape.pixels);
+    args.dy = backward.dy;
+    args.out = backward.dx;
+    args.accumulate = backward.accumulate_dx;
+    if (backward.dx) args.dots = reinterpret_cast<float*>(rest);
+    auto* sums = reinterpret_cast<float*>(rest + aligned_bytes<float>(shape.pixels));
+    return [=, &kernels = l2norm_kernels(), &reduction = reduction_kernels()] {
+        over_pixels(kernels.sums, args);
+        merge_groups(args);
+        if (backward.dscale)  // before dx, which may lie over x or dy
+            add_scale_sums(kernels, reduction, shape, args, backward.dscale, backward.accumulate_dscale, sums);
+        if (backward.dx) over_pixels(kernels.backward, args);
+    };
+}
+
+}  // namespace layermem::cpu

@@ -1,0 +1,26 @@
+// Vectors of length one, times a learned scale; formulas are in microkernels/l2norm.h.
+#pragma once
+#include "cpu/kernels/launch.h"
+#include "cpu/microkernels/l2norm.h"
+
+namespace layermem::cpu {
+
+struct L2NormShape {
+    int64_t pixels, channels, group;  // x [pixels][channels]; `group` consecutive pixels share a norm
+    bool shared;                      // one scale, else one per channel
+};
+
+// Of both directions; y may be x, and dx may be x or dy.
+int64_t l2norm_workspace_bytes(const L2NormShape& shape);
+Launch l2norm_forward(const L2NormShape& shape, float eps, float* y, const float* x, const float* scale,
+                      void* workspace);
+
+struct L2NormBackward {
+    float *dx, *dscale;  // null for a gradient that is not wanted
+    const float *x, *dy;
+    const float* scale;  // for dx
+    bool accumulate_dx, accumulate_dscale;
+};
+Launch l2norm_backward(const L2NormShape& shape, float eps, const L2NormBackward& args, void* workspace);
+
+}  // namespace layermem::cpu

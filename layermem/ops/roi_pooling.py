@@ -1,0 +1,23 @@
+"""RoiPool: the maxima of a grid of windows over each region of interest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from layermem.ops.base import OpRecord, Tensor
+
+
+@dataclass(frozen=True)
+class RoiPool(OpRecord):
+    """x [N,C,H,W], rois [R,..] of 5 numbers each (item, x1, y1, x2, y2 in pixels of the image) -> y [R,C,Ho,Wo].
+
+    spatial_scale   pixels of x in one of the image
+
+    forward    y0 from x0, x1 (rois); writes argmax (row W + column in x, -1 of an empty window) where it is declared
+    backward   dx0 from x1, dy0, argmax
+    """
+
+    x: Tensor
+    rois: Tensor
+    y: Tensor
+    spatial_scale: float
