@@ -387,6 +387,19 @@ scale("Bias by N x C", "axis: 0", "Bias", medium=[IMAGE, (2, 6)])
 scale("Bias of C x H x W", "axis: 1 num_axes: -1", "Bias", medium=IMAGE)
 
 
+def batch_norm(name: str, settings: str, **more: Any) -> None:
+    add(name, f'type: "BN" bn_param {{ {settings} }}', **{**LOOSE, **more})
+
+
+batch_norm("BN of yjxiong", "momentum: 0.8", small=ODD, **BIG)
+batch_norm("BN of yjxiong by quads", "slope_filler { value: 1 }", small=QUADS)
+batch_norm("BN of yjxiong, frozen", "frozen: true", small=ODD, medium=IMAGE)
+batch_norm("BN of rows", "eps: 0.01", medium=(9, 4))
+batch_norm("BN of PSPNet", "var_eps: 1e-5 decay: 0.1", small=ODD)
+batch_norm("BN of SegNet", "bn_mode: LEARN", small=QUADS, medium=IMAGE)
+batch_norm("BN of SegNet, inference", "bn_mode: INFERENCE", small=ODD, medium=IMAGE)
+
+
 def normalize(name: str, settings: str, **more: Any) -> None:
     add(name, f'type: "Normalize" norm_param {{ {settings} }}', **more)
 

@@ -113,7 +113,20 @@ RCNN = f"""
             top: "box_loss" loss_weight: 0.5 }}
     {LOSS % "depth"}
 """
+BN = f"""
+    {DATA} {conv("conv1", "data", 4, 3)}
+    layer {{ name: "one" type: "BN" bottom: "conv1" top: "conv1" bn_param {{ slope_filler {{ value: 1 }} }} }}
+    {relu("conv1")} {conv("conv2", "conv1", 4, 3)}
+    layer {{ name: "two" type: "BN" bottom: "conv2" top: "two" bn_param {{ scale_filler {{ value: 1 }} }} }}
+    {conv("conv3", "two", 4, 1)}
+    layer {{ name: "three" type: "BN" bottom: "conv3" top: "three"
+            bn_param {{ scale_filler {{ value: 1 }} moving_average: true }} }}
+    layer {{ name: "four" type: "BN" bottom: "three" top: "four"
+            bn_param {{ slope_filler {{ value: 2 }} frozen: true }} }}
+    {LOSS % "four"}
+"""
 NETS = {
+    "bn": BN,
     "ssd": SSD,
     "rcnn": RCNN,
     "chain": CHAIN,

@@ -80,7 +80,10 @@ class OpCase:
             xs = [rng.standard_normal(x.shape) for x in layer.bottoms]
             xs = [np.abs(x) + 0.1 for x in xs] if self.positive else xs
             ws = [rng.standard_normal(p.tensor.shape) for p in layer.params]
-            if self.normalized or layer.type == "BatchNorm":  # averages of an earlier batch: no variance is negative
+            if self.normalized or layer.type in (
+                "BatchNorm",
+                "BN",
+            ):  # averages of an earlier batch: no variance is negative
                 ws = [np.abs(w) + 1 for w in ws]
         if self.labels is not None:
             xs[self.labels] = rng.integers(0, self.classes, layer.bottoms[self.labels].shape).astype(float)

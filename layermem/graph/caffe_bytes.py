@@ -115,6 +115,11 @@ def _argmax(layer: Layer) -> int:
     return 0 if layer.param.pooling_param.pool == AVE else FLOAT * layer.tops[0].count
 
 
+@_state("BN")
+def _normalized_and_buffer(layer: Layer) -> int:
+    return 2 * layer.bottoms[0].nbytes
+
+
 @_state("ROIPooling")
 def _place_of_maximum(layer: Layer) -> int:
     return FLOAT * layer.tops[0].count

@@ -2,6 +2,7 @@
 
 from layermem.layers import (
     activation,
+    affine_norm,
     convolution,
     dropout,
     eltwise,
@@ -27,6 +28,7 @@ __all__ = [
     "Step",
     "Tensor",
     "activation",
+    "affine_norm",
     "convolution",
     "dropout",
     "eltwise",

@@ -1,6 +1,7 @@
 """Typed op records: what layers emit, fusion rewrites and backends run."""
 
 from layermem.ops.activation import Kind, Pointwise, PReLU, ReluMask
+from layermem.ops.affine_norm import AffineNorm
 from layermem.ops.base import ITEMSIZE, MAX_COUNT, OpRecord, Tensor, Window, roles
 from layermem.ops.convolution import Conv, ConvProblem, Deconv
 from layermem.ops.dropout import Dropout
@@ -33,6 +34,7 @@ __all__ = [
     "MAX_COUNT",
     "RULES",
     "Accuracy",
+    "AffineNorm",
     "ArgMax",
     "BatchNorm",
     "BatchNormScale",

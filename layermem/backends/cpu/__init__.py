@@ -2,6 +2,7 @@
 
 from layermem.backends.cpu import (
     activation,
+    affine_norm,
     convolution,
     dropout,
     eltwise,
@@ -25,6 +26,7 @@ from layermem.backends.cpu.device import CpuDevice
 __all__ = [
     "CpuDevice",
     "activation",
+    "affine_norm",
     "convolution",
     "cpu_kernels",
     "dropout",

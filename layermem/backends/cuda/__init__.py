@@ -3,6 +3,7 @@ are needed only when the device first runs."""
 
 from layermem.backends.cuda import (
     activation,
+    affine_norm,
     convolution,
     dropout,
     eltwise,
@@ -28,6 +29,7 @@ from layermem.backends.cuda.device import CudaDevice
 __all__ = [
     "CudaDevice",
     "activation",
+    "affine_norm",
     "convolution",
     "cuda_kernels",
     "dropout",

@@ -2,6 +2,7 @@
 
 from layermem.backends.reference import (
     activation,
+    affine_norm,
     convolution,
     dropout,
     eltwise,
@@ -24,6 +25,7 @@ from layermem.backends.reference.device import ReferenceDevice
 __all__ = [
     "ReferenceDevice",
     "activation",
+    "affine_norm",
     "convolution",
     "dropout",
     "eltwise",

@@ -1,0 +1,117 @@
+"""AffineNorm: the launches of a BatchNorm with its Scale, and the moving averages of its own.
+
+The workspace of a training forward ends in a mean, a variance [C] and a weight [1], averages that begin at 0 in every
+step: after it they are the batch's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from layermem._native import cpu
+from layermem.backends.cpu import normalization
+from layermem.backends.cpu.base import CpuCall, Launch, Launches, kernel
+from layermem.ops import AffineNorm
+from layermem.utils.units import aligned
+
+AS_FUSED = {"w0": "w3", "w1": "w4", "dw0": "dw3", "dw1": "dw4"}  # roles of AffineNorm in AffineNorm.fused
+
+
+def as_fused(call: CpuCall, **more: int) -> CpuCall:
+    """The same op by the roles of its BatchNormScale, without moving averages but those in `more`."""
+    addresses = {AS_FUSED.get(role, role): at for role, at in call.addresses.items() if role not in ("w2", "w3")}
+    accumulated = frozenset(AS_FUSED.get(role, role) for role in call.accumulated)
+    return replace(call, addresses={**addresses, **more}, accumulated=accumulated)
+
+
+def fused_bytes(op: AffineNorm, roles: Collection[str]) -> int:
+    return aligned(normalization.batch_norm_scale_forward_workspace_bytes(op.fused, roles))
+
+
+def forward_workspace_bytes(op: AffineNorm, roles: Collection[str]) -> int:
+    if op.global_stats:
+        return cpu.batch_norm_global_workspace_bytes(normalization.channels(op.fused)) + aligned(4)
+    of_batch = 2 * aligned(4 * op.channels) + aligned(4) if op.kept is not None else 0
+    return fused_bytes(op, roles) + of_batch
+
+
+def fill(address: int, count: int, value: float) -> Launch:
+    return cpu.pointwise("fill", count, out=address, alpha=value)
+
+
+@kernel(AffineNorm, "forward", workspace=forward_workspace_bytes)
+def affine_norm_forward(op: AffineNorm, call: CpuCall) -> Launches:
+    if op.global_stats:
+        return global_forward(op, call)
+    if op.kept is None:
+        return normalization.fused_forward(op.fused, as_fused(call), recompute=False)
+    mean = call.workspace + fused_bytes(op, call.addresses)
+    variance = mean + aligned(4 * op.channels)
+    weight = variance + aligned(4 * op.channels)
+    inner = as_fused(call, w0=mean, w1=variance, w2=weight)
+    launches = normalization.fused_forward(op.fused, inner, recompute=False)
+    return [
+        *(fill(address, count, 0.0) for address, count in ((mean, op.channels), (variance, op.channels), (weight, 1))),
+        *(launches or ()),
+        move_average(op, call["w2"], mean, 1.0),
+        move_average(op, call["w3"], variance, op.biased),
+    ]
+
+
+def move_average(op: AffineNorm, average: int, of_batch: int, factor: float) -> Launch:
+    assert op.kept is not None
+    coefficients = [op.kept, (1 - op.kept) * factor]
+    return cpu.eltwise_sum(op.channels, y=average, xs=[average, of_batch], coefficients=coefficients)
+
+
+def global_forward(op: AffineNorm, call: CpuCall) -> list[Launch]:
+    shape = normalization.channels(op.fused)
+    one = call.workspace + cpu.batch_norm_global_workspace_bytes(shape)
+    return [
+        fill(one, 1, 1.0),
+        cpu.batch_norm_fused_global_forward(
+            shape, y=call["y0"], x=call["x0"], w0=call["w2"], w1=call["w3"], w2=one, factor=call["w0"],
+            bias=call["w1"], relu=False, eps=op.eps, workspace=call.workspace,
+        ),
+    ]  # fmt: skip
+
+
+def recompute_workspace_bytes(op: AffineNorm, roles: Collection[str]) -> int:
+    return normalization.batch_norm_scale_forward_workspace_bytes(op.fused, roles)
+
+
+@kernel(AffineNorm, "recompute", workspace=recompute_workspace_bytes)
+def affine_norm_recompute(op: AffineNorm, call: CpuCall) -> Launches:
+    return normalization.fused_forward(op.fused, as_fused(call), recompute=True)
+
+
+def backward_workspace_bytes(op: AffineNorm, roles: Collection[str]) -> int:
+    shape = normalization.channels(op.fused)
+    if op.global_stats:
+        return cpu.batch_norm_global_workspace_bytes(shape) + aligned(4) + aligned(4 * op.channels)
+    return cpu.batch_norm_fused_workspace_bytes(shape)
+
+
+@kernel(AffineNorm, "backward", workspace=backward_workspace_bytes)
+def affine_norm_backward(op: AffineNorm, call: CpuCall) -> Launches:
+    if op.global_stats:
+        return global_backward(op, call)
+    return normalization.batch_norm_scale_backward(op.fused, as_fused(call))
+
+
+def global_backward(op: AffineNorm, call: CpuCall) -> list[Launch]:
+    """dx = dy slope, with the slope w0 / sqrt(w3 + eps): what such a BatchNorm makes of w0 as a gradient."""
+    shape = normalization.channels(op.fused)
+    one = call.workspace + cpu.batch_norm_global_workspace_bytes(shape)
+    slope = one + aligned(4)
+    return [
+        fill(one, 1, 1.0),
+        cpu.batch_norm_global_backward(
+            cpu.Channels(1, op.channels, 1), dx=slope, dy=call["w0"], w1=call["w3"], w2=one, eps=op.eps,
+            workspace=call.workspace,
+        ),
+        cpu.scale_backward(
+            shape, dx=call["dx0"], dy=call["dy0"], factor=slope, accumulate_dx=call.accumulates("dx0")
+        ),
+    ]  # fmt: skip

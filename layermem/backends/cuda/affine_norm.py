@@ -1,0 +1,92 @@
+"""AffineNorm: the launches of a BatchNorm with its Scale, and the moving averages of its own.
+
+A training forward takes the batch's mean, variance and a weight from averages in the workspace that begin at 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from layermem.backends.cuda import normalization
+from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
+from layermem.backends.cuda.eltwise import combine
+from layermem.backends.cuda.host import fill
+from layermem.backends.cuda.launch import Launch
+from layermem.ops import AffineNorm, Fill, Tensor
+from layermem.utils.units import aligned
+
+AS_FUSED = {"w0": "w3", "w1": "w4", "dw0": "dw3", "dw1": "dw4"}  # roles of AffineNorm in AffineNorm.fused
+
+
+def as_fused(call: CudaCall, **more: int) -> CudaCall:
+    """The same op by the roles of its BatchNormScale, without moving averages but those in `more`."""
+    addresses = {AS_FUSED.get(role, role): at for role, at in call.addresses.items() if role not in ("w2", "w3")}
+    accumulated = frozenset(AS_FUSED.get(role, role) for role in call.accumulated)
+    return replace(call, addresses={**addresses, **more}, accumulated=accumulated)
+
+
+def filled(call: CudaCall, address: int, count: int, value: float) -> Iterator[Launch]:
+    yield from fill(Fill(value), replace(call, addresses={"y0": address}, counts={"y0": count}, accumulated=()))
+
+
+def fused_bytes(op: AffineNorm, roles: Collection[str]) -> int:
+    return aligned(normalization.batch_norm_scale_forward_workspace_bytes(op.fused, roles))
+
+
+def forward_workspace_bytes(op: AffineNorm, roles: Collection[str]) -> int:
+    """Two vectors of statistics and a weight, behind what the fused op takes where it runs."""
+    own = 2 * aligned(FLOAT * op.channels) + aligned(FLOAT)
+    return own if op.global_stats else fused_bytes(op, roles) + own
+
+
+@kernel(AffineNorm, "forward", workspace=forward_workspace_bytes)
+def affine_norm_forward(op: AffineNorm, call: CudaCall) -> Iterator[Launch]:
+    if op.global_stats:
+        workspace, nbytes = Workspace(call.workspace), FLOAT * op.channels
+        mean, inv_std, weight = workspace.take(nbytes), workspace.take(nbytes), workspace.take(FLOAT)
+        yield from global_statistics(op, call, mean, inv_std, weight)
+        epilogue = normalization.affine_relu(as_fused(call), False)
+        yield normalization.normalize(op.fused.norm, call["y0"], call["x0"], mean, inv_std, epilogue=epilogue)
+        return
+    workspace, nbytes = Workspace(call.workspace + fused_bytes(op, call.addresses)), FLOAT * op.channels
+    mean, variance, weight = workspace.take(nbytes), workspace.take(nbytes), workspace.take(FLOAT)
+    for address, count in ((mean, op.channels), (variance, op.channels), (weight, 1)):
+        yield from filled(call, address, count, 0.0)
+    yield from normalization.batch_norm_scale_forward(op.fused, as_fused(call, w0=mean, w1=variance, w2=weight))
+    if op.kept is None:
+        return
+    for average, of_batch, factor in ((call["w2"], mean, 1.0), (call["w3"], variance, op.biased)):
+        coefficients = (op.kept, (1 - op.kept) * factor)
+        yield combine("eltwise_sum", average, [average, of_batch], op.channels, coefficients=coefficients)
+
+
+def global_statistics(op: AffineNorm, call: CudaCall, mean: int, inv_std: int, weight: int) -> Iterator[Launch]:
+    """Those of the averages, which are of weight 1."""
+    yield from filled(call, weight, 1, 1.0)
+    averages = {"w0": call["w2"], "w1": call["w3"], "w2": weight}
+    yield normalization.global_statistics(op.fused.norm, replace(call, addresses=averages), mean, inv_std)
+
+
+@kernel(AffineNorm, "recompute")
+def affine_norm_recompute(op: AffineNorm, call: CudaCall) -> Iterator[Launch]:
+    yield from normalization.batch_norm_scale_recompute(op.fused, as_fused(call))
+
+
+def backward_workspace_bytes(op: AffineNorm, roles: Collection[str]) -> int:
+    if op.global_stats:
+        return 3 * aligned(FLOAT * op.channels) + aligned(FLOAT)
+    return normalization.batch_norm_scale_backward_workspace_bytes(op.fused, roles)
+
+
+@kernel(AffineNorm, "backward", workspace=backward_workspace_bytes)
+def affine_norm_backward(op: AffineNorm, call: CudaCall) -> Iterator[Launch]:
+    if not op.global_stats:
+        yield from normalization.batch_norm_scale_backward(op.fused, as_fused(call))
+        return
+    workspace, nbytes = Workspace(call.workspace), FLOAT * op.channels
+    mean, inv_std, slope = (workspace.take(nbytes) for _ in range(3))
+    yield from global_statistics(op, call, mean, inv_std, workspace.take(FLOAT))
+    row = replace(op.fused.norm, x=Tensor((1, op.channels)))
+    yield normalization.normalize(row, slope, call["w0"], 0, inv_std)  # slope = w0 / sqrt(w3 + eps)
+    yield normalization.normalize(op.fused.norm, call["dx0"], call["dy0"], 0, slope, call.accumulates("dx0"))

@@ -1,0 +1,45 @@
+"""AffineNorm: a BatchNorm with its scale and shift, as forks have it in one layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from layermem.ops.base import OpRecord, Tensor
+from layermem.ops.normalization import BatchNorm, BatchNormScale, Scale
+
+
+@dataclass(frozen=True)
+class AffineNorm(OpRecord):
+    """y = w0 (x - mean) / sqrt(var + eps) + w1, a channel at a time.
+
+    kept           share of an old average that is kept: w2 = kept w2 + (1 - kept) mean, w3 likewise of the biased
+                   variance; None: no averages
+    global_stats   mean and var are w2 and w3
+
+    forward     y0, mean, inv_std from x0, w0, w1, and moves w2, w3 where there are any;
+                with global_stats y0 from x0, w0, w1, w2, w3
+    recompute   y0 from x0, mean, inv_std, w0, w1: the same bits, and no average moves
+    backward    dx0, dw0, dw1 from x0, mean, inv_std, w0, w1, dy0; with global_stats dx0 from w0, w3, dy0
+    """
+
+    x: Tensor
+    eps: float
+    kept: float | None
+    global_stats: bool = False
+
+    @property
+    def channels(self) -> int:
+        return self.x.shape[1]
+
+    @property
+    def fused(self) -> BatchNormScale:
+        """The same without moving averages: its w3 and w4 are w0 and w1 here."""
+        rest = tuple(i for i in range(len(self.x.shape)) if i != 1)
+        view = tuple(1 if i in rest else size for i, size in enumerate(self.x.shape))
+        return BatchNormScale(BatchNorm(self.x, self.eps, 0.0), Scale(self.x, "w3", view, rest, "w4"))
+
+    @property
+    def biased(self) -> float:
+        """What turns the unbiased variance, of which `fused` keeps an average, into the biased one."""
+        count = self.fused.norm.per_channel
+        return (count - 1) / count if count > 1 else 1.0
