@@ -441,6 +441,16 @@ add("Permute of items", PERMUTE.format("order: 1"), small=QUADS, formula=lambda 
 add("Permute of five axes", PERMUTE.format("order: 0 order: 2 order: 1"), medium=(2, 3, 4, 2, 3),
     formula=lambda x: x.transpose(0, 2, 1, 3, 4))  # fmt: skip
 add("Permute, a view", PERMUTE.format(""), small=ODD, formula=lambda x: x)
+add("Reorg", 'type: "Reorg" reorg_param { stride: 2 }', small=(2, 4, 6, 2), medium=(1, 8, 4, 10))
+add("Reorg of one block", 'type: "Reorg" reorg_param { stride: 2 }', small=(2, 4, 2, 2))
+add("Reorg, back", 'type: "Reorg" reorg_param { stride: 2 reverse: true }', small=(2, 8, 3, 5))
+add("Reorg of YOLO v2", 'type: "Reorg" reorg_param { stride: 2 }', timing=(16, 64, 26, 26))
+add("Upsample", 'type: "Upsample" upsample_param { scale: 2 }', small=ODD, medium=IMAGE, timing=(16, 128, 26, 26),
+    formula=lambda x: np.kron(x, np.ones((2, 2))))  # fmt: skip
+add("Upsample by 3 of quads", 'type: "Upsample" upsample_param { scale: 3 }', small=QUADS)
+add("Axpy", 'type: "Axpy"', small=[ODD[:2], ODD, ODD], medium=[IMAGE[:2], IMAGE, IMAGE],
+    timing=[BATCH[:2], BATCH, BATCH], formula=lambda a, x, b: a[..., None, None] * x + b)  # fmt: skip
+add("Axpy of quads", 'type: "Axpy"', small=[(2, 4, 1, 1), QUADS, QUADS])
 add("ShuffleChannel", SHUFFLE.format(2), medium=IMAGE, timing=BATCH)
 add("ShuffleChannel of quads", SHUFFLE.format(2), small=QUADS, formula=lambda x: x[:, [0, 2, 1, 3]])
 add("Silence", 'type: "Silence"', medium=IMAGE)

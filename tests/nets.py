@@ -125,7 +125,21 @@ BN = f"""
             bn_param {{ slope_filler {{ value: 2 }} frozen: true }} }}
     {LOSS % "four"}
 """
+YOLO = f"""
+    {DATA} {conv("conv1", "data", 4, 3)} {relu("conv1")}
+    layer {{ name: "squeeze" type: "Pooling" bottom: "conv1" top: "squeeze"
+            pooling_param {{ pool: AVE global_pooling: true }} }}
+    {conv("gate", "squeeze", 4, 1)}
+    layer {{ name: "axpy" type: "Axpy" bottom: "gate" bottom: "conv1" bottom: "conv1" top: "axpy" }}
+    layer {{ name: "half" type: "Pooling" bottom: "axpy" top: "half"
+            pooling_param {{ kernel_size: 2 stride: 2 ceil_mode: false }} }}
+    layer {{ name: "large" type: "Upsample" bottom: "half" top: "large" upsample_param {{ scale: 2 }} }}
+    {conv("conv2", "large", 8, 3)}
+    layer {{ name: "reorg" type: "Reorg" bottom: "conv2" top: "reorg" reorg_param {{ stride: 2 }} }}
+    {LOSS % "reorg"}
+"""
 NETS = {
+    "yolo": YOLO,
     "bn": BN,
     "ssd": SSD,
     "rcnn": RCNN,

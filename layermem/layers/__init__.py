@@ -3,6 +3,7 @@
 from layermem.layers import (
     activation,
     affine_norm,
+    axpy,
     convolution,
     dropout,
     eltwise,
@@ -17,6 +18,7 @@ from layermem.layers import (
     roi_pooling,
     shape,
     softmax,
+    upsample,
 )
 from layermem.layers.base import LAYERS, Layer, Overlay, Param, Step, Tensor, make_layer
 
@@ -29,6 +31,7 @@ __all__ = [
     "Tensor",
     "activation",
     "affine_norm",
+    "axpy",
     "convolution",
     "dropout",
     "eltwise",
@@ -44,4 +47,5 @@ __all__ = [
     "roi_pooling",
     "shape",
     "softmax",
+    "upsample",
 ]

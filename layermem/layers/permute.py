@@ -2,10 +2,13 @@
 
     Permute         axis i of y is axis order[i] of x; axes that `order` does not name follow in their order
     ShuffleChannel  the channels of `group` groups by turns: the first of each, the second of each, ..
+    Reorg           C channels of H x W pixels as s^2 C channels of H/s x W/s, or back with `reverse`, in the order of
+                    darknet: x as [N, C/s^2, H, s, W, s], its two s in front of the channels
     memory          stash nothing; backward reads dy only.  An order that moves no element is a `view`: it permits the
                     overlay, and its kernel then does nothing
     source          permute_layer.cpp of the SSD fork of Caffe (weiliu89/caffe), PermuteParameter;
-                    shuffle_channel_layer.cpp of farmingyard/ShuffleNet, ShuffleChannelParameter
+                    shuffle_channel_layer.cpp of farmingyard/ShuffleNet, ShuffleChannelParameter;
+                    reorg_layer.cpp of Caffe forks for YOLO v2 (choasup/caffe-yolo9000), ReorgParameter
 
 Axes are Caffe's; memory is channels-last, so the 0 2 3 1 of SSD moves elements, and the Flatten behind it moves them
 back.
@@ -64,3 +67,25 @@ class ShuffleChannel(Permutation):
             raise InputError(f"shuffles {groups} groups of {channels} channels; use a group that divides {channels}")
         sizes = (x.shape[0], groups, channels // groups, *x.shape[2:])
         self.permute(x, sizes, (0, 2, 1, *range(3, len(sizes))))
+
+
+@layer("Reorg")
+class Reorg(Permutation):
+    """Darknet reads its input of C x H x W as C/s^2 x s H x s W, although it is none: a net depends on this order."""
+
+    def setup(self) -> None:
+        x, p = self.bottoms[0], self.param.reorg_param
+        s = p.stride
+        if len(x.shape) != 4:
+            raise InputError(f"has a bottom of {len(x.shape)} axes ({x}); Reorg takes N x C x H x W: Reshape it first")
+        n, c, h, w = x.shape
+        if s < 1 or c % (s * s) or (not p.reverse and (h % s or w % s)):
+            raise InputError(
+                f"has stride {s} for a bottom of {x}; use one whose square divides the channels"
+                + ("" if p.reverse else ", and that divides height and width")
+            )
+        few = c // (s * s)
+        if p.reverse:
+            self.permute(Tensor((n, few, s * h, s * w)), (n, s, s, few, h, w), (0, 3, 4, 1, 5, 2))
+        else:
+            self.permute(Tensor((n, s * s * c, h // s, w // s)), (n, few, h, s, w, s), (0, 3, 5, 1, 2, 4))

@@ -2,6 +2,7 @@
 
 from layermem.ops.activation import Kind, Pointwise, PReLU, ReluMask
 from layermem.ops.affine_norm import AffineNorm
+from layermem.ops.axpy import Axpy
 from layermem.ops.base import ITEMSIZE, MAX_COUNT, OpRecord, Tensor, Window, roles
 from layermem.ops.convolution import Conv, ConvProblem, Deconv
 from layermem.ops.dropout import Dropout
@@ -27,6 +28,7 @@ from layermem.ops.roi_pooling import RoiPool
 from layermem.ops.shape import Concat, Partition, Reshape, Silence, Slice, Split, Tile
 from layermem.ops.softmax import Accuracy, Scores, Softmax, SoftmaxLoss
 from layermem.ops.update import RULES, GradientNorm, Update
+from layermem.ops.upsample import Upsample
 
 __all__ = [
     "ITEMSIZE",
@@ -36,6 +38,7 @@ __all__ = [
     "Accuracy",
     "AffineNorm",
     "ArgMax",
+    "Axpy",
     "BatchNorm",
     "BatchNormScale",
     "Bias",
@@ -84,6 +87,7 @@ __all__ = [
     "Tensor",
     "Tile",
     "Update",
+    "Upsample",
     "Window",
     "roles",
 ]

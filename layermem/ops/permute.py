@@ -22,21 +22,48 @@ class Permute(OpRecord):
     order: tuple[int, ...]
 
     @property
+    def sizes_of_y(self) -> tuple[int, ...]:
+        return tuple(self.sizes[axis] for axis in self.order)
+
+    @property
+    def plain(self) -> tuple[bool, bool]:
+        """Whether the parts do not cut the axes of x, or of y: then strides count through that side in Caffe's order,
+        and a kernel copies it there first where memory has another."""
+        return not cuts(self.x, self.sizes), not cuts(self.y, self.sizes_of_y)
+
+    @property
     def strides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The distance between neighbours along each of `sizes`, in the memory of x and in that of y."""
-        of_x = strides_of_parts(self.x, self.sizes)
-        of_y = strides_of_parts(self.y, tuple(self.sizes[axis] for axis in self.order))
+        """The distance between neighbours along each of `sizes`, in x and in y."""
+        sides = ((self.x, self.sizes), (self.y, self.sizes_of_y))
+        of_x, of_y = (
+            strides_of_parts(Tensor((tensor.count,)) if plain else tensor, sizes)
+            for (tensor, sizes), plain in zip(sides, self.plain, strict=True)
+        )
         return of_x, tuple(of_y[self.order.index(axis)] for axis in range(len(self.order)))
 
     @property
     def view(self) -> bool:
         """Whether both hold every element at the same place."""
+        if any(plain and t.interleaved for plain, t in zip(self.plain, (self.x, self.y), strict=True)):
+            return False
         of_x, of_y = self.strides
         return all(size == 1 or a == b for size, a, b in zip(self.sizes, of_x, of_y, strict=True))
 
 
+def cuts(tensor: Tensor, sizes: tuple[int, ...]) -> bool:
+    """Whether `sizes` cut the axes of `tensor` into parts, each axis by itself."""
+    parts = list(sizes)
+    for size in reversed(tensor.shape):
+        covered = 1
+        while parts and covered < size:
+            covered *= parts.pop()
+        if covered != size:
+            return False
+    return True
+
+
 def strides_of_parts(tensor: Tensor, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """The distance in memory along each of `sizes`, which cut the axes of `tensor`, in Caffe's order, into parts."""
+    """The distance in memory along each of `sizes`, which cut the axes of `tensor` into parts."""
     strides: list[int] = []
     parts = list(sizes)
     for axis in reversed(range(len(tensor.shape))):

@@ -72,3 +72,41 @@ def test_a_shuffle_of_one_group_is_a_view():
 def test_a_number_of_groups_that_does_not_divide_the_channels_is_refused(groups):
     with pytest.raises(InputError, match="use a group that divides 6"):
         shuffle((2, 6, 3, 3), groups)
+
+
+# ---- Reorg ----------------------------------------------------------------------------------------------------------
+
+
+def darknet(x, stride, reverse):
+    """The loop of darknet's reorg_cpu over one item, on flat arrays."""
+    n, c, h, w = x.shape
+    few, into = c // stride**2, np.empty(x.shape).reshape(n, -1)
+    for item in range(n):
+        source = x[item].reshape(-1)
+        for k in range(c):
+            for j in range(h):
+                for i in range(w):
+                    down, right = j * stride + k // few // stride, i * stride + k // few % stride
+                    small = i + w * (j + h * k)
+                    large = right + w * stride * (down + h * stride * (k % few))
+                    into[item][large if reverse else small] = source[small if reverse else large]
+    return into
+
+
+@pytest.mark.parametrize("reverse, shape, out", [
+    (False, (2, 4, 6, 2), (2, 16, 3, 1)), (False, (1, 8, 4, 10), (1, 32, 2, 5)), (True, (2, 8, 3, 5), (2, 2, 6, 10)),
+    (False, (1, 9, 6, 3), (1, 81, 2, 1)),
+])  # fmt: skip
+def test_reorg_has_the_order_of_darknet(reverse, shape, out):
+    stride = 3 if shape[1] == 9 else 2
+    layer = layer_of(f'type: "Reorg" reorg_param {{ stride: {stride} reverse: {str(reverse).lower()} }}', shape)
+    x = np.arange(np.prod(shape), dtype=float).reshape(shape)
+    y = forward(layer, x).arrays["y0"]
+    assert y.shape == out
+    np.testing.assert_array_equal(y.reshape(len(y), -1), darknet(x, stride, reverse))
+
+
+@pytest.mark.parametrize("stride, shape", [(2, (1, 6, 4, 4)), (2, (1, 4, 3, 4)), (0, (1, 4, 4, 4))])
+def test_a_stride_that_does_not_divide_is_refused(stride, shape):
+    with pytest.raises(InputError, match="use one whose square divides the channels"):
+        layer_of(f'type: "Reorg" reorg_param {{ stride: {stride} }}', shape)

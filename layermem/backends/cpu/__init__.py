@@ -3,6 +3,7 @@
 from layermem.backends.cpu import (
     activation,
     affine_norm,
+    axpy,
     convolution,
     dropout,
     eltwise,
@@ -19,6 +20,7 @@ from layermem.backends.cpu import (
     shape,
     softmax,
     update,
+    upsample,
 )
 from layermem.backends.cpu.base import cpu_kernels
 from layermem.backends.cpu.device import CpuDevice
@@ -27,6 +29,7 @@ __all__ = [
     "CpuDevice",
     "activation",
     "affine_norm",
+    "axpy",
     "convolution",
     "cpu_kernels",
     "dropout",
@@ -44,4 +47,5 @@ __all__ = [
     "shape",
     "softmax",
     "update",
+    "upsample",
 ]

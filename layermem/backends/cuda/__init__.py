@@ -4,6 +4,7 @@ are needed only when the device first runs."""
 from layermem.backends.cuda import (
     activation,
     affine_norm,
+    axpy,
     convolution,
     dropout,
     eltwise,
@@ -22,6 +23,7 @@ from layermem.backends.cuda import (
     shape,
     softmax,
     update,
+    upsample,
 )
 from layermem.backends.cuda.base import cuda_kernels
 from layermem.backends.cuda.device import CudaDevice
@@ -30,6 +32,7 @@ __all__ = [
     "CudaDevice",
     "activation",
     "affine_norm",
+    "axpy",
     "convolution",
     "cuda_kernels",
     "dropout",
@@ -49,4 +52,5 @@ __all__ = [
     "shape",
     "softmax",
     "update",
+    "upsample",
 ]

@@ -3,6 +3,7 @@
 from layermem.backends.reference import (
     activation,
     affine_norm,
+    axpy,
     convolution,
     dropout,
     eltwise,
@@ -19,6 +20,7 @@ from layermem.backends.reference import (
     shape,
     softmax,
     update,
+    upsample,
 )
 from layermem.backends.reference.device import ReferenceDevice
 
@@ -26,6 +28,7 @@ __all__ = [
     "ReferenceDevice",
     "activation",
     "affine_norm",
+    "axpy",
     "convolution",
     "dropout",
     "eltwise",
@@ -42,4 +45,5 @@ __all__ = [
     "shape",
     "softmax",
     "update",
+    "upsample",
 ]

@@ -1,0 +1,46 @@
+"""Axpy: the launches of a Scale, and a sum."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from layermem._native import cpu
+from layermem.backends.cpu import normalization
+from layermem.backends.cpu.base import CpuCall, Launch, Launches, kernel
+from layermem.backends.cpu.copy import copy_unless_shared
+from layermem.ops import Axpy
+from layermem.ops.axpy import AS_SCALE
+
+
+def as_scale(call: CpuCall) -> CpuCall:
+    """The same op by the roles of its Scale."""
+    addresses = {AS_SCALE.get(role, role): at for role, at in call.addresses.items()}
+    return replace(call, addresses=addresses, accumulated=frozenset(AS_SCALE.get(r, r) for r in call.accumulated))
+
+
+def forward_workspace_bytes(op: Axpy, roles: Collection[str]) -> int:
+    return normalization.scale_forward_workspace_bytes(op.scale, roles)
+
+
+@kernel(Axpy, "forward", workspace=forward_workspace_bytes)
+def axpy_forward(op: Axpy, call: CpuCall) -> list[Launch]:
+    y = call["y0"]
+    return [
+        *(normalization.scale_forward(op.scale, as_scale(call)) or ()),
+        cpu.eltwise_sum(op.x.count, y=y, xs=[y, call["x2"]], coefficients=[1.0, 1.0]),
+    ]
+
+
+def backward_workspace_bytes(op: Axpy, roles: Collection[str]) -> int:
+    return normalization.scale_backward_workspace_bytes(op.scale, roles)
+
+
+@kernel(Axpy, "backward", workspace=backward_workspace_bytes)
+def axpy_backward(op: Axpy, call: CpuCall) -> Launches:
+    return normalization.scale_backward(op.scale, as_scale(call))
+
+
+@kernel(Axpy, "residual_backward")
+def axpy_residual_backward(op: Axpy, call: CpuCall) -> list[Launch]:
+    return copy_unless_shared(call, "dx2", "dy0")

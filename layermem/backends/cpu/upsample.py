@@ -1,0 +1,52 @@
+"""Upsample: a strided copy that stays where it is along the copies; their sums along columns, then along rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from layermem._native import cpu
+from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.ops import Upsample
+from layermem.utils.units import aligned
+
+
+@kernel(Upsample, "forward")
+def upsample_forward(op: Upsample, call: CpuCall) -> list[Launch]:
+    n, c, h, w = op.x.shape
+    s = op.scale
+    return [
+        cpu.copy_block(
+            [n * h, s, w, s, c], out=call["y0"], out_strides=[s * w * s * c, w * s * c, s * c, c, 1], x=call["x0"],
+            x_strides=[w * c, 0, c, 0, 1],
+        )
+    ]  # fmt: skip
+
+
+def column_axis(op: Upsample) -> cpu.Axis:
+    n, c, h, w = op.x.shape
+    return cpu.Axis(n * h * op.scale * w, op.scale, c)
+
+
+def row_axis(op: Upsample) -> cpu.Axis:
+    n, c, h, w = op.x.shape
+    return cpu.Axis(n * h, op.scale, w * c)
+
+
+def own_bytes(op: Upsample) -> int:
+    return aligned(max(cpu.reduce_workspace_bytes(axis) for axis in (column_axis(op), row_axis(op))))
+
+
+def backward_workspace_bytes(op: Upsample, roles: Collection[str]) -> int:
+    return own_bytes(op) + aligned(op.y.nbytes // op.scale)
+
+
+@kernel(Upsample, "backward", workspace=backward_workspace_bytes)
+def upsample_backward(op: Upsample, call: CpuCall) -> list[Launch]:
+    columns = call.workspace + own_bytes(op)
+    return [
+        cpu.reduce(column_axis(op), "plain", y=columns, x=call["dy0"], workspace=call.workspace),
+        cpu.reduce(
+            row_axis(op), "plain", y=call["dx0"], x=columns, accumulate=call.accumulates("dx0"),
+            workspace=call.workspace,
+        ),
+    ]  # fmt: skip

@@ -1,0 +1,28 @@
+"""Axpy: a blob scaled by channel, added to another."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from layermem.backends.reference.base import ReferenceCall, kernel
+from layermem.backends.reference.shape import copy
+from layermem.ops import Axpy
+
+
+@kernel(Axpy, "forward")
+def axpy_forward(op: Axpy, call: ReferenceCall) -> None:
+    call["y0"][...] = call["x0"].reshape(op.scale.view) * call["x1"] + call["x2"]
+
+
+@kernel(Axpy, "backward")
+def axpy_backward(op: Axpy, call: ReferenceCall) -> None:
+    if "dx0" in call:
+        sums = (call["dy0"] * call["x1"]).sum(axis=op.scale.summed, dtype=np.float64)
+        call["dx0"][...] = sums.reshape(call["dx0"].shape)
+    if "dx1" in call:  # last: it may lie over dy or x
+        call["dx1"][...] = call["dy0"] * call["x0"].reshape(op.scale.view)
+
+
+@kernel(Axpy, "residual_backward")
+def axpy_residual_backward(op: Axpy, call: ReferenceCall) -> None:
+    copy(call["dx2"], call["dy0"])
