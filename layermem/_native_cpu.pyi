@@ -417,6 +417,18 @@ def prelu_backward(
 ) -> Launch: ...
 def prelu_backward_workspace_bytes(shape: Channels) -> int: ...
 def prelu_forward(shape: Channels, *, y: int, x: int, slope: int) -> Launch: ...
+def prior_box(
+    size: tuple[int, int],
+    *,
+    widths: Sequence[float],
+    heights: Sequence[float],
+    step: tuple[float, float],
+    offset: float,
+    image: tuple[int, int],
+    clip: bool,
+    variance: Sequence[float],
+    y: int,
+) -> Launch: ...
 def reduce(
     axis: Axis, term: str, *, y: int, x: int, factor: float = 1.0, accumulate: bool = False, workspace: int = 0
 ) -> Launch: ...

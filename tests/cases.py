@@ -451,6 +451,10 @@ add("Upsample by 3 of quads", 'type: "Upsample" upsample_param { scale: 3 }', sm
 add("Axpy", 'type: "Axpy"', small=[ODD[:2], ODD, ODD], medium=[IMAGE[:2], IMAGE, IMAGE],
     timing=[BATCH[:2], BATCH, BATCH], formula=lambda a, x, b: a[..., None, None] * x + b)  # fmt: skip
 add("Axpy of quads", 'type: "Axpy"', small=[(2, 4, 1, 1), QUADS, QUADS])
+PRIOR = 'type: "PriorBox" prior_box_param {{ min_size: 3.5 {} }}'
+add("PriorBox", PRIOR.format("max_size: 8 aspect_ratio: 2 aspect_ratio: 3 variance: [0.1, 0.1, 0.2, 0.2]"),
+    small=[ODD, (2, 3, 20, 15)], medium=[IMAGE, (2, 3, 300, 200)])  # fmt: skip
+add("PriorBox of 8732", PRIOR.format("aspect_ratio: 2 clip: true img_size: 300"), timing=(1, 1, 54, 54))
 add("ShuffleChannel", SHUFFLE.format(2), medium=IMAGE, timing=BATCH)
 add("ShuffleChannel of quads", SHUFFLE.format(2), small=QUADS, formula=lambda x: x[:, [0, 2, 1, 3]])
 add("Silence", 'type: "Silence"', medium=IMAGE)

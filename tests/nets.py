@@ -91,7 +91,13 @@ SSD = f"""
     {conv("conf", "unit", 6, 3)}
     layer {{ name: "back" type: "Permute" bottom: "conf" top: "back"
             permute_param {{ order: 0 order: 2 order: 3 order: 1 }} }}
-    layer {{ name: "flat" type: "Flatten" bottom: "back" top: "flat" }}
+    layer {{ name: "prior" type: "PriorBox" bottom: "conf" bottom: "data" top: "prior"
+            prior_box_param {{ min_size: 2 aspect_ratio: 2 }} }}
+    layer {{ name: "boxes" type: "Reshape" bottom: "prior" top: "boxes"
+            reshape_param {{ shape {{ dim: 1 dim: -1 }} }} }}
+    layer {{ name: "of_each" type: "Tile" bottom: "boxes" top: "of_each" tile_param {{ axis: 0 tiles: 4 }} }}
+    layer {{ name: "flat" type: "Flatten" bottom: "back" top: "rows" }}
+    layer {{ name: "join" type: "Concat" bottom: "rows" bottom: "of_each" top: "flat" }}
     {LOSS % "flat"}
 """
 RCNN = f"""

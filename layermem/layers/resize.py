@@ -31,6 +31,8 @@ class Interp(Layer):
         x = self.bottoms[0]
         if len(x.shape) != 4:
             raise InputError(f"has a bottom of {len(x.shape)} axes ({x}); Interp takes N x C x H x W: Reshape it first")
+        if p.interp_type != "bilinear":
+            raise InputError(f"has interp_type '{p.interp_type}', which layermem does not have; use bilinear")
         if p.pad_beg > 0 or p.pad_end > 0:
             raise InputError("has a positive pad_beg or pad_end; Interp can only crop: use 0 or less")
         cropped = [size + p.pad_beg + p.pad_end for size in x.shape[2:]]

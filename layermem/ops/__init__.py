@@ -22,6 +22,7 @@ from layermem.ops.loss import (
 from layermem.ops.normalization import LRN, BatchNorm, BatchNormScale, Bias, Scale
 from layermem.ops.permute import Permute
 from layermem.ops.pooling import Pool
+from layermem.ops.prior_box import PriorBox
 from layermem.ops.reduction import ArgMax, Reduction
 from layermem.ops.resize import Crop, Interp, Resampling
 from layermem.ops.roi_pooling import RoiPool
@@ -69,6 +70,7 @@ __all__ = [
     "Permute",
     "Pointwise",
     "Pool",
+    "PriorBox",
     "Reduction",
     "ReluMask",
     "Resampling",

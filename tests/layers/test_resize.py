@@ -92,6 +92,11 @@ def test_interp_gradients(settings):
     check_gradients(interp(settings, x.shape), x)
 
 
+def test_another_interpolation_of_pspnet_is_refused():
+    with pytest.raises(InputError, match=r"interp_type 'nearest_neighbor'.*; use bilinear"):
+        interp("height: 3 width: 3 interp_type: 'nearest_neighbor'", (1, 1, 2, 2))
+
+
 # ---- Crop -----------------------------------------------------------------------------------------------------------
 
 

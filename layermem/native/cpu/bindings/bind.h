@@ -46,6 +46,7 @@ void bind_l2norm(pybind11::module_& m);
 void bind_loss(pybind11::module_& m);
 void bind_normalization(pybind11::module_& m);
 void bind_pooling(pybind11::module_& m);
+void bind_prior_box(pybind11::module_& m);
 void bind_reduction(pybind11::module_& m);
 void bind_roi_pooling(pybind11::module_& m);
 void bind_softmax(pybind11::module_& m);

@@ -44,6 +44,7 @@ void bind_cpu(py::module_& parent) {
     bind_loss(m);
     bind_reduction(m);
     bind_copy(m);
+    bind_prior_box(m);
     bind_roi_pooling(m);
 }
 

@@ -123,6 +123,8 @@ Regions of interest     regions [rois][5]: item, x1, y1, x2, y2; ValueError for 
     roi_pool_forward(*, n, c, size, rois, out, spatial_scale, y, x, regions, argmax=0)      argmax int32 [rois][out][c]
     roi_pool_backward(*, n, c, size, rois, out, spatial_scale, dx, dy, regions, argmax, accumulate)
 
+    prior_box(size, *, widths, heights, step, offset, image, clip, variance, y)     y [2][size][boxes][4]: (h, w) pairs
+
 Copies
     copy_rows(rows, width, *, out, out_pitch, x, x_pitch, accumulate)       Concat, Slice: in floats, from any address
     transpose(n, rows, columns, *, out, x, accumulate)      out [n][columns][rows]; NCHW in: rows c, columns h w

@@ -1,0 +1,39 @@
+"""The layer types of forks: each has a row in docs/forks.md, and kernels on every device."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from layermem.backends.cpu.base import cpu_kernels
+from layermem.backends.cuda import cuda_kernels
+from layermem.backends.reference.base import REGISTRY
+from layermem.layers import LAYERS
+from layermem.proto.schema import LayerParameter
+from tests.cases import CASES
+from tests.layers.harness import wants_of
+
+PAGE = Path(__file__).parents[2] / "docs" / "forks.md"
+TYPES = (
+    "Axpy", "BN", "ConvolutionDepthwise", "DepthwiseConvolution", "Interp", "Normalize", "Permute", "PriorBox",
+    "ReLU6", "Reorg", "ROIPooling", "ShuffleChannel", "SmoothL1Loss", "Upsample",
+)  # fmt: skip
+ROWS = {row[0].strip(): row for row in (line.strip("|").split("|") for line in PAGE.read_text().splitlines())}
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_type_of_a_fork_has_a_row_that_names_the_fork_and_the_number_of_its_block(kind):
+    _, fork, block, _ = ROWS[kind]
+    assert kind in LAYERS and fork.strip()
+    for name, number in re.findall(r"`(\w+)` = (\d+)", block):
+        assert LayerParameter.DESCRIPTOR.fields_by_name[name].number == int(number)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_type_of_a_fork_has_kernels_on_every_device(kind):
+    layers = [case.layer() for case in CASES.values() if f'"{kind}"' in case.text and "timing" not in [*case.sizes][:1]]
+    assert layers
+    for layer in layers:
+        for step in filter(None, (layer.forward(), layer.recompute(), *layer.backward(wants_of(layer)))):
+            record = step.record or layer.record
+            assert all(each.implements(record, step.step) for each in (REGISTRY, cpu_kernels, cuda_kernels))
