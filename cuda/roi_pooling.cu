@@ -116,3 +116,58 @@ LM_KERNEL(roi_pool_backward, RoiArgs, p, 256) {
     }
     put(p.y + i, sum, p.accumulate);
 }
+
+// ---- PsRoiPool: means, each of a channel of its own -------------------------------------------------------------------
+//
+//   y [R,g,g,K] float written     x [N,H,W,K g g] float, regions read     argmax null, pooled_h = pooled_w = g
+
+LM_FN float whole(float value) {
+    const float at = fminf(fmaxf(value, -16777216.0f), 16777216.0f), size = floorf(fabsf(at) + 0.5f);
+    return at < 0.0f ? -size : size;
+}
+
+LM_FN int2 mean_span(const RoiArgs& p, int i, float from, float to, int size) {
+    const float first = whole(from) * p.spatial_scale, last = (whole(to) + 1.0f) * p.spatial_scale;
+    const float bin = fmaxf(last - first, 0.1f) / static_cast<float>(p.pooled_h);
+    const int begin = static_cast<int>(floorf(static_cast<float>(i) * bin + first));
+    const int end = static_cast<int>(ceilf(static_cast<float>(i + 1) * bin + first));
+    return make_int2(min(max(begin, 0), size), min(max(end, 0), size));
+}
+
+LM_KERNEL(ps_roi_pool_forward, RoiArgs, p, 256) {
+    const unsigned i = blockIdx.x * 256u + threadIdx.x;
+    if (i >= static_cast<unsigned>(p.count)) return;
+    const RoiPlace at = place_of(p, i);  // item: the region
+    const int image = image_of(p, at.item);
+    float sum = 0, area = 0;
+    if (image >= 0) {
+        const float* roi = p.regions + 5 * at.item;
+        const int2 down = mean_span(p, at.row, roi[2], roi[4], p.height);
+        const int2 right = mean_span(p, at.column, roi[1], roi[3], p.width);
+        const int channel = (at.channel * p.pooled_h + at.row) * p.pooled_h + at.column;
+        area = static_cast<float>(max(down.y - down.x, 0) * max(right.y - right.x, 0));
+        for (int h = down.x; h < down.y; ++h)
+            for (int w = right.x; w < right.y; ++w)
+                sum += p.x[((image * p.height + h) * p.width + w) * p.channels + channel];
+    }
+    p.y[i] = area > 0.0f ? sum / area : 0.0f;
+}
+
+LM_KERNEL(ps_roi_pool_backward, RoiArgs, p, 256) {
+    const unsigned i = blockIdx.x * 256u + threadIdx.x;
+    if (i >= static_cast<unsigned>(p.count)) return;
+    const RoiPlace at = place_of(p, i);
+    const int grid = p.pooled_h, column = at.channel % grid, row = at.channel / grid % grid;
+    const int output = at.channel / (grid * grid), outputs = p.channels / (grid * grid);
+    float sum = 0;
+    for (int r = 0; r < p.regions_all; ++r) {
+        const float* roi = p.regions + 5 * r;
+        if (static_cast<int>(roi[0]) != at.item) continue;
+        const int2 down = mean_span(p, row, roi[2], roi[4], p.height);
+        const int2 right = mean_span(p, column, roi[1], roi[3], p.width);
+        if (at.row < down.x || at.row >= down.y || at.column < right.x || at.column >= right.y) continue;
+        const float area = static_cast<float>((down.y - down.x) * (right.y - right.x));
+        sum += p.x[((r * grid + row) * grid + column) * outputs + output] / area;
+    }
+    put(p.y + i, sum, p.accumulate);
+}

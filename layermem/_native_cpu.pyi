@@ -429,6 +429,31 @@ def prior_box(
     variance: Sequence[float],
     y: int,
 ) -> Launch: ...
+def ps_roi_pool_backward(
+    *,
+    n: int,
+    c: int,
+    size: tuple[int, int],
+    rois: int,
+    out: tuple[int, int],
+    spatial_scale: float,
+    dx: int,
+    dy: int,
+    regions: int,
+    accumulate: bool = False,
+) -> Launch: ...
+def ps_roi_pool_forward(
+    *,
+    n: int,
+    c: int,
+    size: tuple[int, int],
+    rois: int,
+    out: tuple[int, int],
+    spatial_scale: float,
+    y: int,
+    x: int,
+    regions: int,
+) -> Launch: ...
 def reduce(
     axis: Axis, term: str, *, y: int, x: int, factor: float = 1.0, accumulate: bool = False, workspace: int = 0
 ) -> Launch: ...

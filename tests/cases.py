@@ -305,6 +305,16 @@ roi_pool("ROIPooling 7x7", "pooled_h: 7 pooled_w: 7 spatial_scale: 0.0625", 2, 6
          timing=[(2, 512, 38, 50), (128, 5)])  # fmt: skip
 
 
+for _size, _g, _k, _scale, _shapes in (
+    ("small", 2, 3, 1, [(2, 12, 5, 3), (4, 5)]),
+    ("medium", 3, 2, 0.5, [(2, 18, 7, 5), (6, 5)]),
+    ("timing", 7, 21, 0.0625, [(2, 1029, 38, 50), (128, 5)]),
+):
+    add(f"PSROIPooling {_g}x{_g}", f'type: "PSROIPooling" psroi_pooling_param {{ output_dim: {_k} group_size: {_g} '
+        f'spatial_scale: {_scale} }}', drawn={1: regions(2, {"small": 5, "medium": 12, "timing": 600}[_size])},
+        **{_size: _shapes})  # fmt: skip
+
+
 def eltwise(name: str, settings: str, count: int, formula: Formula, **more: Any) -> None:
     sizes = {size: [more.pop(size)] * count for size in ("small", "medium", "timing", "gpu") if size in more}
     sizes = sizes or {"medium": [(2, 3, 2, 4)] * count}

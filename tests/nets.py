@@ -102,10 +102,11 @@ SSD = f"""
 """
 RCNN = f"""
     {DATA} {conv("conv1", "data", 4, 3)} {relu("conv1")}
-    layer {{ name: "rois" type: "DummyData" top: "rois" top: "target" top: "inside" dummy_data_param {{
-        shape {{ dim: 4 dim: 5 }} shape {{ dim: 4 dim: 8 }} shape {{ dim: 4 dim: 8 }}
+    layer {{ name: "rois" type: "DummyData" top: "rois" top: "target" top: "inside" top: "votes_target"
+        dummy_data_param {{ shape {{ dim: 4 dim: 5 }} shape {{ dim: 4 dim: 8 }} shape {{ dim: 4 dim: 8 }}
+        shape {{ dim: 4 dim: 2 dim: 2 dim: 2 }}
         data_filler {{ type: "uniform" min: 0 max: 4 }} data_filler {{ type: "gaussian" std: 1 }}
-        data_filler {{ type: "uniform" min: 0 max: 1 }} }} }}
+        data_filler {{ type: "uniform" min: 0 max: 1 }} data_filler {{ type: "gaussian" std: 1 }} }} }}
     layer {{ name: "pool" type: "ROIPooling" bottom: "conv1" bottom: "rois" top: "pool"
             roi_pooling_param {{ pooled_h: 2 pooled_w: 2 }} }}
     layer {{ name: "shuffle" type: "ShuffleChannel" bottom: "pool" top: "shuffle"
@@ -115,6 +116,10 @@ RCNN = f"""
     layer {{ name: "six" type: "ReLU6" bottom: "depth" top: "depth" }}
     layer {{ name: "box" type: "InnerProduct" bottom: "depth" top: "box"
             inner_product_param {{ num_output: 8 weight_filler {{ type: "xavier" }} }} }}
+    {conv("maps", "conv1", 8, 1)}
+    layer {{ name: "votes" type: "PSROIPooling" bottom: "maps" bottom: "rois" top: "votes"
+            psroi_pooling_param {{ output_dim: 2 group_size: 2 spatial_scale: 1 }} }}
+    layer {{ name: "of_votes" type: "SmoothL1Loss" bottom: "votes" bottom: "votes_target" top: "of_votes" }}
     layer {{ name: "box_loss" type: "SmoothL1Loss" bottom: "box" bottom: "target" bottom: "inside" bottom: "inside"
             top: "box_loss" loss_weight: 0.5 }}
     {LOSS % "depth"}

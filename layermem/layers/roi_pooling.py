@@ -1,5 +1,6 @@
-"""ROIPooling: the maxima of a grid of windows over each region of interest.
+"""ROIPooling and PSROIPooling: the maxima, or the means, of a grid of windows over each region of interest.
 
+ROIPooling
 x [N,C,H,W], rois [R,5] (item, x1, y1, x2, y2) -> y [R,C,pooled_h,pooled_w]
 A region covers the pixels round(spatial_scale corner) of x, both corners included and at least one pixel; window i
 of an axis begins at floor(i size / pooled) and ends before ceil((i + 1) size / pooled), clipped to x.  An empty
@@ -7,6 +8,14 @@ window gives 0.  Windows are computed in float32 on every device.
 memory  stashes the place of each maximum, 4 bytes per output; backward reads dy, that, and the rois: x does not
         outlive forward.  Rois get no gradient
 source  roi_pooling_layer.cpp of the Fast R-CNN fork of Caffe (rbgirshick/caffe-fast-rcnn), ROIPoolingParameter
+
+PSROIPooling
+    x [N,K g g,H,W], rois as above -> y [R,K,g,g],  K = output_dim, g = group_size
+    Window (i, j) of channel k is the mean of channel (k g + i) g + j of x.  A region goes from spatial_scale round(y1)
+    to spatial_scale (round(y2) + 1), at least 0.1 pixels; a window from the pixel that it begins in to the one that it
+    ends in, clipped to x.  An empty window gives 0
+    memory  stashes nothing; backward reads dy and the rois
+    source  psroi_pooling_layer.cu of the R-FCN fork of Caffe (daijifeng001/caffe-rfcn), PSROIPoolingParameter
 """
 
 from __future__ import annotations
@@ -49,3 +58,35 @@ class ROIPooling(Layer):
             return ()
         reads = ("x1", *self.stash, "dy0")
         return (Step("backward", reads, ("dx0",), flops=self.bottoms[0].count + self.tops[0].count),)
+
+
+@layer("PSROIPooling")
+class PSROIPooling(Layer):
+    record: ops.PsRoiPool
+    bottom_range = (2, 2)
+
+    def setup(self) -> None:
+        p, (x, rois) = self.param.psroi_pooling_param, self.bottoms
+        if not rois.shape or rois.count != 5 * rois.shape[0]:
+            raise InputError(f"takes its regions from a bottom of {rois}; give R x 5: item, x1, y1, x2, y2")
+        if p.output_dim < 1 or p.group_size < 1:
+            raise InputError("needs output_dim and group_size of at least 1 in its psroi_pooling_param")
+        channels = p.output_dim * p.group_size**2
+        if len(x.shape) != 4 or x.shape[1] != channels:
+            raise InputError(
+                f"pools a bottom of {x}; output_dim {p.output_dim} and group_size {p.group_size} take "
+                f"N x {channels} x H x W"
+            )
+        if not (math.isfinite(p.spatial_scale) and p.spatial_scale > 0):
+            raise InputError(f"has spatial_scale {p.spatial_scale:g}; use a number above 0, such as 0.0625")
+        y = Tensor((rois.shape[0], p.output_dim, p.group_size, p.group_size))
+        self.tops = (y,)
+        self.record = ops.PsRoiPool(x, rois, y, p.spatial_scale)
+
+    def forward(self) -> Step:
+        return Step("forward", ("x0", "x1"), ("y0",), flops=self.bottoms[0].count)
+
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
+        if "dx0" not in wants:
+            return ()
+        return (Step("backward", ("x1", "dy0"), ("dx0",), flops=2 * self.bottoms[0].count),)

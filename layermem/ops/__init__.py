@@ -25,7 +25,7 @@ from layermem.ops.pooling import Pool
 from layermem.ops.prior_box import PriorBox
 from layermem.ops.reduction import ArgMax, Reduction
 from layermem.ops.resize import Crop, Interp, Resampling
-from layermem.ops.roi_pooling import RoiPool
+from layermem.ops.roi_pooling import PsRoiPool, RoiPool
 from layermem.ops.shape import Concat, Partition, Reshape, Silence, Slice, Split, Tile
 from layermem.ops.softmax import Accuracy, Scores, Softmax, SoftmaxLoss
 from layermem.ops.update import RULES, GradientNorm, Update
@@ -71,6 +71,7 @@ __all__ = [
     "Pointwise",
     "Pool",
     "PriorBox",
+    "PsRoiPool",
     "Reduction",
     "ReluMask",
     "Resampling",

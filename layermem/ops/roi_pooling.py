@@ -1,4 +1,4 @@
-"""RoiPool: the maxima of a grid of windows over each region of interest."""
+"""RoiPool and PsRoiPool: the maxima, or the means, of a grid of windows over each region of interest."""
 
 from __future__ import annotations
 
@@ -21,3 +21,21 @@ class RoiPool(OpRecord):
     rois: Tensor
     y: Tensor
     spatial_scale: float
+
+
+@dataclass(frozen=True)
+class PsRoiPool(OpRecord):
+    """x [N, K g g, H, W], rois as in RoiPool -> y [R,K,g,g]: channel k of window (i, j) is the mean of channel
+    (k g + i) g + j of x, 0 where the window is empty.
+
+    forward    y0 from x0, x1 (rois)        backward   dx0 from x1, dy0
+    """
+
+    x: Tensor
+    rois: Tensor
+    y: Tensor
+    spatial_scale: float
+
+    @property
+    def grid(self) -> int:
+        return self.y.shape[2]

@@ -16,7 +16,8 @@ from tests.layers.harness import wants_of
 PAGE = Path(__file__).parents[2] / "docs" / "forks.md"
 TYPES = (
     "Axpy", "BN", "ConvolutionDepthwise", "DepthwiseConvolution", "Interp", "Normalize", "Permute", "PriorBox",
-    "ReLU6", "Reorg", "ROIPooling", "ShuffleChannel", "SmoothL1Loss", "Upsample",
+    "PSROIPooling", "ReLU6",
+    "Reorg", "ROIPooling", "ShuffleChannel", "SmoothL1Loss", "Upsample",
 )  # fmt: skip
 ROWS = {row[0].strip(): row for row in (line.strip("|").split("|") for line in PAGE.read_text().splitlines())}
 

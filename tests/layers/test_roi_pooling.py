@@ -63,3 +63,33 @@ def test_a_region_in_no_image_is_refused(roi):
 def test_what_cannot_be_pooled_is_refused_with_a_remedy(settings, shapes, remedy):
     with pytest.raises(InputError, match=remedy):
         layer_of(f'type: "ROIPooling" roi_pooling_param {{ {settings} }}', *shapes)
+
+
+# ---- PSROIPooling ---------------------------------------------------------------------------------------------------
+
+
+def ps_pooled(x, *rois, scale=1.0):
+    text = f'type: "PSROIPooling" psroi_pooling_param {{ output_dim: 1 group_size: 2 spatial_scale: {scale} }}'
+    return forward(layer_of(text, x.shape, (len(rois), 5)), x, np.array(rois, float))
+
+
+def test_each_window_is_the_mean_of_a_channel_of_its_own():
+    x = np.arange(4.0)[:, None, None] * 100 + IMAGE[0]  # channel k: 100 k + 6 row + column
+    run = ps_pooled(x[None], (0, 0, 0, 3, 3))  # 4 x 4 pixels from the corner: windows of 2 x 2
+    np.testing.assert_array_equal(run.arrays["y0"][0, 0], [[3.5, 105.5], [215.5, 317.5]])
+    backward(run, ("dx0",), np.array([[[[4.0, 8], [0, 0]]]]))
+    np.testing.assert_array_equal(run.arrays["dx0"][0, 0, :3, :3], [[1, 1, 0], [1, 1, 0], [0, 0, 0]])
+    assert run.arrays["dx0"][0, 1].sum() == 8 and not run.arrays["dx0"][0, 2:].any()
+
+
+def test_a_window_outside_is_zero_and_windows_follow_the_scale():
+    x = np.ones((1, 4, 4, 6))
+    run = ps_pooled(x, (0, 10, 0, 11, 7), (0, 0, 0, 7, 7), scale=0.5)  # columns 5 to 6, of which 5 is inside
+    assert run.arrays["y0"][0].reshape(-1).tolist() == [1, 1, 1, 1]
+    assert ps_pooled(x, (0, 20, 0, 23, 7), scale=0.5).arrays["y0"].reshape(-1).tolist() == [0, 0, 0, 0]
+
+
+def test_psroi_channels_must_be_those_of_the_grid():
+    with pytest.raises(InputError, match="output_dim 2 and group_size 2 take N x 8 x H x W"):
+        layer_of('type: "PSROIPooling" psroi_pooling_param { output_dim: 2 group_size: 2 spatial_scale: 1 }',
+                 (1, 4, 3, 3), (1, 5))  # fmt: skip

@@ -1,4 +1,4 @@
-"""RoiPool: the maxima of a grid of windows over each region of interest."""
+"""RoiPool and PsRoiPool: the maxima, or the means, of a grid of windows over each region of interest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TypedDict
 from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
 from layermem.errors import InputError
-from layermem.ops import RoiPool
+from layermem.ops import PsRoiPool, RoiPool
 
 
 class Shape(TypedDict):
@@ -19,7 +19,7 @@ class Shape(TypedDict):
     spatial_scale: float
 
 
-def shape_of(op: RoiPool) -> Shape:
+def shape_of(op: RoiPool | PsRoiPool) -> Shape:
     n, c, h, w = op.x.shape
     r, _, ho, wo = op.y.shape
     return {"n": n, "c": c, "size": (h, w), "rois": r, "out": (ho, wo), "spatial_scale": op.spatial_scale}
@@ -30,6 +30,11 @@ def roi_pool_forward(op: RoiPool, call: CpuCall) -> list[Launch]:
     launch = cpu.roi_pool_forward(
         **shape_of(op), y=call["y0"], x=call["x0"], regions=call["x1"], argmax=call["argmax"]
     )  # fmt: skip
+    return [report_regions(call, launch)]
+
+
+def report_regions(call: CpuCall, launch: Launch) -> Launch:
+    """A launch whose error about a region names the layer."""
 
     def run() -> None:
         try:
@@ -37,7 +42,7 @@ def roi_pool_forward(op: RoiPool, call: CpuCall) -> list[Launch]:
         except ValueError as error:
             raise InputError(f"{error}; fix the data", layer=call.layer) from None
 
-    return [run]
+    return run
 
 
 @kernel(RoiPool, "backward")
@@ -48,3 +53,18 @@ def roi_pool_backward(op: RoiPool, call: CpuCall) -> list[Launch]:
             accumulate=call.accumulates("dx0"),
         )
     ]  # fmt: skip
+
+
+@kernel(PsRoiPool, "forward")
+def ps_roi_pool_forward(op: PsRoiPool, call: CpuCall) -> list[Launch]:
+    launch = cpu.ps_roi_pool_forward(**shape_of(op), y=call["y0"], x=call["x0"], regions=call["x1"])
+    return [report_regions(call, launch)]
+
+
+@kernel(PsRoiPool, "backward")
+def ps_roi_pool_backward(op: PsRoiPool, call: CpuCall) -> list[Launch]:
+    return [
+        cpu.ps_roi_pool_backward(
+            **shape_of(op), dx=call["dx0"], dy=call["dy0"], regions=call["x1"], accumulate=call.accumulates("dx0")
+        )
+    ]

@@ -18,7 +18,7 @@ from layermem.backends.cuda.launch import Launch
 from layermem.backends.registry import StepContext
 from layermem.errors import CudaUnavailable, InputError
 from layermem.graph.ops import Op
-from layermem.ops import Accuracy, CopyOut, Feed, ItemLoss, OpRecord, RoiPool, SoftmaxLoss
+from layermem.ops import Accuracy, CopyOut, Feed, ItemLoss, OpRecord, PsRoiPool, RoiPool, SoftmaxLoss
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction
 from layermem.utils.units import format_bytes
 
@@ -104,7 +104,7 @@ class CudaDevice(Device):
         flag = 0
         if isinstance(record, (SoftmaxLoss, Accuracy, ItemLoss)):  # their labels may be invalid
             flag = self.error_flags.address_for(op.layer_name, record.classes)
-        if isinstance(record, RoiPool):  # its regions may lie in no image
+        if isinstance(record, (RoiPool, PsRoiPool)):  # its regions may lie in no image
             flag = self.error_flags.address_for(op.layer_name, record.x.shape[0], regions=True)
         call = CudaCall(
             addresses={role: span.address for role, span in arrays.items()},

@@ -51,6 +51,31 @@ void bind_roi_pooling(py::module_& m) {
         },
         py::kw_only(), arg("n"), arg("c"), arg("size"), arg("rois"), arg("out"), arg("spatial_scale"), arg("dx"),
         arg("dy"), arg("regions"), arg("argmax"), arg("accumulate") = false);
+    m.def(
+        "ps_roi_pool_forward",
+        [](int64_t n, int64_t c, Pair size, int64_t rois, Pair out, float spatial_scale, Address y, Address x,
+           Address regions) {
+            RoiPoolArgs args = roi_args(n, c, size, rois, out, spatial_scale);
+            args.out = at<float>(y);
+            args.in = at<float>(x);
+            args.regions = at<float>(regions);
+            return BoundLaunch{ps_roi_pool_forward(args)};
+        },
+        py::kw_only(), arg("n"), arg("c"), arg("size"), arg("rois"), arg("out"), arg("spatial_scale"), arg("y"),
+        arg("x"), arg("regions"));
+    m.def(
+        "ps_roi_pool_backward",
+        [](int64_t n, int64_t c, Pair size, int64_t rois, Pair out, float spatial_scale, Address dx, Address dy,
+           Address regions, bool accumulate) {
+            RoiPoolArgs args = roi_args(n, c, size, rois, out, spatial_scale);
+            args.out = at<float>(dx);
+            args.in = at<float>(dy);
+            args.regions = at<float>(regions);
+            args.accumulate = accumulate;
+            return BoundLaunch{ps_roi_pool_backward(args)};
+        },
+        py::kw_only(), arg("n"), arg("c"), arg("size"), arg("rois"), arg("out"), arg("spatial_scale"), arg("dx"),
+        arg("dy"), arg("regions"), arg("accumulate") = false);
 }
 
 }  // namespace layermem::cpu

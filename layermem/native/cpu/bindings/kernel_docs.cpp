@@ -123,6 +123,8 @@ Regions of interest     regions [rois][5]: item, x1, y1, x2, y2; ValueError for 
     roi_pool_forward(*, n, c, size, rois, out, spatial_scale, y, x, regions, argmax=0)      argmax int32 [rois][out][c]
     roi_pool_backward(*, n, c, size, rois, out, spatial_scale, dx, dy, regions, argmax, accumulate)
 
+    ps_roi_pool_forward(*, n, c, size, rois, out, spatial_scale, y, x, regions)
+    ps_roi_pool_backward(*, n, c, size, rois, out, spatial_scale, dx, dy, regions, accumulate)
     prior_box(size, *, widths, heights, step, offset, image, clip, variance, y)     y [2][size][boxes][4]: (h, w) pairs
 
 Copies

@@ -1,6 +1,7 @@
 // Region-of-interest pooling: a task is one row of the image that is written.
 #include "cpu/kernels/roi_pooling.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <stdexcept>
@@ -34,7 +35,93 @@ void check_regions(const RoiPoolArgs& args) {
     }
 }
 
+// -- means, channel by channel: lanes would be g^2 channels apart -----------------------------------------------------
+
+struct Span {  // of a window along one axis: [begin, end)
+    int64_t begin, end;
+};
+
+// round(value), halves away from zero; corners beyond 2^24 are taken there.
+float whole(float value) { return std::round(std::min(std::max(value, -16777216.0f), 16777216.0f)); }
+
+Span mean_span(int64_t i, float first, float last, float scale, int64_t out, int64_t size) {
+    const float begin = whole(first) * scale, end = (whole(last) + 1) * scale;
+    const float bin = std::max(end - begin, 0.1f) / static_cast<float>(out);
+    const float low = static_cast<float>(i) * bin, high = static_cast<float>(i + 1) * bin;
+    const auto clip = [&](float at) { return std::clamp<int64_t>(static_cast<int64_t>(at), 0, size); };
+    return {clip(std::floor(low + begin)), clip(std::ceil(high + begin))};
+}
+
+Span mean_rows(const RoiPoolArgs& a, const float* roi, int64_t i) {
+    return mean_span(i, roi[2], roi[4], a.spatial_scale, a.ho, a.h);
+}
+
+Span mean_columns(const RoiPoolArgs& a, const float* roi, int64_t j) {
+    return mean_span(j, roi[1], roi[3], a.spatial_scale, a.wo, a.w);
+}
+
+// Row `row` of rois * g rows of y.
+void mean_forward(const RoiPoolArgs& a, int64_t row) {
+    const int64_t grid = a.ho, outputs = a.c / (grid * grid), i = row % grid;
+    const float* roi = a.regions + row / grid * 5;
+    const float* image = a.in + static_cast<int64_t>(roi[0]) * a.h * a.w * a.c;
+    const Span down = mean_rows(a, roi, i);
+    for (int64_t j = 0; j < grid; ++j) {
+        const Span right = mean_columns(a, roi, j);
+        const auto area = static_cast<float>(std::max<int64_t>(down.end - down.begin, 0) *
+                                             std::max<int64_t>(right.end - right.begin, 0));
+        float* y = a.out + (row * grid + j) * outputs;
+        for (int64_t k = 0; k < outputs; ++k) {
+            const float* x = image + (k * grid + i) * grid + j;
+            float sum = 0;
+            for (int64_t h = down.begin; h < down.end; ++h)
+                for (int64_t w = right.begin; w < right.end; ++w) sum += x[(h * a.w + w) * a.c];
+            y[k] = area > 0 ? sum / area : 0;
+        }
+    }
+}
+
+// Row `row` of n * h rows of dx, gathered in the order of regions and of their windows.
+void mean_backward(const RoiPoolArgs& a, int64_t row) {
+    const int64_t grid = a.ho, outputs = a.c / (grid * grid), item = row / a.h, h = row % a.h;
+    float* out = a.out + row * a.w * a.c;
+    if (!a.accumulate) std::fill(out, out + a.w * a.c, 0.0f);
+    for (int64_t r = 0; r < a.rois; ++r) {
+        const float* roi = a.regions + r * 5;
+        if (static_cast<int64_t>(roi[0]) != item) continue;
+        for (int64_t i = 0; i < grid; ++i) {
+            const Span down = mean_rows(a, roi, i);
+            if (h < down.begin || h >= down.end) continue;
+            for (int64_t j = 0; j < grid; ++j) {
+                const Span right = mean_columns(a, roi, j);
+                const auto area = static_cast<float>((down.end - down.begin) * (right.end - right.begin));
+                const float* dy = a.in + ((r * grid + i) * grid + j) * outputs;
+                for (int64_t w = right.begin; w < right.end; ++w)
+                    for (int64_t k = 0; k < outputs; ++k) out[w * a.c + (k * grid + i) * grid + j] += dy[k] / area;
+            }
+        }
+    }
+}
+
+void check_grid(const RoiPoolArgs& a) {
+    check(a);
+    if (a.ho != a.wo || a.c % (a.ho * a.wo)) throw std::invalid_argument("ps_roi_pool: g^2 must divide the channels");
+}
+
 }  // namespace
+
+Launch ps_roi_pool_forward(const RoiPoolArgs& args) {
+    check_grid(args);
+    return [=] {
+        check_regions(args);
+        parallel_for(args.rois * args.ho, [&](int64_t row) { mean_forward(args, row); });
+    };
+}
+
+Launch ps_roi_pool_backward(const RoiPoolArgs& args) {
+    check_grid(args);
+    return [=] { parallel_for(args.n * args.h, [&](int64_t row) { mean_backward(args, row); }); };
+}
 
 Launch roi_pool_forward(const RoiPoolArgs& args) {
     check(args);

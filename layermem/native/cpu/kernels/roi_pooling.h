@@ -9,4 +9,8 @@ namespace layermem::cpu {
 Launch roi_pool_forward(const RoiPoolArgs& args);
 Launch roi_pool_backward(const RoiPoolArgs& args);
 
+// The mean of channel (k g + i) g + j over window (i, j), g = ho = wo: x [n][h][w][c] -> y [rois][g][g][c / g^2].
+Launch ps_roi_pool_forward(const RoiPoolArgs& args);
+Launch ps_roi_pool_backward(const RoiPoolArgs& args);
+
 }  // namespace layermem::cpu
