@@ -142,12 +142,12 @@ class Depthwise(Convolution):
 
 @layer("ConvolutionDepthwise")
 class ConvolutionDepthwise(Depthwise):
-    """sp2823/caffe"""
+    """conv_dw_layer.cpp of forks for MobileNet and ShuffleNet"""
 
 
 @layer("DepthwiseConvolution")
 class DepthwiseConvolution(Depthwise):
-    """yonghenglh6/DepthwiseConvolution"""
+    """depthwise_conv_layer.cpp of yonghenglh6/DepthwiseConvolution"""
 
 
 @layer("Deconvolution")
