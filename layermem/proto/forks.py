@@ -67,7 +67,6 @@ HARMLESS: dict[tuple[str, str], Harmless] = {
     ("BatchNormParameter", "scale_bias"): Harmless("NVCaffe", "false is the default", ("false",)),
     ("DropoutParameter", "scale_train"): Harmless("PSPNet and MobileNet-YOLO", "true is Caffe's scaling", ("true",)),
     ("DropoutParameter", "sample_weights_test"): Harmless("SegNet", "false is Caffe's dropout", ("false",)),
-    ("PoolingParameter", "ceil_mode"): Harmless("several forks", "true is Caffe's rounding", ("true",)),
     ("DataParameter", "shuffle"): Harmless("NVCaffe and Intel Caffe", _OWN_READER),
     ("DataParameter", "cache"): Harmless("NVCaffe", _OWN_READER),
     ("DataParameter", "threads"): Harmless("NVCaffe", _OWN_READER),
@@ -102,7 +101,6 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {  # (owner, field) -> (fork, 
     ("ConvolutionParameter", "fusion_type"): ("Intel Caffe", "write the fused layers one by one; layermem fuses them"),
     ("DropoutParameter", "scale_train"): ("PSPNet and MobileNet-YOLO", "use true, with weights trained that way"),
     ("DropoutParameter", "sample_weights_test"): ("SegNet", "remove it: the TEST phase drops nothing"),
-    ("PoolingParameter", "ceil_mode"): ("several forks", "write 'round_mode: FLOOR' for ceil_mode: false"),
     ("MemoryDataParameter", "dim"): ("OpenCL Caffe", "write batch_size, channels, height and width, or an Input layer"),
     ("TransformationParameter", "resize_param"): ("SSD", _RESIZED),
     ("TransformationParameter", "random_resize_param"): ("SSD", _RESIZED),
@@ -144,15 +142,13 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {  # (owner, field) -> (fork, 
 
 # Blocks of LayerParameter, by the fork that defines them.
 _BLOCKS = {
-    "SSD": "annotated_data_param detection_evaluate_param detection_output_param multibox_loss_param norm_param "
-    "permute_param prior_box_param video_data_param",
-    "Fast R-CNN": "roi_pooling_param smooth_l1_loss_param",
-    "R-FCN": "psroi_pooling_param box_annotator_ohem_param",
-    "SegNet": "bn_param upsample_param dense_image_data_param",
+    "SSD": "annotated_data_param detection_evaluate_param detection_output_param multibox_loss_param "
+    "video_data_param",
+    "R-FCN": "box_annotator_ohem_param",
+    "SegNet": "dense_image_data_param",
     "PSPNet": "seg_accuracy_param batch_reduction_param seg_data_param",
-    "ShuffleNet": "shuffle_channel_param",
     "MobileNet-YOLO": "yolov3_detection_output_param yolo_detection_output_param yolov3_param region_loss_param "
-    "reorg_param eval_detection_param spatial_dropout_param",
+    "eval_detection_param spatial_dropout_param",
     "caffe-lstm": "lstm_param",
     "SENet": "axpy_param",
     "FlowNet": "augmentation_param correlation_param flow_warp_param resample_param downsample_param l1_loss_param "
@@ -166,18 +162,14 @@ _BLOCKS = {
 }  # fmt: skip
 # Types of layers, by the fork that defines them; the first fork for types of several.
 _TYPE_NAMES = {
-    "SSD": "AnnotatedData DetectionEvaluate DetectionOutput MultiBoxLoss Normalize Permute PriorBox VideoData",
-    "Fast R-CNN": "ROIPooling SmoothL1Loss",
-    "R-FCN": "PSROIPooling BoxAnnotatorOHEM SmoothL1LossOHEM SoftmaxWithLossOHEM",
+    "SSD": "AnnotatedData DetectionEvaluate DetectionOutput MultiBoxLoss VideoData",
+    "R-FCN": "BoxAnnotatorOHEM SmoothL1LossOHEM SoftmaxWithLossOHEM",
     "MNC": "ROIWarping ROIMerging MaskResize MaskPooling",
-    "SegNet": "BN Upsample DenseImageData",
+    "SegNet": "DenseImageData",
     "PSPNet": "BatchReduction SegAccuracy SyncBN",
-    "DeepLab": "Interp ImageSegData MatWrite DenseCRF SegData",
-    "ShuffleNet": "ShuffleChannel",
-    "MobileNet": "DepthwiseConvolution ConvolutionDepthwise ConvolutionDepthWise DepthwiseConv DeconvolutionDepthwise",
-    "caffe-windows": "ReLU6",
-    "SENet": "Axpy",
-    "MobileNet-YOLO": "Reorg Region RegionLoss Yolov3 YoloV3Loss Yolov3DetectionOutput YoloDetectionOutput "
+    "DeepLab": "ImageSegData MatWrite DenseCRF SegData",
+    "MobileNet": "ConvolutionDepthWise DepthwiseConv DeconvolutionDepthwise",
+    "MobileNet-YOLO": "Region RegionLoss Yolov3 YoloV3Loss Yolov3DetectionOutput YoloDetectionOutput "
     "EvalDetection UpsampleDarknet Concat2 Mish",
     "Ristretto": "ConvolutionRistretto DeconvolutionRistretto FcRistretto LRNRistretto",
     "FlowNet": "DataAugmentation GenerateAugmentationParameters Correlation FlowWarp Resample Downsample L1Loss "

@@ -41,7 +41,7 @@ def test_a_field_that_changes_nothing_is_removed_with_a_note(owner, name):
 
 @pytest.mark.parametrize(("owner", "name"), REFUSED)
 def test_a_field_that_decides_something_is_refused_with_its_fork_and_a_remedy(owner, name):
-    value = "false" if name in ("scale_train", "ceil_mode") else "true"
+    value = "false" if name == "scale_train" else "true"
     text, read = text_with(owner, f"{name}: {value}")
     fork, remedy = REFUSED[owner, name]
     with pytest.raises(InputError) as caught:
