@@ -389,6 +389,25 @@ add("Interp to 9 x 8", 'type: "Interp" interp_param { height: 9 width: 8 }', med
 add("Interp x 8", 'type: "Interp" interp_param { height: 473 width: 473 }', timing=(4, 21, 60, 60))
 add("Interp x 2", 'type: "Interp" interp_param { height: 111 width: 111 }', timing=(16, 64, 56, 56))
 
+# -- rows of a table -----------------------------------------------------------------------------------------------
+
+
+def embed(name: str, outputs: int, settings: str = "", rows: int = 5, **more: Any) -> None:
+    settings = f"input_dim: {rows} num_output: {outputs} {settings}"
+    add(name, f'type: "Embed" embed_param {{ {settings} }}', labels=0, classes=rows, **more)
+
+
+embed("Embed", 3, small=(2, 4))
+embed("Embed by quads", 8, "bias_term: false", small=(7,))
+embed("Embed into an image", 3, small=(2, 3, 4), medium=(3, 2, 5))
+embed("Embed of images", 4, small=(2, 3, 2, 2), medium=(2, 3, 4, 2))
+embed("Embed of wide rows", 1030, rows=2, medium=(3,), small=(3,))
+embed("Embed of words", 512, rows=20000, timing=(20, 1024))
+add("BatchReindex", 'type: "BatchReindex"', labels=1, classes=2, small=[ODD, (5,)], medium=[IMAGE, (3,)])
+add("BatchReindex by quads", 'type: "BatchReindex"', labels=1, classes=2, small=[QUADS, (1,)])
+add("BatchReindex of rows", 'type: "BatchReindex"', labels=1, classes=4, medium=[(4, 7), (9,)])
+add("BatchReindex of a batch", 'type: "BatchReindex"', labels=1, classes=64, timing=[BATCH, (64,)])
+
 # -- reductions ----------------------------------------------------------------------------------------------------
 
 

@@ -83,7 +83,20 @@ SHARED = f"""
             eltwise_param {{ operation: MAX }} }}
     {LOSS % "twice"}
 """
-NETS = {"chain": CHAIN, "residual": RESIDUAL, "inception": INCEPTION, "dropout": DROPOUT, "shared": SHARED}
+OTHERS = f"""
+    {DATA} {conv("stem", "data", 4, 3)} {relu("stem")}
+    layer {{ name: "order" type: "DummyData" top: "order" dummy_data_param {{
+        shape {{ dim: 4 }} data_filler {{ type: "uniform" min: 0 max: 4 }} }} }}
+    layer {{ name: "chosen" type: "BatchReindex" bottom: "stem" bottom: "order" top: "chosen" }}
+    layer {{ name: "word" type: "Embed" bottom: "order" top: "word"
+            embed_param {{ input_dim: 4 num_output: 4 weight_filler {{ type: "xavier" }} }} }}
+    layer {{ name: "worded" type: "Scale" bottom: "chosen" bottom: "word" top: "worded" scale_param {{ axis: 0 }} }}
+    {LOSS % "worded"}
+"""
+NETS = {
+    "chain": CHAIN, "residual": RESIDUAL, "inception": INCEPTION, "dropout": DROPOUT, "shared": SHARED,
+    "others": OTHERS,
+}  # fmt: skip
 
 SETTINGS = {
     "base_lr": 0.05, "lr_policy": "fixed", "momentum": 0.9, "weight_decay": 0.01, "max_iter": 6, "random_seed": 5,

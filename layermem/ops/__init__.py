@@ -1,10 +1,11 @@
 """Typed op records: what layers emit, fusion rewrites and backends run."""
 
 from layermem.ops.activation import Kind, Pointwise, PReLU, ReluMask
-from layermem.ops.base import ITEMSIZE, MAX_COUNT, OpRecord, Tensor, Window, roles
+from layermem.ops.base import ITEMSIZE, MAX_COUNT, OpRecord, ReadsLabels, Tensor, Window, roles
 from layermem.ops.convolution import Conv, ConvProblem, Deconv
 from layermem.ops.dropout import Dropout
 from layermem.ops.eltwise import Eltwise, ResidualGrad
+from layermem.ops.gather import BatchReindex, Embed, Gather
 from layermem.ops.host import CopyOut, Feed, Fill
 from layermem.ops.inner_product import InnerProduct, InnerProductUpdate
 from layermem.ops.loss import (
@@ -32,6 +33,7 @@ __all__ = [
     "ArgMax",
     "BatchNorm",
     "BatchNormScale",
+    "BatchReindex",
     "Bias",
     "Concat",
     "ContrastiveLoss",
@@ -42,9 +44,11 @@ __all__ = [
     "Deconv",
     "Dropout",
     "Eltwise",
+    "Embed",
     "EuclideanLoss",
     "Feed",
     "Fill",
+    "Gather",
     "GradientNorm",
     "HingeLoss",
     "InnerProduct",
@@ -58,6 +62,7 @@ __all__ = [
     "Partition",
     "Pointwise",
     "Pool",
+    "ReadsLabels",
     "Reduction",
     "ReluMask",
     "Resampling",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import log
 
-from layermem.ops.base import OpRecord, Tensor
+from layermem.ops.base import OpRecord, ReadsLabels, Tensor
 
 LARGEST_LOSS = 126 * log(2)  # of one label: -log(FLT_MIN), as Caffe takes no share below FLT_MIN
 
@@ -41,7 +41,7 @@ class Softmax(Scores):
 
 
 @dataclass(frozen=True)
-class SoftmaxLoss(Scores):
+class SoftmaxLoss(Scores, ReadsLabels):
     """forward   y0 (loss) [, y1 the softmax] from x0, x1 (labels)      backward   dx0 from x0, x1, dy0
 
     The loss of one label is at most LARGEST_LOSS; its gradient is that of the loss without this limit.
@@ -59,7 +59,7 @@ class SoftmaxLoss(Scores):
 
 
 @dataclass(frozen=True)
-class Accuracy(Scores):
+class Accuracy(Scores, ReadsLabels):
     """forward   y0 (share of labels among the top_k scores) [, y1 per class] from x0, x1 (labels)"""
 
     label: Tensor

@@ -38,7 +38,7 @@ def softmax_backward(op: Softmax, call: ReferenceCall) -> None:
 
 def valid_labels(op: SoftmaxLoss | Accuracy, call: ReferenceCall, label: Array) -> tuple[Array, Array]:
     """Labels, an ignored one as 0, and which of them count."""
-    labels = labels_of(call, label, op.classes, op.ignore_label)
+    labels = labels_of(op, call, label, op.ignore_label)
     valid = np.ones(labels.shape, bool) if op.ignore_label is None else labels != op.ignore_label
     return np.where(valid, labels, 0), valid
 

@@ -43,6 +43,7 @@ void bind_cpu(py::module_& parent) {
     bind_loss(m);
     bind_reduction(m);
     bind_copy(m);
+    bind_gather(m);
 }
 
 }  // namespace layermem

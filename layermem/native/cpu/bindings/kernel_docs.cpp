@@ -109,6 +109,10 @@ Losses      dx over any input; loss and dloss are one number
                                                         item_loss_workspace_bytes(items, classes)
         x [items][classes / channels][channels], whose labels count [channels][classes / channels]
 
+Rows of a table; index: whole numbers as floats, ValueError for one out of range
+    gather_rows(rows, width, *, count, out, table, index, bias=0)       out[i] = table[index[i]] (+ bias [width])
+    scatter_rows(rows, width, *, count, out, x, index, accumulate)      out[r] = the sum of x[i] where index[i] is r
+
 Copies
     copy_rows(rows, width, *, out, out_pitch, x, x_pitch, accumulate)       Concat, Slice: in floats, from any address
     transpose(n, rows, columns, *, out, x, accumulate)      out [n][columns][rows]; NCHW in: rows c, columns h w
