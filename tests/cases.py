@@ -334,6 +334,15 @@ add("BatchNorm + Scale + residual", "", medium=SLIVER, residual=True, **NORMALIZ
 add("BatchNorm + Scale + residual from y", "", medium=SLIVER, saved="y0", residual=True, **NORMALIZED)
 add("BatchNorm + Scale + residual + ReLU", "", small=ODD, gpu=MAPS, residual=True, relu=True, **NORMALIZED)
 add("BatchNorm + Scale + residual + ReLU from y", "", small=QUADS, saved="y0", residual=True, relu=True, **NORMALIZED)
+add("MVN", 'type: "MVN"', small=ODD, medium=IMAGE, timing=BATCH, **LOOSE)
+add("MVN by quads", 'type: "MVN"', small=(2, 36, 3, 3), **LOOSE)
+add("MVN of maps larger than a run", 'type: "MVN"', medium=(1, 70, 17, 19), small=(1, 1, 24, 17))
+add("MVN across channels", 'type: "MVN" mvn_param { across_channels: true }', small=ODD, medium=IMAGE, **LOOSE)
+add("MVN of rows", 'type: "MVN" mvn_param { across_channels: true }', medium=(4, 37), **LOOSE)
+add("MVN, mean only", 'type: "MVN" mvn_param { normalize_variance: false }', small=ODD, medium=IMAGE)
+add("MVN, mean only, across channels", 'type: "MVN" mvn_param { normalize_variance: false across_channels: true }',
+    medium=IMAGE)  # fmt: skip
+add("MVN of eps 0.1", 'type: "MVN" mvn_param { eps: 0.1 }', medium=SLIVER, tolerance=0.3)  # Caffe's gradient: eps 0
 
 
 def scale(name: str, settings: str, kind: str = "Scale", **more: Any) -> None:

@@ -91,7 +91,8 @@ OTHERS = f"""
     layer {{ name: "word" type: "Embed" bottom: "order" top: "word"
             embed_param {{ input_dim: 4 num_output: 4 weight_filler {{ type: "xavier" }} }} }}
     layer {{ name: "worded" type: "Scale" bottom: "chosen" bottom: "word" top: "worded" scale_param {{ axis: 0 }} }}
-    {LOSS % "worded"}
+    layer {{ name: "even" type: "MVN" bottom: "worded" top: "even" }}
+    {LOSS % "even"}
 """
 NETS = {
     "chain": CHAIN, "residual": RESIDUAL, "inception": INCEPTION, "dropout": DROPOUT, "shared": SHARED,

@@ -16,6 +16,7 @@ from layermem.ops.loss import (
     MultinomialLogisticLoss,
     SigmoidCrossEntropyLoss,
 )
+from layermem.ops.mvn import MVN
 from layermem.ops.normalization import LRN, BatchNorm, BatchNormScale, Bias, Scale
 from layermem.ops.pooling import Pool
 from layermem.ops.reduction import ArgMax, Reduction
@@ -28,6 +29,7 @@ __all__ = [
     "ITEMSIZE",
     "LRN",
     "MAX_COUNT",
+    "MVN",
     "RULES",
     "Accuracy",
     "ArgMax",

@@ -44,6 +44,7 @@ void bind_eltwise(pybind11::module_& m);
 void bind_gather(pybind11::module_& m);
 void bind_inner_product(pybind11::module_& m);
 void bind_loss(pybind11::module_& m);
+void bind_mvn(pybind11::module_& m);
 void bind_normalization(pybind11::module_& m);
 void bind_pooling(pybind11::module_& m);
 void bind_reduction(pybind11::module_& m);

@@ -42,6 +42,7 @@ void bind_cpu(py::module_& parent) {
     bind_softmax(m);  // defines Axis, likewise for bind_reduction
     bind_loss(m);
     bind_reduction(m);
+    bind_mvn(m);
     bind_copy(m);
     bind_gather(m);
 }

@@ -80,6 +80,9 @@ Normalization   dx over x or dy, y over x
         scale = k + alpha * sum of squares: alpha is Caffe's, divided by the elements of the window.  Across channels
         y over x, dx over x or dy; within a channel: none
 
+    mvn_forward(axis, *, y, x, inv_std=0, normalize=True, eps)      along an axis: means, and deviations, removed
+    mvn_backward(axis, *, dx, dy, y=0, inv_std=0, accumulate)       dx over dy or y; without y dy - its mean
+
 Softmax     y over x, dx over any input
     softmax_forward(axis, *, y, x)                  softmax_backward(axis, *, dx, y, dy, accumulate)
     softmax_loss_forward(axis, *, loss, y=0, x, label, ignore_label=None, divisor=0, workspace)     y: the softmax
