@@ -92,7 +92,8 @@ OTHERS = f"""
             embed_param {{ input_dim: 4 num_output: 4 weight_filler {{ type: "xavier" }} }} }}
     layer {{ name: "worded" type: "Scale" bottom: "chosen" bottom: "word" top: "worded" scale_param {{ axis: 0 }} }}
     layer {{ name: "even" type: "MVN" bottom: "worded" top: "even" }}
-    {LOSS % "even"}
+    layer {{ name: "pyramid" type: "SPP" bottom: "even" top: "pyramid" spp_param {{ pyramid_height: 2 }} }}
+    {LOSS % "pyramid"}
 """
 NETS = {
     "chain": CHAIN, "residual": RESIDUAL, "inception": INCEPTION, "dropout": DROPOUT, "shared": SHARED,

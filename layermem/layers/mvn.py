@@ -1,5 +1,4 @@
-"""MVN: every map, or with `across_channels` every image, is moved to mean 0 and, unless told otherwise, scaled to
-variance 1.
+"""MVN: every map, or with `across_channels` every image, gets mean 0 and, with normalize_variance (true), variance 1.
 
     x [N,C,H,W] -> y [N,C,H,W],  y = (x - mean) / (deviation + eps);  eps 1e-9, and the variance is the biased one
     memory  stashes one number per mean: 1 / (deviation + eps).  Backward reads y and dy; without normalize_variance dy
