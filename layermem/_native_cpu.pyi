@@ -273,6 +273,31 @@ def hinge_loss_backward(
 def hinge_loss_forward(
     items: int, classes: int, channels: int, *, loss: int, x: int, label: int, squared: bool = False, workspace: int
 ) -> Launch: ...
+def infogain_loss_backward(
+    axis: Axis,
+    *,
+    dx: int,
+    p: int,
+    label: int,
+    matrix: int,
+    dloss: int,
+    ignore_label: int | None = None,
+    divisor: float = 0,
+    accumulate: bool = False,
+    workspace: int,
+) -> Launch: ...
+def infogain_loss_forward(
+    axis: Axis,
+    *,
+    loss: int,
+    p: int,
+    label: int,
+    matrix: int,
+    ignore_label: int | None = None,
+    divisor: float = 0,
+    workspace: int,
+) -> Launch: ...
+def infogain_loss_workspace_bytes(axis: Axis) -> int: ...
 def inner_product_backward_update(
     rule: str,
     m: int,

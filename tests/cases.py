@@ -471,6 +471,14 @@ labelled("SoftmaxWithLoss, labels in another order", f"{LOSS} softmax_param {{ a
 labelled("SoftmaxWithLoss of 1000", LOSS, 1000, timing=[ROWS, ROWS[:1]])
 labelled("SoftmaxWithLoss of 21", LOSS, 21, timing=[PIXELS, (4, 1, 480, 480)])
 labelled("SoftmaxWithLoss of 2", LOSS, 2, timing=[(8, 2, 480, 480), (8, 1, 480, 480)])
+GAIN = 'type: "InfogainLoss"'
+labelled("InfogainLoss", GAIN, 4, medium=[(5, 4), (5,), (4, 4)])
+labelled("InfogainLoss and its softmax", f'{GAIN} top: "l" top: "p"', 35, small=[(9, 35), (9,), (1, 1, 35, 35)])
+labelled("InfogainLoss of planes", f"{GAIN} loss_param {{ ignore_label: 1 }}", 3, small=[(2, 3, 5), (2, 5), (3, 3)])
+labelled("InfogainLoss of images", f"{GAIN} loss_param {{ ignore_label: 1 normalization: FULL }}", 6,
+         medium=[IMAGE, (2, 1, 7, 5), (6, 6)])  # fmt: skip
+labelled("InfogainLoss, labels in another order", f"{GAIN} infogain_loss_param {{ axis: 2 }}", 7,
+         medium=[IMAGE, (2, 6, 5), (7, 7)])  # fmt: skip
 labelled("Accuracy", 'type: "Accuracy" top: "a" top: "c"', 35, small=[(9, 35), (9,)])
 labelled("Accuracy of planes", 'type: "Accuracy"', 3, small=[(2, 3, 5), (2, 5)])
 labelled("Accuracy, top 2", 'type: "Accuracy" accuracy_param { top_k: 2 }', 5, medium=[(9, 5), (9,)])

@@ -144,7 +144,7 @@ def _mask(layer: Layer) -> int:
     return FLOAT * layer.bottoms[0].count if layer.phase == TRAIN else 0
 
 
-@_state("SoftmaxWithLoss", "SigmoidCrossEntropyLoss", "EuclideanLoss", "ContrastiveLoss")
+@_state("SoftmaxWithLoss", "InfogainLoss", "SigmoidCrossEntropyLoss", "EuclideanLoss", "ContrastiveLoss")
 def _as_large_as_the_first_bottom(layer: Layer) -> int:
     """The probabilities, or the differences, that backward reads."""
     return layer.bottoms[0].nbytes

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from layermem.errors import InputError
 from layermem.layers import LAYERS, Layer, Param, Tensor, make_layer
 from layermem.layers.composite import COMPOSITES
-from layermem.layers.data import FEEDS, Probe, as_input, make_feed_layer, shape_options
+from layermem.layers.data import FEEDS, MATRIX, Probe, as_input, make_feed_layer, shape_options
 from layermem.proto.filter import filter_net
 from layermem.proto.names import number_repeated
 from layermem.proto.read import NetFile
@@ -100,8 +100,12 @@ class Net:
         bottoms = tuple(self._version_of(name) for name in message.bottom)
         if message.type in COMPOSITES:
             for part in COMPOSITES[message.type](message, [self.blobs[b] for b in bottoms]):
-                self._add(part, line)
-            return
+                self._add_layer(part, line)
+        else:
+            self._add_layer(message, line)
+
+    def _add_layer(self, message: Message, line: int | None) -> None:
+        bottoms = tuple(self._version_of(name) for name in message.bottom)
         layer = self._make(message, [self.blobs[b] for b in bottoms])
         if len(layer.tops) != len(message.top):
             raise InputError(f"names {len(message.top)} tops but makes {len(layer.tops)}; change its 'top:' lines")
@@ -131,7 +135,7 @@ class Net:
     def _make(self, message: Message, bottoms: Sequence[Tensor]) -> Layer:
         if message.type not in FEEDS and (message.type in LAYERS or not as_input(message, self._inputs)):
             remedy = "" if message.bottom or not message.top else f"give {shape_options(message)}, or use Input; "
-            return make_layer(message, self.phase, bottoms, more={*FEEDS, *COMPOSITES}, remedy=remedy)
+            return make_layer(message, self.phase, bottoms, more={*FEEDS, *COMPOSITES} - {MATRIX}, remedy=remedy)
         return make_feed_layer(
             message, self.phase, path=str(self.path), batch=self._batch, inputs=self._inputs, probe=self._probe
         )

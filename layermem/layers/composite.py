@@ -1,10 +1,11 @@
 """Layers that are several others: a net has their parts in place of them.
 
+    InfogainLoss  with `source`: its matrix comes from a layer before it that reads the file
     SPP  a pyramid of Poolings of x [N,C,H,W]: level i cuts the image into 2^i x 2^i windows, i < pyramid_height.  Each
          is flattened, and all are joined: y [N, C (1 + 4 + 16 + ..)].  A pyramid of one level is that Pooling alone
 
 memory  that of the parts: a MAX keeps an index per window
-source  Caffe spp_layer.cpp
+source  Caffe infogain_loss_layer.cpp, spp_layer.cpp
 
 Parts are named after their layer: `spp/pool0`, `spp/flat0` and so on; the last one has its name and its tops.
 """
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from layermem.errors import InputError
 from layermem.layers.base import Message, Tensor
+from layermem.layers.data import MATRIX
 from layermem.proto.schema import LayerParameter
 
 Parts = Callable[[Message, Sequence[Tensor]], Iterator[Message]]
@@ -89,3 +91,22 @@ def _level(whole: Message, level: int, size: Sequence[int]) -> Message:
         setattr(p, f"stride_{axis}", kernel)
         setattr(p, f"pad_{axis}", pad)
     return pooling
+
+
+@composite("InfogainLoss")
+def infogain_loss(whole: Message, bottoms: Sequence[Tensor]) -> Iterator[Message]:
+    """The layer itself, after the one that reads its matrix where it has no third bottom."""
+    p = whole.infogain_loss_param
+    loss = LayerParameter()
+    loss.CopyFrom(whole)
+    if len(bottoms) == 2 and p.HasField("source"):
+        matrix = part(whole, "matrix", MATRIX, ())
+        matrix.infogain_loss_param.source = p.source
+        rank, axis = len(bottoms[0].shape), p.axis
+        classes = bottoms[0].shape[axis] if -rank <= axis < rank else 0
+        matrix.input_param.shape.add(dim=(1, 1, classes, classes))
+        if classes:
+            yield matrix
+            loss.bottom.append(matrix.top[0])
+            loss.propagate_down.extend([False] * bool(whole.propagate_down))
+    yield loss

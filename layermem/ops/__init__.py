@@ -22,7 +22,7 @@ from layermem.ops.pooling import Pool
 from layermem.ops.reduction import ArgMax, Reduction
 from layermem.ops.resize import Crop, Interp, Resampling
 from layermem.ops.shape import Concat, Partition, Reshape, Silence, Slice, Split, Tile
-from layermem.ops.softmax import Accuracy, Scores, Softmax, SoftmaxLoss
+from layermem.ops.softmax import Accuracy, InfogainLoss, Scores, Softmax, SoftmaxLoss
 from layermem.ops.update import RULES, GradientNorm, Update
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "Gather",
     "GradientNorm",
     "HingeLoss",
+    "InfogainLoss",
     "InnerProduct",
     "InnerProductUpdate",
     "Interp",

@@ -7,6 +7,7 @@ from math import log
 
 from layermem.ops.base import OpRecord, ReadsLabels, Tensor
 
+SMALLEST_SHARE = 1e-20  # that InfogainLoss takes the logarithm of: Caffe's kLOG_THRESHOLD
 LARGEST_LOSS = 126 * log(2)  # of one label: -log(FLT_MIN), as Caffe takes no share below FLT_MIN
 
 
@@ -55,6 +56,23 @@ class SoftmaxLoss(Scores, ReadsLabels):
     @property
     def labels_in_order(self) -> bool:
         """Whether the labels lie in memory as the positions do."""
+        return self.label.ordered_like(self.positions)
+
+
+@dataclass(frozen=True)
+class InfogainLoss(Scores, ReadsLabels):
+    """x2 is a matrix [classes, classes]: what each class counts where the label is the row's.
+
+    forward   y0 (loss) [, y1 the softmax] from x0, x1 (labels), x2      backward   dx0 from x0, x1, x2, dy0
+    The logarithm is taken of a share of at least SMALLEST_SHARE.  normalizer as in SoftmaxLoss
+    """
+
+    label: Tensor
+    ignore_label: int | None
+    normalizer: int | None
+
+    @property
+    def labels_in_order(self) -> bool:
         return self.label.ordered_like(self.positions)
 
 

@@ -1,4 +1,4 @@
-"""SPP: the layers that it is made of, and numbers by hand."""
+"""SPP and InfogainLoss: the layers that they are made of, and numbers by hand."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,8 @@ import pytest
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.proto.read import read_net_text
+from layermem.proto.schema import BlobProto
+from layermem.solver.feeds import Feeds
 from tests.layers.harness import forward
 
 
@@ -88,3 +90,46 @@ def test_what_the_layer_states_of_gradients_goes_to_its_parts():
 def test_what_cannot_be_a_pyramid_is_refused_with_a_remedy(settings, more, remedy):
     with pytest.raises(InputError, match=remedy):
         net(settings, **more)
+
+
+# ---- InfogainLoss ---------------------------------------------------------------------------------------------------
+
+GAIN = """
+    layer { name: "x" type: "Input" top: "x" top: "t"
+            input_param { shape { dim: 2 dim: 3 } shape { dim: 2 } } }
+    layer { name: "gain" type: "InfogainLoss" bottom: "x" bottom: "t" top: "l" %s
+            infogain_loss_param { source: "H.binaryproto" } }
+"""
+
+
+def write_matrix(folder, values):
+    blob = BlobProto(data=np.asarray(values, np.float32).reshape(-1).tolist())
+    blob.shape.dim.extend((1, 1, *np.shape(values)))
+    (folder / "H.binaryproto").write_bytes(blob.SerializeToString())
+
+
+def test_the_matrix_of_a_file_comes_from_a_layer_before_the_loss_and_needs_no_file_to_plan():
+    it = Net(read_net_text(GAIN % "propagate_down: true propagate_down: false"), 0)
+    assert [(n.layer.name, n.layer.type, n.bottoms) for n in it.nodes[1:]] == [
+        ("gain/matrix", "InfogainMatrix", ()),
+        ("gain", "InfogainLoss", ("x", "t", "gain/matrix")),
+    ]
+    assert it.blobs["gain/matrix"].shape == (1, 1, 3, 3)
+    assert it.nodes[-1].propagate == (True, False, False)
+
+
+def test_every_batch_has_the_matrix_of_the_file(tmp_path):
+    write_matrix(tmp_path, np.arange(9).reshape(3, 3))
+    it = Net(read_net_text(GAIN % "", str(tmp_path / "net.prototxt")), 0)
+    feeds = Feeds([it], seed=1)
+    feeds.give(0, "x", [np.zeros((2, 3), np.float32), np.zeros(2, np.float32)])
+    for _ in range(2):
+        (matrix,) = feeds.next(0)["gain/matrix"]
+        np.testing.assert_array_equal(matrix, np.arange(9).reshape(1, 1, 3, 3))
+
+
+def test_a_matrix_of_another_size_is_refused_with_the_file(tmp_path):
+    write_matrix(tmp_path, np.eye(2))
+    it = Net(read_net_text(GAIN % "", str(tmp_path / "net.prototxt")), 0)
+    with pytest.raises(InputError, match=r"has 4 numbers in '.*H.binaryproto', where it needs 1x1x3x3"):
+        Feeds([it], seed=1)

@@ -42,6 +42,7 @@ void bind_convolution(pybind11::module_& m);
 void bind_copy(pybind11::module_& m);
 void bind_eltwise(pybind11::module_& m);
 void bind_gather(pybind11::module_& m);
+void bind_infogain(pybind11::module_& m);
 void bind_inner_product(pybind11::module_& m);
 void bind_loss(pybind11::module_& m);
 void bind_mvn(pybind11::module_& m);

@@ -41,6 +41,7 @@ void bind_cpu(py::module_& parent) {
     bind_update(m);
     bind_softmax(m);  // defines Axis, likewise for bind_reduction
     bind_loss(m);
+    bind_infogain(m);
     bind_reduction(m);
     bind_mvn(m);
     bind_copy(m);

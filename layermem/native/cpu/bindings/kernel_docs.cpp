@@ -88,6 +88,9 @@ Softmax     y over x, dx over any input
     softmax_loss_forward(axis, *, loss, y=0, x, label, ignore_label=None, divisor=0, workspace)     y: the softmax
     softmax_loss_backward(axis, *, dx, x, label, dloss, ignore_label=None, divisor=0, accumulate, workspace)
         label [outer][inner]; divisor 0: the number of labels that count; ValueError for a label out of range
+    infogain_loss_forward(axis, *, loss, p, label, matrix, ignore_label=None, divisor=0, workspace)
+    infogain_loss_backward(axis, *, dx, p, label, matrix, dloss, ignore_label=None, divisor=0, accumulate, workspace)
+        p: the softmax; matrix [size][size]
     accuracy(axis, *, y, by_class=0, x, label, ignore_label=None, top_k=1, workspace)
         by_class [size]; accuracy_workspace_bytes(axis, by_class=False)
 
