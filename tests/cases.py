@@ -278,6 +278,16 @@ pool("Pooling AVE by quads", "pool: AVE kernel_size: 2 pad: 1", small=QUADS)
 pool("Pooling AVE", "pool: AVE global_pooling: true", medium=IMAGE, timing=BATCH)
 
 
+def im2col(name: str, settings: str, **more: Any) -> None:
+    add(name, f'type: "Im2col" convolution_param {{ {settings} }}', **more)
+
+
+im2col("Im2col", "kernel_size: 2", small=ODD, timing=BATCH)
+im2col("Im2col 3x3/2, padded", "kernel_size: 3 stride: 2 pad: 1", small=QUADS, medium=IMAGE)
+im2col("Im2col, dilated", "kernel_h: 3 kernel_w: 2 dilation: 2 pad_h: 3 pad_w: 0 stride: 1", medium=IMAGE)
+im2col("Im2col, stride beyond the kernel", "kernel_size: 1 stride: 3", small=(1, 2, 7, 4))
+
+
 def eltwise(name: str, settings: str, count: int, formula: Formula, **more: Any) -> None:
     sizes = {size: [more.pop(size)] * count for size in ("small", "medium", "timing", "gpu") if size in more}
     sizes = sizes or {"medium": [(2, 3, 2, 4)] * count}
@@ -387,6 +397,7 @@ add("Tile", 'type: "Tile" tile_param { tiles: 4 }', timing=BATCH)
 add("Tile of images", 'type: "Tile" tile_param { axis: 0 tiles: 2 }', medium=IMAGE)
 add("Tile of rows", 'type: "Tile" tile_param { axis: 2 tiles: 65 }', medium=(2, 3, 1, 4))
 add("Tile of one number", 'type: "Tile" tile_param { axis: 1 tiles: 40 }', medium=(7, 1))
+add("Parameter", 'type: "Parameter" parameter_param { shape { dim: 2 dim: 3 dim: 5 dim: 3 } }', small=[], medium=[])
 add("Silence", 'type: "Silence"', medium=IMAGE)
 add("Crop", 'type: "Crop" crop_param { axis: 2 offset: 1 }', small=[ODD, (2, 3, 3, 2)])
 add("Crop by quads", 'type: "Crop" crop_param { axis: 2 offset: 1 }', small=[QUADS, (2, 4, 3, 2)])

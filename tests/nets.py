@@ -91,7 +91,10 @@ OTHERS = f"""
     layer {{ name: "word" type: "Embed" bottom: "order" top: "word"
             embed_param {{ input_dim: 4 num_output: 4 weight_filler {{ type: "xavier" }} }} }}
     layer {{ name: "worded" type: "Scale" bottom: "chosen" bottom: "word" top: "worded" scale_param {{ axis: 0 }} }}
-    layer {{ name: "even" type: "MVN" bottom: "worded" top: "even" }}
+    layer {{ name: "offset" type: "Parameter" top: "offset" parameter_param {{ shape {{ dim: 4 }} }} }}
+    layer {{ name: "moved" type: "Bias" bottom: "worded" bottom: "offset" top: "moved" }}
+    layer {{ name: "windows" type: "Im2col" bottom: "moved" top: "windows" convolution_param {{ kernel_size: 2 }} }}
+    layer {{ name: "even" type: "MVN" bottom: "windows" top: "even" }}
     layer {{ name: "pyramid" type: "SPP" bottom: "even" top: "pyramid" spp_param {{ pyramid_height: 2 }} }}
     {LOSS % "pyramid"}
 """

@@ -86,7 +86,7 @@ class Net:
                 raise error.at(path=str(self.path), line=line, layer=message.name) from None
         for name in self._inputs:
             if name not in self._current:
-                known = " ".join(node.layer.param.top[0] for node in self.nodes if not node.bottoms)
+                known = " ".join(node.layer.param.top[0] for node in self.nodes if node.layer.type in FEEDS)
                 what = f"has no blob '{name}' to give a shape to (input blobs: {known or 'none'})"
                 raise InputError(what, path=str(self.path))
         if not self.nodes:

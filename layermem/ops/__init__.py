@@ -7,6 +7,7 @@ from layermem.ops.dropout import Dropout
 from layermem.ops.eltwise import Eltwise, ResidualGrad
 from layermem.ops.gather import BatchReindex, Embed, Gather
 from layermem.ops.host import CopyOut, Feed, Fill
+from layermem.ops.im2col import Im2col
 from layermem.ops.inner_product import InnerProduct, InnerProductUpdate
 from layermem.ops.loss import (
     ContrastiveLoss,
@@ -18,6 +19,7 @@ from layermem.ops.loss import (
 )
 from layermem.ops.mvn import MVN
 from layermem.ops.normalization import LRN, BatchNorm, BatchNormScale, Bias, Scale
+from layermem.ops.parameter import Parameter
 from layermem.ops.pooling import Pool
 from layermem.ops.reduction import ArgMax, Reduction
 from layermem.ops.resize import Crop, Interp, Resampling
@@ -53,6 +55,7 @@ __all__ = [
     "Gather",
     "GradientNorm",
     "HingeLoss",
+    "Im2col",
     "InfogainLoss",
     "InnerProduct",
     "InnerProductUpdate",
@@ -62,6 +65,7 @@ __all__ = [
     "MultinomialLogisticLoss",
     "OpRecord",
     "PReLU",
+    "Parameter",
     "Partition",
     "Pointwise",
     "Pool",
