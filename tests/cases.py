@@ -272,6 +272,13 @@ pool("Pooling MAX 3/2", "kernel_size: 3 stride: 2", small=ODD, timing=BATCH, gpu
 pool("Pooling MAX 3/2, padded", "kernel_size: 3 stride: 2 pad: 1", medium=IMAGE)
 pool("Pooling MAX 3/1", "kernel_size: 3 pad: 1", medium=IMAGE, timing=BATCH)
 pool("Pooling MAX by quads", "kernel_size: 2 pad: 1", small=QUADS)
+add("Pooling MAX and its mask", 'type: "Pooling" top: "y" top: "m" pooling_param { kernel_size: 3 stride: 2 pad: 1 }',
+    small=ODD, medium=IMAGE)  # fmt: skip
+pool("Pooling STOCHASTIC", "pool: STOCHASTIC kernel_size: 2", small=ODD, positive=True)
+pool("Pooling STOCHASTIC 3/2", "pool: STOCHASTIC kernel_size: 3 stride: 2", medium=IMAGE, positive=True)
+pool("Pooling STOCHASTIC of maps", "pool: STOCHASTIC global_pooling: true", medium=(1, 3, 19, 17), small=(1, 3, 19, 17),
+     positive=True)  # fmt: skip
+pool("Pooling STOCHASTIC in TEST", "pool: STOCHASTIC kernel_size: 3 stride: 2", small=ODD, medium=IMAGE, phase=1)
 pool("Pooling AVE 3/2", "pool: AVE kernel_size: 3 stride: 2", small=ODD)
 pool("Pooling AVE 3/2, padded", "pool: AVE kernel_size: 3 stride: 2 pad: 1", medium=IMAGE)
 pool("Pooling AVE by quads", "pool: AVE kernel_size: 2 pad: 1", small=QUADS)

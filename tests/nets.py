@@ -94,7 +94,10 @@ OTHERS = f"""
     layer {{ name: "offset" type: "Parameter" top: "offset" parameter_param {{ shape {{ dim: 4 }} }} }}
     layer {{ name: "moved" type: "Bias" bottom: "worded" bottom: "offset" top: "moved" }}
     layer {{ name: "windows" type: "Im2col" bottom: "moved" top: "windows" convolution_param {{ kernel_size: 2 }} }}
-    layer {{ name: "even" type: "MVN" bottom: "windows" top: "even" }}
+    layer {{ name: "positive" type: "ReLU" bottom: "windows" top: "positive" }}
+    layer {{ name: "drawn" type: "Pooling" bottom: "positive" top: "drawn"
+            pooling_param {{ pool: STOCHASTIC kernel_size: 2 }} }}
+    layer {{ name: "even" type: "MVN" bottom: "drawn" top: "even" }}
     layer {{ name: "pyramid" type: "SPP" bottom: "even" top: "pyramid" spp_param {{ pyramid_height: 2 }} }}
     {LOSS % "pyramid"}
 """

@@ -112,7 +112,9 @@ def _copy_of_bottom(layer: Layer) -> int:
 
 @_state("Pooling")
 def _argmax(layer: Layer) -> int:
-    return 0 if layer.param.pooling_param.pool == AVE else FLOAT * layer.tops[0].count
+    """Where the maximum is, unless a second top says so."""
+    kept = layer.param.pooling_param.pool != AVE and len(layer.tops) == 1
+    return FLOAT * layer.tops[0].count if kept else 0
 
 
 @_state("Eltwise")

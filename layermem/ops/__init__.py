@@ -20,7 +20,7 @@ from layermem.ops.loss import (
 from layermem.ops.mvn import MVN
 from layermem.ops.normalization import LRN, BatchNorm, BatchNormScale, Bias, Scale
 from layermem.ops.parameter import Parameter
-from layermem.ops.pooling import Pool
+from layermem.ops.pooling import Pool, StochasticPool
 from layermem.ops.reduction import ArgMax, Reduction
 from layermem.ops.resize import Crop, Interp, Resampling
 from layermem.ops.shape import Concat, Partition, Reshape, Silence, Slice, Split, Tile
@@ -83,6 +83,7 @@ __all__ = [
     "Softmax",
     "SoftmaxLoss",
     "Split",
+    "StochasticPool",
     "Tensor",
     "Tile",
     "Update",

@@ -37,6 +37,9 @@ and dy change places)
 Pooling     argmax: r * kw + s, uint8 up to 256 taps, else int32
     max_pool_forward(problem, *, y, x, argmax=0)    max_pool_backward(problem, *, dx, dy, argmax, accumulate)
     average_pool_forward(problem, *, y, x)          average_pool_backward(problem, *, dx, dy, accumulate)
+    max_pool_mask(problem, *, mask, argmax)         the index within the plane h x w
+    stochastic_pool_forward(problem, *, y, x, argmax=0, seed, stream)   launch(step); backward is that of max_pool
+    stochastic_pool_average(problem, *, y, x)
 
 Elements                                                                                        over: any input
     pointwise(kind, count, *, out, a=0, b=0, alpha=0, beta=0, gamma=0, accumulate)
