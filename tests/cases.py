@@ -405,6 +405,7 @@ add("Tile of images", 'type: "Tile" tile_param { axis: 0 tiles: 2 }', medium=IMA
 add("Tile of rows", 'type: "Tile" tile_param { axis: 2 tiles: 65 }', medium=(2, 3, 1, 4))
 add("Tile of one number", 'type: "Tile" tile_param { axis: 1 tiles: 40 }', medium=(7, 1))
 add("Parameter", 'type: "Parameter" parameter_param { shape { dim: 2 dim: 3 dim: 5 dim: 3 } }', small=[], medium=[])
+add("HDF5Output", 'type: "HDF5Output" hdf5_output_param { file_name: "f" }', medium=[IMAGE, (2,)])
 add("Silence", 'type: "Silence"', medium=IMAGE)
 add("Crop", 'type: "Crop" crop_param { axis: 2 offset: 1 }', small=[ODD, (2, 3, 3, 2)])
 add("Crop by quads", 'type: "Crop" crop_param { axis: 2 offset: 1 }', small=[QUADS, (2, 4, 3, 2)])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from layermem.graph.net import Net
 from layermem.graph.nodes import OpNode, op_nodes
 
-NO_GRADIENT = {"Accuracy", "ArgMax", "Silence", "Threshold"}  # nothing flows back through these
+NO_GRADIENT = {"Accuracy", "ArgMax", "HDF5Output", "Silence", "Threshold"}  # nothing flows back through these
 Wants = tuple[tuple[str, ...], ...]  # roles per node
 
 

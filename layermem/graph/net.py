@@ -209,6 +209,11 @@ class Net:
         return error.at(path=str(self.path), line=line)
 
     @property
+    def recorded(self) -> tuple[str, ...]:
+        """Blobs that HDF5Output layers write to files."""
+        return tuple(blob for node in self.nodes if node.layer.type == "HDF5Output" for blob in node.bottoms)
+
+    @property
     def parameter_count(self) -> int:
         """Values of learned parameters, shared ones once; BatchNorm's running averages are not among them."""
         return sum(p.param.tensor.count for p in self.params.values() if p.param.learned)

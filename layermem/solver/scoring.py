@@ -16,6 +16,7 @@ from layermem.schedule.program import Program
 from layermem.solver.build import Reported, reported
 from layermem.solver.feeds import Feeds
 from layermem.solver.parameters import Parameters
+from layermem.solver.recording import Recording
 
 
 class Scoring:
@@ -28,6 +29,7 @@ class Scoring:
         self.runner = Runner(program, device, self.context)
         self.parameters = Parameters((net,), self.runner, 0)
         self.parameters.fill(seed)
+        self.recording = Recording(net)
         self.feeds = Feeds((net,), seed)
 
     def load(self, paths: Sequence[str]) -> list[str]:
@@ -53,11 +55,13 @@ class Scoring:
                 blobs = self.runner.run()
             except InputError as error:
                 raise self.net.placed(error) from None
+            self.recording.add(blobs)
             values = {output.name: blobs[output.version] for output in outputs_of(self.net)}
             yield batch, values
             for name, value in values.items():
                 sums[name] = sums.get(name, np.float64(0)) + value
             self.means = {name: np.asarray(total / (batch + 1)) for name, total in sums.items()}
+        self.recording.write()
 
     def close(self) -> None:
         self.feeds.close()
