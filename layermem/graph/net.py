@@ -208,6 +208,12 @@ class Net:
         line = next((node.line for node in self.nodes if node.layer.name == error.layer), None)
         return error.at(path=str(self.path), line=line)
 
+    def check_runnable(self) -> None:
+        """InputError for a layer that can be planned and that no device runs."""
+        for node in self.nodes:
+            if node.layer.record.refusal:
+                raise InputError(node.layer.record.refusal, path=str(self.path), line=node.line, layer=node.layer.name)
+
     @property
     def recorded(self) -> tuple[str, ...]:
         """Blobs that HDF5Output layers write to files."""

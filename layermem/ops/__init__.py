@@ -5,6 +5,7 @@ from layermem.ops.base import ITEMSIZE, MAX_COUNT, OpRecord, ReadsLabels, Tensor
 from layermem.ops.convolution import Conv, ConvProblem, Deconv
 from layermem.ops.dropout import Dropout
 from layermem.ops.eltwise import Eltwise, ResidualGrad
+from layermem.ops.filter import Filter
 from layermem.ops.gather import BatchReindex, Embed, Gather
 from layermem.ops.host import CopyOut, Feed, Fill
 from layermem.ops.im2col import Im2col
@@ -52,6 +53,7 @@ __all__ = [
     "EuclideanLoss",
     "Feed",
     "Fill",
+    "Filter",
     "Gather",
     "GradientNorm",
     "HingeLoss",

@@ -96,6 +96,11 @@ class OpRecord:
         return type(self).__name__
 
     @property
+    def refusal(self) -> str:
+        """Why no device runs this op, which can be planned all the same; empty for ops that run."""
+        return ""
+
+    @property
     def fusion(self) -> str | None:
         """The name of the fused form, which a device lists in `Device.fusions`; None for the op of a single layer."""
         return None

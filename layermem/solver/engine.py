@@ -36,6 +36,8 @@ class Engine:
         spill: Path | None = None, poison: bool = False,
     ):  # fmt: skip
         self.nets, self.param = nets, param
+        for net in nets.all:
+            net.check_runnable()
         self.context: StepContext = {**settings(param), "seed": 0, "step": 0, "iteration": 0, "rate": 0.0}
         self.runner = Runner(program, device, self.context, spill=spill, poison=poison)
         self.parameters = Parameters(nets.all, self.runner, rule_of(param).history_count)
