@@ -168,3 +168,76 @@ LM_POOLING(max_forward)
 LM_POOLING(average_forward)
 LM_POOLING(max_backward)
 LM_POOLING(average_backward)
+
+// ---- mask, STOCHASTIC: one thread per window -------------------------------------------------------------------------
+
+// pool_max_mask: y = the index within the plane height x width of the element that argmax names.
+LM_KERNEL(pool_max_mask, PoolArgs, p, THREADS) {
+    const unsigned i = blockIdx.x * THREADS + threadIdx.x;
+    if (i >= static_cast<unsigned>(p.count)) return;
+    const Place at = place_of<1>(p, i);
+    const int tap = p.wide ? static_cast<const int*>(p.argmax)[i] : static_cast<const unsigned char*>(p.argmax)[i];
+    const int r = tap / p.kernel_w;
+    const int h = at.row * p.stride_h - p.pad_h + r, w = at.column * p.stride_w - p.pad_w + tap - r * p.kernel_w;
+    p.y[i] = static_cast<float>(h * p.width + w);
+}
+
+// Calls visit(element, tap) for the elements of window i, row by row, until it returns false.
+template <class Visit>
+LM_FN void visit_window(const PoolArgs& p, unsigned i, Visit visit) {
+    const Place at = place_of<1>(p, i);
+    const Span down = span_of(at.row, p.kernel_h, p.stride_h, p.pad_h, p.height);
+    const Span right = span_of(at.column, p.kernel_w, p.stride_w, p.pad_w, p.width);
+    for (int h = down.begin; h < down.end; ++h)
+        for (int w = right.begin; w < right.end; ++w)
+            if (!visit(p.x[((at.item * p.height + h) * p.width + w) * p.channels + at.channel],
+                       (h - down.start) * p.kernel_w + w - right.start))
+                return;
+}
+
+// pool_stochastic_forward: the first element at which the running sum reaches a random part of the whole, the last one
+// where it never does.
+//   source   layermem/layers/pooling.py; the random word of window i as in dropout.cu
+struct StochasticArgs {
+    PoolArgs of;
+    unsigned stream, seed, step_low, step_high;
+};
+
+LM_KERNEL(pool_stochastic_forward, StochasticArgs, p, THREADS) {
+    const unsigned i = blockIdx.x * THREADS + threadIdx.x;
+    if (i >= static_cast<unsigned>(p.of.count)) return;
+    const uint4 random = philox(make_uint4(i / 4, 0, p.step_low, p.step_high), p.seed, p.stream);
+    const unsigned e = i % 4, word = e == 0 ? random.x : e == 1 ? random.y : e == 2 ? random.z : random.w;
+    float total = 0.0f, partial = 0.0f, y = 0.0f;
+    visit_window(p.of, i, [&](float x, int) {
+        total += x;
+        return true;
+    });
+    const float threshold = static_cast<float>(word) * 2.3283064365386963e-10f * total;  // 2^-32
+    int winner = 0;
+    visit_window(p.of, i, [&](float x, int tap) {
+        partial += x;
+        y = x;
+        winner = tap;
+        return !(partial >= threshold);
+    });
+    p.of.y[i] = y;
+    if (p.of.argmax == nullptr) return;
+    if (p.of.wide)
+        static_cast<int*>(p.of.argmax)[i] = winner;
+    else
+        static_cast<unsigned char*>(p.of.argmax)[i] = static_cast<unsigned char>(winner);
+}
+
+// pool_stochastic_average: y = sum x^2 / sum x, or 0 where that sum is not positive.
+LM_KERNEL(pool_stochastic_average, PoolArgs, p, THREADS) {
+    const unsigned i = blockIdx.x * THREADS + threadIdx.x;
+    if (i >= static_cast<unsigned>(p.count)) return;
+    float total = 0.0f, squares = 0.0f;
+    visit_window(p, i, [&](float x, int) {
+        total += x;
+        squares += x * x;
+        return true;
+    });
+    p.y[i] = total > 0.0f ? squares / total : 0.0f;
+}

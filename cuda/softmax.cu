@@ -1,4 +1,4 @@
-// Scores of classes along one axis: Softmax, SoftmaxWithLoss, Accuracy.
+// Scores of classes along one axis: Softmax, SoftmaxWithLoss, InfogainLoss, Accuracy.
 //   x, y, dx, dy [outer][classes][inner] float     labels, and positions, [outer][inner]
 //   launch   *_warps (inner is 1): a warp a position, grid ceil(positions / 8), block 256
 //            *_threads: a thread a position, neighbours along inner: grid ceil(positions / 256), block 256
@@ -139,6 +139,53 @@ LM_FN void accuracy(const SoftmaxArgs& p) {
         p.each[2 * line.position + 1] = label < 0 ? 0.0f : 1.0f;
     }
 }
+
+// ---- InfogainLoss ---------------------------------------------------------------------------------------------------
+
+struct InfogainArgs {
+    SoftmaxArgs of;         // x: the softmax; y: the gradient of its scores
+    const float* matrix;    // [classes][classes]
+    const float* row_sums;  // [classes]
+};
+
+constexpr float SMALLEST_SHARE = 1e-20f;  // that the logarithm is still taken of
+
+// each = -sum over c of matrix[label][c] ln x_c
+template <int TEAM>
+LM_FN void infogain_loss_forward(const InfogainArgs& p) {
+    const Line<TEAM> line = my_line<TEAM>(p.of);
+    if (line.position >= p.of.positions) return;
+    const int label = label_at(p.of.labels, line.position), classes = p.of.classes;
+    float sum = 0;
+    for (int c = line.lane; label >= 0 && c < classes; c += TEAM) {
+        const float share = p.of.x[line.base + c * line.step];
+        sum -= p.matrix[label * classes + c] * logf(share < SMALLEST_SHARE ? SMALLEST_SHARE : share);
+    }
+    sum = team_sum<TEAM>(sum);
+    if (line.lane != 0) return;
+    float* each = p.of.each + line.position * p.of.terms;
+    each[0] = sum;
+    if (p.of.terms > 1) each[1] = label < 0 ? 0.0f : 1.0f;
+}
+
+// dx = (x_c sum of matrix[label] - matrix[label][c]) dy / normalizer
+template <int TEAM>
+LM_FN void infogain_loss_backward(const InfogainArgs& p) {
+    const Line<TEAM> line = my_line<TEAM>(p.of);
+    if (line.position >= p.of.positions) return;
+    const float scale = *p.of.dy / value_of(p.of.normalizer);
+    const int label = label_at(p.of.labels, line.position), classes = p.of.classes;
+    const float sum = label < 0 ? 0.0f : p.row_sums[label];
+    for (int c = line.lane; c < classes; c += TEAM) {
+        const int at = line.base + c * line.step;
+        const float slope = label < 0 ? 0.0f : scale * (p.of.x[at] * sum - p.matrix[label * classes + c]);
+        put(p.of.y + at, slope, p.of.accumulate);
+    }
+}
+LM_KERNEL(infogain_loss_forward_warps, InfogainArgs, p, 256) { infogain_loss_forward<WARP>(p); }
+LM_KERNEL(infogain_loss_forward_threads, InfogainArgs, p, 256) { infogain_loss_forward<1>(p); }
+LM_KERNEL(infogain_loss_backward_warps, InfogainArgs, p, 256) { infogain_loss_backward<WARP>(p); }
+LM_KERNEL(infogain_loss_backward_threads, InfogainArgs, p, 256) { infogain_loss_backward<1>(p); }
 
 #define LM_TEAMS(name)                                              \
     LM_KERNEL(name##_warps, SoftmaxArgs, p, 256) { name<WARP>(p); } \

@@ -276,6 +276,13 @@ pool("Pooling MAX 3/2, padded", "kernel_size: 3 stride: 2 pad: 1", medium=IMAGE)
 pool("Pooling MAX 3/1", "kernel_size: 3 pad: 1", medium=IMAGE, timing=BATCH)
 pool("Pooling MAX by quads", "kernel_size: 2 pad: 1", small=QUADS)
 pool("Pooling MAX 3/2, ceil_mode false", "kernel_size: 3 stride: 2 ceil_mode: false", medium=(2, 3, 6, 6))
+add("Pooling MAX and its mask", 'type: "Pooling" top: "y" top: "m" pooling_param { kernel_size: 3 stride: 2 pad: 1 }',
+    small=ODD, medium=IMAGE)  # fmt: skip
+pool("Pooling STOCHASTIC", "pool: STOCHASTIC kernel_size: 2", small=ODD, positive=True)
+pool("Pooling STOCHASTIC 3/2", "pool: STOCHASTIC kernel_size: 3 stride: 2", medium=IMAGE, positive=True)
+pool("Pooling STOCHASTIC of maps", "pool: STOCHASTIC global_pooling: true", medium=(1, 3, 19, 17), small=(1, 3, 19, 17),
+     positive=True)  # fmt: skip
+pool("Pooling STOCHASTIC in TEST", "pool: STOCHASTIC kernel_size: 3 stride: 2", small=ODD, medium=IMAGE, phase=1)
 pool("Pooling AVE 3/2", "pool: AVE kernel_size: 3 stride: 2", small=ODD)
 pool("Pooling AVE 3/2, padded", "pool: AVE kernel_size: 3 stride: 2 pad: 1", medium=IMAGE)
 pool("Pooling AVE by quads", "pool: AVE kernel_size: 2 pad: 1", small=QUADS)
@@ -313,6 +320,16 @@ for _size, _g, _k, _scale, _shapes in (
     add(f"PSROIPooling {_g}x{_g}", f'type: "PSROIPooling" psroi_pooling_param {{ output_dim: {_k} group_size: {_g} '
         f'spatial_scale: {_scale} }}', drawn={1: regions(2, {"small": 5, "medium": 12, "timing": 600}[_size])},
         **{_size: _shapes})  # fmt: skip
+
+
+def im2col(name: str, settings: str, **more: Any) -> None:
+    add(name, f'type: "Im2col" convolution_param {{ {settings} }}', **more)
+
+
+im2col("Im2col", "kernel_size: 2", small=ODD, timing=BATCH)
+im2col("Im2col 3x3/2, padded", "kernel_size: 3 stride: 2 pad: 1", small=QUADS, medium=IMAGE)
+im2col("Im2col, dilated", "kernel_h: 3 kernel_w: 2 dilation: 2 pad_h: 3 pad_w: 0 stride: 1", medium=IMAGE)
+im2col("Im2col, stride beyond the kernel", "kernel_size: 1 stride: 3", small=(1, 2, 7, 4))
 
 
 def eltwise(name: str, settings: str, count: int, formula: Formula, **more: Any) -> None:
@@ -371,6 +388,15 @@ add("BatchNorm + Scale + residual", "", medium=SLIVER, residual=True, **NORMALIZ
 add("BatchNorm + Scale + residual from y", "", medium=SLIVER, saved="y0", residual=True, **NORMALIZED)
 add("BatchNorm + Scale + residual + ReLU", "", small=ODD, gpu=MAPS, residual=True, relu=True, **NORMALIZED)
 add("BatchNorm + Scale + residual + ReLU from y", "", small=QUADS, saved="y0", residual=True, relu=True, **NORMALIZED)
+add("MVN", 'type: "MVN"', small=ODD, medium=IMAGE, timing=BATCH, **LOOSE)
+add("MVN by quads", 'type: "MVN"', small=(2, 36, 3, 3), **LOOSE)
+add("MVN of maps larger than a run", 'type: "MVN"', medium=(1, 70, 17, 19), small=(1, 1, 24, 17))
+add("MVN across channels", 'type: "MVN" mvn_param { across_channels: true }', small=ODD, medium=IMAGE, **LOOSE)
+add("MVN of rows", 'type: "MVN" mvn_param { across_channels: true }', medium=(4, 37), **LOOSE)
+add("MVN, mean only", 'type: "MVN" mvn_param { normalize_variance: false }', small=ODD, medium=IMAGE)
+add("MVN, mean only, across channels", 'type: "MVN" mvn_param { normalize_variance: false across_channels: true }',
+    medium=IMAGE)  # fmt: skip
+add("MVN of eps 0.1", 'type: "MVN" mvn_param { eps: 0.1 }', medium=SLIVER, tolerance=0.3)  # Caffe's gradient: eps 0
 
 
 def scale(name: str, settings: str, kind: str = "Scale", **more: Any) -> None:
@@ -467,6 +493,8 @@ add("PriorBox", PRIOR.format("max_size: 8 aspect_ratio: 2 aspect_ratio: 3 varian
 add("PriorBox of 8732", PRIOR.format("aspect_ratio: 2 clip: true img_size: 300"), timing=(1, 1, 54, 54))
 add("ShuffleChannel", SHUFFLE.format(2), medium=IMAGE, timing=BATCH)
 add("ShuffleChannel of quads", SHUFFLE.format(2), small=QUADS, formula=lambda x: x[:, [0, 2, 1, 3]])
+add("Parameter", 'type: "Parameter" parameter_param { shape { dim: 2 dim: 3 dim: 5 dim: 3 } }', small=[], medium=[])
+add("HDF5Output", 'type: "HDF5Output" hdf5_output_param { file_name: "f" }', medium=[IMAGE, (2,)])
 add("Silence", 'type: "Silence"', medium=IMAGE)
 add("Crop", 'type: "Crop" crop_param { axis: 2 offset: 1 }', small=[ODD, (2, 3, 3, 2)])
 add("Crop by quads", 'type: "Crop" crop_param { axis: 2 offset: 1 }', small=[QUADS, (2, 4, 3, 2)])
@@ -477,6 +505,25 @@ add("Interp by quads", 'type: "Interp" interp_param { height: 3 width: 5 }', sma
 add("Interp to 9 x 8", 'type: "Interp" interp_param { height: 9 width: 8 }', medium=IMAGE)
 add("Interp x 8", 'type: "Interp" interp_param { height: 473 width: 473 }', timing=(4, 21, 60, 60))
 add("Interp x 2", 'type: "Interp" interp_param { height: 111 width: 111 }', timing=(16, 64, 56, 56))
+
+# -- rows of a table -----------------------------------------------------------------------------------------------
+
+
+def embed(name: str, outputs: int, settings: str = "", rows: int = 5, **more: Any) -> None:
+    settings = f"input_dim: {rows} num_output: {outputs} {settings}"
+    add(name, f'type: "Embed" embed_param {{ {settings} }}', labels=0, classes=rows, **more)
+
+
+embed("Embed", 3, small=(2, 4))
+embed("Embed by quads", 8, "bias_term: false", small=(7,))
+embed("Embed into an image", 3, small=(2, 3, 4), medium=(3, 2, 5))
+embed("Embed of images", 4, small=(2, 3, 2, 2), medium=(2, 3, 4, 2))
+embed("Embed of wide rows", 1030, rows=2, medium=(3,), small=(3,))
+embed("Embed of words", 512, rows=20000, timing=(20, 1024))
+add("BatchReindex", 'type: "BatchReindex"', labels=1, classes=2, small=[ODD, (5,)], medium=[IMAGE, (3,)])
+add("BatchReindex by quads", 'type: "BatchReindex"', labels=1, classes=2, small=[QUADS, (1,)])
+add("BatchReindex of rows", 'type: "BatchReindex"', labels=1, classes=4, medium=[(4, 7), (9,)])
+add("BatchReindex of a batch", 'type: "BatchReindex"', labels=1, classes=64, timing=[BATCH, (64,)])
 
 # -- reductions ----------------------------------------------------------------------------------------------------
 
@@ -532,6 +579,14 @@ labelled("SoftmaxWithLoss, labels in another order", f"{LOSS} softmax_param {{ a
 labelled("SoftmaxWithLoss of 1000", LOSS, 1000, timing=[ROWS, ROWS[:1]])
 labelled("SoftmaxWithLoss of 21", LOSS, 21, timing=[PIXELS, (4, 1, 480, 480)])
 labelled("SoftmaxWithLoss of 2", LOSS, 2, timing=[(8, 2, 480, 480), (8, 1, 480, 480)])
+GAIN = 'type: "InfogainLoss"'
+labelled("InfogainLoss", GAIN, 4, medium=[(5, 4), (5,), (4, 4)])
+labelled("InfogainLoss and its softmax", f'{GAIN} top: "l" top: "p"', 35, small=[(9, 35), (9,), (1, 1, 35, 35)])
+labelled("InfogainLoss of planes", f"{GAIN} loss_param {{ ignore_label: 1 }}", 3, small=[(2, 3, 5), (2, 5), (3, 3)])
+labelled("InfogainLoss of images", f"{GAIN} loss_param {{ ignore_label: 1 normalization: FULL }}", 6,
+         medium=[IMAGE, (2, 1, 7, 5), (6, 6)])  # fmt: skip
+labelled("InfogainLoss, labels in another order", f"{GAIN} infogain_loss_param {{ axis: 2 }}", 7,
+         medium=[IMAGE, (2, 6, 5), (7, 7)])  # fmt: skip
 labelled("Accuracy", 'type: "Accuracy" top: "a" top: "c"', 35, small=[(9, 35), (9,)])
 labelled("Accuracy of planes", 'type: "Accuracy"', 3, small=[(2, 3, 5), (2, 5)])
 labelled("Accuracy, top 2", 'type: "Accuracy" accuracy_param { top_k: 2 }', 5, medium=[(9, 5), (9,)])

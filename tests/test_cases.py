@@ -80,7 +80,8 @@ def test_an_op_without_a_layer_reads_only_the_roles_that_it_declares(name):
 
 
 def test_every_layer_type_has_a_case():
-    assert {smallest(name).layer().type for name in RUNNABLE} >= set(LAYERS)
+    planned_only = {"Filter"}  # no device runs it
+    assert {smallest(name).layer().type for name in RUNNABLE} >= set(LAYERS) - planned_only
 
 
 def test_every_kernel_of_the_reference_has_a_case():

@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import prod
+from pathlib import Path
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from layermem.data.position import State, number_in
 from layermem.data.transform import Transform
 from layermem.errors import InputError
 from layermem.layers.fillers import check_filler, fill, is_constant
+from layermem.proto.blobs import read_blob
 from layermem.proto.schema import FillerParameter, Message
 from layermem.utils.seeds import generator
 
@@ -120,6 +122,31 @@ class Hdf5Feed(Feed):
 
     def close(self) -> None:
         self.source.close()
+
+
+class BlobFeed(Feed):
+    """One blob of a file, the same in every batch."""
+
+    def __init__(self, shapes: Shapes, path: Path):
+        self.shapes = shapes
+        blob = read_blob(path)
+        if blob.size != prod(shapes[0]):
+            size = "x".join(map(str, shapes[0]))
+            raise InputError(f"has {blob.size} numbers in '{path}', where it needs {size}; use another file")
+        self._blob = np.asarray(blob, np.float32).reshape(shapes[0])
+        self._blob.flags.writeable = False
+
+    def _next(self) -> list[np.ndarray]:
+        return [self._blob]
+
+    def state(self) -> State:
+        return {}
+
+    def restore(self, state: State) -> None:
+        pass
+
+    def check(self, state: State) -> None:
+        pass
 
 
 class DummyFeed(Feed):

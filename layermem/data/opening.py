@@ -12,14 +12,14 @@ from collections.abc import Callable
 from math import prod
 from pathlib import Path
 
-from layermem.data.feed import ArrayFeed, DummyFeed, Feed, Hdf5Feed, ImageFeed, Shapes
+from layermem.data.feed import ArrayFeed, BlobFeed, DummyFeed, Feed, Hdf5Feed, ImageFeed, Shapes
 from layermem.data.hdf5_source import Hdf5Source
 from layermem.data.list_source import ImageListSource
 from layermem.data.lmdb_source import LmdbSource
 from layermem.data.prefetch import Prefetch
 from layermem.data.transform import Transform
 from layermem.errors import InputError
-from layermem.layers.data import FROM_FILES, shape_options, stated_shapes
+from layermem.layers.data import FROM_FILES, MATRIX, shape_options, stated_shapes
 from layermem.layers.fillers import is_constant
 from layermem.proto.read import resolve_path
 from layermem.proto.schema import Message, enum_name
@@ -40,7 +40,7 @@ def open_feed(param: Message, phase: int, seed: int, *, path: str, prefetch: boo
         raise error.at(path=path, layer=param.name) from None
     feed.path, feed.layer = path, param.name
     depth = _prefetch_depth(param, feed.shapes)
-    in_memory = isinstance(feed, ArrayFeed) or (isinstance(feed, DummyFeed) and feed.constant)
+    in_memory = isinstance(feed, (ArrayFeed, BlobFeed)) or (isinstance(feed, DummyFeed) and feed.constant)
     return Prefetch(feed, depth) if prefetch and depth > 0 and not in_memory else feed
 
 
@@ -126,7 +126,7 @@ def held_bytes(param: Message, shapes: Shapes) -> int:
     """Bytes of the batches that an input layer with tops of `shapes` holds at a time."""
     batch_bytes = 4 * sum(prod(shape) for shape in shapes)
     fillers = param.dummy_data_param.data_filler
-    if param.type in ("Input", "MemoryData") or (param.type == "DummyData" and all(map(is_constant, fillers))):
+    if param.type in ("Input", "MemoryData", MATRIX) or (param.type == "DummyData" and all(map(is_constant, fillers))):
         return batch_bytes
     return batch_bytes * (_prefetch_depth(param, shapes) + 2)
 
@@ -134,6 +134,8 @@ def held_bytes(param: Message, shapes: Shapes) -> int:
 def _create(param: Message, phase: int, key: tuple[int | str, ...], resolve: ResolvePath) -> Feed:
     if param.type == "DummyData":
         return DummyFeed(tuple(stated_shapes(param)), param.dummy_data_param.data_filler, key)
+    if param.type == MATRIX:
+        return BlobFeed(tuple(stated_shapes(param)), resolve(param.infogain_loss_param.source))
     if param.type in ("Input", "MemoryData"):
         return ArrayFeed(tuple(stated_shapes(param)), param.top)
     batch = _batch_size(param)

@@ -112,7 +112,9 @@ def _copy_of_bottom(layer: Layer) -> int:
 
 @_state("Pooling")
 def _argmax(layer: Layer) -> int:
-    return 0 if layer.param.pooling_param.pool == AVE else FLOAT * layer.tops[0].count
+    """Where the maximum is, unless a second top says so."""
+    kept = layer.param.pooling_param.pool != AVE and len(layer.tops) == 1
+    return FLOAT * layer.tops[0].count if kept else 0
 
 
 @_state("BN")
@@ -149,12 +151,25 @@ def _scales(layer: Layer) -> int:
     return layer.bottoms[0].nbytes * (1 if layer.param.lrn_param.norm_region != WITHIN_CHANNEL else 5)
 
 
+@_state("MVN")
+def _means(layer: Layer) -> int:
+    """A mean and a variance of each map, a blob between, and the ones that sums multiply with."""
+    n, c, h, w = layer.tops[0].shape
+    return layer.tops[0].nbytes + FLOAT * (2 * n * c + h * w * (c if layer.param.mvn_param.across_channels else 1))
+
+
+@_state("Embed")
+def _ones(layer: Layer) -> int:
+    """The ones that the gradient of the bias multiplies with."""
+    return FLOAT * layer.bottoms[0].count if layer.param.embed_param.bias_term else 0
+
+
 @_state("Dropout")
 def _mask(layer: Layer) -> int:
     return FLOAT * layer.bottoms[0].count if layer.phase == TRAIN else 0
 
 
-@_state("SoftmaxWithLoss", "SigmoidCrossEntropyLoss", "EuclideanLoss", "ContrastiveLoss")
+@_state("SoftmaxWithLoss", "InfogainLoss", "SigmoidCrossEntropyLoss", "EuclideanLoss", "ContrastiveLoss")
 def _as_large_as_the_first_bottom(layer: Layer) -> int:
     """The probabilities, or the differences, that backward reads."""
     return layer.bottoms[0].nbytes

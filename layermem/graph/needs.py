@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from layermem.graph.net import Net
 from layermem.graph.nodes import OpNode, op_nodes
 
-NO_GRADIENT = {"Accuracy", "ArgMax", "PriorBox", "Silence", "Threshold"}  # nothing flows back through these
+NO_GRADIENT = {  # nothing flows back through these
+    "Accuracy", "ArgMax", "HDF5Output", "PriorBox", "Silence", "Threshold",
+}  # fmt: skip
 Wants = tuple[tuple[str, ...], ...]  # roles per node
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 from layermem.errors import InputError
 from layermem.layers import LAYERS, Layer, Param, Tensor, make_layer
-from layermem.layers.data import FEEDS, Probe, as_input, make_feed_layer, shape_options
+from layermem.layers.composite import COMPOSITES
+from layermem.layers.data import FEEDS, MATRIX, Probe, as_input, make_feed_layer, shape_options
 from layermem.proto.filter import filter_net
 from layermem.proto.names import number_repeated
 from layermem.proto.read import NetFile
@@ -88,7 +89,7 @@ class Net:
                 raise error.at(path=str(self.path), line=line, layer=message.name) from None
         for name in self._inputs:
             if name not in self._current:
-                known = " ".join(node.layer.param.top[0] for node in self.nodes if not node.bottoms)
+                known = " ".join(node.layer.param.top[0] for node in self.nodes if node.layer.type in FEEDS)
                 what = f"has no blob '{name}' to give a shape to (input blobs: {known or 'none'})"
                 raise InputError(what, path=str(self.path))
         if not self.nodes:
@@ -99,6 +100,14 @@ class Net:
         self.outputs = tuple(blob for blob in self.blobs if blob not in read)
 
     def _add(self, message: Message, line: int | None) -> None:
+        bottoms = tuple(self._version_of(name) for name in message.bottom)
+        if message.type in COMPOSITES:
+            for part in COMPOSITES[message.type](message, [self.blobs[b] for b in bottoms]):
+                self._add_layer(part, line)
+        else:
+            self._add_layer(message, line)
+
+    def _add_layer(self, message: Message, line: int | None) -> None:
         bottoms = tuple(self._version_of(name) for name in message.bottom)
         layer = self._make(message, [self.blobs[b] for b in bottoms])
         if len(layer.tops) != len(message.top):
@@ -130,7 +139,7 @@ class Net:
         if message.type not in FEEDS and (message.type in LAYERS or not as_input(message, self._inputs)):
             source = bool(message.top) and not message.bottom and self._takes_inputs
             remedy = f"give {shape_options(message)}, or use Input; " if source else ""
-            return make_layer(message, self.phase, bottoms, more=FEEDS, remedy=remedy)
+            return make_layer(message, self.phase, bottoms, more={*FEEDS, *COMPOSITES} - {MATRIX}, remedy=remedy)
         return make_feed_layer(
             message,
             self.phase,
@@ -208,6 +217,17 @@ class Net:
         """The error of a layer of this net, with the file and line of the layer where it lacks them."""
         line = next((node.line for node in self.nodes if node.layer.name == error.layer), None)
         return error.at(path=str(self.path), line=line)
+
+    def check_runnable(self) -> None:
+        """InputError for a layer that can be planned and that no device runs."""
+        for node in self.nodes:
+            if node.layer.record.refusal:
+                raise InputError(node.layer.record.refusal, path=str(self.path), line=node.line, layer=node.layer.name)
+
+    @property
+    def recorded(self) -> tuple[str, ...]:
+        """Blobs that HDF5Output layers write to files."""
+        return tuple(blob for node in self.nodes if node.layer.type == "HDF5Output" for blob in node.bottoms)
 
     @property
     def parameter_count(self) -> int:

@@ -108,7 +108,7 @@ class _GraphBuilder:
     # -- forward -----------------------------------------------------------------------------------------------
 
     def forward(self, outputs: Sequence[str] | None) -> None:
-        delivered = set(self.net.outputs if outputs is None else outputs)
+        delivered = {*(self.net.outputs if outputs is None else outputs), *self.net.recorded}
         for index, node in enumerate(self.nodes):
             stash = {name: f"{node.emitter.name}.{name}" for name in self.needs.stash[index]}
             for name, buffer in stash.items():

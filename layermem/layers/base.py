@@ -85,7 +85,7 @@ class Layer:
     type: str = ""  # Caffe's name
     bottom_range: ClassVar[tuple[int, int | None]] = (1, 1)  # smallest and largest count
     top_range: ClassVar[tuple[int, int | None]] = (1, 1)
-    recompute_kind: ClassVar[str] = "exact"  # exact, seeded (counter-based random numbers) or never (data)
+    recompute_kind: str = "exact"  # exact, seeded (counter-based random numbers) or never (data)
     inplace: ClassVar[bool] = False  # may a top carry the name of its bottom?
     is_loss: ClassVar[bool] = False  # the first top has loss weight 1 unless the net states another
 

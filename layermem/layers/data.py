@@ -2,6 +2,7 @@
 
 Data ImageData HDF5Data      y{i} read from files (layermem/data); a label goes with its image
 MemoryData DummyData Input   y{i} of the shapes that the layer states
+InfogainMatrix               y0, the matrix in the `source` of an InfogainLoss, the same in every batch
 memory                       tops cannot be recomputed (recompute_kind "never"): a plan keeps or offloads them;
                              nothing is stashed, and no gradient flows
 source                       Caffe data_layer.cpp and its neighbours
@@ -20,7 +21,8 @@ FROM_FILES = {
     "ImageData": ("image_data_param", "batch_size"),
     "HDF5Data": ("hdf5_data_param", "batch_size"),
 }
-FEEDS = {*FROM_FILES, "MemoryData", "DummyData", "Input"}
+MATRIX = "InfogainMatrix"  # not a type of Caffe: the file of an InfogainLoss (composite.py)
+FEEDS = {*FROM_FILES, "MemoryData", "DummyData", "Input", MATRIX}
 WITH_LABELS = {"Data", "ImageData", "MemoryData"}  # their second top holds a label for each item of the first
 
 Shapes = Sequence[Sequence[int]]
@@ -153,7 +155,7 @@ def stated_shapes(param: Message, *, takes_inputs: bool = True) -> list[tuple[in
                 "needs batch_size, channels, height and width; set each in memory_data_param to at least 1"
             )
         return [(p.batch_size, p.channels, p.height, p.width), (p.batch_size,)][:tops]
-    if param.type == "Input":
+    if param.type in ("Input", MATRIX):
         stated = [tuple(shape.dim) for shape in param.input_param.shape]
         form = "input_param { shape { dim: .. } }"
     else:

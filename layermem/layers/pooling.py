@@ -1,20 +1,27 @@
-"""Pooling: the maximum, or the mean, of each window.
+"""Pooling: the maximum, the mean, or a random element of each window.
 
 x [N,C,H,W] -> y [N,C,Ho,Wo],  Ho = ceil((H + 2 pad - kernel) / stride) + 1  (round_mode FLOOR, or ceil_mode: false
                      as forks write it, rounds down)
-memory  MAX stashes the index of the maximum within its window, one byte per output up to 256 taps; AVE stashes
-        nothing.  Backward reads dy and that index: neither x nor y outlives forward
+memory  MAX and STOCHASTIC stash the index of their element within its window, one byte per output up to 256 taps; AVE
+        stashes nothing.  Backward reads dy and that index: neither x nor y outlives forward
 source  Caffe pooling_layer.cpp, with its clipping at the border: the last window starts inside the image or its
         left padding, and a mean divides by the window clipped to the padded image
+
+A second top of MAX is its mask: the index of the maximum within the plane H x W, as a number; no gradient flows through
+it.  STOCHASTIC takes element i of a window with probability x_i / sum x, so its bottom must not be negative; it draws
+as Dropout does (dropout.py), one word for each element of y, so that a recomputation draws the same.  In TEST it is
+sum x^2 / sum x, or 0 where the sum of x is not positive.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from zlib import crc32
 
 from layermem.errors import InputError
-from layermem.layers.base import Layer, Message, Step, Tensor, Window, layer
-from layermem.ops import Pool
+from layermem.layers.base import Layer, Message, Step, Tensor, Window, layer, roles
+from layermem.ops import Pool, StochasticPool
+from layermem.proto.schema import TEST
 
 MAX, AVE, STOCHASTIC = 0, 1, 2
 
@@ -36,11 +43,12 @@ def pooled_size(window: Window, ceil: bool, padded: bool) -> int:
 @layer("Pooling")
 class Pooling(Layer):
     record: Pool
+    top_range = (1, 2)
 
     def setup(self) -> None:
         p = self.param.pooling_param
-        if p.pool == STOCHASTIC:
-            raise InputError("has pool: STOCHASTIC, which layermem does not have; use MAX or AVE")
+        if len(self.param.top) > 1 and p.pool != MAX:
+            raise InputError("has 2 tops; only pool: MAX has a mask: remove the second 'top:' line")
         x = self.bottoms[0]
         if len(x.shape) != 4:
             raise InputError(f"pools a bottom of {len(x.shape)} axes ({x}); Pooling takes 4: N x C x H x W")
@@ -54,10 +62,17 @@ class Pooling(Layer):
         if min(out) < 1:
             raise InputError(f"has a window larger than its padded bottom of {h} x {w}; use a smaller kernel")
         y = Tensor((n, c, out[0], out[1]))
-        self.tops = (y,)
-        self.record = Pool("MAX" if p.pool == MAX else "AVE", x, y, *windows)
-        if p.pool == MAX:
-            self.stash = {"argmax": y.of("uint8" if self.record.taps <= 256 else "int32")}
+        self.tops = (y, y)[: len(self.param.top)]
+        if p.pool != STOCHASTIC:
+            self.record = Pool("MAX" if p.pool == MAX else "AVE", x, y, *windows)
+        else:
+            if padded:
+                raise InputError("pads with pool: STOCHASTIC, which draws from the image alone; use pad: 0")
+            stream, average = crc32(self.name.encode()), self.phase == TEST
+            self.record = StochasticPool("STOCHASTIC", x, y, *windows, stream, average)
+            self.recompute_kind = "exact" if average else "seeded"
+        if p.pool == MAX or self.recompute_kind == "seeded":
+            self.stash = {"argmax": self.record.argmax}
 
     def _windows(self, p: Message, h: int, w: int) -> tuple[Window, Window]:
         if p.global_pooling:
@@ -77,10 +92,15 @@ class Pooling(Layer):
         return Window(h, kernel[0], stride[0], pad[0]), Window(w, kernel[1], stride[1], pad[1])
 
     def forward(self) -> Step:
-        return Step("forward", ("x0",), ("y0", *self.stash), flops=self.tops[0].count * self.record.taps)
+        writes = (*roles("y", len(self.tops)), *self.stash)
+        return Step("forward", ("x0",), writes, flops=self.tops[0].count * self.record.taps)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
-        return (Step("backward", ("dy0", *self.stash), ("dx0",), flops=self.bottoms[0].count),)
+        op = self.record
+        if "dx0" not in wants or (isinstance(op, StochasticPool) and op.average):
+            return ()
+        record = Pool("MAX", op.x, op.y, op.rows, op.columns) if isinstance(op, StochasticPool) else None
+        return (Step("backward", ("dy0", *self.stash), ("dx0",), flops=self.bottoms[0].count, record=record),)
 
 
 def pair(p: Message, stem: str, both: str, default: int) -> tuple[int, int]:

@@ -3,11 +3,13 @@
     Softmax          y = exp(x) / sum exp(x) along `axis` (1)                    backward reads y, dy
     SoftmaxWithLoss  -sum ln softmax(x)_label / normalizer; a second top is
                      the softmax itself, through which no gradient flows         backward reads x, label, dy
+    InfogainLoss     -sum over c of H[label, c] ln softmax(x)_c,
+                     / normalizer; a second top as above           backward reads x, label, H, dy
     Accuracy         the share of labels among the top_k (1) scores; a second
                      top gives it per class                                      has no gradient
 
-memory  none stashes anything; the loss recomputes the softmax from x in backward
-source  Caffe softmax_layer.cpp, softmax_loss_layer.cpp, accuracy_layer.cpp
+memory  none stashes anything; the losses recompute the softmax from x in backward
+source  Caffe softmax_layer.cpp, softmax_loss_layer.cpp, infogain_loss_layer.cpp, accuracy_layer.cpp
 
 For N x C x H x W scores with axis 1 there are N x H x W labels, one per position.
 SoftmaxWithLoss takes the logarithm before rounding (log-sum-exp); the loss of one label saturates at 87.3, as Caffe's
@@ -28,7 +30,7 @@ from layermem.layers.loss import SCALAR, read_loss_param, require
 
 def require_labels(layer: Layer, along: int) -> None:
     """InputError unless the second bottom has one label per position."""
-    x, label = layer.bottoms
+    x, label = layer.bottoms[:2]
     positions = Tensor((*x.shape[:along], 1, *x.shape[along + 1 :]))
     require(label.count == positions.count, layer, f"give one label per position: {positions} with axis {along}")
 
@@ -80,6 +82,47 @@ class SoftmaxWithLoss(Layer):
 
     def index_limit(self, bottom: int) -> int | None:
         return self.bottoms[0].shape[self.axis(self.param.softmax_param.axis)] if bottom == 1 else None
+
+
+@layer("InfogainLoss")
+class InfogainLoss(Layer):
+    """The matrix H is the third bottom; where `source` names a file, a part before this layer reads it (composite.py).
+
+    A share counts as at least 1e-20, and the gradient is that without this limit, as in Caffe.
+    """
+
+    bottom_range = (2, 3)
+    top_range = (1, 2)
+    is_loss = True
+
+    def setup(self) -> None:
+        x, label = self.bottoms[:2]
+        along = self.axis(self.param.infogain_loss_param.axis)
+        require_labels(self, along)
+        if len(self.bottoms) < 3:
+            raise InputError("has no matrix; give `source` in its infogain_loss_param, or a third bottom")
+        if self.param.loss_param.HasField("normalize"):
+            raise InputError("gives normalize in its loss_param, which InfogainLoss does not take; use normalization")
+        classes, matrix = x.shape[along], self.bottoms[2]
+        if matrix.count != classes**2 or matrix.interleaved:
+            raise InputError(
+                f"has a matrix of shape {matrix} for {classes} classes; give 1 x 1 x {classes} x {classes} numbers"
+            )
+        normalization = read_loss_param(self.param.loss_param, prod(x.shape[:along]), label.count, default="VALID")
+        self.tops = (SCALAR, x)[: len(self.param.top)]
+        self.record = ops.InfogainLoss(x, along, label, *normalization)
+
+    def forward(self) -> Step:
+        writes = roles("y", len(self.tops))
+        overlays = (Overlay("y1", "x0", "forward"),) if len(self.tops) > 1 else ()
+        return Step("forward", ("x0", "x1", "x2"), writes, overlays=overlays, flops=12 * self.bottoms[0].count)
+
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
+        if "dx0" not in wants:
+            return ()
+        overlays = elementwise_overlays("dx0", "x0")
+        flops = 9 * self.bottoms[0].count
+        return (Step("backward", ("x0", "x1", "x2", "dy0"), ("dx0",), overlays=overlays, flops=flops),)
 
 
 @layer("Accuracy")

@@ -3,11 +3,14 @@
 from layermem.ops.activation import Kind, Pointwise, PReLU, ReluMask
 from layermem.ops.affine_norm import AffineNorm
 from layermem.ops.axpy import Axpy
-from layermem.ops.base import ITEMSIZE, MAX_COUNT, OpRecord, Tensor, Window, roles
+from layermem.ops.base import ITEMSIZE, MAX_COUNT, OpRecord, ReadsLabels, Tensor, Window, roles
 from layermem.ops.convolution import Conv, ConvProblem, Deconv
 from layermem.ops.dropout import Dropout
 from layermem.ops.eltwise import Eltwise, ResidualGrad
+from layermem.ops.filter import Filter
+from layermem.ops.gather import BatchReindex, Embed, Gather
 from layermem.ops.host import CopyOut, Feed, Fill
+from layermem.ops.im2col import Im2col
 from layermem.ops.inner_product import InnerProduct, InnerProductUpdate
 from layermem.ops.l2norm import L2Norm
 from layermem.ops.loss import (
@@ -19,15 +22,17 @@ from layermem.ops.loss import (
     SigmoidCrossEntropyLoss,
     SmoothL1Loss,
 )
+from layermem.ops.mvn import MVN
 from layermem.ops.normalization import LRN, BatchNorm, BatchNormScale, Bias, Scale
+from layermem.ops.parameter import Parameter
 from layermem.ops.permute import Permute
-from layermem.ops.pooling import Pool
+from layermem.ops.pooling import Pool, StochasticPool
 from layermem.ops.prior_box import PriorBox
 from layermem.ops.reduction import ArgMax, Reduction
 from layermem.ops.resize import Crop, Interp, Resampling
 from layermem.ops.roi_pooling import PsRoiPool, RoiPool
 from layermem.ops.shape import Concat, Partition, Reshape, Silence, Slice, Split, Tile
-from layermem.ops.softmax import Accuracy, Scores, Softmax, SoftmaxLoss
+from layermem.ops.softmax import Accuracy, InfogainLoss, Scores, Softmax, SoftmaxLoss
 from layermem.ops.update import RULES, GradientNorm, Update
 from layermem.ops.upsample import Upsample
 
@@ -35,6 +40,7 @@ __all__ = [
     "ITEMSIZE",
     "LRN",
     "MAX_COUNT",
+    "MVN",
     "RULES",
     "Accuracy",
     "AffineNorm",
@@ -42,6 +48,7 @@ __all__ = [
     "Axpy",
     "BatchNorm",
     "BatchNormScale",
+    "BatchReindex",
     "Bias",
     "Concat",
     "ContrastiveLoss",
@@ -52,11 +59,16 @@ __all__ = [
     "Deconv",
     "Dropout",
     "Eltwise",
+    "Embed",
     "EuclideanLoss",
     "Feed",
     "Fill",
+    "Filter",
+    "Gather",
     "GradientNorm",
     "HingeLoss",
+    "Im2col",
+    "InfogainLoss",
     "InnerProduct",
     "InnerProductUpdate",
     "Interp",
@@ -66,12 +78,14 @@ __all__ = [
     "MultinomialLogisticLoss",
     "OpRecord",
     "PReLU",
+    "Parameter",
     "Partition",
     "Permute",
     "Pointwise",
     "Pool",
     "PriorBox",
     "PsRoiPool",
+    "ReadsLabels",
     "Reduction",
     "ReluMask",
     "Resampling",
@@ -87,6 +101,7 @@ __all__ = [
     "Softmax",
     "SoftmaxLoss",
     "Split",
+    "StochasticPool",
     "Tensor",
     "Tile",
     "Update",

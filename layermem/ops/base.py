@@ -96,9 +96,30 @@ class OpRecord:
         return type(self).__name__
 
     @property
+    def refusal(self) -> str:
+        """Why no device runs this op, which can be planned all the same; empty for ops that run."""
+        return ""
+
+    @property
     def fusion(self) -> str | None:
         """The name of the fused form, which a device lists in `Device.fusions`; None for the op of a single layer."""
         return None
+
+
+class ReadsLabels(OpRecord):
+    """An op that reads labels or indices from a blob, and fails where one of them is out of range."""
+
+    @property
+    def classes(self) -> int:
+        """Labels are 0 .. classes - 1."""
+        raise NotImplementedError
+
+    def bad_label(self, label: str) -> str:
+        """What is wrong with a `label` out of range, and what to do."""
+        return (
+            f"reads label {label}, but has scores for {self.classes} classes: 0 to {self.classes - 1}; "
+            "fix the data, or set ignore_label"
+        )
 
 
 def epilogue_name(base: str, *, residual: bool, relu: bool) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from layermem.ops.base import OpRecord, Tensor
+from layermem.ops.base import OpRecord, ReadsLabels, Tensor
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class SigmoidCrossEntropyLoss(OpRecord):
 
 
 @dataclass(frozen=True)
-class ItemLoss(OpRecord):
+class ItemLoss(ReadsLabels):
     """x0 [items, classes] against x1, one label per item.    forward   y0      backward   dx0 from x0, x1, dy0"""
 
     x: Tensor

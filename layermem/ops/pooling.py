@@ -11,7 +11,8 @@ from layermem.ops.base import OpRecord, Tensor, Window
 class Pool(OpRecord):
     """x [N,C,H,W] -> y [N,C,Ho,Wo]; `method` is MAX or AVE.
 
-    forward    y0 from x0; MAX writes argmax (index within the window) where it is declared
+    forward    y0 from x0; MAX writes argmax (index within the window) and y1 (index within the plane H x W, the mask of
+               Caffe) where they are declared
     backward   dx0 from dy0 and, for MAX, argmax
     """
 
@@ -22,9 +23,27 @@ class Pool(OpRecord):
     columns: Window
 
     @property
+    def argmax(self) -> Tensor:
+        """The index of an element within its window, one for each window."""
+        return self.y.of("uint8" if self.taps <= 256 else "int32")
+
+    @property
     def windows(self) -> tuple[Window, Window]:
         return self.rows, self.columns
 
     @property
     def taps(self) -> int:
         return self.rows.kernel * self.columns.kernel
+
+
+@dataclass(frozen=True)
+class StochasticPool(Pool):
+    """One element of each window, drawn with the probability of its share of the sum; `method` is STOCHASTIC.
+
+    forward    y0 from x0; writes argmax where it is declared.  Its gradient is that of MAX
+    stream     second word of the generator's key, by layer (see Dropout)
+    average    TEST phase: the mean that these probabilities give, sum x^2 / sum x
+    """
+
+    stream: int = 0
+    average: bool = False

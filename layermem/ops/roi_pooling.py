@@ -4,11 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import OpRecord, Tensor
+from layermem.ops.base import ReadsLabels, Tensor
+
+
+class ReadsRegions(ReadsLabels):
+    """An op that reads regions of interest, each in one item of its bottom."""
+
+    x: Tensor
+
+    @property
+    def classes(self) -> int:
+        """The items that a region may lie in."""
+        return int(self.x.shape[0])
+
+    def bad_label(self, label: str) -> str:
+        return (
+            f"reads a region of interest in image {label}, but has {self.classes} images: 0 to {self.classes - 1}; "
+            "fix the data"
+        )
 
 
 @dataclass(frozen=True)
-class RoiPool(OpRecord):
+class RoiPool(ReadsRegions):
     """x [N,C,H,W], rois [R,..] of 5 numbers each (item, x1, y1, x2, y2 in pixels of the image) -> y [R,C,Ho,Wo].
 
     spatial_scale   pixels of x in one of the image
@@ -24,7 +41,7 @@ class RoiPool(OpRecord):
 
 
 @dataclass(frozen=True)
-class PsRoiPool(OpRecord):
+class PsRoiPool(ReadsRegions):
     """x [N, K g g, H, W], rois as in RoiPool -> y [R,K,g,g]: channel k of window (i, j) is the mean of channel
     (k g + i) g + j of x, 0 where the window is empty.
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import log
 
-from layermem.ops.base import OpRecord, Tensor
+from layermem.ops.base import OpRecord, ReadsLabels, Tensor
 
+SMALLEST_SHARE = 1e-20  # that InfogainLoss takes the logarithm of: Caffe's kLOG_THRESHOLD
 LARGEST_LOSS = 126 * log(2)  # of one label: -log(FLT_MIN), as Caffe takes no share below FLT_MIN
 
 
@@ -41,7 +42,7 @@ class Softmax(Scores):
 
 
 @dataclass(frozen=True)
-class SoftmaxLoss(Scores):
+class SoftmaxLoss(Scores, ReadsLabels):
     """forward   y0 (loss) [, y1 the softmax] from x0, x1 (labels)      backward   dx0 from x0, x1, dy0
 
     The loss of one label is at most LARGEST_LOSS; its gradient is that of the loss without this limit.
@@ -59,7 +60,24 @@ class SoftmaxLoss(Scores):
 
 
 @dataclass(frozen=True)
-class Accuracy(Scores):
+class InfogainLoss(Scores, ReadsLabels):
+    """x2 is a matrix [classes, classes]: what each class counts where the label is the row's.
+
+    forward   y0 (loss) [, y1 the softmax] from x0, x1 (labels), x2      backward   dx0 from x0, x1, x2, dy0
+    The logarithm is taken of a share of at least SMALLEST_SHARE.  normalizer as in SoftmaxLoss
+    """
+
+    label: Tensor
+    ignore_label: int | None
+    normalizer: int | None
+
+    @property
+    def labels_in_order(self) -> bool:
+        return self.label.ordered_like(self.positions)
+
+
+@dataclass(frozen=True)
+class Accuracy(Scores, ReadsLabels):
     """forward   y0 (share of labels among the top_k scores) [, y1 per class] from x0, x1 (labels)"""
 
     label: Tensor

@@ -46,6 +46,7 @@ class Benchmark:
     """A program on a device, ready to run its training step again and again.  `net` is the train net."""
 
     def __init__(self, net: Net, program: Program, device: Device, *, spill: Any = None):
+        net.check_runnable()
         self.device, self.program = device, program
         self.context: StepContext = {
             **settings(SolverParameter()),

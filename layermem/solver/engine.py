@@ -22,6 +22,7 @@ from layermem.schedule.program import Program
 from layermem.solver.build import Nets, reported
 from layermem.solver.feeds import Feeds
 from layermem.solver.parameters import Parameters
+from layermem.solver.recording import Recording
 from layermem.solver.rules import learning_rate, rule_of, settings
 
 Outputs = tuple[Output, ...]
@@ -35,12 +36,15 @@ class Engine:
         spill: Path | None = None, poison: bool = False, noise: int | None = None,
     ):  # fmt: skip
         self.nets, self.param, self.noise = nets, param, noise
+        for net in nets.all:
+            net.check_runnable()
         self.context: StepContext = {**settings(param), "seed": 0, "step": 0, "iteration": 0, "rate": 0.0}
         self.runner = Runner(program, device, self.context, spill=spill, poison=poison)
         self.parameters = Parameters(nets.all, self.runner, rule_of(param).history_count)
         self.feeds: Feeds | None = None
         self._first_test = len(graphs) - len(nets.tests)
         self._reported = [reported(net) for net in nets.all]
+        self._recordings = [Recording(net) for net in nets.all]
 
     def begin(self, seed: int) -> None:
         """Open the feeds, and initialize all parameters and optimizer state from `seed`."""
@@ -70,8 +74,10 @@ class Engine:
             self.context["batch"] = self.open_feeds.next(0)
             values = self._run(0, 0, lambda: self.open_feeds.prefetch(0))
             loss += self._objective(0, values) / size
+            self._recordings[0].add(values)
         if size > 1:
             self.runner.run(1)
+        self._recordings[0].write()
         return loss, self._outputs(0, values)
 
     def forward(self, iteration: int) -> float:
@@ -91,11 +97,16 @@ class Engine:
         for batch in range(batches):
             if stopping():
                 self.open_feeds.seek(net, before)
+                self._recordings[net].clear()
                 return None
             self.context["batch"] = self.open_feeds.next(net)
             next_batch = (lambda: self.open_feeds.prefetch(net)) if batch + 1 < batches else None
-            for version, value in self._run(self._first_test + index, net, next_batch).items():
-                sums[version] = sums.get(version, np.float64(0)) + value.astype(np.float64)
+            values = self._run(self._first_test + index, net, next_batch)
+            self._recordings[net].add(values)
+            for each in self._reported[net]:
+                value = values[each.version].astype(np.float64)
+                sums[each.version] = sums.get(each.version, np.float64(0)) + value
+        self._recordings[net].write()
         means = {version: np.asarray(total / batches) for version, total in sums.items()}
         return self._objective(net, means), self._outputs(net, means)
 

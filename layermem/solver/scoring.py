@@ -16,18 +16,21 @@ from layermem.schedule.program import Program
 from layermem.solver.build import Reported, reported
 from layermem.solver.feeds import Feeds
 from layermem.solver.parameters import Parameters
+from layermem.solver.recording import Recording
 
 
 class Scoring:
     """Runs `net` forward by `program` (graph/train.py, forward_graph) on batches of its data layers."""
 
     def __init__(self, net: Net, program: Program, device: Device, *, seed: int = 0):
+        net.check_runnable()
         self.net = net
         self.means: dict[str, np.ndarray] = {}
         self.context: StepContext = {"seed": seed, "step": 0}
         self.runner = Runner(program, device, self.context)
         self.parameters = Parameters((net,), self.runner, 0)
         self.parameters.fill(seed)
+        self.recording = Recording(net)
         self.feeds = Feeds((net,), seed)
 
     def load(self, paths: Sequence[str]) -> list[str]:
@@ -53,11 +56,13 @@ class Scoring:
                 blobs = self.runner.run()
             except InputError as error:
                 raise self.net.placed(error) from None
+            self.recording.add(blobs)
             values = {output.name: blobs[output.version] for output in outputs_of(self.net)}
             yield batch, values
             for name, value in values.items():
                 sums[name] = sums.get(name, np.float64(0)) + value
             self.means = {name: np.asarray(total / (batch + 1)) for name, total in sums.items()}
+        self.recording.write()
 
     def close(self) -> None:
         self.feeds.close()

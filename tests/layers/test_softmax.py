@@ -282,3 +282,65 @@ def test_without_a_label_that_counts_the_accuracy_is_zero():
 def test_a_top_k_beyond_the_classes_is_refused(top_k):
     with pytest.raises(InputError, match="of 3 classes"):
         accuracy(f"top_k: {top_k}", scores((2, 3)), np.zeros(2))
+
+
+# ---- InfogainLoss ---------------------------------------------------------------------------------------------------
+
+
+def infogain(settings, *shapes):
+    return layer_of(f'type: "InfogainLoss" {settings}', *shapes)
+
+
+SHARES = np.array([[0.5, 0.25, 0.25], [0.125, 0.125, 0.75]])
+GAINS = np.array([[1.0, 0, 0], [0.5, 2, 0.25], [0, 0, 3]])
+
+
+def test_infogain_multiplies_the_logarithm_of_every_share_with_the_row_of_the_label():
+    it = infogain("", (2, 3), (2,), (1, 1, 3, 3))
+    run = forward(it, np.log(SHARES), np.array([1.0, 2]), GAINS)
+    each = [-(0.5 * np.log(0.5) + 2 * np.log(0.25) + 0.25 * np.log(0.25)), -3 * np.log(0.75)]
+    np.testing.assert_allclose(run.arrays["y0"], sum(each) / 2)
+    backward(run, ("dx0",), np.array(2.0))
+    expected = [SHARES[0] * 2.75 - GAINS[1], SHARES[1] * 3 - GAINS[2]]
+    np.testing.assert_allclose(run.arrays["dx0"], expected)
+
+
+def test_infogain_with_the_unit_matrix_is_softmax_with_loss():
+    x, label = np.random.default_rng(1).standard_normal((2, 4, 3, 2)), np.array([3.0, 1, 0, 2, 1, 1] * 2)
+    shapes = x.shape, (2, 3, 2)
+    loss = "loss_param { ignore_label: 1 }"
+    one = forward(infogain(loss, *shapes, (4, 4)), x, label, np.eye(4))
+    other = forward(layer_of(f'type: "SoftmaxWithLoss" {loss}', *shapes), x, label)
+    np.testing.assert_allclose(one.arrays["y0"], other.arrays["y0"])
+    for run in (one, other):
+        backward(run, ("dx0",), np.array(1.0))
+    np.testing.assert_allclose(one.arrays["dx0"], other.arrays["dx0"], atol=1e-15)
+
+
+def test_infogain_takes_no_share_below_1e_20():
+    run = forward(infogain("", (1, 2), (1,), (2, 2)), np.array([[0.0, -100]]), np.array([1.0]), np.eye(2))
+    np.testing.assert_allclose(run.arrays["y0"], -np.log(1e-20))
+
+
+@pytest.mark.parametrize("mode, divisor", [("FULL", 12), ("VALID", 9), ("BATCH_SIZE", 2), ("NONE", 1)])
+def test_infogain_is_divided_as_its_normalization_says(mode, divisor):
+    x, label = np.zeros((2, 3, 2, 3)), np.array([0.0, 1, 2, 2] * 3)
+    settings = f"loss_param {{ normalization: {mode} ignore_label: 1 }}"
+    run = forward(infogain(settings, x.shape, (2, 2, 3), (3, 3)), x, label, np.eye(3))
+    np.testing.assert_allclose(run.arrays["y0"], 9 * np.log(3) / divisor)
+
+
+@pytest.mark.parametrize(
+    "settings, shapes, remedy",
+    [
+        ("", [(2, 3), (2,)], "give `source` in its infogain_loss_param, or a third bottom"),
+        ("", [(2, 3), (2,), (2, 3)], "has a matrix of shape 2x3 for 3 classes; give 1 x 1 x 3 x 3 numbers"),
+        ("", [(2, 4), (2,), (1, 4, 4, 1)], "give 1 x 1 x 4 x 4"),
+        ("", [(2, 3), (3,), (3, 3)], "give one label per position"),
+        ("infogain_loss_param { axis: 2 }", [(2, 3), (3,), (3, 3)], "use -2 to 1"),
+        ("loss_param { normalize: true }", [(2, 3), (2,), (3, 3)], "use normalization"),
+    ],
+)
+def test_what_infogain_cannot_compute_is_refused_with_a_remedy(settings, shapes, remedy):
+    with pytest.raises(InputError, match=remedy):
+        infogain(settings, *shapes)

@@ -48,7 +48,8 @@ def test_nets_of_one_seed_are_the_same_and_use_every_layer():
     nets = [random_net(random.Random(f"1/{i}")) for i in range(60)]
     assert random_net(random.Random("1/0")) == nets[0] != nets[1]
     used = {node.layer.type for text in nets for phase in (0, 1) for node in Net(read_net_text(text), phase).nodes}
-    assert set(LAYERS) - used <= {"Silence", "PReLU", "Crop", "Exp"}  # the rarest
+    rarest = {"Silence", "PReLU", "Crop", "Exp"}
+    assert set(LAYERS) - used <= rarest | {"Filter", "HDF5Output"}  # no device runs one, the other writes a file
 
 
 def test_wrong_bits_are_found_and_their_solver_saved(tmp_path, monkeypatch):

@@ -219,7 +219,15 @@ def pooling(w: NetWriter) -> None:
     kind = rng.choice(("MAX", "AVE"))
     kernel = rng.randint(1, 4)
     size = f"kernel_size: {kernel} stride: {rng.randint(1, 3)} pad: {rng.randint(0, kernel - 1)}"
-    w.add("Pooling", [x], f"pooling_param {{ pool: {kind} {'global_pooling: true' if w.chance(0.15) else size} }}")
+    if w.chance(0.1):
+        (x,) = w.add("ReLU", [x])  # STOCHASTIC takes no negative numbers
+        w.add("Pooling", [x], f"pooling_param {{ pool: STOCHASTIC kernel_size: {kernel} stride: {kernel} }}")
+    elif w.chance(0.1):
+        w.add("Pooling", [x], f"pooling_param {{ pool: MAX {size} }}", tops=2)
+    elif w.chance(0.1):
+        w.add("SPP", [x], f"spp_param {{ pool: {kind} pyramid_height: {rng.randint(1, 3)} }}")
+    else:
+        w.add("Pooling", [x], f"pooling_param {{ pool: {kind} {'global_pooling: true' if w.chance(0.15) else size} }}")
 
 
 @production(2)
@@ -294,6 +302,37 @@ def resize(w: NetWriter) -> None:
         w.add("Crop", [x, rng.choice(smaller or [x])], f"crop_param {{ axis: 2 {offset} }}")
 
 
+@production(2)
+def windows_and_means(w: NetWriter) -> None:
+    x = w.pick(4)
+    if w.chance(0.5):
+        kernel = w.rng.randint(1, 3)
+        size = f"kernel_size: {kernel} pad: {w.rng.randint(0, 1)} stride: {w.rng.randint(1, 2)}"
+        w.add("Im2col", [x], f"convolution_param {{ {size} dilation: {w.rng.randint(1, 2)} }}")
+    else:
+        across, normalize = (str(w.chance(0.5)).lower() for _ in range(2))
+        w.maybe_in_place(
+            "MVN", x, f"mvn_param {{ across_channels: {across} normalize_variance: {normalize} eps: 0.01 }}"
+        )
+
+
+@production(2)
+def rows_of_a_table(w: NetWriter) -> None:
+    x = w.pick()
+    shape = w.blobs[x]
+    kind, count = w.rng.choice(("BatchReindex", "Embed", "Parameter")), w.rng.randint(1, 6)
+    if kind == "Parameter":
+        dims = " ".join(f"dim: {d}" for d in shape)
+        (offset,) = w.add(kind, [], f"parameter_param {{ shape {{ {dims} }} }}")
+        w.add("Eltwise", [x, offset])
+    elif kind == "BatchReindex":
+        w.add(kind, [x, classes(w, count, shape[0])])
+    else:
+        outputs, bias = w.rng.randint(1, 8), str(w.chance(0.5)).lower()
+        sizes = f"input_dim: {count} num_output: {outputs} bias_term: {bias}"
+        w.add(kind, [classes(w, shape[0], count)], f"embed_param {{ {sizes} {w.filler()} }}")
+
+
 @production(1)
 def split(w: NetWriter) -> None:
     w.add("Split", [w.pick()], tops=w.rng.randint(2, 3))
@@ -357,7 +396,7 @@ def loss(w: NetWriter) -> None:
     batch, weight = shape[0], rng.choice(("", "", "loss_weight: 0.3", "loss_weight: 2"))
     kind = rng.choice((
         "SoftmaxWithLoss", "SoftmaxWithLoss", "pixels", "HingeLoss", "MultinomialLogisticLoss", "EuclideanLoss",
-        "SigmoidCrossEntropyLoss", "ContrastiveLoss", "Reduction",
+        "SigmoidCrossEntropyLoss", "ContrastiveLoss", "Reduction", "InfogainLoss",
     ))  # fmt: skip
     if kind == "pixels" and len(shape) == 4 and shape[1] > 1:
         target = binary(w, (batch, 1, *shape[2:]))
@@ -379,7 +418,8 @@ def loss(w: NetWriter) -> None:
             w.add("Accuracy", [score, label], "include { phase: TEST }" if w.chance(0.7) else "")
         if kind == "MultinomialLogisticLoss":
             (score,) = w.add("Softmax", [score])
-        w.add("SoftmaxWithLoss" if kind == "pixels" else kind, [score, label], weight)
+        matrix = dummy(w, (1, 1, count, count)) if kind == "InfogainLoss" else []
+        w.add("SoftmaxWithLoss" if kind == "pixels" else kind, [score, label, *matrix], weight)
 
 
 def trainable(w: NetWriter, blob: str) -> bool:

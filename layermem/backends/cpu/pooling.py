@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from functools import lru_cache
+
 from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
-from layermem.ops import Pool
+from layermem.ops import Pool, StochasticPool
 
 
 def native(op: Pool) -> cpu.PoolProblem:
@@ -17,11 +20,37 @@ def native(op: Pool) -> cpu.PoolProblem:
     )  # fmt: skip
 
 
-@kernel(Pool, "forward")
+def mask_workspace_bytes(op: Pool, roles: Collection[str]) -> int:
+    """The index of the maximum, which the mask is computed from, where no backward reads it."""
+    return op.argmax.nbytes if "y1" in roles and "argmax" not in roles else 0
+
+
+@kernel(Pool, "forward", workspace=mask_workspace_bytes)
 def pool_forward(op: Pool, call: CpuCall) -> list[Launch]:
     if op.method == "AVE":
         return [cpu.average_pool_forward(native(op), y=call["y0"], x=call["x0"])]
-    return [cpu.max_pool_forward(native(op), y=call["y0"], x=call["x0"], argmax=call["argmax"])]
+    if "y1" not in call:
+        return [cpu.max_pool_forward(native(op), y=call["y0"], x=call["x0"], argmax=call["argmax"])]
+    argmax = call["argmax"] or call.workspace
+    return [
+        cpu.max_pool_forward(native(op), y=call["y0"], x=call["x0"], argmax=argmax),
+        cpu.max_pool_mask(native(op), mask=call["y1"], argmax=argmax),
+    ]
+
+
+@kernel(StochasticPool, "forward")
+def stochastic_pool_forward(op: StochasticPool, call: CpuCall) -> list[Launch]:
+    if op.average:
+        return [cpu.stochastic_pool_average(native(op), y=call["y0"], x=call["x0"])]
+    context = call.context
+
+    @lru_cache(maxsize=1)
+    def launch(seed: int) -> cpu.StepLaunch:
+        return cpu.stochastic_pool_forward(
+            native(op), y=call["y0"], x=call["x0"], argmax=call["argmax"], seed=seed, stream=op.stream
+        )
+
+    return [lambda: launch(context["seed"])(context["step"])]  # the seed is set after binding
 
 
 @kernel(Pool, "backward")

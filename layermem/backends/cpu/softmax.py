@@ -8,7 +8,8 @@ from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
 from layermem.backends.cpu.copy import operand_workspace_bytes, reorder_operand
 from layermem.backends.cpu.loss import divisor, report_labels
-from layermem.ops import Accuracy, Scores, Softmax, SoftmaxLoss
+from layermem.ops import Accuracy, InfogainLoss, Scores, Softmax, SoftmaxLoss
+from layermem.utils.units import aligned
 
 
 def axis(op: Scores) -> cpu.Axis:
@@ -48,6 +49,50 @@ def softmax_loss_backward(op: SoftmaxLoss, call: CpuCall) -> list[Launch]:
         divisor=divisor(op.normalizer), accumulate=call.accumulates("dx0"), workspace=call.workspace,
     )  # fmt: skip
     return [*before, report_labels(call, launch)]
+
+
+# -- InfogainLoss ------------------------------------------------------------------------------------------------------
+#
+# The softmax is computed first, in the workspace unless the op writes it.
+
+
+def infogain_workspace_bytes(op: InfogainLoss, roles: Collection[str]) -> int:
+    """The softmax, the labels in order, and what the kernels need."""
+    kernels = cpu.infogain_loss_workspace_bytes(axis(op))
+    return aligned(op.x.nbytes) + operand_workspace_bytes(op.label, op.positions) + kernels
+
+
+def infogain_operands(op: InfogainLoss, call: CpuCall) -> tuple[int, int, int, list[Launch]]:
+    """Addresses of the softmax, the labels and the kernels' workspace, and the launches that compute the first two."""
+    offset = aligned(op.x.nbytes)
+    shares = call["y1"] or call.workspace
+    label, before = reorder_operand(call, "x1", op.label, op.positions, offset)
+    workspace = call.workspace + offset + operand_workspace_bytes(op.label, op.positions)
+    return shares, label, workspace, [*before, cpu.softmax_forward(axis(op), y=shares, x=call["x0"])]
+
+
+@kernel(InfogainLoss, "forward", workspace=infogain_workspace_bytes)
+def infogain_loss_forward(op: InfogainLoss, call: CpuCall) -> list[Launch]:
+    shares, label, workspace, before = infogain_operands(op, call)
+    launch = cpu.infogain_loss_forward(
+        axis(op), loss=call["y0"], p=shares, label=label, matrix=call["x2"], ignore_label=op.ignore_label,
+        divisor=divisor(op.normalizer), workspace=workspace,
+    )  # fmt: skip
+    return [*before, report_labels(call, launch)]
+
+
+@kernel(InfogainLoss, "backward", workspace=infogain_workspace_bytes)
+def infogain_loss_backward(op: InfogainLoss, call: CpuCall) -> list[Launch]:
+    shares, label, workspace, before = infogain_operands(op, call)
+    launch = cpu.infogain_loss_backward(
+        axis(op), dx=call["dx0"], p=shares, label=label, matrix=call["x2"], dloss=call["dy0"],
+        ignore_label=op.ignore_label, divisor=divisor(op.normalizer), accumulate=call.accumulates("dx0"),
+        workspace=workspace,
+    )  # fmt: skip
+    return [*before, report_labels(call, launch)]
+
+
+# -- Accuracy ----------------------------------------------------------------------------------------------------------
 
 
 def accuracy_workspace_bytes(op: Accuracy, roles: Collection[str]) -> int:

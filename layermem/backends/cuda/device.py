@@ -18,7 +18,7 @@ from layermem.backends.cuda.launch import Launch
 from layermem.backends.registry import StepContext
 from layermem.errors import CudaUnavailable, InputError
 from layermem.graph.ops import Op
-from layermem.ops import Accuracy, CopyOut, Feed, ItemLoss, OpRecord, PsRoiPool, RoiPool, SoftmaxLoss
+from layermem.ops import CopyOut, Feed, OpRecord, ReadsLabels
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction
 from layermem.utils.units import format_bytes
 
@@ -102,10 +102,8 @@ class CudaDevice(Device):
         if isinstance(record, Feed):
             return self.host_io.feed(record.layer, [arrays[f"y{i}"] for i in range(record.tops)], context)
         flag = 0
-        if isinstance(record, (SoftmaxLoss, Accuracy, ItemLoss)):  # their labels may be invalid
-            flag = self.error_flags.address_for(op.layer_name, record.classes)
-        if isinstance(record, (RoiPool, PsRoiPool)):  # its regions may lie in no image
-            flag = self.error_flags.address_for(op.layer_name, record.x.shape[0], regions=True)
+        if isinstance(record, ReadsLabels):
+            flag = self.error_flags.address_for(op.layer_name, record)
         call = CudaCall(
             addresses={role: span.address for role, span in arrays.items()},
             counts={role: span.count for role, span in arrays.items()},

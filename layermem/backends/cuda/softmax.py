@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import Any
 
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
 from layermem.backends.cuda.copy import reorder
 from layermem.backends.cuda.labels import NO_LABELS, divide_loss, labels, normalizer, sum_rows, sum_rows_bytes
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
+from layermem.backends.cuda.strided_index import select_axes, strided_index
 from layermem.backends.cuda.struct_layout import StructValues
-from layermem.ops import Accuracy, Scores, Softmax, SoftmaxLoss
+from layermem.ops import Accuracy, InfogainLoss, Scores, Softmax, SoftmaxLoss, Tensor
 from layermem.utils.units import aligned
 
 WARPS = 8  # of a block
@@ -20,17 +22,26 @@ def positions(op: Scores) -> int:
     return op.outer * op.inner
 
 
-def scores(
-    op: Scores, function: str, *, y: int = 0, x: int = 0, dy: int = 0, each: int = 0, terms: int = 1,
+def arguments(
+    op: Scores, *, y: int = 0, x: int = 0, dy: int = 0, each: int = 0, terms: int = 1,
     label_struct: StructValues = NO_LABELS, by: StructValues = ONE, top_k: int = 0, accumulate: bool = False,
-) -> Launch:  # fmt: skip
-    """One launch over all positions, a warp each where `function` works by warps, else a thread each."""
-    per_block = WARPS if function.endswith("_warps") else THREADS
-    return launch(
-        "softmax", function, "SoftmaxArgs", ceil_div(positions(op), per_block), y=y, x=x, dy=dy, each=each,
-        labels=label_struct, normalizer=by, by_inner=divider(op.inner), positions=positions(op), classes=op.classes,
-        terms=terms, top=top_k, accumulate=accumulate,
-    )  # fmt: skip
+) -> StructValues:  # fmt: skip
+    """A SoftmaxArgs."""
+    return {
+        "y": y, "x": x, "dy": dy, "each": each, "labels": label_struct, "normalizer": by,
+        "by_inner": divider(op.inner), "positions": positions(op), "classes": op.classes, "terms": terms, "top": top_k,
+        "accumulate": accumulate,
+    }  # fmt: skip
+
+
+def grid_of(op: Scores, function: str) -> int:
+    """Over all positions, a warp each where `function` works by warps, else a thread each."""
+    return ceil_div(positions(op), WARPS if function.endswith("_warps") else THREADS)
+
+
+def scores(op: Scores, function: str, **values: Any) -> Launch:
+    """One launch over all positions; the values are those of `arguments`."""
+    return launch("softmax", function, "SoftmaxArgs", grid_of(op, function), base=arguments(op, **values))
 
 
 def by_team(op: Scores, function: str) -> str:
@@ -55,7 +66,7 @@ def softmax_backward(op: Softmax, call: CudaCall) -> Iterator[Launch]:
 
 
 def labels_in_order(
-    op: SoftmaxLoss | Accuracy, call: CudaCall, workspace: Workspace
+    op: SoftmaxLoss | InfogainLoss | Accuracy, call: CudaCall, workspace: Workspace
 ) -> tuple[StructValues, list[Launch]]:
     """The labels in the order of the positions' memory, and the launches that copy them there."""
     address, copies = call["x1"], list[Launch]()
@@ -65,7 +76,7 @@ def labels_in_order(
     return labels(call, address, op.classes, op.ignore_label), copies
 
 
-def label_bytes(op: SoftmaxLoss | Accuracy) -> int:
+def label_bytes(op: SoftmaxLoss | InfogainLoss | Accuracy) -> int:
     return 0 if op.labels_in_order else aligned(op.label.nbytes)
 
 
@@ -77,7 +88,7 @@ def rows_workspace_bytes(op: Scores, terms: int) -> int:
 # -- SoftmaxLoss -------------------------------------------------------------------------------------------------------
 
 
-def terms_of(op: SoftmaxLoss) -> int:
+def terms_of(op: SoftmaxLoss | InfogainLoss) -> int:
     """Numbers per position: its loss, and whether it counts where that has to be summed too."""
     return 2 if op.normalizer is None else 1
 
@@ -118,6 +129,65 @@ def softmax_loss_backward(op: SoftmaxLoss, call: CudaCall) -> Iterator[Launch]:
     yield scores(
         op, by_team(op, "softmax_loss_backward"), y=call["dx0"], x=call["x0"], dy=call["dy0"],
         label_struct=label_struct, by=normalizer(op.normalizer, counted), accumulate=call.accumulates("dx0"),
+    )  # fmt: skip
+
+
+# -- InfogainLoss ------------------------------------------------------------------------------------------------------
+
+
+def infogain(op: InfogainLoss, step: str, matrix: int, row_sums: int = 0, **values: Any) -> Launch:
+    function = by_team(op, f"infogain_loss_{step}")
+    return launch(
+        "softmax", function, "InfogainArgs", grid_of(op, function), of=arguments(op, **values), matrix=matrix,
+        row_sums=row_sums,
+    )  # fmt: skip
+
+
+def infogain_forward_workspace_bytes(op: InfogainLoss, roles: Collection[str]) -> int:
+    shares = 0 if "y1" in roles else aligned(op.x.nbytes)
+    return shares + label_bytes(op) + rows_workspace_bytes(op, terms_of(op))
+
+
+@kernel(InfogainLoss, "forward", workspace=infogain_forward_workspace_bytes)
+def infogain_loss_forward(op: InfogainLoss, call: CudaCall) -> Iterator[Launch]:
+    workspace, terms = Workspace(call.workspace), terms_of(op)
+    shares = call["y1"] or workspace.take(op.x.nbytes)
+    yield scores(op, by_team(op, "softmax_forward"), y=shares, x=call["x0"])
+    label_struct, copies = labels_in_order(op, call, workspace)
+    yield from copies
+    each = workspace.take(FLOAT * terms * positions(op))
+    yield infogain(op, "forward", call["x2"], x=shares, each=each, terms=terms, label_struct=label_struct)
+    sums, launches = sum_rows(each, positions(op), terms, workspace)
+    yield from launches
+    yield divide_loss(call["y0"], sums, normalizer(op.normalizer, sums + FLOAT))
+
+
+def infogain_backward_workspace_bytes(op: InfogainLoss, roles: Collection[str]) -> int:
+    counted = rows_workspace_bytes(op, 1) if op.normalizer is None else 0
+    return aligned(op.x.nbytes) + aligned(FLOAT * op.classes) + label_bytes(op) + counted
+
+
+@kernel(InfogainLoss, "backward", workspace=infogain_backward_workspace_bytes)
+def infogain_loss_backward(op: InfogainLoss, call: CudaCall) -> Iterator[Launch]:
+    workspace, counted = Workspace(call.workspace), 0
+    shares, row_sums = workspace.take(op.x.nbytes), workspace.take(FLOAT * op.classes)
+    yield scores(op, by_team(op, "softmax_forward"), y=shares, x=call["x0"])
+    matrix = Tensor((op.classes, op.classes))
+    yield launch(
+        "reduction", "reduce_sum", "ReduceSumArgs", op.classes, y=row_sums, x=call["x2"], b=0,
+        outer=strided_index(select_axes(matrix, [0])), inner=strided_index(select_axes(matrix, [1])),
+        terms=op.classes, accumulate=False, factor=1.0,
+    )  # fmt: skip
+    label_struct, copies = labels_in_order(op, call, workspace)
+    yield from copies
+    if op.normalizer is None:
+        each = workspace.take(FLOAT * positions(op))
+        yield scores(op, "count_labels", each=each, label_struct=label_struct)
+        counted, launches = sum_rows(each, positions(op), 1, workspace)
+        yield from launches
+    yield infogain(
+        op, "backward", call["x2"], row_sums, y=call["dx0"], x=shares, dy=call["dy0"], label_struct=label_struct,
+        by=normalizer(op.normalizer, counted), accumulate=call.accumulates("dx0"),
     )  # fmt: skip
 
 

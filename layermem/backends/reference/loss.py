@@ -13,6 +13,7 @@ from layermem.ops import (
     HingeLoss,
     ItemLoss,
     MultinomialLogisticLoss,
+    ReadsLabels,
     SigmoidCrossEntropyLoss,
     SmoothL1Loss,
 )
@@ -22,19 +23,15 @@ LABEL_END = 2.0**53  # beyond any class
 NEAR = 1e-4  # keeps ContrastiveLoss from dividing by a distance of 0
 
 
-def labels_of(call: ReferenceCall, label: Array, classes: int, ignore_label: int | None = None) -> Array:
+def labels_of(op: ReadsLabels, call: ReferenceCall, label: Array, ignore_label: int | None = None) -> Array:
     """The integer parts of labels, as in Caffe, ignored ones unchanged; InputError if another is no class."""
     values = label.reshape(-1)
     labels = np.where(np.abs(values) < LABEL_END, values, -1 - LABEL_END).astype(np.int64)  # also NaN
-    invalid = (labels < 0) | (labels >= classes)
+    invalid = (labels < 0) | (labels >= op.classes)
     if ignore_label is not None:
         invalid &= labels != ignore_label
     if invalid.any():
-        raise InputError(
-            f"reads label {values[invalid][0]:.9g}, but has scores for {classes} classes: 0 to {classes - 1}; "
-            "fix the data, or set ignore_label",
-            layer=call.layer,
-        )
+        raise InputError(op.bad_label(f"{values[invalid][0]:.9g}"), layer=call.layer)
     return labels
 
 
@@ -124,7 +121,7 @@ def sigmoid_cross_entropy_backward(op: SigmoidCrossEntropyLoss, call: ReferenceC
 
 def at_label(op: ItemLoss, call: ReferenceCall) -> tuple[Array, Array]:
     """Index of each item's label in an array [items, classes]."""
-    return np.arange(op.items), labels_of(call, call["x1"], op.classes)
+    return np.arange(op.items), labels_of(op, call, call["x1"])
 
 
 def hinges(op: HingeLoss, call: ReferenceCall) -> tuple[Array, Array]:

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from layermem.backends.reference.base import Array, ReferenceCall, kernel
-from layermem.ops import Pool
+from layermem.backends.reference.base import Array, ReferenceCall, kernel, stored
+from layermem.backends.reference.philox import words
+from layermem.ops import Pool, StochasticPool
 
 
 def taps(op: Pool) -> Iterator[tuple[int, tuple[slice, slice]]]:
@@ -63,6 +64,45 @@ def pool_forward(op: Pool, call: ReferenceCall) -> None:
     call["y0"][...] = best
     if "argmax" in call:
         call["argmax"][...] = argmax
+    if "y1" in call:
+        call["y1"][...] = places(op, argmax)
+
+
+def places(op: Pool, argmax: Array) -> Array:
+    """The index within the plane H x W of each element that `argmax` names."""
+    starts = [np.arange(out) * w.stride - w.pad for w, out in zip(op.windows, op.y.shape[2:], strict=True)]
+    tap_row, tap_column = np.divmod(argmax, op.columns.kernel)
+    place: Array = (starts[0][:, None] + tap_row) * op.columns.size + starts[1] + tap_column
+    return place
+
+
+@kernel(StochasticPool, "forward")
+def stochastic_pool_forward(op: StochasticPool, call: ReferenceCall) -> None:
+    x, y = call["x0"], call["y0"]
+    image, inside = padded_image(op, 0, x.dtype)
+    image[(..., *inside)] = x
+    within = np.zeros(image.shape, bool)
+    within[(..., *inside)] = True
+    total, squares = np.zeros(y.shape, x.dtype), np.zeros(y.shape, x.dtype)
+    for _, at in taps(op):
+        total += image[(..., *at)]
+        squares += np.square(image[(..., *at)])
+    if op.average:
+        y[...] = np.where(total > 0, squares / np.where(total > 0, total, 1), 0)
+        return
+    random = np.empty(y.shape, x.dtype)
+    drawn = words(y.size, call.context["seed"], op.stream, call.context["step"])
+    stored(random)[...] = (drawn.astype(x.dtype) * x.dtype.type(2.0**-32)).reshape(op.y.stored)
+    threshold, partial = random * total, np.zeros(y.shape, x.dtype)
+    chosen, searching = np.zeros(y.shape, np.int32), np.ones(y.shape, bool)
+    for index, at in taps(op):
+        partial += image[(..., *at)]
+        here = searching & within[(..., *at)]
+        y[here] = image[(..., *at)][here]
+        chosen[here] = index
+        searching &= ~(partial >= threshold)
+    if "argmax" in call:
+        call["argmax"][...] = chosen
 
 
 @kernel(Pool, "backward")

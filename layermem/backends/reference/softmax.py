@@ -6,8 +6,8 @@ import numpy as np
 
 from layermem.backends.reference.base import Array, ReferenceCall, kernel
 from layermem.backends.reference.loss import divisor, labels_of
-from layermem.ops import Accuracy, Scores, Softmax, SoftmaxLoss
-from layermem.ops.softmax import LARGEST_LOSS
+from layermem.ops import Accuracy, InfogainLoss, Scores, Softmax, SoftmaxLoss
+from layermem.ops.softmax import LARGEST_LOSS, SMALLEST_SHARE
 
 
 def rows(op: Scores, x: Array) -> Array:
@@ -36,9 +36,9 @@ def softmax_backward(op: Softmax, call: ReferenceCall) -> None:
     store(op, call["dx0"], y * (dy - (y * dy).sum(axis=1, keepdims=True)))
 
 
-def valid_labels(op: SoftmaxLoss | Accuracy, call: ReferenceCall, label: Array) -> tuple[Array, Array]:
+def valid_labels(op: SoftmaxLoss | InfogainLoss | Accuracy, call: ReferenceCall, label: Array) -> tuple[Array, Array]:
     """Labels, an ignored one as 0, and which of them count."""
-    labels = labels_of(call, label, op.classes, op.ignore_label)
+    labels = labels_of(op, call, label, op.ignore_label)
     valid = np.ones(labels.shape, bool) if op.ignore_label is None else labels != op.ignore_label
     return np.where(valid, labels, 0), valid
 
@@ -60,6 +60,31 @@ def softmax_loss_backward(op: SoftmaxLoss, call: ReferenceCall) -> None:
     labels, valid = valid_labels(op, call, call["x1"])
     gradient = softmax(rows(op, call["x0"]))
     gradient[np.arange(len(gradient)), labels] -= 1
+    scale = call["dy0"] / divisor(op.normalizer, valid)
+    store(op, call["dx0"], np.where(valid[:, None], scale * gradient, 0))
+
+
+def matrix_rows(op: InfogainLoss, call: ReferenceCall, labels: Array) -> Array:
+    """The row of the matrix for each label."""
+    chosen: Array = call["x2"].reshape(op.classes, op.classes)[labels]
+    return chosen
+
+
+@kernel(InfogainLoss, "forward")
+def infogain_loss_forward(op: InfogainLoss, call: ReferenceCall) -> None:
+    shares = softmax(rows(op, call["x0"]))
+    labels, valid = valid_labels(op, call, call["x1"])
+    each = -(matrix_rows(op, call, labels) * np.log(np.maximum(shares, SMALLEST_SHARE))).sum(axis=1)
+    call["y0"][...] = np.where(valid, each, 0).sum() / divisor(op.normalizer, valid)
+    if "y1" in call:
+        store(op, call["y1"], shares)
+
+
+@kernel(InfogainLoss, "backward")
+def infogain_loss_backward(op: InfogainLoss, call: ReferenceCall) -> None:
+    labels, valid = valid_labels(op, call, call["x1"])
+    counted = matrix_rows(op, call, labels)
+    gradient = softmax(rows(op, call["x0"])) * counted.sum(axis=1, keepdims=True) - counted
     scale = call["dy0"] / divisor(op.normalizer, valid)
     store(op, call["dx0"], np.where(valid[:, None], scale * gradient, 0))
 

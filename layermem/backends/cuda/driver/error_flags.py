@@ -8,9 +8,11 @@ import numpy.typing as npt
 from layermem.backends.cuda.base import NO_ERROR
 from layermem.backends.cuda.driver.context import Driver
 from layermem.errors import InputError
+from layermem.ops import ReadsLabels
 
 CHUNK = 1024  # flags pinned at once
 NO_NUMBER = np.iinfo(np.int32).max  # what cuda/labels.cuh makes of labels that no int holds
+BEYOND_INT = "that is not finite, or beyond 32 bits,"
 
 
 class DeviceErrorFlags:
@@ -19,16 +21,15 @@ class DeviceErrorFlags:
     def __init__(self, driver: Driver):
         self.driver = driver
         self.chunks: list[npt.NDArray[np.int32]] = []
-        self.owners: list[tuple[str, int, bool]] = []  # by flag: name of the layer, its classes, are they images
+        self.owners: list[tuple[str, ReadsLabels]] = []  # by flag: name of the layer, its record
 
-    def address_for(self, layer: str, classes: int, *, regions: bool = False) -> int:
-        """Address of a new flag for an op of `layer`, whose labels are 0 .. classes - 1: with `regions`, the images
-        that regions of interest lie in."""
+    def address_for(self, layer: str, record: ReadsLabels) -> int:
+        """Address of a new flag for the op `record` of `layer`."""
         slot = len(self.owners) % CHUNK
         if slot == 0:
             self.chunks.append(self.driver.pinned(4 * CHUNK).view(np.int32))
             self.chunks[-1][:] = NO_ERROR
-        self.owners.append((layer, classes, regions))
+        self.owners.append((layer, record))
         return int(self.chunks[-1].ctypes.data) + 4 * slot
 
     def check(self) -> None:
@@ -37,17 +38,6 @@ class DeviceErrorFlags:
             (raised,) = np.nonzero(chunk != NO_ERROR)
             if not raised.size:
                 continue
-            (layer, classes, regions), label = self.owners[number * CHUNK + raised[0]], chunk[raised[0]]
+            (layer, record), label = self.owners[number * CHUNK + raised[0]], chunk[raised[0]]
             chunk[:] = NO_ERROR
-            if regions:
-                where = f"in image {label}" if label < NO_NUMBER else "that is not finite"
-                raise InputError(
-                    f"reads a region of interest {where}, but has {classes} images: 0 to {classes - 1}; fix the data",
-                    layer=layer,
-                )
-            text = f"label {label}" if label < NO_NUMBER else "a label that is not finite, or beyond 32 bits"
-            raise InputError(
-                f"reads {text}, but has scores for {classes} classes: 0 to {classes - 1}; "
-                "fix the data, or set ignore_label",
-                layer=layer,
-            )
+            raise InputError(record.bad_label(str(label) if label < NO_NUMBER else BEYOND_INT), layer=layer)

@@ -42,10 +42,13 @@ void bind_cpu(py::module_& parent) {
     bind_softmax(m);  // defines Axis, likewise for bind_reduction
     bind_l2norm(m);
     bind_loss(m);
+    bind_infogain(m);
     bind_reduction(m);
+    bind_mvn(m);
     bind_copy(m);
     bind_prior_box(m);
     bind_roi_pooling(m);
+    bind_gather(m);
 }
 
 }  // namespace layermem

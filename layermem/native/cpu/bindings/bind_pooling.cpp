@@ -44,6 +44,25 @@ void bind_pooling(py::module_& m) {
             return BoundLaunch{average_pool_backward(p, at<float>(dx), at<float>(dy), accumulate)};
         },
         arg("problem"), py::kw_only(), arg("dx"), arg("dy"), arg("accumulate") = false);
+    m.def(
+        "max_pool_mask",
+        [](const PoolProblem& p, Address mask, Address argmax) {
+            return BoundLaunch{max_pool_mask(p, at<float>(mask), at<void>(argmax))};
+        },
+        arg("problem"), py::kw_only(), arg("mask"), arg("argmax"));
+    m.def(
+        "stochastic_pool_forward",
+        [](const PoolProblem& p, Address y, Address x, Address argmax, uint64_t seed, uint32_t stream) {
+            return BoundStepLaunch{
+                stochastic_pool_forward(p, at<float>(y), at<float>(x), at<void>(argmax), seed, stream)};
+        },
+        arg("problem"), py::kw_only(), arg("y"), arg("x"), arg("argmax") = 0, arg("seed"), arg("stream"));
+    m.def(
+        "stochastic_pool_average",
+        [](const PoolProblem& p, Address y, Address x) {
+            return BoundLaunch{stochastic_pool_average(p, at<float>(y), at<float>(x))};
+        },
+        arg("problem"), py::kw_only(), arg("y"), arg("x"));
 }
 
 }  // namespace layermem::cpu

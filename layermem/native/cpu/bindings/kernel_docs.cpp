@@ -37,6 +37,9 @@ and dy change places)
 Pooling     argmax: r * kw + s, uint8 up to 256 taps, else int32
     max_pool_forward(problem, *, y, x, argmax=0)    max_pool_backward(problem, *, dx, dy, argmax, accumulate)
     average_pool_forward(problem, *, y, x)          average_pool_backward(problem, *, dx, dy, accumulate)
+    max_pool_mask(problem, *, mask, argmax)         the index within the plane h x w
+    stochastic_pool_forward(problem, *, y, x, argmax=0, seed, stream)   launch(step); backward is that of max_pool
+    stochastic_pool_average(problem, *, y, x)
 
 Elements                                                                                        over: any input
     pointwise(kind, count, *, out, a=0, b=0, alpha=0, beta=0, gamma=0, accumulate)
@@ -85,12 +88,17 @@ Normalization   dx over x or dy, y over x
                     accumulate_dscale, workspace)
     l2norm_workspace_bytes(*, pixels, channels, group, shared)
         y = scale x / sqrt(sum x^2 + eps), the sum over `group` pixels; scale [channels], or one number where shared
+    mvn_forward(axis, *, y, x, inv_std=0, normalize=True, eps)      along an axis: means, and deviations, removed
+    mvn_backward(axis, *, dx, dy, y=0, inv_std=0, accumulate)       dx over dy or y; without y dy - its mean
 
 Softmax     y over x, dx over any input
     softmax_forward(axis, *, y, x)                  softmax_backward(axis, *, dx, y, dy, accumulate)
     softmax_loss_forward(axis, *, loss, y=0, x, label, ignore_label=None, divisor=0, workspace)     y: the softmax
     softmax_loss_backward(axis, *, dx, x, label, dloss, ignore_label=None, divisor=0, accumulate, workspace)
         label [outer][inner]; divisor 0: the number of labels that count; ValueError for a label out of range
+    infogain_loss_forward(axis, *, loss, p, label, matrix, ignore_label=None, divisor=0, workspace)
+    infogain_loss_backward(axis, *, dx, p, label, matrix, dloss, ignore_label=None, divisor=0, accumulate, workspace)
+        p: the softmax; matrix [size][size]
     accuracy(axis, *, y, by_class=0, x, label, ignore_label=None, top_k=1, workspace)
         by_class [size]; accuracy_workspace_bytes(axis, by_class=False)
 
@@ -126,6 +134,9 @@ Regions of interest     regions [rois][5]: item, x1, y1, x2, y2; ValueError for 
     ps_roi_pool_forward(*, n, c, size, rois, out, spatial_scale, y, x, regions)
     ps_roi_pool_backward(*, n, c, size, rois, out, spatial_scale, dx, dy, regions, accumulate)
     prior_box(size, *, widths, heights, step, offset, image, clip, variance, y)     y [2][size][boxes][4]: (h, w) pairs
+Rows of a table; index: whole numbers as floats, ValueError for one out of range
+    gather_rows(rows, width, *, count, out, table, index, bias=0)       out[i] = table[index[i]] (+ bias [width])
+    scatter_rows(rows, width, *, count, out, x, index, accumulate)      out[r] = the sum of x[i] where index[i] is r
 
 Copies
     copy_rows(rows, width, *, out, out_pitch, x, x_pitch, accumulate)       Concat, Slice: in floats, from any address

@@ -12,4 +12,13 @@ Launch max_pool_backward(const PoolProblem& p, float* dx, const float* dy, const
 Launch average_pool_forward(const PoolProblem& p, float* y, const float* x);
 Launch average_pool_backward(const PoolProblem& p, float* dx, const float* dy, bool accumulate);
 
+// mask[i] = the index within the plane h x w of the element that argmax names
+Launch max_pool_mask(const PoolProblem& p, float* mask, const void* argmax);
+
+// STOCHASTIC: element i of a window with probability x_i / sum x, by one random word for each output (see dropout.h);
+// argmax as of max_pool_forward, whose gradient it has.  And the mean that these probabilities give, sum x^2 / sum x
+StepLaunch stochastic_pool_forward(const PoolProblem& p, float* y, const float* x, void* argmax, uint64_t seed,
+                                   uint32_t stream);
+Launch stochastic_pool_average(const PoolProblem& p, float* y, const float* x);
+
 }  // namespace layermem::cpu

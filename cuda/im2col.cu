@@ -1,0 +1,71 @@
+// Im2col: the windows of an image as channels.
+//   x [N][height][width][channels], y [N][rows][columns][channels kh kw] float: y holds tap (r, s) of channel c at
+//   (c kh + r) kw + s, zero in the pad
+//   launch   one thread per element written, grid ceil(count / 256), block 256
+//   traffic  4|x| + 4|y| bytes: bound by memory; backward reads y with a stride of kh kw floats
+//   assumes  elements below 2^31
+//   order    backward adds the taps in rising order
+//   source   Caffe im2col.cu
+#include "common.cuh"
+
+using namespace lm;
+
+struct Im2colArgs {
+    float* y;        // dx
+    const float* x;  // dy
+    int height, width, channels, rows, columns;
+    int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
+    Divider by_channels, by_columns, by_rows;  // of the blob that is written
+    Divider by_taps, by_kernel_w, by_stride_h, by_stride_w;
+    int count, accumulate;
+};
+
+// Element number `at` of the blob that is written.
+struct Place {
+    int item, row, column, channel;
+};
+
+LM_FN Place place_of(const Im2colArgs& p, int at) {
+    const int pixel = divide(at, p.by_channels), line = divide(pixel, p.by_columns), item = divide(line, p.by_rows);
+    return {item, line - item * static_cast<int>(p.by_rows.divisor),
+            pixel - line * static_cast<int>(p.by_columns.divisor),
+            at - pixel * static_cast<int>(p.by_channels.divisor)};
+}
+
+LM_KERNEL(im2col_forward, Im2colArgs, p, 256) {
+    const int at = blockIdx.x * 256 + threadIdx.x;
+    if (static_cast<unsigned>(at) >= static_cast<unsigned>(p.count)) return;
+    const Place y = place_of(p, at);
+    const int c = divide(y.channel, p.by_taps), tap = y.channel - c * static_cast<int>(p.by_taps.divisor);
+    const int r = divide(tap, p.by_kernel_w), s = tap - r * p.kernel_w;
+    const int h = y.row * p.stride_h - p.pad_h + r * p.dilation_h;
+    const int w = y.column * p.stride_w - p.pad_w + s * p.dilation_w;
+    const bool inside = static_cast<unsigned>(h) < static_cast<unsigned>(p.height) &&
+                        static_cast<unsigned>(w) < static_cast<unsigned>(p.width);
+    p.y[at] = inside ? p.x[((y.item * p.height + h) * p.width + w) * p.channels + c] : 0.0f;
+}
+
+// The window that has a pixel at distance `from` of the first one as this tap, or -1.
+LM_FN int window_of(int from, const Divider& by_stride, int windows) {
+    if (from < 0) return -1;
+    const int window = divide(from, by_stride);
+    return window * static_cast<int>(by_stride.divisor) == from && window < windows ? window : -1;
+}
+
+LM_KERNEL(im2col_backward, Im2colArgs, p, 256) {
+    const int at = blockIdx.x * 256 + threadIdx.x;
+    if (static_cast<unsigned>(at) >= static_cast<unsigned>(p.count)) return;
+    const Place dx = place_of(p, at);
+    const int taps = p.kernel_h * p.kernel_w;
+    float sum = p.accumulate ? p.y[at] : 0.0f;
+    for (int r = 0; r < p.kernel_h; ++r) {
+        const int row = window_of(dx.row + p.pad_h - r * p.dilation_h, p.by_stride_h, p.rows);
+        for (int s = 0; row >= 0 && s < p.kernel_w; ++s) {
+            const int column = window_of(dx.column + p.pad_w - s * p.dilation_w, p.by_stride_w, p.columns);
+            if (column < 0) continue;
+            const int pixel = (dx.item * p.rows + row) * p.columns + column;
+            sum += p.x[(pixel * p.channels + dx.channel) * taps + r * p.kernel_w + s];
+        }
+    }
+    p.y[at] = sum;
+}

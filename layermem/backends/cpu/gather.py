@@ -1,0 +1,97 @@
+"""Embed and BatchReindex: rows of a table, chosen by index."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from layermem._native import cpu
+from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.backends.cpu.copy import operand_workspace_bytes, reorder, reorder_operand
+from layermem.errors import InputError
+from layermem.ops import BatchReindex, Embed, Gather, Tensor
+
+
+def report_indices(call: CpuCall, launch: Launch) -> Launch:
+    """A launch whose error about an index names the layer."""
+
+    def run() -> None:
+        try:
+            launch()
+        except ValueError as error:
+            raise InputError(f"{error}; fix the data", layer=call.layer) from None
+
+    return run
+
+
+# -- Embed -------------------------------------------------------------------------------------------------------------
+#
+# Kernels read one index after the other and rows of y one after the other: copies in the workspace where a blob of four
+# axes has them in another order.
+
+
+def indices(op: Gather) -> Tensor:
+    return Tensor((op.count,))
+
+
+def chosen(op: Gather) -> Tensor:
+    return Tensor((op.count, op.width))
+
+
+def index_bytes(op: Embed) -> int:
+    return operand_workspace_bytes(op.index, indices(op))
+
+
+def forward_workspace_bytes(op: Embed, roles: Collection[str]) -> int:
+    return index_bytes(op) + operand_workspace_bytes(op.y, chosen(op))
+
+
+def wgrad_workspace_bytes(op: Embed, roles: Collection[str]) -> int:
+    return forward_workspace_bytes(op, roles) + cpu.column_sums_workspace_bytes(op.count, op.width)
+
+
+@kernel(Embed, "forward", workspace=forward_workspace_bytes)
+def embed_forward(op: Embed, call: CpuCall) -> list[Launch]:
+    index, before = reorder_operand(call, "x0", op.index, indices(op), 0)
+    in_order = chosen(op).ordered_like(op.y)
+    y = call["y0"] if in_order else call.workspace + index_bytes(op)
+    gather = cpu.gather_rows(
+        op.rows, op.width, count=op.count, out=y, table=call["w0"], index=index, bias=call["w1"]
+    )  # fmt: skip
+    after = [] if in_order else reorder(call["y0"], op.y, y, chosen(op), 0)
+    return [*before, report_indices(call, gather), *after]
+
+
+@kernel(Embed, "wgrad", workspace=wgrad_workspace_bytes)
+def embed_wgrad(op: Embed, call: CpuCall) -> list[Launch]:
+    dy, launches = reorder_operand(call, "dy0", op.y, chosen(op), index_bytes(op))
+    if "dw0" in call:
+        index, before = reorder_operand(call, "x0", op.index, indices(op), 0)
+        scatter = cpu.scatter_rows(
+            op.rows, op.width, count=op.count, out=call["dw0"], x=dy, index=index, accumulate=call.accumulates("dw0")
+        )
+        launches += [*before, report_indices(call, scatter)]
+    if "dw1" in call:
+        sums = cpu.column_sums(
+            op.count, op.width, out=call["dw1"], x=dy, accumulate=call.accumulates("dw1"),
+            workspace=call.workspace + forward_workspace_bytes(op, ()),
+        )  # fmt: skip
+        launches.append(sums)
+    return launches
+
+
+# -- BatchReindex ------------------------------------------------------------------------------------------------------
+
+
+@kernel(BatchReindex, "forward")
+def batch_reindex_forward(op: BatchReindex, call: CpuCall) -> list[Launch]:
+    gather = cpu.gather_rows(op.rows, op.width, count=op.count, out=call["y0"], table=call["x0"], index=call["x1"])
+    return [report_indices(call, gather)]
+
+
+@kernel(BatchReindex, "backward")
+def batch_reindex_backward(op: BatchReindex, call: CpuCall) -> list[Launch]:
+    scatter = cpu.scatter_rows(
+        op.rows, op.width, count=op.count, out=call["dx0"], x=call["dy0"], index=call["x1"],
+        accumulate=call.accumulates("dx0"),
+    )  # fmt: skip
+    return [report_indices(call, scatter)]

@@ -1,0 +1,60 @@
+"""Im2col: a strided copy for each tap, in a fixed order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from layermem._native import cpu
+from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.ops import Im2col
+from layermem.ops.im2col import TapRange
+
+FLOAT = 4  # bytes
+
+
+def taps(op: Im2col) -> Iterator[tuple[list[int], int, int]]:
+    """For each tap: the sizes of its copy [N, rows, columns, C], and the bytes before its first element in x and y."""
+    n, c, _, width = op.x.shape
+    _, _, out_h, out_w = op.y.shape
+    for tap in range(op.taps):
+        r, s = divmod(tap, op.columns.kernel)
+        rows, columns = TapRange.of(op.rows, r, out_h), TapRange.of(op.columns, s, out_w)
+        x = FLOAT * (rows.start * width + columns.start) * c
+        y = FLOAT * ((rows.first * out_w + columns.first) * c * op.taps + tap)
+        if rows.count and columns.count:
+            yield [n, rows.count, columns.count, c], x, y
+
+
+def x_strides(op: Im2col) -> list[int]:
+    _, c, height, width = op.x.shape
+    return [height * width * c, op.rows.stride * width * c, op.columns.stride * c, 1]
+
+
+def y_strides(op: Im2col) -> list[int]:
+    _, channels, out_h, out_w = op.y.shape
+    return [out_h * out_w * channels, out_w * channels, channels, op.taps]
+
+
+@kernel(Im2col, "forward")
+def im2col_forward(op: Im2col, call: CpuCall) -> list[Launch]:
+    padded = op.rows.pad or op.columns.pad
+    clear = [cpu.pointwise("fill", op.y.count, out=call["y0"], alpha=0.0)] if padded else []
+    copies = [
+        cpu.copy_block(shape, out=call["y0"] + y, out_strides=y_strides(op), x=call["x0"] + x, x_strides=x_strides(op))
+        for shape, x, y in taps(op)
+    ]
+    return [*clear, *copies]
+
+
+@kernel(Im2col, "backward")
+def im2col_backward(op: Im2col, call: CpuCall) -> list[Launch]:
+    added = call.accumulates("dx0")
+    clear = [] if added else [cpu.pointwise("fill", op.x.count, out=call["dx0"], alpha=0.0)]
+    sums = [
+        cpu.copy_block(
+            shape, out=call["dx0"] + x, out_strides=x_strides(op), x=call["dy0"] + y, x_strides=y_strides(op),
+            accumulate=True,
+        )
+        for shape, x, y in taps(op)
+    ]  # fmt: skip
+    return [*clear, *sums]

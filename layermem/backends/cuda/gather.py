@@ -1,0 +1,103 @@
+"""Embed and BatchReindex: rows of a table, chosen by index."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
+from layermem.backends.cuda.channel_sums import Columns, channel_sums
+from layermem.backends.cuda.copy import reorder
+from layermem.backends.cuda.labels import labels
+from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
+from layermem.ops import BatchReindex, Embed, Gather, Tensor
+
+WARPS = 8  # of a block
+COLUMNS = 1024  # of a warp
+
+
+def gather(op: Gather, call: CudaCall, y: int, table: int, index: int, bias: int = 0) -> Launch:
+    v, elements = vector_width(op.width), op.count * op.width
+    return launch(
+        "gather", f"gather_rows_v{v}", "GatherArgs", ceil_div(elements, THREADS * v), y=y, table=table, bias=bias,
+        index=labels(call, index, op.rows), by_width=divider(op.width), elements=elements,
+    )  # fmt: skip
+
+
+def scatter(op: Gather, call: CudaCall, table: int, y: int, index: int, accumulate: bool) -> Launch:
+    grid = ceil_div(op.rows, WARPS), ceil_div(op.width, COLUMNS)
+    return launch(
+        "gather", "scatter_rows", "ScatterArgs", grid, table=table, y=y, index=labels(call, index, op.rows),
+        rows=op.rows, width=op.width, count=op.count, accumulate=accumulate,
+    )  # fmt: skip
+
+
+# -- Embed -------------------------------------------------------------------------------------------------------------
+#
+# Kernels read one index after the other and rows of y one after the other: copies in the workspace where a blob of four
+# axes has them in another order.
+
+
+def indices(op: Gather) -> Tensor:
+    return Tensor((op.count,))
+
+
+def chosen(op: Gather) -> Tensor:
+    return Tensor((op.count, op.width))
+
+
+def in_order(blob: Tensor, rows: Tensor, address: int, workspace: Workspace) -> tuple[int, list[Launch]]:
+    """The address of `blob` in the order of `rows`, and the launches that copy it there."""
+    if blob.ordered_like(rows):
+        return address, []
+    copy = workspace.take(rows.nbytes)
+    return copy, list(reorder(copy, rows, address, blob))
+
+
+def embed_workspace_bytes(op: Embed, roles: Collection[str]) -> int:
+    workspace = Workspace()
+    in_order(op.index, indices(op), 0, workspace)
+    in_order(op.y, chosen(op), 0, workspace)
+    if "dw1" in roles:
+        workspace.take(Columns(op.count, op.width).part_bytes())
+    return workspace.nbytes
+
+
+@kernel(Embed, "forward", workspace=embed_workspace_bytes)
+def embed_forward(op: Embed, call: CudaCall) -> Iterator[Launch]:
+    workspace = Workspace(call.workspace)
+    index, copies = in_order(op.index, indices(op), call["x0"], workspace)
+    yield from copies
+    if op.y.ordered_like(chosen(op)):
+        yield gather(op, call, call["y0"], call["w0"], index, call["w1"])
+        return
+    y = workspace.take(FLOAT * op.y.count)
+    yield gather(op, call, y, call["w0"], index, call["w1"])
+    yield from reorder(call["y0"], op.y, y, chosen(op))
+
+
+@kernel(Embed, "wgrad", workspace=embed_workspace_bytes)
+def embed_wgrad(op: Embed, call: CudaCall) -> Iterator[Launch]:
+    workspace = Workspace(call.workspace)
+    index, copies = in_order(op.index, indices(op), call["x0"], workspace)
+    dy, more_copies = in_order(op.y, chosen(op), call["dy0"], workspace)
+    yield from more_copies
+    if "dw0" in call:
+        yield from copies
+        yield scatter(op, call, call["dw0"], dy, index, call.accumulates("dw0"))
+    if "dw1" in call:
+        at = Columns(op.count, op.width)
+        sums = channel_sums(at, call["dw1"], dy, call.accumulates("dw1"), workspace.take(at.part_bytes()))
+        yield from sums
+
+
+# -- BatchReindex ------------------------------------------------------------------------------------------------------
+
+
+@kernel(BatchReindex, "forward")
+def batch_reindex_forward(op: BatchReindex, call: CudaCall) -> Iterator[Launch]:
+    yield gather(op, call, call["y0"], call["x0"], call["x1"])
+
+
+@kernel(BatchReindex, "backward")
+def batch_reindex_backward(op: BatchReindex, call: CudaCall) -> Iterator[Launch]:
+    yield scatter(op, call, call["dx0"], call["dy0"], call["x1"], call.accumulates("dx0"))

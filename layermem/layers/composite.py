@@ -1,0 +1,112 @@
+"""Layers that are several others: a net has their parts in place of them.
+
+    InfogainLoss  with `source`: its matrix comes from a layer before it that reads the file
+    SPP  a pyramid of Poolings of x [N,C,H,W]: level i cuts the image into 2^i x 2^i windows, i < pyramid_height.  Each
+         is flattened, and all are joined: y [N, C (1 + 4 + 16 + ..)].  A pyramid of one level is that Pooling alone
+
+memory  that of the parts: a MAX keeps an index per window
+source  Caffe infogain_loss_layer.cpp, spp_layer.cpp
+
+Parts are named after their layer: `spp/pool0`, `spp/flat0` and so on; the last one has its name and its tops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from layermem.errors import InputError
+from layermem.layers.base import Message, Tensor
+from layermem.layers.data import MATRIX
+from layermem.proto.schema import LayerParameter
+
+Parts = Callable[[Message, Sequence[Tensor]], Iterator[Message]]
+COMPOSITES: dict[str, Parts] = {}
+
+
+def composite(name: str) -> Callable[[Parts], Parts]:
+    """Register the parts of a layer under Caffe's type name."""
+
+    def register(parts: Parts) -> Parts:
+        COMPOSITES[name] = parts
+        return parts
+
+    return register
+
+
+def part(whole: Message, name: str, kind: str, bottoms: Sequence[str], tops: Sequence[str] = ()) -> Message:
+    """A layer `whole/name` of type `kind`; its top has that name too, unless `tops` names others."""
+    name = f"{whole.name}/{name}"
+    return LayerParameter(name=name, type=kind, bottom=bottoms, top=tops or (name,), phase=whole.phase)
+
+
+def check_counts(whole: Message) -> None:
+    for kind, names in (("bottom", whole.bottom), ("top", whole.top)):
+        if len(names) != 1:
+            raise InputError(f"has {len(names)} {kind}s; {whole.type} takes 1: add or remove '{kind}:' lines")
+
+
+def last_of(whole: Message, last: Message) -> Message:
+    """The last part: the layer's name, tops and loss weights, and its `param` blocks, which no part takes."""
+    last.name = whole.name
+    last.top[:] = whole.top
+    last.loss_weight[:] = whole.loss_weight
+    last.param.extend(whole.param)
+    return last
+
+
+@composite("SPP")
+def spp(whole: Message, bottoms: Sequence[Tensor]) -> Iterator[Message]:
+    check_counts(whole)
+    p, x = whole.spp_param, bottoms[0]
+    if len(x.shape) != 4:
+        raise InputError(f"pools a bottom of {len(x.shape)} axes ({x}); SPP takes 4: N x C x H x W")
+    if p.pyramid_height < 1:
+        raise InputError("needs pyramid_height of at least 1 in its spp_param")
+    poolings = [_level(whole, i, x.shape[2:]) for i in range(p.pyramid_height)]
+    if len(poolings) == 1:
+        yield last_of(whole, poolings[0])
+        return
+    yield from poolings
+    flat = [part(whole, f"flat{i}", "Flatten", pooling.top) for i, pooling in enumerate(poolings)]
+    yield from flat
+    yield last_of(whole, part(whole, "joined", "Concat", [each.top[0] for each in flat]))
+
+
+def _level(whole: Message, level: int, size: Sequence[int]) -> Message:
+    """The Pooling of one level: windows as large as needed to cover the image, padded on both sides alike."""
+    pooling = part(whole, f"pool{level}", "Pooling", whole.bottom)
+    pooling.propagate_down[:] = whole.propagate_down
+    p = pooling.pooling_param
+    p.pool = whole.spp_param.pool
+    bins = 2**level
+    for axis, length in zip("hw", size, strict=True):
+        kernel = -(-length // bins)
+        pad = (kernel * bins - length + 1) // 2
+        if pad >= kernel:
+            raise InputError(
+                f"cuts {length} pixels into {bins} windows of {kernel}, which leaves one of padding alone; "
+                f"use pyramid_height {level}, or a larger bottom"
+            )
+        setattr(p, f"kernel_{axis}", kernel)
+        setattr(p, f"stride_{axis}", kernel)
+        setattr(p, f"pad_{axis}", pad)
+    return pooling
+
+
+@composite("InfogainLoss")
+def infogain_loss(whole: Message, bottoms: Sequence[Tensor]) -> Iterator[Message]:
+    """The layer itself, after the one that reads its matrix where it has no third bottom."""
+    p = whole.infogain_loss_param
+    loss = LayerParameter()
+    loss.CopyFrom(whole)
+    if len(bottoms) == 2 and p.HasField("source"):
+        matrix = part(whole, "matrix", MATRIX, ())
+        matrix.infogain_loss_param.source = p.source
+        rank, axis = len(bottoms[0].shape), p.axis
+        classes = bottoms[0].shape[axis] if -rank <= axis < rank else 0
+        matrix.input_param.shape.add(dim=(1, 1, classes, classes))
+        if classes:
+            yield matrix
+            loss.bottom.append(matrix.top[0])
+            loss.propagate_down.extend([False] * bool(whole.propagate_down))
+    yield loss

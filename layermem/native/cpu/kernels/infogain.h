@@ -1,0 +1,25 @@
+// InfogainLoss, on the softmax of its scores.
+#pragma once
+#include "cpu/kernels/launch.h"
+#include "cpu/microkernels/axis.h"
+#include "cpu/microkernels/loss_args.h"
+
+namespace layermem::cpu {
+
+struct InfogainArgs {
+    Axis axis;            // of the classes
+    const float* p;       // softmax, [outer][classes][inner]
+    const float* matrix;  // [classes][classes]: what each class counts where the label is the row's
+    Labels labels;        // [outer][inner]
+};
+
+int64_t infogain_loss_workspace_bytes(const Axis& axis);  // of both
+
+// *loss = -sum of matrix[label][c] ln max(p[c], 1e-20), by the divisor
+Launch infogain_loss_forward(const InfogainArgs& args, float* loss, void* workspace);
+
+// dx (+)= (p[c] sum of matrix[label] - matrix[label][c]) *dloss / divisor; 0 where the label is ignored.  dx over x
+Launch infogain_loss_backward(const InfogainArgs& args, float* dx, const float* dloss, bool accumulate,
+                              void* workspace);
+
+}  // namespace layermem::cpu
