@@ -195,6 +195,16 @@ def layer(name: str) -> Callable[[type[Layer]], type[Layer]]:
     return register
 
 
+_UNROLLED = "write its steps as layers that share parameters by name, since nothing is unrolled here"
+MISSING = {  # types of BVLC Caffe that layermem does not have, and what to write instead
+    "LSTM": _UNROLLED,
+    "LSTMUnit": "write it as Slice, Sigmoid, TanH and Eltwise layers",
+    "Python": "write it as other layers, since code that a net names is never run",
+    "RNN": _UNROLLED,
+    "WindowData": "crop its windows to images, for a Data or an ImageData layer",
+}
+
+
 def make_layer(
     param: Message, phase: int, bottoms: Sequence[Tensor], *, more: Collection[str] = (), remedy: str = ""
 ) -> Layer:
@@ -203,6 +213,8 @@ def make_layer(
     more     other types that exist, those of input layers
     remedy   what else would work for a type that does not
     """
+    if param.type in MISSING:
+        raise InputError(f"has type '{param.type}', which layermem does not have; {remedy}{MISSING[param.type]}")
     if param.type not in LAYERS:
         types = (*LAYERS, *more)
         fork = fork_of_type(param.type)

@@ -74,7 +74,7 @@ def test_a_type_like_no_other_is_answered_with_all_there_are():
     with pytest.raises(
         InputError, match=r"it has: .*Data.* DummyData .*HDF5Data .*ImageData .*Input .*MemoryData "
     ) as caught:
-        Net(read_net_text('layer { name: "a" type: "WindowData" top: "z" }'), 0, inputs={})
+        Net(read_net_text('layer { name: "a" type: "MagicData" top: "z" }'), 0, inputs={})
     assert "give --input z=N,C,H,W, or use Input; it has:" in str(caught.value)
 
 
