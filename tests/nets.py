@@ -163,7 +163,7 @@ OTHERS = f"""
     layer {{ name: "positive" type: "ReLU" bottom: "windows" top: "positive" }}
     layer {{ name: "drawn" type: "Pooling" bottom: "positive" top: "drawn"
             pooling_param {{ pool: STOCHASTIC kernel_size: 2 }} }}
-    layer {{ name: "even" type: "MVN" bottom: "drawn" top: "even" mvn_param {{ eps: 1 }} }}
+    layer {{ name: "even" type: "MVN" bottom: "drawn" top: "even" mvn_param {{ normalize_variance: false }} }}
     layer {{ name: "pyramid" type: "SPP" bottom: "even" top: "pyramid" spp_param {{ pyramid_height: 2 }} }}
     {LOSS % "pyramid"}
 """

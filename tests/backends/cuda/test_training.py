@@ -30,7 +30,7 @@ RULES = {
     "chain": {"clip_gradients": 0.3, "iter_size": 2, "type": "Adam", "base_lr": 0.002},
     "shared": {"type": "Nesterov"},
     "dropout": {"type": "RMSProp", "base_lr": 0.002},
-    "others": {"base_lr": 0.01},
+    "others": {"base_lr": 0.0005},
 }
 
 
