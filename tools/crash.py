@@ -51,6 +51,7 @@ EVENTS: dict[str, tuple[int, ...]] = {
     "SIGHUP": (-signal.SIGHUP,), "full disk": (2,), "no folder": (2,), "nothing": (),
 }  # fmt: skip
 SIGNALS = {"SIGKILL": 1, "SIGTERM": 1, "SIGINT": 1, "two SIGINT": 2, "SIGHUP": 1}  # how many are sent
+TO_SEND = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # those that can be blocked
 
 RULES = (
     'type: "SGD" momentum: 0.9', 'type: "Adam" momentum: 0.9 momentum2: 0.99', 'type: "AdaDelta" momentum: 0.9',
@@ -113,7 +114,11 @@ class Chain:
         """A child that resumes from the newest state."""
         resumed = [f"--snapshot={path}" for path in self.states()[-1:]]
         child = PROCESSES.Process(target=train, args=(self.folder, [*words, *resumed], file_limit))
-        child.start()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, TO_SEND)  # until train() can answer them
+        try:
+            child.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return child
 
     def result(self) -> dict[str, bytes]:
@@ -138,9 +143,10 @@ def train(folder: Path, words: list[str], file_limit: int | None) -> None:
         os.chdir(folder)
         os.dup2(os.open("stderr", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 2)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+        sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False, errors="backslashreplace")
         if file_limit is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, TO_SEND)
         code = layermem_main(["train", "--solver", "solver.prototxt", *words])
     except Exception:
         sys.excepthook(*sys.exc_info())

@@ -15,8 +15,10 @@ import errno
 import gc
 import io
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 
 from layermem import __version__
 from layermem.cli import compare, convert, fit, plan, plan_graph, show, time, train
@@ -33,6 +35,7 @@ exit codes: 0 done, 2 the input is wrong, 3 no plan fits the budget,
             4 the device failed, 5 training diverged, 130 interrupted
 """
 INTERRUPTED = 130
+RESEND_DELAY = 0.01  # seconds; by then the callback that was interrupted has returned
 DISK_FULL = errno.ENOSPC, errno.EDQUOT, errno.EIO  # where standard output is a file
 GC_THRESHOLDS = 100_000, 50, 100  # plans are many small objects without cycles; the defaults cost a third of the time
 
@@ -40,6 +43,17 @@ GC_THRESHOLDS = 100_000, 50, 100  # plans are many small objects without cycles;
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     gc.set_threshold(*GC_THRESHOLDS)
+    with _resend_lost_interrupts():
+        try:
+            return _run(argv)
+        except BaseException as error:
+            if not _is_interrupt(error):
+                raise
+            _report(["interrupted"])
+            return INTERRUPTED
+
+
+def _run(argv: Sequence[str] | None) -> int:
     try:
         _prepare_streams()
         words = sys.argv[1:] if argv is None else argv
@@ -67,9 +81,32 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         _report(["the native module is not built for this Python; build it with `make native`"])
         return InputError.exit_code
-    except KeyboardInterrupt:
-        _report(["interrupted"])
-        return INTERRUPTED
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C caused `error`: imports of native modules and class definitions wrap it in errors of their own."""
+    return error is not None and (isinstance(error, KeyboardInterrupt) or _is_interrupt(error.__cause__))
+
+
+@contextlib.contextmanager
+def _resend_lost_interrupts() -> Iterator[None]:
+    """Send SIGINT again where Python drops the KeyboardInterrupt: in a finalizer or another callback of the
+    interpreter, whose errors go to `sys.unraisablehook`."""
+    previous = sys.unraisablehook
+
+    def hook(unraisable: sys.UnraisableHookArgs) -> None:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            previous(unraisable)
+            return
+        resend = threading.Timer(RESEND_DELAY, os.kill, (os.getpid(), signal.SIGINT))
+        resend.daemon = True
+        resend.start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = previous
 
 
 def _prepare_streams() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 
@@ -31,6 +32,34 @@ def test_every_error_of_ours_is_a_line_and_its_exit_code(layermem, monkeypatch, 
     monkeypatch.setattr(show, "run_show", fail)
     ended = layermem("show", "--net", NET)
     assert ended.code == code and ended.sentence
+
+
+@pytest.mark.parametrize("where", ["a finalizer", "an import of native code"])
+def test_an_interrupt_that_python_would_drop_or_rename_ends_the_command(layermem, monkeypatch, where):
+    class Finalized:
+        def __del__(self):
+            signal.raise_signal(signal.SIGINT)
+
+    def run(arguments):
+        if where == "a finalizer":
+            Finalized()
+            signal.pause()
+        raise ImportError("initialization failed") from KeyboardInterrupt()
+
+    monkeypatch.setattr(show, "run_show", run)
+    ended = layermem("show", "--net", NET)
+    assert (ended.code, ended.err) == (130, "layermem: interrupted\n")
+
+
+def test_an_interrupt_is_the_only_error_that_the_command_takes_from_a_callback(layermem, monkeypatch):
+    class Finalized:
+        def __del__(self):
+            raise ValueError
+
+    reported = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: reported.append(unraisable.exc_type))
+    monkeypatch.setattr(show, "run_show", lambda arguments: Finalized() and 0)
+    assert layermem("show", "--net", NET).code == 0 and reported == [ValueError]
 
 
 def test_an_error_of_several_lines_is_one_line(layermem, monkeypatch):
