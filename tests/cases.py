@@ -381,6 +381,9 @@ add("BatchNorm by quads", 'type: "BatchNorm"', small=QUADS, **LOOSE)
 add("BatchNorm of rows", 'type: "BatchNorm"', medium=(9, 4), **LOOSE)
 add("BatchNorm of pictures", 'type: "BatchNorm"', timing=PICTURES)
 add("BatchNorm of averages", 'type: "BatchNorm" batch_norm_param { use_global_stats: true }', small=ODD, medium=IMAGE)
+SCALED = 'type: "BatchNorm" batch_norm_param { scale_bias: true }'
+add("BatchNorm of NVCaffe", SCALED, small=QUADS, medium=IMAGE, **LOOSE)
+add("BatchNorm of NVCaffe, in TEST", SCALED, small=ODD, medium=IMAGE, phase=1)
 NORMALIZED = {"normalized": True, **LOOSE}
 add("BatchNorm + Scale", "", medium=IMAGE, **NORMALIZED)
 add("BatchNorm + Scale + ReLU", "", medium=IMAGE, relu=True, **NORMALIZED)

@@ -36,21 +36,27 @@ class BatchNormScale:
     """Emits the ops of a training BatchNorm, the Scale with a bias that reads it, and maybe the ReLU that reads that.
 
     Parameters: the three averages of the BatchNorm, then factor and bias of the Scale, w0 .. w4.
+    scale   None for a BatchNorm with scale and bias of its own
     """
 
     type = "BatchNormScale"
     recompute_kind = "exact"
 
-    def __init__(self, norm: BatchNorm, scale: Scale, relu: ReLU | None):
-        chain: list[Layer] = [norm, scale, *([relu] if relu is not None else [])]
+    def __init__(self, norm: BatchNorm, scale: Scale | None, relu: ReLU | None):
+        chain: list[Layer] = [layer for layer in (norm, scale, relu) if layer is not None]
         self.name = "+".join(layer.name for layer in chain)
         self.bottoms = self.tops = norm.bottoms
         self.bottom_names, self.top_names = norm.bottom_names, chain[-1].top_names
-        self.params = (*norm.params, *scale.params)
+        self.params = norm.params if scale is None else (*norm.params, *scale.params)
         self.stash = dict(norm.stash)
         self.flops = sum(layer.forward().flops for layer in chain)
-        assert isinstance(norm.record, ops.BatchNorm) and isinstance(scale.record, ops.Scale)
-        self.record: OpRecord = ops.BatchNormScale(norm.record, scale.record, relu=relu is not None)
+        if scale is None:
+            assert isinstance(norm.record, ops.BatchNormScale)
+            scaled = norm.record
+        else:
+            assert isinstance(norm.record, ops.BatchNorm)
+            scaled = ops.BatchNormScale(norm.record, scale.record)
+        self.record: OpRecord = replace(scaled, relu=relu is not None)
 
     def forward(self) -> Step:
         writes, averages = ("y0", *self.stash), ("w0", "w1", "w2")
@@ -187,10 +193,12 @@ def _with_relu(nodes: Sequence[OpNode], chain: list[int], follower: Follower) ->
 
 
 def _batch_norm_scale(nodes: Sequence[OpNode], index: int, follower: Follower) -> list[list[int]]:
-    """A BatchNorm and its Scale, if there is such a chain at `index`."""
+    """A BatchNorm and its Scale, if there is such a chain at `index`; a BatchNorm with scale and bias of its own."""
     norm = nodes[index].emitter
-    if not isinstance(norm, BatchNorm) or norm.record.global_stats:
+    if not isinstance(norm, BatchNorm) or norm.norm.global_stats:
         return []
+    if norm.affine:
+        return [[index]]
     second = follower(nodes[index])
     scale = nodes[second].emitter if second is not None else None
     if second is None or not isinstance(scale, Scale) or scale.record.operand != "w0" or scale.record.bias is None:
@@ -223,8 +231,8 @@ def _fused(chain: list[OpNode]) -> OpNode:
     bottoms, propagate = chain[0].bottoms, chain[0].propagate
     first, emitter = layers[0], None
     if isinstance(first, BatchNorm):
-        assert isinstance(layers[1], Scale)
-        emitter = BatchNormScale(first, layers[1], relu if at is None else None)
+        scale = layers[1] if isinstance(layers[1], Scale) else None
+        emitter = BatchNormScale(first, scale, relu if at is None else None)
     if at is not None:
         total = layers[at]
         assert isinstance(total, Eltwise)

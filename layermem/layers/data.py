@@ -1,7 +1,8 @@
 """Input layers: their tops come from outside the net, from a data set or from the caller.
 
 Data ImageData HDF5Data      y{i} read from files (layermem/data); a label goes with its image
-MemoryData DummyData Input   y{i} of the shapes that the layer states
+MemoryData DummyData Input   y{i} of the shapes that the layer states (MemoryData with dim, as OpenCL Caffe has it, of
+                             any rank)
 InfogainMatrix               y0, the matrix in the `source` of an InfogainLoss, the same in every batch
 memory                       tops cannot be recomputed (recompute_kind "never"): a plan keeps or offloads them;
                              nothing is stashed, and no gradient flows
@@ -124,7 +125,10 @@ def set_batch(param: Message, batch: int) -> None:
         block, field = FROM_FILES[param.type]
         setattr(getattr(param, block), field, batch)
     elif param.type == "MemoryData":
-        param.memory_data_param.batch_size = batch
+        if param.memory_data_param.dim:
+            param.memory_data_param.dim[0] = batch
+        else:
+            param.memory_data_param.batch_size = batch
     elif param.type == "DummyData":
         for shape in param.dummy_data_param.shape:
             if shape.dim:
@@ -150,6 +154,11 @@ def stated_shapes(param: Message, *, takes_inputs: bool = True) -> list[tuple[in
     tops = len(param.top)
     if param.type == "MemoryData":
         p = param.memory_data_param
+        four = [field for field in ("batch_size", "channels", "height", "width") if p.HasField(field)]
+        if p.dim:
+            if four:
+                raise InputError(f"states both dim and {four[0]} in its memory_data_param; keep dim")
+            return [tuple(p.dim), (p.dim[0],)][:tops]
         if min(p.batch_size, p.channels, p.height, p.width) <= 0:
             raise InputError(
                 "needs batch_size, channels, height and width; set each in memory_data_param to at least 1"

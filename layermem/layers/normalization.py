@@ -2,11 +2,12 @@
 
 LRN        y = x scale^-beta,  scale = k + alpha/n sum x^2 over n channels around (within a channel: 1 + alpha/n^2
            sum x^2 over the n x n pixels around; Caffe takes no k there)
-BatchNorm  y = (x - mean) / sqrt(var + eps), a channel at a time; var is the biased one
+BatchNorm  y = (x - mean) / sqrt(var + eps), a channel at a time; var is the biased one.  With scale_bias of NVCaffe:
+           y = scale (x - mean) / sqrt(var + eps) + bias, the same op as BatchNorm and Scale make
 Scale      y = x f [+ b],  Bias  y = x + b;  f and b are learned, or the second bottom, and span some axes of x
 memory     BatchNorm stashes two numbers per channel, the others nothing; backward recomputes the rest from x, where
            Caffe keeps blobs as large as x (the scale of an LRN, the normalized x of a BatchNorm)
-source     Caffe lrn_layer.cpp, batch_norm_layer.cpp, scale_layer.cpp, bias_layer.cpp
+source     Caffe lrn_layer.cpp, batch_norm_layer.cpp, scale_layer.cpp, bias_layer.cpp; NVIDIA/caffe batch_norm_layer.cpp
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from layermem.layers.base import Layer, Overlay, Param, Step, Tensor, layer
 from layermem.proto import schema
 
 WITHIN_CHANNEL = 1
+NVCAFFE_EPS = 1e-5  # the least of NVCaffe, that of cuDNN
 
 FORWARD = Overlay("y0", "x0", "forward")
 GRADIENT = Overlay("dx0", "dy0", "gradient")
@@ -61,14 +63,14 @@ class LRN(Layer):
 
 @layer("BatchNorm")
 class BatchNorm(Layer):
-    """Parameters: sums of means [C], sums of unbiased variances [C], and their divisor [1].
+    """Parameters: sums of means [C], sums of unbiased variances [C], their divisor [1] [, scale [C], bias [C]].
 
     A training forward stashes the batch's mean and 1 / sqrt(var + eps), and updates the three sums.  A recomputation
     reads the stash instead: the same bits, and no update.  With global_stats, the default in TEST, the moving averages
     replace the statistics of the batch.
     """
 
-    record: ops.BatchNorm
+    record: ops.BatchNorm | ops.BatchNormScale
     inplace = True
 
     def setup(self) -> None:
@@ -83,30 +85,62 @@ class BatchNorm(Layer):
         if not global_stats:
             self.stash = {"mean": Tensor((channels,)), "inv_std": Tensor((channels,))}
         self.record = ops.BatchNorm(x, p.eps, p.moving_average_fraction, global_stats)
+        if p.scale_bias or p.HasField("scale_filler") or p.HasField("bias_filler"):
+            self.record = self._scaled(self.record)
 
     def _average(self, index: int, size: int) -> Param:
         """A moving average starts at 0; no solver updates it, whatever its `param { }` (as in Caffe's upgrade)."""
         param = self.make_param(index, (size,), schema.FillerParameter())
         return replace(param, lr_mult=0.0, decay_mult=0.0, learned=False)
 
+    def _scaled(self, norm: ops.BatchNorm) -> ops.BatchNormScale:
+        """The op with scale and bias of NVCaffe, parameters 3 and 4."""
+        if norm.global_stats and self.phase == schema.TRAIN:
+            raise InputError(
+                "trains scale and bias over averages, which NVCaffe does not; remove use_global_stats, or write a "
+                "BatchNorm and a Scale layer"
+            )
+        p, x = self.param.batch_norm_param, norm.x
+        scale = p.scale_filler if p.HasField("scale_filler") else schema.FillerParameter(type="constant", value=1)
+        self.params += tuple(self.make_param(i, (x.shape[1],), f) for i, f in enumerate((scale, p.bias_filler), 3))
+        rest = tuple(i for i in range(len(x.shape)) if i != 1)
+        view = tuple(1 if i in rest else size for i, size in enumerate(x.shape))
+        norm = replace(norm, eps=max(norm.eps, NVCAFFE_EPS))
+        return ops.BatchNormScale(norm, ops.Scale(x, "w0", view, rest, "w1"))  # roles of a Scale alone
+
+    @property
+    def norm(self) -> ops.BatchNorm:
+        return self.record.norm if isinstance(self.record, ops.BatchNormScale) else self.record
+
+    @property
+    def affine(self) -> tuple[str, ...]:
+        """The roles of scale and bias."""
+        return ("w3", "w4") if isinstance(self.record, ops.BatchNormScale) else ()
+
     def forward(self) -> Step:
-        count, averages = self.bottoms[0].count, ("w0", "w1", "w2")
-        if self.record.global_stats:
-            return Step("forward", ("x0", *averages), ("y0",), overlays=(FORWARD,), flops=2 * count)
-        return Step("forward", ("x0",), ("y0", *self.stash), averages, overlays=(FORWARD,), flops=6 * count)
+        count, averages, affine = self.bottoms[0].count, ("w0", "w1", "w2"), self.affine
+        more = len(affine)
+        if self.norm.global_stats:
+            reads = ("x0", *averages, *affine)
+            return Step("forward", reads, ("y0",), overlays=(FORWARD,), flops=(2 + more) * count)
+        writes, flops = ("y0", *self.stash), (6 + more) * count
+        return Step("forward", ("x0", *affine), writes, averages, overlays=(FORWARD,), flops=flops)
 
     def recompute(self) -> Step:
-        if self.record.global_stats:
+        if self.norm.global_stats:
             return self.forward()
-        flops = 2 * self.bottoms[0].count
-        return Step("recompute", ("x0", *self.stash), ("y0",), overlays=(FORWARD,), flops=flops)
+        flops = (2 + len(self.affine)) * self.bottoms[0].count
+        return Step("recompute", ("x0", *self.stash, *self.affine), ("y0",), overlays=(FORWARD,), flops=flops)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
-        count = self.bottoms[0].count
-        if self.record.global_stats:
+        count, writes = self.bottoms[0].count, tuple(role for role in ("dx0", "dw3", "dw4") if role in wants)
+        if self.norm.global_stats:
+            if self.affine:  # in TEST only, where nothing runs backward
+                return ()
             return (Step("backward", ("w1", "w2", "dy0"), ("dx0",), overlays=(GRADIENT,), flops=count),)
-        reads = ("x0", *self.stash, "dy0")
-        return (Step("backward", reads, ("dx0",), overlays=(GRADIENT, INTRA), flops=10 * count),)
+        reads = ("x0", *self.stash, *self.affine, "dy0")
+        overlays = (GRADIENT, INTRA) if "dx0" in writes else ()
+        return (Step("backward", reads, writes, (), overlays, (10 + 2 * len(self.affine)) * count),)
 
 
 class Broadcast(NamedTuple):

@@ -81,6 +81,7 @@ class BatchNormScale(OpRecord):
     """A training BatchNorm, its Scale with bias, maybe a residual and maybe a ReLU.
 
     forward     y0, mean, inv_std from x0, w3 (factor), w4 (bias) [, x1]; moves w0, w1, w2; writes mask where declared
+                where norm has global_stats: y0 from x0, w0 .. w4; there is no residual, relu or backward then
     recompute   y0 [, mask] from x0, mean, inv_std, w3, w4 [, x1]
     backward    dx0, dw3, dw4 from x0, mean, inv_std, w3, w4, dy0; the sign that a relu needs is recomputed from them
     """

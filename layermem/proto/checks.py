@@ -40,6 +40,8 @@ def _stated_shapes(layer: Message) -> Iterator[Sequence[int]]:
     """Every shape that the layer states; not that of Reshape, which has 0 and -1 for extents of its bottom."""
     for shape in (*layer.input_param.shape, *layer.dummy_data_param.shape):
         yield shape.dim
+    if layer.memory_data_param.dim:
+        yield layer.memory_data_param.dim
     if layer.parameter_param.HasField("shape"):
         yield layer.parameter_param.shape.dim
     old = layer.dummy_data_param

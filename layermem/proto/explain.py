@@ -10,6 +10,7 @@ import re
 from google.protobuf import text_format
 
 from layermem.errors import InputError
+from layermem.proto.forks import fork_of_old_type
 from layermem.proto.outline import Outline, Token, tokens
 from layermem.proto.remedy import expected_value, field_at, unknown_field
 from layermem.proto.schema import Message
@@ -71,6 +72,8 @@ def _wrong_value(here: Token | None, column: int, message: Message, given: Messa
     """The message for a value of the wrong kind; `given` is its field, None if the outline has no value there."""
     field = field_at(message.DESCRIPTOR, given.path) if given else None
     takes = f"; it takes {expected_value(field)}" if field is not None else ""
+    if given is not None and given.path == ("layers", "type") and here and (fork := fork_of_old_type(here.text)):
+        return f"type {_quoted(here)} (column {column}) is from {fork}, and layermem does not have it"
     if given is None or here is None or (here.kind == "mark" and here.text not in "{<"):
         return (
             f"a value is missing before {_quoted(here)} (column {column}){takes or '; write it, or remove the field'}"

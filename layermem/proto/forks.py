@@ -64,7 +64,9 @@ HARMLESS: dict[tuple[str, str], Harmless] = {
     ("ConvolutionParameter", "cudnn_convolution_algo_seeker"): Harmless("NVCaffe", _OWN_KERNELS),
     ("ConvolutionParameter", "conv_algos_override"): Harmless("NVCaffe", _OWN_KERNELS),
     ("ConvolutionParameter", "conv_algorithm"): Harmless("Intel Caffe", _OWN_KERNELS),
-    ("BatchNormParameter", "scale_bias"): Harmless("NVCaffe", "false is the default", ("false",)),
+    ("BatchNormParameter", "use_weight_bias"): Harmless("Intel Caffe", "false is BVLC Caffe's", ("false",)),
+    ("BatchNormParameter", "relu"): Harmless("Intel Caffe", "false is the default", ("false",)),
+    ("BatchNormParameter", "stats_batch_size"): Harmless("Intel Caffe", "0 is the default", ("0",)),
     ("DropoutParameter", "scale_train"): Harmless("PSPNet and MobileNet-YOLO", "true is Caffe's scaling", ("true",)),
     ("DropoutParameter", "sample_weights_test"): Harmless("SegNet", "false is Caffe's dropout", ("false",)),
     ("DataParameter", "shuffle"): Harmless("NVCaffe and Intel Caffe", _OWN_READER),
@@ -87,21 +89,22 @@ HARMLESS: dict[tuple[str, str], Harmless] = {
     ("SolverParameter", "store_blobs_in_old_format"): Harmless("NVCaffe", "files have the format of BVLC Caffe"),
 }  # fmt: skip
 
-_WITH_SCALE = "write a Scale layer with bias_term: true behind the BatchNorm, which is the same"
+_WITH_SCALE = "write a Scale layer with bias_term: true behind the BatchNorm, or scale_bias: true in it"
 _RESIZED = "resize the images before they are stored, and remove it"
 _BEFOREHAND = "apply it to the images before they are stored, or remove it"
 _POLICY = 'write the rates as lr_policy: "multistep" or another policy of BVLC Caffe'
 
 REFUSED: dict[tuple[str, str], tuple[str, str]] = {  # (owner, field) -> (fork, remedy)
-    ("BatchNormParameter", "scale_bias"): ("NVCaffe", _WITH_SCALE),
-    ("BatchNormParameter", "scale_filler"): ("NVCaffe", _WITH_SCALE),
-    ("BatchNormParameter", "bias_filler"): ("NVCaffe", _WITH_SCALE),
+    ("BatchNormParameter", "use_weight_bias"): ("Intel Caffe", _WITH_SCALE),
+    ("BatchNormParameter", "bias_term"): ("Intel Caffe", _WITH_SCALE),
+    ("BatchNormParameter", "filler"): ("Intel Caffe", _WITH_SCALE),
+    ("BatchNormParameter", "relu"): ("Intel Caffe", "write a ReLU layer behind it, which layermem fuses"),
+    ("BatchNormParameter", "stats_batch_size"): ("Intel Caffe", "remove it: statistics are those of the batch"),
     ("BatchNormParameter", "statistics_batch_size"): ("Intel Caffe", "remove it: statistics are those of the batch"),
     ("ConvolutionParameter", "relu"): ("Intel Caffe", "write a ReLU layer behind it, which layermem fuses"),
     ("ConvolutionParameter", "fusion_type"): ("Intel Caffe", "write the fused layers one by one; layermem fuses them"),
     ("DropoutParameter", "scale_train"): ("PSPNet and MobileNet-YOLO", "use true, with weights trained that way"),
     ("DropoutParameter", "sample_weights_test"): ("SegNet", "remove it: the TEST phase drops nothing"),
-    ("MemoryDataParameter", "dim"): ("OpenCL Caffe", "write batch_size, channels, height and width, or an Input layer"),
     ("TransformationParameter", "resize_param"): ("SSD", _RESIZED),
     ("TransformationParameter", "random_resize_param"): ("SSD", _RESIZED),
     ("TransformationParameter", "random_aspect_ratio_param"): ("MobileNet-YOLO", _RESIZED),
@@ -216,6 +219,11 @@ def refusal(owner: str, name: str) -> str | None:
 def fork_of_type(name: str) -> str | None:
     """The words for the fork that defines a type of layer; None for a type of no known fork."""
     return _the(TYPES[name]) if name in TYPES else None
+
+
+def fork_of_old_type(name: str) -> str | None:
+    """The same for a type in capitals, as old `layers` blocks write it: DENSE_IMAGE_DATA."""
+    return next((_the(fork) for each, fork in TYPES.items() if each.upper() == name.replace("_", "").upper()), None)
 
 
 def _the(fork: str) -> str:

@@ -20,6 +20,37 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 Message: TypeAlias = Any  # a dynamic protobuf message: its fields are not known to type checkers
 
 PACKAGE = "caffe"
+# Types of forks, and of BVLC Caffe since 2015, in nets of the `layers` format: names of V1LayerParameter.LayerType.
+LATER_TYPES = {
+    "AXPY": "Axpy",
+    "BATCH_NORM": "BatchNorm",
+    "BIAS": "Bias",
+    "BN": "BN",
+    "CROP": "Crop",
+    "ELU": "ELU",
+    "EMBED": "Embed",
+    "INTERP": "Interp",
+    "LOG": "Log",
+    "NORMALIZE": "Normalize",
+    "PERMUTE": "Permute",
+    "PRELU": "PReLU",
+    "PRIOR_BOX": "PriorBox",
+    "PSROI_POOLING": "PSROIPooling",
+    "REDUCTION": "Reduction",
+    "RELU6": "ReLU6",
+    "REORG": "Reorg",
+    "RESHAPE": "Reshape",
+    "ROI_POOLING": "ROIPooling",
+    "SCALE": "Scale",
+    "SHUFFLE_CHANNEL": "ShuffleChannel",
+    "SMOOTH_L1_LOSS": "SmoothL1Loss",
+    "SPP": "SPP",
+    "TILE": "Tile",
+    "UPSAMPLE": "Upsample",
+}
+LATER_NUMBERS = 88_001  # of those types, which each fork numbered as it liked
+LATER_FIELDS = 20_000_000  # added to the numbers of their parameters
+
 AS_BYTES = ("data", "diff", "double_data", "double_diff")  # fields of BlobProto
 
 
@@ -29,6 +60,24 @@ def shipped_file() -> descriptor_pb2.FileDescriptorProto:
     files.ParseFromString(Path(__file__).with_name("caffe.bin").read_bytes())
     (file,) = files.file
     return file
+
+
+def _with_later_layers(file: descriptor_pb2.FileDescriptorProto) -> descriptor_pb2.FileDescriptorProto:
+    """A copy in which an old `layers` block may have the types and the parameters of a `layer` that came after it."""
+    later = descriptor_pb2.FileDescriptorProto()
+    later.CopyFrom(file)
+    messages = {message.name: message for message in later.message_type}
+    old = messages["V1LayerParameter"]
+    names = {field.name for field in old.field}
+    for field in messages["LayerParameter"].field:
+        if field.name.endswith("_param") and field.name not in names:
+            added = old.field.add()
+            added.CopyFrom(field)
+            added.number += LATER_FIELDS
+    (types,) = (enum for enum in old.enum_type if enum.name == "LayerType")
+    for number, name in enumerate(LATER_TYPES, LATER_NUMBERS):
+        types.value.add(name=name, number=number)
+    return later
 
 
 def _with_floats_as_bytes(file: descriptor_pb2.FileDescriptorProto) -> descriptor_pb2.FileDescriptorProto:
@@ -49,7 +98,7 @@ def _pool_of(file: descriptor_pb2.FileDescriptorProto) -> descriptor_pool.Descri
     return pool
 
 
-_FILE = shipped_file()
+_FILE = _with_later_layers(shipped_file())
 _POOL = _pool_of(_FILE)
 _FAST_POOL = _pool_of(_with_floats_as_bytes(_FILE))
 

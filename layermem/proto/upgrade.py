@@ -18,7 +18,7 @@ from __future__ import annotations
 import os.path
 
 from layermem.errors import InputError
-from layermem.proto.schema import LayerParameter, Message, NetParameter, enum_name
+from layermem.proto.schema import LATER_TYPES, LayerParameter, Message, NetParameter, enum_name
 from layermem.proto.upgrade_v0 import upgrade_v0
 
 Lines = list[int | None]  # the first line of each layer; None if it is not in the text
@@ -36,6 +36,7 @@ _TYPE = {
     "RELU": "ReLU",
     "SOFTMAX_LOSS": "SoftmaxWithLoss",
     "TANH": "TanH",
+    **LATER_TYPES,
 }
 _DATA_BLOCKS = {"DATA": "data_param", "IMAGE_DATA": "image_data_param", "WINDOW_DATA": "window_data_param"}
 _MOVED_TO_TRANSFORM = ("scale", "mean_file", "crop_size", "mirror")

@@ -6,7 +6,8 @@ Of several layers of one name in a binary file, the later ones have a number, as
 has that of its type (proto/names.py).  `names_in_file` has the names that the file gives.  HDF5 has unique names only.
 
 Files of 2014 and before have four extents for every blob.  Those of an inner product and of a bias are read as they are
-today, (N,K) for (1,1,N,K) and (K) for (1,1,1,K), so that Caffe accepts them when they are written again.
+today, (N,K) for (1,1,N,K) and (K) for (1,1,1,K), so that Caffe accepts them when they are written again.  The five
+blobs of a BatchNorm of NVCaffe are those of its newest version: mean, variance, divisor, scale and bias, each (C).
 
 Binary files hold a NetParameter.  They are read with the bytes variant of the schema, and with the plain one if a blob
 does not fill its shape that way (its floats are not packed).
@@ -15,6 +16,7 @@ does not fill its shape that way (its floats are not packed).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
 from os import PathLike, fspath
 from typing import BinaryIO, TypeVar
 
@@ -25,6 +27,7 @@ from layermem.proto.blobs import (
     MESSAGE_LIMIT,
     Array,
     Blob,
+    LazyBlob,
     NotPacked,
     array_from_fast,
     array_from_plain,
@@ -55,11 +58,13 @@ _BLOBS = LayerParameter.DESCRIPTOR.fields_by_name["blobs"].number
 _OLD_BLOBS = V1LayerParameter.DESCRIPTOR.fields_by_name["blobs"].number
 # Names of types in Caffe's three formats.
 _INNER_PRODUCT = ("InnerProduct", "INNER_PRODUCT", "innerproduct")
+_NORM = "BatchNorm"
 _DEPTHWISE = ("ConvolutionDepthwise", "DepthwiseConvolution")  # of forks
 _WITH_BIAS = (*_INNER_PRODUCT, *_DEPTHWISE, "Convolution", "CONVOLUTION", "conv", "Deconvolution", "DECONVOLUTION")
 
 FileLayers = Mapping[str, tuple[str, Sequence[Blob]]]  # name -> (type, blobs)
 B = TypeVar("B")
+T = TypeVar("T", Array, LazyBlob)
 
 
 class Weights(dict[str, list[B]]):
@@ -162,7 +167,8 @@ def _find_blobs(path: str | PathLike[str]) -> Weights[Blob] | None:
 
 
 def _find_layer(path: str | PathLike[str], file: BinaryIO, layer: Field) -> tuple[str, str, list[Blob]]:
-    head, blobs = b"", []
+    head = b""
+    blobs: list[LazyBlob] = []
     blobs_number = _BLOBS if layer.number == _LAYER else _OLD_BLOBS
     for field in fields(file, layer.start, layer.stop):
         if field.number == blobs_number and field.kind == LENGTH:
@@ -176,7 +182,7 @@ def _find_layer(path: str | PathLike[str], file: BinaryIO, layer: Field) -> tupl
     if not isinstance(message.name, str):
         raise WireError("a name that is not UTF-8")
     located = [blob.reshape(_shape_today(kind, i, blob.shape)) for i, blob in enumerate(blobs)]
-    return message.name, _type_today(kind), [*located]
+    return message.name, _type_today(kind), [*_in_order_today(kind, located)]
 
 
 def _refuse_beyond_limit(size: int) -> None:
@@ -216,7 +222,7 @@ def _collect_blobs(net: Message, as_array: Callable[[Message], Array]) -> Weight
         try:
             arrays = [as_array(blob) for blob in blobs]
             arrays = [array.reshape(_shape_today(kind, i, array.shape)) for i, array in enumerate(arrays)]
-            layers.append((name, _type_today(kind), arrays))
+            layers.append((name, _type_today(kind), _in_order_today(kind, arrays)))
         except InputError as error:
             raise error.at(layer=name) from None
     if not count:
@@ -242,9 +248,17 @@ def _type_today(kind: str) -> str:
 
 def _shape_today(kind: str, index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of blob `index` of a layer of type `kind`, which may have the four extents of old files."""
+    if kind == _NORM and len(shape) == 4 and shape[0] == shape[2] == shape[3] == 1:  # of NVCaffe with cuDNN
+        return shape[1:2]
     rank = 4 if kind not in _WITH_BIAS else 1 if index else 2 if kind in _INNER_PRODUCT else 4
     old = len(shape) == 4 and shape[: 4 - rank] == (1,) * (4 - rank)
     return shape[4 - rank :] if old else shape
+
+
+def _in_order_today(kind: str, blobs: list[T]) -> list[T]:
+    """Mean, variance, divisor, scale, bias: NVCaffe once had scale and bias in front, as DIGITS files show."""
+    legacy = kind == _NORM and len(blobs) == 5 and prod(blobs[4].shape) == 1 < prod(blobs[0].shape)
+    return [blobs[i] for i in (2, 3, 4, 0, 1)] if legacy else blobs
 
 
 def _other_file(raw: bytes) -> InputError | None:

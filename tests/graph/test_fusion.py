@@ -47,6 +47,17 @@ def test_the_longest_chain_of_a_batch_norm_wins(tmp_path):
     assert types(tmp_path, CONV + norm) == ["Convolution", "BatchNormScale"]
 
 
+def test_a_batch_norm_with_scale_and_bias_of_its_own_fuses_like_the_two(tmp_path):
+    norm = """
+        layer { name: "n" type: "BatchNorm" bottom: "y" top: "n" batch_norm_param { scale_bias: true } }
+        layer { name: "r" type: "ReLU" bottom: "n" top: "z" }"""
+    assert types(tmp_path, CONV + norm) == ["Convolution", "BatchNormScale"]
+    total = norm + 'layer { name: "e" type: "Eltwise" bottom: "n" bottom: "x" top: "e" }'
+    assert types(tmp_path, CONV + total.replace('"z"', '"n"')) == ["Convolution", "BatchNormScale", "Eltwise"]
+    total = norm.split('\n        layer { name: "r')[0] + total.split('"z" }')[1] + RELU.replace('"y"', '"e"')
+    assert types(tmp_path, CONV + total) == ["Convolution", "BatchNormScaleSumReLU"]
+
+
 @pytest.mark.parametrize(
     "text",
     [

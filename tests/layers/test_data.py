@@ -20,6 +20,20 @@ def test_the_op_of_an_input_layer_has_a_kernel(kind):
     assert layer.type == kind and REGISTRY.implements(layer.record, layer.forward().step)
 
 
+def test_memory_data_of_opencl_caffe_states_a_shape_of_any_rank():
+    param = schema.LayerParameter(name="it", type="MemoryData", top=["data", "label"])
+    param.memory_data_param.dim.extend([2, 3, 4, 5, 6])
+    assert [top.shape for top in made(param).tops] == [(2, 3, 4, 5, 6), (2,)]
+    assert [top.shape for top in made(param, batch=7).tops] == [(7, 3, 4, 5, 6), (7,)]
+    param.memory_data_param.height = 4
+    with pytest.raises(InputError, match="states both dim and height in its memory_data_param; keep dim"):
+        made(param)
+
+
+def made(param, batch=None):
+    return make_feed_layer(param, 0, path="", batch=batch, inputs={}, probe=None)
+
+
 def data_layer(*tops):
     return schema.LayerParameter(name="it", type="Data", top=tops)
 

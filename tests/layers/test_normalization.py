@@ -5,6 +5,7 @@ import pytest
 
 from layermem.backends.reference.base import REGISTRY, ReferenceCall
 from layermem.errors import InputError
+from layermem.layers.fillers import fill
 from tests.layers.harness import TEST, TRAIN, Run, backward, check_gradients, forward, layer_of
 
 
@@ -324,3 +325,34 @@ def test_dx_may_lie_over_x_only_where_the_op_reads_x():
 def test_what_cannot_be_normalized_is_refused_with_a_remedy(type, settings, shapes, remedy):
     with pytest.raises(InputError, match=remedy):
         layer(type, settings, *shapes)
+
+
+# ---- BatchNorm with the scale and bias of NVCaffe --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings, factor", [("scale_bias: true", 1), ("scale_filler { value: 3 }", 3)])
+def test_scale_and_bias_of_nvcaffe_are_blobs_3_and_4(settings, factor):
+    it = layer("BatchNorm", f"{settings} bias_filler {{ value: 2 }}", (4, 3))
+    assert [(p.shape, p.learned) for p in it.params] == [((3,), False)] * 2 + [((1,), False)] + [((3,), True)] * 2
+    values = [np.broadcast_to(fill(p.filler, p.shape, 1), p.shape) for p in it.params]
+    assert [set(v.tolist()) for v in values] == [{0.0}, {0.0}, {0.0}, {float(factor)}, {2.0}]
+    assert [p.lr_mult for p in it.params] == [0, 0, 0, 1, 1]
+
+
+def test_it_is_a_batch_norm_and_a_scale_to_the_bit_in_both_phases():
+    x = random(8, 3, 5, 5)
+    ws = [random(3), np.abs(random(3)) + 1, np.array([1.5]), random(3), random(3)]
+    for phase in (TRAIN, TEST):
+        it = layer("BatchNorm", "scale_bias: true eps: 0.1", x.shape, phase=phase)
+        norm, scale = layer("BatchNorm", "eps: 0.1", x.shape, phase=phase), layer("Scale", "bias_term: true", x.shape)
+        run = forward(it, x, ws=ws)
+        first = forward(norm, x, ws=ws[:3])
+        np.testing.assert_array_equal(run.arrays["y0"], forward(scale, first.arrays["y0"], ws=ws[3:]).arrays["y0"])
+        for i in range(3):
+            np.testing.assert_array_equal(run.arrays[f"w{i}"], first.arrays[f"w{i}"])
+
+
+def test_eps_of_nvcaffe_is_at_least_that_of_cudnn_and_averages_do_not_train():
+    assert layer("BatchNorm", "scale_bias: true eps: 1e-9", (4, 3)).record.norm.eps == 1e-5
+    with pytest.raises(InputError, match="remove use_global_stats, or write a BatchNorm and a Scale layer"):
+        layer("BatchNorm", "scale_bias: true use_global_stats: true", (4, 3))

@@ -27,12 +27,40 @@ TYPES = """
     SIGMOID Sigmoid  SIGMOID_CROSS_ENTROPY_LOSS SigmoidCrossEntropyLoss  SILENCE Silence  SOFTMAX Softmax
     SOFTMAX_LOSS SoftmaxWithLoss  SPLIT Split  SLICE Slice  TANH TanH  WINDOW_DATA WindowData
     THRESHOLD Threshold"""
+LATER = """
+    AXPY Axpy  BATCH_NORM BatchNorm  BIAS Bias  BN BN  CROP Crop  ELU ELU  EMBED Embed  INTERP Interp  LOG Log
+    NORMALIZE Normalize  PERMUTE Permute  PRELU PReLU  PRIOR_BOX PriorBox  PSROI_POOLING PSROIPooling
+    REDUCTION Reduction  RELU6 ReLU6  REORG Reorg  RESHAPE Reshape  ROI_POOLING ROIPooling  SCALE Scale
+    SHUFFLE_CHANNEL ShuffleChannel  SMOOTH_L1_LOSS SmoothL1Loss  SPP SPP  TILE Tile  UPSAMPLE Upsample"""
 
 
 def test_every_old_type_has_its_word():
-    words = dict(zip(TYPES.split()[::2], TYPES.split()[1::2]))
+    each = (TYPES + LATER).split()
+    words = dict(zip(each[::2], each[1::2]))
     enum = message_class("V1LayerParameter").DESCRIPTOR.enum_types_by_name["LayerType"]
     assert {value.name: v2_type(value.name) for value in enum.values} == {"NONE": "", **words}
+
+
+def test_an_old_layer_may_have_what_forks_and_later_versions_added():
+    old = 'layers { name: "a" type: %s bottom: "x" top: "y" blobs_lr: 2 %s }'
+    new = 'layer { name: "a" type: "%s" bottom: "x" top: "y" param { lr_mult: 2 } %s }'
+    for before, after, block in (
+        ("BN", "BN", "bn_param { bn_mode: INFERENCE shift_filler { value: 1 } }"),
+        ("INTERP", "Interp", "interp_param { zoom_factor: 8 }"),
+        ("CROP", "Crop", ""),
+        ("ROI_POOLING", "ROIPooling", "roi_pooling_param { pooled_h: 6 pooled_w: 6 }"),
+    ):
+        the_same_net(old % (before, block), new % (after, block))
+    names = message_class("LayerParameter").DESCRIPTOR.fields_by_name
+    v1 = message_class("V1LayerParameter").DESCRIPTOR.fields_by_name
+    assert {name for name in names if name.endswith("_param")} <= {*v1}
+
+
+def test_an_old_type_of_a_fork_is_refused_by_its_fork():
+    with pytest.raises(
+        InputError, match=r"n:1: type .DENSE_IMAGE_DATA. .+ is from the SegNet fork of"
+    ):
+        read_net_text("layers { type: DENSE_IMAGE_DATA }", "n")
 
 
 V1 = """name: "old"
@@ -76,10 +104,11 @@ def test_layers_of_2014_become_layers_of_today_and_keep_their_lines():
 def test_every_block_of_an_old_layer_is_carried():
     v1 = message_class("V1LayerParameter").DESCRIPTOR
     blocks = [field for field in v1.fields if field.name.endswith("_param")]
-    assert len(blocks) == 30
+    assert len(blocks) >= 60
     for field in blocks:
         assert LayerParameter.DESCRIPTOR.fields_by_name[field.name].message_type is field.message_type
-        net = read_net_text(f"layers {{ type: POWER name: 'x' {field.name} {{ }} }}")
+        inside = "min: 0 max: 1" if field.name == "clip_param" else ""
+        net = read_net_text(f"layers {{ type: POWER name: 'x' {field.name} {{ {inside} }} }}")
         assert net.message.layer[0].HasField(field.name)
 
 

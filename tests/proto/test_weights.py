@@ -110,6 +110,19 @@ def test_weights_of_2014_and_2013_are_read_in_the_shapes_of_today(tmp_path):
     assert read["other"][0].shape == (1, 1, 1, 2) and reshaped(read["other"][0], (2,)).tolist() == [0, 1]
 
 
+def test_blobs_of_a_batch_norm_of_nvcaffe_are_read_in_the_order_of_its_newest_version(tmp_path):
+    net = NetParameter(name="n")
+    mean, variance, scale, bias = (old_blob(1, 2, 1, 1, start=i) for i in (0, 2, 4, 6))
+    one = old_blob(1, 1, 1, 1, start=1)
+    net.layer.add(name="new", type="BatchNorm").blobs.extend([mean, variance, one, scale, bias])
+    net.layer.add(name="old", type="BatchNorm").blobs.extend([scale, bias, mean, variance, one])
+    path = tmp_path / "nv.caffemodel"
+    path.write_bytes(net.SerializeToString())
+    for weights in (read_weights(path), open_weights(path)):
+        for name in ("new", "old"):
+            assert [np.asarray(b).tolist() for b in weights[name]] == [[0, 1], [2, 3], [1], [4, 5], [6, 7]]
+
+
 def saved(tmp_path, raw):
     path = tmp_path / "wrong.caffemodel"
     path.write_bytes(raw)

@@ -132,6 +132,8 @@ def batch_norm_backward(op: BatchNorm, call: CpuCall) -> list[Launch]:
 
 
 def batch_norm_scale_forward_workspace_bytes(op: BatchNormScale, roles: Collection[str]) -> int:
+    if op.norm.global_stats:
+        return cpu.batch_norm_global_workspace_bytes(channels(op))
     return cpu.batch_norm_fused_workspace_bytes(channels(op)) + statistics_bytes(op.norm, roles)
 
 
@@ -141,7 +143,14 @@ def batch_norm_scale_backward_workspace_bytes(op: BatchNormScale, roles: Collect
 
 @kernel(BatchNormScale, "forward", workspace=batch_norm_scale_forward_workspace_bytes)
 def batch_norm_scale_forward(op: BatchNormScale, call: CpuCall) -> Launches:
-    return fused_forward(op, call, recompute=False)
+    if not op.norm.global_stats:
+        return fused_forward(op, call, recompute=False)
+    return [
+        cpu.batch_norm_fused_global_forward(
+            channels(op), y=call["y0"], x=call["x0"], w0=call["w0"], w1=call["w1"], w2=call["w2"], factor=call["w3"],
+            bias=call["w4"], relu=False, eps=op.norm.eps, workspace=call.workspace,
+        )
+    ]  # fmt: skip
 
 
 @kernel(BatchNormScale, "recompute", workspace=batch_norm_scale_forward_workspace_bytes)

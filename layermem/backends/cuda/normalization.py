@@ -168,7 +168,10 @@ def batch_norm_scale_forward_workspace_bytes(op: BatchNormScale, roles: Collecti
 def batch_norm_scale_forward(op: BatchNormScale, call: CudaCall) -> Iterator[Launch]:
     workspace = Workspace(call.workspace)
     mean, inv_std = statistics_addresses(op.norm, call, workspace)
-    yield from batch_statistics(op.norm, call, mean, inv_std, workspace.take(moment_bytes(op.norm)))
+    if op.norm.global_stats:
+        yield global_statistics(op.norm, call, mean, inv_std)
+    else:
+        yield from batch_statistics(op.norm, call, mean, inv_std, workspace.take(moment_bytes(op.norm)))
     yield from apply_statistics(op, call, mean, inv_std)
 
 
