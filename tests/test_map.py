@@ -166,6 +166,8 @@ TESTED_ELSEWHERE = {
     "backends/cuda/driver/*.py": ("emulator/test_fake_driver.py", "whole steps on a driver that checks its calls"),
     "backends/cuda/kernel_images/*.py": ("backends/cuda/test_build.py", "one thing: compiled images of kernels"),
     "backends/reference/*.py": ("layers/", "the oracle of other backends: each family against formulas and Caffe"),
+    "data/datum_source.py": ("data/test_lmdb_source.py", "what both kinds of databases share, by each of them"),
+    "data/database.py": ("data/test_leveldb_source.py", "either kind, by a Data layer and by the mean of both"),
     "layers/base.py": ("test_cases.py", "what every layer promises, case by case"),
     "nets/*.py": ("prototxt/", "the generators, by the nets that they write"),
     "ops/*.py": ("ops/test_records.py", "records are values: all of them in one table"),

@@ -21,4 +21,4 @@ def datum(image: np.ndarray, label: int) -> Any:
 def write_lmdb(folder: Path, records: Iterable[Any]) -> int:
     """Write the records under the keys 00000000, 00000001, ...; an existing folder is replaced at the end."""
     numbered = ((f"{number:08d}".encode(), record) for number, record in enumerate(records))
-    return databases.write_lmdb(folder, numbered, replace=True)
+    return databases.write_database(folder, numbered, replace=True)

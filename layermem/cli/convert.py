@@ -1,5 +1,5 @@
 """convert: weights and solver states between binary and HDF5; prototxt of old Caffe versions to the current format;
-images to an LMDB, and an LMDB to its mean image."""
+images and their labels to a database, and a database to its mean image."""
 
 from __future__ import annotations
 
@@ -23,11 +23,19 @@ EXAMPLE = """\
   layermem convert prototxt/caffenet/train_val.prototxt caffenet.prototxt
   layermem convert mean prototxt/digits/digits_train_lmdb mean.binaryproto
 """
-IMAGE_OPTIONS = ("root", "resize", "gray", "encoded", "shuffle")
+OPTIONS_OF = {  # of each conversion; those of `labels` are options of `images` too
+    "images": ("root", "resize", "gray", "encoded", "encode_type", "check_size", "shuffle", "labels", "backend"),
+    "labels": ("shuffle", "labels", "backend"),
+    "mean": (),
+}
+MAX_LABELS = 65535  # of an image
+BACKENDS = ("lmdb", "leveldb")
 USAGE = """\
 layermem convert [-h] IN OUT
-       layermem convert images [--root FOLDER] [--resize HxW] [--gray] [--encoded] [--shuffle SEED]
-                               LIST DB
+       layermem convert images [--root FOLDER] [--resize HxW] [--gray] [--encoded]
+                               [--encode-type TYPE] [--check-size] [--shuffle SEED] [--labels N]
+                               [--backend lmdb|leveldb] LIST DB
+       layermem convert labels [--shuffle SEED] [--labels N] [--backend lmdb|leveldb] LIST DB
        layermem convert mean DB [OUT]"""
 ENDINGS = {  # of the names of files that convert writes; a source of another name is read as a weight file
     "prototxt": (".prototxt", ".txt", ".pbtxt"),
@@ -38,25 +46,40 @@ ENDINGS = {  # of the names of files that convert writes; a source of another na
 
 def add_verbs(verbs: Verbs) -> None:
     description = (
-        "convert weights or solver states (binary, or HDF5 if the name ends in .h5), upgrade prototxt, or make an LMDB "
-        "of images or its mean"
+        "convert weights or solver states (binary, or HDF5 if the name ends in .h5), upgrade prototxt, or make a "
+        "database of images or of their labels, or its mean image"
     )
     parser = add_verb(verbs, "convert", description, EXAMPLE)
     parser.usage = USAGE
-    parser.add_argument("source", metavar="IN", help="the file to read; or `images` or `mean`, for what follows")
+    parser.add_argument(
+        "source", metavar="IN", help="the file to read; or `images`, `labels` or `mean`, for what follows"
+    )
     parser.add_argument(
         "target", metavar="OUT",
         help="the file to write, of the same kind by its name; or the LIST of images (lines `path label`), or the DB",
     )  # fmt: skip
-    parser.add_argument("result", metavar="DB or OUT", nargs="?", help="the LMDB, or the file of its mean, to write")
+    parser.add_argument(
+        "result", metavar="DB or OUT", nargs="?",
+        help="the database, or the file of its mean, to write; labels are HDF5 if the name ends in .h5",
+    )  # fmt: skip
     images = parser.add_argument_group("options of `convert images`")
     images.add_argument(
         "--root", metavar="FOLDER", type=Path, help="folder of the paths in LIST (default: here, or beside LIST)"
     )
     images.add_argument("--resize", metavar="HxW", type=image_size, help="height and width of all images")
     images.add_argument("--gray", action="store_true", help="one channel instead of three")
-    images.add_argument("--encoded", action="store_true", help="store the files' bytes, to be decoded in training")
-    images.add_argument("--shuffle", metavar="SEED", type=int, help="a random order (default: that of LIST)")
+    images.add_argument("--encoded", action="store_true", help="store image files, to be decoded in training")
+    images.add_argument(
+        "--encode-type", metavar="TYPE", help="their format: png, jpg or bmp (default: that of each file)"
+    )
+    images.add_argument("--check-size", action="store_true", help="refuse images of different sizes")
+    both = parser.add_argument_group("options of `convert images` and `convert labels`")
+    both.add_argument("--shuffle", metavar="SEED", type=int, help="a random order (default: that of LIST)")
+    both.add_argument(
+        "--labels", metavar="N", type=label_count,
+        help="labels behind each path (default: one for images, and for labels as many as the first line has)",
+    )  # fmt: skip
+    both.add_argument("--backend", choices=BACKENDS, help="the kind of database (default: lmdb)")
     parser.set_defaults(run=run_convert)
 
 
@@ -70,17 +93,20 @@ def image_size(text: str) -> tuple[int, int]:
     return int(height), int(width)
 
 
+def label_count(text: str) -> int:
+    """The value of --labels."""
+    if not (text.isdecimal() and 1 <= int(text) <= MAX_LABELS):
+        raise argparse.ArgumentTypeError(f"'{text}' is no number of labels; write 1 to {MAX_LABELS}")
+    return int(text)
+
+
 def run_convert(arguments: argparse.Namespace) -> int:
-    if arguments.source == "images":
-        return _run_images(arguments)
-    options = vars(arguments)
-    given = [f"--{name}" for name in IMAGE_OPTIONS if options[name] is not None and options[name] is not False]
-    if given:
-        raise InputError(f"{given[0]} is an option of `layermem convert images` only; leave it out")
-    if arguments.source == "mean":
-        return _run_mean(arguments)
+    _check_options(arguments)
+    if arguments.source in OPTIONS_OF:
+        return {"images": _run_images, "labels": _run_labels, "mean": _run_mean}[arguments.source](arguments)
     if arguments.result is not None:
-        raise InputError(f"unknown conversion '{arguments.source}'; use `images` or `mean`, or give IN and OUT alone")
+        names = ", ".join(f"`{name}`" for name in OPTIONS_OF)
+        raise InputError(f"unknown conversion '{arguments.source}'; use one of {names}, or give IN and OUT alone")
     source, target = arguments.source, arguments.target
     kind, target_kind = _kind(source) or "weight file", _kind(target)
     if target_kind is None:
@@ -95,17 +121,48 @@ def run_convert(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _check_options(arguments: argparse.Namespace) -> None:
+    """InputError for an option that the conversion does not have."""
+    allowed = OPTIONS_OF.get(arguments.source, ())
+    for name, value in vars(arguments).items():
+        verbs = [f"`layermem convert {verb}`" for verb, names in OPTIONS_OF.items() if name in names]
+        if verbs and name not in allowed and value is not None and value is not False:
+            option = "--" + name.replace("_", "-")
+            raise InputError(f"{option} is an option of {' and '.join(verbs)} only; leave it out")
+
+
 def _run_images(arguments: argparse.Namespace) -> int:
-    from layermem.data.databases import ImageOptions, image_records, write_lmdb
+    from layermem.data.databases import ImageOptions, image_records, write_database
 
     if arguments.result is None:
         raise InputError("`convert images` needs LIST and DB; give both")
     options = ImageOptions(
-        arguments.root, arguments.resize, arguments.gray, arguments.encoded, arguments.shuffle
+        root=arguments.root, size=arguments.resize, gray=arguments.gray, encoded=arguments.encoded,
+        encode=arguments.encode_type, shuffle=arguments.shuffle, check_size=arguments.check_size,
+        labels=arguments.labels or 1,
     )  # fmt: skip
     records = image_records(Path(arguments.target), options, lambda items: track_progress(items, "storing"))
-    count = write_lmdb(Path(arguments.result), records)
+    count = write_database(Path(arguments.result), records, backend=arguments.backend or "lmdb")
     print(printable(f"{arguments.result}: {count:,} images"))
+    return 0
+
+
+def _run_labels(arguments: argparse.Namespace) -> int:
+    from layermem.data.databases import label_records, write_database, write_label_rows
+
+    if arguments.result is None:
+        raise InputError("`convert labels` needs LIST and DB; give both")
+    target = Path(arguments.result)
+    records = label_records(
+        Path(arguments.target), arguments.labels, arguments.shuffle, lambda items: track_progress(items, "storing")
+    )
+    if target.suffix == ".h5":
+        if arguments.backend:
+            raise InputError("--backend is of a database, and the name ends in .h5; leave out one", path=str(target))
+        count = write_label_rows(target, records)
+    else:
+        count = write_database(target, records, backend=arguments.backend or "lmdb")
+    print(printable(f"{arguments.result}: labels of {count:,} images"))
     return 0
 
 

@@ -24,7 +24,14 @@ CAFFE_OPTIONS = {
     "iterations": "--iterations", "phase": "--phase", "level": "--level", "stage": "--stage",
     "gpu": "--device cuda", "sigint_effect": "--sigint-effect", "sighup_effect": "--sighup-effect",
 }  # fmt: skip
-CAFFE_VERBS = {"device_query": "devices"}
+CAFFE_VERBS = {
+    "device_query": "devices", "convert_imageset": "convert images", "compute_image_mean": "convert mean",
+    "upgrade_net_proto_text": "convert", "upgrade_net_proto_binary": "convert", "upgrade_solver_proto_text": "convert",
+}  # fmt: skip
+CONVERT_OPTIONS = {
+    "resize_height": "--resize HxW", "resize_width": "--resize HxW", "encode_type": "--encode-type",
+    "check_size": "--check-size",
+}  # of convert_imageset  # fmt: skip
 
 
 def refuse_old_names(words: Sequence[str]) -> None:
@@ -43,7 +50,7 @@ def refuse_old_names(words: Sequence[str]) -> None:
                 f"option {option} belongs to `layermem plan-graph`; for a net, use --strategy recompute, "
                 "recompute-exact or recompute-approx"
             )
-        ours = CAFFE_OPTIONS.get(option.lstrip("-"))
+        ours = (CONVERT_OPTIONS if verb == "convert" else CAFFE_OPTIONS).get(option.lstrip("-"))
         if ours and option != ours:
             raise InputError(f"Caffe's '{option}' is written {ours} here; `layermem {verb} --help` lists all options")
 

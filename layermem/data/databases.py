@@ -1,26 +1,33 @@
-"""Writes LMDBs of Datums from lists of images, and the mean image of an LMDB.
+"""Writes databases of Datums, LMDB or LevelDB, from lists of images and labels, and the mean image of a database.
 
-The records are those of Caffe's convert_imageset: keys NNNNNNNN_PATH, pixels in the order blue, green, red.  The mean
-is that of compute_image_mean: images are added in float32, in the order of their keys.
+The records of images are those of Caffe's convert_imageset: keys NNNNNNNN_PATH, pixels in the order blue, green, red.
+The mean is that of compute_image_mean: images are added in float32, in the order of their keys.
+
+Images with several labels have a second database: the same keys in the same order, and a Datum of L x 1 x 1 floats.
 
 source  Caffe tools/convert_imageset.cpp, tools/compute_image_mean.cpp, src/caffe/util/io.cpp
 """
 
 from __future__ import annotations
 
+import io
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, TypeVar
 
 import numpy as np
+from PIL import Image
 
+from layermem.data.database import open_database
 from layermem.data.images import decode, resize
-from layermem.data.list_source import IMAGE_LIMIT, read_list
-from layermem.data.lmdb_source import LmdbSource
+from layermem.data.leveldb_source import INSTALL, has_leveldb, new_leveldb
+from layermem.data.list_source import IMAGE_LIMIT, label_of, read_rows
 from layermem.errors import InputError
 from layermem.proto.schema import BlobProto, Datum, Message
+from layermem.utils.files import write_atomically
 from layermem.utils.input_files import file_beside, read_bytes
 from layermem.utils.seeds import generator
 
@@ -33,116 +40,211 @@ MAP_SIZE = 1 << 40  # the largest file, as in Caffe; it is as long as its conten
 MAX_KEY = 511  # bytes, of LMDB
 RECORDS = 1000  # of a transaction
 BATCH = 64  # images that are in memory while a mean is computed
+ENCODERS = {"png": ("PNG", {}), "jpg": ("JPEG", {"quality": 95}), "jpeg": ("JPEG", {"quality": 95}), "bmp": ("BMP", {})}
 
 Record = tuple[bytes, Message]  # key, Datum
+Track = Callable[[list[int]], Iterable[int]]  # may show the progress over numbers
+T = TypeVar("T")
 
 
-def write_lmdb(folder: Path, records: Iterable[Record], *, replace: bool = False) -> int:
-    """Write `records`, whose keys ascend, as the LMDB `folder`; returns their number.
+def write_database(folder: Path, records: Iterable[Record], *, backend: str = "lmdb", replace: bool = False) -> int:
+    """Write `records`, whose keys ascend, as the database `folder`; returns their number.
 
     The folder appears when all records are in it.  InputError if it exists already, unless it may be replaced.
     """
-    if lmdb is None:
+    if lmdb is None and backend == "lmdb":
         raise InputError("needs the package lmdb; install it with `pip install lmdb`", path=str(folder))
+    if backend == "leveldb" and not has_leveldb():
+        raise InputError(f"needs the package plyvel; install it with `{INSTALL}`", path=str(folder))
     if folder.exists() and not replace:
         raise InputError("exists already; give another name, or remove it first", path=str(folder))
     aside = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(aside, ignore_errors=True)
-    count = 0
     try:
         aside.mkdir(parents=True)
-        with closing(lmdb.open(str(aside), map_size=MAP_SIZE)) as environment:
-            iterator = iter(records)
-            while written := _write_some(environment, iterator):
-                count += written
-        (aside / "lock.mdb").unlink(missing_ok=True)
+        count = (_fill_lmdb if backend == "lmdb" else _fill_leveldb)(aside, iter(records))
         if replace:
             shutil.rmtree(folder, ignore_errors=True)
         aside.rename(folder)
-    except (OSError, lmdb.Error) as error:
+    except OSError as error:
         raise InputError(f"cannot be written: {error}", path=str(folder)) from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return count
 
 
-def _write_some(environment: lmdb.Environment, records: Iterator[Record]) -> int:
-    """One transaction; the number of its records."""
+def _fill_lmdb(folder: Path, records: Iterator[Record]) -> int:
     count = 0
-    with environment.begin(write=True) as transaction:
-        for key, datum in records:
-            transaction.put(key, datum.SerializeToString(), append=True)
-            count += 1
-            if count == RECORDS:
-                break
+    try:
+        with closing(lmdb.open(str(folder), map_size=MAP_SIZE)) as environment:
+            while part := _take(records, RECORDS):
+                with environment.begin(write=True) as transaction:
+                    for key, datum in part:
+                        transaction.put(key, datum.SerializeToString(), append=True)
+                count += len(part)
+    except lmdb.Error as error:
+        raise OSError(str(error)) from None
+    (folder / "lock.mdb").unlink(missing_ok=True)
     return count
+
+
+def _fill_leveldb(folder: Path, records: Iterator[Record]) -> int:
+    count = 0
+    with new_leveldb(folder) as database:
+        while part := _take(records, RECORDS):
+            with database.write_batch() as batch:
+                for key, datum in part:
+                    batch.put(key, datum.SerializeToString())
+            count += len(part)
+    return count
+
+
+def _take(items: Iterator[T], most: int) -> list[T]:
+    return [item for _, item in zip(range(most), items)]
+
+
+# -- images ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ImageOptions:
     """How images are stored.
 
-    root      folder of the paths in the list; None: the working directory, or else the folder of the list
-    size      (height, width) that images are resized to, or None: as they are
-    gray      one channel instead of three
-    encoded   the bytes of the files, to be decoded when they are read
-    shuffle   seed of a random order, or None: that of the list
+    root        folder of the paths in the list; None: the working directory, or else the folder of the list
+    size        (height, width) that images are resized to, or None: as they are
+    gray        one channel instead of three
+    encoded     as image files, to be decoded when they are read: those of the list, where nothing changes them
+    encode      the format of such files (ENCODERS); None: that of each file of the list
+    shuffle     seed of a random order, or None: that of the list
+    check_size  refuse images of different sizes
+    labels      numbers behind each path; with one, it is the label of the image
     """
 
     root: Path | None = None
     size: tuple[int, int] | None = None
     gray: bool = False
     encoded: bool = False
+    encode: str | None = None
     shuffle: int | None = None
+    check_size: bool = False
+    labels: int = 1
 
     def __post_init__(self) -> None:
-        if self.encoded and (self.size or self.gray):
-            raise InputError("--encoded stores files as they are; leave out --resize and --gray")
+        if self.encode is not None and self.encode not in ENCODERS:
+            raise InputError(f"cannot encode images as '{self.encode}'; use --encode-type {', '.join(ENCODERS)}")
 
 
-def image_records(
-    listing: Path, options: ImageOptions, track: Callable[[list[int]], Iterable[int]] = list
-) -> Iterator[Record]:
-    """The records of the images in a list of `path label` lines; `track` may show the progress over their numbers."""
-    entries = read_list(listing)
-    order = [*range(len(entries))]
-    if options.shuffle is not None:
-        order = [int(i) for i in generator(options.shuffle, "convert images").permutation(len(entries))]
-    for number in track([*range(len(order))]):
-        name, label, line = entries[order[number]]
-        key = f"{number:08d}_{name}".encode()
+def image_records(listing: Path, options: ImageOptions, track: Track = list) -> Iterator[Record]:
+    """The records of the images in a list of lines with a path and one or more labels."""
+    rows = read_rows(listing, options.labels, whole=options.labels == 1)
+    first: tuple[int, ...] | None = None
+    for number, (name, words, line) in _numbered(rows, options.shuffle, track):
         try:
-            if len(key) > MAX_KEY:
-                raise InputError(f"has a path of {len(key)} bytes, above the {MAX_KEY} of an LMDB key; shorten it")
+            key = _key(number, name)
             path = options.root / name if options.root else file_beside(name, listing.parent)
-            yield key, _datum(path, label, options)
+            datum, shape = _datum(path, options)
+            first = first or shape
+            if options.labels == 1:
+                datum.label = label_of(words[0], listing, line)
+            if options.check_size and shape != first:
+                sizes = " after images of ".join("x".join(map(str, each)) for each in (shape, first))
+                raise InputError(f"is of {sizes}; resize them to one size with --resize")
+            yield key, datum
         except InputError as error:
             raise InputError(f"image '{name}' {error.what}", path=str(listing), line=line) from None
 
 
-def _datum(path: Path, label: int, options: ImageOptions) -> Message:
+def _numbered(entries: list[T], seed: int | None, track: Track) -> Iterator[tuple[int, T]]:
+    """The entries with their numbers, in the order of the list or in one that a seed gives."""
+    order = [*range(len(entries))]
+    if seed is not None:
+        order = [int(i) for i in generator(seed, "convert images").permutation(len(entries))]
+    for number in track([*range(len(order))]):
+        yield number, entries[order[number]]
+
+
+def _key(number: int, name: str) -> bytes:
+    key = f"{number:08d}_{name}".encode()
+    if len(key) > MAX_KEY:
+        raise InputError(f"has a path of {len(key)} bytes, above the {MAX_KEY} of an LMDB key; shorten it")
+    return key
+
+
+def _datum(path: Path, options: ImageOptions) -> tuple[Message, tuple[int, ...]]:
+    """The Datum of an image without its label, and the shape of the image."""
     raw = read_bytes(path, what="image", limit=IMAGE_LIMIT)
     image = decode(raw, color=not options.gray)  # also where the bytes are stored: none that cannot be read
-    if options.encoded:
-        return Datum(data=raw, label=label, encoded=True)
     if options.size:
         image = resize(image, *options.size)
+    if options.encoded or options.encode:
+        ending = path.suffix[1:].lower()
+        encode = options.encode or ending
+        same = encode == ending or (encode in ENCODERS and ENCODERS[encode] == ENCODERS.get(ending))
+        stays = same and not options.size and not options.gray
+        return Datum(data=raw if stays else _encoded(image, encode), encoded=True), image.shape
     channels, height, width = image.shape
-    return Datum(
-        channels=channels, height=height, width=width, data=np.ascontiguousarray(image).tobytes(), label=label,
-        encoded=False,
-    )  # fmt: skip
+    pixels = np.ascontiguousarray(image).tobytes()
+    return Datum(channels=channels, height=height, width=width, data=pixels, encoded=False), image.shape
 
 
-def mean_image(folder: Path, track: Callable[[list[int]], Iterable[int]] = list) -> np.ndarray:
-    """The mean [C,H,W] of all images of an LMDB, float32."""
-    with closing(LmdbSource(folder, labels=False)) as source:
+def _encoded(image: np.ndarray, ending: str) -> bytes:
+    """The bytes of an image file, as OpenCV encodes it: a JPEG byte for byte, others pixel for pixel."""
+    if ending not in ENCODERS:
+        raise InputError(f"cannot be encoded as '{ending}' again; add --encode-type png, or another of its formats")
+    form, settings = ENCODERS[ending]
+    file = io.BytesIO()
+    pixels = image[0] if len(image) == 1 else np.ascontiguousarray(image[::-1].transpose(1, 2, 0))
+    Image.fromarray(pixels).save(file, form, **settings)
+    return file.getvalue()
+
+
+# -- labels ------------------------------------------------------------------------------------------------------------
+
+
+def label_records(listing: Path, labels: int | None, shuffle: int | None, track: Track = list) -> Iterator[Record]:
+    """The labels of a list as Datums of L x 1 x 1 floats, with the keys and the order of image_records."""
+    for number, (name, words, line) in _numbered(read_rows(listing, labels, whole=False), shuffle, track):
+        try:
+            datum = Datum(channels=len(words), height=1, width=1, encoded=False, float_data=_numbers(words))
+            yield _key(number, name), datum
+        except InputError as error:
+            raise InputError(f"image '{name}' {error.what}", path=str(listing), line=line) from None
+
+
+def write_label_rows(path: Path, records: Iterable[Record], dataset: str = "label") -> int:
+    """Write the labels as an HDF5 file for HDF5Data: `dataset` [N, L] of float32; returns N."""
+    import h5py
+
+    rows = np.array([datum.float_data for _, datum in records], np.float32)
+
+    def write(handle: BinaryIO) -> None:
+        with h5py.File(handle, "w") as file:
+            file[dataset] = rows
+
+    write_atomically(path, write)
+    return len(rows)
+
+
+def _numbers(words: list[str]) -> list[float]:
+    with np.errstate(over="ignore"):
+        values = np.array([float(word) for word in words]).astype(np.float32)
+    if not np.isfinite(values).all():
+        raise InputError(f"has the labels {' '.join(words)[:40]}, which are not all finite in fp32; correct them")
+    return [float(value) for value in values]
+
+
+# -- the mean ----------------------------------------------------------------------------------------------------------
+
+
+def mean_image(folder: Path, track: Track = list) -> np.ndarray:
+    """The mean [C,H,W] of all images of a database, float32."""
+    with closing(open_database(folder, labels=False)) as source:
         total: np.ndarray = np.zeros(source.first_shape(), np.float32)
         for first in track([*range(0, source.length, BATCH)]):
             images, _ = source.read(min(BATCH, source.length - first))
             for number, image in enumerate(images, start=first):
                 if image.shape != total.shape:
-                    sizes = " and ".join("x".join(map(str, each.shape)) for each in (total, image))
+                    sizes = " and ".join("x".join(map(str, each)) for each in (total.shape, image.shape))
                     what = f"has images of {sizes} (record {number}); resize them to one size with --resize"
                     raise InputError(what, path=str(folder))
                 total += image

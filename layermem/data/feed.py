@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
+from layermem.data.datum_source import DatumSource
 from layermem.data.hdf5_source import Hdf5Source
 from layermem.data.list_source import ImageListSource
-from layermem.data.lmdb_source import LmdbSource
 from layermem.data.position import State, number_in
 from layermem.data.transform import Transform
 from layermem.errors import InputError
@@ -69,10 +69,10 @@ class Feed(ABC):
 class ImageFeed(Feed):
     """Data and ImageData: transformed images, and labels if the layer has a second top."""
 
-    def __init__(self, source: LmdbSource | ImageListSource, transform: Transform, batch: int, tops: int):
+    def __init__(self, source: DatumSource | ImageListSource, transform: Transform, batch: int, tops: int):
         self.source, self.transform, self.batch, self.tops = source, transform, batch, tops
         self.shapes = ((batch, *transform.shape(source.first_shape())), (batch,))[:tops]
-        if isinstance(source, LmdbSource) and transform.color is not None and source.first_is_raw():
+        if isinstance(source, DatumSource) and transform.color is not None and source.first_is_raw():
             field = "force_color" if transform.color else "force_gray"
             self.notes = (f"{field} has no effect on images that are not encoded, as in BVLC Caffe",)
         self._sample = 0  # number of images so far; it seeds the transform of the next one

@@ -82,25 +82,50 @@ class ImageListSource:
 
 def read_list(path: Path) -> list[tuple[str, int, int]]:
     """(image path, label, line number) of each line that is not blank; a path may contain spaces."""
-    entries = []
+    return [(name, label_of(words[0], path, line), line) for name, words, line in read_rows(path, 1)]
+
+
+def label_of(word: str, path: Path, line: int) -> int:
+    """A label of 32 bits, which a line of a list gives."""
+    if not -LABEL_END <= int(word) < LABEL_END:
+        what = f"has the label {word[:12]}..., beyond 32 bits; number the classes from 0"
+        raise InputError(what, path=str(path), line=line)
+    return int(word)
+
+
+def read_rows(path: Path, labels: int | None, *, whole: bool = True) -> list[tuple[str, list[str], int]]:
+    """(image path, its labels as words, line number) of each line that is not blank; a path may contain spaces.
+
+    labels   behind each path; None: as many as the first line has
+    whole    whether they are whole numbers
+    """
+    rows = []
     for number, line in enumerate(read_lines(path, what="list of images", limit=LIST_LIMIT), start=1):
-        if not line.strip():
+        text = line.strip()
+        if not text:
             continue
-        name, _, label = line.strip().rpartition(" ")
-        try:
-            value = int(label)
-        except ValueError:
-            name = ""
-        if not name:
-            raise InputError(
-                "has a line that is not an image path followed by a label; write it as `path/to/image.jpg 3`",
-                path=str(path),
-                line=number,
-            )
-        if not -LABEL_END <= value < LABEL_END:
-            what = f"has the label {label[:12]}..., beyond 32 bits; number the classes from 0"
+        if labels is None:
+            labels = max(1, _labels_at_end(text.split()))
+        name, *words = text.rsplit(" " if labels == 1 else None, labels)
+        if not name.strip() or len(words) < labels or not all(_is_number(word, whole) for word in words):
+            each = "a label" if labels == 1 else f"{labels} labels"
+            example = " ".join(["path/to/image.jpg", *["3" if whole else "0.5"] * min(labels, 4)])
+            what = f"has a line that is not an image path followed by {each}; write it as `{example}`"
             raise InputError(what, path=str(path), line=number)
-        entries.append((name.strip(), value, number))
-    if not entries:
+        rows.append((name.strip(), words, number))
+    if not rows:
         raise InputError("lists no images; add lines such as `path/to/image.jpg 3`", path=str(path))
-    return entries
+    return rows
+
+
+def _labels_at_end(words: list[str]) -> int:
+    """The number of words behind the last one that is no number; the first word is a path in any case."""
+    return next((i for i, word in enumerate(reversed(words)) if not _is_number(word, False)), len(words) - 1)
+
+
+def _is_number(word: str, whole: bool) -> bool:
+    try:
+        int(word) if whole else float(word)
+    except ValueError:
+        return False
+    return True

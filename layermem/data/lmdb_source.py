@@ -1,11 +1,9 @@
-"""Images and labels of an LMDB of Datums, in the order of its keys, cyclically.
-
-The state is the key of the next record, so that a resumed run finds it without reading the records before it.
+"""The records of an LMDB (datum_source.py).
 
 As in Caffe, the environment is opened with LMDB's lock table, so that a process that writes to it meanwhile reuses no
 page that is being read; reading goes on in the records as they were when it began.  Without the lock table only where
 neither it nor the folder can be written.
-source  Caffe data_layer.cpp, db_lmdb.cpp
+source  Caffe db_lmdb.cpp
 """
 
 from __future__ import annotations
@@ -16,13 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
-from google.protobuf.message import DecodeError
-
-from layermem.data.images import datum_image
+from layermem.data.datum_source import DatumSource
 from layermem.data.position import State, bytes_in
 from layermem.errors import InputError
-from layermem.proto.schema import Datum, Message
 
 try:
     import lmdb
@@ -33,20 +27,19 @@ _environments: dict[Path, tuple[lmdb.Environment, int]] = {}  # by resolved path
 _lock = threading.Lock()  # LMDB allows one environment per process and path
 
 
-class LmdbSource:
-    """Reads `path`; `color` as in images.datum_image.  With `labels`, a record without a label is an error."""
+class LmdbSource(DatumSource):
+    kind = "LMDB"
 
     def __init__(self, path: Path, *, labels: bool, color: bool | None = None, skip: int = 0):
-        self.path, self.labels, self.color = path, labels, color
+        super().__init__(path, labels=labels, color=color)
         self._resolved = path.resolve()
         self._env = _acquire(self._resolved, path)
         self._closed, self._process = False, os.getpid()
-        self._key = b""  # of the next record
         try:
             with self._reading():
                 self._transaction = self._env.begin()
                 self._cursor = self._transaction.cursor()
-                self.length: int = self._transaction.stat(self._env.open_db())["entries"]
+                self._length: int = self._transaction.stat(self._env.open_db())["entries"]
                 if self.length == 0:
                     raise InputError("is an empty LMDB; add records, or change the source", path=str(path))
                 self._to_first()
@@ -56,34 +49,9 @@ class LmdbSource:
             self.close()
             raise
 
-    def first_shape(self) -> tuple[int, ...]:
-        """Shape [C,H,W] of the next record, without advancing."""
-        with self._reading():
-            return self._image(self._datum()).shape
-
-    def first_is_raw(self) -> bool:
-        """Whether the next record holds pixels, not an encoded image."""
-        with self._reading():
-            return not self._datum().encoded
-
-    def read(self, count: int) -> tuple[list[np.ndarray], np.ndarray]:
-        """The next `count` images, and their labels as float32 (zeros if `labels` is off)."""
-        images, labels = [], np.zeros(count, np.float32)
-        with self._reading():
-            for index in range(count):
-                datum = self._datum()
-                images.append(self._image(datum))
-                if self.labels:
-                    if not datum.HasField("label"):
-                        raise self._error(
-                            "has no label; write labels into the LMDB, or give the data layer a single top"
-                        )
-                    labels[index] = datum.label
-                self._advance()
-        return images, labels
-
-    def state(self) -> State:
-        return {"key": self._key.hex()}
+    @property
+    def length(self) -> int:
+        return self._length
 
     def restore(self, state: State) -> None:
         key = bytes_in(state, "key")
@@ -99,10 +67,7 @@ class LmdbSource:
 
     def _go_to(self, cursor: lmdb.Cursor, key: bytes) -> None:
         if len(key) > self._env.max_key_size() or not cursor.set_key(key):
-            raise InputError(
-                f"has no record '{_printable(key[:80])}', the next one of the snapshot; restore the LMDB of that run",
-                path=str(self.path),
-            )
+            raise self._missing(key)
 
     def close(self) -> None:
         if not self._closed:
@@ -112,7 +77,6 @@ class LmdbSource:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """InputError for any error of LMDB."""
         try:
             yield
         except lmdb.Error as error:
@@ -123,31 +87,14 @@ class LmdbSource:
             raise self._error("is damaged (it counts records but has none); create the LMDB again")
         self._key = bytes(self._cursor.key())
 
+    def _value(self) -> bytes:
+        return bytes(self._cursor.value())
+
     def _advance(self) -> None:
         if self._cursor.next():
             self._key = bytes(self._cursor.key())
         else:
             self._to_first()
-
-    def _datum(self) -> Message:
-        try:
-            return Datum.FromString(self._cursor.value())
-        except DecodeError:
-            raise self._error("is not a Datum; create the LMDB with convert_imageset or a similar tool") from None
-
-    def _image(self, datum: Message) -> np.ndarray:
-        try:
-            return datum_image(datum, color=self.color)
-        except InputError as error:
-            raise self._error(error.what) from None
-
-    def _error(self, what: str) -> InputError:
-        record = f"(record '{_printable(self._key)}') " if self._key else ""
-        return InputError(f"{record}{what}", path=str(self.path))
-
-
-def _printable(key: bytes) -> str:
-    return key.decode("ascii", "backslashreplace")
 
 
 def _new_lock() -> None:

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from math import prod
 from pathlib import Path
 
+from layermem.data.database import open_database
+from layermem.data.datum_source import DatumSource
 from layermem.data.feed import ArrayFeed, BlobFeed, DummyFeed, Feed, Hdf5Feed, ImageFeed, Shapes
 from layermem.data.hdf5_source import Hdf5Source
 from layermem.data.list_source import ImageListSource
-from layermem.data.lmdb_source import LmdbSource
 from layermem.data.prefetch import Prefetch
 from layermem.data.transform import Transform
 from layermem.errors import InputError
@@ -23,7 +24,6 @@ from layermem.layers.data import FROM_FILES, MATRIX, shape_options, stated_shape
 from layermem.layers.fillers import is_constant
 from layermem.proto.read import resolve_path
 from layermem.proto.schema import Message, enum_name
-from layermem.utils.input_files import exists
 from layermem.utils.seeds import generator
 
 ResolvePath = Callable[[str], Path]  # a file name in the prototxt -> the file
@@ -137,7 +137,10 @@ def _create(param: Message, phase: int, key: tuple[int | str, ...], resolve: Res
     if param.type == MATRIX:
         return BlobFeed(tuple(stated_shapes(param)), resolve(param.infogain_loss_param.source))
     if param.type in ("Input", "MemoryData"):
-        return ArrayFeed(tuple(stated_shapes(param)), param.top)
+        arrays = ArrayFeed(tuple(stated_shapes(param)), param.top)
+        if param.type == "MemoryData" and param.HasField("transform_param"):
+            arrays.notes = ("transform_param has no effect on arrays that are given, as in BVLC Caffe",)
+        return arrays
     batch = _batch_size(param)
     if param.type == "HDF5Data":
         if param.HasField("transform_param"):
@@ -147,21 +150,23 @@ def _create(param: Message, phase: int, key: tuple[int | str, ...], resolve: Res
     if len(param.top) > 2:
         raise InputError(f"has {len(param.top)} tops; give it one top for the data, and a second one for labels")
     transform = Transform(param.transform_param, phase, key, resolve)
-    source = _lmdb(param, key, resolve, transform) if param.type == "Data" else _image_list(param, key, resolve)
+    source = _database(param, key, resolve, transform) if param.type == "Data" else _image_list(param, key, resolve)
     try:
-        return ImageFeed(source, transform, batch, len(param.top))
+        feed = ImageFeed(source, transform, batch, len(param.top))
+        if param.type == "ImageData" and transform.color is not None:
+            field = "force_color" if transform.color else "force_gray"
+            feed.notes = (f"{field} has no effect on ImageData, as in BVLC Caffe; is_color decides",)
+        return feed
     except InputError:
         source.close()
         raise
 
 
-def _lmdb(param: Message, key: tuple[int | str, ...], resolve: ResolvePath, transform: Transform) -> LmdbSource:
+def _database(param: Message, key: tuple[int | str, ...], resolve: ResolvePath, transform: Transform) -> DatumSource:
     data = param.data_param
-    path = resolve(data.source)
-    if enum_name(data, "backend") != "LMDB" and not exists(path / "data.mdb"):
-        raise InputError("has backend LEVELDB, which is not supported; convert it to LMDB and set backend: LMDB")
-    skip = _random_skip(data.rand_skip, key)
-    return LmdbSource(path, labels=len(param.top) > 1, color=transform.color, skip=skip)
+    path, skip = resolve(data.source), _random_skip(data.rand_skip, key)
+    labels, stated = len(param.top) > 1, enum_name(data, "backend")
+    return open_database(path, stated=stated, labels=labels, color=transform.color, skip=skip)
 
 
 def _image_list(param: Message, key: tuple[int | str, ...], resolve: ResolvePath) -> ImageListSource:

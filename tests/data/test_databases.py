@@ -5,7 +5,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from layermem.data.databases import ImageOptions, image_records, mean_content, mean_image, write_lmdb
+from layermem.data.databases import (
+    ImageOptions,
+    image_records,
+    label_records,
+    mean_content,
+    mean_image,
+    write_database,
+)
 from layermem.data.images import decode
 from layermem.data.transform import read_mean
 from layermem.errors import InputError
@@ -32,7 +39,7 @@ def records(folder):
 
 def made(listing, **options):
     folder = listing.parent / "db"
-    assert write_lmdb(folder, image_records(listing, ImageOptions(**options))) == 3
+    assert write_database(folder, image_records(listing, ImageOptions(**options))) == 3
     return records(folder)
 
 
@@ -50,11 +57,11 @@ def test_sizes_gray_and_encoded_files(listing):
     resized = Datum.FromString(made(listing, size=(4, 9), gray=True)[0][1])
     assert (resized.channels, resized.height, resized.width, len(resized.data)) == (1, 4, 9, 36)
     folder = listing.parent / "encoded"
-    write_lmdb(folder, image_records(listing, ImageOptions(encoded=True)))
+    write_database(folder, image_records(listing, ImageOptions(encoded=True)))
     stored = Datum.FromString(records(folder)[2][1])
     assert stored.encoded and stored.data == (listing.parent / "three.jpg").read_bytes() and not stored.channels
-    with pytest.raises(InputError, match="leave out --resize and --gray"):
-        ImageOptions(encoded=True, gray=True)
+    with pytest.raises(InputError, match="cannot encode images as 'gif'; use --encode-type png, jpg"):
+        ImageOptions(encode="gif")
 
 
 def test_opencv_reads_and_resizes_the_same_bytes(listing):
@@ -67,14 +74,14 @@ def test_an_order_by_a_seed_has_every_image_once(listing):
     labels = [Datum.FromString(value).label for _, value in made(listing, shuffle=3)]
     assert sorted(labels) == [4, 5, 6] != labels
     again = listing.parent / "again"
-    write_lmdb(again, image_records(listing, ImageOptions(shuffle=3)))
+    write_database(again, image_records(listing, ImageOptions(shuffle=3)))
     assert records(again) == records(listing.parent / "db")
 
 
 def test_a_mean_is_the_sequential_sum_in_float32(tmp_path):
     images = np.random.default_rng(2).integers(0, 256, (150, 3, 4, 5), np.uint8)
     datums = (Datum(channels=3, height=4, width=5, data=image.tobytes(), label=0) for image in images)
-    write_lmdb(tmp_path / "db", ((f"{number:08d}".encode(), datum) for number, datum in enumerate(datums)))
+    write_database(tmp_path / "db", ((f"{number:08d}".encode(), datum) for number, datum in enumerate(datums)))
     total = np.zeros((3, 4, 5), np.float32)
     for image in images:
         total += image
@@ -88,7 +95,7 @@ def test_a_mean_is_the_sequential_sum_in_float32(tmp_path):
 
 def test_images_of_several_sizes_have_no_mean(tmp_path):
     datums = [Datum(channels=1, height=2, width=width, data=bytes(2 * width)) for width in (2, 3)]
-    write_lmdb(tmp_path / "db", zip((b"0", b"1"), datums))
+    write_database(tmp_path / "db", zip((b"0", b"1"), datums))
     with pytest.raises(InputError, match="images of 1x2x2 and 1x2x3"):
         mean_image(tmp_path / "db")
 
@@ -105,7 +112,7 @@ def test_images_of_several_sizes_have_no_mean(tmp_path):
 def test_a_line_that_gives_no_image_is_named_and_nothing_is_left(listing, line, what):
     listing.write_text(f"three.jpg 0\n{line}\n")
     with pytest.raises(InputError) as caught:
-        write_lmdb(listing.parent / "db", image_records(listing, ImageOptions()))
+        write_database(listing.parent / "db", image_records(listing, ImageOptions()))
     assert str(caught.value).startswith(f"{listing}:2: ") and what in str(caught.value)
     assert {path.name for path in listing.parent.iterdir()} == {"a", "three.jpg", "list.txt"}
 
@@ -113,12 +120,62 @@ def test_a_line_that_gives_no_image_is_named_and_nothing_is_left(listing, line, 
 def test_a_database_that_exists_is_kept(listing):
     made(listing)
     with pytest.raises(InputError, match="exists already"):
-        write_lmdb(listing.parent / "db", [])
+        write_database(listing.parent / "db", [])
     assert len(records(listing.parent / "db")) == 3
-    write_lmdb(listing.parent / "db", [(b"1", Datum(label=1))], replace=True)
+    write_database(listing.parent / "db", [(b"1", Datum(label=1))], replace=True)
     assert len(records(listing.parent / "db")) == 1
 
 
 def test_what_is_stored_is_what_an_image_layer_would_read(listing):
     raw = (listing.parent / "three.jpg").read_bytes()
     assert Datum.FromString(made(listing)[2][1]).data == decode(raw, color=True).tobytes()
+
+
+@pytest.mark.parametrize("ending", ["png", "jpg"])
+@pytest.mark.parametrize("gray", [False, True])
+def test_images_are_encoded_again_as_opencv_does(listing, ending, gray):
+    cv2 = pytest.importorskip("cv2")
+    image = cv2.imread(str(listing.parent / "a/one.png"), cv2.IMREAD_GRAYSCALE if gray else cv2.IMREAD_COLOR)
+    theirs = cv2.imencode(f".{ending}", cv2.resize(image, (6, 3)))[1].tobytes()
+    stored = Datum.FromString(made(listing, size=(3, 6), gray=gray, encode=ending)[0][1])
+    assert stored.encoded and (stored.data == theirs or ending == "png")
+    assert (decode(stored.data) == decode(theirs)).all() and decode(theirs).shape == (1 if gray else 3, 3, 6)
+
+
+def test_a_file_whose_format_stays_is_stored_as_it_is(listing):
+    (listing.parent / "three.jpg").rename(listing.parent / "three.JPEG")
+    listing.write_text("three.JPEG 1\n")
+    raw = (listing.parent / "three.JPEG").read_bytes()
+    for folder, options in (("c", {"encode": "jpg"}), ("d", {"encoded": True})):
+        write_database(listing.parent / folder, image_records(listing, ImageOptions(**options)))
+        assert Datum.FromString(records(listing.parent / folder)[0][1]).data == raw
+
+
+def test_images_of_different_sizes_are_refused_where_sizes_are_checked(listing):
+    Image.new("RGB", (7, 6)).save(listing.parent / "a/two of them.png")
+    with pytest.raises(InputError, match="is of 3x6x7 after images of 3x5x7; resize them to one size") as caught:
+        made(listing, check_size=True)
+    assert caught.value.line == 2
+
+
+@pytest.mark.parametrize(
+    "text, labels, what",
+    [
+        ("a.png 1 2\nb.png 3\n", None, "followed by 2 labels; write it as `path/to/image.jpg 0.5 0.5`"),
+        ("a.png 1\n", 2, "followed by 2 labels"),
+        ("a.png\n", None, "followed by a label"),
+        ("a.png nan\n", None, "has the labels nan, which are not all finite"),
+        ("a.png 1e39 2\n", None, "not all finite in fp32"),
+    ],
+)
+def test_labels_that_cannot_be_are_named_with_their_line(tmp_path, text, labels, what):
+    (tmp_path / "list.txt").write_text(text)
+    with pytest.raises(InputError, match=what) as caught:
+        [*label_records(tmp_path / "list.txt", labels, None)]
+    assert caught.value.line == text.count("\n")
+
+
+def test_a_path_may_end_in_numbers_where_the_count_of_labels_is_given(tmp_path):
+    (tmp_path / "list.txt").write_text("image 7 0.5\n")
+    ((key, datum),) = label_records(tmp_path / "list.txt", 1, None)
+    assert key == b"00000000_image 7" and list(datum.float_data) == [0.5]

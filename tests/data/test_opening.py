@@ -8,8 +8,8 @@ from PIL import Image
 
 from layermem.data import declared_shapes, open_feed, probe
 from layermem.errors import InputError
-from layermem.proto.schema import TRAIN, BlobProto, Datum
-from tests.data.makers import digits_like, images, layer, make_lmdb
+from layermem.proto.schema import TEST, TRAIN, BlobProto, Datum
+from tests.data.makers import datum, digits_like, images, layer, make_lmdb
 
 DATA = (
     'name: "data" type: "Data" top: "data" top: "label" data_param {{ source: "{}" batch_size: {} backend: LMDB {} }}'
@@ -76,7 +76,6 @@ KINDS = {"lmdb": lmdb, "images": image_list, "hdf5": hdf5, "noise": lambda tmp_p
         (DATA.format("gone", 2, ""), "layer 'data' cannot read its data: there is no 'gone'"),
         (DATA.format("", 2, ""), "has no source; set it"),
         (DATA.format(".", 0, ""), "has batch_size 0; set"),
-        (DATA.format(".", 2, "").replace("LMDB", "LEVELDB"), "has backend LEVELDB"),
         (DATA.format(".", 2, "") + 'top: "third"', "has 3 tops"),
         (
             'name: "h" type: "HDF5Data" top: "x" hdf5_data_param { batch_size: 1 } transform_param { }',
@@ -192,3 +191,55 @@ def test_encoded_images_have_no_note(tmp_path):
     feed = opened(data(tmp_path / "db", 1, rest=" transform_param { force_gray: true }"))
     assert feed.notes == () and feed.shapes[0][1] == 1
     feed.close()
+
+
+@pytest.mark.parametrize("kind", ["raw", "floats", "encoded", "images"])
+@pytest.mark.parametrize("mean", ["mean_value: 5", "mean_value: 1 mean_value: 2 mean_value: 3", 'mean_file: "mean"'])
+def test_every_source_is_cropped_then_centred_then_scaled(tmp_path, kind, mean):
+    pixels = images(4)
+    values = np.random.default_rng(1).random((3, 6, 5), np.float32)
+    blob = BlobProto(num=1, channels=3, height=6, width=5, data=values.ravel().tolist())
+    (tmp_path / "mean").write_bytes(blob.SerializeToString())
+    listed = [save_image(tmp_path / f"{i}.png", image) for i, image in enumerate(pixels)]
+    if kind == "images":
+        (tmp_path / "list").write_text("".join(f"{i}.png {i}\n" for i in range(4)))
+        text = f'name: "d" type: "ImageData" top: "x" image_data_param {{ source: "{tmp_path}/list" batch_size: 4 }}'
+    else:
+        records = {"raw": pixels, "floats": pixels.astype(np.float32), "encoded": pixels}[kind]
+        datums = [datum(image, i) for i, image in enumerate(records)]
+        if kind == "encoded":
+            datums = [Datum(data=path.read_bytes(), label=i, encoded=True) for i, path in enumerate(listed)]
+        text = data(make_lmdb(tmp_path / "db", datums), 4)
+    feed = opened(f"{text} transform_param {{ scale: 0.5 crop_size: 4 {mean} }}", TEST, path=str(tmp_path / "net"))
+    centre = (slice(None), slice(1, 5), slice(0, 4))
+    means = {"5": np.float32(5), "1": np.arange(1, 4, dtype=np.float32)[:, None, None]}.get(mean[12:13], values)
+    expected = [(image[centre] - (means[centre] if mean[5] == "f" else means)) * np.float32(0.5) for image in pixels]
+    np.testing.assert_array_equal(feed.next()[0], np.stack(expected))
+    feed.close()
+
+
+def save_image(path, image):
+    Image.fromarray(np.ascontiguousarray(image[::-1].transpose(1, 2, 0))).save(path)
+    return path
+
+
+@pytest.mark.parametrize("field, channels", [("force_gray", 1), ("force_color", 3), ("", 3)])
+def test_an_encoded_datum_has_the_channels_that_are_forced(tmp_path, field, channels):
+    path = save_image(tmp_path / "a.png", images(1)[0])
+    folder = make_lmdb(tmp_path / "db", [Datum(data=path.read_bytes(), label=3, encoded=True)])
+    force = f"{field}: true" if field else ""
+    feed = opened(f"{data(folder, 2)} transform_param {{ {force} }}")
+    assert feed.shapes[0] == (2, channels, 6, 5) and feed.next()[1].tolist() == [3, 3] and not feed.notes
+    feed.close()
+
+
+def test_a_note_says_where_a_transform_has_no_effect(tmp_path):
+    save_image(tmp_path / "a.png", images(1)[0])
+    (tmp_path / "list").write_text("a.png 1\n")
+    text = f'name: "d" type: "ImageData" top: "x" image_data_param {{ source: "{tmp_path}/list" batch_size: 1 }}'
+    feed = opened(f"{text} transform_param {{ force_gray: true }}")
+    assert feed.shapes == ((1, 3, 6, 5),) and "force_gray has no effect on ImageData" in feed.notes[0]
+    feed.close()
+    size = "memory_data_param { batch_size: 2 channels: 3 height: 6 width: 5 }"
+    feed = opened(f'name: "m" type: "MemoryData" top: "x" {size} transform_param {{ scale: 2 }}')
+    assert feed.notes == ("transform_param has no effect on arrays that are given, as in BVLC Caffe",)

@@ -57,9 +57,7 @@ def test_an_old_layer_may_have_what_forks_and_later_versions_added():
 
 
 def test_an_old_type_of_a_fork_is_refused_by_its_fork():
-    with pytest.raises(
-        InputError, match=r"n:1: type .DENSE_IMAGE_DATA. .+ is from the SegNet fork of"
-    ):
+    with pytest.raises(InputError, match=r"n:1: type .DENSE_IMAGE_DATA. .+ is from the SegNet fork of"):
         read_net_text("layers { type: DENSE_IMAGE_DATA }", "n")
 
 

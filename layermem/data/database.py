@@ -1,0 +1,19 @@
+"""Opens a database of Datums: an LMDB or a LevelDB, as its files show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from layermem.data.datum_source import DatumSource
+from layermem.data.leveldb_source import LevelDbSource, is_leveldb
+from layermem.data.lmdb_source import LmdbSource
+from layermem.utils.input_files import exists
+
+
+def open_database(path: Path, *, stated: str = "LMDB", **options: Any) -> DatumSource:
+    """The records at `path`; `stated` is the backend, LMDB or LEVELDB, of what has the files of neither."""
+    if exists(path / "data.mdb") or path.is_file():
+        return LmdbSource(path, **options)
+    source = LevelDbSource if is_leveldb(path) or stated == "LEVELDB" else LmdbSource
+    return source(path, **options)

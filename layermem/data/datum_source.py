@@ -1,0 +1,119 @@
+"""Images and labels of a database of Datums, in the order of its keys, cyclically.
+
+A database of either kind (lmdb_source.py, leveldb_source.py) moves through its records; what a record means is here.
+The state is the key of the next record, so that a resumed run finds it without reading the records before it.
+source  Caffe data_layer.cpp, db.cpp
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from layermem.data.images import datum_image
+from layermem.data.position import State
+from layermem.errors import InputError
+from layermem.proto.schema import Datum, Message
+
+
+class DatumSource(ABC):
+    """Reads `path`; `color` as in images.datum_image.  With `labels`, a record without a label is an error."""
+
+    kind: str  # "LMDB" or "LevelDB"
+
+    def __init__(self, path: Path, *, labels: bool, color: bool | None = None):
+        self.path, self.labels, self.color = path, labels, color
+        self._key = b""  # of the next record
+
+    # -- the database ------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """The number of records."""
+
+    @abstractmethod
+    def _reading(self) -> AbstractContextManager[None]:
+        """InputError for any error of the library."""
+
+    @abstractmethod
+    def _value(self) -> bytes:
+        """The next record."""
+
+    @abstractmethod
+    def _advance(self) -> None:
+        """Make the record after the next one, or after the last the first, the next one, and set its key."""
+
+    @abstractmethod
+    def restore(self, state: State) -> None: ...
+
+    @abstractmethod
+    def check(self, state: State) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    # -- records -----------------------------------------------------------------------------------------------
+
+    def first_shape(self) -> tuple[int, ...]:
+        """Shape [C,H,W] of the next record, without advancing."""
+        with self._reading():
+            return self._image(self._datum()).shape
+
+    def first_is_raw(self) -> bool:
+        """Whether the next record holds pixels, not an encoded image."""
+        with self._reading():
+            return not self._datum().encoded
+
+    def read(self, count: int) -> tuple[list[np.ndarray], np.ndarray]:
+        """The next `count` images, and their labels as float32 (zeros if `labels` is off)."""
+        images, labels = [], np.zeros(count, np.float32)
+        with self._reading():
+            for index in range(count):
+                datum = self._datum()
+                images.append(self._image(datum))
+                if self.labels:
+                    if not datum.HasField("label"):
+                        raise self._error(
+                            f"has no label; write labels into the {self.kind}, or give the data layer a single top"
+                        )
+                    labels[index] = datum.label
+                self._advance()
+        return images, labels
+
+    def state(self) -> State:
+        return {"key": self._key.hex()}
+
+    def _datum(self) -> Message:
+        try:
+            return Datum.FromString(self._value())
+        except DecodeError:
+            raise self._error(
+                f"is not a Datum; create the {self.kind} with convert_imageset or a similar tool"
+            ) from None
+
+    def _image(self, datum: Message) -> np.ndarray:
+        try:
+            return datum_image(datum, color=self.color)
+        except InputError as error:
+            raise self._error(error.what) from None
+
+    def _missing(self, key: bytes) -> InputError:
+        """The error for the key of a snapshot that no record has."""
+        return InputError(
+            f"has no record '{_printable(key[:80])}', the next one of the snapshot; restore the {self.kind} of that "
+            "run",
+            path=str(self.path),
+        )
+
+    def _error(self, what: str) -> InputError:
+        record = f"(record '{_printable(self._key)}') " if self._key else ""
+        return InputError(f"{record}{what}", path=str(self.path))
+
+
+def _printable(key: bytes) -> str:
+    return key.decode("ascii", "backslashreplace")

@@ -1,0 +1,186 @@
+"""The records of a LevelDB (datum_source.py), the default backend of Caffe's Data layer, through the package plyvel.
+
+A LevelDB is open in one process at a time, so readers of one process share it.  Opening it turns its log into a
+table, which needs a folder that can be written, in Caffe too.  The checksum of every block that is read is verified.
+source  Caffe db_leveldb.cpp
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from layermem.data.datum_source import DatumSource
+from layermem.data.position import State, bytes_in
+from layermem.errors import InputError
+
+try:
+    import plyvel
+except ImportError:  # an extra; only nets that read a LevelDB need it
+    plyvel = None
+
+INSTALL = "pip install 'layermem[leveldb]'"
+CURRENT = "CURRENT"  # the file that every LevelDB has
+_databases: dict[Path, tuple[Any, int]] = {}  # by resolved path, with a reference count
+_lock = threading.Lock()
+
+
+def has_leveldb() -> bool:
+    """Whether the package is installed."""
+    return plyvel is not None
+
+
+@contextmanager
+def new_leveldb(folder: Path) -> Iterator[Any]:
+    """A new database with the options of Caffe; OSError for any error of it."""
+    options = {"block_size": 65536, "write_buffer_size": 2**28, "max_open_files": 100}
+    try:
+        with plyvel.DB(str(folder), create_if_missing=True, **options) as database:
+            yield database
+    except plyvel.Error as error:
+        raise OSError(_reason(error)) from None
+
+
+def is_leveldb(folder: Path) -> bool:
+    return os.path.exists(folder / CURRENT)
+
+
+class LevelDbSource(DatumSource):
+    kind = "LevelDB"
+
+    def __init__(self, path: Path, *, labels: bool, color: bool | None = None, skip: int = 0):
+        super().__init__(path, labels=labels, color=color)
+        self._resolved = path.resolve()
+        self._database = _acquire(self._resolved, path)
+        self._closed, self._process = False, os.getpid()
+        self._length: int | None = None
+        try:
+            with self._reading():
+                self._cursor = self._new_cursor()
+                self._to_first()
+                for _ in range(skip):
+                    self._advance()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def length(self) -> int:
+        """Counted when it is needed: a LevelDB does not know it."""
+        if self._length is None:
+            with self._reading():
+                cursor = self._new_cursor()
+                cursor.seek_to_first()
+                self._length = 0
+                while cursor.valid():
+                    self._length += 1
+                    cursor.next()
+        return self._length
+
+    def restore(self, state: State) -> None:
+        key = bytes_in(state, "key")
+        with self._reading():
+            cursor = self._new_cursor()
+            self._go_to(cursor, key)
+            self._cursor, self._key = cursor, key
+
+    def check(self, state: State) -> None:
+        key = bytes_in(state, "key")
+        with self._reading():  # a thread may be reading with the other cursor
+            self._go_to(self._new_cursor(), key)
+
+    def _go_to(self, cursor: Any, key: bytes) -> None:
+        cursor.seek(key)
+        if not cursor.valid() or cursor.key() != key:
+            raise self._missing(key)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._cursor = None
+            if self._process == os.getpid():  # a forked child has none of its threads
+                _release(self._resolved)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except plyvel.Error as error:
+            raise self._error(f"is damaged ({_reason(error)}); create the LevelDB again") from None
+
+    def _new_cursor(self) -> Any:
+        return self._database.raw_iterator(verify_checksums=True, fill_cache=False)
+
+    def _to_first(self) -> None:
+        self._cursor.seek_to_first()
+        if not self._cursor.valid():
+            what = "is a LevelDB without records, or is damaged; create it again, or change the source"
+            raise InputError(what, path=str(self.path))
+        self._key = bytes(self._cursor.key())
+
+    def _value(self) -> bytes:
+        return bytes(self._cursor.value())
+
+    def _advance(self) -> None:
+        self._cursor.next()
+        if self._cursor.valid():
+            self._key = bytes(self._cursor.key())
+        else:
+            self._to_first()
+
+
+def _reason(error: Exception) -> str:
+    text = error.args[0] if error.args else ""
+    return text.decode(errors="replace") if isinstance(text, bytes) else str(text)
+
+
+def _new_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_lock)  # another thread may have held the lock
+
+
+def _acquire(resolved: Path, path: Path) -> Any:
+    """The database of this process at `resolved`, opened by its first user."""
+    with _lock:
+        database, users = _databases.get(resolved, (None, 0))
+        if database is None:
+            database = _open(resolved, path)
+        _databases[resolved] = (database, users + 1)
+        return database
+
+
+def _release(resolved: Path) -> None:
+    with _lock:
+        database, users = _databases.pop(resolved)
+        if users > 1:
+            _databases[resolved] = (database, users - 1)
+        else:
+            database.close()
+
+
+def _open(resolved: Path, path: Path) -> Any:
+    if not is_leveldb(resolved):  # opening would leave files there
+        what = f"is not a LevelDB, or is damaged (there is no file {CURRENT}); make it again"
+        raise InputError(what, path=str(path))
+    if plyvel is None:
+        what = f"is a LevelDB, and the Python package for it is missing; install it: {INSTALL}, or convert it to LMDB"
+        raise InputError(what, path=str(path))
+    try:
+        return plyvel.DB(str(resolved), create_if_missing=False, paranoid_checks=True)
+    except (plyvel.Error, UnicodeEncodeError) as error:
+        reason = _reason(error)
+        if "lock" in reason.lower():
+            what = f"cannot be opened ({reason}); a LevelDB is open in one process at a time: end the other one"
+        elif not os.access(resolved, os.W_OK):
+            what = f"cannot be opened ({reason}); make the folder writable, which a LevelDB needs, or copy it"
+        else:
+            what = f"is not a LevelDB, or is damaged ({reason}); make it again"
+        raise InputError(what, path=str(path)) from None
