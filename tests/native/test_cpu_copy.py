@@ -54,3 +54,17 @@ def test_a_block_is_copied_between_any_strides(isa, every_way):
     out, cropped = every_way(make)
     assert (out == frame + x[:3].transpose(2, 1, 3, 0)).all()
     assert (cropped == x[1:3, 2:5, 3:7]).all()
+
+
+def test_a_block_whose_sides_run_along_other_axes_is_transposed_in_tiles(isa, every_way):
+    x, before = normal(1, 3, 37, 2, 41), normal(2, 2, 3, 41, 37)
+
+    def make(memory):
+        X, out, added = memory.put(x), memory.empty(2, 3, 41, 37), memory.put(before)
+        sizes, x_strides, strides = [2, 3, 41, 37], [41, 3034, 1, 82], [4551, 1517, 37, 1]
+        cpu.copy_block(sizes, out=at(out), out_strides=strides, x=at(X), x_strides=x_strides)()
+        cpu.copy_block(sizes, out=at(added), out_strides=strides, x=at(X), x_strides=x_strides, accumulate=True)()
+        return out, added
+
+    out, added = every_way(make)
+    assert (out == x.transpose(2, 0, 3, 1)).all() and (added == before + x.transpose(2, 0, 3, 1)).all()

@@ -50,7 +50,7 @@ void bind_copy(py::module_& m) {
     m.def(
         "transpose",
         [](int64_t n, int64_t rows, int64_t columns, Address out, Address x, bool accumulate) {
-            return BoundLaunch{transpose({at<float>(out), at<float>(x), n, rows, columns, accumulate})};
+            return BoundLaunch{transpose(n, rows, columns, at<float>(out), at<float>(x), accumulate)};
         },
         arg("n"), arg("rows"), arg("columns"), py::kw_only(), arg("out"), arg("x"), arg("accumulate") = false);
     m.def(

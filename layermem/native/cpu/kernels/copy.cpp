@@ -10,6 +10,7 @@ namespace layermem::cpu {
 namespace {
 
 constexpr int64_t kTaskFloats = 16384;
+constexpr int64_t kLeastTile = 4;  // side of a matrix that is worth a transposition
 
 // One axis of a copy: `size` elements, `out` and `in` floats apart.
 struct Loop {
@@ -30,6 +31,39 @@ std::vector<Loop> merge_axes(const std::vector<int64_t>& shape, const std::vecto
             loops.push_back(next);
     }
     return loops;
+}
+
+// The offsets of index number `at`, counted through the loops with the innermost first.
+struct Offsets {
+    int64_t out, in;
+};
+
+Offsets offsets_of(const std::vector<Loop>& outer, int64_t at) {
+    Offsets offsets{0, 0};
+    for (size_t i = outer.size(); i-- > 0; at /= outer[i].size) {
+        offsets.out += at % outer[i].size * outer[i].out;
+        offsets.in += at % outer[i].size * outer[i].in;
+    }
+    return offsets;
+}
+
+// For every index of `outer` a matrix, whose rows lie along `in` and whose columns lie along `out`.  A task is a band
+// of rows of one matrix.
+Launch transpose_block(float* out, const float* in, const std::vector<Loop>& outer, const Loop& rows,
+                       const Loop& columns, bool accumulate) {
+    int64_t matrices = 1;
+    for (const Loop& loop : outer) matrices *= loop.size;
+    return [=, &kernels = copy_kernels()] {
+        const int64_t step = std::max<int64_t>(16, kTaskFloats / columns.size / 16 * 16);
+        const int64_t parts = ceil_div(rows.size, step);
+        parallel_for(matrices * parts, [&](int64_t task) {
+            const Offsets at = offsets_of(outer, task / parts);
+            const int64_t begin = task % parts * step;
+            const Transpose args{out + at.out, in + at.in, 1,       rows.size,
+                                 columns.size, accumulate, rows.in, columns.out};
+            kernels.transpose(args, 0, begin, std::min(rows.size, begin + step));
+        });
+    };
 }
 
 // One run of the innermost loop: through the microkernel where both sides are contiguous, else element by element.
@@ -69,10 +103,10 @@ Launch copy_rows(const StridedCopy& args) {
 }
 
 // n matrices [rows][columns] -> [columns][rows]; a task is a band of rows of one matrix.
-Launch transpose(const Transpose& args) {
-    if (args.n < 0 || args.rows < 1 || args.columns < 1)
-        throw std::invalid_argument("transpose: sizes must be at least 1");
+Launch transpose(int64_t n, int64_t rows, int64_t columns, float* out, const float* in, bool accumulate) {
+    if (n < 0 || rows < 1 || columns < 1) throw std::invalid_argument("transpose: sizes must be at least 1");
     return [=, &kernels = copy_kernels()] {
+        const Transpose args{out, in, n, rows, columns, accumulate, columns, rows};
         // Rows of a task: a multiple of the 16 rows of a tile.
         const int64_t step = std::max<int64_t>(16, kTaskFloats / args.columns / 16 * 16);
         const int64_t parts = ceil_div(args.rows, step);
@@ -95,18 +129,21 @@ Launch copy_block(float* out, const float* in, const std::vector<int64_t>& shape
     }
     int64_t runs = std::find(shape.begin(), shape.end(), 0) == shape.end() ? 1 : 0;
     for (const Loop& loop : outer) runs *= loop.size;
+    // Runs along `out` whose elements lie apart in `in`, where another axis lies along `in`: transposed tiles.
+    const auto along_in = std::find_if(outer.begin(), outer.end(), [](const Loop& loop) { return loop.in == 1; });
+    if (runs > 0 && inner.out == 1 && inner.in > 1 && along_in != outer.end() && along_in->size >= kLeastTile &&
+        inner.size >= kLeastTile) {
+        const Loop columns = *along_in;
+        outer.erase(along_in);
+        return transpose_block(out, in, outer, inner, columns, accumulate);
+    }
     return [=, &kernels = copy_kernels()] {
         if (runs == 0) return;
         const int64_t step = std::max<int64_t>(1, kTaskFloats / inner.size);
         parallel_for_ranges(runs, step, [&](int64_t begin, int64_t end) {
             for (int64_t run = begin; run < end; ++run) {
-                // The outer index of this run, innermost axis first, as offsets.
-                int64_t rest = run, to = 0, from = 0;
-                for (size_t i = outer.size(); i-- > 0; rest /= outer[i].size) {
-                    to += rest % outer[i].size * outer[i].out;
-                    from += rest % outer[i].size * outer[i].in;
-                }
-                copy_run(kernels, out + to, in + from, inner, accumulate);
+                const Offsets at = offsets_of(outer, run);
+                copy_run(kernels, out + at.out, in + at.in, inner, accumulate);
             }
         });
     };

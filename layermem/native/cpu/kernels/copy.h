@@ -9,7 +9,7 @@
 namespace layermem::cpu {
 
 Launch copy_rows(const StridedCopy& args);
-Launch transpose(const Transpose& args);
+Launch transpose(int64_t n, int64_t rows, int64_t columns, float* out, const float* in, bool accumulate);
 
 // out[sum of index * out_strides] (+)= in[sum of index * in_strides], for every index below `shape`; strides in floats
 Launch copy_block(float* out, const float* in, const std::vector<int64_t>& shape,

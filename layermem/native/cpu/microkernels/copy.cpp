@@ -27,9 +27,9 @@ void transpose(const Transpose& args, int64_t image, int64_t begin, int64_t end)
         for (int64_t i0 = begin; i0 < end; i0 += 16) {
             float tile[16 * 16];
             const int64_t rows = min(16, end - i0), columns = min(16, args.columns - j0);
-            transpose_tile(tile, 16, in + i0 * args.columns + j0, args.columns, rows, columns);
+            transpose_tile(tile, 16, in + i0 * args.in_pitch + j0, args.in_pitch, rows, columns);
             for (int64_t j = 0; j < columns; ++j) {
-                float* to = out + (j0 + j) * args.rows + i0;
+                float* to = out + (j0 + j) * args.out_pitch + i0;
                 for_each_vector(0, rows, [&](int64_t i, auto n) {
                     const V v = load(tile + j * 16 + i, n);
                     store(to + i, args.accumulate ? load(to + i, n) + v : v, n);

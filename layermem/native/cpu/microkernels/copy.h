@@ -18,11 +18,13 @@ struct Transpose {  // out[n][j][i] (+)= in[n][i][j],  i < rows, j < columns
     const float* in;
     int64_t n, rows, columns;
     bool accumulate;
+    int64_t in_pitch, out_pitch;  // floats from one i to the next of in, from one j to the next of out
 };
 
 struct CopyKernels {
-    void (*copy_rows)(const StridedCopy&, int64_t begin, int64_t end);               // rows [begin, end)
-    void (*transpose)(const Transpose&, int64_t image, int64_t begin, int64_t end);  // rows of one image
+    void (*copy_rows)(const StridedCopy&, int64_t begin, int64_t end);  // rows [begin, end)
+    void (*transpose)(const Transpose&, int64_t image, int64_t begin,
+                      int64_t end);  // rows of an image; contiguous ones
 };
 LAYERMEM_KERNEL_TABLE(CopyKernels, copy_kernels)
 
