@@ -1,6 +1,6 @@
 // Im2col: the windows of an image as channels.
-//   x [N][height][width][channels], y [N][rows][columns][channels kh kw] float: y holds tap (r, s) of channel c at
-//   (c kh + r) kw + s, zero in the pad
+//   x [N][height][width][channels], y [N][rows][columns][channels taps] float: y holds tap (r, s) of channel c at
+//   c taps + first_tap + r kw + s, zero in the pad; taps is kh kw, or more where these are those of one frame
 //   launch   one thread per element written, grid ceil(count / 256), block 256
 //   traffic  4|x| + 4|y| bytes: bound by memory; backward reads y with a stride of kh kw floats
 //   assumes  elements below 2^31
@@ -17,10 +17,11 @@ struct Im2colArgs {
     int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
     Divider by_channels, by_columns, by_rows;  // of the blob that is written
     Divider by_taps, by_kernel_w, by_stride_h, by_stride_w;
+    int taps, first_tap;
     int count, accumulate;
 };
 
-// Element number `at` of the blob that is written.
+// Element number `at` of the blob that is written; of y, of the taps of this launch.
 struct Place {
     int item, row, column, channel;
 };
@@ -42,7 +43,9 @@ LM_KERNEL(im2col_forward, Im2colArgs, p, 256) {
     const int w = y.column * p.stride_w - p.pad_w + s * p.dilation_w;
     const bool inside = static_cast<unsigned>(h) < static_cast<unsigned>(p.height) &&
                         static_cast<unsigned>(w) < static_cast<unsigned>(p.width);
-    p.y[at] = inside ? p.x[((y.item * p.height + h) * p.width + w) * p.channels + c] : 0.0f;
+    const int pixel = (y.item * p.rows + y.row) * p.columns + y.column;
+    p.y[(pixel * p.channels + c) * p.taps + p.first_tap + tap] =
+        inside ? p.x[((y.item * p.height + h) * p.width + w) * p.channels + c] : 0.0f;
 }
 
 // The window that has a pixel at distance `from` of the first one as this tap, or -1.
@@ -56,7 +59,6 @@ LM_KERNEL(im2col_backward, Im2colArgs, p, 256) {
     const int at = blockIdx.x * 256 + threadIdx.x;
     if (static_cast<unsigned>(at) >= static_cast<unsigned>(p.count)) return;
     const Place dx = place_of(p, at);
-    const int taps = p.kernel_h * p.kernel_w;
     float sum = p.accumulate ? p.y[at] : 0.0f;
     for (int r = 0; r < p.kernel_h; ++r) {
         const int row = window_of(dx.row + p.pad_h - r * p.dilation_h, p.by_stride_h, p.rows);
@@ -64,7 +66,7 @@ LM_KERNEL(im2col_backward, Im2colArgs, p, 256) {
             const int column = window_of(dx.column + p.pad_w - s * p.dilation_w, p.by_stride_w, p.columns);
             if (column < 0) continue;
             const int pixel = (dx.item * p.rows + row) * p.columns + column;
-            sum += p.x[(pixel * p.channels + dx.channel) * taps + r * p.kernel_w + s];
+            sum += p.x[(pixel * p.channels + dx.channel) * p.taps + p.first_tap + r * p.kernel_w + s];
         }
     }
     p.y[at] = sum;

@@ -23,6 +23,7 @@ import numpy as np
 
 from layermem import ops
 from layermem.backends.registry import StepContext
+from layermem.layers.images import image_shape
 from layermem.ops import Tensor
 from tests.op_case import Draw, Formula, OpCase, RecordCase, Shape
 
@@ -210,6 +211,46 @@ conv("Convolution + ReLU, grouped", 16, "kernel_size: 1 group: 2", small=(1, 6, 
 conv("Convolution + ReLU from y", 5, "kernel_size: 2", small=(2, 3, 5, 4), relu=True, saved="y0")
 conv("Convolution + residual + ReLU", 40, STRIDED, small=(2, 4, 5, 4), residual=True, relu=True)
 conv("Convolution + residual", 5, "kernel_size: 2", small=(2, 3, 5, 4), residual=True)
+
+
+def of_rank(name: str, text: str, shape: Shape, *, axis: int = 1, **more: Any) -> None:
+    """The part of a convolution over blobs of `shape` that works on their images; `shape` is also Caffe's of a top."""
+    dims = " ".join(f"dim: {d}" for d in shape)
+    images = image_shape(shape, axis)
+    add(name, f"{text} input_param {{ shape {{ {dims} }} }}", **{s: [images] * n for s, n in more.items()})
+
+
+CLIP, CLIPS = (2, 3, 4, 4, 3), (2, 4, 4, 3, 3)
+PAIR = 'top: "a" top: "b"'
+FAR = "kernel_size: 2 stride: 3"
+of_rank("Convolution of clips", conv_text(4, "kernel_size: 3 pad: 1 stride: 2"), CLIP, small=1)
+of_rank("Convolution of clips of many channels", conv_text(36, "kernel_size: 3 pad: 1"), (2, 24, 5, 6, 7), medium=1)
+of_rank(
+    "Convolution of clips, grouped, of two bottoms",
+    conv_text(4, "kernel_size: 2 group: 2 dilation: 2 dilation: 1 dilation: 1", more=PAIR),
+    CLIPS,
+    medium=2,
+)
+of_rank("Convolution of clips, frames in the pad", conv_text(4, "kernel_size: 2 pad: 3 pad: 0 pad: 1 stride: 2"),
+        (2, 2, 2, 3, 3), medium=1)  # fmt: skip
+of_rank("Convolution of clips, images only", conv_text(4, "kernel_size: 1 kernel_size: 3 kernel_size: 3"), CLIP,
+        medium=1)  # fmt: skip
+of_rank("Convolution of four spatial axes", conv_text(3, "kernel_size: 2 stride: 2 stride: 1 stride: 1 stride: 1"),
+        (1, 2, 3, 2, 3, 2), medium=1)  # fmt: skip
+of_rank("Deconvolution of clips", conv_text(4, "kernel_size: 3 stride: 2 pad: 1", "Deconvolution"), (2, 3, 3, 2, 2),
+        medium=1)  # fmt: skip
+of_rank("Deconvolution of clips with gaps, of two bottoms", conv_text(4, FAR, "Deconvolution", PAIR), (1, 4, 2, 2, 2),
+        small=2)  # fmt: skip
+of_rank("Convolution of signals", conv_text(4, "kernel_size: 3 pad: 1 stride: 2"), (2, 3, 9), medium=1)
+of_rank("Convolution of items in two axes", conv_text(4, "kernel_size: 2 axis: 2"), CLIPS, axis=2, medium=1)
+of_rank("Deconvolution of points", conv_text(4, "axis: -1", "Deconvolution"), (2, 5), medium=1)
+of_rank("Im2col of clips", 'type: "Im2col" convolution_param { kernel_size: 2 pad: 1 stride: 2 }', CLIP, small=1)
+of_rank("Im2col of clips with gaps", f'type: "Im2col" convolution_param {{ {FAR} }}', (1, 2, 5, 4, 3), medium=1)
+of_rank("FromImages", 'type: "FromImages" convolution_param { axis: 1 }', CLIP, small=1)
+of_rank("FromImages of lines", 'type: "FromImages" convolution_param { axis: 2 }', TINY, axis=2, medium=1)
+for _name, _shape, _axis in (("AsImages", CLIP, 1), ("AsImages of lines", TINY, 2)):
+    of_rank(_name, f'type: "AsImages" convolution_param {{ axis: {_axis} }}', _shape)
+    CASES[_name] = replace(CASES[_name], sizes={"small" if _axis == 1 else "medium": [_shape]})
 
 for _name, _outputs, _settings, _shape in (
     ("VGG conv2_2", 128, "kernel_size: 3 pad: 1", (64, 128, 112, 112)),

@@ -167,7 +167,23 @@ OTHERS = f"""
     layer {{ name: "pyramid" type: "SPP" bottom: "even" top: "pyramid" spp_param {{ pyramid_height: 2 }} }}
     {LOSS % "pyramid"}
 """
+CLIP = f"""
+    {DATA}
+    layer {{ name: "clip" type: "Reshape" bottom: "data" top: "clip"
+            reshape_param {{ shape {{ dim: 4 dim: 3 dim: 3 dim: 2 dim: 5 }} }} }}
+    {conv("conv1", "clip", 4, 3)} {relu("conv1")}
+    {conv("conv2", "conv1", 4, 3, "param { lr_mult: 1 } param { lr_mult: 2 }")} {relu("conv2")}
+    layer {{ name: "half" type: "Convolution" bottom: "conv2" top: "half" convolution_param {{ num_output: 4 group: 2
+            kernel_size: 2 stride: 2 stride: 1 stride: 2 weight_filler {{ type: "xavier" }} }} }}
+    layer {{ name: "twice" type: "Deconvolution" bottom: "half" top: "twice" convolution_param {{ num_output: 3
+            kernel_size: 2 stride: 2 weight_filler {{ type: "msra" }} bias_term: false }} }}
+    layer {{ name: "rows" type: "Reshape" bottom: "twice" top: "rows"
+            reshape_param {{ shape {{ dim: 4 dim: 3 dim: -1 }} }} }}
+    {conv("signal", "rows", 4, 3)} {relu("signal")}
+    {LOSS % "signal"}
+"""
 NETS = {
+    "clip": CLIP,
     "yolo": YOLO,
     "bn": BN,
     "ssd": SSD,

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from layermem.graph.net import Net
 from layermem.layers import Layer
+from layermem.layers.base import PARTS
 from layermem.proto.schema import TRAIN
 
 FLOAT = 4  # bytes of a value, an index or a mask element: Caffe uses 32 bits for all of them
@@ -59,7 +60,7 @@ def beside(test: CaffeBytes) -> int:
 
 # -- blobs -----------------------------------------------------------------------------------------------------
 
-DIFF_SHARED = {"Flatten", "Reshape"}  # the top is the bottom under another shape
+DIFF_SHARED = {"Flatten", "Reshape", *PARTS}  # the top is the bottom under another shape
 DATA_SHARED = {*DIFF_SHARED, "Split"}
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from layermem.errors import InputError
 from layermem.layers import LAYERS, Layer, Param, Tensor, make_layer
+from layermem.layers.base import PARTS
 from layermem.layers.composite import COMPOSITES
 from layermem.layers.data import FEEDS, MATRIX, Probe, as_input, make_feed_layer, shape_options
 from layermem.proto.filter import filter_net
@@ -241,8 +242,9 @@ class Net:
         for node in self.nodes:
             for blob in node.bottoms:
                 readers[blob] = readers.get(blob, 0) + 1
+        parts = {blob for node in self.nodes if node.layer.type in PARTS for blob in node.tops}
         return sum(
-            tensor.nbytes * (1 + (readers.get(blob, 0) if readers.get(blob, 0) > 1 else 0))
+            tensor.nbytes * ((blob not in parts) + (readers.get(blob, 0) if readers.get(blob, 0) > 1 else 0))
             for blob, tensor in self.blobs.items()
         )
 

@@ -184,12 +184,17 @@ class Layer:
 LAYERS: dict[str, type[Layer]] = {}
 
 
-def layer(name: str) -> Callable[[type[Layer]], type[Layer]]:
-    """Register a layer under Caffe's type name."""
+PARTS: set[str] = set()  # types that stand for parts of other layers only (composite.py); no net names them
+
+
+def layer(name: str, *, part: bool = False) -> Callable[[type[Layer]], type[Layer]]:
+    """Register a layer under Caffe's type name; `part`: it is one of PARTS."""
 
     def register(cls: type[Layer]) -> type[Layer]:
         cls.type = name
         LAYERS[name] = cls
+        if part:
+            PARTS.add(name)
         return cls
 
     return register
@@ -216,12 +221,12 @@ def make_layer(
     if param.type in MISSING:
         raise InputError(f"has type '{param.type}', which layermem does not have; {remedy}{MISSING[param.type]}")
     if param.type not in LAYERS:
-        types = (*LAYERS, *more)
+        types = sorted({*LAYERS, *more} - PARTS)
         fork = fork_of_type(param.type)
         origin = "; " if fork is None else f": it is from {fork}; "
         hint = _hint(param.type, types) if fork is None else ""
         what = f"has type '{param.type}', which layermem does not have{origin}"
-        raise InputError(what + (hint or f"{remedy}it has: {' '.join(sorted(types))}"))
+        raise InputError(what + (hint or f"{remedy}it has: {' '.join(types)}"))
     return LAYERS[param.type](param, phase, bottoms)
 
 
@@ -232,6 +237,6 @@ def _hint(name: str, types: Collection[str]) -> str:
 
 
 __all__ = [
-    "LAYERS", "MAX_COUNT", "MULTIPLIERS", "Layer", "Message", "Overlay", "Param", "Step", "Tensor", "Window", "layer",
-    "make_layer", "roles",
+    "LAYERS", "MAX_COUNT", "MULTIPLIERS", "PARTS", "Layer", "Message", "Overlay", "Param", "Step", "Tensor", "Window",
+    "layer", "make_layer", "roles",
 ]  # fmt: skip

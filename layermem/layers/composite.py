@@ -1,13 +1,16 @@
 """Layers that are several others: a net has their parts in place of them.
 
+    Convolution, Deconvolution, Im2col  of other ranks than N x C x H x W: the bottoms become images before it, and its
+                  tops become blobs of their rank again (images.py)
     InfogainLoss  with `source`: its matrix comes from a layer before it that reads the file
     SPP  a pyramid of Poolings of x [N,C,H,W]: level i cuts the image into 2^i x 2^i windows, i < pyramid_height.  Each
          is flattened, and all are joined: y [N, C (1 + 4 + 16 + ..)].  A pyramid of one level is that Pooling alone
 
 memory  that of the parts: a MAX keeps an index per window
-source  Caffe infogain_loss_layer.cpp, spp_layer.cpp
+source  Caffe base_conv_layer.cpp, infogain_loss_layer.cpp, spp_layer.cpp
 
-Parts are named after their layer: `spp/pool0`, `spp/flat0` and so on; the last one has its name and its tops.
+Parts are named after their layer: `spp/pool0`, `spp/flat0` and so on; the last one has its name and its tops.  Of a
+convolution the part with its weights has its name: `conv/images`, `conv`, `conv/top`.
 """
 
 from __future__ import annotations
@@ -15,8 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from layermem.errors import InputError
-from layermem.layers.base import Message, Tensor
+from layermem.layers.base import Message, Tensor, make_layer
+from layermem.layers.convolution import BaseConvolution
 from layermem.layers.data import MATRIX
+from layermem.layers.im2col import Im2col
+from layermem.layers.images import image_shape
 from layermem.proto.schema import LayerParameter
 
 Parts = Callable[[Message, Sequence[Tensor]], Iterator[Message]]
@@ -110,3 +116,47 @@ def infogain_loss(whole: Message, bottoms: Sequence[Tensor]) -> Iterator[Message
             loss.bottom.append(matrix.top[0])
             loss.propagate_down.extend([False] * bool(whole.propagate_down))
     yield loss
+
+
+@composite("Convolution")
+@composite("Deconvolution")
+@composite("Im2col")
+def convolution(whole: Message, bottoms: Sequence[Tensor]) -> Iterator[Message]:
+    """The layer itself where its bottoms are N x C x H x W; else the same over images, which other parts make."""
+    inner = LayerParameter()
+    inner.CopyFrom(whole)
+    inner.ClearField("input_param")
+    shapes = {x.shape for x in bottoms}
+    if len(shapes) != 1 or len(whole.bottom) != len(whole.top):
+        yield inner  # which says what is wrong
+        return
+    (shape,) = shapes
+    axis = whole.convolution_param.axis
+    if not -len(shape) <= axis < len(shape) or (len(shape), axis % len(shape)) == (4, 1):
+        yield inner
+        return
+    inner.convolution_param.axis = axis = axis % len(shape)
+    images = [f"{whole.name}/images{i or ''}" for i in range(len(bottoms))]
+    maps = [f"{whole.name}/maps{i or ''}" for i in range(len(bottoms))]
+    inner.input_param.shape.add(dim=shape)
+    inner.bottom[:], inner.top[:] = images, maps
+    inner.ClearField("loss_weight")
+    layer = make_layer(inner, whole.phase, [Tensor(image_shape(shape, axis))] * len(bottoms))
+    assert isinstance(layer, (BaseConvolution, Im2col))
+    for i, (bottom, image) in enumerate(zip(whole.bottom, images)):
+        before = _between(whole, f"images{i or ''}", "AsImages", bottom, image, shape, axis)
+        before.propagate_down[:] = whole.propagate_down[i : i + 1]
+        yield before
+    yield inner
+    for i, (between, blob) in enumerate(zip(maps, whole.top)):
+        after = _between(whole, f"top{i or ''}", "FromImages", between, blob, layer.blob_shape, axis)
+        after.loss_weight[:] = whole.loss_weight[i : i + 1]
+        yield after
+
+
+def _between(whole: Message, name: str, kind: str, bottom: str, top: str, shape: Sequence[int], axis: int) -> Message:
+    """The part between a blob of `shape` and its images, in either direction."""
+    message = part(whole, name, kind, (bottom,), (top,))
+    message.input_param.shape.add(dim=shape)
+    message.convolution_param.axis = axis
+    return message

@@ -5,6 +5,9 @@
     Deconvolution  x [N,C,H,W] -> image y [N,K,Ho,Wo],  Ho = stride (H - 1) + extent - 2 pad
                    weights (C, K/g, kh, kw), bias (K);  it runs the data gradient of a convolution forward
 
+    Channels are in `axis`, 1 unless it says otherwise, and all axes behind it are spatial: one for a signal, three for
+    a clip, or any number.  What stands before it are independent items.  Weights are (K, C/g, kernel..).
+
     ConvolutionDepthwise, DepthwiseConvolution   of forks: a Convolution with group = C
 
     memory         stashes nothing; wgrad reads x and dy, dgrad reads dy and the weights alone
@@ -19,55 +22,65 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from math import prod
 
 from layermem import ops
 from layermem.errors import InputError
-from layermem.layers.base import Layer, Message, Step, Window, layer, roles
-from layermem.ops import ConvProblem
+from layermem.layers.base import Layer, Message, Step, Tensor, Window, layer, roles
+from layermem.layers.images import check_images, stated_shape
+from layermem.ops import ConvNdProblem, ConvProblem
 
 
 class BaseConvolution(Layer):
-    """What both have in common.  The image is x of a Convolution, y of a Deconvolution."""
+    """What both have in common.  The image is x of a Convolution, y of a Deconvolution.
 
-    record: ops.Conv | ops.Deconv
+    The bottoms are images.  Of other ranks they are made by a part before this one (composite.py), which states the
+    shape that they have in the net; `blob_shape` is then that of the tops.
+    """
+
+    record: ops.Conv | ops.Deconv | ops.ConvNd | ops.DeconvNd
+    blob_shape: tuple[int, ...]
     bottom_range = (1, None)
     top_range = (1, None)
 
     def setup(self) -> None:
         p = self.param.convolution_param
-        x = self.bottoms[0]
-        self._check(p)
-        windows = [
-            Window(size, kernel, stride, pad, dilation)
-            for size, kernel, stride, pad, dilation in zip(
-                x.shape[2:],
-                sizes(p, "kernel", "kernel_size", None),
-                sizes(p, "stride", "stride", 1),
-                sizes(p, "pad", "pad", 0),
-                sizes(p, "dilation", "dilation", 1),
-                strict=True,
-            )
-        ]
-        self.record = self._record(windows, p.num_output, self.groups, p.bias_term)
+        self._check_pairs()
+        shape = stated_shape(self.param, self.bottoms[0])
+        axis = self.axis(p.axis, Tensor(shape))
+        check_images(self.type, self.bottoms[0], shape, axis)
+        self._check_channels(p)
+        windows = windows_of(p, shape[axis + 1 :])
+        self.record = self._record(self._placed(windows), prod(shape[:axis]))
         problem = self.record.problem
-        y = problem.maps if isinstance(self.record, ops.Conv) else problem.image
+        y = problem.maps if isinstance(self.record, (ops.Conv, ops.ConvNd)) else problem.image
         self.tops = (y,) * len(self.bottoms)
-        self.params = (self.make_param(0, problem.filter.shape, p.weight_filler),)
+        self.blob_shape = (*shape[:axis], p.num_output, *self._outputs(windows))
+        filter_shape = (*problem.filter.shape[:2], *(window.kernel for window in windows))
+        self.params = (self.make_param(0, filter_shape, p.weight_filler, stored=problem.filter.shape),)
         if p.bias_term:
             self.params += (self.make_param(1, (p.num_output,), p.bias_filler),)
 
-    def _record(self, windows: Sequence[Window], outputs: int, groups: int, bias: bool) -> ops.Conv | ops.Deconv:
-        """The op for `windows` over the bottom."""
+    def _placed(self, windows: Sequence[Window]) -> Sequence[Window]:
+        """`windows` over the axes of the image."""
         raise NotImplementedError
 
-    def _check(self, p: Message) -> None:
+    def _outputs(self, windows: Sequence[Window]) -> Sequence[int]:
+        """The spatial extents of the top."""
+        raise NotImplementedError
+
+    def _record(self, windows: Sequence[Window], items: int) -> ops.Conv | ops.Deconv | ops.ConvNd | ops.DeconvNd:
+        """The op for `windows` over the axes of the image."""
+        raise NotImplementedError
+
+    def _problem(self, windows: Sequence[Window], items: int, c: int, k: int) -> ConvProblem | ConvNdProblem:
+        rows, columns = (Window(1, 1), Window(1, 1), *windows)[-2:]
+        if len(windows) <= 2:
+            return ConvProblem(items, c, k, rows, columns, self.groups)
+        return ConvNdProblem(items, c, k, tuple(windows[:-2]), rows, columns, self.groups)
+
+    def _check_pairs(self) -> None:
         x = self.bottoms[0]
-        if len(x.shape) != 4:
-            raise InputError(
-                f"has a bottom of {len(x.shape)} axes ({x}); {self.type} takes N x C x H x W: Reshape it first"
-            )
-        if self.axis(p.axis) != 1:
-            raise InputError(f"has its channels in axis {p.axis}; layermem has them in axis 1: remove 'axis'")
         if len(self.param.bottom) != len(self.param.top):
             raise InputError(
                 f"has {len(self.param.bottom)} bottoms and {len(self.param.top)} tops; give each bottom its own top"
@@ -75,6 +88,9 @@ class BaseConvolution(Layer):
         for other in self.bottoms[1:]:
             if other.shape != x.shape:
                 raise InputError(f"has bottoms of {x} and {other}; bottoms that share weights must have one shape")
+
+    def _check_channels(self, p: Message) -> None:
+        x = self.bottoms[0]
         if p.num_output < 1:
             raise InputError("needs num_output of at least 1")
         if self.groups < 1 or x.shape[1] % self.groups or p.num_output % self.groups:
@@ -114,17 +130,19 @@ class BaseConvolution(Layer):
 
 @layer("Convolution")
 class Convolution(BaseConvolution):
-    def _record(self, windows: Sequence[Window], outputs: int, groups: int, bias: bool) -> ops.Conv:
-        rows, columns = windows
-        for window in windows:
-            if window.extent > window.size + 2 * window.pad:
-                raise InputError(
-                    f"has windows of {rows.extent} x {columns.extent} on a padded bottom of "
-                    f"{rows.size + 2 * rows.pad} x {columns.size + 2 * columns.pad}; "
-                    "use a smaller kernel or a larger pad"
-                )
-        n, c = self.bottoms[0].shape[:2]
-        return ops.Conv(ConvProblem(n, c, outputs, rows, columns, groups), len(self.bottoms), bias)
+    def _placed(self, windows: Sequence[Window]) -> Sequence[Window]:
+        check_fit(windows)
+        return windows
+
+    def _outputs(self, windows: Sequence[Window]) -> Sequence[int]:
+        return [window.floor_out for window in windows]
+
+    def _record(self, windows: Sequence[Window], items: int) -> ops.Conv | ops.ConvNd:
+        p, pairs = self.param.convolution_param, len(self.bottoms)
+        problem = self._problem(windows, items, self.bottoms[0].shape[1], p.num_output)
+        if isinstance(problem, ConvNdProblem):
+            return ops.ConvNd(problem, pairs, p.bias_term)
+        return ops.Conv(problem, pairs, p.bias_term)
 
 
 class Depthwise(Convolution):
@@ -152,26 +170,75 @@ class DepthwiseConvolution(Depthwise):
 
 @layer("Deconvolution")
 class Deconvolution(BaseConvolution):
-    def _record(self, windows: Sequence[Window], outputs: int, groups: int, bias: bool) -> ops.Deconv:
-        out = [w.stride * (w.size - 1) + w.extent - 2 * w.pad for w in windows]
-        if min(out) < 1:
-            raise InputError(f"crops its top to {out[0]} x {out[1]}; use a smaller pad")
-        rows, columns = (replace(window, size=size) for size, window in zip(out, windows, strict=True))
-        n, k = self.bottoms[0].shape[:2]
-        return ops.Deconv(ConvProblem(n, outputs, k, rows, columns, groups), len(self.bottoms), bias)
+    def _placed(self, windows: Sequence[Window]) -> Sequence[Window]:
+        out = self._outputs(windows)
+        if min(out, default=1) < 1:
+            raise InputError(f"crops its top to {by(out)}; use a smaller pad")
+        return [replace(window, size=size) for size, window in zip(out, windows, strict=True)]
+
+    def _outputs(self, windows: Sequence[Window]) -> Sequence[int]:
+        return [w.stride * (w.size - 1) + w.extent - 2 * w.pad for w in windows]
+
+    def _record(self, windows: Sequence[Window], items: int) -> ops.Deconv | ops.DeconvNd:
+        p, pairs = self.param.convolution_param, len(self.bottoms)
+        problem = self._problem(windows, items, p.num_output, self.bottoms[0].shape[1])
+        if isinstance(problem, ConvNdProblem):
+            return ops.DeconvNd(problem, pairs, p.bias_term)
+        return ops.Deconv(problem, pairs, p.bias_term)
 
 
-def sizes(p: Message, stem: str, both: str, default: int | None) -> tuple[int, int]:
-    """(rows, columns) of a size that prototxt gives as `both` (once, or once per axis) or as stem_h and stem_w."""
-    listed = list(getattr(p, both))
+# -- windows -----------------------------------------------------------------------------------------------------------
+
+
+def windows_of(p: Message, extents: Sequence[int]) -> list[Window]:
+    """The window over each spatial axis, of these extents, as a ConvolutionParameter gives them."""
+    axes = len(extents)
+    return [
+        Window(*numbers)
+        for numbers in zip(
+            extents,
+            sizes(p, "kernel", "kernel_size", None, axes),
+            sizes(p, "stride", "stride", 1, axes),
+            sizes(p, "pad", "pad", 0, axes),
+            sizes(p, "dilation", "dilation", 1, axes),
+            strict=True,
+        )
+    ]
+
+
+def sizes(p: Message, stem: str, field: str, default: int | None, axes: int) -> Sequence[int]:
+    """A size by spatial axis, which prototxt gives as `field` (once, or once for each axis), or of two axes as stem_h
+    and stem_w."""
+    listed = list(getattr(p, field))
     if stem != "dilation" and (p.HasField(f"{stem}_h") or p.HasField(f"{stem}_w")):
+        if axes != 2:
+            raise InputError(
+                f"gives {stem}_h or {stem}_w, which are for 2 spatial axes, but its bottom has {axes}; "
+                f"give {field} once, or once for each of them"
+            )
         if listed:
-            raise InputError(f"gives {both} and also {stem}_h or {stem}_w; keep one of the two forms")
-        pair = (getattr(p, f"{stem}_h"), getattr(p, f"{stem}_w"))
-    elif len(listed) > 2 or (not listed and default is None):
-        raise InputError(f"gives {both} {len(listed)} times; give it once, or once for rows and once for columns")
-    else:
-        pair = (listed[0], listed[-1]) if listed else (default, default)
-    if stem != "pad" and min(pair) < 1:
-        raise InputError(f"needs a {stem} of at least 1 in both axes, has {pair[0]} x {pair[1]}")
-    return pair
+            raise InputError(f"gives {field} and also {stem}_h or {stem}_w; keep one of the two forms")
+        listed = [getattr(p, f"{stem}_h"), getattr(p, f"{stem}_w")]
+    elif len(listed) not in (1, axes) and (listed or default is None):
+        raise InputError(
+            f"gives {field} {len(listed)} times; give it once, or once for each of the {axes} spatial axes"
+        )
+    elif len(listed) < 2:
+        listed = [*listed, default][:1] * axes
+    if stem != "pad" and min(listed, default=1) < 1:
+        raise InputError(f"needs a {stem} of at least 1 in every spatial axis, has {by(listed)}")
+    return listed
+
+
+def check_fit(windows: Sequence[Window]) -> None:
+    """InputError for a window that has no place in the padded bottom."""
+    if any(window.extent > window.size + 2 * window.pad for window in windows):
+        raise InputError(
+            f"has windows of {by([window.extent for window in windows])} on a padded bottom of "
+            f"{by([window.size + 2 * window.pad for window in windows])}; use a smaller kernel or a larger pad"
+        )
+
+
+def by(numbers: Sequence[int]) -> str:
+    """ "3 x 5 x 5" """
+    return " x ".join(map(str, numbers))

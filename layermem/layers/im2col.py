@@ -2,6 +2,9 @@
 
     x [N,C,H,W] -> y [N, C kh kw, Ho, Wo],  Ho = floor((H + 2 pad - extent) / stride) + 1,
     extent = dilation (kernel - 1) + 1
+
+Channels are in `axis`, and all axes behind it are spatial, as in a Convolution.
+
 memory  stashes nothing; backward reads dy only
 source  Caffe im2col_layer.cpp, im2col.cpp
 """
@@ -9,43 +12,40 @@ source  Caffe im2col_layer.cpp, im2col.cpp
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from math import prod
 
 from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.base import Layer, Step, Tensor, Window, layer
-from layermem.layers.convolution import sizes
+from layermem.layers.convolution import check_fit, windows_of
+from layermem.layers.images import check_images, image_shape, stated_shape
 
 
 @layer("Im2col")
 class Im2col(Layer):
+    """The bottom is images; of other ranks they are made as those of a convolution, and `blob_shape` is the top's."""
+
     record: ops.Im2col
+    blob_shape: tuple[int, ...]
 
     def setup(self) -> None:
         p, x = self.param.convolution_param, self.bottoms[0]
-        if len(x.shape) != 4:
-            raise InputError(f"has a bottom of {len(x.shape)} axes ({x}); Im2col takes N x C x H x W: Reshape it first")
-        if self.axis(p.axis) != 1:
-            raise InputError(f"has its channels in axis {p.axis}; layermem has them in axis 1: remove 'axis'")
-        rows, columns = (
-            Window(size, kernel, stride, pad, dilation)
-            for size, kernel, stride, pad, dilation in zip(
-                x.shape[2:],
-                sizes(p, "kernel", "kernel_size", None),
-                sizes(p, "stride", "stride", 1),
-                sizes(p, "pad", "pad", 0),
-                sizes(p, "dilation", "dilation", 1),
-                strict=True,
-            )
-        )
-        if min(rows.size + 2 * rows.pad - rows.extent, columns.size + 2 * columns.pad - columns.extent) < 0:
+        shape = stated_shape(self.param, x)
+        axis = self.axis(p.axis, Tensor(shape))
+        check_images(self.type, x, shape, axis)
+        if axis == len(shape) - 1:
             raise InputError(
-                f"has windows of {rows.extent} x {columns.extent} on a bottom of {x.shape[2]} x {x.shape[3]}; "
-                "use a smaller kernel or a larger pad"
+                f"has channels in axis {axis}, the last of its bottom; Im2col takes a spatial axis behind them: "
+                "Reshape it first"
             )
-        taps = rows.kernel * columns.kernel
-        y = Tensor((x.shape[0], x.shape[1] * taps, rows.floor_out, columns.floor_out))
+        windows = windows_of(p, shape[axis + 1 :])
+        check_fit(windows)
+        rows, columns = (Window(1, 1), *windows)[-2:]
+        outer, taps = tuple(windows[:-2]), prod(window.kernel for window in windows)
+        self.blob_shape = (*shape[:axis], shape[axis] * taps, *(window.floor_out for window in windows))
+        y = Tensor(image_shape(self.blob_shape, axis))
         self.tops = (y,)
-        self.record = ops.Im2col(x, y, rows, columns)
+        self.record = ops.Im2col(x, y, rows, columns, outer)
 
     def forward(self) -> Step:
         return Step("forward", ("x0",), ("y0",))

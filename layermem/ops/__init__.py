@@ -3,8 +3,8 @@
 from layermem.ops.activation import Kind, Pointwise, PReLU, ReluMask
 from layermem.ops.affine_norm import AffineNorm
 from layermem.ops.axpy import Axpy
-from layermem.ops.base import ITEMSIZE, MAX_COUNT, OpRecord, ReadsLabels, Tensor, Window, roles
-from layermem.ops.convolution import Conv, ConvProblem, Deconv
+from layermem.ops.base import ITEMSIZE, MAX_COUNT, OpRecord, ReadsLabels, TapRange, Tensor, Window, roles
+from layermem.ops.convolution import Conv, ConvNd, ConvNdProblem, ConvProblem, Deconv, DeconvNd
 from layermem.ops.dropout import Dropout
 from layermem.ops.eltwise import Eltwise, ResidualGrad
 from layermem.ops.filter import Filter
@@ -53,10 +53,13 @@ __all__ = [
     "Concat",
     "ContrastiveLoss",
     "Conv",
+    "ConvNd",
+    "ConvNdProblem",
     "ConvProblem",
     "CopyOut",
     "Crop",
     "Deconv",
+    "DeconvNd",
     "Dropout",
     "Eltwise",
     "Embed",
@@ -102,6 +105,7 @@ __all__ = [
     "SoftmaxLoss",
     "Split",
     "StochasticPool",
+    "TapRange",
     "Tensor",
     "Tile",
     "Update",

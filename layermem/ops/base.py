@@ -88,6 +88,22 @@ class Window:
 
 
 @dataclass(frozen=True)
+class TapRange:
+    """One axis of a tap: y[first + i] is x[start + i stride], 0 <= i < count; the other y lie in the pad."""
+
+    first: int
+    count: int
+    start: int
+
+    @classmethod
+    def of(cls, window: Window, tap: int, out: int) -> TapRange:
+        begin = tap * window.dilation - window.pad  # in x, of y[0]
+        first = min(out, max(0, -(begin // window.stride)))
+        end = min(out, max(first, (window.size - 1 - begin) // window.stride + 1))
+        return cls(first, end - first, first * window.stride + begin)
+
+
+@dataclass(frozen=True)
 class OpRecord:
     """Base of all op records."""
 

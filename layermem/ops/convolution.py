@@ -5,6 +5,8 @@ With image [N,H,W,C], maps [N,Ho,Wo,K] and filter [K,kh,kw,C/g], and p the pixel
     fprop   maps[o] = sum_t image[p] filter[t]       Conv forward    Deconv dgrad
     dgrad   image[p] += maps[o] filter[t]            Conv dgrad     Deconv forward
     wgrad   dfilter[t] = sum_o maps[o] image[p]      both
+
+With more than two spatial axes it is `ConvNdProblem`: a sum of such problems, one for each tap along the outer axes.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from layermem.ops.base import OpRecord, Tensor, Window, epilogue_name
+from layermem.ops.frames import image_frames, maps_frames, outer_taps
 
 
 @dataclass(frozen=True)
@@ -110,5 +113,72 @@ class Deconv(OpRecord):
     """
 
     problem: ConvProblem
+    pairs: int = 1
+    bias: bool = False
+
+
+# -- three spatial axes and more ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ConvNdProblem:
+    """A convolution under windows over `outer` axes, rows and columns: three or more.
+
+    Blobs hold the frames of `n` items (frames.py), and the filter is (K, C/g, outer taps x kh, kw).  Under one outer
+    tap, frames that are neighbours in both blobs are one ConvProblem; the taps add up in rising order.
+    """
+
+    n: int
+    c: int
+    k: int
+    outer: tuple[Window, ...]
+    rows: Window
+    columns: Window
+    groups: int = 1
+
+    @property
+    def outer_taps(self) -> int:
+        return outer_taps(self.outer)
+
+    @property
+    def image(self) -> Tensor:
+        return Tensor((image_frames(self.outer) * self.n, self.c, self.rows.size, self.columns.size))
+
+    @property
+    def maps(self) -> Tensor:
+        return Tensor((maps_frames(self.outer) * self.n, self.k, self.rows.floor_out, self.columns.floor_out))
+
+    @property
+    def filter(self) -> Tensor:
+        taps = self.outer_taps * self.rows.kernel
+        return Tensor((self.k, self.c // self.groups, taps, self.columns.kernel))
+
+    @property
+    def macs(self) -> int:
+        """Multiply-adds of fprop, dgrad or wgrad."""
+        return self.maps.count * self.filter.count // self.k
+
+    def of_frames(self, count: int) -> ConvProblem:
+        """The problem of `count` frames under one outer tap."""
+        return ConvProblem(count * self.n, self.c, self.k, self.rows, self.columns, self.groups)
+
+
+@dataclass(frozen=True)
+class ConvNd(OpRecord):
+    """Convolution of `pairs` bottoms through one filter, with more than two spatial axes; roles as in Conv.
+
+    forward   y{i} from x{i}, w0 [+ w1]    wgrad   dw0, dw1 from x{i}, dy{i}    dgrad   dx{i} from dy{i}, w0
+    """
+
+    problem: ConvNdProblem
+    pairs: int = 1
+    bias: bool = False
+
+
+@dataclass(frozen=True)
+class DeconvNd(OpRecord):
+    """Deconvolution with more than two spatial axes: x holds the maps and y the image, as in Deconv."""
+
+    problem: ConvNdProblem
     pairs: int = 1
     bias: bool = False

@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from layermem.ops.base import OpRecord, Tensor, Window
+from layermem.ops.frames import image_frames, outer_taps
 
 
 @dataclass(frozen=True)
 class Im2col(OpRecord):
     """x [N,C,H,W] -> y [N, C kh kw, Ho, Wo]: channel (c kh + r) kw + s of y is tap (r, s) of channel c, 0 in the pad.
+
+    outer   windows over further axes, in front of the rows; x and y then hold the frames of their items (frames.py),
+            and the taps of all axes are counted through in that order
 
     forward   y0 from x0        backward   dx0 from dy0
     """
@@ -18,23 +22,18 @@ class Im2col(OpRecord):
     y: Tensor
     rows: Window
     columns: Window
+    outer: tuple[Window, ...] = ()
+
+    @property
+    def image_taps(self) -> int:
+        """Of rows and columns."""
+        return self.rows.kernel * self.columns.kernel
 
     @property
     def taps(self) -> int:
-        return self.rows.kernel * self.columns.kernel
+        return self.image_taps * outer_taps(self.outer)
 
-
-@dataclass(frozen=True)
-class TapRange:
-    """One axis of a tap: y[first + i] is x[start + i stride], 0 <= i < count; the other y lie in the pad."""
-
-    first: int
-    count: int
-    start: int
-
-    @classmethod
-    def of(cls, window: Window, tap: int, out: int) -> TapRange:
-        begin = tap * window.dilation - window.pad  # in x, of y[0]
-        first = min(out, max(0, -(begin // window.stride)))
-        end = min(out, max(first, (window.size - 1 - begin) // window.stride + 1))
-        return cls(first, end - first, first * window.stride + begin)
+    @property
+    def items(self) -> int:
+        """Images of a frame."""
+        return self.x.shape[0] // image_frames(self.outer)

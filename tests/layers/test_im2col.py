@@ -48,7 +48,7 @@ def test_backward_reads_dy_only_and_nothing_is_kept():
     "settings, shape, remedy",
     [
         ("kernel_size: 2", (1, 2, 3), "N x C x H x W"),
-        ("kernel_size: 2 axis: 2", (1, 2, 3, 3), "remove 'axis'"),
+        ("kernel_size: 2 axis: 2", (1, 2, 3, 3), "channels in axis 1: Reshape"),
         ("kernel_size: 5 pad: 1", (1, 2, 2, 9), "use a smaller kernel"),
         ("", (1, 2, 3, 3), "kernel_size"),
     ],

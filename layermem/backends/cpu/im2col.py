@@ -6,23 +6,26 @@ from collections.abc import Iterator
 
 from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
-from layermem.ops import Im2col
-from layermem.ops.im2col import TapRange
+from layermem.ops import Im2col, TapRange
+from layermem.ops.frames import frame_runs
 
 FLOAT = 4  # bytes
 
 
 def taps(op: Im2col) -> Iterator[tuple[list[int], int, int]]:
-    """For each tap: the sizes of its copy [N, rows, columns, C], and the bytes before its first element in x and y."""
-    n, c, _, width = op.x.shape
-    _, _, out_h, out_w = op.y.shape
-    for tap in range(op.taps):
-        r, s = divmod(tap, op.columns.kernel)
-        rows, columns = TapRange.of(op.rows, r, out_h), TapRange.of(op.columns, s, out_w)
-        x = FLOAT * (rows.start * width + columns.start) * c
-        y = FLOAT * ((rows.first * out_w + columns.first) * c * op.taps + tap)
-        if rows.count and columns.count:
-            yield [n, rows.count, columns.count, c], x, y
+    """For each tap: the sizes of a copy [N, rows, columns, C], and the bytes before its first element in x and y."""
+    _, c, height, width = op.x.shape
+    _, channels, out_h, out_w = op.y.shape
+    for run in frame_runs(op.outer, "taps"):
+        images, of_x = run.count * op.items, run.image * op.items * height * width * c
+        of_y = run.maps * op.items * out_h * out_w * channels + run.tap * op.image_taps
+        for tap in range(op.image_taps):
+            r, s = divmod(tap, op.columns.kernel)
+            rows, columns = TapRange.of(op.rows, r, out_h), TapRange.of(op.columns, s, out_w)
+            x = of_x + (rows.start * width + columns.start) * c
+            y = of_y + (rows.first * out_w + columns.first) * channels + tap
+            if rows.count and columns.count:
+                yield [images, rows.count, columns.count, c], FLOAT * x, FLOAT * y
 
 
 def x_strides(op: Im2col) -> list[int]:
@@ -37,7 +40,7 @@ def y_strides(op: Im2col) -> list[int]:
 
 @kernel(Im2col, "forward")
 def im2col_forward(op: Im2col, call: CpuCall) -> list[Launch]:
-    padded = op.rows.pad or op.columns.pad
+    padded = any(window.pad for window in (*op.outer, op.rows, op.columns))
     clear = [cpu.pointwise("fill", op.y.count, out=call["y0"], alpha=0.0)] if padded else []
     copies = [
         cpu.copy_block(shape, out=call["y0"] + y, out_strides=y_strides(op), x=call["x0"] + x, x_strides=x_strides(op))

@@ -4,34 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from layermem.backends.reference.base import ReferenceCall, kernel
-from layermem.ops import Im2col
-from layermem.ops.im2col import TapRange
+import numpy as np
 
-Slices = tuple[slice, ...]
+from layermem.backends.reference.base import Array, ReferenceCall, kernel
+from layermem.ops import Im2col, TapRange
+
+Slices = tuple[slice | int, ...]
 
 
 def taps(op: Im2col) -> Iterator[tuple[Slices, Slices]]:
-    """For each tap: where y has it, and where x does."""
-    for tap in range(op.taps):
-        into, source = [slice(None), slice(tap, None, op.taps)], [slice(None), slice(None)]
-        for window, place, out in zip((op.rows, op.columns), divmod(tap, op.columns.kernel), op.y.shape[2:]):
-            part = TapRange.of(window, place, out)
+    """For each tap: where y has it, and where x does; both by [frames.., N, C], y then by tap, and by rows, columns."""
+    windows = (*op.outer, op.rows, op.columns)
+    for tap, place in enumerate(np.ndindex(*(window.kernel for window in windows))):
+        into, source = list[slice](), list[slice]()
+        for window, at in zip(windows, place, strict=True):
+            part = TapRange.of(window, at, window.floor_out)
             into.append(slice(part.first, part.first + part.count))
             source.append(slice(part.start, part.start + part.count * window.stride, window.stride))
-        if all(s.start < s.stop for s in into[2:]):
-            yield tuple(into), tuple(source)
+        if all(s.start < s.stop for s in into):
+            items = (slice(None), slice(None))
+            yield (*into[:-2], *items, tap, *into[-2:]), (*source[:-2], *items, *source[-2:])
+
+
+def axes_of_x(op: Im2col, x: Array) -> Array:
+    return x.reshape(*(window.size for window in op.outer), op.items, *x.shape[1:])
+
+
+def axes_of_y(op: Im2col, y: Array) -> Array:
+    frames = (window.floor_out for window in op.outer)
+    return y.reshape(*frames, op.items, y.shape[1] // op.taps, op.taps, *y.shape[2:])
 
 
 @kernel(Im2col, "forward")
 def im2col_forward(op: Im2col, call: ReferenceCall) -> None:
-    call["y0"][...] = 0
+    x, y = axes_of_x(op, call["x0"]), axes_of_y(op, call["y0"])
+    y[...] = 0
     for into, source in taps(op):
-        call["y0"][into] = call["x0"][source]
+        y[into] = x[source]
 
 
 @kernel(Im2col, "backward")
 def im2col_backward(op: Im2col, call: ReferenceCall) -> None:
-    call["dx0"][...] = 0
+    dx, dy = axes_of_x(op, call["dx0"]), axes_of_y(op, call["dy0"])
+    dx[...] = 0
     for into, source in taps(op):
-        call["dx0"][source] += call["dy0"][into]
+        dx[source] += dy[into]

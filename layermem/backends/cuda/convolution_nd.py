@@ -1,0 +1,186 @@
+"""ConvNd and DeconvNd: the kernels of Conv on neighbouring frames, for one outer tap after the other.
+
+The filter of a tap is copied into the workspace, [K, kh, kw, C/g], unless it is the only one; likewise the gradient of
+a tap is summed there and copied out.  A DeconvNd is the problem read backwards, as a Deconv.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from itertools import groupby
+
+from layermem.backends.cuda.base import FLOAT, CudaCall, kernel
+from layermem.backends.cuda.channel_sums import Columns, channel_sums
+from layermem.backends.cuda.copy import copy_runs
+from layermem.backends.cuda.host import fill
+from layermem.backends.cuda.implicit_gemm import (
+    ENGINES,
+    Epilogue,
+    conv_dgrad,
+    conv_fprop,
+    conv_wgrad,
+    conv_wgrad_workspace_bytes,
+)
+from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.scale import scale
+from layermem.ops import Bias, ConvNd, ConvNdProblem, DeconvNd, Fill, Tensor
+from layermem.ops.frames import FrameRun, frame_runs, image_frames, maps_frames, unreached_frames
+from layermem.utils.units import aligned
+
+# -- filters of single taps --------------------------------------------------------------------------------------------
+
+
+def tap_floats(problem: ConvNdProblem) -> int:
+    """Of one output channel's filter under one outer tap."""
+    return problem.filter.count // (problem.k * problem.outer_taps)
+
+
+def tap_bytes(op: ConvNd | DeconvNd, roles: Collection[str] = ()) -> int:
+    """Workspace of the filter of one outer tap."""
+    problem = op.problem
+    return aligned(FLOAT * problem.k * tap_floats(problem)) if problem.outer_taps > 1 else 0
+
+
+def copy_tap(problem: ConvNdProblem, tap: int, w: int, workspace: int) -> Iterator[Launch]:
+    """The filter of an outer tap into the workspace, unless it is the only one."""
+    if problem.outer_taps > 1:
+        width = tap_floats(problem)
+        source = w + FLOAT * tap * width
+        yield from copy_runs(workspace, source, problem.k, width, width, problem.outer_taps * width)
+
+
+# -- fprop and dgrad ---------------------------------------------------------------------------------------------------
+
+
+def at(address: int, frame: int, frames: int, side: Tensor) -> int:
+    """The address of a frame of a side that has `frames`."""
+    return address + FLOAT * frame * (side.count // frames)
+
+
+def fprop(op: ConvNd | DeconvNd, call: CudaCall, y: str, x: str, bias: int) -> Iterator[Launch]:
+    """maps `y` from images `x`, of all pairs."""
+    problem, engine = op.problem, ENGINES[call.precision]
+    pairs = [i for i in range(op.pairs) if f"{y}{i}" in call]
+    for tap, runs in groupby(frame_runs(problem.outer, "maps"), key=lambda run: run.tap):
+        yield from copy_tap(problem, tap, call["w0"], call.workspace)
+        w = call.workspace if problem.outer_taps > 1 else call["w0"]
+        for run in list(runs):
+            for i in pairs:
+                maps = at(call[f"{y}{i}"], run.maps, maps_frames(problem.outer), problem.maps)
+                image = at(call[f"{x}{i}"], run.image, image_frames(problem.outer), problem.image)
+                added = not run.first or call.accumulates(f"{y}{i}")
+                epilogue = Epilogue(residual=maps) if added else Epilogue(bias=bias)
+                yield conv_fprop(engine, problem.of_frames(run.count), maps, image, w, epilogue)
+    for i in pairs:
+        if not call.accumulates(f"{y}{i}"):
+            unreached = unreached_frames(problem.outer, "maps")
+            yield from empty_sums(unreached, maps_frames(problem.outer), problem.maps, call[f"{y}{i}"], bias)
+
+
+def dgrad(op: ConvNd | DeconvNd, call: CudaCall, dx: str, dy: str, bias: int) -> Iterator[Launch]:
+    """images `dx` from maps `dy`, of all pairs."""
+    problem, engine = op.problem, ENGINES[call.precision]
+    pairs = [i for i in range(op.pairs) if f"{dx}{i}" in call]
+    for tap, runs in groupby(frame_runs(problem.outer, "image"), key=lambda run: run.tap):
+        yield from copy_tap(problem, tap, call["w0"], call.workspace)
+        w = call.workspace if problem.outer_taps > 1 else call["w0"]
+        for run in list(runs):
+            for i in pairs:
+                image = at(call[f"{dx}{i}"], run.image, image_frames(problem.outer), problem.image)
+                maps = at(call[f"{dy}{i}"], run.maps, maps_frames(problem.outer), problem.maps)
+                added = not run.first or call.accumulates(f"{dx}{i}")
+                part = problem.of_frames(run.count)
+                yield conv_dgrad(engine, part, image, maps, w, 0 if added else bias, accumulate=added)
+    for i in pairs:
+        if not call.accumulates(f"{dx}{i}"):
+            unreached = unreached_frames(problem.outer, "image")
+            yield from empty_sums(unreached, image_frames(problem.outer), problem.image, call[f"{dx}{i}"], bias)
+
+
+def empty_sums(frames: list[int], of: int, side: Tensor, out: int, bias: int) -> Iterator[Launch]:
+    """Zero, or the bias, in frames that no tap reaches."""
+    part = Tensor((side.shape[0] // of, *side.shape[1:]))
+    for frame in frames:
+        there = at(out, frame, of, side)
+        yield from fill(Fill(0.0), CudaCall({"y0": there}, {"y0": part.count}))
+        if bias:
+            yield scale(Bias(part, "w1", part.shape[1:2], (0, 2, 3)), there, there, 0, bias)
+
+
+@kernel(ConvNd, "forward", workspace=tap_bytes)
+def convolution_fprop(op: ConvNd, call: CudaCall) -> Iterator[Launch]:
+    yield from fprop(op, call, "y", "x", call["w1"])
+
+
+@kernel(ConvNd, "dgrad", workspace=tap_bytes)
+def convolution_dgrad(op: ConvNd, call: CudaCall) -> Iterator[Launch]:
+    yield from dgrad(op, call, "dx", "dy", 0)
+
+
+@kernel(DeconvNd, "forward", workspace=tap_bytes)
+def deconvolution_fprop(op: DeconvNd, call: CudaCall) -> Iterator[Launch]:
+    yield from dgrad(op, call, "y", "x", call["w1"])
+
+
+@kernel(DeconvNd, "dgrad", workspace=tap_bytes)
+def deconvolution_dgrad(op: DeconvNd, call: CudaCall) -> Iterator[Launch]:
+    yield from fprop(op, call, "dx", "dy", 0)
+
+
+# -- wgrad -------------------------------------------------------------------------------------------------------------
+
+
+def bias_columns(op: ConvNd | DeconvNd) -> Columns:
+    return Columns.of(op.problem.maps if isinstance(op, ConvNd) else op.problem.image)
+
+
+def wgrad_workspace_bytes(op: ConvNd | DeconvNd, roles: Collection[str]) -> int:
+    parts = [op.problem.of_frames(count) for count in {run.count for run in frame_runs(op.problem.outer, "taps")}]
+    weights = tap_bytes(op) + max(map(conv_wgrad_workspace_bytes, parts), default=0)
+    return max(weights if "dw0" in roles else 0, bias_columns(op).part_bytes() if "dw1" in roles else 0)
+
+
+def tap_gradient(
+    op: ConvNd | DeconvNd, call: CudaCall, tap: int, runs: list[FrameRun], sides: list[tuple[str, str]]
+) -> Iterator[Launch]:
+    """The gradient of one outer tap's filter, over all runs and pairs of (maps, image)."""
+    problem, width, single = op.problem, tap_floats(op.problem), op.problem.outer_taps == 1
+    dw, workspace = (call["dw0"] if single else call.workspace), call.workspace + tap_bytes(op)
+    accumulate = single and call.accumulates("dw0")
+    for maps, image in sides:
+        for run in runs:
+            yield from conv_wgrad(
+                ENGINES[call.precision], problem.of_frames(run.count), dw,
+                at(call[maps], run.maps, maps_frames(problem.outer), problem.maps),
+                at(call[image], run.image, image_frames(problem.outer), problem.image), accumulate, workspace,
+            )  # fmt: skip
+            accumulate = True
+    if not accumulate:  # no frames meet under this tap
+        yield from fill(Fill(0.0), CudaCall({"y0": dw}, {"y0": problem.k * width}))
+    if not single:
+        into, pitch = call["dw0"] + FLOAT * tap * width, problem.outer_taps * width
+        yield from copy_runs(into, dw, problem.k, width, pitch, width, call.accumulates("dw0"))
+
+
+def wgrad(op: ConvNd | DeconvNd, call: CudaCall, *, maps: str, image: str) -> Iterator[Launch]:
+    """Gradients of filter and bias, summed over the pairs; `image` and `maps` are the roles of the problem's sides."""
+    pairs = [i for i in range(op.pairs) if f"dy{i}" in call]
+    if "dw0" in call:
+        runs = frame_runs(op.problem.outer, "taps")
+        for tap in range(op.problem.outer_taps):
+            of_tap = [run for run in runs if run.tap == tap]
+            yield from tap_gradient(op, call, tap, of_tap, [(f"{maps}{i}", f"{image}{i}") for i in pairs])
+    if "dw1" in call:
+        for number, i in enumerate(pairs):
+            accumulate = number > 0 or call.accumulates("dw1")
+            yield from channel_sums(bias_columns(op), call["dw1"], call[f"dy{i}"], accumulate, call.workspace)
+
+
+@kernel(ConvNd, "wgrad", workspace=wgrad_workspace_bytes)
+def convolution_wgrad(op: ConvNd, call: CudaCall) -> Iterator[Launch]:
+    yield from wgrad(op, call, maps="dy", image="x")
+
+
+@kernel(DeconvNd, "wgrad", workspace=wgrad_workspace_bytes)
+def deconvolution_wgrad(op: DeconvNd, call: CudaCall) -> Iterator[Launch]:
+    yield from wgrad(op, call, maps="x", image="dy")

@@ -1,0 +1,84 @@
+"""Frames: the indices along the outer spatial axes of a blob with more than two, counted through them.
+
+Blobs hold them one after the other, each as the images of all items, [frames x items, C, H, W].  A window over the
+outer axes joins a frame of the maps and one of the image under each of its taps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Literal
+
+from layermem.ops.base import TapRange, Window
+
+
+@dataclass(frozen=True)
+class FrameRun:
+    """Neighbouring frames that meet under one tap of the outer axes.
+
+    tap          counted through the outer axes of the kernel
+    maps, image  the first frame of either side
+    count        frames, one after the other in both
+    first        whether no earlier run writes them: the others add to what is there
+    """
+
+    tap: int
+    maps: int
+    image: int
+    count: int
+    first: bool
+
+
+def image_frames(outer: Sequence[Window]) -> int:
+    return prod(window.size for window in outer)
+
+
+def maps_frames(outer: Sequence[Window]) -> int:
+    return prod(window.floor_out for window in outer)
+
+
+def outer_taps(outer: Sequence[Window]) -> int:
+    return prod(window.kernel for window in outer)
+
+
+def links(outer: Sequence[Window], tap: int) -> Iterator[tuple[int, int]]:
+    """(frame of the maps, frame of the image) that meet under a tap, in rising order."""
+    maps, image, step_maps, step_image = [0], [0], 1, 1
+    for window in reversed(outer):
+        tap, place = divmod(tap, window.kernel)
+        part = TapRange.of(window, place, window.floor_out)
+        maps = [step_maps * (part.first + i) + o for i in range(part.count) for o in maps]
+        image = [step_image * (part.start + i * window.stride) + o for i in range(part.count) for o in image]
+        step_maps, step_image = step_maps * window.floor_out, step_image * window.size
+    return zip(maps, image, strict=True)
+
+
+def frame_runs(outer: Sequence[Window], written: Literal["maps", "image", "taps"]) -> list[FrameRun]:
+    """All that meet, tap by tap; `first` is about what is written, frames of either side or what belongs to a tap."""
+    runs: list[FrameRun] = []
+    reached: set[int] = set()
+    for tap in range(outer_taps(outer)):
+        for maps, image in links(outer, tap):
+            target = {"maps": maps, "image": image, "taps": tap}[written]
+            first = target not in reached
+            last = runs[-1] if runs else None
+            if (
+                last is not None
+                and (last.tap, last.maps + last.count, last.image + last.count) == (tap, maps, image)
+                and (written == "taps" or last.first == first)
+            ):
+                runs[-1] = replace(last, count=last.count + 1)
+            else:
+                runs.append(FrameRun(tap, maps, image, 1, first))
+            reached.add(target)
+    return runs
+
+
+def unreached_frames(outer: Sequence[Window], written: Literal["maps", "image"]) -> list[int]:
+    """The frames of a side that no tap reaches: their sums are empty."""
+    side = written == "image"
+    reached = {link[side] for tap in range(outer_taps(outer)) for link in links(outer, tap)}
+    frames = image_frames(outer) if side else maps_frames(outer)
+    return [frame for frame in range(frames) if frame not in reached]
