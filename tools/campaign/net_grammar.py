@@ -71,16 +71,17 @@ class NetWriter:
         line = f'layer {{ name: "{name}" type: "{kind}"{wiring} {settings} }}'
         phase = "TEST" if "phase: TEST" in settings else "TRAIN"
         try:
-            node = Net(read_net_text(self.text + line), PHASES[phase]).nodes[-1]
+            nodes = Net(read_net_text(self.text + line), PHASES[phase]).nodes
         except InputError:
             raise LookupError from None
+        node, parts = nodes[-1], [each for each in nodes if each.layer.name.partition("/")[0] == name]
         shapes = [top.shape for top in node.layer.tops]
-        if any(top.count > MOST_ELEMENTS for top in node.layer.tops):
+        if any(top.count > MOST_ELEMENTS for each in parts for top in each.layer.tops):
             raise LookupError
         self.layers.append(line)
         if phase == "TEST":
             return names
-        learned = bool(node.params) or any(b in self.learned for b in bottoms)
+        learned = any(each.params for each in parts) or any(b in self.learned for b in bottoms)
         for bottom in bottoms:
             self.unread.pop(bottom, None)
         for top, shape in zip(names, shapes):
@@ -139,6 +140,38 @@ def convolution(w: NetWriter) -> None:
     tops = w.add(kind, bottoms, settings, tops=len(bottoms))
     if w.chance(0.6):
         w.maybe_in_place("ReLU", tops[0])
+
+
+@production(3)
+def convolution_of_rank(w: NetWriter) -> None:
+    """Signals, clips, or channels in another axis; an image becomes one of them first."""
+    rng, x = w.rng, w.pick()
+    shape, rank = w.blobs[x], len(w.blobs[x])
+    if rank == 4 and w.chance(0.7):
+        n, c, h, width = shape
+        cut = rng.choice([d for d in range(1, h + 1) if h % d == 0])
+        dims = rng.choice(((n, c, h * width), (n, c, cut, h // cut, width), (n, c, h, width, 1)))
+        (x,) = w.add("Reshape", [x], f"reshape_param {{ shape {{ {' '.join(f'dim: {d}' for d in dims)} }} }}")
+        shape, rank = dims, len(dims)
+    axis = rng.randint(1, rank - 1) if w.chance(0.2) and rank > 1 else min(1, rank - 1)
+    spatial = rank - axis - 1
+    kernels = [rng.randint(1, min(3, size)) for size in shape[axis + 1 :]]
+    size = " ".join(f"kernel_size: {kernel} pad: {rng.randint(0, kernel // 2)}" for kernel in kernels)
+    steps = " ".join(f"stride: {rng.choice((1, 1, 2))}" for _ in range(spatial))
+    channels, bias = shape[axis], w.chance(0.7)
+    group = rng.choice([g for g in range(1, channels + 1) if channels % g == 0]) if w.chance(0.3) else 1
+    if w.chance(0.15):
+        w.add("Im2col", [x], f"convolution_param {{ axis: {axis} {size} {steps} }}")
+        return
+    kind, outputs = "Deconvolution" if w.chance(0.25) else "Convolution", group * rng.randint(1, max(1, 8 // group))
+    settings = (
+        f"{w.params((kind, axis, channels, outputs, group, *kernels, bias), 1 + bias)} convolution_param {{ "
+        f"num_output: {outputs} axis: {axis} {size} {steps} group: {group} bias_term: {str(bias).lower()} "
+        f"{w.filler()} {w.filler('bias_filler')} }}"
+    )
+    (top,) = w.add(kind, [x], settings)
+    if w.chance(0.5):
+        w.maybe_in_place("ReLU", top)
 
 
 @production(3)
