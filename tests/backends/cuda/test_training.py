@@ -7,6 +7,8 @@ import ast
 import math
 import re
 
+import h5py
+import numpy as np
 import pytest
 
 from layermem.backends.cuda.device import CudaDevice
@@ -215,6 +217,48 @@ def test_an_invalid_label_ends_the_run_with_a_sentence():
     (answer,) = trained([{"net": "chain", "steps": 1, "labels": [5, 9]}])
     assert answer["error"].startswith("InputError: ")
     assert re.search(r"prototxt:\d+: layer 'accuracy' reads label", answer["error"])  # in the test before training
+
+
+RECORDED = """
+import sys
+from layermem.backends.base import get_device
+from layermem.solver.solver import Solver
+
+device, strategy, graph = sys.argv[2:]
+settings = {"graph": True} if graph == "graph" else {}
+with Solver(sys.argv[1], device=get_device(device, **settings), strategy=strategy) as solver:
+    solver.step(2)
+    solver.test()
+"""
+
+
+def recorded(folder, *how: str) -> dict[str, np.ndarray]:
+    """The datasets of two HDF5Output layers, of the last iteration and of a test."""
+    folder.mkdir()
+    layers = "".join(
+        f"""layer {{ name: "{phase}" type: "HDF5Output" bottom: "score" bottom: "label" include {{ phase: {phase} }}
+            hdf5_output_param {{ file_name: "{folder / phase}" }} }}"""
+        for phase in ("TRAIN", "TEST")
+    )
+    solver = folder / "solver.prototxt"
+    solver.write_text(solver_text(iter_size=2) + f"net_param {{ name: 'recorded' {NETS['chain']} {layers} }}\n")
+    done = run(RECORDED, str(solver), *how)
+    assert done.returncode == 0, done.stderr
+    datasets = {}
+    for phase in ("TRAIN", "TEST"):
+        with h5py.File(folder / phase) as file:
+            datasets |= {f"{phase} {name}": file[name][...] for name in file}
+    return datasets
+
+
+def test_hdf5_output_writes_the_rows_that_the_reference_writes(tmp_path):
+    expected = recorded(tmp_path / "reference", "reference", "liveness", "eager")
+    eager = recorded(tmp_path / "eager", "cuda", "liveness", "eager")
+    assert {rows.shape for rows in eager.values()} == {(8, 5, 1, 1), (8, 1, 1, 1)}
+    for name, rows in eager.items():
+        np.testing.assert_allclose(rows, expected[name], rtol=1e-4, atol=1e-6, err_msg=name)
+    captured = recorded(tmp_path / "captured", "cuda", "hybrid", "graph")
+    assert {name: rows.tobytes() for name, rows in captured.items()} == {n: rows.tobytes() for n, rows in eager.items()}
 
 
 TILED = """
