@@ -51,7 +51,7 @@ class Pooling(Layer):
             raise InputError("has 2 tops; only pool: MAX has a mask: remove the second 'top:' line")
         x = self.bottoms[0]
         if len(x.shape) != 4:
-            raise InputError(f"pools a bottom of {len(x.shape)} axes ({x}); Pooling takes 4: N x C x H x W")
+            raise InputError(f"pools a bottom of {len(x.shape)} axes ({x}); Pooling takes 4, N x C x H x W: Reshape it")
         n, c, h, w = x.shape
         windows = self._windows(p, h, w)
         if p.HasField("ceil_mode") and p.HasField("round_mode"):
