@@ -8,6 +8,8 @@ H, W     the last two spatial axes; of one spatial axis H is 1, and of none both
 They are no types of Caffe: they are parts of a Convolution, a Deconvolution or an Im2col (composite.py), which states
 the shape of the blob in `input_param` and the channels' axis in `convolution_param`.
 
+A ReLU behind such a layer is an op of its own, since the top lies between the two in another order.
+
 memory   stash nothing; backward reads dy only.  An order that moves no element is a view, as in permute.py
 """
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from layermem.errors import InputError
 from layermem.graph.net import Net, NetParam, Node
+from layermem.layers.base import PARTS
 from layermem.layers.fillers import PART, fill_parts
 from layermem.proto.blobs import Blob, LazyBlob, reshaped
 from layermem.proto.weights import Weights
@@ -85,7 +86,7 @@ class Parameters:
         return {node.layer.name: [*self._blobs(node)] for node in self.train.nodes if node.params}
 
     def file_layers(self) -> dict[str, tuple[str, list[Blob]]]:
-        """All layers of the train net in the form of weight files: name -> (type, blobs).
+        """All layers of the train net in the form of weight files: name -> (type, blobs).  Parts are left out.
 
         Blobs of a file are read from the arena when they are needed, so that one is in memory beside it at a time.
         """
@@ -95,6 +96,7 @@ class Parameters:
                 [self._lazy(name, param.shape) for name, param in zip(node.params, node.layer.params)],
             )
             for node in self.train.nodes
+            if node.layer.type not in PARTS
         }
 
     def _lazy(self, name: str, shape: tuple[int, ...]) -> LazyBlob:

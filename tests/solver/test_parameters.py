@@ -1,13 +1,15 @@
 """Parameters and optimizer state between the arena and files."""
 
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from layermem.errors import InputError
 from layermem.layers.fillers import fill
-from layermem.proto.weights import Weights
+from layermem.proto.schema import NetParameter
+from layermem.proto.weights import Weights, read_weights
 from layermem.solver.parameters import Parameters, check_shared
 from layermem.solver.solver import Solver
 from tests.nets import DATA, LOSS, solver_file
@@ -38,6 +40,23 @@ def test_written_values_are_read_back_and_other_layers_keep_theirs(parameters):
     parameters.write(values)
     assert unknown == ["gone"] and parameters.layers()["conv1"][1].tolist() == [0, 1, 2, 3]
     assert np.array_equal(parameters.layers()["conv2"][0], before)
+
+
+def test_weights_of_clips_and_signals_are_saved_and_read_in_caffes_shapes(tmp_path):
+    file = solver_file("clip", tmp_path, test_iter=None, test_interval=None)
+    with Solver(file, device="cpu") as first, Solver(file, device="reference", seed=9) as second:
+        first.step(1)
+        path = first.snapshot().replace(".solverstate", ".caffemodel")
+        second.load(path)
+        found, loaded = first.parameters(), second.parameters()
+    saved = read_weights(path)
+    assert [saved[name][0].shape for name in ("conv1", "half", "twice", "signal")] == [
+        (4, 3, 3, 3, 3), (4, 2, 2, 2, 2), (4, 3, 2, 2, 2), (4, 3, 3)
+    ]  # fmt: skip
+    for name, blobs in found.items():
+        for blob, from_file, value in zip(blobs, saved[name], loaded[name], strict=True):
+            assert blob.shape == from_file.shape and (blob == from_file).all() and (blob == value).all()
+    assert not any("/" in layer.name for layer in NetParameter.FromString(Path(path).read_bytes()).layer)
 
 
 @pytest.mark.parametrize(
