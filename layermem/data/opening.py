@@ -19,6 +19,7 @@ from layermem.data.hdf5_source import Hdf5Source
 from layermem.data.list_source import ImageListSource
 from layermem.data.prefetch import Prefetch
 from layermem.data.transform import Transform
+from layermem.data.window_source import CHANNELS, WindowFeed, cached_bytes
 from layermem.errors import InputError
 from layermem.layers.data import FROM_FILES, MATRIX, shape_options, stated_shapes
 from layermem.layers.fillers import is_constant
@@ -75,13 +76,15 @@ def declared_shapes(param: Message) -> Shapes | None:
     """Shapes of the tops of Data or ImageData by the prototxt alone; None if it does not state them completely.
 
     Height and width are those of the crop, or ImageData's new_height and new_width; channels follow from is_color,
-    force_color, force_gray, or from the number of mean values.
+    force_color, force_gray, or from the number of mean values, and are those of colour images in WindowData.
     """
     if param.type == "HDF5Data":
         return None
     transform = param.transform_param
     height = width = transform.crop_size
-    if param.type == "ImageData":
+    if param.type == "WindowData":
+        channels = CHANNELS
+    elif param.type == "ImageData":
         channels = 3 if param.image_data_param.is_color else 1
         if not transform.crop_size:
             height, width = param.image_data_param.new_height, param.image_data_param.new_width
@@ -122,8 +125,17 @@ def _prefetch_depth(param: Message, shapes: Shapes) -> int:
     return max(1, min(PREFETCH, PREFETCH_BYTES // max(batch_bytes, 1)))
 
 
-def held_bytes(param: Message, shapes: Shapes) -> int:
-    """Bytes of the batches that an input layer with tops of `shapes` holds at a time."""
+def held_bytes(param: Message, shapes: Shapes, path: str = "") -> int:
+    """Bytes that an input layer of the net at `path`, with tops of `shapes`, holds at a time: of batches, and of the
+    images of a WindowData that keeps them."""
+    try:
+        cached = cached_bytes(param.window_data_param, _resolver(path)) if param.type == "WindowData" else 0
+    except InputError:  # it is not there
+        cached = 0
+    return cached + _waiting_bytes(param, shapes)
+
+
+def _waiting_bytes(param: Message, shapes: Shapes) -> int:
     batch_bytes = 4 * sum(prod(shape) for shape in shapes)
     fillers = param.dummy_data_param.data_filler
     if param.type in ("Input", "MemoryData", MATRIX) or (param.type == "DummyData" and all(map(is_constant, fillers))):
@@ -147,6 +159,8 @@ def _create(param: Message, phase: int, key: tuple[int | str, ...], resolve: Res
             raise InputError("has a transform_param, which HDF5Data does not support; remove it")
         hdf5 = param.hdf5_data_param
         return Hdf5Feed(Hdf5Source(resolve(hdf5.source), param.top, key, shuffle=hdf5.shuffle), batch)
+    if param.type == "WindowData":
+        return WindowFeed(resolve(param.window_data_param.source), param, key, resolve)
     if len(param.top) > 2:
         raise InputError(f"has {len(param.top)} tops; give it one top for the data, and a second one for labels")
     transform = Transform(param.transform_param, phase, key, resolve)

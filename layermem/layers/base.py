@@ -206,7 +206,6 @@ MISSING = {  # types of BVLC Caffe that layermem does not have, and what to writ
     "LSTMUnit": "write it as Slice, Sigmoid, TanH and Eltwise layers",
     "Python": "write it as other layers, since code that a net names is never run",
     "RNN": _UNROLLED,
-    "WindowData": "crop its windows to images, for a Data or an ImageData layer",
 }
 
 

@@ -3,6 +3,7 @@
 Data ImageData HDF5Data      y{i} read from files (layermem/data); a label goes with its image
 MemoryData DummyData Input   y{i} of the shapes that the layer states (MemoryData with dim, as OpenCL Caffe has it, of
                              any rank)
+WindowData                   y0 windows cut from images, y1 their labels
 InfogainMatrix               y0, the matrix in the `source` of an InfogainLoss, the same in every batch
 memory                       tops cannot be recomputed (recompute_kind "never"): a plan keeps or offloads them;
                              nothing is stashed, and no gradient flows
@@ -21,10 +22,12 @@ FROM_FILES = {
     "Data": ("data_param", "batch_size"),
     "ImageData": ("image_data_param", "batch_size"),
     "HDF5Data": ("hdf5_data_param", "batch_size"),
+    "WindowData": ("window_data_param", "batch_size"),
 }
 MATRIX = "InfogainMatrix"  # not a type of Caffe: the file of an InfogainLoss (composite.py)
 FEEDS = {*FROM_FILES, "MemoryData", "DummyData", "Input", MATRIX}
-WITH_LABELS = {"Data", "ImageData", "MemoryData"}  # their second top holds a label for each item of the first
+# Their second top holds a label for each item of the first.
+WITH_LABELS = {"Data", "ImageData", "MemoryData", "WindowData"}
 
 Shapes = Sequence[Sequence[int]]
 Probe = Callable[[Message, int, str], Shapes]  # (LayerParameter, phase, path) -> shapes of its tops

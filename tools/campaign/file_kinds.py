@@ -41,6 +41,7 @@ SOURCES = {
     "Data": 'data_param { source: "%s" batch_size: 3 backend: LMDB }',
     "HDF5Data": 'hdf5_data_param { source: "%s" batch_size: 3 }',
     "ImageData": 'image_data_param { source: "%s" batch_size: 2 new_height: 5 new_width: 4 }',
+    "WindowData": 'window_data_param { source: "%s" batch_size: 4 } transform_param { crop_size: 4 }',
 }
 
 
@@ -97,7 +98,10 @@ def corpus(folder: Path) -> None:
     for name, picture in zip(PICTURES, pictures):
         Image.fromarray(picture.transpose(1, 2, 0)).save(folder / name)
     (folder / "images.txt").write_text("".join(f"{name} {i}\n" for i, name in enumerate(PICTURES)))
-    for kind, source in (("Data", "lmdb"), ("HDF5Data", "rows.txt"), ("ImageData", "images.txt")):
+    windows = "3\n5\n4\n2\n1 0.9 0 1 2 4\n0 0.1 1 0 3 2\n"  # sizes, and the windows of each image
+    (folder / "windows.txt").write_text("".join(f"# {i}\n{name}\n{windows}" for i, name in enumerate(PICTURES)))
+    sources = {"Data": "lmdb", "HDF5Data": "rows.txt", "ImageData": "images.txt", "WindowData": "windows.txt"}
+    for kind, source in sources.items():
         (folder / f"{kind}.prototxt").write_text(f"{SOLVER}net_param {{ {data_net(kind, source)} }}\n")
     net = data_net("Data", "lmdb")
     (folder / "net.prototxt").write_text(net)
@@ -242,6 +246,7 @@ KINDS = {
     "hdf5 data": Kind("rows.h5", data("HDF5Data")),
     "hdf5 list": Kind("rows.txt", data("HDF5Data"), text=True),
     "image list": Kind("images.txt", data("ImageData"), text=True),
+    "window list": Kind("windows.txt", data("WindowData"), text=True),
     "image": Kind("1.bmp", data("ImageData")),
     "records": Kind("records", records, record_seeds),
     "lmdb": Kind("lmdb/data.mdb", data("Data"), library=True),
