@@ -58,7 +58,7 @@ def _candidates(net: Net, nodes: Sequence[OpNode], force: bool) -> Wants:
     candidates = []
     for node in nodes:
         roles = []
-        if node.emitter.type not in NO_GRADIENT and node.emitter.recompute_kind != "never":
+        if node.emitter.type not in NO_GRADIENT:
             roles += [f"dx{i}" for i, b in enumerate(node.bottoms) if node.propagate[i] and (force or carries[b])]
             roles += [
                 f"dw{i}"

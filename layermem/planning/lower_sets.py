@@ -233,9 +233,9 @@ class LowerSetPlanner:
 
 
 def group_ops(graph: Graph, hints: Hints = Hints()) -> list[list[Op]]:
-    """Forward ops that can be recomputed, one a node; in long nets, groups that end where few bytes cross (at a segment
-    end, where the hints name some)."""
-    ops = [op for op in forward_ops(graph) if op.recompute is not None and op.writes]
+    """Forward ops but the sources, one a node; in long nets, groups that end where few bytes cross (at a segment end,
+    where the hints name some).  What an op writes that cannot be recomputed is kept."""
+    ops = [op for op in forward_ops(graph) if op.writes and (op.recompute is not None or op.reads)]
     if len(ops) <= MAX_NODES:
         return [[op] for op in ops]
     crossing = _crossing_bytes(graph, ops)[: len(ops) - 1]
