@@ -3,6 +3,7 @@
     Net, Solver        a net of one phase; a solver with its nets, ready to train
     plan(...)          the memory and time of a training step, before it runs
     compile(...)       the checked schedules themselves
+    PythonLayer        base of layers written in Python
     LayermemError      base of every error that a user can cause: InputError, BudgetError, DeviceError
 
 Public names are imported on first use: `import layermem` needs no compiler, no PyCUDA and no GPU.
@@ -17,15 +18,22 @@ if TYPE_CHECKING:
     from layermem.api import Solver as Solver
     from layermem.api import compile as compile
     from layermem.api import plan as plan
+    from layermem.python_layers import PythonLayer as PythonLayer
 
 __version__ = "0.1.0"
 
-__all__ = ["BudgetError", "DeviceError", "InputError", "LayermemError", "Net", "Solver", "compile", "plan"]
+__all__ = [
+    "BudgetError", "DeviceError", "InputError", "LayermemError", "Net", "PythonLayer", "Solver", "compile", "plan"
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'layermem' has no attribute '{name}'")
+    if name == "PythonLayer":
+        from layermem.python_layers import PythonLayer
+
+        return PythonLayer
     from layermem import api
 
     return getattr(api, name)

@@ -39,6 +39,7 @@ class Net(graph_net.Net):
     batch    replaces the batch size of every input layer
     inputs   shapes (NCHW) by name of the tops of input layers; a data set whose shapes are given is not opened
     stages, level   as the NetStateRules of the file ask for them
+    allow_python    import and run the classes of its Python layers
     """
 
     def __init__(
@@ -50,14 +51,16 @@ class Net(graph_net.Net):
         inputs: Mapping[str, Iterable[int]] | None = None,
         level: int = 0,
         stages: Iterable[str] = (),
+        allow_python: bool = False,
     ):
         if phase not in PHASES:
             raise InputError(f"unknown phase '{phase}' (choose from {', '.join(PHASES)})")
         check_path(path, "prototxt net")
         shapes = {name: tuple(shape) for name, shape in (inputs or {}).items()}
         super().__init__(
-            read_net(path), PHASES[phase], batch=batch, inputs=shapes, probe=probe, level=level, stages=stages
-        )
+            read_net(path), PHASES[phase], batch=batch, inputs=shapes, probe=probe, level=level, stages=stages,
+            allow_python=allow_python,
+        )  # fmt: skip
 
 
 def plan(
@@ -72,6 +75,7 @@ def plan(
     batch: int | None = None,
     hints: Hints = Hints(),
     saved: Path | None = None,
+    allow_python: bool = False,
 ) -> PlanReport:
     """What a training step of `net`, or of all nets of `solver`, takes on `device`.
 
@@ -81,8 +85,9 @@ def plan(
     host_budget  the same for what is offloaded; None is no limit, or 0 for a device that computes in the host's memory
     costs      measured costs or the path of their file; by default a model of the device
     saved      a plan that `plan --save` wrote, instead of a strategy
+    allow_python   import and run the classes of Python layers, of a net or solver that is read here
     """
-    job = job_of(net, solver=solver, device=device, costs=costs, batch=batch, hints=hints)
+    job = job_of(net, solver=solver, device=device, costs=costs, batch=batch, hints=hints, allow_python=allow_python)
     job = job.with_host_budget(host_budget)
     return evaluate(job, strategy, budget, saved)
 
@@ -99,11 +104,12 @@ def compile(
     batch: int | None = None,
     hints: Hints = Hints(),
     saved: Path | None = None,
+    allow_python: bool = False,
 ) -> Program:
     """The checked schedules that `plan` describes, ready for a runtime.Runner; BudgetError if nothing fits."""
     report = plan(
         net, solver=solver, strategy=strategy, budget=budget, host_budget=host_budget, device=device, costs=costs,
-        batch=batch, hints=hints, saved=saved,
+        batch=batch, hints=hints, saved=saved, allow_python=allow_python,
     )  # fmt: skip
     return report.feasible_program()
 
@@ -122,6 +128,7 @@ def job_of(
     level: int = 0,
     stages: Sequence[str] = (),
     inputs: Mapping[str, tuple[int, ...]] | None = None,
+    allow_python: bool = False,
 ) -> Job:
     """The job of a net or of a solver: exactly one of them.
 
@@ -133,10 +140,13 @@ def job_of(
     target = device if isinstance(device, Device) else get_device(device or default_device())
     known = resolve_costs(costs, target.title)
     if solver is not None:
-        return job_of_solver(solver, target, known, batch=batch, hints=hints, level=level, stages=stages, inputs=inputs)
+        return job_of_solver(
+            solver, target, known, batch=batch, hints=hints, level=level, stages=stages, inputs=inputs,
+            allow_python=allow_python,
+        )  # fmt: skip
     if not isinstance(net, graph_net.Net):
         assert net is not None
-        net = Net(net, batch=batch, level=level, stages=stages)
+        net = Net(net, batch=batch, level=level, stages=stages, allow_python=allow_python)
     elif batch is not None:
         raise InputError("batch applies to a net file; a Net object has its batch already")
     return job_of_net(net, target, known, hints=hints)
@@ -152,11 +162,14 @@ def job_of_net(net: graph_net.Net, device: Device, costs: Costs, *, hints: Hints
 def job_of_solver(
     solver: Path | SolverFile, device: Device, costs: Costs, *, batch: int | None = None, hints: Hints = Hints(),
     level: int = 0, stages: Sequence[str] = (), inputs: Mapping[str, tuple[int, ...]] | None = None,
+    allow_python: bool = False,
 ) -> Job:  # fmt: skip
     """A step of a solver's train net with the solver's update, and its test nets in the same arena."""
     file = solver if isinstance(solver, SolverFile) else read_solver(solver)
     check_solver(file)
-    nets = build.build_nets(file, batch=batch, level=level, stages=stages, inputs=dict(inputs or {}))
+    nets = build.build_nets(
+        file, batch=batch, level=level, stages=stages, inputs=dict(inputs or {}), allow_python=allow_python
+    )
     return build.job_of(nets, file, device, costs=costs, hints=hints)
 
 

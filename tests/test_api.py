@@ -17,7 +17,7 @@ NET = "prototxt/mnist/train_val.prototxt"
 
 def test_the_public_names():
     assert layermem.__all__ == [
-        "BudgetError", "DeviceError", "InputError", "LayermemError", "Net", "Solver", "compile", "plan",
+        "BudgetError", "DeviceError", "InputError", "LayermemError", "Net", "PythonLayer", "Solver", "compile", "plan",
     ]  # fmt: skip
     assert set(layermem.__all__) <= set(dir(layermem))
 

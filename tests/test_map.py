@@ -22,7 +22,7 @@ LAYERS = (
     {"errors", "_native"},
     {"utils", "nets"},
     {"proto"},
-    {"ops"},
+    {"ops", "python_layers"},
     {"layers"},
     {"graph"},
     {"planning"},
@@ -40,10 +40,12 @@ LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in 
 FILES = sorted(PACKAGE.rglob("*.py"))
 # Names that are only known at run time; each reads modules of its own package.
 DISCOVERY = {
+    "python_layers/loading.py": "modules of users, by name, where they allow it",
     "backends/base.py": "layermem.backends",
     "planning/strategies/__init__.py": "layermem.planning.strategies",
     "report/timeline.py": "layermem.report",
 }
+USERS_MODULES = "python_layers/loading.py"  # answers `import caffe` while the code of users runs
 PUBLIC = {"api"}  # layermem/__init__.py imports this one on first use
 
 
@@ -97,7 +99,7 @@ def test_dynamic_imports_are_discovery_in_their_own_package(file):
     name = str(file.relative_to(PACKAGE))
     dynamic = [module for module, _ in imported_modules(ast.parse(file.read_text())) if module.startswith("dynamic:")]
     assert not dynamic or name in DISCOVERY, f"{name} imports {dynamic[0]}"
-    assert "sys.modules" not in file.read_text(), f"{name} replaces a module"
+    assert name == USERS_MODULES or "sys.modules" not in file.read_text(), f"{name} replaces a module"
 
 
 def test_no_modules_form_a_circle():

@@ -118,7 +118,7 @@ def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
     def net(batch: int) -> Net:
         return Net(
             arguments.net, arguments.phase or "TRAIN", batch=batch, inputs=shapes(batch), level=arguments.level,
-            stages=stages(arguments.stage),
+            stages=stages(arguments.stage), allow_python=arguments.allow_python,
         )  # fmt: skip
 
     if arguments.solver:

@@ -138,6 +138,14 @@ def _add_shapes(parser: Options) -> None:
     parser.add_argument("--batch", metavar="N", type=int, help="batch size, instead of the net's own")
     add_input(parser)
     add_net_state(parser)
+    add_allow_python(parser)
+
+
+def add_allow_python(parser: Options) -> None:
+    parser.add_argument(
+        "--allow-python", action="store_true",
+        help="import and run the classes of Python layers: code that may do all that you may",
+    )  # fmt: skip
 
 
 def add_input(parser: Options) -> None:
@@ -227,6 +235,7 @@ def net_of(arguments: argparse.Namespace, phase: str | None = None) -> Net:
         inputs=read_shapes(arguments.input),
         level=arguments.level,
         stages=stages(arguments.stage),
+        allow_python=arguments.allow_python,
     )
 
 
@@ -299,7 +308,7 @@ def solver_job(
         raise InputError("--phase needs --net; a solver plans its train net and its test nets")
     return api.job_of(
         None, solver=arguments.solver, device=device, batch=batch, inputs=shapes, level=arguments.level,
-        stages=stages(arguments.stage), **more,
+        stages=stages(arguments.stage), allow_python=arguments.allow_python, **more,
     )  # fmt: skip
 
 

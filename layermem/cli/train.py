@@ -11,6 +11,7 @@ from layermem.cli.old_names import stages
 from layermem.cli.options import (
     COSTS_HELP,
     Verbs,
+    add_allow_python,
     add_budget,
     add_device,
     add_input,
@@ -64,6 +65,7 @@ def add_verbs(verbs: Verbs) -> None:
         "--data", metavar="D", help="noise or noise:SEED: train on noise instead of the data that the nets name"
     )
     add_input(train)
+    add_allow_python(train)
     train.add_argument(
         "--allow-nan",
         action="store_true",
@@ -99,6 +101,7 @@ def add_verbs(verbs: Verbs) -> None:
     test.add_argument("--batch", metavar="N", type=int, help="batch size, instead of the net's own")
     test.add_argument("--budget", metavar="B", help="device memory: 2GiB, 512KiB or 50%%")
     add_net_state(test)
+    add_allow_python(test)
     test.set_defaults(run=run_test)
 
 
@@ -136,7 +139,7 @@ def _solver(arguments: argparse.Namespace, device: Device, early_events: list[Ev
         weights=arguments.weights or (), snapshot=arguments.snapshot, iterations=arguments.iterations,
         seed=arguments.seed, level=arguments.level, stages=stages(arguments.stage),
         allow_nan=arguments.allow_nan, log=early_events.append, data=arguments.data,
-        inputs=read_shapes(arguments.input),
+        inputs=read_shapes(arguments.input), allow_python=arguments.allow_python,
     )  # fmt: skip
 
 
@@ -177,7 +180,7 @@ def run_test(arguments: argparse.Namespace) -> int:
         raise InputError(f"--iterations {arguments.iterations} is too few; give 1 or more")
     net = Net(
         read_net(arguments.net), PHASES["TEST"], batch=arguments.batch, probe=probe_files, level=arguments.level,
-        stages=stages(arguments.stage),
+        stages=stages(arguments.stage), allow_python=arguments.allow_python,
     )  # fmt: skip
     device = device_of(arguments)
     _native.exit_on_bus_error()

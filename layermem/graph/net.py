@@ -16,6 +16,7 @@ from layermem.layers import LAYERS, Layer, Param, Tensor, make_layer
 from layermem.layers.base import PARTS
 from layermem.layers.composite import COMPOSITES
 from layermem.layers.data import FEEDS, MATRIX, Probe, as_input, make_feed_layer, shape_options
+from layermem.layers.python import make_python_layer
 from layermem.proto.filter import filter_net
 from layermem.proto.names import number_repeated
 from layermem.proto.read import NetFile
@@ -53,6 +54,8 @@ class Net:
     batch   replaces the batch size of every input layer
     inputs  shapes for tops of input layers, NCHW; None where a user cannot give any, so that no error advises it
     probe   returns the shapes that a data source yields; without it, nets that read files cannot be built
+    allow_python   import and run the classes of its Python layers
+    noise   sources of type Python are run for their shapes alone, since noise takes their place
 
     names_in_file   the names in the prototxt of layers without one, and of later layers of one name
     """
@@ -67,8 +70,11 @@ class Net:
         probe: Probe | None = None,
         level: int = 0,
         stages: Iterable[str] = (),
+        allow_python: bool = False,
+        noise: bool = False,
     ):
         self.file, self.phase = file, phase
+        self._allow_python, self._noise = allow_python, noise
         self.path = file.path
         self.stages = tuple(stages)
         filtered = filter_net(file, phase, level=level, stages=self.stages)
@@ -137,6 +143,11 @@ class Net:
         self.nodes.append(Node(layer, line, bottoms, tops, params, propagate, weights))
 
     def _make(self, message: Message, bottoms: Sequence[Tensor]) -> Layer:
+        if message.type == "Python":
+            return make_python_layer(
+                message, self.phase, bottoms, self._inputs, path=str(self.path), allowed=self._allow_python,
+                batch=self._batch, sources=not self._noise, takes_inputs=self._takes_inputs,
+            )  # fmt: skip
         if message.type not in FEEDS and (message.type in LAYERS or not as_input(message, self._inputs)):
             source = bool(message.top) and not message.bottom and self._takes_inputs
             remedy = f"give {shape_options(message)}, or use Input; " if source else ""

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy.typing as npt
 
 from layermem.errors import InputError
 from layermem.layers.fillers import check_filler
@@ -46,6 +48,7 @@ class Param:
     permissive: bool = False  # shared with another shape of the same count
     stated: frozenset[str] = frozenset()  # which of lr_mult and decay_mult the layer gives itself
     learned: bool = True  # False: changed by forward only (BatchNorm's running averages)
+    initial: npt.NDArray[Any] | None = field(default=None, compare=False, repr=False)  # values in place of the filler's
 
 
 @dataclass(frozen=True)
@@ -166,10 +169,10 @@ class Layer:
         if index >= len(self.param.param):
             return Param(shape, filler, tensor)
         spec = self.param.param[index]
-        for field in MULTIPLIERS:
-            if not math.isfinite(getattr(spec, field)):
-                raise InputError(f"has {field} {getattr(spec, field):g} of parameter {index}; use a finite number")
-        stated = frozenset(field for field in MULTIPLIERS if spec.HasField(field))
+        for name in MULTIPLIERS:
+            if not math.isfinite(getattr(spec, name)):
+                raise InputError(f"has {name} {getattr(spec, name):g} of parameter {index}; use a finite number")
+        stated = frozenset(name for name in MULTIPLIERS if spec.HasField(name))
         permissive = bool(spec.share_mode)
         return Param(shape, filler, tensor, spec.lr_mult, spec.decay_mult, spec.name, permissive, stated)
 
@@ -204,7 +207,6 @@ _UNROLLED = "write its steps as layers that share parameters by name, since noth
 MISSING = {  # types of BVLC Caffe that layermem does not have, and what to write instead
     "LSTM": _UNROLLED,
     "LSTMUnit": "write it as Slice, Sigmoid, TanH and Eltwise layers",
-    "Python": "write it as other layers, since code that a net names is never run",
     "RNN": _UNROLLED,
 }
 

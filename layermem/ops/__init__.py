@@ -28,6 +28,7 @@ from layermem.ops.parameter import Parameter
 from layermem.ops.permute import Permute
 from layermem.ops.pooling import Pool, StochasticPool
 from layermem.ops.prior_box import PriorBox
+from layermem.ops.python import Python
 from layermem.ops.reduction import ArgMax, Reduction
 from layermem.ops.resize import Crop, Interp, Resampling
 from layermem.ops.roi_pooling import PsRoiPool, RoiPool
@@ -88,6 +89,7 @@ __all__ = [
     "Pool",
     "PriorBox",
     "PsRoiPool",
+    "Python",
     "ReadsLabels",
     "Reduction",
     "ReluMask",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from layermem.backends.base import Device
 from layermem.data import probe
@@ -55,16 +56,18 @@ class Nets:
 
 def build_nets(
     solver: SolverFile, *, batch: int | None = None, level: int = 0, stages: Sequence[str] = (),
-    inputs: Inputs | None = None, probe: Probe = probe,
+    inputs: Inputs | None = None, probe: Probe = probe, allow_python: bool = False, noise: bool = False,
 ) -> Nets:  # fmt: skip
     """All nets that the solver names.
 
     batch   replaces the batch size of the train net's input layers
     inputs  shapes for tops of input layers, NCHW, of the train net and with their own batch sizes of the test nets
+    allow_python, noise   as for a Net
     """
     train, tests = train_net(solver), test_nets(solver)
-    nets = [_net(train, batch, level, stages, inputs, probe)]
-    nets += [_net(test, None, 0, (), _inputs_of_test(test, inputs), probe) for test in tests]
+    make = partial(_net, probe=probe, allow_python=allow_python, noise=noise)
+    nets = [make(train, batch, level, stages, inputs)]
+    nets += [make(test, None, 0, (), _inputs_of_test(test, inputs)) for test in tests]
     for test in nets[1:]:
         check_shared(nets[0], test)
     if not any(each.weight for each in reported(nets[0])):
@@ -73,10 +76,14 @@ def build_nets(
 
 
 def _net(
-    chosen: SolverNet, batch: int | None, level: int, stages: Sequence[str], inputs: Inputs | None, probe: Probe
-) -> Net:
+    chosen: SolverNet, batch: int | None, level: int, stages: Sequence[str], inputs: Inputs | None, *, probe: Probe,
+    allow_python: bool, noise: bool,
+) -> Net:  # fmt: skip
     stages, level = (*chosen.stages, *stages), level or chosen.level
-    return Net(chosen.net, chosen.phase, batch=batch, inputs=inputs, probe=probe, level=level, stages=stages)
+    return Net(
+        chosen.net, chosen.phase, batch=batch, inputs=inputs, probe=probe, level=level, stages=stages,
+        allow_python=allow_python, noise=noise,
+    )  # fmt: skip
 
 
 def _inputs_of_test(chosen: SolverNet, inputs: Inputs | None) -> Inputs | None:
@@ -86,7 +93,7 @@ def _inputs_of_test(chosen: SolverNet, inputs: Inputs | None) -> Inputs | None:
     net = filter_net(chosen.net, chosen.phase, chosen.level, chosen.stages).message
     shapes: Inputs = {}
     for layer in net.layer:
-        for top in layer.top if not layer.bottom else ():
+        for top in layer.top if not layer.bottom or layer.type == "Python" else ():
             if inputs.get(top):
                 shapes[top] = (stated_batch(layer) or inputs[top][0], *inputs[top][1:])
     return shapes

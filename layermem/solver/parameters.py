@@ -72,6 +72,9 @@ class Parameters:
     def _fill(self, net: Net, name: str, owned: NetParam, seed: int) -> None:
         """Fill one parameter part by part, so that its values are not in memory a second time."""
         key = (seed, owned.layer, owned.index)
+        if owned.param.initial is not None:
+            self.runner.write(name, owned.param.initial)
+            return
         try:
             parts = fill_parts(owned.param.filler, owned.param.shape, *key, unit=self.runner.unit(name))
             self.runner.write_parts(name, parts)

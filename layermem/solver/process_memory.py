@@ -3,6 +3,7 @@
     arena        where the device computes in the host's memory
     host memory  offloaded buffers, unless they are in a spill file
     batches      those that wait, the one that is read and the one in use, of every net
+    staging      operands of the largest op of a Python layer, where the device has other memory
     blob         the largest parameter once more, while it is saved or loaded; fillers write into the arena
     runtime      Python, its libraries, and the net and its plan as objects
 
@@ -22,6 +23,7 @@ from layermem.data.opening import held_bytes
 from layermem.graph.net import Net
 from layermem.graph.ops import PARAMETER
 from layermem.layers.data import FEEDS
+from layermem.ops import Python
 from layermem.proto.schema import Message
 from layermem.schedule.program import Program
 from layermem.utils.units import format_bytes
@@ -39,10 +41,12 @@ class ProcessMemory:
     batch_bytes: int
     blob_bytes: int
     runtime_bytes: int
+    staging_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
-        return self.arena_bytes + self.host_bytes + self.batch_bytes + self.blob_bytes + self.runtime_bytes
+        parts = self.arena_bytes, self.host_bytes, self.batch_bytes, self.staging_bytes, self.blob_bytes
+        return sum(parts) + self.runtime_bytes
 
     def __str__(self) -> str:
         """ "arena 2.50 GiB, batches 110 MiB, runtime 63.1 MiB": the parts that are not zero."""
@@ -50,6 +54,7 @@ class ProcessMemory:
             ("arena", self.arena_bytes),
             ("host memory", self.host_bytes),
             ("batches", self.batch_bytes),
+            ("staging", self.staging_bytes),
             ("largest parameter", self.blob_bytes),
             ("runtime", self.runtime_bytes),
         ]
@@ -74,9 +79,15 @@ def expected_memory(
         arena_bytes=program.arena_bytes if device.shares_host_memory else 0,
         host_bytes=0 if spill else program.host_bytes,
         batch_bytes=sum(_batch_bytes(net) for net in nets),
+        staging_bytes=0 if device.shares_host_memory else _staging_bytes(program),
         blob_bytes=max((b.nbytes for b in buffers if b.kind == PARAMETER and files), default=0),
         runtime_bytes=RUNTIME_BYTES + INSTRUCTION_BYTES * instructions,
     )
+
+
+def _staging_bytes(program: Program) -> int:
+    ops = [op for schedule in program.schedules for op in schedule.graph.ops]
+    return max((op.record.staging_bytes(op.roles) for op in ops if isinstance(op.record, Python)), default=0)
 
 
 def _batch_bytes(net: Net) -> int:

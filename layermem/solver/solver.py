@@ -69,6 +69,7 @@ class Solver:
     iterations   the last iteration, instead of max_iter (which learning rates still refer to)
     seed         instead of random_seed; the seed of a snapshot overrides both
     level, stages    of the train net, in addition to those of the solver
+    allow_python   import and run the classes of Python layers
     allow_nan    train on, and save snapshots, when the loss or a parameter is NaN or infinite
     poison       freed bytes become NaN (slow; for tests)
     log          called with events.*; report.log.Log() prints Caffe's lines
@@ -99,6 +100,7 @@ class Solver:
         seed: int | None = None,
         level: int = 0,
         stages: Sequence[str] = (),
+        allow_python: bool = False,
         allow_nan: bool = False,
         poison: bool = False,
         log: Callable[[Event], None] | None = None,
@@ -116,6 +118,7 @@ class Solver:
         self.nets = build_nets(
             self.file, batch=batch, level=level, stages=stages, probe=FILES if noise is None else probe,
             inputs=None if noise is None else {name: tuple(shape) for name, shape in (inputs or {}).items()},
+            allow_python=allow_python, noise=noise is not None,
         )  # fmt: skip
         if self.param.snapshot or self.param.snapshot_after_train:
             snapshots.check_prefix(self.param.snapshot_prefix)

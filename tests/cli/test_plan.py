@@ -348,7 +348,7 @@ def test_what_needs_the_data_does_not_advise_to_give_shapes(layermem, prototxt):
 
 
 SOURCE = """
-    layer { name: "src" type: "Python" top: "x" top: "t" python_param { module: "m" layer: "L" } }
+    layer { name: "src" type: "MyData" top: "x" top: "t" }
     layer { name: "ip" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 5 } }
     layer { name: "l" type: "SoftmaxWithLoss" bottom: "y" bottom: "t" top: "l" }
 """

@@ -10,6 +10,7 @@ from layermem.backends.base import Bound, Device, Memory, NextBatch, register_de
 from layermem.backends.cuda.base import CudaCall, cuda_kernels
 from layermem.backends.cuda.driver.context import Driver, Event, Gpu, Stream, gpus
 from layermem.backends.cuda.driver.error_flags import DeviceErrorFlags
+from layermem.backends.cuda.driver.host_code import HostCode
 from layermem.backends.cuda.driver.host_io import HostIO
 from layermem.backends.cuda.driver.memory import CudaArena, DeviceSpan, HostBytes, PinnedArena
 from layermem.backends.cuda.driver.step_run import StepRun
@@ -18,7 +19,7 @@ from layermem.backends.cuda.launch import Launch
 from layermem.backends.registry import StepContext
 from layermem.errors import CudaUnavailable, InputError
 from layermem.graph.ops import Op
-from layermem.ops import CopyOut, Feed, OpRecord, ReadsLabels
+from layermem.ops import CopyOut, Feed, OpRecord, Python, ReadsLabels
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction
 from layermem.utils.units import format_bytes
 
@@ -63,6 +64,10 @@ class CudaDevice(Device):
         return HostIO(self.driver, self._bind_launches)
 
     @cached_property
+    def host_code(self) -> HostCode:
+        return HostCode(self.driver, self.host_io)
+
+    @cached_property
     def error_flags(self) -> DeviceErrorFlags:
         return DeviceErrorFlags(self.driver)
 
@@ -76,7 +81,7 @@ class CudaDevice(Device):
         return cuda_kernels.workspace_bytes(record, step, roles)
 
     def implements(self, record: OpRecord, step: str) -> bool:
-        return cuda_kernels.implements(record, step) or isinstance(record, (CopyOut, Feed))
+        return cuda_kernels.implements(record, step) or isinstance(record, (CopyOut, Feed, Python))
 
     def free_bytes(self) -> int:
         return self.driver.free_bytes()
@@ -101,6 +106,11 @@ class CudaDevice(Device):
             return self.host_io.copy_out(record.blob, arrays["x0"], context)
         if isinstance(record, Feed):
             return self.host_io.feed(record.layer, [arrays[f"y{i}"] for i in range(record.tops)], context)
+        if isinstance(record, Python):
+            if self.graph:
+                what = "runs Python code on the host, which a CUDA graph cannot hold; leave --cuda-graph out"
+                raise InputError(what, layer=op.layer_name)
+            return self.host_code.bind(record, op.step, arrays, op.accumulates, context)
         flag = 0
         if isinstance(record, ReadsLabels):
             flag = self.error_flags.address_for(op.layer_name, record)

@@ -1,0 +1,130 @@
+"""Finds and imports a user's module, and answers `import caffe` in it.
+
+A module is searched for in the folders of PYTHONPATH, in that of the net, in the current one, then where Python
+searches.  While a user's code is imported or called, and only then,
+
+    - these folders come first in Python's search path
+    - `import caffe` gives the module CAFFE, with Layer, TRAIN and TEST, even where BVLC Caffe is installed: its own
+      Layer cannot be driven from here.  Afterwards the installed one is back
+    - what it prints goes to standard error, so that output stays what it is
+
+Modules are imported once.  One of the same name from another net's folder replaces it; one that Python has from
+elsewhere does not, and is refused.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
+from importlib.machinery import PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from layermem.errors import InputError
+from layermem.python_layers.contract import PythonLayer
+
+SEARCHED = "PYTHONPATH, the folder of the net and the current folder"
+_OURS: set[str] = set()  # top-level names that were imported here
+
+
+def _make_caffe() -> ModuleType:
+    module = ModuleType("caffe", "What layermem answers to `import caffe` in modules of Python layers.")
+
+    def missing(name: str) -> Any:
+        raise AttributeError(
+            f"module 'caffe' has no attribute '{name}' here: layermem answers `import caffe` with Layer, TRAIN and TEST"
+        )
+
+    def ignored(*arguments: object) -> None:
+        """Modes and devices are options of the command here."""
+
+    module.__dict__.update(
+        Layer=PythonLayer, TRAIN=0, TEST=1, __version__="1.0.0", __getattr__=missing,
+        set_mode_cpu=ignored, set_mode_gpu=ignored, set_device=ignored,
+    )  # fmt: skip
+    return module
+
+
+CAFFE = _make_caffe()
+
+
+def search_path(folder: Path) -> list[str]:
+    """The folders that come first for the modules of a net in `folder`."""
+    named = [os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    return [*named, str(folder.resolve()), os.getcwd()]
+
+
+@contextmanager
+def user_code(folder: Path) -> Iterator[None]:
+    """Where code of a net in `folder` runs."""
+    added = search_path(folder)
+    installed = sys.modules.get("caffe")
+    sys.path[:0] = added
+    sys.modules["caffe"] = CAFFE
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        for entry in added:
+            with suppress(ValueError):  # the code may have changed the path
+                sys.path.remove(entry)
+        if installed is None:
+            sys.modules.pop("caffe", None)
+        else:
+            sys.modules["caffe"] = installed
+
+
+def find_file(module: str, folder: Path) -> str | None:
+    """The file of a module, or of the package that it is in, in the folders searched first; None where it is not."""
+    top = module.partition(".")[0]
+    importlib.invalidate_caches()
+    spec = PathFinder.find_spec(top, search_path(folder))
+    if spec is None:
+        return None
+    return spec.origin or next(iter(spec.submodule_search_locations or ()), None)
+
+
+def import_user_module(module: str, folder: Path) -> ModuleType:
+    """The module, imported within `user_code`; raises what its code raises."""
+    top = module.partition(".")[0]
+    loaded, file = sys.modules.get(top), find_file(module, folder)
+    if loaded is not None and file is not None and file != _file_of(loaded):
+        if top not in _OURS:
+            raise InputError(
+                f"names the Python module '{module}' ({file}), but Python has imported '{top}' from "
+                f"{_file_of(loaded) or 'itself'} already; rename yours"
+            )
+        for name in [name for name in sys.modules if name == top or name.startswith(f"{top}.")]:
+            del sys.modules[name]
+    if top not in sys.modules:
+        _OURS.add(top)
+    return importlib.import_module(module)
+
+
+def _file_of(module: ModuleType) -> str | None:
+    """Its file, or the folder of a package without one."""
+    file = getattr(module, "__file__", None)
+    return file or next(iter(getattr(module, "__path__", ())), None)
+
+
+def class_of(module: ModuleType, name: str) -> type[PythonLayer]:
+    """The class `name` of a module; InputError unless it is a Python layer."""
+    found = getattr(module, name, None)
+    if isinstance(found, type) and issubclass(found, PythonLayer):
+        return found
+    if found is not None:
+        what = f"names '{name}' of the Python module '{module.__name__}', which is no class derived from caffe.Layer"
+        raise InputError(f"{what} or layermem.PythonLayer; derive it", path=_file_of(module))
+    classes = [
+        each
+        for each, value in vars(module).items()
+        if inspect.isclass(value) and issubclass(value, PythonLayer) and value is not PythonLayer
+    ]
+    there = f"has {' '.join(classes)}" if classes else "has no class derived from caffe.Layer"
+    what = f"names the class '{name}' of the Python module '{module.__name__}', which {there}; correct the name"
+    raise InputError(what, path=_file_of(module))

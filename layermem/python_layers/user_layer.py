@@ -1,0 +1,238 @@
+"""One Python layer of a net: an instance of the user's class, its calls, and what goes wrong in them.
+
+    layer = UserLayer("name", PythonParameter, phase, "net.prototxt")
+    layer.prepare([(4, 3), (4,)], tops=1)      setup, then reshape: top_shapes, initial values of its parameters
+    layer.forward({"x0": .., "y0": ..})        arrays by role, contiguous, in Caffe's order
+    layer.backward({..., "dx0": ..})
+
+Tops and gradients are zero before the user's code writes them, or those of the bottom (top) where one blob has both
+names, so that results do not depend on what memory held before.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from traceback import walk_tb
+from typing import Any
+
+import numpy as np
+
+from layermem.errors import InputError
+from layermem.python_layers.contract import DATA, DIFF, Array, Blob, Blobs, ContractError, PythonLayer
+from layermem.python_layers.loading import SEARCHED, class_of, import_user_module, user_code
+from layermem.utils.text import printable
+
+Shape = tuple[int, ...]
+PACKAGE = str(Path(__file__).parents[1])  # frames of these modules are not the user's
+IMPORTLIB = str(Path(importlib.__file__).parent)
+LATER = "which only backward has; keep what forward computes in an attribute of the layer"
+OUTSIDE = "which only its methods may read"
+UNDECLARED = "which its backward_reads does not name; add it there"
+MOST_TEXT = 300  # letters of a message of the user's code
+
+
+class UserLayer:
+    """The layer `name` of the net at `path`; InputError if its class cannot be had.
+
+    inplace   pairs (top, bottom) that are one blob in the net
+    """
+
+    def __init__(self, name: str, param: Any, phase: int, path: str, *, inplace: Sequence[tuple[int, int]] = ()):
+        self.name, self.folder, self.inplace = name, Path(path).parent, tuple(inplace)
+        self.module, self.class_name = str(param.module), str(param.layer)
+        self.file: str | None = None
+        if not (self.module and self.class_name):
+            raise InputError("needs a module and a layer in its python_param: the names of a module and its class")
+        self.instance = self._make(param, phase)
+        self.bottom: list[Blob] = []
+        self.top: list[Blob] = []
+
+    @property
+    def top_shapes(self) -> list[Shape]:
+        return [each.shape for each in self.top]
+
+    @property
+    def initial_values(self) -> list[Array]:
+        """Of its parameters, as setup left them."""
+        return self._initial
+
+    @property
+    def recomputable(self) -> bool:
+        return bool(self.instance.recomputable)
+
+    @property
+    def has_backward(self) -> bool:
+        return type(self.instance).backward is not PythonLayer.backward
+
+    @property
+    def backward_reads(self) -> frozenset[str]:
+        """Which of "bottom" and "top" backward reads the data of."""
+        declared = self.instance.backward_reads
+        reads = frozenset((declared,) if isinstance(declared, str) else declared)
+        if not reads <= {"bottom", "top"}:
+            what = f'has backward_reads {sorted(map(str, reads))} in class {self.class_name}; use "bottom" and "top"'
+            raise InputError(what, path=self.file, layer=self.name)
+        return reads
+
+    # -- calls -----------------------------------------------------------------------------------------------------
+
+    def prepare(self, bottoms: Sequence[Shape], tops: int) -> None:
+        """Run setup and reshape over blobs that have shapes, and zeros as data."""
+        self.bottom = [Blob(f"bottom[{i}]", shape) for i, shape in enumerate(bottoms)]
+        self.top = [Blob(f"top[{i}]", may_reshape=True) for i in range(tops)]
+        self._call("setup", self.bottom, self.top)
+        blobs = self.instance.blobs
+        blobs.closed = True
+        self._call("reshape", self.bottom, self.top)
+        for each in self.top:
+            if each._shape is None:
+                what = f"gives {each._label} no shape; call {each._label}.reshape(..) in setup or reshape"
+                raise InputError(what, path=self.file, layer=self.name)
+            if any(array.any() for array in each._arrays.values()):
+                what = f"writes {each._label} in setup or reshape, where it has no memory yet; write it in forward"
+                raise InputError(what, path=self.file, layer=self.name)
+        self._initial = [np.array(each.data, np.float32, order="C") for each in blobs]
+        self._close()
+
+    def forward(self, arrays: Mapping[str, Array]) -> None:
+        """Write the tops y{i} from the bottoms x{i} and the parameters w{i}."""
+        sources = {f"y{top}": f"x{bottom}" for top, bottom in self.inplace}
+        _prepare_outputs(arrays, "y", sources)
+        lent = _Lent()
+        for stem, blobs in (("x", self.bottom), ("y", self.top), ("w", self.instance.blobs)):
+            for i, blob in enumerate(blobs):
+                blob._arrays = {DATA: lent.lend(arrays[f"{stem}{i}"], write=stem == "y")}
+                blob._absent = {DIFF: LATER}
+        self._run(lent, "forward", lambda: self._forward())
+
+    def _forward(self) -> None:
+        self._call("reshape", self.bottom, self.top)
+        self._call("forward", self.bottom, self.top)
+
+    def backward(self, arrays: Mapping[str, Array]) -> None:
+        """Write the gradients dx{i} and dw{i} that `arrays` has, from those of the tops dy{i}."""
+        sources = {f"dx{bottom}": f"dy{top}" for top, bottom in self.inplace}
+        _prepare_outputs(arrays, "d", sources)
+        lent = _Lent()
+        for stem, blobs in (("x", self.bottom), ("y", self.top), ("w", self.instance.blobs)):
+            for i, blob in enumerate(blobs):
+                blob._arrays, blob._absent = {}, {}
+                data, diff = arrays.get(f"{stem}{i}"), arrays.get(f"d{stem}{i}")
+                if data is not None:
+                    blob._arrays[DATA] = lent.lend(data, write=False)
+                else:
+                    blob._absent[DATA] = UNDECLARED
+                if diff is not None:  # one that no op wants is made when it is asked for, and dropped
+                    blob._arrays[DIFF] = lent.lend(diff, write=stem != "y")
+        down = [f"dx{i}" in arrays for i in range(len(self.bottom))]
+        self._run(lent, "backward", lambda: self._call("backward", self.top, down, self.bottom))
+
+    def _run(self, lent: _Lent, method: str, call: Callable[[], None]) -> None:
+        try:
+            call()
+        finally:
+            self._close()
+        if kept := lent.kept():
+            raise InputError(
+                f"keeps a view of the data of {kept} of its blobs after {method}, whose memory other blobs use then; "
+                "keep a copy: .copy()",
+                path=self.file, layer=self.name,
+            )  # fmt: skip
+
+    def _close(self) -> None:
+        """Take the arrays of all blobs back, until the next call."""
+        for blob in (*self.bottom, *self.top, *self.instance.blobs):
+            blob._planning = False
+            blob._arrays, blob._absent = {}, {DATA: OUTSIDE, DIFF: OUTSIDE}
+
+    # -- the user's code -------------------------------------------------------------------------------------------
+
+    def _make(self, param: Any, phase: int) -> PythonLayer:
+        where = "the import"
+        try:
+            with user_code(self.folder):
+                module = import_user_module(self.module, self.folder)
+                self.file, where = getattr(module, "__file__", None), "__init__"
+                instance = class_of(module, self.class_name)(param)
+        except InputError as error:
+            raise error.at(layer=self.name) from None
+        except ModuleNotFoundError as error:
+            if error.name is not None and f"{self.module}.".startswith(f"{error.name}."):
+                raise InputError(
+                    f"names the Python module '{self.module}', and there is no '{error.name}' in {SEARCHED}; correct "
+                    "the name, or add its folder to PYTHONPATH",
+                    layer=self.name,
+                ) from None
+            raise self._fault(where, error) from None
+        except (Exception, SystemExit) as error:
+            raise self._fault(where, error) from None
+        instance.blobs, instance.phase = Blobs(), phase
+        instance.param_str = instance.param_str_ = str(param.param_str)
+        return instance
+
+    def _call(self, method: str, *arguments: object) -> None:
+        try:
+            with user_code(self.folder):
+                getattr(self.instance, method)(*arguments)
+        except (Exception, SystemExit) as error:
+            raise self._fault(method, error) from None
+
+    def _fault(self, where: str, error: BaseException) -> InputError:
+        """What the user's code raised, with its file and line."""
+        file, line = self._place(error)
+        if isinstance(error, ContractError):
+            return InputError(f"{error} (in {where})", path=file, line=line, layer=self.name)
+        text = printable(" ".join(str(error.msg if isinstance(error, SyntaxError) else error).split()))
+        text = f": {text[:MOST_TEXT]}" if text else ""
+        what = f"fails in {where} of its Python class {self.class_name}: {type(error).__name__}{text}"
+        return InputError(what, path=file, line=line, layer=self.name)
+
+    def _place(self, error: BaseException) -> tuple[str | None, int | None]:
+        """File and line of the user's module where `error` was raised, or the nearest place that is not ours."""
+        if isinstance(error, SyntaxError):
+            return error.filename, error.lineno
+        frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+        frames = [each for each in frames if not each[0].startswith((PACKAGE, IMPORTLIB, "<frozen"))]
+        own = [each for each in frames if each[0] == self.file] if self.file else frames[:1]
+        return (own or frames)[-1] if frames else (self.file, None)
+
+
+class _Lent:
+    """Views of memory that a call of the user's code may use until it returns.
+
+    Each is made over a buffer object, since NumPy then keeps the view itself as the base of every view of it: whoever
+    keeps one shows in its reference count.
+    """
+
+    def __init__(self) -> None:
+        self.bases: list[Array] = []
+
+    def lend(self, array: Array, *, write: bool) -> Array:
+        if not array.size:
+            return np.zeros_like(array)
+        assert array.flags.c_contiguous
+        buffer = array.reshape(-1).view(np.uint8).data
+        base: Array = np.frombuffer(buffer if write else buffer.toreadonly(), array.dtype)
+        self.bases.append(base)
+        return base.reshape(array.shape)
+
+    def kept(self) -> int:
+        """How many are still in use."""
+        if self._count():
+            gc.collect()  # cycles
+        return self._count()
+
+    def _count(self) -> int:
+        references = 2  # of the list, and of the call of getrefcount
+        return sum(sys.getrefcount(self.bases[i]) > references for i in range(len(self.bases)))
+
+
+def _prepare_outputs(arrays: Mapping[str, Array], stem: str, sources: Mapping[str, str]) -> None:
+    """Set the arrays that the code writes to 0, or to the one that is the same blob in the net."""
+    for role, array in arrays.items():
+        if role.startswith(stem) and not role.startswith("dy"):
+            array[...] = arrays[sources[role]] if role in sources else 0
