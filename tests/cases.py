@@ -569,6 +569,25 @@ add("BatchReindex by quads", 'type: "BatchReindex"', labels=1, classes=2, small=
 add("BatchReindex of rows", 'type: "BatchReindex"', labels=1, classes=4, medium=[(4, 7), (9,)])
 add("BatchReindex of a batch", 'type: "BatchReindex"', labels=1, classes=64, timing=[BATCH, (64,)])
 
+# -- recurrent layers ----------------------------------------------------------------------------------------------
+
+
+def unit(items: int, cells: int) -> list[Shape]:
+    """c, gates and cont of an LSTMUnit."""
+    return [(1, items, cells), (1, items, 4 * cells), (1, items)]
+
+
+def coin(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+    return rng.integers(0, 2, shape).astype(float)
+
+
+add("LSTMUnit", 'type: "LSTMUnit"', small=unit(3, 5), medium=unit(2, 21), timing=unit(256, 4096), drawn={2: coin})
+add("LSTMUnit of any cont", 'type: "LSTMUnit"', medium=unit(4, 3))
+STATE = 'input_param { shape { dim: 1 dim: 3 dim: 5 } } param { name: "s" }'
+add("StateRead", f'type: "StateRead" {STATE}', small=[], medium=[])
+add("StateWrite", 'type: "StateWrite" param { name: "s" }', small=[(1, 3, 5)], medium=[(1, 3, 5)])
+add("Exposed", 'type: "Exposed"', small=[(1, 3, 5)], medium=[(1, 3, 5)])
+
 # -- reductions ----------------------------------------------------------------------------------------------------
 
 

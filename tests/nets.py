@@ -182,8 +182,22 @@ CLIP = f"""
     {conv("signal", "rows", 4, 3)} {relu("signal")}
     {LOSS % "signal"}
 """
+RECURRENT = f"""
+    {DATA}
+    layer {{ name: "steps" type: "Reshape" bottom: "data" top: "steps"
+            reshape_param {{ shape {{ dim: 4 dim: 3 dim: 30 }} }} }}
+    layer {{ name: "others" type: "DummyData" top: "cont" top: "static" dummy_data_param {{
+        shape {{ dim: 4 dim: 3 }} shape {{ dim: 3 dim: 2 }}
+        data_filler {{ type: "uniform" min: 0 max: 1 }} data_filler {{ type: "gaussian" std: 1 }} }} }}
+    layer {{ name: "lstm" type: "LSTM" bottom: "steps" bottom: "cont" bottom: "static" top: "lstm"
+            recurrent_param {{ num_output: 4 weight_filler {{ type: "xavier" }} }} }}
+    layer {{ name: "rnn" type: "RNN" bottom: "lstm" bottom: "cont" top: "rnn"
+            recurrent_param {{ num_output: 6 weight_filler {{ type: "xavier" }} }} }}
+    {LOSS % "rnn"}
+"""
 NETS = {
     "clip": CLIP,
+    "recurrent": RECURRENT,
     "yolo": YOLO,
     "bn": BN,
     "ssd": SSD,

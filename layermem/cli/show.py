@@ -54,7 +54,7 @@ def run_show(arguments: argparse.Namespace) -> int:
         nets = (net_of(arguments),)
         graphs = api.job_of(nets[0], device=device).graphs if arguments.fused else ()
     print_warnings(dict.fromkeys(warning for net in nets for warning in net_warnings(net)))
-    shown = [net_values(net) for net in nets]
+    shown = [net_values(net, parts=arguments.fused) for net in nets]
     if arguments.fused:
         shown = [fused_values(values, graph) for values, graph in zip(shown, graphs, strict=True)]
     if arguments.json:

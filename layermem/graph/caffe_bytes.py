@@ -49,7 +49,7 @@ def caffe_bytes(net: Net, *, history_count: int = 1) -> CaffeBytes:
         diff=sum(_own_bytes(node.layer, DIFF_SHARED) for node in net.nodes) if train else 0,
         splits=_split_diffs(net) if train else 0,
         state=sum(STATE[node.layer.type](node.layer) for node in net.nodes if node.layer.type in STATE),
-        parameters=copies * sum(each.param.tensor.nbytes for each in net.params.values()),
+        parameters=copies * sum(each.param.tensor.nbytes for each in net.params.values() if not each.param.carried),
     )
 
 
@@ -60,7 +60,7 @@ def beside(test: CaffeBytes) -> int:
 
 # -- blobs -----------------------------------------------------------------------------------------------------
 
-DIFF_SHARED = {"Flatten", "Reshape", *PARTS}  # the top is the bottom under another shape
+DIFF_SHARED = {"Flatten", "Reshape", *PARTS} - {"StateRead"}  # the top is the bottom under another shape
 DATA_SHARED = {*DIFF_SHARED, "Split"}
 
 
@@ -174,6 +174,11 @@ def _mask(layer: Layer) -> int:
 def _as_large_as_the_first_bottom(layer: Layer) -> int:
     """The probabilities, or the differences, that backward reads."""
     return layer.bottoms[0].nbytes
+
+
+@_state("LSTMUnit")
+def _gates_and_their_diffs(layer: Layer) -> int:
+    return 2 * layer.bottoms[1].nbytes
 
 
 @_state("Swish")

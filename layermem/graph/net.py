@@ -8,12 +8,13 @@ earlier one reads.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from layermem.errors import InputError
 from layermem.layers import LAYERS, Layer, Param, Tensor, make_layer
-from layermem.layers.base import PARTS
 from layermem.layers.composite import COMPOSITES
 from layermem.layers.data import FEEDS, MATRIX, Probe, as_input, make_feed_layer, shape_options
 from layermem.layers.python import make_python_layer
@@ -40,6 +41,34 @@ class Node:
 
 
 @dataclass(frozen=True)
+class NetLayer:
+    """A layer as the prototxt has it: one node, or those of its parts (layers/composite.py)."""
+
+    message: Message
+    nodes: tuple[Node, ...]
+    bottoms: tuple[str, ...]
+    tops: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return str(self.message.name)
+
+    @property
+    def type(self) -> str:
+        return str(self.message.type)
+
+    @property
+    def line(self) -> int | None:
+        return self.nodes[0].line
+
+    @cached_property
+    def params(self) -> tuple[tuple[str, Param], ...]:
+        """Its parameters by name, as weight files have them: those that parts share once, and no state."""
+        owned = [(name, p) for node in self.nodes for name, p in zip(node.params, node.layer.params) if not p.carried]
+        return tuple(dict(owned).items()) if len(self.nodes) > 1 else tuple(owned)
+
+
+@dataclass(frozen=True)
 class NetParam:
     """A parameter of the net, and the layer and index that own it (a shared parameter has one owner)."""
 
@@ -56,6 +85,7 @@ class Net:
     probe   returns the shapes that a data source yields; without it, nets that read files cannot be built
     allow_python   import and run the classes of its Python layers
     noise   sources of type Python are run for their shapes alone, since noise takes their place
+    number  of a test net among the test nets of its solver, from 1; its layers have states of their own
 
     names_in_file   the names in the prototxt of layers without one, and of later layers of one name
     """
@@ -72,6 +102,7 @@ class Net:
         stages: Iterable[str] = (),
         allow_python: bool = False,
         noise: bool = False,
+        number: int = 0,
     ):
         self.file, self.phase = file, phase
         self._allow_python, self._noise = allow_python, noise
@@ -83,6 +114,8 @@ class Net:
         _name_tops_of_losses(self.message)
         self.name: str = self.message.name or "net"
         self.nodes: list[Node] = []
+        self.layers: list[NetLayer] = []
+        self._states = f"state.test{number}" if number else "state"  # what names of states end in
         self.blobs: dict[str, Tensor] = {}
         self.params: dict[str, NetParam] = {}
         self._current: dict[str, str] = {}  # Caffe's blob name -> its newest version
@@ -109,12 +142,13 @@ class Net:
     def _add(self, message: Message, line: int | None) -> None:
         bottoms = tuple(self._version_of(name) for name in message.bottom)
         if message.type in COMPOSITES:
-            for part in COMPOSITES[message.type](message, [self.blobs[b] for b in bottoms]):
-                self._add_layer(part, line)
+            parts = COMPOSITES[message.type](message, [self.blobs[b] for b in bottoms])
+            nodes = tuple(self._add_layer(part, line) for part in parts)
         else:
-            self._add_layer(message, line)
+            nodes = (self._add_layer(message, line),)
+        self.layers.append(NetLayer(message, nodes, bottoms, tuple(self._current[name] for name in message.top)))
 
-    def _add_layer(self, message: Message, line: int | None) -> None:
+    def _add_layer(self, message: Message, line: int | None) -> Node:
         bottoms = tuple(self._version_of(name) for name in message.bottom)
         layer = self._make(message, [self.blobs[b] for b in bottoms])
         if len(layer.tops) != len(message.top):
@@ -140,7 +174,9 @@ class Net:
             1.0 if layer.is_loss and i == 0 else 0.0 for i in range(len(tops))
         )
         propagate = tuple(message.propagate_down) or (True,) * len(bottoms)
-        self.nodes.append(Node(layer, line, bottoms, tops, params, propagate, weights))
+        node = Node(layer, line, bottoms, tops, params, propagate, weights)
+        self.nodes.append(node)
+        return node
 
     def _make(self, message: Message, bottoms: Sequence[Tensor]) -> Layer:
         if message.type == "Python":
@@ -202,7 +238,7 @@ class Net:
     def _own(self, param: Param, layer: str, index: int) -> str:
         """The parameter's name in the net: the shared one, or one from the layer; neither can be a blob's."""
         shared = param.name
-        name = f"{shared}.shared" if shared else f"{layer}.w{index}"
+        name = f"{shared}.{self._states if param.carried else 'shared'}" if shared else f"{layer}.w{index}"
         if name not in self.params:
             self.params[name] = NetParam(param, layer, index)
             return name
@@ -247,17 +283,16 @@ class Net:
         return sum(p.param.tensor.count for p in self.params.values() if p.param.learned)
 
     @property
+    def state_bytes(self) -> int:
+        """Bytes of what its layers leave for their next step."""
+        return sum(owned.param.tensor.nbytes for owned in self.params.values() if owned.param.carried)
+
+    @property
     def activation_bytes(self) -> int:
         """Caffe's "Memory required for data": every top counted once for each reader beyond the first (Split)."""
-        readers: dict[str, int] = {}
-        for node in self.nodes:
-            for blob in node.bottoms:
-                readers[blob] = readers.get(blob, 0) + 1
-        parts = {blob for node in self.nodes if node.layer.type in PARTS for blob in node.tops}
-        return sum(
-            tensor.nbytes * ((blob not in parts) + (readers.get(blob, 0) if readers.get(blob, 0) > 1 else 0))
-            for blob, tensor in self.blobs.items()
-        )
+        readers = Counter(blob for layer in self.layers for blob in layer.bottoms)
+        tops = [blob for layer in self.layers for blob in layer.tops]
+        return sum(self.blobs[blob].nbytes * (1 + (readers[blob] if readers[blob] > 1 else 0)) for blob in tops)
 
 
 def _with_multipliers(owner: NetParam, other: Param) -> Param:

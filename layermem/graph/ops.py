@@ -13,7 +13,8 @@ from layermem.ops import OpRecord, Tensor
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
 
 # kinds of buffers; those that outlive a step are PERSISTENT
-PARAMETER, HISTORY, GRADIENT, DATA, DIFF, STASH = "parameter", "history", "gradient", "data", "diff", "stash"
+PARAMETER, HISTORY, GRADIENT, STATE = "parameter", "history", "gradient", "state"
+DATA, DIFF, STASH = "data", "diff", "stash"
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from layermem.graph.ops import (
     HISTORY,
     PARAMETER,
     STASH,
+    STATE,
     UPDATE,
     Graph,
     Op,
@@ -116,7 +117,8 @@ class _GraphBuilder:
             for blob, tensor in zip(node.tops, node.emitter.tops):
                 self.ops.buffer(blob, DATA, tensor)
             for name in node.params:
-                self.ops.buffer(name, PARAMETER, self.net.params[name].param.tensor, persistent=True)
+                param = self.net.params[name].param
+                self.ops.buffer(name, STATE if param.carried else PARAMETER, param.tensor, persistent=True)
             self._forward_op(index, node, {**_roles(node), **stash})
             for top in node.tops:
                 if top in delivered:

@@ -49,6 +49,7 @@ class Param:
     stated: frozenset[str] = frozenset()  # which of lr_mult and decay_mult the layer gives itself
     learned: bool = True  # False: changed by forward only (BatchNorm's running averages)
     initial: npt.NDArray[Any] | None = field(default=None, compare=False, repr=False)  # values in place of the filler's
+    carried: bool = False  # state that a step of this net leaves for its next one: zeros at first, in no weight file
 
 
 @dataclass(frozen=True)
@@ -203,14 +204,6 @@ def layer(name: str, *, part: bool = False) -> Callable[[type[Layer]], type[Laye
     return register
 
 
-_UNROLLED = "write its steps as layers that share parameters by name, since nothing is unrolled here"
-MISSING = {  # types of BVLC Caffe that layermem does not have, and what to write instead
-    "LSTM": _UNROLLED,
-    "LSTMUnit": "write it as Slice, Sigmoid, TanH and Eltwise layers",
-    "RNN": _UNROLLED,
-}
-
-
 def make_layer(
     param: Message, phase: int, bottoms: Sequence[Tensor], *, more: Collection[str] = (), remedy: str = ""
 ) -> Layer:
@@ -219,8 +212,6 @@ def make_layer(
     more     other types that exist, those of input layers
     remedy   what else would work for a type that does not
     """
-    if param.type in MISSING:
-        raise InputError(f"has type '{param.type}', which layermem does not have; {remedy}{MISSING[param.type]}")
     if param.type not in LAYERS:
         types = sorted({*LAYERS, *more} - PARTS)
         fork = fork_of_type(param.type)

@@ -29,6 +29,7 @@ from layermem.ops.permute import Permute
 from layermem.ops.pooling import Pool, StochasticPool
 from layermem.ops.prior_box import PriorBox
 from layermem.ops.python import Python
+from layermem.ops.recurrent import Carry, LstmUnit
 from layermem.ops.reduction import ArgMax, Reduction
 from layermem.ops.resize import Crop, Interp, Resampling
 from layermem.ops.roi_pooling import PsRoiPool, RoiPool
@@ -51,6 +52,7 @@ __all__ = [
     "BatchNormScale",
     "BatchReindex",
     "Bias",
+    "Carry",
     "Concat",
     "ContrastiveLoss",
     "Conv",
@@ -79,6 +81,7 @@ __all__ = [
     "ItemLoss",
     "Kind",
     "L2Norm",
+    "LstmUnit",
     "MultinomialLogisticLoss",
     "OpRecord",
     "PReLU",

@@ -14,6 +14,7 @@ KINDS = (
     "parameter",
     "history",
     "gradient",
+    "state",
     "stash",
     "data",
     "diff",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from layermem.graph.net import Net, Node
+from layermem.graph.net import Net, NetLayer
 from layermem.graph.ops import Graph
 from layermem.utils.units import format_bytes
 
@@ -48,15 +48,17 @@ class NetValues(TypedDict, total=False):
     device: str
 
 
-def net_values(net: Net) -> NetValues:
-    """The values of the table.
+def net_values(net: Net, *, parts: bool = False) -> NetValues:
+    """The values of the table; `parts`: with a row for each part of a layer that is several others.
 
     flops             multiplications and additions of a forward pass
-    bytes             of the layer's tops; an in-place top has none of its own
+    bytes             of the layer's tops, and of those of its parts; an in-place top has none of its own
     parameters        learned ones only; `average_shapes` are those of running averages
     activation_bytes  what Caffe prints as "Memory required for data"
     """
-    layers = [_layer_values(node) for node in net.nodes]
+    nodes = (NetLayer(node.layer.param, (node,), node.bottoms, node.tops) for node in net.nodes)
+    each = [*nodes] if parts else net.layers
+    layers = [_layer_values(layer) for layer in each]
     return {
         "name": net.name,
         "phase": "TEST" if net.phase else "TRAIN",
@@ -68,20 +70,22 @@ def net_values(net: Net) -> NetValues:
     }
 
 
-def _layer_values(node: Node) -> LayerValues:
-    layer = node.layer
-    learned = [param for param in layer.params if param.learned]
+def _layer_values(layer: NetLayer) -> LayerValues:
+    learned = [param for _, param in layer.params if param.learned]
+    parts = [node.layer for node in layer.nodes]
+    shapes = {name: top.shape for part in parts for name, top in zip(part.param.top, part.tops)}
+    own = [top for part in parts for name, top in zip(part.param.top, part.tops) if name not in part.param.bottom]
     return {
         "name": layer.name,
-        "type": layer.param.type,
-        "bottoms": list(layer.param.bottom),
-        "tops": list(layer.param.top),
-        "top_shapes": [list(top.shape) for top in layer.tops],
+        "type": layer.type,
+        "bottoms": list(layer.message.bottom),
+        "tops": list(layer.message.top),
+        "top_shapes": [list(shapes[name]) for name in layer.message.top],
         "parameter_shapes": [list(param.shape) for param in learned],
-        "average_shapes": [list(param.shape) for param in layer.params if not param.learned],
+        "average_shapes": [list(param.shape) for _, param in layer.params if not param.learned],
         "parameters": sum(param.tensor.count for param in learned),
-        "flops": layer.forward().flops,
-        "bytes": sum(top.nbytes for name, top in zip(layer.param.top, layer.tops) if name not in layer.param.bottom),
+        "flops": sum(part.forward().flops for part in parts),
+        "bytes": sum(top.nbytes for top in own),
     }
 
 

@@ -33,6 +33,7 @@ KIND_NAMES = {  # in the order of the legend, with colours that differ in greysc
     "parameter": ("parameters", "#3b4a6b"),
     "history": ("optimizer state", "#8a97b5"),
     "gradient": ("parameter gradients", "#d9a441"),
+    "state": ("state of layers", "#4f9d5d"),
     "stash": ("stashes", "#8e5ea2"),
     "data": ("activations", "#3d85c6"),
     "diff": ("gradients", "#cf5c36"),

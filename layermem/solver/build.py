@@ -67,7 +67,7 @@ def build_nets(
     train, tests = train_net(solver), test_nets(solver)
     make = partial(_net, probe=probe, allow_python=allow_python, noise=noise)
     nets = [make(train, batch, level, stages, inputs)]
-    nets += [make(test, None, 0, (), _inputs_of_test(test, inputs)) for test in tests]
+    nets += [make(t, None, 0, (), _inputs_of_test(t, inputs), number=i) for i, t in enumerate(tests, start=1)]
     for test in nets[1:]:
         check_shared(nets[0], test)
     if not any(each.weight for each in reported(nets[0])):
@@ -77,12 +77,12 @@ def build_nets(
 
 def _net(
     chosen: SolverNet, batch: int | None, level: int, stages: Sequence[str], inputs: Inputs | None, *, probe: Probe,
-    allow_python: bool, noise: bool,
+    allow_python: bool, noise: bool, number: int = 0,
 ) -> Net:  # fmt: skip
     stages, level = (*chosen.stages, *stages), level or chosen.level
     return Net(
         chosen.net, chosen.phase, batch=batch, inputs=inputs, probe=probe, level=level, stages=stages,
-        allow_python=allow_python, noise=noise,
+        allow_python=allow_python, noise=noise, number=number,
     )  # fmt: skip
 
 

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from layermem.errors import InputError
-from layermem.graph.net import Net, NetParam, Node
-from layermem.layers.base import PARTS
+from layermem.graph.net import Net, NetLayer, NetParam
 from layermem.layers.fillers import PART, fill_parts
 from layermem.proto.blobs import Blob, LazyBlob, reshaped
 from layermem.proto.weights import Weights
@@ -27,28 +26,29 @@ Layers = Mapping[str, Sequence[np.ndarray]] | Mapping[str, Sequence[Blob]]
 
 def check_shared(train: Net, test: Net) -> None:
     """InputError unless layers with the same name in both nets have the same parameters, which they share."""
-    known = {node.layer.name: node for node in train.nodes}
-    for node in test.nodes:
-        other = known.get(node.layer.name)
-        if other is None or not node.params:
+    known = {layer.name: layer for layer in train.layers}
+    for layer in test.layers:
+        other = known.get(layer.name)
+        if other is None or not layer.params:
             continue
-        mine, theirs = ([p.tensor for p in n.layer.params] for n in (node, other))
+        mine, theirs = ([p.tensor for _, p in each.params] for each in (layer, other))
         if mine != theirs:
             raise InputError(
-                f"has parameters of shapes {_shapes(node)} in this test net and {_shapes(other)} in the train net; "
+                f"has parameters of shapes {_shapes(layer)} in this test net and {_shapes(other)} in the train net; "
                 "make them equal, or rename one of the layers",
-                path=test.path, line=node.line, layer=node.layer.name,
+                path=test.path, line=layer.line, layer=layer.name,
             )  # fmt: skip
-        if node.params != other.params:
+        names, others = ([name for name, _ in each.params] for each in (layer, other))
+        if names != others:
             raise InputError(
-                f"has the parameters {', '.join(node.params)} in this test net and {', '.join(other.params)} in the "
+                f"has the parameters {', '.join(names)} in this test net and {', '.join(others)} in the "
                 "train net; give them the same 'param { name }' in both",
-                path=test.path, line=node.line, layer=node.layer.name,
+                path=test.path, line=layer.line, layer=layer.name,
             )  # fmt: skip
 
 
-def _shapes(node: Node) -> str:
-    return ", ".join("x".join(map(str, p.shape)) for p in node.layer.params) or "none"
+def _shapes(layer: NetLayer) -> str:
+    return ", ".join("x".join(map(str, p.shape)) for _, p in layer.params) or "none"
 
 
 class Parameters:
@@ -86,7 +86,7 @@ class Parameters:
 
     def layers(self) -> dict[str, list[np.ndarray]]:
         """The parameters of the train net by layer; a shared one is listed under each layer that uses it."""
-        return {node.layer.name: [*self._blobs(node)] for node in self.train.nodes if node.params}
+        return {layer.name: [*self._blobs(layer)] for layer in self.train.layers if layer.params}
 
     def file_layers(self) -> dict[str, tuple[str, list[Blob]]]:
         """All layers of the train net in the form of weight files: name -> (type, blobs).  Parts are left out.
@@ -94,19 +94,15 @@ class Parameters:
         Blobs of a file are read from the arena when they are needed, so that one is in memory beside it at a time.
         """
         return {
-            node.layer.name: (
-                node.layer.type,
-                [self._lazy(name, param.shape) for name, param in zip(node.params, node.layer.params)],
-            )
-            for node in self.train.nodes
-            if node.layer.type not in PARTS
+            layer.name: (layer.type, [self._lazy(name, param.shape) for name, param in layer.params])
+            for layer in self.train.layers
         }
 
     def _lazy(self, name: str, shape: tuple[int, ...]) -> LazyBlob:
         return LazyBlob(shape, lambda: self.runner.read(name))
 
-    def _blobs(self, node: Node) -> Iterator[np.ndarray]:
-        for name, param in zip(node.params, node.layer.params):
+    def _blobs(self, layer: NetLayer) -> Iterator[np.ndarray]:
+        for name, param in layer.params:
             yield self.runner.read(name).reshape(param.shape)
 
     def match_layers(self, layers: Layers) -> tuple[dict[str, Blob], list[str]]:
@@ -117,10 +113,10 @@ class Parameters:
         values: dict[str, Blob] = {}
         known = set()
         for net in self.nets:
-            for node in net.nodes:
-                known.add(node.layer.name)
-                if node.params and node.layer.name in layers:
-                    values.update(_match_blobs(node, layers[node.layer.name]))
+            for layer in net.layers:
+                known.add(layer.name)
+                if layer.params and layer.name in layers:
+                    values.update(_match_blobs(layer, layers[layer.name]))
         return values, [name for name in layers if name not in known]
 
     def match_weights(self, weights: Weights[Any]) -> tuple[dict[str, Blob], list[str]]:
@@ -130,20 +126,20 @@ class Parameters:
         that the last of them remains; that of an HDF5 file goes into the last one.
         """
         values: dict[str, Blob] = {}
-        known = {node.layer.name for net in self.nets for node in net.nodes}
+        known = {layer.name for net in self.nets for layer in net.layers}
         for net in self.nets:
-            for name, node in _targets(weights, net):
+            for name, layer in _targets(weights, net):
                 known.add(name)
-                values.update(_match_blobs(node, weights[name]))
+                values.update(_match_blobs(layer, weights[name]))
         return values, [name for name in weights if name not in known]
 
     def repeated_names(self) -> list[str]:
         """A sentence for each name that several layers with parameters have."""
         return [
-            f"{len(nodes)} layers " + (f"are named '{name}'" if name else "have no name") + ": as in Caffe, a weight "
+            f"{len(layers)} layers " + (f"are named '{name}'" if name else "have no name") + ": as in Caffe, a weight "
             "file sets one of them; give each a name of its own to set all"
-            for name, nodes in _nodes_by_name(self.train).items()
-            if len(nodes) > 1
+            for name, layers in _layers_by_name(self.train).items()
+            if len(layers) > 1
         ]
 
     def match_snapshot(self, weights: Weights[Any]) -> dict[str, Blob]:
@@ -151,7 +147,7 @@ class Parameters:
         each has its own."""
         values, _ = self.match_layers(_in_turn(weights, self.train))
         for name, owned in self.train.params.items():
-            if name not in values:
+            if name not in values and not owned.param.carried:
                 what = "has no blobs in the snapshot; resume with the net of the snapshot, or use --weights"
                 raise InputError(what, layer=owned.layer)
         return values
@@ -168,14 +164,39 @@ class Parameters:
     def _is_finite(self, name: str) -> bool:
         return all(np.isfinite(part).all() for part in self.runner.read_parts(name, PART))
 
+    # -- states of layers ------------------------------------------------------------------------------------------
+
+    def states(self) -> dict[str, np.ndarray]:
+        """What the layers of all nets leave for their next step, by name."""
+        return {name: self.runner.read(name) for name in self._state_shapes()}
+
+    def check_states(self, states: Mapping[str, np.ndarray]) -> None:
+        """InputError for values that are of other nets; a state without a value starts over at zero."""
+        shapes = self._state_shapes()
+        for name, value in states.items():
+            if shapes.get(name) != value.shape:
+                here = f"it has {'x'.join(map(str, shapes[name]))}" if name in shapes else "no net has it"
+                raise InputError(
+                    f"has the state '{name}' of {'x'.join(map(str, value.shape))} numbers, and here {here}; resume "
+                    "with the nets and the batch of the snapshot"
+                )
+
+    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
+        nets = (net.params.items() for net in self.nets)
+        return {name: owned.param.shape for params in nets for name, owned in params if owned.param.carried}
+
     # -- optimizer state ---------------------------------------------------------------------------------------
 
     def _history_names(self) -> list[str | None]:
-        names = [f"{name}.h{i}" for i in range(self.history_count) for name in self.train.params]
+        names = [f"{name}.h{i}" for i in range(self.history_count) for name, _ in self._stepped()]
         return [name if name in self.runner.persistent else None for name in names]
 
     def _history_shapes(self) -> list[tuple[int, ...]]:
-        return [p.param.shape for p in self.train.params.values()] * self.history_count
+        return [owned.param.shape for _, owned in self._stepped()] * self.history_count
+
+    def _stepped(self) -> list[tuple[str, NetParam]]:
+        """The parameters of the train net that have a history in Caffe: all but states."""
+        return [(name, owned) for name, owned in self.train.params.items() if not owned.param.carried]
 
     def history(self) -> list[LazyBlob]:
         return [
@@ -206,45 +227,45 @@ def _zeros(shape: tuple[int, ...]) -> LazyBlob:
     return LazyBlob(shape, lambda: np.zeros(shape, np.float32))
 
 
-def _nodes_by_name(net: Net) -> dict[str, list[Node]]:
-    """The nodes with parameters by the name of their layer in the prototxt."""
-    nodes: dict[str, list[Node]] = {}
-    for node in net.nodes:
-        if node.params:
-            nodes.setdefault(net.names_in_file.get(node.layer.name, node.layer.name), []).append(node)
-    return nodes
+def _layers_by_name(net: Net) -> dict[str, list[NetLayer]]:
+    """The layers with parameters by their name in the prototxt."""
+    layers: dict[str, list[NetLayer]] = {}
+    for layer in net.layers:
+        if layer.params:
+            layers.setdefault(net.names_in_file.get(layer.name, layer.name), []).append(layer)
+    return layers
 
 
-def _targets(weights: Weights[Any], net: Net) -> Iterator[tuple[str, Node]]:
-    """The layers of a weight file that set a node of the net, with the node, in the order of the file."""
-    by_name, unique = _nodes_by_name(net), {node.layer.name: node for node in net.nodes if node.params}
+def _targets(weights: Weights[Any], net: Net) -> Iterator[tuple[str, NetLayer]]:
+    """The layers of a weight file that set one of the net, with that one, in the order of the file."""
+    by_name, unique = _layers_by_name(net), {layer.name: layer for layer in net.layers if layer.params}
     for name in weights:
-        nodes = by_name.get(weights.names_in_file.get(name, name), ())
-        numbered = any(node.layer.name in weights for node in nodes[1:])  # HDF5 of layermem: a group for each
+        layers = by_name.get(weights.names_in_file.get(name, name), ())
+        numbered = any(layer.name in weights for layer in layers[1:])  # HDF5 of layermem: a group for each
         index = -1 if weights.hdf5 and not numbered else 0
-        if nodes or name in unique:
-            yield name, nodes[index] if nodes else unique[name]
+        if layers or name in unique:
+            yield name, layers[index] if layers else unique[name]
 
 
 def _in_turn(weights: Weights[Any], net: Net) -> dict[str, Sequence[Blob]]:
     """The layers of a snapshot by the unique names of the net: of several layers of one name, one after the other."""
-    by_name = {name: iter(nodes) for name, nodes in _nodes_by_name(net).items()}
+    by_name = {name: iter(same) for name, same in _layers_by_name(net).items()}
     layers: dict[str, Sequence[Blob]] = {}
     for name, blobs in weights.items():
-        node = next(by_name.get(weights.names_in_file.get(name, name), iter(())), None)
-        layers[name if node is None else node.layer.name] = blobs
+        layer = next(by_name.get(weights.names_in_file.get(name, name), iter(())), None)
+        layers[name if layer is None else layer.name] = blobs
     return layers
 
 
-def _match_blobs(node: Node, blobs: Sequence[Blob]) -> dict[str, Blob]:
-    """`blobs` by parameter of the node, reshaped to its shapes."""
-    params = node.layer.params
+def _match_blobs(layer: NetLayer, blobs: Sequence[Blob]) -> dict[str, Blob]:
+    """`blobs` by parameter of the layer, reshaped to its shapes."""
+    params = layer.params
     rename = "rename the layer to initialize it anew, or change the net"
     if len(blobs) != len(params):
         raise InputError(
-            f"has {len(blobs)} blobs in the file, and {len(params)} in the net; {rename}", layer=node.layer.name
+            f"has {len(blobs)} blobs in the file, and {len(params)} in the net; {rename}", layer=layer.name
         )
     try:
-        return {name: reshaped(blob, p.shape) for name, p, blob in zip(node.params, params, blobs)}
+        return {name: reshaped(blob, p.shape) for (name, p), blob in zip(params, blobs)}
     except InputError as error:
-        raise InputError(f"{error.what}; {rename}", layer=node.layer.name) from None
+        raise InputError(f"{error.what}; {rename}", layer=layer.name) from None

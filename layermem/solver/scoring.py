@@ -44,7 +44,7 @@ class Scoring:
                 raise error.at(path=str(path)) from None
             self.parameters.write(values)
             written |= set(values)
-        return [node.layer.name for node in self.net.nodes if not written.issuperset(node.params)]
+        return [layer.name for layer in self.net.layers if not written.issuperset(name for name, _ in layer.params)]
 
     def run(self, batches: int) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
         """The number and the outputs of each batch, by blob name; afterwards `means` has their means."""

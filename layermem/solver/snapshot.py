@@ -3,7 +3,8 @@
     PREFIX_iter_N.caffemodel          the weights, for any Caffe program; with HDF5 both names end in .h5
     PREFIX_iter_N.solverstate         Caffe's SolverState: iteration, optimizer state, path of the weights
     PREFIX_iter_N.solverstate.json    state that Caffe does not save: seed, data positions, displayed losses, device;
-                                      and the hashes of the other two files, to detect a mixture of two runs
+                                      what recurrent layers leave for the next iteration; and the hashes of the
+                                      other two files, to detect a mixture of two runs
 
 The files are written together, the solverstate last, so a snapshot is complete or absent (utils/files.py).  A
 solverstate without the JSON file resumes as in Caffe.
@@ -12,14 +13,18 @@ source  Caffe solver.cpp, sgd_solver.cpp
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypedDict, cast
+
+import numpy as np
 
 from layermem.errors import InputError
 from layermem.graph.net import Net
@@ -40,6 +45,13 @@ LONGEST_END = "._iter_2147483647.solverstate.h5.json.4194304-999.aside"  # of th
 HDF5 = 0  # SolverParameter.SnapshotFormat
 
 
+class SavedState(TypedDict):
+    """Numbers as base64 of float32 in little-endian order."""
+
+    shape: list[int]
+    values: str
+
+
 class Extra(TypedDict):
     """The content of the JSON file, beside its header."""
 
@@ -48,6 +60,7 @@ class Extra(TypedDict):
     losses: list[float]
     feeds: list[Position]
     device: str  # and the ISA of its kernels (Device.arithmetic); "" in a snapshot of an earlier version
+    states: dict[str, SavedState]  # of layers that carry one from step to step; none in an earlier version
 
 
 class SavedExtra(Extra):
@@ -105,8 +118,9 @@ def remove_orphans(prefix: str) -> None:
 def check_size(net: Net, param: Message) -> None:
     """InputError if a snapshot of `net` would exceed the limit of its format."""
     largest = max(
-        sum(4 * p.tensor.count for node in net.nodes for p in node.layer.params),
-        rule_of(param).history_count * sum(4 * owned.param.tensor.count for owned in net.params.values()),
+        sum(4 * p.tensor.count for layer in net.layers for _, p in layer.params),
+        rule_of(param).history_count
+        * sum(4 * owned.param.tensor.count for owned in net.params.values() if not owned.param.carried),
     )
     if param.snapshot_format != HDF5 and largest > MESSAGE_LIMIT:
         raise InputError(
@@ -114,6 +128,31 @@ def check_size(net: Net, param: Message) -> None:
             f"{format_bytes(MESSAGE_LIMIT)}; set snapshot_format: HDF5, or snapshot: 0 and snapshot_after_train: false",
             path=str(net.path),
         )
+
+
+def check_states_size(nbytes: int, net: Net) -> None:
+    """InputError if the states of layers would exceed the limit of the JSON file."""
+    if nbytes * 4 / 3 > TEXT_LIMIT / 2:
+        raise InputError(
+            f"cannot be saved: the states of its layers take {format_bytes(nbytes)}, above the limit of a snapshot, "
+            f"{format_bytes(TEXT_LIMIT * 3 // 8)}; use a smaller batch, or snapshot: 0 and snapshot_after_train: false",
+            path=str(net.path),
+        )
+
+
+def saved_states(states: Mapping[str, np.ndarray]) -> dict[str, SavedState]:
+    return {
+        name: {"shape": list(value.shape), "values": base64.b64encode(value.astype("<f4").tobytes()).decode()}
+        for name, value in states.items()
+    }
+
+
+def states_of(extra: SavedExtra) -> dict[str, np.ndarray]:
+    """The states of layers by name."""
+    return {
+        name: np.frombuffer(base64.b64decode(saved["values"]), "<f4").reshape(saved["shape"])
+        for name, saved in extra["states"].items()
+    }
 
 
 def write_snapshot(model: str, path: str, net: Net, layers: FileLayers, state: State, extra: Extra) -> None:
@@ -167,7 +206,8 @@ def _read_extra(path: str, state_path: str, state: State) -> SavedExtra | None:
         )
     if extra["state_sha256"] != state.digest() or extra["iteration"] != state.iteration:
         raise InputError(f"does not belong to '{state_path}'; copy both files from the same run", path=path)
-    return cast("SavedExtra", {**extra, "device": extra.get("device", ""), "losses": [*map(float, extra["losses"])]})
+    earlier = {"device": "", "states": {}}
+    return cast("SavedExtra", {**earlier, **extra, "losses": [*map(float, extra["losses"])]})
 
 
 def _fault(extra: object) -> str | None:
@@ -175,7 +215,7 @@ def _fault(extra: object) -> str | None:
     if not isinstance(extra, dict):
         return "it is no JSON object"
     for name, valid in FIELDS.items():
-        if name == "device" and name not in extra:  # written by an earlier version
+        if name in ("device", "states") and name not in extra:  # written by an earlier version
             continue
         if name not in extra:
             return f"it has no {name}"
@@ -201,6 +241,18 @@ def _is_position(value: object) -> bool:
     )
 
 
+def _is_state(value: object) -> bool:
+    if not isinstance(value, dict) or value.keys() != {"shape", "values"} or not isinstance(value["values"], str):
+        return False
+    shape = value["shape"]
+    if not isinstance(shape, list) or not all(_is_integer(size, 2**31) and size >= 0 for size in shape):
+        return False
+    try:
+        return len(base64.b64decode(value["values"], validate=True)) == 4 * math.prod(shape)
+    except ValueError:
+        return False
+
+
 FIELDS: dict[str, Callable[[Any], bool]] = {  # of the JSON file
     "layermem": lambda value: True,
     "model_sha256": lambda value: isinstance(value, str),
@@ -210,6 +262,7 @@ FIELDS: dict[str, Callable[[Any], bool]] = {  # of the JSON file
     "iteration": _is_integer,
     "losses": lambda value: isinstance(value, list) and all(map(_is_number, value)),
     "feeds": lambda value: isinstance(value, list) and all(map(_is_position, value)),
+    "states": lambda value: isinstance(value, dict) and all(map(_is_state, value.values())),
 }
 
 

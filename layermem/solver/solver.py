@@ -123,6 +123,7 @@ class Solver:
         if self.param.snapshot or self.param.snapshot_after_train:
             snapshots.check_prefix(self.param.snapshot_prefix)
             snapshots.check_size(self.nets.train, self.param)
+            snapshots.check_states_size(sum(net.state_bytes for net in self.nets.all), self.nets.train)
             snapshots.remove_orphans(self.param.snapshot_prefix)
         job = job_of(self.nets, self.file, self.device, costs=costs, hints=hints, spill=spill is not None)
         job = job.with_host_budget(host_budget)
@@ -344,6 +345,7 @@ class Solver:
             losses=list(self._losses),
             feeds=feeds,
             device=self.device.arithmetic,
+            states=snapshots.saved_states(parameters.states()),
         )
         snapshots.write_snapshot(model, path, self.nets.train, parameters.file_layers(), state, extra)
         self._saved_at, self._last_snapshot = self.iteration, path
@@ -360,11 +362,17 @@ class Solver:
             history = parameters.match_history(saved.state.history)
         except InputError as error:
             raise error.at(path=saved.path) from None
+        states = {} if saved.extra is None else snapshots.states_of(saved.extra)
+        try:
+            parameters.check_states(states)
+        except InputError as error:
+            raise error.at(path=f"{saved.path}.json") from None
         if saved.extra is not None:
             self._engine.open_feeds.check(saved.extra["feeds"])
         self._engine.begin(self.seed if saved.extra is None else saved.extra["seed"])
         parameters.write(values)
         parameters.write_history(history)
+        parameters.write(states)
         self.iteration = self._saved_at = saved.state.iteration
         self._last_snapshot = saved.path
         self._losses.clear()

@@ -5,7 +5,7 @@ import pytest
 from layermem.backends.base import get_device
 from layermem.errors import InputError
 from layermem.graph.net import Net
-from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, HISTORY, PARAMETER, STASH, UPDATE
+from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, HISTORY, PARAMETER, STASH, STATE, UPDATE
 from layermem.graph.train import Rule, forward_graph, train_graph, update_graph
 from layermem.ops import Fill
 from layermem.proto.read import read_net_text
@@ -273,7 +273,7 @@ def test_every_op_names_each_buffer_once_and_every_value_is_made_before_it_is_re
                 assert {*op.recompute.writes} <= {*op.writes}
                 assert {*op.recompute.reads} <= {*op.reads, *op.writes}
                 assert not [b for b in op.recompute.writes if graph.buffers[b].persistent]
-        assert {b.kind for b in graph.buffers.values()} <= {DATA, DIFF, STASH, PARAMETER, HISTORY, GRADIENT}
+        assert {b.kind for b in graph.buffers.values()} <= {DATA, DIFF, STASH, PARAMETER, HISTORY, GRADIENT, STATE}
         assert len(graph.by_name) == len(graph.ops)
 
 

@@ -27,7 +27,7 @@ def test_totals_are_the_sums_of_the_rows(name):
     net = net_of(name)
     values = net_values(net)
     rows, total = net_rows(values)
-    assert len(rows) == len(net.nodes) and all(len(row) == len(HEADINGS) for row in (*rows, total))
+    assert len(rows) == len(net.layers) and all(len(row) == len(HEADINGS) for row in (*rows, total))
     assert values["flops"] == sum(layer["flops"] for layer in values["layers"])
     assert values["parameters"] == net.parameter_count
 

@@ -1,5 +1,6 @@
 """Snapshots: what other Caffe programs find in them, and what a resumed run makes of them."""
 
+import base64
 import json
 import os
 import shutil
@@ -154,6 +155,54 @@ def test_a_resumed_run_is_bitwise_the_uninterrupted_one(net, fields, tmp_path):
     assert resumed.loss == whole.loss and resumed.seed == 5
 
 
+def test_states_are_in_the_snapshot_with_those_of_test_nets_and_in_no_file_of_caffes(tmp_path):
+    solver = trained("recurrent", tmp_path)
+    saved = json.loads((tmp_path / "run_iter_7.solverstate.json").read_text())["states"]
+    expected = {f"{blob}.state{end}" for blob in ("lstm/h", "lstm/c", "rnn/h") for end in ("", ".test1")}
+    assert set(saved) == expected and saved["rnn/h.state"]["shape"] == [1, 3, 6]
+    values = [base64.b64decode(each["values"]) for each in saved.values()]
+    assert len(set(values)) == len(values) and all(map(any, values))
+    net = NetParameter.FromString((tmp_path / "run_iter_7.caffemodel").read_bytes())
+    blobs = {layer.name: (layer.type, [tuple(b.shape.dim) for b in layer.blobs]) for layer in net.layer}
+    assert blobs["lstm"] == ("LSTM", [(16, 30), (16,), (16, 2), (16, 4)])
+    assert blobs["rnn"] == ("RNN", [(6, 4), (6,), (6, 6), (6, 6), (6,)])
+    assert not any("/" in name for name in blobs)
+    history = SolverState.FromString((tmp_path / "run_iter_7.solverstate").read_bytes()).history
+    assert [tuple(b.shape.dim) for b in history] == [shape for _, shapes in blobs.values() for shape in shapes]
+    fresh = Solver(
+        solver_file("recurrent", tmp_path, **EVERY), device="cpu", weights=str(tmp_path / "run_iter_7.caffemodel")
+    )
+    with fresh:
+        assert equal(fresh.parameters(), solver.parameters())
+
+
+def test_a_snapshot_without_states_starts_from_zero_and_one_of_another_batch_is_refused(tmp_path):
+    trained("recurrent", tmp_path, max_iter=2)
+    path = tmp_path / "run_iter_2.solverstate"
+    file = Path(f"{path}.json")
+    saved = json.loads(file.read_text())
+    wide = {"shape": [1, 5, 4], "values": base64.b64encode(bytes(80)).decode()}
+    file.write_text(json.dumps({**saved, "states": {"lstm/h.state": wide}}))
+    with pytest.raises(
+        InputError, match=r"has the state 'lstm/h.state' of 1x5x4 numbers, and here it has 1x3x4; resume"
+    ):
+        trained("recurrent", tmp_path, options={"snapshot": path})
+    file.write_text(json.dumps({name: value for name, value in saved.items() if name != "states"}))
+    trained("recurrent", tmp_path, max_iter=3, options={"snapshot": path})
+
+
+def test_a_net_whose_states_would_pass_the_limit_of_a_snapshot_is_refused_before_the_run(tmp_path):
+    big = """
+        layer { name: "in" type: "Input" top: "x" top: "c" input_param {
+            shape { dim: 1 dim: 9000 dim: 1 } shape { dim: 1 dim: 9000 } } }
+        layer { name: "it" type: "RNN" bottom: "x" bottom: "c" top: "y" loss_weight: 1
+                recurrent_param { num_output: 900 } }
+    """
+    fields = {"snapshot": 1, "test_iter": None, "test_interval": None}
+    with pytest.raises(InputError, match=r"the states of its layers take 30.9 MiB, above .* 24.0 MiB; use a smaller"):
+        Solver(solver_file(big, tmp_path, **fields), device="reference")
+
+
 def test_a_seed_from_the_clock_is_kept_by_the_snapshot(tmp_path):
     whole = trained("dropout", tmp_path, random_seed=None)
     expected = files(tmp_path)
@@ -304,6 +353,12 @@ DAMAGE = {
     "a position in words": lambda saved: in_feed(saved, sample="first"),
     "a true position": lambda saved: in_feed(saved, sample=True),
     "an infinite position": lambda saved: in_feed(saved, sample=float("inf")),
+    "states that are a list": lambda saved: {**saved, "states": []},
+    "a state that is a number": lambda saved: {**saved, "states": {"s": 1}},
+    "a state of a negative shape": lambda saved: {**saved, "states": {"s": {"shape": [-1], "values": ""}}},
+    "a state of too few values": lambda saved: {**saved, "states": {"s": {"shape": [2], "values": "AAAAAA=="}}},
+    "a state in words": lambda saved: {**saved, "states": {"s": {"shape": [1], "values": "zero"}}},
+    "a state of no layer": lambda saved: {**saved, "states": {"s": {"shape": [1], "values": "AAAAAA=="}}},
     "an empty key": lambda saved: in_feed(saved, key=""),
     "a key that is a number": lambda saved: in_feed(saved, key=5),
     "half a byte of a key": lambda saved: in_feed(saved, key="303"),

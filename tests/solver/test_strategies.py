@@ -62,6 +62,42 @@ def test_at_the_least_budget_it_trains_to_the_same_bits_and_one_byte_below_it_is
     assert caught.value.minimum_bytes == least
 
 
+LANGUAGE_MODEL = """
+    layer { name: "in" type: "DummyData" top: "word" top: "cont" top: "next" dummy_data_param {
+        shape { dim: 16 dim: 4 } shape { dim: 16 dim: 4 } shape { dim: 16 dim: 4 }
+        data_filler { type: "uniform" min: 0 max: 7 } data_filler { type: "uniform" min: 0 max: 1 }
+        data_filler { type: "uniform" min: 0 max: 7 } } }
+    layer { name: "embed" type: "Embed" bottom: "word" top: "embed"
+            embed_param { input_dim: 7 num_output: 6 weight_filler { type: "uniform" min: -0.3 max: 0.3 } } }
+    layer { name: "lstm" type: "LSTM" bottom: "embed" bottom: "cont" top: "lstm"
+            recurrent_param { num_output: 8 weight_filler { type: "uniform" min: -0.3 max: 0.3 } } }
+    layer { name: "score" type: "InnerProduct" bottom: "lstm" top: "score"
+            inner_product_param { num_output: 7 axis: 2 weight_filler { type: "xavier" } } }
+    layer { name: "loss" type: "SoftmaxWithLoss" bottom: "score" bottom: "next" top: "loss"
+            softmax_param { axis: 2 } }
+"""
+
+
+@pytest.mark.parametrize("budget", ["50%", "28%"])
+@pytest.mark.parametrize("strategy", ["recompute", "auto"])
+def test_an_lstm_learns_the_same_bits_in_half_of_caffes_bytes_and_in_less_resumed_too(strategy, budget, tmp_path):
+    expected, _ = snapshot_bytes(LANGUAGE_MODEL, tmp_path / "caffe", {}, "cpu", strategy="caffe")
+    options = {"device": "cpu", "strategy": strategy, "budget": budget, "host_budget": 0}
+    found, solver = snapshot_bytes(LANGUAGE_MODEL, tmp_path / "less", {}, **options)
+    assert found == expected
+    assert solver.program.arena_bytes <= solver.job.baseline_bytes * int(budget[:-1]) // 100
+    order = [instruction.what for instruction in solver.program.schedules[0].instructions]
+    again = {name for name in order if order.count(name) > 1}
+    assert any(name.startswith("lstm/unit_") for name in again) == (budget == "28%")  # reuse alone takes a third
+    assert not {f"lstm/{name}.forward" for name in ("h_0", "h_T", "c_0", "c_T")} & again
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    with Solver(solver_file(LANGUAGE_MODEL, parts, max_iter=3, snapshot_after_train=True), **options) as first:
+        first.solve()
+    resumed, _ = snapshot_bytes(LANGUAGE_MODEL, parts, {}, **options, snapshot=parts / "run_iter_3.solverstate")
+    assert resumed == expected
+
+
 def test_a_percentage_is_of_what_caffe_takes_for_the_same_nets(tmp_path):
     options = {"device": "reference", **AMPLE}
     caffe = Solver(solver_file("residual", tmp_path), strategy="caffe", **options)

@@ -50,6 +50,7 @@ void bind_mvn(pybind11::module_& m);
 void bind_normalization(pybind11::module_& m);
 void bind_pooling(pybind11::module_& m);
 void bind_prior_box(pybind11::module_& m);
+void bind_recurrent(pybind11::module_& m);
 void bind_reduction(pybind11::module_& m);
 void bind_roi_pooling(pybind11::module_& m);
 void bind_softmax(pybind11::module_& m);

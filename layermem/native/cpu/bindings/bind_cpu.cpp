@@ -45,6 +45,7 @@ void bind_cpu(py::module_& parent) {
     bind_infogain(m);
     bind_reduction(m);
     bind_mvn(m);
+    bind_recurrent(m);
     bind_copy(m);
     bind_prior_box(m);
     bind_roi_pooling(m);

@@ -127,6 +127,11 @@ Losses      dx over any input; loss and dloss are one number
                                                         item_loss_workspace_bytes(items, classes)
         x [items][classes / channels][channels], whose labels count [channels][classes / channels]
 
+Recurrent   c, next_c, h [items][cells], gates [items][4 cells], cont [items]
+    lstm_unit_forward(items, cells, *, next_c, h, c, gates, cont)           next_c over c
+    lstm_unit_backward(items, cells, *, dc=0, dgates=0, c, gates, cont, d_next_c, dh, accumulate_dc, accumulate_dgates)
+        dc over c, d_next_c or dh, dgates over gates
+
 Regions of interest     regions [rois][5]: item, x1, y1, x2, y2; ValueError for one in no image
     roi_pool_forward(*, n, c, size, rois, out, spatial_scale, y, x, regions, argmax=0)      argmax int32 [rois][out][c]
     roi_pool_backward(*, n, c, size, rois, out, spatial_scale, dx, dy, regions, argmax, accumulate)
