@@ -96,7 +96,11 @@ def top_shapes(layer, known: Shapes, batch: int | None) -> list[tuple[int, ...]]
     if layer.type == "Pooling":
         return [pooled(layer.pooling_param, bottoms[0])]
     if layer.type == "InnerProduct":
-        return [(bottoms[0][0], layer.inner_product_param.num_output)]
+        return [(*bottoms[0][: layer.inner_product_param.axis], layer.inner_product_param.num_output)]
+    if layer.type == "Embed":
+        return [(*bottoms[0], layer.embed_param.num_output)]
+    if layer.type == "LSTM":
+        return [(*bottoms[0][:2], layer.recurrent_param.num_output)]
     if layer.type == "Concat":
         return [(bottoms[0][0], sum(b[1] for b in bottoms), *bottoms[0][2:])]
     if layer.type == "Crop":
@@ -155,7 +159,13 @@ def parameters(net: list, batch: int | None = None) -> dict[str, int]:
             counts[layer.name] = bottoms[0][1] * p.num_output * kh * kw // p.group + p.bias_term * p.num_output
         elif layer.type == "InnerProduct":
             p = layer.inner_product_param
-            counts[layer.name] = p.num_output * (prod(bottoms[0][1:]) + p.bias_term)
+            counts[layer.name] = p.num_output * (prod(bottoms[0][p.axis :]) + p.bias_term)
+        elif layer.type == "Embed":
+            p = layer.embed_param
+            counts[layer.name] = p.num_output * (p.input_dim + p.bias_term)
+        elif layer.type == "LSTM":  # four gates, each of x, of h and of a bias
+            outputs = layer.recurrent_param.num_output
+            counts[layer.name] = 4 * outputs * (prod(bottoms[0][2:]) + outputs + 1)
         elif layer.type == "Scale":
             counts[layer.name] = bottoms[0][1] * (1 + layer.scale_param.bias_term)
     return counts

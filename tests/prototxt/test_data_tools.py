@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -120,3 +121,24 @@ def test_files_that_are_missing_or_junk_are_named_in_a_sentence(tool, tmp_path):
         (tmp_path / name).write_bytes(b"\0\0\1")
     done = run(tool, tmp_path, "--out", tmp_path / "out")
     assert done.returncode == 1 and "Traceback" not in done.stderr and not (tmp_path / "out").exists()
+
+
+def test_words_are_numbered_by_frequency_and_streams_lie_side_by_side(tmp_path):
+    (tmp_path / "train.txt").write_text("b a b\nb a c d\n")  # b 3, a 2, <eos> 2, c, d
+    (tmp_path / "test.txt").write_text("a b <unk>\nnew b\n")
+    made = run("make_words.py", tmp_path / "train.txt", tmp_path / "test.txt", "--out", tmp_path / "out",
+               "--words", 5, "--streams", 2)  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    assert (tmp_path / "out/words.txt").read_text().split() == ["<unk>", "b", "a", "<eos>", "c"]
+    assert (tmp_path / "out/train.txt").read_text() == f"{tmp_path / 'out/train.h5'}\n"
+    with h5py.File(tmp_path / "out/train.h5") as file:  # b a b <eos> b a c d <eos>
+        assert file["word"][:].T.tolist() == [[1, 2, 1, 3], [1, 2, 4, 0]]
+        assert file["next"][:].T.tolist() == [[2, 1, 3, 1], [2, 4, 0, 3]]
+        assert file["cont"][:].tolist() == [[0, 0], [1, 1], [1, 1], [1, 1]]
+        assert {file[name].dtype for name in file} == {np.dtype(np.float32)}
+    with h5py.File(tmp_path / "out/test.h5") as file:  # a b <unk> <eos> <unk> b <eos>
+        assert file["word"][:].T.tolist() == [[2, 1, 0], [3, 0, 1]]
+    short = run("make_words.py", tmp_path / "train.txt", tmp_path / "test.txt", "--out", tmp_path / "out")
+    assert short.returncode == 1 and "a text of 9 words is too short for 20 streams" in short.stderr
+    missing = run("make_words.py", tmp_path / "no.txt", tmp_path / "test.txt")
+    assert missing.returncode == 1 and "no.txt cannot be read as text" in missing.stderr

@@ -63,6 +63,7 @@ def test_the_memory_that_caffe_prints_is_computed_to_the_byte(folder, phase, bat
         ("inception_v3", 27161264),
         ("resnext50", 25028904),
         ("siamese", 431102),
+        ("lstm_lm", 19775200),
         ("autoencoder", 2837314),
     ],
 )
@@ -141,7 +142,8 @@ def test_a_net_feeds_itself_and_ends_in_a_loss(path, phase):
     chosen = layers(path, phase)
     assert chosen[0].type in ("Data", "DummyData") and len({each.name for each in chosen}) == len(chosen)
     images, *labels = probe(chosen[0], phase, str(path))
-    assert len(images) == 4 and min(images) > 0 and all(label[0] == images[0] for label in labels)
+    axes = 2 if path.parent.name == "lstm_lm" else 4  # of steps and streams; of images
+    assert len(images) == axes and min(images) > 0 and all(label[0] == images[0] for label in labels)
     kinds = {each.type for each in chosen}
     if "SoftmaxWithLoss" in kinds:
         assert ("Accuracy" in kinds) == (phase == TEST)
@@ -149,7 +151,7 @@ def test_a_net_feeds_itself_and_ends_in_a_loss(path, phase):
         assert kinds & {"SigmoidCrossEntropyLoss", "ContrastiveLoss"}
 
 
-WITH_NOISE = [path for path in NETS if path.parent.name not in ("digits", "unet", "pspnet", "siamese")]
+WITH_NOISE = [path for path in NETS if path.parent.name not in ("digits", "unet", "pspnet", "siamese", "lstm_lm")]
 
 
 @pytest.mark.parametrize("path", WITH_NOISE, ids=name)
@@ -200,6 +202,7 @@ GENERATED = {
             "densenet161",
             "googlenet",
             "inception_v3",
+            "lstm_lm",
             "mobilenet1",
             "mobilenet2",
             "pspnet",

@@ -71,17 +71,17 @@ class NetWriter:
         line = f'layer {{ name: "{name}" type: "{kind}"{wiring} {settings} }}'
         phase = "TEST" if "phase: TEST" in settings else "TRAIN"
         try:
-            nodes = Net(read_net_text(self.text + line), PHASES[phase]).nodes
+            net = Net(read_net_text(self.text + line), PHASES[phase])
         except InputError:
             raise LookupError from None
-        node, parts = nodes[-1], [each for each in nodes if each.layer.name.partition("/")[0] == name]
-        shapes = [top.shape for top in node.layer.tops]
-        if any(top.count > MOST_ELEMENTS for each in parts for top in each.layer.tops):
+        layer = net.layers[-1]
+        shapes = [net.blobs[top].shape for top in layer.tops]
+        if any(net.blobs[top].count > MOST_ELEMENTS for node in layer.nodes for top in node.tops):
             raise LookupError
         self.layers.append(line)
         if phase == "TEST":
             return names
-        learned = any(each.params for each in parts) or any(b in self.learned for b in bottoms)
+        learned = bool(layer.params) or any(b in self.learned for b in bottoms)
         for bottom in bottoms:
             self.unread.pop(bottom, None)
         for top, shape in zip(names, shapes):
@@ -364,6 +364,24 @@ def rows_of_a_table(w: NetWriter) -> None:
         outputs, bias = w.rng.randint(1, 8), str(w.chance(0.5)).lower()
         sizes = f"input_dim: {count} num_output: {outputs} bias_term: {bias}"
         w.add(kind, [classes(w, shape[0], count)], f"embed_param {{ {sizes} {w.filler()} }}")
+
+
+@production(3)
+def over_time(w: NetWriter) -> None:
+    x = w.pick(3, 4)
+    steps, items = w.blobs[x][:2]
+    kind, outputs = w.rng.choice(("LSTM", "LSTM", "RNN")), w.rng.randint(1, 6)
+    bottoms = [x, binary(w, (steps, items))]
+    fixed = [name for name, shape in w.blobs.items() if 1 < len(shape) < 4 and shape[0] == items]
+    static = [w.rng.choice(fixed)] if fixed and w.chance(0.4) else []
+    hidden = [dummy(w, (1, items, outputs))[0] for _ in range(2 if kind == "LSTM" else 1)] if w.chance(0.2) else []
+    count = (3 if kind == "LSTM" else 5) + len(static)
+    sizes = (kind, outputs, w.blobs[x][2:], *(w.blobs[each][1:] for each in static))
+    settings = f"num_output: {outputs} expose_hidden: {str(bool(hidden)).lower()} {w.filler()}"
+    w.add(
+        kind, [*bottoms, *static, *hidden], f"recurrent_param {{ {settings} }} {w.params(sizes, count)}",
+        1 + len(hidden),
+    )  # fmt: skip
 
 
 @production(1)
