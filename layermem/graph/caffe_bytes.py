@@ -5,6 +5,8 @@
     state          what layers keep between forward and backward
     parameters     values, gradients, and the optimizer's state
 
+An LSTM or RNN takes the bytes of its unrolled net, whose layers are parts of ours too (layers/recurrent.py).
+
 Not counted, since they depend on the machine: workspace of convolutions, the CUDA context, prefetched batches.
 A test net of a solver shares the parameters, has the rest for itself, and has no diffs.
 source  Caffe net.cpp, insert_splits.cpp, sgd_solver.cpp; for the state the layers' Reshape and Forward
@@ -60,6 +62,7 @@ def beside(test: CaffeBytes) -> int:
 
 # -- blobs -----------------------------------------------------------------------------------------------------
 
+STATES = {"StateWrite", "Exposed"}  # what takes the last hidden state of a recurrent layer: no layer of Caffe's net
 DIFF_SHARED = {"Flatten", "Reshape", *PARTS} - {"StateRead"}  # the top is the bottom under another shape
 DATA_SHARED = {*DIFF_SHARED, "Split"}
 
@@ -71,7 +74,7 @@ def _own_bytes(layer: Layer, shared: set[str]) -> int:
 
 
 def _split_diffs(net: Net) -> int:
-    readers = Counter(blob for node in net.nodes for blob in node.bottoms)
+    readers = Counter(blob for node in net.nodes if node.layer.type not in STATES for blob in node.bottoms)
     for node in net.nodes:
         for blob, weight in zip(node.tops, node.loss_weights):
             readers[blob] += 1 if weight and readers[blob] else 0  # the objective reads it too
@@ -174,6 +177,12 @@ def _mask(layer: Layer) -> int:
 def _as_large_as_the_first_bottom(layer: Layer) -> int:
     """The probabilities, or the differences, that backward reads."""
     return layer.bottoms[0].nbytes
+
+
+@_state(*STATES)
+def _diff_of_the_last_cells(layer: Layer) -> int:
+    """Caffe's net copies c_T alone: a Split, whose top has a diff."""
+    return layer.bottoms[0].nbytes if layer.name.endswith("/c_T") else 0
 
 
 @_state("LSTMUnit")

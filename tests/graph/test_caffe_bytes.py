@@ -112,3 +112,23 @@ def test_adam_keeps_one_more_history():
 )
 def test_memory_required_for_data_is_what_caffe_prints(name, phase, printed):
     assert Net(f"prototxt/{name}/train_val.prototxt", phase).activation_bytes == printed
+
+
+@pytest.mark.parametrize(("steps", "items", "inputs", "cells"), [(1, 2, 3, 4), (35, 20, 650, 650)])
+def test_an_lstm_takes_its_unrolled_net(steps, items, inputs, cells):
+    """Per step and cell 20 values: 4 of W_xc x, twice, 1 of cont h, 4 of W_hc h, 4 gates, c, h, and h joined."""
+    shapes = f"shape {{ dim: {steps} dim: {items} dim: {inputs} }} shape {{ dim: {steps} dim: {items} }}"
+    result = caffe_bytes(
+        in_phase(f"""
+            layer {{ name: "in" type: "Input" top: "x" top: "cont" input_param {{ {shapes} }} }}
+            layer {{ name: "it" type: "LSTM" bottom: "x" bottom: "cont" top: "y"
+                    recurrent_param {{ num_output: {cells} }} }}
+            layer {{ name: "loss" type: "Reduction" bottom: "y" top: "loss" loss_weight: 1 }}
+        """)
+    )
+    cell, step = 4 * items * cells, 4 * items
+    outside = 4 * (steps * items * (inputs + 1) + 1)  # x, cont and the loss
+    assert result.data == result.diff == (20 * steps + 2) * cell + steps * step + outside
+    assert result.splits == 2 * (steps - 1) * cell + 2 * steps * step  # h and cont of each step have two readers
+    assert result.state == 8 * steps * cell + cell  # the gates and their diffs, and the diff of c_T
+    assert result.parameters == 3 * 4 * 4 * cells * (inputs + cells + 1)
