@@ -8,7 +8,8 @@ A field that the schema has is in none of them: remove its line here when it get
 
 source  the caffe.proto of each fork: weiliu89/caffe (SSD), NVIDIA/caffe (NVCaffe), intel/caffe, pmgysel/caffe
         (Ristretto), yjxiong/caffe, hszhao/PSPNet, alexgkendall/caffe-segnet, rbgirshick/caffe-fast-rcnn,
-        eric612/MobileNet-YOLO, naibaf7/caffe (OpenCL Caffe)
+        eric612/MobileNet-YOLO, naibaf7/caffe (OpenCL Caffe), MyCaffe/MyCaffe,
+        junhyukoh/caffe-lstm
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ HARMLESS: dict[tuple[str, str], Harmless] = {
     ("TransformationParameter", "allow_upscale"): Harmless("NVCaffe", "images are not resized at random"),
     ("TransformationParameter", "display"): Harmless("NVCaffe", "it only prints"),
     ("TransformationParameter", "random_seed"): Harmless("NVCaffe", "random numbers follow the solver's random_seed"),
+    ("RecurrentParameter", "use_cudnn_rnn8_if_supported"): Harmless("MyCaffe", _OWN_KERNELS),
     ("SolverParameter", "engine"): Harmless("Intel Caffe", _OWN_KERNELS),
     ("SolverParameter", "richness"): Harmless("yjxiong/caffe", _OWN_PLAN),
     ("SolverParameter", "optimize_mem"): Harmless("yjxiong/caffe", _OWN_PLAN),
@@ -96,6 +98,7 @@ HARMLESS: dict[tuple[str, str], Harmless] = {
 _WITH_SCALE = "write a Scale layer with bias_term: true behind the BatchNorm, or scale_bias: true in it"
 _RESIZED = "resize the images before they are stored, and remove it"
 _BEFOREHAND = "apply it to the images before they are stored, or remove it"
+_EXPOSED = "write expose_hidden, with the states both as bottoms and as tops"
 _POLICY = 'write the rates as lr_policy: "multistep" or another policy of BVLC Caffe'
 
 REFUSED: dict[tuple[str, str], tuple[str, str]] = {  # (owner, field) -> (fork, remedy)
@@ -109,6 +112,12 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {  # (owner, field) -> (fork, 
     ("ConvolutionParameter", "fusion_type"): ("Intel Caffe", "write the fused layers one by one; layermem fuses them"),
     ("DropoutParameter", "scale_train"): ("PSPNet and MobileNet-YOLO", "use true, with weights trained that way"),
     ("DropoutParameter", "sample_weights_test"): ("SegNet", "remove it: the TEST phase drops nothing"),
+    ("RecurrentParameter", "num_layers"): ("MyCaffe", "write as many layers, each over the one before"),
+    ("RecurrentParameter", "dropout_ratio"): ("MyCaffe", "write a Dropout layer behind it"),
+    ("RecurrentParameter", "batch_first"): ("MyCaffe", "put the steps on the first axis with a Permute layer"),
+    ("RecurrentParameter", "expose_hidden_input"): ("MyCaffe", _EXPOSED),
+    ("RecurrentParameter", "expose_hidden_output"): ("MyCaffe", _EXPOSED),
+    ("RecurrentParameter", "auto_repeat_hidden_states_across_layers"): ("MyCaffe", "name the states of each layer"),
     ("TransformationParameter", "resize_param"): ("SSD", _RESIZED),
     ("TransformationParameter", "random_resize_param"): ("SSD", _RESIZED),
     ("TransformationParameter", "random_aspect_ratio_param"): ("MobileNet-YOLO", _RESIZED),
@@ -187,6 +196,7 @@ _TYPE_NAMES = {
     "MobileNet-YOLO": "Region RegionLoss Yolov3 YoloV3Loss Yolov3DetectionOutput YoloDetectionOutput "
     "EvalDetection UpsampleDarknet Concat2 Mish",
     "Ristretto": "ConvolutionRistretto DeconvolutionRistretto FcRistretto LRNRistretto",
+    "caffe-lstm": "Lstm",
     "FlowNet": "DataAugmentation GenerateAugmentationParameters Correlation FlowWarp Resample Downsample L1Loss "
     "LpqLoss CustomData Mean ChannelNorm FlowAugmentation Accum",
     "OpenPose": "CPMData CPMBottomUp ImResize Nms",
