@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from layermem._native import cpu
+from layermem.backends.reference.philox import words
 from tests.native.numbers import at, close, normal
 
 
@@ -66,14 +67,17 @@ def test_max_pooling_takes_the_first_largest_and_sends_the_gradient_there(case, 
     def make(memory):
         X, DY, y, plain = memory.put(x), memory.put(dy), memory.empty(*dy.shape), memory.empty(*dy.shape)
         where, dx, added = memory.empty(*dy.shape, dtype=index), memory.empty(*x.shape), memory.put(before)
+        mask = memory.empty(*dy.shape)
         cpu.max_pool_forward(g, y=at(y), x=at(X), argmax=at(where))()
         cpu.max_pool_forward(g, y=at(plain), x=at(X))()
+        cpu.max_pool_mask(g, mask=at(mask), argmax=at(where))()
         cpu.max_pool_backward(g, dx=at(dx), dy=at(DY), argmax=at(where))()
         cpu.max_pool_backward(g, dx=at(added), dy=at(DY), argmax=at(where), accumulate=True)()
-        return y, plain, where, dx, added
+        return y, plain, where, mask, dx, added
 
-    y, plain, where, dx, added = every_way(make)
+    y, plain, where, mask, dx, added = every_way(make)
     want_y, want_where, want_dx = np.empty_like(dy), np.empty(dy.shape, index), np.zeros(x.shape)
+    want_mask = np.empty_like(dy)
     for oh, ow, rows, columns, _ in case.windows():
         taps = [r * case.kernel[1] + s for r, _ in rows for s, _ in columns]
         pixels = [(h, w) for _, h in rows for _, w in columns]
@@ -81,9 +85,11 @@ def test_max_pooling_takes_the_first_largest_and_sends_the_gradient_there(case, 
         best = values.argmax(axis=0)  # the first of equals
         want_y[:, oh, ow] = values.max(axis=0)
         want_where[:, oh, ow] = np.array(taps)[best]
+        want_mask[:, oh, ow] = np.array([h * case.hw[1] + w for h, w in pixels])[best]
         for i, (h, w) in enumerate(pixels):
             want_dx[:, h, w] += np.where(best == i, dy[:, oh, ow], 0)
     assert (y == want_y).all() and (plain == want_y).all() and (where == want_where).all()
+    assert (mask == want_mask).all()
     close(dx, want_dx)
     close(added, want_dx + before)
 
@@ -112,6 +118,32 @@ def test_average_pooling_divides_by_the_window_clipped_to_the_padded_image(case,
     close(y, want_y)
     close(dx, want_dx)
     close(added, want_dx + before)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_stochastic_pooling_takes_the_element_at_which_the_sum_passes_a_random_part(case, isa, every_way):
+    g, x = case.geometry(), np.abs(normal(1, case.n, *case.hw, case.c))
+    shape = (case.n, *case.out, case.c)
+    index = np.uint8 if case.kernel[0] * case.kernel[1] <= 256 else np.int32
+
+    def make(memory):
+        X, y, where, mean = memory.put(x), memory.empty(*shape), memory.empty(*shape, dtype=index), memory.empty(*shape)
+        cpu.stochastic_pool_forward(g, y=at(y), x=at(X), argmax=at(where), seed=3, stream=9)(2**33 + 5)
+        cpu.stochastic_pool_average(g, y=at(mean), x=at(X))()
+        return y, where, mean
+
+    y, where, mean = every_way(make)
+    drawn = words(y.size, 3, 9, 2**33 + 5).astype(np.float32).reshape(shape) * np.float32(2.0**-32)
+    for oh, ow, rows, columns, _ in case.windows():
+        values = np.stack([x[:, h, w] for _, h in rows for _, w in columns])
+        sums = np.cumsum(values, axis=0, dtype=np.float32)
+        enough = sums >= drawn[:, oh, ow] * sums[-1]
+        enough[-1] = True
+        first = enough.argmax(axis=0)
+        taps = np.array([r * case.kernel[1] + s for r, _ in rows for s, _ in columns])
+        assert (where[:, oh, ow] == taps[first]).all()
+        assert (y[:, oh, ow] == np.take_along_axis(values, first[None], 0)[0]).all()
+        close(mean[:, oh, ow], (values**2).sum(axis=0) / values.sum(axis=0))
 
 
 def test_a_pool_whose_last_window_misses_the_image_is_refused():

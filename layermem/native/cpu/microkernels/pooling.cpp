@@ -8,6 +8,7 @@
 #include "cpu/microkernels/pooling.h"
 
 #include "cpu/isa/simd_math.h"
+#include "cpu/microkernels/philox.h"
 
 namespace layermem::cpu::LAYERMEM_ISA {
 namespace {
@@ -126,8 +127,124 @@ void average_pool_backward(const PoolArgs& args, int64_t row) {
     });
 }
 
+// -- Mask and STOCHASTIC ----------------------------------------------------------------------------------------------
+
+// Row and column of a tap of at most 256 by a multiplication: (tap + 1/2) / kw is 1/512 or more from an integer.
+void max_pool_mask(const PoolArgs& args, int64_t row) {
+    const PoolProblem& p = args.problem;
+    const int64_t h0 = row % p.ho * p.sh - p.ph;
+    for (int64_t ow = 0; ow < p.wo; ++ow) {
+        const int64_t at = (row * p.wo + ow) * p.c, corner = h0 * p.w + ow * p.sw - p.pw;
+        if (wide_argmax(p)) {
+            const auto* taps = static_cast<const int32_t*>(args.argmax) + at;
+            for (int64_t c = 0; c < p.c; ++c)
+                args.out[at + c] = static_cast<float>(corner + taps[c] / p.kw * p.w + taps[c] % p.kw);
+            continue;
+        }
+        const V by_width = broadcast(1.0f / static_cast<float>(p.kw));
+        const auto beyond_row = static_cast<int32_t>(p.w - p.kw);
+        for_each_vector(0, p.c, [&](int64_t c, auto n) {
+            const I tap = load_bytes(static_cast<const uint8_t*>(args.argmax) + at + c, n);
+            const I r = __builtin_convertvector((__builtin_convertvector(tap, V) + 0.5f) * by_width, I);
+            const I place = tap + r * beyond_row + static_cast<int32_t>(corner);
+            store(args.out + at + c, __builtin_convertvector(place, V), n);
+        });
+    }
+}
+
+// visit(tap, element of x at channel 0) for the taps of window (row, ow) that lie in the image, row by row.
+template <class Visit>
+LAYERMEM_INLINE void visit_window(const PoolProblem& p, int64_t row, int64_t ow, const Visit& visit) {
+    const int64_t h0 = row % p.ho * p.sh - p.ph, r0 = max(0, -h0), r1 = min(p.kh, p.h - h0);
+    const int64_t w0 = ow * p.sw - p.pw, s0 = max(0, -w0), s1 = min(p.kw, p.w - w0);
+    const int64_t image = row / p.ho * p.h;
+    for (int64_t r = r0; r < r1; ++r)
+        for (int64_t s = s0; s < s1; ++s)
+            visit(static_cast<int32_t>(r * p.kw + s), ((image + h0 + r) * p.w + w0 + s) * p.c);
+}
+
+// Random numbers of neighbouring elements, made many at a time.
+class RandomNumbers {
+  public:
+    explicit RandomNumbers(const PoolRandom& random) : random_(random) {}
+
+    // Those of elements [at, at + count), count at most kAtOnce.
+    const float* of(int64_t at, int64_t count) {
+        if (at < begin_ || at + count > begin_ + kMade) make(at);
+        return made_ + (at - begin_);
+    }
+
+    static constexpr int64_t kAtOnce = 256;
+
+  private:
+    static constexpr int64_t kMade = 2 * kAtOnce, kWords = 2 * kLanes;
+
+    void make(int64_t at) {
+        begin_ = at / 4 * 4;
+        for (int64_t i = 0; i < kMade; i += kWords) {
+            uint32_t words[kWords];
+            philox(words, static_cast<uint64_t>((begin_ + i) / 4), random_.step, random_.key);
+            for (int64_t j = 0; j < kWords; ++j) made_[i + j] = static_cast<float>(words[j]) * 0x1p-32f;
+        }
+    }
+
+    const PoolRandom& random_;
+    int64_t begin_ = -kMade;
+    float made_[kMade];
+};
+
+// y = the first element of the window at which the running sum reaches a random part of the whole; the last one where
+// it never does.
+void stochastic_pool(const PoolArgs& args, const PoolRandom& random, int64_t row) {
+    const PoolProblem& p = args.problem;
+    RandomNumbers numbers(random);
+    for (int64_t ow = 0; ow < p.wo; ++ow) {
+        const int64_t at = (row * p.wo + ow) * p.c;
+        for (int64_t first = 0; first < p.c; first += RandomNumbers::kAtOnce) {
+            const int64_t width = min(RandomNumbers::kAtOnce, p.c - first);
+            const float* drawn = numbers.of(at + first, width);
+            for_each_vector(0, width, [&](int64_t i, auto n) {
+                const int64_t c = first + i;
+                V total = zero(), partial = zero(), y = zero();
+                visit_window(p, row, ow, [&](int32_t, int64_t from) { total += load(args.in + from + c, n); });
+                const V threshold = load(drawn + i, n) * total;
+                I searching = I{} == 0, where{};
+                visit_window(p, row, ow, [&](int32_t tap, int64_t from) {
+                    const V x = load(args.in + from + c, n);
+                    partial += x;
+                    y = select(searching, x, y);
+                    where = (searching & tap) | (~searching & where);
+                    searching &= ~(partial >= threshold);
+                });
+                store(args.out + at + c, y, n);
+                if (!args.argmax) return;
+                if (wide_argmax(p))
+                    __builtin_memcpy(static_cast<int32_t*>(args.argmax) + at + c, &where, static_cast<size_t>(n) * 4);
+                else
+                    store_bytes(static_cast<uint8_t*>(args.argmax) + at + c, where, n);
+            });
+        }
+    }
+}
+
+// y = the mean of the window's elements, each weighted by itself; 0 where their sum is not positive.
+void stochastic_average(const PoolArgs& args, int64_t row) {
+    const PoolProblem& p = args.problem;
+    for (int64_t ow = 0; ow < p.wo; ++ow)
+        for_each_vector(0, p.c, [&](int64_t c, auto n) {
+            V total = zero(), squares = zero();
+            visit_window(p, row, ow, [&](int32_t, int64_t from) {
+                const V x = load(args.in + from + c, n);
+                total += x;
+                squares += x * x;
+            });
+            store(args.out + (row * p.wo + ow) * p.c + c, select(total > zero(), squares / total, zero()), n);
+        });
+}
+
 }  // namespace
 
-const PoolingKernels pooling_kernels = {max_pool, average_pool, max_pool_backward, average_pool_backward};
+const PoolingKernels pooling_kernels = {max_pool,      average_pool,    max_pool_backward, average_pool_backward,
+                                        max_pool_mask, stochastic_pool, stochastic_average};
 
 }  // namespace layermem::cpu::LAYERMEM_ISA

@@ -21,11 +21,19 @@ struct PoolArgs {
     bool accumulate;  // backward only
 };
 
+struct PoolRandom {   // numbers from 0 to 1 by output element (philox.h)
+    uint32_t key[2];  // seed, stream
+    uint64_t step;    // of training
+};
+
 struct PoolingKernels {
     void (*max_pool)(const PoolArgs&, int64_t row);               // row of y: [0, n * ho)
     void (*average_pool)(const PoolArgs&, int64_t row);           // likewise
     void (*max_pool_backward)(const PoolArgs&, int64_t row);      // row of dx: [0, n * h)
     void (*average_pool_backward)(const PoolArgs&, int64_t row);  // likewise
+    void (*max_pool_mask)(const PoolArgs&, int64_t row);          // of out: where in h x w the argmax points
+    void (*stochastic_pool)(const PoolArgs&, const PoolRandom&, int64_t row);
+    void (*stochastic_average)(const PoolArgs&, int64_t row);
 };
 LAYERMEM_KERNEL_TABLE(PoolingKernels, pooling_kernels)
 
