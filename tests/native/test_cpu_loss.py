@@ -153,3 +153,33 @@ def test_a_label_that_is_no_class_is_reported_with_the_range(memory):
     workspace = memory.workspace(cpu.item_loss_workspace_bytes(3, 4))
     with pytest.raises(ValueError, match="reads label 4, but has scores for 4 classes: 0 to 3"):
         cpu.hinge_loss_forward(3, 4, 4, loss=at(loss), x=at(x), label=at(label), workspace=workspace)()
+
+
+@pytest.mark.parametrize("ignore", [None, 1])
+@pytest.mark.parametrize("shape", [(9, 35, 1), (40, 3, 1), (2, 19, 37), (3, 1, 5)])
+def test_the_infogain_loss_counts_every_class_as_the_row_of_the_label_says(shape, ignore, isa, every_way):
+    s, (outer, classes, inner) = cpu.Axis(*shape), shape
+    rng, before = np.random.default_rng(3), normal(2, *shape)
+    p, matrix = rng.random(shape, np.float32), rng.random((classes, classes), np.float32)
+    p /= p.sum(axis=1, keepdims=True)
+    p[0, -1] = 0
+    label = rng.integers(0, classes, (outer, inner)).astype(np.float32)
+
+    def make(memory):
+        P, M, L, D = memory.put(p), memory.put(matrix), memory.put(label), memory.put(np.float32([0.5]))
+        loss, dx, own, added = memory.empty(1), memory.empty(*shape), memory.put(p), memory.put(before)
+        workspace = memory.workspace(cpu.infogain_loss_workspace_bytes(s))
+        how = {"label": at(L), "matrix": at(M), "ignore_label": ignore, "workspace": workspace}
+        cpu.infogain_loss_forward(s, loss=at(loss), p=at(P), **how)()
+        for out, shares, add in ((dx, P, False), (own, own, False), (added, P, True)):
+            cpu.infogain_loss_backward(s, dx=at(out), p=at(shares), dloss=at(D), accumulate=add, **how)()
+        return loss, dx, own, added
+
+    loss, dx, own, added = every_way(make)
+    valid = np.ones_like(label) if ignore is None else label != ignore
+    rows = np.moveaxis(matrix.astype(np.float64)[label.astype(int)], 2, 1)
+    by = max(valid.sum(), 1)
+    close(loss[0], -((rows * np.log(np.maximum(p.astype(np.float64), 1e-20))).sum(axis=1) * valid).sum() / by)
+    gradient = 0.5 / by * (p * rows.sum(axis=1, keepdims=True) - rows) * valid[:, None]
+    assert np.abs(dx - gradient).max() <= 2e-6 * 0.5 / by * max(1, np.abs(rows.sum(axis=1)).max())
+    assert (own == dx).all() and (added == before + dx).all()

@@ -1,17 +1,9 @@
 // InfogainLoss, on the softmax of its scores.
 #pragma once
 #include "cpu/kernels/launch.h"
-#include "cpu/microkernels/axis.h"
-#include "cpu/microkernels/loss_args.h"
+#include "cpu/microkernels/infogain.h"
 
 namespace layermem::cpu {
-
-struct InfogainArgs {
-    Axis axis;            // of the classes
-    const float* p;       // softmax, [outer][classes][inner]
-    const float* matrix;  // [classes][classes]: what each class counts where the label is the row's
-    Labels labels;        // [outer][inner]
-};
 
 int64_t infogain_loss_workspace_bytes(const Axis& axis);  // of both
 
