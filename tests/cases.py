@@ -246,11 +246,11 @@ of_rank("Convolution of items in two axes", conv_text(4, "kernel_size: 2 axis: 2
 of_rank("Deconvolution of points", conv_text(4, "axis: -1", "Deconvolution"), (2, 5), medium=1)
 of_rank("Im2col of clips", 'type: "Im2col" convolution_param { kernel_size: 2 pad: 1 stride: 2 }', CLIP, small=1)
 of_rank("Im2col of clips with gaps", f'type: "Im2col" convolution_param {{ {FAR} }}', (1, 2, 5, 4, 3), medium=1)
-of_rank("FromImages", 'type: "FromImages" convolution_param { axis: 1 }', CLIP, small=1)
+of_rank("FromImages", 'type: "FromImages" convolution_param { axis: 1 }', CLIP, medium=1)
 of_rank("FromImages of lines", 'type: "FromImages" convolution_param { axis: 2 }', TINY, axis=2, medium=1)
 for _name, _shape, _axis in (("AsImages", CLIP, 1), ("AsImages of lines", TINY, 2)):
     of_rank(_name, f'type: "AsImages" convolution_param {{ axis: {_axis} }}', _shape)
-    CASES[_name] = replace(CASES[_name], sizes={"small" if _axis == 1 else "medium": [_shape]})
+    CASES[_name] = replace(CASES[_name], sizes={"medium": [_shape]})
 
 for _name, _outputs, _settings, _shape in (
     ("VGG conv2_2", 128, "kernel_size: 3 pad: 1", (64, 128, 112, 112)),
