@@ -150,7 +150,8 @@ def convolution(whole: Message, bottoms: Sequence[Tensor]) -> Iterator[Message]:
     yield inner
     for i, (between, blob) in enumerate(zip(maps, whole.top)):
         after = _between(whole, f"top{i or ''}", "FromImages", between, blob, layer.blob_shape, axis)
-        after.loss_weight[:] = whole.loss_weight[i : i + 1]
+        one_each = len(whole.loss_weight) == len(whole.top)  # else the part is refused for all of them
+        after.loss_weight[:] = whole.loss_weight[i : i + 1] if one_each else whole.loss_weight
         yield after
 
 

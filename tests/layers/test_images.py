@@ -211,6 +211,20 @@ def test_other_types_are_refused_with_a_remedy(kind, settings, shape, remedy):
         net_of(kind, settings, shape)
 
 
+@pytest.mark.parametrize(
+    "more, remedy",
+    [
+        ("loss_weight: 1 loss_weight: 1", "gives 2 loss_weight values for 1 blobs; give one for each, or none"),
+        ("propagate_down: true propagate_down: true", "gives 2 propagate_down values for 1 blobs"),
+        ("param { } param { } param { }", "has 3 'param' blocks for 2 parameters; remove some"),
+        ('top: "y1"', "1 bottoms and 2 tops; give each bottom its own top"),
+    ],
+)
+def test_what_a_layer_says_of_its_blobs_is_checked_as_that_of_any_layer(more, remedy):
+    with pytest.raises(InputError, match=f"layer 'conv' {remedy}|layer 'conv' has {remedy}"):
+        net_of("Convolution", "num_output: 2 kernel_size: 1", (1, 2, 3, 3, 3), more)
+
+
 def test_types_of_parts_are_not_offered():
     with pytest.raises(InputError) as caught:
         net_of("Nothing", "", (1, 2, 3))
