@@ -47,6 +47,9 @@ class LSTMUnit(Layer):
         self.tops = (c, c)
         self.record = ops.LstmUnit(items, cells)
 
+    def index_limit(self, bottom: int) -> int | None:
+        return 2 if bottom == 2 else None  # cont is 0 or 1
+
     def forward(self) -> Step:
         overlays = (Overlay("y0", "x0", "forward"),)
         return Step("forward", ("x0", "x1", "x2"), ("y0", "y1"), overlays=overlays, flops=30 * self.record.count)

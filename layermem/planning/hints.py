@@ -5,7 +5,8 @@
     keep          pool1  fc*      never recompute their outputs
     recompute     *_relu          always recompute theirs
 
-A line is a word and globs of layer names; `#` begins a comment.  The words are those of the command's options; `stage`
+A line is a word and globs of layer names; `#` begins a comment.  Parts of a layer have names of their own, as
+`show --fused` lists them: lstm/unit_*.  The words are those of the command's options; `stage`
 is the earlier word for `segment-ends` and is still read.
 """
 

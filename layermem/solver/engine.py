@@ -90,13 +90,14 @@ class Engine:
             raise self.nets.train.placed(error) from None
 
     def test(self, index: int, stopping: Callable[[], bool]) -> tuple[float, Outputs] | None:
-        """Mean objective and outputs of test net `index`; None if it stops early, with its data rewound."""
+        """Mean objective and outputs of test net `index`; None if it stops early: data and states are as before."""
         net, batches = 1 + index, self.nets.test_iterations[index]
-        before = self.open_feeds.position(net)
+        before, states = self.open_feeds.position(net), self.parameters.states([self.nets.all[net]])
         sums: dict[str, np.ndarray] = {}
         for batch in range(batches):
             if stopping():
                 self.open_feeds.seek(net, before)
+                self.parameters.write(states)
                 self._recordings[net].clear()
                 return None
             self.context["batch"] = self.open_feeds.next(net)

@@ -166,9 +166,9 @@ class Parameters:
 
     # -- states of layers ------------------------------------------------------------------------------------------
 
-    def states(self) -> dict[str, np.ndarray]:
-        """What the layers of all nets leave for their next step, by name."""
-        return {name: self.runner.read(name) for name in self._state_shapes()}
+    def states(self, nets: Sequence[Net] | None = None) -> dict[str, np.ndarray]:
+        """What the layers of `nets`, or of all, leave for their next step, by name."""
+        return {name: self.runner.read(name) for name in self._state_shapes(nets)}
 
     def check_states(self, states: Mapping[str, np.ndarray]) -> None:
         """InputError for values that are of other nets; a state without a value starts over at zero."""
@@ -181,9 +181,9 @@ class Parameters:
                     "with the nets and the batch of the snapshot"
                 )
 
-    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
-        nets = (net.params.items() for net in self.nets)
-        return {name: owned.param.shape for params in nets for name, owned in params if owned.param.carried}
+    def _state_shapes(self, nets: Sequence[Net] | None = None) -> dict[str, tuple[int, ...]]:
+        params = (net.params.items() for net in (self.nets if nets is None else nets))
+        return {name: owned.param.shape for each in params for name, owned in each if owned.param.carried}
 
     # -- optimizer state ---------------------------------------------------------------------------------------
 

@@ -80,3 +80,15 @@ def test_a_test_that_stops_leaves_its_data_where_they_were(make_engine):
     assert engine.test(0, lambda: next(answers)) is None
     assert engine.open_feeds.position(1) == before
     assert engine.test(0, lambda: False)[0] == whole[0]
+
+
+def test_a_test_that_stops_early_leaves_the_states_of_its_layers_as_they_were(make_engine):
+    engine = make_engine("recurrent")
+    engine.train(0)
+    engine.test(0, lambda: False)
+    before = engine.parameters.states()
+    answers = iter([False, True])
+    assert engine.test(0, lambda: next(answers)) is None
+    after = engine.parameters.states()
+    assert {name: value.tobytes() for name, value in after.items()} == {n: v.tobytes() for n, v in before.items()}
+    assert len(before) == 6 and all(map(np.any, before.values()))

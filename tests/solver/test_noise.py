@@ -39,6 +39,15 @@ def test_labels_that_pass_through_layers_which_only_move_them_keep_their_range()
     assert found == {"w": 5, "v": 5, "t": 5}
 
 
+def test_whether_a_sequence_goes_on_is_0_or_1():
+    text = """
+        layer { name: "in" type: "Input" top: "x" top: "cont"
+                input_param { shape { dim: 4 dim: 2 dim: 3 } shape { dim: 4 dim: 2 } } }
+        layer { name: "l" type: "LSTM" bottom: "x" bottom: "cont" top: "y" recurrent_param { num_output: 2 } }
+    """
+    assert limits(text)["cont"] == 2
+
+
 def test_whether_a_pair_is_the_same_is_0_or_1():
     text = """
         layer { name: "in" type: "Input" top: "a" top: "b" top: "s"
