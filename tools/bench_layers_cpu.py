@@ -50,7 +50,8 @@ def net_of(case: OpCase) -> Net:
         feed = f"dummy_data_param {{ shape {{ {dims} }} data_filler {{ {filler} }} }}"
         lines.append(f'layer {{ name: "x{i}" type: "DummyData" top: "x{i}" {feed} }}')
     bottoms = " ".join(f'bottom: "x{i}"' for i in range(len(case.shapes("timing"))))
-    lines.append(f'layer {{ name: "it" {case.text} {bottoms} top: "y" }}')
+    tops = " ".join(f'top: "y{i or ""}"' for i in range(max(1, LAYERS[kind].top_range[0])))
+    lines.append(f'layer {{ name: "it" {case.text} {bottoms} {tops} }}')
     if kind not in WITHOUT_GRADIENT:
         lines.append("force_backward: true")
         if not LAYERS[kind].is_loss:
