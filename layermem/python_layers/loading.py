@@ -93,7 +93,7 @@ def import_user_module(module: str, folder: Path) -> ModuleType:
     """The module, imported within `user_code`; raises what its code raises."""
     top = module.partition(".")[0]
     loaded, file = sys.modules.get(top), find_file(module, folder)
-    if loaded is not None and file is not None and file != _file_of(loaded):
+    if loaded is not None and file is not None and not _is_from(loaded, file):
         if top not in _OURS:
             raise InputError(
                 f"names the Python module '{module}' ({file}), but Python has imported '{top}' from "
@@ -104,6 +104,10 @@ def import_user_module(module: str, folder: Path) -> ModuleType:
     if top not in sys.modules:
         _OURS.add(top)
     return importlib.import_module(module)
+
+
+def _is_from(module: ModuleType, file: str) -> bool:
+    return os.path.realpath(_file_of(module) or "") == os.path.realpath(file)
 
 
 def _file_of(module: ModuleType) -> str | None:

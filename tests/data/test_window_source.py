@@ -129,6 +129,62 @@ def test_a_region_grows_by_its_context_and_keeps_to_the_image():
     assert region((20, 30, 100, 31), (100, 100), 8, 0, square=False, mirror=False) is None
 
 
+def rounded(value):
+    return int(np.trunc(value + np.copysign(np.float32(0.5), value)))
+
+
+def warped(image, corners, crop, pad, square, mirror):
+    """A window of [H,W,C] as window_data_layer.cpp writes it: its loops, and the resize of OpenCV."""
+    cv2 = pytest.importorskip("cv2")
+    f, (x1, y1, x2, y2), (rows, columns) = np.float32, corners, image.shape[:2]
+    width = height = crop
+    pad_w = pad_h = 0
+    if pad or square:
+        scale = f(crop) / f(crop - 2 * pad)
+        half_h, half_w = f(f(y2 - y1 + 1) / 2.0), f(f(x2 - x1 + 1) / 2.0)
+        center_x, center_y = f(x1) + half_w, f(y1) + half_h
+        if square:
+            half_w = half_h = half_h if half_h > half_w else half_w
+        x1, x2 = rounded(center_x - half_w * scale), rounded(center_x + half_w * scale)
+        y1, y2 = rounded(center_y - half_h * scale), rounded(center_y + half_h * scale)
+        whole_h, whole_w = y2 - y1 + 1, x2 - x1 + 1
+        pads = [max(0, -x1), max(0, -y1), max(0, x2 - columns + 1), max(0, y2 - rows + 1)]
+        x1, y1, x2, y2 = x1 + pads[0], y1 + pads[1], x2 - pads[2], y2 - pads[3]
+        scale_x, scale_y = f(crop) / f(whole_w), f(crop) / f(whole_h)
+        width, height = rounded(f(x2 - x1 + 1) * scale_x), rounded(f(y2 - y1 + 1) * scale_y)
+        pad_h, pad_w = rounded(f(pads[1]) * scale_y), rounded(f(pads[2 if mirror else 0]) * scale_x)
+        height -= max(0, pad_h + height - crop)
+        width -= max(0, pad_w + width - crop)
+    window = cv2.resize(np.ascontiguousarray(image[y1 : y2 + 1, x1 : x2 + 1]), (width, height))
+    out = np.zeros((3, crop, crop), np.float32)
+    for h in range(height):
+        for w in range(width):
+            out[:, h + pad_h, w + pad_w] = window[h, width - 1 - w if mirror else w]
+    return out
+
+
+@pytest.mark.parametrize("mode, pad", [("warp", 0), ("warp", 2), ("square", 0), ("square", 1)])
+def test_windows_have_the_pixels_of_caffe(tmp_path, mode, pad):
+    rng = np.random.default_rng(5)
+    image = rng.integers(0, 256, (23, 31, 3), np.uint8)  # blue, green, red
+    Image.fromarray(image[:, :, ::-1].copy()).save(tmp_path / "it.png")
+    corners = []
+    while len(corners) < 12:
+        (x1, x2), (y1, y2) = np.sort(rng.integers(0, 31, 2)), np.sort(rng.integers(0, 23, 2))
+        corners.append((int(x1), int(y1), int(x2), int(y2)))
+    rows = "".join(f"{label} 1 {x1} {y1} {x2} {y2}\n" for label, (x1, y1, x2, y2) in enumerate(corners, start=1))
+    (tmp_path / "windows.txt").write_text(f"# 0\nit.png\n3\n23\n31\n{len(corners)}\n{rows}")
+    block = f'fg_fraction: 1 bg_threshold: 0 context_pad: {pad} crop_mode: "{mode}"'
+    feed = feed_of(tmp_path, block, "crop_size: 7 mirror: true")
+    seen = set()
+    for data, labels in (feed.next() for _ in range(8)):
+        for window, label in zip(data, labels.astype(int)):
+            known = [warped(image, corners[label - 1], 7, pad, mode == "square", mirror) for mirror in (False, True)]
+            assert any(np.array_equal(window, each) for each in known), corners[label - 1]
+            seen.add(label)
+    assert len(seen) == 12
+
+
 @pytest.mark.parametrize("taken", [0, 1, 3])
 @pytest.mark.parametrize("prefetch", [False, True])
 def test_a_restored_feed_goes_on_with_the_same_bits(folder, taken, prefetch):

@@ -152,6 +152,34 @@ def test_the_classes_of_the_train_net_and_a_test_net_count_batches_of_their_own(
         )  # before iteration 0: two
 
 
+@pytest.mark.parametrize("device", ["cpu", "reference"])
+def test_a_layer_may_have_no_top_a_scalar_or_no_elements(tmp_path, device):
+    text = (
+        MODULE
+        + """
+
+class Watch(caffe.Layer):
+    def reshape(self, bottom, top):
+        if top:
+            top[0].reshape()
+            top[1].reshape(0, 3)
+
+    def forward(self, bottom, top):
+        print("watched", bottom[0].shape)
+        if top:
+            top[0].data[()] = 2 + self.phase
+
+    def backward(self, top, propagate_down, bottom):
+        pass
+"""
+    )
+    watch = 'layer { name: "w%d" type: "Python" bottom: "ip" %s python_param { module: "$M" layer: "Watch" } }'
+    net = NET + watch % (0, "") + watch % (1, 'top: "two" top: "none"')
+    with solver_of(tmp_path, net, text, device=device) as solver:
+        solver.step(1)
+        assert solver.outputs["two"] == 2 and solver.outputs["none"].shape == (0, 3)
+
+
 def test_a_loss_in_python_is_that_of_the_layer_in_caffe(tmp_path):
     text = f"""
         {DATA}

@@ -52,6 +52,13 @@ def test_a_module_of_the_same_name_from_another_folder_replaces_the_first(folder
     assert load("twice", folders[1]) is load("twice", folders[1])
 
 
+def test_a_module_is_the_same_by_another_path_to_its_file(folders, tmp_path):
+    (folders[1] / "linked.py").write_text("numbers = []")
+    first = load("linked", folders[1])
+    (tmp_path / "link").symlink_to(folders[1])
+    assert load("linked", tmp_path / "link") is first
+
+
 def test_a_module_of_a_name_that_python_has_already_is_refused(folders):
     (folders[1] / "json.py").write_text("")
     with pytest.raises(InputError, match=r"Python has imported 'json' from .*; rename yours"):

@@ -42,6 +42,7 @@ def _bind(op: Python, call: CpuCall, step: str) -> list[Launch]:
     arrays: dict[str, Array] = {}
     before: list[Launch] = []
     after: list[Launch] = []
+    workspace = call.arrays.get("workspace", np.empty(0, np.uint8))
     begin = 0
     for role, stored in call.arrays.items():
         if role == "workspace":
@@ -50,7 +51,7 @@ def _bind(op: Python, call: CpuCall, step: str) -> list[Launch]:
         if not staged(op, role):
             arrays[role] = stored.reshape(tensor.shape)
             continue
-        span = call.arrays["workspace"][begin : begin + tensor.nbytes]
+        span = workspace[begin : begin + tensor.nbytes]
         begin += aligned(tensor.nbytes)
         arrays[role] = span.view(np.float32).reshape(tensor.shape)
         if op.is_written(step, role):
