@@ -27,7 +27,7 @@ FOR_WEIGHTS = {  # read x for the gradient of their weights
 }  # fmt: skip
 RIGHT_IN_PLACE = {
     "ReLU", "ReLU6", "PReLU", "ELU", "Sigmoid", "TanH", "Exp", "Swish", "Softmax", "Dropout", "BatchNorm", "Scale",
-    "Bias", "BN",
+    "Bias", "BN", "Python",
 }  # fmt: skip
 REMEDY = "the gradient is right here and wrong in BVLC Caffe; give the top a name of its own to have it right in both"
 KEEP_SIGNS = {"ReLU", "Dropout"}  # harmless after a ReLU, whose backward reads signs only

@@ -273,6 +273,11 @@ class Net:
                 raise InputError(node.layer.record.refusal, path=str(self.path), line=node.line, layer=node.layer.name)
 
     @property
+    def python_sources(self) -> tuple[str, ...]:
+        """Layers that get their data from code of the user's."""
+        return tuple(node.layer.name for node in self.nodes if node.layer.type == "Python" and not node.bottoms)
+
+    @property
     def recorded(self) -> tuple[str, ...]:
         """Blobs that HDF5Output layers write to files."""
         return tuple(blob for node in self.nodes if node.layer.type == "HDF5Output" for blob in node.bottoms)

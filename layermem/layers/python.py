@@ -43,8 +43,8 @@ class Python(Layer):
 
     def setup(self) -> None:
         tops, bottoms = list(self.param.top), list(self.param.bottom)
-        inplace = [(i, bottoms.index(top)) for i, top in enumerate(tops) if top in bottoms]
-        self.code = UserLayer(self.name, self.param.python_param, self.phase, self.path, inplace=inplace)
+        self.in_place = [(i, bottoms.index(top)) for i, top in enumerate(tops) if top in bottoms]
+        self.code = UserLayer(self.name, self.param.python_param, self.phase, self.path, inplace=self.in_place)
         self.code.prepare([x.shape for x in self.bottoms], len(tops))
         self.tops = tuple(Tensor(shape) for shape in self.code.top_shapes)
         self.recompute_kind = "exact" if self.code.recomputable else "never"
@@ -67,10 +67,12 @@ class Python(Layer):
                 "set propagate_down: false",
                 path=self.path or None, layer=self.name,
             )  # fmt: skip
+        overwritten = {f"x{bottom}": f"y{top}" for top, bottom in self.in_place}
         reads = roles("x", len(self.bottoms)) if "bottom" in self._reads else ()
+        reads = tuple(overwritten.get(role, role) for role in reads)
         reads += roles("y", len(self.tops)) if "top" in self._reads else ()
         reads += (*roles("dy", len(self.tops)), *roles("w", len(self.params)))
-        return (Step("backward", reads, tuple(wants)),)
+        return (Step("backward", tuple(dict.fromkeys(reads)), tuple(wants)),)
 
 
 class UnloadedPython(Layer):

@@ -5,8 +5,9 @@
     layer.forward({"x0": .., "y0": ..})        arrays by role, contiguous, in Caffe's order
     layer.backward({..., "dx0": ..})
 
-Tops and gradients are zero before the user's code writes them, or those of the bottom (top) where one blob has both
-names, so that results do not depend on what memory held before.
+Tops and gradients are zero before the user's code writes them, so that results do not depend on what memory held
+before.  Where one blob is bottom and top, they are one array in Caffe: the top begins as the bottom, and its array is
+that of both; the bottom's gradient begins as the top's.
 """
 
 from __future__ import annotations
@@ -107,6 +108,8 @@ class UserLayer:
             for i, blob in enumerate(blobs):
                 blob._arrays = {DATA: lent.lend(arrays[f"{stem}{i}"], write=stem == "y")}
                 blob._absent = {DIFF: LATER}
+        for top, bottom in self.inplace:
+            self.bottom[bottom]._arrays = dict(self.top[top]._arrays)
         self._run(lent, "forward", lambda: self._forward())
 
     def _forward(self) -> None:
@@ -128,6 +131,10 @@ class UserLayer:
                     blob._absent[DATA] = UNDECLARED
                 if diff is not None:  # one that no op wants is made when it is asked for, and dropped
                     blob._arrays[DIFF] = lent.lend(diff, write=stem != "y")
+        for top, bottom in self.inplace:
+            if f"y{top}" in arrays:
+                self.bottom[bottom]._arrays[DATA] = self.top[top]._arrays[DATA]
+                self.bottom[bottom]._absent = {}
         down = [f"dx{i}" in arrays for i in range(len(self.bottom))]
         self._run(lent, "backward", lambda: self._call("backward", self.top, down, self.bottom))
 

@@ -384,6 +384,8 @@ class Solver:
         self._note_device(saved.extra["device"])
         for note in self._engine.open_feeds.restore(saved.extra["feeds"]):
             self._note(note)
+        for name in dict.fromkeys(name for net in self.nets.all for name in net.python_sources):
+            self._note(f"layer '{name}' is a Python source, whose place a snapshot does not hold: its data start over")
 
     def _note_device(self, device: str) -> None:
         """A note if a snapshot was written by kernels with other bits."""

@@ -125,13 +125,43 @@ def test_python_layers_meet_hints_and_long_nets(tmp_path, monkeypatch):
         assert bits(grouped) == bits(plain)
 
 
+IN_PLACE = """
+
+class InPlace(Ten):
+    def forward(self, bottom, top):
+        np.tanh(bottom[0].data, out=bottom[0].data)
+
+    def backward(self, top, propagate_down, bottom):
+        bottom[0].diff[...] *= 1 - bottom[0].data ** 2
+"""
+
+
+def test_in_place_bottom_and_top_are_one_blob_as_in_caffe(tmp_path):
+    begin, end = NET.index('layer { name: "relu"'), NET.index('layer { name: "pool"')
+    net = NET[:begin] + 'layer { name: "tanh" bottom: "sum" top: "sum" %s }' + NET[end:].replace('"ten"', '"sum"')
+    python = 'type: "Python" python_param { module: "$M" layer: "InPlace" }'
+    kept, losses = set(), []
+    for strategy in ("caffe", "liveness", "sublinear"):
+        with solver_of(tmp_path, net % python, MODULE + IN_PLACE, strategy=strategy, poison=True) as solver:
+            solver.step(2)
+            kept.add((solver.loss, *bits(solver)))
+            assert not solver.job.graphs[0].warnings
+            losses.append(solver.loss)
+    with solver_of(tmp_path, net % 'type: "TanH"') as solver:
+        solver.step(2)
+        assert len(kept) == 1 and losses[0] == pytest.approx(solver.loss, rel=1e-5)
+
+
 def test_parameters_begin_as_setup_left_them_and_are_learned_saved_and_restored(tmp_path):
     with solver_of(tmp_path) as solver, solver_of(tmp_path) as resumed:
         assert [blob.tolist() for blob in solver.parameters()["cubes"]] == [[0.5]]
         solver.step(2)
         assert solver.parameters()["cubes"][0] != 0.5
+        notes = []
+        resumed.log = notes.append
         resumed.restore(solver.snapshot())
         assert bits(resumed) == bits(solver)
+        assert "layer 'data' is a Python source, whose place a snapshot does not hold" in str(notes)
 
 
 def test_the_classes_of_the_train_net_and_a_test_net_count_batches_of_their_own(tmp_path):

@@ -147,8 +147,9 @@ def test_a_gradient_that_is_not_wanted_may_be_written_all_the_same(tmp_path):
     layer.backward({"x0": ones, "y0": ones, "dy0": ones})
 
 
-def test_in_place_a_top_begins_as_the_bottom_and_its_gradient_as_that_of_the_top(tmp_path):
-    text = broken("FORWARD", "top[0].data[...] += 1").replace(GOOD["BACKWARD"], "bottom[0].diff[...] *= 2")
+def test_in_place_bottom_and_top_are_one_array_and_the_gradient_begins_as_that_of_the_top(tmp_path):
+    text = broken("FORWARD", "top[0].data[...] += 1; assert (bottom[0].data == 2).all()")
+    text = text.replace(GOOD["BACKWARD"], "assert (bottom[0].data == 2).all(); bottom[0].diff[...] *= 2")
     param = python_param(module=write_module(tmp_path, text), layer="L")
     y, dx = run(UserLayer("it", param, 0, str(tmp_path / "net.prototxt"), inplace=[(0, 0)]))
     assert (y == 2).all() and (dx == 2).all()
