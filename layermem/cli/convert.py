@@ -4,6 +4,7 @@ images and their labels to a database, and a database to its mean image."""
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,11 +28,12 @@ OPTIONS_OF = {  # of each conversion; those of `labels` are options of `images` 
     "images": ("root", "resize", "gray", "encoded", "encode_type", "check_size", "shuffle", "labels", "backend"),
     "labels": ("shuffle", "labels", "backend"),
     "mean": (),
+    "IN OUT": ("names",),
 }
 MAX_LABELS = 65535  # of an image
 BACKENDS = ("lmdb", "leveldb")
 USAGE = """\
-layermem convert [-h] IN OUT
+layermem convert [-h] [--names MAP] IN OUT
        layermem convert images [--root FOLDER] [--resize HxW] [--gray] [--encoded]
                                [--encode-type TYPE] [--check-size] [--shuffle SEED] [--labels N]
                                [--backend lmdb|leveldb] LIST DB
@@ -40,14 +42,14 @@ layermem convert [-h] IN OUT
 ENDINGS = {  # of the names of files that convert writes; a source of another name is read as a weight file
     "prototxt": (".prototxt", ".txt", ".pbtxt"),
     "solver state": (".solverstate", ".solverstate.h5"),
-    "weight file": (".caffemodel", ".h5"),
+    "weight file": (".caffemodel", ".h5", ".safetensors", ".npz"),
 }
 
 
 def add_verbs(verbs: Verbs) -> None:
     description = (
-        "convert weights or solver states (binary, or HDF5 if the name ends in .h5), upgrade prototxt, or make a "
-        "database of images or of their labels, or its mean image"
+        "convert weights or solver states (binary, or HDF5 if the name ends in .h5; weights also .safetensors and "
+        ".npz), upgrade prototxt, or make a database of images or of their labels, or its mean image"
     )
     parser = add_verb(verbs, "convert", description, EXAMPLE)
     parser.usage = USAGE
@@ -62,6 +64,9 @@ def add_verbs(verbs: Verbs) -> None:
         "result", metavar="DB or OUT", nargs="?",
         help="the database, or the file of its mean, to write; labels are HDF5 if the name ends in .h5",
     )  # fmt: skip
+    parser.add_argument(
+        "--names", metavar="MAP", help="names in a .safetensors or .npz file, in lines `conv1/0 conv1.weight`"
+    )
     images = parser.add_argument_group("options of `convert images`")
     images.add_argument(
         "--root", metavar="FOLDER", type=Path, help="folder of the paths in LIST (default: here, or beside LIST)"
@@ -102,11 +107,11 @@ def label_count(text: str) -> int:
 
 def run_convert(arguments: argparse.Namespace) -> int:
     _check_options(arguments)
-    if arguments.source in OPTIONS_OF:
+    if arguments.source in ("images", "labels", "mean"):
         return {"images": _run_images, "labels": _run_labels, "mean": _run_mean}[arguments.source](arguments)
     if arguments.result is not None:
-        names = ", ".join(f"`{name}`" for name in OPTIONS_OF)
-        raise InputError(f"unknown conversion '{arguments.source}'; use one of {names}, or give IN and OUT alone")
+        what = f"unknown conversion '{arguments.source}'; use `images`, `labels` or `mean`, or give IN and OUT alone"
+        raise InputError(what)
     source, target = arguments.source, arguments.target
     kind, target_kind = _kind(source) or "weight file", _kind(target)
     if target_kind is None:
@@ -116,14 +121,18 @@ def run_convert(arguments: argparse.Namespace) -> int:
         raise InputError(
             f"is a {kind} by its name, and '{target}' a {target_kind}; give OUT a name like IN", path=source
         )
-    for line in {"prototxt": _prototxt, "solver state": _state, "weight file": _weights}[kind](source, target):
+    if arguments.names and kind != "weight file":
+        raise InputError(f"--names is of weights, and IN is a {kind}; leave it out", path=source)
+    weights = partial(_weights, names=arguments.names)
+    convert = _prototxt if kind == "prototxt" else _state if kind == "solver state" else weights
+    for line in convert(source, target):
         print(printable(line))
     return 0
 
 
 def _check_options(arguments: argparse.Namespace) -> None:
     """InputError for an option that the conversion does not have."""
-    allowed = OPTIONS_OF.get(arguments.source, ())
+    allowed = OPTIONS_OF[arguments.source if arguments.source in OPTIONS_OF else "IN OUT"]
     for name, value in vars(arguments).items():
         verbs = [f"`layermem convert {verb}`" for verb, names in OPTIONS_OF.items() if name in names]
         if verbs and name not in allowed and value is not None and value is not False:
@@ -183,14 +192,24 @@ def _kind(path: str) -> str | None:
     return next((kind for kind, endings in ENDINGS.items() if Path(path).name.endswith(endings)), None)
 
 
-def _weights(source: str, target: str) -> list[str]:
-    from layermem.proto.weights import read_weights, write_weights
+def _weights(source: str, target: str, names: str | None) -> list[str]:
+    """The map, if there is one, is of the file that is not Caffe's; of two such files, of `source`."""
+    from layermem.proto.weight_names import left_out, read_names
+    from layermem.proto.weights import is_named, open_weights, read_weights, write_weights
 
-    layers = read_weights(source)
+    if names and not is_named(source) and not is_named(target):
+        raise InputError("--names is of .safetensors and .npz files, which neither IN nor OUT is; leave it out")
+    of_source, of_target = (read_names(names) if names and is_named(each) else None for each in (source, target))
+    if of_source:
+        of_target = None
+    layers = open_weights(source, of_source) if is_named(source) else read_weights(source)
     untyped = {name: ("", blobs) for name, blobs in layers.items()}
-    write_weights(target, Path(source).name.split(".")[0], untyped, layers.names_in_file)
+    write_weights(target, Path(source).name.split(".")[0], untyped, layers.names_in_file, of_target)
     values = sum(blob.size for blobs in layers.values() for blob in blobs)
-    return [f"{target}: {len(layers)} layers, {values:,} values"]
+    lines = [f"{target}: {len(layers)} layers, {values:,} values"]
+    if missing := left_out(layers, of_target):
+        lines.append(f"{target}: without {len(missing)} blobs that the map does not name: {' '.join(missing[:8])}")
+    return lines
 
 
 def _state(source: str, target: str) -> list[str]:

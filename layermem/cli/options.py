@@ -155,6 +155,18 @@ def add_input(parser: Options) -> None:
     )  # fmt: skip
 
 
+def add_weights(parser: Options, what: str, *, required: bool = False) -> None:
+    parser.add_argument(
+        "--weights", metavar="F", action="append", required=required,
+        help=f"{what}: .caffemodel, .h5, .safetensors or .npz (repeatable, or with commas)",
+    )  # fmt: skip
+
+
+def weight_files(arguments: argparse.Namespace) -> list[str]:
+    """The values of --weights, in their order."""
+    return [name.strip() for names in arguments.weights or () for name in names.split(",")]
+
+
 def add_net_state(parser: Options) -> None:
     """--stage and --level, the rest of Caffe's NetState."""
     parser.add_argument(

@@ -19,12 +19,14 @@ from layermem.cli.options import (
     add_strategy,
     add_threads,
     add_verb,
+    add_weights,
     device_of,
     hints_of,
     print_warnings,
     read_shapes,
     refuse_beside_load,
     strategies_text,
+    weight_files,
 )
 from layermem.errors import InputError
 from layermem.utils.text import printable
@@ -74,7 +76,7 @@ def add_verbs(verbs: Verbs) -> None:
         help="continue when the loss is NaN or infinite (default: stop, exit code 5)",
     )
     start = train.add_argument_group("start")
-    start.add_argument("--weights", metavar="F", help="initial weights, by layer name; separate files with commas")
+    add_weights(start, "initial weights, by layer name")
     start.add_argument("--snapshot", metavar="F", help="the .solverstate to resume from")
     start.add_argument("--seed", metavar="N", type=int, help="random seed, instead of the solver's random_seed")
     add_net_state(start)
@@ -94,9 +96,7 @@ def add_verbs(verbs: Verbs) -> None:
 
     test = add_verb(verbs, "test", "evaluate weights on the TEST phase of a net", TEST_EXAMPLE)
     test.add_argument("--net", metavar="F", required=True, help="the net prototxt")
-    test.add_argument(
-        "--weights", metavar="F", required=True, help="weights, by layer name; separate files with commas"
-    )
+    add_weights(test, "weights, by layer name", required=True)
     test.add_argument("--iterations", metavar="N", type=int, default=50, help="number of batches (default: 50)")
     add_device(test)
     add_threads(test)
@@ -138,7 +138,7 @@ def _solver(arguments: argparse.Namespace, device: Device, early_events: list[Ev
     return api.Solver(
         arguments.solver, device=device, strategy=arguments.strategy, plan=arguments.load, budget=arguments.budget,
         hints=hints_of(arguments), costs=arguments.costs, batch=arguments.batch, spill=arguments.spill,
-        weights=arguments.weights or (), snapshot=arguments.snapshot, iterations=arguments.iterations,
+        weights=weight_files(arguments), snapshot=arguments.snapshot, iterations=arguments.iterations,
         seed=arguments.seed, level=arguments.level, stages=stages(arguments.stage),
         allow_nan=arguments.allow_nan, log=early_events.append, data=arguments.data,
         inputs=read_shapes(arguments.input), allow_python=arguments.allow_python,
@@ -192,7 +192,7 @@ def run_test(arguments: argparse.Namespace) -> int:
     print_warnings(report.job.graphs[0].warnings)
     with Scoring(net, report.program, device) as scoring:
         print_warnings(scoring.feeds.notes)
-        for name in scoring.load(arguments.weights.split(",")):
+        for name in scoring.load(weight_files(arguments)):
             print(f"layer '{printable(name)}' is not in the weight files and keeps its initial values")
         for line in _score_lines(scoring, arguments.iterations):
             print(printable(line), flush=True)

@@ -1,4 +1,4 @@
-"""Reads and writes weights by layer name: .caffemodel files, binary or HDF5.
+"""Reads and writes weights by layer name: .caffemodel files, binary or HDF5, and .safetensors and .npz files.
 
     {"conv1": [weight (K,C/g,kh,kw), bias (K)], ...}    float32, in Caffe's shapes
 
@@ -20,6 +20,7 @@ from math import prod
 from os import PathLike, fspath
 from typing import BinaryIO, TypeVar
 
+import numpy as np
 from google.protobuf.message import DecodeError
 
 from layermem.errors import InputError
@@ -46,10 +47,13 @@ from layermem.proto.schema import (
     enum_name,
 )
 from layermem.proto.upgrade import v2_type
+from layermem.proto.weight_names import NAMES, NameMap, layers_of, read_names, tensors_of
 from layermem.proto.weights_hdf5 import is_hdf5, open_hdf5, read_hdf5, write_hdf5
+from layermem.proto.weights_npz import npz_content, open_npz
+from layermem.proto.weights_safetensors import open_safetensors, safetensors_content
 from layermem.proto.wire import LENGTH, Field, WireError, fields, length_head, read_span
 from layermem.utils.files import write_atomically
-from layermem.utils.input_files import check_regular, read_bytes
+from layermem.utils.input_files import check_regular, exists, read_bytes
 from layermem.utils.units import format_bytes
 
 _WHAT = "weight file (.caffemodel or .caffemodel.h5)"
@@ -58,6 +62,7 @@ _BLOBS = LayerParameter.DESCRIPTOR.fields_by_name["blobs"].number
 _OLD_BLOBS = V1LayerParameter.DESCRIPTOR.fields_by_name["blobs"].number
 # Names of types in Caffe's three formats.
 _INNER_PRODUCT = ("InnerProduct", "INNER_PRODUCT", "innerproduct")
+SAFETENSORS, NPZ = ".safetensors", ".npz"  # ends of the names of files
 _NORM = "BatchNorm"
 _DEPTHWISE = ("ConvolutionDepthwise", "DepthwiseConvolution")  # of forks
 _WITH_BIAS = (*_INNER_PRODUCT, *_DEPTHWISE, "Convolution", "CONVOLUTION", "conv", "Deconvolution", "DECONVOLUTION")
@@ -88,8 +93,15 @@ class Weights(dict[str, list[B]]):
         return weights
 
 
-def open_weights(path: str | PathLike[str]) -> Weights[Blob]:
+def is_named(path: str | PathLike[str]) -> bool:
+    """Whether a file holds tensors by name, those of another program (weight_names.py)."""
+    return fspath(path).endswith((SAFETENSORS, NPZ))
+
+
+def open_weights(path: str | PathLike[str], names: NameMap | None = None) -> Weights[Blob]:
     """The same as `read_weights`, where possible as blobs that are read from the file when they are needed."""
+    if is_named(path):
+        return _named_weights(path, names)
     if is_hdf5(path):
         return Weights(open_hdf5(fspath(path)), hdf5=True)
     if located := _find_blobs(path):
@@ -98,8 +110,23 @@ def open_weights(path: str | PathLike[str]) -> Weights[Blob]:
     return Weights({name: [*blobs] for name, blobs in weights.items()}, weights.names_in_file)
 
 
+def _named_weights(path: str | PathLike[str], names: NameMap | None) -> Weights[Blob]:
+    """Those of tensors by name; without `names`, by the map beside the file, if there is one."""
+    tensors = (open_npz if fspath(path).endswith(NPZ) else open_safetensors)(path)
+    beside = fspath(path) + NAMES
+    if names is None and exists(beside):
+        names = read_names(beside)
+    try:
+        return Weights(layers_of(tensors, names))
+    except InputError as error:
+        raise error.at(path=str(path)) from None
+
+
 def read_weights(path: str | PathLike[str]) -> Weights[Array]:
     """The blobs of every layer with weights, by name, in the order of the file.  Arrays may be read-only."""
+    if is_named(path):
+        named = _named_weights(path, None)
+        return Weights({name: [np.asarray(blob) for blob in blobs] for name, blobs in named.items()})
     if is_hdf5(path):
         return Weights(read_hdf5(fspath(path)), hdf5=True)
     raw = read_bytes(path, what=_WHAT, limit=MESSAGE_LIMIT)
@@ -110,25 +137,37 @@ def read_weights(path: str | PathLike[str]) -> Weights[Array]:
 
 
 def write_weights(
-    path: str | PathLike[str], net_name: str, layers: FileLayers, names_in_file: NamesInFile | None = None
+    path: str | PathLike[str],
+    net_name: str,
+    layers: FileLayers,
+    names_in_file: NamesInFile | None = None,
+    names: NameMap | None = None,
 ) -> None:
-    """Write {layer name: (type, blobs)} atomically, as HDF5 if the path ends in .h5.
+    """Write {layer name: (type, blobs)} atomically, in the format that the end of the path names.
 
     names_in_file   other names for some layers, in a binary file; those of HDF5 are unique
+    names           the names of tensors in a .safetensors or .npz file
     InputError if a binary file would exceed 2 GiB, the limit of protobuf readers.
     """
     try:
-        write_atomically(path, weights_content(path, net_name, layers, names_in_file))
+        write_atomically(path, weights_content(path, net_name, layers, names_in_file, names))
     except InputError as error:
         raise error.at(path=str(path)) from None
 
 
 def weights_content(
-    path: str | PathLike[str], net_name: str, layers: FileLayers, names_in_file: NamesInFile | None = None
+    path: str | PathLike[str],
+    net_name: str,
+    layers: FileLayers,
+    names_in_file: NamesInFile | None = None,
+    names: NameMap | None = None,
 ) -> Callable[[BinaryIO], None]:
     """A function that writes a weight file for `path` to an open file; InputError as in write_weights."""
+    blobs_of = {name: blobs for name, (_, blobs) in layers.items()}
+    if is_named(path):
+        content = npz_content if fspath(path).endswith(NPZ) else safetensors_content
+        return content(tensors_of(blobs_of, names))
     if fspath(path).endswith(".h5"):
-        blobs_of = {name: blobs for name, (_, blobs) in layers.items()}
         return lambda handle: write_hdf5(handle, blobs_of)
     _refuse_beyond_limit(sum(4 * blob.size for _, blobs in layers.values() for blob in blobs))
     return lambda handle: _write_binary(handle, net_name, layers, names_in_file or {})

@@ -435,7 +435,7 @@ class Solver:
         for index, names in enumerate(self.param.weights):
             for name in names.split(","):
                 try:
-                    paths.append(resolve_path(name, self.file.path))
+                    paths.append(resolve_path(name.strip(), self.file.path))
                 except InputError as error:
                     raise self.file.error("weights", error.what, index) from None
         return paths

@@ -95,7 +95,7 @@ def test_a_broken_prototxt_is_reported_where_it_breaks(layermem, prototxt, tmp_p
     assert ended.code == 2 and "lr_polcy" in ended.sentence
 
 
-@pytest.mark.parametrize("ending", ["onnx", "npz", "safetensors", "caffemodel.gz", "json"])
+@pytest.mark.parametrize("ending", ["onnx", "caffemodel.gz", "json"])
 def test_a_name_of_no_known_kind_is_refused_and_nothing_is_written(layermem, tmp_path, ending):
     source, target = tmp_path / "a.caffemodel", tmp_path / f"b.{ending}"
     write_weights(source, "net", WEIGHTS)
@@ -167,3 +167,28 @@ def test_labels_become_a_database_beside_the_images_or_an_hdf5_file(layermem, tm
 def test_caffes_names_of_conversions_are_answered_with_ours(layermem):
     assert "`layermem convert images` here" in layermem("convert_imageset", "a", "b").sentence
     assert "'--resize_height' is written --resize HxW" in layermem("convert", "images", "--resize_height=2").sentence
+
+
+@pytest.mark.parametrize("ending", ["npz", "safetensors"])
+def test_weights_take_other_names_by_a_map_and_come_back(layermem, tmp_path, ending):
+    first, middle, last = (tmp_path / name for name in ("a.caffemodel", f"b.{ending}", "c.caffemodel"))
+    norm = [np.array([2.0, 4], np.float32), np.array([6.0, 8], np.float32), np.array([2.0], np.float32)]
+    write_weights(first, "net", {**WEIGHTS, "bn": ("BatchNorm", norm)})
+    lines = "conv/0 features.0.weight\nbn/0 bn.running_mean\nbn/1 bn.running_var\nbn/2 =1\n"
+    (tmp_path / "names").write_text(lines)
+    words = ("--names", tmp_path / "names")
+    ended = layermem("convert", first, middle, *words)
+    assert ended.code == 0 and "without 1 blobs that the map does not name: conv/1" in ended.out
+    assert layermem("convert", middle, last, *words).code == 0
+    read = {name: [blob.tolist() for blob in blobs] for name, blobs in read_weights(last).items()}
+    assert read == {"conv": [WEIGHTS["conv"][1][0].tolist()], "bn": [[1, 2], [3, 4], [1]]}
+    assert layermem("convert", first, tmp_path / f"all.{ending}").code == 0
+    assert layermem("convert", tmp_path / f"all.{ending}", last).code == 0
+    assert [blob.tolist() for blob in read_weights(last)["bn"]] == [blob.tolist() for blob in norm]
+
+
+def test_a_map_is_for_weights_of_other_programs(layermem, tmp_path):
+    write_weights(tmp_path / "a.caffemodel", "net", WEIGHTS)
+    (tmp_path / "map").write_text("a/0 b\n")
+    ended = layermem("convert", tmp_path / "a.caffemodel", tmp_path / "b.caffemodel", "--names", tmp_path / "map")
+    assert "--names is of .safetensors and .npz files, which neither IN nor OUT is" in ended.sentence

@@ -139,6 +139,20 @@ def test_weights_are_scored_batch_by_batch(layermem, solver, tmp_path):
     assert re.search(r"predicted ([\d,]+) bytes, measured \1 bytes", lines[-1])
 
 
+def test_weights_are_given_several_times_or_with_commas(layermem, solver, tmp_path):
+    layermem("train", "--solver", solver(), "--iterations", "0")
+    weights = tmp_path / "digits_iter_0.caffemodel"
+    for ending in ("npz", "safetensors"):
+        assert layermem("convert", weights, tmp_path / f"w.{ending}").code == 0
+    words = ("--weights", f"{weights}, {tmp_path / 'w.npz'}", "--weights", tmp_path / "w.safetensors")
+    several = layermem("test", "--net", NET, *words, "--iterations", "1")
+    one = layermem("test", "--net", NET, "--weights", weights, "--iterations", "1")
+    assert several.code == 0 and several.out == one.out
+    assert layermem("train", "--solver", solver(), *words, "--iterations", "0").code == 0
+    gone = layermem("test", "--net", NET, *words, "--weights", tmp_path / "gone.npz", "--iterations", "1")
+    assert gone.code == 2 and "gone.npz" in gone.sentence
+
+
 def test_layers_without_weights_are_named(layermem, solver, prototxt, tmp_path):
     layermem("train", "--solver", solver(), "--iterations", "0")
     other = prototxt(Path(NET).read_text().replace('"ip2"', '"other"').replace('"digits_', '"prototxt/digits/digits_'))

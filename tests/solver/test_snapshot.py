@@ -15,6 +15,7 @@ import pytest
 
 from layermem.errors import BudgetError, InputError
 from layermem.proto.schema import NetParameter, SolverState
+from layermem.proto.weight_names import read_names
 from layermem.proto.weights import read_weights, write_weights
 from layermem.solver.solver import Solver
 from tests.data.makers import datum, images, make_lmdb
@@ -560,7 +561,7 @@ def test_several_weight_files_follow_each_other_and_an_option_replaces_those_of_
     for value in (1, 2, 3):
         write_weights(tmp_path / f"w{value}.caffemodel", "net", layers(value))
     names = [str(tmp_path / f"w{value}.caffemodel") for value in (1, 2, 3)]
-    file = solver_file("shared", tmp_path, weights=names[2])
+    file = solver_file("shared", tmp_path, weights=f"{names[1]}, {names[2]}")
     with Solver(file, device="reference") as solver:
         assert (solver.parameters()["right"][0] == 3).all()  # shared with 'left'
     with Solver(file, device="reference", weights=",".join(names[:2])) as solver:
@@ -574,6 +575,17 @@ def test_weights_that_a_solver_names_are_looked_for_beside_it(tmp_path):
         assert (solver.parameters()["conv1"][0] == 7).all()
     with pytest.raises(InputError, match=r"solver.prototxt:\d+: there is no 'none' in the working directory"):
         Solver(solver_file("chain", tmp_path, weights="none"), device="reference")
+
+
+@pytest.mark.parametrize("ending", ["safetensors", "npz"])
+def test_weights_of_other_programs_are_taken_by_the_map_beside_them(tmp_path, ending):
+    layers = {"conv1": ("", [np.full((4, 3, 3, 3), 7, np.float32), np.zeros(4, np.float32)])}
+    path = tmp_path / f"w.{ending}"
+    (tmp_path / "map").write_text("conv1/0 features.0.weight\nconv1/1 features.0.bias\n")
+    write_weights(path, "net", layers, names=read_names(tmp_path / "map"))
+    (tmp_path / "map").rename(tmp_path / f"w.{ending}.names")
+    with Solver(solver_file("chain", tmp_path, weights=f"w.{ending}"), device="reference") as solver:
+        assert (solver.parameters()["conv1"][0] == 7).all()
 
 
 def test_weights_of_another_shape_are_fatal_and_say_what_to_do(tmp_path):
