@@ -23,6 +23,8 @@ from PIL import Image
 
 import layermem
 from layermem.cli import main
+from layermem.data.databases import write_database
+from layermem.data.leveldb_source import LevelDbSource, has_leveldb
 from layermem.graph.net import Net
 from layermem.proto.blobs import read_blob
 from layermem.proto.read import read_net, read_solver
@@ -98,11 +100,14 @@ def corpus(folder: Path) -> None:
     for name, picture in zip(PICTURES, pictures):
         Image.fromarray(picture.transpose(1, 2, 0)).save(folder / name)
     (folder / "images.txt").write_text("".join(f"{name} {i}\n" for i, name in enumerate(PICTURES)))
+    (folder / "labels.txt").write_text("".join(f"{name} {i} 0.5 -1e3\n" for i, name in enumerate(PICTURES)))
     windows = "3\n5\n4\n2\n1 0.9 0 1 2 4\n0 0.1 1 0 3 2\n"  # sizes, and the windows of each image
     (folder / "windows.txt").write_text("".join(f"# {i}\n{name}\n{windows}" for i, name in enumerate(PICTURES)))
     sources = {"Data": "lmdb", "HDF5Data": "rows.txt", "ImageData": "images.txt", "WindowData": "windows.txt"}
     for kind, source in sources.items():
         (folder / f"{kind}.prototxt").write_text(f"{SOLVER}net_param {{ {data_net(kind, source)} }}\n")
+    if has_leveldb():
+        leveldb_corpus(folder, pictures)
     net = data_net("Data", "lmdb")
     (folder / "net.prototxt").write_text(net)
     mean = BlobProto(num=1, channels=3, height=5, width=4, data=[0.5] * 60)
@@ -116,6 +121,10 @@ def corpus(folder: Path) -> None:
     for end in ("solverstate", "solverstate.h5"):  # without the JSON file, which holds a hash of the state
         prefix = "h5run" if end.endswith("h5") else "run"
         shutil.copy(f"{prefix}_iter_2.{end}", f"loose.{end}")
+    for ending in ("npz", "safetensors"):
+        run(["convert", "run_iter_2.caffemodel", f"named.{ending}"])
+    (folder / "mapped.npz").write_bytes((folder / "named.npz").read_bytes())
+    (folder / "mapped.npz.names").write_text("# ours theirs\nip/0 ip/0\n\nip/1\tip/1\nbn/0 =1\n")
     for words in (
         "plan --net net.prototxt --strategy recompute --save plan.json",
         "plan --net net.prototxt --export-graph graph.txt",
@@ -192,6 +201,48 @@ def write_raw_lmdb(folder: Path, raw: bytes) -> None:
             txn.put(f"{index:08d}".encode(), record)
 
 
+def leveldb_corpus(folder: Path, pictures: np.ndarray) -> None:
+    """Files of a LevelDB: those of one that was written, and its table, which opening it makes of its log."""
+    write_database(
+        folder / "level_new", ((b"%d" % i, datum(p, i % 4)) for i, p in enumerate(pictures)), backend="leveldb"
+    )
+    shutil.copytree(folder / "level_new", folder / "level_old")
+    LevelDbSource(folder / "level_old", labels=True).close()
+    for name, (template, part) in LEVELDB_FILES.items():
+        (file,) = [f for f in (folder / template).iterdir() if part in f.name and f.stat().st_size]
+        shutil.copy(file, folder / name)
+    text = (folder / "Data.prototxt").read_text().replace('"lmdb"', '"level_fuzz"')
+    (folder / "level.prototxt").write_text(text.replace("backend: LMDB", ""))
+
+
+LEVELDB_FILES = {  # the file that is mutated -> the database that has it, and a part of its name there
+    "level.log": ("level_new", ".log"),
+    "level.ldb": ("level_old", ".ldb"),
+    "level.manifest": ("level_old", "MANIFEST"),
+    "level.current": ("level_old", "CURRENT"),
+}
+
+
+def leveldb(name: str) -> Callable[[Path], None]:
+    """A LevelDB one of whose files is the mutated one."""
+    template, part = LEVELDB_FILES[name]
+
+    def read(folder: Path) -> None:
+        shutil.rmtree(folder / "level_fuzz", ignore_errors=True)
+        shutil.copytree(folder / template, folder / "level_fuzz")
+        (file,) = [f for f in (folder / "level_fuzz").iterdir() if part in f.name and f.stat().st_size]
+        file.write_bytes((folder / name).read_bytes())
+        solver(folder, "level.prototxt")
+
+    return read
+
+
+def convert_images(folder: Path) -> None:
+    shutil.rmtree(folder / "converted", ignore_errors=True)
+    run(["convert", "images", "--labels", "3", "labels.txt", "converted"])
+    run(["convert", "labels", "labels.txt", "converted.h5"])
+
+
 def record_seeds() -> list[bytes]:
     picture = np.zeros(IMAGE, np.uint8)
     encoded = io.BytesIO()
@@ -250,7 +301,13 @@ KINDS = {
     "image": Kind("1.bmp", data("ImageData")),
     "records": Kind("records", records, record_seeds),
     "lmdb": Kind("lmdb/data.mdb", data("Data"), library=True),
+    "npz": Kind("named.npz", weights("named.npz")),
+    "safetensors": Kind("named.safetensors", weights("named.safetensors")),
+    "name map": Kind("mapped.npz.names", weights("mapped.npz"), text=True),
+    "label list": Kind("labels.txt", convert_images, text=True),
 }
+if has_leveldb():
+    KINDS |= {f"leveldb {Path(name).suffix[1:]}": Kind(name, leveldb(name)) for name in LEVELDB_FILES}
 
 
 def contents(folder: Path) -> dict[str, list[bytes]]:
