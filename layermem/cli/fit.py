@@ -79,7 +79,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
     from layermem.report.comparison import select_strategies
 
     if arguments.budget is None or "%" in arguments.budget:
-        raise InputError("fit needs --budget as an amount of memory, such as 8GiB")
+        raise InputError("fit needs an amount of memory; give --budget, such as --budget 8GiB")
     what: str = arguments.grow
     max_size = MAX_SIZE[what] if arguments.max is None else arguments.max
     if max_size < 1:

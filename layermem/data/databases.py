@@ -67,7 +67,7 @@ def write_database(folder: Path, records: Iterable[Record], *, backend: str = "l
             shutil.rmtree(folder, ignore_errors=True)
         aside.rename(folder)
     except OSError as error:
-        raise InputError(f"cannot be written: {error}", path=str(folder)) from None
+        raise InputError(f"cannot be written: {error}; use another path", path=str(folder)) from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return count

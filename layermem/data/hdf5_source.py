@@ -115,7 +115,7 @@ def read_file_list(path: Path) -> list[Path]:
             try:
                 files.append(resolve_path(name, path))
             except InputError as error:
-                raise error.at(path=str(path), line=number) from None
+                raise InputError(f"{error.what}; correct the path", path=str(path), line=number) from None
     if not files:
         raise InputError("lists no HDF5 files; add their paths, one on each line", path=str(path))
     return files

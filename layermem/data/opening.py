@@ -60,7 +60,7 @@ def probe(param: Message, phase: int, path: str) -> Shapes:
         raise InputError(
             f"{missing.what}, and the prototxt does not state its shape; create it, or give {options}"
         ) from None
-    feed = _create(param, phase, (0, phase, param.name), resolve)
+    feed = _create(param, phase, (0, phase, param.name), _resolver(path, "; correct the path"))
     feed.close()
     return feed.shapes
 

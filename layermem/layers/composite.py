@@ -67,7 +67,7 @@ def spp(whole: Message, bottoms: Sequence[Tensor]) -> Iterator[Message]:
     if len(x.shape) != 4:
         raise InputError(f"pools a bottom of {len(x.shape)} axes ({x}); SPP takes 4: N x C x H x W")
     if p.pyramid_height < 1:
-        raise InputError("needs pyramid_height of at least 1 in its spp_param")
+        raise InputError("has no pyramid_height; set spp_param { pyramid_height } to at least 1")
     poolings = [_level(whole, i, x.shape[2:]) for i in range(p.pyramid_height)]
     if len(poolings) == 1:
         yield last_of(whole, poolings[0])

@@ -92,7 +92,7 @@ class BaseConvolution(Layer):
     def _check_channels(self, p: Message) -> None:
         x = self.bottoms[0]
         if p.num_output < 1:
-            raise InputError("needs num_output of at least 1")
+            raise InputError("has num_output 0; set convolution_param { num_output } to at least 1")
         if self.groups < 1 or x.shape[1] % self.groups or p.num_output % self.groups:
             raise InputError(
                 f"has group {self.groups}, which must divide its {x.shape[1]} input and {p.num_output} output channels"
@@ -226,7 +226,7 @@ def sizes(p: Message, stem: str, field: str, default: int | None, axes: int) -> 
     elif len(listed) < 2:
         listed = [*listed, default][:1] * axes
     if stem != "pad" and min(listed, default=1) < 1:
-        raise InputError(f"needs a {stem} of at least 1 in every spatial axis, has {by(listed)}")
+        raise InputError(f"has a {stem} of {by(listed)}; set it to at least 1 in every spatial axis")
     return listed
 
 

@@ -27,7 +27,7 @@ class Embed(Layer):
     def setup(self) -> None:
         p, x = self.param.embed_param, self.bottoms[0]
         if p.num_output < 1 or p.input_dim < 1:
-            raise InputError("needs num_output and input_dim of at least 1 in its embed_param")
+            raise InputError("has no num_output or no input_dim; set both in embed_param to at least 1")
         y = Tensor((*x.shape, p.num_output))
         self.tops = (y,)
         self.params = (self.make_param(0, (p.input_dim, p.num_output), p.weight_filler),)

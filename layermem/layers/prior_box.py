@@ -39,7 +39,7 @@ class PriorBox(Layer):
         step = both(p, "step", lambda i: float(np.float32(image[i]) / np.float32((rows, columns)[i])))
         variance = tuple(p.variance) or (float(np.float32(0.1)),)
         if len(variance) not in (1, 4) or not all(math.isfinite(v) and v > 0 for v in variance):
-            raise InputError("needs one variance, or four, above 0 in its prior_box_param")
+            raise InputError("has a wrong variance; give one or four above 0 in its prior_box_param")
         if not math.isfinite(p.offset):
             raise InputError(f"has offset {p.offset:g} in its prior_box_param; use a finite number, such as 0.5")
         v = variance if len(variance) == 4 else variance * 4
@@ -81,7 +81,7 @@ def both(p: Message, stem: str, otherwise: object, whole: str = "") -> tuple[flo
 def box_sizes(p: Message) -> tuple[tuple[float, float], ...]:
     """(width, height) of each box of a pixel, in float32."""
     if not p.min_size or not all(math.isfinite(m) and m >= 1 for m in p.min_size):
-        raise InputError("needs a min_size of at least 1 in its prior_box_param")
+        raise InputError("has no min_size; set prior_box_param { min_size } to at least 1")
     if len(p.max_size) not in (0, len(p.min_size)):
         raise InputError(f"gives {len(p.max_size)} max_size for {len(p.min_size)} min_size; give one for each, or none")
     if any(not m < big < math.inf for m, big in zip(p.min_size, p.max_size)):

@@ -40,7 +40,7 @@ class ROIPooling(Layer):
         if not rois.shape or rois.count != 5 * rois.shape[0]:
             raise InputError(f"takes its regions from a bottom of {rois}; give R x 5: item, x1, y1, x2, y2")
         if p.pooled_h < 1 or p.pooled_w < 1:
-            raise InputError("needs pooled_h and pooled_w of at least 1 in its roi_pooling_param")
+            raise InputError("has no pooled_h or no pooled_w; set both in roi_pooling_param to at least 1")
         if not (math.isfinite(p.spatial_scale) and p.spatial_scale > 0):
             raise InputError(f"has spatial_scale {p.spatial_scale:g}; use a number above 0, such as 0.0625")
         y = Tensor((rois.shape[0], x.shape[1], p.pooled_h, p.pooled_w))
@@ -70,7 +70,7 @@ class PSROIPooling(Layer):
         if not rois.shape or rois.count != 5 * rois.shape[0]:
             raise InputError(f"takes its regions from a bottom of {rois}; give R x 5: item, x1, y1, x2, y2")
         if p.output_dim < 1 or p.group_size < 1:
-            raise InputError("needs output_dim and group_size of at least 1 in its psroi_pooling_param")
+            raise InputError("has no output_dim or no group_size; set both in psroi_pooling_param to at least 1")
         channels = p.output_dim * p.group_size**2
         if len(x.shape) != 4 or x.shape[1] != channels:
             raise InputError(

@@ -68,6 +68,8 @@ HARMLESS: dict[tuple[str, str], Harmless] = {
     ("BatchNormParameter", "use_weight_bias"): Harmless("Intel Caffe", "false is BVLC Caffe's", ("false",)),
     ("BatchNormParameter", "relu"): Harmless("Intel Caffe", "false is the default", ("false",)),
     ("BatchNormParameter", "stats_batch_size"): Harmless("Intel Caffe", "0 is the default", ("0",)),
+    ("ConvolutionParameter", "relu"): Harmless("Intel Caffe", "false is the default", ("false",)),
+    ("LossParameter", "weight_by_label_freqs"): Harmless("SegNet", "false is Caffe's loss", ("false",)),
     ("DropoutParameter", "scale_train"): Harmless("PSPNet and MobileNet-YOLO", "true is Caffe's scaling", ("true",)),
     ("DropoutParameter", "sample_weights_test"): Harmless("SegNet", "false is Caffe's dropout", ("false",)),
     ("DataParameter", "shuffle"): Harmless("NVCaffe and Intel Caffe", _OWN_READER),
@@ -96,6 +98,7 @@ HARMLESS: dict[tuple[str, str], Harmless] = {
 }  # fmt: skip
 
 _WITH_SCALE = "write a Scale layer with bias_term: true behind the BatchNorm, or scale_bias: true in it"
+_WEIGHTS = "write an InfogainLoss whose matrix has the weights on its diagonal"
 _RESIZED = "resize the images before they are stored, and remove it"
 _BEFOREHAND = "apply it to the images before they are stored, or remove it"
 _EXPOSED = "write expose_hidden, with the states both as bottoms and as tops"
@@ -109,6 +112,10 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {  # (owner, field) -> (fork, 
     ("BatchNormParameter", "stats_batch_size"): ("Intel Caffe", "remove it: statistics are those of the batch"),
     ("BatchNormParameter", "statistics_batch_size"): ("Intel Caffe", "remove it: statistics are those of the batch"),
     ("ConvolutionParameter", "relu"): ("Intel Caffe", "write a ReLU layer behind it, which layermem fuses"),
+    ("ConvolutionParameter", "negative_slope"): ("Intel Caffe", "write a ReLU layer behind it, which layermem fuses"),
+    ("LossParameter", "weight_by_label_freqs"): ("SegNet", _WEIGHTS),
+    ("LossParameter", "class_weighting"): ("SegNet", _WEIGHTS),
+    ("LossParameter", "label_smoothing"): ("Intel Caffe", "remove it: labels are taken as they are"),
     ("ConvolutionParameter", "fusion_type"): ("Intel Caffe", "write the fused layers one by one; layermem fuses them"),
     ("DropoutParameter", "scale_train"): ("PSPNet and MobileNet-YOLO", "use true, with weights trained that way"),
     ("DropoutParameter", "sample_weights_test"): ("SegNet", "remove it: the TEST phase drops nothing"),
@@ -206,6 +213,16 @@ _TYPE_NAMES = {
     "SphereFace": "MarginInnerProduct",
     "ND-convolution forks": "NdConvolution NdPooling Pooling3D Convolution3D NdDeconvolution",
     "C3D": "VideoData3D",
+    "DeconvNet": "Unpooling",
+    "Deformable ConvNets": "DeformableConvolution DeformablePSROIPooling",
+    "caffe-lstm": "Lstm",
+    "Spatial Transformer forks": "SpatialTransformer",
+    "Mask R-CNN forks": "ROIAlign PSROIAlign",
+    "focal-loss forks": "FocalLoss SoftmaxWithFocalLoss SoftmaxFocalLoss",
+    "CTC forks": "WarpCTC WarpCTCLoss CTCLoss CTCGreedyDecoder LabelsequenceAccuracy",
+    "normalization forks": "GroupNorm InstanceNorm LayerNorm BatchRenorm",
+    "MobileNet v3 forks": "HSwish HardSwish HSigmoid HardSigmoid",
+    "heatmap forks": "DataHeatmap EuclideanLossHeatmap",
     "Intel Caffe": "MnActivation MnParamGradCompress SimplerNMS Proposal ReLUMKL",
 }  # fmt: skip
 

@@ -55,12 +55,14 @@ def _lazy(path: str, archive: zipfile.ZipFile, member: str) -> LazyBlob:
     if dtype.kind not in "fiub" or dtype.hasobject:
         raise InputError(f"holds '{name}' of type {str(dtype)[:40]}; store numbers")
     if shape and (fault := shape_fault(shape)):
-        raise InputError(f"holds '{name}' of {fault}")
+        raise InputError(f"holds '{name}' of {fault}; write it again")
     nbytes = prod(shape) * dtype.itemsize
     if not nbytes <= info.file_size <= nbytes + HEAD:
         raise InputError(f"holds '{name}' with {info.file_size:,} bytes for {nbytes:,}; write it again")
     if nbytes > CLAIM_LIMIT and nbytes > MAX_COMPRESSION * info.compress_size:
-        raise InputError(f"holds '{name}', which claims {format_bytes(nbytes)} and stores almost none of it")
+        raise InputError(
+            f"holds '{name}', which claims {format_bytes(nbytes)} and stores almost none of it; write it again"
+        )
 
     def read() -> Array:
         with _reading(path) as again, again.open(member) as file:

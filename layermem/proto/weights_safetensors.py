@@ -45,7 +45,9 @@ def open_safetensors(path: str | PathLike[str]) -> dict[str, LazyBlob]:
         _check_spans(spans, size - start)
         return {name: _lazy(fspath(path), name, header[name], start) for name in header}
     except OSError as error:
-        raise InputError(f"cannot be read as a {WHAT}: {error.strerror or error}", path=str(path)) from None
+        raise InputError(
+            f"cannot be read as a {WHAT}: {error.strerror or error}; give another file", path=str(path)
+        ) from None
     except InputError as error:
         raise error.at(path=str(path)) from None
 

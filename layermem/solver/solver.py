@@ -437,7 +437,7 @@ class Solver:
                 try:
                     paths.append(resolve_path(name.strip(), self.file.path))
                 except InputError as error:
-                    raise self.file.error("weights", error.what, index) from None
+                    raise self.file.error("weights", f"{error.what}; correct the path", index) from None
         return paths
 
     def _note(self, text: str) -> None:

@@ -93,7 +93,7 @@ def _named(path: Name, target: Path) -> Iterator[None]:
         if not target.parent.is_dir():
             what = f"cannot be written: there is no folder '{target.parent}'; create it"
             raise InputError(what, path=str(path)) from None
-        raise InputError(f"cannot be written: {error.strerror or error}", path=str(path)) from None
+        raise InputError(f"cannot be written: {error.strerror or error}; use another path", path=str(path)) from None
 
 
 def _write_synced(aside: Path, content: Content) -> None:

@@ -76,4 +76,4 @@ def file_beside(name: Name, folder: Path) -> Path:
 
 def _unreadable(path: Name, what: str, error: OSError | ValueError) -> InputError:
     reason = getattr(error, "strerror", None) or str(error)
-    return InputError(f"cannot be read as a {what}: {reason}", path=str(path))
+    return InputError(f"cannot be read as a {what}: {reason}; give another file", path=str(path))

@@ -62,8 +62,11 @@ def test_a_solver_is_compared_with_its_test_net(layermem):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("fit", "--net", NET), "fit needs --budget as an amount of memory, such as 8GiB"),
-        (("fit", "--net", NET, "--budget", "50%"), "fit needs --budget as an amount of memory, such as 8GiB"),
+        (("fit", "--net", NET), "fit needs an amount of memory; give --budget, such as --budget 8GiB"),
+        (
+            ("fit", "--net", NET, "--budget", "50%"),
+            "fit needs an amount of memory; give --budget, such as --budget 8GiB",
+        ),
         (
             ("fit", "--net", NET, "--budget", "1GiB", "--grow", "depth"),
             "--grow depth needs a net that tools/make_net.py resnet wrote",

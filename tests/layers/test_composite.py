@@ -78,7 +78,7 @@ def test_what_the_layer_states_of_gradients_goes_to_its_parts():
 @pytest.mark.parametrize(
     "settings, more, remedy",
     [
-        ("", {}, "pyramid_height of at least 1"),
+        ("", {}, "has no pyramid_height; set spp_param"),
         ("pyramid_height: 3", {"shape": (1, 1, 5, 8)}, "layer 'spp' cuts 5 .* use pyramid_height 2, or"),
         ("pyramid_height: 2", {"shape": (1, 1, 5)}, "N x C x H x W"),
         ("pyramid_height: 2", {"more": "param { lr_mult: 1 }"}, "has 1 'param' blocks for 0"),

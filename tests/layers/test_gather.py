@@ -83,7 +83,7 @@ def test_an_index_beyond_the_batch_stops_the_run():
 
 @pytest.mark.parametrize("settings", ["num_output: 2", "input_dim: 3", ""])
 def test_an_embedding_states_both_of_its_sizes(settings):
-    with pytest.raises(InputError, match="num_output and input_dim of at least 1"):
+    with pytest.raises(InputError, match="has no num_output or no input_dim; set both in embed_param to at least 1"):
         embed(settings, (2,))
 
 

@@ -170,8 +170,12 @@ def test_caffe_takes_no_bytes_for_the_parts():
         ("kernel_size: 2 stride: 1 stride: 2", (1, 2, 9), "stride 2 times; give it once, .* the 1 spatial axes"),
         ("kernel_size: 2 pad: 1 pad: 1 pad: 1 pad: 1", (1, 2, 3, 3, 3), "pad 4 times; give it once"),
         ("", (1, 2, 3), "kernel_size 0 times; give it once"),
-        ("kernel_size: 2 kernel_size: 0 kernel_size: 1", (1, 2, 3, 3, 3), "kernel of at least 1 .*, has 2 x 0 x 1"),
-        ("kernel_size: 2 stride: 0", (1, 2, 3, 3, 3), "stride of at least 1"),
+        (
+            "kernel_size: 2 kernel_size: 0 kernel_size: 1",
+            (1, 2, 3, 3, 3),
+            "has a kernel of 2 x 0 x 1; set it to at least 1",
+        ),
+        ("kernel_size: 2 stride: 0", (1, 2, 3, 3, 3), "has a stride of .*; set it to at least 1"),
         (
             "kernel_size: 4",
             (1, 2, 3, 4, 4),

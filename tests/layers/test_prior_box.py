@@ -57,7 +57,7 @@ def test_it_reads_nothing_and_has_no_gradient():
 @pytest.mark.parametrize(
     "settings, shapes, remedy",
     [
-        ("", [(1, 2, 3, 4)], "needs a min_size of at least 1"),
+        ("", [(1, 2, 3, 4)], "has no min_size; set prior_box_param"),
         ("min_size: 4", [(1, 2, 3, 4)], "add it, or img_size"),
         ("min_size: 4 img_size: 0", [(1, 2, 3, 4)], "use numbers above 0"),
         ("min_size: 4 max_size: 4 img_size: 9", [(1, 2, 3, 4)], "not above its min_size"),
@@ -65,7 +65,7 @@ def test_it_reads_nothing_and_has_no_gradient():
         ("min_size: 4 img_size: 9 img_h: 3", [(1, 2, 3, 4)], "keep one of the two forms"),
         ("min_size: 4 img_size: 9 step: -1", [(1, 2, 3, 4)], "use numbers above 0"),
         ("min_size: 4 img_size: 9 aspect_ratio: 0", [(1, 2, 3, 4)], "use positive numbers"),
-        ("min_size: 4 img_size: 9 variance: [1, 2]", [(1, 2, 3, 4)], "one variance, or four, above 0"),
+        ("min_size: 4 img_size: 9 variance: [1, 2]", [(1, 2, 3, 4)], "has a wrong variance; give one or four above 0"),
         ("min_size: 4 img_size: 9", [(1, 2, 3)], "PriorBox takes N x C x H x W"),
     ],
 )

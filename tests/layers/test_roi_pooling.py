@@ -54,7 +54,7 @@ def test_a_region_in_no_image_is_refused(roi):
 @pytest.mark.parametrize(
     "settings, shapes, remedy",
     [
-        ("", [(1, 2, 3, 4), (5, 5)], "needs pooled_h and pooled_w of at least 1"),
+        ("", [(1, 2, 3, 4), (5, 5)], "has no pooled_h or no pooled_w; set both"),
         ("pooled_h: 2 pooled_w: 2", [(1, 2, 3), (5, 5)], "ROIPooling takes 4: N x C x H x W"),
         ("pooled_h: 2 pooled_w: 2", [(1, 2, 3, 4), (5, 4)], "give R x 5: item, x1, y1, x2, y2"),
         ("pooled_h: 2 pooled_w: 2 spatial_scale: 0", [(1, 2, 3, 4), (5, 5)], "use a number above 0"),
