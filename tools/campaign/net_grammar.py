@@ -193,8 +193,9 @@ def inner_product(w: NetWriter) -> None:
 def normalization(w: NetWriter) -> None:
     x = w.pick(2, 4)
     fields = "batch_norm_param { use_global_stats: true }" if w.chance(0.1) else ""
-    (top,) = w.maybe_in_place("BatchNorm", x, fields)
-    if w.chance(0.8):
+    scaled = not fields and w.chance(0.15)  # as NVCaffe has it
+    (top,) = w.maybe_in_place("BatchNorm", x, "batch_norm_param { scale_bias: true }" if scaled else fields)
+    if not scaled and w.chance(0.8):
         (top,) = w.maybe_in_place("Scale", top, "scale_param { bias_term: true }")
     if w.chance(0.3):
         others = [other for other in w.like(top) if other != top]
