@@ -42,7 +42,7 @@ TRAIN_EXAMPLE = """\
   # without its data, for the memory and the time that it takes:
   layermem train --solver prototxt/digits/solver.prototxt --data noise --batch 8 --iterations 2
   # a net with layers in Python, whose code runs:
-  layermem train --solver examples/python_layers/solver.prototxt --allow-python
+  layermem train --solver docs/python_layers/solver.prototxt --allow-python
   # 100 iterations more, from its last snapshot:
   layermem train --solver prototxt/digits/solver.prototxt --iterations 800 \\
                  --snapshot out/digits_iter_700.solverstate

@@ -215,7 +215,6 @@ _TYPE_NAMES = {
     "C3D": "VideoData3D",
     "DeconvNet": "Unpooling",
     "Deformable ConvNets": "DeformableConvolution DeformablePSROIPooling",
-    "caffe-lstm": "Lstm",
     "Spatial Transformer forks": "SpatialTransformer",
     "Mask R-CNN forks": "ROIAlign PSROIAlign",
     "focal-loss forks": "FocalLoss SoftmaxWithFocalLoss SoftmaxFocalLoss",

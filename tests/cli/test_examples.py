@@ -30,7 +30,7 @@ def test_the_help_of_every_verb_shows_its_example(layermem, verb):
 
 def test_every_example_works(layermem, tmp_path, monkeypatch):
     pytest.importorskip("plotly")
-    for folder in ("prototxt", "examples"):
+    for folder in ("prototxt", "docs"):
         (tmp_path / folder).symlink_to(Path(folder).resolve())
     monkeypatch.chdir(tmp_path)
     for text in EXAMPLES.values():
