@@ -34,6 +34,39 @@ class ConvProblem:
 class Launch:
     def __call__(self) -> None: ...
 
+class MultiBoxProblem:
+    def __init__(
+        self,
+        *,
+        items: int,
+        priors: int,
+        classes: int,
+        loc_classes: int,
+        rows: int,
+        background: int,
+        code: int,
+        in_target: bool,
+        mining: int,
+        sample_size: int,
+        top_k: int,
+        overlap_threshold: float,
+        neg_pos_ratio: float,
+        neg_overlap: float,
+        nms_threshold: float,
+        loc_weight: float,
+        normalizer: float,
+        prior_matching: bool,
+        prior_suppression: bool,
+        difficult: bool,
+        agnostic: bool,
+        ignore_crossing: bool,
+        bp_inside: bool,
+        l2: bool,
+        logistic: bool,
+        loc: bool,
+        conf: bool,
+    ) -> None: ...
+
 class PoolProblem:
     def __init__(
         self,
@@ -433,6 +466,33 @@ def lstm_unit_forward(items: int, cells: int, *, next_c: int, h: int, c: int, ga
 def max_pool_backward(problem: PoolProblem, *, dx: int, dy: int, argmax: int, accumulate: bool = False) -> Launch: ...
 def max_pool_forward(problem: PoolProblem, *, y: int, x: int, argmax: int = 0) -> Launch: ...
 def max_pool_mask(problem: PoolProblem, *, mask: int, argmax: int) -> Launch: ...
+def multibox_loss_backward(
+    problem: MultiBoxProblem,
+    *,
+    dlocations: int = 0,
+    dscores: int = 0,
+    dloss: int,
+    locations: int,
+    scores: int,
+    boxes: int,
+    truth: int,
+    match: int,
+    accumulate_dlocations: bool = False,
+    accumulate_dscores: bool = False,
+    workspace: int,
+) -> Launch: ...
+def multibox_loss_forward(
+    problem: MultiBoxProblem,
+    *,
+    loss: int,
+    locations: int,
+    scores: int,
+    boxes: int,
+    truth: int,
+    match: int = 0,
+    workspace: int,
+) -> Launch: ...
+def multibox_loss_workspace_bytes(problem: MultiBoxProblem, *, forward: bool, match: bool) -> int: ...
 def mvn_backward(axis: Axis, *, dx: int, dy: int, y: int = 0, inv_std: int = 0, accumulate: bool = False) -> Launch: ...
 def mvn_forward(axis: Axis, *, y: int, x: int, inv_std: int = 0, normalize: bool = True, eps: float) -> Launch: ...
 def pointwise(

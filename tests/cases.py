@@ -363,6 +363,54 @@ for _size, _g, _k, _scale, _shapes in (
         **{_size: _shapes})  # fmt: skip
 
 
+def boxes(rng: np.random.Generator, count: int) -> np.ndarray:
+    """Of at least a fifth of the image along each axis; some cross its border."""
+    low = rng.uniform(-0.05, 0.6, (count, 2))
+    return np.concatenate([low, low + rng.uniform(0.2, 0.45, (count, 2))], axis=1)
+
+
+def priors(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+    """Boxes and their variances, as PriorBox gives them."""
+    count = shape[2] // 4
+    return np.stack([boxes(rng, count), np.tile([0.1, 0.1, 0.2, 0.2], (count, 1))]).reshape(shape)
+
+
+def truth(items: int, classes: int) -> Draw:
+    """Rows of true boxes of the first items, the last row unused and the one before difficult."""
+
+    def draw(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+        rows = shape[2]
+        item, label = rng.integers(0, items, rows), rng.integers(1, classes, rows)
+        instance, difficult = np.zeros(rows), np.arange(rows) == rows - 2
+        table = np.column_stack([item, label, instance, boxes(rng, rows), difficult])
+        table[-1, 0] = -1
+        return table.reshape(shape)
+
+    return draw
+
+
+def multibox(name: str, settings: str, *, each: int = 1) -> None:
+    """Over 3 items, the last without a box, of 9 priors with 3 classes, `each` locations a prior."""
+    add(f"MultiBoxLoss{name}", f'type: "MultiBoxLoss" multibox_loss_param {{ num_classes: 3 {settings} }}',
+        medium=[(3, 9 * each * 4), (3, 9 * 3), (1, 2, 9 * 4), (1, 1, 7, 8)],
+        drawn={2: priors, 3: truth(2, 3)})  # fmt: skip
+
+
+CENTER = "code_type: CENTER_SIZE"
+multibox("", CENTER)
+multibox(", bipartite", "match_type: BIPARTITE use_difficult_gt: false neg_pos_ratio: 1.5 loc_weight: 0.5")
+multibox(", logistic, L2", f"{CENTER} mining_type: NONE conf_loss_type: LOGISTIC loc_loss_type: L2")
+multibox(", corners of size", "code_type: CORNER_SIZE encode_variance_in_target: true neg_overlap: 0.2")
+multibox(" of predictions", f"{CENTER} use_prior_for_matching: false overlap_threshold: 0.3 bp_inside: true "
+         "nms_param { nms_threshold: 0.4 top_k: 5 }")  # fmt: skip
+multibox(" of hard examples", "mining_type: HARD_EXAMPLE sample_size: 4 overlap_threshold: 0.3 "
+         "nms_param { nms_threshold: 0.6 top_k: 7 } use_prior_for_nms: true")  # fmt: skip
+multibox(" by class", "share_location: false mining_type: NONE use_prior_for_matching: false overlap_threshold: 0.2",
+         each=3)  # fmt: skip
+multibox(" by class of priors", "share_location: false mining_type: NONE ignore_cross_boundary_bbox: true", each=3)
+multibox(", batch size", f"{CENTER} bp_inside: true }} loss_param {{ normalization: BATCH_SIZE")
+
+
 def im2col(name: str, settings: str, **more: Any) -> None:
     add(name, f'type: "Im2col" convolution_param {{ {settings} }}', **more)
 

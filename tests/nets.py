@@ -100,6 +100,26 @@ SSD = f"""
     layer {{ name: "join" type: "Concat" bottom: "rows" bottom: "of_each" top: "flat" }}
     {LOSS % "flat"}
 """
+_COLUMNS = ("item", "label", "instance", "left", "top", "right", "bottom", "difficult")  # of a row of true boxes
+_RANGES = ((0, 3.9), (1, 2.9), (0, 0), (0, 0.4), (0, 0.4), (0.5, 1), (0.5, 1), (0, 0))
+MULTIBOX = f"""
+    {DATA} {conv("conv1", "data", 4, 3)} {relu("conv1")} {conv("loc", "conv1", 12, 3)} {conv("conf", "conv1", 9, 3)}
+    layer {{ name: "prior" type: "PriorBox" bottom: "conf" bottom: "data" top: "prior"
+            prior_box_param {{ min_size: 2 aspect_ratio: 2 variance: [0.1, 0.1, 0.2, 0.2] }} }}
+    layer {{ name: "columns" type: "DummyData" {" ".join(f'top: "of_{name}"' for name in _COLUMNS)} dummy_data_param {{
+            shape {{ dim: [1, 1, 5, 1] }}
+            {" ".join(f'data_filler {{ type: "uniform" min: {a} max: {b} }}' for a, b in _RANGES)} }} }}
+    layer {{ name: "truth" type: "Concat" {" ".join(f'bottom: "of_{name}"' for name in _COLUMNS)} top: "truth"
+            concat_param {{ axis: 3 }} }}
+    layer {{ name: "locs" type: "Permute" bottom: "loc" top: "locs" permute_param {{ order: [0, 2, 3, 1] }} }}
+    layer {{ name: "flat_locs" type: "Flatten" bottom: "locs" top: "flat_locs" }}
+    layer {{ name: "confs" type: "Permute" bottom: "conf" top: "confs" permute_param {{ order: [0, 2, 3, 1] }} }}
+    layer {{ name: "flat_confs" type: "Flatten" bottom: "confs" top: "flat_confs" }}
+    layer {{ name: "boxes" type: "MultiBoxLoss" bottom: "flat_locs" bottom: "flat_confs" bottom: "prior"
+            bottom: "truth" top: "boxes" propagate_down: [true, true, false, false]
+            multibox_loss_param {{ num_classes: 3 code_type: CENTER_SIZE overlap_threshold: 0.3 }} }}
+    {LOSS % "conv1"}
+"""
 RCNN = f"""
     {DATA} {conv("conv1", "data", 4, 3)} {relu("conv1")}
     layer {{ name: "rois" type: "DummyData" top: "rois" top: "target" top: "inside" top: "votes_target"
@@ -231,6 +251,7 @@ NETS = {
     "yolo": YOLO,
     "bn": BN,
     "ssd": SSD,
+    "multibox": MULTIBOX,
     "rcnn": RCNN,
     "chain": CHAIN,
     "residual": RESIDUAL,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,6 +18,7 @@ from layermem.layers import LAYERS, Layer, Param, Tensor, make_layer
 from layermem.layers.composite import COMPOSITES
 from layermem.layers.data import FEEDS, MATRIX, Probe, as_input, make_feed_layer, shape_options
 from layermem.layers.python import make_python_layer
+from layermem.ops import OpRecord
 from layermem.proto.filter import filter_net
 from layermem.proto.names import number_repeated
 from layermem.proto.read import NetFile
@@ -266,11 +267,16 @@ class Net:
         line = next((node.line for node in self.nodes if node.layer.name == error.layer), None)
         return error.at(path=str(self.path), line=line)
 
-    def check_runnable(self) -> None:
-        """InputError for a layer that can be planned and that no device runs."""
+    def check_runnable(self, device: str, implements: Callable[[OpRecord, str], bool]) -> None:
+        """InputError for a layer that can be planned and that no device runs, or not this one."""
         for node in self.nodes:
-            if node.layer.record.refusal:
-                raise InputError(node.layer.record.refusal, path=str(self.path), line=node.line, layer=node.layer.name)
+            step = node.layer.forward()
+            record = step.record or node.layer.record
+            what = record.refusal
+            if not what and not implements(record, step.step):
+                what = f"has type '{node.layer.type}', for which device {device} has no kernel; use --device cpu"
+            if what:
+                raise InputError(what, path=str(self.path), line=node.line, layer=node.layer.name)
 
     @property
     def python_sources(self) -> tuple[str, ...]:

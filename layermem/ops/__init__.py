@@ -5,6 +5,7 @@ from layermem.ops.affine_norm import AffineNorm
 from layermem.ops.axpy import Axpy
 from layermem.ops.base import ITEMSIZE, MAX_COUNT, OpRecord, ReadsLabels, TapRange, Tensor, Window, roles
 from layermem.ops.convolution import Conv, ConvNd, ConvNdProblem, ConvProblem, Deconv, DeconvNd
+from layermem.ops.detection import MultiBoxLoss, Suppression
 from layermem.ops.dropout import Dropout
 from layermem.ops.eltwise import Eltwise, ResidualGrad
 from layermem.ops.filter import Filter
@@ -82,6 +83,7 @@ __all__ = [
     "Kind",
     "L2Norm",
     "LstmUnit",
+    "MultiBoxLoss",
     "MultinomialLogisticLoss",
     "OpRecord",
     "PReLU",
@@ -110,6 +112,7 @@ __all__ = [
     "SoftmaxLoss",
     "Split",
     "StochasticPool",
+    "Suppression",
     "TapRange",
     "Tensor",
     "Tile",

@@ -173,7 +173,7 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {  # (owner, field) -> (fork, 
 
 # Blocks of LayerParameter, by the fork that defines them.
 _BLOCKS = {
-    "SSD": "annotated_data_param detection_evaluate_param detection_output_param multibox_loss_param "
+    "SSD": "annotated_data_param detection_evaluate_param detection_output_param "
     "video_data_param",
     "R-FCN": "box_annotator_ohem_param",
     "SegNet": "dense_image_data_param",
@@ -193,7 +193,7 @@ _BLOCKS = {
 }  # fmt: skip
 # Types of layers, by the fork that defines them; the first fork for types of several.
 _TYPE_NAMES = {
-    "SSD": "AnnotatedData DetectionEvaluate DetectionOutput MultiBoxLoss VideoData",
+    "SSD": "AnnotatedData DetectionEvaluate DetectionOutput VideoData",
     "R-FCN": "BoxAnnotatorOHEM SmoothL1LossOHEM SoftmaxWithLossOHEM",
     "MNC": "ROIWarping ROIMerging MaskResize MaskPooling",
     "SegNet": "DenseImageData",

@@ -46,7 +46,7 @@ class Benchmark:
     """A program on a device, ready to run its training step again and again.  `net` is the train net."""
 
     def __init__(self, net: Net, program: Program, device: Device, *, spill: Any = None):
-        net.check_runnable()
+        net.check_runnable(device.name, device.implements)
         self.device, self.program = device, program
         self.context: StepContext = {
             **settings(SolverParameter()),

@@ -37,7 +37,7 @@ class Engine:
     ):  # fmt: skip
         self.nets, self.param, self.noise = nets, param, noise
         for net in nets.all:
-            net.check_runnable()
+            net.check_runnable(device.name, device.implements)
         self.context: StepContext = {**settings(param), "seed": 0, "step": 0, "iteration": 0, "rate": 0.0}
         self.runner = Runner(program, device, self.context, spill=spill, poison=poison)
         self.parameters = Parameters(nets.all, self.runner, rule_of(param).history_count)

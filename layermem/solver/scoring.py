@@ -23,7 +23,7 @@ class Scoring:
     """Runs `net` forward by `program` (graph/train.py, forward_graph) on batches of its data layers."""
 
     def __init__(self, net: Net, program: Program, device: Device, *, seed: int = 0):
-        net.check_runnable()
+        net.check_runnable(device.name, device.implements)
         self.net = net
         self.means: dict[str, np.ndarray] = {}
         self.context: StepContext = {"seed": seed, "step": 0}

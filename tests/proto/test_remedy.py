@@ -33,7 +33,12 @@ def test_a_path_that_leads_nowhere_has_no_field():
     [
         ("LayerParameter", "covolution_param", NetParameter, "did you mean 'convolution_param'?"),
         ("LayerParameter", "kernel_size", NetParameter, "it belongs inside 'convolution_param' or 'pooling_param'"),
-        ("LayerParameter", "multibox_loss_param", NetParameter, "from the SSD fork of Caffe, which is not supported"),
+        (
+            "LayerParameter",
+            "detection_output_param",
+            NetParameter,
+            "from the SSD fork of Caffe, which is not supported",
+        ),
         ("LayerParameter", "force_backward", NetParameter, "is a '}' missing before it?"),
         ("NetParameter", "base_lr", NetParameter, "give this file to --solver"),
         ("SolverParameter", "layer", SolverParameter, "give this file to --net, or name it in the solver's 'net'"),

@@ -40,6 +40,7 @@ struct BoundUpdateLaunch {  // launch(rate, gain)
 void bind_activation(pybind11::module_& m);
 void bind_convolution(pybind11::module_& m);
 void bind_copy(pybind11::module_& m);
+void bind_detection(pybind11::module_& m);
 void bind_eltwise(pybind11::module_& m);
 void bind_gather(pybind11::module_& m);
 void bind_infogain(pybind11::module_& m);

@@ -47,6 +47,7 @@ void bind_cpu(py::module_& parent) {
     bind_mvn(m);
     bind_recurrent(m);
     bind_copy(m);
+    bind_detection(m);
     bind_prior_box(m);
     bind_roi_pooling(m);
     bind_gather(m);

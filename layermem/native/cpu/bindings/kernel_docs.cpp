@@ -139,6 +139,13 @@ Regions of interest     regions [rois][5]: item, x1, y1, x2, y2; ValueError for 
     ps_roi_pool_forward(*, n, c, size, rois, out, spatial_scale, y, x, regions)
     ps_roi_pool_backward(*, n, c, size, rois, out, spatial_scale, dx, dy, regions, accumulate)
     prior_box(size, *, widths, heights, step, offset, image, clip, variance, y)     y [2][size][boxes][4]: (h, w) pairs
+Detection       ValueError for a true box of no item or no class
+    MultiBoxProblem(*, items, priors, classes, loc_classes, rows, ...)      code, mining: numbers of caffe.proto
+    multibox_loss_workspace_bytes(problem, *, forward, match)
+    multibox_loss_forward(problem, *, loss, locations, scores, boxes, truth, match=0, workspace)
+    multibox_loss_backward(problem, *, dlocations=0, dscores=0, dloss, locations, scores, boxes, truth, match, ...)
+        match int32 [items][loc_classes][priors]: a row of truth, -1 unmatched, -2 ignored, -3 chosen as background
+
 Rows of a table; index: whole numbers as floats, ValueError for one out of range
     gather_rows(rows, width, *, count, out, table, index, bias=0)       out[i] = table[index[i]] (+ bias [width])
     scatter_rows(rows, width, *, count, out, x, index, accumulate)      out[r] = the sum of x[i] where index[i] is r

@@ -1,0 +1,68 @@
+"""Detection: predicted boxes against true ones."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from layermem._native import cpu
+from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.errors import InputError
+from layermem.ops import MultiBoxLoss
+
+CODES = {"CORNER": 1, "CENTER_SIZE": 2, "CORNER_SIZE": 3}  # PriorBoxParameter.CodeType
+MININGS = {"NONE": 0, "MAX_NEGATIVE": 1, "HARD_EXAMPLE": 2}  # MultiBoxLossParameter.MiningType
+
+
+def report_boxes(call: CpuCall, launch: Launch) -> Launch:
+    """A launch whose error about a true box names the layer."""
+
+    def run() -> None:
+        try:
+            launch()
+        except ValueError as error:
+            raise InputError(f"{error}; fix the data", layer=call.layer) from None
+
+    return run
+
+
+def problem_of(op: MultiBoxLoss) -> cpu.MultiBoxProblem:
+    s = op.suppression
+    return cpu.MultiBoxProblem(
+        items=op.items, priors=op.priors, classes=op.classes, loc_classes=op.loc_classes, rows=op.rows,
+        background=op.background, code=CODES[op.code], in_target=op.in_target, mining=MININGS[op.mining],
+        sample_size=op.sample_size, top_k=s.top_k if s else 0, nms_threshold=s.threshold if s else 0,
+        overlap_threshold=op.overlap_threshold if op.per_prediction else -1, neg_pos_ratio=op.neg_pos_ratio,
+        neg_overlap=op.neg_overlap, loc_weight=op.loc_weight, normalizer=op.normalizer or 0,
+        prior_matching=op.prior_matching, prior_suppression=op.prior_suppression, difficult=op.difficult,
+        agnostic=op.agnostic, ignore_crossing=op.ignore_crossing, bp_inside=op.bp_inside, l2=op.l2,
+        logistic=op.logistic, loc=op.loc, conf=op.conf,
+    )  # fmt: skip
+
+
+def forward_bytes(op: MultiBoxLoss, roles: Collection[str]) -> int:
+    return cpu.multibox_loss_workspace_bytes(problem_of(op), forward=True, match="match" in roles)
+
+
+def backward_bytes(op: MultiBoxLoss, roles: Collection[str]) -> int:
+    return cpu.multibox_loss_workspace_bytes(problem_of(op), forward=False, match=True)
+
+
+@kernel(MultiBoxLoss, "forward", workspace=forward_bytes)
+def multibox_loss_forward(op: MultiBoxLoss, call: CpuCall) -> list[Launch]:
+    launch = cpu.multibox_loss_forward(
+        problem_of(op), loss=call["y0"], locations=call["x0"], scores=call["x1"], boxes=call["x2"], truth=call["x3"],
+        match=call["match"], workspace=call.workspace,
+    )  # fmt: skip
+    return [report_boxes(call, launch)]
+
+
+@kernel(MultiBoxLoss, "backward", workspace=backward_bytes)
+def multibox_loss_backward(op: MultiBoxLoss, call: CpuCall) -> list[Launch]:
+    return [
+        cpu.multibox_loss_backward(
+            problem_of(op), dlocations=call["dx0"], dscores=call["dx1"], dloss=call["dy0"], locations=call["x0"],
+            scores=call["x1"], boxes=call["x2"], truth=call["x3"], match=call["match"],
+            accumulate_dlocations=call.accumulates("dx0"), accumulate_dscores=call.accumulates("dx1"),
+            workspace=call.workspace,
+        )
+    ]  # fmt: skip

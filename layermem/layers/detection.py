@@ -1,0 +1,177 @@
+"""MultiBoxLoss: the loss of single-shot detectors (SSD).
+
+    x0 locations [N, P L 4], x1 scores [N, P C], x2 priors [1, 2, P 4], x3 truth [1, 1, R, 8] -> y a scalar
+    P priors, C = num_classes, L = 1 (share_location) or C; a row of truth is (item, label, instance, left, top, right,
+    bottom, difficult), corners in images; a row of item -1 is unused
+
+matching   each true box takes the prior (or with use_prior_for_matching: false the decoded prediction) that overlaps it
+           most, the best pair first; with PER_PREDICTION each other prior then takes the box that it overlaps most, if
+           by overlap_threshold
+mining     MAX_NEGATIVE: of the priors that are not matched and overlap by less than neg_overlap, neg_pos_ratio times
+           the matches count as background, those of the largest loss.  HARD_EXAMPLE: the sample_size priors of the
+           largest loss count, as what they are.  NONE: every prior counts.  nms_param thins out the candidates.  Of
+           equal losses the first prior goes first
+loss       y = (loc_weight loc + conf) / normalizer.  loc: smooth L1, or half the squares, of code - location at the
+           matched priors; conf: softmax loss, or sigmoid cross entropy, of the priors that count.  VALID, the default,
+           divides by the matches
+codes      CORNER       (corner - prior corner) / variance
+           CENTER_SIZE  (center - prior center) / prior size / variance, ln(size / prior size) / variance
+           CORNER_SIZE  (corner - prior corner) / prior size / variance
+devices    reference and cpu; nets with it are planned for cuda, and refused before they run there
+memory     stashes the match of each prior, 4 bytes; backward reads all bottoms, which their gradients may overlay.
+           Workspace is planned for the largest number of candidates, whatever the data are
+source     multibox_loss_layer.cpp and bbox_util.cpp of the SSD fork of Caffe (weiliu89/caffe, branch ssd)
+
+Two gradients differ from the fork's.  With encode_variance_in_target it leaves out the division by the variance in the
+gradient of locations: here it is the derivative.  With LOGISTIC and without mining it writes targets to the wrong
+places: here they are as with mining.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+
+from layermem import ops
+from layermem.errors import InputError
+from layermem.layers.activation import elementwise_overlays
+from layermem.layers.base import Layer, Message, Step, Tensor, layer
+from layermem.layers.loss import NORMALIZATIONS, SCALAR
+from layermem.ops.detection import TRUTH
+from layermem.proto.schema import enum_name
+
+
+def count_priors(layer: Layer, priors: Tensor) -> int:
+    """The boxes of a blob of PriorBox."""
+    if len(priors.shape) < 3 or priors.shape[1] != 2 or priors.interleaved or priors.shape[2] % 4 or not priors.count:
+        raise InputError(
+            f"takes priors from '{layer.bottom_names[2]}' of shape {priors}; give 1 x 2 x 4 P, the top of a PriorBox "
+            "or of a Concat along axis 2"
+        )
+    if priors.count != 2 * priors.shape[2]:
+        raise InputError(f"takes priors from '{layer.bottom_names[2]}' of shape {priors}; give one set for all items")
+    return priors.shape[2] // 4
+
+
+def check_rows(layer: Layer, bottom: int, per_item: int, what: str) -> None:
+    """InputError unless the bottom has `per_item` numbers for each item, in Caffe's order."""
+    x = layer.bottoms[bottom]
+    if not x.shape or x.shape[0] < 1 or x.count != x.shape[0] * per_item or x.interleaved:
+        raise InputError(
+            f"takes {what} from '{layer.bottom_names[bottom]}' of shape {x}; give {per_item} numbers for each item, "
+            f"of a Permute to N x H x W x C, a Flatten and a Concat"
+        )
+
+
+def check_truth(layer: Layer, bottom: int) -> int:
+    """Rows of true boxes."""
+    x = layer.bottoms[bottom]
+    if not x.shape or x.shape[-1] != TRUTH or x.interleaved:
+        raise InputError(
+            f"takes true boxes from '{layer.bottom_names[bottom]}' of shape {x}; give 1 x 1 x R x {TRUTH}: item, "
+            "label, instance, left, top, right, bottom, difficult"
+        )
+    return x.count // TRUTH
+
+
+def classes_of(p: Message, block: str) -> int:
+    if p.num_classes < 1:
+        raise InputError(f"needs num_classes of at least 1 in its {block}, the background included")
+    return int(p.num_classes)
+
+
+def finite(p: Message, block: str, *fields: str) -> None:
+    for field in fields:
+        if not (math.isfinite(getattr(p, field)) and getattr(p, field) >= 0):
+            raise InputError(f"has {field} {getattr(p, field):g} in its {block}; use a number from 0 on")
+
+
+def suppression_of(p: Message, block: str) -> ops.Suppression:
+    """nms_param."""
+    finite(p, f"nms_param of its {block}", "nms_threshold")
+    return ops.Suppression(p.nms_threshold, p.top_k if p.HasField("top_k") else -1)
+
+
+@layer("MultiBoxLoss")
+class MultiBoxLoss(Layer):
+    record: ops.MultiBoxLoss
+    bottom_range = (4, 4)
+    is_loss = True
+
+    def setup(self) -> None:
+        p, block = self.param.multibox_loss_param, "multibox_loss_param"
+        priors, classes = count_priors(self, self.bottoms[2]), classes_of(p, block)
+        loc_classes = 1 if p.share_location else classes
+        check_rows(self, 0, priors * loc_classes * 4, "locations")
+        check_rows(self, 1, priors * classes, "scores")
+        items = self.bottoms[0].shape[0]
+        if self.bottoms[1].shape[0] != items:
+            raise InputError(
+                f"has locations of {items} items and scores of {self.bottoms[1].shape[0]}; make them equal"
+            )
+        finite(p, block, "overlap_threshold", "neg_pos_ratio", "neg_overlap", "loc_weight")
+        mining, logistic = mining_of(p), enum_name(p, "conf_loss_type") == "LOGISTIC"
+        if mining != "NONE" and not p.share_location:
+            raise InputError("mines negatives without share_location; set mining_type: NONE or share_location: true")
+        background = p.background_label_id
+        if not logistic and not 0 <= background < classes:
+            raise InputError(
+                f"has background_label_id {background}; a softmax needs one from 0 to {classes - 1}, below num_classes"
+            )
+        if p.map_object_to_agnostic and (classes, background) != (2, 0):
+            raise InputError(
+                f"maps all objects to one class, with num_classes {classes} and background_label_id {background}; "
+                "write 2 and 0"
+            )
+        if mining == "HARD_EXAMPLE" and p.sample_size < 1:
+            raise InputError(f"has sample_size {p.sample_size}; use at least 1")
+        suppression = None
+        if p.HasField("nms_param") and p.nms_param.nms_threshold > 0 and mining != "NONE":
+            suppression = suppression_of(p.nms_param, block)
+            if suppression.top_k < 1:
+                raise InputError("mines with an nms_param without top_k, which would keep no candidate; give its top_k")
+        flags = tuple(self.param.propagate_down) or (True, True, False, False)
+        if any(flags[2:]):
+            raise InputError("propagates to its priors or true boxes, which get no gradient; write false for both")
+        self.record = ops.MultiBoxLoss(
+            items, priors, classes, loc_classes, check_truth(self, 3), enum_name(p, "match_type") == "PER_PREDICTION",
+            p.overlap_threshold, p.use_prior_for_matching, background, p.use_difficult_gt, mining, p.neg_pos_ratio,
+            p.neg_overlap, p.sample_size, suppression, p.use_prior_for_nms, enum_name(p, "code_type"),
+            p.encode_variance_in_target, p.map_object_to_agnostic, p.ignore_cross_boundary_bbox, p.bp_inside,
+            enum_name(p, "loc_loss_type") == "L2", logistic, p.loc_weight, self._normalizer(items, priors), *flags[:2],
+        )  # fmt: skip
+        self.tops = (SCALAR,)
+        self.stash = {"match": self.record.match}
+
+    def _normalizer(self, items: int, priors: int) -> int | None:
+        p = self.param.loss_param
+        if not p.HasField("normalization") and p.HasField("normalize"):
+            return None if p.normalize else items
+        return {"FULL": items * priors, "VALID": None, "BATCH_SIZE": items, "NONE": 1}[NORMALIZATIONS[p.normalization]]
+
+    def forward(self) -> Step:
+        reads = ("x0", "x1", "x2", "x3")
+        return Step("forward", reads, ("y0", *self.stash), flops=self._flops())
+
+    def _flops(self) -> int:
+        """The softmax of all scores, and some overlaps of every prior with a box or two of its item."""
+        return 8 * self.bottoms[1].count + 40 * self.record.priors * max(self.record.items, self.record.rows)
+
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
+        writes = tuple(r for r in ("dx0", "dx1") if r in wants)
+        overlays = tuple(o for dx in writes for o in elementwise_overlays(dx, dx[1:]))
+        reads = ("x0", "x1", "x2", "x3", *self.stash, "dy0")
+        flops = 8 * self.bottoms[1].count + 8 * self.bottoms[0].count
+        return (Step("backward", reads, writes, overlays=overlays, flops=flops),) if writes else ()
+
+
+def mining_of(p: Message) -> str:
+    """mining_type, or what do_neg_mining meant before there was one."""
+    mining = str(enum_name(p, "mining_type"))
+    if not p.HasField("do_neg_mining"):
+        return mining
+    if not p.HasField("mining_type"):
+        return "MAX_NEGATIVE" if p.do_neg_mining else "NONE"
+    if p.do_neg_mining != (mining != "NONE"):
+        raise InputError(f"gives do_neg_mining and mining_type {mining}, which contradict each other; keep mining_type")
+    return mining

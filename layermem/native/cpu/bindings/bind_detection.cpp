@@ -1,0 +1,88 @@
+// Losses and outputs of detectors.
+#include "cpu/bindings/bind.h"
+#include "cpu/kernels/multibox_loss.h"
+
+namespace py = pybind11;
+
+namespace layermem::cpu {
+namespace {
+
+MultiBoxData multibox_data(Address locations, Address scores, Address boxes, Address truth, Address match) {
+    return {at<const float>(locations), at<const float>(scores), at<const float>(boxes), at<const float>(truth),
+            at<int32_t>(match)};
+}
+
+void bind_multibox_loss(py::module_& m) {
+    using py::arg;
+    py::class_<MultiBoxProblem>(m, "MultiBoxProblem")
+        .def(py::init([](int64_t items, int64_t priors, int64_t classes, int64_t loc_classes, int64_t rows,
+                         int64_t background, int64_t code, bool in_target, int64_t mining, int64_t sample_size,
+                         int64_t top_k, float overlap_threshold, float neg_pos_ratio, float neg_overlap,
+                         float nms_threshold, float loc_weight, double normalizer, bool prior_matching,
+                         bool prior_suppression, bool difficult, bool agnostic, bool ignore_crossing, bool bp_inside,
+                         bool l2, bool logistic, bool loc, bool conf) {
+                 MultiBoxProblem p{};
+                 p.items = items;
+                 p.priors = priors;
+                 p.classes = classes;
+                 p.loc_classes = loc_classes;
+                 p.rows = rows;
+                 p.background = background;
+                 p.coder = {static_cast<BoxCode>(code), in_target};
+                 p.mining = static_cast<Mining>(mining);
+                 p.sample_size = sample_size;
+                 p.top_k = top_k;
+                 p.overlap_threshold = overlap_threshold;
+                 p.neg_pos_ratio = neg_pos_ratio;
+                 p.neg_overlap = neg_overlap;
+                 p.nms_threshold = nms_threshold;
+                 p.loc_weight = loc_weight;
+                 p.normalizer = normalizer;
+                 p.prior_matching = prior_matching;
+                 p.prior_suppression = prior_suppression;
+                 p.difficult = difficult;
+                 p.agnostic = agnostic;
+                 p.ignore_crossing = ignore_crossing;
+                 p.bp_inside = bp_inside;
+                 p.l2 = l2;
+                 p.logistic = logistic;
+                 p.loc = loc;
+                 p.conf = conf;
+                 return p;
+             }),
+             py::kw_only(), arg("items"), arg("priors"), arg("classes"), arg("loc_classes"), arg("rows"),
+             arg("background"), arg("code"), arg("in_target"), arg("mining"), arg("sample_size"), arg("top_k"),
+             arg("overlap_threshold"), arg("neg_pos_ratio"), arg("neg_overlap"), arg("nms_threshold"),
+             arg("loc_weight"), arg("normalizer"), arg("prior_matching"), arg("prior_suppression"), arg("difficult"),
+             arg("agnostic"), arg("ignore_crossing"), arg("bp_inside"), arg("l2"), arg("logistic"), arg("loc"),
+             arg("conf"));
+    m.def("multibox_loss_workspace_bytes", &multibox_loss_workspace_bytes, arg("problem"), py::kw_only(),
+          arg("forward"), arg("match"));
+    m.def(
+        "multibox_loss_forward",
+        [](const MultiBoxProblem& problem, Address loss, Address locations, Address scores, Address boxes,
+           Address truth, Address match, Address workspace) {
+            return BoundLaunch{multibox_loss_forward(problem, multibox_data(locations, scores, boxes, truth, match),
+                                                     at<float>(loss), at<void>(workspace))};
+        },
+        arg("problem"), py::kw_only(), arg("loss"), arg("locations"), arg("scores"), arg("boxes"), arg("truth"),
+        arg("match") = 0, arg("workspace"));
+    m.def(
+        "multibox_loss_backward",
+        [](const MultiBoxProblem& problem, Address dlocations, Address dscores, Address dloss, Address locations,
+           Address scores, Address boxes, Address truth, Address match, bool accumulate_dlocations,
+           bool accumulate_dscores, Address workspace) {
+            return BoundLaunch{multibox_loss_backward(problem, multibox_data(locations, scores, boxes, truth, match),
+                                                      at<float>(dlocations), at<float>(dscores), at<const float>(dloss),
+                                                      accumulate_dlocations, accumulate_dscores, at<void>(workspace))};
+        },
+        arg("problem"), py::kw_only(), arg("dlocations") = 0, arg("dscores") = 0, arg("dloss"), arg("locations"),
+        arg("scores"), arg("boxes"), arg("truth"), arg("match"), arg("accumulate_dlocations") = false,
+        arg("accumulate_dscores") = false, arg("workspace"));
+}
+
+}  // namespace
+
+void bind_detection(py::module_& m) { bind_multibox_loss(m); }
+
+}  // namespace layermem::cpu

@@ -1,0 +1,166 @@
+"""Layers of detectors: matches, losses and gradients by hand, and refusals."""
+
+import math
+
+import numpy as np
+import pytest
+
+from layermem.backends.base import get_device
+from layermem.errors import InputError
+from layermem.graph.net import Net
+from layermem.proto.read import read_net_text
+from tests.layers.harness import backward, forward, layer_of
+
+PRIORS = [[0, 0, 0.5, 0.5], [0.5, 0.5, 1, 1], [0, 0, 0.5, 0.25], [0.6, 0, 1, 0.4]]
+VARIANCES = [0.1, 0.1, 0.2, 0.2]
+SCORES = [[0.0, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 2.0]]
+
+
+def row(item, label, box, difficult=0):
+    return [item, label, 0, *box, difficult]
+
+
+def multibox(settings, truth, locations=None, scores=SCORES, *, priors=PRIORS, classes=2, items=1, each=1):
+    """The run of a MultiBoxLoss over `items` items with the same scores and, unless given, locations of zeros."""
+    count = len(priors)
+    layer = layer_of(
+        f'type: "MultiBoxLoss" multibox_loss_param {{ num_classes: {classes} {settings}',
+        (items, count * each * 4), (items, count * classes), (1, 2, count * 4), (1, 1, len(truth), 8),
+    )  # fmt: skip
+    zeros = np.zeros((items, count * each * 4))
+    table = np.array([priors, [VARIANCES] * count], float)
+    return forward(layer, zeros if locations is None else locations, np.array([scores] * items), table, np.array(truth))
+
+
+def matches(run):
+    return run.arrays["match"].tolist()
+
+
+def test_a_true_box_takes_its_best_prior_and_other_priors_take_boxes_that_they_overlap_by_the_threshold():
+    truth = [row(0, 1, (0, 0, 0.5, 0.5))]  # overlaps of the priors: 1, 0, 1/2, 0
+    assert matches(multibox("mining_type: NONE }", truth)) == [[[0, -1, 0, -1]]]
+    assert matches(multibox("mining_type: NONE match_type: BIPARTITE }", truth)) == [[[0, -1, -1, -1]]]
+    assert matches(multibox("mining_type: NONE overlap_threshold: 0.6 }", truth)) == [[[0, -1, -1, -1]]]
+
+
+def test_the_best_pair_goes_first_and_a_box_left_over_takes_the_best_free_prior():
+    truth = [
+        row(0, 1, (0, 0, 0.5, 0.4)),
+        row(0, 1, (0, 0, 0.5, 0.5)),
+    ]  # with prior 0: 4/5 and 1; with prior 2: 5/8, 1/2
+    assert matches(multibox("mining_type: NONE match_type: BIPARTITE }", truth)) == [[[1, -1, 0, -1]]]
+
+
+def test_rows_without_an_item_and_difficult_boxes_where_the_net_says_so_do_not_match():
+    truth = [row(-1, 9, (0, 0, 0.5, 0.5)), row(1, 1, (0.5, 0.5, 1, 1), difficult=1)]
+    settings = "mining_type: NONE match_type: BIPARTITE"
+    assert matches(multibox(f"{settings} }}", truth, items=2)) == [[[-1] * 4], [[-1, 1, -1, -1]]]
+    assert matches(multibox(f"{settings} use_difficult_gt: false }}", truth, items=2)) == [[[-1] * 4]] * 2
+
+
+def test_the_negatives_of_the_largest_loss_count_as_many_times_the_matches():
+    truth = [row(0, 1, (0.5, 0.5, 1, 1))]
+    run = multibox("neg_pos_ratio: 2 code_type: CENTER_SIZE }", truth)
+    assert matches(run) == [[[-3, 1 - 1, -1, -3]]]  # prior 3 has a score for class 1; of priors 0 and 2 the first
+    positive = math.log(1 + math.e)  # scores 1, 0 of a box of class 1
+    background = math.log(1 + math.exp(2)) + math.log(2)  # scores 0, 2 and 0, 0
+    assert run.arrays["y0"] == pytest.approx(positive + background)  # the location of zeros is the prior: its code
+    backward(run, ("dx0", "dx1"), np.array(2.0))
+    share = math.e / (1 + math.e)
+    expected = [[-1, 1], [2 * share, -2 * share], [0, 0], [-2 / (1 + math.exp(-2)), 2 / (1 + math.exp(-2))]]
+    np.testing.assert_allclose(run.arrays["dx1"].reshape(4, 2), expected)
+    assert not run.arrays["dx0"].any()
+
+
+@pytest.mark.parametrize("code, box, codes", [
+    ("CORNER", (0, 0, 0.5, 0.4), (0, 0, 0, -0.5)),
+    ("CENTER_SIZE", (0, 0, 0.5, 0.4), (0, -1, 0, math.log(0.8) / 0.2)),
+    ("CORNER_SIZE", (0, 0, 0.5, 0.4), (0, 0, 0, -1)),
+])  # fmt: skip
+def test_the_loss_of_locations_is_smooth_l1_of_the_difference_to_the_code(code, box, codes):
+    settings = f"mining_type: NONE match_type: BIPARTITE code_type: {code} loc_weight: 3 }}"
+    run = multibox(f"{settings} propagate_down: [true, false, false, false]", [row(0, 1, box)])
+    each = [c * c / 2 if abs(c) < 1 else abs(c) - 0.5 for c in codes]
+    assert run.arrays["y0"] == pytest.approx(3 * sum(each))
+    backward(run, ("dx0", "dx1"), np.array(1.0))
+    np.testing.assert_allclose(run.arrays["dx0"].reshape(4, 4)[0], [-3 * np.clip(c, -1, 1) for c in codes], atol=1e-12)
+    assert not run.arrays["dx0"].reshape(4, 4)[1:].any() and not run.arrays["dx1"].any()
+
+
+def test_hard_examples_are_the_priors_of_the_largest_loss_and_other_matches_are_dropped():
+    truth = [row(0, 1, (0, 0, 0.5, 0.5))]  # matches priors 0 and 2
+    far = np.zeros((1, 16))
+    far[0, 8] = 5  # the location of prior 2 is far off
+    run = multibox("mining_type: HARD_EXAMPLE sample_size: 2 }", truth, far)
+    assert matches(run) == [[[-1, -1, 0, -3]]]
+
+
+def test_suppression_leaves_one_of_the_candidates_that_overlap():
+    truth = [row(0, 1, (0.5, 0.5, 1, 1))]
+    settings = "neg_overlap: 1 neg_pos_ratio: 3 use_prior_for_nms: true nms_param { nms_threshold: 0.4 top_k: 9 } }"
+    assert matches(multibox(settings, truth)) == [[[-3, 0, -1, -3]]]  # prior 2 overlaps prior 0 by 1/2
+
+
+@pytest.mark.parametrize("mode, divisor", [("VALID", 2), ("BATCH_SIZE", 2), ("FULL", 8), ("NONE", 1)])
+def test_the_loss_is_divided_by_matches_items_or_priors(mode, divisor):
+    truth = [row(0, 1, (0, 0, 0.5, 0.5)), row(1, 1, (0.5, 0.5, 1, 1))]
+    settings = "mining_type: NONE match_type: BIPARTITE"
+    run = multibox(f"{settings} }} loss_param {{ normalization: {mode} }}", truth, items=2, scores=[[0, 0]] * 4)
+    assert run.arrays["y0"] == pytest.approx(8 * math.log(2) / divisor)
+
+
+def test_without_any_match_the_loss_of_mined_priors_is_zero():
+    run = multibox("}", [row(-1, -1, (0, 0, 0, 0))])
+    backward(run, ("dx0", "dx1"), np.array(1.0))
+    assert run.arrays["y0"] == 0 and not run.arrays["dx1"].any()
+
+
+@pytest.mark.parametrize("bad, words", [
+    (row(1, 1, (0, 0, 1, 1)), "reads a true box of item 1 from 0, 0 to 1, 1, but has 1 items: 0 to 0, or -1 for"),
+    (row(0, 2, (0, 0, 1, 1)), "reads a true box of label 2, but has 2 classes: 0 to 1 without the background, 0"),
+    (row(0, 0, (0, 0, 1, 1)), "reads a true box of label 0"),
+    (row(0, 1, (0, 0, 1, math.inf)), "reads a true box of item 0 from 0, 0 to 1, inf"),
+])  # fmt: skip
+def test_a_true_box_of_no_item_or_class_is_refused(bad, words):
+    with pytest.raises(InputError, match=words):
+        multibox("}", [bad])
+
+
+@pytest.mark.parametrize("settings, words", [
+    ("share_location: false", "mines negatives without share_location"),
+    ("background_label_id: 2", "needs one from 0 to 1"),
+    ("do_neg_mining: false mining_type: MAX_NEGATIVE", "contradict each other"),
+    ("map_object_to_agnostic: true background_label_id: 1", "write 2 and 0"),
+    ("mining_type: HARD_EXAMPLE sample_size: 0", "sample_size 0"),
+    ("nms_param { nms_threshold: 0.4 }", "give its top_k"),
+    ("neg_overlap: -1", "neg_overlap -1"),
+])  # fmt: skip
+def test_settings_that_contradict_each_other_are_refused(settings, words):
+    with pytest.raises(InputError, match=words):
+        multibox(settings + " }", [row(0, 1, (0, 0, 1, 1))], each=2 if "share" in settings else 1)
+
+
+def test_shapes_that_do_not_go_together_are_refused():
+    shapes = [(2, 16), (2, 8), (1, 2, 16), (1, 1, 3, 8)]
+    for i, shape, words in ((0, (2, 15), "give 16 numbers"), (1, (3, 8), "make them equal"), (2, (1, 16), "priors"),
+                            (3, (3, 7), "true boxes")):  # fmt: skip
+        with pytest.raises(InputError, match=words):
+            layer_of(
+                'type: "MultiBoxLoss" multibox_loss_param { num_classes: 2 }', *shapes[:i], shape, *shapes[i + 1 :]
+            )
+
+
+def test_a_device_without_a_kernel_refuses_the_layer_by_name_before_anything_runs():
+    shapes = {"loc": (2, 16), "conf": (2, 8), "priors": (1, 2, 16), "truth": (1, 1, 3, 8)}
+    inputs = "".join(
+        f'layer {{ name: "{name}" type: "Input" top: "{name}" input_param {{ shape {{ '
+        + " ".join(f"dim: {d}" for d in shape)
+        + " } } }\n"
+        for name, shape in shapes.items()
+    )
+    loss = 'layer { name: "loss" type: "MultiBoxLoss" bottom: "loc" bottom: "conf" bottom: "priors" bottom: "truth" '
+    net = Net(read_net_text(inputs + loss + 'top: "loss" multibox_loss_param { num_classes: 2 } }'), 0)
+    cpu, cuda = get_device("cpu"), get_device("cuda")
+    net.check_runnable(cpu.name, cpu.implements)
+    with pytest.raises(InputError, match=r":5: layer 'loss' has type 'MultiBoxLoss', for which device cuda has no"):
+        net.check_runnable(cuda.name, cuda.implements)
