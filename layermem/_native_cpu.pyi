@@ -31,6 +31,37 @@ class ConvProblem:
     @property
     def wo(self) -> int: ...
 
+class DetectionProblem:
+    def __init__(
+        self,
+        *,
+        items: int,
+        priors: int,
+        classes: int,
+        loc_classes: int,
+        background: int,
+        code: int,
+        in_target: bool,
+        least_score: float,
+        threshold: float,
+        eta: float,
+        candidates: int,
+        of_item: int,
+    ) -> None: ...
+
+class EvaluationProblem:
+    def __init__(
+        self,
+        *,
+        detections: int,
+        truths: int,
+        classes: int,
+        background: int,
+        rows: int,
+        overlap_threshold: float,
+        difficult: bool,
+    ) -> None: ...
+
 class Launch:
     def __call__(self) -> None: ...
 
@@ -252,6 +283,14 @@ def copy_block(
 def copy_rows(
     rows: int, width: int, *, out: int, out_pitch: int, x: int, x_pitch: int, accumulate: bool = False
 ) -> Launch: ...
+def detection_evaluate(
+    problem: EvaluationProblem, *, y: int, detections: int, truth: int, workspace: int
+) -> Launch: ...
+def detection_evaluate_workspace_bytes(problem: EvaluationProblem) -> int: ...
+def detection_output(
+    problem: DetectionProblem, *, y: int, locations: int, scores: int, boxes: int, workspace: int
+) -> Launch: ...
+def detection_output_workspace_bytes(problem: DetectionProblem) -> int: ...
 def dropout(
     count: int, *, out: int, x: int, ratio: float, seed: int, stream: int, accumulate: bool = False
 ) -> StepLaunch: ...

@@ -411,6 +411,35 @@ multibox(" by class of priors", "share_location: false mining_type: NONE ignore_
 multibox(", batch size", f"{CENTER} bp_inside: true }} loss_param {{ normalization: BATCH_SIZE")
 
 
+def shares(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+    """Of three classes."""
+    powers = np.exp(rng.standard_normal((shape[0], shape[1] // 3, 3)))
+    return (powers / powers.sum(axis=2, keepdims=True)).reshape(shape)
+
+
+def detect(name: str, settings: str, *, each: int = 1) -> None:
+    """Over 2 items of 9 priors with 3 classes."""
+    add(f"DetectionOutput{name}", f'type: "DetectionOutput" detection_output_param {{ num_classes: 3 {settings} }}',
+        medium=[(2, 9 * each * 4), (2, 27), (1, 2, 36)], drawn={1: shares, 2: priors})  # fmt: skip
+
+
+detect("", "nms_param { nms_threshold: 0.3 }")
+detect(" of SSD", f"{CENTER} nms_param {{ nms_threshold: 0.45 top_k: 6 }} keep_top_k: 5 confidence_threshold: 0.2")
+detect(" by class", "share_location: false code_type: CORNER_SIZE nms_param { nms_threshold: 0.6 eta: 0.9 }", each=3)
+detect(", no background", "background_label_id: -1 variance_encoded_in_target: true keep_top_k: 50")
+
+
+def detections(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+    rows = shape[2]
+    columns = [rng.integers(0, 2, rows), rng.integers(1, 3, rows), rng.random(rows), boxes(rng, rows)]
+    return np.column_stack(columns).reshape(shape)
+
+
+add("DetectionEvaluate", 'type: "DetectionEvaluate" detection_evaluate_param { num_classes: 3 overlap_threshold: 0.3 '
+    'evaluate_difficult_gt: false }', medium=[(1, 1, 9, 7), (1, 1, 6, 8)],
+    drawn={0: detections, 1: truth(2, 3)})  # fmt: skip
+
+
 def im2col(name: str, settings: str, **more: Any) -> None:
     add(name, f'type: "Im2col" convolution_param {{ {settings} }}', **more)
 

@@ -9,7 +9,8 @@ from layermem.graph.net import Net
 from layermem.graph.nodes import OpNode, op_nodes
 
 NO_GRADIENT = {  # nothing flows back through these
-    "Accuracy", "ArgMax", "Exposed", "HDF5Output", "PriorBox", "Silence", "Threshold",
+    "Accuracy", "ArgMax", "DetectionEvaluate", "DetectionOutput", "Exposed", "HDF5Output", "PriorBox", "Silence",
+    "Threshold",
 }  # fmt: skip
 Wants = tuple[tuple[str, ...], ...]  # roles per node
 

@@ -1,4 +1,6 @@
-"""MultiBoxLoss: the loss of single-shot detectors (SSD).
+"""Layers of single-shot detectors (SSD): the loss, the detections, and which of them are right.
+
+MultiBoxLoss
 
     x0 locations [N, P L 4], x1 scores [N, P C], x2 priors [1, 2, P 4], x3 truth [1, 1, R, 8] -> y a scalar
     P priors, C = num_classes, L = 1 (share_location) or C; a row of truth is (item, label, instance, left, top, right,
@@ -25,6 +27,23 @@ source     multibox_loss_layer.cpp and bbox_util.cpp of the SSD fork of Caffe (w
 Two gradients differ from the fork's.  With encode_variance_in_target it leaves out the division by the variance in the
 gradient of locations: here it is the derivative.  With LOGISTIC and without mining it writes targets to the wrong
 places: here they are as with mining.
+
+DetectionOutput
+    x0 locations, x1 scores, x2 priors as above -> y [1, 1, K, 7]: item, label, score, left, top, right, bottom
+    Of each class but the background the top_k boxes whose scores are highest and above confidence_threshold, without
+    those that a better one overlaps by more than nms_threshold; of an item the keep_top_k best.
+    rows      The fork's K is the number of boxes found.  Here it is the largest possible: N min(keep_top_k, classes
+              top_k), without these settings all priors.  Rows that hold no box follow the others and are -1
+    memory    stashes nothing and has no gradient
+    source    detection_output_layer.cpp and bbox_util.cpp of the SSD fork
+
+DetectionEvaluate
+    x0 detections, x1 truth -> y [1, 1, C - 1 + K, 5]: for each class (-1, label, true boxes, -1, -1), then for each
+    detection (item, label, score, 1 or 0 where it is right, 1 or 0 where it is wrong), then rows of -1
+    A detection is right if it overlaps a true box of its class by overlap_threshold and is the first of the box.
+    Tests print the mean average precision in its place (layermem/solver/average_precision.py)
+    memory    stashes nothing and has no gradient
+    source    detection_evaluate_layer.cpp of the SSD fork
 """
 
 from __future__ import annotations
@@ -37,8 +56,10 @@ from layermem.errors import InputError
 from layermem.layers.activation import elementwise_overlays
 from layermem.layers.base import Layer, Message, Step, Tensor, layer
 from layermem.layers.loss import NORMALIZATIONS, SCALAR
-from layermem.ops.detection import TRUTH
+from layermem.ops.detection import DETECTION, TRUTH
 from layermem.proto.schema import enum_name
+
+LARGEST_FLOAT = 3.4028234663852886e38
 
 
 def count_priors(layer: Layer, priors: Tensor) -> int:
@@ -175,3 +196,59 @@ def mining_of(p: Message) -> str:
     if p.do_neg_mining != (mining != "NONE"):
         raise InputError(f"gives do_neg_mining and mining_type {mining}, which contradict each other; keep mining_type")
     return mining
+
+
+@layer("DetectionOutput")
+class DetectionOutput(Layer):
+    bottom_range = (3, 3)
+
+    def setup(self) -> None:
+        p, block = self.param.detection_output_param, "detection_output_param"
+        priors, classes = count_priors(self, self.bottoms[2]), classes_of(p, block)
+        loc_classes = 1 if p.share_location else classes
+        check_rows(self, 0, priors * loc_classes * 4, "locations")
+        check_rows(self, 1, priors * classes, "scores")
+        items, nms = self.bottoms[0].shape[0], p.nms_param
+        if self.bottoms[1].shape[0] != items:
+            raise InputError(
+                f"has locations of {items} items and scores of {self.bottoms[1].shape[0]}; make them equal"
+            )
+        finite(nms, f"nms_param of its {block}", "nms_threshold")
+        if not 0 < nms.eta <= 1:
+            raise InputError(f"has eta {nms.eta:g} in its nms_param; use a number above 0, at most 1")
+        least = p.confidence_threshold if p.HasField("confidence_threshold") else -LARGEST_FLOAT
+        top_k = nms.top_k if nms.HasField("top_k") else -1
+        if top_k == 0 or p.keep_top_k == 0:
+            raise InputError("keeps no box, with a top_k or keep_top_k of 0; use at least 1, or -1 for all")
+        self.record = ops.DetectionOutput(
+            items, priors, classes, loc_classes, p.background_label_id, enum_name(p, "code_type"),
+            p.variance_encoded_in_target, least, nms.nms_threshold, max(-1, top_k), nms.eta, max(-1, p.keep_top_k),
+        )  # fmt: skip
+        self.tops = (self.record.y,)
+
+    def forward(self) -> Step:
+        return Step("forward", ("x0", "x1", "x2"), ("y0",), flops=20 * self.bottoms[0].count + self.bottoms[1].count)
+
+
+@layer("DetectionEvaluate")
+class DetectionEvaluate(Layer):
+    bottom_range = (2, 2)
+
+    def setup(self) -> None:
+        p, x = self.param.detection_evaluate_param, self.bottoms[0]
+        if not x.shape or x.shape[-1] != DETECTION or x.interleaved:
+            raise InputError(
+                f"takes detections from '{self.bottom_names[0]}' of shape {x}; give 1 x 1 x K x {DETECTION}, the "
+                "top of a DetectionOutput"
+            )
+        classes = classes_of(p, "detection_evaluate_param")
+        if not 0 < p.overlap_threshold <= 1:
+            raise InputError(f"has overlap_threshold {p.overlap_threshold:g}; use a number above 0, at most 1")
+        self.record = ops.DetectionEvaluate(
+            x.count // DETECTION, check_truth(self, 1), classes, p.background_label_id, p.overlap_threshold,
+            p.evaluate_difficult_gt,
+        )  # fmt: skip
+        self.tops = (self.record.y,)
+
+    def forward(self) -> Step:
+        return Step("forward", ("x0", "x1"), ("y0",), flops=20 * self.bottoms[0].count)

@@ -5,7 +5,7 @@ from layermem.ops.affine_norm import AffineNorm
 from layermem.ops.axpy import Axpy
 from layermem.ops.base import ITEMSIZE, MAX_COUNT, OpRecord, ReadsLabels, TapRange, Tensor, Window, roles
 from layermem.ops.convolution import Conv, ConvNd, ConvNdProblem, ConvProblem, Deconv, DeconvNd
-from layermem.ops.detection import MultiBoxLoss, Suppression
+from layermem.ops.detection import DetectionEvaluate, DetectionOutput, MultiBoxLoss, Suppression
 from layermem.ops.dropout import Dropout
 from layermem.ops.eltwise import Eltwise, ResidualGrad
 from layermem.ops.filter import Filter
@@ -64,6 +64,8 @@ __all__ = [
     "Crop",
     "Deconv",
     "DeconvNd",
+    "DetectionEvaluate",
+    "DetectionOutput",
     "Dropout",
     "Eltwise",
     "Embed",

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from layermem.ops.base import OpRecord, Tensor
 
 TRUTH = 8  # numbers of a row of truth: item, label, instance, left, top, right, bottom, difficult
+DETECTION = 7  # of a row of detections: item, label, score, left, top, right, bottom
+EVALUATION = 5  # of a row of an evaluation: item, label, score, true positive, false positive
 UNUSED = -1  # the item of a row that holds no box
 
 # of a prior in the stash `match`, beside rows of truth from 0 on
@@ -76,3 +78,75 @@ class MultiBoxLoss(OpRecord):
     def class_of(self, label: int) -> int:
         """The class whose score a true box of this label should raise."""
         return self.background + 1 if self.agnostic else label
+
+
+@dataclass(frozen=True)
+class DetectionOutput(OpRecord):
+    """Boxes of the highest scores, without those that a better one of their class overlaps.
+
+    x0 [items, priors, loc_classes, 4], x1 [items, priors, classes], x2 [2, priors, 4] -> y0 [items of_item, 7] as
+    DETECTION says: the rows that hold a box, by item, class and score, then rows of UNUSED
+
+    of_item      rows that are planned for an item: the most that it can have
+    least_score  boxes need a higher score
+    top_k        scores of a class that take part, -1: all
+    eta          factor of a threshold above 0.5 after each box kept
+    keep         boxes of an item, -1: all
+
+    forward   y0
+    """
+
+    items: int
+    priors: int
+    classes: int
+    loc_classes: int
+    background: int
+    code: str
+    in_target: bool
+    least_score: float
+    threshold: float
+    top_k: int
+    eta: float
+    keep: int
+
+    @property
+    def candidates(self) -> int:
+        """Boxes of a class that can stay."""
+        return self.priors if self.top_k < 0 else min(self.top_k, self.priors)
+
+    @property
+    def of_item(self) -> int:
+        every = self.candidates * (self.classes - (0 <= self.background < self.classes))
+        return every if self.keep < 0 else min(self.keep, every)
+
+    @property
+    def y(self) -> Tensor:
+        return Tensor((1, 1, self.items * self.of_item, DETECTION))
+
+
+@dataclass(frozen=True)
+class DetectionEvaluate(OpRecord):
+    """Which detections are right: the first of a true box that overlaps it by `overlap_threshold`.
+
+    x0 detections, x1 truth -> y0 as EVALUATION says: for each class but the background a row of (UNUSED, class, true
+    boxes, UNUSED, UNUSED), then a row for each detection, then rows of UNUSED
+
+    difficult   whether difficult boxes count; else they, and detections of them, are neither right nor wrong
+
+    forward   y0
+    """
+
+    detections: int
+    truths: int
+    classes: int
+    background: int
+    overlap_threshold: float
+    difficult: bool
+
+    @property
+    def classes_counted(self) -> tuple[int, ...]:
+        return tuple(c for c in range(self.classes) if c != self.background)
+
+    @property
+    def y(self) -> Tensor:
+        return Tensor((1, 1, len(self.classes_counted) + self.detections, EVALUATION))

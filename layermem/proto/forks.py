@@ -88,6 +88,11 @@ HARMLESS: dict[tuple[str, str], Harmless] = {
     ("TransformationParameter", "display"): Harmless("NVCaffe", "it only prints"),
     ("TransformationParameter", "random_seed"): Harmless("NVCaffe", "random numbers follow the solver's random_seed"),
     ("RecurrentParameter", "use_cudnn_rnn8_if_supported"): Harmless("MyCaffe", _OWN_KERNELS),
+    ("DetectionOutputParameter", "save_output_param"): Harmless("SSD", "the top has the boxes, no file is written"),
+    ("DetectionOutputParameter", "visualize"): Harmless("SSD", "the top has the boxes, nothing is drawn"),
+    ("DetectionOutputParameter", "visualize_threshold"): Harmless("SSD", "the top has the boxes, nothing is drawn"),
+    ("DetectionOutputParameter", "save_file"): Harmless("SSD", "the top has the boxes, no file is written"),
+    ("SolverParameter", "show_per_class_result"): Harmless("SSD", "it only prints"),
     ("SolverParameter", "engine"): Harmless("Intel Caffe", _OWN_KERNELS),
     ("SolverParameter", "richness"): Harmless("yjxiong/caffe", _OWN_PLAN),
     ("SolverParameter", "optimize_mem"): Harmless("yjxiong/caffe", _OWN_PLAN),
@@ -166,15 +171,13 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {  # (owner, field) -> (fork, 
     ("SolverParameter", "max_momentum"): ("NVCaffe", "remove it: momentum does not change"),
     ("SolverParameter", "momentum_power"): ("NVCaffe", "remove it: momentum does not change"),
     ("SolverParameter", "max_epoch"): ("NVCaffe", "write max_iter, the batches of so many epochs"),
-    ("SolverParameter", "eval_type"): ("SSD", "remove it: `layermem test` prints the outputs of the test net"),
-    ("SolverParameter", "ap_version"): ("SSD", "remove it: `layermem test` prints the outputs of the test net"),
-    ("SolverParameter", "show_per_class_result"): ("SSD", "remove it: `layermem test` prints the outputs of the net"),
+    ("DetectionEvaluateParameter", "name_size_file"): ("SSD", "remove it: boxes are compared in fractions of images"),
+    ("DetectionEvaluateParameter", "resize_param"): ("SSD", "remove it: boxes are compared in fractions of images"),
 }
 
 # Blocks of LayerParameter, by the fork that defines them.
 _BLOCKS = {
-    "SSD": "annotated_data_param detection_evaluate_param detection_output_param "
-    "video_data_param",
+    "SSD": "annotated_data_param video_data_param",
     "R-FCN": "box_annotator_ohem_param",
     "SegNet": "dense_image_data_param",
     "PSPNet": "seg_accuracy_param batch_reduction_param seg_data_param",
@@ -193,7 +196,7 @@ _BLOCKS = {
 }  # fmt: skip
 # Types of layers, by the fork that defines them; the first fork for types of several.
 _TYPE_NAMES = {
-    "SSD": "AnnotatedData DetectionEvaluate DetectionOutput VideoData",
+    "SSD": "AnnotatedData VideoData",
     "R-FCN": "BoxAnnotatorOHEM SmoothL1LossOHEM SoftmaxWithLossOHEM",
     "MNC": "ROIWarping ROIMerging MaskResize MaskPooling",
     "SegNet": "DenseImageData",

@@ -12,8 +12,10 @@ import numpy as np
 
 from layermem.proto.read import SolverFile
 from layermem.proto.schema import Message
+from layermem.solver.average_precision import VERSIONS
 from layermem.solver.rules import HISTORY_COUNTS, NEEDS, POLICIES, WITHOUT_MOMENTUM, learning_rate
 
+NAMES = {"eval_type": ("classification", "detection"), "ap_version": VERSIONS}
 AT_LEAST = {
     "iter_size": 1, "average_loss": 1, "display": 0, "snapshot": 0, "test_interval": 0, "max_iter": 0
 }  # fmt: skip
@@ -36,6 +38,9 @@ def check_solver(solver: SolverFile) -> None:
         value = getattr(p, field)
         if value < least:
             raise solver.error(field, f"has {field} {value}; use {least} or more")
+    for field, known in NAMES.items():
+        if getattr(p, field) not in known:
+            raise solver.error(field, f"has {field} '{getattr(p, field)}'; use one of {', '.join(known)}")
     for field in NUMBERS:
         value = getattr(p, field)
         if not math.isfinite(value):

@@ -19,6 +19,7 @@ from layermem.proto.schema import Message
 from layermem.report.events import Output
 from layermem.runtime.runner import Runner
 from layermem.schedule.program import Program
+from layermem.solver.average_precision import AveragePrecision
 from layermem.solver.build import Nets, reported
 from layermem.solver.feeds import Feeds
 from layermem.solver.parameters import Parameters
@@ -90,10 +91,14 @@ class Engine:
             raise self.nets.train.placed(error) from None
 
     def test(self, index: int, stopping: Callable[[], bool]) -> tuple[float, Outputs] | None:
-        """Mean objective and outputs of test net `index`; None if it stops early: data and states are as before."""
+        """Mean objective and outputs of test net `index`; None if it stops early: data and states are as before.
+
+        The output of a DetectionEvaluate is its mean average precision.
+        """
         net, batches = 1 + index, self.nets.test_iterations[index]
         before, states = self.open_feeds.position(net), self.parameters.states([self.nets.all[net]])
         sums: dict[str, np.ndarray] = {}
+        precision = AveragePrecision(self.nets.all[net], self.param.ap_version)
         for batch in range(batches):
             if stopping():
                 self.open_feeds.seek(net, before)
@@ -104,11 +109,13 @@ class Engine:
             next_batch = (lambda: self.open_feeds.prefetch(net)) if batch + 1 < batches else None
             values = self._run(self._first_test + index, net, next_batch)
             self._recordings[net].add(values)
+            precision.add(values)
             for each in self._reported[net]:
                 value = values[each.version].astype(np.float64)
                 sums[each.version] = sums.get(each.version, np.float64(0)) + value
         self._recordings[net].write()
         means = {version: np.asarray(total / batches) for version, total in sums.items()}
+        means |= {version: np.asarray(precision.mean(version)) for version in precision.tops if version in means}
         return self._objective(net, means), self._outputs(net, means)
 
     def _run(self, schedule: int, net: int, next_batch: NextBatch | None) -> dict[str, np.ndarray]:

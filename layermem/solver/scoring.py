@@ -13,6 +13,7 @@ from layermem.graph.net import Net
 from layermem.proto.weights import read_weights
 from layermem.runtime.runner import Runner
 from layermem.schedule.program import Program
+from layermem.solver.average_precision import AveragePrecision
 from layermem.solver.build import Reported, reported
 from layermem.solver.feeds import Feeds
 from layermem.solver.parameters import Parameters
@@ -47,8 +48,12 @@ class Scoring:
         return [layer.name for layer in self.net.layers if not written.issuperset(name for name, _ in layer.params)]
 
     def run(self, batches: int) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-        """The number and the outputs of each batch, by blob name; afterwards `means` has their means."""
+        """The number and the outputs of each batch, by blob name; afterwards `means` has their means.
+
+        The top of a DetectionEvaluate is no output of a batch: its mean average precision is among the means.
+        """
         sums: dict[str, np.ndarray] = {}
+        precision = AveragePrecision(self.net)
         for batch in range(batches):
             self.context["step"] = batch
             self.context["batch"] = self.feeds.next(0)
@@ -57,11 +62,16 @@ class Scoring:
             except InputError as error:
                 raise self.net.placed(error) from None
             self.recording.add(blobs)
-            values = {output.name: blobs[output.version] for output in outputs_of(self.net)}
+            precision.add(blobs)
+            outputs = [output for output in outputs_of(self.net) if output.version not in precision.tops]
+            values = {output.name: blobs[output.version] for output in outputs}
             yield batch, values
             for name, value in values.items():
                 sums[name] = sums.get(name, np.float64(0)) + value
             self.means = {name: np.asarray(total / (batch + 1)) for name, total in sums.items()}
+        for output in outputs_of(self.net):
+            if output.version in precision.tops:
+                self.means[output.name] = np.asarray(precision.mean(output.version))
         self.recording.write()
 
     def close(self) -> None:

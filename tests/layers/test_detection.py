@@ -164,3 +164,104 @@ def test_a_device_without_a_kernel_refuses_the_layer_by_name_before_anything_run
     net.check_runnable(cpu.name, cpu.implements)
     with pytest.raises(InputError, match=r":5: layer 'loss' has type 'MultiBoxLoss', for which device cuda has no"):
         net.check_runnable(cuda.name, cuda.implements)
+
+
+# -- DetectionOutput ---------------------------------------------------------------------------------------------------
+
+SHOWN = [[0.1, 0.9], [0.4, 0.6], [0.2, 0.8], [0.7, 0.3]]  # of background and class 1; priors 0 and 2 overlap by 1/2
+
+
+def detected(settings, scores=SHOWN, *, classes=2, items=1, locations=None):
+    count = len(PRIORS)
+    layer = layer_of(
+        f'type: "DetectionOutput" detection_output_param {{ num_classes: {classes} {settings} }}',
+        (items, count * 4), (items, count * classes), (1, 2, count * 4),
+    )  # fmt: skip
+    zeros = np.zeros((items, count * 4))
+    table = np.array([PRIORS, [VARIANCES] * count], float)
+    return forward(layer, zeros if locations is None else locations, np.array([scores] * items), table).arrays["y0"][
+        0, 0
+    ]
+
+
+def test_boxes_above_the_threshold_come_by_score_without_those_that_a_better_one_overlaps():
+    rows = detected("confidence_threshold: 0.35 nms_param { nms_threshold: 0.45 }")
+    assert rows.shape == (4, 7)
+    np.testing.assert_allclose(rows[0], [0, 1, 0.9, 0, 0, 0.5, 0.5], rtol=1e-6)
+    np.testing.assert_allclose(rows[1], [0, 1, 0.6, 0.5, 0.5, 1, 1], rtol=1e-6)
+    assert (rows[2:] == -1).all()  # unused
+    rows = detected("nms_param { nms_threshold: 0.5 top_k: 2 }")
+    np.testing.assert_allclose(rows[:, 2], [0.9, 0.8], rtol=1e-6)  # an overlap of the threshold stays
+
+
+def test_of_an_item_the_best_boxes_of_all_classes_stay_and_the_rows_are_planned_for_them():
+    scores = [[0.1, 0.9, 0.2], [0.1, 0.3, 0.7], [0, 0, 0], [0.1, 0.6, 0.5]]
+    rows = detected("keep_top_k: 3 confidence_threshold: 0.1", scores, classes=3, items=2)
+    assert rows.shape == (6, 7)
+    np.testing.assert_allclose(rows[:, :3], np.array([[n, *row] for n in (0, 1) for row in
+                               ((1, 0.9), (1, 0.6), (2, 0.7))]), rtol=1e-6)  # fmt: skip
+
+
+def test_eta_lowers_a_threshold_above_a_half_after_each_box():
+    assert (detected("nms_param { nms_threshold: 0.6 }")[:, 0] == 0).all()
+    assert (detected("nms_param { nms_threshold: 0.6 eta: 0.8 }")[:, 0] == -1).sum() == 1
+
+
+def test_locations_move_the_boxes_by_their_code():
+    locations = np.zeros((1, 16))
+    locations[0, :4] = 1, -1, math.log(2) / 0.2, 0
+    settings = "code_type: CENTER_SIZE keep_top_k: 1"
+    np.testing.assert_allclose(detected(settings, locations=locations)[0, 3:], [-0.2, -0.05, 0.8, 0.45], atol=1e-6)
+    rows = detected(f"{settings} variance_encoded_in_target: true", locations=np.eye(1, 16) / 4)
+    np.testing.assert_allclose(rows[0, 3:], [0.125, 0, 0.625, 0.5], atol=1e-6)
+
+
+def test_settings_that_keep_no_box_are_refused():
+    for settings in (
+        "keep_top_k: 0",
+        "nms_param { top_k: 0 }",
+        "nms_param { eta: 0 }",
+        "nms_param { nms_threshold: -1 }",
+    ):
+        with pytest.raises(InputError, match=r"keeps no box|has eta 0|nms_threshold -1"):
+            detected(settings)
+
+
+# -- DetectionEvaluate -------------------------------------------------------------------------------------------------
+
+TRUE = [
+    row(0, 1, (0, 0, 0.5, 0.5)),
+    row(0, 2, (0.5, 0.5, 1, 1)),
+    row(1, 1, (0, 0, 1, 1), difficult=1),
+    row(-1, 0, (0,) * 4),
+]
+FOUND = [
+    (0, 1, 0.6, 0, 0, 0.5, 0.4), (0, 1, 0.9, 0, 0, 0.5, 0.5), (0, 2, 0.8, 0, 0, 0.5, 0.5), (1, 1, 0.7, 0, 0, 1, 0.9),
+    (-1,) * 7, (1, 2, 0.3, 0, 0, 1, 1),
+]  # fmt: skip
+
+
+def evaluated(settings=""):
+    layer = layer_of(f'type: "DetectionEvaluate" detection_evaluate_param {{ num_classes: 3 {settings} }}',
+                     (1, 1, 6, 7), (1, 1, 4, 8))  # fmt: skip
+    return forward(layer, np.array(FOUND), np.array(TRUE)).arrays["y0"][0, 0].round(3).tolist()
+
+
+def test_the_first_detection_of_a_true_box_is_right_and_the_others_are_wrong():
+    assert evaluated() == [
+        [-1, 1, 2, -1, -1], [-1, 2, 1, -1, -1], [0, 1, 0.9, 1, 0], [0, 1, 0.6, 0, 1], [0, 2, 0.8, 0, 1],
+        [1, 1, 0.7, 1, 0], [1, 2, 0.3, 0, 1], [-1] * 5,
+    ]  # fmt: skip
+
+
+def test_difficult_boxes_and_their_detections_need_not_count():
+    rows = evaluated("evaluate_difficult_gt: false overlap_threshold: 0.85")
+    assert rows[:2] == [[-1, 1, 1, -1, -1], [-1, 2, 1, -1, -1]] and [1, 1, 0.7, 0, 0] in rows
+
+
+def test_a_detection_of_no_class_is_refused():
+    layer = layer_of(
+        'type: "DetectionEvaluate" detection_evaluate_param { num_classes: 1 }', (1, 1, 6, 7), (1, 1, 4, 8)
+    )
+    with pytest.raises(InputError, match=r"reads a detection of label 1 .*, but has 1 classes: 0 to 0 without"):
+        forward(layer, np.array(FOUND), np.array(TRUE))

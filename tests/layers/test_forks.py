@@ -15,10 +15,11 @@ from tests.layers.harness import wants_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "forks.md"
 TYPES = (
-    "Axpy", "BN", "ConvolutionDepthwise", "DepthwiseConvolution", "Interp", "MultiBoxLoss", "Normalize", "Permute",
+    "Axpy", "BN", "ConvolutionDepthwise", "DepthwiseConvolution",
+    "DetectionEvaluate", "DetectionOutput", "Interp", "MultiBoxLoss", "Normalize", "Permute",
     "PriorBox", "PSROIPooling", "ReLU6", "Reorg", "ROIPooling", "ShuffleChannel", "SmoothL1Loss", "Upsample",
 )  # fmt: skip
-NOT_ON_CUDA = {"MultiBoxLoss"}  # refused by name: test_detection.py
+NOT_ON_CUDA = {"DetectionEvaluate", "DetectionOutput", "MultiBoxLoss"}  # refused by name: test_detection.py
 ROWS = {row[0].strip(): row for row in (line.strip("|").split("|") for line in PAGE.read_text().splitlines())}
 
 

@@ -35,7 +35,7 @@ def test_a_path_that_leads_nowhere_has_no_field():
         ("LayerParameter", "kernel_size", NetParameter, "it belongs inside 'convolution_param' or 'pooling_param'"),
         (
             "LayerParameter",
-            "detection_output_param",
+            "video_data_param",
             NetParameter,
             "from the SSD fork of Caffe, which is not supported",
         ),

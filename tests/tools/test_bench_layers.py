@@ -33,6 +33,7 @@ def test_every_case_is_a_net_with_a_gradient_where_there_is_one():
     }  # fmt: skip
     names_only = {"Parameter", "Reshape", "Slice", "Split", "Silence", "Threshold"}
     small = {
-        "Filter", "HDF5Output", "InfogainLoss", "MultiBoxLoss", "MultinomialLogisticLoss", "Python",
+        "DetectionEvaluate", "DetectionOutput", "Filter", "HDF5Output", "InfogainLoss", "MultiBoxLoss",
+        "MultinomialLogisticLoss", "Python",
     }  # on the host, of boxes, or of scores  # fmt: skip
     assert kinds == set(LAYERS) - bound_by_arithmetic - names_only - small - PARTS

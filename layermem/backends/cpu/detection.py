@@ -7,7 +7,7 @@ from collections.abc import Collection
 from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
 from layermem.errors import InputError
-from layermem.ops import MultiBoxLoss
+from layermem.ops import DetectionEvaluate, DetectionOutput, MultiBoxLoss
 
 CODES = {"CORNER": 1, "CENTER_SIZE": 2, "CORNER_SIZE": 3}  # PriorBoxParameter.CodeType
 MININGS = {"NONE": 0, "MAX_NEGATIVE": 1, "HARD_EXAMPLE": 2}  # MultiBoxLossParameter.MiningType
@@ -66,3 +66,44 @@ def multibox_loss_backward(op: MultiBoxLoss, call: CpuCall) -> list[Launch]:
             workspace=call.workspace,
         )
     ]  # fmt: skip
+
+
+def detection_of(op: DetectionOutput) -> cpu.DetectionProblem:
+    return cpu.DetectionProblem(
+        items=op.items, priors=op.priors, classes=op.classes, loc_classes=op.loc_classes, background=op.background,
+        code=CODES[op.code], in_target=op.in_target, least_score=op.least_score, threshold=op.threshold, eta=op.eta,
+        candidates=op.candidates, of_item=op.of_item,
+    )  # fmt: skip
+
+
+def detection_bytes(op: DetectionOutput, roles: Collection[str]) -> int:
+    return cpu.detection_output_workspace_bytes(detection_of(op))
+
+
+@kernel(DetectionOutput, "forward", workspace=detection_bytes)
+def detection_output_forward(op: DetectionOutput, call: CpuCall) -> list[Launch]:
+    return [
+        cpu.detection_output(
+            detection_of(op), y=call["y0"], locations=call["x0"], scores=call["x1"], boxes=call["x2"],
+            workspace=call.workspace,
+        )
+    ]  # fmt: skip
+
+
+def evaluation_of(op: DetectionEvaluate) -> cpu.EvaluationProblem:
+    return cpu.EvaluationProblem(
+        detections=op.detections, truths=op.truths, classes=op.classes, background=op.background, rows=op.y.shape[2],
+        overlap_threshold=op.overlap_threshold, difficult=op.difficult,
+    )  # fmt: skip
+
+
+def evaluation_bytes(op: DetectionEvaluate, roles: Collection[str]) -> int:
+    return cpu.detection_evaluate_workspace_bytes(evaluation_of(op))
+
+
+@kernel(DetectionEvaluate, "forward", workspace=evaluation_bytes)
+def detection_evaluate_forward(op: DetectionEvaluate, call: CpuCall) -> list[Launch]:
+    launch = cpu.detection_evaluate(
+        evaluation_of(op), y=call["y0"], detections=call["x0"], truth=call["x1"], workspace=call.workspace
+    )
+    return [report_boxes(call, launch)]

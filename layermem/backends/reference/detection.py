@@ -8,8 +8,8 @@ import numpy as np
 
 from layermem.backends.reference.base import Array, ReferenceCall, kernel
 from layermem.errors import InputError
-from layermem.ops import MultiBoxLoss
-from layermem.ops.detection import IGNORED, NEGATIVE, TRUTH, UNMATCHED, UNUSED
+from layermem.ops import DetectionEvaluate, DetectionOutput, MultiBoxLoss
+from layermem.ops.detection import DETECTION, EVALUATION, IGNORED, NEGATIVE, TRUTH, UNMATCHED, UNUSED
 from layermem.ops.softmax import LARGEST_LOSS
 
 LEAST_OVERLAP = np.float32(1e-6)  # that can match
@@ -298,3 +298,86 @@ def multibox_loss_backward(op: MultiBoxLoss, call: ReferenceCall) -> None:
         )
     for role, gradient in gradients.items():
         call[role][...] = gradient.reshape(call[role].shape)
+
+
+# -- DetectionOutput ---------------------------------------------------------------------------------------------------
+
+
+@kernel(DetectionOutput, "forward")
+def detection_output_forward(op: DetectionOutput, call: ReferenceCall) -> None:
+    locations = call["x0"].reshape(op.items, op.priors, op.loc_classes, 4).astype(np.float32)
+    scores = call["x1"].reshape(op.items, op.priors, op.classes).astype(np.float32)
+    priors, variances = call["x2"].reshape(2, op.priors, 4).astype(np.float32)
+    rows: list[tuple[float, ...]] = []
+    for item in range(op.items):
+        found: list[tuple[float, ...]] = []  # by class and score
+        for c in range(op.classes):
+            if c == op.background:
+                continue
+            location = locations[item, :, 0 if op.loc_classes == 1 else c]
+            boxes = decode(op.code, priors, None if op.in_target else variances, location)
+            of_class = scores[item, :, c]
+            order = np.argsort(-of_class, kind="stable")
+            order = order[of_class[order] > np.float32(op.least_score)][: op.candidates]
+            found += [(item, c, of_class[i], *boxes[i]) for i in suppress_adaptively(op, boxes, order)]
+        if len(found) > op.of_item:
+            best = np.argsort([-row[2] for row in found], kind="stable")[: op.of_item]
+            found = [found[i] for i in sorted(best)]
+        rows += found
+    y = call["y0"].reshape(-1, DETECTION)
+    y[...] = UNUSED
+    if rows:
+        y[: len(rows)] = rows
+
+
+def suppress_adaptively(op: DetectionOutput, boxes: Array, order: Array) -> list[int]:
+    """Those of `order` that no better one overlaps by more than the threshold, which eta lowers."""
+    threshold, kept = np.float32(op.threshold), list[int]()
+    for i in order:
+        if not kept or overlaps(boxes[[i]], boxes[kept]).max() <= threshold:
+            kept.append(int(i))
+            if op.eta < 1 and threshold > np.float32(0.5):
+                threshold = threshold * np.float32(op.eta)
+    return kept
+
+
+# -- DetectionEvaluate -------------------------------------------------------------------------------------------------
+
+
+@kernel(DetectionEvaluate, "forward")
+def detection_evaluate_forward(op: DetectionEvaluate, call: ReferenceCall) -> None:
+    found = call["x0"].reshape(op.detections, DETECTION).astype(np.float32)
+    truth = call["x1"].reshape(op.truths, TRUTH).astype(np.float32)
+    found, truth = found[found[:, 0] != UNUSED], truth[truth[:, 0] != UNUSED]
+    for rows, what in ((found, "detection"), (truth, "true box")):
+        for row in rows:
+            if not np.isfinite(row).all() or not (row[1] > -1 and int(row[1]) in op.classes_counted):
+                raise InputError(
+                    f"reads a {what} of label {row[1]:.9g} from {row[3]:.9g}, {row[4]:.9g} to {row[5]:.9g}, "
+                    f"{row[6]:.9g}, but has {op.classes} classes: 0 to {op.classes - 1} without the background, "
+                    f"{op.background}; fix the data",
+                    layer=call.layer,
+                )
+    counted = np.ones(len(truth), bool) if op.difficult else truth[:, 7] == 0
+    table: list[tuple[float, ...]] = []
+    for c in op.classes_counted:
+        table.append((UNUSED, c, int(np.count_nonzero(counted & (truth[:, 1].astype(int) == c))), UNUSED, UNUSED))
+    whole = found[:, :2].astype(int)
+    for item, c in sorted({(int(i), int(label)) for i, label in whole}):
+        mine = found[(whole == (item, c)).all(axis=1)]
+        rows = np.flatnonzero((truth[:, :2].astype(int) == (item, c)).all(axis=1))
+        taken: set[int] = set()
+        for row in mine[np.argsort(-mine[:, 2], kind="stable")]:
+            shares = overlaps(row[None, 3:7], truth[rows, 3:7])[0] if len(rows) else np.zeros(1, np.float32)
+            best = int(shares.argmax())
+            right, wrong = 0, 1
+            if len(rows) and shares[best] >= np.float32(op.overlap_threshold):
+                if not counted[rows[best]]:
+                    right, wrong = 0, 0
+                elif best not in taken:
+                    right, wrong = 1, 0
+                    taken.add(best)
+            table.append((item, c, row[2], right, wrong))
+    y = call["y0"].reshape(-1, EVALUATION)
+    y[...] = UNUSED
+    y[: len(table)] = table

@@ -1,5 +1,7 @@
 // Losses and outputs of detectors.
 #include "cpu/bindings/bind.h"
+#include "cpu/kernels/detection_evaluate.h"
+#include "cpu/kernels/detection_output.h"
 #include "cpu/kernels/multibox_loss.h"
 
 namespace py = pybind11;
@@ -81,8 +83,55 @@ void bind_multibox_loss(py::module_& m) {
         arg("accumulate_dscores") = false, arg("workspace"));
 }
 
+void bind_detection_output(py::module_& m) {
+    using py::arg;
+    py::class_<DetectionProblem>(m, "DetectionProblem")
+        .def(py::init([](int64_t items, int64_t priors, int64_t classes, int64_t loc_classes, int64_t background,
+                         int64_t code, bool in_target, float least_score, float threshold, float eta,
+                         int64_t candidates, int64_t of_item) {
+                 return DetectionProblem{
+                     items,       priors,    classes, loc_classes, background, {static_cast<BoxCode>(code), in_target},
+                     least_score, threshold, eta,     candidates,  of_item};
+             }),
+             py::kw_only(), arg("items"), arg("priors"), arg("classes"), arg("loc_classes"), arg("background"),
+             arg("code"), arg("in_target"), arg("least_score"), arg("threshold"), arg("eta"), arg("candidates"),
+             arg("of_item"));
+    m.def("detection_output_workspace_bytes", &detection_output_workspace_bytes, arg("problem"));
+    m.def(
+        "detection_output",
+        [](const DetectionProblem& problem, Address y, Address locations, Address scores, Address boxes,
+           Address workspace) {
+            return BoundLaunch{detection_output(problem, at<float>(y), at<const float>(locations),
+                                                at<const float>(scores), at<const float>(boxes), at<void>(workspace))};
+        },
+        arg("problem"), py::kw_only(), arg("y"), arg("locations"), arg("scores"), arg("boxes"), arg("workspace"));
+}
+
+void bind_detection_evaluate(py::module_& m) {
+    using py::arg;
+    py::class_<EvaluationProblem>(m, "EvaluationProblem")
+        .def(py::init([](int64_t detections, int64_t truths, int64_t classes, int64_t background, int64_t rows,
+                         float overlap_threshold, bool difficult) {
+                 return EvaluationProblem{detections, truths, classes, background, rows, overlap_threshold, difficult};
+             }),
+             py::kw_only(), arg("detections"), arg("truths"), arg("classes"), arg("background"), arg("rows"),
+             arg("overlap_threshold"), arg("difficult"));
+    m.def("detection_evaluate_workspace_bytes", &detection_evaluate_workspace_bytes, arg("problem"));
+    m.def(
+        "detection_evaluate",
+        [](const EvaluationProblem& problem, Address y, Address detections, Address truth, Address workspace) {
+            return BoundLaunch{detection_evaluate(problem, at<float>(y), at<const float>(detections),
+                                                  at<const float>(truth), at<void>(workspace))};
+        },
+        arg("problem"), py::kw_only(), arg("y"), arg("detections"), arg("truth"), arg("workspace"));
+}
+
 }  // namespace
 
-void bind_detection(py::module_& m) { bind_multibox_loss(m); }
+void bind_detection(py::module_& m) {
+    bind_multibox_loss(m);
+    bind_detection_output(m);
+    bind_detection_evaluate(m);
+}
 
 }  // namespace layermem::cpu

@@ -145,6 +145,12 @@ Detection       ValueError for a true box of no item or no class
     multibox_loss_forward(problem, *, loss, locations, scores, boxes, truth, match=0, workspace)
     multibox_loss_backward(problem, *, dlocations=0, dscores=0, dloss, locations, scores, boxes, truth, match, ...)
         match int32 [items][loc_classes][priors]: a row of truth, -1 unmatched, -2 ignored, -3 chosen as background
+    DetectionProblem(*, items, priors, classes, loc_classes, background, ..., of_item)
+    detection_output(problem, *, y, locations, scores, boxes, workspace)    y [items of_item][7], unused rows -1
+        workspace: detection_output_workspace_bytes(problem)
+    EvaluationProblem(*, detections, truths, classes, background, rows, overlap_threshold, difficult)
+    detection_evaluate(problem, *, y, detections, truth, workspace)         y [rows][5], unused rows -1
+        workspace: detection_evaluate_workspace_bytes(problem)
 
 Rows of a table; index: whole numbers as floats, ValueError for one out of range
     gather_rows(rows, width, *, count, out, table, index, bias=0)       out[i] = table[index[i]] (+ bias [width])
