@@ -190,9 +190,14 @@ class NoiseFeed(Feed):
     """Noise in place of a data set: the first top in [-1, 1), the others in [0, 1), and indices in [0, limit).
 
     limits   for each top the end of the range of its indices; None for a top of numbers
+    labels   for each top the labels of its boxes; None for a top that holds none
     """
 
-    def __init__(self, shapes: Shapes, limits: Sequence[int | None], noise: int, key: tuple[int | str, ...]):
+    def __init__(
+        self, shapes: Shapes, limits: Sequence[int | None], noise: int, key: tuple[int | str, ...],
+        labels: Sequence[tuple[int, ...] | None] = (),
+    ):  # fmt: skip
+        self.labels = tuple(labels) or (None,) * len(shapes)
         self.shapes, self.limits, self.noise, self.key = shapes, tuple(limits), noise, ("noise", noise, *key)
         self._batch = 0
 
@@ -203,10 +208,20 @@ class NoiseFeed(Feed):
 
     def _draw(self, index: int) -> np.ndarray:
         draw, shape, limit = generator(*self.key, index, self._batch), self.shapes[index], self.limits[index]
+        labels = self.labels[index]
+        if labels is not None:
+            return self._boxes(draw, shape, labels)
         if limit is not None:
             return draw.integers(0, limit, shape).astype(np.float32)
         values = draw.random(shape, np.float32)
         return values if index else 2 * values - 1
+
+    def _boxes(self, draw: np.random.Generator, shape: tuple[int, ...], labels: tuple[int, ...]) -> np.ndarray:
+        """Rows of item, label, instance, left, top, right, bottom, difficult; as many for each item."""
+        rows, items = prod(shape[:-1]), self.shapes[0][0]
+        low, size = draw.random((rows, 2)) * 0.5, 0.1 + 0.4 * draw.random((rows, 2))
+        item, label, zeros = np.arange(rows) * items // rows, draw.choice(labels, rows), np.zeros(rows)
+        return np.column_stack([item, label, zeros, low, low + size, zeros]).astype(np.float32).reshape(shape)
 
     def state(self) -> State:
         return {"batch": self._batch, "noise": self.noise}

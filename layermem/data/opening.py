@@ -12,6 +12,7 @@ from collections.abc import Callable
 from math import prod
 from pathlib import Path
 
+from layermem.data.annotated import ROWS_OF_ITEM, AnnotatedFeed, AnnotatedSource, resized
 from layermem.data.database import open_database
 from layermem.data.datum_source import DatumSource
 from layermem.data.feed import ArrayFeed, BlobFeed, DummyFeed, Feed, Hdf5Feed, ImageFeed, Shapes
@@ -77,11 +78,14 @@ def declared_shapes(param: Message) -> Shapes | None:
 
     Height and width are those of the crop, or ImageData's new_height and new_width; channels follow from is_color,
     force_color, force_gray, or from the number of mean values, and are those of colour images in WindowData.
+    AnnotatedData states its size in resize_param.
     """
     if param.type == "HDF5Data":
         return None
     transform = param.transform_param
     height = width = transform.crop_size
+    if param.type == "AnnotatedData":
+        height, width = resized(transform)
     if param.type == "WindowData":
         channels = CHANNELS
     elif param.type == "ImageData":
@@ -91,8 +95,11 @@ def declared_shapes(param: Message) -> Shapes | None:
     else:
         means = len(transform.mean_value) if len(transform.mean_value) > 1 else 0  # a single one fits any channels
         channels = 3 if transform.force_color else 1 if transform.force_gray else means
+    if not (channels and height and width):
+        return None
     batch = _batch_size(param)
-    return ((batch, channels, height, width), (batch,))[: len(param.top)] if channels and height and width else None
+    labels = (1, 1, batch * ROWS_OF_ITEM, 8) if param.type == "AnnotatedData" else (batch,)
+    return ((batch, channels, height, width), labels)[: len(param.top)]
 
 
 def _resolver(path: str, remedy: str = "") -> ResolvePath:
@@ -119,7 +126,7 @@ def _batch_size(param: Message) -> int:
 
 def _prefetch_depth(param: Message, shapes: Shapes) -> int:
     """The number of batches that may wait; beside them one is being read, and one is in use."""
-    if param.type == "Data" and param.data_param.HasField("prefetch"):
+    if param.type in ("Data", "AnnotatedData") and param.data_param.HasField("prefetch"):
         return int(param.data_param.prefetch)
     batch_bytes = 4 * sum(prod(shape) for shape in shapes)
     return max(1, min(PREFETCH, PREFETCH_BYTES // max(batch_bytes, 1)))
@@ -163,6 +170,8 @@ def _create(param: Message, phase: int, key: tuple[int | str, ...], resolve: Res
         return WindowFeed(resolve(param.window_data_param.source), param, key, resolve)
     if len(param.top) > 2:
         raise InputError(f"has {len(param.top)} tops; give it one top for the data, and a second one for labels")
+    if param.type == "AnnotatedData":
+        return _annotated(param, phase, key, resolve, batch)
     transform = Transform(param.transform_param, phase, key, resolve)
     source = _database(param, key, resolve, transform) if param.type == "Data" else _image_list(param, key, resolve)
     try:
@@ -181,6 +190,19 @@ def _database(param: Message, key: tuple[int | str, ...], resolve: ResolvePath, 
     path, skip = resolve(data.source), _random_skip(data.rand_skip, key)
     labels, stated = len(param.top) > 1, enum_name(data, "backend")
     return open_database(path, stated=stated, labels=labels, color=transform.color, skip=skip)
+
+
+def _annotated(
+    param: Message, phase: int, key: tuple[int | str, ...], resolve: ResolvePath, batch: int
+) -> AnnotatedFeed:
+    transform = Transform(param.transform_param, phase, key, resolve, boxes=True)
+    path, skip = resolve(param.data_param.source), _random_skip(param.data_param.rand_skip, key)
+    source = AnnotatedSource(path, labels=False, color=transform.color, skip=skip)
+    try:
+        return AnnotatedFeed(param, source, transform, batch, key)
+    except InputError:
+        source.close()
+        raise
 
 
 def _image_list(param: Message, key: tuple[int | str, ...], resolve: ResolvePath) -> ImageListSource:

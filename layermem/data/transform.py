@@ -25,14 +25,26 @@ from layermem.proto.schema import TRAIN, BlobProto, Message
 from layermem.utils.input_files import read_bytes
 from layermem.utils.seeds import below, words
 
+OF_BOXES = ("resize_param", "distort_param", "expand_param")
+
 
 class Transform:
-    """A TransformationParameter in a phase.  `key` is the seed and the layer; `resolve` finds mean_file."""
+    """A TransformationParameter in a phase.  `key` is the seed and the layer; `resolve` finds mean_file.
 
-    def __init__(self, param: Message, phase: int, key: tuple[int | str, ...], resolve: Callable[[str], Path]):
+    boxes   the images have boxes (AnnotatedData), and more is done to them before (annotated.py)
+    """
+
+    def __init__(self, param: Message, phase: int, key: tuple[int | str, ...], resolve: Callable[[str], Path], *,
+                 boxes: bool = False):  # fmt: skip
         self.param, self.train, self.key = param, phase == TRAIN, (*key, "transform")
         if param.force_color and param.force_gray:
             raise InputError("has both force_color and force_gray; keep one")
+        for field in () if boxes else OF_BOXES:
+            if param.HasField(field):
+                raise InputError(
+                    f"has a {field}, from the SSD fork of Caffe, which is obeyed in AnnotatedData only; change the "
+                    "images before they are stored, and remove it"
+                )
         self.color = True if param.force_color else False if param.force_gray else None
         if param.mean_file and param.mean_value:
             raise InputError("has both mean_file and mean_value; keep one")
@@ -79,6 +91,10 @@ class Transform:
             if self.param.scale != 1:
                 target *= np.float32(self.param.scale)
         return out
+
+    def mirrors(self, first: int, count: int) -> np.ndarray:
+        """Which of the samples from `first` on are mirrored."""
+        return (words(first, count, *self.key)[:, 2] & np.uint64(1)).astype(bool) & bool(self.param.mirror)
 
     def _corner(self, shape: tuple[int, ...], bits: np.ndarray) -> tuple[int, int]:
         """The top left corner of the crop in an image."""

@@ -142,6 +142,10 @@ class Layer:
         """The end of the range of a bottom that holds indices, such as labels: the classes.  None for others."""
         return None
 
+    def truth_labels(self, bottom: int) -> tuple[int, ...] | None:
+        """The labels that a bottom of true boxes (layers/detection.py) may hold.  None for other bottoms."""
+        return None
+
     # -- helpers for setup ---------------------------------------------------------------------------------
 
     def _check_counts(self) -> None:

@@ -1,5 +1,7 @@
 """Input layers: their tops come from outside the net, from a data set or from the caller.
 
+AnnotatedData                y0 images, y1 [1, 1, R, 8] their boxes, read from an LMDB: a row is (item, label, instance,
+                             left, top, right, bottom, difficult), and -1 in all numbers where it holds no box
 Data ImageData HDF5Data      y{i} read from files (layermem/data); a label goes with its image
 MemoryData DummyData Input   y{i} of the shapes that the layer states (MemoryData with dim, as OpenCL Caffe has it, of
                              any rank)
@@ -7,7 +9,7 @@ WindowData                   y0 windows cut from images, y1 their labels
 InfogainMatrix               y0, the matrix in the `source` of an InfogainLoss, the same in every batch
 memory                       tops cannot be recomputed (recompute_kind "never"): a plan keeps or offloads them;
                              nothing is stashed, and no gradient flows
-source                       Caffe data_layer.cpp and its neighbours
+source                       Caffe data_layer.cpp and its neighbours; annotated_data_layer.cpp of the SSD fork
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from layermem.errors import InputError
 from layermem.layers.base import MAX_COUNT, Layer, Message, Step, Tensor, roles
 
 FROM_FILES = {
+    "AnnotatedData": ("data_param", "batch_size"),
     "Data": ("data_param", "batch_size"),
     "ImageData": ("image_data_param", "batch_size"),
     "HDF5Data": ("hdf5_data_param", "batch_size"),
@@ -93,7 +96,9 @@ def make_feed_layer(
 
 
 def shape_options(param: Message) -> str:
-    """The options that give the shapes of an input layer: an image, then a label for each."""
+    """The options that give the shapes of an input layer: an image, then a label for each, or boxes."""
+    if param.type == "AnnotatedData":
+        return " ".join(f"--input {top}={'1,1,R,8' if i else 'N,C,H,W'}" for i, top in enumerate(param.top))
     return " ".join(f"--input {top}={'N' if i else 'N,C,H,W'}" for i, top in enumerate(param.top))
 
 

@@ -170,6 +170,10 @@ class MultiBoxLoss(Layer):
             return None if p.normalize else items
         return {"FULL": items * priors, "VALID": None, "BATCH_SIZE": items, "NONE": 1}[NORMALIZATIONS[p.normalization]]
 
+    def truth_labels(self, bottom: int) -> tuple[int, ...] | None:
+        labels = (c for c in range(self.record.classes) if c != self.record.background)
+        return tuple(labels) if bottom == 3 else None
+
     def forward(self) -> Step:
         reads = ("x0", "x1", "x2", "x3")
         return Step("forward", reads, ("y0", *self.stash), flops=self._flops())
@@ -232,6 +236,7 @@ class DetectionOutput(Layer):
 
 @layer("DetectionEvaluate")
 class DetectionEvaluate(Layer):
+    record: ops.DetectionEvaluate
     bottom_range = (2, 2)
 
     def setup(self) -> None:
@@ -252,3 +257,6 @@ class DetectionEvaluate(Layer):
 
     def forward(self) -> Step:
         return Step("forward", ("x0", "x1"), ("y0",), flops=20 * self.bottoms[0].count)
+
+    def truth_labels(self, bottom: int) -> tuple[int, ...] | None:
+        return self.record.classes_counted if bottom == 1 else None

@@ -80,7 +80,6 @@ HARMLESS: dict[tuple[str, str], Harmless] = {
     ("DataParameter", "verbose"): Harmless("FlowNet", "it only prints"),
     ("ImageDataParameter", "cache"): Harmless("NVCaffe", "images are decoded when they are read"),
     ("ImageDataParameter", "threads"): Harmless("NVCaffe", "images are read ahead by one thread"),
-    ("TransformationParameter", "emit_constraint"): Harmless("SSD", "it concerns boxes of annotated data only"),
     ("TransformationParameter", "use_gpu_transform"): Harmless("NVCaffe", "images are transformed on the host"),
     ("TransformationParameter", "interpolation_algo_up"): Harmless("NVCaffe", "images are not resized at random"),
     ("TransformationParameter", "interpolation_algo_down"): Harmless("NVCaffe", "images are not resized at random"),
@@ -130,14 +129,11 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {  # (owner, field) -> (fork, 
     ("RecurrentParameter", "expose_hidden_input"): ("MyCaffe", _EXPOSED),
     ("RecurrentParameter", "expose_hidden_output"): ("MyCaffe", _EXPOSED),
     ("RecurrentParameter", "auto_repeat_hidden_states_across_layers"): ("MyCaffe", "name the states of each layer"),
-    ("TransformationParameter", "resize_param"): ("SSD", _RESIZED),
     ("TransformationParameter", "random_resize_param"): ("SSD", _RESIZED),
     ("TransformationParameter", "random_aspect_ratio_param"): ("MobileNet-YOLO", _RESIZED),
     ("TransformationParameter", "crop_h"): ("SSD", "write crop_size, or crop the images before they are stored"),
     ("TransformationParameter", "crop_w"): ("SSD", "write crop_size, or crop the images before they are stored"),
     ("TransformationParameter", "noise_param"): ("SSD", _BEFOREHAND),
-    ("TransformationParameter", "distort_param"): ("SSD", _BEFOREHAND),
-    ("TransformationParameter", "expand_param"): ("SSD", _BEFOREHAND),
     ("TransformationParameter", "multi_scale"): ("yjxiong/caffe", _BEFOREHAND),
     ("TransformationParameter", "fix_crop"): ("yjxiong/caffe", _BEFOREHAND),
     ("TransformationParameter", "img_rand_resize_lower"): ("NVCaffe", _RESIZED),
@@ -177,7 +173,7 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {  # (owner, field) -> (fork, 
 
 # Blocks of LayerParameter, by the fork that defines them.
 _BLOCKS = {
-    "SSD": "annotated_data_param video_data_param",
+    "SSD": "video_data_param",
     "R-FCN": "box_annotator_ohem_param",
     "SegNet": "dense_image_data_param",
     "PSPNet": "seg_accuracy_param batch_reduction_param seg_data_param",
@@ -196,7 +192,7 @@ _BLOCKS = {
 }  # fmt: skip
 # Types of layers, by the fork that defines them; the first fork for types of several.
 _TYPE_NAMES = {
-    "SSD": "AnnotatedData VideoData",
+    "SSD": "VideoData",
     "R-FCN": "BoxAnnotatorOHEM SmoothL1LossOHEM SoftmaxWithLossOHEM",
     "MNC": "ROIWarping ROIMerging MaskResize MaskPooling",
     "SegNet": "DenseImageData",

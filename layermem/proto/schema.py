@@ -126,6 +126,7 @@ BlobShape = message_class("BlobShape")
 BlobProto = message_class("BlobProto")
 BlobProtoVector = message_class("BlobProtoVector")
 Datum = message_class("Datum")
+AnnotatedDatum = message_class("AnnotatedDatum")
 FillerParameter = message_class("FillerParameter")
 
 FastNetParameter = message_class("NetParameter", _FAST_POOL)

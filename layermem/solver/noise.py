@@ -4,6 +4,8 @@
     top of the data    noise
     data               numbers in [-1, 1)
     label              0 to classes - 1, where a layer that reads it states their number
+    true boxes         of a tenth to half of the image along each axis, as many for each image, of classes that the
+                       layers that read them know
     others             numbers in [0, 1): targets, probabilities
 
 A batch depends on the seed of the noise, the phase, the layer and the number of the batch alone.
@@ -52,10 +54,22 @@ def index_limits(net: Net) -> dict[str, int]:
     return limits
 
 
+def truth_labels(net: Net) -> dict[str, tuple[int, ...]]:
+    """The labels of every blob that holds true boxes: those that all layers which read it know."""
+    labels: dict[str, tuple[int, ...]] = {}
+    for node in net.nodes:
+        for index, blob in enumerate(node.bottoms):
+            known = node.layer.truth_labels(index)
+            if known:
+                labels[blob] = tuple(each for each in labels.get(blob, known) if each in known)
+    return labels
+
+
 def noise_feed(net: Net, node: Node, noise: int) -> Feed:
     """Noise for the input layer `node`."""
-    limits = index_limits(net)
+    limits, labels = index_limits(net), truth_labels(net)
     shapes = tuple(top.shape for top in node.layer.tops)
-    feed = NoiseFeed(shapes, [limits.get(top) for top in node.tops], noise, (net.phase, node.layer.name))
+    key = (net.phase, node.layer.name)
+    feed = NoiseFeed(shapes, [limits.get(top) for top in node.tops], noise, key, [labels.get(top) for top in node.tops])
     feed.path, feed.layer = str(net.path), node.layer.name
     return feed

@@ -40,8 +40,8 @@ WRONG_TEXT = {
         "net:3: 'global_pooling' (column 3) is not a field of LayerParameter; it belongs inside 'pooling_param'",
     ),
     "field of a fork": (
-        'layer { type: "AnnotatedData" annotated_data_param { } }',
-        "net:1: 'annotated_data_param' (column 31) is not a field of LayerParameter: it is from the SSD fork of Caffe,"
+        'layer { type: "VideoData" video_data_param { } }',
+        "net:1: 'video_data_param' (column 27) is not a field of LayerParameter: it is from the SSD fork of Caffe,"
         " which is not supported",
     ),
     "field that is like no other": (

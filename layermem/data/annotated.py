@@ -1,0 +1,222 @@
+"""AnnotatedData: images of an LMDB of AnnotatedDatums, with their boxes.
+
+    distort, expand, sample (augment.py), then resize, mirror, subtract the mean, scale
+
+The boxes of a batch are one top of 1 x 1 x R x 8: item, label, instance, left, top, right, bottom, difficult.  In the
+fork R changes with the batch.  Here it is the most boxes of any batch of successive records, which one pass over the
+database counts without reading an image; rows that hold no box follow the others and are -1.  Without the database,
+ROWS_OF_ITEM rows are planned for each item.
+
+Every random number depends on the seed, the layer and the number of the sample, so that a resumed run draws the same.
+source  annotated_data_layer.cpp and data_transformer.cpp of the SSD fork of Caffe
+"""
+
+from __future__ import annotations
+
+import io
+import math
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from layermem.data.augment import distort, expand, sample
+from layermem.data.boxes import COLUMNS, UNIT, Boxes, boxes_of, mirrored, seen_through
+from layermem.data.feed import Feed
+from layermem.data.lmdb_source import LmdbSource
+from layermem.data.position import State, number_in
+from layermem.data.resampling import resample
+from layermem.data.transform import Transform
+from layermem.errors import InputError
+from layermem.proto.schema import AnnotatedDatum, Message, enum_name, message_class
+from layermem.proto.wire import LENGTH, WireError, fields
+from layermem.utils.seeds import generator
+
+ROWS_OF_ITEM = 8  # planned where the database is not there
+DATUM, GROUP, ANNOTATION = 1, 3, 2  # numbers of fields of AnnotatedDatum and AnnotationGroup
+ResizeParameter = message_class("ResizeParameter")
+
+
+class AnnotatedSource(LmdbSource):
+    """An LMDB of AnnotatedDatums."""
+
+    def _datum(self) -> Message:
+        datum: Message = self._record().datum
+        return datum
+
+    def _record(self) -> Message:
+        try:
+            record = AnnotatedDatum.FromString(self._value())
+        except DecodeError:
+            raise self._error("is not an AnnotatedDatum; create the LMDB with the convert_annoset of the SSD fork")\
+                from None  # fmt: skip
+        return record
+
+    def read_annotated(self, count: int, *, typed: bool) -> list[tuple[np.ndarray, Boxes]]:
+        """The next `count` images and their boxes.  `typed`: a record without a type of annotation is an error."""
+        found = []
+        with self._reading():
+            for _ in range(count):
+                record = self._record()
+                if typed and not record.HasField("type"):
+                    raise self._error("has no type of annotation; set anno_type: BBOX in annotated_data_param")
+                boxes = boxes_of(record)
+                if not np.isfinite(boxes).all():
+                    raise self._error("has a box that is not finite; write it again")
+                found.append((self._image(record.datum), boxes))
+                self._advance()
+        return found
+
+    def most_boxes(self, batch: int) -> int:
+        """The most boxes of `batch` successive records, in the cyclic order of the keys."""
+        with self._reading(), self._env.begin(buffers=True) as transaction:
+            counts = np.array([self._count(bytes_) for _, bytes_ in transaction.cursor()])
+        rounds, rest = divmod(batch, len(counts))
+        sums = np.concatenate([[0], np.cumsum(np.concatenate([counts, counts]))])
+        return int(rounds * counts.sum() + (sums[rest : rest + len(counts)] - sums[: len(counts)]).max())
+
+    def _count(self, value: memoryview) -> int:
+        """The boxes of a record; its image is not touched."""
+        file = io.BytesIO(value[_end_of_datum(value) :])
+        try:
+            groups = [each for each in fields(file, 0, len(file.getbuffer())) if each.number == GROUP]
+            return sum(
+                each.number == ANNOTATION and each.kind == LENGTH
+                for group in groups
+                for each in fields(file, group.start, group.stop)
+            )
+        except WireError:
+            raise InputError("has a record that is not an AnnotatedDatum", path=str(self.path)) from None
+
+
+def _end_of_datum(value: memoryview) -> int:
+    """Where the fields behind the Datum begin, if it is the first field, as it is written."""
+    if len(value) == 0 or value[0] != DATUM << 3 | LENGTH:
+        return 0
+    size = shift = 0
+    for at in range(1, min(len(value), 11)):
+        size |= (value[at] & 0x7F) << shift
+        shift += 7
+        if value[at] < 0x80:
+            return min(at + 1 + size, len(value))
+    return 0
+
+
+class AnnotatedFeed(Feed):
+    """Batches of transformed images, and of their boxes if the layer has a second top."""
+
+    def __init__(self, param: Message, source: AnnotatedSource, transform: Transform, batch: int,
+                 key: tuple[int | str, ...]):  # fmt: skip
+        self.source, self.transform, self.batch, self.key = source, transform, batch, (*key, "annotated")
+        self.own, self.tops = param.annotated_data_param, len(param.top)
+        self.size = resized(transform.param)
+        self.emit = transform.param.emit_constraint if transform.param.HasField("emit_constraint") else None
+        check_augmentation(transform, self.own)
+        shape = source.first_shape()
+        self._check_channels(shape[0])
+        image = transform.shape((shape[0], *self.size))
+        rows = max(1, source.most_boxes(batch)) if self.tops > 1 else 1
+        self.shapes = ((batch, *image), (1, 1, rows, COLUMNS + 1))[: self.tops]
+        self._sample = 0  # number of images so far
+
+    def _check_channels(self, channels: int) -> None:
+        p = self.transform.param
+        if p.HasField("distort_param") and channels != 3:
+            raise InputError(f"has a distort_param and images of {channels} channels; set force_color, or remove it")
+
+    def _next(self) -> list[np.ndarray]:
+        typed = self.tops > 1 and not self.own.HasField("anno_type")
+        records = self.source.read_annotated(self.batch, typed=typed)
+        images, boxes = [], []
+        for index, (image, of_image) in enumerate(records):
+            changed, kept = self._augment(image, of_image, self._sample + index)
+            images.append(changed)
+            boxes.append(kept)
+        data = self.transform(images, self._sample)
+        if data.shape != self.shapes[0]:
+            is_, was = ("x".join(map(str, shape[1:])) for shape in (data.shape, self.shapes[0]))
+            raise InputError(f"has an image of {is_} after images of {was}; set force_color or force_gray")
+        first, self._sample = self._sample, self._sample + self.batch
+        return [data, self._rows(boxes, first)] if self.tops > 1 else [data]
+
+    def _augment(self, image: np.ndarray, boxes: Boxes, number: int) -> tuple[np.ndarray, Boxes]:
+        p, rng = self.transform.param, generator(*self.key, number)
+        if image.dtype != np.uint8:
+            raise InputError("has images of floats; AnnotatedData takes bytes: write them again")
+        if p.HasField("distort_param"):
+            self._check_channels(len(image))
+            image = distort(image, p.distort_param, rng)
+        if p.HasField("expand_param"):
+            mean = np.broadcast_to(self.transform.mean_values[:, 0, 0], (len(image),))
+            image, boxes = expand(image, boxes, p.expand_param, self.emit, mean, rng)
+        if self.own.batch_sampler:
+            image, boxes = sample(image, boxes, list(self.own.batch_sampler), self.emit, rng)
+        modes = p.resize_param.interp_mode
+        mode = resize_mode(modes[rng.integers(len(modes))]) if modes else "LINEAR"
+        return resample(image, *self.size, mode), seen_through(boxes, UNIT, self.emit)
+
+    def _rows(self, boxes: list[Boxes], first: int) -> np.ndarray:
+        """The second top."""
+        mirrors = self.transform.mirrors(first, self.batch)
+        rows = [np.column_stack([np.full(len(each), item, np.float32), mirrored(each) if mirror else each])
+                for item, (each, mirror) in enumerate(zip(boxes, mirrors, strict=True))]  # fmt: skip
+        table, planned = np.concatenate(rows), self.shapes[1][2]
+        if len(table) > planned:
+            raise InputError(
+                f"has a batch of {len(table)} boxes, and {planned} rows are planned; the database has grown: restart"
+            )
+        top = np.full(self.shapes[1], -1, np.float32)
+        top[0, 0, : len(table)] = table
+        return top
+
+    def state(self) -> State:
+        return {"sample": self._sample, **self.source.state()}
+
+    def restore(self, state: State) -> None:
+        self._sample = number_in(state, "sample")
+        self.source.restore(state)
+
+    def check(self, state: State) -> None:
+        number_in(state, "sample")
+        self.source.check(state)
+
+    def close(self) -> None:
+        self.source.close()
+
+
+def resize_mode(number: int) -> str:
+    """The name of an Interp_mode."""
+    return str(ResizeParameter.DESCRIPTOR.enum_types_by_name["Interp_mode"].values_by_number[number].name)
+
+
+def resized(p: Message) -> tuple[int, int]:
+    """The size that a resize_param states; InputError for a mode that is not obeyed."""
+    r = p.resize_param
+    if not p.HasField("resize_param") or not (r.height and r.width):
+        raise InputError("needs a resize_param with height and width in its transform_param: all images get one size")
+    mode = enum_name(r, "resize_mode")
+    if mode != "WARP":
+        raise InputError(f"has resize_mode {mode}, which is not supported; use WARP, or resize the images beforehand")
+    if p.crop_size:
+        raise InputError("has crop_size and resize_param; remove crop_size; batch_sampler cuts windows")
+    return r.height, r.width
+
+
+def check_augmentation(transform: Transform, own: Message) -> None:
+    """InputError for a range that no number lies in."""
+    p = transform.param
+    d, e = p.distort_param, p.expand_param
+    ranges = [
+        ("contrast", d.contrast_lower, d.contrast_upper), ("saturation", d.saturation_lower, d.saturation_upper),
+        ("brightness_delta", 0, d.brightness_delta), ("hue_delta", 0, d.hue_delta),
+        ("max_expand_ratio", 1, e.max_expand_ratio),
+    ]  # fmt: skip
+    for s in (each.sampler for each in own.batch_sampler):
+        ranges += [
+            ("min_scale", 1e-6, s.min_scale), ("scale", s.min_scale, s.max_scale), ("max_scale", s.max_scale, 1),
+            ("min_aspect_ratio", 1e-6, s.min_aspect_ratio), ("aspect_ratio", s.min_aspect_ratio, s.max_aspect_ratio),
+        ]  # fmt: skip
+    for name, low, high in ranges:
+        if not (math.isfinite(low) and math.isfinite(high) and 0 <= low <= high):
+            raise InputError(f"has a {name} from {low:g} to {high:g}; give a range that rises")
+    if p.HasField("expand_param") and transform.mean is not None:
+        raise InputError("has an expand_param and a mean_file; give mean_value, which fills what lies outside")
