@@ -20,6 +20,7 @@ from layermem.nets import (
     resnext,
     siamese,
     squeezenet,
+    ssd,
     unet,
     vgg,
 )
@@ -42,6 +43,7 @@ FAMILIES: dict[str, Callable[[int], NetFiles]] = {  # names with a depth or vers
     "resnet": resnet.net_files,
     "resnext": resnext.net_files,
     "squeezenet": squeezenet.net_files,
+    "ssd": ssd.net_files,
     "vgg": vgg.net_files,
 }
 

@@ -17,8 +17,8 @@ from layermem.proto import schema
 
 Shapes = dict[str, tuple[int, ...]]
 
-LOSSES = ("SoftmaxWithLoss", "Accuracy", "SigmoidCrossEntropyLoss", "EuclideanLoss", "ContrastiveLoss")
-SAME_SHAPE = ("ReLU", "Clip", "Sigmoid", "LRN", "Dropout", "BatchNorm", "Scale", "Eltwise", "Softmax")
+LOSSES = ("MultiBoxLoss", "SoftmaxWithLoss", "Accuracy", "SigmoidCrossEntropyLoss", "EuclideanLoss", "ContrastiveLoss")
+SAME_SHAPE = ("ReLU", "Clip", "Sigmoid", "LRN", "Dropout", "BatchNorm", "Scale", "Eltwise", "Softmax", "Normalize")
 
 
 @lru_cache(maxsize=2)
@@ -82,6 +82,8 @@ def sourced(layer, batch: int | None) -> list[tuple[int, ...]]:
         shapes = [tuple(s.dim) for s in layer.dummy_data_param.shape]
         return [(batch or s[0], *s[1:]) for s in shapes]
     t, count = layer.transform_param, batch or layer.data_param.batch_size
+    if layer.type == "AnnotatedData":  # eight boxes for each image, where there is no database
+        return [(count, 3, t.resize_param.height, t.resize_param.width), (1, 1, 8 * count, 8)]
     if "digits" in layer.data_param.source:
         return [(count, 1, 8, 8), (count,)]
     return [(count, 1 if t.force_gray else 3, t.crop_size, t.crop_size), (count,)][: len(layer.top)]
@@ -89,7 +91,7 @@ def sourced(layer, batch: int | None) -> list[tuple[int, ...]]:
 
 def top_shapes(layer, known: Shapes, batch: int | None) -> list[tuple[int, ...]]:
     bottoms = [known[name] for name in layer.bottom]
-    if layer.type in ("Data", "DummyData"):
+    if layer.type in ("AnnotatedData", "Data", "DummyData"):
         return sourced(layer, batch)
     if layer.type in ("Convolution", "Deconvolution"):
         return [convolved(layer, bottoms[0])]
@@ -102,7 +104,20 @@ def top_shapes(layer, known: Shapes, batch: int | None) -> list[tuple[int, ...]]
     if layer.type == "LSTM":
         return [(*bottoms[0][:2], layer.recurrent_param.num_output)]
     if layer.type == "Concat":
-        return [(bottoms[0][0], sum(b[1] for b in bottoms), *bottoms[0][2:])]
+        axis = layer.concat_param.axis
+        return [(*bottoms[0][:axis], sum(b[axis] for b in bottoms), *bottoms[0][axis + 1 :])]
+    if layer.type == "Permute":
+        return [tuple(bottoms[0][axis] for axis in layer.permute_param.order)]
+    if layer.type == "PriorBox":  # two sizes, and each aspect ratio both ways
+        boxes = 2 + 2 * len(layer.prior_box_param.aspect_ratio)
+        return [(1, 2, 4 * boxes * prod(bottoms[0][2:]))]
+    if layer.type == "Reshape":  # 0, -1, classes
+        classes = layer.reshape_param.shape.dim[2]
+        return [(bottoms[0][0], prod(bottoms[0][1:]) // classes, classes)]
+    if layer.type == "DetectionOutput":
+        return [(1, 1, bottoms[0][0] * layer.detection_output_param.keep_top_k, 7)]
+    if layer.type == "DetectionEvaluate":
+        return [(1, 1, layer.detection_evaluate_param.num_classes - 1 + bottoms[0][2], 5)]
     if layer.type == "Crop":
         return [(*bottoms[0][:2], *bottoms[1][2:])]
     if layer.type == "Interp":
@@ -166,6 +181,8 @@ def parameters(net: list, batch: int | None = None) -> dict[str, int]:
         elif layer.type == "LSTM":  # four gates, each of x, of h and of a bias
             outputs = layer.recurrent_param.num_output
             counts[layer.name] = 4 * outputs * (prod(bottoms[0][2:]) + outputs + 1)
+        elif layer.type == "Normalize":
+            counts[layer.name] = bottoms[0][1]
         elif layer.type == "Scale":
             counts[layer.name] = bottoms[0][1] * (1 + layer.scale_param.bias_term)
     return counts

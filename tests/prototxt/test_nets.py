@@ -65,6 +65,7 @@ def test_the_memory_that_caffe_prints_is_computed_to_the_byte(folder, phase, bat
         ("siamese", 431102),
         ("lstm_lm", 19775200),
         ("autoencoder", 2837314),
+        ("ssd300", 26285486),
     ],
 )
 def test_parameters_are_as_many_as_published(folder, expected):
@@ -126,6 +127,15 @@ def test_inception_has_the_sizes_of_its_table():
     assert shapes["reduction17"] == (32, 1280, 8, 8) and shapes["mixed8_2"] == (32, 2048, 8, 8)
 
 
+def test_ssd_has_the_boxes_of_its_paper():
+    shapes = shapes_of("ssd300")
+    assert shapes["mbox_priorbox"] == (1, 2, 4 * 8732) and shapes["mbox_loc"] == (32, 4 * 8732)
+    assert [shapes[name][2] for name in ("conv4_3", "fc7", "conv6_2", "conv7_2", "conv8_2", "conv9_2")] == [
+        38, 19, 10, 5, 3, 1
+    ]  # fmt: skip
+    assert {each.name: tops[0] for each, _, tops in walk(net("ssd300", TEST))}["detection_out"] == (1, 1, 1600, 7)
+
+
 def test_mobilenets_end_in_seven_by_seven_pixels():
     assert shapes_of("mobilenet1")["conv14/sep"] == (32, 1024, 7, 7)
     assert shapes_of("mobilenet2")["conv18/project"] == (32, 320, 7, 7)
@@ -140,18 +150,24 @@ def test_a_net_is_one_to_the_reader(path):
 @pytest.mark.parametrize("phase", [TRAIN, TEST])
 def test_a_net_feeds_itself_and_ends_in_a_loss(path, phase):
     chosen = layers(path, phase)
-    assert chosen[0].type in ("Data", "DummyData") and len({each.name for each in chosen}) == len(chosen)
+    assert chosen[0].type in ("AnnotatedData", "Data", "DummyData")
+    assert len({each.name for each in chosen}) == len(chosen)
     images, *labels = probe(chosen[0], phase, str(path))
     axes = 2 if path.parent.name == "lstm_lm" else 4  # of steps and streams; of images
-    assert len(images) == axes and min(images) > 0 and all(label[0] == images[0] for label in labels)
+    assert len(images) == axes and min(images) > 0
+    boxes = chosen[0].type == "AnnotatedData"
+    assert all(label == (1, 1, 8 * images[0], 8) if boxes else label[0] == images[0] for label in labels)
     kinds = {each.type for each in chosen}
-    if "SoftmaxWithLoss" in kinds:
+    if boxes:
+        assert ("DetectionEvaluate" in kinds) == (phase == TEST) != ("MultiBoxLoss" in kinds)
+    elif "SoftmaxWithLoss" in kinds:
         assert ("Accuracy" in kinds) == (phase == TEST)
     else:
         assert kinds & {"SigmoidCrossEntropyLoss", "ContrastiveLoss"}
 
 
-WITH_NOISE = [path for path in NETS if path.parent.name not in ("digits", "unet", "pspnet", "siamese", "lstm_lm")]
+OTHERWISE = ("digits", "unet", "pspnet", "siamese", "lstm_lm", "ssd300")
+WITH_NOISE = [path for path in NETS if path.parent.name not in OTHERWISE]
 
 
 @pytest.mark.parametrize("path", WITH_NOISE, ids=name)
@@ -161,6 +177,12 @@ def test_noise_takes_the_place_of_the_data_set_in_the_stage_dummy(path, phase):
     assert (plain[0].type, staged[0].type) == ("Data", "DummyData") and plain[1:] == staged[1:]
     real, noise = (probe(each[0], phase, str(path)) for each in (plain, staged))
     assert [shape[1:] for shape in real] == [shape[1:] for shape in noise]
+
+
+def test_noise_takes_the_place_of_images_and_boxes():
+    plain, staged = (layers(PROTOTXT / "ssd300" / "train_val.prototxt", TRAIN, stages) for stages in ((), ("dummy",)))
+    assert plain[0].type == "AnnotatedData" and plain[1:] == staged[3:]
+    assert [each.type for each in staged[:3]] == ["DummyData", "DummyData", "Concat"]
 
 
 @pytest.mark.parametrize("path", SOLVERS, ids=name)
