@@ -604,6 +604,23 @@ add("Reorg, back", 'type: "Reorg" reorg_param { stride: 2 reverse: true }', smal
 add("Reorg of YOLO v2", 'type: "Reorg" reorg_param { stride: 2 }', timing=(16, 64, 26, 26))
 add("Upsample", 'type: "Upsample" upsample_param { scale: 2 }', small=ODD, medium=IMAGE, timing=(16, 128, 26, 26),
     formula=lambda x: np.kron(x, np.ones((2, 2))))  # fmt: skip
+
+
+def places(plane: int) -> Draw:
+    """A place of its own in the plane for each pixel of a map."""
+
+    def draw(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+        pixels = shape[2] * shape[3]
+        maps = [rng.permutation(plane)[:pixels] for _ in range(shape[0] * shape[1])]
+        return np.array(maps, float).reshape(shape)
+
+    return draw
+
+
+add("Upsample by a mask", 'type: "Upsample" upsample_param { scale: 2 pad_out_h: true }', medium=[(2, 5, 3, 2)] * 2,
+    drawn={1: places(5 * 4)})  # fmt: skip
+add("Upsample by a mask of quads", 'type: "Upsample" upsample_param { upsample_h: 5 upsample_w: 9 }',
+    medium=[(2, 36, 3, 4)] * 2, drawn={1: places(5 * 9)})  # fmt: skip
 add("Upsample by 3 of quads", 'type: "Upsample" upsample_param { scale: 3 }', small=QUADS)
 add("Axpy", 'type: "Axpy"', small=[ODD[:2], ODD, ODD], medium=[IMAGE[:2], IMAGE, IMAGE],
     timing=[BATCH[:2], BATCH, BATCH], formula=lambda a, x, b: a[..., None, None] * x + b)  # fmt: skip

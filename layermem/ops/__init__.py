@@ -37,7 +37,7 @@ from layermem.ops.roi_pooling import PsRoiPool, RoiPool
 from layermem.ops.shape import Concat, Partition, Reshape, Silence, Slice, Split, Tile
 from layermem.ops.softmax import Accuracy, InfogainLoss, Scores, Softmax, SoftmaxLoss
 from layermem.ops.update import RULES, GradientNorm, Update
-from layermem.ops.upsample import Upsample
+from layermem.ops.upsample import Unpool, Upsample
 
 __all__ = [
     "ITEMSIZE",
@@ -118,6 +118,7 @@ __all__ = [
     "TapRange",
     "Tensor",
     "Tile",
+    "Unpool",
     "Update",
     "Upsample",
     "Window",

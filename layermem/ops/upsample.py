@@ -1,4 +1,4 @@
-"""Upsample: every pixel `scale` x `scale` times."""
+"""Upsample: every pixel `scale` x `scale` times; Unpool: every pixel where a mask says."""
 
 from __future__ import annotations
 
@@ -14,3 +14,18 @@ class Upsample(OpRecord):
     x: Tensor
     y: Tensor
     scale: int
+
+
+@dataclass(frozen=True)
+class Unpool(OpRecord):
+    """y[n, c, mask[n, c, i, j]] = x[n, c, i, j], the last of several; the rest is 0.  mask: indices of the plane of y
+
+    forward   y0 from x0, x1 (mask)      backward   dx0 from x1, dy0
+    """
+
+    x: Tensor
+    y: Tensor
+
+    @property
+    def plane(self) -> int:
+        return self.y.shape[2] * self.y.shape[3]

@@ -6,7 +6,8 @@ from collections.abc import Collection
 
 from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
-from layermem.ops import Upsample
+from layermem.errors import InputError
+from layermem.ops import Unpool, Upsample
 from layermem.utils.units import aligned
 
 
@@ -50,3 +51,35 @@ def upsample_backward(op: Upsample, call: CpuCall) -> list[Launch]:
             workspace=call.workspace,
         ),
     ]  # fmt: skip
+
+
+def sizes(op: Unpool) -> tuple[int, int, int, int]:
+    """(n, c, pixels of x, pixels of y)"""
+    n, c, h, w = op.x.shape
+    return n, c, h * w, op.plane
+
+
+@kernel(Unpool, "forward")
+def unpool_forward(op: Unpool, call: CpuCall) -> list[Launch]:
+    launch = cpu.unpool_forward(*sizes(op), y=call["y0"], x=call["x0"], mask=call["x1"])
+
+    def run() -> None:
+        try:
+            launch()
+        except ValueError as error:
+            raise InputError(
+                f"{error}, but its top has {op.y.shape[2]} x {op.y.shape[3]} pixels; use the scale of the Pooling that "
+                "gives the mask, or upsample_h and upsample_w",
+                layer=call.layer,
+            ) from None
+
+    return [run]
+
+
+@kernel(Unpool, "backward")
+def unpool_backward(op: Unpool, call: CpuCall) -> list[Launch]:
+    return [
+        cpu.unpool_backward(
+            *sizes(op), dx=call["dx0"], dy=call["dy0"], mask=call["x1"], accumulate=call.accumulates("dx0")
+        )
+    ]

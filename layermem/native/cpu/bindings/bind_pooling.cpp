@@ -1,5 +1,6 @@
 #include "cpu/bindings/bind.h"
 #include "cpu/kernels/pooling.h"
+#include "cpu/kernels/unpool.h"
 
 namespace py = pybind11;
 
@@ -63,6 +64,21 @@ void bind_pooling(py::module_& m) {
             return BoundLaunch{stochastic_pool_average(p, at<float>(y), at<float>(x))};
         },
         arg("problem"), py::kw_only(), arg("y"), arg("x"));
+    m.def(
+        "unpool_forward",
+        [](int64_t n, int64_t c, int64_t pixels, int64_t plane, Address y, Address x, Address mask) {
+            return BoundLaunch{
+                unpool_forward(n, c, pixels, plane, at<float>(y), at<const float>(x), at<const float>(mask))};
+        },
+        arg("n"), arg("c"), arg("pixels"), arg("plane"), py::kw_only(), arg("y"), arg("x"), arg("mask"));
+    m.def(
+        "unpool_backward",
+        [](int64_t n, int64_t c, int64_t pixels, int64_t plane, Address dx, Address dy, Address mask, bool accumulate) {
+            return BoundLaunch{unpool_backward(n, c, pixels, plane, at<float>(dx), at<const float>(dy),
+                                               at<const float>(mask), accumulate)};
+        },
+        arg("n"), arg("c"), arg("pixels"), arg("plane"), py::kw_only(), arg("dx"), arg("dy"), arg("mask"),
+        arg("accumulate") = false);
 }
 
 }  // namespace layermem::cpu

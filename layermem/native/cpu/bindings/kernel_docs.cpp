@@ -139,6 +139,9 @@ Regions of interest     regions [rois][5]: item, x1, y1, x2, y2; ValueError for 
     ps_roi_pool_forward(*, n, c, size, rois, out, spatial_scale, y, x, regions)
     ps_roi_pool_backward(*, n, c, size, rois, out, spatial_scale, dx, dy, regions, accumulate)
     prior_box(size, *, widths, heights, step, offset, image, clip, variance, y)     y [2][size][boxes][4]: (h, w) pairs
+Pixels at the places of a mask: mask [n][pixels][c], indices of the plane; ValueError for one outside
+    unpool_forward(n, c, pixels, plane, *, y, x, mask)      unpool_backward(n, c, pixels, plane, *, dx, dy, mask, ...)
+
 Detection       ValueError for a true box of no item or no class
     MultiBoxProblem(*, items, priors, classes, loc_classes, rows, ...)      code, mining: numbers of caffe.proto
     multibox_loss_workspace_bytes(problem, *, forward, match)
