@@ -260,6 +260,7 @@ NETS = {
     "shared": SHARED,
     "others": OTHERS,
 }
+NOT_ON_CUDA = {"multibox"}  # has layers that the device refuses
 
 SETTINGS = {
     "base_lr": 0.05, "lr_policy": "fixed", "momentum": 0.9, "weight_decay": 0.01, "max_iter": 6, "random_seed": 5,

@@ -12,7 +12,7 @@ from layermem.proto.read import read_net_text
 from layermem.runtime.runner import Runner
 from layermem.solver.build import reported
 from layermem.solver.feeds import Feeds
-from tests.nets import CHAIN, DATA, NETS, conv, relu
+from tests.nets import CHAIN, DATA, LOSS, NETS, conv, relu
 
 TWO_LOSSES = f"""
     {DATA} {conv("stem", "data", 3, 3)} {relu("stem")} {conv("aux", "stem", 5, 1)}
@@ -27,7 +27,16 @@ TWO_LOSSES = f"""
     layer {{ name: "quiet" type: "Silence" bottom: "s1" }}
 """
 UNEVEN = CHAIN.replace("lr_mult: 2 decay_mult: 0", "lr_mult: 0")
-ALL = {**NETS, "two losses": TWO_LOSSES, "a bias that does not learn": UNEVEN}
+MASKED = f"""
+    {DATA} {conv("conv1", "data", 4, 3)}
+    layer {{ name: "pool" type: "Pooling" bottom: "conv1" top: "pool" top: "mask"
+            pooling_param {{ kernel_size: 2 stride: 2 }} }}
+    {conv("conv2", "pool", 4, 3)} {relu("conv2")}
+    layer {{ name: "up" type: "Upsample" bottom: "conv2" bottom: "mask" top: "up"
+            upsample_param {{ pad_out_w: true }} }}
+    {LOSS % "up"}
+"""
+ALL = {**NETS, "masked": MASKED, "two losses": TWO_LOSSES, "a bias that does not learn": UNEVEN}
 SAMPLES = 12  # elements of each parameter
 
 
@@ -83,10 +92,11 @@ def test_a_parameter_that_does_not_learn_has_no_gradient():
     assert "conv2.w0" in parameters and "conv2.w1" not in parameters
 
 
-def test_the_gradients_are_the_same_bits_under_every_plan():
+@pytest.mark.parametrize("text", [TWO_LOSSES, MASKED], ids=["two losses", "masked"])
+def test_the_gradients_are_the_same_bits_under_every_plan(text):
     found = []
     for strategy in ("caffe", "liveness", "intra", "inter", "hybrid", "sublinear", "recompute-exact"):
-        runner, parameters, run = running(TWO_LOSSES, strategy)
+        runner, parameters, run = running(text, strategy)
         run()
         found.append({p: runner.read(f"{p}.diff").tobytes() for p in parameters})
     assert all(each == found[0] for each in found)
