@@ -231,6 +231,7 @@ GENERATED = {
             "resnext50",
             "siamese",
             "squeezenet10",
+            "ssd300",
             "unet",
             "vgg16",
             "vgg19",
