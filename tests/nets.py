@@ -245,10 +245,20 @@ RECURRENT = f"""
             recurrent_param {{ num_output: 6 weight_filler {{ type: "xavier" }} }} }}
     {LOSS % "rnn"}
 """
+SEGNET = f"""
+    {DATA} {conv("conv1", "data", 4, 3)}
+    layer {{ name: "pool" type: "Pooling" bottom: "conv1" top: "pool" top: "mask"
+            pooling_param {{ kernel_size: 2 stride: 2 }} }}
+    {conv("conv2", "pool", 4, 3)} {relu("conv2")}
+    layer {{ name: "up" type: "Upsample" bottom: "conv2" bottom: "mask" top: "up"
+            upsample_param {{ pad_out_w: true }} }}
+    {LOSS % "up"}
+"""
 NETS = {
     "clip": CLIP,
     "recurrent": RECURRENT,
     "yolo": YOLO,
+    "segnet": SEGNET,
     "bn": BN,
     "ssd": SSD,
     "multibox": MULTIBOX,
@@ -260,7 +270,7 @@ NETS = {
     "shared": SHARED,
     "others": OTHERS,
 }
-NOT_ON_CUDA = {"multibox"}  # has layers that the device refuses
+NOT_ON_CUDA = {"multibox", "segnet"}  # has layers that the device refuses
 
 SETTINGS = {
     "base_lr": 0.05, "lr_policy": "fixed", "momentum": 0.9, "weight_decay": 0.01, "max_iter": 6, "random_seed": 5,

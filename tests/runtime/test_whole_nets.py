@@ -12,7 +12,7 @@ from layermem.proto.read import read_net_text
 from layermem.runtime.runner import Runner
 from layermem.solver.build import reported
 from layermem.solver.feeds import Feeds
-from tests.nets import CHAIN, DATA, LOSS, NETS, conv, relu
+from tests.nets import CHAIN, DATA, NETS, SEGNET, conv, relu
 
 TWO_LOSSES = f"""
     {DATA} {conv("stem", "data", 3, 3)} {relu("stem")} {conv("aux", "stem", 5, 1)}
@@ -27,16 +27,7 @@ TWO_LOSSES = f"""
     layer {{ name: "quiet" type: "Silence" bottom: "s1" }}
 """
 UNEVEN = CHAIN.replace("lr_mult: 2 decay_mult: 0", "lr_mult: 0")
-MASKED = f"""
-    {DATA} {conv("conv1", "data", 4, 3)}
-    layer {{ name: "pool" type: "Pooling" bottom: "conv1" top: "pool" top: "mask"
-            pooling_param {{ kernel_size: 2 stride: 2 }} }}
-    {conv("conv2", "pool", 4, 3)} {relu("conv2")}
-    layer {{ name: "up" type: "Upsample" bottom: "conv2" bottom: "mask" top: "up"
-            upsample_param {{ pad_out_w: true }} }}
-    {LOSS % "up"}
-"""
-ALL = {**NETS, "masked": MASKED, "two losses": TWO_LOSSES, "a bias that does not learn": UNEVEN}
+ALL = {**NETS, "two losses": TWO_LOSSES, "a bias that does not learn": UNEVEN}
 SAMPLES = 12  # elements of each parameter
 
 
@@ -92,7 +83,7 @@ def test_a_parameter_that_does_not_learn_has_no_gradient():
     assert "conv2.w0" in parameters and "conv2.w1" not in parameters
 
 
-@pytest.mark.parametrize("text", [TWO_LOSSES, MASKED], ids=["two losses", "masked"])
+@pytest.mark.parametrize("text", [TWO_LOSSES, SEGNET], ids=["two losses", "segnet"])
 def test_the_gradients_are_the_same_bits_under_every_plan(text):
     found = []
     for strategy in ("caffe", "liveness", "intra", "inter", "hybrid", "sublinear", "recompute-exact"):

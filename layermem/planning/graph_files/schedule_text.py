@@ -7,7 +7,7 @@ forget V backward      free its gradient
 
 A backward reads the gradients of its function's outputs, and the data that the file lists for it or, with reads
 "inputs", that of its function's inputs instead (value_graph.py).  The gradient of a value that no function reads is
-given.
+given; that of a value to which no backward adds is not there, and not read.
 
 source  github.com/pfnet-research/recompute, scripts/run_schedule.py (format); no code is taken from it
 """
@@ -53,10 +53,6 @@ class _Writer:
         self.half = len(self.graph.forward)
         self.begun: set[int] = set()  # functions whose gradients of parameters are done
         self.readers = values.readers
-        self.flows: set[int] = set()  # values that get a gradient
-        for v in reversed(values.variables):
-            if not self.readers[v] or any(self._runs(f) and v in self._targets(f) for f in self.readers[v]):
-                self.flows.add(v)
 
     def forward(self, node: int) -> Done:
         variable = self.values.variables[node]
@@ -72,7 +68,7 @@ class _Writer:
         reads: set[Array] = set()
         writes: set[Array] = set()
         for index in self.readers[variable]:
-            self._run(index, {variable} if variable in self.flows else set(), lines, reads, writes)
+            self._run(index, {variable} if variable in self.values.with_gradient else set(), lines, reads, writes)
         own = self.values.writer[variable]
         if self.values.is_last_step(node):
             self._run(own, set(), lines, reads, writes)
@@ -83,11 +79,11 @@ class _Writer:
         chosen = [k for k, v in enumerate(targets) if v in wanted]
         if index not in self.begun:
             chosen += [k for k, v in enumerate(targets) if v not in self.readers]
-        if not chosen or not self._runs(index):
+        if not chosen or not self.values.has_backward(index):
             return
         self.begun.add(index)
         lines.append(f"compute {self.half + index} {' '.join(map(str, sorted(chosen)))}")
-        gradients = {(v, GRADIENT) for v in self.graph.forward[index].writes if v in self.flows}
+        gradients = {(v, GRADIENT) for v in self.graph.forward[index].writes if v in self.values.with_gradient}
         reads |= _data(self.values.data_of_backward(index)) | gradients
         writes |= {(targets[k], GRADIENT) for k in chosen}
 
@@ -97,9 +93,6 @@ class _Writer:
 
     def _targets(self, index: int) -> tuple[int, ...]:
         return self.graph.backward[index].writes
-
-    def _runs(self, index: int) -> bool:
-        return any(v in self.flows for v in self.graph.forward[index].writes)
 
 
 def _data(values: Iterable[int]) -> set[Array]:
@@ -177,7 +170,8 @@ class _ScheduleRun:
 
     def _add_gradients(self, index: int, of_outputs: list[Array], which: Iterable[int]) -> None:
         self._allocate(array for array in of_outputs if array[0] in self.given)
-        self._need(index, of_outputs)
+        exist = [array for array in of_outputs if array[0] in self.values.with_gradient]
+        self._need(index, exist or of_outputs)
         for k in which:
             if (index, k) in self.added:
                 raise ValueError(f"function {index} has already added to the gradient of its output {k}")
@@ -190,8 +184,9 @@ class _ScheduleRun:
         self.live_bytes -= self.graph.variables[array[0]].bytes
 
     def finish(self) -> None:
-        for index, function in enumerate(self.graph.backward, len(self.graph.forward)):
-            for k, v in enumerate(function.writes):
+        half = len(self.graph.forward)
+        for index, function in enumerate(self.graph.backward, half):
+            for k, v in enumerate(function.writes if self.values.has_backward(index - half) else ()):
                 if (index, k) not in self.added and not self.graph.variables[v].is_value:
                     what = f"the schedule ends before function {index} adds to the gradient of variable {v}; plan again"
                     raise InputError(what)

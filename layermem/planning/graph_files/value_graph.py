@@ -71,6 +71,23 @@ class ValueGraph:
             return self.data_of_forward(function)
         return {v for v, kind in self.graph.backward[function].reads if kind != "gradient" and v in self.writer}
 
+    @cached_property
+    def with_gradient(self) -> set[int]:
+        """Values that get a gradient: given, where nothing reads them, or from a backward that itself gets one.
+
+        The mask of a pooling is read and gets none.
+        """
+        values: set[int] = set()
+        for v in reversed(self.variables):
+            runs = (i for i in self.readers[v] if values.intersection(self.graph.forward[i].writes))
+            if not self.readers[v] or any(v in self.graph.backward[i].writes for i in runs):
+                values.add(v)
+        return values
+
+    def has_backward(self, function: int) -> bool:
+        """Whether any output of a forward function gets a gradient."""
+        return not self.with_gradient.isdisjoint(self.graph.forward[function].writes)
+
     def is_last_step(self, node: int) -> bool:
         """Whether the backward of the node's own function runs in its step: it has no value to wait for."""
         own = self.writer[self.variables[node]]

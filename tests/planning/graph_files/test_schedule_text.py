@@ -7,7 +7,7 @@ import pytest
 from layermem.errors import InputError
 from layermem.planning.graph_files.planner import GraphPlanner
 from layermem.planning.graph_files.schedule_text import missing_reads, run_schedule
-from layermem.planning.graph_files.text_format import Function, GraphFile, parse_graph
+from layermem.planning.graph_files.text_format import Function, GraphFile, Variable, parse_graph
 from tests.planning.graph_files.small_files import CHAIN, graph_of, random_graph
 
 
@@ -92,3 +92,17 @@ def test_schedules_by_the_paper_s_assumption_drop_outputs_that_the_file_says_are
         assert missing_reads(graph, plan.schedule) > 0
         with pytest.raises(InputError, match="which is not there"):
             run_schedule(graph, plan.schedule)
+
+
+def test_a_value_that_gets_no_gradient_needs_none():
+    """Of two outputs, the second is read by a function whose backward adds to the gradient of the first alone."""
+    forward = (Function("forward", "Pool", ((0, "_"),), (1, 2)), Function("forward", "Up", ((1, "_"), (2, "_")), (3,)))
+    backward = (
+        Function("backward", "Pool", ((1, "gradient"),), (0,)),
+        Function("backward", "Up", ((3, "gradient"), (2, "input")), (1,)),
+    )
+    graph = GraphFile((Variable(4, "/w"), *(Variable(8, "_") for _ in range(3))), forward, backward)
+    plan = GraphPlanner(graph).plan()
+    assert run_schedule(graph, plan.schedule)[0] <= plan.peak_bytes
+    with pytest.raises(InputError, match="reads the gradient of variable 1, which is not there"):
+        run_schedule(graph, "compute 0\ncompute 1\ncompute 2\n")
