@@ -68,6 +68,7 @@ HARMLESS: dict[tuple[str, str], Harmless] = {
     ("BatchNormParameter", "use_weight_bias"): Harmless("Intel Caffe", "false is BVLC Caffe's", ("false",)),
     ("BatchNormParameter", "relu"): Harmless("Intel Caffe", "false is the default", ("false",)),
     ("BatchNormParameter", "stats_batch_size"): Harmless("Intel Caffe", "0 is the default", ("0",)),
+    ("BNParameter", "rebn"): Harmless("caffe_mpi (lxx1991)", "false is the default", ("false",)),
     ("ConvolutionParameter", "relu"): Harmless("Intel Caffe", "false is the default", ("false",)),
     ("LossParameter", "weight_by_label_freqs"): Harmless("SegNet", "false is Caffe's loss", ("false",)),
     ("DropoutParameter", "scale_train"): Harmless("PSPNet and MobileNet-YOLO", "true is Caffe's scaling", ("true",)),
@@ -105,6 +106,7 @@ _WITH_SCALE = "write a Scale layer with bias_term: true behind the BatchNorm, or
 _WEIGHTS = "write an InfogainLoss whose matrix has the weights on its diagonal"
 _RESIZED = "resize the images before they are stored, and remove it"
 _BEFOREHAND = "apply it to the images before they are stored, or remove it"
+_RENORM = "batch renormalization is not supported: set rebn to false, or train with the statistics of the batch"
 _EXPOSED = "write expose_hidden, with the states both as bottoms and as tops"
 _POLICY = 'write the rates as lr_policy: "multistep" or another policy of BVLC Caffe'
 
@@ -117,6 +119,10 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {  # (owner, field) -> (fork, 
     ("BatchNormParameter", "statistics_batch_size"): ("Intel Caffe", "remove it: statistics are those of the batch"),
     ("ConvolutionParameter", "relu"): ("Intel Caffe", "write a ReLU layer behind it, which layermem fuses"),
     ("ConvolutionParameter", "negative_slope"): ("Intel Caffe", "write a ReLU layer behind it, which layermem fuses"),
+    ("BNParameter", "rebn"): ("caffe_mpi (lxx1991)", _RENORM),
+    ("BNParameter", "relax_iter"): ("caffe_mpi (lxx1991)", _RENORM),
+    ("BNParameter", "max_r"): ("caffe_mpi (lxx1991)", _RENORM),
+    ("BNParameter", "max_d"): ("caffe_mpi (lxx1991)", _RENORM),
     ("LossParameter", "weight_by_label_freqs"): ("SegNet", _WEIGHTS),
     ("LossParameter", "class_weighting"): ("SegNet", _WEIGHTS),
     ("LossParameter", "label_smoothing"): ("Intel Caffe", "remove it: labels are taken as they are"),
