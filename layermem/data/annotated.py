@@ -1,4 +1,4 @@
-"""AnnotatedData: images of an LMDB of AnnotatedDatums, with their boxes.
+"""AnnotatedData: images of an LMDB or LevelDB of AnnotatedDatums, with their boxes.
 
     distort, expand, sample (augment.py), then resize, mirror, subtract the mean, scale
 
@@ -15,29 +15,33 @@ from __future__ import annotations
 
 import io
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from layermem.data.augment import distort, expand, sample
 from layermem.data.boxes import COLUMNS, UNIT, Boxes, boxes_of, mirrored, seen_through
+from layermem.data.database import holds_leveldb
+from layermem.data.datum_source import DatumSource
 from layermem.data.feed import Feed
+from layermem.data.leveldb_source import LevelDbSource
 from layermem.data.lmdb_source import LmdbSource
 from layermem.data.position import State, number_in
-from layermem.data.resampling import resample
+from layermem.data.resizing import Resizing
 from layermem.data.transform import Transform
 from layermem.errors import InputError
-from layermem.proto.schema import AnnotatedDatum, Message, enum_name, message_class
+from layermem.proto.schema import AnnotatedDatum, Message
 from layermem.proto.wire import LENGTH, WireError, fields
 from layermem.utils.seeds import generator
 
 ROWS_OF_ITEM = 8  # planned where the database is not there
 DATUM, GROUP, ANNOTATION = 1, 3, 2  # numbers of fields of AnnotatedDatum and AnnotationGroup
-ResizeParameter = message_class("ResizeParameter")
 
 
-class AnnotatedSource(LmdbSource):
-    """An LMDB of AnnotatedDatums."""
+class AnnotatedSource(DatumSource):
+    """A database of AnnotatedDatums."""
 
     def _datum(self) -> Message:
         datum: Message = self._record().datum
@@ -47,8 +51,7 @@ class AnnotatedSource(LmdbSource):
         try:
             record = AnnotatedDatum.FromString(self._value())
         except DecodeError:
-            raise self._error("is not an AnnotatedDatum; create the LMDB with the convert_annoset of the SSD fork")\
-                from None  # fmt: skip
+            raise self._error("is not an AnnotatedDatum; create it with the convert_annoset of the SSD fork") from None
         return record
 
     def read_annotated(self, count: int, *, typed: bool) -> list[tuple[np.ndarray, Boxes]]:
@@ -68,13 +71,13 @@ class AnnotatedSource(LmdbSource):
 
     def most_boxes(self, batch: int) -> int:
         """The most boxes of `batch` successive records, in the cyclic order of the keys."""
-        with self._reading(), self._env.begin(buffers=True) as transaction:
-            counts = np.array([self._count(bytes_) for _, bytes_ in transaction.cursor()])
+        with self._reading():
+            counts = np.array([self._count(value) for value in self._values()])
         rounds, rest = divmod(batch, len(counts))
         sums = np.concatenate([[0], np.cumsum(np.concatenate([counts, counts]))])
         return int(rounds * counts.sum() + (sums[rest : rest + len(counts)] - sums[: len(counts)]).max())
 
-    def _count(self, value: memoryview) -> int:
+    def _count(self, value: memoryview | bytes) -> int:
         """The boxes of a record; its image is not touched."""
         file = io.BytesIO(value[_end_of_datum(value) :])
         try:
@@ -88,7 +91,21 @@ class AnnotatedSource(LmdbSource):
             raise InputError("has a record that is not an AnnotatedDatum", path=str(self.path)) from None
 
 
-def _end_of_datum(value: memoryview) -> int:
+class AnnotatedLmdb(AnnotatedSource, LmdbSource):
+    pass
+
+
+class AnnotatedLevelDb(AnnotatedSource, LevelDbSource):
+    pass
+
+
+def open_annotated(path: Path, stated: str, **options: Any) -> AnnotatedSource:
+    """The database at `path`, LMDB or LevelDB by its files, or else as `stated`."""
+    source = AnnotatedLevelDb if holds_leveldb(path, stated) else AnnotatedLmdb
+    return source(path, labels=False, **options)
+
+
+def _end_of_datum(value: memoryview | bytes) -> int:
     """Where the fields behind the Datum begin, if it is the first field, as it is written."""
     if len(value) == 0 or value[0] != DATUM << 3 | LENGTH:
         return 0
@@ -108,15 +125,25 @@ class AnnotatedFeed(Feed):
                  key: tuple[int | str, ...]):  # fmt: skip
         self.source, self.transform, self.batch, self.key = source, transform, batch, (*key, "annotated")
         self.own, self.tops = param.annotated_data_param, len(param.top)
-        self.size = resized(transform.param)
+        self.resizing = Resizing(transform.param)
         self.emit = transform.param.emit_constraint if transform.param.HasField("emit_constraint") else None
         check_augmentation(transform, self.own)
         shape = source.first_shape()
         self._check_channels(shape[0])
+        self.size = self.resizing.stated or self._fitted(shape)
         image = transform.shape((shape[0], *self.size))
         rows = max(1, source.most_boxes(batch)) if self.tops > 1 else 1
         self.shapes = ((batch, *image), (1, 1, rows, COLUMNS + 1))[: self.tops]
         self._sample = 0  # number of images so far
+
+    def _fitted(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """The size of every image, by that of the first."""
+        if self.own.batch_sampler or self.transform.param.HasField("expand_param"):
+            raise InputError(
+                "has resize_mode FIT_SMALL_SIZE beside batch_sampler or expand_param, which change the aspect ratio "
+                "of images; use WARP or FIT_LARGE_SIZE_AND_PAD"
+            )
+        return self.resizing.size(*shape[1:])
 
     def _check_channels(self, channels: int) -> None:
         p = self.transform.param
@@ -150,9 +177,19 @@ class AnnotatedFeed(Feed):
             image, boxes = expand(image, boxes, p.expand_param, self.emit, mean, rng)
         if self.own.batch_sampler:
             image, boxes = sample(image, boxes, list(self.own.batch_sampler), self.emit, rng)
-        modes = p.resize_param.interp_mode
-        mode = resize_mode(modes[rng.integers(len(modes))]) if modes else "LINEAR"
-        return resample(image, *self.size, mode), seen_through(boxes, UNIT, self.emit)
+        modes = self.resizing.interpolations
+        mode = modes[rng.integers(len(modes))] if p.resize_param.interp_mode else modes[0]
+        boxes = seen_through(self.resizing.boxes(boxes, *image.shape[1:]), UNIT, self.emit)
+        return self._checked(self.resizing.image(image, mode)), boxes
+
+    def _checked(self, image: np.ndarray) -> np.ndarray:
+        if image.shape[1:] != self.size:
+            is_, was = ("x".join(map(str, size)) for size in (image.shape[1:], self.size))
+            raise InputError(
+                f"has an image of {is_} after images of {was}, by resize_mode FIT_SMALL_SIZE; use "
+                "FIT_LARGE_SIZE_AND_PAD or WARP"
+            )
+        return image
 
     def _rows(self, boxes: list[Boxes], first: int) -> np.ndarray:
         """The second top."""
@@ -181,24 +218,6 @@ class AnnotatedFeed(Feed):
 
     def close(self) -> None:
         self.source.close()
-
-
-def resize_mode(number: int) -> str:
-    """The name of an Interp_mode."""
-    return str(ResizeParameter.DESCRIPTOR.enum_types_by_name["Interp_mode"].values_by_number[number].name)
-
-
-def resized(p: Message) -> tuple[int, int]:
-    """The size that a resize_param states; InputError for a mode that is not obeyed."""
-    r = p.resize_param
-    if not p.HasField("resize_param") or not (r.height and r.width):
-        raise InputError("needs a resize_param with height and width in its transform_param: all images get one size")
-    mode = enum_name(r, "resize_mode")
-    if mode != "WARP":
-        raise InputError(f"has resize_mode {mode}, which is not supported; use WARP, or resize the images beforehand")
-    if p.crop_size:
-        raise InputError("has crop_size and resize_param; remove crop_size; batch_sampler cuts windows")
-    return r.height, r.width
 
 
 def check_augmentation(transform: Transform, own: Message) -> None:

@@ -13,7 +13,12 @@ from layermem.utils.input_files import exists
 
 def open_database(path: Path, *, stated: str = "LMDB", **options: Any) -> DatumSource:
     """The records at `path`; `stated` is the backend, LMDB or LEVELDB, of what has the files of neither."""
-    if exists(path / "data.mdb") or path.is_file():
-        return LmdbSource(path, **options)
-    source = LevelDbSource if is_leveldb(path) or stated == "LEVELDB" else LmdbSource
+    source = LevelDbSource if holds_leveldb(path, stated) else LmdbSource
     return source(path, **options)
+
+
+def holds_leveldb(path: Path, stated: str) -> bool:
+    """Whether the database at `path` is a LevelDB, by its files, or else as `stated`."""
+    if exists(path / "data.mdb") or path.is_file():
+        return False
+    return is_leveldb(path) or stated == "LEVELDB"

@@ -8,6 +8,7 @@ source  Caffe data_layer.cpp, db.cpp
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -43,6 +44,10 @@ class DatumSource(ABC):
     @abstractmethod
     def _value(self) -> bytes:
         """The next record."""
+
+    @abstractmethod
+    def _values(self) -> Iterator[memoryview | bytes]:
+        """All records in the order of their keys; the position stays.  Each may be read until the next one comes."""
 
     @abstractmethod
     def _advance(self) -> None:

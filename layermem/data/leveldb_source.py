@@ -125,6 +125,13 @@ class LevelDbSource(DatumSource):
     def _value(self) -> bytes:
         return bytes(self._cursor.value())
 
+    def _values(self) -> Iterator[memoryview | bytes]:
+        cursor = self._new_cursor()
+        cursor.seek_to_first()
+        while cursor.valid():
+            yield bytes(cursor.value())
+            cursor.next()
+
     def _advance(self) -> None:
         self._cursor.next()
         if self._cursor.valid():

@@ -90,6 +90,10 @@ class LmdbSource(DatumSource):
     def _value(self) -> bytes:
         return bytes(self._cursor.value())
 
+    def _values(self) -> Iterator[memoryview | bytes]:
+        with self._env.begin(buffers=True) as transaction:
+            yield from (value for _, value in transaction.cursor())
+
     def _advance(self) -> None:
         if self._cursor.next():
             self._key = bytes(self._cursor.key())

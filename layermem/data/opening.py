@@ -12,13 +12,14 @@ from collections.abc import Callable
 from math import prod
 from pathlib import Path
 
-from layermem.data.annotated import ROWS_OF_ITEM, AnnotatedFeed, AnnotatedSource, resized
+from layermem.data.annotated import ROWS_OF_ITEM, AnnotatedFeed, open_annotated
 from layermem.data.database import open_database
 from layermem.data.datum_source import DatumSource
 from layermem.data.feed import ArrayFeed, BlobFeed, DummyFeed, Feed, Hdf5Feed, ImageFeed, Shapes
 from layermem.data.hdf5_source import Hdf5Source
 from layermem.data.list_source import ImageListSource
 from layermem.data.prefetch import Prefetch
+from layermem.data.resizing import Resizing
 from layermem.data.transform import Transform
 from layermem.data.window_source import CHANNELS, WindowFeed, cached_bytes
 from layermem.errors import InputError
@@ -78,14 +79,14 @@ def declared_shapes(param: Message) -> Shapes | None:
 
     Height and width are those of the crop, or ImageData's new_height and new_width; channels follow from is_color,
     force_color, force_gray, or from the number of mean values, and are those of colour images in WindowData.
-    AnnotatedData states its size in resize_param.
+    AnnotatedData states its size in resize_param, but with FIT_SMALL_SIZE.
     """
     if param.type == "HDF5Data":
         return None
     transform = param.transform_param
     height = width = transform.crop_size
     if param.type == "AnnotatedData":
-        height, width = resized(transform)
+        height, width = Resizing(transform).stated or (0, 0)
     if param.type == "WindowData":
         channels = CHANNELS
     elif param.type == "ImageData":
@@ -197,7 +198,7 @@ def _annotated(
 ) -> AnnotatedFeed:
     transform = Transform(param.transform_param, phase, key, resolve, boxes=True)
     path, skip = resolve(param.data_param.source), _random_skip(param.data_param.rand_skip, key)
-    source = AnnotatedSource(path, labels=False, color=transform.color, skip=skip)
+    source = open_annotated(path, enum_name(param.data_param, "backend"), color=transform.color, skip=skip)
     try:
         return AnnotatedFeed(param, source, transform, batch, key)
     except InputError:

@@ -1,7 +1,7 @@
 """Input layers: their tops come from outside the net, from a data set or from the caller.
 
-AnnotatedData                y0 images, y1 [1, 1, R, 8] their boxes, read from an LMDB: a row is (item, label, instance,
-                             left, top, right, bottom, difficult), and -1 in all numbers where it holds no box
+AnnotatedData                y0 images, y1 [1, 1, R, 8] their boxes, read from a database: a row is (item, label,
+                             instance, left, top, right, bottom, difficult), and -1 in all numbers where it holds no box
 Data ImageData HDF5Data      y{i} read from files (layermem/data); a label goes with its image
 MemoryData DummyData Input   y{i} of the shapes that the layer states (MemoryData with dim, as OpenCL Caffe has it, of
                              any rank)

@@ -24,10 +24,10 @@ def record(image, *boxes, typed=True):
     return made
 
 
-def database(folder, counts=(1, 0, 2, 1), **more):
+def database(folder, counts=(1, 0, 2, 1), make=make_lmdb, **more):
     """Images of as many boxes; box j of image i has label 1 + j."""
     pixels = images(len(counts), 3, 4, 4)
-    return make_lmdb(folder, [record(image, *((1 + j, BOX) for j in range(count)), **more)
+    return make(folder, [record(image, *((1 + j, BOX) for j in range(count)), **more)
                               for image, count in zip(pixels, counts)]), pixels  # fmt: skip
 
 
@@ -116,7 +116,8 @@ def test_what_is_drawn_depends_on_the_sample_alone_so_that_a_resumed_feed_goes_o
 
 @pytest.mark.parametrize("change, words", [
     ({"transform": ""}, "needs a resize_param with height and width"),
-    ({"transform": SIZE.replace("}", "resize_mode: FIT_SMALL_SIZE }")}, "has resize_mode FIT_SMALL_SIZE"),
+    ({"transform": SIZE.replace("}", "resize_mode: FIT_SMALL_SIZE }") + "expand_param { }"},
+     "has resize_mode FIT_SMALL_SIZE beside batch_sampler or expand_param"),
     ({"transform": SIZE + "crop_size: 3"}, "has crop_size and resize_param"),
     ({"transform": SIZE + "expand_param { max_expand_ratio: 0.5 }"}, "max_expand_ratio from 1 to 0.5"),
     ({"own": "batch_sampler { sampler { min_scale: 0.5 max_scale: 0.4 } }"}, "scale from 0.5 to 0.4"),
@@ -135,6 +136,45 @@ def test_records_that_are_none_are_refused(tmp_path):
     raw = make_lmdb(tmp_path / "raw", [b"\x0a\xff"])
     with pytest.raises(InputError, match="AnnotatedDatum"):
         feed_of(raw)
+
+
+def test_a_leveldb_gives_what_an_lmdb_gives(tmp_path):
+    pytest.importorskip("plyvel")
+    from tests.data.test_leveldb_source import make_leveldb
+
+    feeds = [feed_of(database(tmp_path / make.__name__, make=make)[0]) for make in (make_lmdb, make_leveldb)]
+    assert feeds[0].shapes == feeds[1].shapes
+    for _ in range(3):
+        for one, two in zip(*(feed.next() for feed in feeds), strict=True):
+            assert one.tobytes() == two.tobytes()
+    assert feeds[1].state() == feeds[0].state()
+
+
+def test_images_of_other_aspect_ratios_are_padded_and_their_boxes_moved(tmp_path):
+    source = make_lmdb(tmp_path / "db", [record(np.full((3, 2, 8), 7, np.uint8), (1, BOX)),
+                                         record(np.full((3, 4, 1), 8, np.uint8), (1, BOX))])  # fmt: skip
+    fit = SIZE.replace("}", "resize_mode: FIT_LARGE_SIZE_AND_PAD %s }")
+    data, label = feed_of(source, transform=fit % "pad_value: 1 pad_value: 2 pad_value: 3").next()
+    assert data[0, :, :, 0].tolist() == [[fill, 7, fill, fill] for fill in (1, 2, 3)]  # 1 x 4, three rows of padding
+    assert data[1, :, 0].tolist() == [[fill, 8, fill, fill] for fill in (1, 2, 3)]
+    assert label[0, 0, :, 3:7].tolist() == [[0.25, 0.375, 0.75, 0.5], [0.4375, 0, 0.5625, 0.5]]
+    for mode in ("MIRRORED", "REPEAT_NEAREST"):
+        assert {*feed_of(source, transform=fit % f"pad_mode: {mode}").next()[0][0].ravel()} == {7}
+    with pytest.raises(InputError, match="has 2 pad_values and images of 3 channels"):
+        feed_of(source, transform=fit % "pad_value: 1 pad_value: 2").next()
+
+
+def test_images_of_one_aspect_ratio_cover_the_size(tmp_path):
+    fit = SIZE.replace("}", "resize_mode: FIT_SMALL_SIZE }")
+    pixels = [np.full((3, 8, 12), 7, np.uint8), np.full((3, 2, 3), 8, np.uint8), np.full((3, 3, 2), 8, np.uint8)]
+    source = make_lmdb(tmp_path / "db", [record(each, (1, BOX)) for each in pixels])
+    feed = feed_of(source, transform=fit)
+    data, label = feed.next()
+    assert data.shape == (2, 3, 4, 6) == feed.shapes[0] and label[0, 0, 1, 3:7].tolist() == [*BOX]
+    with pytest.raises(InputError, match="has an image of 6x4 after images of 4x6, by resize_mode FIT_SMALL_SIZE"):
+        feed.next()
+    with pytest.raises(InputError, match="does not state its shape"):
+        probe(annotated("absent", transform=fit + "force_color: true"), 0, "net")
 
 
 @pytest.mark.parametrize("field", ["resize_param { height: 4 width: 4 }", "distort_param { }", "expand_param { }"])
