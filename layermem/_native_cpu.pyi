@@ -60,6 +60,7 @@ class EvaluationProblem:
         rows: int,
         overlap_threshold: float,
         difficult: bool,
+        sized_items: int,
     ) -> None: ...
 
 class Launch:
@@ -284,7 +285,7 @@ def copy_rows(
     rows: int, width: int, *, out: int, out_pitch: int, x: int, x_pitch: int, accumulate: bool = False
 ) -> Launch: ...
 def detection_evaluate(
-    problem: EvaluationProblem, *, y: int, detections: int, truth: int, workspace: int
+    problem: EvaluationProblem, *, y: int, detections: int, truth: int, sizes: int, workspace: int
 ) -> Launch: ...
 def detection_evaluate_workspace_bytes(problem: EvaluationProblem) -> int: ...
 def detection_output(

@@ -440,6 +440,16 @@ add("DetectionEvaluate", 'type: "DetectionEvaluate" detection_evaluate_param { n
     drawn={0: detections, 1: truth(2, 3)})  # fmt: skip
 
 
+def image_sizes(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+    windows = np.tile(np.array([0, 0.1, 1, 0.9]), (shape[0], 1))
+    return np.column_stack([windows, rng.integers(5, 50, (shape[0], 2))])
+
+
+add("DetectionEvaluate in pixels", 'type: "DetectionEvaluate" detection_evaluate_param { num_classes: 3 '
+    'overlap_threshold: 0.3 }', medium=[(1, 1, 9, 7), (1, 1, 6, 8), (2, 6)],
+    drawn={0: detections, 1: truth(2, 3), 2: image_sizes})  # fmt: skip
+
+
 def im2col(name: str, settings: str, **more: Any) -> None:
     add(name, f'type: "Im2col" convolution_param {{ {settings} }}', **more)
 

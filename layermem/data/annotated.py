@@ -29,7 +29,7 @@ from layermem.data.feed import Feed
 from layermem.data.leveldb_source import LevelDbSource
 from layermem.data.lmdb_source import LmdbSource
 from layermem.data.position import State, number_in
-from layermem.data.resizing import Resizing
+from layermem.data.resizing import resizing_of
 from layermem.data.transform import Transform
 from layermem.errors import InputError
 from layermem.proto.schema import AnnotatedDatum, Message
@@ -125,7 +125,7 @@ class AnnotatedFeed(Feed):
                  key: tuple[int | str, ...]):  # fmt: skip
         self.source, self.transform, self.batch, self.key = source, transform, batch, (*key, "annotated")
         self.own, self.tops = param.annotated_data_param, len(param.top)
-        self.resizing = Resizing(transform.param)
+        self.resizing = resizing_of(transform.param)
         self.emit = transform.param.emit_constraint if transform.param.HasField("emit_constraint") else None
         check_augmentation(transform, self.own)
         shape = source.first_shape()

@@ -15,15 +15,16 @@ from pathlib import Path
 from layermem.data.annotated import ROWS_OF_ITEM, AnnotatedFeed, open_annotated
 from layermem.data.database import open_database
 from layermem.data.datum_source import DatumSource
+from layermem.data.detection_sizes import SizesFeed
 from layermem.data.feed import ArrayFeed, BlobFeed, DummyFeed, Feed, Hdf5Feed, ImageFeed, Shapes
 from layermem.data.hdf5_source import Hdf5Source
 from layermem.data.list_source import ImageListSource
 from layermem.data.prefetch import Prefetch
-from layermem.data.resizing import Resizing
+from layermem.data.resizing import resizing_of
 from layermem.data.transform import Transform
 from layermem.data.window_source import CHANNELS, WindowFeed, cached_bytes
 from layermem.errors import InputError
-from layermem.layers.data import FROM_FILES, MATRIX, shape_options, stated_shapes
+from layermem.layers.data import FROM_FILES, MATRIX, SIZES, shape_options, stated_shapes
 from layermem.layers.fillers import is_constant
 from layermem.proto.read import resolve_path
 from layermem.proto.schema import Message, enum_name
@@ -37,13 +38,14 @@ SHAPE_HINT = ", or set crop_size with force_color, force_gray or a mean_value fo
 
 def open_feed(param: Message, phase: int, seed: int, *, path: str, prefetch: bool = True) -> Feed:
     """The feed of an input layer (a LayerParameter) of the net at `path`."""
+    remedy = "; create it, or " + ("remove name_size_file" if param.type == SIZES else "use DummyData")
     try:
-        feed = _create(param, phase, (seed, phase, param.name), _resolver(path, "; create it, or use DummyData"))
+        feed = _create(param, phase, (seed, phase, param.name), _resolver(path, remedy))
     except InputError as error:
         raise error.at(path=path, layer=param.name) from None
     feed.path, feed.layer = path, param.name
     depth = _prefetch_depth(param, feed.shapes)
-    in_memory = isinstance(feed, (ArrayFeed, BlobFeed)) or (isinstance(feed, DummyFeed) and feed.constant)
+    in_memory = isinstance(feed, (ArrayFeed, BlobFeed, SizesFeed)) or (isinstance(feed, DummyFeed) and feed.constant)
     return Prefetch(feed, depth) if prefetch and depth > 0 and not in_memory else feed
 
 
@@ -86,7 +88,7 @@ def declared_shapes(param: Message) -> Shapes | None:
     transform = param.transform_param
     height = width = transform.crop_size
     if param.type == "AnnotatedData":
-        height, width = Resizing(transform).stated or (0, 0)
+        height, width = resizing_of(transform).stated or (0, 0)
     if param.type == "WindowData":
         channels = CHANNELS
     elif param.type == "ImageData":
@@ -146,7 +148,9 @@ def held_bytes(param: Message, shapes: Shapes, path: str = "") -> int:
 def _waiting_bytes(param: Message, shapes: Shapes) -> int:
     batch_bytes = 4 * sum(prod(shape) for shape in shapes)
     fillers = param.dummy_data_param.data_filler
-    if param.type in ("Input", "MemoryData", MATRIX) or (param.type == "DummyData" and all(map(is_constant, fillers))):
+    if param.type in ("Input", "MemoryData", MATRIX, SIZES) or (
+        param.type == "DummyData" and all(map(is_constant, fillers))
+    ):
         return batch_bytes
     return batch_bytes * (_prefetch_depth(param, shapes) + 2)
 
@@ -156,6 +160,9 @@ def _create(param: Message, phase: int, key: tuple[int | str, ...], resolve: Res
         return DummyFeed(tuple(stated_shapes(param)), param.dummy_data_param.data_filler, key)
     if param.type == MATRIX:
         return BlobFeed(tuple(stated_shapes(param)), resolve(param.infogain_loss_param.source))
+    if param.type == SIZES:
+        p = param.detection_evaluate_param
+        return SizesFeed(tuple(stated_shapes(param)), resolve(p.name_size_file), p)
     if param.type in ("Input", "MemoryData"):
         arrays = ArrayFeed(tuple(stated_shapes(param)), param.top)
         if param.type == "MemoryData" and param.HasField("transform_param"):

@@ -1,4 +1,4 @@
-"""The resize_param of AnnotatedData: the size of an image, what it is padded with, and where its boxes come to lie.
+"""A resize_param: the size of an image, what it is padded with, and where its boxes come to lie.
 
     WARP                    height x width, whatever the aspect ratio
     FIT_LARGE_SIZE_AND_PAD  the largest image of the same aspect ratio in height x width, with the rest on both sides
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from layermem.data.boxes import CORNERS, Boxes
+from layermem.data.boxes import CORNERS, UNIT, Boxes, Window
 from layermem.data.resampling import resample, saturated
 from layermem.errors import InputError
 from layermem.proto.schema import Message, enum_name, message_class
@@ -22,15 +22,19 @@ ResizeParameter = message_class("ResizeParameter")
 PAD_MODES = {"CONSTANT": "constant", "MIRRORED": "reflect", "REPEAT_NEAREST": "edge"}  # of np.pad
 
 
-class Resizing:
-    """What a transform_param states; InputError where it states no size."""
+def resizing_of(p: Message) -> Resizing:
+    """That of a transform_param."""
+    if p.crop_size and p.HasField("resize_param"):
+        raise InputError("has crop_size and resize_param; remove crop_size; batch_sampler cuts windows")
+    return Resizing(p.resize_param, "transform_param")
 
-    def __init__(self, p: Message):
-        r = p.resize_param
-        if not p.HasField("resize_param") or not (r.height and r.width):
-            raise InputError("needs a resize_param with height and width in its transform_param")
-        if p.crop_size:
-            raise InputError("has crop_size and resize_param; remove crop_size; batch_sampler cuts windows")
+
+class Resizing:
+    """What the resize_param `r` in `block` states; InputError where it states no size."""
+
+    def __init__(self, r: Message, block: str):
+        if not (r.height and r.width):
+            raise InputError(f"needs a resize_param with height and width in its {block}")
         self.height, self.width = r.height, r.width
         self.mode, self.pads = enum_name(r, "resize_mode"), PAD_MODES[enum_name(r, "pad_mode")]
         self.fill = np.array(r.pad_value or (0,), np.float32)
@@ -74,6 +78,16 @@ class Resizing:
         """The boxes of an image of height x width in fractions of the resized one."""
         if self.mode != "FIT_LARGE_SIZE_AND_PAD":
             return boxes
+        window = self.window(height, width)
+        moved = boxes.copy()
+        low, size = np.tile(window[:2], 2), np.tile(window[2:] - window[:2], 2)
+        moved[:, CORNERS] = low + np.clip(boxes[:, CORNERS], 0, 1) * size
+        return moved
+
+    def window(self, height: int, width: int) -> Window:
+        """What an image of height x width takes of the resized one."""
+        if self.mode != "FIT_LARGE_SIZE_AND_PAD":
+            return UNIT
         new_height, new_width = np.float32(self.height), np.float32(self.width)
         aspect = np.float32(width) / np.float32(height)
         shares = np.ones(2, np.float32)  # of the result, along x and y, that the image takes
@@ -81,9 +95,7 @@ class Resizing:
             shares[1] = new_width / aspect / new_height
         else:
             shares[0] = aspect * new_height / new_width
-        moved = boxes.copy()
-        moved[:, CORNERS] = np.tile((1 - shares) / 2, 2) + np.clip(boxes[:, CORNERS], 0, 1) * np.tile(shares, 2)
-        return moved
+        return np.concatenate([(1 - shares) / 2, (1 + shares) / 2])
 
 
 def _interpolation(number: int) -> str:

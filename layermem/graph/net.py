@@ -16,7 +16,7 @@ from functools import cached_property
 from layermem.errors import InputError
 from layermem.layers import LAYERS, Layer, Param, Tensor, make_layer
 from layermem.layers.composite import COMPOSITES
-from layermem.layers.data import FEEDS, MATRIX, Probe, as_input, make_feed_layer, shape_options
+from layermem.layers.data import FEEDS, MATRIX, SIZES, Probe, as_input, make_feed_layer, shape_options
 from layermem.layers.python import make_python_layer
 from layermem.ops import OpRecord
 from layermem.proto.filter import filter_net
@@ -119,6 +119,7 @@ class Net:
         self._states = f"state.test{number}" if number else "state"  # what names of states end in
         self.blobs: dict[str, Tensor] = {}
         self.params: dict[str, NetParam] = {}
+        self._makers: dict[str, Layer] = {}  # by blob
         self._current: dict[str, str] = {}  # Caffe's blob name -> its newest version
         self._batch, self._inputs, self._probe = batch, inputs or {}, probe
         self._takes_inputs = inputs is not None
@@ -143,7 +144,9 @@ class Net:
     def _add(self, message: Message, line: int | None) -> None:
         bottoms = tuple(self._version_of(name) for name in message.bottom)
         if message.type in COMPOSITES:
-            parts = COMPOSITES[message.type](message, [self.blobs[b] for b in bottoms])
+            parts = COMPOSITES[message.type](
+                message, [self.blobs[b] for b in bottoms], [self._makers[b] for b in bottoms]
+            )
             nodes = tuple(self._add_layer(part, line) for part in parts)
         else:
             nodes = (self._add_layer(message, line),)
@@ -159,6 +162,7 @@ class Net:
         tops = tuple(
             self._new_version(name, tensor, message) for name, tensor in zip(message.top, layer.tops, strict=True)
         )
+        self._makers.update((top, layer) for top in tops)
         params = tuple(self._own(param, layer.name, i) for i, param in enumerate(layer.params))
         for field, values, names in (
             ("propagate_down", message.propagate_down, bottoms),
@@ -188,7 +192,7 @@ class Net:
         if message.type not in FEEDS and (message.type in LAYERS or not as_input(message, self._inputs)):
             source = bool(message.top) and not message.bottom and self._takes_inputs
             remedy = f"give {shape_options(message)}, or use Input; " if source else ""
-            return make_layer(message, self.phase, bottoms, more={*FEEDS, *COMPOSITES} - {MATRIX}, remedy=remedy)
+            return make_layer(message, self.phase, bottoms, more={*FEEDS, *COMPOSITES} - {MATRIX, SIZES}, remedy=remedy)
         return make_feed_layer(
             message,
             self.phase,

@@ -2,12 +2,13 @@
 
     Convolution, Deconvolution, Im2col  of other ranks than N x C x H x W: the bottoms become images before it, and its
                   tops become blobs of their rank again (images.py)
+    DetectionEvaluate  with `name_size_file`: the sizes of images come from a layer before it that reads the file
     InfogainLoss  with `source`: its matrix comes from a layer before it that reads the file
     SPP  a pyramid of Poolings of x [N,C,H,W]: level i cuts the image into 2^i x 2^i windows, i < pyramid_height.  Each
          is flattened, and all are joined: y [N, C (1 + 4 + 16 + ..)].  A pyramid of one level is that Pooling alone
 
 memory  that of the parts: a MAX keeps an index per window
-source  Caffe base_conv_layer.cpp, infogain_loss_layer.cpp, spp_layer.cpp
+source  Caffe base_conv_layer.cpp, infogain_loss_layer.cpp, spp_layer.cpp; detection_evaluate_layer.cpp of the SSD fork
 
 Parts are named after their layer: `spp/pool0`, `spp/flat0` and so on; the last one has its name and its tops.  Of a
 convolution the part with its weights has its name: `conv/images`, `conv`, `conv/top`.
@@ -18,14 +19,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from layermem.errors import InputError
-from layermem.layers.base import Message, Tensor, make_layer
+from layermem.layers.base import Layer, Message, Tensor, make_layer
 from layermem.layers.convolution import BaseConvolution
-from layermem.layers.data import MATRIX
+from layermem.layers.data import MATRIX, SIZES
+from layermem.layers.detection import DetectionOutput
 from layermem.layers.im2col import Im2col
 from layermem.layers.images import image_shape
+from layermem.ops.detection import ITEM_SIZE
 from layermem.proto.schema import LayerParameter
 
-Parts = Callable[[Message, Sequence[Tensor]], Iterator[Message]]
+Parts = Callable[[Message, Sequence[Tensor], Sequence[Layer]], Iterator[Message]]  # of the layers that make bottoms
 COMPOSITES: dict[str, Parts] = {}
 
 
@@ -61,7 +64,7 @@ def last_of(whole: Message, last: Message) -> Message:
 
 
 @composite("SPP")
-def spp(whole: Message, bottoms: Sequence[Tensor]) -> Iterator[Message]:
+def spp(whole: Message, bottoms: Sequence[Tensor], makers: Sequence[Layer]) -> Iterator[Message]:
     check_counts(whole)
     p, x = whole.spp_param, bottoms[0]
     if len(x.shape) != 4:
@@ -100,7 +103,7 @@ def _level(whole: Message, level: int, size: Sequence[int]) -> Message:
 
 
 @composite("InfogainLoss")
-def infogain_loss(whole: Message, bottoms: Sequence[Tensor]) -> Iterator[Message]:
+def infogain_loss(whole: Message, bottoms: Sequence[Tensor], makers: Sequence[Layer]) -> Iterator[Message]:
     """The layer itself, after the one that reads its matrix where it has no third bottom."""
     p = whole.infogain_loss_param
     loss = LayerParameter()
@@ -118,10 +121,31 @@ def infogain_loss(whole: Message, bottoms: Sequence[Tensor]) -> Iterator[Message
     yield loss
 
 
+@composite("DetectionEvaluate")
+def detection_evaluate(whole: Message, bottoms: Sequence[Tensor], makers: Sequence[Layer]) -> Iterator[Message]:
+    """The layer itself, after the one that reads the sizes of its images where it has a file of them."""
+    evaluate = LayerParameter()
+    evaluate.CopyFrom(whole)
+    if whole.detection_evaluate_param.name_size_file and len(makers) == 2:
+        output = makers[0]
+        if not isinstance(output, DetectionOutput):
+            raise InputError(
+                f"has a name_size_file and detections from a layer of type {output.type}, which does not tell their "
+                "images; use those of a DetectionOutput, or remove name_size_file"
+            )
+        sizes = part(whole, "sizes", SIZES, ())
+        sizes.detection_evaluate_param.CopyFrom(whole.detection_evaluate_param)
+        sizes.input_param.shape.add(dim=(output.record.items, ITEM_SIZE))
+        yield sizes
+        evaluate.bottom.append(sizes.top[0])
+        evaluate.propagate_down.extend([False] * bool(whole.propagate_down))
+    yield evaluate
+
+
 @composite("Convolution")
 @composite("Deconvolution")
 @composite("Im2col")
-def convolution(whole: Message, bottoms: Sequence[Tensor]) -> Iterator[Message]:
+def convolution(whole: Message, bottoms: Sequence[Tensor], makers: Sequence[Layer]) -> Iterator[Message]:
     """The layer itself where its bottoms are N x C x H x W; else the same over images, which other parts make."""
     inner = LayerParameter()
     inner.CopyFrom(whole)

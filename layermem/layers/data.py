@@ -6,6 +6,8 @@ Data ImageData HDF5Data      y{i} read from files (layermem/data); a label goes 
 MemoryData DummyData Input   y{i} of the shapes that the layer states (MemoryData with dim, as OpenCL Caffe has it, of
                              any rank)
 WindowData                   y0 windows cut from images, y1 their labels
+DetectionSizes               y0, of each image in the batch its window and its size, from the `name_size_file` of a
+                             DetectionEvaluate
 InfogainMatrix               y0, the matrix in the `source` of an InfogainLoss, the same in every batch
 memory                       tops cannot be recomputed (recompute_kind "never"): a plan keeps or offloads them;
                              nothing is stashed, and no gradient flows
@@ -28,7 +30,8 @@ FROM_FILES = {
     "WindowData": ("window_data_param", "batch_size"),
 }
 MATRIX = "InfogainMatrix"  # not a type of Caffe: the file of an InfogainLoss (composite.py)
-FEEDS = {*FROM_FILES, "MemoryData", "DummyData", "Input", MATRIX}
+SIZES = "DetectionSizes"  # nor this: the file of a DetectionEvaluate
+FEEDS = {*FROM_FILES, "MemoryData", "DummyData", "Input", MATRIX, SIZES}
 # Their second top holds a label for each item of the first.
 WITH_LABELS = {"Data", "ImageData", "MemoryData", "WindowData"}
 
@@ -172,7 +175,7 @@ def stated_shapes(param: Message, *, takes_inputs: bool = True) -> list[tuple[in
                 "needs batch_size, channels, height and width; set each in memory_data_param to at least 1"
             )
         return [(p.batch_size, p.channels, p.height, p.width), (p.batch_size,)][:tops]
-    if param.type in ("Input", MATRIX):
+    if param.type in ("Input", MATRIX, SIZES):
         stated = [tuple(shape.dim) for shape in param.input_param.shape]
         form = "input_param { shape { dim: .. } }"
     else:

@@ -41,6 +41,8 @@ DetectionEvaluate
     x0 detections, x1 truth -> y [1, 1, C - 1 + K, 5]: for each class (-1, label, true boxes, -1, -1), then for each
     detection (item, label, score, 1 or 0 where it is right, 1 or 0 where it is wrong), then rows of -1
     A detection is right if it overlaps a true box of its class by overlap_threshold and is the first of the box.
+    With name_size_file it takes x2 [N, 6]: where its image lies in each item, and its size in pixels.  Boxes are
+    then compared in pixels, both of whose ends count, as the fork has it
     Tests print the mean average precision in its place (layermem/solver/average_precision.py)
     memory    stashes nothing and has no gradient
     source    detection_evaluate_layer.cpp of the SSD fork
@@ -56,7 +58,7 @@ from layermem.errors import InputError
 from layermem.layers.activation import elementwise_overlays
 from layermem.layers.base import Layer, Message, Step, Tensor, layer
 from layermem.layers.loss import NORMALIZATIONS, SCALAR
-from layermem.ops.detection import DETECTION, TRUTH
+from layermem.ops.detection import DETECTION, ITEM_SIZE, TRUTH
 from layermem.proto.schema import enum_name
 
 LARGEST_FLOAT = 3.4028234663852886e38
@@ -204,6 +206,7 @@ def mining_of(p: Message) -> str:
 
 @layer("DetectionOutput")
 class DetectionOutput(Layer):
+    record: ops.DetectionOutput
     bottom_range = (3, 3)
 
     def setup(self) -> None:
@@ -237,7 +240,7 @@ class DetectionOutput(Layer):
 @layer("DetectionEvaluate")
 class DetectionEvaluate(Layer):
     record: ops.DetectionEvaluate
-    bottom_range = (2, 2)
+    bottom_range = (2, 3)
 
     def setup(self) -> None:
         p, x = self.param.detection_evaluate_param, self.bottoms[0]
@@ -249,14 +252,17 @@ class DetectionEvaluate(Layer):
         classes = classes_of(p, "detection_evaluate_param")
         if not 0 < p.overlap_threshold <= 1:
             raise InputError(f"has overlap_threshold {p.overlap_threshold:g}; use a number above 0, at most 1")
+        sizes = self.bottoms[2] if len(self.bottoms) == 3 else None
+        if sizes is not None and (len(sizes.shape) != 2 or sizes.shape[1] != ITEM_SIZE):
+            raise InputError(f"takes sizes of shape {sizes}; remove its third bottom, and give a name_size_file")
         self.record = ops.DetectionEvaluate(
             x.count // DETECTION, check_truth(self, 1), classes, p.background_label_id, p.overlap_threshold,
-            p.evaluate_difficult_gt,
+            p.evaluate_difficult_gt, sizes.shape[0] if sizes is not None else 0,
         )  # fmt: skip
         self.tops = (self.record.y,)
 
     def forward(self) -> Step:
-        return Step("forward", ("x0", "x1"), ("y0",), flops=20 * self.bottoms[0].count)
+        return Step("forward", ("x0", "x1", "x2")[: len(self.bottoms)], ("y0",), flops=20 * self.bottoms[0].count)
 
     def truth_labels(self, bottom: int) -> tuple[int, ...] | None:
         return self.record.classes_counted if bottom == 1 else None

@@ -277,7 +277,7 @@ class Unrolled:
 
 
 @composite("LSTM")
-def lstm(whole: Message, bottoms: Sequence[Tensor]) -> Iterator[Message]:
+def lstm(whole: Message, bottoms: Sequence[Tensor], makers: Sequence[Layer]) -> Iterator[Message]:
     net = Unrolled(whole, bottoms, ("h", "c"), gates=4)
     net.check_params(3 + net.static)
     yield from net.hidden()
@@ -295,7 +295,7 @@ def lstm(whole: Message, bottoms: Sequence[Tensor]) -> Iterator[Message]:
 
 
 @composite("RNN")
-def rnn(whole: Message, bottoms: Sequence[Tensor]) -> Iterator[Message]:
+def rnn(whole: Message, bottoms: Sequence[Tensor], makers: Sequence[Layer]) -> Iterator[Message]:
     net = Unrolled(whole, bottoms, ("h",), gates=1)
     net.check_params(5 + net.static)
     yield from net.hidden()

@@ -9,6 +9,7 @@ from layermem.ops.base import OpRecord, Tensor
 TRUTH = 8  # numbers of a row of truth: item, label, instance, left, top, right, bottom, difficult
 DETECTION = 7  # of a row of detections: item, label, score, left, top, right, bottom
 EVALUATION = 5  # of a row of an evaluation: item, label, score, true positive, false positive
+ITEM_SIZE = 6  # of an item with a size: left, top, right, bottom of its image in it, width and height in pixels
 UNUSED = -1  # the item of a row that holds no box
 
 # of a prior in the stash `match`, beside rows of truth from 0 on
@@ -131,7 +132,9 @@ class DetectionEvaluate(OpRecord):
     x0 detections, x1 truth -> y0 as EVALUATION says: for each class but the background a row of (UNUSED, class, true
     boxes, UNUSED, UNUSED), then a row for each detection, then rows of UNUSED
 
-    difficult   whether difficult boxes count; else they, and detections of them, are neither right nor wrong
+    difficult     whether difficult boxes count; else they, and detections of them, are neither right nor wrong
+    sized_items   items whose boxes are compared in pixels, by x2 [items, ITEM_SIZE]: the window of the item that is its
+                  image, left, top, right, bottom, and the image's width and height.  0: compared in fractions
 
     forward   y0
     """
@@ -142,6 +145,7 @@ class DetectionEvaluate(OpRecord):
     background: int
     overlap_threshold: float
     difficult: bool
+    sized_items: int = 0
 
     @property
     def classes_counted(self) -> tuple[int, ...]:

@@ -173,8 +173,6 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {  # (owner, field) -> (fork, 
     ("SolverParameter", "max_momentum"): ("NVCaffe", "remove it: momentum does not change"),
     ("SolverParameter", "momentum_power"): ("NVCaffe", "remove it: momentum does not change"),
     ("SolverParameter", "max_epoch"): ("NVCaffe", "write max_iter, the batches of so many epochs"),
-    ("DetectionEvaluateParameter", "name_size_file"): ("SSD", "remove it: boxes are compared in fractions of images"),
-    ("DetectionEvaluateParameter", "resize_param"): ("SSD", "remove it: boxes are compared in fractions of images"),
 }
 
 # Blocks of LayerParameter, by the fork that defines them.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
-from layermem.data.resizing import Resizing
+from layermem.data.resizing import resizing_of
 from layermem.errors import InputError
 from layermem.proto.schema import message_class
 
@@ -13,7 +13,7 @@ PAD, COVER = "FIT_LARGE_SIZE_AND_PAD", "FIT_SMALL_SIZE"
 
 def resizing(settings, height=4, width=8):
     text = f"resize_param {{ height: {height} width: {width} {settings} }}"
-    return Resizing(text_format.Parse(text, message_class("TransformationParameter")()))
+    return resizing_of(text_format.Parse(text, message_class("TransformationParameter")()))
 
 
 @pytest.mark.parametrize(

@@ -259,6 +259,25 @@ def test_difficult_boxes_and_their_detections_need_not_count():
     assert rows[:2] == [[-1, 1, 1, -1, -1], [-1, 2, 1, -1, -1]] and [1, 1, 0.7, 0, 0] in rows
 
 
+def in_pixels(sizes, found, true):
+    layer = layer_of('type: "DetectionEvaluate" detection_evaluate_param { num_classes: 3 }',
+                     (1, 1, len(found), 7), (1, 1, len(true), 8), (len(sizes), 6))  # fmt: skip
+    return forward(layer, np.array(found), np.array(true), np.array(sizes)).arrays["y0"][0, 0, 2:].tolist()
+
+
+def test_with_sizes_boxes_are_compared_in_pixels_both_of_whose_ends_count():
+    """Boxes of 2 x 5 and 4 x 5 pixels of an image of 8 x 4, both ends counted: 10 / 20 of both together."""
+    found, true = [(0, 1, 0.5, 0, 0, 1 / 8, 1)], [row(0, 1, (0, 0, 3 / 8, 1))]
+    whole = (0, 0, 1, 1)
+    assert in_pixels([(*whole, 8, 4)], found, true) == [[0, 1, 0.5, 1, 0]]  # in fractions it is 1 / 3
+    assert in_pixels([(*whole, 16, 4)], found, true) == [[0, 1, 0.5, 0, 1]]  # 3 x 5 of 7 x 5
+    padded = [(0, 1, 0.5, 0, 0.25, 1 / 8, 0.8)], [row(0, 1, (0, 0.25, 3 / 8, 0.75))]
+    assert in_pixels([(0, 0.25, 1, 0.75, 8, 4)], *padded) == [[0, 1, 0.5, 1, 0]]  # clipped to the image
+    assert in_pixels([(*whole, 8, 4)] * 2, [(1, 1, 0.5, *whole)], [row(0, 1, whole)]) == [[1, 1, 0.5, 0, 1]]
+    with pytest.raises(InputError, match="reads a detection outside of its 1 items"):
+        in_pixels([(*whole, 8, 4)], [(1, 1, 0.5, *whole)], true)
+
+
 def test_a_detection_of_no_class_is_refused():
     layer = layer_of(
         'type: "DetectionEvaluate" detection_evaluate_param { num_classes: 1 }', (1, 1, 6, 7), (1, 1, 4, 8)

@@ -93,7 +93,7 @@ def detection_output_forward(op: DetectionOutput, call: CpuCall) -> list[Launch]
 def evaluation_of(op: DetectionEvaluate) -> cpu.EvaluationProblem:
     return cpu.EvaluationProblem(
         detections=op.detections, truths=op.truths, classes=op.classes, background=op.background, rows=op.y.shape[2],
-        overlap_threshold=op.overlap_threshold, difficult=op.difficult,
+        overlap_threshold=op.overlap_threshold, difficult=op.difficult, sized_items=op.sized_items,
     )  # fmt: skip
 
 
@@ -104,6 +104,11 @@ def evaluation_bytes(op: DetectionEvaluate, roles: Collection[str]) -> int:
 @kernel(DetectionEvaluate, "forward", workspace=evaluation_bytes)
 def detection_evaluate_forward(op: DetectionEvaluate, call: CpuCall) -> list[Launch]:
     launch = cpu.detection_evaluate(
-        evaluation_of(op), y=call["y0"], detections=call["x0"], truth=call["x1"], workspace=call.workspace
+        evaluation_of(op),
+        y=call["y0"],
+        detections=call["x0"],
+        truth=call["x1"],
+        sizes=call["x2"] if op.sized_items else 0,
+        workspace=call.workspace,
     )
     return [report_boxes(call, launch)]

@@ -9,7 +9,7 @@ import numpy as np
 from layermem.backends.reference.base import Array, ReferenceCall, kernel
 from layermem.errors import InputError
 from layermem.ops import DetectionEvaluate, DetectionOutput, MultiBoxLoss
-from layermem.ops.detection import DETECTION, EVALUATION, IGNORED, NEGATIVE, TRUTH, UNMATCHED, UNUSED
+from layermem.ops.detection import DETECTION, EVALUATION, IGNORED, ITEM_SIZE, NEGATIVE, TRUTH, UNMATCHED, UNUSED
 from layermem.ops.softmax import LARGEST_LOSS
 
 LEAST_OVERLAP = np.float32(1e-6)  # that can match
@@ -33,6 +33,25 @@ def overlaps(a: Array, b: Array) -> Array:
     common = np.where((size > 0).all(axis=-1), size[..., 0] * size[..., 1], size.dtype.type(0))
     both = areas(a)[:, None] + areas(b)[None] - common
     shares: Array = np.where(common > 0, common / np.where(common > 0, both, 1), 0).astype(size.dtype)
+    return shares
+
+
+def in_pixels(boxes: Array, size: Array) -> Array:
+    """Boxes of an item with its ITEM_SIZE, clipped to the image."""
+    low, high, pixels = size[:2], size[2:4], size[4:]
+    shares = np.clip((boxes - np.tile(low, 2)) / np.tile(high - low, 2), 0, 1)
+    result: Array = (shares * np.tile(pixels, 2)).astype(np.float32)
+    return result
+
+
+def pixel_overlaps(a: Array, b: Array) -> Array:
+    """As overlaps(), of boxes in pixels, both of whose ends count."""
+    one = np.float32(1)
+    size = np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2])
+    common = np.where((size >= 0).all(axis=-1), (size + one).prod(axis=-1), np.float32(0))
+    each = [np.where((sizes(x) >= 0).all(axis=-1), (sizes(x) + one).prod(axis=-1), np.float32(0)) for x in (a, b)]
+    both = each[0][:, None] + each[1][None] - common
+    shares: Array = np.where(common > 0, common / np.where(common > 0, both, one), 0).astype(np.float32)
     return shares
 
 
@@ -358,6 +377,8 @@ def detection_evaluate_forward(op: DetectionEvaluate, call: ReferenceCall) -> No
                     f"{op.background}; fix the data",
                     layer=call.layer,
                 )
+    if op.sized_items and len(found) and not ((found[:, 0] >= 0) & (found[:, 0] < op.sized_items)).all():
+        raise InputError(f"reads a detection outside of its {op.sized_items} items; fix the data", layer=call.layer)
     counted = np.ones(len(truth), bool) if op.difficult else truth[:, 7] == 0
     table: list[tuple[float, ...]] = []
     for c in op.classes_counted:
@@ -367,8 +388,12 @@ def detection_evaluate_forward(op: DetectionEvaluate, call: ReferenceCall) -> No
         mine = found[(whole == (item, c)).all(axis=1)]
         rows = np.flatnonzero((truth[:, :2].astype(int) == (item, c)).all(axis=1))
         taken: set[int] = set()
-        for row in mine[np.argsort(-mine[:, 2], kind="stable")]:
-            shares = overlaps(row[None, 3:7], truth[rows, 3:7])[0] if len(rows) else np.zeros(1, np.float32)
+        boxes, true_boxes, compare = mine[:, 3:7], truth[rows, 3:7], overlaps
+        if op.sized_items:
+            size = call["x2"].reshape(op.sized_items, ITEM_SIZE)[item].astype(np.float32)
+            boxes, true_boxes, compare = in_pixels(boxes, size), in_pixels(true_boxes, size), pixel_overlaps
+        for n in np.argsort(-mine[:, 2], kind="stable"):
+            shares = compare(boxes[n : n + 1], true_boxes)[0] if len(rows) else np.zeros(1, np.float32)
             best = int(shares.argmax())
             right, wrong = 0, 1
             if len(rows) and shares[best] >= np.float32(op.overlap_threshold):
@@ -377,7 +402,7 @@ def detection_evaluate_forward(op: DetectionEvaluate, call: ReferenceCall) -> No
                 elif best not in taken:
                     right, wrong = 1, 0
                     taken.add(best)
-            table.append((item, c, row[2], right, wrong))
+            table.append((item, c, mine[n, 2], right, wrong))
     y = call["y0"].reshape(-1, EVALUATION)
     y[...] = UNUSED
     y[: len(table)] = table

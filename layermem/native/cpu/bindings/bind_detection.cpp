@@ -111,19 +111,21 @@ void bind_detection_evaluate(py::module_& m) {
     using py::arg;
     py::class_<EvaluationProblem>(m, "EvaluationProblem")
         .def(py::init([](int64_t detections, int64_t truths, int64_t classes, int64_t background, int64_t rows,
-                         float overlap_threshold, bool difficult) {
-                 return EvaluationProblem{detections, truths, classes, background, rows, overlap_threshold, difficult};
+                         float overlap_threshold, bool difficult, int64_t sized_items) {
+                 return EvaluationProblem{detections, truths,      classes,           background,
+                                          rows,       sized_items, overlap_threshold, difficult};
              }),
              py::kw_only(), arg("detections"), arg("truths"), arg("classes"), arg("background"), arg("rows"),
-             arg("overlap_threshold"), arg("difficult"));
+             arg("overlap_threshold"), arg("difficult"), arg("sized_items"));
     m.def("detection_evaluate_workspace_bytes", &detection_evaluate_workspace_bytes, arg("problem"));
     m.def(
         "detection_evaluate",
-        [](const EvaluationProblem& problem, Address y, Address detections, Address truth, Address workspace) {
+        [](const EvaluationProblem& problem, Address y, Address detections, Address truth, Address sizes,
+           Address workspace) {
             return BoundLaunch{detection_evaluate(problem, at<float>(y), at<const float>(detections),
-                                                  at<const float>(truth), at<void>(workspace))};
+                                                  at<const float>(truth), at<const float>(sizes), at<void>(workspace))};
         },
-        arg("problem"), py::kw_only(), arg("y"), arg("detections"), arg("truth"), arg("workspace"));
+        arg("problem"), py::kw_only(), arg("y"), arg("detections"), arg("truth"), arg("sizes"), arg("workspace"));
 }
 
 }  // namespace

@@ -152,7 +152,8 @@ Detection       ValueError for a true box of no item or no class
     detection_output(problem, *, y, locations, scores, boxes, workspace)    y [items of_item][7], unused rows -1
         workspace: detection_output_workspace_bytes(problem)
     EvaluationProblem(*, detections, truths, classes, background, rows, overlap_threshold, difficult)
-    detection_evaluate(problem, *, y, detections, truth, workspace)         y [rows][5], unused rows -1
+    detection_evaluate(problem, *, y, detections, truth, sizes, workspace)  y [rows][5], unused rows -1; sizes
+        [sized_items][6]: window and pixels of each image
         workspace: detection_evaluate_workspace_bytes(problem)
 
 Rows of a table; index: whole numbers as floats, ValueError for one out of range

@@ -9,7 +9,7 @@
 namespace layermem::cpu {
 namespace {
 
-constexpr int64_t kDetection = 7, kTruth = 8, kEvaluation = 5;  // floats of a row
+constexpr int64_t kDetection = 7, kTruth = 8, kEvaluation = 5, kItemSize = 6;  // floats of a row
 
 int64_t order_bytes(const EvaluationProblem& p) { return aligned_bytes<int32_t>(p.detections); }
 
@@ -39,6 +39,35 @@ bool of_one(const float* a, const float* b) {  // item and class
 
 Box box_of(const float* row) { return {row[3], row[4], row[5], row[6]}; }
 
+// The box of an item in pixels of its image, clipped to it.
+Box in_pixels(const Box& box, const float* size) {
+    const auto scaled = [&](float at, int axis) {
+        const float low = size[axis], high = size[2 + axis], pixels = size[4 + axis];
+        return std::min(std::max((at - low) / (high - low), 0.0f), 1.0f) * pixels;
+    };
+    return {scaled(box.left, 0), scaled(box.top, 1), scaled(box.right, 0), scaled(box.bottom, 1)};
+}
+
+float pixels_of(const Box& box) {  // both ends count
+    const float width = box.right - box.left, height = box.bottom - box.top;
+    return width >= 0 && height >= 0 ? (width + 1) * (height + 1) : 0;
+}
+
+// As box_overlap, of boxes in pixels.
+float pixel_overlap(const Box& a, const Box& b) {
+    const float common = pixels_of(
+        {std::max(a.left, b.left), std::max(a.top, b.top), std::min(a.right, b.right), std::min(a.bottom, b.bottom)});
+    return common > 0 ? common / (pixels_of(a) + pixels_of(b) - common) : 0;
+}
+
+void check_item(const EvaluationProblem& p, const float* row) {
+    if (p.sized_items == 0 || (row[0] >= 0 && row[0] < static_cast<float>(p.sized_items))) return;
+    char text[100];
+    std::snprintf(text, sizeof text, "reads a detection outside of its %lld items",
+                  static_cast<long long>(p.sized_items));
+    throw std::invalid_argument(text);
+}
+
 float* put(float* y, float item, float label, float score, float right, float wrong) {
     const float row[kEvaluation] = {item, label, score, right, wrong};
     std::memcpy(y, row, sizeof row);
@@ -53,7 +82,7 @@ int64_t detection_evaluate_workspace_bytes(const EvaluationProblem& p) {
 }
 
 Launch detection_evaluate(const EvaluationProblem& p, float* y, const float* detections, const float* truth,
-                          void* workspace) {
+                          const float* sizes, void* workspace) {
     check(p);
     auto* order = static_cast<int32_t*>(workspace);
     auto* taken = reinterpret_cast<uint8_t*>(static_cast<char*>(workspace) + order_bytes(p));
@@ -64,6 +93,7 @@ Launch detection_evaluate(const EvaluationProblem& p, float* y, const float* det
         for (int32_t i = 0; i < p.detections; ++i) {
             if (found(i)[0] == -1) continue;
             check_row(p, found(i), kDetection, "detection");
+            check_item(p, found(i));
             order[boxes++] = i;
         }
         for (int64_t r = 0; r < p.truths; ++r)
@@ -92,7 +122,9 @@ Launch detection_evaluate(const EvaluationProblem& p, float* y, const float* det
             for (int64_t r = 0; r < p.truths; ++r) {
                 const float* box = truth + r * kTruth;
                 if (box[0] == -1 || !of_one(row, box)) continue;
-                const float overlap = box_overlap(box_of(row), box_of(box));
+                const float* size = p.sized_items ? sizes + static_cast<int64_t>(row[0]) * kItemSize : nullptr;
+                const float overlap = size ? pixel_overlap(in_pixels(box_of(row), size), in_pixels(box_of(box), size))
+                                           : box_overlap(box_of(row), box_of(box));
                 if (overlap > most) {
                     most = overlap;
                     best = r;
