@@ -249,7 +249,9 @@ SEGNET = f"""
     {DATA} {conv("conv1", "data", 4, 3)}
     layer {{ name: "pool" type: "Pooling" bottom: "conv1" top: "pool" top: "mask"
             pooling_param {{ kernel_size: 2 stride: 2 }} }}
-    {conv("conv2", "pool", 4, 3)} {relu("conv2")}
+    {conv("conv2", "pool", 4, 3)}
+    layer {{ name: "bn" type: "BN" bottom: "conv2" top: "conv2" top: "mean" top: "variance"
+            bn_param {{ bn_mode: LEARN scale_filler {{ value: 1 }} }} }} {relu("conv2")}
     layer {{ name: "up" type: "Upsample" bottom: "conv2" bottom: "mask" top: "up"
             upsample_param {{ pad_out_w: true }} }}
     {LOSS % "up"}

@@ -1,5 +1,6 @@
 """Layers that are several others: a net has their parts in place of them.
 
+    BN  of SegNet with a second and third top: other parts compute the mean and the variance of each channel
     Convolution, Deconvolution, Im2col  of other ranks than N x C x H x W: the bottoms become images before it, and its
                   tops become blobs of their rank again (images.py)
     DetectionEvaluate  with `name_size_file`: the sizes of images come from a layer before it that reads the file
@@ -8,7 +9,8 @@
          is flattened, and all are joined: y [N, C (1 + 4 + 16 + ..)].  A pyramid of one level is that Pooling alone
 
 memory  that of the parts: a MAX keeps an index per window
-source  Caffe base_conv_layer.cpp, infogain_loss_layer.cpp, spp_layer.cpp; detection_evaluate_layer.cpp of the SSD fork
+source  Caffe base_conv_layer.cpp, infogain_loss_layer.cpp, spp_layer.cpp; detection_evaluate_layer.cpp of the SSD fork;
+        bn_layer.cpp of SegNet
 
 Parts are named after their layer: `spp/pool0`, `spp/flat0` and so on; the last one has its name and its tops.  Of a
 convolution the part with its weights has its name: `conv/images`, `conv`, `conv/top`.
@@ -19,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from layermem.errors import InputError
+from layermem.layers.affine_norm import INFERENCE, fork_of
 from layermem.layers.base import Layer, Message, Tensor, make_layer
 from layermem.layers.convolution import BaseConvolution
 from layermem.layers.data import MATRIX, SIZES
@@ -100,6 +103,57 @@ def _level(whole: Message, level: int, size: Sequence[int]) -> Message:
         setattr(p, f"stride_{axis}", kernel)
         setattr(p, f"pad_{axis}", pad)
     return pooling
+
+
+@composite("BN")
+def batch_statistics(whole: Message, bottoms: Sequence[Tensor], makers: Sequence[Layer]) -> Iterator[Message]:
+    """The layer itself, after those of its second top, E(x), and its third, E(x^2) - E(x)^2, which send no gradient."""
+    inner = LayerParameter()
+    inner.CopyFrom(whole)
+    if len(whole.top) in (2, 3) and len(bottoms) == 1 and len(bottoms[0].shape) in (2, 4):
+        p, x = whole.bn_param, bottoms[0]
+        if fork_of(p) != "SegNet" or p.bn_mode == INFERENCE:
+            raise InputError(
+                f"has {len(whole.top)} tops; the BN of SegNet alone has them, in bn_mode LEARN: name one top"
+            )
+        if len(whole.loss_weight) not in (0, len(whole.top)):
+            raise InputError(
+                f"gives {len(whole.loss_weight)} loss_weight values for {len(whole.top)} blobs; give one each"
+            )
+        yield from _statistics(whole, x)
+        del inner.top[1:], inner.loss_weight[1:]
+    yield inner
+
+
+def _statistics(whole: Message, x: Tensor) -> Iterator[Message]:
+    channels = part(whole, "channels", "Permute", whole.bottom)
+    channels.permute_param.order[:] = (1, 0, *range(2, len(x.shape)))
+    channels.propagate_down[:] = (False,)
+    yield channels
+    mean = part(whole, "mean", "Reduction", channels.top)
+    mean.reduction_param.axis, mean.reduction_param.operation = 1, mean.reduction_param.MEAN
+    yield mean
+    yield _of_channels(whole, 1, mean, x.shape[1])
+    if len(whole.top) == 3:
+        squares = part(whole, "squares", "Reduction", channels.top)
+        squares.reduction_param.axis, squares.reduction_param.operation = 1, squares.reduction_param.SUMSQ
+        squares.reduction_param.coeff = x.shape[1] / x.count
+        yield squares
+        square = part(whole, "square", "Power", mean.top)
+        square.power_param.power = 2
+        yield square
+        variance = part(whole, "variance", "Eltwise", (squares.top[0], square.top[0]))
+        variance.eltwise_param.coeff[:] = (1, -1)
+        yield variance
+        yield _of_channels(whole, 2, variance, x.shape[1])
+
+
+def _of_channels(whole: Message, index: int, of: Message, channels: int) -> Message:
+    """The top `index`, 1 x C x 1 x 1."""
+    top = part(whole, f"top{index}", "Reshape", of.top, (whole.top[index],))
+    top.reshape_param.shape.dim[:] = (1, channels, 1, 1)
+    top.loss_weight[:] = whole.loss_weight[index : index + 1]
+    return top
 
 
 @composite("InfogainLoss")

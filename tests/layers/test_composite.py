@@ -1,4 +1,4 @@
-"""SPP and InfogainLoss: the layers that they are made of, and numbers by hand."""
+"""SPP, InfogainLoss and BN: the layers that they are made of, and numbers by hand."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,8 @@ def values(net, x):
     """Every blob of a net of layers with one top, as the reference computes it."""
     blobs = {"data": x}
     for node in net.nodes[1:]:
-        run = forward(node.layer, *(blobs[name] for name in node.bottoms), overlaid=False)
+        ones = [np.ones(param.tensor.shape) for param in node.layer.params]
+        run = forward(node.layer, *(blobs[name] for name in node.bottoms), ws=ones, overlaid=False)
         blobs[node.tops[0]] = run.arrays["y0"]
     return blobs
 
@@ -133,3 +134,33 @@ def test_a_matrix_of_another_size_is_refused_with_the_file(tmp_path):
     it = Net(read_net_text(GAIN % "", str(tmp_path / "net.prototxt")), 0)
     with pytest.raises(InputError, match=r"has 4 numbers in '.*H.binaryproto', where it needs 1x1x3x3"):
         Feeds([it], seed=1)
+
+
+NORM = """
+    layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 2 dim: 2 } } }
+    layer { name: "bn" type: "BN" bottom: "data" top: "%s" %s bn_param { %s } }
+"""
+
+
+@pytest.mark.parametrize("top", ["y", "data"])
+def test_the_other_tops_of_a_bn_of_segnet_are_the_statistics_of_the_batch(top):
+    it = Net(read_net_text(NORM % (top, 'top: "m" top: "v" loss_weight: [0, 0, 3]', "bn_mode: LEARN")), 0)
+    x = np.random.default_rng(0).standard_normal((2, 3, 2, 2))
+    found = values(it, x)
+    np.testing.assert_allclose(found["m"], x.mean(axis=(0, 2, 3)).reshape(1, 3, 1, 1))
+    np.testing.assert_allclose(found["v"], x.var(axis=(0, 2, 3)).reshape(1, 3, 1, 1))
+    assert [n.layer.name for n in it.nodes if n.bottoms == ("data",) and any(n.propagate)] == ["bn"]
+    assert {n.tops[0]: n.loss_weights for n in it.nodes if any(n.loss_weights)} == {"v": (3.0,)}
+
+
+@pytest.mark.parametrize(
+    "more, settings, words",
+    [
+        ('top: "m"', "momentum: 0.5", "has 2 tops; the BN of SegNet alone"),
+        ('top: "m"', "bn_mode: INFERENCE", "in bn_mode LEARN: name one top"),
+        ('top: "m" loss_weight: 1', "bn_mode: LEARN", "gives 1 loss_weight values for 2 blobs"),
+    ],
+)
+def test_other_bns_have_one_top(more, settings, words):
+    with pytest.raises(InputError, match=words):
+        Net(read_net_text(NORM % ("y", more, settings)), 0)
