@@ -63,6 +63,20 @@ class EvaluationProblem:
         sized_items: int,
     ) -> None: ...
 
+class GridProblem:
+    def __init__(
+        self,
+        *,
+        items: int,
+        classes: int,
+        sides: Sequence[int],
+        anchors: Sequence[Sequence[float]],
+        divisors: Sequence[float],
+        softmax: bool,
+        least_score: float,
+        threshold: float,
+    ) -> None: ...
+
 class Launch:
     def __call__(self) -> None: ...
 
@@ -111,6 +125,25 @@ class PoolProblem:
         kernel: tuple[int, int],
         stride: tuple[int, int] = (1, 1),
         pad: tuple[int, int] = (0, 0),
+    ) -> None: ...
+
+class RegionProblem:
+    def __init__(
+        self,
+        *,
+        items: int,
+        side: int,
+        classes: int,
+        rows: int,
+        warm_up: int,
+        anchors: Sequence[float],
+        object_scale: float,
+        noobject_scale: float,
+        class_scale: float,
+        coord_scale: float,
+        threshold: float,
+        rescore: bool,
+        bias_match: bool,
     ) -> None: ...
 
 class StepLaunch:
@@ -331,6 +364,8 @@ def euclidean_loss_backward(
 def euclidean_loss_forward(count: int, *, loss: int, a: int, b: int, divisor: float, workspace: int) -> Launch: ...
 def euclidean_loss_workspace_bytes(count: int) -> int: ...
 def gather_rows(rows: int, width: int, *, count: int, out: int, table: int, index: int, bias: int = 0) -> Launch: ...
+def grid_detections(problem: GridProblem, *, y: int, xs: Sequence[int], workspace: int) -> Launch: ...
+def grid_detections_workspace_bytes(problem: GridProblem) -> int: ...
 def hinge_loss_backward(
     items: int,
     classes: int,
@@ -605,6 +640,11 @@ def reduce_backward(
     axis: Axis, term: str, *, dx: int, x: int = 0, dy: int, factor: float = 1.0, accumulate: bool = False
 ) -> Launch: ...
 def reduce_workspace_bytes(axis: Axis) -> int: ...
+def region_loss_backward(
+    problem: RegionProblem, *, dx: int, dloss: int, x: int, truth: int, accumulate: bool = False, workspace: int
+) -> StepLaunch: ...
+def region_loss_forward(problem: RegionProblem, *, loss: int, x: int, truth: int, workspace: int) -> StepLaunch: ...
+def region_loss_workspace_bytes(problem: RegionProblem) -> int: ...
 def relu_backward(count: int, *, dx: int, dy: int, mask: int, slope: float = 0, accumulate: bool = False) -> Launch: ...
 def relu_forward(count: int, *, y: int, x: int, slope: float = 0, mask: int = 0) -> Launch: ...
 def roi_pool_backward(

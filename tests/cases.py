@@ -450,6 +450,36 @@ add("DetectionEvaluate in pixels", 'type: "DetectionEvaluate" detection_evaluate
     drawn={0: detections, 1: truth(2, 3), 2: image_sizes})  # fmt: skip
 
 
+def cell_truth(classes: int) -> Draw:
+    """Rows of true boxes as grids take them; the last row of each item is unused, and the last item has none."""
+
+    def draw(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+        rows = shape[:2]
+        numbers = [rng.integers(0, classes, rows), *rng.random((2, *rows)), *rng.uniform(0.1, 0.7, (2, *rows))]
+        table = np.stack(numbers, axis=-1)
+        table[:, -1], table[-1] = 0, 0
+        return table.reshape(shape)
+
+    return draw
+
+
+def region(name: str, settings: str, **more: Any) -> None:
+    """Over grids of 3 x 3 cells, 2 anchors and 3 classes."""
+    add(f"RegionLoss{name}", 'type: "RegionLoss" region_loss_param { num: 2 num_class: 3 biases: [1.2, 0.7, 0.5, 1.6] '
+        f'{settings} }}', medium=[(2, 16, 3, 3), (2, 5, 5)], drawn={1: cell_truth(3)}, derivative=False,
+        **more)  # fmt: skip
+
+
+region("", "object_scale: 5 noobject_scale: 1 coord_scale: 1 thresh: 0.3")
+region(" of sizes, no warm-up", "rescore: 0 bias_match: 0 thresh: 0.1 class_scale: 0.5", phase=1)
+GRID = "confidence_threshold: 0.1 nms_threshold: 0.3"
+add("YoloDetectionOutput", 'type: "YoloDetectionOutput" yolo_detection_output_param { num_box: 2 num_classes: 3 '
+    f'{GRID} biases: [1.2, 0.7, 0.5, 1.6] }}', medium=[(2, 16, 3, 3), (2, 16, 5, 5)])  # fmt: skip
+add("Yolov3DetectionOutput", 'type: "Yolov3DetectionOutput" yolov3_detection_output_param { num_box: 2 num_classes: 3 '
+    f'{GRID} biases: [10, 14, 23, 27, 37, 58, 81, 82] mask: [2, 3, 0, 1] anchors_scale: [32, 16] }}',
+    medium=[(2, 16, 3, 3), (2, 16, 5, 5)])  # fmt: skip
+
+
 def im2col(name: str, settings: str, **more: Any) -> None:
     add(name, f'type: "Im2col" convolution_param {{ {settings} }}', **more)
 

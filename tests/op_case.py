@@ -30,6 +30,7 @@ class OpCase:
     positive     bottoms are above zero
     formula      y0 in closed form
     tolerance    of central differences
+    derivative   the gradient is that of y; else a test of the layer states what it is that of
     """
 
     name: str
@@ -46,6 +47,7 @@ class OpCase:
     positive: bool = False
     formula: Formula | None = None
     tolerance: float = 1e-6
+    derivative: bool = True
 
     def shapes(self, size: str) -> Sequence[Shape]:
         """Of that size, or of the next smaller or larger one that the case has."""

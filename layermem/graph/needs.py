@@ -10,7 +10,7 @@ from layermem.graph.nodes import OpNode, op_nodes
 
 NO_GRADIENT = {  # nothing flows back through these
     "Accuracy", "ArgMax", "DetectionEvaluate", "DetectionOutput", "Exposed", "HDF5Output", "PriorBox", "Silence",
-    "Threshold",
+    "Threshold", "YoloDetectionOutput", "Yolov3DetectionOutput",
 }  # fmt: skip
 Wants = tuple[tuple[str, ...], ...]  # roles per node
 

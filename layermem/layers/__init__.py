@@ -30,6 +30,7 @@ from layermem.layers import (
     shape,
     softmax,
     upsample,
+    yolo,
 )
 from layermem.layers.base import LAYERS, Layer, Overlay, Param, Step, Tensor, make_layer
 
@@ -70,4 +71,5 @@ __all__ = [
     "shape",
     "softmax",
     "upsample",
+    "yolo",
 ]

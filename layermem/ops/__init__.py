@@ -38,6 +38,7 @@ from layermem.ops.shape import Concat, Partition, Reshape, Silence, Slice, Split
 from layermem.ops.softmax import Accuracy, InfogainLoss, Scores, Softmax, SoftmaxLoss
 from layermem.ops.update import RULES, GradientNorm, Update
 from layermem.ops.upsample import Unpool, Upsample
+from layermem.ops.yolo import GridDetections, RegionLoss
 
 __all__ = [
     "ITEMSIZE",
@@ -75,6 +76,7 @@ __all__ = [
     "Filter",
     "Gather",
     "GradientNorm",
+    "GridDetections",
     "HingeLoss",
     "Im2col",
     "InfogainLoss",
@@ -99,6 +101,7 @@ __all__ = [
     "Python",
     "ReadsLabels",
     "Reduction",
+    "RegionLoss",
     "ReluMask",
     "Resampling",
     "Reshape",

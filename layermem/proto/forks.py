@@ -92,6 +92,14 @@ HARMLESS: dict[tuple[str, str], Harmless] = {
     ("DetectionOutputParameter", "visualize"): Harmless("SSD", "the top has the boxes, nothing is drawn"),
     ("DetectionOutputParameter", "visualize_threshold"): Harmless("SSD", "the top has the boxes, nothing is drawn"),
     ("DetectionOutputParameter", "save_file"): Harmless("SSD", "the top has the boxes, no file is written"),
+    ("RegionLossParameter", "side"): Harmless("MobileNet-YOLO", "that of the bottom counts"),
+    ("RegionLossParameter", "softmax"): Harmless("MobileNet-YOLO", "classes have a softmax", ("1",)),
+    ("RegionLossParameter", "jitter"): Harmless("MobileNet-YOLO", "no loss reads it"),
+    ("RegionLossParameter", "absolute"): Harmless("MobileNet-YOLO", "no loss reads it"),
+    ("RegionLossParameter", "random"): Harmless("MobileNet-YOLO", "no loss reads it"),
+    ("YoloDetectionOutputParameter", "side"): Harmless("MobileNet-YOLO", "that of the bottom counts"),
+    ("YoloDetectionOutputParameter", "coords"): Harmless("MobileNet-YOLO", "a box has 4", ("4",)),
+    ("YoloDetectionOutputParameter", "label_map_file"): Harmless("MobileNet-YOLO", "the top has labels, not names"),
     ("SolverParameter", "show_per_class_result"): Harmless("SSD", "it only prints"),
     ("SolverParameter", "engine"): Harmless("Intel Caffe", _OWN_KERNELS),
     ("SolverParameter", "richness"): Harmless("yjxiong/caffe", _OWN_PLAN),
@@ -173,6 +181,10 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {  # (owner, field) -> (fork, 
     ("SolverParameter", "max_momentum"): ("NVCaffe", "remove it: momentum does not change"),
     ("SolverParameter", "momentum_power"): ("NVCaffe", "remove it: momentum does not change"),
     ("SolverParameter", "max_epoch"): ("NVCaffe", "write max_iter, the batches of so many epochs"),
+    ("RegionLossParameter", "softmax"): ("MobileNet-YOLO", "use 1: classes have a softmax there too, whatever it is"),
+    ("RegionLossParameter", "softmax_tree"): ("YOLO9000", "remove it: a softmax is over all classes"),
+    ("RegionLossParameter", "class_map"): ("YOLO9000", "remove it: labels are numbers of classes"),
+    ("YoloDetectionOutputParameter", "coords"): ("MobileNet-YOLO", "use 4: a box has 4 coordinates"),
 }
 
 # Blocks of LayerParameter, by the fork that defines them.
@@ -181,8 +193,7 @@ _BLOCKS = {
     "R-FCN": "box_annotator_ohem_param",
     "SegNet": "dense_image_data_param",
     "PSPNet": "seg_accuracy_param batch_reduction_param seg_data_param",
-    "MobileNet-YOLO": "yolov3_detection_output_param yolo_detection_output_param yolov3_param region_loss_param "
-    "eval_detection_param spatial_dropout_param",
+    "MobileNet-YOLO": "yolov3_param eval_detection_param spatial_dropout_param",
     "caffe-lstm": "lstm_param",
     "SENet": "axpy_param",
     "FlowNet": "augmentation_param correlation_param flow_warp_param resample_param downsample_param l1_loss_param "
@@ -203,8 +214,7 @@ _TYPE_NAMES = {
     "PSPNet": "BatchReduction SegAccuracy SyncBN",
     "DeepLab": "ImageSegData MatWrite DenseCRF SegData",
     "MobileNet": "ConvolutionDepthWise DepthwiseConv DeconvolutionDepthwise",
-    "MobileNet-YOLO": "Region RegionLoss Yolov3 YoloV3Loss Yolov3DetectionOutput YoloDetectionOutput "
-    "EvalDetection UpsampleDarknet Concat2 Mish",
+    "MobileNet-YOLO": "Region Yolov3 YoloV3Loss EvalDetection UpsampleDarknet Concat2 Mish",
     "Ristretto": "ConvolutionRistretto DeconvolutionRistretto FcRistretto LRNRistretto",
     "caffe-lstm": "Lstm",
     "FlowNet": "DataAugmentation GenerateAugmentationParameters Correlation FlowWarp Resample Downsample L1Loss "

@@ -18,9 +18,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "forks.md"
 TYPES = (
     "Axpy", "BN", "ConvolutionDepthwise", "DepthwiseConvolution",
     "DetectionEvaluate", "DetectionOutput", "Interp", "MultiBoxLoss", "Normalize", "Permute",
-    "PriorBox", "PSROIPooling", "ReLU6", "Reorg", "ROIPooling", "ShuffleChannel", "SmoothL1Loss", "Upsample",
+    "PriorBox", "PSROIPooling", "RegionLoss", "ReLU6", "Reorg", "ROIPooling", "ShuffleChannel", "SmoothL1Loss",
+    "Upsample", "YoloDetectionOutput", "Yolov3DetectionOutput",
 )  # fmt: skip
-NOT_ON_CUDA = {"DetectionEvaluate", "DetectionOutput", "MultiBoxLoss"}  # refused by name: test_detection.py
+NOT_ON_CUDA = {  # refused by name: test_detection.py, test_yolo.py
+    "DetectionEvaluate", "DetectionOutput", "MultiBoxLoss", "RegionLoss", "YoloDetectionOutput",
+    "Yolov3DetectionOutput",
+}  # fmt: skip
 ROWS = {row[0].strip(): row for row in (line.strip("|").split("|") for line in PAGE.read_text().splitlines())}
 
 

@@ -12,7 +12,7 @@ from layermem.proto.read import read_net_text
 from layermem.runtime.runner import Runner
 from layermem.solver.build import reported
 from layermem.solver.feeds import Feeds
-from tests.nets import CHAIN, DATA, NETS, SEGNET, conv, relu
+from tests.nets import CHAIN, DATA, LOSS, NETS, SEGNET, conv, relu
 
 TWO_LOSSES = f"""
     {DATA} {conv("stem", "data", 3, 3)} {relu("stem")} {conv("aux", "stem", 5, 1)}
@@ -27,6 +27,18 @@ TWO_LOSSES = f"""
     layer {{ name: "quiet" type: "Silence" bottom: "s1" }}
 """
 UNEVEN = CHAIN.replace("lr_mult: 2 decay_mult: 0", "lr_mult: 0")
+GRID = f"""
+    {DATA} {conv("conv1", "data", 4, 3)} {relu("conv1")}
+    layer {{ name: "cells" type: "Convolution" bottom: "conv1" top: "cells"
+            convolution_param {{ num_output: 14 kernel_h: 2 kernel_w: 1 weight_filler {{ type: "xavier" }} }} }}
+    layer {{ name: "columns" type: "DummyData" top: "labels" top: "boxes" dummy_data_param {{
+            shape {{ dim: [4, 1, 3, 1] }} shape {{ dim: [4, 1, 3, 4] }}
+            data_filler {{ type: "uniform" max: 1.9 }} data_filler {{ type: "uniform" min: 0.1 max: 0.8 }} }} }}
+    layer {{ name: "truth" type: "Concat" bottom: "labels" bottom: "boxes" top: "truth" concat_param {{ axis: 3 }} }}
+    layer {{ name: "region" type: "RegionLoss" bottom: "cells" bottom: "truth" top: "region"
+            region_loss_param {{ num: 2 num_class: 2 biases: [1.2, 0.7, 0.5, 1.6] }} }}
+    {LOSS % "conv1"}
+"""  # the gradient of RegionLoss is not the derivative of its top
 ALL = {**NETS, "two losses": TWO_LOSSES, "a bias that does not learn": UNEVEN}
 SAMPLES = 12  # elements of each parameter
 
@@ -83,7 +95,7 @@ def test_a_parameter_that_does_not_learn_has_no_gradient():
     assert "conv2.w0" in parameters and "conv2.w1" not in parameters
 
 
-@pytest.mark.parametrize("text", [TWO_LOSSES, SEGNET], ids=["two losses", "segnet"])
+@pytest.mark.parametrize("text", [TWO_LOSSES, SEGNET, GRID], ids=["two losses", "segnet", "grid"])
 def test_the_gradients_are_the_same_bits_under_every_plan(text):
     found = []
     for strategy in ("caffe", "liveness", "intra", "inter", "hybrid", "sublinear", "recompute-exact"):

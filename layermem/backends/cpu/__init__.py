@@ -30,6 +30,7 @@ from layermem.backends.cpu import (
     softmax,
     update,
     upsample,
+    yolo,
 )
 from layermem.backends.cpu.base import cpu_kernels
 from layermem.backends.cpu.device import CpuDevice
@@ -66,4 +67,5 @@ __all__ = [
     "softmax",
     "update",
     "upsample",
+    "yolo",
 ]

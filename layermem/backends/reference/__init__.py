@@ -30,6 +30,7 @@ from layermem.backends.reference import (
     softmax,
     update,
     upsample,
+    yolo,
 )
 from layermem.backends.reference.device import ReferenceDevice
 
@@ -64,4 +65,5 @@ __all__ = [
     "softmax",
     "update",
     "upsample",
+    "yolo",
 ]

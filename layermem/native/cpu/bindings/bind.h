@@ -56,5 +56,6 @@ void bind_reduction(pybind11::module_& m);
 void bind_roi_pooling(pybind11::module_& m);
 void bind_softmax(pybind11::module_& m);
 void bind_update(pybind11::module_& m);
+void bind_yolo(pybind11::module_& m);
 
 }  // namespace layermem::cpu

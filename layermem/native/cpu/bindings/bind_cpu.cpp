@@ -39,6 +39,7 @@ void bind_cpu(py::module_& parent) {
     bind_activation(m);
     bind_eltwise(m);
     bind_update(m);
+    bind_yolo(m);
     bind_softmax(m);  // defines Axis, likewise for bind_reduction
     bind_l2norm(m);
     bind_loss(m);

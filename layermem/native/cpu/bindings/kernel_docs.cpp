@@ -156,6 +156,14 @@ Detection       ValueError for a true box of no item or no class
         [sized_items][6]: window and pixels of each image
         workspace: detection_evaluate_workspace_bytes(problem)
 
+Grids of predictions    ValueError for a true box of no cell or no class
+    RegionProblem(*, items, side, classes, rows, warm_up, anchors, ...)     launches are called with the step
+    region_loss_forward(problem, *, loss, x, truth, workspace)  x [items][side][side][anchors][5 + classes]
+    region_loss_backward(problem, *, dx, dloss, x, truth, ...)  workspace: region_loss_workspace_bytes(problem)
+    GridProblem(*, items, classes, sides, anchors, divisors, softmax, least_score, threshold)
+    grid_detections(problem, *, y, xs, workspace)               y [items predictions][7], unused rows -1
+        workspace: grid_detections_workspace_bytes(problem)
+
 Rows of a table; index: whole numbers as floats, ValueError for one out of range
     gather_rows(rows, width, *, count, out, table, index, bias=0)       out[i] = table[index[i]] (+ bias [width])
     scatter_rows(rows, width, *, count, out, x, index, accumulate)      out[r] = the sum of x[i] where index[i] is r
