@@ -63,6 +63,24 @@ class EvaluationProblem:
         sized_items: int,
     ) -> None: ...
 
+class GridLossProblem:
+    def __init__(
+        self,
+        *,
+        items: int,
+        side: int,
+        classes: int,
+        rows: int,
+        anchors: Sequence[float],
+        mask: Sequence[int],
+        divisor: float,
+        object_scale: float,
+        class_scale: float,
+        coord_scale: float,
+        threshold: float,
+        logistic: bool,
+    ) -> None: ...
+
 class GridProblem:
     def __init__(
         self,
@@ -366,6 +384,11 @@ def euclidean_loss_workspace_bytes(count: int) -> int: ...
 def gather_rows(rows: int, width: int, *, count: int, out: int, table: int, index: int, bias: int = 0) -> Launch: ...
 def grid_detections(problem: GridProblem, *, y: int, xs: Sequence[int], workspace: int) -> Launch: ...
 def grid_detections_workspace_bytes(problem: GridProblem) -> int: ...
+def grid_loss_backward(
+    problem: GridLossProblem, *, dx: int, dloss: int, x: int, truth: int, accumulate: bool = False, workspace: int
+) -> Launch: ...
+def grid_loss_forward(problem: GridLossProblem, *, loss: int, x: int, truth: int, workspace: int) -> Launch: ...
+def grid_loss_workspace_bytes(problem: GridLossProblem) -> int: ...
 def hinge_loss_backward(
     items: int,
     classes: int,

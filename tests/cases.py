@@ -472,6 +472,17 @@ def region(name: str, settings: str, **more: Any) -> None:
 
 region("", "object_scale: 5 noobject_scale: 1 coord_scale: 1 thresh: 0.3")
 region(" of sizes, no warm-up", "rescore: 0 bias_match: 0 thresh: 0.1 class_scale: 0.5", phase=1)
+
+
+def yolov3(name: str, settings: str) -> None:
+    """Over grids of 3 x 3 cells, 2 of 3 anchors and 3 classes."""
+    add(f"Yolov3{name}", 'type: "Yolov3" yolov3_param { num: 2 num_class: 3 biases: [12, 7, 30, 30, 5, 16] '
+        f'mask: [2, 0] anchors_scale: 10 {settings} }}', medium=[(2, 16, 3, 3), (2, 9, 5)], drawn={1: cell_truth(3)},
+        derivative=False)  # fmt: skip
+
+
+yolov3("", "thresh: 0.3 class_scale: 0.5")
+yolov3(" of squares", "use_logic_gradient: true object_scale: 5 coord_scale: 1")
 GRID = "confidence_threshold: 0.1 nms_threshold: 0.3"
 add("YoloDetectionOutput", 'type: "YoloDetectionOutput" yolo_detection_output_param { num_box: 2 num_classes: 3 '
     f'{GRID} biases: [1.2, 0.7, 0.5, 1.6] }}', medium=[(2, 16, 3, 3), (2, 16, 5, 5)])  # fmt: skip

@@ -1,4 +1,4 @@
-"""Layers of grid detectors (YOLO): the loss of version 2, the detections of versions 2 and 3.
+"""Layers of grid detectors (YOLO): the losses and the detections of versions 2 and 3.
 
 ops/yolo.py states what a prediction is: a box, its objectness o, and scores of classes.
 
@@ -23,6 +23,18 @@ devices     reference and cpu; nets with it are planned for cuda, and refused be
 memory      stashes nothing: backward finds the targets again from both bottoms; dx0 may overlay x0, since each
             prediction's gradient needs no other prediction once true boxes have theirs
 source      region_loss_layer.cpp of eric612/MobileNet-YOLO
+
+Yolov3
+    Likewise for one of several grids, with these differences.  Anchors are in pixels of images of anchors_scale S
+    pixels; those of the grid are `mask` of all `biases`.
+    true box    takes the anchor of all that is most like it, if it is one of the grid
+                  x, y, w, h   by s = coord_scale (2 - width height);   o  is drawn to 1
+                  classes      a sigmoid each; the labels of all boxes of a prediction are drawn to 1
+    background  o is drawn to 0;   there is no warm-up
+    gradient    value' = 1 of all numbers: that of cross entropies, and of squares for w and h.  With use_logic_gradient
+                value' is the derivative, d of o is times object_scale, and y is the sum of the squares of d / value'
+    source      yolov3_layer.cpp of eric612/MobileNet-YOLO, which draws the label of a second box of one prediction away
+                from 1
 
 Yolov3DetectionOutput
     x0, x1, .. predictions of several grids -> y [1, 1, K, 7]: item, label, score, left, top, right, bottom
@@ -85,11 +97,43 @@ def classes_of(classes: int, field: str) -> int:
     return classes
 
 
-@layer("RegionLoss")
-class RegionLoss(Layer):
-    record: ops.RegionLoss
+class CellLoss(Layer):
+    """A loss of predictions of a grid and of true boxes."""
+
+    record: ops.RegionLoss | ops.GridLoss
     bottom_range = (2, 2)
     is_loss = True
+
+    def true_boxes(self) -> int:
+        """Rows of an item."""
+        items, x1, flags = self.bottoms[0].shape[0], self.bottoms[1], tuple(self.param.propagate_down)
+        if not x1.shape or x1.shape[0] != items or x1.count % (items * GRID_TRUTH) or not x1.count or x1.interleaved:
+            raise InputError(
+                f"takes true boxes from '{self.bottom_names[1]}' of shape {x1}; give {items} x R x {GRID_TRUTH}: "
+                "label, center x, center y, width, height"
+            )
+        if any(flags[1:]):
+            raise InputError("propagates to its true boxes, which get no gradient; write false")
+        return x1.count // (items * GRID_TRUTH)
+
+    @property
+    def flops(self) -> int:
+        """An overlap of every prediction with every row, and the exponentials of all classes."""
+        return 8 * self.bottoms[0].count + 20 * self.record.rows * self.bottoms[0].count // self.record.numbers
+
+    def forward(self) -> Step:
+        return Step("forward", ("x0", "x1"), ("y0",), flops=self.flops)
+
+    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
+        if "dx0" not in wants:
+            return ()
+        overlays = elementwise_overlays("dx0", "x0")
+        return (Step("backward", ("x0", "x1", "dy0"), ("dx0",), overlays=overlays, flops=self.flops),)
+
+
+@layer("RegionLoss")
+class RegionLoss(CellLoss):
+    record: ops.RegionLoss
 
     def setup(self) -> None:
         p, block = self.param.region_loss_param, "region_loss_param"
@@ -101,36 +145,36 @@ class RegionLoss(Layer):
         if p.coords != GRID_BOX - 1:
             raise InputError(f"has coords {p.coords}; a box has {GRID_BOX - 1}")
         finite(p, block, "object_scale", "noobject_scale", "class_scale", "coord_scale", "thresh")
-        side, items, x1 = side_of(self, 0, count, classes), self.bottoms[0].shape[0], self.bottoms[1]
-        if not x1.shape or x1.shape[0] != items or x1.count % (items * GRID_TRUTH) or not x1.count or x1.interleaved:
-            raise InputError(
-                f"takes true boxes from '{self.bottom_names[1]}' of shape {x1}; give {items} x R x {GRID_TRUTH}: "
-                "label, center x, center y, width, height"
-            )
-        flags = tuple(self.param.propagate_down)
-        if any(flags[1:]):
-            raise InputError("propagates to its true boxes, which get no gradient; write false")
+        side, items = side_of(self, 0, count, classes), self.bottoms[0].shape[0]
         warm_up = WARM_UP_ITEMS // items if self.phase == TRAIN else 0
         self.recompute_kind = "seeded" if warm_up else "exact"
         self.record = ops.RegionLoss(
-            items, side, anchors, classes, x1.count // (items * GRID_TRUTH), p.object_scale, p.noobject_scale,
+            items, side, anchors, classes, self.true_boxes(), p.object_scale, p.noobject_scale,
             p.class_scale, p.coord_scale, p.thresh, bool(p.rescore), bool(p.bias_match), warm_up,
         )  # fmt: skip
         self.tops = (SCALAR,)
 
-    @property
-    def flops(self) -> int:
-        """An overlap of every prediction with every row, and the softmax of all classes."""
-        return 8 * self.bottoms[0].count + 20 * self.record.rows * self.bottoms[0].count // self.record.numbers
 
-    def forward(self) -> Step:
-        return Step("forward", ("x0", "x1"), ("y0",), flops=self.flops)
+@layer("Yolov3")
+class Yolov3(CellLoss):
+    record: ops.GridLoss
 
-    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
-        if "dx0" not in wants:
-            return ()
-        overlays = elementwise_overlays("dx0", "x0")
-        return (Step("backward", ("x0", "x1", "dy0"), ("dx0",), overlays=overlays, flops=self.flops),)
+    def setup(self) -> None:
+        p, block = self.param.yolov3_param, "yolov3_param"
+        classes, anchors, mask = classes_of(p.num_class, "num_class"), anchors_of(p, block), tuple(p.mask)
+        if not mask or len(mask) != p.num:
+            raise InputError(f"has {len(mask)} masks for num {p.num}; give one for each anchor of its grid")
+        if max(mask) >= len(anchors):
+            raise InputError(f"has mask {max(mask)}, but biases of {len(anchors)} anchors: use 0 to {len(anchors) - 1}")
+        if p.anchors_scale < 1:
+            raise InputError("has anchors_scale 0; give the pixels of a cell, at least 1")
+        finite(p, block, "object_scale", "class_scale", "coord_scale", "thresh")
+        side, rows = side_of(self, 0, len(mask), classes), self.true_boxes()
+        self.record = ops.GridLoss(
+            self.bottoms[0].shape[0], side, anchors, mask, side * p.anchors_scale, classes, rows, p.object_scale,
+            p.class_scale, p.coord_scale, p.thresh, p.use_logic_gradient,
+        )  # fmt: skip
+        self.tops = (SCALAR,)
 
 
 class GridDetections(Layer):

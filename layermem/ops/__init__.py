@@ -38,7 +38,7 @@ from layermem.ops.shape import Concat, Partition, Reshape, Silence, Slice, Split
 from layermem.ops.softmax import Accuracy, InfogainLoss, Scores, Softmax, SoftmaxLoss
 from layermem.ops.update import RULES, GradientNorm, Update
 from layermem.ops.upsample import Unpool, Upsample
-from layermem.ops.yolo import GridDetections, RegionLoss
+from layermem.ops.yolo import GridDetections, GridLoss, RegionLoss
 
 __all__ = [
     "ITEMSIZE",
@@ -77,6 +77,7 @@ __all__ = [
     "Gather",
     "GradientNorm",
     "GridDetections",
+    "GridLoss",
     "HingeLoss",
     "Im2col",
     "InfogainLoss",

@@ -57,6 +57,39 @@ class RegionLoss(OpRecord):
 
 
 @dataclass(frozen=True)
+class GridLoss(OpRecord):
+    """The squares of the gradients of the predictions of one of several grids, by darknet's rule (layers/yolo.py).
+
+    x0 [items, mask (5 + classes), side, side], x1 [items, rows, 5] as of RegionLoss
+
+    anchors    of all grids; `mask`: those of this one
+    threshold  a prediction that overlaps a true box by more is no background
+    logistic   the gradient is that of squares, else of cross entropies
+
+    forward    y0 from x0, x1
+    backward   dx0 from x0, x1, dy0
+    """
+
+    items: int
+    side: int
+    anchors: Anchors
+    mask: tuple[int, ...]
+    divisor: float
+    classes: int
+    rows: int
+    object_scale: float
+    class_scale: float
+    coord_scale: float
+    threshold: float
+    logistic: bool
+
+    @property
+    def numbers(self) -> int:
+        """Of a prediction."""
+        return GRID_BOX + self.classes
+
+
+@dataclass(frozen=True)
 class GridDetections(OpRecord):
     """Boxes of the highest scores of several grids, without those that a better one of their item overlaps.
 

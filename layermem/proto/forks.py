@@ -97,6 +97,9 @@ HARMLESS: dict[tuple[str, str], Harmless] = {
     ("RegionLossParameter", "jitter"): Harmless("MobileNet-YOLO", "no loss reads it"),
     ("RegionLossParameter", "absolute"): Harmless("MobileNet-YOLO", "no loss reads it"),
     ("RegionLossParameter", "random"): Harmless("MobileNet-YOLO", "no loss reads it"),
+    ("Yolov3Parameter", "side"): Harmless("MobileNet-YOLO", "that of the bottom counts"),
+    ("Yolov3Parameter", "noobject_scale"): Harmless("MobileNet-YOLO", "its loss does not read it"),
+    ("Yolov3Parameter", "use_focal_loss"): Harmless("MobileNet-YOLO", "false is the default", ("false",)),
     ("YoloDetectionOutputParameter", "side"): Harmless("MobileNet-YOLO", "that of the bottom counts"),
     ("YoloDetectionOutputParameter", "coords"): Harmless("MobileNet-YOLO", "a box has 4", ("4",)),
     ("YoloDetectionOutputParameter", "label_map_file"): Harmless("MobileNet-YOLO", "the top has labels, not names"),
@@ -184,6 +187,7 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {  # (owner, field) -> (fork, 
     ("RegionLossParameter", "softmax"): ("MobileNet-YOLO", "use 1: classes have a softmax there too, whatever it is"),
     ("RegionLossParameter", "softmax_tree"): ("YOLO9000", "remove it: a softmax is over all classes"),
     ("RegionLossParameter", "class_map"): ("YOLO9000", "remove it: labels are numbers of classes"),
+    ("Yolov3Parameter", "use_focal_loss"): ("MobileNet-YOLO", "remove it: classes have cross entropies"),
     ("YoloDetectionOutputParameter", "coords"): ("MobileNet-YOLO", "use 4: a box has 4 coordinates"),
 }
 
@@ -193,7 +197,7 @@ _BLOCKS = {
     "R-FCN": "box_annotator_ohem_param",
     "SegNet": "dense_image_data_param",
     "PSPNet": "seg_accuracy_param batch_reduction_param seg_data_param",
-    "MobileNet-YOLO": "yolov3_param eval_detection_param spatial_dropout_param",
+    "MobileNet-YOLO": "eval_detection_param spatial_dropout_param",
     "caffe-lstm": "lstm_param",
     "SENet": "axpy_param",
     "FlowNet": "augmentation_param correlation_param flow_warp_param resample_param downsample_param l1_loss_param "
@@ -214,7 +218,7 @@ _TYPE_NAMES = {
     "PSPNet": "BatchReduction SegAccuracy SyncBN",
     "DeepLab": "ImageSegData MatWrite DenseCRF SegData",
     "MobileNet": "ConvolutionDepthWise DepthwiseConv DeconvolutionDepthwise",
-    "MobileNet-YOLO": "Region Yolov3 YoloV3Loss EvalDetection UpsampleDarknet Concat2 Mish",
+    "MobileNet-YOLO": "Region YoloV3Loss EvalDetection UpsampleDarknet Concat2 Mish",
     "Ristretto": "ConvolutionRistretto DeconvolutionRistretto FcRistretto LRNRistretto",
     "caffe-lstm": "Lstm",
     "FlowNet": "DataAugmentation GenerateAugmentationParameters Correlation FlowWarp Resample Downsample L1Loss "

@@ -19,11 +19,11 @@ TYPES = (
     "Axpy", "BN", "ConvolutionDepthwise", "DepthwiseConvolution",
     "DetectionEvaluate", "DetectionOutput", "Interp", "MultiBoxLoss", "Normalize", "Permute",
     "PriorBox", "PSROIPooling", "RegionLoss", "ReLU6", "Reorg", "ROIPooling", "ShuffleChannel", "SmoothL1Loss",
-    "Upsample", "YoloDetectionOutput", "Yolov3DetectionOutput",
+    "Upsample", "YoloDetectionOutput", "Yolov3", "Yolov3DetectionOutput",
 )  # fmt: skip
 NOT_ON_CUDA = {  # refused by name: test_detection.py, test_yolo.py
     "DetectionEvaluate", "DetectionOutput", "MultiBoxLoss", "RegionLoss", "YoloDetectionOutput",
-    "Yolov3DetectionOutput",
+    "Yolov3", "Yolov3DetectionOutput",
 }  # fmt: skip
 ROWS = {row[0].strip(): row for row in (line.strip("|").split("|") for line in PAGE.read_text().splitlines())}
 

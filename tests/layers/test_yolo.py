@@ -222,6 +222,74 @@ def test_cuda_refuses_the_loss_by_name_before_anything_runs():
         net.check_runnable(cuda.name, cuda.implements)
 
 
+# -- Yolov3 ------------------------------------------------------------------------------------------------------------
+
+V3_ANCHORS = [(10.0, 10.0), (20.0, 10.0), (40.0, 40.0)]  # of 2 x 2 cells of 10 pixels; the third is of another grid
+
+
+def cross_entropy(p, target):
+    return -target * math.log(p) - (1 - target) * math.log(1 - p)
+
+
+def v3_objective(x, truth, held, logistic):
+    """What the gradient is the derivative of; `held`: x of overlaps."""
+    cost = (lambda p, target: (p - target) ** 2 / 2) if logistic else cross_entropy
+    owners, total = {}, 0.0
+    for label, *box in truth:
+        shapes = [iou((0, 0, w / 20, h / 20), (0, 0, *box[2:])) for w, h in V3_ANCHORS]
+        best = int(np.argmax(shapes))
+        if best < 2:
+            owners.setdefault((int(box[1] * 2), int(box[0] * 2), best), []).append((label, box))
+    for row, column, k in np.ndindex(2, 2, 2):
+        at, box = x[row, column, k], decoded(held, row, column, k)
+        values = [sigmoid(v) for v in at]
+        if (row, column, k) not in owners:
+            total += (max(iou(box, each[1:]) for each in truth) <= 0.2) * cost(values[4], 0)
+            continue
+        labels = {label for label, _ in owners[row, column, k]}
+        true_box = owners[row, column, k][-1][1]
+        scale = COORD * (2 - true_box[2] * true_box[3])
+        for i, cell in ((0, column), (1, row)):
+            size = math.log(true_box[i + 2] * 20 / V3_ANCHORS[k][i])
+            total += scale * (cost(values[i], true_box[i] * 2 - cell) + (at[i + 2] - size) ** 2 / 2)
+        total += (OBJECT if logistic else 1) * cost(values[4], 1)
+        total += CLASS * sum(cost(values[5 + c], c in labels) for c in range(CLASSES))
+    return total
+
+
+@pytest.mark.parametrize("logistic", [False, True])
+def test_the_gradient_of_version_3_is_the_derivative_of_cross_entropies_or_of_squares(logistic):
+    x = np.random.default_rng(6).standard_normal((2, 2, 2, LENGTH)) * 0.7
+    truth = [(0, 0.3, 0.9, 0.4, 0.5), (1, 0.35, 0.95, 0.45, 0.4), (2, 0.8, 0.1, 0.9, 0.3), (0, 0.7, 0.6, 0.99, 0.98)]
+    layer = layer_of('type: "Yolov3" yolov3_param { num: 2 num_class: 3 biases: [10, 10, 20, 10, 40, 40] mask: [0, 1] '
+                     'anchors_scale: 10 object_scale: 5 class_scale: 0.5 coord_scale: 2 '
+                     f'use_logic_gradient: {str(logistic).lower()} }}', (1, 16, 2, 2), (1, 4, 5))  # fmt: skip
+    run = forward(layer, np.moveaxis(x, (2, 3), (0, 1)), np.array(truth))
+    d, numeric, epsilon = gradient(run), np.zeros_like(x), 1e-6
+    for at in np.ndindex(x.shape):
+        up, down = x.copy(), x.copy()
+        up[at] += epsilon
+        down[at] -= epsilon
+        sides = [v3_objective(each, truth, x, logistic) for each in (up, down)]
+        numeric[at] = (sides[0] - sides[1]) / (2 * epsilon)
+    np.testing.assert_allclose(d, numeric, atol=1e-6)
+    values = 1 / (1 + np.exp(-x))
+    slopes = values * (1 - values)
+    slopes[..., 2:4] = 1
+    assert run.arrays["y0"] == pytest.approx(np.square(d / slopes if logistic else d).sum())
+
+
+@pytest.mark.parametrize("settings, words", [
+    ("mask: [0, 2]", "has mask 2, but biases of 2 anchors: use 0 to 1"),
+    ("mask: 0", "has 1 masks for num 2"),
+    ("mask: [0, 1] anchors_scale: 0", "anchors_scale 0"),
+])  # fmt: skip
+def test_masks_that_name_no_anchor_are_refused(settings, words):
+    with pytest.raises(InputError, match=words):
+        layer_of(f'type: "Yolov3" yolov3_param {{ num: 2 num_class: 3 biases: [9, 9, 9, 8] {settings} }}',
+                 (1, 16, 2, 2), (1, 4, 5))  # fmt: skip
+
+
 # -- detections --------------------------------------------------------------------------------------------------------
 
 

@@ -45,7 +45,7 @@ def test_a_path_that_leads_nowhere_has_no_field():
         ("V1LayerParameter", "dense_image_data_param", NetParameter, "from the SegNet fork of Caffe"),
         ("BatchNormParameter", "filler", NetParameter, "write a Scale layer with bias_term: true behind"),
         ("TransformationParameter", "noise_param", NetParameter, "apply it to the images before they are stored"),
-        ("LayerParameter", "yolov3_param", NetParameter, "from the MobileNet-YOLO fork of Caffe"),
+        ("LayerParameter", "eval_detection_param", NetParameter, "from the MobileNet-YOLO fork of Caffe"),
         ("LayerParameter", "lstm_param", NetParameter, "from the caffe-lstm fork of Caffe"),
         (
             "SolverParameter",

@@ -34,6 +34,7 @@ def test_every_case_is_a_net_with_a_gradient_where_there_is_one():
     names_only = {"Parameter", "Reshape", "Slice", "Split", "Silence", "Threshold"}
     small = {
         "DetectionEvaluate", "DetectionOutput", "Filter", "HDF5Output", "InfogainLoss", "MultiBoxLoss",
-        "MultinomialLogisticLoss", "Python", "RegionLoss", "YoloDetectionOutput", "Yolov3DetectionOutput",
+        "MultinomialLogisticLoss", "Python", "RegionLoss", "YoloDetectionOutput", "Yolov3",
+        "Yolov3DetectionOutput",
     }  # on the host, of boxes, or of scores  # fmt: skip
     assert kinds == set(LAYERS) - bound_by_arithmetic - names_only - small - PARTS

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
 from layermem.backends.cpu.detection import report_boxes
-from layermem.ops import GridDetections, RegionLoss
+from layermem.ops import GridDetections, GridLoss, RegionLoss
 
 
 def problem_of(op: RegionLoss) -> cpu.RegionProblem:
@@ -43,6 +43,36 @@ def region_loss_backward(op: RegionLoss, call: CpuCall) -> list[Launch]:
         accumulate=call.accumulates("dx0"), workspace=call.workspace,
     )  # fmt: skip
     return by_step(op, call, launch)
+
+
+def loss_of(op: GridLoss) -> cpu.GridLossProblem:
+    return cpu.GridLossProblem(
+        items=op.items, side=op.side, classes=op.classes, rows=op.rows,
+        anchors=[v for pair in op.anchors for v in pair], mask=op.mask, divisor=op.divisor,
+        object_scale=op.object_scale, class_scale=op.class_scale,
+        coord_scale=op.coord_scale, threshold=op.threshold, logistic=op.logistic,
+    )  # fmt: skip
+
+
+def loss_bytes(op: GridLoss, roles: Collection[str]) -> int:
+    return cpu.grid_loss_workspace_bytes(loss_of(op))
+
+
+@kernel(GridLoss, "forward", workspace=loss_bytes)
+def grid_loss_forward(op: GridLoss, call: CpuCall) -> list[Launch]:
+    launch = cpu.grid_loss_forward(
+        loss_of(op), loss=call["y0"], x=call["x0"], truth=call["x1"], workspace=call.workspace
+    )
+    return [report_boxes(call, launch)]
+
+
+@kernel(GridLoss, "backward", workspace=loss_bytes)
+def grid_loss_backward(op: GridLoss, call: CpuCall) -> list[Launch]:
+    launch = cpu.grid_loss_backward(
+        loss_of(op), dx=call["dx0"], dloss=call["dy0"], x=call["x0"], truth=call["x1"],
+        accumulate=call.accumulates("dx0"), workspace=call.workspace,
+    )  # fmt: skip
+    return [report_boxes(call, launch)]
 
 
 def grids_of(op: GridDetections) -> cpu.GridProblem:

@@ -6,7 +6,7 @@ import numpy as np
 
 from layermem.backends.reference.base import Array, ReferenceCall, kernel
 from layermem.errors import InputError
-from layermem.ops import GridDetections, RegionLoss
+from layermem.ops import GridDetections, GridLoss, RegionLoss
 from layermem.ops.detection import DETECTION, UNUSED
 from layermem.ops.yolo import GRID_TRUTH
 
@@ -53,7 +53,7 @@ def overlap(a: Array, b: Array) -> Array:
 # -- RegionLoss --------------------------------------------------------------------------------------------------------
 
 
-def rows_of(op: RegionLoss, truth: Array, item: int, layer: str) -> Array:
+def rows_of(op: RegionLoss | GridLoss, truth: Array, item: int, layer: str) -> Array:
     """The true boxes of an item; InputError for one that lies in no cell or is of no class."""
     unused = np.flatnonzero(truth[:, 3] == 0)
     rows = truth[: unused[0]] if len(unused) else truth
@@ -109,11 +109,14 @@ def region_gradients(op: RegionLoss, call: ReferenceCall) -> Array:
 
 
 def match(op: RegionLoss, boxes: Array, anchors: Array, true_box: Array) -> int:
-    """The anchor, of a cell with these boxes, whose size overlaps the true box most; of equals the first."""
-    sizes = (anchors.astype(np.float32) / np.float32(op.side)) if op.bias_match else boxes[:, 2:]
-    shares = overlap(
-        np.concatenate([np.zeros_like(sizes), sizes], axis=-1), np.array([0, 0, *true_box[2:]], np.float32)
-    )
+    """The anchor of a cell, with these boxes, that a true box takes."""
+    return most_alike((anchors.astype(np.float32) / np.float32(op.side)) if op.bias_match else boxes[:, 2:], true_box)
+
+
+def most_alike(sizes: Array, true_box: Array) -> int:
+    """Which size overlaps that of the true box most, both about one center; of equals the first."""
+    about = np.array([0, 0, *true_box[2:]], np.float32)
+    shares = overlap(np.concatenate([np.zeros_like(sizes), sizes], axis=-1), about)
     return int(np.where(np.isnan(shares), -1, shares).argmax())
 
 
@@ -125,6 +128,55 @@ def region_loss_forward(op: RegionLoss, call: ReferenceCall) -> None:
 @kernel(RegionLoss, "backward")
 def region_loss_backward(op: RegionLoss, call: ReferenceCall) -> None:
     d = np.moveaxis(region_gradients(op, call), (3, 4), (1, 2)) * (call["dy0"] / op.items)
+    call["dx0"][...] = d.reshape(call["dx0"].shape)
+
+
+# -- GridLoss ----------------------------------------------------------------------------------------------------------
+
+
+def grid_gradients(op: GridLoss, call: ReferenceCall) -> tuple[Array, Array]:
+    """d, as [items, row, column, anchor, number], and the derivatives of the values."""
+    x = by_cell(call["x0"], len(op.mask))
+    truth = call["x1"].reshape(op.items, op.rows, GRID_TRUTH)
+    anchors = np.array(op.anchors)
+    own = anchors[list(op.mask)]
+    boxes, values = decode(x, own, op.divisor), sigmoid(x)
+    slopes = values * (1 - values)
+    values[..., 2:4], slopes[..., 2:4] = x[..., 2:4], 1
+    d = np.zeros(x.shape, x.dtype)
+    d[..., 4] = values[..., 4]
+    for n in range(op.items):
+        rows = rows_of(op, truth[n], n, call.layer)
+        true_boxes = rows[:, 1:].astype(np.float32)
+        if len(rows):
+            shares = overlap(boxes[n][..., None, :], true_boxes)
+            d[n, ..., 4] = np.where(np.fmax.reduce(shares, axis=-1) > np.float32(op.threshold), 0, d[n, ..., 4])
+        taken: set[tuple[int, ...]] = set()
+        for row, true_box in zip(rows, true_boxes, strict=True):
+            best = most_alike(anchors.astype(np.float32) / np.float32(op.divisor), true_box)
+            if best not in op.mask:
+                continue
+            i, j = (int(v * np.float32(op.side)) for v in true_box[:2])
+            at = (n, j, i, op.mask.index(best))
+            target = np.concatenate([row[1:3] * op.side - (i, j), np.log(row[3:] * op.divisor / anchors[best])])
+            d[at][:4] = -op.coord_scale * (2 - row[3] * row[4]) * (target - values[at][:4])
+            d[at][4] = (values[at][4] - 1) * (op.object_scale if op.logistic else 1)
+            if at not in taken:
+                d[at][5:] = op.class_scale * values[at][5:]
+            d[at][5 + int(row[0])] = op.class_scale * (values[at][5 + int(row[0])] - 1)
+            taken.add(at)
+    return d, slopes
+
+
+@kernel(GridLoss, "forward")
+def grid_loss_forward(op: GridLoss, call: ReferenceCall) -> None:
+    call["y0"][...] = np.square(grid_gradients(op, call)[0]).sum() / op.items
+
+
+@kernel(GridLoss, "backward")
+def grid_loss_backward(op: GridLoss, call: ReferenceCall) -> None:
+    d, slopes = grid_gradients(op, call)
+    d = np.moveaxis(d * slopes if op.logistic else d, (3, 4), (1, 2)) * (call["dy0"] / op.items)
     call["dx0"][...] = d.reshape(call["dx0"].shape)
 
 

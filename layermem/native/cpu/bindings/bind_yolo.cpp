@@ -3,6 +3,7 @@
 
 #include "cpu/bindings/bind.h"
 #include "cpu/kernels/grid_detections.h"
+#include "cpu/kernels/grid_loss.h"
 #include "cpu/kernels/region_loss.h"
 
 namespace py = pybind11;
@@ -43,6 +44,38 @@ void bind_region_loss(py::module_& m) {
         arg("workspace"));
 }
 
+void bind_grid_loss(py::module_& m) {
+    using py::arg;
+    py::class_<GridLossProblem>(m, "GridLossProblem")
+        .def(py::init([](int64_t items, int64_t side, int64_t classes, int64_t rows, std::vector<float> anchors,
+                         std::vector<int64_t> mask, float divisor, float object_scale, float class_scale,
+                         float coord_scale, float threshold, bool logistic) {
+                 return GridLossProblem{items,           side,    classes,      rows,        std::move(anchors),
+                                        std::move(mask), divisor, object_scale, class_scale, coord_scale,
+                                        threshold,       logistic};
+             }),
+             py::kw_only(), arg("items"), arg("side"), arg("classes"), arg("rows"), arg("anchors"), arg("mask"),
+             arg("divisor"), arg("object_scale"), arg("class_scale"), arg("coord_scale"), arg("threshold"),
+             arg("logistic"));
+    m.def("grid_loss_workspace_bytes", &grid_loss_workspace_bytes, arg("problem"));
+    m.def(
+        "grid_loss_forward",
+        [](const GridLossProblem& problem, Address loss, Address x, Address truth, Address workspace) {
+            return BoundLaunch{grid_loss_forward(problem, at<float>(loss), at<const float>(x), at<const float>(truth),
+                                                 at<void>(workspace))};
+        },
+        arg("problem"), py::kw_only(), arg("loss"), arg("x"), arg("truth"), arg("workspace"));
+    m.def(
+        "grid_loss_backward",
+        [](const GridLossProblem& problem, Address dx, Address dloss, Address x, Address truth, bool accumulate,
+           Address workspace) {
+            return BoundLaunch{grid_loss_backward(problem, at<float>(dx), at<const float>(dloss), at<const float>(x),
+                                                  at<const float>(truth), accumulate, at<void>(workspace))};
+        },
+        arg("problem"), py::kw_only(), arg("dx"), arg("dloss"), arg("x"), arg("truth"), arg("accumulate") = false,
+        arg("workspace"));
+}
+
 void bind_grid_detections(py::module_& m) {
     using py::arg;
     py::class_<GridProblem>(m, "GridProblem")
@@ -67,6 +100,7 @@ void bind_grid_detections(py::module_& m) {
 
 void bind_yolo(py::module_& m) {
     bind_region_loss(m);
+    bind_grid_loss(m);
     bind_grid_detections(m);
 }
 

@@ -160,6 +160,8 @@ Grids of predictions    ValueError for a true box of no cell or no class
     RegionProblem(*, items, side, classes, rows, warm_up, anchors, ...)     launches are called with the step
     region_loss_forward(problem, *, loss, x, truth, workspace)  x [items][side][side][anchors][5 + classes]
     region_loss_backward(problem, *, dx, dloss, x, truth, ...)  workspace: region_loss_workspace_bytes(problem)
+    GridLossProblem(*, items, side, classes, rows, anchors, mask, divisor, ...)
+    grid_loss_forward grid_loss_backward    likewise, workspace: grid_loss_workspace_bytes(problem)
     GridProblem(*, items, classes, sides, anchors, divisors, softmax, least_score, threshold)
     grid_detections(problem, *, y, xs, workspace)               y [items predictions][7], unused rows -1
         workspace: grid_detections_workspace_bytes(problem)

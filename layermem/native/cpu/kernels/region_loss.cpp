@@ -4,16 +4,15 @@
 // of one prediction.
 #include "cpu/kernels/region_loss.h"
 
-#include <cstdio>
 #include <stdexcept>
 
 #include "cpu/kernels/grid_boxes.h"
+#include "cpu/kernels/grid_truth.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
 namespace {
 
-constexpr int64_t kTruth = 5;  // floats of a row: label, x, y, width, height
 constexpr double kWarmUpScale = 0.01;
 
 int64_t anchors_of(const RegionProblem& p) { return static_cast<int64_t>(p.anchors.size()) / 2; }
@@ -28,42 +27,6 @@ void check(const RegionProblem& p) {
         throw std::invalid_argument("region_loss: every size must be at least 1");
 }
 
-CenterBox box_of(const float* row) { return {row[1], row[2], row[3], row[4]}; }
-
-// True boxes of an item: those before the first of width 0.
-int64_t count_rows(const RegionProblem& p, const float* truth) {
-    int64_t rows = 0;
-    while (rows < p.rows && truth[rows * kTruth + 3] != 0) ++rows;
-    return rows;
-}
-
-// True boxes are data: they are checked when the launch runs.
-void check_truth(const RegionProblem& p, const float* truth) {
-    for (int64_t n = 0; n < p.items; ++n, truth += p.rows * kTruth) {
-        for (int64_t r = 0; r < count_rows(p, truth); ++r) {
-            const float* row = truth + r * kTruth;
-            const CenterBox box = box_of(row);
-            char text[320];
-            const bool sized = std::isfinite(box.width) && std::isfinite(box.height) && box.width > 0 && box.height > 0;
-            if (!sized || !(box.x >= 0 && box.x < 1 && box.y >= 0 && box.y < 1)) {
-                std::snprintf(text, sizeof text,
-                              "reads a true box of item %lld with its center at %.9g, %.9g and of size %.9g x %.9g; "
-                              "centers are from 0 up to, but not including, 1, and sizes above 0, or a width of 0 "
-                              "behind the last box",
-                              static_cast<long long>(n), static_cast<double>(box.x), static_cast<double>(box.y),
-                              static_cast<double>(box.width), static_cast<double>(box.height));
-                throw std::invalid_argument(text);
-            }
-            if (!(row[0] > -1 && row[0] < static_cast<float>(p.classes))) {
-                std::snprintf(text, sizeof text, "reads a true box of label %.9g, but has %lld classes: 0 to %lld",
-                              static_cast<double>(row[0]), static_cast<long long>(p.classes),
-                              static_cast<long long>(p.classes - 1));
-                throw std::invalid_argument(text);
-            }
-        }
-    }
-}
-
 struct Item {
     const RegionProblem& p;
     const float* x;
@@ -72,7 +35,7 @@ struct Item {
     double* d;
     bool warm;
 
-    int64_t rows() const { return count_rows(p, truth); }
+    int64_t rows() const { return count_true_boxes(p.rows, truth); }
 
     // Gives each true box the prediction that has to find it.
     void match() const {
@@ -80,7 +43,7 @@ struct Item {
         const auto cells = static_cast<float>(p.side);
         std::fill(owner, owner + predictions_of(p), -1);
         for (int64_t r = 0; r < rows(); ++r) {
-            CenterBox box = box_of(truth + r * kTruth);
+            CenterBox box = true_box(truth + r * kGridTruth);
             const auto column = static_cast<int64_t>(box.x * cells), line = static_cast<int64_t>(box.y * cells);
             const int64_t first = (line * p.side + column) * anchors;
             box.x = box.y = 0;
@@ -114,7 +77,7 @@ struct Item {
         std::fill(d, d + numbers, 0.0);
         bool background = true;
         for (int64_t r = 0; r < boxes && background; ++r)
-            background = !(center_overlap(box, box_of(truth + r * kTruth)) > p.threshold);
+            background = !(center_overlap(box, true_box(truth + r * kGridTruth)) > p.threshold);
         if (background) d[4] = static_cast<double>(p.noobject_scale) * objectness * slope;
         if (warm) {
             for (int k = 0; k < 2; ++k) {
@@ -123,7 +86,7 @@ struct Item {
             }
         }
         const double origin[2] = {static_cast<double>(column), static_cast<double>(line)};
-        if (owner[i] >= 0) find(truth + owner[i] * kTruth, at, anchor, box, center, origin);
+        if (owner[i] >= 0) find(truth + owner[i] * kGridTruth, at, anchor, box, center, origin);
         double sum = 0;
         for (int64_t k = 0; k < numbers; ++k) sum += d[k] * d[k];
         return sum;
@@ -142,7 +105,7 @@ struct Item {
             d[k + 2] = -scale * (size - static_cast<double>(at[k + 2]));
         }
         const double objectness = grid_sigmoid(at[4]);
-        const double target = p.rescore ? static_cast<double>(center_overlap(box, box_of(row))) : 1.0;
+        const double target = p.rescore ? static_cast<double>(center_overlap(box, true_box(row))) : 1.0;
         d[4] = -static_cast<double>(p.object_scale) * (target - objectness) * objectness * (1 - objectness);
         const float* scores = at + kGridBox;
         const auto largest = static_cast<double>(*std::max_element(scores, scores + p.classes));
@@ -161,7 +124,7 @@ Item item_of(const RegionProblem& p, int64_t n, const float* x, const float* tru
     char* at = items + n * item_bytes(p);
     return {p,
             x + n * predictions_of(p) * numbers_of(p),
-            truth + n * p.rows * kTruth,
+            truth + n * p.rows * kGridTruth,
             reinterpret_cast<int32_t*>(at),
             reinterpret_cast<double*>(at + owner_bytes(p)),
             step < p.warm_up};
@@ -180,7 +143,7 @@ StepLaunch region_loss_forward(const RegionProblem& p, float* loss, const float*
     auto* sums = static_cast<double*>(workspace);
     char* items = static_cast<char*>(workspace) + sum_bytes(p);
     return [=](uint64_t step) {
-        check_truth(p, truth);
+        check_true_boxes(p.items, p.rows, p.classes, truth);
         parallel_for(p.items, [&](int64_t n) {
             const Item item = item_of(p, n, x, truth, items, step);
             item.match();
@@ -200,7 +163,7 @@ StepLaunch region_loss_backward(const RegionProblem& p, float* dx, const float* 
     check(p);
     char* items = static_cast<char*>(workspace) + sum_bytes(p);
     return [=](uint64_t step) {
-        check_truth(p, truth);
+        check_true_boxes(p.items, p.rows, p.classes, truth);
         const double rate = static_cast<double>(*dloss) / static_cast<double>(p.items);
         const int64_t numbers = numbers_of(p), predictions = predictions_of(p);
         parallel_for(p.items, [&](int64_t n) {
