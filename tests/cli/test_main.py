@@ -5,6 +5,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -34,8 +35,16 @@ def test_every_error_of_ours_is_a_line_and_its_exit_code(layermem, monkeypatch, 
     assert ended.code == code and ended.sentence
 
 
+@pytest.fixture
+def interruptible():
+    """SIGINT raises KeyboardInterrupt, also where it is ignored, as behind `nohup`."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("where", ["a finalizer", "an import of native code"])
-def test_an_interrupt_that_python_would_drop_or_rename_ends_the_command(layermem, monkeypatch, where):
+def test_an_interrupt_that_python_would_drop_or_rename_ends_the_command(layermem, monkeypatch, interruptible, where):
     class Finalized:
         def __del__(self):
             signal.raise_signal(signal.SIGINT)
@@ -43,7 +52,7 @@ def test_an_interrupt_that_python_would_drop_or_rename_ends_the_command(layermem
     def run(arguments):
         if where == "a finalizer":
             Finalized()
-            signal.pause()
+            time.sleep(60)
         raise ImportError("initialization failed") from KeyboardInterrupt()
 
     monkeypatch.setattr(show, "run_show", run)
