@@ -88,7 +88,10 @@ class AnnotatedSource(DatumSource):
                 for each in fields(file, group.start, group.stop)
             )
         except WireError:
-            raise InputError("has a record that is not an AnnotatedDatum", path=str(self.path)) from None
+            raise InputError(
+                "has a record that is not an AnnotatedDatum; create it with the convert_annoset of the SSD fork",
+                path=str(self.path),
+            ) from None
 
 
 class AnnotatedLmdb(AnnotatedSource, LmdbSource):

@@ -293,7 +293,7 @@ def test_with_shapes_it_is_planned_and_refused_before_it_runs(tmp_path):
     report = api.plan(net, budget="80%")
     assert report.feasible and {node.layer.type for node in net.nodes} >= {"Input", "Python"}
     with pytest.raises(InputError, match=r"layer 'cubes' runs the class 'Cubes'.*it is planned with the shapes given"):
-        net.check_runnable()
+        net.check_runnable("cpu", get_device("cpu").implements)
     with pytest.raises(InputError, match="layer 'cubes' is given the shape 0x2 for 'cubes'; give positive sizes"):
         Net(read_net_text(net_of(tmp_path)), 0, inputs={**SHAPES, "cubes": (0, 2)})
 

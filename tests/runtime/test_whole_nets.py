@@ -58,9 +58,13 @@ def running(text, strategy):
         if owned.param.learned:
             runner.write(name, rng.standard_normal(owned.param.shape) * 0.4)
 
+    states = {b.name: rng.standard_normal(b.tensor.shape) for b in graph.persistent() if b.kind == "state"}
+
     def run():
         for name in gradients:
             runner.write(name, np.zeros(runner.persistent[name].tensor.shape))
+        for name, value in states.items():  # that the run before has carried on
+            runner.write(name, value)
         found = runner.run()
         return sum(each.weight * float(found[each.version].sum()) for each in wanted)
 

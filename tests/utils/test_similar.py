@@ -22,8 +22,8 @@ def test_a_name_of_few_edits_is_found(wrote, meant):
 @pytest.mark.parametrize(
     ("wrote", "known"),
     [
-        ("quantization_param", LAYER), ("yolov3_detection_output_param", LAYER), ("lstm_param", LAYER),
-        ("warmup_iter", SOLVER), ("eval_type", SOLVER), ("cache", ["scale", "source"]), ("new_dim", ["new_width"]),
+        ("quantization_param", LAYER), ("correlation_layer_param", LAYER), ("lstm_param", LAYER),
+        ("warmup_iter", SOLVER), ("gpu_index", SOLVER), ("cache", ["scale", "source"]), ("new_dim", ["new_width"]),
         ("x" * 10_000, LAYER), ("", LAYER),
     ],
 )  # fmt: skip
