@@ -51,14 +51,14 @@ def test_training_whose_spill_file_is_cut_short_ends_in_exit_code_4(tmp_path):
     )
     try:
         deadline = time.monotonic() + 60
-        while training.poll() is None and time.monotonic() < deadline:
-            for file in Path(f"/proc/{training.pid}/fd").iterdir():
-                with contextlib.suppress(FileNotFoundError):  # closed since
+        while training.poll() is None and time.monotonic() < deadline:  # again, where the file was not yet reserved
+            with contextlib.suppress(OSError):  # the process, or a file of it, is gone
+                for file in Path(f"/proc/{training.pid}/fd").iterdir():
                     if str(tmp_path) in os.readlink(file):
                         os.truncate(file, 0)
-                        deadline = 0.0
             time.sleep(0.05)
         errors = training.communicate(timeout=60)[1]
     finally:
         training.kill()
+        training.wait()
     assert training.returncode == 4 and "a file that is mapped into memory failed" in errors
