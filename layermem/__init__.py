@@ -1,6 +1,7 @@
 """layermem trains Caffe networks inside a memory budget that the user names.
 
     Net, Solver        a net of one phase; a solver with its nets, ready to train
+    NetSpec, L, P      nets written in Python; to_proto(...)
     plan(...)          the memory and time of a training step, before it runs
     compile(...)       the checked schedules themselves
     PythonLayer        base of layers written in Python
@@ -19,12 +20,18 @@ if TYPE_CHECKING:
     from layermem.api import compile as compile
     from layermem.api import plan as plan
     from layermem.python_layers import PythonLayer as PythonLayer
+    from layermem.spec import L as L
+    from layermem.spec import NetSpec as NetSpec
+    from layermem.spec import P as P
+    from layermem.spec import to_proto as to_proto
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "BudgetError", "DeviceError", "InputError", "LayermemError", "Net", "PythonLayer", "Solver", "compile", "plan"
+    "BudgetError", "DeviceError", "InputError", "L", "LayermemError", "Net", "NetSpec", "P", "PythonLayer", "Solver",
+    "compile", "plan", "to_proto",
 ]  # fmt: skip
+_SPEC = ("L", "NetSpec", "P", "to_proto")
 
 
 def __getattr__(name: str) -> Any:
@@ -34,6 +41,10 @@ def __getattr__(name: str) -> Any:
         from layermem.python_layers import PythonLayer
 
         return PythonLayer
+    if name in _SPEC:
+        from layermem import spec
+
+        return getattr(spec, name)
     from layermem import api
 
     return getattr(api, name)

@@ -17,14 +17,15 @@ NET = "prototxt/mnist/train_val.prototxt"
 
 def test_the_public_names():
     assert layermem.__all__ == [
-        "BudgetError", "DeviceError", "InputError", "LayermemError", "Net", "PythonLayer", "Solver", "compile", "plan",
+        "BudgetError", "DeviceError", "InputError", "L", "LayermemError", "Net", "NetSpec", "P", "PythonLayer",
+        "Solver", "compile", "plan", "to_proto",
     ]  # fmt: skip
     assert set(layermem.__all__) <= set(dir(layermem))
 
 
 @pytest.mark.parametrize("name", layermem.__all__)
 def test_every_public_name_is_there(name):
-    assert callable(getattr(layermem, name))
+    assert getattr(layermem, name).__doc__
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error():

@@ -24,6 +24,7 @@ LAYERS = (
     {"proto"},
     {"ops", "python_layers"},
     {"layers"},
+    {"spec"},
     {"graph"},
     {"planning"},
     {"schedule"},
@@ -46,7 +47,7 @@ DISCOVERY = {
     "report/timeline.py": "layermem.report",
 }
 USERS_MODULES = "python_layers/loading.py"  # answers `import caffe` while the code of users runs
-PUBLIC = {"api"}  # layermem/__init__.py imports this one on first use
+PUBLIC = {"api", "spec"}  # layermem/__init__.py imports this one on first use
 
 
 def package_of(file: Path) -> str:

@@ -16,7 +16,8 @@ from functools import cached_property
 from layermem.errors import InputError
 from layermem.layers import LAYERS, Layer, Param, Tensor, make_layer
 from layermem.layers.composite import COMPOSITES
-from layermem.layers.data import FEEDS, MATRIX, SIZES, Probe, as_input, make_feed_layer, shape_options
+from layermem.layers.data import FEEDS, Probe, as_input, make_feed_layer, shape_options
+from layermem.layers.known_types import known_types
 from layermem.layers.python import make_python_layer
 from layermem.ops import OpRecord
 from layermem.proto.filter import filter_net
@@ -192,7 +193,7 @@ class Net:
         if message.type not in FEEDS and (message.type in LAYERS or not as_input(message, self._inputs)):
             source = bool(message.top) and not message.bottom and self._takes_inputs
             remedy = f"give {shape_options(message)}, or use Input; " if source else ""
-            return make_layer(message, self.phase, bottoms, more={*FEEDS, *COMPOSITES} - {MATRIX, SIZES}, remedy=remedy)
+            return make_layer(message, self.phase, bottoms, more=known_types(), remedy=remedy)
         return make_feed_layer(
             message,
             self.phase,

@@ -217,13 +217,17 @@ def make_layer(
     remedy   what else would work for a type that does not
     """
     if param.type not in LAYERS:
-        types = sorted({*LAYERS, *more} - PARTS)
-        fork = fork_of_type(param.type)
-        origin = "; " if fork is None else f": it is from {fork}; "
-        hint = _hint(param.type, types) if fork is None else ""
-        what = f"has type '{param.type}', which layermem does not have{origin}"
-        raise InputError(what + (hint or f"{remedy}it has: {' '.join(types)}"))
+        what = f"has type '{param.type}', which layermem does not have"
+        raise InputError(what + type_remedy(param.type, sorted({*LAYERS, *more} - PARTS), remedy))
     return LAYERS[param.type](param, phase, bottoms)
+
+
+def type_remedy(name: str, types: Sequence[str], remedy: str = "") -> str:
+    """The end of the sentence about an unknown type: the fork that it is from, the type that is meant, or all types."""
+    fork = fork_of_type(name)
+    origin = "; " if fork is None else f": it is from {fork}; "
+    hint = _hint(name, types) if fork is None else ""
+    return origin + (hint or f"{remedy}it has: {' '.join(types)}")
 
 
 def _hint(name: str, types: Collection[str]) -> str:
@@ -234,5 +238,5 @@ def _hint(name: str, types: Collection[str]) -> str:
 
 __all__ = [
     "LAYERS", "MAX_COUNT", "MULTIPLIERS", "PARTS", "Layer", "Message", "Overlay", "Param", "Step", "Tensor", "Window",
-    "layer", "make_layer", "roles",
+    "layer", "make_layer", "roles", "type_remedy",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ Every error is an InputError with path, line and remedy.  Relations between laye
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -74,6 +75,14 @@ def read_net_text(text: str, path: str = "<text>") -> NetFile:
     layout = text_file.parse(text, message, path)
     lines: Lines = [*layout.lines("layers" if message.layers else "layer")]
     return replace(_net_file(message, lines, _first(layout.lines("input")), path), ignored=layout.ignored)
+
+
+def net_of_message(message: Message, path: str = "<message>", lines: Sequence[int | None] = ()) -> NetFile:
+    """The net in a NetParameter, a copy of it in the current format; errors name `path`, and the line of each layer."""
+    copied = NetParameter()
+    copied.CopyFrom(message)
+    known: Lines = list(lines) or [None] * len(copied.layers or copied.layer)
+    return _net_file(copied, known, None, path)
 
 
 def read_solver(path: str | PathLike[str]) -> SolverFile:
