@@ -2,6 +2,7 @@
 
     Net, Solver        a net of one phase; a solver with its nets, ready to train
     NetSpec, L, P      nets written in Python; to_proto(...)
+    io                 images and messages: load_image, Transformer, ...
     plan(...)          the memory and time of a training step, before it runs
     compile(...)       the checked schedules themselves
     PythonLayer        base of layers written in Python
@@ -10,11 +11,13 @@
 Public names are imported on first use: `import layermem` needs no compiler, no PyCUDA and no GPU.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from layermem.errors import BudgetError, DeviceError, InputError, LayermemError
 
 if TYPE_CHECKING:
+    from layermem import io as io
     from layermem.api import Net as Net
     from layermem.api import Solver as Solver
     from layermem.api import compile as compile
@@ -29,7 +32,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BudgetError", "DeviceError", "InputError", "L", "LayermemError", "Net", "NetSpec", "P", "PythonLayer", "Solver",
-    "compile", "plan", "to_proto",
+    "compile", "io", "plan", "to_proto",
 ]  # fmt: skip
 _SPEC = ("L", "NetSpec", "P", "to_proto")
 
@@ -41,6 +44,8 @@ def __getattr__(name: str) -> Any:
         from layermem.python_layers import PythonLayer
 
         return PythonLayer
+    if name == "io":
+        return import_module("layermem.io")
     if name in _SPEC:
         from layermem import spec
 

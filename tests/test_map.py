@@ -31,7 +31,7 @@ LAYERS = (
     {"compiler", "job"},
     {"report"},
     {"backends", "data"},
-    {"runtime"},
+    {"runtime", "io"},
     {"solver"},
     {"api"},
     {"cli"},
@@ -47,7 +47,7 @@ DISCOVERY = {
     "report/timeline.py": "layermem.report",
 }
 USERS_MODULES = "python_layers/loading.py"  # answers `import caffe` while the code of users runs
-PUBLIC = {"api", "spec"}  # layermem/__init__.py imports this one on first use
+PUBLIC = {"api", "spec", "io"}  # layermem/__init__.py imports this one on first use
 
 
 def package_of(file: Path) -> str:
