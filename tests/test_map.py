@@ -174,6 +174,7 @@ TESTED_ELSEWHERE = {
     "layers/base.py": ("test_cases.py", "what every layer promises, case by case"),
     "nets/*.py": ("prototxt/", "the generators, by the nets that they write"),
     "ops/*.py": ("ops/test_records.py", "records are values: all of them in one table"),
+    "report/curves_*.py": ("report/test_curves.py", "one thing: the plot and what it shows"),
     "report/events.py": ("report/test_log.py", "declarations alone"),
     "report/timeline_png.py": ("report/test_timeline.py", "paints what test_timeline.py tests"),
 }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from layermem.cli.old_names import stages
@@ -28,6 +29,7 @@ from layermem.cli.options import (
     strategies_text,
     weight_files,
 )
+from layermem.cli.run_outputs import RunOutputs, add_run_outputs, check_run_outputs
 from layermem.errors import InputError
 from layermem.utils.text import printable
 
@@ -80,6 +82,8 @@ def add_verbs(verbs: Verbs) -> None:
     start.add_argument("--snapshot", metavar="F", help="the .solverstate to resume from")
     start.add_argument("--seed", metavar="N", type=int, help="random seed, instead of the solver's random_seed")
     add_net_state(start)
+    outputs = train.add_argument_group("output")
+    add_run_outputs(outputs)
     memory = train.add_argument_group("memory")
     add_budget(memory)
     add_strategy(memory)
@@ -118,17 +122,20 @@ def run_train(arguments: argparse.Namespace) -> int:
     refuse_beside_load(arguments)
     if arguments.input and arguments.data is None:
         raise InputError("--input needs --data noise, since a data set has shapes of its own; add it")
+    check_run_outputs(arguments)
     early_events: list[Event] = []
     _native.exit_on_bus_error()
     with _solver(arguments, device_of(arguments), early_events) as solver:
         print(summary(solver.report), end="", flush=True)
-        _run(solver, arguments, early_events)
+        with RunOutputs(arguments, solver) as outputs:
+            _run(solver, arguments, early_events, outputs.record)
         expected = expected_memory(
             solver.nets.all, solver.program, solver.device, spill=arguments.spill is not None,
             files=uses_files(solver.param, loads=bool(arguments.weights or arguments.snapshot)),
         )  # fmt: skip
         print(peaks(solver.program.arena_bytes, solver.runner.measured_peak_bytes))
         print(process_line(expected.total_bytes, str(expected), max_resident_bytes()), flush=True)
+        outputs.plot()
         return INTERRUPTED if solver.interrupted else 0
 
 
@@ -145,24 +152,32 @@ def _solver(arguments: argparse.Namespace, device: Device, early_events: list[Ev
     )  # fmt: skip
 
 
-def _run(solver: Solver, arguments: argparse.Namespace, early_events: list[Event]) -> None:
+def _run(
+    solver: Solver, arguments: argparse.Namespace, early_events: list[Event], record: Callable[[Event], None]
+) -> None:
     """Iterate to the end: with a progress bar on a terminal, with Caffe's log lines elsewhere."""
+    effects = {"sigint": arguments.sigint_effect, "sighup": arguments.sighup_effect}
+    with _display(solver) as show:
+
+        def log(event: Event) -> None:
+            show(event)
+            record(event)
+
+        for event in early_events:
+            log(event)
+        solver.log = log
+        solver.solve(**effects)
+
+
+def _display(solver: Solver) -> AbstractContextManager[Callable[[Event], None]]:
+    """What shows events to the user."""
+    if sys.stdout.isatty():
+        from layermem.report.progress import Bar
+
+        return Bar(solver.max_iter, solver.iteration)
     from layermem.report.log import Log
 
-    effects = {"sigint": arguments.sigint_effect, "sighup": arguments.sighup_effect}
-    if not sys.stdout.isatty():
-        solver.log = Log(sys.stdout)
-        for event in early_events:
-            solver.log(event)
-        solver.solve(**effects)
-        return
-    from layermem.report.progress import Bar
-
-    with Bar(solver.max_iter, solver.iteration) as bar:
-        solver.log = bar
-        for event in early_events:
-            bar(event)
-        solver.solve(**effects)
+    return nullcontext(Log(sys.stdout))
 
 
 # -- test ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""The events of a solver.  It calls `log(event)`; report/log.py formats them as Caffe's log lines."""
+"""The events of a solver.  It calls `log(event)`; report/log.py formats them as Caffe's log lines, report/records.py as
+records of a log."""
 
 from __future__ import annotations
 
@@ -33,10 +34,19 @@ class Solving:
 
 @dataclass(frozen=True)
 class Stepped:
-    """One iteration is done; `loss` is not smoothed.  For progress bars."""
+    """One iteration is done, and `iteration` are now; for progress bars and logs of the run.
+
+    loss           of this iteration alone
+    average_loss   mean of the last average_loss iterations
+    rate           the learning rate of its update
+    outputs        of its last batch
+    """
 
     iteration: int
     loss: float
+    average_loss: float = float("nan")
+    rate: float = float("nan")
+    outputs: tuple[Output, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,6 +92,15 @@ class Saving:
 
 
 @dataclass(frozen=True)
+class Saved:
+    """A snapshot of `iteration` is complete."""
+
+    iteration: int
+    model: str
+    state: str
+
+
+@dataclass(frozen=True)
 class Restored:
     iteration: int
     path: str
@@ -103,4 +122,4 @@ class Finished:
     early: bool
 
 
-Event = Note | Solving | Stepped | Displayed | Testing | Tested | Saving | Restored | FinalLoss | Finished
+Event = Note | Solving | Stepped | Displayed | Testing | Tested | Saving | Saved | Restored | FinalLoss | Finished

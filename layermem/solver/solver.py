@@ -222,7 +222,7 @@ class Solver:
             self._display(outputs)
         self._check_loss(loss)
         self.iteration += 1
-        self.log(events.Stepped(self.iteration, loss))
+        self.log(events.Stepped(self.iteration, loss, self.loss, self._engine.context["rate"], outputs))
 
     def _display(self, outputs: Outputs) -> None:
         now = time.monotonic()
@@ -349,6 +349,7 @@ class Solver:
         )
         snapshots.write_snapshot(model, path, self.nets.train, parameters.file_layers(), state, extra)
         self._saved_at, self._last_snapshot = self.iteration, path
+        self.log(events.Saved(self.iteration, model, path))
         return path
 
     def restore(self, path: PathName) -> None:

@@ -53,6 +53,13 @@ def check_folder(path: Name | None) -> None:
         raise InputError(f"cannot be written: there is no folder '{folder}'; create it", path=str(path))
 
 
+def check_ending(path: Name | None, endings: Sequence[str], what: str) -> None:
+    """InputError, before any work, for a file that is not `what` ("a plan") by its name."""
+    if path is not None and not os.fspath(path).lower().endswith(tuple(endings)):
+        known = " or ".join([", ".join(endings[:-1]), endings[-1]] if len(endings) > 1 else endings)
+        raise InputError(f"is not {what} by its name; use a name that ends in {known}", path=str(path))
+
+
 def write_together(files: Sequence[tuple[Name, Content]]) -> None:
     """The same for several files, whose contents are written in this order; on an error none of them changes.
 

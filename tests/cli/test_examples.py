@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from layermem.cli import compare, convert, fit, plan, plan_graph, show, time, train
+from layermem.cli import compare, convert, curves, fit, plan, plan_graph, show, time, train
 
 EXAMPLES = {
-    "train": train.TRAIN_EXAMPLE, "test": train.TEST_EXAMPLE, "plan": plan.EXAMPLE, "plan-graph": plan_graph.EXAMPLE,
+    "train": train.TRAIN_EXAMPLE, "test": train.TEST_EXAMPLE, "curves": curves.EXAMPLE,
+    "plan": plan.EXAMPLE, "plan-graph": plan_graph.EXAMPLE,
     "compare": compare.COMPARE_EXAMPLE, "fit": fit.EXAMPLE, "show": show.EXAMPLE, "time": time.TIME_EXAMPLE,
     "devices": time.DEVICES_EXAMPLE, "convert": convert.EXAMPLE,
 }  # fmt: skip

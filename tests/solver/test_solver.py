@@ -196,8 +196,8 @@ def test_a_host_budget_is_kept_or_refused(tmp_path):
 def test_the_end_is_that_of_caffe_a_snapshot_then_the_last_loss_then_a_test(tmp_path):
     fields = {"max_iter": 6, "display": 3, "test_interval": 2, "snapshot_after_train": True}
     seen, _ = run("chain", tmp_path, **fields)
-    kinds = [type(event) for event in seen[-5:]]
-    assert kinds == [events.Saving, events.FinalLoss, events.Testing, events.Tested, events.Finished]
+    kinds = [type(event) for event in seen[-6:]]
+    assert kinds == [events.Saving, events.Saved, events.FinalLoss, events.Testing, events.Tested, events.Finished]
     for fields in ({"max_iter": 5, "display": 3}, {"max_iter": 6, "display": 4}, {"max_iter": 6}):
         seen, _ = run("chain", tmp_path, **fields)
         assert not iterations(seen, events.FinalLoss)

@@ -1,0 +1,154 @@
+"""What `train` writes of a run beside its snapshots: the log, event files of TensorBoard, a plot of the curves."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from layermem.errors import DivergenceError, InputError, LayermemError
+
+if TYPE_CHECKING:
+    from layermem.cli.options import Options
+    from layermem.report.events import Event
+    from layermem.report.records import Record
+    from layermem.solver.solver import Solver
+
+OPTIONS = ("log", "tensorboard", "plot")
+
+
+def add_run_outputs(parser: Options) -> None:
+    parser.add_argument(
+        "--log", metavar="RUN", help="append a record of each event to RUN.jsonl or RUN.csv (docs/logs.md)"
+    )
+    parser.add_argument(
+        "--log-every", metavar="N", type=int,
+        help="record each N-th iteration (default: display of the solver, or each one without it)",
+    )  # fmt: skip
+    parser.add_argument("--tensorboard", metavar="DIR", help="write event files for TensorBoard to DIR")
+    parser.add_argument(
+        "--plot", metavar="OUT", help="plot losses and accuracies at the end: OUT.png, .svg, .pdf or .html"
+    )
+
+
+def check_run_outputs(arguments: argparse.Namespace) -> None:
+    """InputError, before any work, for outputs that could not be written."""
+    if arguments.log_every is not None and arguments.log_every < 1:
+        raise InputError(f"--log-every {arguments.log_every} is too few; give 1 or more")
+    if arguments.log_every is not None and not any(getattr(arguments, name) for name in OPTIONS):
+        raise InputError("--log-every has no effect without --log, --tensorboard or --plot; give one of them")
+    if arguments.log:
+        from layermem.report.run_log import check_log
+
+        check_log(arguments.log)
+    if arguments.tensorboard:
+        from layermem.report.tensorboard import check_tensorboard
+
+        check_tensorboard(arguments.tensorboard)
+    if arguments.plot:
+        from layermem.report.curves import check_curves
+
+        check_curves(arguments.plot)
+
+
+class RunOutputs:
+    """A context around a run, whose events go to `record`; behind it the files are complete, and `plot` may follow."""
+
+    def __init__(self, arguments: argparse.Namespace, solver: Solver):
+        from layermem.report.records import Recorder
+
+        self.arguments, self.solver = arguments, solver
+        self._records: list[Record] = []  # for the plot
+        self._stack = ExitStack()
+        self._sinks = [*self._files(), *([self._records.append] if arguments.plot else [])]
+        self._recorder = Recorder(self._write, every=arguments.log_every or solver.param.display or 1)
+
+    def record(self, event: Event) -> None:
+        if self._sinks:
+            self._recorder(event)
+
+    def __enter__(self) -> RunOutputs:
+        solver, arguments = self.solver, self.arguments
+        if not self._sinks:
+            return self
+        self._recorder.start(
+            solver.report,
+            solver_file=str(solver.file.path),
+            seed=solver.seed,
+            iteration=solver.iteration,
+            max_iter=solver.max_iter,
+            resumed_from=arguments.snapshot,
+            loss_weights={_name(net): dict(outputs) for net, outputs in _nets(solver)},
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._sinks:
+            return
+        with self._stack, suppress(*([InputError] if error else [])):  # the error of the run is the one to report
+            self._recorder.end(
+                _status(self.solver, error),
+                message=str(error) if isinstance(error, LayermemError) else None,
+                predicted_peak_bytes=self.solver.program.arena_bytes,
+                measured_peak_bytes=self.solver.runner.measured_peak_bytes,
+                max_resident_bytes=_resident_bytes(),
+            )
+        if isinstance(error, DivergenceError):
+            self.plot()
+
+    def _write(self, record: Record) -> None:
+        for sink in self._sinks:
+            sink(record)
+
+    def _files(self) -> list[Callable[[Record], None]]:
+        sinks: list[Callable[[Record], None]] = []
+        if self.arguments.log:
+            from layermem.report.run_log import open_log, output_column
+
+            columns = [output_column(net, name) for net, outputs in _nets(self.solver) for name, _ in outputs]
+            sinks.append(self._stack.enter_context(open_log(self.arguments.log, columns)))
+        if self.arguments.tensorboard:
+            from layermem.report.tensorboard import EventFiles
+
+            files = EventFiles(self.arguments.tensorboard)
+            self._stack.callback(files.close)
+            sinks.append(files)
+        return sinks
+
+    def plot(self) -> None:
+        """The plot of --plot.  Of a run with a log, curves begin where the runs that it resumes began."""
+        if not self.arguments.plot:
+            return
+        from layermem.report.curves import draw_curves
+        from layermem.report.read_log import last_training, read_records
+
+        records = read_records(self.arguments.log) if self.arguments.log else self._records
+        draw_curves(last_training(records), self.arguments.plot)
+
+
+def _nets(solver: Solver) -> list[tuple[int | None, list[tuple[str, float]]]]:
+    """The outputs of every net with their loss weights; test nets have numbers."""
+    from layermem.solver.build import reported
+
+    outputs = [[(each.name, each.weight) for each in reported(net) if each.output] for net in solver.nets.all]
+    return [*zip((None, *range(len(solver.nets.tests))), outputs)]
+
+
+def _name(net: int | None) -> str:
+    return "train" if net is None else f"test {net}"
+
+
+def _status(solver: Solver, error: BaseException | None) -> str:
+    if error is not None:
+        return "diverged" if isinstance(error, DivergenceError) else "failed"
+    return "stopped" if solver.interrupted else "done"
+
+
+def _resident_bytes() -> int | None:
+    from layermem.solver.process_memory import max_resident_bytes
+
+    return max_resident_bytes() or None

@@ -1,0 +1,128 @@
+"""What a plot of the curves of a training shows, computed from the records of its log.
+
+    panel 1   losses: of each iteration, their running mean, and of the tests
+    panel 2   the other outputs of nets, such as accuracies
+    panel 3   the learning rate, if it changes
+
+curves_html.py and curves_image.py paint it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from layermem.report.read_log import Curve, curves
+from layermem.report.records import Record, Value
+
+MAX_POINTS = 4000  # of a line; of longer ones, every n-th
+WINDOWS = 50  # running means are over this part of the points, if there are at least two windows
+LOG_RANGE = 300  # from the largest loss to the smallest, above which the axis is logarithmic
+COLOURS = ("#3d85c6", "#cf5c36", "#4f9d5d", "#8e5ea2", "#d9a441", "#2a9d9d", "#c2185b", "#795548")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a panel; values that are not finite are gaps.  A `faint` one is behind its running mean."""
+
+    name: str
+    xs: np.ndarray
+    ys: np.ndarray
+    colour: str
+    marked: bool = False  # with a mark at each point
+    faint: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    label: str
+    lines: tuple[Line, ...]
+    logarithmic: bool = False
+
+
+@dataclass(frozen=True)
+class CurvesPicture:
+    """`resumed` are the iterations at which a run went on from a snapshot."""
+
+    title: str
+    panels: tuple[Panel, ...]
+    resumed: tuple[int, ...]
+
+
+def curves_picture(records: Sequence[Record]) -> CurvesPicture:
+    """The content of the plot; without any iteration and test, its panel of losses is empty."""
+    starts = [record for record in records if record["event"] == "start"]
+    every = curves(records)
+    weights = _loss_weights(starts)
+    parts = [curve for curve in every if curve.kind == "output" and _is_weighted(curve, weights)]
+    objectives = {curve.net for curve in every if curve.kind == "loss"}
+    single_parts = [
+        curve for curve in parts
+        if curve.net in objectives and sum(other.net == curve.net for other in parts) == 1  # it is the loss
+    ]  # fmt: skip
+    losses = [curve for curve in every if curve.kind == "loss" or (curve in parts and curve not in single_parts)]
+    others = [curve for curve in every if curve.kind == "output" and curve not in parts]
+    rates = [curve for curve in every if curve.kind == "learning_rate" and len({*curve.values}) > 1]
+    single = len({curve.net for curve in every if curve.net != "train"}) < 2
+    panels = [_panel("loss", losses, single, smooth=True)]
+    panels += [_panel("output", others, single)] if others else []
+    panels += [_panel("learning rate", rates, single)] if rates else []
+    resumed = tuple(
+        record["iteration"] for record in starts
+        if record.get("resumed_from") is not None and isinstance(record["iteration"], int)
+    )  # fmt: skip
+    return CurvesPicture(_title(starts, records), tuple(panels), resumed)
+
+
+def _loss_weights(starts: Sequence[Record]) -> dict[str, Value]:
+    weights = starts[-1].get("loss_weights") if starts else None
+    return weights if isinstance(weights, dict) else {}
+
+
+def _is_weighted(curve: Curve, weights: dict[str, Value]) -> bool:
+    """Whether an output is a part of the loss of its net."""
+    of_net = weights.get(curve.net)
+    return isinstance(of_net, dict) and bool(of_net.get(curve.name.partition("[")[0]))
+
+
+def _panel(label: str, shown: Sequence[Curve], single: bool, *, smooth: bool = False) -> Panel:
+    lines: list[Line] = []
+    for number, curve in enumerate(shown):
+        colour = COLOURS[number % len(COLOURS)]
+        xs = np.array(curve.iterations, float)
+        ys = np.array([np.nan if value is None else value for value in curve.values])
+        net = "test" if single and curve.net != "train" else curve.net
+        name = f"{net} {curve.name.replace('_', ' ') if curve.kind != 'output' else curve.name}"
+        window = len(xs) // WINDOWS
+        if smooth and curve.net == "train" and window >= 2:
+            lines.append(_line(name, xs, ys, colour, faint=True))
+            lines.append(_line(f"mean of {window}", xs[window - 1 :], running_mean(ys, window), colour))
+        else:
+            lines.append(_line(name, xs, ys, colour, marked=curve.net != "train"))
+    values = np.concatenate([line.ys[np.isfinite(line.ys)] for line in lines]) if lines else np.zeros(0)
+    wide = smooth and len(values) > 0 and values.min() > 0 and values.max() > LOG_RANGE * values.min()
+    return Panel(label, tuple(lines), bool(wide))
+
+
+def running_mean(values: np.ndarray, window: int) -> np.ndarray:
+    """The means of each `window` values in turn, `window` - 1 fewer than there are values."""
+    means: np.ndarray = np.lib.stride_tricks.sliding_window_view(values, window).mean(axis=1)
+    return means
+
+
+def _line(name: str, xs: np.ndarray, ys: np.ndarray, colour: str, *, marked: bool = False, faint: bool = False) -> Line:
+    step = max(1, -(-len(xs) // MAX_POINTS))
+    chosen = sorted({*range(0, len(xs), step), len(xs) - 1} - {-1})
+    return Line(name, xs[chosen], ys[chosen], colour, marked, faint)
+
+
+def _title(starts: Sequence[Record], records: Sequence[Record]) -> str:
+    if not starts:
+        return ""
+    start, end = starts[-1], records[-1]
+    title = f"{start.get('net')} on {start.get('device')}"
+    if end["event"] == "end":
+        title += f": {end.get('status')} at iteration {end.get('iteration')}"
+    return title

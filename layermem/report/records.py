@@ -1,0 +1,145 @@
+"""The records of a run, one for each event: what `train --log` writes, and what curves are drawn from.
+
+    {"event": "start", "format": 1, "net": "LeNet x64", "seed": 7, ...}
+    {"event": "train", "iteration": 20, "loss": 0.21, "learning_rate": 0.01, "outputs": {"loss": 0.21}, ...}
+    {"event": "test", "iteration": 100, "test_net": 0, "outputs": {"accuracy": 0.98}, ...}
+    {"event": "end", "status": "done", ...}
+
+docs/logs.md describes every field; it is the contract with programs that read logs.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+
+import numpy as np
+
+from layermem import __version__
+from layermem.report import events
+from layermem.report.events import Event, Output
+from layermem.report.plan_report import PlanReport
+
+FORMAT = 1  # of the records; readers refuse a greater one
+MAX_VALUES = 100  # of an output; larger ones, such as the scores of every image, are left out
+LIBRARIES = ("numpy", "protobuf", "lmdb", "h5py", "pillow")
+
+Value = float | int | str | bool | None | list["Value"] | dict[str, "Value"]
+Record = dict[str, Value]
+Sink = Callable[[Record], None]
+
+
+class Recorder:
+    """Called with the events of a solver; hands a record of each to `sink`.
+
+    every   a record for each iteration that it divides
+    clock   seconds, which the records count from the start of the run
+    """
+
+    def __init__(self, sink: Sink, *, every: int = 1, clock: Callable[[], float] = time.monotonic):
+        self.sink, self.every, self.clock = sink, every, clock
+        self._begin = clock()
+        self._iteration = 0
+
+    def start(self, report: PlanReport, **run: Value) -> None:
+        """The first record: the plan, the versions, and what is known of the `run`: its seed, files and iterations."""
+        iteration = run.get("iteration", 0)
+        assert isinstance(iteration, int)
+        self._begin, self._iteration = self.clock(), iteration
+        self.sink({**start_record(report), "every": self.every, **run})
+
+    def __call__(self, event: Event) -> None:
+        values = values_of(event)
+        if isinstance(event, events.Stepped):
+            self._iteration = event.iteration
+            if (event.iteration - 1) % self.every:
+                return
+        if values is not None:
+            self._write(values)
+
+    def end(self, status: str, **values: Value) -> None:
+        """The last record: why the run ended (done, stopped, diverged or failed), and what it took."""
+        self._write({"event": "end", "status": status, "iteration": self._iteration, **values})
+
+    def _write(self, values: Record) -> None:
+        self.sink({**values, "seconds": round(self.clock() - self._begin, 6)})
+
+
+def start_record(report: PlanReport) -> Record:
+    """What a plan gives to the first record of a run, with the versions of the program and its libraries."""
+    job, train = report.job, report.job.nets[0]
+    return {
+        "event": "start",
+        "format": FORMAT,
+        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "net": job.title,
+        "net_file": None if train.path is None else str(train.path),
+        "device": report.device,
+        "strategy": report.strategy,
+        "budget_bytes": report.budget_bytes,
+        "host_budget_bytes": job.hints.host_budget_bytes,
+        "predicted_peak_bytes": report.peak_bytes,
+        "predicted_host_bytes": report.program.host_bytes,
+        "predicted_seconds": report.seconds,
+        "fingerprint": job.graphs[0].fingerprint,
+        "versions": {"layermem": __version__, "python": platform.python_version(), **_library_versions()},
+    }
+
+
+def values_of(event: Event) -> Record | None:
+    """The record of an event without its time; None for events that are not recorded."""
+    if isinstance(event, events.Stepped):
+        return {
+            "event": "train",
+            "iteration": event.iteration - 1,
+            "loss": number(event.loss),
+            "average_loss": number(event.average_loss),
+            "learning_rate": number(event.rate),
+            "outputs": _outputs(event.outputs),
+        }
+    if isinstance(event, events.Tested):
+        loss = None if event.loss is None else number(event.loss)
+        outputs = _outputs(event.outputs)
+        return {
+            "event": "test", "iteration": event.iteration, "test_net": event.index, "loss": loss, "outputs": outputs
+        }  # fmt: skip
+    if isinstance(event, events.Saved):
+        return {"event": "snapshot", "iteration": event.iteration, "model": event.model, "state": event.state}
+    if isinstance(event, events.Note):
+        return {"event": "note", "text": event.text}
+    return None
+
+
+def number(value: float) -> float | None:
+    """`value`, with the digits that it has in single precision if it comes from there; None for NaN and infinities,
+    which JSON does not have."""
+    value = float(value)
+    if not math.isfinite(value):
+        return None
+    with np.errstate(over="ignore"):
+        single = np.float32(value)
+    return float(str(single)) if float(single) == value else value
+
+
+def _outputs(outputs: tuple[Output, ...]) -> dict[str, Value]:
+    shown = (output for output in outputs if output.values.size <= MAX_VALUES)
+    return {output.name: _values(output.values) for output in shown}
+
+
+def _values(values: np.ndarray) -> Value:
+    numbers: list[Value] = [number(value) for value in np.ravel(values)]
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+def _library_versions() -> Mapping[str, Value]:
+    found: dict[str, Value] = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,77 @@
+"""`layermem train --log, --tensorboard, --plot`: what a run leaves beside its snapshots."""
+
+import json
+
+import pytest
+
+from layermem.report.read_log import curves, last_training, read_records
+from tests.cli.test_train import solver  # noqa: F401
+
+
+def records(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_run_is_logged_from_its_start_to_its_end(layermem, solver, tmp_path):  # noqa: F811
+    path = tmp_path / "run.jsonl"
+    words = ("--budget", "50%", "--iterations", "3", "--log", path, "--log-every", "1")
+    assert layermem("train", "--solver", solver(), *words).code == 0
+    start, *between, end = records(path)
+    assert start["net"] == "LeNet (digits) x64" and start["strategy"] == "auto" and start["resumed_from"] is None
+    assert start["loss_weights"] == {"train": {"loss": 1.0}, "test 0": {"accuracy": 0.0, "loss": 1.0}}
+    assert [r["iteration"] for r in between if r["event"] == "train"] == [0, 1, 2]
+    assert [r["event"] for r in between if r["event"] != "train"] == ["test", "snapshot"]
+    assert end["status"] == "done" and end["iteration"] == 3
+    assert end["predicted_peak_bytes"] == end["measured_peak_bytes"] == start["predicted_peak_bytes"]
+    assert end["measured_peak_bytes"] <= start["budget_bytes"]
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv"])
+def test_a_resumed_run_appends_and_its_curves_are_those_of_a_whole_run(layermem, solver, tmp_path, ending):  # noqa: F811
+    file = solver()
+    state = tmp_path / "digits_iter_2.solverstate"
+
+    def train(log, iterations, *words):
+        words = (*words, "--iterations", iterations, "--log", tmp_path / f"{log}.{ending}", "--log-every", 1)
+        assert layermem("train", "--solver", file, *words).code == 0
+
+    train("whole", 4)
+    train("parts", 2)
+    train("parts", 3, "--snapshot", state)
+    train("parts", 4, "--snapshot", state)
+    whole, parts = (read_records(str(tmp_path / f"{name}.{ending}")) for name in ("whole", "parts"))
+    assert [r["resumed_from"] for r in parts if r["event"] == "start"] == [None, str(state), str(state)]
+    assert curves(last_training(parts)) == curves(whole)
+
+
+def test_a_run_that_diverges_says_so_in_its_log_and_its_plot_is_drawn(layermem, solver, tmp_path):  # noqa: F811
+    pytest.importorskip("matplotlib")
+    log, plot = tmp_path / "run.jsonl", tmp_path / "curves.png"
+    ended = layermem("train", "--solver", solver(base_lr="1e30"), "--log", log, "--plot", plot, "--log-every", 1)
+    assert ended.code == 5 and plot.exists()
+    end = records(log)[-1]
+    assert end["status"] == "diverged" and end["message"] in ended.sentence
+
+
+def test_event_files_and_a_plot_need_no_log(layermem, solver, tmp_path):  # noqa: F811
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("tensorboardX")
+    folder, plot = tmp_path / "events", tmp_path / "curves.svg"
+    words = ("--iterations", "2", "--tensorboard", folder, "--plot", plot)
+    assert layermem("train", "--solver", solver(), *words).code == 0
+    assert len(list(folder.glob("*/events.*"))) == 2 and plot.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--log", "run.txt"), "'run.txt'|run.txt: is not a log by its name"),
+        (("--plot", "a.jpg"), "a.jpg: is not a plot by its name"),
+        (("--log", "a.csv", "--log-every", "0"), "--log-every 0 is too few"),
+        (("--log-every", "3"), "--log-every has no effect without"),
+        (("--log", "none/a.csv"), "there is no folder"),
+    ],
+)
+def test_outputs_that_cannot_be_written_are_refused_before_the_run(layermem, solver, tmp_path, words, says):  # noqa: F811
+    ended = layermem("train", "--solver", solver(), *words)
+    assert ended.code == 2 and ended.out == "" and says.split("|")[-1] in ended.sentence

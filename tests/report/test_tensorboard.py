@@ -1,0 +1,45 @@
+"""Event files, read by TensorBoard itself."""
+
+import pytest
+
+from layermem.errors import InputError
+from layermem.report.tensorboard import EventFiles, check_tensorboard
+from tests.report.test_read_log import start, test, train
+
+pytest.importorskip("tensorboardX")
+
+
+def scalars(folder):
+    """{tag: [(step, value)]} of a folder, as TensorBoard shows it."""
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    events = accumulator.EventAccumulator(str(folder)).Reload()
+    return {tag: [(each.step, each.value) for each in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def write(folder, *records):
+    files = EventFiles(str(folder))
+    for record in records:
+        files(record)
+    files.close()
+
+
+def test_tensorboard_reads_the_curves_of_every_net(tmp_path):
+    write(tmp_path, start(), test(0, accuracy=0.5), train(0, 2.0, x=2.0), train(1, 1.0, x=1.0))
+    shown = scalars(tmp_path / "train")
+    assert shown["loss"] == shown["outputs/x"] == [(0, 2.0), (1, 1.0)]
+    assert [step for step, _ in shown["learning_rate"]] == [0, 1]
+    assert scalars(tmp_path / "test0") == {"outputs/accuracy": [(0, 0.5)]}
+
+
+def test_a_run_that_resumes_hides_the_iterations_that_it_makes_again(tmp_path):
+    write(tmp_path, start(), *(train(i, 1.0) for i in range(4)))
+    write(tmp_path, start(2, "s"), train(2, 9.0))
+    assert scalars(tmp_path / "train")["loss"] == [(0, 1.0), (1, 1.0), (2, 9.0)]
+
+
+def test_a_file_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="is a file; give a folder"):
+        check_tensorboard(str(tmp_path / "file"))
+    with pytest.raises(InputError, match="cannot be made a folder"):
+        EventFiles(str(tmp_path / "file" / "inside"))
