@@ -21,13 +21,35 @@ import threading
 from collections.abc import Iterator, Sequence
 
 from layermem import __version__
-from layermem.cli import compare, convert, curves, fit, plan, plan_graph, show, time, train
+from layermem.cli import (
+    compare,
+    convert,
+    curves,
+    draw,
+    fit,
+    plan,
+    plan_graph,
+    show,
+    time,
+    train,
+)
 from layermem.cli.old_names import refuse_old_names
 from layermem.cli.options import Parser, VerbParser
 from layermem.errors import InputError, LayermemError
 from layermem.utils.text import NO_BREAK, wrap
 
-VERBS = (train, curves, plan, plan_graph, compare, fit, show, time, convert)
+VERBS = (
+    train,
+    curves,
+    plan,
+    plan_graph,
+    compare,
+    fit,
+    show,
+    draw,
+    time,
+    convert,
+)
 EPILOG = """\
 `layermem VERB --help` explains a verb and gives an example.
 

@@ -7,14 +7,33 @@ from pathlib import Path
 
 import pytest
 
-from layermem.cli import compare, convert, curves, fit, plan, plan_graph, show, time, train
+from layermem.cli import (
+    compare,
+    convert,
+    curves,
+    draw,
+    fit,
+    plan,
+    plan_graph,
+    show,
+    time,
+    train,
+)
 
 EXAMPLES = {
-    "train": train.TRAIN_EXAMPLE, "test": train.TEST_EXAMPLE, "curves": curves.EXAMPLE,
-    "plan": plan.EXAMPLE, "plan-graph": plan_graph.EXAMPLE,
-    "compare": compare.COMPARE_EXAMPLE, "fit": fit.EXAMPLE, "show": show.EXAMPLE, "time": time.TIME_EXAMPLE,
-    "devices": time.DEVICES_EXAMPLE, "convert": convert.EXAMPLE,
-}  # fmt: skip
+    "train": train.TRAIN_EXAMPLE,
+    "test": train.TEST_EXAMPLE,
+    "curves": curves.EXAMPLE,
+    "plan": plan.EXAMPLE,
+    "plan-graph": plan_graph.EXAMPLE,
+    "compare": compare.COMPARE_EXAMPLE,
+    "fit": fit.EXAMPLE,
+    "show": show.EXAMPLE,
+    "draw": draw.EXAMPLE,
+    "time": time.TIME_EXAMPLE,
+    "devices": time.DEVICES_EXAMPLE,
+    "convert": convert.EXAMPLE,
+}
 
 
 def commands(text: str) -> list[list[str]]:
@@ -31,6 +50,7 @@ def test_the_help_of_every_verb_shows_its_example(layermem, verb):
 
 def test_every_example_works(layermem, tmp_path, monkeypatch):
     pytest.importorskip("plotly")
+    pytest.importorskip("igraph")
     for folder in ("prototxt", "docs"):
         (tmp_path / folder).symlink_to(Path(folder).resolve())
     monkeypatch.chdir(tmp_path)
@@ -39,7 +59,15 @@ def test_every_example_works(layermem, tmp_path, monkeypatch):
             assert name == "layermem"
             ended = layermem(*words)
             assert ended.code == 0, (words, ended.err)
-    assert {"arena.html", "step.json", "unet.txt", "memory.html", "costs.csv", "caffenet.prototxt"} <= set(os.listdir())
+    assert {
+        "arena.html",
+        "step.json",
+        "unet.txt",
+        "memory.html",
+        "costs.csv",
+        "caffenet.prototxt",
+        "digits.svg",
+    } <= set(os.listdir())
 
 
 @pytest.mark.parametrize("page", ["prototxt/README.md"])

@@ -1,0 +1,86 @@
+"""What a schedule does with each buffer between its first write and its last use, in one word.
+
+    kept         it stays in the arena for a later pass: backward, or a recomputation, reads it
+    recomputed   its bytes are freed, and the op that wrote it runs again
+    offloaded    it is copied to the host arena, and back before it is read again
+    freed        no later pass reads it: its bytes are freed after its last reader in the forward pass
+    fused        no buffer at all: the blob lies between layers that run as one op
+
+A buffer with several gaps may be in two classes; the more expensive one is reported: recomputed, offloaded, kept,
+freed.  `in_place_of` is independent of it: the buffer whose bytes this one takes over when it is first written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from layermem.graph.ops import DATA, FORWARD, STASH, Op
+from layermem.schedule.ir import OFFLOAD, Schedule
+
+KEPT, RECOMPUTED, OFFLOADED, FREED, FUSED = "kept", "recomputed", "offloaded", "freed", "fused"
+
+
+@dataclass(frozen=True)
+class BufferDecision:
+    """`decision` is one of the words above; `in_place_of` names the buffer that this one is written over."""
+
+    decision: str
+    nbytes: int
+    in_place_of: str | None = None
+
+
+def buffer_decisions(schedule: Schedule) -> Mapping[str, BufferDecision]:
+    """The decision of every blob, stash and persistent buffer of the schedule's graph."""
+    recomputed: set[str] = set()
+    offloaded: set[str] = set()
+    read_later: set[str] = set()  # by an op behind the forward pass
+    over: dict[str, str | None] = {}  # of each buffer's first residency on the device
+    for residency in schedule.residencies:
+        if not residency.host and residency.buffer not in over:
+            below = residency.over
+            over[residency.buffer] = None if below is None else schedule.residencies[below].buffer
+    for instruction in schedule.instructions:
+        if instruction.op is None:
+            if instruction.kind == OFFLOAD:
+                offloaded.add(instruction.what)
+        elif instruction.is_recompute:
+            recomputed.update(instruction.op.writes)
+            read_later.update(instruction.op.reads)
+        elif instruction.op.kind != FORWARD:
+            read_later.update((*instruction.op.reads, *instruction.op.updates))
+    return {
+        buffer.name: BufferDecision(
+            RECOMPUTED if buffer.name in recomputed
+            else OFFLOADED if buffer.name in offloaded
+            else KEPT if buffer.persistent or buffer.name in read_later
+            else FREED,
+            buffer.nbytes,
+            over.get(buffer.name),
+        )
+        for buffer in schedule.graph.buffers.values()
+        if buffer.persistent or buffer.kind in (DATA, STASH)
+    }  # fmt: skip
+
+
+def layer_decisions(schedule: Schedule) -> Mapping[str, str]:
+    """The decision of every layer: that of the first blob that it writes, or `fused` where a later layer of the same
+    op writes in its place."""
+    buffers = buffer_decisions(schedule)
+    decisions: dict[str, str] = {}
+    for op in forward_ops(schedule):
+        *inner, last = op.layers
+        decisions.update(dict.fromkeys(inner, FUSED))
+        top = output_of(op)
+        decisions[last] = FREED if top is None else buffers[top].decision
+    return decisions
+
+
+def forward_ops(schedule: Schedule) -> list[Op]:
+    """The ops of layers in the forward pass, each once, in the order of the net."""
+    return [op for op in schedule.graph.ops if op.kind == FORWARD and op.layers]
+
+
+def output_of(op: Op) -> str | None:
+    """The buffer of the first top of a forward op; None for a layer without tops."""
+    return op.roles.get("y0")
