@@ -4,6 +4,7 @@
 # make fast      the tests of one minute
 # make check     what every commit passes: format, lint, types, all tests, the quick tests of the native extension under
 #                AddressSanitizer and UBSan, and a minute of each campaign with a new seed, which it prints first
+# make docs      the documentation as a site, in build/site: open build/site/index.html
 # make campaign  random nets, mutated files and interrupted training, side by side with `make -j3 -O`: SECONDS of each
 #                (60), each time with a new seed; SEED=N repeats one
 # make sanitize  all tests of the native extension under these, and those of threads under ThreadSanitizer: about four minutes on two cores
@@ -23,14 +24,14 @@ CXX_SOURCES  = $(shell git ls-files 'layermem/native/*.cpp' 'layermem/native/*.h
 TIDY_SOURCES = $(shell git ls-files 'layermem/native/*.cpp' | grep -v -e bindings -e microkernels)
 .DEFAULT_GOAL := native
 
-.PHONY: train test fast check format lint types sanitize sanitize-fast sanitize-nets native setup campaign $(CAMPAIGNS) clean
+.PHONY: docs train test fast check format lint types sanitize sanitize-fast sanitize-nets native setup campaign $(CAMPAIGNS) clean
 
 setup: $(VENV)/.ready
 
 $(VENV)/.ready: pyproject.toml setup.py
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install -q --upgrade pip
-	LAYERMEM_NATIVE=0 $(PY) -m pip install -q -e '.[dev,plot]'
+	LAYERMEM_NATIVE=0 $(PY) -m pip install -q -e '.[dev,plot,docs]'
 	touch $@
 
 # PyCUDA for the tests of the CUDA runtime: built once, without a toolkit or a GPU, and kept under .cache/
@@ -53,6 +54,10 @@ fast: native
 check: lint types test sanitize-fast
 	$(MAKE) -j3 -O campaign
 
+# Broken links, and pages in no navigation, are errors.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict -f tools/site/mkdocs.yml
+
 campaign: $(CAMPAIGNS)
 $(CAMPAIGNS): native
 	$(PY) $@ --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
@@ -62,7 +67,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	@$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES)
 	@echo $(TIDY_SOURCES) | xargs -P 2 -n 4 sh -c \
-	    '$(BIN)/clang-tidy --quiet "$$@" -- -std=c++17 -Ilayermem/native 2>/dev/null' tidy  # findings are on stdout
+	    '$(BIN)/clang-tidy "$$@" -- -std=c++17 -Ilayermem/native 2>/dev/null' tidy  # findings are on stdout
 
 types: setup
 	$(BIN)/mypy

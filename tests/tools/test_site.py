@@ -1,0 +1,111 @@
+"""The documents as a site: every page is in the navigation, links lead somewhere, nothing comes from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import layermem
+
+ROOT = Path(__file__).parents[2]
+SITE = ROOT / "tools" / "site"
+CONFIG = SITE / "mkdocs.yml"
+MADE = {"nets.md", "reference.md", "contributing.md", "changelog.md"}  # by hooks.py, as are the pages of notebooks
+LOADS = {"img": "src", "script": "src", "iframe": "src", "source": "src", "video": "src", "object": "data"}
+
+
+def test_every_page_is_in_the_navigation_once_and_every_page_of_the_navigation_exists():
+    navigation = re.findall(
+        r"^ +- (?:[^:\n]+: )?([\w/]+\.md)$", CONFIG.read_text().partition("\nnav:")[2], re.MULTILINE
+    )
+    docs = ROOT / "docs"
+    pages = {file.relative_to(docs).as_posix() for file in docs.rglob("*.md")} | MADE
+    pages |= {file.relative_to(docs).with_suffix(".md").as_posix() for file in docs.rglob("*.ipynb")}
+    missing = sorted(pages - set(navigation))
+    assert not missing, f"in no group of `nav` in tools/site/mkdocs.yml: {', '.join(missing)}"
+    assert sorted(navigation) == sorted(pages)
+
+
+class Loaded(HTMLParser):
+    """The addresses that a browser loads by itself when it opens a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        values = dict(attributes)
+        name = "href" if tag == "link" and values.get("rel") != "canonical" else LOADS.get(tag)
+        if name and values.get(name):
+            self.addresses.append(str(values[name]))
+
+
+def loaded_from_elsewhere(file: Path) -> list[str]:
+    text = file.read_text()
+    if file.suffix == ".html":
+        parser = Loaded()
+        parser.feed(text)
+        addresses = parser.addresses + re.findall(r"(?:url\(|@import )['\"]?([^'\")]+)", text)
+    elif file.suffix == ".css":
+        addresses = re.findall(r"(?:url\(|@import )['\"]?([^'\")]+)", text)
+    else:
+        addresses = re.findall(r"https?://[\w.]*(?:unpkg|cdn|jsdelivr|googleapis|gstatic)[\w./@-]*", text)
+    return [each for each in addresses if re.match(r"(?:https?:)?//", each)]
+
+
+def build(config: Path, into: Path) -> subprocess.CompletedProcess[str]:
+    pytest.importorskip("material")
+    pytest.importorskip("mkdocstrings")
+    return subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(config), "-d", str(into)],
+        capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    into = tmp_path_factory.mktemp("site")
+    ended = build(CONFIG, into)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return into
+
+
+def test_no_page_loads_anything_from_another_host(site):
+    files = [file for file in site.rglob("*") if file.suffix in (".html", ".css", ".js")]
+    assert len(files) > 40
+    assert not [(file.name, found) for file in files if (found := loaded_from_elsewhere(file))]
+
+
+def test_the_reference_has_every_public_name(site):
+    text = (site / "reference.html").read_text()
+    for name in layermem.__all__:
+        assert re.search(rf'id="[\w.]*\b{name}"|<code>layermem\.{name}</code>', text), name
+
+
+def test_pages_of_the_repository_link_to_pages_of_the_site(site):
+    contributing = (site / "contributing.html").read_text()
+    assert 'href="architecture.html"' in contributing and 'href="changelog.html"' in contributing
+
+
+@pytest.mark.parametrize(
+    "name, text", [("link.html", '<script src="https://x.org/a.js">'), ("a.css", "@import '//x.org/b.css'")]
+)
+def test_what_comes_from_another_host_is_seen(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    assert loaded_from_elsewhere(tmp_path / name)
+
+
+@pytest.mark.parametrize("wrong", ["[a](missing.md)", "[a](index.md#missing)"])
+def test_a_broken_link_is_an_error(tmp_path, wrong):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text(f"# Title\n\n{wrong}\n")
+    config = tmp_path / "mkdocs.yml"
+    config.write_text(f"INHERIT: {CONFIG}\ndocs_dir: docs\nplugins: []\nhooks: []\nextra_css: []\nnav: [index.md]\n")
+    ended = build(config, tmp_path / "site")
+    assert ended.returncode != 0 and "missing" in ended.stderr

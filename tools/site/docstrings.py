@@ -1,0 +1,44 @@
+"""Docstrings of layermem as Markdown: aligned lists of names become lists, signs in a drawing stay a drawing.
+
+strategy   by default `auto` under a budget, else `liveness`
+budget     bytes, "2GiB" or "50%";                                 ->   - `budget`: bytes, "2GiB" or "50%"; ...
+           if nothing fits, the answer is not `feasible`
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from griffe import Extension, Object
+
+ENTRY = re.compile(r"^(\*{0,2}[\w.`]+(?:[,/] ?[\w.`]+)*)(?:  +| {2,}| +-- +)(\S.*)$")
+
+
+class AlignedLists(Extension):
+    """Rewrites each docstring once, when it has been read."""
+
+    def on_instance(self, *, obj: Object, **kwargs: Any) -> None:
+        if obj.docstring is not None:
+            obj.docstring.value = to_markdown(obj.docstring.value)
+
+
+def to_markdown(text: str) -> str:
+    """`text` with each aligned list as a Markdown list; indented lines stay blocks of code."""
+    lines: list[str] = []
+    in_list = False
+    for line in text.splitlines():
+        entry = ENTRY.match(line)
+        if entry:
+            if not in_list and lines and lines[-1]:
+                lines.append("")
+            lines.append(f"- `{entry[1].strip('`')}`: {entry[2]}")
+            in_list = True
+        elif in_list and line.startswith("  ") and line.strip():
+            lines.append("  " + line.strip())
+        else:
+            if in_list and line.strip():
+                lines.append("")
+            in_list = False
+            lines.append(line)
+    return "\n".join(lines)

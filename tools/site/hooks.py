@@ -1,0 +1,104 @@
+"""What MkDocs does not do by itself with the documents of a repository.
+
+pages outside of docs/   CONTRIBUTING.md, CHANGELOG.md and the READMEs of the code become pages of the site
+links                    between files of the repository become links between pages; to a file that is no page, its name
+quotes                   "```python FILE" becomes a block with the title FILE
+reference.md             one entry for each name of layermem.__all__, under the module that defines it
+notebooks                docs/examples/NAME.ipynb becomes examples/NAME.md
+scripts                  addresses of other hosts, which the theme's scripts use for nothing here, are taken out of them
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+
+import notebooks  # noqa: E402
+import reference  # noqa: E402
+
+OUTSIDE = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "prototxt/README.md": "nets.md"}
+OUTSIDE["README.md"] = "index.md"  # links to it; the front page of the site is docs/index.md
+PACKAGES = {"cuda/README.md": "packages/cuda.md", "tools/README.md": "packages/tools.md"} | {
+    file.relative_to(ROOT).as_posix(): f"packages/{'.'.join(file.parent.relative_to(ROOT).parts)}.md"
+    for file in sorted((ROOT / "layermem").rglob("README.md"))
+}
+LINK = re.compile(r"(?<!!)\[([^]]*)\]\(([^)\s#]*)(#[^)\s]*)?\)")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    packages = [{posixpath.basename(uri).removesuffix(".md"): uri} for uri in sorted(PACKAGES.values())]
+    config.nav = expand(config.nav, packages)
+    return config
+
+
+def expand(nav: Any, packages: list[dict[str, str]]) -> Any:
+    """`nav` with the pages of the packages in the place of the word PACKAGES."""
+    if isinstance(nav, list):
+        return [expand(each, packages) for each in nav]
+    if isinstance(nav, dict):
+        return {title: expand(each, packages) for title, each in nav.items()}
+    return packages if nav == "PACKAGES" else nav
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    for source, uri in {**OUTSIDE, **PACKAGES}.items():
+        if uri != "index.md":
+            files.append(File.generated(config, uri, content=(ROOT / source).read_text()))
+    files.append(File.generated(config, "reference.md", content=reference.page()))
+    for file in sorted((ROOT / "docs").rglob("*.ipynb")):
+        uri = file.relative_to(ROOT / "docs").with_suffix(".md").as_posix()
+        files.append(File.generated(config, uri, content=notebooks.page(file)))
+    for name in ("extra.css", "file_worker.js"):
+        files.append(File.generated(config, f"site/{name}", content=(Path(__file__).parent / name).read_text()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    uri = page.file.src_uri
+    sources = {site: source for source, site in {**OUTSIDE, **PACKAGES}.items() if site != "index.md"}
+    folder = posixpath.dirname(sources.get(uri, f"docs/{uri}"))
+    markdown = re.sub(r"^```python (\S+/\S+)$", r'```python title="\1"', markdown, flags=re.MULTILINE)
+    return LINK.sub(lambda link: site_link(link, folder, posixpath.dirname(uri) or ".", files), markdown)
+
+
+def site_link(link: re.Match[str], folder: str, place: str, files: Files) -> str:
+    """A link of a file in `folder` of the repository, as one of a page in folder `place` of the site."""
+    text, target, anchor = link[1], link[2], link[3] or ""
+    if not target or ":" in target:
+        return link[0]
+    path = posixpath.normpath(posixpath.join(folder, target))
+    if (ROOT / path).is_dir() and (ROOT / path / "README.md").exists():
+        path = f"{path}/README.md"
+    uri = OUTSIDE.get(path) or PACKAGES.get(path) or path.removeprefix("docs/").replace(".ipynb", ".md")
+    if files.get_file_from_path(uri):
+        return f"[{text}]({posixpath.relpath(uri, place)}{anchor})"
+    if (ROOT / path).exists():
+        return text if "`" in text else f"{text} (`{path}`)" if text != target else f"`{path}`"
+    return link[0]  # which MkDocs reports
+
+
+def on_env(env: Any, config: MkDocsConfig, files: Files) -> Any:
+    """The library that plugin `offline` adds to every page is on another host; file_worker.js takes its place."""
+    config.extra["polyfills"] = ["site/file_worker.js"]
+    return env
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Two libraries that the theme would load from another host, if a page had a diagram or the browser were old."""
+    for script in Path(config.site_dir).rglob("*.js"):
+        text = script.read_text()
+        if "https://unpkg.com" in text:
+            script.write_text(text.replace("https://unpkg.com", "."))
+    for map_file in Path(config.site_dir).rglob("*.map"):
+        os.remove(map_file)
