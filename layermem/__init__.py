@@ -38,6 +38,10 @@ _SPEC = ("L", "NetSpec", "P", "to_proto")
 
 
 def __getattr__(name: str) -> Any:
+    if name == "onnx":
+        import layermem.onnx
+
+        return layermem.onnx
     if name not in __all__:
         raise AttributeError(f"module 'layermem' has no attribute '{name}'")
     if name == "PythonLayer":

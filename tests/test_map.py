@@ -34,6 +34,7 @@ LAYERS = (
     {"runtime", "io"},
     {"solver"},
     {"api"},
+    {"onnx"},
     {"cli"},
     {"__init__", "__main__"},
 )
@@ -173,6 +174,9 @@ TESTED_ELSEWHERE = {
     "data/database.py": ("data/test_leveldb_source.py", "either kind, by a Data layer and by the mean of both"),
     "layers/base.py": ("test_cases.py", "what every layer promises, case by case"),
     "nets/*.py": ("prototxt/", "the generators, by the nets that they write"),
+    "onnx/exporters/*.py": ("onnx/test_exporting.py", "every layer type, in ONNX Runtime against our kernels"),
+    "onnx/graph.py": ("onnx/test_exporting.py", "what exporters write with"),
+    "onnx/library.py": ("onnx/test_exporting.py", "the import of onnx"),
     "ops/*.py": ("ops/test_records.py", "records are values: all of them in one table"),
     "report/curves_*.py": ("report/test_curves.py", "one thing: the plot and what it shows"),
     "report/events.py": ("report/test_log.py", "declarations alone"),

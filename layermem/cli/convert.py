@@ -1,13 +1,15 @@
 """convert: weights and solver states between binary and HDF5; prototxt of old Caffe versions to the current format;
-images and their labels to a database, and a database to its mean image."""
+images and their labels to a database, and a database to its mean image; nets with weights to ONNX models and back."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from layermem.cli import convert_onnx
 from layermem.cli.options import Verbs, add_verb
 from layermem.cli.watch import track_progress
 from layermem.errors import InputError
@@ -18,9 +20,11 @@ if TYPE_CHECKING:
     from layermem.proto.read import NetFile, SolverFile
 
 EXAMPLE = """\
-  # the first two after `layermem train --solver prototxt/digits/solver.prototxt`:
+  # the first three after `layermem train --solver prototxt/digits/solver.prototxt`:
   layermem convert out/digits_iter_700.caffemodel digits.caffemodel.h5
   layermem convert out/digits_iter_700.solverstate digits.solverstate.h5
+  layermem convert onnx --weights out/digits_iter_700.caffemodel \\
+      prototxt/digits/train_val.prototxt digits.onnx
   layermem convert prototxt/caffenet/train_val.prototxt caffenet.prototxt
   layermem convert mean prototxt/digits/digits_train_lmdb mean.binaryproto
 """
@@ -28,17 +32,21 @@ OPTIONS_OF = {  # of each conversion; those of `labels` are options of `images` 
     "images": ("root", "resize", "gray", "encoded", "encode_type", "check_size", "shuffle", "labels", "backend"),
     "labels": ("shuffle", "labels", "backend"),
     "mean": (),
+    "onnx": convert_onnx.OPTIONS,
     "IN OUT": ("names",),
 }
 MAX_LABELS = 65535  # of an image
 BACKENDS = ("lmdb", "leveldb")
-USAGE = """\
+USAGE = (
+    """\
 layermem convert [-h] [--names MAP] IN OUT
        layermem convert images [--root FOLDER] [--resize HxW] [--gray] [--encoded]
                                [--encode-type TYPE] [--check-size] [--shuffle SEED] [--labels N]
                                [--backend lmdb|leveldb] LIST DB
        layermem convert labels [--shuffle SEED] [--labels N] [--backend lmdb|leveldb] LIST DB
        layermem convert mean DB [OUT]"""
+    + convert_onnx.USAGE
+)
 ENDINGS = {  # of the names of files that convert writes; a source of another name is read as a weight file
     "prototxt": (".prototxt", ".txt", ".pbtxt"),
     "solver state": (".solverstate", ".solverstate.h5"),
@@ -49,20 +57,22 @@ ENDINGS = {  # of the names of files that convert writes; a source of another na
 def add_verbs(verbs: Verbs) -> None:
     description = (
         "convert weights or solver states (binary, or HDF5 if the name ends in .h5; weights also .safetensors and "
-        ".npz), upgrade prototxt, or make a database of images or of their labels, or its mean image"
+        ".npz), upgrade prototxt, make a database of images or of their labels, or its mean image, or write a net "
+        "with its weights as an ONNX model"
     )
     parser = add_verb(verbs, "convert", description, EXAMPLE)
     parser.usage = USAGE
     parser.add_argument(
-        "source", metavar="IN", help="the file to read; or `images`, `labels` or `mean`, for what follows"
+        "source", metavar="IN", help="the file to read; or `images`, `labels`, `mean` or `onnx`, for what follows"
     )
     parser.add_argument(
         "target", metavar="OUT",
-        help="the file to write, of the same kind by its name; or the LIST of images (lines `path label`), or the DB",
+        help="the file to write, of the same kind by its name; or the LIST of images (lines `path label`), the DB, or "
+        "the NET",
     )  # fmt: skip
     parser.add_argument(
         "result", metavar="DB or OUT", nargs="?",
-        help="the database, or the file of its mean, to write; labels are HDF5 if the name ends in .h5",
+        help="the database, the file of its mean, or the ONNX model to write; labels are HDF5 if the name ends in .h5",
     )  # fmt: skip
     parser.add_argument(
         "--names", metavar="MAP", help="names in a .safetensors or .npz file, in lines `conv1/0 conv1.weight`"
@@ -85,7 +95,8 @@ def add_verbs(verbs: Verbs) -> None:
         help="labels behind each path (default: one for images, and for labels as many as the first line has)",
     )  # fmt: skip
     both.add_argument("--backend", choices=BACKENDS, help="the kind of database (default: lmdb)")
-    parser.set_defaults(run=run_convert)
+    convert_onnx.add_onnx_options(parser.add_argument_group("options of `convert onnx`"))
+    parser.set_defaults(run=run_convert, level=None)
 
 
 def image_size(text: str) -> tuple[int, int]:
@@ -107,16 +118,20 @@ def label_count(text: str) -> int:
 
 def run_convert(arguments: argparse.Namespace) -> int:
     _check_options(arguments)
-    if arguments.source in ("images", "labels", "mean"):
-        return {"images": _run_images, "labels": _run_labels, "mean": _run_mean}[arguments.source](arguments)
+    conversions = {"images": _run_images, "labels": _run_labels, "mean": _run_mean, "onnx": _run_onnx}
+    if arguments.source in conversions:
+        return conversions[arguments.source](arguments)
     if arguments.result is not None:
-        what = f"unknown conversion '{arguments.source}'; use `images`, `labels` or `mean`, or give IN and OUT alone"
+        what = f"unknown conversion '{arguments.source}'; use {_listed(conversions)}, or give IN and OUT alone"
         raise InputError(what)
     source, target = arguments.source, arguments.target
     kind, target_kind = _kind(source) or "weight file", _kind(target)
     if target_kind is None:
         known = ", ".join(ending for endings in ENDINGS.values() for ending in endings)
-        raise InputError(f"is of no kind that convert writes; use a name that ends in one of {known}", path=target)
+        hint = "; for a model give `layermem convert onnx NET OUT`" if target.endswith(".onnx") else ""
+        raise InputError(
+            f"is of no kind that convert writes; use a name that ends in one of {known}{hint}", path=target
+        )
     if kind != target_kind:
         raise InputError(
             f"is a {kind} by its name, and '{target}' a {target_kind}; give OUT a name like IN", path=source
@@ -135,7 +150,7 @@ def _check_options(arguments: argparse.Namespace) -> None:
     allowed = OPTIONS_OF[arguments.source if arguments.source in OPTIONS_OF else "IN OUT"]
     for name, value in vars(arguments).items():
         verbs = [f"`layermem convert {verb}`" for verb, names in OPTIONS_OF.items() if name in names]
-        if verbs and name not in allowed and value is not None and value is not False:
+        if verbs and name not in allowed and value is not None and value is not False and value != []:
             option = "--" + name.replace("_", "-")
             raise InputError(f"{option} is an option of {' and '.join(verbs)} only; leave it out")
 
@@ -185,6 +200,18 @@ def _run_mean(arguments: argparse.Namespace) -> int:
         write_atomically(arguments.result, mean_content(mean))
         print(printable(f"{arguments.result}: {'x'.join(map(str, mean.shape))}"))
     return 0
+
+
+def _run_onnx(arguments: argparse.Namespace) -> int:
+    if arguments.result is None:
+        raise InputError("`convert onnx` needs NET and OUT; give both")
+    return convert_onnx.run_export(arguments.target, arguments.result, arguments)
+
+
+def _listed(names: Iterable[str]) -> str:
+    """ "`a`, `b` or `c`" """
+    *first, last = (f"`{name}`" for name in names)
+    return f"{', '.join(first)} or {last}"
 
 
 def _kind(path: str) -> str | None:

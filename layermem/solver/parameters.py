@@ -47,6 +47,21 @@ def check_shared(train: Net, test: Net) -> None:
             )  # fmt: skip
 
 
+def match_weights(nets: Sequence[Net], weights: Weights[Any]) -> tuple[dict[str, Blob], list[str]]:
+    """The values of a weight file for the parameters of `nets`, by parameter, and the layers that no net has.
+
+    Of several layers of one name Caffe's rule holds: each in a binary file goes into the first one of the net, so that
+    the last of them remains; that of an HDF5 file goes into the last one.  InputError for blobs that do not fit.
+    """
+    values: dict[str, Blob] = {}
+    known = {layer.name for net in nets for layer in net.layers}
+    for net in nets:
+        for name, layer in _targets(weights, net):
+            known.add(name)
+            values.update(_match_blobs(layer, weights[name]))
+    return values, [name for name in weights if name not in known]
+
+
 def _shapes(layer: NetLayer) -> str:
     return ", ".join("x".join(map(str, p.shape)) for _, p in layer.params) or "none"
 
@@ -120,18 +135,8 @@ class Parameters:
         return values, [name for name in layers if name not in known]
 
     def match_weights(self, weights: Weights[Any]) -> tuple[dict[str, Blob], list[str]]:
-        """The same for a weight file, by the names in it.
-
-        Of several layers of one name Caffe's rule holds: each in a binary file goes into the first one of the net, so
-        that the last of them remains; that of an HDF5 file goes into the last one.
-        """
-        values: dict[str, Blob] = {}
-        known = {layer.name for net in self.nets for layer in net.layers}
-        for net in self.nets:
-            for name, layer in _targets(weights, net):
-                known.add(name)
-                values.update(_match_blobs(layer, weights[name]))
-        return values, [name for name in weights if name not in known]
+        """The same for a weight file, by the names in it."""
+        return match_weights(self.nets, weights)
 
     def repeated_names(self) -> list[str]:
         """A sentence for each name that several layers with parameters have."""

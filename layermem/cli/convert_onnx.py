@@ -1,0 +1,44 @@
+"""`convert onnx` and `convert from-onnx`: nets with their weights as ONNX models, and back."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from layermem.cli.old_names import stages
+from layermem.cli.options import Options, add_input, add_net_state, add_weights, read_shapes, weight_files
+from layermem.errors import InputError
+from layermem.utils.text import printable
+
+USAGE = """
+       layermem convert onnx [--weights F] [--batch N | --any-batch] [--input NAME=N,C,H,W]
+                             [--stage S] [--level N] NET OUT.onnx"""
+OPTIONS = ("weights", "batch", "any_batch", "input", "stage", "level")  # of `convert onnx`
+
+
+def add_onnx_options(parser: Options) -> None:
+    add_weights(parser, "weights of the net")
+    parser.add_argument("--batch", metavar="N", type=int, help="batch size, instead of the net's own")
+    parser.add_argument("--any-batch", action="store_true", help="inputs that take batches of any size")
+    add_input(parser)
+    add_net_state(parser)
+
+
+def run_export(source: str, target: str, arguments: argparse.Namespace) -> int:
+    from layermem.api import Net
+    from layermem.onnx import export
+
+    if Path(target).suffix != ".onnx":
+        raise InputError("is no name of an ONNX model; give OUT a name that ends in .onnx", path=target)
+    if arguments.any_batch and arguments.batch is not None:
+        raise InputError("--batch and --any-batch exclude each other; give one of them")
+    net = Net(
+        source, "TEST", batch=arguments.batch, inputs=read_shapes(arguments.input), level=arguments.level or 0,
+        stages=stages(arguments.stage),
+    )  # fmt: skip
+    notes = export(net, target, weight_files(arguments), any_batch=arguments.any_batch)
+    for note in notes:
+        print(printable(f"{target}: {note}"))
+    values = sum(owned.param.tensor.count for owned in net.params.values() if not owned.param.carried)
+    print(printable(f"{target}: {len(net.layers)} layers, {values:,} values"))
+    return 0
