@@ -7,64 +7,31 @@ program = layermem.compile(solver="solver.prototxt", strategy="liveness")       
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 
 from layermem.backends.base import Device, get_device
-from layermem.data import probe
 from layermem.errors import InputError
 from layermem.graph import net as graph_net
-from layermem.graph.train import Rule, forward_graph, train_graph
-from layermem.job import Budget, Job, resolve_costs, resolve_hints, title_of
+from layermem.interactive.building import Source, build_net
+from layermem.interactive.net import Net
+from layermem.job import Budget, Job, resolve_costs
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
-from layermem.proto.read import SolverFile, read_net, read_solver
-from layermem.proto.schema import PHASES
+from layermem.proto.read import SolverFile, read_solver
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.schedule.program import Program
 from layermem.solver import build
 from layermem.solver.checks import check_solver
 from layermem.solver.solver import Solver
-from layermem.utils.files import check_path
 
-__all__ = ["Net", "Solver", "compile", "default_device", "job_of_net", "job_of_solver", "plan"]
+__all__ = ["Net", "Solver", "build_net", "compile", "default_device", "job_of_net", "job_of_solver", "plan"]
 
 Path = str | PathLike[str]
-MOMENTUM = Rule("SGD", 1)  # the update that is planned where no solver says otherwise
-
-
-class Net(graph_net.Net):
-    """The net in a prototxt file, in one phase ("TRAIN" or "TEST"), with every shape known.
-
-    batch    replaces the batch size of every input layer
-    inputs   shapes (NCHW) by name of the tops of input layers; a data set whose shapes are given is not opened
-    stages, level   as the NetStateRules of the file ask for them
-    allow_python    import and run the classes of its Python layers
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        phase: str = "TRAIN",
-        *,
-        batch: int | None = None,
-        inputs: Mapping[str, Iterable[int]] | None = None,
-        level: int = 0,
-        stages: Iterable[str] = (),
-        allow_python: bool = False,
-    ):
-        if phase not in PHASES:
-            raise InputError(f"unknown phase '{phase}' (choose from {', '.join(PHASES)})")
-        check_path(path, "prototxt net")
-        shapes = {name: tuple(shape) for name, shape in (inputs or {}).items()}
-        super().__init__(
-            read_net(path), PHASES[phase], batch=batch, inputs=shapes, probe=probe, level=level, stages=stages,
-            allow_python=allow_python,
-        )  # fmt: skip
 
 
 def plan(
-    net: Path | graph_net.Net | None = None,
+    net: Source | Net | graph_net.Net | None = None,
     *,
     solver: Path | SolverFile | None = None,
     strategy: str | None = None,
@@ -93,7 +60,7 @@ def plan(
 
 
 def compile(
-    net: Path | graph_net.Net | None = None,
+    net: Source | Net | graph_net.Net | None = None,
     *,
     solver: Path | SolverFile | None = None,
     strategy: str | None = None,
@@ -118,7 +85,7 @@ def compile(
 
 
 def job_of(
-    net: Path | graph_net.Net | None,
+    net: Source | Net | graph_net.Net | None,
     *,
     solver: Path | SolverFile | None = None,
     device: str | Device | None = None,
@@ -144,19 +111,18 @@ def job_of(
             solver, target, known, batch=batch, hints=hints, level=level, stages=stages, inputs=inputs,
             allow_python=allow_python,
         )  # fmt: skip
-    if not isinstance(net, graph_net.Net):
-        assert net is not None
-        net = Net(net, batch=batch, level=level, stages=stages, allow_python=allow_python)
-    elif batch is not None:
-        raise InputError("batch applies to a net file; a Net object has its batch already")
-    return job_of_net(net, target, known, hints=hints)
+    if isinstance(net, (Net, graph_net.Net)):
+        if batch is not None:
+            raise InputError("batch applies to a net file; a Net object has its batch already")
+        return job_of_net(net, target, known, hints=hints)
+    assert net is not None
+    built = build_net(net, batch=batch, level=level, stages=stages, allow_python=allow_python)
+    return job_of_net(built, target, known, hints=hints)
 
 
-def job_of_net(net: graph_net.Net, device: Device, costs: Costs, *, hints: Hints = Hints()) -> Job:
+def job_of_net(net: Net | graph_net.Net, device: Device, costs: Costs, *, hints: Hints = Hints()) -> Job:
     """A step of one net: in TRAIN with an SGD-momentum update, Caffe's usual state; in TEST forward alone."""
-    graph = train_graph(net, device, MOMENTUM) if net.phase == PHASES["TRAIN"] else forward_graph(net, device)
-    known = resolve_hints(hints, net, device.default_host_bytes())
-    return Job(title_of(net), (net,), (graph,), costs, MOMENTUM.history_count, known, device.free_bytes)
+    return build.job_of_net(net.definition if isinstance(net, Net) else net, device, costs, hints=hints)
 
 
 def job_of_solver(

@@ -43,8 +43,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from layermem.api import Net, job_of
+from layermem.api import build_net, job_of
 from layermem.backends.cpu import CpuDevice
+from layermem.graph.net import Net
 from layermem.planning.hints import Hints
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.solver.benchmark import Benchmark
@@ -60,7 +61,7 @@ NETS = ["alexnet:64", "googlenet:32", "resnet50:16", "vgg16:8"]
 
 def net_of(what: str) -> Net:
     name, batch = what.split(":")
-    return Net(ROOT / "prototxt" / name / "train_val.prototxt", batch=int(batch), stages=["dummy"])
+    return build_net(ROOT / "prototxt" / name / "train_val.prototxt", batch=int(batch), stages=["dummy"])
 
 
 # -- layermem: the process of a turn -----------------------------------------------------------------------------------

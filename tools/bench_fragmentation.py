@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bench_strategies import machine, table
 
-from layermem.api import Net, job_of_net
+from layermem.api import build_net, job_of_net
 from layermem.backends.base import get_device
 from layermem.job import Job
 from layermem.planning.costs import model_costs
@@ -58,7 +58,7 @@ def plans(job: Job, arena: ArenaPlanner, strategy: str) -> Iterator[tuple[str, P
 
 
 def place_plans(path: Path, strategies: list[str]) -> Iterator[Placement]:
-    job = job_of_net(Net(path), get_device("cpu"), model_costs("cpu")).with_host_budget("1TiB")
+    job = job_of_net(build_net(path), get_device("cpu"), model_costs("cpu")).with_host_budget("1TiB")
     name = path.parent.name + path.name.removesuffix("train_val.prototxt").rstrip("_")
     arena = ArenaPlanner(job.graphs, job.costs)
     for strategy in strategies:

@@ -13,7 +13,7 @@ import argparse
 import time
 from pathlib import Path
 
-from layermem.api import Net, default_device, job_of_net
+from layermem.api import build_net, default_device, job_of_net
 from layermem.backends.base import get_device
 from layermem.compiler import Compiler
 from layermem.errors import BudgetError
@@ -54,7 +54,7 @@ def nets() -> list[Path]:
 
 def row(path: Path, strategy: str, args: argparse.Namespace) -> list[str]:
     began = time.perf_counter()
-    net = Net(path)
+    net = build_net(path)
     read = time.perf_counter()
     job = job_of_net(net, get_device(args.device), model_costs(args.device))
     job = job.with_host_budget("1TiB")

@@ -107,7 +107,7 @@ Make = Callable[[int], "Job"]
 
 def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
     """A function from batch size to job, and the sizes to try."""
-    from layermem.api import Net
+    from layermem.api import build_net
     from layermem.graph.warnings import net_warnings
 
     given = read_shapes(arguments.input)
@@ -116,7 +116,7 @@ def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
         return {name: (batch, *shape[1:]) for name, shape in given.items()}
 
     def net(batch: int) -> Net:
-        return Net(
+        return build_net(
             arguments.net, arguments.phase or "TRAIN", batch=batch, inputs=shapes(batch), level=arguments.level,
             stages=stages(arguments.stage), allow_python=arguments.allow_python,
         )  # fmt: skip

@@ -14,8 +14,8 @@ from layermem.utils.text import choices, columns, nearest, wrap
 from layermem.utils.units import parse_bytes
 
 if TYPE_CHECKING:
-    from layermem.api import Net
     from layermem.backends.base import Device
+    from layermem.graph.net import Net
     from layermem.job import Job
     from layermem.planning.hints import Hints
 
@@ -238,9 +238,9 @@ def read_shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:
 
 def net_of(arguments: argparse.Namespace, phase: str | None = None) -> Net:
     """The net that --net, --batch, --input, --stage and --level describe."""
-    from layermem.api import Net
+    from layermem.api import build_net
 
-    return Net(
+    return build_net(
         arguments.net,
         phase or arguments.phase or "TRAIN",
         batch=arguments.batch,

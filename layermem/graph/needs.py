@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from layermem.graph.net import Net
@@ -39,14 +39,26 @@ class Needs:
         return Needs(none, (False,) * len(nodes), (frozenset(),) * len(nodes), none, ())
 
 
-def needs_of(net: Net, nodes: Sequence[OpNode] | None = None, *, force_backward: bool = False) -> Needs:
+def needs_of(
+    net: Net, nodes: Sequence[OpNode] | None = None, *, force_backward: bool = False, fed: Collection[str] = (),
+    without: Collection[str] = (), data_only: bool = False,
+) -> Needs:  # fmt: skip
     """Gradients flow to every blob above a learned parameter (or every blob, if forced) that lies under a loss.
 
-    nodes   those of the training graph; by default one for each layer of `net`
+    nodes     those of the training graph; by default one for each layer of `net`
+    fed       blobs whose gradient comes from outside: what is under them lies under a loss
+    without   layers without a backward
+    data_only   gradients of parameters are left out
     """
     nodes = op_nodes(net) if nodes is None else nodes
     upward = _candidates(net, nodes, force_backward or net.message.force_backward)
-    wants = _under_losses(nodes, upward)
+    if without:
+        upward = tuple(
+            () if all(layer.name in without for layer in node.layers) else roles for node, roles in zip(nodes, upward)
+        )
+    if data_only:
+        upward = tuple(tuple(role for role in roles if role.startswith("dx")) for roles in upward)
+    wants = _under_losses(nodes, upward, fed)
     learned = [name for node, roles in zip(nodes, wants) for i, name in enumerate(node.params) if f"dw{i}" in roles]
     saved = _saved(nodes, wants)
     stash = _stashes(nodes, wants, saved)
@@ -72,9 +84,9 @@ def _candidates(net: Net, nodes: Sequence[OpNode], force: bool) -> Wants:
     return tuple(candidates)
 
 
-def _under_losses(nodes: Sequence[OpNode], candidates: Wants) -> Wants:
+def _under_losses(nodes: Sequence[OpNode], candidates: Wants, fed: Collection[str]) -> Wants:
     """The candidates that lie under a loss; a label's slot in a loss layer never gets a gradient."""
-    reached: set[str] = set()
+    reached: set[str] = set(fed)
     wants: list[tuple[str, ...]] = []
     for node, roles in zip(reversed(nodes), reversed(candidates)):
         under = any(node.loss_weights) or any(top in reached for top in node.tops)

@@ -62,7 +62,7 @@ def train_graph(
     warnings = (*net_warnings(net), *inplace_hazards(net, needs_of(net, force_backward=force_backward)))
     nodes = fuse(op_nodes(net), device.fusions, outputs or ())
     needs = needs_of(net, nodes, force_backward=force_backward)
-    build = _GraphBuilder(net, nodes, device, needs, held or rule is None)
+    build = GraphBuilder(net, nodes, device, needs, held or rule is None)
     build.forward(outputs)
     build.backward()
     if rule is not None and not held:
@@ -73,7 +73,7 @@ def train_graph(
 def forward_graph(net: Net, device: Device, outputs: Sequence[str] | None = None) -> Graph:
     """A forward pass; nothing is stashed for a backward."""
     nodes = fuse(op_nodes(net), device.fusions, outputs or ())
-    build = _GraphBuilder(net, nodes, device, Needs.nothing(nodes), False)
+    build = GraphBuilder(net, nodes, device, Needs.nothing(nodes), False)
     build.forward(outputs)
     return build.graph("test", net_warnings(net))
 
@@ -81,7 +81,7 @@ def forward_graph(net: Net, device: Device, outputs: Sequence[str] | None = None
 def update_graph(net: Net, device: Device, rule: Rule, *, clip: bool = False) -> Graph:
     """The updates alone, over gradients held from earlier steps; each gradient is zeroed for the next ones."""
     nodes = op_nodes(net)
-    build = _GraphBuilder(net, nodes, device, needs_of(net, nodes), True)
+    build = GraphBuilder(net, nodes, device, needs_of(net, nodes), True)
     for name in build.needs.learned:
         build.ops.buffer(name, PARAMETER, net.params[name].param.tensor, persistent=True)
         build.gradient(name)
@@ -91,12 +91,13 @@ def update_graph(net: Net, device: Device, rule: Rule, *, clip: bool = False) ->
     return build.graph("update")
 
 
-class _GraphBuilder:
+class GraphBuilder:
     """Walks the nodes of `net` forward, backward, and over the parameters."""
 
     def __init__(self, net: Net, nodes: Sequence[OpNode], device: Device, needs: Needs, held: bool):
         self.net, self.nodes, self.device, self.needs, self.held = net, nodes, device, needs, held
         self.ops = OpBuilder(device, str(net.path))
+        self.seeded: set[str] = set()  # blobs whose gradient starts with what the host gives
 
     def graph(self, name: str, warnings: tuple[str, ...] = ()) -> Graph:
         built = self.ops
@@ -138,7 +139,7 @@ class _GraphBuilder:
         for index in range(len(self.nodes) - 1, -1, -1):
             node = self.nodes[index]
             for i, weight in enumerate(node.loss_weights):
-                if weight and self.needs.flows[index]:
+                if weight and self.needs.flows[index] and node.tops[i] not in self.seeded:
                     self._seed(node.tops[i], weight, index)
             if self.needs.wants[index]:
                 self._backward_ops(index, node, self.needs.wants[index])

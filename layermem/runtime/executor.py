@@ -44,10 +44,21 @@ class Executor:
             self._poison(calls)
         self._bound = calls
         self._forward_calls: Sequence[Bound] | None = None
+        self._parts: dict[tuple[int, int], Sequence[Bound]] = {}
         self.calls = device.order_streams(schedule.instructions, calls)
 
     def run(self, next_batch: NextBatch | None = None) -> None:
         self.device.run(self.calls, next_batch)
+
+    def run_part(self, begin: int, end: int) -> None:
+        """Run instructions begin .. end - 1; those before them are complete."""
+        if (begin, end) not in self._parts:
+            instructions = [
+                each._replace(after=tuple(tick for tick in each.after if tick >= begin))
+                for each in self.schedule.instructions[begin:end]
+            ]
+            self._parts[begin, end] = self.device.order_streams(instructions, self._bound[begin:end])
+        self.device.run(self._parts[begin, end])
 
     def run_forward(self) -> None:
         """Run the schedule up to its last forward op, and of the rest only the copies: they return persistent buffers

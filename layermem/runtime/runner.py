@@ -24,24 +24,35 @@ class Runner:
 
     spill    folder for the host arena, which is then a file
     poison   NaN in all bytes that hold nothing (slow; for tests)
+    memory   another runner, whose arenas and persistent buffers this one takes over (`fits` says whether it can)
     """
 
     def __init__(
-        self, program: Program, device: Device, context: StepContext, *, spill: Path | None = None, poison: bool = False
-    ):
+        self, program: Program, device: Device, context: StepContext, *, spill: Path | None = None,
+        poison: bool = False, memory: Runner | None = None,
+    ):  # fmt: skip
         self.program, self.device, self.context = program, device, context
         context.setdefault("results", {})
         context.setdefault("batch", {})
-        self.arena = device.arena(program.arena_bytes, poison=poison)
-        self.host = device.host_arena(program.host_bytes, spill=spill, poison=poison)
+        if memory is None:
+            self.arena = device.arena(program.arena_bytes, poison=poison)
+            self.host = device.host_arena(program.host_bytes, spill=spill, poison=poison)
+        else:
+            self.arena, self.host = memory.arena, memory.host
         self.executors = [
             Executor(schedule, device, self.arena, self.host, context, poison=poison) for schedule in program.schedules
         ]
         self.persistent: dict[str, Buffer] = {
             b.name: b for schedule in program.schedules for b in schedule.graph.persistent()
         }
-        for name in self.persistent:
+        for name in self.persistent if memory is None else ():
             self.zero(name)
+
+    def fits(self, program: Program) -> bool:
+        """Whether `program` runs in the arenas of this one, with all persistent buffers where they are."""
+        here, there = self.program.persistent, program.persistent
+        enough = program.arena_bytes <= self.arena.nbytes and program.host_bytes <= self.host.nbytes
+        return enough and (here.device, here.host) == (there.device, there.host)
 
     @property
     def measured_peak_bytes(self) -> int:
@@ -61,6 +72,12 @@ class Runner:
         self.context["results"].clear()
         self.executors[0].run_forward()
         return dict(self.context["results"])
+
+    def view(self, name: str) -> np.ndarray | None:
+        """A persistent buffer itself, in its stored order (channels-last); None where the host cannot reach it."""
+        arena, offset = self._placement(name)
+        tensor = self.persistent[name].tensor
+        return arena.view(offset, tensor, self.device.dtype(tensor)) if self.device.shares_host_memory else None
 
     def read(self, name: str) -> np.ndarray:
         """A copy of a persistent buffer, NCHW."""

@@ -14,17 +14,19 @@ from layermem.data import probe
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
-from layermem.graph.train import forward_graph, train_graph, update_graph
+from layermem.graph.train import Rule, forward_graph, train_graph, update_graph
 from layermem.job import Job, PathName, resolve_costs, resolve_hints, title_of
 from layermem.layers.data import Probe, stated_batch
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
 from layermem.proto.filter import filter_net
 from layermem.proto.read import SolverFile
+from layermem.proto.schema import PHASES
 from layermem.proto.solver_nets import SolverNet, test_nets, train_net
 from layermem.solver.parameters import check_shared
 from layermem.solver.rules import rule_of
 
+MOMENTUM = Rule("SGD", 1)  # the update that is planned where no solver says otherwise
 Inputs = dict[str, tuple[int, ...]]  # shapes by name of top
 
 
@@ -131,3 +133,10 @@ def job_of(
         rule_of(solver.message).history_count,
         resolve_hints(hints, nets.train, device.default_host_bytes(spill=spill)), device.free_bytes,
     )  # fmt: skip
+
+
+def job_of_net(net: Net, device: Device, costs: Costs, *, hints: Hints = Hints()) -> Job:
+    """A step of one net: in TRAIN with an SGD-momentum update, Caffe's usual state; in TEST forward alone."""
+    graph = train_graph(net, device, MOMENTUM) if net.phase == PHASES["TRAIN"] else forward_graph(net, device)
+    known = resolve_hints(hints, net, device.default_host_bytes())
+    return Job(title_of(net), (net,), (graph,), costs, MOMENTUM.history_count, known, device.free_bytes)

@@ -135,7 +135,7 @@ class Parameters:
         return values, [name for name in layers if name not in known]
 
     def match_weights(self, weights: Weights[Any]) -> tuple[dict[str, Blob], list[str]]:
-        """The same for a weight file, by the names in it."""
+        """The same for a weight file (the function match_weights)."""
         return match_weights(self.nets, weights)
 
     def repeated_names(self) -> list[str]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from layermem.api import Net, job_of_net, job_of_solver
+from layermem.api import build_net, job_of_net, job_of_solver
 from layermem.backends.base import get_device
 from layermem.planning.costs import model_costs
 from layermem.report.plan_report import evaluate
@@ -19,14 +19,14 @@ SOLVERS = sorted(path for net in SMALL for path in net.parent.glob("*solver_dumm
 
 @pytest.mark.parametrize("path", NETS, ids=str)
 def test_every_net_is_planned_within_what_caffe_takes(path):
-    found = evaluate(job_of_net(Net(path), DEVICE, COSTS))
+    found = evaluate(job_of_net(build_net(path), DEVICE, COSTS))
     assert found.program.max_live_bytes <= found.peak_bytes <= 0.7 * found.job.baseline_bytes < found.job.bvlc_bytes
 
 
 @pytest.mark.parametrize("strategy", ["hybrid", "sublinear", "recompute", "auto"])
 @pytest.mark.parametrize("path", SMALL, ids=str)
 def test_two_fifths_of_caffe_are_enough_for_every_net(path, strategy):
-    job = job_of_net(Net(path), DEVICE, COSTS).with_host_budget("1TiB")
+    job = job_of_net(build_net(path), DEVICE, COSTS).with_host_budget("1TiB")
     found = evaluate(job, strategy, "40%")
     assert found.peak_bytes <= found.budget_bytes or not found.feasible
     if strategy in ("hybrid", "auto"):

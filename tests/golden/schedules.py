@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from layermem.api import Net, job_of_net
+from layermem.api import build_net, job_of_net
 from layermem.backends.base import get_device
 from layermem.compiler import Compiler
 from layermem.job import Job
@@ -26,7 +26,7 @@ STRATEGIES = ("liveness", "hybrid", "recompute")
 
 @cache
 def job(net: str) -> Job:
-    return job_of_net(Net(FOLDER / f"{net}.prototxt"), get_device("reference"), model_costs("reference"))
+    return job_of_net(build_net(FOLDER / f"{net}.prototxt"), get_device("reference"), model_costs("reference"))
 
 
 def schedule(net: str, strategy: str) -> Schedule:

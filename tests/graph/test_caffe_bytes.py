@@ -2,7 +2,7 @@
 
 import pytest
 
-from layermem import Net
+from layermem.api import build_net
 from layermem.graph import net as graph_net
 from layermem.graph.caffe_bytes import beside, caffe_bytes
 from layermem.proto.read import read_net_text
@@ -26,7 +26,7 @@ def close(result: int, expected: float) -> bool:
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_totals_of_known_nets(name):
-    result = caffe_bytes(Net(f"prototxt/{name}/train_val.prototxt"))
+    result = caffe_bytes(build_net(f"prototxt/{name}/train_val.prototxt"))
     activations, norms, parameters, total = PUBLISHED[name]
     assert close(result.data, activations) and result.diff == result.data
     assert close(result.parameters, parameters)
@@ -111,7 +111,7 @@ def test_adam_keeps_one_more_history():
     ],
 )
 def test_memory_required_for_data_is_what_caffe_prints(name, phase, printed):
-    assert Net(f"prototxt/{name}/train_val.prototxt", phase).activation_bytes == printed
+    assert build_net(f"prototxt/{name}/train_val.prototxt", phase).activation_bytes == printed
 
 
 @pytest.mark.parametrize(("steps", "items", "inputs", "cells"), [(1, 2, 3, 4), (35, 20, 650, 650)])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from layermem import Net as NetOfFile
+from layermem.api import build_net
 from layermem.backends.reference import ReferenceDevice
 from layermem.graph.net import Net
 from layermem.graph.train import forward_graph, train_graph
@@ -101,7 +101,7 @@ def test_weights_that_do_not_learn_do_not_need_the_bottom():
 @pytest.mark.parametrize("path", sorted(PROTOTXT.glob("*/train_val.prototxt")), ids=lambda path: path.parent.name)
 def test_no_net_in_prototxt_has_a_hazard(path):
     if path.stat().st_size < 2e5:
-        assert train_graph(NetOfFile(path), ReferenceDevice()).warnings == ()
+        assert train_graph(build_net(path), ReferenceDevice()).warnings == ()
 
 
 @pytest.mark.parametrize("name", NETS)

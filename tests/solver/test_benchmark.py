@@ -2,7 +2,7 @@
 
 import pytest
 
-from layermem.api import Net, job_of_net
+from layermem.api import build_net, job_of_net
 from layermem.backends.base import get_device
 from layermem.graph.ops import BACKWARD, FORWARD, UPDATE
 from layermem.planning.costs import model_costs
@@ -13,7 +13,7 @@ NET = "prototxt/digits/train_val.prototxt"
 
 
 def job(device: str):
-    return job_of_net(Net(NET, batch=4), get_device(device), model_costs(device)).with_host_budget("1TiB")
+    return job_of_net(build_net(NET, batch=4), get_device(device), model_costs(device)).with_host_budget("1TiB")
 
 
 @pytest.mark.parametrize("strategy", ["liveness", "hybrid", "sublinear"])
@@ -33,9 +33,9 @@ def test_steps_that_are_timed_all_compute_the_same():
 
 
 def test_a_net_without_its_data_set_gets_noise_in_the_right_shapes():
-    net = Net("prototxt/mnist/train_val.prototxt", batch=3)
+    net = build_net("prototxt/mnist/train_val.prototxt", batch=3)
     assert [array.shape for array in one_batch(net)["mnist"]] == [(3, 1, 28, 28), (3,)]
-    given = Net(
+    given = build_net(
         "prototxt/resnet20/train_val.prototxt", inputs={"data": (2, 3, 16, 16), "label": (2,)}, stages=["dummy"]
     )
     assert [array.shape for array in one_batch(given)["data"]] == [(2, 3, 16, 16), (2,)]

@@ -9,8 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from layermem.api import Net, job_of
+from layermem.api import build_net, job_of
 from layermem.backends.cuda import CudaDevice
+from layermem.graph.net import Net
 from layermem.job import Job
 from layermem.report.plan_report import evaluate
 from layermem.solver.benchmark import Benchmark
@@ -31,7 +32,7 @@ def run(results: Results, options: Options) -> None:
         share = (options.seconds - results.left) + results.left / (len(options.nets) - number)
         name, batch = what.split(":")
         stages = ["dummy"] if name != "digits" else []
-        net = Net(ROOT / "prototxt" / name / "train_val.prototxt", batch=int(batch), stages=stages)
+        net = build_net(ROOT / "prototxt" / name / "train_val.prototxt", batch=int(batch), stages=stages)
         ours(results, what, net, precision, share)
         gc.collect()  # the arena of the last way
         if not options.small:

@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 
-from layermem.api import Net, job_of_net
+from layermem.api import build_net, job_of_net
 from layermem.backends.base import get_device
 from layermem.compiler import Compiler
 from layermem.errors import BudgetError
@@ -21,7 +21,7 @@ RIVALS = [name for name in SINGLE if name not in ("caffe", "recompute-exact")]
 @cache
 def compilers(net, device):
     """The job on the cpu device, with the costs of `device`."""
-    job = job_of_net(Net(f"prototxt/{net}/train_val.prototxt", batch=8), get_device("cpu"), model_costs(device))
+    job = job_of_net(build_net(f"prototxt/{net}/train_val.prototxt", batch=8), get_device("cpu"), model_costs(device))
     return job, {name: Compiler(job.graphs, name, job.costs) for name in (*RIVALS, "auto")}
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from layermem.api import Net, job_of_net
+from layermem.api import build_net, job_of_net
 from layermem.backends.base import get_device
 from layermem.planning.costs import model_costs
 from layermem.planning.hints import Hints
@@ -14,7 +14,7 @@ VGG = "prototxt/vgg16/train_val.prototxt"
 
 
 def offloaded(strategy, device):
-    job = job_of_net(Net(VGG, batch=2, stages=["dummy"]), get_device(device), model_costs(device))
+    job = job_of_net(build_net(VGG, batch=2, stages=["dummy"]), get_device(device), model_costs(device))
     arena_planner = ArenaPlanner(job.graphs, job.costs)
     plan = get_strategy(strategy).make(job.graphs[0], job.costs, None, arena_planner, Hints())
     return {gap.buffer for gap, decision in plan.decisions.items() if decision == Decision.OFFLOAD}

@@ -1,0 +1,197 @@
+"""The ops of a part of a net that a user runs by hand: some of its layers forward, then some of them backward.
+
+    forward     layers first .. last; a blob from a layer before them is an input (Feed)
+    hold        reads the blobs that the user may look at, so that all of them are resident when the forward part ends
+    backward    layers start .. end in reverse; gradients of parameters are added up over all passes (held)
+    hold        the same blobs and gradients, resident when the whole step ends
+
+Every section of a net has the same persistent buffers in the same order, so that all of them share one arena.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from layermem import ops
+from layermem.graph.fusion import fuse
+from layermem.graph.needs import Needs, needs_of
+from layermem.graph.net import Net
+from layermem.graph.nodes import OpNode, op_nodes
+from layermem.graph.op_builder import Device, role_map
+from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, PARAMETER, STATE, Graph
+from layermem.graph.train import GraphBuilder
+from layermem.graph.warnings import net_warnings
+from layermem.layers import Step
+
+FORWARD_HOLD, BACKWARD_HOLD = "forward.hold", "backward.hold"  # names of ops
+FED_BLOB, FED_DIFF = "blob ", "diff of "  # what precedes the name of a blob in the Feed of its data or gradient
+
+
+@dataclass(frozen=True)
+class BackwardRange:
+    """Layers `end` .. `start` by index, run in reverse.
+
+    fed        blobs (versions) whose gradient the host gives
+    data_only  gradients of parameters are left out, as where a pass is repeated
+    """
+
+    start: int
+    end: int
+    fed: tuple[str, ...] = ()
+    data_only: bool = False
+
+
+@dataclass(frozen=True)
+class Section:
+    """Layers `first` .. `last` of a net by index, and what is held.
+
+    data    blobs (versions) to hold to the end of the step; outputs of the section are always held
+    diffs   names of blobs whose gradient is held to the end of the step
+    apart   blobs (versions) whose layer is not fused with what reads it, beside those of `data`
+    copied  a blob (version) that is handed to the host as soon as it is computed
+    copied_diff   the name of a blob whose gradient is handed to the host as soon as it is final
+    """
+
+    first: int
+    last: int
+    backward: BackwardRange | None = None
+    data: tuple[str, ...] = ()
+    diffs: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
+    copied: str | None = None
+    copied_diff: str | None = None
+
+
+def section_graph(net: Net, device: Device, section: Section, *, gradients: bool) -> Graph:
+    """The graph of `section`.  `gradients`: declare those of the parameters, also where this section has none."""
+    layers = net.layers[section.first : section.last + 1]
+    names = {node.layer.name for layer in layers for node in layer.nodes}
+    nodes = [node for node in op_nodes(net) if node.layers[0].name in names]
+    held = tuple(dict.fromkeys((*section.data, *section_outputs(nodes))))
+    copied = [section.copied] if section.copied is not None else []
+    nodes = fuse(nodes, device.fusions, {*held, *copied, *section.apart, *_borders(net, section)})
+    needs = _needs(net, nodes, section)
+    build = _SectionBuilder(net, nodes, device, needs, True)
+    build.declare(gradients)
+    build.feed_outside()
+    build.forward(copied)
+    build.hold(FORWARD_HOLD, FORWARD, held)
+    if section.backward is not None:
+        build.feed_diffs(section.backward.fed)
+        build.backward()
+        build.copy_diff(section.copied_diff)
+        build.hold(BACKWARD_HOLD, BACKWARD, (*held, *build.diffs_of(section.diffs)))
+    return build.graph("step" if section.backward else "forward", net_warnings(net))
+
+
+def section_outputs(nodes: Sequence[OpNode]) -> list[str]:
+    """Blobs of `nodes` that none of them turns into another one."""
+    read = {blob for node in nodes if node.tops for blob in node.bottoms}
+    return [blob for node in nodes for blob in node.tops if blob not in read]
+
+
+def outside_blobs(net: Net, section: Section) -> tuple[str, ...]:
+    """Blobs (versions) that the section reads and that an earlier layer writes."""
+    layers = net.layers[section.first : section.last + 1]
+    made = {top for layer in layers for node in layer.nodes for top in node.tops}
+    read = (bottom for layer in layers for node in layer.nodes for bottom in node.bottoms)
+    return tuple(dict.fromkeys(blob for blob in read if blob not in made))
+
+
+def versions(net: Net, name: str) -> list[str]:
+    """The versions of Caffe's blob `name`, oldest first."""
+    tops = [
+        version
+        for node in net.nodes
+        for top, version in zip(node.layer.param.top, node.tops)
+        if top == name
+    ]  # fmt: skip
+    return list(dict.fromkeys(tops))
+
+
+def diff_buffer(net: Net, name: str, graph: Graph) -> str | None:
+    """The buffer with what Caffe has in the diff of `name` after backward: the gradient of its oldest version.
+
+    Backward of a ReLU in an epilogue changes the gradient of its output into that of its input, on the same bytes.
+    """
+    own = versions(net, name)
+    if f"{own[0]}.diff" in graph.buffers:
+        return f"{own[0]}.diff"
+    changed = {b for op in graph.ops if op.step == "relu_backward" for b in op.updates}
+    return f"{own[1]}.diff" if len(own) == 2 and f"{own[1]}.diff" in changed else None
+
+
+def _borders(net: Net, section: Section) -> set[str]:
+    """Blobs between a layer with a backward and one without: their layers are not fused."""
+    if section.backward is None:
+        return set()
+    inside = net.layers[section.backward.end : section.backward.start + 1]
+    made = {top for layer in inside for node in layer.nodes for top in node.tops}
+    read = {bottom for layer in inside for node in layer.nodes for bottom in node.bottoms}
+    return {*section.backward.fed, *(read - made)}
+
+
+def _needs(net: Net, nodes: Sequence[OpNode], section: Section) -> Needs:
+    backward = section.backward
+    if backward is None:
+        return Needs.nothing(nodes)
+    inside = net.layers[backward.end : backward.start + 1]
+    names = {node.layer.name for layer in inside for node in layer.nodes}
+    without = {layer.name for node in nodes for layer in node.layers} - names
+    return needs_of(
+        net, nodes, force_backward=True, fed=backward.fed, without=without, data_only=backward.data_only
+    )  # fmt: skip
+
+
+class _SectionBuilder(GraphBuilder):
+    """The ops of a section, part by part."""
+
+    def declare(self, gradients: bool) -> None:
+        """All persistent buffers of the net, in its order."""
+        for name, owned in self.net.params.items():
+            kind = STATE if owned.param.carried else PARAMETER
+            self.ops.buffer(name, kind, owned.param.tensor, persistent=True)
+        for name, owned in self.net.params.items():
+            if gradients and owned.param.learned:
+                self.ops.buffer(f"{name}.diff", GRADIENT, owned.param.tensor, persistent=True)
+
+    def feed_outside(self) -> None:
+        made = {top for node in self.nodes for top in node.tops}
+        read = dict.fromkeys(blob for node in self.nodes for blob in node.bottoms if blob not in made)
+        for blob in read:
+            self.ops.buffer(blob, DATA, self.net.blobs[blob])
+            step = Step("forward", (), ("y0",), record=ops.Feed(FED_BLOB + blob, 1))
+            self.ops.add(f"{blob}.input", FORWARD, step, {"y0": blob}, node=0)
+
+    def feed_diffs(self, blobs: Iterable[str]) -> None:
+        """Gradients that the host gives; the layer above does not seed them."""
+        for blob in blobs:
+            index = next(i for i, node in enumerate(self.nodes) if blob in node.tops)
+            diff = self.ops.buffer(f"{blob}.diff", DIFF, self.net.blobs[blob])
+            step = Step("forward", (), ("y0",), record=ops.Feed(FED_DIFF + blob, 1))
+            self.ops.add(f"{diff}.input", BACKWARD, step, {"y0": diff}, node=index)
+            self.seeded.add(blob)
+
+    def diffs_of(self, names: Sequence[str]) -> list[str]:
+        """The buffers with the gradients of blobs, where there are any."""
+        graph = self.graph("")
+        found = (diff_buffer(self.net, name, graph) for name in names)
+        return [buffer for buffer in found if buffer is not None]
+
+    def copy_diff(self, name: str | None) -> None:
+        """Hand the gradient of blob `name` to the host after the last op that changes it."""
+        buffer = None if name is None else diff_buffer(self.net, name, self.graph(""))
+        if buffer is not None:
+            ops_ = self.ops.ops
+            last = max(i for i, op in enumerate(ops_) if buffer in (*op.writes, *op.updates))
+            step = Step("forward", ("x0",), (), record=ops.CopyOut(buffer))
+            self.ops.add(f"{buffer}.output", BACKWARD, step, {"x0": buffer}, node=ops_[last].node)
+            ops_.insert(last + 1, ops_.pop())
+
+    def hold(self, name: str, kind: str, buffers: Sequence[str]) -> None:
+        """An op that computes nothing and reads `buffers`, so that a plan has all of them resident there."""
+        roles = role_map("x", buffers)
+        step = Step("forward", tuple(roles), (), record=ops.Silence())
+        self.ops.add(name, kind, step, roles, node=len(self.nodes) - 1)
+        self.ops.ops[-1] = replace(self.ops.ops[-1], nbytes=0)

@@ -1,0 +1,136 @@
+"""Blobs as pycaffe has them: `.data` and `.diff` in Caffe's order and shape, of the net's inputs, blobs and parameters.
+
+blob of an Input layer     `.data` is an array of the host that the next forward pass reads
+other blob                 `.data` is a view of the arena where the host can reach it, else a copy
+parameter                  `.data` is a view of the arena, or an array that is written back before the next pass
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from layermem.errors import InputError
+from layermem.utils.similar import did_you_mean
+
+Array = npt.NDArray[Any]
+V = TypeVar("V")
+AXES = 4  # of Caffe's blobs of 2014, which num, channels, height and width name
+
+
+class Blob(ABC):
+    """An array of a net with its gradient.
+
+    data    the values, in Caffe's order; float32 (float64 on a device that computes in it)
+    diff    the gradient, of the same shape: zeros before a backward pass
+    shape   Caffe's; num, channels, height, width are its first four extents, 1 where it has fewer
+    """
+
+    def __init__(self, name: str):
+        self.name = name
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    @abstractmethod
+    def data(self) -> Array: ...
+
+    @property
+    @abstractmethod
+    def diff(self) -> Array: ...
+
+    @property
+    def count(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def num(self) -> int:
+        return self._extent(0)
+
+    @property
+    def channels(self) -> int:
+        return self._extent(1)
+
+    @property
+    def height(self) -> int:
+        return self._extent(2)
+
+    @property
+    def width(self) -> int:
+        return self._extent(3)
+
+    def _extent(self, axis: int) -> int:
+        if len(self.shape) > AXES:
+            raise InputError(f"blob '{self.name}' has {len(self.shape)} axes, and num to width name four; use shape")
+        return self.shape[axis] if axis < len(self.shape) else 1
+
+    def reshape(self, *shape: int) -> None:
+        """Give an input blob another shape, which `net.reshape()` carries through the net."""
+        raise InputError(f"blob '{self.name}' is no input of the net, so its shape follows; reshape an input")
+
+    def __repr__(self) -> str:
+        return f"<Blob '{self.name}': {'x'.join(map(str, self.shape)) or 'scalar'}>"
+
+
+class NetBlob(Blob):
+    """A blob of a net, by functions that give its parts."""
+
+    def __init__(
+        self, name: str, shape: Callable[[], tuple[int, ...]], data: Callable[[], Array], diff: Callable[[], Array],
+        reshape: Callable[[tuple[int, ...]], None] | None = None,
+    ):  # fmt: skip
+        super().__init__(name)
+        self._shape, self._data, self._diff, self._reshape = shape, data, diff, reshape
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._shape()
+
+    @property
+    def data(self) -> Array:
+        return self._data()
+
+    @property
+    def diff(self) -> Array:
+        return self._diff()
+
+    def reshape(self, *shape: int) -> None:
+        if self._reshape is None:
+            super().reshape(*shape)
+        else:
+            self._reshape(tuple(int(extent) for extent in shape))
+
+
+class UnknownName(InputError, KeyError):
+    """A net has no blob or layer of that name."""
+
+
+class Named(Mapping[str, V]):
+    """An ordered mapping by name, whose error for a name that is not there proposes one."""
+
+    def __init__(self, what: str, values: Mapping[str, V], advice: str):
+        self._what, self._values, self._advice = what, dict(values), advice
+
+    def __getitem__(self, name: str) -> V:
+        if name not in self._values:
+            hint = did_you_mean(str(name), self._values) or self._advice
+            raise UnknownName(f"the net has no {self._what} '{name}'; {hint}")
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} {self._what}s: {' '.join(self._values)}>"

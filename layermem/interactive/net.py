@@ -1,0 +1,478 @@
+"""layermem.Net: a net that runs forward and backward in one arena, by pycaffe's names.
+
+source  pycaffe's Net, python/caffe/pycaffe.py and _caffe.cpp
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from layermem.backends.base import Device, get_device
+from layermem.errors import InputError
+from layermem.graph import net as graph_net
+from layermem.interactive.batching import batches_of, joined
+from layermem.interactive.blob import Array, Blob, Named, NetBlob
+from layermem.interactive.building import Source, build_net, read_source
+from layermem.interactive.passes import Batch, Passes
+from layermem.interactive.session import Memory, Session
+from layermem.interactive.shadows import Shadows
+from layermem.interactive.weights import matched_weights
+from layermem.job import Budget
+from layermem.proto.read import read_net_text
+from layermem.proto.schema import PHASES
+from layermem.proto.weights import write_weights
+from layermem.report.plan_report import PlanReport
+from layermem.solver.build import reported
+from layermem.solver.feeds import Feeds
+
+PathName = str | PathLike[str]
+Weights = PathName | Sequence[PathName]
+
+
+class NetLayer:
+    """A layer of a net: its name, type and parameters."""
+
+    def __init__(self, name: str, kind: str, blobs: list[Blob]):
+        self.name, self.type, self.blobs = name, kind, blobs
+
+    def __repr__(self) -> str:
+        return f"<{self.type} layer '{self.name}': {len(self.blobs)} parameters>"
+
+
+class Net:
+    """A net of one phase, ready to run: `net.forward(data=x)`, `net.backward()`, `net.predict(x)`.
+
+    source   a path of a prototxt, a NetParameter message, or a NetSpec; Net.from_text takes the text itself
+    phase    "TRAIN" or "TEST"; by default TRAIN for a net with a loss, else TEST
+    weights  weight files, by layer name (.caffemodel, .h5, .safetensors, .npz); without them, the fillers' values
+    batch    replaces the batch size of every input layer
+    inputs   shapes (NCHW) by name of the tops of input layers; a data set whose shapes are given is not opened
+    level, stages   as the NetStateRules of the file ask for them
+    allow_python    import and run the classes of its Python layers
+    budget   bytes of device memory for everything: a number, "512KiB", "50%" of strategy `caffe`, or "free";
+             None is no limit.  BudgetError, when the net first runs, if no plan fits
+    host_budget, strategy, device   as for layermem.plan
+    keep     names of blobs (globs too) whose data and diff are held to the end of a step.  None holds all of them
+             without a budget, and with one only outputs; a blob that is not held is made again when it is read
+    seed     of fillers, dropout and data
+
+    Nothing is compiled or allocated before the net first runs, or a parameter is read.
+
+    blobs, params   ordered mappings: name -> Blob, and layer -> its Blobs
+    layers, layer_dict   of the net, in order and by name, with .type and .blobs
+    inputs, outputs      names of blobs: tops of Input layers, and what no layer reads
+    blob_loss_weights, top_names, bottom_names   by blob, and by layer
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        phase: str | None = None,
+        *,
+        weights: Weights | None = None,
+        batch: int | None = None,
+        inputs: Mapping[str, Iterable[int]] | None = None,
+        level: int = 0,
+        stages: Iterable[str] = (),
+        allow_python: bool = False,
+        budget: Budget = None,
+        host_budget: Budget = None,
+        strategy: str | None = None,
+        device: str | Device = "cpu",
+        keep: Iterable[str] | None = None,
+        seed: int = 0,
+    ):
+        self._file = read_source(source)
+        self._level, self._stages, self._allow_python = level, tuple(stages), allow_python
+        self._memory = Memory(budget, host_budget, strategy)
+        self._device, self._seed = device, seed
+        if isinstance(keep, str):
+            keep = (keep,)
+        self._keep = tuple(keep) if keep is not None else None if budget is None else ()
+        self._definition = build_net(
+            self._file, phase, batch=batch, inputs=inputs, level=level, stages=self._stages, allow_python=allow_python
+        )
+        self._inputs: dict[str, Array] = {}  # of Input layers, by blob
+        self._diffs: dict[str, Array] = {}  # that a user sets, by blob
+        self._shapes: dict[str, tuple[int, ...]] = {}  # of inputs, for the next reshape
+        self._shadows = Shadows()
+        self._lenders: dict[str, Net] = {}  # layer -> the net whose parameters it shares
+        self._feeds: Feeds | None = None
+        self._session: Session | None = None
+        self._passes: Passes | None = None
+        self._initial = [] if weights is None else [
+            matched_weights(self._definition, path)
+            for path in ([weights] if isinstance(weights, (str, PathLike)) else weights)
+        ]  # fmt: skip
+        self._make_views()
+
+    @classmethod
+    def from_text(cls, text: str, phase: str | None = None, **options: Any) -> Net:
+        """The net in a prototxt `text`; the options are those of Net."""
+        return cls(read_net_text(text), phase, **options)
+
+    # -- what it is ------------------------------------------------------------------------------------------------
+
+    @property
+    def definition(self) -> graph_net.Net:
+        """Its layers with every shape, as plan and compile take it."""
+        return self._definition
+
+    @property
+    def name(self) -> str:
+        return self._definition.name
+
+    @property
+    def phase(self) -> str:
+        return next(name for name, number in PHASES.items() if number == self._definition.phase)
+
+    @property
+    def report(self) -> PlanReport:
+        """The plan of a whole pass: what it takes in memory and time."""
+        _, passes = self._ready()
+        assert self._session is not None
+        return self._session.report(passes.default_section())
+
+    @property
+    def measured_peak_bytes(self) -> int:
+        """Bytes of the arena up to the last one that any pass wrote; 0 before the net ran."""
+        runner = self._session.runner if self._session is not None else None
+        return 0 if runner is None else runner.measured_peak_bytes
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name} {self._definition.blobs[self._version(name)]}" for name in self.inputs)
+        outputs = ", ".join(self.outputs)
+        layers = f"{len(self.layers)} layers, {self._definition.parameter_count:,} parameters"
+        return f"<Net: {self.name}, {self.phase}, {layers}, {shapes or 'data layers'} -> {outputs}>"
+
+    def _make_views(self) -> None:
+        """The mappings that users read."""
+        net = self._definition
+        self.inputs = [name for layer in net.layers if layer.type == "Input" for name in layer.message.top]
+        self.outputs = [each.name for each in reported(net) if each.output]
+        names = dict.fromkeys(name for layer in net.layers for name in layer.message.top)
+        self.blobs: Mapping[str, Blob] = Named(
+            "blob", {name: self._blob(name) for name in names}, "`layermem show` lists the blobs"
+        )
+        params: dict[str, list[Blob]] = {}
+        for layer in net.layers:
+            if layer.params:
+                params[layer.name] = [
+                    self._parameter(layer.name, index, name, param.shape)
+                    for index, (name, param) in enumerate(layer.params)
+                ]
+        self.params: Mapping[str, list[Blob]] = Named(
+            "layer with parameters", params, f"those are: {' '.join(params) or 'none'}"
+        )
+        self.layers = [NetLayer(layer.name, layer.type, params.get(layer.name, [])) for layer in net.layers]
+        self.layer_dict = OrderedDict((layer.name, layer) for layer in self.layers)
+        self.top_names = OrderedDict((layer.name, list(layer.message.top)) for layer in net.layers)
+        self.bottom_names = OrderedDict((layer.name, list(layer.message.bottom)) for layer in net.layers)
+        weights = {each.name: each.weight for each in reported(net)}
+        self.blob_loss_weights = OrderedDict((name, weights.get(name, 0.0)) for name in names)
+
+    def _version(self, name: str) -> str:
+        return self._definition.blob_version(name)
+
+    def _blob(self, name: str) -> Blob:
+        is_input = name in self.inputs
+        return NetBlob(
+            name,
+            lambda: self._shapes.get(name) or self._definition.blobs[self._version(name)].shape,
+            (lambda: self._input(name)) if is_input else (lambda: self._data(name)),
+            lambda: self._diff(name),
+            (lambda shape: self._set_shape(name, shape)) if is_input else None,
+        )
+
+    def _parameter(self, layer: str, index: int, name: str, shape: tuple[int, ...]) -> Blob:
+        def data() -> Array:
+            if layer in self._lenders:
+                return self._lenders[layer].params[layer][index].data
+            session, _ = self._ready()
+            assert session.runner is not None
+            return self._shadows.array(session.runner, name, shape)
+
+        def diff() -> Array:
+            session, passes = self._ready()
+            if not self._definition.params[name].param.learned:
+                return np.zeros(shape, session.device.real)
+            session.need_gradients(passes.default_section())
+            assert session.runner is not None
+            return self._shadows.array(session.runner, f"{name}.diff", shape)
+
+        return NetBlob(f"{layer}[{index}]", lambda: shape, data, diff)
+
+    # -- running ---------------------------------------------------------------------------------------------------
+
+    def forward(
+        self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs: Any
+    ) -> dict[str, Array]:
+        """Run the net, or layers `start` to `end` of it, forward: arrays by name of output blob.
+
+        blobs    further blobs to return
+        inputs   an array for every input of the net, in the shape of its blob; without them the inputs are what
+                 net.blobs[name].data holds.  Data layers read their next batch
+
+        The arrays are copies.  InputError for a name that is not there or an array of another shape.
+        """
+        self._set_inputs(inputs)
+        return self._forward(blobs, start, end)
+
+    def _forward_batch(self, blobs: Sequence[str] | None, batch: Mapping[str, Array]) -> dict[str, Array]:
+        self._set_inputs(batch)
+        return self._forward(blobs)
+
+    def _forward(
+        self, blobs: Sequence[str] | None, start: str | None = None, end: str | None = None
+    ) -> dict[str, Array]:
+        self._refuse_new_shapes()
+        layers = self._definition.layers
+        first = 0 if start is None else self._index(start)
+        last = len(layers) - 1 if end is None else self._index(end)
+        if first > last:
+            raise InputError(f"layer '{start}' comes after layer '{end}'; give start and end in the order of the net")
+        names = [*(self.outputs if end is None else self.top_names[end]), *(blobs or ())]
+        for name in names:
+            self.blobs[name]
+        self._run_forward(first, last)
+        return {name: np.array(self.blobs[name].data) for name in dict.fromkeys(names)}
+
+    def forward_all(self, blobs: Sequence[str] | None = None, **inputs: Any) -> dict[str, Array]:
+        """The same for any number of items: batches of the net's size, the last one filled up with zeros."""
+        self._check_names(inputs, self.inputs, "input")
+        outputs: dict[str, list[Array]] = {}
+        for batch, items in batches_of(inputs, self._batch_sizes()):
+            for name, values in self._forward_batch(blobs, batch).items():
+                outputs.setdefault(name, []).append(self._rows(name, values, items))
+        return {name: joined(parts) for name, parts in outputs.items()}
+
+    def predict(self, x: npt.ArrayLike, blob: str | None = None) -> Array:
+        """The output of the net, or its blob `blob`, for any number of items.
+
+        x      items along the first axis, each of the shape that the input has behind its batch (NCHW); one item
+               without that axis is a batch of one
+        Returns an array with a row for each item, in their order.
+        """
+        if len(self.inputs) != 1:
+            raise InputError(
+                f"predict needs a net with one input, and '{self.name}' has {len(self.inputs)}; use forward_all, or "
+                "its deploy net"
+            )
+        (name,) = self.inputs
+        if blob is None and len(self.outputs) != 1:
+            raise InputError(f"the net has {len(self.outputs)} outputs; name one: blob={self.outputs[:1]}")
+        wanted = self.outputs[0] if blob is None else blob
+        self.blobs[wanted]
+        items = _as_numbers(name, x)
+        if items.ndim == len(self.blobs[name].shape) - 1:
+            items = items[np.newaxis]
+        if not len(items):
+            raise InputError(f"'{name}' has no items; give at least one")
+        return self.forward_all([] if blob is None else [blob], **{name: items})[wanted]
+
+    def _run_forward(self, first: int, last: int) -> None:
+        session, passes = self._ready()
+        assert session.runner is not None
+        self._borrow()
+        self._shadows.flush(session.runner)
+        try:
+            passes.forward(first, last, self._next_batch(first, last))
+        except InputError as error:
+            raise self._definition.placed(error) from None
+        finally:
+            self._shadows.refresh(session.runner)
+
+    def _next_batch(self, first: int, last: int) -> Batch:
+        """The arrays of all feeds in layers first .. last, as copies: passes may be repeated."""
+        layers = self._definition.layers[first : last + 1]
+        if not any(node.layer.name in self._open_feeds.feeds[0] for layer in layers for node in layer.nodes):
+            return {}
+        for layer in self._definition.layers:
+            if layer.type == "Input":
+                self._open_feeds.give(0, layer.name, [self._input(name) for name in layer.message.top])
+        return {name: [np.array(each) for each in arrays] for name, arrays in self._open_feeds.next(0).items()}
+
+    @property
+    def _open_feeds(self) -> Feeds:
+        if self._feeds is None:
+            self._feeds = Feeds((self._definition,), self._seed)
+        return self._feeds
+
+    def _ready(self) -> tuple[Session, Passes]:
+        """The session with its first program bound."""
+        if self._session is None or self._passes is None:
+            device = get_device(self._device) if isinstance(self._device, str) else self._device
+            session = Session(self._definition, device, self._memory, self._seed)
+            session.initial = list(self._initial)
+            trains = self._definition.phase == PHASES["TRAIN"] and any(self.blob_loss_weights.values())
+            passes = Passes(
+                self._definition, session, self._keep, trains or bool(self._definition.message.force_backward)
+            )
+            session.bind(passes.default_section())
+            self._session, self._passes = session, passes
+        return self._session, self._passes
+
+    # -- inputs and blobs ------------------------------------------------------------------------------------------
+
+    def _input(self, name: str) -> Array:
+        """The array that the next forward pass reads."""
+        shape = self.blobs[name].shape
+        if name not in self._inputs or self._inputs[name].shape != shape:
+            self._inputs[name] = np.zeros(shape, np.float32)
+        return self._inputs[name]
+
+    def _data(self, name: str) -> Array:
+        _, passes = self._ready()
+        return passes.data(name)
+
+    def _diff(self, name: str) -> Array:
+        """The gradient of the last backward pass, or an array that the next one starts from."""
+        session, passes = self._ready()
+        made = passes.diff(name) if name not in self._diffs else None
+        if made is not None:
+            return made
+        if name not in self._diffs:
+            shape = self._definition.blobs[self._version(name)].shape
+            self._diffs[name] = np.full(shape, self.blob_loss_weights[name], session.device.real)
+        return self._diffs[name]
+
+    def _set_inputs(self, inputs: Mapping[str, Any]) -> None:
+        if not inputs:
+            return
+        self._check_names(inputs, self.inputs, "input")
+        for name, value in inputs.items():
+            array, shape = _as_numbers(name, value), self.blobs[name].shape
+            if array.shape != shape:
+                new = ", ".join(map(str, array.shape))
+                raise InputError(
+                    f"input '{name}' has the shape {_text(shape)}, and was given {_text(array.shape)}; call "
+                    f"net.reshape({name}=({new})) first, or use net.predict for any number of items"
+                )
+        for name, value in inputs.items():
+            self._input(name)[...] = value
+
+    def _check_names(self, given: Mapping[str, Any], known: Sequence[str], what: str) -> None:
+        """InputError unless all of `known` are given and nothing else."""
+        missing, unknown = [n for n in known if n not in given], [n for n in given if n not in known]
+        if missing or unknown:
+            wrong = f"no '{unknown[0]}' among them" if unknown else f"'{missing[0]}' is missing"
+            raise InputError(f"the net takes {what}s {', '.join(known) or '(none)'}, and {wrong}; give each of them")
+
+    def _batch_sizes(self) -> dict[str, int]:
+        return {name: self.blobs[name].shape[0] for name in self.inputs}
+
+    def _rows(self, name: str, values: Array, items: int) -> Array:
+        """The rows of the first `items` items of a batch; InputError for a blob that has none."""
+        batch = next(iter(self._batch_sizes().values()))
+        if not values.ndim or len(values) != batch:
+            raise InputError(
+                f"blob '{name}' has the shape {_text(values.shape)}, which has no row for each of {batch} items; "
+                "use net.forward, batch by batch"
+            )
+        return values[:items]
+
+    def _index(self, layer: str) -> int:
+        """The number of a layer."""
+        return self._layer_names[layer]
+
+    @property
+    def _layer_names(self) -> Named[int]:
+        names = {layer.name: index for index, layer in enumerate(self._definition.layers)}
+        return Named("layer", names, "`layermem show` lists the layers")
+
+    # -- parameters ------------------------------------------------------------------------------------------------
+
+    def save(self, path: PathName) -> None:
+        """Write the parameters to a weight file, in the format of its name: .caffemodel, .h5, .safetensors or .npz."""
+        session, _ = self._ready()
+        assert session.runner is not None
+        self._borrow()
+        self._shadows.flush(session.runner)
+        net = self._definition
+        write_weights(path, net.name, session.parameters.file_layers(), net.names_in_file)
+
+    def load(self, path: PathName) -> None:
+        """Set parameters from a weight file, by layer name; other layers keep theirs.
+
+        InputError for a layer whose blobs do not fit, and for a file with no layer of the net."""
+        values = matched_weights(self._definition, path)
+        session, _ = self._ready()
+        assert session.runner is not None
+        self._shadows.flush(session.runner)
+        session.parameters.write(values)
+        self._shadows.refresh(session.runner)
+
+    copy_from = load
+
+    def share_with(self, other: Net) -> None:
+        """Use the parameters of `other` in the layers of the same names: they are read before each pass."""
+        for layer, blobs in self.params.items():
+            if layer not in other.params:
+                continue
+            mine, theirs = ([blob.shape for blob in each] for each in (blobs, other.params[layer]))
+            if mine != theirs:
+                raise InputError(
+                    f"has parameters of {_shapes(mine)} here, and of {_shapes(theirs)} in the other net; make them "
+                    "equal, or rename one of the layers",
+                    layer=layer,
+                )
+        self._lenders = {layer: other for layer in self.params if layer in other.params}
+
+    def _borrow(self) -> None:
+        """Copy the parameters of layers that are shared."""
+        for layer in self._definition.layers:
+            if layer.name in self._lenders:
+                session, _ = self._ready()
+                assert session.runner is not None
+                lent = self._lenders[layer.name].params[layer.name]
+                for (name, _param), blob in zip(layer.params, lent):
+                    session.runner.write(name, blob.data)
+
+    def close(self) -> None:
+        """Release the files of its data layers, and the arena."""
+        if self._feeds is not None:
+            self._feeds.close()
+        self._feeds = self._session = self._passes = None
+
+    def __enter__(self) -> Net:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    # -- shapes ----------------------------------------------------------------------------------------------------
+
+    def _set_shape(self, name: str, shape: tuple[int, ...]) -> None:
+        if not shape or any(extent <= 0 for extent in shape):
+            raise InputError(f"blob '{name}' cannot have the shape {_text(shape)}; every extent must be positive")
+        self._shapes[name] = shape
+
+    def _refuse_new_shapes(self) -> None:
+        for name, shape in self._shapes.items():
+            if shape != self._definition.blobs[self._version(name)].shape:
+                raise InputError(f"input '{name}' was given the shape {_text(shape)}; call net.reshape() before a pass")
+
+
+def _as_numbers(name: str, value: npt.ArrayLike) -> Array:
+    """An array of numbers; InputError for anything else."""
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InputError(f"'{name}' is no array of numbers ({error}); give arrays of one shape") from None
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"'{name}' holds {array.dtype}, and a net takes numbers; convert it to float32")
+    return array
+
+
+def _text(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def _shapes(shapes: Sequence[Sequence[int]]) -> str:
+    return ", ".join(map(_text, shapes))

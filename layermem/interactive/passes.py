@@ -1,0 +1,238 @@
+"""What ran last, and what can be read of it: blobs that are held, and blobs that are made again.
+
+A forward pass leaves the blobs that its program holds.  Another one is made again from the same inputs, with the same
+random numbers, by a program that holds it; states that a forward pass moves on (averages of BatchNorm, recurrent
+states) are put back, so that they move once.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from layermem.graph.net import Net
+from layermem.graph.ops import FORWARD
+from layermem.graph.sections import (
+    FED_BLOB,
+    FED_DIFF,
+    BackwardRange,
+    Section,
+    diff_buffer,
+    outside_blobs,
+    versions,
+)
+from layermem.interactive.session import Array, Bound, Session
+
+Batch = dict[str, list[Array]]
+STACK = 4  # frames from a warning here to the line of the user that reads `.data`
+
+
+@dataclass(frozen=True, eq=False)
+class ForwardPass:
+    """Layers first .. last, run on `batch` as number `step`; `states` are those before it."""
+
+    first: int
+    last: int
+    batch: Mapping[str, Sequence[Array]]
+    step: int
+    states: Mapping[str, Array]
+    made: Mapping[str, str]  # name of blob -> the version that the pass left
+
+
+@dataclass(frozen=True, eq=False)
+class BackwardPass:
+    """Layers start .. end of the last forward pass, with the gradients that the host gave, by version."""
+
+    start: int
+    end: int
+    fed: Mapping[str, Array]
+
+
+class Passes:
+    """The passes of one net.
+
+    keep     globs of names of blobs to hold to the end of a step; None is all blobs
+    trains   whether a forward pass is run by the program that can go on backward
+    """
+
+    def __init__(self, net: Net, session: Session, keep: Sequence[str] | None, trains: bool):
+        self.net, self.session, self.keep = net, session, keep
+        self.step = 0
+        self.history: list[ForwardPass] = []  # the last one, and those of which some blob is still the newest
+        self.backward_pass: BackwardPass | None = None
+        self.copies: dict[str, Array] = {}  # blobs that are not in the arena, by name; a user may write to them
+        self.diff_copies: dict[str, Array] = {}
+        self._range = BackwardRange(len(net.layers) - 1, 0) if trains else None
+        self._in_arena: tuple[ForwardPass, Bound, bool] | None = None  # whether backward has run
+        self._warned: set[str] = set()
+        session.on_new_arena = self.forget
+
+    # -- running ---------------------------------------------------------------------------------------------------
+
+    def default_section(self) -> Section:
+        """That of a whole forward pass."""
+        last = len(self.net.layers) - 1
+        return self._section(0, last, self._range if self._covers(0, last) else None)
+
+    def forward(self, first: int, last: int, batch: Batch) -> None:
+        """Run layers first .. last forward; blobs from before them have the values that they have now."""
+        whole = Section(first, last)
+        names = {version: name for name in self._names() for version in versions(self.net, name)}
+        inputs = {FED_BLOB + v: [np.array(self.data(names[v]))] for v in outside_blobs(self.net, whole)}
+        bound = self.session.bind(self._section(first, last, self._range if self._covers(first, last) else None))
+        made = self._made(first, last)
+        new = ForwardPass(first, last, {**batch, **inputs}, self.step, self._states(bound), made)
+        self.step += 1
+        self._start(new, bound)
+        self.history = [p for p in self.history if p.made.keys() - made.keys()] + [new]
+        self.copies = {name: array for name, array in self.copies.items() if name not in made}
+        self.backward_pass, self.diff_copies = None, {}
+
+    def backward(self, start: int, end: int, fed: Mapping[str, Array]) -> None:
+        """Run layers start .. end of the last forward pass backward, from the gradients `fed`."""
+        last = self.history[-1]
+        self._range = BackwardRange(start, end, tuple(fed))
+        bound = self.session.bind(self._section(last.first, last.last, self._range))
+        self._run_backward(last, bound, fed)
+        self.backward_pass, self.diff_copies = BackwardPass(start, end, dict(fed)), {}
+
+    def forget(self) -> None:
+        """Another arena takes the place of the one that held the last pass."""
+        self._in_arena = None
+
+    def _run_backward(self, forward: ForwardPass, bound: Bound, fed: Mapping[str, Array]) -> None:
+        if self._in_arena != (forward, bound, False):
+            self._repeat(forward, bound)
+        self.session.context["batch"] = {FED_DIFF + version: [array] for version, array in fed.items()}
+        self._in_arena = None
+        bound.run_backward()
+        self._in_arena = forward, bound, True
+
+    def _start(self, forward: ForwardPass, bound: Bound) -> None:
+        self.session.context["step"] = forward.step
+        self.session.context["batch"] = forward.batch
+        self._in_arena = None
+        bound.run_forward()
+        self._in_arena = forward, bound, False
+
+    def _repeat(self, forward: ForwardPass, bound: Bound) -> None:
+        """Run a forward pass another time, with the states that it began with."""
+        runner = self.session.runner
+        assert runner is not None
+        now = {name: runner.read(name) for name in forward.states}
+        for name, value in forward.states.items():
+            runner.write(name, value)
+        self._start(forward, bound)
+        for name, value in now.items():
+            runner.write(name, value)
+
+    def _states(self, bound: Bound) -> dict[str, Array]:
+        """What the forward part moves on, as it is now."""
+        graph = bound.schedule.graph
+        touched = {b for op in graph.ops if op.kind == FORWARD for b in (*op.updates, *op.writes)}
+        return {name: bound.runner.read(name) for name in touched if graph.buffers[name].persistent}
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def data(self, name: str) -> Array:
+        """The blob `name`: a view of the arena, or an array that the host keeps until the next pass."""
+        if name in self.copies:
+            return self.copies[name]
+        forward = next((p for p in reversed(self.history) if name in p.made), None)
+        if forward is None:
+            shape = self.net.blobs[versions(self.net, name)[-1]].shape
+            return self.copies.setdefault(name, np.zeros(shape, self.session.device.real))
+        version = forward.made[name]
+        if self._in_arena is not None and self._in_arena[0] is forward:
+            _, bound, backward = self._in_arena
+            if bound.holds(version, backward=backward):
+                return self._readable(self.copies, name, bound.read(version, backward=backward))
+        self._warn(name, "data", "forward pass")
+        return self.copies.setdefault(name, self._copy(forward, name))
+
+    def _copy(self, forward: ForwardPass, name: str) -> Array:
+        """A blob of an earlier forward pass, by another one up to the last layer that writes it."""
+        version = forward.made[name]
+        last = max(i for i, layer in enumerate(self.net.layers) if version in layer.tops)
+        bound = self.session.bind(Section(forward.first, last, copied=version))
+        self._repeat(forward, bound)
+        self.forget()
+        return bound.results[version]
+
+    def diff(self, name: str) -> Array | None:
+        """The gradient of blob `name` by the last backward pass; None where it made none."""
+        if name in self.diff_copies:
+            return self.diff_copies[name]
+        if self.backward_pass is None or not self._has_diff(name):
+            return None
+        if self._in_arena is not None:
+            _, bound, backward = self._in_arena
+            buffer = diff_buffer(self.net, name, bound.schedule.graph)
+            if backward and buffer is not None and bound.holds(buffer, backward=True):
+                return self._readable(self.diff_copies, name, bound.read(buffer, backward=True))
+        self._warn(name, "diff", "pass")
+        again, forward = self.backward_pass, self.history[-1]
+        part = BackwardRange(again.start, again.end, tuple(again.fed), data_only=True)
+        older = tuple(versions(self.net, name)[:-1])
+        bound = self.session.bind(Section(forward.first, forward.last, part, apart=older, copied_diff=name))
+        buffer = diff_buffer(self.net, name, bound.schedule.graph)
+        if buffer is None:  # no gradient reaches it
+            return self.diff_copies.setdefault(name, np.zeros_like(self.data(name)))
+        self._run_backward(forward, bound, again.fed)
+        self.forget()
+        return self.diff_copies.setdefault(name, bound.results[buffer])
+
+    def _has_diff(self, name: str) -> bool:
+        """Whether the layers of the last backward pass read or write the blob."""
+        assert self.backward_pass is not None
+        inside = self.net.layers[self.backward_pass.end : self.backward_pass.start + 1]
+        return any(name in (*layer.message.bottom, *layer.message.top) for layer in inside)
+
+    def _readable(self, copies: dict[str, Array], name: str, array: Array) -> Array:
+        """A view as it is; a copy from a device is kept, so that what a user writes to it stays."""
+        return array if self.session.device.shares_host_memory else copies.setdefault(name, array)
+
+    def _warn(self, name: str, what: str, again: str) -> None:
+        if name not in self._warned and not self.is_kept(name):
+            self._warned.add(name)
+            warnings.warn(
+                f"the plan gives the {what} of blob '{name}' away within a step, so another {again} makes it again; "
+                f"keep=['{name}'] holds it",
+                stacklevel=STACK,
+            )
+
+    # -- sections --------------------------------------------------------------------------------------------------
+
+    def is_kept(self, name: str) -> bool:
+        return self.keep is None or any(fnmatchcase(name, glob) for glob in self.keep)
+
+    def _section(self, first: int, last: int, backward: BackwardRange | None) -> Section:
+        """Layers first .. last with what is kept, which is computed as it is in Caffe."""
+        made = self._made(first, last)
+        data = tuple(made[name] for name in made if self.is_kept(name))
+        if backward is None:
+            return Section(first, last, None, data)
+        inputs = self.input_names()
+        diffs = tuple(name for name in self._names() if self.is_kept(name) or name in inputs)
+        older = [v for name in made if self.keep and self.is_kept(name) for v in versions(self.net, name)[:-1]]
+        return Section(first, last, backward, data, diffs, tuple(older))
+
+    def _covers(self, first: int, last: int) -> bool:
+        """Whether the last backward pass lies within these layers."""
+        return self._range is not None and first <= self._range.end and self._range.start <= last
+
+    def _made(self, first: int, last: int) -> dict[str, str]:
+        """The blobs that layers first .. last write: name -> newest version among them."""
+        layers = self.net.layers[first : last + 1]
+        return {name: version for layer in layers for name, version in zip(layer.message.top, layer.tops)}
+
+    def _names(self) -> Collection[str]:
+        return dict.fromkeys(name for layer in self.net.layers for name in layer.message.top)
+
+    def input_names(self) -> list[str]:
+        """Tops of Input layers."""
+        return [name for layer in self.net.layers if layer.type == "Input" for name in layer.message.top]

@@ -1,0 +1,166 @@
+"""Programs for sections of a net, compiled when they are needed, in one arena that keeps the parameters.
+
+A program is bound to the arena that exists, if it fits there and leaves every persistent buffer where it is.  Else a
+new arena takes its place, and the parameters are carried over through the memory of the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from layermem.backends.arena import axes_of_caffe
+from layermem.backends.base import Device
+from layermem.backends.registry import StepContext
+from layermem.graph.net import Net
+from layermem.graph.ops import FORWARD
+from layermem.graph.sections import BACKWARD_HOLD, FORWARD_HOLD, Section, section_graph
+from layermem.job import Budget, Job, resolve_costs, resolve_hints, title_of
+from layermem.planning.hints import Hints
+from layermem.proto.blobs import Blob
+from layermem.report.plan_report import PlanReport, evaluate
+from layermem.runtime.runner import Runner
+from layermem.schedule.ir import Instruction, Schedule
+from layermem.solver.build import job_of_net
+from layermem.solver.parameters import Parameters
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a user says of memory: budgets in bytes, a strategy; None is no limit, and the default."""
+
+    budget: Budget = None
+    host_budget: Budget = None
+    strategy: str | None = None
+
+
+class Bound:
+    """A section's program, bound to the arena; its instructions 0 .. split - 1 are the forward part."""
+
+    def __init__(self, section: Section, report: PlanReport, runner: Runner):
+        self.section, self.report, self.runner = section, report, runner
+        self.schedule: Schedule = report.program.train
+        instructions = self.schedule.instructions
+        first_runs = [i.tick for i in instructions if i.op is not None and i.op.kind == FORWARD and not i.is_recompute]
+        self.split = max(first_runs) + 1
+        self._holds = {i.what: i for i in instructions if i.what in (FORWARD_HOLD, BACKWARD_HOLD) and i.op is not None}
+        assert not any(i.op is not None and i.op.kind != FORWARD for i in instructions[: self.split])
+
+    def run_forward(self) -> None:
+        self.runner.context["results"].clear()
+        end = self.split if self.section.backward is not None else len(self.schedule.instructions)
+        self.runner.executors[0].run_part(0, end)
+
+    def run_backward(self) -> None:
+        self.runner.executors[0].run_part(self.split, len(self.schedule.instructions))
+
+    @property
+    def results(self) -> Mapping[str, Array]:
+        """What the last run handed to the host, by buffer."""
+        return self.runner.context["results"]
+
+    def holds(self, buffer: str, *, backward: bool) -> bool:
+        return buffer in self._held(backward)
+
+    def read(self, buffer: str, *, backward: bool) -> Array:
+        """What is held of a buffer, in NCHW order: a view of the arena where the host can reach it, else a copy."""
+        r = self.schedule.residencies[self._held(backward)[buffer]]
+        tensor = self.schedule.graph.buffers[buffer].tensor
+        runner = self.runner
+        if runner.device.shares_host_memory:
+            return axes_of_caffe(runner.arena.view(r.offset, tensor, runner.device.dtype(tensor)))
+        return runner.arena.read(r.offset, tensor, runner.device.dtype(tensor))
+
+    def _held(self, backward: bool) -> Mapping[str, int]:
+        hold: Instruction = self._holds[BACKWARD_HOLD if backward else FORWARD_HOLD]
+        assert hold.op is not None
+        return {hold.op.roles[role]: residency for role, residency in hold.roles.items()}
+
+
+class Session:
+    """The programs and the arena of one net.
+
+    context   what ops read at run time
+    runner    the program that made the arena, None before the first one is bound
+    """
+
+    def __init__(self, net: Net, device: Device, memory: Memory, seed: int):
+        net.check_runnable(device.name, device.implements)
+        self.net, self.device, self.memory, self.seed = net, device, memory, seed
+        self.context: StepContext = {"seed": seed, "step": 0, "iteration": 0, "rate": 0.0}
+        self.runner: Runner | None = None
+        self.initial: list[Mapping[str, Blob]] = []  # values of parameters, written after those of the fillers
+        self.on_new_arena: Callable[[], None] = lambda: None  # called before the arena is replaced
+        self._gradients = False
+        self._reports: dict[Section, PlanReport] = {}
+        self._bound: dict[Section, Bound] = {}
+        self._budget_bytes: int | None = None
+
+    @property
+    def parameters(self) -> Parameters:
+        assert self.runner is not None
+        return Parameters((self.net,), self.runner, 0)
+
+    def report(self, section: Section) -> PlanReport:
+        """The plan of a section; BudgetError if it does not fit."""
+        if section not in self._reports:
+            graph = section_graph(self.net, self.device, section, gradients=self._gradients)
+            hints = resolve_hints(Hints(), self.net, self.device.default_host_bytes())
+            costs = resolve_costs(None, self.device.title)
+            job = Job(title_of(self.net), (self.net,), (graph,), costs, 0, hints, self.device.free_bytes)
+            job = job.with_host_budget(self.memory.host_budget)
+            report = evaluate(job, self.memory.strategy, self._resolved_budget())
+            report.feasible_program()
+            self._reports[section] = report
+        return self._reports[section]
+
+    def bind(self, section: Section) -> Bound:
+        """The program of `section`, ready to run; parameters are those of before, at first those of the fillers."""
+        if section.backward is not None and not self._gradients:
+            self._gradients = True
+            self._reports.clear()
+            self._bound.clear()
+        if section not in self._bound:
+            report = self.report(section)
+            self._bound[section] = Bound(section, report, self._place(report))
+        return self._bound[section]
+
+    def need_gradients(self, section: Section) -> None:
+        """Have gradients of parameters in the arena; `section` is bound again if it has none yet."""
+        if not self._gradients:
+            self._gradients = True
+            self._reports.clear()
+            self._bound.clear()
+            self.bind(section)
+
+    def _place(self, report: PlanReport) -> Runner:
+        """The program in the arena that exists, if it fits there, else in a new one."""
+        if self.runner is not None and self.runner.fits(report.program):
+            return Runner(report.program, self.device, self.context, memory=self.runner)
+        values: dict[str, Array] = {}
+        if self.runner is not None:
+            values = {name: self.runner.read(name) for name in self.runner.persistent}
+            self._bound.clear()
+            self.on_new_arena()
+            self.runner = None  # before the new arena, so that there are never two
+        self.runner = Runner(report.program, self.device, self.context)
+        if not values:
+            self.parameters.fill(self.seed)
+            for each in self.initial:
+                self.parameters.write(each)
+        for name, value in values.items():
+            if name in self.runner.persistent:
+                self.runner.write(name, value)
+        return self.runner
+
+    def _resolved_budget(self) -> int | None:
+        """The budget in bytes; shares are of what `plan` says for the net."""
+        if self._budget_bytes is None and self.memory.budget is not None:
+            job = job_of_net(self.net, self.device, resolve_costs(None, self.device.title))
+            self._budget_bytes = job.resolve_budget(self.memory.budget)
+        return self._budget_bytes

@@ -1,0 +1,24 @@
+"""Weight files for a net that has no arena yet."""
+
+from __future__ import annotations
+
+from os import PathLike
+
+from layermem.errors import InputError
+from layermem.graph.net import Net
+from layermem.proto.blobs import Blob
+from layermem.proto.weights import open_weights
+from layermem.solver.parameters import match_weights
+
+
+def matched_weights(net: Net, path: str | PathLike[str]) -> dict[str, Blob]:
+    """The values in a weight file for the parameters of `net`, by parameter; InputError if it has none, or they do not
+    fit."""
+    try:
+        values, unknown = match_weights((net,), open_weights(path))
+    except InputError as error:
+        raise error.at(path=str(path)) from None
+    if not values and any(layer.params for layer in net.layers):
+        named = f"its layers are {', '.join(unknown[:4])}" if unknown else "it holds no weights"
+        raise InputError(f"has no layer of net '{net.name}' ({named}); use the weights of this net", path=str(path))
+    return values

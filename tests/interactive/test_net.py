@@ -1,0 +1,229 @@
+"""layermem.Net: what a pass leaves, under every budget, on nets of every family of layers."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import layermem
+from layermem.solver.solver import Solver
+from tests.nets import LOSS, NETS, conv, relu, solver_file
+
+DEPLOY = f"""
+    layer {{ name: "data" type: "Input" top: "data" input_param {{ shape {{ dim: [4, 3, 6, 5] }} }} }}
+    {conv("conv1", "data", 4, 3)} {relu("conv1")}
+    layer {{ name: "pool1" type: "Pooling" bottom: "conv1" top: "pool1" pooling_param {{ kernel_size: 2 stride: 2 }} }}
+    {conv("conv2", "pool1", 6, 3)} layer {{ name: "act" type: "ReLU" bottom: "conv2" top: "act" }}
+    layer {{ name: "score" type: "InnerProduct" bottom: "act" top: "score"
+            inner_product_param {{ num_output: 5 weight_filler {{ type: "xavier" }} }} }}
+    layer {{ name: "prob" type: "Softmax" bottom: "score" top: "prob" }}
+"""
+
+
+def net_of(name, phase=None, **options):
+    return layermem.Net.from_text(f"name: 'tiny' {NETS.get(name, name)}", phase, **options)
+
+
+def images(count=4, seed=0):
+    return np.random.default_rng(seed).normal(size=(count, 3, 6, 5)).astype(np.float32)
+
+
+def blobs_of(net):
+    """Copies of all blobs; blobs that were given away are made again."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return {name: np.array(blob.data) for name, blob in net.blobs.items()}
+
+
+def same(a, b):
+    assert a.keys() == b.keys()
+    assert [name for name in a if a[name].tobytes() != b[name].tobytes()] == []
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_the_least_budget_leaves_the_same_outputs_and_parameters_and_holds(name):
+    with net_of(name) as free, net_of(name, keep=[]) as lean:
+        least = lean.report.minimum_bytes
+        with net_of(name, budget=least) as net:
+            for _ in range(2):
+                same(free.forward(), net.forward())
+            for layer, blobs in free.params.items():
+                assert all(np.array_equal(a.data, b.data) for a, b in zip(blobs, net.params[layer])), layer
+            assert net.measured_peak_bytes <= net.report.peak_bytes <= least
+
+
+@pytest.mark.parametrize("name", ["residual", "inception", "shared"])
+@pytest.mark.parametrize("strategy", ["sublinear", "caffe"])
+def test_every_blob_has_the_same_bits_whether_it_is_held_or_made_again(name, strategy):
+    with net_of(name) as free, net_of(name, strategy=strategy, keep=[]) as net:
+        free.forward()
+        net.forward()
+        same(blobs_of(free), blobs_of(net))
+        assert net.measured_peak_bytes <= net.report.peak_bytes
+
+
+@pytest.mark.parametrize("name", ["chain", "residual", "dropout", "recurrent"])
+def test_a_train_net_computes_what_the_solver_does(name, tmp_path):
+    with Solver(solver_file(name, tmp_path, random_seed=5)) as solver, net_of(name, seed=5) as net:
+        outputs = net.forward()
+        solver.step(1)
+        same(outputs, {key: np.asarray(value) for key, value in solver.outputs.items()})
+
+
+def test_blobs_are_views_of_the_arena_in_caffes_order():
+    with net_of(DEPLOY) as net:
+        net.forward(data=images())
+        conv1 = net.blobs["conv1"].data
+        assert conv1.shape == (4, 4, 6, 5) and (conv1 >= 0).all()  # after the ReLU in place
+        before = conv1.copy()
+        net.forward(data=images(seed=1))
+        assert not np.array_equal(conv1, before)
+        assert (net.blobs["conv2"].data < 0).any() and (net.blobs["act"].data >= 0).all()  # not fused: both are there
+        assert net.blobs["prob"].data.sum(axis=1) == pytest.approx(np.ones(4))
+
+
+def test_kept_blobs_are_held_within_the_budget_and_others_say_that_they_are_made_again():
+    with net_of(DEPLOY) as free:
+        free.forward(data=images())
+        expected = blobs_of(free)
+    with net_of(DEPLOY, keep=[]) as net:
+        least = net.report.minimum_bytes
+    with net_of(DEPLOY, keep=["conv*"]) as net:
+        assert net.report.minimum_bytes > least
+        assert net.measured_peak_bytes <= net.report.peak_bytes
+        net.forward(data=images())
+        assert np.array_equal(net.blobs["conv2"].data, expected["conv2"])
+        with pytest.warns(UserWarning, match=r"the data of blob 'pool1' away.*keep=\['pool1'\] holds it"):
+            pool1 = net.blobs["pool1"].data
+        assert np.array_equal(pool1, expected["pool1"])
+        net.forward(data=images())
+        assert np.array_equal(net.blobs["pool1"].data, expected["pool1"])  # said once
+
+
+def test_a_pass_that_is_repeated_moves_no_state_and_draws_the_same_numbers():
+    for name in ("residual", "recurrent", "dropout"):
+        with net_of(name, keep=[]) as net, net_of(name) as free:
+            for _ in range(2):
+                net.forward()
+                free.forward()
+                same(blobs_of(free), blobs_of(net))
+            for layer, blobs in free.params.items():
+                assert all(np.array_equal(a.data, b.data) for a, b in zip(blobs, net.params[layer])), layer
+
+
+def test_inputs_are_arrays_that_a_user_writes():
+    x = images()
+    with net_of(DEPLOY) as net:
+        given = net.forward(data=x)["prob"]
+        net.blobs["data"].data[...] = 0
+        assert not np.array_equal(net.forward()["prob"], given)
+        net.blobs["data"].data[...] = x
+        assert np.array_equal(net.forward(blobs=["act"])["prob"], given)
+
+
+def test_predict_takes_any_number_of_items():
+    x = images(11)
+    with net_of(DEPLOY) as net:
+        prob = net.predict(x)
+        assert prob.shape == (11, 5)
+        assert np.array_equal(prob[:4], net.forward(data=x[:4])["prob"])
+        assert np.array_equal(net.predict(x[6]), prob[6:7])
+        act = net.predict(x, blob="act")
+        assert act.shape == (11, 6, 3, 3) and np.array_equal(act[:4], net.forward(["act"], data=x[:4])["act"])
+        assert {name: value.shape for name, value in net.forward_all(["pool1"], data=x).items()} == {
+            "prob": (11, 5), "pool1": (11, 4, 3, 3),
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("device", ["cpu", "reference"])
+def test_parameters_are_live_in_caffes_shapes(device):
+    x = images()
+    with net_of(DEPLOY, device=device) as net:
+        weight, inner = net.params["conv1"][0].data, net.params["score"][0].data
+        assert weight.shape == (4, 3, 3, 3) and inner.shape == (5, 54) and net.params["score"][1].data.shape == (5,)
+        weight[...], inner[...] = 0, 0
+        assert net.forward(data=x)["prob"] == pytest.approx(np.full((4, 5), 0.2))
+        inner[0] = 1  # kept from before: still the parameter
+        net.params["conv2"][1].data[:] = 1
+        prob = net.forward(data=x)["prob"]
+        assert (prob[:, 0] > 0.99).all()
+
+
+@pytest.mark.parametrize("ending", [".caffemodel", ".caffemodel.h5", ".safetensors", ".npz"])
+def test_weights_are_saved_and_read_back(ending, tmp_path):
+    path, x = tmp_path / f"tiny{ending}", images()
+    with net_of(DEPLOY, seed=1) as net:
+        net.params["score"][0].data[...] *= 2
+        net.save(path)
+        expected = net.forward(data=x)["prob"]
+    with net_of(DEPLOY, weights=path) as net:
+        assert np.array_equal(net.forward(data=x)["prob"], expected)
+    with net_of(DEPLOY) as net:
+        assert not np.array_equal(net.forward(data=x)["prob"], expected)
+        net.copy_from(path)
+        assert np.array_equal(net.forward(data=x)["prob"], expected)
+
+
+def test_a_net_shares_the_parameters_of_another():
+    x = images()
+    with net_of(DEPLOY, seed=1) as lender, net_of(DEPLOY, seed=2) as net:
+        net.share_with(lender)
+        assert np.array_equal(net.predict(x), lender.predict(x))
+        net.params["score"][0].data[...] *= 3
+        assert np.array_equal(net.predict(x), lender.predict(x))
+
+
+def test_what_a_net_is_made_of_has_pycaffes_names():
+    with net_of(DEPLOY) as net:
+        assert (net.inputs, net.outputs, net.phase) == (["data"], ["prob"], "TEST")
+        assert [layer.type for layer in net.layers][:3] == ["Input", "Convolution", "ReLU"]
+        assert list(net.params) == ["conv1", "conv2", "score"]
+        assert net.bottom_names["score"] == ["act"] and net.top_names["score"] == ["score"]
+        assert len(net.layer_dict["score"].blobs) == 2
+        data = net.blobs["data"]
+        assert (data.num, data.channels, data.height, data.width, data.count) == (4, 3, 6, 5, 360)
+        assert repr(data) == "<Blob 'data': 4x3x6x5>" and len(repr(net)) < 200
+    assert net_of("chain").phase == "TRAIN" and net_of("chain").blob_loss_weights["loss"] == 1
+
+
+def test_a_net_still_plans_and_compiles():
+    net = net_of("chain")
+    assert layermem.plan(net).peak_bytes == layermem.compile(net).arena_bytes
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda net: net.blobs["conv3"], "no blob 'conv3'; did you mean 'conv1'"),
+        (lambda net: net.params["scores"], "did you mean 'score'"),
+        (lambda net: net.forward(end="pool"), "no layer 'pool'; did you mean 'pool1'"),
+        (lambda net: net.forward(start="score", end="conv1"), "'score' comes after layer 'conv1'"),
+        (lambda net: net.forward(["fc7"], data=images()), "no blob 'fc7'"),
+        (lambda net: net.forward(image=images()), "takes inputs data, and no 'image' among them"),
+        (lambda net: net.forward(data=images(3)), r"has the shape 4x3x6x5, and was given 3x3x6x5; call net.reshape"),
+        (lambda net: net.forward(data=[["a"]]), "holds <U1, and a net takes numbers"),
+        (lambda net: net.predict(np.zeros((0, 3, 6, 5))), "has no items"),
+        (lambda net: net.predict(np.zeros((2, 3, 7, 5))), "has the shape 4x3x6x5"),
+        (lambda net: net.blobs["conv1"].reshape(1, 2), "is no input of the net"),
+        (lambda net: net.load("tests/nets.py"), "weight file"),
+    ],
+)
+def test_a_mistake_is_one_sentence(wrong, says):
+    with net_of(DEPLOY) as net, pytest.raises(layermem.InputError, match=says) as caught:
+        wrong(net)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_budget_that_is_too_small_is_refused_when_the_net_first_runs():
+    net = net_of(DEPLOY, budget="1KiB")
+    with pytest.raises(layermem.BudgetError, match="is below the minimum"):
+        net.forward(data=images())
+
+
+def test_weights_of_another_net_are_refused(tmp_path):
+    path = tmp_path / "other.caffemodel"
+    with net_of(f"{NETS['chain'].replace(LOSS % 'conv2', '')}", "TEST") as net:
+        net.save(path)
+    other = DEPLOY.replace("conv1", "a").replace("conv2", "b")
+    with pytest.raises(layermem.InputError, match=r"has no layer of net 'tiny' \(its layers are conv1, conv2\)"):
+        net_of(other, weights=path)
