@@ -25,14 +25,14 @@ def add_onnx_options(parser: Options) -> None:
 
 
 def run_export(source: str, target: str, arguments: argparse.Namespace) -> int:
-    from layermem.api import Net
+    from layermem.api import build_net
     from layermem.onnx import export
 
     if Path(target).suffix != ".onnx":
         raise InputError("is no name of an ONNX model; give OUT a name that ends in .onnx", path=target)
     if arguments.any_batch and arguments.batch is not None:
         raise InputError("--batch and --any-batch exclude each other; give one of them")
-    net = Net(
+    net = build_net(
         source, "TEST", batch=arguments.batch, inputs=read_shapes(arguments.input), level=arguments.level or 0,
         stages=stages(arguments.stage),
     )  # fmt: skip

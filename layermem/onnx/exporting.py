@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from layermem.api import Net
+from layermem.api import Net, build_net
 from layermem.errors import InputError
 from layermem.graph import net as graph_net
 from layermem.graph.net import NetLayer, Node
@@ -43,7 +43,7 @@ class Exported(NamedTuple):
 
 
 def export(
-    net: str | Path | graph_net.Net,
+    net: str | Path | Net | graph_net.Net,
     path: str | Path,
     weights: Sequence[str | Path] | str | Path = (),
     *,
@@ -60,8 +60,10 @@ def export(
 
     InputError for a layer that ONNX cannot express, with its name and the reason, before anything is written.
     """
-    if not isinstance(net, graph_net.Net):
-        net = Net(str(net), "TEST", batch=batch, inputs=inputs)
+    if isinstance(net, Net):
+        net = net.definition
+    elif not isinstance(net, graph_net.Net):
+        net = build_net(str(net), "TEST", batch=batch, inputs=inputs)
     files = [weights] if isinstance(weights, (str, Path)) else list(weights)
     check_types(net)  # before files are read
     values, notes = parameter_values(net, [str(file) for file in files])

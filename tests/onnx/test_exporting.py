@@ -177,7 +177,7 @@ def filled(net: Net) -> dict[str, np.ndarray]:
     ],
 )
 def test_whole_nets_give_our_probabilities_in_onnx_runtime(name, shape):
-    net = api.Net(f"prototxt/{name}/train_val.prototxt", "TEST", inputs={"data": shape})
+    net = api.build_net(f"prototxt/{name}/train_val.prototxt", "TEST", inputs={"data": shape})
     deploy, values = deployed(net), filled(net)
     exported = export_model(net, values)
     assert exported.notes == ["input 'label' is left out: no operator reads it"]
@@ -266,4 +266,4 @@ def test_weights_come_from_files_and_must_be_there(tmp_path):
 
 def test_a_train_net_is_refused():
     with pytest.raises(InputError, match="is a net of phase TRAIN"):
-        export_model(api.Net("prototxt/digits/train_val.prototxt", "TRAIN"), {})
+        export_model(api.build_net("prototxt/digits/train_val.prototxt", "TRAIN"), {})
