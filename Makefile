@@ -1,6 +1,6 @@
 # make           set up a virtual environment with layermem in it: then .venv/bin/layermem, or activate it
-# make train     set up, and train LeNet on the digits in 30 % of the memory of strategy `caffe`
-# make test      set up, and run all tests
+# make train     set up for this machine alone, and train LeNet on the digits in 30 % of the memory of strategy `caffe`
+# make test      set up with the tools for development, and run all tests
 # make fast      the tests of one minute
 # make check     what every commit passes: format, lint, types, all tests, the quick tests of the native extension under
 #                AddressSanitizer and UBSan, and a minute of each campaign with a new seed, which it prints first
@@ -26,24 +26,34 @@ TIDY_SOURCES = $(shell git ls-files 'layermem/native/*.cpp' | grep -v -e binding
 
 .PHONY: docs train test fast check format lint types sanitize sanitize-fast sanitize-nets native setup campaign $(CAMPAIGNS) clean
 
+# .base: what training needs, and what builds the native module.  .ready: what tests, formatters and linters need too.
 setup: $(VENV)/.ready
 
-$(VENV)/.ready: pyproject.toml setup.py
+PIP = LAYERMEM_NATIVE=0 $(PY) -m pip install -q --disable-pip-version-check --no-compile
+
+$(VENV)/.base: pyproject.toml setup.py
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install -q --upgrade pip
-	LAYERMEM_NATIVE=0 $(PY) -m pip install -q -e '.[dev,plot,docs]'
+	$(PIP) 'setuptools>=77' 'pybind11>=2.13' wheel
+	$(PIP) --no-build-isolation -e .
+	touch $@
+
+$(VENV)/.ready: $(VENV)/.base
+	$(PIP) --no-build-isolation -e '.[dev,plot,docs]'
 	touch $@
 
 # PyCUDA for the tests of the CUDA runtime: built once, without a toolkit or a GPU, and kept under .cache/
-$(VENV)/.pycuda: $(VENV)/.ready tools/build_pycuda.py
-	$(PY) tools/build_pycuda.py --install
+$(VENV)/.pycuda: native $(VENV)/.ready layermem/backends/cuda/pycuda_wheel.py
+	$(BIN)/layermem setup-cuda --cache .cache/pycuda
 	touch $@
 
-native: setup
+native: $(VENV)/.base
 	LAYERMEM_WERROR=1 $(PY) setup.py -q build_ext --inplace
 
-train: native
+train: $(VENV)/.base
+	LAYERMEM_ISAS=native $(PY) setup.py -q build_ext --inplace
 	$(BIN)/layermem train --solver prototxt/digits/solver.prototxt --budget 30% --spill build
+
+test fast $(CAMPAIGNS) sanitize sanitize-fast sanitize-nets: setup
 
 test: native $(VENV)/.pycuda
 	$(PY) -m pytest -n 2 -rs

@@ -30,7 +30,9 @@ def _set_isa(name: str) -> None:
         cpu.set_isa(name)
     except ValueError:
         known = ", ".join(cpu.available_isas())
-        raise InputError(f"{ISA} is '{name}', which this machine does not run; set it to one of {known}") from None
+        raise InputError(
+            f"{ISA} is '{name}', which this build does not run; set it to one of {known}"
+        ) from None
 
 
 @register_device("cpu")

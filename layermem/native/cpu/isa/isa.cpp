@@ -4,20 +4,30 @@
 #include <atomic>
 #include <stdexcept>
 
+#include "cpu/microkernels/copy.h"
+
 namespace layermem::cpu {
 namespace {
 
 std::vector<Isa> detect() {
-    std::vector<Isa> isas{Isa::base};
 #if defined(__x86_64__) || defined(__i386__)
+    std::vector<Isa> isas;
+    // An ISA is built if it has its tables, here that of copies.
+    const auto add_built = [&isas](Isa isa, const CopyKernels* table) {
+        if (table != nullptr) isas.push_back(isa);
+    };
     __builtin_cpu_init();
+    add_built(Isa::base, &base::copy_kernels);
     // Each condition covers every -m flag that setup.py gives to the files of that ISA.
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) isas.push_back(Isa::avx2);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) add_built(Isa::avx2, &avx2::copy_kernels);
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512dq"))
-        isas.push_back(Isa::avx512);
-#endif
+        add_built(Isa::avx512, &avx512::copy_kernels);
+    if (isas.empty()) throw std::runtime_error("layermem._native was built for another machine; run `make native`");
     return isas;
+#else
+    return {Isa::base};
+#endif
 }
 
 const std::vector<Isa>& supported() {

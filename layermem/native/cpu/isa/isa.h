@@ -6,7 +6,8 @@
 //
 //     kernels/pooling.cpp  --pooling_kernels()-->  avx512::pooling_kernels  -->  loops of microkernels/pooling.cpp
 //
-// Each family has its own table, so that a change to one family's interface rebuilds that family only.
+// Each family has its own table, so that a change to one family's interface rebuilds that family only.  The tables are
+// weak: a build for one machine alone (LAYERMEM_ISAS=native) links those of its best ISA only.
 #pragma once
 #include <string>
 #include <vector>
@@ -17,7 +18,7 @@ enum class Isa { base, avx2, avx512 };
 
 Isa active_isa();                           // the ISA that launches bound from now on will use
 const char* isa_name(Isa isa);              // "base", "avx2" or "avx512"
-std::vector<std::string> available_isas();  // what this machine supports, slowest first
+std::vector<std::string> available_isas();  // built, and supported by this machine; slowest first
 void set_isa(const std::string& name);      // one of those, or "auto" for the last; std::invalid_argument otherwise
 
 }  // namespace layermem::cpu
@@ -27,13 +28,13 @@ void set_isa(const std::string& name);      // one of those, or "auto" for the l
 #if defined(__x86_64__) || defined(__i386__)
 #define LAYERMEM_KERNEL_TABLE(Kernels, table)                                                     \
     namespace base {                                                                              \
-    extern const Kernels table;                                                                   \
+    extern const Kernels table __attribute__((weak));                                             \
     }                                                                                             \
     namespace avx2 {                                                                              \
-    extern const Kernels table;                                                                   \
+    extern const Kernels table __attribute__((weak));                                             \
     }                                                                                             \
     namespace avx512 {                                                                            \
-    extern const Kernels table;                                                                   \
+    extern const Kernels table __attribute__((weak));                                             \
     }                                                                                             \
     inline const Kernels& table() {                                                               \
         const Isa isa = active_isa();                                                             \
