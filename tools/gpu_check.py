@@ -7,8 +7,8 @@
 The machine needs Python 3.10 or later and NVIDIA's driver; PyCUDA and what layermem depends on (but lmdb), as packages
 or in --wheels; a C++ compiler and pybind11 where layermem._native is not built; NVRTC (PyTorch brings one) or nvcc
 where the kernels are not prebuilt; PyTorch and compute-sanitizer for the comparisons and checks that name them.
-PyCUDA's wheel is made elsewhere by tools/build_pycuda.py, others by `pip download -d wheels NAME ..`; those for another
-Python do no harm.  What is missing is a row of the results, and costs the steps that need it.
+PyCUDA's wheel is made elsewhere by `layermem setup-cuda --wheel-only`, others by `pip download -d wheels NAME ..`;
+those for another Python do no harm.  What is missing is a row of the results, and costs the steps that need it.
 
 Every step is a process with a time limit of its own, and one that fails is begun again behind the row that it failed
 at.  After each one results.json and results.md are written anew: nothing is lost when a later step fails, or when the

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from layermem.solver.benchmark import Measured
 
 COMPARE_EXAMPLE = """\
-  layermem compare --net prototxt/vgg16/train_val.prototxt --budget 4GiB
-  layermem compare --net prototxt/digits/train_val.prototxt --strategies liveness,auto --run 20
-  layermem compare --net prototxt/mnist/train_val.prototxt --budget 50% --plot memory.html
+  layermem examples vgg16 digits mnist
+  layermem compare --net vgg16/train_val.prototxt --budget 4GiB
+  layermem compare --net digits/train_val.prototxt --strategies liveness,auto --run 20
+  layermem compare --net mnist/train_val.prototxt --budget 50% --plot memory.html
 """
 HEADINGS = ["strategy", "fits", ">peak", ">of caffe", ">of BVLC", ">host", ">time", ">overhead"]
 MEASURED = [">measured peak", ">measured time"]

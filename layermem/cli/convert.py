@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from layermem.proto.read import NetFile, SolverFile
 
 EXAMPLE = """\
-  # the first three after `layermem train --solver prototxt/digits/solver.prototxt`:
+  layermem examples digits caffenet
+  # the next three after `layermem train --solver digits/solver.prototxt`:
   layermem convert out/digits_iter_700.caffemodel digits.caffemodel.h5
   layermem convert out/digits_iter_700.solverstate digits.solverstate.h5
-  layermem convert onnx --weights out/digits_iter_700.caffemodel \\
-      prototxt/digits/train_val.prototxt digits.onnx
-  layermem convert prototxt/caffenet/train_val.prototxt caffenet.prototxt
-  layermem convert mean prototxt/digits/digits_train_lmdb mean.binaryproto
+  layermem convert onnx --weights out/digits_iter_700.caffemodel digits/train_val.prototxt digits.onnx
+  layermem convert caffenet/train_val.prototxt caffenet.prototxt
+  layermem convert mean digits/digits_train_lmdb mean.binaryproto
 """
 OPTIONS_OF = {  # of each conversion; those of `labels` are options of `images` too
     "images": ("root", "resize", "gray", "encoded", "encode_type", "check_size", "shuffle", "labels", "backend"),

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from layermem.report.read_log import Curve
 
 EXAMPLE = """\
-  layermem train --solver prototxt/digits/solver.prototxt --iterations 100 --log run.jsonl
+  layermem examples digits
+  layermem train --solver digits/solver.prototxt --iterations 100 --log run.jsonl
   layermem curves run.jsonl
   layermem curves run.jsonl --plot curves.png
 """

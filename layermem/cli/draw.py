@@ -18,8 +18,9 @@ from layermem.cli.options import (
 from layermem.utils.files import check_folder
 
 EXAMPLE = """\
-  layermem draw --net prototxt/digits/train_val.prototxt --batch 64 --budget 50% -o digits.svg
-  layermem draw --net prototxt/resnet50/train_val.prototxt --batch 32 --fold \\
+  layermem examples digits resnet50
+  layermem draw --net digits/train_val.prototxt --batch 64 --budget 50% -o digits.svg
+  layermem draw --net resnet50/train_val.prototxt --batch 32 --fold \\
                 -o resnet50.svg
 """
 DIRECTIONS = ("TB", "LR")

@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from layermem.report.plan_report import PlanReport
 
 EXAMPLE = """\
-  layermem fit --net prototxt/vgg16/train_val.prototxt --budget 8GiB
-  layermem fit --solver prototxt/digits/solver.prototxt --budget 4MiB --max 2000
-  layermem fit --net prototxt/resnet20/train_val.prototxt --budget 400MiB \\
+  layermem examples vgg16 digits resnet20
+  layermem fit --net vgg16/train_val.prototxt --budget 8GiB
+  layermem fit --solver digits/solver.prototxt --budget 4MiB --max 2000
+  layermem fit --net resnet20/train_val.prototxt --budget 400MiB \\
                --grow depth --max 50 --strategies liveness,recompute
 """
 MAX_SIZE = {"batch": 1_000_000, "depth": 5000}

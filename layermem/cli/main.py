@@ -26,9 +26,11 @@ from layermem.cli import (
     convert,
     curves,
     draw,
+    examples,
     fit,
     plan,
     plan_graph,
+    setup_cuda,
     show,
     time,
     train,
@@ -49,6 +51,8 @@ VERBS = (
     draw,
     time,
     convert,
+    examples,
+    setup_cuda,
 )
 EPILOG = """\
 `layermem VERB --help` explains a verb and gives an example.

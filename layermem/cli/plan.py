@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from layermem.report.plan_report import PlanReport
 
 EXAMPLE = """\
-  layermem plan --net prototxt/resnet50/train_val.prototxt --budget 2GiB
-  layermem plan --solver prototxt/digits/solver.prototxt --budget 50% --schedule
-  layermem plan --net prototxt/vgg16/train_val.prototxt --plot arena.html --trace step.json
+  layermem examples resnet50 digits vgg16
+  layermem plan --net resnet50/train_val.prototxt --budget 2GiB
+  layermem plan --solver digits/solver.prototxt --budget 50% --schedule
+  layermem plan --net vgg16/train_val.prototxt --plot arena.html --trace step.json
 """
 
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from layermem.planning.graph_files.planner import GraphPlan
 
 EXAMPLE = """\
-  layermem plan --net prototxt/unet/train_val.prototxt --export-graph unet.txt
+  layermem examples unet
+  layermem plan --net unet/train_val.prototxt --export-graph unet.txt
   layermem plan-graph unet.txt --budget 50% --family exact
 """
 OBJECTIVES = {"time": "T", "memory": "M"}

@@ -19,10 +19,11 @@ from layermem.cli.options import (
 )
 
 EXAMPLE = """\
-  layermem show --net prototxt/vgg16/train_val.prototxt --batch 8
-  layermem show --net prototxt/mnist/train_val.prototxt --input data=64,1,28,28 --json
-  layermem show --net prototxt/resnet20/train_val.prototxt --fused
-  layermem show --solver prototxt/digits/solver.prototxt
+  layermem examples vgg16 mnist resnet20 digits
+  layermem show --net vgg16/train_val.prototxt --batch 8
+  layermem show --net mnist/train_val.prototxt --input data=64,1,28,28 --json
+  layermem show --net resnet20/train_val.prototxt --fused
+  layermem show --solver digits/solver.prototxt
 """
 
 

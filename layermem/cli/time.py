@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from layermem.planning.plan import Plan
 
 TIME_EXAMPLE = """\
-  layermem time --net prototxt/mnist/train_val.prototxt --out costs.csv
-  layermem plan --net prototxt/mnist/train_val.prototxt --costs costs.csv --budget 50%
+  layermem examples mnist
+  layermem time --net mnist/train_val.prototxt --out costs.csv
+  layermem plan --net mnist/train_val.prototxt --costs costs.csv --budget 50%
 """
 DEVICES_EXAMPLE = "  layermem devices\n"
 HEADINGS = ["layer", "type", ">forward", ">backward", ">update", ">GFLOP/s", ">GB/s"]

@@ -40,18 +40,20 @@ if TYPE_CHECKING:
     from layermem.solver.solver import Solver
 
 TRAIN_EXAMPLE = """\
-  layermem train --solver prototxt/digits/solver.prototxt --budget 50%
+  layermem examples digits python_layers
+  layermem train --solver digits/solver.prototxt --budget 50%
   # without its data, for the memory and the time that it takes:
-  layermem train --solver prototxt/digits/solver.prototxt --data noise --batch 8 --iterations 2
+  layermem train --solver digits/solver.prototxt --data noise --batch 8 --iterations 2
   # a net with layers in Python, whose code runs:
-  layermem train --solver docs/python_layers/solver.prototxt --allow-python
+  layermem train --solver python_layers/solver.prototxt --allow-python
   # 100 iterations more, from its last snapshot:
-  layermem train --solver prototxt/digits/solver.prototxt --iterations 800 \\
+  layermem train --solver digits/solver.prototxt --iterations 800 \\
                  --snapshot out/digits_iter_700.solverstate
 """
 TEST_EXAMPLE = """\
-  # of the weights that `layermem train --solver prototxt/digits/solver.prototxt` saves:
-  layermem test --net prototxt/digits/train_val.prototxt --iterations 6 \\
+  layermem examples digits
+  # of the weights that `layermem train --solver digits/solver.prototxt` saves:
+  layermem test --net digits/train_val.prototxt --iterations 6 \\
                 --weights out/digits_iter_700.caffemodel
 """
 INTERRUPTED = 130

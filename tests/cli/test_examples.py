@@ -1,5 +1,6 @@
 """The examples in the help of every verb, run as they stand, in the order of the verbs."""
 
+import json
 import os
 import re
 import shlex
@@ -7,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from layermem.backends.cuda import pycuda_wheel
 from layermem.cli import (
     compare,
     convert,
     curves,
     draw,
+    examples,
     fit,
     plan,
     plan_graph,
+    setup_cuda,
     show,
     time,
     train,
@@ -33,6 +37,8 @@ EXAMPLES = {
     "time": time.TIME_EXAMPLE,
     "devices": time.DEVICES_EXAMPLE,
     "convert": convert.EXAMPLE,
+    "examples": examples.EXAMPLE,
+    "setup-cuda": setup_cuda.EXAMPLE,
 }
 
 
@@ -48,12 +54,12 @@ def test_the_help_of_every_verb_shows_its_example(layermem, verb):
     assert any(command[:2] == ["layermem", verb] for command in commands(EXAMPLES[verb]))
 
 
-def test_every_example_works(layermem, tmp_path, monkeypatch):
+def test_every_example_works_in_an_empty_folder(layermem, tmp_path, monkeypatch):
     pytest.importorskip("plotly")
     pytest.importorskip("igraph")
-    for folder in ("prototxt", "docs"):
-        (tmp_path / folder).symlink_to(Path(folder).resolve())
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pycuda_wheel, "installed", lambda: "2026.1")  # or `setup-cuda` would compile it
+    monkeypatch.setattr(pycuda_wheel, "compiles_kernels", lambda: True)
     for text in EXAMPLES.values():
         for name, *words in commands(text):
             assert name == "layermem"
@@ -85,3 +91,54 @@ def test_every_command_of_a_page_works_without_a_data_set(layermem, tmp_path, mo
 def test_the_readme_says_where_the_command_is_after_make():
     start = Path("README.md").read_text().split("## Start")[1].split("The commands:")[0]
     assert "`.venv/bin/layermem`" in start and "`source .venv/bin/activate`" in start
+
+
+# -- the verb `examples` --------------------------------------------------------------------------------------------
+
+
+def test_every_folder_of_nets_is_an_example_that_says_what_it_is():
+    known = examples.read_examples()
+    assert set(known) == {path.parent.name for path in Path("prototxt").glob("*/*.prototxt")} | {"python_layers"}
+    assert all(each.what and each.parameters and each.files for each in known.values())
+    assert [name for name, each in known.items() if each.data == "included"] == ["digits", "python_layers"]
+
+
+def test_the_list_of_examples_is_a_table_or_json(layermem):
+    rows = json.loads(layermem("examples", "--json").out)["examples"]
+    assert rows[0] == {"name": "digits", "what": "LeNet (LeCun et al. 1998), reduced to 8x8", "parameters": "30,360",
+                       "data": "included"}  # fmt: skip
+    table = layermem("examples").out
+    assert all(re.search(rf"^{row['name']} ", table, re.MULTILINE) for row in rows)
+    assert layermem("examples", "digits", "--json").code == 2
+
+
+def test_the_command_that_is_printed_after_a_copy_trains_it(layermem, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("digits", "python_layers", "mnist"):
+        *_, last = layermem("examples", name, "--to", "nets").out.splitlines()
+        words = shlex.split(last.removeprefix("train it: "))
+        ended = layermem(*words[1:], "--iterations", 2)
+        assert ended.code == 0, ended.err
+    assert sorted(os.listdir()) == ["nets", "out"]
+
+
+def test_a_copy_is_completed_but_never_overwritten(layermem, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert layermem("examples", "digits").code == 0
+    assert "here already, unchanged" in layermem("examples", "digits").out
+    Path("digits/train_val.prototxt").unlink()
+    assert "digits: 1 files" in layermem("examples", "digits").out
+    Path("digits/solver.prototxt").write_text("base_lr: 1")
+    Path("digits/train_val.prototxt").unlink()
+    refused = layermem("examples", "digits")
+    assert refused.code == 2 and "--to DIR" in refused.sentence and "'digits/solver.prototxt'" in refused.sentence
+    assert Path("digits/solver.prototxt").read_text() == "base_lr: 1" and not Path("digits/train_val.prototxt").exists()
+
+
+def test_an_unknown_example_is_refused_with_the_nearest_name(layermem):
+    assert "did you mean vgg16?" in layermem("examples", "vgg-16").sentence
+
+
+def test_a_folder_that_cannot_be_made_is_refused(layermem, tmp_path):
+    (tmp_path / "file").touch()
+    assert "choose another with --to DIR" in layermem("examples", "digits", "--to", tmp_path / "file").sentence

@@ -21,7 +21,7 @@ from tools.gpu.sanitizer import verdict
 
 @pytest.mark.skipif(
     not fake_driver.pycuda_is_installed(),
-    reason="PyCUDA is not installed: python tools/build_pycuda.py --install builds it without CUDA",
+    reason="PyCUDA is not installed: `layermem setup-cuda` builds it without CUDA",
 )
 def test_a_dry_run_goes_through_every_step(tmp_path):
     command = [sys.executable, "tools/gpu_check.py", "--dry-run", "--brief", "--out", str(tmp_path / "out")]

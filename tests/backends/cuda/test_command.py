@@ -14,7 +14,7 @@ from tests.emulator import fake_driver
 
 pytestmark = pytest.mark.skipif(
     not fake_driver.pycuda_is_installed(),
-    reason="PyCUDA is not installed: python tools/build_pycuda.py --install builds it without CUDA",
+    reason="PyCUDA is not installed: `layermem setup-cuda` builds it without CUDA",
 )
 
 SOLVER = """

@@ -23,7 +23,7 @@ from tests.nets import DATA, LOSS, NETS, NOT_ON_CUDA, conv, norm, relu, solver_t
 
 pytestmark = pytest.mark.skipif(
     not fake_driver.pycuda_is_installed(),
-    reason="PyCUDA is not installed: python tools/build_pycuda.py --install builds it without CUDA",
+    reason="PyCUDA is not installed: `layermem setup-cuda` builds it without CUDA",
 )
 
 DIGITS = "prototxt/digits/solver.prototxt"

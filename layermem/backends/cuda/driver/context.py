@@ -47,8 +47,8 @@ class Gpu(NamedTuple):
 
 
 PYCUDA_MISSING = (
-    "the cuda device needs PyCUDA: `pip install 'layermem[cuda]'` compiles it, with the headers of a CUDA toolkit "
-    "(nvcc on the PATH); without a toolkit, `python tools/build_pycuda.py --install` in a clone does"
+    "the cuda device needs PyCUDA; `layermem setup-cuda` builds and installs it (no CUDA toolkit is needed), or use "
+    "--device cpu"
 )
 
 
@@ -62,7 +62,10 @@ def pycuda() -> Any:
             raise
         if error.name == "pycuda._driver":
             version = ".".join(map(str, sys.version_info[:2]))
-            raise CudaUnavailable(f"the installed PyCUDA was built for another Python than {version}") from error
+            raise CudaUnavailable(
+                f"the installed PyCUDA was built for another Python than {version}; remove it (`pip uninstall pycuda`) "
+                "and run `layermem setup-cuda`"
+            ) from error
         raise CudaUnavailable(PYCUDA_MISSING) from error
     except ImportError as error:
         if "undefined symbol" in str(error):

@@ -1,0 +1,210 @@
+"""A PyCUDA wheel for this Python, built also on a machine without CUDA, and its installation.
+
+PyCUDA compiles against two headers of the CUDA toolkit and links with the driver's library.  The headers come from the
+toolkit that the user names, of CUDA_HOME, CUDA_PATH or an nvcc on the PATH, or from two of NVIDIA's Python wheels.  The
+library is a generated stub with every function that the headers declare; the real one, or the fake driver of
+tests/emulator/, replaces it when PyCUDA is imported.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from layermem.backends.cuda.kernel_images.build import find_compiler
+from layermem.errors import CudaUnavailable, InputError
+from layermem.utils.text import printable
+
+VERSION = "2026.1"
+HEADERS = ("cuda.h", "cudaProfiler.h")
+NVRTC = "nvidia-cuda-nvrtc==13.0.88"
+HEADER_WHEELS = ("nvidia-cuda-runtime==13.0.96", "nvidia-cuda-profiler-api==13.0.85")  # one header in each
+CONFIGURATION = ("CUDA_ENABLE_CURAND = False", "CUDA_ENABLE_GL = False")
+Say = Callable[[str], None]
+
+
+def installed() -> str | None:
+    """Version of the PyCUDA in this Python; None without one."""
+    if importlib.util.find_spec("pycuda") is None:
+        return None
+    try:
+        return importlib.metadata.version("pycuda")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def compiles_kernels() -> bool:
+    """Whether NVRTC or nvcc is here, which compile kernels at first use."""
+    try:
+        find_compiler()
+    except CudaUnavailable:
+        return False
+    return True
+
+
+def install(package: str) -> None:
+    """Install a wheel, or a package of the index, into this Python, with what it depends on."""
+    _run(*_pip(), "install", "-q", package, step=f"installing {Path(package).name}")
+    importlib.invalidate_caches()
+
+
+def default_cache() -> Path:
+    """Where headers and wheels are kept unless the user says otherwise."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "layermem" / "pycuda"
+
+
+def cached_wheel(cache: Path, toolkit: Path | None, say: Say = lambda step: None) -> Path:
+    """The wheel for this Python and these headers, built unless it is in the cache; one builder at a time.
+
+    `say` is told each step that takes time, before it starts.  InputError if something is missing or a step fails.
+    """
+    cache = cache.resolve()
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        lock = open(cache / "lock", "w")  # noqa: SIM115 - closed below, with the lock
+    except OSError as error:
+        raise InputError(
+            f"cannot write to '{cache}' ({error.strerror}); name another folder with --cache DIR"
+        ) from None
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        include = header_folder(cache, toolkit, say)
+        folder = cache / f"{sys.implementation.cache_tag}-{digest(include)}"
+        wheels = list(folder.glob("pycuda-*.whl"))
+        if not wheels:
+            compiler("CXX", "g++", "c++")  # before minutes of work
+            say(f"compiling PyCUDA {VERSION} against {include}: one or two minutes")
+            folder.mkdir(exist_ok=True)
+            build(include, folder)
+            wheels = list(folder.glob("pycuda-*.whl"))
+        return wheels[0]
+
+
+def header_folder(cache: Path, toolkit: Path | None, say: Say = lambda step: None) -> Path:
+    """A folder with the driver's headers, of a toolkit or of NVIDIA's wheels."""
+    if toolkit is not None and not has_headers(toolkit / "include"):
+        raise InputError(
+            f"{toolkit}/include has no {' and '.join(HEADERS)}; name the folder of a CUDA toolkit, or leave out "
+            "--toolkit to use NVIDIA's wheels"
+        )
+    named = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT") if os.environ.get(name)]
+    for root in [toolkit] if toolkit is not None else [*named, *toolkit_of_nvcc()]:
+        if has_headers(root / "include"):
+            return root / "include"
+    return headers_from_wheels(cache, say)
+
+
+def has_headers(folder: Path) -> bool:
+    return all((folder / name).exists() for name in HEADERS)
+
+
+def toolkit_of_nvcc() -> list[Path]:
+    """The toolkit that nvcc itself reports: the nvcc on the PATH may be a script elsewhere."""
+    if shutil.which("nvcc") is None:
+        return []
+    report = subprocess.run(["nvcc", "--dryrun", "-E", "-x", "cu", os.devnull], capture_output=True, text=True).stderr
+    return [Path(root).resolve() for root in re.findall(r"^#\$ TOP=(.+)$", report, re.MULTILINE)]
+
+
+def headers_from_wheels(cache: Path, say: Say) -> Path:
+    folder = cache / " ".join(HEADER_WHEELS).replace("==", "-").replace(" ", "+")
+    if not has_headers(folder):
+        say(f"downloading {' and '.join(HEADER_WHEELS)}, for their headers")
+        folder.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory() as temporary:
+            wanted = ["--no-deps", "--only-binary=:all:", "-d", temporary, *HEADER_WHEELS]
+            _run(*_pip(), "download", "-q", *wanted, step="downloading NVIDIA's headers")
+            for wheel in Path(temporary).glob("*.whl"):
+                unpack_headers(wheel, folder)
+    if not has_headers(folder):
+        raise InputError(
+            f"{' and '.join(HEADER_WHEELS)} do not hold {' and '.join(HEADERS)}; name a CUDA toolkit with --toolkit DIR"
+        )
+    return folder
+
+
+def unpack_headers(wheel: Path, folder: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            if name.rpartition("/")[2] in HEADERS:
+                (folder / name.rpartition("/")[2]).write_bytes(archive.read(name))
+
+
+def digest(include: Path) -> str:
+    hashed = hashlib.sha256(f"{VERSION} {' '.join(CONFIGURATION)}".encode())
+    for name in HEADERS:
+        hashed.update((include / name).read_bytes())
+    return hashed.hexdigest()[:12]
+
+
+def build(include: Path, folder: Path) -> None:
+    """Build the wheel in `folder`.
+
+    PyCUDA's setup.py takes its configuration from a file in $HOME, so it runs with a $HOME of its own; pip's
+    configuration stays the user's.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        user_folder = Path(temporary)
+        make_stub(include, user_folder)
+        lines = [f"CUDA_INC_DIR = [{str(include)!r}]", f"CUDADRV_LIB_DIR = [{temporary!r}]", *CONFIGURATION]
+        (user_folder / ".aksetup-defaults.py").write_text("\n".join(lines) + "\n")
+        user = Path.home()
+        environment = {
+            **os.environ,
+            "HOME": temporary,
+            "XDG_CONFIG_HOME": os.environ.get("XDG_CONFIG_HOME", str(user / ".config")),
+            "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(user / ".cache")),
+            "CFLAGS": "-g0 -w",
+        }
+        wanted = ["--no-deps", "--no-binary", "pycuda", "--no-cache-dir", f"pycuda=={VERSION}"]
+        command = [*_pip(), "wheel", "-q", "-w", str(folder), *wanted]
+        _run(*command, environment=environment, step="compiling PyCUDA")
+
+
+def make_stub(include: Path, folder: Path) -> None:
+    """A libcuda.so whose functions all return the error for a missing device."""
+    headers = "".join(f"#include <{name}>\n" for name in HEADERS)
+    command = [compiler("CC", "gcc", "cc"), "-E", f"-I{include}", "-x", "c", "-"]
+    declared = _run(*command, given=headers, step="reading CUDA's headers")
+    names = sorted(set(re.findall(r"\b(cu[A-Z]\w*)\s*\(", declared)))
+    source = folder / "stub.c"
+    source.write_text("".join(f"int {name}(void) {{ return 100; }}\n" for name in names))
+    flags = ("-shared", "-fPIC", "-w", "-Wl,-soname,libcuda.so.1")
+    out = str(folder / "libcuda.so")
+    _run(compiler("CC", "gcc", "cc"), *flags, str(source), "-o", out, step="compiling a stub of the driver")
+
+
+def compiler(variable: str, *names: str) -> str:
+    """The compiler that the environment names in `variable`, or the first of `names` that there is."""
+    for name in filter(None, (os.environ.get(variable), *names)):
+        if shutil.which(name):
+            return name
+    raise InputError("PyCUDA is compiled, which needs a C and a C++ compiler; install gcc and g++")
+
+
+def _pip() -> list[str]:
+    if importlib.util.find_spec("pip") is None:
+        raise InputError(f"{sys.executable} has no pip; install it with `{sys.executable} -m ensurepip`")
+    return [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+
+
+def _run(*command: str, step: str, given: str | None = None, environment: dict[str, str] | None = None) -> str:
+    done = subprocess.run(command, input=given, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        lines = (done.stdout + done.stderr).strip().splitlines()
+        said = next((line for line in lines if re.search(r"\berror\b", line, re.IGNORECASE)), "no output")
+        shown = " ".join(command)
+        raise InputError(f"{step} failed ({printable(said.strip())}); for the whole output run `{shown}`")
+    return done.stdout

@@ -1,0 +1,144 @@
+"""examples: the nets that layermem carries, and a copy of one in the working folder.
+
+A wheel carries them in layermem/example_nets; a clone has them in prototxt/, whose README is the catalogue.  The
+prototxts name files relative to the working folder or to themselves, so a copy works where it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from layermem.cli.options import Verbs, add_json, add_verb, print_json
+from layermem.errors import InputError
+from layermem.utils.files import write_atomically
+from layermem.utils.text import choices, printable, wrap
+
+EXAMPLE = """\
+  layermem examples
+  layermem examples digits
+  layermem train --solver digits/solver.prototxt --budget 50%
+"""
+PACKAGE = Path(__file__).resolve().parents[1]
+IN_WHEEL, IN_CLONE = PACKAGE / "example_nets", PACKAGE.parent / "prototxt"
+CATALOGUE = "README.md"
+ELSEWHERE = {"python_layers": PACKAGE.parent / "docs" / "python_layers"}  # in a clone
+PYTHON_LAYERS = "a line fitted to a parabola; its source and its loss are Python layers"
+INCLUDED, RANDOM, NOT_INCLUDED = "included", "random", "not included"
+UNWANTED = ("lock.mdb", "__pycache__")
+
+
+@dataclass(frozen=True)
+class Example:
+    """A folder of nets: what it is, its parameters as text, and the files, relative to the folder."""
+
+    name: str
+    what: str
+    parameters: str
+    folder: Path
+
+    @property
+    def files(self) -> list[Path]:
+        every = (path for path in sorted(self.folder.rglob("*")) if path.is_file())
+        return [path.relative_to(self.folder) for path in every if not set(path.parts) & set(UNWANTED)]
+
+    @property
+    def data(self) -> str:
+        """Whether its data set is here; `random`: solver_dummy.prototxt runs it on random data."""
+        if self.name in ELSEWHERE or any(path.suffix == ".mdb" for path in self.files):
+            return INCLUDED
+        return RANDOM if self._dummies() else NOT_INCLUDED
+
+    def command(self, folder: Path) -> str:
+        """What trains a copy in `folder` with the data that there is."""
+        solver = self._dummies()[0] if self.data == RANDOM else Path("solver.prototxt")
+        options = " --allow-python" if self.name in ELSEWHERE else ""
+        return f"layermem train --solver {folder / solver}{options}"
+
+    def _dummies(self) -> list[Path]:
+        return [path for path in self.files if path.name.endswith("solver_dummy.prototxt")]
+
+
+def add_verbs(verbs: Verbs) -> None:
+    description = "list the nets that layermem carries, or copy some of them into the working folder"
+    parser = add_verb(verbs, "examples", description, EXAMPLE)
+    parser.add_argument("names", metavar="NAME", nargs="*", help="what to copy (default: list all)")
+    parser.add_argument("--to", metavar="DIR", type=Path, default=Path(), help="copy to DIR/NAME (default: NAME)")
+    add_json(parser)
+    parser.set_defaults(run=run_examples)
+
+
+def run_examples(arguments: argparse.Namespace) -> int:
+    examples = read_examples()
+    for name in arguments.names:
+        if name not in examples:
+            raise InputError(f"there is no example '{name}' ({choices(name, examples)})")
+    if arguments.names and arguments.json:
+        raise InputError("--json is of the list of examples; leave out the names, or --json")
+    if arguments.names:
+        for name in arguments.names:
+            for line in copy(examples[name], arguments.to / name):
+                print(wrap(printable(line)))
+    elif arguments.json:
+        rows = [{"name": e.name, "what": e.what, "parameters": e.parameters, "data": e.data} for e in examples.values()]
+        print_json({"examples": rows})
+    else:
+        _print_list(examples)
+    return 0
+
+
+def _print_list(examples: dict[str, Example]) -> None:
+    from layermem.report.tables import print_table
+
+    rows = [[each.name, each.what, each.parameters, each.data] for each in examples.values()]
+    print_table(["name", "what", ">parameters", "data"], rows)
+    print(wrap("`layermem examples NAME` copies one here; data `random`: solver_dummy.prototxt needs no data set"))
+
+
+def read_examples() -> dict[str, Example]:
+    """All examples by name, in the order of the catalogue."""
+    root = IN_WHEEL if IN_WHEEL.is_dir() else IN_CLONE
+    if not (root / CATALOGUE).is_file():
+        raise InputError("this installation of layermem has no examples; install its wheel again")
+    examples = [Example(*row, root / row[0]) for row in _rows((root / CATALOGUE).read_text(encoding="utf-8"))]
+    for name, folder in ELSEWHERE.items():
+        inside = root / name
+        examples.append(Example(name, PYTHON_LAYERS, "3", inside if inside.is_dir() else folder))
+    return {each.name: each for each in examples if each.folder.is_dir()}
+
+
+def _rows(catalogue: str) -> Iterator[tuple[str, str, str]]:
+    """Name, origin and parameters of each row of the catalogue's table."""
+    for line in catalogue.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| `") and len(cells) == 5 and (name := re.match(r"`(\w+)`", cells[0])):
+            yield name[1], cells[1], cells[3]
+
+
+def copy(example: Example, target: Path) -> list[str]:
+    """Copy what is missing in `target`; InputError, before anything is written, where a file has other content."""
+    missing = []
+    for name in example.files:
+        path = target / name
+        if not path.exists():
+            missing.append(name)
+        elif not path.is_file() or path.read_bytes() != (example.folder / name).read_bytes():
+            raise InputError(f"'{path}' is not that of the example; rename it, or copy to another folder with --to DIR")
+    for name in missing:
+        _make_folder((target / name).parent)
+        write_atomically(target / name, (example.folder / name).read_bytes())
+    if not missing:
+        return [f"{target}: here already, unchanged", f"train it: {example.command(target)}"]
+    return [f"{target}: {len(missing)} files; data {example.data}", f"train it: {example.command(target)}"]
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot make the folder '{folder}' ({error.strerror}); choose another with --to DIR"
+        ) from None

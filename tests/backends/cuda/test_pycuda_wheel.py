@@ -1,0 +1,75 @@
+"""PyCUDA's build finds its headers and a library to link with, without CUDA; the build itself runs in `make test`."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import pytest
+
+from layermem.backends.cuda import pycuda_wheel
+from layermem.errors import InputError
+
+
+@pytest.fixture
+def toolkit(tmp_path) -> Path:
+    include = tmp_path / "toolkit" / "include"
+    include.mkdir(parents=True)
+    (include / "cuda.h").write_text(
+        "int cuInit(unsigned flags);\n#define cuMemAlloc cuMemAlloc_v2\nint cuMemAlloc(void **p);\n"
+    )
+    (include / "cudaProfiler.h").write_text("int cuProfilerStart (void);\n")
+    return include.parent
+
+
+def test_the_stub_has_every_function_that_the_headers_declare(toolkit, tmp_path):
+    pycuda_wheel.make_stub(toolkit / "include", tmp_path)
+    stub = ctypes.CDLL(str(tmp_path / "libcuda.so"))
+    no_device = 100
+    assert stub.cuInit(0) == stub.cuMemAlloc_v2(None) == stub.cuProfilerStart() == no_device
+
+
+@pytest.mark.parametrize("name", ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"])
+def test_a_toolkit_named_by_the_environment_is_taken(toolkit, tmp_path, monkeypatch, name):
+    for other in ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"):
+        monkeypatch.delenv(other, raising=False)
+    monkeypatch.setenv(name, str(toolkit))
+    assert pycuda_wheel.header_folder(tmp_path, None) == toolkit / "include"
+
+
+def test_other_headers_make_another_wheel(toolkit):
+    before = pycuda_wheel.digest(toolkit / "include")
+    (toolkit / "include" / "cuda.h").write_text("int cuInit(unsigned flags);\n")
+    assert pycuda_wheel.digest(toolkit / "include") != before
+
+
+def test_a_toolkit_without_headers_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"include has no cuda.h and cudaProfiler.h; name .* or leave out --toolkit"):
+        pycuda_wheel.cached_wheel(tmp_path / "cache", tmp_path)
+
+
+def test_without_a_compiler_nothing_is_downloaded_and_the_remedy_is_named(toolkit, tmp_path, monkeypatch):
+    for name in ("CC", "CXX"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match=r"install gcc and g\+\+"):
+        pycuda_wheel.cached_wheel(tmp_path / "cache", toolkit)
+    assert not list((tmp_path / "cache").rglob("*.whl"))
+
+
+def test_a_step_that_fails_is_one_sentence_with_the_command_to_repeat(toolkit, tmp_path, monkeypatch):
+    (toolkit / "include" / "cuda.h").write_text("#error no such driver\n")
+    with pytest.raises(InputError, match=r"reading CUDA's headers failed \(.*no such driver.*\); for .* run `gcc"):
+        pycuda_wheel.make_stub(toolkit / "include", tmp_path)
+
+
+def test_a_wheel_in_the_cache_is_not_built_again(toolkit, tmp_path, monkeypatch):
+    built = []
+
+    def build(include, folder):
+        built.append(include)
+        (folder / "pycuda-1-none-any.whl").touch()
+
+    monkeypatch.setattr(pycuda_wheel, "build", build)
+    first, again = (pycuda_wheel.cached_wheel(tmp_path, toolkit) for _ in range(2))
+    assert first == again and built == [toolkit / "include"]
