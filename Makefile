@@ -24,16 +24,19 @@ CXX_SOURCES  = $(shell git ls-files 'layermem/native/*.cpp' 'layermem/native/*.h
 TIDY_SOURCES = $(shell git ls-files 'layermem/native/*.cpp' | grep -v -e bindings -e microkernels)
 .DEFAULT_GOAL := native
 
-.PHONY: docs train test fast check format lint types sanitize sanitize-fast sanitize-nets native setup campaign $(CAMPAIGNS) clean
+.PHONY: docs train test fast check format lint types sanitize sanitize-fast sanitize-nets native native-here setup campaign $(CAMPAIGNS) clean
 
-# .base: what training needs, and what builds the native module.  .ready: what tests, formatters and linters need too.
+# .build: what builds the native module.  .base: what training needs.  .ready: what tests, formatters and linters need.
 setup: $(VENV)/.ready
 
 PIP = LAYERMEM_NATIVE=0 $(PY) -m pip install -q --disable-pip-version-check --no-compile
 
-$(VENV)/.base: pyproject.toml setup.py
+$(VENV)/.build: pyproject.toml
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PIP) 'setuptools>=77' 'pybind11>=2.13' wheel
+	touch $@
+
+$(VENV)/.base: $(VENV)/.build setup.py
 	$(PIP) --no-build-isolation -e .
 	touch $@
 
@@ -49,8 +52,11 @@ $(VENV)/.pycuda: native $(VENV)/.ready layermem/backends/cuda/pycuda_wheel.py
 native: $(VENV)/.base
 	LAYERMEM_WERROR=1 $(PY) setup.py -q build_ext --inplace
 
-train: $(VENV)/.base
+native-here: $(VENV)/.build
 	LAYERMEM_ISAS=native $(PY) setup.py -q build_ext --inplace
+
+train:
+	$(MAKE) -j2 native-here $(VENV)/.base
 	$(BIN)/layermem train --solver prototxt/digits/solver.prototxt --budget 30% --spill build
 
 test fast $(CAMPAIGNS) sanitize sanitize-fast sanitize-nets: setup

@@ -222,7 +222,5 @@ def test_an_environment_variable_selects_the_isa_and_devices_say_which(monkeypat
         assert CpuDevice().arithmetic == f"cpu {isa}" and cpu.active_isa() == isa
     assert ReferenceDevice().arithmetic == "reference"
     monkeypatch.setenv("LAYERMEM_ISA", "mmx")
-    with pytest.raises(
-        InputError, match="LAYERMEM_ISA is 'mmx', which this build does not run; set it to one of base"
-    ):
+    with pytest.raises(InputError, match="LAYERMEM_ISA is 'mmx', which this build does not run; set it to one of base"):
         CpuDevice()

@@ -30,9 +30,7 @@ def _set_isa(name: str) -> None:
         cpu.set_isa(name)
     except ValueError:
         known = ", ".join(cpu.available_isas())
-        raise InputError(
-            f"{ISA} is '{name}', which this build does not run; set it to one of {known}"
-        ) from None
+        raise InputError(f"{ISA} is '{name}', which this build does not run; set it to one of {known}") from None
 
 
 @register_device("cpu")
