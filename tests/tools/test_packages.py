@@ -1,10 +1,12 @@
 """What source archive, wheel and editable install contain (without the native module, which takes minutes)."""
 
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,9 +21,10 @@ IGNORED = shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info", "build", "
 def build(tmp_path_factory):
     """A function from the kind of a package to its file, built from a copy of the tree."""
     folder = tmp_path_factory.mktemp("packages")
-    tree = shutil.copytree(ROOT, folder / "tree", ignore=IGNORED)
+    copied = shutil.copytree(ROOT, folder / "tree", ignore=IGNORED)
 
-    def make(kind: str) -> Path:
+    @cache
+    def make(kind: str, tree: Path = copied) -> Path:
         words = [sys.executable, "-c", BUILD, f"build_{kind}", str(folder)]
         settings = {"PATH": "/usr/bin:/bin", "LAYERMEM_NATIVE": "0"}
         ended = subprocess.run(words, cwd=tree, env=settings, capture_output=True, text=True)
@@ -41,13 +44,26 @@ def test_the_source_archive_holds_what_builds_runs_and_documents(build):
     assert not [name for name in names if name.startswith("tests") or name.endswith((".pyc", ".so", "lock.mdb"))]
 
 
-def test_the_wheel_holds_modules_and_what_they_read_but_no_sources_of_the_native_module(build):
-    with zipfile.ZipFile(build("wheel")) as wheel:
+def test_the_wheel_from_the_source_archive_holds_what_the_package_reads_and_no_sources_or_tests(build, tmp_path):
+    with tarfile.open(build("sdist")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    with zipfile.ZipFile(build("wheel", next(tmp_path.iterdir()))) as wheel:
         names = set(wheel.namelist())
+        metadata = wheel.read("layermem-0.1.0.dist-info/METADATA").decode()
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "layermem").rglob("*.py")}
-    assert names >= modules | {"layermem/proto/caffe.bin", "layermem/py.typed", "layermem/cuda_kernels/convolution.cu"}
-    assert not [name for name in names if name.endswith((".cpp", ".h", ".md"))]
-    assert not [name for name in names if name.split("/")[0] not in ("layermem", "layermem-0.1.0.dist-info")]
+    nets = {
+        f"layermem/example_nets/{path.relative_to(ROOT / 'prototxt')}" for path in ROOT.glob("prototxt/*/*.prototxt")
+    }
+    assert names >= modules | nets | {
+        "layermem/proto/caffe.bin", "layermem/py.typed", "layermem/cuda_kernels/convolution.cu",
+        "layermem/example_nets/README.md", "layermem/example_nets/digits/digits_train_lmdb/data.mdb",
+        "layermem/example_nets/python_layers/losses.py",
+    }  # fmt: skip
+    assert not [name for name in names if name.endswith((".cpp", ".h", "lock.mdb", ".pyc"))]
+    assert {name.split("/")[0] for name in names} == {"layermem", "layermem-0.1.0.dist-info"}
+    # A package index shows the README, where a link to another page of this repository leads nowhere.
+    assert "\n# layermem\n" in metadata and not re.search(r"\]\((?!https?:)", metadata)
+    assert "docs/architecture.md follows" in metadata
 
 
 def test_an_editable_install_is_found_beside_a_folder_of_its_name(build):
