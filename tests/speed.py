@@ -10,6 +10,7 @@ SLOW = (
     "backends/test_cpu.py",
     "cli/test_every_net.py",
     "cli/test_examples.py",
+    "cli/test_init.py",
     "cli/test_main.py",
     "cli/test_train.py",
     "native/test_cpu_activation.py",

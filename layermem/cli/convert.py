@@ -1,17 +1,15 @@
 """convert: weights and solver states between binary and HDF5; prototxt of old Caffe versions to the current format;
-images and their labels to a database, and a database to its mean image; nets with weights to ONNX models and back."""
+nets with weights to ONNX models."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from layermem.cli import convert_onnx
 from layermem.cli.options import Verbs, add_verb
-from layermem.cli.watch import track_progress
 from layermem.errors import InputError
 from layermem.utils.files import write_atomically
 from layermem.utils.text import printable
@@ -26,27 +24,9 @@ EXAMPLE = """\
   layermem convert out/digits_iter_700.solverstate digits.solverstate.h5
   layermem convert onnx --weights out/digits_iter_700.caffemodel digits/train_val.prototxt digits.onnx
   layermem convert caffenet/train_val.prototxt caffenet.prototxt
-  layermem convert mean digits/digits_train_lmdb mean.binaryproto
 """
-OPTIONS_OF = {  # of each conversion; those of `labels` are options of `images` too
-    "images": ("root", "resize", "gray", "encoded", "encode_type", "check_size", "shuffle", "labels", "backend"),
-    "labels": ("shuffle", "labels", "backend"),
-    "mean": (),
-    "onnx": convert_onnx.OPTIONS,
-    "IN OUT": ("names",),
-}
-MAX_LABELS = 65535  # of an image
-BACKENDS = ("lmdb", "leveldb")
-USAGE = (
-    """\
-layermem convert [-h] [--names MAP] IN OUT
-       layermem convert images [--root FOLDER] [--resize HxW] [--gray] [--encoded]
-                               [--encode-type TYPE] [--check-size] [--shuffle SEED] [--labels N]
-                               [--backend lmdb|leveldb] LIST DB
-       layermem convert labels [--shuffle SEED] [--labels N] [--backend lmdb|leveldb] LIST DB
-       layermem convert mean DB [OUT]"""
-    + convert_onnx.USAGE
-)
+OPTIONS_OF = {"onnx": convert_onnx.OPTIONS, "IN OUT": ("names",)}  # of each conversion
+USAGE = "layermem convert [-h] [--names MAP] IN OUT" + convert_onnx.USAGE
 ENDINGS = {  # of the names of files that convert writes; a source of another name is read as a weight file
     "prototxt": (".prototxt", ".txt", ".pbtxt"),
     "solver state": (".solverstate", ".solverstate.h5"),
@@ -57,73 +37,26 @@ ENDINGS = {  # of the names of files that convert writes; a source of another na
 def add_verbs(verbs: Verbs) -> None:
     description = (
         "convert weights or solver states (binary, or HDF5 if the name ends in .h5; weights also .safetensors and "
-        ".npz), upgrade prototxt, make a database of images or of their labels, or its mean image, or write a net "
-        "with its weights as an ONNX model"
+        ".npz), upgrade prototxt, or write a net with its weights as an ONNX model"
     )
     parser = add_verb(verbs, "convert", description, EXAMPLE)
     parser.usage = USAGE
-    parser.add_argument(
-        "source", metavar="IN", help="the file to read; or `images`, `labels`, `mean` or `onnx`, for what follows"
-    )
-    parser.add_argument(
-        "target", metavar="OUT",
-        help="the file to write, of the same kind by its name; or the LIST of images (lines `path label`), the DB, or "
-        "the NET",
-    )  # fmt: skip
-    parser.add_argument(
-        "result", metavar="DB or OUT", nargs="?",
-        help="the database, the file of its mean, or the ONNX model to write; labels are HDF5 if the name ends in .h5",
-    )  # fmt: skip
+    parser.add_argument("source", metavar="IN", help="the file to read; or `onnx`, for what follows")
+    parser.add_argument("target", metavar="OUT", help="the file to write, of the same kind by its name; or the NET")
+    parser.add_argument("result", metavar="OUT.onnx", nargs="?", help="the ONNX model to write")
     parser.add_argument(
         "--names", metavar="MAP", help="names in a .safetensors or .npz file, in lines `conv1/0 conv1.weight`"
     )
-    images = parser.add_argument_group("options of `convert images`")
-    images.add_argument(
-        "--root", metavar="FOLDER", type=Path, help="folder of the paths in LIST (default: here, or beside LIST)"
-    )
-    images.add_argument("--resize", metavar="HxW", type=image_size, help="height and width of all images")
-    images.add_argument("--gray", action="store_true", help="one channel instead of three")
-    images.add_argument("--encoded", action="store_true", help="store image files, to be decoded in training")
-    images.add_argument(
-        "--encode-type", metavar="TYPE", help="their format: png, jpg or bmp (default: that of each file)"
-    )
-    images.add_argument("--check-size", action="store_true", help="refuse images of different sizes")
-    both = parser.add_argument_group("options of `convert images` and `convert labels`")
-    both.add_argument("--shuffle", metavar="SEED", type=int, help="a random order (default: that of LIST)")
-    both.add_argument(
-        "--labels", metavar="N", type=label_count,
-        help="labels behind each path (default: one for images, and for labels as many as the first line has)",
-    )  # fmt: skip
-    both.add_argument("--backend", choices=BACKENDS, help="the kind of database (default: lmdb)")
     convert_onnx.add_onnx_options(parser.add_argument_group("options of `convert onnx`"))
     parser.set_defaults(run=run_convert, level=None)
 
 
-def image_size(text: str) -> tuple[int, int]:
-    """The value of --resize."""
-    height, cross, width = text.partition("x")
-    if not (
-        cross and height.isdecimal() and width.isdecimal() and 0 < int(height) <= 65535 and 0 < int(width) <= 65535
-    ):
-        raise argparse.ArgumentTypeError(f"'{text}' is no size; write height x width, such as 256x256")
-    return int(height), int(width)
-
-
-def label_count(text: str) -> int:
-    """The value of --labels."""
-    if not (text.isdecimal() and 1 <= int(text) <= MAX_LABELS):
-        raise argparse.ArgumentTypeError(f"'{text}' is no number of labels; write 1 to {MAX_LABELS}")
-    return int(text)
-
-
 def run_convert(arguments: argparse.Namespace) -> int:
     _check_options(arguments)
-    conversions = {"images": _run_images, "labels": _run_labels, "mean": _run_mean, "onnx": _run_onnx}
-    if arguments.source in conversions:
-        return conversions[arguments.source](arguments)
+    if arguments.source == "onnx":
+        return _run_onnx(arguments)
     if arguments.result is not None:
-        what = f"unknown conversion '{arguments.source}'; use {_listed(conversions)}, or give IN and OUT alone"
-        raise InputError(what)
+        raise InputError(f"unknown conversion '{arguments.source}'; use `onnx`, or give IN and OUT alone")
     source, target = arguments.source, arguments.target
     kind, target_kind = _kind(source) or "weight file", _kind(target)
     if target_kind is None:
@@ -155,63 +88,10 @@ def _check_options(arguments: argparse.Namespace) -> None:
             raise InputError(f"{option} is an option of {' and '.join(verbs)} only; leave it out")
 
 
-def _run_images(arguments: argparse.Namespace) -> int:
-    from layermem.data.databases import ImageOptions, image_records, write_database
-
-    if arguments.result is None:
-        raise InputError("`convert images` needs LIST and DB; give both")
-    options = ImageOptions(
-        root=arguments.root, size=arguments.resize, gray=arguments.gray, encoded=arguments.encoded,
-        encode=arguments.encode_type, shuffle=arguments.shuffle, check_size=arguments.check_size,
-        labels=arguments.labels or 1,
-    )  # fmt: skip
-    records = image_records(Path(arguments.target), options, lambda items: track_progress(items, "storing"))
-    count = write_database(Path(arguments.result), records, backend=arguments.backend or "lmdb")
-    print(printable(f"{arguments.result}: {count:,} images"))
-    return 0
-
-
-def _run_labels(arguments: argparse.Namespace) -> int:
-    from layermem.data.databases import label_records, write_database, write_label_rows
-
-    if arguments.result is None:
-        raise InputError("`convert labels` needs LIST and DB; give both")
-    target = Path(arguments.result)
-    records = label_records(
-        Path(arguments.target), arguments.labels, arguments.shuffle, lambda items: track_progress(items, "storing")
-    )
-    if target.suffix == ".h5":
-        if arguments.backend:
-            raise InputError("--backend is of a database, and the name ends in .h5; leave out one", path=str(target))
-        count = write_label_rows(target, records)
-    else:
-        count = write_database(target, records, backend=arguments.backend or "lmdb")
-    print(printable(f"{arguments.result}: labels of {count:,} images"))
-    return 0
-
-
-def _run_mean(arguments: argparse.Namespace) -> int:
-    from layermem.data.databases import mean_content, mean_image
-
-    mean = mean_image(Path(arguments.target), lambda items: track_progress(items, "adding"))
-    for value in mean.mean(axis=(1, 2), dtype=float):
-        print(f"mean_value: {value:.6g}")
-    if arguments.result is not None:
-        write_atomically(arguments.result, mean_content(mean))
-        print(printable(f"{arguments.result}: {'x'.join(map(str, mean.shape))}"))
-    return 0
-
-
 def _run_onnx(arguments: argparse.Namespace) -> int:
     if arguments.result is None:
         raise InputError("`convert onnx` needs NET and OUT; give both")
     return convert_onnx.run_export(arguments.target, arguments.result, arguments)
-
-
-def _listed(names: Iterable[str]) -> str:
-    """ "`a`, `b` or `c`" """
-    *first, last = (f"`{name}`" for name in names)
-    return f"{', '.join(first)} or {last}"
 
 
 def _kind(path: str) -> str | None:

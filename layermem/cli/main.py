@@ -25,9 +25,11 @@ from layermem.cli import (
     compare,
     convert,
     curves,
+    data,
     draw,
     examples,
     fit,
+    init,
     plan,
     plan_graph,
     setup_cuda,
@@ -42,6 +44,8 @@ from layermem.utils.text import NO_BREAK, wrap
 
 VERBS = (
     train,
+    init,
+    data,
     curves,
     plan,
     plan_graph,

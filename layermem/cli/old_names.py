@@ -25,10 +25,11 @@ CAFFE_OPTIONS = {
     "gpu": "--device cuda", "sigint_effect": "--sigint-effect", "sighup_effect": "--sighup-effect",
 }  # fmt: skip
 CAFFE_VERBS = {
-    "device_query": "devices", "convert_imageset": "convert images", "compute_image_mean": "convert mean",
+    "device_query": "devices", "convert_imageset": "data images", "compute_image_mean": "data mean",
     "upgrade_net_proto_text": "convert", "upgrade_net_proto_binary": "convert", "upgrade_solver_proto_text": "convert",
 }  # fmt: skip
-CONVERT_OPTIONS = {
+CONVERSIONS = ("images", "labels", "mean")  # of the verb data; earlier of convert
+DATA_OPTIONS = {
     "resize_height": "--resize HxW", "resize_width": "--resize HxW", "encode_type": "--encode-type",
     "check_size": "--check-size",
 }  # of convert_imageset  # fmt: skip
@@ -39,6 +40,8 @@ def refuse_old_names(words: Sequence[str]) -> None:
     verb, options = (words[0], words[1:]) if words else ("", [])
     if verb in CAFFE_VERBS:
         raise InputError(f"Caffe's '{verb}' is `layermem {CAFFE_VERBS[verb]}` here; use that")
+    if verb == "convert" and options and options[0] in CONVERSIONS:
+        raise InputError(f"`layermem convert {options[0]}` was renamed; use `layermem data {options[0]}`")
     for option in (word.partition("=")[0] for word in options if word.startswith("-")):
         new = RENAMED_OF_VERB.get((verb, option)) or RENAMED.get(option)
         if new:
@@ -50,7 +53,7 @@ def refuse_old_names(words: Sequence[str]) -> None:
                 f"option {option} belongs to `layermem plan-graph`; for a net, use --strategy recompute, "
                 "recompute-exact or recompute-approx"
             )
-        ours = (CONVERT_OPTIONS if verb == "convert" else CAFFE_OPTIONS).get(option.lstrip("-"))
+        ours = (DATA_OPTIONS if verb == "data" else CAFFE_OPTIONS).get(option.lstrip("-"))
         if ours and option != ours:
             raise InputError(f"Caffe's '{option}' is written {ours} here; `layermem {verb} --help` lists all options")
 

@@ -90,6 +90,15 @@ class DatumSource(ABC):
                 self._advance()
         return images, labels
 
+    def datums(self) -> Iterator[Message | None]:
+        """The Datum of every record, in the order of their keys, or None for what is none; the position stays."""
+        with self._reading():
+            for value in self._values():
+                try:
+                    yield Datum.FromString(bytes(value))
+                except DecodeError:
+                    yield None
+
     def state(self) -> State:
         return {"key": self._key.hex()}
 

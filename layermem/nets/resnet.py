@@ -105,10 +105,27 @@ def basic(net: Net, bottom: str, name: str, width: int, stride: int, project: bo
     return net.relu(f"res{name}_relu", net.add(f"res{name}", [bottom, x]))
 
 
-def cifar(depth: int, batch: int, test_batch: int) -> Net:
+def cifar_layers(net: Net, depth: int) -> str:
+    """The CIFAR family from "data" to the means of its last channels, for images of any size."""
+    each = cifar_blocks(depth)
+    x = conv_norm(net, "data", "conv1", "_conv1", True, num_output=16, kernel_size=3, pad=1, stride=1, bias_term=False)
+    for stage, width in enumerate((16, 32, 64), start=2):
+        for index in range(each):
+            first = stage > 2 and index == 0
+            x = basic(net, x, block_name(stage, index, each, depth), width, 2 if first else 1, first)
+    return net.layer("pool4", "Pooling", x, "pool4", pooling_param={"pool": Word("AVE"), "global_pooling": True})
+
+
+def cifar_blocks(depth: int) -> int:
+    """Blocks in each of the three stages."""
     each, odd = divmod(depth - 2, 6)
     if odd or each < 1:
         raise InputError(f"ResNet-{depth} is not defined for CIFAR-10; use a depth of 6n + 2: 20, 32, 44, 56, 110, ...")
+    return each
+
+
+def cifar(depth: int, batch: int, test_batch: int) -> Net:
+    cifar_blocks(depth)
     net = Net(
         f"ResNet-{depth} (CIFAR-10)",
         notes=[
@@ -125,12 +142,7 @@ def cifar(depth: int, batch: int, test_batch: int) -> Net:
         net.data(phase, f"examples/cifar10/cifar10_{source}_lmdb", count, transform)
     for phase, count in (("TRAIN", batch), ("TEST", test_batch)):
         net.dummy(phase, [count, 3, 32, 32], [count], 10)
-    x = conv_norm(net, "data", "conv1", "_conv1", True, num_output=16, kernel_size=3, pad=1, stride=1, bias_term=False)
-    for stage, width in enumerate((16, 32, 64), start=2):
-        for index in range(each):
-            first = stage > 2 and index == 0
-            x = basic(net, x, block_name(stage, index, each, depth), width, 2 if first else 1, first)
-    x = net.layer("pool4", "Pooling", x, "pool4", pooling_param={"pool": Word("AVE"), "global_pooling": True})
+    x = cifar_layers(net, depth)
     x = net.fc("fc10", x, param=WEIGHT_AND_BIAS, num_output=10, weight_filler=filler("msra"))
     net.accuracy("accuracy", x)
     net.loss("loss", x)

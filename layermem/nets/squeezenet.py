@@ -12,6 +12,7 @@ from layermem.errors import InputError
 from layermem.nets.prototext import Net, NetFiles, dummy_solver, filler, solver
 
 XAVIER = filler("xavier")
+LAST = filler("gaussian", mean=0, std=0.01)  # of the last convolution
 FIRES = ((16, 64), (16, 64), (32, 128), (32, 128), (48, 192), (48, 192), (64, 256), (64, 256))  # squeeze, each expand
 
 
@@ -41,7 +42,7 @@ def fire(net: Net, name: str, bottom: str, squeeze: int, expand: int) -> str:
 
 
 def squeezenet(version: int) -> Net:
-    form, label = FORMS[version], f"{version / 10:.1f}"
+    label = f"{version / 10:.1f}"
     net = Net(
         f"SqueezeNet {label}",
         notes=[
@@ -50,6 +51,16 @@ def squeezenet(version: int) -> Net:
         ],
     )
     net.imagenet(227, 32, 25)
+    x = squeezenet_layers(net, version)
+    x = net.conv("conv10", x, num_output=1000, kernel_size=1, weight_filler=LAST)
+    x = net.pool("pool10", net.relu("relu_conv10", x), "AVE", global_pooling=True)
+    net.imagenet_head(x)
+    return net
+
+
+def squeezenet_layers(net: Net, version: int) -> str:
+    """From "data" to what the last convolution reads, for images of any size."""
+    form = FORMS[version]
     outputs, kernel = form.first
     x = net.conv("conv1", "data", num_output=outputs, kernel_size=kernel, stride=2, weight_filler=XAVIER)
     x = net.pool("pool1", net.relu("relu_conv1", x), "MAX", kernel_size=3, stride=2)
@@ -57,11 +68,7 @@ def squeezenet(version: int) -> Net:
         x = fire(net, f"fire{number}", x, squeeze, expand)
         if number in form.pools:
             x = net.pool(f"pool{number}", x, "MAX", kernel_size=3, stride=2)
-    x = net.dropout("drop9", x, 0.5)
-    x = net.conv("conv10", x, num_output=1000, kernel_size=1, weight_filler=filler("gaussian", mean=0, std=0.01))
-    x = net.pool("pool10", net.relu("relu_conv10", x), "AVE", global_pooling=True)
-    net.imagenet_head(x)
-    return net
+    return net.dropout("drop9", x, 0.5)
 
 
 def net_files(version: int) -> NetFiles:

@@ -1,13 +1,10 @@
 """`layermem convert`."""
 
-import h5py
-import lmdb
 import numpy as np
 import pytest
-from PIL import Image
 
 from layermem.proto.read import read_net
-from layermem.proto.schema import Datum, NetParameter
+from layermem.proto.schema import NetParameter
 from layermem.proto.weights import read_weights, write_weights
 from layermem.solver.state_file import State, read_state, state_content
 
@@ -108,65 +105,6 @@ def test_weights_are_read_whatever_the_name_of_their_file(layermem, tmp_path):
     write_weights(tmp_path / "a.caffemodel", "net", WEIGHTS)
     source = (tmp_path / "a.caffemodel").rename(tmp_path / "a.caffemodel.bak")
     assert layermem("convert", source, tmp_path / "b.caffemodel").code == 0
-
-
-def test_images_become_an_lmdb_and_its_mean(layermem, tmp_path):
-    for name in ("a", "b"):
-        Image.new("RGB", (6, 4), (10, 20, 30)).save(tmp_path / f"{name}.png")
-    (tmp_path / "list.txt").write_text("a.png 0\nb.png 1\n")
-    ended = layermem("convert", "images", tmp_path / "list.txt", tmp_path / "db", "--resize", "2x3")
-    assert (ended.code, ended.out) == (0, f"{tmp_path / 'db'}: 2 images\n")
-    ended = layermem("convert", "mean", tmp_path / "db", tmp_path / "mean.binaryproto")
-    lines = ["mean_value: 30", "mean_value: 20", "mean_value: 10", f"{tmp_path / 'mean.binaryproto'}: 3x2x3"]
-    assert (ended.code, ended.out.splitlines()) == (0, lines)
-    assert layermem("convert", "mean", tmp_path / "db").out.splitlines() == lines[:3]
-
-
-@pytest.mark.parametrize(
-    ("words", "what"),
-    [
-        (["images", "list.txt"], "needs LIST and DB"),
-        (["images", "list.txt", "db", "--resize", "256"], "'256' is no size; write height x width, such as 256x256"),
-        (
-            ["a.caffemodel", "b.caffemodel", "--shuffle", "0"],
-            "--shuffle is an option of `layermem convert images` and `layermem convert labels` only",
-        ),
-        (["mean", "db", "--gray"], "--gray is an option of `layermem convert images` only"),
-        (["a.caffemodel", "b.caffemodel", "c.caffemodel"], "unknown conversion 'a.caffemodel'"),
-        (["images", "none.txt", "db"], "none.txt: no such file"),
-        (["mean", "none"], "none: "),
-    ],
-)
-def test_a_conversion_that_cannot_be_is_refused_in_a_sentence(layermem, tmp_path, monkeypatch, words, what):
-    monkeypatch.chdir(tmp_path)
-    ended = layermem("convert", *words)
-    assert ended.code == 2 and what in ended.err and "Traceback" not in ended.err and not [*tmp_path.iterdir()]
-
-
-def test_labels_become_a_database_beside_the_images_or_an_hdf5_file(layermem, tmp_path):
-    for name in ("a 1", "b 2"):
-        Image.new("RGB", (6, 4), (10, 20, 30)).save(tmp_path / f"{name}.png")
-    (tmp_path / "list.txt").write_text("a 1.png 0 2.5\nb 2.png 1 -3\n")
-    words = (tmp_path / "list.txt", tmp_path / "labels", "--shuffle", "1")
-    assert layermem("convert", "labels", *words).out == f"{tmp_path / 'labels'}: labels of 2 images\n"
-    images = (tmp_path / "list.txt", tmp_path / "images", "--shuffle", "1", "--labels", "2")
-    assert layermem("convert", "images", *images).code == 0
-    rows = {}
-    for folder in ("images", "labels"):
-        with lmdb.open(str(tmp_path / folder), readonly=True, lock=False) as environment, environment.begin() as read:
-            rows[folder] = [(bytes(key), Datum.FromString(value)) for key, value in read.cursor()]
-    assert [key for key, _ in rows["images"]] == [key for key, _ in rows["labels"]]
-    assert [(d.channels, d.height, d.width) for _, d in rows["labels"]] == [(2, 1, 1)] * 2
-    assert {key[9:]: list(d.float_data) for key, d in rows["labels"]} == {b"a 1.png": [0, 2.5], b"b 2.png": [1, -3]}
-    assert not any(d.HasField("label") for _, d in rows["images"])
-    assert layermem("convert", "labels", tmp_path / "list.txt", tmp_path / "labels.h5").code == 0
-    with h5py.File(tmp_path / "labels.h5") as file:
-        assert file["label"][()].tolist() == [[0, 2.5], [1, -3]] and file["label"].dtype == np.float32
-
-
-def test_caffes_names_of_conversions_are_answered_with_ours(layermem):
-    assert "`layermem convert images` here" in layermem("convert_imageset", "a", "b").sentence
-    assert "'--resize_height' is written --resize HxW" in layermem("convert", "images", "--resize_height=2").sentence
 
 
 @pytest.mark.parametrize("ending", ["npz", "safetensors"])

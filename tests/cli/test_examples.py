@@ -13,9 +13,11 @@ from layermem.cli import (
     compare,
     convert,
     curves,
+    data,
     draw,
     examples,
     fit,
+    init,
     plan,
     plan_graph,
     setup_cuda,
@@ -23,10 +25,13 @@ from layermem.cli import (
     time,
     train,
 )
+from tests.images import write_shapes
 
 EXAMPLES = {
     "train": train.TRAIN_EXAMPLE,
     "test": train.TEST_EXAMPLE,
+    "init": init.EXAMPLE,
+    "data": data.EXAMPLE,
     "curves": curves.EXAMPLE,
     "plan": plan.EXAMPLE,
     "plan-graph": plan_graph.EXAMPLE,
@@ -57,6 +62,7 @@ def test_the_help_of_every_verb_shows_its_example(layermem, verb):
 def test_every_example_works_in_an_empty_folder(layermem, tmp_path, monkeypatch):
     pytest.importorskip("plotly")
     pytest.importorskip("igraph")
+    write_shapes(tmp_path / "photos", 2)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pycuda_wheel, "installed", lambda: "2026.1")  # or `setup-cuda` would compile it
     monkeypatch.setattr(pycuda_wheel, "compiles_kernels", lambda: True)

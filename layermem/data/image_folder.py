@@ -1,0 +1,150 @@
+"""A folder of images with one subfolder for each class: its lists, split into train and test, and their databases.
+
+    photos/cat/1.jpg photos/dog/7.png ...   ->   OUT/labels.txt             the classes, one in each line, from label 0
+                                                 OUT/train.txt test.txt     lines `path label`, in a random order
+                                                 OUT/train_lmdb test_lmdb
+                                                 OUT/mean.binaryproto       of the training images
+
+The split is by class, so that train and test have the same balance, and depends on the seed and the names alone.  Equal
+files of a class stay together, so that no test image is a copy of a training image.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence, Sized
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from layermem.data.databases import ImageOptions, image_records, mean_content, mean_image, write_database
+from layermem.data.list_source import IMAGE_LIMIT
+from layermem.errors import InputError
+from layermem.utils.input_files import read_bytes
+from layermem.utils.seeds import generator
+
+IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
+LABELS, TRAIN, TEST, MEAN = "labels.txt", "train", "test", "mean.binaryproto"
+
+Entry = tuple[Path, int]  # an image and its label
+Track = Callable[[list[int]], Iterable[int]]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What write_dataset wrote: counts by class and set, the shape of an image, and its mean by channel."""
+
+    classes: tuple[str, ...]
+    train: tuple[int, ...]
+    test: tuple[int, ...]
+    shape: tuple[int, ...]
+    mean_values: tuple[float, ...]
+
+
+def class_images(folder: Path) -> dict[str, list[Path]]:
+    """The images below each subfolder, by its name, in the order of names; hidden files are left out."""
+    if not folder.is_dir():
+        raise InputError("is no folder; give a folder with one subfolder for each class", path=str(folder))
+    classes = {
+        each.name: sorted(path for path in each.rglob("*") if _is_image(path.relative_to(folder)) and path.is_file())
+        for each in sorted(folder.iterdir()) if each.is_dir() and not each.name.startswith(".")
+    }  # fmt: skip
+    if not classes:
+        raise InputError("has no subfolders; put the images of each class into one of its name", path=str(folder))
+    for name, images in classes.items():
+        if not images:
+            known = ", ".join(IMAGE_ENDINGS)
+            raise InputError(f"has no images ({known}); add some, or remove the folder", path=str(folder / name))
+    return classes
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in IMAGE_ENDINGS and not any(part.startswith(".") for part in path.parts)
+
+
+def split_images(
+    classes: dict[str, list[Path]], folder: Path, share: float, seed: int
+) -> tuple[list[Entry], list[Entry]]:
+    """Training and test images, each in a random order; `share` of each class, and at least one image, is for tests."""
+    train: list[Entry] = []
+    test: list[Entry] = []
+    for label, (name, images) in enumerate(classes.items()):
+        groups: dict[bytes, list[Path]] = {}  # equal files
+        for path in images:
+            raw = read_bytes(path, what="image", limit=IMAGE_LIMIT)
+            groups.setdefault(hashlib.blake2b(raw).digest(), []).append(path)
+        order = generator(seed, "split", name).permutation(len(groups))
+        wanted = max(1, round(share * len(images))) if share else 0
+        if len(groups) < 2 and wanted:
+            what = "has one image only, and a split needs two; add images, or make no test set with --test 0"
+            raise InputError(what, path=str(folder / name))
+        every = [*groups.values()]
+        for position, index in enumerate(order):
+            chosen = train if wanted <= 0 or position + 1 == len(order) else test
+            chosen.extend((path, label) for path in every[int(index)])
+            wanted -= len(every[int(index)]) if chosen is test else 0
+    return _shuffled(train, seed), _shuffled(test, seed)
+
+
+def _shuffled(entries: Sequence[Entry], seed: int) -> list[Entry]:
+    return [entries[int(i)] for i in generator(seed, "order", len(entries)).permutation(len(entries))]
+
+
+def write_dataset(
+    folder: Path, out: Path, options: ImageOptions, *, share: float, seed: int, backend: str = "lmdb",
+    track: Track = list,
+) -> Dataset:  # fmt: skip
+    """Write lists, databases and the mean of the images below `folder` to `out`, which appears when all is there."""
+    if out.exists():
+        raise InputError("exists already; give another name, or remove it first", path=str(out))
+    classes = class_images(folder)
+    train, test = split_images(classes, folder, share, seed)
+    aside = out.with_name(f".{out.name}.part")
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        aside.mkdir(parents=True)
+        (aside / LABELS).write_text("".join(f"{_in_line(name, folder)}\n" for name in classes))
+        for name, entries in ((TRAIN, train), (TEST, test)):
+            if entries:
+                _write_set(aside, name, entries, replace(options, check_size=True), backend, track)
+        mean = mean_image(aside / f"{TRAIN}_{backend}", track)
+        (aside / MEAN).write_bytes(mean_content(mean))
+        aside.rename(out)
+    except InputError as error:
+        raise _renamed(error, aside, out) from None
+    except OSError as error:
+        raise InputError(f"cannot be written: {error}; use another path", path=str(out)) from None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    values = tuple(float(value) for value in mean.mean(axis=(1, 2), dtype=float))
+    return Dataset(tuple(classes), _counts(train, classes), _counts(test, classes), mean.shape, values)
+
+
+def _counts(entries: Sequence[Entry], classes: Sized) -> tuple[int, ...]:
+    """Images of each class."""
+    labels = Counter(label for _, label in entries)
+    return tuple(labels[label] for label in range(len(classes)))
+
+
+def _write_set(
+    aside: Path, name: str, entries: Sequence[Entry], options: ImageOptions, backend: str, track: Track
+) -> None:
+    listing = aside / f"{name}.txt"
+    lines = (f"{_in_line(os.path.relpath(path, aside), path)} {label}\n" for path, label in entries)
+    listing.write_text("".join(lines))
+    options = replace(options, root=aside)
+    write_database(aside / f"{name}_{backend}", image_records(listing, options, track), backend=backend)
+
+
+def _in_line(name: str, path: Path) -> str:
+    if "\n" in name or name != name.strip():
+        raise InputError("has a name that a list cannot hold; rename it without blanks at its ends", path=str(path))
+    return name
+
+
+def _renamed(error: InputError, aside: Path, out: Path) -> InputError:
+    """The error with the name of the folder as it would have been."""
+    path = None if error.path is None else error.path.replace(str(aside), str(out))
+    return InputError(error.what.replace(str(aside), str(out)), path=path, line=error.line)

@@ -1,0 +1,94 @@
+"""`layermem init`: a net and a solver for a data set, and the guide that leads from images to a classifier."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from layermem.nets.classifier import family_of, largest_divisor
+from tests.images import write_shapes
+
+PAGE = Path("docs/your_images.md").resolve()
+
+
+@pytest.fixture
+def data(layermem, tmp_path, monkeypatch):
+    """A data set of 12 training and 4 test images of 48 x 50 pixels, in data/."""
+    monkeypatch.chdir(tmp_path)
+    write_shapes(tmp_path / "photos", 4, height=48, width=50)
+    assert layermem("data", "folder", "photos", "data", "--test", "25%").code == 0
+
+
+@pytest.mark.parametrize("net", ["lenet", "resnet8", "squeezenet"])
+def test_every_net_trains_on_the_data_set_and_its_deploy_net_has_the_same_layers(layermem, data, net):
+    made = layermem("init", f"nets/{net}", "--data", "data", "--net", net, "--epochs", "1", "--batch", "2", "--json")
+    assert made.code == 0 and json.loads(made.out)["net"] == net
+    train = layermem("train", "--solver", f"nets/{net}/solver.prototxt", "--iterations", "1")
+    assert train.code == 0 and "accuracy = " in train.out, train.err
+    layers = []
+    for file, phase in (("train_val", "TEST"), ("deploy", "TEST")):
+        ended = layermem("show", "--net", f"nets/{net}/{file}.prototxt", "--phase", phase, "--json")
+        assert ended.code == 0, ended.err
+        layers.append({each["name"]: each["parameter_shapes"] for each in json.loads(ended.out)["layers"]})
+    assert set(layers[1]) - set(layers[0]) == {"prob"}
+    assert all(layers[0][name] == shapes for name, shapes in layers[1].items() if name != "prob")
+
+
+def test_the_files_have_the_numbers_of_the_data_set(layermem, data, tmp_path):
+    assert layermem("init", "net", "--data", "data", "--epochs", "20", "--batch", "5", "--mirror").code == 0
+    train, deploy, solver = (Path("net", f"{name}.prototxt").read_text() for name in ("train_val", "deploy", "solver"))
+    assert train.count("mean_value") == 6 and train.count("mirror: true") == 1 and "num_output: 4" in train
+    assert (
+        'source: "../data/train_lmdb" batch_size: 5' in train and 'source: "../data/test_lmdb" batch_size: 4' in train
+    )
+    assert "dim: 1 dim: 3 dim: 48 dim: 50" in deploy and "ResNet-20" in deploy
+    assert "max_iter: 60\n" in solver and "test_interval: 6\n" in solver and "test_iter: 1\n" in solver
+    assert Path("net/labels.txt").read_text() == Path("data/labels.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--data", "photos"), "photos: is not what `layermem data folder` wrote"),
+        (("--data", "data", "--net", "resnet21"), "use a depth of 6n + 2"),
+        (("--data", "data", "--net", "lenett"), "unknown net 'lenett' (did you mean lenet?"),
+        (("--data", "data", "--epochs", "0"), "--epochs 0 is too few"),
+    ],
+)
+def test_what_cannot_be_made_is_refused(layermem, data, words, says):
+    ended = layermem("init", "net", *words)
+    assert ended.code == 2 and says in ended.sentence and not Path("net").exists()
+
+
+def test_sizes_that_a_net_does_not_suit_and_files_that_exist_are_refused(layermem, data):
+    assert layermem("data", "folder", "photos", "small", "--resize", "20x20").code == 0
+    assert "needs images of 48x48 or more" in layermem("init", "n", "--data", "small", "--net", "squeezenet").sentence
+    assert layermem("data", "folder", "photos", "large", "--resize", "100x20").code == 0
+    assert "is for images up to 96x96" in layermem("init", "n", "--data", "large", "--net", "lenet").sentence
+    assert layermem("init", "n", "--data", "small").code == 0
+    assert "exists already; give another folder" in layermem("init", "n", "--data", "small").sentence
+
+
+def test_test_batches_have_every_image_once():
+    assert [largest_divisor(number, 10) for number in (1, 10, 36, 37)] == [1, 10, 9, 1]
+    assert family_of("resnet20").name == "ResNet-20"
+
+
+def test_the_guide_leads_from_200_images_to_a_classifier(layermem, tmp_path, monkeypatch):
+    """The commands of docs/your_images.md, as they stand."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    write_shapes(tmp_path / "photos", 50)
+    commands = re.findall(r"^```\n(layermem [^$]*?)```", PAGE.read_text(), re.MULTILINE)[0].splitlines()
+    assert len(commands) == 5
+    outputs = []
+    for command in commands:
+        ended = layermem(*shlex.split(command)[1:])
+        assert ended.code == 0, (command, ended.err)
+        outputs.append(ended.out)
+    assert "no problems" in outputs[0] and "160 images to train, 40 to test" in outputs[1]
+    accuracy = float(re.search(r"^accuracy = (\S+)", outputs[4], re.MULTILINE)[1])
+    assert accuracy > 0.6  # by chance: 0.25
+    assert Path("curves.png").exists() and Path("shapes/deploy.prototxt").exists()
