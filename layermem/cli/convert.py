@@ -22,7 +22,8 @@ EXAMPLE = """\
   # the next three after `layermem train --solver digits/solver.prototxt`:
   layermem convert out/digits_iter_700.caffemodel digits.caffemodel.h5
   layermem convert out/digits_iter_700.solverstate digits.solverstate.h5
-  layermem convert onnx --weights out/digits_iter_700.caffemodel digits/train_val.prototxt digits.onnx
+  layermem convert onnx --weights out/digits_iter_700.caffemodel \\
+      digits/train_val.prototxt digits.onnx
   layermem convert caffenet/train_val.prototxt caffenet.prototxt
 """
 OPTIONS_OF = {"onnx": convert_onnx.OPTIONS, "IN OUT": ("names",)}  # of each conversion
