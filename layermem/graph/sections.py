@@ -49,8 +49,8 @@ class Section:
     data    blobs (versions) to hold to the end of the step; outputs of the section are always held
     diffs   names of blobs whose gradient is held to the end of the step
     apart   blobs (versions) whose layer is not fused with what reads it, beside those of `data`
-    copied  a blob (version) that is handed to the host as soon as it is computed
-    copied_diff   the name of a blob whose gradient is handed to the host as soon as it is final
+    copied  blobs (versions) that are handed to the host as soon as they are computed
+    copied_diffs   names of blobs whose gradient is handed to the host as soon as it is final
     """
 
     first: int
@@ -59,8 +59,8 @@ class Section:
     data: tuple[str, ...] = ()
     diffs: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
-    copied: str | None = None
-    copied_diff: str | None = None
+    copied: tuple[str, ...] = ()
+    copied_diffs: tuple[str, ...] = ()
 
 
 def section_graph(net: Net, device: Device, section: Section, *, gradients: bool) -> Graph:
@@ -69,18 +69,18 @@ def section_graph(net: Net, device: Device, section: Section, *, gradients: bool
     names = {node.layer.name for layer in layers for node in layer.nodes}
     nodes = [node for node in op_nodes(net) if node.layers[0].name in names]
     held = tuple(dict.fromkeys((*section.data, *section_outputs(nodes))))
-    copied = [section.copied] if section.copied is not None else []
-    nodes = fuse(nodes, device.fusions, {*held, *copied, *section.apart, *_borders(net, section)})
+    nodes = fuse(nodes, device.fusions, {*held, *section.copied, *section.apart, *_borders(net, section)})
     needs = _needs(net, nodes, section)
     build = _SectionBuilder(net, nodes, device, needs, True)
     build.declare(gradients)
     build.feed_outside()
-    build.forward(copied)
+    build.forward(section.copied)
     build.hold(FORWARD_HOLD, FORWARD, held)
     if section.backward is not None:
         build.feed_diffs(section.backward.fed)
         build.backward()
-        build.copy_diff(section.copied_diff)
+        for name in section.copied_diffs:
+            build.copy_diff(name)
         build.hold(BACKWARD_HOLD, BACKWARD, (*held, *build.diffs_of(section.diffs)))
     return build.graph("step" if section.backward else "forward", net_warnings(net))
 
@@ -179,9 +179,9 @@ class _SectionBuilder(GraphBuilder):
         found = (diff_buffer(self.net, name, graph) for name in names)
         return [buffer for buffer in found if buffer is not None]
 
-    def copy_diff(self, name: str | None) -> None:
+    def copy_diff(self, name: str) -> None:
         """Hand the gradient of blob `name` to the host after the last op that changes it."""
-        buffer = None if name is None else diff_buffer(self.net, name, self.graph(""))
+        buffer = diff_buffer(self.net, name, self.graph(""))
         if buffer is not None:
             ops_ = self.ops.ops
             last = max(i for i, op in enumerate(ops_) if buffer in (*op.writes, *op.updates))

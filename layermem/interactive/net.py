@@ -24,12 +24,15 @@ from layermem.interactive.session import Memory, Session
 from layermem.interactive.shadows import Shadows
 from layermem.interactive.weights import matched_weights
 from layermem.job import Budget
+from layermem.proto.blobs import Blob as Values
 from layermem.proto.read import read_net_text
 from layermem.proto.schema import PHASES
 from layermem.proto.weights import write_weights
 from layermem.report.plan_report import PlanReport
+from layermem.runtime.runner import Runner
 from layermem.solver.build import reported
 from layermem.solver.feeds import Feeds
+from layermem.solver.parameters import Parameters
 
 PathName = str | PathLike[str]
 Weights = PathName | Sequence[PathName]
@@ -90,13 +93,21 @@ class Net:
     ):
         self._file = read_source(source)
         self._level, self._stages, self._allow_python = level, tuple(stages), allow_python
+        self._batch = batch
+        self._input_shapes = {name: tuple(shape) for name, shape in (inputs or {}).items()}
         self._memory = Memory(budget, host_budget, strategy)
         self._device, self._seed = device, seed
         if isinstance(keep, str):
             keep = (keep,)
         self._keep = tuple(keep) if keep is not None else None if budget is None else ()
         self._definition = build_net(
-            self._file, phase, batch=batch, inputs=inputs, level=level, stages=self._stages, allow_python=allow_python
+            self._file,
+            phase,
+            batch=batch,
+            inputs=self._input_shapes,
+            level=level,
+            stages=self._stages,
+            allow_python=allow_python,
         )
         self._inputs: dict[str, Array] = {}  # of Input layers, by blob
         self._diffs: dict[str, Array] = {}  # that a user sets, by blob
@@ -106,7 +117,7 @@ class Net:
         self._feeds: Feeds | None = None
         self._session: Session | None = None
         self._passes: Passes | None = None
-        self._initial = [] if weights is None else [
+        self._initial: list[Mapping[str, Values]] = [] if weights is None else [
             matched_weights(self._definition, path)
             for path in ([weights] if isinstance(weights, (str, PathLike)) else weights)
         ]  # fmt: skip
@@ -194,17 +205,14 @@ class Net:
         def data() -> Array:
             if layer in self._lenders:
                 return self._lenders[layer].params[layer][index].data
-            session, _ = self._ready()
-            assert session.runner is not None
-            return self._shadows.array(session.runner, name, shape)
+            return self._shadows.array(self._runner(), name, shape)
 
         def diff() -> Array:
             session, passes = self._ready()
             if not self._definition.params[name].param.learned:
                 return np.zeros(shape, session.device.real)
             session.need_gradients(passes.default_section())
-            assert session.runner is not None
-            return self._shadows.array(session.runner, f"{name}.diff", shape)
+            return self._shadows.array(self._runner(), f"{name}.diff", shape)
 
         return NetBlob(f"{layer}[{index}]", lambda: shape, data, diff)
 
@@ -231,7 +239,7 @@ class Net:
     def _forward(
         self, blobs: Sequence[str] | None, start: str | None = None, end: str | None = None
     ) -> dict[str, Array]:
-        self._refuse_new_shapes()
+        self.reshape()
         layers = self._definition.layers
         first = 0 if start is None else self._index(start)
         last = len(layers) - 1 if end is None else self._index(end)
@@ -240,8 +248,98 @@ class Net:
         names = [*(self.outputs if end is None else self.top_names[end]), *(blobs or ())]
         for name in names:
             self.blobs[name]
-        self._run_forward(first, last)
+        self._run_forward(first, last, names)
         return {name: np.array(self.blobs[name].data) for name in dict.fromkeys(names)}
+
+    def backward(
+        self, diffs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **top_diffs: Any
+    ) -> dict[str, Array]:
+        """Run the layers of the last forward pass, or `start` down to `end` of them, backward.
+
+        diffs      further blobs whose gradient to return
+        top_diffs  gradients of output blobs, in their shapes, in place of net.blobs[name].diff.  A loss starts from its
+                   weight; another output that no gradient was set for from nothing
+
+        Returns gradients by name: of the inputs, or of the bottoms of `end`, and of `diffs`; the arrays are copies.
+        Gradients of parameters (net.params[layer][i].diff) are added up until net.clear_param_diffs().  To go on from
+        changed blobs, run forward with `start` first.  InputError before a forward pass.
+        """
+        _, passes = self._ready()
+        if not passes.history:
+            raise InputError("backward needs what a forward pass leaves; call net.forward() first")
+        last = passes.history[-1]
+        top = last.last if start is None else self._index(start)
+        bottom = last.first if end is None else self._index(end)
+        for index in (top, bottom):
+            if not last.first <= index <= last.last:
+                layers = self._definition.layers
+                raise InputError(
+                    f"layer '{layers[index].name}' is not among those of the last forward pass, "
+                    f"'{layers[last.first].name}' to '{layers[last.last].name}'; run net.forward() over it"
+                )
+        if bottom > top:
+            raise InputError(f"layer '{end}' comes after layer '{start}'; backward runs from start down to end")
+        leaves = passes.leaves(top, bottom)
+        self._set_diffs(top_diffs, leaves)
+        names = [*(self.inputs if end is None else self.bottom_names[end]), *(diffs or ())]
+        for name in names:
+            self.blobs[name]
+        fed = {version: self._diffs[name] for name, version in leaves.items() if name in self._diffs}
+        self._run_backward(top, bottom, fed, names)
+        return {name: np.array(self.blobs[name].diff) for name in dict.fromkeys(names)}
+
+    def _run_backward(self, start: int, end: int, fed: Mapping[str, Array], wanted: Sequence[str]) -> None:
+        _, passes = self._ready()
+        self._write_parameters()
+        try:
+            passes.backward(start, end, fed, wanted)
+        except InputError as error:
+            raise self._definition.placed(error) from None
+        finally:
+            self._shadows.refresh(self._runner())
+        self._diffs = {name: array for name, array in self._diffs.items() if not passes.computes_diff(name)}
+
+    def _set_diffs(self, diffs: Mapping[str, Any], leaves: Mapping[str, str]) -> None:
+        for name, value in diffs.items():
+            if name not in leaves:
+                known = ", ".join(leaves)
+                raise InputError(f"backward starts from {known}, and '{name}' is none of them; set no other gradient")
+            array, shape = _as_numbers(name, value), self.blobs[name].shape
+            if array.shape != shape:
+                raise InputError(
+                    f"blob '{name}' has the shape {_text(shape)}, and its gradient was given as {_text(array.shape)}; "
+                    "give one of its shape"
+                )
+        for name, value in diffs.items():
+            self._diffs[name] = np.array(value, np.float32)
+
+    def clear_param_diffs(self) -> None:
+        """Set the gradients of all parameters to zero."""
+        for blobs in self.params.values():
+            for blob in blobs:
+                blob.diff[...] = 0
+
+    def forward_backward_all(
+        self, blobs: Sequence[str] | None = None, diffs: Sequence[str] | None = None, **arrays: Any
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """forward and backward for any number of items: blobs, and gradients of inputs and of `diffs`, by name.
+
+        arrays   for every input, and for outputs whose gradient is given; the last batch is filled up with zeros
+        """
+        inputs = {name: value for name, value in arrays.items() if name in self.inputs}
+        tops = {name: value for name, value in arrays.items() if name not in self.inputs}
+        self._check_names(inputs, self.inputs, "input")
+        outs: dict[str, list[Array]] = {}
+        gradients: dict[str, list[Array]] = {}
+        size = next(iter(self._batch_sizes().values()))
+        sizes = {**self._batch_sizes(), **dict.fromkeys(tops, size)}
+        for batch, items in batches_of(arrays, sizes):
+            for name, values in self._forward_batch(blobs, {name: batch[name] for name in inputs}).items():
+                outs.setdefault(name, []).append(self._rows(name, values, items))
+            self._set_diffs({name: batch[name] for name in tops}, dict.fromkeys(self.outputs, ""))
+            for name, values in self.backward(diffs).items():
+                gradients.setdefault(name, []).append(self._rows(name, values, items))
+        return tuple({name: joined(parts) for name, parts in each.items()} for each in (outs, gradients))  # type: ignore[return-value]
 
     def forward_all(self, blobs: Sequence[str] | None = None, **inputs: Any) -> dict[str, Array]:
         """The same for any number of items: batches of the net's size, the last one filled up with zeros."""
@@ -276,17 +374,20 @@ class Net:
             raise InputError(f"'{name}' has no items; give at least one")
         return self.forward_all([] if blob is None else [blob], **{name: items})[wanted]
 
-    def _run_forward(self, first: int, last: int) -> None:
+    def _run_forward(self, first: int, last: int, wanted: Sequence[str]) -> None:
         session, passes = self._ready()
-        assert session.runner is not None
-        self._borrow()
-        self._shadows.flush(session.runner)
         try:
-            passes.forward(first, last, self._next_batch(first, last))
+            passes.forward(first, last, self._next_batch(first, last), self._write_parameters, wanted)
         except InputError as error:
             raise self._definition.placed(error) from None
         finally:
-            self._shadows.refresh(session.runner)
+            if session.runner is not None:
+                self._shadows.refresh(session.runner)
+
+    def _write_parameters(self) -> None:
+        """Bring what a user set, and what another net lends, into the arena."""
+        self._borrow()
+        self._shadows.flush(self._runner())
 
     def _next_batch(self, first: int, last: int) -> Batch:
         """The arrays of all feeds in layers first .. last, as copies: passes may be repeated."""
@@ -304,8 +405,16 @@ class Net:
             self._feeds = Feeds((self._definition,), self._seed)
         return self._feeds
 
+    def _runner(self) -> Runner:
+        """What holds the parameters."""
+        session, passes = self._ready()
+        if session.runner is None:
+            session.bind(passes.default_section())
+        assert session.runner is not None
+        return session.runner
+
     def _ready(self) -> tuple[Session, Passes]:
-        """The session with its first program bound."""
+        """The session and its passes, made when they are first needed."""
         if self._session is None or self._passes is None:
             device = get_device(self._device) if isinstance(self._device, str) else self._device
             session = Session(self._definition, device, self._memory, self._seed)
@@ -314,7 +423,6 @@ class Net:
             passes = Passes(
                 self._definition, session, self._keep, trains or bool(self._definition.message.force_backward)
             )
-            session.bind(passes.default_section())
             self._session, self._passes = session, passes
         return self._session, self._passes
 
@@ -346,6 +454,7 @@ class Net:
         if not inputs:
             return
         self._check_names(inputs, self.inputs, "input")
+        self.reshape()
         for name, value in inputs.items():
             array, shape = _as_numbers(name, value), self.blobs[name].shape
             if array.shape != shape:
@@ -390,23 +499,19 @@ class Net:
 
     def save(self, path: PathName) -> None:
         """Write the parameters to a weight file, in the format of its name: .caffemodel, .h5, .safetensors or .npz."""
-        session, _ = self._ready()
-        assert session.runner is not None
-        self._borrow()
-        self._shadows.flush(session.runner)
+        self._write_parameters()
         net = self._definition
-        write_weights(path, net.name, session.parameters.file_layers(), net.names_in_file)
+        write_weights(path, net.name, Parameters((net,), self._runner(), 0).file_layers(), net.names_in_file)
 
     def load(self, path: PathName) -> None:
         """Set parameters from a weight file, by layer name; other layers keep theirs.
 
         InputError for a layer whose blobs do not fit, and for a file with no layer of the net."""
         values = matched_weights(self._definition, path)
-        session, _ = self._ready()
-        assert session.runner is not None
-        self._shadows.flush(session.runner)
-        session.parameters.write(values)
-        self._shadows.refresh(session.runner)
+        runner = self._runner()
+        self._shadows.flush(runner)
+        Parameters((self._definition,), runner, 0).write(values)
+        self._shadows.refresh(runner)
 
     copy_from = load
 
@@ -428,11 +533,9 @@ class Net:
         """Copy the parameters of layers that are shared."""
         for layer in self._definition.layers:
             if layer.name in self._lenders:
-                session, _ = self._ready()
-                assert session.runner is not None
                 lent = self._lenders[layer.name].params[layer.name]
                 for (name, _param), blob in zip(layer.params, lent):
-                    session.runner.write(name, blob.data)
+                    self._runner().write(name, blob.data)
 
     def close(self) -> None:
         """Release the files of its data layers, and the arena."""
@@ -453,10 +556,58 @@ class Net:
             raise InputError(f"blob '{name}' cannot have the shape {_text(shape)}; every extent must be positive")
         self._shapes[name] = shape
 
-    def _refuse_new_shapes(self) -> None:
-        for name, shape in self._shapes.items():
-            if shape != self._definition.blobs[self._version(name)].shape:
-                raise InputError(f"input '{name}' was given the shape {_text(shape)}; call net.reshape() before a pass")
+    def reshape(self, **shapes: Sequence[int]) -> None:
+        """Give inputs other shapes (NCHW), here or by net.blobs[name].reshape before; all blobs follow.
+
+        Parameters stay.  InputError, and nothing changes, where a layer's parameters would have another shape.
+        """
+        for name, shape in shapes.items():
+            self.blobs[name].reshape(*shape)
+        current = {name: self._definition.blobs[self._version(name)].shape for name in self.inputs}
+        wanted = {**current, **self._shapes}
+        if wanted == current:
+            self._shapes.clear()
+            return
+        old = self._definition
+        try:
+            new = build_net(
+                self._file, self.phase, batch=self._batch, inputs={**self._input_shapes, **wanted},
+                level=self._level, stages=self._stages, allow_python=self._allow_python,
+            )  # fmt: skip
+            _check_same_parameters(old, new)
+        except InputError:
+            self._shapes.clear()
+            raise
+        self._replace_definition(new)
+
+    def _replace_definition(self, new: graph_net.Net) -> None:
+        """Go on with a net of the same layers and parameters."""
+        session, passes, feeds = self._session, self._passes, self._feeds
+        self._definition, self._session, self._passes = new, None, None
+        self._shapes.clear()
+        self._diffs = {name: a for name, a in self._diffs.items() if a.shape == self.blobs[name].shape}
+        if feeds is not None:
+            position = feeds.position(0)
+            feeds.close()
+            self._feeds = Feeds((new,), self._seed)
+            self._feeds.seek(0, position)
+        if session is None or passes is None or session.runner is None:
+            return
+        self._shadows.flush(session.runner)
+        self._shadows = Shadows()
+        values = {name: session.runner.read(name) for name in session.runner.persistent if name in new.params}
+        same = {name: value for name, value in values.items() if value.shape == new.params[name].param.tensor.shape}
+        session.close()
+        self._initial = [same]
+        self._ready()[1].continue_from(passes)
+
+    def set_input_arrays(self, data: npt.ArrayLike, labels: npt.ArrayLike) -> None:
+        """Set the arrays of the MemoryData layer: whole batches, which forward passes read in turn, again and again."""
+        layer = next((layer for layer in self._definition.layers if layer.type == "MemoryData"), None)
+        if layer is None:
+            raise InputError("set_input_arrays needs a MemoryData layer, and the net has none; use net.forward(data=x)")
+        arrays = [_as_numbers(name, value) for name, value in zip(layer.message.top, (data, labels))]
+        self._open_feeds.give(0, layer.name, arrays)
 
 
 def _as_numbers(name: str, value: npt.ArrayLike) -> Array:
@@ -468,6 +619,18 @@ def _as_numbers(name: str, value: npt.ArrayLike) -> Array:
     if array.dtype.kind not in "fiub":
         raise InputError(f"'{name}' holds {array.dtype}, and a net takes numbers; convert it to float32")
     return array
+
+
+def _check_same_parameters(old: graph_net.Net, new: graph_net.Net) -> None:
+    """InputError unless both nets have parameters of the same shapes."""
+    for name, owned in old.params.items():
+        there = new.params[name].param
+        if not owned.param.carried and there.shape != owned.param.shape:
+            raise InputError(
+                f"would need a parameter of {_text(there.shape)} for these inputs, and has one of "
+                f"{_text(owned.param.shape)}; change the batch alone, or build another net",
+                path=str(old.path), layer=owned.layer,
+            )  # fmt: skip
 
 
 def _text(shape: Sequence[int]) -> str:

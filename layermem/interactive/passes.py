@@ -8,8 +8,8 @@ states) are put back, so that they move once.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 import numpy as np
@@ -78,27 +78,62 @@ class Passes:
         last = len(self.net.layers) - 1
         return self._section(0, last, self._range if self._covers(0, last) else None)
 
-    def forward(self, first: int, last: int, batch: Batch) -> None:
-        """Run layers first .. last forward; blobs from before them have the values that they have now."""
+    def forward(
+        self, first: int, last: int, batch: Batch, prepare: Callable[[], None], wanted: Sequence[str] = ()
+    ) -> None:
+        """Run layers first .. last forward; blobs from before them have the values that they have now.
+
+        prepare   called when the arena is there, right before the pass
+        wanted    names of blobs that will be read: those that are not held are handed out"""
         whole = Section(first, last)
         names = {version: name for name in self._names() for version in versions(self.net, name)}
         inputs = {FED_BLOB + v: [np.array(self.data(names[v]))] for v in outside_blobs(self.net, whole)}
-        bound = self.session.bind(self._section(first, last, self._range if self._covers(first, last) else None))
         made = self._made(first, last)
+        section = self._section(first, last, self._range if self._covers(first, last) else None)
+        apart = {made[name]: name for name in wanted if name in made and not self._is_held(made[name], section)}
+        bound = self.session.bind(replace(section, copied=tuple(apart)))
+        prepare()
         new = ForwardPass(first, last, {**batch, **inputs}, self.step, self._states(bound), made)
         self.step += 1
         self._start(new, bound)
         self.history = [p for p in self.history if p.made.keys() - made.keys()] + [new]
         self.copies = {name: array for name, array in self.copies.items() if name not in made}
+        self.copies |= {name: bound.results[version] for version, name in apart.items()}
         self.backward_pass, self.diff_copies = None, {}
 
-    def backward(self, start: int, end: int, fed: Mapping[str, Array]) -> None:
+    def backward(self, start: int, end: int, fed: Mapping[str, Array], wanted: Sequence[str] = ()) -> None:
         """Run layers start .. end of the last forward pass backward, from the gradients `fed`."""
         last = self.history[-1]
         self._range = BackwardRange(start, end, tuple(fed))
-        bound = self.session.bind(self._section(last.first, last.last, self._range))
+        section = self._section(last.first, last.last, self._range)
+        apart = tuple(name for name in dict.fromkeys(wanted) if name not in section.diffs)
+        if apart:
+            older = [v for name in apart for v in versions(self.net, name)[:-1]]
+            section = replace(section, apart=(*section.apart, *older), copied_diffs=apart)
+        bound = self.session.bind(section)
         self._run_backward(last, bound, fed)
         self.backward_pass, self.diff_copies = BackwardPass(start, end, dict(fed)), {}
+        for name in apart:
+            buffer = diff_buffer(self.net, name, bound.schedule.graph)
+            if buffer is not None:
+                self.diff_copies[name] = bound.results[buffer]
+
+    def computes_diff(self, name: str) -> bool:
+        """Whether the last backward pass left a gradient of blob `name`, instead of reading one."""
+        assert self.backward_pass is not None
+        fed = any(version in self.backward_pass.fed for version in versions(self.net, name))
+        return self._has_diff(name) and not fed
+
+    def leaves(self, start: int, end: int) -> dict[str, str]:
+        """Blobs of layers end .. start that none of these layers turns into another: name -> version."""
+        layers = self.net.layers[end : start + 1]
+        nodes = [node for layer in layers for node in layer.nodes]
+        read = {bottom for node in nodes if node.tops for bottom in node.bottoms}
+        return {name: v for layer in layers for name, v in zip(layer.message.top, layer.tops) if v not in read}
+
+    def continue_from(self, other: Passes) -> None:
+        """Number passes, and go backward, as `other` does."""
+        self.step, self._range = other.step, other._range
 
     def forget(self) -> None:
         """Another arena takes the place of the one that held the last pass."""
@@ -158,7 +193,7 @@ class Passes:
         """A blob of an earlier forward pass, by another one up to the last layer that writes it."""
         version = forward.made[name]
         last = max(i for i, layer in enumerate(self.net.layers) if version in layer.tops)
-        bound = self.session.bind(Section(forward.first, last, copied=version))
+        bound = self.session.bind(Section(forward.first, last, copied=(version,)))
         self._repeat(forward, bound)
         self.forget()
         return bound.results[version]
@@ -174,11 +209,13 @@ class Passes:
             buffer = diff_buffer(self.net, name, bound.schedule.graph)
             if backward and buffer is not None and bound.holds(buffer, backward=True):
                 return self._readable(self.diff_copies, name, bound.read(buffer, backward=True))
+        if not self._reached(name):
+            return self.diff_copies.setdefault(name, np.zeros_like(self.data(name)))
         self._warn(name, "diff", "pass")
         again, forward = self.backward_pass, self.history[-1]
         part = BackwardRange(again.start, again.end, tuple(again.fed), data_only=True)
         older = tuple(versions(self.net, name)[:-1])
-        bound = self.session.bind(Section(forward.first, forward.last, part, apart=older, copied_diff=name))
+        bound = self.session.bind(Section(forward.first, forward.last, part, apart=older, copied_diffs=(name,)))
         buffer = diff_buffer(self.net, name, bound.schedule.graph)
         if buffer is None:  # no gradient reaches it
             return self.diff_copies.setdefault(name, np.zeros_like(self.data(name)))
@@ -191,6 +228,15 @@ class Passes:
         assert self.backward_pass is not None
         inside = self.net.layers[self.backward_pass.end : self.backward_pass.start + 1]
         return any(name in (*layer.message.bottom, *layer.message.top) for layer in inside)
+
+    def _reached(self, name: str) -> bool:
+        """Whether a gradient reaches the blob, or may: the layers that write it may be fused with what reads it."""
+        forward, again = self.history[-1], self.backward_pass
+        assert again is not None
+        section = self._section(forward.first, forward.last, BackwardRange(again.start, again.end, tuple(again.fed)))
+        graph = self.session.bind(section).schedule.graph
+        newest = versions(self.net, name)[-1]
+        return newest not in graph.buffers or f"{newest}.diff" in graph.buffers
 
     def _readable(self, copies: dict[str, Array], name: str, array: Array) -> Array:
         """A view as it is; a copy from a device is kept, so that what a user writes to it stays."""
@@ -220,6 +266,9 @@ class Passes:
         diffs = tuple(name for name in self._names() if self.is_kept(name) or name in inputs)
         older = [v for name in made if self.keep and self.is_kept(name) for v in versions(self.net, name)[:-1]]
         return Section(first, last, backward, data, diffs, tuple(older))
+
+    def _is_held(self, version: str, section: Section) -> bool:
+        return version in section.data or version in self.leaves(section.last, section.first).values()
 
     def _covers(self, first: int, last: int) -> bool:
         """Whether the last backward pass lies within these layers."""

@@ -101,11 +101,6 @@ class Session:
         self._bound: dict[Section, Bound] = {}
         self._budget_bytes: int | None = None
 
-    @property
-    def parameters(self) -> Parameters:
-        assert self.runner is not None
-        return Parameters((self.net,), self.runner, 0)
-
     def report(self, section: Section) -> PlanReport:
         """The plan of a section; BudgetError if it does not fit."""
         if section not in self._reports:
@@ -150,13 +145,20 @@ class Session:
             self.runner = None  # before the new arena, so that there are never two
         self.runner = Runner(report.program, self.device, self.context)
         if not values:
-            self.parameters.fill(self.seed)
+            parameters = Parameters((self.net,), self.runner, 0)
+            parameters.fill(self.seed)
             for each in self.initial:
-                self.parameters.write(each)
+                parameters.write(each)
         for name, value in values.items():
             if name in self.runner.persistent:
                 self.runner.write(name, value)
         return self.runner
+
+    def close(self) -> None:
+        """Release the arena."""
+        self._bound.clear()
+        self.on_new_arena()
+        self.runner = None
 
     def _resolved_budget(self) -> int | None:
         """The budget in bytes; shares are of what `plan` says for the net."""

@@ -63,7 +63,7 @@ def test_a_part_of_the_layers_runs_backward_from_a_gradient_that_is_fed():
 
 
 def test_a_repeated_backward_leaves_the_gradients_of_parameters_out():
-    graph = graph_of("data", "loss", BackwardRange(len(NAMES) - 1, 0, data_only=True), copied_diff="pool1")
+    graph = graph_of("data", "loss", BackwardRange(len(NAMES) - 1, 0, data_only=True), copied_diffs=("pool1",))
     assert not [op for op in graph.ops if any(graph.buffers[b].kind == GRADIENT for b in op.touches)]
     before, copy = next((a, b) for a, b in pairwise(graph.ops) if b.name == "pool1.diff.output")
     assert "pool1.diff" in before.writes and copy.reads == ("pool1.diff",)

@@ -4,8 +4,17 @@ import warnings
 
 import numpy as np
 import pytest
+from google.protobuf import text_format
 
 import layermem
+from layermem.backends.base import get_device
+from layermem.compiler import compile
+from layermem.graph.train import train_graph
+from layermem.interactive.building import build_net
+from layermem.proto.schema import NetParameter
+from layermem.runtime.runner import Runner
+from layermem.solver.feeds import Feeds
+from layermem.solver.parameters import Parameters
 from layermem.solver.solver import Solver
 from tests.nets import LOSS, NETS, conv, relu, solver_file
 
@@ -227,3 +236,198 @@ def test_weights_of_another_net_are_refused(tmp_path):
     other = DEPLOY.replace("conv1", "a").replace("conv2", "b")
     with pytest.raises(layermem.InputError, match=r"has no layer of net 'tiny' \(its layers are conv1, conv2\)"):
         net_of(other, weights=path)
+
+
+# -- backward ----------------------------------------------------------------------------------------------------------
+
+FLOAT64 = get_device("reference", real="float64")
+
+
+def diffs_of(net):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return {name: np.array(blob.diff) for name, blob in net.blobs.items()}
+
+
+def gradients_of(net):
+    return {f"{layer}[{i}]": np.array(b.diff) for layer, blobs in net.params.items() for i, b in enumerate(blobs)}
+
+
+@pytest.mark.parametrize("name", ["residual", "inception", "recurrent", "shared", "dropout"])
+def test_gradients_are_those_of_a_training_step(name):
+    device = get_device("cpu")
+    definition = build_net(text_format.Parse(NETS[name], NetParameter()))
+    runner = Runner(compile([train_graph(definition, device)]), device, {"seed": 0, "step": 0})
+    Parameters((definition,), runner, 0).fill(0)
+    feeds = Feeds((definition,), 0)
+    with net_of(name) as net:
+        runner.context["batch"] = feeds.next(0)
+        runner.run()
+        net.forward()
+        net.backward()
+        for layer in definition.layers:
+            for index, (parameter, param) in enumerate(layer.params):
+                if param.learned:
+                    expected = runner.read(f"{parameter}.diff").reshape(param.shape)
+                    assert np.array_equal(net.params[layer.name][index].diff, expected), layer.name
+        once = gradients_of(net)
+        net.backward()  # added up, from the same forward pass
+        assert all(
+            value == pytest.approx(2 * once[key], rel=1e-3, abs=1e-5) for key, value in gradients_of(net).items()
+        )
+        net.clear_param_diffs()
+        assert not any(value.any() for value in gradients_of(net).values())
+
+
+@pytest.mark.parametrize("name", ["residual", "inception"])
+def test_every_gradient_has_the_same_bits_under_every_budget(name):
+    with net_of(name) as free, net_of(name, keep=[]) as lean, net_of(name, budget=lean.report.minimum_bytes) as net:
+        for each in (free, net):
+            each.forward()
+            each.backward()
+        same(gradients_of(free), gradients_of(net))
+        same(diffs_of(free), diffs_of(net))
+        same(blobs_of(free), blobs_of(net))
+        same(gradients_of(free), gradients_of(net))  # reading blobs adds nothing
+        assert net.measured_peak_bytes <= net.report.peak_bytes
+
+
+@pytest.mark.parametrize("name", ["stem", "a", "sum"])
+def test_the_diff_of_a_blob_is_the_gradient_before_the_first_layer_in_place(name):
+    """As in Caffe, also where the layers in place are fused on one device, and not on another."""
+    with (
+        net_of("residual", keep=[name]) as kept,
+        net_of("residual") as free,
+        net_of("residual", device=FLOAT64) as other,
+    ):
+        found = []
+        for net in (kept, free, other):
+            net.forward()
+            net.backward()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                found.append(np.array(net.blobs[name].diff))
+    assert found[0].any() and np.array_equal(found[0], found[1])
+    assert found[2] == pytest.approx(found[0], rel=1e-3, abs=1e-5)
+
+
+def slopes(function, x, step=1e-5):
+    """Central differences of a number at every element of x."""
+    result = np.zeros_like(x)
+    for index in np.ndindex(x.shape):
+        ends = []
+        for sign in (1, -1):
+            moved = x.copy()
+            moved[index] += sign * step
+            ends.append(function(moved))
+        result[index] = (ends[0] - ends[1]) / (2 * step)
+    return result
+
+
+def test_the_gradient_of_an_input_from_one_that_a_user_sets():
+    """A saliency map: the score of a class, from the middle of the net."""
+    x = images(1)
+    with net_of(DEPLOY, batch=1, device=FLOAT64) as net:
+        net.forward(data=x)
+        net.blobs["score"].diff[0, 3] = 1
+        found = net.backward(start="score")["data"]
+        assert np.array_equal(found, net.blobs["data"].diff)
+        few = np.zeros_like(found)
+        few[0, 1, 2:4, 2:4] = 1
+
+        def score(part):
+            net.blobs["data"].data[...] = x
+            net.blobs["data"].data[0, 1, 2:4, 2:4] = part
+            return float(net.forward(["score"])["score"][0, 3])
+
+        expected = slopes(score, x[0, 1, 2:4, 2:4], 1e-2)
+        assert found[0, 1, 2:4, 2:4] == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_step_of_deepdream():
+    x = images(1)
+    with net_of(DEPLOY, batch=1, device=FLOAT64) as net:
+        source, target = net.blobs["data"], net.blobs["act"]
+        for _ in range(2):
+            source.data[...] = x
+            assert list(net.forward(end="act")) == ["act"]
+            target.diff[:] = target.data
+            net.backward(start="act")
+            gradient = np.array(source.diff[0])
+
+        def objective(part):
+            net.blobs["data"].data[0, 0, 0, :2] = part
+            return float((net.forward(end="act")["act"].astype(np.float64) ** 2).sum() / 2)
+
+        assert gradient[0, 0, :2] == pytest.approx(slopes(objective, x[0, 0, 0, :2], 1e-2), rel=1e-2)
+
+
+def test_top_gradients_are_arguments_and_ranges_give_the_diffs_of_bottoms():
+    with net_of(DEPLOY) as net:
+        net.forward(data=images())
+        d = np.random.default_rng(1).normal(size=(4, 5)).astype(np.float32)
+        whole = net.backward(["pool1"], prob=d)
+        assert list(whole) == ["data", "pool1"]
+        part = net.backward(end="conv2", prob=d)
+        assert list(part) == ["pool1"] and np.array_equal(part["pool1"], whole["pool1"])
+        net.forward()
+        with net_of(DEPLOY, keep=[]) as lean:
+            lean.forward(data=images())
+            same(whole, {**lean.backward(prob=d), "pool1": lean.backward(end="conv2", prob=d)["pool1"]})
+
+
+def test_a_pass_goes_on_from_blobs_that_a_user_changes():
+    with net_of(DEPLOY) as a, net_of(DEPLOY) as b:
+        expected = a.forward(data=images(seed=1))["prob"]
+        b.forward(data=images(seed=2))
+        b.blobs["pool1"].data[...] = a.blobs["pool1"].data
+        assert np.array_equal(b.forward(start="conv2")["prob"], expected)
+        before = b.blobs["conv1"].data  # of the pass before
+        assert np.array_equal(before, b.forward(["conv1"], data=images(seed=2))["conv1"])
+        assert list(b.backward(prob=np.ones((4, 5)))) == ["data"]
+
+
+def test_any_number_of_items_forward_and_backward():
+    x, d = images(7), np.random.default_rng(1).normal(size=(7, 5)).astype(np.float32)
+    with net_of(DEPLOY) as net:
+        outs, diffs = net.forward_backward_all(["act"], data=x, prob=d)
+        assert {name: len(value) for name, value in {**outs, **diffs}.items()} == {"prob": 7, "act": 7, "data": 7}
+        net.forward(data=x[:4])
+        assert np.array_equal(net.backward(prob=d[:4])["data"], diffs["data"][:4])
+
+
+# -- shapes ------------------------------------------------------------------------------------------------------------
+
+
+def test_inputs_of_another_shape_are_reshaped_and_parameters_stay():
+    x = images(2)
+    with net_of(DEPLOY) as net:
+        expected = net.predict(x)
+        data = net.blobs["data"]
+        net.reshape(data=(2, 3, 6, 5))
+        assert data.shape == (2, 3, 6, 5) == data.data.shape and net.blobs["act"].shape[0] == 2
+        assert np.array_equal(net.forward(data=x)["prob"], expected)
+        data.reshape(1, 3, 6, 5)  # as in Caffe, the next pass reshapes the net
+        data.data[...] = x[1:]
+        assert np.array_equal(net.forward()["prob"], expected[1:])
+        with pytest.raises(layermem.InputError, match=r"layer 'score' would need .* 5x72 .* has one of 5x54"):
+            net.reshape(data=(1, 3, 8, 6))
+        assert np.array_equal(net.forward()["prob"], expected[1:])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda net: net.backward(), "needs what a forward pass leaves; call net.forward"),
+        (lambda net: net.forward(end="pool1") and net.backward(start="conv2"), "not among those of the last forward"),
+        (lambda net: net.forward() and net.backward(start="pool1", end="conv2"), "'conv2' comes after layer 'pool1'"),
+        (lambda net: net.forward() and net.backward(probs=np.ones((4, 5))), "starts from prob, and 'probs' is none"),
+        (lambda net: net.forward() and net.backward(prob=np.ones((4, 4))), "has the shape 4x5, and its gradient"),
+        (lambda net: net.reshape(data=(0, 3, 6, 5)), "cannot have the shape 0x3x6x5"),
+        (lambda net: net.set_input_arrays(images(), np.zeros(4)), "needs a MemoryData layer"),
+    ],
+)
+def test_a_mistake_around_backward_is_one_sentence(wrong, says):
+    with net_of(DEPLOY) as net, pytest.raises(layermem.InputError, match=says) as caught:
+        wrong(net)
+    assert "\n" not in str(caught.value)

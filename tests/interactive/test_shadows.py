@@ -15,7 +15,7 @@ IP = """layer { name: "x" type: "Input" top: "x" input_param { shape { dim: [2, 
 def runner():
     with layermem.Net.from_text(IP) as net:
         net.forward()
-        yield net._ready()[0].runner
+        yield net._runner()
 
 
 def test_a_buffer_in_caffes_order_is_a_view(runner):
