@@ -15,6 +15,7 @@ from layermem.errors import InputError
 from layermem.graph import net as graph_net
 from layermem.interactive.building import Source, build_net
 from layermem.interactive.net import Net
+from layermem.interactive.solver import Solver
 from layermem.job import Budget, Job, resolve_costs
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
@@ -23,7 +24,6 @@ from layermem.report.plan_report import PlanReport, evaluate
 from layermem.schedule.program import Program
 from layermem.solver import build
 from layermem.solver.checks import check_solver
-from layermem.solver.solver import Solver
 
 __all__ = ["Net", "Solver", "build_net", "compile", "default_device", "job_of_net", "job_of_solver", "plan"]
 

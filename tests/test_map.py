@@ -176,6 +176,7 @@ TESTED_ELSEWHERE = {
     "interactive/blob.py": ("interactive/test_net.py", "what a net shows of its blobs"),
     "interactive/passes.py": ("interactive/test_net.py", "what passes leave, net by net"),
     "interactive/session.py": ("interactive/test_net.py", "the programs of a net, by what it computes"),
+    "interactive/solver_net.py": ("interactive/test_solver.py", "the nets of a solver"),
     "interactive/weights.py": ("interactive/test_net.py", "weights given to a net"),
     "layers/base.py": ("test_cases.py", "what every layer promises, case by case"),
     "nets/*.py": ("prototxt/", "the generators, by the nets that they write"),
@@ -184,6 +185,8 @@ TESTED_ELSEWHERE = {
     "onnx/library.py": ("onnx/test_exporting.py", "the import of onnx"),
     "ops/*.py": ("ops/test_records.py", "records are values: all of them in one table"),
     "report/curves_*.py": ("report/test_curves.py", "one thing: the plot and what it shows"),
+    "runtime/held.py": ("interactive/test_solver.py", "what a user reads after a step"),
+    "solver/callbacks.py": ("interactive/test_solver.py", "callbacks of a run"),
     "report/events.py": ("report/test_log.py", "declarations alone"),
     "report/timeline_png.py": ("report/test_timeline.py", "paints what test_timeline.py tests"),
 }

@@ -267,6 +267,15 @@ class Net:
             raise InputError(f"has no blob '{name}'; {hint}", path=str(self.path))
         return self._current[name]
 
+    @cached_property
+    def versions(self) -> dict[str, tuple[str, ...]]:
+        """The versions of each of Caffe's blobs, oldest first."""
+        found: dict[str, dict[str, None]] = {}
+        for node in self.nodes:
+            for name, version in zip(node.layer.param.top, node.tops):
+                found.setdefault(name, {})[version] = None
+        return {name: tuple(each) for name, each in found.items()}
+
     def placed(self, error: InputError) -> InputError:
         """The error of a layer of this net, with the file and line of the layer where it lacks them."""
         line = next((node.line for node in self.nodes if node.layer.name == error.layer), None)

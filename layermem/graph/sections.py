@@ -11,18 +11,23 @@ Every section of a net has the same persistent buffers in the same order, so tha
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from layermem import ops
 from layermem.graph.fusion import fuse
 from layermem.graph.needs import Needs, needs_of
 from layermem.graph.net import Net
 from layermem.graph.nodes import OpNode, op_nodes
-from layermem.graph.op_builder import Device, role_map
+from layermem.graph.op_builder import Device
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, PARAMETER, STATE, Graph
-from layermem.graph.train import GraphBuilder
+from layermem.graph.train import GraphBuilder, diff_buffer
 from layermem.graph.warnings import net_warnings
 from layermem.layers import Step
+
+__all__ = [
+    "BACKWARD_HOLD", "FED_BLOB", "FED_DIFF", "FORWARD_HOLD", "BackwardRange", "Section", "diff_buffer",
+    "outside_blobs", "section_graph", "section_outputs",
+]  # fmt: skip
 
 FORWARD_HOLD, BACKWARD_HOLD = "forward.hold", "backward.hold"  # names of ops
 FED_BLOB, FED_DIFF = "blob ", "diff of "  # what precedes the name of a blob in the Feed of its data or gradient
@@ -75,13 +80,13 @@ def section_graph(net: Net, device: Device, section: Section, *, gradients: bool
     build.declare(gradients)
     build.feed_outside()
     build.forward(section.copied)
-    build.hold(FORWARD_HOLD, FORWARD, held)
+    build.hold(FORWARD_HOLD, FORWARD, held, len(nodes) - 1)
     if section.backward is not None:
         build.feed_diffs(section.backward.fed)
         build.backward()
         for name in section.copied_diffs:
             build.copy_diff(name)
-        build.hold(BACKWARD_HOLD, BACKWARD, (*held, *build.diffs_of(section.diffs)))
+        build.hold(BACKWARD_HOLD, BACKWARD, (*held, *build.diffs_of(section.diffs)), len(nodes) - 1)
     return build.graph("step" if section.backward else "forward", net_warnings(net))
 
 
@@ -97,29 +102,6 @@ def outside_blobs(net: Net, section: Section) -> tuple[str, ...]:
     made = {top for layer in layers for node in layer.nodes for top in node.tops}
     read = (bottom for layer in layers for node in layer.nodes for bottom in node.bottoms)
     return tuple(dict.fromkeys(blob for blob in read if blob not in made))
-
-
-def versions(net: Net, name: str) -> list[str]:
-    """The versions of Caffe's blob `name`, oldest first."""
-    tops = [
-        version
-        for node in net.nodes
-        for top, version in zip(node.layer.param.top, node.tops)
-        if top == name
-    ]  # fmt: skip
-    return list(dict.fromkeys(tops))
-
-
-def diff_buffer(net: Net, name: str, graph: Graph) -> str | None:
-    """The buffer with what Caffe has in the diff of `name` after backward: the gradient of its oldest version.
-
-    Backward of a ReLU in an epilogue changes the gradient of its output into that of its input, on the same bytes.
-    """
-    own = versions(net, name)
-    if f"{own[0]}.diff" in graph.buffers:
-        return f"{own[0]}.diff"
-    changed = {b for op in graph.ops if op.step == "relu_backward" for b in op.updates}
-    return f"{own[1]}.diff" if len(own) == 2 and f"{own[1]}.diff" in changed else None
 
 
 def _borders(net: Net, section: Section) -> set[str]:
@@ -188,10 +170,3 @@ class _SectionBuilder(GraphBuilder):
             step = Step("forward", ("x0",), (), record=ops.CopyOut(buffer))
             self.ops.add(f"{buffer}.output", BACKWARD, step, {"x0": buffer}, node=ops_[last].node)
             ops_.insert(last + 1, ops_.pop())
-
-    def hold(self, name: str, kind: str, buffers: Sequence[str]) -> None:
-        """An op that computes nothing and reads `buffers`, so that a plan has all of them resident there."""
-        roles = role_map("x", buffers)
-        step = Step("forward", tuple(roles), (), record=ops.Silence())
-        self.ops.add(name, kind, step, roles, node=len(self.nodes) - 1)
-        self.ops.ops[-1] = replace(self.ops.ops[-1], nbytes=0)

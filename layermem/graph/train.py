@@ -41,6 +41,7 @@ from layermem.ops import Tensor
 
 __all__ = ["Device", "Rule", "forward_graph", "train_graph", "update_graph"]
 
+HOLD = "hold"  # the op that reads what is kept to the end of a step
 SCALAR = Tensor(())
 GRADIENT_NORM = "clip.norm"  # the buffer that clip_gradients divides by
 ZERO = Step("fill", (), ("y0",), record=ops.Fill(0.0))
@@ -56,25 +57,31 @@ class Rule:
 
 def train_graph(
     net: Net, device: Device, rule: Rule | None = None, *, held: bool = False, clip: bool = False,
-    force_backward: bool = False, outputs: Sequence[str] | None = None,
+    force_backward: bool = False, outputs: Sequence[str] | None = None, keep: Sequence[str] = (),
 ) -> Graph:  # fmt: skip
-    """One training step of `net`.  Without a rule, gradients are kept to the end and nothing is updated."""
+    """One training step of `net`.  Without a rule, gradients are kept to the end and nothing is updated.
+
+    keep   names of blobs that are held to the end of the step, data and gradient (diff_buffer)
+    """
     warnings = (*net_warnings(net), *inplace_hazards(net, needs_of(net, force_backward=force_backward)))
-    nodes = fuse(op_nodes(net), device.fusions, outputs or ())
+    apart = {version for name in keep for version in net.versions[name]}  # computed as they are in Caffe
+    nodes = fuse(op_nodes(net), device.fusions, {*(outputs or ()), *apart})
     needs = needs_of(net, nodes, force_backward=force_backward)
     build = GraphBuilder(net, nodes, device, needs, held or rule is None)
     build.forward(outputs)
     build.backward()
     if rule is not None and not held:
         build.updates(rule, clip)
+    build.hold_blobs(keep, UPDATE)
     return offer_fused_updates(build.graph("train", warnings), device)
 
 
-def forward_graph(net: Net, device: Device, outputs: Sequence[str] | None = None) -> Graph:
-    """A forward pass; nothing is stashed for a backward."""
-    nodes = fuse(op_nodes(net), device.fusions, outputs or ())
+def forward_graph(net: Net, device: Device, outputs: Sequence[str] | None = None, keep: Sequence[str] = ()) -> Graph:
+    """A forward pass; nothing is stashed for a backward.  `keep` is as for train_graph."""
+    nodes = fuse(op_nodes(net), device.fusions, {*(outputs or ()), *(net.blob_version(name) for name in keep)})
     build = GraphBuilder(net, nodes, device, Needs.nothing(nodes), False)
     build.forward(outputs)
+    build.hold_blobs(keep, FORWARD)
     return build.graph("test", net_warnings(net))
 
 
@@ -201,6 +208,35 @@ class GraphBuilder:
         reads = ("dw0", "norm") if clip else ("dw0",)
         step = Step("update", reads, (), ("w0", *state), flops=4 * param.tensor.count)
         return self.ops.make(f"{name}.update", UPDATE, record, step, roles, node=-1)
+
+    # -- what is held ------------------------------------------------------------------------------------------
+
+    def hold(self, name: str, kind: str, buffers: Sequence[str], node: int = -1) -> None:
+        """An op that computes nothing and reads `buffers`, so that a plan has all of them resident there."""
+        roles = role_map("x", buffers)
+        step = Step("forward", tuple(roles), (), record=ops.Silence())
+        self.ops.add(name, kind, step, roles, node=node)
+        self.ops.ops[-1] = replace(self.ops.ops[-1], nbytes=0)
+
+    def hold_blobs(self, names: Sequence[str], kind: str) -> None:
+        """Hold the data of blobs, and their gradients where there are any, to the end of the graph."""
+        graph = self.graph("")
+        gradients = (diff_buffer(self.net, name, graph) for name in names)
+        buffers = [*(self.net.blob_version(name) for name in names), *(each for each in gradients if each is not None)]
+        if buffers:
+            self.hold(HOLD, kind, buffers)
+
+
+def diff_buffer(net: Net, name: str, graph: Graph) -> str | None:
+    """The buffer with what Caffe has in the diff of `name` after backward: the gradient of its oldest version.
+
+    Backward of a ReLU in an epilogue changes the gradient of its output into that of its input, on the same bytes.
+    """
+    first, *later = (f"{version}.diff" for version in net.versions[name])
+    if first in graph.buffers:
+        return first
+    changed = [diff for diff in later[:1] if any(op.step == "relu_backward" for op in graph.readers.get(diff, ()))]
+    return changed[0] if len(later) == 1 and changed else None
 
 
 def _roles(node: OpNode) -> dict[str, str]:

@@ -603,11 +603,14 @@ class Net:
 
     def set_input_arrays(self, data: npt.ArrayLike, labels: npt.ArrayLike) -> None:
         """Set the arrays of the MemoryData layer: whole batches, which forward passes read in turn, again and again."""
-        layer = next((layer for layer in self._definition.layers if layer.type == "MemoryData"), None)
-        if layer is None:
-            raise InputError("set_input_arrays needs a MemoryData layer, and the net has none; use net.forward(data=x)")
-        arrays = [_as_numbers(name, value) for name, value in zip(layer.message.top, (data, labels))]
-        self._open_feeds.give(0, layer.name, arrays)
+        self._open_feeds.give(0, self._memory_data(), [np.asarray(data), np.asarray(labels)])
+
+    def _memory_data(self) -> str:
+        """The name of the MemoryData layer."""
+        for layer in self._definition.layers:
+            if layer.type == "MemoryData":
+                return layer.name
+        raise InputError("set_input_arrays needs a MemoryData layer, and the net has none; use net.forward(data=x)")
 
 
 def _as_numbers(name: str, value: npt.ArrayLike) -> Array:

@@ -23,7 +23,6 @@ from layermem.graph.sections import (
     Section,
     diff_buffer,
     outside_blobs,
-    versions,
 )
 from layermem.interactive.session import Array, Bound, Session
 
@@ -86,7 +85,7 @@ class Passes:
         prepare   called when the arena is there, right before the pass
         wanted    names of blobs that will be read: those that are not held are handed out"""
         whole = Section(first, last)
-        names = {version: name for name in self._names() for version in versions(self.net, name)}
+        names = {version: name for name in self._names() for version in self.net.versions[name]}
         inputs = {FED_BLOB + v: [np.array(self.data(names[v]))] for v in outside_blobs(self.net, whole)}
         made = self._made(first, last)
         section = self._section(first, last, self._range if self._covers(first, last) else None)
@@ -108,7 +107,7 @@ class Passes:
         section = self._section(last.first, last.last, self._range)
         apart = tuple(name for name in dict.fromkeys(wanted) if name not in section.diffs)
         if apart:
-            older = [v for name in apart for v in versions(self.net, name)[:-1]]
+            older = [v for name in apart for v in self.net.versions[name][:-1]]
             section = replace(section, apart=(*section.apart, *older), copied_diffs=apart)
         bound = self.session.bind(section)
         self._run_backward(last, bound, fed)
@@ -121,7 +120,7 @@ class Passes:
     def computes_diff(self, name: str) -> bool:
         """Whether the last backward pass left a gradient of blob `name`, instead of reading one."""
         assert self.backward_pass is not None
-        fed = any(version in self.backward_pass.fed for version in versions(self.net, name))
+        fed = any(version in self.backward_pass.fed for version in self.net.versions[name])
         return self._has_diff(name) and not fed
 
     def leaves(self, start: int, end: int) -> dict[str, str]:
@@ -179,13 +178,14 @@ class Passes:
             return self.copies[name]
         forward = next((p for p in reversed(self.history) if name in p.made), None)
         if forward is None:
-            shape = self.net.blobs[versions(self.net, name)[-1]].shape
+            shape = self.net.blobs[self.net.versions[name][-1]].shape
             return self.copies.setdefault(name, np.zeros(shape, self.session.device.real))
         version = forward.made[name]
         if self._in_arena is not None and self._in_arena[0] is forward:
             _, bound, backward = self._in_arena
-            if bound.holds(version, backward=backward):
-                return self._readable(self.copies, name, bound.read(version, backward=backward))
+            held = bound.held(backward=backward)
+            if version in held:
+                return self._readable(self.copies, name, held.read(version))
         self._warn(name, "data", "forward pass")
         return self.copies.setdefault(name, self._copy(forward, name))
 
@@ -207,14 +207,14 @@ class Passes:
         if self._in_arena is not None:
             _, bound, backward = self._in_arena
             buffer = diff_buffer(self.net, name, bound.schedule.graph)
-            if backward and buffer is not None and bound.holds(buffer, backward=True):
-                return self._readable(self.diff_copies, name, bound.read(buffer, backward=True))
+            if backward and buffer is not None and buffer in bound.held(backward=True):
+                return self._readable(self.diff_copies, name, bound.held(backward=True).read(buffer))
         if not self._reached(name):
             return self.diff_copies.setdefault(name, np.zeros_like(self.data(name)))
         self._warn(name, "diff", "pass")
         again, forward = self.backward_pass, self.history[-1]
         part = BackwardRange(again.start, again.end, tuple(again.fed), data_only=True)
-        older = tuple(versions(self.net, name)[:-1])
+        older = tuple(self.net.versions[name][:-1])
         bound = self.session.bind(Section(forward.first, forward.last, part, apart=older, copied_diffs=(name,)))
         buffer = diff_buffer(self.net, name, bound.schedule.graph)
         if buffer is None:  # no gradient reaches it
@@ -235,7 +235,7 @@ class Passes:
         assert again is not None
         section = self._section(forward.first, forward.last, BackwardRange(again.start, again.end, tuple(again.fed)))
         graph = self.session.bind(section).schedule.graph
-        newest = versions(self.net, name)[-1]
+        newest = self.net.versions[name][-1]
         return newest not in graph.buffers or f"{newest}.diff" in graph.buffers
 
     def _readable(self, copies: dict[str, Array], name: str, array: Array) -> Array:
@@ -264,7 +264,7 @@ class Passes:
             return Section(first, last, None, data)
         inputs = self.input_names()
         diffs = tuple(name for name in self._names() if self.is_kept(name) or name in inputs)
-        older = [v for name in made if self.keep and self.is_kept(name) for v in versions(self.net, name)[:-1]]
+        older = [v for name in made if self.keep and self.is_kept(name) for v in self.net.versions[name][:-1]]
         return Section(first, last, backward, data, diffs, tuple(older))
 
     def _is_held(self, version: str, section: Section) -> bool:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy.typing as npt
 
-from layermem.backends.arena import axes_of_caffe
 from layermem.backends.base import Device
 from layermem.backends.registry import StepContext
 from layermem.graph.net import Net
@@ -22,8 +21,9 @@ from layermem.job import Budget, Job, resolve_costs, resolve_hints, title_of
 from layermem.planning.hints import Hints
 from layermem.proto.blobs import Blob
 from layermem.report.plan_report import PlanReport, evaluate
+from layermem.runtime.held import Held
 from layermem.runtime.runner import Runner
-from layermem.schedule.ir import Instruction, Schedule
+from layermem.schedule.ir import Schedule
 from layermem.solver.build import job_of_net
 from layermem.solver.parameters import Parameters
 
@@ -48,7 +48,7 @@ class Bound:
         instructions = self.schedule.instructions
         first_runs = [i.tick for i in instructions if i.op is not None and i.op.kind == FORWARD and not i.is_recompute]
         self.split = max(first_runs) + 1
-        self._holds = {i.what: i for i in instructions if i.what in (FORWARD_HOLD, BACKWARD_HOLD) and i.op is not None}
+        self._forward, self._backward = (Held(runner, 0, name) for name in (FORWARD_HOLD, BACKWARD_HOLD))
         assert not any(i.op is not None and i.op.kind != FORWARD for i in instructions[: self.split])
 
     def run_forward(self) -> None:
@@ -64,22 +64,9 @@ class Bound:
         """What the last run handed to the host, by buffer."""
         return self.runner.context["results"]
 
-    def holds(self, buffer: str, *, backward: bool) -> bool:
-        return buffer in self._held(backward)
-
-    def read(self, buffer: str, *, backward: bool) -> Array:
-        """What is held of a buffer, in NCHW order: a view of the arena where the host can reach it, else a copy."""
-        r = self.schedule.residencies[self._held(backward)[buffer]]
-        tensor = self.schedule.graph.buffers[buffer].tensor
-        runner = self.runner
-        if runner.device.shares_host_memory:
-            return axes_of_caffe(runner.arena.view(r.offset, tensor, runner.device.dtype(tensor)))
-        return runner.arena.read(r.offset, tensor, runner.device.dtype(tensor))
-
-    def _held(self, backward: bool) -> Mapping[str, int]:
-        hold: Instruction = self._holds[BACKWARD_HOLD if backward else FORWARD_HOLD]
-        assert hold.op is not None
-        return {hold.op.roles[role]: residency for role, residency in hold.roles.items()}
+    def held(self, *, backward: bool) -> Held:
+        """What is in the arena after the forward part, or after all."""
+        return self._backward if backward else self._forward
 
 
 class Session:

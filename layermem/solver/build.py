@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import partial
 
 from layermem.backends.base import Device
@@ -112,25 +113,33 @@ def reported(net: Net) -> list[Reported]:
     return sorted(blobs, key=lambda blob: blob.name)
 
 
-def graphs_of(nets: Nets, solver: SolverFile, device: Device) -> list[Graph]:
-    """The graphs of all nets on `device`, the train step first."""
+def kept_names(net: Net, globs: Sequence[str]) -> list[str]:
+    """The blobs of `net` whose names match one of `globs`, by the names in the prototxt."""
+    names = dict.fromkeys(name for layer in net.layers for name in layer.message.top)
+    return [name for name in names if any(fnmatchcase(name, glob) for glob in globs)]
+
+
+def graphs_of(nets: Nets, solver: SolverFile, device: Device, keep: Sequence[str] = ()) -> list[Graph]:
+    """The graphs of all nets on `device`, the train step first.  `keep`: globs of blobs to hold to the end of it."""
     p = solver.message
     rule, held, clip = rule_of(p), p.iter_size > 1, p.clip_gradients >= 0
     wanted = [[each.version for each in reported(net)] for net in nets.all]
-    graphs = [train_graph(nets.train, device, rule, held=held, clip=clip, outputs=wanted[0])]
+    kept = [kept_names(net, keep) for net in nets.all]
+    graphs = [train_graph(nets.train, device, rule, held=held, clip=clip, outputs=wanted[0], keep=kept[0])]
     if held:
         graphs.append(update_graph(nets.train, device, rule, clip=clip))
-    return graphs + [forward_graph(net, device, outputs) for net, outputs in zip(nets.tests, wanted[1:])]
+    tests = zip(nets.tests, wanted[1:], kept[1:])
+    return graphs + [forward_graph(net, device, outputs, names) for net, outputs, names in tests]
 
 
 def job_of(
     nets: Nets, solver: SolverFile, device: Device, *, costs: Costs | PathName | None = None, hints: Hints = Hints(),
-    spill: bool = False,
+    spill: bool = False, keep: Sequence[str] = (),
 ) -> Job:  # fmt: skip
     """The job of a solver: a step of its train net with its own update, and its test nets in the same arena."""
     return Job(
-        title_of(nets.train), nets.all, tuple(graphs_of(nets, solver, device)), resolve_costs(costs, device.title),
-        rule_of(solver.message).history_count,
+        title_of(nets.train), nets.all, tuple(graphs_of(nets, solver, device, keep)),
+        resolve_costs(costs, device.title), rule_of(solver.message).history_count,
         resolve_hints(hints, nets.train, device.default_host_bytes(spill=spill)), device.free_bytes,
     )  # fmt: skip
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,8 +16,10 @@ from layermem.backends.base import Device, NextBatch
 from layermem.backends.registry import StepContext
 from layermem.errors import InputError
 from layermem.graph.ops import Graph
+from layermem.graph.train import HOLD
 from layermem.proto.schema import Message
 from layermem.report.events import Output
+from layermem.runtime.held import Held
 from layermem.runtime.runner import Runner
 from layermem.schedule.program import Program
 from layermem.solver.average_precision import AveragePrecision
@@ -27,6 +30,7 @@ from layermem.solver.recording import Recording
 from layermem.solver.rules import learning_rate, rule_of, settings
 
 Outputs = tuple[Output, ...]
+T = TypeVar("T")
 
 
 class Engine:
@@ -45,6 +49,10 @@ class Engine:
         self.feeds: Feeds | None = None
         self._first_test = len(graphs) - len(nets.tests)
         self._reported = [reported(net) for net in nets.all]
+        self.before_run: list[Callable[[], None]] = []  # called around each run of a schedule
+        self.after_run: list[Callable[[], None]] = []
+        self.values: list[Mapping[str, np.ndarray]] = [{} for _ in nets.all]  # outputs of the last batch, by blob
+        self._last: tuple[int, int] | None = None  # the net that ran last, and its schedule
         self._recordings = [Recording(net) for net in nets.all]
 
     def begin(self, seed: int) -> None:
@@ -65,8 +73,11 @@ class Engine:
         assert self.feeds is not None, "call begin() first"
         return self.feeds
 
-    def train(self, iteration: int) -> tuple[float, Outputs]:
-        """Run iter_size batches and the update: the mean loss, and the outputs of the last batch."""
+    def train(self, iteration: int, on_gradient: Callable[[], None] = lambda: None) -> tuple[float, Outputs]:
+        """Run iter_size batches and the update: the mean loss, and the outputs of the last batch.
+
+        on_gradient   called when the gradients are final: before the update with iter_size > 1; else the step itself
+                      updates, each parameter as soon as its gradient is final, and it is called after it"""
         size = self.param.iter_size
         self.context["iteration"], self.context["rate"] = iteration, learning_rate(self.param, iteration)
         loss = 0.0
@@ -76,8 +87,9 @@ class Engine:
             values = self._run(0, 0, lambda: self.open_feeds.prefetch(0))
             loss += self._objective(0, values) / size
             self._recordings[0].add(values)
+        on_gradient()
         if size > 1:
-            self.runner.run(1)
+            self._around(lambda: self.runner.run(1))
         self._recordings[0].write()
         return loss, self._outputs(0, values)
 
@@ -86,9 +98,21 @@ class Engine:
         self.context["iteration"], self.context["step"] = iteration, iteration * self.param.iter_size
         self.context["batch"] = self.open_feeds.next(0)
         try:
-            return self._objective(0, self.runner.run_forward())
+            self.values[0] = self._around(self.runner.run_forward)
         except InputError as error:
             raise self.nets.train.placed(error) from None
+        return self._objective(0, self.values[0])
+
+    def forward_test(self, index: int) -> Mapping[str, np.ndarray]:
+        """Run the next batch of test net `index`: its outputs, by blob."""
+        self.context["batch"] = self.open_feeds.next(1 + index)
+        return self._run(self._first_test + index, 1 + index, None)
+
+    def held(self, net: int) -> Held | None:
+        """What is kept of the blobs of a net, if it ran last."""
+        if self._last is None or self._last[0] != net:
+            return None
+        return Held(self.runner, self._last[1], HOLD)
 
     def test(self, index: int, stopping: Callable[[], bool]) -> tuple[float, Outputs] | None:
         """Mean objective and outputs of test net `index`; None if it stops early: data and states are as before.
@@ -120,9 +144,22 @@ class Engine:
 
     def _run(self, schedule: int, net: int, next_batch: NextBatch | None) -> dict[str, np.ndarray]:
         try:
-            return self.runner.run(schedule, next_batch)
+            self.values[net] = values = self._around(lambda: self.runner.run(schedule, next_batch))
         except InputError as error:
             raise self.nets.all[net].placed(error) from None
+        self._last = net, schedule
+        return values
+
+    def _around(self, run: Callable[[], T]) -> T:
+        """`run`, between what observers do before and after it."""
+        self._last = None
+        for observer in self.before_run:
+            observer()
+        try:
+            return run()
+        finally:
+            for observer in self.after_run:
+                observer()
 
     def _objective(self, net: int, values: Mapping[str, np.ndarray]) -> float:
         terms = (each.weight * np.sum(values[each.version], dtype=np.float64) for each in self._reported[net])

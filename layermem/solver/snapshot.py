@@ -31,6 +31,7 @@ from layermem.graph.net import Net
 from layermem.proto.blobs import MESSAGE_LIMIT, Blob
 from layermem.proto.schema import Message
 from layermem.proto.weights import FileLayers, Weights, open_weights, weights_content
+from layermem.solver.checks import LARGEST_RATE
 from layermem.solver.feeds import Position
 from layermem.solver.rules import rule_of
 from layermem.solver.state_file import State, read_state, state_content
@@ -61,6 +62,7 @@ class Extra(TypedDict):
     feeds: list[Position]
     device: str  # and the ISA of its kernels (Device.arithmetic); "" in a snapshot of an earlier version
     states: dict[str, SavedState]  # of layers that carry one from step to step; none in an earlier version
+    base_lr: float | None  # that was set while it ran, in place of the solver's
 
 
 class SavedExtra(Extra):
@@ -206,7 +208,7 @@ def _read_extra(path: str, state_path: str, state: State) -> SavedExtra | None:
         )
     if extra["state_sha256"] != state.digest() or extra["iteration"] != state.iteration:
         raise InputError(f"does not belong to '{state_path}'; copy both files from the same run", path=path)
-    earlier = {"device": "", "states": {}}
+    earlier: dict[str, object] = {"device": "", "states": {}, "base_lr": None}
     return cast("SavedExtra", {**earlier, **extra, "losses": [*map(float, extra["losses"])]})
 
 
@@ -215,7 +217,7 @@ def _fault(extra: object) -> str | None:
     if not isinstance(extra, dict):
         return "it is no JSON object"
     for name, valid in FIELDS.items():
-        if name in ("device", "states") and name not in extra:  # written by an earlier version
+        if name in ("device", "states", "base_lr") and name not in extra:  # written by an earlier version
             continue
         if name not in extra:
             return f"it has no {name}"
@@ -262,6 +264,7 @@ FIELDS: dict[str, Callable[[Any], bool]] = {  # of the JSON file
     "iteration": _is_integer,
     "losses": lambda value: isinstance(value, list) and all(map(_is_number, value)),
     "feeds": lambda value: isinstance(value, list) and all(map(_is_position, value)),
+    "base_lr": lambda value: value is None or (_is_number(value) and 0 <= value <= LARGEST_RATE),
     "states": lambda value: isinstance(value, dict) and all(map(_is_state, value.values())),
 }
 

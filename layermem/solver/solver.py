@@ -31,19 +31,28 @@ from layermem.planning.hints import Hints
 from layermem.planning.plan import Plan
 from layermem.planning.registry import Choice
 from layermem.proto.read import SolverFile, read_solver, resolve_path
+from layermem.proto.schema import Message
 from layermem.proto.weights import open_weights
 from layermem.report import events
 from layermem.report.events import Event
 from layermem.report.plan_report import evaluate
 from layermem.solver import snapshot as snapshots
 from layermem.solver.build import build_nets, job_of
-from layermem.solver.checks import check_rates, check_solver
+from layermem.solver.callbacks import Callbacks
+from layermem.solver.checks import LARGEST_RATE, check_rates, check_solver
 from layermem.solver.engine import Engine, Outputs
 from layermem.solver.noise import noise_seed
 from layermem.solver.rules import defaulted, rate_drops
 from layermem.solver.signals import Signals
 from layermem.solver.state_file import State
 from layermem.utils.seeds import key_of
+
+
+def copy_of(message: Message) -> Message:
+    copy = type(message)()
+    copy.CopyFrom(message)
+    return copy
+
 
 FILES = partial(probe_files, remedy="train on noise, --data noise")
 
@@ -72,6 +81,7 @@ class Solver:
     allow_python   import and run the classes of Python layers
     allow_nan    train on, and save snapshots, when the loss or a parameter is NaN or infinite
     poison       freed bytes become NaN (slow; for tests)
+    keep         names of blobs (globs too) whose data and gradient are held to the end of a step, to be looked at
     log          called with events.*; report.log.Log() prints Caffe's lines
 
     nets, job, report, program, runner    the parts of the solver
@@ -103,6 +113,7 @@ class Solver:
         allow_python: bool = False,
         allow_nan: bool = False,
         poison: bool = False,
+        keep: str | Sequence[str] = (),
         log: Callable[[Event], None] | None = None,
     ):
         self.file = file if isinstance(file, SolverFile) else read_solver(file)
@@ -125,7 +136,10 @@ class Solver:
             snapshots.check_size(self.nets.train, self.param)
             snapshots.check_states_size(sum(net.state_bytes for net in self.nets.all), self.nets.train)
             snapshots.remove_orphans(self.param.snapshot_prefix)
-        job = job_of(self.nets, self.file, self.device, costs=costs, hints=hints, spill=spill is not None)
+        job = job_of(
+            self.nets, self.file, self.device, costs=costs, hints=hints, spill=spill is not None,
+            keep=(keep,) if isinstance(keep, str) else keep,
+        )  # fmt: skip
         job = job.with_host_budget(host_budget)
         report = evaluate(job, strategy, budget, plan)
         self.program = report.feasible_program()
@@ -136,6 +150,8 @@ class Solver:
         )  # fmt: skip
         self.runner = self._engine.runner
         self.iteration = 0
+        self.callbacks = Callbacks()
+        self._base_lr: float | None = None  # that was set at run time
         self.outputs: dict[str, np.ndarray] = {}
         self.interrupted = False
         self.allow_nan = allow_nan
@@ -214,8 +230,22 @@ class Solver:
     def graphs(self) -> tuple[Graph, ...]:
         return self.job.graphs
 
+    def set_base_lr(self, base_lr: float) -> None:
+        """Replace the solver's base_lr from the next iteration on; the policy goes on from there.  Snapshots keep it.
+
+        InputError for a rate that is negative, not finite, or beyond float32 in a later iteration.
+        """
+        if not 0 <= base_lr <= LARGEST_RATE:
+            raise InputError(f"cannot use base_lr {base_lr:g}; give a number from 0 to {LARGEST_RATE:.3g}")
+        param = copy_of(self.param)
+        param.base_lr = base_lr
+        check_rates(replace(self.file, message=param), self.max_iter)
+        self.param = self._engine.param = param
+        self._base_lr = float(base_lr)
+
     def _iterate(self) -> None:
-        loss, outputs = self._engine.train(self.iteration)
+        self.callbacks.call("on_start")
+        loss, outputs = self._engine.train(self.iteration, lambda: self.callbacks.call("on_gradient"))
         self._losses.append(loss)
         self.outputs = {output.name: output.values for output in outputs}
         if self.param.display and self.iteration % self.param.display == 0:
@@ -223,6 +253,7 @@ class Solver:
         self._check_loss(loss)
         self.iteration += 1
         self.log(events.Stepped(self.iteration, loss, self.loss, self._engine.context["rate"], outputs))
+        self.callbacks.call("on_iteration")
 
     def _display(self, outputs: Outputs) -> None:
         now = time.monotonic()
@@ -346,6 +377,7 @@ class Solver:
             feeds=feeds,
             device=self.device.arithmetic,
             states=snapshots.saved_states(parameters.states()),
+            base_lr=self._base_lr,
         )
         snapshots.write_snapshot(model, path, self.nets.train, parameters.file_layers(), state, extra)
         self._saved_at, self._last_snapshot = self.iteration, path
@@ -382,6 +414,9 @@ class Solver:
             self._note("the snapshot has no data positions and no seed: data start over with the seed of this run")
             return
         self._losses.extend(saved.extra["losses"])
+        if saved.extra["base_lr"] is not None:
+            self.set_base_lr(saved.extra["base_lr"])
+            self._note(f"the snapshot goes on with base_lr {self.param.base_lr:g}, which was set while it ran")
         self._note_device(saved.extra["device"])
         for note in self._engine.open_feeds.restore(saved.extra["feeds"]):
             self._note(note)

@@ -13,7 +13,6 @@ from layermem.graph.sections import (
     outside_blobs,
     section_graph,
     section_outputs,
-    versions,
 )
 from layermem.proto.read import read_net_text
 from tests.nets import NETS
@@ -73,7 +72,7 @@ def test_the_diff_of_a_blob_is_that_of_its_oldest_version():
     step = BackwardRange(len(NAMES) - 1, 0)
     fused = graph_of("data", "loss", step, diffs=("conv1",))
     apart = graph_of("data", "loss", step, diffs=("conv1",), apart=("conv1",))
-    assert versions(NET, "conv1") == ["conv1", "conv1'"]
+    assert NET.versions["conv1"] == ("conv1", "conv1'")
     assert diff_buffer(NET, "conv1", fused) == "conv1'.diff"  # a ReLU in the epilogue changes it in place
     assert diff_buffer(NET, "conv1", apart) == "conv1.diff" in apart.ops[-1].reads
 

@@ -1,0 +1,88 @@
+"""layermem.Solver: the solver with its nets as users look at them, by pycaffe's names.
+
+source  pycaffe's Solver, _caffe.cpp
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from layermem.errors import InputError
+from layermem.interactive.solver_net import SolverNet
+from layermem.proto.read import read_solver_text
+from layermem.solver import solver as loop
+from layermem.solver.rules import learning_rate
+
+
+class Solver(loop.Solver):
+    __doc__ = loop.Solver.__doc__
+
+    @classmethod
+    def from_text(cls, text: str, **options: Any) -> Solver:
+        """The solver in a prototxt `text`; the options are those of Solver."""
+        return cls(read_solver_text(text), **options)
+
+    def __repr__(self) -> str:
+        return f"<Solver: {self.nets.train.name}, {self.param.type}, iteration {self.iteration} of {self.max_iter}>"
+
+    @property
+    def iter(self) -> int:
+        """The number of updates so far."""
+        return self.iteration
+
+    # -- nets --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def net(self) -> SolverNet:
+        """The train net in the arena of the solver: parameters, and the blobs of the last step."""
+        return SolverNet(self._engine, 0, self.report)
+
+    @cached_property
+    def test_nets(self) -> list[SolverNet]:
+        """The test nets, in the arena of the solver."""
+        return [SolverNet(self._engine, 1 + index, self.report) for index in range(len(self.nets.tests))]
+
+    # -- the learning rate ---------------------------------------------------------------------------------------------
+
+    @property
+    def base_lr(self) -> float:
+        """The rate that the policy starts from; set it, and the policy goes on with it.  Snapshots keep it."""
+        return float(self.param.base_lr)
+
+    @base_lr.setter
+    def base_lr(self, value: float) -> None:
+        self.set_base_lr(value)
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the next iteration.  Setting it sets base_lr, so that the policy goes on from there."""
+        return float(learning_rate(self.param, self.iteration))
+
+    @rate.setter
+    def rate(self, value: float) -> None:
+        if not self.rate:
+            raise InputError(
+                f"the rate of iteration {self.iteration} is 0 under lr_policy '{self.param.lr_policy}', whatever "
+                "base_lr is; set base_lr"
+            )
+        self.set_base_lr(value / self.rate * self.base_lr)
+
+    # -- callbacks -----------------------------------------------------------------------------------------------------
+
+    def add_callback(
+        self,
+        on_start: Callable[[], object] | None = None,
+        on_gradient: Callable[[], object] | None = None,
+        *,
+        on_iteration: Callable[[], object] | None = None,
+    ) -> None:
+        """Call functions without arguments in each iteration.
+
+        on_start      before its first forward pass
+        on_gradient   when its gradients are final: before the update with iter_size > 1; else the step updates each
+                      parameter as soon as its gradient is final, and it is called after that
+        on_iteration  at its end, when `iter` and `outputs` are those after it; solver.request("stop") ends the run
+        """
+        self.callbacks.add(on_start=on_start, on_gradient=on_gradient, on_iteration=on_iteration)

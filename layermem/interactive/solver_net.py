@@ -1,0 +1,161 @@
+"""A net of a solver, as layermem.Net shows it, in the arena of the solver.
+
+A step updates each parameter as soon as its gradient is final, so it runs as one: `forward` runs, backward alone does
+not.  Blobs can be looked at where the solver was made with `keep`; outputs always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from layermem.errors import InputError
+from layermem.graph.train import diff_buffer
+from layermem.interactive.blob import Array, Blob, NetBlob
+from layermem.interactive.net import Net, PathName
+from layermem.interactive.shadows import Shadows
+from layermem.interactive.weights import matched_weights
+from layermem.proto.weights import write_weights
+from layermem.report.plan_report import PlanReport
+from layermem.runtime.runner import Runner
+from layermem.solver.engine import Engine
+from layermem.solver.parameters import Parameters
+
+INSTEAD = "use solver.step(1), or a layermem.Net of its own with net.share_with(solver.net)"
+
+
+class SolverNet(Net):
+    """Net number `number` of a solver: 0 is the train net.
+
+    params    live, in the arena of the solver           blobs    of its last step or test: outputs, and what is kept
+    forward   runs its next batch                        save, load   the parameters
+    """
+
+    def __init__(self, engine: Engine, number: int, report: PlanReport):
+        self._engine, self._number, self._report = engine, number, report
+        self._definition = engine.nets.all[number]
+        self._shapes, self._inputs, self._diffs, self._lenders = {}, {}, {}, {}
+        self._shadows = Shadows()
+        engine.before_run.append(lambda: self._shadows.flush(engine.runner))
+        engine.after_run.append(lambda: self._shadows.refresh(engine.runner))
+        self._make_views()
+
+    def _runner(self) -> Runner:
+        return self._engine.runner
+
+    @property
+    def report(self) -> PlanReport:
+        """The plan of the whole solver."""
+        return self._report
+
+    @property
+    def measured_peak_bytes(self) -> int:
+        return self._engine.runner.measured_peak_bytes
+
+    def forward(
+        self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs: Any
+    ) -> dict[str, Array]:
+        """Run the next batch forward: arrays by name of output blob, and of `blobs`.
+
+        Of a train net, it moves the data and averages of BatchNorm on, as in Caffe.
+        """
+        if start is not None or end is not None or inputs:
+            self._refuse("runs whole forward passes over the data of its input layers")
+        engine = self._engine
+        if self._number:
+            engine.forward_test(self._number - 1)
+        else:
+            engine.forward(int(engine.context["iteration"]))
+        return {name: np.array(self.blobs[name].data) for name in dict.fromkeys((*self.outputs, *(blobs or ())))}
+
+    def backward(
+        self, diffs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **top_diffs: Any
+    ) -> dict[str, Array]:
+        """InputError: a step of a solver goes backward and updates as one."""
+        self._refuse("goes backward and updates as one")
+
+    def _forward_batch(self, blobs: Sequence[str] | None, batch: Mapping[str, Array]) -> dict[str, Array]:
+        self._refuse("runs over the data of its input layers")
+
+    def set_input_arrays(self, data: npt.ArrayLike, labels: npt.ArrayLike) -> None:
+        """Set the arrays of its MemoryData layer (solver.give sets those of any layer)."""
+        layer = self._memory_data()
+        self._engine.open_feeds.give(self._number, layer, [np.asarray(data), np.asarray(labels)])
+
+    def reshape(self, **shapes: Sequence[int]) -> None:
+        """InputError for other shapes: the plan of a solver is for its shapes."""
+        if shapes:
+            self._refuse("is planned for its shapes")
+
+    def save(self, path: PathName) -> None:
+        """Write the parameters to a weight file, in the format of its name."""
+        net = self._definition
+        self._shadows.flush(self._runner())
+        write_weights(path, net.name, Parameters((net,), self._runner(), 0).file_layers(), net.names_in_file)
+
+    def share_with(self, other: Net) -> None:
+        """Nothing for a net of the same solver, which shares its parameters already; InputError for another."""
+        if not (isinstance(other, SolverNet) and other._engine is self._engine):
+            raise InputError("a net of a solver keeps its own parameters; copy them with net.load(path)")
+
+    def load(self, path: PathName) -> None:
+        """Set parameters from a weight file, by layer name; other layers keep theirs."""
+        values = matched_weights(self._definition, path)
+        self._shadows.flush(self._runner())
+        Parameters((self._definition,), self._runner(), 0).write(values)
+        self._shadows.refresh(self._runner())
+
+    copy_from = load
+
+    def close(self) -> None:
+        """Nothing: the solver owns the arena."""
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise InputError(f"net '{self.name}' of a solver {what}; {INSTEAD}")
+
+    # -- views -------------------------------------------------------------------------------------------------------
+
+    def _blob(self, name: str) -> Blob:
+        shape = self._definition.blobs[self._version(name)].shape
+        return NetBlob(name, lambda: shape, lambda: self._data(name), lambda: self._diff(name))
+
+    def _parameter(self, layer: str, index: int, name: str, shape: tuple[int, ...]) -> Blob:
+        def diff() -> Array:
+            if f"{name}.diff" in self._runner().persistent:
+                return self._shadows.array(self._runner(), f"{name}.diff", shape)
+            raise InputError(
+                f"the gradient of '{layer}' is consumed by its update within a step; {INSTEAD}, or iter_size > 1"
+            )
+
+        return NetBlob(
+            f"{layer}[{index}]", lambda: shape, lambda: self._shadows.array(self._runner(), name, shape), diff
+        )
+
+    def _data(self, name: str) -> Array:
+        version = self._version(name)
+        held = self._engine.held(self._number)
+        if held is not None and version in held:
+            return held.read(version)
+        values: Mapping[str, Array] = self._engine.values[self._number]
+        if version in values:
+            return values[version]
+        raise self._not_kept(name, "data")
+
+    def _diff(self, name: str) -> Array:
+        held = self._engine.held(self._number)
+        buffer = None if held is None else diff_buffer(self._definition, name, held.schedule.graph)
+        if held is None or buffer is None or buffer not in held:
+            raise self._not_kept(name, "diff")
+        return held.read(buffer)
+
+    def _not_kept(self, name: str, what: str) -> InputError:
+        ran = self._engine.values[self._number]
+        if not ran:
+            return InputError(f"blob '{name}' has no {what} before the net runs; call solver.step(1) first")
+        return InputError(
+            f"the {what} of blob '{name}' is not in the arena now: the plan gives it away within a step, or another "
+            f"net ran since; Solver(keep=['{name}']) holds it to the end of a step"
+        )

@@ -1,0 +1,33 @@
+"""What an op that holds buffers leaves in the arena, for the host to read after a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+
+from layermem.backends.arena import axes_of_caffe
+from layermem.runtime.runner import Runner
+
+Array = npt.NDArray[Any]
+
+
+class Held:
+    """The buffers that op `name` of schedule number `index` reads; none where there is no such op."""
+
+    def __init__(self, runner: Runner, index: int, name: str):
+        self.runner = runner
+        self.schedule = runner.program.schedules[index]
+        holds = (i for i in self.schedule.instructions if i.what == name and i.op is not None)
+        self._at = {i.op.roles[role]: r for i in holds if i.op is not None for role, r in i.roles.items()}
+
+    def __contains__(self, buffer: object) -> bool:
+        return buffer in self._at
+
+    def read(self, buffer: str) -> Array:
+        """The buffer in NCHW order: a view of the arena where the host can reach it, else a copy."""
+        r = self.schedule.residencies[self._at[buffer]]
+        tensor, device, arena = self.schedule.graph.buffers[buffer].tensor, self.runner.device, self.runner.arena
+        if device.shares_host_memory:
+            return axes_of_caffe(arena.view(r.offset, tensor, device.dtype(tensor)))
+        return arena.read(r.offset, tensor, device.dtype(tensor))
