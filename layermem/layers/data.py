@@ -78,7 +78,7 @@ def make_feed_layer(
 ) -> Feed:
     """The input layer of `param`; `batch` and `inputs` (NCHW by top name) replace the sizes that it states.
 
-    `batch` is also written into `param`, from which the data source reads its size.
+    `batch`, and the shapes of an Input layer, are also written into `param`, from which the data source reads its size.
     takes_inputs   whether an error may advise to give `inputs`
     """
     if batch is not None:
@@ -95,6 +95,8 @@ def make_feed_layer(
     shapes = [inputs.get(top, tuple(shape)) for top, shape in zip(param.top, shapes)]
     if not param.top:
         raise InputError("has no top; name at least one 'top:'")
+    if param.type == "Input":
+        _set_shapes(param, shapes)
     return FEED_LAYERS[param.type](param, phase, shapes)
 
 
@@ -150,6 +152,13 @@ def set_batch(param: Message, batch: int) -> None:
         for shape in param.input_param.shape:
             if shape.dim:
                 shape.dim[0] = batch
+
+
+def _set_shapes(param: Message, shapes: Shapes) -> None:
+    """Set the shapes of an Input layer."""
+    del param.input_param.shape[:]
+    for shape in shapes:
+        param.input_param.shape.add(dim=shape)
 
 
 def stated_batch(param: Message) -> int:

@@ -42,6 +42,12 @@ def no_file(*_):
     raise AssertionError("opened a file although all shapes are known")
 
 
+def test_an_input_layer_states_the_shapes_that_are_given():
+    param = schema.LayerParameter(name="it", type="Input", top=["data"], input_param={"shape": [{"dim": [2, 3, 4, 4]}]})
+    layer = make_feed_layer(param, 0, path="", batch=None, inputs={"data": (1, 3, 5, 6)}, probe=None)
+    assert layer.tops[0].shape == tuple(param.input_param.shape[0].dim) == (1, 3, 5, 6)
+
+
 def test_given_shapes_stand_for_a_data_set_and_a_label_goes_with_its_images():
     param = data_layer("data", "label")
     layer = make_feed_layer(param, 0, path="", batch=None, inputs={"data": (8, 3, 5, 7)}, probe=no_file)
