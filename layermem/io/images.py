@@ -24,6 +24,7 @@ from layermem.utils.input_files import read_bytes
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
+Dims = Sequence[int] | npt.NDArray[np.int64]  # height, width
 GRAY_OF_RGB = (0.2125, 0.7154, 0.0721)  # skimage.color.rgb2gray
 BY_SKIMAGE = (1, 3)  # channels
 CROPS = 10  # four corners and the centre, and these mirrored
@@ -48,7 +49,7 @@ def load_image(filename: str | PathLike[str], color: bool = True) -> Floats:
     return image.astype(np.float32)
 
 
-def resize_image(im: Array, new_dims: Sequence[int], interp_order: int = 1) -> Floats:
+def resize_image(im: Array, new_dims: Dims, interp_order: int = 1) -> Floats:
     """An image [H,W,K] as [new_dims[0],new_dims[1],K]: bilinear, or the nearest pixel for interp_order=0."""
     if interp_order not in (0, 1):
         raise InputError(f"interp_order {interp_order} is not supported; use 1 (bilinear) or 0 (nearest)")
@@ -106,7 +107,7 @@ def _interpolate(image: npt.NDArray[np.float64], rows: _Axis, columns: _Axis) ->
     return result
 
 
-def oversample(images: Sequence[Array], crop_dims: Sequence[int]) -> Floats:
+def oversample(images: Sequence[Array], crop_dims: Dims) -> Floats:
     """Ten crops [crop_dims[0],crop_dims[1],K] of each image [H,W,K], all of one size: [10*N,...].
 
     Of each: the corners (top left, top right, bottom left, bottom right), the centre, and the same five mirrored.
