@@ -2,9 +2,11 @@
 
     Net, Solver        a net of one phase; a solver with its nets, ready to train
     NetSpec, L, P      nets written in Python; to_proto(...)
+    Classifier         classes of images, as pycaffe's; Detector: of windows in images
     io                 images and messages: load_image, Transformer, ...
     plan(...)          the memory and time of a training step, before it runs
     compile(...)       the checked schedules themselves
+    caffe              pycaffe's names, so that scripts written for it run as they are
     PythonLayer        base of layers written in Python
     LayermemError      base of every error that a user can cause: InputError, BudgetError, DeviceError
 
@@ -17,11 +19,14 @@ from typing import TYPE_CHECKING, Any
 from layermem.errors import BudgetError, DeviceError, InputError, LayermemError
 
 if TYPE_CHECKING:
+    from layermem import caffe as caffe
     from layermem import io as io
     from layermem.api import Net as Net
     from layermem.api import Solver as Solver
     from layermem.api import compile as compile
     from layermem.api import plan as plan
+    from layermem.interactive.classifier import Classifier as Classifier
+    from layermem.interactive.detector import Detector as Detector
     from layermem.python_layers import PythonLayer as PythonLayer
     from layermem.spec import L as L
     from layermem.spec import NetSpec as NetSpec
@@ -31,8 +36,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "BudgetError", "DeviceError", "InputError", "L", "LayermemError", "Net", "NetSpec", "P", "PythonLayer", "Solver",
-    "compile", "io", "plan", "to_proto",
+    "BudgetError", "Classifier", "Detector", "DeviceError", "InputError", "L", "LayermemError", "Net", "NetSpec", "P",
+    "PythonLayer", "Solver", "caffe", "compile", "io", "plan", "to_proto",
 ]  # fmt: skip
 _SPEC = ("L", "NetSpec", "P", "to_proto")
 
@@ -50,6 +55,16 @@ def __getattr__(name: str) -> Any:
         return PythonLayer
     if name == "io":
         return import_module("layermem.io")
+    if name == "caffe":
+        return import_module("layermem.caffe")
+    if name == "Classifier":
+        from layermem.interactive.classifier import Classifier
+
+        return Classifier
+    if name == "Detector":
+        from layermem.interactive.detector import Detector
+
+        return Detector
     if name in _SPEC:
         from layermem import spec
 

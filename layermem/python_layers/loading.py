@@ -1,11 +1,11 @@
-"""Finds and imports a user's module, and answers `import caffe` in it.
+"""Finds and imports a user's module.
 
 A module is searched for in the folders of PYTHONPATH, in that of the net, in the current one, then where Python
 searches.  While a user's code is imported or called, and only then,
 
     - these folders come first in Python's search path
-    - `import caffe` gives the module CAFFE, with Layer, TRAIN and TEST, even where BVLC Caffe is installed: its own
-      Layer cannot be driven from here.  Afterwards the installed one is back
+    - `import caffe` gives layermem.caffe (answering.py), even where BVLC Caffe is installed: its own Layer cannot be
+      driven from here.  Afterwards the installed one is back
     - what it prints goes to standard error, so that output stays what it is
 
 Modules are imported once.  One of the same name from another net's folder replaces it; one that Python has from
@@ -23,34 +23,13 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from layermem.errors import InputError
+from layermem.python_layers.answering import answered
 from layermem.python_layers.contract import PythonLayer
 
 SEARCHED = "PYTHONPATH, the folder of the net and the current folder"
 _OURS: set[str] = set()  # top-level names that were imported here
-
-
-def _make_caffe() -> ModuleType:
-    module = ModuleType("caffe", "What layermem answers to `import caffe` in modules of Python layers.")
-
-    def missing(name: str) -> Any:
-        raise AttributeError(
-            f"module 'caffe' has no attribute '{name}' here: layermem answers `import caffe` with Layer, TRAIN and TEST"
-        )
-
-    def ignored(*arguments: object) -> None:
-        """Modes and devices are options of the command here."""
-
-    module.__dict__.update(
-        Layer=PythonLayer, TRAIN=0, TEST=1, __version__="1.0.0", __getattr__=missing,
-        set_mode_cpu=ignored, set_mode_gpu=ignored, set_device=ignored,
-    )  # fmt: skip
-    return module
-
-
-CAFFE = _make_caffe()
 
 
 def search_path(folder: Path) -> list[str]:
@@ -63,20 +42,14 @@ def search_path(folder: Path) -> list[str]:
 def user_code(folder: Path) -> Iterator[None]:
     """Where code of a net in `folder` runs."""
     added = search_path(folder)
-    installed = sys.modules.get("caffe")
     sys.path[:0] = added
-    sys.modules["caffe"] = CAFFE
     try:
-        with redirect_stdout(sys.stderr):
+        with redirect_stdout(sys.stderr), answered():
             yield
     finally:
         for entry in added:
             with suppress(ValueError):  # the code may have changed the path
                 sys.path.remove(entry)
-        if installed is None:
-            sys.modules.pop("caffe", None)
-        else:
-            sys.modules["caffe"] = installed
 
 
 def find_file(module: str, folder: Path) -> str | None:

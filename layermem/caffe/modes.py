@@ -1,0 +1,110 @@
+"""What pycaffe keeps for the whole process: the device and the seed; and what layermem adds, such as a budget.
+
+They hold for nets and solvers that are made afterwards.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from layermem.backends.base import Device, get_device
+from layermem.errors import DeviceError, InputError
+from layermem.utils.similar import did_you_mean
+
+PACKAGE = str(Path(__file__).parents[1])
+CPU, GPU = "cpu", "cuda"
+OPTIONS = ("allow_python", "budget", "device", "host_budget", "strategy")
+
+_mode = CPU
+_number = 0
+_seed: int | None = None
+_options: dict[str, Any] = {}
+_noted: set[str] = set()
+
+
+def set_mode_cpu() -> None:
+    """Nets and solvers that are made from now on run on the device `cpu`."""
+    global _mode
+    _mode = CPU
+
+
+def set_mode_gpu() -> None:
+    """Nets and solvers that are made from now on run on `cuda`.
+
+    On a machine without a usable GPU they run on `cpu`, and a warning says so once.
+    """
+    global _mode
+    _mode = GPU
+
+
+def set_device(device_id: int) -> None:
+    """The number of the GPU.  layermem uses the first one that it sees; for another number, a warning says so once."""
+    global _number
+    _number = int(device_id)
+
+
+def set_random_seed(seed: int) -> None:
+    """The seed of nets that are made from now on, and of solvers without a random_seed."""
+    global _seed
+    _seed = int(seed)
+
+
+def configure(**options: Any) -> None:
+    """Options of layermem for nets and solvers that are made from now on; None removes one.
+
+    budget, host_budget, strategy   as for layermem.Net and layermem.Solver
+    device         a name or a Device, in place of set_mode_cpu and set_mode_gpu
+    allow_python   import and run the classes of Python layers
+    """
+    for name, value in options.items():
+        if name not in OPTIONS:
+            raise InputError(f"no option '{name}'; {did_you_mean(name, OPTIONS) or f'use {chr(32).join(OPTIONS)}'}")
+        if value is None:
+            _options.pop(name, None)
+        else:
+            _options[name] = value
+
+
+def options() -> dict[str, Any]:
+    """Those of a net or solver that is made now, with its device; not the seed."""
+    return {"device": _device(), **_options}
+
+
+def seed() -> int | None:
+    return _seed
+
+
+def _device() -> str | Device:
+    if _mode == GPU and "device" not in _options:
+        try:
+            device = get_device(GPU)
+            device.describe()  # opens the GPU
+        except (DeviceError, InputError) as error:
+            _note(f"set_mode_gpu: no GPU can be used here ({error}); nets run on the device cpu")
+            return CPU
+        if _number:
+            _note(
+                f"set_device({_number}): layermem uses the first GPU that it sees; set CUDA_VISIBLE_DEVICES={_number} "
+                "to use another one"
+            )
+        return device
+    return CPU
+
+
+def _note(text: str) -> None:
+    """A warning, once in a process."""
+    if text not in _noted:
+        _noted.add(text)
+        path, line = _caller()
+        warnings.warn_explicit(text, UserWarning, path, line)
+
+
+def _caller() -> tuple[str, int]:
+    """File and line of the user's code."""
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno

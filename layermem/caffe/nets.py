@@ -1,0 +1,107 @@
+"""Nets by pycaffe's arguments: layermem's, on the device and with the options of modes.py."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from os import PathLike
+from typing import Any
+
+import layermem.interactive.classifier as classifier
+import layermem.interactive.detector as detector
+import layermem.interactive.net as net
+from layermem.caffe import modes
+from layermem.errors import InputError
+from layermem.layers.known_types import known_types
+from layermem.proto.schema import PHASES
+
+PathName = str | PathLike[str]
+PHASE_NAMES = {number: name for name, number in PHASES.items()}
+
+
+class Pycaffe(net.Net):
+    """What pycaffe's nets do beside layermem's."""
+
+    def _refuse_new_shapes(self) -> None:
+        """Blobs that were reshaped take effect in the next pass, as in Caffe."""
+        self.reshape()
+
+    def save_hdf5(self, path: PathName) -> None:
+        """Write the parameters to an HDF5 file, whose name ends in .h5 or .hdf5."""
+        if os.path.splitext(path)[1] not in (".h5", ".hdf5"):
+            raise InputError(f"'{os.fspath(path)}' does not end in .h5; rename it")
+        self.save(path)
+
+    def load_hdf5(self, path: PathName) -> None:
+        """Set parameters from an HDF5 file, by layer name."""
+        self.load(path)
+
+    def clear_param_diffs(self) -> None:
+        """Set the gradients of all parameters to 0."""
+        for blobs in self.params.values():
+            for blob in blobs:
+                blob.diff[...] = 0
+
+
+class Net(Pycaffe):
+    """A net by pycaffe's arguments: caffe.Net(path, caffe.TEST), caffe.Net(path, weights, caffe.TEST), or by name.
+
+    network_file   a path, a NetParameter message or a NetSpec
+    phase          caffe.TRAIN or caffe.TEST
+    weights        a weight file;  level, stages as the NetStateRules of the file ask for them
+    options        of layermem.Net: budget, device, keep, ...; others are those of caffe.configure, set_mode_gpu, ...
+
+    Everything else is as in layermem.Net.
+    """
+
+    def __init__(
+        self,
+        network_file: Any,
+        *arguments: Any,
+        phase: int | None = None,
+        level: int = 0,
+        stages: Iterable[str] | None = None,
+        weights: PathName | None = None,
+        **options: Any,
+    ):
+        names = (
+            ("weights", "phase") if arguments and _is_path(arguments[0]) else ("phase", "level", "stages", "weights")
+        )
+        if len(arguments) > len(names):
+            raise InputError(f"caffe.Net takes a net, {', '.join(names)}; {len(arguments)} arguments follow the net")
+        given = {"phase": phase, "level": level, "stages": stages, "weights": weights, **dict(zip(names, arguments))}
+        if given["phase"] not in (None, *PHASE_NAMES):
+            raise InputError(f"no phase {given['phase']!r}; use caffe.TRAIN or caffe.TEST")
+        name = PHASE_NAMES[1 if given["phase"] is None else given["phase"]]
+        super().__init__(
+            network_file, name, weights=given["weights"], level=given["level"] or 0, stages=given["stages"] or (),
+            **_defaults(options),
+        )  # fmt: skip
+
+
+class Classifier(Pycaffe, classifier.Classifier):
+    """layermem.Classifier with the device and the options of caffe.set_mode_gpu, caffe.configure, ..."""
+
+    def __init__(self, model_file: PathName, pretrained_file: PathName | None, *arguments: Any, **options: Any):
+        super().__init__(model_file, pretrained_file, *arguments, **_defaults(options))
+
+
+class Detector(Pycaffe, detector.Detector):
+    """layermem.Detector with the device and the options of caffe.set_mode_gpu, caffe.configure, ..."""
+
+    def __init__(self, model_file: PathName, pretrained_file: PathName | None, *arguments: Any, **options: Any):
+        super().__init__(model_file, pretrained_file, *arguments, **_defaults(options))
+
+
+def layer_type_list() -> list[str]:
+    """The layer types that a net may have."""
+    return known_types()
+
+
+def _defaults(options: dict[str, Any]) -> dict[str, Any]:
+    seed = modes.seed()
+    return {**modes.options(), **({} if seed is None else {"seed": seed}), **options}
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str | PathLike)
