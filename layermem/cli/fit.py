@@ -150,8 +150,8 @@ def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
     match = FAMILY.fullmatch(base.name)
     if not match:
         raise InputError(
-            f"has the name '{base.name}'; --grow depth needs a net that tools/make_net.py resnet wrote, such as "
-            "prototxt/resnet50/train_val.prototxt",
+            f"has the name '{base.name}'; --grow depth needs a net that tools/make_net.py resnet wrote, such as that "
+            "of `layermem examples resnet50`",
             path=arguments.net,
         )
     print_warnings(net_warnings(base))
