@@ -46,7 +46,9 @@ CLASSES_SHOWN = 20
 
 
 def add_verbs(verbs: Verbs) -> None:
-    parser = add_verb(verbs, "data", "make databases of images and labels, and check them before training", EXAMPLE)
+    parser = add_verb(
+        verbs, "data", "make databases of images and labels, and check them before training", EXAMPLE, has_parts=True
+    )
     parts = parser.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=VerbParser)
     made = {name: add_verb(parts, name, *texts) for name, texts in PARTS.items()}
     _add_folder(made["folder"])
@@ -232,6 +234,9 @@ def run_check(arguments: argparse.Namespace) -> int:
 
     if arguments.classes is not None and arguments.classes < 1:
         raise InputError(f"--classes {arguments.classes} is too few; give 1 or more")
+    sources = [path for path in (arguments.train, arguments.test) if path is not None]
+    if arguments.root is not None and all(path.is_dir() for path in sources):
+        raise InputError("--root has no effect without a list; leave it out")
     sets, names, one_size = find_sets(arguments.train)
     if arguments.test is not None:
         if len(sets) > 1:

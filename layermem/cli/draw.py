@@ -12,7 +12,6 @@ from layermem.cli.options import (
     add_verb,
     job_of,
     print_warnings,
-    refuse_beside_load,
     strategies_text,
 )
 from layermem.utils.files import check_folder
@@ -48,7 +47,6 @@ def run_draw(arguments: argparse.Namespace) -> int:
     from layermem.report.drawing import check_drawing, draw_net
     from layermem.report.plan_report import evaluate
 
-    refuse_beside_load(arguments)
     check_folder(arguments.output)
     check_drawing(arguments.output)
     job = job_of(arguments)

@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from layermem import __version__
 from layermem.cli import (
     compare,
+    completion,
     convert,
     curves,
     data,
@@ -37,8 +38,10 @@ from layermem.cli import (
     time,
     train,
 )
+from layermem.cli.combinations import check_combinations
 from layermem.cli.old_names import refuse_old_names
 from layermem.cli.options import Parser, VerbParser
+from layermem.cli.verbosity import apply_verbosity
 from layermem.errors import InputError, LayermemError
 from layermem.utils.text import NO_BREAK, wrap
 
@@ -57,6 +60,7 @@ VERBS = (
     convert,
     examples,
     setup_cuda,
+    completion,
 )
 EPILOG = """\
 `layermem VERB --help` explains a verb and gives an example.
@@ -86,10 +90,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None) -> int:
     try:
         _prepare_streams()
+        if completion.is_wanted():
+            completion.complete(make_parser())
         words = sys.argv[1:] if argv is None else argv
         refuse_old_names(words)
         arguments = make_parser().parse_args(words)
-        code: int = arguments.run(arguments)
+        check_combinations(arguments)
+        with apply_verbosity(arguments):
+            code: int = arguments.run(arguments)
         sys.stdout.flush()
         return code
     except SystemExit as end:  # argparse: 0 after --help, 2 after an error

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from layermem.cli.old_names import stages
+from layermem.cli.verbosity import add_verbosity, is_quiet
 from layermem.errors import InputError
 from layermem.utils.text import choices, columns, nearest, wrap
 from layermem.utils.units import parse_bytes
@@ -35,7 +36,8 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            what = action.option_strings[-1] if action.option_strings else "verb"
+            is_verb = isinstance(action, argparse._SubParsersAction)
+            what = "verb" if is_verb else action.option_strings[-1] if action.option_strings else action.dest
             self.error(f"unknown {what} '{value}' ({choices(value, action.choices)})")
 
     def error(self, message: str) -> NoReturn:
@@ -70,9 +72,13 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 def add_verb(
-    verbs: Verbs, name: str, description: str, example: str, more: Callable[[], str] | None = None
-) -> argparse.ArgumentParser:
-    """A parser for one verb; `example` is shown below its options as it stands, then the text of `more`."""
+    verbs: Verbs, name: str, description: str, example: str, more: Callable[[], str] | None = None, *,
+    has_parts: bool = False,
+) -> argparse.ArgumentParser:  # fmt: skip
+    """A parser for one verb; `example` is shown below its options as it stands, then the text of `more`.
+
+    A verb that `has_parts` takes no options itself; its parts have --quiet and --verbose.
+    """
     parser = verbs.add_parser(
         name,
         help=description,
@@ -80,6 +86,8 @@ def add_verb(
         epilog=f"example:\n{example}",
     )
     parser.more = more
+    if not has_parts:
+        add_verbosity(parser)
     return parser
 
 
@@ -264,13 +272,6 @@ def hints_of(arguments: argparse.Namespace) -> Hints:
     return merge_hints(given, read_hints(arguments.hints)) if arguments.hints else given
 
 
-def refuse_beside_load(arguments: argparse.Namespace) -> None:
-    """InputError for an option that decides what a plan is, beside --load, which gives one."""
-    for name in ("strategy", "segment_ends", "keep", "recompute", "hints"):
-        if arguments.load and getattr(arguments, name):
-            raise InputError(f"--{name.replace('_', '-')} has no effect on the plan of --load; give only one of them")
-
-
 def _globs(texts: list[str]) -> tuple[str, ...]:
     return tuple(glob for text in texts for glob in text.replace(",", " ").split())
 
@@ -316,8 +317,6 @@ def solver_job(
     """The job of --solver with a batch size and shapes of inputs; `more` are arguments of api.job_of."""
     from layermem import api
 
-    if arguments.phase:
-        raise InputError("--phase needs --net; a solver plans its train net and its test nets")
     return api.job_of(
         None, solver=arguments.solver, device=device, batch=batch, inputs=shapes, level=arguments.level,
         stages=stages(arguments.stage), allow_python=arguments.allow_python, **more,
@@ -325,8 +324,8 @@ def solver_job(
 
 
 def print_warnings(warnings: Iterable[str]) -> None:
-    """On standard error, so that output stays what it is without them."""
-    for warning in warnings:
+    """On standard error, so that output stays what it is without them; none with --quiet."""
+    for warning in () if is_quiet() else warnings:
         print(wrap(f"layermem: warning: {warning}"), file=sys.stderr)
 
 

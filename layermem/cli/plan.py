@@ -17,7 +17,6 @@ from layermem.cli.options import (
     device_of,
     job_of,
     print_json,
-    refuse_beside_load,
     strategies_text,
 )
 from layermem.utils.files import check_folder, write_atomically
@@ -62,7 +61,6 @@ def run_plan(arguments: argparse.Namespace) -> int:
     from layermem.report.summary import plan_values, process_line, summary
     from layermem.solver.process_memory import expected_memory, uses_files
 
-    refuse_beside_load(arguments)
     for path in (arguments.save, arguments.plot, arguments.trace, arguments.export_graph):
         check_folder(path)
     if arguments.plot:

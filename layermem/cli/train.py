@@ -25,11 +25,11 @@ from layermem.cli.options import (
     hints_of,
     print_warnings,
     read_shapes,
-    refuse_beside_load,
     strategies_text,
     weight_files,
 )
 from layermem.cli.run_outputs import RunOutputs, add_run_outputs, check_run_outputs
+from layermem.cli.verbosity import is_quiet
 from layermem.errors import InputError
 from layermem.utils.text import printable
 
@@ -107,7 +107,7 @@ def add_verbs(verbs: Verbs) -> None:
     add_device(test)
     add_threads(test)
     test.add_argument("--batch", metavar="N", type=int, help="batch size, instead of the net's own")
-    test.add_argument("--budget", metavar="B", help="device memory: 2GiB, 512KiB or 50%%")
+    test.add_argument("-b", "--budget", metavar="B", help="device memory: 2GiB, 512KiB or 50%%")
     add_net_state(test)
     add_allow_python(test)
     test.set_defaults(run=run_test)
@@ -121,22 +121,26 @@ def run_train(arguments: argparse.Namespace) -> int:
     from layermem.report.summary import peaks, process_line, summary
     from layermem.solver.process_memory import expected_memory, max_resident_bytes, uses_files
 
-    refuse_beside_load(arguments)
     if arguments.input and arguments.data is None:
         raise InputError("--input needs --data noise, since a data set has shapes of its own; add it")
     check_run_outputs(arguments)
     early_events: list[Event] = []
     _native.exit_on_bus_error()
     with _solver(arguments, device_of(arguments), early_events) as solver:
-        print(summary(solver.report), end="", flush=True)
+        if solver.iteration > solver.max_iter:
+            what = f"is of iteration {solver.iteration}, after the last one, {solver.max_iter}"
+            raise InputError(f"{what}; give more --iterations", path=arguments.snapshot)
+        if not is_quiet():
+            print(summary(solver.report), end="", flush=True)
         with RunOutputs(arguments, solver) as outputs:
             _run(solver, arguments, early_events, outputs.record)
         expected = expected_memory(
             solver.nets.all, solver.program, solver.device, spill=arguments.spill is not None,
             files=uses_files(solver.param, loads=bool(arguments.weights or arguments.snapshot)),
         )  # fmt: skip
-        print(peaks(solver.program.arena_bytes, solver.runner.measured_peak_bytes))
-        print(process_line(expected.total_bytes, str(expected), max_resident_bytes()), flush=True)
+        if not is_quiet():
+            print(peaks(solver.program.arena_bytes, solver.runner.measured_peak_bytes))
+            print(process_line(expected.total_bytes, str(expected), max_resident_bytes()), flush=True)
         outputs.plot()
         return INTERRUPTED if solver.interrupted else 0
 
@@ -173,6 +177,8 @@ def _run(
 
 def _display(solver: Solver) -> AbstractContextManager[Callable[[Event], None]]:
     """What shows events to the user."""
+    if is_quiet():
+        return nullcontext(lambda event: None)
     if sys.stdout.isatty():
         from layermem.report.progress import Bar
 
@@ -210,10 +216,11 @@ def run_test(arguments: argparse.Namespace) -> int:
     with Scoring(net, report.program, device) as scoring:
         print_warnings(scoring.feeds.notes)
         for name in scoring.load(weight_files(arguments)):
-            print(f"layer '{printable(name)}' is not in the weight files and keeps its initial values")
+            print_warnings([f"layer '{name}' is not in the weight files and keeps its initial values"])
         for line in _score_lines(scoring, arguments.iterations):
             print(printable(line), flush=True)
-        print(peaks(report.peak_bytes, scoring.runner.measured_peak_bytes))
+        if not is_quiet():
+            print(peaks(report.peak_bytes, scoring.runner.measured_peak_bytes))
     return 0
 
 
@@ -224,7 +231,7 @@ def _score_lines(scoring: Scoring, batches: int) -> Iterator[str]:
 
     weights = {output.name: output.weight for output in outputs_of(scoring.net)}
     for batch, values in scoring.run(batches):
-        for name, value in values.items():
+        for name, value in () if is_quiet() else values.items():
             yield from (f"Batch {batch}, {name} = {number(each)}" for each in value.ravel())
     means = scoring.means
     if any(weights.values()):

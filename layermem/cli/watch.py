@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+from layermem.cli.verbosity import is_quiet
+
 Item = TypeVar("Item")
 
 
 def track_progress(items: Iterable[Item], description: str) -> Iterator[Item]:
-    """The items, with a progress bar on standard error if it is a terminal."""
+    """The items, with a progress bar on standard error if it is a terminal; none with --quiet."""
     items = list(items)
-    if not sys.stderr.isatty():
+    if is_quiet() or not sys.stderr.isatty():
         yield from items
         return
     from rich.console import Console
@@ -25,7 +27,7 @@ def track_progress(items: Iterable[Item], description: str) -> Iterator[Item]:
 @contextmanager
 def show_progress(total: int, description: str) -> Iterator[Callable[[str, int], None]]:
     """A bar over `total` steps, and a function that says what is done now and how many steps are complete."""
-    if not sys.stderr.isatty():
+    if is_quiet() or not sys.stderr.isatty():
         yield lambda doing, done: None
         return
     from rich.console import Console

@@ -109,7 +109,7 @@ class Net:
         self.file, self.phase = file, phase
         self._allow_python, self._noise = allow_python, noise
         self.path = file.path
-        self.stages = tuple(stages)
+        self.stages, self.level = tuple(stages), level
         filtered = filter_net(file, phase, level=level, stages=self.stages)
         self.message = filtered.message
         self.names_in_file = dict.fromkeys(file.nameless, "") | number_repeated(self.message)

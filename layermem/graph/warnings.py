@@ -1,6 +1,7 @@
 """Sentences about a net that is valid, but may not be what its author meant.
 
     --stage dumy                                a stage that no rule of the net names turns nothing on
+    --level 2                                   the same for a level
     a net without a loss                        its step is a forward pass
     loss1 (SoftmaxWithLoss) -> Power            Caffe drops the default weight of a loss that another layer reads
     engine: MKLDNN                              fields of forks that change nothing (proto/forks.py)
@@ -11,23 +12,35 @@ source  Caffe insert_splits.cpp: only a loss_weight that the layer states counts
 from __future__ import annotations
 
 from layermem.graph.net import Net
+from layermem.proto.filter import has_level_rules, stages_of_rules
 from layermem.proto.schema import TRAIN
 from layermem.utils.similar import did_you_mean
 
 
 def net_warnings(net: Net) -> tuple[str, ...]:
-    return (*net.file.ignored, *_unknown_stages(net), *_missing_loss(net), *_losses_that_are_read(net))
+    return (
+        *net.file.ignored,
+        *_unknown_stages(net),
+        *_unused_level(net),
+        *_missing_loss(net),
+        *_losses_that_are_read(net),
+    )
 
 
 def _unknown_stages(net: Net) -> list[str]:
-    rules = [rule for layer in net.file.message.layer for rule in (*layer.include, *layer.exclude)]
-    known = dict.fromkeys(stage for rule in rules for stage in (*rule.stage, *rule.not_stage))
+    known = stages_of_rules(net.file)
     names = f"its stages are {' '.join(known)}" if known else "it has none"
     return [
         f"no rule of the net names stage '{stage}'; {did_you_mean(stage, known) or names}"
         for stage in dict.fromkeys(net.stages)
         if stage not in known
     ]
+
+
+def _unused_level(net: Net) -> list[str]:
+    if not net.level or has_level_rules(net.file):
+        return []
+    return [f"no rule of the net has a level, so level {net.level} changes nothing"]
 
 
 def _missing_loss(net: Net) -> list[str]:

@@ -70,3 +70,15 @@ def meets(state: Message, rule: Message) -> bool:
         and stages.issuperset(rule.stage)
         and stages.isdisjoint(rule.not_stage)
     )
+
+
+def stages_of_rules(net: NetFile) -> list[str]:
+    """The stages that rules of layers name, in their order."""
+    rules = (rule for layer in net.message.layer for rule in (*layer.include, *layer.exclude))
+    return [*dict.fromkeys(stage for rule in rules for stage in (*rule.stage, *rule.not_stage))]
+
+
+def has_level_rules(net: NetFile) -> bool:
+    """Whether the layers of the net depend on the level."""
+    rules = (rule for layer in net.message.layer for rule in (*layer.include, *layer.exclude))
+    return any(rule.HasField("min_level") or rule.HasField("max_level") for rule in rules)

@@ -23,6 +23,7 @@ from layermem.proto.schema import Message, NetParameter, SolverParameter
 from layermem.proto.upgrade import Lines, upgrade_net, upgrade_solver
 from layermem.utils.files import check_path
 from layermem.utils.input_files import TEXT_LIMIT, exists, read_bytes
+from layermem.utils.steps import report_step
 
 _NESTED_NETS = ("net_param", "train_net_param", "test_net_param")  # fields of SolverParameter
 
@@ -66,7 +67,9 @@ class SolverFile:
 def read_net(path: str | PathLike[str]) -> NetFile:
     """The net in a prototxt file, in the current format."""
     raw = read_bytes(path, what="prototxt net", limit=TEXT_LIMIT)
-    return read_net_text(text_file.decode(raw, str(path), what="prototxt net"), str(path))
+    net = read_net_text(text_file.decode(raw, str(path), what="prototxt net"), str(path))
+    report_step("read %s: %d layers, of all phases", path, len(net.message.layer))
+    return net
 
 
 def read_net_text(text: str, path: str = "<text>") -> NetFile:
@@ -89,7 +92,9 @@ def read_solver(path: str | PathLike[str]) -> SolverFile:
     """The solver in a prototxt file, in the current format."""
     check_path(path, "prototxt solver")
     raw = read_bytes(path, what="prototxt solver", limit=TEXT_LIMIT)
-    return read_solver_text(text_file.decode(raw, str(path), what="prototxt solver"), str(path))
+    solver = read_solver_text(text_file.decode(raw, str(path), what="prototxt solver"), str(path))
+    report_step("read %s: a solver", path)
+    return solver
 
 
 def read_solver_text(text: str, path: str = "<text>") -> SolverFile:

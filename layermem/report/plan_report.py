@@ -24,6 +24,7 @@ from layermem.schedule.check import UnsafeSchedule
 from layermem.schedule.ir import OFFLOAD, Instruction, Residency, Schedule
 from layermem.schedule.program import Program
 from layermem.schedule.simulate import Timeline
+from layermem.utils.steps import report_step
 from layermem.utils.units import aligned, format_bytes, format_seconds
 
 ROUNDING = 1e-9  # share of a step by which sums of the same seconds may differ
@@ -47,7 +48,9 @@ def evaluate(
     try:
         if saved is not None:
             saved.validate(job.graphs[0])
-        return PlanReport(job, name, budget_bytes, compiler.compile(budget_bytes), search=compiler.search)
+        report = PlanReport(job, name, budget_bytes, compiler.compile(budget_bytes), search=compiler.search)
+        report_step("planned %s, strategy %s: peak %s", job.title, name, format_bytes(report.peak_bytes))
+        return report
     except BudgetError as error:
         if error.host:
             raise describe_host_refusal(error, name) from None

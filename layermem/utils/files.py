@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from layermem.errors import InputError
+from layermem.utils.steps import report_step
+from layermem.utils.units import format_bytes
 
 Name = str | os.PathLike[str]
 Content = bytes | Callable[[BinaryIO], object]  # the bytes of a file, or a function that writes them to the open file
@@ -84,6 +86,7 @@ def write_together(files: Sequence[tuple[Name, Content]]) -> None:
             with _named(path, target):
                 os.replace(aside, target)
                 _sync_folder(target.parent)
+            report_step("wrote %s: %s", path, format_bytes(os.path.getsize(target)))
     except BaseException:
         for aside, _ in asides:
             with contextlib.suppress(OSError):

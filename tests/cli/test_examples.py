@@ -11,6 +11,7 @@ import pytest
 from layermem.backends.cuda import pycuda_wheel
 from layermem.cli import (
     compare,
+    completion,
     convert,
     curves,
     data,
@@ -44,6 +45,7 @@ EXAMPLES = {
     "convert": convert.EXAMPLE,
     "examples": examples.EXAMPLE,
     "setup-cuda": setup_cuda.EXAMPLE,
+    "completion": completion.EXAMPLE,
 }
 
 

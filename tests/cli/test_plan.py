@@ -286,7 +286,7 @@ def test_what_a_loaded_plan_cannot_honour_is_refused(layermem, verb, option):
 def test_a_phase_is_refused_beside_a_solver(layermem):
     for phase in ("TRAIN", "TEST"):
         ended = layermem("plan", "--solver", SOLVER, "--phase", phase)
-        assert ended.code == 2 and "--phase needs --net; a solver plans its train net" in ended.sentence
+        assert ended.code == 2 and "--phase needs --net; a solver has a train net" in ended.sentence
 
 
 @pytest.mark.parametrize("option", ["--plot", "--trace", "--save", "--export-graph"])

@@ -157,7 +157,7 @@ def test_layers_without_weights_are_named(layermem, solver, prototxt, tmp_path):
     layermem("train", "--solver", solver(), "--iterations", "0")
     other = prototxt(Path(NET).read_text().replace('"ip2"', '"other"').replace('"digits_', '"prototxt/digits/digits_'))
     ended = layermem("test", "--net", other, "--weights", tmp_path / "digits_iter_0.caffemodel", "--iterations", "1")
-    assert ended.code == 0 and "layer 'other' is not in the weight files" in ended.out
+    assert ended.code == 0 and "layer 'other' is not in the weight files" in ended.err
 
 
 @pytest.mark.parametrize(

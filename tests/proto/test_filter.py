@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from layermem.errors import InputError
 from layermem.proto import filter_by_state, filter_net, read_net_text
-from layermem.proto.filter import meets
+from layermem.proto.filter import has_level_rules, meets, stages_of_rules
 from layermem.proto.schema import TEST, TRAIN, NetState, NetStateRule
 
 # what stands in the layer | phase | level | stages | is it in?
@@ -164,3 +164,12 @@ def test_a_level_beyond_32_bits_is_refused(level):
 def test_a_stage_with_an_undecodable_byte_is_refused():
     with pytest.raises(InputError, match=r"stage 'a.udcff' has characters that are not UTF-8"):
         filter_net(net_with(""), "TRAIN", stages=[b"a\xff".decode("utf-8", "surrogateescape")])
+
+
+def test_the_stages_and_levels_that_rules_name_are_known():
+    net = read_net_text("""
+        layer { name: "a" type: "ReLU" include { stage: "x" not_stage: "y" } include { stage: "x" } }
+        layer { name: "b" type: "ReLU" exclude { stage: "z" } }
+    """)
+    assert stages_of_rules(net) == ["x", "y", "z"] and not has_level_rules(net)
+    assert has_level_rules(read_net_text('layer { name: "a" type: "ReLU" include { max_level: 2 } }'))

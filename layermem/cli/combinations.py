@@ -1,0 +1,49 @@
+"""Options that have no effect beside others are refused, so that none is silently ignored.
+
+Options of one verb that contradict each other by their kind are in groups of argparse; here are those that depend on
+values and files.  A stage or a level that no rule names is a warning of the net (graph/warnings.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from layermem.errors import InputError
+
+OF_A_PLAN = ("strategy", "segment_ends", "keep", "recompute", "hints")  # decide what a plan is
+
+
+def check_combinations(arguments: argparse.Namespace) -> None:
+    """InputError for the first option that would have no effect."""
+    given = vars(arguments)
+    for name in OF_A_PLAN:
+        if given.get("load") and given.get(name):
+            raise InputError(f"--{name.replace('_', '-')} has no effect on the plan of --load; give only one of them")
+    if given.get("solver") and given.get("phase"):
+        raise InputError("--phase needs --net; a solver has a train net and test nets, so leave it out")
+    _check_batch(given)
+    _check_fit(given)
+    if given.get("fused") is False and given.get("device"):
+        raise InputError("--device has no effect on the layers of a net; add --fused, or leave it out")
+    if given.get("steps") == 0 and given.get("threads") is not None:
+        raise InputError("--threads has no effect on predicted times; add --run N, or leave it out")
+    if given.get("seed") is not None and given.get("snapshot") and os.path.exists(f"{given['snapshot']}.json"):
+        raise InputError("--seed has no effect beside --snapshot, whose run has a seed; leave it out")
+
+
+def _check_batch(given: dict[str, object]) -> None:
+    from layermem.cli.options import read_shapes
+
+    texts, batch = given.get("input"), given.get("batch")
+    for name, shape in read_shapes(texts).items() if isinstance(texts, list) and batch is not None else ():
+        if shape[0] != batch:
+            what = f"--batch {batch} has no effect on the shape of '{name}', whose batch size is {shape[0]}"
+            raise InputError(f"{what}; give one batch size")
+
+
+def _check_fit(given: dict[str, object]) -> None:
+    if given.get("grow") == "batch" and given.get("batch") is not None:
+        raise InputError("--batch has no effect where the batch grows; leave it out, or give --max")
+    if given.get("grow") == "depth" and given.get("phase") is not None:
+        raise InputError("--phase has no effect where the depth grows, in training; leave it out")

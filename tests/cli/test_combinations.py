@@ -1,0 +1,104 @@
+"""No option is silently ignored: those that have no effect beside others are refused, with both names."""
+
+import argparse
+
+import pytest
+
+from layermem.cli.main import make_parser
+
+NET = ("--net", "prototxt/digits/train_val.prototxt")
+MNIST = ("--net", "prototxt/mnist/train_val.prototxt")
+RESNET = ("--net", "prototxt/resnet20/train_val.prototxt")
+SOLVER = ("--solver", "prototxt/digits/solver.prototxt")
+REFUSED = [
+    *(("plan", *NET, "--load", "p.json", *words, f"{words[0]} has no effect on the plan of --load") for words in (
+        ("--strategy", "caffe"), ("--keep", "a"), ("--recompute", "a"), ("--segment-ends", "a"), ("--hints", "f"),
+    )),
+    ("train", *SOLVER, "--load", "p.json", "--strategy", "caffe", "--strategy has no effect on the plan of --load"),
+    ("draw", *NET, "-o", "a.svg", "--load", "p.json", "--strategy", "caffe", "has no effect on the plan of --load"),
+    *((verb, *SOLVER, "--phase", "TEST", "--phase needs --net") for verb in ("plan", "compare", "show", "time")),
+    ("plan", *NET, "--solver", "a", "--solver: not allowed with argument --net"),
+    ("plan", *NET, "-q", "-v", "-v/--verbose: not allowed with argument -q/--quiet"),
+    ("plan", *NET, "--batch", "8", "--input", "data=64,1,8,8", "--batch 8 has no effect on the shape of 'data'"),
+    ("show", *NET, "--device", "cpu", "--device has no effect on the layers of a net; add --fused"),
+    ("fit", *NET, "-b", "1MiB", "--batch", "3", "--batch has no effect where the batch grows"),
+    ("fit", *RESNET, "-b", "1MiB", "--grow", "depth", "--phase", "TEST", "--phase has no effect where the depth grows"),
+    ("compare", *NET, "--threads", "1", "--threads has no effect on predicted times; add --run N"),
+    ("plan", *NET, "--precision", "bf16", "--precision needs --device cuda"),
+    ("train", *SOLVER, "--cuda-graph", "--cuda-graph needs --device cuda"),
+    ("train", *SOLVER, "--input", "data=1,1,8,8", "--input needs --data noise"),
+    ("train", *SOLVER, "--log-every", "5", "--log-every has no effect without --log"),
+    ("train", *SOLVER, "--weights", "a.h5", "--snapshot", "s", "only one of them"),
+    ("data", "check", "prototxt/digits/digits_train_lmdb", "--root", "a", "--root has no effect without a list"),
+    ("data", "check", "a", "--classes", "2", "--labels", "f", "not allowed with argument --classes"),
+    ("convert", "a.prototxt", "b.prototxt", "--names", "m", "--names is of weights"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: " ".join(word for word in case[:-1] if "/" not in word))
+def test_an_option_without_an_effect_is_refused(layermem, case):
+    *words, says = case
+    ended = layermem(*words)
+    assert ended.code == 2 and ended.out == "" and says in ended.sentence
+
+
+def test_a_stage_or_a_level_that_no_rule_names_is_a_warning(layermem):
+    ended = layermem("show", *RESNET, "--stage", "dumy", "--level", "2")
+    assert ended.code == 0 and ended.err.splitlines() == [
+        "layermem: warning: no rule of the net names stage 'dumy'; did you mean 'dummy'?",
+        "layermem: warning: no rule of the net has a level, so level 2 changes nothing",
+    ]
+
+
+def test_a_batch_beside_an_equal_shape_is_allowed(layermem):
+    assert layermem("show", *MNIST, "--batch", "4", "--input", "data=4,1,28,28").code == 0
+
+
+def test_the_seed_of_a_snapshot_and_an_end_before_it_are_refused(layermem, tmp_path):
+    from tests.cli.test_train import SOLVER as digits
+
+    text = digits.read_text().replace('"train_val.prototxt"', f'"{NET[1]}"')
+    (tmp_path / "s.prototxt").write_text(text.replace("out/digits", f"{tmp_path}/digits"))
+    words = ("train", "--solver", tmp_path / "s.prototxt")
+    assert layermem(*words, "--iterations", "2").code == 0
+    words = (*words, "--snapshot", tmp_path / "digits_iter_2.solverstate")
+    assert "--seed has no effect beside --snapshot" in layermem(*words, "--seed", "1").sentence
+    assert "is of iteration 2, after the last one, 1; give more" in layermem(*words, "--iterations", "1").sentence
+
+
+def parsers(parser=None, name="layermem"):
+    parser = parser or make_parser()
+    yield name, parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for verb, each in action.choices.items():
+                yield from parsers(each, f"{name} {verb}")
+
+
+@pytest.mark.parametrize("name, parser", list(parsers()), ids=lambda value: value if isinstance(value, str) else "")
+def test_an_option_is_written_the_same_everywhere(name, parser):
+    long = {option: action for action in parser._actions for option in action.option_strings}
+    assert "--budget" not in long or "-b" in long, name
+    has_parts = any(isinstance(action, argparse._SubParsersAction) for action in parser._actions)
+    assert has_parts or {"-q", "--quiet", "-v", "--verbose"} <= set(long), name
+    for action in parser._actions:
+        assert action.help or isinstance(action, argparse._SubParsersAction), (name, action)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("trian",), "unknown verb 'trian' (did you mean train?"),
+        (("plan", *NET, "--budgte", "1"), "unknown argument '--budgte' (did you mean --budget?)"),
+        (("plan", *NET, "--strategy", "hybird"), "unknown strategy 'hybird' (did you mean hybrid?"),
+        (("compare", *NET, "--strategies", "caffe,hybird"), "unknown strategy 'hybird' (did you mean hybrid?"),
+        (("plan", *NET, "--device", "cud"), "unknown device 'cud' (did you mean cuda?"),
+        (("plan", *NET, "--phase", "tets"), "(did you mean TEST?"),
+        (("train", *SOLVER, "--sigint-effect", "sotp"), "unknown --sigint-effect 'sotp' (did you mean stop?"),
+        (("fit", *NET, "--grow", "bacth"), "unknown --grow 'bacth' (did you mean batch?"),
+        (("completion", "bsh"), "unknown shell 'bsh' (did you mean bash?"),
+    ],
+)  # fmt: skip
+def test_a_mistyped_word_is_answered_with_the_one_that_was_meant(layermem, words, says):
+    ended = layermem(*words)
+    assert ended.code == 2 and says in ended.sentence
