@@ -7,6 +7,7 @@
     plan(...)          the memory and time of a training step, before it runs
     compile(...)       the checked schedules themselves
     caffe              pycaffe's names, so that scripts written for it run as they are
+    deploy(...)        a train_val.prototxt as a net that predicts
     PythonLayer        base of layers written in Python
     LayermemError      base of every error that a user can cause: InputError, BudgetError, DeviceError
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from layermem.api import Net as Net
     from layermem.api import Solver as Solver
     from layermem.api import compile as compile
+    from layermem.api import deploy as deploy
     from layermem.api import plan as plan
     from layermem.interactive.classifier import Classifier as Classifier
     from layermem.interactive.detector import Detector as Detector
@@ -37,7 +39,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BudgetError", "Classifier", "Detector", "DeviceError", "InputError", "L", "LayermemError", "Net", "NetSpec", "P",
-    "PythonLayer", "Solver", "caffe", "compile", "io", "plan", "to_proto",
+    "PythonLayer", "Solver", "caffe", "compile", "deploy", "io", "plan", "to_proto",
 ]  # fmt: skip
 _SPEC = ("L", "NetSpec", "P", "to_proto")
 

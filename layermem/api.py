@@ -7,12 +7,13 @@ program = layermem.compile(solver="solver.prototxt", strategy="liveness")       
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 
 from layermem.backends.base import Device, get_device
 from layermem.errors import InputError
 from layermem.graph import net as graph_net
+from layermem.graph.deploy import deploy_net
 from layermem.interactive.building import Source, build_net
 from layermem.interactive.net import Net
 from layermem.interactive.solver import Solver
@@ -20,12 +21,13 @@ from layermem.job import Budget, Job, resolve_costs
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
 from layermem.proto.read import SolverFile, read_solver
+from layermem.proto.schema import Message
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.schedule.program import Program
 from layermem.solver import build
 from layermem.solver.checks import check_solver
 
-__all__ = ["Net", "Solver", "build_net", "compile", "default_device", "job_of_net", "job_of_solver", "plan"]
+__all__ = ["Net", "Solver", "build_net", "compile", "default_device", "deploy", "job_of_net", "job_of_solver", "plan"]
 
 Path = str | PathLike[str]
 
@@ -79,6 +81,25 @@ def compile(
         batch=batch, hints=hints, saved=saved, allow_python=allow_python,
     )  # fmt: skip
     return report.feasible_program()
+
+
+def deploy(
+    source: Source,
+    *,
+    batch: int | None = None,
+    inputs: Mapping[str, Iterable[int]] | None = None,
+    level: int = 0,
+    stages: Iterable[str] = (),
+    allow_python: bool = False,
+) -> Message:
+    """The deploy form of a train_val.prototxt, as a NetParameter: data layers become Input layers of the shapes that
+    they have in TEST, SoftmaxWithLoss becomes Softmax, and what needs labels is left out (graph/deploy.py).
+
+    The arguments are those of layermem.Net, which takes the result: layermem.Net(layermem.deploy("lenet.prototxt")).
+    """
+    return deploy_net(
+        build_net(source, "TEST", batch=batch, inputs=inputs, level=level, stages=stages, allow_python=allow_python)
+    )
 
 
 # -- jobs ------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ NET = "prototxt/mnist/train_val.prototxt"
 def test_the_public_names():
     assert layermem.__all__ == [
         "BudgetError", "Classifier", "Detector", "DeviceError", "InputError", "L", "LayermemError", "Net", "NetSpec",
-        "P", "PythonLayer", "Solver", "caffe", "compile", "io", "plan", "to_proto",
+        "P", "PythonLayer", "Solver", "caffe", "compile", "deploy", "io", "plan", "to_proto",
     ]  # fmt: skip
     assert set(layermem.__all__) <= set(dir(layermem))
 

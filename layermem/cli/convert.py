@@ -1,5 +1,5 @@
 """convert: weights and solver states between binary and HDF5; prototxt of old Caffe versions to the current format;
-nets with weights to ONNX models."""
+nets with weights to ONNX models; a train_val.prototxt to its deploy form."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from layermem.cli import convert_onnx
+from layermem.cli import convert_deploy, convert_onnx
 from layermem.cli.options import Verbs, add_verb
 from layermem.errors import InputError
 from layermem.utils.files import write_atomically
@@ -25,9 +25,14 @@ EXAMPLE = """\
   layermem convert onnx --weights out/digits_iter_700.caffemodel \\
       digits/train_val.prototxt digits.onnx
   layermem convert caffenet/train_val.prototxt caffenet.prototxt
+  layermem convert deploy --batch 1 digits/train_val.prototxt deploy.prototxt
 """
-OPTIONS_OF = {"onnx": convert_onnx.OPTIONS, "IN OUT": ("names",)}  # of each conversion
-USAGE = "layermem convert [-h] [--names MAP] IN OUT" + convert_onnx.USAGE
+OPTIONS_OF = {
+    "onnx": convert_onnx.OPTIONS,
+    "deploy": convert_deploy.OPTIONS,
+    "IN OUT": ("names",),
+}  # of each conversion
+USAGE = "layermem convert [-h] [--names MAP] IN OUT" + convert_onnx.USAGE + convert_deploy.USAGE
 ENDINGS = {  # of the names of files that convert writes; a source of another name is read as a weight file
     "prototxt": (".prototxt", ".txt", ".pbtxt"),
     "solver state": (".solverstate", ".solverstate.h5"),
@@ -38,26 +43,32 @@ ENDINGS = {  # of the names of files that convert writes; a source of another na
 def add_verbs(verbs: Verbs) -> None:
     description = (
         "convert weights or solver states (binary, or HDF5 if the name ends in .h5; weights also .safetensors and "
-        ".npz), upgrade prototxt, or write a net with its weights as an ONNX model"
+        ".npz), upgrade prototxt, write a net with its weights as an ONNX model, or derive its deploy form"
     )
     parser = add_verb(verbs, "convert", description, EXAMPLE)
     parser.usage = USAGE
-    parser.add_argument("source", metavar="IN", help="the file to read; or `onnx`, for what follows")
+    parser.add_argument("source", metavar="IN", help="the file to read; or `onnx` or `deploy`, for what follows")
     parser.add_argument("target", metavar="OUT", help="the file to write, of the same kind by its name; or the NET")
-    parser.add_argument("result", metavar="OUT.onnx", nargs="?", help="the ONNX model to write")
+    parser.add_argument("result", metavar="OUT", nargs="?", help="the ONNX model or the deploy prototxt to write")
     parser.add_argument(
         "--names", metavar="MAP", help="names in a .safetensors or .npz file, in lines `conv1/0 conv1.weight`"
     )
-    convert_onnx.add_onnx_options(parser.add_argument_group("options of `convert onnx`"))
+    convert_onnx.add_onnx_options(
+        parser.add_argument_group(
+            "options of `convert onnx`; of `convert deploy` too: --batch, --input, --stage, --level"
+        )
+    )
+    convert_deploy.add_deploy_options(parser.add_argument_group("option of `convert deploy`"))
     parser.set_defaults(run=run_convert, level=None)
 
 
 def run_convert(arguments: argparse.Namespace) -> int:
     _check_options(arguments)
-    if arguments.source == "onnx":
-        return _run_onnx(arguments)
+    conversions = {"onnx": _run_onnx, "deploy": _run_deploy}
+    if arguments.source in conversions:
+        return conversions[arguments.source](arguments)
     if arguments.result is not None:
-        raise InputError(f"unknown conversion '{arguments.source}'; use `onnx`, or give IN and OUT alone")
+        raise InputError(f"unknown conversion '{arguments.source}'; use `onnx` or `deploy`, or give IN and OUT alone")
     source, target = arguments.source, arguments.target
     kind, target_kind = _kind(source) or "weight file", _kind(target)
     if target_kind is None:
@@ -93,6 +104,12 @@ def _run_onnx(arguments: argparse.Namespace) -> int:
     if arguments.result is None:
         raise InputError("`convert onnx` needs NET and OUT; give both")
     return convert_onnx.run_export(arguments.target, arguments.result, arguments)
+
+
+def _run_deploy(arguments: argparse.Namespace) -> int:
+    if arguments.result is None:
+        raise InputError("`convert deploy` needs NET and OUT; give both")
+    return convert_deploy.run_deploy(arguments.target, arguments.result, arguments)
 
 
 def _kind(path: str) -> str | None:

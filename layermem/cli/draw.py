@@ -17,10 +17,9 @@ from layermem.cli.options import (
 from layermem.utils.files import check_folder
 
 EXAMPLE = """\
-  layermem examples digits resnet50
+  layermem examples digits resnet20
   layermem draw --net digits/train_val.prototxt --batch 64 --budget 50% -o digits.svg
-  layermem draw --net resnet50/train_val.prototxt --batch 32 --fold \\
-                -o resnet50.svg
+  layermem draw --net resnet20/train_val.prototxt --fold --rankdir LR -o resnet20.svg
 """
 DIRECTIONS = ("TB", "LR")
 

@@ -99,6 +99,14 @@ class DatumSource(ABC):
                 except DecodeError:
                     yield None
 
+    def read_one(self) -> tuple[np.ndarray, int | None]:
+        """The next image, and its label; None for a record without one."""
+        with self._reading():
+            datum = self._datum()
+            image, label = self._image(datum), int(datum.label) if datum.HasField("label") else None
+            self._advance()
+        return image, label
+
     def state(self) -> State:
         return {"key": self._key.hex()}
 

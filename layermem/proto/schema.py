@@ -117,6 +117,7 @@ def enum_name(message: Message, field: str) -> str:
 NetParameter = message_class("NetParameter")
 NetState = message_class("NetState")
 NetStateRule = message_class("NetStateRule")
+TransformationParameter = message_class("TransformationParameter")
 LayerParameter = message_class("LayerParameter")
 V1LayerParameter = message_class("V1LayerParameter")
 ParamSpec = message_class("ParamSpec")

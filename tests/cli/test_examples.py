@@ -21,6 +21,7 @@ from layermem.cli import (
     init,
     plan,
     plan_graph,
+    predict,
     setup_cuda,
     show,
     time,
@@ -33,6 +34,7 @@ EXAMPLES = {
     "test": train.TEST_EXAMPLE,
     "init": init.EXAMPLE,
     "data": data.EXAMPLE,
+    "predict": predict.EXAMPLE,
     "curves": curves.EXAMPLE,
     "plan": plan.EXAMPLE,
     "plan-graph": plan_graph.EXAMPLE,
@@ -73,15 +75,10 @@ def test_every_example_works_in_an_empty_folder(layermem, tmp_path, monkeypatch)
             assert name == "layermem"
             ended = layermem(*words)
             assert ended.code == 0, (words, ended.err)
-    assert {
-        "arena.html",
-        "step.json",
-        "unet.txt",
-        "memory.html",
-        "costs.csv",
-        "caffenet.prototxt",
-        "digits.svg",
-    } <= set(os.listdir())
+    written = (
+        "arena.html step.json unet.txt memory.html costs.csv caffenet.prototxt digits.svg features.npz deploy.prototxt"
+    )
+    assert set(written.split()) <= set(os.listdir())
 
 
 @pytest.mark.parametrize("page", ["prototxt/README.md"])

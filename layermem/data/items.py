@@ -1,0 +1,124 @@
+"""Images to predict on, one after the other: files, folders, lists of files, and databases.
+
+    photo.jpg           a file
+    photos/             every image file below it, in the order of names
+    list.txt            the file in each line, with a label behind it or without; relative to here, or to the list
+    test_lmdb/          every record of an LMDB or LevelDB of Datums, with its label
+
+An image that cannot be read is an Unreadable, and the others go on; a list, folder or database that cannot be read is
+an InputError.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from layermem.data.database import open_database
+from layermem.data.images import decode
+from layermem.data.leveldb_source import is_leveldb
+from layermem.data.list_source import IMAGE_LIMIT, LIST_LIMIT
+from layermem.errors import InputError
+from layermem.utils.input_files import exists, file_beside, read_bytes, read_lines
+
+IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
+
+
+@dataclass(frozen=True)
+class Item:
+    """An image [C,H,W], blue green red."""
+
+    name: str
+    image: np.ndarray
+    label: int | None = None
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    name: str
+    error: InputError
+
+
+def read_items(paths: list[str], *, color: bool) -> Iterator[Item | Unreadable]:
+    """The images at `paths`, in their order; with `color` three channels, else one."""
+    for path in paths:
+        if os.path.isdir(path):
+            yield from _database(path, color) if _is_database(Path(path)) else _folder(Path(path), color)
+        elif path.endswith(".txt"):
+            yield from _list(Path(path), color)
+        else:
+            yield _file(path, path, color)
+
+
+def count_items(paths: list[str]) -> int | None:
+    """The number of images at `paths`, without reading one; None where it is not known at once."""
+    total = 0
+    for path in paths:
+        if os.path.isdir(path):
+            if _is_database(Path(path)):
+                return None
+            total += len(_images_below(Path(path)))
+        elif path.endswith(".txt"):
+            if not os.path.isfile(path):
+                return None
+            total += len(_lines(Path(path)))
+        else:
+            total += 1
+    return total
+
+
+def _file(path: str | Path, name: str, color: bool, label: int | None = None) -> Item | Unreadable:
+    try:
+        return Item(name, decode(read_bytes(path, what="image", limit=IMAGE_LIMIT), color=color), label)
+    except InputError as error:
+        return Unreadable(name, error.at(path=str(path)))
+
+
+def _folder(folder: Path, color: bool) -> Iterator[Item | Unreadable]:
+    found = _images_below(folder)
+    if not found:
+        what = f"has no images ({' '.join(IMAGE_ENDINGS)}); give another folder, or name the files"
+        raise InputError(what, path=str(folder))
+    for path in found:
+        yield _file(path, str(path), color)
+
+
+def _images_below(folder: Path) -> list[Path]:
+    return [
+        path for path in sorted(folder.rglob("*"))
+        if path.suffix.lower() in IMAGE_ENDINGS and not path.name.startswith(".") and path.is_file()
+    ]  # fmt: skip
+
+
+def _lines(path: Path) -> list[str]:
+    return [line.strip() for line in read_lines(path, what="list of images", limit=LIST_LIMIT) if line.strip()]
+
+
+def _list(path: Path, color: bool) -> Iterator[Item | Unreadable]:
+    lines = _lines(path)
+    if not lines:
+        raise InputError("lists no images; write a path in each line", path=str(path))
+    for line in lines:
+        name, label = line, None
+        head, _, last = line.rpartition(" ")
+        if head and last.lstrip("-").isdecimal() and not exists(file_beside(line, path.parent)):
+            name, label = head.strip(), int(last)
+        yield _file(file_beside(name, path.parent), name, color, label)
+
+
+def _is_database(folder: Path) -> bool:
+    return exists(folder / "data.mdb") or is_leveldb(folder)
+
+
+def _database(path: str, color: bool) -> Iterator[Item | Unreadable]:
+    source = open_database(Path(path), labels=False, color=color)
+    try:
+        for index in range(source.length):
+            image, label = source.read_one()
+            yield Item(f"{path}:{index}", image, label)
+    finally:
+        source.close()

@@ -1,0 +1,121 @@
+"""The deploy form of a net: what is left of a train_val.prototxt to compute predictions.
+
+    data layers            Input layers, with the shapes of the tops that are still read
+    SoftmaxWithLoss, InfogainLoss   Softmax, with top "prob"        SigmoidCrossEntropyLoss   Sigmoid, with top "prob"
+    other losses           left out: what they compare with the truth is an output
+    Accuracy, DetectionEvaluate, Silence, HDF5Output   left out
+    whatever only these read, such as layers on labels    left out
+
+Of several losses with a probability those with the largest weight are kept, since the others are auxiliary classifiers:
+one of them gets the top "prob", and of several equal ones the last, the others `NAME_prob`.  A net without a loss keeps
+its outputs.  Rules, loss weights and learning rates are left out; names of shared parameters and fillers stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from layermem.errors import InputError
+from layermem.graph.net import Net
+from layermem.layers import LAYERS
+from layermem.layers.data import FEEDS
+from layermem.proto.schema import LayerParameter, Message, NetParameter
+
+PROB = "prob"
+PROBABILITIES = {"SoftmaxWithLoss": "Softmax", "InfogainLoss": "Softmax", "SigmoidCrossEntropyLoss": "Sigmoid"}
+TRUTH = ("Accuracy", "DetectionEvaluate", "Silence", "HDF5Output")  # beside losses
+SCORED = ("Accuracy", "DetectionEvaluate")
+COMPARED = {"ContrastiveLoss": 2}  # bottoms of a loss that are no truth, where it is not the first one alone
+OF_TRAINING = ("include", "exclude", "phase", "loss_weight", "propagate_down")
+
+
+def deploy_net(net: Net) -> Message:
+    """The deploy form, a NetParameter, of a net that was read for phase TEST; the shapes of its inputs are those of
+    `net`.  InputError for a net of which nothing is left."""
+    layers = [layer.message for layer in net.layers]
+    weights = {
+        layer.name: max((w for node in layer.nodes for w in node.loss_weights), default=0) for layer in net.layers
+    }
+    kept = [layer for layer in layers if not _is_truth(layer)]
+    losses = [layer for layer in layers if _is_truth(layer)]
+    scored = [layer for layer in losses if layer.type in PROBABILITIES]
+    top_weight = max((weights[layer.name] for layer in scored), default=0)
+    main = [layer for layer in scored if weights[layer.name] == top_weight]
+    probabilities = _probabilities(main, [blob for layer in layers for blob in layer.top])
+    outputs = [blob for layer in probabilities for blob in layer.top]
+    outputs += [blob for layer in losses if layer.type not in (*PROBABILITIES, *TRUTH) for blob in _compared(layer)]
+    read = {blob for layer in layers for blob in layer.bottom}
+    outputs += [
+        blob for layer in kept if layer.type not in FEEDS for blob in layer.top if blob not in {*read, *layer.bottom}
+    ]
+    if not outputs:
+        outputs = [blob for layer in losses if layer.type in SCORED for blob in _compared(layer)]
+    needed = _needed([*kept, *probabilities], outputs)
+    shapes = {top: net.blobs[net.blob_version(top)].shape for layer in layers for top in layer.top}
+    result = NetParameter(name=net.message.name)
+    result.layer.extend(_deployed(layer, needed, shapes) for layer in needed.layers)
+    if not any(layer.type == "Input" for layer in result.layer):
+        raise InputError("has no layer from which an output can be computed; give a net with data layers and a score",
+                         path=str(net.path))  # fmt: skip
+    return result
+
+
+class _Needed:
+    """The layers that outputs depend on, in order, and the blobs that these layers read or deliver."""
+
+    def __init__(self, layers: list[Message], blobs: set[str]):
+        self.layers, self.blobs = layers, blobs
+
+
+def _needed(layers: Sequence[Message], outputs: Iterable[str]) -> _Needed:
+    blobs = set(outputs)
+    needed = []
+    for layer in reversed(layers):
+        if blobs.intersection(layer.top):
+            needed.append(layer)
+            blobs.update(layer.bottom)
+    return _Needed(needed[::-1], blobs)
+
+
+def _is_truth(layer: Message) -> bool:
+    return layer.type in TRUTH or (layer.type in LAYERS and LAYERS[layer.type].is_loss)
+
+
+def _compared(layer: Message) -> list[str]:
+    """The bottoms that a loss, or an accuracy, compares with the truth."""
+    return list(layer.bottom[: COMPARED.get(layer.type, 1)])
+
+
+def _probabilities(losses: Sequence[Message], blobs: Sequence[str]) -> list[Message]:
+    """A layer for each loss that computes the probabilities which the loss is of."""
+    made = []
+    for index, loss in enumerate(losses):
+        wanted = PROB if index == len(losses) - 1 else f"{loss.name}_{PROB}"
+        names = (name for name in (wanted, f"{loss.name}_{PROB}", f"{loss.name}_{PROB}_1") if name not in blobs)
+        name = next(names, f"{wanted}_{index}")
+        layer = LayerParameter(name=name, type=PROBABILITIES[loss.type], bottom=loss.bottom[:1], top=[name])
+        if loss.HasField("softmax_param"):
+            layer.softmax_param.CopyFrom(loss.softmax_param)
+        made.append(layer)
+    return made
+
+
+def _deployed(layer: Message, needed: _Needed, shapes: dict[str, tuple[int, ...]]) -> Message:
+    """A layer without what is of training alone; an input layer as one of type Input."""
+    is_source = not layer.bottom and (layer.type in FEEDS or layer.type == "Python")
+    if is_source:
+        tops = [top for top in layer.top if top in needed.blobs]
+        made = LayerParameter(name=layer.name, type="Input", top=tops)
+        for top in tops:
+            made.input_param.shape.add().dim.extend(shapes[top])
+        return made
+    made = LayerParameter()
+    made.CopyFrom(layer)
+    for field in OF_TRAINING:
+        made.ClearField(field)
+    names = [param.name for param in made.param]
+    made.ClearField("param")
+    if any(names):
+        for name in names:
+            made.param.add(**({"name": name} if name else {}))
+    return made

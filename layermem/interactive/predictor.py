@@ -1,0 +1,216 @@
+"""Predictions of a trained net for images or arrays, in batches: what `layermem predict` runs.
+
+    with Predictor("train_val.prototxt", ["m.caffemodel"]) as predictor:
+        for each in predictor.images(read_items(["photos/"], color=predictor.color)):
+            print(each.name, each.rows["prob"])
+
+A net with data layers or losses is run in its deploy form (graph/deploy.py), and images are transformed as its TEST
+data layer says; other nets run as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from google.protobuf import text_format
+
+from layermem.backends.base import Device
+from layermem.data import probe
+from layermem.data.array_items import Arrays
+from layermem.data.items import Item, Unreadable
+from layermem.data.preprocess import Preprocess, Stated
+from layermem.errors import InputError
+from layermem.graph import net as graph_net
+from layermem.graph.deploy import deploy_net
+from layermem.interactive.building import Source, build_net, read_source
+from layermem.interactive.net import Net
+from layermem.job import Budget
+from layermem.layers import LAYERS
+from layermem.layers.data import FEEDS
+from layermem.proto.read import NetFile, read_net_text
+from layermem.proto.schema import PHASES, Message
+from layermem.proto.weights import read_weights
+
+PROBABILITIES = ("Softmax", "Sigmoid")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """`rows`: by blob, its values for this item."""
+
+    name: str
+    rows: Mapping[str, np.ndarray]
+    label: int | None = None
+
+
+class Predictor:
+    """A net with weights, ready to predict.
+
+    source    as for layermem.Net; a train_val.prototxt is read for phase TEST
+    blobs     which to deliver; by default the output of the net, the one with probabilities where there are several
+    stated    what is known of the transform of images beside the net (data/preprocess.py)
+    at_most   the number of items, where it is known: without `batch` a larger batch of the net is reduced to it
+    Other arguments are those of layermem.Net.  `missing` has the layers that are in no weight file.
+    """
+
+    def __init__(
+        self, source: Source, weights: Sequence[str], *, blobs: Sequence[str] = (), stated: Stated | None = None,
+        batch: int | None = None, inputs: Mapping[str, Iterable[int]] | None = None, level: int = 0,
+        stages: Iterable[str] = (), allow_python: bool = False, budget: Budget = None,
+        device: str | Device = "cpu", at_most: int | None = None,
+    ):  # fmt: skip
+        file = read_source(source)
+        state: dict[str, Any] = {"level": level, "stages": tuple(stages), "allow_python": allow_python}
+        written = build_net(file, "TEST", batch=batch, inputs=inputs, **state)
+        if batch is None and at_most and _batch_of(written) > at_most:
+            batch = at_most
+            written = build_net(file, "TEST", batch=batch, inputs=inputs, **state)
+        self.source = next((layer.message for layer in written.layers if layer.type in FEEDS), None)
+        self._stated, self._path = stated or Stated(), file.path
+        if needs_deploy(written):
+            file, inputs = _as_file(deploy_net(written), file.path), None
+        self.net = Net(
+            file, "TEST", weights=[*weights], batch=batch, inputs=inputs, budget=budget, device=device,
+            keep=blobs or None, **state,
+        )  # fmt: skip
+        if not self.net.inputs:
+            raise InputError("has no input to predict on; give a net with an Input or data layer", path=self._path)
+        known = {layer for path in weights for layer in read_weights(path)}
+        self.missing = [layer.name for layer in self.net.definition.layers if layer.params and layer.name not in known]
+        self.blobs = [*blobs] or [self._output()]
+        for name in self.blobs:
+            self.net.blobs[name]
+        self.batch = min(self.net.blobs[name].shape[0] for name in self.net.inputs)
+        self._preprocess: Preprocess | None = None
+
+    def __enter__(self) -> Predictor:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.net.close()
+
+    @property
+    def item_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of one item of each input."""
+        return {name: self.net.blobs[name].shape[1:] for name in self.net.inputs}
+
+    @property
+    def preprocess(self) -> Preprocess:
+        """The transform of images; InputError for a net that reads none."""
+        if self._preprocess is None:
+            if len(self.net.inputs) != 1:
+                names = ", ".join(f"'{name}'" for name in self.net.inputs)
+                raise InputError(f"has the inputs {names}; give .npz files with an array for each", path=self._path)
+            try:
+                self._preprocess = Preprocess(
+                    self.item_shapes[self.net.inputs[0]], self.source, self._stated,
+                    folder=Path(self._path).parent, stored=self._stored(),
+                )  # fmt: skip
+            except InputError as error:
+                raise error.at(path=self._path) from None
+        return self._preprocess
+
+    @property
+    def color(self) -> bool:
+        return self.preprocess.channels == 3
+
+    def images(self, items: Iterable[Item | Unreadable]) -> Iterator[Prediction | Unreadable]:
+        """Predictions in the order of the items; an item that cannot be used is passed on as Unreadable."""
+        (name,) = self.net.inputs if len(self.net.inputs) == 1 else ("",)
+
+        def prepared() -> Iterator[tuple[str, Arrays, int | None] | Unreadable]:
+            for item in items:
+                if isinstance(item, Unreadable):
+                    yield item
+                    continue
+                try:
+                    yield item.name, {name: self.preprocess(item.image)}, item.label
+                except InputError as error:
+                    yield Unreadable(item.name, error.at(path=item.name))
+
+        return self._run(prepared())
+
+    def arrays(self, items: Iterable[tuple[str, Arrays]]) -> Iterator[Prediction | Unreadable]:
+        """Predictions for arrays that the inputs of the net take as they are."""
+        return self._run((name, arrays, None) for name, arrays in items)
+
+    def _run(self, items: Iterator[tuple[str, Arrays, int | None] | Unreadable]) -> Iterator[Prediction | Unreadable]:
+        while chunk := [*islice(items, self.batch)]:
+            good = [each for each in chunk if not isinstance(each, Unreadable)]
+            rows: dict[str, np.ndarray] = {}
+            if good:
+                arrays: dict[str, Any] = {
+                    name: np.stack([inputs[name] for _, inputs, _ in good]) for name in self.net.inputs
+                }
+                rows = self.net.forward_all(self.blobs, **arrays)
+            index = 0
+            for each in chunk:
+                if isinstance(each, Unreadable):
+                    yield each
+                    continue
+                yield Prediction(each[0], {name: rows[name][index] for name in self.blobs}, each[2])
+                index += 1
+
+    def _output(self) -> str:
+        outputs: list[str] = self.net.outputs
+        if len(outputs) == 1:
+            return outputs[0]
+        likely: list[str] = [
+            top for layer in self.net.definition.layers if layer.type in PROBABILITIES for top in layer.message.top
+            if top in outputs
+        ]  # fmt: skip
+        if len(likely) == 1:
+            return likely[0]
+        raise InputError(f"has the outputs {', '.join(outputs)}; choose one with --blob", path=self._path)
+
+    def _stored(self) -> tuple[int, ...] | None:
+        """The shape of the first image in the data set of the TEST data layer, if it is there."""
+        if self.source is None or self.source.type not in ("Data",):
+            return None
+        return stored_shape(self.source, self._path)
+
+
+def _batch_of(net: graph_net.Net) -> int:
+    """The batch size of the only input layer of a net; 0 where there are several."""
+    sources = [layer for layer in net.layers if layer.type in FEEDS]
+    shapes = [net.blobs[top].shape for layer in sources for top in layer.tops]
+    return shapes[0][0] if len(sources) == 1 and shapes[0] else 0
+
+
+def _as_file(message: Message, path: str) -> NetFile:
+    """A net that was derived from the one at `path`; its layers have no lines there."""
+    file = read_net_text(text_format.MessageToString(message), path)
+    return replace(file, lines=(None,) * len(file.lines))
+
+
+def needs_deploy(net: graph_net.Net) -> bool:
+    """Whether a net has data layers or losses, which its deploy form does not have."""
+    return any(
+        (layer.type in FEEDS and layer.type != "Input")
+        or layer.type == "Accuracy"
+        or (layer.type in LAYERS and LAYERS[layer.type].is_loss)
+        or (layer.type == "Python" and not layer.bottoms)
+        for layer in net.layers
+    )
+
+
+def stored_shape(layer: Message, path: str) -> tuple[int, ...] | None:
+    """[C,H,W] of the images that a Data layer of the net at `path` reads, before its transform; None without them."""
+    whole = type(layer)()
+    whole.CopyFrom(layer)
+    whole.ClearField("transform_param")
+    whole.data_param.batch_size = 1
+    color = layer.transform_param
+    whole.transform_param.force_color, whole.transform_param.force_gray = color.force_color, color.force_gray
+    try:
+        return tuple(probe(whole, PHASES["TEST"], path)[0][1:])
+    except InputError:
+        return None

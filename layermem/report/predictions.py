@@ -1,0 +1,100 @@
+"""Predictions as people and programs read them: the classes with the highest scores, by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from layermem.errors import InputError
+from layermem.utils.input_files import read_lines
+from layermem.utils.units import format_share
+
+SYNSET = re.compile(r"(n\d{8})\s+(\S.*)")  # "n01440764 tench, Tinca tinca"
+
+
+class Label(NamedTuple):
+    """The name of a class; `synset` is its number in WordNet, where the file has one."""
+
+    name: str
+    synset: str | None = None
+
+
+@dataclass(frozen=True)
+class Score:
+    """`index` is the number of a class, from 0."""
+
+    index: int
+    score: float
+    label: Label | None = None
+
+
+def read_labels(path: str, classes: int | None = None) -> list[Label]:
+    """The name of each class: one in a line, class 0 first; a synset number may stand before it.
+
+    classes   how many the net has; InputError unless the file has as many
+    """
+    lines = [line.strip() for line in read_lines(path, what="list of class names")]
+    while lines and not lines[-1]:
+        lines.pop()
+    for number, line in enumerate(lines, start=1):
+        if not line:
+            raise InputError("is an empty line among the names; write one name for each class", path=path, line=number)
+    if classes is not None and len(lines) != classes:
+        raise InputError(
+            f"has {len(lines):,} names for the {classes:,} classes of the net; write one for each, in their order",
+            path=path,
+        )
+    return [Label(match[2], match[1]) if (match := SYNSET.fullmatch(line)) else Label(line) for line in lines]
+
+
+def top_scores(row: np.ndarray, count: int, labels: Sequence[Label] | None = None) -> list[Score]:
+    """The `count` classes with the highest scores of one item, highest first; of equal ones the first class."""
+    scores = row.reshape(-1)
+    if not np.isfinite(scores).all():
+        raise InputError("its scores are NaN or infinite; use other weights, or correct the input")
+    order = np.argsort(-scores, kind="stable")[:count]
+    return [Score(int(i), float(scores[i]), labels[int(i)] if labels else None) for i in order]
+
+
+def score_lines(scores: Iterable[Score]) -> list[str]:
+    """A line for each class: "  0.9871    7  seven"."""
+    return [f"{each.score:>8.4f}  {each.index:>4}{f'  {each.label.name}' if each.label else ''}" for each in scores]
+
+
+def score_values(scores: Iterable[Score]) -> list[dict[str, object]]:
+    """The same for JSON."""
+    values = []
+    for each in scores:
+        value: dict[str, object] = {"class": each.index, "score": each.score}
+        if each.label is not None:
+            value["name"] = each.label.name
+            if each.label.synset is not None:
+                value["synset"] = each.label.synset
+        values.append(value)
+    return values
+
+
+class Accuracy:
+    """How many items with a label have it as their first class, and among those that are shown."""
+
+    def __init__(self, shown: int) -> None:
+        self.shown = shown
+        self.items = self.first = self.among = 0
+
+    def add(self, label: int | None, scores: Sequence[Score]) -> None:
+        if label is not None:
+            self.items += 1
+            self.first += scores[0].index == label
+            self.among += any(each.index == label for each in scores)
+
+    def __str__(self) -> str:
+        top = f", top-{self.shown} {format_share(self.among, self.items)}" if self.shown > 1 else ""
+        return f"accuracy {format_share(self.first, self.items)}{top} of {self.items:,} items with a label"
+
+    @property
+    def values(self) -> dict[str, object]:
+        return {"items": self.items, "first": self.first / self.items, f"top{self.shown}": self.among / self.items}
