@@ -57,17 +57,17 @@ def trade_curve(job: Job, strategy: str, budgets_bytes: Sequence[int]) -> Curve:
         else:
             program = compiler.build(plan, target_bytes=budget_bytes or 0)
             nbytes, seconds = program.arena_bytes, program.seconds
-        points.append((nbytes, _overhead(job, seconds)))
+        points.append((nbytes, overhead_of(job, seconds)))
     return pareto_front(points)
 
 
 def bound_curve(job: Job, budgets_bytes: Sequence[int]) -> Curve:
     """The overhead below which no plan goes, at each budget."""
     bounds = (least_seconds(job.graphs[0], job.costs, nbytes, job.hints.host_budget_bytes) for nbytes in budgets_bytes)
-    return [(nbytes, _overhead(job, seconds)) for nbytes, seconds in zip(budgets_bytes, bounds)]
+    return [(nbytes, overhead_of(job, seconds)) for nbytes, seconds in zip(budgets_bytes, bounds)]
 
 
-def _overhead(job: Job, seconds: float) -> float:
+def overhead_of(job: Job, seconds: float) -> float:
     """Share of the baseline's time by which a step is longer; 0 if costs say that the baseline takes none."""
     return seconds / job.baseline_seconds - 1 if job.baseline_seconds else 0.0
 

@@ -108,7 +108,12 @@ class PlanReport:
     @cached_property
     def minimum_bytes(self) -> int:
         """The least budget that the strategy fits."""
-        return min(self.peak_bytes, self._search.min_memory_program.arena_bytes)
+        return self.minimum_program.arena_bytes
+
+    @cached_property
+    def minimum_program(self) -> Program:
+        """The program of the least budget: this one, or the smallest that a search finds."""
+        return min(self.program, self._search.min_memory_program, key=lambda program: program.arena_bytes)
 
     @property
     def timeline(self) -> Timeline:

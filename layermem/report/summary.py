@@ -28,12 +28,17 @@ def summary(report: PlanReport, *, minimum: bool = False) -> str:
     """The lines that `plan` prints and `train` begins with; `minimum`: with the least budget, which is a search."""
     budget = f"   budget {format_bytes(report.budget_bytes)}" if report.budget_bytes is not None else ""
     lines = [f"{printable(report.job.title)}   device {report.device}   strategy {report.strategy}{budget}"]
+    lines += [wrap(f"{label:<{LABEL_WIDTH}}{text}") for label, text in plan_facts(report, minimum=minimum)]
+    return "\n".join(lines) + "\n"
+
+
+def plan_facts(report: PlanReport, *, minimum: bool = False) -> list[tuple[str, str]]:
+    """The lines below the first one: labels and texts."""
     facts = [*_memory_facts(report), *_time_facts(report), *_baseline_facts(report)]
     facts += [("warning", warning) for warning in report.job.warnings]
     if minimum:
         facts.insert(1, ("minimum", f"{format_exact_bytes(report.minimum_bytes)} of strategy {report.strategy}"))
-    lines += [wrap(f"{label:<{LABEL_WIDTH}}{text}") for label, text in facts]
-    return "\n".join(lines) + "\n"
+    return facts
 
 
 def _memory_facts(report: PlanReport) -> list[tuple[str, str]]:

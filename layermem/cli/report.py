@@ -1,0 +1,80 @@
+"""report: a page about a net, its plan and all strategies."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from layermem.cli.options import (
+    Verbs,
+    add_budget,
+    add_net_or_solver,
+    add_strategies,
+    add_strategy,
+    add_verb,
+    job_of,
+    strategies_text,
+)
+from layermem.cli.watch import show_progress
+from layermem.utils.files import check_folder, write_atomically
+from layermem.utils.text import wrap
+
+if TYPE_CHECKING:
+    from layermem.report.plan_report import PlanReport
+
+EXAMPLE = """\
+  layermem report --solver prototxt/digits/solver.prototxt --budget 50% -o report.html
+  layermem report --net prototxt/digits/train_val.prototxt --strategies liveness,auto --points 6 -o digits.html
+"""
+
+
+def add_verbs(verbs: Verbs) -> None:
+    parser = add_verb(
+        verbs, "report", "write a page about a net: graph, arena over time, streams, strategies, costs by layer",
+        EXAMPLE, more=strategies_text,
+    )  # fmt: skip
+    add_net_or_solver(parser)
+    add_budget(parser)
+    add_strategy(parser)
+    out = parser.add_argument_group("output")
+    out.add_argument("-o", "--output", metavar="OUT.html", required=True, help="the page: one file that loads nothing")
+    add_strategies(out)
+    out.add_argument(
+        "--points", metavar="N", type=int,
+        help="budgets of each curve of time over memory (default: 12, or 4 for a step of more than 3,000 ops)",
+    )  # fmt: skip
+    parser.set_defaults(run=run_report)
+
+
+def run_report(arguments: argparse.Namespace) -> int:
+    from layermem.report.comparison import select_strategies
+    from layermem.report.page.data import plan_page
+    from layermem.report.page.html import check_page, page_html
+    from layermem.report.page.strategies import check_points
+    from layermem.report.plan_report import evaluate
+    from layermem.utils.units import format_bytes, format_seconds
+
+    check_folder(arguments.output)
+    check_page(arguments.output)
+    check_points(arguments.points)
+    select_strategies(arguments.strategies)
+    job = job_of(arguments)
+    report = evaluate(job, arguments.strategy, arguments.budget)
+    report.feasible_program()
+    page = page_html(plan_page(report, strategies=_strategies(arguments, report)))
+    write_atomically(arguments.output, page)
+    print(
+        wrap(
+            f"wrote {arguments.output} ({format_bytes(len(page))}): {job.title} under {report.strategy}, peak "
+            f"{format_bytes(report.peak_bytes)}, {format_seconds(report.seconds)} per step (predicted)"
+        )
+    )
+    return 0
+
+
+def _strategies(arguments: argparse.Namespace, report: PlanReport) -> dict[str, object]:
+    from layermem.report.page.strategies import choose_points, choose_strategies, strategies_page
+
+    names = choose_strategies(report.job, arguments.strategies)
+    with show_progress(len(names), "strategies") as progress:
+        return strategies_page(report, names, choose_points(report.job, arguments.points), progress)
