@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
-from layermem.cli.convert import image_size
+from layermem.cli.data import image_size
 from layermem.cli.old_names import stages
 from layermem.cli.options import (
     Verbs,

@@ -1,8 +1,9 @@
-"""report: a page about a net, its plan and all strategies."""
+"""report, watch: a page about a net, its plan and all strategies; the page of a training while it goes on."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 from typing import TYPE_CHECKING
 
 from layermem.cli.options import (
@@ -16,22 +17,41 @@ from layermem.cli.options import (
     strategies_text,
 )
 from layermem.cli.watch import show_progress
+from layermem.errors import InputError
 from layermem.utils.files import check_folder, write_atomically
 from layermem.utils.text import wrap
 
 if TYPE_CHECKING:
     from layermem.report.plan_report import PlanReport
 
-EXAMPLE = """\
-  layermem report --solver prototxt/digits/solver.prototxt --budget 50% -o report.html
-  layermem report --net prototxt/digits/train_val.prototxt --strategies liveness,auto --points 6 -o digits.html
+REPORT_EXAMPLE = """\
+  layermem examples digits
+  layermem report --solver digits/solver.prototxt --budget 50% -o report.html
+  layermem report --net digits/train_val.prototxt --strategies liveness,auto --points 6 -o digits.html
 """
 
 
+WATCH_EXAMPLE = """\
+  layermem watch run.jsonl
+"""
+LAST_PORT = 65535
+
+
 def add_verbs(verbs: Verbs) -> None:
+    _add_report(verbs)
+    parser = add_verb(
+        verbs, "watch", "serve a page with the curves of a training, which follows its log, on this machine alone",
+        WATCH_EXAMPLE,
+    )  # fmt: skip
+    parser.add_argument("log", metavar="RUN", help="RUN.jsonl or RUN.csv, which `layermem train --log` writes")
+    parser.add_argument("--port", metavar="N", type=int, default=0, help="port of 127.0.0.1 (default: any free one)")
+    parser.set_defaults(run=run_watch)
+
+
+def _add_report(verbs: Verbs) -> None:
     parser = add_verb(
         verbs, "report", "write a page about a net: graph, arena over time, streams, strategies, costs by layer",
-        EXAMPLE, more=strategies_text,
+        REPORT_EXAMPLE, more=strategies_text,
     )  # fmt: skip
     add_net_or_solver(parser)
     add_budget(parser)
@@ -43,6 +63,7 @@ def add_verbs(verbs: Verbs) -> None:
         "--points", metavar="N", type=int,
         help="budgets of each curve of time over memory (default: 12, or 4 for a step of more than 3,000 ops)",
     )  # fmt: skip
+    out.add_argument("--log", metavar="RUN", help="a log of `layermem train --log`, for the curves of its training")
     parser.set_defaults(run=run_report)
 
 
@@ -51,17 +72,20 @@ def run_report(arguments: argparse.Namespace) -> int:
     from layermem.report.page.data import plan_page
     from layermem.report.page.html import check_page, page_html
     from layermem.report.page.strategies import check_points
+    from layermem.report.page.training import training_page
     from layermem.report.plan_report import evaluate
+    from layermem.report.read_log import read_records
     from layermem.utils.units import format_bytes, format_seconds
 
     check_folder(arguments.output)
     check_page(arguments.output)
     check_points(arguments.points)
     select_strategies(arguments.strategies)
+    training = training_page(arguments.log, read_records(arguments.log)) if arguments.log else None
     job = job_of(arguments)
     report = evaluate(job, arguments.strategy, arguments.budget)
     report.feasible_program()
-    page = page_html(plan_page(report, strategies=_strategies(arguments, report)))
+    page = page_html(plan_page(report, strategies=_strategies(arguments, report), training=training))
     write_atomically(arguments.output, page)
     print(
         wrap(
@@ -78,3 +102,20 @@ def _strategies(arguments: argparse.Namespace, report: PlanReport) -> dict[str, 
     names = choose_strategies(report.job, arguments.strategies)
     with show_progress(len(names), "strategies") as progress:
         return strategies_page(report, names, choose_points(report.job, arguments.points), progress)
+
+
+def run_watch(arguments: argparse.Namespace) -> int:
+    """Serve until Ctrl-C, which is the normal end."""
+    from layermem.report.page.server import Server
+
+    if not 0 <= arguments.port <= LAST_PORT:
+        raise InputError(f"--port {arguments.port} is no port; give 1 to {LAST_PORT}, or leave it out for a free one")
+    try:
+        server = Server(arguments.log, arguments.port)
+    except OSError as error:
+        raise InputError(f"--port {arguments.port}: {error.strerror or error}; give another one") from None
+    with server:
+        print(f"{arguments.log} is shown at {server.url} (Ctrl-C ends this)", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
+    return 0

@@ -41,7 +41,7 @@ EXAMPLES = {
     "plan-graph": plan_graph.EXAMPLE,
     "compare": compare.COMPARE_EXAMPLE,
     "fit": fit.EXAMPLE,
-    "report": report.EXAMPLE,
+    "report": report.REPORT_EXAMPLE,
     "show": show.EXAMPLE,
     "draw": draw.EXAMPLE,
     "time": time.TIME_EXAMPLE,
@@ -50,6 +50,7 @@ EXAMPLES = {
     "examples": examples.EXAMPLE,
     "setup-cuda": setup_cuda.EXAMPLE,
     "completion": completion.EXAMPLE,
+    "watch": report.WATCH_EXAMPLE,  # of the log that `train` writes
 }
 
 
@@ -72,6 +73,7 @@ def test_every_example_works_in_an_empty_folder(layermem, tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pycuda_wheel, "installed", lambda: "2026.1")  # or `setup-cuda` would compile it
     monkeypatch.setattr(pycuda_wheel, "compiles_kernels", lambda: True)
+    monkeypatch.setattr("layermem.report.page.server.Server.serve_forever", lambda server: None)
     for text in EXAMPLES.values():
         for name, *words in commands(text):
             assert name == "layermem"

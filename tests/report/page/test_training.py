@@ -1,0 +1,73 @@
+"""The training of a page, from the records of a log."""
+
+from layermem.report.page import training
+from layermem.report.page.training import training_page
+
+START = {
+    "event": "start", "format": 1, "net": "it x4", "device": "cpu", "strategy": "auto", "budget_bytes": 2048,
+    "predicted_peak_bytes": 1024, "predicted_seconds": 0.5, "max_iter": 6, "iteration": 0, "resumed_from": None,
+    "loss_weights": {"train": {"loss": 1.0, "accuracy": 0.0}},
+}  # fmt: skip
+
+
+def train(iteration, loss, seconds):
+    return {
+        "event": "train", "iteration": iteration, "seconds": seconds, "loss": loss, "average_loss": loss,
+        "learning_rate": 0.1, "outputs": {"loss": loss, "accuracy": 0.5},
+    }  # fmt: skip
+
+
+TEST = {"event": "test", "iteration": 2, "test_net": 0, "seconds": 5.0, "loss": None, "outputs": {"accuracy": 0.9}}
+RECORDS = [START, train(0, 3.0, 1.0), train(2, None, 4.0), TEST]
+
+
+def charts_of(page):
+    return {
+        each["title"]: {curve["name"]: (curve["x"], curve["y"]) for curve in each["curves"]} for each in page["charts"]
+    }
+
+
+def test_each_curve_is_in_the_chart_of_its_kind():
+    charts = charts_of(training_page("a/run.jsonl", RECORDS))
+    assert charts["Loss"] == dict.fromkeys(("train loss", "train mean loss"), ([0, 2], [3.0, None]))
+    assert charts["Outputs"] == {"train accuracy": ([0, 2], [0.5, 0.5]), "test 0 accuracy": ([2], [0.9])}
+    assert charts["Learning rate"] == {"learning_rate": ([0, 2], [0.1, 0.1])}
+    assert charts["Seconds per iteration"] == {"train": ([2], [1.5])}
+
+
+def test_a_run_without_an_end_goes_on_and_one_with_an_end_says_how_it_ended():
+    page = training_page("a/run.jsonl", RECORDS)
+    assert (page["source"], page["title"], page["status"], page["iteration"], page["max_iter"], page["seconds"]) == (
+        "run.jsonl", "it x4", "running", 2, 6, 5.0,
+    )  # fmt: skip
+    assert ["budget", "2.00 KiB (2,048 bytes)"] in page["facts"]
+    end = {
+        "event": "end",
+        "status": "diverged",
+        "iteration": 3,
+        "message": "NaN",
+        "measured_peak_bytes": 1024,
+        "seconds": 9,
+    }
+    page = training_page(
+        "run.jsonl", [*RECORDS, {"event": "snapshot", "iteration": 2}, {"event": "note", "text": "<b>"}, end]
+    )
+    assert (page["status"], page["message"], page["snapshots"], page["notes"]) == ("diverged", "NaN", [2], ["<b>"])
+    assert ["measured peak", "1.00 KiB (1,024 bytes)"] in page["facts"]
+
+
+def test_an_empty_log_is_a_page_without_charts():
+    page = training_page("run.jsonl", [])
+    assert page["charts"] == [] and page["iteration"] is None and page["status"] == "running"
+
+
+def test_a_long_curve_keeps_its_extremes_and_its_ends(monkeypatch):
+    monkeypatch.setattr(training, "POINTS", 12)
+    losses = [float((7 * i) % 101) for i in range(1000)]
+    losses[333], losses[334] = 1e6, -1e6
+    (chart, *_) = training_page("run.jsonl", [START, *(train(i, loss, float(i)) for i, loss in enumerate(losses))])[
+        "charts"
+    ]
+    x, y = chart["curves"][0]["x"], chart["curves"][0]["y"]
+    assert len(x) <= 12 and x == sorted(x) and (x[0], x[-1]) == (0, 999)
+    assert {1e6, -1e6} <= set(y) and all(losses[i] == value for i, value in zip(x, y))
