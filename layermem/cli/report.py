@@ -18,7 +18,7 @@ from layermem.cli.options import (
 )
 from layermem.cli.watch import show_progress
 from layermem.errors import InputError
-from layermem.utils.files import check_folder, write_atomically
+from layermem.utils.files import write_atomically
 from layermem.utils.text import wrap
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 REPORT_EXAMPLE = """\
   layermem examples digits
   layermem report --solver digits/solver.prototxt --budget 50% -o report.html
-  layermem report --net digits/train_val.prototxt --strategies liveness,auto --points 6 -o digits.html
+  layermem report --net digits/train_val.prototxt --strategies liveness,auto -o x.html
 """
 
 
@@ -77,7 +77,6 @@ def run_report(arguments: argparse.Namespace) -> int:
     from layermem.report.read_log import read_records
     from layermem.utils.units import format_bytes, format_seconds
 
-    check_folder(arguments.output)
     check_page(arguments.output)
     check_points(arguments.points)
     select_strategies(arguments.strategies)

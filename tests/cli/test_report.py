@@ -34,7 +34,7 @@ def test_a_page_of_a_solver_has_its_plan_and_the_strategies_that_were_asked_for(
     ("words", "code", "says"),
     [
         (("-o", "nowhere/x.html"), 2, "nowhere/x.html: cannot be written: there is no folder"),
-        (("-o", "x.pdf"), 2, "x.pdf: is no name of a page; use one that ends in .html"),
+        (("-o", "x.pdf"), 2, "x.pdf: is not a page by its name; use a name that ends in .html"),
         (("-o", "x.html", "--points", "1"), 2, "--points 1 is no number of budgets; give 2 to 100"),
         (("-o", "x.html", "--strategies", "magic"), 2, "unknown strategy 'magic'"),
         ((), 2, "the following arguments are required: -o/--output"),

@@ -82,7 +82,7 @@ class ArenaView {
     const used = this.arena.streams.filter((_, stream) => this.arena.instructions.stream.includes(stream));
     const envelope = height + GAP, streams = envelope + ENVELOPE_HEIGHT + GAP;
     return {
-      width, left: GUTTER, right: width - 8, arena: [18, height], envelope: [envelope, envelope + ENVELOPE_HEIGHT],
+      width, left: GUTTER, right: width - 8, arena: [26, height], envelope: [envelope, envelope + ENVELOPE_HEIGHT],
       streams: used.map((name, i) => ({ name, index: this.arena.streams.indexOf(name), y: streams + i * STREAM_HEIGHT })),
       bottom: streams + used.length * STREAM_HEIGHT, height: streams + used.length * STREAM_HEIGHT + AXIS_HEIGHT,
     };
@@ -176,7 +176,7 @@ class ArenaView {
       const budget = this.arena.budget_bytes;
       if (budget && budget <= this.top) this.level(budget, `budget ${formatBytes(budget)}`, [5, 4]);
     });
-    this.heading("arena", 10);
+    this.heading("arena", 7);
   }
 
   level(bytes, text, dash) {
@@ -286,7 +286,7 @@ class ArenaView {
     context.setLineDash([]);
     context.textBaseline = "middle";
     const text = "backward begins", wide = context.measureText(text).width;
-    context.fillText(text, Math.min(x + 4, right - wide), 8);
+    context.fillText(text, Math.min(x + 4, right - wide), 7);
   }
 
   paintCursor() {
@@ -295,7 +295,7 @@ class ArenaView {
     const from = Math.max(left, this.x(this.tickBegin(this.cursor))), to = Math.min(right, this.x(this.tickEnd(this.cursor)));
     if (to < left || from > right) return;
     context.fillStyle = colour("cursor");
-    context.fillRect(from, 18, Math.max(to - from, 1.5), bottom - 18);
+    context.fillRect(from, 14, Math.max(to - from, 1.5), bottom - 14);
   }
 
   paintLegend() {

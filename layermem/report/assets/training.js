@@ -9,18 +9,25 @@ function trainingSection(data) {
   const show = (training) => {
     state.replaceChildren(...runState(training, data.live));
     tilesBox.replaceChildren(...runTiles(training));
-    for (const { title, curves } of training.charts) {
-      const series = curves.map((curve, i) => ({ ...curve, colour: i + 1, points: curve.x.length < 3 }));
-      if (plots.has(title)) {
-        plots.get(title).update(series);
+    const marks = (training.resumed || []).map((value) => ({ value, text: "resumed" }));
+    for (const { title, curves, logarithmic } of training.charts) {
+      const series = curves.map(({ faint, colour: number, ...curve }) => ({
+        ...curve, colour: number + 1, width: faint ? 0.6 : 1.75, points: curve.x.length < 3, stepped: title === "learning rate",
+      }));
+      const kind = `${title} ${logarithmic}`;
+      if (plots.has(kind)) {
+        plots.get(kind).update(series);
         continue;
       }
-      const format = title === "Seconds per iteration" ? formatSeconds : formatNumber;
       const plot = chart(series, {
-        label: `${title} over iterations`, x: { label: "iteration", format: formatCount }, y: { label: "", format }, height: 280,
+        label: `${title} over iterations`, x: { label: "iteration", format: formatCount }, marks, logarithmic,
+        y: { label: "", format: title === "seconds per iteration" ? formatSeconds : formatNumber }, height: 280,
       });
-      plots.set(title, plot);
-      charts.append(element("div", {}, element("h3", {}, title), plot));
+      plots.set(kind, plot);
+      const box = element("div", { "data-chart": title }, element("h3", {}, title[0].toUpperCase() + title.slice(1)), plot);
+      const old = charts.querySelector(`[data-chart="${title}"]`); // with the other kind of axis
+      if (old) old.replaceWith(box);
+      else charts.append(box);
     }
     more.replaceChildren(facts([...training.facts, ["snapshots", training.snapshots.map(formatCount).join(", ")]]),
       ...training.notes.map((note) => element("p", { class: "note" }, note)));
@@ -44,7 +51,8 @@ function runTiles(training) {
   const tile = (label, value, note = "") => element("div", { class: "tile" }, element("span", { class: "label" }, label),
     element("strong", {}, value), element("span", { class: "label" }, note));
   const of = training.max_iter ? `of ${training.max_iter.toLocaleString("en")}` : "";
-  const curves = training.charts.filter(({ title }) => title === "Loss" || title === "Outputs").flatMap((each) => each.curves);
+  const curves = training.charts.filter(({ title }) => title === "loss" || title === "output").flatMap((each) => each.curves)
+    .filter((curve) => !curve.faint && curve.y.length);
   return [
     training.iteration === null ? null : tile("iteration", training.iteration.toLocaleString("en"), of),
     training.seconds === null ? null : tile("since the start", formatSeconds(training.seconds)),

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from importlib.resources import files
 
-from layermem.errors import InputError
 from layermem.report.page.columns import pack
+from layermem.utils.files import check_ending, check_folder
 
 STYLES = ("uplot.min.css", "page.css")
 SCRIPTS = (
@@ -39,9 +39,9 @@ def page_html(data: Mapping[str, object], *, live: bool = False) -> bytes:
 
 
 def check_page(path: str) -> None:
-    """InputError for a name that is not that of a page."""
-    if not path.lower().endswith(".html"):
-        raise InputError("is no name of a page; use one that ends in .html", path=path)
+    """InputError, before any work, for a page that could not be written."""
+    check_ending(path, (".html",), "a page")
+    check_folder(path)
 
 
 def _asset(name: str) -> str:

@@ -1,13 +1,12 @@
 """The training of a page: the curves of a log, and what is known of its run.
 
-    source     the name of the log
-    title      of the net; status: running, done, stopped, diverged or failed; message: the error, or null
-    iteration, max_iter, seconds   where the run is
-    facts      [label, text]
-    charts     title, and curves: name, iterations x, values y (null: NaN or infinite)
-    snapshots  iterations; notes: texts of the log
-
-Curves of more than POINTS values keep the least and the largest of each of their intervals.
+source     the name of the log
+title      of the net; status: running, done, stopped, diverged or failed; message: the error, or null
+iteration, max_iter, seconds   where the run is
+facts      [label, text]
+charts     title, logarithmic, and curves: name, iterations x, values y (null: not finite), colour (a number), and
+           whether it is faint, behind its running mean; as curves_picture.py makes them
+resumed    iterations at which a run went on from a snapshot; snapshots: their iterations; notes: texts of the log
 """
 
 from __future__ import annotations
@@ -15,15 +14,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from math import isfinite
 
-from layermem.report.read_log import Curve, curves, last_training
+from layermem.report.curves_picture import Panel, curves_picture
+from layermem.report.read_log import last_training
 from layermem.report.records import Record
 from layermem.utils.units import format_bytes, format_seconds
 
-POINTS = 2000  # values of a curve
 NOTES = 20  # the last ones
 RUNNING = "running"
-CHARTS = "Loss", "Outputs", "Learning rate", "Seconds per iteration"
+SPEED = "seconds per iteration"
+POINTS = 2000  # of its curve; of more, every n-th
 
 
 def training_page(path: str, records: Sequence[Record]) -> dict[str, object]:
@@ -31,10 +32,8 @@ def training_page(path: str, records: Sequence[Record]) -> dict[str, object]:
     last = last_training(records)
     start = next((record for record in reversed(last) if record["event"] == "start"), {})
     end = last[-1] if last and last[-1]["event"] == "end" else {}
-    charts: dict[str, list[dict[str, object]]] = {title: [] for title in CHARTS}
-    for curve in curves(last):
-        charts[_chart_of(curve, start)].append(_columns(_name(curve), curve.iterations, curve.values))
-    charts[CHARTS[-1]] += _speed(last)
+    picture = curves_picture(last)
+    charts = [_chart(panel) for panel in picture.panels if panel.lines]
     return {
         "source": os.path.basename(path),
         "title": str(start.get("net", "")),
@@ -44,50 +43,32 @@ def training_page(path: str, records: Sequence[Record]) -> dict[str, object]:
         "max_iter": start.get("max_iter"),
         "seconds": next((r["seconds"] for r in reversed(last) if "seconds" in r), None),
         "facts": list(_facts(start, end)),
-        "charts": [{"title": title, "curves": each} for title, each in charts.items() if each],
+        "charts": [*charts, *_speed(last)],
+        "resumed": list(picture.resumed),
         "snapshots": sorted({r["iteration"] for r in last if r["event"] == "snapshot"}),  # type: ignore[type-var]
         "notes": [str(record.get("text")) for record in last if record["event"] == "note"][-NOTES:],
     }
 
 
-def _chart_of(curve: Curve, start: Record) -> str:
-    """Losses share a chart with the outputs that are part of them."""
-    if curve.kind == "learning_rate":
-        return "Learning rate"
-    weights = start.get("loss_weights")
-    of_net = weights.get(curve.net) if isinstance(weights, dict) else None
-    is_loss = isinstance(of_net, dict) and bool(of_net.get(curve.name.partition("[")[0]))
-    return "Loss" if curve.kind != "output" or is_loss else "Outputs"
-
-
-def _name(curve: Curve) -> str:
-    return (
-        curve.name
-        if curve.kind == "learning_rate"
-        else f"{curve.net} {curve.name.replace('average_loss', 'mean loss')}"
-    )
-
-
-def _columns(name: str, x: Sequence[int], y: Sequence[float | None]) -> dict[str, object]:
-    kept = range(len(x)) if len(x) <= POINTS else _extremes(y)
-    return {"name": name, "x": [x[i] for i in kept], "y": [y[i] for i in kept]}
-
-
-def _extremes(values: Sequence[float | None]) -> list[int]:
-    """Indices of the first and the last value, and of the least and the largest of each interval."""
-    count = POINTS // 2 - 1
-    kept = {0, len(values) - 1}
-    for step in range(count):
-        inside = range(step * len(values) // count, (step + 1) * len(values) // count)
-        known = [(value, i) for i in inside if (value := values[i]) is not None]
-        kept |= {min(known)[1], max(known)[1]} if known else {inside[0]}
-    return sorted(kept)
+def _chart(panel: Panel) -> dict[str, object]:
+    colours = list(dict.fromkeys(line.colour for line in panel.lines))
+    curves = [
+        {
+            "name": line.name,
+            "x": [int(x) for x in line.xs],
+            "y": [float(y) if isfinite(y) else None for y in line.ys],
+            "colour": colours.index(line.colour),
+            "faint": line.faint,
+        }
+        for line in panel.lines
+    ]
+    return {"title": panel.label, "logarithmic": panel.logarithmic, "curves": curves}
 
 
 def _speed(records: Iterable[Record]) -> Iterator[dict[str, object]]:
     """Seconds per iteration between one recorded iteration and the next of the same run."""
     x: list[int] = []
-    y: list[float | None] = []
+    y: list[float] = []
     timed = [record for record in records if record["event"] in ("start", "train")]
     for before, after in pairwise(timed):
         if before["event"] == after["event"] == "train":
@@ -97,8 +78,10 @@ def _speed(records: Iterable[Record]) -> Iterator[dict[str, object]]:
             if second > first:
                 x.append(second)
                 y.append((stop - begin) / (second - first))
+    step = -(-len(x) // POINTS)
     if x:
-        yield _columns("train", x, y)
+        curve = {"name": "train", "x": x[::step], "y": y[::step], "colour": 0, "faint": False}
+        yield {"title": SPEED, "logarithmic": False, "curves": [curve]}
 
 
 def _facts(start: Record, end: Record) -> Iterator[list[str]]:

@@ -43,5 +43,5 @@ def test_every_asset_is_in_the_page_or_a_licence():
 
 
 def test_a_name_that_is_not_that_of_a_page_is_refused():
-    with pytest.raises(InputError, match=r"x\.pdf: is no name of a page; use one that ends in \.html"):
+    with pytest.raises(InputError, match=r"x\.pdf: is not a page by its name; use a name that ends in \.html"):
         check_page("x.pdf")

@@ -89,7 +89,7 @@ def test_the_page_follows_the_log_in_a_browser(server, log, chromium):
     tab.on("request", lambda request: requests.append(request.url))
     tab.goto(server.url)
     tab.wait_for_selector("html[data-ready]")
-    assert tab.locator(".chart canvas").count() == 4 and tab.inner_text(".tile strong >> nth=0") == "2"
+    assert tab.locator(".chart canvas").count() == 3 and tab.inner_text(".tile strong >> nth=0") == "2"
     with log.open("a") as file:
         file.write(json.dumps({**train(4, 1.0, 8.0), "outputs": {"loss": 1.0, "<img src=x>": 2.0}}) + "\n")
     tab.wait_for_selector(".tile strong:text-is('4')", timeout=10_000)
