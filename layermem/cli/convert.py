@@ -19,17 +19,19 @@ if TYPE_CHECKING:
 
 EXAMPLE = """\
   layermem examples digits caffenet
-  # the next three after `layermem train --solver digits/solver.prototxt`:
+  # the next four after `layermem train --solver digits/solver.prototxt`:
   layermem convert out/digits_iter_700.caffemodel digits.caffemodel.h5
   layermem convert out/digits_iter_700.solverstate digits.solverstate.h5
   layermem convert onnx --weights out/digits_iter_700.caffemodel \\
       digits/train_val.prototxt digits.onnx
+  layermem convert from-onnx digits.onnx imported.prototxt  # and imported.caffemodel
   layermem convert caffenet/train_val.prototxt caffenet.prototxt
   layermem convert deploy --batch 1 digits/train_val.prototxt deploy.prototxt
 """
 OPTIONS_OF = {
     "onnx": convert_onnx.OPTIONS,
     "deploy": convert_deploy.OPTIONS,
+    "from-onnx": convert_onnx.IMPORT_OPTIONS,
     "IN OUT": ("names",),
 }  # of each conversion
 USAGE = "layermem convert [-h] [--names MAP] IN OUT" + convert_onnx.USAGE + convert_deploy.USAGE
@@ -43,19 +45,23 @@ ENDINGS = {  # of the names of files that convert writes; a source of another na
 def add_verbs(verbs: Verbs) -> None:
     description = (
         "convert weights or solver states (binary, or HDF5 if the name ends in .h5; weights also .safetensors and "
-        ".npz), upgrade prototxt, write a net with its weights as an ONNX model, or derive its deploy form"
+        ".npz), upgrade prototxt, write a net with its weights as an ONNX model or read one, or derive a deploy net"
     )
     parser = add_verb(verbs, "convert", description, EXAMPLE)
     parser.usage = USAGE
-    parser.add_argument("source", metavar="IN", help="the file to read; or `onnx` or `deploy`, for what follows")
-    parser.add_argument("target", metavar="OUT", help="the file to write, of the same kind by its name; or the NET")
-    parser.add_argument("result", metavar="OUT", nargs="?", help="the ONNX model or the deploy prototxt to write")
+    parser.add_argument(
+        "source", metavar="IN", help="the file to read; or `onnx`, `from-onnx` or `deploy`, for what follows"
+    )
+    parser.add_argument(
+        "target", metavar="OUT", help="the file to write, of the same kind by its name; or the NET or the MODEL"
+    )
+    parser.add_argument("result", metavar="OUT or NET", nargs="?", help="the model or the deploy net to write")
     parser.add_argument(
         "--names", metavar="MAP", help="names in a .safetensors or .npz file, in lines `conv1/0 conv1.weight`"
     )
     convert_onnx.add_onnx_options(
         parser.add_argument_group(
-            "options of `convert onnx`; of `convert deploy` too: --batch, --input, --stage, --level"
+            "options of `convert onnx`; of `deploy` too: all but --weights and --any-batch; of `from-onnx`: --batch, --input"
         )
     )
     convert_deploy.add_deploy_options(parser.add_argument_group("option of `convert deploy`"))
@@ -64,11 +70,13 @@ def add_verbs(verbs: Verbs) -> None:
 
 def run_convert(arguments: argparse.Namespace) -> int:
     _check_options(arguments)
-    conversions = {"onnx": _run_onnx, "deploy": _run_deploy}
+    conversions = {"onnx": _run_onnx, "from-onnx": _run_from_onnx, "deploy": _run_deploy}
     if arguments.source in conversions:
         return conversions[arguments.source](arguments)
     if arguments.result is not None:
-        raise InputError(f"unknown conversion '{arguments.source}'; use `onnx` or `deploy`, or give IN and OUT alone")
+        raise InputError(
+            f"unknown conversion '{arguments.source}'; use `onnx`, `from-onnx` or `deploy`, or give IN and OUT alone"
+        )
     source, target = arguments.source, arguments.target
     kind, target_kind = _kind(source) or "weight file", _kind(target)
     if target_kind is None:
@@ -110,6 +118,12 @@ def _run_deploy(arguments: argparse.Namespace) -> int:
     if arguments.result is None:
         raise InputError("`convert deploy` needs NET and OUT; give both")
     return convert_deploy.run_deploy(arguments.target, arguments.result, arguments)
+
+
+def _run_from_onnx(arguments: argparse.Namespace) -> int:
+    if arguments.result is None:
+        raise InputError("`convert from-onnx` needs MODEL and NET; give both")
+    return convert_onnx.run_import(arguments.target, arguments.result, arguments)
 
 
 def _kind(path: str) -> str | None:

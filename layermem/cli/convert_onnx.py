@@ -12,7 +12,9 @@ from layermem.utils.text import printable
 
 USAGE = """
        layermem convert onnx [--weights F] [--batch N | --any-batch] [--input NAME=N,C,H,W]
-                             [--stage S] [--level N] NET OUT.onnx"""
+                             [--stage S] [--level N] NET OUT.onnx
+       layermem convert from-onnx [--batch N] [--input NAME=N,C,H,W] MODEL.onnx NET"""
+IMPORT_OPTIONS = ("batch", "input")  # of both conversions
 OPTIONS = ("weights", "batch", "any_batch", "input", "stage", "level")  # of `convert onnx`
 
 
@@ -41,4 +43,16 @@ def run_export(source: str, target: str, arguments: argparse.Namespace) -> int:
         print(printable(f"{target}: {note}"))
     values = sum(owned.param.tensor.count for owned in net.params.values() if not owned.param.carried)
     print(printable(f"{target}: {len(net.layers)} layers, {values:,} values"))
+    return 0
+
+
+def run_import(source: str, target: str, arguments: argparse.Namespace) -> int:
+    from layermem.onnx import convert
+
+    if Path(target).suffix not in (".prototxt", ".txt", ".pbtxt"):
+        raise InputError("is no name of a net; give NET a name that ends in .prototxt", path=target)
+    imported, weights = convert(source, target, batch=arguments.batch, inputs=read_shapes(arguments.input))
+    values = sum(blob.size for _, blobs in imported.weights.values() for blob in blobs)
+    print(printable(f"{target}: {len(imported.net.layer)} layers"))
+    print(printable(f"{weights}: {len(imported.weights)} layers, {values:,} values"))
     return 0

@@ -34,6 +34,15 @@ class Link(NamedTuple):
     attributes: Mapping[str, Any] = {}
 
 
+def _free(wanted: str, taken: set[str]) -> str:
+    name, number = wanted, 1
+    while name in taken:
+        number += 1
+        name = f"{wanted}_{number}"
+    taken.add(name)
+    return name
+
+
 @dataclass
 class Graph:
     """Nodes in order, and the constants that they read.
@@ -48,16 +57,12 @@ class Graph:
     silenced: set[str] = field(default_factory=set)
     scores: dict[str, Shape] = field(default_factory=dict)  # outputs in place of losses
     one_loss: bool = True
-    _taken: set[str] = field(default_factory=set)
+    _taken: set[str] = field(default_factory=set)  # names of values
+    _nodes: set[str] = field(default_factory=set)  # and of nodes
 
     def free_name(self, wanted: str) -> str:
-        """`wanted`, with a number where a value or node has that name."""
-        name, number = wanted, 1
-        while name in self._taken:
-            number += 1
-            name = f"{wanted}_{number}"
-        self._taken.add(name)
-        return name
+        """`wanted`, with a number where a value has that name."""
+        return _free(wanted, self._taken)
 
     def constant(self, name: str, value: Array) -> str:
         """The name of a constant; one with that name and shape is used again."""
@@ -77,7 +82,7 @@ class Graph:
     def add(
         self, name: str, op: str, inputs: Sequence[str], outputs: Sequence[str], attributes: Mapping[str, Any]
     ) -> None:
-        node = onnx_library().helper.make_node(op, list(inputs), list(outputs), self.free_name(name), **attributes)
+        node = onnx_library().helper.make_node(op, list(inputs), list(outputs), _free(name, self._nodes), **attributes)
         self.nodes.append(node)
 
 

@@ -15,8 +15,7 @@ def onnx_library() -> Any:
         import onnx.external_data_helper
         import onnx.helper
         import onnx.numpy_helper
-        import onnx.shape_inference
-        import onnx.version_converter
+        import onnx.reference
     except ImportError:
         raise InputError("needs the package onnx; install it with pip install 'layermem[onnx]'") from None
     return onnx

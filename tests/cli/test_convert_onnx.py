@@ -1,10 +1,10 @@
-"""`layermem convert onnx`."""
+"""`layermem convert onnx` and `layermem convert from-onnx`."""
 
 import numpy as np
 import onnx
 import pytest
 
-from layermem.proto.weights import write_weights
+from layermem.proto.weights import read_weights, write_weights
 
 NET = """name: "small"
 layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 } } }
@@ -48,6 +48,34 @@ def test_what_is_wrong_is_said_before_anything_is_written(layermem, small, tmp_p
     before = {path.name for path in tmp_path.iterdir()}
     named = [{"NET": str(small[0]), "WEIGHTS": str(small[1])}.get(word, word) for word in words]
     ended = layermem("convert", "onnx", *named)
+    assert ended.code == 2 and what in ended.sentence and {path.name for path in tmp_path.iterdir()} == before
+
+
+def test_a_model_becomes_a_net_with_its_weights_beside_it(layermem, small, tmp_path):
+    model, net = tmp_path / "m.onnx", tmp_path / "again.prototxt"
+    assert layermem("convert", "onnx", small[0], model, "--weights", small[1], "--any-batch").code == 0
+    ended = layermem("convert", "from-onnx", model, net, "--batch", 3)
+    weights = tmp_path / "again.caffemodel"
+    assert (ended.code, ended.out) == (0, f"{net}: 2 layers\n{weights}: 1 layers, 16 values\n")
+    assert "dim: 3\n      dim: 3\n" in net.read_text()
+    assert np.array_equal(read_weights(weights)["ip"][0], read_weights(small[1])["ip"][0])
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["MODEL"], "needs MODEL and NET; give both"),
+        (["MODEL", "net.caffemodel"], "is no name of a net; give NET a name that ends in .prototxt"),
+        (["none.onnx", "net.prototxt"], "none.onnx: no such file"),
+        (["w.caffemodel", "net.prototxt"], "w.caffemodel: "),
+        (["MODEL", "net.prototxt", "--any-batch"], "--any-batch is an option of `layermem convert onnx` only"),
+    ],
+)
+def test_a_model_that_is_none_is_refused_and_no_file_is_written(layermem, small, tmp_path, monkeypatch, words, what):
+    monkeypatch.chdir(tmp_path)
+    assert layermem("convert", "onnx", small[0], "m.onnx", "--weights", small[1]).code == 0
+    before = {path.name for path in tmp_path.iterdir()}
+    ended = layermem("convert", "from-onnx", *("m.onnx" if word == "MODEL" else word for word in words))
     assert ended.code == 2 and what in ended.sentence and {path.name for path in tmp_path.iterdir()} == before
 
 

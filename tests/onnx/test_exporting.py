@@ -155,13 +155,19 @@ def deployed(net: Net) -> Net:
 
 
 def filled(net: Net) -> dict[str, np.ndarray]:
-    """Parameters of the size that MSRA's filler gives, with the averages of a trained net."""
+    """Parameters of the size that MSRA's filler gives, with the averages of a trained net.
+
+    Sums of shortcuts stay small, and so do the scores: no probability is near 1.
+    """
+    shortcuts = any(layer.type == "Eltwise" for layer in net.layers)
     rng, values = np.random.default_rng(0), {}
     for node in net.nodes:
         for i, (name, param) in enumerate(zip(node.params, node.layer.params)):
             value = rng.standard_normal(param.shape, np.float32) * np.sqrt(2 / max(1, np.prod(param.shape[1:])))
             if node.layer.type == "BatchNorm":
                 value = (rng.standard_normal(param.shape), rng.uniform(2, 6, param.shape), np.full(1, 2.0))[i]
+                value = value * 40 if i == 1 and shortcuts else value
+            value = value / 20 if node.layer.type == "InnerProduct" else value
             values[name] = value.astype(np.float32)
     return values
 
@@ -185,7 +191,7 @@ def test_whole_nets_give_our_probabilities_in_onnx_runtime(name, shape):
     theirs, ours = run_onnx(exported.model, inputs), run_net(deploy, inputs, values)
     assert set(theirs) == set(ours) and ours
     for output, value in theirs.items():
-        assert value.shape == ours[output].shape and abs(value - ours[output]).max() <= 1e-4
+        assert value.shape == ours[output].shape and abs(value - ours[output]).max() <= 1e-4 * value.max() < 1e-4
         assert value.argmax() == ours[output].argmax()
 
 

@@ -1,7 +1,9 @@
-"""docs/onnx.md lists what the registry has."""
+"""docs/onnx.md lists what the registries have."""
 
 from pathlib import Path
 
+from layermem.onnx import importers as importers
+from layermem.onnx.node import OPERATORS
 from layermem.onnx.registry import EXPORTERS, REFUSED
 
 
@@ -18,6 +20,19 @@ def table() -> list[str]:
         *sorted(lines),
         *sorted(f"| {' '.join(sorted(names))} | refused: {why} |" for why, names in refused.items()),
     ]
+
+
+def operator_table() -> list[str]:
+    """The operators that become the same layers in one row."""
+    rows: dict[str, list[str]] = {}
+    for name, layers in OPERATORS.items():
+        rows.setdefault(layers, []).append(name)
+    return sorted(f"| {' '.join(sorted(names))} | {layers} |" for layers, names in rows.items())
+
+
+def test_the_table_of_operators_is_that_of_the_importers():
+    shown = Path("docs/onnx.md").read_text().partition("| operator | layers |\n|---|---|\n")[2].splitlines()
+    assert shown[: len(operator_table())] == operator_table(), "\n" + "\n".join(operator_table())
 
 
 def test_the_table_of_the_documentation_is_that_of_the_registry():

@@ -19,6 +19,7 @@ from pathlib import Path
 import h5py
 import lmdb
 import numpy as np
+from onnx import helper, numpy_helper
 from PIL import Image
 
 import layermem
@@ -26,8 +27,9 @@ from layermem.cli import main
 from layermem.data.databases import write_database
 from layermem.data.leveldb_source import LevelDbSource, has_leveldb
 from layermem.graph.net import Net
+from layermem.onnx import export_model, load
 from layermem.proto.blobs import read_blob
-from layermem.proto.read import read_net, read_solver
+from layermem.proto.read import read_net, read_net_text, read_solver
 from layermem.proto.schema import PHASES, BlobProto
 from layermem.solver.solver import Solver
 from tools.campaign.net_grammar import random_net
@@ -277,6 +279,42 @@ def solver_seeds() -> list[bytes]:
     ]
 
 
+SMALL_NET = """
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 8 dim: 7 } } }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "a" convolution_param { num_output: 4 kernel_size: 3 } }
+layer { name: "bn" type: "BatchNorm" bottom: "a" top: "b" } layer { name: "relu" type: "ReLU" bottom: "b" top: "b" }
+layer { name: "pool" type: "Pooling" bottom: "b" top: "c" pooling_param { pool: AVE kernel_size: 3 stride: 2 pad: 1 } }
+layer { name: "cut" type: "Slice" bottom: "c" top: "d" top: "e" } layer { name: "crop" type: "Crop" bottom: "d"
+  bottom: "e" top: "f" } layer { name: "sum" type: "Eltwise" bottom: "e" bottom: "f" top: "g" }
+layer { name: "ip" type: "InnerProduct" bottom: "g" top: "ip" inner_product_param { num_output: 4 } }
+layer { name: "prob" type: "Softmax" bottom: "ip" top: "prob" }
+"""
+
+
+def onnx_model(folder: Path) -> None:
+    """The net of a model, built as one that is read from its prototxt."""
+    Net(read_net_text(load(folder / "model.onnx").prototxt), PHASES["TEST"])
+
+
+def onnx_seeds() -> list[bytes]:
+    """A net of ours, and shapes that are computed as other programs write them."""
+    net = Net(read_net_text(SMALL_NET), PHASES["TEST"])
+    rng = np.random.default_rng(0)
+    values = {name: rng.random(owned.param.shape, np.float32) for name, owned in net.params.items()}
+    model = export_model(net, values).model
+    nodes = [("Shape", "data", "s", {}), ("Gather", "s i", "n", {}), ("Concat", "n r", "d", {"axis": 0}),
+             ("Relu", "data", "a", {}), ("Pad", "a p", "b", {}), ("MaxPool", "a", "c", {"kernel_shape": [2, 2]}),
+             ("Reshape", "c d", "e", {}), ("MatMul", "e w", "f", {}), ("Add", "f v", "y", {})]  # fmt: skip
+    constants = {"i": np.array([0]), "r": np.array([-1]), "p": np.zeros(8, np.int64),
+                 "w": np.ones((126, 3), np.float32), "v": np.ones(3, np.float32)}  # fmt: skip
+    made = [helper.make_node(op, i.split(), o.split(), op, **attributes) for op, i, o, attributes in nodes]
+    tensors = [numpy_helper.from_array(value, name) for name, value in constants.items()]
+    given = helper.make_tensor_value_info("data", 1, ["N", 3, 8, 7])
+    graph = helper.make_graph(made, "g", [given], [helper.make_tensor_value_info("y", 1, None)], tensors)
+    other = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    return [model.SerializeToString(), other.SerializeToString()]
+
+
 def outputs(words: str) -> Callable[[Path], None]:
     return lambda folder: run(words.split())
 
@@ -305,6 +343,7 @@ KINDS = {
     "safetensors": Kind("named.safetensors", weights("named.safetensors")),
     "name map": Kind("mapped.npz.names", weights("mapped.npz"), text=True),
     "label list": Kind("labels.txt", convert_images, text=True),
+    "onnx": Kind("model.onnx", onnx_model, onnx_seeds),
 }
 if has_leveldb():
     KINDS |= {f"leveldb {Path(name).suffix[1:]}": Kind(name, leveldb(name)) for name in LEVELDB_FILES}

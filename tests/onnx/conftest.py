@@ -1,0 +1,3 @@
+"""The command, as the tests of tests/cli run it."""
+
+from tests.cli.conftest import layermem as layermem
