@@ -1,6 +1,6 @@
 """Train the digits under three budgets: the memory differs, the weights do not.
 
-    python docs/examples/three_budgets.py [iterations]
+python docs/examples/three_budgets.py [iterations]
 """
 
 import sys

@@ -61,7 +61,7 @@ def add_verbs(verbs: Verbs) -> None:
     )
     convert_onnx.add_onnx_options(
         parser.add_argument_group(
-            "options of `convert onnx`; of `deploy` too: all but --weights and --any-batch; of `from-onnx`: --batch, --input"
+            "options of `convert onnx`; of `deploy`: all but --weights, --any-batch; of `from-onnx`: --batch, --input"
         )
     )
     convert_deploy.add_deploy_options(parser.add_argument_group("option of `convert deploy`"))
