@@ -66,7 +66,7 @@ def test_the_help_of_every_verb_shows_its_example(layermem, verb):
     assert any(command[:2] == ["layermem", verb] for command in commands(EXAMPLES[verb]))
 
 
-def test_every_example_works_in_an_empty_folder(layermem, tmp_path, monkeypatch):
+def test_every_example_works(layermem, tmp_path, monkeypatch):
     pytest.importorskip("plotly")
     pytest.importorskip("igraph")
     write_shapes(tmp_path / "photos", 2)
