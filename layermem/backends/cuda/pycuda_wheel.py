@@ -68,7 +68,7 @@ def default_cache() -> Path:
 def cached_wheel(cache: Path, toolkit: Path | None, say: Say = lambda step: None) -> Path:
     """The wheel for this Python and these headers, built unless it is in the cache; one builder at a time.
 
-    `say` is called with each step that takes time, before it starts.  InputError if something is missing or a step fails.
+    `say` is called with each step that takes time, before it starts.  InputError if something is missing or fails.
     """
     cache = cache.resolve()
     try:
