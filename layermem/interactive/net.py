@@ -145,10 +145,9 @@ class Net:
 
     @property
     def report(self) -> PlanReport:
-        """The plan of a whole pass: what it takes in memory and time."""
-        _, passes = self._ready()
-        assert self._session is not None
-        return self._session.report(passes.default_section())
+        """The plan of what ran so far, the one that takes most memory; of a whole pass before the net ran."""
+        session, passes = self._ready()
+        return session.largest_report(passes.default_section())
 
     @property
     def measured_peak_bytes(self) -> int:

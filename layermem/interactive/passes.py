@@ -98,6 +98,8 @@ class Passes:
         self.history = [p for p in self.history if p.made.keys() - made.keys()] + [new]
         self.copies = {name: array for name, array in self.copies.items() if name not in made}
         self.copies |= {name: bound.results[version] for version, name in apart.items()}
+        outside = {names[fed.removeprefix(FED_BLOB)]: arrays[0] for fed, arrays in inputs.items()}
+        self.copies |= {name: array for name, array in outside.items() if name not in made}
         self.backward_pass, self.diff_copies = None, {}
 
     def backward(self, start: int, end: int, fed: Mapping[str, Array], wanted: Sequence[str] = ()) -> None:

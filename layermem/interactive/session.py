@@ -101,6 +101,11 @@ class Session:
             self._reports[section] = report
         return self._reports[section]
 
+    def largest_report(self, section: Section) -> PlanReport:
+        """Of the plans that share the arena, the one that takes most; that of `section` before there is any."""
+        reports = [bound.report for bound in self._bound.values()] or [self.report(section)]
+        return max(reports, key=lambda report: report.peak_bytes)
+
     def bind(self, section: Section) -> Bound:
         """The program of `section`, ready to run; parameters are those of before, at first those of the fillers."""
         if section.backward is not None and not self._gradients:

@@ -382,6 +382,7 @@ def test_a_pass_goes_on_from_blobs_that_a_user_changes():
         b.forward(data=images(seed=2))
         b.blobs["pool1"].data[...] = a.blobs["pool1"].data
         assert np.array_equal(b.forward(start="conv2")["prob"], expected)
+        assert np.array_equal(b.blobs["pool1"].data, a.blobs["pool1"].data)
         before = b.blobs["conv1"].data  # of the pass before
         assert np.array_equal(before, b.forward(["conv1"], data=images(seed=2))["conv1"])
         assert list(b.backward(prob=np.ones((4, 5)))) == ["data"]
