@@ -28,6 +28,7 @@ from layermem.proto.blobs import Blob as Values
 from layermem.proto.read import read_net_text
 from layermem.proto.schema import PHASES
 from layermem.proto.weights import write_weights
+from layermem.report.notebook import net_html
 from layermem.report.plan_report import PlanReport
 from layermem.runtime.runner import Runner
 from layermem.solver.build import reported
@@ -160,6 +161,11 @@ class Net:
         outputs = ", ".join(self.outputs)
         layers = f"{len(self.layers)} layers, {self._definition.parameter_count:,} parameters"
         return f"<Net: {self.name}, {self.phase}, {layers}, {shapes or 'data layers'} -> {outputs}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the layers, and the arena once the net runs."""
+        ran = self._session is not None and self._session.runner is not None
+        return net_html(self._definition, self.report if ran else None)
 
     def _make_views(self) -> None:
         """The mappings that users read."""

@@ -19,6 +19,7 @@ from layermem.interactive.net import Net, PathName
 from layermem.interactive.shadows import Shadows
 from layermem.interactive.weights import matched_weights
 from layermem.proto.weights import write_weights
+from layermem.report.notebook import net_html
 from layermem.report.plan_report import PlanReport
 from layermem.runtime.runner import Runner
 from layermem.solver.engine import Engine
@@ -42,6 +43,9 @@ class SolverNet(Net):
         engine.before_run.append(lambda: self._shadows.flush(engine.runner))
         engine.after_run.append(lambda: self._shadows.refresh(engine.runner))
         self._make_views()
+
+    def _repr_html_(self) -> str:
+        return net_html(self._definition, self._report)
 
     def _runner(self) -> Runner:
         return self._engine.runner

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 
 from layermem.compiler import Compiler
 from layermem.errors import BudgetError, InputError
@@ -81,6 +82,10 @@ class PlanReport:
         fits = "" if self.feasible else f", over the budget of {format_bytes(self.budget_bytes or 0)}"
         numbers = f"peak {format_bytes(self.peak_bytes)}, {format_seconds(self.seconds)} per step"
         return f"<PlanReport: {self.job.title}, strategy {self.strategy}, {numbers}{fits}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the facts and the arena (report/notebook.py, which reads reports)."""
+        return str(import_module("layermem.report.notebook").plan_html(self))
 
     @property
     def feasible(self) -> bool:
