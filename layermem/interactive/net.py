@@ -31,7 +31,7 @@ from layermem.proto.weights import write_weights
 from layermem.report.notebook import net_html
 from layermem.report.plan_report import PlanReport
 from layermem.runtime.runner import Runner
-from layermem.solver.build import reported
+from layermem.solver.build import check_keep, reported
 from layermem.solver.feeds import Feeds
 from layermem.solver.parameters import Parameters
 
@@ -110,6 +110,7 @@ class Net:
             stages=self._stages,
             allow_python=allow_python,
         )
+        check_keep((self._definition,), self._keep or ())
         self._inputs: dict[str, Array] = {}  # of Input layers, by blob
         self._diffs: dict[str, Array] = {}  # that a user sets, by blob
         self._shapes: dict[str, tuple[int, ...]] = {}  # of inputs, for the next reshape

@@ -26,6 +26,7 @@ from layermem.proto.schema import PHASES
 from layermem.proto.solver_nets import SolverNet, test_nets, train_net
 from layermem.solver.parameters import check_shared
 from layermem.solver.rules import rule_of
+from layermem.utils.similar import did_you_mean
 
 MOMENTUM = Rule("SGD", 1)  # the update that is planned where no solver says otherwise
 Inputs = dict[str, tuple[int, ...]]  # shapes by name of top
@@ -119,12 +120,22 @@ def kept_names(net: Net, globs: Sequence[str]) -> list[str]:
     return [name for name in names if any(fnmatchcase(name, glob) for glob in globs)]
 
 
+def check_keep(nets: Sequence[Net], globs: Sequence[str]) -> None:
+    """InputError for a glob that matches no blob of any net."""
+    names = dict.fromkeys(name for net in nets for layer in net.layers for name in layer.message.top)
+    for glob in globs:
+        if not any(fnmatchcase(name, glob) for name in names):
+            hint = did_you_mean(glob, names) or "`layermem show` lists the blobs"
+            raise InputError(f"keep names '{glob}', and no blob has that name; {hint}", path=str(nets[0].path))
+
+
 def graphs_of(nets: Nets, solver: SolverFile, device: Device, keep: Sequence[str] = ()) -> list[Graph]:
     """The graphs of all nets on `device`, the train step first.  `keep`: globs of blobs to hold to the end of it."""
     p = solver.message
     rule, held, clip = rule_of(p), p.iter_size > 1, p.clip_gradients >= 0
     wanted = [[each.version for each in reported(net)] for net in nets.all]
     kept = [kept_names(net, keep) for net in nets.all]
+    check_keep(nets.all, keep)
     graphs = [train_graph(nets.train, device, rule, held=held, clip=clip, outputs=wanted[0], keep=kept[0])]
     if held:
         graphs.append(update_graph(nets.train, device, rule, clip=clip))

@@ -9,12 +9,13 @@ from google.protobuf import text_format
 import layermem
 from layermem.backends.base import get_device
 from layermem.compiler import compile
-from layermem.graph.train import train_graph
+from layermem.graph.train import forward_graph, train_graph
 from layermem.interactive.building import build_net
 from layermem.proto.schema import NetParameter
 from layermem.runtime.runner import Runner
 from layermem.solver.feeds import Feeds
 from layermem.solver.parameters import Parameters
+from layermem.solver.scoring import Scoring, outputs_of
 from layermem.solver.solver import Solver
 from tests.nets import LOSS, NETS, conv, relu, solver_file
 
@@ -77,6 +78,16 @@ def test_a_train_net_computes_what_the_solver_does(name, tmp_path):
         outputs = net.forward()
         solver.step(1)
         same(outputs, {key: np.asarray(value) for key, value in solver.outputs.items()})
+
+
+def test_data_layers_read_what_they_read_for_a_test():
+    path, device = "prototxt/digits/train_val.prototxt", get_device("cpu")
+    with layermem.Net(path, "TEST", seed=3) as net:
+        wanted = [output.version for output in outputs_of(net.definition)]
+        program = compile([forward_graph(net.definition, device, wanted)])
+        with Scoring(net.definition, program, device, seed=3) as scoring:
+            for _, outputs in scoring.run(2):
+                same(net.forward(), dict(outputs))
 
 
 def test_blobs_are_views_of_the_arena_in_caffes_order():
@@ -227,6 +238,13 @@ def test_a_budget_that_is_too_small_is_refused_when_the_net_first_runs():
     net = net_of(DEPLOY, budget="1KiB")
     with pytest.raises(layermem.BudgetError, match="is below the minimum"):
         net.forward(data=images())
+
+
+def test_a_blob_to_keep_must_be_there(tmp_path):
+    with pytest.raises(layermem.InputError, match=r"keep names 'conv3', .*; did you mean 'conv1'"):
+        net_of(DEPLOY, keep=["conv*", "conv3"])
+    with pytest.raises(layermem.InputError, match="keep names 'fc\\*', and no blob"):
+        Solver(solver_file("chain", tmp_path), keep="fc*")
 
 
 def test_weights_of_another_net_are_refused(tmp_path):
