@@ -58,10 +58,12 @@ class Rule:
 def train_graph(
     net: Net, device: Device, rule: Rule | None = None, *, held: bool = False, clip: bool = False,
     force_backward: bool = False, outputs: Sequence[str] | None = None, keep: Sequence[str] = (),
+    gradients: Sequence[str] = (),
 ) -> Graph:  # fmt: skip
     """One training step of `net`.  Without a rule, gradients are kept to the end and nothing is updated.
 
-    keep   names of blobs that are held to the end of the step, data and gradient (diff_buffer)
+    keep        names of blobs that are held to the end of the step, data and gradient (diff_buffer)
+    gradients   names of parameters whose gradients are held to it
     """
     warnings = (*net_warnings(net), *inplace_hazards(net, needs_of(net, force_backward=force_backward)))
     apart = {version for name in keep for version in net.versions[name]}  # computed as they are in Caffe
@@ -72,7 +74,7 @@ def train_graph(
     build.backward()
     if rule is not None and not held:
         build.updates(rule, clip)
-    build.hold_blobs(keep, UPDATE)
+    build.hold_blobs(keep, UPDATE, gradients)
     return offer_fused_updates(build.graph("train", warnings), device)
 
 
@@ -218,11 +220,13 @@ class GraphBuilder:
         self.ops.add(name, kind, step, roles, node=node)
         self.ops.ops[-1] = replace(self.ops.ops[-1], nbytes=0)
 
-    def hold_blobs(self, names: Sequence[str], kind: str) -> None:
-        """Hold the data of blobs, and their gradients where there are any, to the end of the graph."""
+    def hold_blobs(self, names: Sequence[str], kind: str, parameters: Sequence[str] = ()) -> None:
+        """Hold the data of blobs, and their gradients and those of parameters where there are any, to the end of the
+        graph."""
         graph = self.graph("")
         gradients = (diff_buffer(self.net, name, graph) for name in names)
         buffers = [*(self.net.blob_version(name) for name in names), *(each for each in gradients if each is not None)]
+        buffers += [diff for diff in (f"{name}.diff" for name in parameters) if diff in graph.buffers]
         if buffers:
             self.hold(HOLD, kind, buffers)
 

@@ -130,8 +130,12 @@ class SolverNet(Net):
         def diff() -> Array:
             if f"{name}.diff" in self._runner().persistent:
                 return self._shadows.array(self._runner(), f"{name}.diff", shape)
+            held = self._engine.held(self._number)
+            if held is not None and f"{name}.diff" in held:
+                return held.read(f"{name}.diff").reshape(shape)
             raise InputError(
-                f"the gradient of '{layer}' is consumed by its update within a step; {INSTEAD}, or iter_size > 1"
+                f"the gradient of '{layer}' is consumed by its update within a step; Solver(keep='*.diff') holds those "
+                "of parameters to the end of it"
             )
 
         return NetBlob(

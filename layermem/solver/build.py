@@ -117,12 +117,22 @@ def reported(net: Net) -> list[Reported]:
 def kept_names(net: Net, globs: Sequence[str]) -> list[str]:
     """The blobs of `net` whose names match one of `globs`, by the names in the prototxt."""
     names = dict.fromkeys(name for layer in net.layers for name in layer.message.top)
-    return [name for name in names if any(fnmatchcase(name, glob) for glob in globs)]
+    return [name for name in names if matches(name, globs)]
+
+
+def gradient_globs(globs: Sequence[str]) -> list[str]:
+    """Those for gradients of parameters: "*.diff", "ip.w0.diff"."""
+    return [glob for glob in globs if glob.endswith(".diff")]
+
+
+def matches(name: str, globs: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, glob) for glob in globs)
 
 
 def check_keep(nets: Sequence[Net], globs: Sequence[str]) -> None:
-    """InputError for a glob that matches no blob of any net."""
+    """InputError for a glob that matches no blob of any net, and no gradient of a parameter."""
     names = dict.fromkeys(name for net in nets for layer in net.layers for name in layer.message.top)
+    names |= dict.fromkeys(f"{name}.diff" for name in nets[0].params)
     for glob in globs:
         if not any(fnmatchcase(name, glob) for name in names):
             hint = did_you_mean(glob, names) or "`layermem show` lists the blobs"
@@ -130,13 +140,19 @@ def check_keep(nets: Sequence[Net], globs: Sequence[str]) -> None:
 
 
 def graphs_of(nets: Nets, solver: SolverFile, device: Device, keep: Sequence[str] = ()) -> list[Graph]:
-    """The graphs of all nets on `device`, the train step first.  `keep`: globs of blobs to hold to the end of it."""
+    """The graphs of all nets on `device`, the train step first.  `keep`: globs of blobs to hold to the end of it;
+    those that end in .diff are for gradients of parameters."""
     p = solver.message
     rule, held, clip = rule_of(p), p.iter_size > 1, p.clip_gradients >= 0
     wanted = [[each.version for each in reported(net)] for net in nets.all]
     kept = [kept_names(net, keep) for net in nets.all]
     check_keep(nets.all, keep)
-    graphs = [train_graph(nets.train, device, rule, held=held, clip=clip, outputs=wanted[0], keep=kept[0])]
+    diffs = [] if held else [name for name in nets.train.params if matches(f"{name}.diff", gradient_globs(keep))]
+    graphs = [
+        train_graph(
+            nets.train, device, rule, held=held, clip=clip, outputs=wanted[0], keep=kept[0], gradients=diffs
+        )
+    ]  # fmt: skip
     if held:
         graphs.append(update_graph(nets.train, device, rule, clip=clip))
     tests = zip(nets.tests, wanted[1:], kept[1:])

@@ -81,7 +81,8 @@ class Solver:
     allow_python   import and run the classes of Python layers
     allow_nan    train on, and save snapshots, when the loss or a parameter is NaN or infinite
     poison       freed bytes become NaN (slow; for tests)
-    keep         names of blobs (globs too) whose data and gradient are held to the end of a step, to be looked at
+    keep         names of blobs (globs too) whose data and gradient are held to the end of a step, to be looked at;
+                 "*.diff" holds the gradients of parameters
     log          called with events.*; report.log.Log() prints Caffe's lines
 
     nets, job, report, program, runner    the parts of the solver

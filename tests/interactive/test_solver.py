@@ -37,6 +37,24 @@ def test_nets_of_a_solver_show_its_parameters_and_outputs(tmp_path):
         test.share_with(net)
 
 
+def test_kept_gradients_of_parameters_are_those_of_the_update_and_change_no_bit(tmp_path):
+    with (
+        Solver(solver_file("chain", tmp_path)) as plain,
+        Solver(solver_file("chain", tmp_path), keep="*.diff") as solver,
+    ):
+        plain.step(1)
+        before = {name: [np.array(blob.data) for blob in blobs] for name, blobs in solver.net.params.items()}
+        solver.step(1)
+        for name, blobs in solver.net.params.items():
+            for index, blob in enumerate(blobs):
+                assert np.array_equal(blob.data, plain.net.params[name][index].data)
+                assert (
+                    blob.diff.shape == blob.shape
+                    and blob.diff.any()
+                    and not np.array_equal(blob.data, before[name][index])
+                )
+
+
 @pytest.mark.parametrize("name", ["chain", "residual"])
 def test_kept_blobs_of_the_last_step_are_there_within_the_budget(name, tmp_path):
     with Solver(solver_file(name, tmp_path, test_interval=None, test_iter=None)) as plain:
