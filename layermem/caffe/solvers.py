@@ -7,21 +7,92 @@ solver = caffe.SGDSolver("solver.prototxt")       this type, whatever the file n
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from functools import cached_property
 from os import PathLike
 from typing import Any, ClassVar
 
+import numpy as np
+
 from layermem.caffe import modes
+from layermem.caffe.nets import Pycaffe
+from layermem.interactive import solver
+from layermem.interactive.blob import Array, Blob, NetBlob
+from layermem.interactive.solver_net import SolverNet
 from layermem.proto.read import SolverFile, read_solver
 from layermem.report.log import Log
-from layermem.solver import solver
 
 PathName = str | PathLike[str]
+
+
+class TrainNet(SolverNet):
+    """The train net of a solver: the blobs of its last step, or of a pass that was run by hand after it.
+
+    Passes by hand run on a net of their own (`apart`), which shares the parameters and reads its data by itself: they
+    change nothing of the training.
+    """
+
+    def __init__(self, of: Solver):
+        super().__init__(of._engine, 0, of.report)
+        self._solver, self._by_hand = of, False
+        of._engine.before_run.append(self._step_begins)
+
+    @cached_property
+    def apart(self) -> Pycaffe:
+        return self._solver._net_apart(0)
+
+    def forward(
+        self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs: Any
+    ) -> dict[str, Array]:
+        """As layermem.Net.forward."""
+        made = self.apart.forward(blobs, start, end, **inputs)
+        self._by_hand = True
+        return made
+
+    def backward(
+        self, diffs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **top_diffs: Any
+    ) -> dict[str, Array]:
+        """As layermem.Net.backward, after forward; no parameter is updated."""
+        return self.apart.backward(diffs, start, end, **top_diffs)
+
+    def _step_begins(self) -> None:
+        self._by_hand = False
+
+    def _blob(self, name: str) -> Blob:
+        shape = self._definition.blobs[self._version(name)].shape
+
+        def zeros() -> Array:
+            return np.zeros(shape, np.float32)
+
+        def data() -> Array:
+            if self._by_hand:
+                return self.apart.blobs[name].data
+            return self._data(name) if self._engine.values[0] else zeros()
+
+        def diff() -> Array:
+            if self._by_hand:
+                return self.apart.blobs[name].diff
+            return self._diff(name) if self._engine.values[0] else zeros()
+
+        return NetBlob(name, lambda: shape, data, diff)
+
+    def _parameter(self, layer: str, index: int, name: str, shape: tuple[int, ...]) -> Blob:
+        blob = super()._parameter(layer, index, name, shape)
+
+        def diff() -> Array:
+            if self._by_hand:
+                return self.apart.params[layer][index].diff
+            return blob.diff if self._engine.values[0] else np.zeros(shape, np.float32)
+
+        return NetBlob(blob.name, lambda: shape, lambda: blob.data, diff)
 
 
 class Solver(solver.Solver):
     """layermem.Solver with the device and the options of caffe.set_mode_gpu, caffe.configure, ...
 
-    It writes Caffe's log lines to standard error.
+    It writes Caffe's log lines to standard error.  Without a budget, its nets can do all that pycaffe's can: blobs and
+    gradients are held to the end of a step, and passes by hand have an arena of their own.  With a budget, its nets are
+    those of layermem.Solver, in the one arena that the budget bounds.
     """
 
     kind: ClassVar[str | None] = None  # the type of solver; None: that of the file
@@ -32,7 +103,36 @@ class Solver(solver.Solver):
             file.message.type = self.kind
         seed = modes.seed()
         given = {} if seed is None or file.message.random_seed >= 0 else {"seed": seed}
-        super().__init__(file, **{**modes.options(), **given, "log": Log(sys.stderr), **options})
+        chosen = {**modes.options(), **given, "log": Log(sys.stderr), **options}
+        self._bounded = chosen.get("budget") is not None
+        if not self._bounded:
+            chosen.setdefault("keep", ("*", "*.diff"))
+        self._allow_python = bool(chosen.get("allow_python"))
+        super().__init__(file, **chosen)
+
+    @cached_property
+    def net(self) -> SolverNet:
+        """The train net."""
+        return super().net if self._bounded else TrainNet(self)
+
+    @cached_property
+    def test_nets(self) -> list[Any]:
+        """The test nets, which share the parameters of the train net and read their data by themselves."""
+        if self._bounded:
+            return super().test_nets
+        return [self._net_apart(1 + index) for index in range(len(self.nets.tests))]
+
+    def _net_apart(self, number: int) -> Pycaffe:
+        """Net `number` in an arena of its own, with the parameters of the solver."""
+        definition = self.nets.all[number]
+        states = [self.param.train_state, *self.param.test_state]
+        level = states[number].level if number < len(states) else 0
+        apart = Pycaffe(
+            definition.file, "TEST" if number else "TRAIN", level=level, stages=definition.stages, device=self.device,
+            seed=self.seed, allow_python=self._allow_python,
+        )  # fmt: skip
+        apart.share_with(self.net)
+        return apart
 
 
 class SGDSolver(Solver):

@@ -5,6 +5,7 @@ import pytest
 
 from layermem import caffe
 from layermem.caffe import modes
+from layermem.errors import InputError
 
 NET = """
 layer { name: "data" type: "DummyData" top: "x" top: "y" dummy_data_param {
@@ -51,3 +52,40 @@ def test_the_seed_is_that_of_the_file_or_of_set_random_seed(folder):
 
     assert loss("", 1) == loss("", 1) != loss("", 2)
     assert loss("random_seed: 4", 1) == loss("random_seed: 4", 2)
+
+
+def test_gradients_of_the_last_step_are_those_of_its_update(folder):
+    solver = caffe.SGDSolver(write_solver(folder, "random_seed: 1"))
+    weight, bias = solver.net.params["ip"]
+    assert not np.any(weight.diff) and solver.net.blobs["ip"].data.tolist() == [[0]] * 4
+    before = np.array(weight.data), np.array(bias.data)
+    solver.step(1)
+    for blob, value in zip((weight, bias), before):
+        np.testing.assert_allclose(blob.data, value - 0.01 * blob.diff, rtol=1e-6)
+        assert np.any(blob.diff)
+    assert np.any(solver.net.blobs["ip"].data) and np.any(solver.net.blobs["ip"].diff)
+
+
+def test_passes_by_hand_change_nothing_of_the_training(folder):
+    path = write_solver(folder, "random_seed: 1 test_iter: 1 test_interval: 100")
+    plain, watched = caffe.SGDSolver(path), caffe.SGDSolver(path)
+    for _ in range(3):
+        plain.step(1)
+        watched.step(1)
+        after_step = np.array(watched.net.blobs["x"].data)
+        watched.net.forward()
+        watched.net.backward()
+        assert np.any(watched.net.params["ip"][0].diff)
+        watched.net.forward(start="ip")
+        watched.test_nets[0].forward()
+        shared = watched.test_nets[0].params["ip"][0].data
+        assert np.array_equal(shared, watched.net.params["ip"][0].data)
+    assert np.array_equal(plain.net.params["ip"][0].data, watched.net.params["ip"][0].data)
+    assert np.array_equal(plain.net.blobs["x"].data, after_step)
+
+
+def test_within_a_budget_there_is_one_arena(folder):
+    solver = caffe.SGDSolver(write_solver(folder), budget="1MiB")
+    solver.step(1)
+    with pytest.raises(InputError, match="of a solver goes backward and updates as one; use"):
+        solver.net.backward()
