@@ -15,6 +15,7 @@ from layermem.layers import LAYERS
 from layermem.proto.filter import filter_net
 from layermem.proto.read import NetFile, read_net, read_net_text
 from layermem.proto.schema import PHASES, Message, NetParameter
+from layermem.spec import NetSpec, net_file
 from layermem.utils.files import check_path
 
 PathName = str | PathLike[str]
@@ -34,6 +35,8 @@ def read_source(source: Source) -> NetFile:
     """The net that `source` names."""
     if isinstance(source, NetFile):
         return source
+    if isinstance(source, NetSpec):
+        return net_file(source)
     if isinstance(source, Spec):
         source = source.to_proto()
     if isinstance(source, NetParameter):
