@@ -1,4 +1,5 @@
-"""Options that have no effect beside others are refused, so that none is silently ignored.
+"""Options that have no effect beside others are refused, so that none is silently ignored; so are files that are named
+like another kind than an option reads.
 
 Options of one verb that contradict each other by their kind are in groups of argparse; here are those that depend on
 values and files.  A stage or a level that no rule names is a warning of the net (graph/warnings.py).
@@ -10,13 +11,24 @@ import argparse
 import os
 
 from layermem.errors import InputError
+from layermem.utils.files import check_name
 
+FILES_READ = (  # options with files that are read, their endings, and what they are
+    ("load", (".json",), "a plan"),
+    ("costs", (".csv",), "a file of costs"),
+    ("hints", (), "a hints file"),
+    ("net", (".prototxt",), "a net"),
+    ("solver", (".prototxt",), "a solver"),
+    ("snapshot", (".solverstate", ".h5"), "a solver state"),
+)
 OF_A_PLAN = ("strategy", "segment_ends", "keep", "recompute", "hints")  # decide what a plan is
 
 
 def check_combinations(arguments: argparse.Namespace) -> None:
     """InputError for the first option that would have no effect."""
     given = vars(arguments)
+    for name, own, what in FILES_READ:
+        check_name(given.get(name), own, what)
     for name in OF_A_PLAN:
         if given.get("load") and given.get(name):
             raise InputError(f"--{name.replace('_', '-')} has no effect on the plan of --load; give only one of them")

@@ -47,17 +47,18 @@ def run_curves(arguments: argparse.Namespace) -> int:
     elif not arguments.plot:
         different = {(curve.net, curve.values): curve for curve in reversed(shown)}  # an only output is the loss
         rows = [_row(curve) for curve in reversed(different.values())]
-        print_table(HEADINGS, rows, title=f"{records[0].get('net')}")
+        print_table(HEADINGS, rows, title=f"{records[0].get('net')}", optional=(">points",))
     return 0
 
 
 def _row(curve: Curve) -> list[str]:
     finite = [(value, at) for value, at in zip(curve.values, curve.iterations) if value is not None]
+    net = curve.net.replace(" ", "")
     if not finite:
-        return [curve.net, curve.name.replace("_", " "), str(len(curve.values)), *[""] * 6]
+        return [net, curve.name.replace("_", " "), str(len(curve.values)), *[""] * 6]
     last, least, largest = finite[-1], min(finite), max(finite, key=lambda point: (point[0], -point[1]))
     cells = [text for value, at in (last, least, largest) for text in (f"{value:.4g}", f"{at:,}")]
-    return [curve.net, curve.name.replace("_", " "), f"{len(curve.values):,}", *cells]
+    return [net, curve.name.replace("_", " "), f"{len(curve.values):,}", *cells]
 
 
 def _values(curve: Curve) -> dict[str, object]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from layermem.cli.options import Options, VerbParser, Verbs, add_json, add_verb, print_json
 from layermem.cli.watch import track_progress
 from layermem.errors import InputError
-from layermem.utils.files import check_ending, check_folder, write_atomically
+from layermem.utils.files import check_ending, check_folder, check_name, write_atomically
 from layermem.utils.text import printable, wrap
 
 if TYPE_CHECKING:
@@ -170,6 +170,7 @@ def share(text: str) -> float:
 def run_folder(arguments: argparse.Namespace) -> int:
     from layermem.data.image_folder import write_dataset
 
+    check_name(arguments.out, (), "a folder")
     made = write_dataset(
         arguments.folder, arguments.out, _image_options(arguments), share=arguments.test, seed=arguments.seed,
         backend=arguments.backend or "lmdb", track=lambda items: track_progress(items, "storing"),
@@ -186,6 +187,7 @@ def run_folder(arguments: argparse.Namespace) -> int:
 def run_images(arguments: argparse.Namespace) -> int:
     from layermem.data.databases import image_records, write_database
 
+    check_name(arguments.out, (), "a database")
     records = image_records(
         arguments.listing, _image_options(arguments), lambda items: track_progress(items, "storing")
     )
@@ -196,6 +198,7 @@ def run_images(arguments: argparse.Namespace) -> int:
 def run_labels(arguments: argparse.Namespace) -> int:
     from layermem.data.databases import label_records, write_database, write_label_rows
 
+    check_name(arguments.out, (".h5",), "a database or an HDF5 file")
     records = label_records(
         arguments.listing, arguments.labels, arguments.shuffle, lambda items: track_progress(items, "storing")
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from layermem.cli.old_names import stages
 from layermem.cli.verbosity import add_verbosity, is_quiet
 from layermem.errors import InputError
+from layermem.utils.files import check_name
 from layermem.utils.text import choices, columns, nearest, wrap
 from layermem.utils.units import parse_bytes
 
@@ -25,6 +26,7 @@ MAX_THREADS = 1024  # each op joins all threads: with far more of them than core
 VERB_WIDTH = 14
 Options: TypeAlias = "argparse._ActionsContainer"  # a parser, or a group of its options
 COSTS_HELP = "measured times from `layermem time` (default: a model of the device)"
+WEIGHT_ENDINGS = (".caffemodel", ".h5", ".safetensors", ".npz", ".onnx")
 DEVICE_OPTIONS = (("threads", "threads", "cpu"), ("precision", "precision", "cuda"), ("cuda_graph", "graph", "cuda"))
 
 
@@ -171,8 +173,11 @@ def add_weights(parser: Options, what: str, *, required: bool = False) -> None:
 
 
 def weight_files(arguments: argparse.Namespace) -> list[str]:
-    """The values of --weights, in their order."""
-    return [name.strip() for names in arguments.weights or () for name in names.split(",")]
+    """The values of --weights, in their order; InputError for names of files that hold no weights."""
+    files = [name.strip() for names in arguments.weights or () for name in names.split(",")]
+    for name in files:
+        check_name(name, WEIGHT_ENDINGS, "a weight file")
+    return files
 
 
 def add_net_state(parser: Options) -> None:

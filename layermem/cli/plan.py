@@ -19,7 +19,7 @@ from layermem.cli.options import (
     print_json,
     strategies_text,
 )
-from layermem.utils.files import check_folder, write_atomically
+from layermem.utils.files import check_folder, check_name, write_atomically
 from layermem.utils.text import printable
 
 if TYPE_CHECKING:
@@ -63,6 +63,9 @@ def run_plan(arguments: argparse.Namespace) -> int:
 
     for path in (arguments.save, arguments.plot, arguments.trace, arguments.export_graph):
         check_folder(path)
+    check_name(arguments.save, (".json",), "a plan")
+    check_name(arguments.trace, (".json",), "a trace")
+    check_name(arguments.export_graph, (), "a graph file")
     if arguments.plot:
         from layermem.report.timeline import check_plot
 

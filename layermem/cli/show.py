@@ -67,6 +67,6 @@ def run_show(arguments: argparse.Namespace) -> int:
             print_table(FUSED_HEADINGS, fused_rows(values), title=f"{title} on {device.name}")
             continue
         rows, total = net_rows(values)
-        print_table(HEADINGS, rows, total=total, title=title, optional=("tops", "bottoms"))
+        print_table(HEADINGS, rows, total=total, title=title, optional=("tops", "bottoms", ">FLOPs"))
         print(f"Memory required for data, as Caffe counts it: {values['activation_bytes']}")
     return 0

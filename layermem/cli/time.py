@@ -20,7 +20,7 @@ from layermem.cli.options import (
     strategies_text,
 )
 from layermem.errors import InputError
-from layermem.utils.files import check_folder, write_atomically
+from layermem.utils.files import check_folder, check_name, write_atomically
 from layermem.utils.text import wrap
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def run_time(arguments: argparse.Namespace) -> int:
     if arguments.iterations < 1:
         raise InputError(f"--iterations {arguments.iterations} is too few; give 1 or more")
     check_folder(arguments.out)
+    check_name(arguments.out, (".csv",), "a file of costs")
     device, job = device_of(arguments), job_of(arguments)
     print_warnings(job.warnings)
     report = evaluate(job, arguments.strategy, arguments.budget)
@@ -113,7 +114,9 @@ def _print_layers(job: Job, seconds: dict[str, float]) -> None:
     ]
     sums = [format_seconds(sum(each.seconds.get(kind, 0.0) for each in layers)) for kind in kinds]
     total = [f"{len(layers)} rows", "", *sums, "", ""]
-    print_table(HEADINGS, rows, total=total, title=f"{job.title} on {job.graphs[0].device}")
+    print_table(
+        HEADINGS, rows, total=total, title=f"{job.title} on {job.graphs[0].device}", optional=(">GB/s", ">GFLOP/s")
+    )
 
 
 def run_devices(arguments: argparse.Namespace) -> int:

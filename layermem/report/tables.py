@@ -2,11 +2,14 @@
 
     print_table(["net", ">peak"], [["lenet", "1.20 MiB"]], total=["sum", "1.20 MiB"])
 
-A heading that starts with ">" is a column of numbers, flush right.  No line is wider than 100 columns.
+A heading that starts with ">" is a column of numbers, flush right.  No line is wider than 100 columns.  Where a table
+does not fit, text is folded at blanks, and words too long for their column are shortened in the middle:
+"inception_..3x3_reduce".  Numbers and shapes are never cut.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -16,7 +19,10 @@ from typing import TextIO
 from layermem.utils.text import columns, printable
 
 GAP = "  "  # between the columns of plain text
-MIN_WIDTH = 8  # to which a column of text is folded at most
+READABLE_WIDTH = 20  # of a shortened word; optional columns are left out before words become shorter
+MIN_WIDTH = 8  # of a shortened word, at the least
+MARK = ".."  # in the middle of a shortened word
+NUMBER = re.compile(r"[-+>=]*\d[\d.,x%]*")  # a number or a shape
 
 Row = Sequence[str]
 
@@ -73,25 +79,26 @@ def _flush_right(headings: Row) -> list[bool]:
     return [heading.startswith(">") for heading in headings]
 
 
-def _word_widths(cells: Sequence[Row], flush_right: Sequence[bool]) -> list[int]:
-    """The narrowest columns that break no word, and no cell of a column of numbers."""
+def _word_widths(cells: Sequence[Row], flush_right: Sequence[bool], shortened: int | None = None) -> list[int]:
+    """The narrowest columns that cut no word, or shorten words to `shortened`, but no cell of a column of numbers."""
     widths = []
     for index, right in enumerate(flush_right):
         heading, *column = [row[index] for row in cells]
         words = [*heading.split(), *(column if right else [word for cell in column for word in cell.split()])]
-        widths.append(max(map(len, words), default=0))
+        whole = (len(word) if right or shortened is None else len(shorten(word, shortened)) for word in words)
+        widths.append(max(whole, default=0))
     return widths
 
 
 def _fits(cells: Sequence[Row], flush_right: Sequence[bool]) -> bool:
-    return sum(_word_widths(cells, flush_right)) + len(GAP) * (len(flush_right) - 1) <= columns()
+    widths = _word_widths(cells, flush_right, READABLE_WIDTH)
+    return sum(widths) + len(GAP) * (len(flush_right) - 1) <= columns()
 
 
 def _widths(cells: Sequence[Row], flush_right: Sequence[bool], limit: int) -> list[int]:
-    """Widths of the columns: as wide as their cells; beyond `limit`, text is folded at blanks, then within words."""
+    """Widths of the columns: as wide as their cells; beyond `limit`, text is folded, then words are shortened."""
     widths = [max(len(row[i]) for row in cells) for i in range(len(flush_right))]
-    least = _word_widths(cells, flush_right)
-    for floor in (least, [width if right else min(MIN_WIDTH, width) for width, right in zip(least, flush_right)]):
+    for floor in (_word_widths(cells, flush_right, shortened) for shortened in (None, READABLE_WIDTH, MIN_WIDTH)):
         while sum(widths) > limit:
             wide = [i for i, width in enumerate(widths) if width > floor[i]]
             if not wide:
@@ -101,8 +108,19 @@ def _widths(cells: Sequence[Row], flush_right: Sequence[bool], limit: int) -> li
 
 
 def _fold(cell: str, width: int) -> list[str]:
-    """The lines of a cell in a column of `width`; words longer than that are broken."""
-    return [cell] if len(cell) <= width else textwrap.wrap(cell, width)
+    """The lines of a cell in a column of `width`; words longer than that are shortened."""
+    if len(cell) <= width:
+        return [cell]
+    text = " ".join(shorten(word, width) for word in cell.split())
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def shorten(word: str, width: int) -> str:
+    """`word` within `width` columns, its middle left out; numbers stay whole."""
+    if len(word) <= width or NUMBER.fullmatch(word):
+        return word
+    kept = max(width - len(MARK), 2)
+    return f"{word[: (kept + 1) // 2]}{MARK}{word[len(word) - kept // 2 :]}"
 
 
 def _print_rich(headings: Row, rows: Sequence[Row], total: Row | None, title: str, file: TextIO) -> None:

@@ -55,6 +55,23 @@ def check_folder(path: Name | None) -> None:
         raise InputError(f"cannot be written: there is no folder '{folder}'; create it", path=str(path))
 
 
+KNOWN_ENDINGS = (
+    ".onnx", ".npz", ".safetensors", ".caffemodel", ".solverstate", ".prototxt", ".binaryproto", ".h5", ".json",
+    ".jsonl", ".csv", ".html", ".png", ".svg", ".pdf", ".jpg", ".jpeg",
+)  # fmt: skip
+
+
+def check_name(path: Name | None, own: Sequence[str], what: str) -> None:
+    """InputError, before any work, for a file named like one of another kind; names of no known kind are allowed.
+
+    own    the endings of `what` ("a plan") among the known ones; the first one is advised
+    """
+    others = tuple(ending for ending in KNOWN_ENDINGS if ending not in own)
+    if path is not None and os.fspath(path).lower().endswith(others):
+        advice = f"use a name that ends in {own[0]}" if own else "use a name without that ending"
+        raise InputError(f"is not {what} by its name; {advice}", path=str(path))
+
+
 def check_ending(path: Name | None, endings: Sequence[str], what: str) -> None:
     """InputError, before any work, for a file that is not `what` ("a plan") by its name."""
     if path is not None and not os.fspath(path).lower().endswith(tuple(endings)):

@@ -7,7 +7,7 @@ import pytest
 
 from layermem.cli.compare import HEADINGS, MEASURED, OPTIONAL
 from layermem.report.net_table import format_count
-from layermem.report.tables import plain_table, print_table
+from layermem.report.tables import plain_table, print_table, shorten
 
 
 def test_plain_columns_are_aligned_and_numbers_flush_right():
@@ -36,10 +36,25 @@ def test_a_wide_table_folds_text_and_then_leaves_out_optional_columns(monkeypatc
     assert capsys.readouterr().out.splitlines() == lines
 
 
-def test_words_are_broken_only_where_nothing_else_helps(monkeypatch):
+def test_words_are_shortened_in_the_middle_only_where_nothing_else_helps(monkeypatch):
     monkeypatch.setattr("layermem.report.tables.columns", lambda: 20)
     text = plain_table(["layer", ">bytes"], [["convolution_1", "1.20 MiB"]])
-    assert text.splitlines() == ["layer          bytes", "convolutio  1.20 MiB", "n_1"]
+    assert text.splitlines() == ["layer          bytes", "conv..on_1  1.20 MiB"]
+    monkeypatch.setattr("layermem.report.tables.columns", lambda: 22)
+    assert plain_table(["a"], [["recompute-exact vdnn-all"]]).splitlines() == ["a", "recompute-exact", "vdnn-all"]
+
+
+@pytest.mark.parametrize(
+    ("word", "width", "short"),
+    [("inception_3a/3x3", 10, "ince../3x3"), ("short", 5, "short"), ("abcdefgh", 3, "a..h"), ("abcdefgh", 5, "ab..h")],
+)
+def test_a_long_word_keeps_its_begin_and_its_end(word, width, short):
+    assert shorten(word, width) == short
+
+
+@pytest.mark.parametrize("number", ["32x3x224x224", "1,234,567", "+12.3", "99.9%", ">=10,000"])
+def test_numbers_and_shapes_are_never_cut(number):
+    assert shorten(number, 3) == number
 
 
 class Terminal(io.StringIO):
