@@ -34,7 +34,7 @@ OPTIONS_OF = {
     "from-onnx": convert_onnx.IMPORT_OPTIONS,
     "IN OUT": ("names",),
 }  # of each conversion
-USAGE = "layermem convert [-h] [--names MAP] IN OUT" + convert_onnx.USAGE + convert_deploy.USAGE
+USAGE = "layermem convert [-h] [-q | -v] [--names MAP] IN OUT" + convert_onnx.USAGE + convert_deploy.USAGE
 ENDINGS = {  # of the names of files that convert writes; a source of another name is read as a weight file
     "prototxt": (".prototxt", ".txt", ".pbtxt"),
     "solver state": (".solverstate", ".solverstate.h5"),
