@@ -15,7 +15,6 @@ import platform
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
-from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 
@@ -136,6 +135,8 @@ def _values(values: np.ndarray) -> Value:
 
 
 def _library_versions() -> Mapping[str, Value]:
+    from importlib.metadata import PackageNotFoundError, version  # loads much: only for runs with a log
+
     found: dict[str, Value] = {}
     for name in LIBRARIES:
         try:

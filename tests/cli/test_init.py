@@ -81,14 +81,13 @@ def test_the_guide_leads_from_200_images_to_a_classifier(layermem, tmp_path, mon
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
     write_shapes(tmp_path / "photos", 50)
-    commands = re.findall(r"^```\n(layermem [^$]*?)```", PAGE.read_text(), re.MULTILINE)[0].splitlines()
-    assert len(commands) == 5
-    outputs = []
-    for command in commands:
-        ended = layermem(*shlex.split(command)[1:])
-        assert ended.code == 0, (command, ended.err)
-        outputs.append(ended.out)
-    assert "no problems" in outputs[0] and "160 images to train, 40 to test" in outputs[1]
-    accuracy = float(re.search(r"^accuracy = (\S+)", outputs[4], re.MULTILINE)[1])
+    commands = re.findall(r"^layermem .*", PAGE.read_text().partition("\n## ")[0], re.MULTILINE)
+    outputs = {}
+    for words in map(shlex.split, commands):
+        ended = layermem(*words[1:])
+        assert ended.code == 0, (words, ended.err)
+        outputs[" ".join(word for word in words[1:3] if word.isalpha())] = ended.out
+    assert "no problems" in outputs["data check"] and "160 images to train, 40 to test" in outputs["data folder"]
+    accuracy = float(re.search(r"^accuracy = (\S+)", outputs["test"], re.MULTILINE)[1])
     assert accuracy > 0.6  # by chance: 0.25
     assert Path("curves.png").exists() and Path("shapes/deploy.prototxt").exists()
