@@ -47,7 +47,6 @@ DISCOVERY = {
     "python_layers/answering.py": "layermem.caffe, which answers `import caffe`",
     "backends/base.py": "layermem.backends",
     "planning/strategies/__init__.py": "layermem.planning.strategies",
-    "report/timeline.py": "layermem.report",
 }
 USERS_MODULES = ("python_layers/loading.py", "python_layers/answering.py")  # modules of users, and `import caffe`
 PUBLIC = {"api", "caffe", "interactive", "io", "spec"}  # layermem/__init__.py imports these on first use
@@ -197,7 +196,7 @@ TESTED_ELSEWHERE = {
     "runtime/held.py": ("interactive/test_solver.py", "what a user reads after a step"),
     "solver/callbacks.py": ("interactive/test_solver.py", "callbacks of a run"),
     "report/events.py": ("report/test_log.py", "declarations alone"),
-    "report/timeline_png.py": ("report/test_timeline.py", "paints what test_timeline.py tests"),
+    "report/timeline_image.py": ("report/test_timeline.py", "paints what test_timeline.py tests"),
 }
 
 

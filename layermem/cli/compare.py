@@ -21,7 +21,6 @@ from layermem.cli.options import (
 )
 from layermem.cli.watch import track_progress
 from layermem.errors import InputError
-from layermem.utils.files import check_folder
 
 if TYPE_CHECKING:
     from layermem.job import Job
@@ -49,7 +48,7 @@ def add_verbs(verbs: Verbs) -> None:
     add_strategies(parser)
     parser.add_argument("--run", metavar="N", type=int, default=0, dest="steps", help="run and measure N steps of each")
     add_threads(parser)
-    parser.add_argument("--plot", metavar="OUT", help="plot memory over time and time over memory: OUT.html or OUT.png")
+    parser.add_argument("--plot", metavar="OUT", help="plot memory and time: OUT.png, .svg, .pdf or .html")
     add_json(parser)
     parser.set_defaults(run=run_compare)
 
@@ -63,7 +62,6 @@ def run_compare(arguments: argparse.Namespace) -> int:
     if arguments.plot:
         from layermem.report.timeline import check_plot
 
-        check_folder(arguments.plot)
         check_plot(arguments.plot)
     job, names = job_of(arguments), select_strategies(arguments.strategies)
     reports = rank(evaluate(job, name, arguments.budget) for name in track_progress(names, "planning"))

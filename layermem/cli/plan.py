@@ -47,7 +47,7 @@ def add_verbs(verbs: Verbs) -> None:
     out.add_argument("--schedule", action="store_true", help="every instruction of the step, with offsets")
     out.add_argument("--save", metavar="P.json", help="write the plan to a file, for --load")
     out.add_argument("--load", metavar="P.json", help="use a saved plan instead of a strategy")
-    out.add_argument("--plot", metavar="OUT", help="plot the arena over time, as OUT.html or OUT.png")
+    out.add_argument("--plot", metavar="OUT", help="plot the arena over time: OUT.png, .svg, .pdf or .html")
     out.add_argument("--trace", metavar="OUT.json", help="write a trace of the streams, for ui.perfetto.dev")
     out.add_argument(
         "--export-graph", metavar="G.txt", help="write the step as a graph file, for `layermem plan-graph`"

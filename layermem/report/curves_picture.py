@@ -4,7 +4,7 @@
     panel 2   the other outputs of nets, such as accuracies
     panel 3   the learning rate, if it changes
 
-curves_html.py and curves_image.py paint it.
+curves_image.py and the page (page/training.py) paint it.
 """
 
 from __future__ import annotations

@@ -1,28 +1,28 @@
-"""Plots of a step: OUT.html with plotly, with names under the pointer, or OUT.png with matplotlib.
+"""Plots of a step: OUT.png, .svg or .pdf with matplotlib, or OUT.html, the page of a plan or of a comparison (page/).
 
     draw_arena     x: time, y: address; one box per residency, coloured by kind
     draw_memory    live bytes over time, one line per strategy, and the budget; beside it time over memory
 
-This module computes the content of the plots; timeline_html.py and timeline_png.py paint it.
+This module computes the content of the plots; timeline_image.py paints it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
-from pathlib import Path
+from importlib.util import find_spec
 
 from layermem.errors import InputError
 from layermem.graph.ops import FORWARD
 from layermem.report.memory import Span, live_bytes, spans
+from layermem.report.page.data import comparison_page, plan_page
+from layermem.report.page.html import page_html
+from layermem.report.page.strategies import compared_page
 from layermem.report.plan_report import PlanReport
+from layermem.utils.files import check_ending, check_folder, write_atomically
 from layermem.utils.units import format_bytes, format_seconds
 
-PAINTERS = {
-    ".html": ("layermem.report.timeline_html", "plotly"),
-    ".png": ("layermem.report.timeline_png", "matplotlib"),
-}
+ENDINGS = (".png", ".svg", ".pdf", ".html")
 EDGED = 0.004  # share of the height above which a box has an edge
 MAX_BOXES = 6000  # residencies with a box of their own: the largest ones by bytes times seconds
 MERGED_COLUMNS = 200  # intervals of time in each of which the others are merged, by kind
@@ -100,7 +100,13 @@ class MemoryPicture:
 
 def draw_arena(report: PlanReport, path: str) -> None:
     """Plot the arena over the training step of `report` to the file `path`."""
-    _painter(path, "paint_arena")(arena_picture(report), path)
+    check_plot(path)
+    if is_page(path):
+        write_atomically(path, page_html(plan_page(report)))
+        return
+    from layermem.report.timeline_image import paint_arena
+
+    paint_arena(arena_picture(report), path)
 
 
 def arena_picture(report: PlanReport) -> ArenaPicture:
@@ -165,16 +171,27 @@ def draw_memory(
     reports: Sequence[PlanReport], trade: Mapping[str, Points], bound: Points, path: str, *, title: str
 ) -> None:
     """Plot the live bytes of each plan over its step, and overhead over bytes by strategy, with its lower bound."""
+    check_plot(path)
+    if is_page(path):
+        write_atomically(path, page_html(comparison_page(title, compared_page(reports, trade, bound))))
+        return
+    from layermem.report.timeline_image import paint_memory
+
+    paint_memory(memory_picture(reports, trade, bound, title=title), path)
+
+
+def memory_picture(
+    reports: Sequence[PlanReport], trade: Mapping[str, Points], bound: Points, *, title: str
+) -> MemoryPicture:
     colours = {report.strategy: LINE_COLOURS[i % len(LINE_COLOURS)] for i, report in enumerate(reports)}
     memory = tuple(_memory_curve(report, colours[report.strategy]) for report in reports)
     curves = [_points_curve(name, points, colours[name]) for name, points in trade.items() if points]
     given = next((report.budget_bytes for report in reports if report.budget_bytes is not None), None)
     budget, budget_note = _visible_budget(given, max(max(curve.ys) for curve in memory))
     title += budget_note.replace(" of a budget of", ", budget")
-    picture = MemoryPicture(
+    return MemoryPicture(
         title, merge_equal(memory), merge_equal(curves), _points_curve("lower bound", bound, INK), budget
     )
-    _painter(path, "paint_memory")(picture, path)
 
 
 def merge_equal(curves: Sequence[Curve]) -> tuple[Curve, ...]:
@@ -201,19 +218,14 @@ def _memory_curve(report: PlanReport, colour: str) -> Curve:
 
 def check_plot(path: str) -> None:
     """InputError, before any work, for a plot that could not be drawn."""
-    _painter(path, "paint_arena")
+    check_ending(path, ENDINGS, "a plot")
+    check_folder(path)
+    if not is_page(path) and find_spec("matplotlib") is None:
+        raise InputError("needs matplotlib; install it: pip install 'layermem[plot]'", path=path)
 
 
-def _painter(path: str, picture: str) -> Callable[..., None]:
-    kind = Path(path).suffix.lower()
-    if kind not in PAINTERS:
-        raise InputError(f"has an unknown format; use a name that ends in {' or '.join(PAINTERS)}", path=path)
-    module, package = PAINTERS[kind]
-    try:
-        paint: Callable[..., None] = getattr(import_module(module), picture)
-    except ModuleNotFoundError:
-        raise InputError(f"needs {package}; install it: pip install 'layermem[plot]'", path=path) from None
-    return paint
+def is_page(path: str) -> bool:
+    return path.lower().endswith(".html")
 
 
 def scale_of(largest: float, *, seconds: bool) -> tuple[float, str]:

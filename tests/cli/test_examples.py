@@ -67,7 +67,7 @@ def test_the_help_of_every_verb_shows_its_example(layermem, verb):
 
 
 def test_every_example_works(layermem, tmp_path, monkeypatch):
-    pytest.importorskip("plotly")
+    pytest.importorskip("matplotlib")
     pytest.importorskip("igraph")
     write_shapes(tmp_path / "photos", 2)
     monkeypatch.chdir(tmp_path)

@@ -196,7 +196,7 @@ def test_help_lists_every_strategy_with_its_description(layermem):
         (("--net", NET, "--budget", "lots"), "'lots' is not an amount of memory; use a size such as"),
         (("--net", NET, "--costs", "nowhere.csv"), "nowhere.csv: no such file; give an existing cost file (make"),
         (("--net", NET, "--load", "nowhere.json"), "no such file; give an existing plan"),
-        (("--net", NET, "--plot", "arena.gif"), "ends in .html or .png"),
+        (("--net", NET, "--plot", "arena.gif"), "ends in .png, .svg, .pdf or .html"),
         (("--net", NET, "--save", "/nowhere/plan.json"), "there is no folder"),
         (("--net", "nowhere.prototxt"), "no such file"),
         (("--net", NET, "--batch", "0"), "give a number from 1"),

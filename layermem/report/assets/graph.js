@@ -155,8 +155,11 @@ class NetView {
     for (const [from, to] of this.edges(stands)) graph.setEdge(from, to);
     dagre.layout(graph);
     const { width, height } = graph.graph();
+    const reach = graph.edges().flatMap((edge) => graph.edge(edge).points.map(({ x }) => x)); // dagre leaves them out
+    const left = Math.min(0, ...reach) - 4, wide = Math.max(width, ...reach) + 4 - left;
     const svg = svgElement("svg", {
-      width: Math.round(width * this.scale), height: Math.round((height + 8) * this.scale), viewBox: `0 -8 ${width} ${height + 8}`,
+      width: Math.round(wide * this.scale), height: Math.round((height + 8) * this.scale),
+      viewBox: `${left} -8 ${wide} ${height + 8}`,
     }, this.arrow());
     clusters.forEach((cluster) => svg.append(this.clusterShape(cluster, graph.node(cluster.id))));
     for (const edge of graph.edges()) svg.append(edgeShape(graph.edge(edge).points));

@@ -12,7 +12,7 @@ and their plans are not placed: bytes are live bytes, which placement exceeds by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from layermem.errors import InputError
 from layermem.job import Job
@@ -87,14 +87,8 @@ def strategies_page(
     if report.strategy not in curves:  # the plan of the page is known in any case
         curves[report.strategy] = [(report.peak_bytes, report.overhead)]
     return {
-        "strategy": report.strategy,
-        "budget_bytes": report.budget_bytes,
-        "baseline_bytes": job.baseline_bytes,
-        "baseline_seconds": job.baseline_seconds,
-        "bvlc_bytes": job.bvlc_bytes,
-        "bound_bytes": report.bound_bytes,
+        **_frame(report, rows),
         "placed": not is_deep(job),
-        "rows": rows,
         "budgets": budgets,
         "curves": [{"strategy": name, **_columns(job, curve)} for name, curve in curves.items()],
         "bound": _columns(job, bound_curve(job, budgets)),
@@ -116,18 +110,42 @@ def _placed(job: Job, reports: Sequence[PlanReport]) -> Curve:
     return [(program.arena_bytes, overhead_of(job, program.seconds)) for program in programs]
 
 
-def _row(report: PlanReport) -> dict[str, object]:
+def compared_page(
+    reports: Sequence[PlanReport], curves: Mapping[str, Sequence[tuple[int, float]]], bound: Sequence[tuple[int, float]]
+) -> dict[str, object]:
+    """The section `strategies` of a page of a comparison that was made: plans, and curves of (bytes, overhead)."""
+    first, job = reports[0], reports[0].job
+    rows = []
+    for report in rank(reports):
+        sizes = [report.peak_bytes, *(nbytes for nbytes, _ in curves.get(report.strategy, ()))]
+        rows.append({**_row_without_search(report, {}), "least_bytes": min(sizes)})
+    return {
+        **_frame(first, rows),
+        "strategy": None,  # of no plan in particular
+        "placed": not is_deep(job),
+        "budgets": [nbytes for nbytes, _ in bound],
+        "curves": [{"strategy": name, **_columns(job, sorted(curve))} for name, curve in curves.items()],
+        "bound": _columns(job, bound),
+        "memory": [{"strategy": each.strategy, **memory_curve(each)} for each in reports],
+        "left_out": [],
+    }
+
+
+def _frame(report: PlanReport, rows: Sequence[Mapping[str, object]]) -> dict[str, object]:
+    job = report.job
     return {
         "strategy": report.strategy,
-        "description": get_strategy(report.strategy).description,
-        "fits": report.feasible,
-        "peak_bytes": report.peak_bytes,
-        "least_bytes": report.minimum_bytes,
-        "host_bytes": report.program.host_bytes,
-        "seconds": report.seconds,
-        "recomputed_ops": report.recomputed_ops,
-        "offloaded_bytes": report.offloaded_bytes,
+        "budget_bytes": report.budget_bytes,
+        "baseline_bytes": job.baseline_bytes,
+        "baseline_seconds": job.baseline_seconds,
+        "bvlc_bytes": job.bvlc_bytes,
+        "bound_bytes": report.bound_bytes,
+        "rows": rows,
     }
+
+
+def _row(report: PlanReport) -> dict[str, object]:
+    return {**_row_without_search(report, {}), "least_bytes": report.minimum_bytes}
 
 
 def _live_rows(job: Job, curves: dict[str, Curve], report: PlanReport) -> list[dict[str, object]]:
@@ -166,7 +184,7 @@ def _row_without_search(report: PlanReport, curves: dict[str, Curve]) -> dict[st
     }
 
 
-def _columns(job: Job, curve: Curve) -> dict[str, object]:
+def _columns(job: Job, curve: Sequence[tuple[int, float]]) -> dict[str, object]:
     return {
         "bytes": [nbytes for nbytes, _ in curve],
         "seconds": [(1 + overhead) * job.baseline_seconds for _, overhead in curve],

@@ -1,8 +1,9 @@
-"""Paints the plots of timeline.py with matplotlib."""
+"""Paints the plots of timeline.py with matplotlib, as PNG, SVG or PDF."""
 
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -105,6 +106,8 @@ def _level(axes: Axes, y: float, text: str, style: str) -> Line2D:
 def _finish(figure: Figure, path: str) -> None:
     for each in figure.axes:
         each.spines[["top", "right"]].set_visible(False)
-    picture = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(picture, metadata={"Software": "layermem"})  # type: ignore[no-untyped-call]
-    write_atomically(path, picture.getvalue())
+    FigureCanvasAgg(figure)
+    file, form = io.BytesIO(), Path(path).suffix[1:].lower()
+    metadata = {"Software": "layermem"} if form == "png" else {"Creator": "layermem"}
+    figure.savefig(file, format=form, dpi=DPI, metadata=metadata)
+    write_atomically(path, file.getvalue())
