@@ -197,6 +197,7 @@ TESTED_ELSEWHERE = {
     "solver/callbacks.py": ("interactive/test_solver.py", "callbacks of a run"),
     "report/events.py": ("report/test_log.py", "declarations alone"),
     "report/timeline_image.py": ("report/test_timeline.py", "paints what test_timeline.py tests"),
+    "report/timeline_picture.py": ("report/test_timeline.py", "the content of the plots that it draws"),
 }
 
 

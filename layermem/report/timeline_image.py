@@ -1,4 +1,4 @@
-"""Paints the plots of timeline.py with matplotlib, as PNG, SVG or PDF."""
+"""Paints the plots of timeline_picture.py with matplotlib, as PNG, SVG or PDF."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from layermem.report.timeline import EDGED, INK, KIND_NAMES, ArenaPicture, MemoryPicture, scale_of
+from layermem.report.timeline_picture import EDGED, INK, KIND_NAMES, ArenaPicture, MemoryPicture, scale_of
 from layermem.utils.files import write_atomically
 from layermem.utils.units import format_bytes
 

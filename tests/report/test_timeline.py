@@ -15,16 +15,8 @@ from layermem.proto.read import read_net_text
 from layermem.report.memory import spans
 from layermem.report.page.columns import unpack
 from layermem.report.plan_report import PlanReport, evaluate
-from layermem.report.timeline import (
-    Box,
-    Curve,
-    arena_picture,
-    draw_arena,
-    draw_memory,
-    merge_boxes,
-    merge_equal,
-    scale_of,
-)
+from layermem.report.timeline import draw_arena, draw_memory
+from layermem.report.timeline_picture import Box, Curve, arena_picture, merge_boxes, merge_equal, scale_of
 from tests.nets import NETS
 
 STRATEGIES = ("caffe", "liveness", "hybrid", "recompute")
@@ -114,7 +106,7 @@ def test_the_page_of_a_comparison_has_its_plans_and_its_curves(recomputed, tmp_p
 
 def test_what_is_too_small_for_a_box_of_its_own_is_merged_and_covers_the_same_plane(found, monkeypatch):
     whole = arena_picture(found)
-    monkeypatch.setattr("layermem.report.timeline.MAX_BOXES", 5)
+    monkeypatch.setattr("layermem.report.timeline_picture.MAX_BOXES", 5)
     picture = arena_picture(found)
     assert picture.boxes[-5:] == whole.boxes[:5]
     small, merged = whole.boxes[5:], picture.boxes[:-5]
