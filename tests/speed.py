@@ -38,6 +38,7 @@ SLOW = (
     "solver/test_snapshot.py",
     "solver/test_strategies.py",
     "solver/test_three_budgets.py",
+    "test_examples.py",
     "test_guide.py",
     "tools/",
 )

@@ -1,0 +1,78 @@
+"""The examples of docs/examples run and print what docs/examples.md says; the notebook's outputs are those of a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "docs" / "examples"
+PRINTED = {  # arguments, and what the output has
+    "equal_bits.py": (["3"], "weights are equal, bit by bit"),
+    "does_not_fit.py": ([], "below the minimum of 'auto'"),
+    "own_strategy.py": ([], "largest-first: "),
+    "predict_digits.py": (["60"], "scores (360, 10), accuracy 0.9"),
+}
+NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
+
+
+def run(*words: str | Path, folder: Path) -> str:
+    ended = subprocess.run(
+        [sys.executable, *map(str, words)], capture_output=True, text=True, cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"},
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_every_script_is_run_and_described():
+    assert {file.name for file in EXAMPLES.glob("*.py")} == set(PRINTED)
+    page = (ROOT / "docs" / "examples.md").read_text()
+    assert all(f"examples/{name}" in page for name in [*PRINTED, *(file.name for file in NOTEBOOKS)])
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_a_script_runs_from_any_folder(name, tmp_path):
+    arguments, shown = PRINTED[name]
+    assert shown in run(EXAMPLES / name, *arguments, folder=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_strategy_of_ones_own_changes_no_bit(tmp_path):
+    first, second = run(EXAMPLES / "own_strategy.py", folder=tmp_path).splitlines()
+    assert first.rpartition("loss ")[2] == second.rpartition("loss ")[2]
+    assert " 0 offloaded" in first and " 0 offloaded" not in second
+
+
+def texts(file: Path) -> list[list[str]]:
+    """The text that each code cell printed, or the kinds of what it displayed."""
+    cells = [cell for cell in json.loads(file.read_text())["cells"] if cell["cell_type"] == "code"]
+    return [
+        ["".join(output["text"]) if "text" in output else "picture" for output in merged(cell["outputs"])]
+        for cell in cells
+    ]
+
+
+def merged(outputs: list[dict]) -> list[dict]:
+    """Outputs with what was printed at several times as one text."""
+    joined: list[dict] = []
+    for output in outputs:
+        if joined and "text" in output and "text" in joined[-1]:
+            joined[-1] = {**output, "text": [*joined[-1]["text"], *output["text"]]}
+        else:
+            joined.append(output)
+    return joined
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda file: file.name)
+def test_a_notebook_prints_and_shows_what_is_stored_in_it(notebook, tmp_path):
+    pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    run(ROOT / "tools/site/run_notebook.py", notebook, tmp_path / "out.ipynb", folder=tmp_path)
+    stored = texts(notebook)
+    assert any("picture" in cell for cell in stored) and texts(tmp_path / "out.ipynb") == stored
