@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def main(source: Path, target: Path) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    os.environ.pop("MPLBACKEND", None)  # the kernel has its own, which shows figures in the notebook
     notebook = nbformat.read(source, as_version=4)
     where = {"metadata": {"path": source.parent}}
     NotebookClient(notebook, timeout=120, kernel_name="python3", resources=where).execute()
