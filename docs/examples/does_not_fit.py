@@ -1,6 +1,6 @@
 """Plan a net that does not fit: the refusal, the smallest budget, and what host memory changes.  Nothing runs.
 
-    python docs/examples/does_not_fit.py
+python docs/examples/does_not_fit.py
 """
 
 from pathlib import Path

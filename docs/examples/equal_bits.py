@@ -1,6 +1,6 @@
 """Train the digits under three budgets: the memory differs, the weights do not.
 
-    python docs/examples/equal_bits.py [iterations]
+python docs/examples/equal_bits.py [iterations]
 """
 
 import sys
@@ -22,9 +22,7 @@ def main(iterations: int) -> None:
         print(f"loss {solver.outputs['loss']:.6f} after {solver.iteration} iterations")
         solver.close()
     first, *others = runs.values()
-    equal = all(
-        a.tobytes() == b.tobytes() for run in others for name in first for a, b in zip(run[name], first[name])
-    )
+    equal = all(a.tobytes() == b.tobytes() for run in others for name in first for a, b in zip(run[name], first[name]))
     print("weights are equal, bit by bit" if equal else "weights differ")
 
 

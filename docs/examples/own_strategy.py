@@ -1,6 +1,6 @@
 """A strategy of your own: offload the largest activations, one after the other, until the step fits.
 
-    python docs/examples/own_strategy.py
+python docs/examples/own_strategy.py
 """
 
 from dataclasses import replace
@@ -18,9 +18,7 @@ SOLVER = Path(__file__).parents[2] / "prototxt/digits/solver.prototxt"
 
 
 @strategy("largest-first", description="offload the largest activations until the step fits", offloads=True)
-def largest_first(
-    graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints
-) -> Plan:
+def largest_first(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
     plan = Plan("largest-first", program_order(graph), {}, REUSE)
     gaps = crossing_gaps(graph, activations(graph), HostBudget(graph, hints))
     for gap in sorted(gaps, key=lambda gap: -graph.buffers[gap.buffer].nbytes):

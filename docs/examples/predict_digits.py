@@ -1,6 +1,6 @@
 """From data to a prediction: train on the digits, save the weights, and classify the test images.
 
-    python docs/examples/predict_digits.py [iterations]
+python docs/examples/predict_digits.py [iterations]
 """
 
 import sys
