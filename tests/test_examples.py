@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tools.site.notebooks import joined
+
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "docs" / "examples"
-PRINTED = {  # arguments, and what the output has
+PRINTED = {  # arguments, and what the output has; the others run as commands of the page (tests/test_guide.py)
     "equal_bits.py": (["3"], "weights are equal, bit by bit"),
-    "does_not_fit.py": ([], "below the minimum of 'auto'"),
     "own_strategy.py": ([], "largest-first: "),
-    "predict_digits.py": (["60"], "scores (360, 10), accuracy 0.9"),
 }
 NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
 
@@ -31,9 +32,10 @@ def run(*words: str | Path, folder: Path) -> str:
 
 
 def test_every_script_is_run_and_described():
-    assert {file.name for file in EXAMPLES.glob("*.py")} == set(PRINTED)
     page = (ROOT / "docs" / "examples.md").read_text()
-    assert all(f"examples/{name}" in page for name in [*PRINTED, *(file.name for file in NOTEBOOKS)])
+    scripts = {file.name for file in EXAMPLES.glob("*.py")}
+    assert set(re.findall(r"^\$ python docs/examples/(\w+\.py)", page, re.MULTILINE)) | set(PRINTED) == scripts
+    assert all(f"(examples/{name})" in page for name in [*scripts, *(file.name for file in NOTEBOOKS)])
 
 
 @pytest.mark.parametrize("name", PRINTED)
@@ -52,20 +54,9 @@ def texts(file: Path) -> list[list[str]]:
     """The text that each code cell printed, or the kinds of what it displayed."""
     cells = [cell for cell in json.loads(file.read_text())["cells"] if cell["cell_type"] == "code"]
     return [
-        ["".join(output["text"]) if "text" in output else "picture" for output in merged(cell["outputs"])]
+        ["".join(output["text"]) if "text" in output else "picture" for output in joined(cell["outputs"])]
         for cell in cells
     ]
-
-
-def merged(outputs: list[dict]) -> list[dict]:
-    """Outputs with what was printed at several times as one text."""
-    joined: list[dict] = []
-    for output in outputs:
-        if joined and "text" in output and "text" in joined[-1]:
-            joined[-1] = {**output, "text": [*joined[-1]["text"], *output["text"]]}
-        else:
-            joined.append(output)
-    return joined
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda file: file.name)

@@ -17,7 +17,7 @@ def parts(cell: dict[str, Any]) -> list[str]:
     if cell["cell_type"] == "markdown":
         return [source, ""]
     shown = [f"```python\n{source}\n```", ""]
-    for output in cell["outputs"]:
+    for output in joined(cell["outputs"]):
         data = output.get("data", {})
         text = "".join(output.get("text", data.get("text/plain", "")))
         if "image/png" in data:
@@ -26,3 +26,14 @@ def parts(cell: dict[str, Any]) -> list[str]:
         elif text:
             shown += [f"```text\n{text.rstrip()}\n```", ""]
     return shown
+
+
+def joined(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """`outputs`, with what was printed in several parts as one text."""
+    found: list[dict[str, Any]] = []
+    for output in outputs:
+        if found and "text" in output and "text" in found[-1]:
+            found[-1] = {**output, "text": [*found[-1]["text"], *output["text"]]}
+        else:
+            found.append(output)
+    return found
