@@ -1,11 +1,11 @@
-"""Recomputation planned by layermem, run by PyTorch: a joint graph, its plan, and a selective-checkpoint policy.
+"""Recomputation planned by layermem, run by PyTorch: a training graph, its plan, and a selective-checkpoint policy.
 
     python tools/torch_policy.py [--model FILE.py:NAME] [--budget 50%] [--export graph.txt]
 
 NAME is a function without arguments that returns the stages of a net (a list of modules, run one after the other) and
 an input tensor; without --model a small convolutional net is taken.  Needs PyTorch for all but --help.
 
-1  AOTAutograd traces forward and backward of the mean square of the output: the joint graph (torch.fx)
+1  AOTAutograd traces forward and backward of the mean square of the output: the training graph (torch.fx)
 2  it becomes a graph file of Kusumoto et al., which `layermem plan-graph` reads too (--export)
 3  layermem plans which values to keep within the budget
 4  each stage runs under torch.utils.checkpoint with a policy that saves those values and recomputes the others
@@ -46,7 +46,7 @@ NOT_EXPRESSED = (
 
 @dataclass(frozen=True)
 class Op:
-    """A node of a joint graph, with views already resolved.
+    """A node of a training graph, with views already resolved.
 
     target    its operator, such as aten.relu.default
     reads     names of values, parameters and inputs
@@ -62,7 +62,7 @@ class Op:
 
 
 @dataclass
-class Joint:
+class Traced:
     """sources  (name, bytes, whether it is a parameter) of what the graph is given"""
 
     sources: list[tuple[str, int, bool]]
@@ -129,11 +129,11 @@ class Saved:
     calls: dict[str, frozenset[int]]
 
     @classmethod
-    def of(cls, joint: Joint, kept: set[int]) -> Saved:
+    def of(cls, traced: Traced, kept: set[int]) -> Saved:
         """Those that make a variable in `kept`."""
-        ids, counts = joint.ids, Counter[str]()
+        ids, counts = traced.ids, Counter[str]()
         calls: dict[str, set[int]] = defaultdict(set)
-        for op in joint.forward:
+        for op in traced.forward:
             if any(ids[name] in kept for name, _ in op.writes):
                 calls[op.target].add(counts[op.target])
             counts[op.target] += 1
@@ -160,8 +160,8 @@ def kept_values(graph: GraphFile, plan: GraphPlan) -> set[int]:
 # -- with PyTorch ------------------------------------------------------------------------------------------------------
 
 
-def trace(stages: Sequence[Any], x: Any) -> Joint:
-    """The joint graph of the mean square of what the stages make of x."""
+def trace(stages: Sequence[Any], x: Any) -> Traced:
+    """The training graph of the mean square of what the stages make of x."""
     import torch
     from torch._functorch.aot_autograd import aot_function, make_boxed_func
     from torch._functorch.partitioners import default_partition
@@ -169,13 +169,13 @@ def trace(stages: Sequence[Any], x: Any) -> Joint:
 
     net = torch.nn.Sequential(*stages)
     names = [name for name, _ in net.named_parameters()]
-    found: list[Joint] = []
+    found: list[Traced] = []
 
     def run(*tensors: Any) -> Any:
         return functional_call(net, dict(zip(names, tensors)), (tensors[-1],)).square().mean()
 
     def partition(module: Any, inputs: Any, **options: Any) -> Any:
-        found.append(joint_of(module.graph, names, options["num_fwd_outputs"]))
+        found.append(traced_of(module.graph, names, options["num_fwd_outputs"]))
         return default_partition(module, inputs, **options)
 
     compiled = aot_function(run, fw_compiler=lambda module, _: make_boxed_func(module), partition_fn=partition)
@@ -183,8 +183,8 @@ def trace(stages: Sequence[Any], x: Any) -> Joint:
     return found[0]
 
 
-def joint_of(graph: Any, parameters: Sequence[str], outputs: int) -> Joint:
-    """The Joint of a torch.fx graph of AOTAutograd, whose first outputs are those of the forward pass."""
+def traced_of(graph: Any, parameters: Sequence[str], outputs: int) -> Traced:
+    """The Traced of a torch.fx graph of AOTAutograd, whose first outputs are those of the forward pass."""
     forward: set[Any] = set()
     stack = [each for each in next(iter(reversed(graph.nodes))).args[0][:outputs] if each is not None]
     while stack:
@@ -211,7 +211,7 @@ def joint_of(graph: Any, parameters: Sequence[str], outputs: int) -> Joint:
                 reads = tuple(base[each] for each in inputs)
                 sequence = node.meta.get("seq_nr", -1)
                 ops.append(Op(str(node.target), reads, _writes(node), node not in forward, sequence))
-    return Joint(sources, ops)
+    return Traced(sources, ops)
 
 
 def _writes(node: Any) -> tuple[tuple[str, int], ...]:
@@ -312,8 +312,8 @@ def run(options: argparse.Namespace) -> None:
         raise InputError("needs PyTorch; install it with pip install 'layermem[bench]'") from None
     torch.use_deterministic_algorithms(True)
     stages, x = load_model(options.model)
-    joint = trace(stages, x)
-    graph = joint.graph_file()
+    traced = trace(stages, x)
+    graph = traced.graph_file()
     if options.export:
         write_graph(graph, options.export)
     planner = GraphPlanner(graph)
@@ -322,7 +322,7 @@ def run(options: argparse.Namespace) -> None:
     if not plan.feasible:
         raise InputError(f"--budget is below the least, {format_bytes(plan.minimum_bytes)}; give that, or more")
     kept = kept_values(graph, plan)
-    saved = Saved.of(joint, kept)
+    saved = Saved.of(traced, kept)
     values = [v for v, variable in enumerate(graph.variables) if variable.is_value]
     nbytes = sum(graph.variables[v].bytes for v in values)
     print(f"graph         {len(graph.forward)} ops, {len(values)} values of {format_bytes(nbytes)}")

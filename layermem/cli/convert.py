@@ -60,9 +60,7 @@ def add_verbs(verbs: Verbs) -> None:
         "--names", metavar="MAP", help="names in a .safetensors or .npz file, in lines `conv1/0 conv1.weight`"
     )
     convert_onnx.add_onnx_options(
-        parser.add_argument_group(
-            "options of `convert onnx`; of `deploy`: all but --weights, --any-batch; of `from-onnx`: --batch, --input"
-        )
+        parser.add_argument_group("options of `convert onnx`; --batch and --input also of `from-onnx` and `deploy`")
     )
     convert_deploy.add_deploy_options(parser.add_argument_group("option of `convert deploy`"))
     parser.set_defaults(run=run_convert, level=None)

@@ -75,7 +75,7 @@ def run_examples(arguments: argparse.Namespace) -> int:
     examples = read_examples()
     for name in arguments.names:
         if name not in examples:
-            raise InputError(f"there is no example '{name}' ({choices(name, examples)})")
+            raise InputError(f"there is no example '{name}'; choose another ({choices(name, examples)})")
     if arguments.names and arguments.json:
         raise InputError("--json is of the list of examples; leave out the names, or --json")
     if arguments.names:

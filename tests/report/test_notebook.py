@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import layermem
 from layermem.report.notebook import MAX_ROWS, net_html
-from layermem.report.timeline import arena_picture
+from layermem.report.timeline_picture import arena_picture
 from tests.nets import NETS
 
 

@@ -1,4 +1,4 @@
-"""A joint graph as a graph file, its plan as a policy; with PyTorch, where it is installed, peaks and gradients."""
+"""A training graph as a graph file, its plan as a policy; with PyTorch, where it is installed, peaks and gradients."""
 
 import subprocess
 import sys
@@ -8,13 +8,13 @@ import pytest
 
 from layermem.planning.graph_files.planner import GraphPlanner
 from layermem.planning.graph_files.text_format import format_graph, parse_graph
-from tools.torch_policy import Joint, Op, Saved, kept_values
+from tools.torch_policy import Op, Saved, Traced, kept_values
 
 ROOT = Path(__file__).resolve().parents[2]
 MM, RELU, MUL = "aten.mm.default", "aten.relu.default", "aten.mul.Tensor"
 
 
-def chain(length: int, *, numbered: bool) -> Joint:
+def chain(length: int, *, numbered: bool) -> Traced:
     """x -> mm -> relu -> mm -> relu ..., 100 bytes a value; as AOTAutograd writes it, backward behind forward."""
     sources = [("x", 100, False), *((f"w{i}", 10, True) for i in range(length))]
     forward, backward, value = [], [], "x"
@@ -28,7 +28,7 @@ def chain(length: int, *, numbered: bool) -> Joint:
         backward.append(Op("aten.threshold_backward.default", ("dy", f"y{i}"), ((f"da{i}", 100),), True,
                            number.get("sequence", -1)))  # fmt: skip
         value = f"y{i}"
-    return Joint(sources, [*forward, *reversed(backward)])
+    return Traced(sources, [*forward, *reversed(backward)])
 
 
 def test_a_joint_graph_is_a_graph_file_that_can_be_read_again():
@@ -51,21 +51,21 @@ def test_what_a_backward_reads_is_found_by_numbers_or_by_values():
 
 
 def test_values_of_several_ops_go_to_those_that_make_them():
-    joint = Joint([("x", 8, False)], [
+    traced = Traced([("x", 8, False)], [
         Op(RELU, ("x",), (("a", 8),)), Op(RELU, ("a",), (("b", 8),)), Op(RELU, ("b",), (("c", 8),)),
         Op(MUL, ("a", "c", "dy"), (("d", 8),), True),
     ])  # fmt: skip
-    assert joint.saved_by_op() == [{"a"}, set(), {"c"}]
+    assert traced.saved_by_op() == [{"a"}, set(), {"c"}]
 
 
 def test_a_plan_becomes_the_numbers_of_the_calls_that_are_saved():
-    joint = chain(6, numbered=True)
-    graph = joint.graph_file()
+    traced = chain(6, numbered=True)
+    graph = traced.graph_file()
     plan = GraphPlanner(graph).plan()
     kept = kept_values(graph, plan)
-    ids = joint.ids
+    ids = traced.ids
     assert kept and kept < {ids[f"{kind}{i}"] for kind in "ay" for i in range(6)}
-    saved = Saved.of(joint, kept)
+    saved = Saved.of(traced, kept)
     for i in range(6):
         assert saved.has(MM, i) == (ids[f"a{i}"] in kept) and saved.has(RELU, i) == (ids[f"y{i}"] in kept)
     assert not saved.has(MUL, 0) and not saved.has(MM, 6)
@@ -102,10 +102,10 @@ def test_a_policy_lowers_the_peak_and_keeps_the_gradients(tmp_path):
 
     (tmp_path / "model.py").write_text(MODEL)
     stages, x = load_model(f"{tmp_path / 'model.py'}:small")
-    joint = trace(stages, x)
-    assert len(joint.forward) == 18 and all(op.sequence >= 0 for op in joint.forward if "conv" in op.target)
-    graph = joint.graph_file()
-    saved = Saved.of(joint, kept_values(graph, GraphPlanner(graph).plan()))
+    traced = trace(stages, x)
+    assert len(traced.forward) == 18 and all(op.sequence >= 0 for op in traced.forward if "conv" in op.target)
+    graph = traced.graph_file()
+    saved = Saved.of(traced, kept_values(graph, GraphPlanner(graph).plan()))
     peak, gradients = step(stages, x, None)
     less, again = step(stages, x, saved)
     assert less < 0.8 * peak and all(torch.equal(a, b) for a, b in zip(gradients, again))
