@@ -81,7 +81,9 @@ def test_the_guide_leads_from_200_images_to_a_classifier(layermem, tmp_path, mon
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
     write_shapes(tmp_path / "photos", 50)
-    commands = re.findall(r"^layermem .*", PAGE.read_text().partition("\n## ")[0], re.MULTILINE)
+    text = PAGE.read_text().partition("\n## ")[0].replace("\\\n", " ")
+    commands = re.findall(r"^layermem .*", text, re.MULTILINE)
+    assert len(commands) == 1 + 5
     outputs = {}
     for words in map(shlex.split, commands):
         ended = layermem(*words[1:])
@@ -90,4 +92,5 @@ def test_the_guide_leads_from_200_images_to_a_classifier(layermem, tmp_path, mon
     assert "no problems" in outputs["data check"] and "160 images to train, 40 to test" in outputs["data folder"]
     accuracy = float(re.search(r"^accuracy = (\S+)", outputs["test"], re.MULTILINE)[1])
     assert accuracy > 0.6  # by chance: 0.25
+    assert re.search(r"photos/circle/00.png\n +[\d.]+ +\d  (circle|cross|square|triangle)\n", outputs["predict"])
     assert Path("curves.png").exists() and Path("shapes/deploy.prototxt").exists()
