@@ -36,16 +36,20 @@ if TYPE_CHECKING:
 EXAMPLE = """\
   layermem examples digits
   # with the weights that `layermem train --solver digits/solver.prototxt` saves:
-  layermem predict --net digits/train_val.prototxt \\
-                   --weights out/digits_iter_700.caffemodel --top 2 digits/digits_test_lmdb
-  layermem predict --net digits/train_val.prototxt --blob ip1 -o features.npz \\
-                   --weights out/digits_iter_700.caffemodel digits/digits_test_lmdb
+  layermem predict --net digits/train_val.prototxt --weights out/digits_iter_700.caffemodel \\
+                   --top 2 digits/digits_test_lmdb
+  layermem predict --net digits/train_val.prototxt --weights out/digits_iter_700.caffemodel \\
+                   --blob ip1 -o features.npz digits/digits_test_lmdb
 """
 OF_IMAGES = {"mean": "--mean", "scale": "--scale", "resize": "--resize", "crop": "--crop", "rgb": "--channel-order rgb"}
 OF_CLASSES = {"labels": "--labels", "top": "--top"}
 OWN_KEYS = ("names", "labels")  # of the features file, beside those of blobs
 BAD_ITEMS = InputError.exit_code
 TOP = 5
+NO_TRANSFORM = (
+    "a net with an Input layer states no transform of images, so their pixels are 0 to 255; give --mean and --scale as "
+    "in its training, or its train_val.prototxt"
+)
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -111,6 +115,8 @@ def run_predict(arguments: argparse.Namespace) -> int:
         print_warnings(
             f"layer '{name}' is not in the weight files and has its initial values" for name in predictor.missing
         )
+        if not arrays and predictor.source is not None and predictor.source.type == "Input" and stated == Stated():
+            print_warnings([NO_TRANSFORM])
         results = _results(predictor, arguments.inputs, arrays)
         if arguments.output:
             return _write_features(predictor, results, arguments.output)

@@ -19,13 +19,12 @@ from pathlib import Path
 import numpy as np
 
 from layermem.data.database import open_database
+from layermem.data.image_folder import IMAGE_ENDINGS
 from layermem.data.images import decode
 from layermem.data.leveldb_source import is_leveldb
 from layermem.data.list_source import IMAGE_LIMIT, LIST_LIMIT
 from layermem.errors import InputError
 from layermem.utils.input_files import exists, file_beside, read_bytes, read_lines
-
-IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 
 
 @dataclass(frozen=True)

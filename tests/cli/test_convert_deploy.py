@@ -23,7 +23,7 @@ def test_the_deploy_form_is_written(layermem, tmp_path):
         (["deploy", DIGITS], "`convert deploy` needs NET and OUT; give both"),
         (["deploy", DIGITS, "d.caffemodel"], "d.caffemodel: is no name of a prototxt file; use a name that ends in"),
         (["--batch", "1", "a.prototxt", "b.prototxt"], "--batch is an option of `layermem convert onnx` and `layermem"),
-        (["deploy", "--gray", DIGITS, "d.prototxt"], "--gray is an option of `layermem convert images` only"),
+        (["deploy", "--weights", "w", DIGITS, "d.prototxt"], "--weights is an option of `layermem convert onnx` only"),
     ],
 )
 def test_what_cannot_be_converted_is_refused(layermem, words, says):

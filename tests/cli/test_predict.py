@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from layermem.api import Net
+from layermem.api import Net, deploy
 
 NET = """
     name: "tiny"
-    layer { name: "data" type: "Input" top: "data" input_param { shape { dim: [2, 1, 3, 4] } } }
+    layer { name: "data" type: "DummyData" top: "data" dummy_data_param { shape { dim: [2, 1, 3, 4] } } }
     layer { name: "fc" type: "InnerProduct" bottom: "data" top: "fc"
             inner_product_param { num_output: 3 weight_filler { type: "gaussian" std: 0.01 } } }
     layer { name: "prob" type: "Softmax" bottom: "fc" top: "prob" }
@@ -22,7 +22,7 @@ def predict(layermem, tmp_path, monkeypatch, rng):
     """`layermem predict` of a tiny net on files in a folder: a.png, b.png, c.png, x.npy, labels.txt."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.prototxt").write_text(NET)
-    Net("net.prototxt", seed=2).save("tiny.caffemodel")
+    Net(deploy("net.prototxt"), seed=2).save("tiny.caffemodel")
     images = rng.integers(0, 256, (3, 3, 4)).astype(np.uint8)
     for name, image in zip("abc", images):
         Image.fromarray(image).save(f"{name}.png")
@@ -42,7 +42,7 @@ def test_the_most_likely_classes_have_their_names(predict):
 def test_images_arrays_and_python_give_the_same_numbers(predict):
     of_images = json.loads(predict("a.png", "b.png", "c.png", "--json").out)
     of_arrays = json.loads(predict("x.npy", "--json", "--labels", "labels.txt").out)
-    wanted = Net("net.prototxt", weights="tiny.caffemodel").predict(np.load("x.npy"))
+    wanted = Net(deploy("net.prototxt"), weights="tiny.caffemodel").predict(np.load("x.npy"))
     assert of_images["blob"] == "prob" and [item["name"] for item in of_arrays["items"]][2] == "x.npy[2]"
     for first, second, row in zip(of_images["items"], of_arrays["items"], wanted, strict=True):
         assert [each["class"] for each in first["top"]] == [*np.argsort(-row)]
@@ -58,7 +58,7 @@ def test_features_are_written_with_the_names_of_the_items(predict):
     assert (ended.code, ended.out) == (0, "f.npz: 3 items, fc 3x3, prob 3x3\n")
     features = np.load("f.npz")
     assert [*features["names"]] == ["a.png", "c.png", "b.png"] and [*features["labels"]] == [2, -1, -1]
-    wanted = Net("net.prototxt", weights="tiny.caffemodel").predict(np.load("x.npy")[[0, 2, 1]], "fc")
+    wanted = Net(deploy("net.prototxt"), weights="tiny.caffemodel").predict(np.load("x.npy")[[0, 2, 1]], "fc")
     np.testing.assert_allclose(features["fc"], wanted, rtol=1e-6)
 
 
@@ -127,3 +127,14 @@ def test_layers_without_weights_are_said(layermem, predict, tmp_path):
     (tmp_path / "more.prototxt").write_text(head + fc2 + prob + rest.replace('bottom: "fc"', 'bottom: "fc2"'))
     ended = layermem("predict", "--net", "more.prototxt", "--weights", "tiny.caffemodel", "a.png")
     assert ended.code == 0 and "layer 'fc2' is not in the weight files and has its initial values" in ended.sentence
+
+
+def test_a_deploy_net_without_a_transform_is_warned_of(layermem, predict, tmp_path):
+    assert layermem("convert", "deploy", "net.prototxt", "deploy.prototxt").code == 0
+    words = ["predict", "--net", "deploy.prototxt", "--weights", "tiny.caffemodel"]
+    ended = layermem(*words, "a.png")
+    assert (
+        ended.code == 0 and "states no transform of images, so their pixels are 0 to 255; give --mean" in ended.sentence
+    )
+    assert ended.out == predict("a.png").out and layermem(*words, "a.png", "--scale", "1").err == ""
+    assert layermem(*words, "x.npy").err == ""

@@ -144,7 +144,7 @@ def test_an_image_that_cannot_be_used_is_passed_on_in_its_place(weights):
 
 
 def test_what_cannot_be_predicted_is_refused(weights, photos):
-    with pytest.raises(InputError, match="the net has no blob 'conv9'"):
+    with pytest.raises(InputError, match="has no blob 'conv9'; did you mean 'conv'"):
         Predictor("net.prototxt", ["color.caffemodel"], blobs=["conv9"])
     with pytest.raises(InputError, match="use the weights of this net"):
         Predictor("net.prototxt", [weights])
