@@ -7,7 +7,7 @@ names      those of Caffe; of blobs that are written in place, earlier versions 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ import numpy as np
 from layermem.api import Net, build_net
 from layermem.errors import InputError
 from layermem.graph import net as graph_net
+from layermem.graph.deploy import deploy_net
 from layermem.graph.net import NetLayer, Node
 from layermem.layers.data import FEEDS
 from layermem.onnx import exporters as exporters  # registers them
@@ -53,7 +54,7 @@ def export(
 ) -> list[str]:
     """Write `net` with `weights` as an ONNX model to `path`, whole or not at all; what there is to say about it.
 
-    net         a prototxt file, read in phase TEST, or a Net of that phase; losses become the scores that they take
+    net         a prototxt file, read in phase TEST, or a Net of that phase; its deploy form is written
     weights     files; of a layer in several of them, the last
     batch, inputs   of a file, as in layermem.Net
     any_batch  inputs take batches of any size: the first axis is `N`
@@ -64,12 +65,22 @@ def export(
         net = net.definition
     elif not isinstance(net, graph_net.Net):
         net = build_net(str(net), "TEST", batch=batch, inputs=inputs)
+    check_phase(net)
+    deployed = build_net(deploy_net(net), "TEST")
+    try:
+        check_types(deployed)  # before files are read
+    except InputError as error:
+        raise net.placed(InputError(error.what, layer=error.layer)) from None
     files = [weights] if isinstance(weights, (str, Path)) else list(weights)
-    check_types(net)  # before files are read
-    values, notes = parameter_values(net, [str(file) for file in files])
-    exported = export_model(net, values, any_batch=any_batch)
+    values, notes = parameter_values(net, [str(file) for file in files], deployed.params)
+    exported = export_model(deployed, values, any_batch=any_batch)
     write_model(path, exported.model)
     return [*notes, *exported.notes]
+
+
+def check_phase(net: graph_net.Net) -> None:
+    if net.phase != PHASES["TEST"]:
+        raise InputError("is a net of phase TRAIN; build it with phase TEST", path=str(net.path))
 
 
 def write_model(path: str | Path, model: Any) -> None:
@@ -87,8 +98,7 @@ def write_model(path: str | Path, model: Any) -> None:
 def export_model(net: graph_net.Net, values: Mapping[str, Array], *, any_batch: bool = False) -> Exported:
     """The model of `net` with parameters `values`, by name and in Caffe's shapes; it has passed onnx.checker."""
     onnx = onnx_library()
-    if net.phase != PHASES["TEST"]:
-        raise InputError("is a net of phase TRAIN; build it with phase TEST", path=str(net.path))
+    check_phase(net)
     graph = write_graph(net, values)
     known = _shapes(net, graph)
     inputs, outputs = _ends(net, graph, known)
@@ -113,8 +123,13 @@ def export_model(net: graph_net.Net, values: Mapping[str, Array], *, any_batch: 
     return Exported(model, notes)
 
 
-def parameter_values(net: graph_net.Net, files: Sequence[str]) -> tuple[dict[str, Array], list[str]]:
-    """The parameters of `net` by name, and a note for each layer of a file that the net does not have."""
+def parameter_values(
+    net: graph_net.Net, files: Sequence[str], needed: Collection[str]
+) -> tuple[dict[str, Array], list[str]]:
+    """The parameters of `net` by name, and a note for each layer of a file that the net does not have.
+
+    needed   those that must be there
+    """
     values: dict[str, Array] = {}
     unknown: list[str] = []
     for file in files:
@@ -126,7 +141,7 @@ def parameter_values(net: graph_net.Net, files: Sequence[str]) -> tuple[dict[str
         values.update((name, np.asarray(blob, np.float32)) for name, blob in matched.items())
         unknown += more
     for name, owned in net.params.items():
-        if owned.param.carried:
+        if owned.param.carried or name not in needed:
             continue
         if name not in values:
             what = (

@@ -39,7 +39,7 @@ def test_a_net_becomes_a_model_of_the_batch_that_was_asked_for(layermem, small, 
         (["NET"], "needs NET and OUT; give both"),
         (["NET", "m.caffemodel", "--weights", "WEIGHTS"], "is no name of an ONNX model; give OUT a name that ends in"),
         (["NET", "m.onnx", "--batch", "2", "--any-batch"], "--batch and --any-batch exclude each other"),
-        (["NET", "m.onnx", "--gray"], "--gray is an option of `layermem convert images` only"),
+        (["NET", "m.onnx", "--names", "map"], "--names is an option of `layermem convert IN OUT` only"),
         (["none.prototxt", "m.onnx"], "none.prototxt: no such file"),
     ],
 )

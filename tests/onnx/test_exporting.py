@@ -273,3 +273,19 @@ def test_weights_come_from_files_and_must_be_there(tmp_path):
 def test_a_train_net_is_refused():
     with pytest.raises(InputError, match="is a net of phase TRAIN"):
         export_model(api.build_net("prototxt/digits/train_val.prototxt", "TRAIN"), {})
+
+
+def test_a_net_of_training_is_written_in_its_deploy_form(tmp_path):
+    """Auxiliary classifiers and labels are left out, and weights of their layers need not be there."""
+    text = SMALL + (
+        'layer { name: "aux" type: "InnerProduct" bottom: "a" top: "b" inner_product_param { num_output: 3 } }\n'
+        'layer { name: "aux_loss" type: "SoftmaxWithLoss" bottom: "b" bottom: "label" top: "l1" loss_weight: 0.3 }\n'
+        'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "l2" }\n'
+    )
+    net = net_of(text, data=(2, 3, 5, 5), label=(2,))
+    values = values_of(net, np.random.default_rng(0))
+    layers = {name: ("", [values[f"{name}.w0"], values[f"{name}.w1"]]) for name in ("conv", "ip")}
+    write_weights(tmp_path / "w.caffemodel", "net", layers)
+    assert export(net, tmp_path / "m.onnx", tmp_path / "w.caffemodel") == []
+    graph = onnx.load(tmp_path / "m.onnx").graph
+    assert [each.name for each in graph.input] == ["data"] and [each.name for each in graph.output] == ["prob"]
