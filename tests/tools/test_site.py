@@ -109,3 +109,13 @@ def test_a_broken_link_is_an_error(tmp_path, wrong):
     config.write_text(f"INHERIT: {CONFIG}\ndocs_dir: docs\nplugins: []\nhooks: []\nextra_css: []\nnav: [index.md]\n")
     ended = build(config, tmp_path / "site")
     assert ended.returncode != 0 and "missing" in ended.stderr
+
+
+def test_aligned_lists_of_docstrings_become_lists_and_brackets_stay_brackets():
+    pytest.importorskip("griffe")
+    from tools.site.docstrings import to_markdown
+
+    text = "Run.\n\nnames   of blobs, as\n        net.blobs[name][i]\na, b    `x[0]`\n\n    code[0]"
+    assert to_markdown(text).splitlines() == [
+        "Run.", "", "- `names`: of blobs, as", r"  net.blobs\[name\]\[i\]", "- `a, b`: `x[0]`", "", "    code[0]"
+    ]  # fmt: skip

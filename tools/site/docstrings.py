@@ -32,13 +32,21 @@ def to_markdown(text: str) -> str:
         if entry:
             if not in_list and lines and lines[-1]:
                 lines.append("")
-            lines.append(f"- `{entry[1].strip('`')}`: {entry[2]}")
+            lines.append(f"- `{entry[1].strip('`')}`: {literal(entry[2])}")
             in_list = True
         elif in_list and line.startswith("  ") and line.strip():
-            lines.append("  " + line.strip())
+            lines.append("  " + literal(line.strip()))
         else:
             if in_list and line.strip():
                 lines.append("")
             in_list = False
-            lines.append(line)
+            lines.append(line if line.startswith("    ") else literal(line))
     return "\n".join(lines)
+
+
+def literal(line: str) -> str:
+    """`line` with the signs of Markdown as themselves, but for code in backticks."""
+    parts = line.split("`")
+    return "`".join(
+        re.sub(r"[\[\]*<]", r"\\\g<0>", part) if number % 2 == 0 else part for number, part in enumerate(parts)
+    )
