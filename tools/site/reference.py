@@ -22,28 +22,30 @@ def page() -> str:
     """Markdown with one mkdocstrings block for each name in `layermem.__all__`."""
     package = importlib.import_module("layermem")
     values = {name: getattr(package, name) for name in package.__all__}
+    public = {value for value in values.values() if inspect.isclass(value)}
     text, listed = HEAD, set()
     for title, belongs in GROUPS:
         names = sorted(name for name, value in values.items() if name not in listed and belongs(value))
         listed.update(names)
         if names:
-            text += f"\n## {title}\n\n" + "\n".join(block(name, values[name]) for name in names)
+            text += f"\n## {title}\n\n" + "\n".join(block(values[name], public) for name in names)
     others = sorted(set(values) - listed)
     if others:
         text += "\n## Others\n\n" + "".join(f"- `layermem.{name}`: {first_line(values[name])}\n" for name in others)
     return text
 
 
-def block(name: str, value: object) -> str:
+def block(value: object, public: set[type]) -> str:
+    """Members that a class inherits are described where they are, if its base is public too."""
+    options = {"heading_level": "3"}
     if isinstance(value, ModuleType):
-        lines = [f"::: {value.__name__}", "    options:", "      show_root_full_path: true"]
+        where = value.__name__
+        options["show_root_full_path"] = "true"
     else:
-        lines = [f"::: {value.__module__}.{value.__qualname__}", "    options:", "      heading_level: 3"]  # type: ignore[attr-defined]
-    if name in ("LayermemError",) or (inspect.isclass(value) and issubclass(value, BaseException)):
-        lines.append("      inherited_members: false")
-    return (
-        "\n".join([*lines, "      heading_level: 3", ""]) if isinstance(value, ModuleType) else "\n".join([*lines, ""])
-    )
+        where = f"{value.__module__}.{value.__qualname__}"  # type: ignore[attr-defined]
+        if inspect.isclass(value) and (issubclass(value, BaseException) or public & set(value.__mro__[1:])):
+            options |= {"inherited_members": "false", "show_bases": "true"}
+    return "\n".join([f"::: {where}", "    options:", *(f"      {key}: {value}" for key, value in options.items()), ""])
 
 
 def first_line(value: object) -> str:
