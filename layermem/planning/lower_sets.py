@@ -220,10 +220,13 @@ class LowerSetPlanner:
             aligned(self.graph.buffers[b].nbytes) for b in op.writes if self.graph.buffers[b].kind == GRADIENT
         )
         pairs = [(gradients[o.out], o) for o in op.overlays if o.out in gradients]
+        # An op that only reads, such as one that hands a gradient to the host, may come before other segments write it:
+        # the native model leaves its reads out, and the bytes of the plan count them.
+        writes = bool(op.writes or op.updates)
         native.add_step(
             node_of.get(op.node, len(self.groups) - 1),
             [values[b] for b in op.reads if b in values],
-            [gradients[b] for b in op.reads if b in gradients],
+            [gradients[b] for b in op.reads if b in gradients and writes],
             [gradients[b] for b in (*op.writes, *op.updates) if b in gradients],
             0.0,
             aligned(op.workspace_bytes) + consumed,

@@ -310,6 +310,21 @@ def test_every_gradient_has_the_same_bits_under_every_budget(name):
         assert net.measured_peak_bytes <= net.report.peak_bytes
 
 
+@pytest.mark.parametrize("strategy", ["sublinear", "recompute", "recompute-exact", "recompute-approx", "auto"])
+def test_strategies_that_recompute_hold_and_hand_out_gradients(strategy):
+    """Gradients that several branches write, which are read where the step ends or as soon as they are final."""
+    found = []
+    for options in ({}, {"strategy": strategy}, {"strategy": strategy, "keep": ["pool*"]}):
+        with net_of("inception", **{"keep": [], **options}) as lean:
+            least = lean.report.minimum_bytes if options else None
+        with net_of("inception", budget=least, **options) as net:
+            net.forward()
+            found.append((net.backward(), diffs_of(net), gradients_of(net)))
+    for other in found[1:]:
+        for expected, actual in zip(found[0], other):
+            same(expected, actual)
+
+
 @pytest.mark.parametrize("name", ["stem", "a", "sum"])
 def test_the_diff_of_a_blob_is_the_gradient_before_the_first_layer_in_place(name):
     """As in Caffe, also where the layers in place are fused on one device, and not on another."""
