@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import prod
@@ -17,6 +18,8 @@ from layermem.ops import Tensor
 from layermem.runtime.executor import Executor
 from layermem.schedule.program import Program
 from layermem.utils.units import aligned
+
+LARGE_BYTES = 1 << 26  # of an arena; the collector takes longer than it takes to have a smaller one for a while
 
 
 class Runner:
@@ -35,6 +38,8 @@ class Runner:
         context.setdefault("results", {})
         context.setdefault("batch", {})
         if memory is None:
+            if program.arena_bytes >= LARGE_BYTES:
+                gc.collect()  # nets and solvers are cycles of objects: one that was dropped may still have its arena
             self.arena = device.arena(program.arena_bytes, poison=poison)
             self.host = device.host_arena(program.host_bytes, spill=spill, poison=poison)
         else:

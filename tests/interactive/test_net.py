@@ -1,6 +1,7 @@
 """layermem.Net: what a pass leaves, under every budget, on nets of every family of layers."""
 
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -245,6 +246,17 @@ def test_a_blob_to_keep_must_be_there(tmp_path):
         net_of(DEPLOY, keep=["conv*", "conv3"])
     with pytest.raises(layermem.InputError, match="keep names 'fc\\*', and no blob"):
         Solver(solver_file("chain", tmp_path), keep="fc*")
+
+
+def test_the_arena_of_a_net_that_was_dropped_is_freed_before_another_is_allocated(monkeypatch):
+    monkeypatch.setattr("layermem.runtime.runner.LARGE_BYTES", 0)
+    net = net_of("chain")
+    net.forward()
+    arena = weakref.ref(net._ready()[0].runner.arena)
+    del net
+    with net_of("chain") as other:
+        other.forward()
+    assert arena() is None
 
 
 def test_weights_of_another_net_are_refused(tmp_path):
