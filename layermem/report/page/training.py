@@ -72,10 +72,11 @@ def _speed(records: Iterable[Record]) -> Iterator[dict[str, object]]:
     timed = [record for record in records if record["event"] in ("start", "train")]
     for before, after in pairwise(timed):
         if before["event"] == after["event"] == "train":
-            first, second, begin, stop = before["iteration"], after["iteration"], before["seconds"], after["seconds"]
-            assert isinstance(first, int) and isinstance(second, int)
-            assert isinstance(begin, int | float) and isinstance(stop, int | float)
-            if second > first:
+            first, second = before.get("iteration"), after.get("iteration")
+            begin, stop = before.get("seconds"), after.get("seconds")  # a log of another program may have none
+            if not (isinstance(first, int) and isinstance(second, int) and second > first):
+                continue
+            if isinstance(begin, int | float) and isinstance(stop, int | float):
                 x.append(second)
                 y.append((stop - begin) / (second - first))
     step = -(-len(x) // POINTS)
