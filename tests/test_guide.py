@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import doctest
+import gc
 import io
 import os
 import re
@@ -91,6 +92,7 @@ class Shell:
 
     @staticmethod
     def _python(words: list[str]) -> None:
+        gc.collect()  # nets that earlier tests dropped have databases open until then
         before = sys.argv, sys.path[:]
         sys.argv, sys.path[:0] = words, [str(Path(words[0]).parent)]
         try:

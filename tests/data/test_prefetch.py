@@ -43,6 +43,14 @@ class Counting(Feed):
         self.closed = True
 
 
+@pytest.fixture(autouse=True)
+def _no_feeds_of_other_tests():
+    """Nets that earlier tests dropped have feeds until the collector finds them."""
+    gc.collect()
+    for thread in ours():
+        thread.join(timeout=60)
+
+
 def wait_until(true) -> None:
     until = time.monotonic() + 60
     while not true():

@@ -31,7 +31,7 @@ def chain(length: int, *, numbered: bool) -> Traced:
     return Traced(sources, [*forward, *reversed(backward)])
 
 
-def test_a_joint_graph_is_a_graph_file_that_can_be_read_again():
+def test_a_training_graph_is_a_graph_file_that_can_be_read_again():
     graph = chain(2, numbered=True).graph_file()
     assert parse_graph(format_graph(graph)) == parse_graph(format_graph(parse_graph(format_graph(graph))))
     assert [v.name for v in graph.variables] == ["0", "/w0", "/w1", "_", "_", "_", "_"]

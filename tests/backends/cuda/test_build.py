@@ -136,7 +136,7 @@ def test_comments_state_launch_traffic_assumptions_and_source_of_the_kernels(pat
 def test_without_pycuda_the_error_says_how_to_get_it(monkeypatch):
     driver.pycuda.cache_clear()
     monkeypatch.setitem(sys.modules, "pycuda", None)
-    with pytest.raises(CudaUnavailable, match=r"pip install 'layermem\[cuda\]'"):
+    with pytest.raises(CudaUnavailable, match="`layermem setup-cuda` builds and installs it"):
         driver.pycuda()
 
 
