@@ -39,10 +39,16 @@ def compile(
 
 
 class Compiler:
-    """A strategy, or a saved plan, over graphs, for any budget."""
+    """A strategy, or a saved plan, over graphs, for any budget.
 
-    def __init__(self, graphs: Sequence[Graph], strategy: Choice, costs: Costs, hints: Hints = Hints()):
-        self.arena = ArenaPlanner(graphs, costs)
+    arena   of the same graphs and costs: what other strategies have computed there is not computed again
+    """
+
+    def __init__(
+        self, graphs: Sequence[Graph], strategy: Choice, costs: Costs, hints: Hints = Hints(),
+        arena: ArenaPlanner | None = None,
+    ):  # fmt: skip
+        self.arena = arena or ArenaPlanner(graphs, costs)
         self.search = BudgetSearch(as_entry(strategy), graphs[0], costs, self.arena, hints, self.build)
 
     def compile(self, budget_bytes: int | None) -> Program:

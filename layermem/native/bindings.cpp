@@ -14,6 +14,9 @@ PYBIND11_MODULE(_native, m) {
     m.doc() = "native planning and CPU kernels of layermem";
     layermem::planning::bind_recompute(m);
     layermem::planning::bind_layout(m);
+    layermem::planning::bind_nested(m);
+    layermem::planning::bind_bounds(m);
+    layermem::planning::bind_polish(m);
     layermem::planning::bind_placement(m);
     layermem::bind_cpu(m);
     m.def("exit_on_bus_error", &layermem::exit_on_bus_error,

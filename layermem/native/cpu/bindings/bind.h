@@ -26,6 +26,9 @@ std::vector<T*> at_each(const std::vector<Address>& addresses) {
     return pointers;
 }
 
+// Rows first .. first + count - 1 `of` a batch; 0: all there are.
+inline RowSlice row_slice(int64_t count, int64_t first, int64_t of) { return {first, count, of ? of : count}; }
+
 // Launches as Python objects, which are called without the GIL.
 struct BoundLaunch {  // launch()
     Launch run;

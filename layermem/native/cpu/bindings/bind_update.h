@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "cpu/bindings/bind.h"
+#include "cpu/bindings/define.h"
 #include "cpu/kernels/update.h"
 
 namespace layermem::cpu {

@@ -14,10 +14,16 @@ number of times and runs without the GIL.  Buffers begin at multiples of 256 byt
 [n][h][w][c]; weights are [k][kh][kw][c / groups].  `workspace` has the bytes that NAME_workspace_bytes returns for the
 same geometry, on any number of threads and any ISA; it holds nothing between launches.  `accumulate` adds to the
 output.  Results depend on the ISA only: not on threads, addresses or earlier launches.
+
+Where a step runs in slices of a batch, a launch has rows (images, positions, elements) from `first` on, of the `of` rows
+of the whole batch, and gives its bits.  Sums over the batch are carried: `carry` has the bytes that NAME_carry_bytes
+returns for the whole batch; the first slice writes them, all others update them, in rising order, and the last one alone
+writes the result.
 `over`: the inputs that an output may share its memory with.
 
 geometry
-    ConvProblem(*, n, c, h, w, k, kernel, stride=(1, 1), pad=(0, 0), dilation=(1, 1), groups=1)     .ho .wo
+    ConvProblem(*, n, c, h, w, k, kernel, stride=(1, 1), pad=(0, 0), dilation=(1, 1), groups=1,
+                first=0, of=0)                                                                      .ho .wo
     PoolProblem(*, n, c, h, w, out, kernel, stride=(1, 1), pad=(0, 0))      out: (ho, wo), rounded by Caffe's rule
     Channels(outer, channels, inner=1)      x [outer][channels][inner]; an image has outer = n h w, inner = 1
     Axis(outer, size, inner=1)              likewise, for ops along one axis
@@ -26,11 +32,13 @@ Convolution, InnerProduct; Deconvolution (its forward is conv_dgrad, its data gr
 and dy change places)
     conv_fprop(problem, *, y, x, w, bias=0, accumulate, relu=False, mask=0, workspace)      bias [k]
     conv_dgrad(problem, *, dx, dy, w, bias=0, accumulate, workspace)        bias [c], for Deconvolution
-    conv_wgrad(problem, *, dw, x, dy, accumulate, workspace)
-    column_sums(rows, columns, *, out, x, accumulate, workspace)            a bias gradient: rows = n ho wo, columns = k
+    conv_wgrad(problem, *, dw, x, dy, accumulate, workspace, carry=0)       nothing to carry: dw itself is summed, the
+        first slice writes it and the others accumulate
+    column_sums(rows, columns, *, out, x, accumulate, workspace, first=0, of=0, carry=0)    a bias gradient: rows =
+        n ho wo, columns = k
     inner_product_fprop(m, n, k, *, y, x, w, bias=0, relu=False, mask=0)    y [m][n], x [m][k], w [n][k]
     inner_product_dgrad(m, n, k, *, dx, dy, w, accumulate)
-    inner_product_wgrad(m, n, k, *, dw, x, dy, accumulate, workspace)
+    inner_product_wgrad(m, n, k, *, dw, x, dy, accumulate, workspace, first=0, of=0, carry=0)       as conv_wgrad
     inner_product_backward_update(rule, m, n, k, *, x, dy, w, h0, h1=0, ...)    wgrad and `update`, whose arguments
         follow, in one pass; the same bits where wgrad takes no workspace
 
@@ -38,7 +46,8 @@ Pooling     argmax: r * kw + s, uint8 up to 256 taps, else int32
     max_pool_forward(problem, *, y, x, argmax=0)    max_pool_backward(problem, *, dx, dy, argmax, accumulate)
     average_pool_forward(problem, *, y, x)          average_pool_backward(problem, *, dx, dy, accumulate)
     max_pool_mask(problem, *, mask, argmax)         the index within the plane h x w
-    stochastic_pool_forward(problem, *, y, x, argmax=0, seed, stream)   launch(step); backward is that of max_pool
+    stochastic_pool_forward(problem, *, y, x, argmax=0, seed, stream, first=0)      launch(step); backward is that of
+        max_pool
     stochastic_pool_average(problem, *, y, x)
 
 Elements                                                                                        over: any input
@@ -49,7 +58,7 @@ Elements                                                                        
         mask: bit i % 8 of byte i // 8, set where x > 0 (clip: within bounds)
     prelu_forward(shape, *, y, x, slope)            a shared slope: Channels(1, 1, count)
     prelu_backward(shape, *, dx=0, dslope=0, x, dy, slope=0, accumulate_dx, accumulate_dslope, workspace)
-    dropout(count, *, out, x, ratio, seed, stream, accumulate)      launch(step); its own backward
+    dropout(count, *, out, x, ratio, seed, stream, accumulate, first=0)     launch(step); its own backward
     eltwise_sum(count, *, y, xs, coefficients, relu=False, mask=0)
     eltwise_sum_backward(count, *, dxs, dy, coefficients, accumulate, mask=0, y=0)      of a sum with relu: mask or y
     eltwise_product(count, *, y, xs)                eltwise_product_backward(count, *, dxs, xs, dy, accumulate)
@@ -64,6 +73,8 @@ Normalization   dx over x or dy, y over x
     scale_forward(shape, *, y, x, factor, bias=0)   bias_forward(shape, *, y, x, bias)
     scale_backward(shape, *, dx=0, dfactor=0, dbias=0, x=0, dy, factor=0, accumulate_dx, accumulate_dfactor,
                    accumulate_dbias, workspace)
+    channel_sums(shape, kind, *, out=0, a, x=0, accumulate, first=0, of=0, carry)   the sums of these gradients for a
+        slice of a batch; kind: product (sum a x), plain (sum a), prelu (sum a min(x, 0))
     batch_norm_forward(shape, *, y, x, mean, inv_std, w0=0, w1=0, w2=0, fraction=0, eps, workspace)
         w0, w1, w2: the moving averages, updated where given
     batch_norm_recompute(shape, *, y, x, mean, inv_std)
@@ -93,6 +104,7 @@ Normalization   dx over x or dy, y over x
 
 Softmax     y over x, dx over any input
     softmax_forward(axis, *, y, x)                  softmax_backward(axis, *, dx, y, dy, accumulate)
+    In slices, loss_forward takes first, of and carry, and loss_backward the labels that count: `of`, at `counted`
     softmax_loss_forward(axis, *, loss, y=0, x, label, ignore_label=None, divisor=0, workspace)     y: the softmax
     softmax_loss_backward(axis, *, dx, x, label, dloss, ignore_label=None, divisor=0, accumulate, workspace)
         label [outer][inner]; divisor 0: the number of labels that count; ValueError for a label out of range
