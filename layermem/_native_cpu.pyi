@@ -25,6 +25,8 @@ class ConvProblem:
         pad: tuple[int, int] = (0, 0),
         dilation: tuple[int, int] = (1, 1),
         groups: int = 1,
+        first: int = 0,
+        of: int = 0,
     ) -> None: ...
     @property
     def ho(self) -> int: ...
@@ -267,10 +269,33 @@ def batch_norm_global_forward(
 def batch_norm_global_workspace_bytes(shape: Channels) -> int: ...
 def batch_norm_recompute(shape: Channels, *, y: int, x: int, mean: int, inv_std: int) -> Launch: ...
 def bias_forward(shape: Channels, *, y: int, x: int, bias: int) -> Launch: ...
+def channel_sums(
+    shape: Channels,
+    kind: str,
+    *,
+    out: int = 0,
+    a: int,
+    x: int = 0,
+    accumulate: bool = False,
+    first: int = 0,
+    of: int = 0,
+    carry: int,
+) -> Launch: ...
+def channel_sums_carry_bytes(shape: Channels) -> int: ...
 def clip_forward(count: int, *, y: int, x: int, mask: int, lowest: float, highest: float) -> Launch: ...
 def column_sums(
-    rows: int, columns: int, *, out: int, x: int, accumulate: bool = False, workspace: int = 0
+    rows: int,
+    columns: int,
+    *,
+    out: int,
+    x: int,
+    accumulate: bool = False,
+    workspace: int = 0,
+    first: int = 0,
+    of: int = 0,
+    carry: int = 0,
 ) -> Launch: ...
+def column_sums_carry_bytes(rows: int, columns: int) -> int: ...
 def column_sums_workspace_bytes(rows: int, columns: int) -> int: ...
 def contrastive_loss_backward(
     items: int,
@@ -288,6 +313,7 @@ def contrastive_loss_backward(
     accumulate_da: bool = False,
     accumulate_db: bool = False,
 ) -> Launch: ...
+def contrastive_loss_carry_bytes(items: int, size: int) -> int: ...
 def contrastive_loss_forward(
     items: int,
     size: int,
@@ -300,6 +326,9 @@ def contrastive_loss_forward(
     legacy: bool = False,
     divisor: float,
     workspace: int,
+    first: int = 0,
+    of: int = 0,
+    carry: int = 0,
 ) -> Launch: ...
 def contrastive_loss_workspace_bytes(items: int, size: int) -> int: ...
 def conv_dgrad(
@@ -320,8 +349,9 @@ def conv_fprop(
 ) -> Launch: ...
 def conv_fprop_workspace_bytes(problem: ConvProblem) -> int: ...
 def conv_wgrad(
-    problem: ConvProblem, *, dw: int, x: int, dy: int, accumulate: bool = False, workspace: int = 0
+    problem: ConvProblem, *, dw: int, x: int, dy: int, accumulate: bool = False, workspace: int = 0, carry: int = 0
 ) -> Launch: ...
+def conv_wgrad_carry_bytes(problem: ConvProblem) -> int: ...
 def conv_wgrad_workspace_bytes(problem: ConvProblem) -> int: ...
 def copy_block(
     shape: Sequence[int],
@@ -344,7 +374,7 @@ def detection_output(
 ) -> Launch: ...
 def detection_output_workspace_bytes(problem: DetectionProblem) -> int: ...
 def dropout(
-    count: int, *, out: int, x: int, ratio: float, seed: int, stream: int, accumulate: bool = False
+    count: int, *, out: int, x: int, ratio: float, seed: int, stream: int, accumulate: bool = False, first: int = 0
 ) -> StepLaunch: ...
 def eltwise_max(count: int, *, y: int, xs: Sequence[int], argmax: int = 0) -> Launch: ...
 def eltwise_max_backward(
@@ -379,7 +409,19 @@ def euclidean_loss_backward(
     accumulate_da: bool = False,
     accumulate_db: bool = False,
 ) -> Launch: ...
-def euclidean_loss_forward(count: int, *, loss: int, a: int, b: int, divisor: float, workspace: int) -> Launch: ...
+def euclidean_loss_carry_bytes(count: int) -> int: ...
+def euclidean_loss_forward(
+    count: int,
+    *,
+    loss: int,
+    a: int,
+    b: int,
+    divisor: float,
+    workspace: int,
+    first: int = 0,
+    of: int = 0,
+    carry: int = 0,
+) -> Launch: ...
 def euclidean_loss_workspace_bytes(count: int) -> int: ...
 def gather_rows(rows: int, width: int, *, count: int, out: int, table: int, index: int, bias: int = 0) -> Launch: ...
 def grid_detections(problem: GridProblem, *, y: int, xs: Sequence[int], workspace: int) -> Launch: ...
@@ -400,9 +442,21 @@ def hinge_loss_backward(
     dloss: int,
     squared: bool = False,
     accumulate: bool = False,
+    of: int = 0,
 ) -> Launch: ...
 def hinge_loss_forward(
-    items: int, classes: int, channels: int, *, loss: int, x: int, label: int, squared: bool = False, workspace: int
+    items: int,
+    classes: int,
+    channels: int,
+    *,
+    loss: int,
+    x: int,
+    label: int,
+    squared: bool = False,
+    workspace: int,
+    first: int = 0,
+    of: int = 0,
+    carry: int = 0,
 ) -> Launch: ...
 def infogain_loss_backward(
     axis: Axis,
@@ -416,7 +470,10 @@ def infogain_loss_backward(
     divisor: float = 0,
     accumulate: bool = False,
     workspace: int,
+    counted: int = 0,
+    of: int = 0,
 ) -> Launch: ...
+def infogain_loss_carry_bytes(axis: Axis) -> int: ...
 def infogain_loss_forward(
     axis: Axis,
     *,
@@ -427,6 +484,9 @@ def infogain_loss_forward(
     ignore_label: int | None = None,
     divisor: float = 0,
     workspace: int,
+    first: int = 0,
+    of: int = 0,
+    carry: int = 0,
 ) -> Launch: ...
 def infogain_loss_workspace_bytes(axis: Axis) -> int: ...
 def inner_product_backward_update(
@@ -451,9 +511,21 @@ def inner_product_fprop(
     m: int, n: int, k: int, *, y: int, x: int, w: int, bias: int = 0, relu: bool = False, mask: int = 0
 ) -> Launch: ...
 def inner_product_wgrad(
-    m: int, n: int, k: int, *, dw: int, x: int, dy: int, accumulate: bool = False, workspace: int = 0
+    m: int,
+    n: int,
+    k: int,
+    *,
+    dw: int,
+    x: int,
+    dy: int,
+    accumulate: bool = False,
+    workspace: int = 0,
+    first: int = 0,
+    of: int = 0,
+    carry: int = 0,
 ) -> Launch: ...
-def inner_product_wgrad_workspace_bytes(m: int, n: int, k: int) -> int: ...
+def inner_product_wgrad_carry_bytes(m: int, n: int, k: int) -> int: ...
+def inner_product_wgrad_workspace_bytes(m: int, n: int, k: int, first: int = 0, of: int = 0) -> int: ...
 def interp_backward(
     *,
     n: int,
@@ -477,6 +549,7 @@ def interp_forward(
     y: int,
     x: int,
 ) -> Launch: ...
+def item_loss_carry_bytes(items: int, classes: int) -> int: ...
 def item_loss_workspace_bytes(items: int, classes: int) -> int: ...
 def l2norm_backward(
     *,
@@ -509,9 +582,21 @@ def logistic_loss_backward(
     dloss: int,
     squared: bool = False,
     accumulate: bool = False,
+    of: int = 0,
 ) -> Launch: ...
 def logistic_loss_forward(
-    items: int, classes: int, channels: int, *, loss: int, x: int, label: int, squared: bool = False, workspace: int
+    items: int,
+    classes: int,
+    channels: int,
+    *,
+    loss: int,
+    x: int,
+    label: int,
+    squared: bool = False,
+    workspace: int,
+    first: int = 0,
+    of: int = 0,
+    carry: int = 0,
 ) -> Launch: ...
 def lrn_backward(
     *,
@@ -729,9 +814,22 @@ def sigmoid_loss_backward(
     divisor: float = 0,
     accumulate: bool = False,
     workspace: int,
+    counted: int = 0,
+    of: int = 0,
 ) -> Launch: ...
+def sigmoid_loss_carry_bytes(count: int) -> int: ...
 def sigmoid_loss_forward(
-    count: int, *, loss: int, x: int, target: int, ignore_label: int | None = None, divisor: float = 0, workspace: int
+    count: int,
+    *,
+    loss: int,
+    x: int,
+    target: int,
+    ignore_label: int | None = None,
+    divisor: float = 0,
+    workspace: int,
+    first: int = 0,
+    of: int = 0,
+    carry: int = 0,
 ) -> Launch: ...
 def sigmoid_loss_workspace_bytes(count: int) -> int: ...
 def smooth_l1_loss_backward(
@@ -749,6 +847,7 @@ def smooth_l1_loss_backward(
     accumulate_da: bool = False,
     accumulate_db: bool = False,
 ) -> Launch: ...
+def smooth_l1_loss_carry_bytes(count: int) -> int: ...
 def smooth_l1_loss_forward(
     count: int,
     *,
@@ -760,6 +859,9 @@ def smooth_l1_loss_forward(
     sigma: float,
     divisor: float,
     workspace: int,
+    first: int = 0,
+    of: int = 0,
+    carry: int = 0,
 ) -> Launch: ...
 def softmax_backward(axis: Axis, *, dx: int, y: int, dy: int, accumulate: bool = False) -> Launch: ...
 def softmax_forward(axis: Axis, *, y: int, x: int) -> Launch: ...
@@ -774,7 +876,10 @@ def softmax_loss_backward(
     divisor: float = 0,
     accumulate: bool = False,
     workspace: int,
+    counted: int = 0,
+    of: int = 0,
 ) -> Launch: ...
+def softmax_loss_carry_bytes(axis: Axis) -> int: ...
 def softmax_loss_forward(
     axis: Axis,
     *,
@@ -785,11 +890,14 @@ def softmax_loss_forward(
     ignore_label: int | None = None,
     divisor: float = 0,
     workspace: int,
+    first: int = 0,
+    of: int = 0,
+    carry: int = 0,
 ) -> Launch: ...
 def softmax_loss_workspace_bytes(axis: Axis) -> int: ...
 def stochastic_pool_average(problem: PoolProblem, *, y: int, x: int) -> Launch: ...
 def stochastic_pool_forward(
-    problem: PoolProblem, *, y: int, x: int, argmax: int = 0, seed: int, stream: int
+    problem: PoolProblem, *, y: int, x: int, argmax: int = 0, seed: int, stream: int, first: int = 0
 ) -> StepLaunch: ...
 def sum_of_squares(counts: Sequence[int], *, out: int, xs: Sequence[int], root: bool = False) -> Launch: ...
 def threads() -> int: ...

@@ -68,6 +68,10 @@ CASES = {
     "three by three, deep": Case(1, 400, (17, 16), 40, pad=(1, 1)),
     "three by three, blocks of tiles": Case(3, 36, (60, 60), 100, pad=(1, 1)),
     "three by three, wide groups": Case(3, 72, (14, 9), 80, pad=(1, 1), groups=2),
+    "tiles of four by four, odd sizes": Case(4, 36, (15, 14), 40, pad=(1, 1)),
+    "tiles of four by four, no pad, wide groups": Case(6, 72, (14, 13), 80, groups=2),
+    "tiles of four by four, wide pad": Case(3, 33, (13, 14), 50, pad=(2, 2)),
+    "tiles of four by four, weights in parts": Case(3, 144, (14, 14), 208, pad=(1, 1)),
     "one pixel": Case(1, 36, (3, 3), 72),
 }
 

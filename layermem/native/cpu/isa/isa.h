@@ -1,7 +1,7 @@
 // Instruction sets (ISAs) of the machine, and the choice between them at run time.
 //
 // Every file of microkernels/ is compiled once per ISA, with LAYERMEM_ISA set to `base`, `avx2` or `avx512` and the
-// compiler flags of that ISA (setup.py), and defines one table of function pointers in namespace
+// compiler flags of that ISA (tools/compile_native.py), and defines one table of function pointers in namespace
 // layermem::cpu::LAYERMEM_ISA.  Everything else is compiled for the baseline and calls through the table:
 //
 //     kernels/pooling.cpp  --pooling_kernels()-->  avx512::pooling_kernels  -->  loops of microkernels/pooling.cpp

@@ -5,14 +5,14 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "cpu/kernels/element_tasks.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
 namespace {
 
-constexpr int64_t kTaskElements = 16384;  // of one pass
 constexpr int64_t kPartElements = 32768;  // of a channel sum: enough to be worth a part
-constexpr int64_t kMaxParts = 32;
+constexpr int64_t kMaxSumParts = 32;
 
 }  // namespace
 
@@ -38,7 +38,7 @@ void run_affine(const ChannelKernels& kernels, const ChannelAffine& args) {
 }
 
 int64_t sum_parts(const Channels& shape) {
-    return std::min(shape.outer, std::clamp<int64_t>(shape.count() / kPartElements, 1, kMaxParts));
+    return std::min(shape.outer, std::clamp<int64_t>(shape.count() / kPartElements, 1, kMaxSumParts));
 }
 
 // Layout: sums [parts][2][channels], then the extra vectors, without padding between them.
@@ -61,6 +61,75 @@ void add_parts(const ReductionKernels& kernels, const Channels& shape, float* ou
                bool accumulate) {
     kernels.sum_rows(out, sums + which * shape.channels, 2 * shape.channels, sum_parts(shape), shape.channels,
                      accumulate);
+}
+
+namespace {
+
+void run_sums_of_slice(const ChannelKernels& kernels, const ReductionKernels& reduction, const ChannelSum& args,
+                       const RowSlice& outer, float* carried) {
+    const int64_t parts = sum_parts({outer.all, args.shape.channels, args.shape.inner}),
+                  end = outer.first + outer.count;
+    const int64_t columns = 2 * args.shape.channels;
+    const bool has_blocks = args.shape.inner == 1;
+    float* block = carried + parts * columns;
+    // Outer indices [from, to) of the batch, in the part that begins at `first` and ends at `last`.
+    const auto sum = [&](float* out, SumInit init, int64_t from, int64_t to) {
+        ChannelSum piece = args;
+        piece.out = out;
+        piece.init = init;
+        kernels.sum(piece, from - outer.first, to - outer.first);
+    };
+    const auto add = [&](int64_t i, int64_t from, int64_t to) {
+        const int64_t first = chunk_begin(outer.all, parts, i), last = chunk_begin(outer.all, parts, i + 1);
+        float* out = carried + i * columns;
+        if (!has_blocks) return sum(out, from > first ? SumInit::blocks : SumInit::zero, from, to);
+        while (from < to) {
+            const int64_t begun = first + (from - first) / kSumLines * kSumLines,
+                          ends = std::min(last, begun + kSumLines);
+            const SumInit init = begun > first ? SumInit::blocks : SumInit::zero;
+            if (from == begun && ends <= to) {  // whole blocks, as many as there are
+                const int64_t stop = to == last ? to : first + (to - first) / kSumLines * kSumLines;
+                sum(out, init, from, stop);
+                from = stop;
+                continue;
+            }
+            const int64_t stop = std::min(ends, to);
+            sum(block, from > begun ? SumInit::lines : SumInit::zero, from, stop);
+            if (stop == ends) reduction.sum_rows(out, block, columns, 1, columns, init == SumInit::blocks);
+            from = stop;
+        }
+    };
+    // Before any other block is begun, the one that the last slice has left is completed.
+    int64_t begun = outer.first;
+    for (int64_t i = 0; i < parts; ++i) {
+        const int64_t first = chunk_begin(outer.all, parts, i), last = chunk_begin(outer.all, parts, i + 1);
+        if (outer.first <= first || outer.first >= last) continue;
+        begun = std::min({end, last, first + ceil_div(outer.first - first, kSumLines) * kSumLines});
+        if (begun > outer.first) add(i, outer.first, begun);
+    }
+    parallel_for(parts, [&](int64_t i) {
+        const int64_t from = std::max(begun, chunk_begin(outer.all, parts, i));
+        const int64_t to = std::min(end, chunk_begin(outer.all, parts, i + 1));
+        if (from < to) add(i, from, to);
+    });
+}
+
+}  // namespace
+
+// The parts' sums, then those of a block that two slices share.
+int64_t channel_sums_carry_bytes(const Channels& whole) {
+    whole.check();
+    return aligned_bytes<float>(sum_floats(whole) + 2 * whole.channels);
+}
+
+Launch channel_sums(const ChannelSum& args, const RowSlice& outer, float* out, bool accumulate, void* carry) {
+    args.shape.check();
+    return [=, &kernels = channel_kernels(), &reduction = reduction_kernels()] {
+        auto* sums = static_cast<float*>(carry);
+        run_sums_of_slice(kernels, reduction, args, outer, sums);
+        const Channels whole{outer.all, args.shape.channels, args.shape.inner};
+        if (outer.is_last()) add_parts(reduction, whole, out, sums, 0, accumulate);
+    };
 }
 
 }  // namespace layermem::cpu

@@ -24,4 +24,9 @@ void run_sums(const ChannelKernels& kernels, const ChannelSum& args, float* sums
 void add_parts(const ReductionKernels& kernels, const Channels& shape, float* out, const float* sums, int which,
                bool accumulate);
 
+// out [channels] (+)= the first number of each channel of `args`, for a slice of a batch: `outer` are the outer indices of
+// args.shape in it.  Slices, in rising order, carry the sums of the whole batch's parts; the last one alone writes `out`.
+int64_t channel_sums_carry_bytes(const Channels& whole);
+Launch channel_sums(const ChannelSum& args, const RowSlice& outer, float* out, bool accumulate, void* carry);
+
 }  // namespace layermem::cpu

@@ -1,7 +1,8 @@
 // Convolution in float32: fprop, dgrad and wgrad of a ConvProblem, whose layouts are in microkernels/conv_problem.h.
 //
 // Depthwise problems go to depthwise.h, 3x3 problems with stride 1 and enough channels to winograd.h, all others to
-// implicit_gemm.h (fprop, dgrad) or convolution_wgrad.cpp.  The choice depends on the problem only.
+// implicit_gemm.h (fprop, dgrad) or convolution_wgrad.cpp.  The choice depends on the problem only, and on that of the
+// whole batch where images are a slice of it.
 #pragma once
 #include "cpu/kernels/launch.h"
 #include "cpu/microkernels/conv_problem.h"
@@ -18,7 +19,13 @@ Launch conv_fprop(const ConvProblem& p, float* y, const float* x, const float* w
 // dx (+)= the gradient of x.  bias [c] is for Deconvolution, whose forward this is.
 Launch conv_dgrad(const ConvProblem& p, float* dx, const float* dy, const float* w, const float* bias, bool accumulate,
                   void* workspace);
-// dw (+)= the gradient of w
-Launch conv_wgrad(const ConvProblem& p, float* dw, const float* x, const float* dy, bool accumulate, void* workspace);
+// dw (+)= the gradient of w.
+//
+// Slices of a batch, in rising order, carry the sums of the whole batch's launch: copies of dw, or sums in Winograd's
+// space.  The first slice begins them, and the last one makes dw of them, which no other needs.  With 0 bytes to carry dw
+// itself is what is summed: the first slice writes it (or accumulates), all others accumulate.
+int64_t conv_wgrad_carry_bytes(const ConvProblem& p);
+Launch conv_wgrad(const ConvProblem& p, float* dw, const float* x, const float* dy, bool accumulate, void* workspace,
+                  void* carry);
 
 }  // namespace layermem::cpu

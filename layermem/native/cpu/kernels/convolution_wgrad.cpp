@@ -5,12 +5,13 @@
 // Pixels are processed in blocks that stay in cache while all taps and channels use them.  Only pixels whose tap lies
 // inside the image are visited, so padding costs nothing.  Where dw is small, pixels are divided into parts, whose
 // number depends on the problem only (split-K); each part sums into its own copy of dw, and the copies are added in
-// order.
+// order.  A slice of a batch adds its pixels to the copies of the whole batch's parts.
 //
 // Lanes are input channels.  Where those would leave most lanes empty (an image of three channels), lanes are output
 // channels instead, and each copy is the transpose of dw.
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 
 #include "cpu/kernels/convolution.h"
 #include "cpu/kernels/depthwise.h"
@@ -45,8 +46,9 @@ bool better_with_lanes_over_outputs(const ConvProblem& p) {
     return row * ceil_div(p.k, 16) < p.k * ceil_div(row, 16);
 }
 
+// Of the whole batch, for every slice of it.
 Split make_split(const ConvProblem& p) {
-    const int64_t rows = p.n * p.ho() * p.wo(), weight_bytes = p.weights() * 4;
+    const int64_t rows = p.batch() * p.ho() * p.wo(), weight_bytes = p.weights() * 4;
     Split split{};
     split.lanes_over_outputs = better_with_lanes_over_outputs(p);
     split.chunks = split.lanes_over_outputs ? 1 : ceil_div(p.group_k(), kPartChannels);
@@ -77,7 +79,7 @@ struct Pairs {
     }
 };
 
-// Output columns [begin, end).
+// Output columns, or parts, [begin, end).
 struct Range {
     int64_t begin, end;
 };
@@ -144,11 +146,31 @@ struct Share {
     int64_t part, group, chunk, slice;
 };
 
+// The pixels of a part, [begin, end) of dy, that lie in this slice; continues: earlier slices had the first ones.
+struct PixelRange {
+    int64_t begin, end;
+    bool continues;
+};
+
+PixelRange part_pixels(const ConvProblem& p, const Split& split, int64_t part) {
+    const int64_t pixels = p.ho() * p.wo(), rows = p.batch() * pixels, first = p.first * pixels;
+    const int64_t part_begin = chunk_begin(rows, split.parts, part) - first;
+    const int64_t part_end = chunk_begin(rows, split.parts, part + 1) - first;
+    return {std::max<int64_t>(part_begin, 0), std::min(part_end, p.n * pixels), part_begin < 0};
+}
+
+// The parts that have pixels in this slice.
+Range parts_of_slice(const ConvProblem& p, const Split& split) {
+    Range parts{0, split.parts};
+    while (part_pixels(p, split, parts.begin).end <= 0) ++parts.begin;
+    while (part_pixels(p, split, parts.end - 1).begin >= p.n * p.ho() * p.wo()) --parts.end;
+    return parts;
+}
+
 void sum_share(const GemmKernels& kernels, const ConvProblem& p, const Split& split, float* dw, const float* x,
                const float* dy, const Share& share, bool accumulate) {
-    const int64_t rows = p.n * p.ho() * p.wo();
-    const int64_t begin = chunk_begin(rows, split.parts, share.part);
-    const int64_t end = chunk_begin(rows, split.parts, share.part + 1);
+    const PixelRange pixels = part_pixels(p, split, share.part);
+    const int64_t begin = pixels.begin, end = pixels.end;
     const int64_t first_k = chunk_begin(p.group_k(), split.chunks, share.chunk);
     const int64_t count_k = chunk_begin(p.group_k(), split.chunks, share.chunk + 1) - first_k;
     const int64_t k = share.group * p.group_k() + first_k, pitch = p.taps() * p.group_c();
@@ -162,7 +184,7 @@ void sum_share(const GemmKernels& kernels, const ConvProblem& p, const Split& sp
     alignas(64) float packed_dy[strips_floats(kTaskChannels)];
 
     OuterBlock block{};
-    block.init = accumulate ? Init::out : Init::zero;
+    block.init = accumulate || pixels.continues ? Init::out : Init::zero;
     if (split.lanes_over_outputs) {
         block.x = pairs.dy;
         block.d = pairs.x;
@@ -233,30 +255,42 @@ void add_transposed_copies(const ReductionKernels& reduction, const ConvProblem&
 
 }  // namespace
 
-// workspace: the copies of dw, if there are any
-int64_t conv_wgrad_workspace_bytes(const ConvProblem& p) {
+// the copies of dw, if there are any
+int64_t conv_wgrad_carry_bytes(const ConvProblem& p) {
     p.check();
-    if (is_depthwise(p)) return depthwise_wgrad_workspace_bytes(p);
-    if (is_winograd(p)) return winograd_wgrad_workspace_bytes(p);
+    if (is_depthwise(p)) return depthwise_wgrad_carry_bytes(p);
+    if (is_winograd(p)) return winograd_wgrad_carry_bytes(p);
     const Split split = make_split(p);
     return split.needs_copies() ? aligned_bytes<float>(split.parts * p.weights()) : 0;
 }
 
-Launch conv_wgrad(const ConvProblem& p, float* dw, const float* x, const float* dy, bool accumulate, void* workspace) {
+// workspace: what would be carried, but for Winograd's
+int64_t conv_wgrad_workspace_bytes(const ConvProblem& p) {
     p.check();
-    if (is_depthwise(p)) return depthwise_wgrad(p, dw, x, dy, accumulate, workspace);
-    if (is_winograd(p)) return winograd_wgrad(p, dw, x, dy, accumulate, workspace);
+    if (!is_depthwise(p) && is_winograd(p)) return winograd_wgrad_workspace_bytes(p);
+    return p.is_slice() ? 0 : conv_wgrad_carry_bytes(p);
+}
+
+Launch conv_wgrad(const ConvProblem& p, float* dw, const float* x, const float* dy, bool accumulate, void* workspace,
+                  void* carry) {
+    p.check();
+    if (p.is_slice() && !carry && conv_wgrad_carry_bytes(p))
+        throw std::invalid_argument("convolution: a slice of a batch needs what slices carry of dw");
+    if (!is_depthwise(p) && is_winograd(p)) return winograd_wgrad(p, dw, x, dy, accumulate, workspace, carry);
+    float* copies = static_cast<float*>(p.is_slice() ? carry : workspace);
+    if (is_depthwise(p)) return depthwise_wgrad(p, dw, x, dy, accumulate, copies);
     return [=, &kernels = gemm_kernels(), &reduction = reduction_kernels(), split = make_split(p)] {
-        float* copies = static_cast<float*>(workspace);
         const int64_t tasks = split.slices * split.chunks;  // of one group and part
-        parallel_for(split.parts * p.groups * tasks, [&](int64_t task) {
-            const Share share{task / tasks / p.groups, task / tasks % p.groups, task / split.slices % split.chunks,
-                              task % split.slices};
+        const Range parts = parts_of_slice(p, split);
+        parallel_for((parts.end - parts.begin) * p.groups * tasks, [&](int64_t task) {
+            const Share share{parts.begin + task / tasks / p.groups, task / tasks % p.groups,
+                              task / split.slices % split.chunks, task % split.slices};
             if (split.needs_copies())
                 sum_share(kernels, p, split, copies + share.part * p.weights(), x, dy, share, false);
             else
                 sum_share(kernels, p, split, dw, x, dy, share, accumulate);
         });
+        if (!p.is_last()) return;
         if (split.lanes_over_outputs)
             add_transposed_copies(reduction, p, split.parts, dw, copies, accumulate);
         else if (split.needs_copies())

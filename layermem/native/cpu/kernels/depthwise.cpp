@@ -19,8 +19,9 @@ constexpr int64_t kMaxParts = 16;      // most copies of dw
 // Floats of a packed tap: whole registers of every ISA.
 int64_t packed_pitch(const ConvProblem& p) { return (p.c + 15) / 16 * 16; }
 
+// Of the whole batch, for every slice of it.
 int64_t wgrad_parts(const ConvProblem& p) {
-    const int64_t rows = p.n * p.ho();
+    const int64_t rows = p.batch() * p.ho();
     return std::clamp<int64_t>(rows * p.wo() * p.c / 65536, 1, std::min(kMaxParts, rows));
 }
 
@@ -77,20 +78,23 @@ Launch depthwise_dgrad(const ConvProblem& p, float* dx, const float* dy, const f
     };
 }
 
-// workspace: copies of dw [parts][taps][c]
-int64_t depthwise_wgrad_workspace_bytes(const ConvProblem& p) {
+// copies of dw [parts][taps][c]
+int64_t depthwise_wgrad_carry_bytes(const ConvProblem& p) {
     return aligned_bytes<float>(wgrad_parts(p) * p.taps() * p.c);
 }
 
 Launch depthwise_wgrad(const ConvProblem& p, float* dw, const float* x, const float* dy, bool accumulate,
-                       void* workspace) {
+                       float* copies) {
     return [=, &kernels = depthwise_kernels(), &reduction = reduction_kernels()] {
-        float* copies = static_cast<float*>(workspace);
-        const int64_t parts = wgrad_parts(p), rows = p.n * p.ho(), taps = p.taps(), floats = taps * p.c;
-        parallel_for(parts, [&](int64_t i) {
-            kernels.wgrad({p, copies + i * floats, x, dy}, chunk_begin(rows, parts, i),
-                          chunk_begin(rows, parts, i + 1));
+        const int64_t parts = wgrad_parts(p), taps = p.taps(), floats = taps * p.c;
+        const int64_t all_rows = p.batch() * p.ho(), rows = p.n * p.ho(), first = p.first * p.ho();
+        parallel_for(parts, [&](int64_t i) {  // rows of the part that lie in this slice
+            const int64_t begin = chunk_begin(all_rows, parts, i) - first;
+            const int64_t end = std::min(chunk_begin(all_rows, parts, i + 1) - first, rows);
+            if (begin < rows && end > 0)
+                kernels.wgrad({p, copies + i * floats, x, dy, begin < 0}, std::max<int64_t>(begin, 0), end);
         });
+        if (!p.is_last()) return;
         if (parts > 1) reduction.sum_rows(copies, copies + floats, floats, parts - 1, floats, true);
         for (int64_t c = 0; c < p.c; ++c)
             for (int64_t tap = 0; tap < taps; ++tap) {

@@ -10,14 +10,15 @@
 
 namespace layermem::cpu {
 
-StepLaunch dropout(int64_t count, float* out, const float* in, double ratio, uint64_t seed, uint32_t stream,
-                   bool accumulate) {
+StepLaunch dropout(int64_t count, int64_t first, float* out, const float* in, double ratio, uint64_t seed,
+                   uint32_t stream, bool accumulate) {
     check_count(count);
     if (!(ratio >= 0 && ratio < 1)) throw std::invalid_argument("dropout: the ratio must be at least 0 and below 1");
     const auto bound =
         static_cast<uint32_t>(std::floor(ratio * 4294967296.0));  // a random word is below it with p = ratio
-    const Dropout bound_args{
-        out, in, {static_cast<uint32_t>(seed), stream}, 0, bound, static_cast<float>(1 / (1 - ratio)), accumulate};
+    const Dropout bound_args{out,        in,    {static_cast<uint32_t>(seed), stream},
+                             0,          bound, static_cast<float>(1 / (1 - ratio)),
+                             accumulate, first};
     return [=, &kernels = dropout_kernels()](uint64_t step) {
         Dropout args = bound_args;
         args.step = step;

@@ -11,7 +11,7 @@
 namespace layermem::cpu {
 namespace {
 
-constexpr int64_t kTaskFloats = 16384;
+constexpr int64_t kGatherTaskFloats = 16384;
 constexpr int64_t kScatterTasks = 64;  // at most: each reads all indices
 
 void check(int64_t rows, int64_t width, int64_t count) {
@@ -34,7 +34,7 @@ Launch gather_rows(const GatherArgs& args) {
     check(args.rows, args.width, args.count);
     return [=, &kernels = gather_kernels()] {
         check_indices(args.index, args.count, args.rows);
-        parallel_for_ranges(args.count, std::max<int64_t>(1, kTaskFloats / args.width),
+        parallel_for_ranges(args.count, std::max<int64_t>(1, kGatherTaskFloats / args.width),
                             [&](int64_t begin, int64_t end) { kernels.gather(args, begin, end); });
     };
 }
@@ -43,7 +43,7 @@ Launch scatter_rows(const ScatterArgs& args) {
     check(args.rows, args.width, args.count);
     return [=, &kernels = gather_kernels()] {
         check_indices(args.index, args.count, args.rows);
-        const int64_t step = std::max(ceil_div(args.rows, kScatterTasks), kTaskFloats / args.width);
+        const int64_t step = std::max(ceil_div(args.rows, kScatterTasks), kGatherTaskFloats / args.width);
         parallel_for_ranges(args.rows, std::max<int64_t>(1, step),
                             [&](int64_t begin, int64_t end) { kernels.scatter(args, begin, end); });
     };

@@ -13,30 +13,47 @@ int64_t positions_per_task(const Axis& axis) { return std::max<int64_t>(1, kLoss
 
 }  // namespace
 
-// The losses of the tasks, or the counts of labels; then the sums of the matrix's rows.
+// The losses of the tasks, or the sums of the matrix's rows and the counts of labels.
 int64_t infogain_loss_workspace_bytes(const Axis& axis) {
     const int64_t positions = axis.positions();
     return std::max(loss_partial_bytes(positions, positions_per_task(axis)), loss_divisor_bytes(positions)) +
            aligned_bytes<float>(axis.size);
 }
 
-Launch infogain_loss_forward(const InfogainArgs& args, float* loss, void* workspace) {
+int64_t infogain_loss_carry_bytes(const Axis& axis) {
+    return loss_carry_bytes(axis.positions(), positions_per_task(axis), axis.size + 1);
+}
+
+Launch infogain_loss_forward(const InfogainArgs& args, const RowSlice& positions, float* loss, void* workspace,
+                             void* carry) {
     args.axis.check();
+    if (!positions.is_whole() && args.axis.inner > 1)
+        throw std::invalid_argument("infogain: slices of a batch need the classes of a position side by side");
     return [=, &kernels = infogain_kernels()] {
         const auto add = [&](int64_t begin, int64_t end, LossPartial& sum) { kernels.forward(args, begin, end, sum); };
+        const auto on_copies = [&](const std::vector<float*>& copies, int64_t count, LossPartial& sum) {
+            InfogainArgs copied = args;
+            copied.p = copies[0];
+            copied.labels.label = copies[1];
+            kernels.forward(copied, 0, count, sum);
+        };
+        if (!positions.is_whole())
+            return run_loss_slice(add, on_copies, write_nothing, {{args.p, args.axis.size}, {args.labels.label, 1}},
+                                  positions, positions_per_task(args.axis), args.axis.size, args.labels.divisor, loss,
+                                  carry);
         run_loss_partials(add, args.axis.positions(), positions_per_task(args.axis), args.axis.size,
                           args.labels.divisor, loss, workspace);
     };
 }
 
-Launch infogain_loss_backward(const InfogainArgs& args, float* dx, const float* dloss, bool accumulate,
-                              void* workspace) {
+Launch infogain_loss_backward(const InfogainArgs& args, float* dx, const float* dloss, bool accumulate, void* workspace,
+                              const CountedLabels& counted) {
     args.axis.check();
     return [=, &kernels = infogain_kernels()] {
         const Axis& axis = args.axis;
-        auto* row_sums = reinterpret_cast<float*>(static_cast<char*>(workspace) + infogain_loss_workspace_bytes(axis) -
-                                                  aligned_bytes<float>(axis.size));
-        const double divisor = loss_divisor(args.labels, axis.positions(), workspace);
+        auto* row_sums = static_cast<float*>(workspace);
+        void* counts = static_cast<char*>(workspace) + aligned_bytes<float>(axis.size);
+        const double divisor = loss_divisor(args.labels, counted, counts);
         const auto scale = static_cast<float>(static_cast<double>(*dloss) / divisor);
         parallel_for(axis.size, [&](int64_t row) {
             double sum = 0;

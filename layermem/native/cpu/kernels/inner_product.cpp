@@ -38,6 +38,12 @@ constexpr int64_t kMinUpdateTasks = 32;
 
 // The same product as a 1x1 convolution of 1x1 images.
 ConvProblem as_convolution(int64_t m, int64_t n, int64_t k) { return {m, k, 1, 1, n, 1, 1, 1, 1, 0, 0, 1, 1, 1}; }
+ConvProblem as_convolution(const RowSlice& rows, int64_t n, int64_t k) {
+    ConvProblem p = as_convolution(rows.count, n, k);
+    p.first = rows.first;
+    p.items = rows.all;
+    return p;
+}
 
 // dx[:, first, first + columns), by GEMM over packed pieces of w.
 void dgrad_columns(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k, float* dx, const float* dy,
@@ -154,13 +160,17 @@ Launch inner_product_dgrad(int64_t m, int64_t n, int64_t k, float* dx, const flo
     };
 }
 
-int64_t inner_product_wgrad_workspace_bytes(int64_t m, int64_t n, int64_t k) {
-    return conv_wgrad_workspace_bytes(as_convolution(m, n, k));
+int64_t inner_product_wgrad_workspace_bytes(const RowSlice& rows, int64_t n, int64_t k) {
+    return conv_wgrad_workspace_bytes(as_convolution(rows, n, k));
 }
 
-Launch inner_product_wgrad(int64_t m, int64_t n, int64_t k, float* dw, const float* x, const float* dy, bool accumulate,
-                           void* workspace) {
-    return conv_wgrad(as_convolution(m, n, k), dw, x, dy, accumulate, workspace);
+int64_t inner_product_wgrad_carry_bytes(const RowSlice& rows, int64_t n, int64_t k) {
+    return conv_wgrad_carry_bytes(as_convolution(rows, n, k));
+}
+
+Launch inner_product_wgrad(const RowSlice& rows, int64_t n, int64_t k, float* dw, const float* x, const float* dy,
+                           bool accumulate, void* workspace, void* carry) {
+    return conv_wgrad(as_convolution(rows, n, k), dw, x, dy, accumulate, workspace, carry);
 }
 
 // Bytes saved: the gradient, as large as w.  A task owns its tile of w, so the update races with nothing; dx must have

@@ -12,9 +12,11 @@ Launch inner_product_fprop(int64_t m, int64_t n, int64_t k, float* y, const floa
                            bool relu, uint8_t* mask);
 Launch inner_product_dgrad(int64_t m, int64_t n, int64_t k, float* dx, const float* dy, const float* w,
                            bool accumulate);
-int64_t inner_product_wgrad_workspace_bytes(int64_t m, int64_t n, int64_t k);
-Launch inner_product_wgrad(int64_t m, int64_t n, int64_t k, float* dw, const float* x, const float* dy, bool accumulate,
-                           void* workspace);
+// Slices of a batch carry sums as those of conv_wgrad do.
+int64_t inner_product_wgrad_workspace_bytes(const RowSlice& rows, int64_t n, int64_t k);
+int64_t inner_product_wgrad_carry_bytes(const RowSlice& rows, int64_t n, int64_t k);
+Launch inner_product_wgrad(const RowSlice& rows, int64_t n, int64_t k, float* dw, const float* x, const float* dy,
+                           bool accumulate, void* workspace, void* carry);
 
 // wgrad and the update of w in one pass: dw never exists as a whole.  The bits are those of wgrad followed by update
 // where wgrad takes no workspace.  args.dw is not read.

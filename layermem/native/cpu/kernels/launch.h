@@ -13,6 +13,15 @@ using Launch = std::function<void()>;
 using StepLaunch = std::function<void(uint64_t step)>;             // draws random numbers of a step of training
 using UpdateLaunch = std::function<void(float rate, float gain)>;  // learning rate, factor of the gradient
 
+// Rows [first, first + count) of the `all` rows of a batch: all of them, or those of one slice where a step runs in
+// slices of the batch.
+struct RowSlice {
+    int64_t first, count, all;
+
+    bool is_whole() const { return count == all; }
+    bool is_last() const { return first + count == all; }
+};
+
 constexpr int64_t kAlignment = 256;  // bytes; of every buffer and of every part of a workspace
 
 inline int64_t align_up(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }

@@ -29,6 +29,15 @@ void check(int64_t items, const PairArgs& args) {
     if (items < 0 || args.size < 1) throw std::invalid_argument("loss: pairs need at least one element");
 }
 
+// The loss of a whole batch, or what a slice of it adds.
+template <class Kernel, class OnCopies>
+void run_loss(const Kernel& kernel, const OnCopies& on_copies, const std::vector<LossInput>& inputs,
+              const RowSlice& slice, int64_t step, int64_t classes, double divisor, float* loss, void* workspace,
+              void* carry) {
+    if (slice.is_whole()) return run_loss_partials(kernel, slice.count, step, classes, divisor, loss, workspace);
+    run_loss_slice(kernel, on_copies, write_nothing, inputs, slice, step, classes, divisor, loss, carry);
+}
+
 }  // namespace
 
 // An int64 per task of loss_divisor.
@@ -36,13 +45,14 @@ int64_t loss_divisor_bytes(int64_t count) { return aligned_bytes<int64_t>(ceil_d
 
 // The divisor of a loss: a given one, the number of labels, or the number of labels that are not ignored (Caffe's
 // normalization VALID), at least 1.  workspace: the valid labels of each task, added in order.
-double loss_divisor(const Labels& labels, int64_t count, void* workspace) {
+double loss_divisor(const Labels& labels, const CountedLabels& counted, void* workspace) {
+    const int64_t count = counted.count;
     if (labels.divisor > 0) return labels.divisor;
     if (!labels.ignores) return static_cast<double>(std::max<int64_t>(1, count));
     auto* counts = static_cast<int64_t*>(workspace);
     parallel_for_ranges(count, kLossTaskElements, [&](int64_t begin, int64_t end) {
         int64_t valid = 0;
-        for (int64_t i = begin; i < end; ++i) valid += label_class(labels.label[i]) != labels.ignore_label ? 1 : 0;
+        for (int64_t i = begin; i < end; ++i) valid += label_class(counted.label[i]) != labels.ignore_label ? 1 : 0;
         counts[begin / kLossTaskElements] = valid;
     });
     int64_t valid = 0;
@@ -57,18 +67,28 @@ int64_t sigmoid_loss_workspace_bytes(int64_t count) {
     return std::max(loss_partial_bytes(count, kLossTaskElements), loss_divisor_bytes(count));
 }
 
-Launch sigmoid_loss_forward(int64_t count, float* loss, const TargetArgs& args, void* workspace) {
+int64_t sigmoid_loss_carry_bytes(int64_t count) { return loss_carry_bytes(count, kLossTaskElements, 2); }
+
+Launch sigmoid_loss_forward(const RowSlice& elements, float* loss, const TargetArgs& args, void* workspace,
+                            void* carry) {
     return [=, &kernels = loss_kernels()] {
-        run_loss_partials(
-            [&](int64_t begin, int64_t end, LossPartial& sum) { kernels.sigmoid_loss(args, begin, end, sum); }, count,
-            kLossTaskElements, 0, args.labels.divisor, loss, workspace);
+        const auto on_copies = [&](const std::vector<float*>& copies, int64_t count, LossPartial& sum) {
+            TargetArgs copied = args;
+            copied.x = copies[0];
+            copied.labels.label = copies[1];
+            kernels.sigmoid_loss(copied, 0, count, sum);
+        };
+        run_loss([&](int64_t begin, int64_t end, LossPartial& sum) { kernels.sigmoid_loss(args, begin, end, sum); },
+                 on_copies, {{args.x, 1}, {args.labels.label, 1}}, elements, kLossTaskElements, 0, args.labels.divisor,
+                 loss, workspace, carry);
     };
 }
 
-Launch sigmoid_loss_backward(int64_t count, const TargetArgs& args, const float* dloss, void* workspace) {
+Launch sigmoid_loss_backward(int64_t count, const TargetArgs& args, const float* dloss, void* workspace,
+                             const CountedLabels& counted) {
     return [=, &kernels = loss_kernels()] {
         TargetArgs scaled = args;
-        scaled.scale = gradient_scale(dloss, loss_divisor(args.labels, count, workspace));
+        scaled.scale = gradient_scale(dloss, loss_divisor(args.labels, counted, workspace));
         parallel_for_ranges(count, kLossTaskElements,
                             [&](int64_t begin, int64_t end) { kernels.sigmoid_loss_backward(scaled, begin, end); });
     };
@@ -78,12 +98,21 @@ Launch sigmoid_loss_backward(int64_t count, const TargetArgs& args, const float*
 
 int64_t euclidean_loss_workspace_bytes(int64_t count) { return loss_partial_bytes(count, kLossTaskElements); }
 
-Launch euclidean_loss_forward(int64_t count, float* loss, const PairArgs& args, double divisor, void* workspace) {
-    check(count, args);
+int64_t euclidean_loss_carry_bytes(int64_t count) { return loss_carry_bytes(count, kLossTaskElements, 2); }
+
+Launch euclidean_loss_forward(const RowSlice& elements, float* loss, const PairArgs& args, double divisor,
+                              void* workspace, void* carry) {
+    check(elements.count, args);
     return [=, &kernels = loss_kernels()] {
-        run_loss_partials(
-            [&](int64_t begin, int64_t end, LossPartial& sum) { kernels.euclidean_loss(args, begin, end, sum); }, count,
-            kLossTaskElements, 0, divisor, loss, workspace);
+        const auto on_copies = [&](const std::vector<float*>& copies, int64_t count, LossPartial& sum) {
+            PairArgs copied = args;
+            copied.a = copies[0];
+            copied.b = copies[1];
+            kernels.euclidean_loss(copied, 0, count, sum);
+        };
+        run_loss([&](int64_t begin, int64_t end, LossPartial& sum) { kernels.euclidean_loss(args, begin, end, sum); },
+                 on_copies, {{args.a, 1}, {args.b, 1}}, elements, kLossTaskElements, 0, divisor, loss, workspace,
+                 carry);
     };
 }
 
@@ -97,11 +126,22 @@ Launch euclidean_loss_backward(int64_t count, const PairArgs& args, const float*
     };
 }
 
-Launch smooth_l1_loss_forward(int64_t count, float* loss, const SmoothL1Args& args, double divisor, void* workspace) {
+int64_t smooth_l1_loss_carry_bytes(int64_t count) { return loss_carry_bytes(count, kLossTaskElements, 4); }
+
+Launch smooth_l1_loss_forward(const RowSlice& elements, float* loss, const SmoothL1Args& args, double divisor,
+                              void* workspace, void* carry) {
     return [=, &kernels = loss_kernels()] {
-        run_loss_partials(
-            [&](int64_t begin, int64_t end, LossPartial& sum) { kernels.smooth_l1_loss(args, begin, end, sum); }, count,
-            kLossTaskElements, 0, divisor, loss, workspace);
+        const auto on_copies = [&](const std::vector<float*>& copies, int64_t count, LossPartial& sum) {
+            SmoothL1Args copied = args;
+            copied.a = copies[0];
+            copied.b = copies[1];
+            copied.inside = copies[2];
+            copied.outside = copies[3];
+            kernels.smooth_l1_loss(copied, 0, count, sum);
+        };
+        run_loss([&](int64_t begin, int64_t end, LossPartial& sum) { kernels.smooth_l1_loss(args, begin, end, sum); },
+                 on_copies, {{args.a, 1}, {args.b, 1}, {args.inside, 1}, {args.outside, 1}}, elements,
+                 kLossTaskElements, 0, divisor, loss, workspace, carry);
     };
 }
 
@@ -119,12 +159,24 @@ int64_t contrastive_loss_workspace_bytes(int64_t items, int64_t size) {
     return loss_partial_bytes(items, items_per_task(size));
 }
 
-Launch contrastive_loss_forward(int64_t items, float* loss, const PairArgs& args, double divisor, void* workspace) {
-    check(items, args);
+int64_t contrastive_loss_carry_bytes(int64_t items, int64_t size) {
+    return loss_carry_bytes(items, items_per_task(size), 2 * size + 1);
+}
+
+Launch contrastive_loss_forward(const RowSlice& items, float* loss, const PairArgs& args, double divisor,
+                                void* workspace, void* carry) {
+    check(items.count, args);
     return [=, &kernels = loss_kernels()] {
-        run_loss_partials(
-            [&](int64_t begin, int64_t end, LossPartial& sum) { kernels.contrastive_loss(args, begin, end, sum); },
-            items, items_per_task(args.size), 0, divisor, loss, workspace);
+        const auto on_copies = [&](const std::vector<float*>& copies, int64_t count, LossPartial& sum) {
+            PairArgs copied = args;
+            copied.a = copies[0];
+            copied.b = copies[1];
+            copied.same = copies[2];
+            kernels.contrastive_loss(copied, 0, count, sum);
+        };
+        run_loss([&](int64_t begin, int64_t end, LossPartial& sum) { kernels.contrastive_loss(args, begin, end, sum); },
+                 on_copies, {{args.a, args.size}, {args.b, args.size}, {args.same, 1}}, items,
+                 items_per_task(args.size), 0, divisor, loss, workspace, carry);
     };
 }
 
@@ -145,20 +197,28 @@ namespace {
 using ItemKernel = void (*)(const ItemArgs&, int64_t begin, int64_t end, LossPartial&);
 using ItemBackwardKernel = void (*)(const ItemArgs&, int64_t begin, int64_t end);
 
-Launch item_loss_forward(ItemKernel kernel, int64_t items, float* loss, const ItemArgs& args, void* workspace) {
-    check(items, args);
+Launch item_loss_forward(ItemKernel kernel, const RowSlice& items, float* loss, const ItemArgs& args, void* workspace,
+                         void* carry) {
+    check(items.count, args);
     return [=] {
-        run_loss_partials([&](int64_t begin, int64_t end, LossPartial& sum) { kernel(args, begin, end, sum); }, items,
-                          items_per_task(args.classes), args.classes, static_cast<double>(items), loss, workspace);
+        const auto on_copies = [&](const std::vector<float*>& copies, int64_t count, LossPartial& sum) {
+            ItemArgs copied = args;
+            copied.x = copies[0];
+            copied.label = copies[1];
+            kernel(copied, 0, count, sum);
+        };
+        run_loss([&](int64_t begin, int64_t end, LossPartial& sum) { kernel(args, begin, end, sum); }, on_copies,
+                 {{args.x, args.classes}, {args.label, 1}}, items, items_per_task(args.classes), args.classes,
+                 static_cast<double>(items.all), loss, workspace, carry);
     };
 }
 
-Launch item_loss_backward(ItemBackwardKernel kernel, int64_t items, const ItemArgs& args, const float* dloss) {
-    check(items, args);
+Launch item_loss_backward(ItemBackwardKernel kernel, const RowSlice& items, const ItemArgs& args, const float* dloss) {
+    check(items.count, args);
     return [=] {
         ItemArgs scaled = args;
-        scaled.scale = gradient_scale(dloss, static_cast<double>(items));
-        parallel_for_ranges(items, items_per_task(args.classes),
+        scaled.scale = gradient_scale(dloss, static_cast<double>(items.all));
+        parallel_for_ranges(items.count, items_per_task(args.classes),
                             [&](int64_t begin, int64_t end) { kernel(scaled, begin, end); });
     };
 }
@@ -168,19 +228,23 @@ int64_t item_loss_workspace_bytes(int64_t items, int64_t classes) {
     return loss_partial_bytes(items, items_per_task(classes));
 }
 
-Launch hinge_loss_forward(int64_t items, float* loss, const ItemArgs& args, void* workspace) {
-    return item_loss_forward(loss_kernels().hinge_loss, items, loss, args, workspace);
+int64_t item_loss_carry_bytes(int64_t items, int64_t classes) {
+    return loss_carry_bytes(items, items_per_task(classes), classes + 1);
 }
 
-Launch hinge_loss_backward(int64_t items, const ItemArgs& args, const float* dloss) {
+Launch hinge_loss_forward(const RowSlice& items, float* loss, const ItemArgs& args, void* workspace, void* carry) {
+    return item_loss_forward(loss_kernels().hinge_loss, items, loss, args, workspace, carry);
+}
+
+Launch hinge_loss_backward(const RowSlice& items, const ItemArgs& args, const float* dloss) {
     return item_loss_backward(loss_kernels().hinge_loss_backward, items, args, dloss);
 }
 
-Launch logistic_loss_forward(int64_t items, float* loss, const ItemArgs& args, void* workspace) {
-    return item_loss_forward(loss_kernels().logistic_loss, items, loss, args, workspace);
+Launch logistic_loss_forward(const RowSlice& items, float* loss, const ItemArgs& args, void* workspace, void* carry) {
+    return item_loss_forward(loss_kernels().logistic_loss, items, loss, args, workspace, carry);
 }
 
-Launch logistic_loss_backward(int64_t items, const ItemArgs& args, const float* dloss) {
+Launch logistic_loss_backward(const RowSlice& items, const ItemArgs& args, const float* dloss) {
     return item_loss_backward(loss_kernels().logistic_loss_backward, items, args, dloss);
 }
 

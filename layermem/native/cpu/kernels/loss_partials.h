@@ -1,11 +1,16 @@
 // A loss as a sum of partial sums: each task sums its part of the batch, and the parts are added in order, so that the
 // result does not depend on the number of threads.
+//
+// Slices of a batch, in rising order, carry the partial sums of the tasks of the whole batch, and copies of what the task
+// that is not complete reads: it runs once it has all its positions.  The last slice adds up the tasks.
 #pragma once
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "cpu/kernels/launch.h"
 #include "cpu/microkernels/loss_args.h"
@@ -26,19 +31,12 @@ inline int64_t loss_partial_bytes(int64_t total, int64_t step) {
     return aligned_bytes<LossPartial>(ceil_div(total, step));
 }
 
-// *loss = the sum of kernel(begin, end, LossPartial&) over [0, total) in ranges of `step`, divided by `divisor` (0: by
-// the number of positions that count, at least 1).  std::invalid_argument for a label outside [0, classes).
-template <class Kernel>
-void run_loss_partials(const Kernel& kernel, int64_t total, int64_t step, int64_t classes, double divisor, float* loss,
-                       void* workspace) {
-    auto* partials = static_cast<LossPartial*>(workspace);
-    parallel_for_ranges(total, step, [&](int64_t begin, int64_t end) {
-        LossPartial& partial = partials[begin / step];
-        partial = LossPartial{};
-        kernel(begin, end, partial);
-    });
+// *loss = the sum of the tasks divided by `divisor` (0: by the number of positions that count, at least 1).
+// std::invalid_argument for a label outside [0, classes).
+inline void add_loss_partials(const LossPartial* partials, int64_t tasks, int64_t classes, double divisor,
+                              float* loss) {
     LossPartial sum{};
-    for (int64_t i = 0; i < ceil_div(total, step); ++i) {
+    for (int64_t i = 0; i < tasks; ++i) {
         const LossPartial& partial = partials[i];
         sum.loss += partial.loss;
         sum.valid += partial.valid;
@@ -52,9 +50,89 @@ void run_loss_partials(const Kernel& kernel, int64_t total, int64_t step, int64_
     *loss = static_cast<float>(sum.loss / by);
 }
 
+// *loss = the sum of kernel(begin, end, LossPartial&) over [0, total) in ranges of `step`, divided as above.
+template <class Kernel>
+void run_loss_partials(const Kernel& kernel, int64_t total, int64_t step, int64_t classes, double divisor, float* loss,
+                       void* workspace) {
+    auto* partials = static_cast<LossPartial*>(workspace);
+    parallel_for_ranges(total, step, [&](int64_t begin, int64_t end) {
+        LossPartial& partial = partials[begin / step];
+        partial = LossPartial{};
+        kernel(begin, end, partial);
+    });
+    add_loss_partials(partials, ceil_div(total, step), classes, divisor, loss);
+}
+
+// -- slices of a batch ------------------------------------------------------------------------------------------------
+
+// What a loss reads, `width` floats for each position; none where it is null.
+struct LossInput {
+    const float* data;
+    int64_t width;
+};
+
+// Of run_loss_slice for `total` positions in tasks of `step`, each of which reads `floats`.
+inline int64_t loss_carry_bytes(int64_t total, int64_t step, int64_t floats) {
+    return loss_partial_bytes(total, step) + (step > 1 ? aligned_bytes<float>(step * floats) : 0);
+}
+
+// run_loss_partials for the positions of a slice, which kernel(begin, end, LossPartial&) counts from 0.
+//     on_copies(copies, count, LossPartial&)   the same for `count` positions whose inputs lie in copies[0], ...
+//     write(begin, end)                        what else the kernel writes, for positions whose loss comes later
+// *loss is written by the last slice.
+template <class Kernel, class OnCopies, class Write>
+void run_loss_slice(const Kernel& kernel, const OnCopies& on_copies, const Write& write,
+                    const std::vector<LossInput>& inputs, const RowSlice& slice, int64_t step, int64_t classes,
+                    double divisor, float* loss, void* carry) {
+    if (!carry) throw std::invalid_argument("loss: a slice of a batch needs what slices carry");
+    auto* partials = static_cast<LossPartial*>(carry);
+    auto* copies = reinterpret_cast<float*>(static_cast<char*>(carry) + loss_partial_bytes(slice.all, step));
+    const int64_t end = slice.first + slice.count;
+    std::vector<float*> places;
+    for (const LossInput& input : inputs) {
+        places.push_back(input.data ? copies : nullptr);
+        copies += input.data ? step * input.width : 0;
+    }
+    const auto defer = [&](int64_t from, int64_t to) {  // positions of one task
+        for (size_t i = 0; i < inputs.size(); ++i) {
+            const int64_t width = inputs[i].width;
+            if (inputs[i].data)
+                std::memcpy(places[i] + from % step * width, inputs[i].data + (from - slice.first) * width,
+                            static_cast<size_t>((to - from) * width) * sizeof(float));
+        }
+        write(from - slice.first, to - slice.first);
+    };
+    int64_t begun = slice.first;
+    if (begun % step) {  // the task that the slice before has left
+        const int64_t task = begun / step, last = std::min(slice.all, (task + 1) * step);
+        begun = std::min(end, last);
+        defer(slice.first, begun);
+        if (begun == last) {
+            partials[task] = LossPartial{};
+            on_copies(places, last - task * step, partials[task]);
+        }
+    }
+    const int64_t first_task = ceil_div(begun, step), stop = slice.is_last() ? ceil_div(end, step) : end / step;
+    parallel_for(std::max<int64_t>(0, stop - first_task), [&](int64_t i) {
+        const int64_t task = first_task + i;
+        partials[task] = LossPartial{};
+        kernel(task * step - slice.first, std::min(end, (task + 1) * step) - slice.first, partials[task]);
+    });
+    if (const int64_t rest = std::max(begun, stop * step); rest < end) defer(rest, end);
+    if (slice.is_last()) add_loss_partials(partials, ceil_div(slice.all, step), classes, divisor, loss);
+}
+
+inline void write_nothing(int64_t, int64_t) {}
+
+// The labels that a divisor counts: those of the whole batch.
+struct CountedLabels {
+    const float* label;
+    int64_t count;
+};
+
 // What a loss with these labels is divided by: labels.divisor, or the number of labels that are not ignored.  Backward
 // has only the labels, so it counts them again.
 int64_t loss_divisor_bytes(int64_t count);  // of its workspace
-double loss_divisor(const Labels& labels, int64_t count, void* workspace);
+double loss_divisor(const Labels& labels, const CountedLabels& counted, void* workspace);
 
 }  // namespace layermem::cpu

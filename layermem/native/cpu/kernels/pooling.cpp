@@ -14,27 +14,27 @@
 namespace layermem::cpu {
 namespace {
 
-constexpr int64_t kTaskFloats = 4096;  // that a task writes, unless one row is longer
+constexpr int64_t kPoolTaskFloats = 4096;  // that a task writes, unless one row is longer
 
-using RowKernel = void (*)(const PoolArgs&, int64_t row);
+using PoolRowKernel = void (*)(const PoolArgs&, int64_t row);
 
 // `rows` rows of `width` floats are written, each by one call of the kernel.
-Launch over_rows(RowKernel kernel, const PoolArgs& args, int64_t rows, int64_t width) {
+Launch over_rows(PoolRowKernel kernel, const PoolArgs& args, int64_t rows, int64_t width) {
     args.problem.check();
     return [=] {
-        const int64_t step = std::max<int64_t>(1, kTaskFloats / width);
+        const int64_t step = std::max<int64_t>(1, kPoolTaskFloats / width);
         parallel_for_ranges(rows, step, [&](int64_t begin, int64_t end) {
             for (int64_t row = begin; row < end; ++row) kernel(args, row);
         });
     };
 }
 
-Launch forward(RowKernel kernel, const PoolArgs& args) {
+Launch forward(PoolRowKernel kernel, const PoolArgs& args) {
     const PoolProblem& p = args.problem;
     return over_rows(kernel, args, p.n * p.ho, p.wo * p.c);
 }
 
-Launch backward(RowKernel kernel, const PoolArgs& args) {
+Launch backward(PoolRowKernel kernel, const PoolArgs& args) {
     const PoolProblem& p = args.problem;
     return over_rows(kernel, args, p.n * p.h, p.w * p.c);
 }
@@ -73,12 +73,12 @@ Launch max_pool_mask(const PoolProblem& p, float* mask, const void* argmax) {
 }
 
 StepLaunch stochastic_pool_forward(const PoolProblem& p, float* y, const float* x, void* argmax, uint64_t seed,
-                                   uint32_t stream) {
+                                   uint32_t stream, int64_t first) {
     p.check();
     return [=, &kernels = pooling_kernels()](uint64_t step) {
         const PoolArgs args{p, y, x, argmax, false};
-        const PoolRandom random{{static_cast<uint32_t>(seed), stream}, step};
-        const int64_t rows = std::max<int64_t>(1, kTaskFloats / (p.wo * p.c));
+        const PoolRandom random{{static_cast<uint32_t>(seed), stream}, step, first};
+        const int64_t rows = std::max<int64_t>(1, kPoolTaskFloats / (p.wo * p.c));
         parallel_for_ranges(p.n * p.ho, rows, [&](int64_t begin, int64_t end) {
             for (int64_t row = begin; row < end; ++row) kernels.stochastic_pool(args, random, row);
         });

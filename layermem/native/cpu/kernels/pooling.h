@@ -18,7 +18,7 @@ Launch max_pool_mask(const PoolProblem& p, float* mask, const void* argmax);
 // STOCHASTIC: element i of a window with probability x_i / sum x, by one random word for each output (see dropout.h);
 // argmax as of max_pool_forward, whose gradient it has.  And the mean that these probabilities give, sum x^2 / sum x
 StepLaunch stochastic_pool_forward(const PoolProblem& p, float* y, const float* x, void* argmax, uint64_t seed,
-                                   uint32_t stream);
+                                   uint32_t stream, int64_t first);  // first: number of the first y in the batch
 Launch stochastic_pool_average(const PoolProblem& p, float* y, const float* x);
 
 }  // namespace layermem::cpu

@@ -9,13 +9,13 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "cpu/kernels/element_tasks.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
 namespace {
 
-constexpr int64_t kTaskElements = 16384;  // read by a task
-constexpr int64_t kTaskColumns = 256;     // of a task where inner > 1
+constexpr int64_t kReducedColumns = 256;  // of a task where inner > 1
 constexpr int64_t kMaxSearchTasks = 64;   // of top_k, each with its own heap
 constexpr int64_t kMaxLanes = 16;         // of the widest ISA
 
@@ -51,15 +51,15 @@ void reduce_rows(const ReductionKernels& kernels, const ReduceArgs& args, double
     }
 }
 
-// inner > 1: lanes are columns.  A task sums some strips of at most kTaskColumns columns, each over the whole axis.
+// inner > 1: lanes are columns.  A task sums some strips of at most kReducedColumns columns, each over the whole axis.
 void reduce_columns(const ReductionKernels& kernels, const ReduceArgs& args) {
     const Axis& axis = args.axis;
-    const int64_t strips = ceil_div(axis.inner, kTaskColumns);
-    const int64_t step = std::max<int64_t>(1, kTaskElements / (axis.size * std::min(kTaskColumns, axis.inner)));
+    const int64_t strips = ceil_div(axis.inner, kReducedColumns);
+    const int64_t step = std::max<int64_t>(1, kTaskElements / (axis.size * std::min(kReducedColumns, axis.inner)));
     parallel_for_ranges(axis.outer * strips, step, [&](int64_t first, int64_t last) {
         for (int64_t i = first; i < last; ++i) {
-            const int64_t begin = i % strips * kTaskColumns;
-            kernels.reduce_columns(args, i / strips, begin, std::min(axis.inner, begin + kTaskColumns));
+            const int64_t begin = i % strips * kReducedColumns;
+            kernels.reduce_columns(args, i / strips, begin, std::min(axis.inner, begin + kReducedColumns));
         }
     });
 }
@@ -126,6 +126,65 @@ void search_rows(const ReductionKernels& kernels, const TopK& args, int64_t begi
 // [parts][columns].
 int64_t column_parts(int64_t rows, int64_t columns) { return std::clamp<int64_t>(rows * columns / 32768, 1, 16); }
 
+// A part of column_sums, or as much of it as slices have brought: sum_rows, cut anywhere.
+struct ColumnPart {
+    int64_t columns, rows;  // of the whole part
+    float *sum, *block;     // [columns]: of all complete blocks, and of the block that is not complete
+    bool accumulate;        // whether the sum does not begin at 0
+
+    // Adds rows [begin, end) of the part, which are those at `in`.
+    void add(const ReductionKernels& kernels, const float* in, int64_t begin, int64_t end) const {
+        for (int64_t row = begin; row < end;) {
+            const int64_t first = row / kSumBlockRows * kSumBlockRows, last = std::min(rows, first + kSumBlockRows);
+            const float* from = in + (row - begin) * columns;
+            if (row == first && last <= end) {  // whole blocks, as many as there are
+                const int64_t stop = end == rows ? end : end / kSumBlockRows * kSumBlockRows;
+                kernels.sum_rows(sum, from, columns, stop - row, columns, accumulate || row > 0);
+                row = stop;
+                continue;
+            }
+            const int64_t stop = std::min(last, end);
+            kernels.add_rows(block, from, columns, stop - row, columns, row > first);
+            if (stop == last) kernels.sum_rows(sum, block, columns, 1, columns, accumulate || first > 0);
+            row = stop;
+        }
+    }
+};
+
+// column_sums of rows of a batch, with the parts and blocks of the whole batch.
+Launch column_sums_of_slice(const RowSlice& slice, int64_t columns, float* out, const float* in, bool accumulate,
+                            void* carry) {
+    if (!carry) throw std::invalid_argument("column_sums: a slice of a batch needs what slices carry");
+    const int64_t parts = column_parts(slice.all, columns), end = slice.first + slice.count;
+    return [=, &kernels = reduction_kernels()] {
+        float *sums = static_cast<float*>(carry), *block = sums + parts * columns;
+        if (slice.first == 0 && parts == 1 && !accumulate) std::fill_n(sums, columns, 0.0f);
+        const auto add = [&](int64_t i, int64_t from, int64_t to) {  // rows [from, to) of the batch, in part i
+            const int64_t first = chunk_begin(slice.all, parts, i), last = chunk_begin(slice.all, parts, i + 1);
+            const ColumnPart part{columns, last - first, sums + i * columns, block, parts == 1};
+            part.add(kernels, in + (from - slice.first) * columns, from - first, to - first);
+        };
+        // Before any other block is begun, the one that the last slice has left is completed.
+        int64_t begun = slice.first;
+        for (int64_t i = 0; i < parts; ++i) {
+            const int64_t first = chunk_begin(slice.all, parts, i), last = chunk_begin(slice.all, parts, i + 1);
+            if (slice.first <= first || slice.first >= last) continue;
+            begun = std::min({end, last, first + ceil_div(slice.first - first, kSumBlockRows) * kSumBlockRows});
+            if (begun > slice.first) add(i, slice.first, begun);
+        }
+        parallel_for(parts, [&](int64_t i) {
+            const int64_t from = std::max(begun, chunk_begin(slice.all, parts, i));
+            const int64_t to = std::min(end, chunk_begin(slice.all, parts, i + 1));
+            if (from < to) add(i, from, to);
+        });
+        if (!slice.is_last()) return;
+        if (parts == 1)
+            std::copy_n(sums, columns, out);
+        else
+            kernels.sum_rows(out, sums, columns, parts, columns, accumulate);
+    };
+}
+
 }  // namespace
 
 void Axis::check() const {
@@ -172,9 +231,16 @@ int64_t column_sums_workspace_bytes(int64_t rows, int64_t columns) {
     return parts == 1 ? 0 : aligned_bytes<float>(parts * columns);
 }
 
+// The sums of the parts, then the sums of a block that two slices share.
+int64_t column_sums_carry_bytes(int64_t rows, int64_t columns) {
+    return aligned_bytes<float>((column_parts(rows, columns) + 1) * columns);
+}
+
 // out [columns] (+)= the sums over rows of in [rows][columns]: the bias gradient of an inner product.
-Launch column_sums(int64_t rows, int64_t columns, float* out, const float* in, bool accumulate, void* workspace) {
-    const int64_t parts = column_parts(rows, columns);
+Launch column_sums(const RowSlice& slice, int64_t columns, float* out, const float* in, bool accumulate,
+                   void* workspace, void* carry) {
+    if (!slice.is_whole()) return column_sums_of_slice(slice, columns, out, in, accumulate, carry);
+    const int64_t rows = slice.count, parts = column_parts(rows, columns);
     return [=, &kernels = reduction_kernels()] {
         if (parts == 1) return kernels.sum_rows(out, in, columns, rows, columns, accumulate);
         float* sums = static_cast<float*>(workspace);

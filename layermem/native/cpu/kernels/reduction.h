@@ -16,9 +16,15 @@ Launch reduce(const Axis& axis, Term term, float* y, const float* x, float facto
 Launch reduce_backward(const Axis& axis, Term term, float* dx, const float* x, const float* dy, float factor,
                        bool accumulate);
 
-// out[c] (+)= the sum of in[0..rows)[c]: a bias gradient
+// out[c] (+)= the sum of in[0..rows)[c]: a bias gradient.
+//
+// Slices of a batch, in rising order, carry sums: the first slice begins them, the last one makes `out` of them, which no
+// other needs.  Where a whole batch takes no workspace it adds blocks of rows to `out` itself: a first slice that is to
+// accumulate then finds `out` in the first floats of what it carries.
 int64_t column_sums_workspace_bytes(int64_t rows, int64_t columns);
-Launch column_sums(int64_t rows, int64_t columns, float* out, const float* in, bool accumulate, void* workspace);
+int64_t column_sums_carry_bytes(int64_t rows, int64_t columns);  // rows: of the whole batch
+Launch column_sums(const RowSlice& rows, int64_t columns, float* out, const float* in, bool accumulate, void* workspace,
+                   void* carry);
 
 // The k largest elements of each row of x [rows][size], in descending order; of equal elements the last first, a NaN
 // before any number.  index and value are [rows / inner][k][inner], null where not wanted; they may share one array.

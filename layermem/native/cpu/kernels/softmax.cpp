@@ -35,6 +35,25 @@ void run_loss(LossKernel kernel, const SoftmaxArgs& args, double divisor, float*
                       args.axis.outer, task_step(args.axis), args.axis.size, divisor, loss, workspace);
 }
 
+// softmax_loss of the outer indices of a slice; args.axis is that of the whole batch.
+void run_loss_of_slice(LossKernel kernel, const SoftmaxArgs& args, const RowSlice& outer, float* loss, void* carry) {
+    const Axis& axis = args.axis;
+    const auto on_copies = [&](const std::vector<float*>& copies, int64_t count, LossPartial& sum) {
+        SoftmaxArgs copied = args;
+        copied.a = copies[0];
+        copied.labels.label = copies[1];
+        copied.out = nullptr;
+        kernel(copied, 0, count, sum);
+    };
+    const auto write = [&](int64_t begin, int64_t end) {
+        LossPartial unused{};
+        if (args.out) kernel(args, begin, end, unused);
+    };
+    run_loss_slice([&](int64_t begin, int64_t end, LossPartial& sum) { kernel(args, begin, end, sum); }, on_copies,
+                   write, {{args.a, axis.size * axis.inner}, {args.labels.label, axis.inner}}, outer, task_step(axis),
+                   axis.size, args.labels.divisor, loss, carry);
+}
+
 // Arguments of the kernels that read labels; the other members are zero.
 SoftmaxArgs with_labels(const Axis& axis, const float* x, const Labels& labels) {
     SoftmaxArgs args{};
@@ -88,27 +107,33 @@ int64_t softmax_loss_workspace_bytes(const Axis& axis) {
     return std::max(partial_bytes(axis), loss_divisor_bytes(axis.positions()));
 }
 
-// loss = -sum log y[label] / divisor.  y may be null: backward computes the probabilities from x again.
-Launch softmax_loss_forward(const Axis& axis, float* loss, float* y, const float* x, const Labels& labels,
-                            void* workspace) {
+int64_t softmax_loss_carry_bytes(const Axis& axis) {
     axis.check();
-    SoftmaxArgs args = with_labels(axis, x, labels);
+    return loss_carry_bytes(axis.outer, task_step(axis), (axis.size + 1) * axis.inner);
+}
+
+// loss = -sum log y[label] / divisor.  y may be null: backward computes the probabilities from x again.
+Launch softmax_loss_forward(const Axis& axis, const RowSlice& outer, float* loss, float* y, const float* x,
+                            const Labels& labels, void* workspace, void* carry) {
+    axis.check();
+    SoftmaxArgs args = with_labels({outer.all, axis.size, axis.inner}, x, labels);
     args.out = y;
     return [=, &kernels = softmax_kernels()] {
+        if (!outer.is_whole()) return run_loss_of_slice(kernels.softmax_loss, args, outer, loss, carry);
         run_loss(kernels.softmax_loss, args, args.labels.divisor, loss, workspace);
     };
 }
 
 // dx = (softmax(x) - one_hot(label)) dloss / divisor, zero at positions whose label is ignored
 Launch softmax_loss_backward(const Axis& axis, float* dx, const float* x, const float* dloss, const Labels& labels,
-                             bool accumulate, void* workspace) {
+                             bool accumulate, void* workspace, const CountedLabels& counted) {
     axis.check();
     SoftmaxArgs args = with_labels(axis, x, labels);
     args.out = dx;
     args.accumulate = accumulate;
     return [=, &kernels = softmax_kernels()] {
         SoftmaxArgs scaled = args;
-        const double divisor = loss_divisor(args.labels, args.axis.positions(), workspace);
+        const double divisor = loss_divisor(args.labels, counted, workspace);
         scaled.scale = static_cast<float>(static_cast<double>(*dloss) / divisor);
         run(kernels.softmax_loss_backward, scaled);
     };

@@ -1,11 +1,14 @@
-// Tiles are processed in batches whose transforms stay in cache: transform the input, multiply 16 matrices, transform
-// the output.  The workspace of fprop and dgrad is the packed weights, the input tiles and the output tiles of a batch;
-// each of the three is [16 elements][...], with `kSkew` floats between elements.
+// Tiles are processed in batches whose transforms stay in cache: transform the input, multiply one matrix per element
+// of the tiles (16 or 36), transform the output.  The workspace of fprop and dgrad is the packed weights, the input
+// tiles and the output tiles of a batch; each of the three is [elements][...], with `kSkew` floats between elements.
 //
-//     x --B' d B--> in_tiles [16][batch][c] --times packed [16][c][k]--> out_tiles [16][batch][k] --A' m A--> y
+//     x --B' d B--> in_tiles [e][batch][c] --times packed [e][c][k]--> out_tiles [e][batch][k] --A' m A--> y
 //
-// The batches depend on the shape only, and every sum runs in order of channels (wgrad: of tiles), so results do not
-// depend on the number of threads.
+// Deep layers have few tiles and many weights, which take 16/9 or 4 times as many bytes when transformed.  There one
+// batch holds all tiles, and weights are transformed and used for some output channels at a time.
+//
+// Batches and channels depend on the shape only, and every sum runs in order of channels (wgrad: of tiles), so results
+// do not depend on the number of threads.
 #include "cpu/kernels/winograd.h"
 
 #include <algorithm>
@@ -19,30 +22,59 @@ namespace layermem::cpu {
 namespace {
 
 constexpr int64_t kBatchBytes = 2 << 20;    // of tiles: more would leave the cache, fewer make small products
+constexpr int64_t kChunkBytes = 4 << 20;    // of transformed weights that are made and used at a time
+constexpr int64_t kMinTiles = 48;           // of 4x4 pixels: fewer do not pay for 36 transformed weights instead of 16
 constexpr int64_t kSkew = 80;               // floats between elements, so that they do not fall into one cache set
-constexpr int64_t kTaskChannels = 64;       // output channels of a weight gradient's task
+constexpr int64_t kTaskChannels = 64;       // output channels of a weight gradient's product, steps of one that packs
 constexpr int64_t kTransformFloats = 2048;  // of a task of a transform
 constexpr int64_t kMinTasks = 64;           // of the products
 
-// 2x2 tiles of y, over all images; those at the lower and right border may stick out by a pixel.
-int64_t tile_count(const ConvProblem& p) { return p.n * ceil_div(p.ho(), 2) * ceil_div(p.wo(), 2); }
+// F(m x m, 3x3): m x m outputs per tile of (m + 2)^2 elements.
+struct Winograd {
+    int64_t m;
+    int64_t elements() const { return (m + 2) * (m + 2); }
+    int64_t along(int64_t pixels) const { return ceil_div(pixels, m); }  // tiles along an axis
+    int64_t tiles(int64_t images, int64_t h, int64_t w) const { return images * along(h) * along(w); }
+    const WinogradKernels& kernels() const { return m == 4 ? winograd4_kernels() : winograd2_kernels(); }  // active ISA
+};
 
-// Tiles of a batch: a multiple of 48, the rows of several GEMM tiles, at least 48.
-int64_t batch_tiles(const ConvProblem& p, int64_t tiles) {
-    return std::min(tiles, std::max<int64_t>(kBatchBytes / (kTileElements * 4 * (p.c + p.k)) / 48 * 48, 48));
+// F(4x4, 3x3) unless the batch has few tiles, or many of its products are for pixels beyond the border.
+Winograd winograd_of(const ConvProblem& p) {
+    const Winograd small{2}, large{4};
+    const int64_t tiles = large.tiles(p.batch(), p.ho(), p.wo());
+    const int64_t products = large.elements() * tiles,
+                  others = small.elements() * small.tiles(p.batch(), p.ho(), p.wo());
+    return tiles >= kMinTiles && 10 * products <= 9 * others ? large : small;
+}
+
+// Tiles of a batch: a multiple of 48, the rows of several GEMM tiles, at least 48.  All tiles, where the transformed
+// weights are large and take `ratio` times the bytes of the tiles or more: then weights pass through the cache once.
+int64_t batch_tiles(const Winograd& f, const ConvProblem& p, int64_t tiles, int64_t ratio) {
+    const int64_t bytes = f.elements() * 4;  // of a channel of a tile
+    if (bytes * p.c * p.k > kChunkBytes && tiles * ratio <= std::min(p.c, p.k)) return tiles;
+    return std::min(tiles, std::max<int64_t>(kBatchBytes / (bytes * (p.c + p.k)) / 48 * 48, 48));
 }
 
 // Floats of one element of `tiles` tiles.
 int64_t element_floats(int64_t tiles, int64_t channels) { return tiles * channels + kSkew; }
 
 // Floats of all elements of `tiles` tiles; no skew lies behind the last.
-int64_t all_elements_floats(int64_t tiles, int64_t channels) {
-    return kTileElements * element_floats(tiles, channels) - kSkew;
+int64_t all_elements_floats(const Winograd& f, int64_t tiles, int64_t channels) {
+    return f.elements() * element_floats(tiles, channels) - kSkew;
 }
 
 // The same of packed weights.
-int64_t all_packed_floats(int64_t depth, int64_t columns) {
-    return kTileElements * (packed_floats(depth, columns) + kSkew) - kSkew;
+int64_t packed_pitch(int64_t depth, int64_t columns) { return packed_floats(depth, columns) + kSkew; }
+int64_t all_packed_floats(const Winograd& f, int64_t depth, int64_t columns) {
+    return f.elements() * packed_pitch(depth, columns) - kSkew;
+}
+
+// Output channels whose weights are transformed at a time: all of them, as each batch needs them, or as many as fit into
+// `kChunkBytes` where there is one batch.  `others` is the number of channels that each is multiplied with.
+int64_t chunk_channels(const Winograd& f, bool one_batch, int64_t channels, int64_t others) {
+    if (!one_batch) return channels;
+    const int64_t most = kChunkBytes / (f.elements() * 4 * others) / kTaskChannels * kTaskChannels;
+    return std::min(channels, std::max(most, kTaskChannels));
 }
 
 // The part of a workspace behind one of `floats` floats.
@@ -80,20 +112,67 @@ Direction dgrad_direction(const Group& group) {
     return {p.ho(), p.wo(), p.k, group.y_pixel, p.h, p.w, p.c, group.x_pixel, p.n, 2 - p.ph, 2 - p.pw};
 }
 
-// A batch through the 16 products: in_tiles [16][count][in_c] -> out_tiles [16][count][out_c].  The depth in_c is cut
-// into slices of at most kBlockDepth, so that the slice of a panel stays in cache while all rows of a block pass over
-// it.  Only where elements x blocks give too few tasks are the panels shared out as well.
-void multiply(const GemmKernels& kernels, const Direction& d, int64_t count, const float* in_tiles, float* out_tiles,
-              const float* packed, int64_t packed_pitch) {
-    const auto panels = make_panels(kernels, d.out_c);
+// What one direction of a group computes, and how it is cut.
+struct Product {
+    Winograd f;
+    Direction d;
+    int64_t tiles_h, tiles_w, tiles, batch, chunk;  // chunk: output channels whose weights are transformed at a time
+
+    Product(const ConvProblem& p, const Direction& direction) : f(winograd_of(p)), d(direction) {
+        tiles_h = f.along(d.out_h);
+        tiles_w = f.along(d.out_w);
+        tiles = d.images * tiles_h * tiles_w;
+        batch = batch_tiles(f, p, tiles, 2);
+        chunk = chunk_channels(f, batch == tiles, d.out_c, d.in_c);
+    }
+    // The workspace: packed weights, input tiles, output tiles.
+    int64_t packed_floats() const { return all_packed_floats(f, d.in_c, chunk); }
+    int64_t in_floats() const { return all_elements_floats(f, batch, d.in_c); }
+    int64_t out_floats() const { return all_elements_floats(f, batch, chunk); }
+    int64_t bytes() const {
+        return aligned_bytes<float>(packed_floats()) + aligned_bytes<float>(in_floats()) +
+               aligned_bytes<float>(out_floats());
+    }
+};
+
+// Output channels [begin, end).
+struct Range {
+    int64_t begin, end;
+    int64_t count() const { return end - begin; }
+};
+
+using Pack = void (*)(const WinogradWeights&, const PackedPanel&, int64_t begin, int64_t end);
+
+// Transformed weights of some output channels, in panels.
+void pack_weights(const GemmKernels& gemm, Pack pack, const Product& product, const WinogradWeights& weights,
+                  const Range& columns, float* packed) {
+    const int64_t depth = product.d.in_c, parts = ceil_div(depth, kTaskChannels);
+    const auto panels = make_panels(gemm, columns.count());
+    parallel_for(static_cast<int64_t>(panels.size()) * parts, [&](int64_t i) {
+        const Panel& panel = panels[static_cast<size_t>(i / parts)];
+        const int64_t begin = i % parts * kTaskChannels;
+        const PackedPanel to{packed + panel.offset * depth, packed_pitch(depth, columns.count()),
+                             columns.begin + panel.column, used_columns(gemm, panel),
+                             panel.vectors * int64_t{gemm.lanes}};
+        pack(weights, to, begin, std::min(depth, begin + kTaskChannels));
+    });
+}
+
+// A batch through the products: in_tiles [elements][count][in_c] -> out_tiles [elements][count][columns].  The depth
+// in_c is cut into slices of at most kBlockDepth, so that the slice of a panel stays in cache while all rows of a block
+// pass over it.  Only where elements x blocks give too few tasks are the panels shared out as well.
+void multiply(const GemmKernels& kernels, const Product& product, int64_t count, int64_t columns, const float* in_tiles,
+              float* out_tiles, const float* packed) {
+    const auto panels = make_panels(kernels, columns);
     const auto panel_count = static_cast<int64_t>(panels.size());
-    const int64_t blocks = ceil_div(count, kBlockRows), slices = ceil_div(d.in_c, kBlockDepth);
-    const int64_t shares = std::clamp<int64_t>(kMinTasks / (kTileElements * blocks), 1, panel_count);
+    const int64_t depth = product.d.in_c, elements = product.f.elements();
+    const int64_t blocks = ceil_div(count, kBlockRows), slices = ceil_div(depth, kBlockDepth);
+    const int64_t shares = std::clamp<int64_t>(kMinTasks / (elements * blocks), 1, panel_count);
     // A task: one element of the tiles, one block of rows, one share of the panels.
-    parallel_for(kTileElements * blocks * shares, [&](int64_t task) {
-        const int64_t share = task % shares, block = task / shares % blocks, element = task / shares / blocks;
-        const float* in_element = in_tiles + element * element_floats(count, d.in_c);
-        float* out_element = out_tiles + element * element_floats(count, d.out_c);
+    parallel_for(elements * blocks * shares, [&](int64_t i) {
+        const int64_t share = i % shares, block = i / shares % blocks, element = i / shares / blocks;
+        const float* in_element = in_tiles + element * element_floats(count, depth);
+        float* out_element = out_tiles + element * element_floats(count, columns);
         const float* in_rows[kBlockRows];
         float* out_rows[kBlockRows];
         GemmBlock args{};
@@ -103,22 +182,22 @@ void multiply(const GemmKernels& kernels, const Direction& d, int64_t count, con
         args.slices = 1;
         args.rows = std::min(kBlockRows, count - block * kBlockRows);
         for (int64_t slice = 0; slice < slices; ++slice) {
-            const int64_t begin = chunk_begin(d.in_c, slices, slice);
-            args.length = chunk_begin(d.in_c, slices, slice + 1) - begin;
+            const int64_t begin = chunk_begin(depth, slices, slice);
+            args.length = chunk_begin(depth, slices, slice + 1) - begin;
             args.init = slice ? Init::out : Init::zero;
-            for (int64_t i = 0; i < kBlockRows; ++i) {  // entries beyond the rows repeat the last one
-                const int64_t tile = block * kBlockRows + std::min(i, args.rows - 1);
-                in_rows[i] = in_element + tile * d.in_c + begin;
-                out_rows[i] = out_element + tile * d.out_c;
+            for (int64_t row = 0; row < kBlockRows; ++row) {  // entries beyond the rows repeat the last one
+                const int64_t tile = block * kBlockRows + std::min(row, args.rows - 1);
+                in_rows[row] = in_element + tile * depth + begin;
+                out_rows[row] = out_element + tile * columns;
             }
-            for (int64_t i = chunk_begin(panel_count, shares, share); i < chunk_begin(panel_count, shares, share + 1);
-                 ++i) {
-                const Panel& panel = panels[static_cast<size_t>(i)];
+            for (int64_t j = chunk_begin(panel_count, shares, share); j < chunk_begin(panel_count, shares, share + 1);
+                 ++j) {
+                const Panel& panel = panels[static_cast<size_t>(j)];
                 args.vectors = panel.vectors;
                 args.last_lanes = panel.last_lanes;
                 args.column = panel.column;
-                args.packed =
-                    packed + element * packed_pitch + panel.offset * d.in_c + begin * panel.vectors * kernels.lanes;
+                args.packed = packed + element * packed_pitch(depth, columns) + panel.offset * depth +
+                              begin * panel.vectors * kernels.lanes;
                 kernels.gemm(args);
             }
         }
@@ -132,20 +211,19 @@ struct Epilogue {
 };
 
 // One group: for each batch of tiles, transform, multiply, transform back.
-void run_group(const GemmKernels& gemm, const WinogradKernels& winograd, const ConvProblem& p, const Direction& d,
-               const Epilogue& epilogue, const float* in, float* packed) {
-    const int64_t tiles_h = ceil_div(d.out_h, 2), tiles_w = ceil_div(d.out_w, 2), tiles = d.images * tiles_h * tiles_w;
-    const int64_t batch = batch_tiles(p, tiles), packed_pitch = packed_floats(d.in_c, d.out_c) + kSkew;
-    float* in_tiles = part_after(packed, all_packed_floats(d.in_c, d.out_c));
-    float* out_tiles = part_after(in_tiles, all_elements_floats(batch, d.in_c));
-    for (int64_t first = 0; first < tiles; first += batch) {
-        const int64_t count = std::min(batch, tiles - first);
+void run_group(const GemmKernels& gemm, const WinogradKernels& winograd, Pack pack, const Product& product,
+               const WinogradWeights& weights, const Epilogue& epilogue, const float* in, float* packed) {
+    const Direction& d = product.d;
+    float* in_tiles = part_after(packed, product.packed_floats());
+    float* out_tiles = part_after(in_tiles, product.in_floats());
+    for (int64_t first = 0; first < product.tiles; first += product.batch) {
+        const int64_t count = std::min(product.batch, product.tiles - first);
         WinogradTiles read{};
         read.h = d.in_h;
         read.w = d.in_w;
         read.c = d.in_c;
-        read.tiles_h = tiles_h;
-        read.tiles_w = tiles_w;
+        read.tiles_h = product.tiles_h;
+        read.tiles_w = product.tiles_w;
         read.pixel = d.in_pixel;
         read.top = -d.pad_h;
         read.left = -d.pad_w;
@@ -156,96 +234,131 @@ void run_group(const GemmKernels& gemm, const WinogradKernels& winograd, const C
         parallel_for_ranges(count, std::max<int64_t>(1, kTransformFloats / d.in_c),
                             [&](int64_t begin, int64_t end) { winograd.transform_input(read, begin, end); });
 
-        multiply(gemm, d, count, in_tiles, out_tiles, packed, packed_pitch);
+        for (int64_t column = 0; column < d.out_c; column += product.chunk) {
+            const Range columns{column, std::min(d.out_c, column + product.chunk)};
+            if (first == 0) pack_weights(gemm, pack, product, weights, columns, packed);  // several chunks: one batch
+            multiply(gemm, product, count, columns.count(), in_tiles, out_tiles, packed);
 
-        WinogradTiles write{};
-        write.h = d.out_h;
-        write.w = d.out_w;
-        write.c = d.out_c;
-        write.tiles_h = tiles_h;
-        write.tiles_w = tiles_w;
-        write.pixel = d.out_pixel;
-        write.first = first;
-        write.pitch = element_floats(count, d.out_c);
-        write.tiles = out_tiles;
-        write.out = epilogue.out;
-        write.bias = epilogue.bias;
-        write.accumulate = epilogue.accumulate;
-        write.relu = epilogue.relu;
-        parallel_for_ranges(count, std::max<int64_t>(1, kTransformFloats / d.out_c),
-                            [&](int64_t begin, int64_t end) { winograd.transform_output(write, begin, end); });
+            WinogradTiles write{};
+            write.h = d.out_h;
+            write.w = d.out_w;
+            write.c = columns.count();
+            write.tiles_h = product.tiles_h;
+            write.tiles_w = product.tiles_w;
+            write.pixel = d.out_pixel;
+            write.first = first;
+            write.pitch = element_floats(count, columns.count());
+            write.tiles = out_tiles;
+            write.out = epilogue.out + column;
+            write.bias = epilogue.bias ? epilogue.bias + column : nullptr;
+            write.accumulate = epilogue.accumulate;
+            write.relu = epilogue.relu;
+            parallel_for_ranges(count, std::max<int64_t>(1, kTransformFloats / columns.count()),
+                                [&](int64_t begin, int64_t end) { winograd.transform_output(write, begin, end); });
+        }
     }
 }
 
-// Workspace of one direction: packed weights, input tiles, output tiles, as in run_group.
-int64_t direction_bytes(const ConvProblem& p, const Direction& d) {
-    const int64_t batch = batch_tiles(p, d.images * ceil_div(d.out_h, 2) * ceil_div(d.out_w, 2));
-    return aligned_bytes<float>(all_packed_floats(d.in_c, d.out_c)) +
-           aligned_bytes<float>(all_elements_floats(batch, d.in_c)) +
-           aligned_bytes<float>(all_elements_floats(batch, d.out_c));
+// wgrad of a group: dw = G' u G with u[f] = sum over tiles of dy_tile[f] x_tile[f]'.  The sum runs in the transformed
+// space, so that one transform back suffices for all tiles.  Slices of a batch carry all of u.
+struct WgradProduct {
+    Winograd f;
+    ConvProblem p;
+    int64_t tiles, batch, chunk;  // chunk: output channels whose sums are held at a time
+
+    explicit WgradProduct(const ConvProblem& problem) : f(winograd_of(problem)), p(problem) {
+        tiles = f.tiles(p.n, p.ho(), p.wo());
+        batch = batch_tiles(f, p, tiles, 1);
+        chunk = p.is_slice() ? p.k : chunk_channels(f, batch == tiles, p.k, p.c);
+    }
+    // The workspace: u [elements][chunk][c] unless it is carried, tiles of x, tiles of dy.
+    int64_t total_floats() const { return f.elements() * chunk * p.c; }
+    int64_t x_floats() const { return all_elements_floats(f, batch, p.c); }
+    int64_t dy_floats() const { return all_elements_floats(f, batch, p.k); }
+    int64_t bytes() const {
+        return (p.is_slice() ? 0 : aligned_bytes<float>(total_floats())) + aligned_bytes<float>(x_floats()) +
+               aligned_bytes<float>(dy_floats());
+    }
+};
+
+void transform_batch(const WinogradKernels& winograd, const WgradProduct& product, const Group& group, int64_t first,
+                     int64_t count, float* x_tiles, float* dy_tiles, const float* x, const float* dy) {
+    const ConvProblem& p = product.p;
+    WinogradTiles in{};
+    in.h = p.h;
+    in.w = p.w;
+    in.c = p.c;
+    in.tiles_h = product.f.along(p.ho());
+    in.tiles_w = product.f.along(p.wo());
+    in.pixel = group.x_pixel;
+    in.top = -p.ph;
+    in.left = -p.pw;
+    in.first = first;
+    in.pitch = element_floats(count, p.c);
+    in.tiles = x_tiles;
+    in.in = x;
+    WinogradTiles out = in;
+    out.h = p.ho();
+    out.w = p.wo();
+    out.c = p.k;
+    out.pixel = group.y_pixel;
+    out.top = 0;
+    out.left = 0;
+    out.pitch = element_floats(count, p.k);
+    out.tiles = dy_tiles;
+    out.in = dy;
+    parallel_for_ranges(count, std::max<int64_t>(1, kTransformFloats / (p.c + p.k)), [&](int64_t begin, int64_t end) {
+        winograd.transform_input(in, begin, end);
+        winograd.transform_dy(out, begin, end);
+    });
 }
 
-// total [16][k][c]: the transformed weight gradient of one group, summed over all tiles.  Behind it in the workspace
-// are the input and dy tiles of a batch.  dw = G' u G with u[f] = sum over tiles of dy_tile[f] x_tile[f]': the sum runs
-// in the transformed space, so that one transform back suffices for all tiles.
-void sum_products(const GemmKernels& gemm, const WinogradKernels& winograd, const Group& group, float* total,
-                  const float* x, const float* dy) {
-    const ConvProblem& p = group.p;
-    const int64_t tiles = tile_count(p), batch = batch_tiles(p, tiles), chunks = ceil_div(p.k, kTaskChannels);
-    float* x_tiles = part_after(total, kTileElements * p.k * p.c);
-    float* dy_tiles = part_after(x_tiles, all_elements_floats(batch, p.c));
-    for (int64_t first = 0; first < tiles; first += batch) {
-        const int64_t count = std::min(batch, tiles - first);
-        WinogradTiles in{};
-        in.h = p.h;
-        in.w = p.w;
-        in.c = p.c;
-        in.tiles_h = ceil_div(p.ho(), 2);
-        in.tiles_w = ceil_div(p.wo(), 2);
-        in.pixel = group.x_pixel;
-        in.top = -p.ph;
-        in.left = -p.pw;
-        in.first = first;
-        in.pitch = element_floats(count, p.c);
-        in.tiles = x_tiles;
-        in.in = x;
-        WinogradTiles out = in;
-        out.h = p.ho();
-        out.w = p.wo();
-        out.c = p.k;
-        out.pixel = group.y_pixel;
-        out.top = 0;
-        out.left = 0;
-        out.pitch = element_floats(count, p.k);
-        out.tiles = dy_tiles;
-        out.in = dy;
-        parallel_for_ranges(count, std::max<int64_t>(1, kTransformFloats / (p.c + p.k)),
-                            [&](int64_t begin, int64_t end) {
-                                winograd.transform_input(in, begin, end);
-                                winograd.transform_dy(out, begin, end);
-                            });
-        // A task: one element of the tiles, one chunk of output channels; tiles are summed in order.
-        parallel_for(kTileElements * chunks, [&](int64_t task) {
-            const int64_t element = task / chunks, k = task % chunks * kTaskChannels;
-            const float *x_rows[kMaxPairs], *dy_rows[kMaxPairs];
-            OuterBlock block{};
-            block.x = x_rows;
-            block.d = dy_rows;
-            block.d_strip = kStripRows;
-            block.rows = std::min(kTaskChannels, p.k - k);
-            block.columns = p.c;
-            block.pitch = p.c;
-            block.out = total + (element * p.k + k) * p.c;
-            for (int64_t tile = 0; tile < count; tile += kMaxPairs) {
-                block.count = std::min(kMaxPairs, count - tile);
-                block.init = first == 0 && tile == 0 ? Init::zero : Init::out;
-                for (int64_t i = 0; i < block.count; ++i) {
-                    x_rows[i] = x_tiles + element * element_floats(count, p.c) + (tile + i) * p.c;
-                    dy_rows[i] = dy_tiles + element * element_floats(count, p.k) + (tile + i) * p.k + k;
-                }
-                gemm.outer(block);
+// total [elements][channels][c] = or += the products of a batch, for some output channels.
+void sum_products(const GemmKernels& gemm, const WgradProduct& product, int64_t count, const Range& channels, Init init,
+                  float* total, const float* x_tiles, const float* dy_tiles) {
+    const ConvProblem& p = product.p;
+    const int64_t parts = ceil_div(channels.count(), kTaskChannels);
+    // A task: one element of the tiles, some output channels; tiles are summed in order.
+    parallel_for(product.f.elements() * parts, [&](int64_t i) {
+        const int64_t element = i / parts, k = i % parts * kTaskChannels;
+        const float *x_rows[kMaxPairs], *dy_rows[kMaxPairs];
+        OuterBlock block{};
+        block.x = x_rows;
+        block.d = dy_rows;
+        block.d_strip = kStripRows;
+        block.rows = std::min(kTaskChannels, channels.count() - k);
+        block.columns = p.c;
+        block.pitch = p.c;
+        block.out = total + (element * channels.count() + k) * p.c;
+        for (int64_t tile = 0; tile < count; tile += kMaxPairs) {
+            block.count = std::min(kMaxPairs, count - tile);
+            block.init = tile == 0 ? init : Init::out;
+            for (int64_t j = 0; j < block.count; ++j) {
+                x_rows[j] = x_tiles + element * element_floats(count, p.c) + (tile + j) * p.c;
+                dy_rows[j] = dy_tiles + element * element_floats(count, p.k) + (tile + j) * p.k + channels.begin + k;
             }
-        });
+            gemm.outer(block);
+        }
+    });
+}
+
+void run_wgrad(const GemmKernels& gemm, const WinogradKernels& winograd, const WgradProduct& product,
+               const Group& group, float* dw, const float* x, const float* dy, bool accumulate, float* total,
+               float* x_tiles) {
+    const int64_t c = product.p.c;
+    float* dy_tiles = part_after(x_tiles, product.x_floats());
+    for (int64_t first = 0; first < product.tiles; first += product.batch) {
+        const int64_t count = std::min(product.batch, product.tiles - first);
+        transform_batch(winograd, product, group, first, count, x_tiles, dy_tiles, x, dy);
+        for (int64_t k = 0; k < product.p.k; k += product.chunk) {
+            const Range channels{k, std::min(product.p.k, k + product.chunk)};
+            const Init init = first || product.p.first ? Init::out : Init::zero;
+            sum_products(gemm, product, count, channels, init, total, x_tiles, dy_tiles);
+            if (first + count < product.tiles || !product.p.is_last()) continue;
+            const WinogradWeights weights{channels.count(), c, nullptr, dw + k * 9 * c, total, accumulate};
+            parallel_for_ranges(channels.count(), 4,
+                                [&](int64_t begin, int64_t end) { winograd.transform_dw(weights, begin, end); });
+        }
     }
 }
 
@@ -255,37 +368,31 @@ void sum_products(const GemmKernels& gemm, const WinogradKernels& winograd, cons
 // weights.
 bool is_winograd(const ConvProblem& p) {
     return p.kh == 3 && p.kw == 3 && p.sh == 1 && p.sw == 1 && p.dh == 1 && p.dw == 1 && p.group_c() >= 32 &&
-           p.group_k() >= 32 && p.ph <= 2 && p.pw <= 2 && tile_count(p) >= 64;
+           p.group_k() >= 32 && p.ph <= 2 && p.pw <= 2 && Winograd{2}.tiles(p.batch(), p.ho(), p.wo()) >= 64;
 }
 
-// One size for fprop and dgrad: groups run one after the other and reuse it.
+// One size for all groups: they run one after the other and reuse it.
 int64_t winograd_fprop_workspace_bytes(const ConvProblem& p) {
     const Group group = one_group(p);
-    return direction_bytes(group.p, fprop_direction(group));
+    return Product(group.p, fprop_direction(group)).bytes();
 }
 
 int64_t winograd_dgrad_workspace_bytes(const ConvProblem& p) {
     const Group group = one_group(p);
-    return direction_bytes(group.p, dgrad_direction(group));
+    return Product(group.p, dgrad_direction(group)).bytes();
 }
 
 Launch winograd_fprop(const ConvProblem& p, float* y, const float* x, const float* w, const float* bias,
                       bool accumulate, bool relu, uint8_t* mask, void* workspace) {
-    return [=, &gemm = gemm_kernels(), &winograd = winograd_kernels(), &activation = activation_kernels()] {
-        const Group group = one_group(p);
-        const int64_t c = group.p.c, k = group.p.k, pitch = packed_floats(c, k) + kSkew;
-        float* packed = static_cast<float*>(workspace);
-        const auto panels = make_panels(gemm, k);
+    const Group group = one_group(p);
+    return [=, &gemm = gemm_kernels(), &activation = activation_kernels(), &winograd = winograd_of(group.p).kernels(),
+            product = Product(group.p, fprop_direction(group))] {
+        const int64_t c = group.p.c, k = group.p.k;
         for (int64_t i = 0; i < p.groups; ++i) {
             const WinogradWeights weights{k, c, w + i * k * 9 * c, nullptr, nullptr, false};
-            parallel_for(static_cast<int64_t>(panels.size()), [&](int64_t task) {
-                const Panel& panel = panels[static_cast<size_t>(task)];
-                const int64_t width = panel.vectors * int64_t{gemm.lanes};
-                winograd.pack_fprop(weights, packed + panel.offset * c, pitch, panel.column, used_columns(gemm, panel),
-                                    width);
-            });
             const Epilogue epilogue{y + i * k, bias ? bias + i * k : nullptr, accumulate, relu};
-            run_group(gemm, winograd, group.p, fprop_direction(group), epilogue, x + i * c, packed);
+            run_group(gemm, winograd, winograd.pack_fprop, product, weights, epilogue, x + i * c,
+                      static_cast<float*>(workspace));
         }
         if (mask) write_mask(activation, p.n * p.ho() * p.wo() * p.k, y, mask);
     };
@@ -293,44 +400,37 @@ Launch winograd_fprop(const ConvProblem& p, float* y, const float* x, const floa
 
 Launch winograd_dgrad(const ConvProblem& p, float* dx, const float* dy, const float* w, const float* bias,
                       bool accumulate, void* workspace) {
-    return [=, &gemm = gemm_kernels(), &winograd = winograd_kernels()] {
-        const Group group = one_group(p);
-        const int64_t c = group.p.c, k = group.p.k, pitch = packed_floats(k, c) + kSkew;
-        const int64_t chunks = ceil_div(k, kTaskChannels);
-        float* packed = static_cast<float*>(workspace);
-        const auto panels = make_panels(gemm, c);
+    const Group group = one_group(p);
+    return [=, &gemm = gemm_kernels(), &winograd = winograd_of(group.p).kernels(),
+            product = Product(group.p, dgrad_direction(group))] {
+        const int64_t c = group.p.c, k = group.p.k;
         for (int64_t i = 0; i < p.groups; ++i) {
             const WinogradWeights weights{k, c, w + i * k * 9 * c, nullptr, nullptr, false};
-            parallel_for(static_cast<int64_t>(panels.size()) * chunks, [&](int64_t task) {
-                const Panel& panel = panels[static_cast<size_t>(task / chunks)];
-                const int64_t width = panel.vectors * int64_t{gemm.lanes}, begin = task % chunks * kTaskChannels;
-                winograd.pack_dgrad(weights, packed + panel.offset * k, pitch, panel.column, used_columns(gemm, panel),
-                                    width, begin, std::min(k, begin + kTaskChannels));
-            });
             const Epilogue epilogue{dx + i * c, bias ? bias + i * c : nullptr, accumulate, false};
-            run_group(gemm, winograd, group.p, dgrad_direction(group), epilogue, dy + i * k, packed);
+            run_group(gemm, winograd, winograd.pack_dgrad, product, weights, epilogue, dy + i * k,
+                      static_cast<float*>(workspace));
         }
     };
 }
 
-int64_t winograd_wgrad_workspace_bytes(const ConvProblem& p) {
-    const ConvProblem one = one_group(p).p;
-    const int64_t batch = batch_tiles(one, tile_count(one));
-    return aligned_bytes<float>(kTileElements * one.k * one.c) +
-           aligned_bytes<float>(all_elements_floats(batch, one.c)) +
-           aligned_bytes<float>(all_elements_floats(batch, one.k));
+int64_t winograd_wgrad_workspace_bytes(const ConvProblem& p) { return WgradProduct(one_group(p).p).bytes(); }
+
+int64_t winograd_wgrad_carry_bytes(const ConvProblem& p) {
+    const Group group = one_group(p);
+    return aligned_bytes<float>(p.groups * winograd_of(group.p).elements() * group.p.k * group.p.c);
 }
 
 Launch winograd_wgrad(const ConvProblem& p, float* dw, const float* x, const float* dy, bool accumulate,
-                      void* workspace) {
-    return [=, &gemm = gemm_kernels(), &winograd = winograd_kernels()] {
-        const Group group = one_group(p);
-        const int64_t c = group.p.c, k = group.p.k;
-        float* total = static_cast<float*>(workspace);
+                      void* workspace, void* carry) {
+    const Group group = one_group(p);
+    return [=, &gemm = gemm_kernels(), &winograd = winograd_of(group.p).kernels(), product = WgradProduct(group.p)] {
+        const int64_t c = group.p.c, k = group.p.k, floats = product.total_floats();
+        auto *from = static_cast<float*>(workspace), *carried = static_cast<float*>(carry);
         for (int64_t i = 0; i < p.groups; ++i) {
-            sum_products(gemm, winograd, group, total, x + i * c, dy + i * k);
-            const WinogradWeights weights{k, c, nullptr, dw + i * k * 9 * c, total, accumulate};
-            parallel_for_ranges(k, 4, [&](int64_t begin, int64_t end) { winograd.transform_dw(weights, begin, end); });
+            float* total = p.is_slice() ? carried + i * floats : from;
+            float* x_tiles = p.is_slice() ? from : part_after(from, floats);
+            run_wgrad(gemm, winograd, product, group, dw + i * k * 9 * c, x + i * c, dy + i * k, accumulate, total,
+                      x_tiles);
         }
     };
 }

@@ -79,16 +79,19 @@ void affine(const ChannelAffine& args, int64_t begin, int64_t end) {
 
 // Sums are taken over blocks of kSumLines lines, which stay in cache for all channels, and the blocks' sums are added:
 // this also keeps the rounding error of long sums small.
-constexpr int64_t kSumLines = 64;
 
-// Lines [begin, end) of kGroup registers of columns, from column c on: out0, out1 [channels] = their sums, or += where
-// `more`.  terms(offset, n, of_channel, sum0, sum1) adds one register's terms; out1 may be null.
+// Lines [begin, end) of kGroup registers of columns, from column c on: out0, out1 [channels] begin with `init`, and the
+// lines are one block, or a piece of it.  terms(offset, n, of_channel, sum0, sum1) adds one register's terms; out1 may be null.
 template <int kGroup, class N, class Terms>
 LAYERMEM_INLINE void sum_columns(const Channels& s, int64_t c, N n, VectorGroup<kGroup>, int64_t begin, int64_t end,
-                                 bool more, float* out0, float* out1, const Terms& terms) {
+                                 SumInit init, float* out0, float* out1, const Terms& terms) {
+    const bool more = init == SumInit::blocks;
     V sum0[kGroup], sum1[kGroup];
 #pragma GCC unroll 4
-    for (int i = 0; i < kGroup; ++i) sum0[i] = sum1[i] = zero();
+    for (int i = 0; i < kGroup; ++i) {
+        sum0[i] = init == SumInit::lines ? load(out0 + c + i * kLanes, n) : zero();
+        sum1[i] = init == SumInit::lines && out1 ? load(out1 + c + i * kLanes, n) : zero();
+    }
     for (int64_t line = begin; line < end; ++line)
 #pragma GCC unroll 4
         for (int i = 0; i < kGroup; ++i) {
@@ -104,7 +107,7 @@ LAYERMEM_INLINE void sum_columns(const Channels& s, int64_t c, N n, VectorGroup<
     }
 }
 
-// out0, out1 [channels] = the sums of `terms`, as above, over [begin, end) of outer.  With inner > 1 each channel's
+// out0, out1 [channels] = or += the sums of `terms`, as above, over [begin, end) of outer.  With inner > 1 each channel's
 // lanes are added up at the end of a block.
 template <class Terms>
 LAYERMEM_INLINE void sum_terms(const ChannelSum& args, int64_t begin, int64_t end, float* out0, float* out1,
@@ -113,12 +116,14 @@ LAYERMEM_INLINE void sum_terms(const ChannelSum& args, int64_t begin, int64_t en
     if (s.inner == 1) {
         for (int64_t block = begin; block < end; block += kSumLines)
             for_each_vector_group(0, s.channels, [&](int64_t c, auto n, auto group) __attribute__((always_inline)) {
-                sum_columns(s, c, n, group, block, min(end, block + kSumLines), block > begin, out0, out1, terms);
+                const SumInit init = block > begin ? SumInit::blocks : args.init;
+                sum_columns(s, c, n, group, block, min(end, block + kSumLines), init, out0, out1, terms);
             });
         return;
     }
     for (int64_t c = 0; c < s.channels; ++c) {
-        float all0 = 0, all1 = 0;  // of this channel: blocks are added in order
+        const bool more = args.init != SumInit::zero;
+        float all0 = more ? out0[c] : 0, all1 = more && out1 ? out1[c] : 0;  // of this channel: blocks in order
         const auto of_channel = [&](const float* p) __attribute__((always_inline)) { return broadcast(p[c]); };
         for (int64_t o = begin; o < end; ++o) {
             const int64_t first = (o * s.channels + c) * s.inner;

@@ -47,13 +47,18 @@ enum class SumKind {
     prelu,       // sum a min(x, 0)                              a = dy
 };
 
+// What a sum begins with: nothing, or what is there, to which blocks of kSumLines lines are added, or single lines.
+enum class SumInit { zero, blocks, lines };
+constexpr int64_t kSumLines = 64;  // of a block with inner = 1
+
 struct ChannelSum {
     Channels shape;
     SumKind kind;
     const float *a, *x;
     const float *mean, *inv_std, *scale, *bias;  // [channels]
     bool relu;
-    float* out;  // the first number of each channel, and from `channels` floats on the second
+    float* out;    // the first number of each channel, and from `channels` floats on the second
+    SumInit init;  // not of moments; with inner > 1 the two that continue are one
 };
 
 struct ChannelKernels {

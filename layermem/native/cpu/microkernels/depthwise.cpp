@@ -85,12 +85,13 @@ void dgrad(const DepthwiseArgs& args, int64_t row) {
     }
 }
 
-// out[tap][c] = the sum of dy x over rows [begin, end) of n * ho; [ow_begin, ow_end) are the outputs whose tap is
+// out[tap][c] (+)= the sum of dy x over rows [begin, end) of n * ho; [ow_begin, ow_end) are the outputs whose tap is
 // inside the row.
 void wgrad(const DepthwiseSums& args, int64_t begin, int64_t end) {
     const ConvProblem& p = args.problem;
     const int64_t ho = out_h(p), wo = out_w(p);
-    for (int64_t i = 0; i < p.kh * p.kw * p.c; ++i) args.out[i] = 0;
+    if (!args.accumulate)
+        for (int64_t i = 0; i < p.kh * p.kw * p.c; ++i) args.out[i] = 0;
     for (int64_t row = begin; row < end; ++row) {
         const float* dy = args.dy + row * wo * p.c;
         for (int64_t r = 0; r < p.kh; ++r) {

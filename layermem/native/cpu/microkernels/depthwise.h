@@ -21,6 +21,7 @@ struct DepthwiseSums {
     ConvProblem problem;
     float* out;  // dw as [taps][c]
     const float *x, *dy;
+    bool accumulate;
 };
 
 struct DepthwiseKernels {

@@ -14,6 +14,7 @@ struct Dropout {  // forward: x to y;  backward: dy to dx, by the same words
     uint32_t bound;   // elements whose word is below it are dropped
     float gain;       // of the others: 1 / (1 - ratio)
     bool accumulate;
+    int64_t first;  // number of the first element: words belong to numbers
 };
 
 struct DropoutKernels {

@@ -19,6 +19,12 @@ struct Places {
 
 enum class Source { rows, packing, panel };
 
+// Rows of a tile of full height.  Tile shapes fill the register file, as those of gemm do.
+constexpr int tile_rows(int vectors) {
+    if (kRegisters < 32) return 6;
+    return vectors <= 2 ? 12 : vectors == 3 ? 8 : 6;
+}
+
 // Rows [k, k + kRows) and the registers from column c on; the last of them has `last` floats in use.  The registers of
 // x are loaded from args.x, and written to panel [count][kVectors * kLanes] if kSource is packing, or loaded from it.
 // Every second place of `fetched` is brought into the second-level cache.
@@ -70,7 +76,9 @@ void outer_tile(const OuterBlock& args, const Places& fetched, int64_t k, int64_
         }
         if (n < args.count) pair(n);
     };
-    if (kSource == Source::panel || whole)  // two loops: the test stays out of the loop over pairs
+    // Two loops, so that the test stays out of the loop over pairs, for tiles of full height alone: they are most of a
+    // panel, and each further loop takes its time to compile.
+    if (kSource == Source::panel || (kRows == tile_rows(kVectors) && whole))
         steps([](const float* at, int j) __attribute__((always_inline)) { return load(at + j * kLanes); });
     else
         steps([last](const float* at, int j) __attribute__((always_inline)) {
@@ -140,8 +148,9 @@ void outer_tiles(const OuterBlock& args, const Prefetcher& prefetcher, int64_t c
 }
 
 // The only panel of a block is not packed: its rows are short.
-template <int kRows, int kVectors>
+template <int kVectors>
 void outer_panel(const OuterBlock& args, int64_t c, int last, int64_t index, int64_t panels) {
+    constexpr int kRows = tile_rows(kVectors);
     const Prefetcher prefetcher(args, c, c + kVectors * kLanes, index, panels, ceil_div(args.rows, kRows));
     alignas(64) float panel[kMaxPairs * kVectors * kLanes];
     if (panels > 1)
@@ -150,24 +159,19 @@ void outer_panel(const OuterBlock& args, int64_t c, int last, int64_t index, int
         outer_tiles<kRows, kVectors, false>(args, prefetcher, c, last, panel);
 }
 
-// Panels of columns are as equal in width as possible.  Tile shapes fill the register file, as those of gemm do.
+// Panels of columns are as equal in width as possible.
 void outer(const OuterBlock& args) {
     const int64_t vectors = ceil_div(args.columns, kLanes), panels = ceil_div(vectors, kMaxVectors);
     for (int64_t p = 0, v = 0; p < panels; ++p) {
         const int64_t width = ceil_div(vectors - v, panels - p), c = v * kLanes;
         v += width;
         const int last = static_cast<int>(v * kLanes <= args.columns ? kLanes : args.columns - (v - 1) * kLanes);
-        if constexpr (kRegisters == 32) {
-            switch (width) {
-                case 1: outer_panel<12, 1>(args, c, last, p, panels); break;
-                case 2: outer_panel<12, 2>(args, c, last, p, panels); break;
-                case 3: outer_panel<8, 3>(args, c, last, p, panels); break;
-                default: outer_panel<6, 4>(args, c, last, p, panels); break;
-            }
-        } else if (width == 1) {
-            outer_panel<6, 1>(args, c, last, p, panels);
-        } else {
-            outer_panel<6, 2>(args, c, last, p, panels);
+        if (width == 1) {
+            outer_panel<1>(args, c, last, p, panels);
+        } else if (width == 2 || kMaxVectors == 2) {
+            outer_panel<2>(args, c, last, p, panels);
+        } else if constexpr (kMaxVectors > 2) {
+            width == 3 ? outer_panel<3>(args, c, last, p, panels) : outer_panel<4>(args, c, last, p, panels);
         }
     }
 }

@@ -27,7 +27,7 @@ inline void transpose_registers(V (&row)[kLanes]) {
 
 // out[i][j] = w[j * pitch + i]: kLanes steps by kLanes columns at a time; width is a multiple of kLanes, and columns
 // beyond `columns` become zeros.
-void pack_columns(float* out, const float* w, int64_t pitch, int64_t depth, int64_t columns, int64_t width) {
+inline void pack_columns(float* out, const float* w, int64_t pitch, int64_t depth, int64_t columns, int64_t width) {
     for (int64_t k = 0; k < depth; k += kLanes) {
         const int64_t steps = min(kLanes, depth - k);
         for (int64_t j = 0; j < width; j += kLanes) {

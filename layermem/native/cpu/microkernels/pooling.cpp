@@ -202,7 +202,7 @@ void stochastic_pool(const PoolArgs& args, const PoolRandom& random, int64_t row
         const int64_t at = (row * p.wo + ow) * p.c;
         for (int64_t first = 0; first < p.c; first += RandomNumbers::kAtOnce) {
             const int64_t width = min(RandomNumbers::kAtOnce, p.c - first);
-            const float* drawn = numbers.of(at + first, width);
+            const float* drawn = numbers.of(random.first + at + first, width);
             for_each_vector(0, width, [&](int64_t i, auto n) {
                 const int64_t c = first + i;
                 V total = zero(), partial = zero(), y = zero();

@@ -24,6 +24,7 @@ struct PoolArgs {
 struct PoolRandom {   // numbers from 0 to 1 by output element (philox.h)
     uint32_t key[2];  // seed, stream
     uint64_t step;    // of training
+    int64_t first;    // number of the first output element: random numbers belong to numbers
 };
 
 struct PoolingKernels {

@@ -92,15 +92,24 @@ LAYERMEM_INLINE void add_columns(float* out, const float* in, int64_t pitch, int
     for (int i = 0; i < kGroup; ++i) store(out + i * kLanes, more ? load(out + i * kLanes, n) + sum[i] : sum[i], n);
 }
 
-// out (+)= the sum of `rows` rows of `in`, column by column, in blocks of 64 whose sums are added
+// out (+)= the sum of `rows` rows of `in`, column by column, in blocks of kSumBlockRows whose sums are added
 void sum_rows(float* out, const float* in, int64_t pitch, int64_t rows, int64_t columns, bool accumulate) {
-    for (int64_t block = 0; block < rows; block += 64) {
-        const int64_t block_end = min(rows, block + 64);
+    for (int64_t block = 0; block < rows; block += kSumBlockRows) {
+        const int64_t block_end = min(rows, block + kSumBlockRows);
         const bool more = block > 0 || accumulate;
         for_each_vector_group(0, columns, [&](int64_t c, auto n, auto group) __attribute__((always_inline)) {
             add_columns(out + c, in + block * pitch + c, pitch, block_end - block, more, n, group);
         });
     }
+}
+
+// out (+)= the sum of `rows` rows of `in`, column by column, one row after the other
+void add_rows(float* out, const float* in, int64_t pitch, int64_t rows, int64_t columns, bool accumulate) {
+    for_each_vector(0, columns, [&](int64_t c, auto n) {
+        V sum = accumulate ? load(out + c, n) : zero();
+        for (int64_t r = 0; r < rows; ++r) sum += load(in + r * pitch + c, n);
+        store(out + c, sum, n);
+    });
 }
 
 // The first register from `begin` on that may hold an element for the heap; most registers of a long row do not.  The
@@ -133,7 +142,7 @@ bool max_of_short_rows(float* index, float* value, const float* x, int64_t rows,
 
 }  // namespace
 
-const ReductionKernels reduction_kernels = {kLanes,   reduce_row,     reduce_columns,   reduce_backward,
-                                            sum_rows, find_not_below, max_of_short_rows};
+const ReductionKernels reduction_kernels = {kLanes,   reduce_row, reduce_columns, reduce_backward,
+                                            sum_rows, add_rows,   find_not_below, max_of_short_rows};
 
 }  // namespace layermem::cpu::LAYERMEM_ISA

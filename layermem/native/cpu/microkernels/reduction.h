@@ -19,6 +19,8 @@ struct ReduceArgs {
     bool accumulate;
 };
 
+constexpr int64_t kSumBlockRows = 64;  // rows whose sum is taken before it is added to that of the others
+
 struct ReductionKernels {
     int lanes;  // floats of a register
 
@@ -30,6 +32,8 @@ struct ReductionKernels {
 
     // out[0, columns) (+)= the sum of `rows` rows of `in`, `pitch` floats apart
     void (*sum_rows)(float* out, const float* in, int64_t pitch, int64_t rows, int64_t columns, bool accumulate);
+    // The same of one block of sum_rows, or of a piece of it: one row is added after the other
+    void (*add_rows)(float* out, const float* in, int64_t pitch, int64_t rows, int64_t columns, bool accumulate);
 
     // The first index of [begin, end) whose element is not below `floor`, rounded down to a register; `end` for none.
     int64_t (*find_not_below)(const float* x, int64_t begin, int64_t end, float floor);
