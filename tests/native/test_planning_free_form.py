@@ -49,6 +49,30 @@ class FreeForm:
                     heappush(heap, (spent + cost, following))
         return None
 
+    def least_seconds(self, budget, copies):
+        """Seconds below which no schedule within `budget` bytes is that also brings values back over a link, or None.
+
+        Bringing v back takes copies[v] seconds beside the ops, one value at a time; leaving takes none.  Labels are
+        seconds of recomputation and of the link that do not dominate each other."""
+        found, heap = {}, [(0, 0, (0, 0, 0))]
+        ends = []
+        while heap:
+            spent, link, state = heappop(heap)
+            if any(other <= link for other in found.setdefault(state, [])):
+                continue  # labels come in the order of their first number
+            found[state].append(link)
+            if state[0] == state[2] == self.all:
+                ends.append(max(sum(self.time) + spent, link))
+                continue
+            for cost, following in self.steps(state, budget):
+                heappush(heap, (spent + cost, link, following))
+            computed, resident, formed = state
+            free = budget - self.bytes[resident] - self.gradients(formed)
+            for v in range(self.count):
+                if computed & ~resident & 1 << v and self.size[v] <= free:
+                    heappush(heap, (spent, link + copies[v], (computed, resident | 1 << v, formed)))
+        return min(ends, default=None)
+
     def steps(self, state, budget):
         computed, resident, formed = state
         free = budget - self.bytes[resident] - self.gradients(formed)

@@ -76,6 +76,16 @@ def test_the_least_budget_keeps_what_was_found_when_the_time_is_up():
     assert peaks[0] > peaks[-1] == proven.model_peak_bytes and proven.proven_optimal
 
 
+def test_a_limit_counts_steps_so_that_an_interrupted_search_gives_the_same_answer_every_time():
+    answers = set()
+    for _ in range(3):
+        planner = LowerSetPlanner(graph(20, WIDE + DIAMOND), family="exact")
+        found = planner.minimum(time_limit=2e-4)
+        chain = planner.solve(found.model_peak_bytes, time_limit=2e-4)
+        answers.add((found.model_peak_bytes, found.proven_optimal, str(found.lower_sets), str(chain.lower_sets)))
+    assert len(answers) == 1 and not found.proven_optimal
+
+
 def test_a_search_out_of_time_gives_the_best_it_knows_and_does_not_call_it_proven():
     planner = LowerSetPlanner(graph(20, WIDE + DIAMOND), family="exact")
     budget = planner.minimum().model_peak_bytes

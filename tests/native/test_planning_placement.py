@@ -215,7 +215,6 @@ def test_a_training_step_with_all_its_activations_kept_needs_no_byte_above_max_l
     intervals = training_step(layers, seed=layers)
     p = place(intervals, align=256)
     assert p.height == p.max_live
-    assert not p.cut_short
     assert not collisions_at(np.linspace(0, 2 * layers - 1, 100).astype(int), intervals, p, 256)
 
 

@@ -1,6 +1,7 @@
 // Python's view of layouts: a graph is built once, plans refer to it by ids.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <pybind11/typing.h>
 
 #include "planning/bindings/bindings.h"
 #include "planning/liveness/layout.h"
@@ -14,15 +15,6 @@ using namespace liveness;
 
 using GapTuples = std::vector<std::tuple<BufferId, int32_t, int>>;       // (buffer, use, decision)
 using OverlayTuples = std::vector<std::tuple<BufferId, BufferId, int>>;  // (out, over, bit of its kind)
-
-// Plans come as tuples of ids, not as objects: a strategy passes thousands of them.
-Plan make_plan(std::vector<OpId> order, const GapTuples& gaps, int overlays, double copy_lead) {
-    Plan plan{std::move(order), {}, overlays, copy_lead};
-    for (const auto& [buffer, use, decision] : gaps) {
-        plan.decisions.push_back({buffer, use, static_cast<Decision>(decision)});
-    }
-    return plan;
-}
 
 BufferId add_buffer(LayoutGraph& g, std::string name, Bytes bytes, bool persistent, Seconds offload_seconds,
                     Seconds prefetch_seconds) {
@@ -39,23 +31,77 @@ OpId add_op(LayoutGraph& g, std::string name, std::vector<BufferId> reads, std::
     return g.add_op(std::move(op));
 }
 
-py::list list_residencies(const LayoutGraph& g, std::vector<OpId> order, const GapTuples& decisions, int overlays,
-                          double copy_lead) {
-    py::list out;
-    for (const Residency& r : g.lay_out(make_plan(std::move(order), decisions, overlays, copy_lead)).residencies) {
-        out.append(py::make_tuple(r.buffer, r.begin, r.end, r.release, r.issue, r.offloads, r.permanent));
-    }
-    return out;
+using Measures = std::pair<Bytes, Seconds>;
+using Decisions = py::typing::Dict<py::typing::Tuple<py::str, py::int_>, py::object>;
+using BufferIds = py::typing::Dict<py::str, py::int_>;
+using Enumerators = py::typing::Tuple<py::object, py::object, py::object>;  // of Decision, by value
+
+// Seconds cost a second pass, so they are computed on demand.
+Measures measure(const LayoutGraph& g, const Order& order, const std::vector<Gap>& decisions, int overlays,
+                 double copy_lead, bool timed) {
+    const ReleaseGil unlocked;
+    const Layout layout = g.lay_out(order, decisions, copy_lead);
+    return {g.peak_live_bytes(overlays, layout), timed ? g.estimate_seconds(layout) : 0.0};
 }
 
-// Strategies call this thousands of times: seconds cost a second pass, so they are computed on demand.
-std::pair<Bytes, Seconds> measure(const LayoutGraph& g, std::vector<OpId> order, const GapTuples& decisions,
-                                  int overlays, double copy_lead, bool timed) {
-    const Plan plan = make_plan(std::move(order), decisions, overlays, copy_lead);
-    const ReleaseGil unlocked;
-    const Layout layout = g.lay_out(plan);
-    return {g.peak_live_bytes(plan, layout), timed ? g.estimate_seconds(layout) : 0.0};
+Measures measure_ids(const LayoutGraph& g, const std::vector<OpId>& order, const GapTuples& decisions, int overlays,
+                     double copy_lead, bool timed) {
+    std::vector<Gap> gaps;
+    for (const auto& [buffer, use, decision] : decisions)
+        gaps.push_back({buffer, use, static_cast<Decision>(decision)});
+    return measure(g, g.prepare(order), gaps, overlays, copy_lead, timed);
 }
+
+// An order of a graph, whose plans come as Python has them: a dict from (name of a buffer, use) to a decision.  A
+// strategy passes thousands of plans of many gaps each, so the dict is read in place.
+class LayoutOrder {
+  public:
+    LayoutOrder(const LayoutGraph& graph, const std::vector<OpId>& order, BufferIds buffers, Enumerators decisions)
+        : graph_(graph), order_(graph.prepare(order)), buffers_(std::move(buffers)), decisions_(std::move(decisions)) {}
+
+    Measures measure(const Decisions& decisions, int overlays, double copy_lead, bool timed) const {
+        return planning::measure(graph_, order_, read(decisions), overlays, copy_lead, timed);
+    }
+    py::list residencies(const Decisions& decisions, double copy_lead) const {
+        py::list out;
+        for (const Residency& r : graph_.lay_out(order_, read(decisions), copy_lead).residencies)
+            out.append(py::make_tuple(r.buffer, r.begin, r.end, r.release, r.issue, r.offloads, r.permanent));
+        return out;
+    }
+
+  private:
+    std::vector<Gap> read(const Decisions& decisions) const {
+        std::vector<Gap> gaps;
+        gaps.reserve(decisions.size());
+        for (const auto& [gap, decision] : decisions) {
+            if (!PyTuple_Check(gap.ptr()) || PyTuple_GET_SIZE(gap.ptr()) != 2)
+                throw py::type_error("a gap is a tuple (buffer, use)");
+            PyObject* buffer = PyDict_GetItemWithError(buffers_.ptr(), PyTuple_GET_ITEM(gap.ptr(), 0));
+            if (!buffer && PyErr_Occurred()) throw py::error_already_set();
+            if (!buffer) throw py::key_error(py::str(gap));
+            gaps.push_back({static_cast<BufferId>(to_long(buffer)),
+                            static_cast<int32_t>(to_long(PyTuple_GET_ITEM(gap.ptr(), 1))), code(decision)});
+        }
+        return gaps;
+    }
+    static long to_long(PyObject* number) {
+        const long value = PyLong_AsLong(number);
+        if (value == -1 && PyErr_Occurred()) throw py::error_already_set();
+        return value;
+    }
+    // Enumerators are the same objects everywhere.
+    Decision code(py::handle decision) const {
+        for (size_t i = 0; i < decisions_.size(); ++i)
+            if (PyTuple_GET_ITEM(decisions_.ptr(), static_cast<Py_ssize_t>(i)) == decision.ptr())
+                return static_cast<Decision>(i);
+        throw py::value_error("no decision is " + std::string(py::repr(decision)));
+    }
+
+    const LayoutGraph& graph_;
+    const Order order_;
+    const BufferIds buffers_;
+    const Enumerators decisions_;
+};
 
 }  // namespace
 
@@ -70,11 +116,19 @@ void bind_layout(py::module_& m) {
              "An op over buffer ids; overlays are (out, over, bit of its kind); recompute is the id of the op that "
              "runs in "
              "its place from the second time on; returns its id.")
-        .def("residencies", &list_residencies, "order"_a, "decisions"_a, "overlays"_a, "copy_lead"_a,
+        .def("measure", &measure_ids, "order"_a, "decisions"_a, "overlays"_a, "copy_lead"_a, "timed"_a = false,
+             "(most bytes in use at one tick, estimated seconds of a step); decisions are (buffer, use, code).");
+    py::class_<LayoutOrder>(
+        m, "LayoutOrder",
+        "An order of the ops of a graph, prepared for the plans that have it.  `buffers`: ids by "
+        "name; `decisions`: the enumerators keep, offload and recompute, which plans give for gaps.")
+        .def(py::init<const LayoutGraph&, const std::vector<OpId>&, BufferIds, Enumerators>(), "graph"_a, "order"_a,
+             "buffers"_a, "decisions"_a, py::keep_alive<1, 2>())
+        .def("measure", &LayoutOrder::measure, "decisions"_a, "overlays"_a, "copy_lead"_a, "timed"_a = false,
+             "(most bytes in use at one tick, estimated seconds of a step).")
+        .def("residencies", &LayoutOrder::residencies, "decisions"_a, "copy_lead"_a,
              "The residencies of a plan as tuples (buffer, begin, end, release, issue, offloads, permanent); "
-             "ValueError for an inconsistent plan.")
-        .def("measure", &measure, "order"_a, "decisions"_a, "overlays"_a, "copy_lead"_a, "timed"_a = false,
-             "(most bytes in use at one tick, estimated seconds of a step).");
+             "ValueError for an inconsistent plan.");
 }
 
 }  // namespace layermem::planning

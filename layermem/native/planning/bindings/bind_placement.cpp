@@ -74,7 +74,6 @@ void bind_placement(py::module_& m) {
         .def_readonly("max_live", &Placement::max_live, "most aligned bytes alive at one tick")
         .def_readonly("bound", &Placement::bound, "lower bound of the height: max_live, floor and fixed offsets")
         .def_readonly("method", &Placement::method, "which algorithm produced the offsets")
-        .def_readonly("cut_short", &Placement::cut_short, "ended by the clock: another run may differ")
         .def_readonly("seconds", &Placement::seconds)
         .def("__repr__", &describe);
     m.def("place", &place_arrays, "begin"_a, "end"_a, "size"_a, "align"_a = 256, "time_limit"_a = 1.0, "floor"_a = 0,

@@ -190,6 +190,8 @@ void bind_planner(py::module_& m) {
         .def_property_readonly(
             "proven_infeasible", [](const SharedPlanner& p) { return p.planner().proven_infeasible(); },
             "The last solve() returned None because no chain of the family fits.")
+        .def_property_readonly("searched_seconds", &SharedPlanner::searched,
+                               "Of all searches so far, as time_limit counts them: steps, not the clock.")
         .def_property_readonly(
             "lower_sets", [](const SharedPlanner& p) { return p.planner().sets().size(); },
             "How many lower sets the family has.")

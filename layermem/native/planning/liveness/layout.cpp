@@ -33,10 +33,11 @@ OpId LayoutGraph::add_op(Op op) {
 // ---- residencies --------------------------------------------------------------------------------------------------
 
 // The first occurrence of an op runs as itself, each later one as its recomputation.
-std::vector<OpId> LayoutGraph::resolve_recomputes(const Plan& plan) const {
+std::vector<OpId> LayoutGraph::resolve_recomputes(const std::vector<OpId>& order) const {
     std::vector<OpId> ops;
+    ops.reserve(order.size());
     std::vector<char> has_run(ops_.size(), 0);
-    for (OpId id : plan.order) {
+    for (OpId id : order) {
         if (id < 0 || id >= static_cast<OpId>(ops_.size())) throw std::invalid_argument("the plan runs an unknown op");
         if (has_run[id] && ops_[id].recompute < 0)
             throw std::invalid_argument("the plan runs '" + ops_[id].name + "' twice, but it cannot be repeated");
@@ -46,105 +47,131 @@ std::vector<OpId> LayoutGraph::resolve_recomputes(const Plan& plan) const {
     return ops;
 }
 
-// Uses by buffer, gaps by buffer, then the residencies of each buffer in turn.  This order matters: copies of one
-// position run in it.
-Layout LayoutGraph::lay_out(const Plan& plan) const {
-    Layout layout{resolve_recomputes(plan), {}};
-    std::vector<std::vector<Use>> uses(buffers_.size());
-    for (Position p = 0; p < static_cast<Position>(layout.ops.size()); ++p) {
-        const Op& op = ops_[layout.ops[p]];
-        for (BufferId b : op.reads) uses[b].push_back({p, true, false});
-        for (BufferId b : op.updates) uses[b].push_back({p, true, true});
-        for (BufferId b : op.writes) uses[b].push_back({p, false, true});
+// The uses are sorted by buffer with one pass that counts them and one that puts them in their places.
+Order LayoutGraph::prepare(const std::vector<OpId>& order) const {
+    Order out{resolve_recomputes(order), {}, {}, std::vector<int32_t>(buffers_.size() + 1, 0)};
+    out.starts.assign(out.ops.size() + 1, 0.0);
+    for (size_t p = 0; p < out.ops.size(); ++p) {
+        const Op& op = ops_[out.ops[p]];
+        out.starts[p + 1] = out.starts[p] + op.seconds;
+        for (const auto* list : {&op.reads, &op.updates, &op.writes})
+            for (BufferId b : *list) ++out.first_use[b + 1];
     }
-    std::vector<std::vector<Gap>> gaps(buffers_.size());
-    for (const Gap& gap : plan.decisions) gaps.at(gap.buffer).push_back(gap);
-    for (BufferId b = 0; b < static_cast<BufferId>(buffers_.size()); ++b)
-        if (!uses[b].empty()) add_residencies(b, uses[b], gaps[b], layout);
-    time_copies(plan, layout);
+    std::partial_sum(out.first_use.begin(), out.first_use.end(), out.first_use.begin());
+    out.uses.resize(out.first_use.back());
+    std::vector<int32_t> next(out.first_use.begin(), out.first_use.end() - 1);
+    for (Position p = 0; p < static_cast<Position>(out.ops.size()); ++p) {
+        const Op& op = ops_[out.ops[p]];
+        for (BufferId b : op.reads) out.uses[next[b]++] = {p, true, false};
+        for (BufferId b : op.updates) out.uses[next[b]++] = {p, true, true};
+        for (BufferId b : op.writes) out.uses[next[b]++] = {p, false, true};
+    }
+    return out;
+}
+
+// The residencies of each buffer in turn.  This order matters: copies of one position run in it.
+Layout LayoutGraph::lay_out(const Order& order, const std::vector<Gap>& decisions, double copy_lead) const {
+    Layout layout{order.ops, {}};
+    layout.residencies.reserve(buffers_.size() + decisions.size());
+    // Decisions by use; of a gap that is named twice, the first one counts.
+    std::vector<Decision> by_use(order.uses.size(), Decision::keep);
+    std::vector<const Gap*> wraps(decisions.empty() ? 0 : buffers_.size(), nullptr);
+    for (auto gap = decisions.rbegin(); gap != decisions.rend(); ++gap) {
+        const int32_t first = order.first_use.at(gap->buffer);
+        if (gap->use < 0)
+            wraps.at(gap->buffer) = &*gap;
+        else if (first + gap->use < order.first_use.at(gap->buffer + 1))
+            by_use[first + gap->use] = gap->decision;
+    }
+    for (BufferId b = 0; b < static_cast<BufferId>(buffers_.size()); ++b) {
+        const int32_t first = order.first_use[b], last = order.first_use[b + 1];
+        if (first == last) continue;
+        const Gap* wrap = wraps.empty() ? nullptr : wraps[b];
+        const Use* uses = order.uses.data();
+        add_residencies(
+            b,
+            {uses + first, uses + last, by_use.data() + first, wrap ? wrap->decision : Decision::keep, wrap != nullptr},
+            layout);
+    }
+    time_copies(copy_lead, order.starts, layout);
     return layout;
 }
 
 // One pass over the uses.  A residency ends at an offloaded gap, and at a gap whose next use overwrites the bytes
 // without reading them.  `on_host` tracks whether the host has a valid copy of the bytes: a residency whose bytes the
 // host has already is left without a copy.
-void LayoutGraph::add_residencies(BufferId b, const std::vector<Use>& uses, const std::vector<Gap>& gaps,
-                                  Layout& layout) const {
-    auto find_gap = [&](int32_t use) -> const Gap* {
-        auto it = std::find_if(gaps.begin(), gaps.end(), [&](const Gap& g) { return g.use == use; });
-        return it == gaps.end() ? nullptr : &*it;
-    };
+void LayoutGraph::add_residencies(BufferId b, const Uses& uses, Layout& layout) const {
     auto name_at = [&](const Use& use) { return ops_[layout.ops[use.position]].name; };
     const Buffer& buffer = buffers_[b];
 
     // A persistent buffer stays on the device unless its last gap offloads it; any other only if that gap keeps it.
-    const Gap* wrap = find_gap(-1);
     const bool permanent =
-        buffer.persistent ? !wrap || wrap->decision != Decision::offload : wrap && wrap->decision == Decision::keep;
+        buffer.persistent ? uses.wrap != Decision::offload : uses.has_wrap && uses.wrap == Decision::keep;
     if (permanent) {
-        const Position end = uses.back().position + 1;
-        layout.residencies.push_back({b, uses.front().position, end, end, -1, false, true});
+        const Position end = uses.end[-1].position + 1;
+        layout.residencies.push_back({b, uses.begin->position, end, end, -1, false, true});
         return;
     }
 
     bool on_host = buffer.persistent;  // an offloaded persistent buffer begins the step in host memory
     bool is_resident = false;
     Residency residency{};
-    for (size_t number = 0; number < uses.size(); ++number) {
-        const Use& use = uses[number];
+    for (const Use* use = uses.begin; use != uses.end; ++use) {
         if (!is_resident) {
-            if (use.reads && !on_host)
-                throw std::invalid_argument("the plan reads '" + buffer.name + "' at " + name_at(use) +
+            if (use->reads && !on_host)
+                throw std::invalid_argument("the plan reads '" + buffer.name + "' at " + name_at(*use) +
                                             " before anything made it");
-            const Position issue = use.reads ? use.position : -1;
-            residency = {b, use.position, use.position + 1, use.position + 1, issue, false, false};
+            const Position issue = use->reads ? use->position : -1;
+            residency = {b, use->position, use->position + 1, use->position + 1, issue, false, false};
             is_resident = true;
         }
         // `release` is provisional: where a copy follows, delay_releases() moves it.
-        residency.end = use.position + 1;
+        residency.end = use->position + 1;
         residency.release = residency.end;
-        on_host = on_host && !use.writes;
+        on_host = on_host && !use->writes;
         // After the last use, only a persistent buffer whose newest bytes the host lacks needs a copy.
-        if (number + 1 == uses.size()) {
+        const Use* next = use + 1;
+        if (next == uses.end) {
             residency.offloads = buffer.persistent && !on_host;
             layout.residencies.push_back(residency);
             return;
         }
         // What happens in the gap before the next use depends on that use too: without a read no bytes are needed.
-        const Use& next = uses[number + 1];
-        const Gap* gap = find_gap(static_cast<int32_t>(number));
-        if (gap && gap->decision == Decision::offload && next.reads) {
+        const Decision decision = uses.decisions[use - uses.begin];
+        if (decision == Decision::offload && next->reads) {
             residency.offloads = !on_host;
             on_host = true;
             layout.residencies.push_back(residency);
             is_resident = false;
-        } else if (!next.reads) {
+        } else if (!next->reads) {
             layout.residencies.push_back(residency);
             is_resident = false;
-        } else if (gap && gap->decision == Decision::recompute) {
+        } else if (decision == Decision::recompute) {
             throw std::invalid_argument("the plan frees '" + buffer.name + "' without recomputing it before " +
-                                        name_at(next) + " reads it");
+                                        name_at(*next) + " reads it");
         }
     }
 }
 
 // ---- copies -------------------------------------------------------------------------------------------------------
 
-// Moves releases later and issues earlier, in the modelled time of the compute stream alone: starts[p] is when the op
-// at position p starts, and its last entry the end of the step.
-void LayoutGraph::time_copies(const Plan& plan, Layout& layout) const {
+// Per buffer, the index of its first residency; the last entry is their number.
+std::vector<int32_t> LayoutGraph::first_residency(const Layout& layout) const {
+    std::vector<int32_t> first(buffers_.size() + 1, 0);
+    for (const Residency& residency : layout.residencies) ++first[residency.buffer + 1];
+    std::partial_sum(first.begin(), first.end(), first.begin());
+    return first;
+}
+
+// Moves releases later and issues earlier, in the modelled time of the compute stream alone (Order::starts).
+void LayoutGraph::time_copies(double copy_lead, const std::vector<Seconds>& starts, Layout& layout) const {
     std::vector<Residency*> offloaded, prefetched;
-    std::vector<std::vector<Position>> ends(buffers_.size());
     for (Residency& residency : layout.residencies) {
         if (residency.offloads) offloaded.push_back(&residency);
         if (residency.issue >= 0) prefetched.push_back(&residency);
-        ends[residency.buffer].push_back(residency.end);
     }
-    if (offloaded.empty() && prefetched.empty()) return;
-    std::vector<Seconds> starts(layout.ops.size() + 1, 0.0);
-    for (size_t p = 0; p < layout.ops.size(); ++p) starts[p + 1] = starts[p] + ops_[layout.ops[p]].seconds;
-    delay_releases(plan.copy_lead, starts, offloaded);
-    advance_issues(plan.copy_lead, starts, ends, prefetched);
+    delay_releases(copy_lead, starts, offloaded);
+    if (!prefetched.empty()) advance_issues(copy_lead, starts, layout, prefetched);
 }
 
 // Each offload starts as early as the d2h queue permits; its bytes are free once the share `copy_lead` of it is done.
@@ -168,10 +195,10 @@ void LayoutGraph::delay_releases(double copy_lead, const std::vector<Seconds>& s
 }
 
 // Each prefetch starts as late as the h2d queue permits, from the last one backwards, but not before the residency of
-// the same buffer before it has ended (`ends`, per buffer).
-void LayoutGraph::advance_issues(double copy_lead, const std::vector<Seconds>& starts,
-                                 const std::vector<std::vector<Position>>& ends,
+// the same buffer before it has ended.
+void LayoutGraph::advance_issues(double copy_lead, const std::vector<Seconds>& starts, const Layout& layout,
                                  std::vector<Residency*>& prefetched) const {
+    const std::vector<int32_t> first = first_residency(layout);
     const auto begin = starts.begin();
     const auto end = starts.end() - 1;
     std::reverse(prefetched.begin(), prefetched.end());
@@ -186,8 +213,8 @@ void LayoutGraph::advance_issues(double copy_lead, const std::vector<Seconds>& s
         auto issue = static_cast<Position>(std::upper_bound(begin, end, start) - begin) - 1;
         issue = std::max(issue, 0);
         // A buffer is never resident twice: its prefetch is issued after the residency before it has ended.
-        for (Position p : ends[residency->buffer])
-            if (p <= residency->begin) issue = std::max(issue, p);
+        for (int32_t i = first[residency->buffer]; i < first[residency->buffer + 1]; ++i)
+            if (const Position p = layout.residencies[i].end; p <= residency->begin) issue = std::max(issue, p);
         residency->issue = std::min(residency->begin, issue);
     }
 }
@@ -196,13 +223,12 @@ void LayoutGraph::advance_issues(double copy_lead, const std::vector<Seconds>& s
 
 // Differences per position, then their running sum.  An overlay granted to an op takes the bytes of `out` back at the
 // op's own position: there, and only there, both residencies are counted.
-Bytes LayoutGraph::peak_live_bytes(const Plan& plan, const Layout& layout) const {
+std::vector<Bytes> LayoutGraph::live_profile(int overlays, const Layout& layout) const {
     const auto n = static_cast<Position>(layout.ops.size());
     std::vector<Bytes> change(static_cast<size_t>(n) + 2, 0);
-    std::vector<std::vector<const Residency*>> by_buffer(buffers_.size());
+    const std::vector<int32_t> first = first_residency(layout);
     for (const Residency& r : layout.residencies) {
         const Bytes bytes = buffers_[r.buffer].bytes;
-        by_buffer[r.buffer].push_back(&r);
         // A prefetched buffer occupies its bytes from the moment the copy is issued.
         const Position begin = r.issue < 0 ? r.begin : r.issue;
         change[r.permanent ? 0 : begin] += bytes;
@@ -210,8 +236,10 @@ Bytes LayoutGraph::peak_live_bytes(const Plan& plan, const Layout& layout) const
     }
     // Few residencies per buffer: a linear look is faster than an index.
     auto find_residency = [&](BufferId buffer, Position p, bool begins) -> const Residency* {
-        for (const Residency* r : by_buffer[buffer])
-            if (begins ? r->begin == p : r->end == p + 1) return r;
+        for (int32_t i = first[buffer]; i < first[buffer + 1]; ++i) {
+            const Residency& r = layout.residencies[i];
+            if (begins ? r.begin == p : r.end == p + 1) return &r;
+        }
         return nullptr;
     };
     std::vector<BufferId> granted;  // buffers of this op that share bytes already: each may do so once
@@ -220,7 +248,7 @@ Bytes LayoutGraph::peak_live_bytes(const Plan& plan, const Layout& layout) const
         granted.clear();
         for (const OverlayRule& rule : op.overlays) {
             // Both ends must meet at this op: `out` begins here, `over` ends here, and no copy needs the old bytes.
-            if (!(rule.kind & plan.overlays)) continue;
+            if (!(rule.kind & overlays)) continue;
             const Residency* out = find_residency(rule.out, p, true);
             const Residency* over = find_residency(rule.over, p, false);
             if (!out || !over || !may_overlay(*out, *over)) continue;
@@ -234,54 +262,52 @@ Bytes LayoutGraph::peak_live_bytes(const Plan& plan, const Layout& layout) const
         change[p] += op.workspace_bytes;
         change[p + 1] -= op.workspace_bytes;
     }
-    Bytes live = 0, peak = 0;
-    for (Bytes delta : change) {
-        live += delta;
-        peak = std::max(peak, live);
-    }
-    return peak;
+    std::partial_sum(change.begin(), change.end(), change.begin());
+    change.resize(static_cast<size_t>(n));
+    return change;
+}
+
+Bytes LayoutGraph::peak_live_bytes(int overlays, const Layout& layout) const {
+    const std::vector<Bytes> profile = live_profile(overlays, layout);
+    return profile.empty() ? 0 : *std::max_element(profile.begin(), profile.end());
 }
 
 // Simulates three streams: compute runs the ops in order, d2h and h2d each one copy at a time.
 Seconds LayoutGraph::estimate_seconds(const Layout& layout) const {
     const auto& residencies = layout.residencies;
-    const size_t n = layout.ops.size() + 1;
-    // Indices of residencies by position: where a prefetch is issued, where the op waits for it, where an offload is
-    // issued, and where its bytes are reused.
-    std::vector<std::vector<int>> prefetches(n), awaited(n), offloads(n), released(n);
-    for (int i = 0; i < static_cast<int>(residencies.size()); ++i) {
-        const Residency& r = residencies[i];
-        if (r.issue >= 0) {
-            prefetches[r.issue].push_back(i);
-            awaited[r.begin].push_back(i);
-        }
-        if (r.offloads) {
-            offloads[r.end - 1].push_back(i);
-            released[std::min<size_t>(r.release, n - 1)].push_back(i);
-        }
+    const auto n = static_cast<Position>(layout.ops.size());
+    // Copies in the order of their streams: of one position by first use, then by buffer.
+    std::vector<const Residency*> prefetches, offloads;
+    for (const Residency& r : residencies) {
+        if (r.issue >= 0) prefetches.push_back(&r);
+        if (r.offloads) offloads.push_back(&r);
     }
-    for (auto& list : prefetches) {
-        std::stable_sort(list.begin(), list.end(),
-                         [&](int a, int b) { return residencies[a].begin < residencies[b].begin; });
-    }
-    std::vector<Seconds> offloaded_at(residencies.size(), 0), prefetched_at(residencies.size(), 0);
-    std::vector<Seconds> on_host_at(buffers_.size(), 0);
+    std::stable_sort(prefetches.begin(), prefetches.end(), [](const Residency* a, const Residency* b) {
+        return a->issue != b->issue ? a->issue < b->issue : a->begin < b->begin;
+    });
+    std::stable_sort(offloads.begin(), offloads.end(),
+                     [](const Residency* a, const Residency* b) { return a->end < b->end; });
+    // Per position, when the prefetches that its op waits for are done, and the offloads whose bytes are reused there.
+    std::vector<Seconds> fetched_at(static_cast<size_t>(n) + 1, 0), freed_at(static_cast<size_t>(n) + 1, 0);
+    std::vector<Seconds> on_host_at(prefetches.empty() ? 0 : buffers_.size(), 0);
+    auto prefetch = prefetches.begin();
+    auto offload = offloads.begin();
     Seconds compute = 0, d2h = 0, h2d = 0;  // when each stream is free
-    for (size_t p = 0; p + 1 < n; ++p) {
+    for (Position p = 0; p < n; ++p) {
         // The op waits for bytes that an offload still reads, then issues prefetches, then waits for its own.
-        for (int i : released[p]) compute = std::max(compute, offloaded_at[i]);
-        for (int i : prefetches[p]) {
-            const BufferId b = residencies[i].buffer;
+        compute = std::max(compute, freed_at[p]);
+        for (; prefetch != prefetches.end() && (*prefetch)->issue == p; ++prefetch) {
+            const BufferId b = (*prefetch)->buffer;
             h2d = std::max({h2d, compute, on_host_at[b]}) + buffers_[b].prefetch_seconds;
-            prefetched_at[i] = h2d;
+            fetched_at[(*prefetch)->begin] = std::max(fetched_at[(*prefetch)->begin], h2d);
         }
-        for (int i : awaited[p]) compute = std::max(compute, prefetched_at[i]);
-        compute += ops_[layout.ops[p]].seconds;
-        for (int i : offloads[p]) {
-            const BufferId b = residencies[i].buffer;
+        compute = std::max(compute, fetched_at[p]) + ops_[layout.ops[p]].seconds;
+        for (; offload != offloads.end() && (*offload)->end == p + 1; ++offload) {
+            const BufferId b = (*offload)->buffer;
             d2h = std::max(d2h, compute) + buffers_[b].offload_seconds;
-            on_host_at[b] = d2h;
-            offloaded_at[i] = d2h;
+            if (!on_host_at.empty()) on_host_at[b] = d2h;
+            Seconds& freed = freed_at[std::min((*offload)->release, n)];
+            freed = std::max(freed, d2h);
         }
     }
     return std::max({compute, d2h, h2d});

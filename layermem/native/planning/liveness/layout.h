@@ -6,7 +6,8 @@
 //                                            ^offload ^prefetch
 //
 // Positions index the order of ops; intervals are half-open.  Strategies evaluate thousands of plans of one graph, so a
-// graph is built once (add_buffer, add_op) and each layout is one pass over the order.
+// graph is built once (add_buffer, add_op), an order is prepared once for all plans that share it, and each layout is
+// one pass over its uses.
 #pragma once
 
 #include <cstdint>
@@ -68,6 +69,19 @@ struct Plan {
     double copy_lead;            // fraction of a copy's duration that its bytes are held while other ops run
 };
 
+struct Use {
+    Position position;
+    bool reads, writes;
+};
+
+// An order of ops as all plans that have it see it.
+struct Order {
+    std::vector<OpId> ops;           // what runs at each position
+    std::vector<Seconds> starts;     // when each op starts without copies; the last entry is the end of the step
+    std::vector<Use> uses;           // buffer by buffer
+    std::vector<int32_t> first_use;  // per buffer, an index in `uses`; the last entry is their number
+};
+
 struct Layout {
     std::vector<OpId> ops;  // what runs at each position
     std::vector<Residency> residencies;
@@ -77,29 +91,45 @@ class LayoutGraph {
   public:
     BufferId add_buffer(Buffer buffer);
     OpId add_op(Op op);
+    const std::vector<Buffer>& buffers() const { return buffers_; }
+    const std::vector<Op>& ops() const { return ops_; }
 
-    // Throws std::invalid_argument on a plan that repeats what cannot be repeated, or reads what was never written.
-    Layout lay_out(const Plan& plan) const;
+    // Throws std::invalid_argument on an order that repeats what cannot be repeated.
+    Order prepare(const std::vector<OpId>& order) const;
+    // Throws std::invalid_argument on a plan that reads what was never written.  Residencies are sorted by buffer.
+    Layout lay_out(const Order& order, const std::vector<Gap>& decisions, double copy_lead) const;
+    Layout lay_out(const Plan& plan) const { return lay_out(prepare(plan.order), plan.decisions, plan.copy_lead); }
     // Most aligned bytes in use at one tick.  The ticks of copies need no look: whatever is in use while one is issued
     // is in use at the op before or after it.
-    Bytes peak_live_bytes(const Plan& plan, const Layout& layout) const;
+    Bytes peak_live_bytes(int overlays, const Layout& layout) const;
+    Bytes peak_live_bytes(const Plan& plan, const Layout& layout) const {
+        return peak_live_bytes(plan.overlays, layout);
+    }
+    // The same position by position.
+    std::vector<Bytes> live_profile(int overlays, const Layout& layout) const;
+    std::vector<Bytes> live_profile(const Plan& plan, const Layout& layout) const {
+        return live_profile(plan.overlays, layout);
+    }
     // Seconds of a step, as if all bytes that a copy frees were needed at once: an op waits for the prefetches of what
     // it touches and for the offloads whose bytes are reused before it.  Copies of one position run by first use, then
     // in the order of buffers, as the instructions of a schedule do.
     Seconds estimate_seconds(const Layout& layout) const;
 
   private:
-    struct Use {
-        Position position;
-        bool reads, writes;
+    struct Uses {  // of one buffer, with the decision for the gap after each of them
+        const Use* begin;
+        const Use* end;
+        const Decision* decisions;
+        Decision wrap;  // for the last gap
+        bool has_wrap;
     };
-    std::vector<OpId> resolve_recomputes(const Plan& plan) const;
-    void add_residencies(BufferId buffer, const std::vector<Use>& uses, const std::vector<Gap>& gaps,
-                         Layout& layout) const;
-    void time_copies(const Plan& plan, Layout& layout) const;
+    std::vector<OpId> resolve_recomputes(const std::vector<OpId>& order) const;
+    std::vector<int32_t> first_residency(const Layout& layout) const;
+    void add_residencies(BufferId buffer, const Uses& uses, Layout& layout) const;
+    void time_copies(double copy_lead, const std::vector<Seconds>& starts, Layout& layout) const;
     void delay_releases(double copy_lead, const std::vector<Seconds>& starts, std::vector<Residency*>& offloaded) const;
-    void advance_issues(double copy_lead, const std::vector<Seconds>& starts,
-                        const std::vector<std::vector<Position>>& ends, std::vector<Residency*>& prefetched) const;
+    void advance_issues(double copy_lead, const std::vector<Seconds>& starts, const Layout& layout,
+                        std::vector<Residency*>& prefetched) const;
 
     std::vector<Buffer> buffers_;
     std::vector<Op> ops_;

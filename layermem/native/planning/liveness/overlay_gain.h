@@ -1,6 +1,7 @@
 // The bytes that overlays save at one op.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "planning/step_graph.h"
@@ -15,17 +16,31 @@ class OverlayGain {
     // `written` takes the bytes of `read`, if it fits in them.
     void add(Item written, Item read) {
         if (graph_.item_bytes(written) > graph_.item_bytes(read)) return;
-        for (Item item : granted_)
+        for (int i = 0; i < std::min(count_, kFirst); ++i)
+            if (first_[i] == written || first_[i] == read) return;
+        for (Item item : more_)
             if (item == written || item == read) return;
-        granted_.push_back(written);
-        granted_.push_back(read);
+        grant(written);
+        grant(read);
         bytes_ += graph_.item_bytes(written);
     }
     Bytes bytes() const { return bytes_; }
 
   private:
+    static constexpr int kFirst = 8;
+
+    void grant(Item item) {
+        if (count_ < kFirst)
+            first_[count_] = item;
+        else
+            more_.push_back(item);
+        ++count_;
+    }
+
     const StepGraph& graph_;
-    std::vector<Item> granted_;
+    Item first_[kFirst];  // the items of granted overlays: nearly all ops have few, which need no allocation
+    std::vector<Item> more_;
+    int count_ = 0;
     Bytes bytes_ = 0;
 };
 

@@ -147,7 +147,6 @@ Placement place(const PlacementRequest& request, const Poll& poll) {
     placement.max_live = max_live(request);
     placement.bound = indexed.problem.bound * align;
     placement.method = best.method;
-    placement.cut_short = budget.cut_short();
     placement.seconds = std::chrono::duration<Seconds>(std::chrono::steady_clock::now() - started).count();
     return placement;
 }

@@ -31,11 +31,10 @@ struct PlacementRequest {
 struct Placement {
     std::vector<Bytes> offset;  // per residency
     Bytes height = 0;
-    Bytes max_live = 0;      // of aligned sizes
-    Bytes bound = 0;         // lower bound of the height: max_live, raised by floor and fixed offsets
-    std::string method;      // which algorithm produced the offsets
-    bool cut_short = false;  // the clock, not the count of steps, ended the search: another run may differ
-    Seconds seconds = 0;     // wall time of the call
+    Bytes max_live = 0;   // of aligned sizes
+    Bytes bound = 0;      // lower bound of the height: max_live, raised by floor and fixed offsets
+    std::string method;   // which algorithm produced the offsets
+    Seconds seconds = 0;  // wall time of the call
 };
 
 // Throws std::invalid_argument on arrays of different length, negative sizes, intervals that end before they begin,

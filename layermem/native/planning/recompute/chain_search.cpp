@@ -128,6 +128,7 @@ std::optional<Chain> ChainSearch::beam_search(size_t width) { return run(width);
 std::optional<Chain> ChainSearch::run(size_t width) {
     if (is_infeasible_) return std::nullopt;
     least_kept_.assign(static_cast<size_t>(max_recompute_) + 1, kUnreached);
+    least_up_to_.assign(least_kept_.size(), kUnreached);
     // One label to start with: nothing has run, and the inputs are there.
     std::vector<ParetoFront> fronts(sets_.size());
     fronts[0].push_back({0, inputs_});
@@ -160,17 +161,25 @@ void ChainSearch::extend_into(SetIndex to, std::vector<ParetoFront>& fronts) {
         };
         auto is_late = [&](const Label& l) { return static_cast<Bound>(l.key + in.key_step(by_time())) > latest; };
         auto label = find_first_fit();
+        auto key_after = [&](const Label& l) { return static_cast<size_t>(l.key + in.key_step(by_time()) - base); };
+        // The bounds of an edge are lower bounds of its time: where the most is wanted they prove nothing.
+        auto is_dominated = [&](const Label& l) {
+            return by_time() && least_up_to_.min(key_after(l)) <= l.kept + edge.kept;
+        };
         // With the bounds of an edge first: most are ruled out without their exact costs.
-        if (label == front.end() || is_late(*label)) continue;
         if (!edge.is_exact) {
+            while (label != front.end() && !is_late(*label) && is_dominated(*label)) ++label;
+            if (label == front.end() || is_late(*label)) continue;
             graph_.compute_exact(in.from, *in.edge, deadline_);
             label = find_first_fit();
         }
         for (; label != front.end() && !is_late(*label); ++label) {
-            const Quanta key = label->key + in.key_step(by_time()) - base;
-            Bytes& kept = least_kept_[static_cast<size_t>(key)];
-            if (kept >= kUnreached) touched_.push_back(static_cast<int32_t>(key));
-            kept = std::min(kept, label->kept + edge.kept);
+            const size_t key = key_after(*label);
+            const Bytes kept = label->kept + edge.kept;
+            if (kept >= least_kept_[key]) continue;
+            if (least_kept_[key] >= kUnreached) touched_.push_back(static_cast<int32_t>(key));
+            least_kept_[key] = kept;
+            least_up_to_.lower(key, kept);
         }
     }
     // By rising key, a label enters the front if it keeps less than all before it; the table is cleared on the way.
@@ -182,6 +191,7 @@ void ChainSearch::extend_into(SetIndex to, std::vector<ParetoFront>& fronts) {
             fronts[to].push_back({key + base, least});
         }
         least_kept_[key] = kUnreached;
+        least_up_to_.clear(static_cast<size_t>(key));
     }
 }
 

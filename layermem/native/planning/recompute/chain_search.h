@@ -10,13 +10,15 @@
 //      m ^ .                        Sets are visited by size: all labels that lead to L exist when L is visited.
 //        |  . .     front of L      A label is dropped when t + what must follow (lagrangian_bounds.h) exceeds the
 //        |      . .                 time limit.  So is an edge that no chain within the time can use, most of them by
-//        +-----------> t            their bounds alone; exact costs are computed when a label is about to use an edge.
+//        +-----------> t            their bounds alone; exact costs are computed when a label is about to use an edge
+//                                   and would not be dominated with the edge's bounds.
 #pragma once
 
 #include <optional>
 #include <vector>
 
 #include "planning/recompute/lagrangian_bounds.h"
+#include "planning/recompute/prefix_minimum.h"
 #include "planning/recompute/reachability.h"
 
 namespace layermem::planning::recompute {
@@ -86,7 +88,8 @@ class ChainSearch {
     bool is_infeasible_;
     std::vector<std::vector<IncomingEdge>> incoming_;  // per set, the edges that a chain within the time may use
     std::vector<Bytes> least_kept_;                    // workspace of extend_into(): per key, the least kept
-    std::vector<int32_t> touched_;                     // the keys it has set
+    PrefixMinimum<Bytes> least_up_to_;                 // the same of all keys up to one
+    std::vector<int32_t> touched_;                     // the keys that have a least kept
 };
 
 }  // namespace layermem::planning::recompute

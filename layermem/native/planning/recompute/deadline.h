@@ -1,9 +1,14 @@
-// When a long search must stop: at its time limit, or because the caller interrupts it.
+// When a long search must stop: after so many steps, or because the caller interrupts it.
+//
+// A limit is in seconds of a slow core, counted in steps: the same input gives the same answer on every machine, idle or
+// busy.  The clock decides only how often the caller is polled.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <exception>
 #include <functional>
+#include <limits>
 
 #include "planning/types.h"
 
@@ -11,16 +16,26 @@ namespace layermem::planning::recompute {
 
 class Deadline {
   public:
-    struct Exceeded : std::exception {};  // thrown at the time limit; the best plan so far is the answer
+    struct Exceeded : std::exception {};  // thrown at the limit; the best plan so far is the answer
+
+    static constexpr double kStepsPerSecond = 2e6;  // a step is one edge inspected
+    static constexpr int64_t kExactSteps = 8;       // of the exact cost of an edge
 
     // `limit` 0: none.  `interrupt` is called at most a hundred times a second and may throw.
     explicit Deadline(Seconds limit = 0, std::function<void()> interrupt = {})
-        : begin_(Clock::now()), next_poll_(begin_), limit_(limit), interrupt_(std::move(interrupt)) {}
+        : begin_(Clock::now()),
+          next_poll_(begin_),
+          limit_(limit > 0 ? static_cast<int64_t>(limit * kStepsPerSecond) : std::numeric_limits<int64_t>::max()),
+          interrupt_(std::move(interrupt)) {}
 
     // Cheap enough for inner loops: the clock is read once in kCallsPerPoll calls.
-    void check() {
+    void check(int64_t steps = 1) {
+        used_ += steps;
         if (++calls_ % kCallsPerPoll == 0) poll();
+        if (used_ > limit_) throw Exceeded{};
     }
+    // What counts towards the limit.
+    Seconds used() const { return static_cast<Seconds>(used_) / kStepsPerSecond; }
     Seconds elapsed() const { return std::chrono::duration<Seconds>(Clock::now() - begin_).count(); }
 
   private:
@@ -33,11 +48,11 @@ class Deadline {
         if (now < next_poll_) return;
         next_poll_ = now + kPollInterval;
         if (interrupt_) interrupt_();
-        if (limit_ > 0 && elapsed() > limit_) throw Exceeded{};
     }
 
     Clock::time_point begin_, next_poll_;
-    Seconds limit_;
+    int64_t limit_;
+    int64_t used_ = 0;
     std::function<void()> interrupt_;
     unsigned calls_ = 0;
 };

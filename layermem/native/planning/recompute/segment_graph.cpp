@@ -43,7 +43,7 @@ std::vector<SegmentEdge>& SegmentGraph::generate(SetIndex from, Family tier, con
 
 void SegmentGraph::compute_exact(SetIndex from, SegmentEdge& edge, Deadline& deadline) {
     if (edge.is_exact) return;
-    deadline.check();
+    deadline.check(Deadline::kExactSteps);
     const liveness::Segment cost = costs_.evaluate(from, edge.to);
     edge = {cost.kept, cost.peak, edge.to, static_cast<uint32_t>(cost.recompute), 1};
     ++exact_count_;

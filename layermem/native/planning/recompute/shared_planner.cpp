@@ -28,6 +28,7 @@ std::optional<ChainReport> SharedPlanner::solve(Bytes budget_bytes, Objective ob
     const std::lock_guard<std::mutex> lock(mutex_);
     Deadline deadline(time_limit, interrupt);
     auto plan = planner_.solve(budget_bytes, objective, deadline);
+    searched_ = searched_ + deadline.used();
     if (!plan) return std::nullopt;
     return report(std::move(*plan), deadline);
 }
@@ -35,7 +36,9 @@ std::optional<ChainReport> SharedPlanner::solve(Bytes budget_bytes, Objective ob
 ChainReport SharedPlanner::minimum(Seconds time_limit, const Interrupt& interrupt) {
     const std::lock_guard<std::mutex> lock(mutex_);
     Deadline deadline(time_limit, interrupt);
-    return report(planner_.minimum(deadline), deadline);
+    auto plan = planner_.minimum(deadline);
+    searched_ = searched_ + deadline.used();
+    return report(std::move(plan), deadline);
 }
 
 SegmentReport SharedPlanner::segment(SetIndex lower, SetIndex upper) {

@@ -1,6 +1,7 @@
 // A LowerSetPlanner that several threads may call, and its answers in terms of nodes instead of lower sets.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -46,11 +47,14 @@ class SharedPlanner {
 
     std::vector<std::vector<Node>> members_of_sets() const;
     const LowerSetPlanner& planner() const { return planner_; }
+    // Of all searches so far, in the unit of their limits: steps, not the clock.
+    Seconds searched() const { return searched_; }
 
   private:
     ChainReport report(ChainPlan plan, const Deadline& deadline);
 
     LowerSetPlanner planner_;
+    std::atomic<Seconds> searched_{0};  // written with the mutex held, read without it
     std::mutex mutex_;
 };
 

@@ -1,0 +1,94 @@
+// Python's view of the nested planner: orders of op ids in, orders of op ids out.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <mutex>
+
+#include "planning/bindings/bindings.h"
+#include "planning/nested/nested_planner.h"
+
+namespace py = pybind11;
+
+namespace layermem::planning {
+namespace {
+
+using liveness::BufferId;
+using liveness::LayoutGraph;
+using liveness::OpId;
+using nested::MixedPlan;
+using nested::NestedPlan;
+using nested::NestedPlanner;
+
+// A planner whose walks share their state, so threads take turns.
+struct SharedNestedPlanner {
+    SharedNestedPlanner(const LayoutGraph& graph, std::vector<OpId> order, const std::vector<BufferId>& evictable,
+                        const std::vector<BufferId>& dropped, liveness::Position drop_at, int overlays)
+        : planner(graph, std::move(order), evictable, dropped, drop_at, overlays) {}
+    std::mutex mutex;
+    NestedPlanner planner;
+};
+
+std::optional<NestedPlan> plan_nested(SharedNestedPlanner& shared, Bytes budget_bytes,
+                                      const std::vector<std::vector<OpId>>& starts, int64_t work_percent) {
+    const ReleaseGil unlocked;
+    const std::lock_guard<std::mutex> locked(shared.mutex);
+    return shared.planner.plan(budget_bytes, starts, work_percent, raise_pending_signals);
+}
+
+std::optional<MixedPlan> plan_mixed(SharedNestedPlanner& shared, Bytes budget_bytes,
+                                    const std::vector<std::vector<OpId>>& starts,
+                                    const std::vector<BufferId>& activations, const std::vector<BufferId>& state,
+                                    Bytes host_bytes, liveness::Position short_gap, double copy_lead,
+                                    Seconds limit_seconds) {
+    const ReleaseGil unlocked;
+    const std::lock_guard<std::mutex> locked(shared.mutex);
+    return shared.planner.mixed_plan(budget_bytes, starts, {activations, state, host_bytes, short_gap, copy_lead},
+                                     limit_seconds, raise_pending_signals);
+}
+
+NestedPlan nested_minimum(SharedNestedPlanner& shared) {
+    const ReleaseGil unlocked;
+    const std::lock_guard<std::mutex> locked(shared.mutex);
+    return shared.planner.minimum(raise_pending_signals);
+}
+
+}  // namespace
+
+void bind_nested(py::module_& m) {
+    using namespace py::literals;
+    py::class_<NestedPlan>(m, "NestedPlan", "An order of ops in which some run again, perhaps more than once.")
+        .def_readonly("order", &NestedPlan::order, "Ids of ops; one that stands again runs as its recomputation.")
+        .def_readonly("recompute_seconds", &NestedPlan::recompute_seconds, "Of all that runs again.")
+        .def_readonly("live_bytes", &NestedPlan::live_bytes, "Most bytes in use at one op.");
+    py::class_<MixedPlan>(m, "MixedPlan", "An order of ops in which some run again, and what is copied to the host.")
+        .def_readonly("order", &MixedPlan::order, "Ids of ops; one that stands again runs as its recomputation.")
+        .def_property_readonly(
+            "offloads",
+            [](const MixedPlan& plan) {
+                std::vector<std::pair<BufferId, int32_t>> offloads;
+                for (const liveness::Gap& gap : plan.decisions) offloads.emplace_back(gap.buffer, gap.use);
+                return offloads;
+            },
+            "(buffer, use) of the gaps over which bytes are on the host.")
+        .def_readonly("seconds", &MixedPlan::seconds, "Of a step, copies included.")
+        .def_readonly("live_bytes", &MixedPlan::live_bytes, "Most bytes in use at one op.");
+    py::class_<SharedNestedPlanner>(m, "NestedPlanner",
+                                    "Least recomputation within a budget by eviction with the future known.")
+        .def(py::init<const LayoutGraph&, std::vector<OpId>, const std::vector<BufferId>&, const std::vector<BufferId>&,
+                      liveness::Position, int>(),
+             "graph"_a, "order"_a, "evictable"_a, "dropped"_a, "drop_at"_a, "overlays"_a,
+             "order: every op once; evictable: buffers that may be recomputed; dropped: those that are evicted before "
+             "position drop_at whatever the budget; overlays: mask of the kinds allowed.")
+        .def("plan", &plan_nested, "budget_bytes"_a, "starts"_a, "work_percent"_a = 100,
+             "The plan with the least recomputation that was found, or None; starts are orders to improve on; "
+             "work_percent: of the usual limits of the search.")
+        .def("plan_with_offloads", &plan_mixed, "budget_bytes"_a, "starts"_a, "activations"_a, "state"_a,
+             "host_bytes"_a, "short_gap"_a, "copy_lead"_a, "limit_seconds"_a,
+             "The quickest plan that was found, or None. activations: buffers that may be copied to the host, within "
+             "host_bytes; state: persistent buffers that are there between steps; gaps of short_gap ops stay; "
+             "copy_lead: as of a layout; what takes longer than limit_seconds before it is improved is left.")
+        .def("minimum", &nested_minimum, "The plan of the fewest live bytes that was found.");
+}
+
+}  // namespace layermem::planning

@@ -1,0 +1,88 @@
+// One op of a step while it runs for the first time: the network whose cuts are sets of held values and recomputations.
+//
+//     source -> u                 u is needed after o                          (infinite)
+//     u -> p                      cut: u is held; else p runs again            price of u's bytes
+//     p -> sink                   cut: p runs again                            seconds of p, infinite where it cannot
+//     p -> w                      p reads w, so w is needed too                (infinite)
+#pragma once
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "planning/bounds/max_flow.h"
+#include "planning/bounds/step_bounds.h"
+
+namespace layermem::planning::bounds {
+
+class Moment {
+  public:
+    Moment(const StepBounds& step, OpId op);
+
+    // Bytes below which o cannot run with `host_bytes` on the host; `known_bytes` is a bound already, and is returned
+    // where this one is not above it.
+    Bytes least_bytes(Bytes host_bytes, Bytes known_bytes);
+    // Seconds below which no step is, within the budget; infinite where o cannot run.  A result that is not above
+    // `known_seconds` may be too small.
+    Seconds least_seconds(Bytes budget_bytes, std::optional<Bytes> host_bytes, Seconds known_seconds);
+
+  private:
+    struct Cut {
+        double bytes, seconds;  // held, recomputed
+        double value;           // at most the least of price x bytes + seconds
+    };
+    struct Line {  // seconds >= value - price x bytes
+        double price, value;
+    };
+    struct Curve {              // of one set of ops that cannot run again
+        std::vector<Cut> cuts;  // by bytes
+        std::vector<Line> lines;
+    };
+    struct Best {
+        Seconds seconds;
+        double host_bytes;
+    };
+
+    void find_relatives(OpId op, bool descendants, std::vector<char>* found) const;
+    void find_operands();
+    void prepare();  // what is built for those moments alone at which bytes lack
+    void find_bytes_to_recompute();
+    void build_network();
+    bool is_from_before(BufferId buffer) const;
+    bool is_needed(BufferId buffer) const;  // by a descendant
+    int need(BufferId buffer);              // its node
+    int again(OpId op);
+    Cut cut(double byte_price, double second_price, const std::vector<char>& banned);
+    std::vector<char> banned_ops(Bytes budget_bytes, std::optional<Bytes> host_bytes) const;
+    Best best_host_bytes(const Curve& curve, double device_bytes, double low, double high) const;
+    Seconds seconds_with(double host_bytes, double recompute_seconds) const;
+
+    const StepBounds& step_;
+    const OpId op_;
+    std::vector<char> before_, after_;                // per op
+    Seconds before_seconds_ = 0, after_seconds_ = 0;  // of the ancestors and of the descendants, each with o
+    Bytes in_use_ = 0;
+    Bytes returning_bytes_ = 0, other_persistent_bytes_ = 0;  // persistent, not touched by o: needed after it, or not
+    std::vector<char> free_;                                  // per buffer: in use by o anyway
+    std::vector<Bytes> again_bytes_;                          // per op: least bytes beside which it runs again after o
+    std::vector<OpId> recomputable_;                          // ops in the network that can run again
+
+    MaxFlow flow_{2};
+    struct HeldEdge {
+        int edge, from, to;
+        Bytes bytes;
+    };
+    struct AgainEdge {
+        int edge, from;
+        OpId op;
+    };
+    std::vector<HeldEdge> held_;
+    std::vector<AgainEdge> runs_again_;
+    std::vector<int> infinite_;                  // edges
+    std::vector<int> need_node_, again_node_;    // per buffer, per op; -1: none
+    std::vector<BufferId> waiting_;              // buffers whose edges are not there yet
+    double needed_bytes_ = 0;                    // of what descendants read: held, nothing runs again
+    std::map<std::vector<char>, Curve> curves_;  // by banned ops
+};
+
+}  // namespace layermem::planning::bounds

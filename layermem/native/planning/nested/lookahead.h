@@ -1,0 +1,110 @@
+// Recomputation by eviction with the future known: any value may be recomputed any number of times.
+//
+//     order      f1 f2 f3 f4 b4 b3 b2 b1                every op once: forward ops, then all others
+//     walk       f1 f2 f3 f4 b4 f1 f2 b3 f1 b2 b1       x2 was evicted for f4, x1 to recompute x2, so f1 runs thrice
+//
+// A walk goes through the order once.  Where the next op lacks bytes, the resident value with the largest
+//
+//     bytes x (positions to its next need)^a / (seconds to recompute it from what is resident)^b
+//
+// is evicted; the next need counts the recomputations of evicted values that read it.  Where the next op lacks a value,
+// its producer runs again, and before it the producers of what that lacks.
+//
+// source  DTR (Kirisame et al., ICLR 2021) evicts by bytes x staleness / cost online; here the future stands in for the
+//         past, as in Belady's rule
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "planning/liveness/layout.h"
+
+namespace layermem::planning::nested {
+
+using liveness::BufferId;
+using liveness::LayoutGraph;
+using liveness::OpId;
+using liveness::Position;
+
+// Exponents of the score in halves, so that it takes square roots and products alone: the same bits on every machine.
+struct Exponents {
+    int distance, cost;
+};
+
+class LookaheadWalk {
+  public:
+    // order      every op once, in an order that runs
+    // evictable  buffers that their producers' recomputations write: data or stashes, written by one op and never updated
+    // dropped    those of them that are evicted before the op at `drop_at`, whatever the budget
+    // overlays   mask of the kinds that the plan allows
+    // decisions  of the buffers that are not evictable, such as state that is on the host between steps
+    LookaheadWalk(const LayoutGraph& graph, std::vector<OpId> order, const std::vector<BufferId>& evictable,
+                  const std::vector<BufferId>& dropped, Position drop_at, int overlays,
+                  const std::vector<liveness::Gap>& decisions = {});
+
+    // The order with recomputations for `budget_bytes` of everything, persistent buffers included; nothing if an op
+    // does not fit.  The bytes are estimated: LayoutGraph::peak_live_bytes has the exact ones, mostly fewer.
+    std::optional<std::vector<OpId>> run(Bytes budget_bytes, Exponents exponents);
+    // Values whose next need or cost was computed so far, over all walks: what a search counts instead of seconds.
+    int64_t steps() const { return steps_; }
+
+  private:
+    using Item = int32_t;  // index of an evictable buffer, in the order of producers
+
+    struct Form {  // an op, or its recomputation, as the walk sees it
+        std::vector<Item> reads, writes;
+        struct Overlay {
+            Item out;  // -1: not evictable
+            BufferId out_buffer;
+            Item over;
+            Bytes bytes;
+        };
+        std::vector<Overlay> overlays;  // over evictable buffers
+        Bytes workspace_bytes = 0;
+    };
+
+    Form make_form(OpId op) const;
+    void count_other_bytes(const std::vector<liveness::Gap>& decisions);
+    bool run_form(const Form& form, Position at, bool is_recompute, OpId op);
+    bool evict_until_fits(const Form& form, Position at, Position now, Bytes limit);
+    void find_needs(Position now);
+    void find_needs_without(Item evicted, Position now);
+    void find_costs(Item first);
+    void find_needs_below(Item end, Position now);
+    std::vector<Position> missing_producers(const std::vector<Item>& wanted);
+    double score(Item item, Position now) const;
+    void evict(Item item);
+
+    const LayoutGraph& graph_;
+    const std::vector<OpId> order_;
+    const Position drop_at_;
+    const int overlays_;
+
+    // Items are numbered by their producers' positions, so each one's inputs have lower numbers.
+    std::vector<BufferId> buffer_of_;
+    std::vector<Item> dropped_;
+    std::vector<Item> item_of_;                           // per buffer, -1 if not evictable
+    std::vector<Bytes> bytes_;                            // per item
+    std::vector<Position> producer_;                      // per item: position of its producer in the order
+    std::vector<std::vector<Position>> uses_;             // per item: positions that read it
+    std::vector<Form> forms_, again_;                     // per position: the op, and its recomputation
+    std::vector<char> repeatable_;                        // per position
+    std::vector<Seconds> again_seconds_;                  // per position
+    std::vector<std::vector<Position>> recomputed_from_;  // per item: producers whose recomputation reads it
+    std::vector<Bytes> during_, before_;  // per position: bytes of all that is not evictable, at the op and just before
+    std::vector<std::vector<BufferId>> begins_;  // per position: buffers that are not evictable and begin there
+
+    // the state of a walk
+    Exponents exponents_{};
+    Bytes budget_bytes_ = 0, used_bytes_ = 0;
+    std::vector<char> resident_;
+    std::vector<int32_t> locked_;      // per item: how many coming ops forbid its eviction
+    std::vector<char> in_chain_;       // per position: its op is about to run again
+    std::vector<size_t> next_use_;     // per item: index in uses_
+    std::vector<double> need_, cost_;  // per item: position of the next need, seconds to recompute it
+    std::vector<OpId> result_;
+    int64_t steps_ = 0;
+};
+
+}  // namespace layermem::planning::nested

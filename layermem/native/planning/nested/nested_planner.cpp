@@ -1,0 +1,218 @@
+// The search over walks, and the removal of recomputations from their results.
+#include "planning/nested/nested_planner.h"
+
+#include <algorithm>
+#include <array>
+
+namespace layermem::planning::nested {
+namespace {
+
+// Exponents 0 to 2, those that often win first: where a net is large, work ends before the last ones.
+constexpr Exponents kExponents[] = {{2, 2}, {2, 1}, {1, 1}, {2, 3}, {1, 2}, {3, 2}, {3, 3}, {2, 0}, {1, 0},
+                                    {0, 1}, {0, 2}, {3, 1}, {4, 2}, {4, 3}, {4, 4}, {1, 3}, {2, 4}, {3, 4},
+                                    {4, 1}, {3, 0}, {0, 0}, {0, 3}, {1, 4}, {4, 0}, {0, 4}};
+constexpr int kHalvings = 8;
+constexpr double kLowest = 0.6, kHighest = 1.25;  // budgets of walks, times the budget asked for
+constexpr size_t kImproved = 6;                   // results from which recomputations are removed
+constexpr int64_t kPositionSteps = 25;            // work of measuring one position, in steps of a walk
+constexpr int64_t kWalkWork = 160'000'000, kImproveWork = 80'000'000;  // some tenths of a second each
+
+// Mixed plans: live bytes before offloads make a plan fit, times the budget, and those where these give nothing; pairs
+// of exponents, halvings of the budget, plans per level that are made to fit, plans that are improved.
+constexpr std::array<double, 3> kLevels = {1.0, 1.1, 1.2}, kHighLevels = {1.5, 2.0, 3.0};
+constexpr size_t kMixedExponents = 5, kPerLevel = 2, kMixedImproved = 3;
+constexpr int kMixedHalvings = 5;
+constexpr double kWorse = 1.08;  // seconds of what is still made to fit, times those of the best plan
+constexpr int64_t kMixedWalkWork = 20'000'000, kMixedFitWork = 8'000'000, kMixedImproveWork = 8'000'000;
+
+}  // namespace
+
+NestedPlanner::NestedPlanner(LayoutGraph graph, std::vector<OpId> order, const std::vector<BufferId>& evictable,
+                             const std::vector<BufferId>& dropped, Position drop_at, int overlays)
+    : graph_(std::move(graph)),
+      order_(order),
+      overlays_(overlays),
+      evictable_(evictable),
+      dropped_(dropped),
+      drop_at_(drop_at),
+      is_dropped_(graph_.buffers().size(), 0),
+      walk_(graph_, std::move(order), evictable, dropped, drop_at, overlays) {
+    for (BufferId b : dropped) is_dropped_.at(b) = 1;
+}
+
+NestedPlan NestedPlanner::measure(std::vector<OpId> order) {
+    measured_ += kPositionSteps * static_cast<int64_t>(order.size());
+    const liveness::Plan plan{std::move(order), {}, overlays_, 1.0};
+    const liveness::Layout layout = graph_.lay_out(plan);
+    NestedPlan result{plan.order, 0, graph_.peak_live_bytes(plan, layout)};
+    for (size_t p = 0; p < plan.order.size(); ++p)
+        if (layout.ops[p] != plan.order[p]) result.recompute_seconds += graph_.ops()[layout.ops[p]].seconds;
+    return result;
+}
+
+std::optional<NestedPlan> NestedPlanner::plan(Bytes budget_bytes, const std::vector<std::vector<OpId>>& starts,
+                                              int64_t work_percent, const Interrupt& interrupt) {
+    std::vector<NestedPlan> fitting;
+    auto add_if_fitting = [&](NestedPlan measured) {
+        const bool fits = measured.live_bytes <= budget_bytes;
+        if (fits) fitting.push_back(std::move(measured));
+        return fits;
+    };
+    for (const auto& start : starts) add_if_fitting(measure(start));
+    const int64_t walks_end = work() + kWalkWork / 100 * work_percent;
+    for (const Exponents& exponents : kExponents) {
+        auto low = static_cast<double>(budget_bytes) * kLowest, high = static_cast<double>(budget_bytes) * kHighest;
+        for (int i = 0; i < kHalvings && work() < walks_end; ++i) {
+            interrupt();
+            const double middle = (low + high) / 2;
+            auto order = walk_.run(static_cast<Bytes>(middle), exponents);
+            // Without a result, or with one that fits, a walk within more bytes may find a better one.
+            (!order || add_if_fitting(measure(std::move(*order))) ? low : high) = middle;
+        }
+    }
+    std::stable_sort(fitting.begin(), fitting.end(), [](const NestedPlan& a, const NestedPlan& b) {
+        return a.recompute_seconds < b.recompute_seconds;
+    });
+    const int64_t improve_end = work() + kImproveWork / 100 * work_percent;
+    std::optional<NestedPlan> best;
+    for (size_t i = 0; i < std::min(fitting.size(), kImproved); ++i) {
+        NestedPlan improved = remove_needless(fitting[i], budget_bytes, improve_end, interrupt);
+        if (!best || improved.recompute_seconds < best->recompute_seconds) best = std::move(improved);
+    }
+    return best;
+}
+
+// Walks within somewhat more bytes than the budget recompute less; offloads then make them fit.
+std::optional<MixedPlan> NestedPlanner::mixed_plan(Bytes budget_bytes, const std::vector<std::vector<OpId>>& starts,
+                                                   const Offloads& offloads, Seconds limit_seconds,
+                                                   const Interrupt& interrupt) {
+    LocalSearch search(graph_, is_dropped_, overlays_, offloads);
+    LookaheadWalk walk(graph_, order_, evictable_, dropped_, drop_at_, overlays_,
+                       search.decisions(search.draft(order_)));
+    std::vector<Draft> drafts, fitting;
+    for (const auto& start : starts) drafts.push_back(search.draft(start));
+    auto is_quicker = [](const Draft& a, const Draft& b) { return a.seconds < b.seconds; };
+    auto is_same = [](const Draft& a, const Draft& b) { return a.order == b.order; };
+    auto walk_within = [&](double level_bytes, int64_t walks_end) {
+        for (size_t e = 0; e < kMixedExponents; ++e) {
+            double low = kLowest * level_bytes, high = kHighest * level_bytes;
+            for (int i = 0; i < kMixedHalvings && walk.steps() + search.work() < walks_end; ++i) {
+                interrupt();
+                const double middle = (low + high) / 2;
+                auto order = walk.run(static_cast<Bytes>(middle), kExponents[e]);
+                if (order) drafts.push_back(search.draft(std::move(*order)));
+                const bool is_over = order && static_cast<double>(drafts.back().live_bytes) > level_bytes;
+                (is_over ? high : low) = middle;
+            }
+        }
+    };
+    auto fit_quickest = [&](double level_bytes, int64_t fits_end) {
+        size_t taken = 0;
+        for (Draft& draft : drafts) {
+            if (draft.order.empty() || draft.seconds > limit_seconds || taken == kPerLevel ||
+                static_cast<double>(draft.live_bytes) > level_bytes)
+                continue;
+            ++taken;
+            auto fit = search.fit(std::move(draft), budget_bytes, limit_seconds, fits_end, interrupt);
+            draft = Draft{};
+            if (!fit) continue;
+            limit_seconds = std::min(limit_seconds, fit->seconds * kWorse);
+            fitting.push_back(std::move(*fit));
+        }
+    };
+    for (const auto& levels : {kLevels, kHighLevels}) {
+        if (!fitting.empty()) break;
+        const int64_t walks_end = walk.steps() + search.work() + kMixedWalkWork;
+        for (double level : levels) walk_within(level * static_cast<double>(budget_bytes), walks_end);
+        std::stable_sort(drafts.begin(), drafts.end(), is_quicker);
+        drafts.erase(std::unique(drafts.begin(), drafts.end(), is_same), drafts.end());
+        const int64_t fits_end = search.work() + kMixedFitWork;
+        for (double level : levels) fit_quickest(level * static_cast<double>(budget_bytes), fits_end);
+    }
+    std::stable_sort(fitting.begin(), fitting.end(), is_quicker);
+    std::optional<Draft> best;
+    const int64_t improve_end = search.work() + kMixedImproveWork;
+    for (size_t i = 0; i < std::min(fitting.size(), kMixedImproved); ++i) {
+        Draft improved = search.improve(std::move(fitting[i]), budget_bytes, improve_end, interrupt);
+        if (!best || improved.seconds < best->seconds) best = std::move(improved);
+    }
+    if (!best) return std::nullopt;
+    return MixedPlan{best->order, search.decisions(*best), best->seconds, best->live_bytes};
+}
+
+NestedPlan NestedPlanner::minimum(const Interrupt& interrupt) {
+    std::optional<NestedPlan> least;
+    auto take = [&](NestedPlan measured) {
+        if (!least || measured.live_bytes < least->live_bytes) least = std::move(measured);
+    };
+    const int64_t end = work() + kWalkWork;
+    auto all = walk_.run(measure(order_).live_bytes * 2, kExponents[0]);  // evicts what must be, and nothing else
+    if (!all) return measure(order_);
+    take(measure(std::move(*all)));
+    for (const Exponents& exponents : kExponents) {
+        double low = 0, high = 1.25 * static_cast<double>(least->live_bytes);
+        for (int i = 0; i < kHalvings + 2 && work() < end; ++i) {
+            interrupt();
+            const double middle = (low + high) / 2;
+            auto order = walk_.run(static_cast<Bytes>(middle), exponents);
+            (order ? high : low) = middle;
+            if (order) take(measure(std::move(*order)));
+        }
+    }
+    return *least;
+}
+
+NestedPlan NestedPlanner::remove_needless(NestedPlan plan, Bytes budget_bytes, int64_t work_end,
+                                          const Interrupt& interrupt) {
+    std::vector<char> tried(plan.order.size(), 0);
+    while (remove_one(plan, budget_bytes, work_end, tried)) interrupt();
+    return plan;
+}
+
+// Takes out the dearest recomputation that is not `tried` and can go within the budget.  `tried` follows the order.
+bool NestedPlanner::remove_one(NestedPlan& plan, Bytes budget_bytes, int64_t work_end, std::vector<char>& tried) {
+    if (work() >= work_end) return false;
+    const liveness::Plan whole{plan.order, {}, overlays_, 1.0};
+    const liveness::Layout layout = graph_.lay_out(whole);
+    const std::vector<Bytes> live = graph_.live_profile(whole, layout);
+    measured_ += kPositionSteps * static_cast<int64_t>(plan.order.size());
+    std::vector<std::vector<const liveness::Residency*>> of_buffer(graph_.buffers().size());
+    for (const liveness::Residency& r : layout.residencies) of_buffer[r.buffer].push_back(&r);
+    // Without the recomputation at p its outputs stay from their last use before it, and what it alone kept may go.
+    auto may_fit = [&](Position p) {
+        const liveness::Op& op = graph_.ops()[layout.ops[p]];
+        Bytes freed = 0;
+        for (BufferId b : op.reads)
+            for (const liveness::Residency* r : of_buffer[b])
+                if (r->end == p + 1) freed += graph_.buffers()[b].bytes;
+        for (BufferId b : op.writes) {
+            if (is_dropped_[b]) return false;
+            Position begin = p;
+            for (const liveness::Residency* r : of_buffer[b])
+                if (r->end <= p) begin = r->end;
+            const Bytes limit = budget_bytes + freed - graph_.buffers()[b].bytes;
+            for (Position q = begin; q < p; ++q)
+                if (live[q] > limit) return false;
+        }
+        return true;
+    };
+    std::vector<std::pair<Seconds, Position>> dearest;
+    for (Position p = 0; p < static_cast<Position>(plan.order.size()); ++p)
+        if (layout.ops[p] != plan.order[p] && !tried[p]) dearest.push_back({-graph_.ops()[layout.ops[p]].seconds, p});
+    std::sort(dearest.begin(), dearest.end());
+    for (const auto& [seconds, p] : dearest) {
+        tried[p] = 1;
+        if (work() >= work_end) return false;
+        if (!may_fit(p)) continue;
+        std::vector<OpId> order = plan.order;
+        order.erase(order.begin() + p);
+        NestedPlan without = measure(std::move(order));
+        if (without.live_bytes > budget_bytes) continue;
+        plan = std::move(without);
+        tried.erase(tried.begin() + p);
+        return true;
+    }
+    return false;
+}
+
+}  // namespace layermem::planning::nested

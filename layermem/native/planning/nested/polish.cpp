@@ -1,0 +1,201 @@
+// Edits are tried in place and undone; an edit costs microseconds.
+#include "planning/nested/polish.h"
+
+#include <algorithm>
+
+#include "planning/nested/editable_order.h"
+
+namespace layermem::planning::nested {
+namespace {
+
+constexpr double kHottest = 0.5;  // temperature at first, in mean seconds of a recomputation; a fifth at last
+constexpr int64_t kCoolings = 256;
+constexpr double kFactor = 0.993733;      // of a cooling: its 256th power is 0.2
+constexpr int kRepairs = 6;               // values recomputed to bring an edit back within the budget
+constexpr int kCandidates = 8;            // values drawn for each
+constexpr Seconds kLeastSeconds = 1e-12;  // so that quotients stay finite
+
+// SplitMix64 (Steele et al. 2014).
+class Random {
+  public:
+    explicit Random(uint64_t seed) : state_(seed) {}
+    uint64_t bits() {
+        uint64_t x = state_ += 0x9e3779b97f4a7c15;
+        x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+        x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+        return x ^ (x >> 31);
+    }
+    size_t below(size_t count) { return static_cast<size_t>(((bits() >> 32) * count) >> 32); }
+    // About exponential, of mean 1: the binary logarithm of a uniform number, linear between powers of two.
+    double exponential() {
+        const uint64_t x = bits() | 1;
+        const int zeros = __builtin_clzll(x);
+        const double fraction = static_cast<double>((x << zeros) >> 11) / static_cast<double>(uint64_t{1} << 53);
+        return (zeros + 2 * (1 - fraction)) * 0.6931471805599453;
+    }
+
+  private:
+    uint64_t state_;
+};
+
+class Annealing {
+  public:
+    Annealing(const LayoutGraph& graph, const std::vector<OpId>& order, const std::vector<BufferId>& evictable,
+              const std::vector<BufferId>& dropped, int overlays, Bytes budget_bytes, uint64_t seed)
+        : graph_(graph),
+          budget_bytes_(budget_bytes),
+          evictable_(evictable),
+          producer_(graph.buffers().size(), -1),
+          is_fixed_(graph.ops().size(), 0),
+          order_(graph, order, overlays),
+          random_(seed) {
+        std::vector<char> is_evictable(graph.buffers().size(), 0), is_dropped(graph.buffers().size(), 0);
+        for (BufferId b : evictable) is_evictable.at(b) = 1;
+        for (BufferId b : dropped) is_dropped.at(b) = 1;
+        Seconds seconds = 0;
+        int count = 0;
+        for (OpId op : order) {
+            const OpId again = graph.ops()[op].recompute;
+            if (again < 0) continue;
+            for (BufferId b : graph.ops()[again].writes) {
+                if (is_evictable[b]) producer_[b] = op;
+                is_fixed_[op] = is_fixed_[op] || is_dropped[b];
+            }
+            seconds += graph.ops()[again].seconds;
+            ++count;
+        }
+        mean_seconds_ = count ? seconds / count : 0;
+        best_ = order;
+        best_seconds_ = order_.recompute_seconds();
+    }
+
+    std::vector<OpId> run(int64_t steps, const std::function<void()>& interrupt) {
+        double temperature = mean_seconds_ * kHottest;
+        for (int64_t cooling = 0; cooling < kCoolings; ++cooling, temperature *= kFactor) {
+            interrupt();
+            for (int64_t i = 0; i < steps / kCoolings && best_seconds_ > 0; ++i) try_edit(temperature);
+        }
+        return best_;
+    }
+
+  private:
+    void try_edit(double temperature) {
+        limit_ = order_.recompute_seconds() + temperature * random_.exponential();
+        order_.begin_edit();
+        is_full_ = false;
+        bool edited = edit() && order_.recompute_seconds() <= limit_;
+        for (int i = 0; edited && order_.peak_bytes() > budget_bytes_; ++i)
+            edited = i < kRepairs && repair() && order_.recompute_seconds() <= limit_;
+        if (!edited || is_full_) {
+            order_.undo_edit();
+            if (is_full_) order_.spread();
+            return;
+        }
+        if (order_.recompute_seconds() < best_seconds_ * (1 - 1e-9)) {
+            best_seconds_ = order_.recompute_seconds();
+            best_ = order_.order();
+        }
+    }
+
+    bool edit() {
+        const size_t kind = random_.below(4);
+        if (kind == 0) return insert_random();
+        if (order_.recomputations().empty()) return false;
+        const Slot slot = order_.recomputations()[random_.below(order_.recomputations().size())];
+        const OpId op = order_.op(slot);
+        if (is_fixed_[op]) return false;
+        remove_with_sources(slot);
+        if (kind == 1) return true;
+        if (kind == 2) return insert_random();
+        // Back at another place: before a reader of what it writes.
+        const auto& writes = graph_.ops()[graph_.ops()[op].recompute].writes;
+        const BufferId b = writes[random_.below(writes.size())];
+        Slot reader = -1;
+        for (int i = 0; i < kCandidates && reader < 0; ++i) {
+            const Slot at = order_.occupied()[random_.below(order_.occupied().size())];
+            const Slot use = order_.use_from(b, at);
+            if (use >= 0 && order_.use_before(b, use) >= 0) reader = use;
+        }
+        return reader >= 0 && insert(op, reader);
+    }
+
+    // Recomputes something before an op that reads it.
+    bool insert_random() {
+        const Slot slot = order_.occupied()[random_.below(order_.occupied().size())];
+        const auto& reads = order_.form(slot).reads;
+        if (reads.empty()) return false;
+        const BufferId b = reads[random_.below(reads.size())];
+        if (producer_[b] < 0 || order_.use_before(b, slot) == order_.previous(slot)) return false;
+        return insert(producer_[b], slot);
+    }
+
+    // The recomputation of an op before a slot, and before it of what it reads, if that is not there: mostly.
+    bool insert(OpId op, Slot slot, Seconds after = 0) {
+        after += graph_.ops()[graph_.ops()[op].recompute].seconds;
+        if (order_.recompute_seconds() + after > limit_) return false;
+        for (BufferId b : graph_.ops()[graph_.ops()[op].recompute].reads)
+            if (producer_[b] >= 0 && !order_.is_resident(b, slot) && order_.use_before(b, slot) >= 0 &&
+                random_.below(8) && !insert(producer_[b], slot, after))
+                return false;
+        if (!order_.insert_before(slot, op)) {
+            is_full_ = true;
+            return false;
+        }
+        return true;
+    }
+
+    // And the recomputations that nothing reads any more.
+    void remove_with_sources(Slot slot) {
+        std::vector<Slot> sources;
+        for (BufferId b : order_.form(slot).reads) sources.push_back(order_.write_before(b, slot));
+        order_.remove(slot);
+        for (Slot source : sources)
+            if (source >= 0 && order_.op(source) >= 0 && order_.is_recomputation(source) &&
+                !is_fixed_[order_.op(source)] && order_.is_needless(source))
+                remove_with_sources(source);
+    }
+
+    // Recomputes a value that the op at the peak does not touch before its next use.
+    bool repair() {
+        const Slot peak = order_.peak_slot();
+        double most = 0;
+        BufferId best = -1;
+        for (int i = 0; i < kCandidates; ++i) {
+            const BufferId b = evictable_[random_.below(evictable_.size())];
+            if (producer_[b] < 0 || !order_.is_resident(b, peak + 1)) continue;
+            const Slot before = order_.use_before(b, peak + 1), after = order_.use_from(b, peak + 1);
+            if (before == peak) continue;
+            const Seconds seconds = graph_.ops()[graph_.ops()[producer_[b]].recompute].seconds;
+            const double value =
+                static_cast<double>(graph_.buffers()[b].bytes) * (after - before) / std::max(seconds, kLeastSeconds);
+            if (value > most) {
+                most = value;
+                best = b;
+            }
+        }
+        return best >= 0 && insert(producer_[best], order_.use_from(best, peak + 1));
+    }
+
+    const LayoutGraph& graph_;
+    const Bytes budget_bytes_;
+    const std::vector<BufferId> evictable_;
+    std::vector<OpId> producer_;  // per buffer: the op whose recomputation writes it, -1 if none
+    std::vector<char> is_fixed_;  // per op: its recomputations stay
+    Seconds mean_seconds_ = 0;
+    EditableOrder order_;
+    Random random_;
+    bool is_full_ = false;  // an edit found no empty slot
+    std::vector<OpId> best_;
+    Seconds best_seconds_ = 0;
+    Seconds limit_ = 0;  // of recomputation after the current edit
+};
+
+}  // namespace
+
+std::vector<OpId> polish(const LayoutGraph& graph, const std::vector<OpId>& order,
+                         const std::vector<BufferId>& evictable, const std::vector<BufferId>& dropped, int overlays,
+                         Bytes budget_bytes, int64_t steps, uint64_t seed, const std::function<void()>& interrupt) {
+    return Annealing(graph, order, evictable, dropped, overlays, budget_bytes, seed).run(steps, interrupt);
+}
+
+}  // namespace layermem::planning::nested

@@ -1,0 +1,29 @@
+// Simulated annealing over orders with recomputations: less recomputation within the same budget.
+//
+//     remove   a recomputation, and those that ran for it alone
+//     insert   the recomputation of what an op reads, right before the op, with those that it needs
+//     move     the one, then the other
+//
+// Where an edit exceeds the budget, values that the op at the peak does not touch are recomputed before their next use, until
+// it fits or is undone.  The order of the ops' first runs stays.
+//
+// Random numbers and temperatures are made of integers, products and quotients: the same input gives the same plan on
+// every machine.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "planning/liveness/layout.h"
+
+namespace layermem::planning::nested {
+
+// `order` runs within `budget_bytes`; `evictable` buffers may be recomputed, but nothing that writes one of `dropped`
+// is moved.  `steps` edits are tried.  `interrupt` is called now and then; it may throw.
+std::vector<liveness::OpId> polish(const liveness::LayoutGraph& graph, const std::vector<liveness::OpId>& order,
+                                   const std::vector<liveness::BufferId>& evictable,
+                                   const std::vector<liveness::BufferId>& dropped, int overlays, Bytes budget_bytes,
+                                   int64_t steps, uint64_t seed, const std::function<void()>& interrupt);
+
+}  // namespace layermem::planning::nested
