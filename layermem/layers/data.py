@@ -32,6 +32,7 @@ FROM_FILES = {
 MATRIX = "InfogainMatrix"  # not a type of Caffe: the file of an InfogainLoss (composite.py)
 SIZES = "DetectionSizes"  # nor this: the file of a DetectionEvaluate
 FEEDS = {*FROM_FILES, "MemoryData", "DummyData", "Input", MATRIX, SIZES}
+NO_ITEMS = {MATRIX, SIZES, "Parameter"}  # their tops have no axis of the batch
 # Their second top holds a label for each item of the first.
 WITH_LABELS = {"Data", "ImageData", "MemoryData", "WindowData"}
 

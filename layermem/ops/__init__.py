@@ -3,7 +3,19 @@
 from layermem.ops.activation import Kind, Pointwise, PReLU, ReluMask
 from layermem.ops.affine_norm import AffineNorm
 from layermem.ops.axpy import Axpy
-from layermem.ops.base import ITEMSIZE, MAX_COUNT, OpRecord, ReadsLabels, TapRange, Tensor, Window, roles
+from layermem.ops.base import (
+    CARRY,
+    ITEMSIZE,
+    MAX_COUNT,
+    WHOLE,
+    BatchSlice,
+    OpRecord,
+    ReadsLabels,
+    TapRange,
+    Tensor,
+    Window,
+    roles,
+)
 from layermem.ops.convolution import Conv, ConvNd, ConvNdProblem, ConvProblem, Deconv, DeconvNd
 from layermem.ops.detection import DetectionEvaluate, DetectionOutput, MultiBoxLoss, Suppression
 from layermem.ops.dropout import Dropout
@@ -41,11 +53,13 @@ from layermem.ops.upsample import Unpool, Upsample
 from layermem.ops.yolo import GridDetections, GridLoss, RegionLoss
 
 __all__ = [
+    "CARRY",
     "ITEMSIZE",
     "LRN",
     "MAX_COUNT",
     "MVN",
     "RULES",
+    "WHOLE",
     "Accuracy",
     "AffineNorm",
     "ArgMax",
@@ -53,6 +67,7 @@ __all__ = [
     "BatchNorm",
     "BatchNormScale",
     "BatchReindex",
+    "BatchSlice",
     "Bias",
     "Carry",
     "Concat",

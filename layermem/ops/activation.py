@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from layermem.ops.base import OpRecord, Tensor
+from layermem.ops.base import NO_SUMS, WEIGHTS, OpRecord, PerItem, Tensor
 
 
 class Kind(Enum):
@@ -41,7 +41,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
-class Pointwise(OpRecord):
+class Pointwise(PerItem):
     """y = f(x), element by element; `x` is the tensor of both.
 
     forward    y0 from x0; RELU and CLIP write mask (1 bit per element: the slope is 1) where it is declared
@@ -70,9 +70,12 @@ class PReLU(OpRecord):
     x: Tensor
     shared: bool
 
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        return WEIGHTS if step == "backward" else NO_SUMS
+
 
 @dataclass(frozen=True)
-class ReluMask(OpRecord):
+class ReluMask(PerItem):
     """The backward of a ReLU that runs in another op's epilogue.
 
     relu_backward   dy0 is cleared in place where the bit of mask is, or where y0 <= 0 if there is no mask

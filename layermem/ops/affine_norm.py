@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import OpRecord, Tensor
+from layermem.ops.base import NO_SUMS, OpRecord, Tensor
 from layermem.ops.normalization import BatchNorm, BatchNormScale, Scale
 
 
@@ -43,3 +43,6 @@ class AffineNorm(OpRecord):
         """What turns the unbiased variance, of which `fused` keeps an average, into the biased one."""
         count = self.fused.norm.per_channel
         return (count - 1) / count if count > 1 else 1.0
+
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        return NO_SUMS if self.global_stats else None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import OpRecord, Tensor
+from layermem.ops.base import PerItem, Tensor
 from layermem.ops.normalization import Scale
 
 
 @dataclass(frozen=True)
-class Axpy(OpRecord):
+class Axpy(PerItem):
     """y = a x + b, with a number a for each channel of each item.
 
     forward    y0 from x0 (a, [N,C]), x1 (x), x2 (b)

@@ -11,10 +11,14 @@ tests and benchmarks build it by hand.  Records speak of operands by *role*:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
+from typing import TypeVar
 
 ITEMSIZE = {"float32": 4, "float64": 8, "int32": 4, "uint8": 1}
+CARRY = ".carry"  # "dw0.carry" is the role of what slices of a batch carry of dw0 (OpRecord)
+WHOLE = ".whole"  # "x1.whole" that of the whole batch's blob beside a slice's x1
+R = TypeVar("R", bound="OpRecord")
 MAX_COUNT = 2**31 - 1  # elements of one tensor, as in Caffe: kernels index with 32 bits
 
 
@@ -104,8 +108,67 @@ class TapRange:
 
 
 @dataclass(frozen=True)
+class BatchSlice:
+    """Items first .. first + count - 1 of a batch of `items`."""
+
+    first: int
+    count: int
+    items: int
+
+    @property
+    def is_first(self) -> bool:
+        return self.first == 0
+
+    @property
+    def is_last(self) -> bool:
+        return self.first + self.count == self.items
+
+    def share(self, number: int) -> int:
+        """The part of `number` that falls to these items, of what is alike for all items."""
+        return number * self.count // self.items
+
+    def span(self, nbytes: int) -> tuple[int, int]:
+        """Where these items begin and end in a blob of the whole batch of so many bytes."""
+        return nbytes * self.first // self.items, nbytes * (self.first + self.count) // self.items
+
+    def rows_of(self, tensor: Tensor) -> Tensor:
+        """The tensor of these items of a blob of the whole batch."""
+        rows, *others = tensor.shape
+        return replace(tensor, shape=(self.share(rows), *others))
+
+    def __str__(self) -> str:
+        """ "items 8..15 of 64"."""
+        return f"items {self.first}..{self.first + self.count - 1} of {self.items}"
+
+
+@dataclass(frozen=True)
 class OpRecord:
-    """Base of all op records."""
+    """Base of all op records.
+
+    part   which items of the batch this op computes, where a step runs in slices; the rest of the record speaks of
+           these items alone.  None: the whole batch.  Results are the bits of the whole batch: a kernel that chooses
+           its algorithm by the number of items chooses by `part.items`.
+
+    A result that is summed over the items (a weight gradient, a loss) is carried from slice to slice, in rising order:
+    for a role "dw0", the role "dw0.carry" names bytes that the first slice writes, that the others update, and that
+    the last one turns into dw0.
+    """
+
+    part: BatchSlice | None = field(default=None, kw_only=True)
+
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        """Roles whose result sums over the items of the batch; every other result of an item depends on that item of
+        the operands and on parameters alone.  None: this step mixes items in other ways."""
+        return None
+
+    @property
+    def counted_whole(self) -> tuple[str, ...]:
+        """Roles of blobs that a slice also reads as a whole, as "x1.whole": what all of their items say counts."""
+        return ()
+
+    def of_slice(self: R, part: BatchSlice, whole: R) -> R:
+        """This record, of the step with a batch of `part.count`, as that of one slice of `whole`."""
+        return replace(self, part=part)
 
     @property
     def family(self) -> str:
@@ -120,6 +183,18 @@ class OpRecord:
     def fusion(self) -> str | None:
         """The name of the fused form, which a device lists in `Device.fusions`; None for the op of a single layer."""
         return None
+
+
+NO_SUMS: frozenset[str] = frozenset()  # what OpRecord.batch_sums returns for a step that computes item by item,
+WEIGHTS = frozenset({"dw0", "dw1"})  # for gradients of parameters,
+LOSS = frozenset({"y0"})  # and for a loss
+
+
+class PerItem(OpRecord):
+    """An op that computes each item of the batch by itself."""
+
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        return NO_SUMS
 
 
 class ReadsLabels(OpRecord):
@@ -146,3 +221,8 @@ def epilogue_name(base: str, *, residual: bool, relu: bool) -> str:
 def roles(prefix: str, count: int) -> tuple[str, ...]:
     """roles("x", 3) -> ("x0", "x1", "x2")"""
     return tuple(f"{prefix}{i}" for i in range(count))
+
+
+def labels_to_count(normalizer: int | None) -> tuple[str, ...]:
+    """OpRecord.counted_whole of a loss that is divided by `normalizer`, or by the number of labels that count."""
+    return ("x1",) if normalizer is None else ()

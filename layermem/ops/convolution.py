@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import OpRecord, Tensor, Window, epilogue_name
+from layermem.ops.base import NO_SUMS, WEIGHTS, OpRecord, Tensor, Window, epilogue_name
 from layermem.ops.frames import image_frames, maps_frames, outer_taps
 
 
@@ -104,6 +104,9 @@ class Conv(OpRecord):
     def fusion(self) -> str | None:
         return epilogue_name("Conv", residual=self.residual, relu=self.relu) if self.relu or self.residual else None
 
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        return WEIGHTS if step == "wgrad" else NO_SUMS
+
 
 @dataclass(frozen=True)
 class Deconv(OpRecord):
@@ -115,6 +118,9 @@ class Deconv(OpRecord):
     problem: ConvProblem
     pairs: int = 1
     bias: bool = False
+
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        return WEIGHTS if step == "wgrad" else NO_SUMS
 
 
 # -- three spatial axes and more ---------------------------------------------------------------------------------------

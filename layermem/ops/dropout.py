@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import OpRecord, Tensor
+from layermem.ops.base import PerItem, Tensor
 
 
 @dataclass(frozen=True)
-class Dropout(OpRecord):
+class Dropout(PerItem):
     """forward   y0 from x0        backward   dx0 from dy0
 
     threshold   32-bit words below it drop their element        scale     factor of the elements that stay

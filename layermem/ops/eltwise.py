@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import OpRecord, Tensor
+from layermem.ops.base import PerItem, Tensor
 
 
 @dataclass(frozen=True)
-class Eltwise(OpRecord):
+class Eltwise(PerItem):
     """`bottoms` blobs of shape `x`; `operation` is SUM (with coeffs), PROD or MAX.
 
     forward    y0 from x{i}; MAX writes winner (index of a bottom), a fused relu writes mask, where declared
@@ -27,7 +27,7 @@ class Eltwise(OpRecord):
 
 
 @dataclass(frozen=True)
-class ResidualGrad(OpRecord):
+class ResidualGrad(PerItem):
     """The gradient of a blob that another op's epilogue adds.   backward   dx1 = dy0"""
 
     x: Tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from layermem.ops.base import ReadsLabels, Tensor
+from layermem.ops.base import NO_SUMS, WEIGHTS, ReadsLabels, Tensor
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,9 @@ class Embed(Gather):
     """
 
     bias: bool
+
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        return WEIGHTS if step == "wgrad" else NO_SUMS
 
 
 @dataclass(frozen=True)

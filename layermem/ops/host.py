@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import OpRecord
+from layermem.ops.base import OpRecord, PerItem
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class CopyOut(OpRecord):
 
 
 @dataclass(frozen=True)
-class Fill(OpRecord):
+class Fill(PerItem):
     """fill   y0 = value (added where the op accumulates)"""
 
     value: float

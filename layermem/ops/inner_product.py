@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import OpRecord, Tensor, epilogue_name
+from layermem.ops.base import NO_SUMS, WEIGHTS, OpRecord, Tensor, epilogue_name
 from layermem.ops.update import Update
 
 
@@ -40,6 +40,9 @@ class InnerProduct(OpRecord):
             if self.relu or self.residual
             else None
         )
+
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        return WEIGHTS if step == "wgrad" else NO_SUMS
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
-from layermem.ops.base import OpRecord, ReadsLabels, Tensor
+from layermem.ops.base import LOSS, NO_SUMS, BatchSlice, OpRecord, ReadsLabels, Tensor, labels_to_count
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,12 @@ class EuclideanLoss(OpRecord):
     a: Tensor
     b: Tensor
     items: int
+
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        return LOSS if step == "forward" else NO_SUMS
+
+    def of_slice(self, part: BatchSlice, whole: EuclideanLoss) -> EuclideanLoss:
+        return replace(self, part=part, items=whole.items)
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,12 @@ class SmoothL1Loss(OpRecord):
     inside: bool
     outside: bool
 
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        return LOSS if step == "forward" else NO_SUMS
+
+    def of_slice(self, part: BatchSlice, whole: SmoothL1Loss) -> SmoothL1Loss:
+        return replace(self, part=part, items=whole.items)
+
 
 @dataclass(frozen=True)
 class SigmoidCrossEntropyLoss(OpRecord):
@@ -41,6 +53,16 @@ class SigmoidCrossEntropyLoss(OpRecord):
     target: Tensor
     ignore_label: int | None
     normalizer: int | None
+
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        return LOSS if step == "forward" else NO_SUMS
+
+    @property
+    def counted_whole(self) -> tuple[str, ...]:
+        return labels_to_count(self.normalizer)
+
+    def of_slice(self, part: BatchSlice, whole: SigmoidCrossEntropyLoss) -> SigmoidCrossEntropyLoss:
+        return replace(self, part=part, normalizer=whole.normalizer)
 
 
 @dataclass(frozen=True)
@@ -57,6 +79,9 @@ class ItemLoss(ReadsLabels):
     def classes(self) -> int:
         """Elements of one item."""
         return prod(self.x.shape[1:])
+
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        return LOSS if step == "forward" else NO_SUMS
 
 
 @dataclass(frozen=True)
@@ -84,3 +109,6 @@ class ContrastiveLoss(OpRecord):
     @property
     def item_size(self) -> int:
         return self.a.count // self.items
+
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        return LOSS if step == "forward" else NO_SUMS

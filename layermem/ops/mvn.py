@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import OpRecord, Tensor
+from layermem.ops.base import PerItem, Tensor
 
 
 @dataclass(frozen=True)
-class MVN(OpRecord):
+class MVN(PerItem):
     """y = (x - mean) / (deviation + eps), over the pixels of a channel, or `across` all elements of an image.
 
     x           [N,C,H,W], the axes of y0; x0 may have fewer

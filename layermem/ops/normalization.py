@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import OpRecord, Tensor, epilogue_name
+from layermem.ops.base import NO_SUMS, OpRecord, PerItem, Tensor, epilogue_name
 
 
 @dataclass(frozen=True)
-class LRN(OpRecord):
+class LRN(PerItem):
     """y = x s^-beta with s = k + alpha (sum of squares around), over `size` channels or, within a channel, size x size
     pixels.  alpha is Caffe's divided by the number of elements summed.
 
@@ -47,6 +47,9 @@ class BatchNorm(OpRecord):
         """Elements of one channel in the batch."""
         return self.x.count // self.channels
 
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        return NO_SUMS if self.global_stats else None
+
 
 @dataclass(frozen=True)
 class Scale(OpRecord):
@@ -65,6 +68,9 @@ class Scale(OpRecord):
     summed: tuple[int, ...]
     bias: str | None = None
 
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        return sums_of_operands(self.operand, self.bias, self.summed, step)
+
 
 @dataclass(frozen=True)
 class Bias(OpRecord):
@@ -74,6 +80,9 @@ class Bias(OpRecord):
     operand: str
     view: tuple[int, ...]
     summed: tuple[int, ...]
+
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        return sums_of_operands(self.operand, None, self.summed, step)
 
 
 @dataclass(frozen=True)
@@ -100,3 +109,15 @@ class BatchNormScale(OpRecord):
         if self.residual:
             return epilogue_name("BatchNormScale", residual=True, relu=self.relu)
         return "BatchNormScale"
+
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        return self.norm.batch_sums(step)
+
+
+def sums_of_operands(operand: str, bias: str | None, summed: tuple[int, ...], step: str) -> frozenset[str] | None:
+    """OpRecord.batch_sums of an op whose `operand` spans all axes but `summed`, and its `bias` the same ones."""
+    if 0 not in summed:
+        return NO_SUMS if operand.startswith("x") else None
+    if operand.startswith("x"):
+        return None
+    return frozenset(f"d{role}" for role in (operand, bias) if role is not None) if step == "backward" else NO_SUMS

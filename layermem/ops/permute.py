@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import OpRecord, Tensor
+from layermem.ops.base import NO_SUMS, OpRecord, Tensor
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,9 @@ class Permute(OpRecord):
             return False
         of_x, of_y = self.strides
         return all(size == 1 or a == b for size, a, b in zip(self.sizes, of_x, of_y, strict=True))
+
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        return NO_SUMS if self.order[0] == 0 and self.sizes[0] == self.x.shape[0] == self.y.shape[0] else None
 
 
 def cuts(tensor: Tensor, sizes: tuple[int, ...]) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import OpRecord, Tensor, Window
+from layermem.ops.base import PerItem, Tensor, Window
 
 
 @dataclass(frozen=True)
-class Pool(OpRecord):
+class Pool(PerItem):
     """x [N,C,H,W] -> y [N,C,Ho,Wo]; `method` is MAX or AVE.
 
     forward    y0 from x0; MAX writes argmax (index within the window) and y1 (index within the plane H x W, the mask of

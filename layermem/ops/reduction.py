@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import OpRecord, Tensor
+from layermem.ops.base import NO_SUMS, OpRecord, Tensor
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,9 @@ class Reduction(OpRecord):
     along: int
     factor: float
 
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        return NO_SUMS if self.along else None
+
 
 @dataclass(frozen=True)
 class ArgMax(OpRecord):
@@ -30,3 +33,6 @@ class ArgMax(OpRecord):
     along: int | None
     top_k: int
     with_values: bool
+
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        return None if self.along == 0 else NO_SUMS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import OpRecord, Tensor
+from layermem.ops.base import NO_SUMS, OpRecord, PerItem, Tensor
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Resampling:
 
 
 @dataclass(frozen=True)
-class Interp(OpRecord):
+class Interp(PerItem):
     """forward   y0 from x0, bilinear        backward   dx0 from dy0"""
 
     x: Tensor
@@ -40,3 +40,6 @@ class Crop(OpRecord):
     x: Tensor
     y: Tensor
     offsets: tuple[int, ...]
+
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        return NO_SUMS if self.x.shape[0] == self.y.shape[0] else None

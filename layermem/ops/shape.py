@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import OpRecord, Tensor
+from layermem.ops.base import NO_SUMS, OpRecord, PerItem, Tensor
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,9 @@ class Partition(OpRecord):
     def view(self) -> bool:
         return len(self.parts) == 1
 
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        return NO_SUMS if self.along else None
+
 
 @dataclass(frozen=True)
 class Concat(Partition):
@@ -35,7 +38,7 @@ class Slice(Partition):
 
 
 @dataclass(frozen=True)
-class Split(OpRecord):
+class Split(PerItem):
     """forward   y{i} = x0, `tops` times           backward   dx0 = the sum of dy{i}"""
 
     x: Tensor
@@ -56,6 +59,9 @@ class Reshape(OpRecord):
     def view(self) -> bool:
         return self.y.ordered_like(self.x)
 
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        return NO_SUMS if self.x.shape[:1] == self.y.shape[:1] else None
+
 
 @dataclass(frozen=True)
 class Tile(OpRecord):
@@ -66,7 +72,10 @@ class Tile(OpRecord):
     along: int
     tiles: int
 
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        return NO_SUMS if self.along else None
+
 
 @dataclass(frozen=True)
-class Silence(OpRecord):
+class Silence(PerItem):
     """forward   nothing"""

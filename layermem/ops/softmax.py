@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 
-from layermem.ops.base import OpRecord, ReadsLabels, Tensor
+from layermem.ops.base import LOSS, NO_SUMS, BatchSlice, OpRecord, ReadsLabels, Tensor, labels_to_count
 
 SMALLEST_SHARE = 1e-20  # that InfogainLoss takes the logarithm of: Caffe's kLOG_THRESHOLD
 LARGEST_LOSS = 126 * log(2)  # of one label: -log(FLT_MIN), as Caffe takes no share below FLT_MIN
@@ -40,6 +40,9 @@ class Scores(OpRecord):
 class Softmax(Scores):
     """forward   y0 from x0        backward   dx0 from y0, dy0"""
 
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        return NO_SUMS if self.along else None
+
 
 @dataclass(frozen=True)
 class SoftmaxLoss(Scores, ReadsLabels):
@@ -58,6 +61,16 @@ class SoftmaxLoss(Scores, ReadsLabels):
         """Whether the labels lie in memory as the positions do."""
         return self.label.ordered_like(self.positions)
 
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        return (LOSS if step == "forward" else NO_SUMS) if self.along else None
+
+    @property
+    def counted_whole(self) -> tuple[str, ...]:
+        return labels_to_count(self.normalizer)
+
+    def of_slice(self, part: BatchSlice, whole: SoftmaxLoss) -> SoftmaxLoss:
+        return replace(self, part=part, normalizer=whole.normalizer)
+
 
 @dataclass(frozen=True)
 class InfogainLoss(Scores, ReadsLabels):
@@ -74,6 +87,16 @@ class InfogainLoss(Scores, ReadsLabels):
     @property
     def labels_in_order(self) -> bool:
         return self.label.ordered_like(self.positions)
+
+    def batch_sums(self, step: str) -> frozenset[str] | None:
+        return (LOSS if step == "forward" else NO_SUMS) if self.along else None
+
+    @property
+    def counted_whole(self) -> tuple[str, ...]:
+        return labels_to_count(self.normalizer)
+
+    def of_slice(self, part: BatchSlice, whole: InfogainLoss) -> InfogainLoss:
+        return replace(self, part=part, normalizer=whole.normalizer)
 
 
 @dataclass(frozen=True)

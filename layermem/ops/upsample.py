@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import OpRecord, Tensor
+from layermem.ops.base import PerItem, Tensor
 
 
 @dataclass(frozen=True)
-class Upsample(OpRecord):
+class Upsample(PerItem):
     """y[.., i, j] = x[.., i / scale, j / scale], rounded down.    forward   y0 from x0    backward   dx0 from dy0"""
 
     x: Tensor
@@ -17,7 +17,7 @@ class Upsample(OpRecord):
 
 
 @dataclass(frozen=True)
-class Unpool(OpRecord):
+class Unpool(PerItem):
     """y[n, c, mask[n, c, i, j]] = x[n, c, i, j], the last of several; the rest is 0.  mask: indices of the plane of y
 
     forward   y0 from x0, x1 (mask)      backward   dx0 from x1, dy0

@@ -1,0 +1,127 @@
+"""What each op sums over the items of a batch, and which ops mix items in other ways."""
+
+from dataclasses import replace
+
+import pytest
+
+from layermem import ops
+from layermem.ops import BatchSlice, ConvNdProblem, ConvProblem, Tensor, Window
+
+X, ROWS, SCALAR = Tensor((4, 6, 9, 5)), Tensor((4, 7)), Tensor(())
+LABEL = Tensor((4,))
+PROBLEM = ConvProblem(4, 6, 8, Window(9, 3), Window(5, 1))
+PRODUCT = ops.InnerProduct(Tensor((4, 6)), Tensor((4, 8)), 4, 6, 8)
+NORM = ops.BatchNorm(X, eps=1e-5, fraction=0.999)
+POOL = ops.Pool("MAX", X, X, Window(9, 1), Window(5, 1))
+PER_CHANNEL = {"view": (1, 6, 1, 1), "summed": (0, 2, 3)}
+NOTHING: frozenset[str] = frozenset()
+WEIGHTS, LOSS = frozenset({"dw0", "dw1"}), frozenset({"y0"})
+
+SUMS = [
+    (ops.Conv(PROBLEM), "forward", NOTHING),
+    (ops.Conv(PROBLEM), "wgrad", WEIGHTS),
+    (ops.Conv(PROBLEM), "dgrad", NOTHING),
+    (ops.Deconv(PROBLEM), "wgrad", WEIGHTS),
+    (PRODUCT, "forward", NOTHING),
+    (PRODUCT, "wgrad", WEIGHTS),
+    (ops.Embed(10, 3, LABEL, Tensor((4, 3)), True), "wgrad", WEIGHTS),
+    (ops.PReLU(X, False), "forward", NOTHING),
+    (ops.PReLU(X, False), "backward", WEIGHTS),
+    (ops.L2Norm(X, True, True, 1e-5), "backward", WEIGHTS),
+    (ops.Scale(X, "w0", **PER_CHANNEL, bias="w1"), "backward", WEIGHTS),
+    (ops.Scale(X, "w0", **PER_CHANNEL), "forward", NOTHING),
+    (ops.Scale(X, "x1", (4, 6, 1, 1), (2, 3)), "backward", NOTHING),  # a factor for each item
+    (ops.Bias(X, "w0", **PER_CHANNEL), "backward", frozenset({"dw0"})),
+    (ops.SoftmaxLoss(ROWS, 1, LABEL, None, 4), "forward", LOSS),
+    (ops.SoftmaxLoss(ROWS, 1, LABEL, None, 4), "backward", NOTHING),
+    (ops.InfogainLoss(ROWS, 1, LABEL, None, 4), "forward", LOSS),
+    (ops.EuclideanLoss(ROWS, ROWS, 4), "forward", LOSS),
+    (ops.SmoothL1Loss(ROWS, 4, 1.0, False, False), "forward", LOSS),
+    (ops.SigmoidCrossEntropyLoss(ROWS, ROWS, None, 4), "forward", LOSS),
+    (ops.HingeLoss(ROWS, False), "forward", LOSS),
+    (ops.MultinomialLogisticLoss(ROWS), "backward", NOTHING),
+    (ops.ContrastiveLoss(ROWS, ROWS, 4, 1.0, False), "forward", LOSS),
+    (ops.Fill(0.0), "fill", NOTHING),
+    (ops.Dropout(X, 1, 2.0, 3), "forward", NOTHING),
+    (ops.Eltwise("SUM", X, 2, (1.0, 1.0)), "backward", NOTHING),
+    (ops.LRN(X, True, 5, 1.0, 0.75, 1.0), "backward", NOTHING),
+    (ops.MVN(X, True, True, 1e-9), "forward", NOTHING),  # its means are within an item
+    (POOL, "backward", NOTHING),
+    (ops.Concat(X, (X,), 1, (0,)), "forward", NOTHING),
+    (ops.Softmax(X, 1), "forward", NOTHING),
+    (ops.Reduction("SUM", X, LABEL, 1, 1.0), "forward", NOTHING),
+    (ops.ArgMax(X, LABEL, None, 1, False), "forward", NOTHING),  # the places of each item
+    (ops.Reshape(X, Tensor((4, 270))), "forward", NOTHING),
+    (ops.Permute(X, X, X.shape, (0, 2, 3, 1)), "forward", NOTHING),
+    (ops.Crop(X, X, (0, 0, 1, 1)), "forward", NOTHING),
+    (ops.AffineNorm(X, 1e-5, None, True), "backward", NOTHING),  # its statistics are parameters
+    (replace(NORM, global_stats=True), "forward", NOTHING),
+]
+MIXES = [
+    (NORM, "forward"),
+    (ops.BatchNormScale(NORM, ops.Scale(X, "w3", **PER_CHANNEL, bias="w4")), "forward"),
+    (ops.AffineNorm(X, 1e-5, None), "backward"),
+    (ops.Accuracy(ROWS, 1, LABEL, None, 1), "forward"),
+    (ops.Concat(X, (X,), 0, (0,)), "forward"),
+    (ops.Softmax(ROWS, 0), "forward"),
+    (ops.SoftmaxLoss(ROWS, 0, LABEL, None, 4), "forward"),
+    (ops.Reduction("SUM", X, SCALAR, 0, 1.0), "backward"),
+    (ops.ArgMax(X, X, 0, 1, False), "forward"),
+    (ops.Reshape(X, Tensor((24, 45))), "forward"),
+    (ops.Permute(X, X, X.shape, (1, 0, 2, 3)), "forward"),
+    (ops.Crop(X, Tensor((2, 6, 9, 5)), (1, 0, 0, 0)), "forward"),
+    (ops.Tile(ROWS, Tensor((8, 7)), 0, 2), "forward"),
+    (ops.Scale(X, "x1", **PER_CHANNEL), "forward"),  # one factor for all items
+    (ops.BatchReindex.of(X, LABEL), "forward"),
+    (ops.Im2col(X, X, Window(9, 1), Window(5, 1), (Window(2, 1),)), "forward"),
+    (ops.ConvNd(ConvNdProblem(4, 6, 8, (Window(3, 1),), Window(9, 3), Window(5, 1))), "wgrad"),
+    (ops.Parameter(X), "wgrad"),
+    (ops.Carry(X), "store"),
+    (ops.LstmUnit(4, 6), "forward"),
+    (ops.Python((X,), (X,)), "forward"),
+    (ops.Filter(1), "forward"),
+]
+
+
+@pytest.mark.parametrize(("record", "step", "sums"), SUMS, ids=lambda value: getattr(value, "family", None))
+def test_an_op_says_which_of_its_results_sum_over_the_batch(record, step, sums):
+    assert record.batch_sums(step) == sums
+
+
+@pytest.mark.parametrize(("record", "step"), MIXES, ids=lambda value: getattr(value, "family", None))
+def test_an_op_says_that_it_mixes_items(record, step):
+    assert record.batch_sums(step) is None
+
+
+def test_a_slice_has_its_share_of_a_blob_and_of_its_bytes():
+    part = BatchSlice(2, 1, 4)
+    assert part.rows_of(X).shape == (1, 6, 9, 5) and part.rows_of(Tensor((8, 3))).shape == (2, 3)
+    assert part.span(400) == (200, 300) and part.share(400) == 100
+    assert (part.is_first, part.is_last, BatchSlice(2, 2, 4).is_last) == (False, False, True)
+    assert str(part) == "items 2..2 of 4"
+
+
+@pytest.mark.parametrize(
+    ("whole", "small", "field"),
+    [
+        (ops.EuclideanLoss(ROWS, ROWS, 4), ops.EuclideanLoss(ROWS, ROWS, 2), "items"),
+        (ops.SmoothL1Loss(ROWS, 4, 1.0, True, True), ops.SmoothL1Loss(ROWS, 2, 1.0, True, True), "items"),
+        (ops.SoftmaxLoss(ROWS, 1, LABEL, None, 4), ops.SoftmaxLoss(ROWS, 1, LABEL, None, 2), "normalizer"),
+        (ops.InfogainLoss(ROWS, 1, LABEL, None, 4), ops.InfogainLoss(ROWS, 1, LABEL, None, 2), "normalizer"),
+        (
+            ops.SigmoidCrossEntropyLoss(ROWS, ROWS, None, 28),
+            ops.SigmoidCrossEntropyLoss(ROWS, ROWS, None, 14),
+            "normalizer",
+        ),
+    ],
+    ids=lambda value: getattr(value, "family", None),
+)
+def test_a_slice_of_a_loss_is_divided_by_what_the_whole_loss_is_divided_by(whole, small, field):
+    part = BatchSlice(2, 2, 4)
+    assert small.of_slice(part, whole) == replace(small, part=part, **{field: getattr(whole, field)})
+
+
+def test_a_loss_that_is_divided_by_the_labels_that_count_reads_all_of_them():
+    assert ops.SoftmaxLoss(ROWS, 1, LABEL, None, None).counted_whole == ("x1",)
+    assert ops.SoftmaxLoss(ROWS, 1, LABEL, None, 4).counted_whole == ()
+    assert ops.Conv(PROBLEM).counted_whole == ()
