@@ -16,7 +16,7 @@ from functools import cached_property
 from layermem.errors import InputError
 from layermem.layers import LAYERS, Layer, Param, Tensor, make_layer
 from layermem.layers.composite import COMPOSITES
-from layermem.layers.data import FEEDS, Probe, as_input, make_feed_layer, shape_options
+from layermem.layers.data import FEEDS, NO_ITEMS, Probe, as_input, make_feed_layer, shape_options
 from layermem.layers.known_types import known_types
 from layermem.layers.python import make_python_layer
 from layermem.ops import OpRecord
@@ -123,7 +123,7 @@ class Net:
         self._makers: dict[str, Layer] = {}  # by blob
         self._current: dict[str, str] = {}  # Caffe's blob name -> its newest version
         self._batch, self._inputs, self._probe = batch, inputs or {}, probe
-        self._takes_inputs = inputs is not None
+        self._takes_inputs, self._number = inputs is not None, number
         for index, message in enumerate(self.message.layer):
             line = filtered.line_of(index)
             try:
@@ -258,6 +258,19 @@ class Net:
         self.params[name] = replace(owner, param=_with_multipliers(owner, param))
         return name
 
+    def with_items(self, items: int) -> Net:
+        """The same net with batches of so many items; no data set is opened for it."""
+        shapes = {
+            top: (size // self.items * items, *rest) if size % self.items == 0 else (size, *rest)
+            for node in self.nodes
+            if not node.bottoms and node.layer.type not in NO_ITEMS
+            for top, (size, *rest) in ((t, b.shape) for t, b in zip(node.tops, node.layer.tops) if b.shape)
+        }
+        return Net(
+            self.file, self.phase, inputs={**self._inputs, **shapes}, probe=self._probe, level=self.level,
+            stages=self.stages, allow_python=self._allow_python, noise=self._noise, number=self._number,
+        )  # fmt: skip
+
     # -- queries ----------------------------------------------------------------------------------------------
 
     def blob_version(self, name: str) -> str:
@@ -266,6 +279,12 @@ class Net:
             hint = did_you_mean(name, self._current) or "`layermem show` lists the blobs"
             raise InputError(f"has no blob '{name}'; {hint}", path=str(self.path))
         return self._current[name]
+
+    @property
+    def items(self) -> int:
+        """Items of a batch: axis 0 of the first blob that comes from outside; 1 where there is none."""
+        sources = (node for node in self.nodes if not node.bottoms and node.layer.type not in NO_ITEMS)
+        return next((top.shape[0] for node in sources for top in node.layer.tops if top.shape), 1)
 
     @cached_property
     def versions(self) -> dict[str, tuple[str, ...]]:

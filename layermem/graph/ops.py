@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from layermem.ops import OpRecord, Tensor
+from layermem.ops import BatchSlice, OpRecord, Tensor
 
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
 
@@ -48,6 +48,7 @@ class Op:
     accumulates  roles whose result is added to the buffer (one of `updates`) instead of written
     workspace_bytes  of memory that only this op uses, while it runs
     recompute    how it runs again from the same inputs, None where it cannot
+    views        role -> the items of its buffer that the op uses; it touches no other bytes of it (graph/slices.py)
     covers       names of the ops that it replaces, in this order (Graph.fused_updates)
     node         index of its node in the training graph; layer_name, layer_type  of that node, "" without one;
                  layers  the names of all layers that the node stands for
@@ -72,6 +73,14 @@ class Op:
     layer_name: str = ""
     layer_type: str = ""
     layers: tuple[str, ...] = ()
+    views: Mapping[str, BatchSlice] = field(default_factory=dict)
+
+    @cached_property
+    def view_of(self) -> dict[str, BatchSlice]:
+        """The items of each buffer of which the op uses no others."""
+        viewed = {self.roles[role]: items for role, items in self.views.items()}
+        whole = {buffer for role, buffer in self.roles.items() if role not in self.views}
+        return {buffer: items for buffer, items in viewed.items() if buffer not in whole}
 
     @property
     def kernel(self) -> str:
@@ -113,6 +122,7 @@ class Graph:
 
     fused_updates  ops that a plan may run in place of those that they cover, where the last of these runs
                    (fused_update.py)
+    slices         which ops run in slices of the batch, as a Cut writes it (slices.py); "" where none do
     """
 
     name: str
@@ -121,6 +131,7 @@ class Graph:
     device: str  # its title
     warnings: tuple[str, ...] = field(default=(), compare=False)
     fused_updates: tuple[Op, ...] = ()
+    slices: str = ""
 
     def __repr__(self) -> str:
         return f"<Graph: {self.name} on {self.device}, {len(self.ops)} ops, {len(self.buffers)} buffers>"
@@ -143,7 +154,7 @@ class Graph:
             ops = tuple(instead.get(op.name, op) for op in self.ops if op.name not in gone)
             used = {b for op in ops for b in op.touches}
             buffers = {b.name: b for b in self.buffers.values() if b.persistent or b.name in used}
-            self._fused[names] = Graph(self.name, buffers, ops, self.device, self.warnings)
+            self._fused[names] = Graph(self.name, buffers, ops, self.device, self.warnings, slices=self.slices)
         return self._fused[names]
 
     @cached_property
@@ -168,6 +179,20 @@ class Graph:
             for buffer in (*op.reads, *op.updates):
                 readers[buffer].append(op)
         return readers
+
+    @cached_property
+    def recomputable(self) -> dict[str, Op]:
+        """The data and stashes that a second run of their op writes, with that op."""
+        return {
+            name: op
+            for name, op in self.producer.items()
+            if self.buffers[name].kind in (DATA, STASH) and op.recompute is not None and name in op.recompute.writes
+        }
+
+    @cached_property
+    def forward_readers(self) -> dict[str, list[str]]:
+        """Names of the forward ops among the readers of each buffer."""
+        return {name: [op.name for op in ops if op.kind == FORWARD] for name, ops in self.readers.items()}
 
     @cached_property
     def uses(self) -> dict[str, list[Use]]:
@@ -198,6 +223,8 @@ class Graph:
                 op.workspace_bytes,
             )
             digest.update(f"{parts}\n".encode())
+            if op.views:
+                digest.update(f"{sorted(op.views.items())}\n".encode())
         return digest.hexdigest()[:16]
 
 

@@ -10,7 +10,7 @@ of their own (`update_graph`), run once for several steps.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from layermem import ops
@@ -181,23 +181,13 @@ class GraphBuilder:
     # -- updates -----------------------------------------------------------------------------------------------
 
     def updates(self, rule: Rule, clip: bool) -> None:
-        """Append the updates, each right after the last op that touches its parameter or its gradient; or after the
-        last one of that op's layer, since until then the layer's forward may be recomputed."""
+        """Append the updates, and the norm of all gradients before them where they are clipped."""
         if clip:
             norm = self.ops.buffer(GRADIENT_NORM, DIFF, SCALAR)
             diffs = {f"x{i}": f"{name}.diff" for i, name in enumerate(self.needs.learned)}
             step = Step("forward", tuple(diffs), ("y0",), record=ops.GradientNorm())
             self.ops.add("clip", UPDATE, step, {**diffs, "y0": norm})
-        end = {op.node: position for position, op in enumerate(self.ops.ops)}
-        last = {buffer: end[op.node] for op in self.ops.ops for buffer in op.touches}
-        after: dict[int, list[Op]] = {}
-        for name in self.needs.learned:
-            op = self._update(rule, name, clip)
-            after.setdefault(max(last.get(b, -1) for b in (name, f"{name}.diff")), []).append(op)
-        merged = list(after.get(-1, ()))
-        for position, op in enumerate(self.ops.ops):
-            merged += [op, *after.get(position, ())]
-        self.ops.ops = merged
+        self.ops.ops = with_updates(self.ops.ops, [self._update(rule, name, clip) for name in self.needs.learned])
 
     def _update(self, rule: Rule, name: str, clip: bool) -> Op:
         param = self.net.params[name].param
@@ -229,6 +219,21 @@ class GraphBuilder:
         buffers += [diff for diff in (f"{name}.diff" for name in parameters) if diff in graph.buffers]
         if buffers:
             self.hold(HOLD, kind, buffers)
+
+
+def with_updates(ops_: Sequence[Op], updates: Iterable[Op]) -> list[Op]:
+    """`ops_` and `updates`, each right after the last op that touches its parameter or its gradient; or after the last
+    one of that op's layer, since until then the layer's forward may be recomputed."""
+    end = {op.node: position for position, op in enumerate(ops_)}
+    last = {buffer: end[op.node] for op in ops_ for buffer in op.touches}
+    after: dict[int, list[Op]] = {}
+    for update in updates:
+        position = max(last.get(update.roles[role], -1) for role in ("w0", "dw0"))
+        after.setdefault(position, []).append(update)
+    merged = list(after.get(-1, ()))
+    for position, op in enumerate(ops_):
+        merged += [op, *after.get(position, ())]
+    return merged
 
 
 def diff_buffer(net: Net, name: str, graph: Graph) -> str | None:

@@ -1,0 +1,470 @@
+"""Batch slices: a region of a training step runs its forward and backward in slices of whole items.
+
+    region      some of the nodes, first .. last                 layers      data  conv1  pool1  ip  loss
+    prefix      the rest runs once                               conv1..pool1/2
+        data   conv1@2/2 pool1@2/2   conv1@1/2 pool1@1/2   ip loss, backward of both
+        backward of pool1@1/2 conv1@1/2, of pool1@2/2 conv1@2/2   updates
+    interleaved nothing behind the region has a backward         whole/2
+        data   forward and backward of slice 1, then of slice 2   updates
+
+What one slice alone touches is a piece with a residency of its own, `conv1@2/2`.  A buffer that crosses the border of
+the region stays whole: slices touch views of it (Op.views), the first one writes it and the others update it.  What is
+summed over the items (weight gradients, losses) is carried from slice to slice, always in the order of the items, and
+the last slice makes the result of it (ops.OpRecord): the bits are those of the step without slices.
+
+The sliced graph is made from two graphs of one net: with the whole batch, and with that of one slice.
+source  Oyama et al., "Accelerating Deep Learning Frameworks with Micro-batches" (mu-cuDNN), CLUSTER 2018, for one
+        convolution at a time; Lym et al., "Mini-batch Serialization", MLSys 2019, for groups of layers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from layermem.errors import InputError
+from layermem.graph import op_builder
+from layermem.graph.net import Net
+from layermem.graph.ops import (
+    BACKWARD,
+    DATA,
+    DIFF,
+    FORWARD,
+    GRADIENT,
+    STASH,
+    UPDATE,
+    Buffer,
+    BufferOverlay,
+    Graph,
+    Op,
+    unique,
+)
+from layermem.graph.train import HOLD, with_updates
+from layermem.ops import CARRY, WHOLE, BatchSlice, CopyOut, Fill, OpRecord, Tensor, Update
+from layermem.utils.similar import did_you_mean
+
+ALL = "whole"  # how a Cut of all layers is written
+FORM = "give it as FIRST..LAST/COUNT with names of layers, such as conv1_1..pool2/4, or as whole/4"
+OTHERWISE = "slice other layers, as FIRST..LAST/COUNT, or none"
+
+
+class Device(op_builder.Device, Protocol):
+    """What slices need of a device, beside what the training graph needs."""
+
+    def carry_bytes(self, record: OpRecord, step: str, role: str) -> int | None: ...
+
+    def sums_in_place(self, record: OpRecord, step: str, role: str) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Layers `first` .. `last` run in `count` slices; "" is the first layer behind the data, or the last one."""
+
+    first: str
+    last: str
+    count: int
+
+    @classmethod
+    def parse(cls, text: str) -> Cut:
+        """The cut that `str` wrote: "conv1_1..pool2/4", "conv5../4", "..pool2/4", "whole/4", or "conv1/4" of one
+        layer."""
+        layers, _, count = text.strip().rpartition("/")
+        first, dots, last = layers.partition("..")
+        if not dots:
+            first, last = ("", "") if layers == ALL else (layers, layers)
+        if not layers or not count.isdecimal():
+            raise InputError(f"slices '{text}' name no layers and a count; {FORM}")
+        if int(count) < 2:
+            raise InputError(f"slices '{text}' are {count}; cut the batch into 2 or more")
+        return cls(first, last, int(count))
+
+    @property
+    def layers(self) -> str:
+        """ "conv1_1..pool2", or "whole"."""
+        return f"{self.first}..{self.last}" if self.first or self.last else ALL
+
+    def __str__(self) -> str:
+        return f"{self.layers}/{self.count}"
+
+
+def sliced_graph(net: Net, make: Callable[[Net], Graph], cut: Cut, device: Device) -> Graph:
+    """The graph that `make` gives for `net`, cut into slices; InputError, with the layer and its line, where it
+    cannot be."""
+    if net.items % cut.count:
+        sizes = [str(n) for n in range(2, min(net.items, 64) + 1) if net.items % n == 0]
+        remedy = f"cut it into {', '.join(sizes[:-1]) + ' or ' * (len(sizes) > 1) + sizes[-1]}" if sizes else OTHERWISE
+        raise InputError(
+            f"has a batch of {net.items}, which {cut.count} slices cannot share equally; {remedy}", path=str(net.path)
+        )
+    each = net.items // cut.count
+    try:
+        small = net.with_items(each)
+    except InputError as error:
+        what = f"cannot be sliced: with a batch of {each}, it {error.what}"
+        raise InputError(what, path=error.path, line=error.line, layer=error.layer) from None
+    try:
+        return slice_graph(make(net), make(small), cut, device, net.items)
+    except InputError as error:
+        raise net.placed(error) from None
+
+
+class StepSlicer:
+    """The training step of a net in any slices, each made once.
+
+    whole  the graph of the step; `make` gives that of the same step of another net
+    """
+
+    def __init__(self, net: Net, whole: Graph, make: Callable[[Net], Graph], device: Device):
+        self.net, self.whole, self._make, self._device = net, whole, make, device
+        self._small: dict[int, Graph] = {}  # by the number of slices
+        self._sliced: dict[Cut, Graph] = {}
+
+    @property
+    def items(self) -> int:
+        """Items of the batch."""
+        return self.net.items
+
+    def graph(self, cut: Cut) -> Graph:
+        """The step with the layers of `cut` in slices; InputError, with the layer and its line, where it cannot be."""
+        if cut not in self._sliced:
+            self._sliced[cut] = sliced_graph(self.net, self._made, cut, self._device)
+        return self._sliced[cut]
+
+    def _made(self, net: Net) -> Graph:
+        if net is self.net:
+            return self.whole
+        count = self.net.items // net.items
+        if count not in self._small:
+            self._small[count] = self._make(net)
+        return self._small[count]
+
+
+def slice_graph(whole: Graph, small: Graph, cut: Cut, device: Device, items: int) -> Graph:
+    """`whole`, of a batch of `items`, with the layers of `cut` in slices.
+
+    small   the graph of the same net with a batch of items / cut.count
+    Raises InputError for a layer that cannot be sliced.
+    """
+    return _Slicer(whole, small, cut, device, items).graph()
+
+
+class _Slicer:
+    """One cut of one graph."""
+
+    def __init__(self, whole: Graph, small: Graph, cut: Cut, device: Device, items: int):
+        self.whole, self.small, self.cut, self.device = whole, small.by_name, cut, device
+        self.sizes = small.buffers
+        each = items // cut.count
+        self.parts = [BatchSlice(i * each, each, items) for i in range(cut.count)]
+        self.first, self.last = self._range()
+        self.span = self.last - self.first + 1
+        self.region = self._region()
+        inside = [op for op in whole.ops if op.name in self.region]
+        self.forward = [op for op in inside if op.kind == FORWARD]
+        self.backward = [op for op in inside if op.kind == BACKWARD]
+        if not self.backward:
+            raise InputError(f"has no gradients in layers {cut.first}..{cut.last} to slice; {OTHERWISE}")
+        outside = [op for op in whole.ops if op.name not in self.region]
+        self.interleaved = not any(op.kind == BACKWARD and op.node > self.last for op in outside)
+        self.touched_outside = {b for op in outside for b in op.touches}
+        self.sums = {op.name: self._sums(op) for op in inside}
+        self.summed = {op.roles[role] for op in inside for role in self.sums[op.name]}
+        self.pieces: set[str] = set()  # buffers that one slice alone touches
+        self.border: set[str] = set()  # those that slices touch views of
+        for op in inside:
+            self._classify(op)
+        self.carries: dict[str, Buffer] = {}
+
+    # -- the region --------------------------------------------------------------------------------------------
+
+    def _range(self) -> tuple[int, int]:
+        """The first and the last node of the cut."""
+        nodes = {name: op.node for op in self.whole.ops if op.kind == FORWARD for name in op.layers}
+        for name in (self.cut.first, self.cut.last):
+            if name and name not in nodes:
+                hint = did_you_mean(name, nodes) or "`layermem show` lists the layers"
+                raise InputError(f"has no layer '{name}' to slice at; {hint}")
+        first = nodes[self.cut.first] if self.cut.first else 0
+        last = nodes[self.cut.last] if self.cut.last else max(nodes.values())
+        if first > last:
+            raise InputError(f"has layer '{self.cut.first}' behind '{self.cut.last}'; give the earlier one first")
+        return first, last
+
+    def _region(self) -> set[str]:
+        """Names of the ops that run in slices: those of the nodes first .. last, without what fills blobs from outside
+        or hands them to the host, and without what computes nothing for the backward at the end and mixes items."""
+        of_node: dict[int, list[Op]] = {}
+        sources: set[int] = set()
+        for op in self.whole.ops:
+            if not self.first <= op.node <= self.last or op.kind == UPDATE or op.node in sources:
+                continue
+            if not self._runs_once(op):
+                of_node.setdefault(op.node, []).append(op)
+            elif op.kind == FORWARD and not isinstance(op.record, CopyOut):
+                sources.add(op.node)
+        read = {
+            b
+            for op in self.whole.ops
+            if op.node > self.last or op.kind == BACKWARD
+            for b in (*op.reads, *op.updates)
+            if not isinstance(op.record, CopyOut)
+        }
+        region: set[str] = set()
+        for node in sorted(of_node, reverse=True):
+            ops = of_node[node]
+            needed = any(op.kind == BACKWARD for op in ops) or any(b in read for op in ops for b in op.writes)
+            if not needed and any(op.record.batch_sums(op.step) is None for op in ops):
+                continue  # such as an Accuracy: it runs once, behind the slices
+            region.update(op.name for op in ops)
+            read.update(b for op in ops for b in op.reads)
+        return region
+
+    def _runs_once(self, op: Op) -> bool:
+        """Whether an op has nothing to do with the items, or is for the host."""
+        if isinstance(op.record, CopyOut):
+            return True
+        reads_blobs = any(self.whole.buffers[b].kind in (DATA, DIFF) for b in (*op.reads, *op.updates))
+        if isinstance(op.record, Fill):  # of the gradient of a loss, which has no items: each slice has its own
+            others = [each for each in self.whole.ops if op.roles["y0"] in each.touches]
+            inside = all(self.first <= each.node <= self.last and each.kind == BACKWARD for each in others)
+            return not inside and not self._divided(op.roles["y0"])
+        return not reads_blobs
+
+    def _sums(self, op: Op) -> frozenset[str]:
+        """Roles of `op` whose result sums over the items."""
+        sums = op.record.batch_sums(op.step)
+        if sums is None:
+            raise self._refusal(op, "mixes the items of a batch, and cannot be sliced")
+        sums = frozenset(role for role in sums if role in op.roles)
+        if sums and op.kind == FORWARD and not self.interleaved:
+            raise self._refusal(op, "sums over the batch in forward, while layers behind the slices have a backward", (
+                "end the slices before it, or slice the whole step"))  # fmt: skip
+        return sums
+
+    def _refusal(self, op: Op, what: str, remedy: str = OTHERWISE) -> InputError:
+        return InputError(f"{what}; {remedy}", layer=op.layers[0] if op.layers else op.name)
+
+    # -- buffers -----------------------------------------------------------------------------------------------
+
+    def _divided(self, buffer: str) -> bool:
+        """Whether a slice has an equal share of axis 0 of `buffer`, and its other axes whole."""
+        whole, small = self.whole.buffers[buffer].tensor.shape, self.sizes[buffer].tensor.shape
+        return bool(whole) and (small[0] * self.cut.count, *small[1:]) == whole
+
+    def _classify(self, op: Op) -> None:
+        """Sort the buffers of an op of the region."""
+        small = self.small.get(op.name)
+        if small is None or dict(small.roles) != dict(op.roles) or small.step != op.step:
+            raise self._refusal(op, f"computes otherwise with a batch of {self.parts[0].count}")
+        constants = {each.roles["y0"] for each in self.backward if isinstance(each.record, Fill)}
+        for role, name in op.roles.items():
+            buffer = self.whole.buffers[name]
+            if role in self.sums[op.name] or role in op.record.counted_whole:
+                continue
+            if name in self.summed:
+                raise self._refusal(op, f"reads '{name}', which is there only when all slices have run")
+            if buffer.persistent or buffer.kind == GRADIENT:
+                if name in (*op.writes, *op.updates) or buffer.tensor != self.sizes[name].tensor:
+                    raise self._refusal(op, f"has '{name}', which depends on the batch, and cannot be sliced")
+            elif name not in self.touched_outside:
+                if buffer.kind != STASH and name not in constants and not self._divided(name):
+                    raise self._refusal(op, f"has '{name}' of {buffer.tensor}, which slices of the batch do not share")
+                self.pieces.add(name)
+            elif self._divided(name) and buffer.nbytes % self.parts[0].items == 0:
+                self.border.add(name)
+            elif name in (*op.writes, *op.updates) or buffer.tensor != self.sizes[name].tensor:
+                raise self._refusal(op, f"has '{name}' of {buffer.tensor}, which slices of the batch do not share")
+        made = {b for each in (*self.forward, *self.backward) for b in (*each.writes, *each.updates)}
+        for role in op.record.counted_whole:
+            if op.roles[role] in made or not self._divided(op.roles[role]):
+                raise self._refusal(
+                    op, f"counts all labels in '{op.roles[role]}', which is made slice by slice",
+                    "give it a normalization of BATCH_SIZE or FULL, or slice other layers",
+                )  # fmt: skip
+            self.border.add(op.roles[role])
+
+    # -- ops ---------------------------------------------------------------------------------------------------
+
+    def _slice(self, op: Op, number: int, runs_first: bool) -> Op:
+        """Slice `number` (from 0) of `op`; `runs_first`: no other slice of it runs before."""
+        part, small, node = self.parts[number], self.small[op.name], self._node(op, number)
+        form = self._form(op, small, part, number, runs_first)
+        crosses = any(b in self.border for b in (*op.writes, *op.updates)) or self.sums[op.name]
+        recompute = None
+        if small.recompute is not None and op.recompute is not None and not crosses:
+            recompute = replace(self._form(op.recompute, small.recompute, part, number, runs_first), node=node)
+        return replace(form, recompute=recompute, node=node)
+
+    def _form(self, op: Op, small: Op, part: BatchSlice, number: int, runs_first: bool) -> Op:
+        """One form of an op, first run or recomputation, on the items of `part`."""
+        name, record = self._name(op.name, number), small.record.of_slice(part, op.record)
+        sums = {role for role in self.sums[op.name] if role in op.roles}
+        roles: dict[str, str] = {}
+        views: dict[str, BatchSlice] = {}
+        for role, buffer in op.roles.items():
+            if role in sums:
+                roles[role + CARRY] = self._carry(op, role, record)
+                if part.is_last:
+                    roles[role] = buffer
+            else:
+                roles[role] = self._name(buffer, number) if buffer in self.pieces else buffer
+                if buffer in self.border:
+                    views[role] = part
+            if role in record.counted_whole:
+                roles[role + WHOLE] = buffer
+        carries = {role: roles[role + CARRY] for role in op.roles if role in sums}
+        in_place = {role for role in carries if self.device.sums_in_place(record, op.step, role)}
+        accumulated = [role for role in op.accumulates if role in in_place]
+        begins = [role for role in accumulated if part.is_first]  # with what the gradient holds
+        for role in accumulated:
+            self._check_begins(op, role)
+        roles |= {role: op.roles[role] for role in begins}
+        taken = [] if accumulated or not part.is_last else self._results(op, carries, in_place)  # only read
+        there = set(roles.values()) - {roles[role] for role in begins}
+
+        def named(buffers: Iterable[str]) -> list[str]:
+            return [b for b in (self._name(b, number) if b in self.pieces else b for b in buffers) if b in there]
+
+        started = [] if runs_first else [b for b in op.writes if b in self.border]
+        continued = () if part.is_first else (b for b in carries.values() if b not in taken)
+        updates = unique((*named(op.updates), *started, *continued))
+        reads = unique((*named(op.reads), *(roles[role] for role in begins), *taken))
+        begun = carries.values() if part.is_first else ()
+        return replace(
+            op, name=name, record=record, roles=roles, reads=tuple(b for b in reads if b not in updates),
+            writes=unique((*named(b for b in op.writes if b not in started), *begun)), updates=updates, views=views,
+            accumulates=self._accumulates(op, roles, part, in_place),
+            overlays=(*self._overlays(small, number), *self._over_carries(op, carries, taken)), flops=small.flops,
+            workspace_bytes=self.device.workspace_bytes(record, op.step, roles.keys()),
+            nbytes=small.nbytes + sum(self.carries[b].nbytes * (1 if part.is_first else 2) for b in carries.values()),
+        )  # fmt: skip
+
+    def _accumulates(
+        self, op: Op, roles: Mapping[str, str], part: BatchSlice, in_place: Collection[str]
+    ) -> tuple[str, ...]:
+        """Roles to which a slice adds: those of the whole op, in the last slice those of its sums.  What is carried in
+        place of a sum began with what that held, which the role of the carry says."""
+        sums = self.sums[op.name]
+        own = [role for role in op.accumulates if role in roles and (part.is_last or role not in sums)]
+        return (*own, *(role + CARRY for role in own if role in in_place))
+
+    def _over_carries(self, op: Op, carries: Mapping[str, str], taken: Collection[str]) -> Iterator[BufferOverlay]:
+        """The result of a sum may lie where slices carried it, if these are the sums themselves."""
+        for role, carry in carries.items():
+            result = self.whole.buffers[op.roles[role]]
+            if carry in taken and not result.persistent:
+                yield BufferOverlay(result.name, carry, "gradient")
+
+    def _results(self, op: Op, carries: Mapping[str, str], in_place: Iterable[str]) -> list[str]:
+        """The carries that hold the result itself when the last slice has been added."""
+        sizes = {role: self.whole.buffers[op.roles[role]].nbytes for role in in_place}
+        return [carries[role] for role, nbytes in sizes.items() if self.carries[carries[role]].nbytes == nbytes]
+
+    def _check_begins(self, op: Op, role: str) -> None:
+        """Sums that begin with what a gradient holds need it complete when the first slice runs."""
+        gradient = op.roles[role]
+        if any(gradient in (*each.writes, *each.updates) for each in self.backward if each is not op):
+            raise self._refusal(op, f"adds to the gradient '{gradient}' of another layer in the slices")
+
+    def _overlays(self, small: Op, number: int) -> tuple[BufferOverlay, ...]:
+        return tuple(
+            BufferOverlay(self._name(each.out, number), self._name(each.over, number), each.kind)
+            for each in small.overlays
+            if each.out in self.pieces and each.over in self.pieces
+        )
+
+    def _carry(self, op: Op, role: str, record: OpRecord) -> str:
+        """The buffer that carries the sum of `role` from slice to slice of `op`."""
+        name = f"{op.name}.{role}{CARRY}"
+        if name not in self.carries:
+            nbytes = self.device.carry_bytes(record, op.step, role)
+            if nbytes is None:
+                raise self._refusal(
+                    op,
+                    f"cannot be sliced on device {self.device.title}, which has no sum of '{op.roles[role]}' by slices",
+                )  # fmt: skip
+            kind = STASH if op.kind == FORWARD else DIFF
+            self.carries[name] = Buffer(name, kind, Tensor((nbytes,), "uint8"), nbytes)
+        return name
+
+    def _name(self, name: str, number: int) -> str:
+        return f"{name}@{number + 1}/{self.cut.count}"
+
+    def _node(self, op: Op, number: int) -> int:
+        """Nodes count through the slices in the order in which their forward runs."""
+        turn = number if self.interleaved else self.cut.count - 1 - number
+        return op.node + turn * self.span
+
+    # -- the graph ---------------------------------------------------------------------------------------------
+
+    def graph(self) -> Graph:
+        ops = self._ordered()
+        buffers: dict[str, Buffer] = {}
+        for name, buffer in self.whole.buffers.items():
+            if name in self.pieces:
+                for number in range(self.cut.count):
+                    piece = self._name(name, number)
+                    buffers[piece] = replace(self.sizes[name], name=piece)
+            else:
+                buffers[name] = buffer
+        buffers |= self.carries
+        fused = tuple(self._moved(op for op in self.whole.fused_updates if self.region.isdisjoint(op.covers)))
+        return Graph(
+            self.whole.name, buffers, tuple(ops), self.whole.device, self.whole.warnings, fused, slices=str(self.cut)
+        )
+
+    def _ordered(self) -> list[Op]:
+        """All ops: what the region needs, its slices, the rest of forward and backward, and the updates."""
+        before, after = self._forward_around()
+        first, rest = self._backward_around()
+        slices = range(self.cut.count)
+        if self.interleaved:
+            inside = [self._slice(op, i, i == 0) for i in slices for op in (*self.forward, *self.backward)]
+            ops = [*self._moved(before), *self._moved(first), *inside, *self._moved(after), *self._moved(rest)]
+        else:
+            last = slices[-1]
+            ops = [
+                *self._moved(before),
+                *(self._slice(op, i, i == last) for i in reversed(slices) for op in self.forward),
+                *self._moved(after),
+                *self._moved(first),
+                *(self._slice(op, i, i == 0) for i in slices for op in self.backward),
+                *self._moved(rest),
+            ]
+        others = [op for op in self.whole.ops if op.kind == UPDATE]
+        updates = [op for op in others if isinstance(op.record, Update)]
+        ops += [op for op in others if op not in updates and op.name != HOLD]
+        return [*with_updates(ops, updates), *(op for op in others if op.name == HOLD)]
+
+    def _forward_around(self) -> tuple[list[Op], list[Op]]:
+        """Forward ops that run once, before the slices and after them: later layers, and what needs their output."""
+        before: list[Op] = []
+        after: list[Op] = []
+        late = {b for op in self.forward for b in op.writes}
+        for op in self.whole.of_kind(FORWARD):
+            if op.name in self.region:
+                continue
+            if op.node > self.last or any(b in late for b in op.reads):
+                after.append(op)
+                late.update(op.writes)
+            else:
+                before.append(op)
+        return before, after
+
+    def _backward_around(self) -> tuple[list[Op], list[Op]]:
+        """The same of backward ops: those of later layers and the weights of losses come before the slices."""
+        position, start = self.whole.position, self.whole.position[self.backward[0].name]
+        outside = [op for op in self.whole.of_kind(BACKWARD) if op.name not in self.region]
+        early = [op for op in outside if position[op.name] < start or isinstance(op.record, Fill)]
+        return early, [op for op in outside if op not in early]
+
+    def _moved(self, ops: Iterable[Op]) -> Iterator[Op]:
+        """Ops that run once, each with the number that its node has behind the slices, or in the one that runs last."""
+        shift = (self.cut.count - 1) * self.span
+        for op in ops:
+            if op.node < self.first or (op.node <= self.last and op.kind == FORWARD and not op.reads):
+                yield op
+            else:
+                recompute = None if op.recompute is None else replace(op.recompute, node=op.node + shift)
+                yield replace(op, node=op.node + shift, recompute=recompute)

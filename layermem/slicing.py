@@ -1,0 +1,236 @@
+"""Which slices a training step runs in, where the user leaves it to the planner.
+
+    1  the step without slices: the answer, where it is nearly as fast as its ops alone
+    2  cuts of ranges from the input and of the whole step (planning/slice_candidates.py), each judged in a millisecond:
+       the seconds of its ops, and what it would take to free the bytes by which keeping everything is over the budget
+    3  plans of the strategy for the most promising ones; cuts whose ops alone take longer than the best plan are left
+    4  the fastest of these, placed; slices are taken only if they make the step faster, or fit where nothing else does
+
+All limits are counts, so the answer is the same on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+
+from layermem.compiler import Compiler
+from layermem.errors import BudgetError, InputError
+from layermem.graph.ops import FORWARD, Graph
+from layermem.job import AUTO_SLICES, Job
+from layermem.planning.bounds import least_bytes
+from layermem.planning.costs import Costs
+from layermem.planning.fused_updates import with_fused_updates
+from layermem.planning.plan import INTRA, Plan, program_order
+from layermem.planning.registry import MINIMUM_MEMORY, Choice
+from layermem.planning.slice_candidates import cuts, in_use_bytes
+from layermem.schedule.program import Program
+from layermem.utils.units import aligned
+
+GOOD_ENOUGH = 1.005  # times the seconds of the ops alone: slices cannot gain enough
+PLANNED = 3  # cuts for which the strategy makes a plan, unless nothing fits yet
+PLANNED_OPS = 800  # in all of them but the last
+MAX_PLANNED_OPS = 3000  # the same, while nothing fits
+CUT_OPS = 6000  # in all cuts that are judged
+TIGHT = 0.97  # of the budget: where an op needs more of it beside all persistent buffers, these move to and fro
+MOVES = 6  # times that they do
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A job in slices or without, and the compiler of its graphs."""
+
+    job: Job
+    compiler: Compiler
+    budget_bytes: int | None
+    compiled: Program | None = None
+
+    def program(self) -> Program:
+        """The program within the budget; BudgetError if none fits."""
+        return self.compiled or self.compiler.compile(self.budget_bytes)
+
+
+def choose_slices(job: Job, strategy: Choice, budget_bytes: int | None) -> Attempt:
+    """The job in the slices that the user names, or where they are AUTO_SLICES, in those with the fastest program."""
+    whole = _attempt(job, strategy, budget_bytes)
+    if job.slices != AUTO_SLICES or budget_bytes is None or job.slicer is None:
+        return whole
+    best = _compiled(whole)
+    seconds = inf if best is None else best.program().seconds
+    if seconds <= GOOD_ENOUGH * sum(job.costs.op(op) for op in with_fused_updates(job.graphs[0]).ops):
+        return best or whole
+    planned: list[_Planned] = []
+    for thorough in (False, True):
+        judged = sorted(_judge(job, budget_bytes, seconds, thorough), key=lambda each: each.rank)
+        planned += _plan(judged, strategy, budget_bytes, seconds)
+        sliced = _fastest(planned, budget_bytes, seconds)
+        if sliced is not None or best is not None:
+            return sliced or best or whole
+    if not planned:  # an op of every cut is over the budget
+        judged = sorted(_judge(job, least_bytes(job.graphs[0]), inf, True), key=lambda each: each.least_bytes)
+        planned = _plan(judged[:1], strategy, budget_bytes, inf)
+    smallest = [(_least_live_bytes(whole), 0, whole), *((each.live_bytes, 1, each.attempt) for each in planned)]
+    return min(smallest, key=lambda each: each[:2])[2]
+
+
+def can_slice(job: Job) -> bool:
+    """Whether a range of layers that `auto` would look at can run in slices."""
+    if job.slicer is None:
+        return False
+    for of_range in cuts(job.whole, job.slicer.items, least_bytes(job.whole)):
+        for cut in of_range[:1]:
+            try:
+                job.with_slices(str(cut))
+            except InputError:  # a layer of the range mixes items, or the device cannot sum its slices
+                continue
+            return True
+    return False
+
+
+def _attempt(job: Job, strategy: Choice, budget_bytes: int | None) -> Attempt:
+    return Attempt(job, Compiler(job.graphs, strategy, job.costs, job.hints, job.arena), budget_bytes)
+
+
+def _compiled(attempt: Attempt) -> Attempt | None:
+    """The attempt with its program, or None if nothing fits."""
+    try:
+        return Attempt(attempt.job, attempt.compiler, attempt.budget_bytes, attempt.program())
+    except BudgetError:
+        return None
+
+
+# -- judging without a plan ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """A job in slices, and what is quickly known of it."""
+
+    job: Job
+    live_bytes: int  # if everything is kept
+    budget_bytes: int
+    seconds_per_byte: float  # to recompute an average byte, or to bring it back
+
+    @property
+    def graph(self) -> Graph:
+        return self.job.graphs[0]
+
+    @cached_property
+    def ops_seconds(self) -> float:
+        """No plan is faster."""
+        return _ops_seconds(self.graph, self.job.costs)
+
+    @cached_property
+    def least_bytes(self) -> int:
+        return least_bytes(self.graph)
+
+    @cached_property
+    def floor_bytes(self) -> int:
+        """What an op needs beside the persistent buffers: about the least without copies of these."""
+        graph = with_fused_updates(self.graph)
+        persistent_bytes = {b.name: aligned(b.nbytes) for b in graph.persistent()}
+        own = (in_use_bytes(graph, op) - sum(persistent_bytes.get(b, 0) for b in op.touches) for op in graph.ops)
+        return sum(persistent_bytes.values()) + max(own, default=0)
+
+    @cached_property
+    def score(self) -> float:
+        """About the seconds of the best plan."""
+        excess = max(0, self.live_bytes - self.budget_bytes)
+        moved = max(0.0, self.floor_bytes - TIGHT * self.budget_bytes)
+        if moved and self.job.hints.host_budget_bytes == 0:
+            return inf
+        move_seconds = MOVES * moved / self.job.costs.rates.h2d
+        return self.ops_seconds + excess * self.seconds_per_byte + move_seconds
+
+    @property
+    def rank(self) -> tuple[float, int, int]:
+        """Those with the lowest ones are planned first."""
+        return self.score, self.floor_bytes if self.score == inf else 0, len(self.graph.ops)
+
+
+def _judge(job: Job, budget_bytes: int, seconds: float, thorough: bool) -> Iterator[_Cut]:
+    """The cuts that may be faster than `seconds` within the budget; `thorough`: not the promising ones alone."""
+    assert job.slicer is not None
+    per_byte, ops, lowest = _seconds_per_byte(job), 0, seconds
+    ranges = [*cuts(job.whole, job.slicer.items, budget_bytes)]
+    for of_range in reversed(ranges) if thorough else ranges:
+        previous = inf
+        for cut in of_range:
+            try:
+                sliced = job.with_slices(str(cut))
+            except InputError:  # a layer of the range mixes items, or the device cannot sum its slices
+                break
+            graph = with_fused_updates(sliced.graphs[0])
+            ops += len(graph.ops)
+            if ops > CUT_OPS or _ops_seconds(sliced.graphs[0], job.costs) >= (seconds if thorough else lowest):
+                break
+            keep_all = Plan("auto", program_order(graph), {}, INTRA)
+            found = _Cut(sliced, sliced.arena.live_bytes(keep_all), budget_bytes, per_byte)
+            if found.least_bytes <= budget_bytes:
+                yield found
+            lowest = min(lowest, found.score)
+            worse = previous < inf and found.score >= previous
+            if found.live_bytes <= budget_bytes or (worse and not thorough):
+                break  # more slices only take longer
+            previous = found.score
+
+
+def _ops_seconds(graph: Graph, costs: Costs) -> float:
+    return sum(costs.op(op) for op in with_fused_updates(graph).ops)
+
+
+def _seconds_per_byte(job: Job) -> float:
+    """What it takes to recompute an average byte of activations, or to bring it back if that is quicker."""
+    forward = [op for op in job.whole.ops if op.kind == FORWARD]
+    nbytes = sum(job.whole.buffers[b].nbytes for op in forward for b in op.writes)
+    recompute = sum(job.costs.op(op) for op in forward) / max(1, nbytes)
+    return recompute if job.hints.host_budget_bytes == 0 else min(recompute, 1 / job.costs.rates.h2d)
+
+
+# -- plans ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A cut with the plan of the strategy."""
+
+    attempt: Attempt
+    live_bytes: int
+    seconds: float  # never below those of the placed plan
+
+
+def _plan(judged: list[_Cut], strategy: Choice, budget_bytes: int, seconds: float) -> list[_Planned]:
+    """Plans of the first cuts of `judged` that may be below `seconds`; of more of them, while nothing fits."""
+    planned: list[_Planned] = []
+    ops = 0
+    for cut in judged:
+        fitting = [each for each in planned if each.live_bytes <= budget_bytes]
+        if (fitting and (len(planned) >= PLANNED or ops > PLANNED_OPS)) or ops > MAX_PLANNED_OPS:
+            break
+        if cut.ops_seconds >= min((each.seconds for each in fitting), default=seconds):
+            continue
+        attempt = _attempt(cut.job, strategy, budget_bytes)
+        ops += len(cut.graph.ops)
+        search, arena = attempt.compiler.search, attempt.compiler.arena
+        plan = search.plan_of(search.entry, budget_bytes)
+        planned.append(_Planned(attempt, arena.live_bytes(plan), arena.estimate_seconds(plan)))
+    return planned
+
+
+def _fastest(planned: list[_Planned], budget_bytes: int, seconds: float) -> Attempt | None:
+    """The fastest program below `seconds`, or None."""
+    best: Attempt | None = None
+    for each in sorted(planned, key=lambda each: each.seconds):
+        if each.live_bytes > budget_bytes or (best is not None and each.seconds >= seconds):
+            continue
+        placed = _compiled(each.attempt)
+        if placed is not None and placed.program().seconds < seconds:
+            best, seconds = placed, placed.program().seconds
+    return best
+
+
+def _least_live_bytes(attempt: Attempt) -> int:
+    search = attempt.compiler.search
+    return attempt.compiler.arena.live_bytes(search.plan_of(search.entry, MINIMUM_MEMORY))

@@ -1,0 +1,242 @@
+"""Graphs whose ops run in slices of the batch: what becomes pieces, views and carries, and what is refused."""
+
+from dataclasses import replace
+
+import pytest
+
+from layermem.backends.reference import ReferenceDevice
+from layermem.compiler import compile
+from layermem.data import probe
+from layermem.errors import InputError
+from layermem.graph.net import Net
+from layermem.graph.ops import BACKWARD, FORWARD, UPDATE
+from layermem.graph.slices import Cut, sliced_graph
+from layermem.graph.train import Rule, train_graph
+from layermem.ops import BatchSlice
+from layermem.planning.plan import Plan, saved_slices
+from layermem.proto.read import read_net_text
+from layermem.schedule.check import violations
+from layermem.schedule.text import instruction_text, parse, schedule_values, text
+from tests.nets import CHAIN, DATA, LOSS, NETS, conv, relu
+
+MOMENTUM = Rule("SGD", 1)
+
+
+def net_of(source: str) -> Net:
+    return Net(read_net_text(source), 0, probe=probe)
+
+
+def sliced(source: str, cut: str, device: ReferenceDevice | None = None, **options: object):
+    device = device or ReferenceDevice()
+    return sliced_graph(
+        net_of(source), lambda net: train_graph(net, device, MOMENTUM, **options), Cut.parse(cut), device
+    )
+
+
+@pytest.mark.parametrize("written", ["conv1..pool1/2", "..pool1/2", "conv2../4", "whole/4"])
+def test_a_cut_is_read_as_it_is_written(written):
+    assert str(Cut.parse(written)) == written
+
+
+def test_a_cut_of_one_layer_may_name_it_once():
+    assert Cut.parse("conv1/2") == Cut("conv1", "conv1", 2) and Cut.parse("../2") == Cut.parse("whole/2")
+
+
+@pytest.mark.parametrize("written", ["conv1..pool1", "/4", "conv1..pool1/x", "4"])
+def test_a_cut_without_layers_or_a_count_is_refused(written):
+    with pytest.raises(InputError, match=r"name no layers and a count; give it as FIRST\.\.LAST/COUNT"):
+        Cut.parse(written)
+
+
+# -- order and names ---------------------------------------------------------------------------------------------------
+
+
+def names(graph, *kinds):
+    return [op.name for op in graph.ops if op.kind in kinds]
+
+
+def test_the_whole_step_runs_slice_by_slice_and_the_updates_behind_the_last_one():
+    graph = sliced(CHAIN, "whole/2")
+    whole = train_graph(net_of(CHAIN), ReferenceDevice(), MOMENTUM)
+    inside = [op.name for op in whole.ops if op.kind != UPDATE and op.name not in ("data.forward", "loss.output")]
+    slices = [f"{name}@{i}/2" for i in (1, 2) for name in inside]
+    assert names(graph, FORWARD, BACKWARD) == ["data.forward", *slices, "loss.output"]
+    first = next(i for i, op in enumerate(graph.ops) if op.kind == UPDATE)
+    assert graph.ops[first].name == "score.w0.update" and graph.ops[first - 1].name == "score.dgrad@2/2"
+    assert {op.name for op in graph.of_kind(UPDATE)} == {op.name for op in whole.of_kind(UPDATE)}
+
+
+def test_of_a_prefix_the_forward_slices_run_in_falling_and_the_backward_slices_in_rising_order():
+    graph = sliced(CHAIN, "..pool1/2")
+    order = [f"{name}@{i}/2" for i in (2, 1) for name in ("conv1.forward", "conv1_relu.forward", "pool1.forward")]
+    assert names(graph, FORWARD)[:7] == ["data.forward", *order]
+    order = [f"{name}@{i}/2" for i in (1, 2) for name in ("pool1.backward", "conv1_relu.backward", "conv1.wgrad")]
+    assert names(graph, BACKWARD)[-6:] == order
+    nodes = [op.node for op in graph.of_kind(FORWARD)]
+    assert nodes[:-1] == sorted(nodes[:-1])
+    backward = [op.node for op in graph.of_kind(BACKWARD)]
+    assert backward == sorted(backward, reverse=True)
+
+
+def test_what_one_slice_touches_is_a_piece_and_what_crosses_the_border_is_viewed():
+    graph = sliced(CHAIN, "..pool1/2")
+    first, second = BatchSlice(0, 2, 4), BatchSlice(2, 2, 4)
+    conv, pool = graph.by_name["conv1.forward@2/2"], graph.by_name["pool1.forward@2/2"]
+    assert conv.views == {"x0": second} and conv.reads == ("data", "conv1.w0", "conv1.w1")
+    assert conv.writes == ("conv1@2/2",) and graph.buffers["conv1@2/2"].tensor.shape == (2, 4, 6, 5)
+    assert pool.views == {"y0": second} and "pool1" in pool.writes  # the first to run writes, the others update
+    assert "pool1" in graph.by_name["pool1.forward@1/2"].updates
+    assert graph.by_name["pool1.backward@1/2"].views == {"dy0": first}
+    assert pool.recompute is None and conv.recompute is not None and conv.recompute.views == conv.views
+    assert pool.record.part == second and graph.slices == "..pool1/2"
+
+
+def test_a_sum_over_the_batch_is_carried_and_the_last_slice_makes_it():
+    graph = sliced(CHAIN, "whole/4")
+    slices = [graph.by_name[f"conv2.wgrad@{i}/4"] for i in (1, 2, 3, 4)]
+    carries = ("conv2.wgrad.dw0.carry", "conv2.wgrad.dw1.carry")
+    assert slices[0].writes == carries and all(op.updates == carries for op in slices[1:])
+    assert all(not op.writes for op in slices[1:3]) and slices[3].writes == ("conv2.w0.diff", "conv2.w1.diff")
+    assert set(slices[1].roles) == {"x0", "dy0", "dw0.carry", "dw1.carry"}
+    assert graph.by_name["loss.forward@4/4"].writes == ("loss",)
+
+
+def test_accumulated_gradients_are_added_to_by_the_last_slice():
+    graph = sliced(CHAIN, "whole/2", held=True)
+    last = graph.by_name["conv2.wgrad@2/2"]
+    assert last.accumulates == ("dw0", "dw1") and {"conv2.w0.diff", "conv2.w1.diff"} < {*last.updates}
+    assert graph.by_name["conv2.wgrad@1/2"].accumulates == ()
+
+
+def test_what_only_the_host_reads_runs_once_behind_the_slices():
+    """The accuracy mixes items; the scores that it reads are whole then."""
+    graph = sliced(CHAIN.replace("include { phase: TEST }", ""), "whole/2")
+    accuracy = graph.by_name["accuracy.forward"]
+    assert accuracy.record.part is None and accuracy.reads == ("score", "label")
+    assert graph.by_name["score.forward@1/2"].views["y0"] == BatchSlice(0, 2, 4)
+    assert graph.position["accuracy.forward"] > graph.position["conv1.wgrad@2/2"]
+
+
+def test_a_blob_that_is_held_stays_whole():
+    graph = sliced(CHAIN, "whole/2", keep=["pool1"])
+    assert "pool1" in graph.buffers and "pool1.diff" in graph.buffers and "conv2@1/2" in graph.buffers
+    assert graph.ops[-1].reads == ("pool1", "pool1.diff")
+
+
+def test_a_slice_counts_its_share_of_the_work_and_all_of_the_weights():
+    graph, whole = sliced(CHAIN, "whole/2"), train_graph(net_of(CHAIN), ReferenceDevice(), MOMENTUM)
+    op, all_of_it = graph.by_name["conv2.forward@1/2"], whole.by_name["conv2.forward"]
+    weights = sum(whole.buffers[name].nbytes for name in ("conv2.w0", "conv2.w1"))
+    assert 2 * op.flops == all_of_it.flops and 2 * (op.nbytes - weights) == all_of_it.nbytes - weights
+
+
+# -- plans and schedules -----------------------------------------------------------------------------------------------
+
+
+def test_a_saved_plan_says_its_slices_and_is_for_them_alone():
+    graph, whole = sliced(CHAIN, "..pool1/2"), train_graph(net_of(CHAIN), ReferenceDevice(), MOMENTUM)
+    plan = compile([graph], strategy="recompute").plan
+    saved = plan.to_json(graph)
+    assert Plan.from_json(saved, graph) == plan and saved_slices(saved) == "..pool1/2"
+    assert saved_slices(compile([whole]).plan.to_json(whole)) == "" and graph.fingerprint != whole.fingerprint
+    with pytest.raises(InputError, match=r"was made with slices \.\.pool1/2, and this step is planned without slices"):
+        Plan.from_json(saved, whole)
+    with pytest.raises(InputError, match=r"without slices, and this step is planned with slices \.\.pool1/2"):
+        Plan.from_json(compile([whole]).plan.to_json(whole), graph)
+
+
+def test_a_schedule_prints_the_items_of_views_and_reads_them_back():
+    graph = sliced(CHAIN, "..pool1/2")
+    schedule = compile([graph], strategy="recompute").train
+    assert "data@" in instruction_text(schedule) and "[2:4]" in instruction_text(schedule)
+    assert parse(text(schedule), graph, schedule.plan) == schedule
+    tick = next(i for i in schedule_values(schedule)["instructions"] if i["what"] == "conv1.forward@2/2")
+    assert tick["reads"][0]["items"] == [2, 4] and "items" not in tick["reads"][1]
+
+
+def changed(schedule, what, **views):
+    """The schedule with other views of the op `what`, in the graph and where it runs."""
+    op = replace(schedule.graph.by_name[what], views=views)
+    graph = replace(schedule.graph, ops=tuple(op if each.name == what else each for each in schedule.graph.ops))
+    instructions = tuple(each._replace(op=op) if each.what == what else each for each in schedule.instructions)
+    return replace(schedule, graph=graph, instructions=instructions)
+
+
+def test_a_schedule_whose_views_do_not_make_up_the_batch_is_unsafe():
+    schedule = compile([sliced(CHAIN, "..pool1/2")]).train
+    assert not violations(schedule)
+    lost = changed(schedule, "pool1.forward@2/2", y0=BatchSlice(0, 2, 4))
+    assert any("the views of 'pool1' are not a partition" in sentence for sentence in violations(lost))
+    overlapping = changed(schedule, "pool1.forward@2/2", y0=BatchSlice(1, 2, 4))
+    assert any("the views of 'pool1' are not a partition" in sentence for sentence in violations(overlapping))
+    beyond = changed(schedule, "pool1.forward@2/2", y0=BatchSlice(3, 2, 4))
+    assert any("views items 3..4 of 4 of 'pool1'" in sentence for sentence in violations(beyond))
+
+
+def test_a_slice_must_not_be_read_before_it_is_written():
+    """The last forward slice and the layer behind the slices change places."""
+    schedule = compile([sliced(CHAIN, "..pool1/2")]).train
+    order = list(schedule.instructions)
+    a, b = (
+        next(i for i, each in enumerate(order) if each.what == what) for what in ("pool1.forward@1/2", "conv2.forward")
+    )
+    order[a], order[b] = order[b]._replace(tick=a), order[a]._replace(tick=b)
+    assert any("reads 'pool1'" in sentence for sentence in violations(replace(schedule, instructions=tuple(order))))
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+MADE_LABELS = f"""
+    {DATA} {conv("stem", "data", 5, 1)}
+    layer {{ name: "half" type: "Power" bottom: "label" top: "half" power_param {{ scale: 0.5 }} }}
+    layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "flat" bottom: "half" top: "loss"
+            loss_param {{ ignore_label: 1 }} }}
+""".replace('layer { name: "half"', 'layer { name: "flat" type: "InnerProduct" bottom: "stem" top: "flat" '
+            'inner_product_param { num_output: 5 } } layer { name: "half"')  # fmt: skip
+FIXED = f"""
+    {DATA} layer {{ name: "four" type: "Reshape" bottom: "data" top: "four"
+                   reshape_param {{ shape {{ dim: 2 dim: 2 dim: 3 dim: 30 }} }} }}
+    layer {{ name: "back" type: "Reshape" bottom: "four" top: "back" reshape_param {{ shape {{ dim: 4 dim: -1 }} }} }}
+    {LOSS % "back"}
+"""
+REFUSED = {
+    "a batch of 4": (CHAIN, "whole/3", "has a batch of 4, which 3 slices cannot share equally; cut it into 2 or 4"),
+    "no such layer": (CHAIN, "conv1..pool7/2", "has no layer 'pool7' to slice at; did you mean 'pool1'"),
+    "backwards": (CHAIN, "pool1..conv1/2", "has layer 'pool1' behind 'conv1'; give the earlier one first"),
+    "BatchNorm": (NETS["residual"], "whole/2", ":[0-9]+: layer 'stem_bn' mixes the items of a batch"),
+    "a loss in a prefix": (CHAIN.replace(LOSS % "conv2", (LOSS % "conv2") + conv("after", "data", 3, 1)
+        + 'layer { name: "more" type: "Reduction" bottom: "after" top: "more" loss_weight: 1 }'), "..loss/2",
+        "layer 'loss' sums over the batch in forward.*end the slices before it, or slice the whole step"),
+    "labels": (MADE_LABELS, "whole/2", "layer 'loss' counts all labels in 'half', which is made slice by slice; give"),
+    "axis 0": (FIXED, "whole/2", "layer 'four' cannot be sliced: with a batch of 2, it turns"),
+    "recurrent": (NETS["recurrent"], "whole/2", "layer 'steps' cannot be sliced: with a batch of 2"),
+    "no gradient": (CHAIN, "data/2", "no gradients in layers data..data to slice"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_cannot_be_sliced_is_refused_by_name(why):
+    source, cut, message = REFUSED[why]
+    with pytest.raises(InputError, match=message):
+        sliced(source, cut)
+
+
+def test_a_device_that_cannot_carry_a_sum_refuses_the_layer():
+    class Other(ReferenceDevice):
+        def carry_bytes(self, record, step, role):
+            return None
+
+    message = "layer 'loss' cannot be sliced on device reference, which has no sum of 'loss' by slices"
+    with pytest.raises(InputError, match=message) as refused:
+        sliced(CHAIN, "whole/2", Other())
+    assert refused.value.line is not None
+
+
+def test_layers_that_are_not_sliced_may_mix_items():
+    """The batch normalization stands behind the slices."""
+    source = f"""
+        {DATA} {conv("stem", "data", 4, 3)} {relu("stem")} {conv("next", "stem", 4, 1)}
+        layer {{ name: "norm" type: "BatchNorm" bottom: "next" top: "norm" }} {LOSS % "norm"}
+    """
+    graph = sliced(source, "..next/2")
+    assert graph.by_name["norm.forward"].reads[:1] == ("next",) and "stem@1/2" in graph.buffers

@@ -1,0 +1,121 @@
+"""Batch slices of a job: those that a user names, those that are chosen, and those of a saved plan."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import layermem
+from layermem import api
+from layermem.errors import InputError
+from layermem.graph.slices import Cut
+from layermem.planning.hints import Hints
+from layermem.planning.plan import Plan
+from layermem.report.plan_report import evaluate
+from layermem.report.records import start_record
+from layermem.slicing import choose_slices
+
+NET = "prototxt/digits/train_val.prototxt"
+
+
+@pytest.fixture(scope="module")
+def job():
+    return api.job_of(NET, device="reference", hints=Hints(host_budget_bytes=0))
+
+
+def test_named_slices_change_the_first_graph_and_not_what_percentages_are_of(job):
+    sliced = job.with_slices("whole/4")
+    assert sliced.graphs[0].slices == "whole/4" and job.graphs[0].slices == ""
+    assert sliced.baseline_bytes == job.baseline_bytes and sliced.baseline_seconds == job.baseline_seconds
+    assert sliced.with_slices("off").graphs == job.graphs
+    assert evaluate(sliced).peak_bytes < evaluate(job).peak_bytes
+
+
+@pytest.mark.parametrize(
+    ("slices", "message"),
+    [
+        ("conv1..poool2/4", "did you mean 'pool2'"),
+        ("whole/7", "has a batch of 64, which 7 slices cannot share equally; cut it into 2, 4, 8, 16, 32 or 64"),
+        ("pool2..conv1/4", "give the earlier one first"),
+        ("sometimes", "name no layers and a count"),
+    ],
+)
+def test_slices_that_cannot_be_are_refused(job, slices, message):
+    with pytest.raises(InputError, match=message):
+        job.with_slices(slices)
+
+
+def test_a_layer_that_mixes_images_is_refused_by_name():
+    with pytest.raises(InputError, match="layer 'bn_conv1' mixes the items"):
+        layermem.plan("prototxt/resnet20/train_val.prototxt", device="reference", batch=4, slices="whole/2")
+
+
+def test_a_net_that_does_not_train_has_no_slices():
+    net = layermem.Net(NET, phase="TEST")
+    with pytest.raises(InputError, match="are of a training step"):
+        api.job_of(net, device="reference").with_slices("whole/2")
+
+
+# -- the choice --------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_cut_where_the_step_fits_at_no_cost(job):
+    free = evaluate(job, "auto", "100%")
+    chosen = choose_slices(job.with_slices("auto"), "auto", free.peak_bytes)
+    assert chosen.job.graphs == job.graphs
+    assert evaluate(job.with_slices("auto")).cut is None  # nor without a budget
+
+
+def test_slices_fit_below_the_minimum_without_them(job):
+    budget_bytes = evaluate(job, "auto", 1).minimum_bytes - 4096
+    assert not evaluate(job, "auto", budget_bytes).feasible
+    chosen = evaluate(job.with_slices("auto"), "auto", budget_bytes)
+    assert chosen.feasible and chosen.cut is not None and chosen.peak_bytes <= budget_bytes
+    again = evaluate(job.with_slices("auto"), "auto", budget_bytes)
+    assert str(again.cut) == str(chosen.cut) and again.seconds == chosen.seconds
+
+
+def test_slices_are_never_slower_than_none(job):
+    minimum = evaluate(job, "recompute", 1).minimum_bytes
+    for budget_bytes in (minimum, minimum * 5 // 4):
+        without = evaluate(job, "recompute", budget_bytes)
+        assert evaluate(job.with_slices("auto"), "recompute", budget_bytes).seconds <= without.seconds
+
+
+def test_what_fits_nowhere_is_refused_with_the_minimum_in_slices(job):
+    refused = evaluate(job.with_slices("auto"), "intra", 1)
+    assert not refused.feasible and refused.peak_bytes < evaluate(job, "intra").peak_bytes
+
+
+# -- saved plans, logs, costs ------------------------------------------------------------------------------------------
+
+
+def test_a_saved_plan_brings_its_slices_along(job, tmp_path):
+    report = evaluate(job.with_slices("conv1..pool1/2"), "recompute")
+    path = tmp_path / "plan.json"
+    path.write_text(report.program.plan.to_json(report.job.graphs[0]))
+    for plan in (path, report.program.plan):
+        loaded = evaluate(job, plan=plan)
+        assert loaded.cut == Cut("conv1", "pool1", 2) and loaded.peak_bytes == report.peak_bytes
+    with pytest.raises(InputError, match="give only the plan"):
+        evaluate(job.with_slices("whole/2"), plan=path)
+    other = api.job_of("prototxt/mnist/train_val.prototxt", device="reference", batch=2)
+    with pytest.raises(InputError, match="was made"):
+        evaluate(other, plan=path)
+    values = json.loads(path.read_text())
+    assert values["slices"] == "conv1..pool1/2"
+    assert isinstance(report.program.plan, Plan) and report.program.plan.slices == values["slices"]
+
+
+def test_the_first_record_of_a_log_has_the_slices(job):
+    assert start_record(evaluate(job.with_slices("whole/2")))["slices"] == "whole/2"
+    assert start_record(evaluate(job))["slices"] is None
+
+
+def test_a_slice_takes_its_share_of_the_measured_whole(job):
+    measured = replace(job.costs, measured={"conv1.forward": 1.0, "ip1.forward@1/2": 0.25})
+    sliced = job.with_slices("whole/2").graphs[0]
+    seconds = {op.name: measured.op(op) for op in sliced.ops}
+    launch = measured.rates.launch
+    assert seconds["conv1.forward@2/2"] == pytest.approx(launch + (1.0 - launch) / 2)
+    assert seconds["ip1.forward@1/2"] == 0.25
