@@ -58,6 +58,16 @@ class Device:
         """Bytes that an op with these roles needs while it runs."""
         return 0
 
+    def carry_bytes(self, record: OpRecord, step: str, role: str) -> int | None:
+        """Bytes that slices of a batch carry of a result that sums over its items (OpRecord); None where this device
+        cannot run the op in slices.  `record` is that of one slice."""
+        return None
+
+    def sums_in_place(self, record: OpRecord, step: str, role: str) -> bool:
+        """Whether what slices of a batch carry of a result is that result itself, incomplete: it begins with what the
+        result is added to, and where both have the same size, the last slice may have them in the same memory."""
+        return False
+
     def implements(self, record: OpRecord, step: str) -> bool:
         raise NotImplementedError
 

@@ -19,6 +19,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 import numpy.typing as npt
 
 from layermem.errors import LayermemError
+from layermem.ops import CARRY as CARRY
 from layermem.ops import OpRecord
 
 R = TypeVar("R", bound=OpRecord)  # the record
@@ -26,6 +27,8 @@ C = TypeVar("C")  # the backend's call
 T = TypeVar("T")  # what binding returns: launches, or nothing where the kernel runs at once
 
 WorkspaceRule = Callable[[R, Collection[str]], int]  # (record, roles of the op) -> bytes
+CarryRule = Callable[[R, str], "int | None"]  # (record, a summed role) -> bytes; None: not in slices
+InPlaceRule = Callable[[R, str], bool]  # (record, a summed role) -> whether slices carry the result itself
 
 
 class UndeclaredRole(LayermemError):
@@ -116,17 +119,29 @@ class KernelRegistry(Generic[C, T]):
         self.backend = backend
         self._kernels: dict[tuple[type[OpRecord], str], Callable[..., T]] = {}
         self._workspaces: dict[tuple[type[OpRecord], str], Callable[..., int]] = {}
+        self._in_place: dict[tuple[type[OpRecord], str], Callable[..., bool]] = {}
+        self._carries: dict[tuple[type[OpRecord], str], Callable[..., int | None]] = {}
 
     def kernel(
-        self, record: type[R], *steps: str, workspace: WorkspaceRule[R] | None = None
+        self,
+        record: type[R],
+        *steps: str,
+        workspace: WorkspaceRule[R] | None = None,
+        carry: CarryRule[R] | None = None,
+        in_place: InPlaceRule[R] | None = None,
     ) -> Callable[[Callable[[R, C], T]], Callable[[R, C], T]]:
-        """Register the kernel of `record`'s `steps`, and the rule of its workspace in bytes."""
+        """Register the kernel of `record`'s `steps`, and the rules of its workspace and of what slices of a batch
+        carry, in bytes."""
 
         def register(function: Callable[[R, C], T]) -> Callable[[R, C], T]:
             for step in steps:
                 self._kernels[record, step] = function
                 if workspace is not None:
                     self._workspaces[record, step] = workspace
+                if carry is not None:
+                    self._carries[record, step] = carry
+                if in_place is not None:
+                    self._in_place[record, step] = in_place
             return function
 
         return register
@@ -141,6 +156,16 @@ class KernelRegistry(Generic[C, T]):
     def workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int:
         rule = self._workspaces.get((type(record), step))
         return rule(record, roles) if rule is not None else 0
+
+    def carry_bytes(self, record: OpRecord, step: str, role: str) -> int | None:
+        """Bytes of the role "{role}.carry" of an op of one slice; None where its kernel cannot sum slice by slice."""
+        rule = self._carries.get((type(record), step))
+        return None if rule is None else rule(record, role)
+
+    def sums_in_place(self, record: OpRecord, step: str, role: str) -> bool:
+        """Whether "{role}.carry" is `role` itself, incomplete: the last slice may have both in the same memory."""
+        rule = self._in_place.get((type(record), step))
+        return rule is not None and rule(record, role)
 
     def names(self) -> list[str]:
         """ "Pool.forward" and so on, for tests that look for ops without a kernel."""

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.backends.cpu.slices import channel_sums, is_slice, rows_of_batch
 from layermem.ops import Kind, Pointwise, PReLU, ReluMask
 
 
@@ -41,10 +42,21 @@ def relu_backward(op: ReluMask, call: CpuCall) -> list[Launch]:
     return [cpu.pointwise("relu_backward", count, out=dy, a=dy, b=call.require("y0"))]
 
 
+def has_one_slope(op: PReLU) -> bool:
+    return op.shared or op.x.shape[1] == 1
+
+
 def prelu_shape(op: PReLU) -> cpu.Channels:
     """One channel where there is one slope."""
-    one_slope = op.shared or op.x.shape[1] == 1
-    return cpu.Channels(1, 1, op.x.count) if one_slope else cpu.Channels(*op.x.around(1))
+    return cpu.Channels(1, 1, op.x.count) if has_one_slope(op) else cpu.Channels(*op.x.around(1))
+
+
+def prelu_carry_bytes(op: PReLU, role: str) -> int | None:
+    """One slope is summed over all of the batch as one line, which slices would cut anywhere."""
+    if has_one_slope(op):
+        return None
+    outer, channels, inner = op.x.around(1)
+    return cpu.channel_sums_carry_bytes(cpu.Channels(rows_of_batch(op, outer)["of"], channels, inner))
 
 
 def prelu_backward_workspace_bytes(op: PReLU, roles: Collection[str]) -> int:
@@ -56,11 +68,17 @@ def prelu_forward(op: PReLU, call: CpuCall) -> list[Launch]:
     return [cpu.prelu_forward(prelu_shape(op), y=call["y0"], x=call["x0"], slope=call["w0"])]
 
 
-@kernel(PReLU, "backward", workspace=prelu_backward_workspace_bytes)
+@kernel(PReLU, "backward", workspace=prelu_backward_workspace_bytes, carry=prelu_carry_bytes)
 def prelu_backward(op: PReLU, call: CpuCall) -> list[Launch]:
+    shape, dslope, sums = prelu_shape(op), call["dw0"], list[Launch]()
+    if is_slice(op) and not has_one_slope(op):
+        outer = op.x.around(1)[0]
+        sums = channel_sums(op, call, "dw0", "prelu", outer, shape, dslope, call.accumulates("dw0"))
+        dslope = 0
     return [
+        *sums,
         cpu.prelu_backward(
-            prelu_shape(op), dx=call["dx0"], dslope=call["dw0"], x=call["x0"], dy=call["dy0"], slope=call["w0"],
+            shape, dx=call["dx0"], dslope=dslope, x=call["x0"], dy=call["dy0"], slope=call["w0"],
             accumulate_dx=call.accumulates("dx0"), accumulate_dslope=call.accumulates("dw0"), workspace=call.workspace,
         )
     ]  # fmt: skip

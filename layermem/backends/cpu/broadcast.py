@@ -15,7 +15,7 @@ from layermem.utils.units import aligned
 class Broadcast:
     """x in memory as blocks [outer][channels][inner], of which the operand spans the channels.
 
-    shape        of each block
+    shape        of each block;  outer, inner: its sizes beside the channels
     block_size   elements of x in each block
     width        elements of the operand in each block
     leading      the axes of memory before the blocks: (size, whether the operand spans it)
@@ -35,7 +35,8 @@ class Broadcast:
         outer = runs.pop()[0] if runs else 1
         if outer == channels == 1:  # one number for all of x: rows, which threads can share
             outer, inner = inner // x.stored[-1], x.stored[-1]
-        self.shape, self.width = cpu.Channels(outer, channels, inner), channels
+        self.shape, self.outer, self.width = cpu.Channels(outer, channels, inner), outer, channels
+        self.inner = inner
         self.block_size = outer * channels * inner
         self.leading = runs
         self.transposed = transposed_operand(x.shape, spans)

@@ -9,29 +9,49 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from layermem._native import cpu
+from layermem.backends.cpu import slices
 from layermem.backends.cpu.base import CpuCall, Launch, Launches, kernel
-from layermem.ops import Conv, ConvProblem, Deconv, Tensor
+from layermem.ops import CARRY, BatchSlice, Conv, ConvProblem, Deconv, OpRecord, Tensor
 
 
-def native(problem: ConvProblem) -> cpu.ConvProblem:
+def native(problem: ConvProblem, part: BatchSlice | None = None) -> cpu.ConvProblem:
+    first, items = (part.first, part.items) if part else (0, problem.n)
     return cpu.ConvProblem(
         n=problem.n, c=problem.c, h=problem.h, w=problem.w, k=problem.k, kernel=problem.kernel, stride=problem.stride,
-        pad=problem.pad, dilation=problem.dilation, groups=problem.groups,
+        pad=problem.pad, dilation=problem.dilation, groups=problem.groups, first=first, of=items,
     )  # fmt: skip
 
 
 def fprop_workspace_bytes(op: Conv | Deconv, roles: Collection[str]) -> int:
-    return cpu.conv_fprop_workspace_bytes(native(op.problem))
+    return cpu.conv_fprop_workspace_bytes(native(op.problem, op.part))
 
 
 def dgrad_workspace_bytes(op: Conv | Deconv, roles: Collection[str]) -> int:
-    return cpu.conv_dgrad_workspace_bytes(native(op.problem))
+    return cpu.conv_dgrad_workspace_bytes(native(op.problem, op.part))
 
 
 def wgrad_workspace_bytes(op: Conv | Deconv, roles: Collection[str]) -> int:
-    weights = cpu.conv_wgrad_workspace_bytes(native(op.problem)) if "dw0" in roles else 0
-    bias = cpu.column_sums_workspace_bytes(*rows_and_columns(top_of(op))) if "dw1" in roles else 0
+    weights = bias = 0
+    if "dw0" in roles or "dw0" + CARRY in roles:
+        weights = cpu.conv_wgrad_workspace_bytes(native(op.problem, op.part))
+    if "dw1" in roles or "dw1" + CARRY in roles:
+        bias = slices.column_sums_workspace_bytes(op, *rows_and_columns(top_of(op)))
     return max(weights, bias)
+
+
+def wgrad_carry_bytes(op: Conv | Deconv, role: str) -> int | None:
+    """Of one pair: the sums of a second would have to begin where the first one's end."""
+    if op.pairs > 1:
+        return None
+    if role == "dw1":
+        return slices.column_sums_carry_bytes(op, *rows_and_columns(top_of(op)))
+    return cpu.conv_wgrad_carry_bytes(native(op.problem, op.part)) or op.problem.filter.nbytes
+
+
+def wgrad_in_place(op: Conv | Deconv, role: str) -> bool:
+    if role == "dw1":
+        return slices.column_sums_in_place(op, *rows_and_columns(top_of(op)))
+    return not cpu.conv_wgrad_carry_bytes(native(op.problem, op.part))
 
 
 def top_of(op: Conv | Deconv) -> Tensor:
@@ -47,15 +67,15 @@ def pairs(op: Conv | Deconv, call: CpuCall, stem: str) -> list[int]:
     return [i for i in range(op.pairs) if f"{stem}{i}" in call]
 
 
-def bias_gradient(call: CpuCall, rows: int, columns: int, dy: str, accumulate: bool) -> Launch:
-    return cpu.column_sums(rows, columns, out=call["dw1"], x=call[dy], accumulate=accumulate, workspace=call.workspace)
+def bias_gradient(op: OpRecord, call: CpuCall, rows: int, columns: int, dy: str, accumulate: bool) -> list[Launch]:
+    return slices.column_sums(op, call, "dw1", rows, columns, call[dy], accumulate, call.workspace)
 
 
 @kernel(Conv, "forward", workspace=fprop_workspace_bytes)
 def convolution_fprop(op: Conv, call: CpuCall) -> Launches:
     if op.residual:
         return None
-    problem = native(op.problem)
+    problem = native(op.problem, op.part)
     return [
         cpu.conv_fprop(
             problem, y=call[f"y{i}"], x=call[f"x{i}"], w=call["w0"], bias=call["w1"], relu=op.relu, mask=call["mask"],
@@ -67,7 +87,7 @@ def convolution_fprop(op: Conv, call: CpuCall) -> Launches:
 
 @kernel(Conv, "dgrad", workspace=dgrad_workspace_bytes)
 def convolution_dgrad(op: Conv, call: CpuCall) -> list[Launch]:
-    problem = native(op.problem)
+    problem = native(op.problem, op.part)
     return [
         cpu.conv_dgrad(
             problem, dx=call[f"dx{i}"], dy=call[f"dy{i}"], w=call["w0"], accumulate=call.accumulates(f"dx{i}"),
@@ -77,14 +97,14 @@ def convolution_dgrad(op: Conv, call: CpuCall) -> list[Launch]:
     ]  # fmt: skip
 
 
-@kernel(Conv, "wgrad", workspace=wgrad_workspace_bytes)
+@kernel(Conv, "wgrad", workspace=wgrad_workspace_bytes, carry=wgrad_carry_bytes, in_place=wgrad_in_place)
 def convolution_wgrad(op: Conv, call: CpuCall) -> list[Launch]:
     return wgrad(op, call, maps="dy", image="x")
 
 
 @kernel(Deconv, "forward", workspace=dgrad_workspace_bytes)
 def deconvolution_fprop(op: Deconv, call: CpuCall) -> list[Launch]:
-    problem = native(op.problem)
+    problem = native(op.problem, op.part)
     return [
         cpu.conv_dgrad(
             problem, dx=call[f"y{i}"], dy=call[f"x{i}"], w=call["w0"], bias=call["w1"], workspace=call.workspace
@@ -95,7 +115,7 @@ def deconvolution_fprop(op: Deconv, call: CpuCall) -> list[Launch]:
 
 @kernel(Deconv, "dgrad", workspace=fprop_workspace_bytes)
 def deconvolution_dgrad(op: Deconv, call: CpuCall) -> list[Launch]:
-    problem = native(op.problem)
+    problem = native(op.problem, op.part)
     return [
         cpu.conv_fprop(
             problem, y=call[f"dx{i}"], x=call[f"dy{i}"], w=call["w0"], accumulate=call.accumulates(f"dx{i}"),
@@ -105,23 +125,28 @@ def deconvolution_dgrad(op: Deconv, call: CpuCall) -> list[Launch]:
     ]  # fmt: skip
 
 
-@kernel(Deconv, "wgrad", workspace=wgrad_workspace_bytes)
+@kernel(Deconv, "wgrad", workspace=wgrad_workspace_bytes, carry=wgrad_carry_bytes, in_place=wgrad_in_place)
 def deconvolution_wgrad(op: Deconv, call: CpuCall) -> list[Launch]:
     return wgrad(op, call, maps="x", image="dy")
 
 
 def wgrad(op: Conv | Deconv, call: CpuCall, *, maps: str, image: str) -> list[Launch]:
     """Gradients of filter and bias, summed over the pairs; `image` and `maps` are the roles of the problem's sides."""
-    problem, launches = native(op.problem), list[Launch]()
+    problem, launches = native(op.problem, op.part), list[Launch]()
+    in_place = not cpu.conv_wgrad_carry_bytes(problem)
     for number, i in enumerate(pairs(op, call, "dy")):
-        if "dw0" in call:
+        if "dw0" in call or "dw0" + CARRY in call:
+            dw, accumulate = call["dw0"], call.accumulates("dw0")
+            if in_place:
+                dw, accumulate, before = slices.sum_in_place(op, call, "dw0", op.problem.filter.count)
+                launches += before
             launches.append(
                 cpu.conv_wgrad(
-                    problem, dw=call["dw0"], x=call[f"{image}{i}"], dy=call[f"{maps}{i}"],
-                    accumulate=number > 0 or call.accumulates("dw0"), workspace=call.workspace,
+                    problem, dw=dw, x=call[f"{image}{i}"], dy=call[f"{maps}{i}"], accumulate=number > 0 or accumulate,
+                    workspace=call.workspace, carry=call["dw0" + CARRY],
                 )
             )  # fmt: skip
-        if "dw1" in call:
+        if "dw1" in call or "dw1" + CARRY in call:
             accumulate = number > 0 or call.accumulates("dw1")
-            launches.append(bias_gradient(call, *rows_and_columns(top_of(op)), f"dy{i}", accumulate))
+            launches += bias_gradient(op, call, *rows_and_columns(top_of(op)), f"dy{i}", accumulate)
     return launches

@@ -160,7 +160,7 @@ def wgrad(op: ConvNd | DeconvNd, call: CpuCall, *, maps: str, image: str) -> lis
         rows, columns = rows_and_columns(top_of(op))
         for number, i in enumerate(pairs):
             accumulate = number > 0 or call.accumulates("dw1")
-            launches.append(bias_gradient(call, rows, columns, f"dy{i}", accumulate))
+            launches += bias_gradient(op, call, rows, columns, f"dy{i}", accumulate)
     return launches
 
 

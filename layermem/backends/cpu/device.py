@@ -61,6 +61,12 @@ class CpuDevice(ReferenceDevice):
     def workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int:
         return cpu_kernels.workspace_bytes(record, step, roles)
 
+    def carry_bytes(self, record: OpRecord, step: str, role: str) -> int | None:
+        return cpu_kernels.carry_bytes(record, step, role)
+
+    def sums_in_place(self, record: OpRecord, step: str, role: str) -> bool:
+        return cpu_kernels.sums_in_place(record, step, role)
+
     def implements(self, record: OpRecord, step: str) -> bool:
         return cpu_kernels.implements(record, step)
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
 from layermem.backends.cpu.copy import copy_unless_shared
+from layermem.backends.cpu.slices import rows_of_batch
 from layermem.ops import Dropout
 
 
@@ -23,13 +24,13 @@ def dropout_backward(op: Dropout, call: CpuCall) -> list[Launch]:
 def dropout(op: Dropout, call: CpuCall, out: str, x: str) -> list[Launch]:
     if op.identity:
         return copy_unless_shared(call, out, x)
-    context = call.context
+    context, first = call.context, rows_of_batch(op, call.count(out))["first"]
 
     @lru_cache(maxsize=1)
     def launch(seed: int) -> cpu.StepLaunch:
         return cpu.dropout(
             call.count(out), out=call[out], x=call[x], ratio=op.threshold / 2**32, seed=seed, stream=op.stream,
-            accumulate=call.accumulates(out),
+            accumulate=call.accumulates(out), first=first,
         )  # fmt: skip
 
     return [lambda: launch(context["seed"])(context["step"])]  # the seed is set after binding

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from layermem._native import cpu
+from layermem.backends.cpu import slices
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
 from layermem.backends.cpu.copy import operand_workspace_bytes, reorder, reorder_operand
 from layermem.errors import InputError
-from layermem.ops import BatchReindex, Embed, Gather, Tensor
+from layermem.ops import CARRY, BatchReindex, Embed, Gather, Tensor
 
 
 def report_indices(call: CpuCall, launch: Launch) -> Launch:
@@ -46,7 +47,14 @@ def forward_workspace_bytes(op: Embed, roles: Collection[str]) -> int:
 
 
 def wgrad_workspace_bytes(op: Embed, roles: Collection[str]) -> int:
-    return forward_workspace_bytes(op, roles) + cpu.column_sums_workspace_bytes(op.count, op.width)
+    return forward_workspace_bytes(op, roles) + slices.column_sums_workspace_bytes(op, op.count, op.width)
+
+
+def wgrad_carry_bytes(op: Embed, role: str) -> int:
+    """Rows of dw0 are summed in place."""
+    if role == "dw1":
+        return slices.column_sums_carry_bytes(op, op.count, op.width)
+    return op.rows * op.width * slices.FLOAT
 
 
 @kernel(Embed, "forward", workspace=forward_workspace_bytes)
@@ -61,21 +69,21 @@ def embed_forward(op: Embed, call: CpuCall) -> list[Launch]:
     return [*before, report_indices(call, gather), *after]
 
 
-@kernel(Embed, "wgrad", workspace=wgrad_workspace_bytes)
+def wgrad_in_place(op: Embed, role: str) -> bool:
+    return role == "dw0" or slices.column_sums_in_place(op, op.count, op.width)
+
+
+@kernel(Embed, "wgrad", workspace=wgrad_workspace_bytes, carry=wgrad_carry_bytes, in_place=wgrad_in_place)
 def embed_wgrad(op: Embed, call: CpuCall) -> list[Launch]:
     dy, launches = reorder_operand(call, "dy0", op.y, chosen(op), index_bytes(op))
-    if "dw0" in call:
+    if "dw0" in call or "dw0" + CARRY in call:
         index, before = reorder_operand(call, "x0", op.index, indices(op), 0)
-        scatter = cpu.scatter_rows(
-            op.rows, op.width, count=op.count, out=call["dw0"], x=dy, index=index, accumulate=call.accumulates("dw0")
-        )
-        launches += [*before, report_indices(call, scatter)]
-    if "dw1" in call:
-        sums = cpu.column_sums(
-            op.count, op.width, out=call["dw1"], x=dy, accumulate=call.accumulates("dw1"),
-            workspace=call.workspace + forward_workspace_bytes(op, ()),
-        )  # fmt: skip
-        launches.append(sums)
+        out, accumulate, copies = slices.sum_in_place(op, call, "dw0", op.rows * op.width)
+        scatter = cpu.scatter_rows(op.rows, op.width, count=op.count, out=out, x=dy, index=index, accumulate=accumulate)
+        launches += [*before, *copies, report_indices(call, scatter)]
+    if "dw1" in call or "dw1" + CARRY in call:
+        workspace = call.workspace + forward_workspace_bytes(op, ())
+        launches += slices.column_sums(op, call, "dw1", op.count, op.width, dy, call.accumulates("dw1"), workspace)
     return launches
 
 

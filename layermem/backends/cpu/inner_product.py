@@ -6,10 +6,11 @@ from collections.abc import Collection
 
 from layermem._native import cpu
 from layermem.backends.cpu import inner_product_transposed as transposed
+from layermem.backends.cpu import slices
 from layermem.backends.cpu.base import CpuCall, Launch, Launches, kernel
 from layermem.backends.cpu.convolution import bias_gradient
 from layermem.backends.cpu.update import UpdateLaunch, rule_settings
-from layermem.ops import InnerProduct, InnerProductUpdate
+from layermem.ops import CARRY, InnerProduct, InnerProductUpdate
 
 
 def reorder_workspace_bytes(op: InnerProduct, roles: Collection[str]) -> int:
@@ -19,13 +20,20 @@ def reorder_workspace_bytes(op: InnerProduct, roles: Collection[str]) -> int:
 def wgrad_workspace_bytes(op: InnerProduct, roles: Collection[str]) -> int:
     if not op.by_rows:
         return transposed.workspace(op, roles)
-    weights = partial_sums_workspace_bytes(op) if "dw0" in roles else 0
-    return max(weights, cpu.column_sums_workspace_bytes(op.rows, op.outputs))
+    weights = partial_sums_workspace_bytes(op) if "dw0" in roles or "dw0" + CARRY in roles else 0
+    return max(weights, slices.column_sums_workspace_bytes(op, op.rows, op.outputs))
 
 
 def partial_sums_workspace_bytes(op: InnerProduct) -> int:
     """Bytes of a weight gradient that is summed in parts (split-K); 0 where it is not."""
-    return cpu.inner_product_wgrad_workspace_bytes(op.rows, op.outputs, op.inner)
+    rows = slices.rows_of_batch(op, op.rows)
+    return cpu.inner_product_wgrad_workspace_bytes(op.rows, op.outputs, op.inner, **rows)
+
+
+def wgrad_carry_bytes(op: InnerProduct, role: str) -> int:
+    if role == "dw1":
+        return slices.column_sums_carry_bytes(op, op.rows, op.outputs)
+    return transposed.partial_sums_bytes(op) or op.outputs * op.inner * slices.FLOAT
 
 
 @kernel(InnerProduct, "forward", workspace=reorder_workspace_bytes)
@@ -54,20 +62,21 @@ def inner_product_dgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
     ]  # fmt: skip
 
 
-@kernel(InnerProduct, "wgrad", workspace=wgrad_workspace_bytes)
+def wgrad_in_place(op: InnerProduct, role: str) -> bool:
+    if role == "dw1":
+        return slices.column_sums_in_place(op, op.rows, op.outputs)
+    return not transposed.partial_sums_bytes(op)
+
+
+@kernel(InnerProduct, "wgrad", workspace=wgrad_workspace_bytes, carry=wgrad_carry_bytes, in_place=wgrad_in_place)
 def inner_product_wgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
     if not op.by_rows:
         return transposed.wgrad(op, call)
     launches: list[Launch] = []
-    if "dw0" in call:
-        launches.append(
-            cpu.inner_product_wgrad(
-                op.rows, op.outputs, op.inner, dw=call["dw0"], x=call["x0"], dy=call["dy0"],
-                accumulate=call.accumulates("dw0"), workspace=call.workspace,
-            )
-        )  # fmt: skip
-    if "dw1" in call:
-        launches.append(bias_gradient(call, op.rows, op.outputs, "dy0", call.accumulates("dw1")))
+    if "dw0" in call or "dw0" + CARRY in call:
+        launches += transposed.product(op, call, call["x0"], call["dy0"], call.workspace)
+    if "dw1" in call or "dw1" + CARRY in call:
+        launches += bias_gradient(op, call, op.rows, op.outputs, "dy0", call.accumulates("dw1"))
     return launches
 
 
@@ -89,5 +98,5 @@ def inner_product_backward_update(op: InnerProductUpdate, call: CpuCall) -> Laun
     )  # fmt: skip
     launches: list[Launch] = [UpdateLaunch(update, call, fused)]
     if "dw1" in call:
-        launches.append(bias_gradient(call, product.rows, product.outputs, "dy0", accumulate=False))
+        launches += bias_gradient(product, call, product.rows, product.outputs, "dy0", accumulate=False)
     return launches

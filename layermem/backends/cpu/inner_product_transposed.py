@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from layermem._native import cpu
+from layermem.backends.cpu import slices
 from layermem.backends.cpu.base import CpuCall, Launch
 from layermem.backends.cpu.copy import operand_workspace_bytes, reorder, reorder_operand
-from layermem.ops import InnerProduct, Tensor
+from layermem.ops import CARRY, InnerProduct, Tensor
 from layermem.utils.units import aligned
 
 
@@ -28,14 +29,23 @@ def operand_bytes(op: InnerProduct) -> tuple[int, int]:
     return x_bytes, operand_workspace_bytes(op.y, y)
 
 
+def weights_shape(op: InnerProduct) -> tuple[int, int]:
+    return (op.inner, op.outputs) if op.transpose else (op.outputs, op.inner)
+
+
 def gradient_bytes(op: InnerProduct) -> int:
-    n, k = (op.inner, op.outputs) if op.transpose else (op.outputs, op.inner)
-    weights = cpu.inner_product_wgrad_workspace_bytes(op.rows, n, k)
-    return aligned(max(weights, cpu.column_sums_workspace_bytes(op.rows, op.outputs)))
+    rows = slices.rows_of_batch(op, op.rows)
+    weights = cpu.inner_product_wgrad_workspace_bytes(op.rows, *weights_shape(op), **rows)
+    return aligned(max(weights, slices.column_sums_workspace_bytes(op, op.rows, op.outputs)))
+
+
+def partial_sums_bytes(op: InnerProduct) -> int:
+    """Bytes of the partial sums that slices of a batch carry; 0 where the gradient itself is summed."""
+    return cpu.inner_product_wgrad_carry_bytes(slices.rows_of_batch(op, op.rows)["of"], *weights_shape(op))
 
 
 def workspace(op: InnerProduct, roles: Collection[str]) -> int:
-    gradients = "dw0" in roles or "dw1" in roles
+    gradients = any(role.removesuffix(CARRY) in ("dw0", "dw1") for role in roles)
     return sum(operand_bytes(op)) + (gradient_bytes(op) if gradients else 0)
 
 
@@ -85,17 +95,24 @@ def wgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
     x_matrix, y_matrix = matrices(op)
     dy, launches = reorder_operand(call, "dy0", op.y, y_matrix, x_bytes)
     workspace = call.workspace + x_bytes + y_bytes
-    if "dw0" in call:
+    if "dw0" in call or "dw0" + CARRY in call:
         x, before = reorder_operand(call, "x0", op.x, x_matrix, 0)
-        n, k, left, right = (op.inner, op.outputs, dy, x) if op.transpose else (op.outputs, op.inner, x, dy)
-        product = cpu.inner_product_wgrad(
-            op.rows, n, k, dw=call["dw0"], x=left, dy=right, accumulate=call.accumulates("dw0"), workspace=workspace
-        )
-        launches += [*before, product]
-    if "dw1" in call:
-        launches.append(
-            cpu.column_sums(
-                op.rows, op.outputs, out=call["dw1"], x=dy, accumulate=call.accumulates("dw1"), workspace=workspace
-            )
-        )
+        left, right = (dy, x) if op.transpose else (x, dy)
+        launches += [*before, *product(op, call, left, right, workspace)]
+    if "dw1" in call or "dw1" + CARRY in call:
+        accumulate = call.accumulates("dw1")
+        launches += slices.column_sums(op, call, "dw1", op.rows, op.outputs, dy, accumulate, workspace)
     return launches
+
+
+def product(op: InnerProduct, call: CpuCall, left: int, right: int, workspace: int) -> list[Launch]:
+    """dw0 (+)= right' left, of matrices at these addresses."""
+    n, k = weights_shape(op)
+    dw, accumulate, before = call["dw0"], call.accumulates("dw0"), list[Launch]()
+    if not partial_sums_bytes(op):
+        dw, accumulate, before = slices.sum_in_place(op, call, "dw0", n * k)
+    gradient = cpu.inner_product_wgrad(
+        op.rows, n, k, dw=dw, x=left, dy=right, accumulate=accumulate, workspace=workspace, carry=call["dw0" + CARRY],
+        **slices.rows_of_batch(op, op.rows),
+    )  # fmt: skip
+    return [*before, gradient]

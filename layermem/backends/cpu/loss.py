@@ -7,15 +7,19 @@ from collections.abc import Collection
 from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
 from layermem.backends.cpu.copy import operand_workspace_bytes, reorder, reorder_operand
+from layermem.backends.cpu.slices import counted_labels, items_of_batch, rows_of_batch
 from layermem.errors import InputError
 from layermem.ops import (
+    CARRY,
     ContrastiveLoss,
     EuclideanLoss,
     HingeLoss,
     ItemLoss,
     MultinomialLogisticLoss,
+    OpRecord,
     SigmoidCrossEntropyLoss,
     SmoothL1Loss,
+    Tensor,
 )
 from layermem.utils.units import aligned
 
@@ -37,29 +41,44 @@ def divisor(normalizer: int | None) -> int:
     return 0 if normalizer is None else max(1, normalizer)
 
 
+def whole_count(op: OpRecord, x: Tensor) -> int:
+    """Elements of `x` in the whole batch."""
+    return rows_of_batch(op, x.count)["of"]
+
+
 # -- a target for each element -----------------------------------------------------------------------------------------
 
 
+def sigmoid_loss_bytes(op: SigmoidCrossEntropyLoss) -> int:
+    return cpu.sigmoid_loss_workspace_bytes(whole_count(op, op.x))
+
+
 def sigmoid_loss_workspace_bytes(op: SigmoidCrossEntropyLoss, roles: Collection[str]) -> int:
-    return cpu.sigmoid_loss_workspace_bytes(op.x.count) + operand_workspace_bytes(op.target, op.x)
+    return sigmoid_loss_bytes(op) + operand_workspace_bytes(op.target, op.x)
 
 
-@kernel(SigmoidCrossEntropyLoss, "forward", workspace=sigmoid_loss_workspace_bytes)
+def sigmoid_loss_carry_bytes(op: SigmoidCrossEntropyLoss, role: str) -> int:
+    return cpu.sigmoid_loss_carry_bytes(whole_count(op, op.x))
+
+
+@kernel(SigmoidCrossEntropyLoss, "forward", workspace=sigmoid_loss_workspace_bytes, carry=sigmoid_loss_carry_bytes)
 def sigmoid_loss_forward(op: SigmoidCrossEntropyLoss, call: CpuCall) -> list[Launch]:
-    target, before = reorder_operand(call, "x1", op.target, op.x, cpu.sigmoid_loss_workspace_bytes(op.x.count))
+    target, before = reorder_operand(call, "x1", op.target, op.x, sigmoid_loss_bytes(op))
     launch = cpu.sigmoid_loss_forward(
         op.x.count, loss=call["y0"], x=call["x0"], target=target, ignore_label=op.ignore_label,
-        divisor=divisor(op.normalizer), workspace=call.workspace,
+        divisor=divisor(op.normalizer), workspace=call.workspace, carry=call["y0" + CARRY],
+        **rows_of_batch(op, op.x.count),
     )  # fmt: skip
     return [*before, launch]
 
 
 @kernel(SigmoidCrossEntropyLoss, "backward", workspace=sigmoid_loss_workspace_bytes)
 def sigmoid_loss_backward(op: SigmoidCrossEntropyLoss, call: CpuCall) -> list[Launch]:
-    target, before = reorder_operand(call, "x1", op.target, op.x, cpu.sigmoid_loss_workspace_bytes(op.x.count))
+    target, before = reorder_operand(call, "x1", op.target, op.x, sigmoid_loss_bytes(op))
     launch = cpu.sigmoid_loss_backward(
         op.x.count, dx=call["dx0"], x=call["x0"], target=target, dloss=call["dy0"], ignore_label=op.ignore_label,
         divisor=divisor(op.normalizer), accumulate=call.accumulates("dx0"), workspace=call.workspace,
+        **counted_labels(op, call, op.x.count, op.normalizer, op.ignore_label),
     )  # fmt: skip
     return [*before, launch]
 
@@ -71,12 +90,17 @@ def euclidean_loss_workspace_bytes(op: EuclideanLoss, roles: Collection[str]) ->
     return cpu.euclidean_loss_workspace_bytes(op.a.count) + reordered + gradient
 
 
-@kernel(EuclideanLoss, "forward", workspace=euclidean_loss_workspace_bytes)
+def euclidean_loss_carry_bytes(op: EuclideanLoss, role: str) -> int:
+    return cpu.euclidean_loss_carry_bytes(whole_count(op, op.a))
+
+
+@kernel(EuclideanLoss, "forward", workspace=euclidean_loss_workspace_bytes, carry=euclidean_loss_carry_bytes)
 def euclidean_loss_forward(op: EuclideanLoss, call: CpuCall) -> list[Launch]:
     b, before = reorder_operand(call, "x1", op.b, op.a, cpu.euclidean_loss_workspace_bytes(op.a.count))
     launch = cpu.euclidean_loss_forward(
-        op.a.count, loss=call["y0"], a=call["x0"], b=b, divisor=2 * op.items, workspace=call.workspace
-    )
+        op.a.count, loss=call["y0"], a=call["x0"], b=b, divisor=2 * items_of_batch(op, op.items),
+        workspace=call.workspace, carry=call["y0" + CARRY], **rows_of_batch(op, op.a.count),
+    )  # fmt: skip
     return [*before, launch]
 
 
@@ -87,8 +111,9 @@ def euclidean_loss_backward(op: EuclideanLoss, call: CpuCall) -> list[Launch]:
     reordered = bool(before) and "dx1" in call
     db = call.workspace + offset + operand_workspace_bytes(op.b, op.a) if reordered else call["dx1"]
     launch = cpu.euclidean_loss_backward(
-        op.a.count, da=call["dx0"], db=db, a=call["x0"], b=b, dloss=call["dy0"], divisor=op.items,
-        accumulate_da=call.accumulates("dx0"), accumulate_db=call.accumulates("dx1") and not reordered,
+        op.a.count, da=call["dx0"], db=db, a=call["x0"], b=b, dloss=call["dy0"],
+        divisor=items_of_batch(op, op.items), accumulate_da=call.accumulates("dx0"),
+        accumulate_db=call.accumulates("dx1") and not reordered,
     )  # fmt: skip
     if not reordered:
         return [*before, launch]
@@ -100,12 +125,17 @@ def smooth_l1_workspace_bytes(op: SmoothL1Loss, roles: Collection[str]) -> int:
     return cpu.euclidean_loss_workspace_bytes(op.x.count)
 
 
-@kernel(SmoothL1Loss, "forward", workspace=smooth_l1_workspace_bytes)
+def smooth_l1_carry_bytes(op: SmoothL1Loss, role: str) -> int:
+    return cpu.smooth_l1_loss_carry_bytes(whole_count(op, op.x))
+
+
+@kernel(SmoothL1Loss, "forward", workspace=smooth_l1_workspace_bytes, carry=smooth_l1_carry_bytes)
 def smooth_l1_forward(op: SmoothL1Loss, call: CpuCall) -> list[Launch]:
     return [
         cpu.smooth_l1_loss_forward(
             op.x.count, loss=call["y0"], a=call["x0"], b=call["x1"], inside=call["x2"], outside=call["x3"],
-            sigma=op.sigma, divisor=op.items, workspace=call.workspace,
+            sigma=op.sigma, divisor=items_of_batch(op, op.items), workspace=call.workspace,
+            carry=call["y0" + CARRY], **rows_of_batch(op, op.x.count),
         )
     ]  # fmt: skip
 
@@ -115,7 +145,7 @@ def smooth_l1_backward(op: SmoothL1Loss, call: CpuCall) -> list[Launch]:
     return [
         cpu.smooth_l1_loss_backward(
             op.x.count, da=call["dx0"], db=call["dx1"], a=call["x0"], b=call["x1"], inside=call["x2"],
-            outside=call["x3"], dloss=call["dy0"], sigma=op.sigma, divisor=op.items,
+            outside=call["x3"], dloss=call["dy0"], sigma=op.sigma, divisor=items_of_batch(op, op.items),
             accumulate_da=call.accumulates("dx0"), accumulate_db=call.accumulates("dx1"),
         )
     ]  # fmt: skip
@@ -124,16 +154,28 @@ def smooth_l1_backward(op: SmoothL1Loss, call: CpuCall) -> list[Launch]:
 # -- pairs of items ----------------------------------------------------------------------------------------------------
 
 
+def pairs_of_items(op: ContrastiveLoss) -> tuple[int, int]:
+    """(pairs, elements of one side of a pair)"""
+    pairs = op.items if op.part is None else op.part.count
+    return pairs, op.a.count // pairs
+
+
 def contrastive_loss_workspace_bytes(op: ContrastiveLoss, roles: Collection[str]) -> int:
-    return cpu.contrastive_loss_workspace_bytes(op.items, op.item_size)
+    return cpu.contrastive_loss_workspace_bytes(*pairs_of_items(op))
 
 
-@kernel(ContrastiveLoss, "forward", workspace=contrastive_loss_workspace_bytes)
+def contrastive_loss_carry_bytes(op: ContrastiveLoss, role: str) -> int:
+    pairs, size = pairs_of_items(op)
+    return cpu.contrastive_loss_carry_bytes(items_of_batch(op, pairs), size)
+
+
+@kernel(ContrastiveLoss, "forward", workspace=contrastive_loss_workspace_bytes, carry=contrastive_loss_carry_bytes)
 def contrastive_loss_forward(op: ContrastiveLoss, call: CpuCall) -> list[Launch]:
     return [
         cpu.contrastive_loss_forward(
-            op.items, op.item_size, loss=call["y0"], a=call["x0"], b=call["x1"], same=call["x2"], margin=op.margin,
-            legacy=op.legacy, divisor=2 * op.items, workspace=call.workspace,
+            *pairs_of_items(op), loss=call["y0"], a=call["x0"], b=call["x1"], same=call["x2"], margin=op.margin,
+            legacy=op.legacy, divisor=2 * items_of_batch(op, op.items), workspace=call.workspace,
+            carry=call["y0" + CARRY], **rows_of_batch(op, pairs_of_items(op)[0]),
         )
     ]  # fmt: skip
 
@@ -142,8 +184,8 @@ def contrastive_loss_forward(op: ContrastiveLoss, call: CpuCall) -> list[Launch]
 def contrastive_loss_backward(op: ContrastiveLoss, call: CpuCall) -> list[Launch]:
     return [
         cpu.contrastive_loss_backward(
-            op.items, op.item_size, da=call["dx0"], db=call["dx1"], a=call["x0"], b=call["x1"], same=call["x2"],
-            dloss=call["dy0"], margin=op.margin, legacy=op.legacy, divisor=op.items,
+            *pairs_of_items(op), da=call["dx0"], db=call["dx1"], a=call["x0"], b=call["x1"], same=call["x2"],
+            dloss=call["dy0"], margin=op.margin, legacy=op.legacy, divisor=items_of_batch(op, op.items),
             accumulate_da=call.accumulates("dx0"), accumulate_db=call.accumulates("dx1"),
         )
     ]  # fmt: skip
@@ -161,11 +203,16 @@ def item_loss_workspace_bytes(op: ItemLoss, roles: Collection[str]) -> int:
     return cpu.item_loss_workspace_bytes(op.items, op.classes)
 
 
-@kernel(HingeLoss, "forward", workspace=item_loss_workspace_bytes)
+def item_loss_carry_bytes(op: ItemLoss, role: str) -> int:
+    return cpu.item_loss_carry_bytes(items_of_batch(op, op.items), op.classes)
+
+
+@kernel(HingeLoss, "forward", workspace=item_loss_workspace_bytes, carry=item_loss_carry_bytes)
 def hinge_loss_forward(op: HingeLoss, call: CpuCall) -> list[Launch]:
     launch = cpu.hinge_loss_forward(
-        *item_shape(op), loss=call["y0"], x=call["x0"], label=call["x1"], squared=op.squared, workspace=call.workspace
-    )
+        *item_shape(op), loss=call["y0"], x=call["x0"], label=call["x1"], squared=op.squared,
+        workspace=call.workspace, carry=call["y0" + CARRY], **rows_of_batch(op, op.items),
+    )  # fmt: skip
     return [report_labels(call, launch)]
 
 
@@ -174,16 +221,17 @@ def hinge_loss_backward(op: HingeLoss, call: CpuCall) -> list[Launch]:
     return [
         cpu.hinge_loss_backward(
             *item_shape(op), dx=call["dx0"], x=call["x0"], label=call["x1"], dloss=call["dy0"], squared=op.squared,
-            accumulate=call.accumulates("dx0"),
+            accumulate=call.accumulates("dx0"), of=items_of_batch(op, op.items),
         )
     ]  # fmt: skip
 
 
-@kernel(MultinomialLogisticLoss, "forward", workspace=item_loss_workspace_bytes)
+@kernel(MultinomialLogisticLoss, "forward", workspace=item_loss_workspace_bytes, carry=item_loss_carry_bytes)
 def multinomial_logistic_loss_forward(op: MultinomialLogisticLoss, call: CpuCall) -> list[Launch]:
     launch = cpu.logistic_loss_forward(
-        *item_shape(op), loss=call["y0"], x=call["x0"], label=call["x1"], workspace=call.workspace
-    )
+        *item_shape(op), loss=call["y0"], x=call["x0"], label=call["x1"], workspace=call.workspace,
+        carry=call["y0" + CARRY], **rows_of_batch(op, op.items),
+    )  # fmt: skip
     return [report_labels(call, launch)]
 
 
@@ -192,6 +240,6 @@ def multinomial_logistic_loss_backward(op: MultinomialLogisticLoss, call: CpuCal
     return [
         cpu.logistic_loss_backward(
             *item_shape(op), dx=call["dx0"], x=call["x0"], label=call["x1"], dloss=call["dy0"],
-            accumulate=call.accumulates("dx0"),
+            accumulate=call.accumulates("dx0"), of=items_of_batch(op, op.items),
         )
     ]  # fmt: skip

@@ -9,6 +9,7 @@ from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, Launches, kernel
 from layermem.backends.cpu.broadcast import Broadcast
 from layermem.backends.cpu.copy import copy_unless_shared
+from layermem.backends.cpu.slices import channel_sums, is_slice, rows_of_batch
 from layermem.ops import LRN, BatchNorm, BatchNormScale, Bias, Scale
 from layermem.utils.units import aligned
 
@@ -225,10 +226,37 @@ def bias_forward(op: Bias, call: CpuCall) -> list[Launch]:
     return [*before, *blocks]
 
 
-@kernel(Scale, "backward", workspace=scale_backward_workspace_bytes)
+def scale_carry_bytes(op: Scale | Bias, role: str) -> int | None:
+    """Where the operand is a parameter over channels, in one block."""
+    broadcast = Broadcast(op)
+    if 0 not in op.summed or broadcast.leading or not op.operand.startswith("w"):
+        return None
+    whole = rows_of_batch(op, broadcast.outer)["of"]
+    return cpu.channel_sums_carry_bytes(cpu.Channels(whole, broadcast.width, broadcast.inner))
+
+
+def sums_of_slice(op: Scale | Bias, call: CpuCall, role: str | None, kind: str, copy: int) -> list[Launch]:
+    if role is None:
+        return []
+    broadcast = Broadcast(op)
+    out, accumulate, after = broadcast.gradient(call, role, copy)
+    return [*channel_sums(op, call, role, kind, broadcast.outer, broadcast.shape, out, accumulate), *after]
+
+
+@kernel(Scale, "backward", workspace=scale_backward_workspace_bytes, carry=scale_carry_bytes)
 def scale_backward(op: Scale, call: CpuCall) -> list[Launch]:
     broadcast, dbias_role = Broadcast(op), f"d{op.bias}" if op.bias else None
     copies = call.workspace + cpu.scale_backward_workspace_bytes(broadcast.shape)
+    if is_slice(op) and not broadcast.leading:
+        factor, before = broadcast.operand(call, op.operand, copies)
+        sums = sums_of_slice(op, call, f"d{op.operand}", "product", copies + broadcast.nbytes)
+        sums += sums_of_slice(op, call, dbias_role, "plain", copies + 2 * broadcast.nbytes)
+        if "dx0" in call:
+            dx = cpu.scale_backward(
+                broadcast.shape, dx=call["dx0"], dy=call["dy0"], factor=factor, accumulate_dx=call.accumulates("dx0")
+            )
+            sums += [*before, dx]
+        return sums
     factor, before = broadcast.operand(call, op.operand, copies)
     dfactor, accumulate_dfactor, after_dfactor = broadcast.gradient(call, f"d{op.operand}", copies + broadcast.nbytes)
     dbias, accumulate_dbias, after_dbias = broadcast.gradient(call, dbias_role, copies + 2 * broadcast.nbytes)
@@ -245,12 +273,15 @@ def scale_backward(op: Scale, call: CpuCall) -> list[Launch]:
     return [*before, *blocks, *after_dfactor, *after_dbias]
 
 
-@kernel(Bias, "backward", workspace=scale_backward_workspace_bytes)
+@kernel(Bias, "backward", workspace=scale_backward_workspace_bytes, carry=scale_carry_bytes)
 def bias_backward(op: Bias, call: CpuCall) -> list[Launch]:
     broadcast = Broadcast(op)
     copies = call.workspace + cpu.scale_backward_workspace_bytes(broadcast.shape)
-    dbias, accumulate, after = broadcast.gradient(call, f"d{op.operand}", copies)
     launches: list[Launch] = []
+    if is_slice(op) and op.operand.startswith("w"):
+        dbias, after = 0, sums_of_slice(op, call, f"d{op.operand}", "plain", copies)
+    else:
+        dbias, accumulate, after = broadcast.gradient(call, f"d{op.operand}", copies)
     if dbias:
         launches += [
             cpu.scale_backward(

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.backends.cpu.slices import rows_of_batch
 from layermem.ops import Pool, StochasticPool
 
 
@@ -42,12 +43,12 @@ def pool_forward(op: Pool, call: CpuCall) -> list[Launch]:
 def stochastic_pool_forward(op: StochasticPool, call: CpuCall) -> list[Launch]:
     if op.average:
         return [cpu.stochastic_pool_average(native(op), y=call["y0"], x=call["x0"])]
-    context = call.context
+    context, first = call.context, rows_of_batch(op, op.y.count)["first"]
 
     @lru_cache(maxsize=1)
     def launch(seed: int) -> cpu.StepLaunch:
         return cpu.stochastic_pool_forward(
-            native(op), y=call["y0"], x=call["x0"], argmax=call["argmax"], seed=seed, stream=op.stream
+            native(op), y=call["y0"], x=call["x0"], argmax=call["argmax"], seed=seed, stream=op.stream, first=first
         )
 
     return [lambda: launch(context["seed"])(context["step"])]  # the seed is set after binding

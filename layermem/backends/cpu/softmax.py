@@ -8,12 +8,18 @@ from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
 from layermem.backends.cpu.copy import operand_workspace_bytes, reorder_operand
 from layermem.backends.cpu.loss import divisor, report_labels
-from layermem.ops import Accuracy, InfogainLoss, Scores, Softmax, SoftmaxLoss
+from layermem.backends.cpu.slices import counted_labels, rows_of_batch
+from layermem.ops import CARRY, Accuracy, InfogainLoss, Scores, Softmax, SoftmaxLoss
 from layermem.utils.units import aligned
 
 
 def axis(op: Scores) -> cpu.Axis:
     return cpu.Axis(op.outer, op.classes, op.inner)
+
+
+def whole_axis(op: Scores) -> cpu.Axis:
+    """That of the whole batch."""
+    return cpu.Axis(rows_of_batch(op, op.outer)["of"], op.classes, op.inner)
 
 
 @kernel(Softmax, "forward")
@@ -28,25 +34,33 @@ def softmax_backward(op: Softmax, call: CpuCall) -> list[Launch]:
 
 
 def softmax_loss_workspace_bytes(op: SoftmaxLoss, roles: Collection[str]) -> int:
-    return cpu.softmax_loss_workspace_bytes(axis(op)) + operand_workspace_bytes(op.label, op.positions)
+    return cpu.softmax_loss_workspace_bytes(whole_axis(op)) + operand_workspace_bytes(op.label, op.positions)
 
 
-@kernel(SoftmaxLoss, "forward", workspace=softmax_loss_workspace_bytes)
+def softmax_loss_carry_bytes(op: SoftmaxLoss, role: str) -> int:
+    return cpu.softmax_loss_carry_bytes(whole_axis(op))
+
+
+@kernel(SoftmaxLoss, "forward", workspace=softmax_loss_workspace_bytes, carry=softmax_loss_carry_bytes)
 def softmax_loss_forward(op: SoftmaxLoss, call: CpuCall) -> list[Launch]:
-    label, before = reorder_operand(call, "x1", op.label, op.positions, cpu.softmax_loss_workspace_bytes(axis(op)))
+    offset = cpu.softmax_loss_workspace_bytes(whole_axis(op))
+    label, before = reorder_operand(call, "x1", op.label, op.positions, offset)
     launch = cpu.softmax_loss_forward(
         axis(op), loss=call["y0"], y=call["y1"], x=call["x0"], label=label, ignore_label=op.ignore_label,
-        divisor=divisor(op.normalizer), workspace=call.workspace,
+        divisor=divisor(op.normalizer), workspace=call.workspace, carry=call["y0" + CARRY],
+        **rows_of_batch(op, op.outer),
     )  # fmt: skip
     return [*before, report_labels(call, launch)]
 
 
 @kernel(SoftmaxLoss, "backward", workspace=softmax_loss_workspace_bytes)
 def softmax_loss_backward(op: SoftmaxLoss, call: CpuCall) -> list[Launch]:
-    label, before = reorder_operand(call, "x1", op.label, op.positions, cpu.softmax_loss_workspace_bytes(axis(op)))
+    offset = cpu.softmax_loss_workspace_bytes(whole_axis(op))
+    label, before = reorder_operand(call, "x1", op.label, op.positions, offset)
     launch = cpu.softmax_loss_backward(
         axis(op), dx=call["dx0"], x=call["x0"], label=label, dloss=call["dy0"], ignore_label=op.ignore_label,
         divisor=divisor(op.normalizer), accumulate=call.accumulates("dx0"), workspace=call.workspace,
+        **counted_labels(op, call, op.positions.count, op.normalizer, op.ignore_label),
     )  # fmt: skip
     return [*before, report_labels(call, launch)]
 
@@ -58,8 +72,13 @@ def softmax_loss_backward(op: SoftmaxLoss, call: CpuCall) -> list[Launch]:
 
 def infogain_workspace_bytes(op: InfogainLoss, roles: Collection[str]) -> int:
     """The softmax, the labels in order, and what the kernels need."""
-    kernels = cpu.infogain_loss_workspace_bytes(axis(op))
+    kernels = cpu.infogain_loss_workspace_bytes(whole_axis(op))
     return aligned(op.x.nbytes) + operand_workspace_bytes(op.label, op.positions) + kernels
+
+
+def infogain_carry_bytes(op: InfogainLoss, role: str) -> int | None:
+    """Kernels of a slice take the classes of a position side by side."""
+    return cpu.infogain_loss_carry_bytes(whole_axis(op)) if op.inner == 1 else None
 
 
 def infogain_operands(op: InfogainLoss, call: CpuCall) -> tuple[int, int, int, list[Launch]]:
@@ -71,12 +90,13 @@ def infogain_operands(op: InfogainLoss, call: CpuCall) -> tuple[int, int, int, l
     return shares, label, workspace, [*before, cpu.softmax_forward(axis(op), y=shares, x=call["x0"])]
 
 
-@kernel(InfogainLoss, "forward", workspace=infogain_workspace_bytes)
+@kernel(InfogainLoss, "forward", workspace=infogain_workspace_bytes, carry=infogain_carry_bytes)
 def infogain_loss_forward(op: InfogainLoss, call: CpuCall) -> list[Launch]:
     shares, label, workspace, before = infogain_operands(op, call)
     launch = cpu.infogain_loss_forward(
         axis(op), loss=call["y0"], p=shares, label=label, matrix=call["x2"], ignore_label=op.ignore_label,
-        divisor=divisor(op.normalizer), workspace=workspace,
+        divisor=divisor(op.normalizer), workspace=workspace, carry=call["y0" + CARRY],
+        **rows_of_batch(op, op.positions.count),
     )  # fmt: skip
     return [*before, report_labels(call, launch)]
 
@@ -87,7 +107,7 @@ def infogain_loss_backward(op: InfogainLoss, call: CpuCall) -> list[Launch]:
     launch = cpu.infogain_loss_backward(
         axis(op), dx=call["dx0"], p=shares, label=label, matrix=call["x2"], dloss=call["dy0"],
         ignore_label=op.ignore_label, divisor=divisor(op.normalizer), accumulate=call.accumulates("dx0"),
-        workspace=workspace,
+        workspace=workspace, **counted_labels(op, call, op.positions.count, op.normalizer, op.ignore_label),
     )  # fmt: skip
     return [*before, report_labels(call, launch)]
 

@@ -6,7 +6,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from layermem.backends.reference.base import Array, ReferenceCall, axes_of_caffe, kernel, stored
+from layermem.backends.reference.base import (
+    Array,
+    ReferenceCall,
+    axes_of_caffe,
+    double_sum,
+    kernel,
+    stored,
+    sum_of_items,
+)
 from layermem.ops import Kind, Pointwise, PReLU, ReluMask
 
 Function = Callable[[Pointwise, Array], Array | float]
@@ -130,12 +138,15 @@ def prelu_forward(op: PReLU, call: ReferenceCall) -> None:
     call["y0"][...] = np.where(x > 0, x, slopes(op, call["w0"]) * x)
 
 
-@kernel(PReLU, "backward")
+@kernel(PReLU, "backward", carry=lambda op, role: 8 * (1 if op.shared else op.x.shape[1]))
 def prelu_backward(op: PReLU, call: ReferenceCall) -> None:
     x, dy = call["x0"], call["dy0"]
-    if "dw0" in call:  # before dx, which may lie on x or dy
+    if call.wants("dw0"):  # before dx, which may lie on x or dy
         part = np.where(x > 0, 0, dy * x)
-        others = tuple(axis for axis in range(part.ndim) if op.shared or axis != 1)
-        call["dw0"][...] = part.sum(axis=others)
+        others = tuple(axis for axis in range(part.ndim - 1) if op.shared or axis != 0)
+        shape = () if op.shared else part.shape[1:2]
+        total = sum_of_items(op, call, "dw0", shape, np.float64, (double_sum(item, others) for item in part))
+        if "dw0" in call:
+            call["dw0"][...] = total.reshape(call["dw0"].shape)
     if "dx0" in call:
         call["dx0"][...] = np.where(x > 0, dy, slopes(op, call["w0"]) * dy)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from layermem.backends.reference.base import ReferenceCall, kernel
+from layermem.backends.reference.base import ReferenceCall, double_sum, kernel
 from layermem.backends.reference.shape import copy
 from layermem.ops import Axpy
 
@@ -17,7 +15,7 @@ def axpy_forward(op: Axpy, call: ReferenceCall) -> None:
 @kernel(Axpy, "backward")
 def axpy_backward(op: Axpy, call: ReferenceCall) -> None:
     if "dx0" in call:
-        sums = (call["dy0"] * call["x1"]).sum(axis=op.scale.summed, dtype=np.float64)
+        sums = double_sum(call["dy0"] * call["x1"], op.scale.summed)
         call["dx0"][...] = sums.reshape(call["dx0"].shape)
     if "dx1" in call:  # last: it may lie over dy or x
         call["dx1"][...] = call["dy0"] * call["x0"].reshape(op.scale.view)

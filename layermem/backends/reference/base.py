@@ -9,13 +9,16 @@ checks); kernels must not narrow.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from math import prod
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from layermem.backends.arena import axes_of_caffe as axes_of_caffe
 from layermem.backends.registry import KernelRegistry, StepContext, UndeclaredRole
+from layermem.ops import CARRY, OpRecord
 
 Array = npt.NDArray[Any]
 
@@ -37,6 +40,10 @@ class ReferenceCall:
     def __contains__(self, role: str) -> bool:
         return role in self.arrays
 
+    def wants(self, role: str) -> bool:
+        """Whether the op computes `role`, or its slice's part of it."""
+        return role in self.arrays or role + CARRY in self.arrays
+
     def all(self, stem: str) -> list[Array]:
         """The arrays of stem0, stem1, .. that the op has, in the order of their numbers."""
         numbered = (role for role in self.arrays if re.fullmatch(stem + r"\d+", role))
@@ -50,6 +57,29 @@ class ReferenceCall:
 
 REGISTRY: KernelRegistry[ReferenceCall, None] = KernelRegistry("reference")
 kernel = REGISTRY.kernel
+
+
+def sum_of_items(
+    op: OpRecord, call: ReferenceCall, role: str, shape: tuple[int, ...], dtype: npt.DTypeLike, items: Iterable[Array]
+) -> Array:
+    """The sum over the batch of what each of its `items` gives to `role`, one after the other: so slices that carry it
+    have the bits of the whole.  In a slice, the sum of all items so far."""
+    if role + CARRY in call:
+        total = call[role + CARRY].view(dtype)[: prod(shape)].reshape(shape)
+        if op.part is not None and op.part.is_first:
+            total[...] = 0
+    else:
+        total = np.zeros(shape, dtype)
+    for item in items:
+        total += item
+    return total
+
+
+def double_sum(array: Array, axes: int | tuple[int, ...]) -> Array:
+    """The sum over some axes in double precision.  Where NumPy converts while it adds, it sums up pieces of its
+    buffer, which begin elsewhere in another batch."""
+    total: Array = array.astype(np.float64).sum(axis=axes)
+    return total
 
 
 def stored(array: Array) -> Array:

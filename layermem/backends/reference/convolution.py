@@ -6,18 +6,19 @@ With image [N,H,W,C], maps [N,Ho,Wo,K] and filter [K,kh,kw,C/g] (layermem/ops/co
     conv_dgrad   image[p] += maps[o] filter[t]           Conv dgrad       Deconv forward
     conv_wgrad   dfilter[t] = sum_o maps[o] image[p]     wgrad of both
 
-conv_fprop and conv_wgrad lay out windows as rows of a matrix (im2col), a few images at a time.
+conv_fprop and conv_wgrad lay out windows as rows of a matrix (im2col), a few images at a time.  Each product is that of
+one image, and sums over the batch add one image after the other, so that an image has the same bits in any batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from layermem.backends.reference.base import Array, ReferenceCall, kernel, stored
+from layermem.backends.reference.base import Array, ReferenceCall, double_sum, kernel, stored, sum_of_items
 from layermem.backends.reference.epilogue import finish_epilogue
-from layermem.ops import Conv, ConvProblem, Deconv, Window
+from layermem.ops import Conv, ConvProblem, Deconv, OpRecord, Window
 
 AT_ONCE = 1 << 22  # elements of a window matrix; the cut depends on shapes alone, so sums have one order
 
@@ -43,7 +44,7 @@ def padded(problem: ConvProblem, image: Array) -> Array:
 
 
 def window_rows(problem: ConvProblem, image: Array) -> Array:
-    """[g, N*Ho*Wo, kh*kw*C/g]: the image under each window, a row a window."""
+    """[g, N, Ho*Wo, kh*kw*C/g]: the image under each window, a row a window."""
     down, right = problem.rows, problem.columns
     n, channels = image.shape[0], image.shape[3]
     image = padded(problem, image)
@@ -51,7 +52,7 @@ def window_rows(problem: ConvProblem, image: Array) -> Array:
     matrix = np.empty(shape, image.dtype)
     for r, s, rows, columns in taps(problem):
         matrix[..., r, s, :] = by_group(problem, image[:, rows, columns])
-    return matrix.reshape(problem.groups, n * down.floor_out * right.floor_out, -1)
+    return matrix.reshape(problem.groups, n, down.floor_out * right.floor_out, -1)
 
 
 def by_group(problem: ConvProblem, array: Array) -> Array:
@@ -61,8 +62,9 @@ def by_group(problem: ConvProblem, array: Array) -> Array:
 
 
 def map_rows(problem: ConvProblem, maps: Array) -> Array:
-    """[N,Ho,Wo,K] -> [g, N*Ho*Wo, K/g]"""
-    return by_group(problem, maps).reshape(problem.groups, -1, maps.shape[3] // problem.groups)
+    """[N,Ho,Wo,K] -> [g, N, Ho*Wo, K/g]"""
+    n, _, _, channels = maps.shape
+    return by_group(problem, maps).reshape(problem.groups, n, -1, channels // problem.groups)
 
 
 def weight_rows(problem: ConvProblem, weights: Array) -> Array:
@@ -78,7 +80,7 @@ def portions(problem: ConvProblem, images: int) -> Iterator[slice]:
 
 
 def conv_fprop(problem: ConvProblem, maps: Array, image: Array, weights: Array) -> None:
-    w = weight_rows(problem, weights).transpose(0, 2, 1)
+    w = weight_rows(problem, weights).transpose(0, 2, 1)[:, None]
     for part in portions(problem, image.shape[0]):
         values = window_rows(problem, image[part]) @ w
         n, ho, wo, channels = maps[part].shape
@@ -89,26 +91,46 @@ def conv_dgrad(problem: ConvProblem, image: Array, maps: Array, weights: Array) 
     down, right = problem.rows, problem.columns
     n, height, width, channels = image.shape
     values = map_rows(problem, maps)
-    w = stored(weights).reshape(problem.groups, values.shape[2], down.kernel, right.kernel, -1)
+    w = stored(weights).reshape(problem.groups, values.shape[3], down.kernel, right.kernel, -1)
     total = np.zeros((n, height + 2 * down.pad, width + 2 * right.pad, channels), image.dtype)
     for r, s, rows, columns in taps(problem):
-        tap = (values @ w[:, :, r, s]).reshape(problem.groups, n, down.floor_out, right.floor_out, -1)
+        tap = (values @ w[:, None, :, r, s]).reshape(problem.groups, n, down.floor_out, right.floor_out, -1)
         total[:, rows, columns] += np.moveaxis(tap, 0, 3).reshape(n, down.floor_out, right.floor_out, channels)
     image[...] = total[:, down.pad : down.pad + height, right.pad : right.pad + width]
 
 
-def conv_wgrad(problem: ConvProblem, maps: Array, image: Array) -> Array:
-    """The gradient of the weights from one pair of bottom and top, in their stored shape."""
-    k, c, kh, kw = problem.filter.shape
-    total = np.zeros((problem.groups, k // problem.groups, kh * kw * c), maps.dtype)
+def conv_wgrad(problem: ConvProblem, maps: Array, image: Array) -> Iterator[Array]:
+    """What each image of one pair of bottom and top gives to the gradient of the weights: [g, K/g, kh*kw*C/g]."""
     for part in portions(problem, image.shape[0]):
-        total += map_rows(problem, maps[part]).transpose(0, 2, 1) @ window_rows(problem, image[part])
-    return total.reshape(k, kh, kw, c)
+        rows, windows = map_rows(problem, maps[part]), window_rows(problem, image[part])
+        for item in range(rows.shape[1]):
+            yield rows[:, item].transpose(0, 2, 1) @ windows[:, item]
 
 
-def bias_gradient(call: ReferenceCall) -> None:
+def weight_gradient(op: Conv | Deconv, call: ReferenceCall, pairs: Iterable[tuple[Array, Array]]) -> None:
+    """dw0 from pairs of maps and image; with several, image by image of all of them."""
+    problem = op.problem
+    k, c, kh, kw = problem.filter.shape
+    shape = (problem.groups, k // problem.groups, kh * kw * c)
+    each = zip(*(conv_wgrad(problem, stored(maps), stored(image)) for maps, image in pairs), strict=True)
+    dtype = call["dy0"].dtype
+    total = sum_of_items(op, call, "dw0", shape, dtype, (part for parts in each for part in parts))
+    if "dw0" in call:
+        stored(call["dw0"])[...] = total.reshape(k, kh, kw, c)
+
+
+def bias_gradient(op: OpRecord, call: ReferenceCall) -> None:
+    if not call.wants("dw1"):
+        return
+    dys = call.all("dy")
+    sums = (double_sum(dy[item], (1, 2)) for item in range(dys[0].shape[0]) for dy in dys)
+    total = sum_of_items(op, call, "dw1", (dys[0].shape[1],), np.float64, sums)
     if "dw1" in call:
-        call["dw1"][...] = sum(dy.sum(axis=(0, 2, 3), dtype=np.float64) for dy in call.all("dy"))
+        call["dw1"][...] = total
+
+
+def carry_bytes(op: Conv | Deconv, role: str) -> int:
+    return op.problem.filter.nbytes if role == "dw0" else 8 * max(op.problem.k, op.problem.c)
 
 
 def fprop_without_epilogue(op: Conv, call: ReferenceCall, ys: list[Array]) -> None:
@@ -129,12 +151,11 @@ def convolution_fprop(op: Conv, call: ReferenceCall) -> None:
     finish_epilogue(call, y, relu=op.relu, residual=op.residual)
 
 
-@kernel(Conv, "wgrad")
+@kernel(Conv, "wgrad", carry=carry_bytes)
 def convolution_wgrad(op: Conv, call: ReferenceCall) -> None:
-    if "dw0" in call:
-        pairs = zip(call.all("x"), call.all("dy"), strict=True)
-        stored(call["dw0"])[...] = sum(conv_wgrad(op.problem, stored(dy), stored(x)) for x, dy in pairs)
-    bias_gradient(call)
+    if call.wants("dw0"):
+        weight_gradient(op, call, zip(call.all("dy"), call.all("x"), strict=True))
+    bias_gradient(op, call)
 
 
 @kernel(Conv, "dgrad")
@@ -151,12 +172,11 @@ def deconvolution_fprop(op: Deconv, call: ReferenceCall) -> None:
             stored(y)[...] += call["w1"]
 
 
-@kernel(Deconv, "wgrad")
+@kernel(Deconv, "wgrad", carry=carry_bytes)
 def deconvolution_wgrad(op: Deconv, call: ReferenceCall) -> None:
-    if "dw0" in call:
-        pairs = zip(call.all("x"), call.all("dy"), strict=True)
-        stored(call["dw0"])[...] = sum(conv_wgrad(op.problem, stored(x), stored(dy)) for x, dy in pairs)
-    bias_gradient(call)
+    if call.wants("dw0"):
+        weight_gradient(op, call, zip(call.all("x"), call.all("dy"), strict=True))
+    bias_gradient(op, call)
 
 
 @kernel(Deconv, "dgrad")

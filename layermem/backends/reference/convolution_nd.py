@@ -113,7 +113,7 @@ def convolution_wgrad(op: ConvNd, call: ReferenceCall) -> None:
     if "dw0" in call:
         pairs = zip(call.all("x"), call.all("dy"), strict=True)
         stored(call["dw0"])[...] = sum(conv_wgrad(op.problem, dy, x) for x, dy in pairs)
-    bias_gradient(call)
+    bias_gradient(op, call)
 
 
 @kernel(DeconvNd, "forward")
@@ -134,4 +134,4 @@ def deconvolution_wgrad(op: DeconvNd, call: ReferenceCall) -> None:
     if "dw0" in call:
         pairs = zip(call.all("x"), call.all("dy"), strict=True)
         stored(call["dw0"])[...] = sum(conv_wgrad(op.problem, x, dy) for x, dy in pairs)
-    bias_gradient(call)
+    bias_gradient(op, call)

@@ -29,6 +29,10 @@ class ReferenceDevice(Device):
     def describe(self) -> str:
         return f"NumPy {np.__version__}, the definition of every op"
 
+    def carry_bytes(self, record: OpRecord, step: str, role: str) -> int | None:
+        nbytes = REGISTRY.carry_bytes(record, step, role)  # of blobs in float32
+        return None if nbytes is None else nbytes * np.dtype(self.real).itemsize // np.dtype(np.float32).itemsize
+
     def implements(self, record: OpRecord, step: str) -> bool:
         return REGISTRY.implements(record, step)
 

@@ -12,7 +12,9 @@ from layermem.ops import Dropout
 def apply_dropout(op: Dropout, call: ReferenceCall, into: Array, source: Array) -> None:
     """into = source where kept, scaled; 0 elsewhere."""
     into, source = stored(into), stored(source)
-    random_words = words(source.size, call.context["seed"], op.stream, call.context["step"]).reshape(source.shape)
+    first = 0 if op.part is None else op.part.first * source.size // op.part.count
+    random_words = words(source.size, call.context["seed"], op.stream, call.context["step"], first)
+    random_words = random_words.reshape(source.shape)
     into[...] = np.where(random_words >= op.threshold, source * op.scale, 0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from layermem.backends.reference.base import Array, ReferenceCall, kernel
+from layermem.backends.reference.base import Array, ReferenceCall, kernel, sum_of_items
 from layermem.backends.reference.loss import labels_of
 from layermem.ops import BatchReindex, Embed, Gather
 
@@ -28,12 +28,18 @@ def embed_forward(op: Embed, call: ReferenceCall) -> None:
         call["y0"][...] += call["w1"]
 
 
-@kernel(Embed, "wgrad")
+@kernel(Embed, "wgrad", carry=lambda op, role: 4 * op.rows * op.width if role == "dw0" else 8 * op.width)
 def embed_wgrad(op: Embed, call: ReferenceCall) -> None:
-    if "dw0" in call:
-        call["dw0"][...] = scatter(op, call, call["x0"], call["dy0"])
-    if "dw1" in call:
-        call["dw1"][...] = call["dy0"].reshape(op.count, op.width).sum(axis=0)
+    dy = call["dy0"].reshape(op.count, op.width)
+    if call.wants("dw0"):
+        total = sum_of_items(op, call, "dw0", (op.rows, op.width), dy.dtype, ())
+        np.add.at(total, labels_of(op, call, call["x0"]), dy)
+        if "dw0" in call:
+            call["dw0"][...] = total
+    if call.wants("dw1"):
+        total = sum_of_items(op, call, "dw1", (op.width,), np.float64, dy)
+        if "dw1" in call:
+            call["dw1"][...] = total
 
 
 @kernel(BatchReindex, "forward")

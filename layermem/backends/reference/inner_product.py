@@ -1,13 +1,18 @@
-"""InnerProduct: one matrix product forward, two backward."""
+"""InnerProduct: one matrix product forward, two backward.
+
+Rows are multiplied one by one, and gradients add one row after the other, so that a row has the same bits in any batch.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from layermem.backends.reference.base import Array, ReferenceCall, kernel
+from layermem.backends.reference.base import Array, ReferenceCall, kernel, sum_of_items
 from layermem.backends.reference.epilogue import finish_epilogue
 from layermem.backends.reference.update import update
 from layermem.ops import InnerProduct, InnerProductUpdate
+
+AT_ONCE = 1 << 15  # elements of a gradient that stay in the cache while all rows are added to them
 
 
 def memory_order(op: InnerProduct, array: Array) -> Array:
@@ -25,29 +30,47 @@ def weight_rows(op: InnerProduct, w: Array) -> Array:
     return w.T if op.transpose else memory_order(op, w).reshape(op.outputs, op.inner)
 
 
+def by_row(rows: Array, matrix: Array) -> Array:
+    """rows @ matrix"""
+    products: Array = rows[:, None] @ matrix
+    return products[:, 0]
+
+
+def carry_bytes(op: InnerProduct, role: str) -> int:
+    return 4 * op.outputs * op.inner if role == "dw0" else 8 * op.outputs
+
+
 @kernel(InnerProduct, "forward")
 def inner_product_fprop(op: InnerProduct, call: ReferenceCall) -> None:
-    y = bottom_rows(op, call["x0"]) @ weight_rows(op, call["w0"]).T
+    y = by_row(bottom_rows(op, call["x0"]), weight_rows(op, call["w0"]).T)
     if op.bias:
         y += call["w1"]
     y = y.reshape(call["y0"].shape)
     finish_epilogue(call, y, relu=op.relu, residual=op.residual)
 
 
-@kernel(InnerProduct, "wgrad")
+@kernel(InnerProduct, "wgrad", carry=carry_bytes)
 def inner_product_wgrad(op: InnerProduct, call: ReferenceCall) -> None:
     dy = call["dy0"].reshape(op.rows, op.outputs)
-    if "dw0" in call:
-        dw = dy.T @ bottom_rows(op, call["x0"])
-        place = call["dw0"].T if op.transpose else memory_order(op, call["dw0"])
-        place[...] = dw.reshape(place.shape)
-    if "dw1" in call:
-        call["dw1"][...] = dy.sum(axis=0, dtype=np.float64)
+    if call.wants("dw0"):
+        x = bottom_rows(op, call["x0"])
+        dw = sum_of_items(op, call, "dw0", (op.outputs, op.inner), dy.dtype, ())
+        step = max(1, AT_ONCE // op.inner)
+        for outputs in (slice(first, first + step) for first in range(0, op.outputs, step)):
+            for row, row_of_x in zip(dy[:, outputs, None], x, strict=True):
+                dw[outputs] += row * row_of_x
+        if "dw0" in call:
+            place = call["dw0"].T if op.transpose else memory_order(op, call["dw0"])
+            place[...] = dw.reshape(place.shape)
+    if call.wants("dw1"):
+        total = sum_of_items(op, call, "dw1", (op.outputs,), np.float64, dy)
+        if "dw1" in call:
+            call["dw1"][...] = total
 
 
 @kernel(InnerProduct, "dgrad")
 def inner_product_dgrad(op: InnerProduct, call: ReferenceCall) -> None:
-    dx = call["dy0"].reshape(op.rows, op.outputs) @ weight_rows(op, call["w0"])
+    dx = by_row(call["dy0"].reshape(op.rows, op.outputs), weight_rows(op, call["w0"]))
     place = memory_order(op, call["dx0"])
     place[...] = dx.reshape(place.shape)
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from layermem.backends.reference.activation import sigmoid
-from layermem.backends.reference.base import Array, ReferenceCall, kernel
+from layermem.backends.reference.base import Array, ReferenceCall, double_sum, kernel, sum_of_items
 from layermem.errors import InputError
 from layermem.ops import (
+    WHOLE,
     ContrastiveLoss,
     EuclideanLoss,
     HingeLoss,
     ItemLoss,
     MultinomialLogisticLoss,
+    OpRecord,
     ReadsLabels,
     SigmoidCrossEntropyLoss,
     SmoothL1Loss,
@@ -40,18 +42,35 @@ def divisor(normalizer: int | None, valid: Array) -> int:
     return max(1, int(np.count_nonzero(valid)) if normalizer is None else normalizer)
 
 
+def write_loss(op: OpRecord, call: ReferenceCall, each: Array, divisor: float) -> None:
+    """y0 = the sum of `each` / divisor; axis 0 of `each` is the batch."""
+    rows = each.reshape(len(each), -1)
+    total = sum_of_items(op, call, "y0", (), np.float64, double_sum(rows, 1))
+    if "y0" in call:
+        call["y0"][...] = total / divisor
+
+
+def items_of(op: EuclideanLoss | SmoothL1Loss | ItemLoss | ContrastiveLoss) -> int:
+    """The items of the whole batch."""
+    return op.items if op.part is None else op.part.items
+
+
+def loss_bytes(op: OpRecord, role: str) -> int:
+    return 8
+
+
 # -- EuclideanLoss ---------------------------------------------------------------------------------------------
 
 
-@kernel(EuclideanLoss, "forward")
+@kernel(EuclideanLoss, "forward", carry=loss_bytes)
 def euclidean_forward(op: EuclideanLoss, call: ReferenceCall) -> None:
     difference = call["x0"] - call["x1"].reshape(call["x0"].shape)
-    call["y0"][...] = np.square(difference).sum() / (2 * op.items)
+    write_loss(op, call, np.square(difference), 2 * items_of(op))
 
 
 @kernel(EuclideanLoss, "backward")
 def euclidean_backward(op: EuclideanLoss, call: ReferenceCall) -> None:
-    gradient = (call["dy0"] / op.items) * (call["x0"] - call["x1"].reshape(call["x0"].shape))
+    gradient = (call["dy0"] / items_of(op)) * (call["x0"] - call["x1"].reshape(call["x0"].shape))
     if "dx0" in call:
         call["dx0"][...] = gradient
     if "dx1" in call:
@@ -69,13 +88,13 @@ def smooth_l1_operands(op: SmoothL1Loss, call: ReferenceCall) -> tuple[Array, Ar
     return inside * (a - call["x1"].reshape(a.shape)), inside, outside
 
 
-@kernel(SmoothL1Loss, "forward")
+@kernel(SmoothL1Loss, "forward", carry=loss_bytes)
 def smooth_l1_forward(op: SmoothL1Loss, call: ReferenceCall) -> None:
     d, _, outside = smooth_l1_operands(op, call)
     sharpness = op.sigma**2
     near = np.abs(d) < 1 / sharpness
     losses = outside * np.where(near, sharpness / 2 * d * d, np.abs(d) - 0.5 / sharpness)
-    call["y0"][...] = losses.sum() / op.items
+    write_loss(op, call, losses, items_of(op))
 
 
 @kernel(SmoothL1Loss, "backward")
@@ -83,7 +102,7 @@ def smooth_l1_backward(op: SmoothL1Loss, call: ReferenceCall) -> None:
     d, inside, outside = smooth_l1_operands(op, call)
     sharpness = op.sigma**2
     slope = np.where(np.abs(d) < 1 / sharpness, sharpness * d, np.sign(d))
-    gradient = (call["dy0"] / op.items) * slope * inside * outside
+    gradient = (call["dy0"] / items_of(op)) * slope * inside * outside
     if "dx0" in call:
         call["dx0"][...] = gradient
     if "dx1" in call:
@@ -101,19 +120,28 @@ def targets(op: SigmoidCrossEntropyLoss, call: ReferenceCall) -> tuple[Array, Ar
     return t, np.trunc(t) != op.ignore_label
 
 
-@kernel(SigmoidCrossEntropyLoss, "forward")
+def counted(op: SigmoidCrossEntropyLoss, call: ReferenceCall, valid: Array) -> Array:
+    """Which targets of the whole batch count."""
+    if f"x1{WHOLE}" not in call:
+        return valid
+    whole: Array = np.trunc(call[f"x1{WHOLE}"])
+    return np.ones(whole.shape, bool) if op.ignore_label is None else whole != op.ignore_label
+
+
+@kernel(SigmoidCrossEntropyLoss, "forward", carry=loss_bytes)
 def sigmoid_cross_entropy_forward(op: SigmoidCrossEntropyLoss, call: ReferenceCall) -> None:
     x = call["x0"]
     t, valid = targets(op, call)
     # -t ln s(x) - (1 - t) ln(1 - s(x)), without a number that overflows
     each = np.maximum(x, 0) - x * t + np.log1p(np.exp(-np.abs(x)))
-    call["y0"][...] = np.where(valid, each, 0).sum() / divisor(op.normalizer, valid)
+    write_loss(op, call, np.where(valid, each, 0), divisor(op.normalizer, counted(op, call, valid)))
 
 
 @kernel(SigmoidCrossEntropyLoss, "backward")
 def sigmoid_cross_entropy_backward(op: SigmoidCrossEntropyLoss, call: ReferenceCall) -> None:
     t, valid = targets(op, call)
-    call["dx0"][...] = np.where(valid, (call["dy0"] / divisor(op.normalizer, valid)) * (sigmoid(call["x0"]) - t), 0)
+    scale = call["dy0"] / divisor(op.normalizer, counted(op, call, valid))
+    call["dx0"][...] = np.where(valid, scale * (sigmoid(call["x0"]) - t), 0)
 
 
 # -- HingeLoss, MultinomialLogisticLoss ------------------------------------------------------------------------------
@@ -132,23 +160,23 @@ def hinges(op: HingeLoss, call: ReferenceCall) -> tuple[Array, Array]:
     return sign, np.maximum(0, 1 + sign * x)
 
 
-@kernel(HingeLoss, "forward")
+@kernel(HingeLoss, "forward", carry=loss_bytes)
 def hinge_forward(op: HingeLoss, call: ReferenceCall) -> None:
     _, over = hinges(op, call)
-    call["y0"][...] = (np.square(over) if op.squared else over).sum() / op.items
+    write_loss(op, call, np.square(over) if op.squared else over, items_of(op))
 
 
 @kernel(HingeLoss, "backward")
 def hinge_backward(op: HingeLoss, call: ReferenceCall) -> None:
     sign, over = hinges(op, call)
     slope = 2 * over if op.squared else np.sign(over)
-    call["dx0"][...] = ((call["dy0"] / op.items) * sign * slope).reshape(call["dx0"].shape)
+    call["dx0"][...] = ((call["dy0"] / items_of(op)) * sign * slope).reshape(call["dx0"].shape)
 
 
-@kernel(MultinomialLogisticLoss, "forward")
+@kernel(MultinomialLogisticLoss, "forward", carry=loss_bytes)
 def multinomial_forward(op: MultinomialLogisticLoss, call: ReferenceCall) -> None:
     p = call["x0"].reshape(op.items, op.classes)[at_label(op, call)]
-    call["y0"][...] = -np.log(np.maximum(p, SMALLEST)).sum() / op.items
+    write_loss(op, call, -np.log(np.maximum(p, SMALLEST)), items_of(op))
 
 
 @kernel(MultinomialLogisticLoss, "backward")
@@ -156,7 +184,7 @@ def multinomial_backward(op: MultinomialLogisticLoss, call: ReferenceCall) -> No
     at = at_label(op, call)
     p = call["x0"].reshape(op.items, op.classes)
     gradient = np.zeros_like(p)
-    gradient[at] = -(call["dy0"] / op.items) / np.maximum(p[at], SMALLEST)
+    gradient[at] = -(call["dy0"] / items_of(op)) / np.maximum(p[at], SMALLEST)
     call["dx0"][...] = gradient.reshape(call["dx0"].shape)
 
 
@@ -169,14 +197,14 @@ def pairs(op: ContrastiveLoss, call: ReferenceCall) -> tuple[Array, Array, Array
     return difference, np.square(difference).sum(axis=1), call["x2"].astype(np.int64).reshape(-1) != 0
 
 
-@kernel(ContrastiveLoss, "forward")
+@kernel(ContrastiveLoss, "forward", carry=loss_bytes)
 def contrastive_forward(op: ContrastiveLoss, call: ReferenceCall) -> None:
     _, squared, same = pairs(op, call)
     if op.legacy:
         apart = np.maximum(op.margin - squared, 0)
     else:
         apart = np.square(np.maximum(op.margin - np.sqrt(squared), 0))
-    call["y0"][...] = np.where(same, squared, apart).sum() / (2 * op.items)
+    write_loss(op, call, np.where(same, squared, apart), 2 * items_of(op))
 
 
 @kernel(ContrastiveLoss, "backward")
@@ -187,7 +215,7 @@ def contrastive_backward(op: ContrastiveLoss, call: ReferenceCall) -> None:
     else:
         distance = np.sqrt(squared)
         apart = -np.maximum(op.margin - distance, 0) / (distance + NEAR)
-    gradient = (call["dy0"] / op.items) * np.where(same, 1, apart)[:, None] * difference
+    gradient = (call["dy0"] / items_of(op)) * np.where(same, 1, apart)[:, None] * difference
     if "dx0" in call:
         call["dx0"][...] = gradient.reshape(call["dx0"].shape)
     if "dx1" in call:

@@ -10,7 +10,8 @@ from layermem.ops import MVN
 
 def mean_of(op: MVN, a: Array) -> Array:
     """The mean of each group, under the axes of `a` [N,C,H,W]."""
-    mean: Array = a.mean(axis=(1, 2, 3) if op.across else (2, 3), dtype=np.float64, keepdims=True)
+    axes = (1, 2, 3) if op.across else (2, 3)
+    mean: Array = a.astype(np.float64).mean(axis=axes, keepdims=True)
     return mean
 
 

@@ -27,8 +27,8 @@ def philox4x32(counter: Sequence[npt.ArrayLike], key: tuple[int, int]) -> list[n
     return [np.asarray(word, np.uint32) for word in (c0, c1, c2, c3)]
 
 
-def words(count: int, seed: int, stream: int, step: int) -> npt.NDArray[np.uint32]:
-    """uint32 [count]: word e for element e of one layer (`stream`) in one step."""
-    blocks = np.arange(-(-count // 4), dtype=np.uint64)
+def words(count: int, seed: int, stream: int, step: int, first: int = 0) -> npt.NDArray[np.uint32]:
+    """uint32 [count]: word e for element e of one layer (`stream`) in one step, from element `first` on."""
+    blocks = np.arange(first // 4, -(-(first + count) // 4), dtype=np.uint64)
     counter = (blocks, 0, step & WORD, (step >> 32) & WORD)
-    return np.stack(philox4x32(counter, (seed & WORD, stream & WORD)), axis=-1).reshape(-1)[:count]
+    return np.stack(philox4x32(counter, (seed & WORD, stream & WORD)), axis=-1).reshape(-1)[first % 4 :][:count]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from layermem.backends.reference.base import Array, ReferenceCall, kernel
-from layermem.backends.reference.loss import divisor, labels_of
-from layermem.ops import Accuracy, InfogainLoss, Scores, Softmax, SoftmaxLoss
+from layermem.backends.reference.loss import divisor, labels_of, loss_bytes, write_loss
+from layermem.ops import WHOLE, Accuracy, InfogainLoss, Scores, Softmax, SoftmaxLoss
 from layermem.ops.softmax import LARGEST_LOSS, SMALLEST_SHARE
 
 
@@ -43,14 +43,26 @@ def valid_labels(op: SoftmaxLoss | InfogainLoss | Accuracy, call: ReferenceCall,
     return np.where(valid, labels, 0), valid
 
 
-@kernel(SoftmaxLoss, "forward")
+def by_item(op: Scores, positions: Array) -> Array:
+    """[items, positions of an item], where the batch is another axis than that of the classes."""
+    return positions.reshape(op.x.shape[0] if op.along else 1, -1)
+
+
+def label_divisor(op: SoftmaxLoss | InfogainLoss, call: ReferenceCall, valid: Array) -> int:
+    """What the loss is divided by: in a slice, labels of the whole batch count."""
+    if f"x1{WHOLE}" in call:
+        _, valid = valid_labels(op, call, call[f"x1{WHOLE}"])
+    return divisor(op.normalizer, valid)
+
+
+@kernel(SoftmaxLoss, "forward", carry=loss_bytes)
 def softmax_loss_forward(op: SoftmaxLoss, call: ReferenceCall) -> None:
     x = rows(op, call["x0"])
     labels, valid = valid_labels(op, call, call["x1"])
     shifted = x - x.max(axis=1, keepdims=True)
     each = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(x)), labels]
     each = np.where(each > LARGEST_LOSS, LARGEST_LOSS, each)  # a NaN stays
-    call["y0"][...] = np.where(valid, each, 0).sum() / divisor(op.normalizer, valid)
+    write_loss(op, call, by_item(op, np.where(valid, each, 0)), label_divisor(op, call, valid))
     if "y1" in call:
         store(op, call["y1"], softmax(x))
 
@@ -60,7 +72,7 @@ def softmax_loss_backward(op: SoftmaxLoss, call: ReferenceCall) -> None:
     labels, valid = valid_labels(op, call, call["x1"])
     gradient = softmax(rows(op, call["x0"]))
     gradient[np.arange(len(gradient)), labels] -= 1
-    scale = call["dy0"] / divisor(op.normalizer, valid)
+    scale = call["dy0"] / label_divisor(op, call, valid)
     store(op, call["dx0"], np.where(valid[:, None], scale * gradient, 0))
 
 
@@ -70,12 +82,12 @@ def matrix_rows(op: InfogainLoss, call: ReferenceCall, labels: Array) -> Array:
     return chosen
 
 
-@kernel(InfogainLoss, "forward")
+@kernel(InfogainLoss, "forward", carry=loss_bytes)
 def infogain_loss_forward(op: InfogainLoss, call: ReferenceCall) -> None:
     shares = softmax(rows(op, call["x0"]))
     labels, valid = valid_labels(op, call, call["x1"])
     each = -(matrix_rows(op, call, labels) * np.log(np.maximum(shares, SMALLEST_SHARE))).sum(axis=1)
-    call["y0"][...] = np.where(valid, each, 0).sum() / divisor(op.normalizer, valid)
+    write_loss(op, call, by_item(op, np.where(valid, each, 0)), label_divisor(op, call, valid))
     if "y1" in call:
         store(op, call["y1"], shares)
 
@@ -85,7 +97,7 @@ def infogain_loss_backward(op: InfogainLoss, call: ReferenceCall) -> None:
     labels, valid = valid_labels(op, call, call["x1"])
     counted = matrix_rows(op, call, labels)
     gradient = softmax(rows(op, call["x0"])) * counted.sum(axis=1, keepdims=True) - counted
-    scale = call["dy0"] / divisor(op.normalizer, valid)
+    scale = call["dy0"] / label_divisor(op, call, valid)
     store(op, call["dx0"], np.where(valid[:, None], scale * gradient, 0))
 
 

@@ -1,0 +1,137 @@
+"""Slices of a batch: which rows of it an op has, and what sums over its items carry from one slice to the next.
+
+What is carried of a result R, in the role "R.carry", are the sums of the whole batch's kernel, in its order.  Often
+they are R itself, incomplete: they are "in place".  Where R accumulates, such sums begin with what R holds.  So the
+first slice of an op that accumulates R has the role R too, which it reads, and the last one accumulates "R.carry" as
+well as R.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from layermem._native import cpu
+from layermem.backends.cpu.base import CpuCall, Launch
+from layermem.errors import LayermemError
+from layermem.ops import CARRY, WHOLE, OpRecord
+
+FLOAT = 4  # bytes
+
+
+class RowsOfBatch(TypedDict):
+    """Arguments of native kernels: the rows that a launch has begin at row `first` `of` those of the whole batch."""
+
+    first: int
+    of: int
+
+
+def rows_of_batch(op: OpRecord, rows: int) -> RowsOfBatch:
+    """Where the `rows` rows (or images, positions, elements) of this op lie in the whole batch."""
+    if op.part is None:
+        return {"first": 0, "of": rows}
+    each = rows // op.part.count
+    return {"first": each * op.part.first, "of": each * op.part.items}
+
+
+def is_slice(op: OpRecord) -> bool:
+    return op.part is not None and op.part.count < op.part.items
+
+
+def items_of_batch(op: OpRecord, items: int) -> int:
+    return items if op.part is None else op.part.items
+
+
+class Counted(TypedDict):
+    """Arguments of native losses: the address of the labels that the divisor counts, and how many there are."""
+
+    counted: int
+    of: int
+
+
+def counted_labels(
+    op: OpRecord, call: CpuCall, labels: int, normalizer: int | None, ignore_label: int | None
+) -> Counted:
+    """The labels of the whole batch, where a divisor depends on them; `labels`: how many this op has."""
+    whole = rows_of_batch(op, labels)["of"]
+    if not is_slice(op) or normalizer is not None or ignore_label is None:
+        return {"counted": 0, "of": whole}
+    return {"counted": call.require("x1" + WHOLE), "of": whole}
+
+
+def copy(out: int, x: int, count: int) -> list[Launch]:
+    return [cpu.pointwise("scale", count, out=out, a=x, alpha=1.0)] if out != x else []
+
+
+def begin_in_place(op: OpRecord, call: CpuCall, role: str, count: int) -> tuple[bool, list[Launch]]:
+    """Whether the sums in place of `role`, `count` floats, begin with what it holds; what brings that to where they are
+    carried, in the first slice."""
+    part, carry = op.part, role + CARRY
+    assert part is not None
+    if part.is_first:
+        return role in call, copy(call[carry], call[role], count) if role in call else []
+    if part.is_last and call.accumulates(role) and not call.accumulates(carry):
+        raise LayermemError(
+            f"an op of layer '{call.layer}' adds to '{role}' in slices that do not begin with it; give its first slice "
+            f"'{role}' to read, and let its last one accumulate '{carry}'"
+        )
+    return False, []
+
+
+def sum_in_place(op: OpRecord, call: CpuCall, role: str, count: int) -> tuple[int, bool, list[Launch]]:
+    """Where `role`, `count` floats, is summed in place: the address, whether to add to what is there, and the launches
+    before."""
+    if not is_slice(op) or op.part is None:
+        return call[role], call.accumulates(role), []
+    begun, before = begin_in_place(op, call, role, count)
+    carried = call.require(role + CARRY)
+    if not op.part.is_last:
+        return carried, begun or not op.part.is_first, before
+    return call.require(role), True, copy(call[role], carried, count)
+
+
+# -- sums of columns: gradients of a bias ------------------------------------------------------------------------------
+
+
+def column_sums_workspace_bytes(op: OpRecord, rows: int, columns: int) -> int:
+    return 0 if is_slice(op) else cpu.column_sums_workspace_bytes(rows, columns)
+
+
+def column_sums_carry_bytes(op: OpRecord, rows: int, columns: int) -> int:
+    return cpu.column_sums_carry_bytes(rows_of_batch(op, rows)["of"], columns)
+
+
+def column_sums_in_place(op: OpRecord, rows: int, columns: int) -> bool:
+    """Whether they begin with what they are added to."""
+    return not cpu.column_sums_workspace_bytes(rows_of_batch(op, rows)["of"], columns)
+
+
+def column_sums(
+    op: OpRecord, call: CpuCall, role: str, rows: int, columns: int, x: int, accumulate: bool, workspace: int
+) -> list[Launch]:
+    """`role` (+)= the sums over the rows at address x."""
+    whole, begun, before = rows_of_batch(op, rows), False, list[Launch]()
+    if is_slice(op) and column_sums_in_place(op, rows, columns):
+        begun, before = begin_in_place(op, call, role, columns)
+    sums = cpu.column_sums(
+        rows, columns, out=call[role], x=x, accumulate=accumulate or begun, workspace=workspace,
+        carry=call[role + CARRY], **whole,
+    )  # fmt: skip
+    return [*before, sums]
+
+
+# -- sums over channels: gradients of Scale, Bias and PReLU ------------------------------------------------------------
+
+
+def channel_sums(
+    op: OpRecord, call: CpuCall, role: str, kind: str, outer: int, shape: cpu.Channels, out: int, accumulate: bool
+) -> list[Launch]:
+    """Adds what a slice has of the sums `kind` over channels to what is carried of `role`, if the op sums that; the
+    last slice writes `out`."""
+    if role + CARRY not in call:
+        return []
+    return [
+        cpu.channel_sums(
+            shape, kind, out=out, a=call["dy0"], x=call["x0"], accumulate=accumulate, carry=call[role + CARRY],
+            **rows_of_batch(op, outer),
+        )
+    ]  # fmt: skip

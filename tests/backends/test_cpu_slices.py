@@ -1,0 +1,303 @@
+"""Ops of slices of a batch on the cpu device: all slices together give the bits of the whole batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import pytest
+
+from layermem._native import cpu
+from layermem.backends.cpu.base import CpuCall, cpu_kernels
+from layermem.errors import LayermemError
+from layermem.layers.base import Layer, Step
+from layermem.ops import CARRY, BatchSlice, OpRecord, Tensor
+from tests.layers.harness import TRAIN, Run, layer_of, wants_of
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A layer over bottoms of `items` items of these shapes, run in slices of `counts` items."""
+
+    text: str
+    shapes: Sequence[tuple[int, ...]]
+    items: int
+    counts: Sequence[Sequence[int]]
+    labels: dict[int, int] | None = None  # bottoms that hold labels, and how many classes there are
+    phase: int = TRAIN
+
+    def layer(self, items: int) -> Layer:
+        return layer_of(self.text, *((items, *shape) for shape in self.shapes), phase=self.phase)
+
+
+def conv(c: int, hw: int, k: int, kernel: int, more: str = "", kind: str = "Convolution", items: int = 7) -> Case:
+    text = f'type: "{kind}" convolution_param {{ num_output: {k} kernel_size: {kernel} {more} }}'
+    return Case(text, [(c, hw, hw)], items, [(3, 4), (1,) * 7, (5, 1, 1)] if items == 7 else [(1,) * items])
+
+
+def inner_product(shape: tuple[int, ...], k: int, items: int, counts: Sequence[Sequence[int]], more: str = "") -> Case:
+    return Case(f'type: "InnerProduct" inner_product_param {{ num_output: {k} {more} }}', [shape], items, counts)
+
+
+# Names say what the whole batch's kernel does; a slice alone would often do something else.
+SUMS = {
+    "copies of parts": conv(12, 20, 24, 3, "pad: 1"),
+    "copies of parts, strided": conv(12, 25, 24, 3, "stride: 2 pad: 1"),
+    "copies with lanes over outputs": conv(3, 21, 20, 5, "pad: 2"),
+    "gradient itself": conv(160, 5, 70, 1),
+    "gradient itself, dilated": conv(40, 7, 40, 3, "dilation: 2 pad: 2"),
+    "cut along input channels": conv(530, 9, 70, 3, "stride: 2 pad: 1", items=3),
+    "tiles of two by two": conv(33, 8, 40, 3, "pad: 1"),
+    "tiles of four by four": conv(36, 12, 33, 3, "pad: 1"),
+    "tiles of four by four, wide groups": conv(72, 13, 80, 3, "pad: 1 group: 2"),
+    "tiles of four by four, weights in parts": conv(192, 12, 192, 3, "pad: 1", items=6),
+    "groups": conv(24, 11, 36, 3, "pad: 1 group: 2"),
+    "groups of one": conv(36, 14, 36, 3, "pad: 1 group: 36"),
+    "deconvolution": conv(24, 9, 12, 4, "stride: 2 pad: 1", "Deconvolution"),
+    "deconvolution by tiles": conv(34, 12, 33, 3, "pad: 1", "Deconvolution"),
+    "few rows": inner_product((5, 3, 3), 30, 7, [(3, 4), (1,) * 7]),
+    "many rows": inner_product((20,), 130, 1100, [(513, 587), (100, 700, 300)]),
+    "many rows, transposed": inner_product((20,), 130, 1100, [(100, 1000)], "transpose: true"),
+    "rows within items": inner_product((9, 40), 33, 64, [(30, 34), (1, 62, 1)], "axis: 2"),
+    "channels": Case('type: "Scale" scale_param { bias_term: true }', [(70, 13, 11)], 7, [(3, 4), (1,) * 7]),
+    "channels before pixels": Case('type: "Scale" scale_param { bias_term: true }', [(70, 99)], 7, [(3, 4), (1,) * 7]),
+    "channels of rows": Case('type: "Bias"', [(70,)], 150, [(30, 120), (60, 4, 86)]),
+    "channels and pixels": Case('type: "Scale" scale_param { num_axes: 3 }', [(6, 5, 4)], 150, [(30, 120)]),
+    "one factor": Case('type: "Scale" scale_param { num_axes: 0 axis: 0 }', [(6, 15, 14)], 7, [(3, 4)]),
+    "slopes": Case('type: "PReLU"', [(70, 13, 11)], 7, [(3, 4), (1,) * 7]),
+    "rows of a table": Case(
+        'type: "Embed" embed_param { num_output: 9 input_dim: 5 }', [(30,)], 7, [(3, 4), (1,) * 7], {0: 5}
+    ),
+}
+
+
+def loss(kind: str, shapes: Sequence[tuple[int, ...]], items: int, counts: Sequence[Sequence[int]], more: str = "",
+         classes: int = 0) -> Case:  # fmt: skip
+    return Case(f'type: "{kind}" {more}', shapes, items, counts, {1: classes} if classes else None)
+
+
+VALID = "loss_param { ignore_label: 1 normalization: VALID }"
+LOSSES = {
+    "rows": loss("SoftmaxWithLoss", [(1000,), ()], 21, [(10, 11), (1, 3, 17)], classes=1000),
+    "short rows": loss("SoftmaxWithLoss", [(10,), ()], 1700, [(2, 1, 1697), (900, 800)], VALID, 10),
+    "pixels": loss("SoftmaxWithLoss", [(21, 15, 17), (1, 15, 17)], 5, [(1,) * 5, (4, 1)], VALID, 21),
+    "across": loss("SoftmaxWithLoss", [(5, 50), (50,)], 5, [(2, 3)], "loss_param { normalization: FULL }", 5),
+    "targets": loss("SigmoidCrossEntropyLoss", [(2999,), (2999,)], 9, [(1,) * 9, (4, 5)], VALID, 2),
+    "distances": loss("EuclideanLoss", [(2999,), (2999,)], 9, [(1,) * 9, (4, 5)]),
+    "weighted distances": loss("SmoothL1Loss", [(2999,)] * 4, 9, [(1,) * 9, (4, 5)]),
+    "pairs": Case('type: "ContrastiveLoss"', [(1000,), (1000,), ()], 19, [(10, 9), (1, 18)], {2: 2}),
+    "hinges": loss("HingeLoss", [(10, 30, 7), ()], 9, [(1,) * 9, (5, 4)], "hinge_loss_param { norm: L2 }", 2100),
+    "shares": loss("MultinomialLogisticLoss", [(700,), ()], 25, [(12, 13), (3, 1, 21)], classes=700),
+}
+
+ITEMS = {
+    "dropout": Case('type: "Dropout"', [(37, 3)], 6, [(1, 2, 3), (1,) * 6]),
+    "stochastic pooling": Case(
+        'type: "Pooling" pooling_param { pool: STOCHASTIC kernel_size: 2 stride: 2 }', [(5, 7, 7)], 6, [(1, 2, 3)]
+    ),
+    "max pooling": Case('type: "Pooling" pooling_param { kernel_size: 3 stride: 2 }', [(5, 9, 9)], 4, [(1, 3)]),
+    "normalization across": Case('type: "LRN"', [(20, 5, 5)], 4, [(1, 3)]),
+    "normalization within": Case(
+        'type: "LRN" lrn_param { norm_region: WITHIN_CHANNEL local_size: 3 }', [(6, 9, 9)], 4, [(1, 3)]
+    ),
+    "softmax of short rows": Case('type: "Softmax"', [(10,)], 20, [(1, 19), (10, 10)]),
+    "softmax of rows": Case('type: "Softmax"', [(100,)], 20, [(1, 19)]),
+    "relu": Case('type: "ReLU"', [(5, 9, 9)], 4, [(1, 3)]),
+    "many rows of an inner product": inner_product((40,), 70, 40, [(3, 37), (20, 20)], "bias_term: false"),
+}
+
+
+@pytest.fixture(params=cpu.available_isas(), autouse=True)
+def isa(request):
+    cpu.set_isa(request.param)
+    yield request.param
+    cpu.set_isa("auto")
+
+
+def empty(tensor: Tensor) -> np.ndarray:
+    """Its memory, channels-last: NaN, or 0xFF."""
+    kind = np.dtype(tensor.dtype)
+    return np.full(tensor.nbytes, 0xFF, np.uint8).view(kind).reshape(tensor.stored)
+
+
+def run(record: OpRecord, step: str, arrays: Arrays, accumulated: Sequence[str] = ()) -> None:
+    arrays = dict(arrays)
+    workspace = cpu_kernels.workspace_bytes(record, step, arrays.keys())
+    if workspace:
+        arrays["workspace"] = np.full(workspace, 0xFF, np.uint8)
+    call = CpuCall.from_arrays(arrays, {"seed": 1701, "step": 3}, accumulated=accumulated, layer="it")
+    launches = cpu_kernels.bind(record, step, call)
+    assert launches is not None
+    for launch in launches:
+        launch()
+
+
+def is_sum(record: OpRecord, step: str, role: str) -> bool:
+    return (role.startswith("dw") or role == "y0") and cpu_kernels.carry_bytes(record, step, role) is not None
+
+
+def steps_of(layer: Layer) -> list[Step]:
+    return [layer.forward(), *layer.backward(wants_of(layer))]
+
+
+def operands(case: Case, layer: Layer) -> Arrays:
+    """All that the layer reads but what it writes itself: channels-last memory by role."""
+    rng = np.random.default_rng(3)
+    arrays: Arrays = {}
+    shared = {"x": layer.bottoms, "w": [p.tensor for p in layer.params], "dy": layer.tops}
+    for stem, tensors in shared.items():
+        for i, tensor in enumerate(tensors):
+            if stem == "x" and case.labels and i in case.labels:
+                values = rng.integers(0, case.labels[i], tensor.stored)
+            else:
+                values = rng.standard_normal(tensor.stored)
+            arrays[f"{stem}{i}"] = np.asarray(values, np.float32)
+    if layer.type == "MultinomialLogisticLoss" or "STOCHASTIC" in case.text:
+        arrays["x0"] = np.abs(arrays["x0"]) + np.float32(0.1)
+    return arrays
+
+
+def whole_batch(case: Case, adds: bool) -> Arrays:
+    layer = case.layer(case.items)
+    arrays = operands(case, layer)
+    shape = Run(layer).tensor
+    for step in steps_of(layer):
+        record = step.record or layer.record
+        added = [role for role in step.writes if adds and role.startswith("d")]
+        for role in step.writes:
+            arrays[role] = beginning(shape(role)) if role in added else empty(shape(role))
+        run(record, step.step, {role: arrays[role] for role in (*step.reads, *step.writes)}, added)
+    return arrays
+
+
+def beginning(tensor: Tensor) -> np.ndarray:
+    """What a result is added to."""
+    return np.random.default_rng(8).standard_normal(tensor.stored).astype(np.float32)
+
+
+def record_of_slice(record: OpRecord, whole: OpRecord, part: BatchSlice) -> OpRecord:
+    """With the normalizer of the whole batch."""
+    same = {name: getattr(whole, name) for name in ("normalizer", "items") if name in {f.name for f in fields(whole)}}
+    return replace(record, part=part, **same)
+
+
+def in_slices(case: Case, counts: Sequence[int], adds: bool, overlaid: bool = False) -> Arrays:
+    """What the slices leave: their outputs in a row, and the results of the last one.  `overlaid`: what is summed in
+    place lies in the memory of the result."""
+    whole = case.layer(case.items)
+    given = operands(case, whole)
+    carries: Arrays = {}
+    results: Arrays = {}
+    outputs: dict[str, list[np.ndarray]] = {}
+    first = 0
+    for count in counts:
+        part = BatchSlice(first, count, case.items)
+        layer = case.layer(count)
+        arrays = {role: piece_of(whole, role, value, part) for role, value in given.items()}
+        for step, of_whole in zip(steps_of(layer), steps_of(whole), strict=True):
+            record = record_of_slice(step.record or layer.record, of_whole.record or whole.record, part)
+            op, accumulated = {role: arrays[role] for role in step.reads}, []
+            if "x1" in step.reads and case.labels:
+                op["x1.whole"] = given["x1"]
+            for role in step.writes:
+                added = adds and role.startswith("d")
+                start = beginning(Run(whole).tensor(role)) if added else None
+                if not is_sum(record, step.step, role):
+                    arrays[role] = empty(Run(layer).tensor(role)) if start is None else piece(start, part)
+                    op[role] = arrays[role]
+                    accumulated += [role] * added
+                    outputs.setdefault(role, []).append(arrays[role])
+                    continue
+                carry = role + CARRY
+                if part.is_first:
+                    nbytes = cpu_kernels.carry_bytes(record, step.step, role)
+                    assert nbytes
+                    carries[carry] = np.full(nbytes, 0xFF, np.uint8).view(np.float32)
+                op[carry] = carries[carry]
+                if part.is_last or (part.is_first and added):
+                    op[role] = results[role] = empty(Run(layer).tensor(role)) if start is None else start
+                if part.is_last and added:
+                    accumulated += [role, carry]
+                if overlaid and part.is_last and cpu_kernels.sums_in_place(record, step.step, role):
+                    result = carries[carry][: op[role].size]  # what is carried may be longer, by its alignment
+                    op[role] = results[role] = result.reshape(op[role].shape)
+            run(record, step.step, op, accumulated)
+        first += count
+    joined = {role: np.concatenate(pieces) for role, pieces in outputs.items() if role[0] in "yd"}
+    return {**joined, **results}
+
+
+def piece(array: np.ndarray, part: BatchSlice) -> np.ndarray:
+    return array[part.first : part.first + part.count].copy()
+
+
+def piece_of(whole: Layer, role: str, value: np.ndarray, part: BatchSlice) -> np.ndarray:
+    scalar = value.ndim == 0
+    return value if role.startswith("w") or scalar else piece(value, part)
+
+
+def compare(case: Case, adds: bool = False) -> None:
+    expected = whole_batch(case, adds)
+    for counts in case.counts:
+        assert sum(counts) == case.items
+        for role, value in in_slices(case, counts, adds).items():
+            want = expected[role]
+            assert value.tobytes() == want.tobytes(), f"{role} of slices of {counts} has other bits"
+
+
+@pytest.mark.parametrize("adds", [False, True], ids=["written", "added"])
+@pytest.mark.parametrize("case", SUMS.values(), ids=SUMS)
+def test_slices_give_the_gradients_of_the_whole_batch(case, adds):
+    compare(case, adds)
+
+
+@pytest.mark.parametrize("case", LOSSES.values(), ids=LOSSES)
+def test_slices_give_the_loss_of_the_whole_batch(case):
+    compare(case)
+
+
+@pytest.mark.parametrize("case", ITEMS.values(), ids=ITEMS)
+def test_slices_give_the_items_of_the_whole_batch(case):
+    compare(case)
+
+
+def test_slices_give_the_same_bits_on_any_number_of_threads():
+    before = cpu.threads()
+    try:
+        for threads in (1, 3):
+            cpu.set_threads(threads)
+            compare(SUMS["copies of parts"])
+            compare(SUMS["tiles of four by four"])
+    finally:
+        cpu.set_threads(before)
+
+
+@pytest.mark.parametrize("name", ["gradient itself", "few rows", "rows of a table"])
+def test_what_is_summed_in_place_may_lie_where_the_result_does(name):
+    case = SUMS[name]
+    expected = whole_batch(case, False)
+    got = in_slices(case, case.counts[0], False, overlaid=True)
+    assert got["dw0"].base is not None  # the memory of what is carried
+    assert got["dw0"].tobytes() == expected["dw0"].tobytes()
+
+
+def test_slices_of_an_added_gradient_must_begin_with_it():
+    case = SUMS["gradient itself"]
+    layer = case.layer(4)
+    step = next(step for step in steps_of(layer) if "dw0" in step.writes)
+    record = replace(step.record or layer.record, part=BatchSlice(3, 4, 7))
+    arrays = {role: operands(case, layer)[role] for role in step.reads}
+    for role in step.writes:
+        arrays[role] = empty(Run(layer).tensor(role))
+        arrays[role + CARRY] = np.zeros(cpu_kernels.carry_bytes(record, step.step, role), np.uint8).view(np.float32)
+    with pytest.raises(LayermemError, match="do not begin with it"):
+        run(record, step.step, arrays, step.writes)
+
+
+def test_a_convolution_of_two_bottoms_is_not_summed_in_slices():
+    text = 'type: "Convolution" top: "a" top: "b" convolution_param { num_output: 2 kernel_size: 1 }'
+    record = layer_of(text + ' bottom: "c" bottom: "d"', (2, 3, 4, 4), (2, 3, 4, 4)).record
+    assert cpu_kernels.carry_bytes(replace(record, part=BatchSlice(0, 2, 4)), "wgrad", "dw0") is None
