@@ -3,7 +3,7 @@
 //   launch   <type>_forward, <type>_backward: pointwise.cuh with 2 groups, grid ceil(count / 2048), block 256
 //            *_mask: eight elements a thread, grid ceil(count / 2048), block 256
 //   traffic  8 bytes per element and input beyond the first 4: bound by memory
-//   assumes  buffers aligned to 16 bytes; count below 2^31
+//   assumes  count below 2^31
 //   source   Caffe relu_layer.cu and its neighbours; formulas as in layermem/backends/reference/activation.py
 #include "pointwise.cuh"
 

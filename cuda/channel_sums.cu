@@ -29,7 +29,7 @@ LM_FN void channel_sums(const ChannelSumsArgs& p, Term term) {
             term(values[0], p.b + at);
         },
         [&](int column, float (&sums)[1][V]) {
-            put<V>(p.y + static_cast<int>(blockIdx.y) * p.at.columns + column, sums[0], p.accumulate);
+            put<V>(p.y + part_of(p.at) * p.at.columns + column, sums[0], p.accumulate);
         });
 }
 

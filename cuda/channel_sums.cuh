@@ -5,6 +5,10 @@
 // A block takes `width` x V columns, width = 1, 2, .. 32 lanes of a row, and every 256/width-th row of its part; its
 // lanes meet in shared memory in a tree.  With several parts (gridDim.y) the parts' sums are rows of a matrix
 // themselves, to be summed by channel_sums.  So the order of additions depends on the shape alone.
+//
+// With a slice of the batch only `here` of the rows are at hand, from row `first` on, and the grid has the parts that
+// they meet.  A part that a slice does not finish leaves the sums of its threads in `open`, and the next slice goes on
+// from there, so that every addition is one of the whole batch.
 #pragma once
 #include "common.cuh"
 
@@ -13,31 +17,43 @@ namespace lm {
 constexpr int COLUMN_THREADS = 256;
 
 struct Columns {
+    float* open;        // [blocks across][256][K V]: of the part that ends in another slice
     int rows, columns;  // columns a multiple of V
     int pitch;          // columns in memory, of which these are the first
     int width;          // lanes across the columns
     int rows_each;      // rows of a part
+    int first, here, first_part;
     Divider by_inner;
 };
 
-// Where (row, column) lies.
+// Which part of the sums this block computes.
+LM_FN int part_of(const Columns& at) { return at.first_part + static_cast<int>(blockIdx.y); }
+
+// Where (row, column) lies, row counted from the first at hand.
 LM_FN int offset_of(const Columns& at, int row, int column) {
     const int block = divide(row, at.by_inner), inner = at.by_inner.divisor;
     return (block * at.pitch + column) * inner + row - block * inner;
 }
 
 // V is 4 only where inner is 1.  Sums K terms per element: `term(row, column, values)` fills values[K][V] for V
-// columns.  At the end finish(column, sums) is called for the V columns by one thread each.
+// columns.  At the end of a part finish(column, sums) is called for the V columns by one thread each.
 template <int K, int V, class Term, class Finish>
 LM_FN void sum_columns(const Columns& at, Term term, Finish finish) {
     LM_SHARED(float, lanes, [COLUMN_THREADS][K * V]);
     const int thread = threadIdx.x, lane = thread % at.width, line = thread / at.width,
               lines = COLUMN_THREADS / at.width;
     const int column = (blockIdx.x * at.width + lane) * V;
-    const int begin = blockIdx.y * at.rows_each, end = min(begin + at.rows_each, at.rows);
+    const int begin = part_of(at) * at.rows_each - at.first, end = min(begin + at.rows_each, at.rows - at.first);
+    const int own = (static_cast<int>(blockIdx.x) * COLUMN_THREADS + thread) * (K * V);  // in `open`
     float sum[K][V] = {};
+    int row = begin + line;
+    if (begin < 0) {  // an earlier slice began
+#pragma unroll
+        for (int i = 0; i < K * V; ++i) sum[i / V][i % V] = at.open[own + i];
+        if (row < 0) row += (lines - 1 - row) / lines * lines;
+    }
     if (column < at.columns) {
-        for (int row = begin + line; row < end; row += lines) {
+        for (; row < min(end, at.here); row += lines) {
             float values[K][V];
             term(row, column, values);
 #pragma unroll
@@ -45,6 +61,11 @@ LM_FN void sum_columns(const Columns& at, Term term, Finish finish) {
 #pragma unroll
                 for (int v = 0; v < V; ++v) sum[k][v] += values[k][v];
         }
+    }
+    if (end > at.here) {  // a later slice goes on
+#pragma unroll
+        for (int i = 0; i < K * V; ++i) at.open[own + i] = sum[i / V][i % V];
+        return;
     }
 #pragma unroll
     for (int i = 0; i < K * V; ++i) lanes[thread][i] = sum[i / V][i % V];

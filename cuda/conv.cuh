@@ -234,20 +234,31 @@ struct ConvWgradArgs {
     const float* image;
     ConvProblem problem;
     Divider by_window, by_columns, by_channels, by_kernel_w;  // Ho Wo, Wo, C/g, kw
-    int splits, images_each;  // split i sums over images [i images_each, (i+1) images_each)
+    int splits, images_each;  // split i sums over images [i images_each, (i+1) images_each) of the whole batch
+    // Images at hand: first_image .. first_image + problem.images - 1 of images_whole; they meet `splits` splits from
+    // first_split on.
+    int first_split, first_image, images_whole;
     int accumulate;
 };
 
 // conv_wgrad: M = K/g, N = (r, s, c), k = windows of the split's images.
+//
+// With a slice of the batch, k are the whole stages of windows that lie in it: the first stage begins where one of the
+// whole batch does, and so does what lies behind the last one, but for the end of the split.  A split that has begun
+// continues from the sums in dw, so that they are those of the whole batch.
 template <class T, class Product, int V>
 LM_FN void conv_wgrad(const ConvWgradArgs& p) {
     LM_DYN_SHARED(float, shared);
     const ConvProblem& conv = p.problem;
-    const int group = blockIdx.z / p.splits, split = blockIdx.z % p.splits;
+    const int group = blockIdx.z / p.splits, split = p.first_split + blockIdx.z % p.splits;
     const int m0 = blockIdx.x * T::M, n0 = blockIdx.y * T::N;
     const int each = conv.maps_h * conv.maps_w, width = conv.kernel_h * conv.kernel_w * conv.channels;
-    const int begin = split * p.images_each, end = min(begin + p.images_each, conv.images);
-    const int start = begin * each, depth = max(end - begin, 0) * each;
+    const int begin = split * p.images_each, end = min(begin + p.images_each, p.images_whole);  // of the split
+    const int last = p.first_image + conv.images;
+    const int before = (max(p.first_image - begin, 0) * each + DEPTH - 1) / DEPTH * DEPTH;  // windows summed earlier
+    const int behind = last < end ? (last - begin) * each / DEPTH * DEPTH : (end - begin) * each;
+    const int start = (begin - p.first_image) * each + before, depth = behind - before;
+    if (depth <= 0) return;  // less than a stage
 
     const int m = m0 + my_column<T::M, V>();
     const auto value = [&](int k, bool& inside) {
@@ -266,6 +277,24 @@ LM_FN void conv_wgrad(const ConvWgradArgs& p) {
         return ((image * conv.height + h) * conv.width + w) * conv.image_pitch + group * conv.channels + c;
     };
     Product product;
+    constexpr int RUN = V < Product::RUN ? V : Product::RUN;
+    float* dw = p.dw + static_cast<long long>(group + split * (gridDim.z / p.splits)) * conv.outputs * width;
+    if (before > 0) {
+#pragma unroll
+        for (int i = 0; i < Product::ROWS; ++i) {
+            const int k = m0 + product.m_of(i);
+            if (k >= conv.outputs) continue;
+#pragma unroll
+            for (int j = 0; j < Product::COLUMNS; j += RUN) {
+                const int column = n0 + product.n_of(j);
+                if (column >= width) continue;
+                float values[RUN];
+                load<RUN>(values, dw + k * width + column);
+#pragma unroll
+                for (int e = 0; e < RUN; ++e) product.set(i, j + e, values[e]);
+            }
+        }
+    }
     multiply<T>(
         shared, depth,
         [&](float* a_tile, float* b_tile, int k0) {
@@ -273,9 +302,6 @@ LM_FN void conv_wgrad(const ConvWgradArgs& p) {
             load_columns<T::N, T::THREADS, V>(b_tile, p.image, n < width, k0, seen);
         },
         product);
-    float* dw =
-        p.dw + static_cast<long long>(blockIdx.z / p.splits + split * (gridDim.z / p.splits)) * conv.outputs * width;
-    constexpr int RUN = V < Product::RUN ? V : Product::RUN;
 #pragma unroll
     for (int i = 0; i < Product::ROWS; ++i) {
         const int k = m0 + product.m_of(i);

@@ -2,8 +2,9 @@
 //   y [count] float written or added to     x [count] float read
 //   launch   four elements, and one call of the generator, a thread: grid ceil(count / 1024), block 256
 //   traffic  8 bytes per element; about 25 integer operations each: bound by memory, nearly by arithmetic
-//   assumes  buffers aligned to 16 bytes
-//   source   layermem/layers/dropout.py: key (seed, stream), counter (e / 4, 0, step), word e % 4
+//   assumes  count + first below 2^32
+//   source   layermem/layers/dropout.py: key (seed, stream), counter (e / 4, 0, step), word e % 4, where e counts from
+//            the first element of the batch, of which these elements begin at `first`
 #include "pointwise.cuh"
 
 using namespace lm;
@@ -12,15 +13,20 @@ struct DropoutArgs {
     float* y;
     const float* x;
     int count, accumulate;
+    unsigned first;
     unsigned threshold, seed, stream, step_low, step_high;
     float scale;
 };
 
 LM_KERNEL(dropout, DropoutArgs, p, POINTWISE_THREADS) {
-    const unsigned group = blockIdx.x * POINTWISE_THREADS + threadIdx.x;
+    const unsigned group = blockIdx.x * POINTWISE_THREADS + threadIdx.x + p.first / 4;
     const uint4 random = philox(make_uint4(group, 0, p.step_low, p.step_high), p.seed, p.stream);
+    uint4 next = random;  // the four elements of a thread are of two groups where `first` is no multiple of 4
+    if (p.first % 4 != 0) next = philox(make_uint4(group + 1, 0, p.step_low, p.step_high), p.seed, p.stream);
     pointwise<1, 1>(p.y, {p.x}, p.count, p.accumulate, [&](const float (&in)[1], unsigned i) {
-        const unsigned e = i % 4, word = e == 0 ? random.x : e == 1 ? random.y : e == 2 ? random.z : random.w;
+        const unsigned e = (i + p.first) % 4;
+        const uint4& of = i % 4 + p.first % 4 < 4 ? random : next;
+        const unsigned word = e == 0 ? of.x : e == 1 ? of.y : e == 2 ? of.z : of.w;
         return word >= p.threshold ? in[0] * p.scale : 0.0f;
     });
 }

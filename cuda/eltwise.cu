@@ -6,7 +6,7 @@
 //            shared 256 bytes per bottom
 //   traffic  4 bytes per element of each bottom and of what is written: bound by memory
 //   overlay  a thread reads all its inputs before it writes, so that outputs may lie on inputs
-//   assumes  at most MOST_INPUTS bottoms; buffers aligned to 16 bytes
+//   assumes  at most MOST_INPUTS bottoms
 //   source   Caffe eltwise_layer.cu; of equal largest inputs the last wins, as there
 #include "pointwise.cuh"
 
@@ -26,7 +26,7 @@ struct EltwiseArgs {
 
 // Four elements from `at` on; what lies beyond `count` is zero.
 LM_FN void load_some(float (&to)[4], const float* x, unsigned at, unsigned count) {
-    if (at + 4 <= count)
+    if (at + 4 <= count && is_aligned(x))
         load<4>(to, x + at);
     else
 #pragma unroll
@@ -34,7 +34,7 @@ LM_FN void load_some(float (&to)[4], const float* x, unsigned at, unsigned count
 }
 
 LM_FN void store_some(float* y, const float (&from)[4], unsigned at, unsigned count) {
-    if (at + 4 <= count)
+    if (at + 4 <= count && is_aligned(y))
         store<4>(y + at, from);
     else
 #pragma unroll

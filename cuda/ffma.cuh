@@ -25,6 +25,7 @@ struct Ffma {
         return warp_n<T>() + (B_ROWS ? 8 * j + lane : j / 4 * 32 + lane * 4 + j % 4);
     }
     LM_MEMBER float at(int i, int j) const { return sum[i][j]; }
+    LM_MEMBER void set(int i, int j, float value) { sum[i][j] = value; }
 
     LM_MEMBER void add(const float* a_tile, const float* b_tile) {
         a_tile += warp_m<T>() * (A_ROWS ? DEPTH : 1);

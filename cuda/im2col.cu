@@ -1,4 +1,4 @@
-// Im2col: the windows of an image as channels.
+// Im2col: the windows of an image as channels; and some windows as rows of a matrix, for weight gradients.
 //   x [N][height][width][channels], y [N][rows][columns][channels taps] float: y holds tap (r, s) of channel c at
 //   c taps + first_tap + r kw + s, zero in the pad; taps is kh kw, or more where these are those of one frame
 //   launch   one thread per element written, grid ceil(count / 256), block 256
@@ -70,4 +70,43 @@ LM_KERNEL(im2col_backward, Im2colArgs, p, 256) {
         }
     }
     p.y[at] = sum;
+}
+
+// gather_windows: what a weight gradient needs of some windows, as matrices: the windows that a slice of the batch leaves
+// to the next one (layermem/backends/cuda/wgrad_slices.py).
+//   maps_rows  [count][K] float written     image_rows  [count][g][kh kw][C/g] float written, zero in the pad
+//   maps [N][Ho][Wo][K], image [N][height][width][C] float read
+//   launch   one thread per element written, grid ceil(count (K + kh kw C) / 256), block 256
+//   traffic  8 bytes per element written
+struct GatherWindowsArgs {
+    float* maps_rows;
+    float* image_rows;
+    const float* maps;
+    const float* image;
+    int height, width, channels, outputs;  // of all groups
+    int kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
+    Divider by_row, by_group, by_channels, by_kernel_w;  // kh kw C, kh kw C/g, C/g, kw
+    Divider by_window, by_columns;                       // Ho Wo, Wo
+    int first, count;                                    // windows, counted through all images
+};
+
+LM_KERNEL(gather_windows, GatherWindowsArgs, p, 256) {
+    const int at = blockIdx.x * 256 + threadIdx.x, i = at - p.count * p.outputs;
+    if (i < 0) {
+        p.maps_rows[at] = p.maps[p.first * p.outputs + at];
+        return;
+    }
+    const int row = divide(i, p.by_row), element = i - row * static_cast<int>(p.by_row.divisor);
+    if (row >= p.count) return;
+    const int group = divide(element, p.by_group), in_group = element - group * static_cast<int>(p.by_group.divisor);
+    const int each = p.by_channels.divisor, tap = divide(in_group, p.by_channels), c = in_group - tap * each;
+    const int r = divide(tap, p.by_kernel_w), s = tap - r * p.kernel_w;
+    const int window = p.first + row, n = divide(window, p.by_window),
+              rest = window - n * static_cast<int>(p.by_window.divisor);
+    const int line = divide(rest, p.by_columns), column = rest - line * static_cast<int>(p.by_columns.divisor);
+    const int h = line * p.stride_h - p.pad_h + r * p.dilation_h;
+    const int w = column * p.stride_w - p.pad_w + s * p.dilation_w;
+    const bool inside = static_cast<unsigned>(h) < static_cast<unsigned>(p.height) &&
+                        static_cast<unsigned>(w) < static_cast<unsigned>(p.width);
+    p.image_rows[i] = inside ? p.image[((n * p.height + h) * p.width + w) * p.channels + group * each + c] : 0.0f;
 }

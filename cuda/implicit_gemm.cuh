@@ -115,7 +115,7 @@ LM_FN int my_column() {
 //
 // A product holds a thread's share of the block's tile of C:
 //      ROWS, COLUMNS         how many elements, RUN of them side by side; LANES of a warp share a row
-//      m_of(i), n_of(j)      where they lie in the tile         at(i, j)     their values
+//      m_of(i), n_of(j)      where they lie in the tile         at(i, j), set(i, j, value)     their values
 //      add(a_tile, b_tile)   += the product of a stage          STAGES       of its ring
 
 // Over k in [0, depth): `load_stage(a_tile, b_tile, k0)` starts the copies of one stage.

@@ -103,7 +103,7 @@ LM_FN void norm_scale_sums(const NormScaleArgs& p) {
             for (int v = 0; v < V; ++v) values[0][v] = dy[v] * x[v] * inverse;
         },
         [&](int column, float (&sums)[1][V]) {
-            put<V>(p.y + static_cast<int>(blockIdx.y) * p.at.columns + column, sums[0], p.accumulate);
+            put<V>(p.y + part_of(p.at) * p.at.columns + column, sums[0], p.accumulate);
         });
 }
 LM_KERNEL(norm_scale_sums_v4, NormScaleArgs, p, COLUMN_THREADS) { norm_scale_sums<4>(p); }

@@ -32,7 +32,7 @@ LM_FN void sum_losses(const LossArgs& p, Term term) {
     sum_columns<TERMS, 1>(
         p.at, [&](int i, int, float (&values)[TERMS][1]) { term(i, values); },
         [&](int, float (&sums)[TERMS][1]) {
-            for (int k = 0; k < TERMS; ++k) p.parts[static_cast<int>(blockIdx.y) * TERMS + k] = sums[k][0];
+            for (int k = 0; k < TERMS; ++k) p.parts[part_of(p.at) * TERMS + k] = sums[k][0];
         });
 }
 
@@ -85,7 +85,7 @@ LM_KERNEL(smooth_l1_forward, SmoothL1Args, p, COLUMN_THREADS) {
             const float loss = far < 1.0f / p.sharpness ? 0.5f * p.sharpness * d * d : far - 0.5f / p.sharpness;
             values[0][0] = p.outside != nullptr ? p.outside[i] * loss : loss;
         },
-        [&](int, float (&sums)[1][1]) { p.parts[blockIdx.y] = sums[0][0]; });
+        [&](int, float (&sums)[1][1]) { p.parts[part_of(p.at)] = sums[0][0]; });
 }
 
 LM_KERNEL(smooth_l1_backward, SmoothL1Args, p, 256) {
@@ -181,7 +181,7 @@ struct ContrastiveArgs {
     const float* x1;
     const float* same;
     const float* dy;
-    int items, channels, legacy;
+    int items, of_items, channels, legacy;  // the loss is divided by of_items
     int accumulate0, accumulate1;
     float margin;
 };
@@ -213,7 +213,7 @@ LM_KERNEL(contrastive_backward, ContrastiveArgs, p, 256) {
     const float squared = squared_distance(p, pair), distance = sqrtf(squared);
     const float apart =
         p.legacy ? (p.margin - squared > 0.0f ? -1.0f : 0.0f) : -positive(p.margin - distance) / (distance + NEAR);
-    const float scale = *p.dy / static_cast<float>(p.items) * (are_same(p, pair) ? 1.0f : apart);
+    const float scale = *p.dy / static_cast<float>(p.of_items) * (are_same(p, pair) ? 1.0f : apart);
     for (int c = threadIdx.x % WARP; c < p.channels; c += WARP) {
         const int i = pair * p.channels + c;
         const float gradient = scale * (p.x0[i] - p.x1[i]);

@@ -32,6 +32,7 @@ struct Mma {
     LM_MEMBER int m_of(int i) const { return warp_m<T>() + 8 * i + lane_of_warp() / 4; }
     LM_MEMBER int n_of(int j) const { return warp_n<T>() + j / 2 * 8 + lane_of_warp() % 4 * 2 + j % 2; }
     LM_MEMBER float at(int i, int j) const { return sum[i / 2][j / 2][i % 2 * 2 + j % 2]; }
+    LM_MEMBER void set(int i, int j, float value) { sum[i / 2][j / 2][i % 2 * 2 + j % 2] = value; }
 
     LM_MEMBER void add(const float* a_tile, const float* b_tile) {
         a_tile += warp_m<T>() * (A_ROWS ? DEPTH : 1);

@@ -1,6 +1,7 @@
 // Kernels whose element i of the output needs element i of the inputs alone, 16 bytes at a time.
 //
-//   launch   grid ceil(count / (256 x 4 GROUPS)), block 256; every buffer aligned to 16 bytes
+//   launch   grid ceil(count / (256 x 4 GROUPS)), block 256; buffers that are not aligned to 16 bytes, as slices of a
+//            blob may be, are read and written element by element
 //   overlay  all inputs of a thread are read before it writes, so the output may lie on any input
 #pragma once
 #include "common.cuh"
@@ -9,6 +10,8 @@ namespace lm {
 
 constexpr int POINTWISE_THREADS = 256;
 
+LM_FN bool is_aligned(const float* address) { return (reinterpret_cast<unsigned long long>(address) & 15) == 0; }
+
 // y[i] (+)= f(values of all inputs at i, i), for i in [0, count).  GROUPS of four elements in flight a thread and
 // input.
 template <int INPUTS, int GROUPS, class F>
@@ -16,12 +19,16 @@ LM_FN void pointwise(float* y, const float* const (&x)[INPUTS], int count, bool 
     float in[GROUPS][INPUTS][4];
     const unsigned first = 4u * (blockIdx.x * (POINTWISE_THREADS * GROUPS) + threadIdx.x),
                    total = static_cast<unsigned>(count);
+    bool aligned = is_aligned(y);
+#pragma unroll
+    for (int k = 0; k < INPUTS; ++k) aligned = aligned && is_aligned(x[k]);
+    const unsigned quads = aligned ? total : 0;  // elements that are moved four at a time
 #pragma unroll
     for (int g = 0; g < GROUPS; ++g) {
         const unsigned at = first + 4u * POINTWISE_THREADS * g;
 #pragma unroll
         for (int k = 0; k < INPUTS; ++k) {
-            if (at + 4 <= total)
+            if (at + 4 <= quads)
                 load<4>(in[g][k], x[k] + at);
             else
 #pragma unroll
@@ -39,7 +46,7 @@ LM_FN void pointwise(float* y, const float* const (&x)[INPUTS], int count, bool 
             for (int k = 0; k < INPUTS; ++k) one[k] = in[g][k][e];
             out[e] = f(one, at + e);
         }
-        if (at + 4 <= total)
+        if (at + 4 <= quads)
             put<4>(y + at, out, accumulate);
         else
 #pragma unroll
@@ -56,7 +63,7 @@ LM_FN void pointwise(float* y, const float* const (&x)[INPUTS], int count, bool 
 LM_FN unsigned first_of_eight() { return 8u * (blockIdx.x * POINTWISE_THREADS + threadIdx.x); }
 
 LM_FN void load_eight(float (&to)[8], const float* x, unsigned at, unsigned count) {
-    if (at + 8 <= count) {
+    if (at + 8 <= count && is_aligned(x)) {
         load<4>(four(to, 0), x + at);
         load<4>(four(to, 4), x + at + 4);
     } else {
@@ -66,7 +73,7 @@ LM_FN void load_eight(float (&to)[8], const float* x, unsigned at, unsigned coun
 }
 
 LM_FN void put_eight(float* y, float (&values)[8], unsigned at, unsigned count, bool accumulate) {
-    if (at + 8 <= count) {
+    if (at + 8 <= count && is_aligned(y)) {
         put<4>(y + at, four(values, 0), accumulate);
         put<4>(y + at + 4, four(values, 4), accumulate);
     } else {

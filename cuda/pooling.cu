@@ -200,14 +200,16 @@ LM_FN void visit_window(const PoolArgs& p, unsigned i, Visit visit) {
 //   source   layermem/layers/pooling.py; the random word of window i as in dropout.cu
 struct StochasticArgs {
     PoolArgs of;
+    unsigned first;  // window of the batch
     unsigned stream, seed, step_low, step_high;
 };
 
 LM_KERNEL(pool_stochastic_forward, StochasticArgs, p, THREADS) {
     const unsigned i = blockIdx.x * THREADS + threadIdx.x;
     if (i >= static_cast<unsigned>(p.of.count)) return;
-    const uint4 random = philox(make_uint4(i / 4, 0, p.step_low, p.step_high), p.seed, p.stream);
-    const unsigned e = i % 4, word = e == 0 ? random.x : e == 1 ? random.y : e == 2 ? random.z : random.w;
+    const unsigned window = p.first + i;
+    const uint4 random = philox(make_uint4(window / 4, 0, p.step_low, p.step_high), p.seed, p.stream);
+    const unsigned e = window % 4, word = e == 0 ? random.x : e == 1 ? random.y : e == 2 ? random.z : random.w;
     float total = 0.0f, partial = 0.0f, y = 0.0f;
     visit_window(p.of, i, [&](float x, int) {
         total += x;

@@ -90,11 +90,16 @@ def prelu(op: PReLU, call: CudaCall, out: str, source: str) -> Launch:
 
 
 def slope_columns(op: PReLU) -> Columns:
-    return Columns(op.x.count, 1) if op.shared else Columns.of(op.x)
+    at = Columns(op.x.count, 1) if op.shared else Columns.of(op.x)
+    return at.within(op.part)
 
 
 def prelu_backward_workspace_bytes(op: PReLU, roles: Collection[str]) -> int:
     return slope_columns(op).part_bytes() if "dw0" in roles else 0
+
+
+def prelu_carry_bytes(op: PReLU, role: str) -> int:
+    return slope_columns(op).carry_bytes()
 
 
 @kernel(PReLU, "forward")
@@ -102,10 +107,10 @@ def prelu_forward(op: PReLU, call: CudaCall) -> Iterator[Launch]:
     yield prelu(op, call, "y0", "x0")
 
 
-@kernel(PReLU, "backward", workspace=prelu_backward_workspace_bytes)
+@kernel(PReLU, "backward", workspace=prelu_backward_workspace_bytes, carry=prelu_carry_bytes)
 def prelu_backward(op: PReLU, call: CudaCall) -> Iterator[Launch]:
-    if "dw0" in call:  # before dx, which may overlay x or dy
-        at, dw, accumulate = slope_columns(op), call["dw0"], call.accumulates("dw0")
-        yield from channel_sums(at, dw, call["dy0"], accumulate, call.workspace, kind="_prelu", b=call["x0"])
+    if call.sums("dw0"):  # before dx, which may overlay x or dy
+        at, accumulate, memory = slope_columns(op), call.accumulates("dw0"), call.carry("dw0", call.workspace)
+        yield from channel_sums(at, call["dw0"], call["dy0"], accumulate, memory, kind="_prelu", b=call["x0"])
     if "dx0" in call:
         yield prelu(op, call, "dx0", "dy0")

@@ -27,12 +27,12 @@ def axpy_forward(op: Axpy, call: CudaCall) -> Iterator[Launch]:
 
 
 def backward_workspace_bytes(op: Axpy, roles: Collection[str]) -> int:
-    return scale.backward_workspace_bytes(op.scale, [AS_SCALE.get(role, role) for role in roles])
+    return scale.backward_workspace_bytes(replace(op.scale, part=op.part), [AS_SCALE.get(role, role) for role in roles])
 
 
 @kernel(Axpy, "backward", workspace=backward_workspace_bytes)
 def axpy_backward(op: Axpy, call: CudaCall) -> Iterator[Launch]:
-    yield from scale.scale_backward(op.scale, as_scale(call))
+    yield from scale.scale_backward(replace(op.scale, part=op.part), as_scale(call))
 
 
 @kernel(Axpy, "residual_backward")

@@ -9,11 +9,12 @@ Nothing here needs a GPU or PyCUDA: tests run the same launches under an emulato
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 
 from layermem.backends.cuda.launch import Launch
-from layermem.backends.registry import KernelCall, KernelRegistry
+from layermem.backends.registry import CARRY, KernelCall, KernelRegistry
+from layermem.ops import BatchSlice, Tensor
 from layermem.utils.units import aligned
 
 FLOAT = 4  # bytes
@@ -31,9 +32,30 @@ class CudaCall(KernelCall):
     precision: str = "fp32"
     error_flag: int = 0
 
+    def sums(self, role: str) -> bool:
+        """Whether the op adds to the sum `role`: it has the role itself, or what slices of the batch carry of it."""
+        return role in self or role + CARRY in self
+
+    def carry(self, role: str, otherwise: int = 0) -> int:
+        """The address of what slices of the batch carry of `role`; `otherwise` where the op computes it whole."""
+        return self.addresses.get(role + CARRY, otherwise)
+
 
 cuda_kernels: KernelRegistry[CudaCall, Iterable[Launch]] = KernelRegistry("cuda")
 kernel = cuda_kernels.kernel
+
+
+def sums_role(role: str, roles: Collection[str]) -> bool:
+    """CudaCall.sums, of the roles of an op."""
+    return role in roles or role + CARRY in roles
+
+
+def whole_batch(tensor: Tensor, part: BatchSlice | None) -> Tensor:
+    """The blob of all items, from that of the items of `part`."""
+    if part is None:
+        return tensor
+    rows, *others = tensor.shape
+    return replace(tensor, shape=(rows // part.count * part.items, *others))
 
 
 class Workspace:

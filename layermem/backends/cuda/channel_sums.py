@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from layermem.backends.cuda.base import FLOAT
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.backends.cuda.struct_layout import StructValues
-from layermem.ops import Tensor
+from layermem.ops import BatchSlice, Tensor
+from layermem.utils.units import aligned
 
 BLOCKS = 256  # that keep a GPU busy, nearly twice its multiprocessors
 MIN_ROWS = 8  # that a lane sums before the rows are split further
@@ -17,17 +18,31 @@ MAX_LANES = 32  # across the columns
 
 @dataclass(frozen=True)
 class Columns:
-    """A blob [outer][columns][inner], whose outer x inner rows are split into parts by its shape alone."""
+    """A blob [outer][columns][inner], whose outer x inner rows are split into parts by its shape alone.
+
+    first, here   which blocks of `outer` are at hand, where slices of a batch sum it; none: all of them
+    alike         columns of the whole batch, where these are those of some of its items: rows are split as for all
+    """
 
     outer: int
     columns: int
     inner: int = 1
     pitch: int = 0  # columns in memory, where these are not all
+    first: int = 0
+    here: int = 0
+    alike: int = 0
 
     @classmethod
     def of(cls, tensor: Tensor, axis: int = 1) -> Columns:
         """The blob as Caffe's `axis` divides it."""
         return cls(*tensor.around(axis))
+
+    def within(self, part: BatchSlice | None) -> Columns:
+        """The blob of the whole batch, of which this one is a slice."""
+        if part is None:
+            return self
+        each = self.outer // part.count
+        return replace(self, outer=each * part.items, first=each * part.first, here=self.outer)
 
     @property
     def rows(self) -> int:
@@ -46,7 +61,7 @@ class Columns:
     @property
     def rows_each(self) -> int:
         """Rows of a part."""
-        across = ceil_div(self.columns, self.lanes * self.v)
+        across = ceil_div(self.alike or self.columns, self.lanes * self.v)
         parts = min(BLOCKS // across, self.rows // (THREADS // self.lanes * MIN_ROWS))
         return ceil_div(self.rows, max(1, parts))
 
@@ -54,36 +69,80 @@ class Columns:
     def parts(self) -> int:
         return max(1, ceil_div(self.rows, self.rows_each)) if self.rows else 1
 
+    @property
+    def parts_here(self) -> range:
+        """Parts that the rows at hand meet."""
+        if not self.here:
+            return range(self.parts)
+        begin, end = self.first * self.inner, (self.first + self.here) * self.inner
+        return range(begin // self.rows_each, ceil_div(end, self.rows_each))
+
+    @property
+    def ends_here(self) -> bool:
+        """Whether the rows at hand are the last."""
+        return not self.here or self.first + self.here == self.outer
+
+    def runs(self, open_sums: int) -> list[tuple[tuple[int, int], StructValues]]:
+        """Grid and struct of each launch over the rows at hand.  `open_sums` holds one part that is not finished: where
+        an earlier slice began one and another is left to the next slice, the first is a launch of its own."""
+        here = self.parts_here
+        begun = self.first * self.inner % self.rows_each != 0
+        left = (self.first + self.here) * self.inner % self.rows_each != 0 and not self.ends_here
+        runs = [here[:1], here[1:]] if begun and left and len(here) > 1 else [here]
+        return [
+            ((self.across, len(run)), {**self.struct(), "open": open_sums, "first_part": run.start}) for run in runs
+        ]
+
     def struct(self, rows_each: int | None = None) -> StructValues:
         return {
-            "rows": self.rows, "columns": self.columns, "pitch": self.pitch or self.columns, "width": self.lanes,
-            "rows_each": rows_each or self.rows_each, "by_inner": divider(self.inner),
+            "open": 0, "rows": self.rows, "columns": self.columns, "pitch": self.pitch or self.columns,
+            "width": self.lanes, "rows_each": rows_each or self.rows_each, "first": self.first * self.inner,
+            "here": (self.here or self.outer) * self.inner, "first_part": 0,
+            "by_inner": divider(self.inner),
         }  # fmt: skip
 
-    def grid(self, parts: int) -> tuple[int, int]:
-        return ceil_div(self.columns, self.lanes * self.v), parts
+    @property
+    def across(self) -> int:
+        """Blocks across the columns."""
+        return ceil_div(self.columns, self.lanes * self.v)
+
+    def grid(self) -> tuple[int, int]:
+        return self.across, self.parts
 
     def part_bytes(self) -> int:
-        """Workspace of channel_sums: [parts][columns] floats, none where there is one part."""
-        return FLOAT * self.parts * self.columns if self.parts > 1 else 0
+        """Workspace of channel_sums: [parts][columns] floats; none where there is one part, or slices carry them."""
+        return FLOAT * self.parts * self.columns if self.parts > 1 and not self.here else 0
+
+    def carried(self, address: int, terms: int = 1) -> tuple[int, int]:
+        """Of what slices carry at `address`: sums of `terms` terms by part, and those of threads in an open part."""
+        return address, address + aligned(FLOAT * terms * self.parts * self.columns)
+
+    def carry_bytes(self, terms: int = 1) -> int:
+        _, open_sums = self.carried(0, terms)
+        return open_sums + aligned(FLOAT * terms * self.v * THREADS * self.across)
 
 
 def channel_sums(
     at: Columns, y: int, x: int, accumulate: bool, workspace: int, *, kind: str = "", b: int = 0
 ) -> Iterator[Launch]:
-    """y [columns] = or += sums over the rows of x (kind "_product", "_prelu": with b); workspace: at.part_bytes()."""
-    if at.parts == 1:
-        yield _sum_part(at, kind, y, x, b, accumulate, at.rows, 1)
-        return
-    yield _sum_part(at, kind, workspace, x, b, False, at.rows_each, at.parts)
-    parts = Columns(at.parts, at.columns, pitch=at.columns)
-    yield _sum_part(parts, "", y, workspace, 0, accumulate, parts.rows, 1)
+    """y [columns] = or += sums over the rows of x (kind "_product", "_prelu": with b); workspace: at.part_bytes().
+
+    With a slice of a batch, `workspace` is what slices carry, at.carry_bytes(), and only the last one writes y.
+    """
+    parts, open_sums = at.carried(workspace) if at.here else (workspace, 0)
+    one = at.parts == 1
+    for grid, struct in at.runs(open_sums):
+        yield _sum_part(at, kind, y if one else parts, x, b, accumulate and one, grid, struct)
+    if at.ends_here and not one:
+        of_parts = Columns(at.parts, at.columns, pitch=at.columns)
+        all_rows = of_parts.struct(of_parts.rows)
+        yield _sum_part(of_parts, "", y, parts, 0, accumulate, (of_parts.across, 1), all_rows)
 
 
 def _sum_part(
-    at: Columns, kind: str, y: int, x: int, b: int, accumulate: bool, rows_each: int, parts: int
+    at: Columns, kind: str, y: int, x: int, b: int, accumulate: bool, grid: tuple[int, int], struct: StructValues
 ) -> Launch:  # fmt: skip
     return launch(
-        "channel_sums", f"channel_sums{kind}_v{at.v}", "ChannelSumsArgs", at.grid(parts), y=y, x=x, b=b,
-        at=at.struct(rows_each), accumulate=accumulate,
+        "channel_sums", f"channel_sums{kind}_v{at.v}", "ChannelSumsArgs", grid, y=y, x=x, b=b, at=struct,
+        accumulate=accumulate,
     )  # fmt: skip

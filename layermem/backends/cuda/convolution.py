@@ -16,11 +16,11 @@ from layermem.backends.cuda.implicit_gemm import (
     Epilogue,
     conv_dgrad,
     conv_fprop,
-    conv_wgrad,
     conv_wgrad_workspace_bytes,
     epilogue_of,
 )
 from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.wgrad_slices import conv_wgrad_carry_bytes, conv_wgrad_of
 from layermem.ops import Conv, Deconv
 
 # -- forward and dgrad -------------------------------------------------------------------------------------------------
@@ -66,22 +66,36 @@ def deconvolution_dgrad(op: Deconv, call: CudaCall) -> Iterator[Launch]:
 
 
 def wgrad_workspace_bytes(op: Conv | Deconv, roles: Collection[str]) -> int:
+    """None where slices carry the parts."""
+    if op.part is not None:
+        return 0
     return max(
         conv_wgrad_workspace_bytes(op.problem) if "dw0" in roles else 0,
         bias_columns(op).part_bytes() if "dw1" in roles else 0,
     )
 
 
+def wgrad_carry_bytes(op: Conv | Deconv, role: str) -> int:
+    """Of one pair after the other."""
+    return op.pairs * pair_carry_bytes(op, role)
+
+
+def pair_carry_bytes(op: Conv | Deconv, role: str) -> int:
+    if op.part is None:
+        return 0
+    return conv_wgrad_carry_bytes(op.problem, op.part) if role == "dw0" else bias_columns(op).carry_bytes()
+
+
 def bias_columns(op: Conv | Deconv) -> Columns:
-    return Columns.of(op.problem.image if isinstance(op, Deconv) else op.problem.maps)
+    return Columns.of(op.problem.image if isinstance(op, Deconv) else op.problem.maps).within(op.part)
 
 
-@kernel(Conv, "wgrad", workspace=wgrad_workspace_bytes)
+@kernel(Conv, "wgrad", workspace=wgrad_workspace_bytes, carry=wgrad_carry_bytes)
 def convolution_wgrad(op: Conv, call: CudaCall) -> Iterator[Launch]:
     yield from wgrad(op, call, maps="dy", image="x")
 
 
-@kernel(Deconv, "wgrad", workspace=wgrad_workspace_bytes)
+@kernel(Deconv, "wgrad", workspace=wgrad_workspace_bytes, carry=wgrad_carry_bytes)
 def deconvolution_wgrad(op: Deconv, call: CudaCall) -> Iterator[Launch]:
     yield from wgrad(op, call, maps="x", image="dy")
 
@@ -89,11 +103,12 @@ def deconvolution_wgrad(op: Deconv, call: CudaCall) -> Iterator[Launch]:
 def wgrad(op: Conv | Deconv, call: CudaCall, *, maps: str, image: str) -> Iterator[Launch]:
     engine, problem = ENGINES[call.precision], op.problem
     for i in range(op.pairs):
-        if "dw0" in call:
+        if call.sums("dw0"):
             accumulate = i > 0 or call.accumulates("dw0")
-            yield from conv_wgrad(
-                engine, problem, call["dw0"], call[f"{maps}{i}"], call[f"{image}{i}"], accumulate, call.workspace
-            )
-        if "dw1" in call:
+            memory = call.carry("dw0", call.workspace) + i * pair_carry_bytes(op, "dw0")
+            x, dy = call[f"{image}{i}"], call[f"{maps}{i}"]
+            yield from conv_wgrad_of(op.part, engine, problem, call["dw0"], dy, x, accumulate, memory)
+        if call.sums("dw1"):
             accumulate = i > 0 or call.accumulates("dw1")
-            yield from channel_sums(bias_columns(op), call["dw1"], call[f"dy{i}"], accumulate, call.workspace)
+            memory = call.carry("dw1", call.workspace) + i * pair_carry_bytes(op, "dw1")
+            yield from channel_sums(bias_columns(op), call["dw1"], call[f"dy{i}"], accumulate, memory)

@@ -80,6 +80,9 @@ class CudaDevice(Device):
     def workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int:
         return cuda_kernels.workspace_bytes(record, step, roles)
 
+    def carry_bytes(self, record: OpRecord, step: str, role: str) -> int | None:
+        return cuda_kernels.carry_bytes(record, step, role)
+
     def implements(self, record: OpRecord, step: str) -> bool:
         return cuda_kernels.implements(record, step) or isinstance(record, (CopyOut, Feed, Python))
 

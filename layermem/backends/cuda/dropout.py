@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from layermem.backends.cuda.base import CudaCall, kernel
 from layermem.backends.cuda.copy import copy
 from layermem.backends.cuda.launch import Later, Launch, ceil_div, launch
-from layermem.ops import Dropout
+from layermem.ops import BatchSlice, Dropout, Tensor
 
 WORD = 0xFFFFFFFF
 PER_BLOCK = 1024  # elements
@@ -23,13 +23,19 @@ def dropout_backward(op: Dropout, call: CudaCall) -> Iterator[Launch]:
     yield from dropout(op, call["dx0"], call["dy0"], call.accumulates("dx0"))
 
 
+def first_element(part: BatchSlice | None, tensor: Tensor) -> int:
+    """The first element of `tensor`, which has the items of `part`, among those of the whole batch."""
+    return 0 if part is None else part.first * (tensor.count // part.count)
+
+
 def dropout(op: Dropout, y: int, x: int, accumulate: bool) -> Iterator[Launch]:
     if op.identity:
         yield from copy(y, x, op.x.count, accumulate)
         return
     yield launch(
         "dropout", "dropout", "DropoutArgs", ceil_div(op.x.count, PER_BLOCK), y=y, x=x, count=op.x.count,
-        accumulate=accumulate, threshold=op.threshold, scale=op.scale, stream=op.stream & WORD,
-        seed=Later(lambda context: context["seed"] & WORD), step_low=Later(lambda context: context["step"] & WORD),
+        accumulate=accumulate, first=first_element(op.part, op.x), threshold=op.threshold, scale=op.scale,
+        stream=op.stream & WORD, seed=Later(lambda context: context["seed"] & WORD),
+        step_low=Later(lambda context: context["step"] & WORD),
         step_high=Later(lambda context: context["step"] >> 32 & WORD),
     )  # fmt: skip

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
-from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
+from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel, whole_batch
 from layermem.backends.cuda.channel_sums import Columns, channel_sums
-from layermem.backends.cuda.copy import reorder
+from layermem.backends.cuda.copy import copy, reorder
 from layermem.backends.cuda.labels import labels
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.ops import BatchReindex, Embed, Gather, Tensor
+from layermem.utils.units import aligned
 
 WARPS = 8  # of a block
 COLUMNS = 1024  # of a warp
@@ -58,7 +60,7 @@ def embed_workspace_bytes(op: Embed, roles: Collection[str]) -> int:
     in_order(op.index, indices(op), 0, workspace)
     in_order(op.y, chosen(op), 0, workspace)
     if "dw1" in roles:
-        workspace.take(Columns(op.count, op.width).part_bytes())
+        workspace.take(bias_columns(op).part_bytes())
     return workspace.nbytes
 
 
@@ -75,19 +77,50 @@ def embed_forward(op: Embed, call: CudaCall) -> Iterator[Launch]:
     yield from reorder(call["y0"], op.y, y, chosen(op))
 
 
-@kernel(Embed, "wgrad", workspace=embed_workspace_bytes)
+def bias_columns(op: Embed) -> Columns:
+    return Columns(op.count, op.width).within(op.part)
+
+
+def of_whole_batch(op: Embed) -> Embed:
+    return replace(op, index=whole_batch(op.index, op.part), y=whole_batch(op.y, op.part), part=None)
+
+
+def embed_carry_bytes(op: Embed, role: str) -> int:
+    """Of the table: all indices and dy, since rows that are there are added to one by one."""
+    if role == "dw1":
+        return bias_columns(op).carry_bytes()
+    whole = of_whole_batch(op)
+    return aligned(FLOAT * whole.count) + aligned(FLOAT * whole.count * whole.width)
+
+
+def table_gradient(op: Embed, call: CudaCall, dy: int, index: int) -> Iterator[Launch]:
+    """dw0, from the rows of y at `dy`; with the last slice of a batch, from those of all."""
+    accumulate, part = call.accumulates("dw0"), op.part
+    if part is None:
+        yield scatter(op, call, call["dw0"], dy, index, accumulate)
+        return
+    whole, first = of_whole_batch(op), op.count // part.count * part.first
+    indices_of_all = call.carry("dw0")
+    rows_of_all = indices_of_all + aligned(FLOAT * whole.count)
+    yield from copy(indices_of_all + FLOAT * first, index, op.count)
+    yield from copy(rows_of_all + FLOAT * first * op.width, dy, op.count * op.width)
+    if part.is_last:
+        yield scatter(whole, call, call["dw0"], rows_of_all, indices_of_all, accumulate)
+
+
+@kernel(Embed, "wgrad", workspace=embed_workspace_bytes, carry=embed_carry_bytes)
 def embed_wgrad(op: Embed, call: CudaCall) -> Iterator[Launch]:
     workspace = Workspace(call.workspace)
     index, copies = in_order(op.index, indices(op), call["x0"], workspace)
     dy, more_copies = in_order(op.y, chosen(op), call["dy0"], workspace)
     yield from more_copies
-    if "dw0" in call:
+    if call.sums("dw0"):
         yield from copies
-        yield scatter(op, call, call["dw0"], dy, index, call.accumulates("dw0"))
-    if "dw1" in call:
-        at = Columns(op.count, op.width)
-        sums = channel_sums(at, call["dw1"], dy, call.accumulates("dw1"), workspace.take(at.part_bytes()))
-        yield from sums
+        yield from table_gradient(op, call, dy, index)
+    if call.sums("dw1"):
+        at = bias_columns(op)
+        memory = call.carry("dw1", workspace.take(at.part_bytes()))
+        yield from channel_sums(at, call["dw1"], dy, call.accumulates("dw1"), memory)
 
 
 # -- BatchReindex ------------------------------------------------------------------------------------------------------

@@ -172,22 +172,40 @@ def conv_wgrad(
     split: Split | None = None, maps_pitch: int = 0,
 ) -> Iterator[Launch]:  # fmt: skip
     """`split` and `maps_pitch` are given where `problem` is a band of a larger gradient and must sum in its order."""
-    tile, images_each, parts = split or split_of(problem)
-    channels, outputs = group_channels(problem)
-    grid = grid_of(tile, outputs, prod(problem.kernel) * channels, problem.groups * parts)
-    yield engine.launch(
-        f"conv_wgrad_{tile.name}_v{vector_width(channels, outputs, maps_pitch)}", "ConvWgradArgs", tile, grid,
-        dw=dw if parts == 1 else workspace, maps=maps, image=image, problem=problem_struct(problem, maps_pitch),
-        by_window=divider(windows(problem)), by_columns=divider(problem.out_w), by_channels=divider(channels),
-        by_kernel_w=divider(problem.kernel[1]), splits=parts, images_each=images_each,
-        accumulate=accumulate and parts == 1,
+    split = split or split_of(problem)
+    one = split.parts == 1
+    yield wgrad_splits(
+        engine, problem, split, dw if one else workspace, maps, image, range(split.parts), images=problem.n,
+        accumulate=accumulate and one, maps_pitch=maps_pitch,
     )  # fmt: skip
-    if parts > 1:
-        count = problem.filter.count
-        yield launch(
-            "convolution", "sum_parts", "PartsArgs", ceil_div(count, THREADS), y=dw, parts=workspace, count=count,
-            splits=parts, accumulate=accumulate,
-        )  # fmt: skip
+    if not one:
+        yield sum_parts(problem, dw, workspace, split.parts, accumulate)
+
+
+def wgrad_splits(
+    engine: Engine, problem: ConvProblem, split: Split, dw: int, maps: int, image: int, splits: range, *, images: int,
+    first: int = 0, accumulate: bool = False, maps_pitch: int = 0,
+) -> Launch:  # fmt: skip
+    """The parts `splits` of a weight gradient, each behind the other from `dw` on.  `problem` has the images at hand:
+    those from `first` on, of `images`."""
+    channels, outputs = group_channels(problem)
+    grid = grid_of(split.tile, outputs, prod(problem.kernel) * channels, problem.groups * len(splits))
+    return engine.launch(
+        f"conv_wgrad_{split.tile.name}_v{vector_width(channels, outputs, maps_pitch)}", "ConvWgradArgs", split.tile,
+        grid, dw=dw, maps=maps, image=image, problem=problem_struct(problem, maps_pitch),
+        by_window=divider(windows(problem)), by_columns=divider(problem.out_w), by_channels=divider(channels),
+        by_kernel_w=divider(problem.kernel[1]), splits=len(splits), images_each=split.images_each,
+        first_split=splits.start, first_image=first, images_whole=images, accumulate=accumulate,
+    )  # fmt: skip
+
+
+def sum_parts(problem: ConvProblem, dw: int, parts: int, count: int, accumulate: bool) -> Launch:
+    """dw = or += the sum of `count` parts, in their order."""
+    each = problem.filter.count
+    return launch(
+        "convolution", "sum_parts", "PartsArgs", ceil_div(each, THREADS), y=dw, parts=parts, count=each, splits=count,
+        accumulate=accumulate,
+    )  # fmt: skip
 
 
 def conv_wgrad_workspace_bytes(problem: ConvProblem) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from layermem.backends.cuda.activation import relu_in_place
-from layermem.backends.cuda.base import CudaCall, Workspace, kernel
+from layermem.backends.cuda.base import CudaCall, Workspace, kernel, sums_role
 from layermem.backends.cuda.channel_sums import Columns, channel_sums
 from layermem.backends.cuda.copy import copy, reorder
 from layermem.backends.cuda.implicit_gemm import (
@@ -17,11 +17,11 @@ from layermem.backends.cuda.implicit_gemm import (
     Epilogue,
     conv_dgrad,
     conv_fprop,
-    conv_wgrad,
     conv_wgrad_workspace_bytes,
     epilogue_of,
 )
 from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.wgrad_slices import conv_wgrad_carry_bytes, conv_wgrad_of
 from layermem.ops import ConvProblem, InnerProduct, Tensor, Window
 from layermem.utils.units import aligned
 
@@ -116,22 +116,35 @@ def inner_product_dgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
 
 def wgrad_workspace_bytes(op: InnerProduct, roles: Collection[str]) -> int:
     y = aligned(op.y.nbytes) * reorders_y(op)
-    x = aligned(op.x.nbytes) * reorders_x(op) if "dw0" in roles else 0
+    x = aligned(op.x.nbytes) * reorders_x(op) if sums_role("dw0", roles) else 0
+    if op.part is not None:  # slices carry the parts
+        return x + y
     weights = conv_wgrad_workspace_bytes(conv_problem(op)) if "dw0" in roles else 0
-    bias = Columns(op.rows, op.outputs).part_bytes() if "dw1" in roles else 0
+    bias = bias_columns(op).part_bytes() if "dw1" in roles else 0
     return x + y + max(weights, bias)
 
 
-@kernel(InnerProduct, "wgrad", workspace=wgrad_workspace_bytes)
+def wgrad_carry_bytes(op: InnerProduct, role: str) -> int:
+    if op.part is None:
+        return 0
+    return conv_wgrad_carry_bytes(conv_problem(op), op.part) if role == "dw0" else bias_columns(op).carry_bytes()
+
+
+def bias_columns(op: InnerProduct) -> Columns:
+    return Columns(op.rows, op.outputs).within(op.part)
+
+
+@kernel(InnerProduct, "wgrad", workspace=wgrad_workspace_bytes, carry=wgrad_carry_bytes)
 def inner_product_wgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
     engine, problem, workspace = ENGINES[call.precision], conv_problem(op), Workspace(call.workspace)
     dy, copies = in_caffe_order(op.y, call["dy0"], reorders_y(op), workspace)
     yield from copies
-    if "dw0" in call:
+    if call.sums("dw0"):
         x, copies = in_caffe_order(op.x, call["x0"], reorders_x(op), workspace)
         yield from copies
         maps, image = (x, dy) if op.transpose else (dy, x)
-        yield from conv_wgrad(engine, problem, call["dw0"], maps, image, call.accumulates("dw0"), workspace.next)
-    if "dw1" in call:
-        at = Columns(op.rows, op.outputs)
-        yield from channel_sums(at, call["dw1"], dy, call.accumulates("dw1"), workspace.next)
+        memory, accumulate = call.carry("dw0", workspace.next), call.accumulates("dw0")
+        yield from conv_wgrad_of(op.part, engine, problem, call["dw0"], maps, image, accumulate, memory)
+    if call.sums("dw1"):
+        memory, accumulate = call.carry("dw1", workspace.next), call.accumulates("dw1")
+        yield from channel_sums(bias_columns(op), call["dw1"], dy, accumulate, memory)

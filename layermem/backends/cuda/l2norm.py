@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
+from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel, sums_role
 from layermem.backends.cuda.channel_sums import Columns, channel_sums
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
 from layermem.ops import L2Norm
@@ -19,7 +19,8 @@ def members(op: L2Norm) -> int:
 
 
 def scale_columns(op: L2Norm) -> Columns:
-    return Columns(op.x.count, 1) if op.shared else Columns(op.pixels, op.channels)
+    at = Columns(op.x.count, 1) if op.shared else Columns(op.pixels, op.channels)
+    return at.within(op.part)
 
 
 def norm_launch(function: str, grid: int, op: L2Norm, call: CudaCall, y: int, dy: int, sums: int) -> Launch:
@@ -45,10 +46,14 @@ def l2norm_workspace_bytes(op: L2Norm, roles: Collection[str]) -> int:
     workspace = Workspace()
     workspace.take(sums_bytes(op))
     at = scale_columns(op)
-    if "dw0" in roles and at.parts > 1:
+    if sums_role("dw0", roles) and at.parts > 1:
         workspace.take(at.part_bytes())
         workspace.take(Columns(at.parts, at.columns).part_bytes())
     return workspace.nbytes
+
+
+def scale_carry_bytes(op: L2Norm, role: str) -> int:
+    return scale_columns(op).carry_bytes()
 
 
 @kernel(L2Norm, "forward", workspace=l2norm_workspace_bytes)
@@ -57,12 +62,12 @@ def l2norm_forward(op: L2Norm, call: CudaCall) -> Iterator[Launch]:
     yield norm_launch("norm_forward", ceil_div(op.x.count, THREADS), op, call, call["y0"], 0, call.workspace)
 
 
-@kernel(L2Norm, "backward", workspace=l2norm_workspace_bytes)
+@kernel(L2Norm, "backward", workspace=l2norm_workspace_bytes, carry=scale_carry_bytes)
 def l2norm_backward(op: L2Norm, call: CudaCall) -> Iterator[Launch]:
     workspace = Workspace(call.workspace)
     sums = workspace.take(sums_bytes(op))
     yield norm_sums(op, call, call["dy0"] if "dx0" in call else 0, sums)
-    if "dw0" in call:  # before dx, which may lie over x or dy
+    if call.sums("dw0"):  # before dx, which may lie over x or dy
         yield from scale_sums(op, call, sums, workspace)
     if "dx0" in call:
         yield norm_launch(
@@ -71,12 +76,12 @@ def l2norm_backward(op: L2Norm, call: CudaCall) -> Iterator[Launch]:
 
 
 def scale_sums(op: L2Norm, call: CudaCall, sums: int, workspace: Workspace) -> Iterator[Launch]:
-    at, dw, accumulate = scale_columns(op), call["dw0"], call.accumulates("dw0")
-    parts = workspace.take(at.part_bytes()) if at.parts > 1 else dw
-    yield launch(
-        "l2norm", f"norm_scale_sums_v{at.v}", "NormScaleArgs", at.grid(at.parts), y=parts, x=call["x0"],
-        dy=call["dy0"], sums=sums, at=at.struct(), by_norm=divider(members(op)),
-        accumulate=accumulate and at.parts == 1,
-    )  # fmt: skip
-    if at.parts > 1:
+    at, dw, accumulate, one = scale_columns(op), call["dw0"], call.accumulates("dw0"), scale_columns(op).parts == 1
+    parts, open_sums = at.carried(call.carry("dw0")) if at.here else (workspace.take(at.part_bytes()), 0)
+    for grid, struct in at.runs(open_sums):
+        yield launch(
+            "l2norm", f"norm_scale_sums_v{at.v}", "NormScaleArgs", grid, y=dw if one else parts, x=call["x0"],
+            dy=call["dy0"], sums=sums, at=struct, by_norm=divider(members(op)), accumulate=accumulate and one,
+        )  # fmt: skip
+    if at.ends_here and not one:
         yield from channel_sums(Columns(at.parts, at.columns), dw, parts, accumulate, workspace.next)

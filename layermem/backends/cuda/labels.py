@@ -27,14 +27,14 @@ def divide_loss(y: int, total: int, by: StructValues, factor: float = 1.0) -> La
     return launch("softmax", "loss_ratio", "RatioArgs", 1, 1, y=y, sum=total, normalizer=by, factor=factor)
 
 
-def sum_rows(each: int, rows: int, terms: int, workspace: Workspace) -> tuple[int, list[Launch]]:
-    """The address of the sums of each [rows][terms], and the launches that compute them."""
-    at = Columns(rows, terms)
-    sums = workspace.take(FLOAT * terms)
-    return sums, list(channel_sums(at, sums, each, False, workspace.take(at.part_bytes())))
+def sum_rows(each: int, at: Columns, workspace: Workspace, carry: int = 0) -> tuple[int, list[Launch]]:
+    """The address of the sums of each [rows][terms], and the launches that compute them; of a slice of a batch, the
+    sums of all slices up to this one, from what they `carry` (at.carry_bytes()), and there with the last one alone."""
+    sums, parts = workspace.take(FLOAT * at.columns), workspace.take(at.part_bytes())
+    return sums, list(channel_sums(at, sums, each, False, carry or parts))
 
 
-def sum_rows_bytes(rows: int, terms: int) -> int:
+def sum_rows_bytes(at: Columns) -> int:
     workspace = Workspace()
-    sum_rows(0, rows, terms, workspace)
+    sum_rows(0, at, workspace)
     return workspace.nbytes

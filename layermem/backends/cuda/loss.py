@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import NamedTuple
 
-from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
+from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel, whole_batch
 from layermem.backends.cuda.channel_sums import Columns
 from layermem.backends.cuda.copy import reorder
 from layermem.backends.cuda.labels import divide_loss, labels, normalizer, sum_rows, sum_rows_bytes
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
 from layermem.backends.cuda.struct_layout import StructValues
 from layermem.ops import (
+    BatchSlice,
     ContrastiveLoss,
     EuclideanLoss,
     HingeLoss,
@@ -35,20 +38,48 @@ def loss_arguments(x: Tensor, call: CudaCall, x1: int, label_struct: StructValue
     }  # fmt: skip
 
 
-def sum_parts(function: str, arguments: StructValues, at: Columns, parts: int) -> Launch:
-    return launch(
-        "loss",
-        function,
-        "LossArgs",
-        at.grid(at.parts),
-        base=arguments,
-        parts=parts,
-        at=at.struct(),
-        dx0=0,
-        dx1=0,
-        accumulate0=False,
-        accumulate1=False,
-    )
+class Parts(NamedTuple):
+    """Sums of `terms` numbers over the parts of `at`; of a slice of a batch, those of all slices up to this one.
+
+    address     [at.parts][terms]
+    open_sums   of the part that another slice finishes
+    """
+
+    at: Columns
+    terms: int
+    address: int
+    open_sums: int
+
+    @classmethod
+    def of(cls, at: Columns, terms: int, workspace: Workspace, carry: int) -> Parts:
+        """In the workspace, or in what slices `carry`."""
+        if at.here:
+            return cls(at, terms, *at.carried(carry, terms))
+        return cls(at, terms, workspace.take(FLOAT * terms * at.parts), 0)
+
+    def total(self, workspace: Workspace) -> tuple[int, list[Launch]]:
+        """The address of the sums over all parts, and the launches that compute them: none before the last slice."""
+        if not self.at.ends_here:
+            return 0, []
+        return sum_rows(self.address, Columns(self.at.parts, self.terms), workspace)
+
+
+def sum_parts(function: str, arguments: StructValues, parts: Parts) -> Iterator[Launch]:
+    for grid, at in parts.at.runs(parts.open_sums):
+        yield launch(
+            "loss", function, "LossArgs", grid, base=arguments, parts=parts.address, at=at, dx0=0, dx1=0,
+            accumulate0=False, accumulate1=False,
+        )  # fmt: skip
+
+
+def divide_total(
+    parts: Parts, call: CudaCall, workspace: Workspace, by: StructValues, factor: float = 1.0
+) -> Iterator[Launch]:
+    """y0, where the sum is complete."""
+    total, sums = parts.total(workspace)
+    yield from sums
+    if "y0" in call:
+        yield divide_loss(call["y0"], total, by, factor)
 
 
 def gradients(
@@ -79,24 +110,32 @@ def reordered_bytes(x: Tensor, target: Tensor) -> int:
 
 
 def parts_workspace_bytes(at: Columns, terms: int) -> int:
-    """Partial sums of a loss, and their sums."""
-    return aligned(FLOAT * terms * at.parts) + sum_rows_bytes(at.parts, terms)
+    """Partial sums of a loss, unless slices carry them, and their sums."""
+    parts = 0 if at.here else aligned(FLOAT * terms * at.parts)
+    return parts + sum_rows_bytes(Columns(at.parts, terms))
+
+
+def elements(x: Tensor, part: BatchSlice | None) -> Columns:
+    """All elements of x as the rows of one column."""
+    return Columns(x.count, 1).within(part)
 
 
 def euclidean_forward_workspace_bytes(op: EuclideanLoss, roles: Collection[str]) -> int:
-    return reordered_bytes(op.a, op.b) + parts_workspace_bytes(Columns(op.a.count, 1), 1)
+    return reordered_bytes(op.a, op.b) + parts_workspace_bytes(elements(op.a, op.part), 1)
 
 
-@kernel(EuclideanLoss, "forward", workspace=euclidean_forward_workspace_bytes)
+def euclidean_carry_bytes(op: EuclideanLoss, role: str) -> int:
+    return elements(op.a, op.part).carry_bytes()
+
+
+@kernel(EuclideanLoss, "forward", workspace=euclidean_forward_workspace_bytes, carry=euclidean_carry_bytes)
 def euclidean_forward(op: EuclideanLoss, call: CudaCall) -> Iterator[Launch]:
-    workspace, at, by = Workspace(call.workspace), Columns(op.a.count, 1), normalizer(op.items)
+    workspace, by = Workspace(call.workspace), normalizer(op.items)
     b, copies = in_order_of(op.a, op.b, call["x1"], workspace)
     yield from copies
-    parts = workspace.take(FLOAT * at.parts)
-    yield sum_parts("euclidean_forward", loss_arguments(op.a, call, b, labels(call, call["x1"], 0), by), at, parts)
-    total, sums = sum_rows(parts, at.parts, 1, workspace)
-    yield from sums
-    yield divide_loss(call["y0"], total, by, 0.5)
+    parts = Parts.of(elements(op.a, op.part), 1, workspace, call.carry("y0"))
+    yield from sum_parts("euclidean_forward", loss_arguments(op.a, call, b, labels(call, call["x1"], 0), by), parts)
+    yield from divide_total(parts, call, workspace, by, 0.5)
 
 
 def euclidean_backward_workspace_bytes(op: EuclideanLoss, roles: Collection[str]) -> int:
@@ -121,34 +160,61 @@ def euclidean_backward(op: EuclideanLoss, call: CudaCall) -> Iterator[Launch]:
 
 
 def sigmoid_forward_workspace_bytes(op: SigmoidCrossEntropyLoss, roles: Collection[str]) -> int:
-    return reordered_bytes(op.x, op.target) + parts_workspace_bytes(Columns(op.x.count, 1), 2)
+    return reordered_bytes(op.x, op.target) + parts_workspace_bytes(elements(op.x, op.part), 2)
 
 
-@kernel(SigmoidCrossEntropyLoss, "forward", workspace=sigmoid_forward_workspace_bytes)
+def sigmoid_carry_bytes(op: SigmoidCrossEntropyLoss, role: str) -> int:
+    return elements(op.x, op.part).carry_bytes(2)
+
+
+@kernel(
+    SigmoidCrossEntropyLoss, "forward", workspace=sigmoid_forward_workspace_bytes, carry=sigmoid_carry_bytes
+)  # fmt: skip
 def sigmoid_forward(op: SigmoidCrossEntropyLoss, call: CudaCall) -> Iterator[Launch]:
     workspace = Workspace(call.workspace)
     target, copies = in_order_of(op.x, op.target, call["x1"], workspace)
     yield from copies
-    sums, launches = sum_sigmoid(op, call, target, workspace)
+    sums, launches = sum_sigmoid(op, call, call["x0"], target, workspace)
     yield from launches
-    yield divide_loss(call["y0"], sums, normalizer(op.normalizer, sums + FLOAT))
+    if "y0" in call:
+        yield divide_loss(call["y0"], sums, normalizer(op.normalizer, sums + FLOAT))
 
 
 def sum_sigmoid(
-    op: SigmoidCrossEntropyLoss, call: CudaCall, target: int, workspace: Workspace
+    op: SigmoidCrossEntropyLoss, call: CudaCall, x: int, target: int, workspace: Workspace
 ) -> tuple[int, list[Launch]]:
     """The address of the loss and of the number of elements that count, and the launches that compute them."""
-    at, label_struct = Columns(op.x.count, 1), labels(call, call["x1"], 0, op.ignore_label)
-    arguments = loss_arguments(op.x, call, target, label_struct, normalizer(op.normalizer))
-    parts = workspace.take(FLOAT * 2 * at.parts)
-    first = sum_parts("sigmoid_cross_entropy_forward", arguments, at, parts)
-    sums, launches = sum_rows(parts, at.parts, 2, workspace)
-    return sums, [first, *launches]
+    label_struct = labels(call, target, 0, op.ignore_label)
+    arguments = {**loss_arguments(op.x, call, target, label_struct, normalizer(op.normalizer)), "x0": x}
+    parts = Parts.of(elements(op.x, op.part), 2, workspace, call.carry("y0"))
+    over_parts = sum_parts("sigmoid_cross_entropy_forward", arguments, parts)
+    sums, launches = parts.total(workspace)
+    return sums, [*over_parts, *launches]
+
+
+def count_targets(
+    op: SigmoidCrossEntropyLoss, call: CudaCall, target: int, workspace: Workspace
+) -> tuple[int, list[Launch]]:
+    """The address of the number of targets that count in the whole batch, and the launches that count them."""
+    if op.part is None:
+        sums, launches = sum_sigmoid(op, call, call["x0"], target, workspace)
+        return sums + FLOAT, launches
+    whole = of_whole_batch(op)
+    targets, copies = in_order_of(whole.x, whole.target, call["x1.whole"], workspace)
+    sums, launches = sum_sigmoid(whole, call, targets, targets, workspace)  # scores do not count
+    return sums + FLOAT, [*copies, *launches]
+
+
+def of_whole_batch(op: SigmoidCrossEntropyLoss) -> SigmoidCrossEntropyLoss:
+    return replace(op, x=whole_batch(op.x, op.part), target=whole_batch(op.target, op.part), part=None)
 
 
 def sigmoid_backward_workspace_bytes(op: SigmoidCrossEntropyLoss, roles: Collection[str]) -> int:
-    counting = parts_workspace_bytes(Columns(op.x.count, 1), 2) if op.normalizer is None else 0
-    return reordered_bytes(op.x, op.target) + counting
+    if op.normalizer is not None:
+        return reordered_bytes(op.x, op.target)
+    whole = of_whole_batch(op)
+    copies = reordered_bytes(whole.x, whole.target) if op.part is not None else 0
+    return reordered_bytes(op.x, op.target) + copies + parts_workspace_bytes(elements(whole.x, None), 2)
 
 
 @kernel(SigmoidCrossEntropyLoss, "backward", workspace=sigmoid_backward_workspace_bytes)
@@ -157,9 +223,8 @@ def sigmoid_backward(op: SigmoidCrossEntropyLoss, call: CudaCall) -> Iterator[La
     target, copies = in_order_of(op.x, op.target, call["x1"], workspace)
     yield from copies
     if op.normalizer is None:
-        sums, launches = sum_sigmoid(op, call, target, workspace)
+        counted, launches = count_targets(op, call, target, workspace)
         yield from launches
-        counted = sums + FLOAT
     label_struct = labels(call, call["x1"], 0, op.ignore_label)
     arguments = loss_arguments(op.x, call, target, label_struct, normalizer(op.normalizer, counted))
     yield gradients(
@@ -169,50 +234,58 @@ def sigmoid_backward(op: SigmoidCrossEntropyLoss, call: CudaCall) -> Iterator[La
 
 
 def smooth_l1(
-    op: SmoothL1Loss, call: CudaCall, step: str, grid: int | tuple[int, int], parts: int, dx0: int, dx1: int
-) -> Launch:
+    op: SmoothL1Loss, call: CudaCall, step: str, grid: int | tuple[int, int], parts: int, at: StructValues, dx0: int,
+    dx1: int,
+) -> Launch:  # fmt: skip
     return launch(
         "loss", f"smooth_l1_{step}", "SmoothL1Args", grid, parts=parts, dx0=dx0, dx1=dx1, x0=call["x0"], x1=call["x1"],
-        inside=call["x2"], outside=call["x3"], dy=call["dy0"], at=Columns(op.x.count, 1).struct(), count=op.x.count,
+        inside=call["x2"], outside=call["x3"], dy=call["dy0"], at=at, count=op.x.count,
         items=op.items, accumulate0=call.accumulates("dx0"), accumulate1=call.accumulates("dx1"),
         sharpness=op.sigma**2,
     )  # fmt: skip
 
 
 def smooth_l1_workspace_bytes(op: SmoothL1Loss, roles: Collection[str]) -> int:
-    return parts_workspace_bytes(Columns(op.x.count, 1), 1)
+    return parts_workspace_bytes(elements(op.x, op.part), 1)
 
 
-@kernel(SmoothL1Loss, "forward", workspace=smooth_l1_workspace_bytes)
+def smooth_l1_carry_bytes(op: SmoothL1Loss, role: str) -> int:
+    return elements(op.x, op.part).carry_bytes()
+
+
+@kernel(SmoothL1Loss, "forward", workspace=smooth_l1_workspace_bytes, carry=smooth_l1_carry_bytes)
 def smooth_l1_forward(op: SmoothL1Loss, call: CudaCall) -> Iterator[Launch]:
-    workspace, at = Workspace(call.workspace), Columns(op.x.count, 1)
-    parts = workspace.take(FLOAT * at.parts)
-    yield smooth_l1(op, call, "forward", at.grid(at.parts), parts, 0, 0)
-    total, sums = sum_rows(parts, at.parts, 1, workspace)
-    yield from sums
-    yield divide_loss(call["y0"], total, normalizer(op.items))
+    workspace = Workspace(call.workspace)
+    parts = Parts.of(elements(op.x, op.part), 1, workspace, call.carry("y0"))
+    for grid, at in parts.at.runs(parts.open_sums):
+        yield smooth_l1(op, call, "forward", grid, parts.address, at, 0, 0)
+    yield from divide_total(parts, call, workspace, normalizer(op.items))
 
 
 @kernel(SmoothL1Loss, "backward")
 def smooth_l1_backward(op: SmoothL1Loss, call: CudaCall) -> Iterator[Launch]:
-    yield smooth_l1(op, call, "backward", ceil_div(op.x.count, THREADS), 0, call["dx0"], call["dx1"])
+    grid, at = ceil_div(op.x.count, THREADS), Columns(op.x.count, 1).struct()
+    yield smooth_l1(op, call, "backward", grid, 0, at, call["dx0"], call["dx1"])
 
 
 # -- a label for each item ---------------------------------------------------------------------------------------------
 
 
+def all_items(op: ItemLoss | ContrastiveLoss) -> int:
+    """Of the whole batch: what the loss is divided by."""
+    return op.items if op.part is None else op.items // op.part.count * op.part.items
+
+
 def item_arguments(op: ItemLoss, call: CudaCall, squared: bool) -> StructValues:
-    label_struct, by = labels(call, call["x1"], op.classes), normalizer(op.items)
+    label_struct, by = labels(call, call["x1"], op.classes), normalizer(all_items(op))
     return {**loss_arguments(op.x, call, call["x1"], label_struct, by), "squared": squared}
 
 
 def item_forward(function: str, op: ItemLoss, call: CudaCall, at: Columns, squared: bool = False) -> Iterator[Launch]:
     workspace = Workspace(call.workspace)
-    parts = workspace.take(FLOAT * at.parts)
-    yield sum_parts(function, item_arguments(op, call, squared), at, parts)
-    total, sums = sum_rows(parts, at.parts, 1, workspace)
-    yield from sums
-    yield divide_loss(call["y0"], total, normalizer(op.items))
+    parts = Parts.of(at, 1, workspace, call.carry("y0"))
+    yield from sum_parts(function, item_arguments(op, call, squared), parts)
+    yield from divide_total(parts, call, workspace, normalizer(all_items(op)))
 
 
 def item_backward(function: str, op: ItemLoss, call: CudaCall, at: Columns, squared: bool = False) -> Launch:
@@ -222,12 +295,16 @@ def item_backward(function: str, op: ItemLoss, call: CudaCall, at: Columns, squa
 
 
 def hinge_workspace_bytes(op: HingeLoss, roles: Collection[str]) -> int:
-    return parts_workspace_bytes(Columns(op.x.count, 1), 1)
+    return parts_workspace_bytes(elements(op.x, op.part), 1)
 
 
-@kernel(HingeLoss, "forward", workspace=hinge_workspace_bytes)
+def hinge_carry_bytes(op: HingeLoss, role: str) -> int:
+    return elements(op.x, op.part).carry_bytes()
+
+
+@kernel(HingeLoss, "forward", workspace=hinge_workspace_bytes, carry=hinge_carry_bytes)
 def hinge_forward(op: HingeLoss, call: CudaCall) -> Iterator[Launch]:
-    yield from item_forward("hinge_forward", op, call, Columns(op.x.count, 1), op.squared)
+    yield from item_forward("hinge_forward", op, call, elements(op.x, op.part), op.squared)
 
 
 @kernel(HingeLoss, "backward")
@@ -235,14 +312,23 @@ def hinge_backward(op: HingeLoss, call: CudaCall) -> Iterator[Launch]:
     yield item_backward("hinge_backward", op, call, Columns(op.x.count, 1), op.squared)
 
 
+def items_of(op: MultinomialLogisticLoss | ContrastiveLoss) -> Columns:
+    """A row per item."""
+    return Columns(op.items, 1).within(op.part)
+
+
+def items_carry_bytes(op: MultinomialLogisticLoss | ContrastiveLoss, role: str) -> int:
+    return items_of(op).carry_bytes()
+
+
 def multinomial_workspace_bytes(op: MultinomialLogisticLoss, roles: Collection[str]) -> int:
-    """A row per item: only the label's score counts."""
-    return parts_workspace_bytes(Columns(op.items, 1), 1)
+    """Only the label's score counts."""
+    return parts_workspace_bytes(items_of(op), 1)
 
 
-@kernel(MultinomialLogisticLoss, "forward", workspace=multinomial_workspace_bytes)
+@kernel(MultinomialLogisticLoss, "forward", workspace=multinomial_workspace_bytes, carry=items_carry_bytes)
 def multinomial_forward(op: MultinomialLogisticLoss, call: CudaCall) -> Iterator[Launch]:
-    yield from item_forward("multinomial_logistic_forward", op, call, Columns(op.items, 1))
+    yield from item_forward("multinomial_logistic_forward", op, call, items_of(op))
 
 
 @kernel(MultinomialLogisticLoss, "backward")
@@ -257,23 +343,24 @@ def contrastive(op: ContrastiveLoss, call: CudaCall, step: str, each: int) -> La
     return launch(
         "loss", f"contrastive_{step}", "ContrastiveArgs", ceil_div(op.items, WARPS), each=each, dx0=call["dx0"],
         dx1=call["dx1"], x0=call["x0"], x1=call["x1"], same=call["x2"], dy=call["dy0"], items=op.items,
-        channels=op.item_size, legacy=op.legacy, accumulate0=call.accumulates("dx0"),
+        of_items=all_items(op), channels=op.item_size, legacy=op.legacy, accumulate0=call.accumulates("dx0"),
         accumulate1=call.accumulates("dx1"), margin=op.margin,
     )  # fmt: skip
 
 
 def contrastive_workspace_bytes(op: ContrastiveLoss, roles: Collection[str]) -> int:
-    return aligned(FLOAT * op.items) + sum_rows_bytes(op.items, 1)
+    return aligned(FLOAT * op.items) + sum_rows_bytes(items_of(op))
 
 
-@kernel(ContrastiveLoss, "forward", workspace=contrastive_workspace_bytes)
+@kernel(ContrastiveLoss, "forward", workspace=contrastive_workspace_bytes, carry=items_carry_bytes)
 def contrastive_forward(op: ContrastiveLoss, call: CudaCall) -> Iterator[Launch]:
     workspace = Workspace(call.workspace)
     each = workspace.take(FLOAT * op.items)
     yield contrastive(op, call, "forward", each)
-    total, sums = sum_rows(each, op.items, 1, workspace)
+    total, sums = sum_rows(each, items_of(op), workspace, call.carry("y0"))
     yield from sums
-    yield divide_loss(call["y0"], total, normalizer(op.items), 0.5)
+    if "y0" in call:
+        yield divide_loss(call["y0"], total, normalizer(all_items(op)), 0.5)
 
 
 @kernel(ContrastiveLoss, "backward")

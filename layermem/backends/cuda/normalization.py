@@ -55,7 +55,7 @@ def global_statistics(op: BatchNorm, call: CudaCall, mean: int, inv_std: int) ->
 def batch_statistics(op: BatchNorm, call: CudaCall, mean: int, inv_std: int, parts: int) -> Iterator[Launch]:
     at, n = Columns.of(op.x), op.per_channel
     yield launch(
-        "normalization", f"batch_moments_v{at.v}", "MomentsArgs", at.grid(at.parts), parts=parts, x=call["x0"],
+        "normalization", f"batch_moments_v{at.v}", "MomentsArgs", at.grid(), parts=parts, x=call["x0"],
         at=at.struct(),
     )  # fmt: skip
     over_parts = {**Columns(at.parts, at.columns).struct(at.parts), "width": MERGE_LANES}
@@ -88,7 +88,7 @@ def gradient_sums(
     at = Columns.of(op.x)
     parts = workspace.take(FLOAT * 2 * at.parts * at.columns)
     into_parts = launch(
-        "normalization", f"gradient_sums_v{at.v}", "GradientSumsArgs", at.grid(at.parts), parts=parts, x=call["x0"],
+        "normalization", f"gradient_sums_v{at.v}", "GradientSumsArgs", at.grid(), parts=parts, x=call["x0"],
         dy=call["dy0"], mean=call["mean"], inv_std=call["inv_std"], epilogue=epilogue, at=at.struct(),
     )  # fmt: skip
     if at.parts == 1:

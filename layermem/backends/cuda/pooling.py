@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from layermem.backends.cuda.base import CudaCall, kernel
+from layermem.backends.cuda.dropout import first_element
 from layermem.backends.cuda.launch import THREADS, Later, Launch, ceil_div, divider, launch, vector_width
 from layermem.backends.cuda.struct_layout import StructValues
 from layermem.ops import Pool, StochasticPool, Tensor
@@ -65,7 +66,8 @@ def stochastic_pool_forward(op: StochasticPool, call: CudaCall) -> Iterator[Laun
         yield launch("pooling", "pool_stochastic_average", "PoolArgs", blocks, base=pooling)
         return
     yield launch(
-        "pooling", "pool_stochastic_forward", "StochasticArgs", blocks, of=pooling, stream=op.stream & WORD,
+        "pooling", "pool_stochastic_forward", "StochasticArgs", blocks, of=pooling,
+        first=first_element(op.part, op.y), stream=op.stream & WORD,
         seed=Later(lambda context: context["seed"] & WORD), step_low=Later(lambda context: context["step"] & WORD),
         step_high=Later(lambda context: context["step"] >> 32 & WORD),
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from layermem.backends.cuda.base import CudaCall, kernel
 from layermem.backends.cuda.channel_sums import Columns, channel_sums
@@ -52,7 +53,15 @@ def bias_forward(op: Bias, call: CudaCall) -> Iterator[Launch]:
 
 
 def columns(op: Scale | Bias) -> Columns | None:
-    """x as [outer][operand][inner], if the operand lies so in memory."""
+    """x as [outer][operand][inner], if the operand lies so in memory; of a slice of a batch, all of the batch's where
+    the sums are over items, and as many parts where they are not."""
+    at, part = columns_of(op), op.part
+    if at is None or part is None:
+        return at
+    return at.within(part) if 0 in op.summed else replace(at, alike=at.columns // part.count * part.items)
+
+
+def columns_of(op: Scale | Bias) -> Columns | None:
     axes = merge_axes(operand_axes(op))
     if all(stride == 0 for _, stride in axes):
         return Columns(op.x.count, 1)
@@ -62,11 +71,11 @@ def columns(op: Scale | Bias) -> Columns | None:
 
 
 def operand_sums(op: Scale | Bias, call: CudaCall, role: str, *, times_x: bool) -> Iterator[Launch]:
-    """The gradient `role`: sums of dy, or of dy x."""
+    """The gradient `role`, or what slices carry of it: sums of dy, or of dy x."""
     at, x, kind = columns(op), call["x0"] if times_x else 0, "_product" if times_x else ""
     dw, dy, accumulate = call[role], call["dy0"], call.accumulates(role)
     if at is not None:
-        yield from channel_sums(at, dw, dy, accumulate, call.workspace, kind=kind, b=x)
+        yield from channel_sums(at, dw, dy, accumulate, call.carry(role, call.workspace), kind=kind, b=x)
         return
     operand, axes = operand_of(op), spanned(op)
     outer = [axes[i] for i in memory_order(len(operand.shape))]
@@ -84,21 +93,27 @@ def backward_workspace_bytes(op: Scale | Bias, roles: Collection[str]) -> int:
     return at.part_bytes() if at is not None and sums else 0
 
 
-@kernel(Scale, "backward", workspace=backward_workspace_bytes)
+def carry_bytes(op: Scale | Bias, role: str) -> int | None:
+    """None where a block sums each element of the operand, over axes that lie apart."""
+    at = columns(op)
+    return None if at is None else at.carry_bytes()
+
+
+@kernel(Scale, "backward", workspace=backward_workspace_bytes, carry=carry_bytes)
 def scale_backward(op: Scale, call: CudaCall) -> Iterator[Launch]:
     factor, bias = f"d{op.operand}", f"d{op.bias}"
-    if factor in call:
+    if call.sums(factor):
         yield from operand_sums(op, call, factor, times_x=True)
-    if bias in call:
+    if op.bias and call.sums(bias):
         yield from operand_sums(op, call, bias, times_x=False)
     if "dx0" in call:  # last: it may overlay dy or x
         yield scale(op, call["dx0"], call["dy0"], call[op.operand], 0, call.accumulates("dx0"))
 
 
-@kernel(Bias, "backward", workspace=backward_workspace_bytes)
+@kernel(Bias, "backward", workspace=backward_workspace_bytes, carry=carry_bytes)
 def bias_backward(op: Bias, call: CudaCall) -> Iterator[Launch]:
     operand = f"d{op.operand}"
-    if operand in call:
+    if call.sums(operand):
         yield from operand_sums(op, call, operand, times_x=False)
     if "dx0" in call:
         yield from copy(call["dx0"], call["dy0"], op.x.count, call.accumulates("dx0"))

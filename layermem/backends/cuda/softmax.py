@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Any
 
-from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
+from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel, whole_batch
+from layermem.backends.cuda.channel_sums import Columns
 from layermem.backends.cuda.copy import reorder
 from layermem.backends.cuda.labels import NO_LABELS, divide_loss, labels, normalizer, sum_rows, sum_rows_bytes
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
@@ -66,13 +68,13 @@ def softmax_backward(op: Softmax, call: CudaCall) -> Iterator[Launch]:
 
 
 def labels_in_order(
-    op: SoftmaxLoss | InfogainLoss | Accuracy, call: CudaCall, workspace: Workspace
+    op: SoftmaxLoss | InfogainLoss | Accuracy, call: CudaCall, workspace: Workspace, role: str = "x1"
 ) -> tuple[StructValues, list[Launch]]:
     """The labels in the order of the positions' memory, and the launches that copy them there."""
-    address, copies = call["x1"], list[Launch]()
+    address, copies = call[role], list[Launch]()
     if not op.labels_in_order:
         address = workspace.take(op.label.nbytes)
-        copies = list(reorder(address, op.positions, call["x1"], op.label))
+        copies = list(reorder(address, op.positions, call[role], op.label))
     return labels(call, address, op.classes, op.ignore_label), copies
 
 
@@ -80,9 +82,39 @@ def label_bytes(op: SoftmaxLoss | InfogainLoss | Accuracy) -> int:
     return 0 if op.labels_in_order else aligned(op.label.nbytes)
 
 
+def rows(op: Scores, terms: int) -> Columns:
+    """`terms` numbers per position, of the whole batch."""
+    return Columns(positions(op), terms).within(op.part)
+
+
 def rows_workspace_bytes(op: Scores, terms: int) -> int:
     """`terms` numbers per position, and their sums."""
-    return aligned(FLOAT * terms * positions(op)) + sum_rows_bytes(positions(op), terms)
+    return aligned(FLOAT * terms * positions(op)) + sum_rows_bytes(rows(op, terms))
+
+
+def count_labels(
+    op: SoftmaxLoss | InfogainLoss, call: CudaCall, label_struct: StructValues, workspace: Workspace
+) -> tuple[int, list[Launch]]:
+    """The address of the number of labels that count in the whole batch, and the launches that count them."""
+    whole, copies = of_whole_batch(op), list[Launch]()
+    if op.part is not None:
+        label_struct, copies = labels_in_order(whole, call, workspace, "x1.whole")
+    each = workspace.take(FLOAT * positions(whole))
+    count = scores(whole, "count_labels", each=each, label_struct=label_struct)
+    counted, launches = sum_rows(each, rows(whole, 1), workspace)
+    return counted, [*copies, count, *launches]
+
+
+def count_bytes(op: SoftmaxLoss | InfogainLoss) -> int:
+    """Workspace of count_labels."""
+    if op.normalizer is not None:
+        return 0
+    whole = of_whole_batch(op)
+    return (label_bytes(whole) if op.part is not None else 0) + rows_workspace_bytes(whole, 1)
+
+
+def of_whole_batch(op: SoftmaxLoss | InfogainLoss) -> SoftmaxLoss | InfogainLoss:
+    return replace(op, x=whole_batch(op.x, op.part), label=whole_batch(op.label, op.part), part=None)
 
 
 # -- SoftmaxLoss -------------------------------------------------------------------------------------------------------
@@ -93,11 +125,23 @@ def terms_of(op: SoftmaxLoss | InfogainLoss) -> int:
     return 2 if op.normalizer is None else 1
 
 
+def loss_carry_bytes(op: SoftmaxLoss | InfogainLoss, role: str) -> int:
+    return rows(op, terms_of(op)).carry_bytes()
+
+
+def loss_of(op: SoftmaxLoss | InfogainLoss, call: CudaCall, each: int, workspace: Workspace) -> Iterator[Launch]:
+    """y0 from the numbers of all positions; of a slice, once it is the last."""
+    sums, launches = sum_rows(each, rows(op, terms_of(op)), workspace, call.carry("y0"))
+    yield from launches
+    if "y0" in call:
+        yield divide_loss(call["y0"], sums, normalizer(op.normalizer, sums + FLOAT))
+
+
 def loss_forward_workspace_bytes(op: SoftmaxLoss, roles: Collection[str]) -> int:
     return label_bytes(op) + rows_workspace_bytes(op, terms_of(op))
 
 
-@kernel(SoftmaxLoss, "forward", workspace=loss_forward_workspace_bytes)
+@kernel(SoftmaxLoss, "forward", workspace=loss_forward_workspace_bytes, carry=loss_carry_bytes)
 def softmax_loss_forward(op: SoftmaxLoss, call: CudaCall) -> Iterator[Launch]:
     workspace, terms = Workspace(call.workspace), terms_of(op)
     label_struct, copies = labels_in_order(op, call, workspace)
@@ -107,13 +151,11 @@ def softmax_loss_forward(op: SoftmaxLoss, call: CudaCall) -> Iterator[Launch]:
         op, by_team(op, "softmax_loss_forward"), y=call["y1"], x=call["x0"], each=each, terms=terms,
         label_struct=label_struct,
     )  # fmt: skip
-    sums, launches = sum_rows(each, positions(op), terms, workspace)
-    yield from launches
-    yield divide_loss(call["y0"], sums, normalizer(op.normalizer, sums + FLOAT))
+    yield from loss_of(op, call, each, workspace)
 
 
 def loss_backward_workspace_bytes(op: SoftmaxLoss, roles: Collection[str]) -> int:
-    return label_bytes(op) + (rows_workspace_bytes(op, 1) if op.normalizer is None else 0)
+    return label_bytes(op) + count_bytes(op)
 
 
 @kernel(SoftmaxLoss, "backward", workspace=loss_backward_workspace_bytes)
@@ -122,9 +164,7 @@ def softmax_loss_backward(op: SoftmaxLoss, call: CudaCall) -> Iterator[Launch]:
     label_struct, copies = labels_in_order(op, call, workspace)
     yield from copies
     if op.normalizer is None:
-        each = workspace.take(FLOAT * positions(op))
-        yield scores(op, "count_labels", each=each, label_struct=label_struct)
-        counted, launches = sum_rows(each, positions(op), 1, workspace)
+        counted, launches = count_labels(op, call, label_struct, workspace)
         yield from launches
     yield scores(
         op, by_team(op, "softmax_loss_backward"), y=call["dx0"], x=call["x0"], dy=call["dy0"],
@@ -148,7 +188,7 @@ def infogain_forward_workspace_bytes(op: InfogainLoss, roles: Collection[str]) -
     return shares + label_bytes(op) + rows_workspace_bytes(op, terms_of(op))
 
 
-@kernel(InfogainLoss, "forward", workspace=infogain_forward_workspace_bytes)
+@kernel(InfogainLoss, "forward", workspace=infogain_forward_workspace_bytes, carry=loss_carry_bytes)
 def infogain_loss_forward(op: InfogainLoss, call: CudaCall) -> Iterator[Launch]:
     workspace, terms = Workspace(call.workspace), terms_of(op)
     shares = call["y1"] or workspace.take(op.x.nbytes)
@@ -157,14 +197,11 @@ def infogain_loss_forward(op: InfogainLoss, call: CudaCall) -> Iterator[Launch]:
     yield from copies
     each = workspace.take(FLOAT * terms * positions(op))
     yield infogain(op, "forward", call["x2"], x=shares, each=each, terms=terms, label_struct=label_struct)
-    sums, launches = sum_rows(each, positions(op), terms, workspace)
-    yield from launches
-    yield divide_loss(call["y0"], sums, normalizer(op.normalizer, sums + FLOAT))
+    yield from loss_of(op, call, each, workspace)
 
 
 def infogain_backward_workspace_bytes(op: InfogainLoss, roles: Collection[str]) -> int:
-    counted = rows_workspace_bytes(op, 1) if op.normalizer is None else 0
-    return aligned(op.x.nbytes) + aligned(FLOAT * op.classes) + label_bytes(op) + counted
+    return aligned(op.x.nbytes) + aligned(FLOAT * op.classes) + label_bytes(op) + count_bytes(op)
 
 
 @kernel(InfogainLoss, "backward", workspace=infogain_backward_workspace_bytes)
@@ -181,9 +218,7 @@ def infogain_loss_backward(op: InfogainLoss, call: CudaCall) -> Iterator[Launch]
     label_struct, copies = labels_in_order(op, call, workspace)
     yield from copies
     if op.normalizer is None:
-        each = workspace.take(FLOAT * positions(op))
-        yield scores(op, "count_labels", each=each, label_struct=label_struct)
-        counted, launches = sum_rows(each, positions(op), 1, workspace)
+        counted, launches = count_labels(op, call, label_struct, workspace)
         yield from launches
     yield infogain(
         op, "backward", call["x2"], row_sums, y=call["dx0"], x=shares, dy=call["dy0"], label_struct=label_struct,
@@ -207,7 +242,7 @@ def accuracy_forward(op: Accuracy, call: CudaCall) -> Iterator[Launch]:
     yield scores(
         op, by_team(op, "accuracy"), x=call["x0"], each=each, terms=2, label_struct=label_struct, top_k=op.top_k
     )
-    sums, launches = sum_rows(each, positions(op), 2, workspace)
+    sums, launches = sum_rows(each, rows(op, 2), workspace)
     yield from launches
     yield divide_loss(call["y0"], sums, normalizer(None, sums + FLOAT))
     if "y1" in call:

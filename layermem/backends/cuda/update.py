@@ -62,7 +62,7 @@ def gradient_norm(op: GradientNorm, call: CudaCall) -> Iterator[Launch]:
     for i, x in enumerate(gradients):
         at = Columns(call.count(f"x{i}"), 1)
         yield launch(
-            "update", "square_sums", "SquareSumsArgs", at.grid(at.parts), parts=parts + FLOAT * total, x=x,
+            "update", "square_sums", "SquareSumsArgs", at.grid(), parts=parts + FLOAT * total, x=x,
             at=at.struct(),
         )  # fmt: skip
         total += at.parts

@@ -20,7 +20,7 @@ STRICT = [Way(*way) for way in WAYS if way[0] != "plain"]  # with sanitizers, wi
 ORDERS = [Way(*way) for way in WAYS if way[0] == "plain"]
 
 
-BESIDE = {"fill.fill", "update.square_sums", "update.square_root"}  # and update rules: test_update.py
+BESIDE = {"fill.fill", "update.square_sums", "update.square_root", "im2col.gather_windows"}  # and update rules
 
 
 def launched(case: OpCase, precision: str = "fp32") -> set[str]:

@@ -62,6 +62,17 @@ def test_no_strategy_changes_a_bit(net):
     assert any(answer["host"] for answer in answers)  # some of them do offload
 
 
+@pytest.mark.parametrize(
+    ("net", "cuts"),
+    [("chain", ["whole/2", "whole/4", "..pool1/2"]), ("inception", ["whole/2", "..pool/4"]), ("dropout", ["whole/4"])],
+)
+def test_slices_of_the_batch_change_no_bit(net, cuts):
+    job = {"net": net, "steps": 2, "poison": True, "fields": RULES.get(net, {})}
+    answers = trained([job, *({**job, "slices": cut, "strategy": "recompute"} for cut in cuts)])
+    assert all("error" not in answer for answer in answers), answers
+    assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
+
+
 PREACTIVATED = f"""
     {DATA} {conv("stem", "data", 8, 3)} {norm("stem")} {relu("stem")}
     {conv("a", "stem", 8, 3)} {norm("a")} {relu("a")} {conv("b", "a", 8, 3)}

@@ -1,0 +1,252 @@
+"""Ops of slices of a batch leave the bits of the whole batch, on emulated kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import accumulate, pairwise
+
+import numpy as np
+import pytest
+
+from layermem.backends.cuda import cuda_kernels, implicit_gemm
+from layermem.backends.cuda.implicit_gemm import TILES, Split
+from layermem.layers.base import Layer, Step
+from layermem.ops import CARRY, BatchSlice, ContrastiveLoss, OpRecord
+from tests.backends.cuda.harness import CONTEXT, PLAIN, Memory, Way, first_step, layer_of, record_of, run_op
+from tests.layers.harness import Run, wants_of
+
+GRADIENTS = ("dx", "dw")
+OF_THE_WHOLE = ("items", "normalizer")  # fields that a slice's record takes from that of the whole batch
+
+
+def slice_record(record: OpRecord, whole: OpRecord, part: BatchSlice) -> OpRecord:
+    """The record of a slice, from that of a batch of its items."""
+    names = {each.name for each in fields(record)} & set(OF_THE_WHOLE)
+    own = {} if isinstance(record, ContrastiveLoss) else {name: getattr(whole, name) for name in names}
+    return replace(record, part=part, **own)
+
+
+@dataclass
+class Slices:
+    """A layer over a batch, computed whole and in slices of `counts` items.
+
+    values   of bottoms, where they are not random normal numbers
+    whole    bottoms that slices also read as a whole, in backward
+    """
+
+    text: str
+    shapes: Sequence[tuple[int, ...]]
+    counts: Sequence[int]
+    values: Mapping[int, np.ndarray] = field(default_factory=dict)
+    whole: Sequence[str] = ()
+    way: Way = PLAIN
+    adds: bool = False  # gradients to what is there
+
+    def check(self) -> None:
+        """Every step, with equal bits in every role that it writes."""
+        layer, rng = layer_of(self.text, *self.shapes), np.random.default_rng(7)
+        known: dict[str, np.ndarray] = {}
+        for i, shape in enumerate(self.shapes):
+            known[f"x{i}"] = self.values.get(i, rng.standard_normal(shape))
+        for i, param in enumerate(layer.params):
+            known[f"w{i}"] = rng.standard_normal(param.tensor.shape)
+        for i, top in enumerate(layer.tops):
+            known[f"dy{i}"] = rng.standard_normal(top.shape)
+        memory = Memory()
+        arrays = {role: memory.stored(value, np.float32) for role, value in known.items()}
+        wants, starts = wants_of(layer), [0, *accumulate(self.counts)]
+        parts = [BatchSlice(begin, end - begin, starts[-1]) for begin, end in pairwise(starts)]
+        layers = [
+            layer_of(self.text, *((p.count if shape[0] == p.items else shape[0], *shape[1:]) for shape in self.shapes))
+            for p in parts
+        ]
+        for number, step in enumerate([first_step(layer, wants), *layer.backward(wants)]):
+            steps = [[first_step(each, wants), *each.backward(wants)][number] for each in layers]
+            self._check_step(layer, step, list(zip(layers, steps, parts, strict=True)), arrays, rng)
+
+    def _check_step(
+        self, layer: Layer, step: Step, slices: list[tuple[Layer, Step, BatchSlice]], arrays: dict[str, np.ndarray],
+        rng: np.random.Generator,
+    ) -> None:  # fmt: skip
+        memory, written = Memory(), (*step.writes, *step.updates)
+        record = record_of(layer, step)
+        added = [role for role in written if self.adds and role.startswith(GRADIENTS)]
+        before = {role: rng.standard_normal(Run(layer).tensor(role).shape) for role in written}
+
+        def results() -> dict[str, np.ndarray]:
+            made = {}
+            for role in written:
+                tensor = Run(layer).tensor(role)
+                made[role] = memory.bytes(tensor.nbytes).view(tensor.dtype).reshape(tensor.stored)
+                if role in added:
+                    made[role][...] = memory.stored(before[role], np.float32)
+            return made
+
+        want, got = results(), results()
+        reads = {role: arrays[role] for role in step.reads}
+        run_op(record, step.step, {**reads, **want}, accumulates=added, context=CONTEXT, way=self.way)
+        carries: dict[str, np.ndarray] = {}
+        for small, its_step, part in slices:
+            its_record = slice_record(record_of(small, its_step), record, part)
+            operands: dict[str, np.ndarray] = {}
+            for role, array in ({**reads, **got}).items():
+                shape, of_slice = Run(layer).tensor(role).stored, Run(small).tensor(role).stored
+                if shape != of_slice:
+                    each = shape[0] // part.items
+                    operands[role] = array[each * part.first : each * (part.first + part.count)]
+                elif role in got:
+                    nbytes = cuda_kernels.carry_bytes(its_record, step.step, role)
+                    assert nbytes is not None
+                    carry = carries.setdefault(role, memory.bytes(nbytes))
+                    assert carry.nbytes == nbytes
+                    operands[role + CARRY] = carry
+                    if part.is_last:
+                        operands[role] = array
+                else:
+                    operands[role] = array
+            if step.step == "backward":
+                operands |= {f"{role}.whole": arrays[role].copy() for role in self.whole}
+            run_op(its_record, step.step, operands, accumulates=added, context=CONTEXT, way=self.way)
+        memory.check()
+        for role in written:
+            assert not np.isnan(want[role]).any()
+            assert want[role].tobytes() == got[role].tobytes(), f"{role} of {step.step}"
+        arrays.update(got)
+
+
+def cut(monkeypatch: pytest.MonkeyPatch, images: int) -> None:
+    """Splits of so many images, for products that are too small to have any."""
+    import layermem.backends.cuda.wgrad_slices as wgrad_slices
+
+    def split_of(problem: implicit_gemm.ConvProblem) -> Split:
+        return Split(TILES[-1], min(images, problem.n), -(-problem.n // images))
+
+    for module in (implicit_gemm, wgrad_slices):
+        monkeypatch.setattr(module, "split_of", split_of)
+
+
+CONVOLUTIONS = {  # windows of an image: whole stages, or not
+    "35 windows": ("num_output: 6 kernel_size: 3 stride: 2 pad: 1 group: 2", (6, 4, 13, 9)),
+    "4 windows": ("num_output: 5 kernel_h: 2 kernel_w: 3 dilation: 2 dilation: 1", (9, 3, 4, 4)),
+    "64 windows": ("num_output: 4 kernel_size: 1", (6, 4, 8, 8)),
+}
+CUTS = {6: ((3, 3), (1, 2, 3), (1,) * 6), 9: ((3, 3, 3), (1,) * 9, (2, 7))}
+
+
+@pytest.mark.parametrize(
+    "name, images, kind",
+    [
+        *((name, 4, kind) for name in CONVOLUTIONS for kind in ("Convolution", "Deconvolution")),
+        ("35 windows", 2, "Convolution"),
+        ("4 windows", 9, "Convolution"),
+    ],
+)
+def test_gradients_of_filters_are_those_of_the_whole_batch(name, images, kind, monkeypatch):
+    settings, shape = CONVOLUTIONS[name]
+    cut(monkeypatch, images)
+    for i, counts in enumerate(CUTS[shape[0]]):
+        Slices(f'type: "{kind}" convolution_param {{ {settings} }}', [shape], counts, adds=i % 2 == 0).check()
+
+
+@pytest.mark.parametrize("precision", ["fp32x3", "tf32", "bf16"])
+def test_tensor_cores_sum_the_stages_of_the_whole_batch(precision, monkeypatch):
+    settings, shape = CONVOLUTIONS["35 windows"]
+    cut(monkeypatch, 4)
+    text = f'type: "Convolution" convolution_param {{ {settings} bias_term: false }}'
+    Slices(text, [shape], (2, 2, 2), way=Way(precision=precision)).check()
+
+
+@pytest.mark.parametrize("mode", ["asan", "race"])
+def test_slices_stay_in_bounds_and_have_no_races(mode, monkeypatch):
+    settings, shape = CONVOLUTIONS["35 windows"]
+    cut(monkeypatch, 4)
+    Slices(f'type: "Convolution" convolution_param {{ {settings} }}', [shape], (2, 2, 2), way=Way(mode)).check()
+    Slices('type: "EuclideanLoss"', [(6, 900), (6, 900)], (1,) * 6, way=Way(mode)).check()
+
+
+def test_a_filter_of_two_bottoms_has_the_gradients_of_both(monkeypatch):
+    cut(monkeypatch, 2)
+    text = 'type: "Convolution" top: "a" top: "b" convolution_param { num_output: 4 kernel_size: 2 }'
+    Slices(text, [(4, 3, 5, 4)] * 2, (2, 2), adds=True).check()
+
+
+@pytest.mark.parametrize("transpose", ["true", "false"])
+@pytest.mark.parametrize("shape, axis", [((40, 12), 1), ((6, 3, 4, 2), 1), ((6, 7, 9), 2)])
+def test_gradients_of_inner_products_are_those_of_the_whole_batch(shape, axis, transpose):
+    text = f'type: "InnerProduct" inner_product_param {{ num_output: 5 axis: {axis} transpose: {transpose} }}'
+    for counts in ((shape[0] // 2,) * 2, (1, shape[0] - 1), (2,) * (shape[0] // 2)):
+        Slices(text, [shape], counts, adds=counts[0] == 1).check()
+
+
+def labels(shape: tuple[int, ...], classes: int) -> np.ndarray:
+    return np.random.default_rng(3).integers(0, classes, shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("settings", ["", "loss_param { ignore_label: 1 }", "loss_param { normalization: FULL }"])
+@pytest.mark.parametrize("shape, of_labels", [((300, 3), (300,)), ((6, 3, 20, 30), (6, 20, 30))])
+def test_the_softmax_loss_is_that_of_the_whole_batch(shape, of_labels, settings):
+    text = f'type: "SoftmaxWithLoss" {settings}'
+    for counts in ((shape[0] // 2,) * 2, (shape[0] // 6,) * 6):
+        Slices(text, [shape, of_labels], counts, {1: labels(of_labels, 3)}, ["x1"]).check()
+
+
+@pytest.mark.parametrize("shape", [(6, 3, 5, 3), (6, 4)])
+def test_random_numbers_are_those_of_the_whole_batch(shape):
+    for counts in ((3, 3), (1,) * 6):
+        Slices('type: "Dropout"', [shape], counts).check()
+        Slices(
+            'type: "Pooling" pooling_param { pool: STOCHASTIC kernel_size: 1 }', [(*shape, 1, 1)[:4]], counts
+        ).check()
+
+
+def test_slices_that_are_not_aligned_to_16_bytes_are_computed_element_by_element():
+    for text, bottoms in (('type: "AbsVal"', 1), ('type: "Eltwise"', 2), ('type: "TanH"', 1)):
+        Slices(text, [(6, 3, 5, 3)] * bottoms, (1,) * 6).check()
+
+
+@pytest.mark.parametrize(
+    "text, shape",
+    [
+        ('type: "PReLU"', (6, 3, 15, 9)),
+        ('type: "PReLU" prelu_param { channel_shared: true }', (6, 700)),
+        ('type: "Scale" scale_param { bias_term: true }', (6, 8, 20, 5)),
+        ('type: "Scale" scale_param { bias_term: true }', (6, 3, 700)),
+        ('type: "Bias"', (6, 70)),
+        ('type: "Normalize" norm_param { across_spatial: false channel_shared: false }', (6, 5, 25, 16)),
+    ],
+)
+def test_gradients_of_scales_are_those_of_the_whole_batch(text, shape):
+    for counts in ((3, 3), (1,) * 6):
+        Slices(text, [shape], counts, adds=len(counts) == 2).check()
+
+
+def test_the_gradient_of_a_scale_by_item_takes_the_parts_of_the_whole_batch():
+    Slices('type: "Scale" scale_param { axis: 0 }', [(300, 5000), (300,)], (150, 150)).check()
+
+
+@pytest.mark.parametrize("adds", [False, True])
+def test_the_gradient_of_a_table_is_that_of_the_whole_batch(adds):
+    text = 'type: "Embed" embed_param { input_dim: 5 num_output: 6 }'
+    Slices(text, [(8, 40)], (4, 4), {0: labels((8, 40), 5)}, adds=adds).check()
+
+
+LOSSES = [
+    ('type: "EuclideanLoss"', [(6, 3, 20, 15), (6, 900)], None),
+    ('type: "SmoothL1Loss"', [(6, 700), (6, 700)], None),
+    ('type: "SigmoidCrossEntropyLoss" loss_param { ignore_label: 1 normalization: VALID }', [(6, 700), (6, 700)], 2),
+    ('type: "HingeLoss"', [(6, 700), (6,)], 700),
+    ('type: "MultinomialLogisticLoss"', [(6, 4), (6,)], 4),
+    ('type: "ContrastiveLoss"', [(6, 5), (6, 5), (6,)], 2),
+    ('type: "InfogainLoss" loss_param { ignore_label: 1 }', [(6, 3), (6,), (1, 1, 3, 3)], 3),
+]
+
+
+@pytest.mark.parametrize("text, shapes, classes", LOSSES, ids=lambda value: value if isinstance(value, str) else "")
+def test_losses_are_those_of_the_whole_batch(text, shapes, classes):
+    last = max(i for i, shape in enumerate(shapes) if shape[0] == 6)
+    values = {last: labels(shapes[last], classes)} if classes else {}
+    if "Multinomial" in text:
+        values[0] = np.random.default_rng(4).random(shapes[0])
+    for counts in ((3, 3), (1,) * 6):
+        Slices(text, shapes, counts, values, ["x1"] if "ignore" in text else []).check()
