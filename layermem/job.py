@@ -2,6 +2,7 @@
 
 budget   bytes, "2GiB", "50%" of what strategy `caffe` takes, or "free": what the device has now
 plan     one that `plan --save` wrote for exactly these graphs
+slices   none, those that a user names, or `auto`: those with the fastest plan (slicing.py)
 hints    the user's, and those in the file beside the net
 costs    measured times, or a model of the device
 """
@@ -14,12 +15,14 @@ from functools import cached_property
 from os import PathLike
 from pathlib import Path
 
+from layermem.errors import InputError
 from layermem.graph.caffe_bytes import beside, caffe_bytes
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
+from layermem.graph.slices import Cut, StepSlicer
 from layermem.planning.costs import Costs, model_costs, read_costs
 from layermem.planning.hints import Hints, check_hints, hints_beside, merge_hints
-from layermem.planning.plan import Plan
+from layermem.planning.plan import Plan, saved_slices
 from layermem.planning.strategies import get_strategy
 from layermem.proto.text import decode
 from layermem.schedule.arena_planner import ArenaPlanner
@@ -28,6 +31,7 @@ from layermem.utils.input_files import TEXT_LIMIT, read_bytes
 from layermem.utils.units import FREE, bytes_of
 
 Budget = int | float | str | None  # as users write it; None is no limit
+AUTO_SLICES, NO_SLICES = "auto", "off"  # words of users; any other one is a Cut
 PathName = str | PathLike[str]
 
 
@@ -37,6 +41,8 @@ class Job:
 
     history_count   blobs of optimizer state per parameter
     free_bytes  returns the bytes that the budget `free` stands for
+    slicer      makes the training step in slices; None where there is none, as for a net in TEST
+    slices      of the first graph: AUTO_SLICES where the planner may choose them, NO_SLICES, or a Cut as text
     """
 
     title: str
@@ -46,21 +52,40 @@ class Job:
     history_count: int = 1
     hints: Hints = field(default_factory=Hints)
     free_bytes: Callable[[], int] | None = None
+    slicer: StepSlicer | None = None
+    slices: str = NO_SLICES
 
     def __repr__(self) -> str:
         return f"<Job: {self.title} on {self.graphs[0].device}, {len(self.graphs)} graphs>"
 
     @cached_property
+    def arena(self) -> ArenaPlanner:
+        """The arena of all graphs, with what strategies have computed there: each finds it again."""
+        return ArenaPlanner(self.graphs, self.costs)
+
+    @cached_property
+    def train_arena(self) -> ArenaPlanner:
+        """The arena of the training step alone."""
+        return self.arena if len(self.graphs) == 1 else ArenaPlanner(self.graphs[:1], self.costs)
+
+    @cached_property
     def baseline_bytes(self) -> int:
-        """Arena under strategy `caffe`: percentages are of it.  It has no gaps, so its live bytes are its peak."""
-        arena = ArenaPlanner(self.graphs, self.costs)
-        plan = get_strategy("caffe").make(self.graphs[0], self.costs, None, arena, Hints())
+        """Arena under strategy `caffe`, without slices: percentages are of it.  It has no gaps, so its live bytes are
+        its peak."""
+        in_slices = self.graphs[0] is not self.whole
+        arena = ArenaPlanner((self.whole, *self.graphs[1:]), self.costs) if in_slices else self.arena
+        plan = get_strategy("caffe").make(self.whole, self.costs, None, arena, Hints())
         return arena.live_bytes(plan)
 
     @cached_property
     def baseline_seconds(self) -> float:
-        """Every op once, and no copies."""
-        return sum(self.costs.op(op) for op in self.graphs[0].ops)
+        """Every op once, without slices, and no copies."""
+        return sum(self.costs.op(op) for op in self.whole.ops)
+
+    @property
+    def whole(self) -> Graph:
+        """The training step without slices."""
+        return self.graphs[0] if self.slicer is None else self.slicer.whole
 
     @cached_property
     def bvlc_bytes(self) -> int:
@@ -91,13 +116,36 @@ class Job:
         nbytes = bytes_of(budget, whole=lambda: self.baseline_bytes)
         return replace(self, hints=replace(self.hints, host_budget_bytes=nbytes))
 
-    def resolve_plan(self, plan: Plan | PathName | None) -> Plan | None:
-        """A saved plan, or the one in a file; InputError if it was made for another job."""
-        if plan is None or isinstance(plan, Plan):
-            return plan
+    def with_slices(self, slices: str | None) -> Job:
+        """The same job with its training step in slices: "auto", "off", layers and a count such as "conv1..pool2/4", or
+        "whole/4"; None is "off".  InputError where it cannot be cut so."""
+        if slices is None or slices in (NO_SLICES, AUTO_SLICES):
+            return replace(self, graphs=(self.whole, *self.graphs[1:]), slices=slices or NO_SLICES)
+        cut = Cut.parse(slices)
+        if self.slicer is None:
+            raise InputError(f"slices '{slices}' are of a training step, and there is none; leave them out")
+        return replace(self, graphs=(self.slicer.graph(cut), *self.graphs[1:]), slices=str(cut))
+
+    def with_plan(self, plan: Plan | PathName | None) -> tuple[Job, Plan | None]:
+        """A saved plan, or the one in a file, with the job in its slices; InputError if it was made for another job."""
+        if plan is None:
+            return self, None
+        if isinstance(plan, Plan):
+            return self._in_slices_of(plan.slices, None), plan
         check_path(plan, "saved plan")
         text = decode(read_bytes(plan, what="plan", limit=TEXT_LIMIT), str(plan), what="plan")
-        return Plan.from_json(text, self.graphs[0], str(plan))
+        job = self._in_slices_of(saved_slices(text), str(plan))
+        return job, Plan.from_json(text, job.graphs[0], str(plan))
+
+    def _in_slices_of(self, slices: str, path: str | None) -> Job:
+        if self.slices not in (NO_SLICES, AUTO_SLICES, slices):
+            raise InputError(
+                f"is a plan in slices {slices or NO_SLICES}, and not in {self.slices}; give only the plan", path=path
+            )
+        try:
+            return self.with_slices(slices or NO_SLICES)
+        except InputError:  # a plan of another net has layers of its own
+            return self.with_slices(NO_SLICES)
 
 
 def resolve_hints(hints: Hints, net: Net, host_budget_bytes: int | None = None) -> Hints:

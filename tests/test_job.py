@@ -63,10 +63,10 @@ def test_a_plan_is_taken_as_it_is_or_read_from_its_file(job, tmp_path):
     plan = Plan("liveness", program_order(job.graphs[0]))
     path = tmp_path / "plan.json"
     path.write_text(plan.to_json(job.graphs[0]))
-    assert job.resolve_plan(plan) is plan and job.resolve_plan(path) == plan and job.resolve_plan(None) is None
+    assert job.with_plan(plan)[1] is plan and job.with_plan(path)[1] == plan and job.with_plan(None)[1] is None
     path.write_text(path.read_text().replace(job.graphs[0].fingerprint, "0" * 16))
     with pytest.raises(InputError, match=r"plan\.json: was made for another net"):
-        job.resolve_plan(path)
+        job.with_plan(path)[1]
 
 
 def test_hints_are_those_given_and_those_beside_the_net_and_each_names_a_layer(tmp_path):

@@ -80,6 +80,7 @@ class BudgetSearch(Generic[P]):
     ):
         self.entry, self.graph, self.costs = entry, graph, costs
         self.evaluator, self.hints, self.build = evaluator, hints, build
+        self._plans: dict[tuple[str, int | None], Plan] = {}
 
     def program(self, budget_bytes: int | None) -> P:
         """The fastest program that was found within the budget; BudgetError, with the minimum, if none was."""
@@ -123,7 +124,12 @@ class BudgetSearch(Generic[P]):
         return fewest_bytes
 
     def plan_of(self, entry: StrategyEntry, budget_bytes: int | None) -> Plan:
-        return entry.make(self.graph, self.costs, budget_bytes, self.evaluator, self.hints)
+        """The plan of a strategy, made once for a budget."""
+        key = entry.name, budget_bytes
+        if key not in self._plans:
+            plan = entry.make(self.graph, self.costs, budget_bytes, self.evaluator, self.hints)
+            self._plans[key] = replace(plan, slices=self.graph.slices) if plan.slices != self.graph.slices else plan
+        return self._plans[key]
 
     def _attempt(self, budget_bytes: int | None) -> P:
         """The program of the strategy's plan for the budget, or if it is over when placed, the fastest found that fits.
@@ -150,7 +156,7 @@ class BudgetSearch(Generic[P]):
     def _faster_single(self, budget_bytes: int, best: P | None) -> P | None:
         """`best`, or where requests for less made it slower than a single strategy is, the program of that one."""
         for entry in single_strategies():
-            plan = replace(self.plan_of(entry, budget_bytes), strategy=self.entry.name)
+            plan = replace(self.plan_of(entry, budget_bytes), strategy=self.entry.name, base=entry.name)
             seconds = self.evaluator.estimate_seconds(plan)
             if self.evaluator.live_bytes(plan) <= budget_bytes and (best is None or seconds < best.seconds):
                 program = self.build(plan, target_bytes=budget_bytes)

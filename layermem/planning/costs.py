@@ -2,8 +2,10 @@
 
 The model: an op takes the longer of its arithmetic and its memory traffic, plus a launch; a copy its bytes over the
 link.  `costs.csv` (layermem time) has a line per op, `op,seconds`, and two for the link, `link.d2h` and `link.h2d`, in
-bytes per second; what it does not name is modelled.  Comments at its head name the net, the device and the fingerprint
-of the step that was measured: times of another step are used where names of ops agree, with a warning.
+bytes per second; what it does not name is modelled.  Comments at its head name the net, the device with its precision
+and the fingerprint of the step that was measured.  For any other step, device or precision the file is refused: an op
+of the same name would take another time.  A file without a fingerprint, such as one written by hand, is taken as it is,
+with a warning.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from layermem.utils.input_files import read_lines
 LINK = {"link.d2h": "d2h", "link.h2d": "h2d"}
 MIN_SECONDS, MAX_SECONDS = 1e-12, 1e9  # of an op; less counts as the least, so that sums and quotients stay finite
 WHAT = "cost file (make it with `layermem time`)"
+MEASURE_AGAIN = "measure this one with `layermem time --out`, or give --measure"
+DIGITS = ".9g"  # of times and rates in a file
 MIN_RATE, MAX_RATE = 1.0, 1e18  # of the link
 
 
@@ -53,26 +57,35 @@ class Costs:
     fingerprint: str | None = None
     net: str | None = None
 
+    def check(self, graph: Graph, title: str) -> None:
+        """InputError if the times are of another step than `graph`, that of the job `title`."""
+        if self.fingerprint is None or self.fingerprint == graph.fingerprint:
+            return
+        what = f"was measured with {self.net or 'another net'}, and this is {title}"
+        if self.net == " ".join(title.split()):
+            what = f"was measured with another step of {title}: its layers, shapes, updates or kernels differ"
+        raise InputError(
+            f"{what} (fingerprint {self.fingerprint}, here {graph.fingerprint}); {MEASURE_AGAIN}", path=self.path
+        )
+
     def warnings(self, graph: Graph) -> list[str]:
         """Why the times may not be those of `graph`."""
-        if self.path is None or self.fingerprint == graph.fingerprint:
+        if self.path is None or self.fingerprint is not None:
             return []
         names = [op.name for op in graph.ops]
         share = f"{sum(name in self.measured for name in names)} of {len(names)} ops take their time from it"
-        if self.fingerprint is None:
-            what = f"does not say which net it was measured with; {share}"
-        else:
-            net = f" of {self.net}" if self.net else ""
-            what = f"was measured with another step{net} ({self.fingerprint}, and this is {graph.fingerprint}); {share}"
-        return [f"{self.path} {what}; measure this one with `layermem time`"]
+        return [f"{self.path} does not say which step it was measured with; {share}; {MEASURE_AGAIN}"]
 
     def op(self, op: Op) -> float:
-        """Seconds that `op` takes."""
+        """Seconds that `op` takes; of a slice that was not measured itself, its share of the measured whole."""
         if op.name in self.measured:
             return self.measured[op.name]
         if op.covers and all(name in self.measured for name in op.covers):
             return sum(self.measured[name] for name in op.covers)
-        return max(op.flops / self.rates.flops, op.nbytes / self.rates.memory) + self.rates.launch
+        part, launch = op.record.part, self.rates.launch
+        if part is not None and (name := op.name.rpartition("@")[0]) in self.measured:
+            return min(launch, self.measured[name]) + max(0.0, self.measured[name] - launch) * part.count / part.items
+        return max(op.flops / self.rates.flops, op.nbytes / self.rates.memory) + launch
 
     def offload(self, nbytes: int) -> float:
         return nbytes / self.rates.d2h + self.rates.launch
@@ -88,12 +101,11 @@ def model_costs(device: str) -> Costs:
 
 def read_costs(path: str | Path, device: str) -> Costs:
     """Costs from a `costs.csv`; the device's model stands in for ops that the file does not name.  InputError if it was
-    measured on another device."""
+    measured on another device, or in another precision."""
     lines = read_lines(path, what=WHAT)
     origin = _origin(lines)
-    if "device" in origin and origin["device"] != device:
-        what = f"was measured on device {origin['device']}, and the device is {device}; measure with `layermem time`"
-        raise InputError(what, path=str(path))
+    if origin.get("device", device) != device:
+        raise InputError(f"{_other_device(origin['device'], device)}; {MEASURE_AGAIN}", path=str(path))
     rates, measured = dict(vars(MODELS[device])), {}
     headings: list[str] | None = None
     try:
@@ -111,6 +123,15 @@ def read_costs(path: str | Path, device: str) -> Costs:
     except csv.Error as error:
         raise InputError(f"cannot be read as costs ({error}); make it with `layermem time`", path=str(path)) from None
     return Costs(Rates(**rates), measured, str(path), origin.get("fingerprint"), origin.get("net"))
+
+
+def _other_device(measured: str, device: str) -> str:
+    """What differs between the titles of two devices: a name, and for cuda a precision."""
+    (name, *precision), (here, *precision_here) = measured.split(), device.split()
+    if name != here:
+        return f"was measured on device {measured}, and the device is {device}"
+    words = (" ".join(each) or "fp32" for each in (precision, precision_here))
+    return "was measured in precision {}, and the precision is {}".format(*words)
 
 
 def _origin(lines: list[str]) -> dict[str, str]:
@@ -142,6 +163,11 @@ def _cost(row: dict[str, str], path: str, line: int) -> tuple[str, float]:
     return name, max(value, MIN_SECONDS)
 
 
+def as_written(value: float) -> float:
+    """A time or a rate as a file gives it back, so that a plan is the same before and after."""
+    return float(f"{value:{DIGITS}}")
+
+
 def write_costs(
     seconds: Mapping[str, float], *, d2h: float, h2d: float, net: str = "", graph: Graph | None = None
 ) -> str:
@@ -153,6 +179,6 @@ def write_costs(
         text.writelines(f"# {word} {value}\n" for word, value in origin.items())
     rows = {"link.d2h": d2h, "link.h2d": h2d, **seconds}
     csv.writer(text, lineterminator="\n").writerows(
-        [("op", "seconds"), *((name, f"{value:.9g}") for name, value in rows.items())]
+        [("op", "seconds"), *((name, f"{value:{DIGITS}}") for name, value in rows.items())]
     )
     return text.getvalue()

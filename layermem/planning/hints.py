@@ -29,7 +29,7 @@ class Hints:
 
     segment_ends     globs of layer names at whose outputs a segment that is recomputed may end (memonger's mirror
                      stages): the last op of a run under `sublinear`, under `recompute-*` every op of a lower set that
-                     nothing else in it depends on; none: anywhere
+                     nothing else in it depends on; none: anywhere; `nested` has no segments
     keep, recompute  globs of layer names whose outputs every strategy that recomputes keeps, or recomputes
     host_budget_bytes  size of the host arena; None is no limit
     """

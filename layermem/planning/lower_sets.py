@@ -15,14 +15,16 @@ source  Kusumoto et al., "A Graph Theoretic Framework of Recomputation Algorithm
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from layermem import _native
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, STASH, Graph, Op, unique
+from layermem.ops import CARRY, BatchSlice
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
+from layermem.planning.phases import later_slices, with_later_slices
 from layermem.planning.plan import Plan
 from layermem.planning.recomputation import (
     Candidate,
@@ -42,7 +44,9 @@ GROUPS = 200
 MAX_SETS = 20_000
 TRIES = 8
 SLACK = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5)  # times the minimum of the model: budgets whose plans may need fewer bytes
-SECONDS = 20.0  # for one question; a guard, seldom met
+SECONDS = 20.0  # for all questions to one planner, counted in steps; a guard, seldom met
+LAST_SECONDS = 1e-6  # of a question for which nothing remains
+SHARE = 0.5  # of what remains of them, the most that one question takes
 
 
 def lower_set_plan(
@@ -71,9 +75,12 @@ class LowerSetPlanner:
 
     def __init__(self, graph: Graph, costs: Costs, family: str, hints: Hints):
         self.graph, self.costs, self.hints = graph, costs, hints
-        self.groups = group_ops(graph, hints)
+        self.later = later_slices(graph)
+        self.groups, self.parts = group_ops(graph, hints), BufferParts(graph, self.later)
         self.persistent_bytes = sum(aligned(b.nbytes) for b in graph.persistent())
         self.min_memory_candidates: list[Candidate] = []
+        self._chains: dict[tuple[int, str], _native.ChainReport | None] = {}  # by request and objective
+        self._within: dict[int, Plan | None] = {}  # by budget: strategies that start from this plan request it again
         self.native = _native.LowerSetPlanner(self._step_graph(), family, "live", MAX_SETS, ends=self._ends())
 
     def segments(self, lower_sets: Sequence[Iterable[int]]) -> list[list[Op]]:
@@ -87,15 +94,20 @@ class LowerSetPlanner:
             before = set(members)
         segments: list[list[Op]] = [[] for _ in lower_sets] or [[]]  # no sets: no op can be recomputed
         for op in forward_ops(self.graph):
-            producers = [self.graph.producer[b].name for b in op.reads if b in self.graph.producer]
+            if op.name in self.later:
+                continue
+            producers = [writer for b in op.reads for writer in self.parts.writers.get(b, ())]
             latest = max((segment_of.get(producer, 0) for producer in producers), default=0)
             segments[segment_of.get(op.name, latest)].append(op)
-        return segments
+        return with_later_slices(self.graph, segments)
 
     def solve(self, budget_bytes: int, objective: str = "time") -> _native.ChainReport | None:
         """The chain with the least recomputation in so many bytes of activations and gradients, or None; with
         objective "memory" the one with the most, whose few large segments may need fewer bytes than the model says."""
-        return self.native.solve(max(budget_bytes, 0), objective, SECONDS)
+        key = max(budget_bytes, 0), objective
+        if key not in self._chains:
+            self._chains[key] = self.native.solve(*key, self._time_limit())
+        return self._chains[key]
 
     def plan(self, chain: _native.ChainReport, name: str, keep_side_outputs: bool = True) -> Plan:
         segments = self.segments(chain.lower_sets)
@@ -106,7 +118,13 @@ class LowerSetPlanner:
 
     def plan_within(self, budget_bytes: int, name: str, evaluator: PlanEvaluator) -> Plan | None:
         """The plan with the least recomputation that fits, if there is one."""
-        fitting = self._fitting_candidate(budget_bytes, name, evaluator)
+        if budget_bytes not in self._within:
+            self._within[budget_bytes] = self._find_within(budget_bytes, evaluator)
+        plan = self._within[budget_bytes]
+        return plan and replace(plan, strategy=name)
+
+    def _find_within(self, budget_bytes: int, evaluator: PlanEvaluator) -> Plan | None:
+        fitting = self._fitting_candidate(budget_bytes, evaluator)
         if fitting is not None:
             candidates = [fitting, *sublinear_candidates(self.graph, self.costs, evaluator, self.hints)]
         else:
@@ -114,16 +132,16 @@ class LowerSetPlanner:
         candidates = [candidate for candidate in candidates if candidate.live_bytes <= budget_bytes]
         if not candidates:
             return None
-        return replace(min(candidates, key=lambda c: c.recompute_seconds).plan, strategy=name)
+        return min(candidates, key=lambda c: c.recompute_seconds).plan
 
-    def _fitting_candidate(self, budget_bytes: int, name: str, evaluator: PlanEvaluator) -> Candidate | None:
+    def _fitting_candidate(self, budget_bytes: int, evaluator: PlanEvaluator) -> Candidate | None:
         """The dynamic program's plan, for decreasing requests until the plan's own bytes fit."""
         request = budget_bytes - self.persistent_bytes
         for _ in range(TRIES):
             chain = self.solve(request)
             if chain is None:
                 break
-            candidate = self._candidate(chain, name, evaluator)
+            candidate = self._candidate(chain, evaluator)
             over = candidate.live_bytes - budget_bytes
             if over <= 0:
                 return candidate
@@ -131,25 +149,28 @@ class LowerSetPlanner:
         return None
 
     def _candidate(
-        self, chain: _native.ChainReport, name: str, evaluator: PlanEvaluator, keep_side_outputs: bool = True
+        self, chain: _native.ChainReport, evaluator: PlanEvaluator, keep_side_outputs: bool = True
     ) -> Candidate:
-        plan = self.plan(chain, name, keep_side_outputs)
+        plan = self.plan(chain, "", keep_side_outputs)
         return Candidate(evaluator.live_bytes(plan), recompute_seconds(self.graph, self.costs, plan), plan)
 
     def _min_memory_candidates(self, evaluator: PlanEvaluator) -> list[Candidate]:
         """Plans that need few bytes.  The dynamic program's model is not the plan's: a few bytes more may save some."""
         if not self.min_memory_candidates:
-            least = self.native.minimum(time_limit=SECONDS)
+            least = self.native.minimum(time_limit=self._time_limit())
             chains = [
                 least,
                 *(self.solve(int(least.model_peak_bytes * s), goal) for s in SLACK for goal in ("time", "memory")),
             ]
-            own = [
-                self._candidate(chain, "", evaluator, b) for chain in chains if chain is not None for b in (True, False)
-            ]
+            own = [self._candidate(chain, evaluator, b) for chain in chains if chain is not None for b in (True, False)]
             others = sublinear_candidates(self.graph, self.costs, evaluator, self.hints)
             self.min_memory_candidates = [*own, *others]
         return self.min_memory_candidates
+
+    def _time_limit(self) -> float:
+        """Seconds for the next question: a share of what remains, so that later ones have theirs, and never 0, which
+        would be no limit."""
+        return SHARE * max(SECONDS - self.native.searched_seconds, 0.0) + LAST_SECONDS
 
     # -- the native graph ------------------------------------------------------------------------------------------
 
@@ -160,18 +181,26 @@ class LowerSetPlanner:
         for name, buffer in graph.buffers.items():
             if buffer.kind in (DATA, STASH):
                 producer = graph.producer[name]
+                if producer.name in self.later:
+                    continue
                 kept = not can_recompute(producer, name) or matches(producer, self.hints.keep)
-                values[name] = native.add_value(aligned(buffer.nbytes), kept, producer.name in inner)
+                for part, nbytes in self.parts.named(name, buffer.nbytes):
+                    values[part] = native.add_value(aligned(nbytes), kept, producer.name in inner)
+        for each in self.parts.orders():
+            values[each] = native.add_value(0, True, False)
         time_unit = sum(self.costs.op(op) for group in self.groups for op in group) / TIME_UNITS
-        node_of: dict[int, int] = {}  # index of a layer in the net -> native node
+        node_of: dict[int | str, int] = {}  # index of a layer in the net, or its name -> native node
         for node, group in enumerate(self.groups):
             self._add_node(native, group, values, time_unit)
-            node_of.update({op.node: node for op in group})
+            node_of.update({each: node for op in group for each in (op.node, op.layer_name)})
         gradients = {
-            name: native.add_gradient(aligned(b.nbytes)) for name, b in graph.buffers.items() if b.kind == DIFF
+            part: native.add_gradient(aligned(nbytes))
+            for name, buffer in graph.buffers.items()
+            if buffer.kind == DIFF
+            for part, nbytes in self.parts.named(name, buffer.nbytes)
         }
         for op in graph.ops:
-            if op.kind == BACKWARD:
+            if op.kind == BACKWARD and op.name not in self.later:
                 self._add_step(native, op, values, gradients, node_of)
         return native
 
@@ -192,12 +221,15 @@ class LowerSetPlanner:
         return [node for node, group in enumerate(self.groups) if matches(group[-1], self.hints.segment_ends)]
 
     def _add_node(self, native: _native.StepGraph, group: list[Op], values: dict[str, int], time_unit: float) -> None:
-        written = unique(b for op in group for b in op.writes)
-        reads = unique(b for op in group for b in op.reads if b in values and b not in written)
+        parts = self.parts
+        written = unique(b for op in group for b in (*parts.of(op, parts.written_by(op)), *parts.before_next(op)))
+        needed = (b for op in group for b in (*parts.read_by(op), *parts.after_previous(op)))
+        reads = unique(b for b in needed if b in values and b not in written)
         recomputed = [op.recompute for op in group if op.recompute is not None]
         overlays = []
         if len(group) == 1:
-            overlays = [(values[o.out], values[o.over]) for o in group[0].overlays if o.kind != "intra"]
+            pairs = [(o.out, o.over) for o in group[0].overlays if o.kind != "intra"]
+            overlays = [(values[out], values[over]) for out, over in pairs if out in values and over in values]
         native.add_node(
             [values[b] for b in reads],
             [values[b] for b in written],
@@ -213,7 +245,7 @@ class LowerSetPlanner:
         op: Op,
         values: dict[str, int],
         gradients: dict[str, int],
-        node_of: dict[int, int],
+        node_of: dict[int | str, int],
     ) -> None:
         # A parameter's gradient is consumed right after it is final, so it counts as workspace of its op.
         consumed = sum(
@@ -222,12 +254,12 @@ class LowerSetPlanner:
         pairs = [(gradients[o.out], o) for o in op.overlays if o.out in gradients]
         # An op that only reads, such as one that hands a gradient to the host, may come before other segments write it:
         # the native model leaves its reads out, and the bytes of the plan count them.
-        writes = bool(op.writes or op.updates)
+        reads, writes = self.parts.of(op, op.reads), bool(op.writes or op.updates)
         native.add_step(
-            node_of.get(op.node, len(self.groups) - 1),
-            [values[b] for b in op.reads if b in values],
-            [gradients[b] for b in op.reads if b in gradients and writes],
-            [gradients[b] for b in (*op.writes, *op.updates) if b in gradients],
+            node_of.get(op.node, node_of.get(op.layer_name, len(self.groups) - 1)),
+            [values[b] for b in reads if b in values],
+            [gradients[b] for b in reads if b in gradients and writes],
+            [gradients[b] for b in self.parts.of(op, (*op.writes, *op.updates)) if b in gradients],
             0.0,
             aligned(op.workspace_bytes) + consumed,
             [(out, values[o.over]) for out, o in pairs if o.over in values],
@@ -235,10 +267,96 @@ class LowerSetPlanner:
         )
 
 
+class BufferParts:
+    """Buffers of which slices of the batch touch their own items (Op.views), as one native value or gradient a slice,
+    each with one writer.  Values of no bytes keep the writers of a buffer in order: the first one makes it, the others
+    update it.  They also keep forward slices in the order that lets backward carry its sums from slice to slice.  What
+    forward slices carry is a value a slice as well, read by the next one.  Ops of `left_out` do not count.
+
+    writers   names of the forward ops that write a buffer
+    ordered   names of forward ops in the order that they keep, by buffer: of those, and of what backward carries
+    """
+
+    def __init__(self, graph: Graph, left_out: Collection[str] = ()):
+        self.items: dict[str, dict[BatchSlice, None]] = {}  # of a buffer: those of its parts
+        self.writers: dict[str, list[str]] = {}
+        for op in (op for op in graph.ops if op.name not in left_out):
+            for buffer, items in self._shares(op).items():
+                self.items.setdefault(buffer, {})[items] = None
+            for buffer in self.written_by(op) if op.kind == FORWARD else ():
+                self.writers.setdefault(buffer, []).append(op.name)
+        ran_forward = {op.node: op.name for op in graph.ops if op.kind == FORWARD and op.name not in left_out}
+        self.ordered = {buffer: list(names) for buffer, names in self.writers.items()}
+        for op in (op for op in graph.ops if op.kind == BACKWARD and op.name not in left_out):
+            for buffer in _carries(op):
+                self.ordered.setdefault(buffer, []).insert(0, ran_forward[op.node])
+        self.orders_of: dict[str, list[str]] = {}  # of a forward op: the buffers
+        for buffer, names in self.ordered.items():
+            for name in names:
+                self.orders_of.setdefault(name, []).append(buffer)
+
+    def named(self, buffer: str, nbytes: int) -> list[tuple[str, int]]:
+        """The parts of a buffer by name, with their bytes."""
+        parts = [(_part(buffer, items), items.share(nbytes)) for items in self.items.get(buffer, ())]
+        return parts or [(buffer, nbytes)]
+
+    def orders(self) -> list[str]:
+        """Names of the values of no bytes."""
+        return [f"{buffer} after {name}" for buffer, names in self.ordered.items() for name in names[:-1]]
+
+    def before_next(self, op: Op) -> list[str]:
+        """Of these, those that an op writes: another one updates the buffer after it."""
+        return [f"{b} after {op.name}" for b in self.orders_of.get(op.name, ()) if op.name in self.ordered[b][:-1]]
+
+    def after_previous(self, op: Op) -> list[str]:
+        """Those that it reads: another one has made or updated the buffer before it."""
+        found = []
+        for b in self.orders_of.get(op.name, ()):
+            names = self.ordered[b]
+            if op.name in names[1:]:
+                found.append(f"{b} after {names[names.index(op.name) - 1]}")
+        return found
+
+    def of(self, op: Op, buffers: Iterable[str]) -> list[str]:
+        """The parts of `buffers` that an op touches."""
+        shares, names = self._shares(op), []
+        for buffer in buffers:
+            names += [_part(buffer, shares[buffer])] if buffer in shares else [n for n, _ in self.named(buffer, 0)]
+        return names
+
+    def read_by(self, op: Op) -> list[str]:
+        """The parts that a forward op reads."""
+        carried = (b for b in op.updates if b in _carries(op))
+        before = (replace(items, first=items.first - items.count) for items in [op.record.part] if items is not None)
+        return [*self.of(op, op.reads), *(_part(b, items) for items in before for b in carried)]
+
+    def written_by(self, op: Op) -> list[str]:
+        """The buffers that an op writes, or in which it writes its items."""
+        shares = self._shares(op)
+        return [*op.writes, *(b for b in op.updates if b in shares)]
+
+    @staticmethod
+    def _shares(op: Op) -> dict[str, BatchSlice]:
+        """The items of each buffer of which an op touches no others."""
+        part = op.record.part
+        return {**op.view_of, **({} if part is None or op.kind != FORWARD else dict.fromkeys(_carries(op), part))}
+
+
+def _carries(op: Op) -> set[str]:
+    return {buffer for role, buffer in op.roles.items() if role.endswith(CARRY)}
+
+
+def _part(buffer: str, items: BatchSlice) -> str:
+    return f"{buffer} ({items})"
+
+
 def group_ops(graph: Graph, hints: Hints = Hints()) -> list[list[Op]]:
     """Forward ops but the sources, one a node; in long nets, groups that end where few bytes cross (at a segment end,
-    where the hints name some).  What an op writes that cannot be recomputed is kept."""
-    ops = [op for op in forward_ops(graph) if op.writes and (op.recompute is not None or op.reads)]
+    where the hints name some).  What an op writes that cannot be recomputed is kept.  Of slices that alternate only the
+    first has nodes (phases.py)."""
+    later = later_slices(graph)
+    forward = [op for op in forward_ops(graph) if op.name not in later]
+    ops = [op for op in forward if (op.writes or op.record.part) and (op.recompute or op.reads)]
     if len(ops) <= MAX_NODES:
         return [[op] for op in ops]
     crossing = _crossing_bytes(graph, ops)[: len(ops) - 1]

@@ -16,7 +16,7 @@ from layermem.graph.ops import DATA, FORWARD, HISTORY, PARAMETER, STASH, Graph, 
 from layermem.planning.hints import Hints
 from layermem.planning.plan import Decision, Gap, Plan
 from layermem.planning.registry import PlanEvaluator
-from layermem.utils.units import aligned
+from layermem.utils.units import ALIGN, aligned
 
 COPY_LEADS = (1.0, 0.5, 0.0)  # shares of a copy's duration, tried in this order
 OFFLOADED_STATE: tuple[tuple[str, ...], ...] = ((), (HISTORY,), (HISTORY, PARAMETER))  # kinds on the host, in turn
@@ -40,6 +40,11 @@ class HostBudget:
     def __init__(self, graph: Graph, hints: Hints):
         self.graph, self.remaining_bytes = graph, hints.host_budget_bytes
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing may be offloaded."""
+        return self.remaining_bytes is not None and self.remaining_bytes < ALIGN
+
     def reserve(self, buffer: str) -> bool:
         """Reserve the bytes of a copy of `buffer`; False if fewer remain."""
         if self.remaining_bytes is None:
@@ -57,13 +62,16 @@ def activations(graph: Graph) -> list[str]:
 
 
 def crossing_gaps(graph: Graph, buffers: Collection[str], host: HostBudget) -> dict[Gap, Decision]:
-    """OFFLOAD for the gap of each buffer that leads from the forward pass into the backward pass, if there is one.
+    """OFFLOAD for the gap of each buffer that leads from a forward op to a backward op, if there is one.
 
     The longest gaps come first, since they free their bytes for longest: it matters where the host budget is small.
     """
-    last = max((p for p, op in enumerate(graph.ops) if op.kind == FORWARD), default=-1)
-    gaps = [gap for gap in long_gaps(graph.uses, buffers) if _position(graph.uses, gap) <= last]
-    crossing = [gap for gap in gaps if graph.uses[gap.buffer][gap.use + 1].position > last]
+    kinds = [op.kind for op in graph.ops]
+    crossing = []
+    for gap in long_gaps(graph.uses, buffers):
+        before, after = graph.uses[gap.buffer][gap.use : gap.use + 2]
+        if kinds[before.position] == FORWARD and kinds[after.position] != FORWARD:
+            crossing.append(gap)
     return {gap: Decision.OFFLOAD for gap in crossing if host.reserve(gap.buffer)}
 
 
@@ -87,7 +95,3 @@ def offload_state(
     names = [b.name for b in graph.persistent() if b.kind in kinds and b.name in uses and host.reserve(b.name)]
     gaps = [*(Gap(name, -1) for name in names), *long_gaps(uses, names)]
     return dict.fromkeys(gaps, Decision.OFFLOAD)
-
-
-def _position(uses: Mapping[str, list[Use]], gap: Gap) -> int:
-    return uses[gap.buffer][gap.use].position

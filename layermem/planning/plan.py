@@ -53,6 +53,8 @@ class Plan:
     overlays   kinds of overlay (layers.Overlay) that may be used
     copy_lead  share of a copy's duration by which it is moved away from the op that waits for it: 1 hides a copy
                behind computation, 0 holds no bytes longer than needed
+    base       strategy that this plan began with, where `strategy` combines others; "" where it does not
+    slices     the slices of the graph that it was made for (graph/slices.py); "" without
     """
 
     strategy: str
@@ -60,16 +62,20 @@ class Plan:
     decisions: Mapping[Gap, Decision] = field(default_factory=dict)
     overlays: frozenset[str] = INPLACE
     copy_lead: float = 1.0
+    base: str = field(default="", compare=False)
+    slices: str = ""
 
     def to_json(self, graph: Graph) -> str:
         return json.dumps(
             {
                 "strategy": self.strategy,
                 "fingerprint": graph.fingerprint,
+                **({"slices": graph.slices} if graph.slices else {}),
                 "order": self.order,
                 "decisions": [[gap.buffer, gap.use, decision.value] for gap, decision in self.decisions.items()],
                 "overlays": sorted(self.overlays),
                 "copy_lead": self.copy_lead,
+                **({"base": self.base} if self.base else {}),
             },
             indent=1,
         )
@@ -94,10 +100,16 @@ class Plan:
                 {Gap(buffer, use): _decision_named(word) for buffer, use, word in decisions},
                 frozenset(saved["overlays"]),
                 float(lead),
+                str(saved.get("base", "")),
+                graph.slices,
             )
             fingerprint = saved["fingerprint"]
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise InputError(f"is not a plan that layermem saved ({error}); make it again", path=path) from error
+        slices = saved.get("slices", "")
+        if slices != graph.slices:
+            made, here = (f"with slices {cut}" if cut else "without slices" for cut in (slices, graph.slices))
+            raise InputError(f"was made {made}, and this step is planned {here}; plan it the same way", path=path)
         if fingerprint != graph.fingerprint:
             raise InputError(
                 f"was made for another net, batch, device or precision (it says {str(fingerprint)[:40]}, this is "
@@ -138,6 +150,15 @@ class Plan:
             seen.add(name)
         lines += [f"{decision.value:8} {gap.buffer} after use {gap.use}" for gap, decision in self.decisions.items()]
         return "\n".join(lines)
+
+
+def saved_slices(text: str) -> str:
+    """The slices (graph/slices.py, Cut) of the step that a saved plan is for; "" where it has none, or is no plan."""
+    try:
+        slices = json.loads(text)["slices"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return slices if isinstance(slices, str) else ""
 
 
 def ops_in_order(graph: Graph, order: tuple[str, ...]) -> list[Op]:

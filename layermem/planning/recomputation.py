@@ -1,7 +1,7 @@
 """From segments of forward ops to a plan that keeps what leaves a segment and recomputes the rest.
 
     forward    segment by segment; kept: what a later segment reads, and what its op writes for backward beside it; what
-               cannot be recomputed; the whole last segment
+               cannot be recomputed; the whole last segment.  Where slices alternate, phase by phase (phases.py)
     backward   in the graph's own order, so that gradients are summed in one order under every plan; before each
                backward op, the forward ops are recomputed whose outputs it needs and that are not available
 
@@ -15,10 +15,11 @@ from collections.abc import Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from layermem.graph.ops import DATA, FORWARD, STASH, Graph, Op
+from layermem.graph.ops import FORWARD, Graph, Op
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
-from layermem.planning.plan import INTRA, Plan, ops_in_order
+from layermem.planning.phases import forward_first
+from layermem.planning.plan import INTRA, Plan
 
 
 class Candidate(NamedTuple):
@@ -43,9 +44,14 @@ def segments_to_plan(
                         recomputed, which rarely saves memory
     """
     available = _kept_buffers(graph, segments, hints, keep_side_outputs)
-    order = [op.name for ops in segments for op in ops]
-    for op in graph.ops:
+    order: list[str] = []
+    for name in forward_first(graph, (op for ops in segments for op in ops)):
+        op = graph.by_name[name]
         if op.kind == FORWARD:
+            order.append(name)
+            continue
+        if available.issuperset(op.reads) and available.issuperset(op.updates):
+            order.append(op.name)
             continue
         for producer in _missing_producers(graph, (*op.reads, *op.updates), available):
             available.update(producer.recompute.writes if producer.recompute else ())
@@ -57,28 +63,26 @@ def segments_to_plan(
 def _kept_buffers(graph: Graph, segments: Sequence[Sequence[Op]], hints: Hints, keep_side_outputs: bool) -> set[str]:
     """Buffers that stay from the forward pass on."""
     segment_of = {op.name: i for i, ops in enumerate(segments) for op in ops}
+    readers_of, last = graph.forward_readers, len(segments) - 1
 
-    def is_kept(name: str) -> bool:
-        producer = graph.producer.get(name)
-        if graph.buffers[name].kind not in (DATA, STASH) or producer is None or not can_recompute(producer, name):
+    def is_kept(name: str, producer: Op) -> bool:
+        if hints.keep and matches(producer, hints.keep):
             return True
-        if matches(producer, hints.keep):
-            return True
-        if matches(producer, hints.recompute):
+        if hints.recompute and matches(producer, hints.recompute):
             return False
         own = segment_of[producer.name]
-        readers = _forward_readers(graph, name, keep_side_outputs)
-        return own == len(segments) - 1 or any(segment_of[reader] != own for reader in readers)
+        if own == last:
+            return True
+        if readers := readers_of[name]:
+            return any(segment_of[reader] != own for reader in readers)
+        # Of what only backward reads, the readers of what was written with it count.  If it were freed where that
+        # stays, its op would run again all the same, and would need its inputs.
+        beside = producer.writes if keep_side_outputs else ()
+        return any(segment_of[reader] != own for buffer in beside for reader in readers_of[buffer])
 
-    return {name for name in graph.buffers if is_kept(name)}
-
-
-def _forward_readers(graph: Graph, name: str, keep_side_outputs: bool) -> list[str]:
-    """Forward ops that read a buffer; of one that only backward reads, those that read what was written with it.  If it
-    were freed where that stays, its op would run again all the same, and would need its inputs."""
-    own = [op.name for op in graph.readers[name] if op.kind == FORWARD]
-    written_with_it = graph.producer[name].writes if keep_side_outputs else ()
-    return own or [op.name for b in written_with_it for op in graph.readers[b] if op.kind == FORWARD]
+    return set(graph.buffers).difference(
+        name for name, producer in graph.recomputable.items() if not is_kept(name, producer)
+    )
 
 
 def _missing_producers(graph: Graph, wanted: Iterable[str], available: Collection[str]) -> list[Op]:
@@ -99,8 +103,11 @@ def recompute_seconds(graph: Graph, costs: Costs, plan: Plan) -> float:
     """Seconds of the ops that `plan` runs beyond their first time."""
     seen: set[str] = set()
     seconds = 0.0
-    for name, op in zip(plan.order, ops_in_order(graph, plan.order)):
-        seconds += costs.op(op) if name in seen else 0
+    for name in plan.order:
+        if name in seen:
+            op = graph.by_name[name].recompute
+            assert op is not None
+            seconds += costs.op(op)
         seen.add(name)
     return seconds
 

@@ -10,10 +10,11 @@ and `auto` find it here, and read from its entry how to use it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
+from layermem import _native
 from layermem.errors import InputError
 from layermem.graph.ops import Graph
 from layermem.planning.costs import Costs
@@ -25,6 +26,20 @@ T = TypeVar("T")
 MINIMUM_MEMORY = 0  # a budget that nothing fits: strategies answer it with the plan that needs the fewest bytes
 
 
+class NativeLayout(NamedTuple):
+    """The training graph in native code, for strategies that search there (native/planning/liveness/layout.h).
+
+    ops, buffers  ids by name;  overlay_bits  by kind of overlay
+    other_bytes   of persistent buffers that only other graphs of the arena touch: no plan of the graph counts them
+    """
+
+    graph: _native.LayoutGraph
+    ops: Mapping[str, int]
+    buffers: Mapping[str, int]
+    overlay_bits: Mapping[str, int]
+    other_bytes: int
+
+
 class PlanEvaluator(Protocol):
     """What a strategy may evaluate of a plan (schedule/arena_planner.py answers, test nets and updates included)."""
 
@@ -34,6 +49,9 @@ class PlanEvaluator(Protocol):
     def estimate_seconds(self, plan: Plan) -> float:
         """Predicted seconds of a step, as if all bytes that copies free were wanted at once: quick, and never below
         what the placed schedule takes."""
+
+    def native_layout(self) -> NativeLayout:
+        """The graph that trains, fused updates included."""
 
     def cached(self, key: str, make: Callable[[], T]) -> T:
         """What `make` returned at the first call for `key`: preparations that serve many budgets."""

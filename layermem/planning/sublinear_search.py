@@ -14,6 +14,7 @@ from math import sqrt
 from layermem.graph.ops import Graph, Op
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
+from layermem.planning.phases import later_slices, with_later_slices
 from layermem.planning.recomputation import (
     Candidate,
     forward_ops,
@@ -71,11 +72,14 @@ def cut_segments(graph: Graph, threshold_bytes: float, hints: Hints) -> list[lis
     """Consecutive forward ops, each segment ended by an op that may end one, with over `threshold_bytes` in it."""
     segments: list[list[Op]] = [[]]
     gathered_bytes = 0
+    later = later_slices(graph)
     for op in forward_ops(graph):
+        if op.name in later:
+            continue
         segments[-1].append(op)
         gathered_bytes += output_bytes(graph, op)
         may_end = op.recompute is not None and (not hints.segment_ends or matches(op, hints.segment_ends))
         if may_end and gathered_bytes > threshold_bytes:
             segments.append([])
             gathered_bytes = 0
-    return [ops for ops in segments if ops]
+    return with_later_slices(graph, [ops for ops in segments if ops])

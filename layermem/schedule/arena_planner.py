@@ -19,8 +19,9 @@ from layermem.graph.ops import Graph, uses_of
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
 from layermem.planning.plan import Decision, Gap, Plan, ops_in_order
+from layermem.planning.registry import NativeLayout
 from layermem.planning.strategies import STRATEGIES, get_strategy
-from layermem.schedule.layout import Layout
+from layermem.schedule.layout import OVERLAY_BITS, Layout
 from layermem.schedule.program import PersistentOffsets
 from layermem.utils.units import aligned
 
@@ -51,6 +52,11 @@ class ArenaPlanner:
 
     def estimate_seconds(self, plan: Plan) -> float:
         return self.layouts[0].estimate_seconds(plan)
+
+    def native_layout(self) -> NativeLayout:
+        layout = self.layouts[0]
+        other_bytes = sum(self._persistent_bytes[name] for name in self._unused[0])
+        return NativeLayout(layout.native, layout.ops, layout.ids, OVERLAY_BITS, other_bytes)
 
     def cached(self, key: str, make: Callable[[], T]) -> T:
         if key not in self._cache:

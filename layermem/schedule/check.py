@@ -5,9 +5,9 @@ It goes through the instructions once and follows every value from the op that w
     order       what is certainly complete when an instruction starts: what precedes it in its stream, what it waits
                 for, and all that these had waited for; a step starts when the last one is complete
     bytes       which residency holds each byte; an instruction may overwrite bytes only if every access to them is
-                complete
-    values      what each residency holds: an op must read exactly the values that it reads in the graph's order, and a
-                recomputation those of the first run
+                complete.  The bytes of a view of some items are theirs alone
+    values      what each residency holds, item by item where ops view some: an op must read exactly the values that it
+                reads in the graph's order, and a recomputation those of the first run
     overlays    an output on top of an input only where the op permits it, and at the same offset
     persistent  what outlives the step starts and ends at one offset, the same in all schedules that share the arena,
                 and no other schedule writes there
@@ -23,11 +23,13 @@ import numpy as np
 import numpy.typing as npt
 
 from layermem.graph.ops import Graph, Op
+from layermem.ops import BatchSlice
 from layermem.schedule.ir import Instruction, Residency, Schedule
 from layermem.schedule.validate import structural_errors
 
 SHOWN = 10  # violations that an error quotes
 Value = tuple[str, str]  # (op, buffer), or ("", buffer) for what a persistent buffer holds when the step starts
+Part = tuple[str, int]  # a buffer, and the first of the items that ops view; 0 where they view none
 Ints = npt.NDArray[np.int64]
 
 
@@ -91,14 +93,74 @@ class _Arena:
     edges: list[int]
     holder: Ints  # residency id, -1 free
     touched: dict[str, Ints]  # stream -> tick of the last access
+    spans: dict[tuple[int, tuple[int, int] | None], slice]  # residency id, bounds -> its pieces
 
     @staticmethod
-    def over(residencies: Iterable[Residency], streams: Iterable[str]) -> _Arena:
-        edges = sorted({edge for r in residencies for edge in (r.offset, r.offset + r.nbytes)})
-        return _Arena(edges, np.full(len(edges), -1), {s: np.full(len(edges), -1) for s in streams})
+    def over(residencies: Iterable[Residency], streams: Iterable[str], parts: _Parts) -> _Arena:
+        edges = sorted({r.offset + edge for r in residencies for edge in (r.nbytes, *parts.edges(r.buffer))})
+        return _Arena(edges, np.full(len(edges), -1), {s: np.full(len(edges), -1) for s in streams}, {})
 
-    def span(self, r: Residency) -> slice:
-        return slice(bisect_left(self.edges, r.offset), bisect_left(self.edges, r.offset + r.nbytes))
+    def span(self, r: Residency, bounds: tuple[int, int] | None = None) -> slice:
+        """The pieces of a residency, or of its bytes within `bounds`."""
+        if (r.id, bounds) not in self.spans:
+            begin, end = (r.offset + at for at in bounds or (0, r.nbytes))
+            self.spans[r.id, bounds] = slice(bisect_left(self.edges, begin), bisect_left(self.edges, end))
+        return self.spans[r.id, bounds]
+
+    def others(self, r: Residency, span: slice) -> list[int]:
+        """The residencies that hold some of the bytes of `span`, `r` left out."""
+        held = self.holder[span]
+        foreign = held[held != r.id]
+        return np.unique(foreign[foreign >= 0]).tolist() if foreign.size else []
+
+
+class _Parts:
+    """The items of buffers that ops touch by views: a buffer is followed part by part."""
+
+    def __init__(self, graph: Graph):
+        self.buffers = graph.buffers
+        self.views: dict[str, dict[int, BatchSlice]] = {}
+        for op in graph.ops:
+            for buffer, items in op.view_of.items():
+                self.views.setdefault(buffer, {})[items.first] = items
+
+    def broken(self) -> list[str]:
+        """Sentences about buffers whose views overlap, or do not hold all items."""
+        sentences = []
+        for buffer, views in self.views.items():
+            in_order = [views[first] for first in sorted(views)]
+            ends = [items.first + items.count for items in in_order]
+            if [items.first for items in in_order] != [0, *ends[:-1]] or not in_order[-1].is_last:
+                sentences.append(f"the views of '{buffer}' are not a partition of its items")
+        return sentences
+
+    def edges(self, buffer: str) -> list[int]:
+        """Bytes from the start of the buffer at which its parts begin."""
+        nbytes = self.buffers[buffer].nbytes if buffer in self.buffers else 0
+        return [items.span(nbytes)[0] for items in self.views.get(buffer, {}).values()] or [0]
+
+    def bounds(self, op: Op | None, buffer: str) -> tuple[int, int] | None:
+        """The bytes of `buffer` that an op touches, where these are not all."""
+        items = op.view_of.get(buffer) if op is not None else None
+        return None if items is None else items.span(self.buffers[buffer].nbytes)
+
+    def bounds_of(self, buffer: str, first: int) -> tuple[int, int] | None:
+        """The bytes of the part of `buffer` that begins with item `first`, where there are several."""
+        items = self.views.get(buffer, {}).get(first)
+        return None if items is None else items.span(self.buffers[buffer].nbytes)
+
+    def of(self, op: Op, buffers: Iterable[str]) -> list[Part]:
+        """The parts of `buffers` that an op touches."""
+        parts: list[Part] = []
+        for buffer in buffers:
+            if buffer in op.view_of:
+                parts.append((buffer, op.view_of[buffer].first))
+            else:
+                parts += self.all(buffer)
+        return parts
+
+    def all(self, buffer: str) -> list[Part]:
+        return [(buffer, first) for first in self.views.get(buffer, (0,))]
 
 
 class _Verifier:
@@ -111,19 +173,20 @@ class _Verifier:
         self.done: list[dict[str, int]] = []  # per tick: stream -> last tick certainly complete before it starts
         self.last: dict[str, int] = {}  # stream -> its last tick so far
         kinds = {host: [r for r in schedule.residencies if r.host == host] for host in (False, True)}
-        self.arena = {host: _Arena.over(of_kind, self.streams) for host, of_kind in kinds.items()}
-        self.value: dict[int, Value] = {}  # residency -> what it holds
+        self.parts = _Parts(self.graph)
+        self.sentences += self.parts.broken()
+        self.arena = {host: _Arena.over(of_kind, self.streams, self.parts) for host, of_kind in kinds.items()}
+        self.value: dict[tuple[int, int], Value] = {}  # (residency, first item of a part) -> what it holds
         self.written_by: dict[int, Instruction] = {}
-        self.expected, self.final = _values_in_order(self.graph)
+        self.expected, self.final = _values_in_order(self.graph, self.parts)
         self.ran: set[str] = set()
         self.persistent = persistent_residencies(schedule)
         for r in self.persistent.values():
             arena = self.arena[r.host]
-            for other in np.unique(arena.holder[arena.span(r)]):
-                if other >= 0:
-                    names = f"'{r.buffer}' and {self._names(other)}"
-                    self.sentences.append(f"{names} have persistent offsets on the same bytes")
-            self.value[r.id] = ("", r.buffer)
+            for other in arena.others(r, arena.span(r)):
+                names = f"'{r.buffer}' and {self._names(np.array([other]))}"
+                self.sentences.append(f"{names} have persistent offsets on the same bytes")
+            self.value.update({(r.id, first): ("", r.buffer) for _, first in self.parts.all(r.buffer)})
             arena.holder[arena.span(r)] = r.id
 
     def verify(self) -> list[str]:
@@ -137,8 +200,10 @@ class _Verifier:
         done = self._complete_before(instruction)
         self.done.append(done)
         self.last[instruction.stream] = instruction.tick
+        started = self._started(instruction)
         for rid in instruction.reads:
-            self._read(instruction, self.schedule.residencies[rid], done)
+            if self.schedule.residencies[rid].buffer not in started:
+                self._read(instruction, self.schedule.residencies[rid], done)
         for rid in instruction.writes:
             self._write(instruction, self.schedule.residencies[rid], done)
         if instruction.op is not None:
@@ -153,7 +218,9 @@ class _Verifier:
             r = self.persistent.get(name)
             if r is None:
                 self.sentences.append(f"'{name}' outlives the step, but has no bytes of its own for the whole of it")
-            elif self.value.get(r.id) != self.final[name] or not self._holds(r):
+            elif any(self.value.get((r.id, part[1])) != self.final[part] for part in self.parts.all(name)) or not (
+                self._holds(r)
+            ):
                 self.sentences.append(f"'{name}' is not at its persistent offset at the end of the step")
 
     def _say(self, instruction: Instruction, text: str) -> None:
@@ -174,10 +241,15 @@ class _Verifier:
     def _read(self, instruction: Instruction, r: Residency, done: dict[str, int]) -> None:
         self._inside(instruction, r)
         arena = self.arena[r.host]
-        span = arena.span(r)
-        foreign = arena.holder[span] != r.id
-        if foreign.any():
-            self._say(instruction, f"reads '{r.buffer}', but its bytes hold {self._names(arena.holder[span][foreign])}")
+        span = arena.span(r, self.parts.bounds(instruction.op, r.buffer))
+        if instruction.op is None and r.buffer in self.parts.views:  # a copy of the parts that hold a value
+            parts = (self.parts.bounds_of(r.buffer, first) for first in self._written_parts(r.id, r.buffer))
+            read = np.concatenate([arena.holder[arena.span(r, bounds)] for bounds in parts] or [arena.holder[:0]])
+        else:
+            read = arena.holder[span]
+        foreign = read[read != r.id]
+        if foreign.size:
+            self._say(instruction, f"reads '{r.buffer}', but its bytes hold {self._names(foreign)}")
         writer = self.written_by.get(r.id)
         if writer is not None and writer.tick > done.get(writer.stream, -1):
             self._say(instruction, f"reads '{r.buffer}' without waiting for tick {writer.tick}, which writes it")
@@ -186,15 +258,16 @@ class _Verifier:
     def _write(self, instruction: Instruction, r: Residency, done: dict[str, int]) -> None:
         self._inside(instruction, r)
         arena = self.arena[r.host]
-        span = arena.span(r)
+        span = arena.span(r, self.parts.bounds(instruction.op, r.buffer))
         for stream in self.streams:
+            if stream == instruction.stream:
+                continue
             latest = int(arena.touched[stream][span].max(initial=-1))
-            if stream != instruction.stream and latest > done.get(stream, -1):
+            if latest > done.get(stream, -1):
                 self._say(
                     instruction, f"writes bytes of '{r.buffer}' without waiting for tick {latest} to release them"
                 )
-        held = arena.holder[span]
-        for other in np.unique(held[(held != r.id) & (held >= 0)]):
+        for other in arena.others(r, span):
             self._overwrite(instruction, r, self.schedule.residencies[other])
         arena.holder[span] = r.id
         arena.touched[instruction.stream][span] = instruction.tick
@@ -233,10 +306,15 @@ class _Verifier:
 
     def _copy(self, instruction: Instruction) -> None:
         source, target = instruction.reads[0], instruction.writes[0]
-        if source in self.value:
-            self.value[target] = self.value[source]
-        else:
+        written = self._written_parts(source, instruction.what)
+        for first in written:
+            self.value[target, first] = self.value[source, first]
+        if not written:
             self._say(instruction, "copies it before anything wrote it")
+
+    def _written_parts(self, rid: int, buffer: str) -> list[int]:
+        """First items of the parts of a buffer that hold a value: between two slices that write it, not all do."""
+        return [first for _, first in self.parts.all(buffer) if (rid, first) in self.value]
 
     def _op(self, instruction: Instruction, op: Op) -> None:
         done = {instruction.what, *op.covers}
@@ -249,12 +327,24 @@ class _Verifier:
             )
         at = {op.roles[role]: rid for role, rid in instruction.roles.items() if role in op.roles}
         inputs, outputs = self.expected[instruction.what]
-        for buffer in (*op.reads, *op.updates):
-            wanted = inputs.get(buffer) if first else outputs.get(buffer, inputs.get(buffer))
-            if wanted is None or self.value.get(at[buffer]) != wanted:
-                self._say(instruction, f"reads '{buffer}', which does not hold {self._story(wanted)}")
-        for buffer in (*op.writes, *op.updates):
-            self.value[at[buffer]] = outputs[buffer]
+        for part in self.parts.of(op, (*op.reads, *op.updates)):
+            if part[0] in self._started(instruction):
+                continue
+            wanted = inputs.get(part) if first else outputs.get(part, inputs.get(part))
+            if wanted is None or self.value.get((at[part[0]], part[1])) != wanted:
+                self._say(instruction, f"reads '{part[0]}', which does not hold {self._story(wanted)}")
+        for part in self.parts.of(op, (*op.writes, *op.updates)):
+            self.value[at[part[0]], part[1]] = outputs[part]
+
+    def _started(self, instruction: Instruction) -> set[str]:
+        """Buffers among an op's updates whose viewed items it is the first to write: it reads nothing of them."""
+        op = instruction.op
+        if op is None or not op.views:
+            return set()
+        added = {op.roles[role] for role in op.accumulates}
+        inputs, _ = self.expected[instruction.what]
+        viewed = (b for b in op.updates if b in op.view_of and b not in added)
+        return {b for b in viewed if (b, op.view_of[b].first) not in inputs}
 
     def _story(self, value: Value | None) -> str:
         if value is None:
@@ -262,23 +352,24 @@ class _Verifier:
         return f"what '{value[0]}' left there" if value[0] else "what it held when the step began"
 
 
-Values = dict[str, Value]
+Values = dict[Part, Value]
 
 
-def _values_in_order(graph: Graph) -> tuple[dict[str, tuple[Values, Values]], Values]:
+def _values_in_order(graph: Graph, parts: _Parts) -> tuple[dict[str, tuple[Values, Values]], Values]:
     """Per op, the values it reads and leaves when the graph's ops run in their own order; what buffers hold then."""
-    now: Values = {b.name: ("", b.name) for b in graph.persistent()}
+    now: Values = {part: ("", b.name) for b in graph.persistent() for part in parts.all(b.name)}
     in_order = {}
     for op in graph.ops:
-        inputs = {b: now[b] for b in (*op.reads, *op.updates) if b in now}
-        outputs = {b: (op.name, b) for b in (*op.writes, *op.updates)}
+        inputs = {part: now[part] for part in parts.of(op, (*op.reads, *op.updates)) if part in now}
+        outputs = {part: (op.name, part[0]) for part in parts.of(op, (*op.writes, *op.updates))}
         now.update(outputs)
         in_order[op.name] = (inputs, outputs)
     for (
         op
     ) in graph.fused_updates:  # each buffer as the first covered op that reads it finds it, as the last one leaves it
         ins, outs = zip(*(in_order[name] for name in op.covers))
-        inputs = {b: next(each[b] for each in ins if b in each) for b in (*op.reads, *op.updates)}
+        read, written = parts.of(op, (*op.reads, *op.updates)), parts.of(op, (*op.writes, *op.updates))
+        inputs = {b: next(each[b] for each in ins if b in each) for b in read}
         left: Values = {b: value for each in outs for b, value in each.items()}
-        in_order[op.name] = (inputs, {b: left[b] for b in (*op.writes, *op.updates)})
+        in_order[op.name] = (inputs, {b: left[b] for b in written})
     return in_order, now

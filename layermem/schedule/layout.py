@@ -6,7 +6,7 @@ source  native/planning/liveness/layout.h says how residencies follow from an or
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from layermem import _native
 from layermem.graph.ops import Graph, Op
@@ -15,8 +15,8 @@ from layermem.planning.plan import Decision, Plan
 from layermem.utils.units import aligned
 
 OVERLAY_BITS = {"inplace": 1, "forward": 2, "gradient": 4, "intra": 8}
-DECISION_CODES = {Decision.KEEP: 0, Decision.OFFLOAD: 1, Decision.RECOMPUTE: 2}
-PlanArguments = tuple[list[int], list[tuple[int, int, int]], int, float]  # order, decisions, overlays, copy lead
+DECISIONS = (Decision.KEEP, Decision.OFFLOAD, Decision.RECOMPUTE)  # in the order of the native enumeration
+ORDERS_CACHED = 32  # prepared orders: strategies vary the decisions of a few
 
 
 class OrderResidency(NamedTuple):
@@ -54,7 +54,7 @@ class Layout:
             copies = costs.offload(buffer.nbytes), costs.prefetch(buffer.nbytes)
             self.ids[name] = self.native.add_buffer(name, aligned(buffer.nbytes), buffer.persistent, *copies)
         self.ops = {name: self._add(op) for name, op in graph.by_name.items()}
-        self._order: tuple[tuple[str, ...], list[int]] = ((), [])
+        self._orders: dict[int, tuple[tuple[str, ...], _native.LayoutOrder]] = {}  # by id() of the order of a plan
 
     def _add(self, op: Op) -> int:
         recompute = self._add(op.recompute) if op.recompute is not None else -1
@@ -69,27 +69,36 @@ class Layout:
 
     def live_bytes(self, plan: Plan) -> int:
         """Most aligned bytes in use at one tick."""
-        return self.native.measure(*self._arguments(plan))[0]
+        return self._prepared(plan.order).measure(_decisions(plan), _overlay_mask(plan), plan.copy_lead)[0]
 
     def estimate_seconds(self, plan: Plan) -> float:
         """Seconds of a step, as if all bytes that a copy frees were wanted at once."""
-        return self.native.measure(*self._arguments(plan), timed=True)[1]
+        order = self._prepared(plan.order)
+        return order.measure(_decisions(plan), _overlay_mask(plan), plan.copy_lead, timed=True)[1]
 
     def residencies(self, plan: Plan) -> list[OrderResidency]:
         """All residencies of the device, buffer by buffer."""
+        spans = self._prepared(plan.order).residencies(_decisions(plan), plan.copy_lead)
         return [
             OrderResidency(self.names[buffer], begin, end, release, None if issue < 0 else issue, offloads, whole_step)
-            for buffer, begin, end, release, issue, offloads, whole_step in self.native.residencies(
-                *self._arguments(plan)
-            )
+            for buffer, begin, end, release, issue, offloads, whole_step in spans
         ]
 
-    def _arguments(self, plan: Plan) -> PlanArguments:
-        if plan.order is not self._order[0]:  # strategies vary the decisions of one order
-            self._order = plan.order, [self.ops[name] for name in plan.order]
-        offload = DECISION_CODES[Decision.OFFLOAD]  # the most frequent one: comparing is faster than hashing
-        decisions = [
-            (self.ids[buffer], use, offload if decision is Decision.OFFLOAD else DECISION_CODES[decision])
-            for (buffer, use), decision in plan.decisions.items()
-        ]
-        return self._order[1], decisions, sum(OVERLAY_BITS[kind] for kind in plan.overlays), plan.copy_lead
+    def _prepared(self, order: tuple[str, ...]) -> _native.LayoutOrder:
+        """The native form of an order, which plans made from each other share."""
+        known = self._orders.pop(id(order), None)
+        if known is None:
+            ops = [self.ops[name] for name in order]
+            known = order, _native.LayoutOrder(self.native, ops, self.ids, DECISIONS)
+            if len(self._orders) >= ORDERS_CACHED:
+                del self._orders[next(iter(self._orders))]
+        self._orders[id(order)] = known  # the most recent one is last
+        return known[1]
+
+
+def _overlay_mask(plan: Plan) -> int:
+    return sum(OVERLAY_BITS[kind] for kind in plan.overlays)
+
+
+def _decisions(plan: Plan) -> dict[tuple[str, int], object]:
+    return cast("dict[tuple[str, int], object]", dict(plan.decisions))

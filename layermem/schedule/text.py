@@ -12,7 +12,8 @@
       ...
 
 op      forward, recompute, backward, update; offload, prefetch: copies of the buffer `what`
-reads   the residencies, as buffer@offset, of what is only read; what is read and written stands under `writes`
+reads   the residencies, as buffer@offset, of what is only read; what is read and written stands under `writes`; behind
+        those of which an op touches some items of the batch, these, as data@0[8:16] where it is 8 to 15
 offsets and sizes in bytes, or exactly in K, M or G of 1024; white space in names is written as in a URL
 
 Instructions that are wider than a terminal are folded.  `parse` reads this form as well:
@@ -32,6 +33,7 @@ from urllib.parse import unquote
 
 from layermem.errors import InputError
 from layermem.graph.ops import Graph
+from layermem.ops import BatchSlice
 from layermem.planning.plan import Plan
 from layermem.schedule.ir import COMPUTE, Instruction, Residency, Schedule
 
@@ -69,8 +71,8 @@ def schedule_values(schedule: Schedule) -> dict[str, object]:
                 "stream": instruction.stream,
                 "op": RECOMPUTE if instruction.is_recompute else instruction.kind,
                 "what": instruction.what,
-                "reads": [_residency_values(schedule.residencies[r]) for r in _only_read(instruction)],
-                "writes": [_residency_values(schedule.residencies[r]) for r in instruction.writes],
+                "reads": [_residency_values(schedule.residencies[r], instruction) for r in _only_read(instruction)],
+                "writes": [_residency_values(schedule.residencies[r], instruction) for r in instruction.writes],
                 "after": list(instruction.after),
             }
             for instruction in schedule.instructions
@@ -82,8 +84,20 @@ def _only_read(instruction: Instruction) -> list[int]:
     return [rid for rid in instruction.reads if rid not in instruction.writes]
 
 
-def _residency_values(r: Residency) -> dict[str, object]:
-    return {"buffer": r.buffer, "arena": "host" if r.host else "device", "offset": r.offset, "bytes": r.nbytes}
+def _residency_values(r: Residency, instruction: Instruction) -> dict[str, object]:
+    items = _items_of(r, instruction)
+    values: dict[str, object] = {
+        "buffer": r.buffer,
+        "arena": "host" if r.host else "device",
+        "offset": r.offset,
+        "bytes": r.nbytes,
+    }
+    return values if items is None else {**values, "items": [items.first, items.first + items.count]}
+
+
+def _items_of(r: Residency, instruction: Instruction) -> BatchSlice | None:
+    """The items of a residency that an instruction touches, if it touches some of them only."""
+    return instruction.op.view_of.get(r.buffer) if instruction.op is not None else None
 
 
 def place_of(r: Residency) -> str:
@@ -142,7 +156,11 @@ def _instruction_rows(schedule: Schedule) -> list[tuple[str, ...]]:
 
 def _instruction_row(places: _Places, instruction: Instruction) -> tuple[str, ...]:
     def named(ids: Sequence[int]) -> str:
-        return " ".join(places.name_of(rid, instruction.tick) for rid in ids)
+        return " ".join(places.name_of(rid, instruction.tick) + _view_text(rid) for rid in ids)
+
+    def _view_text(rid: int) -> str:
+        items = _items_of(places.residencies[rid], instruction)
+        return "" if items is None else f"[{items.first}:{items.first + items.count}]"
 
     kind = RECOMPUTE if instruction.is_recompute else instruction.kind
     reads = _only_read(instruction)
@@ -316,7 +334,8 @@ class _InstructionReader:
                 raise ValueError(f"'{name}' cannot be recomputed")
             op = op.recompute
         ids = {}
-        for word in places:
+        for place in places:
+            word = re.sub(r"\[\d+:\d+\]$", "", place)  # the op says which items
             buffer = unquote(word.rpartition("@")[0])
             ids[buffer] = self.places.find(word, buffer, tick)
         workspace = f"{name}.workspace"

@@ -3,7 +3,8 @@
 residency   ticks inside the step, an aligned offset inside its arena, at least as many bytes as its buffer
 copy        one buffer from the device to the host on stream d2h, or back on h2d
 op          an op of the graph on stream compute, with all its roles on residencies of the right buffers on the
-            device; what the instruction reads and writes is what the op reads and writes, and its workspace
+            device; what the instruction reads and writes is what the op reads and writes, and its workspace; the
+            items that it views are those of its buffers
 """
 
 from __future__ import annotations
@@ -101,6 +102,11 @@ def _op(schedule: Schedule, instruction: Instruction, op: Op) -> Iterator[str]:
             yield f"has a workspace of {r.nbytes} bytes, but needs {op.workspace_bytes}"
         elif buffer is not None and (r.buffer != buffer or at.setdefault(buffer, rid) != rid):
             yield f"takes '{r.buffer}' for its {role}, which is '{buffer}'"
+    for role, items in op.views.items():
+        r = schedule.residencies[instruction.roles[role]]
+        buffer_bytes = schedule.graph.buffers[r.buffer].nbytes
+        if not 0 <= items.first < items.first + items.count <= items.items or buffer_bytes % items.items:
+            yield f"views {items} of '{r.buffer}', whose {buffer_bytes} bytes do not have them"
     workspace = [instruction.roles["workspace"]] if op.workspace_bytes else []
     for what, listed, buffers in (
         ("reads", instruction.reads, (*op.reads, *op.updates)),

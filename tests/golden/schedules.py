@@ -1,4 +1,4 @@
-"""Golden schedules: what three strategies make of six small nets, as text, in this folder as NET.STRATEGY.sched.
+"""Golden schedules: what four strategies make of six small nets, as text, in this folder as NET.STRATEGY.sched.
 
 They are for the device `reference`, whose workspaces depend on no thread count or instruction set.  A change of a
 strategy, of lowering or of placement shows here as a diff.  To accept one:
@@ -21,7 +21,7 @@ from layermem.schedule.text import text
 
 FOLDER = Path(__file__).parent
 NETS = ("lenet", "alexnet", "resnet20_block", "googlenet_inception", "vgg_block", "unet")
-STRATEGIES = ("liveness", "hybrid", "recompute")
+STRATEGIES = ("liveness", "hybrid", "recompute", "nested")
 
 
 @cache

@@ -76,3 +76,11 @@ def test_every_precision_of_a_gpu_differs_in_its_arithmetic_alone():
     assert {name for name in MODELS if name.startswith("cuda ")} == {"cuda fp32x3", "cuda tf32", "cuda bf16"}
     for name in ("cuda fp32x3", "cuda tf32", "cuda bf16"):
         assert replace(MODELS[name], flops=MODELS["cuda"].flops) == MODELS["cuda"] != MODELS[name]
+
+
+def test_costs_of_another_precision_are_refused_by_name(tmp_path):
+    file = tmp_path / "costs.csv"
+    file.write_text("# device cuda\nop,seconds\na,1\n")
+    assert read_costs(file, "cuda").measured == {"a": 1.0}
+    with pytest.raises(InputError, match="was measured in precision fp32, and the precision is tf32; measure this"):
+        read_costs(file, "cuda tf32")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from layermem.planning.plan import REUSE, Decision, Gap, Plan
-from layermem.schedule.layout import Layout, OrderResidency
+from layermem.schedule.layout import ORDERS_CACHED, Layout, OrderResidency
 from layermem.schedule.lower import lower
 from layermem.schedule.place import place
 from layermem.schedule.simulate import simulate
@@ -161,3 +161,20 @@ def test_a_plan_names_only_what_the_graph_has():
     layout = Layout(small_graph(), a_second_each(small_graph()))
     with pytest.raises(KeyError):
         layout.live_bytes(Plan("by hand", ("nothing.forward",)))
+
+
+def test_a_layout_refuses_gaps_of_unknown_buffers_and_what_is_no_decision():
+    layout = Layout(small_graph(), a_second_each(small_graph()))
+    with pytest.raises(KeyError, match="nowhere"):
+        layout.live_bytes(replace(small_plan(), decisions={Gap("nowhere", 0): Decision.OFFLOAD}))
+    with pytest.raises(ValueError, match="no decision is 'offload'"):
+        layout.live_bytes(replace(small_plan(), decisions={Gap("x", 0): "offload"}))
+
+
+def test_plans_of_many_orders_are_measured_alike_in_any_sequence():
+    """More orders than a layout keeps prepared: those that it has dropped are prepared again."""
+    layout = Layout(small_graph(), a_second_each(small_graph()))
+    plan = small_plan()
+    expected = layout.live_bytes(plan), layout.estimate_seconds(plan)
+    copies = [replace(plan, order=(*plan.order,)) for _ in range(2 * ORDERS_CACHED)]
+    assert {(layout.live_bytes(each), layout.estimate_seconds(each)) for each in (*copies, *copies, plan)} == {expected}

@@ -1,8 +1,9 @@
-"""Recomputation planned for a graph file: chains of lower sets over its values, as Kusumoto et al. (NeurIPS 2019).
+"""Recomputation planned for a graph file: chains of lower sets over its values, as Kusumoto et al. (NeurIPS 2019), or
+nested recomputation (nested.py).
 
     file        functions in any order, over values, parameters and network inputs
     ValueGraph  a node per value, in topological order; an edge where a function reads one and writes the other
-    plan_graph  budget -> chain of lower sets -> schedule text (graphschedule.py)
+    plan_graph  budget -> chain of lower sets, or nested plan -> schedule text (schedule_text.py)
 
 The gradient of a value reads the gradients of all its readers, and the data that the backward of each of them reads.
 Bytes are of values and their gradients; parameters, inputs and workspace are not counted, as in the paper.
@@ -12,16 +13,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from layermem import _native
 from layermem.errors import InputError
+from layermem.planning.graph_files.bound import least_recomputed
+from layermem.planning.graph_files.nested import NestedPlanner
 from layermem.planning.graph_files.schedule_text import schedule_text
 from layermem.planning.graph_files.text_format import GraphFile, read_graph
 from layermem.planning.graph_files.value_graph import READS, ValueGraph
 
 OBJECTIVES = {"T": "time", "M": "memory"}
-FAMILIES = ("extended", "exact", "approx")
+NESTED = "nested"
+FAMILIES = ("extended", "exact", "approx", NESTED)
 MODELS = ("live", "paper")
 
 
@@ -42,6 +47,7 @@ class GraphPlan:
     seconds: float
     proven_optimal: bool  # of the plan: nothing better in the family; of no plan: there is none
     cost_forward: int
+    cost_bound: int = 0  # no plan within the budget recomputes less
     cost_recomputed: int | None = None
     peak_bytes: int | None = None  # exact liveness of the schedule
     peak_formula_bytes: int | None = None  # the paper's max M_i of the chain
@@ -51,7 +57,10 @@ class GraphPlan:
 
 
 class GraphPlanner:
-    """A graph under one family, model and reads, for many budgets: the costs of segments are cached."""
+    """A graph under one family, model and reads, for many budgets: the costs of segments are cached.
+
+    Family "nested" starts from plans of the extended family.
+    """
 
     def __init__(self, graph: GraphFile, family: str = "extended", model: str = "live", reads: str | None = None):
         reads = reads or default_reads(model)
@@ -59,12 +68,15 @@ class GraphPlanner:
             raise InputError(f"unknown reads '{reads}' (choose from {', '.join(READS)})")
         if model == "paper" and reads != "inputs":
             raise InputError("model 'paper' is a formula for reads 'inputs'; use model 'live', or reads 'inputs'")
+        if model == "paper" and family == NESTED:
+            raise InputError("model 'paper' is a formula for lower sets; use model 'live' with family 'nested'")
         self.values = ValueGraph(graph, reads)
         if not self.values.variables:
             raise InputError(
                 "has no values to plan for: no function writes a variable named '_'; export it again", path=graph.path
             )
-        self.native = _native.LowerSetPlanner(self.values.native, family, model)
+        self.native = _native.LowerSetPlanner(self.values.native, "extended" if family == NESTED else family, model)
+        self.nested = NestedPlanner(self.values) if family == NESTED else None
         self._least: _native.ChainReport | None = None
 
     def least(self, time_limit: float = 60.0) -> _native.ChainReport:
@@ -75,19 +87,15 @@ class GraphPlanner:
 
     def plan(self, budget_bytes: int | None = None, objective: str = "T", time_limit: float = 60.0) -> GraphPlan:
         """The plan within `budget_bytes` of values and gradients; without one, within the least that will do."""
+        if self.nested is not None:
+            return self._plan_nested(self.nested, budget_bytes, objective, time_limit)
         least = self.least(time_limit)
         budget_bytes = least.model_peak_bytes if budget_bytes is None else budget_bytes
         found = self.native.solve(budget_bytes, OBJECTIVES[objective], time_limit)
         if found is None and least.model_peak_bytes <= budget_bytes:  # the time was up before the search came that far
             found = least
-        common: dict[str, Any] = {
-            "budget_bytes": budget_bytes,
-            "minimum_bytes": min(least.model_peak_bytes, found.model_peak_bytes) if found else least.model_peak_bytes,
-            "minimum_proven": least.proven_optimal,
-            "lower_sets": self.native.lower_sets,
-            "reads": self.values.reads,
-            "cost_forward": sum(self.values.costs),
-        }
+        minimum_bytes = min(least.model_peak_bytes, found.model_peak_bytes) if found else least.model_peak_bytes
+        common = self._common(budget_bytes, minimum_bytes, least.proven_optimal)
         if found is None:
             proven = self.native.proven_infeasible
             return GraphPlan(feasible=False, seconds=least.seconds, proven_optimal=proven, **common)
@@ -104,6 +112,51 @@ class GraphPlanner:
             **common,
         )
 
+    def _common(self, budget_bytes: int, minimum_bytes: int, minimum_proven: bool) -> dict[str, Any]:
+        return {
+            "budget_bytes": budget_bytes,
+            "minimum_bytes": minimum_bytes,
+            "minimum_proven": minimum_proven,
+            "lower_sets": self.native.lower_sets,
+            "reads": self.values.reads,
+            "cost_forward": sum(self.values.costs),
+            "cost_bound": least_recomputed(self.values, budget_bytes),
+        }
+
+    def _plan_nested(
+        self, nested: NestedPlanner, budget_bytes: int | None, objective: str, time_limit: float
+    ) -> GraphPlan:
+        """Of no budget, and of one that does not do, the least bytes are searched for; of others the peak is the least
+        that was found to do."""
+        if OBJECTIVES[objective] == "memory":
+            raise InputError("objective 'memory' is of lower sets; use objective 'time' with family 'nested'")
+        begin = perf_counter()
+        found = None
+        if budget_bytes is not None:
+            start = self.native.solve(budget_bytes, "time", time_limit)
+            found = nested.plan(budget_bytes, [start.actions] if start else [])
+        minimum_bytes = found.peak_bytes if found else 0
+        if found is None:
+            lower, least = self.least(time_limit), nested.minimum()
+            minimum_bytes = min(lower.model_peak_bytes, least.peak_bytes)
+            budget_bytes = minimum_bytes if budget_bytes is None else budget_bytes
+            fitting = [each.actions for each in (lower, least) if each.peak_bytes <= budget_bytes]
+            found = nested.plan(budget_bytes, fitting) if fitting else None
+        seconds = perf_counter() - begin
+        assert budget_bytes is not None
+        common = self._common(budget_bytes, minimum_bytes, False)
+        if found is None:
+            return GraphPlan(feasible=False, seconds=seconds, proven_optimal=False, **common)
+        return GraphPlan(
+            feasible=True,
+            seconds=seconds,
+            proven_optimal=found.cost_recomputed == common["cost_bound"],
+            cost_recomputed=found.cost_recomputed,
+            peak_bytes=found.peak_bytes,
+            schedule=schedule_text(self.values, found.actions),
+            **common,
+        )
+
 
 def plan_graph(
     path: str | Path,
@@ -116,8 +169,11 @@ def plan_graph(
 ) -> GraphPlan:
     """A plan for the graph file at `path` within `budget_bytes`, or within the least that will do.
 
+    family      lower sets at which a segment may end: extended, exact or approx; or nested, any value any number of
+                times (objective T, model live)
     objective   T: least recomputation; M: most of it, the coarse segments that liveness then shrinks
-    time_limit  seconds for the least budget, and as many for the plan; then the best found so far is returned
+    time_limit  seconds for the least budget, and as many for the plan; then the best found so far is returned.  They
+                are counted in steps, so that the answer is the same on every machine
     reads       file: a backward reads what the file lists (default of model live); inputs: the inputs of its function
                 (the paper's assumption, and its default)
     """

@@ -56,8 +56,7 @@ class ValueGraph:
         for node, cost in enumerate(self.costs):
             native.add_node(self.before[node], [node], float(cost))
         for node, cost in reversed(list(enumerate(self.costs))):
-            data = sorted(self.node[v] for v in self._step_reads(node))
-            native.add_step(node, data, sorted(set(self.after[node])), [node], float(cost))
+            native.add_step(node, self.step_data(node), sorted(set(self.after[node])), [node], float(cost))
         native.finish()
         return native
 
@@ -99,6 +98,12 @@ class ValueGraph:
         variable = self.variables[node]
         functions = [*self.readers[variable], *([self.writer[variable]] if self.is_last_step(node) else [])]
         return {v for function in functions for v in self.data_of_backward(function)}
+
+    def step_data(self, node: int) -> list[int]:
+        """Nodes whose data the step of a node reads, ascending."""
+        if self.reads == "inputs":
+            return sorted({read for reader in self.after[node] for read in self.before[reader]})
+        return sorted(self.node[v] for v in self._step_reads(node))
 
     def formula_peak_bytes(self, chain: Sequence[Sequence[int]]) -> int:
         """max M_i of a chain of lower sets, of nodes: M(U) + 2 M(V_i) + gradients and values that V_i's need."""

@@ -5,8 +5,9 @@
     2  recomputation at several budgets between the user's and none, from the dynamic program; on each, as few kept
        values are offloaded as make it fit, those with the longest gaps first
     3  the same with optimizer state, then parameters, on the host
-    4  the other strategies that declare themselves candidates, so no prediction is worse than theirs
-    5  from the quickest plan for each choice of state on the host, offloads that turned out unnecessary are removed one
+    4  nested recomputation and offloads chosen together, each by what it adds to the time (native/planning/nested/)
+    5  the other strategies that declare themselves candidates, so no prediction is worse than theirs
+    6  from the quickest plan for each choice of state on the host, offloads that turned out unnecessary are removed one
        by one while the time falls
 
 With a link so fast that copies hide, 2 ends without recomputation; with one so slow that they do not, without copies.
@@ -16,14 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import islice
 from math import inf
 
-from layermem.graph.ops import Graph, uses_of
+from layermem.graph.ops import Graph, Use, uses_of
 from layermem.planning.costs import Costs
 from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.hints import Hints
 from layermem.planning.lower_sets import lower_set_planner
+from layermem.planning.nested_search import nested_planner
 from layermem.planning.offloading import (
     COPY_LEADS,
     OFFLOADED_STATE,
@@ -37,6 +40,9 @@ from layermem.planning.recomputation import forward_ops, segments_to_plan
 from layermem.planning.registry import PlanEvaluator, candidates_of_auto, strategy
 
 MIXES = 8  # recomputation budgets tried between the user's and the one that needs none
+LEAST_LINK_SHARE = 0.01  # of the budget: a link that moves less in a step changes little beside recomputation
+HOPELESS = 1.5  # times a plan that is quick: one this slow does not become quicker than it by fewer offloads
+NEARLY = 1.05  # a plan this close to the best one may become quicker than it
 NEGLIGIBLE = 1.0005  # a plan this close to the time of its ops alone needs no better
 MAX_REMOVAL_OPS = 400_000  # ops visited while offloads are removed: bounds the time, the same on every machine
 
@@ -49,17 +55,20 @@ MAX_REMOVAL_OPS = 400_000  # ops visited while offloads are removed: bounds the 
 )
 def auto(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
     graph = with_fused_updates(graph)
-    keep_all = segments_to_plan(graph, [forward_ops(graph)], "auto", hints=hints)
+    keep_all = replace(segments_to_plan(graph, [forward_ops(graph)], "auto", hints=hints), base="liveness")
     if budget_bytes is None or evaluator.live_bytes(keep_all) <= budget_bytes:
         return keep_all
     search = _Search(graph, costs, budget_bytes, evaluator, hints)
     search.run(keep_all)
     if not search.fitting:
         return replace(min(search.tried, key=lambda entry: entry[0])[1], strategy="auto")
-    starts: dict[frozenset[str], Plan] = {}  # by the state on the host: the quickest plan
+    starts: dict[tuple[bool, frozenset[str]], Plan] = {}  # by its search and the state on the host: the quickest plan
     for _, plan in sorted(search.fitting, key=lambda entry: entry[0]):
-        starts.setdefault(frozenset(gap.buffer for gap in plan.decisions if gap.use == -1), plan)
-    ends = [_remove_offloads(graph, plan, budget_bytes, evaluator) for plan in starts.values()]
+        state = frozenset(gap.buffer for gap in plan.decisions if gap.use == -1)
+        starts.setdefault((any(plan is mixed for mixed in search.mixed), state), plan)
+    limit = HOPELESS * search.best_seconds if search.is_quick() else inf
+    near = [plan for plan in starts.values() if evaluator.estimate_seconds(plan) <= limit]
+    ends = [_remove_offloads(graph, plan, budget_bytes, evaluator) for plan in near]
     return replace(min(ends, key=evaluator.estimate_seconds), strategy="auto")
 
 
@@ -75,7 +84,9 @@ class _Search:
         self.evaluator, self.hints = evaluator, hints
         self.tried: list[tuple[int, Plan]] = []  # with live bytes
         self.fitting: list[tuple[float, Plan]] = []  # with seconds
+        self.mixed: list[Plan] = []  # those of _try_mixed_plans()
         self.best_seconds = inf
+        self.host_is_empty = HostBudget(graph, hints).is_empty
         self.good_enough_seconds = NEGLIGIBLE * sum(costs.op(op) for op in graph.ops)
 
     def run(self, keep_all: Plan) -> None:
@@ -83,14 +94,37 @@ class _Search:
         for kinds in OFFLOADED_STATE:  # often all that it takes, and quickly tried
             for plan in islice(bases[0].offloading_plans(kinds), 1):
                 self.try_plan(plan)
-        bases += [_Base(self, plan) for plan in self._recomputing_plans()]
+        self._try_mixed_plans()
+        bases += [_Base(self, replace(plan, base="recompute")) for plan in self._recomputing_plans()]
         for kinds in OFFLOADED_STATE:
             for base in bases:
                 for plan in base.offloading_plans(kinds):
                     self.try_plan(plan)
         for entry in candidates_of_auto():
             if self.best_seconds > self.good_enough_seconds:
-                self.try_plan(entry.make(self.graph, self.costs, self.budget_bytes, self.evaluator, self.hints))
+                plan = entry.make(self.graph, self.costs, self.budget_bytes, self.evaluator, self.hints)
+                self.try_plan(replace(plan, base=entry.name))
+
+    def _try_mixed_plans(self) -> None:
+        """Before the bases: what recomputes too long to beat these plans is skipped there, if they are quick.  Where
+        they are not, other plans become quicker than they are once offloads are removed."""
+        link_bytes = self.costs.rates.h2d * self.good_enough_seconds
+        if self.best_seconds <= self.good_enough_seconds or link_bytes < LEAST_LINK_SHARE * self.budget_bytes:
+            return
+        planner = nested_planner(self.graph, self.costs, self.evaluator, self.hints)
+        recomputing = planner.plan_within(self.budget_bytes, "auto", self.evaluator)
+        if recomputing is not None:
+            self.try_plan(replace(recomputing, base="nested"))
+        for kinds in OFFLOADED_STATE:
+            for copy_lead in COPY_LEADS:
+                limit = NEARLY * self.best_seconds
+                plan = planner.plan_with_offloads(self.budget_bytes, kinds, copy_lead, limit, "auto")
+                if plan is not None:
+                    self.mixed.append(replace(plan, base="nested"))
+                    self.try_plan(self.mixed[-1])
+                    break
+        if not self.is_quick():
+            self.best_seconds = inf
 
     def try_plan(self, plan: Plan) -> None:
         live_bytes = self.evaluator.live_bytes(plan)
@@ -98,6 +132,10 @@ class _Search:
         if live_bytes <= self.budget_bytes:
             self.fitting.append((self.evaluator.estimate_seconds(plan), plan))
             self.best_seconds = min(self.best_seconds, self.fitting[-1][0])
+
+    def is_quick(self) -> bool:
+        """Whether the best plan takes little more than its ops alone."""
+        return self.best_seconds <= HOPELESS * self.good_enough_seconds
 
     def fits(self, plan: Plan) -> bool:
         return self.evaluator.live_bytes(plan) <= self.budget_bytes
@@ -113,8 +151,11 @@ class _Search:
         for step in range(1, MIXES):
             request = self.budget_bytes + (most_bytes - self.budget_bytes) * step // MIXES - planner.persistent_bytes
             chain = planner.solve(request)
-            if chain is not None:
-                yield planner.plan(chain, "auto")
+            if chain is None:
+                continue
+            yield (plan := planner.plan(chain, "auto"))
+            if self.host_is_empty and not self.fits(plan):
+                return  # without copies, those that recompute still less do not fit either
 
 
 class _Base:
@@ -122,9 +163,17 @@ class _Base:
 
     def __init__(self, search: _Search, plan: Plan):
         self.search, self.plan = search, plan
-        ops = ops_in_order(search.graph, plan.order)
-        self.uses = uses_of(ops)
-        self.seconds = sum(search.costs.op(op) for op in ops)
+        self.ops = ops_in_order(search.graph, plan.order)
+        self.seconds = sum(search.costs.op(op) for op in self.ops)
+
+    @cached_property
+    def uses(self) -> dict[str, list[Use]]:
+        return uses_of(self.ops)
+
+    @cached_property
+    def gaps(self) -> list[Gap]:
+        """Those of activations that are worth a copy, the longest first."""
+        return long_gaps(self.uses, activations(self.search.graph))
 
     def offloading_plans(self, kinds: Collection[str]) -> Iterator[Plan]:
         """The plans, one per copy lead, with the fewest activations offloaded that fit, the longest gaps first, and the
@@ -132,9 +181,13 @@ class _Base:
         search = self.search
         if search.best_seconds <= max(self.seconds, search.good_enough_seconds):
             return
+        if search.host_is_empty:
+            if not kinds:
+                yield self._with({}, (), COPY_LEADS[0] if search.fits(self.plan) else 0.0)
+            return
         host = HostBudget(search.graph, search.hints)
         state = offload_state(search.graph, self.uses, kinds, host)
-        gaps = [gap for gap in long_gaps(self.uses, activations(search.graph)) if host.reserve(gap.buffer)]
+        gaps = [gap for gap in self.gaps if host.reserve(gap.buffer)]
         fewest_bytes = self._with(state, gaps, 0.0)
         if not search.fits(fewest_bytes):
             yield fewest_bytes

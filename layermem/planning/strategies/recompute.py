@@ -1,7 +1,7 @@
 """Recomputation by dynamic programming over lower sets, in three families of them.
 
     recompute          ancestors, complements of descendants and prefixes: near the optimum in a fraction of a second
-    recompute-exact    all lower sets, within a time limit
+    recompute-exact    all lower sets, within a limit of steps for all budgets together
     recompute-approx   the paper's family: each node with its ancestors
 
 source  Kusumoto et al., "A Graph Theoretic Framework of Recomputation Algorithms for Memory-Efficient

@@ -37,10 +37,13 @@ def test_over_a_slow_link_nothing_is_offloaded_and_as_little_recomputed_as_possi
     assert planned.seconds == OPS + repeats
 
 
-def test_below_what_recomputation_reaches_both_are_used():
-    """Five units: four ops run again as at six, and one activation leaves all the same."""
-    planned = Planned("auto", NET, 5, link=SLOW)
-    assert (planned.units, len(planned.repeated), len(offloads(planned))) == (5, 4, 1)
+def test_below_what_lower_sets_reach_ops_run_again_more_than_once_and_below_that_activations_leave():
+    """Six units are the floor of lower sets, four that of `nested` (test_nested.py)."""
+    planned = {units: Planned("auto", NET, units, link=SLOW) for units in (5, 4, 3)}
+    assert [planned[units].units for units in planned] == [5, 4, 3]
+    assert [(len(each.repeated), bool(offloads(each))) for each in planned.values()] == [
+        (7, False), (21, False), (0, True)
+    ]  # fmt: skip
 
 
 def test_where_nothing_fits_it_takes_the_fewest_bytes_that_any_strategy_reaches():

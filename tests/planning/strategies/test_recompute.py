@@ -5,6 +5,7 @@ from itertools import combinations
 import pytest
 
 from layermem.compiler import compile
+from layermem.planning import lower_sets
 from layermem.planning.hints import Hints
 from layermem.planning.recomputation import forward_ops, recompute_seconds, segments_to_plan
 from layermem.planning.strategies import get_strategy
@@ -103,3 +104,24 @@ def test_a_program_under_stage_hints_keeps_its_budget(name, tmp_path):
     assert least < most
     program = compile(graphs, strategy=name, costs=costs, hints=hints, budget_bytes=budget)
     assert program.arena_bytes <= budget
+
+
+def test_the_limit_of_steps_holds_for_all_questions_together(monkeypatch):
+    """One planner answers every budget; a question may take half of what the ones before it left."""
+
+    def search(limit):
+        monkeypatch.setattr(lower_sets, "SECONDS", limit)
+        (graphs, costs), questions = random_job(5), []
+        arena_planner = ArenaPlanner(graphs, costs)
+        planner = lower_sets.lower_set_planner(graphs[0], costs, "exact", arena_planner, Hints())
+        solve = planner.solve
+        monkeypatch.setattr(planner, "solve", lambda *asked: questions.append(asked) or solve(*asked))
+        whole = ask("liveness", (graphs, costs), None)[0]
+        for share in (0.0, 0.5, 0.6, 0.7, 0.8, 0.9):
+            ask("recompute-exact", (graphs, costs), int(whole * share), arena_planner=arena_planner)
+        return planner.native.searched_seconds, len(questions)
+
+    searched, _ = search(20.0)
+    limit = searched / 4
+    limited, questions = search(limit)
+    assert questions > 10 and limit / 2 < limited <= limit * 1.01

@@ -1,0 +1,120 @@
+"""The native planner of nested recomputation (layermem._native.NestedPlanner) on a training graph.
+
+    order      every forward op, then every other one, in the graph's own order, phase by phase (phases.py)
+    evictable  activations and stashes that a second run of their op writes and that nothing updates
+    starts     the plan of `recompute`, so that no result recomputes more than it
+    offloads   of activations, in any gap; of state, between steps and in all but short gaps
+
+The bytes that count are those of the plan (LayoutGraph), overlays and workspace included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from layermem import _native
+from layermem.graph.ops import FORWARD, Graph
+from layermem.planning.costs import Costs
+from layermem.planning.fused_updates import with_fused_updates
+from layermem.planning.hints import Hints
+from layermem.planning.lower_sets import lower_set_plan
+from layermem.planning.offloading import SHORT_GAP, HostBudget, activations
+from layermem.planning.phases import forward_first, phases
+from layermem.planning.plan import INTRA, Decision, Gap, Plan
+from layermem.planning.recomputation import matches
+from layermem.planning.registry import MINIMUM_MEMORY, PlanEvaluator
+
+UNLIMITED = 2**62  # bytes of the host, where the user names no budget
+
+
+def nested_planner(graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints) -> NestedPlanner:
+    """A planner of `graph` with its fused updates, prepared once for all budgets."""
+    graph = with_fused_updates(graph)
+    key = f"nested {graph.fingerprint} {hints}"
+    return evaluator.cached(key, lambda: NestedPlanner(graph, costs, evaluator, hints))
+
+
+class NestedPlanner:
+    """A training graph as the native planner sees it; plans carry the names of ops."""
+
+    def __init__(self, graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints):
+        self.graph, self.costs, self.hints = graph, costs, hints
+        layout = evaluator.native_layout()
+        self.ids, self.other_bytes = layout.ops, layout.other_bytes
+        self.buffers, self.buffer_names = layout.buffers, {number: name for name, number in layout.buffers.items()}
+        self.names = {number: name for name, number in layout.ops.items()}
+        order = forward_first(graph, graph.of_kind(FORWARD))
+        # A walk drops what hints say at one place: where backward begins.  Slices that alternate have many.
+        self.uses_walks = len(phases(graph)) == 1 or not hints.recompute
+        backward = next((i for i, name in enumerate(order) if graph.by_name[name].kind != FORWARD), len(order))
+        updated = {buffer for op in graph.ops for buffer in op.updates}
+        evictable = {
+            buffer: producer
+            for buffer, producer in graph.recomputable.items()
+            if buffer not in updated and not matches(producer, hints.keep)
+        }
+        dropped = [buffer for buffer, producer in evictable.items() if matches(producer, hints.recompute)]
+        self.native = _native.NestedPlanner(
+            layout.graph,
+            [self.ids[name] for name in order],
+            [layout.buffers[buffer] for buffer in evictable],
+            [layout.buffers[buffer] for buffer in dropped],
+            backward,
+            sum(layout.overlay_bits[kind] for kind in INTRA),
+        )
+        self._least: Plan | None = None
+        self._found: dict[int, _native.NestedPlan | None] = {}  # by budget
+
+    def plan_within(self, budget_bytes: int, name: str, evaluator: PlanEvaluator) -> Plan | None:
+        """The plan with the least recomputation that was found within the budget, or None."""
+        if budget_bytes not in self._found:
+            start = self._lower_sets(budget_bytes, evaluator)
+            if not self.uses_walks:
+                return Plan(name, start.order, {}, INTRA) if evaluator.live_bytes(start) <= budget_bytes else None
+            starts = [[self.ids[op] for op in start.order]]
+            self._found[budget_bytes] = self.native.plan(budget_bytes - self.other_bytes, starts)
+        found = self._found[budget_bytes]
+        return None if found is None else self._plan(found, name)
+
+    def plan_with_offloads(
+        self, budget_bytes: int, kinds: Collection[str], copy_lead: float, limit_seconds: float, name: str
+    ) -> Plan | None:
+        """The quickest plan that was found within the budget, or None: recomputation and offloads of activations, with
+        the state of `kinds` on the host between steps.  None too where the host budget has no bytes for any of it,
+        where hints say what runs again in steps of several phases, and where nothing comes near `limit_seconds`."""
+        host = HostBudget(self.graph, self.hints)
+        used = self.graph.uses
+        state = [b.name for b in self.graph.persistent() if b.kind in kinds and b.name in used and host.reserve(b.name)]
+        host_bytes = UNLIMITED if host.remaining_bytes is None else host.remaining_bytes
+        if (kinds and not state) or not (state or host_bytes) or not self.uses_walks:
+            return None
+        start = self._found.get(budget_bytes)
+        found = self.native.plan_with_offloads(
+            budget_bytes - self.other_bytes,
+            [start.order] if start else [],
+            [self.buffers[buffer] for buffer in activations(self.graph)],
+            [self.buffers[buffer] for buffer in state],
+            host_bytes,
+            SHORT_GAP,
+            copy_lead,
+            limit_seconds,
+        )
+        if found is None:
+            return None
+        decisions = {Gap(self.buffer_names[buffer], use): Decision.OFFLOAD for buffer, use in found.offloads}
+        return Plan(name, tuple(self.names[op] for op in found.order), decisions, INTRA, copy_lead)
+
+    def min_memory_plan(self, name: str, evaluator: PlanEvaluator) -> Plan:
+        """The plan that needs the fewest bytes."""
+        if self._least is None:
+            plans = [self._lower_sets(MINIMUM_MEMORY, evaluator)]
+            if self.uses_walks:
+                plans.insert(0, self._plan(self.native.minimum(), name))
+            self._least = min(plans, key=evaluator.live_bytes)
+        return Plan(name, self._least.order, {}, INTRA)
+
+    def _lower_sets(self, budget_bytes: int, evaluator: PlanEvaluator) -> Plan:
+        return lower_set_plan("recompute", "extended", self.graph, self.costs, budget_bytes, evaluator, self.hints)
+
+    def _plan(self, found: _native.NestedPlan, name: str) -> Plan:
+        return Plan(name, tuple(self.names[op] for op in found.order), {}, INTRA)

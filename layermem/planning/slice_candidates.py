@@ -1,0 +1,95 @@
+"""Which slices of a training step are worth a look under a budget (graph/slices.py).
+
+    layers   data  conv1  conv2  pool1  conv3  pool2  ip  loss           bytes that cross the end of each layer
+    bytes          8      8      2      4      1      0.1
+    bottlenecks                  *             *      *                  fewer than across any end before
+
+    whole/k            the step from end to end: nothing crosses, and gradients of all parameters are held
+    conv1..pool1/k     the layers up to a bottleneck, where one blob crosses, behind the op that needs the most bytes
+
+A range helps only if all ops behind it fit the budget as they are; that is known before anything is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from layermem.graph.ops import BACKWARD, DATA, FORWARD, Graph, Op
+from layermem.graph.slices import Cut
+from layermem.planning.fused_updates import with_fused_updates
+from layermem.utils.units import aligned
+
+COUNTS = (2, 4, 8, 16)
+MAX_BOTTLENECKS = 4
+LEAST_BEHIND = 0.1  # of all ops: a range that leaves fewer is the whole step, more or less
+
+
+def counts_of(items: int) -> list[int]:
+    """Into how many slices of whole items a batch is cut."""
+    return [count for count in COUNTS if items % count == 0]
+
+
+def ranges(graph: Graph, budget_bytes: int) -> list[tuple[str, str]]:
+    """(first, last) of the cuts to look at, as Cut has them: ranges from the input to a bottleneck, the shortest first,
+    then the whole step."""
+    first = next((op.layers[0] for op in graph.of_kind(FORWARD) if op.layers and _takes_blobs(graph, op)), "")
+    return [*((first, layer) for layer in _bottlenecks(graph, budget_bytes)[:MAX_BOTTLENECKS]), ("", "")]
+
+
+def cuts(graph: Graph, items: int, budget_bytes: int) -> Iterator[list[Cut]]:
+    """For each range the cuts of it, from the fewest slices to the most."""
+    for first, last in ranges(graph, budget_bytes):
+        yield [Cut(first, last, count) for count in counts_of(items)]
+
+
+def in_use_bytes(graph: Graph, op: Op) -> int:
+    """Aligned bytes that are in use while `op` runs, with every output that may lie over an input laid there."""
+    nbytes = sum(aligned(graph.buffers[b].nbytes) for b in op.touches) + aligned(op.workspace_bytes)
+    taken: set[str] = set()
+    for overlay in op.overlays:
+        if not {overlay.out, overlay.over} & taken:
+            taken |= {overlay.out, overlay.over}
+            nbytes -= aligned(graph.buffers[overlay.out].nbytes)
+    return nbytes
+
+
+def _bottlenecks(graph: Graph, budget_bytes: int) -> list[str]:
+    """Last layers of ranges from the input, behind which every op fits, in the order of the net."""
+    graph = with_fused_updates(graph)
+    in_use: dict[int, int] = {}  # node -> bytes of the op of it that needs the most
+    for op in graph.ops:
+        in_use[op.node] = max(in_use.get(op.node, 0), in_use_bytes(graph, op))
+    largest = max((n for n in in_use if n >= 0), key=lambda n: in_use[n], default=-1)
+    found: list[str] = []
+    fewest = 0
+    for op, crossing in _ends(graph):
+        is_bottleneck = len(crossing) == 1 and (not fewest or sum(crossing) < fewest)
+        fewest = sum(crossing) if is_bottleneck else fewest
+        behind = (nbytes for node, nbytes in in_use.items() if node > op.node)
+        is_short = sum(1 for other in graph.ops if other.node > op.node) >= LEAST_BEHIND * len(graph.ops)
+        if is_bottleneck and is_short and op.node >= largest and max(behind, default=0) <= budget_bytes:
+            found.append(op.layers[-1])
+    return found
+
+
+def _ends(graph: Graph) -> Iterator[tuple[Op, list[int]]]:
+    """The last forward op of each node that has a backward, with the bytes of each activation that a forward op of a
+    later node reads from before; sources and their blobs left out."""
+    trained = {op.node for op in graph.ops if op.kind == BACKWARD}
+    last_read: dict[str, int] = {}
+    made: dict[str, int] = {}
+    nodes: dict[int, Op] = {}
+    for op in graph.of_kind(FORWARD):
+        if op.layers and op.node in trained:
+            nodes[op.node] = op
+        for b in op.reads:
+            last_read[b] = max(op.node, last_read.get(b, -1))
+        if _takes_blobs(graph, op):
+            made.update({b: op.node for b in op.writes if graph.buffers[b].kind == DATA})
+    for node, op in sorted(nodes.items()):
+        yield op, [aligned(graph.buffers[b].nbytes) for b, at in made.items() if at <= node < last_read.get(b, -1)]
+
+
+def _takes_blobs(graph: Graph, op: Op) -> bool:
+    """Whether an op is that of a layer with bottoms, not of a source."""
+    return any(graph.buffers[b].kind == DATA for b in op.reads)

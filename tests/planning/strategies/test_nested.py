@@ -1,0 +1,46 @@
+"""`nested`: below the floor of lower sets on a chain by hand, never behind `recompute`, and its refusal."""
+
+import pytest
+
+from layermem.compiler import compile
+from layermem.errors import BudgetError
+from tests.planning.chains import Planned, chain
+from tests.planning.jobs import random_job, solver_job
+from tests.planning.strategies.test_recompute import ask
+
+
+@pytest.mark.parametrize(("budget", "repeats"), [(10, 0), (9, 1), (8, 2), (7, 3), (6, 4), (4, 21)])
+def test_a_chain_of_eight_by_hand(budget, repeats):
+    """To six units as by lower sets, whose floor that is.  With four, x0 and the two gradients of an op leave one for
+    what is recomputed beside it: x7 stays for b8; for b7 ... b2 the ops f1 ... f6, f1 ... f5 and so on run again."""
+    planned = Planned("nested", chain(8), budget)
+    assert (planned.units <= budget, len(planned.repeated)) == (True, repeats)
+
+
+def test_with_five_units_ops_run_again_more_than_once():
+    planned = Planned("nested", chain(8), 5)
+    assert planned.units == 5 < Planned("recompute", chain(8), 5).units
+    assert max(planned.repeated.count(name) for name in planned.repeated) == 2
+
+
+def test_below_what_it_reaches_it_takes_the_fewest_bytes():
+    assert Planned("nested", chain(8), 3).units == Planned("nested", chain(8)).units == 4
+
+
+@pytest.mark.parametrize("net", ["chain", "residual", "inception", *range(6)])
+def test_it_never_recomputes_more_nor_needs_more_than_recompute(net, tmp_path):
+    job = random_job(net) if isinstance(net, int) else solver_job(net, tmp_path)
+    least, most = ask("recompute", job, 0)[0], ask("recompute", job, 10**9)[0]
+    assert ask("nested", job, 0)[0] <= least
+    for budget in {least, (least + most) // 2, (least + 3 * most) // 4}:
+        live, recomputed, _ = ask("nested", job, budget)
+        assert live <= budget and recomputed <= ask("recompute", job, budget)[1] + 1e-12
+
+
+def test_a_budget_below_its_minimum_is_refused_with_the_minimum():
+    graphs, costs = random_job(3)
+    least = compile(graphs, strategy="nested", costs=costs).arena_bytes
+    assert compile(graphs, strategy="nested", costs=costs, budget_bytes=least).arena_bytes <= least
+    with pytest.raises(BudgetError) as refused:
+        compile(graphs, strategy="nested", costs=costs, budget_bytes=least - 256)
+    assert refused.value.minimum_bytes == least
