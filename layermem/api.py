@@ -43,6 +43,7 @@ def plan(
     costs: Costs | Path | None = None,
     batch: int | None = None,
     hints: Hints = Hints(),
+    slices: str | None = None,
     saved: Path | None = None,
     allow_python: bool = False,
 ) -> PlanReport:
@@ -52,12 +53,14 @@ def plan(
     budget     bytes (1.5e9 too), "2GiB", "50%" of what strategy `caffe` takes, or "free": what a GPU has now; if
                nothing fits, the answer is not `feasible`
     host_budget  the same for what is offloaded; None is no limit, or 0 for a device that computes in the host's memory
+    slices     layers that run in slices of the batch, and how many: "conv1_1..pool2/4", or "whole/4"; "auto": those
+               with the fastest plan; None is "off"
     costs      measured costs or the path of their file; by default a model of the device
     saved      a plan that `plan --save` wrote, instead of a strategy
     allow_python   import and run the classes of Python layers, of a net or solver that is read here
     """
     job = job_of(net, solver=solver, device=device, costs=costs, batch=batch, hints=hints, allow_python=allow_python)
-    job = job.with_host_budget(host_budget)
+    job = job.with_host_budget(host_budget).with_slices(slices)
     return evaluate(job, strategy, budget, saved)
 
 
@@ -72,13 +75,14 @@ def compile(
     costs: Costs | Path | None = None,
     batch: int | None = None,
     hints: Hints = Hints(),
+    slices: str | None = None,
     saved: Path | None = None,
     allow_python: bool = False,
 ) -> Program:
     """The checked schedules that `plan` describes, ready for a runtime.Runner; BudgetError if nothing fits."""
     report = plan(
         net, solver=solver, strategy=strategy, budget=budget, host_budget=host_budget, device=device, costs=costs,
-        batch=batch, hints=hints, saved=saved, allow_python=allow_python,
+        batch=batch, hints=hints, slices=slices, saved=saved, allow_python=allow_python,
     )  # fmt: skip
     return report.feasible_program()
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 
-import h5py
 import numpy as np
 
 from layermem.data.position import State, number_in
@@ -123,6 +122,8 @@ def read_file_list(path: Path) -> list[Path]:
 
 def row_shapes(path: Path, tops: Sequence[str]) -> tuple[int, tuple[tuple[int, ...], ...]]:
     """The number of rows of the datasets `tops` in a file, and the shape of a row of each."""
+    import h5py  # 12 MiB, which other sources need not hold
+
     with reading(str(path), WHAT) as h5:
         shapes = []
         for top in tops:

@@ -8,7 +8,7 @@ from layermem.backends.arena import POISON, Arena
 from layermem.backends.base import Bound, Device, Memory, NextBatch, sequence
 from layermem.backends.registry import StepContext
 from layermem.errors import DeviceError
-from layermem.graph.ops import FORWARD
+from layermem.graph.ops import FORWARD, Op
 from layermem.schedule.ir import Instruction, Residency, Schedule
 
 GUARD_BYTES = 1024  # watched on either side of what an op writes
@@ -78,24 +78,32 @@ class Executor:
                 self._bytes(self.schedule.residencies[r]) for r in (instruction.reads[0], instruction.writes[0])
             )
             return self.device.bind_copy(source, target)
-        arrays = {role: self._array(self.schedule.residencies[rid], role) for role, rid in instruction.roles.items()}
+        arrays = {
+            role: self._array(self.schedule.residencies[rid], role, instruction.op)
+            for role, rid in instruction.roles.items()
+        }
         return self.device.bind(instruction.op, arrays, context)
 
     def _bytes(self, r: Residency) -> Memory:
         return (self.host if r.host else self.arena).span(r.offset, r.nbytes)
 
-    def _array(self, r: Residency, role: str) -> Memory:
+    def _array(self, r: Residency, role: str, op: Op) -> Memory:
         if role == "workspace":
             return self._bytes(r)
-        tensor = self.schedule.graph.buffers[r.buffer].tensor
-        return self.arena.view(r.offset, tensor, self.device.dtype(tensor))
+        buffer, items = self.schedule.graph.buffers[r.buffer], op.views.get(role)
+        begin, tensor = 0, buffer.tensor
+        if items is not None:
+            (begin, _), tensor = items.span(buffer.nbytes), items.rows_of(tensor)
+        return self.arena.view(r.offset + begin, tensor, self.device.dtype(tensor))
 
     def _guard(self, instruction: Instruction, call: Bound) -> Bound:
-        """`call`, and an error if it changed bytes just outside the residencies that the instruction writes."""
+        """`call`, and an error if it changed bytes just outside the residencies, or the views, that it writes."""
+        views = instruction.op.view_of if instruction.op is not None else {}
         written = sorted(
-            (r.offset, r.offset + r.nbytes, r.buffer)
+            (r.offset + begin, r.offset + end, r.buffer)
             for r in (self.schedule.residencies[rid] for rid in instruction.writes)
             if not r.host
+            for begin, end in [views[r.buffer].span(r.nbytes) if r.buffer in views else (0, r.nbytes)]
         )
         watched = [
             (buffer, self.arena.span(begin, end - begin)) for begin, end, buffer in _outside(written, self.arena.nbytes)

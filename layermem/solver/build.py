@@ -5,7 +5,7 @@ graphs   train step, updates (only with iter_size > 1, when gradients are held o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -15,6 +15,7 @@ from layermem.data import probe
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
+from layermem.graph.slices import StepSlicer
 from layermem.graph.train import Rule, forward_graph, train_graph, update_graph
 from layermem.job import Job, PathName, resolve_costs, resolve_hints, title_of
 from layermem.layers.data import Probe, stated_batch
@@ -147,16 +148,26 @@ def graphs_of(nets: Nets, solver: SolverFile, device: Device, keep: Sequence[str
     wanted = [[each.version for each in reported(net)] for net in nets.all]
     kept = [kept_names(net, keep) for net in nets.all]
     check_keep(nets.all, keep)
-    diffs = [] if held else [name for name in nets.train.params if matches(f"{name}.diff", gradient_globs(keep))]
-    graphs = [
-        train_graph(
-            nets.train, device, rule, held=held, clip=clip, outputs=wanted[0], keep=kept[0], gradients=diffs
-        )
-    ]  # fmt: skip
+    graphs = [step_of(solver, device, keep)(nets.train)]
     if held:
         graphs.append(update_graph(nets.train, device, rule, clip=clip))
     tests = zip(nets.tests, wanted[1:], kept[1:])
     return graphs + [forward_graph(net, device, outputs, names) for net, outputs, names in tests]
+
+
+def step_of(solver: SolverFile, device: Device, keep: Sequence[str] = ()) -> Callable[[Net], Graph]:
+    """A function from a train net, in any batch size, to its step with the update of `solver`."""
+    p = solver.message
+    rule, held, clip = rule_of(p), p.iter_size > 1, p.clip_gradients >= 0
+
+    def step(net: Net) -> Graph:
+        outputs = [each.version for each in reported(net)]
+        diffs = [] if held else [name for name in net.params if matches(f"{name}.diff", gradient_globs(keep))]
+        return train_graph(
+            net, device, rule, held=held, clip=clip, outputs=outputs, keep=kept_names(net, keep), gradients=diffs
+        )
+
+    return step
 
 
 def job_of(
@@ -164,15 +175,24 @@ def job_of(
     spill: bool = False, keep: Sequence[str] = (),
 ) -> Job:  # fmt: skip
     """The job of a solver: a step of its train net with its own update, and its test nets in the same arena."""
+    graphs, known = tuple(graphs_of(nets, solver, device, keep)), resolve_costs(costs, device.title)
+    known.check(graphs[0], title_of(nets.train))
     return Job(
-        title_of(nets.train), nets.all, tuple(graphs_of(nets, solver, device, keep)),
-        resolve_costs(costs, device.title), rule_of(solver.message).history_count,
+        title_of(nets.train), nets.all, graphs, known, rule_of(solver.message).history_count,
         resolve_hints(hints, nets.train, device.default_host_bytes(spill=spill)), device.free_bytes,
+        StepSlicer(nets.train, graphs[0], step_of(solver, device, keep), device),
     )  # fmt: skip
 
 
 def job_of_net(net: Net, device: Device, costs: Costs, *, hints: Hints = Hints()) -> Job:
     """A step of one net: in TRAIN with an SGD-momentum update, Caffe's usual state; in TEST forward alone."""
-    graph = train_graph(net, device, MOMENTUM) if net.phase == PHASES["TRAIN"] else forward_graph(net, device)
+
+    def step(net: Net) -> Graph:
+        return train_graph(net, device, MOMENTUM)
+
+    trains = net.phase == PHASES["TRAIN"]
+    graph = step(net) if trains else forward_graph(net, device)
+    costs.check(graph, title_of(net))
     known = resolve_hints(hints, net, device.default_host_bytes())
-    return Job(title_of(net), (net,), (graph,), costs, MOMENTUM.history_count, known, device.free_bytes)
+    slicer = StepSlicer(net, graph, step, device) if trains else None
+    return Job(title_of(net), (net,), (graph,), costs, MOMENTUM.history_count, known, device.free_bytes, slicer)

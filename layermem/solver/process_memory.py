@@ -8,7 +8,9 @@
     runtime      Python, its libraries, and the net and its plan as objects
 
 The runtime's numbers were measured on CPython 3.11, x86-64, with NumPy 2: 59 MiB, and 9 KiB per instruction, over nets
-of 31 to 21,737 instructions.  CUDA's own memory on the host is not counted.
+of 31 to 21,737 instructions; h5py takes 12 MiB where a layer reads or writes HDF5 files.  Python takes 9 MiB to compile
+what it imports, where no files hold the bytecode: in every run where PYTHONDONTWRITEBYTECODE is set, as in many images
+of containers, and, not counted here, in the run that writes those files.  Nor is CUDA's own memory on the host.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import cache_from_source
 from pathlib import Path
+
+import numpy as np
 
 from layermem.backends.base import Device
 from layermem.data.opening import held_bytes
@@ -30,6 +35,8 @@ from layermem.utils.units import format_bytes
 
 RUNTIME_BYTES = 59 * 2**20
 INSTRUCTION_BYTES = 9 * 2**10
+HDF5_BYTES = 12 * 2**20
+COMPILER_BYTES = 9 * 2**20
 
 
 @dataclass(frozen=True)
@@ -81,8 +88,16 @@ def expected_memory(
         batch_bytes=sum(_batch_bytes(net) for net in nets),
         staging_bytes=0 if device.shares_host_memory else _staging_bytes(program),
         blob_bytes=max((b.nbytes for b in buffers if b.kind == PARAMETER and files), default=0),
-        runtime_bytes=RUNTIME_BYTES + INSTRUCTION_BYTES * instructions,
+        runtime_bytes=RUNTIME_BYTES
+        + INSTRUCTION_BYTES * instructions
+        + HDF5_BYTES * any(node.layer.type.startswith("HDF5") for net in nets for node in net.nodes)
+        + COMPILER_BYTES * compiles_imports(),
     )
+
+
+def compiles_imports() -> bool:
+    """Whether processes like this one compile their imports: NumPy stands for all of them."""
+    return not Path(cache_from_source(np.__file__)).exists()
 
 
 def _staging_bytes(program: Program) -> int:

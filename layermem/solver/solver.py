@@ -37,10 +37,11 @@ from layermem.report import events
 from layermem.report.events import Event
 from layermem.report.plan_report import evaluate
 from layermem.solver import snapshot as snapshots
-from layermem.solver.build import build_nets, job_of
+from layermem.solver.build import Nets, build_nets, job_of
 from layermem.solver.callbacks import Callbacks
 from layermem.solver.checks import LARGEST_RATE, check_rates, check_solver
 from layermem.solver.engine import Engine, Outputs
+from layermem.solver.measure import measure_step
 from layermem.solver.noise import noise_seed
 from layermem.solver.rules import defaulted, rate_drops
 from layermem.solver.signals import Signals
@@ -57,6 +58,22 @@ def copy_of(message: Message) -> Message:
 FILES = partial(probe_files, remedy="train on noise, --data noise")
 
 
+def nets_of_run(
+    file: SolverFile, *, batch: int | None = None, data: str | None = None,
+    inputs: Mapping[str, Sequence[int]] | None = None, level: int = 0, stages: Sequence[str] = (),
+    allow_python: bool = False,
+) -> Nets:  # fmt: skip
+    """The nets that a Solver of these arguments trains and tests."""
+    noise = noise_seed(data)
+    if noise is None and inputs:
+        raise InputError("shapes of inputs are for noise, and data sets have their own; add data='noise'")
+    return build_nets(
+        file, batch=batch, level=level, stages=stages, probe=FILES if noise is None else probe,
+        inputs=None if noise is None else {name: tuple(shape) for name, shape in (inputs or {}).items()},
+        allow_python=allow_python, noise=noise is not None,
+    )  # fmt: skip
+
+
 class Solver:
     """Training of a net by a solver prototxt.
 
@@ -69,7 +86,10 @@ class Solver:
                  the GPU; None is no limit
     host_budget  the same for offloaded bytes; with `spill`, a folder, they are kept in a file instead of memory.
                  None is no limit, but 0 for a device that computes in the memory of the host, unless there is a spill
+    slices       layers of the training step that run in slices of the batch, and how many: "conv1_1..pool2/4", or
+                 "whole/4"; "auto": those with the fastest plan; None is "off"
     costs        measured costs, or their file; None is a model of the device
+    measure      run some steps first, within the budget, and plan with the times of their ops
     batch        replaces the batch size of the train net
     data         "noise" or "noise:SEED" trains on noise of the shapes of the net instead of the data that it names
     inputs       with it, shapes (NCHW) by name of tops of input layers; their data need not exist
@@ -101,9 +121,11 @@ class Solver:
         host_budget: Budget = None,
         hints: Hints = Hints(),
         costs: Costs | PathName | None = None,
+        measure: bool = False,
         batch: int | None = None,
         data: str | None = None,
         inputs: Mapping[str, Sequence[int]] | None = None,
+        slices: str | None = None,
         spill: PathName | None = None,
         weights: str | Sequence[str] = (),
         snapshot: PathName | None = None,
@@ -124,14 +146,9 @@ class Solver:
         self.device = get_device(device) if isinstance(device, str) else device
         self.max_iter = self._end(iterations)
         check_rates(self.file, self.max_iter)
-        noise = noise_seed(data)
-        if noise is None and inputs:
-            raise InputError("shapes of inputs are for noise, and data sets have their own; add data='noise'")
-        self.nets = build_nets(
-            self.file, batch=batch, level=level, stages=stages, probe=FILES if noise is None else probe,
-            inputs=None if noise is None else {name: tuple(shape) for name, shape in (inputs or {}).items()},
-            allow_python=allow_python, noise=noise is not None,
-        )  # fmt: skip
+        self.nets = nets_of_run(
+            self.file, batch=batch, data=data, inputs=inputs, level=level, stages=stages, allow_python=allow_python
+        )
         if self.param.snapshot or self.param.snapshot_after_train:
             snapshots.check_prefix(self.param.snapshot_prefix)
             snapshots.check_size(self.nets.train, self.param)
@@ -141,13 +158,17 @@ class Solver:
             self.nets, self.file, self.device, costs=costs, hints=hints, spill=spill is not None,
             keep=(keep,) if isinstance(keep, str) else keep,
         )  # fmt: skip
-        job = job.with_host_budget(host_budget)
+        job = job.with_host_budget(host_budget).with_slices(slices)
+        if measure:
+            folder = None if spill is None else Path(spill)
+            job = measure_step(job, self.device, strategy, budget, plan, spill=folder).job_with_costs()
         report = evaluate(job, strategy, budget, plan)
         self.program = report.feasible_program()
+        job = report.job  # in the slices that were chosen
         self.job, self.report = job, replace(report, search=None)  # without the caches of the planners
         self._engine = Engine(
             self.nets, self.param, job.graphs, self.program, self.device,
-            spill=None if spill is None else Path(spill), poison=poison, noise=noise,
+            spill=None if spill is None else Path(spill), poison=poison, noise=noise_seed(data),
         )  # fmt: skip
         self.runner = self._engine.runner
         self.iteration = 0

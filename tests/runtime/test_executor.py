@@ -6,8 +6,10 @@ import pytest
 from layermem import ops
 from layermem.backends.arena import Arena
 from layermem.backends.base import Device, get_device
+from layermem.errors import DeviceError
 from layermem.graph.ops import BACKWARD, DATA, FORWARD, Buffer, BufferOverlay, Graph, Op
 from layermem.layers import Tensor
+from layermem.ops import BatchSlice
 from layermem.planning.plan import REUSE, Decision, Gap, Plan, program_order
 from layermem.runtime.executor import Executor
 from layermem.schedule.layout import Layout
@@ -108,9 +110,9 @@ def adding(name, reads="", **more):
     return Op(name, FORWARD, ops.Silence(), "run", roles, tuple(reads.split()), (name,), **more)
 
 
-def run_adding(*adders, poison=False):
-    device = Adding()
-    net = Graph("adding", {each.name: Buffer(each.name, DATA, SHAPE, 256) for each in adders}, adders, "cpu")
+def run_adding(*adders, poison=False, buffers=None, device=None):
+    device, names = device or Adding(), buffers or [each.name for each in adders]
+    net = Graph("adding", {name: Buffer(name, DATA, SHAPE, 256) for name in names}, adders, "cpu")
     plan = Plan("by hand", program_order(net), overlays=REUSE)
     schedule = place(lower(Layout(net, a_second_each(net)), plan))
     executor = Executor(schedule, device, Arena(schedule.peak_bytes, poison=poison), Arena(0), {}, poison=poison)
@@ -123,6 +125,32 @@ def test_bytes_that_live_on_under_another_name_are_not_poisoned():
     overlaid = [adding(y, x, overlays=(BufferOverlay(y, x, "forward"),)) for x, y in ("ab", "bc")]
     _, executor = run_adding(adding("a"), *overlaid, poison=True)
     assert executor.schedule.peak_bytes == 256 and set(value_at(executor, "c")) == {3.0}
+
+
+def test_an_op_with_a_view_is_bound_to_the_rows_of_its_items():
+    """a fills the second half of y, b the first; c reads all of it."""
+    halves = BatchSlice(32, 32, 64), BatchSlice(0, 32, 64)
+    ops_ = [
+        adding("a", views={"y": halves[0]}),
+        Op("b", FORWARD, ops.Silence(), "run", {"y": "a"}, (), (), ("a",), views={"y": halves[1]}),
+        adding("c", "a"),
+    ]
+    device, executor = run_adding(*ops_, poison=True, buffers="ac")
+    assert device.bound["a"] == device.bound["b"] == {"y": (np.float32, 32)}
+    assert set(value_at(executor, "c")) == {2.0}
+
+
+def test_bytes_beside_a_view_are_watched():
+    class Careless(Adding):
+        def bind(self, op, arrays, context):
+            view = arrays["y"]
+            whole = np.lib.stride_tricks.as_strided(view, (64,), view.strides)
+            return lambda: whole.fill(1)
+
+    first = adding("a", views={"y": BatchSlice(0, 32, 64)})
+    second = Op("b", FORWARD, ops.Silence(), "run", {"y": "a"}, (), (), ("a",), views={"y": BatchSlice(32, 32, 64)})
+    with pytest.raises(DeviceError, match="a writes outside 'a'"):
+        run_adding(first, second, poison=True, buffers="a", device=Careless())
 
 
 def test_a_workspace_is_bound_as_bytes():

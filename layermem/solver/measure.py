@@ -1,0 +1,108 @@
+"""Costs measured on the device: the step of a job, run within its budget, gives times to plan it with.
+
+A first plan, by the device's model of costs, decides what runs; every op of it is timed.  An op that it does not run,
+such as an update beside the fused one, is timed in another plan if that fits the budget too, and else keeps the time of
+the model.  The link is timed last, in an arena of its own within the budget.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from layermem.backends.base import Device
+from layermem.errors import InputError
+from layermem.graph.ops import Graph
+from layermem.job import Budget, Job, PathName
+from layermem.planning.costs import MIN_SECONDS, Costs, as_written, write_costs
+from layermem.planning.plan import Plan
+from layermem.planning.registry import Choice
+from layermem.report.plan_report import evaluate
+from layermem.schedule.program import Program
+from layermem.solver.benchmark import LINK_BYTES, Benchmark, link
+from layermem.utils.steps import report_step
+from layermem.utils.units import format_bytes
+
+ITERATIONS = 5  # steps to take the median of
+MEMORY_SHARE = 0.9  # of the machine's memory; larger runs are not measured
+
+
+@dataclass(frozen=True)
+class MeasuredStep:
+    """`seconds` of every op that was timed, those of the first `step` among them, and the link in bytes per second."""
+
+    job: Job
+    seconds: Mapping[str, float]
+    step: Mapping[str, float]
+    d2h: float
+    h2d: float
+
+    @property
+    def costs(self) -> Costs:
+        graph, costs = self.job.whole, self.job.costs
+        rates = replace(costs.rates, d2h=self.d2h, h2d=self.h2d)
+        return Costs(rates, self.seconds, fingerprint=graph.fingerprint, net=self.job.title)
+
+    def job_with_costs(self) -> Job:
+        return replace(self.job, costs=self.costs)
+
+
+def machine_bytes() -> float:
+    """Bytes that a measured run may use on this machine."""
+    return MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def measure_step(
+    job: Job, device: Device, strategy: Choice | None = None, budget: Budget = None,
+    plan: Plan | PathName | None = None, *, iterations: int = ITERATIONS, spill: Path | None = None,
+) -> MeasuredStep:  # fmt: skip
+    """Run steps of `job` on `device` within `budget`; BudgetError if no plan fits it.
+
+    strategy, plan   as for evaluate()
+    spill            folder for the host arena, which is then a file
+    """
+    report = evaluate(job, strategy, budget, plan)
+    program, job = report.feasible_program(), report.job if report.job.graphs[0].slices else job
+    _check_memory(program, device)
+    step = _time_ops(job, program, device, iterations, spill)
+    seconds = step
+    for more in ({"strategy": "liveness"}, {"plan": _plan_with_fused_updates(job.graphs[0])}):
+        wanted = {op.name for op in (*job.graphs[0].ops, *job.graphs[0].fused_updates)}
+        if wanted - seconds.keys() and (other := evaluate(job, budget=budget, **more)).feasible:
+            seconds = _time_ops(job, other.program, device, iterations, spill) | seconds
+    limit = LINK_BYTES if report.budget_bytes is None else report.budget_bytes
+    d2h, h2d = link(device, min(LINK_BYTES, limit))
+    report_step("measured %s: %d ops, %d steps", job.title, len(seconds), iterations)
+    kept = {name: max(as_written(each), MIN_SECONDS) for name, each in seconds.items()}
+    return MeasuredStep(job, kept, step, as_written(d2h), as_written(h2d))
+
+
+def costs_text(job: Job) -> str:
+    """The content of a `costs.csv` with the measured costs of `job`."""
+    rates = job.costs.rates
+    return write_costs(job.costs.measured, d2h=rates.d2h, h2d=rates.h2d, net=job.title, graph=job.whole)
+
+
+def _time_ops(job: Job, program: Program, device: Device, iterations: int, spill: Path | None) -> dict[str, float]:
+    """Seconds of each op; the arena is free again on return."""
+    seconds = Benchmark(job.nets[0], program, device, spill=spill).ops(iterations)
+    gc.collect()
+    return seconds
+
+
+def _check_memory(program: Program, device: Device) -> None:
+    needed = program.host_bytes + (program.arena_bytes if device.shares_host_memory else 0)
+    if needed > machine_bytes():
+        raise InputError(
+            f"measuring takes {format_bytes(needed)} of memory, more than {MEMORY_SHARE:.0%} of this machine's; give a "
+            "smaller --budget, or --costs measured on a machine that has it"
+        )
+
+
+def _plan_with_fused_updates(graph: Graph) -> Plan:
+    """A plan that runs every fused update which `graph` offers, so that each is measured."""
+    every = graph.with_fused_updates(frozenset(op.name for op in graph.fused_updates))
+    return Plan("liveness", tuple(op.name for op in every.ops))

@@ -1,0 +1,208 @@
+"""Steps in slices of the batch give the bits of the step without slices, in the bytes that their plan names."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from layermem.backends.base import Device
+from layermem.backends.cpu import CpuDevice
+from layermem.backends.reference import ReferenceDevice
+from layermem.compiler import compile
+from layermem.data import probe
+from layermem.errors import InputError
+from layermem.graph.net import Net
+from layermem.graph.slices import Cut, sliced_graph
+from layermem.graph.train import Rule, train_graph
+from layermem.planning.plan import Decision, Gap, Plan, program_order
+from layermem.planning.registry import Choice
+from layermem.proto.read import read_net_text
+from layermem.runtime.runner import Runner
+from layermem.solver.build import reported
+from layermem.solver.feeds import Feeds
+from layermem.utils.units import aligned
+from tests.nets import CHAIN, DATA, DROPOUT, INCEPTION, LOSS, SHARED, conv, relu
+
+DEVICES = {"reference": ReferenceDevice, "cpu": CpuDevice}  # by name; each carries sums from slice to slice
+
+RESIDUAL = f"""
+    {DATA} {conv("stem", "data", 4, 3)} {relu("stem")} {conv("a", "stem", 4, 1)} {relu("a")} {conv("b", "a", 4, 3)}
+    layer {{ name: "sum" type: "Eltwise" bottom: "stem" bottom: "b" top: "sum" }} {relu("sum")}
+    {LOSS % "sum"}
+"""
+UNET = f"""
+    {DATA.replace("dim: 6 dim: 5", "dim: 6 dim: 4")} {conv("down1", "data", 4, 3)} {relu("down1")}
+    layer {{ name: "pool1" type: "Pooling" bottom: "down1" top: "pool1"
+            pooling_param {{ kernel_size: 2 stride: 2 }} }}
+    {conv("down2", "pool1", 6, 3)} {relu("down2")}
+    layer {{ name: "up" type: "Deconvolution" bottom: "down2" top: "up" convolution_param {{ num_output: 4
+            kernel_size: 2 stride: 2 weight_filler {{ type: "msra" }} }} }}
+    layer {{ name: "both" type: "Concat" bottom: "up" bottom: "down1" top: "both" }}
+    {conv("last", "both", 5, 1)}
+    layer {{ name: "pixels" type: "DummyData" top: "pixels" dummy_data_param {{
+            shape {{ dim: 4 dim: 6 dim: 4 }} data_filler {{ type: "uniform" max: 4.9 }} }} }}
+    layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "last" bottom: "pixels" top: "loss"
+            loss_param {{ ignore_label: 2 }} }}
+"""
+TWO_LOSSES = f"""
+    {DATA} {conv("stem", "data", 3, 3)} {relu("stem")}
+    layer {{ name: "mean" type: "Pooling" bottom: "stem" top: "mean"
+            pooling_param {{ pool: AVE global_pooling: true }} }}
+    layer {{ name: "aux" type: "InnerProduct" bottom: "mean" top: "aux"
+            inner_product_param {{ num_output: 5 weight_filler {{ type: "xavier" }} }} }}
+    layer {{ name: "aux_loss" type: "SoftmaxWithLoss" bottom: "aux" bottom: "label" top: "aux_loss"
+            loss_weight: 0.3 loss_param {{ ignore_label: 1 }} }}
+    layer {{ name: "cut" type: "Slice" bottom: "stem" top: "s1" top: "s2" slice_param {{ slice_point: 1 }} }}
+    layer {{ name: "p" type: "PReLU" bottom: "s2" top: "p" }}
+    layer {{ name: "scale" type: "Scale" bottom: "p" top: "scale" scale_param {{ bias_term: true }} }}
+    layer {{ name: "quiet" type: "Silence" bottom: "s1" }}
+    {conv("deep", "scale", 4, 3)}
+    {LOSS % "deep"}
+"""
+NORMALIZED = f"""
+    {DATA} {conv("stem", "data", 3, 3)} {relu("stem")}
+    layer {{ name: "unit" type: "Normalize" bottom: "stem" top: "unit" }}
+    {LOSS % "unit"}
+"""
+
+
+def loss_net(loss: str, target: str, more: str = "") -> str:
+    return f"""
+        {DATA} {conv("stem", "data", 4, 3)} {relu("stem")}
+        layer {{ name: "score" type: "InnerProduct" bottom: "stem" top: "score"
+                inner_product_param {{ num_output: 5 weight_filler {{ type: "xavier" }} }} }}
+        layer {{ name: "aim" type: "DummyData" top: "aim" dummy_data_param {{ {target} }} }} {more}
+        layer {{ name: "loss" type: "{loss}" bottom: "score" bottom: "aim" top: "loss" }}
+    """
+
+
+FIVE = "shape { dim: 4 dim: 5 } data_filler { type: 'uniform' min: 0 max: 1 }"
+ONE = "shape { dim: 4 } data_filler { type: 'uniform' max: 4.9 }"
+SAME = """
+    layer { name: "same" type: "DummyData" top: "same" dummy_data_param {
+            shape { dim: 4 } data_filler { type: "uniform" max: 1.9 } } }
+"""
+SHARES = 'layer { name: "shares" type: "Softmax" bottom: "score" top: "shares" }'
+WORDS = f"""
+    {DATA}
+    layer {{ name: "word" type: "Embed" bottom: "label" top: "word"
+            embed_param {{ input_dim: 5 num_output: 3 weight_filler {{ type: "xavier" }} }} }}
+    layer {{ name: "sum" type: "Reduction" bottom: "word" top: "sum" loss_weight: 0.1
+            reduction_param {{ axis: 1 operation: SUMSQ }} }}
+    {conv("stem", "data", 4, 3)} {relu("stem")}
+    layer {{ name: "drawn" type: "Pooling" bottom: "stem" top: "drawn"
+            pooling_param {{ pool: STOCHASTIC kernel_size: 2 }} }}
+    layer {{ name: "even" type: "MVN" bottom: "drawn" top: "even" }}
+    {LOSS % "even"}
+"""
+NETS = {
+    "chain": CHAIN,
+    "inception": INCEPTION,
+    "dropout": DROPOUT,
+    "shared": SHARED,
+    "residual": RESIDUAL,
+    "unet": UNET,
+    "two losses": TWO_LOSSES,
+    "normalized": NORMALIZED,
+    "words": WORDS,
+    "Euclidean": loss_net("EuclideanLoss", FIVE),
+    "SigmoidCrossEntropy": loss_net("SigmoidCrossEntropyLoss", FIVE),
+    "SmoothL1": loss_net("SmoothL1Loss", FIVE),
+    "Hinge": loss_net("HingeLoss", ONE),
+    "Multinomial": loss_net("MultinomialLogisticLoss", ONE, SHARES).replace(
+        '"score" bottom: "aim"', '"shares" bottom: "aim"'
+    ),
+    "Contrastive": loss_net("ContrastiveLoss", FIVE, SAME).replace('"aim" top', '"aim" bottom: "same" top'),
+}
+
+
+# On cpu, a gradient that another layer adds to is not there when the first slice begins with it.
+REFUSED = {("cpu", "shared"): "'left' adds to the gradient", ("cpu", "normalized"): "'unit' cannot be sliced"}
+
+
+class Step:
+    """A training step of a net on a device, in a poisoned arena, with parameters and batch from fixed seeds."""
+
+    def __init__(self, text: str, device: Device, cut: str | None, strategy: Choice = "liveness", *, held: bool = False,
+                 clip: bool = False) -> None:  # fmt: skip
+        net = Net(read_net_text(text), 0, probe=probe)
+
+        def make(each: Net):
+            wanted = [r.version for r in reported(each)]
+            return train_graph(each, device, Rule("SGD", 1), held=held, clip=clip, outputs=wanted)
+
+        self.graph = make(net) if cut is None else sliced_graph(net, make, Cut.parse(cut), device)
+        self.program = compile([self.graph], strategy=strategy)
+        context = {
+            "seed": 11, "step": 4, "batch": Feeds([net], 3).next(0), "rate": 0.1, "momentum": 0.9, "weight_decay": 0.01,
+            "momentum2": 0.99, "delta": 1e-8, "rms_decay": 0.9, "regularization": "L2", "clip": 0.5, "iter_size": 1,
+        }  # fmt: skip
+        self.runner = Runner(self.program, device, context, poison=True)
+        rng = np.random.default_rng(0)
+        for name, owned in net.params.items():
+            self.runner.write(name, rng.standard_normal(owned.param.shape) * 0.4)
+
+    def results(self, steps: int = 2) -> dict[str, np.ndarray]:
+        """What `steps` of them hand to the host, and the persistent buffers after them."""
+        outputs: Mapping[str, np.ndarray] = {}
+        for _ in range(steps):
+            outputs = self.runner.run()
+        return {**outputs, **{name: self.runner.read(name) for name in self.runner.persistent}}
+
+
+def assert_same_bits(step: Step, whole: Step) -> None:
+    wanted, found = whole.results(), step.results()
+    assert wanted.keys() == found.keys()
+    for name, value in wanted.items():
+        assert np.isfinite(value).all() and value.tobytes() == found[name].tobytes(), name
+    assert step.runner.measured_peak_bytes == aligned(step.program.arena_bytes)
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest) -> Device:
+    return DEVICES[request.param]()
+
+
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("name", NETS)
+def test_a_step_in_slices_has_the_bits_of_the_whole_step(device, name, count):
+    if (device.name, name) in REFUSED:
+        with pytest.raises(InputError, match=REFUSED[device.name, name]):
+            Step(NETS[name], device, f"whole/{count}")
+        return
+    assert_same_bits(Step(NETS[name], device, f"whole/{count}"), Step(NETS[name], device, None))
+
+
+@pytest.mark.parametrize("cut", ["..pool1/2", "conv1..conv1_relu/4", "pool1..conv2/4", "conv2../2"])
+def test_a_range_of_layers_in_slices_has_the_bits_of_the_whole_step(device, cut):
+    assert_same_bits(Step(CHAIN, device, cut), Step(CHAIN, device, None))
+
+
+@pytest.mark.parametrize(
+    ("cut", "strategy"),
+    [
+        ("..pool/2", "caffe"),
+        ("..pool/2", "hybrid"),
+        ("..pool/2", "recompute"),
+        ("whole/2", "hybrid"),
+        ("whole/2", "intra"),
+    ],
+)
+def test_slices_have_the_same_bits_under_every_plan(device, cut, strategy):
+    assert_same_bits(Step(INCEPTION, device, cut, strategy), Step(INCEPTION, device, None))
+
+
+@pytest.mark.parametrize("cut", ["..pool1/2", "whole/2"])
+@pytest.mark.parametrize("form", ["held", "clip"])
+def test_held_and_clipped_gradients_of_slices_have_the_same_bits(device, cut, form):
+    assert_same_bits(Step(CHAIN, device, cut, **{form: True}), Step(CHAIN, device, None, **{form: True}))
+
+
+def test_what_some_slices_have_written_is_offloaded_and_comes_back(device):
+    """A copy between two slices takes what is there of the blob in which they write their items."""
+    whole, step = Step(CHAIN, device, None), Step(CHAIN, device, "..pool1/2")
+    order = program_order(step.graph)
+    plan = Plan("by hand", order, {Gap("pool1", 0): Decision.OFFLOAD}, slices=step.graph.slices)
+    offloading = Step(CHAIN, device, "..pool1/2", plan)
+    assert offloading.program.host_bytes == aligned(step.graph.buffers["pool1"].nbytes)
+    assert_same_bits(offloading, whole)

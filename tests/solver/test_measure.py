@@ -1,0 +1,45 @@
+"""Steps that are measured to plan with: what is timed, and in how much memory."""
+
+import pytest
+
+from layermem.api import build_net, job_of_net
+from layermem.backends.base import get_device
+from layermem.errors import BudgetError, InputError
+from layermem.planning.costs import model_costs
+from layermem.solver import measure
+from layermem.solver.measure import measure_step
+
+DEVICE = get_device("cpu")
+
+
+@pytest.fixture
+def job():
+    return job_of_net(build_net("prototxt/digits/train_val.prototxt", batch=2), DEVICE, model_costs("cpu"))
+
+
+@pytest.mark.parametrize("budget", [None, "75%"])
+def test_every_op_that_some_plan_within_the_budget_runs_is_timed(job, budget):
+    measured, graph = measure_step(job, DEVICE, budget=budget, iterations=1), job.graphs[0]
+    assert set(measured.seconds) == {op.name for op in (*graph.ops, *graph.fused_updates)} > set(measured.step)
+    costs = measured.job_with_costs().costs
+    assert costs.fingerprint == graph.fingerprint and costs.rates.flops == job.costs.rates.flops
+    assert costs.rates.d2h == measured.d2h > 1e6
+
+
+def test_no_arena_is_larger_than_the_budget(job, monkeypatch):
+    sizes: list[int] = []
+    arena = type(DEVICE).arena
+    monkeypatch.setattr(
+        type(DEVICE), "arena", lambda self, nbytes, **more: sizes.append(nbytes) or arena(self, nbytes, **more)
+    )
+    budget_bytes = job.resolve_budget("75%")
+    measure_step(job, DEVICE, budget=budget_bytes, iterations=1)
+    assert len(sizes) > 1 and max(sizes) <= budget_bytes
+
+
+def test_what_fits_neither_budget_nor_machine_is_refused(job, monkeypatch):
+    with pytest.raises(BudgetError):
+        measure_step(job, DEVICE, budget="1KiB")
+    monkeypatch.setattr(measure, "MEMORY_SHARE", 1e-9)
+    with pytest.raises(InputError, match=r"measuring takes .* give a smaller --budget"):
+        measure_step(job, DEVICE)
