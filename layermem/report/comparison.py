@@ -8,15 +8,15 @@ find_largest  the largest batch, or depth, that a budget holds
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import isfinite
 
 from layermem.compiler import Compiler
 from layermem.errors import InputError
 from layermem.job import Job
-from layermem.planning.bounds import least_bytes, least_seconds
+from layermem.planning.bounds import least_bytes, least_seconds_of
 from layermem.planning.registry import MINIMUM_MEMORY
 from layermem.planning.strategies import STRATEGIES, get_strategy
 from layermem.report.plan_report import PlanReport
-from layermem.schedule.arena_planner import ArenaPlanner
 
 POINTS = 12  # budgets of a curve
 MAX_PLACED_OPS = 3000  # of a step, up to which the plans of a curve are placed
@@ -48,7 +48,7 @@ def trade_curve(job: Job, strategy: str, budgets_bytes: Sequence[int]) -> Curve:
     Points that take more bytes and more time than another one are left out.  Steps of many ops are not placed: then
     it is live bytes, and seconds as if every byte that a copy frees were wanted at once.
     """
-    compiler = Compiler(job.graphs[:1], strategy, job.costs, job.hints)
+    compiler = Compiler(job.graphs[:1], strategy, job.costs, job.hints, job.train_arena)
     points = []
     for budget_bytes in (None, MINIMUM_MEMORY, *budgets_bytes):
         plan = compiler.search.plan_of(compiler.search.entry, budget_bytes)
@@ -62,9 +62,9 @@ def trade_curve(job: Job, strategy: str, budgets_bytes: Sequence[int]) -> Curve:
 
 
 def bound_curve(job: Job, budgets_bytes: Sequence[int]) -> Curve:
-    """The overhead below which no plan goes, at each budget."""
-    bounds = (least_seconds(job.graphs[0], job.costs, nbytes, job.hints.host_budget_bytes) for nbytes in budgets_bytes)
-    return [(nbytes, overhead_of(job, seconds)) for nbytes, seconds in zip(budgets_bytes, bounds)]
+    """The overhead below which no plan goes, at each budget within which some plan may be."""
+    bounds = least_seconds_of(job.graphs[0], job.costs, budgets_bytes, job.hints.host_budget_bytes)
+    return [(nbytes, overhead_of(job, seconds)) for nbytes, seconds in zip(budgets_bytes, bounds) if isfinite(seconds)]
 
 
 def overhead_of(job: Job, seconds: float) -> float:
@@ -75,7 +75,7 @@ def overhead_of(job: Job, seconds: float) -> float:
 def budget_grid(job: Job, points: int = POINTS) -> list[int]:
     """Budgets from what no plan goes below to what reuse alone takes, in equal ratios."""
     most_bytes = _live_bytes(job, "liveness", None)
-    fewest_bytes = min(least_bytes(job.graphs[0]), most_bytes)
+    fewest_bytes = min(least_bytes(job.graphs[0], job.hints.host_budget_bytes), most_bytes)
     return [round(fewest_bytes * (most_bytes / fewest_bytes) ** (step / (points - 1))) for step in range(points)]
 
 
@@ -85,8 +85,7 @@ def min_live_bytes(job: Job, strategy: str) -> int:
 
 
 def _live_bytes(job: Job, strategy: str, budget_bytes: int | None) -> int:
-    train = job.graphs[0]
-    arena = ArenaPlanner([train], job.costs)
+    train, arena = job.graphs[0], job.train_arena
     return arena.live_bytes(get_strategy(strategy).make(train, job.costs, budget_bytes, arena, job.hints))
 
 

@@ -14,17 +14,19 @@ from importlib import import_module
 from layermem.compiler import Compiler
 from layermem.errors import BudgetError, InputError
 from layermem.graph.ops import PARAMETER, Graph
-from layermem.job import Budget, Job, PathName
+from layermem.graph.slices import Cut
+from layermem.job import NO_SLICES, Budget, Job, PathName
 from layermem.planning.bounds import least_bytes, least_seconds
 from layermem.planning.budget_search import BudgetSearch
 from layermem.planning.fused_updates import with_fused_updates
-from layermem.planning.plan import Plan
-from layermem.planning.registry import Choice, as_entry, default_strategy
+from layermem.planning.plan import Decision, Plan
+from layermem.planning.registry import STRATEGIES, Choice, as_entry, default_strategy
 from layermem.report.refusal import add_suggestions, describe_host_refusal, describe_refusal
 from layermem.schedule.check import UnsafeSchedule
 from layermem.schedule.ir import OFFLOAD, Instruction, Residency, Schedule
 from layermem.schedule.program import Program
 from layermem.schedule.simulate import Timeline
+from layermem.slicing import can_slice, choose_slices
 from layermem.utils.steps import report_step
 from layermem.utils.units import aligned, format_bytes, format_seconds
 
@@ -41,15 +43,16 @@ def evaluate(
     """
     if strategy is not None and plan is not None:
         raise InputError("give a strategy or a saved plan, and not both")
+    job, saved = job.with_plan(plan)
     budget_bytes = job.resolve_budget(budget)
-    saved = job.resolve_plan(plan)
     choice = saved or strategy or default_strategy(budget_bytes)
     name = saved.strategy if saved is not None else as_entry(choice).name
-    compiler = Compiler(job.graphs, choice, job.costs, job.hints)
+    attempt = choose_slices(job, choice, budget_bytes)
+    job, compiler = attempt.job, attempt.compiler
     try:
         if saved is not None:
             saved.validate(job.graphs[0])
-        report = PlanReport(job, name, budget_bytes, compiler.compile(budget_bytes), search=compiler.search)
+        report = PlanReport(job, name, budget_bytes, attempt.program(), search=compiler.search)
         report_step("planned %s, strategy %s: peak %s", job.title, name, format_bytes(report.peak_bytes))
         return report
     except BudgetError as error:
@@ -94,7 +97,10 @@ class PlanReport:
     def explain_refusal(self) -> BudgetError:
         """`refusal`, with the strategies that would fit."""
         assert self.refusal is not None
-        return add_suggestions(self.refusal, self._search)
+        refusal = self.refusal
+        if self.job.slices == NO_SLICES and not refusal.host and can_slice(self.job):
+            refusal = refusal.with_detail("slices", "none; --slices auto runs layers in slices of the batch")
+        return add_suggestions(refusal, self._search)
 
     def feasible_program(self) -> Program:
         """The program; BudgetError if it does not fit."""
@@ -104,7 +110,8 @@ class PlanReport:
 
     @property
     def _search(self) -> BudgetSearch[Program]:
-        return self.search or Compiler(self.job.graphs, self.strategy, self.job.costs, self.job.hints).search
+        job = self.job
+        return self.search or Compiler(job.graphs, self.strategy, job.costs, job.hints, job.arena).search
 
     @property
     def peak_bytes(self) -> int:
@@ -136,12 +143,35 @@ class PlanReport:
     @cached_property
     def bound_bytes(self) -> int:
         """Bytes below which no plan can go."""
-        return max(least_bytes(graph) for graph in self.job.graphs)
+        return max(least_bytes(graph, self.available_host_bytes) for graph in self.job.graphs)
 
     @property
     def available_bytes(self) -> int:
         """Bytes that a plan might have taken: the budget, or what this one takes."""
         return max(self.peak_bytes, self.budget_bytes or 0)
+
+    @property
+    def available_host_bytes(self) -> int | None:
+        """The same of the host; None is no limit."""
+        host_budget_bytes = self.job.hints.host_budget_bytes
+        return None if host_budget_bytes is None else max(self.program.host_bytes, host_budget_bytes)
+
+    @property
+    def optimality_gap(self) -> float:
+        """Share of the baseline's time by which a better plan could be faster, at most."""
+        baseline = self.job.baseline_seconds
+        return (self.seconds - self.bound_seconds) / baseline if baseline else 0.0
+
+    @property
+    def base(self) -> str:
+        """The strategy that the plan began with, where its own combines others; "" where it does not."""
+        return self.program.train.plan.base
+
+    @property
+    def base_is_offloaded(self) -> bool:
+        """Whether the plan offloads what its base does not."""
+        decisions = self.program.train.plan.decisions.values()
+        return Decision.OFFLOAD in decisions and self.base in STRATEGIES and not STRATEGIES[self.base].offloads
 
     @cached_property
     def bound_seconds(self) -> float:
@@ -150,12 +180,18 @@ class PlanReport:
         every_op_once = sum(costs.op(op) for op in with_fused_updates(graph).ops)  # no step is faster
         if self.seconds < every_op_once * (1 + ROUNDING):
             return every_op_once
-        return least_seconds(graph, costs, self.available_bytes, self.job.hints.host_budget_bytes)
+        return least_seconds(graph, costs, self.available_bytes, self.available_host_bytes)
 
     @property
     def parameter_bytes(self) -> int:
         named = {b.name: b.nbytes for g in self.job.graphs for b in g.buffers.values() if b.kind == PARAMETER}
         return sum(named.values())
+
+    @property
+    def cut(self) -> Cut | None:
+        """The layers that run in slices, if there are some."""
+        slices = self.job.graphs[0].slices
+        return Cut.parse(slices) if slices else None
 
     @property
     def device(self) -> str:

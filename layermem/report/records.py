@@ -79,6 +79,7 @@ def start_record(report: PlanReport) -> Record:
         "net_file": None if train.path is None else str(train.path),
         "device": report.device,
         "strategy": report.strategy,
+        "slices": job.graphs[0].slices or None,
         "budget_bytes": report.budget_bytes,
         "host_budget_bytes": job.hints.host_budget_bytes,
         "predicted_peak_bytes": report.peak_bytes,

@@ -8,6 +8,7 @@ peak at         backward conv2.wgrad (tick 22 of 31)
 
 from __future__ import annotations
 
+from layermem.planning.bounds import is_sliced
 from layermem.report.plan_report import PlanReport, kind_of
 from layermem.report.refusal import host_budget_facts
 from layermem.schedule.ir import Residency, Schedule
@@ -34,11 +35,17 @@ def summary(report: PlanReport, *, minimum: bool = False) -> str:
 
 def plan_facts(report: PlanReport, *, minimum: bool = False) -> list[tuple[str, str]]:
     """The lines below the first one: labels and texts."""
-    facts = [*_memory_facts(report), *_time_facts(report), *_baseline_facts(report)]
+    facts = [*_slices_facts(report), *_memory_facts(report), *_time_facts(report), *_baseline_facts(report)]
     facts += [("warning", warning) for warning in report.job.warnings]
     if minimum:
-        facts.insert(1, ("minimum", f"{format_exact_bytes(report.minimum_bytes)} of strategy {report.strategy}"))
+        at = 1 + [label for label, _ in facts].index("peak")
+        facts.insert(at, ("minimum", f"{format_exact_bytes(report.minimum_bytes)} of strategy {report.strategy}"))
     return facts
+
+
+def _slices_facts(report: PlanReport) -> list[tuple[str, str]]:
+    cut = report.cut
+    return [] if cut is None else [("slices", f"{printable(cut.layers)} in {cut.count}")]
 
 
 def _memory_facts(report: PlanReport) -> list[tuple[str, str]]:
@@ -71,15 +78,19 @@ def _memory_facts(report: PlanReport) -> list[tuple[str, str]]:
 
 def _time_facts(report: PlanReport) -> list[tuple[str, str]]:
     """Predicted time, and the certificate: bounds that no plan goes below, and the distance from them."""
-    baseline = report.job.baseline_seconds
-    gap = (report.seconds - report.bound_seconds) / baseline if baseline else 0.0
     change = format_change(report.overhead)
+    source = "predicted from measured ops" if report.job.costs.measured else "predicted"
     within = "this budget" if report.budget_bytes == report.available_bytes else format_bytes(report.available_bytes)
-    return [
-        ("time", f"{format_seconds(report.seconds)} per step (predicted), {change} over the baseline"),
-        ("lower bounds", f"{format_bytes(report.bound_bytes)}; {format_seconds(report.bound_seconds)} within {within}"),
-        ("optimality gap", f"<= {format_share(gap, 1.0)} of a baseline step"),
+    facts = [("time", f"{format_seconds(report.seconds)} per step ({source}), {change} over the baseline")]
+    if report.base:
+        facts.append(("base", f"{report.base}{' with offload' if report.base_is_offloaded else ''}"))
+    bounds = f"{format_bytes(report.bound_bytes)}; {format_seconds(report.bound_seconds)} within {within}"
+    scope = ", in these slices" if is_sliced(report.job.graphs[0]) else ""
+    facts += [
+        ("lower bounds", bounds + scope),
+        ("optimality gap", f"<= {format_share(report.optimality_gap, 1.0)} of a baseline step{scope}"),
     ]
+    return facts
 
 
 def _baseline_facts(report: PlanReport) -> list[tuple[str, str]]:
@@ -108,7 +119,9 @@ def plan_values(report: PlanReport, *, minimum: bool = False) -> dict[str, objec
     """The same for programs.
 
     caffe_bytes     strategy `caffe`, the baseline      bvlc_bytes     BVLC Caffe, computed
-    lower_bound_bytes      of any plan                  lower_bound_seconds   of any plan within the budget
+    base            strategy that the plan of a strategy that combines others began with, else null
+    lower_bound_bytes      of any plan of this graph    lower_bound_seconds   of any within the budget
+    optimality_gap  share of the baseline's time by which a better plan could be faster, at most
     feasible        whether it fits the budget          minimum_bytes  the smallest budget that the strategy fits: a
                     search, made if `minimum` asks for it or if nothing fits; else None
     If it does not fit, the other values are those of the strategy's smallest plan, and `message` is the refusal.
@@ -117,6 +130,8 @@ def plan_values(report: PlanReport, *, minimum: bool = False) -> dict[str, objec
     return {
         "net": report.job.title,
         "strategy": report.strategy,
+        "base": report.base or None,
+        "slices": report.job.graphs[0].slices or None,
         "device": report.device,
         "feasible": report.feasible,
         "peak_bytes": report.peak_bytes,
@@ -135,6 +150,7 @@ def plan_values(report: PlanReport, *, minimum: bool = False) -> dict[str, objec
         "overhead": report.overhead,
         "lower_bound_bytes": report.bound_bytes,
         "lower_bound_seconds": report.bound_seconds,
+        "optimality_gap": report.optimality_gap,
         "peak": {
             "graph": schedule.graph.name,
             "tick": instruction.tick,

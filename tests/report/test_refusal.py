@@ -4,12 +4,19 @@ import re
 
 import pytest
 
+from layermem.api import job_of_net
+from layermem.backends.base import get_device
+from layermem.data import probe
 from layermem.errors import BudgetError
+from layermem.graph.net import Net
 from layermem.job import Job
+from layermem.planning.costs import model_costs
 from layermem.planning.hints import Hints
 from layermem.planning.strategies import STRATEGIES
+from layermem.proto.read import read_net_text
 from layermem.report.plan_report import evaluate
 from layermem.utils.units import format_below, format_exact_bytes
+from tests.nets import NETS
 from tests.planning.jobs import solver_job
 
 
@@ -46,6 +53,16 @@ def test_a_refusal_names_the_strategies_that_fit_and_the_bytes_that_they_need(jo
 def test_a_refusal_of_a_saved_plan_suggests_every_strategy_that_fits(job):
     report = evaluate(job, budget=smallest(job, "hybrid"), plan=evaluate(job, "liveness").program.plan)
     assert re.search(r"minimum of the saved plan, .*(?s:.)*fits +.*hybrid ", str(report.explain_refusal()))
+
+
+def test_a_refusal_says_that_slices_were_not_tried_where_layers_could_run_in_them():
+    device, costs = get_device("reference"), model_costs("reference")
+    chain, normalized = (
+        job_of_net(Net(read_net_text(NETS[name]), 0, probe=probe), device, costs) for name in ("chain", "bn")
+    )
+    assert "slices   none; --slices auto runs" in str(evaluate(chain, "auto", 256).explain_refusal())
+    assert "--slices" not in str(evaluate(normalized, "auto", 256).explain_refusal())
+    assert "--slices" not in str(evaluate(chain.with_slices("whole/2"), "auto", 256).explain_refusal())
 
 
 def test_a_refusal_names_the_host_budget_that_it_kept(job):

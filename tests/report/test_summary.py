@@ -6,6 +6,8 @@ from layermem.api import job_of_net
 from layermem.backends.base import get_device
 from layermem.graph.net import Net
 from layermem.planning.costs import model_costs
+from layermem.planning.plan import Plan
+from layermem.planning.registry import STRATEGIES
 from layermem.proto.read import read_net_text
 from layermem.report.plan_report import evaluate
 from layermem.report.summary import LABEL_WIDTH, peaks, plan_values, process_line, summary
@@ -61,6 +63,18 @@ def test_the_optimality_gap_is_the_distance_from_the_bound():
     report = report_of("inter")
     gap = (report.seconds - report.bound_seconds) / report.job.baseline_seconds
     assert facts_of(summary(report))["optimality gap"] == f"<= {100 * gap:.1f} % of a baseline step"
+
+
+def test_the_plan_of_auto_says_with_which_strategy_it_began():
+    report = report_of("auto", "60%")
+    base = report.program.train.plan.base
+    assert base in STRATEGIES and base != "auto" and facts_of(summary(report))["base"].split()[0] == base
+    values = plan_values(report)
+    assert values["base"] == base and values["optimality_gap"] == report.optimality_gap >= 0
+    saved = Plan.from_json(report.program.train.plan.to_json(report.job.graphs[0]), report.job.graphs[0])
+    assert saved.base == base
+    alone = report_of("recompute", "60%")
+    assert "base" not in facts_of(summary(alone)) and plan_values(alone)["base"] is None
 
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 300])

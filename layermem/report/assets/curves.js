@@ -72,6 +72,7 @@ function padded(low, high, share) {
 function paintMarks(plot, marks) {
   const { ctx, bbox: { left, top, height, width } } = plot;
   ctx.save();
+  ctx.textAlign = "left";
   ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
   for (const { value, text } of marks) {
     const x = plot.valToPos(value, "x", true);
@@ -83,7 +84,7 @@ function paintMarks(plot, marks) {
     ctx.lineTo(x, top + height);
     ctx.stroke();
     const wide = ctx.measureText(text).width;
-    ctx.fillText(text, Math.min(x + 5, left + width - wide), top + 12 * devicePixelRatio);
+    ctx.fillText(text, x + 5 + wide > left + width ? x - 5 - wide : x + 5, top + 12 * devicePixelRatio);
   }
   ctx.restore();
 }

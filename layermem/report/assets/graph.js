@@ -14,7 +14,7 @@ class NetView {
     net.groups.parent.forEach((parent, group) => (parent < 0 ? this.outermost : this.children[parent]).push(group));
     this.note = element("p", { class: "note", role: "status" });
     this.picture = element("div", { class: "graph", tabindex: "0", role: "group", "aria-label": "The net" });
-    this.details = element("div", { class: "details", "aria-live": "polite" });
+    this.details = element("div", { class: "details", "aria-live": "polite", "data-hint": "A layer or a group that is chosen is described here." });
     this.scale = 1;
     onTheme.push(() => this.paint());
     this.paint();

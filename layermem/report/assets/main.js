@@ -53,21 +53,42 @@ function planSections(data) {
   return { sections, costs: costs && section("costs", "Costs by layer", costTable(costs, net, showLayer)) };
 }
 
+const ORDER = ["plan", "arena", "net", "strategies", "costs", "training"];
+const LIVE_ORDER = ["training", "plan", "arena", "net", "strategies", "costs"];
+
+// Puts `node` where its section belongs, in place of one with its name; what is there already stays untouched.
+function place(node, order) {
+  const main = document.getElementById("main"), old = [...main.children].find((each) => each.id === node.id);
+  const later = [...main.children].find((each) => order.indexOf(each.id) > order.indexOf(node.id));
+  if (old) old.replaceWith(node);
+  else main.insertBefore(node, later ?? null);
+  listSections();
+}
+
+function listSections() {
+  document.getElementById("contents").replaceChildren(...[...document.getElementById("main").children].map((each) =>
+    element("a", { href: `#${each.id}` }, each.querySelector("h2").textContent)));
+}
+
+function placePlan(data, order, ...notes) {
+  const { sections, costs } = planSections(data);
+  const plan = data.summary && section("plan", "Plan", ...notes, tiles(data.summary), facts(data.facts));
+  for (const node of [plan, ...sections, costs].filter(Boolean)) place(node, order);
+}
+
 async function start() {
   startTheme();
-  const data = await readData(), main = document.getElementById("main");
+  const data = await readData(), order = data.live ? LIVE_ORDER : ORDER;
   document.getElementById("title").textContent = data.title;
   document.getElementById("footer").textContent = `Made by ${data.made_by}.`;
-  const { sections, costs } = planSections(data);
-  const training = data.training ? trainingSection(data) : null;
-  const all = [
-    data.summary && section("plan", "Plan", tiles(data.summary), facts(data.facts)),
-    data.live ? training : null, ...sections, data.strategies && strategiesSection(data.strategies), costs,
-    data.live ? null : training,
-  ].filter(Boolean);
-  main.replaceChildren(...all);
-  document.getElementById("contents").replaceChildren(...all.map((each) =>
-    element("a", { href: `#${each.id}` }, each.querySelector("h2").textContent)));
+  document.getElementById("wait").remove();
+  if (data.net || data.summary) placePlan(data, order);
+  if (data.strategies) place(strategiesSection(data.strategies), order);
+  if (data.training) {
+    const training = trainingSection(data);
+    place(training.node, order);
+    if (data.live) follow(training, data.training);
+  }
 }
 
 const started = performance.now();

@@ -1,6 +1,8 @@
 "use strict";
 // Strategies side by side (page/strategies.py): under the budget, over many budgets, and over the step.
 
+const OWN_WIDTH = 2.75; // pixels of the lines of the strategy of the page
+
 function strategiesSection(data) {
   const budget = data.budget_bytes, within = budget ? ` within ${formatBytes(budget)}` : "";
   const numbers = new Map(data.curves.map((curve, i) => [curve.strategy, i]));
@@ -14,6 +16,7 @@ function strategiesSection(data) {
   if (curves.length) {
     const series = curves.map((curve) => ({
       name: curve.strategy, x: curve.bytes, y: curve.seconds, stepped: true, points: true, colour: numbers.get(curve.strategy),
+      width: curve.strategy === data.strategy ? OWN_WIDTH : undefined,
     }));
     series.push({ name: "lower bound", x: data.bound.bytes, y: data.bound.seconds, dash: [3, 4], colour: LINES - 1 });
     const marks = budget && budget <= 1.1 * Math.max(...curves.flatMap((curve) => curve.bytes))
@@ -26,6 +29,7 @@ function strategiesSection(data) {
   if (data.memory.length) {
     parts.push(element("h3", {}, "Memory over the step"), chart(data.memory.map((curve) => ({
       name: curve.strategy, x: curve.seconds, y: curve.bytes, stepped: true, colour: numbers.get(curve.strategy),
+      width: curve.strategy === data.strategy ? OWN_WIDTH : undefined,
     })), {
       label: "Bytes in use over the step, one line per strategy", floor: 0, height: 320,
       x: { label: "predicted time", format: formatSeconds }, y: { label: "bytes in use", format: formatBytes, base: 1024 },
@@ -63,7 +67,7 @@ function budgetTable(data) {
     .filter((row) => data.curves.some((curve) => best(curve, row.bytes) !== null));
   const columns = [
     { label: "budget", text: (row) => formatBytes(row.bytes) },
-    ...data.curves.map((curve) => ({
+    ...[...data.curves].sort((a, b) => (b.strategy === data.strategy) - (a.strategy === data.strategy)).map((curve) => ({
       label: curve.strategy, number: true, text: (row) => formatSeconds(best(curve, row.bytes)) || "–",
     })),
   ];

@@ -1,13 +1,19 @@
 "use strict";
-// Curves of a training log (page/training.py), and their newest values while a run goes on.
-
-const POLL = 1000; // milliseconds between requests for a newer log
+// Curves of a training log (page/training.py); {node: its section; show, showState, showEnd: news}.
 
 function trainingSection(data) {
   const state = element("p", { role: "status" }), tilesBox = element("div", { class: "tiles" });
+  let newest = data.training, said = "";
+  const showState = () => {
+    const texts = runState(newest, data.live), words = JSON.stringify(texts);
+    if (words === said) return; // a screen reader reads each change
+    said = words;
+    state.replaceChildren(texts[0], ...texts.slice(1).map((text) => element("span", { class: "error" }, ` ${text}`)));
+  };
   const charts = element("div", { class: "charts" }), more = element("div", {}), plots = new Map();
   const show = (training) => {
-    state.replaceChildren(...runState(training, data.live));
+    newest = training;
+    showState();
     tilesBox.replaceChildren(...runTiles(training));
     const marks = (training.resumed || []).map((value) => ({ value, text: "resumed" }));
     for (const { title, curves, logarithmic } of training.charts) {
@@ -33,8 +39,9 @@ function trainingSection(data) {
       ...training.notes.map((note) => element("p", { class: "note" }, note)));
   };
   show(data.training);
-  if (data.live) follow(show, state);
-  return section("training", "Training", state, tilesBox, charts, more);
+  const node = section("training", "Training", state, tilesBox, charts, more);
+  const showEnd = (text) => { said = ""; state.replaceChildren(element("span", { class: "error" }, text)); };
+  return { node, show, showState, showEnd };
 }
 
 function runState(training, live) {
@@ -42,8 +49,12 @@ function runState(training, live) {
     running: live ? "The run goes on; this page follows its log." : "The log has no end: the run goes on, or was killed.",
     done: "The run is done.", stopped: "The run was stopped by a signal.", diverged: "The run diverged.", failed: "The run failed.",
   };
-  return [`${training.source}: ${texts[training.status] || training.status}`,
-    ...[training.message, training.error].filter(Boolean).map((text) => element("span", { class: "error" }, ` ${text}`))];
+  const runs = live && training.status === "running", quiet = Date.now() / 1000 - training.changed > training.quiet_seconds;
+  if (runs && quiet) {
+    const since = new Date(1000 * training.changed).toLocaleString();
+    texts.running = `No record since ${since}: the run was stopped or killed without its last record, or is very slow.`;
+  }
+  return [`${training.source}: ${texts[training.status] || training.status}`, training.message, training.error].filter(Boolean);
 }
 
 function runTiles(training) {
@@ -51,8 +62,11 @@ function runTiles(training) {
   const tile = (label, value, note = "") => element("div", { class: "tile" }, element("span", { class: "label" }, label),
     element("strong", {}, value), element("span", { class: "label" }, note));
   const of = training.max_iter ? `of ${training.max_iter.toLocaleString("en")}` : "";
-  const curves = training.charts.filter(({ title }) => title === "loss" || title === "output").flatMap((each) => each.curves)
-    .filter((curve) => !curve.faint && curve.y.length);
+  const curves = training.charts.filter(({ title }) => title === "loss" || title === "output").flatMap(({ curves: all }) =>
+    all.filter((curve) => !curve.faint && curve.y.length).map((curve) => {
+      const whole = all.find((each) => each.faint && each.colour === curve.colour); // of which this one is the mean
+      return whole ? { ...curve, name: `${whole.name}, ${curve.name}` } : curve;
+    }));
   return [
     training.iteration === null ? null : tile("iteration", training.iteration.toLocaleString("en"), of),
     training.seconds === null ? null : tile("since the start", formatSeconds(training.seconds)),
@@ -64,23 +78,4 @@ function formatNumber(value) {
   if (value === null || value === undefined) return "not finite";
   const size = Math.abs(value);
   return size && (size < 1e-3 || size >= 1e5) ? value.toExponential(2) : String(Number(value.toPrecision(4)));
-}
-
-// Requests the section again and again; `show` gets it when it has changed.
-function follow(show, state) {
-  let tag = null;
-  const poll = async () => {
-    try {
-      const answer = await fetch("data", { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store" });
-      if (answer.status === 200) {
-        tag = answer.headers.get("ETag");
-        show(await answer.json());
-        document.documentElement.dataset.version = tag;
-      }
-    } catch {
-      state.replaceChildren(element("span", { class: "error" }, "`layermem watch` has ended; this page shows what it sent last."));
-    }
-    setTimeout(poll, POLL);
-  };
-  setTimeout(poll, POLL);
 }

@@ -20,7 +20,7 @@ STYLES = ("uplot.min.css", "page.css")
 SCRIPTS = (
     "uplot.min.js", "dagre.min.js",
     "base.js", "data.js", "tables.js", "arena.js", "costs.js", "graph.js", "curves.js", "strategies.js", "training.js",
-    "main.js",
+    "live.js", "main.js",
 )  # fmt: skip
 MARK = re.compile(r"\{\{([a-z]+)\}\}")  # where page.html has a part
 

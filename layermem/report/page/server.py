@@ -1,6 +1,9 @@
 """Serves the page of a log while it grows, on the loopback interface alone, and only to read.
 
-    GET /       the page, with the curves so far         GET /data   its section `training` as JSON; 304 if unchanged
+    GET /             the page, with the curves so far
+    GET /data         its section `training` as JSON, and in `planned` which others are ready; 304 if unchanged
+    GET /plan         the data of the plan of the run as JSON, once it is ready: net, arena, facts
+    GET /strategies   the section of strategies, once it is ready
 
 A request whose Host is another name than that of the loopback interface is refused: a page of another site could
 otherwise read the log through a name that it lets resolve to 127.0.0.1 (DNS rebinding).
@@ -12,14 +15,17 @@ import json
 import os
 import threading
 import time
+from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from layermem.errors import InputError
 from layermem.report.page.data import log_page
 from layermem.report.page.html import page_html
+from layermem.report.page.planned import SECTIONS, Planned
 from layermem.report.page.training import training_page
-from layermem.report.read_log import read_records
+from layermem.report.read_log import last_training, read_records
+from layermem.report.records import Record
 
 ADDRESS = "127.0.0.1"
 NAMES = ADDRESS, "localhost"
@@ -33,22 +39,29 @@ HEADERS = {
 }
 
 
-class Follower:
-    """The newest section of the log `path`, read again when the file has changed."""
+def ignore_run(start: Record) -> None:
+    """For logs whose runs are not planned."""
 
-    def __init__(self, path: str):
-        self.path = path
+
+class Follower:
+    """The newest section of the log `path`, read again when the file has changed.
+
+    on_run   called with the `start` record of the last run after each read, where there is one
+    """
+
+    def __init__(self, path: str, on_run: Callable[[Record], None] = ignore_run):
+        self.path, self.on_run = path, on_run
         self._lock = threading.Lock()
         self._seen: tuple[int, int] | None = None
-        self._section = training_page(path, read_records(path))
         self._version, self._next = 0, 0.0
+        self._section = self._section_of(os.stat(path).st_mtime if os.path.exists(path) else 0.0)
 
-    def section(self) -> tuple[str, dict[str, object]]:
-        """A tag that changes with the section, and the section; `error` is in it where the log cannot be read now."""
+    def section(self) -> tuple[int, dict[str, object]]:
+        """A number that changes with the section, and the section; where the log cannot be read now it has `error`."""
         with self._lock:
             if time.monotonic() >= self._next:
                 self._read()
-            return f'"{self._version}"', self._section
+            return self._version, self._section
 
     def _read(self) -> None:
         begin = time.monotonic()
@@ -57,7 +70,7 @@ class Follower:
             seen = state.st_mtime_ns, state.st_size
             if seen == self._seen:
                 return
-            self._section = training_page(self.path, read_records(self.path))
+            self._section = self._section_of(state.st_mtime)
             self._seen = seen
         except (InputError, OSError) as error:
             self._section = {**self._section, "error": str(error)}
@@ -65,17 +78,39 @@ class Follower:
         self._version += 1
         self._next = begin + PATIENCE * (time.monotonic() - begin)
 
+    def _section_of(self, changed: float) -> dict[str, object]:
+        records = last_training(read_records(self.path))
+        if start := next((record for record in reversed(records) if record["event"] == "start"), None):
+            self.on_run(start)
+        return {**training_page(self.path, records), "changed": changed}
+
 
 class Server(ThreadingHTTPServer):
-    """The server of one log; `port` 0 is any free one.  OSError if the port is taken."""
+    """The server of one log; `port` 0 is any free one.  OSError if the port is taken.
+
+    planned   the sections of the plan of its run; on_run as for Follower
+    """
 
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, path: str, port: int = 0):
-        self.follower = Follower(path)
+    def __init__(
+        self, path: str, port: int = 0, planned: Planned | None = None, on_run: Callable[[Record], None] = ignore_run
+    ):
         super().__init__((ADDRESS, port), Handler)
+        try:
+            self.planned = planned or Planned()
+            self.follower = Follower(path, on_run)
+        except BaseException:
+            self.server_close()
+            raise
         self.hosts = {f"{name}:{self.server_port}" for name in NAMES}
+
+    def section(self) -> tuple[str, dict[str, object]]:
+        """The section `training` with the state of `planned`, and a tag that changes with either."""
+        version, training = self.follower.section()
+        planned_version, planned = self.planned.state()
+        return f'"{version}-{planned_version}"', {**training, "planned": planned}
 
     @property
     def url(self) -> str:
@@ -93,16 +128,25 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers.get("Host") not in self.server.hosts:
             self._answer(HTTPStatus.FORBIDDEN, "text/plain", b"unknown host name\n")
             return
-        tag, section = self.server.follower.section()
+        if (name := self.path.removeprefix("/")) in SECTIONS:
+            self._answer_json(self.server.planned.content(name))
+            return
+        tag, section = self.server.section()
         if self.path == "/":
             page = page_html(log_page(_title(section), section), live=True)
             self._answer(HTTPStatus.OK, "text/html; charset=utf-8", page)
         elif self.path != "/data":
-            self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"no such page\n")
+            self._answer_json(None)
         elif self.headers.get("If-None-Match") == tag:
             self._answer(HTTPStatus.NOT_MODIFIED, "application/json", b"", tag)
         else:
-            self._answer(HTTPStatus.OK, "application/json", json.dumps(section, allow_nan=False).encode(), tag)
+            self._answer_json(json.dumps(section, allow_nan=False).encode(), tag)
+
+    def _answer_json(self, content: bytes | None, tag: str | None = None) -> None:
+        if content is None:
+            self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"no such page\n")
+        else:
+            self._answer(HTTPStatus.OK, "application/json", content, tag)
 
     def _answer(self, status: HTTPStatus, kind: str, content: bytes, tag: str | None = None) -> None:
         self.send_response(status)

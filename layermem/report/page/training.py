@@ -3,6 +3,7 @@
 source     the name of the log
 title      of the net; status: running, done, stopped, diverged or failed; message: the error, or null
 iteration, max_iter, seconds   where the run is
+quiet_seconds   a log that has not grown for so long may be of a run that was killed
 facts      [label, text]
 charts     title, logarithmic, and curves: name, iterations x, values y (null: not finite), colour (a number), and
            whether it is faint, behind its running mean; as curves_picture.py makes them
@@ -25,6 +26,8 @@ NOTES = 20  # the last ones
 RUNNING = "running"
 SPEED = "seconds per iteration"
 POINTS = 2000  # of its curve; of more, every n-th
+QUIET_SECONDS = 60.0  # at least, and so many of the longest waits for a record:
+QUIET_WAITS = 5
 
 
 def training_page(path: str, records: Sequence[Record]) -> dict[str, object]:
@@ -42,6 +45,7 @@ def training_page(path: str, records: Sequence[Record]) -> dict[str, object]:
         "iteration": next((r["iteration"] for r in reversed(last) if isinstance(r.get("iteration"), int)), None),
         "max_iter": start.get("max_iter"),
         "seconds": next((r["seconds"] for r in reversed(last) if "seconds" in r), None),
+        "quiet_seconds": _quiet_seconds(start, last),
         "facts": list(_facts(start, end)),
         "charts": [*charts, *_speed(last)],
         "resumed": list(picture.resumed),
@@ -83,6 +87,16 @@ def _speed(records: Iterable[Record]) -> Iterator[dict[str, object]]:
     if x:
         curve = {"name": "train", "x": x[::step], "y": y[::step], "colour": 0, "faint": False}
         yield {"title": SPEED, "logarithmic": False, "curves": [curve]}
+
+
+def _quiet_seconds(start: Record, records: Iterable[Record]) -> float:
+    moments = [0.0 if record["event"] == "start" else record.get("seconds") for record in records]
+    known = [moment for moment in moments if isinstance(moment, int | float)]
+    waits = [after - before for before, after in pairwise(known)]
+    step, every = start.get("predicted_seconds"), start.get("every")
+    if isinstance(step, int | float) and isinstance(every, int):
+        waits.append(step * every)
+    return max(QUIET_SECONDS, QUIET_WAITS * max(waits, default=0.0))
 
 
 def _facts(start: Record, end: Record) -> Iterator[list[str]]:

@@ -96,7 +96,9 @@ def test_the_pointer_says_what_a_box_is_and_drags_zoom(page, report, show):
 
 
 def test_a_layer_shows_its_ops_and_the_decisions_for_its_buffers(page, report, show):
-    recomputed = next(r.op for r in report.program.train.instructions if r.is_recompute and r.op is not None)
+    drawn = {layer.name for layer in report.job.nets[0].layers}
+    ops = [r.op for r in report.program.train.instructions if r.is_recompute and r.op is not None]
+    recomputed = next(op for op in ops if op.layers[0] in drawn)
     with show(page.as_uri()) as shown:
         tab = shown.page
         tab.fill("#net input[type=search]", recomputed.layers[0])

@@ -2,11 +2,14 @@
 
 import http.client
 import json
+import os
 import threading
 
 import pytest
 
 from layermem.errors import InputError
+from layermem.report.page.data import plan_page
+from layermem.report.page.planned import Planned
 from layermem.report.page.server import Server
 from tests.report.page.test_training import RECORDS, TEST, train
 
@@ -23,7 +26,7 @@ def log(tmp_path):
 @pytest.fixture
 def server(log, monkeypatch):
     monkeypatch.setattr("layermem.report.page.server.PATIENCE", 0)
-    with Server(str(log)) as running:
+    with Server(str(log), planned=Planned()) as running:
         thread = threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield running
@@ -95,5 +98,58 @@ def test_the_page_follows_the_log_in_a_browser(server, log, chromium):
     tab.wait_for_selector(".tile strong:text-is('4')", timeout=10_000)
     assert any("<img src=x>" in text for text in tab.locator(".u-label").all_inner_texts())
     assert tab.locator("img").count() == 0
+    assert "The run goes on" in tab.inner_text("#training [role=status]")
+    os.utime(log, (0, 0))  # as if no record had come for long
+    tab.wait_for_selector("#training [role=status]:has-text('No record since')", timeout=10_000)
     tab.close()
     assert errors == [] and all(url.startswith((server.url, "data:")) for url in requests)
+
+
+def test_the_sections_of_the_plan_are_served_once_they_are_ready(server):
+    planned = server.planned
+    assert json.loads(request(server, "/data")[1])["planned"]["plan"] == 0
+    assert [request(server, f"/{name}")[0].status for name in ("plan", "strategies")] == [404, 404]
+    tag = request(server, "/data")[0].headers["ETag"]
+    plan = planned.begin()
+    planned.add(plan, "plan", b'{"title": "it"}')
+    answer, body = request(server, "/data", **{"If-None-Match": tag})
+    assert answer.status == 200 and json.loads(body)["planned"]["ready"] == ["plan"]
+    answer, body = request(server, "/plan")
+    assert answer.status == 200 and body == b'{"title": "it"}' and request(server, "/strategies")[0].status == 404
+    assert request(server, "/plan", Host="evil.example")[0].status == 403
+
+
+def test_each_read_names_the_last_run(log):
+    runs = []
+    log.write_text("".join([*LINES, *LINES[:1]]))
+    Server(str(log), on_run=runs.append).server_close()
+    assert runs == [RECORDS[0]]
+
+
+def test_sections_appear_in_a_browser_when_they_are_ready_and_others_stay(server, report, strategies, chromium):
+    nasty = "<img src=x onerror=alert(1)>"
+    planned, tab, errors = server.planned, chromium.new_page(), []
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    tab.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    ids = "all => all.map(each => each.id)"
+    plan = planned.begin()
+    planned.advance(plan, "auto", 1, 3)
+    tab.goto(server.url)
+    tab.wait_for_selector("#strategies progress")
+    assert tab.eval_on_selector_all("main > section", ids) == ["training", "plan", "strategies"]
+    assert "auto (2 of 3)" in tab.inner_text("#strategies")
+    tab.evaluate("document.querySelector('#training').dataset.same = 1")
+    planned.note(plan, nasty)
+    planned.add(plan, "plan", json.dumps(plan_page(report)).encode())
+    planned.add(plan, "strategies", json.dumps(strategies).encode())
+    tab.wait_for_selector("#strategies table", timeout=10_000)
+    shown = ["training", "plan", "arena", "net", "strategies", "costs"]
+    assert tab.eval_on_selector_all("main > section", ids) == shown
+    assert tab.locator("#training[data-same]").count() == 1 and nasty in tab.inner_text("#plan .note")
+    planned.fail(planned.begin(), nasty)  # another run, whose files are gone
+    tab.wait_for_selector("#plan .error", timeout=10_000)
+    assert tab.inner_text("#plan .error") == nasty and tab.locator("img").count() == 0
+    assert tab.eval_on_selector_all("main > section", ids) == ["training", "plan", "strategies"]
+    assert tab.locator("#training .chart canvas").count() == 3
+    tab.close()
+    assert errors == []

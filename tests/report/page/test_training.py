@@ -57,6 +57,13 @@ def test_a_run_without_an_end_goes_on_and_one_with_an_end_says_how_it_ended():
     assert ["measured peak", "1.00 KiB (1,024 bytes)"] in page["facts"]
 
 
+def test_a_log_is_quiet_after_some_of_its_longest_waits():
+    assert training_page("run.jsonl", RECORDS)["quiet_seconds"] == 60
+    late = [*RECORDS, train(4, 1.0, 105.0), train(6, 1.0, 106.0)]
+    assert training_page("run.jsonl", late)["quiet_seconds"] == 500
+    assert training_page("run.jsonl", [{**START, "every": 100}])["quiet_seconds"] == 250
+
+
 def test_an_empty_log_is_a_page_without_charts():
     page = training_page("run.jsonl", [])
     assert page["charts"] == [] and page["iteration"] is None and page["status"] == "running"
