@@ -21,7 +21,11 @@ FILES_READ = (  # options with files that are read, their endings, and what they
     ("solver", (".prototxt",), "a solver"),
     ("snapshot", (".solverstate", ".h5"), "a solver state"),
 )
-OF_A_PLAN = ("strategy", "segment_ends", "keep", "recompute", "hints")  # decide what a plan is
+OF_A_JOB = (  # options of watch that plan another job than that of its log
+    "phase", "batch", "input", "stage", "level", "device", "precision", "costs", "budget", "host_budget", "hints",
+    "segment_ends", "keep", "recompute", "strategy", "slices",
+)  # fmt: skip
+OF_A_PLAN = ("strategy", "slices", "segment_ends", "keep", "recompute", "hints")  # decide what a plan is
 
 
 def check_combinations(arguments: argparse.Namespace) -> None:
@@ -36,6 +40,11 @@ def check_combinations(arguments: argparse.Namespace) -> None:
         raise InputError("--phase needs --net; a solver has a train net and test nets, so leave it out")
     _check_batch(given)
     _check_fit(given)
+    if "port" in given and not (given.get("net") or given.get("solver")):
+        for name in OF_A_JOB:
+            if given.get(name):
+                what = f"--{name.replace('_', '-')} has no effect on the run of a log, which says how it is planned"
+                raise InputError(f"{what}; add --solver F or --net F, or leave it out")
     if given.get("fused") is False and given.get("device"):
         raise InputError("--device has no effect on the layers of a net; add --fused, or leave it out")
     if given.get("steps") == 0 and given.get("threads") is not None:
@@ -55,6 +64,8 @@ def _check_batch(given: dict[str, object]) -> None:
 
 
 def _check_fit(given: dict[str, object]) -> None:
+    if given.get("grow") and given.get("costs"):
+        raise InputError("--costs are of one size, and fit tries many; give --measure, or leave it out")
     if given.get("grow") == "batch" and given.get("batch") is not None:
         raise InputError("--batch has no effect where the batch grows; leave it out, or give --max")
     if given.get("grow") == "depth" and given.get("phase") is not None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 from typing import TYPE_CHECKING
 
+from layermem.cli.measuring import add_measure, measured_job
 from layermem.cli.options import (
     Verbs,
     add_budget,
@@ -19,7 +19,7 @@ from layermem.cli.options import (
     print_json,
     strategies_text,
 )
-from layermem.cli.watch import track_progress
+from layermem.cli.progress import track_progress
 from layermem.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ COMPARE_EXAMPLE = """\
 HEADINGS = ["strategy", "fits", ">peak", ">of caffe", ">of BVLC", ">host", ">time", ">overhead"]
 MEASURED = [">measured peak", ">measured time"]
 OPTIONAL = (">of BVLC", ">of caffe", ">overhead")  # columns that a narrow terminal leaves out
-MEMORY_SHARE = 0.9  # of the machine's memory; larger runs are not measured
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -44,6 +43,7 @@ def add_verbs(verbs: Verbs) -> None:
         verbs, "compare", "compare strategies by peak memory and time", COMPARE_EXAMPLE, more=strategies_text
     )
     add_net_or_solver(parser)
+    add_measure(parser)
     add_budget(parser)
     add_strategies(parser)
     parser.add_argument("--run", metavar="N", type=int, default=0, dest="steps", help="run and measure N steps of each")
@@ -63,7 +63,8 @@ def run_compare(arguments: argparse.Namespace) -> int:
         from layermem.report.timeline import check_plot
 
         check_plot(arguments.plot)
-    job, names = job_of(arguments), select_strategies(arguments.strategies)
+    names = select_strategies(arguments.strategies)
+    job = measured_job(arguments, job_of(arguments))
     reports = rank(evaluate(job, name, arguments.budget) for name in track_progress(names, "planning"))
     measured = _measure(arguments, reports) if arguments.steps > 0 else {}
     if arguments.json:
@@ -78,20 +79,16 @@ def run_compare(arguments: argparse.Namespace) -> int:
 def _measure(arguments: argparse.Namespace, reports: list[PlanReport]) -> dict[str, Measured]:
     """Measured peak and time of the strategies that fit the budget and the memory of this machine."""
     from layermem.solver.benchmark import Benchmark
+    from layermem.solver.measure import machine_bytes
 
-    device = device_of(arguments)
+    device, most = device_of(arguments), machine_bytes()
     runnable = [
-        report for report in reports if report.feasible and report.peak_bytes + report.program.host_bytes < _memory()
+        report for report in reports if report.feasible and report.peak_bytes + report.program.host_bytes < most
     ]
     return {
         report.strategy: Benchmark(report.job.nets[0], report.program, device).steps(arguments.steps)
         for report in track_progress(runnable, "running")
     }
-
-
-def _memory() -> float:
-    """Bytes that a measured run may use on this machine."""
-    return MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 # -- output -------------------------------------------------------------------------------------------------------
@@ -106,9 +103,10 @@ def _print(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) -
     rows = [_row(report, measured) for report in reports]
     first = reports[0]
     budget = f", budget {format_bytes(first.budget_bytes)}" if first.budget_bytes is not None else ""
+    in_slices = ["slices"] if any(report.cut for report in reports) else []
     print_table(
-        [*HEADINGS, *(MEASURED if measured else [])],
-        rows,
+        [*HEADINGS, *(MEASURED if measured else []), *in_slices],
+        [[*row, *(str(report.cut or "") for _ in in_slices)] for row, report in zip(rows, reports)],
         title=f"{job.title} on {first.device}{budget}",
         optional=OPTIONAL,
     )
@@ -162,6 +160,7 @@ def _values(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) 
         "strategies": [
             {
                 "strategy": report.strategy,
+                "slices": report.job.graphs[0].slices or None,
                 "feasible": report.feasible,
                 "peak_bytes": report.peak_bytes,
                 "share_of_caffe": report.peak_bytes / job.baseline_bytes,

@@ -14,6 +14,7 @@ from layermem.cli.options import (
     print_warnings,
     strategies_text,
 )
+from layermem.errors import InputError
 from layermem.utils.files import check_folder
 
 EXAMPLE = """\
@@ -51,6 +52,8 @@ def run_draw(arguments: argparse.Namespace) -> int:
     job = job_of(arguments)
     print_warnings(job.graphs[0].warnings)
     report = evaluate(job, arguments.strategy, arguments.budget, arguments.load)
+    if report.cut is not None:
+        raise InputError("draw has one box for an op, and a layer in slices has several; leave --slices out")
     if report.refusal is not None:
         raise report.explain_refusal()
     draw_net(report, arguments.output, rankdir=arguments.rankdir, fold=arguments.fold)

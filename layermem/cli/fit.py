@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from layermem.cli.measuring import add_measure
 from layermem.cli.old_names import stages
 from layermem.cli.options import (
     Verbs,
     add_budget,
+    add_device,
     add_json,
-    add_net_or_solver,
+    add_nets,
     add_strategies,
     add_verb,
     device_of,
@@ -25,10 +27,11 @@ from layermem.cli.options import (
     solver_job,
     strategies_text,
 )
-from layermem.cli.watch import show_progress
+from layermem.cli.progress import show_progress
 from layermem.errors import BudgetError, InputError
 
 if TYPE_CHECKING:
+    from layermem.backends.base import Device
     from layermem.graph.net import Net
     from layermem.job import Job
     from layermem.report.plan_report import PlanReport
@@ -57,7 +60,10 @@ class Fit:
 def add_verbs(verbs: Verbs) -> None:
     description = "find the largest batch, or the deepest ResNet, that fits a budget under each strategy"
     parser = add_verb(verbs, "fit", description, EXAMPLE, more=_more)
-    add_net_or_solver(parser)
+    add_nets(parser)
+    add_device(parser)
+    parser.add_argument("--costs", help=argparse.SUPPRESS)  # refused by combinations.py: it is of one size
+    add_measure(parser, keeps=False)
     add_budget(parser)
     add_strategies(parser)
     parser.add_argument(
@@ -86,6 +92,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
     if max_size < 1:
         raise InputError(f"--max {max_size} is too small; give 1 or more")
     make, sizes = _deeper(arguments, max_size) if what == "depth" else _larger(arguments, max_size)
+    make, sizes = _sliced(arguments, make, sizes)
     names = select_strategies(arguments.strategies)
     with show_progress(len(names), "fitting") as show:
 
@@ -93,6 +100,8 @@ def run_fit(arguments: argparse.Namespace) -> int:
             show(f"{name}: {what} {size}", done)
 
         fits = _fits(names, make, sizes, arguments.budget, show_size)
+        if arguments.measure:
+            fits = [_measure(fit, device_of(arguments), arguments.budget) for fit in fits]
     fits.sort(key=lambda fit: (-fit.size, fit.report.seconds if fit.report else 0.0))
     if arguments.json:
         print_json(_values(fits, what, arguments.budget))
@@ -127,7 +136,7 @@ def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
 
         @lru_cache(JOBS_CACHED)
         def job(batch: int) -> Job:
-            return solver_job(arguments, device, batch, shapes(batch), costs=arguments.costs, hints=hints)
+            return solver_job(arguments, device, batch, shapes(batch), hints=hints)
 
         print_warnings(job(1).warnings)
         return job, range(1, max_size + 1)
@@ -171,9 +180,33 @@ def _jobs(arguments: argparse.Namespace, net: Callable[[int], Net]) -> Make:
 
     @lru_cache(JOBS_CACHED)
     def job(size: int) -> Job:
-        return api.job_of(net(size), device=device, costs=arguments.costs, hints=hints)
+        return api.job_of(net(size), device=device, hints=hints)
 
     return job
+
+
+def _sliced(arguments: argparse.Namespace, make: Make, sizes: range) -> tuple[Make, range]:
+    """The jobs in the slices of --slices, and the batch sizes that these share equally."""
+    from layermem.graph.slices import Cut
+    from layermem.job import AUTO_SLICES, NO_SLICES
+
+    slices: str = arguments.slices or NO_SLICES
+    if slices == NO_SLICES:
+        return make, sizes
+    if slices == AUTO_SLICES:
+        what = "--slices auto chooses by the batch, which fit looks for"
+        raise InputError(f"{what}; name layers and a count, such as --slices whole/4")
+    count = Cut.parse(slices).count if arguments.grow == "batch" else 1
+    if sizes[-1] < count:
+        raise InputError(f"--max {sizes[-1]} is too small for {count} slices; give {count} or more")
+    sizes = range(count, sizes[-1] + 1, count) if count > 1 else sizes
+    make(sizes[0]).with_slices(slices)  # during the search an InputError means "too large"
+
+    @lru_cache(JOBS_CACHED)
+    def sliced(size: int) -> Job:
+        return make(size).with_slices(slices)
+
+    return sliced, sizes
 
 
 # -- search ------------------------------------------------------------------------------------------------
@@ -224,6 +257,18 @@ def _fit(strategy: str, make: Make, sizes: range, budget: str, at_least: int = 0
             return Fit(strategy, sizes[number - 1], report)
         number -= 1
     return Fit(strategy, 0, None)
+
+
+def _measure(fit: Fit, device: Device, budget: str) -> Fit:
+    """The same size, with a plan by the times that its own step takes on the device."""
+    from layermem.report.plan_report import evaluate
+    from layermem.solver.measure import measure_step
+
+    if fit.report is None:
+        return fit
+    job = measure_step(fit.report.job, device, fit.strategy, budget).job_with_costs()
+    report = evaluate(job, fit.strategy, budget)
+    return Fit(fit.strategy, fit.size, report) if report.feasible else fit
 
 
 # -- output -------------------------------------------------------------------------------------------------------

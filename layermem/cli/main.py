@@ -39,6 +39,7 @@ from layermem.cli import (
     show,
     time,
     train,
+    watch,
 )
 from layermem.cli.combinations import check_combinations
 from layermem.cli.old_names import refuse_old_names
@@ -58,6 +59,7 @@ VERBS = (
     compare,
     fit,
     report,
+    watch,
     show,
     draw,
     time,

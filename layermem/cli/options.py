@@ -25,7 +25,7 @@ Verbs: TypeAlias = "argparse._SubParsersAction[VerbParser]"
 MAX_THREADS = 1024  # each op joins all threads: with far more of them than cores a step never ends
 VERB_WIDTH = 14
 Options: TypeAlias = "argparse._ActionsContainer"  # a parser, or a group of its options
-COSTS_HELP = "measured times from `layermem time` (default: a model of the device)"
+COSTS_HELP = "measured times of this very step, from `layermem time` (default: a model of the device)"
 WEIGHT_ENDINGS = (".caffemodel", ".h5", ".safetensors", ".npz", ".onnx")
 DEVICE_OPTIONS = (("threads", "threads", "cpu"), ("precision", "precision", "cuda"), ("cuda_graph", "graph", "cuda"))
 
@@ -109,16 +109,16 @@ def add_net(parser: Options) -> None:
     _add_shapes(parser)
 
 
-def add_net_or_solver(parser: Options) -> None:
+def add_net_or_solver(parser: Options, *, required: bool = True) -> None:
     """Either --net or --solver, and the options that decide shapes and costs."""
-    add_nets(parser)
+    add_nets(parser, required=required)
     add_device(parser)
     add_costs(parser)
 
 
-def add_nets(parser: Options) -> None:
+def add_nets(parser: Options, *, required: bool = True) -> None:
     """Either --net or --solver, and the options that decide shapes."""
-    which = parser.add_mutually_exclusive_group(required=True)
+    which = parser.add_mutually_exclusive_group(required=required)
     which.add_argument("--net", metavar="F", help="a net prototxt, planned with SGD momentum updates")
     which.add_argument("--solver", metavar="F", help="a solver prototxt, planned with its own updates and test nets")
     _add_phase(parser)
@@ -193,7 +193,7 @@ def add_threads(parser: Options) -> None:
 
 
 def add_budget(parser: Options) -> None:
-    """--budget, and the hints for strategies."""
+    """--budget, --slices, and the hints for strategies."""
     parser.add_argument(
         "-b", "--budget", metavar="B",
         help="device memory: 2GiB, 512KiB, 50%% (of strategy `caffe`), or `free` (all free memory of the GPU)",
@@ -204,6 +204,11 @@ def add_budget(parser: Options) -> None:
         help="host memory for offloading (default: no limit; on cpu and reference 0, since it is the same memory, or "
         "no limit with --spill)",
     )
+    parser.add_argument(
+        "--slices", metavar="S",
+        help="run layers in slices of the batch: conv1_1..pool2/4, the whole step as whole/4, or auto: those with the "
+        "fastest plan (default: off)",
+    )  # fmt: skip
     parser.add_argument(
         "--hints", metavar="F",
         help="hints file, with lines `segment-ends|keep|recompute GLOBS` (default: NET.hints, if it exists)",
@@ -226,6 +231,13 @@ def add_strategies(parser: Options) -> None:
     parser.add_argument(
         "--strategies", metavar="A,B", help="which of those below, or `all` (default: all but recompute-exact)"
     )
+
+
+def add_points(parser: Options) -> None:
+    parser.add_argument(
+        "--points", metavar="N", type=int,
+        help="budgets of each curve of time over memory (default: 12, or 4 for a step of more than 3,000 ops)",
+    )  # fmt: skip
 
 
 def add_json(parser: Options) -> None:
@@ -307,12 +319,18 @@ def job_of(arguments: argparse.Namespace) -> Job:
     """The job that --net or --solver, --device, --costs and the hints describe."""
     from layermem import api
 
+    device, hints, costs = device_of(arguments), hints_of(arguments), costs_of(arguments)
     if arguments.solver:
         shapes = read_shapes(arguments.input)
-        return solver_job(
-            arguments, device_of(arguments), arguments.batch, shapes, costs=arguments.costs, hints=hints_of(arguments)
-        )
-    return api.job_of(net_of(arguments), device=device_of(arguments), costs=arguments.costs, hints=hints_of(arguments))
+        job = solver_job(arguments, device, arguments.batch, shapes, costs=costs, hints=hints)
+    else:
+        job = api.job_of(net_of(arguments), device=device, costs=costs, hints=hints)
+    return job.with_slices(getattr(arguments, "slices", None))
+
+
+def costs_of(arguments: argparse.Namespace) -> str | None:
+    """The file of costs to read: with --measure, --costs names one to write."""
+    return None if getattr(arguments, "measure", False) else arguments.costs
 
 
 def solver_job(

@@ -7,6 +7,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
+from layermem.cli.measuring import add_measure, measured_job
 from layermem.cli.options import (
     Verbs,
     add_budget,
@@ -19,6 +20,7 @@ from layermem.cli.options import (
     print_json,
     strategies_text,
 )
+from layermem.cli.progress import show_progress
 from layermem.utils.files import check_folder, check_name, write_atomically
 from layermem.utils.text import printable
 
@@ -29,6 +31,8 @@ EXAMPLE = """\
   layermem examples resnet50 digits vgg16
   layermem plan --net resnet50/train_val.prototxt --budget 2GiB
   layermem plan --solver digits/solver.prototxt --budget 50% --schedule
+  layermem plan --net digits/train_val.prototxt --budget 50% --measure
+  layermem plan --net digits/train_val.prototxt --device reference --slices conv1..pool1/4
   layermem plan --net vgg16/train_val.prototxt --plot arena.html --trace step.json
 """
 
@@ -39,6 +43,7 @@ def add_verbs(verbs: Verbs) -> None:
         more=strategies_text,
     )  # fmt: skip
     add_net_or_solver(parser)
+    add_measure(parser)
     add_budget(parser)
     add_strategy(parser)
     out = parser.add_argument_group("output")
@@ -70,8 +75,9 @@ def run_plan(arguments: argparse.Namespace) -> int:
         from layermem.report.timeline import check_plot
 
         check_plot(arguments.plot)
-    job = job_of(arguments)
-    report = evaluate(job, arguments.strategy, arguments.budget, arguments.load)
+    job = measured_job(arguments, job_of(arguments))
+    with show_progress(None, f"planning {job.title}"):
+        report = evaluate(job, arguments.strategy, arguments.budget, arguments.load)
     files = bool(arguments.solver) and uses_files(read_solver(arguments.solver).message)
     process = expected_memory(job.nets, report.program, device_of(arguments), files=files)
     if arguments.json:

@@ -1,4 +1,8 @@
-"""plan-graph: recomputation for a computational graph in a file, as a schedule text."""
+"""plan-graph: recomputation for a computational graph in a file, as a schedule text.
+
+Graph files in the text form have a forward and a backward half, planned by lower sets or nested; node-link JSON has one
+order of nodes with the costs of each, planned by splitting residencies.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from layermem.cli.old_names import objective
 from layermem.cli.options import Verbs, add_json, add_verb, print_json
+from layermem.cli.verbosity import is_quiet
 from layermem.errors import BudgetError, InputError
 from layermem.utils.text import wrap
 from layermem.utils.units import format_below, format_exact_bytes, parse_bytes
@@ -19,25 +24,30 @@ EXAMPLE = """\
   layermem examples unet
   layermem plan --net unet/train_val.prototxt --export-graph unet.txt
   layermem plan-graph unet.txt --budget 50% --family exact
+  layermem plan-graph unet.txt --budget 17% --family nested
 """
 OBJECTIVES = {"time": "T", "memory": "M"}
 
 
 def add_verbs(verbs: Verbs) -> None:
-    description = "plan recomputation for a graph file (format of Kusumoto et al.) and print its schedule"
+    description = (
+        "plan recomputation for a graph file (format of Kusumoto et al., or node-link JSON as Checkmate and Moccasin "
+        "have it) and print its schedule"
+    )
     parser = add_verb(verbs, "plan-graph", description, EXAMPLE)
     parser.add_argument("graph", metavar="FILE", help="a graph file, such as `layermem plan --export-graph` writes")
     parser.add_argument(
         "-b", "--budget", metavar="B",
-        help="bytes, or %% of all values and gradients (default: the minimum)",
+        help="bytes, or %% of all values and gradients (default: the minimum); of a .json, %% of the peak of its order",
     )  # fmt: skip
     parser.add_argument(
         "--objective", choices=OBJECTIVES, type=objective, default="time",
         help="time: least recomputation; memory: coarse segments, which liveness shrinks (default: time)",
     )  # fmt: skip
     parser.add_argument(
-        "--family", choices=("extended", "exact", "approx"), default="extended",
-        help="the lower sets at which a segment may end (default: extended)",
+        "--family", choices=("extended", "exact", "approx", "nested"), default="extended",
+        help="the lower sets at which a segment may end; nested: any value is computed any number of times, which "
+             "recomputes less in little memory (default: extended)",
     )  # fmt: skip
     parser.add_argument(
         "--model", choices=("live", "paper"), default="live",
@@ -50,7 +60,8 @@ def add_verbs(verbs: Verbs) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--time-limit", metavar="S", type=float, default=60.0,
-        help="seconds of each search, after which its best plan so far counts (default: 60)",
+        help="length of each search, after which its best plan so far counts: seconds of a slow core, counted in "
+             "steps, so that every machine gets the same plan (default: 60)",
     )  # fmt: skip
     add_json(parser)
     parser.set_defaults(run=run_plan_graph)
@@ -62,6 +73,8 @@ def run_plan_graph(arguments: argparse.Namespace) -> int:
     from layermem.planning.graph_files.schedule_text import missing_reads
     from layermem.planning.graph_files.text_format import read_graph
 
+    if arguments.graph.endswith(".json"):
+        return _run_node_link(arguments)
     if not arguments.time_limit > 0:
         raise InputError(f"--time-limit {arguments.time_limit:g} is not above 0; give a number of seconds")
     planner = GraphPlanner(read_graph(arguments.graph), arguments.family, arguments.model, arguments.reads)
@@ -71,6 +84,7 @@ def run_plan_graph(arguments: argparse.Namespace) -> int:
         print_json(_values(plan))
     elif plan.feasible:
         print(plan.schedule, end="")
+        _print_figures(plan)
         if missing := missing_reads(planner.values.graph, plan.schedule):
             note = f"note: reads 'inputs' is an assumption: {missing} backwards of this schedule read, by the file, "
             print(wrap(f"{note}data that it has dropped; --reads file recomputes or keeps them"), file=sys.stderr)
@@ -79,11 +93,60 @@ def run_plan_graph(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _print_figures(plan: GraphPlan) -> None:
+    """Recomputation, peak and distance from the lower bound, on standard error; none with --quiet."""
+    if is_quiet() or plan.peak_bytes is None or plan.cost_recomputed is None:
+        return
+    gap_cost = plan.cost_recomputed - plan.cost_bound
+    again, bound, gap = (
+        f"{100 * cost / max(plan.cost_forward, 1):.1f} %" for cost in (plan.cost_recomputed, plan.cost_bound, gap_cost)
+    )
+    figures = f"note: recomputes {plan.cost_recomputed} of {plan.cost_forward} ({again}) within "
+    figures += f"{format_exact_bytes(plan.peak_bytes)}; lower bound of any plan {plan.cost_bound} ({bound}), "
+    print(wrap(figures + f"optimality gap <= {gap}"), file=sys.stderr)
+
+
+NOT_OF_JSON = {"objective": "time", "family": "extended", "model": "live", "reads": None, "time_limit": 60.0}
+
+
+def _run_node_link(arguments: argparse.Namespace) -> int:
+    from layermem.planning.graph_files.node_link import read_node_link, run_sequence, sequence_text
+    from layermem.planning.graph_files.splitting import plan_order
+
+    for name, default in NOT_OF_JSON.items():
+        if getattr(arguments, name) != default:
+            raise InputError(f"--{name.replace('_', '-')} has no effect on node-link JSON; leave it out")
+    graph = read_node_link(arguments.graph)
+    if arguments.budget is None:
+        raise InputError("node-link JSON needs a budget; give --budget, such as --budget 80%", path=arguments.graph)
+    budget_bytes = parse_bytes(arguments.budget, whole=graph.order_bytes)
+    sequence = plan_order(graph, budget_bytes)
+    if sequence is None:
+        raise BudgetError(
+            f"no sequence was found within {format_exact_bytes(budget_bytes)}; the largest run needs "
+            f"{format_exact_bytes(graph.least_bytes)}, and the given order {format_exact_bytes(graph.order_bytes)}; "
+            "give a larger --budget",
+            budget_bytes=budget_bytes,
+            minimum_bytes=graph.least_bytes,
+        )
+    if arguments.json:
+        peak_bytes, cost = run_sequence(graph, sequence)
+        print_json({
+            "budget_bytes": budget_bytes, "peak_bytes": peak_bytes, "order_bytes": graph.order_bytes,
+            "least_bytes": graph.least_bytes, "cost_once": graph.total_cost,
+            "cost_recomputed": cost - graph.total_cost, "sequence": sequence,
+        })  # fmt: skip
+    else:
+        print(sequence_text(graph, sequence), end="")
+    return 0
+
+
 def _refusal(plan: GraphPlan, arguments: argparse.Namespace) -> BudgetError:
     minimum = "minimum" if plan.minimum_proven else "smallest budget found"
+    nested = "" if arguments.family == "nested" or arguments.model == "paper" else "; --family nested may need less"
     return BudgetError(
         f"budget {format_below(plan.budget_bytes, plan.minimum_bytes)} is below the {minimum} of family "
-        f"'{arguments.family}' under model '{arguments.model}', {format_exact_bytes(plan.minimum_bytes)}.",
+        f"'{arguments.family}' under model '{arguments.model}', {format_exact_bytes(plan.minimum_bytes)}{nested}.",
         budget_bytes=plan.budget_bytes,
         minimum_bytes=plan.minimum_bytes,
     )
@@ -91,7 +154,7 @@ def _refusal(plan: GraphPlan, arguments: argparse.Namespace) -> BudgetError:
 
 def _values(plan: GraphPlan) -> dict[str, object]:
     names = (
-        "feasible", "budget_bytes", "cost_forward", "cost_recomputed", "peak_bytes", "peak_formula_bytes",
+        "feasible", "budget_bytes", "cost_forward", "cost_bound", "cost_recomputed", "peak_bytes", "peak_formula_bytes",
         "reads", "minimum_bytes", "minimum_proven", "lower_sets", "seconds", "proven_optimal",
     )  # fmt: skip
     return {name: getattr(plan, name) for name in names}

@@ -1,23 +1,22 @@
-"""report, watch: a page about a net, its plan and all strategies; the page of a training while it goes on."""
+"""report: a page about a net, its plan and all strategies."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 from typing import TYPE_CHECKING
 
 from layermem.cli.options import (
     Verbs,
     add_budget,
     add_net_or_solver,
+    add_points,
     add_strategies,
     add_strategy,
     add_verb,
     job_of,
     strategies_text,
 )
-from layermem.cli.watch import show_progress
-from layermem.errors import InputError
+from layermem.cli.progress import show_progress
 from layermem.utils.files import write_atomically
 from layermem.utils.text import wrap
 
@@ -31,24 +30,7 @@ REPORT_EXAMPLE = """\
 """
 
 
-WATCH_EXAMPLE = """\
-  layermem watch run.jsonl
-"""
-LAST_PORT = 65535
-
-
 def add_verbs(verbs: Verbs) -> None:
-    _add_report(verbs)
-    parser = add_verb(
-        verbs, "watch", "serve a page with the curves of a training, which follows its log, on this machine alone",
-        WATCH_EXAMPLE,
-    )  # fmt: skip
-    parser.add_argument("log", metavar="RUN", help="RUN.jsonl or RUN.csv, which `layermem train --log` writes")
-    parser.add_argument("--port", metavar="N", type=int, default=0, help="port of 127.0.0.1 (default: any free one)")
-    parser.set_defaults(run=run_watch)
-
-
-def _add_report(verbs: Verbs) -> None:
     parser = add_verb(
         verbs, "report", "write a page about a net: graph, arena over time, streams, strategies, costs by layer",
         REPORT_EXAMPLE, more=strategies_text,
@@ -59,10 +41,7 @@ def _add_report(verbs: Verbs) -> None:
     out = parser.add_argument_group("output")
     out.add_argument("-o", "--output", metavar="OUT.html", required=True, help="the page: one file that loads nothing")
     add_strategies(out)
-    out.add_argument(
-        "--points", metavar="N", type=int,
-        help="budgets of each curve of time over memory (default: 12, or 4 for a step of more than 3,000 ops)",
-    )  # fmt: skip
+    add_points(out)
     out.add_argument("--log", metavar="RUN", help="a log of `layermem train --log`, for the curves of its training")
     parser.set_defaults(run=run_report)
 
@@ -101,20 +80,3 @@ def _strategies(arguments: argparse.Namespace, report: PlanReport) -> dict[str, 
     names = choose_strategies(report.job, arguments.strategies)
     with show_progress(len(names), "strategies") as progress:
         return strategies_page(report, names, choose_points(report.job, arguments.points), progress)
-
-
-def run_watch(arguments: argparse.Namespace) -> int:
-    """Serve until Ctrl-C, which is the normal end."""
-    from layermem.report.page.server import Server
-
-    if not 0 <= arguments.port <= LAST_PORT:
-        raise InputError(f"--port {arguments.port} is no port; give 1 to {LAST_PORT}, or leave it out for a free one")
-    try:
-        server = Server(arguments.log, arguments.port)
-    except OSError as error:
-        raise InputError(f"--port {arguments.port}: {error.strerror or error}; give another one") from None
-    with server:
-        print(f"{arguments.log} is shown at {server.url} (Ctrl-C ends this)", flush=True)
-        with contextlib.suppress(KeyboardInterrupt):
-            server.serve_forever()
-    return 0

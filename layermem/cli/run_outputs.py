@@ -8,6 +8,7 @@ from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from layermem.cli.run_job import job_record
 from layermem.errors import DivergenceError, InputError, LayermemError
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class RunOutputs:
             iteration=solver.iteration,
             max_iter=solver.max_iter,
             resumed_from=arguments.snapshot,
+            job=job_record(arguments),
             loss_weights={_name(net): dict(outputs) for net, outputs in _nets(solver)},
         )
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from layermem.cli.options import (
@@ -24,9 +25,7 @@ from layermem.utils.files import check_folder, check_name, write_atomically
 from layermem.utils.text import wrap
 
 if TYPE_CHECKING:
-    from layermem.graph.ops import Graph
     from layermem.job import Job
-    from layermem.planning.plan import Plan
 
 TIME_EXAMPLE = """\
   layermem examples mnist
@@ -57,9 +56,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def run_time(arguments: argparse.Namespace) -> int:
-    from layermem.planning.costs import write_costs
-    from layermem.report.plan_report import evaluate
-    from layermem.solver.benchmark import Benchmark, link
+    from layermem.solver.measure import costs_text, measure_step
 
     if arguments.iterations < 1:
         raise InputError(f"--iterations {arguments.iterations} is too few; give 1 or more")
@@ -67,35 +64,19 @@ def run_time(arguments: argparse.Namespace) -> int:
     check_name(arguments.out, (".csv",), "a file of costs")
     device, job = device_of(arguments), job_of(arguments)
     print_warnings(job.warnings)
-    report = evaluate(job, arguments.strategy, arguments.budget)
-    if report.refusal is not None:
-        raise report.explain_refusal()
-    step = Benchmark(job.nets[0], report.program, device).ops(arguments.iterations)
-    seconds = dict(step)
-    if arguments.strategy is None and arguments.budget is None and job.graphs[0].fused_updates:
-        fused = evaluate(job, _plan_with_fused_updates(job.graphs[0]))
-        seconds = Benchmark(job.nets[0], fused.program, device).ops(arguments.iterations) | seconds
-    d2h, h2d = link(device)
+    measured = measure_step(job, device, arguments.strategy, arguments.budget, iterations=arguments.iterations)
     if arguments.out:
-        text = write_costs(seconds, d2h=d2h, h2d=h2d, net=job.title, graph=job.graphs[0])
-        write_atomically(arguments.out, text.encode())
+        write_atomically(arguments.out, costs_text(measured.job_with_costs()).encode())
+    d2h, h2d = measured.d2h, measured.h2d
     if arguments.json:
-        print_json({"device": device.name, "ops": seconds, "link": {"d2h": d2h, "h2d": h2d}})
+        print_json({"device": device.name, "ops": dict(measured.seconds), "link": {"d2h": d2h, "h2d": h2d}})
     else:
-        _print_layers(job, step)
+        _print_layers(job, measured.step)
         print(f"link: {d2h / 1e9:.3g} GB/s to the host, {h2d / 1e9:.3g} GB/s to the device")
     return 0
 
 
-def _plan_with_fused_updates(graph: Graph) -> Plan:
-    """A plan that runs every fused update which `graph` offers, so that each is measured."""
-    from layermem.planning.plan import Plan
-
-    every = graph.with_fused_updates(frozenset(op.name for op in graph.fused_updates))
-    return Plan("liveness", tuple(op.name for op in every.ops))
-
-
-def _print_layers(job: Job, seconds: dict[str, float]) -> None:
+def _print_layers(job: Job, seconds: Mapping[str, float]) -> None:
     from layermem.graph.ops import BACKWARD, FORWARD, UPDATE
     from layermem.report.tables import print_table
     from layermem.solver.benchmark import times_by_layer

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
+from layermem.cli.measuring import add_measure, keep_costs
 from layermem.cli.old_names import stages
 from layermem.cli.options import (
     COSTS_HELP,
@@ -21,6 +22,7 @@ from layermem.cli.options import (
     add_threads,
     add_verb,
     add_weights,
+    costs_of,
     device_of,
     hints_of,
     print_warnings,
@@ -31,6 +33,7 @@ from layermem.cli.options import (
 from layermem.cli.run_outputs import RunOutputs, add_run_outputs, check_run_outputs
 from layermem.cli.verbosity import is_quiet
 from layermem.errors import InputError
+from layermem.utils.files import check_folder
 from layermem.utils.text import printable
 
 if TYPE_CHECKING:
@@ -91,6 +94,7 @@ def add_verbs(verbs: Verbs) -> None:
     add_strategy(memory)
     memory.add_argument("--load", metavar="P.json", help="use a plan that `layermem plan --save` wrote")
     memory.add_argument("--costs", metavar="costs.csv", help=COSTS_HELP)
+    add_measure(memory)
     memory.add_argument("--spill", metavar="DIR", help="keep offloaded bytes in a file in DIR instead of host memory")
     signals = train.add_argument_group("signals")
     for name, event, default in (("sigint", "Ctrl-C", "stop"), ("sighup", "a closed terminal", "snapshot")):
@@ -124,12 +128,15 @@ def run_train(arguments: argparse.Namespace) -> int:
     if arguments.input and arguments.data is None:
         raise InputError("--input needs --data noise, since a data set has shapes of its own; add it")
     check_run_outputs(arguments)
+    check_folder(arguments.costs)
     early_events: list[Event] = []
     _native.exit_on_bus_error()
     with _solver(arguments, device_of(arguments), early_events) as solver:
         if solver.iteration > solver.max_iter:
             what = f"is of iteration {solver.iteration}, after the last one, {solver.max_iter}"
             raise InputError(f"{what}; give more --iterations", path=arguments.snapshot)
+        if arguments.measure:
+            keep_costs(arguments, solver.job)
         if not is_quiet():
             print(summary(solver.report), end="", flush=True)
         with RunOutputs(arguments, solver) as outputs:
@@ -150,7 +157,8 @@ def _solver(arguments: argparse.Namespace, device: Device, early_events: list[Ev
 
     return api.Solver(
         arguments.solver, device=device, strategy=arguments.strategy, plan=arguments.load, budget=arguments.budget,
-        hints=hints_of(arguments), costs=arguments.costs, batch=arguments.batch, spill=arguments.spill,
+        hints=hints_of(arguments), costs=costs_of(arguments), measure=arguments.measure, batch=arguments.batch,
+        slices=arguments.slices, spill=arguments.spill,
         weights=weight_files(arguments), snapshot=arguments.snapshot, iterations=arguments.iterations,
         seed=arguments.seed, level=arguments.level, stages=stages(arguments.stage),
         allow_nan=arguments.allow_nan, log=early_events.append, data=arguments.data,

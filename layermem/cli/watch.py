@@ -1,44 +1,70 @@
-"""Progress on standard error, if it is a terminal: a bar over items, or over steps that say what they do."""
+"""watch: the page of a training while it goes on."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import TypeVar
+import argparse
+import contextlib
 
-from layermem.cli.verbosity import is_quiet
+from layermem.cli.options import (
+    Verbs,
+    add_budget,
+    add_net_or_solver,
+    add_points,
+    add_strategies,
+    add_strategy,
+    add_verb,
+    strategies_text,
+)
+from layermem.errors import InputError
 
-Item = TypeVar("Item")
+EXAMPLE = """\
+  layermem watch run.jsonl
+  # the log of a run elsewhere, with the files of its net here:
+  layermem watch run.jsonl --solver digits/solver.prototxt --budget 50%
+"""
+LAST_PORT = 65535
 
 
-def track_progress(items: Iterable[Item], description: str) -> Iterator[Item]:
-    """The items, with a progress bar on standard error if it is a terminal; none with --quiet."""
-    items = list(items)
-    if is_quiet() or not sys.stderr.isatty():
-        yield from items
-        return
-    from rich.console import Console
-    from rich.progress import track
+def add_verbs(verbs: Verbs) -> None:
+    parser = add_verb(
+        verbs, "watch", "serve the page of a training, which follows its log, on this machine alone: its curves, and "
+        "what `layermem report` says of its plan",
+        EXAMPLE, more=strategies_text,
+    )  # fmt: skip
+    parser.add_argument("log", metavar="RUN", help="RUN.jsonl or RUN.csv, which `layermem train --log` writes")
+    parser.add_argument("--port", metavar="N", type=int, default=0, help="port of 127.0.0.1 (default: any free one)")
+    add_strategies(parser)
+    add_points(parser)
+    job = parser.add_argument_group("plan", "By default the log says what the run plans, and where its files are.")
+    add_net_or_solver(job, required=False)
+    add_budget(job)
+    add_strategy(job)
+    parser.set_defaults(run=run_watch)
 
-    yield from track(items, description=description, console=Console(stderr=True), transient=True)
 
+def run_watch(arguments: argparse.Namespace) -> int:
+    """Serve until Ctrl-C, which is the normal end."""
+    from layermem.cli.watch_planner import Planner
+    from layermem.report.comparison import select_strategies
+    from layermem.report.page.planned import Planned
+    from layermem.report.page.server import Server
+    from layermem.report.page.strategies import check_points
+    from layermem.utils.input_files import check_regular
 
-@contextmanager
-def show_progress(total: int, description: str) -> Iterator[Callable[[str, int], None]]:
-    """A bar over `total` steps, and a function that says what is done now and how many steps are complete."""
-    if is_quiet() or not sys.stderr.isatty():
-        yield lambda doing, done: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False)
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(description, total=total)
-
-        def show(doing: str, done: int) -> None:
-            progress.update(task, description=f"{description} {doing}", completed=done)
-            progress.refresh()
-
-        yield show
+    if not 0 <= arguments.port <= LAST_PORT:
+        raise InputError(f"--port {arguments.port} is no port; give 1 to {LAST_PORT}, or leave it out for a free one")
+    check_points(arguments.points)
+    select_strategies(arguments.strategies)
+    for path in filter(None, (arguments.net, arguments.solver)):
+        check_regular(path, what="net" if arguments.net else "solver")
+    planned = Planned()
+    with Planner(arguments, planned) as planner:
+        try:
+            server = Server(arguments.log, arguments.port, planned, planner.follow)
+        except OSError as error:
+            raise InputError(f"--port {arguments.port}: {error.strerror or error}; give another one") from None
+        with server:
+            print(f"{arguments.log} is shown at {server.url} (Ctrl-C ends this)", flush=True)
+            with contextlib.suppress(KeyboardInterrupt):
+                server.serve_forever()
+    return 0

@@ -28,6 +28,8 @@ REFUSED = [
     ("train", *SOLVER, "--cuda-graph", "--cuda-graph needs --device cuda"),
     ("train", *SOLVER, "--input", "data=1,1,8,8", "--input needs --data noise"),
     ("train", *SOLVER, "--log-every", "5", "--log-every has no effect without --log"),
+    ("watch", "run.jsonl", "--budget", "1MiB", "--budget has no effect on the run of a log"),
+    ("watch", "run.jsonl", "--device", "cpu", "--device has no effect on the run of a log"),
     ("train", *SOLVER, "--weights", "a.h5", "--snapshot", "s", "only one of them"),
     ("data", "check", "prototxt/digits/digits_train_lmdb", "--root", "a", "--root has no effect without a list"),
     ("plan", *NET, "--save", "p.csv", "p.csv: is not a plan by its name; use a name that ends in .json"),

@@ -27,6 +27,7 @@ from layermem.cli import (
     show,
     time,
     train,
+    watch,
 )
 from tests.images import write_shapes
 
@@ -50,7 +51,7 @@ EXAMPLES = {
     "examples": examples.EXAMPLE,
     "setup-cuda": setup_cuda.EXAMPLE,
     "completion": completion.EXAMPLE,
-    "watch": report.WATCH_EXAMPLE,  # of the log that `train` writes
+    "watch": watch.EXAMPLE,  # of the log that `train` writes
 }
 
 

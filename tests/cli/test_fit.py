@@ -56,6 +56,7 @@ def test_of_a_solver_the_largest_batch_of_the_train_net_fits_beside_its_test_net
 
 def test_a_terminal_sees_every_size_that_is_planned(layermem, monkeypatch):
     stream = io.StringIO()
+    monkeypatch.setattr("layermem.cli.progress.DELAY_SECONDS", 0)
     monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys, "stderr", stream)
     words = ("--budget", "30MiB", "--batch", "8", "--grow", "depth", "--max", "32", "--strategies", "liveness,caffe")

@@ -369,3 +369,19 @@ def test_an_input_without_a_shape_takes_that_of_an_option(layermem, prototxt):
         refused = layermem("show", "--net", net)
         assert refused.code == 2 and "or --input x=N,C,H,W" in refused.sentence
         assert layermem("show", "--net", net, "--input", "x=2,3,4,4").code == 0
+
+
+def test_slices_are_named_in_the_text_and_in_the_json(layermem, values):
+    net = "prototxt/digits/train_val.prototxt"
+    ended = layermem("plan", "--net", net, "--slices", "conv1..pool1/4")
+    assert ended.code == 0 and re.search(r"^slices +conv1\.\.pool1 in 4$", ended.out, re.MULTILINE)
+    assert values("--net", net, "--slices", "conv1..pool1/4")[0]["slices"] == "conv1..pool1/4"
+    assert values("--net", net)[0]["slices"] is None
+    assert layermem("plan", "--net", net, "--slices", "conv1..pool1/5").code == 2
+
+
+def test_a_saved_plan_in_slices_is_loaded_without_naming_them(layermem, values, tmp_path):
+    net, path = "prototxt/digits/train_val.prototxt", str(tmp_path / "plan.json")
+    assert layermem("plan", "--net", net, "--slices", "whole/2", "--save", path).code == 0
+    assert values("--net", net, "--load", path)[0]["slices"] == "whole/2"
+    assert "--slices has no effect" in layermem("plan", "--net", net, "--load", path, "--slices", "whole/2").err

@@ -4,14 +4,16 @@ import json
 
 import pytest
 
+from layermem.planning.graph_files.node_link import run_sequence
 from layermem.planning.graph_files.schedule_text import run_schedule
 from layermem.planning.graph_files.text_format import read_graph
 from layermem.utils.units import format_exact_bytes
+from tests.planning.graph_files.node_links import chain, chain_text
 
 NET = "prototxt/mnist/train_val.prototxt"
 KEYS = {
-    "cost_forward", "cost_recomputed", "peak_bytes", "peak_formula_bytes", "minimum_bytes", "lower_sets", "seconds",
-    "proven_optimal",
+    "cost_forward", "cost_bound", "cost_recomputed", "peak_bytes", "peak_formula_bytes", "minimum_bytes", "lower_sets",
+    "seconds", "proven_optimal",
 }  # fmt: skip
 
 
@@ -47,6 +49,24 @@ def test_a_budget_below_the_least_ends_with_3_and_names_it(layermem, exported):
     assert values["feasible"] is False and values["minimum_bytes"] == least and values["cost_recomputed"] is None
 
 
+def test_nested_plans_fit_below_the_least_of_lower_sets_and_say_how_far_they_are_from_the_bound(layermem, exported):
+    least = json.loads(layermem("plan-graph", exported, "--json").out)["minimum_bytes"]
+    refused = layermem("plan-graph", exported, "-b", least - 1).sentence
+    assert "--family nested may need less" in refused
+    ended = layermem("plan-graph", exported, "-b", least, "--family", "nested")
+    assert ended.code == 0 and run_schedule(read_graph(exported), ended.out)[0] <= least
+    assert "note: recomputes " in ended.err and "optimality gap <= " in ended.err
+    assert layermem("plan-graph", exported, "-b", least, "--family", "nested", "--quiet").err == ""
+    ended = layermem("plan-graph", exported, "-b", "1", "--family", "nested")
+    assert ended.code == 3 and "is below the smallest budget found of family 'nested'" in ended.sentence
+
+
+@pytest.mark.parametrize("option", [("--objective", "memory"), ("--model", "paper")])
+def test_what_nested_plans_cannot_have_is_refused(layermem, exported, option):
+    ended = layermem("plan-graph", exported, "--family", "nested", *option)
+    assert ended.code == 2 and f"{option[1]}' is " in ended.sentence and "with family 'nested'" in ended.sentence
+
+
 def test_a_file_that_is_no_graph_ends_with_2(layermem, tmp_path):
     (tmp_path / "g.txt").write_text("hello\n")
     ended = layermem("plan-graph", tmp_path / "g.txt")
@@ -68,8 +88,29 @@ def test_the_options_of_graph_files_are_refused_of_a_net(layermem, option):
 def test_a_schedule_is_valid_for_the_reads_of_the_file_and_one_by_assumption_says_so(layermem, exported):
     graph = read_graph(exported)
     by_file, assumed = layermem("plan-graph", exported), layermem("plan-graph", exported, "--reads", "inputs")
-    assert by_file.err == "" and run_schedule(graph, by_file.out)[0] > 0
+    assert "assumption" not in by_file.err and run_schedule(graph, by_file.out)[0] > 0
     assert "note: reads 'inputs' is an assumption: " in assumed.err and "--reads file" in " ".join(assumed.err.split())
     assert json.loads(layermem("plan-graph", exported, "--json").out)["reads"] == "file"
     ended = layermem("plan-graph", exported, "--model", "paper", "--reads", "file")
     assert ended.code == 2 and "use model 'live', or reads 'inputs'" in ended.sentence
+
+
+def test_node_link_json_is_planned_in_its_order_at_a_share_of_its_peak(layermem, tmp_path):
+    path = tmp_path / "chain.json"
+    path.write_text(chain_text(8))
+    found = json.loads(layermem("plan-graph", path, "--budget", "80%", "--json").out)
+    graph = chain(8)
+    assert run_sequence(graph, found["sequence"]) == (found["peak_bytes"], 16 + found["cost_recomputed"])
+    assert found["peak_bytes"] <= found["budget_bytes"] == graph.order_bytes * 8 // 10 and found["cost_recomputed"] > 0
+    lines = layermem("plan-graph", path, "--budget", "80%").out.splitlines()
+    assert [int(line.split()[1]) for line in lines if line.startswith("compute ")] == found["sequence"]
+
+
+def test_what_node_link_json_cannot_have_is_refused(layermem, tmp_path):
+    path = tmp_path / "chain.json"
+    path.write_text(chain_text(4))
+    assert "needs a budget; give --budget, such as" in layermem("plan-graph", path).sentence
+    ended = layermem("plan-graph", path, "--budget", "80%", "--family", "exact")
+    assert ended.code == 2 and "--family has no effect on node-link JSON; leave it out" in ended.sentence
+    ended = layermem("plan-graph", path, "--budget", "1")
+    assert ended.code == 3 and "no sequence was found within" in ended.sentence and "the largest run" in ended.sentence

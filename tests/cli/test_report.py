@@ -1,11 +1,6 @@
 """`layermem report`: a page in a file, refused before any planning where it could not be written."""
 
-import os
 import re
-import signal
-import subprocess
-import sys
-import urllib.request
 
 import pytest
 
@@ -61,27 +56,3 @@ def test_a_page_has_the_curves_of_a_log(layermem, tmp_path):
     assert data_of(path)["training"]["source"] == "run.jsonl"
     ended = layermem("report", "--net", NET, "--log", tmp_path / "no.jsonl", "-o", path)
     assert ended.code == 2 and "no such file" in ended.sentence
-
-
-@pytest.mark.parametrize(
-    ("words", "says"), [(("no.jsonl",), "no such file"), (("x.jsonl", "--port", "70000"), "--port 70000 is no port")]
-)
-def test_watch_refuses_what_it_cannot_serve(layermem, words, says):
-    ended = layermem("watch", *words)
-    assert ended.code == 2 and says in ended.sentence
-
-
-def accept_interrupts():
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # they may be ignored where the tests run
-
-
-def test_watch_prints_its_address_serves_the_log_and_ends_with_0_on_ctrl_c(tmp_path):
-    log = tmp_path / "run.jsonl"
-    log.write_text('{"event": "start", "format": 1, "net": "it"}\n')
-    words = [sys.executable, "-m", "layermem", "watch", str(log)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, preexec_fn=accept_interrupts) as process:
-        address = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())[0]
-        with urllib.request.urlopen(f"{address}data", timeout=10) as answer:
-            assert b'"title": "it"' in answer.read()
-        os.kill(process.pid, signal.SIGINT)
-        assert process.wait(10) == 0 and process.stdout.read() == ""

@@ -9,6 +9,7 @@ from layermem.backends.base import get_device
 from layermem.planning.costs import model_costs, read_costs, write_costs
 
 NET = "prototxt/digits/train_val.prototxt"
+MNIST = "prototxt/mnist/train_val.prototxt"
 
 
 def job(device: str):
@@ -80,27 +81,36 @@ def test_what_is_no_costs_file_is_refused_in_a_sentence(layermem, path):
     assert ended.code == 2 and "cost file" in ended.sentence
 
 
-def test_costs_say_what_they_were_measured_with_and_another_net_is_warned_of(layermem, tmp_path):
-    path = tmp_path / "costs.csv"
-    assert layermem("time", "--net", NET, "--batch", "4", "--iterations", "1", "--out", path).code == 0
+def test_costs_say_what_they_were_measured_with_and_are_refused_for_another_step_or_device(layermem, tmp_path):
+    path, words = tmp_path / "costs.csv", ("--net", NET, "--batch", "4")
+    assert layermem("time", *words, "--iterations", "1", "--out", path).code == 0
     graph = job("cpu").graphs[0]
     head = ["# net LeNet (digits) x4", "# device cpu", f"# fingerprint {graph.fingerprint}", "op,seconds"]
     assert path.read_text().splitlines()[:4] == head
 
-    def warnings(*words):
+    def refusal(*words):
         ended = layermem("plan", "--costs", path, *words)
-        assert ended.code == 0
-        return " ".join(ended.out.split())
+        assert ended.code == 2 and ended.out == ""
+        return ended.sentence
 
-    assert "warning" not in warnings("--net", NET, "--batch", "4")
-    other = warnings("--net", "prototxt/mnist/train_val.prototxt")
-    assert "warning" in other and "was measured with another step of LeNet (digits) x4" in other
-    assert json.loads(layermem("compare", "--net", NET, "--costs", path, "--json").out)["warnings"]
-    assert "warning" in layermem("compare", "--net", NET, "--costs", path).out
-    ended = layermem("plan", "--net", NET, "--costs", path, "--device", "reference")
-    assert ended.code == 2 and "was measured on device cpu, and the device is reference" in ended.sentence
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[3:]))
-    assert "does not say which net it was measured with; 31 of 31 ops" in warnings("--net", NET, "--batch", "4")
+    assert "warning" not in layermem("plan", "--costs", path, *words).out
+    assert f"{path}: was measured with LeNet (digits) x4, and this is LeNet x" in refusal("--net", MNIST)
+    assert "and this is LeNet (digits) x8 (fingerprint" in refusal("--net", NET, "--batch", "8")
+    assert "was measured on device cpu, and the device is reference; measure" in refusal(
+        *words, "--device", "reference"
+    )
+    ended = layermem("compare", "--net", NET, "--batch", "8", "--costs", path, "--strategies", "liveness")
+    assert ended.code == 2 and "or give --measure" in ended.sentence
+    path.write_text(path.read_text().replace(graph.fingerprint, "0" * 16))
+    assert "another step of LeNet (digits) x4: its layers, shapes, updates or kernels differ" in refusal(*words)
+
+
+def test_costs_without_a_fingerprint_are_taken_with_a_warning(layermem, tmp_path):
+    path = tmp_path / "costs.csv"
+    path.write_text("op,seconds\nconv1+relu1.forward,0.5\n")
+    ended = layermem("plan", "--net", NET, "--costs", path)
+    says = "does not say which step it was measured with; 1 of 31 ops take their time from it; measure this one"
+    assert ended.code == 0 and says in " ".join(ended.out.split())
 
 
 @pytest.mark.parametrize("columns", [60, 80, 100])

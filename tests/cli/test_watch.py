@@ -1,27 +1,48 @@
-"""A progress bar on a terminal, nothing elsewhere."""
+"""`layermem watch`: the page of a run, served while it goes on."""
 
-import io
+import os
+import re
+import signal
+import subprocess
 import sys
+import urllib.request
 
 import pytest
 
-from layermem.cli.watch import show_progress, track_progress
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("no.jsonl",), "no such file"),
+        (("x.jsonl", "--port", "70000"), "--port 70000 is no port"),
+        (("x.jsonl", "--points", "1"), "--points 1 is no number of budgets"),
+        (("x.jsonl", "--strategies", "magic"), "unknown strategy 'magic'"),
+        (("x.jsonl", "--solver", "gone.prototxt"), "gone.prototxt: no such file; give an existing solver"),
+    ],
+)
+def test_watch_refuses_what_it_cannot_serve(layermem, words, says):
+    ended = layermem("watch", *words)
+    assert ended.code == 2 and says in ended.sentence
 
 
-@pytest.mark.parametrize("terminal", [False, True])
-def test_all_items_pass_and_only_a_terminal_shows_a_bar(monkeypatch, capsys, terminal):
-    stream = io.StringIO()
-    monkeypatch.setattr(stream, "isatty", lambda: terminal, raising=False)
-    monkeypatch.setattr(sys, "stderr", stream)
-    assert list(track_progress(iter("abc"), "planning")) == ["a", "b", "c"]
-    assert capsys.readouterr().out == "" and bool(stream.getvalue()) == terminal
+def accept_interrupts():
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # they may be ignored where the tests run
 
 
-@pytest.mark.parametrize("terminal", [False, True])
-def test_a_terminal_shows_what_is_done_now(monkeypatch, terminal):
-    stream = io.StringIO()
-    monkeypatch.setattr(stream, "isatty", lambda: terminal, raising=False)
-    monkeypatch.setattr(sys, "stderr", stream)
-    with show_progress(3, "fitting") as show:
-        show("auto: depth [b]8", 2)
-    assert ("fitting auto: depth [b]8" in stream.getvalue()) == ("2/3" in stream.getvalue()) == terminal
+def test_watch_prints_its_address_serves_the_log_and_ends_with_0_on_ctrl_c(tmp_path):
+    log = tmp_path / "run.jsonl"
+    log.write_text('{"event": "start", "format": 1, "net": "it"}\n')
+    words = [sys.executable, "-m", "layermem", "watch", str(log)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, **pipes, text=True, preexec_fn=accept_interrupts) as process:
+        address = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())[0]
+        with urllib.request.urlopen(f"{address}data", timeout=10) as answer:
+            assert b'"title": "it"' in answer.read()
+        said = process.stderr.readline() + process.stderr.readline()  # of the process that plans
+        with urllib.request.urlopen(f"{address}data", timeout=10) as answer:
+            assert b"does not name the solver of its run" in answer.read()
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(10) == 0 and process.stdout.read() == ""
+        said = " ".join((said + process.stderr.read()).split())
+    assert said.startswith(f"layermem: {log}: the plan of its run cannot be shown: ")
+    assert said.endswith("--solver F or --net F, with --budget B, names what to show instead")

@@ -1,0 +1,124 @@
+"""What `train --log` says of how a run was started, and the job that it stands for, which `watch` plans again.
+
+The record `start` has most of it: solver_file, device, strategy, budget_bytes, host_budget_bytes (report/records.py).
+Its field `job` has the rest, job_record(): options of `train` that decide its graphs and its plan.  A log of an earlier
+version has none; its run is taken to have been started without such options, and is refused if its fingerprint differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from layermem.cli.old_names import stages
+from layermem.cli.options import hints_of, read_shapes
+from layermem.errors import InputError
+
+if TYPE_CHECKING:
+    from layermem.job import Job
+    from layermem.report.plan_report import PlanReport
+    from layermem.report.records import Record, Value
+
+PLANNED = ("solver_file", "device", "strategy", "slices", "budget_bytes", "host_budget_bytes", "fingerprint", "job")
+
+
+def job_record(arguments: argparse.Namespace) -> dict[str, Value]:
+    """The field `job`: options of `train`, and the folder from which their files are named."""
+    from layermem.planning.hints import WORDS
+
+    hints = hints_of(arguments)
+    globs = {name: list(getattr(hints, name)) for name in WORDS.values()}
+    return {
+        "folder": os.getcwd(),
+        "batch": arguments.batch,
+        "data": arguments.data,
+        "inputs": {name: list(shape) for name, shape in read_shapes(arguments.input).items()},
+        "level": arguments.level,
+        "stages": list(stages(arguments.stage)),
+        "hints": globs,
+        "spill": arguments.spill,
+        "costs": arguments.costs,
+        "plan": arguments.load,
+        "precision": arguments.precision,
+        "allow_python": arguments.allow_python,
+    }  # fmt: skip
+
+
+def plan_key(start: Record) -> list[Value]:
+    """The fields of a record `start` that decide the plan of its run: equal ones need not be planned again."""
+    return [start.get(name) for name in PLANNED]
+
+
+def plan_run(start: Record, *, allow_python: bool) -> PlanReport:
+    """The plan of the run that `start` describes, made again from the files that it names.
+
+    The working folder becomes that of the run.  InputError for files that are gone, or no longer those of the run.
+
+    allow_python   import and run the classes of Python layers; a log cannot allow that
+    """
+    from layermem.report.plan_report import evaluate
+
+    options = start.get("job")
+    given: dict[str, Any] = options if isinstance(options, dict) else {}
+    _enter(str(given.get("folder") or os.curdir))
+    saved, budget_bytes = given.get("plan"), start.get("budget_bytes")
+    try:
+        job = _job(start, given, allow_python)
+        if not saved:
+            job = job.with_slices(str(start.get("slices") or "off"))
+        elif isinstance(saved, str):
+            job = job.with_plan(saved)[0]
+        if job.graphs[0].fingerprint != start.get("fingerprint"):
+            why = "they have changed since it began" if given else "a log of an earlier version lacks their options"
+            raise InputError(f"the files that it names make another training step than that of the run ({why})")
+        return evaluate(job, None if saved else str(start["strategy"]), budget_bytes, saved)  # type: ignore[arg-type]
+    except (TypeError, ValueError, AttributeError, KeyError) as error:
+        raise InputError(f"what it says of its run cannot be read ({error}); use a log as `train` wrote it") from None
+
+
+def _enter(folder: str) -> None:
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        raise InputError(
+            f"the folder of its run cannot be entered ({error.strerror}); restore it", path=folder
+        ) from None
+
+
+def differences(start: Record, report: PlanReport) -> Iterable[str]:
+    """Sentences about what a plan does not share with the run of `start`."""
+    from layermem.utils.units import format_bytes
+
+    peak_bytes = start.get("predicted_peak_bytes")
+    if report.job.graphs[0].fingerprint != start.get("fingerprint"):
+        yield "The run trains another net, or with other shapes, than this plan."
+    elif isinstance(peak_bytes, int) and peak_bytes != report.peak_bytes:
+        yield (
+            f"The plan of the run has another peak, {format_bytes(peak_bytes)}: it has another budget or strategy, "
+            "other costs, or was made by another version."
+        )
+
+
+def _job(start: Record, given: dict[str, Any], allow_python: bool) -> Job:
+    from layermem.backends.base import get_device
+    from layermem.planning.hints import Hints
+    from layermem.proto.read import read_solver
+    from layermem.solver.build import job_of
+    from layermem.solver.checks import check_solver
+    from layermem.solver.solver import nets_of_run
+
+    if not isinstance(start.get("solver_file"), str):
+        raise InputError("the log does not name the solver of its run; give --solver F or --net F")
+    file = read_solver(str(start["solver_file"]))
+    check_solver(file)
+    precision = given.get("precision")
+    device = get_device(str(start.get("device")), **({"precision": precision} if precision else {}))
+    nets = nets_of_run(
+        file, batch=given.get("batch"), data=given.get("data"), inputs=given.get("inputs") or {},
+        level=given.get("level", 0), stages=given.get("stages") or (), allow_python=allow_python,
+    )  # fmt: skip
+    globs = {name: tuple(words) for name, words in (given.get("hints") or {}).items()}
+    hints = Hints(**globs, host_budget_bytes=start.get("host_budget_bytes"))  # type: ignore[arg-type]
+    return job_of(nets, file, device, costs=given.get("costs"), hints=hints, spill=bool(given.get("spill")))
