@@ -13,8 +13,8 @@ of noise in memory, with momentum and a learning rate of 0, so that no run diver
 with its error.
 
     layermem      strategy liveness, without a budget
-    layermem 40%  strategy auto in 40 % of strategy caffe: without offloading if that fits, else with it (host and
-                  device share the same memory here), else at the minimum
+    layermem 40%  strategy auto in 40 % of strategy caffe, with recomputation and in slices of the batch, nothing
+                  offloaded; where that does not fit, at its minimum
     PyTorch       torch_peer.py, by a Python that has PyTorch (--torch-python; without one these rows are omitted):
                   in layouts NCHW and channels_last, and in channels_last with checkpointing
       compiled    a layout under torch.compile; what it compiles is cached for all turns, by a run that is not counted
@@ -68,12 +68,11 @@ def net_of(what: str) -> Net:
 
 
 def program_of(net: Net, budget: str) -> PlanReport:
-    """`net` under `budget` (if not empty), without offloading if that fits; at the minimum if nothing fits."""
+    """`net` under `budget` (if not empty), in slices where they are faster, nothing offloaded; at the minimum if that
+    does not fit."""
     if not budget:
         return evaluate(job_of(net, device="cpu"))
-    report = evaluate(job_of(net, device="cpu", hints=Hints(host_budget_bytes=0)), None, budget)
-    if not report.feasible:
-        report = evaluate(job_of(net, device="cpu").with_host_budget("1TiB"), None, budget)
+    report = evaluate(job_of(net, device="cpu", hints=Hints(host_budget_bytes=0)).with_slices("auto"), None, budget)
     return report if report.feasible else evaluate(report.job, None, report.minimum_bytes)
 
 
@@ -89,9 +88,9 @@ def serve(what: str, budget: str, steps: int, threads: int) -> None:
 
 def memory_note(report: PlanReport) -> str:
     share = report.peak_bytes / report.job.baseline_bytes
-    host_bytes = report.program.host_bytes
+    slices = report.job.graphs[0].slices
     note = f"arena {format_bytes(report.peak_bytes)}, {100 * share:.0f} % of `caffe`"
-    return f"{note}; host {format_bytes(host_bytes)}" if host_bytes else note
+    return f"{note}; slices {slices}" if slices else note
 
 
 def peak_bytes() -> int:

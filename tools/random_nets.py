@@ -4,7 +4,8 @@
 
 A net of tools/campaign/net_grammar.py gets a random solver, device and instruction set.  Strategy `caffe` trains it for
 two or three iterations with tests; then other strategies do, each under a budget (none, its minimum, or one between), a
-host budget or a spill folder, a number of threads, with or without poison, in one run or resumed from a snapshot.
+host budget or a spill folder, a number of threads, with or without poison, in one run or resumed from a snapshot; and
+half of them in slices of the batch: the whole step, layers from the input, or a range, where these can be sliced.
 
 findings   snapshots or losses whose bits differ from those of `caffe`; training that diverges in one run only
            a refusal of a budget that is not below the minimum, or none of one that is
@@ -22,7 +23,7 @@ import struct
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -33,6 +34,8 @@ from layermem.backends.base import Device
 from layermem.backends.cpu import CpuDevice
 from layermem.backends.reference import ReferenceDevice
 from layermem.errors import BudgetError, DivergenceError, InputError
+from layermem.graph.ops import FORWARD
+from layermem.job import NO_SLICES, Job
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import SolverFile, read_solver_text
 from layermem.report.events import Event, Stepped, Tested
@@ -44,6 +47,7 @@ from layermem.utils.units import aligned
 from tools.campaign.net_grammar import random_net
 from tools.campaign.session import Campaign, add_arguments, time_limit
 
+SLICED = 0.5  # share of the runs that are in slices, where they can
 RUNS = 5  # of a net, beside the one of strategy `caffe`
 SLACK = 48 << 20  # bytes that training may add to the resident set beside the arenas
 LEAK = 256 << 20  # bytes that all nets together may leave in it
@@ -73,6 +77,7 @@ class Run:
     threads: int = 1
     poison: bool = False
     resumed_at: int = 0
+    slices: str = NO_SLICES
 
     @staticmethod
     def random(rng: random.Random, iterations: int, layers: int) -> Run:
@@ -86,6 +91,22 @@ class Run:
             rng.random() < 0.3,
             rng.choice((0, 0, 0, rng.randrange(1, iterations))),
         )
+
+    def sliced(self, rng: random.Random, job: Job) -> Run:
+        """The same run in slices, if the layers that are drawn can be sliced."""
+        assert job.slicer is not None
+        counts = [count for count in range(2, job.slicer.items + 1) if job.slicer.items % count == 0]
+        layers = [op.layers[0] for op in job.whole.of_kind(FORWARD) if op.layers]
+        if not counts or not layers:
+            return self
+        first, last = sorted(rng.choices(range(len(layers)), k=2))
+        ranges = ("whole", f"..{layers[last]}", f"..{layers[last]}", f"{layers[first]}..{layers[last]}")
+        cut = f"{rng.choice(ranges)}/{rng.choice(counts)}"
+        try:
+            job.with_slices(cut)
+        except InputError:
+            return self
+        return replace(self, slices=cut)
 
 
 BASELINE = Run("caffe")
@@ -137,7 +158,7 @@ def train(text: str, run: Run, device: Device, iterations: int, folder: Path) ->
         tested = False
         with Solver(
             file, device=device, strategy=run.strategy, budget=budget, poison=run.poison, snapshot=snapshot,
-            iterations=end, log=log, **options,
+            iterations=end, log=log, slices=run.slices, **options,
         ) as solver:  # fmt: skip
             reset_peak()
             before = memory("VmRSS")
@@ -160,6 +181,7 @@ def train(text: str, run: Run, device: Device, iterations: int, folder: Path) ->
 def check_budgets(run: Run, file: SolverFile, device: Device, options: dict[str, object]) -> int | None:
     """The budget of the run in bytes; Different where one below the minimum is not refused."""
     job = job_of(build_nets(file), file, device, spill="spill" in options).with_host_budget(options.get("host_budget"))
+    job = job.with_slices(run.slices)
     report = evaluate(job, run.strategy)
     if run.budget == "none":
         return None
@@ -219,14 +241,19 @@ def try_net(campaign: Campaign, index: int, rng: random.Random, folder: Path) ->
     runs = [Run.random(rng, iterations, text.count("layer {")) for _ in range(RUNS)]
     campaign.count("nets")
     expected: tuple[str, ...] | None = None
-    for run in (BASELINE, *runs):
+    for number in range(RUNS + 1):
+        run = runs[number - 1] if number else BASELINE
         try:
             with time_limit(LIMIT):
                 bits = train(text, run, device, iterations, folder)
-            expected = expected or bits
+            if expected is None:
+                expected = bits
+                job = job_of(build_nets(file := read_solver_text(text, "solver.prototxt")), file, device)
+                runs = [each.sliced(rng, job) if rng.random() < SLICED else each for each in runs]
             if bits != expected:
                 raise Different("ends in other bits than strategy caffe")
             campaign.count("diverged runs" if bits == DIVERGED else "runs")
+            campaign.count("runs in slices", run.slices != NO_SLICES)
         except BudgetError as error:
             if error.host or run.host == "little":
                 campaign.count("refused host budgets")

@@ -23,6 +23,8 @@ Production = Callable[["NetWriter"], None]
 PRODUCTIONS: list[Production] = []
 
 MOST_ELEMENTS = 60_000  # of a blob
+ITEM_BY_ITEM = 0.5  # share of the nets that keep the items of a batch apart, so that they run in slices of it
+MIXING = {"BatchNorm", "BatchReindex", "LSTM", "RNN", "Parameter"}
 FILLERS = (
     'type: "xavier"', 'type: "msra"', 'type: "gaussian" std: 0.2', 'type: "uniform" min: -0.3 max: 0.3',
     'type: "constant" value: 0.1', 'type: "positive_unitball"',
@@ -30,7 +32,10 @@ FILLERS = (
 
 
 class NetWriter:
-    """A net that grows: `blobs` are its names and shapes in order, `unread` those that no layer reads yet."""
+    """A net that grows: `blobs` are its names and shapes in order, `unread` those that no layer reads yet.
+
+    item_by_item   whether layers that mix the items of a batch are left out, as far as that is seen here
+    """
 
     def __init__(self, rng: random.Random):
         self.rng = rng
@@ -39,6 +44,8 @@ class NetWriter:
         self.unread: dict[str, None] = {}
         self.learned: dict[str, None] = {}  # blobs that depend on a parameter
         self.shared: dict[tuple[object, ...], str] = {}  # what must agree -> names of its parameters
+        self.item_by_item = self.chance(ITEM_BY_ITEM)
+        self.batch = 0
 
     @property
     def text(self) -> str:
@@ -77,6 +84,8 @@ class NetWriter:
         layer = net.layers[-1]
         shapes = [net.blobs[top].shape for top in layer.tops]
         if any(net.blobs[top].count > MOST_ELEMENTS for node in layer.nodes for top in node.tops):
+            raise LookupError
+        if self.item_by_item and (kind in MIXING or any(shape and shape[0] != self.batch for shape in shapes)):
             raise LookupError
         self.layers.append(line)
         if phase == "TEST":
@@ -318,6 +327,8 @@ def reshape(w: NetWriter) -> None:
         dims.insert(rng.randint(1, len(dims)), 1)
     elif len(dims) > 1 and w.chance(0.5):
         dims[-1] = -1
+    if w.item_by_item:
+        dims[0] = 0  # that of the bottom
     w.add("Reshape", [x], "reshape_param { shape { " + " ".join(f"dim: {d}" for d in dims) + " } }")
 
 
@@ -419,7 +430,8 @@ def dummy(w: NetWriter, *shapes: Shape) -> list[str]:
 def data(w: NetWriter) -> None:
     """One or two inputs of two to five axes, most of them images; one net in eight is larger."""
     rng, large = w.rng, w.chance(0.125)
-    batch = rng.randint(6, 12) if large else rng.randint(1, 5)
+    batch = rng.randint(6, 12) if large else rng.choice((2, 3, 4, 4, 6)) if w.item_by_item else rng.randint(1, 5)
+    w.batch = batch
     top = (8, 16) if large else (5, 9)
     for _ in range(rng.choice((1, 1, 2))):
         rank = rng.choice((4, 4, 4, 4, 2, 3, 5))
@@ -437,7 +449,9 @@ def classes(w: NetWriter, batch: int, count: int) -> str:
     """A class for each item."""
     (values,) = dummy(w, (batch, count))
     (label,) = w.add("ArgMax", [values])
-    return w.add("Reshape", [label], f"reshape_param {{ shape {{ dim: {batch} }} }}")[0]
+    return w.add(
+        "Reshape", [label], f"reshape_param {{ shape {{ dim: {0 if w.item_by_item else batch} }} num_axes: 3 }}"
+    )[0]
 
 
 def loss(w: NetWriter) -> None:

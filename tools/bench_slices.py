@@ -1,0 +1,145 @@
+"""Plans of steps in slices of the batch, beside plans of the same steps without.  Plans only; nothing runs.
+
+    python tools/bench_slices.py [--out docs/benchmarks/slices.md] [--only vgg16]
+
+Device cuda with tensor cores (tf32), by the model of its costs: 190 TFLOPS, 3 TB/s, 4 us a launch, and the link that a
+row names.  Overheads are predicted, against the step without slices that keeps everything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench_strategies import NETS, machine, mib, table
+
+from layermem import api
+from layermem.backends.base import get_device
+from layermem.job import Job
+from layermem.planning.hints import Hints
+from layermem.report.plan_report import PlanReport, evaluate
+from layermem.utils.units import format_change
+
+# net, batch, bytes per second of the link (0: nothing is copied), budgets in MiB
+BUDGETS = [
+    ("vgg16", 64, 45e9, (1200, 1700, 2200, 2700)),
+    ("vgg16", 64, 12e9, (2200,)),
+    ("unet", 8, 0.0, (1000, 1800)),
+    ("googlenet", 256, 0.0, (794, 1277, 1922)),
+]
+WHOLE = [("vgg16", 64), ("unet", 8), ("googlenet", 256)]  # in slices from end to end, nothing recomputed
+COUNTS = (2, 4, 8)
+LEAST = [
+    ("vgg16", 64, "conv1_1..pool2/4"), ("unet", 8, "whole/8"), ("googlenet", 256, "whole/8"),
+]  # fmt: skip
+
+
+def job_of(net: str, batch: int, link: float) -> Job:
+    hints = Hints() if link else Hints(host_budget_bytes=0)
+    device = get_device("cuda", precision="tf32")
+    job = api.job_of(NETS / net / "train_val.prototxt", device=device, batch=batch, hints=hints)
+    rates = replace(job.costs.rates, d2h=link or 1.0, h2d=link or 1.0)
+    return replace(job, costs=replace(job.costs, rates=rates))
+
+
+def cell(report: PlanReport) -> str:
+    """ "+1.9 %", or the least budget of what does not fit."""
+    return format_change(report.overhead) if report.feasible else f"needs {mib(report.minimum_bytes)}"
+
+
+def under_budgets(only: str) -> Iterator[str]:
+    yield "## Strategy `auto` under a budget\n"
+    rows = []
+    for net, batch, link, budgets in BUDGETS:
+        if only not in net:
+            continue
+        job = job_of(net, batch, link)
+        for budget in budgets:
+            start = time.perf_counter()
+            without = evaluate(job, "auto", budget * 2**20)
+            between = time.perf_counter()
+            chosen = evaluate(job.with_slices("auto"), "auto", budget * 2**20)
+            seconds = [between - start, time.perf_counter() - between]
+            rows.append(
+                [
+                    f"{net} x{batch}",
+                    f"{link / 1e9:g} GB/s" if link else "none",
+                    f"{budget:,}",
+                    cell(without),
+                    f"{chosen.cut}" if chosen.cut else "off",
+                    cell(chosen),
+                    *(f"{each:.1f}" for each in seconds),
+                ]
+            )
+            print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
+    head = [
+        "net",
+        "link",
+        "budget, MiB",
+        "without slices",
+        "`--slices auto`",
+        "overhead",
+        "seconds of planning",
+        "with",
+    ]
+    yield from table(head, rows)
+
+
+def whole_steps(only: str) -> Iterator[str]:
+    yield "## The whole step in slices: peak in MiB and overhead, with no recomputation and no copies\n"
+    rows = []
+    for net, batch in WHOLE:
+        if only not in net:
+            continue
+        job = job_of(net, batch, 0.0)
+        row = [f"{net} x{batch}", mib(evaluate(job, "intra").peak_bytes)]
+        for count in COUNTS:
+            report = evaluate(job.with_slices(f"whole/{count}"), "intra")
+            row.append(f"{mib(report.peak_bytes)} ({format_change(report.overhead)})")
+        rows.append(row)
+        print(" | ".join(row), file=sys.stderr, flush=True)
+    yield from table(["net", "without", *(f"{count} slices" for count in COUNTS)], rows)
+
+
+def least(only: str) -> Iterator[str]:
+    yield "## Bytes below which no plan can go, MiB\n"
+    rows = []
+    for net, batch, cut in LEAST:
+        if only in net:
+            job = job_of(net, batch, 0.0)
+            sliced = evaluate(job.with_slices(cut), "liveness")
+            rows.append([f"{net} x{batch}", mib(evaluate(job, "liveness").bound_bytes), cut, mib(sliced.bound_bytes)])
+            print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
+    yield from table(["net", "without slices", "slices", "with"], rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="also write the tables to a file")
+    parser.add_argument("--only", default="", help="nets whose names have this in them")
+    options = parser.parse_args()
+    lines = [
+        "# Batch slices: memory and predicted time",
+        "",
+        f"Made by `python tools/bench_slices.py` on {machine()}.  Device cuda in tf32 by the model of its costs, SGD "
+        "with momentum; every schedule was checked, none was run.  Times are predicted; overheads are against the step "
+        "without slices that keeps everything.",
+        "",
+        *least(options.only),
+        *whole_steps(options.only),
+        *under_budgets(options.only),
+    ]
+    text = "\n".join(lines)
+    print(text)
+    if options.out:
+        options.out.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
