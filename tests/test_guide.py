@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import doctest
-import gc
 import io
 import os
 import re
-import runpy
 import shlex
 import subprocess
 import sys
@@ -58,7 +56,7 @@ PAGES = [
 
 
 class Shell:
-    """Runs commands one after the other: `layermem` and `python` in this process, all others in a shell."""
+    """Runs commands one after the other: `layermem` in this process, all others in a shell."""
 
     def __init__(self) -> None:
         self.code = 0
@@ -77,8 +75,6 @@ class Shell:
             os.chdir(words[1])
         elif words[0] == "layermem" and not SHELL.search(command):
             return main(words[1:])
-        elif words[0] == "python" and not SHELL.search(command):
-            self._python(words[1:])
         else:
             bin_folder = Path(sys.executable).parent
             path = os.pathsep.join((str(bin_folder), os.environ["PATH"]))
@@ -89,16 +85,6 @@ class Shell:
             print(ended.stdout + ended.stderr, end="")
             return ended.returncode
         return 0
-
-    @staticmethod
-    def _python(words: list[str]) -> None:
-        gc.collect()  # nets that earlier tests dropped have databases open until then
-        before = sys.argv, sys.path[:]
-        sys.argv, sys.path[:0] = words, [str(Path(words[0]).parent)]
-        try:
-            runpy.run_path(words[0], run_name="__main__")
-        finally:
-            sys.argv, sys.path[:] = before
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ LAYERS = (
     {"planning"},
     {"schedule"},
     {"compiler", "job"},
+    {"slicing"},
     {"report"},
     {"backends", "data"},
     {"runtime", "io"},

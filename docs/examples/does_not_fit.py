@@ -14,11 +14,11 @@ MIB = 2**20
 def main() -> None:
     net = layermem.Net(NET)  # batch 128
     try:
-        layermem.compile(net, budget="40MiB")
+        layermem.compile(net, budget="30MiB")
     except layermem.BudgetError as refusal:
         print(refusal)
         minimum = refusal.minimum_bytes
-    for budget, host in ((minimum, None), ("40MiB", "1GiB")):
+    for budget, host in ((minimum, None), ("30MiB", "1GiB")):
         report = layermem.plan(net, budget=budget, host_budget=host)
         print(
             f"{report.peak_bytes / MIB:.1f} MiB with {report.recomputed_ops} recomputed ops and "
