@@ -229,7 +229,9 @@ LM_FN void conv_dgrad(const ConvDgradArgs& p) {
 }
 
 struct ConvWgradArgs {
-    float* dw;  // [K,kh,kw,C/g], or `splits` of them back to back
+    float* dw;           // [K,kh,kw,C/g], or `splits` of them back to back
+    const float* begun;  // [K,kh,kw,C/g] of the first split, as earlier slices left it
+    float* left;         // the same of the last split, where it goes on in a later slice; may be `begun` of one split
     const float* maps;
     const float* image;
     ConvProblem problem;
@@ -245,7 +247,7 @@ struct ConvWgradArgs {
 //
 // With a slice of the batch, k are the whole stages of windows that lie in it: the first stage begins where one of the
 // whole batch does, and so does what lies behind the last one, but for the end of the split.  A split that has begun
-// continues from the sums in dw, so that they are those of the whole batch.
+// continues from `begun`, and one that does not end here goes to `left`, so that its sums are those of the whole batch.
 template <class T, class Product, int V>
 LM_FN void conv_wgrad(const ConvWgradArgs& p) {
     LM_DYN_SHARED(float, shared);
@@ -278,8 +280,12 @@ LM_FN void conv_wgrad(const ConvWgradArgs& p) {
     };
     Product product;
     constexpr int RUN = V < Product::RUN ? V : Product::RUN;
-    float* dw = p.dw + static_cast<long long>(group + split * (gridDim.z / p.splits)) * conv.outputs * width;
+    const bool ends = last >= end;
+    const int groups = gridDim.z / p.splits;
+    const long long of_group = static_cast<long long>(conv.outputs) * width;
+    float* dw = (ends ? p.dw + (split - p.first_split) * groups * of_group : p.left) + group * of_group;
     if (before > 0) {
+        const float* begun = p.begun + group * of_group;
 #pragma unroll
         for (int i = 0; i < Product::ROWS; ++i) {
             const int k = m0 + product.m_of(i);
@@ -289,7 +295,7 @@ LM_FN void conv_wgrad(const ConvWgradArgs& p) {
                 const int column = n0 + product.n_of(j);
                 if (column >= width) continue;
                 float values[RUN];
-                load<RUN>(values, dw + k * width + column);
+                load<RUN>(values, begun + k * width + column);
 #pragma unroll
                 for (int e = 0; e < RUN; ++e) product.set(i, j + e, values[e]);
             }
@@ -313,7 +319,7 @@ LM_FN void conv_wgrad(const ConvWgradArgs& p) {
             float values[RUN];
 #pragma unroll
             for (int e = 0; e < RUN; ++e) values[e] = product.at(i, j + e);
-            put<RUN>(dw + k * width + column, values, p.accumulate);
+            put<RUN>(dw + k * width + column, values, ends && p.accumulate);
         }
     }
 }

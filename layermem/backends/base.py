@@ -63,9 +63,14 @@ class Device:
         cannot run the op in slices.  `record` is that of one slice."""
         return None
 
-    def sums_in_place(self, record: OpRecord, step: str, role: str) -> bool:
-        """Whether what slices of a batch carry of a result is that result itself, incomplete: it begins with what the
-        result is added to, and where both have the same size, the last slice may have them in the same memory."""
+    def open_bytes(self, record: OpRecord, step: str, role: str) -> int:
+        """Bytes that slices carry beside those, of a sum that a slice does not complete."""
+        return 0
+
+    def sums_in_place(self, record: OpRecord, step: str, role: str, accumulates: bool) -> bool:
+        """Whether what slices of a batch carry of a result is that result itself, incomplete: where both have the same
+        size, the last slice may have them in the same memory.  If the result `accumulates`: whether the sums begin with
+        what it is added to."""
         return False
 
     def implements(self, record: OpRecord, step: str) -> bool:

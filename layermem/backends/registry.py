@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from layermem.errors import LayermemError
 from layermem.ops import CARRY as CARRY
+from layermem.ops import OPEN as OPEN
 from layermem.ops import OpRecord
 
 R = TypeVar("R", bound=OpRecord)  # the record
@@ -28,6 +29,7 @@ T = TypeVar("T")  # what binding returns: launches, or nothing where the kernel 
 
 WorkspaceRule = Callable[[R, Collection[str]], int]  # (record, roles of the op) -> bytes
 CarryRule = Callable[[R, str], "int | None"]  # (record, a summed role) -> bytes; None: not in slices
+OpenRule = Callable[[R, str], int]  # (record, a summed role) -> bytes beside those
 InPlaceRule = Callable[[R, str], bool]  # (record, a summed role) -> whether slices carry the result itself
 
 
@@ -121,6 +123,7 @@ class KernelRegistry(Generic[C, T]):
         self._workspaces: dict[tuple[type[OpRecord], str], Callable[..., int]] = {}
         self._in_place: dict[tuple[type[OpRecord], str], Callable[..., bool]] = {}
         self._carries: dict[tuple[type[OpRecord], str], Callable[..., int | None]] = {}
+        self._open: dict[tuple[type[OpRecord], str], Callable[..., int]] = {}
 
     def kernel(
         self,
@@ -128,10 +131,11 @@ class KernelRegistry(Generic[C, T]):
         *steps: str,
         workspace: WorkspaceRule[R] | None = None,
         carry: CarryRule[R] | None = None,
+        open: OpenRule[R] | None = None,
         in_place: InPlaceRule[R] | None = None,
     ) -> Callable[[Callable[[R, C], T]], Callable[[R, C], T]]:
         """Register the kernel of `record`'s `steps`, and the rules of its workspace and of what slices of a batch
-        carry, in bytes."""
+        carry and leave open, in bytes."""
 
         def register(function: Callable[[R, C], T]) -> Callable[[R, C], T]:
             for step in steps:
@@ -140,6 +144,8 @@ class KernelRegistry(Generic[C, T]):
                     self._workspaces[record, step] = workspace
                 if carry is not None:
                     self._carries[record, step] = carry
+                if open is not None:
+                    self._open[record, step] = open
                 if in_place is not None:
                     self._in_place[record, step] = in_place
             return function
@@ -161,6 +167,11 @@ class KernelRegistry(Generic[C, T]):
         """Bytes of the role "{role}.carry" of an op of one slice; None where its kernel cannot sum slice by slice."""
         rule = self._carries.get((type(record), step))
         return None if rule is None else rule(record, role)
+
+    def open_bytes(self, record: OpRecord, step: str, role: str) -> int:
+        """Bytes of the role "{role}.open" of an op of one slice."""
+        rule = self._open.get((type(record), step))
+        return 0 if rule is None else rule(record, role)
 
     def sums_in_place(self, record: OpRecord, step: str, role: str) -> bool:
         """Whether "{role}.carry" is `role` itself, incomplete: the last slice may have both in the same memory."""

@@ -41,7 +41,7 @@ from layermem.graph.ops import (
     unique,
 )
 from layermem.graph.train import HOLD, with_updates
-from layermem.ops import CARRY, WHOLE, BatchSlice, CopyOut, Fill, OpRecord, Tensor, Update
+from layermem.ops import CARRY, OPEN, WHOLE, BatchSlice, CopyOut, Fill, OpRecord, Tensor, Update
 from layermem.utils.similar import did_you_mean
 
 ALL = "whole"  # how a Cut of all layers is written
@@ -54,7 +54,9 @@ class Device(op_builder.Device, Protocol):
 
     def carry_bytes(self, record: OpRecord, step: str, role: str) -> int | None: ...
 
-    def sums_in_place(self, record: OpRecord, step: str, role: str) -> bool: ...
+    def open_bytes(self, record: OpRecord, step: str, role: str) -> int: ...
+
+    def sums_in_place(self, record: OpRecord, step: str, role: str, accumulates: bool) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -304,7 +306,7 @@ class _Slicer:
         views: dict[str, BatchSlice] = {}
         for role, buffer in op.roles.items():
             if role in sums:
-                roles[role + CARRY] = self._carry(op, role, record)
+                roles |= self._carried(op, role, record)
                 if part.is_last:
                     roles[role] = buffer
             else:
@@ -314,7 +316,10 @@ class _Slicer:
             if role in record.counted_whole:
                 roles[role + WHOLE] = buffer
         carries = {role: roles[role + CARRY] for role in op.roles if role in sums}
-        in_place = {role for role in carries if self.device.sums_in_place(record, op.step, role)}
+        carried = [*carries.values(), *(roles[role + OPEN] for role in carries if role + OPEN in roles)]
+        in_place = {
+            role for role in carries if self.device.sums_in_place(record, op.step, role, role in op.accumulates)
+        }
         accumulated = [role for role in op.accumulates if role in in_place]
         begins = [role for role in accumulated if part.is_first]  # with what the gradient holds
         for role in accumulated:
@@ -327,18 +332,28 @@ class _Slicer:
             return [b for b in (self._name(b, number) if b in self.pieces else b for b in buffers) if b in there]
 
         started = [] if runs_first else [b for b in op.writes if b in self.border]
-        continued = () if part.is_first else (b for b in carries.values() if b not in taken)
+        continued = () if part.is_first else (b for b in carried if b not in taken)
         updates = unique((*named(op.updates), *started, *continued))
         reads = unique((*named(op.reads), *(roles[role] for role in begins), *taken))
-        begun = carries.values() if part.is_first else ()
-        return replace(
+        begun = carried if part.is_first else ()
+        form = replace(
             op, name=name, record=record, roles=roles, reads=tuple(b for b in reads if b not in updates),
             writes=unique((*named(b for b in op.writes if b not in started), *begun)), updates=updates, views=views,
             accumulates=self._accumulates(op, roles, part, in_place),
             overlays=(*self._overlays(small, number), *self._over_carries(op, carries, taken)), flops=small.flops,
             workspace_bytes=self.device.workspace_bytes(record, op.step, roles.keys()),
-            nbytes=small.nbytes + sum(self.carries[b].nbytes * (1 if part.is_first else 2) for b in carries.values()),
         )  # fmt: skip
+        return replace(form, nbytes=small.nbytes + self._more_traffic(op, form, carried, part))
+
+    def _more_traffic(self, op: Op, form: Op, carried: Iterable[str], part: BatchSlice) -> int:
+        """Bytes that a slice reads and writes of sums and of what it carries of them, less those that `op` would."""
+
+        def accesses(of: Op, buffer: str) -> int:
+            return sum(n for names, n in ((of.reads, 1), (of.updates, 2), (of.writes, 1)) if buffer in names)
+
+        results = unique(op.roles[role] for role in self.sums[op.name] if role in op.roles)
+        more = sum(self.whole.buffers[b].nbytes * (accesses(form, b) - accesses(op, b)) for b in results)
+        return more + sum(self.carries[b].nbytes * (1 if part.is_last else accesses(form, b)) for b in carried)
 
     def _accumulates(
         self, op: Op, roles: Mapping[str, str], part: BatchSlice, in_place: Collection[str]
@@ -374,19 +389,20 @@ class _Slicer:
             if each.out in self.pieces and each.over in self.pieces
         )
 
-    def _carry(self, op: Op, role: str, record: OpRecord) -> str:
-        """The buffer that carries the sum of `role` from slice to slice of `op`."""
-        name = f"{op.name}.{role}{CARRY}"
-        if name not in self.carries:
-            nbytes = self.device.carry_bytes(record, op.step, role)
-            if nbytes is None:
-                raise self._refusal(
-                    op,
-                    f"cannot be sliced on device {self.device.title}, which has no sum of '{op.roles[role]}' by slices",
-                )  # fmt: skip
-            kind = STASH if op.kind == FORWARD else DIFF
-            self.carries[name] = Buffer(name, kind, Tensor((nbytes,), "uint8"), nbytes)
-        return name
+    def _carried(self, op: Op, role: str, record: OpRecord) -> dict[str, str]:
+        """The buffers that carry the sum of `role` from slice to slice of `op`, by role."""
+        nbytes = self.device.carry_bytes(record, op.step, role)
+        if nbytes is None:
+            raise self._refusal(
+                op, f"cannot be sliced on device {self.device.title}, which has no sum of '{op.roles[role]}' by slices"
+            )
+        sizes = {CARRY: nbytes, OPEN: self.device.open_bytes(record, op.step, role)}
+        kind = STASH if op.kind == FORWARD else DIFF
+        roles: dict[str, str] = {}
+        for suffix in (each for each, size in sizes.items() if size or each == CARRY):
+            name = roles[role + suffix] = f"{op.name}.{role}{suffix}"
+            self.carries[name] = Buffer(name, kind, Tensor((sizes[suffix],), "uint8"), sizes[suffix])
+        return roles
 
     def _name(self, name: str, number: int) -> str:
         return f"{name}@{number + 1}/{self.cut.count}"

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 ITEMSIZE = {"float32": 4, "float64": 8, "int32": 4, "uint8": 1}
 CARRY = ".carry"  # "dw0.carry" is the role of what slices of a batch carry of dw0 (OpRecord)
+OPEN = ".open"  # "dw0.open" that of what they carry beside it
 WHOLE = ".whole"  # "x1.whole" that of the whole batch's blob beside a slice's x1
 R = TypeVar("R", bound="OpRecord")
 MAX_COUNT = 2**31 - 1  # elements of one tensor, as in Caffe: kernels index with 32 bits
@@ -151,7 +152,8 @@ class OpRecord:
 
     A result that is summed over the items (a weight gradient, a loss) is carried from slice to slice, in rising order:
     for a role "dw0", the role "dw0.carry" names bytes that the first slice writes, that the others update, and that
-    the last one turns into dw0.
+    the last one turns into dw0.  Where those are the result of the items so far, and a slice may end within a sum that
+    must not be added to it before it is complete, "dw0.open" names the bytes of that sum.
     """
 
     part: BatchSlice | None = field(default=None, kw_only=True)

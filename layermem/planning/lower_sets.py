@@ -21,7 +21,7 @@ from itertools import accumulate, pairwise
 
 from layermem import _native
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, STASH, Graph, Op, unique
-from layermem.ops import CARRY, BatchSlice
+from layermem.ops import CARRY, OPEN, BatchSlice
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
 from layermem.planning.phases import later_slices, with_later_slices
@@ -343,7 +343,7 @@ class BufferParts:
 
 
 def _carries(op: Op) -> set[str]:
-    return {buffer for role, buffer in op.roles.items() if role.endswith(CARRY)}
+    return {buffer for role, buffer in op.roles.items() if role.endswith((CARRY, OPEN))}
 
 
 def _part(buffer: str, items: BatchSlice) -> str:

@@ -64,7 +64,7 @@ class CpuDevice(ReferenceDevice):
     def carry_bytes(self, record: OpRecord, step: str, role: str) -> int | None:
         return cpu_kernels.carry_bytes(record, step, role)
 
-    def sums_in_place(self, record: OpRecord, step: str, role: str) -> bool:
+    def sums_in_place(self, record: OpRecord, step: str, role: str, accumulates: bool) -> bool:
         return cpu_kernels.sums_in_place(record, step, role)
 
     def implements(self, record: OpRecord, step: str) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from layermem.backends.cuda.launch import Launch
-from layermem.backends.registry import CARRY, KernelCall, KernelRegistry
+from layermem.backends.registry import CARRY, OPEN, KernelCall, KernelRegistry
 from layermem.ops import BatchSlice, Tensor
 from layermem.utils.units import aligned
 
@@ -39,6 +39,10 @@ class CudaCall(KernelCall):
     def carry(self, role: str, otherwise: int = 0) -> int:
         """The address of what slices of the batch carry of `role`; `otherwise` where the op computes it whole."""
         return self.addresses.get(role + CARRY, otherwise)
+
+    def open(self, role: str) -> int:
+        """The address of what slices of the batch leave open of `role`, 0 where they leave nothing."""
+        return self[role + OPEN]
 
 
 cuda_kernels: KernelRegistry[CudaCall, Iterable[Launch]] = KernelRegistry("cuda")

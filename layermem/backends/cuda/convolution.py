@@ -9,18 +9,23 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from layermem.backends.cuda.activation import relu_in_place
-from layermem.backends.cuda.base import CudaCall, kernel
+from layermem.backends.cuda.base import CudaCall, kernel, sums_role
 from layermem.backends.cuda.channel_sums import Columns, channel_sums
 from layermem.backends.cuda.implicit_gemm import (
     ENGINES,
     Epilogue,
     conv_dgrad,
     conv_fprop,
-    conv_wgrad_workspace_bytes,
     epilogue_of,
 )
 from layermem.backends.cuda.launch import Launch
-from layermem.backends.cuda.wgrad_slices import conv_wgrad_carry_bytes, conv_wgrad_of
+from layermem.backends.cuda.wgrad_slices import (
+    WgradMemory,
+    conv_wgrad_carry_bytes,
+    conv_wgrad_of,
+    conv_wgrad_open_bytes,
+    conv_wgrad_workspace_bytes_of,
+)
 from layermem.ops import Conv, Deconv
 
 # -- forward and dgrad -------------------------------------------------------------------------------------------------
@@ -66,12 +71,9 @@ def deconvolution_dgrad(op: Deconv, call: CudaCall) -> Iterator[Launch]:
 
 
 def wgrad_workspace_bytes(op: Conv | Deconv, roles: Collection[str]) -> int:
-    """None where slices carry the parts."""
-    if op.part is not None:
-        return 0
     return max(
-        conv_wgrad_workspace_bytes(op.problem) if "dw0" in roles else 0,
-        bias_columns(op).part_bytes() if "dw1" in roles else 0,
+        conv_wgrad_workspace_bytes_of(op.problem, op.part) if sums_role("dw0", roles) else 0,
+        bias_columns(op).part_bytes() if sums_role("dw1", roles) else 0,
     )
 
 
@@ -83,19 +85,37 @@ def wgrad_carry_bytes(op: Conv | Deconv, role: str) -> int:
 def pair_carry_bytes(op: Conv | Deconv, role: str) -> int:
     if op.part is None:
         return 0
-    return conv_wgrad_carry_bytes(op.problem, op.part) if role == "dw0" else bias_columns(op).carry_bytes()
+    return conv_wgrad_carry_bytes(op.problem) if role == "dw0" else bias_columns(op).carry_bytes()
+
+
+def wgrad_open_bytes(op: Conv | Deconv, role: str) -> int:
+    return op.pairs * pair_open_bytes(op) if role == "dw0" else 0
+
+
+def pair_open_bytes(op: Conv | Deconv) -> int:
+    return 0 if op.part is None else conv_wgrad_open_bytes(op.problem, op.part)
+
+
+def wgrad_in_place(op: Conv | Deconv, role: str) -> bool:
+    return role == "dw0" and op.pairs == 1
 
 
 def bias_columns(op: Conv | Deconv) -> Columns:
     return Columns.of(op.problem.image if isinstance(op, Deconv) else op.problem.maps).within(op.part)
 
 
-@kernel(Conv, "wgrad", workspace=wgrad_workspace_bytes, carry=wgrad_carry_bytes)
+@kernel(
+    Conv, "wgrad", workspace=wgrad_workspace_bytes, carry=wgrad_carry_bytes, open=wgrad_open_bytes,
+    in_place=wgrad_in_place,
+)  # fmt: skip
 def convolution_wgrad(op: Conv, call: CudaCall) -> Iterator[Launch]:
     yield from wgrad(op, call, maps="dy", image="x")
 
 
-@kernel(Deconv, "wgrad", workspace=wgrad_workspace_bytes, carry=wgrad_carry_bytes)
+@kernel(
+    Deconv, "wgrad", workspace=wgrad_workspace_bytes, carry=wgrad_carry_bytes, open=wgrad_open_bytes,
+    in_place=wgrad_in_place,
+)  # fmt: skip
 def deconvolution_wgrad(op: Deconv, call: CudaCall) -> Iterator[Launch]:
     yield from wgrad(op, call, maps="x", image="dy")
 
@@ -105,10 +125,11 @@ def wgrad(op: Conv | Deconv, call: CudaCall, *, maps: str, image: str) -> Iterat
     for i in range(op.pairs):
         if call.sums("dw0"):
             accumulate = i > 0 or call.accumulates("dw0")
-            memory = call.carry("dw0", call.workspace) + i * pair_carry_bytes(op, "dw0")
+            sums = call.carry("dw0") + i * pair_carry_bytes(op, "dw0")
+            memory = WgradMemory(call.workspace, sums, call.open("dw0") + i * pair_open_bytes(op))
             x, dy = call[f"{image}{i}"], call[f"{maps}{i}"]
             yield from conv_wgrad_of(op.part, engine, problem, call["dw0"], dy, x, accumulate, memory)
         if call.sums("dw1"):
             accumulate = i > 0 or call.accumulates("dw1")
-            memory = call.carry("dw1", call.workspace) + i * pair_carry_bytes(op, "dw1")
-            yield from channel_sums(bias_columns(op), call["dw1"], call[f"dy{i}"], accumulate, memory)
+            sums = call.carry("dw1", call.workspace) + i * pair_carry_bytes(op, "dw1")
+            yield from channel_sums(bias_columns(op), call["dw1"], call[f"dy{i}"], accumulate, sums)

@@ -83,6 +83,13 @@ class CudaDevice(Device):
     def carry_bytes(self, record: OpRecord, step: str, role: str) -> int | None:
         return cuda_kernels.carry_bytes(record, step, role)
 
+    def open_bytes(self, record: OpRecord, step: str, role: str) -> int:
+        return cuda_kernels.open_bytes(record, step, role)
+
+    def sums_in_place(self, record: OpRecord, step: str, role: str, accumulates: bool) -> bool:
+        """Sums are added to what is there when they are complete, as without slices."""
+        return not accumulates and cuda_kernels.sums_in_place(record, step, role)
+
     def implements(self, record: OpRecord, step: str) -> bool:
         return cuda_kernels.implements(record, step) or isinstance(record, (CopyOut, Feed, Python))
 

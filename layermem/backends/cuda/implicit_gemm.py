@@ -184,27 +184,30 @@ def conv_wgrad(
 
 def wgrad_splits(
     engine: Engine, problem: ConvProblem, split: Split, dw: int, maps: int, image: int, splits: range, *, images: int,
-    first: int = 0, accumulate: bool = False, maps_pitch: int = 0,
+    first: int = 0, begun: int = 0, left: int = 0, accumulate: bool = False, maps_pitch: int = 0,
 ) -> Launch:  # fmt: skip
     """The parts `splits` of a weight gradient, each behind the other from `dw` on.  `problem` has the images at hand:
-    those from `first` on, of `images`."""
+    those from `first` on, of `images`.  The first part may have begun, and the last one may go on in later slices."""
     channels, outputs = group_channels(problem)
     grid = grid_of(split.tile, outputs, prod(problem.kernel) * channels, problem.groups * len(splits))
     return engine.launch(
         f"conv_wgrad_{split.tile.name}_v{vector_width(channels, outputs, maps_pitch)}", "ConvWgradArgs", split.tile,
-        grid, dw=dw, maps=maps, image=image, problem=problem_struct(problem, maps_pitch),
+        grid, dw=dw, begun=begun, left=left, maps=maps, image=image, problem=problem_struct(problem, maps_pitch),
         by_window=divider(windows(problem)), by_columns=divider(problem.out_w), by_channels=divider(channels),
         by_kernel_w=divider(problem.kernel[1]), splits=len(splits), images_each=split.images_each,
         first_split=splits.start, first_image=first, images_whole=images, accumulate=accumulate,
     )  # fmt: skip
 
 
-def sum_parts(problem: ConvProblem, dw: int, parts: int, count: int, accumulate: bool) -> Launch:
-    """dw = or += the sum of `count` parts, in their order."""
+def sum_parts(
+    problem: ConvProblem, dw: int, parts: int, count: int, accumulate: bool, *, begun: int = 0, left: int = 0
+) -> Launch:
+    """dw = or += the sum `begun` of the parts before, if there is one, and of `count` parts, in their order; the part
+    behind them to `left`, if that is given."""
     each = problem.filter.count
     return launch(
-        "convolution", "sum_parts", "PartsArgs", ceil_div(each, THREADS), y=dw, parts=parts, count=each, splits=count,
-        accumulate=accumulate,
+        "convolution", "sum_parts", "PartsArgs", ceil_div(each, THREADS), y=dw, begun=begun, parts=parts, left=left,
+        count=each, splits=count, accumulate=accumulate,
     )  # fmt: skip
 
 

@@ -17,11 +17,16 @@ from layermem.backends.cuda.implicit_gemm import (
     Epilogue,
     conv_dgrad,
     conv_fprop,
-    conv_wgrad_workspace_bytes,
     epilogue_of,
 )
 from layermem.backends.cuda.launch import Launch
-from layermem.backends.cuda.wgrad_slices import conv_wgrad_carry_bytes, conv_wgrad_of
+from layermem.backends.cuda.wgrad_slices import (
+    WgradMemory,
+    conv_wgrad_carry_bytes,
+    conv_wgrad_of,
+    conv_wgrad_open_bytes,
+    conv_wgrad_workspace_bytes_of,
+)
 from layermem.ops import ConvProblem, InnerProduct, Tensor, Window
 from layermem.utils.units import aligned
 
@@ -117,24 +122,31 @@ def inner_product_dgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
 def wgrad_workspace_bytes(op: InnerProduct, roles: Collection[str]) -> int:
     y = aligned(op.y.nbytes) * reorders_y(op)
     x = aligned(op.x.nbytes) * reorders_x(op) if sums_role("dw0", roles) else 0
-    if op.part is not None:  # slices carry the parts
-        return x + y
-    weights = conv_wgrad_workspace_bytes(conv_problem(op)) if "dw0" in roles else 0
-    bias = bias_columns(op).part_bytes() if "dw1" in roles else 0
+    weights = conv_wgrad_workspace_bytes_of(conv_problem(op), op.part) if sums_role("dw0", roles) else 0
+    bias = bias_columns(op).part_bytes() if sums_role("dw1", roles) else 0
     return x + y + max(weights, bias)
 
 
 def wgrad_carry_bytes(op: InnerProduct, role: str) -> int:
-    if op.part is None:
-        return 0
-    return conv_wgrad_carry_bytes(conv_problem(op), op.part) if role == "dw0" else bias_columns(op).carry_bytes()
+    return conv_wgrad_carry_bytes(conv_problem(op)) if role == "dw0" else bias_columns(op).carry_bytes()
+
+
+def wgrad_open_bytes(op: InnerProduct, role: str) -> int:
+    return conv_wgrad_open_bytes(conv_problem(op), op.part) if role == "dw0" and op.part is not None else 0
+
+
+def wgrad_in_place(op: InnerProduct, role: str) -> bool:
+    return role == "dw0"
 
 
 def bias_columns(op: InnerProduct) -> Columns:
     return Columns(op.rows, op.outputs).within(op.part)
 
 
-@kernel(InnerProduct, "wgrad", workspace=wgrad_workspace_bytes, carry=wgrad_carry_bytes)
+@kernel(
+    InnerProduct, "wgrad", workspace=wgrad_workspace_bytes, carry=wgrad_carry_bytes, open=wgrad_open_bytes,
+    in_place=wgrad_in_place,
+)  # fmt: skip
 def inner_product_wgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
     engine, problem, workspace = ENGINES[call.precision], conv_problem(op), Workspace(call.workspace)
     dy, copies = in_caffe_order(op.y, call["dy0"], reorders_y(op), workspace)
@@ -143,8 +155,8 @@ def inner_product_wgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
         x, copies = in_caffe_order(op.x, call["x0"], reorders_x(op), workspace)
         yield from copies
         maps, image = (x, dy) if op.transpose else (dy, x)
-        memory, accumulate = call.carry("dw0", workspace.next), call.accumulates("dw0")
+        memory, accumulate = WgradMemory(workspace.next, call.carry("dw0"), call.open("dw0")), call.accumulates("dw0")
         yield from conv_wgrad_of(op.part, engine, problem, call["dw0"], maps, image, accumulate, memory)
     if call.sums("dw1"):
-        memory, accumulate = call.carry("dw1", workspace.next), call.accumulates("dw1")
-        yield from channel_sums(bias_columns(op), call["dw1"], dy, accumulate, memory)
+        sums, accumulate = call.carry("dw1", workspace.next), call.accumulates("dw1")
+        yield from channel_sums(bias_columns(op), call["dw1"], dy, accumulate, sums)

@@ -1,14 +1,18 @@
 """The weight gradient of a convolution, slice by slice of the batch, with the bits of the whole batch.
 
-conv_wgrad sums a split of the batch in stages of DEPTH windows.  Slices end between images, which may be within a
-stage: then the slice leaves its windows of that stage, as rows of two matrices, to the next one, which sums the stage
-once it is complete, as the weight gradient of an InnerProduct.  Slices carry
+conv_wgrad sums the batch in splits, which sum_parts adds in their order: so slices add each split as soon as it is
+complete.  A split that is not is continued by the next slice.  In it conv_wgrad sums stages of DEPTH windows.  Slices
+end between images, which may be within a stage: then the slice leaves its windows of that stage, as rows of two
+matrices, to the next one, which sums the stage once it is complete, as the weight gradient of an InnerProduct.
 
-    sums        one copy of the gradient for each split, which conv_wgrad continues
-    maps_rows   up to DEPTH windows of the maps, [DEPTH][K]
-    image_rows  and what they see of the image, [DEPTH][g][kh kw][C/g]
+    slices     | 0 1 | 2 3 | 4 5 |     splits of three images
+    complete   |     |  0  |  1  |     sums        carried as ".carry": the gradient of these, or of the only split
+    open       |  0  |  1  |     |     open sums   carried as ".open", where some slice ends within a split
+                                       maps_rows   up to DEPTH windows of the maps, [DEPTH][K], carried as ".open"
+                                       image_rows  and what they see of the image, [DEPTH][g][kh kw][C/g]; both where
+                                                   some slice ends within a stage
 
-The last slice adds the copies in their order, as the kernel of the whole batch does.
+Splits that one slice completes beside others lie one behind the other in the workspace, until sum_parts adds them.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
+from typing import NamedTuple
 
 from layermem.backends.cuda.base import FLOAT, Workspace
 from layermem.backends.cuda.implicit_gemm import (
@@ -24,6 +29,7 @@ from layermem.backends.cuda.implicit_gemm import (
     Engine,
     Split,
     conv_wgrad,
+    conv_wgrad_workspace_bytes,
     split_of,
     sum_parts,
     wgrad_splits,
@@ -37,21 +43,24 @@ PIXEL = Window(1, 1)
 
 @dataclass(frozen=True)
 class WgradSlice:
-    """Images `first` .. `first` + problem.n - 1 of the gradient that `split` cuts, over `images` images.
+    """Images `first` .. `first` + problem.n - 1 of the gradient that `split` cuts, over `images` images; every slice
+    has as many.
 
-    carry   the address of what slices carry
+    sums, open, workspace   addresses
     """
 
     problem: ConvProblem
     first: int
     images: int
-    carry: int = 0
+    sums: int = 0
+    open: int = 0
+    workspace: int = 0
 
     @classmethod
-    def of(cls, problem: ConvProblem, part: BatchSlice, carry: int = 0) -> WgradSlice:
+    def of(cls, problem: ConvProblem, part: BatchSlice) -> WgradSlice:
         """`problem` has the images of `part`: one for each item, or more."""
         each = problem.n // part.count
-        return cls(problem, each * part.first, each * part.items, carry)
+        return cls(problem, each * part.first, each * part.items)
 
     @cached_property
     def split(self) -> Split:
@@ -63,17 +72,64 @@ class WgradSlice:
         return self.first + self.problem.n
 
     @property
+    def is_last(self) -> bool:
+        return self.end == self.images
+
+    @property
+    def has_one_split(self) -> bool:
+        return self.split.parts == 1
+
+    @property
     def seen(self) -> int:
         """Elements of the image that a window sees, in all groups."""
         return prod(self.problem.kernel) * self.problem.c
 
-    def addresses(self) -> tuple[int, int, int, int]:
-        """Of sums, maps_rows and image_rows; and the bytes of all."""
-        memory = Workspace(self.carry)
-        rows = DEPTH if windows(self.problem) % DEPTH else 0
-        sums = memory.take(FLOAT * self.split.parts * self.problem.filter.count)
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    @property
+    def sums_bytes(self) -> int:
+        """Of the gradient."""
+        return FLOAT * self.problem.filter.count
+
+    def open_addresses(self) -> tuple[int, int, int, int]:
+        """Of the sums of a split that is not complete, of maps_rows and of image_rows; and the bytes of all."""
+        memory = Workspace(self.open)
+        left = {end % self.split.images_each for end in range(self.problem.n, self.images, self.problem.n)}
+        leaves_split = any(left) and not self.has_one_split
+        sums = memory.take(self.sums_bytes * leaves_split)
+        rows = DEPTH if any(images * windows(self.problem) % DEPTH for images in left) else 0
         maps_rows, image_rows = (memory.take(FLOAT * rows * width) for width in (self.problem.k, self.seen))
-        return sums, maps_rows, image_rows, memory.nbytes
+        return self.sums if self.has_one_split else sums, maps_rows, image_rows, memory.nbytes
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Of splits that are added to the gradient when all have been summed, and of one that is begun while another
+        continues from what was open."""
+        if self.has_one_split or not self.complete or self.completes_one_alone:
+            return 0
+        return self.sums_bytes * (len(self.complete) + self.exchanges_open)
+
+    # -- splits --------------------------------------------------------------------------------------------------------
+
+    @property
+    def touched(self) -> range:
+        return range(self.first // self.split.images_each, ceil_div(self.end, self.split.images_each))
+
+    @property
+    def complete(self) -> range:
+        """Splits that end in this slice."""
+        ends = self.is_last or self.end % self.split.images_each == 0
+        return self.touched if ends else self.touched[:-1]
+
+    @property
+    def completes_one_alone(self) -> bool:
+        """Whether one split ends here and no other begins: conv_wgrad adds it to what is carried."""
+        return len(self.touched) == len(self.complete) == 1 and not self.is_last
+
+    @property
+    def exchanges_open(self) -> bool:
+        """Whether one split that was open ends here, and another is left open."""
+        return bool(self.complete) and self.first % self.split.images_each > 0 and self.complete != self.touched
 
     # -- windows, counted from the first image of the whole batch ------------------------------------------------------
 
@@ -83,10 +139,10 @@ class WgradSlice:
         begin = number * self.split.images_each
         return number, begin * each, min(begin + self.split.images_each, self.images) * each
 
+    @cached_property
     def splits(self) -> range:
         """Splits of which a whole stage lies in this slice, or their end."""
         each = windows(self.problem)
-        touched = range(self.first // self.split.images_each, ceil_div(self.end, self.split.images_each))
 
         def has_stage(number: int) -> bool:
             _, begin, end = self.split_at(number * self.split.images_each)
@@ -94,43 +150,75 @@ class WgradSlice:
             behind = end - begin if self.end * each >= end else (self.end * each - begin) // DEPTH * DEPTH
             return behind > before
 
-        found = [number for number in touched if has_stage(number)]
+        found = [number for number in self.touched if has_stage(number)]
         return range(found[0], found[-1] + 1) if found else range(0)
+
+    # -- launches ------------------------------------------------------------------------------------------------------
 
     def wgrad(self, engine: Engine, dw: int, maps: int, image: int, accumulate: bool) -> Iterator[Launch]:
         """Adds these images to what slices carry; the last slice writes dw, or adds to it."""
-        sums, *_ = self.addresses()
-        yield from self._complete_stage(engine, sums, maps, image)
-        splits = self.splits()
-        if splits:
+        goal, adds = self._goal(dw, accumulate)
+        begun, *_ = self.open_addresses()
+        left = self.workspace + self.sums_bytes * len(self.complete) if self.exchanges_open else begun
+        if self._windows_left():
+            # The last slice only reads the sums of a single split, unless it adds them to what dw holds.
+            kept = dw if self.has_one_split and self.is_last and not accumulate else begun
+            stage = (kept, False) if self._goes_on(self.touched.start) else (goal, adds)
+            yield from self._complete_stage(engine, begun, *stage, maps, image)
+            begun = kept
+        if self.splits:
+            behind = self.sums_bytes * (self.splits.start - self.touched.start)
             yield wgrad_splits(
-                engine, self.problem, self.split, sums, maps, image, splits, images=self.images, first=self.first
-            )
+                engine, self.problem, self.split, goal + behind, maps, image, self.splits, images=self.images,
+                first=self.first, begun=begun, left=left, accumulate=adds,
+            )  # fmt: skip
         yield from self._leave_rest(maps, image)
-        if self.end == self.images:
-            yield sum_parts(self.problem, dw, sums, self.split.parts, accumulate)
+        if self.workspace_bytes:
+            moves = self.exchanges_open and self.touched[-1] in self.splits
+            yield sum_parts(
+                self.problem, dw if self.is_last else self.sums, goal, len(self.complete), accumulate and self.is_last,
+                begun=self.sums if self.touched.start else 0, left=begun if moves else 0,
+            )  # fmt: skip
 
-    def _complete_stage(self, engine: Engine, sums: int, maps: int, image: int) -> Iterator[Launch]:
-        """The stage that earlier slices began: the windows that it lacks, and its sum once it lacks none."""
+    def _goal(self, dw: int, accumulate: bool) -> tuple[int, bool]:
+        """Where splits go that end here, and whether they are added to what is there."""
+        if self.has_one_split:
+            return dw, accumulate
+        if self.completes_one_alone:
+            return self.sums, self.touched.start > 0
+        return self.workspace, False
+
+    def _goes_on(self, number: int) -> bool:
+        """Whether a split is not complete with the stage that this slice completes first."""
+        return number in self.splits or number not in self.complete
+
+    def _windows_left(self) -> int:
+        """By earlier slices, of a stage that is not complete."""
+        at = self.first * windows(self.problem)
+        _, begin, _ = self.split_at(self.first)
+        return (at - begin) % DEPTH
+
+    def _complete_stage(
+        self, engine: Engine, begun: int, dw: int, accumulate: bool, maps: int, image: int
+    ) -> Iterator[Launch]:
+        """The stage that earlier slices began: the windows that it lacks, and its sum once it lacks none, from `begun`
+        to dw."""
         each = windows(self.problem)
-        number, begin, end = self.split_at(self.first)
-        at = self.first * each
-        left = (at - begin) % DEPTH
-        if not left:
-            return
+        _, begin, end = self.split_at(self.first)
+        at, left = self.first * each, self._windows_left()
         count = min(DEPTH - left, min(end, self.end * each) - at)
         yield self._gather(maps, image, 0, count, left)
         if left + count < DEPTH and at + count < end:
             return
-        _, maps_rows, image_rows, _ = self.addresses()
+        _, maps_rows, image_rows, _ = self.open_addresses()
         windows_before = at - left - begin
         images = windows_before + left + count
         stage = ConvProblem(left + count, self.seen, self.problem.k, PIXEL, PIXEL, self.problem.groups)
-        dw = sums + FLOAT * number * self.problem.filter.count
         split = Split(self.split.tile, images, 1)
         yield wgrad_splits(
-            engine, stage, split, dw, maps_rows, image_rows, range(1), images=images, first=windows_before
-        )
+            engine, stage, split, dw, maps_rows, image_rows, range(1), images=images, first=windows_before,
+            begun=begun, accumulate=accumulate,
+        )  # fmt: skip
 
     def _leave_rest(self, maps: int, image: int) -> Iterator[Launch]:
         """The windows behind the last whole stage, for the next slice."""
@@ -144,7 +232,7 @@ class WgradSlice:
     def _gather(self, maps: int, image: int, first: int, count: int, row: int) -> Launch:
         """`count` windows of this slice, from number `first` on, as rows from `row` on."""
         problem, seen = self.problem, self.seen
-        _, maps_rows, image_rows, _ = self.addresses()
+        _, maps_rows, image_rows, _ = self.open_addresses()
         (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w) = problem.stride, problem.pad, problem.dilation
         return launch(
             "im2col", "gather_windows", "GatherWindowsArgs", ceil_div(count * (problem.k + seen), THREADS),
@@ -158,19 +246,36 @@ class WgradSlice:
         )  # fmt: skip
 
 
-def conv_wgrad_carry_bytes(problem: ConvProblem, part: BatchSlice) -> int:
-    """What slices carry of the weight gradient; `problem` has the images of `part`."""
-    *_, nbytes = WgradSlice.of(problem, part).addresses()
+def conv_wgrad_carry_bytes(problem: ConvProblem) -> int:
+    """Of the gradient itself."""
+    return FLOAT * problem.filter.count
+
+
+def conv_wgrad_open_bytes(problem: ConvProblem, part: BatchSlice) -> int:
+    """What slices leave open; `problem` has the images of `part`."""
+    *_, nbytes = WgradSlice.of(problem, part).open_addresses()
     return nbytes
+
+
+def conv_wgrad_workspace_bytes_of(problem: ConvProblem, part: BatchSlice | None) -> int:
+    return conv_wgrad_workspace_bytes(problem) if part is None else WgradSlice.of(problem, part).workspace_bytes
+
+
+class WgradMemory(NamedTuple):
+    """Addresses: of the workspace, and of what slices carry."""
+
+    workspace: int
+    sums: int = 0
+    open: int = 0
 
 
 def conv_wgrad_of(
     part: BatchSlice | None, engine: Engine, problem: ConvProblem, dw: int, maps: int, image: int, accumulate: bool,
-    memory: int,
+    memory: WgradMemory,
 ) -> Iterator[Launch]:  # fmt: skip
-    """conv_wgrad, of the images of `part` if that is given: then `memory` has what slices carry, not the workspace, and
-    only the last slice writes dw."""
+    """conv_wgrad, of the images of `part` if that is given: then only the last slice writes dw."""
     if part is None:
-        yield from conv_wgrad(engine, problem, dw, maps, image, accumulate, memory)
+        yield from conv_wgrad(engine, problem, dw, maps, image, accumulate, memory.workspace)
     else:
-        yield from WgradSlice.of(problem, part, memory).wgrad(engine, dw, maps, image, accumulate)
+        its = replace(WgradSlice.of(problem, part), **memory._asdict())
+        yield from its.wgrad(engine, dw, maps, image, accumulate)

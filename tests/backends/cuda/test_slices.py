@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from layermem.backends.cuda import cuda_kernels, implicit_gemm
-from layermem.backends.cuda.implicit_gemm import TILES, Split
+from layermem.backends.cuda.implicit_gemm import ENGINES, TILES, Split
+from layermem.backends.cuda.wgrad_slices import WgradSlice, conv_wgrad_carry_bytes, conv_wgrad_open_bytes
 from layermem.layers.base import Layer, Step
-from layermem.ops import CARRY, BatchSlice, ContrastiveLoss, OpRecord
+from layermem.ops import CARRY, OPEN, BatchSlice, ContrastiveLoss, OpRecord
+from layermem.utils.units import aligned
 from tests.backends.cuda.harness import CONTEXT, PLAIN, Memory, Way, first_step, layer_of, record_of, run_op
 from tests.layers.harness import Run, wants_of
 
@@ -32,6 +34,7 @@ class Slices:
     """A layer over a batch, computed whole and in slices of `counts` items.
 
     values   of bottoms, where they are not random normal numbers
+    overlaid  sums in place lie in the same memory as the result, in the last slice
     whole    bottoms that slices also read as a whole, in backward
     """
 
@@ -42,6 +45,7 @@ class Slices:
     whole: Sequence[str] = ()
     way: Way = PLAIN
     adds: bool = False  # gradients to what is there
+    overlaid: bool = False
 
     def check(self) -> None:
         """Every step, with equal bits in every role that it writes."""
@@ -98,16 +102,26 @@ class Slices:
                 elif role in got:
                     nbytes = cuda_kernels.carry_bytes(its_record, step.step, role)
                     assert nbytes is not None
-                    carry = carries.setdefault(role, memory.bytes(nbytes))
-                    assert carry.nbytes == nbytes
-                    operands[role + CARRY] = carry
+                    sizes = {CARRY: nbytes, OPEN: cuda_kernels.open_bytes(its_record, step.step, role)}
+                    for name, size in ((role + suffix, size) for suffix, size in sizes.items() if size):
+                        operands[name] = carries.setdefault(name, memory.bytes(size))
+                        assert operands[name].nbytes == size
                     if part.is_last:
                         operands[role] = array
+                        if self.overlaid and cuda_kernels.sums_in_place(its_record, step.step, role):
+                            operands[role] = got[role] = operands[role + CARRY].view(array.dtype).reshape(array.shape)
                 else:
                     operands[role] = array
             if step.step == "backward":
                 operands |= {f"{role}.whole": arrays[role].copy() for role in self.whole}
+            only_read = [
+                (operands[role + CARRY], operands[role + CARRY].tobytes())
+                for role in written
+                if part.is_last and role + CARRY in operands and role not in added and not self.overlaid
+                if cuda_kernels.sums_in_place(its_record, step.step, role)
+            ]
             run_op(its_record, step.step, operands, accumulates=added, context=CONTEXT, way=self.way)
+            assert all(carry.tobytes() == before for carry, before in only_read)
         memory.check()
         for role in written:
             assert not np.isnan(want[role]).any()
@@ -127,26 +141,80 @@ def cut(monkeypatch: pytest.MonkeyPatch, images: int) -> None:
 
 
 CONVOLUTIONS = {  # windows of an image: whole stages, or not
-    "35 windows": ("num_output: 6 kernel_size: 3 stride: 2 pad: 1 group: 2", (6, 4, 13, 9)),
-    "4 windows": ("num_output: 5 kernel_h: 2 kernel_w: 3 dilation: 2 dilation: 1", (9, 3, 4, 4)),
-    "64 windows": ("num_output: 4 kernel_size: 1", (6, 4, 8, 8)),
+    "35 windows": ("num_output: 6 kernel_size: 3 stride: 2 pad: 1 group: 2", (12, 4, 13, 9)),
+    "4 windows": ("num_output: 5 kernel_h: 2 kernel_w: 3 dilation: 2 dilation: 1", (12, 3, 4, 4)),
+    "64 windows": ("num_output: 4 kernel_size: 1", (12, 4, 8, 8)),
 }
-CUTS = {6: ((3, 3), (1, 2, 3), (1,) * 6), 9: ((3, 3, 3), (1,) * 9, (2, 7))}
+SPLITS = (
+    2,
+    4,
+    5,
+    7,
+    12,
+)  # images of each: slices end at splits, within them, and one exchanges an open split for another
+
+
+@pytest.mark.parametrize("images", SPLITS)
+@pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_gradients_of_filters_are_those_of_the_whole_batch(name, kind, images, monkeypatch):
+    settings, shape = CONVOLUTIONS[name]
+    cut(monkeypatch, images)
+    for each in (1, 2, 3, 4, 6):
+        text = f'type: "{kind}" convolution_param {{ {settings} }}'
+        Slices(text, [shape], (each,) * (12 // each), overlaid=each % 2 == 0).check()
+
+
+@pytest.mark.parametrize("images", SPLITS)
+def test_gradients_are_added_when_they_are_complete(images, monkeypatch):
+    settings, shape = CONVOLUTIONS["35 windows"]
+    cut(monkeypatch, images)
+    for each in (2, 3, 4):
+        text = f'type: "Convolution" convolution_param {{ {settings} }}'
+        Slices(text, [shape], (each,) * (12 // each), adds=True).check()
 
 
 @pytest.mark.parametrize(
-    "name, images, kind",
+    "images, each, carried, is_open",
     [
-        *((name, 4, kind) for name in CONVOLUTIONS for kind in ("Convolution", "Deconvolution")),
-        ("35 windows", 2, "Convolution"),
-        ("4 windows", 9, "Convolution"),
+        (12, 3, 1, 0),  # one split: the gradient itself
+        (3, 3, 1, 0),  # slices end with splits
+        (2, 4, 1, 0),
+        (5, 3, 1, 1),
+        (4, 2, 1, 1),
     ],
 )
-def test_gradients_of_filters_are_those_of_the_whole_batch(name, images, kind, monkeypatch):
-    settings, shape = CONVOLUTIONS[name]
+def test_slices_carry_the_gradient_and_at_most_one_open_split(images, each, carried, is_open, monkeypatch):
     cut(monkeypatch, images)
-    for i, counts in enumerate(CUTS[shape[0]]):
-        Slices(f'type: "{kind}" convolution_param {{ {settings} }}', [shape], counts, adds=i % 2 == 0).check()
+    problem = record_of(*convolution("64 windows", each)).problem
+    part = BatchSlice(0, each, 12)
+    assert conv_wgrad_carry_bytes(problem) == carried * problem.filter.nbytes
+    assert conv_wgrad_open_bytes(problem, part) == is_open * aligned(problem.filter.nbytes)
+
+
+def convolution(name: str, images: int) -> tuple[Layer, Step]:
+    """A convolution of so many images, and its wgrad."""
+    settings, (_, *shape) = CONVOLUTIONS[name]
+    layer = layer_of(f'type: "Convolution" convolution_param {{ {settings} }}', (images, *shape))
+    return layer, next(step for step in layer.backward(wants_of(layer)) if step.step == "wgrad")
+
+
+def test_windows_of_a_stage_are_carried_only_where_a_slice_ends_within_one(monkeypatch):
+    cut(monkeypatch, 16)
+    four, many = (record_of(*convolution("4 windows", each)).problem for each in (1, 8))
+    assert conv_wgrad_open_bytes(four, BatchSlice(0, 1, 16)) > 0
+    assert conv_wgrad_open_bytes(many, BatchSlice(0, 8, 16)) == 0
+
+
+def test_a_slice_of_one_split_is_one_launch(monkeypatch):
+    """The product adds it to what is carried; of several splits sum_parts adds them."""
+    cut(monkeypatch, 4)
+    problem, part = record_of(*convolution("64 windows", 4)).problem, BatchSlice(4, 4, 12)
+    its = WgradSlice.of(problem, part)
+    assert len(list(its.wgrad(ENGINES["fp32"], 0, 0, 0, False))) == 1 and its.workspace_bytes == 0
+    last = WgradSlice.of(problem, BatchSlice(8, 4, 12))
+    assert len(list(last.wgrad(ENGINES["fp32"], 0, 0, 0, False))) == 2
+    assert last.workspace_bytes == problem.filter.nbytes
 
 
 @pytest.mark.parametrize("precision", ["fp32x3", "tf32", "bf16"])
@@ -154,14 +222,14 @@ def test_tensor_cores_sum_the_stages_of_the_whole_batch(precision, monkeypatch):
     settings, shape = CONVOLUTIONS["35 windows"]
     cut(monkeypatch, 4)
     text = f'type: "Convolution" convolution_param {{ {settings} bias_term: false }}'
-    Slices(text, [shape], (2, 2, 2), way=Way(precision=precision)).check()
+    Slices(text, [shape], (3,) * 4, way=Way(precision=precision)).check()
 
 
 @pytest.mark.parametrize("mode", ["asan", "race"])
 def test_slices_stay_in_bounds_and_have_no_races(mode, monkeypatch):
     settings, shape = CONVOLUTIONS["35 windows"]
     cut(monkeypatch, 4)
-    Slices(f'type: "Convolution" convolution_param {{ {settings} }}', [shape], (2, 2, 2), way=Way(mode)).check()
+    Slices(f'type: "Convolution" convolution_param {{ {settings} }}', [shape], (3,) * 4, way=Way(mode)).check()
     Slices('type: "EuclideanLoss"', [(6, 900), (6, 900)], (1,) * 6, way=Way(mode)).check()
 
 
@@ -175,7 +243,7 @@ def test_a_filter_of_two_bottoms_has_the_gradients_of_both(monkeypatch):
 @pytest.mark.parametrize("shape, axis", [((40, 12), 1), ((6, 3, 4, 2), 1), ((6, 7, 9), 2)])
 def test_gradients_of_inner_products_are_those_of_the_whole_batch(shape, axis, transpose):
     text = f'type: "InnerProduct" inner_product_param {{ num_output: 5 axis: {axis} transpose: {transpose} }}'
-    for counts in ((shape[0] // 2,) * 2, (1, shape[0] - 1), (2,) * (shape[0] // 2)):
+    for counts in ((shape[0] // 2,) * 2, (1,) * shape[0], (2,) * (shape[0] // 2)):
         Slices(text, [shape], counts, adds=counts[0] == 1).check()
 
 
