@@ -10,7 +10,8 @@
 What one slice alone touches is a piece with a residency of its own, `conv1@2/2`.  A buffer that crosses the border of
 the region stays whole: slices touch views of it (Op.views), the first one writes it and the others update it.  What is
 summed over the items (weight gradients, losses) is carried from slice to slice, always in the order of the items, and
-the last slice makes the result of it (ops.OpRecord): the bits are those of the step without slices.
+the last slice makes the result of it (ops.OpRecord): the bits are those of the step without slices.  A gradient of
+parameters that is larger than all that it is summed from is summed once, behind the slices; that stays whole.
 
 The sliced graph is made from two graphs of one net: with the whole batch, and with that of one slice.
 source  Oyama et al., "Accelerating Deep Learning Frameworks with Micro-batches" (mu-cuDNN), CLUSTER 2018, for one
@@ -162,6 +163,8 @@ class _Slicer:
         self.first, self.last = self._range()
         self.span = self.last - self.first + 1
         self.region = self._region()
+        self.sums_once = self._sums_once()
+        self.region -= self.sums_once
         inside = [op for op in whole.ops if op.name in self.region]
         self.forward = [op for op in inside if op.kind == FORWARD]
         self.backward = [op for op in inside if op.kind == BACKWARD]
@@ -221,6 +224,26 @@ class _Slicer:
             region.update(op.name for op in ops)
             read.update(b for op in ops for b in op.reads)
         return region
+
+    def _sums_once(self) -> set[str]:
+        """Names of the backward ops of the region that run once, behind the slices; unless these are all."""
+        inside = [op for op in self.whole.ops if op.name in self.region and op.kind == BACKWARD]
+        found = {op.name for op in inside if self._is_summed_once(op)}
+        return found if len(found) < len(inside) else set()
+
+    def _is_summed_once(self, op: Op) -> bool:
+        """Whether an op only sums over the items, and reads less of the whole batch than it would carry."""
+        whole, results = self.whole.buffers, {*op.writes, *op.updates}
+        sums = op.record.batch_sums(op.step) or ()
+        blobs = [b for b in op.reads if whole[b].kind in (DATA, DIFF, STASH)]
+        others = (each for each in self.whole.ops if each.kind == BACKWARD and each is not op)
+        return (
+            results <= {op.roles[role] for role in sums if role in op.roles}
+            and all(whole[b].kind == GRADIENT for b in results)
+            and results.isdisjoint(b for each in others for b in each.touches)
+            and all(self._divided(b) and whole[b].nbytes % (self.cut.count * self.parts[0].count) == 0 for b in blobs)
+            and sum(whole[b].nbytes for b in blobs) < sum(whole[b].nbytes for b in results)
+        )
 
     def _runs_once(self, op: Op) -> bool:
         """Whether an op has nothing to do with the items, or is for the host."""
@@ -425,7 +448,11 @@ class _Slicer:
             else:
                 buffers[name] = buffer
         buffers |= self.carries
-        fused = tuple(self._moved(op for op in self.whole.fused_updates if self.region.isdisjoint(op.covers)))
+        fused = tuple(
+            self._summed_once(op) if op.covers[0] in self.sums_once else next(self._moved([op]))
+            for op in self.whole.fused_updates
+            if self.region.isdisjoint(op.covers)
+        )
         return Graph(
             self.whole.name, buffers, tuple(ops), self.whole.device, self.whole.warnings, fused, slices=str(self.cut)
         )
@@ -448,10 +475,15 @@ class _Slicer:
                 *(self._slice(op, i, i == 0) for i in slices for op in self.backward),
                 *self._moved(rest),
             ]
+        ops += [self._summed_once(op) for op in self.whole.ops if op.name in self.sums_once]
         others = [op for op in self.whole.ops if op.kind == UPDATE]
         updates = [op for op in others if isinstance(op.record, Update)]
         ops += [op for op in others if op not in updates and op.name != HOLD]
         return [*with_updates(ops, updates), *(op for op in others if op.name == HOLD)]
+
+    def _summed_once(self, op: Op) -> Op:
+        """A sum of the whole batch, or its fused update, at the node of the slice whose backward is the last."""
+        return replace(op, node=self._node(op, self.cut.count - 1))
 
     def _forward_around(self) -> tuple[list[Op], list[Op]]:
         """Forward ops that run once, before the slices and after them: later layers, and what needs their output."""
@@ -471,7 +503,8 @@ class _Slicer:
     def _backward_around(self) -> tuple[list[Op], list[Op]]:
         """The same of backward ops: those of later layers and the weights of losses come before the slices."""
         position, start = self.whole.position, self.whole.position[self.backward[0].name]
-        outside = [op for op in self.whole.of_kind(BACKWARD) if op.name not in self.region]
+        inside = self.region | self.sums_once
+        outside = [op for op in self.whole.of_kind(BACKWARD) if op.name not in inside]
         early = [op for op in outside if position[op.name] < start or isinstance(op.record, Fill)]
         return early, [op for op in outside if op not in early]
 

@@ -270,8 +270,8 @@ class LowerSetPlanner:
 class BufferParts:
     """Buffers of which slices of the batch touch their own items (Op.views), as one native value or gradient a slice,
     each with one writer.  Values of no bytes keep the writers of a buffer in order: the first one makes it, the others
-    update it.  They also keep forward slices in the order that lets backward carry its sums from slice to slice.  What
-    forward slices carry is a value a slice as well, read by the next one.  Ops of `left_out` do not count.
+    update it.  They also keep forward slices in the order that lets backward carry its sums from slice to slice, and
+    complete what another op reads as a whole.  What forward slices carry is a value a slice as well, read by the next one.  Ops of `left_out` do not count.
 
     writers   names of the forward ops that write a buffer
     ordered   names of forward ops in the order that they keep, by buffer: of those, and of what backward carries
@@ -287,8 +287,11 @@ class BufferParts:
                 self.writers.setdefault(buffer, []).append(op.name)
         ran_forward = {op.node: op.name for op in graph.ops if op.kind == FORWARD and op.name not in left_out}
         self.ordered = {buffer: list(names) for buffer, names in self.writers.items()}
-        for op in (op for op in graph.ops if op.kind == BACKWARD and op.name not in left_out):
-            for buffer in _carries(op):
+        backward = [op for op in graph.ops if op.kind == BACKWARD and op.name not in left_out]
+        viewed = {buffer for op in backward for buffer in op.view_of}
+        read_whole = {b for op in backward for b in op.reads if b in viewed and b not in op.view_of}
+        for op in backward:
+            for buffer in _carries(op) | read_whole & {*op.writes, *op.updates}:
                 self.ordered.setdefault(buffer, []).insert(0, ran_forward[op.node])
         self.orders_of: dict[str, list[str]] = {}  # of a forward op: the buffers
         for buffer, names in self.ordered.items():

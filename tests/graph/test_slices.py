@@ -22,6 +22,18 @@ from tests.nets import CHAIN, DATA, LOSS, NETS, conv, relu
 MOMENTUM = Rule("SGD", 1)
 
 
+def product(name: str, bottom: str, outputs: int, param: str = "") -> str:
+    return f"""layer {{ name: "{name}" type: "InnerProduct" bottom: "{bottom}" top: "{name}" {param}
+        inner_product_param {{ num_output: {outputs} bias_term: false weight_filler {{ type: "xavier" }} }} }}"""
+
+
+SHARED_PARAM = 'param { name: "w" }'
+TWO_PRODUCTS = f"""
+    {DATA} {product("in", "data", 16)} {product("one", "in", 16, SHARED_PARAM)} {relu("one")}
+    {product("two", "one", 16, SHARED_PARAM)} {LOSS % "two"}
+"""
+
+
 def net_of(source: str) -> Net:
     return Net(read_net_text(source), 0, probe=probe)
 
@@ -59,10 +71,11 @@ def test_the_whole_step_runs_slice_by_slice_and_the_updates_behind_the_last_one(
     graph = sliced(CHAIN, "whole/2")
     whole = train_graph(net_of(CHAIN), ReferenceDevice(), MOMENTUM)
     inside = [op.name for op in whole.ops if op.kind != UPDATE and op.name not in ("data.forward", "loss.output")]
+    inside.remove("score.wgrad")  # it runs once
     slices = [f"{name}@{i}/2" for i in (1, 2) for name in inside]
-    assert names(graph, FORWARD, BACKWARD) == ["data.forward", *slices, "loss.output"]
+    assert names(graph, FORWARD, BACKWARD) == ["data.forward", *slices, "loss.output", "score.wgrad"]
     first = next(i for i, op in enumerate(graph.ops) if op.kind == UPDATE)
-    assert graph.ops[first].name == "score.w0.update" and graph.ops[first - 1].name == "score.dgrad@2/2"
+    assert graph.ops[first].name == "conv2.w0.update" and graph.ops[first - 1].name == "conv2.dgrad@2/2"
     assert {op.name for op in graph.of_kind(UPDATE)} == {op.name for op in whole.of_kind(UPDATE)}
 
 
@@ -99,6 +112,27 @@ def test_a_sum_over_the_batch_is_carried_and_the_last_slice_makes_it():
     assert all(not op.writes for op in slices[1:3]) and slices[3].writes == ("conv2.w0.diff", "conv2.w1.diff")
     assert set(slices[1].roles) == {"x0", "dy0", "dw0.carry", "dw1.carry"}
     assert graph.by_name["loss.forward@4/4"].writes == ("loss",)
+
+
+def test_a_gradient_that_is_larger_than_what_it_sums_is_summed_once_behind_the_slices():
+    graph = sliced(CHAIN, "whole/4")
+    wgrad = graph.by_name["score.wgrad"]
+    operands, gradient = ([graph.buffers[b].nbytes for b in buffers] for buffers in (wgrad.reads, wgrad.writes))
+    assert wgrad.record.part is None and not wgrad.views and sum(operands) < sum(gradient)
+    dy = wgrad.roles["dy0"]
+    assert graph.by_name["loss.backward@1/4"].writes == (dy,) and dy in graph.by_name["loss.backward@2/4"].updates
+    assert graph.position["score.wgrad"] > graph.position["conv1.wgrad@4/4"]
+    assert [op.name for op in graph.ops if op.step == "wgrad" and op.record.part is None] == ["score.wgrad"]
+
+
+def test_a_gradient_to_which_two_layers_add_is_summed_in_their_order():
+    """Either could run behind the slices; but the later layer writes first."""
+    graph = sliced(TWO_PRODUCTS, "whole/2")
+    assert {"two.wgrad@2/2", "one.wgrad@2/2"} < {*names(graph, BACKWARD)}
+    first, second = graph.by_name["two.wgrad@2/2"], graph.by_name["one.wgrad@2/2"]
+    assert first.writes == ("w.shared.diff",) and "w.shared.diff" in second.updates
+    apart = sliced(TWO_PRODUCTS.replace(SHARED_PARAM, ""), "whole/2")
+    assert {"two.wgrad", "one.wgrad"} < {*names(apart, BACKWARD)}
 
 
 def test_accumulated_gradients_are_added_to_by_the_last_slice():
