@@ -4,7 +4,8 @@
     2  cuts of ranges from the input and of the whole step (planning/slice_candidates.py), each judged in a millisecond:
        the seconds of its ops, and what it would take to free the bytes by which keeping everything is over the budget
     3  plans of the strategy for the most promising ones; cuts whose ops alone take longer than the best plan are left
-    4  the fastest of these, placed; slices are taken only if they make the step faster, or fit where nothing else does
+    4  the fewest slices of the whole step with which everything that is kept fits, if their ops take less time still
+    5  the fastest of these, placed; slices are taken only if they make the step faster, or fit where nothing else does
 
 All limits are counts, so the answer is the same on every machine.
 """
@@ -19,18 +20,19 @@ from math import inf
 from layermem.compiler import Compiler
 from layermem.errors import BudgetError, InputError
 from layermem.graph.ops import FORWARD, Graph
+from layermem.graph.slices import ALL
 from layermem.job import AUTO_SLICES, Job
 from layermem.planning.bounds import least_bytes
 from layermem.planning.costs import Costs
 from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.plan import INTRA, Plan, program_order
 from layermem.planning.registry import MINIMUM_MEMORY, Choice
-from layermem.planning.slice_candidates import cuts, in_use_bytes
+from layermem.planning.slice_candidates import counts_of, cuts, in_use_bytes
 from layermem.schedule.program import Program
 from layermem.utils.units import aligned
 
 GOOD_ENOUGH = 1.005  # times the seconds of the ops alone: slices cannot gain enough
-PLANNED = 3  # cuts for which the strategy makes a plan, unless nothing fits yet
+PLANNED = 5  # cuts for which the strategy makes a plan, unless nothing fits yet
 PLANNED_OPS = 800  # in all of them but the last
 MAX_PLANNED_OPS = 3000  # the same, while nothing fits
 CUT_OPS = 6000  # in all cuts that are judged
@@ -65,9 +67,14 @@ def choose_slices(job: Job, strategy: Choice, budget_bytes: int | None) -> Attem
     for thorough in (False, True):
         judged = sorted(_judge(job, budget_bytes, seconds, thorough), key=lambda each: each.rank)
         planned += _plan(judged, strategy, budget_bytes, seconds)
-        sliced = _fastest(planned, budget_bytes, seconds)
-        if sliced is not None or best is not None:
-            return sliced or best or whole
+        best = _fastest(planned, budget_bytes, seconds) or best
+        if best is not None:
+            seconds = best.program().seconds
+            break
+    keeping = _plan(_keeping_all(job, budget_bytes, seconds), strategy, budget_bytes, seconds)
+    best = _fastest(keeping, budget_bytes, seconds) or best
+    if best is not None:
+        return best
     if not planned:  # an op of every cut is over the budget
         judged = sorted(_judge(job, least_bytes(job.graphs[0]), inf, True), key=lambda each: each.least_bytes)
         planned = _plan(judged[:1], strategy, budget_bytes, inf)
@@ -166,8 +173,7 @@ def _judge(job: Job, budget_bytes: int, seconds: float, thorough: bool) -> Itera
             ops += len(graph.ops)
             if ops > CUT_OPS or _ops_seconds(sliced.graphs[0], job.costs) >= (seconds if thorough else lowest):
                 break
-            keep_all = Plan("auto", program_order(graph), {}, INTRA)
-            found = _Cut(sliced, sliced.arena.live_bytes(keep_all), budget_bytes, per_byte)
+            found = _cut(sliced, budget_bytes, per_byte)
             if found.least_bytes <= budget_bytes:
                 yield found
             lowest = min(lowest, found.score)
@@ -175,6 +181,27 @@ def _judge(job: Job, budget_bytes: int, seconds: float, thorough: bool) -> Itera
             if found.live_bytes <= budget_bytes or (worse and not thorough):
                 break  # more slices only take longer
             previous = found.score
+
+
+def _keeping_all(job: Job, budget_bytes: int, seconds: float) -> list[_Cut]:
+    """The cut of the whole step in the fewest slices that keeps everything within the budget, if its ops take less than
+    `seconds`."""
+    assert job.slicer is not None
+    for count in counts_of(job.slicer.items):
+        try:
+            cut = _cut(job.with_slices(f"{ALL}/{count}"), budget_bytes, 0.0)
+        except InputError:  # a layer mixes items, or the device cannot sum its slices
+            break
+        if cut.ops_seconds >= seconds:
+            break
+        if cut.live_bytes <= budget_bytes:
+            return [cut]
+    return []
+
+
+def _cut(sliced: Job, budget_bytes: int, seconds_per_byte: float) -> _Cut:
+    keep_all = Plan("auto", program_order(with_fused_updates(sliced.graphs[0])), {}, INTRA)
+    return _Cut(sliced, sliced.arena.live_bytes(keep_all), budget_bytes, seconds_per_byte)
 
 
 def _ops_seconds(graph: Graph, costs: Costs) -> float:

@@ -82,6 +82,13 @@ def test_slices_are_never_slower_than_none(job):
         assert evaluate(job.with_slices("auto"), "recompute", budget_bytes).seconds <= without.seconds
 
 
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_the_choice_is_never_slower_than_the_whole_step_in_slices_that_keep_everything(job, count):
+    kept = evaluate(job.with_slices(f"whole/{count}"), "intra")
+    chosen = evaluate(job.with_slices("auto"), "auto", kept.peak_bytes)
+    assert chosen.feasible and chosen.seconds <= kept.seconds
+
+
 def test_what_fits_nowhere_is_refused_with_the_minimum_in_slices(job):
     refused = evaluate(job.with_slices("auto"), "intra", 1)
     assert not refused.feasible and refused.peak_bytes < evaluate(job, "intra").peak_bytes

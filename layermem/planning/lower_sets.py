@@ -271,7 +271,8 @@ class BufferParts:
     """Buffers of which slices of the batch touch their own items (Op.views), as one native value or gradient a slice,
     each with one writer.  Values of no bytes keep the writers of a buffer in order: the first one makes it, the others
     update it.  They also keep forward slices in the order that lets backward carry its sums from slice to slice, and
-    complete what another op reads as a whole.  What forward slices carry is a value a slice as well, read by the next one.  Ops of `left_out` do not count.
+    complete what another op reads as a whole.  What forward slices carry is a value a slice as well, read by the next
+    one.  Ops of `left_out` do not count.
 
     writers   names of the forward ops that write a buffer
     ordered   names of forward ops in the order that they keep, by buffer: of those, and of what backward carries
