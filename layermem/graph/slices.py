@@ -160,6 +160,7 @@ class _Slicer:
         self.first, self.last = self._range()
         self.span = self.last - self.first + 1
         self.region = self._region()
+        self.region -= self._late_sums()
         inside = [op for op in whole.ops if op.name in self.region]
         self.forward = [op for op in inside if op.kind == FORWARD]
         self.backward = [op for op in inside if op.kind == BACKWARD]
@@ -230,6 +231,31 @@ class _Slicer:
             inside = all(self.first <= each.node <= self.last and each.kind == BACKWARD for each in others)
             return not inside and not self._divided(op.roles["y0"])
         return not reads_blobs
+
+    def _late_sums(self) -> set[str]:
+        """Names of ops of the region that sum gradients only, and go on from the complete sum of another layer, such as
+        that of a weight which both have: they run once, behind the slices, and so does all that is added later."""
+        begun: set[str] = set()  # gradients that the slices of earlier ops sum
+        ended: set[str] = set()  # and those to which no slice adds any more
+        late: set[str] = set()
+        for op in self.whole.of_kind(BACKWARD):
+            if op.name not in self.region:
+                continue
+            sums = {role: op.roles[role] for role in op.record.batch_sums(op.step) or () if role in op.roles}
+            waits = any(name in ended or (name in begun and self._goes_on(op, role)) for role, name in sums.items())
+            if waits and all(name in sums.values() for name in (*op.writes, *op.updates)):
+                late.add(op.name)
+                ended.update(sums.values())
+            else:
+                begun.update(sums.values())
+        return late
+
+    def _goes_on(self, op: Op, role: str) -> bool:
+        """Whether the slices of `op` begin with what the result is added to."""
+        small = self.small.get(op.name)
+        if small is None or role not in op.accumulates:
+            return False
+        return self.device.sums_in_place(small.record.of_slice(self.parts[0], op.record), op.step, role)
 
     def _sums(self, op: Op) -> frozenset[str]:
         """Roles of `op` whose result sums over the items."""
@@ -363,8 +389,8 @@ class _Slicer:
 
     def _check_begins(self, op: Op, role: str) -> None:
         """Sums that begin with what a gradient holds need it complete when the first slice runs."""
-        gradient = op.roles[role]
-        if any(gradient in (*each.writes, *each.updates) for each in self.backward if each is not op):
+        gradient, before = op.roles[role], self.backward[: self.backward.index(op)]
+        if any(gradient in (*each.writes, *each.updates) for each in before):
             raise self._refusal(op, f"adds to the gradient '{gradient}' of another layer in the slices")
 
     def _overlays(self, small: Op, number: int) -> tuple[BufferOverlay, ...]:
