@@ -160,12 +160,12 @@ class _Slicer:
         self.first, self.last = self._range()
         self.span = self.last - self.first + 1
         self.region = self._region()
+        if not any(op.name in self.region for op in whole.of_kind(BACKWARD)):
+            raise InputError(f"has no gradients in layers {cut.first}..{cut.last} to slice; {OTHERWISE}")
         self.region -= self._late_sums()
         inside = [op for op in whole.ops if op.name in self.region]
         self.forward = [op for op in inside if op.kind == FORWARD]
         self.backward = [op for op in inside if op.kind == BACKWARD]
-        if not self.backward:
-            raise InputError(f"has no gradients in layers {cut.first}..{cut.last} to slice; {OTHERWISE}")
         outside = [op for op in whole.ops if op.name not in self.region]
         self.interleaved = not any(op.kind == BACKWARD and op.node > self.last for op in outside)
         self.touched_outside = {b for op in outside for b in op.touches}
@@ -233,22 +233,30 @@ class _Slicer:
         return not reads_blobs
 
     def _late_sums(self) -> set[str]:
-        """Names of ops of the region that sum gradients only, and go on from the complete sum of another layer, such as
-        that of a weight which both have: they run once, behind the slices, and so does all that is added later."""
+        """Names of ops of the region that run once, behind the slices, on whole operands.  They sum gradients only, and
+            go on from the complete sum of another layer, such as that of a weight which both have
+            or have operands that take no more bytes than what slices would carry: many weights, and few images
+            or have no sums by slices on this device
+        So does all that is added to these gradients later."""
+        sums = {op.name: self._summed_gradients(op) for op in self.whole.of_kind(BACKWARD) if op.name in self.region}
+        fixed = {b for op in self.whole.ops if op.name in sums and not sums[op.name] for b in (*op.writes, *op.updates)}
         begun: set[str] = set()  # gradients that the slices of earlier ops sum
         ended: set[str] = set()  # and those to which no slice adds any more
         late: set[str] = set()
         for op in self.whole.of_kind(BACKWARD):
-            if op.name not in self.region:
-                continue
-            sums = {role: op.roles[role] for role in op.record.batch_sums(op.step) or () if role in op.roles}
-            waits = any(name in ended or (name in begun and self._goes_on(op, role)) for role, name in sums.items())
-            if waits and all(name in sums.values() for name in (*op.writes, *op.updates)):
+            gradients = sums.get(op.name, {})
+            waits = any(name in ended or (name in begun and self._goes_on(op, role)) for role, name in gradients.items())
+            if waits or (gradients and fixed.isdisjoint(gradients.values()) and self._better_whole(op, gradients)):
                 late.add(op.name)
-                ended.update(sums.values())
+                ended.update(gradients.values())
             else:
-                begun.update(sums.values())
+                begun.update(gradients.values())
         return late
+
+    def _summed_gradients(self, op: Op) -> dict[str, str]:
+        """Gradients of parameters that `op` sums over the items, by role; none where it computes anything else."""
+        sums = {role: op.roles[role] for role in op.record.batch_sums(op.step) or () if role in op.roles}
+        return sums if all(name in sums.values() for name in (*op.writes, *op.updates)) else {}
 
     def _goes_on(self, op: Op, role: str) -> bool:
         """Whether the slices of `op` begin with what the result is added to."""
@@ -256,6 +264,18 @@ class _Slicer:
         if small is None or role not in op.accumulates:
             return False
         return self.device.sums_in_place(small.record.of_slice(self.parts[0], op.record), op.step, role)
+
+    def _better_whole(self, op: Op, gradients: Collection[str]) -> bool:
+        """Whether the operands of `op`, as far as they would be pieces, take no more bytes than what slices carry."""
+        small = self.small.get(op.name)
+        operands = [b for b in unique(op.reads) if not self.whole.buffers[b].persistent]
+        if small is None or any(not self._divided(b) or self.whole.buffers[b].kind == STASH for b in operands):
+            return False
+        record = small.record.of_slice(self.parts[0], op.record)
+        carried = [self.device.carry_bytes(record, op.step, role) for role in gradients]
+        outside = {b for each in self.whole.ops if each.name not in self.region for b in each.touches}
+        nbytes = sum(self.whole.buffers[b].nbytes for b in operands if b not in outside)
+        return any(each is None for each in carried) or nbytes <= sum(each or 0 for each in carried)
 
     def _sums(self, op: Op) -> frozenset[str]:
         """Roles of `op` whose result sums over the items."""
@@ -480,7 +500,8 @@ class _Slicer:
 
     def _backward_around(self) -> tuple[list[Op], list[Op]]:
         """The same of backward ops: those of later layers and the weights of losses come before the slices."""
-        position, start = self.whole.position, self.whole.position[self.backward[0].name]
+        position = self.whole.position
+        start = position[self.backward[0].name] if self.backward else len(position)
         outside = [op for op in self.whole.of_kind(BACKWARD) if op.name not in self.region]
         early = [op for op in outside if position[op.name] < start or isinstance(op.record, Fill)]
         return early, [op for op in outside if op not in early]

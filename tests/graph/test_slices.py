@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from layermem.backends.cpu import CpuDevice
 from layermem.backends.reference import ReferenceDevice
 from layermem.compiler import compile
 from layermem.data import probe
@@ -58,12 +59,31 @@ def names(graph, *kinds):
 def test_the_whole_step_runs_slice_by_slice_and_the_updates_behind_the_last_one():
     graph = sliced(CHAIN, "whole/2")
     whole = train_graph(net_of(CHAIN), ReferenceDevice(), MOMENTUM)
-    inside = [op.name for op in whole.ops if op.kind != UPDATE and op.name not in ("data.forward", "loss.output")]
+    once = ("data.forward", "score.wgrad", "loss.output")
+    inside = [op.name for op in whole.ops if op.kind != UPDATE and op.name not in once]
     slices = [f"{name}@{i}/2" for i in (1, 2) for name in inside]
-    assert names(graph, FORWARD, BACKWARD) == ["data.forward", *slices, "loss.output"]
+    assert names(graph, FORWARD, BACKWARD) == ["data.forward", *slices, "loss.output", "score.wgrad"]
     first = next(i for i, op in enumerate(graph.ops) if op.kind == UPDATE)
-    assert graph.ops[first].name == "score.w0.update" and graph.ops[first - 1].name == "score.dgrad@2/2"
+    assert {op.name for op in graph.ops[first:] if op.kind != UPDATE} <= {"score.wgrad", "loss.output"}
     assert {op.name for op in graph.of_kind(UPDATE)} == {op.name for op in whole.of_kind(UPDATE)}
+
+
+def test_a_gradient_of_more_bytes_than_its_operands_is_computed_once_behind_the_slices():
+    """score has 5 x 90 weights, and 4 x (90 + 5) operands; conv1 has fewer weights than its top has pixels."""
+    graph = sliced(CHAIN, "whole/4")
+    wgrad = graph.by_name["score.wgrad"]
+    assert wgrad.record.part is None and not wgrad.views and "score.wgrad.dw0.carry" not in graph.buffers
+    assert graph.by_name["score.dgrad@1/4"].views.keys() == {"dy0"}  # whole for its sake
+    assert "conv1.wgrad@4/4" in graph.by_name
+
+
+def test_layers_that_share_a_weight_add_to_its_gradient_in_the_order_of_the_whole_step():
+    """On cpu the second sum goes on from the first: it waits for all slices of that."""
+    order = ["right.wgrad@1/2", "right.wgrad@2/2", "left.wgrad"]
+    for device, wanted in ((CpuDevice(), order), (ReferenceDevice(), [*order[:1], "left.wgrad@1/2", *order[1:2]])):
+        graph = sliced(NETS["shared"], "whole/2", device)
+        ops = [op.name for op in graph.ops if op.name.startswith(("left.wgrad", "right.wgrad"))]
+        assert ops[: len(wanted)] == wanted
 
 
 def test_of_a_prefix_the_forward_slices_run_in_falling_and_the_backward_slices_in_rising_order():
