@@ -260,22 +260,28 @@ class _Slicer:
 
     def _goes_on(self, op: Op, role: str) -> bool:
         """Whether the slices of `op` begin with what the result is added to."""
-        small = self.small.get(op.name)
-        if small is None or role not in op.accumulates:
-            return False
-        return self.device.sums_in_place(small.record.of_slice(self.parts[0], op.record), op.step, role)
+        record = self._record_of_slice(op) if role in op.accumulates else None
+        return record is not None and self.device.sums_in_place(record, op.step, role)
 
     def _better_whole(self, op: Op, gradients: Collection[str]) -> bool:
         """Whether the operands of `op`, as far as they would be pieces, take no more bytes than what slices carry."""
-        small = self.small.get(op.name)
-        operands = [b for b in unique(op.reads) if not self.whole.buffers[b].persistent]
-        if small is None or any(not self._divided(b) or self.whole.buffers[b].kind == STASH for b in operands):
+        record = self._record_of_slice(op)
+        if record is None:
             return False
-        record = small.record.of_slice(self.parts[0], op.record)
         carried = [self.device.carry_bytes(record, op.step, role) for role in gradients]
         outside = {b for each in self.whole.ops if each.name not in self.region for b in each.touches}
-        nbytes = sum(self.whole.buffers[b].nbytes for b in operands if b not in outside)
+        nbytes = sum(self.whole.buffers[b].nbytes for b in self._operands(op) if b not in outside)
         return any(each is None for each in carried) or nbytes <= sum(each or 0 for each in carried)
+
+    def _operands(self, op: Op) -> list[str]:
+        return [b for b in unique(op.reads) if not self.whole.buffers[b].persistent]
+
+    def _record_of_slice(self, op: Op) -> OpRecord | None:
+        """The record of the first slice of `op`; None where slices do not have equal shares of all operands."""
+        small = self.small.get(op.name)
+        if small is None or any(not self._divided(b) for b in self._operands(op)):
+            return None
+        return small.record.of_slice(self.parts[0], op.record)
 
     def _sums(self, op: Op) -> frozenset[str]:
         """Roles of `op` whose result sums over the items."""

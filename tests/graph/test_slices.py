@@ -241,6 +241,16 @@ def test_what_cannot_be_sliced_is_refused_by_name(why):
         sliced(source, cut)
 
 
+def test_ranges_that_end_within_a_layer_of_steps_are_refused_in_a_sentence():
+    """Some parts have fewer rows than there are items."""
+    layers = [node.layer.name for node in net_of(NETS["recurrent"]).nodes]
+    for last in layers:
+        try:
+            sliced(NETS["recurrent"], f"..{last}/2", CpuDevice())
+        except InputError as error:
+            assert "slice" in str(error)
+
+
 def test_a_device_that_cannot_carry_a_sum_refuses_the_layer():
     class Other(ReferenceDevice):
         def carry_bytes(self, record, step, role):
