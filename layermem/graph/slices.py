@@ -110,7 +110,7 @@ def sliced_graph(net: Net, make: Callable[[Net], Graph], cut: Cut, device: Devic
 
 
 class StepSlicer:
-    """The training step of a net in any slices, each made once.
+    """The training step of a net, or its forward pass, in any slices, each made once.
 
     whole  the graph of the step; `make` gives that of the same step of another net
     """
@@ -130,6 +130,15 @@ class StepSlicer:
         if cut not in self._sliced:
             self._sliced[cut] = sliced_graph(self.net, self._made, cut, self._device)
         return self._sliced[cut]
+
+    def graph_or_whole(self, cut: Cut) -> Graph:
+        """The same for a net that may have another batch: in as many slices, or the next number that divides its own;
+        without slices where it cannot be cut."""
+        counts = (count for count in range(cut.count, self.items + 1) if self.items % count == 0)
+        try:
+            return self.graph(replace(cut, count=next(counts, cut.count)))
+        except InputError:
+            return self.whole
 
     def _made(self, net: Net) -> Graph:
         if net is self.net:
@@ -160,9 +169,11 @@ class _Slicer:
         self.first, self.last = self._range()
         self.span = self.last - self.first + 1
         self.region = self._region()
-        if not any(op.name in self.region for op in whole.of_kind(BACKWARD)):
+        backward = list(whole.of_kind(BACKWARD))
+        if backward and not any(op.name in self.region for op in backward):
             raise InputError(f"has no gradients in layers {cut.first}..{cut.last} to slice; {OTHERWISE}")
-        self.region -= self._late_sums()
+        self.late = self._late_sums()
+        self.region -= self.late
         inside = [op for op in whole.ops if op.name in self.region]
         self.forward = [op for op in inside if op.kind == FORWARD]
         self.backward = [op for op in inside if op.kind == BACKWARD]
@@ -245,7 +256,9 @@ class _Slicer:
         late: set[str] = set()
         for op in self.whole.of_kind(BACKWARD):
             gradients = sums.get(op.name, {})
-            waits = any(name in ended or (name in begun and self._goes_on(op, role)) for role, name in gradients.items())
+            waits = any(
+                name in ended or (name in begun and self._goes_on(op, role)) for role, name in gradients.items()
+            )
             if waits or (gradients and fixed.isdisjoint(gradients.values()) and self._better_whole(op, gradients)):
                 late.add(op.name)
                 ended.update(gradients.values())
@@ -515,8 +528,11 @@ class _Slicer:
     def _moved(self, ops: Iterable[Op]) -> Iterator[Op]:
         """Ops that run once, each with the number that its node has behind the slices, or in the one that runs last."""
         shift = (self.cut.count - 1) * self.span
+        behind = self.late & {op.name for op in self._backward_around()[1]}
         for op in ops:
-            if op.node < self.first or (op.node <= self.last and op.kind == FORWARD and not op.reads):
+            if not behind.isdisjoint((op.name, *op.covers)):  # with the slice that runs last
+                yield replace(op, node=op.node + shift * self.interleaved)
+            elif op.node < self.first or (op.node <= self.last and op.kind == FORWARD and not op.reads):
                 yield op
             else:
                 recompute = None if op.recompute is None else replace(op.recompute, node=op.node + shift)

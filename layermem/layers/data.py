@@ -79,7 +79,8 @@ def make_feed_layer(
 ) -> Feed:
     """The input layer of `param`; `batch` and `inputs` (NCHW by top name) replace the sizes that it states.
 
-    `batch`, and the shapes of an Input or DummyData layer, are also written into `param`, from which the data source reads its size.
+    `batch`, and the shapes of an Input or DummyData layer, are also written into `param`, from which the data source
+    reads its size.
     takes_inputs   whether an error may advise to give `inputs`
     """
     if batch is not None:

@@ -70,7 +70,10 @@ SUMS = {
     "slopes": Case('type: "PReLU"', [(70, 13, 11)], 7, [(3, 4), (1,) * 7]),
     "lengths of pixels": Case('type: "Normalize"', [(70, 13, 11)], 7, [(3, 4), (1,) * 7]),
     "lengths of items, one scale": Case(
-        'type: "Normalize" norm_param { across_spatial: true channel_shared: true }', [(70, 13, 11)], 7, [(3, 4), (1,) * 7]
+        'type: "Normalize" norm_param { across_spatial: true channel_shared: true }',
+        [(70, 13, 11)],
+        7,
+        [(3, 4), (1,) * 7],
     ),
     "rows of a table": Case(
         'type: "Embed" embed_param { num_output: 9 input_dim: 5 }', [(30,)], 7, [(3, 4), (1,) * 7], {0: 5}

@@ -100,6 +100,14 @@ ROWS = f"""
             transpose: true weight_filler {{ type: "xavier" }} }} }}
     {LOSS % "rows"}
 """
+WIDE = f"""
+    {DATA} {conv("stem", "data", 4, 3)} {relu("stem")}
+    layer {{ name: "wide" type: "Convolution" bottom: "stem" top: "wide" convolution_param {{ num_output: 8
+            kernel_h: 6 kernel_w: 5 weight_filler {{ type: "msra" }} }} }} {relu("wide")}
+    layer {{ name: "three" type: "Concat" bottom: "wide" bottom: "wide" bottom: "wide" top: "three"
+            concat_param {{ axis: 2 }} }}
+    {LOSS % "three"}
+"""
 NETS = {
     "chain": CHAIN,
     "inception": INCEPTION,
@@ -111,6 +119,7 @@ NETS = {
     "normalized": NORMALIZED,
     "words": WORDS,
     "rows": ROWS,
+    "wide": WIDE,
     "Euclidean": loss_net("EuclideanLoss", FIVE),
     "SigmoidCrossEntropy": loss_net("SigmoidCrossEntropyLoss", FIVE),
     "SmoothL1": loss_net("SmoothL1Loss", FIVE),
@@ -188,6 +197,15 @@ def test_a_range_of_layers_in_slices_has_the_bits_of_the_whole_step(device, cut)
 )
 def test_slices_have_the_same_bits_under_every_plan(device, cut, strategy):
     assert_same_bits(Step(INCEPTION, device, cut, strategy), Step(INCEPTION, device, None))
+
+
+@pytest.mark.parametrize("strategy", ["caffe", "recompute-approx", "hybrid"])
+@pytest.mark.parametrize("cut", ["..wide_relu/2", "..three/4", "wide../2", "whole/4"])
+def test_gradients_behind_the_slices_have_the_same_bits_under_every_plan(device, cut, strategy):
+    """That of `wide` has more bytes than its operands; three roles of one op add to the gradient of its top."""
+    step = Step(WIDE, device, cut.replace("wide_relu", "wide" if device.name == "cpu" else "wide_relu"), strategy)
+    assert any(op.step == "wgrad" and op.layers[0] == "wide" and op.record.part is None for op in step.graph.ops)
+    assert_same_bits(step, Step(WIDE, device, None))
 
 
 @pytest.mark.parametrize("cut", ["..pool1/2", "whole/2"])
