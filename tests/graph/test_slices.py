@@ -230,6 +230,8 @@ REFUSED = {
     "labels": (MADE_LABELS, "whole/2", "layer 'loss' counts all labels in 'half', which is made slice by slice; give"),
     "axis 0": (FIXED, "whole/2", "layer 'four' cannot be sliced: with a batch of 2, it turns"),
     "recurrent": (NETS["recurrent"], "whole/2", "layer 'steps' cannot be sliced: with a batch of 2"),
+    "three spatial axes": (DATA.replace("dim: 6 dim: 5", "dim: 4 dim: 6 dim: 5") + conv("solid", "data", 3, 3)
+        + LOSS % "solid", "whole/2", "layer 'solid/images' mixes the items of a batch"),
     "no gradient": (CHAIN, "data/2", "no gradients in layers data..data to slice"),
 }  # fmt: skip
 
