@@ -42,7 +42,9 @@ class Job:
     history_count   blobs of optimizer state per parameter
     free_bytes  returns the bytes that the budget `free` stands for
     slicer      makes the training step in slices; None where there is none, as for a net in TEST
-    slices      of the first graph: AUTO_SLICES where the planner may choose them, NO_SLICES, or a Cut as text
+    test_slicers   the same for the test nets, whose graphs are the last ones
+    slices      of the first graph: AUTO_SLICES where the planner may choose them, NO_SLICES, or a Cut as text; test
+                nets run in the same ones, where they have these layers
     """
 
     title: str
@@ -53,6 +55,7 @@ class Job:
     hints: Hints = field(default_factory=Hints)
     free_bytes: Callable[[], int] | None = None
     slicer: StepSlicer | None = None
+    test_slicers: tuple[StepSlicer, ...] = ()
     slices: str = NO_SLICES
 
     def __repr__(self) -> str:
@@ -73,7 +76,7 @@ class Job:
         """Arena under strategy `caffe`, without slices: percentages are of it.  It has no gaps, so its live bytes are
         its peak."""
         in_slices = self.graphs[0] is not self.whole
-        arena = ArenaPlanner((self.whole, *self.graphs[1:]), self.costs) if in_slices else self.arena
+        arena = ArenaPlanner((self.whole, *self._others(None)), self.costs) if in_slices else self.arena
         plan = get_strategy("caffe").make(self.whole, self.costs, None, arena, Hints())
         return arena.live_bytes(plan)
 
@@ -120,11 +123,19 @@ class Job:
         """The same job with its training step in slices: "auto", "off", layers and a count such as "conv1..pool2/4", or
         "whole/4"; None is "off".  InputError where it cannot be cut so."""
         if slices is None or slices in (NO_SLICES, AUTO_SLICES):
-            return replace(self, graphs=(self.whole, *self.graphs[1:]), slices=slices or NO_SLICES)
+            return replace(self, graphs=(self.whole, *self._others(None)), slices=slices or NO_SLICES)
         cut = Cut.parse(slices)
         if self.slicer is None:
             raise InputError(f"slices '{slices}' are of a training step, and there is none; leave them out")
-        return replace(self, graphs=(self.slicer.graph(cut), *self.graphs[1:]), slices=str(cut))
+        return replace(self, graphs=(self.slicer.graph(cut), *self._others(cut)), slices=str(cut))
+
+    def _others(self, cut: Cut | None) -> tuple[Graph, ...]:
+        """All graphs but the first, those of test nets in the slices of `cut` where they can be."""
+        end = len(self.graphs) - len(self.test_slicers)
+        return (
+            *self.graphs[1:end],
+            *(each.whole if cut is None else each.graph_or_whole(cut) for each in self.test_slicers),
+        )
 
     def with_plan(self, plan: Plan | PathName | None) -> tuple[Job, Plan | None]:
         """A saved plan, or the one in a file, with the job in its slices; InputError if it was made for another job."""

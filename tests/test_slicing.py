@@ -56,6 +56,28 @@ def test_a_net_that_does_not_train_has_no_slices():
         api.job_of(net, device="reference").with_slices("whole/2")
 
 
+def test_the_test_nets_of_a_solver_run_in_the_same_slices():
+    """60 images a test batch: 8 slices cannot share them, 10 can."""
+    results = []
+    for slices in (None, "whole/8", "conv1..pool1/4"):
+        with layermem.Solver(
+            "prototxt/digits/solver.prototxt", device="cpu", strategy="liveness", slices=slices
+        ) as solver:
+            solver.step(1)
+            result = {name: value.tobytes() for name, value in solver.test(0).items()}
+            results.append(([each.graph.slices for each in solver.program.schedules], result))
+            assert solver.runner.measured_peak_bytes == solver.program.arena_bytes
+    assert [slices for slices, _ in results] == [["", ""], ["whole/8", "whole/10"], ["conv1..pool1/4"] * 2]
+    assert results[0][1] == results[1][1] == results[2][1]
+
+
+def test_a_test_net_without_these_layers_is_not_sliced():
+    with layermem.Solver("prototxt/digits/solver.prototxt", device="reference") as solver:
+        job = solver.job
+    assert job.test_slicers[0].graph_or_whole(Cut("no_such_layer", "", 2)) is job.graphs[1]
+    assert job.with_slices("whole/2").with_slices("off").graphs == job.graphs
+
+
 # -- the choice --------------------------------------------------------------------------------------------------------
 
 

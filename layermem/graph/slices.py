@@ -113,7 +113,7 @@ def sliced_graph(net: Net, make: Callable[[Net], Graph], cut: Cut, device: Devic
 
 
 class StepSlicer:
-    """The training step of a net in any slices, each made once.
+    """The training step of a net, or its forward pass, in any slices, each made once.
 
     whole  the graph of the step; `make` gives that of the same step of another net
     """
@@ -133,6 +133,15 @@ class StepSlicer:
         if cut not in self._sliced:
             self._sliced[cut] = sliced_graph(self.net, self._made, cut, self._device)
         return self._sliced[cut]
+
+    def graph_or_whole(self, cut: Cut) -> Graph:
+        """The same for a net that may have another batch: in as many slices, or the next number that divides its own;
+        without slices where it cannot be cut."""
+        counts = (count for count in range(cut.count, self.items + 1) if self.items % count == 0)
+        try:
+            return self.graph(replace(cut, count=next(counts, cut.count)))
+        except InputError:
+            return self.whole
 
     def _made(self, net: Net) -> Graph:
         if net is self.net:
@@ -163,13 +172,14 @@ class _Slicer:
         self.first, self.last = self._range()
         self.span = self.last - self.first + 1
         self.region = self._region()
-        self.sums_once = self._sums_once()
-        self.region -= self.sums_once
+        backward = list(whole.of_kind(BACKWARD))
+        if backward and not any(op.name in self.region for op in backward):
+            raise InputError(f"has no gradients in layers {cut.first}..{cut.last} to slice; {OTHERWISE}")
+        self.late = self._late_sums()
+        self.region -= self.late
         inside = [op for op in whole.ops if op.name in self.region]
         self.forward = [op for op in inside if op.kind == FORWARD]
         self.backward = [op for op in inside if op.kind == BACKWARD]
-        if not self.backward:
-            raise InputError(f"has no gradients in layers {cut.first}..{cut.last} to slice; {OTHERWISE}")
         outside = [op for op in whole.ops if op.name not in self.region]
         self.interleaved = not any(op.kind == BACKWARD and op.node > self.last for op in outside)
         self.touched_outside = {b for op in outside for b in op.touches}
@@ -225,26 +235,6 @@ class _Slicer:
             read.update(b for op in ops for b in op.reads)
         return region
 
-    def _sums_once(self) -> set[str]:
-        """Names of the backward ops of the region that run once, behind the slices; unless these are all."""
-        inside = [op for op in self.whole.ops if op.name in self.region and op.kind == BACKWARD]
-        found = {op.name for op in inside if self._is_summed_once(op)}
-        return found if len(found) < len(inside) else set()
-
-    def _is_summed_once(self, op: Op) -> bool:
-        """Whether an op only sums over the items, and reads less of the whole batch than it would carry."""
-        whole, results = self.whole.buffers, {*op.writes, *op.updates}
-        sums = op.record.batch_sums(op.step) or ()
-        blobs = [b for b in op.reads if whole[b].kind in (DATA, DIFF, STASH)]
-        others = (each for each in self.whole.ops if each.kind == BACKWARD and each is not op)
-        return (
-            results <= {op.roles[role] for role in sums if role in op.roles}
-            and all(whole[b].kind == GRADIENT for b in results)
-            and results.isdisjoint(b for each in others for b in each.touches)
-            and all(self._divided(b) and whole[b].nbytes % (self.cut.count * self.parts[0].count) == 0 for b in blobs)
-            and sum(whole[b].nbytes for b in blobs) < sum(whole[b].nbytes for b in results)
-        )
-
     def _runs_once(self, op: Op) -> bool:
         """Whether an op has nothing to do with the items, or is for the host."""
         if isinstance(op.record, CopyOut):
@@ -255,6 +245,59 @@ class _Slicer:
             inside = all(self.first <= each.node <= self.last and each.kind == BACKWARD for each in others)
             return not inside and not self._divided(op.roles["y0"])
         return not reads_blobs
+
+    def _late_sums(self) -> set[str]:
+        """Names of ops of the region that run once, behind the slices, on whole operands.  They sum gradients only, and
+            go on from the complete sum of another layer, such as that of a weight which both have
+            or have operands that take no more bytes than what slices would carry: many weights, and few images
+            or have no sums by slices on this device
+        So does all that is added to these gradients later."""
+        sums = {op.name: self._summed_gradients(op) for op in self.whole.of_kind(BACKWARD) if op.name in self.region}
+        fixed = {b for op in self.whole.ops if op.name in sums and not sums[op.name] for b in (*op.writes, *op.updates)}
+        begun: set[str] = set()  # gradients that the slices of earlier ops sum
+        ended: set[str] = set()  # and those to which no slice adds any more
+        late: set[str] = set()
+        for op in self.whole.of_kind(BACKWARD):
+            gradients = sums.get(op.name, {})
+            waits = any(
+                name in ended or (name in begun and self._goes_on(op, role)) for role, name in gradients.items()
+            )
+            if waits or (gradients and fixed.isdisjoint(gradients.values()) and self._better_whole(op, gradients)):
+                late.add(op.name)
+                ended.update(gradients.values())
+            else:
+                begun.update(gradients.values())
+        return late
+
+    def _summed_gradients(self, op: Op) -> dict[str, str]:
+        """Gradients of parameters that `op` sums over the items, by role; none where it computes anything else."""
+        sums = {role: op.roles[role] for role in op.record.batch_sums(op.step) or () if role in op.roles}
+        return sums if all(name in sums.values() for name in (*op.writes, *op.updates)) else {}
+
+    def _goes_on(self, op: Op, role: str) -> bool:
+        """Whether the slices of `op` begin with what the result is added to."""
+        record = self._record_of_slice(op) if role in op.accumulates else None
+        return record is not None and self.device.sums_in_place(record, op.step, role)
+
+    def _better_whole(self, op: Op, gradients: Collection[str]) -> bool:
+        """Whether the operands of `op`, as far as they would be pieces, take no more bytes than what slices carry."""
+        record = self._record_of_slice(op)
+        if record is None:
+            return False
+        carried = [self.device.carry_bytes(record, op.step, role) for role in gradients]
+        outside = {b for each in self.whole.ops if each.name not in self.region for b in each.touches}
+        nbytes = sum(self.whole.buffers[b].nbytes for b in self._operands(op) if b not in outside)
+        return any(each is None for each in carried) or nbytes <= sum(each or 0 for each in carried)
+
+    def _operands(self, op: Op) -> list[str]:
+        return [b for b in unique(op.reads) if not self.whole.buffers[b].persistent]
+
+    def _record_of_slice(self, op: Op) -> OpRecord | None:
+        """The record of the first slice of `op`; None where slices do not have equal shares of all operands."""
+        small = self.small.get(op.name)
+        if small is None or any(not self._divided(b) for b in self._operands(op)):
+            return None
+        return small.record.of_slice(self.parts[0], op.record)
 
     def _sums(self, op: Op) -> frozenset[str]:
         """Roles of `op` whose result sums over the items."""
@@ -401,8 +444,8 @@ class _Slicer:
 
     def _check_begins(self, op: Op, role: str) -> None:
         """Sums that begin with what a gradient holds need it complete when the first slice runs."""
-        gradient = op.roles[role]
-        if any(gradient in (*each.writes, *each.updates) for each in self.backward if each is not op):
+        gradient, before = op.roles[role], self.backward[: self.backward.index(op)]
+        if any(gradient in (*each.writes, *each.updates) for each in before):
             raise self._refusal(op, f"adds to the gradient '{gradient}' of another layer in the slices")
 
     def _overlays(self, small: Op, number: int) -> tuple[BufferOverlay, ...]:
@@ -448,11 +491,7 @@ class _Slicer:
             else:
                 buffers[name] = buffer
         buffers |= self.carries
-        fused = tuple(
-            self._summed_once(op) if op.covers[0] in self.sums_once else next(self._moved([op]))
-            for op in self.whole.fused_updates
-            if self.region.isdisjoint(op.covers)
-        )
+        fused = tuple(self._moved(op for op in self.whole.fused_updates if self.region.isdisjoint(op.covers)))
         return Graph(
             self.whole.name, buffers, tuple(ops), self.whole.device, self.whole.warnings, fused, slices=str(self.cut)
         )
@@ -475,15 +514,10 @@ class _Slicer:
                 *(self._slice(op, i, i == 0) for i in slices for op in self.backward),
                 *self._moved(rest),
             ]
-        ops += [self._summed_once(op) for op in self.whole.ops if op.name in self.sums_once]
         others = [op for op in self.whole.ops if op.kind == UPDATE]
         updates = [op for op in others if isinstance(op.record, Update)]
         ops += [op for op in others if op not in updates and op.name != HOLD]
         return [*with_updates(ops, updates), *(op for op in others if op.name == HOLD)]
-
-    def _summed_once(self, op: Op) -> Op:
-        """A sum of the whole batch, or its fused update, at the node of the slice whose backward is the last."""
-        return replace(op, node=self._node(op, self.cut.count - 1))
 
     def _forward_around(self) -> tuple[list[Op], list[Op]]:
         """Forward ops that run once, before the slices and after them: later layers, and what needs their output."""
@@ -502,17 +536,20 @@ class _Slicer:
 
     def _backward_around(self) -> tuple[list[Op], list[Op]]:
         """The same of backward ops: those of later layers and the weights of losses come before the slices."""
-        position, start = self.whole.position, self.whole.position[self.backward[0].name]
-        inside = self.region | self.sums_once
-        outside = [op for op in self.whole.of_kind(BACKWARD) if op.name not in inside]
+        position = self.whole.position
+        start = position[self.backward[0].name] if self.backward else len(position)
+        outside = [op for op in self.whole.of_kind(BACKWARD) if op.name not in self.region]
         early = [op for op in outside if position[op.name] < start or isinstance(op.record, Fill)]
         return early, [op for op in outside if op not in early]
 
     def _moved(self, ops: Iterable[Op]) -> Iterator[Op]:
         """Ops that run once, each with the number that its node has behind the slices, or in the one that runs last."""
         shift = (self.cut.count - 1) * self.span
+        behind = self.late & {op.name for op in self._backward_around()[1]}
         for op in ops:
-            if op.node < self.first or (op.node <= self.last and op.kind == FORWARD and not op.reads):
+            if not behind.isdisjoint((op.name, *op.covers)):  # with the slice that runs last
+                yield replace(op, node=op.node + shift * self.interleaved)
+            elif op.node < self.first or (op.node <= self.last and op.kind == FORWARD and not op.reads):
                 yield op
             else:
                 recompute = None if op.recompute is None else replace(op.recompute, node=op.node + shift)

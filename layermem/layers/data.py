@@ -79,7 +79,8 @@ def make_feed_layer(
 ) -> Feed:
     """The input layer of `param`; `batch` and `inputs` (NCHW by top name) replace the sizes that it states.
 
-    `batch`, and the shapes of an Input layer, are also written into `param`, from which the data source reads its size.
+    `batch`, and the shapes of an Input or DummyData layer, are also written into `param`, from which the data source
+    reads its size.
     takes_inputs   whether an error may advise to give `inputs`
     """
     if batch is not None:
@@ -97,7 +98,10 @@ def make_feed_layer(
     if not param.top:
         raise InputError("has no top; name at least one 'top:'")
     if param.type == "Input":
-        _set_shapes(param, shapes)
+        _set_shapes(param.input_param, shapes)
+    elif param.type == "DummyData" and any(top in inputs for top in param.top):
+        param.dummy_data_param.ClearField("num")  # BVLC's older form states all four axes, one by one
+        _set_shapes(param.dummy_data_param, shapes)
     return FEED_LAYERS[param.type](param, phase, shapes)
 
 
@@ -155,11 +159,11 @@ def set_batch(param: Message, batch: int) -> None:
                 shape.dim[0] = batch
 
 
-def _set_shapes(param: Message, shapes: Shapes) -> None:
-    """Set the shapes of an Input layer."""
-    del param.input_param.shape[:]
+def _set_shapes(block: Message, shapes: Shapes) -> None:
+    """Set the shapes in the parameters of an Input or DummyData layer."""
+    del block.shape[:]
     for shape in shapes:
-        param.input_param.shape.add(dim=shape)
+        block.shape.add(dim=shape)
 
 
 def stated_batch(param: Message) -> int:

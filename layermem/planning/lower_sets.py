@@ -288,16 +288,18 @@ class BufferParts:
                 self.writers.setdefault(buffer, []).append(op.name)
         ran_forward = {op.node: op.name for op in graph.ops if op.kind == FORWARD and op.name not in left_out}
         self.ordered = {buffer: list(names) for buffer, names in self.writers.items()}
-        backward = [op for op in graph.ops if op.kind == BACKWARD and op.name not in left_out]
-        viewed = {buffer for op in backward for buffer in op.view_of}
-        read_whole = {b for op in backward for b in op.reads if b in viewed and b not in op.view_of}
-        for op in backward:
-            for buffer in _carries(op) | read_whole & {*op.writes, *op.updates}:
+        for op in (op for op in graph.ops if op.kind == BACKWARD and op.name not in left_out):
+            for buffer in (*_carries(op), *self._shared_gradients(op)):
                 self.ordered.setdefault(buffer, []).insert(0, ran_forward[op.node])
         self.orders_of: dict[str, list[str]] = {}  # of a forward op: the buffers
         for buffer, names in self.ordered.items():
             for name in names:
                 self.orders_of.setdefault(name, []).append(buffer)
+
+    def _shared_gradients(self, op: Op) -> list[str]:
+        """Gradients of which a backward slice writes its own items: an op that reads all of them comes behind it."""
+        written = {*op.writes, *op.updates}
+        return unique(op.roles[role] for role in op.views if op.roles[role] in written)
 
     def named(self, buffer: str, nbytes: int) -> list[tuple[str, int]]:
         """The parts of a buffer by name, with their bytes."""

@@ -341,7 +341,10 @@ class _Verifier:
         op = instruction.op
         if op is None or not op.views:
             return set()
-        added = {op.roles[role] for role in op.accumulates}
+        written: dict[str, str] = {}  # a buffer -> the first role that has it: others add to what that writes
+        for role in op.roles:
+            written.setdefault(op.roles[role], role)
+        added = {buffer for buffer, role in written.items() if role in op.accumulates}
         inputs, _ = self.expected[instruction.what]
         viewed = (b for b in op.updates if b in op.view_of and b not in added)
         return {b for b in viewed if (b, op.view_of[b].first) not in inputs}

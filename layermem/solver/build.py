@@ -145,14 +145,20 @@ def graphs_of(nets: Nets, solver: SolverFile, device: Device, keep: Sequence[str
     those that end in .diff are for gradients of parameters."""
     p = solver.message
     rule, held, clip = rule_of(p), p.iter_size > 1, p.clip_gradients >= 0
-    wanted = [[each.version for each in reported(net)] for net in nets.all]
-    kept = [kept_names(net, keep) for net in nets.all]
     check_keep(nets.all, keep)
     graphs = [step_of(solver, device, keep)(nets.train)]
     if held:
         graphs.append(update_graph(nets.train, device, rule, clip=clip))
-    tests = zip(nets.tests, wanted[1:], kept[1:])
-    return graphs + [forward_graph(net, device, outputs, names) for net, outputs, names in tests]
+    return graphs + [test_of(device, keep)(net) for net in nets.tests]
+
+
+def test_of(device: Device, keep: Sequence[str] = ()) -> Callable[[Net], Graph]:
+    """A function from a test net, in any batch size, to its forward pass."""
+
+    def test(net: Net) -> Graph:
+        return forward_graph(net, device, [each.version for each in reported(net)], kept_names(net, keep))
+
+    return test
 
 
 def step_of(solver: SolverFile, device: Device, keep: Sequence[str] = ()) -> Callable[[Net], Graph]:
@@ -181,7 +187,13 @@ def job_of(
         title_of(nets.train), nets.all, graphs, known, rule_of(solver.message).history_count,
         resolve_hints(hints, nets.train, device.default_host_bytes(spill=spill)), device.free_bytes,
         StepSlicer(nets.train, graphs[0], step_of(solver, device, keep), device),
+        _test_slicers(nets, graphs, device, keep),
     )  # fmt: skip
+
+
+def _test_slicers(nets: Nets, graphs: Sequence[Graph], device: Device, keep: Sequence[str]) -> tuple[StepSlicer, ...]:
+    tests = graphs[len(graphs) - len(nets.tests) :]
+    return tuple(StepSlicer(net, graph, test_of(device, keep), device) for net, graph in zip(nets.tests, tests))
 
 
 def job_of_net(net: Net, device: Device, costs: Costs, *, hints: Hints = Hints()) -> Job:

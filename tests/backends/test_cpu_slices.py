@@ -68,6 +68,13 @@ SUMS = {
     "channels and pixels": Case('type: "Scale" scale_param { num_axes: 3 }', [(6, 5, 4)], 150, [(30, 120)]),
     "one factor": Case('type: "Scale" scale_param { num_axes: 0 axis: 0 }', [(6, 15, 14)], 7, [(3, 4)]),
     "slopes": Case('type: "PReLU"', [(70, 13, 11)], 7, [(3, 4), (1,) * 7]),
+    "lengths of pixels": Case('type: "Normalize"', [(70, 13, 11)], 7, [(3, 4), (1,) * 7]),
+    "lengths of items, one scale": Case(
+        'type: "Normalize" norm_param { across_spatial: true channel_shared: true }',
+        [(70, 13, 11)],
+        7,
+        [(3, 4), (1,) * 7],
+    ),
     "rows of a table": Case(
         'type: "Embed" embed_param { num_output: 9 input_dim: 5 }', [(30,)], 7, [(3, 4), (1,) * 7], {0: 5}
     ),
@@ -197,7 +204,7 @@ def in_slices(case: Case, counts: Sequence[int], adds: bool, overlaid: bool = Fa
         part = BatchSlice(first, count, case.items)
         layer = case.layer(count)
         arrays = {role: piece_of(whole, role, value, part) for role, value in given.items()}
-        for step, of_whole in zip(steps_of(layer), steps_of(whole), strict=True):
+        for number, (step, of_whole) in enumerate(zip(steps_of(layer), steps_of(whole), strict=True)):
             record = record_of_slice(step.record or layer.record, of_whole.record or whole.record, part)
             op, accumulated = {role: arrays[role] for role in step.reads}, []
             if "x1" in step.reads and case.labels:
@@ -213,8 +220,7 @@ def in_slices(case: Case, counts: Sequence[int], adds: bool, overlaid: bool = Fa
                     continue
                 carry = role + CARRY
                 if part.is_first:
-                    nbytes = cpu_kernels.carry_bytes(record, step.step, role)
-                    assert nbytes
+                    nbytes = carried_bytes(case, counts, number, role)
                     carries[carry] = np.full(nbytes, 0xFF, np.uint8).view(np.float32)
                 op[carry] = carries[carry]
                 if part.is_last or (part.is_first and added):
@@ -228,6 +234,18 @@ def in_slices(case: Case, counts: Sequence[int], adds: bool, overlaid: bool = Fa
         first += count
     joined = {role: np.concatenate(pieces) for role, pieces in outputs.items() if role[0] in "yd"}
     return {**joined, **results}
+
+
+def carried_bytes(case: Case, counts: Sequence[int], number: int, role: str) -> int:
+    """What slices of these counts carry of a result of step `number`: it may depend on where they end."""
+    found = 0
+    for count in counts:
+        layer = case.layer(count)
+        step = steps_of(layer)[number]
+        record = replace(step.record or layer.record, part=BatchSlice(0, count, case.items))
+        found = max(found, cpu_kernels.carry_bytes(record, step.step, role) or 0)
+    assert found
+    return found
 
 
 def piece(array: np.ndarray, part: BatchSlice) -> np.ndarray:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from layermem.backends.cpu import CpuDevice
 from layermem.backends.reference import ReferenceDevice
 from layermem.compiler import compile
 from layermem.data import probe
@@ -70,13 +71,31 @@ def names(graph, *kinds):
 def test_the_whole_step_runs_slice_by_slice_and_the_updates_behind_the_last_one():
     graph = sliced(CHAIN, "whole/2")
     whole = train_graph(net_of(CHAIN), ReferenceDevice(), MOMENTUM)
-    inside = [op.name for op in whole.ops if op.kind != UPDATE and op.name not in ("data.forward", "loss.output")]
-    inside.remove("score.wgrad")  # it runs once
+    once = ("data.forward", "score.wgrad", "loss.output")
+    inside = [op.name for op in whole.ops if op.kind != UPDATE and op.name not in once]
     slices = [f"{name}@{i}/2" for i in (1, 2) for name in inside]
     assert names(graph, FORWARD, BACKWARD) == ["data.forward", *slices, "loss.output", "score.wgrad"]
-    first = next(i for i, op in enumerate(graph.ops) if op.kind == UPDATE)
-    assert graph.ops[first].name == "conv2.w0.update" and graph.ops[first - 1].name == "conv2.dgrad@2/2"
+    assert graph.position["conv2.w0.update"] > graph.position["conv2.wgrad@2/2"]
     assert {op.name for op in graph.of_kind(UPDATE)} == {op.name for op in whole.of_kind(UPDATE)}
+
+
+def test_a_gradient_of_more_bytes_than_its_operands_is_computed_once_behind_the_slices():
+    """score has 5 x 90 weights, and 4 x (90 + 5) operands; conv1 has fewer weights than its top has pixels."""
+    graph = sliced(CHAIN, "whole/4")
+    wgrad = graph.by_name["score.wgrad"]
+    assert wgrad.record.part is None and not wgrad.views and "score.wgrad.dw0.carry" not in graph.buffers
+    assert graph.by_name["score.dgrad@1/4"].views.keys() == {"dy0"}  # whole for its sake
+    assert "conv1.wgrad@4/4" in graph.by_name
+
+
+def test_layers_that_share_a_weight_add_to_its_gradient_in_the_order_of_the_whole_step():
+    """On cpu the second sum goes on from the first: it waits for all slices of that."""
+    order = ["right.wgrad@1/2", "right.wgrad@2/2", "left.wgrad"]
+    for device, wanted in ((CpuDevice(), order), (ReferenceDevice(), [*order[:1], "left.wgrad@1/2", *order[1:2]])):
+        graph = sliced(NETS["shared"], "whole/2", device)
+        ops = [op.name for op in graph.ops if ".wgrad" in op.name and op.name[0] in "lr"]
+        ops = [name.replace("left+left_relu", "left") for name in ops]  # fused on cpu
+        assert ops[: len(wanted)] == wanted
 
 
 def test_of_a_prefix_the_forward_slices_run_in_falling_and_the_backward_slices_in_rising_order():
@@ -244,6 +263,8 @@ REFUSED = {
     "labels": (MADE_LABELS, "whole/2", "layer 'loss' counts all labels in 'half', which is made slice by slice; give"),
     "axis 0": (FIXED, "whole/2", "layer 'four' cannot be sliced: with a batch of 2, it turns"),
     "recurrent": (NETS["recurrent"], "whole/2", "layer 'steps' cannot be sliced: with a batch of 2"),
+    "three spatial axes": (DATA.replace("dim: 6 dim: 5", "dim: 4 dim: 6 dim: 5") + conv("solid", "data", 3, 3)
+        + LOSS % "solid", "whole/2", "layer 'solid/images' mixes the items of a batch"),
     "no gradient": (CHAIN, "data/2", "no gradients in layers data..data to slice"),
 }  # fmt: skip
 
@@ -253,6 +274,16 @@ def test_what_cannot_be_sliced_is_refused_by_name(why):
     source, cut, message = REFUSED[why]
     with pytest.raises(InputError, match=message):
         sliced(source, cut)
+
+
+def test_ranges_that_end_within_a_layer_of_steps_are_refused_in_a_sentence():
+    """Some parts have fewer rows than there are items."""
+    layers = [node.layer.name for node in net_of(NETS["recurrent"]).nodes]
+    for last in layers:
+        try:
+            sliced(NETS["recurrent"], f"..{last}/2", CpuDevice())
+        except InputError as error:
+            assert "slice" in str(error)
 
 
 def test_a_device_that_cannot_carry_a_sum_refuses_the_layer():

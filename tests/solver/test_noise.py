@@ -124,6 +124,18 @@ def test_data_that_need_no_files_stay(tmp_path):
     assert own.loss == noise.loss  # DummyData
 
 
+@pytest.mark.parametrize("stated", ["shape { dim: 4 dim: 3 dim: 6 dim: 5 }", "num: 4 channels: 3 height: 6 width: 5"])
+def test_dummy_data_have_the_shapes_that_are_given(tmp_path, stated):
+    dummy = f'layer {{ name: "d" type: "DummyData" top: "x" dummy_data_param {{ {stated} }} }}'
+    labels = 'layer { name: "t" type: "DummyData" top: "t" dummy_data_param { shape { dim: 4 } } }'
+    with Solver(
+        solver_file(dummy + labels + INNER + SOFTMAX, tmp_path), device="reference", data="noise", batch=2,
+        inputs={"x": (2, 3, 2, 2)},
+    ) as solver:  # fmt: skip
+        solver.step(1)
+        assert solver.parameters()["ip"][0].shape == (5, 12)
+
+
 def test_shapes_without_noise_and_shapes_that_are_missing_are_refused(tmp_path):
     file = solver_file(absent_net(ABSENT["LMDB"]), tmp_path)
     with pytest.raises(InputError, match="add data='noise'"):

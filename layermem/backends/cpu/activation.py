@@ -56,7 +56,7 @@ def prelu_carry_bytes(op: PReLU, role: str) -> int | None:
     if has_one_slope(op):
         return None
     outer, channels, inner = op.x.around(1)
-    return cpu.channel_sums_carry_bytes(cpu.Channels(rows_of_batch(op, outer)["of"], channels, inner))
+    return cpu.channel_sums_carry_bytes(cpu.Channels(rows_of_batch(op, outer)["of"], channels, inner), outer)
 
 
 def prelu_backward_workspace_bytes(op: PReLU, roles: Collection[str]) -> int:

@@ -7,7 +7,8 @@ from typing import TypedDict
 
 from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
-from layermem.ops import L2Norm
+from layermem.backends.cpu.slices import is_slice, rows_of_batch
+from layermem.ops import CARRY, L2Norm
 
 
 class Shape(TypedDict):
@@ -22,7 +23,11 @@ def shape_of(op: L2Norm) -> Shape:
 
 
 def l2norm_workspace_bytes(op: L2Norm, roles: Collection[str]) -> int:
-    return cpu.l2norm_workspace_bytes(**shape_of(op))
+    return cpu.l2norm_workspace_bytes(**shape_of(op), is_slice=is_slice(op))
+
+
+def l2norm_carry_bytes(op: L2Norm, role: str) -> int:
+    return cpu.l2norm_carry_bytes(rows_of_batch(op, op.pixels)["of"], op.channels)
 
 
 @kernel(L2Norm, "forward", workspace=l2norm_workspace_bytes)
@@ -34,12 +39,12 @@ def l2norm_forward(op: L2Norm, call: CpuCall) -> list[Launch]:
     ]
 
 
-@kernel(L2Norm, "backward", workspace=l2norm_workspace_bytes)
+@kernel(L2Norm, "backward", workspace=l2norm_workspace_bytes, carry=l2norm_carry_bytes)
 def l2norm_backward(op: L2Norm, call: CpuCall) -> list[Launch]:
     return [
         cpu.l2norm_backward(
             **shape_of(op), eps=op.eps, dx=call["dx0"], dscale=call["dw0"], x=call["x0"], dy=call["dy0"],
             scale=call["w0"], accumulate_dx=call.accumulates("dx0"), accumulate_dscale=call.accumulates("dw0"),
-            workspace=call.workspace,
+            workspace=call.workspace, carry=call["dw0" + CARRY], **rows_of_batch(op, op.pixels),
         )
     ]  # fmt: skip

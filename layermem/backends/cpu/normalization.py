@@ -232,7 +232,7 @@ def scale_carry_bytes(op: Scale | Bias, role: str) -> int | None:
     if 0 not in op.summed or broadcast.leading or not op.operand.startswith("w"):
         return None
     whole = rows_of_batch(op, broadcast.outer)["of"]
-    return cpu.channel_sums_carry_bytes(cpu.Channels(whole, broadcast.width, broadcast.inner))
+    return cpu.channel_sums_carry_bytes(cpu.Channels(whole, broadcast.width, broadcast.inner), broadcast.outer)
 
 
 def sums_of_slice(op: Scale | Bias, call: CpuCall, role: str | None, kind: str, copy: int) -> list[Launch]:

@@ -97,7 +97,7 @@ def column_sums_workspace_bytes(op: OpRecord, rows: int, columns: int) -> int:
 
 
 def column_sums_carry_bytes(op: OpRecord, rows: int, columns: int) -> int:
-    return cpu.column_sums_carry_bytes(rows_of_batch(op, rows)["of"], columns)
+    return cpu.column_sums_carry_bytes(rows, rows_of_batch(op, rows)["of"], columns)
 
 
 def column_sums_in_place(op: OpRecord, rows: int, columns: int) -> bool:

@@ -31,8 +31,9 @@ def weight_rows(op: InnerProduct, w: Array) -> Array:
 
 
 def by_row(rows: Array, matrix: Array) -> Array:
-    """rows @ matrix"""
-    products: Array = rows[:, None] @ matrix
+    """rows @ matrix, of rows in one layout: with a batch of one item they may be a view with strides, which BLAS sums
+    in another order."""
+    products: Array = np.ascontiguousarray(rows)[:, None] @ matrix
     return products[:, 0]
 
 

@@ -42,7 +42,7 @@ SumKind sum_kind(const std::string& name) {
 }
 
 void bind_sums(py::module_& m) {
-    define(m, "channel_sums_carry_bytes", &channel_sums_carry_bytes, {arg("shape")});
+    define(m, "channel_sums_carry_bytes", &channel_sums_carry_bytes, {arg("shape"), arg("each")});
     define(m, "channel_sums",
            [](const Channels& shape, const std::string& kind, Address out, Address a, Address x, bool accumulate,
               int64_t first, int64_t of, Address carry) {

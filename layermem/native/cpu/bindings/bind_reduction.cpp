@@ -33,7 +33,7 @@ void bind_reduction(py::module_& m) {
            },
            {arg("rows"), arg("columns"), kw_only(), arg("out"), arg("x"), arg("accumulate") = false,
             arg("workspace") = 0, arg("first") = 0, arg("of") = 0, arg("carry") = 0});
-    define(m, "column_sums_carry_bytes", &column_sums_carry_bytes, {arg("rows"), arg("columns")});
+    define(m, "column_sums_carry_bytes", &column_sums_carry_bytes, {arg("each"), arg("rows"), arg("columns")});
     define(m, "top_k_workspace_bytes", &top_k_workspace_bytes, {arg("k")});
     define(m, "top_k",
            [](int64_t rows, int64_t size, int64_t k, Address index, Address value, Address x, int64_t inner,

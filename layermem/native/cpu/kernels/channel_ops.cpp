@@ -117,9 +117,10 @@ void run_sums_of_slice(const ChannelKernels& kernels, const ReductionKernels& re
 }  // namespace
 
 // The parts' sums, then those of a block that two slices share.
-int64_t channel_sums_carry_bytes(const Channels& whole) {
+int64_t channel_sums_carry_bytes(const Channels& whole, int64_t each) {
     whole.check();
-    return aligned_bytes<float>(sum_floats(whole) + 2 * whole.channels);
+    const bool has_block = whole.inner == 1 && ends_within_block(each, whole.outer, sum_parts(whole), kSumLines);
+    return aligned_bytes<float>(sum_floats(whole) + (has_block ? 2 * whole.channels : 0));
 }
 
 Launch channel_sums(const ChannelSum& args, const RowSlice& outer, float* out, bool accumulate, void* carry) {

@@ -26,7 +26,7 @@ void add_parts(const ReductionKernels& kernels, const Channels& shape, float* ou
 
 // out [channels] (+)= the first number of each channel of `args`, for a slice of a batch: `outer` are the outer indices of
 // args.shape in it.  Slices, in rising order, carry the sums of the whole batch's parts; the last one alone writes `out`.
-int64_t channel_sums_carry_bytes(const Channels& whole);
+int64_t channel_sums_carry_bytes(const Channels& whole, int64_t each);  // each: outer indices of a slice
 Launch channel_sums(const ChannelSum& args, const RowSlice& outer, float* out, bool accumulate, void* carry);
 
 }  // namespace layermem::cpu

@@ -2,7 +2,7 @@
 //
 //     traffic  forward: x read twice, y written; backward: x and dy read three times, dx written
 //     parts    the sums of dscale are taken over parts of the pixels, whose number depends on the shape only, and then
-//              added in order
+//              added in order; a slice of a batch adds its pixels to those of the whole batch's parts
 #include "cpu/kernels/l2norm.h"
 
 #include <algorithm>
@@ -24,8 +24,8 @@ void check(const L2NormShape& s) {
         throw std::invalid_argument("l2norm: pixels must be a multiple of group, and all sizes at least 1");
 }
 
-int64_t sum_parts(const L2NormShape& s) {
-    return std::min(s.pixels, std::clamp<int64_t>(s.pixels * s.channels / kPartFloats, 1, kMaxParts));
+int64_t sum_parts(int64_t pixels, int64_t channels) {
+    return std::min(pixels, std::clamp<int64_t>(pixels * channels / kPartFloats, 1, kMaxParts));
 }
 
 L2NormArgs norm_args(const L2NormShape& s, float eps, const float* x, const float* scale, void* workspace) {
@@ -62,14 +62,17 @@ void merge_groups(const L2NormArgs& args) {
     }
 }
 
-// dscale from the parts' sums [parts][channels].
+// dscale from the parts' sums [parts][channels], once all `pixels` of the batch are in them.
 void add_scale_sums(const L2NormKernels& kernels, const ReductionKernels& reduction, const L2NormShape& shape,
-                    const L2NormArgs& args, float* dscale, bool accumulate, float* sums) {
-    const int64_t parts = sum_parts(shape), channels = shape.channels;
+                    const L2NormArgs& args, const RowSlice& pixels, float* dscale, bool accumulate, float* sums) {
+    const int64_t channels = shape.channels, parts = sum_parts(pixels.all, channels);
     parallel_for(parts, [&](int64_t i) {
-        kernels.scale_sums(args, chunk_begin(shape.pixels, parts, i), chunk_begin(shape.pixels, parts, i + 1),
-                           sums + i * channels);
+        const int64_t first = chunk_begin(pixels.all, parts, i) - pixels.first;
+        const int64_t begin = std::max<int64_t>(first, 0);
+        const int64_t end = std::min(chunk_begin(pixels.all, parts, i + 1) - pixels.first, pixels.count);
+        if (begin < end) kernels.scale_sums(args, begin, end, sums + i * channels, first < 0);
     });
+    if (!pixels.is_last()) return;
     if (!shape.shared) return reduction.sum_rows(dscale, sums, channels, parts, channels, accumulate);
     double total = 0;
     for (int64_t i = 0; i < parts * channels; ++i) total += static_cast<double>(sums[i]);
@@ -78,10 +81,14 @@ void add_scale_sums(const L2NormKernels& kernels, const ReductionKernels& reduct
 
 }  // namespace
 
-// squares [pixels], dots [pixels], sums [parts][channels]
-int64_t l2norm_workspace_bytes(const L2NormShape& shape) {
+// squares [pixels], dots [pixels], sums [parts][channels]; these are carried where a slice is not the whole batch.
+int64_t l2norm_workspace_bytes(const L2NormShape& shape, bool is_slice) {
     check(shape);
-    return 2 * aligned_bytes<float>(shape.pixels) + aligned_bytes<float>(sum_parts(shape) * shape.channels);
+    return 2 * aligned_bytes<float>(shape.pixels) + (is_slice ? 0 : l2norm_carry_bytes(shape.pixels, shape.channels));
+}
+
+int64_t l2norm_carry_bytes(int64_t pixels, int64_t channels) {
+    return aligned_bytes<float>(sum_parts(pixels, channels) * channels);
 }
 
 Launch l2norm_forward(const L2NormShape& shape, float eps, float* y, const float* x, const float* scale,
@@ -96,20 +103,25 @@ Launch l2norm_forward(const L2NormShape& shape, float eps, float* y, const float
     };
 }
 
-Launch l2norm_backward(const L2NormShape& shape, float eps, const L2NormBackward& backward, void* workspace) {
+Launch l2norm_backward(const L2NormShape& shape, float eps, const L2NormBackward& backward, const RowSlice& pixels,
+                       void* workspace, void* carry) {
     check(shape);
+    const bool has_scale = backward.dscale || carry;
+    if (has_scale && !pixels.is_whole() && !carry)
+        throw std::invalid_argument("l2norm: a slice of a batch needs what slices carry");
     L2NormArgs args = norm_args(shape, eps, backward.x, backward.scale, workspace);
     char* rest = static_cast<char*>(workspace) + aligned_bytes<float>(shape.pixels);
     args.dy = backward.dy;
     args.out = backward.dx;
     args.accumulate = backward.accumulate_dx;
     if (backward.dx) args.dots = reinterpret_cast<float*>(rest);
-    auto* sums = reinterpret_cast<float*>(rest + aligned_bytes<float>(shape.pixels));
+    auto* sums = pixels.is_whole() ? reinterpret_cast<float*>(rest + aligned_bytes<float>(shape.pixels))
+                                   : static_cast<float*>(carry);
     return [=, &kernels = l2norm_kernels(), &reduction = reduction_kernels()] {
         over_pixels(kernels.sums, args);
         merge_groups(args);
-        if (backward.dscale)  // before dx, which may lie over x or dy
-            add_scale_sums(kernels, reduction, shape, args, backward.dscale, backward.accumulate_dscale, sums);
+        if (has_scale)  // before dx, which may lie over x or dy
+            add_scale_sums(kernels, reduction, shape, args, pixels, backward.dscale, backward.accumulate_dscale, sums);
         if (backward.dx) over_pixels(kernels.backward, args);
     };
 }

@@ -11,7 +11,7 @@ struct L2NormShape {
 };
 
 // Of both directions; y may be x, and dx may be x or dy.
-int64_t l2norm_workspace_bytes(const L2NormShape& shape);
+int64_t l2norm_workspace_bytes(const L2NormShape& shape, bool is_slice);
 Launch l2norm_forward(const L2NormShape& shape, float eps, float* y, const float* x, const float* scale,
                       void* workspace);
 
@@ -21,6 +21,9 @@ struct L2NormBackward {
     const float* scale;  // for dx
     bool accumulate_dx, accumulate_dscale;
 };
-Launch l2norm_backward(const L2NormShape& shape, float eps, const L2NormBackward& args, void* workspace);
+// Slices of a batch, `pixels` of it, carry the sums of dscale in rising order; the last one alone writes that.
+int64_t l2norm_carry_bytes(int64_t pixels, int64_t channels);  // pixels: of the whole batch
+Launch l2norm_backward(const L2NormShape& shape, float eps, const L2NormBackward& args, const RowSlice& pixels,
+                       void* workspace, void* carry);
 
 }  // namespace layermem::cpu

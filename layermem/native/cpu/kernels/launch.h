@@ -22,6 +22,10 @@ struct RowSlice {
     bool is_last() const { return first + count == all; }
 };
 
+// Whether one of the slices of `each` rows of a batch of `rows` ends within a block of `block` rows, where every part of
+// the batch begins a block (parts as chunk_begin divides the rows).
+bool ends_within_block(int64_t each, int64_t rows, int64_t parts, int64_t block);
+
 constexpr int64_t kAlignment = 256;  // bytes; of every buffer and of every part of a workspace
 
 inline int64_t align_up(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }

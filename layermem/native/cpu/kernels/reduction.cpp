@@ -231,9 +231,10 @@ int64_t column_sums_workspace_bytes(int64_t rows, int64_t columns) {
     return parts == 1 ? 0 : aligned_bytes<float>(parts * columns);
 }
 
-// The sums of the parts, then the sums of a block that two slices share.
-int64_t column_sums_carry_bytes(int64_t rows, int64_t columns) {
-    return aligned_bytes<float>((column_parts(rows, columns) + 1) * columns);
+// The sums of the parts, then those of a block that two slices share.
+int64_t column_sums_carry_bytes(int64_t each, int64_t rows, int64_t columns) {
+    const int64_t parts = column_parts(rows, columns);
+    return aligned_bytes<float>((parts + ends_within_block(each, rows, parts, kSumBlockRows)) * columns);
 }
 
 // out [columns] (+)= the sums over rows of in [rows][columns]: the bias gradient of an inner product.
@@ -250,6 +251,15 @@ Launch column_sums(const RowSlice& slice, int64_t columns, float* out, const flo
         });
         kernels.sum_rows(out, sums, columns, parts, columns, accumulate);
     };
+}
+
+bool ends_within_block(int64_t each, int64_t rows, int64_t parts, int64_t block) {
+    int64_t part = 0;
+    for (int64_t end = each; end < rows; end += each) {
+        while (chunk_begin(rows, parts, part + 1) <= end) ++part;
+        if ((end - chunk_begin(rows, parts, part)) % block) return true;
+    }
+    return false;
 }
 
 int64_t top_k_workspace_bytes(int64_t k) { return kMaxSearchTasks * heap_bytes(k); }

@@ -22,7 +22,7 @@ Launch reduce_backward(const Axis& axis, Term term, float* dx, const float* x, c
 // other needs.  Where a whole batch takes no workspace it adds blocks of rows to `out` itself: a first slice that is to
 // accumulate then finds `out` in the first floats of what it carries.
 int64_t column_sums_workspace_bytes(int64_t rows, int64_t columns);
-int64_t column_sums_carry_bytes(int64_t rows, int64_t columns);  // rows: of the whole batch
+int64_t column_sums_carry_bytes(int64_t each, int64_t rows, int64_t columns);  // rows: of a slice, of the whole batch
 Launch column_sums(const RowSlice& rows, int64_t columns, float* out, const float* in, bool accumulate, void* workspace,
                    void* carry);
 

@@ -50,9 +50,9 @@ void backward(const L2NormArgs& args, int64_t begin, int64_t end) {
     }
 }
 
-void scale_sums(const L2NormArgs& args, int64_t begin, int64_t end, float* out) {
+void scale_sums(const L2NormArgs& args, int64_t begin, int64_t end, float* out, bool continues) {
     for_each_vector(0, args.channels, [&](int64_t c, auto n) {
-        V sum = zero();
+        V sum = continues ? load(out + c, n) : zero();
         for (int64_t p = begin; p < end; ++p) {
             const int64_t at = p * args.channels + c;
             sum = fma(load(args.dy + at, n) * load(args.x + at, n), broadcast(args.squares[p / args.group]), sum);

@@ -24,7 +24,8 @@ struct L2NormKernels {
     void (*sums)(const L2NormArgs&, int64_t begin, int64_t end);      // squares, and dots where dy is not null
     void (*forward)(const L2NormArgs&, int64_t begin, int64_t end);   // y of pixels [begin, end)
     void (*backward)(const L2NormArgs&, int64_t begin, int64_t end);  // dx of pixels [begin, end)
-    void (*scale_sums)(const L2NormArgs&, int64_t begin, int64_t end, float* out);  // out [channels] = sum dy x / n
+    // out [channels] = or, if it continues one, += the sum of dy x / n over pixels [begin, end)
+    void (*scale_sums)(const L2NormArgs&, int64_t begin, int64_t end, float* out, bool continues);
 };
 LAYERMEM_KERNEL_TABLE(L2NormKernels, l2norm_kernels)
 
