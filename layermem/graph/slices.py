@@ -109,37 +109,6 @@ def sliced_graph(net: Net, make: Callable[[Net], Graph], cut: Cut, device: Devic
         raise net.placed(error) from None
 
 
-class StepSlicer:
-    """The training step of a net in any slices, each made once.
-
-    whole  the graph of the step; `make` gives that of the same step of another net
-    """
-
-    def __init__(self, net: Net, whole: Graph, make: Callable[[Net], Graph], device: Device):
-        self.net, self.whole, self._make, self._device = net, whole, make, device
-        self._small: dict[int, Graph] = {}  # by the number of slices
-        self._sliced: dict[Cut, Graph] = {}
-
-    @property
-    def items(self) -> int:
-        """Items of the batch."""
-        return self.net.items
-
-    def graph(self, cut: Cut) -> Graph:
-        """The step with the layers of `cut` in slices; InputError, with the layer and its line, where it cannot be."""
-        if cut not in self._sliced:
-            self._sliced[cut] = sliced_graph(self.net, self._made, cut, self._device)
-        return self._sliced[cut]
-
-    def _made(self, net: Net) -> Graph:
-        if net is self.net:
-            return self.whole
-        count = self.net.items // net.items
-        if count not in self._small:
-            self._small[count] = self._make(net)
-        return self._small[count]
-
-
 def slice_graph(whole: Graph, small: Graph, cut: Cut, device: Device, items: int) -> Graph:
     """`whole`, of a batch of `items`, with the layers of `cut` in slices.
 

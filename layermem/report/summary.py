@@ -44,8 +44,11 @@ def plan_facts(report: PlanReport, *, minimum: bool = False) -> list[tuple[str, 
 
 
 def _slices_facts(report: PlanReport) -> list[tuple[str, str]]:
-    cut = report.cut
-    return [] if cut is None else [("slices", f"{printable(cut.layers)} in {cut.count}")]
+    slices = report.slices
+    if slices is None:
+        return []
+    cut = [] if slices.cut is None else [f"{printable(slices.cut.layers)} in {slices.cut.count}"]
+    return [("slices", ", ".join([*cut, *(f"rows of {printable(each.layer)} in {each.count}" for each in slices.bands)]))]
 
 
 def _memory_facts(report: PlanReport) -> list[tuple[str, str]]:
