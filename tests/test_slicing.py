@@ -8,7 +8,6 @@ import pytest
 import layermem
 from layermem import api
 from layermem.errors import InputError
-from layermem.graph.slices import Cut
 from layermem.planning.hints import Hints
 from layermem.planning.plan import Plan
 from layermem.report.plan_report import evaluate
@@ -63,16 +62,16 @@ def test_nothing_is_cut_where_the_step_fits_at_no_cost(job):
     free = evaluate(job, "auto", "100%")
     chosen = choose_slices(job.with_slices("auto"), "auto", free.peak_bytes)
     assert chosen.job.graphs == job.graphs
-    assert evaluate(job.with_slices("auto")).cut is None  # nor without a budget
+    assert evaluate(job.with_slices("auto")).slices is None  # nor without a budget
 
 
 def test_slices_fit_below_the_minimum_without_them(job):
     budget_bytes = evaluate(job, "auto", 1).minimum_bytes - 4096
     assert not evaluate(job, "auto", budget_bytes).feasible
     chosen = evaluate(job.with_slices("auto"), "auto", budget_bytes)
-    assert chosen.feasible and chosen.cut is not None and chosen.peak_bytes <= budget_bytes
+    assert chosen.feasible and chosen.slices is not None and chosen.peak_bytes <= budget_bytes
     again = evaluate(job.with_slices("auto"), "auto", budget_bytes)
-    assert str(again.cut) == str(chosen.cut) and again.seconds == chosen.seconds
+    assert str(again.slices) == str(chosen.slices) and again.seconds == chosen.seconds
 
 
 def test_slices_are_never_slower_than_none(job):
@@ -96,7 +95,7 @@ def test_a_saved_plan_brings_its_slices_along(job, tmp_path):
     path.write_text(report.program.plan.to_json(report.job.graphs[0]))
     for plan in (path, report.program.plan):
         loaded = evaluate(job, plan=plan)
-        assert loaded.cut == Cut("conv1", "pool1", 2) and loaded.peak_bytes == report.peak_bytes
+        assert str(loaded.slices) == "conv1..pool1/2" and loaded.peak_bytes == report.peak_bytes
     with pytest.raises(InputError, match="give only the plan"):
         evaluate(job.with_slices("whole/2"), plan=path)
     other = api.job_of("prototxt/mnist/train_val.prototxt", device="reference", batch=2)

@@ -1,4 +1,4 @@
-"""Row bands: the weights of an InnerProduct, their gradient and optimizer state in bands of rows, each a buffer of its own.
+"""Row bands: weights of an InnerProduct, their gradient and optimizer state, in bands of rows that are buffers alone.
 
     whole    fc6.forward   fc6.wgrad  fc6.dgrad  fc6.w0.update                 all rows of fc6.w0 at once, and of its
                                                                               gradient and its history
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Protocol
 
 from layermem.errors import InputError
@@ -53,7 +54,8 @@ class Bands:
         layer, _, count = text.strip().rpartition(ROWS)
         if not layer or not count.isdecimal() or int(count) < 2:
             raise InputError(
-                f"rows '{text}' name no layer and a count of 2 or more; give them as LAYER/rows/COUNT, such as fc6/rows/8"
+                f"rows '{text}' name no layer and a count of 2 or more; give them as LAYER/rows/COUNT, such as "
+                "fc6/rows/8"
             )
         return cls(layer, int(count))
 
@@ -81,27 +83,29 @@ class BandedWeights:
             raise _refusal(bands.layer, "has transposed weights, or a bottom that is reordered for the product")
         rules = device.row_bands(record)
         if rules is None:
-            raise _refusal(bands.layer, f"cannot have row bands on device {device.title}, which sums its gradient in parts")
+            raise _refusal(
+                bands.layer, f"cannot have row bands on device {device.title}, which sums its gradient in parts"
+            )
         weights = op.roles["w0"]
         for other in graph.ops:
             if bands.layer not in other.layers and weights in other.roles.values() and other.layers:
                 raise _refusal(bands.layer, f"shares its weights with '{other.layers[0]}'")
-        each = -(-record.outputs // bands.count)
-        each = -(-each // rules.multiple) * rules.multiple
-        sizes = tuple(min(each, record.outputs - first) for first in range(0, record.outputs, each))
-        if len(sizes) != bands.count:
-            at_most = -(-record.outputs // rules.multiple)
-            in_multiples = f" in multiples of {rules.multiple}" * (rules.multiple > 1)
-            remedy = f"give a count that leaves each band some, up to {at_most}" if at_most > 1 else OTHERWISE
-            raise InputError(
-                f"has {record.outputs} outputs, which {bands.count} bands{in_multiples} do not share; {remedy}",
-                layer=bands.layer,
-            )
-        return cls(bands.layer, weights, sizes, rules)
+        return cls(bands.layer, weights, _sizes(record.outputs, bands, rules.multiple), rules)
 
     def in_bands(self, graph: Graph, device: Device) -> Graph:
         """`graph` with these bands; as it is where it does not have the weights."""
         return _Bander(graph, self, device).graph() if self.weights in graph.buffers else graph
+
+
+def _sizes(rows: int, bands: Bands, multiple: int) -> tuple[int, ...]:
+    """Rows of each band: nearly equal multiples, but for the last one."""
+    units = -(-rows // multiple)
+    if bands.count > units:
+        each = f" of {multiple} rows" * (multiple > 1)
+        remedy = f"give 2 to {units} bands" if units > 2 else "give 2 bands" if units == 2 else OTHERWISE
+        raise InputError(f"has {rows} outputs, too few for {bands.count} bands{each}; {remedy}", layer=bands.layer)
+    ends = [min(rows, units * i // bands.count * multiple) for i in range(bands.count + 1)]
+    return tuple(end - begin for begin, end in pairwise(ends))
 
 
 def _layer_op(graph: Graph, layer: str) -> Op:
@@ -123,9 +127,8 @@ class _Bander:
     def __init__(self, graph: Graph, banded: BandedWeights, device: Device):
         self.whole, self.banded, self.device = graph, banded, device
         self.count = len(banded.sizes)
-        self.bands: list[RowBand] = []
-        for size in banded.sizes:
-            self.bands.append(RowBand(sum(banded.sizes[: len(self.bands)]), sum(banded.sizes)))
+        *firsts, rows = accumulate((0, *banded.sizes))
+        self.bands = [RowBand(first, rows) for first in firsts]
         gradient, histories = f"{banded.weights}.diff", f"{banded.weights}.h"
         self.divided = {
             name for name in graph.buffers if name in (banded.weights, gradient) or name.startswith(histories)

@@ -47,8 +47,11 @@ def _slices_facts(report: PlanReport) -> list[tuple[str, str]]:
     slices = report.slices
     if slices is None:
         return []
-    cut = [] if slices.cut is None else [f"{printable(slices.cut.layers)} in {slices.cut.count}"]
-    return [("slices", ", ".join([*cut, *(f"rows of {printable(each.layer)} in {each.count}" for each in slices.bands)]))]
+    facts = [] if slices.cut is None else [("slices", f"{printable(slices.cut.layers)} in {slices.cut.count}")]
+    if slices.bands:
+        rows = (f"rows of {printable(each.layer)} in {each.count} bands" for each in slices.bands)
+        facts.append(("weights", ", ".join(rows)))
+    return facts
 
 
 def _memory_facts(report: PlanReport) -> list[tuple[str, str]]:
