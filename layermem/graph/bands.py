@@ -224,7 +224,8 @@ class _Bander:
         if isinstance(record, Update):
             record = replace(record, tensor=self.buffers[self._name(self.banded.weights, number)].tensor)
         roles = {role: self._name(b, number) if b in self.divided else b for role, b in op.roles.items()}
-        return self._of(replace(op, name=name, record=record), roles, op.node, self._share(op.flops, number))
+        band = replace(op, name=name, record=record, share_of=(op.name, self._share(number)))
+        return self._of(band, roles, op.node, int(op.flops * self._share(number)))
 
     def _forward(self, op: Op, number: int) -> Op:
         y = op.roles["y0"]
@@ -280,8 +281,9 @@ class _Bander:
         roles = {"dy0": op.roles["dy0"], "dx0": op.roles["dx0"], **weights}
         return self._of(replace(op, step="gathered_dgrad"), roles, self._moved(op).node, op.flops)
 
-    def _share(self, flops: int, number: int) -> int:
-        return flops * self.banded.sizes[number] // sum(self.banded.sizes)
+    def _share(self, number: int) -> float:
+        """Of all rows, those of a band."""
+        return self.banded.sizes[number] / sum(self.banded.sizes)
 
     def _of_band(self, op: Op, roles: Mapping[str, str], number: int) -> Op:
         """forward, wgrad or dgrad of one band."""
@@ -293,9 +295,8 @@ class _Bander:
         band = replace(record, y=y, outputs=self.banded.sizes[number], band=self.bands[number])
         # Forward runs the bands from the last one to the first, as backward runs them from the first one on.
         node = self.node + self.count - 1 - number
-        return self._of(
-            replace(op, name=self._name(op.name, number), record=band), roles, node, self._share(op.flops, number)
-        )
+        named = replace(op, name=self._name(op.name, number), record=band, share_of=(op.name, self._share(number)))
+        return self._of(named, roles, node, int(op.flops * self._share(number)))
 
     def _of(self, op: Op, roles: Mapping[str, str], node: int, flops: int) -> Op:
         """`op` with other operands: each is read or written as that of its role is, further ones as w0."""

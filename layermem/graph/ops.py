@@ -60,6 +60,7 @@ class Op:
     recompute    how it runs again from the same inputs, None where it cannot
     views        role -> the items of its buffer that the op uses; it touches no other bytes of it (graph/slices.py)
     covers       names of the ops that it replaces, in this order (Graph.fused_updates)
+    share_of     of a band of rows: the op of all rows, and its share of them
     node         index of its node in the training graph; layer_name, layer_type  of that node, "" without one;
                  layers  the names of all layers that the node stands for
     """
@@ -84,6 +85,7 @@ class Op:
     layer_type: str = ""
     layers: tuple[str, ...] = ()
     views: Mapping[str, BatchSlice] = field(default_factory=dict)
+    share_of: tuple[str, float] | None = None
 
     @cached_property
     def view_of(self) -> dict[str, BatchSlice]:

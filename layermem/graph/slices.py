@@ -149,13 +149,16 @@ class _Slicer:
 
     def _range(self) -> tuple[int, int]:
         """The first and the last node of the cut."""
-        nodes = {name: op.node for op in self.whole.ops if op.kind == FORWARD for name in op.layers}
+        nodes: dict[str, list[int]] = {}
+        for op in self.whole.of_kind(FORWARD):
+            for name in op.layers:
+                nodes.setdefault(name, []).append(op.node)
         for name in (self.cut.first, self.cut.last):
             if name and name not in nodes:
                 hint = did_you_mean(name, nodes) or "`layermem show` lists the layers"
                 raise InputError(f"has no layer '{name}' to slice at; {hint}")
-        first = nodes[self.cut.first] if self.cut.first else 0
-        last = nodes[self.cut.last] if self.cut.last else max(nodes.values())
+        first = min(nodes[self.cut.first]) if self.cut.first else 0
+        last = max(nodes[self.cut.last]) if self.cut.last else max(max(each) for each in nodes.values())
         if first > last:
             raise InputError(f"has layer '{self.cut.first}' behind '{self.cut.last}'; give the earlier one first")
         return first, last

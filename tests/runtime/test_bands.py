@@ -17,7 +17,14 @@ from layermem.utils.units import aligned
 from tests.nets import DATA, LOSS, WIDE, conv, relu, solver_file
 
 DEVICES = ("reference", "cpu")
-ROWS = ("wide/rows/4", "flat/rows/3", "wide/rows/2,flat/rows/7", "whole/2,wide/rows/4", "stem..stem_relu/4,wide/rows/3")
+ROWS = (
+    "wide/rows/4",
+    "flat/rows/3",
+    "wide/rows/2,flat/rows/7",
+    "whole/2,wide/rows/4",
+    "stem..stem_relu/4,wide/rows/3",
+    "wide../2,wide/rows/3",
+)
 FORMS = {
     "momentum": {},
     "held": {"iter_size": 2},
