@@ -265,7 +265,7 @@ WIDE = f"""
     layer {{ name: "drop" type: "Dropout" bottom: "wide" top: "wide" }}
     layer {{ name: "flat" type: "InnerProduct" bottom: "wide" top: "flat" inner_product_param {{ num_output: 70
             bias_term: false weight_filler {{ type: "xavier" }} }} }}
-    {relu("flat")} {LOSS % "flat"}
+    layer {{ name: "flat_tanh" type: "TanH" bottom: "flat" top: "flat" }} {LOSS % "flat"}
 """
 NETS = {
     "clip": CLIP,

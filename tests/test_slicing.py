@@ -86,6 +86,25 @@ def test_what_fits_nowhere_is_refused_with_the_minimum_in_slices(job):
     assert not refused.feasible and refused.peak_bytes < evaluate(job, "intra").peak_bytes
 
 
+def test_bands_of_rows_fit_below_the_minimum_of_slices_where_there_is_memory_to_offload_to():
+    job = api.job_of("prototxt/alexnet/train_val.prototxt", device="cpu", batch=2).with_host_budget("4GiB")
+    least = evaluate(job, "auto", 1).minimum_bytes
+    chosen = evaluate(job.with_slices("auto"), "auto", least // 2)
+    assert chosen.feasible and chosen.slices is not None and "fc6" in [bands.layer for bands in chosen.slices.bands]
+    without = evaluate(job.with_host_budget(0).with_slices("auto"), "auto", least // 2)
+    assert not without.feasible and (without.slices is None or not without.slices.bands)
+
+
+def test_a_saved_plan_brings_its_bands_along(job, tmp_path):
+    report = evaluate(job.with_slices("conv1..pool1/2,ip1/rows/3"), "liveness")
+    path = tmp_path / "plan.json"
+    path.write_text(report.program.plan.to_json(report.job.graphs[0]))
+    loaded = evaluate(job, plan=path)
+    assert str(loaded.slices) == "conv1..pool1/2,ip1/rows/3" and loaded.peak_bytes == report.peak_bytes
+    assert start_record(loaded)["slices"] == "conv1..pool1/2,ip1/rows/3"
+    assert loaded.job.with_slices("off").graphs == job.graphs
+
+
 # -- saved plans, logs, costs ------------------------------------------------------------------------------------------
 
 

@@ -129,10 +129,8 @@ class _Bander:
         self.count = len(banded.sizes)
         *firsts, rows = accumulate((0, *banded.sizes))
         self.bands = [RowBand(first, rows) for first in firsts]
-        gradient, histories = f"{banded.weights}.diff", f"{banded.weights}.h"
-        self.divided = {
-            name for name in graph.buffers if name in (banded.weights, gradient) or name.startswith(histories)
-        }
+        gradient, states = f"{banded.weights}.diff", f"{banded.weights}.h"
+        self.divided = {name for name in graph.buffers if name in (banded.weights, gradient) or name.startswith(states)}
         products = [op for op in graph.of_kind(FORWARD) if banded.weights in op.roles.values()]
         self.node = products[0].node if products else None
         self.tops = {op.roles["y0"] for op in products}

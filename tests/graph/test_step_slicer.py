@@ -31,7 +31,7 @@ def test_slices_are_read_as_they_are_written(written):
     assert str(Slices.parse(written)) == written
 
 
-def test_the_parts_may_stand_in_any_order():
+def test_the_parts_may_have_any_order():
     found = Slices.parse("fc6/rows/8, conv1..pool1/2")
     assert found == Slices(Cut("conv1", "pool1", 2), (Bands("fc6", 8),)) and found.batch_slices == 2
     assert Slices.parse("fc6/rows/8").batch_slices == 1
