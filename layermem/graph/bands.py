@@ -132,6 +132,8 @@ class _Bander:
         gradient, states = f"{banded.weights}.diff", f"{banded.weights}.h"
         self.divided = {name for name in graph.buffers if name in (banded.weights, gradient) or name.startswith(states)}
         products = [op for op in graph.of_kind(FORWARD) if banded.weights in op.roles.values()]
+        if len(products) > 1:  # in a test net; BandedWeights.of looks at the training step
+            raise _refusal(banded.layer, f"shares its weights with '{products[1].layer_name}'")
         self.node = products[0].node if products else None
         self.tops = {op.roles["y0"] for op in products}
         self.buffers: dict[str, Buffer] = {}

@@ -176,17 +176,27 @@ def test_what_cannot_be_in_bands_is_refused_by_name(why):
         banded(rows, None, source, **options)
 
 
+def wide(name: str, bottom: str) -> str:
+    """An InnerProduct whose weights are called `w`."""
+    return f"""
+        layer {{ name: "{name}" type: "InnerProduct" bottom: "{bottom}" top: "{name}" param {{ name: "w" }}
+                inner_product_param {{ num_output: 40 bias_term: false weight_filler {{ type: "xavier" }} }} }}
+    """
+
+
 def test_shared_weights_are_refused():
-    shared = f"""
-        {DATA} {conv("stem", "data", 4, 3)} {relu("stem")}
-        layer {{ name: "one" type: "InnerProduct" bottom: "stem" top: "one" param {{ name: "w" }} inner_product_param {{
-                num_output: 40 bias_term: false weight_filler {{ type: "xavier" }} }} }}
-        layer {{ name: "two" type: "InnerProduct" bottom: "stem" top: "two" param {{ name: "w" }} inner_product_param {{
-                num_output: 40 bias_term: false weight_filler {{ type: "xavier" }} }} }}
+    stem = f"{DATA} {conv('stem', 'data', 4, 3)} {relu('stem')} {wide('one', 'stem')}"
+    both = f"""
+        {stem} {wide("two", "stem")}
         layer {{ name: "sum" type: "Eltwise" bottom: "one" bottom: "two" top: "sum" }} {LOSS % "sum"}
     """
     with pytest.raises(InputError, match="layer 'one' shares its weights with 'two'"):
-        banded("one/rows/2", None, shared)
+        banded("one/rows/2", None, both)
+    device = CpuDevice()
+    graph = train_graph(net_of(stem + LOSS % "one"), device, MOMENTUM, unfused=["one"])
+    weights = BandedWeights.of(graph, Bands("one", 2), device)
+    with pytest.raises(InputError, match="layer 'one' shares its weights with 'two'"):
+        weights.in_bands(forward_graph(net_of(both), device), device)
 
 
 def test_a_device_that_sums_the_gradient_in_parts_refuses_the_layer():
