@@ -126,6 +126,7 @@ struct ConvDgradArgs {
     ConvProblem problem;
     Divider by_outputs;
     int accumulate;
+    int resume;  // the sums begin with those in image: it holds the ones over the outputs before these
 };
 
 // One axis of a phase of strided dgrad: the pixels whose distance from the first window is `phase` modulo the stride.
@@ -150,7 +151,8 @@ LM_FN PhaseAxis phase_axis(int phase, int kernel, int stride, int pad, int dilat
 }
 
 // conv_dgrad, per phase: M = N Hp Wp pixels, N = C/g, k = (tap of the phase, output).  Each pixel belongs to one phase
-// and is written once.
+// and is written once.  With one tap, the outputs may be a band of whole stages (but for the last band): bands that
+// resume each other's sums add in the order of all outputs.
 template <class T, class Product, int V>
 LM_FN void conv_dgrad(const ConvDgradArgs& p) {
     LM_DYN_SHARED(float, shared);
@@ -202,6 +204,23 @@ LM_FN void conv_dgrad(const ConvDgradArgs& p) {
         return (output * taps_all + t) * conv.channels + c;
     };
     Product product;
+    constexpr int RUN = V < Product::RUN ? V : Product::RUN;
+    if (p.resume) {
+#pragma unroll
+        for (int i = 0; i < Product::ROWS; ++i) {
+            const int pixel = pixels[product.m_of(i)].w;
+            if (pixel < 0) continue;
+#pragma unroll
+            for (int j = 0; j < Product::COLUMNS; j += RUN) {
+                const int channel = n0 + product.n_of(j);
+                if (channel >= conv.channels) continue;
+                float values[RUN];
+                load<RUN>(values, p.image + pixel * conv.image_pitch + group * conv.channels + channel);
+#pragma unroll
+                for (int e = 0; e < RUN; ++e) product.set(i, j + e, values[e]);
+            }
+        }
+    }
     multiply<T>(
         shared, taps[0].depth,
         [&](float* a_tile, float* b_tile, int k0) {
@@ -209,7 +228,6 @@ LM_FN void conv_dgrad(const ConvDgradArgs& p) {
             load_columns<T::N, T::THREADS, V>(b_tile, filter, c < conv.channels, k0, weight);
         },
         product);
-    constexpr int RUN = V < Product::RUN ? V : Product::RUN;
 #pragma unroll
     for (int i = 0; i < Product::ROWS; ++i) {
         const int pixel = pixels[product.m_of(i)].w;

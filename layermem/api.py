@@ -53,8 +53,8 @@ def plan(
     budget     bytes (1.5e9 too), "2GiB", "50%" of what strategy `caffe` takes, or "free": what a GPU has now; if
                nothing fits, the answer is not `feasible`
     host_budget  the same for what is offloaded; None is no limit, or 0 for a device that computes in the host's memory
-    slices     layers that run in slices of the batch, and how many: "conv1_1..pool2/4", or "whole/4"; "auto": those
-               with the fastest plan; None is "off"
+    slices     layers that run in slices of the batch, and how many: "conv1_1..pool2/4", or "whole/4"; weights in bands
+               of rows: "fc6/rows/8"; both, with a comma between; "auto": those with the fastest plan; None is "off"
     costs      measured costs or the path of their file; by default a model of the device
     saved      a plan that `plan --save` wrote, instead of a strategy
     allow_python   import and run the classes of Python layers, of a net or solver that is read here

@@ -19,7 +19,7 @@ from layermem.errors import InputError
 from layermem.graph.caffe_bytes import beside, caffe_bytes
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
-from layermem.graph.slices import Cut, StepSlicer
+from layermem.graph.step_slicer import Slices, StepSlicer
 from layermem.planning.costs import Costs, model_costs, read_costs
 from layermem.planning.hints import Hints, check_hints, hints_beside, merge_hints
 from layermem.planning.plan import Plan, saved_slices
@@ -31,7 +31,7 @@ from layermem.utils.input_files import TEXT_LIMIT, read_bytes
 from layermem.utils.units import FREE, bytes_of
 
 Budget = int | float | str | None  # as users write it; None is no limit
-AUTO_SLICES, NO_SLICES = "auto", "off"  # words of users; any other one is a Cut
+AUTO_SLICES, NO_SLICES = "auto", "off"  # words of users; any other one is a Slices
 PathName = str | PathLike[str]
 
 
@@ -42,8 +42,7 @@ class Job:
     history_count   blobs of optimizer state per parameter
     free_bytes  returns the bytes that the budget `free` stands for
     slicer      makes the training step in slices; None where there is none, as for a net in TEST
-    test_slicers   the same for the test nets, whose graphs are the last ones
-    slices      of the first graph: AUTO_SLICES where the planner may choose them, NO_SLICES, or a Cut as text; test
+    slices      of the first graph: AUTO_SLICES where the planner may choose them, NO_SLICES, or a Slices as text; test
                 nets run in the same ones, where they have these layers
     """
 
@@ -55,7 +54,6 @@ class Job:
     hints: Hints = field(default_factory=Hints)
     free_bytes: Callable[[], int] | None = None
     slicer: StepSlicer | None = None
-    test_slicers: tuple[StepSlicer, ...] = ()
     slices: str = NO_SLICES
 
     def __repr__(self) -> str:
@@ -76,7 +74,7 @@ class Job:
         """Arena under strategy `caffe`, without slices: percentages are of it.  It has no gaps, so its live bytes are
         its peak."""
         in_slices = self.graphs[0] is not self.whole
-        arena = ArenaPlanner((self.whole, *self._others(None)), self.costs) if in_slices else self.arena
+        arena = ArenaPlanner(self.unsliced, self.costs) if in_slices else self.arena
         plan = get_strategy("caffe").make(self.whole, self.costs, None, arena, Hints())
         return arena.live_bytes(plan)
 
@@ -88,7 +86,12 @@ class Job:
     @property
     def whole(self) -> Graph:
         """The training step without slices."""
-        return self.graphs[0] if self.slicer is None else self.slicer.whole
+        return self.unsliced[0]
+
+    @property
+    def unsliced(self) -> tuple[Graph, ...]:
+        """All graphs, without slices."""
+        return self.graphs if self.slicer is None else (self.slicer.whole, *self.slicer.beside)
 
     @cached_property
     def bvlc_bytes(self) -> int:
@@ -120,22 +123,15 @@ class Job:
         return replace(self, hints=replace(self.hints, host_budget_bytes=nbytes))
 
     def with_slices(self, slices: str | None) -> Job:
-        """The same job with its training step in slices: "auto", "off", layers and a count such as "conv1..pool2/4", or
-        "whole/4"; None is "off".  InputError where it cannot be cut so."""
+        """The same job with its training step in slices: "auto", "off", layers and a count such as "conv1..pool2/4",
+        "whole/4", rows of weights as "fc6/rows/8", or several of these; None is "off".  InputError where it cannot be
+        cut so."""
         if slices is None or slices in (NO_SLICES, AUTO_SLICES):
-            return replace(self, graphs=(self.whole, *self._others(None)), slices=slices or NO_SLICES)
-        cut = Cut.parse(slices)
+            return replace(self, graphs=self.unsliced, slices=slices or NO_SLICES)
+        chosen = Slices.parse(slices)
         if self.slicer is None:
             raise InputError(f"slices '{slices}' are of a training step, and there is none; leave them out")
-        return replace(self, graphs=(self.slicer.graph(cut), *self._others(cut)), slices=str(cut))
-
-    def _others(self, cut: Cut | None) -> tuple[Graph, ...]:
-        """All graphs but the first, those of test nets in the slices of `cut` where they can be."""
-        end = len(self.graphs) - len(self.test_slicers)
-        return (
-            *self.graphs[1:end],
-            *(each.whole if cut is None else each.graph_or_whole(cut) for each in self.test_slicers),
-        )
+        return replace(self, graphs=self.slicer.graphs(chosen), slices=str(chosen))
 
     def with_plan(self, plan: Plan | PathName | None) -> tuple[Job, Plan | None]:
         """A saved plan, or the one in a file, with the job in its slices; InputError if it was made for another job."""

@@ -6,6 +6,8 @@
     3  plans of the strategy for the most promising ones; cuts whose ops alone take longer than the best plan are left
     4  the fewest slices of the whole step with which everything that is kept fits, if their ops take less time still
     5  the fastest of these, placed; slices are taken only if they make the step faster, or fit where nothing else does
+    6  where that is far from the time of the ops, and there is memory to offload to: the same again, with the weights
+       that take much of the budget in bands of rows
 
 All limits are counts, so the answer is the same on every machine.
 """
@@ -27,11 +29,12 @@ from layermem.planning.costs import Costs
 from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.plan import INTRA, Plan, program_order
 from layermem.planning.registry import MINIMUM_MEMORY, Choice
-from layermem.planning.slice_candidates import counts_of, cuts, in_use_bytes
+from layermem.planning.slice_candidates import counts_of, cuts, in_use_bytes, row_bands
 from layermem.schedule.program import Program
 from layermem.utils.units import aligned
 
 GOOD_ENOUGH = 1.005  # times the seconds of the ops alone: slices cannot gain enough
+FAST_ENOUGH = 1.2  # the same, of bands of rows beside them
 PLANNED = 5  # cuts for which the strategy makes a plan, unless nothing fits yet
 PLANNED_OPS = 800  # in all of them but the last
 MAX_PLANNED_OPS = 3000  # the same, while nothing fits
@@ -56,30 +59,73 @@ class Attempt:
 
 def choose_slices(job: Job, strategy: Choice, budget_bytes: int | None) -> Attempt:
     """The job in the slices that the user names, or where they are AUTO_SLICES, in those with the fastest program."""
-    whole = _attempt(job, strategy, budget_bytes)
     if job.slices != AUTO_SLICES or budget_bytes is None or job.slicer is None:
-        return whole
+        return _attempt(job, strategy, budget_bytes)
+    found = _search(job, strategy, budget_bytes)
+    if found.seconds <= FAST_ENOUGH * _ops_seconds(job.whole, job.costs) or job.hints.host_budget_bytes == 0:
+        return found.attempt
+    rows = _rows(job, budget_bytes)
+    if not rows:
+        return found.attempt
+    return min(found, _search(job, strategy, budget_bytes, rows, found.seconds), key=lambda each: each.rank).attempt
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a search came to; infinite seconds where that does not fit."""
+
+    attempt: Attempt
+    seconds: float
+    live_bytes: int = 0
+
+    @property
+    def rank(self) -> tuple[float, int]:
+        return self.seconds, self.live_bytes
+
+
+def _search(job: Job, strategy: Choice, budget_bytes: int, rows: str = "", seconds: float = inf) -> _Found:
+    """The fastest program below `seconds`, with batch slices or without; if none fits, the one with the fewest live
+    bytes.
+
+    rows   the weights that are in bands of rows, as Slices has them
+    """
+    base = job.with_slices(rows) if rows else job
+    whole = _attempt(base, strategy, budget_bytes)
     best = _compiled(whole)
-    seconds = inf if best is None else best.program().seconds
-    if seconds <= GOOD_ENOUGH * sum(job.costs.op(op) for op in with_fused_updates(job.graphs[0]).ops):
-        return best or whole
+    if best is not None:
+        seconds = min(seconds, best.program().seconds)
+        if seconds <= GOOD_ENOUGH * _ops_seconds(base.graphs[0], job.costs):
+            return _Found(best, best.program().seconds)
     planned: list[_Planned] = []
     for thorough in (False, True):
-        judged = sorted(_judge(job, budget_bytes, seconds, thorough), key=lambda each: each.rank)
+        judged = sorted(_judge(base, rows, budget_bytes, seconds, thorough), key=lambda each: each.rank)
         planned += _plan(judged, strategy, budget_bytes, seconds)
         best = _fastest(planned, budget_bytes, seconds) or best
         if best is not None:
             seconds = best.program().seconds
             break
-    keeping = _plan(_keeping_all(job, budget_bytes, seconds), strategy, budget_bytes, seconds)
+    keeping = _plan(_keeping_all(base, rows, budget_bytes, seconds), strategy, budget_bytes, seconds)
     best = _fastest(keeping, budget_bytes, seconds) or best
     if best is not None:
-        return best
+        return _Found(best, best.program().seconds)
     if not planned:  # an op of every cut is over the budget
-        judged = sorted(_judge(job, least_bytes(job.graphs[0]), inf, True), key=lambda each: each.least_bytes)
-        planned = _plan(judged[:1], strategy, budget_bytes, inf)
+        at_least = _judge(base, rows, least_bytes(base.graphs[0]), inf, True)
+        planned = _plan(sorted(at_least, key=lambda each: each.least_bytes)[:1], strategy, budget_bytes, inf)
     smallest = [(_least_live_bytes(whole), 0, whole), *((each.live_bytes, 1, each.attempt) for each in planned)]
-    return min(smallest, key=lambda each: each[:2])[2]
+    live_bytes, _, attempt = min(smallest, key=lambda each: each[:2])
+    return _Found(attempt, inf, live_bytes)
+
+
+def _rows(job: Job, budget_bytes: int) -> str:
+    """The bands of rows to look at, as Slices has them: of the weights that take much of the budget."""
+    possible = []
+    for bands in row_bands(job.whole, budget_bytes):
+        try:
+            job.with_slices(str(bands))
+        except InputError:  # the device has no such bands, or something reads all rows at once
+            continue
+        possible.append(str(bands))
+    return ",".join(possible)
 
 
 def can_slice(job: Job) -> bool:
@@ -157,16 +203,17 @@ class _Cut:
         return self.score, self.floor_bytes if self.score == inf else 0, len(self.graph.ops)
 
 
-def _judge(job: Job, budget_bytes: int, seconds: float, thorough: bool) -> Iterator[_Cut]:
-    """The cuts that may be faster than `seconds` within the budget; `thorough`: not the promising ones alone."""
+def _judge(job: Job, rows: str, budget_bytes: int, seconds: float, thorough: bool) -> Iterator[_Cut]:
+    """The cuts that may be faster than `seconds` within the budget, of a job with `rows` in bands; `thorough`: not the
+    promising ones alone."""
     assert job.slicer is not None
     per_byte, ops, lowest = _seconds_per_byte(job), 0, seconds
-    ranges = [*cuts(job.whole, job.slicer.items, budget_bytes)]
+    ranges = [*cuts(job.graphs[0], job.slicer.items, budget_bytes)]
     for of_range in reversed(ranges) if thorough else ranges:
         previous = inf
         for cut in of_range:
             try:
-                sliced = job.with_slices(str(cut))
+                sliced = _sliced(job, str(cut), rows)
             except InputError:  # a layer of the range mixes items, or the device cannot sum its slices
                 break
             graph = with_fused_updates(sliced.graphs[0])
@@ -183,13 +230,13 @@ def _judge(job: Job, budget_bytes: int, seconds: float, thorough: bool) -> Itera
             previous = found.score
 
 
-def _keeping_all(job: Job, budget_bytes: int, seconds: float) -> list[_Cut]:
+def _keeping_all(job: Job, rows: str, budget_bytes: int, seconds: float) -> list[_Cut]:
     """The cut of the whole step in the fewest slices that keeps everything within the budget, if its ops take less than
-    `seconds`."""
+    `seconds`; `rows` as in _judge."""
     assert job.slicer is not None
     for count in counts_of(job.slicer.items):
         try:
-            cut = _cut(job.with_slices(f"{ALL}/{count}"), budget_bytes, 0.0)
+            cut = _cut(_sliced(job, f"{ALL}/{count}", rows), budget_bytes, 0.0)
         except InputError:  # a layer mixes items, or the device cannot sum its slices
             break
         if cut.ops_seconds >= seconds:
@@ -197,6 +244,11 @@ def _keeping_all(job: Job, budget_bytes: int, seconds: float) -> list[_Cut]:
         if cut.live_bytes <= budget_bytes:
             return [cut]
     return []
+
+
+def _sliced(job: Job, cut: str, rows: str) -> Job:
+    """InputError where it cannot be cut so."""
+    return job.with_slices(f"{cut},{rows}" if rows else cut)
 
 
 def _cut(sliced: Job, budget_bytes: int, seconds_per_byte: float) -> _Cut:

@@ -256,6 +256,17 @@ SEGNET = f"""
             upsample_param {{ pad_out_w: true }} }}
     {LOSS % "up"}
 """
+WIDE = f"""
+    {DATA} {conv("stem", "data", 4, 3)} {relu("stem")}
+    layer {{ name: "wide" type: "InnerProduct" bottom: "stem" top: "wide" param {{ lr_mult: 2 decay_mult: 0.5 }}
+            param {{ lr_mult: 1 }} inner_product_param {{ num_output: 100 weight_filler {{ type: "xavier" }}
+            bias_filler {{ type: "constant" value: 0.1 }} }} }}
+    {relu("wide")}
+    layer {{ name: "drop" type: "Dropout" bottom: "wide" top: "wide" }}
+    layer {{ name: "flat" type: "InnerProduct" bottom: "wide" top: "flat" inner_product_param {{ num_output: 70
+            bias_term: false weight_filler {{ type: "xavier" }} }} }}
+    layer {{ name: "flat_tanh" type: "TanH" bottom: "flat" top: "flat" }} {LOSS % "flat"}
+"""
 NETS = {
     "clip": CLIP,
     "recurrent": RECURRENT,
@@ -271,6 +282,7 @@ NETS = {
     "dropout": DROPOUT,
     "shared": SHARED,
     "others": OTHERS,
+    "wide": WIDE,
 }
 NOT_ON_CUDA = {"multibox", "segnet"}  # has layers that the device refuses
 

@@ -8,7 +8,6 @@ import pytest
 import layermem
 from layermem import api
 from layermem.errors import InputError
-from layermem.graph.slices import Cut
 from layermem.planning.hints import Hints
 from layermem.planning.plan import Plan
 from layermem.report.plan_report import evaluate
@@ -71,10 +70,9 @@ def test_the_test_nets_of_a_solver_run_in_the_same_slices():
     assert results[0][1] == results[1][1] == results[2][1]
 
 
-def test_a_test_net_without_these_layers_is_not_sliced():
+def test_without_slices_the_graphs_are_those_of_before():
     with layermem.Solver("prototxt/digits/solver.prototxt", device="reference") as solver:
         job = solver.job
-    assert job.test_slicers[0].graph_or_whole(Cut("no_such_layer", "", 2)) is job.graphs[1]
     assert job.with_slices("whole/2").with_slices("off").graphs == job.graphs
 
 
@@ -85,16 +83,16 @@ def test_nothing_is_cut_where_the_step_fits_at_no_cost(job):
     free = evaluate(job, "auto", "100%")
     chosen = choose_slices(job.with_slices("auto"), "auto", free.peak_bytes)
     assert chosen.job.graphs == job.graphs
-    assert evaluate(job.with_slices("auto")).cut is None  # nor without a budget
+    assert evaluate(job.with_slices("auto")).slices is None  # nor without a budget
 
 
 def test_slices_fit_below_the_minimum_without_them(job):
     budget_bytes = evaluate(job, "auto", 1).minimum_bytes - 4096
     assert not evaluate(job, "auto", budget_bytes).feasible
     chosen = evaluate(job.with_slices("auto"), "auto", budget_bytes)
-    assert chosen.feasible and chosen.cut is not None and chosen.peak_bytes <= budget_bytes
+    assert chosen.feasible and chosen.slices is not None and chosen.peak_bytes <= budget_bytes
     again = evaluate(job.with_slices("auto"), "auto", budget_bytes)
-    assert str(again.cut) == str(chosen.cut) and again.seconds == chosen.seconds
+    assert str(again.slices) == str(chosen.slices) and again.seconds == chosen.seconds
 
 
 def test_slices_are_never_slower_than_none(job):
@@ -116,6 +114,25 @@ def test_what_fits_nowhere_is_refused_with_the_minimum_in_slices(job):
     assert not refused.feasible and refused.peak_bytes < evaluate(job, "intra").peak_bytes
 
 
+def test_bands_of_rows_fit_below_the_minimum_of_slices_where_there_is_memory_to_offload_to():
+    job = api.job_of("prototxt/alexnet/train_val.prototxt", device="cpu", batch=2).with_host_budget("4GiB")
+    least = evaluate(job, "auto", 1).minimum_bytes
+    chosen = evaluate(job.with_slices("auto"), "auto", least // 2)
+    assert chosen.feasible and chosen.slices is not None and "fc6" in [bands.layer for bands in chosen.slices.bands]
+    without = evaluate(job.with_host_budget(0).with_slices("auto"), "auto", least // 2)
+    assert not without.feasible and (without.slices is None or not without.slices.bands)
+
+
+def test_a_saved_plan_brings_its_bands_along(job, tmp_path):
+    report = evaluate(job.with_slices("conv1..pool1/2,ip1/rows/3"), "liveness")
+    path = tmp_path / "plan.json"
+    path.write_text(report.program.plan.to_json(report.job.graphs[0]))
+    loaded = evaluate(job, plan=path)
+    assert str(loaded.slices) == "conv1..pool1/2,ip1/rows/3" and loaded.peak_bytes == report.peak_bytes
+    assert start_record(loaded)["slices"] == "conv1..pool1/2,ip1/rows/3"
+    assert loaded.job.with_slices("off").graphs == job.graphs
+
+
 # -- saved plans, logs, costs ------------------------------------------------------------------------------------------
 
 
@@ -125,7 +142,7 @@ def test_a_saved_plan_brings_its_slices_along(job, tmp_path):
     path.write_text(report.program.plan.to_json(report.job.graphs[0]))
     for plan in (path, report.program.plan):
         loaded = evaluate(job, plan=plan)
-        assert loaded.cut == Cut("conv1", "pool1", 2) and loaded.peak_bytes == report.peak_bytes
+        assert str(loaded.slices) == "conv1..pool1/2" and loaded.peak_bytes == report.peak_bytes
     with pytest.raises(InputError, match="give only the plan"):
         evaluate(job.with_slices("whole/2"), plan=path)
     other = api.job_of("prototxt/mnist/train_val.prototxt", device="reference", batch=2)

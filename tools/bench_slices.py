@@ -40,6 +40,9 @@ MEASURED = "## Measured on the cpu device\n"
 LEAST = [
     ("vgg16", 64, "conv1_1..pool2/4"), ("unet", 8, "whole/8"), ("googlenet", 256, "whole/8"),
 ]  # fmt: skip
+BANDS = [
+    ("vgg16", 64, "conv1_1..pool3/8", "fc6/rows/8,fc7/rows/4", (400, 600, 800, 1000, 1200, 1600)),
+]  # fmt: skip
 
 
 def job_of(net: str, batch: int, link: float) -> Job:
@@ -74,7 +77,7 @@ def under_budgets(only: str) -> Iterator[str]:
                     f"{link / 1e9:g} GB/s" if link else "none",
                     f"{budget:,}",
                     cell(without),
-                    f"{chosen.cut}" if chosen.cut else "off",
+                    f"{chosen.slices}" if chosen.slices else "off",
                     cell(chosen),
                     *(f"{each:.1f}" for each in seconds),
                 ]
@@ -91,6 +94,20 @@ def under_budgets(only: str) -> Iterator[str]:
         "with",
     ]
     yield from table(head, rows)
+
+
+def in_bands(only: str) -> Iterator[str]:
+    yield "## Bands of rows\n"
+    rows = []
+    for net, batch, cut, bands, budgets in BANDS:
+        if only not in net:
+            continue
+        job = job_of(net, batch, 45e9)
+        for budget in budgets:
+            plans = [evaluate(job.with_slices(each), "auto", budget * 2**20) for each in (cut, f"{cut},{bands}")]
+            rows.append([f"{net} x{batch}", f"{budget:,}", cut, cell(plans[0]), bands, cell(plans[1])])
+            print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
+    yield from table(["net", "budget, MiB", "slices", "overhead", "and bands", "overhead"], rows)
 
 
 def whole_steps(only: str) -> Iterator[str]:
@@ -136,6 +153,7 @@ def main() -> None:
         *least(options.only),
         *whole_steps(options.only),
         *under_budgets(options.only),
+        *in_bands(options.only),
     ]
     text = "\n".join(lines)
     print(text)

@@ -20,7 +20,7 @@ from layermem.backends.arena import Arena
 from layermem.backends.registry import StepContext
 from layermem.errors import DeviceError, InputError
 from layermem.graph.ops import Op
-from layermem.ops import OpRecord, Tensor
+from layermem.ops import BandRules, InnerProduct, OpRecord, Tensor
 from layermem.schedule.ir import Instruction
 from layermem.utils.text import choices
 
@@ -72,6 +72,11 @@ class Device:
         size, the last slice may have them in the same memory.  If the result `accumulates`: whether the sums begin with
         what it is added to."""
         return False
+
+    def row_bands(self, record: InnerProduct) -> BandRules | None:
+        """How this device computes `record`, the whole one, in bands of the rows of its weights (graph/bands.py); None
+        where their bits would not be those of the whole."""
+        return None
 
     def implements(self, record: OpRecord, step: str) -> bool:
         raise NotImplementedError

@@ -103,10 +103,10 @@ def _print(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) -
     rows = [_row(report, measured) for report in reports]
     first = reports[0]
     budget = f", budget {format_bytes(first.budget_bytes)}" if first.budget_bytes is not None else ""
-    in_slices = ["slices"] if any(report.cut for report in reports) else []
+    in_slices = ["slices"] if any(report.slices for report in reports) else []
     print_table(
         [*HEADINGS, *(MEASURED if measured else []), *in_slices],
-        [[*row, *(str(report.cut or "") for _ in in_slices)] for row, report in zip(rows, reports)],
+        [[*row, *(str(report.slices or "") for _ in in_slices)] for row, report in zip(rows, reports)],
         title=f"{job.title} on {first.device}{budget}",
         optional=OPTIONAL,
     )

@@ -52,7 +52,7 @@ def run_draw(arguments: argparse.Namespace) -> int:
     job = job_of(arguments)
     print_warnings(job.graphs[0].warnings)
     report = evaluate(job, arguments.strategy, arguments.budget, arguments.load)
-    if report.cut is not None:
+    if report.slices is not None:
         raise InputError("draw has one box for an op, and a layer in slices has several; leave --slices out")
     if report.refusal is not None:
         raise report.explain_refusal()

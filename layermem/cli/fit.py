@@ -187,7 +187,7 @@ def _jobs(arguments: argparse.Namespace, net: Callable[[int], Net]) -> Make:
 
 def _sliced(arguments: argparse.Namespace, make: Make, sizes: range) -> tuple[Make, range]:
     """The jobs in the slices of --slices, and the batch sizes that these share equally."""
-    from layermem.graph.slices import Cut
+    from layermem.graph.step_slicer import Slices
     from layermem.job import AUTO_SLICES, NO_SLICES
 
     slices: str = arguments.slices or NO_SLICES
@@ -196,7 +196,7 @@ def _sliced(arguments: argparse.Namespace, make: Make, sizes: range) -> tuple[Ma
     if slices == AUTO_SLICES:
         what = "--slices auto chooses by the batch, which fit looks for"
         raise InputError(f"{what}; name layers and a count, such as --slices whole/4")
-    count = Cut.parse(slices).count if arguments.grow == "batch" else 1
+    count = Slices.parse(slices).batch_slices if arguments.grow == "batch" else 1
     if sizes[-1] < count:
         raise InputError(f"--max {sizes[-1]} is too small for {count} slices; give {count} or more")
     sizes = range(count, sizes[-1] + 1, count) if count > 1 else sizes

@@ -206,8 +206,8 @@ def add_budget(parser: Options) -> None:
     )
     parser.add_argument(
         "--slices", metavar="S",
-        help="run layers in slices of the batch: conv1_1..pool2/4, the whole step as whole/4, or auto: those with the "
-        "fastest plan (default: off)",
+        help="run layers in slices of the batch: conv1_1..pool2/4, the whole step as whole/4; have weights in bands of "
+        "rows: fc6/rows/8; both, with a comma between; or auto: those with the fastest plan (default: off)",
     )  # fmt: skip
     parser.add_argument(
         "--hints", metavar="F",

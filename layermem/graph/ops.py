@@ -19,13 +19,23 @@ DATA, DIFF, STASH = "data", "diff", "stash"
 
 @dataclass(frozen=True)
 class Buffer:
-    """Bytes with one name.  `nbytes` is the device's answer for `tensor`."""
+    """Bytes with one name.  `nbytes` is the device's answer for `tensor`; `band_of`: what it has some rows of, if it is
+    one of several that have all of them together (graph/bands.py)."""
 
     name: str
     kind: str
     tensor: Tensor
     nbytes: int
     persistent: bool = False
+    band_of: BandOf | None = None
+
+
+@dataclass(frozen=True)
+class BandOf:
+    """The buffer of all rows, which is in no graph where bands take its place, and the first of these rows."""
+
+    whole: Buffer
+    first: int
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,7 @@ class Op:
     recompute    how it runs again from the same inputs, None where it cannot
     views        role -> the items of its buffer that the op uses; it touches no other bytes of it (graph/slices.py)
     covers       names of the ops that it replaces, in this order (Graph.fused_updates)
+    share_of     of a band of rows: the op of all rows, and its share of them
     node         index of its node in the training graph; layer_name, layer_type  of that node, "" without one;
                  layers  the names of all layers that the node stands for
     """
@@ -74,6 +85,7 @@ class Op:
     layer_type: str = ""
     layers: tuple[str, ...] = ()
     views: Mapping[str, BatchSlice] = field(default_factory=dict)
+    share_of: tuple[str, float] | None = None
 
     @cached_property
     def view_of(self) -> dict[str, BatchSlice]:
@@ -122,7 +134,8 @@ class Graph:
 
     fused_updates  ops that a plan may run in place of those that they cover, where the last of these runs
                    (fused_update.py)
-    slices         which ops run in slices of the batch, as a Cut writes it (slices.py); "" where none do
+    slices         which ops run in slices of the batch, and which weights are in bands of rows, as a Slices writes it
+                   (step_slicer.py); "" without
     """
 
     name: str

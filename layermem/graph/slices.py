@@ -112,46 +112,6 @@ def sliced_graph(net: Net, make: Callable[[Net], Graph], cut: Cut, device: Devic
         raise net.placed(error) from None
 
 
-class StepSlicer:
-    """The training step of a net, or its forward pass, in any slices, each made once.
-
-    whole  the graph of the step; `make` gives that of the same step of another net
-    """
-
-    def __init__(self, net: Net, whole: Graph, make: Callable[[Net], Graph], device: Device):
-        self.net, self.whole, self._make, self._device = net, whole, make, device
-        self._small: dict[int, Graph] = {}  # by the number of slices
-        self._sliced: dict[Cut, Graph] = {}
-
-    @property
-    def items(self) -> int:
-        """Items of the batch."""
-        return self.net.items
-
-    def graph(self, cut: Cut) -> Graph:
-        """The step with the layers of `cut` in slices; InputError, with the layer and its line, where it cannot be."""
-        if cut not in self._sliced:
-            self._sliced[cut] = sliced_graph(self.net, self._made, cut, self._device)
-        return self._sliced[cut]
-
-    def graph_or_whole(self, cut: Cut) -> Graph:
-        """The same for a net that may have another batch: in as many slices, or the next number that divides its own;
-        without slices where it cannot be cut."""
-        counts = (count for count in range(cut.count, self.items + 1) if self.items % count == 0)
-        try:
-            return self.graph(replace(cut, count=next(counts, cut.count)))
-        except InputError:
-            return self.whole
-
-    def _made(self, net: Net) -> Graph:
-        if net is self.net:
-            return self.whole
-        count = self.net.items // net.items
-        if count not in self._small:
-            self._small[count] = self._make(net)
-        return self._small[count]
-
-
 def slice_graph(whole: Graph, small: Graph, cut: Cut, device: Device, items: int) -> Graph:
     """`whole`, of a batch of `items`, with the layers of `cut` in slices.
 
@@ -195,13 +155,16 @@ class _Slicer:
 
     def _range(self) -> tuple[int, int]:
         """The first and the last node of the cut."""
-        nodes = {name: op.node for op in self.whole.ops if op.kind == FORWARD for name in op.layers}
+        nodes: dict[str, list[int]] = {}
+        for op in self.whole.of_kind(FORWARD):
+            for name in op.layers:
+                nodes.setdefault(name, []).append(op.node)
         for name in (self.cut.first, self.cut.last):
             if name and name not in nodes:
                 hint = did_you_mean(name, nodes) or "`layermem show` lists the layers"
                 raise InputError(f"has no layer '{name}' to slice at; {hint}")
-        first = nodes[self.cut.first] if self.cut.first else 0
-        last = nodes[self.cut.last] if self.cut.last else max(nodes.values())
+        first = min(nodes[self.cut.first]) if self.cut.first else 0
+        last = max(nodes[self.cut.last]) if self.cut.last else max(max(each) for each in nodes.values())
         if first > last:
             raise InputError(f"has layer '{self.cut.first}' behind '{self.cut.last}'; give the earlier one first")
         return first, last

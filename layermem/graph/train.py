@@ -58,16 +58,17 @@ class Rule:
 def train_graph(
     net: Net, device: Device, rule: Rule | None = None, *, held: bool = False, clip: bool = False,
     force_backward: bool = False, outputs: Sequence[str] | None = None, keep: Sequence[str] = (),
-    gradients: Sequence[str] = (),
+    gradients: Sequence[str] = (), unfused: Collection[str] = (),
 ) -> Graph:  # fmt: skip
     """One training step of `net`.  Without a rule, gradients are kept to the end and nothing is updated.
 
     keep        names of blobs that are held to the end of the step, data and gradient (diff_buffer)
     gradients   names of parameters whose gradients are held to it
+    unfused     names of layers whose op has no other layer's in it
     """
     warnings = (*net_warnings(net), *inplace_hazards(net, needs_of(net, force_backward=force_backward)))
     apart = {version for name in keep for version in net.versions[name]}  # computed as they are in Caffe
-    nodes = fuse(op_nodes(net), device.fusions, {*(outputs or ()), *apart})
+    nodes = fuse(op_nodes(net), device.fusions, {*(outputs or ()), *apart, *_tops(net, unfused)})
     needs = needs_of(net, nodes, force_backward=force_backward)
     build = GraphBuilder(net, nodes, device, needs, held or rule is None)
     build.forward(outputs)
@@ -78,9 +79,13 @@ def train_graph(
     return offer_fused_updates(build.graph("train", warnings), device)
 
 
-def forward_graph(net: Net, device: Device, outputs: Sequence[str] | None = None, keep: Sequence[str] = ()) -> Graph:
-    """A forward pass; nothing is stashed for a backward.  `keep` is as for train_graph."""
-    nodes = fuse(op_nodes(net), device.fusions, {*(outputs or ()), *(net.blob_version(name) for name in keep)})
+def forward_graph(
+    net: Net, device: Device, outputs: Sequence[str] | None = None, keep: Sequence[str] = (),
+    unfused: Collection[str] = (),
+) -> Graph:  # fmt: skip
+    """A forward pass; nothing is stashed for a backward.  `keep` and `unfused` are as for train_graph."""
+    apart = {*(outputs or ()), *(net.blob_version(name) for name in keep), *_tops(net, unfused)}
+    nodes = fuse(op_nodes(net), device.fusions, apart)
     build = GraphBuilder(net, nodes, device, Needs.nothing(nodes), False)
     build.forward(outputs)
     build.hold_blobs(keep, FORWARD)
@@ -98,6 +103,11 @@ def update_graph(net: Net, device: Device, rule: Rule, *, clip: bool = False) ->
     for name in build.needs.learned:
         build.ops.add(f"{name}.zero", UPDATE, ZERO, {"y0": f"{name}.diff"})
     return build.graph("update")
+
+
+def _tops(net: Net, layers: Collection[str]) -> set[str]:
+    """What the layers of these names write."""
+    return {top for node in net.nodes if node.layer.name in layers for top in node.tops}
 
 
 class GraphBuilder:

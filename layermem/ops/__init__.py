@@ -25,7 +25,7 @@ from layermem.ops.filter import Filter
 from layermem.ops.gather import BatchReindex, Embed, Gather
 from layermem.ops.host import CopyOut, Feed, Fill
 from layermem.ops.im2col import Im2col
-from layermem.ops.inner_product import InnerProduct, InnerProductUpdate
+from layermem.ops.inner_product import BandRules, InnerProduct, InnerProductUpdate, RowBand
 from layermem.ops.l2norm import L2Norm
 from layermem.ops.loss import (
     ContrastiveLoss,
@@ -66,6 +66,7 @@ __all__ = [
     "AffineNorm",
     "ArgMax",
     "Axpy",
+    "BandRules",
     "BatchNorm",
     "BatchNormScale",
     "BatchReindex",
@@ -125,6 +126,7 @@ __all__ = [
     "Reshape",
     "ResidualGrad",
     "RoiPool",
+    "RowBand",
     "Scale",
     "Scores",
     "SigmoidCrossEntropyLoss",

@@ -3,9 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from layermem.ops.base import NO_SUMS, WEIGHTS, OpRecord, Tensor, epilogue_name
 from layermem.ops.update import Update
+
+
+@dataclass(frozen=True)
+class RowBand:
+    """Some rows of a weight matrix, from row `first` on, of `rows` rows."""
+
+    first: int
+    rows: int
+
+    @property
+    def is_first(self) -> bool:
+        return self.first == 0
+
+
+class BandRules(NamedTuple):
+    """How a device computes an InnerProduct in bands of the rows of its weights, with the bits of the whole.
+
+    multiple   rows of a band are a multiple of it, but for the last band
+    sums_dx    dgrad of a band goes on with the sums of those before; False: gathered_dgrad has the bands of all
+    adds_dx    dgrad also goes on from what other layers gave to dx
+    """
+
+    multiple: int = 1
+    sums_dx: bool = True
+    adds_dx: bool = True
 
 
 @dataclass(frozen=True)
@@ -17,8 +43,17 @@ class InnerProduct(OpRecord):
     spatial     x and w0 are 4-D and both stored channels-last: a row of memory meets a row of memory
     by_rows     each stored row of w0 depends on one column of y and one stored row of x only: no operand is reordered
 
+    band        w0 has only these rows of the weights, `outputs` of them, and so has dw0 (graph/bands.py); the bias w1
+                is whole.  None: w0 has all rows
+
     forward   y0 from x0, w0 [, w1, x1]; writes mask where it is declared
     wgrad   dw0, dw1 from x0, dy0               dgrad   dx0 from dy0, w0
+
+    Of a band, forward writes a y0 of its own columns.  wgrad and dgrad read their columns of the whole dy0; wgrad has
+    no dw1.  The dgrad of a later band accumulates dx0: it continues the sum over the outputs, from the first band on,
+    and the last one leaves the bits of the whole.
+
+    gathered_dgrad   dx0 from dy0 and the bands of the weights w0, w1 .., where a device has no such sum
     """
 
     x: Tensor
@@ -32,6 +67,17 @@ class InnerProduct(OpRecord):
     by_rows: bool = True
     relu: bool = False
     residual: bool = False
+    band: RowBand | None = None
+
+    @property
+    def first_output(self) -> int:
+        """The first column of dy0 that this op reads."""
+        return 0 if self.band is None else self.band.first
+
+    @property
+    def dy_outputs(self) -> int:
+        """Columns of dy0."""
+        return self.outputs if self.band is None else self.band.rows
 
     @property
     def fusion(self) -> str | None:

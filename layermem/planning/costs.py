@@ -77,14 +77,17 @@ class Costs:
         return [f"{self.path} does not say which step it was measured with; {share}; {MEASURE_AGAIN}"]
 
     def op(self, op: Op) -> float:
-        """Seconds that `op` takes; of a slice that was not measured itself, its share of the measured whole."""
+        """Seconds that `op` takes; of a slice or band that was not measured itself, its share of the measured whole."""
         if op.name in self.measured:
             return self.measured[op.name]
         if op.covers and all(name in self.measured for name in op.covers):
             return sum(self.measured[name] for name in op.covers)
         part, launch = op.record.part, self.rates.launch
-        if part is not None and (name := op.name.rpartition("@")[0]) in self.measured:
-            return min(launch, self.measured[name]) + max(0.0, self.measured[name] - launch) * part.count / part.items
+        name, share = (op.name, 1.0) if part is None else (op.name.rpartition("@")[0], part.count / part.items)
+        if name not in self.measured and op.share_of is not None:
+            name, share = op.share_of[0], share * op.share_of[1]
+        if name in self.measured:
+            return min(launch, self.measured[name]) + max(0.0, self.measured[name] - launch) * share
         return max(op.flops / self.rates.flops, op.nbytes / self.rates.memory) + launch
 
     def offload(self, nbytes: int) -> float:

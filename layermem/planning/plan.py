@@ -153,7 +153,7 @@ class Plan:
 
 
 def saved_slices(text: str) -> str:
-    """The slices (graph/slices.py, Cut) of the step that a saved plan is for; "" where it has none, or is no plan."""
+    """The slices (graph/step_slicer.py) of the step that a saved plan is for; "" where it has none, or is no plan."""
     try:
         slices = json.loads(text)["slices"]
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -8,19 +8,25 @@
     conv1..pool1/k     the layers up to a bottleneck, where one blob crosses, behind the op that needs the most bytes
 
 A range helps only if all ops behind it fit the budget as they are; that is known before anything is cut.
+
+    ip/rows/k          weights whose update needs much of the budget, with their gradient and optimizer state, in so
+                       many bands of rows (graph/bands.py) that one of them does not
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from layermem.graph.ops import BACKWARD, DATA, FORWARD, Graph, Op
+from layermem.graph.bands import Bands
+from layermem.graph.ops import BACKWARD, DATA, FORWARD, UPDATE, Graph, Op
 from layermem.graph.slices import Cut
+from layermem.ops import InnerProduct
 from layermem.planning.fused_updates import with_fused_updates
 from layermem.utils.units import aligned
 
 COUNTS = (2, 4, 8, 16)
 MAX_BOTTLENECKS = 4
+MUCH = 0.25  # of the budget: what one band may need
 LEAST_BEHIND = 0.1  # of all ops: a range that leaves fewer is the whole step, more or less
 
 
@@ -40,6 +46,18 @@ def cuts(graph: Graph, items: int, budget_bytes: int) -> Iterator[list[Cut]]:
     """For each range the cuts of it, from the fewest slices to the most."""
     for first, last in ranges(graph, budget_bytes):
         yield [Cut(first, last, count) for count in counts_of(items)]
+
+
+def row_bands(graph: Graph, budget_bytes: int) -> list[Bands]:
+    """The InnerProducts whose weights are worth to have in bands of rows, in the order of the net."""
+    products = [op for op in graph.of_kind(FORWARD) if isinstance(op.record, InnerProduct) and op.layers]
+    layer_of = {op.roles["w0"]: op.layers[0] for op in products}
+    found: list[Bands] = []
+    for update in graph.of_kind(UPDATE):
+        layer, needed = layer_of.get(update.roles.get("w0", "")), in_use_bytes(graph, update)
+        if layer is not None and needed > MUCH * budget_bytes:
+            found.append(Bands(layer, next((k for k in COUNTS if needed / k <= MUCH * budget_bytes), COUNTS[-1])))
+    return sorted(found, key=lambda bands: [*layer_of.values()].index(bands.layer))
 
 
 def in_use_bytes(graph: Graph, op: Op) -> int:

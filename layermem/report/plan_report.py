@@ -14,7 +14,7 @@ from importlib import import_module
 from layermem.compiler import Compiler
 from layermem.errors import BudgetError, InputError
 from layermem.graph.ops import PARAMETER, Graph
-from layermem.graph.slices import Cut
+from layermem.graph.step_slicer import Slices
 from layermem.job import NO_SLICES, Budget, Job, PathName
 from layermem.planning.bounds import least_bytes, least_seconds
 from layermem.planning.budget_search import BudgetSearch
@@ -188,10 +188,10 @@ class PlanReport:
         return sum(named.values())
 
     @property
-    def cut(self) -> Cut | None:
-        """The layers that run in slices, if there are some."""
+    def slices(self) -> Slices | None:
+        """The layers that run in slices, or whose weights are in bands, if there are some."""
         slices = self.job.graphs[0].slices
-        return Cut.parse(slices) if slices else None
+        return Slices.parse(slices) if slices else None
 
     @property
     def device(self) -> str:

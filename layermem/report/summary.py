@@ -44,8 +44,14 @@ def plan_facts(report: PlanReport, *, minimum: bool = False) -> list[tuple[str, 
 
 
 def _slices_facts(report: PlanReport) -> list[tuple[str, str]]:
-    cut = report.cut
-    return [] if cut is None else [("slices", f"{printable(cut.layers)} in {cut.count}")]
+    slices = report.slices
+    if slices is None:
+        return []
+    facts = [] if slices.cut is None else [("slices", f"{printable(slices.cut.layers)} in {slices.cut.count}")]
+    if slices.bands:
+        rows = (f"rows of {printable(each.layer)} in {each.count} bands" for each in slices.bands)
+        facts.append(("weights", ", ".join(rows)))
+    return facts
 
 
 def _memory_facts(report: PlanReport) -> list[tuple[str, str]]:

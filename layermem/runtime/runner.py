@@ -47,9 +47,12 @@ class Runner:
         self.executors = [
             Executor(schedule, device, self.arena, self.host, context, poison=poison) for schedule in program.schedules
         ]
-        self.persistent: dict[str, Buffer] = {
-            b.name: b for schedule in program.schedules for b in schedule.graph.persistent()
-        }
+        self.persistent: dict[str, Buffer] = {}  # as the net has them: in bands of rows or not
+        self._bands: dict[str, list[Buffer]] = {}  # of each: those that lie in the arena, in the order of their rows
+        for buffer in {b.name: b for schedule in program.schedules for b in schedule.graph.persistent()}.values():
+            whole = buffer if buffer.band_of is None else buffer.band_of.whole
+            self.persistent[whole.name] = whole
+            self._bands.setdefault(whole.name, []).append(buffer)
         for name in self.persistent if memory is None else ():
             self.zero(name)
 
@@ -79,31 +82,47 @@ class Runner:
         return dict(self.context["results"])
 
     def view(self, name: str) -> np.ndarray | None:
-        """A persistent buffer itself, in its stored order (channels-last); None where the host cannot reach it."""
+        """A persistent buffer itself, in its stored order (channels-last); None where the host cannot reach it, or
+        where it is in bands of rows, which lie apart."""
+        if not self.device.shares_host_memory or len(self._bands[name]) > 1:
+            return None
         arena, offset = self._placement(name)
         tensor = self.persistent[name].tensor
-        return arena.view(offset, tensor, self.device.dtype(tensor)) if self.device.shares_host_memory else None
+        return arena.view(offset, tensor, self.device.dtype(tensor))
 
     def read(self, name: str) -> np.ndarray:
         """A copy of a persistent buffer, NCHW."""
-        arena, offset = self._placement(name)
+        if len(self._bands[name]) == 1:
+            return self._read(name, 0, self.persistent[name].tensor)
         tensor = self.persistent[name].tensor
-        return arena.read(offset, tensor, self.device.dtype(tensor))
+        whole = np.empty(tensor.shape, self.device.dtype(tensor))
+        for band in self._bands[name]:
+            first = band.band_of.first if band.band_of is not None else 0
+            whole[first : first + band.tensor.shape[0]] = self._read(band.name, 0, band.tensor)
+        return whole
 
     def write(self, name: str, value: np.ndarray) -> None:
         """Set a persistent buffer from numbers in NCHW order, of any shape with the right count."""
-        arena, offset = self._placement(name)
-        tensor = self.persistent[name].tensor
-        arena.write(offset, tensor, value, self.device.dtype(tensor))
+        bands = self._bands[name]
+        if len(bands) == 1:
+            self._write(bands[0].name, 0, bands[0].tensor, value)
+            return
+        values = value.reshape(-1)
+        for band in bands:
+            self._write(band.name, 0, band.tensor, values[: band.tensor.count])
+            values = values[band.tensor.count :]
 
     def write_parts(self, name: str, parts: Iterable[np.ndarray]) -> None:
         """The same from flat arrays, one after the other: each of whole `unit(name)`s."""
-        arena, offset = self._placement(name)
-        tensor = self.persistent[name].tensor
-        dtype = np.dtype(self.device.dtype(tensor))
+        bands = iter(self._bands[name])
+        band, done = next(bands), 0
         for part in parts:
-            arena.write(offset, self._part(tensor, part.size), part, dtype.name)
-            offset += part.size * dtype.itemsize
+            while part.size:
+                if done == band.tensor.count:
+                    band, done = next(bands), 0
+                count = min(part.size, band.tensor.count - done)
+                self._write(band.name, done, self._part(band.tensor, count), part[:count])
+                part, done = part[count:], done + count
 
     def unit(self, name: str) -> int:
         """Values of a persistent buffer that lie together in memory, whatever their order."""
@@ -112,13 +131,12 @@ class Runner:
 
     def read_parts(self, name: str, values: int) -> Iterator[np.ndarray]:
         """Copies of the values of a persistent buffer in NCHW order: of so many values, or of one unit(name)."""
-        arena, offset = self._placement(name)
-        tensor, unit = self.persistent[name].tensor, self.unit(name)
-        dtype = np.dtype(self.device.dtype(tensor))
+        unit = self.unit(name)
         whole = unit * max(1, values // unit)
-        for begin in range(0, tensor.count, whole):
-            part = self._part(tensor, min(whole, tensor.count - begin))
-            yield arena.read(offset + begin * dtype.itemsize, part, dtype.name).reshape(-1)
+        for band in self._bands[name]:
+            for begin in range(0, band.tensor.count, whole):
+                part = self._part(band.tensor, min(whole, band.tensor.count - begin))
+                yield self._read(band.name, begin, part).reshape(-1)
 
     @staticmethod
     def _part(tensor: Tensor, count: int) -> Tensor:
@@ -129,8 +147,20 @@ class Runner:
         return replace(tensor, shape=(count // prod(row), *row))
 
     def zero(self, name: str) -> None:
+        for band in self._bands[name]:
+            arena, offset = self._placement(band.name)
+            arena.zero(offset, band.nbytes)
+
+    def _read(self, name: str, first: int, tensor: Tensor) -> np.ndarray:
+        """The values of `tensor`, from number `first` of a buffer on."""
         arena, offset = self._placement(name)
-        arena.zero(offset, self.persistent[name].nbytes)
+        dtype = self.device.dtype(tensor)
+        return arena.read(offset + first * np.dtype(dtype).itemsize, tensor, dtype)
+
+    def _write(self, name: str, first: int, tensor: Tensor, value: np.ndarray) -> None:
+        arena, offset = self._placement(name)
+        dtype = self.device.dtype(tensor)
+        arena.write(offset + first * np.dtype(dtype).itemsize, tensor, value, dtype)
 
     def _placement(self, name: str) -> tuple[Arena, int]:
         persistent = self.program.persistent

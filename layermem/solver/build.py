@@ -5,7 +5,7 @@ graphs   train step, updates (only with iter_size > 1, when gradients are held o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -15,7 +15,7 @@ from layermem.data import probe
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
-from layermem.graph.slices import StepSlicer
+from layermem.graph.step_slicer import MakeStep, StepSlicer
 from layermem.graph.train import Rule, forward_graph, train_graph, update_graph
 from layermem.job import Job, PathName, resolve_costs, resolve_hints, title_of
 from layermem.layers.data import Probe, stated_batch
@@ -143,35 +143,42 @@ def check_keep(nets: Sequence[Net], globs: Sequence[str]) -> None:
 def graphs_of(nets: Nets, solver: SolverFile, device: Device, keep: Sequence[str] = ()) -> list[Graph]:
     """The graphs of all nets on `device`, the train step first.  `keep`: globs of blobs to hold to the end of it;
     those that end in .diff are for gradients of parameters."""
-    p = solver.message
-    rule, held, clip = rule_of(p), p.iter_size > 1, p.clip_gradients >= 0
     check_keep(nets.all, keep)
-    graphs = [step_of(solver, device, keep)(nets.train)]
-    if held:
-        graphs.append(update_graph(nets.train, device, rule, clip=clip))
-    return graphs + [test_of(device, keep)(net) for net in nets.tests]
+    return [step_of(solver, device, keep)(nets.train), *graphs_beside(nets, solver, device, keep)]
 
 
-def test_of(device: Device, keep: Sequence[str] = ()) -> Callable[[Net], Graph]:
+def test_of(device: Device, keep: Sequence[str] = ()) -> MakeStep:
     """A function from a test net, in any batch size, to its forward pass."""
 
-    def test(net: Net) -> Graph:
-        return forward_graph(net, device, [each.version for each in reported(net)], kept_names(net, keep))
+    def test(net: Net, unfused: Collection[str] = ()) -> Graph:
+        return forward_graph(net, device, [each.version for each in reported(net)], kept_names(net, keep), unfused)
 
     return test
 
 
-def step_of(solver: SolverFile, device: Device, keep: Sequence[str] = ()) -> Callable[[Net], Graph]:
+def graphs_beside(
+    nets: Nets, solver: SolverFile, device: Device, keep: Sequence[str] = (), unfused: Collection[str] = ()
+) -> list[Graph]:
+    """All but the train step."""
+    p = solver.message
+    held, clip = p.iter_size > 1, p.clip_gradients >= 0
+    graphs = [update_graph(nets.train, device, rule_of(p), clip=clip)] if held else []
+    test = test_of(device, keep)
+    return graphs + [test(net, unfused) for net in nets.tests]
+
+
+def step_of(solver: SolverFile, device: Device, keep: Sequence[str] = ()) -> MakeStep:
     """A function from a train net, in any batch size, to its step with the update of `solver`."""
     p = solver.message
     rule, held, clip = rule_of(p), p.iter_size > 1, p.clip_gradients >= 0
 
-    def step(net: Net) -> Graph:
+    def step(net: Net, unfused: Collection[str] = ()) -> Graph:
         outputs = [each.version for each in reported(net)]
         diffs = [] if held else [name for name in net.params if matches(f"{name}.diff", gradient_globs(keep))]
         return train_graph(
-            net, device, rule, held=held, clip=clip, outputs=outputs, keep=kept_names(net, keep), gradients=diffs
-        )
+            net, device, rule, held=held, clip=clip, outputs=outputs, keep=kept_names(net, keep), gradients=diffs,
+            unfused=unfused,
+        )  # fmt: skip
 
     return step
 
@@ -186,25 +193,22 @@ def job_of(
     return Job(
         title_of(nets.train), nets.all, graphs, known, rule_of(solver.message).history_count,
         resolve_hints(hints, nets.train, device.default_host_bytes(spill=spill)), device.free_bytes,
-        StepSlicer(nets.train, graphs[0], step_of(solver, device, keep), device),
-        _test_slicers(nets, graphs, device, keep),
+        StepSlicer(
+            nets.train, graphs, step_of(solver, device, keep), device,
+            lambda unfused: graphs_beside(nets, solver, device, keep, unfused), nets.tests, test_of(device, keep),
+        ),
     )  # fmt: skip
-
-
-def _test_slicers(nets: Nets, graphs: Sequence[Graph], device: Device, keep: Sequence[str]) -> tuple[StepSlicer, ...]:
-    tests = graphs[len(graphs) - len(nets.tests) :]
-    return tuple(StepSlicer(net, graph, test_of(device, keep), device) for net, graph in zip(nets.tests, tests))
 
 
 def job_of_net(net: Net, device: Device, costs: Costs, *, hints: Hints = Hints()) -> Job:
     """A step of one net: in TRAIN with an SGD-momentum update, Caffe's usual state; in TEST forward alone."""
 
-    def step(net: Net) -> Graph:
-        return train_graph(net, device, MOMENTUM)
+    def step(net: Net, unfused: Collection[str] = ()) -> Graph:
+        return train_graph(net, device, MOMENTUM, unfused=unfused)
 
     trains = net.phase == PHASES["TRAIN"]
     graph = step(net) if trains else forward_graph(net, device)
     costs.check(graph, title_of(net))
     known = resolve_hints(hints, net, device.default_host_bytes())
-    slicer = StepSlicer(net, graph, step, device) if trains else None
+    slicer = StepSlicer(net, [graph], step, device) if trains else None
     return Job(title_of(net), (net,), (graph,), costs, MOMENTUM.history_count, known, device.free_bytes, slicer)

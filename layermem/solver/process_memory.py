@@ -81,7 +81,8 @@ def expected_memory(
     files   whether parameters are saved to files or loaded from files
     """
     instructions = sum(len(schedule.instructions) for schedule in program.schedules)
-    buffers = [b for schedule in program.schedules for b in schedule.graph.buffers.values()]
+    in_arena = [b for schedule in program.schedules for b in schedule.graph.buffers.values()]
+    buffers = [b if b.band_of is None else b.band_of.whole for b in in_arena]
     return ProcessMemory(
         arena_bytes=program.arena_bytes if device.shares_host_memory else 0,
         host_bytes=0 if spill else program.host_bytes,

@@ -87,7 +87,8 @@ class Solver:
     host_budget  the same for offloaded bytes; with `spill`, a folder, they are kept in a file instead of memory.
                  None is no limit, but 0 for a device that computes in the memory of the host, unless there is a spill
     slices       layers of the training step that run in slices of the batch, and how many: "conv1_1..pool2/4", or
-                 "whole/4"; "auto": those with the fastest plan; None is "off"
+                 "whole/4"; weights in bands of rows: "fc6/rows/8"; both, with a comma between; "auto": those with
+                 the fastest plan; None is "off"
     costs        measured costs, or their file; None is a model of the device
     measure      run some steps first, within the budget, and plan with the times of their ops
     batch        replaces the batch size of the train net

@@ -6,9 +6,7 @@ import pytest
 
 from layermem.schedule.check import check
 from layermem.schedule.text import parse, text
-from tests.golden.schedules import FOLDER, NETS, STRATEGIES, file_of, schedule
-
-CASES = [(net, strategy) for net in NETS for strategy in STRATEGIES]
+from tests.golden.schedules import CASES, FOLDER, NETS, file_of, schedule
 
 
 @pytest.mark.parametrize(("net", "strategy"), CASES)

@@ -86,3 +86,38 @@ def test_a_fused_update_is_wgrad_and_then_its_update_to_the_bit(m, n, k, rule, i
         return joined
 
     every_way(make)
+
+
+@pytest.mark.parametrize("first", [1, 12, 64, 95])
+@pytest.mark.parametrize("m, n, k", [(1, 130, 36), (7, 100, 13), (33, 257, 1030), (64, 140, 300)])
+def test_bands_of_the_rows_of_w_leave_the_bits_of_the_whole(m, n, k, first, isa, every_way):
+    x, w, bias, dy = normal(1, m, k), normal(2, n, k), normal(3, n), normal(4, m, n)
+    assert cpu.inner_product_wgrad_workspace_bytes(m, n, k) == 0
+
+    def make(memory):
+        X, W, B, DY = memory.put(x), memory.put(w), memory.put(bias), memory.put(dy)
+        y, dx, dw, added = memory.empty(m, n), memory.empty(m, k), memory.empty(n, k), memory.put(x)
+        cpu.inner_product_fprop(m, n, k, y=at(y), x=at(X), w=at(W), bias=at(B))()
+        cpu.inner_product_dgrad(m, n, k, dx=at(dx), dy=at(DY), w=at(W))()
+        cpu.inner_product_dgrad(m, n, k, dx=at(added), dy=at(DY), w=at(W), accumulate=True)()
+        cpu.inner_product_wgrad(m, n, k, dw=at(dw), x=at(X), dy=at(DY))()
+        sums, more = memory.empty(m, k), memory.put(x)
+        for begin, end in ((0, first), (first, n)):
+            rows, band, columns = end - begin, memory.put(w[begin:end]), at(DY) + 4 * begin
+            piece, gradient = memory.empty(m, rows), memory.empty(rows, k)
+            cpu.inner_product_fprop(m, rows, k, y=at(piece), x=at(X), w=at(band), bias=at(B) + 4 * begin)()
+            assert piece.tobytes() == y[:, begin:end].tobytes()
+            held = {"dy": columns, "w": at(band), "dy_outputs": n}
+            cpu.inner_product_dgrad(m, rows, k, dx=at(sums), accumulate=begin > 0, **held)()
+            cpu.inner_product_dgrad(m, rows, k, dx=at(more), accumulate=True, **held)()
+            cpu.inner_product_band_wgrad(m, rows, k, dw=at(gradient), x=at(X), dy=columns, dy_outputs=n)()
+            assert gradient.tobytes() == dw[begin:end].tobytes()
+        assert sums.tobytes() == dx.tobytes() and more.tobytes() == added.tobytes()
+        return y, dx, dw
+
+    every_way(make)
+
+
+def test_dy_has_a_column_for_each_row_of_w():
+    with pytest.raises(ValueError, match="dy has fewer columns than w has rows"):
+        cpu.inner_product_dgrad(1, 4, 4, dx=0, dy=0, w=0, dy_outputs=3)

@@ -5,7 +5,7 @@ import pytest
 from layermem import api
 from layermem.planning.bounds import least_bytes
 from layermem.planning.hints import Hints
-from layermem.planning.slice_candidates import counts_of, cuts, in_use_bytes
+from layermem.planning.slice_candidates import counts_of, cuts, in_use_bytes, row_bands
 from layermem.utils.units import aligned
 
 NET = "prototxt/digits/train_val.prototxt"
@@ -33,3 +33,10 @@ def test_an_op_is_in_use_with_all_that_it_touches_less_what_lies_on_other_bytes(
     own = sum(aligned(graph.buffers[b].nbytes) for b in relu.touches) + aligned(relu.workspace_bytes)
     assert relu.overlays and in_use_bytes(graph, relu) < own
     assert max(in_use_bytes(graph, op) for op in graph.ops) <= least_bytes(graph)
+
+
+def test_weights_whose_update_needs_much_of_the_budget_are_worth_bands(job):
+    needed = in_use_bytes(job.whole, job.whole.by_name["ip1.w0.update"])
+    found = [[str(bands) for bands in row_bands(job.whole, budget)] for budget in (4 * needed, 2 * needed, needed)]
+    assert found == [[], ["ip1/rows/2"], ["ip1/rows/4"]]
+    assert {bands.layer: bands.count for bands in row_bands(job.whole, 1)} == {"ip1": 16, "ip2": 16}

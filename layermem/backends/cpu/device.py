@@ -16,11 +16,12 @@ from collections.abc import Collection, Mapping
 from layermem._native import cpu
 from layermem.backends.base import Bound, register_device, sequence
 from layermem.backends.cpu.base import Array, CpuCall, cpu_kernels
+from layermem.backends.cpu.inner_product import row_bands
 from layermem.backends.reference.device import ReferenceDevice
 from layermem.backends.registry import StepContext
 from layermem.errors import InputError
 from layermem.graph.ops import Op
-from layermem.ops import OpRecord
+from layermem.ops import BandRules, InnerProduct, OpRecord
 
 ISA = "LAYERMEM_ISA"
 
@@ -66,6 +67,9 @@ class CpuDevice(ReferenceDevice):
 
     def sums_in_place(self, record: OpRecord, step: str, role: str, accumulates: bool) -> bool:
         return cpu_kernels.sums_in_place(record, step, role)
+
+    def row_bands(self, record: InnerProduct) -> BandRules | None:
+        return row_bands(record)
 
     def implements(self, record: OpRecord, step: str) -> bool:
         return cpu_kernels.implements(record, step)

@@ -1,4 +1,7 @@
-"""InnerProduct: three matrix products, and the weight gradient that an update consumes while it is computed."""
+"""InnerProduct: three matrix products, and the weight gradient that an update consumes while it is computed.
+
+Of a band of the weights' rows, each sum is in the order of the whole: native/cpu/kernels/inner_product.h.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from layermem.backends.cpu import slices
 from layermem.backends.cpu.base import CpuCall, Launch, Launches, kernel
 from layermem.backends.cpu.convolution import bias_gradient
 from layermem.backends.cpu.update import UpdateLaunch, rule_settings
-from layermem.ops import CARRY, InnerProduct, InnerProductUpdate
+from layermem.ops import CARRY, BandRules, InnerProduct, InnerProductUpdate
 
 
 def reorder_workspace_bytes(op: InnerProduct, roles: Collection[str]) -> int:
@@ -27,13 +30,26 @@ def wgrad_workspace_bytes(op: InnerProduct, roles: Collection[str]) -> int:
 def partial_sums_workspace_bytes(op: InnerProduct) -> int:
     """Bytes of a weight gradient that is summed in parts (split-K); 0 where it is not."""
     rows = slices.rows_of_batch(op, op.rows)
-    return cpu.inner_product_wgrad_workspace_bytes(op.rows, op.outputs, op.inner, **rows)
+    return cpu.inner_product_wgrad_workspace_bytes(op.rows, op.dy_outputs, op.inner, **rows)
+
+
+def columns_of(op: InnerProduct, address: int) -> int:
+    """Where the columns of this op begin in the row of all outputs at `address`; 0 stays 0."""
+    return address + slices.FLOAT * op.first_output if address else 0
 
 
 def wgrad_carry_bytes(op: InnerProduct, role: str) -> int:
     if role == "dw1":
         return slices.column_sums_carry_bytes(op, op.rows, op.outputs)
-    return transposed.partial_sums_bytes(op) or op.outputs * op.inner * slices.FLOAT
+    partial_sums = 0 if op.band is not None else transposed.partial_sums_bytes(op)
+    return partial_sums or op.outputs * op.inner * slices.FLOAT
+
+
+def row_bands(op: InnerProduct) -> BandRules | None:
+    """Each sum over outputs or rows is one chain, wherever it is cut; but parts of a gradient are as many as its size
+    allows."""
+    parts = cpu.inner_product_wgrad_carry_bytes(slices.rows_of_batch(op, op.rows)["of"], op.outputs, op.inner)
+    return None if parts else BandRules()
 
 
 @kernel(InnerProduct, "forward", workspace=reorder_workspace_bytes)
@@ -44,8 +60,8 @@ def inner_product_fprop(op: InnerProduct, call: CpuCall) -> Launches:
         return transposed.fprop(op, call)
     return [
         cpu.inner_product_fprop(
-            op.rows, op.outputs, op.inner, y=call["y0"], x=call["x0"], w=call["w0"], bias=call["w1"], relu=op.relu,
-            mask=call["mask"],
+            op.rows, op.outputs, op.inner, y=call["y0"], x=call["x0"], w=call["w0"], bias=columns_of(op, call["w1"]),
+            relu=op.relu, mask=call["mask"],
         )
     ]  # fmt: skip
 
@@ -56,8 +72,8 @@ def inner_product_dgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
         return transposed.dgrad(op, call)
     return [
         cpu.inner_product_dgrad(
-            op.rows, op.outputs, op.inner, dx=call["dx0"], dy=call["dy0"], w=call["w0"],
-            accumulate=call.accumulates("dx0"),
+            op.rows, op.outputs, op.inner, dx=call["dx0"], dy=columns_of(op, call["dy0"]), w=call["w0"],
+            accumulate=call.accumulates("dx0"), dy_outputs=op.dy_outputs,
         )
     ]  # fmt: skip
 
@@ -65,7 +81,7 @@ def inner_product_dgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
 def wgrad_in_place(op: InnerProduct, role: str) -> bool:
     if role == "dw1":
         return slices.column_sums_in_place(op, op.rows, op.outputs)
-    return not transposed.partial_sums_bytes(op)
+    return op.band is not None or not transposed.partial_sums_bytes(op)
 
 
 @kernel(InnerProduct, "wgrad", workspace=wgrad_workspace_bytes, carry=wgrad_carry_bytes, in_place=wgrad_in_place)
@@ -73,11 +89,22 @@ def inner_product_wgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
     if not op.by_rows:
         return transposed.wgrad(op, call)
     launches: list[Launch] = []
+    if op.band is not None:
+        return band_wgrad(op, call)
     if "dw0" in call or "dw0" + CARRY in call:
         launches += transposed.product(op, call, call["x0"], call["dy0"], call.workspace)
     if "dw1" in call or "dw1" + CARRY in call:
         launches += bias_gradient(op, call, op.rows, op.outputs, "dy0", call.accumulates("dw1"))
     return launches
+
+
+def band_wgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
+    dw, accumulate, before = slices.sum_in_place(op, call, "dw0", op.outputs * op.inner)
+    gradient = cpu.inner_product_band_wgrad(
+        op.rows, op.outputs, op.inner, dw=dw, x=call["x0"], dy=columns_of(op, call["dy0"]), dy_outputs=op.dy_outputs,
+        accumulate=accumulate,
+    )  # fmt: skip
+    return [*before, gradient]
 
 
 def fused_update_workspace_bytes(op: InnerProductUpdate, roles: Collection[str]) -> int:
@@ -93,8 +120,8 @@ def inner_product_backward_update(op: InnerProductUpdate, call: CpuCall) -> Laun
     if partial_sums_workspace_bytes(product):
         return None
     fused = cpu.inner_product_backward_update(
-        update.rule, product.rows, product.outputs, product.inner, x=call["x0"], dy=call["dy0"],
-        **rule_settings(update, call),
+        update.rule, product.rows, product.outputs, product.inner, x=call["x0"],
+        dy=columns_of(product, call["dy0"]), dy_outputs=product.dy_outputs, **rule_settings(update, call),
     )  # fmt: skip
     launches: list[Launch] = [UpdateLaunch(update, call, fused)]
     if "dw1" in call:

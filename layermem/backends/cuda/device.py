@@ -14,12 +14,12 @@ from layermem.backends.cuda.driver.host_code import HostCode
 from layermem.backends.cuda.driver.host_io import HostIO
 from layermem.backends.cuda.driver.memory import CudaArena, DeviceSpan, HostBytes, PinnedArena
 from layermem.backends.cuda.driver.step_run import StepRun
-from layermem.backends.cuda.implicit_gemm import ENGINES
+from layermem.backends.cuda.implicit_gemm import DEPTH, ENGINES
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.registry import StepContext
 from layermem.errors import CudaUnavailable, InputError
 from layermem.graph.ops import Op
-from layermem.ops import CopyOut, Feed, OpRecord, Python, ReadsLabels
+from layermem.ops import BandRules, CopyOut, Feed, InnerProduct, OpRecord, Python, ReadsLabels
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction
 from layermem.utils.units import format_bytes
 
@@ -89,6 +89,9 @@ class CudaDevice(Device):
     def sums_in_place(self, record: OpRecord, step: str, role: str, accumulates: bool) -> bool:
         """Sums are added to what is there when they are complete, as without slices."""
         return not accumulates and cuda_kernels.sums_in_place(record, step, role)
+
+    def row_bands(self, record: InnerProduct) -> BandRules | None:
+        return BandRules(DEPTH, adds_dx=False)  # dgrad sums whole stages of outputs, and adds dx after them
 
     def implements(self, record: OpRecord, step: str) -> bool:
         return cuda_kernels.implements(record, step) or isinstance(record, (CopyOut, Feed, Python))

@@ -127,18 +127,23 @@ def conv_fprop(
 
 
 def conv_dgrad(
-    engine: Engine, problem: ConvProblem, image: int, maps: int, weights: int, bias: int = 0, accumulate: bool = False
-) -> Launch:
-    """A strided dgrad is one problem per phase, stride_h x stride_w of them."""
+    engine: Engine, problem: ConvProblem, image: int, maps: int, weights: int, bias: int = 0, accumulate: bool = False,
+    *, maps_pitch: int = 0, resume: bool = False,
+) -> Launch:  # fmt: skip
+    """A strided dgrad is one problem per phase, stride_h x stride_w of them.
+
+    maps_pitch   given where the maps, and the rows of the weights, are a band of more; `resume`: the image holds the
+                 sums over the bands before, and this one goes on from there
+    """
     channels, outputs = group_channels(problem)
     stride_h, stride_w = problem.stride
     m = problem.n * ceil_div(problem.h, stride_h) * ceil_div(problem.w, stride_w)  # of the largest phase
     repeat = problem.groups * stride_h * stride_w
     tile = tile_for(m, channels, repeat)
     return engine.launch(
-        f"conv_dgrad_{tile.name}_v{vector_width(channels, outputs)}", "ConvDgradArgs", tile,
+        f"conv_dgrad_{tile.name}_v{vector_width(channels, outputs, maps_pitch)}", "ConvDgradArgs", tile,
         grid_of(tile, m, channels, repeat), image=image, maps=maps, filter=weights, bias=bias,
-        problem=problem_struct(problem), by_outputs=divider(outputs), accumulate=accumulate,
+        problem=problem_struct(problem, maps_pitch), by_outputs=divider(outputs), accumulate=accumulate, resume=resume,
     )  # fmt: skip
 
 
@@ -211,6 +216,7 @@ def sum_parts(
     )  # fmt: skip
 
 
-def conv_wgrad_workspace_bytes(problem: ConvProblem) -> int:
-    parts = split_of(problem).parts
+def conv_wgrad_workspace_bytes(problem: ConvProblem, parts: int = 0) -> int:
+    """`parts` of its split are given where `problem` is a band of a larger gradient."""
+    parts = parts or split_of(problem).parts
     return FLOAT * parts * problem.filter.count if parts > 1 else 0

@@ -1,5 +1,8 @@
 """InnerProduct: a convolution of images of one pixel.
 
+A band of the weights' rows is a convolution to some of the maps: dy is read at the pitch of them all, and each sum runs
+in the order of the whole.
+
 Where x is an image whose memory is not in the order of the weights (a transposed weight, or an axis other than the
 channels'), it is first copied into Caffe's order in the workspace; so is dy, and dx is copied back the same way.
 """
@@ -7,9 +10,10 @@ channels'), it is first copied into Caffe's order in the workspace; so is dy, an
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from layermem.backends.cuda.activation import relu_in_place
-from layermem.backends.cuda.base import CudaCall, Workspace, kernel, sums_role
+from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel, sums_role
 from layermem.backends.cuda.channel_sums import Columns, channel_sums
 from layermem.backends.cuda.copy import copy, reorder
 from layermem.backends.cuda.implicit_gemm import (
@@ -17,7 +21,9 @@ from layermem.backends.cuda.implicit_gemm import (
     Epilogue,
     conv_dgrad,
     conv_fprop,
+    conv_wgrad,
     epilogue_of,
+    split_of,
 )
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.wgrad_slices import (
@@ -37,6 +43,21 @@ def conv_problem(op: InnerProduct) -> ConvProblem:
     """With transposed weights the roles are a Deconvolution's: x holds the maps, y the image."""
     channels, outputs = (op.outputs, op.inner) if op.transpose else (op.inner, op.outputs)
     return ConvProblem(op.rows, channels, outputs, PIXEL, PIXEL)
+
+
+def whole_problem(op: InnerProduct) -> ConvProblem:
+    """That of all rows of the weights, where `op` has a band of them."""
+    return replace(conv_problem(op), k=op.dy_outputs) if op.band is not None else conv_problem(op)
+
+
+def pitch_of(op: InnerProduct) -> int:
+    """Columns of dy where `op` has a band of them, else 0."""
+    return 0 if op.band is None else op.band.rows
+
+
+def columns_of(op: InnerProduct, address: int) -> int:
+    """Where the columns of this op begin in the row of all outputs at `address`; 0 stays 0."""
+    return address + FLOAT * op.first_output if address else 0
 
 
 def reorders_x(op: InnerProduct) -> bool:
@@ -74,6 +95,7 @@ def inner_product_fprop(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
     engine, problem = ENGINES[call.precision], conv_problem(op)
     x, copies = in_caffe_order(op.x, call["x0"], reorders_x(op), Workspace(call.workspace))
     epilogue = epilogue_of(op, call, problem)
+    epilogue = epilogue._replace(bias=columns_of(op, epilogue.bias))
     yield from copies
     yield conv_fprop(engine, problem, call["y0"], x, call["w0"], epilogue)
     if op.relu and not epilogue.relu:
@@ -111,7 +133,10 @@ def inner_product_dgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
     dx = workspace.take(op.x.nbytes) if reorders else call["dx0"]
     yield from copies
     in_place = accumulate and not reorders
-    if op.transpose:
+    if op.band is not None:
+        maps, pitch, resume = columns_of(op, dy), pitch_of(op), not op.band.is_first
+        yield conv_dgrad(engine, problem, dx, maps, call["w0"], maps_pitch=pitch, resume=resume)
+    elif op.transpose:
         yield conv_fprop(engine, problem, dx, dy, call["w0"], Epilogue(residual=dx if in_place else 0))
     else:
         yield conv_dgrad(engine, problem, dx, dy, call["w0"], accumulate=in_place)
@@ -122,12 +147,17 @@ def inner_product_dgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
 def wgrad_workspace_bytes(op: InnerProduct, roles: Collection[str]) -> int:
     y = aligned(op.y.nbytes) * reorders_y(op)
     x = aligned(op.x.nbytes) * reorders_x(op) if sums_role("dw0", roles) else 0
-    weights = conv_wgrad_workspace_bytes_of(conv_problem(op), op.part) if sums_role("dw0", roles) else 0
+    weights = 0
+    if sums_role("dw0", roles):
+        parts = split_of(whole_problem(op)).parts
+        weights = conv_wgrad_workspace_bytes_of(conv_problem(op), op.part, parts)
     bias = bias_columns(op).part_bytes() if sums_role("dw1", roles) else 0
     return x + y + max(weights, bias)
 
 
-def wgrad_carry_bytes(op: InnerProduct, role: str) -> int:
+def wgrad_carry_bytes(op: InnerProduct, role: str) -> int | None:
+    if op.band is not None and op.part is not None:
+        return None  # conv_wgrad_of gathers maps that lie side by side
     return conv_wgrad_carry_bytes(conv_problem(op)) if role == "dw0" else bias_columns(op).carry_bytes()
 
 
@@ -156,6 +186,12 @@ def inner_product_wgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
         yield from copies
         maps, image = (x, dy) if op.transpose else (dy, x)
         memory, accumulate = WgradMemory(workspace.next, call.carry("dw0"), call.open("dw0")), call.accumulates("dw0")
+        if op.band is not None:
+            yield from conv_wgrad(
+                engine, problem, call["dw0"], columns_of(op, maps), image, accumulate, memory.workspace,
+                split=split_of(whole_problem(op)), maps_pitch=pitch_of(op),
+            )  # fmt: skip
+            return
         yield from conv_wgrad_of(op.part, engine, problem, call["dw0"], maps, image, accumulate, memory)
     if call.sums("dw1"):
         sums, accumulate = call.carry("dw1", workspace.next), call.accumulates("dw1")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
 from layermem.backends.cuda.channel_sums import Columns, channel_sums
 from layermem.backends.cuda.implicit_gemm import ENGINES, conv_wgrad, split_of
-from layermem.backends.cuda.inner_product import conv_problem
+from layermem.backends.cuda.inner_product import columns_of, conv_problem, whole_problem
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.update import update
 from layermem.ops import ConvProblem, InnerProductUpdate
@@ -32,26 +32,24 @@ def band_bytes(problem: ConvProblem) -> int:
 
 
 def backward_update_workspace_bytes(op: InnerProductUpdate, roles: Collection[str]) -> int:
-    whole = conv_problem(op.product)
-    parts = split_of(whole).parts
+    problem, parts = conv_problem(op.product), split_of(whole_problem(op.product)).parts
     bias = Columns(op.product.rows, op.product.outputs).part_bytes() if "dw1" in roles else 0
-    return band_bytes(whole) + max(parts * band_bytes(whole) if parts > 1 else 0, bias)
+    return band_bytes(problem) + max(parts * band_bytes(problem) if parts > 1 else 0, bias)
 
 
 @kernel(InnerProductUpdate, "backward_update", workspace=backward_update_workspace_bytes)
 def backward_update(op: InnerProductUpdate, call: CudaCall) -> Iterator[Launch]:
-    whole, workspace = conv_problem(op.product), Workspace(call.workspace)
-    split = split_of(whole)
-    dw = workspace.take(band_bytes(whole))
-    for first, rows in bands(whole):
-        band = replace(whole, k=rows)
+    problem, workspace = conv_problem(op.product), Workspace(call.workspace)
+    whole, dy = whole_problem(op.product), columns_of(op.product, call["dy0"])
+    dw = workspace.take(band_bytes(problem))
+    for first, rows in bands(problem):
         yield from conv_wgrad(
-            ENGINES[call.precision], band, dw, call["dy0"] + FLOAT * first, call["x0"], False, workspace.next,
-            split=split, maps_pitch=whole.k,
+            ENGINES[call.precision], replace(problem, k=rows), dw, dy + FLOAT * first, call["x0"], False,
+            workspace.next, split=split_of(whole), maps_pitch=whole.k,
         )  # fmt: skip
-        offset = FLOAT * first * whole.c
+        offset = FLOAT * first * problem.c
         addresses = {role: call[role] + offset for role in ("w0", "h0", "h1") if role in call}
-        yield update(op.update, rows * whole.c, replace(call, addresses={**addresses, "dw0": dw}))
+        yield update(op.update, rows * problem.c, replace(call, addresses={**addresses, "dw0": dw}))
     if "dw1" in call:
         at = Columns(op.product.rows, op.product.outputs)
         yield from channel_sums(at, call["dw1"], call["dy0"], False, workspace.next)

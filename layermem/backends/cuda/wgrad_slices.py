@@ -257,8 +257,9 @@ def conv_wgrad_open_bytes(problem: ConvProblem, part: BatchSlice) -> int:
     return nbytes
 
 
-def conv_wgrad_workspace_bytes_of(problem: ConvProblem, part: BatchSlice | None) -> int:
-    return conv_wgrad_workspace_bytes(problem) if part is None else WgradSlice.of(problem, part).workspace_bytes
+def conv_wgrad_workspace_bytes_of(problem: ConvProblem, part: BatchSlice | None, parts: int = 0) -> int:
+    """`parts` as for conv_wgrad_workspace_bytes."""
+    return conv_wgrad_workspace_bytes(problem, parts) if part is None else WgradSlice.of(problem, part).workspace_bytes
 
 
 class WgradMemory(NamedTuple):

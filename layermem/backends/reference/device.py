@@ -13,7 +13,7 @@ from layermem.backends.reference.blas import use_one_thread
 from layermem.backends.registry import StepContext
 from layermem.errors import DeviceError
 from layermem.graph.ops import Op
-from layermem.ops import OpRecord
+from layermem.ops import BandRules, InnerProduct, OpRecord
 
 
 @register_device("reference")
@@ -32,6 +32,9 @@ class ReferenceDevice(Device):
     def carry_bytes(self, record: OpRecord, step: str, role: str) -> int | None:
         nbytes = REGISTRY.carry_bytes(record, step, role)  # of blobs in float32
         return None if nbytes is None else nbytes * np.dtype(self.real).itemsize // np.dtype(np.float32).itemsize
+
+    def row_bands(self, record: InnerProduct) -> BandRules | None:
+        return BandRules(sums_dx=False)
 
     def implements(self, record: OpRecord, step: str) -> bool:
         return REGISTRY.implements(record, step)

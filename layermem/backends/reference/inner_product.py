@@ -1,6 +1,8 @@
 """InnerProduct: one matrix product forward, two backward.
 
 Rows are multiplied one by one, and gradients add one row after the other, so that a row has the same bits in any batch.
+The sum over a row is NumPy's, whose order depends on the shape of the matrix.  So a band of weights is multiplied as
+part of a matrix of all rows, and dgrad has the bands of all.
 """
 
 from __future__ import annotations
@@ -41,18 +43,33 @@ def carry_bytes(op: InnerProduct, role: str) -> int:
     return 4 * op.outputs * op.inner if role == "dw0" else 8 * op.outputs
 
 
+def columns_of(op: InnerProduct) -> slice:
+    """Those of the whole y that this op has."""
+    return slice(op.first_output, op.first_output + op.outputs)
+
+
+def among_all_rows(op: InnerProduct, rows: Array) -> Array:
+    """A band of rows of the weights in a matrix of all of them, zeros elsewhere."""
+    if op.band is None:
+        return rows
+    matrix = np.zeros((op.band.rows, op.inner), rows.dtype)
+    matrix[columns_of(op)] = rows
+    return matrix
+
+
 @kernel(InnerProduct, "forward")
 def inner_product_fprop(op: InnerProduct, call: ReferenceCall) -> None:
-    y = by_row(bottom_rows(op, call["x0"]), weight_rows(op, call["w0"]).T)
+    columns = columns_of(op)
+    y = by_row(bottom_rows(op, call["x0"]), among_all_rows(op, weight_rows(op, call["w0"])).T)[:, columns]
     if op.bias:
-        y += call["w1"]
+        y += call["w1"][columns]
     y = y.reshape(call["y0"].shape)
     finish_epilogue(call, y, relu=op.relu, residual=op.residual)
 
 
 @kernel(InnerProduct, "wgrad", carry=carry_bytes)
 def inner_product_wgrad(op: InnerProduct, call: ReferenceCall) -> None:
-    dy = call["dy0"].reshape(op.rows, op.outputs)
+    dy = call["dy0"].reshape(op.rows, op.dy_outputs)[:, columns_of(op)]
     if call.wants("dw0"):
         x = bottom_rows(op, call["x0"])
         dw = sum_of_items(op, call, "dw0", (op.outputs, op.inner), dy.dtype, ())
@@ -72,6 +89,15 @@ def inner_product_wgrad(op: InnerProduct, call: ReferenceCall) -> None:
 @kernel(InnerProduct, "dgrad")
 def inner_product_dgrad(op: InnerProduct, call: ReferenceCall) -> None:
     dx = by_row(call["dy0"].reshape(op.rows, op.outputs), weight_rows(op, call["w0"]))
+    place = memory_order(op, call["dx0"])
+    place[...] = dx.reshape(place.shape)
+
+
+@kernel(InnerProduct, "gathered_dgrad")
+def inner_product_gathered_dgrad(op: InnerProduct, call: ReferenceCall) -> None:
+    """dgrad, with the bands side by side in memory of NumPy's own."""
+    weights = np.concatenate([memory_order(op, band) for band in call.all("w")])
+    dx = by_row(call["dy0"].reshape(op.rows, op.outputs), weights.reshape(op.outputs, op.inner))
     place = memory_order(op, call["dx0"])
     place[...] = dx.reshape(place.shape)
 

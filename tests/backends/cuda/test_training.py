@@ -73,6 +73,15 @@ def test_slices_of_the_batch_change_no_bit(net, cuts):
     assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
 
 
+@pytest.mark.parametrize("fields", [{}, {"type": "Adam", "base_lr": 0.002, "iter_size": 2}], ids=["SGD", "held Adam"])
+def test_bands_of_rows_change_no_bit(fields):
+    job = {"net": "wide", "steps": 3, "poison": True, "fields": fields}
+    rows = ["wide/rows/4", "wide/rows/2,flat/rows/3", "..stem_relu/2,wide/rows/3"]
+    answers = trained([job, *({**job, "slices": each, "strategy": "hybrid", "resume": 2} for each in rows)])
+    assert all("error" not in answer for answer in answers), answers
+    assert len({(answer["losses"][-1], answer["parameters"]) for answer in answers}) == 1
+
+
 PREACTIVATED = f"""
     {DATA} {conv("stem", "data", 8, 3)} {norm("stem")} {relu("stem")}
     {conv("a", "stem", 8, 3)} {norm("a")} {relu("a")} {conv("b", "a", 8, 3)}

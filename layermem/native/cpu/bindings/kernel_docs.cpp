@@ -37,10 +37,13 @@ and dy change places)
     column_sums(rows, columns, *, out, x, accumulate, workspace, first=0, of=0, carry=0)    a bias gradient: rows =
         n ho wo, columns = k
     inner_product_fprop(m, n, k, *, y, x, w, bias=0, relu=False, mask=0)    y [m][n], x [m][k], w [n][k]
-    inner_product_dgrad(m, n, k, *, dx, dy, w, accumulate)
+    inner_product_dgrad(m, n, k, *, dx, dy, w, accumulate, dy_outputs=0)
     inner_product_wgrad(m, n, k, *, dw, x, dy, accumulate, workspace, first=0, of=0, carry=0)       as conv_wgrad
-    inner_product_backward_update(rule, m, n, k, *, x, dy, w, h0, h1=0, ...)    wgrad and `update`, whose arguments
-        follow, in one pass; the same bits where wgrad takes no workspace
+    inner_product_band_wgrad(m, n, k, *, dw, x, dy, dy_outputs, accumulate)
+    inner_product_backward_update(rule, m, n, k, *, x, dy, w, h0, h1=0, ..., dy_outputs=0)      wgrad and `update`,
+        whose arguments follow, in one pass; the same bits where wgrad takes no workspace
+        dy_outputs: w has n rows of a larger one, and dy points to their columns, of so many; bands that accumulate dx
+        in their order give the bits of the whole, and so does the dw of a band where wgrad of all carries nothing
 
 Pooling     argmax: r * kw + s, uint8 up to 256 taps, else int32
     max_pool_forward(problem, *, y, x, argmax=0)    max_pool_backward(problem, *, dx, dy, argmax, accumulate)

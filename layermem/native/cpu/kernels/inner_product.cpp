@@ -4,11 +4,12 @@
 //     fprop            dot products of rows of x and rows of w: both are contiguous along k, nothing is packed
 //     dgrad, m <= 32   sums of rows of w, each register of w loaded once for all rows of x
 //     dgrad, m > 32    GEMM over pieces of w, packed on the stack of the task that uses them
-//     wgrad            as a 1x1 convolution
+//     wgrad            as a 1x1 convolution; of a band of w, tile by tile as backward_update
 //     backward_update  a tile of dw at a time is computed and consumed by the update rule: dw is never stored whole
 #include "cpu/kernels/inner_product.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "cpu/kernels/activation.h"
 #include "cpu/kernels/convolution.h"
@@ -47,7 +48,7 @@ ConvProblem as_convolution(const RowSlice& rows, int64_t n, int64_t k) {
 
 // dx[:, first, first + columns), by GEMM over packed pieces of w.
 void dgrad_columns(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k, float* dx, const float* dy,
-                   const float* w, bool accumulate, int64_t first, int64_t columns) {
+                   int64_t dy_pitch, const float* w, bool accumulate, int64_t first, int64_t columns) {
     alignas(64) float packed[kPackRows * kPackColumns];
     const float* in_rows[kBlockRows];
     float* out_rows[kBlockRows];
@@ -73,7 +74,7 @@ void dgrad_columns(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k, 
                 args.rows = std::min(kBlockRows, m - row);
                 for (int64_t i = 0; i < kBlockRows; ++i) {  // entries beyond the rows repeat the last one
                     const int64_t at = row + std::min(i, args.rows - 1);
-                    in_rows[i] = dy + at * n + step;
+                    in_rows[i] = dy + at * dy_pitch + step;
                     out_rows[i] = dx + at * k;
                 }
                 kernels.gemm(args);
@@ -84,41 +85,70 @@ void dgrad_columns(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k, 
 }
 
 // A task is a strip of columns, which begins at a multiple of 16: a register of the widest ISA.
-Launch dgrad_few_rows(int64_t m, int64_t n, int64_t k, float* dx, const float* dy, const float* w, bool accumulate) {
+Launch dgrad_few_rows(int64_t m, int64_t n, int64_t k, float* dx, const float* dy, int64_t dy_pitch, const float* w,
+                      bool accumulate) {
     return [=, &kernels = gemm_kernels()] {
         const int64_t parts = std::clamp<int64_t>(k / 64, 1, std::max<int64_t>(16, ceil_div(k, kStripColumns)));
         parallel_for(parts, [&](int64_t i) {
             const int64_t begin = chunk_begin(k / 16, parts, i) * 16;
             const int64_t end = i + 1 == parts ? k : chunk_begin(k / 16, parts, i + 1) * 16;
             const Init init = accumulate ? Init::out : Init::zero;
-            kernels.rank_update({dy, w + begin, n, k, n, m, end - begin, dx + begin, k, init});
+            kernels.rank_update({dy, w + begin, dy_pitch, k, n, m, end - begin, dx + begin, k, init});
         });
     };
 }
 
+// A tile of the gradient, and where it is computed.
+struct GradientTile {
+    int64_t first, rows, column, columns;  // w[first..first + rows)[column..column + columns)
+    float* out;
+    int64_t pitch;
+    bool accumulate;
+};
+
 // The sums over m run in pieces of kUpdateDepth rows, in order.
-// tile [rows][kUpdateColumns] = the gradient of w[first..first + rows)[column..column + columns)
-void gradient_tile(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k, float* tile, const float* x,
-                   const float* dy, int64_t first, int64_t rows, int64_t column, int64_t columns) {
+void gradient_tile(const GemmKernels& kernels, int64_t m, int64_t k, const float* x, const float* dy, int64_t dy_pitch,
+                   const GradientTile& tile) {
     const float *x_rows[kUpdateDepth], *dy_rows[kUpdateDepth];
     OuterBlock block{};
     block.x = x_rows;
     block.d = dy_rows;
     block.d_strip = kStripRows;
-    block.rows = rows;
-    block.columns = columns;
-    block.out = tile;
-    block.pitch = kUpdateColumns;
-    block.init = Init::zero;
+    block.rows = tile.rows;
+    block.columns = tile.columns;
+    block.out = tile.out;
+    block.pitch = tile.pitch;
+    block.init = tile.accumulate ? Init::out : Init::zero;
     for (int64_t row = 0; row < m; row += kUpdateDepth) {
         block.count = std::min(kUpdateDepth, m - row);
         for (int64_t i = 0; i < block.count; ++i) {
-            x_rows[i] = x + (row + i) * k + column;
-            dy_rows[i] = dy + (row + i) * n + first;
+            x_rows[i] = x + (row + i) * k + tile.column;
+            dy_rows[i] = dy + (row + i) * dy_pitch + tile.first;
         }
         kernels.outer(block);
         block.init = Init::out;
     }
+}
+
+// The tiles of an n x k gradient, in parallel: body(first, rows, column, columns) for each.
+template <class Body>
+void for_each_tile(int64_t n, int64_t k, const Body& body) {
+    const int64_t blocks = ceil_div(n, kUpdateRows), strips = ceil_div(k, kUpdateColumns);
+    const int64_t shares = std::clamp<int64_t>(ceil_div(kMinUpdateTasks, blocks), 1, strips);
+    // Rows [first, first + rows) of w, in the strips of one share.
+    parallel_for(blocks * shares, [&](int64_t task) {
+        const int64_t first = task / shares * kUpdateRows, rows = std::min(kUpdateRows, n - first);
+        const int64_t share = task % shares;
+        for (int64_t s = chunk_begin(strips, shares, share); s < chunk_begin(strips, shares, share + 1); ++s)
+            body(first, rows, s * kUpdateColumns, std::min(kUpdateColumns, k - s * kUpdateColumns));
+    });
+}
+
+// Elements from one row of dy to the next; 0: dy has the columns of w alone.
+int64_t pitch_of(int64_t n, int64_t dy_outputs) {
+    if (dy_outputs && dy_outputs < n)
+        throw std::invalid_argument("inner product: dy has fewer columns than w has rows");
+    return dy_outputs ? dy_outputs : n;
 }
 
 }  // namespace
@@ -149,13 +179,14 @@ Launch inner_product_fprop(int64_t m, int64_t n, int64_t k, float* y, const floa
     };
 }
 
-Launch inner_product_dgrad(int64_t m, int64_t n, int64_t k, float* dx, const float* dy, const float* w,
-                           bool accumulate) {
+Launch inner_product_dgrad(int64_t m, int64_t n, int64_t k, float* dx, const float* dy, const float* w, bool accumulate,
+                           int64_t dy_outputs) {
     as_convolution(m, n, k).check();
-    if (m <= kFewRows) return dgrad_few_rows(m, n, k, dx, dy, w, accumulate);
+    const int64_t dy_pitch = pitch_of(n, dy_outputs);
+    if (m <= kFewRows) return dgrad_few_rows(m, n, k, dx, dy, dy_pitch, w, accumulate);
     return [=, &kernels = gemm_kernels()] {
         parallel_for_ranges(k, kPackColumns, [&](int64_t begin, int64_t end) {
-            dgrad_columns(kernels, m, n, k, dx, dy, w, accumulate, begin, end - begin);
+            dgrad_columns(kernels, m, n, k, dx, dy, dy_pitch, w, accumulate, begin, end - begin);
         });
     };
 }
@@ -173,34 +204,39 @@ Launch inner_product_wgrad(const RowSlice& rows, int64_t n, int64_t k, float* dw
     return conv_wgrad(as_convolution(rows, n, k), dw, x, dy, accumulate, workspace, carry);
 }
 
+Launch inner_product_band_wgrad(int64_t m, int64_t n, int64_t k, float* dw, const float* x, const float* dy,
+                                int64_t dy_outputs, bool accumulate) {
+    as_convolution(m, n, k).check();
+    const int64_t dy_pitch = pitch_of(n, dy_outputs);
+    return [=, &kernels = gemm_kernels()] {
+        for_each_tile(n, k, [&](int64_t first, int64_t rows, int64_t column, int64_t columns) {
+            float* out = dw + first * k + column;
+            gradient_tile(kernels, m, k, x, dy, dy_pitch, {first, rows, column, columns, out, k, accumulate});
+        });
+    };
+}
+
 // Bytes saved: the gradient, as large as w.  A task owns its tile of w, so the update races with nothing; dx must have
 // been computed before, since it reads w.
 UpdateLaunch inner_product_backward_update(int64_t m, int64_t n, int64_t k, const float* x, const float* dy,
-                                           const Update& args) {
+                                           const Update& args, int64_t dy_outputs) {
     as_convolution(m, n, k).check();
     check_update(args);
+    const int64_t dy_pitch = pitch_of(n, dy_outputs);
     return [=, &kernels = gemm_kernels(), &updates = update_kernels()](float rate, float gain) {
-        const int64_t blocks = ceil_div(n, kUpdateRows), strips = ceil_div(k, kUpdateColumns);
-        const int64_t shares = std::clamp<int64_t>(ceil_div(kMinUpdateTasks, blocks), 1, strips);
-        // Rows [first, first + rows) of w, in the strips of one share.
-        parallel_for(blocks * shares, [&](int64_t task) {
+        for_each_tile(n, k, [&](int64_t first, int64_t rows, int64_t column, int64_t columns) {
             alignas(64) float tile[kUpdateRows * kUpdateColumns];
-            const int64_t first = task / shares * kUpdateRows, rows = std::min(kUpdateRows, n - first);
-            const int64_t share = task % shares;
-            for (int64_t s = chunk_begin(strips, shares, share); s < chunk_begin(strips, shares, share + 1); ++s) {
-                const int64_t column = s * kUpdateColumns, columns = std::min(kUpdateColumns, k - column);
-                gradient_tile(kernels, m, n, k, tile, x, dy, first, rows, column, columns);
-                for (int64_t i = 0; i < rows; ++i) {
-                    const int64_t at = (first + i) * k + column;
-                    Update now = args;
-                    now.w += at;
-                    now.h0 += at;
-                    now.h1 = args.h1 ? args.h1 + at : nullptr;
-                    now.dw = tile + i * kUpdateColumns;
-                    now.rate = rate;
-                    now.gain = gain;
-                    updates.update(now, 0, columns);
-                }
+            gradient_tile(kernels, m, k, x, dy, dy_pitch, {first, rows, column, columns, tile, kUpdateColumns, false});
+            for (int64_t i = 0; i < rows; ++i) {
+                const int64_t at = (first + i) * k + column;
+                Update now = args;
+                now.w += at;
+                now.h0 += at;
+                now.h1 = args.h1 ? args.h1 + at : nullptr;
+                now.dw = tile + i * kUpdateColumns;
+                now.rate = rate;
+                now.gain = gain;
+                updates.update(now, 0, columns);
             }
         });
     };

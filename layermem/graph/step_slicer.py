@@ -1,0 +1,144 @@
+"""A training step in the slices that a user names: of the batch (slices.py), of the weights of its largest layers
+(bands.py), or both.
+
+    conv1_1..pool2/4                the layers conv1_1 to pool2 in 4 slices of the batch
+    fc6/rows/8                      the weights of fc6 in 8 bands of rows
+    conv1_1..pool2/4,fc6/rows/8     both
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from layermem.errors import InputError
+from layermem.graph import bands, slices
+from layermem.graph.bands import ROWS, BandedWeights, Bands
+from layermem.graph.net import Net
+from layermem.graph.ops import Graph
+from layermem.graph.slices import Cut, sliced_graph
+
+
+class Device(slices.Device, bands.Device, Protocol):
+    """What slices of the batch and bands of rows need."""
+
+
+@dataclass(frozen=True)
+class Slices:
+    """A cut of the batch or none, and the layers whose weights are in bands of rows."""
+
+    cut: Cut | None
+    bands: tuple[Bands, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Slices:
+        """The slices that `str` wrote, in any order."""
+        parts = [part.strip() for part in text.split(",")]
+        rows = [Bands.parse(part) for part in parts if ROWS in part]
+        cuts = [Cut.parse(part) for part in parts if ROWS not in part]
+        if len(cuts) > 1:
+            raise InputError(f"slices '{text}' cut the batch twice; give one range of layers, such as {cuts[0]}")
+        for layer in (each.layer for each in rows):
+            if sum(each.layer == layer for each in rows) > 1:
+                raise InputError(f"slices '{text}' give the rows of '{layer}' twice; give them once")
+        return cls(cuts[0] if cuts else None, tuple(rows))
+
+    def __str__(self) -> str:
+        return ",".join(map(str, (*(() if self.cut is None else (self.cut,)), *self.bands)))
+
+    @property
+    def batch_slices(self) -> int:
+        """Into how many slices the batch is cut, 1 where it is not."""
+        return 1 if self.cut is None else self.cut.count
+
+
+MakeBeside = Callable[[Collection[str]], Sequence[Graph]]
+
+
+class MakeStep(Protocol):
+    """Makes the step of a net, with the layers of some names unfused."""
+
+    def __call__(self, net: Net, unfused: Collection[str] = ()) -> Graph: ...
+
+
+class StepSlicer:
+    """The training step of a net in any slices, each made once; its test nets run in the same ones.
+
+    graphs  of the step without slices, and of what shares its arena: those of `tests` at the end
+    step    makes that of another net; `beside` the other graphs, with the layers of some names unfused; `test` the
+            forward pass of a test net
+    """
+
+    def __init__(
+        self, net: Net, graphs: Sequence[Graph], step: MakeStep, device: Device,
+        beside: MakeBeside = lambda unfused: (), tests: Sequence[Net] = (), test: MakeStep | None = None,
+    ):  # fmt: skip
+        self.net, self.whole, self.beside = net, graphs[0], tuple(graphs[1:])
+        self._step, self._make_beside, self._device = step, beside, device
+        self._tests, self._test = tests, test or step
+        self._made: dict[tuple[int, tuple[Bands, ...]], Graph] = {}  # by the number of slices
+        self._banded: dict[tuple[Bands, ...], list[BandedWeights]] = {}
+        self._sliced: dict[Slices, tuple[Graph, ...]] = {}
+
+    @property
+    def items(self) -> int:
+        """Items of the batch."""
+        return self.net.items
+
+    def graphs(self, slices: Slices) -> tuple[Graph, ...]:
+        """All graphs, the step in `slices`; InputError, with the layer and its line, where it cannot be."""
+        if slices not in self._sliced:
+            try:
+                self._sliced[slices] = self._graphs(slices)
+            except InputError as error:
+                raise self.net.placed(error) from None
+        return self._sliced[slices]
+
+    def _graphs(self, slices: Slices) -> tuple[Graph, ...]:
+        def make(net: Net) -> Graph:
+            return self._in_bands(net, slices.bands)
+
+        step = make(self.net) if slices.cut is None else sliced_graph(self.net, make, slices.cut, self._device)
+        beside = self.beside
+        if slices.bands:
+            beside = tuple(self._divide(graph, slices.bands) for graph in self._make_beside(_layers(slices.bands)))
+        first_test = len(beside) - len(self._tests)
+        tests = (self._in_slices(net, whole, slices) for net, whole in zip(self._tests, beside[first_test:]))
+        return replace(step, slices=str(slices)), *beside[:first_test], *tests
+
+    def _in_slices(self, net: Net, whole: Graph, slices: Slices) -> Graph:
+        """The forward pass of a test net, which may have another batch: in as many slices, or the next number that
+        divides its own; without slices where it cannot be cut."""
+        cut, bands = slices.cut, slices.bands
+        count = next((k for k in range(cut.count, net.items + 1) if net.items % k == 0), None) if cut else None
+        if cut is None or count is None:
+            return whole
+
+        def make(each: Net) -> Graph:
+            return whole if each is net else self._divide(self._test(each, _layers(bands)), bands)
+
+        try:
+            return sliced_graph(net, make, replace(cut, count=count), self._device)
+        except InputError:
+            return whole
+
+    def _in_bands(self, net: Net, bands: tuple[Bands, ...]) -> Graph:
+        """The step of a net, with weights in bands."""
+        key = self.net.items // net.items, bands
+        if key not in self._made:
+            whole = self.whole if net is self.net and not bands else self._step(net, _layers(bands))
+            if bands and bands not in self._banded:
+                whole_batch = whole if net is self.net else self._step(self.net, _layers(bands))
+                self._banded[bands] = [BandedWeights.of(whole_batch, each, self._device) for each in bands]
+            self._made[key] = self._divide(whole, bands)
+        return self._made[key]
+
+    def _divide(self, graph: Graph, bands: tuple[Bands, ...]) -> Graph:
+        for each in self._banded[bands] if bands else ():
+            graph = each.in_bands(graph, self._device)
+        return graph
+
+
+def _layers(bands: Sequence[Bands]) -> list[str]:
+    return [each.layer for each in bands]

@@ -1,0 +1,79 @@
+"""What users write of slices and bands, and the graphs that come of it."""
+
+import pytest
+
+from layermem.backends.cpu import CpuDevice
+from layermem.data import probe
+from layermem.errors import InputError
+from layermem.graph.bands import Bands
+from layermem.graph.net import Net
+from layermem.graph.slices import Cut
+from layermem.graph.step_slicer import Slices, StepSlicer
+from layermem.graph.train import Rule, forward_graph, train_graph
+from layermem.proto.read import read_net_text
+from tests.nets import WIDE
+
+
+def slicer() -> StepSlicer:
+    net, device = Net(read_net_text(WIDE), 0, probe=probe), CpuDevice()
+
+    def step(net, unfused=()):
+        return train_graph(net, device, Rule("SGD", 1), unfused=unfused)
+
+    def beside(unfused=()):
+        return [forward_graph(net, device, unfused=unfused)]
+
+    return StepSlicer(net, [step(net), *beside()], step, device, beside)
+
+
+@pytest.mark.parametrize("written", ["conv1..pool1/2", "fc6/rows/8", "whole/4,fc6/rows/8,fc7/rows/2"])
+def test_slices_are_read_as_they_are_written(written):
+    assert str(Slices.parse(written)) == written
+
+
+def test_the_parts_may_have_any_order():
+    found = Slices.parse("fc6/rows/8, conv1..pool1/2")
+    assert found == Slices(Cut("conv1", "pool1", 2), (Bands("fc6", 8),)) and found.batch_slices == 2
+    assert Slices.parse("fc6/rows/8").batch_slices == 1
+
+
+@pytest.mark.parametrize("written", ["whole/2,whole/4", "fc6/rows/8,fc6/rows/4"])
+def test_what_is_given_twice_is_refused(written):
+    with pytest.raises(InputError, match="twice"):
+        Slices.parse(written)
+
+
+def test_batch_slices_leave_the_other_graphs_as_they_are():
+    it = slicer()
+    step, *others = it.graphs(Slices.parse("whole/2"))
+    assert tuple(others) == it.beside and step.slices == "whole/2"
+
+
+def test_test_nets_run_in_the_same_slices_where_they_have_these_layers():
+    net, device = Net(read_net_text(WIDE), 0, probe=probe), CpuDevice()
+    other = Net(read_net_text(WIDE.replace('"stem_relu"', '"other_relu"')), 0, probe=probe)
+
+    def step(net, unfused=()):
+        return train_graph(net, device, Rule("SGD", 1), unfused=unfused)
+
+    def test(net, unfused=()):
+        return forward_graph(net, device, unfused=unfused)
+
+    it = StepSlicer(net, [step(net), test(net), test(other)], step, device, tests=[net, other], test=test)
+    _, same, without = it.graphs(Slices.parse("stem..stem_relu/2"))
+    assert same.slices == "stem..stem_relu/2" and without is it.beside[1]
+
+
+def test_all_graphs_have_the_bands():
+    it = slicer()
+    step, test = it.graphs(Slices.parse("stem..stem_relu/2,wide/rows/3"))
+    assert step.slices == "stem..stem_relu/2,wide/rows/3"
+    assert "stem.wgrad@2/2" in step.by_name or "stem+stem_relu.wgrad@2/2" in step.by_name
+    for graph in (step, test):
+        assert "wide.w0" not in graph.buffers and "wide.forward.rows3/3" in graph.by_name
+    assert it.graphs(Slices.parse("stem..stem_relu/2,wide/rows/3"))[0] is step
+
+
+def test_an_error_has_the_layer_and_its_line():
+    with pytest.raises(InputError, match=r":\d+: layer 'stem' is of type Convolution"):
+        slicer().graphs(Slices.parse("stem/rows/2"))
