@@ -1,8 +1,10 @@
 """Which slices a training step runs in, where the user leaves it to the planner.
 
-    1  the step without slices: the answer, where it is nearly as fast as its ops alone
+    1  the step without slices, unless its bytes cannot be few enough: the answer, where it is nearly as fast as its ops
+       alone
     2  cuts of ranges from the input and of the whole step (planning/slice_candidates.py), each judged in a millisecond:
-       the seconds of its ops, and what it would take to free the bytes by which keeping everything is over the budget
+       the seconds of its ops, what it would take to free the bytes by which keeping everything is over the budget, and
+       the bytes below which no plan can go (planning/bounds.py)
     3  plans of the strategy for the most promising ones; cuts whose ops alone take longer than the best plan are left
     4  the fastest of these, placed; slices are taken only if they make the step faster, or fit where nothing else does
 
@@ -57,7 +59,8 @@ def choose_slices(job: Job, strategy: Choice, budget_bytes: int | None) -> Attem
     whole = _attempt(job, strategy, budget_bytes)
     if job.slices != AUTO_SLICES or budget_bytes is None or job.slicer is None:
         return whole
-    best = _compiled(whole)
+    fits = least_bytes(job.graphs[0], job.hints.host_budget_bytes) <= budget_bytes
+    best = _compiled(whole) if fits else None
     seconds = inf if best is None else best.program().seconds
     if seconds <= GOOD_ENOUGH * sum(job.costs.op(op) for op in with_fused_updates(job.graphs[0]).ops):
         return best or whole
@@ -69,7 +72,8 @@ def choose_slices(job: Job, strategy: Choice, budget_bytes: int | None) -> Attem
         if sliced is not None or best is not None:
             return sliced or best or whole
     if not planned:  # an op of every cut is over the budget
-        judged = sorted(_judge(job, least_bytes(job.graphs[0]), inf, True), key=lambda each: each.least_bytes)
+        least = least_bytes(job.graphs[0], job.hints.host_budget_bytes)
+        judged = sorted(_judge(job, least, inf, True), key=lambda each: each.least_bytes)
         planned = _plan(judged[:1], strategy, budget_bytes, inf)
     smallest = [(_least_live_bytes(whole), 0, whole), *((each.live_bytes, 1, each.attempt) for each in planned)]
     return min(smallest, key=lambda each: each[:2])[2]
@@ -124,7 +128,8 @@ class _Cut:
 
     @cached_property
     def least_bytes(self) -> int:
-        return least_bytes(self.graph)
+        """No plan needs fewer."""
+        return least_bytes(self.graph, self.job.hints.host_budget_bytes)
 
     @cached_property
     def floor_bytes(self) -> int:
