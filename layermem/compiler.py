@@ -53,11 +53,15 @@ class Compiler:
 
     def compile(self, budget_bytes: int | None) -> Program:
         program = self.search.program(budget_bytes)
-        check(*program.schedules)
+        self.arena.programs.check(program, lambda: check(*program.schedules))
         return program
 
     def build(self, plan: Plan, target_bytes: int = 0) -> Program:
         """The program of one plan; the search for offsets ends once they need no more than `target_bytes`."""
+        key = self.arena.key_of(plan), target_bytes
+        return self.arena.programs.get(key, plan, lambda: self._place(plan, target_bytes))
+
+    def _place(self, plan: Plan, target_bytes: int) -> Program:
         lowered = [lower(layout, each) for layout, each in zip(self.arena.layouts, self.arena.plans(plan))]
         offsets = self.arena.persistent_offsets(plan)
         schedules = [place(each, persistent=offsets, target_bytes=target_bytes) for each in lowered]

@@ -1,8 +1,10 @@
 """Which slices a training step runs in, where the user leaves it to the planner.
 
-    1  the step without slices: the answer, where it is nearly as fast as its ops alone
+    1  the step without slices, unless its bytes cannot be few enough: the answer, where it is nearly as fast as its ops
+       alone
     2  cuts of ranges from the input and of the whole step (planning/slice_candidates.py), each judged in a millisecond:
-       the seconds of its ops, and what it would take to free the bytes by which keeping everything is over the budget
+       the seconds of its ops, what it would take to free the bytes by which keeping everything is over the budget, and
+       the bytes below which no plan can go (planning/bounds.py)
     3  plans of the strategy for the most promising ones; cuts whose ops alone take longer than the best plan are left
     4  the fewest slices of the whole step with which everything that is kept fits, if their ops take less time still
     5  the fastest of these, placed; slices are taken only if they make the step faster, or fit where nothing else does
@@ -91,7 +93,8 @@ def _search(job: Job, strategy: Choice, budget_bytes: int, rows: str = "", secon
     """
     base = job.with_slices(rows) if rows else job
     whole = _attempt(base, strategy, budget_bytes)
-    best = _compiled(whole)
+    fits = least_bytes(base.graphs[0], job.hints.host_budget_bytes) <= budget_bytes
+    best = _compiled(whole) if fits else None
     if best is not None:
         seconds = min(seconds, best.program().seconds)
         if seconds <= GOOD_ENOUGH * _ops_seconds(base.graphs[0], job.costs):
@@ -109,8 +112,9 @@ def _search(job: Job, strategy: Choice, budget_bytes: int, rows: str = "", secon
     if best is not None:
         return _Found(best, best.program().seconds)
     if not planned:  # an op of every cut is over the budget
-        at_least = _judge(base, rows, least_bytes(base.graphs[0]), inf, True)
-        planned = _plan(sorted(at_least, key=lambda each: each.least_bytes)[:1], strategy, budget_bytes, inf)
+        least = least_bytes(base.graphs[0], job.hints.host_budget_bytes)
+        at_least = sorted(_judge(base, rows, least, inf, True), key=lambda each: each.least_bytes)
+        planned = _plan(at_least[:1], strategy, budget_bytes, inf)
     smallest = [(_least_live_bytes(whole), 0, whole), *((each.live_bytes, 1, each.attempt) for each in planned)]
     live_bytes, _, attempt = min(smallest, key=lambda each: each[:2])
     return _Found(attempt, inf, live_bytes)
@@ -177,7 +181,8 @@ class _Cut:
 
     @cached_property
     def least_bytes(self) -> int:
-        return least_bytes(self.graph)
+        """No plan needs fewer."""
+        return least_bytes(self.graph, self.job.hints.host_budget_bytes)
 
     @cached_property
     def floor_bytes(self) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from layermem.backends.base import Device
     from layermem.graph.net import Net
     from layermem.job import Job
-    from layermem.report.plan_report import PlanReport
+    from layermem.report.fitting import Fit
 
 EXAMPLE = """\
   layermem examples vgg16 digits resnet20
@@ -46,15 +45,6 @@ EXAMPLE = """\
 MAX_SIZE = {"batch": 1_000_000, "depth": 5000}
 FAMILY = re.compile(r"ResNet-(\d+)( \(CIFAR-10\))?")  # names of the nets in nets/resnet.py
 JOBS_CACHED = 8  # jobs of the last sizes, which strategies share
-
-
-@dataclass(frozen=True)
-class Fit:
-    """The largest `size` under a strategy and its plan within the budget; 0 and None if nothing fits."""
-
-    strategy: str
-    size: int
-    report: PlanReport | None
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -99,7 +89,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
         def show_size(name: str, size: int, done: int) -> None:
             show(f"{name}: {what} {size}", done)
 
-        fits = _fits(names, make, sizes, arguments.budget, show_size)
+        fits = _fits(names, make, sizes, arguments, show_size)
         if arguments.measure:
             fits = [_measure(fit, device_of(arguments), arguments.budget) for fit in fits]
     fits.sort(key=lambda fit: (-fit.size, fit.report.seconds if fit.report else 0.0))
@@ -119,15 +109,17 @@ def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
     """A function from batch size to job, and the sizes to try."""
     from layermem.api import build_net
     from layermem.graph.warnings import net_warnings
+    from layermem.interactive.building import read_source
 
     given = read_shapes(arguments.input)
+    source = read_source(arguments.net) if arguments.net else None  # once for all sizes
 
     def shapes(batch: int) -> dict[str, tuple[int, ...]]:
         return {name: (batch, *shape[1:]) for name, shape in given.items()}
 
     def net(batch: int) -> Net:
         return build_net(
-            arguments.net, arguments.phase or "TRAIN", batch=batch, inputs=shapes(batch), level=arguments.level,
+            source, arguments.phase or "TRAIN", batch=batch, inputs=shapes(batch), level=arguments.level,
             stages=stages(arguments.stage), allow_python=arguments.allow_python,
         )  # fmt: skip
 
@@ -215,52 +207,33 @@ def _sliced(arguments: argparse.Namespace, make: Make, sizes: range) -> tuple[Ma
 Show = Callable[[str, int, int], None]  # the strategy and the size that are planned, and the strategies done
 
 
-def _fits(names: list[str], make: Make, sizes: range, budget: str, show: Show) -> list[Fit]:
+def _fits(names: list[str], make: Make, sizes: range, arguments: argparse.Namespace, show: Show) -> list[Fit]:
     """The fits of all strategies.  One that combines others comes last: its search begins at their largest size."""
     from layermem.planning.registry import candidates_of_auto, get_strategy
+    from layermem.report.fitting import Fitting
+    from layermem.utils.units import parse_bytes
 
     fits: dict[str, Fit] = {}
+    now = ("", 0)  # the strategy at work, and how many are done
 
-    def make_for(name: str, done: int) -> Make:
-        def make_and_show(size: int) -> Job:
-            show(name, size, done)
-            return make(size)
+    def make_and_show(size: int) -> Job:
+        show(now[0], size, now[1])
+        return make(size)
 
-        return make_and_show
-
+    fitting = Fitting(make_and_show, sizes, parse_bytes(arguments.budget), same_ops=arguments.grow == "batch")
     for done, name in enumerate(sorted(names, key=lambda name: get_strategy(name).combines_others)):
         combines = get_strategy(name).combines_others
         first = next((entry.name for entry in candidates_of_auto() if entry.offloads), name)
-        if combines and first not in fits and first != name:  # a quick search, and a good start
-            fits[first] = _fit(first, make_for(first, done), sizes, budget)
-        at_least = max((each.size for each in fits.values()), default=0) if combines else 0
-        fits[name] = _fit(name, make_for(name, done), sizes, budget, sizes.index(at_least) + 1 if at_least else 0)
+        for each in [first, name] if combines and first not in fits and first != name else [name]:  # a good start
+            now = (each, done)
+            at_least = max((fit.size for fit in fits.values()), default=0) if combines and each == name else 0
+            fits[each] = fitting.fit(each, sizes.index(at_least) + 1 if at_least else 0)
     return [fits[name] for name in names]
-
-
-def _fit(strategy: str, make: Make, sizes: range, budget: str, at_least: int = 0) -> Fit:
-    """The fit of `strategy`; the first `at_least` of `sizes` are known to fit."""
-    from layermem.report.comparison import TOO_LARGE, find_largest, min_live_bytes
-    from layermem.report.plan_report import evaluate
-    from layermem.utils.units import parse_bytes
-
-    def measure(number: int) -> int:
-        try:
-            return min_live_bytes(make(sizes[number - 1]), strategy)
-        except InputError:  # a blob exceeds 2^31 - 1 values
-            return TOO_LARGE
-
-    number = find_largest(measure, parse_bytes(budget), len(sizes), at_least)
-    while number:  # fragmentation may need a little more than the live bytes
-        report = evaluate(make(sizes[number - 1]), strategy, budget)
-        if report.feasible:
-            return Fit(strategy, sizes[number - 1], report)
-        number -= 1
-    return Fit(strategy, 0, None)
 
 
 def _measure(fit: Fit, device: Device, budget: str) -> Fit:
     """The same size, with a plan by the times that its own step takes on the device."""
+    from layermem.report.fitting import Fit
     from layermem.report.plan_report import evaluate
     from layermem.solver.measure import measure_step
 

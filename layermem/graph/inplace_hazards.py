@@ -13,7 +13,7 @@ source  Caffe's layers, forward and backward; BVLC/caffe issues 2015, 2853, 4388
 from __future__ import annotations
 
 from layermem.graph.caffe_bytes import DATA_SHARED
-from layermem.graph.needs import Needs
+from layermem.graph.needs import Wants
 from layermem.graph.net import Net, Node
 
 # What Caffe's backward reads in the arrays of bottoms (x) and tops (y); copies that a layer keeps are safe.
@@ -33,8 +33,8 @@ REMEDY = "the gradient is right here and wrong in BVLC Caffe; give the top a nam
 KEEP_SIGNS = {"ReLU", "Dropout"}  # harmless after a ReLU, whose backward reads signs only
 
 
-def inplace_hazards(net: Net, needs: Needs) -> tuple[str, ...]:
-    """A sentence for each layer whose gradient Caffe would get wrong."""
+def inplace_hazards(net: Net, wants: Wants) -> tuple[str, ...]:
+    """A sentence for each layer whose gradient Caffe would get wrong; `wants` are the gradients that each writes."""
     array = _arrays(net)
     writers: dict[str, list[int]] = {}  # array -> nodes that write it in place
     for index, node in enumerate(net.nodes):
@@ -42,12 +42,12 @@ def inplace_hazards(net: Net, needs: Needs) -> tuple[str, ...]:
             writers.setdefault(array[top], []).append(index)
     hazards = []
     for index, node in enumerate(net.nodes):
-        if not needs.flows[index]:
+        if not wants[index]:
             continue
         if _in_place(node) and node.layer.type not in RIGHT_IN_PLACE:
             hazards.append(f"{_name(node)} works in place, but its backward needs what it overwrites: {REMEDY}")
             continue
-        for role in _caffe_reads(node, needs.wants[index]):
+        for role in _caffe_reads(node, wants[index]):
             stem, number = role[0], int(role[1:])
             blob = (node.bottoms if stem == "x" else node.tops)[number]
             later = [net.nodes[i] for i in writers.get(array[blob], ()) if i > index]

@@ -51,6 +51,18 @@ def needs_of(
     data_only   gradients of parameters are left out
     """
     nodes = op_nodes(net) if nodes is None else nodes
+    wants = wants_of(net, nodes, force_backward=force_backward, fed=fed, without=without, data_only=data_only)
+    learned = [name for node, roles in zip(nodes, wants) for i, name in enumerate(node.params) if f"dw{i}" in roles]
+    saved = _saved(nodes, wants)
+    stash = _stashes(nodes, wants, saved)
+    return Needs(wants, tuple(bool(w) for w in wants), saved, stash, tuple(dict.fromkeys(learned)))
+
+
+def wants_of(
+    net: Net, nodes: Sequence[OpNode], *, force_backward: bool = False, fed: Collection[str] = (),
+    without: Collection[str] = (), data_only: bool = False,
+) -> Wants:  # fmt: skip
+    """Per node, the gradients that it writes; the arguments are those of needs_of."""
     upward = _candidates(net, nodes, force_backward or net.message.force_backward)
     if without:
         upward = tuple(
@@ -58,11 +70,7 @@ def needs_of(
         )
     if data_only:
         upward = tuple(tuple(role for role in roles if role.startswith("dx")) for roles in upward)
-    wants = _under_losses(nodes, upward, fed)
-    learned = [name for node, roles in zip(nodes, wants) for i, name in enumerate(node.params) if f"dw{i}" in roles]
-    saved = _saved(nodes, wants)
-    stash = _stashes(nodes, wants, saved)
-    return Needs(wants, tuple(bool(w) for w in wants), saved, stash, tuple(dict.fromkeys(learned)))
+    return _under_losses(nodes, upward, fed)
 
 
 def _candidates(net: Net, nodes: Sequence[OpNode], force: bool) -> Wants:

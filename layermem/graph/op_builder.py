@@ -7,7 +7,6 @@ buffer under `updates`, and the role under `accumulates`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from layermem.errors import InputError
@@ -62,14 +61,13 @@ class OpBuilder:
         self.ops.append(self.make_step(f"{node.emitter.name}.{step.step}", kind, step, roles, node, index))
 
     def make_step(self, name: str, kind: str, step: Step, roles: Mapping[str, str], node: OpNode, index: int) -> Op:
-        op = self.make(name, kind, step.record or node.emitter.record, step, roles, node=index)
-        overlays = self._overlays(step, op.roles, op.accumulates, node)
-        layers = tuple(layer.name for layer in node.layers)
-        emitter = node.emitter
-        return replace(op, overlays=overlays, layer_name=emitter.name, layer_type=emitter.type, layers=layers)
+        return self.make(name, kind, step.record or node.emitter.record, step, roles, node=index, of=node)
 
-    def make(self, name: str, kind: str, record: OpRecord, step: Step, roles: Mapping[str, str], *, node: int) -> Op:
-        """An op of `step`, without the roles that `roles` does not name."""
+    def make(
+        self, name: str, kind: str, record: OpRecord, step: Step, roles: Mapping[str, str], *, node: int,
+        of: OpNode | None = None,
+    ) -> Op:  # fmt: skip
+        """An op of `step`, without the roles that `roles` does not name; `of` is its node, if it has one."""
         used = {r: roles[r] for r in (*step.reads, *step.updates, *step.writes) if r in roles}
         accumulates, continued = self._accumulates(used, step) if kind == BACKWARD else ((), ())
         updates = unique((*(used[r] for r in step.updates if r in used), *continued))
@@ -79,6 +77,9 @@ class OpBuilder:
             name, kind, record, step.step, used, reads, writes, updates, accumulates,
             workspace_bytes=self.device.workspace_bytes(record, step.step, used.keys()), flops=step.flops,
             nbytes=sum(self.buffers[b].nbytes for b in (*reads, *updates, *updates, *writes)), node=node,
+            overlays=self._overlays(step, used, accumulates, of) if of is not None else (),
+            layer_name=of.emitter.name if of is not None else "", layer_type=of.emitter.type if of is not None else "",
+            layers=tuple(layer.name for layer in of.layers) if of is not None else (),
         )  # fmt: skip
 
     def _accumulates(self, used: Mapping[str, str], step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -99,6 +100,8 @@ class OpBuilder:
         self, step: Step, used: Mapping[str, str], accumulates: Collection[str], node: OpNode
     ) -> tuple[BufferOverlay, ...]:
         """The permissions of `step` that hold for these buffers: of one size, transient, and named by one role each."""
+        if not step.overlays:
+            return ()
         buffers = list(used.values())
         named_once = {b for b in buffers if buffers.count(b) == 1}
         overlays = []

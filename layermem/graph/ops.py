@@ -212,6 +212,29 @@ class Graph:
         """Every buffer's uses when the ops run in their own order, each once."""
         return uses_of(self.ops)
 
+    @cached_property
+    def phases(self) -> list[list[Op]]:
+        """The ops in order; a phase begins with each forward op that follows a backward op (planning/phases.py)."""
+        found: list[list[Op]] = [[]]
+        seen_backward = False
+        for op in self.ops:
+            if op.kind == FORWARD and seen_backward:
+                found.append([])
+                seen_backward = False
+            seen_backward |= op.kind == BACKWARD
+            found[-1].append(op)
+        return found
+
+    @cached_property
+    def later_slices(self) -> dict[str, str]:
+        """Names of the forward and backward ops of later slices -> name of the same op in the first one; empty for a
+        step of one phase."""
+        if len(self.phases) == 1:
+            return {}
+        parts = [(op.name, op.name.rpartition("@")[0], op.record.part) for op in self.ops if op.record.part is not None]
+        first = {base: name for name, base, part in parts if part.is_first}
+        return {name: first[base] for name, base, part in parts if not part.is_first}
+
     def of_kind(self, kind: str) -> list[Op]:
         return [op for op in self.ops if op.kind == kind]
 

@@ -17,7 +17,7 @@ from layermem import ops
 from layermem.graph.fused_update import offer_fused_updates
 from layermem.graph.fusion import fuse
 from layermem.graph.inplace_hazards import inplace_hazards
-from layermem.graph.needs import Needs, needs_of
+from layermem.graph.needs import Needs, needs_of, wants_of
 from layermem.graph.net import Net
 from layermem.graph.nodes import OpNode, op_nodes
 from layermem.graph.op_builder import Device, OpBuilder, role_map
@@ -66,7 +66,7 @@ def train_graph(
     gradients   names of parameters whose gradients are held to it
     unfused     names of layers whose op has no other layer's in it
     """
-    warnings = (*net_warnings(net), *inplace_hazards(net, needs_of(net, force_backward=force_backward)))
+    warnings = (*net_warnings(net), *inplace_hazards(net, wants_of(net, op_nodes(net), force_backward=force_backward)))
     apart = {version for name in keep for version in net.versions[name]}  # computed as they are in Caffe
     nodes = fuse(op_nodes(net), device.fusions, {*(outputs or ()), *apart, *_tops(net, unfused)})
     needs = needs_of(net, nodes, force_backward=force_backward)

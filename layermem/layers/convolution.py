@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import cached_property
 from math import prod
 
 from layermem import ops
@@ -107,7 +108,7 @@ class BaseConvolution(Layer):
         reads = (*roles("x", count), *roles("w", len(self.params)))
         return Step("forward", reads, roles("y", count), flops=count * self.flops)
 
-    @property
+    @cached_property
     def flops(self) -> int:
         """Of one bottom, forward or either gradient."""
         return 2 * self.record.problem.macs

@@ -15,7 +15,7 @@ source  Kusumoto et al., "A Graph Theoretic Framework of Recomputation Algorithm
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
@@ -24,7 +24,7 @@ from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, STASH, G
 from layermem.ops import CARRY, OPEN, BatchSlice
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
-from layermem.planning.phases import later_slices, with_later_slices
+from layermem.planning.phases import with_later_slices
 from layermem.planning.plan import Plan
 from layermem.planning.recomputation import (
     Candidate,
@@ -44,6 +44,8 @@ GROUPS = 200
 MAX_SETS = 20_000
 TRIES = 8
 SLACK = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5)  # times the minimum of the model: budgets whose plans may need fewer bytes
+MEMORY_SLACK = 1.1  # the most with objective "memory"
+LEAST_OF_MODEL = 0.97  # a plan hardly needs less than this share of the bytes that the model counts for its chain
 SECONDS = 20.0  # for all questions to one planner, counted in steps; a guard, seldom met
 LAST_SECONDS = 1e-6  # of a question for which nothing remains
 SHARE = 0.5  # of what remains of them, the most that one question takes
@@ -75,7 +77,7 @@ class LowerSetPlanner:
 
     def __init__(self, graph: Graph, costs: Costs, family: str, hints: Hints):
         self.graph, self.costs, self.hints = graph, costs, hints
-        self.later = later_slices(graph)
+        self.later = graph.later_slices
         self.groups, self.parts = group_ops(graph, hints), BufferParts(graph, self.later)
         self.persistent_bytes = sum(aligned(b.nbytes) for b in graph.persistent())
         self.min_memory_candidates: list[Candidate] = []
@@ -157,15 +159,31 @@ class LowerSetPlanner:
     def _min_memory_candidates(self, evaluator: PlanEvaluator) -> list[Candidate]:
         """Plans that need few bytes.  The dynamic program's model is not the plan's: a few bytes more may save some."""
         if not self.min_memory_candidates:
-            least = self.native.minimum(time_limit=self._time_limit())
-            chains = [
-                least,
-                *(self.solve(int(least.model_peak_bytes * s), goal) for s in SLACK for goal in ("time", "memory")),
-            ]
-            own = [self._candidate(chain, evaluator, b) for chain in chains if chain is not None for b in (True, False)]
             others = sublinear_candidates(self.graph, self.costs, evaluator, self.hints)
+            own: list[Candidate] = []
+            seen: set[tuple[tuple[int, ...], ...]] = set()
+            for chain in self._chains_near_minimum(lambda: min(each.live_bytes for each in (*own, *others))):
+                lower_sets = tuple(tuple(members) for members in chain.lower_sets)
+                if lower_sets not in seen:
+                    seen.add(lower_sets)
+                    own.extend(self._candidate(chain, evaluator, keep) for keep in (True, False))
             self.min_memory_candidates = [*own, *others]
         return self.min_memory_candidates
+
+    def _chains_near_minimum(self, fewest_bytes: Callable[[], int]) -> Iterator[_native.ChainReport]:
+        """Chains around the minimum of the model; `fewest_bytes` of a plan so far, those of earlier chains included.
+
+        A chain that recomputes least within some bytes, and is none of less bytes, needs nearly all of them: it is left
+        out where that is more than the fewest."""
+        least = self.native.minimum(time_limit=self._time_limit())
+        yield least
+        needed_bytes = least.model_peak_bytes  # by chains that are new at the next slack
+        for slack in SLACK:
+            goals = ["time"] if LEAST_OF_MODEL * needed_bytes < fewest_bytes() - self.persistent_bytes else []
+            goals += ["memory"] if slack <= MEMORY_SLACK else []
+            needed_bytes = int(least.model_peak_bytes * slack)
+            chains = [self.solve(needed_bytes, goal) for goal in goals]
+            yield from (chain for chain in chains if chain is not None)
 
     def _time_limit(self) -> float:
         """Seconds for the next question: a share of what remains, so that later ones have theirs, and never 0, which
@@ -360,7 +378,7 @@ def group_ops(graph: Graph, hints: Hints = Hints()) -> list[list[Op]]:
     """Forward ops but the sources, one a node; in long nets, groups that end where few bytes cross (at a segment end,
     where the hints name some).  What an op writes that cannot be recomputed is kept.  Of slices that alternate only the
     first has nodes (phases.py)."""
-    later = later_slices(graph)
+    later = graph.later_slices
     forward = [op for op in forward_ops(graph) if op.name not in later]
     ops = [op for op in forward if (op.writes or op.record.part) and (op.recompute or op.reads)]
     if len(ops) <= MAX_NODES:

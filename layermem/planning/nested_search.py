@@ -19,7 +19,7 @@ from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.hints import Hints
 from layermem.planning.lower_sets import lower_set_plan
 from layermem.planning.offloading import SHORT_GAP, HostBudget, activations
-from layermem.planning.phases import forward_first, phases
+from layermem.planning.phases import forward_first
 from layermem.planning.plan import INTRA, Decision, Gap, Plan
 from layermem.planning.recomputation import matches
 from layermem.planning.registry import MINIMUM_MEMORY, PlanEvaluator
@@ -45,7 +45,7 @@ class NestedPlanner:
         self.names = {number: name for name, number in layout.ops.items()}
         order = forward_first(graph, graph.of_kind(FORWARD))
         # A walk drops what hints say at one place: where backward begins.  Slices that alternate have many.
-        self.uses_walks = len(phases(graph)) == 1 or not hints.recompute
+        self.uses_walks = len(graph.phases) == 1 or not hints.recompute
         backward = next((i for i, name in enumerate(order) if graph.by_name[name].kind != FORWARD), len(order))
         updated = {buffer for op in graph.ops for buffer in op.updates}
         evictable = {

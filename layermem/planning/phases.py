@@ -11,20 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from layermem.graph.ops import BACKWARD, FORWARD, Graph, Op
-
-
-def phases(graph: Graph) -> list[list[Op]]:
-    """The ops of `graph` in order; a phase begins with each forward op that follows a backward op."""
-    found: list[list[Op]] = [[]]
-    seen_backward = False
-    for op in graph.ops:
-        if op.kind == FORWARD and seen_backward:
-            found.append([])
-            seen_backward = False
-        seen_backward |= op.kind == BACKWARD
-        found[-1].append(op)
-    return found
+from layermem.graph.ops import FORWARD, Graph, Op
 
 
 def forward_first(graph: Graph, forward: Iterable[Op]) -> list[str]:
@@ -32,31 +19,19 @@ def forward_first(graph: Graph, forward: Iterable[Op]) -> list[str]:
     the graph."""
     rank = {op.name: i for i, op in enumerate(forward)}
     order: list[str] = []
-    for ops in phases(graph):
+    for ops in graph.phases:
         order += sorted((op.name for op in ops if op.kind == FORWARD), key=lambda name: rank[name])
         order += [op.name for op in ops if op.kind != FORWARD]
     return order
 
 
-def later_slices(graph: Graph) -> dict[str, str]:
-    """Names of the forward and backward ops of later slices -> name of the same op in the first one; empty for a step
-    of one phase."""
-    if len(phases(graph)) == 1:
-        return {}
-    first = {_base(op): op.name for op in graph.ops if op.record.part is not None and op.record.part.is_first}
-    return {op.name: first[_base(op)] for op in graph.ops if op.record.part is not None and not op.record.part.is_first}
-
-
 def with_later_slices(graph: Graph, segments: Sequence[Sequence[Op]]) -> list[list[Op]]:
     """`segments` of the forward ops without later slices, with each of these where its model is."""
+    if not graph.later_slices:
+        return [list(ops) for ops in segments]
     followers: dict[str, list[Op]] = {}
-    for name, model in later_slices(graph).items():
+    for name, model in graph.later_slices.items():
         op = graph.by_name[name]
         if op.kind == FORWARD:
             followers.setdefault(model, []).append(op)
     return [[each for op in ops for each in (op, *followers.get(op.name, ()))] for ops in segments]
-
-
-def _base(op: Op) -> str:
-    """The name of the op that `op` is a slice of."""
-    return op.name.rpartition("@")[0]

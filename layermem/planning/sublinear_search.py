@@ -14,7 +14,7 @@ from math import sqrt
 from layermem.graph.ops import Graph, Op
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
-from layermem.planning.phases import later_slices, with_later_slices
+from layermem.planning.phases import with_later_slices
 from layermem.planning.recomputation import (
     Candidate,
     forward_ops,
@@ -72,7 +72,7 @@ def cut_segments(graph: Graph, threshold_bytes: float, hints: Hints) -> list[lis
     """Consecutive forward ops, each segment ended by an op that may end one, with over `threshold_bytes` in it."""
     segments: list[list[Op]] = [[]]
     gathered_bytes = 0
-    later = later_slices(graph)
+    later = graph.later_slices
     for op in forward_ops(graph):
         if op.name in later:
             continue

@@ -14,6 +14,7 @@ from layermem.compiler import Compiler
 from layermem.errors import InputError
 from layermem.job import Job
 from layermem.planning.bounds import least_bytes, least_seconds_of
+from layermem.planning.plan import Plan
 from layermem.planning.registry import MINIMUM_MEMORY
 from layermem.planning.strategies import STRATEGIES, get_strategy
 from layermem.report.plan_report import PlanReport
@@ -74,19 +75,23 @@ def overhead_of(job: Job, seconds: float) -> float:
 
 def budget_grid(job: Job, points: int = POINTS) -> list[int]:
     """Budgets from what no plan goes below to what reuse alone takes, in equal ratios."""
-    most_bytes = _live_bytes(job, "liveness", None)
+    most_bytes = job.train_arena.live_bytes(_plan(job, "liveness", None))
     fewest_bytes = min(least_bytes(job.graphs[0], job.hints.host_budget_bytes), most_bytes)
     return [round(fewest_bytes * (most_bytes / fewest_bytes) ** (step / (points - 1))) for step in range(points)]
 
 
+def min_memory_plan(job: Job, strategy: str) -> Plan:
+    """The plan of a strategy for the training step that needs the fewest bytes."""
+    return _plan(job, strategy, MINIMUM_MEMORY)
+
+
 def min_live_bytes(job: Job, strategy: str) -> int:
-    """Live bytes of the plan of a strategy that needs the fewest, without placement."""
-    return _live_bytes(job, strategy, MINIMUM_MEMORY)
+    """Its live bytes, without placement."""
+    return job.train_arena.live_bytes(min_memory_plan(job, strategy))
 
 
-def _live_bytes(job: Job, strategy: str, budget_bytes: int | None) -> int:
-    train, arena = job.graphs[0], job.train_arena
-    return arena.live_bytes(get_strategy(strategy).make(train, job.costs, budget_bytes, arena, job.hints))
+def _plan(job: Job, strategy: str, budget_bytes: int | None) -> Plan:
+    return get_strategy(strategy).make(job.graphs[0], job.costs, budget_bytes, job.train_arena, job.hints)
 
 
 def pareto_front(points: Iterable[tuple[int, float]]) -> Curve:
@@ -98,17 +103,21 @@ def pareto_front(points: Iterable[tuple[int, float]]) -> Curve:
     return kept
 
 
-def find_largest(measure: Callable[[int], int], budget_bytes: int, most: int, at_least: int = 0) -> int:
+def find_largest(
+    measure: Callable[[int], int], budget_bytes: int, most: int, at_least: int = 0,
+    known: Sequence[tuple[int, int]] = (),
+) -> int:  # fmt: skip
     """The largest n from 1 to `most` with measure(n) <= `budget_bytes`; 0 if there is none.
 
-    `measure` does not decrease; `at_least` is known to fit.
+    `measure` does not decrease; `at_least` is known to fit, and `known` are some n with their measures.
 
     Bytes grow along a line, more or less, so the next guess lies on the line through the last two points; in case they
     do not, every other guess halves the range once STRAIGHT of them have not ended the search.
     """
-    low, high = at_least, most + 1  # low fits, high does not
-    points: list[tuple[int, int]] = []
-    guess, turn = at_least + 1, 0
+    low = max([at_least, *(n for n, nbytes in known if nbytes <= budget_bytes)])  # fits
+    high = min([most + 1, *(n for n, nbytes in known if nbytes > budget_bytes)])  # does not
+    points = sorted(known, key=lambda point: -abs(point[1] - budget_bytes))  # the nearest ones last
+    guess, turn = _on_line(points, budget_bytes, low, high) if points else low + 1, 0
     while high - low > 1:
         nbytes = measure(guess)
         points.append((guess, nbytes))

@@ -11,7 +11,7 @@ The training graph has the plan of a strategy.  The others reuse bytes by lifeti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import TypeVar, cast
 
@@ -23,6 +23,7 @@ from layermem.planning.registry import NativeLayout
 from layermem.planning.strategies import STRATEGIES, get_strategy
 from layermem.schedule.layout import OVERLAY_BITS, Layout
 from layermem.schedule.program import PersistentOffsets
+from layermem.schedule.recent_programs import RecentPrograms
 from layermem.utils.units import aligned
 
 T = TypeVar("T")
@@ -39,6 +40,7 @@ class ArenaPlanner:
         self._unused = [self._persistent_bytes.keys() - {b for op in graph.ops for b in op.touches} for graph in graphs]
         self._measured: tuple[Plan | None, int] = (None, 0)  # strategies often ask for the same plan twice
         self._cache: dict[str, object] = {}
+        self.programs = RecentPrograms()
         self._others_live_bytes: dict[tuple[OffloadedState, str, float], int] = {}  # by all that they depend on
 
     # -- answers to strategies ---------------------------------------------------------------------------------
@@ -67,7 +69,7 @@ class ArenaPlanner:
 
     def plans(self, train: Plan) -> list[Plan]:
         """`train`, and for each other graph a plan with the same state on the host."""
-        other = STRATEGIES[train.strategy].other_graphs if train.strategy in STRATEGIES else "liveness"
+        other = self._strategy_of_others(train)
         offloaded_state = self._offloaded_state(train)
         plans = [train]
         for graph in self.graphs[1:]:
@@ -78,6 +80,15 @@ class ArenaPlanner:
                     decisions |= {Gap(buffer, number): Decision.OFFLOAD for number in range(-1, len(uses))}
             plans.append(replace(plan, decisions=decisions, copy_lead=train.copy_lead))
         return plans
+
+    def key_of(self, plan: Plan) -> Hashable:
+        """All of `plan` that the plans of all graphs, and their schedules, depend on."""
+        other = self._strategy_of_others(plan) if len(self.graphs) > 1 else ""
+        return plan.order, frozenset(plan.decisions.items()), plan.overlays, plan.copy_lead, other
+
+    @staticmethod
+    def _strategy_of_others(train: Plan) -> str:
+        return STRATEGIES[train.strategy].other_graphs if train.strategy in STRATEGIES else "liveness"
 
     def persistent_offsets(self, plan: Plan) -> PersistentOffsets:
         """Offsets of the persistent buffers of all graphs under `plan`, from the bottom up."""

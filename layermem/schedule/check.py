@@ -111,7 +111,7 @@ class _Arena:
         """The residencies that hold some of the bytes of `span`, `r` left out."""
         held = self.holder[span]
         foreign = held[held != r.id]
-        return np.unique(foreign[foreign >= 0]).tolist() if foreign.size else []
+        return sorted({*foreign.tolist()} - {-1}) if foreign.size else []
 
 
 class _Parts:
@@ -119,6 +119,7 @@ class _Parts:
 
     def __init__(self, graph: Graph):
         self.buffers = graph.buffers
+        self.parts_of: dict[str, list[Part]] = {}  # what all() has answered
         self.views: dict[str, dict[int, BatchSlice]] = {}
         for op in graph.ops:
             for buffer, items in op.view_of.items():
@@ -141,7 +142,7 @@ class _Parts:
 
     def bounds(self, op: Op | None, buffer: str) -> tuple[int, int] | None:
         """The bytes of `buffer` that an op touches, where these are not all."""
-        items = op.view_of.get(buffer) if op is not None else None
+        items = op.view_of.get(buffer) if op is not None and op.views else None
         return None if items is None else items.span(self.buffers[buffer].nbytes)
 
     def bounds_of(self, buffer: str, first: int) -> tuple[int, int] | None:
@@ -151,6 +152,8 @@ class _Parts:
 
     def of(self, op: Op, buffers: Iterable[str]) -> list[Part]:
         """The parts of `buffers` that an op touches."""
+        if not op.views:
+            return [part for buffer in buffers for part in self.all(buffer)]
         parts: list[Part] = []
         for buffer in buffers:
             if buffer in op.view_of:
@@ -160,7 +163,9 @@ class _Parts:
         return parts
 
     def all(self, buffer: str) -> list[Part]:
-        return [(buffer, first) for first in self.views.get(buffer, (0,))]
+        if buffer not in self.parts_of:
+            self.parts_of[buffer] = [(buffer, first) for first in self.views.get(buffer, (0,))]
+        return self.parts_of[buffer]
 
 
 class _Verifier:
@@ -229,8 +234,10 @@ class _Verifier:
     # -- order -------------------------------------------------------------------------------------------------
 
     def _complete_before(self, instruction: Instruction) -> dict[str, int]:
-        done: dict[str, int] = {}
         before = [self.last[instruction.stream]] if instruction.stream in self.last else []
+        if before and not instruction.after:
+            return {**self.done[before[0]], instruction.stream: before[0]}
+        done: dict[str, int] = {}
         for tick in (*before, *instruction.after):
             for stream, when in {**self.done[tick], self.schedule.instructions[tick].stream: tick}.items():
                 done[stream] = max(done.get(stream, -1), when)
@@ -327,8 +334,9 @@ class _Verifier:
             )
         at = {op.roles[role]: rid for role, rid in instruction.roles.items() if role in op.roles}
         inputs, outputs = self.expected[instruction.what]
+        started = self._started(instruction)
         for part in self.parts.of(op, (*op.reads, *op.updates)):
-            if part[0] in self._started(instruction):
+            if part[0] in started:
                 continue
             wanted = inputs.get(part) if first else outputs.get(part, inputs.get(part))
             if wanted is None or self.value.get((at[part[0]], part[1])) != wanted:

@@ -200,3 +200,15 @@ def test_a_geometry_that_cannot_be_is_refused_with_a_sentence():
         cpu.ConvProblem(n=1, c=3, h=5, w=5, k=4, kernel=(7, 7))
     with pytest.raises(ValueError, match="unknown ISA 'mmx'"):
         cpu.set_isa("mmx")
+
+
+def test_weights_that_would_need_a_large_workspace_are_transformed_to_fewer_bytes():
+    def weights_bytes(c, k):
+        bytes_of = cpu.conv_fprop_workspace_bytes
+        small, large = (
+            cpu.ConvProblem(n=2, c=each, h=90, w=90, k=k, kernel=(3, 3), pad=(1, 1)) for each in (c - 64, c)
+        )
+        return (bytes_of(large) - bytes_of(small)) // 64 // k  # per channel pair, and that of some tiles
+
+    assert 4 * 36 <= weights_bytes(512, 512) < 4 * 40  # F(4x4, 3x3)
+    assert 4 * 16 <= weights_bytes(4096, 512) < 4 * 20  # F(2x2, 3x3)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from layermem.api import build_net, job_of
 from layermem.graph.ops import DATA, FORWARD
 from layermem.planning import lower_sets
 from layermem.planning.hints import Hints
@@ -87,3 +88,14 @@ def test_groups_of_a_long_net_end_where_segments_may(monkeypatch, tmp_path):
     groups, free = group_ops(graph, hints), group_ops(graph)
     assert [op for group in groups for op in group] == [op for group in free for op in group]
     assert 1 < len(groups) < len(free) and all(matches(group[-1], hints.segment_ends) for group in groups[:-1])
+
+
+@pytest.mark.parametrize("net", ["digits", "resnet20", "alexnet", "squeezenet10"])
+def test_chains_that_are_left_out_near_the_minimum_have_no_smaller_plan(net):
+    job = job_of(build_net(f"prototxt/{net}/train_val.prototxt", "TRAIN", batch=8), device="reference")
+    planner = LowerSetPlanner(job.graphs[0], job.costs, "extended", Hints())
+    least = planner.native.minimum().model_peak_bytes
+    chains = (planner.solve(int(least * slack), goal) for slack in lower_sets.SLACK for goal in ("time", "memory"))
+    plans = [planner.plan(chain, "", keep) for chain in chains if chain is not None for keep in (True, False)]
+    fewest_bytes = min(map(job.arena.live_bytes, plans))
+    assert job.arena.live_bytes(planner.min_memory_plan("", job.arena)) <= fewest_bytes

@@ -12,7 +12,7 @@ from layermem.graph.train import Rule, train_graph
 from layermem.planning.costs import model_costs
 from layermem.planning.hints import Hints
 from layermem.planning.lower_sets import group_ops
-from layermem.planning.phases import forward_first, later_slices, phases, with_later_slices
+from layermem.planning.phases import forward_first, with_later_slices
 from layermem.planning.plan import ops_in_order
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
@@ -37,9 +37,9 @@ def first_layers() -> str:
 
 
 def test_only_a_whole_step_in_slices_has_several_phases():
-    assert len(phases(step(None))) == 1 and len(phases(step(first_layers()))) == 1
-    assert len(phases(step("whole/2"))) >= 2
-    assert later_slices(step(None)) == {} == later_slices(step(first_layers()))
+    assert len(step(None).phases) == 1 and len(step(first_layers()).phases) == 1
+    assert len(step("whole/2").phases) >= 2
+    assert step(None).later_slices == {} == step(first_layers()).later_slices
 
 
 def test_forward_ops_stay_in_their_phase():
@@ -47,13 +47,13 @@ def test_forward_ops_stay_in_their_phase():
     reverse = list(reversed(graph.of_kind(FORWARD)))
     order = forward_first(graph, reverse)
     assert sorted(order) == sorted(op.name for op in graph.ops)
-    ends = {name: i for i, ops in enumerate(phases(graph)) for name in (op.name for op in ops)}
+    ends = {name: i for i, ops in enumerate(graph.phases) for name in (op.name for op in ops)}
     assert [ends[name] for name in order] == sorted(ends[name] for name in order)
 
 
 def test_later_slices_follow_the_first_one():
     graph = step("whole/2")
-    later = later_slices(graph)
+    later = graph.later_slices
     assert later and all(name.endswith("@2/2") and model.endswith("@1/2") for name, model in later.items())
     first = [op for op in graph.of_kind(FORWARD) if op.name not in later]
     (segment,) = with_later_slices(graph, [first])

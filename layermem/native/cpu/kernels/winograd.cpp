@@ -24,6 +24,7 @@ namespace {
 constexpr int64_t kBatchBytes = 2 << 20;    // of tiles: more would leave the cache, fewer make small products
 constexpr int64_t kChunkBytes = 4 << 20;    // of transformed weights that are made and used at a time
 constexpr int64_t kMinTiles = 48;           // of 4x4 pixels: fewer do not pay for 36 transformed weights instead of 16
+constexpr int64_t kMaxBytes = 160 << 20;    // of its transformed weights: the workspace is then the peak of a step
 constexpr int64_t kSkew = 80;               // floats between elements, so that they do not fall into one cache set
 constexpr int64_t kTaskChannels = 64;       // output channels of a weight gradient's product, steps of one that packs
 constexpr int64_t kTransformFloats = 2048;  // of a task of a transform
@@ -38,13 +39,15 @@ struct Winograd {
     const WinogradKernels& kernels() const { return m == 4 ? winograd4_kernels() : winograd2_kernels(); }  // active ISA
 };
 
-// F(4x4, 3x3) unless the batch has few tiles, or many of its products are for pixels beyond the border.
+// F(4x4, 3x3) unless the batch has few tiles, many of its products are for pixels beyond the border, or the weights take
+// a large workspace, of which F(2x2, 3x3) needs 4/9.
 Winograd winograd_of(const ConvProblem& p) {
     const Winograd small{2}, large{4};
     const int64_t tiles = large.tiles(p.batch(), p.ho(), p.wo());
     const int64_t products = large.elements() * tiles,
                   others = small.elements() * small.tiles(p.batch(), p.ho(), p.wo());
-    return tiles >= kMinTiles && 10 * products <= 9 * others ? large : small;
+    const int64_t bytes = large.elements() * p.group_c() * p.group_k() * 4;  // of transformed weights
+    return tiles >= kMinTiles && 10 * products <= 9 * others && bytes <= kMaxBytes ? large : small;
 }
 
 // Tiles of a batch: a multiple of 48, the rows of several GEMM tiles, at least 48.  All tiles, where the transformed

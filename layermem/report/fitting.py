@@ -1,0 +1,106 @@
+"""The largest size of a net, such as its batch, that fits a budget under a strategy.
+
+    size      1 ... 108  109 ...... 397  398 ...... 406           jobs are made as they are needed
+    plan at   109                        398
+    reaches         108             397                           live bytes of that plan at other sizes
+
+A plan names ops, and those of a net are the same at every batch size: a plan of least memory that was made at one size
+is measured at others in milliseconds, and reaches the largest of them where it fits.  One size further the strategy
+makes a plan anew.  Where it fits, the search goes on from there; where it does not, it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from layermem.errors import InputError
+from layermem.job import Job
+from layermem.planning.plan import Decision, Plan
+from layermem.report.comparison import TOO_LARGE, find_largest, min_live_bytes, min_memory_plan
+from layermem.report.plan_report import PlanReport, evaluate
+
+RECENT = 3  # sizes at which a plan is measured first, since their jobs are at hand
+NEAR = 1.1  # a strategy begins where another one has made its plans, up to this ratio to the largest such size
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The largest `size` under a strategy and its plan within the budget; 0 and None if nothing fits."""
+
+    strategy: str
+    size: int
+    report: PlanReport | None
+
+
+class Fitting:
+    """Searches of strategies, one after the other, over the same jobs.
+
+    make      the job of a size, kept for the last few
+    sizes     those to look at; a number is the place of one, from 1
+    same_ops  the nets of all sizes have the same ops
+    """
+
+    def __init__(self, make: Callable[[int], Job], sizes: Sequence[int], budget_bytes: int, *, same_ops: bool):
+        self.make, self.sizes, self.budget_bytes, self.same_ops = make, sizes, budget_bytes, same_ops
+        self.recent: list[int] = []  # numbers whose jobs were made last
+        self.planned = 1  # a number at which strategies have made their plans
+
+    def fit(self, strategy: str, at_least: int = 0) -> Fit:
+        """The fit of `strategy`; the first `at_least` of the sizes are known to fit."""
+
+        def measure(number: int) -> int:
+            try:
+                return min_live_bytes(self._job(number), strategy)
+            except InputError:  # a blob exceeds 2^31 - 1 values
+                return TOO_LARGE
+
+        if self.same_ops:
+            number = self._largest(strategy, at_least)
+        else:
+            number = find_largest(measure, self.budget_bytes, len(self.sizes), at_least)
+        while number:  # fragmentation may need a little more than the live bytes
+            report = evaluate(self._job(number), strategy, self.budget_bytes)
+            if report.feasible:
+                return Fit(strategy, self.sizes[number - 1], report)
+            number = find_largest(measure, self.budget_bytes, number - 1)
+        return Fit(strategy, 0, None)
+
+    def _largest(self, strategy: str, at_least: int) -> int:
+        """The largest number at which live bytes fit, where all sizes have the same ops."""
+        low, high = at_least, len(self.sizes) + 1  # low fits, high does not
+        number = min(at_least + 1 if at_least else self.planned, high - 1)
+        while high - low > 1:
+            try:
+                job = self._job(number)
+            except InputError:  # a blob exceeds 2^31 - 1 values
+                high = number
+                continue
+            plan = min_memory_plan(job, strategy)
+            nbytes = job.train_arena.live_bytes(plan)
+            low, high = (max(low, number), high) if nbytes <= self.budget_bytes else (low, number)
+            low = self._reach(plan, (number, nbytes), low, high)
+            if number > NEAR * self.planned:
+                self.planned = number
+            number = low + 1
+        return low
+
+    def _reach(self, plan: Plan, known: tuple[int, int], low: int, high: int) -> int:
+        """The largest number below `high` at which `plan` fits, `low` if there is none; `known` is one with its live
+        bytes."""
+
+        def measure(number: int) -> int:
+            try:
+                job = self._job(number)
+            except InputError:
+                return TOO_LARGE
+            copies = Decision.OFFLOAD in plan.decisions.values() and job.hints.host_budget_bytes is not None
+            return TOO_LARGE if copies and number > known[0] else job.train_arena.live_bytes(plan)
+
+        points = [known, *((number, measure(number)) for number in self.recent if number != known[0])]
+        return find_largest(measure, self.budget_bytes, high - 1, low, points)
+
+    def _job(self, number: int) -> Job:
+        job = self.make(self.sizes[number - 1])
+        self.recent = [*(each for each in self.recent if each != number), number][-RECENT:]
+        return job

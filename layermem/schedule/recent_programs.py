@@ -1,0 +1,40 @@
+"""Programs that were placed of late: where several strategies make the same plan, it is placed and checked once.
+
+Where nothing is offloaded, for example, the plans of strategies that copy are those of plain reuse.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+
+from layermem.planning.plan import Plan
+from layermem.schedule.ir import Instruction
+from layermem.schedule.program import Program
+
+KEPT = 6  # programs: those of deep nets are large
+
+
+class RecentPrograms:
+    """The last programs of one arena, by all that they depend on."""
+
+    def __init__(self) -> None:
+        self._programs: dict[Hashable, Program] = {}
+        self._checked: deque[tuple[Instruction, ...]] = deque(maxlen=KEPT)  # of training steps, not in use elsewhere
+
+    def get(self, key: Hashable, plan: Plan, make: Callable[[], Program]) -> Program:
+        """The program of `plan`, made unless there is one for `key`."""
+        program = self._programs.pop(key, None) or make()
+        if len(self._programs) >= KEPT:
+            del self._programs[next(iter(self._programs))]
+        self._programs[key] = program  # the most recent one is last
+        train = program.train  # its plan may differ in the name of its strategy
+        return replace(program, schedules=(replace(train, plan=plan), *program.schedules[1:]))
+
+    def check(self, program: Program, check: Callable[[], None]) -> None:
+        """Run `check` unless it has passed for the same instructions."""
+        instructions = program.train.instructions
+        if not any(instructions is each for each in self._checked):
+            check()
+            self._checked.append(instructions)

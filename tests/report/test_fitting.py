@@ -1,0 +1,67 @@
+"""The search for the largest size: plans of one size measured at others."""
+
+import pytest
+
+from layermem.api import build_net, job_of
+from layermem.planning.hints import Hints
+from layermem.report.comparison import min_live_bytes
+from layermem.report.fitting import Fitting
+
+NET = "prototxt/digits/train_val.prototxt"
+STRATEGIES = ["liveness", "recompute", "nested", "hybrid", "auto"]
+
+
+class Jobs:
+    """Jobs by batch size, and how many were made."""
+
+    def __init__(self, hints=Hints()):
+        self.hints, self.known = hints, {}
+
+    def __call__(self, batch):
+        if batch not in self.known:
+            self.known[batch] = job_of(build_net(NET, "TRAIN", batch=batch), device="reference", hints=self.hints)
+        return self.known[batch]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_strategy_fits_the_largest_size_and_not_the_next(strategy):
+    jobs, budget_bytes = Jobs(), 3 << 20
+    fit = Fitting(jobs, range(1, 10_000), budget_bytes, same_ops=True).fit(strategy)
+    assert fit.report.feasible and fit.report.peak_bytes <= budget_bytes
+    assert min_live_bytes(jobs(fit.size), strategy) <= budget_bytes < min_live_bytes(jobs(fit.size + 1), strategy)
+
+
+def test_strategies_after_each_other_find_what_each_finds_alone():
+    sizes, budget_bytes = range(2, 10_000, 2), 3 << 20
+    fitting = Fitting(Jobs(), sizes, budget_bytes, same_ops=True)
+    for strategy in STRATEGIES:
+        alone = Fitting(Jobs(), sizes, budget_bytes, same_ops=True).fit(strategy)
+        assert fitting.fit(strategy).size == alone.size > 0 == alone.size % 2
+
+
+def test_where_sizes_have_other_ops_every_size_is_planned():
+    budget_bytes = 3 << 20
+    same, other = (Fitting(Jobs(), range(1, 500), budget_bytes, same_ops=same) for same in (True, False))
+    assert same.fit("recompute").size == other.fit("recompute").size
+
+
+def test_plans_that_copy_reach_no_further_than_the_host_budget_lets_them():
+    jobs, budget_bytes = Jobs(Hints(host_budget_bytes=200_000)), 3 << 20
+    fit = Fitting(jobs, range(1, 10_000), budget_bytes, same_ops=True).fit("hybrid")
+    assert fit.report.feasible and fit.report.program.host_bytes <= 200_000
+    assert min_live_bytes(jobs(fit.size + 1), "hybrid") > budget_bytes
+
+
+def test_a_search_makes_few_jobs():
+    jobs = Jobs()
+    fit = Fitting(jobs, range(1, 1_000_000), 8 << 20, same_ops=True).fit("intra")
+    assert fit.size > 100 and len(jobs.known) <= 8
+
+
+def test_what_is_known_to_fit_is_not_looked_for_and_nothing_fits_a_byte():
+    jobs = Jobs()
+    fitting = Fitting(jobs, range(1, 10_000), 3 << 20, same_ops=True)
+    most = fitting.fit("liveness").size
+    assert Fitting(jobs, range(1, 10_000), 3 << 20, same_ops=True).fit("liveness", at_least=most).size == most
+    nothing = Fitting(jobs, range(1, 10_000), 1, same_ops=True).fit("liveness")
+    assert nothing.size == 0 and nothing.report is None

@@ -1,0 +1,49 @@
+"""Equal plans of several strategies are placed and checked once."""
+
+from layermem.api import build_net, job_of
+from layermem.compiler import Compiler
+from layermem.schedule.recent_programs import KEPT, RecentPrograms
+
+
+def compiled(job, strategy, budget_bytes=None):
+    return Compiler(job.graphs, strategy, job.costs, job.hints, job.arena).compile(budget_bytes)
+
+
+def digits():
+    return job_of(build_net("prototxt/digits/train_val.prototxt", "TRAIN", batch=4), device="reference")
+
+
+def test_an_equal_plan_of_another_strategy_has_the_same_schedule_under_its_own_name():
+    job = digits()
+    first, second = compiled(job, "liveness"), compiled(job, "sublinear")
+    again = compiled(job, "liveness")
+    assert again.train.instructions is first.train.instructions and again.plan.strategy == "liveness"
+    assert second.plan.strategy == "sublinear"
+    assert compiled(digits(), "liveness").train.residencies == first.train.residencies
+
+
+def test_another_budget_is_placed_anew():
+    job = digits()
+    first = compiled(job, "liveness")
+    assert compiled(job, "liveness", first.arena_bytes).train.instructions is not first.train.instructions
+
+
+def test_a_program_is_checked_once():
+    job, checked = digits(), []
+    program = compiled(job, "liveness")
+    programs = RecentPrograms()
+    for _ in range(2):
+        programs.check(program, lambda: checked.append(1))
+    assert checked == [1]
+
+
+def test_only_the_last_programs_are_kept():
+    program, programs, made = compiled(digits(), "liveness"), RecentPrograms(), []
+
+    def make():
+        made.append(1)
+        return program
+
+    for number in [*range(KEPT + 1), KEPT, 0]:
+        programs.get(number, program.plan, make)
+    assert len(made) == KEPT + 2 and len(programs._programs) == KEPT
