@@ -1,8 +1,10 @@
 """The native planner of nested recomputation (layermem._native.NestedPlanner) on a training graph.
 
-    order      every forward op, then every other one, in the graph's own order, phase by phase (phases.py)
+    orders     every forward op, then every other one, in the graph's own order, phase by phase (phases.py); the same
+               with the backward ops delayed that hold more bytes after than before (op_order.py)
     evictable  activations and stashes that a second run of their op writes and that nothing updates
     starts     the plan of `recompute`, so that no result recomputes more than it
+    polish     simulated annealing over the recomputations of the best plan (native/planning/nested/polish.h)
     offloads   of activations, in any gap; of state, between steps and in all but short gaps
 
 The bytes that count are those of the plan (LayoutGraph), overlays and workspace included.
@@ -10,7 +12,7 @@ The bytes that count are those of the plan (LayoutGraph), overlays and workspace
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from layermem import _native
 from layermem.graph.ops import FORWARD, Graph
@@ -19,12 +21,15 @@ from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.hints import Hints
 from layermem.planning.lower_sets import lower_set_plan
 from layermem.planning.offloading import SHORT_GAP, HostBudget, activations
+from layermem.planning.op_order import delay_growth
 from layermem.planning.phases import forward_first
 from layermem.planning.plan import INTRA, Decision, Gap, Plan
 from layermem.planning.recomputation import matches
 from layermem.planning.registry import MINIMUM_MEMORY, PlanEvaluator
 
 UNLIMITED = 2**62  # bytes of the host, where the user names no budget
+POLISH_STEPS, STEPS_PER_OP, LARGE_OPS = 10_000, 40, 1_500  # edits: at most, in small graphs, and fewer above these ops
+SEEDS = (0, 1)  # of the annealings, each from the plan of the one before
 
 
 def nested_planner(graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints) -> NestedPlanner:
@@ -43,10 +48,11 @@ class NestedPlanner:
         self.ids, self.other_bytes = layout.ops, layout.other_bytes
         self.buffers, self.buffer_names = layout.buffers, {number: name for name, number in layout.buffers.items()}
         self.names = {number: name for name, number in layout.ops.items()}
-        order = forward_first(graph, graph.of_kind(FORWARD))
+        own = forward_first(graph, graph.of_kind(FORWARD))
+        delayed = delay_growth(graph, own)
         # A walk drops what hints say at one place: where backward begins.  Slices that alternate have many.
         self.uses_walks = len(graph.phases) == 1 or not hints.recompute
-        backward = next((i for i, name in enumerate(order) if graph.by_name[name].kind != FORWARD), len(order))
+        backward = next((i for i, name in enumerate(own) if graph.by_name[name].kind != FORWARD), len(own))
         updated = {buffer for op in graph.ops for buffer in op.updates}
         evictable = {
             buffer: producer
@@ -54,16 +60,24 @@ class NestedPlanner:
             if buffer not in updated and not matches(producer, hints.keep)
         }
         dropped = [buffer for buffer, producer in evictable.items() if matches(producer, hints.recompute)]
-        self.native = _native.NestedPlanner(
-            layout.graph,
-            [self.ids[name] for name in order],
-            [layout.buffers[buffer] for buffer in evictable],
-            [layout.buffers[buffer] for buffer in dropped],
-            backward,
-            sum(layout.overlay_bits[kind] for kind in INTRA),
-        )
+        self.layout = layout.graph
+        self.evictable = [layout.buffers[buffer] for buffer in evictable]
+        self.dropped = [layout.buffers[buffer] for buffer in dropped]
+        self.overlays = sum(layout.overlay_bits[kind] for kind in INTRA)
+
+        def native(order: Sequence[str]) -> _native.NestedPlanner:
+            ids = [self.ids[name] for name in order]
+            return _native.NestedPlanner(layout.graph, ids, self.evictable, self.dropped, backward, self.overlays)
+
+        self.has_delays = delayed != own
+        self.native = native(own)
+        self.delayed = native(delayed) if self.has_delays else self.native
+        self.polish_steps = min(POLISH_STEPS * LARGE_OPS // max(LARGE_OPS, len(own)), STEPS_PER_OP * len(own))
         self._least: Plan | None = None
-        self._found: dict[int, _native.NestedPlan | None] = {}  # by budget
+        # by budget: orders of `recompute`, delayed and its own; the polished order; that of walks through the own order
+        self._starts: dict[int, list[list[int]]] = {}
+        self._found: dict[int, list[int] | None] = {}
+        self._walked: dict[int, list[int] | None] = {}
 
     def plan_within(self, budget_bytes: int, name: str, evaluator: PlanEvaluator) -> Plan | None:
         """The plan with the least recomputation that was found within the budget, or None."""
@@ -71,27 +85,49 @@ class NestedPlanner:
             start = self._lower_sets(budget_bytes, evaluator)
             if not self.uses_walks:
                 return Plan(name, start.order, {}, INTRA) if evaluator.live_bytes(start) <= budget_bytes else None
-            starts = [[self.ids[op] for op in start.order]]
-            self._found[budget_bytes] = self.native.plan(budget_bytes - self.other_bytes, starts)
+            orders = (delay_growth(self.graph, start.order), start.order)
+            self._starts[budget_bytes] = [[self.ids[op] for op in order] for order in orders]
+            self._found[budget_bytes] = self._polished(budget_bytes)
         found = self._found[budget_bytes]
         return None if found is None else self._plan(found, name)
 
+    def _polished(self, budget_bytes: int) -> list[int] | None:
+        """The order with the least recomputation that was found, or None."""
+        native_bytes = budget_bytes - self.other_bytes
+        found = self.delayed.plan(native_bytes, self._starts[budget_bytes])
+        if found is None or not found.recompute_seconds:
+            return None if found is None else found.order
+        order = found.order
+        for seed in SEEDS:
+            order = _native.polish_order(
+                self.layout, order, self.evictable, self.dropped, self.overlays, native_bytes, self.polish_steps, seed
+            )
+        return order
+
     def plan_with_offloads(
-        self, budget_bytes: int, kinds: Collection[str], copy_lead: float, limit_seconds: float, name: str
+        self,
+        budget_bytes: int,
+        kinds: Collection[str],
+        copy_lead: float,
+        limit_seconds: float,
+        name: str,
+        *,
+        delayed: bool = False,
     ) -> Plan | None:
         """The quickest plan that was found within the budget, or None: recomputation and offloads of activations, with
         the state of `kinds` on the host between steps.  None too where the host budget has no bytes for any of it,
-        where hints say what runs again in steps of several phases, and where nothing comes near `limit_seconds`."""
+        where hints say what runs again in steps of several phases, and where nothing comes near `limit_seconds`.
+        `delayed`: with the backward ops that op_order.py delays."""
         host = HostBudget(self.graph, self.hints)
         used = self.graph.uses
         state = [b.name for b in self.graph.persistent() if b.kind in kinds and b.name in used and host.reserve(b.name)]
         host_bytes = UNLIMITED if host.remaining_bytes is None else host.remaining_bytes
         if (kinds and not state) or not (state or host_bytes) or not self.uses_walks:
             return None
-        start = self._found.get(budget_bytes)
-        found = self.native.plan_with_offloads(
+        start = self._start_with_offloads(budget_bytes, delayed)
+        found = (self.delayed if delayed else self.native).plan_with_offloads(
             budget_bytes - self.other_bytes,
-            [start.order] if start else [],
+            [start] if start else [],
             [self.buffers[buffer] for buffer in activations(self.graph)],
             [self.buffers[buffer] for buffer in state],
             host_bytes,
@@ -104,17 +140,26 @@ class NestedPlanner:
         decisions = {Gap(self.buffer_names[buffer], use): Decision.OFFLOAD for buffer, use in found.offloads}
         return Plan(name, tuple(self.names[op] for op in found.order), decisions, INTRA, copy_lead)
 
+    def _start_with_offloads(self, budget_bytes: int, delayed: bool) -> list[int] | None:
+        """The order without offloads to begin with, if plan_within() was called before."""
+        if delayed or not self.has_delays or budget_bytes not in self._starts:
+            return self._found.get(budget_bytes)
+        if budget_bytes not in self._walked:
+            found = self.native.plan(budget_bytes - self.other_bytes, self._starts[budget_bytes][1:])
+            self._walked[budget_bytes] = None if found is None else found.order
+        return self._walked[budget_bytes]
+
     def min_memory_plan(self, name: str, evaluator: PlanEvaluator) -> Plan:
         """The plan that needs the fewest bytes."""
         if self._least is None:
             plans = [self._lower_sets(MINIMUM_MEMORY, evaluator)]
             if self.uses_walks:
-                plans.insert(0, self._plan(self.native.minimum(), name))
+                plans.insert(0, self._plan(self.delayed.minimum().order, name))
             self._least = min(plans, key=evaluator.live_bytes)
         return Plan(name, self._least.order, {}, INTRA)
 
     def _lower_sets(self, budget_bytes: int, evaluator: PlanEvaluator) -> Plan:
         return lower_set_plan("recompute", "extended", self.graph, self.costs, budget_bytes, evaluator, self.hints)
 
-    def _plan(self, found: _native.NestedPlan, name: str) -> Plan:
-        return Plan(name, tuple(self.names[op] for op in found.order), {}, INTRA)
+    def _plan(self, order: Sequence[int], name: str) -> Plan:
+        return Plan(name, tuple(self.names[op] for op in order), {}, INTRA)

@@ -5,7 +5,8 @@
     2  recomputation at several budgets between the user's and none, from the dynamic program; on each, as few kept
        values are offloaded as make it fit, those with the longest gaps first
     3  the same with optimizer state, then parameters, on the host
-    4  nested recomputation and offloads chosen together, each by what it adds to the time (native/planning/nested/)
+    4  nested recomputation, and offloads chosen together with it, each by what it adds to the time, in the net's order and
+       with backward ops delayed (planning/nested_search.py)
     5  the other strategies that declare themselves candidates, so no prediction is worse than theirs
     6  from the quickest plan for each choice of state on the host, offloads that turned out unnecessary are removed one
        by one while the time falls
@@ -115,10 +116,16 @@ class _Search:
         recomputing = planner.plan_within(self.budget_bytes, "auto", self.evaluator)
         if recomputing is not None:
             self.try_plan(replace(recomputing, base="nested"))
+        delayed = planner.has_delays  # until that does not help
         for kinds in OFFLOADED_STATE:
             for copy_lead in COPY_LEADS:
-                limit = NEARLY * self.best_seconds
-                plan = planner.plan_with_offloads(self.budget_bytes, kinds, copy_lead, limit, "auto")
+                request = self.budget_bytes, kinds, copy_lead, NEARLY * self.best_seconds, "auto"
+                plan = planner.plan_with_offloads(*request)
+                other = planner.plan_with_offloads(*request, delayed=True) if delayed else None
+                if other is not None and (plan is None or self._is_quicker(other, plan)):
+                    plan = other
+                elif plan is not None:
+                    delayed = False
                 if plan is not None:
                     self.mixed.append(replace(plan, base="nested"))
                     self.try_plan(self.mixed[-1])
@@ -132,6 +139,9 @@ class _Search:
         if live_bytes <= self.budget_bytes:
             self.fitting.append((self.evaluator.estimate_seconds(plan), plan))
             self.best_seconds = min(self.best_seconds, self.fitting[-1][0])
+
+    def _is_quicker(self, plan: Plan, other: Plan) -> bool:
+        return self.evaluator.estimate_seconds(plan) < self.evaluator.estimate_seconds(other)
 
     def is_quick(self) -> bool:
         """Whether the best plan takes little more than its ops alone."""

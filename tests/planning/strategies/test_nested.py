@@ -4,7 +4,12 @@ import pytest
 
 from layermem.compiler import compile
 from layermem.errors import BudgetError
+from layermem.planning.costs import Costs, Rates
+from layermem.planning.hints import Hints
+from layermem.planning.nested_search import nested_planner
+from layermem.schedule.arena_planner import ArenaPlanner
 from tests.planning.chains import Planned, chain
+from tests.planning.free_form import UNIT, FreeForm, random_step
 from tests.planning.jobs import random_job, solver_job
 from tests.planning.strategies.test_recompute import ask
 
@@ -44,3 +49,21 @@ def test_a_budget_below_its_minimum_is_refused_with_the_minimum():
     with pytest.raises(BudgetError) as refused:
         compile(graphs, strategy="nested", costs=costs, budget_bytes=least - 256)
     assert refused.value.minimum_bytes == least
+
+
+def test_no_plan_is_below_the_optimum_of_all_orders_and_nearly_all_reach_it():
+    """Random steps, polished plans (planning/nested_search.py): the optimum may run ops in any other order."""
+    costs = Costs(Rates(flops=1.0, memory=1e9, d2h=1.0, h2d=1.0, launch=0.0))
+    equal = cases = 0
+    for seed in range(24):
+        step = random_step(seed, 2 + seed % 3, parameter=seed % 2 == 1)
+        evaluator, optimum = ArenaPlanner([step], costs), FreeForm(step, costs)
+        planner = nested_planner(step, costs, evaluator, Hints(host_budget_bytes=0))
+        least = evaluator.live_bytes(planner.min_memory_plan("nested", evaluator))
+        for budget in (least, least + UNIT):
+            plan, seconds = planner.plan_within(budget, "nested", evaluator), optimum.least_seconds(budget, 0)
+            assert plan is not None and seconds is not None and evaluator.live_bytes(plan) <= budget
+            assert evaluator.estimate_seconds(plan) >= seconds - 1e-9, seed
+            equal += evaluator.estimate_seconds(plan) <= seconds + 1e-9
+            cases += 1
+    assert equal >= cases - 2

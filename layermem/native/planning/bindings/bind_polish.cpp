@@ -42,7 +42,7 @@ void bind_polish(py::module_& m) {
              "Puts the recomputation of op before the op at a position.")
         .def("remove", &EditableOrder::remove_at, "position"_a, "Takes out the recomputation at a position.")
         .def("begin_edit", &EditableOrder::spread, "Edits from here on can be undone, and find free slots.")
-        .def("undo_edit", &EditableOrder::undo_edit, "Back to begin_edit().");
+        .def("undo_edit", [](EditableOrder& order) { order.undo_edit(); }, "Back to begin_edit().");
 }
 
 }  // namespace layermem::planning

@@ -109,6 +109,17 @@ bool EditableOrder::is_needless(Slot slot) const {
     return true;
 }
 
+bool EditableOrder::may_fit_without(Slot slot, Bytes budget_bytes) const {
+    for (BufferId b : form(slot).reads)
+        if (ends_at(b, slot)) budget_bytes += graph_.buffers()[b].bytes;
+    for (BufferId b : form(slot).writes) {
+        const Slot before = use_before(b, slot);
+        if (before >= 0 && before + 1 < slot && tree_.max(before + 1, slot) + graph_.buffers()[b].bytes > budget_bytes)
+            return false;
+    }
+    return true;
+}
+
 // ---- edits --------------------------------------------------------------------------------------------------------
 
 bool EditableOrder::insert_before(Slot next, OpId op) {
@@ -148,8 +159,8 @@ void EditableOrder::remove_at(liveness::Position position) {
     remove(slot);
 }
 
-void EditableOrder::undo_edit() {
-    for (; !edits_.empty(); edits_.pop_back()) {
+void EditableOrder::undo_edit(size_t mark) {
+    for (; edits_.size() > mark; edits_.pop_back()) {
         const Edit& edit = edits_.back();
         if (edit.inserted)
             clear(edit.slot);

@@ -49,6 +49,9 @@ class EditableOrder {
     Slot use_from(BufferId buffer, Slot slot) const;
     // The write that a read at the slot reads.
     Slot write_before(BufferId buffer, Slot slot) const;
+    // Whether what the recomputation of the slot writes fits from the last use before it on: a quick test, which counts as
+    // free what is read there for the last time.
+    bool may_fit_without(Slot slot, Bytes budget_bytes) const;
     // Whether nothing reads what the op of the slot writes.
     bool is_needless(Slot slot) const;
 
@@ -61,8 +64,9 @@ class EditableOrder {
     void insert_at(liveness::Position position, OpId op);
     void remove_at(liveness::Position position);
     void begin_edit() { edits_.clear(); }
-    void undo_edit();  // back to begin_edit()
-    void spread();     // numbers the slots anew, with empty ones before every op; edits so far stay
+    size_t mark() const { return edits_.size(); }
+    void undo_edit(size_t mark = 0);  // back to begin_edit(), or to a mark since
+    void spread();                    // numbers the slots anew, with empty ones before every op; edits so far stay
 
   private:
     struct Use {

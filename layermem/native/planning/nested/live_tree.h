@@ -33,6 +33,23 @@ class LiveTree {
 
     Bytes max() const { return most_[1]; }
 
+    // Over [begin, end), which is not empty.
+    Bytes max(Slot begin, Slot end) const {
+        Slot low = begin + size_, high = end - 1 + size_;  // both inclusive; maxima below them, without what lies above
+        Bytes left = most_[low], right = most_[high];
+        while (low / 2 != high / 2) {
+            if (low % 2 == 0) left = std::max(left, most_[low + 1]);
+            if (high % 2) right = std::max(right, most_[high - 1]);
+            low /= 2;
+            high /= 2;
+            left += added_[low];
+            right += added_[high];
+        }
+        Bytes most = std::max(left, right);
+        for (Slot node = low / 2; node; node /= 2) most += added_[node];
+        return most;
+    }
+
     // A slot that has the maximum.
     Slot argmax() const {
         Slot node = 1;

@@ -12,7 +12,13 @@ constexpr double kHottest = 0.5;  // temperature at first, in mean seconds of a 
 constexpr int64_t kCoolings = 256;
 constexpr double kFactor = 0.993733;      // of a cooling: its 256th power is 0.2
 constexpr int kRepairs = 6;               // values recomputed to bring an edit back within the budget
-constexpr int kCandidates = 8;            // values drawn for each
+constexpr int kCandidates = 8;            // values that are compared for each
+constexpr int kDraws = 64;                // of values, to find so many candidates
+constexpr int kChain = 4;                 // recomputations in a row that the cost of a candidate counts
+constexpr size_t kExchangePercent = 30;   // of all edits
+constexpr double kExchangeSeconds = 8;    // that an exchange may add at first, in mean seconds of a recomputation
+constexpr int kFillDraws = 100;           // of recomputations, for those that an exchange can do without
+constexpr int kFillFailures = 6;          // after which it has taken out enough
 constexpr Seconds kLeastSeconds = 1e-12;  // so that quotients stay finite
 
 // SplitMix64 (Steele et al. 2014).
@@ -85,7 +91,7 @@ class Annealing {
         is_full_ = false;
         bool edited = edit() && order_.recompute_seconds() <= limit_;
         for (int i = 0; edited && order_.peak_bytes() > budget_bytes_; ++i)
-            edited = i < kRepairs && repair() && order_.recompute_seconds() <= limit_;
+            edited = i < kRepairs && evict_at(order_.peak_slot()) && order_.recompute_seconds() <= limit_;
         if (!edited || is_full_) {
             order_.undo_edit();
             if (is_full_) order_.spread();
@@ -98,6 +104,7 @@ class Annealing {
     }
 
     bool edit() {
+        if (random_.below(100) < kExchangePercent) return exchange();
         const size_t kind = random_.below(4);
         if (kind == 0) return insert_random();
         if (order_.recomputations().empty()) return false;
@@ -117,6 +124,25 @@ class Annealing {
             if (use >= 0 && order_.use_before(b, use) >= 0) reader = use;
         }
         return reader >= 0 && insert(op, reader);
+    }
+
+    // Recomputes a value where it lies, large or for long, and keeps what fits in its place instead.
+    bool exchange() {
+        const Seconds limit = limit_;
+        limit_ += kExchangeSeconds * mean_seconds_;
+        const bool evicted = evict_at(order_.occupied()[random_.below(order_.occupied().size())]);
+        limit_ = limit;
+        for (int i = 0, failures = 0; evicted && i < kFillDraws && failures < kFillFailures; ++i) {
+            if (order_.recomputations().empty()) break;
+            const Slot slot = order_.recomputations()[random_.below(order_.recomputations().size())];
+            if (is_fixed_[order_.op(slot)] || !order_.may_fit_without(slot, budget_bytes_)) continue;
+            const size_t mark = order_.mark();
+            remove_with_sources(slot);
+            if (order_.peak_bytes() <= budget_bytes_) continue;
+            order_.undo_edit(mark);
+            ++failures;
+        }
+        return evicted;
     }
 
     // Recomputes something before an op that reads it.
@@ -155,25 +181,36 @@ class Annealing {
                 remove_with_sources(source);
     }
 
-    // Recomputes a value that the op at the peak does not touch before its next use.
-    bool repair() {
-        const Slot peak = order_.peak_slot();
+    // Recomputes a value that the op at the slot does not touch before its next use: the one that frees most bytes for
+    // longest, for the seconds that it costs, of some that are resident.
+    bool evict_at(Slot slot) {
+        if (evictable_.empty()) return false;
         double most = 0;
         BufferId best = -1;
-        for (int i = 0; i < kCandidates; ++i) {
+        for (int draw = 0, candidates = 0; draw < kDraws && candidates < kCandidates; ++draw) {
             const BufferId b = evictable_[random_.below(evictable_.size())];
-            if (producer_[b] < 0 || !order_.is_resident(b, peak + 1)) continue;
-            const Slot before = order_.use_before(b, peak + 1), after = order_.use_from(b, peak + 1);
-            if (before == peak) continue;
-            const Seconds seconds = graph_.ops()[graph_.ops()[producer_[b]].recompute].seconds;
-            const double value =
-                static_cast<double>(graph_.buffers()[b].bytes) * (after - before) / std::max(seconds, kLeastSeconds);
+            if (producer_[b] < 0 || !order_.is_resident(b, slot + 1)) continue;
+            const Slot before = order_.use_before(b, slot + 1), after = order_.use_from(b, slot + 1);
+            if (before == slot) continue;
+            ++candidates;
+            const Seconds seconds = std::max(chain_seconds(producer_[b], after, kChain), kLeastSeconds);
+            const double value = static_cast<double>(graph_.buffers()[b].bytes) * (after - before) / seconds;
             if (value > most) {
                 most = value;
                 best = b;
             }
         }
-        return best >= 0 && insert(producer_[best], order_.use_from(best, peak + 1));
+        return best >= 0 && insert(producer_[best], order_.use_from(best, slot + 1));
+    }
+
+    // Of a recomputation before the slot, with those that it needs; what two of them share counts twice.
+    Seconds chain_seconds(OpId op, Slot slot, int most) const {
+        const liveness::Op& again = graph_.ops()[graph_.ops()[op].recompute];
+        Seconds seconds = again.seconds;
+        for (BufferId b : again.reads)
+            if (most && producer_[b] >= 0 && !order_.is_resident(b, slot))
+                seconds += chain_seconds(producer_[b], slot, most - 1);
+        return seconds;
     }
 
     const LayoutGraph& graph_;

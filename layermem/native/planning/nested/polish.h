@@ -1,8 +1,10 @@
 // Simulated annealing over orders with recomputations: less recomputation within the same budget.
 //
-//     remove   a recomputation, and those that ran for it alone
-//     insert   the recomputation of what an op reads, right before the op, with those that it needs
-//     move     the one, then the other
+//     remove    a recomputation, and those that ran for it alone
+//     insert    the recomputation of what an op reads, right before the op, with those that it needs
+//     move      the one, then the other
+//     exchange  a value that lies over many ops is recomputed, and in its bytes as much is kept as fits: a large
+//               boundary gives way to several recomputations at once
 //
 // Where an edit exceeds the budget, values that the op at the peak does not touch are recomputed before their next use, until
 // it fits or is undone.  The order of the ops' first runs stays.
