@@ -20,13 +20,17 @@ from pathlib import Path
 from layermem.proto.read import read_net
 
 PROTOTXT = Path(__file__).resolve().parent.parent / "prototxt"
-NETS = ("vgg16", "unet", "googlenet", "mobilenet1", "resnet50", "inception_v3", "densenet121", "resnet152")
 VERBS = {
     "plan": ["plan", "--budget", "30%"],
     "plan --json": ["plan", "--budget", "30%", "--json"],
     "plan cuda": ["plan", "--device", "cuda", "--budget", "20%"],
     "compare": ["compare", "--budget", "30%"],
     "fit": ["fit", "--budget", "8GiB"],
+}
+DEEP = ("resnet1001", "resnet1517", "resnet2504")  # thousands of layers: `plan` alone
+NETS = {
+    **dict.fromkeys(("vgg16", "googlenet", "resnet50", "inception_v3", "resnet152"), VERBS),
+    **dict.fromkeys(DEEP, ("plan",)),
 }
 LOOP = 10_000_000
 LOOP_SECONDS = 0.6  # of the loop at full speed
@@ -36,12 +40,12 @@ HEADINGS = ["net", "layers", "command", "CPU s", "wall s", "loop s", "scaled s"]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("nets", nargs="*", help="folders below prototxt/")
-    parser.add_argument("--verbs", default=",".join(VERBS), help=f"of {', '.join(VERBS)}")
+    parser.add_argument("--verbs", help=f"of {', '.join(VERBS)}; by default all, and plan for {', '.join(DEEP)}")
     args = parser.parse_args()
     print_row(HEADINGS)
     loop = loop_seconds()
     for net in args.nets or NETS:
-        for verb in args.verbs.split(","):
+        for verb in args.verbs.split(",") if args.verbs else NETS.get(net, VERBS):
             loop = measure(net, verb, loop)
 
 

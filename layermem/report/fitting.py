@@ -59,11 +59,15 @@ class Fitting:
             number = self._largest(strategy, at_least)
         else:
             number = find_largest(measure, self.budget_bytes, len(self.sizes), at_least)
-        while number:  # fragmentation may need a little more than the live bytes
+        while number:
             report = evaluate(self._job(number), strategy, self.budget_bytes)
             if report.feasible:
                 return Fit(strategy, self.sizes[number - 1], report)
-            number = find_largest(measure, self.budget_bytes, number - 1)
+            live_bytes = report.program.max_live_bytes
+            if live_bytes <= self.budget_bytes:  # fragmentation needs a little more
+                number -= 1
+            else:  # a plan of another size is smaller than those made here
+                number = find_largest(measure, self.budget_bytes, number - 1, known=[(number, live_bytes)])
         return Fit(strategy, 0, None)
 
     def _largest(self, strategy: str, at_least: int) -> int:
