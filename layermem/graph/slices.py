@@ -240,7 +240,7 @@ class _Slicer:
     def _goes_on(self, op: Op, role: str) -> bool:
         """Whether the slices of `op` begin with what the result is added to."""
         record = self._record_of_slice(op) if role in op.accumulates else None
-        return record is not None and self.device.sums_in_place(record, op.step, role)
+        return record is not None and self.device.sums_in_place(record, op.step, role, True)
 
     def _better_whole(self, op: Op, gradients: Collection[str]) -> bool:
         """Whether the operands of `op`, as far as they would be pieces, take no more bytes than what slices carry."""

@@ -68,7 +68,7 @@ def test_all_graphs_have_the_bands():
     it = slicer()
     step, test = it.graphs(Slices.parse("stem..stem_relu/2,wide/rows/3"))
     assert step.slices == "stem..stem_relu/2,wide/rows/3"
-    assert "stem.wgrad@2/2" in step.by_name or "stem+stem_relu.wgrad@2/2" in step.by_name
+    assert any(name.startswith("stem") and name.endswith(".forward@2/2") for name in step.by_name)
     for graph in (step, test):
         assert "wide.w0" not in graph.buffers and "wide.forward.rows3/3" in graph.by_name
     assert it.graphs(Slices.parse("stem..stem_relu/2,wide/rows/3"))[0] is step
