@@ -96,10 +96,12 @@ class Slices:
                     each = shape[0] // part.items
                     operands[role] = array[each * part.first : each * (part.first + part.count)]
                 elif role in got:
-                    nbytes = cuda_kernels.carry_bytes(its_record, step.step, role)
-                    assert nbytes is not None
-                    carry = carries.setdefault(role, memory.bytes(nbytes))
-                    assert carry.nbytes == nbytes
+                    if role not in carries:  # slices of other sizes may end within a part
+                        each = [slice_record(record_of(*s[:2]), record, s[2]) for s in slices]
+                        carries[role] = memory.bytes(
+                            max(cuda_kernels.carry_bytes(one, step.step, role) or 0 for one in each)
+                        )
+                    carry = carries[role]
                     operands[role + CARRY] = carry
                     if part.is_last:
                         operands[role] = array
