@@ -317,7 +317,7 @@ class BufferParts:
     def _shared_gradients(self, op: Op) -> tuple[str, ...]:
         """Gradients of which a backward slice writes its own items: an op that reads all of them comes behind it."""
         written = {*op.writes, *op.updates}
-        return unique(op.roles[role] for role in op.views if op.roles[role] in written)
+        return [*unique(op.roles[role] for role in op.views if op.roles[role] in written)]
 
     def named(self, buffer: str, nbytes: int) -> list[tuple[str, int]]:
         """The parts of a buffer by name, with their bytes."""

@@ -117,8 +117,16 @@ class Columns:
         """Of what slices carry at `address`: sums of `terms` terms by part, and those of threads in an open part."""
         return address, address + aligned(FLOAT * terms * self.parts * self.columns)
 
+    @property
+    def leaves_part(self) -> bool:
+        """Whether a slice, of as many rows as are at hand, ends within a part."""
+        ends = range(self.here, self.outer, self.here) if self.here else ()
+        return any(end * self.inner % self.rows_each for end in ends)
+
     def carry_bytes(self, terms: int = 1) -> int:
         _, open_sums = self.carried(0, terms)
+        if self.here and not self.leaves_part:
+            return open_sums
         return open_sums + aligned(FLOAT * terms * self.v * THREADS * self.across)
 
 

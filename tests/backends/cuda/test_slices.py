@@ -91,6 +91,7 @@ class Slices:
         reads = {role: arrays[role] for role in step.reads}
         run_op(record, step.step, {**reads, **want}, accumulates=added, context=CONTEXT, way=self.way)
         carries: dict[str, np.ndarray] = {}
+        sliced = [slice_record(record_of(small, its_step), record, part) for small, its_step, part in slices]
         for small, its_step, part in slices:
             its_record = slice_record(record_of(small, its_step), record, part)
             operands: dict[str, np.ndarray] = {}
@@ -100,12 +101,11 @@ class Slices:
                     each = shape[0] // part.items
                     operands[role] = array[each * part.first : each * (part.first + part.count)]
                 elif role in got:
-                    nbytes = cuda_kernels.carry_bytes(its_record, step.step, role)
-                    assert nbytes is not None
-                    sizes = {CARRY: nbytes, OPEN: cuda_kernels.open_bytes(its_record, step.step, role)}
-                    for name, size in ((role + suffix, size) for suffix, size in sizes.items() if size):
-                        operands[name] = carries.setdefault(name, memory.bytes(size))
-                        assert operands[name].nbytes == size
+                    for suffix, bytes_of in ((CARRY, cuda_kernels.carry_bytes), (OPEN, cuda_kernels.open_bytes)):
+                        size = max(bytes_of(each, step.step, role) or 0 for each in sliced)
+                        assert size or suffix == OPEN
+                        if size:
+                            operands[role + suffix] = carries.setdefault(role + suffix, memory.bytes(size))
                     if part.is_last:
                         operands[role] = array
                         if self.overlaid and cuda_kernels.sums_in_place(its_record, step.step, role):
