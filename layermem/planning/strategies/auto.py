@@ -5,8 +5,8 @@
     2  recomputation at several budgets between the user's and none, from the dynamic program; on each, as few kept
        values are offloaded as make it fit, those with the longest gaps first
     3  the same with optimizer state, then parameters, on the host
-    4  nested recomputation, and offloads chosen together with it, each by what it adds to the time, in the net's order and
-       with backward ops delayed (planning/nested_search.py)
+    4  nested recomputation, and with offloads, each chosen by what it adds to the time (planning/nested_search.py): in
+       the net's order, and with backward ops delayed
     5  the other strategies that declare themselves candidates, so no prediction is worse than theirs
     6  from the quickest plan for each choice of state on the host, offloads that turned out unnecessary are removed one
        by one while the time falls
