@@ -21,10 +21,12 @@ from bench_strategies import NETS, machine, mib, table
 
 from layermem import api
 from layermem.backends.base import get_device
+from layermem.graph.ops import FORWARD, UPDATE, Graph, Op
 from layermem.job import Job
+from layermem.ops.normalization import BatchNorm, BatchNormScale
 from layermem.planning.hints import Hints
 from layermem.report.plan_report import PlanReport, evaluate
-from layermem.utils.units import format_change
+from layermem.utils.units import aligned, format_change
 
 # net, batch, bytes per second of the link (0: nothing is copied), budgets in MiB
 BUDGETS = [
@@ -37,6 +39,12 @@ WHOLE = [("vgg16", 64), ("unet", 8), ("googlenet", 256)]  # in slices from end t
 COUNTS = (2, 4, 8)
 LEAST = [
     ("vgg16", 64, "conv1_1..pool2/4"), ("unet", 8, "whole/8"), ("googlenet", 256, "whole/8"),
+]  # fmt: skip
+
+# In training, BatchNorm mixes the images of a batch.
+WITH_BATCH_NORM = [
+    ("resnet50", 96), ("resnet152", 48), ("resnext50", 64), ("densenet121", 64), ("densenet161", 32),
+    ("inception_v3", 32), ("mobilenet1", 128), ("mobilenet2", 128), ("pspnet", 1),
 ]  # fmt: skip
 
 
@@ -119,6 +127,37 @@ def least(only: str) -> Iterator[str]:
     yield from table(["net", "without slices", "slices", "with"], rows)
 
 
+def batch_norms(only: str) -> Iterator[str]:
+    """How far slices of the first layers could lower the largest op, if each BatchNorm were computed in two passes."""
+    yield "## Nets with BatchNorm: the largest op, MiB\n"
+    rows = []
+    for net, batch in WITH_BATCH_NORM:
+        if only not in net:
+            continue
+        graph = job_of(net, batch, 0.0).whole
+        norms = [op.node for op in graph.ops if op.kind == FORWARD and isinstance(op.record, (BatchNorm, BatchNormScale))]
+        largest = [largest_op(graph, node) for node in [0, *norms]]
+        lower = next((n for n, nbytes in enumerate(largest) if nbytes < 0.9 * largest[0]), None)
+        after = ["-", "-"] if lower is None else [f"{lower - 1}", mib(largest[lower])]
+        rows.append([f"{net} x{batch}", mib(largest[0]), mib(largest[2]), *after])
+        print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
+    yield from table(
+        ["net", "all ops", "from the second BatchNorm on", "BatchNorms in a region that lowers it", "to"], rows
+    )
+
+
+def largest_op(graph: Graph, node: int) -> int:
+    """Bytes that the largest op touches, updates and the nodes from `node` on."""
+
+    def touched(op: Op) -> int:
+        saved = {o.out for o in op.overlays if o.over in graph.buffers}
+        return aligned(op.workspace_bytes) + sum(
+            aligned(graph.buffers[name].nbytes) for name in {*op.reads, *op.updates, *op.writes} - saved
+        )
+
+    return max(touched(op) for op in graph.ops if op.node >= node or op.kind == UPDATE)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="also write the tables to a file")
@@ -134,6 +173,7 @@ def main() -> None:
         *least(options.only),
         *whole_steps(options.only),
         *under_budgets(options.only),
+        *batch_norms(options.only),
     ]
     text = "\n".join(lines)
     print(text)
