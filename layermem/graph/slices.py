@@ -6,6 +6,8 @@
         backward of pool1@1/2 conv1@1/2, of pool1@2/2 conv1@2/2   updates
     interleaved nothing behind the region has a backward         whole/2
         data   forward and backward of slice 1, then of slice 2   updates
+    staged      a BatchNorm needs sums over all items            conv1..bn..conv2/2
+        conv1 and the sums of slice 1, of slice 2, then the rest of both: graph/batch_norm_passes.py
 
 What one slice alone touches is a piece with a residency of its own, `conv1@2/2`.  A buffer that crosses the border of
 the region stays whole: slices touch views of it (Op.views), the first one writes it and the others update it.  What is
@@ -25,6 +27,7 @@ from typing import Protocol
 
 from layermem.errors import InputError
 from layermem.graph import op_builder
+from layermem.graph.batch_norm_passes import in_two_passes, is_first_pass, stages
 from layermem.graph.net import Net
 from layermem.graph.ops import (
     BACKWARD,
@@ -153,11 +156,12 @@ class _Slicer:
     """One cut of one graph."""
 
     def __init__(self, whole: Graph, small: Graph, cut: Cut, device: Device, items: int):
-        self.whole, self.small, self.cut, self.device = whole, small.by_name, cut, device
-        self.sizes = small.buffers
+        self.cut, self.device = cut, device
         each = items // cut.count
         self.parts = [BatchSlice(i * each, each, items) for i in range(cut.count)]
-        self.first, self.last = self._range()
+        whole, small = (in_two_passes(graph, *self._range(whole), device) for graph in (whole, small))
+        self.whole, self.small, self.sizes = whole, small.by_name, small.buffers
+        self.first, self.last = self._range(whole)
         self.span = self.last - self.first + 1
         self.region = self._region()
         inside = [op for op in whole.ops if op.name in self.region]
@@ -166,10 +170,12 @@ class _Slicer:
         if not self.backward:
             raise InputError(f"has no gradients in layers {cut.first}..{cut.last} to slice; {OTHERWISE}")
         outside = [op for op in whole.ops if op.name not in self.region]
-        self.interleaved = not any(op.kind == BACKWARD and op.node > self.last for op in outside)
+        self.staged = any(is_first_pass(op) for op in inside)
+        self.interleaved = not self.staged and not any(op.kind == BACKWARD and op.node > self.last for op in outside)
         self.touched_outside = {b for op in outside for b in op.touches}
         self.sums = {op.name: self._sums(op) for op in inside}
         self.summed = {op.roles[role] for op in inside for role in self.sums[op.name]}
+        self.passed = {b for op in inside if is_first_pass(op) for b in op.touches if b in self.summed}
         self.pieces: set[str] = set()  # buffers that one slice alone touches
         self.border: set[str] = set()  # those that slices touch views of
         for op in inside:
@@ -178,14 +184,15 @@ class _Slicer:
 
     # -- the region --------------------------------------------------------------------------------------------
 
-    def _range(self) -> tuple[int, int]:
+    def _range(self, graph: Graph) -> tuple[int, int]:
         """The first and the last node of the cut."""
-        nodes = {name: op.node for op in self.whole.ops if op.kind == FORWARD for name in op.layers}
+        nodes = {name: op.node for op in graph.ops if op.kind == FORWARD for name in op.layers}
+        firsts = {name: op.node for op in reversed(graph.ops) if op.kind == FORWARD for name in op.layers}
         for name in (self.cut.first, self.cut.last):
             if name and name not in nodes:
                 hint = did_you_mean(name, nodes) or "`layermem show` lists the layers"
                 raise InputError(f"has no layer '{name}' to slice at; {hint}")
-        first = nodes[self.cut.first] if self.cut.first else 0
+        first = firsts[self.cut.first] if self.cut.first else 0
         last = nodes[self.cut.last] if self.cut.last else max(nodes.values())
         if first > last:
             raise InputError(f"has layer '{self.cut.first}' behind '{self.cut.last}'; give the earlier one first")
@@ -237,7 +244,7 @@ class _Slicer:
         if sums is None:
             raise self._refusal(op, "mixes the items of a batch, and cannot be sliced")
         sums = frozenset(role for role in sums if role in op.roles)
-        if sums and op.kind == FORWARD and not self.interleaved:
+        if sums and op.kind == FORWARD and not self.interleaved and not self.staged:
             raise self._refusal(op, "sums over the batch in forward, while layers behind the slices have a backward", (
                 "end the slices before it, or slice the whole step"))  # fmt: skip
         return sums
@@ -260,7 +267,7 @@ class _Slicer:
         constants = {each.roles["y0"] for each in self.backward if isinstance(each.record, Fill)}
         for role, name in op.roles.items():
             buffer = self.whole.buffers[name]
-            if role in self.sums[op.name] or role in op.record.counted_whole:
+            if role in self.sums[op.name] or role in op.record.counted_whole or name in self.passed:
                 continue
             if name in self.summed:
                 raise self._refusal(op, f"reads '{name}', which is there only when all slices have run")
@@ -304,7 +311,8 @@ class _Slicer:
         views: dict[str, BatchSlice] = {}
         for role, buffer in op.roles.items():
             if role in sums:
-                roles[role + CARRY] = self._carry(op, role, record)
+                if carry := self._carry(op, role, record):
+                    roles[role + CARRY] = carry
                 if part.is_last:
                     roles[role] = buffer
             else:
@@ -313,7 +321,7 @@ class _Slicer:
                     views[role] = part
             if role in record.counted_whole:
                 roles[role + WHOLE] = buffer
-        carries = {role: roles[role + CARRY] for role in op.roles if role in sums}
+        carries = {role: roles[role + CARRY] for role in op.roles if role + CARRY in roles}
         in_place = {role for role in carries if self.device.sums_in_place(record, op.step, role)}
         accumulated = [role for role in op.accumulates if role in in_place]
         begins = [role for role in accumulated if part.is_first]  # with what the gradient holds
@@ -375,7 +383,8 @@ class _Slicer:
         )
 
     def _carry(self, op: Op, role: str, record: OpRecord) -> str:
-        """The buffer that carries the sum of `role` from slice to slice of `op`."""
+        """The buffer that carries the sum of `role` from slice to slice of `op`; "" where the last slice makes it from
+        what is carried of another role."""
         name = f"{op.name}.{role}{CARRY}"
         if name not in self.carries:
             nbytes = self.device.carry_bytes(record, op.step, role)
@@ -384,6 +393,8 @@ class _Slicer:
                     op,
                     f"cannot be sliced on device {self.device.title}, which has no sum of '{op.roles[role]}' by slices",
                 )  # fmt: skip
+            if not nbytes:
+                return ""
             kind = STASH if op.kind == FORWARD else DIFF
             self.carries[name] = Buffer(name, kind, Tensor((nbytes,), "uint8"), nbytes)
         return name
@@ -392,7 +403,9 @@ class _Slicer:
         return f"{name}@{number + 1}/{self.cut.count}"
 
     def _node(self, op: Op, number: int) -> int:
-        """Nodes count through the slices in the order in which their forward runs."""
+        """Nodes count through the slices in the order in which their forward runs; in stages, slices share them."""
+        if self.staged:
+            return op.node
         turn = number if self.interleaved else self.cut.count - 1 - number
         return op.node + turn * self.span
 
@@ -419,7 +432,13 @@ class _Slicer:
         before, after = self._forward_around()
         first, rest = self._backward_around()
         slices = range(self.cut.count)
-        if self.interleaved:
+        if self.staged:
+            forward, backward = (
+                [self._slice(op, i, i == 0) for stage in stages(ops) for i in slices for op in stage]
+                for ops in (self.forward, self.backward)
+            )
+            ops = [*before, *forward, *after, *first, *backward, *rest]
+        elif self.interleaved:
             inside = [self._slice(op, i, i == 0) for i in slices for op in (*self.forward, *self.backward)]
             ops = [*self._moved(before), *self._moved(first), *inside, *self._moved(after), *self._moved(rest)]
         else:
@@ -461,7 +480,7 @@ class _Slicer:
 
     def _moved(self, ops: Iterable[Op]) -> Iterator[Op]:
         """Ops that run once, each with the number that its node has behind the slices, or in the one that runs last."""
-        shift = (self.cut.count - 1) * self.span
+        shift = 0 if self.staged else (self.cut.count - 1) * self.span
         for op in ops:
             if op.node < self.first or (op.node <= self.last and op.kind == FORWARD and not op.reads):
                 yield op

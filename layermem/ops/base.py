@@ -151,7 +151,7 @@ class OpRecord:
 
     A result that is summed over the items (a weight gradient, a loss) is carried from slice to slice, in rising order:
     for a role "dw0", the role "dw0.carry" names bytes that the first slice writes, that the others update, and that
-    the last one turns into dw0.
+    the last one turns into dw0.  A device may make several results from what is carried of one of them.
     """
 
     part: BatchSlice | None = field(default=None, kw_only=True)

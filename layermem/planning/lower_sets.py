@@ -289,7 +289,9 @@ class BufferParts:
         self.ordered = {buffer: list(names) for buffer, names in self.writers.items()}
         for op in (op for op in graph.ops if op.kind == BACKWARD and op.name not in left_out):
             for buffer in _carries(op):
-                self.ordered.setdefault(buffer, []).insert(0, ran_forward[op.node])
+                names = self.ordered.setdefault(buffer, [])
+                if ran_forward[op.node] not in names:  # slices that run in stages share the nodes
+                    names.insert(0, ran_forward[op.node])
         self.orders_of: dict[str, list[str]] = {}  # of a forward op: the buffers
         for buffer, names in self.ordered.items():
             for name in names:
