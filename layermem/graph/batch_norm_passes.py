@@ -72,6 +72,12 @@ def stages(ops: Iterable[Op]) -> list[list[Op]]:
     return found
 
 
+def runs_again(op: Op, buffers: Mapping[str, Buffer], whole: Op) -> Op:
+    """A slice of the backward op `whole`, which may run once for each of the two passes that read what it writes."""
+    is_pure = whole.writes and not (whole.updates or any(buffers[b].kind != DIFF for b in whole.writes))
+    return replace(op, recompute=op) if op.kind == BACKWARD and is_pure else op
+
+
 def _numbered(graph: Graph, divided: Sequence[int]) -> dict[str, int]:
     """The node of each op by name, where those of `divided` are two.  A BatchNorm itself has the second in forward, and
     the first in backward; what runs beside it in backward is with the pass that it runs beside."""

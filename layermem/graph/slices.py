@@ -27,7 +27,7 @@ from typing import Protocol
 
 from layermem.errors import InputError
 from layermem.graph import op_builder
-from layermem.graph.batch_norm_passes import in_two_passes, is_first_pass, stages
+from layermem.graph.batch_norm_passes import in_two_passes, is_first_pass, runs_again, stages
 from layermem.graph.net import Net
 from layermem.graph.ops import (
     BACKWARD,
@@ -301,7 +301,8 @@ class _Slicer:
         recompute = None
         if small.recompute is not None and op.recompute is not None and not crosses:
             recompute = replace(self._form(op.recompute, small.recompute, part, number, runs_first), node=node)
-        return replace(form, recompute=recompute, node=node)
+        form = replace(form, recompute=recompute, node=node)
+        return runs_again(form, self.whole.buffers, op) if self.staged and not crosses else form
 
     def _form(self, op: Op, small: Op, part: BatchSlice, number: int, runs_first: bool) -> Op:
         """One form of an op, first run or recomputation, on the items of `part`."""

@@ -1,7 +1,7 @@
 """The native planner of nested recomputation (layermem._native.NestedPlanner) on a training graph.
 
     order      every forward op, then every other one, in the graph's own order, phase by phase (phases.py)
-    evictable  activations and stashes that a second run of their op writes and that nothing updates
+    evictable  what a second run of its op writes and nothing updates
     starts     the plan of `recompute`, so that no result recomputes more than it
     offloads   of activations, in any gap; of state, between steps and in all but short gaps
 
@@ -53,7 +53,8 @@ class NestedPlanner:
             for buffer, producer in graph.recomputable.items()
             if buffer not in updated and not matches(producer, hints.keep)
         }
-        dropped = [buffer for buffer, producer in evictable.items() if matches(producer, hints.recompute)]
+        forward = ((buffer, op) for buffer, op in evictable.items() if op.kind == FORWARD)
+        dropped = [buffer for buffer, op in forward if matches(op, hints.recompute)]
         self.native = _native.NestedPlanner(
             layout.graph,
             [self.ids[name] for name in order],
