@@ -454,8 +454,9 @@ class _Slicer:
             ]
         others = [op for op in self.whole.ops if op.kind == UPDATE]
         updates = [op for op in others if isinstance(op.record, Update)]
+        sliced = {op.name for op in ops if op.record.part is not None} if self.staged else set()
         ops += [op for op in others if op not in updates and op.name != HOLD]
-        return [*with_updates(ops, updates), *(op for op in others if op.name == HOLD)]
+        return [*with_updates(ops, updates, sliced), *(op for op in others if op.name == HOLD)]
 
     def _forward_around(self) -> tuple[list[Op], list[Op]]:
         """Forward ops that run once, before the slices and after them: later layers, and what needs their output."""
