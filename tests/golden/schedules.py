@@ -1,4 +1,5 @@
-"""Golden schedules: what four strategies make of six small nets, as text, in this folder as NET.STRATEGY.sched.
+"""Golden schedules: what four strategies make of six small nets, as text, in this folder as NET.STRATEGY.sched; and of
+one of them in slices of the batch, with BatchNorms in two passes.
 
 They are for the device `reference`, whose workspaces depend on no thread count or instruction set.  A change of a
 strategy, of lowering or of placement shows here as a diff.  To accept one:
@@ -21,12 +22,15 @@ from layermem.schedule.text import text
 
 FOLDER = Path(__file__).parent
 NETS = ("lenet", "alexnet", "resnet20_block", "googlenet_inception", "vgg_block", "unet")
+SLICES = {"resnet20_block_slices": ("resnet20_block", "conv1..relu2/2")}  # name -> net and its cut
 STRATEGIES = ("liveness", "hybrid", "recompute", "nested")
 
 
 @cache
 def job(net: str) -> Job:
-    return job_of_net(build_net(FOLDER / f"{net}.prototxt"), get_device("reference"), model_costs("reference"))
+    net, cut = SLICES.get(net, (net, None))
+    made = job_of_net(build_net(FOLDER / f"{net}.prototxt"), get_device("reference"), model_costs("reference"))
+    return made.with_slices(cut)
 
 
 def schedule(net: str, strategy: str) -> Schedule:
@@ -40,7 +44,7 @@ def file_of(net: str, strategy: str) -> Path:
 
 
 def main() -> None:
-    for net in NETS:
+    for net in (*NETS, *SLICES):
         for strategy in STRATEGIES:
             file_of(net, strategy).write_text(text(schedule(net, strategy)))
 

@@ -6,9 +6,9 @@ import pytest
 
 from layermem.schedule.check import check
 from layermem.schedule.text import parse, text
-from tests.golden.schedules import FOLDER, NETS, STRATEGIES, file_of, schedule
+from tests.golden.schedules import FOLDER, NETS, SLICES, STRATEGIES, file_of, schedule
 
-CASES = [(net, strategy) for net in NETS for strategy in STRATEGIES]
+CASES = [(net, strategy) for net in (*NETS, *SLICES) for strategy in STRATEGIES]
 
 
 @pytest.mark.parametrize(("net", "strategy"), CASES)

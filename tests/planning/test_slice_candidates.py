@@ -5,7 +5,7 @@ import pytest
 from layermem import api
 from layermem.planning.bounds import least_bytes
 from layermem.planning.hints import Hints
-from layermem.planning.slice_candidates import counts_of, cuts, in_use_bytes
+from layermem.planning.slice_candidates import counts_of, cuts, in_use_bytes, ranges
 from layermem.utils.units import aligned
 
 NET = "prototxt/digits/train_val.prototxt"
@@ -33,3 +33,18 @@ def test_an_op_is_in_use_with_all_that_it_touches_less_what_lies_on_other_bytes(
     own = sum(aligned(graph.buffers[b].nbytes) for b in relu.touches) + aligned(relu.workspace_bytes)
     assert relu.overlays and in_use_bytes(graph, relu) < own
     assert max(in_use_bytes(graph, op) for op in graph.ops) <= least_bytes(graph)
+
+
+def graph_of(net: str, batch: int):
+    return api.job_of(f"prototxt/{net}/train_val.prototxt", device="cpu", batch=batch).whole
+
+
+def test_ranges_with_few_batch_norms_begin_where_a_small_blob_crosses_too():
+    graph = graph_of("mobilenet1", 4)
+    budget_bytes = least_bytes(graph) * 9 // 10
+    assert ranges(graph, budget_bytes)[:2] == [("conv2/sep", "conv3/dw"), ("conv1", "conv3/dw")]
+
+
+def test_a_net_whose_large_layers_have_many_batch_norms_has_no_ranges():
+    graph = graph_of("resnet50", 4)
+    assert ranges(graph, least_bytes(graph) * 9 // 10) == []
