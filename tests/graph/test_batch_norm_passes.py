@@ -127,7 +127,7 @@ def test_statistics_are_carried_once_and_the_last_slice_makes_all_results():
     slices = [graph.by_name[f"{FIRST}.statistics@{i}/4"] for i in (1, 2, 3, 4)]
     carry = f"{FIRST}.statistics.mean.carry"
     assert slices[0].writes == (carry,) and all(carry in op.updates for op in slices[1:])
-    assert {role for role in slices[1].roles} == {"x0", "mean.carry"}
+    assert set(slices[1].roles) == {"x0", "mean.carry"}
     assert slices[3].writes == (f"{FIRST}.mean", f"{FIRST}.inv_std") and "conv1_bn.w0" in slices[3].updates
     assert graph.by_name["bn2.forward@1/4"].reads == ("conv2@1/4", "bn2.mean", "bn2.inv_std")
 

@@ -193,15 +193,13 @@ def rows_of_norm(op: BatchNorm | BatchNormScale) -> RowsOfBatch:
 
 def two_passes_carry_bytes(op: BatchNorm | BatchNormScale, role: str) -> int:
     """Moments and sums are carried once, and all results are made of them."""
-    carry_bytes = {"mean": cpu.moments_carry_bytes, "sums": cpu.channel_sums_carry_bytes}.get(role)
-    if carry_bytes is None:
-        return 0
     _, width, inner = op.x.around(1)
-    return carry_bytes(cpu.Channels(rows_of_norm(op)["of"], width, inner))
+    whole = cpu.Channels(rows_of_norm(op)["of"], width, inner)
+    return {"mean": cpu.moments_carry_bytes(whole), "sums": cpu.channel_sums_carry_bytes(whole)}.get(role, 0)
 
 
 @kernel(BatchNorm, "statistics", carry=two_passes_carry_bytes)
-def batch_norm_statistics(op: BatchNorm, call: CpuCall) -> list[Launch]:
+def batch_norm_statistics(op: BatchNorm, call: CpuCall) -> Launches:
     return [
         cpu.batch_norm_statistics(
             channels(op), x=call["x0"], mean=call["mean"], inv_std=call["inv_std"], w0=call["w0"], w1=call["w1"],
@@ -211,7 +209,7 @@ def batch_norm_statistics(op: BatchNorm, call: CpuCall) -> list[Launch]:
 
 
 @kernel(BatchNormScale, "statistics", carry=two_passes_carry_bytes)
-def batch_norm_scale_statistics(op: BatchNormScale, call: CpuCall) -> list[Launch]:
+def batch_norm_scale_statistics(op: BatchNormScale, call: CpuCall) -> Launches:
     return batch_norm_statistics(op.norm, call)
 
 

@@ -90,8 +90,8 @@ def moment_bytes(op: BatchNorm) -> int:
 def gradient_sums(
     op: BatchNorm, call: CudaCall, memory: int, epilogue: StructValues = NO_EPILOGUE
 ) -> tuple[Columns, int, list[Launch]]:
-    """The launches that sum dy and dy y by part, and where these sums are: [parts][2][C] at the start of `memory`, which
-    in a slice is what slices carry."""
+    """The launches that sum dy and dy y by part, and where these sums are: [parts][2][C] at the start of `memory`, in a
+    slice of what slices carry.  The sums are rows of the columns that come with them."""
     at = Columns.of(op.x).within(op.part)
     parts, open_sums = at.carried(memory, SUMS) if at.here else (memory, 0)
     launches = [
@@ -229,7 +229,7 @@ def batch_norm_scale_backward(op: BatchNormScale, call: CudaCall) -> Iterator[La
         yield input_gradient(op.norm, call, sums, epilogue)
 
 
-# -- in two passes over the items of a batch ----------------------------------------------------------------------------
+# -- in two passes over slices of a batch ------------------------------------------------------------------------------
 
 
 def carry_bytes(op: BatchNorm | BatchNormScale, role: str) -> int:

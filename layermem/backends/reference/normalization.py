@@ -103,8 +103,7 @@ def batch_norm_carry_bytes(op: BatchNorm | BatchNormScale, role: str) -> int:
     return 8 * rows * op.x.shape[1]
 
 
-@kernel(BatchNorm, "statistics", carry=batch_norm_carry_bytes)
-def batch_norm_statistics(op: BatchNorm, call: ReferenceCall) -> tuple[Array, Array] | None:
+def write_statistics(op: BatchNorm, call: ReferenceCall) -> tuple[Array, Array] | None:
     """Mean and 1 / sqrt(variance + eps), once the last item has been added."""
     moments = merge_moments(op, call)
     if moments is None:
@@ -122,12 +121,17 @@ def batch_norm_statistics(op: BatchNorm, call: ReferenceCall) -> tuple[Array, Ar
     return mean, inv_std
 
 
+@kernel(BatchNorm, "statistics", carry=batch_norm_carry_bytes)
+def batch_norm_statistics(op: BatchNorm, call: ReferenceCall) -> None:
+    write_statistics(op, call)
+
+
 @kernel(BatchNorm, "forward")
 def batch_norm_forward(op: BatchNorm, call: ReferenceCall) -> None:
     if op.global_stats:
         call["y0"][...] = normalized(call["x0"], call["w0"] * global_factor(call), global_inv_std(op, call))
         return
-    statistics = batch_norm_statistics(op, call)
+    statistics = write_statistics(op, call)
     assert statistics is not None  # of the whole batch
     call["y0"][...] = normalized(call["x0"], *statistics)
 
@@ -138,8 +142,8 @@ def batch_norm_recompute(op: BatchNorm, call: ReferenceCall) -> None:
 
 
 def sum_gradients(op: BatchNorm, call: ReferenceCall, dy: Array, y: Array, first_row: int = 0) -> Array:
-    """[2, C]: the sums of dy and of dy y over the batch, in double precision, item after item.  In a slice, those of all
-    items so far, which are carried from row `first_row` on."""
+    """[2, C]: the sums of dy and of dy y over the batch, in double precision, item after item.  In a slice, those of
+    all items so far, which are carried from row `first_row` on."""
     total = np.zeros((2, op.channels))
     if "sums" + CARRY in call:
         begin = first_row * op.channels
@@ -262,7 +266,7 @@ def batch_norm_scale_statistics(op: BatchNormScale, call: ReferenceCall) -> None
 
 
 def gradient_behind_relu(op: BatchNormScale, call: ReferenceCall, y: Array) -> Array:
-    """dy, or 0 where the ReLU of the op has cut off; after a residual, the ReLU's mask has been applied to dy already."""
+    """dy, or 0 where the ReLU of the op has cut off; after a residual, the mask has been applied to dy already."""
     if not op.relu or op.residual:
         return call["dy0"]
     positive = y * per_channel(call["w3"], y) + per_channel(call["w4"], y) > 0
