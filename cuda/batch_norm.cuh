@@ -2,8 +2,9 @@
 //
 //   forward    batch_moments -> batch_statistics -> normalize
 //              global_statistics -> normalize             where the moving averages are used instead
+//              without normalize: the statistics step of slices of a batch, by which the first two go on from each other
 //   recompute  normalize alone, from the kept statistics
-//   backward   gradient_sums -> (channel_sums over its parts) -> batch_norm_backward
+//   backward   gradient_sums -> (channel_sums over its parts) -> batch_norm_backward, which is a step of its own in slices
 //   a Scale, a sum and a ReLU that follow may run in the same passes:
 //   y = relu(factor (x - mean) inv_std + bias + added)
 //   x, y, dy, dx [outer][C][inner] float; inner is 1 for channels-last
@@ -27,16 +28,18 @@ LM_FN Moments merge(const Moments& a, const Moments& b) {
     return {count, a.mean + delta * share, a.m2 + b.m2 + delta * delta * a.count * share};
 }
 
-// As sum_columns, for moments: `own(row, end, step, column, moments)` gathers a thread's rows.
+// As sum_columns, for moments: `own(row, end, step, column, moments)` gathers a thread's rows, of which
+// those up to `at.here` are at hand; those before row 0 were in earlier slices of the batch.
 template <int V, class Own, class Finish>
 LM_FN void merge_columns(const Columns& at, Own own, Finish finish) {
     LM_SHARED(Moments, lanes, [COLUMN_THREADS][V]);
     const int thread = threadIdx.x, lane = thread % at.width, line = thread / at.width,
               lines = COLUMN_THREADS / at.width;
     const int column = (blockIdx.x * at.width + lane) * V;
-    const int begin = blockIdx.y * at.rows_each, end = min(begin + at.rows_each, at.rows);
+    const int begin = part_of(at) * at.rows_each - at.first, end = min(begin + at.rows_each, at.rows - at.first);
     Moments mine[V] = {};
     if (column < at.columns && begin + line < end) own(begin + line, end, lines, column, mine);
+    if (end > at.here) return;  // a later slice goes on
 #pragma unroll
     for (int v = 0; v < V; ++v) lanes[thread][v] = mine[v];
     for (int half = lines / 2; half > 0; half /= 2) {
@@ -52,8 +55,9 @@ LM_FN void merge_columns(const Columns& at, Own own, Finish finish) {
     }
 }
 
-// batch_moments: (count, mean, M2) of each part.
-//   parts [parts][3][C] float written
+// batch_moments: (count, mean, M2) of each part.  What a slice of the batch leaves open are the first value of each
+// thread, the sum of distances from it and that of their squares.
+//   parts [parts][3][C] float written       at.open [blocks across][256][3 V] float written and read
 //   launch   as channel_sums: grid (ceil(C / (width V)), parts), block 256
 struct MomentsArgs {
     float* parts;
@@ -67,9 +71,24 @@ LM_FN void batch_moments(const MomentsArgs& p) {
         p.at,
         [&](int row, int end, int step, int column, Moments(&moments)[V]) {
             float first[V], sum[V] = {}, squares[V] = {};
-            load<V>(first, p.x + offset_of(p.at, row, column));
-            int count = 1;
-            for (row += step; row < end; row += step, ++count) {
+            float* open = p.at.open + (static_cast<int>(blockIdx.x) * COLUMN_THREADS + threadIdx.x) * (3 * V);
+            const int begun = row < 0 ? (step - 1 - row) / step : 0;  // rows that earlier slices had
+            row += begun * step;
+            int count = begun;
+            if (begun > 0) {
+#pragma unroll
+                for (int v = 0; v < V; ++v) {
+                    first[v] = open[v];
+                    sum[v] = open[V + v];
+                    squares[v] = open[2 * V + v];
+                }
+            } else {
+                if (row >= p.at.here) return;
+                load<V>(first, p.x + offset_of(p.at, row, column));
+                row += step;
+                count = 1;
+            }
+            for (; row < min(end, p.at.here); row += step, ++count) {
                 float values[V];
                 load<V>(values, p.x + offset_of(p.at, row, column));
 #pragma unroll
@@ -79,13 +98,22 @@ LM_FN void batch_moments(const MomentsArgs& p) {
                     squares[v] = fmaf(distance, distance, squares[v]);
                 }
             }
+            if (end > p.at.here) {
+#pragma unroll
+                for (int v = 0; v < V; ++v) {
+                    open[v] = first[v];
+                    open[V + v] = sum[v];
+                    open[2 * V + v] = squares[v];
+                }
+                return;
+            }
             const float n = static_cast<float>(count);
 #pragma unroll
             for (int v = 0; v < V; ++v)
                 moments[v] = {n, first[v] + sum[v] / n, positive(squares[v] - sum[v] * (sum[v] / n))};
         },
         [&](int column, const Moments& m) {
-            float* part = p.parts + 3 * static_cast<int>(blockIdx.y) * p.at.columns + column;
+            float* part = p.parts + 3 * part_of(p.at) * p.at.columns + column;
             part[0] = m.count;
             part[p.at.columns] = m.mean;
             part[2 * p.at.columns] = m.m2;
@@ -252,7 +280,7 @@ LM_FN void gradient_sums(const GradientSumsArgs& p) {
             for (int v = 0; v < V; ++v) values[1][v] = values[0][v] * x[v];
         },
         [&](int column, float (&sums)[2][V]) {
-            float* part = p.parts + 2 * static_cast<int>(blockIdx.y) * p.at.columns + column;
+            float* part = p.parts + 2 * part_of(p.at) * p.at.columns + column;
             store<V>(part, sums[0]);
             store<V>(part + p.at.columns, sums[1]);
         });

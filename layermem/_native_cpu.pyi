@@ -267,7 +267,86 @@ def batch_norm_global_forward(
     shape: Channels, *, y: int, x: int, w0: int, w1: int, w2: int, eps: float, workspace: int
 ) -> Launch: ...
 def batch_norm_global_workspace_bytes(shape: Channels) -> int: ...
+def batch_norm_fused_gradient_sums(
+    shape: Channels,
+    *,
+    sums: int = 0,
+    dfactor: int = 0,
+    dbias: int = 0,
+    x: int,
+    dy: int,
+    mean: int,
+    inv_std: int,
+    factor: int,
+    bias: int,
+    relu: bool,
+    accumulate_dfactor: bool = False,
+    accumulate_dbias: bool = False,
+    first: int = 0,
+    of: int = 0,
+    carry: int,
+    workspace: int,
+) -> Launch: ...
+def batch_norm_fused_input_gradient(
+    shape: Channels,
+    *,
+    dx: int,
+    x: int,
+    dy: int,
+    mean: int,
+    inv_std: int,
+    sums: int,
+    factor: int,
+    bias: int,
+    relu: bool,
+    accumulate: bool = False,
+    first: int = 0,
+    of: int = 0,
+    workspace: int,
+) -> Launch: ...
+def batch_norm_gradient_sums(
+    shape: Channels,
+    *,
+    sums: int = 0,
+    x: int,
+    dy: int,
+    mean: int,
+    inv_std: int,
+    first: int = 0,
+    of: int = 0,
+    carry: int,
+) -> Launch: ...
+def batch_norm_input_gradient(
+    shape: Channels,
+    *,
+    dx: int,
+    x: int,
+    dy: int,
+    mean: int,
+    inv_std: int,
+    sums: int,
+    accumulate: bool = False,
+    first: int = 0,
+    of: int = 0,
+    workspace: int,
+) -> Launch: ...
+def batch_norm_input_gradient_workspace_bytes(shape: Channels) -> int: ...
 def batch_norm_recompute(shape: Channels, *, y: int, x: int, mean: int, inv_std: int) -> Launch: ...
+def batch_norm_statistics(
+    shape: Channels,
+    *,
+    x: int,
+    mean: int = 0,
+    inv_std: int = 0,
+    w0: int = 0,
+    w1: int = 0,
+    w2: int = 0,
+    fraction: float = 0,
+    eps: float,
+    first: int = 0,
+    of: int = 0,
+    carry: int,
+) -> Launch: ...
 def bias_forward(shape: Channels, *, y: int, x: int, bias: int) -> Launch: ...
 def channel_sums(
     shape: Channels,
@@ -659,6 +738,7 @@ def lstm_unit_forward(items: int, cells: int, *, next_c: int, h: int, c: int, ga
 def max_pool_backward(problem: PoolProblem, *, dx: int, dy: int, argmax: int, accumulate: bool = False) -> Launch: ...
 def max_pool_forward(problem: PoolProblem, *, y: int, x: int, argmax: int = 0) -> Launch: ...
 def max_pool_mask(problem: PoolProblem, *, mask: int, argmax: int) -> Launch: ...
+def moments_carry_bytes(shape: Channels) -> int: ...
 def multibox_loss_backward(
     problem: MultiBoxProblem,
     *,

@@ -15,11 +15,12 @@ from layermem.report.records import start_record
 from layermem.slicing import choose_slices
 
 NET = "prototxt/digits/train_val.prototxt"
+NO_LINK = Hints(host_budget_bytes=0)
 
 
 @pytest.fixture(scope="module")
 def job():
-    return api.job_of(NET, device="reference", hints=Hints(host_budget_bytes=0))
+    return api.job_of(NET, device="reference", hints=NO_LINK)
 
 
 def test_named_slices_change_the_first_graph_and_not_what_percentages_are_of(job):
@@ -44,9 +45,18 @@ def test_slices_that_cannot_be_are_refused(job, slices, message):
         job.with_slices(slices)
 
 
-def test_a_layer_that_mixes_images_is_refused_by_name():
-    with pytest.raises(InputError, match="layer 'bn_conv1' mixes the items"):
-        layermem.plan("prototxt/resnet20/train_val.prototxt", device="reference", batch=4, slices="whole/2")
+def test_a_net_with_batch_norms_is_sliced_too():
+    net = "prototxt/resnet20/train_val.prototxt"
+    job = api.job_of(net, device="reference", batch=4)
+    assert str(evaluate(job.with_slices("whole/2"), "liveness").cut) == "whole/2"
+
+
+def test_auto_slices_the_largest_layers_of_a_net_with_batch_norms():
+    """The largest ops of this net are those of one BatchNorm."""
+    job = api.job_of("prototxt/mobilenet1/train_val.prototxt", device="cpu", batch=16, hints=NO_LINK)
+    budget_bytes = evaluate(job, "nested", 1).minimum_bytes * 8 // 10
+    chosen = evaluate(job.with_slices("auto"), "nested", budget_bytes)
+    assert chosen.feasible and chosen.cut is not None and chosen.peak_bytes <= budget_bytes
 
 
 def test_a_net_that_does_not_train_has_no_slices():

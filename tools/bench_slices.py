@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,10 +22,12 @@ from bench_strategies import NETS, machine, mib, table
 
 from layermem import api
 from layermem.backends.base import get_device
+from layermem.graph.ops import FORWARD, UPDATE, Graph, Op
 from layermem.job import Job
+from layermem.ops.normalization import BatchNorm, BatchNormScale
 from layermem.planning.hints import Hints
 from layermem.report.plan_report import PlanReport, evaluate
-from layermem.utils.units import format_change
+from layermem.utils.units import aligned, format_change
 
 # net, batch, bytes per second of the link (0: nothing is copied), budgets in MiB
 BUDGETS = [
@@ -44,6 +46,22 @@ BANDS = [
     ("vgg16", 64, "conv1_1..pool3/8", "fc6/rows/8,fc7/rows/4", (400, 600, 800, 1000, 1200, 1600)),
 ]  # fmt: skip
 
+# In training, BatchNorm mixes the images of a batch: it takes two passes.
+WITH_BATCH_NORM = [
+    ("resnet50", 96), ("resnet152", 48), ("resnext50", 64), ("densenet121", 64), ("densenet161", 32),
+    ("inception_v3", 32), ("mobilenet1", 128), ("mobilenet2", 128), ("pspnet", 1),
+]  # fmt: skip
+
+
+NORM_BUDGETS = [
+    ("mobilenet2", 128, (700, 900, 1200, 1600)), ("mobilenet1", 128, (600, 800, 1000, 1300)),
+    ("resnet50", 96, (2000,)),
+]  # fmt: skip
+NORM_LEAST = [  # the last one is to show where slices do not pay
+    ("mobilenet2", 128, "conv1..conv3/project/8"), ("mobilenet1", 128, "conv1..conv5/dw/4"),
+    ("inception_v3", 32, "conv1..pool5/4"), ("resnet50", 96, "conv1..pool1/4"),
+]  # fmt: skip
+
 
 def job_of(net: str, batch: int, link: float) -> Job:
     hints = Hints() if link else Hints(host_budget_bytes=0)
@@ -60,8 +78,34 @@ def cell(report: PlanReport) -> str:
 
 def under_budgets(only: str) -> Iterator[str]:
     yield "## Strategy `auto` under a budget\n"
+    yield from budget_table(only, BUDGETS)
+
+
+def norms_least(only: str) -> Iterator[str]:
+    yield "## Nets with BatchNorm, in two passes: the least of strategy `nested`, MiB, and its overhead\n"
     rows = []
-    for net, batch, link, budgets in BUDGETS:
+    for net, batch, cut in NORM_LEAST:
+        if only not in net:
+            continue
+        row = [f"{net} x{batch}"]
+        for slices in ("off", cut):
+            job = job_of(net, batch, 0.0).with_slices(slices)
+            found = evaluate(job, "nested", evaluate(job, "nested", 1).minimum_bytes)
+            row += [slices] * (slices == cut) + [mib(found.peak_bytes), format_change(found.overhead)]
+        rows.append(row)
+        print(" | ".join(row), file=sys.stderr, flush=True)
+    yield from table(["net", "without slices", "overhead", "slices", "with", "overhead"], rows)
+
+
+def norms_under_budgets(only: str) -> Iterator[str]:
+    yield "## Nets with BatchNorm, in two passes: strategy `auto` under a budget\n"
+    rows = [(net, batch, link, budgets) for net, batch, budgets in NORM_BUDGETS for link in (0.0, 45e9)]
+    yield from budget_table(only, rows)
+
+
+def budget_table(only: str, cases: Iterable[tuple[str, int, float, tuple[int, ...]]]) -> Iterator[str]:
+    rows = []
+    for net, batch, link, budgets in cases:
         if only not in net:
             continue
         job = job_of(net, batch, link)
@@ -138,6 +182,39 @@ def least(only: str) -> Iterator[str]:
     yield from table(["net", "without slices", "slices", "with"], rows)
 
 
+def batch_norms(only: str) -> Iterator[str]:
+    """How far slices of the first layers lower the largest op."""
+    yield "## Nets with BatchNorm: the largest op, MiB\n"
+    rows = []
+    for net, batch in WITH_BATCH_NORM:
+        if only not in net:
+            continue
+        graph = job_of(net, batch, 0.0).whole
+        norms = [
+            op.node for op in graph.ops if op.kind == FORWARD and isinstance(op.record, (BatchNorm, BatchNormScale))
+        ]
+        largest = [largest_op(graph, node) for node in [0, *norms]]
+        lower = next((n for n, nbytes in enumerate(largest) if nbytes < 0.9 * largest[0]), None)
+        after = ["-", "-"] if lower is None else [f"{lower - 1}", mib(largest[lower])]
+        rows.append([f"{net} x{batch}", mib(largest[0]), mib(largest[2]), *after])
+        print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
+    yield from table(
+        ["net", "all ops", "from the second BatchNorm on", "BatchNorms in a region that lowers it", "to"], rows
+    )
+
+
+def largest_op(graph: Graph, node: int) -> int:
+    """Bytes that the largest op touches, updates and the nodes from `node` on."""
+
+    def touched(op: Op) -> int:
+        saved = {o.out for o in op.overlays if o.over in graph.buffers}
+        return aligned(op.workspace_bytes) + sum(
+            aligned(graph.buffers[name].nbytes) for name in {*op.reads, *op.updates, *op.writes} - saved
+        )
+
+    return max(touched(op) for op in graph.ops if op.node >= node or op.kind == UPDATE)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="also write the tables to a file")
@@ -154,6 +231,9 @@ def main() -> None:
         *whole_steps(options.only),
         *under_budgets(options.only),
         *in_bands(options.only),
+        *batch_norms(options.only),
+        *norms_least(options.only),
+        *norms_under_budgets(options.only),
     ]
     text = "\n".join(lines)
     print(text)

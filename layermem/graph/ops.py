@@ -195,11 +195,13 @@ class Graph:
 
     @cached_property
     def recomputable(self) -> dict[str, Op]:
-        """The data and stashes that a second run of their op writes, with that op."""
+        """The data, stashes and gradients that a second run of their op writes, with that op."""
         return {
             name: op
             for name, op in self.producer.items()
-            if self.buffers[name].kind in (DATA, STASH) and op.recompute is not None and name in op.recompute.writes
+            if self.buffers[name].kind in (DATA, STASH, DIFF)
+            and op.recompute is not None
+            and name in op.recompute.writes
         }
 
     @cached_property

@@ -6,6 +6,8 @@
         backward of pool1@1/2 conv1@1/2, of pool1@2/2 conv1@2/2   updates
     interleaved nothing behind the region has a backward         whole/2
         data   forward and backward of slice 1, then of slice 2   updates
+    staged      a BatchNorm needs sums over all items            conv1..bn..conv2/2
+        conv1 and the sums of slice 1, of slice 2, then the rest of both: graph/batch_norm_passes.py
 
 What one slice alone touches is a piece with a residency of its own, `conv1@2/2`.  A buffer that crosses the border of
 the region stays whole: slices touch views of it (Op.views), the first one writes it and the others update it.  What is
@@ -26,6 +28,7 @@ from typing import Protocol
 
 from layermem.errors import InputError
 from layermem.graph import op_builder
+from layermem.graph.batch_norm_passes import in_two_passes, is_first_pass, runs_again, stages
 from layermem.graph.net import Net
 from layermem.graph.ops import (
     BACKWARD,
@@ -125,11 +128,12 @@ class _Slicer:
     """One cut of one graph."""
 
     def __init__(self, whole: Graph, small: Graph, cut: Cut, device: Device, items: int):
-        self.whole, self.small, self.cut, self.device = whole, small.by_name, cut, device
-        self.sizes = small.buffers
+        self.cut, self.device = cut, device
         each = items // cut.count
         self.parts = [BatchSlice(i * each, each, items) for i in range(cut.count)]
-        self.first, self.last = self._range()
+        whole, small = (in_two_passes(graph, *self._range(whole), device) for graph in (whole, small))
+        self.whole, self.small, self.sizes = whole, small.by_name, small.buffers
+        self.first, self.last = self._range(whole)
         self.span = self.last - self.first + 1
         self.region = self._region()
         backward = list(whole.of_kind(BACKWARD))
@@ -141,10 +145,12 @@ class _Slicer:
         self.forward = [op for op in inside if op.kind == FORWARD]
         self.backward = [op for op in inside if op.kind == BACKWARD]
         outside = [op for op in whole.ops if op.name not in self.region]
-        self.interleaved = not any(op.kind == BACKWARD and op.node > self.last for op in outside)
+        self.staged = any(is_first_pass(op) for op in inside)
+        self.interleaved = not self.staged and not any(op.kind == BACKWARD and op.node > self.last for op in outside)
         self.touched_outside = {b for op in outside for b in op.touches}
         self.sums = {op.name: self._sums(op) for op in inside}
         self.summed = {op.roles[role] for op in inside for role in self.sums[op.name]}
+        self.passed = {b for op in inside if is_first_pass(op) for b in op.touches if b in self.summed}
         self.pieces: set[str] = set()  # buffers that one slice alone touches
         self.border: set[str] = set()  # those that slices touch views of
         for op in inside:
@@ -153,10 +159,10 @@ class _Slicer:
 
     # -- the region --------------------------------------------------------------------------------------------
 
-    def _range(self) -> tuple[int, int]:
+    def _range(self, graph: Graph) -> tuple[int, int]:
         """The first and the last node of the cut."""
         nodes: dict[str, list[int]] = {}
-        for op in self.whole.of_kind(FORWARD):
+        for op in graph.of_kind(FORWARD):
             for name in op.layers:
                 nodes.setdefault(name, []).append(op.node)
         for name in (self.cut.first, self.cut.last):
@@ -235,7 +241,7 @@ class _Slicer:
     def _summed_gradients(self, op: Op) -> dict[str, str]:
         """Gradients of parameters that `op` sums over the items, by role; none where it computes anything else."""
         sums = {role: op.roles[role] for role in op.record.batch_sums(op.step) or () if role in op.roles}
-        return sums if all(name in sums.values() for name in (*op.writes, *op.updates)) else {}
+        return sums if not is_first_pass(op) and all(name in sums.values() for name in (*op.writes, *op.updates)) else {}
 
     def _goes_on(self, op: Op, role: str) -> bool:
         """Whether the slices of `op` begin with what the result is added to."""
@@ -268,7 +274,7 @@ class _Slicer:
         if sums is None:
             raise self._refusal(op, "mixes the items of a batch, and cannot be sliced")
         sums = frozenset(role for role in sums if role in op.roles)
-        if sums and op.kind == FORWARD and not self.interleaved:
+        if sums and op.kind == FORWARD and not self.interleaved and not self.staged:
             raise self._refusal(op, "sums over the batch in forward, while layers behind the slices have a backward", (
                 "end the slices before it, or slice the whole step"))  # fmt: skip
         return sums
@@ -291,7 +297,7 @@ class _Slicer:
         constants = {each.roles["y0"] for each in self.backward if isinstance(each.record, Fill)}
         for role, name in op.roles.items():
             buffer = self.whole.buffers[name]
-            if role in self.sums[op.name] or role in op.record.counted_whole:
+            if role in self.sums[op.name] or role in op.record.counted_whole or name in self.passed:
                 continue
             if name in self.summed:
                 raise self._refusal(op, f"reads '{name}', which is there only when all slices have run")
@@ -325,7 +331,8 @@ class _Slicer:
         recompute = None
         if small.recompute is not None and op.recompute is not None and not crosses:
             recompute = replace(self._form(op.recompute, small.recompute, part, number, runs_first), node=node)
-        return replace(form, recompute=recompute, node=node)
+        form = replace(form, recompute=recompute, node=node)
+        return runs_again(form, self.whole.buffers, op) if self.staged and not crosses else form
 
     def _form(self, op: Op, small: Op, part: BatchSlice, number: int, runs_first: bool) -> Op:
         """One form of an op, first run or recomputation, on the items of `part`."""
@@ -344,7 +351,7 @@ class _Slicer:
                     views[role] = part
             if role in record.counted_whole:
                 roles[role + WHOLE] = buffer
-        carries = {role: roles[role + CARRY] for role in op.roles if role in sums}
+        carries = {role: roles[role + CARRY] for role in op.roles if role + CARRY in roles}
         carried = [*carries.values(), *(roles[role + OPEN] for role in carries if role + OPEN in roles)]
         in_place = {
             role for role in carries if self.device.sums_in_place(record, op.step, role, role in op.accumulates)
@@ -419,7 +426,8 @@ class _Slicer:
         )
 
     def _carried(self, op: Op, role: str, record: OpRecord) -> dict[str, str]:
-        """The buffers that carry the sum of `role` from slice to slice of `op`, by role."""
+        """The buffers that carry the sum of `role` from slice to slice of `op`, by role; none where the last slice makes
+        it from what is carried of another role."""
         nbytes = self.device.carry_bytes(record, op.step, role)
         if nbytes is None:
             raise self._refusal(
@@ -428,7 +436,7 @@ class _Slicer:
         sizes = {CARRY: nbytes, OPEN: self.device.open_bytes(record, op.step, role)}
         kind = STASH if op.kind == FORWARD else DIFF
         roles: dict[str, str] = {}
-        for suffix in (each for each, size in sizes.items() if size or each == CARRY):
+        for suffix in (each for each, size in sizes.items() if size):
             name = roles[role + suffix] = f"{op.name}.{role}{suffix}"
             self.carries[name] = Buffer(name, kind, Tensor((sizes[suffix],), "uint8"), sizes[suffix])
         return roles
@@ -437,7 +445,9 @@ class _Slicer:
         return f"{name}@{number + 1}/{self.cut.count}"
 
     def _node(self, op: Op, number: int) -> int:
-        """Nodes count through the slices in the order in which their forward runs."""
+        """Nodes count through the slices in the order in which their forward runs; in stages, slices share them."""
+        if self.staged:
+            return op.node
         turn = number if self.interleaved else self.cut.count - 1 - number
         return op.node + turn * self.span
 
@@ -464,7 +474,13 @@ class _Slicer:
         before, after = self._forward_around()
         first, rest = self._backward_around()
         slices = range(self.cut.count)
-        if self.interleaved:
+        if self.staged:
+            forward, backward = (
+                [self._slice(op, i, i == 0) for stage in stages(ops) for i in slices for op in stage]
+                for ops in (self.forward, self.backward)
+            )
+            ops = [*before, *forward, *after, *first, *backward, *rest]
+        elif self.interleaved:
             inside = [self._slice(op, i, i == 0) for i in slices for op in (*self.forward, *self.backward)]
             ops = [*self._moved(before), *self._moved(first), *inside, *self._moved(after), *self._moved(rest)]
         else:
@@ -479,8 +495,9 @@ class _Slicer:
             ]
         others = [op for op in self.whole.ops if op.kind == UPDATE]
         updates = [op for op in others if isinstance(op.record, Update)]
+        sliced = {op.name for op in ops if op.record.part is not None} if self.staged else set()
         ops += [op for op in others if op not in updates and op.name != HOLD]
-        return [*with_updates(ops, updates), *(op for op in others if op.name == HOLD)]
+        return [*with_updates(ops, updates, sliced), *(op for op in others if op.name == HOLD)]
 
     def _forward_around(self) -> tuple[list[Op], list[Op]]:
         """Forward ops that run once, before the slices and after them: later layers, and what needs their output."""
@@ -507,7 +524,7 @@ class _Slicer:
 
     def _moved(self, ops: Iterable[Op]) -> Iterator[Op]:
         """Ops that run once, each with the number that its node has behind the slices, or in the one that runs last."""
-        shift = (self.cut.count - 1) * self.span
+        shift = 0 if self.staged else (self.cut.count - 1) * self.span
         behind = self.late & {op.name for op in self._backward_around()[1]}
         for op in ops:
             if not behind.isdisjoint((op.name, *op.covers)):  # with the slice that runs last

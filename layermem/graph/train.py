@@ -231,11 +231,15 @@ class GraphBuilder:
             self.hold(HOLD, kind, buffers)
 
 
-def with_updates(ops_: Sequence[Op], updates: Iterable[Op]) -> list[Op]:
+def with_updates(ops_: Sequence[Op], updates: Iterable[Op], together: Collection[str] = ()) -> list[Op]:
     """`ops_` and `updates`, each right after the last op that touches its parameter or its gradient; or after the last
-    one of that op's layer, since until then the layer's forward may be recomputed."""
+    one of that op's layer, since until then the layer's forward may be recomputed.  The ops of the names `together` are
+    as one layer, since they may all run again until the last of them."""
     end = {op.node: position for position, op in enumerate(ops_)}
-    last = {buffer: end[op.node] for op in ops_ for buffer in op.touches}
+    end_together = max((position for position, op in enumerate(ops_) if op.name in together), default=-1)
+    last: dict[str, int] = {}
+    for op in ops_:
+        last |= dict.fromkeys(op.touches, max(end[op.node], end_together if op.name in together else -1))
     after: dict[int, list[Op]] = {}
     for update in updates:
         position = max(last.get(update.roles[role], -1) for role in ("w0", "dw0"))

@@ -153,7 +153,8 @@ class OpRecord:
     A result that is summed over the items (a weight gradient, a loss) is carried from slice to slice, in rising order:
     for a role "dw0", the role "dw0.carry" names bytes that the first slice writes, that the others update, and that
     the last one turns into dw0.  Where those are the result of the items so far, and a slice may end within a sum that
-    must not be added to it before it is complete, "dw0.open" names the bytes of that sum.
+    must not be added to it before it is complete, "dw0.open" names the bytes of that sum.  A device may make several
+    results from what is carried of one of them.
     """
 
     part: BatchSlice | None = field(default=None, kw_only=True)

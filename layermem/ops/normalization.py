@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from layermem.ops.base import NO_SUMS, OpRecord, PerItem, Tensor, epilogue_name
+from layermem.ops.base import NO_SUMS, BatchSlice, OpRecord, PerItem, Tensor, epilogue_name
+
+# What the first passes over the items make, for slices of a batch (graph/batch_norm_passes.py).
+FIRST_PASSES = {
+    "statistics": frozenset({"mean", "inv_std", "w0", "w1", "w2"}),
+    "gradient_sums": frozenset({"sums", "dw3", "dw4"}),
+}
+SECOND_PASSES = frozenset({"recompute", "input_gradient"})
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,12 @@ class BatchNorm(OpRecord):
                 with global_stats y0 from x0 and the averages
     recompute   y0 from x0, mean, inv_std: the same bits, and no average moves
     backward    dx0 from x0, mean, inv_std, dy0; with global_stats from w1, w2, dy0
+
+    In two passes, forward is `statistics` and `recompute`, and backward is two steps as well:
+
+    statistics      mean, inv_std from x0, and moves the averages
+    gradient_sums   sums [2][C] from x0, mean, inv_std, dy0: what input_gradient needs, as the device has it
+    input_gradient  dx0 from x0, mean, inv_std, sums, dy0
     """
 
     x: Tensor
@@ -44,11 +57,14 @@ class BatchNorm(OpRecord):
 
     @property
     def per_channel(self) -> int:
-        """Elements of one channel in the batch."""
-        return self.x.count // self.channels
+        """Elements of one channel in the batch, also where this is a slice of it."""
+        here = self.x.count // self.channels
+        return here if self.part is None else here * self.part.items // self.part.count
 
     def batch_sums(self, step: str) -> frozenset[str] | None:
-        return NO_SUMS if self.global_stats else None
+        if self.global_stats or step in SECOND_PASSES:
+            return NO_SUMS
+        return FIRST_PASSES.get(step)
 
 
 @dataclass(frozen=True)
@@ -93,6 +109,8 @@ class BatchNormScale(OpRecord):
                 where norm has global_stats: y0 from x0, w0 .. w4; there is no residual, relu or backward then
     recompute   y0 [, mask] from x0, mean, inv_std, w3, w4 [, x1]
     backward    dx0, dw3, dw4 from x0, mean, inv_std, w3, w4, dy0; the sign that a relu needs is recomputed from them
+
+    In two passes as BatchNorm, with w3 and w4 in both steps of backward; gradient_sums also makes dw3 and dw4.
     """
 
     norm: BatchNorm
@@ -112,6 +130,9 @@ class BatchNormScale(OpRecord):
 
     def batch_sums(self, step: str) -> frozenset[str] | None:
         return self.norm.batch_sums(step)
+
+    def of_slice(self, part: BatchSlice, whole: BatchNormScale) -> BatchNormScale:
+        return replace(self, part=part, norm=replace(self.norm, part=part), scale=replace(self.scale, part=part))
 
 
 def sums_of_operands(operand: str, bias: str | None, summed: tuple[int, ...], step: str) -> frozenset[str] | None:

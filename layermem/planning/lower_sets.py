@@ -308,7 +308,9 @@ class BufferParts:
         self.ordered = {buffer: list(names) for buffer, names in self.writers.items()}
         for op in (op for op in graph.ops if op.kind == BACKWARD and op.name not in left_out):
             for buffer in (*_carries(op), *self._shared_gradients(op)):
-                self.ordered.setdefault(buffer, []).insert(0, ran_forward[op.node])
+                names = self.ordered.setdefault(buffer, [])
+                if ran_forward[op.node] not in names:  # slices that run in stages share the nodes
+                    names.insert(0, ran_forward[op.node])
         self.orders_of: dict[str, list[str]] = {}  # of a forward op: the buffers
         for buffer, names in self.ordered.items():
             for name in names:
@@ -375,18 +377,39 @@ def _part(buffer: str, items: BatchSlice) -> str:
 
 
 def group_ops(graph: Graph, hints: Hints = Hints()) -> list[list[Op]]:
-    """Forward ops but the sources, one a node; in long nets, groups that end where few bytes cross (at a segment end,
-    where the hints name some).  What an op writes that cannot be recomputed is kept.  Of slices that alternate only the
-    first has nodes (phases.py)."""
+    """Forward ops but the sources, one a node, or those of a slice in a stage; in long nets, groups that end where few
+    bytes cross (at a segment end, where the hints name some).  What an op writes that cannot be recomputed is kept.  Of
+    slices that alternate only the first has nodes (phases.py)."""
     later = graph.later_slices
     forward = [op for op in forward_ops(graph) if op.name not in later]
     ops = [op for op in forward if (op.writes or op.record.part) and (op.recompute or op.reads)]
-    if len(ops) <= MAX_NODES:
-        return [[op] for op in ops]
+    units = [[op] for op in ops] if later else _stages(ops)
+    if len(units) <= MAX_NODES:
+        return units
     crossing = _crossing_bytes(graph, ops)[: len(ops) - 1]
-    places = [i for i in range(len(crossing)) if not hints.segment_ends or matches(ops[i], hints.segment_ends)]
+    ends = {unit[-1].name for unit in units}
+    places = [
+        i for i in range(len(crossing))
+        if ops[i].name in ends and (not hints.segment_ends or matches(ops[i], hints.segment_ends))
+    ]  # fmt: skip
     cuts = [0, *(end + 1 for end in _cheap_cuts(crossing, places, GROUPS)), len(ops)]
     return [ops[a:b] for a, b in pairwise(cuts)]
+
+
+def _stages(ops: list[Op]) -> list[list[Op]]:
+    """Forward ops one by one; but where forward carries sums, and slices run in stages (graph/batch_norm_passes.py),
+    those of a slice in a stage together.  All backward ops of a layer belong to the last one, since they carry sums too."""
+    if not any(_carries(op) for op in ops):
+        return [[op] for op in ops]
+    found: list[list[Op]] = []
+    before = None
+    for op in ops:
+        part = op.record.part
+        if part is None or part != before:
+            found.append([])
+        found[-1].append(op)
+        before = part
+    return found
 
 
 def _cheap_cuts(crossing: list[int], places: list[int], groups: int) -> list[int]:

@@ -2,7 +2,7 @@
 
     orders     every forward op, then every other one, in the graph's own order, phase by phase (phases.py); the same
                with the backward ops delayed that hold more bytes after than before (op_order.py)
-    evictable  activations and stashes that a second run of their op writes and that nothing updates
+    evictable  what a second run of its op writes and nothing updates
     starts     the plan of `recompute`, so that no result recomputes more than it
     polish     simulated annealing over the recomputations of the best plan (native/planning/nested/polish.h)
     offloads   of activations, in any gap; of state, between steps and in all but short gaps
@@ -59,7 +59,8 @@ class NestedPlanner:
             for buffer, producer in graph.recomputable.items()
             if buffer not in updated and not matches(producer, hints.keep)
         }
-        dropped = [buffer for buffer, producer in evictable.items() if matches(producer, hints.recompute)]
+        forward = ((buffer, op) for buffer, op in evictable.items() if op.kind == FORWARD)
+        dropped = [buffer for buffer, op in forward if matches(op, hints.recompute)]
         self.layout = layout.graph
         self.evictable = [layout.buffers[buffer] for buffer in evictable]
         self.dropped = [layout.buffers[buffer] for buffer in dropped]

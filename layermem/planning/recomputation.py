@@ -81,7 +81,9 @@ def _kept_buffers(graph: Graph, segments: Sequence[Sequence[Op]], hints: Hints, 
         return any(segment_of[reader] != own for buffer in beside for reader in readers_of[buffer])
 
     return set(graph.buffers).difference(
-        name for name, producer in graph.recomputable.items() if not is_kept(name, producer)
+        name
+        for name, producer in graph.recomputable.items()
+        if producer.kind == FORWARD and not is_kept(name, producer)
     )
 
 

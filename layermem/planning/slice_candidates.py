@@ -7,7 +7,9 @@
     whole/k            the step from end to end: nothing crosses, and gradients of all parameters are held
     conv1..pool1/k     the layers up to a bottleneck, where one blob crosses, behind the op that needs the most bytes
 
-A range helps only if all ops behind it fit the budget as they are; that is known before anything is cut.
+A range helps only if all ops behind it fit the budget as they are; that is known before anything is cut.  Each
+BatchNorm in it costs a pass more, and each pass holds what crosses it for all items: a range has few of them, and may
+begin behind the input, where a small blob crosses before the ops that do not fit.
 
     ip/rows/k          weights whose update needs much of the budget, with their gradient and optimizer state, in so
                        many bands of rows (graph/bands.py) that one of them does not
@@ -18,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from layermem.graph.bands import Bands
+from layermem.graph.batch_norm_passes import needs_two_passes
 from layermem.graph.ops import BACKWARD, DATA, FORWARD, UPDATE, Graph, Op
 from layermem.graph.slices import Cut
 from layermem.ops import InnerProduct
@@ -27,6 +30,7 @@ from layermem.utils.units import aligned
 COUNTS = (2, 4, 8, 16)
 MAX_BOTTLENECKS = 4
 MUCH = 0.25  # of the budget: what one band may need
+MAX_NORMS = 8  # BatchNorms in a range
 LEAST_BEHIND = 0.1  # of all ops: a range that leaves fewer is the whole step, more or less
 
 
@@ -38,8 +42,17 @@ def counts_of(items: int) -> list[int]:
 def ranges(graph: Graph, budget_bytes: int) -> list[tuple[str, str]]:
     """(first, last) of the cuts to look at, as Cut has them: ranges from the input to a bottleneck, the shortest first,
     then the whole step."""
-    first = next((op.layers[0] for op in graph.of_kind(FORWARD) if op.layers and _takes_blobs(graph, op)), "")
-    return [*((first, layer) for layer in _bottlenecks(graph, budget_bytes)[:MAX_BOTTLENECKS]), ("", "")]
+    norms = [op.node for op in graph.of_kind(FORWARD) if needs_two_passes(op)]
+    firsts = [op for op in graph.of_kind(FORWARD) if op.layers and _takes_blobs(graph, op)][:1]
+    if norms:
+        firsts = [*_late_first(graph, budget_bytes), *firsts]
+    found = [
+        (first.layers[0], last.layers[-1])
+        for last in _bottlenecks(graph, budget_bytes)[:MAX_BOTTLENECKS]
+        for first in firsts
+        if sum(first.node <= node <= last.node for node in norms) <= MAX_NORMS
+    ]
+    return [*dict.fromkeys(found), *([("", "")] if len(norms) <= MAX_NORMS else [])]
 
 
 def cuts(graph: Graph, items: int, budget_bytes: int) -> Iterator[list[Cut]]:
@@ -71,14 +84,29 @@ def in_use_bytes(graph: Graph, op: Op) -> int:
     return nbytes
 
 
-def _bottlenecks(graph: Graph, budget_bytes: int) -> list[str]:
-    """Last layers of ranges from the input, behind which every op fits, in the order of the net."""
-    graph = with_fused_updates(graph)
-    in_use: dict[int, int] = {}  # node -> bytes of the op of it that needs the most
+def _bytes_of_nodes(graph: Graph) -> dict[int, int]:
+    """Bytes that are in use while the op of each node runs that needs the most."""
+    in_use: dict[int, int] = {}
     for op in graph.ops:
         in_use[op.node] = max(in_use.get(op.node, 0), in_use_bytes(graph, op))
+    return in_use
+
+
+def _late_first(graph: Graph, budget_bytes: int) -> list[Op]:
+    """The forward op behind the smallest bottleneck before all ops that do not fit, if there is one."""
+    in_use = _bytes_of_nodes(with_fused_updates(graph))
+    largest = max(in_use.values(), default=0)
+    begin = min((n for n in in_use if n >= 0 and in_use[n] >= min(budget_bytes, largest)), default=-1)
+    ends = [(sum(crossing), -op.node) for op, crossing in _ends(graph) if op.node < begin and len(crossing) == 1]
+    return [op for op in graph.of_kind(FORWARD) if op.layers and ends and op.node > -min(ends)[1]][:1]
+
+
+def _bottlenecks(graph: Graph, budget_bytes: int) -> list[Op]:
+    """Last ops of ranges from the input, behind which every op fits, in the order of the net."""
+    graph = with_fused_updates(graph)
+    in_use = _bytes_of_nodes(graph)
     largest = max((n for n in in_use if n >= 0), key=lambda n: in_use[n], default=-1)
-    found: list[str] = []
+    found: list[Op] = []
     fewest = 0
     for op, crossing in _ends(graph):
         is_bottleneck = len(crossing) == 1 and (not fewest or sum(crossing) < fewest)
@@ -86,7 +114,7 @@ def _bottlenecks(graph: Graph, budget_bytes: int) -> list[str]:
         behind = (nbytes for node, nbytes in in_use.items() if node > op.node)
         is_short = sum(1 for other in graph.ops if other.node > op.node) >= LEAST_BEHIND * len(graph.ops)
         if is_bottleneck and is_short and op.node >= largest and max(behind, default=0) <= budget_bytes:
-            found.append(op.layers[-1])
+            found.append(op)
     return found
 
 

@@ -13,6 +13,7 @@ from layermem.backends.cpu.base import CpuCall, cpu_kernels
 from layermem.errors import LayermemError
 from layermem.layers.base import Layer, Step
 from layermem.ops import CARRY, BatchSlice, OpRecord, Tensor
+from tests import batch_norm_slices
 from tests.layers.harness import TRAIN, Run, layer_of, wants_of
 
 Arrays = dict[str, np.ndarray]
@@ -319,3 +320,35 @@ def test_a_convolution_of_two_bottoms_is_not_summed_in_slices():
     text = 'type: "Convolution" top: "a" top: "b" convolution_param { num_output: 2 kernel_size: 1 }'
     record = layer_of(text + ' bottom: "c" bottom: "d"', (2, 3, 4, 4), (2, 3, 4, 4)).record
     assert cpu_kernels.carry_bytes(replace(record, part=BatchSlice(0, 2, 4)), "wgrad", "dw0") is None
+
+
+NORMS = {  # blocks of 64 lines within slices and across them, one part and several, channels before pixels
+    "blocks within slices": ((6, 5, 8, 8), [(3, 3), (1,) * 6]),
+    "blocks across slices": ((7, 70, 13, 11), [(3, 4), (1,) * 7]),
+    "blocks of many slices": ((150, 9), [(30, 120), (60, 4, 86), (5,) * 30]),
+    "parts": ((9, 33, 70, 50), [(4, 5), (1,) * 9, (1, 8)]),
+    "channels before pixels": ((9, 6, 9001), [(4, 5), (1,) * 9]),
+}
+
+
+@pytest.mark.parametrize("form", ["alone", "scaled", "relu", "residual"])
+@pytest.mark.parametrize("name", NORMS)
+def test_a_batch_norm_in_two_passes_is_that_of_the_whole_batch(name, form):
+    shape, every = NORMS[name]
+    norm = batch_norm_slices.norm_of(shape)
+    record = batch_norm_slices.scaled(norm, relu=form == "relu", residual=form == "residual")
+    for counts in every:
+        batch_norm_slices.check(
+            norm if form == "alone" else record, counts, run, cpu_kernels.carry_bytes, adds=form == "relu"
+        )
+
+
+def test_a_batch_norm_in_two_passes_has_the_same_bits_on_any_number_of_threads():
+    before = cpu.threads()
+    try:
+        for threads in (1, 3):
+            cpu.set_threads(threads)
+            record = batch_norm_slices.scaled(batch_norm_slices.norm_of((9, 33, 70, 50)), relu=True)
+            batch_norm_slices.check(record, (4, 5), run, cpu_kernels.carry_bytes)
+    finally:
+        cpu.set_threads(before)

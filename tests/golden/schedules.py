@@ -1,5 +1,5 @@
-"""Golden schedules: what four strategies make of six small nets, as text, in this folder as NET.STRATEGY.sched; and
-one with weights in bands of rows, as NET.rows.sched.
+"""Golden schedules: what four strategies make of six small nets, as text, in this folder as NET.STRATEGY.sched; and of
+some in slices of the batch, with BatchNorms in two passes, and with weights in bands of rows.
 
 They are for the device `reference`, whose workspaces depend on no thread count or instruction set.  A change of a
 strategy, of lowering or of placement shows here as a diff.  To accept one:
@@ -22,21 +22,27 @@ from layermem.schedule.text import text
 
 FOLDER = Path(__file__).parent
 NETS = ("lenet", "alexnet", "resnet20_block", "googlenet_inception", "vgg_block", "unet")
+SLICES = {  # name -> net and its slices
+    "resnet20_block_slices": ("resnet20_block", "conv1..relu2/2"),
+    "alexnet_rows": ("alexnet", "fc6/rows/3"),
+}
 STRATEGIES = ("liveness", "hybrid", "recompute", "nested")
-ROWS = "rows"  # stands for strategy hybrid with these slices
-SLICES = {"alexnet": "fc6/rows/3"}
-CASES = [*((net, strategy) for net in NETS for strategy in STRATEGIES), *((net, ROWS) for net in SLICES)]
+CASES = [
+    *((net, strategy) for net in (*NETS, "resnet20_block_slices") for strategy in STRATEGIES),
+    ("alexnet_rows", "hybrid"),
+]
 
 
 @cache
 def job(net: str) -> Job:
-    return job_of_net(build_net(FOLDER / f"{net}.prototxt"), get_device("reference"), model_costs("reference"))
+    net, cut = SLICES.get(net, (net, None))
+    made = job_of_net(build_net(FOLDER / f"{net}.prototxt"), get_device("reference"), model_costs("reference"))
+    return made.with_slices(cut)
 
 
 def schedule(net: str, strategy: str) -> Schedule:
     """The training step under the strategy's minimum budget; liveness needs none."""
-    graphs = job(net).with_slices(SLICES[net] if strategy == ROWS else None).graphs
-    compiler = Compiler(graphs, "hybrid" if strategy == ROWS else strategy, job(net).costs)
+    compiler = Compiler(job(net).graphs, strategy, job(net).costs)
     return compiler.compile(None if strategy == "liveness" else compiler.search.min_memory_program.arena_bytes).train
 
 

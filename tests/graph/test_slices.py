@@ -247,7 +247,7 @@ REFUSED = {
     "a batch of 4": (CHAIN, "whole/3", "has a batch of 4, which 3 slices cannot share equally; cut it into 2 or 4"),
     "no such layer": (CHAIN, "conv1..pool7/2", "has no layer 'pool7' to slice at; did you mean 'pool1'"),
     "backwards": (CHAIN, "pool1..conv1/2", "has layer 'pool1' behind 'conv1'; give the earlier one first"),
-    "BatchNorm": (NETS["residual"], "whole/2", ":[0-9]+: layer 'stem_bn' mixes the items of a batch"),
+    "statistics": (NETS["bn"], "whole/2", ":[0-9]+: layer 'one' mixes the items of a batch"),
     "a loss in a prefix": (CHAIN.replace(LOSS % "conv2", (LOSS % "conv2") + conv("after", "data", 3, 1)
         + 'layer { name: "more" type: "Reduction" bottom: "after" top: "more" loss_weight: 1 }'), "..loss/2",
         "layer 'loss' sums over the batch in forward.*end the slices before it, or slice the whole step"),
@@ -286,6 +286,15 @@ def test_a_device_that_cannot_carry_a_sum_refuses_the_layer():
     with pytest.raises(InputError, match=message) as refused:
         sliced(CHAIN, "whole/2", Other())
     assert refused.value.line is not None
+
+
+def test_a_device_without_the_passes_of_a_batch_norm_refuses_it():
+    class Other(ReferenceDevice):
+        def carry_bytes(self, record, step, role):
+            return None if step == "statistics" else super().carry_bytes(record, step, role)
+
+    with pytest.raises(InputError, match="'stem_bn' cannot be sliced on device reference, which has no sum of 'stem"):
+        sliced(NETS["residual"], "..stem_relu/2", Other())
 
 
 def test_layers_that_are_not_sliced_may_mix_items():

@@ -56,6 +56,10 @@ SUMS = [
     (ops.Crop(X, X, (0, 0, 1, 1)), "forward", NOTHING),
     (ops.AffineNorm(X, 1e-5, None, True), "backward", NOTHING),  # its statistics are parameters
     (replace(NORM, global_stats=True), "forward", NOTHING),
+    (NORM, "statistics", frozenset({"mean", "inv_std", "w0", "w1", "w2"})),
+    (NORM, "recompute", NOTHING),
+    (NORM, "gradient_sums", frozenset({"sums", "dw3", "dw4"})),
+    (NORM, "input_gradient", NOTHING),
 ]
 MIXES = [
     (NORM, "forward"),
@@ -125,3 +129,10 @@ def test_a_loss_that_is_divided_by_the_labels_that_count_reads_all_of_them():
     assert ops.SoftmaxLoss(ROWS, 1, LABEL, None, None).counted_whole == ("x1",)
     assert ops.SoftmaxLoss(ROWS, 1, LABEL, None, 4).counted_whole == ()
     assert ops.Conv(PROBLEM).counted_whole == ()
+
+
+def test_a_slice_of_a_batch_norm_counts_the_elements_of_the_whole_batch():
+    part = BatchSlice(2, 2, 8)
+    assert replace(NORM, part=part).per_channel == 4 * NORM.per_channel
+    scaled = ops.BatchNormScale(NORM, ops.Scale(X, "w3", **PER_CHANNEL, bias="w4"))
+    assert scaled.of_slice(part, scaled).norm.part == scaled.of_slice(part, scaled).part == part

@@ -5,7 +5,7 @@ import pytest
 from layermem import api
 from layermem.planning.bounds import least_bytes
 from layermem.planning.hints import Hints
-from layermem.planning.slice_candidates import counts_of, cuts, in_use_bytes, row_bands
+from layermem.planning.slice_candidates import counts_of, cuts, in_use_bytes, ranges, row_bands
 from layermem.utils.units import aligned
 
 NET = "prototxt/digits/train_val.prototxt"
@@ -40,3 +40,16 @@ def test_weights_whose_update_needs_much_of_the_budget_are_worth_bands(job):
     found = [[str(bands) for bands in row_bands(job.whole, budget)] for budget in (4 * needed, 2 * needed, needed)]
     assert found == [[], ["ip1/rows/2"], ["ip1/rows/4"]]
     assert {bands.layer: bands.count for bands in row_bands(job.whole, 1)} == {"ip1": 16, "ip2": 16}
+def graph_of(net: str, batch: int):
+    return api.job_of(f"prototxt/{net}/train_val.prototxt", device="cpu", batch=batch).whole
+
+
+def test_ranges_with_few_batch_norms_begin_where_a_small_blob_crosses_too():
+    graph = graph_of("mobilenet1", 4)
+    budget_bytes = least_bytes(graph) * 9 // 10
+    assert ranges(graph, budget_bytes)[:2] == [("conv2/sep", "conv3/dw"), ("conv1", "conv3/dw")]
+
+
+def test_a_net_whose_large_layers_have_many_batch_norms_has_no_ranges():
+    graph = graph_of("resnet50", 4)
+    assert ranges(graph, least_bytes(graph) * 9 // 10) == []

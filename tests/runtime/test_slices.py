@@ -8,19 +8,22 @@ import pytest
 from layermem.backends.base import Device
 from layermem.backends.cpu import CpuDevice
 from layermem.backends.reference import ReferenceDevice
-from layermem.compiler import compile
+from layermem.compiler import Compiler
 from layermem.data import probe
 from layermem.graph.net import Net
 from layermem.graph.slices import Cut, sliced_graph
 from layermem.graph.train import Rule, train_graph
+from layermem.planning.costs import model_costs
 from layermem.planning.plan import Decision, Gap, Plan, program_order
 from layermem.planning.registry import Choice
 from layermem.proto.read import read_net_text
 from layermem.runtime.runner import Runner
+from layermem.schedule.check import check
 from layermem.solver.build import reported
 from layermem.solver.feeds import Feeds
 from layermem.utils.units import aligned
-from tests.nets import CHAIN, DATA, DROPOUT, INCEPTION, LOSS, SHARED, conv, relu
+from tests.nets import CHAIN, DATA, DROPOUT, INCEPTION, LOSS, SHARED, conv, norm, relu
+from tests.nets import RESIDUAL as NORMALIZED_RESIDUAL
 
 DEVICES = {"reference": ReferenceDevice, "cpu": CpuDevice}  # by name; each carries sums from slice to slice
 
@@ -63,6 +66,41 @@ NORMALIZED = f"""
     layer {{ name: "unit" type: "Normalize" bottom: "stem" top: "unit" }}
     {LOSS % "unit"}
 """
+
+
+THREE_NORMS = f"""
+    {DATA} {conv("conv1", "data", 4, 3)} {norm("conv1")} {relu("conv1")} {conv("conv2", "conv1", 6, 3)}
+    layer {{ name: "bn2" type: "BatchNorm" bottom: "conv2" top: "bn2" }}
+    {conv("conv3", "bn2", 4, 1)} {norm("conv3")}
+    layer {{ name: "pool" type: "Pooling" bottom: "conv3" top: "pool" pooling_param {{ kernel_size: 2 stride: 2 }} }}
+    {LOSS % "pool"}
+"""
+BRANCHES = f"""
+    {DATA} {conv("stem", "data", 4, 1)} {norm("stem")} {relu("stem")}
+    {conv("one", "stem", 2, 1)} {norm("one")} {relu("one")} {conv("three", "stem", 3, 3)} {norm("three")}
+    layer {{ name: "both" type: "Concat" bottom: "one" bottom: "three" bottom: "stem" top: "both" }}
+    layer {{ name: "last" type: "BatchNorm" bottom: "both" top: "last" }}
+    layer {{ name: "drop" type: "Dropout" bottom: "last" top: "last" }}
+    {LOSS % "last"}
+"""
+FROZEN = THREE_NORMS.replace('type: "BatchNorm" bottom: "conv2"', 'type: "BatchNorm" '
+    'batch_norm_param { use_global_stats: true } bottom: "conv2"')  # fmt: skip
+FIRST_NORM = f"""
+    {DATA} layer {{ name: "bn" type: "BatchNorm" bottom: "data" top: "bn" }}
+    layer {{ name: "scale" type: "Scale" bottom: "bn" top: "scale" scale_param {{ bias_term: true }} }}
+    {conv("conv1", "scale", 4, 3)} {LOSS % "conv1"}
+"""
+OWN_SCALE = THREE_NORMS.replace(
+    'type: "BatchNorm" bottom: "conv2"', 'type: "BatchNorm" batch_norm_param { scale_bias: true } bottom: "conv2"'
+)
+BATCH_NORMS = {  # net -> cuts of it, with one to three BatchNorms
+    "three": (THREE_NORMS, ["..conv1_relu/2", "..bn2/4", "..pool/2", "conv1_bn..conv2/2", "bn2/4", "whole/4"]),
+    "residual": (NORMALIZED_RESIDUAL, ["..stem_relu/4", "..sum_relu/2", "a..sum/2", "whole/2"]),
+    "branches": (BRANCHES, ["..both/2", "one..last/4", "whole/4"]),
+    "frozen": (FROZEN, ["..pool/4"]),
+    "first": (FIRST_NORM, ["..conv1/2", "whole/4"]),
+    "own scale": (OWN_SCALE, ["..pool/2"]),
+}
 
 
 def loss_net(loss: str, target: str, more: str = "") -> str:
@@ -132,10 +170,13 @@ NETS = {
 
 
 class Step:
-    """A training step of a net on a device, in a poisoned arena, with parameters and batch from fixed seeds."""
+    """A training step of a net on a device, in a poisoned arena, with parameters and batch from fixed seeds.
+
+    least   in the fewest bytes that the strategy finds
+    """
 
     def __init__(self, text: str, device: Device, cut: str | None, strategy: Choice = "liveness", *, held: bool = False,
-                 clip: bool = False) -> None:  # fmt: skip
+                 clip: bool = False, least: bool = False) -> None:  # fmt: skip
         net = Net(read_net_text(text), 0, probe=probe)
 
         def make(each: Net):
@@ -143,7 +184,9 @@ class Step:
             return train_graph(each, device, Rule("SGD", 1), held=held, clip=clip, outputs=wanted)
 
         self.graph = make(net) if cut is None else sliced_graph(net, make, Cut.parse(cut), device)
-        self.program = compile([self.graph], strategy=strategy)
+        compiler = Compiler([self.graph], strategy, model_costs(device.title))
+        self.program = compiler.search.min_memory_program if least else compiler.compile(None)
+        check(*self.program.schedules)
         context = {
             "seed": 11, "step": 4, "batch": Feeds([net], 3).next(0), "rate": 0.1, "momentum": 0.9, "weight_decay": 0.01,
             "momentum2": 0.99, "delta": 1e-8, "rms_decay": 0.9, "regularization": "L2", "clip": 0.5, "iter_size": 1,
@@ -151,7 +194,8 @@ class Step:
         self.runner = Runner(self.program, device, context, poison=True)
         rng = np.random.default_rng(0)
         for name, owned in net.params.items():
-            self.runner.write(name, rng.standard_normal(owned.param.shape) * 0.4)
+            value = rng.standard_normal(owned.param.shape) * 0.4
+            self.runner.write(name, value if owned.param.learned else abs(value))  # averages of variances
 
     def results(self, steps: int = 2) -> dict[str, np.ndarray]:
         """What `steps` of them hand to the host, and the persistent buffers after them."""
@@ -222,3 +266,31 @@ def test_what_some_slices_have_written_is_offloaded_and_comes_back(device):
     offloading = Step(CHAIN, device, "..pool1/2", plan)
     assert offloading.program.host_bytes == aligned(step.graph.buffers["pool1"].nbytes)
     assert_same_bits(offloading, whole)
+
+
+# -- BatchNorm in two passes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", ["liveness", "hybrid", "recompute", "nested"])
+@pytest.mark.parametrize(("name", "cut"), [(name, cut) for name, (_, cuts) in BATCH_NORMS.items() for cut in cuts])
+def test_slices_with_batch_norms_have_the_bits_of_the_whole_step(device, name, cut, strategy):
+    net, _ = BATCH_NORMS[name]
+    assert_same_bits(Step(net, device, cut, strategy), Step(net, device, None))
+
+
+@pytest.mark.parametrize("form", ["held", "clip"])
+def test_held_and_clipped_gradients_of_slices_with_batch_norms_have_the_same_bits(device, form):
+    step, whole = (Step(THREE_NORMS, device, cut, "nested", **{form: True}) for cut in ("..pool/2", None))
+    assert_same_bits(step, whole)
+
+
+def test_a_gradient_that_both_passes_read_may_be_made_twice(device):
+    """Under the least budget of `nested`, dy of a BatchNorm is made again for the second pass."""
+    large = THREE_NORMS.replace("dim: 6 dim: 5", "dim: 32 dim: 32")
+    step = Step(large, device, "..pool/4", "nested", least=True)
+    order = step.program.plan.order
+    again = {name for name in order if order.count(name) > 1 and step.graph.by_name[name].kind == "backward"}
+    assert any(name.startswith("conv3.dgrad@") for name in again)
+    whole = Step(large, device, None, "nested", least=True)
+    assert step.program.arena_bytes < 0.75 * whole.program.arena_bytes
+    assert_same_bits(step, whole)

@@ -9,8 +9,8 @@ from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, Launches, kernel
 from layermem.backends.cpu.broadcast import Broadcast
 from layermem.backends.cpu.copy import copy_unless_shared
-from layermem.backends.cpu.slices import channel_sums, is_slice, rows_of_batch
-from layermem.ops import LRN, BatchNorm, BatchNormScale, Bias, Scale
+from layermem.backends.cpu.slices import RowsOfBatch, channel_sums, is_slice, rows_of_batch
+from layermem.ops import CARRY, LRN, BatchNorm, BatchNormScale, Bias, Scale
 from layermem.utils.units import aligned
 
 # -- LRN ---------------------------------------------------------------------------------------------------------------
@@ -180,6 +180,86 @@ def batch_norm_scale_backward(op: BatchNormScale, call: CpuCall) -> list[Launch]
             mean=call["mean"], inv_std=call["inv_std"], factor=call["w3"], bias=call["w4"], relu=op.relu,
             accumulate_dx=call.accumulates("dx0"), accumulate_dfactor=call.accumulates("dw3"),
             accumulate_dbias=call.accumulates("dw4"), workspace=call.workspace,
+        )
+    ]  # fmt: skip
+
+
+# -- in two passes over slices of a batch ------------------------------------------------------------------------------
+
+
+def rows_of_norm(op: BatchNorm | BatchNormScale) -> RowsOfBatch:
+    return rows_of_batch(op, op.x.around(1)[0])
+
+
+def two_passes_carry_bytes(op: BatchNorm | BatchNormScale, role: str) -> int:
+    """Moments and sums are carried once, and all results are made of them."""
+    _, width, inner = op.x.around(1)
+    whole = cpu.Channels(rows_of_norm(op)["of"], width, inner)
+    return {"mean": cpu.moments_carry_bytes(whole), "sums": cpu.channel_sums_carry_bytes(whole)}.get(role, 0)
+
+
+@kernel(BatchNorm, "statistics", carry=two_passes_carry_bytes)
+def batch_norm_statistics(op: BatchNorm, call: CpuCall) -> Launches:
+    return [
+        cpu.batch_norm_statistics(
+            channels(op), x=call["x0"], mean=call["mean"], inv_std=call["inv_std"], w0=call["w0"], w1=call["w1"],
+            w2=call["w2"], fraction=op.fraction, eps=op.eps, carry=call["mean" + CARRY], **rows_of_norm(op),
+        )
+    ]  # fmt: skip
+
+
+@kernel(BatchNormScale, "statistics", carry=two_passes_carry_bytes)
+def batch_norm_scale_statistics(op: BatchNormScale, call: CpuCall) -> Launches:
+    return batch_norm_statistics(op.norm, call)
+
+
+@kernel(BatchNorm, "gradient_sums", carry=two_passes_carry_bytes)
+def batch_norm_gradient_sums(op: BatchNorm, call: CpuCall) -> list[Launch]:
+    return [
+        cpu.batch_norm_gradient_sums(
+            channels(op), sums=call["sums"], x=call["x0"], dy=call["dy0"], mean=call["mean"], inv_std=call["inv_std"],
+            carry=call["sums" + CARRY], **rows_of_norm(op),
+        )
+    ]  # fmt: skip
+
+
+def input_gradient_workspace_bytes(op: BatchNorm | BatchNormScale, roles: Collection[str]) -> int:
+    return cpu.batch_norm_input_gradient_workspace_bytes(channels(op))
+
+
+@kernel(BatchNorm, "input_gradient", workspace=input_gradient_workspace_bytes)
+def batch_norm_input_gradient(op: BatchNorm, call: CpuCall) -> list[Launch]:
+    return [
+        cpu.batch_norm_input_gradient(
+            channels(op), dx=call["dx0"], x=call["x0"], dy=call["dy0"], mean=call["mean"], inv_std=call["inv_std"],
+            sums=call["sums"], accumulate=call.accumulates("dx0"), workspace=call.workspace, **rows_of_norm(op),
+        )
+    ]  # fmt: skip
+
+
+def gradient_sums_workspace_bytes(op: BatchNormScale, roles: Collection[str]) -> int:
+    return aligned(4 * op.norm.channels)  # slopes
+
+
+@kernel(BatchNormScale, "gradient_sums", workspace=gradient_sums_workspace_bytes, carry=two_passes_carry_bytes)
+def batch_norm_scale_gradient_sums(op: BatchNormScale, call: CpuCall) -> list[Launch]:
+    return [
+        cpu.batch_norm_fused_gradient_sums(
+            channels(op), sums=call["sums"], dfactor=call["dw3"], dbias=call["dw4"], x=call["x0"], dy=call["dy0"],
+            mean=call["mean"], inv_std=call["inv_std"], factor=call["w3"], bias=call["w4"], relu=op.relu,
+            accumulate_dfactor=call.accumulates("dw3"), accumulate_dbias=call.accumulates("dw4"),
+            carry=call["sums" + CARRY], workspace=call.workspace, **rows_of_norm(op),
+        )
+    ]  # fmt: skip
+
+
+@kernel(BatchNormScale, "input_gradient", workspace=input_gradient_workspace_bytes)
+def batch_norm_scale_input_gradient(op: BatchNormScale, call: CpuCall) -> list[Launch]:
+    return [
+        cpu.batch_norm_fused_input_gradient(
+            channels(op), dx=call["dx0"], x=call["x0"], dy=call["dy0"], mean=call["mean"], inv_std=call["inv_std"],
+            sums=call["sums"], factor=call["w3"], bias=call["w4"], relu=op.relu, accumulate=call.accumulates("dx0"),
+            workspace=call.workspace, **rows_of_norm(op),
         )
     ]  # fmt: skip
 

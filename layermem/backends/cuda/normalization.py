@@ -18,6 +18,7 @@ from layermem.errors import InputError
 from layermem.ops import LRN, BatchNorm, BatchNormScale
 from layermem.utils.units import aligned
 
+MOMENTS, SUMS = 3, 2  # numbers of a channel: count, mean, M2; the sums of dy and of dy y
 MERGE_LANES = 4  # channels of a block that merges parts: the other threads share out the parts
 MAX_LRN_CHANNELS = 4096  # three rows of a pixel in 48 KiB
 LRN_ELEMENTS = 2048  # of the pixels that a block takes
@@ -52,12 +53,17 @@ def global_statistics(op: BatchNorm, call: CudaCall, mean: int, inv_std: int) ->
     )  # fmt: skip
 
 
-def batch_statistics(op: BatchNorm, call: CudaCall, mean: int, inv_std: int, parts: int) -> Iterator[Launch]:
-    at, n = Columns.of(op.x), op.per_channel
-    yield launch(
-        "normalization", f"batch_moments_v{at.v}", "MomentsArgs", at.grid(), parts=parts, x=call["x0"],
-        at=at.struct(),
-    )  # fmt: skip
+def batch_statistics(op: BatchNorm, call: CudaCall, mean: int, inv_std: int, memory: int) -> Iterator[Launch]:
+    """`memory` holds the moments of parts; in a slice it is what slices carry, and the last one writes mean and
+    inv_std."""
+    at, n = Columns.of(op.x).within(op.part), op.per_channel
+    parts, open_moments = at.carried(memory, MOMENTS) if at.here else (memory, 0)
+    for grid, struct in at.runs(open_moments):
+        yield launch(
+            "normalization", f"batch_moments_v{at.v}", "MomentsArgs", grid, parts=parts, x=call["x0"], at=struct
+        )
+    if not at.ends_here:
+        return
     over_parts = {**Columns(at.parts, at.columns).struct(at.parts), "width": MERGE_LANES}
     yield launch(
         "normalization", "batch_statistics", "StatisticsArgs", ceil_div(at.columns, MERGE_LANES), mean=mean,
@@ -78,32 +84,53 @@ def statistics_bytes(op: BatchNorm, roles: Collection[str]) -> int:
 
 def moment_bytes(op: BatchNorm) -> int:
     at = Columns.of(op.x)
-    return FLOAT * 3 * at.parts * at.columns
+    return FLOAT * MOMENTS * at.parts * at.columns
 
 
 def gradient_sums(
-    op: BatchNorm, call: CudaCall, workspace: Workspace, epilogue: StructValues = NO_EPILOGUE
+    op: BatchNorm, call: CudaCall, memory: int, epilogue: StructValues = NO_EPILOGUE
+) -> tuple[Columns, int, list[Launch]]:
+    """The launches that sum dy and dy y by part, and where these sums are: [parts][2][C] at the start of `memory`, in a
+    slice of what slices carry.  The sums are rows of the columns that come with them."""
+    at = Columns.of(op.x).within(op.part)
+    parts, open_sums = at.carried(memory, SUMS) if at.here else (memory, 0)
+    launches = [
+        launch(
+            "normalization", f"gradient_sums_v{at.v}", "GradientSumsArgs", grid, parts=parts, x=call["x0"],
+            dy=call["dy0"], mean=call["mean"], inv_std=call["inv_std"], epilogue=epilogue, at=struct,
+        )
+        for grid, struct in at.runs(open_sums)
+    ]  # fmt: skip
+    return Columns(at.parts, SUMS * at.columns), parts, launches
+
+
+def whole_gradient_sums(
+    op: BatchNorm, call: CudaCall, epilogue: StructValues = NO_EPILOGUE
 ) -> tuple[int, list[Launch]]:
-    """The address of the sums of dy and of dy y, [2][C], and the launches that compute them."""
-    at = Columns.of(op.x)
-    parts = workspace.take(FLOAT * 2 * at.parts * at.columns)
-    into_parts = launch(
-        "normalization", f"gradient_sums_v{at.v}", "GradientSumsArgs", at.grid(), parts=parts, x=call["x0"],
-        dy=call["dy0"], mean=call["mean"], inv_std=call["inv_std"], epilogue=epilogue, at=at.struct(),
-    )  # fmt: skip
+    """The address of the sums of dy and of dy y, [2][C], and the launches that compute them in the workspace."""
+    workspace, at = Workspace(call.workspace), Columns.of(op.x)
+    rows, parts, launches = gradient_sums(op, call, workspace.take(FLOAT * SUMS * at.parts * at.columns), epilogue)
     if at.parts == 1:
-        return parts, [into_parts]
-    sums = workspace.take(FLOAT * 2 * at.columns)
-    return sums, [into_parts, *channel_sums(Columns(at.parts, 2 * at.columns), sums, parts, False, workspace.next)]
+        return parts, launches
+    sums = workspace.take(FLOAT * SUMS * at.columns)
+    return sums, [*launches, *channel_sums(rows, sums, parts, False, workspace.next)]
 
 
 def gradient_bytes(op: BatchNorm) -> int:
     at, workspace = Columns.of(op.x), Workspace()
-    workspace.take(FLOAT * 2 * at.parts * at.columns)
+    workspace.take(FLOAT * SUMS * at.parts * at.columns)
     if at.parts > 1:
-        workspace.take(FLOAT * 2 * at.columns)
-        workspace.take(Columns(at.parts, 2 * at.columns).part_bytes())
+        workspace.take(FLOAT * SUMS * at.columns)
+        workspace.take(Columns(at.parts, SUMS * at.columns).part_bytes())
     return workspace.nbytes
+
+
+def scale_gradients(op: BatchNormScale, call: CudaCall, sums: int) -> Iterator[Launch]:
+    """The gradients of bias and factor, which are the sums."""
+    channels = op.norm.channels
+    for role, address in (("dw4", sums), ("dw3", sums + FLOAT * channels)):
+        if role in call:
+            yield from channel_sums(Columns(1, channels), call[role], address, call.accumulates(role), 0)
 
 
 def input_gradient(op: BatchNorm, call: CudaCall, sums: int, epilogue: StructValues = NO_EPILOGUE) -> Launch:
@@ -152,7 +179,7 @@ def batch_norm_backward(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
         yield global_statistics(op, call, mean, inv_std)
         yield normalize(op, call["dx0"], call["dy0"], 0, inv_std, call.accumulates("dx0"))
         return
-    sums, launches = gradient_sums(op, call, workspace)
+    sums, launches = whole_gradient_sums(op, call)
     yield from launches
     yield input_gradient(op, call, sums)
 
@@ -194,14 +221,66 @@ def batch_norm_scale_backward_workspace_bytes(op: BatchNormScale, roles: Collect
 
 @kernel(BatchNormScale, "backward", workspace=batch_norm_scale_backward_workspace_bytes)
 def batch_norm_scale_backward(op: BatchNormScale, call: CudaCall) -> Iterator[Launch]:
-    epilogue, channels = affine_relu(call, op.relu), op.norm.channels
-    sums, launches = gradient_sums(op.norm, call, Workspace(call.workspace), epilogue)
+    epilogue = affine_relu(call, op.relu)
+    sums, launches = whole_gradient_sums(op.norm, call, epilogue)
     yield from launches
-    for role, address in (("dw4", sums), ("dw3", sums + FLOAT * channels)):
-        if role in call:
-            yield from channel_sums(Columns(1, channels), call[role], address, call.accumulates(role), 0)
+    yield from scale_gradients(op, call, sums)
     if "dx0" in call:
         yield input_gradient(op.norm, call, sums, epilogue)
+
+
+# -- in two passes over slices of a batch ------------------------------------------------------------------------------
+
+
+def carry_bytes(op: BatchNorm | BatchNormScale, role: str) -> int:
+    """Moments and sums are carried once, and all results are made of them."""
+    numbers = {"mean": MOMENTS, "sums": SUMS}.get(role)
+    return 0 if numbers is None else Columns.of(op.x).within(op.part).carry_bytes(numbers)
+
+
+@kernel(BatchNorm, "statistics", carry=carry_bytes)
+def batch_norm_statistics(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
+    yield from batch_statistics(op, call, call["mean"], call["inv_std"], call.carry("mean"))
+
+
+@kernel(BatchNormScale, "statistics", carry=carry_bytes)
+def batch_norm_scale_statistics(op: BatchNormScale, call: CudaCall) -> Iterator[Launch]:
+    yield from batch_norm_statistics(op.norm, call)
+
+
+def gradient_sums_workspace_bytes(op: BatchNorm | BatchNormScale, roles: Collection[str]) -> int:
+    at = Columns.of(op.x).within(op.part)
+    return Columns(at.parts, SUMS * at.columns).part_bytes() if "sums" in roles else 0
+
+
+def last_gradient_sums(op: BatchNorm, call: CudaCall, epilogue: StructValues = NO_EPILOGUE) -> Iterator[Launch]:
+    """Adds the items to what is carried; the last slice adds up the parts."""
+    rows, parts, launches = gradient_sums(op, call, call.carry("sums"), epilogue)
+    yield from launches
+    if "sums" in call:
+        yield from channel_sums(rows, call["sums"], parts, False, call.workspace)
+
+
+@kernel(BatchNorm, "gradient_sums", workspace=gradient_sums_workspace_bytes, carry=carry_bytes)
+def batch_norm_gradient_sums(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
+    yield from last_gradient_sums(op, call)
+
+
+@kernel(BatchNormScale, "gradient_sums", workspace=gradient_sums_workspace_bytes, carry=carry_bytes)
+def batch_norm_scale_gradient_sums(op: BatchNormScale, call: CudaCall) -> Iterator[Launch]:
+    yield from last_gradient_sums(op.norm, call, affine_relu(call, op.relu))
+    if "sums" in call:
+        yield from scale_gradients(op, call, call["sums"])
+
+
+@kernel(BatchNorm, "input_gradient")
+def batch_norm_input_gradient(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
+    yield input_gradient(op, call, call["sums"])
+
+
+@kernel(BatchNormScale, "input_gradient")
+def batch_norm_scale_input_gradient(op: BatchNormScale, call: CudaCall) -> Iterator[Launch]:
+    yield input_gradient(op.norm, call, call["sums"], affine_relu(call, op.relu))
 
 
 # -- LRN ---------------------------------------------------------------------------------------------------------------

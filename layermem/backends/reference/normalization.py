@@ -8,7 +8,7 @@ import numpy as np
 
 from layermem.backends.reference.base import Array, ReferenceCall, double_sum, kernel, sum_of_items
 from layermem.backends.reference.epilogue import finish_epilogue
-from layermem.ops import LRN, BatchNorm, BatchNormScale, Bias, Scale
+from layermem.ops import CARRY, LRN, BatchNorm, BatchNormScale, Bias, Scale
 
 # ---- LRN -----------------------------------------------------------------------------------------------------------
 
@@ -74,13 +74,42 @@ def global_factor(call: ReferenceCall) -> float:
     return 1 / call["w2"][0] if call["w2"][0] else 0.0
 
 
-@kernel(BatchNorm, "forward")
-def batch_norm_forward(op: BatchNorm, call: ReferenceCall) -> None:
-    if op.global_stats:
-        call["y0"][...] = normalized(call["x0"], call["w0"] * global_factor(call), global_inv_std(op, call))
-        return
-    mean = channel_mean(call["x0"]).astype(call["x0"].dtype)  # rounded, so that a recomputation has the same bits
-    variance = channel_mean((call["x0"] - per_channel(mean, call["x0"])) ** 2)
+def merge_moments(op: BatchNorm, call: ReferenceCall) -> Array | None:
+    """[2, C]: mean and variance of each channel of the batch, in double precision, item after item; None where they are
+    carried to the next slice."""
+    x = call["x0"].astype(np.float64)
+    count, total = x[0].size // op.channels, np.zeros((2, op.channels))  # mean, squared differences from it
+    if "mean" + CARRY in call:
+        total = call["mean" + CARRY].view(np.float64)[: total.size].reshape(total.shape)
+    first = 0 if op.part is None else op.part.first
+    for number, item in enumerate(x, first):
+        mean = item.reshape(op.channels, -1).mean(axis=1)
+        squares = ((item.reshape(op.channels, -1) - mean[:, None]) ** 2).sum(axis=1)
+        if number == 0:
+            total[...] = mean, squares
+            continue
+        delta = mean - total[0]
+        total[0] += delta / (number + 1)
+        total[1] += squares + delta**2 * count * (number / (number + 1))
+    if op.part is not None and not op.part.is_last:
+        return None
+    return np.stack([total[0], total[1] / op.per_channel])
+
+
+def batch_norm_carry_bytes(op: BatchNorm | BatchNormScale, role: str) -> int:
+    """Of statistics mean and variance; of gradients two sums, and with a Scale those of dy too.  Other results are made
+    of these."""
+    rows = {"mean": 2, "sums": 4 if isinstance(op, BatchNormScale) else 2}.get(role, 0)
+    return 8 * rows * op.x.shape[1]
+
+
+def write_statistics(op: BatchNorm, call: ReferenceCall) -> tuple[Array, Array] | None:
+    """Mean and 1 / sqrt(variance + eps), once the last item has been added."""
+    moments = merge_moments(op, call)
+    if moments is None:
+        return None
+    mean, variance = moments
+    mean = mean.astype(call["x0"].dtype)  # rounded, so that a recomputation has the same bits
     inv_std = (1 / np.sqrt(variance + op.eps)).astype(call["x0"].dtype)
     unbiased = op.per_channel / (op.per_channel - 1) if op.per_channel > 1 else 1.0
     call["w0"][...] = op.fraction * call["w0"] + mean
@@ -89,7 +118,22 @@ def batch_norm_forward(op: BatchNorm, call: ReferenceCall) -> None:
     for role, value in (("mean", mean), ("inv_std", inv_std)):
         if role in call:
             call[role][...] = value
-    call["y0"][...] = normalized(call["x0"], mean, inv_std)
+    return mean, inv_std
+
+
+@kernel(BatchNorm, "statistics", carry=batch_norm_carry_bytes)
+def batch_norm_statistics(op: BatchNorm, call: ReferenceCall) -> None:
+    write_statistics(op, call)
+
+
+@kernel(BatchNorm, "forward")
+def batch_norm_forward(op: BatchNorm, call: ReferenceCall) -> None:
+    if op.global_stats:
+        call["y0"][...] = normalized(call["x0"], call["w0"] * global_factor(call), global_inv_std(op, call))
+        return
+    statistics = write_statistics(op, call)
+    assert statistics is not None  # of the whole batch
+    call["y0"][...] = normalized(call["x0"], *statistics)
 
 
 @kernel(BatchNorm, "recompute")
@@ -97,15 +141,46 @@ def batch_norm_recompute(op: BatchNorm, call: ReferenceCall) -> None:
     call["y0"][...] = normalized(call["x0"], call["mean"], call["inv_std"])
 
 
+def sum_gradients(op: BatchNorm, call: ReferenceCall, dy: Array, y: Array, first_row: int = 0) -> Array:
+    """[2, C]: the sums of dy and of dy y over the batch, in double precision, item after item.  In a slice, those of
+    all items so far, which are carried from row `first_row` on."""
+    total = np.zeros((2, op.channels))
+    if "sums" + CARRY in call:
+        begin = first_row * op.channels
+        total = call["sums" + CARRY].view(np.float64)[begin : begin + total.size].reshape(total.shape)
+    if op.part is not None and op.part.is_first:
+        total[...] = 0
+    axes = tuple(range(1, dy.ndim - 1))  # of an item
+    for terms in zip(dy, dy * y, strict=True):
+        for row, term in zip(total, terms, strict=True):
+            row += double_sum(term, axes)
+    return total
+
+
+@kernel(BatchNorm, "gradient_sums", carry=batch_norm_carry_bytes)
+def batch_norm_gradient_sums(op: BatchNorm, call: ReferenceCall) -> None:
+    y = normalized(call["x0"], call["mean"], call["inv_std"])
+    sums = sum_gradients(op, call, call["dy0"], y)
+    if "sums" in call:
+        call["sums"][...] = sums / op.per_channel
+
+
+@kernel(BatchNorm, "input_gradient")
+def batch_norm_input_gradient(op: BatchNorm, call: ReferenceCall) -> None:
+    # dx = (dy - mean(dy) - y mean(dy y)) / std
+    y = normalized(call["x0"], call["mean"], call["inv_std"])
+    mean_dy, mean_dyy = (per_channel(row, y) for row in call["sums"])
+    call["dx0"][...] = (call["dy0"] - mean_dy - y * mean_dyy) * per_channel(call["inv_std"], y)
+
+
 @kernel(BatchNorm, "backward")
 def batch_norm_backward(op: BatchNorm, call: ReferenceCall) -> None:
     if op.global_stats:
         call["dx0"][...] = call["dy0"] * per_channel(global_inv_std(op, call), call["dy0"])
         return
-    # dx = (dy - mean(dy) - y mean(dy y)) / std
-    y = normalized(call["x0"], call["mean"], call["inv_std"])
-    centred = call["dy0"] - per_channel(channel_mean(call["dy0"]), y)
-    call["dx0"][...] = (centred - y * per_channel(channel_mean(call["dy0"] * y), y)) * per_channel(call["inv_std"], y)
+    whole = {"sums": np.empty((2, op.channels), call["dy0"].dtype)}
+    batch_norm_gradient_sums(op, call.part("x0", "mean", "inv_std", "dy0", **whole))
+    batch_norm_input_gradient(op, call.part("x0", "mean", "inv_std", "dy0", "dx0", **whole))
 
 
 # ---- Scale and Bias ------------------------------------------------------------------------------------------------
@@ -185,14 +260,43 @@ def batch_norm_scale_recompute(op: BatchNormScale, call: ReferenceCall) -> None:
     finish_scale(op, call, y)
 
 
+@kernel(BatchNormScale, "statistics", carry=batch_norm_carry_bytes)
+def batch_norm_scale_statistics(op: BatchNormScale, call: ReferenceCall) -> None:
+    batch_norm_statistics(op.norm, call)
+
+
+def gradient_behind_relu(op: BatchNormScale, call: ReferenceCall, y: Array) -> Array:
+    """dy, or 0 where the ReLU of the op has cut off; after a residual, the mask has been applied to dy already."""
+    if not op.relu or op.residual:
+        return call["dy0"]
+    positive = y * per_channel(call["w3"], y) + per_channel(call["w4"], y) > 0
+    return np.where(positive, call["dy0"], np.zeros((), y.dtype))
+
+
+@kernel(BatchNormScale, "gradient_sums", carry=batch_norm_carry_bytes)
+def batch_norm_scale_gradient_sums(op: BatchNormScale, call: ReferenceCall) -> None:
+    """Carries two rows of sums of the gradient of the normalized y, as BatchNorm does, and two of bias and factor."""
+    y = normalized(call["x0"], call["mean"], call["inv_std"])
+    dy = gradient_behind_relu(op, call, y)
+    sums = sum_gradients(op.norm, call, dy * per_channel(call["w3"], y), y)
+    if "sums" in call:
+        call["sums"][...] = sums / op.norm.per_channel
+    for role, total in zip(("dw4", "dw3"), sum_gradients(op.norm, call, dy, y, 2), strict=True):
+        if role in call:
+            call[role][...] = total
+
+
+@kernel(BatchNormScale, "input_gradient")
+def batch_norm_scale_input_gradient(op: BatchNormScale, call: ReferenceCall) -> None:
+    y = normalized(call["x0"], call["mean"], call["inv_std"])
+    between = gradient_behind_relu(op, call, y) * per_channel(call["w3"], y)
+    batch_norm_input_gradient(op.norm, call.part("x0", "mean", "inv_std", "sums", "dx0", dy0=between))
+
+
 @kernel(BatchNormScale, "backward")
 def batch_norm_scale_backward(op: BatchNormScale, call: ReferenceCall) -> None:
-    y = normalized(call["x0"], call["mean"], call["inv_std"])
-    dy = call["dy0"]
-    if op.relu and not op.residual:  # after a residual, the ReLU's mask has been applied to dy already
-        dy = np.where(y * per_channel(call["w3"], y) + per_channel(call["w4"], y) > 0, dy, 0)
-    between = np.empty_like(y)
-    gradients = {f"dw{i}": call[f"dw{i + 3}"] for i in (0, 1) if f"dw{i + 3}" in call}
-    scale_backward(op.scale, ReferenceCall({"x0": y, "w0": call["w3"], "dy0": dy, "dx0": between, **gradients}))
+    reads = ("x0", "mean", "inv_std", "w3", "w4", "dy0")
+    whole = {"sums": np.empty((2, op.norm.channels), call["dy0"].dtype)}
+    batch_norm_scale_gradient_sums(op, call.part(*reads, "dw3", "dw4", **whole))
     if "dx0" in call:
-        batch_norm_backward(op.norm, call.part("x0", "mean", "inv_std", "dx0", dy0=between))
+        batch_norm_scale_input_gradient(op, call.part(*reads, "dx0", **whole))

@@ -15,6 +15,7 @@ from layermem.backends.cuda.wgrad_slices import WgradSlice, conv_wgrad_carry_byt
 from layermem.layers.base import Layer, Step
 from layermem.ops import CARRY, OPEN, BatchSlice, ContrastiveLoss, OpRecord
 from layermem.utils.units import aligned
+from tests import batch_norm_slices
 from tests.backends.cuda.harness import CONTEXT, PLAIN, Memory, Way, first_step, layer_of, record_of, run_op
 from tests.layers.harness import Run, wants_of
 
@@ -103,7 +104,6 @@ class Slices:
                 elif role in got:
                     for suffix, bytes_of in ((CARRY, cuda_kernels.carry_bytes), (OPEN, cuda_kernels.open_bytes)):
                         size = max(bytes_of(each, step.step, role) or 0 for each in sliced)
-                        assert size or suffix == OPEN
                         if size:
                             operands[role + suffix] = carries.setdefault(role + suffix, memory.bytes(size))
                     if part.is_last:
@@ -318,3 +318,37 @@ def test_losses_are_those_of_the_whole_batch(text, shapes, classes):
         values[0] = np.random.default_rng(4).random(shapes[0])
     for counts in ((3, 3), (1,) * 6):
         Slices(text, shapes, counts, values, ["x1"] if "ignore" in text else []).check()
+
+
+BATCH_NORMS = [  # channels read four at a time, one at a time, and before their pixels; several parts, or one
+    ((6, 8, 20, 5), (3, 3)),
+    ((6, 8, 20, 5), (1, 2, 3)),
+    ((5, 3, 9, 7), (1,) * 5),
+    ((6, 3, 700), (3, 3)),
+    ((6, 3, 700), (1,) * 6),
+    ((40, 70), (1, 39)),
+    ((8, 4, 60, 40), (2,) * 4),
+]
+
+
+def run_norm(record: OpRecord, step: str, arrays: Mapping[str, np.ndarray], accumulates: Sequence[str]) -> None:
+    run_op(record, step, arrays, accumulates=accumulates, context=CONTEXT)
+
+
+@pytest.mark.parametrize("form", ["alone", "scaled", "relu", "residual"])
+@pytest.mark.parametrize(("shape", "counts"), BATCH_NORMS)
+def test_a_batch_norm_in_two_passes_is_that_of_the_whole_batch(shape, counts, form):
+    norm = batch_norm_slices.norm_of(shape)
+    record = batch_norm_slices.scaled(norm, relu=form == "relu", residual=form == "residual")
+    batch_norm_slices.check(
+        norm if form == "alone" else record, counts, run_norm, cuda_kernels.carry_bytes, adds=form == "relu"
+    )
+
+
+@pytest.mark.parametrize("mode", ["asan", "race"])
+def test_a_batch_norm_in_two_passes_stays_in_bounds_and_has_no_races(mode):
+    def run(record: OpRecord, step: str, arrays: Mapping[str, np.ndarray], accumulates: Sequence[str]) -> None:
+        run_op(record, step, arrays, accumulates=accumulates, context=CONTEXT, way=Way(mode))
+
+    record = batch_norm_slices.scaled(batch_norm_slices.norm_of((6, 3, 20, 5)), relu=True)
+    batch_norm_slices.check(record, (1, 2, 3), run, cuda_kernels.carry_bytes)

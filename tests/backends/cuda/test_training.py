@@ -64,11 +64,17 @@ def test_no_strategy_changes_a_bit(net):
 
 @pytest.mark.parametrize(
     ("net", "cuts"),
-    [("chain", ["whole/2", "whole/4", "..pool1/2"]), ("inception", ["whole/2", "..pool/4"]), ("dropout", ["whole/4"])],
+    [
+        ("chain", ["whole/2", "whole/4", "..pool1/2"]),
+        ("inception", ["whole/2", "..pool/4"]),
+        ("dropout", ["whole/4"]),
+        ("residual", ["..stem_relu/4", "..sum_relu/2", "a..sum/4", "whole/2"]),
+    ],
 )
 def test_slices_of_the_batch_change_no_bit(net, cuts):
     job = {"net": net, "steps": 2, "poison": True, "fields": RULES.get(net, {})}
-    answers = trained([job, *({**job, "slices": cut, "strategy": "recompute"} for cut in cuts)])
+    ways = [{"slices": cut, "strategy": strategy} for cut in cuts for strategy in ("recompute", "nested", "hybrid")]
+    answers = trained([job, *({**job, **way} for way in ways)])
     assert all("error" not in answer for answer in answers), answers
     assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
 

@@ -151,6 +151,68 @@ void bind_fused(py::module_& m) {
             arg("accumulate_dfactor") = false, arg("accumulate_dbias") = false, arg("workspace")});
 }
 
+void bind_two_passes(py::module_& m) {
+    define(m, "moments_carry_bytes", &moments_carry_bytes, {arg("shape")});
+    define(m, "batch_norm_statistics",
+           [](const Channels& shape, Address x, Address mean, Address inv_std, Address w0, Address w1, Address w2,
+              float fraction, float eps, int64_t first, int64_t of, Address carry) {
+               const MovingAverages averages{at<float>(w0), at<float>(w1), at<float>(w2), fraction};
+               return BoundLaunch{batch_norm_statistics(shape, row_slice(shape.outer, first, of), at<float>(x),
+                                                        at<float>(mean), at<float>(inv_std), averages, eps,
+                                                        at<void>(carry))};
+           },
+           {arg("shape"), kw_only(), arg("x"), arg("mean") = 0, arg("inv_std") = 0, arg("w0") = 0, arg("w1") = 0,
+            arg("w2") = 0, arg("fraction") = 0, arg("eps"), arg("first") = 0, arg("of") = 0, arg("carry")});
+    define(m, "batch_norm_gradient_sums",
+           [](const Channels& shape, Address sums, Address x, Address dy, Address mean, Address inv_std, int64_t first,
+              int64_t of, Address carry) {
+               return BoundLaunch{batch_norm_gradient_sums(shape, row_slice(shape.outer, first, of), at<float>(sums),
+                                                           at<float>(x), at<float>(dy), at<float>(mean),
+                                                           at<float>(inv_std), at<void>(carry))};
+           },
+           {arg("shape"), kw_only(), arg("sums") = 0, arg("x"), arg("dy"), arg("mean"), arg("inv_std"),
+            arg("first") = 0, arg("of") = 0, arg("carry")});
+    define(m, "batch_norm_fused_gradient_sums",
+           [](const Channels& shape, Address sums, Address dfactor, Address dbias, Address x, Address dy, Address mean,
+              Address inv_std, Address factor, Address bias, bool relu, bool accumulate_dfactor, bool accumulate_dbias,
+              int64_t first, int64_t of, Address carry, Address workspace) {
+               const FusedNorm norm{
+                   shape,   at<float>(x), at<float>(factor), at<float>(bias), at<float>(mean), at<float>(inv_std), relu,
+                   nullptr, nullptr};
+               const FusedNormGradients gradients{nullptr, at<float>(dfactor), at<float>(dbias),
+                                                  false,   accumulate_dfactor, accumulate_dbias};
+               return BoundLaunch{batch_norm_fused_gradient_sums(norm, row_slice(shape.outer, first, of),
+                                                                 at<float>(sums), gradients, at<float>(dy),
+                                                                 at<void>(carry), at<void>(workspace))};
+           },
+           {arg("shape"), kw_only(), arg("sums") = 0, arg("dfactor") = 0, arg("dbias") = 0, arg("x"), arg("dy"),
+            arg("mean"), arg("inv_std"), arg("factor"), arg("bias"), arg("relu"), arg("accumulate_dfactor") = false,
+            arg("accumulate_dbias") = false, arg("first") = 0, arg("of") = 0, arg("carry"), arg("workspace")});
+    define(m, "batch_norm_input_gradient_workspace_bytes", &batch_norm_input_gradient_workspace_bytes, {arg("shape")});
+    define(m, "batch_norm_input_gradient",
+           [](const Channels& shape, Address dx, Address x, Address dy, Address mean, Address inv_std, Address sums,
+              bool accumulate, int64_t first, int64_t of, Address workspace) {
+               return BoundLaunch{batch_norm_input_gradient(
+                   shape, row_slice(shape.outer, first, of), at<float>(dx), at<float>(x), at<float>(dy),
+                   at<float>(mean), at<float>(inv_std), at<float>(sums), accumulate, at<void>(workspace))};
+           },
+           {arg("shape"), kw_only(), arg("dx"), arg("x"), arg("dy"), arg("mean"), arg("inv_std"), arg("sums"),
+            arg("accumulate") = false, arg("first") = 0, arg("of") = 0, arg("workspace")});
+    define(m, "batch_norm_fused_input_gradient",
+           [](const Channels& shape, Address dx, Address x, Address dy, Address mean, Address inv_std, Address sums,
+              Address factor, Address bias, bool relu, bool accumulate, int64_t first, int64_t of, Address workspace) {
+               const FusedNorm norm{
+                   shape,   at<float>(x), at<float>(factor), at<float>(bias), at<float>(mean), at<float>(inv_std), relu,
+                   nullptr, nullptr};
+               return BoundLaunch{batch_norm_fused_input_gradient(norm, row_slice(shape.outer, first, of),
+                                                                  at<float>(dx), at<float>(dy), at<float>(sums),
+                                                                  accumulate, at<void>(workspace))};
+           },
+           {arg("shape"), kw_only(), arg("dx"), arg("x"), arg("dy"), arg("mean"), arg("inv_std"), arg("sums"),
+            arg("factor"), arg("bias"), arg("relu"), arg("accumulate") = false, arg("first") = 0, arg("of") = 0,
+            arg("workspace")});
+}
+
 void bind_lrn(py::module_& m) {
     define(m, "lrn_workspace_bytes",
            [](int64_t n, int64_t h, int64_t w, int64_t c, int64_t size, bool across, bool backward) {
@@ -193,6 +255,7 @@ void bind_normalization(py::module_& m) {
     bind_sums(m);
     bind_batch_norm(m);
     bind_fused(m);
+    bind_two_passes(m);
     bind_lrn(m);
 }
 

@@ -91,6 +91,11 @@ Normalization   dx over x or dy, y over x
     batch_norm_fused_backward(shape, *, dx=0, dfactor=0, dbias=0, x, dy, mean, inv_std, factor, bias, relu,
                               accumulate_dx, accumulate_dfactor, accumulate_dbias, workspace)
         workspace of the three: batch_norm_fused_workspace_bytes
+    batch_norm_statistics(shape, *, x, mean=0, inv_std=0, w0=0, w1=0, w2=0, fraction=0, eps, first=0, of=0, carry)
+    batch_norm_gradient_sums(shape, *, sums=0, x, dy, mean, inv_std, first=0, of=0, carry)
+    batch_norm_input_gradient(shape, *, dx, x, dy, mean, inv_std, sums, accumulate, first=0, of=0, workspace)
+        in two passes over slices of a batch, as batch_norm_fused_gradient_sums and batch_norm_fused_input_gradient are;
+        carry: moments_carry_bytes, channel_sums_carry_bytes
     lrn_forward(*, n, h, w, c, size, across, alpha, k, beta, y, x, workspace)
     lrn_backward(*, n, h, w, c, size, across, alpha, k, beta, dx, x, dy, accumulate, workspace)
     lrn_workspace_bytes(*, n, h, w, c, size, across, backward)

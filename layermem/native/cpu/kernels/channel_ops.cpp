@@ -63,8 +63,6 @@ void add_parts(const ReductionKernels& kernels, const Channels& shape, float* ou
                      accumulate);
 }
 
-namespace {
-
 void run_sums_of_slice(const ChannelKernels& kernels, const ReductionKernels& reduction, const ChannelSum& args,
                        const RowSlice& outer, float* carried) {
     const int64_t parts = sum_parts({outer.all, args.shape.channels, args.shape.inner}),
@@ -114,7 +112,48 @@ void run_sums_of_slice(const ChannelKernels& kernels, const ReductionKernels& re
     });
 }
 
-}  // namespace
+// The parts' moments [parts][2][channels], then up to kSumLines lines with inner = 1.
+int64_t moments_carry_bytes(const Channels& whole) {
+    whole.check();
+    return aligned_bytes<float>(sum_floats(whole) + (whole.inner == 1 ? kSumLines * whole.channels : 0));
+}
+
+// A block is merged once all its lines are there: until then its lines are carried, as they are.
+void run_moments_of_slice(const ChannelKernels& kernels, const ChannelSum& args, const RowSlice& outer,
+                          float* carried) {
+    const int64_t channels = args.shape.channels, end = outer.first + outer.count;
+    const int64_t parts = sum_parts({outer.all, channels, args.shape.inner});
+    const int64_t block = args.shape.inner == 1 ? kSumLines : 1;
+    float* lines = carried + parts * 2 * channels;
+    const auto line = [&](int64_t index) { return args.a + (index - outer.first) * channels; };  // with inner = 1
+    // Lines [from, to) of the batch are merged into part i, whose first is `first`; they lie at `a`.
+    const auto merge = [&](int64_t i, int64_t first, int64_t from, int64_t to, const float* a) {
+        ChannelSum piece = args;
+        piece.out = carried + i * 2 * channels;
+        piece.a = a;
+        piece.before = from - first;
+        kernels.sum(piece, 0, to - from);
+    };
+    // The part in which an earlier slice has left lines: its block, if this slice has the others.
+    int64_t begun = outer.first;
+    for (int64_t i = 0; i < parts; ++i) {
+        const int64_t first = chunk_begin(outer.all, parts, i), last = chunk_begin(outer.all, parts, i + 1);
+        if (outer.first <= first || outer.first >= last || (outer.first - first) % block == 0) continue;
+        const int64_t from = first + (outer.first - first) / block * block, to = std::min(from + block, last);
+        begun = std::min(end, to);
+        std::copy(line(outer.first), line(begun), lines + (outer.first - from) * channels);
+        if (begun == to) merge(i, first, from, to, lines);
+    }
+    parallel_for(parts, [&](int64_t i) {
+        const int64_t first = chunk_begin(outer.all, parts, i), last = chunk_begin(outer.all, parts, i + 1);
+        const int64_t from = std::max(begun, first), to = std::min(end, last);
+        if (from >= to) return;
+        const int64_t whole = to == last ? to : first + (to - first) / block * block;  // the end of whole blocks
+        const int64_t at = args.shape.inner == 1 ? 1 : args.shape.inner;
+        if (from < whole) merge(i, first, from, whole, args.a + (from - outer.first) * channels * at);
+        if (whole < to) std::copy(line(whole), line(to), lines);
+    });
+}
 
 // The parts' sums, then those of a block that two slices share.
 int64_t channel_sums_carry_bytes(const Channels& whole, int64_t each) {

@@ -27,6 +27,13 @@ void add_parts(const ReductionKernels& kernels, const Channels& shape, float* ou
 // out [channels] (+)= the first number of each channel of `args`, for a slice of a batch: `outer` are the outer indices of
 // args.shape in it.  Slices, in rising order, carry the sums of the whole batch's parts; the last one alone writes `out`.
 int64_t channel_sums_carry_bytes(const Channels& whole, int64_t each);  // each: outer indices of a slice
+void run_sums_of_slice(const ChannelKernels& kernels, const ReductionKernels& reduction, const ChannelSum& args,
+                       const RowSlice& outer, float* carried);
+
+// The same for moments: carried are the moments of the parts, and lines of a block that is not complete.
+int64_t moments_carry_bytes(const Channels& whole);
+void run_moments_of_slice(const ChannelKernels& kernels, const ChannelSum& args, const RowSlice& outer, float* carried);
+
 Launch channel_sums(const ChannelSum& args, const RowSlice& outer, float* out, bool accumulate, void* carry);
 
 }  // namespace layermem::cpu

@@ -22,16 +22,18 @@ constexpr int64_t kTaskChannels = 64;     // whose statistics a task merges
 constexpr int64_t kPieceElements = 4096;  // between a residual sum and its ReLU
 constexpr int64_t kTaskPieces = 4;
 
-// Mean and inverse standard deviation of a batch; the moving averages are updated where there are any.
-// moments [parts][2][channels]: workspace for the mean and the sum of squared differences of each part.
-void batch_statistics(const ChannelKernels& kernels, const Channels& shape, const float* x, float* mean, float* inv_std,
-                      const MovingAverages& averages, float eps, float* moments) {
+ChannelSum moments_args(const Channels& shape, const float* x) {
     ChannelSum sum{};
     sum.shape = shape;
     sum.kind = SumKind::moments;
     sum.a = x;
-    run_sums(kernels, sum, moments);
+    return sum;
+}
 
+// Mean and inverse standard deviation of a batch of `shape`; the moving averages are updated where there are any.
+// moments [parts][2][channels]: the mean and the sum of squared differences of each part.
+void merge_statistics(const Channels& shape, const float* moments, float* mean, float* inv_std,
+                      const MovingAverages& averages, float eps) {
     const int64_t parts = sum_parts(shape);
     const auto count = static_cast<double>(shape.outer * shape.inner);
     // Parts are merged in order (Chan, Golub, LeVeque 1979): never E[x^2] - E[x]^2, which cancels.
@@ -61,6 +63,13 @@ void batch_statistics(const ChannelKernels& kernels, const Channels& shape, cons
     if (averages.mean) *averages.factor = *averages.factor * averages.fraction + 1;
 }
 
+// The same from x; `moments` is workspace.
+void batch_statistics(const ChannelKernels& kernels, const Channels& shape, const float* x, float* mean, float* inv_std,
+                      const MovingAverages& averages, float eps, float* moments) {
+    run_sums(kernels, moments_args(shape, x), moments);
+    merge_statistics(shape, moments, mean, inv_std, averages, eps);
+}
+
 // Mean and inverse standard deviation of the moving averages, into statistics [2][channels].  Without averages.mean
 // only the latter is meaningful.
 void global_statistics(const Channels& shape, const MovingAverages& averages, float eps, float* statistics) {
@@ -79,17 +88,82 @@ ChannelAffine normalize_args(const Channels& shape, float* y, const float* x, co
     return args;
 }
 
-// From the sums of backward, per channel: mean_dy = sum dy / count, covariance = inv_std sum(dy xhat) / count.
-void gradient_statistics(const ReductionKernels& reduction, const Channels& shape, const float* sums,
-                         const float* inv_std, float* covariance, float* mean_dy) {
-    add_parts(reduction, shape, covariance, sums, 0, false);
-    add_parts(reduction, shape, mean_dy, sums, 1, false);
+// The sums of backward over a batch, [2][channels]: of dy xhat, then of dy.
+void add_gradient_parts(const ReductionKernels& reduction, const Channels& shape, const float* parts, float* sums) {
+    add_parts(reduction, shape, sums, parts, 0, false);
+    add_parts(reduction, shape, sums + shape.channels, parts, 1, false);
+}
+
+// Per channel of a batch of `shape`, in place of these sums: covariance = inv_std sum(dy xhat) / count, and
+// mean_dy = sum dy / count.
+void divide_gradient_sums(const Channels& shape, const float* inv_std, float* sums) {
+    float *covariance = sums, *mean_dy = sums + shape.channels;
     const auto share = static_cast<float>(1.0 / static_cast<double>(shape.outer * shape.inner));
     for (int64_t c = 0; c < shape.channels; ++c) {
         mean_dy[c] *= share;
         covariance[c] *= share * inv_std[c];
     }
 }
+
+// What the passes of backward sum, and dx of the items at hand; sums: divided, [2][channels].
+ChannelSum gradient_args(const Channels& shape, const float* x, const float* dy, const float* mean,
+                         const float* inv_std) {
+    ChannelSum sum{};
+    sum.shape = shape;
+    sum.kind = SumKind::normalized;
+    sum.a = dy;
+    sum.x = x;
+    sum.mean = mean;
+    sum.inv_std = inv_std;
+    return sum;
+}
+
+void run_input_gradient(const ChannelKernels& kernels, const Channels& shape, float* dx, const float* x,
+                        const float* dy, const float* mean, const float* inv_std, const float* sums, bool accumulate) {
+    ChannelAffine args = affine_args(shape, AffineKind::normalize_backward, dx, dy, accumulate);
+    args.x = x;
+    args.mean = mean;
+    args.scale = inv_std;
+    args.covariance = sums;
+    args.mean_dy = sums + shape.channels;
+    run_affine(kernels, args);
+}
+
+// The same of the fused op, with slope = inv_std factor.
+void multiply_slope(const Channels& shape, const float* factor, const float* inv_std, float* slope) {
+    for (int64_t c = 0; c < shape.channels; ++c) slope[c] = inv_std[c] * factor[c];
+}
+
+ChannelSum fused_gradient_args(const FusedNorm& norm, const float* dy, const float* slope) {
+    ChannelSum sum = gradient_args(norm.shape, norm.x, dy, norm.mean, norm.inv_std);
+    sum.kind = SumKind::fused;
+    sum.scale = slope;
+    sum.bias = norm.bias;
+    sum.relu = norm.relu;
+    return sum;
+}
+
+void add_scale_gradients(const ReductionKernels& reduction, const Channels& shape, const float* parts,
+                         const FusedNormGradients& gradients) {
+    if (gradients.dfactor) add_parts(reduction, shape, gradients.dfactor, parts, 0, gradients.accumulate_dfactor);
+    if (gradients.dbias) add_parts(reduction, shape, gradients.dbias, parts, 1, gradients.accumulate_dbias);
+}
+
+void run_fused_input_gradient(const ChannelKernels& kernels, const FusedNorm& norm, float* dx, const float* dy,
+                              const float* slope, const float* sums, bool accumulate) {
+    ChannelAffine args = affine_args(norm.shape, AffineKind::fused_backward, dx, dy, accumulate);
+    args.x = norm.x;
+    args.mean = norm.mean;
+    args.scale = slope;
+    args.bias = norm.bias;
+    args.covariance = sums;
+    args.mean_dy = sums + norm.shape.channels;
+    args.relu = norm.relu;
+    run_affine(kernels, args);
+}
+
+// The shape of the whole batch, of which `outer` is at hand.
+Channels whole_of(const Channels& shape, const RowSlice& outer) { return {outer.all, shape.channels, shape.inner}; }
 
 // y = relu((x - mean) slope + bias + residual).  The ReLU and its mask follow piece by piece, while y is in the
 // first-level cache.
@@ -117,7 +191,7 @@ void run_fused_residual(const ChannelKernels& kernels, const FusedNorm& norm, fl
 // Backward evaluates the same expression, with the same fma, to find where y was positive: y need not be kept.
 void run_fused(const ChannelKernels& kernels, const FusedNorm& norm, float* y, const float* mean, const float* inv_std,
                float* slope) {
-    for (int64_t c = 0; c < norm.shape.channels; ++c) slope[c] = inv_std[c] * norm.factor[c];
+    multiply_slope(norm.shape, norm.factor, inv_std, slope);
     if (norm.residual) return run_fused_residual(kernels, norm, y, mean, slope);
     ChannelAffine args = affine_args(norm.shape, AffineKind::fused, y, norm.x);
     args.mean = mean;
@@ -175,7 +249,7 @@ Launch batch_norm_global_backward(const Channels& shape, float* dx, const float*
     };
 }
 
-// workspace: sums [parts][2][channels], covariance [channels], mean_dy [channels]
+// workspace: the sums of parts [parts][2][channels], and of all [2][channels]
 int64_t batch_norm_backward_workspace_bytes(const Channels& shape) { return sum_workspace_bytes(shape, 2); }
 
 // dx = inv_std (dy - mean(dy) - xhat mean(dy xhat))
@@ -183,30 +257,16 @@ Launch batch_norm_backward(const Channels& shape, float* dx, const float* x, con
                            const float* inv_std, bool accumulate, void* workspace) {
     shape.check();
     return [=, &kernels = channel_kernels(), &reduction = reduction_kernels()] {
-        float* sums = static_cast<float*>(workspace);
-        float* covariance = sums + sum_floats(shape);
-        float* mean_dy = covariance + shape.channels;
-        ChannelSum sum{};
-        sum.shape = shape;
-        sum.kind = SumKind::normalized;
-        sum.a = dy;
-        sum.x = x;
-        sum.mean = mean;
-        sum.inv_std = inv_std;
-        run_sums(kernels, sum, sums);
-        gradient_statistics(reduction, shape, sums, inv_std, covariance, mean_dy);
-
-        ChannelAffine args = affine_args(shape, AffineKind::normalize_backward, dx, dy, accumulate);
-        args.x = x;
-        args.mean = mean;
-        args.scale = inv_std;
-        args.mean_dy = mean_dy;
-        args.covariance = covariance;
-        run_affine(kernels, args);
+        float* parts = static_cast<float*>(workspace);
+        float* sums = parts + sum_floats(shape);
+        run_sums(kernels, gradient_args(shape, x, dy, mean, inv_std), parts);
+        add_gradient_parts(reduction, shape, parts, sums);
+        divide_gradient_sums(shape, inv_std, sums);
+        run_input_gradient(kernels, shape, dx, x, dy, mean, inv_std, sums, accumulate);
     };
 }
 
-// workspace: sums [parts][2][channels], slope, covariance, mean_dy [channels] each
+// workspace: the sums of parts [parts][2][channels], slope [channels], and the sums of all [2][channels]
 int64_t batch_norm_fused_workspace_bytes(const Channels& shape) { return sum_workspace_bytes(shape, 3); }
 
 Launch batch_norm_fused_forward(const FusedNorm& norm, float* y, const MovingAverages& averages, float eps,
@@ -238,37 +298,84 @@ Launch batch_norm_fused_backward(const FusedNorm& norm, const FusedNormGradients
     norm.shape.check();
     return [=, &kernels = channel_kernels(), &reduction = reduction_kernels()] {
         const Channels& shape = norm.shape;
-        float* sums = static_cast<float*>(workspace);
-        float* slope = sums + sum_floats(shape);
-        float* covariance = slope + shape.channels;
-        float* mean_dy = covariance + shape.channels;
-        for (int64_t c = 0; c < shape.channels; ++c) slope[c] = norm.inv_std[c] * norm.factor[c];
-
-        ChannelSum sum{};
-        sum.shape = shape;
-        sum.kind = SumKind::fused;
-        sum.a = dy;
-        sum.x = norm.x;
-        sum.mean = norm.mean;
-        sum.inv_std = norm.inv_std;
-        sum.scale = slope;
-        sum.bias = norm.bias;
-        sum.relu = norm.relu;
-        run_sums(kernels, sum, sums);
-        if (gradients.dfactor) add_parts(reduction, shape, gradients.dfactor, sums, 0, gradients.accumulate_dfactor);
-        if (gradients.dbias) add_parts(reduction, shape, gradients.dbias, sums, 1, gradients.accumulate_dbias);
+        float* parts = static_cast<float*>(workspace);
+        float* slope = parts + sum_floats(shape);
+        float* sums = slope + shape.channels;
+        multiply_slope(norm.shape, norm.factor, norm.inv_std, slope);
+        run_sums(kernels, fused_gradient_args(norm, dy, slope), parts);
+        add_scale_gradients(reduction, shape, parts, gradients);
         if (!gradients.dx) return;
+        add_gradient_parts(reduction, shape, parts, sums);
+        divide_gradient_sums(shape, norm.inv_std, sums);
+        run_fused_input_gradient(kernels, norm, gradients.dx, dy, slope, sums, gradients.accumulate_dx);
+    };
+}
 
-        gradient_statistics(reduction, shape, sums, norm.inv_std, covariance, mean_dy);
-        ChannelAffine args = affine_args(shape, AffineKind::fused_backward, gradients.dx, dy, gradients.accumulate_dx);
-        args.x = norm.x;
-        args.mean = norm.mean;
-        args.scale = slope;
-        args.bias = norm.bias;
-        args.mean_dy = mean_dy;
-        args.covariance = covariance;
-        args.relu = norm.relu;
-        run_affine(kernels, args);
+// ---- in two passes over slices of a batch ---------------------------------------------------------------------------
+
+Launch batch_norm_statistics(const Channels& shape, const RowSlice& outer, const float* x, float* mean, float* inv_std,
+                             const MovingAverages& averages, float eps, void* carry) {
+    shape.check();
+    return [=, &kernels = channel_kernels()] {
+        float* moments = static_cast<float*>(carry);
+        run_moments_of_slice(kernels, moments_args(shape, x), outer, moments);
+        if (outer.is_last()) merge_statistics(whole_of(shape, outer), moments, mean, inv_std, averages, eps);
+    };
+}
+
+Launch batch_norm_gradient_sums(const Channels& shape, const RowSlice& outer, float* sums, const float* x,
+                                const float* dy, const float* mean, const float* inv_std, void* carry) {
+    shape.check();
+    return [=, &kernels = channel_kernels(), &reduction = reduction_kernels()] {
+        float* parts = static_cast<float*>(carry);
+        run_sums_of_slice(kernels, reduction, gradient_args(shape, x, dy, mean, inv_std), outer, parts);
+        if (outer.is_last()) add_gradient_parts(reduction, whole_of(shape, outer), parts, sums);
+    };
+}
+
+Launch batch_norm_fused_gradient_sums(const FusedNorm& norm, const RowSlice& outer, float* sums,
+                                      const FusedNormGradients& gradients, const float* dy, void* carry,
+                                      void* workspace) {
+    norm.shape.check();
+    return [=, &kernels = channel_kernels(), &reduction = reduction_kernels()] {
+        const Channels whole = whole_of(norm.shape, outer);
+        float *parts = static_cast<float*>(carry), *slope = static_cast<float*>(workspace);
+        multiply_slope(norm.shape, norm.factor, norm.inv_std, slope);
+        run_sums_of_slice(kernels, reduction, fused_gradient_args(norm, dy, slope), outer, parts);
+        if (!outer.is_last()) return;
+        add_scale_gradients(reduction, whole, parts, gradients);
+        add_gradient_parts(reduction, whole, parts, sums);
+    };
+}
+
+// workspace: sums [2][channels], slope [channels]
+int64_t batch_norm_input_gradient_workspace_bytes(const Channels& shape) {
+    shape.check();
+    return aligned_bytes<float>(3 * shape.channels);
+}
+
+Launch batch_norm_input_gradient(const Channels& shape, const RowSlice& outer, float* dx, const float* x,
+                                 const float* dy, const float* mean, const float* inv_std, const float* sums,
+                                 bool accumulate, void* workspace) {
+    shape.check();
+    return [=, &kernels = channel_kernels()] {
+        float* own = static_cast<float*>(workspace);
+        std::copy(sums, sums + 2 * shape.channels, own);
+        divide_gradient_sums(whole_of(shape, outer), inv_std, own);
+        run_input_gradient(kernels, shape, dx, x, dy, mean, inv_std, own, accumulate);
+    };
+}
+
+Launch batch_norm_fused_input_gradient(const FusedNorm& norm, const RowSlice& outer, float* dx, const float* dy,
+                                       const float* sums, bool accumulate, void* workspace) {
+    norm.shape.check();
+    return [=, &kernels = channel_kernels()] {
+        const int64_t channels = norm.shape.channels;
+        float *own = static_cast<float*>(workspace), *slope = own + 2 * channels;
+        std::copy(sums, sums + 2 * channels, own);
+        multiply_slope(norm.shape, norm.factor, norm.inv_std, slope);
+        divide_gradient_sums(whole_of(norm.shape, outer), norm.inv_std, own);
+        run_fused_input_gradient(kernels, norm, dx, dy, slope, own, accumulate);
     };
 }
 

@@ -56,4 +56,21 @@ Launch batch_norm_fused_global_forward(const FusedNorm& norm, float* y, const Mo
 Launch batch_norm_fused_backward(const FusedNorm& norm, const FusedNormGradients& gradients, const float* dy,
                                  void* workspace);
 
+// Forward and backward in two passes over slices of a batch: `outer` are the outer indices of `shape` in it.  Statistics
+// and sums are carried, in bytes of moments_carry_bytes and channel_sums_carry_bytes (channel_ops.h); the last slice alone
+// writes mean, inv_std and the averages, or sums [2][channels], dfactor and dbias.  recompute is the second pass of forward.
+Launch batch_norm_statistics(const Channels& shape, const RowSlice& outer, const float* x, float* mean, float* inv_std,
+                             const MovingAverages& averages, float eps, void* carry);
+Launch batch_norm_gradient_sums(const Channels& shape, const RowSlice& outer, float* sums, const float* x,
+                                const float* dy, const float* mean, const float* inv_std, void* carry);
+Launch batch_norm_fused_gradient_sums(const FusedNorm& norm, const RowSlice& outer, float* sums,
+                                      const FusedNormGradients& gradients, const float* dy, void* carry,
+                                      void* workspace);                    // slope [channels]
+int64_t batch_norm_input_gradient_workspace_bytes(const Channels& shape);  // of both
+Launch batch_norm_input_gradient(const Channels& shape, const RowSlice& outer, float* dx, const float* x,
+                                 const float* dy, const float* mean, const float* inv_std, const float* sums,
+                                 bool accumulate, void* workspace);
+Launch batch_norm_fused_input_gradient(const FusedNorm& norm, const RowSlice& outer, float* dx, const float* dy,
+                                       const float* sums, bool accumulate, void* workspace);
+
 }  // namespace layermem::cpu

@@ -192,12 +192,13 @@ void moments(const ChannelSum& args, int64_t begin, int64_t end) {
     if (s.inner == 1) {
         for (int64_t block = begin; block < end; block += kSumLines)
             for_each_vector_group(0, s.channels, [&](int64_t c, auto n, auto group) __attribute__((always_inline)) {
-                moments_of_columns(args, c, n, group, block, min(end, block + kSumLines), block - begin);
+                moments_of_columns(args, c, n, group, block, min(end, block + kSumLines), args.before + block - begin);
             });
         return;
     }
     for (int64_t c = 0; c < s.channels; ++c) {
-        V mean = zero(), m2 = zero();
+        V mean = args.before ? broadcast(args.out[c]) : zero();
+        V m2 = args.before ? broadcast(args.out[s.channels + c]) : zero();
         for (int64_t o = begin; o < end; ++o) {
             const float* x = args.a + (o * s.channels + c) * s.inner;
             V sum = zero(), squares = zero();
@@ -207,7 +208,7 @@ void moments(const ChannelSum& args, int64_t begin, int64_t end) {
                 const V d = clear_tail(load(x + i, n) - block_mean, n);
                 squares += d * d;
             });
-            merge_moments(mean, m2, static_cast<float>((o - begin) * s.inner), broadcast(block_mean),
+            merge_moments(mean, m2, static_cast<float>((args.before + o - begin) * s.inner), broadcast(block_mean),
                           broadcast(reduce_add(squares)), static_cast<float>(s.inner));
         }
         args.out[c] = mean[0];

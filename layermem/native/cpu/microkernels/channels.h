@@ -57,8 +57,9 @@ struct ChannelSum {
     const float *a, *x;
     const float *mean, *inv_std, *scale, *bias;  // [channels]
     bool relu;
-    float* out;    // the first number of each channel, and from `channels` floats on the second
-    SumInit init;  // not of moments; with inner > 1 the two that continue are one
+    float* out;      // the first number of each channel, and from `channels` floats on the second
+    SumInit init;    // not of moments; with inner > 1 the two that continue are one
+    int64_t before;  // of moments: indices of outer whose moments `out` has already, whole blocks of them
 };
 
 struct ChannelKernels {
