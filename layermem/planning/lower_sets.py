@@ -398,7 +398,7 @@ def group_ops(graph: Graph, hints: Hints = Hints()) -> list[list[Op]]:
 
 def _stages(ops: list[Op]) -> list[list[Op]]:
     """Forward ops one by one; but where forward carries sums, and slices run in stages (graph/batch_norm_passes.py),
-    those of a slice in a stage together.  All backward ops of a layer belong to the last one, since they carry sums too."""
+    those of a slice in a stage together.  Backward ops of a layer all belong to the last one: they carry sums too."""
     if not any(_carries(op) for op in ops):
         return [[op] for op in ops]
     found: list[list[Op]] = []

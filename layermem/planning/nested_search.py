@@ -28,8 +28,8 @@ from layermem.planning.recomputation import matches
 from layermem.planning.registry import MINIMUM_MEMORY, PlanEvaluator
 
 UNLIMITED = 2**62  # bytes of the host, where the user names no budget
-POLISH_STEPS, STEPS_PER_OP, LARGE_OPS = 10_000, 40, 1_500  # edits: at most, in small graphs, and fewer above these ops
-SEEDS = (0, 1)  # of the annealings, each from the plan of the one before
+POLISH_STEPS, STEPS_PER_OP, LARGE_OPS = 24_000, 50, 1_500  # edits: at most, in small graphs, and fewer above these ops
+SEED = 0
 
 
 def nested_planner(graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints) -> NestedPlanner:
@@ -98,12 +98,9 @@ class NestedPlanner:
         found = self.delayed.plan(native_bytes, self._starts[budget_bytes])
         if found is None or not found.recompute_seconds:
             return None if found is None else found.order
-        order = found.order
-        for seed in SEEDS:
-            order = _native.polish_order(
-                self.layout, order, self.evictable, self.dropped, self.overlays, native_bytes, self.polish_steps, seed
-            )
-        return order
+        return _native.polish_order(
+            self.layout, found.order, self.evictable, self.dropped, self.overlays, native_bytes, self.polish_steps, SEED
+        )
 
     def plan_with_offloads(
         self,

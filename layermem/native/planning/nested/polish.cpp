@@ -12,7 +12,7 @@ constexpr double kHottest = 0.5;  // temperature at first, in mean seconds of a 
 constexpr int64_t kCoolings = 256;
 constexpr double kFactor = 0.993733;      // of a cooling: its 256th power is 0.2
 constexpr int kRepairs = 6;               // values recomputed to bring an edit back within the budget
-constexpr int kCandidates = 8;            // values that are compared for each
+constexpr size_t kCandidates = 8;         // values that are compared for each, at most
 constexpr int kDraws = 64;                // of values, to find so many candidates
 constexpr int kChain = 4;                 // recomputations in a row that the cost of a candidate counts
 constexpr size_t kExchangePercent = 30;   // of all edits
@@ -118,7 +118,7 @@ class Annealing {
         const auto& writes = graph_.ops()[graph_.ops()[op].recompute].writes;
         const BufferId b = writes[random_.below(writes.size())];
         Slot reader = -1;
-        for (int i = 0; i < kCandidates && reader < 0; ++i) {
+        for (size_t i = 0; i < kCandidates && reader < 0; ++i) {
             const Slot at = order_.occupied()[random_.below(order_.occupied().size())];
             const Slot use = order_.use_from(b, at);
             if (use >= 0 && order_.use_before(b, use) >= 0) reader = use;
@@ -187,12 +187,13 @@ class Annealing {
         if (evictable_.empty()) return false;
         double most = 0;
         BufferId best = -1;
-        for (int draw = 0, candidates = 0; draw < kDraws && candidates < kCandidates; ++draw) {
+        size_t candidates = 1 + random_.below(kCandidates);  // the fewer, the less greedy
+        for (int draw = 0; draw < kDraws && candidates; ++draw) {
             const BufferId b = evictable_[random_.below(evictable_.size())];
             if (producer_[b] < 0 || !order_.is_resident(b, slot + 1)) continue;
             const Slot before = order_.use_before(b, slot + 1), after = order_.use_from(b, slot + 1);
             if (before == slot) continue;
-            ++candidates;
+            --candidates;
             const Seconds seconds = std::max(chain_seconds(producer_[b], after, kChain), kLeastSeconds);
             const double value = static_cast<double>(graph_.buffers()[b].bytes) * (after - before) / seconds;
             if (value > most) {

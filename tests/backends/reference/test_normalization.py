@@ -1,0 +1,42 @@
+"""BatchNorm in two passes over slices of the batch, on the reference device."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+import pytest
+
+from layermem.backends.reference.base import REGISTRY, ReferenceCall, axes_of_caffe
+from layermem.ops import BatchNorm, BatchNormScale
+from tests import batch_norm_slices
+
+
+def run(
+    record: BatchNorm | BatchNormScale, step: str, arrays: Mapping[str, np.ndarray], accumulates: Collection[str]
+) -> None:
+    """As the device does: what is added to is computed aside."""
+    views = {role: axes_of_caffe(array) for role, array in arrays.items()}
+    aside = {role: axes_of_caffe(np.empty_like(arrays[role])) for role in accumulates}
+    REGISTRY.bind(record, step, ReferenceCall({**views, **aside}))
+    for role, value in aside.items():
+        views[role] += value
+
+
+@pytest.mark.parametrize("form", ["alone", "scaled", "relu", "residual"])
+@pytest.mark.parametrize("shape", [(6, 8, 5, 4), (6, 3, 7), (6, 5)])
+def test_a_batch_norm_in_two_passes_is_that_of_the_whole_batch(shape, form):
+    norm = batch_norm_slices.norm_of(shape)
+    record = batch_norm_slices.scaled(norm, relu=form == "relu", residual=form == "residual")
+    for counts in ((3, 3), (1, 2, 3), (1,) * 6):
+        batch_norm_slices.check(
+            norm if form == "alone" else record, counts, run, REGISTRY.carry_bytes, adds=form == "relu"
+        )
+
+
+def test_the_statistics_are_those_of_all_items():
+    record = batch_norm_slices.norm_of((6, 3, 9, 7))
+    made = batch_norm_slices.whole(record, run, False)
+    x = batch_norm_slices.operands(record)["x0"].astype(float)
+    np.testing.assert_allclose(made["mean"], x.mean((0, 1, 2)), rtol=1e-6)
+    np.testing.assert_allclose(made["inv_std"], 1 / np.sqrt(x.var((0, 1, 2)) + record.eps), rtol=1e-6)
