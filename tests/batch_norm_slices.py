@@ -92,12 +92,10 @@ def in_slices(
     def first_pass(step: str, read: Mapping[str, np.ndarray], sliced: Collection[str], made_of: Arrays,
                    added: Collection[str]) -> None:  # fmt: skip
         carries: Arrays = {}
+        for role in made_of:  # slices of one size alone need the bytes that this size says
+            if nbytes := max(carry_bytes(small, step, role) or 0 for small in records):
+                carries[role + CARRY] = np.full(nbytes, 0xFF, np.uint8)
         for part, small in zip(parts, records, strict=True):
-            for role in made_of:
-                nbytes = carry_bytes(small, step, role)
-                assert nbytes is not None
-                if nbytes:
-                    carries.setdefault(role + CARRY, np.full(nbytes, 0xFF, np.uint8))
             results = made_of if part.is_last else {}
             own = {role: items(role, part) for role in sliced}
             run(small, step, {**read, **own, **carries, **results}, added if part.is_last else ())

@@ -241,7 +241,9 @@ class _Slicer:
     def _summed_gradients(self, op: Op) -> dict[str, str]:
         """Gradients of parameters that `op` sums over the items, by role; none where it computes anything else."""
         sums = {role: op.roles[role] for role in op.record.batch_sums(op.step) or () if role in op.roles}
-        return sums if not is_first_pass(op) and all(name in sums.values() for name in (*op.writes, *op.updates)) else {}
+        return (
+            sums if not is_first_pass(op) and all(name in sums.values() for name in (*op.writes, *op.updates)) else {}
+        )
 
     def _goes_on(self, op: Op, role: str) -> bool:
         """Whether the slices of `op` begin with what the result is added to."""

@@ -316,7 +316,7 @@ class BufferParts:
             for name in names:
                 self.orders_of.setdefault(name, []).append(buffer)
 
-    def _shared_gradients(self, op: Op) -> tuple[str, ...]:
+    def _shared_gradients(self, op: Op) -> list[str]:
         """Gradients of which a backward slice writes its own items: an op that reads all of them comes behind it."""
         written = {*op.writes, *op.updates}
         return [*unique(op.roles[role] for role in op.views if op.roles[role] in written)]

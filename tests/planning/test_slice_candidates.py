@@ -40,6 +40,8 @@ def test_weights_whose_update_needs_much_of_the_budget_are_worth_bands(job):
     found = [[str(bands) for bands in row_bands(job.whole, budget)] for budget in (4 * needed, 2 * needed, needed)]
     assert found == [[], ["ip1/rows/2"], ["ip1/rows/4"]]
     assert {bands.layer: bands.count for bands in row_bands(job.whole, 1)} == {"ip1": 16, "ip2": 16}
+
+
 def graph_of(net: str, batch: int):
     return api.job_of(f"prototxt/{net}/train_val.prototxt", device="cpu", batch=batch).whole
 

@@ -193,9 +193,10 @@ def rows_of_norm(op: BatchNorm | BatchNormScale) -> RowsOfBatch:
 
 def two_passes_carry_bytes(op: BatchNorm | BatchNormScale, role: str) -> int:
     """Moments and sums are carried once, and all results are made of them."""
-    _, width, inner = op.x.around(1)
+    each, width, inner = op.x.around(1)
     whole = cpu.Channels(rows_of_norm(op)["of"], width, inner)
-    return {"mean": cpu.moments_carry_bytes(whole), "sums": cpu.channel_sums_carry_bytes(whole)}.get(role, 0)
+    carry_bytes = {"mean": cpu.moments_carry_bytes, "sums": cpu.channel_sums_carry_bytes}.get(role)
+    return carry_bytes(whole, each) if carry_bytes else 0
 
 
 @kernel(BatchNorm, "statistics", carry=two_passes_carry_bytes)

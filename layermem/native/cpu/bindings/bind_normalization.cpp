@@ -152,7 +152,7 @@ void bind_fused(py::module_& m) {
 }
 
 void bind_two_passes(py::module_& m) {
-    define(m, "moments_carry_bytes", &moments_carry_bytes, {arg("shape")});
+    define(m, "moments_carry_bytes", &moments_carry_bytes, {arg("shape"), arg("each")});
     define(m, "batch_norm_statistics",
            [](const Channels& shape, Address x, Address mean, Address inv_std, Address w0, Address w1, Address w2,
               float fraction, float eps, int64_t first, int64_t of, Address carry) {

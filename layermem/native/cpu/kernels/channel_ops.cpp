@@ -112,10 +112,11 @@ void run_sums_of_slice(const ChannelKernels& kernels, const ReductionKernels& re
     });
 }
 
-// The parts' moments [parts][2][channels], then up to kSumLines lines with inner = 1.
-int64_t moments_carry_bytes(const Channels& whole) {
+// The parts' moments [parts][2][channels], then with inner = 1 the lines of a block that two slices share.
+int64_t moments_carry_bytes(const Channels& whole, int64_t each) {
     whole.check();
-    return aligned_bytes<float>(sum_floats(whole) + (whole.inner == 1 ? kSumLines * whole.channels : 0));
+    const int64_t lines = whole.inner == 1 ? longest_divided_block(each, whole.outer, sum_parts(whole), kSumLines) : 0;
+    return aligned_bytes<float>(sum_floats(whole) + lines * whole.channels);
 }
 
 // A block is merged once all its lines are there: until then its lines are carried, as they are.
@@ -158,7 +159,8 @@ void run_moments_of_slice(const ChannelKernels& kernels, const ChannelSum& args,
 // The parts' sums, then those of a block that two slices share.
 int64_t channel_sums_carry_bytes(const Channels& whole, int64_t each) {
     whole.check();
-    const bool has_block = whole.inner == 1 && ends_within_block(each, whole.outer, sum_parts(whole), kSumLines);
+    const bool has_block =
+        whole.inner == 1 && longest_divided_block(each, whole.outer, sum_parts(whole), kSumLines) > 0;
     return aligned_bytes<float>(sum_floats(whole) + (has_block ? 2 * whole.channels : 0));
 }
 

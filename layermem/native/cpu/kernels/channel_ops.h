@@ -31,7 +31,7 @@ void run_sums_of_slice(const ChannelKernels& kernels, const ReductionKernels& re
                        const RowSlice& outer, float* carried);
 
 // The same for moments: carried are the moments of the parts, and lines of a block that is not complete.
-int64_t moments_carry_bytes(const Channels& whole);
+int64_t moments_carry_bytes(const Channels& whole, int64_t each);
 void run_moments_of_slice(const ChannelKernels& kernels, const ChannelSum& args, const RowSlice& outer, float* carried);
 
 Launch channel_sums(const ChannelSum& args, const RowSlice& outer, float* out, bool accumulate, void* carry);

@@ -22,9 +22,9 @@ struct RowSlice {
     bool is_last() const { return first + count == all; }
 };
 
-// Whether one of the slices of `each` rows of a batch of `rows` ends within a block of `block` rows, where every part of
-// the batch begins a block (parts as chunk_begin divides the rows).
-bool ends_within_block(int64_t each, int64_t rows, int64_t parts, int64_t block);
+// Rows of the longest block, of at most `block` rows, within which a slice of `each` rows of a batch of `rows` ends; 0 if
+// there is none.  Every part of the batch begins a block (parts as chunk_begin divides the rows).
+int64_t longest_divided_block(int64_t each, int64_t rows, int64_t parts, int64_t block);
 
 constexpr int64_t kAlignment = 256;  // bytes; of every buffer and of every part of a workspace
 

@@ -234,7 +234,7 @@ int64_t column_sums_workspace_bytes(int64_t rows, int64_t columns) {
 // The sums of the parts, then those of a block that two slices share.
 int64_t column_sums_carry_bytes(int64_t each, int64_t rows, int64_t columns) {
     const int64_t parts = column_parts(rows, columns);
-    return aligned_bytes<float>((parts + ends_within_block(each, rows, parts, kSumBlockRows)) * columns);
+    return aligned_bytes<float>((parts + (longest_divided_block(each, rows, parts, kSumBlockRows) > 0)) * columns);
 }
 
 // out [columns] (+)= the sums over rows of in [rows][columns]: the bias gradient of an inner product.
@@ -253,13 +253,14 @@ Launch column_sums(const RowSlice& slice, int64_t columns, float* out, const flo
     };
 }
 
-bool ends_within_block(int64_t each, int64_t rows, int64_t parts, int64_t block) {
-    int64_t part = 0;
+int64_t longest_divided_block(int64_t each, int64_t rows, int64_t parts, int64_t block) {
+    int64_t part = 0, longest = 0;
     for (int64_t end = each; end < rows; end += each) {
         while (chunk_begin(rows, parts, part + 1) <= end) ++part;
-        if ((end - chunk_begin(rows, parts, part)) % block) return true;
+        const int64_t within = (end - chunk_begin(rows, parts, part)) % block;
+        if (within) longest = std::max(longest, std::min(block, chunk_begin(rows, parts, part + 1) - end + within));
     }
-    return false;
+    return longest;
 }
 
 int64_t top_k_workspace_bytes(int64_t k) { return kMaxSearchTasks * heap_bytes(k); }
