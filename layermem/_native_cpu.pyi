@@ -259,14 +259,6 @@ def batch_norm_fused_global_forward(
     eps: float,
     workspace: int,
 ) -> Launch: ...
-def batch_norm_fused_workspace_bytes(shape: Channels) -> int: ...
-def batch_norm_global_backward(
-    shape: Channels, *, dx: int, dy: int, w1: int, w2: int, eps: float, accumulate: bool = False, workspace: int
-) -> Launch: ...
-def batch_norm_global_forward(
-    shape: Channels, *, y: int, x: int, w0: int, w1: int, w2: int, eps: float, workspace: int
-) -> Launch: ...
-def batch_norm_global_workspace_bytes(shape: Channels) -> int: ...
 def batch_norm_fused_gradient_sums(
     shape: Channels,
     *,
@@ -304,17 +296,16 @@ def batch_norm_fused_input_gradient(
     of: int = 0,
     workspace: int,
 ) -> Launch: ...
+def batch_norm_fused_workspace_bytes(shape: Channels) -> int: ...
+def batch_norm_global_backward(
+    shape: Channels, *, dx: int, dy: int, w1: int, w2: int, eps: float, accumulate: bool = False, workspace: int
+) -> Launch: ...
+def batch_norm_global_forward(
+    shape: Channels, *, y: int, x: int, w0: int, w1: int, w2: int, eps: float, workspace: int
+) -> Launch: ...
+def batch_norm_global_workspace_bytes(shape: Channels) -> int: ...
 def batch_norm_gradient_sums(
-    shape: Channels,
-    *,
-    sums: int = 0,
-    x: int,
-    dy: int,
-    mean: int,
-    inv_std: int,
-    first: int = 0,
-    of: int = 0,
-    carry: int,
+    shape: Channels, *, sums: int = 0, x: int, dy: int, mean: int, inv_std: int, first: int = 0, of: int = 0, carry: int
 ) -> Launch: ...
 def batch_norm_input_gradient(
     shape: Channels,

@@ -48,7 +48,7 @@ def test_slices_that_cannot_be_are_refused(job, slices, message):
 def test_a_net_with_batch_norms_is_sliced_too():
     net = "prototxt/resnet20/train_val.prototxt"
     job = api.job_of(net, device="reference", batch=4)
-    assert str(evaluate(job.with_slices("whole/2"), "liveness").cut) == "whole/2"
+    assert str(evaluate(job.with_slices("whole/2"), "liveness").slices) == "whole/2"
 
 
 def test_auto_slices_the_largest_layers_of_a_net_with_batch_norms():
@@ -56,7 +56,7 @@ def test_auto_slices_the_largest_layers_of_a_net_with_batch_norms():
     job = api.job_of("prototxt/mobilenet1/train_val.prototxt", device="cpu", batch=16, hints=NO_LINK)
     budget_bytes = evaluate(job, "nested", 1).minimum_bytes * 8 // 10
     chosen = evaluate(job.with_slices("auto"), "nested", budget_bytes)
-    assert chosen.feasible and chosen.cut is not None and chosen.peak_bytes <= budget_bytes
+    assert chosen.feasible and chosen.slices is not None and chosen.peak_bytes <= budget_bytes
 
 
 def test_a_net_that_does_not_train_has_no_slices():

@@ -428,8 +428,8 @@ class _Slicer:
         )
 
     def _carried(self, op: Op, role: str, record: OpRecord) -> dict[str, str]:
-        """The buffers that carry the sum of `role` from slice to slice of `op`, by role; none where the last slice makes
-        it from what is carried of another role."""
+        """The buffers that carry the sum of `role` from slice to slice of `op`, by role; none where the last slice
+        makes it from what is carried of another role."""
         nbytes = self.device.carry_bytes(record, op.step, role)
         if nbytes is None:
             raise self._refusal(
