@@ -2,9 +2,11 @@
 
 Where an op lacks bytes, the value with the largest bytes x distance of its next need / seconds to recompute it gives
 way; the weights of the three are swept (native/planning/nested/).  Reaches budgets below the minimum of `recompute`,
-where values that segments keep have to be recomputed too.
+where values that segments keep have to be recomputed too.  Annealing improves the result, and backward ops that leave
+more bytes than they free are delayed (planning/op_order.py).
 
-source  DTR (Kirisame et al., "Dynamic Tensor Rematerialization", ICLR 2021) with the future known in place of the past
+source  DTR (Kirisame et al., "Dynamic Tensor Rematerialization", ICLR 2021) with the future known in place of the past;
+        annealing as in FastSA (Yoshimura et al. 2023)
 """
 
 from __future__ import annotations
