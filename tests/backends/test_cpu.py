@@ -130,8 +130,9 @@ def overlaid(step: Step) -> list[tuple[Overlay, ...]]:
 
 
 def test_the_cpu_backend_has_every_kernel_of_the_reference():
-    """The reference kernel runs only an Eltwise or a Split of more arrays than one native op combines."""
-    assert cpu_kernels.names() == REGISTRY.names()
+    """The reference kernel runs only an Eltwise or a Split of more arrays than one native op combines; and it alone
+    gathers bands of rows, whose sums go on from band to band here (ops.BandRules)."""
+    assert {*cpu_kernels.names()} == {*REGISTRY.names()} - {"InnerProduct.gathered_dgrad"}
     assert MAX_ARRAYS == 256
 
 
