@@ -167,7 +167,9 @@ def _set_shapes(block: Message, shapes: Shapes) -> None:
 
 
 def stated_batch(param: Message) -> int:
-    """The batch size that an input layer of files states; 0 for other types."""
+    """The batch size that an input layer of files, or DummyData, states; 0 for other types."""
+    if param.type == "DummyData":
+        return next((shape[0] for shape in stated_shapes(param) if shape), 0)
     if param.type not in FROM_FILES:
         return 0
     block, field = FROM_FILES[param.type]
