@@ -44,7 +44,7 @@ EXAMPLE = """\
 """
 MAX_SIZE = {"batch": 1_000_000, "depth": 5000}
 FAMILY = re.compile(r"ResNet-(\d+)( \(CIFAR-10\))?")  # names of the nets in nets/resnet.py
-JOBS_CACHED = 8  # jobs of the last sizes, which strategies share
+JOBS_CACHED = 12  # jobs of the last sizes, which strategies share
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -208,7 +208,8 @@ Show = Callable[[str, int, int], None]  # the strategy and the size that are pla
 
 
 def _fits(names: list[str], make: Make, sizes: range, arguments: argparse.Namespace, show: Show) -> list[Fit]:
-    """The fits of all strategies.  One that combines others comes last: its search begins at their largest size."""
+    """The fits of all strategies.  One that combines others comes last: its search begins at their largest size.  Each
+    comes after the one that finds it a good place to begin at."""
     from layermem.planning.registry import candidates_of_auto, get_strategy
     from layermem.report.fitting import Fitting
     from layermem.utils.units import parse_bytes
@@ -221,13 +222,24 @@ def _fits(names: list[str], make: Make, sizes: range, arguments: argparse.Namesp
         return make(size)
 
     fitting = Fitting(make_and_show, sizes, parse_bytes(arguments.budget), same_ops=arguments.grow == "batch")
-    for done, name in enumerate(sorted(names, key=lambda name: get_strategy(name).combines_others)):
-        combines = get_strategy(name).combines_others
-        first = next((entry.name for entry in candidates_of_auto() if entry.offloads), name)
-        for each in [first, name] if combines and first not in fits and first != name else [name]:  # a good start
-            now = (each, done)
-            at_least = max((fit.size for fit in fits.values()), default=0) if combines and each == name else 0
-            fits[each] = fitting.fit(each, sizes.index(at_least) + 1 if at_least else 0)
+
+    def fit(name: str, done: int) -> None:
+        nonlocal now
+        entry = get_strategy(name)
+        offloading = (each.name for each in candidates_of_auto() if each.offloads)
+        before = next(offloading, "") if entry.combines_others else entry.fit_after if fitting.same_ops else ""
+        if before and before not in fits:
+            fit(before, done)
+        now = (name, done)
+        at_least = max((fit.size for fit in fits.values()), default=0) if entry.combines_others else 0
+        fits[name] = fitting.fit(name, sizes.index(at_least) + 1 if at_least else 0)
+
+    def turn(name: str) -> tuple[bool, bool]:
+        return get_strategy(name).combines_others, bool(get_strategy(name).fit_after)
+
+    for done, name in enumerate(sorted(names, key=turn)):
+        if name not in fits:
+            fit(name, done)
     return [fits[name] for name in names]
 
 

@@ -118,6 +118,14 @@ class LowerSetPlanner:
     def min_memory_plan(self, name: str, evaluator: PlanEvaluator) -> Plan:
         return replace(min(self._min_memory_candidates(evaluator), key=lambda c: c[:2]).plan, strategy=name)
 
+    def may_need_less(self, nbytes: int, evaluator: PlanEvaluator) -> bool:
+        """Whether min_memory_plan() may need fewer bytes, by the least of the model and candidates of `sublinear`."""
+        others = sublinear_candidates(self.graph, self.costs, evaluator, self.hints)
+        if any(candidate.live_bytes < nbytes for candidate in (*others, *self.min_memory_candidates)):
+            return True
+        least = self.native.minimum(time_limit=self._time_limit())
+        return not least.proven_optimal or LEAST_OF_MODEL * least.model_peak_bytes < nbytes - self.persistent_bytes
+
     def plan_within(self, budget_bytes: int, name: str, evaluator: PlanEvaluator) -> Plan | None:
         """The plan with the least recomputation that fits, if there is one."""
         if budget_bytes not in self._within:

@@ -19,7 +19,7 @@ from layermem.graph.ops import FORWARD, Graph
 from layermem.planning.costs import Costs
 from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.hints import Hints
-from layermem.planning.lower_sets import lower_set_plan
+from layermem.planning.lower_sets import LowerSetPlanner, lower_set_plan, lower_set_planner
 from layermem.planning.offloading import SHORT_GAP, HostBudget, activations
 from layermem.planning.op_order import delay_growth
 from layermem.planning.phases import forward_first
@@ -82,6 +82,8 @@ class NestedPlanner:
 
     def plan_within(self, budget_bytes: int, name: str, evaluator: PlanEvaluator) -> Plan | None:
         """The plan with the least recomputation that was found within the budget, or None."""
+        if budget_bytes == MINIMUM_MEMORY:
+            return None
         if budget_bytes not in self._found:
             start = self._lower_sets(budget_bytes, evaluator)
             if not self.uses_walks:
@@ -150,14 +152,17 @@ class NestedPlanner:
     def min_memory_plan(self, name: str, evaluator: PlanEvaluator) -> Plan:
         """The plan that needs the fewest bytes."""
         if self._least is None:
-            plans = [self._lower_sets(MINIMUM_MEMORY, evaluator)]
-            if self.uses_walks:
-                plans.insert(0, self._plan(self.delayed.minimum().order, name))
+            plans = [self._plan(self.delayed.minimum().order, name)] if self.uses_walks else []
+            if not plans or self._lower_set_planner(evaluator).may_need_less(evaluator.live_bytes(plans[0]), evaluator):
+                plans.append(self._lower_sets(MINIMUM_MEMORY, evaluator))
             self._least = min(plans, key=evaluator.live_bytes)
         return Plan(name, self._least.order, {}, INTRA)
 
     def _lower_sets(self, budget_bytes: int, evaluator: PlanEvaluator) -> Plan:
         return lower_set_plan("recompute", "extended", self.graph, self.costs, budget_bytes, evaluator, self.hints)
+
+    def _lower_set_planner(self, evaluator: PlanEvaluator) -> LowerSetPlanner:
+        return lower_set_planner(self.graph, self.costs, "extended", evaluator, self.hints)
 
     def _plan(self, order: Sequence[int], name: str) -> Plan:
         return Plan(name, tuple(self.names[op] for op in order), {}, INTRA)

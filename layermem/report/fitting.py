@@ -1,12 +1,13 @@
 """The largest size of a net, such as its batch, that fits a budget under a strategy.
 
-    size      1 ... 108  109 ...... 397  398 ...... 406           jobs are made as they are needed
-    plan at   109                        398
-    reaches         108             397                           live bytes of that plan at other sizes
+    size      1 ... 109 ...... 397 ...... 406                    jobs are made as they are needed
+    plan at         109        397        406
+    reaches                    397        406   406              live bytes of that plan at other sizes
 
 A plan names ops, and those of a net are the same at every batch size: a plan of least memory that was made at one size
-is measured at others in milliseconds, and reaches the largest of them where it fits.  One size further the strategy
-makes a plan anew.  Where it fits, the search goes on from there; where it does not, it ends.
+is measured at others in milliseconds, and reaches the largest of them where it fits.  There the strategy makes a plan
+anew, the one that its answer needs too.  Where that reaches further, the search goes on; where it does not, it ends.
+Sizes below CLOSE differ more: there the plan is made anew one size beyond the reach.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from layermem.report.comparison import TOO_LARGE, find_largest, min_live_bytes, 
 from layermem.report.plan_report import PlanReport, evaluate
 
 RECENT = 3  # sizes at which a plan is measured first, since their jobs are at hand
-NEAR = 1.1  # a strategy begins where another one has made its plans, up to this ratio to the largest such size
+CLOSE = 100  # a size from which on the next one is so near that a plan made there would need hardly less
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Fitting:
     def __init__(self, make: Callable[[int], Job], sizes: Sequence[int], budget_bytes: int, *, same_ops: bool):
         self.make, self.sizes, self.budget_bytes, self.same_ops = make, sizes, budget_bytes, same_ops
         self.recent: list[int] = []  # numbers whose jobs were made last
-        self.planned = 1  # a number at which strategies have made their plans
+        self.planned = 1  # the largest number at which a strategy has made a plan: the next one begins there
 
     def fit(self, strategy: str, at_least: int = 0) -> Fit:
         """The fit of `strategy`; the first `at_least` of the sizes are known to fit."""
@@ -73,20 +74,21 @@ class Fitting:
     def _largest(self, strategy: str, at_least: int) -> int:
         """The largest number at which live bytes fit, where all sizes have the same ops."""
         low, high = at_least, len(self.sizes) + 1  # low fits, high does not
-        number = min(at_least + 1 if at_least else self.planned, high - 1)
-        while high - low > 1:
+        made: set[int] = set()
+        number = min(at_least if at_least >= CLOSE else at_least + 1 if at_least else self.planned, high - 1)
+        while high - low > 1 and number not in made:
             try:
                 job = self._job(number)
             except InputError:  # a blob exceeds 2^31 - 1 values
                 high = number
                 continue
+            made.add(number)
             plan = min_memory_plan(job, strategy)
             nbytes = job.train_arena.live_bytes(plan)
-            low, high = (max(low, number), high) if nbytes <= self.budget_bytes else (low, number)
+            low, high = (max(low, number), high) if nbytes <= self.budget_bytes else (low, max(low + 1, number))
             low = self._reach(plan, (number, nbytes), low, high)
-            if number > NEAR * self.planned:
-                self.planned = number
-            number = low + 1
+            self.planned = max(self.planned, number)
+            number = low if low >= CLOSE and not _is_of_one_size(plan, job) else low + 1
         return low
 
     def _reach(self, plan: Plan, known: tuple[int, int], low: int, high: int) -> int:
@@ -98,8 +100,9 @@ class Fitting:
                 job = self._job(number)
             except InputError:
                 return TOO_LARGE
-            copies = Decision.OFFLOAD in plan.decisions.values() and job.hints.host_budget_bytes is not None
-            return TOO_LARGE if copies and number > known[0] else job.train_arena.live_bytes(plan)
+            if number > known[0] and _is_of_one_size(plan, job):
+                return TOO_LARGE
+            return job.train_arena.live_bytes(plan)
 
         points = [known, *((number, measure(number)) for number in self.recent if number != known[0])]
         return find_largest(measure, self.budget_bytes, high - 1, low, points)
@@ -108,3 +111,8 @@ class Fitting:
         job = self.make(self.sizes[number - 1])
         self.recent = [*(each for each in self.recent if each != number), number][-RECENT:]
         return job
+
+
+def _is_of_one_size(plan: Plan, job: Job) -> bool:
+    """Whether a larger size may have no bytes on the host for what the plan copies there."""
+    return Decision.OFFLOAD in plan.decisions.values() and job.hints.host_budget_bytes is not None

@@ -65,6 +65,15 @@ def test_a_terminal_sees_every_size_that_is_planned(layermem, monkeypatch):
         assert shown in stream.getvalue()
 
 
+def test_a_strategy_has_the_same_fit_alone_and_after_those_that_it_begins_at(layermem):
+    words = ("fit", "--net", NET, "--budget", "3MiB", "--json", "--strategies")
+    together = json.loads(layermem(*words, "recompute-approx,recompute,nested,auto").out)["strategies"]
+    assert len(together) == 4
+    for each in together:
+        (alone,) = json.loads(layermem(*words, each["strategy"]).out)["strategies"]
+        assert alone["batch"] == each["batch"]
+
+
 def test_one_strategy_that_fits_is_enough_for_exit_code_0(layermem):
     words = ("--budget", "5000KiB", "--strategies", "caffe,liveness", "--max", "1", "--json")
     ended = layermem("fit", "--net", "prototxt/mnist/train_val.prototxt", *words)

@@ -99,3 +99,13 @@ def test_chains_that_are_left_out_near_the_minimum_have_no_smaller_plan(net):
     plans = [planner.plan(chain, "", keep) for chain in chains if chain is not None for keep in (True, False)]
     fewest_bytes = min(map(job.arena.live_bytes, plans))
     assert job.arena.live_bytes(planner.min_memory_plan("", job.arena)) <= fewest_bytes
+
+
+@pytest.mark.parametrize("net", ["digits", "resnet20", "squeezenet10"])
+def test_a_planner_may_need_less_than_any_bytes_above_its_least(net):
+    job = job_of(build_net(f"prototxt/{net}/train_val.prototxt", "TRAIN", batch=8), device="reference")
+    planner = LowerSetPlanner(job.graphs[0], job.costs, "extended", Hints())
+    least_of_model = planner.persistent_bytes + planner.native.minimum().model_peak_bytes
+    assert not planner.may_need_less(least_of_model // 2, job.arena)  # before any plan is made
+    least = job.arena.live_bytes(planner.min_memory_plan("", job.arena))
+    assert planner.may_need_less(least + 1, job.arena) and not planner.may_need_less(least // 2, job.arena)

@@ -2,11 +2,14 @@
 
 import pytest
 
+from layermem.api import build_net, job_of
 from layermem.compiler import compile
 from layermem.planning.hints import Hints
+from layermem.planning.lower_sets import lower_set_plan
 from layermem.planning.nested_search import nested_planner
 from layermem.planning.offloading import COPY_LEADS, OFFLOADED_STATE
 from layermem.planning.plan import ops_in_order
+from layermem.planning.registry import MINIMUM_MEMORY
 from layermem.schedule.arena_planner import ArenaPlanner
 from tests.planning.chains import UNIT, a_second_each, chain
 from tests.planning.jobs import random_job, solver_job
@@ -69,3 +72,13 @@ def test_hints_keep_a_layer_and_recompute_a_layer(tmp_path):
         layers = tuple(op.rsplit(".", 1)[0].split("+"))
         assert ask("nested", job, 0, Hints(keep=layers))[2].order.count(op) == 1
         assert ask("nested", job, 0, Hints(recompute=layers))[2].order.count(op) > 1
+
+
+@pytest.mark.parametrize("net", ["digits", "resnet20", "alexnet", "squeezenet10", "googlenet"])
+def test_lower_sets_that_are_left_out_have_no_smaller_plan(net):
+    job = job_of(build_net(f"prototxt/{net}/train_val.prototxt", "TRAIN", batch=8), device="reference")
+    planner = nested_planner(job.graphs[0], job.costs, job.arena, Hints())
+    plan = planner.min_memory_plan("nested", job.arena)
+    lower_sets = lower_set_plan("", "extended", planner.graph, job.costs, MINIMUM_MEMORY, job.arena, Hints())
+    assert job.arena.live_bytes(plan) <= job.arena.live_bytes(lower_sets)
+    assert planner.plan_within(MINIMUM_MEMORY, "nested", job.arena) is None

@@ -4,7 +4,8 @@ import pytest
 
 from layermem.api import build_net, job_of
 from layermem.planning.hints import Hints
-from layermem.report.comparison import min_live_bytes
+from layermem.report import fitting
+from layermem.report.comparison import min_live_bytes, min_memory_plan
 from layermem.report.fitting import Fitting
 
 NET = "prototxt/digits/train_val.prototxt"
@@ -56,6 +57,21 @@ def test_a_search_makes_few_jobs():
     jobs = Jobs()
     fit = Fitting(jobs, range(1, 1_000_000), 8 << 20, same_ops=True).fit("intra")
     assert fit.size > 100 and len(jobs.known) <= 8
+
+
+@pytest.mark.parametrize(("budget_bytes", "beyond"), [(8 << 20, 0), (1 << 19, 1)])
+def test_the_last_plan_is_made_at_the_answer_or_one_size_beyond_where_sizes_differ_much(
+    monkeypatch, budget_bytes, beyond
+):
+    jobs, made = Jobs(), []
+
+    def record(job, strategy):
+        made.extend(size for size, each in jobs.known.items() if each is job)
+        return min_memory_plan(job, strategy)
+
+    monkeypatch.setattr(fitting, "min_memory_plan", record)
+    fit = Fitting(jobs, range(1, 10_000), budget_bytes, same_ops=True).fit("recompute")
+    assert (fit.size >= fitting.CLOSE) == (beyond == 0) and fit.size + beyond in made and len(made) <= 3
 
 
 def test_what_is_known_to_fit_is_not_looked_for_and_nothing_fits_a_byte():

@@ -32,6 +32,7 @@ LowerSetFacts::LowerSetFacts(const StepGraph& graph, const LowerSets& sets)
         if (x.producer < 0 && x.used()) inputs_ += x.bytes;
         if (x.producer >= 0 && !x.backward_owners.empty()) read_bytes_[x.producer] += x.bytes;
     }
+    for (const NodeInfo& node : graph.nodes) recompute_quanta_.push_back(node.recompute_quanta);
     for (Item item = 0; item < graph.item_count(); ++item) bytes_.push_back(graph.item_bytes(item));
     flatten_ops();
     kept_.assign(static_cast<size_t>(sets.size()) * item_words_, 0);

@@ -69,6 +69,7 @@ class LowerSetFacts {
     Node last_reader(Value x) const { return last_reader_[x]; }  // its highest forward reader, or its producer
     Bytes bytes(Item item) const { return bytes_[item]; }
     Bytes read_bytes(Node v) const { return read_bytes_[v]; }  // of what v writes, the bytes that any step reads
+    Quanta recompute_quanta(Node v) const { return recompute_quanta_[v]; }
     Bytes inputs() const { return inputs_; }
     Bytes widest_op_bytes() const;
     int values() const { return values_; }
@@ -104,6 +105,7 @@ class LowerSetFacts {
     Bytes inputs_ = 0;
     std::vector<Node> producer_, last_reader_;  // per value
     std::vector<Bytes> bytes_, read_bytes_;     // per item; per node
+    std::vector<Quanta> recompute_quanta_;      // per node, in one array: all of it stays in the cache
     std::vector<Item> items_;                   // of all FlatOps
     std::vector<Overlay> overlays_;             // of all FlatOps
     std::vector<FlatOp> ops_;

@@ -66,7 +66,7 @@ Quanta SegmentCosts::time_bound(SetIndex lower, SetIndex upper, Quanta stop_abov
     const uint64_t* below = sets_.bits(lower);
     for (int k = 0; k < sets_.words() && sum <= stop_above; ++k)
         for (uint64_t word = up.must_recompute[k] & ~below[k]; word; word &= word - 1)
-            sum += graph_.nodes[k * 64 + lowest_bit(word)].recompute_quanta;
+            sum += facts_.recompute_quanta(k * 64 + lowest_bit(word));
     return sum;
 }
 
@@ -213,7 +213,7 @@ Quanta SegmentCosts::select_recomputes() {
         if (first == kNever) continue;
         for (const Item* x = op.touch; x != op.middle; ++x) need(*x, first);
         recomputes_.push_back({first, *v});
-        time += graph_.nodes[*v].recompute_quanta;
+        time += facts_.recompute_quanta(*v);
     }
     std::reverse(recomputes_.begin(), recomputes_.end());
     return time;

@@ -24,7 +24,9 @@ std::vector<SegmentEdge>& SegmentGraph::generate(SetIndex from, Family tier, con
         deadline.check();
         if (!sets_.subset(from, *to)) continue;
         // A bound stops counting at the side of the box, so an edge outside costs little.
-        const CostBox bound{costs_.peak_bound(from, *to, box.peak), costs_.time_bound(from, *to, box.recompute)};
+        const Bytes peak = costs_.peak_bound(from, *to, box.peak);
+        if (peak > box.peak) continue;
+        const CostBox bound{peak, costs_.time_bound(from, *to, box.recompute)};
         if (!box.contains(bound)) continue;
         const bool is_stored = std::any_of(source.boxes.begin(), source.boxes.end(),
                                            [&](const CostBox& done) { return done.contains(bound); });
