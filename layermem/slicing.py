@@ -113,8 +113,9 @@ def _search(job: Job, strategy: Choice, budget_bytes: int, rows: str = "", secon
         return _Found(best, best.program().seconds)
     if not planned:  # an op of every cut is over the budget
         least = least_bytes(base.graphs[0], job.hints.host_budget_bytes)
-        at_least = sorted(_judge(base, rows, least, inf, True), key=lambda each: each.least_bytes)
-        planned = _plan(at_least[:1], strategy, budget_bytes, inf)
+        every = _judge(base, rows, least, inf, True, budget_bytes)
+        smallest_cut = min(every, key=lambda each: (each.least_bytes, each.live_bytes), default=None)
+        planned = _plan([smallest_cut] if smallest_cut else [], strategy, budget_bytes, inf)
     smallest = [(_least_live_bytes(whole), 0, whole), *((each.live_bytes, 1, each.attempt) for each in planned)]
     live_bytes, _, attempt = min(smallest, key=lambda each: each[:2])
     return _Found(attempt, inf, live_bytes)
@@ -208,9 +209,12 @@ class _Cut:
         return self.score, self.floor_bytes if self.score == inf else 0, len(self.graph.ops)
 
 
-def _judge(job: Job, rows: str, budget_bytes: int, seconds: float, thorough: bool) -> Iterator[_Cut]:
+def _judge(
+    job: Job, rows: str, budget_bytes: int, seconds: float, thorough: bool, enough_bytes: int | None = None
+) -> Iterator[_Cut]:
     """The cuts that may be faster than `seconds` within the budget, of a job with `rows` in bands; `thorough`: not the
-    promising ones alone."""
+    promising ones alone; `enough_bytes`: of a range that keeps everything in these, or else in the budget, no more
+    slices."""
     assert job.slicer is not None
     per_byte, ops, lowest = _seconds_per_byte(job), 0, seconds
     ranges = [*cuts(job.graphs[0], job.slicer.items, budget_bytes)]
@@ -230,7 +234,7 @@ def _judge(job: Job, rows: str, budget_bytes: int, seconds: float, thorough: boo
                 yield found
             lowest = min(lowest, found.score)
             worse = previous < inf and found.score >= previous
-            if found.live_bytes <= budget_bytes or (worse and not thorough):
+            if found.live_bytes <= (enough_bytes or budget_bytes) or (worse and not thorough):
                 break  # more slices only take longer
             previous = found.score
 

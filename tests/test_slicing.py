@@ -124,6 +124,12 @@ def test_what_fits_nowhere_is_refused_with_the_minimum_in_slices(job):
     assert not refused.feasible and refused.peak_bytes < evaluate(job, "intra").peak_bytes
 
 
+def test_the_minimum_in_slices_is_that_of_as_many_as_help(job):
+    refused = evaluate(job.with_slices("auto"), "auto", 1)
+    every = [evaluate(job.with_slices(f"whole/{count}"), "auto", 1).minimum_bytes for count in (2, 4, 8, 16)]
+    assert refused.minimum_bytes <= min(every)
+
+
 def test_bands_of_rows_fit_below_the_minimum_of_slices_where_there_is_memory_to_offload_to():
     job = api.job_of("prototxt/alexnet/train_val.prototxt", device="cpu", batch=2).with_host_budget("4GiB")
     least = evaluate(job, "auto", 1).minimum_bytes
