@@ -101,9 +101,10 @@ def write_together(files: Sequence[tuple[Name, Content]]) -> None:
                 _sync_folder(asides[-1][1].parent)
         for (path, _), (aside, target) in zip(files, asides):
             with _named(path, target):
+                nbytes = os.path.getsize(aside)
                 os.replace(aside, target)
                 _sync_folder(target.parent)
-            report_step("wrote %s: %s", path, format_bytes(os.path.getsize(target)))
+            report_step("wrote %s: %s", path, format_bytes(nbytes))
     except BaseException:
         for aside, _ in asides:
             with contextlib.suppress(OSError):

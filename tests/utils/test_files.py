@@ -168,3 +168,16 @@ def test_the_last_file_is_absent_while_those_that_belong_to_it_change(tmp_path, 
     monkeypatch.setattr(os, "replace", replace)
     write_together([(first, b"m2"), (last, b"s2")])
     assert seen == [(b"m1", False), (b"m2", False)] and last.read_bytes() == b"s2"
+
+
+def test_a_folder_that_goes_after_a_file_has_its_name_is_no_error(tmp_path, monkeypatch):
+    folder, synced = tmp_path / "out", []
+
+    def sync_and_lose(path):
+        synced.append(path)
+        folder.rename(tmp_path / "elsewhere")
+
+    folder.mkdir()
+    monkeypatch.setattr("layermem.utils.files._sync_folder", sync_and_lose)
+    write_together([(folder / "model", b"m1")])
+    assert synced and (tmp_path / "elsewhere" / "model").read_bytes() == b"m1"
