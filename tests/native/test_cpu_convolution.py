@@ -1,6 +1,6 @@
 """Convolution kernels of the cpu device against sums over taps in float64."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -202,13 +202,57 @@ def test_a_geometry_that_cannot_be_is_refused_with_a_sentence():
         cpu.set_isa("mmx")
 
 
-def test_weights_that_would_need_a_large_workspace_are_transformed_to_fewer_bytes():
-    def weights_bytes(c, k):
-        bytes_of = cpu.conv_fprop_workspace_bytes
-        small, large = (
-            cpu.ConvProblem(n=2, c=each, h=90, w=90, k=k, kernel=(3, 3), pad=(1, 1)) for each in (c - 64, c)
-        )
-        return (bytes_of(large) - bytes_of(small)) // 64 // k  # per channel pair, and that of some tiles
+STEPS = ("fprop", "dgrad", "wgrad")
 
-    assert 4 * 36 <= weights_bytes(512, 512) < 4 * 40  # F(4x4, 3x3)
-    assert 4 * 16 <= weights_bytes(4096, 512) < 4 * 20  # F(2x2, 3x3)
+
+def run_step(step, case, memory, x, w, dy):
+    """The result of one kernel of the cpu device."""
+    g = case.geometry()
+    workspace = memory.workspace(getattr(cpu, f"conv_{step}_workspace_bytes")(g))
+    x, w, dy = memory.put(x), memory.put(w), memory.put(dy)
+    result = memory.empty(*{"fprop": dy, "dgrad": x, "wgrad": w}[step].shape)
+    if step == "fprop":
+        cpu.conv_fprop(g, y=at(result), x=at(x), w=at(w), workspace=workspace)()
+    elif step == "dgrad":
+        cpu.conv_dgrad(g, dx=at(result), dy=at(dy), w=at(w), workspace=workspace)()
+    else:
+        cpu.conv_wgrad(g, dw=at(result), x=at(x), dy=at(dy), workspace=workspace)()
+    return result
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_chunks_of_channels_have_the_bits_of_a_layer_with_these_channels_alone(step, every_way):
+    """700 x 200 pairs of channels take 19.2 MiB when transformed: output channels come in two chunks, tiles in two
+    batches or more."""
+    c, k = (200, 700) if step == "dgrad" else (700, 200)
+    whole = Case(1, c, (60, 64), k, pad=(1, 1))
+    _, x, w, _, dy = tensors(whole)
+    for begin, end in ((0, 96), (96, 200)):
+        if step == "dgrad":
+            part, rest = replace(whole, c=end - begin), (x[..., begin:end], w[..., begin:end], dy)
+        else:
+            part, rest = replace(whole, k=end - begin), (x, w[begin:end], dy[..., begin:end])
+        operands = [np.ascontiguousarray(each) for each in rest]
+
+        def make(memory, part=part, operands=operands):
+            return run_step(step, whole, memory, x, w, dy), run_step(step, part, memory, *operands)
+
+        result, alone = every_way(make)
+        index = np.s_[begin:end] if step == "wgrad" else np.s_[..., begin:end]
+        assert (result[index] == alone).all()
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    ("c", "k", "most"), [(160, 320, 11), (256, 512, 24), (512, 512, 24), (1024, 512, 26), (1024, 1024, 30)]
+)
+def test_transformed_weights_of_a_large_layer_are_not_all_in_the_workspace(step, c, k, most):
+    large = Case(8, c, (56, 56), k, pad=(1, 1))
+    assert getattr(cpu, f"conv_{step}_workspace_bytes")(large.geometry()) <= most * 2**20
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("size", range(4, 60, 4))
+def test_tiles_that_serve_all_chunks_are_few(step, size):
+    deep = Case(2, 1024, (size, size), 512, pad=(1, 1))
+    assert getattr(cpu, f"conv_{step}_workspace_bytes")(deep.geometry()) <= 40 * 2**20

@@ -4,11 +4,13 @@
 //
 //     x --B' d B--> in_tiles [e][batch][c] --times packed [e][c][k]--> out_tiles [e][batch][k] --A' m A--> y
 //
-// Deep layers have few tiles and many weights, which take 16/9 or 4 times as many bytes when transformed.  There one
-// batch holds all tiles, and weights are transformed and used for some output channels at a time.
+// Transformed weights take 16/9 or 4 times as many bytes.  Many of them are made and used for a chunk of output channels
+// at a time, and so are the sums of a weight gradient: all batches pass for one chunk, then for the next, each with its
+// input tiles transformed again.  Deep layers have few tiles and many weights: there one batch holds all tiles, which
+// serve all chunks.
 //
-// Batches and channels depend on the shape only, and every sum runs in order of channels (wgrad: of tiles), so results
-// do not depend on the number of threads.
+// Batches and chunks depend on the shape only, and every sum runs in order of channels (wgrad: of tiles), so results do
+// not depend on them, nor on the number of threads.
 #include "cpu/kernels/winograd.h"
 
 #include <algorithm>
@@ -21,10 +23,11 @@
 namespace layermem::cpu {
 namespace {
 
-constexpr int64_t kBatchBytes = 2 << 20;    // of tiles: more would leave the cache, fewer make small products
-constexpr int64_t kChunkBytes = 4 << 20;    // of transformed weights that are made and used at a time
+constexpr int64_t kBatchBytes = 2 << 20;      // of tiles: more would leave the cache, fewer make small products
+constexpr int64_t kChunkBytes = 4 << 20;      // of the transformed weights of a chunk, where there is one batch ...
+constexpr int64_t kMaxChunkBytes = 18 << 20;  // ... and where each chunk transforms its input tiles again
+constexpr int64_t kMaxTileBytes = 32 << 20;   // of the input tiles of one batch that serves all chunks
 constexpr int64_t kMinTiles = 48;           // of 4x4 pixels: fewer do not pay for 36 transformed weights instead of 16
-constexpr int64_t kMaxBytes = 160 << 20;    // of its transformed weights: the workspace is then the peak of a step
 constexpr int64_t kSkew = 80;               // floats between elements, so that they do not fall into one cache set
 constexpr int64_t kTaskChannels = 64;       // output channels of a weight gradient's product, steps of one that packs
 constexpr int64_t kTransformFloats = 2048;  // of a task of a transform
@@ -39,22 +42,22 @@ struct Winograd {
     const WinogradKernels& kernels() const { return m == 4 ? winograd4_kernels() : winograd2_kernels(); }  // active ISA
 };
 
-// F(4x4, 3x3) unless the batch has few tiles, many of its products are for pixels beyond the border, or the weights take
-// a large workspace, of which F(2x2, 3x3) needs 4/9.
+// F(4x4, 3x3) unless the batch has few tiles, or many of its products are for pixels beyond the border.
 Winograd winograd_of(const ConvProblem& p) {
     const Winograd small{2}, large{4};
     const int64_t tiles = large.tiles(p.batch(), p.ho(), p.wo());
     const int64_t products = large.elements() * tiles,
                   others = small.elements() * small.tiles(p.batch(), p.ho(), p.wo());
-    const int64_t bytes = large.elements() * p.group_c() * p.group_k() * 4;  // of transformed weights
-    return tiles >= kMinTiles && 10 * products <= 9 * others && bytes <= kMaxBytes ? large : small;
+    return tiles >= kMinTiles && 10 * products <= 9 * others ? large : small;
 }
 
 // Tiles of a batch: a multiple of 48, the rows of several GEMM tiles, at least 48.  All tiles, where the transformed
 // weights are large and take `ratio` times the bytes of the tiles or more: then weights pass through the cache once.
-int64_t batch_tiles(const Winograd& f, const ConvProblem& p, int64_t tiles, int64_t ratio) {
+// `in_c`: channels of the input tiles.
+int64_t batch_tiles(const Winograd& f, const ConvProblem& p, int64_t tiles, int64_t in_c, int64_t ratio) {
     const int64_t bytes = f.elements() * 4;  // of a channel of a tile
-    if (bytes * p.c * p.k > kChunkBytes && tiles * ratio <= std::min(p.c, p.k)) return tiles;
+    const bool few = tiles * ratio <= std::min(p.c, p.k) && bytes * tiles * in_c <= kMaxTileBytes;
+    if (few && bytes * p.c * p.k > kChunkBytes) return tiles;
     return std::min(tiles, std::max<int64_t>(kBatchBytes / (bytes * (p.c + p.k)) / 48 * 48, 48));
 }
 
@@ -72,11 +75,10 @@ int64_t all_packed_floats(const Winograd& f, int64_t depth, int64_t columns) {
     return f.elements() * packed_pitch(depth, columns) - kSkew;
 }
 
-// Output channels whose weights are transformed at a time: all of them, as each batch needs them, or as many as fit into
-// `kChunkBytes` where there is one batch.  `others` is the number of channels that each is multiplied with.
+// Output channels of a chunk, which are multiplied with `others` channels each.
 int64_t chunk_channels(const Winograd& f, bool one_batch, int64_t channels, int64_t others) {
-    if (!one_batch) return channels;
-    const int64_t most = kChunkBytes / (f.elements() * 4 * others) / kTaskChannels * kTaskChannels;
+    const int64_t bytes = one_batch ? kChunkBytes : kMaxChunkBytes;
+    const int64_t most = bytes / (f.elements() * 4 * others) / kTaskChannels * kTaskChannels;
     return std::min(channels, std::max(most, kTaskChannels));
 }
 
@@ -119,13 +121,13 @@ Direction dgrad_direction(const Group& group) {
 struct Product {
     Winograd f;
     Direction d;
-    int64_t tiles_h, tiles_w, tiles, batch, chunk;  // chunk: output channels whose weights are transformed at a time
+    int64_t tiles_h, tiles_w, tiles, batch, chunk;  // chunk: output channels
 
     Product(const ConvProblem& p, const Direction& direction) : f(winograd_of(p)), d(direction) {
         tiles_h = f.along(d.out_h);
         tiles_w = f.along(d.out_w);
         tiles = d.images * tiles_h * tiles_w;
-        batch = batch_tiles(f, p, tiles, 2);
+        batch = batch_tiles(f, p, tiles, d.in_c, 2);
         chunk = chunk_channels(f, batch == tiles, d.out_c, d.in_c);
     }
     // The workspace: packed weights, input tiles, output tiles.
@@ -213,33 +215,34 @@ struct Epilogue {
     bool accumulate, relu;
 };
 
-// One group: for each batch of tiles, transform, multiply, transform back.
+// One group: for each chunk of output channels and each batch of tiles, transform, multiply, transform back.
 void run_group(const GemmKernels& gemm, const WinogradKernels& winograd, Pack pack, const Product& product,
                const WinogradWeights& weights, const Epilogue& epilogue, const float* in, float* packed) {
     const Direction& d = product.d;
     float* in_tiles = part_after(packed, product.packed_floats());
     float* out_tiles = part_after(in_tiles, product.in_floats());
-    for (int64_t first = 0; first < product.tiles; first += product.batch) {
-        const int64_t count = std::min(product.batch, product.tiles - first);
-        WinogradTiles read{};
-        read.h = d.in_h;
-        read.w = d.in_w;
-        read.c = d.in_c;
-        read.tiles_h = product.tiles_h;
-        read.tiles_w = product.tiles_w;
-        read.pixel = d.in_pixel;
-        read.top = -d.pad_h;
-        read.left = -d.pad_w;
-        read.first = first;
-        read.pitch = element_floats(count, d.in_c);
-        read.tiles = in_tiles;
-        read.in = in;
-        parallel_for_ranges(count, std::max<int64_t>(1, kTransformFloats / d.in_c),
-                            [&](int64_t begin, int64_t end) { winograd.transform_input(read, begin, end); });
-
-        for (int64_t column = 0; column < d.out_c; column += product.chunk) {
-            const Range columns{column, std::min(d.out_c, column + product.chunk)};
-            if (first == 0) pack_weights(gemm, pack, product, weights, columns, packed);  // several chunks: one batch
+    for (int64_t column = 0; column < d.out_c; column += product.chunk) {
+        const Range columns{column, std::min(d.out_c, column + product.chunk)};
+        pack_weights(gemm, pack, product, weights, columns, packed);
+        for (int64_t first = 0; first < product.tiles; first += product.batch) {
+            const int64_t count = std::min(product.batch, product.tiles - first);
+            if (column == 0 || count < product.tiles) {  // the input tiles of one batch serve all chunks
+                WinogradTiles read{};
+                read.h = d.in_h;
+                read.w = d.in_w;
+                read.c = d.in_c;
+                read.tiles_h = product.tiles_h;
+                read.tiles_w = product.tiles_w;
+                read.pixel = d.in_pixel;
+                read.top = -d.pad_h;
+                read.left = -d.pad_w;
+                read.first = first;
+                read.pitch = element_floats(count, d.in_c);
+                read.tiles = in_tiles;
+                read.in = in;
+                parallel_for_ranges(count, std::max<int64_t>(1, kTransformFloats / d.in_c),
+                                    [&](int64_t begin, int64_t end) { winograd.transform_input(read, begin, end); });
+            }
             multiply(gemm, product, count, columns.count(), in_tiles, out_tiles, packed);
 
             WinogradTiles write{};
@@ -271,22 +274,25 @@ struct WgradProduct {
 
     explicit WgradProduct(const ConvProblem& problem) : f(winograd_of(problem)), p(problem) {
         tiles = f.tiles(p.n, p.ho(), p.wo());
-        batch = batch_tiles(f, p, tiles, 1);
-        chunk = p.is_slice() ? p.k : chunk_channels(f, batch == tiles, p.k, p.c);
+        batch = batch_tiles(f, p, tiles, p.c, 1);
+        chunk = chunk_channels(f, batch == tiles, p.k, p.c);
     }
     // The workspace: u [elements][chunk][c] unless it is carried, tiles of x, tiles of dy.
     int64_t total_floats() const { return f.elements() * chunk * p.c; }
     int64_t x_floats() const { return all_elements_floats(f, batch, p.c); }
-    int64_t dy_floats() const { return all_elements_floats(f, batch, p.k); }
+    int64_t dy_floats() const { return all_elements_floats(f, batch, chunk); }
     int64_t bytes() const {
         return (p.is_slice() ? 0 : aligned_bytes<float>(total_floats())) + aligned_bytes<float>(x_floats()) +
                aligned_bytes<float>(dy_floats());
     }
 };
 
+// Tiles of x, and those of some channels of dy; of one batch, the former serve all chunks.
 void transform_batch(const WinogradKernels& winograd, const WgradProduct& product, const Group& group, int64_t first,
-                     int64_t count, float* x_tiles, float* dy_tiles, const float* x, const float* dy) {
+                     int64_t count, const Range& channels, float* x_tiles, float* dy_tiles, const float* x,
+                     const float* dy) {
     const ConvProblem& p = product.p;
+    const bool with_x = channels.begin == 0 || count < product.tiles;
     WinogradTiles in{};
     in.h = p.h;
     in.w = p.w;
@@ -303,15 +309,16 @@ void transform_batch(const WinogradKernels& winograd, const WgradProduct& produc
     WinogradTiles out = in;
     out.h = p.ho();
     out.w = p.wo();
-    out.c = p.k;
+    out.c = channels.count();
     out.pixel = group.y_pixel;
     out.top = 0;
     out.left = 0;
-    out.pitch = element_floats(count, p.k);
+    out.pitch = element_floats(count, channels.count());
     out.tiles = dy_tiles;
-    out.in = dy;
-    parallel_for_ranges(count, std::max<int64_t>(1, kTransformFloats / (p.c + p.k)), [&](int64_t begin, int64_t end) {
-        winograd.transform_input(in, begin, end);
+    out.in = dy + channels.begin;
+    const int64_t floats = (with_x ? in.c : 0) + out.c;  // of a tile
+    parallel_for_ranges(count, std::max<int64_t>(1, kTransformFloats / floats), [&](int64_t begin, int64_t end) {
+        if (with_x) winograd.transform_input(in, begin, end);
         winograd.transform_dy(out, begin, end);
     });
 }
@@ -338,7 +345,8 @@ void sum_products(const GemmKernels& gemm, const WgradProduct& product, int64_t 
             block.init = tile == 0 ? init : Init::out;
             for (int64_t j = 0; j < block.count; ++j) {
                 x_rows[j] = x_tiles + element * element_floats(count, p.c) + (tile + j) * p.c;
-                dy_rows[j] = dy_tiles + element * element_floats(count, p.k) + (tile + j) * p.k + channels.begin + k;
+                dy_rows[j] =
+                    dy_tiles + element * element_floats(count, channels.count()) + (tile + j) * channels.count() + k;
             }
             gemm.outer(block);
         }
@@ -346,22 +354,23 @@ void sum_products(const GemmKernels& gemm, const WgradProduct& product, int64_t 
 }
 
 void run_wgrad(const GemmKernels& gemm, const WinogradKernels& winograd, const WgradProduct& product,
-               const Group& group, float* dw, const float* x, const float* dy, bool accumulate, float* total,
+               const Group& group, float* dw, const float* x, const float* dy, bool accumulate, float* totals,
                float* x_tiles) {
     const int64_t c = product.p.c;
     float* dy_tiles = part_after(x_tiles, product.x_floats());
-    for (int64_t first = 0; first < product.tiles; first += product.batch) {
-        const int64_t count = std::min(product.batch, product.tiles - first);
-        transform_batch(winograd, product, group, first, count, x_tiles, dy_tiles, x, dy);
-        for (int64_t k = 0; k < product.p.k; k += product.chunk) {
-            const Range channels{k, std::min(product.p.k, k + product.chunk)};
+    for (int64_t k = 0; k < product.p.k; k += product.chunk) {
+        const Range channels{k, std::min(product.p.k, k + product.chunk)};
+        float* total = totals + (product.p.is_slice() ? product.f.elements() * k * c : 0);
+        for (int64_t first = 0; first < product.tiles; first += product.batch) {
+            const int64_t count = std::min(product.batch, product.tiles - first);
+            transform_batch(winograd, product, group, first, count, channels, x_tiles, dy_tiles, x, dy);
             const Init init = first || product.p.first ? Init::out : Init::zero;
             sum_products(gemm, product, count, channels, init, total, x_tiles, dy_tiles);
-            if (first + count < product.tiles || !product.p.is_last()) continue;
-            const WinogradWeights weights{channels.count(), c, nullptr, dw + k * 9 * c, total, accumulate};
-            parallel_for_ranges(channels.count(), 4,
-                                [&](int64_t begin, int64_t end) { winograd.transform_dw(weights, begin, end); });
         }
+        if (!product.p.is_last()) continue;
+        const WinogradWeights weights{channels.count(), c, nullptr, dw + k * 9 * c, total, accumulate};
+        parallel_for_ranges(channels.count(), 4,
+                            [&](int64_t begin, int64_t end) { winograd.transform_dw(weights, begin, end); });
     }
 }
 
@@ -427,12 +436,12 @@ Launch winograd_wgrad(const ConvProblem& p, float* dw, const float* x, const flo
                       void* workspace, void* carry) {
     const Group group = one_group(p);
     return [=, &gemm = gemm_kernels(), &winograd = winograd_of(group.p).kernels(), product = WgradProduct(group.p)] {
-        const int64_t c = group.p.c, k = group.p.k, floats = product.total_floats();
+        const int64_t c = group.p.c, k = group.p.k;
         auto *from = static_cast<float*>(workspace), *carried = static_cast<float*>(carry);
         for (int64_t i = 0; i < p.groups; ++i) {
-            float* total = p.is_slice() ? carried + i * floats : from;
-            float* x_tiles = p.is_slice() ? from : part_after(from, floats);
-            run_wgrad(gemm, winograd, product, group, dw + i * k * 9 * c, x + i * c, dy + i * k, accumulate, total,
+            float* totals = p.is_slice() ? carried + i * product.f.elements() * k * c : from;
+            float* x_tiles = p.is_slice() ? from : part_after(from, product.total_floats());
+            run_wgrad(gemm, winograd, product, group, dw + i * k * 9 * c, x + i * c, dy + i * k, accumulate, totals,
                       x_tiles);
         }
     };
