@@ -88,6 +88,25 @@ def test_a_fused_update_is_wgrad_and_then_its_update_to_the_bit(m, n, k, rule, i
     every_way(make)
 
 
+def test_few_rows_of_a_data_gradient_have_the_bits_of_many(isa, every_way):
+    m, n, k = 40, 130, 300
+    w, dy, before = normal(1, n, k), normal(2, m, n), normal(3, m, k)
+
+    def make(memory):
+        W, DY, whole, parts = memory.put(w), memory.put(dy), memory.put(before), memory.put(before)
+        cpu.inner_product_dgrad(m, n, k, dx=at(whole), dy=at(DY), w=at(W), accumulate=True)()
+        begin = 0
+        for rows in (1, 7, 12, 13, 7):
+            each, of_dy = memory.put(before[begin : begin + rows]), memory.put(dy[begin : begin + rows])
+            cpu.inner_product_dgrad(rows, n, k, dx=at(each), dy=at(of_dy), w=at(W), accumulate=True)()
+            parts[begin : begin + rows] = each
+            begin += rows
+        return whole, parts
+
+    whole, parts = every_way(make)
+    assert (whole == parts).all()
+
+
 @pytest.mark.parametrize("first", [1, 12, 64, 95])
 @pytest.mark.parametrize("m, n, k", [(1, 130, 36), (7, 100, 13), (33, 257, 1030), (64, 140, 300)])
 def test_bands_of_the_rows_of_w_leave_the_bits_of_the_whole(m, n, k, first, isa, every_way):

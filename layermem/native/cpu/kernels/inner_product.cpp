@@ -2,8 +2,8 @@
 // reads w in long lines, as few times as it can:
 //
 //     fprop            dot products of rows of x and rows of w: both are contiguous along k, nothing is packed
-//     dgrad, m <= 32   sums of rows of w, each register of w loaded once for all rows of x
-//     dgrad, m > 32    GEMM over pieces of w, packed on the stack of the task that uses them
+//     dgrad, m <= 12   sums of rows of w, each register of w loaded once for all rows of x
+//     dgrad, m > 12    GEMM over pieces of w, packed on the stack of the task that uses them
 //     wgrad            as a 1x1 convolution; of a band of w, tile by tile as backward_update
 //     backward_update  a tile of dw at a time is computed and consumed by the update rule: dw is never stored whole
 #include "cpu/kernels/inner_product.h"
@@ -23,8 +23,8 @@ namespace {
 constexpr int64_t kTaskOutputs = 24;  // rows of w in a task, a multiple of every tile width
 constexpr int64_t kMaxChain = 2048;   // reduction steps between two visits to y
 
-// dgrad with few rows of x: bound by reading w, which packing would double
-constexpr int64_t kFewRows = 32;
+// dgrad with few rows of x: bound by reading w, which packing would double; with more, dx leaves the first-level cache
+constexpr int64_t kFewRows = 12;
 constexpr int64_t kStripColumns = 1024;  // most columns of w in a task: long lines, while dx stays in cache
 
 // dgrad with more rows: w is packed in pieces
