@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
+from math import ceil
 
 from layermem import _native
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, STASH, Graph, Op, unique
@@ -119,12 +120,12 @@ class LowerSetPlanner:
         return replace(min(self._min_memory_candidates(evaluator), key=lambda c: c[:2]).plan, strategy=name)
 
     def may_need_less(self, nbytes: int, evaluator: PlanEvaluator) -> bool:
-        """Whether min_memory_plan() may need fewer bytes, by the least of the model and candidates of `sublinear`."""
+        """Whether min_memory_plan() may need fewer bytes, by the model and the candidates of `sublinear`."""
         others = sublinear_candidates(self.graph, self.costs, evaluator, self.hints)
         if any(candidate.live_bytes < nbytes for candidate in (*others, *self.min_memory_candidates)):
             return True
-        least = self.native.minimum(time_limit=self._time_limit())
-        return not least.proven_optimal or LEAST_OF_MODEL * least.model_peak_bytes < nbytes - self.persistent_bytes
+        most_of_model = ceil((nbytes - self.persistent_bytes) / LEAST_OF_MODEL) - 1
+        return self.native.may_fit(most_of_model, time_limit=self._time_limit())
 
     def plan_within(self, budget_bytes: int, name: str, evaluator: PlanEvaluator) -> Plan | None:
         """The plan with the least recomputation that fits, if there is one."""
@@ -134,6 +135,8 @@ class LowerSetPlanner:
         return plan and replace(plan, strategy=name)
 
     def _find_within(self, budget_bytes: int, evaluator: PlanEvaluator) -> Plan | None:
+        if not self.may_need_less(budget_bytes + 1, evaluator):
+            return None
         fitting = self._fitting_candidate(budget_bytes, evaluator)
         if fitting is not None:
             candidates = [fitting, *sublinear_candidates(self.graph, self.costs, evaluator, self.hints)]

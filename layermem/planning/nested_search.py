@@ -19,7 +19,7 @@ from layermem.graph.ops import FORWARD, Graph
 from layermem.planning.costs import Costs
 from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.hints import Hints
-from layermem.planning.lower_sets import LowerSetPlanner, lower_set_plan, lower_set_planner
+from layermem.planning.lower_sets import LowerSetPlanner, lower_set_planner
 from layermem.planning.offloading import SHORT_GAP, HostBudget, activations
 from layermem.planning.op_order import delay_growth
 from layermem.planning.phases import forward_first
@@ -85,10 +85,10 @@ class NestedPlanner:
         if budget_bytes == MINIMUM_MEMORY:
             return None
         if budget_bytes not in self._found:
-            start = self._lower_sets(budget_bytes, evaluator)
+            start = self._lower_set_planner(evaluator).plan_within(budget_bytes, name, evaluator)
             if not self.uses_walks:
-                return Plan(name, start.order, {}, INTRA) if evaluator.live_bytes(start) <= budget_bytes else None
-            orders = (delay_growth(self.graph, start.order), start.order)
+                return start and Plan(name, start.order, {}, INTRA)
+            orders = (delay_growth(self.graph, start.order), start.order) if start is not None else ()
             self._starts[budget_bytes] = [[self.ids[op] for op in order] for order in orders]
             self._found[budget_bytes] = self._polished(budget_bytes)
         found = self._found[budget_bytes]
@@ -153,13 +153,11 @@ class NestedPlanner:
         """The plan that needs the fewest bytes."""
         if self._least is None:
             plans = [self._plan(self.delayed.minimum().order, name)] if self.uses_walks else []
-            if not plans or self._lower_set_planner(evaluator).may_need_less(evaluator.live_bytes(plans[0]), evaluator):
-                plans.append(self._lower_sets(MINIMUM_MEMORY, evaluator))
+            lower_sets = self._lower_set_planner(evaluator)
+            if not plans or lower_sets.may_need_less(evaluator.live_bytes(plans[0]), evaluator):
+                plans.append(lower_sets.min_memory_plan(name, evaluator))
             self._least = min(plans, key=evaluator.live_bytes)
         return Plan(name, self._least.order, {}, INTRA)
-
-    def _lower_sets(self, budget_bytes: int, evaluator: PlanEvaluator) -> Plan:
-        return lower_set_plan("recompute", "extended", self.graph, self.costs, budget_bytes, evaluator, self.hints)
 
     def _lower_set_planner(self, evaluator: PlanEvaluator) -> LowerSetPlanner:
         return lower_set_planner(self.graph, self.costs, "extended", evaluator, self.hints)

@@ -156,6 +156,8 @@ class _Search:
             return
         planner = lower_set_planner(self.graph, self.costs, "extended", self.evaluator, self.hints)
         plan = planner.plan_within(self.budget_bytes, "auto", self.evaluator)
+        if plan is None and self.host_is_empty:
+            return  # no copies make one fit, and `nested` finds the one that needs the fewest bytes
         yield plan or planner.min_memory_plan("auto", self.evaluator)
         most_bytes = self.evaluator.live_bytes(Plan("auto", tuple(op.name for op in self.graph.ops)))
         for step in range(1, MIXES):

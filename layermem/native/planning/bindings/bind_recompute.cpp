@@ -160,6 +160,10 @@ std::optional<ChainReport> solve(SharedPlanner& p, Bytes budget_bytes, const std
 
 ChainReport minimum(SharedPlanner& p, Seconds time_limit) { return p.minimum(time_limit, raise_pending_signals); }
 
+bool may_fit(SharedPlanner& p, Bytes budget_bytes, Seconds time_limit) {
+    return p.may_fit(budget_bytes, time_limit, raise_pending_signals);
+}
+
 py::dict segment(SharedPlanner& p, SetIndex lower, SetIndex upper) {
     // A running search holds the planner's mutex and may wait for the GIL, so waiting with the GIL would deadlock.
     SegmentReport s;
@@ -187,6 +191,8 @@ void bind_planner(py::module_& m) {
              "seconds; 0: no limit).  objective: time (least recomputation) or memory (most, the paper's rule).")
         .def("minimum", &minimum, "time_limit"_a = 0.0, Release(),
              "A plan of the least peak; its model_peak_bytes is the least feasible budget if proven_optimal.")
+        .def("may_fit", &may_fit, "budget_bytes"_a, "time_limit"_a = 0.0, Release(),
+             "Whether a chain may need at most `budget_bytes`; without a time_limit, whether one does.")
         .def_property_readonly(
             "proven_infeasible", [](const SharedPlanner& p) { return p.planner().proven_infeasible(); },
             "The last solve() returned None because no chain of the family fits.")

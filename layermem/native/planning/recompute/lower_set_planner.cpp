@@ -88,7 +88,8 @@ void LowerSetPlanner::improve(const ChainQuery& query, std::optional<ChainPlan>&
 std::optional<ChainPlan> LowerSetPlanner::solve(Bytes budget_bytes, Objective objective, Deadline& deadline) {
     // Families include each other, so the last tier alone decides; the earlier ones make it quick.
     std::optional<ChainPlan> best;
-    proven_infeasible_ = false;
+    proven_infeasible_ = budget_bytes <= infeasible_bytes_ && !sets_.truncated();
+    if (budget_bytes <= infeasible_bytes_) return best;
     try {
         for (int tier = 0; tier <= static_cast<int>(family_); ++tier)
             improve({static_cast<Family>(tier), budget_bytes, objective}, best, deadline);
@@ -125,6 +126,24 @@ void LowerSetPlanner::minimize_peak(Family upto, ChainPlan& best, Deadline& dead
         const bool is_rising = upto == Family::approx && high > low + low / 2;
         probe = is_rising ? std::min(high - 1, low + low / 4 + 1) : low + (high - low) / 2;
     }
+}
+
+bool LowerSetPlanner::may_fit(Bytes budget_bytes, Deadline& deadline) {
+    if (minimum_ && minimum_->peak <= budget_bytes) return true;
+    if (budget_bytes <= infeasible_bytes_ || budget_bytes < costs_.floor() || (minimum_ && minimum_->proven))
+        return false;
+    try {
+        // The chains of a small family are quickly searched, and often one of them fits.
+        for (int tier = 0; tier <= static_cast<int>(family_); ++tier) {
+            const auto upto = static_cast<Family>(tier);
+            const Reachability reach(sets_, segments_, costs_.inputs(), upto, budget_bytes, max_recompute_, deadline);
+            if (!reach.is_infeasible()) return true;
+        }
+    } catch (const Deadline::Exceeded&) {
+        return true;
+    }
+    infeasible_bytes_ = budget_bytes;
+    return false;
 }
 
 ChainPlan LowerSetPlanner::minimum(Deadline& deadline) {

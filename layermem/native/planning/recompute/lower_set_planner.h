@@ -38,6 +38,8 @@ class LowerSetPlanner {
     // A chain of least peak; `proven` if no chain of the family needs less.
     ChainPlan minimum(Deadline& deadline);
     bool proven_infeasible() const { return proven_infeasible_; }
+    // Whether a chain may fit in `budget_bytes`: true where the deadline comes first.  Quicker than solve().
+    bool may_fit(Bytes budget_bytes, Deadline& deadline);
 
     const StepGraph& graph() const { return graph_; }
     const LowerSets& sets() const { return sets_; }
@@ -60,6 +62,7 @@ class LowerSetPlanner {
     SegmentGraph segments_;
     Quanta max_recompute_;  // of any chain: each node once
     bool proven_infeasible_ = false;
+    Bytes infeasible_bytes_ = -1;  // no chain fits in these, by may_fit()
     std::optional<ChainPlan> minimum_;
 };
 

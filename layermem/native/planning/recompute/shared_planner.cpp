@@ -41,6 +41,14 @@ ChainReport SharedPlanner::minimum(Seconds time_limit, const Interrupt& interrup
     return report(std::move(plan), deadline);
 }
 
+bool SharedPlanner::may_fit(Bytes budget_bytes, Seconds time_limit, const Interrupt& interrupt) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Deadline deadline(time_limit, interrupt);
+    const bool may_fit = planner_.may_fit(budget_bytes, deadline);
+    searched_ = searched_ + deadline.used();
+    return may_fit;
+}
+
 SegmentReport SharedPlanner::segment(SetIndex lower, SetIndex upper) {
     // The sets are constant after construction, so they are read without the mutex.
     const LowerSets& sets = planner_.sets();

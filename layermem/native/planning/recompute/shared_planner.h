@@ -42,6 +42,8 @@ class SharedPlanner {
     std::optional<ChainReport> solve(Bytes budget_bytes, Objective objective, Seconds time_limit,
                                      const Interrupt& interrupt);
     ChainReport minimum(Seconds time_limit, const Interrupt& interrupt);
+    // Whether a chain may fit in `budget_bytes`: true where the limit comes first.
+    bool may_fit(Bytes budget_bytes, Seconds time_limit, const Interrupt& interrupt);
     // Throws std::out_of_range unless the first set lies inside the second.
     SegmentReport segment(SetIndex lower, SetIndex upper);
 
