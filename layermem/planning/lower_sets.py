@@ -7,7 +7,8 @@
     answer      a chain of lower sets; recomputation.py turns the segments between them into a plan
 
 The bytes that count are those of the plan, so the request to the planner decreases until the plan itself fits.  Where
-a candidate of `sublinear` recomputes less in as many bytes, or needs fewer, it is taken instead.
+a candidate of `sublinear`, or of a smaller family of lower sets, recomputes less in as many bytes, or needs fewer, it
+is taken instead.
 
 source  Kusumoto et al., "A Graph Theoretic Framework of Recomputation Algorithms for Memory-Efficient
         Backpropagation", NeurIPS 2019
@@ -39,6 +40,7 @@ from layermem.planning.registry import PlanEvaluator
 from layermem.planning.sublinear_search import sublinear_candidates
 from layermem.utils.units import aligned
 
+FAMILIES = ("approx", "extended", "exact")  # each includes the one before it
 TIME_UNITS = 1000  # of a whole forward pass, for the native planner: fine enough to rank, coarse enough to be quick
 MAX_NODES = 700  # longer nets are planned in GROUPS groups of ops
 GROUPS = 200
@@ -77,7 +79,7 @@ class LowerSetPlanner:
     """A training graph as the native planner sees it."""
 
     def __init__(self, graph: Graph, costs: Costs, family: str, hints: Hints):
-        self.graph, self.costs, self.hints = graph, costs, hints
+        self.graph, self.costs, self.hints, self.family = graph, costs, hints, family
         self.later = graph.later_slices
         self.groups, self.parts = group_ops(graph, hints), BufferParts(graph, self.later)
         self.persistent_bytes = sum(aligned(b.nbytes) for b in graph.persistent())
@@ -121,8 +123,8 @@ class LowerSetPlanner:
 
     def may_need_less(self, nbytes: int, evaluator: PlanEvaluator) -> bool:
         """Whether min_memory_plan() may need fewer bytes, by the model and the candidates of `sublinear`."""
-        others = sublinear_candidates(self.graph, self.costs, evaluator, self.hints)
-        if any(candidate.live_bytes < nbytes for candidate in (*others, *self.min_memory_candidates)):
+        known = (*self._sublinear_candidates(evaluator), *self.min_memory_candidates)
+        if any(candidate.live_bytes < nbytes for candidate in known):
             return True
         most_of_model = ceil((nbytes - self.persistent_bytes) / LEAST_OF_MODEL) - 1
         return self.native.may_fit(most_of_model, time_limit=self._time_limit())
@@ -137,12 +139,15 @@ class LowerSetPlanner:
     def _find_within(self, budget_bytes: int, evaluator: PlanEvaluator) -> Plan | None:
         if not self.may_need_less(budget_bytes + 1, evaluator):
             return None
+        smaller = self._planner_of_smaller_family(evaluator)
         fitting = self._fitting_candidate(budget_bytes, evaluator)
-        if fitting is not None:
-            candidates = [fitting, *sublinear_candidates(self.graph, self.costs, evaluator, self.hints)]
+        own = [fitting] if fitting is not None else self._min_memory_candidates(evaluator)
+        if smaller is None:
+            others = self._sublinear_candidates(evaluator)
         else:
-            candidates = self._min_memory_candidates(evaluator)
-        candidates = [candidate for candidate in candidates if candidate.live_bytes <= budget_bytes]
+            plan = smaller.plan_within(budget_bytes, "", evaluator)
+            others = [self._evaluate(plan, evaluator)] if plan is not None else []
+        candidates = [candidate for candidate in (*own, *others) if candidate.live_bytes <= budget_bytes]
         if not candidates:
             return None
         return min(candidates, key=lambda c: c.recompute_seconds).plan
@@ -164,13 +169,17 @@ class LowerSetPlanner:
     def _candidate(
         self, chain: _native.ChainReport, evaluator: PlanEvaluator, keep_side_outputs: bool = True
     ) -> Candidate:
-        plan = self.plan(chain, "", keep_side_outputs)
+        return self._evaluate(self.plan(chain, "", keep_side_outputs), evaluator)
+
+    def _evaluate(self, plan: Plan, evaluator: PlanEvaluator) -> Candidate:
         return Candidate(evaluator.live_bytes(plan), recompute_seconds(self.graph, self.costs, plan), plan)
 
     def _min_memory_candidates(self, evaluator: PlanEvaluator) -> list[Candidate]:
         """Plans that need few bytes.  The dynamic program's model is not the plan's: a few bytes more may save some."""
         if not self.min_memory_candidates:
-            others = sublinear_candidates(self.graph, self.costs, evaluator, self.hints)
+            smaller = self._planner_of_smaller_family(evaluator)
+            known = self._sublinear_candidates if smaller is None else smaller._min_memory_candidates
+            others = known(evaluator)
             own: list[Candidate] = []
             seen: set[tuple[tuple[int, ...], ...]] = set()
             for chain in self._chains_near_minimum(lambda: min(each.live_bytes for each in (*own, *others))):
@@ -195,6 +204,17 @@ class LowerSetPlanner:
             needed_bytes = int(least.model_peak_bytes * slack)
             chains = [self.solve(needed_bytes, goal) for goal in goals]
             yield from (chain for chain in chains if chain is not None)
+
+    def _sublinear_candidates(self, evaluator: PlanEvaluator) -> Sequence[Candidate]:
+        return sublinear_candidates(self.graph, self.costs, evaluator, self.hints)
+
+    def _planner_of_smaller_family(self, evaluator: PlanEvaluator) -> LowerSetPlanner | None:
+        """That of the family within this one: of two chains with the same bytes in the model, either plan may need
+        fewer, so its plans are candidates too."""
+        index = FAMILIES.index(self.family)
+        if index == 0:
+            return None
+        return lower_set_planner(self.graph, self.costs, FAMILIES[index - 1], evaluator, self.hints)
 
     def _time_limit(self) -> float:
         """Seconds for the next question: a share of what remains, so that later ones have theirs, and never 0, which

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from layermem.graph.ops import DATA, FORWARD, HISTORY, PARAMETER, STASH, Graph, Use
+from layermem.graph.ops import DATA, DIFF, FORWARD, HISTORY, PARAMETER, STASH, Graph, Use, unique
+from layermem.ops import CARRY, OPEN
 from layermem.planning.hints import Hints
 from layermem.planning.plan import Decision, Gap, Plan
 from layermem.planning.registry import PlanEvaluator
@@ -59,6 +60,12 @@ class HostBudget:
 def activations(graph: Graph) -> list[str]:
     """Activations, stashes and batches."""
     return [b.name for b in graph.buffers.values() if b.kind in (DATA, STASH)]
+
+
+def carried_sums(graph: Graph) -> list[str]:
+    """What backward slices of the batch carry from one to the next: the sums of parameter gradients so far."""
+    carried = (b for op in graph.ops for role, b in op.roles.items() if role.endswith((CARRY, OPEN)))
+    return [*unique(b for b in carried if graph.buffers[b].kind == DIFF)]
 
 
 def crossing_gaps(graph: Graph, buffers: Collection[str], host: HostBudget) -> dict[Gap, Decision]:

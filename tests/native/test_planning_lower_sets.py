@@ -94,3 +94,21 @@ def test_a_search_out_of_time_gives_the_best_it_knows_and_does_not_call_it_prove
     calm = planner.solve(budget)
     assert calm.proven_optimal and calm.recompute_time <= hasty.recompute_time
     assert LowerSetPlanner(graph(20, WIDE + DIAMOND), family="exact").solve(budget, time_limit=1e-9) is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("name", ["approx", "extended", "exact"])
+def test_a_chain_may_fit_from_the_least_peak_of_its_family_on(seed, name):
+    count, edges = random_edges(seed)
+    least = LowerSetPlanner(graph(count, edges), family=name).minimum().model_peak_bytes
+    planner = LowerSetPlanner(graph(count, edges), family=name)
+    assert [planner.may_fit(least + more) for more in (-2, -1, 0, 1)] == [False, False, True, True]
+    assert planner.solve(least - 1) is None and planner.proven_infeasible
+    found = planner.solve(least)
+    assert found is not None and found.model_peak_bytes == least
+
+
+def test_a_chain_may_fit_while_a_limit_leaves_that_open():
+    planner = LowerSetPlanner(graph(20, WIDE + DIAMOND), family="exact")
+    least = planner.minimum().model_peak_bytes
+    assert LowerSetPlanner(graph(20, WIDE + DIAMOND), family="exact").may_fit(least - 1, time_limit=1e-9)

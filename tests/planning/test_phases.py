@@ -6,16 +6,18 @@ from layermem.backends.reference import ReferenceDevice
 from layermem.compiler import Compiler
 from layermem.data import probe
 from layermem.graph.net import Net
-from layermem.graph.ops import FORWARD, Graph
+from layermem.graph.ops import DIFF, FORWARD, Graph
 from layermem.graph.slices import Cut, sliced_graph
 from layermem.graph.train import Rule, train_graph
 from layermem.planning.costs import model_costs
 from layermem.planning.hints import Hints
 from layermem.planning.lower_sets import group_ops
+from layermem.planning.offloading import carried_sums
 from layermem.planning.phases import forward_first, with_later_slices
-from layermem.planning.plan import ops_in_order
+from layermem.planning.plan import Decision, ops_in_order
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
+from layermem.schedule.check import check
 from tests.nets import CHAIN
 
 DEVICE = ReferenceDevice()
@@ -73,3 +75,14 @@ def test_every_strategy_plans_a_step_in_slices(name, cut):
         assert program.plan.slices == graph.slices
         parts = [op.record.part for op in ops_in_order(graph, program.plan.order) if op.name.count(".wgrad")]
         assert [p.first for p in parts if p] == sorted(p.first for p in parts if p) or cut == "prefix"
+
+
+def test_what_slices_carry_leaves_where_activations_and_state_are_not_enough():
+    """The sums of gradients are the size of the weights, and each slice needs them for one op."""
+    graph = step("whole/2")
+    carried = carried_sums(graph)
+    assert carried and all(graph.buffers[name].kind == DIFF for name in carried) and not carried_sums(step(None))
+    program = Compiler([graph], "auto", model_costs("cuda")).search.min_memory_program
+    check(*program.schedules)
+    gone = {gap.buffer for gap, decision in program.plan.decisions.items() if decision is Decision.OFFLOAD}
+    assert gone & set(carried)

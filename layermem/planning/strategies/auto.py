@@ -3,13 +3,13 @@
     0  updates are fused into the weight gradients wherever that saves memory (planning/fused_updates.py)
     1  reuse alone, if it fits
     2  recomputation at several budgets between the user's and none, from the dynamic program; on each, as few kept
-       values are offloaded as make it fit, those with the longest gaps first
+       values are offloaded as make it fit, those with the longest gaps first; what slices of the batch carry comes last
     3  the same with optimizer state, then parameters, on the host
     4  nested recomputation, and offloads chosen together with it, each by what it adds to the time, in the net's order
        and with backward ops delayed (planning/nested_search.py)
     5  the other strategies that declare themselves candidates, so no prediction is worse than theirs
-    6  from the quickest plan for each choice of state on the host, offloads that turned out unnecessary are removed one
-       by one while the time falls
+    6  from the quickest plans for each choice of state on the host, offloads that turned out unnecessary are removed
+       one by one while the time falls
 
 With a link so fast that copies hide, 2 ends without recomputation; with one so slow that they do not, without copies.
 """
@@ -33,6 +33,7 @@ from layermem.planning.offloading import (
     OFFLOADED_STATE,
     HostBudget,
     activations,
+    carried_sums,
     long_gaps,
     offload_state,
 )
@@ -45,6 +46,7 @@ LEAST_LINK_SHARE = 0.01  # of the budget: a link that moves less in a step chang
 HOPELESS = 1.5  # times a plan that is quick: one this slow does not become quicker than it by fewer offloads
 NEARLY = 1.05  # a plan this close to the best one may become quicker than it
 NEGLIGIBLE = 1.0005  # a plan this close to the time of its ops alone needs no better
+STARTS = 4  # plans of a search with the same state on the host from which offloads are removed
 MAX_REMOVAL_OPS = 400_000  # ops visited while offloads are removed: bounds the time, the same on every machine
 
 
@@ -63,13 +65,7 @@ def auto(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEv
     search.run(keep_all)
     if not search.fitting:
         return replace(min(search.tried, key=lambda entry: entry[0])[1], strategy="auto")
-    starts: dict[tuple[bool, frozenset[str]], Plan] = {}  # by its search and the state on the host: the quickest plan
-    for _, plan in sorted(search.fitting, key=lambda entry: entry[0]):
-        state = frozenset(gap.buffer for gap in plan.decisions if gap.use == -1)
-        starts.setdefault((any(plan is mixed for mixed in search.mixed), state), plan)
-    limit = HOPELESS * search.best_seconds if search.is_quick() else inf
-    near = [plan for plan in starts.values() if evaluator.estimate_seconds(plan) <= limit]
-    ends = [_remove_offloads(graph, plan, budget_bytes, evaluator) for plan in near]
+    ends = [_remove_offloads(graph, plan, budget_bytes, evaluator) for plan in search.quickest_plans()]
     return replace(min(ends, key=evaluator.estimate_seconds), strategy="auto")
 
 
@@ -140,6 +136,18 @@ class _Search:
             self.fitting.append((self.evaluator.estimate_seconds(plan), plan))
             self.best_seconds = min(self.best_seconds, self.fitting[-1][0])
 
+    def quickest_plans(self) -> list[Plan]:
+        """For each search and choice of state on the host the quickest plan that fits; where offloads take long, others
+        that are nearly as quick too: one that needs fewer bytes can do without more of its offloads."""
+        starts: dict[tuple[bool, frozenset[str]], list[tuple[float, Plan]]] = {}
+        for seconds, plan in sorted(self.fitting, key=lambda entry: entry[0]):
+            state = frozenset(gap.buffer for gap in plan.decisions if gap.use == -1)
+            near = starts.setdefault((any(plan is mixed for mixed in self.mixed), state), [])
+            if not near or (seconds <= NEARLY * near[0][0] and len(near) < STARTS and not self.is_quick()):
+                near.append((seconds, plan))
+        limit = HOPELESS * self.best_seconds if self.is_quick() else inf
+        return [plan for near in starts.values() for seconds, plan in near if seconds <= limit]
+
     def _is_quicker(self, plan: Plan, other: Plan) -> bool:
         return self.evaluator.estimate_seconds(plan) < self.evaluator.estimate_seconds(other)
 
@@ -184,8 +192,9 @@ class _Base:
 
     @cached_property
     def gaps(self) -> list[Gap]:
-        """Those of activations that are worth a copy, the longest first."""
-        return long_gaps(self.uses, activations(self.search.graph))
+        """Those of activations that are worth a copy, the longest first, then those of what slices carry."""
+        graph = self.search.graph
+        return [*long_gaps(self.uses, activations(graph)), *long_gaps(self.uses, carried_sums(graph))]
 
     def offloading_plans(self, kinds: Collection[str]) -> Iterator[Plan]:
         """The plans, one per copy lead, with the fewest activations offloaded that fit, the longest gaps first, and the

@@ -1,6 +1,6 @@
 """`recompute`, `recompute-exact` and `recompute-approx`, beside `sublinear` and under hints."""
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 
@@ -65,6 +65,19 @@ def test_recompute_is_never_less_lean_nor_slower_than_sublinear(name, net, nodes
     for budget in {least, (least + most) // 2, (least + 3 * most) // 4}:
         live, recomputed, _ = ask(name, job, budget, arena_planner=arena_planner)
         assert live <= budget and recomputed <= ask("sublinear", job, budget, arena_planner=arena_planner)[1]
+
+
+@pytest.mark.parametrize(("smaller", "name"), [*pairwise(("recompute-approx", "recompute", "recompute-exact"))])
+@pytest.mark.parametrize("net", ["residual", "inception", *range(6)])
+def test_a_larger_family_is_never_less_lean_nor_slower_than_a_smaller_one(smaller, name, net, tmp_path):
+    job = random_job(net) if isinstance(net, int) else solver_job(net, tmp_path)
+    arena_planner = ArenaPlanner(*job)
+    least = ask(smaller, job, 0, arena_planner=arena_planner)[0]
+    most = ask(smaller, job, 10**9, arena_planner=arena_planner)[0]
+    assert ask(name, job, 0, arena_planner=arena_planner)[0] <= least
+    for budget in {least, (least + most) // 2, (least + 3 * most) // 4}:
+        live, recomputed, _ = ask(name, job, budget, arena_planner=arena_planner)
+        assert live <= budget and recomputed <= ask(smaller, job, budget, arena_planner=arena_planner)[1]
 
 
 def test_what_backward_alone_reads_stays_beside_an_output_that_stays(tmp_path):
