@@ -1,5 +1,6 @@
 """`auto` on whole nets: ahead of every single strategy that fits, by the time that `plan` and `compare` print."""
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -53,3 +54,13 @@ def test_auto_is_hardly_ever_slower_with_a_larger_budget(net):
             continue
         assert seconds <= before * NEARLY, budget
         before = min(seconds, before)
+
+
+def test_in_slices_and_bands_more_bytes_take_no_more_time():
+    """Copies take most of the step here, and plans that were made for fewer bytes have most of them to lose."""
+    net = build_net("prototxt/vgg16/train_val.prototxt", batch=64)
+    device, costs = get_device("cuda", precision="tf32"), model_costs("cuda tf32")
+    costs = replace(costs, rates=replace(costs.rates, d2h=45e9, h2d=45e9))
+    job = job_of_net(net, device, costs).with_slices("conv1_1..pool3/8,fc6/rows/8,fc7/rows/4")
+    seconds = [Compiler(job.graphs, "auto", costs).compile(mib << 20).seconds for mib in (600, 800)]
+    assert seconds[1] < 0.9 * seconds[0]
