@@ -96,6 +96,9 @@ class Prefetch(Feed):
             self._process, self._thread = os.getpid(), None
         elif self._thread is not None:
             self._stop.set()
+            with contextlib.suppress(queue.Empty):
+                while True:  # a thread that waits for a free place ends now rather than when it polls
+                    self._ready.get_nowait()
             self._thread.join()
             self._thread = None
 

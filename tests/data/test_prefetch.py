@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from layermem.data import prefetch
 from layermem.data.feed import Feed
 from layermem.data.prefetch import Prefetch
 from layermem.errors import InputError
@@ -175,3 +176,14 @@ feed.close()
 def test_a_forked_child_reads_on_with_a_thread_of_its_own():
     # In a process of its own: a child that waits for a thread of its parent would stop this one as well.
     subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], check=True, timeout=30, cwd=ROOT)
+
+
+def test_a_thread_that_waits_with_a_full_queue_ends_at_once(monkeypatch):
+    monkeypatch.setattr(prefetch, "POLL_SECONDS", 60.0)
+    inner = Counting()
+    feed = Prefetch(inner, 2)
+    feed.next()
+    wait_until(lambda: inner.number == 4)
+    began = time.monotonic()
+    feed.close()
+    assert time.monotonic() - began < 30 and not ours()
