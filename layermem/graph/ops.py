@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -161,14 +161,31 @@ class Graph:
         if not names:
             return self
         if names not in self._fused:
-            chosen = [fused for fused in self.fused_updates if fused.name in names]
-            instead = {fused.covers[-1]: fused for fused in chosen}
-            gone = {name for fused in chosen for name in fused.covers[:-1]}
-            ops = tuple(instead.get(op.name, op) for op in self.ops if op.name not in gone)
+            ops = tuple(self._fusing([fused for fused in self.fused_updates if fused.name in names]))
             used = {b for op in ops for b in op.touches}
             buffers = {b.name: b for b in self.buffers.values() if b.persistent or b.name in used}
             self._fused[names] = Graph(self.name, buffers, ops, self.device, self.warnings, slices=self.slices)
         return self._fused[names]
+
+    def _fusing(self, chosen: Collection[Op]) -> Iterator[Op]:
+        """The ops with `chosen` where the last op runs that each covers.  What reads another of its results, such as
+        the update of a bias, comes behind it: in slices it may run before the weights are last read."""
+        instead = {fused.covers[-1]: fused for fused in chosen}
+        gone = {name for fused in chosen for name in fused.covers[:-1]}
+        unmade = {buffer: fused.name for fused in chosen for buffer in fused.writes}
+        waiting: dict[str, list[Op]] = {fused.name: [] for fused in chosen}
+        for op in self.ops:
+            fused = instead.get(op.name)
+            maker = next((unmade[buffer] for buffer in (*op.reads, *op.updates) if buffer in unmade), None)
+            if fused is not None:
+                unmade = {buffer: name for buffer, name in unmade.items() if name != fused.name}
+                yield from (fused, *waiting[fused.name])
+            elif op.name in gone:
+                continue
+            elif maker is not None:
+                waiting[maker].append(op)
+            else:
+                yield op
 
     @cached_property
     def position(self) -> dict[str, int]:

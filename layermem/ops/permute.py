@@ -50,7 +50,9 @@ class Permute(OpRecord):
         return all(size == 1 or a == b for size, a, b in zip(self.sizes, of_x, of_y, strict=True))
 
     def batch_sums(self, step: str) -> frozenset[str] | None:
-        return NO_SUMS if self.order[0] == 0 and self.sizes[0] == self.x.shape[0] == self.y.shape[0] else None
+        """Items stay where they are outermost on both sides; one side may join them with axes behind them."""
+        fewer, more = sorted((self.x.shape[0], self.y.shape[0]))
+        return NO_SUMS if self.order[0] == 0 and self.sizes[0] == fewer and more % fewer == 0 else None
 
 
 def cuts(tensor: Tensor, sizes: tuple[int, ...]) -> bool:

@@ -53,6 +53,7 @@ SUMS = [
     (ops.ArgMax(X, LABEL, None, 1, False), "forward", NOTHING),  # the places of each item
     (ops.Reshape(X, Tensor((4, 270))), "forward", NOTHING),
     (ops.Permute(X, X, X.shape, (0, 2, 3, 1)), "forward", NOTHING),
+    (ops.Permute(X, Tensor((24, 9, 1, 5)), X.shape, (0, 1, 2, 3)), "forward", NOTHING),  # images within items
     (ops.Crop(X, X, (0, 0, 1, 1)), "forward", NOTHING),
     (ops.AffineNorm(X, 1e-5, None, True), "backward", NOTHING),  # its statistics are parameters
     (replace(NORM, global_stats=True), "forward", NOTHING),

@@ -146,6 +146,22 @@ WIDE = f"""
             concat_param {{ axis: 2 }} }}
     {LOSS % "three"}
 """
+AXIS = f"""
+    {DATA} {conv("stem", "data", 4, 3)} {relu("stem")}
+    layer {{ name: "signal" type: "Reshape" bottom: "stem" top: "signal" reshape_param {{
+            shape {{ dim: 0 dim: 6 dim: 20 }} }} }}
+    layer {{ name: "axis" type: "Convolution" bottom: "signal" top: "axis" convolution_param {{ axis: 2 num_output: 3
+            weight_filler {{ type: "msra" }} }} }}
+    layer {{ name: "back" type: "Deconvolution" bottom: "axis" top: "back" convolution_param {{ axis: 2 num_output: 9
+            weight_filler {{ type: "msra" }} }} }}
+    {LOSS % "back"}
+"""
+PRODUCTS = f"""
+    {DATA}
+    layer {{ name: "rows" type: "InnerProduct" bottom: "data" top: "rows" inner_product_param {{ axis: 3 num_output: 7
+            weight_filler {{ type: "xavier" }} }} }}
+    {LOSS % "rows"}
+"""
 NETS = {
     "chain": CHAIN,
     "inception": INCEPTION,
@@ -158,6 +174,7 @@ NETS = {
     "words": WORDS,
     "rows": ROWS,
     "wide": WIDE,
+    "images within items": AXIS,
     "Euclidean": loss_net("EuclideanLoss", FIVE),
     "SigmoidCrossEntropy": loss_net("SigmoidCrossEntropyLoss", FIVE),
     "SmoothL1": loss_net("SmoothL1Loss", FIVE),
@@ -250,6 +267,14 @@ def test_gradients_behind_the_slices_have_the_same_bits_under_every_plan(device,
     step = Step(WIDE, device, cut.replace("wide_relu", "wide" if device.name == "cpu" else "wide_relu"), strategy)
     assert any(op.step == "wgrad" and op.layers[0] == "wide" and op.record.part is None for op in step.graph.ops)
     assert_same_bits(step, Step(WIDE, device, None))
+
+
+def test_an_update_that_is_fused_behind_the_slices_comes_before_that_of_its_bias(device):
+    """The bias of `score` is updated before its weights, which slices of the backward still read."""
+    step = Step(PRODUCTS, device, "..score/2", "nested")
+    if "InnerProductUpdate" in device.fusions:
+        assert "score.backward_update" in step.program.schedules[0].plan.order
+    assert_same_bits(step, Step(PRODUCTS, device, None))
 
 
 @pytest.mark.parametrize("cut", ["..pool1/2", "whole/2"])

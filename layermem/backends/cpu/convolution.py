@@ -15,7 +15,9 @@ from layermem.ops import CARRY, BatchSlice, Conv, ConvProblem, Deconv, OpRecord,
 
 
 def native(problem: ConvProblem, part: BatchSlice | None = None) -> cpu.ConvProblem:
-    first, items = (part.first, part.items) if part else (0, problem.n)
+    """`problem` has the images of `part`: one for each item, or more."""
+    each = problem.n // part.count if part else 1
+    first, items = (each * part.first, each * part.items) if part else (0, problem.n)
     return cpu.ConvProblem(
         n=problem.n, c=problem.c, h=problem.h, w=problem.w, k=problem.k, kernel=problem.kernel, stride=problem.stride,
         pad=problem.pad, dilation=problem.dilation, groups=problem.groups, first=first, of=items,
