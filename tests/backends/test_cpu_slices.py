@@ -114,6 +114,16 @@ ITEMS = {
     "softmax of short rows": Case('type: "Softmax"', [(10,)], 20, [(1, 19), (10, 10)]),
     "softmax of rows": Case('type: "Softmax"', [(100,)], 20, [(1, 19)]),
     "relu": Case('type: "ReLU"', [(5, 9, 9)], 4, [(1, 3)]),
+    "products": Case('type: "Scale" scale_param { axis: 0 }', [(6, 15, 14)] * 2, 4, [(1, 3), (1,) * 4]),
+    "products of rows": Case('type: "Scale" scale_param { axis: 0 }', [(70,)] * 2, 4, [(1, 3), (1,) * 4]),
+    "factors of items": Case('type: "Scale" scale_param { axis: 0 }', [(6, 15, 14), ()], 4, [(1, 3), (2, 2)]),
+    "factors of channels": Case('type: "Scale" scale_param { axis: 0 }', [(6, 15, 14), (6,)], 4, [(1, 3), (2, 2)]),
+    "factors of channels, one pixel": Case('type: "Scale" scale_param { axis: 0 }', [(6, 1, 1), (6,)], 4, [(1, 3)]),
+    "factors of rows": Case('type: "Scale" scale_param { axis: 0 }', [(6, 200, 3), (6, 200)], 4, [(1, 3), (2, 2)]),
+    "factors of rows of a matrix": Case('type: "Scale" scale_param { axis: 0 }', [(300,), ()], 40, [(1, 39), (20, 20)]),
+    "biases of items": Case('type: "Bias" bias_param { axis: 0 }', [(6, 15, 14), ()], 4, [(1, 3), (2, 2)]),
+    "biases of channels": Case('type: "Bias" bias_param { axis: 0 }', [(6, 15, 14), (6,)], 4, [(1, 3), (2, 2)]),
+    "biases of rows of a matrix": Case('type: "Bias" bias_param { axis: 0 }', [(300,), ()], 40, [(1, 39), (20, 20)]),
     "many rows of an inner product": inner_product((40,), 70, 40, [(3, 37), (20, 20)], "bias_term: false"),
 }
 

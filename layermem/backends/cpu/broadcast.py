@@ -23,17 +23,18 @@ class Broadcast:
     nbytes       of the operand, aligned
 
     Of N x C x H x W, an operand over C makes one block, one over N x C a block for each image, and one over C x H x W
-    one block, once it is transposed.
+    one block, once it is transposed.  A slice of one item has blocks like those of a slice of several.
     """
 
     def __init__(self, op: Scale | Bias):
         x = op.x
         spans = [axis not in op.summed for axis in range(len(x.shape))]
-        runs = merge_axes(x.shape, spans)
+        of_items = op.part is not None and spans[0]
+        runs = merge_axes(x.shape, spans, keeps_first=of_items)
         inner = runs.pop()[0] if runs and not runs[-1][1] else 1
         channels = runs.pop()[0] if runs else 1
         outer = runs.pop()[0] if runs else 1
-        if outer == channels == 1:  # one number for all of x: rows, which threads can share
+        if outer == channels == 1 and not of_items:  # one number for all of x: rows, which threads can share
             outer, inner = inner // x.stored[-1], x.stored[-1]
         self.shape, self.outer, self.width = cpu.Channels(outer, channels, inner), outer, channels
         self.inner = inner
@@ -71,13 +72,14 @@ class Broadcast:
         return workspace, False, [back]
 
 
-def merge_axes(shape: tuple[int, ...], spans: list[bool]) -> list[tuple[int, bool]]:
-    """(size, spanned) of the axes of memory; neighbours that are both spanned, or both not, are one."""
+def merge_axes(shape: tuple[int, ...], spans: list[bool], *, keeps_first: bool = False) -> list[tuple[int, bool]]:
+    """(size, spanned) of the axes of memory, without those of size 1 but for the first if it is to be kept; neighbours
+    that are both spanned, or both not, are one."""
     runs: list[tuple[int, bool]] = []
     for axis in (0, 2, 3, 1) if len(shape) == 4 else range(len(shape)):
         if runs and runs[-1][1] == spans[axis]:
             runs[-1] = (runs[-1][0] * shape[axis], spans[axis])
-        elif shape[axis] > 1:
+        elif shape[axis] > 1 or (axis == 0 and keeps_first):
             runs.append((shape[axis], spans[axis]))
     return runs
 

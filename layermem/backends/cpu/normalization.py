@@ -328,7 +328,7 @@ def sums_of_slice(op: Scale | Bias, call: CpuCall, role: str | None, kind: str, 
 def scale_backward(op: Scale, call: CpuCall) -> list[Launch]:
     broadcast, dbias_role = Broadcast(op), f"d{op.bias}" if op.bias else None
     copies = call.workspace + cpu.scale_backward_workspace_bytes(broadcast.shape)
-    if is_slice(op) and not broadcast.leading:
+    if is_slice(op) and op.operand.startswith("w"):
         factor, before = broadcast.operand(call, op.operand, copies)
         sums = sums_of_slice(op, call, f"d{op.operand}", "product", copies + broadcast.nbytes)
         sums += sums_of_slice(op, call, dbias_role, "plain", copies + 2 * broadcast.nbytes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from layermem.backends.cuda.base import CudaCall, kernel
+from layermem.backends.cuda.base import CudaCall, kernel, whole_batch
 from layermem.backends.cuda.channel_sums import Columns, channel_sums
 from layermem.backends.cuda.copy import copy
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, launch, vector_width
@@ -54,11 +54,15 @@ def bias_forward(op: Bias, call: CudaCall) -> Iterator[Launch]:
 
 def columns(op: Scale | Bias) -> Columns | None:
     """x as [outer][operand][inner], if the operand lies so in memory; of a slice of a batch, all of the batch's where
-    the sums are over items, and as many parts where they are not."""
-    at, part = columns_of(op), op.part
-    if at is None or part is None:
-        return at
-    return at.within(part) if 0 in op.summed else replace(at, alike=at.columns // part.count * part.items)
+    the sums are over items, and a share of its columns where they are not: those of one item alone may lie otherwise."""
+    part = op.part
+    if part is None:
+        return columns_of(op)
+    if 0 in op.summed:
+        at = columns_of(op)
+        return None if at is None else at.within(part)
+    at = columns_of(replace(op, x=whole_batch(op.x, part)))
+    return None if at is None else replace(at, columns=part.share(at.columns), alike=at.columns)
 
 
 def columns_of(op: Scale | Bias) -> Columns | None:

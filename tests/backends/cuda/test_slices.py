@@ -293,6 +293,14 @@ def test_the_gradient_of_a_scale_by_item_takes_the_parts_of_the_whole_batch():
     Slices('type: "Scale" scale_param { axis: 0 }', [(300, 5000), (300,)], (150, 150)).check()
 
 
+@pytest.mark.parametrize("kind", ["Scale", "Bias"])
+@pytest.mark.parametrize("operand", [(4,), (4, 6), (4, 6, 15, 14)], ids=str)
+def test_factors_by_item_are_those_of_the_whole_batch(kind, operand):
+    """Those of a slice of one item, whose axis has no length, too."""
+    for counts in ((1, 3), (2, 2)):
+        Slices(f'type: "{kind}" {kind.lower()}_param {{ axis: 0 }}', [(4, 6, 15, 14), operand], counts).check()
+
+
 @pytest.mark.parametrize("adds", [False, True])
 def test_the_gradient_of_a_table_is_that_of_the_whole_batch(adds):
     text = 'type: "Embed" embed_param { input_dim: 5 num_output: 6 }'
