@@ -1,11 +1,12 @@
 """Random nets and solvers under random plans, each held against strategy `caffe` bit by bit.
 
-    python tools/random_nets.py [--seconds 60 | --count N] [--seed S] [--only N]
+    python tools/random_nets.py [--seconds 60 | --count N] [--seed S] [--only N] [--sliced]
 
 A net of tools/campaign/net_grammar.py gets a random solver, device and instruction set.  Strategy `caffe` trains it for
 two or three iterations with tests; then other strategies do, each under a budget (none, its minimum, or one between), a
 host budget or a spill folder, a number of threads, with or without poison, in one run or resumed from a snapshot; and
 half of them in slices of the batch: the whole step, layers from the input, or a range, where these can be sliced.
+With --sliced nets keep the items of a batch apart, and all runs are in slices.
 
 findings   snapshots or losses whose bits differ from those of `caffe`; training that diverges in one run only
            a refusal of a budget that is not below the minimum, or none of one that is
@@ -30,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import tools.campaign.native_build  # noqa: F401  before layermem._native
 from layermem._native import cpu
+from layermem.backends.arena import WORD
 from layermem.backends.base import Device
 from layermem.backends.cpu import CpuDevice
 from layermem.backends.reference import ReferenceDevice
@@ -48,6 +50,7 @@ from tools.campaign.net_grammar import random_net
 from tools.campaign.session import Campaign, add_arguments, time_limit
 
 SLICED = 0.5  # share of the runs that are in slices, where they can
+DRAWS = 4  # of layers to slice for one run, with --sliced
 RUNS = 5  # of a net, beside the one of strategy `caffe`
 SLACK = 48 << 20  # bytes that training may add to the resident set beside the arenas
 LEAK = 256 << 20  # bytes that all nets together may leave in it
@@ -130,8 +133,18 @@ def random_solver(rng: random.Random, iterations: int) -> str:
     return "\n".join(filter(None, fields)) + "\n"
 
 
-def solver_text(rng: random.Random, iterations: int) -> str:
-    return f'{random_solver(rng, iterations)}net_param {{ name: "random"\n{random_net(rng)}}}\n'
+def solver_text(rng: random.Random, iterations: int, item_by_item: bool = False) -> str:
+    return f'{random_solver(rng, iterations)}net_param {{ name: "random"\n{random_net(rng, item_by_item)}}}\n'
+
+
+def in_slices(runs: Sequence[Run], rng: random.Random, job: Job, always: bool) -> list[Run]:
+    """A share of the runs, or all of them, in slices, as far as the layers that are drawn can be sliced."""
+    results = []
+    for run in runs:
+        draws = DRAWS if always else int(rng.random() < SLICED)
+        sliced = (run.sliced(rng, job) for _ in range(draws))
+        results.append(next((each for each in sliced if each.slices != NO_SLICES), run))
+    return results
 
 
 # -- one run ---------------------------------------------------------------------------------------------------------
@@ -206,12 +219,13 @@ def check_memory(solver: Solver, budget: int | None, run: Run, tested: bool, gro
 
 
 def written_bytes(schedules: Sequence[Schedule]) -> int:
-    """The end of the highest buffer that these write: an op need not write all of its workspace."""
+    """The end of the highest buffer that these write: an op need not write all of its workspace, and a mask of a byte
+    may be that of untouched memory."""
     return max(
         aligned(r.offset + r.nbytes)
         for schedule in schedules
         for r in schedule.residencies
-        if not r.host and not r.buffer.endswith(".workspace")
+        if not r.host and not r.buffer.endswith(".workspace") and r.nbytes >= WORD
     )
 
 
@@ -232,9 +246,9 @@ def reset_peak() -> None:
 # -- one net ---------------------------------------------------------------------------------------------------------
 
 
-def try_net(campaign: Campaign, index: int, rng: random.Random, folder: Path) -> None:
+def try_net(campaign: Campaign, index: int, rng: random.Random, folder: Path, sliced: bool = False) -> None:
     iterations = rng.randint(2, 3)
-    text = solver_text(rng, iterations)
+    text = solver_text(rng, iterations, sliced)
     device = ReferenceDevice() if rng.random() < 0.15 else CpuDevice()
     if isinstance(device, CpuDevice):
         cpu.set_isa(rng.choice(cpu.available_isas()))
@@ -249,7 +263,8 @@ def try_net(campaign: Campaign, index: int, rng: random.Random, folder: Path) ->
             if expected is None:
                 expected = bits
                 job = job_of(build_nets(file := read_solver_text(text, "solver.prototxt")), file, device)
-                runs = [each.sliced(rng, job) if rng.random() < SLICED else each for each in runs]
+                runs = in_slices(runs, rng, job, sliced)
+                campaign.count("nets in slices", any(each.slices != NO_SLICES for each in runs))
             if bits != expected:
                 raise Different("ends in other bits than strategy caffe")
             campaign.count("diverged runs" if bits == DIVERGED else "runs")
@@ -273,12 +288,15 @@ def try_net(campaign: Campaign, index: int, rng: random.Random, folder: Path) ->
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
-    campaign = Campaign.from_arguments("random_nets", parser.parse_args())
+    parser.add_argument("--sliced", action="store_true", help="nets that can be sliced, in slices alone")
+    options = parser.parse_args()
+    campaign = Campaign.from_arguments("random_nets", options)
+    campaign.words = " --sliced" * options.sliced
     before = memory("VmRSS")
     for index, rng in campaign.inputs():
         campaign.note(index)
         with tempfile.TemporaryDirectory(prefix="layermem-") as folder:
-            try_net(campaign, index, rng, Path(folder))
+            try_net(campaign, index, rng, Path(folder), options.sliced)
     if (grown := memory("VmRSS") - before) > LEAK:
         campaign.report(index, f"{grown:,} bytes more are resident than before the first net", {})
     return campaign.finish()

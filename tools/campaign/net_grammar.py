@@ -37,14 +37,14 @@ class NetWriter:
     item_by_item   whether layers that mix the items of a batch are left out, as far as that is seen here
     """
 
-    def __init__(self, rng: random.Random):
+    def __init__(self, rng: random.Random, item_by_item: bool = False):
         self.rng = rng
         self.layers: list[str] = []
         self.blobs: dict[str, Shape] = {}
         self.unread: dict[str, None] = {}
         self.learned: dict[str, None] = {}  # blobs that depend on a parameter
         self.shared: dict[tuple[object, ...], str] = {}  # what must agree -> names of its parameters
-        self.item_by_item = self.chance(ITEM_BY_ITEM)
+        self.item_by_item = self.chance(ITEM_BY_ITEM) or item_by_item
         self.batch = 0
 
     @property
@@ -502,8 +502,9 @@ def attempt(step: Production, w: NetWriter) -> None:
         step(w)
 
 
-def random_net(rng: random.Random) -> str:
-    w = NetWriter(rng)
+def random_net(rng: random.Random, item_by_item: bool = False) -> str:
+    """`item_by_item`: of layers that keep the items of a batch apart, where half of the nets are otherwise."""
+    w = NetWriter(rng, item_by_item)
     while not w.blobs:
         attempt(data, w)
     for _ in range(rng.randint(3, 18)):
