@@ -54,7 +54,7 @@ def bias_forward(op: Bias, call: CudaCall) -> Iterator[Launch]:
 
 def columns(op: Scale | Bias) -> Columns | None:
     """x as [outer][operand][inner], if the operand lies so in memory; of a slice of a batch, all of the batch's where
-    the sums are over items, and a share of its columns where they are not: those of one item alone may lie otherwise."""
+    the sums are over items, and a share of its columns where they are not: one item alone may lie otherwise."""
     part = op.part
     if part is None:
         return columns_of(op)
