@@ -139,13 +139,17 @@ class _Process:
 
     def last_words(self) -> str:
         """What the sanitizer said; the process is gone afterwards."""
-        status = self.close()
+        status = self._end()
         self.report.seek(0)
         said, _, _ = self.report.read().decode(errors="replace").strip().partition("Shadow bytes")
         self.report.close()
         return said or f"the worker ended with status {status}"
 
-    def close(self) -> int:
+    def close(self) -> None:
+        self._end()
+        self.report.close()
+
+    def _end(self) -> int:
         atexit.unregister(self.close)
         with contextlib.suppress(BrokenPipeError):
             self.requests.close()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ import pytest
 from tests.emulator.build import MODES
 from tests.emulator.emulate import EmulationError, at, load, pack
 
+ROOT = Path(__file__).resolve().parents[2]
 SOURCE = "tests/emulator/kernels/elementwise.cu"
 
 
@@ -92,3 +96,15 @@ def test_a_block_that_fails_leaves_nothing_behind_for_the_next_launch():
             kernels.launch("wrong", 1, 64, pack("PPi", y, x, 50))
         kernels.launch("right", 1, 64, pack("PPi", y, x, 50))
         assert np.array_equal(y, x[::-1])
+
+
+def test_a_worker_leaves_no_open_file_at_exit():
+    program = f"""
+import numpy as np
+from tests.emulator.emulate import load, pack
+x = np.ones(9, np.float32)
+load({SOURCE!r}, "asan").launch("scale_add", 1, 256, pack("PPPif", x, x, None, 9, 2.0))
+"""
+    command = [sys.executable, "-W", "always::ResourceWarning", "-c", program]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
