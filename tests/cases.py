@@ -582,6 +582,8 @@ scale("Scale of C x H", "bias_term: true num_axes: 2", small=ODD)
 scale("Scale of C x H x W", "axis: 1 num_axes: -1", **BIG)
 scale("Scale by C", "axis: 1", medium=[IMAGE, (6,)])
 scale("Scale by N x C", "axis: 0", medium=[IMAGE, IMAGE[:2]], timing=[BATCH, BATCH[:2]])
+scale("Scale by N", "axis: 0", medium=[IMAGE, IMAGE[:1]])
+scale("Scale by all axes", "axis: 0", medium=[IMAGE, IMAGE])
 scale("Scale of one number", "num_axes: 0 bias_term: true", medium=IMAGE)
 scale("Scale of N", "axis: 0 num_axes: 1 bias_term: true", medium=IMAGE)
 scale("Scale of C x H, from axis 1", "axis: 1 num_axes: 2 bias_term: true", medium=IMAGE)
@@ -592,6 +594,7 @@ scale("Scale of everything", "axis: 0 num_axes: -1 bias_term: true", medium=IMAG
 scale("Scale of three axes", "axis: 2 bias_term: true", medium=(3, 4, 5))
 scale("Bias", "", "Bias", **BIG)
 scale("Bias by N x C", "axis: 0", "Bias", medium=[IMAGE, (2, 6)])
+scale("Bias by N", "axis: 0", "Bias", medium=[IMAGE, IMAGE[:1]])
 scale("Bias of C x H x W", "axis: 1 num_axes: -1", "Bias", medium=IMAGE)
 
 

@@ -58,6 +58,14 @@ class OpCase:
         """The same layer over other bottoms."""
         return replace(self, sizes={"medium": shapes})
 
+    def of_items(self, items: int) -> OpCase | None:
+        """The medium case over a batch of so many; None where a bottom has another first axis, or the text a shape."""
+        shapes = self.sizes.get("medium", ())
+        batches = {shape[:1] for shape in shapes}
+        if len(batches) != 1 or batches <= {(), (1,)} or "dim:" in self.text:
+            return None
+        return self.at(*((items, *shape[1:]) for shape in shapes))
+
     def layer(self, size: str = "medium") -> Layer:
         shapes = self.shapes(size)
         if self.normalized:

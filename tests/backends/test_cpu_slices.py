@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -14,7 +14,9 @@ from layermem.errors import LayermemError
 from layermem.layers.base import Layer, Step
 from layermem.ops import CARRY, BatchSlice, OpRecord, Tensor
 from tests import batch_norm_slices
+from tests.cases import CASES
 from tests.layers.harness import TRAIN, Run, layer_of, wants_of
+from tests.op_case import OpCase
 
 Arrays = dict[str, np.ndarray]
 
@@ -29,6 +31,7 @@ class Case:
     counts: Sequence[Sequence[int]]
     labels: dict[int, int] | None = None  # bottoms that hold labels, and how many classes there are
     phase: int = TRAIN
+    drawn: OpCase | None = None  # draws the bottoms and parameters
 
     def layer(self, items: int) -> Layer:
         return layer_of(self.text, *((items, *shape) for shape in self.shapes), phase=self.phase)
@@ -128,6 +131,26 @@ ITEMS = {
 }
 
 
+def sliceable() -> Iterator[Case]:
+    """Those of tests/cases.py, in slices of one item and of two."""
+    for op_case in CASES.values():
+        of_three = op_case.of_items(3)
+        if of_three is None or op_case.normalized or op_case.residual or op_case.relu or op_case.saved:
+            continue
+        layer, part = of_three.layer(), BatchSlice(0, 1, 3)
+        results = [(step.record or layer.record, step) for step in steps_of(layer)]
+        sums = [(record, step, record.batch_sums(step.step)) for record, step in results]
+        if any(roles is None for _, _, roles in sums) or any(
+            cpu_kernels.carry_bytes(replace(record, part=part), step.step, role) is None
+            for record, step, roles in sums
+            for role in roles & set(step.writes)
+        ):
+            continue
+        shapes = [shape[1:] for shape in of_three.shapes("medium")]
+        labels = None if op_case.labels is None else {op_case.labels: op_case.classes}
+        yield Case(op_case.text, shapes, 3, [(1, 2)], labels, op_case.phase, of_three)
+
+
 @pytest.fixture(params=cpu.available_isas(), autouse=True)
 def isa(request):
     cpu.set_isa(request.param)
@@ -139,6 +162,11 @@ def empty(tensor: Tensor) -> np.ndarray:
     """Its memory, channels-last: NaN, or 0xFF."""
     kind = np.dtype(tensor.dtype)
     return np.full(tensor.nbytes, 0xFF, np.uint8).view(kind).reshape(tensor.stored)
+
+
+def in_memory(values: np.ndarray) -> np.ndarray:
+    """Channels-last, as float32."""
+    return np.array(values.transpose(0, 2, 3, 1) if values.ndim == 4 else values, np.float32, order="C")
 
 
 def run(record: OpRecord, step: str, arrays: Arrays, accumulated: Sequence[str] = ()) -> None:
@@ -173,6 +201,10 @@ def operands(case: Case, layer: Layer) -> Arrays:
             else:
                 values = rng.standard_normal(tensor.stored)
             arrays[f"{stem}{i}"] = np.asarray(values, np.float32)
+    if case.drawn is not None:
+        xs, ws = case.drawn.inputs(layer, rng)
+        drawn = {f"{stem}{i}": value for stem, values in (("x", xs), ("w", ws)) for i, value in enumerate(values)}
+        arrays |= {role: in_memory(value) for role, value in drawn.items()}
     if layer.type == "MultinomialLogisticLoss" or "STOCHASTIC" in case.text:
         arrays["x0"] = np.abs(arrays["x0"]) + np.float32(0.1)
     return arrays
@@ -290,6 +322,11 @@ def test_slices_give_the_loss_of_the_whole_batch(case):
 
 @pytest.mark.parametrize("case", ITEMS.values(), ids=ITEMS)
 def test_slices_give_the_items_of_the_whole_batch(case):
+    compare(case)
+
+
+@pytest.mark.parametrize("case", [*sliceable()], ids=lambda case: case.drawn.name)
+def test_every_op_case_gives_the_bits_of_the_whole_batch_in_slices(case):
     compare(case)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import accumulate, pairwise
 
@@ -17,7 +17,9 @@ from layermem.ops import CARRY, OPEN, BatchSlice, ContrastiveLoss, OpRecord
 from layermem.utils.units import aligned
 from tests import batch_norm_slices
 from tests.backends.cuda.harness import CONTEXT, PLAIN, Memory, Way, first_step, layer_of, record_of, run_op
-from tests.layers.harness import Run, wants_of
+from tests.cases import CASES
+from tests.layers.harness import TRAIN, Run, wants_of
+from tests.op_case import OpCase
 
 GRADIENTS = ("dx", "dw")
 OF_THE_WHOLE = ("items", "normalizer")  # fields that a slice's record takes from that of the whole batch
@@ -47,6 +49,7 @@ class Slices:
     way: Way = PLAIN
     adds: bool = False  # gradients to what is there
     overlaid: bool = False
+    weights: Sequence[np.ndarray] = ()  # of parameters, where they are not random normal numbers
 
     def check(self) -> None:
         """Every step, with equal bits in every role that it writes."""
@@ -55,7 +58,7 @@ class Slices:
         for i, shape in enumerate(self.shapes):
             known[f"x{i}"] = self.values.get(i, rng.standard_normal(shape))
         for i, param in enumerate(layer.params):
-            known[f"w{i}"] = rng.standard_normal(param.tensor.shape)
+            known[f"w{i}"] = self.weights[i] if self.weights else rng.standard_normal(param.tensor.shape)
         for i, top in enumerate(layer.tops):
             known[f"dy{i}"] = rng.standard_normal(top.shape)
         memory = Memory()
@@ -293,12 +296,34 @@ def test_the_gradient_of_a_scale_by_item_takes_the_parts_of_the_whole_batch():
     Slices('type: "Scale" scale_param { axis: 0 }', [(300, 5000), (300,)], (150, 150)).check()
 
 
-@pytest.mark.parametrize("kind", ["Scale", "Bias"])
-@pytest.mark.parametrize("operand", [(4,), (4, 6), (4, 6, 15, 14)], ids=str)
-def test_factors_by_item_are_those_of_the_whole_batch(kind, operand):
-    """Those of a slice of one item, whose axis has no length, too."""
-    for counts in ((1, 3), (2, 2)):
-        Slices(f'type: "{kind}" {kind.lower()}_param {{ axis: 0 }}', [(4, 6, 15, 14), operand], counts).check()
+def sliceable() -> Iterator[OpCase]:
+    """Cases of tests/cases.py that slices compute, of four items; masks of bits do not begin with an item."""
+    for case in CASES.values():
+        of_four = case.of_items(4)
+        if of_four is None or case.normalized or case.residual or case.relu or case.saved or case.phase != TRAIN:
+            continue
+        layer, part = of_four.layer(), BatchSlice(0, 1, 4)
+        wants = wants_of(layer)
+        steps = [first_step(layer, wants), *layer.backward(wants)]
+        sums = [(record_of(layer, step), step, record_of(layer, step).batch_sums(step.step)) for step in steps]
+        if any("mask" in step.writes or roles is None for _, step, roles in sums) or any(
+            cuda_kernels.carry_bytes(replace(record, part=part), step.step, role) is None
+            for record, step, roles in sums
+            for role in roles & set(step.writes)
+        ):
+            continue
+        if all(cuda_kernels.implements(record, step.step) for record, step, _ in sums):
+            yield of_four
+
+
+@pytest.mark.parametrize("case", [*sliceable()], ids=lambda case: case.name)
+def test_every_op_case_gives_the_bits_of_the_whole_batch_in_slices(case):
+    """One item alone may lie otherwise than two.  All slices of a step have as many."""
+    layer = case.layer()
+    xs, ws = case.inputs(layer, np.random.default_rng(2))
+    whole = record_of(layer, first_step(layer, wants_of(layer))).counted_whole
+    for counts in ((1,) * 4, (2, 2)):
+        Slices(case.text, case.shapes("medium"), counts, dict(enumerate(xs)), whole, weights=ws).check()
 
 
 @pytest.mark.parametrize("adds", [False, True])
