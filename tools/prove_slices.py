@@ -4,7 +4,8 @@
 
 Each net without BatchNorm is trained for two iterations on noise: once without slices, then with the whole step and
 with its first layers in 2, 4 and as many slices as it has items.  Batch and pixels are small (NETS says how small); the
-layers are those of the file.  `emulated` is the cuda device on the fake driver of tests/emulator.
+layers are those of the file, of the nets called narrow with a share of its channels.  `emulated` is the cuda device on
+the fake driver of tests/emulator.
 
 equal     losses, gradients and, after the second iteration, weights and momentum.  The learning rate is a power of two
           and weights do not decay, so after one iteration the momentum has the bits of the gradient, scaled
@@ -22,7 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -31,7 +32,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from layermem.backends.base import get_device
 from layermem.errors import InputError
 from layermem.job import NO_SLICES
-from layermem.proto.read import read_solver
+from layermem.proto.read import SolverFile, net_of_message, read_net, read_solver, resolve_path
+from layermem.proto.schema import NetParameter
 from layermem.solver.solver import Solver
 from layermem.utils.units import aligned
 
@@ -39,6 +41,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RATE = 2.0**-10
 ITERATIONS = 2
 EMULATED = "emulated"
+WIDE = 64  # heads of detectors have no multiple of it
 
 
 @dataclass(frozen=True)
@@ -49,16 +52,35 @@ class Small:
     inputs  shapes by name of tops without the axis of the items, where the file's are too large; the tops of labels
             that have no axis but that one are not named
     last    layer at which the first layers that are sliced end
+    narrow  what channels are divided by where they are a multiple of WIDE
     """
 
     file: str
     items: int
     last: str
     inputs: Mapping[str, tuple[int, ...]]
+    narrow: int = 1
+
+    def solver(self) -> SolverFile:
+        file = read_solver(str(ROOT / self.file))
+        if self.narrow == 1:
+            return file
+        net = read_net(resolve_path(file.message.net, file.path))
+        message = NetParameter()
+        message.CopyFrom(net.message)
+        for layer in message.layer:
+            outputs = layer.convolution_param.num_output
+            if outputs and outputs % WIDE == 0:
+                layer.convolution_param.num_output = outputs // self.narrow
+        file.message.ClearField("net")
+        file.message.net_param.CopyFrom(message)
+        return replace(file, nets={"net_param": (net_of_message(message, net.path),)})
 
 
-def small(name: str, items: int, last: str, file: str = "solver_dummy", **inputs: tuple[int, ...]) -> Small:
-    return Small(f"prototxt/{name}/{file}.prototxt", items, last, inputs)
+def small(
+    name: str, items: int, last: str, file: str = "solver_dummy", narrow: int = 1, **inputs: tuple[int, ...]
+) -> Small:
+    return Small(f"prototxt/{name}/{file}.prototxt", items, last, inputs, narrow)
 
 
 NETS = {
@@ -74,7 +96,9 @@ NETS = {
     "siamese": small("siamese", 8, "pool1_p", pair_data=(2, 28, 28), sim=()),
     "squeezenet10": small("squeezenet10", 4, "pool4", data=(3, 67, 67), label=()),
     "ssd300": small("ssd300", 2, "pool2", data=(3, 300, 300)),
+    "ssd300_narrow": small("ssd300", 4, "pool2", data=(3, 300, 300), narrow=4),
     "unet": small("unet", 2, "pool_d1c-2a", data=(1, 188, 188), label=(1, 4, 4)),
+    "unet_narrow": small("unet", 4, "pool_d1c-2a", data=(1, 188, 188), label=(1, 4, 4), narrow=4),
     "vgg16": small("vgg16", 4, "pool3", data=(3, 32, 32), label=()),
     "vgg19": small("vgg19", 4, "pool3", data=(3, 32, 32), label=()),
 }
@@ -91,7 +115,7 @@ class Trained:
 
 
 def train(net: Small, device: str, slices: str) -> Trained:
-    file = read_solver(str(ROOT / net.file))
+    file = net.solver()
     message = file.message
     message.base_lr, message.momentum, message.weight_decay = RATE, 0.9, 0
     del message.test_iter[:]
