@@ -91,6 +91,7 @@ NETS = {
     "cifar10_quick": small("cifar10", 8, "pool2", "quick_solver_dummy", data=(3, 32, 32), label=()),
     "digits": small("digits", 8, "pool1", "solver", data=(1, 8, 8), label=()),
     "googlenet": small("googlenet", 4, "pool2/3x3_s2", data=(3, 224, 224), label=()),
+    "googlenet_narrow": small("googlenet", 4, "pool2/3x3_s2", data=(3, 224, 224), label=(), narrow=4),
     "lstm_lm": small("lstm_lm", 8, "embed"),
     "mnist": small("mnist", 8, "pool1", data=(1, 28, 28), label=()),
     "siamese": small("siamese", 8, "pool1_p", pair_data=(2, 28, 28), sim=()),
