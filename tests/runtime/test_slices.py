@@ -269,7 +269,7 @@ def test_gradients_behind_the_slices_have_the_same_bits_under_every_plan(device,
     assert_same_bits(step, Step(WIDE, device, None))
 
 
-def test_an_update_that_is_fused_behind_the_slices_comes_before_that_of_its_bias(device):
+def test_an_update_fused_behind_the_slices_comes_before_that_of_its_bias(device):
     """The bias of `score` is updated before its weights, which slices of the backward still read."""
     step = Step(PRODUCTS, device, "..score/2", "nested")
     if "InnerProductUpdate" in device.fusions:
