@@ -238,7 +238,7 @@ def kernel_compilations() -> list[Compilation]:
     flags = [*COMPILE, *OPTIMIZE, *INSTRUMENT]
     microkernels = [path for path in sources if path.parent.name == "microkernels"]
     work = []
-    for part in ("planning", "cpu"):
+    for part in ("planning", "cpu", "distributed"):
         files = [path for path in sources if path.is_relative_to(INCLUDE / part) and path not in microkernels]
         work += compilations(files, flags, STANDARD_HEADERS, "")
     work += compilations([path for path in sources if path.parent == INCLUDE], flags, STANDARD_HEADERS, "")

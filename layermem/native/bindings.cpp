@@ -8,6 +8,9 @@
 
 namespace layermem {
 void bind_cpu(pybind11::module_& m);  // cpu/bindings/bind_cpu.cpp: kernels on pointers
+namespace distributed {
+void bind_distributed(pybind11::module_& m);  // distributed/bindings/bind_distributed.cpp: sums of ranks
+}
 }  // namespace layermem
 
 PYBIND11_MODULE(_native, m) {
@@ -19,6 +22,7 @@ PYBIND11_MODULE(_native, m) {
     layermem::planning::bind_polish(m);
     layermem::planning::bind_placement(m);
     layermem::bind_cpu(m);
+    layermem::distributed::bind_distributed(m);
     m.def("exit_on_bus_error", &layermem::exit_on_bus_error,
           "End the process with a sentence and exit code 4, not with a signal, where a mapped file fails.");
 }
