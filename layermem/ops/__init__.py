@@ -17,6 +17,14 @@ from layermem.ops.base import (
     Window,
     roles,
 )
+from layermem.ops.communication import (
+    AllGather,
+    Communication,
+    MovingAverage,
+    NormOfRows,
+    ReduceScatter,
+    RowSquares,
+)
 from layermem.ops.convolution import Conv, ConvNd, ConvNdProblem, ConvProblem, Deconv, DeconvNd
 from layermem.ops.detection import DetectionEvaluate, DetectionOutput, MultiBoxLoss, Suppression
 from layermem.ops.dropout import Dropout
@@ -49,11 +57,12 @@ from layermem.ops.resize import Crop, Interp, Resampling
 from layermem.ops.roi_pooling import PsRoiPool, RoiPool
 from layermem.ops.shape import Concat, Partition, Reshape, Silence, Slice, Split, Tile
 from layermem.ops.softmax import Accuracy, InfogainLoss, Scores, Softmax, SoftmaxLoss
-from layermem.ops.update import RULES, GradientNorm, Update
+from layermem.ops.update import ACCUMULATE, RULES, GradientNorm, Update
 from layermem.ops.upsample import Unpool, Upsample
 from layermem.ops.yolo import GridDetections, GridLoss, RegionLoss
 
 __all__ = [
+    "ACCUMULATE",
     "CARRY",
     "ITEMSIZE",
     "LRN",
@@ -64,6 +73,7 @@ __all__ = [
     "WHOLE",
     "Accuracy",
     "AffineNorm",
+    "AllGather",
     "ArgMax",
     "Axpy",
     "BandRules",
@@ -73,6 +83,7 @@ __all__ = [
     "BatchSlice",
     "Bias",
     "Carry",
+    "Communication",
     "Concat",
     "ContrastiveLoss",
     "Conv",
@@ -106,8 +117,10 @@ __all__ = [
     "Kind",
     "L2Norm",
     "LstmUnit",
+    "MovingAverage",
     "MultiBoxLoss",
     "MultinomialLogisticLoss",
+    "NormOfRows",
     "OpRecord",
     "PReLU",
     "Parameter",
@@ -119,6 +132,7 @@ __all__ = [
     "PsRoiPool",
     "Python",
     "ReadsLabels",
+    "ReduceScatter",
     "Reduction",
     "RegionLoss",
     "ReluMask",
@@ -127,6 +141,7 @@ __all__ = [
     "ResidualGrad",
     "RoiPool",
     "RowBand",
+    "RowSquares",
     "Scale",
     "Scores",
     "SigmoidCrossEntropyLoss",

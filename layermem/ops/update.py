@@ -7,17 +7,28 @@ from dataclasses import dataclass
 from layermem.ops.base import OpRecord, Tensor
 
 RULES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")
+ACCUMULATE = "Accumulate"  # beside them: w0 += dw0, for the gradients of several micro-batches; there is no h0
 
 
 @dataclass(frozen=True)
 class Update(OpRecord):
-    """update   w0, h0, h1 change by dw0 [, norm] according to `rule` (one of RULES)"""
+    """update   w0, h0, h1 change by dw0 [, norm] according to `rule` (one of RULES, or ACCUMULATE)
+
+    tensor      of dw0, h0 and h1: the parameter's, or that of some of its rows
+    first_row   of these; w0 has all rows
+    """
 
     rule: str
     parameter: str
     tensor: Tensor
     lr_mult: float = 1.0
     decay_mult: float = 1.0
+    first_row: int = 0
+
+    @property
+    def first_element(self) -> int:
+        """Of w0, where the rows of `tensor` begin."""
+        return self.first_row * (self.tensor.count // max(1, self.tensor.shape[0]) if self.tensor.shape else 1)
 
 
 @dataclass(frozen=True)
