@@ -188,6 +188,9 @@ def active_isa() -> str: ...
 def available_isas() -> list[str]: ...
 def average_pool_backward(problem: PoolProblem, *, dx: int, dy: int, accumulate: bool = False) -> Launch: ...
 def average_pool_forward(problem: PoolProblem, *, y: int, x: int) -> Launch: ...
+def batch_norm_average(
+    channels: int, batches: int, *, w0: int, w1: int, w2: int, x0: int, x1: int, x2: int, fraction: float
+) -> Launch: ...
 def batch_norm_backward(
     shape: Channels, *, dx: int, x: int, dy: int, mean: int, inv_std: int, accumulate: bool = False, workspace: int
 ) -> Launch: ...
@@ -568,7 +571,7 @@ def inner_product_backward_update(
     x: int,
     dy: int,
     w: int,
-    h0: int,
+    h0: int = 0,
     h1: int = 0,
     decay: float = 0,
     l1: bool = False,
@@ -759,6 +762,7 @@ def multibox_loss_forward(
 def multibox_loss_workspace_bytes(problem: MultiBoxProblem, *, forward: bool, match: bool) -> int: ...
 def mvn_backward(axis: Axis, *, dx: int, dy: int, y: int = 0, inv_std: int = 0, accumulate: bool = False) -> Launch: ...
 def mvn_forward(axis: Axis, *, y: int, x: int, inv_std: int = 0, normalize: bool = True, eps: float) -> Launch: ...
+def norm_of_rows(counts: Sequence[int], *, out: int, squares: Sequence[int]) -> Launch: ...
 def pointwise(
     kind: str,
     count: int,
@@ -863,6 +867,7 @@ def roi_pool_forward(
     regions: int,
     argmax: int = 0,
 ) -> Launch: ...
+def row_squares(rows: int, elements: int, *, out: int, x: int) -> Launch: ...
 def scale_backward(
     shape: Channels,
     *,
@@ -1006,7 +1011,7 @@ def update(
     *,
     w: int,
     dw: int,
-    h0: int,
+    h0: int = 0,
     h1: int = 0,
     decay: float = 0,
     l1: bool = False,

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -33,6 +34,30 @@ def test_every_task_is_done_however_long_the_threads_slept(three_threads, memory
         y[...] = np.nan
         launch()
         np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("pool_threads", [1, 2, 3])
+def test_kernels_of_several_threads_run_at_once(pool_threads, memory):
+    """As updates beside communication do."""
+    launches = [sums(memory, count) for count in (1 << 18, 1 << 16, 100)]
+    before = cpu.threads()
+    cpu.set_threads(pool_threads)
+    failures = []
+
+    def repeat(launch, y, expected):
+        for _ in range(50):
+            y[...] = np.nan
+            launch()
+            if not np.array_equal(y, expected):
+                failures.append(y)
+
+    threads = [threading.Thread(target=repeat, args=each) for each in launches]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    cpu.set_threads(before)
+    assert not failures
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads from Linux where each thread may run")

@@ -55,7 +55,7 @@ void bind_inner_product(py::module_& m) {
                return BoundUpdateLaunch{
                    inner_product_backward_update(rows, n, k, at<float>(x), at<float>(dy), args, dy_outputs)};
            },
-           {arg("rule"), arg("m"), arg("n"), arg("k"), kw_only(), arg("x"), arg("dy"), arg("w"), arg("h0"),
+           {arg("rule"), arg("m"), arg("n"), arg("k"), kw_only(), arg("x"), arg("dy"), arg("w"), arg("h0") = 0,
             arg("h1") = 0, arg("decay") = 0, arg("l1") = false, arg("momentum") = 0, arg("momentum2") = 0,
             arg("delta") = 0, arg("dy_outputs") = 0});
 }

@@ -67,10 +67,12 @@ Elements                                                                        
     eltwise_product(count, *, y, xs)                eltwise_product_backward(count, *, dxs, xs, dy, accumulate)
     eltwise_max(count, *, y, xs, argmax=0)          eltwise_max_backward(count, *, dxs, dy, argmax, accumulate)
         dxs: 0 for a gradient that is not wanted; accumulate: a list, one per dx; argmax: uint8
-    update(rule, count, *, w, dw, h0, h1=0, decay=0, l1=False, momentum=0, momentum2=0, delta=0)    launch(rate, gain=1)
-        rule: SGD Nesterov AdaGrad RMSProp AdaDelta Adam; the gradient is gain dw + decay (w, or sign w);
+    update(rule, count, *, w, dw, h0=0, h1=0, decay=0, l1=False, momentum=0, momentum2=0, delta=0)    launch(rate, gain=1)
+        rule: SGD Nesterov AdaGrad RMSProp AdaDelta Adam, or Accumulate: w += dw; the gradient is gain dw + decay (w, or
+        sign w);
         RMSProp's momentum is rms_decay; Adam's rate includes the bias correction
     sum_of_squares(counts, *, out, xs, root=False)
+    row_squares(rows, elements, *, out, x)          out [rows]; norm_of_rows(counts, *, out, squares): the root of their sum
 
 Normalization   dx over x or dy, y over x
     scale_forward(shape, *, y, x, factor, bias=0)   bias_forward(shape, *, y, x, bias)
@@ -92,6 +94,8 @@ Normalization   dx over x or dy, y over x
                               accumulate_dx, accumulate_dfactor, accumulate_dbias, workspace)
         workspace of the three: batch_norm_fused_workspace_bytes
     batch_norm_statistics(shape, *, x, mean=0, inv_std=0, w0=0, w1=0, w2=0, fraction=0, eps, first=0, of=0, carry)
+    batch_norm_average(channels, batches, *, w0, w1, w2, x0, x1, x2, fraction)     w0 .. w2 move by x0, x1 [batches][channels]
+        and x2 [batches]
     batch_norm_gradient_sums(shape, *, sums=0, x, dy, mean, inv_std, first=0, of=0, carry)
     batch_norm_input_gradient(shape, *, dx, x, dy, mean, inv_std, sums, accumulate, first=0, of=0, workspace)
         in two passes over slices of a batch, as batch_norm_fused_gradient_sums and batch_norm_fused_input_gradient are;

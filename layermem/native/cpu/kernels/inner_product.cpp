@@ -231,7 +231,7 @@ UpdateLaunch inner_product_backward_update(int64_t m, int64_t n, int64_t k, cons
                 const int64_t at = (first + i) * k + column;
                 Update now = args;
                 now.w += at;
-                now.h0 += at;
+                now.h0 = args.h0 ? args.h0 + at : nullptr;
                 now.h1 = args.h1 ? args.h1 + at : nullptr;
                 now.dw = tile + i * kUpdateColumns;
                 now.rate = rate;

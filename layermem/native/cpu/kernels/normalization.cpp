@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "cpu/kernels/channel_ops.h"
+#include "cpu/kernels/element_tasks.h"
 #include "cpu/microkernels/activation.h"
 #include "cpu/threads/thread_pool.h"
 
@@ -28,6 +29,11 @@ ChannelSum moments_args(const Channels& shape, const float* x) {
     sum.kind = SumKind::moments;
     sum.a = x;
     return sum;
+}
+
+// A fraction of 0 leaves nothing of the old average, whatever it holds.
+inline void move_average(float& average, float fraction, float value) {
+    average = fraction == 0 ? value : average * fraction + value;
 }
 
 // Mean and inverse standard deviation of a batch of `shape`; the moving averages are updated where there are any.
@@ -52,15 +58,15 @@ void merge_statistics(const Channels& shape, const float* moments, float* mean, 
         inv_std[c] = static_cast<float>(1 / std::sqrt(m2 / count + static_cast<double>(eps)));
         if (averages.mean) {
             const auto unbiased = static_cast<float>(m2 / std::max(count - 1, 1.0));
-            averages.mean[c] = averages.mean[c] * averages.fraction + mean[c];
-            averages.variance[c] = averages.variance[c] * averages.fraction + unbiased;
+            move_average(averages.mean[c], averages.fraction, mean[c]);
+            move_average(averages.variance[c], averages.fraction, unbiased);
         }
     };
     parallel_for_ranges(shape.channels, kTaskChannels, [&](int64_t begin, int64_t end) {
         for (int64_t c = begin; c < end; ++c) merge_parts(c);
     });
     // Caffe keeps the moving averages unnormalized, with the sum of their weights in a third blob.
-    if (averages.mean) *averages.factor = *averages.factor * averages.fraction + 1;
+    if (averages.mean) move_average(*averages.factor, averages.fraction, 1);
 }
 
 // The same from x; `moments` is workspace.
@@ -376,6 +382,21 @@ Launch batch_norm_fused_input_gradient(const FusedNorm& norm, const RowSlice& ou
         multiply_slope(norm.shape, norm.factor, norm.inv_std, slope);
         divide_gradient_sums(whole_of(norm.shape, outer), norm.inv_std, own);
         run_fused_input_gradient(kernels, norm, dx, dy, slope, own, accumulate);
+    };
+}
+
+Launch batch_norm_average(int64_t channels, int64_t batches, const MovingAverages& averages, const float* means,
+                          const float* variances, const float* factors) {
+    check_count(channels);
+    check_count(batches);
+    return [=] {
+        for (int64_t batch = 0; batch < batches; ++batch) {
+            for (int64_t c = 0; c < channels; ++c) {
+                move_average(averages.mean[c], averages.fraction, means[batch * channels + c]);
+                move_average(averages.variance[c], averages.fraction, variances[batch * channels + c]);
+            }
+            move_average(*averages.factor, averages.fraction, factors[batch]);
+        }
     };
 }
 

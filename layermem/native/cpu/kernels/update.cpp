@@ -17,13 +17,13 @@ namespace {
 struct NamedRule {
     const char* name;
     UpdateRule rule;
-    bool two_states;  // whether the rule keeps h1 as well as h0
+    int states;  // how many of h0 and h1 it keeps
 };
 
 constexpr NamedRule kRules[] = {
-    {"SGD", UpdateRule::sgd, false},          {"Nesterov", UpdateRule::nesterov, false},
-    {"AdaGrad", UpdateRule::adagrad, false},  {"RMSProp", UpdateRule::rmsprop, false},
-    {"AdaDelta", UpdateRule::adadelta, true}, {"Adam", UpdateRule::adam, true},
+    {"SGD", UpdateRule::sgd, 1},           {"Nesterov", UpdateRule::nesterov, 1}, {"AdaGrad", UpdateRule::adagrad, 1},
+    {"RMSProp", UpdateRule::rmsprop, 1},   {"AdaDelta", UpdateRule::adadelta, 2}, {"Adam", UpdateRule::adam, 2},
+    {"Accumulate", UpdateRule::accumulate, 0},
 };
 
 }  // namespace
@@ -38,9 +38,9 @@ UpdateRule update_rule(const std::string& name) {
 void check_update(const Update& args) {
     const auto* known = std::find_if(std::begin(kRules), std::end(kRules),
                                      [&](const NamedRule& named) { return named.rule == args.rule; });
-    if (!args.h0 || known->two_states != (args.h1 != nullptr))
-        throw std::invalid_argument(std::string("update: ") + known->name + " keeps " +
-                                    (known->two_states ? "two history blobs" : "one history blob"));
+    const char* const kept[] = {"no history blob", "one history blob", "two history blobs"};
+    if ((known->states > 0) != (args.h0 != nullptr) || (known->states > 1) != (args.h1 != nullptr))
+        throw std::invalid_argument(std::string("update: ") + known->name + " keeps " + kept[known->states]);
 }
 
 UpdateLaunch update(int64_t count, const Update& args) {
@@ -73,6 +73,29 @@ Launch sum_of_squares(float* out, const std::vector<const float*>& xs, const std
             for (int64_t i = 0; i < ceil_div(counts[a], step); ++i) sum += parts[static_cast<size_t>(i)];
         }
         *out = static_cast<float>(root ? std::sqrt(sum) : sum);
+    };
+}
+
+Launch row_squares(int64_t rows, int64_t elements, float* out, const float* x) {
+    check_count(rows);
+    check_count(elements);
+    const int64_t rows_per_task = std::max<int64_t>(1, kTaskElements / std::max<int64_t>(1, elements));
+    return [=, &kernels = update_kernels()] {
+        parallel_for_ranges(rows, rows_per_task, [&](int64_t begin, int64_t end) {
+            for (int64_t row = begin; row < end; ++row)
+                out[row] = static_cast<float>(kernels.sum_of_squares(x + row * elements, 0, elements));
+        });
+    };
+}
+
+Launch norm_of_rows(float* out, const std::vector<const float*>& squares, const std::vector<int64_t>& counts) {
+    if (squares.size() != counts.size()) throw std::invalid_argument("norm_of_rows: one count per array is needed");
+    for (const int64_t count : counts) check_count(count);
+    return [=] {
+        double sum = 0;
+        for (size_t a = 0; a < squares.size(); ++a)
+            for (int64_t i = 0; i < counts[a]; ++i) sum += static_cast<double>(squares[a][i]);
+        *out = static_cast<float>(std::sqrt(sum));
     };
 }
 

@@ -10,7 +10,8 @@ namespace layermem::cpu {
 
 UpdateRule update_rule(const std::string& name);  // Caffe's names; std::invalid_argument for an unknown one
 
-// std::invalid_argument unless args has the optimizer state of its rule: h0, and h1 for AdaDelta and Adam only
+// std::invalid_argument unless args has the optimizer state of its rule: h0, and h1 for AdaDelta and Adam only; an
+// Accumulate has none
 void check_update(const Update& args);
 
 // w, h0 and h1 from dw.  rate and gain of `args` are those that the launch is called with.
@@ -18,5 +19,11 @@ UpdateLaunch update(int64_t count, const Update& args);
 
 // *out = sum of x^2 over all arrays [or its root], summed in double and rounded once
 Launch sum_of_squares(float* out, const std::vector<const float*>& xs, const std::vector<int64_t>& counts, bool root);
+
+// out[row] = sum of x^2 over the elements of the row, alike wherever the row lies
+Launch row_squares(int64_t rows, int64_t elements, float* out, const float* x);
+
+// *out = the root of the sum of all squares, one after the other in double
+Launch norm_of_rows(float* out, const std::vector<const float*>& squares, const std::vector<int64_t>& counts);
 
 }  // namespace layermem::cpu

@@ -62,6 +62,10 @@ void update(const Update& args, int64_t begin, int64_t end) {
                 h1 = m2 * h1 + (one - m2) * (d * d);
                 w -= rate * (h0 / (sqrt(h1) + delta));
             });
+        case UpdateRule::accumulate:
+            return for_each_vector(begin, end, [&](int64_t i, auto n) {
+                store(args.w + i, load(args.w + i, n) + load(args.dw + i, n), n);
+            });
     }
 }
 

@@ -6,13 +6,13 @@
 
 namespace layermem::cpu {
 
-enum class UpdateRule { sgd, nesterov, adagrad, rmsprop, adadelta, adam };
+enum class UpdateRule { sgd, nesterov, adagrad, rmsprop, adadelta, adam, accumulate };
 
 struct Update {  // d = gain dw + decay (l1 ? sign w : w), then the rule
     UpdateRule rule;
     float* w;
     const float* dw;
-    float *h0, *h1;  // optimizer state; h1 is null but for AdaDelta and Adam
+    float *h0, *h1;  // optimizer state; h1 is null but for AdaDelta and Adam, h0 for accumulate, which is w += dw
     float rate;      // learning rate; of Adam with the bias correction
     float gain;      // of the gradient, before decay
     float decay;

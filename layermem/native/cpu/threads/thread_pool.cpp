@@ -81,13 +81,14 @@ class ThreadPool {
 
     int requested() const { return static_cast<int>(cores_.size()) - 1; }  // workers; the system may have given fewer
 
-    void run(int64_t count, Task task, const void* context) {
+    // Runs the tasks [first, count).
+    void run(int64_t first, int64_t count, Task task, const void* context) {
         {
             const std::lock_guard<std::mutex> lock(mutex_);
             task_ = task;
             context_ = context;
             count_ = count;
-            next_.store(0);
+            next_.store(first);
             cores_[0].store(current_core());
             open_ = true;
             generation_.fetch_add(1);
@@ -157,9 +158,9 @@ class ThreadPool {
     int64_t count_ = 0;
 };
 
-// The pool of the process.  A kernel that runs while another does waits for it: launches are parallel inside, not among
-// each other.
-std::mutex pool_mutex;  // one kernel at a time, for all calling threads
+// The pool of the process, for one kernel at a time.  A kernel that runs while another has the pool begins on its own
+// thread: updates beside communication do not wait for a convolution of the step, nor it for them.
+std::mutex pool_mutex;  // of the pool, for all calling threads
 std::atomic<int> requested_threads{
     static_cast<int>(std::thread::hardware_concurrency() ? std::thread::hardware_concurrency() : 1)};
 ThreadPool* pool = nullptr;  // made by the first kernel that has more than one task; never freed at exit, when daemon
@@ -186,18 +187,16 @@ void set_threads(int count) {
 }
 
 void run_tasks(int64_t count, Task task, const void* context) {
-    if (count <= 0) return;
-    const std::lock_guard<std::mutex> lock(pool_mutex);
-    if (requested_threads == 1 || count == 1) {
-        for (int64_t i = 0; i < count; ++i) task(context, i);
-        return;
-    }
+    std::unique_lock<std::mutex> lock(pool_mutex, std::defer_lock);
+    int64_t done = 0;
+    while (done < count && (requested_threads == 1 || count - done == 1 || !lock.try_lock())) task(context, done++);
+    if (done >= count) return;
     if (!fork_handler_installed) {
         pthread_atfork(nullptr, nullptr, drop_pool_after_fork);
         fork_handler_installed = true;
     }
     if (!pool) pool = new ThreadPool(requested_threads - 1);
-    pool->run(count, task, context);
+    pool->run(done, count, task, context);
 }
 
 }  // namespace layermem::cpu

@@ -13,7 +13,8 @@ using Task = void (*)(const void* context, int64_t index);
 int threads();
 void set_threads(int count);  // the calling thread included; at least 1
 
-// Runs task(context, i) once for every i in [0, count) and returns when all are done.  Tasks must not throw.
+// Runs task(context, i) once for every i in [0, count) and returns when all are done.  Tasks must not throw.  From any
+// thread: one caller at a time has the pool, and others work on their own threads until it is free.
 void run_tasks(int64_t count, Task task, const void* context);
 
 // body(i) for every i in [0, count)
