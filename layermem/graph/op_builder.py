@@ -31,6 +31,8 @@ class Device(Protocol):
 
     def workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int: ...
 
+    def host_workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int: ...
+
 
 class OpBuilder:
     """The buffers and ops of a graph, made one after the other.  `path` is that of the net, for errors."""

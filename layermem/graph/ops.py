@@ -12,6 +12,8 @@ from layermem.ops import BatchSlice, OpRecord, Tensor
 
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
 
+COMPUTE, COMM = "compute", "comm"  # streams of ops: their own one, and that of what ranks do together
+
 # kinds of buffers; those that outlive a step are PERSISTENT
 PARAMETER, HISTORY, GRADIENT, STATE = "parameter", "history", "gradient", "state"
 DATA, DIFF, STASH = "data", "diff", "stash"
@@ -56,11 +58,12 @@ class Op:
     roles        role -> buffer, for the kernel
     reads, writes, updates   buffers: only read; fully written; read and written.  Each buffer is in one of them.
     accumulates  roles whose result is added to the buffer (one of `updates`) instead of written
-    workspace_bytes  of memory that only this op uses, while it runs
+    workspace_bytes  of memory that only this op uses, while it runs;  host_workspace_bytes  the same of the host's
     recompute    how it runs again from the same inputs, None where it cannot
     views        role -> the items of its buffer that the op uses; it touches no other bytes of it (graph/slices.py)
     covers       names of the ops that it replaces, in this order (Graph.fused_updates)
     share_of     of a band of rows: the op of all rows, and its share of them
+    stream       that it runs on: COMPUTE, or COMM for what ranks do together
     node         index of its node in the training graph; layer_name, layer_type  of that node, "" without one;
                  layers  the names of all layers that the node stands for
     """
@@ -76,6 +79,7 @@ class Op:
     accumulates: tuple[str, ...] = ()
     overlays: tuple[BufferOverlay, ...] = ()
     workspace_bytes: int = 0
+    host_workspace_bytes: int = 0
     flops: int = 0
     nbytes: int = 0
     recompute: Op | None = None
@@ -86,6 +90,7 @@ class Op:
     layers: tuple[str, ...] = ()
     views: Mapping[str, BatchSlice] = field(default_factory=dict)
     share_of: tuple[str, float] | None = None
+    stream: str = COMPUTE
 
     @cached_property
     def view_of(self) -> dict[str, BatchSlice]:
@@ -278,6 +283,8 @@ class Graph:
                 op.workspace_bytes,
             )
             digest.update(f"{parts}\n".encode())
+            if op.host_workspace_bytes:
+                digest.update(f"{op.host_workspace_bytes}\n".encode())
             if op.views:
                 digest.update(f"{sorted(op.views.items())}\n".encode())
         return digest.hexdigest()[:16]

@@ -66,6 +66,7 @@ class StepSlicer:
     """The training step of a net in any slices, each made once; its test nets run in the same ones.
 
     graphs  of the step without slices, and of what shares its arena: those of `tests` at the end
+    share   makes all graphs those of one rank (sharing.py)
     step    makes that of another net; `beside` the other graphs, with the layers of some names unfused; `test` the
             forward pass of a test net
     """
@@ -73,13 +74,21 @@ class StepSlicer:
     def __init__(
         self, net: Net, graphs: Sequence[Graph], step: MakeStep, device: Device,
         beside: MakeBeside = lambda unfused: (), tests: Sequence[Net] = (), test: MakeStep | None = None,
+        share: Callable[[Sequence[Graph]], Sequence[Graph]] = tuple,
     ):  # fmt: skip
-        self.net, self.whole, self.beside = net, graphs[0], tuple(graphs[1:])
+        self.net, self._of_one_machine, self._share = net, tuple(graphs), share
+        self.whole, *others = share(graphs)
+        self.beside = tuple(others)
         self._step, self._make_beside, self._device = step, beside, device
         self._tests, self._test = tests, test or step
         self._made: dict[tuple[int, tuple[Bands, ...]], Graph] = {}  # by the number of slices
         self._banded: dict[tuple[Bands, ...], list[BandedWeights]] = {}
         self._sliced: dict[Slices, tuple[Graph, ...]] = {}
+
+    @property
+    def of_one_machine(self) -> Graph:
+        """The step without slices, before ranks share it: what costs are measured with."""
+        return self._of_one_machine[0]
 
     @property
     def items(self) -> int:
@@ -90,7 +99,7 @@ class StepSlicer:
         """All graphs, the step in `slices`; InputError, with the layer and its line, where it cannot be."""
         if slices not in self._sliced:
             try:
-                self._sliced[slices] = self._graphs(slices)
+                self._sliced[slices] = tuple(self._share(self._graphs(slices)))
             except InputError as error:
                 raise self.net.placed(error) from None
         return self._sliced[slices]
@@ -100,7 +109,7 @@ class StepSlicer:
             return self._in_bands(net, slices.bands)
 
         step = make(self.net) if slices.cut is None else sliced_graph(self.net, make, slices.cut, self._device)
-        beside = self.beside
+        beside = self._of_one_machine[1:]
         if slices.bands:
             beside = tuple(self._divide(graph, slices.bands) for graph in self._make_beside(_layers(slices.bands)))
         first_test = len(beside) - len(self._tests)
@@ -127,7 +136,8 @@ class StepSlicer:
         """The step of a net, with weights in bands."""
         key = self.net.items // net.items, bands
         if key not in self._made:
-            whole = self.whole if net is self.net and not bands else self._step(net, _layers(bands))
+            of_net = net is self.net and not bands
+            whole = self._of_one_machine[0] if of_net else self._step(net, _layers(bands))
             if bands and bands not in self._banded:
                 whole_batch = whole if net is self.net else self._step(self.net, _layers(bands))
                 self._banded[bands] = [BandedWeights.of(whole_batch, each, self._device) for each in bands]

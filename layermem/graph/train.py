@@ -4,8 +4,8 @@
     backward   layers in reverse; the first reader to run writes a blob's diff, later ones accumulate into it
     update     as soon as a parameter's gradient is final and no op reads the parameter any more
 
-With `held` gradients (iter_size > 1) every gradient is accumulated in a persistent buffer, and the updates form a graph
-of their own (`update_graph`), run once for several steps.
+With iter_size > 1 gradients are summed over several steps (sharing.py), and the updates form a graph of their own
+(`update_graph`), run once for all of them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Rule:
 
 
 def train_graph(
-    net: Net, device: Device, rule: Rule | None = None, *, held: bool = False, clip: bool = False,
+    net: Net, device: Device, rule: Rule | None = None, *, clip: bool = False,
     force_backward: bool = False, outputs: Sequence[str] | None = None, keep: Sequence[str] = (),
     gradients: Sequence[str] = (), unfused: Collection[str] = (),
 ) -> Graph:  # fmt: skip
@@ -70,10 +70,10 @@ def train_graph(
     apart = {version for name in keep for version in net.versions[name]}  # computed as they are in Caffe
     nodes = fuse(op_nodes(net), device.fusions, {*(outputs or ()), *apart, *_tops(net, unfused)})
     needs = needs_of(net, nodes, force_backward=force_backward)
-    build = GraphBuilder(net, nodes, device, needs, held or rule is None)
+    build = GraphBuilder(net, nodes, device, needs, rule is None)
     build.forward(outputs)
     build.backward()
-    if rule is not None and not held:
+    if rule is not None:
         build.updates(rule, clip)
     build.hold_blobs(keep, UPDATE, gradients)
     return offer_fused_updates(build.graph("train", warnings), device)

@@ -125,7 +125,7 @@ def test_each_band_may_be_learned_while_its_gradient_is_computed():
 
 def test_other_graphs_of_the_arena_have_the_same_bands():
     device, net = CpuDevice(), net_of(WIDE)
-    graph = train_graph(net, device, MOMENTUM, unfused=["wide"], held=True)
+    graph = train_graph(net, device, None, unfused=["wide"])
     weights = BandedWeights.of(graph, Bands("wide", 2), device)
     trained, updates = (weights.in_bands(each, device) for each in (graph, update_graph(net, device, MOMENTUM)))
     tested = weights.in_bands(forward_graph(net, device, unfused=["wide"]), device)

@@ -90,7 +90,7 @@ def test_there_is_none_where_another_op_uses_the_gradient(text):
     assert not [name for name in fused_updates(text) if not name.startswith("score")]
 
 
-@pytest.mark.parametrize("options", [{"clip": True}, {"held": True}, {"rule": None}])
+@pytest.mark.parametrize("options", [{"clip": True}, {"rule": None}])
 def test_there_is_none_where_the_gradient_must_be_there_as_a_whole(options):
     assert fused_updates(wide(), **options) == {}
 

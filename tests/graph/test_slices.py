@@ -39,11 +39,11 @@ def net_of(source: str) -> Net:
     return Net(read_net_text(source), 0, probe=probe)
 
 
-def sliced(source: str, cut: str, device: ReferenceDevice | None = None, **options: object):
+def sliced(
+    source: str, cut: str, device: ReferenceDevice | None = None, rule: Rule | None = MOMENTUM, **options: object
+):
     device = device or ReferenceDevice()
-    return sliced_graph(
-        net_of(source), lambda net: train_graph(net, device, MOMENTUM, **options), Cut.parse(cut), device
-    )
+    return sliced_graph(net_of(source), lambda net: train_graph(net, device, rule, **options), Cut.parse(cut), device)
 
 
 @pytest.mark.parametrize("written", ["conv1..pool1/2", "..pool1/2", "conv2../4", "whole/4"])
@@ -146,7 +146,7 @@ def test_a_gradient_to_which_two_layers_add_is_summed_in_their_order():
 
 
 def test_accumulated_gradients_are_added_to_by_the_last_slice():
-    graph = sliced(CHAIN, "whole/2", held=True)
+    graph = sliced(CHAIN, "whole/2", rule=None)
     last = graph.by_name["conv2.wgrad@2/2"]
     assert last.accumulates == ("dw0", "dw1") and {"conv2.w0.diff", "conv2.w1.diff"} < {*last.updates}
     assert graph.by_name["conv2.wgrad@1/2"].accumulates == ()

@@ -228,7 +228,7 @@ def test_a_top_that_no_op_reads_has_a_gradient_of_zero_where_its_layer_needs_one
 
 
 def test_held_gradients_outlive_the_step_and_are_added_to():
-    held = graph_of(CHAIN, held=True)
+    held = graph_of(CHAIN, None)
     assert not names(held, UPDATE)
     gradients = [b for b in held.buffers.values() if b.kind == GRADIENT]
     assert len(gradients) == 4 and all(b.persistent for b in gradients)
@@ -261,7 +261,7 @@ def test_a_rule_has_as_many_history_blobs_as_it_declares(history_count):
 
 @pytest.mark.parametrize("text", NETS.values(), ids=NETS.keys())
 def test_every_op_names_each_buffer_once_and_every_value_is_made_before_it_is_read(text):
-    for graph in (graph_of(text), graph_of(text, held=True), forward_graph(net_of(text, 1), get_device("reference"))):
+    for graph in (graph_of(text), graph_of(text, None), forward_graph(net_of(text, 1), get_device("reference"))):
         made = {b.name for b in graph.persistent()}
         for op in graph.ops:
             assert len(op.touches) == len(set(op.touches))

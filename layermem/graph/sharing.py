@@ -1,0 +1,449 @@
+"""A training step shared by ranks (distributed/ranks.py): the graph of one rank, from that of one machine.
+
+    one machine, iter_size 1    conv1.wgrad > conv1.w0.diff > conv1.w0.update
+
+    iter_size M                 conv1.wgrad > conv1.w0.part > conv1.w0.accumulate > conv1.w0.diff      M times, and then
+                                conv1.w0.diff > conv1.w0.update, zero
+
+    N ranks, M = N              conv1.wgrad > conv1.w0.part > reduce.3 > conv1.w0.diff > conv1.w0.update > gather.3
+    N ranks, M > N              conv1.wgrad > conv1.w0.part > reduce.3 > conv1.w0.diff      M / N times, and then
+                                conv1.w0.diff > conv1.w0.update > gather.3, zero
+
+part     the gradient of one micro-batch, computed from zero
+diff     the sum over micro-batches, in their order: of the rows that a rank owns, as its optimizer state is
+bucket   parameters of about BUCKET_BYTES, from the last layer to the first: reduce.3 and gather.3 are of one bucket
+
+reduce, update and gather run on the stream of communication, beside the rest of the backward pass.  All ranks must run
+reduces and gathers in one order, whatever their plans: each touches the buffer ORDER, which no plan can reorder.  The
+order is that of the parameters in the net, so it does not depend on slices, devices or budgets.
+
+BatchNorm: each rank's kernel leaves the statistics of its batch, all ranks collect those of all, and move the averages
+batch by batch.  clip_gradients: squares are summed row by row, collected, and summed in the order of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from layermem.distributed.ranks import Ranks
+from layermem.errors import InputError
+from layermem.graph.fused_update import offer_fused_updates
+from layermem.graph.net import Net
+from layermem.graph.op_builder import Device, role_map
+from layermem.graph.ops import (
+    COMM,
+    COMPUTE,
+    DIFF,
+    FORWARD,
+    GRADIENT,
+    HISTORY,
+    STASH,
+    UPDATE,
+    BandOf,
+    Buffer,
+    Graph,
+    Op,
+    unique,
+)  # fmt: skip
+from layermem.graph.train import GRADIENT_NORM, HOLD
+from layermem.ops import (
+    ACCUMULATE,
+    AllGather,
+    BatchNorm,
+    BatchNormScale,
+    Communication,
+    GradientNorm,
+    MovingAverage,
+    NormOfRows,
+    OpRecord,
+    ReduceScatter,
+    RowSquares,
+    Tensor,
+    Update,
+)
+from layermem.ops.communication import own_rows, rows_of
+
+BUCKET_BYTES = 4 << 20
+ORDER = "comm.order"
+AVERAGES = ("w0", "w1", "w2")
+STATISTICS = "statistics"
+
+
+def shared_graphs(graphs: Sequence[Graph], net: Net, device: Device, ranks: Ranks) -> tuple[Graph, ...]:
+    """The graphs of one machine as those of one of `ranks`: a training step with its updates; with several
+    micro-batches a rank, the updates alone (train.update_graph); and others, which do not change."""
+    if ranks.micro_batches == 1:
+        return tuple(graphs)
+    step, *others = graphs
+    shared = [_Sharing(step, net, device, ranks).step()]
+    if ranks.sub_steps > 1:
+        shared.append(_Sharing(others.pop(0), net, device, ranks).updates())
+    return *shared, *others
+
+
+def communication_of(graphs: Iterable[Graph]) -> tuple[str, ...]:
+    """What ranks do together in these graphs, in its order: the same on all of them, or they wait for each other."""
+    found = []
+    for graph in graphs:
+        for op in graph.ops:
+            if isinstance(op.record, Communication):
+                found.append(f"{op.name} {' '.join(map(str, op.record.tensors))}")
+    return tuple(found)
+
+
+def check_shareable(net: Net, ranks: Ranks) -> None:
+    """InputError for a train net whose micro-batches depend on each other, which ranks compute at the same time; for a
+    file that each of them would write; and for data that only code of the user's can go past."""
+    for layer in net.layers if ranks.size > 1 else ():
+        if any(param.carried for node in layer.nodes for param in node.layer.params):
+            what = (
+                "carries its state from batch to batch, and ranks compute batches at the same time; use expose_hidden: "
+                "true with a state that begins each batch, or train on one rank"
+            )
+        elif layer.type == "HDF5Output":
+            what = "writes a file in training, of which each rank has some rows; move it to the TEST phase"
+        elif layer.type == "Python" and not layer.bottoms:
+            what = (
+                "gets its data from a Python class, which cannot go past the batches of other ranks; use a data layer, "
+                "or train on one rank"
+            )
+        else:
+            continue
+        raise InputError(what, path=str(net.path), line=layer.line, layer=layer.name)
+
+
+class _Sharing:
+    """Collects ops with the place of each: behind so many ops of the graph without its updates."""
+
+    def __init__(self, graph: Graph, net: Net, device: Device, ranks: Ranks):
+        self.graph, self.device, self.ranks = graph, device, ranks
+        self.buffers = dict(graph.buffers)
+        self.update_ops = self._in_order(net)
+        self.removed = {op.name for op in graph.ops if isinstance(op.record, (Update, GradientNorm))}
+        self.base = [op for op in graph.ops if op.name not in self.removed and op.name != HOLD]
+        self.clips = any(isinstance(op.record, GradientNorm) for op in graph.ops) and bool(self.update_ops)
+        self.stream = COMM if ranks.size > 1 else COMPUTE
+        self.added: list[tuple[int, Op]] = []
+        self.ordered = False  # whether an op has written ORDER
+
+    def _in_order(self, net: Net) -> list[Op]:
+        """The updates, from the last parameter of the net to the first."""
+        number = {name: i for i, name in enumerate(net.params)}
+
+        def key(op: Op) -> tuple[int, int]:
+            buffer = self.graph.buffers[op.roles["w0"]]
+            band = buffer.band_of
+            return (number[buffer.name], 0) if band is None else (number[band.whole.name], band.first)
+
+        found = [op for op in self.graph.ops if isinstance(op.record, Update)]
+        return sorted(found, key=key, reverse=True)
+
+    # -- graphs ------------------------------------------------------------------------------------------------
+
+    def step(self) -> Graph:
+        ranks, parts = self.ranks, {op.roles["dw0"]: _part(op.roles["dw0"]) for op in self.update_ops}
+        ready = {op.name: self._updates_at(op) for op in self.update_ops}
+        final = {diff: self._last_touch(diff) for diff in parts}
+        for diff, part in parts.items():
+            whole = self.buffers.pop(diff)
+            self.buffers[part] = replace(whole, name=part, band_of=None)
+        self.base = [_renamed(op, parts) for op in self.base]
+        if ranks.size == 1:
+            for op in reversed(self.update_ops):
+                self._accumulate(op, parts[op.roles["dw0"]], final[op.roles["dw0"]])
+            return self._graph()
+        self._collect_statistics()
+        buckets = self._buckets()
+        for number, bucket in enumerate(buckets):
+            diffs = [op.roles["dw0"] for op in bucket]
+            self._reduce(number, bucket, [parts[diff] for diff in diffs], max(final[diff] for diff in diffs))
+            if number and ranks.sub_steps == 1 and not self.clips:
+                self._update_bucket(number - 1, buckets[number - 1], ready)
+        if ranks.sub_steps == 1:
+            if self.clips:
+                self._clip()
+            for number, bucket in list(enumerate(buckets))[0 if self.clips else len(buckets) - 1 :]:
+                self._update_bucket(number, bucket, ready)
+        return self._graph()
+
+    def updates(self) -> Graph:
+        zeroes, self.base = self.base, []
+        for op in self.update_ops:
+            self._own_sum(op, persistent=True)
+        if self.clips:
+            self._clip()
+        at = dict.fromkeys((op.name for op in self.update_ops), 0)
+        if self.ranks.size == 1:
+            for op in reversed(self.update_ops):
+                self._add(0, op)
+        else:
+            for number, bucket in enumerate(self._buckets()):
+                self._update_bucket(number, bucket, at)
+        for op in zeroes:
+            if op.roles["y0"] in self.buffers:
+                self._add(0, self._with_bytes(op))
+        return self._graph()
+
+    def _graph(self) -> Graph:
+        places = sorted(range(len(self.added)), key=lambda i: self.added[i][0])  # stable: in the order of addition
+        ops, begin = [], 0
+        for i in places:
+            at, op = self.added[i]
+            ops += [*self.base[begin:at], op]
+            begin = max(begin, at)
+        ops += [*self.base[begin:], *(op for op in self.graph.ops if op.name == HOLD)]
+        used = {b for op in ops for b in op.touches}
+        buffers = {b.name: b for b in self.buffers.values() if b.name in used}
+        shared = replace(self.graph, buffers=buffers, ops=tuple(ops), fused_updates=(), slices=self.graph.slices)
+        return offer_fused_updates(shared, self.device)
+
+    # -- places ------------------------------------------------------------------------------------------------
+
+    def _updates_at(self, update: Op) -> int:
+        """How many of the other ops stand before `update` in the graph: the parameter is not read behind them."""
+        count = 0
+        for op in self.graph.ops:
+            if op.name == update.name:
+                break
+            count += op.name not in self.removed and op.name != HOLD
+        return count
+
+    def _last_touch(self, buffer: str) -> int:
+        return max((i + 1 for i, op in enumerate(self.base) if buffer in op.touches), default=0)
+
+    def _add(self, at: int, op: Op) -> None:
+        self.added.append((at, op))
+
+    def _add_in_order(self, at: int, op: Op) -> None:
+        """An op that all ranks run, not before those that were added so."""
+        order = {"order": ORDER}
+        if not self.ordered:
+            self._declare(ORDER, DIFF, Tensor((1,)))
+            op = replace(op, roles={**op.roles, **order}, writes=(*op.writes, ORDER))
+        else:
+            op = replace(op, roles={**op.roles, **order}, updates=(*op.updates, ORDER))
+            at = max(at, *(place for place, each in self.added if ORDER in each.touches))
+        self.ordered = True
+        self._add(at, op)
+
+    # -- ops ---------------------------------------------------------------------------------------------------
+
+    def _declare(self, name: str, kind: str, tensor: Tensor, persistent: bool = False, **more: object) -> str:
+        nbytes = self.device.nbytes(tensor)
+        self.buffers[name] = Buffer(name, kind, tensor, nbytes, persistent, **more)  # type: ignore[arg-type]
+        return name
+
+    def _make(
+        self, name: str, kind: str, record: OpRecord, step: str, *, reads: Mapping[str, str] = {},
+        writes: Mapping[str, str] = {}, updates: Mapping[str, str] = {}, stream: str = COMM, flops: int = 0,
+    ) -> Op:  # fmt: skip
+        roles = {**reads, **updates, **writes}
+        op = Op(
+            name, kind, record, step, roles, unique(reads.values()), unique(writes.values()),
+            unique(updates.values()), flops=flops, stream=stream,
+        )  # fmt: skip
+        return self._with_bytes(op)
+
+    def _with_bytes(self, op: Op) -> Op:
+        nbytes = sum(self.buffers[b].nbytes for b in (*op.reads, *op.updates, *op.updates, *op.writes))
+        workspace = self.device.workspace_bytes(op.record, op.step, op.roles.keys())
+        on_host = self.device.host_workspace_bytes(op.record, op.step, op.roles.keys())
+        return replace(op, nbytes=nbytes, workspace_bytes=workspace, host_workspace_bytes=on_host)
+
+    def _accumulate(self, update: Op, part: str, at: int) -> None:
+        """The sum of micro-batches on one rank."""
+        assert isinstance(update.record, Update)
+        diff, tensor = update.roles["dw0"], self.buffers[part].tensor
+        self._declare(diff, GRADIENT, tensor, persistent=True, band_of=self.graph.buffers[diff].band_of)
+        record = Update(ACCUMULATE, update.record.parameter, tensor)
+        name = f"{update.name.removesuffix('.update')}.accumulate"
+        op = self._make(
+            name, UPDATE, record, "update", reads={"dw0": part}, updates={"w0": diff}, stream=update.stream,
+            flops=tensor.count,
+        )  # fmt: skip
+        self._add(at, replace(op, share_of=update.share_of))
+
+    def _collect_statistics(self) -> None:
+        """Let each BatchNorm leave the statistics of its batch, and move the averages by those of all ranks."""
+        own: dict[str, str] = {}  # average -> statistics of this rank's batch
+        fractions: dict[str, tuple[float, tuple[str, ...]]] = {}
+        for index, op in enumerate(self.base):
+            norm = _norm_of(op)
+            if norm is None or norm.global_stats or op.roles.get("w0") not in op.updates:
+                continue
+            averages = tuple(op.roles[role] for role in AVERAGES)
+            first = averages[0] not in own
+            for average in averages:
+                own[average] = self._declare(f"{average}.batch", STASH, self.buffers[average].tensor)
+            fractions[averages[0]] = norm.fraction, averages
+            self.base[index] = self._with_bytes(_leaving_statistics(op, own, averages, first))
+        if not own:
+            return
+        size, at = self.ranks.size, 1 + max(i for i, op in enumerate(self.base) if op.kind == FORWARD)
+        whole = {
+            average: self._declare(f"{average}.batches", STASH, Tensor((size, *self.buffers[average].tensor.shape)))
+            for average in own
+        }
+        record = AllGather(self.ranks, 0, tuple(self.buffers[each].tensor for each in whole.values()))
+        collect = self._make(
+            f"{STATISTICS}.collect", FORWARD, record, "collect",
+            reads=role_map("x", [*own.values()]), writes=role_map("y", [*whole.values()]),
+        )  # fmt: skip
+        self._add(at, collect)  # in the order of all ranks too: a plan runs forward ops before the first update
+        for fraction, averages in fractions.values():
+            record_of = MovingAverage(fraction, self.buffers[averages[0]].tensor.count, size)
+            name = f"{averages[0].rpartition('.')[0]}.average"
+            reads = role_map("x", [whole[average] for average in averages])
+            self._add(at, self._make(
+                name, FORWARD, record_of, "average", reads=reads, updates=role_map("w", averages),
+            ))  # fmt: skip
+
+    def _buckets(self) -> list[list[Op]]:
+        """The updates, in the order of their gradients."""
+        buckets: list[list[Op]] = []
+        filled = BUCKET_BYTES
+        for op in self.update_ops:
+            if filled >= BUCKET_BYTES:
+                buckets.append([])
+                filled = 0
+            buckets[-1].append(op)
+            filled += self.buffers[op.roles["w0"]].nbytes
+        return buckets
+
+    def _own_sum(self, update: Op, *, persistent: bool) -> str | None:
+        """The sum of the own rows of a gradient; None where this rank has none."""
+        diff = update.roles["dw0"]
+        tensor = self.graph.buffers[update.roles["w0"]].tensor
+        if self.ranks.size == 1:
+            return self._declare(diff, GRADIENT, tensor, persistent, band_of=self.graph.buffers[diff].band_of)
+        own = own_rows(tensor, self.ranks)
+        self.buffers.pop(diff, None)
+        if own.count == 0:
+            return None
+        first = self.ranks.own(rows_of(tensor)).start
+        rows = _rows_of_band(replace(self.graph.buffers[diff], persistent=persistent), first)
+        return self._declare(diff, GRADIENT, own, persistent, band_of=rows)
+
+    def _reduce(self, number: int, bucket: Sequence[Op], parts: Sequence[str], at: int) -> None:
+        continues = self.ranks.sub_steps > 1
+        tensors = tuple(self.buffers[part].tensor for part in parts)
+        sums = {f"y{i}": self._own_sum(op, persistent=continues) for i, op in enumerate(bucket)}
+        own = {role: name for role, name in sums.items() if name is not None}
+        record = ReduceScatter(self.ranks, number, tensors, continues)
+        op = self._make(
+            f"reduce.{number}", UPDATE, record, "reduce", reads=role_map("x", parts),
+            updates=own if continues else {}, writes={} if continues else own,
+        )  # fmt: skip
+        self._add_in_order(at, op)
+
+    def _update_bucket(self, number: int, bucket: Sequence[Op], at: Mapping[str, int]) -> None:
+        """Updates of own rows, and all weights from their owners."""
+        place = max([at[op.name] for op in bucket])
+        behind = max((i for i, op in self.added if op.name == f"reduce.{number}"), default=0)
+        norm = max((i for i, op in self.added if isinstance(op.record, NormOfRows)), default=0)
+        place = max(place, behind, norm)
+        for op in bucket:
+            if op.roles["dw0"] in self.buffers:
+                self._add(place, self._own_update(op))
+        weights = [op.roles["w0"] for op in bucket]
+        record = AllGather(self.ranks, number, tuple(self.buffers[w].tensor for w in weights))
+        gather = self._make(f"gather.{number}", UPDATE, record, "gather", updates=role_map("x", weights))
+        self._add_in_order(place, gather)
+
+    def _own_update(self, op: Op) -> Op:
+        assert isinstance(op.record, Update)
+        tensor = self.buffers[op.roles["w0"]].tensor
+        own, first = own_rows(tensor, self.ranks), self.ranks.own(rows_of(tensor)).start
+        for role, name in op.roles.items():
+            if role.startswith("h"):
+                whole = self.graph.buffers[name]
+                self._declare(name, HISTORY, own, persistent=True, band_of=_rows_of_band(whole, first))
+        shared = replace(
+            op, record=replace(op.record, tensor=own, first_row=first), stream=COMM,
+            flops=op.flops * own.count // tensor.count,
+        )  # fmt: skip
+        moved = sum(self.buffers[b].nbytes * (1 + (b in op.updates)) for b in op.touches if b != op.roles["w0"])
+        return replace(shared, nbytes=moved + 2 * self.buffers[op.roles["dw0"]].nbytes)
+
+    def _clip(self) -> None:
+        """The norm of all gradients, from the squares of their rows."""
+        at = max((place for place, _ in self.added), default=0)
+        own: dict[str, str] = {}  # parameter -> squares of the own rows
+        tensors = {op.roles["w0"]: self.buffers[op.roles["w0"]].tensor for op in reversed(self.update_ops)}
+        for op in reversed(self.update_ops):
+            diff = op.roles["dw0"]
+            if diff in self.buffers:
+                tensor = self.buffers[diff].tensor
+                name = own[op.roles["w0"]] = self._declare(f"{diff}.squares", DIFF, Tensor((rows_of(tensor),)))
+                self._add(at, self._make(
+                    name, UPDATE, RowSquares(tensor), "forward", reads={"x0": diff}, writes={"y0": name},
+                    stream=self.stream, flops=2 * tensor.count,
+                ))  # fmt: skip
+        squares = [*own.values()]
+        if self.ranks.size > 1:
+            squares = [
+                self._declare(f"{name}.all_squares", DIFF, Tensor((rows_of(tensor),)))
+                for name, tensor in tensors.items()
+            ]
+            record = AllGather(self.ranks, 0, tuple(self.buffers[name].tensor for name in squares))
+            reads = {f"x{i}": own[name] for i, name in enumerate(tensors) if name in own}
+            self._add_in_order(at, self._make(
+                "squares.collect", UPDATE, record, "collect", reads=reads, writes=role_map("y", squares),
+            ))  # fmt: skip
+        norm = self._declare(GRADIENT_NORM, DIFF, Tensor(()))
+        rows = sum(self.buffers[name].tensor.count for name in squares)
+        self._add(at, self._make(
+            "clip", UPDATE, NormOfRows(rows), "forward", reads=role_map("x", squares), writes={"y0": norm},
+            stream=self.stream,
+        ))  # fmt: skip
+
+
+def _part(diff: str) -> str:
+    return ".part".join(diff.rsplit(".diff", 1))  # of a band of rows, more follows
+
+
+def _renamed(op: Op, names: Mapping[str, str]) -> Op:
+    """`op` over buffers of other names."""
+    if not any(b in names for b in op.touches):
+        return op
+
+    def named(buffers: Iterable[str]) -> tuple[str, ...]:
+        return tuple(names.get(b, b) for b in buffers)
+
+    return replace(
+        op, roles={role: names.get(b, b) for role, b in op.roles.items()}, reads=named(op.reads),
+        writes=named(op.writes), updates=named(op.updates),
+        overlays=tuple(replace(o, out=names.get(o.out, o.out), over=names.get(o.over, o.over)) for o in op.overlays),
+    )  # fmt: skip
+
+
+def _norm_of(op: Op) -> BatchNorm | None:
+    record = op.record
+    if isinstance(record, BatchNormScale):
+        return record.norm
+    return record if isinstance(record, BatchNorm) else None
+
+
+def _leaving_statistics(op: Op, own: Mapping[str, str], averages: Sequence[str], first: bool) -> Op:
+    """A forward op of a BatchNorm that writes the statistics of its batch in place of moving averages."""
+    statistics = tuple(own[average] for average in averages)
+    record = op.record
+    if isinstance(record, BatchNormScale):
+        record = replace(record, norm=replace(record.norm, fraction=0.0))
+    else:
+        assert isinstance(record, BatchNorm)
+        record = replace(record, fraction=0.0)
+    updates = tuple(b for b in op.updates if b not in averages)
+    return replace(
+        op, record=record, roles={role: own.get(b, b) for role, b in op.roles.items()},
+        updates=updates if first else (*updates, *statistics),
+        writes=(*op.writes, *statistics) if first else op.writes,
+    )  # fmt: skip
+
+
+def _rows_of_band(whole: Buffer, first: int) -> BandOf:
+    """Rows from `first` on of a buffer, which may itself be a band of rows."""
+    if whole.band_of is None:
+        return BandOf(whole, first)
+    return BandOf(whole.band_of.whole, whole.band_of.first + first)
