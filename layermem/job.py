@@ -15,10 +15,11 @@ from functools import cached_property
 from os import PathLike
 from pathlib import Path
 
+from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.graph.caffe_bytes import beside, caffe_bytes
 from layermem.graph.net import Net
-from layermem.graph.ops import Graph
+from layermem.graph.ops import COMPUTE, Graph
 from layermem.graph.step_slicer import Slices, StepSlicer
 from layermem.planning.costs import Costs, model_costs, read_costs
 from layermem.planning.hints import Hints, check_hints, hints_beside, merge_hints
@@ -44,6 +45,7 @@ class Job:
     slicer      makes the training step in slices; None where there is none, as for a net in TEST
     slices      of the first graph: AUTO_SLICES where the planner may choose them, NO_SLICES, or a Slices as text; test
                 nets run in the same ones, where they have these layers
+    ranks       which of the ranks that train together the graphs are of
     """
 
     title: str
@@ -55,6 +57,7 @@ class Job:
     free_bytes: Callable[[], int] | None = None
     slicer: StepSlicer | None = None
     slices: str = NO_SLICES
+    ranks: Ranks = field(default_factory=Ranks)
 
     def __repr__(self) -> str:
         return f"<Job: {self.title} on {self.graphs[0].device}, {len(self.graphs)} graphs>"
@@ -80,13 +83,18 @@ class Job:
 
     @cached_property
     def baseline_seconds(self) -> float:
-        """Every op once, without slices, and no copies."""
-        return sum(self.costs.op(op) for op in self.whole.ops)
+        """Every op once, without slices and copies; what ranks do together runs beside."""
+        return sum(self.costs.op(op) for op in self.whole.ops if op.stream == COMPUTE)
 
     @property
     def whole(self) -> Graph:
         """The training step without slices."""
         return self.unsliced[0]
+
+    @property
+    def of_one_machine(self) -> Graph:
+        """The training step that costs are measured with, on any number of ranks: without slices, of one machine."""
+        return self.graphs[0] if self.slicer is None else self.slicer.of_one_machine
 
     @property
     def unsliced(self) -> tuple[Graph, ...]:

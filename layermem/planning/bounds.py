@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from layermem import _native
-from layermem.graph.ops import Graph, Op
+from layermem.graph.ops import COMPUTE, Graph, Op
 from layermem.planning.costs import Costs, Rates
 from layermem.planning.fused_updates import with_fused_updates
 from layermem.utils.units import aligned
@@ -72,7 +72,8 @@ def _step(graph: Graph, costs: Costs) -> _native.StepBounds:
     def form(op: Op) -> Form:
         reads, updates, writes = ([ids[b] for b in names] for names in (op.reads, op.updates, op.writes))
         overlays = [(ids[o.out], ids[o.over]) for o in op.overlays if o.out in ids and o.over in ids]
-        return (costs.op(op), aligned(op.workspace_bytes), reads, updates, writes, overlays)
+        seconds = costs.op(op) if op.stream == COMPUTE else 0.0  # what ranks do together runs beside
+        return (seconds, aligned(op.workspace_bytes), reads, updates, writes, overlays)
 
     for op in graph.ops:
         step.add_op(form(op), None if op.recompute is None else form(op.recompute))

@@ -92,7 +92,7 @@ class BudgetSearch(Generic[P]):
                 raise BudgetError(message, budget_bytes=budget_bytes, minimum_bytes=program.arena_bytes)
         host_bytes = self.hints.host_budget_bytes
         if host_bytes is not None and program.host_bytes > host_bytes:
-            message = f"'{self.entry.name}' offloads more than {host_bytes:,} bytes"
+            message = f"'{self.entry.name}' needs more than {host_bytes:,} bytes of the host"
             raise BudgetError(message, budget_bytes=host_bytes, minimum_bytes=program.host_bytes, host=True)
         return program
 

@@ -18,9 +18,11 @@ from pathlib import Path
 
 from layermem.errors import InputError
 from layermem.graph.ops import Graph, Op
+from layermem.ops import Communication, ReduceScatter
 from layermem.utils.input_files import read_lines
 
-LINK = {"link.d2h": "d2h", "link.h2d": "h2d"}
+LINK = {"link.d2h": "d2h", "link.h2d": "h2d", "link.net": "net"}
+LATENCY = "net.latency"  # seconds
 MIN_SECONDS, MAX_SECONDS = 1e-12, 1e9  # of an op; less counts as the least, so that sums and quotients stay finite
 WHAT = "cost file (make it with `layermem time`)"
 MEASURE_AGAIN = "measure this one with `layermem time --out`, or give --measure"
@@ -30,20 +32,28 @@ MIN_RATE, MAX_RATE = 1.0, 1e18  # of the link
 
 @dataclass(frozen=True)
 class Rates:
-    """What a device does in a second: FLOPs, bytes of its memory, bytes of the link each way; seconds a launch."""
+    """What a device does in a second: FLOPs, bytes of its memory, bytes of the link each way; seconds a launch.
+
+    net       bytes a second that a rank sends to others, while it receives as many
+    latency   seconds of a message between ranks;  gap  of each further one that is sent at the same time
+    """
 
     flops: float
     memory: float
     d2h: float
     h2d: float
     launch: float
+    net: float = 1.25e9
+    latency: float = 3e-5
+    gap: float = 2e-6
 
 
-# Typical rates, for plans made without measuring: a two-core server CPU, and a data-centre GPU on PCIe 5.
+# Typical rates, for plans made without measuring: a two-core server CPU on Ethernet of 10 Gb/s, and a data-centre GPU
+# on PCIe 5 and a network of 100 Gb/s.
 MODELS = {
     "reference": Rates(flops=2e10, memory=4e9, d2h=2e9, h2d=2e9, launch=2e-5),
     "cpu": Rates(flops=2e11, memory=1.5e10, d2h=2e9, h2d=2e9, launch=2e-6),
-    "cuda": Rates(flops=4e13, memory=3e12, d2h=4.5e10, h2d=4.5e10, launch=4e-6),
+    "cuda": Rates(flops=4e13, memory=3e12, d2h=4.5e10, h2d=4.5e10, launch=4e-6, net=1.2e10, latency=2e-5),
 }
 TENSOR_CORES = {"fp32x3": 6.5e13, "tf32": 1.9e14, "bf16": 3.3e14}  # FLOPs of cuda by precision
 MODELS |= {f"cuda {name}": replace(MODELS["cuda"], flops=flops) for name, flops in TENSOR_CORES.items()}
@@ -78,6 +88,8 @@ class Costs:
 
     def op(self, op: Op) -> float:
         """Seconds that `op` takes; of a slice or band that was not measured itself, its share of the measured whole."""
+        if isinstance(op.record, Communication):
+            return self.communication(op.record)
         if op.name in self.measured:
             return self.measured[op.name]
         if op.covers and all(name in self.measured for name in op.covers):
@@ -89,6 +101,16 @@ class Costs:
         if name in self.measured:
             return min(launch, self.measured[name]) + max(0.0, self.measured[name] - launch) * share
         return max(op.flops / self.rates.flops, op.nbytes / self.rates.memory) + launch
+
+    def communication(self, record: Communication) -> float:
+        """Seconds that ranks take together: what each sends, and what it adds up of the others.
+
+        source  Alexandrov et al., "LogGP", 1995, of which L, g and 1 / G are latency, gap and net
+        """
+        rates = self.rates
+        added = record.network_bytes if isinstance(record, ReduceScatter) else 0
+        waits = rates.latency + rates.gap * max(0, record.messages - 1)
+        return waits + record.network_bytes / rates.net + added / rates.memory
 
     def offload(self, nbytes: int) -> float:
         return nbytes / self.rates.d2h + self.rates.launch
@@ -121,6 +143,8 @@ def read_costs(path: str | Path, device: str) -> Costs:
             name, value = _cost(dict(zip(headings, row)), str(path), line)
             if name in LINK:
                 rates[LINK[name]] = value
+            elif name == LATENCY:
+                rates["latency"] = value
             else:
                 measured[name] = value
     except csv.Error as error:
@@ -157,7 +181,7 @@ def _cost(row: dict[str, str], path: str, line: int) -> tuple[str, float]:
         raise InputError(what, path=path, line=line) from None
     if name.startswith("link."):
         if name not in LINK or not MIN_RATE <= value <= MAX_RATE:
-            what = f"should give link.d2h or link.h2d, from {MIN_RATE:g} to {MAX_RATE:g} bytes per second"
+            what = f"should give link.d2h, link.h2d or link.net, from {MIN_RATE:g} to {MAX_RATE:g} bytes per second"
             raise InputError(what, path=path, line=line)
         return name, value
     if not 0 <= value <= MAX_SECONDS:
@@ -172,15 +196,19 @@ def as_written(value: float) -> float:
 
 
 def write_costs(
-    seconds: Mapping[str, float], *, d2h: float, h2d: float, net: str = "", graph: Graph | None = None
-) -> str:
+    seconds: Mapping[str, float], *, d2h: float, h2d: float, net: str = "", graph: Graph | None = None,
+    network: tuple[float, float] | None = None,
+) -> str:  # fmt: skip
     """The text of a `costs.csv`: seconds of ops, and the link in bytes per second, measured with the step `graph` of
-    the job titled `net`."""
+    the job titled `net`; `network`: bytes a second between ranks, and seconds of a message."""
     text = io.StringIO()
     if graph is not None:
         origin = {"net": " ".join(net.split()), "device": graph.device, "fingerprint": graph.fingerprint}
         text.writelines(f"# {word} {value}\n" for word, value in origin.items())
-    rows = {"link.d2h": d2h, "link.h2d": h2d, **seconds}
+    rows = {"link.d2h": d2h, "link.h2d": h2d}
+    if network is not None:
+        rows |= {"link.net": network[0], LATENCY: network[1]}
+    rows |= seconds
     csv.writer(text, lineterminator="\n").writerows(
         [("op", "seconds"), *((name, f"{value:{DIGITS}}") for name, value in rows.items())]
     )

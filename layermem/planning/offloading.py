@@ -36,10 +36,14 @@ def with_longest_copy_lead(plan: Plan, budget_bytes: int | None, evaluator: Plan
 
 
 class HostBudget:
-    """What remains of the user's host budget, if there is one."""
+    """What remains of the user's host budget, if there is one: ops that run one after the other have their workspace
+    there."""
 
     def __init__(self, graph: Graph, hints: Hints):
         self.graph, self.remaining_bytes = graph, hints.host_budget_bytes
+        if self.remaining_bytes is not None:
+            workspace = max((aligned(op.host_workspace_bytes) for op in graph.ops), default=0)
+            self.remaining_bytes = max(0, self.remaining_bytes - workspace)
 
     @property
     def is_empty(self) -> bool:

@@ -1,7 +1,8 @@
-"""A schedule: instructions in order, on three streams, over residencies with offsets.
+"""A schedule: instructions in order, on four streams, over residencies with offsets.
 
     tick          0    1    2    3    4    5    6          index of an instruction
     compute      feed conv1      relu      conv2 ...       runs the ops
+    comm                                                   runs those that ranks do together (graph/sharing.py)
     d2h                     data                           copies to the host (offload)
     h2d                               data                 copies back (prefetch)
     residencies  |data-----------)         |data----       a buffer at one offset, begin <= tick < end
@@ -17,12 +18,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from layermem.graph.ops import COMM as COMM
+from layermem.graph.ops import COMPUTE as COMPUTE
 from layermem.graph.ops import Graph, Op
 from layermem.planning.plan import Plan
 from layermem.utils.units import aligned
 
-COMPUTE, D2H, H2D = "compute", "d2h", "h2d"
-STREAMS = (COMPUTE, D2H, H2D)
+D2H, H2D = "d2h", "h2d"
+STREAMS = (COMPUTE, D2H, H2D, COMM)
 OFFLOAD, PREFETCH = "offload", "prefetch"  # kinds of copies, on D2H and on H2D
 
 
@@ -41,8 +44,8 @@ class Residency(NamedTuple):
 
 
 class Instruction(NamedTuple):
-    """One launch or copy.  `op` is None for a copy; `roles` maps an op's roles (and "workspace") to residencies, which
-    `reads` and `writes` name by id too."""
+    """One launch or copy.  `op` is None for a copy; `roles` maps an op's roles (and "workspace", "host_workspace") to
+    residencies, which `reads` and `writes` name by id too."""
 
     tick: int
     stream: str
@@ -103,6 +106,12 @@ class Schedule:
             if live_bytes > best:
                 best, peak_tick = live_bytes, tick
         return peak_tick
+
+
+def used_streams(schedule: Schedule) -> tuple[str, ...]:
+    """Those that every schedule has, and COMM where it has instructions on it."""
+    communicates = any(each.stream == COMM for each in schedule.instructions)
+    return STREAMS if communicates else tuple(stream for stream in STREAMS if stream != COMM)
 
 
 def allocations(residencies: tuple[Residency, ...]) -> list[tuple[int, int, int]]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from layermem import _native
-from layermem.graph.ops import Graph, Op
+from layermem.graph.ops import COMM, Graph, Op
 from layermem.planning.costs import Costs
 from layermem.planning.plan import Decision, Plan
 from layermem.utils.units import aligned
@@ -22,7 +22,7 @@ ORDERS_CACHED = 32  # prepared orders: strategies vary the decisions of a few
 class OrderResidency(NamedTuple):
     """One residency of a buffer on the device, in positions of the plan's order: used from `begin` to before `end`.
 
-    release      position before whose op the bytes are free again: `end`, or later where a copy of them must finish
+    release      position before whose op the bytes are free again: `end`, or later where a copy or comm op must finish
     prefetch_at  position before whose op a prefetch is issued; None: the op at `begin` writes the bytes itself
     offloads     a copy to the host is issued after the last use
     whole_step   resident from the first tick to the last
@@ -61,7 +61,7 @@ class Layout:
         overlays = [(self.ids[o.out], self.ids[o.over], OVERLAY_BITS[o.kind]) for o in op.overlays]
         return self.native.add_op(
             op.name, self._ids(op.reads), self._ids(op.updates), self._ids(op.writes), overlays,
-            aligned(op.workspace_bytes), self.costs.op(op), recompute,
+            aligned(op.workspace_bytes), self.costs.op(op), recompute, op.stream == COMM,
         )  # fmt: skip
 
     def _ids(self, names: Sequence[str]) -> list[int]:
@@ -83,6 +83,10 @@ class Layout:
             OrderResidency(self.names[buffer], begin, end, release, None if issue < 0 else issue, offloads, whole_step)
             for buffer, begin, end, release, issue, offloads, whole_step in spans
         ]
+
+    def comm_releases(self, plan: Plan) -> dict[int, int]:
+        """Per position of a comm op, the position before which its workspace is free again."""
+        return dict(self._prepared(plan.order).comm_releases(plan.copy_lead))
 
     def _prepared(self, order: tuple[str, ...]) -> _native.LayoutOrder:
         """The native form of an order, which plans made from each other share."""

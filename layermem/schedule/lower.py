@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from layermem.graph.ops import Graph, Op
 from layermem.planning.plan import Plan, ops_in_order
-from layermem.schedule.ir import COMPUTE, D2H, H2D, OFFLOAD, PREFETCH, Instruction, Residency
+from layermem.schedule.ir import D2H, H2D, OFFLOAD, PREFETCH, Instruction, Residency
 from layermem.schedule.layout import Layout, OrderResidency, may_overlay
 
 
@@ -59,6 +59,8 @@ class _Emitter:
         self.first_tick: list[int] = []  # of each position
         self.op_tick: list[int] = []
         self.overlaid: set[int] = set()  # residencies whose bytes another one took over
+        self.comm_releases = layout.comm_releases(plan)
+        self.released_at: dict[int, int] = {}  # workspace of a comm op -> position
         spans = layout.residencies(plan)
         self.beginning = {(span.buffer, span.begin): span for span in spans}
         self.offloads: dict[int, list[OrderResidency]] = defaultdict(list)  # by position
@@ -117,10 +119,14 @@ class _Emitter:
         reads = tuple(self.current[b] for b in (*op.reads, *op.updates))
         writes = tuple(self.current[b] for b in (*op.updates, *op.writes))
         if op.workspace_bytes:
-            roles["workspace"] = self._residency(f"{op.name}.workspace", tick, op.workspace_bytes, end=tick + 1)
+            roles["workspace"] = self._workspace(op, position, tick)
             writes = (*writes, roles["workspace"])
+        if op.host_workspace_bytes:
+            what, nbytes = f"{op.name}.host_workspace", op.host_workspace_bytes
+            roles["host_workspace"] = self._residency(what, tick, nbytes, end=tick + 1, host=True)
+            writes = (*writes, roles["host_workspace"])
         self.instructions.append(
-            Instruction(tick, COMPUTE, op.kind, op.name, op, roles, reads, writes, is_recompute=is_recompute)
+            Instruction(tick, op.stream, op.kind, op.name, op, roles, reads, writes, is_recompute=is_recompute)
         )
 
     # -- residencies -------------------------------------------------------------------------------------------
@@ -128,6 +134,13 @@ class _Emitter:
     def _residency(self, buffer: str, begin: int, nbytes: int, *, end: int = UNKNOWN, host: bool = False) -> int:
         rid = len(self.residencies)
         self.residencies.append(Residency(rid, buffer, begin, end, nbytes, host=host))
+        return rid
+
+    def _workspace(self, op: Op, position: int, tick: int) -> int:
+        end = UNKNOWN if position in self.comm_releases else tick + 1
+        rid = self._residency(f"{op.name}.workspace", tick, op.workspace_bytes, end=end)
+        if end == UNKNOWN:
+            self.released_at[rid] = self.comm_releases[position]
         return rid
 
     def _begin(self, span: OrderResidency) -> int:
@@ -158,6 +171,8 @@ class _Emitter:
 
     def _end(self, r: Residency, last: Instruction) -> int:
         """The tick from which the bytes may be given away; `last` is the last instruction that touches them."""
+        if r.id in self.released_at:
+            return max(last.tick + 1, self.first_tick[min(self.released_at[r.id], len(self.ops))])
         if r.host:
             if self.buffers[r.buffer].persistent:
                 return len(self.instructions)

@@ -35,7 +35,7 @@ from layermem.errors import InputError
 from layermem.graph.ops import Graph
 from layermem.ops import BatchSlice
 from layermem.planning.plan import Plan
-from layermem.schedule.ir import COMPUTE, Instruction, Residency, Schedule
+from layermem.schedule.ir import COMM, COMPUTE, Instruction, Residency, Schedule
 
 HEADINGS = ("tick", "stream", "op", "what", "reads", "writes", "after")
 FOLDED_HEADINGS, LABELS = HEADINGS[:4], HEADINGS[4:]  # of folded instructions, and of their continuation lines
@@ -319,7 +319,7 @@ class _InstructionReader:
     def read(self, cells: Sequence[str]) -> None:
         tick, stream, kind, what, reads, writes, after = cells
         name = unquote(what)
-        if stream == COMPUTE:
+        if stream in (COMPUTE, COMM):
             instruction = self._op(int(tick), kind, name, [*reads.split(), *writes.split()])
         else:
             ids = [self.places.find(word, name, int(tick)) for word in (reads, writes)]
@@ -336,13 +336,14 @@ class _InstructionReader:
         ids = {}
         for place in places:
             word = re.sub(r"\[\d+:\d+\]$", "", place)  # the op says which items
-            buffer = unquote(word.rpartition("@")[0])
+            arena = word.rpartition("@")[0]
+            buffer = f"{name}.host_workspace" if arena == "host" else unquote(arena)
             ids[buffer] = self.places.find(word, buffer, tick)
-        workspace = f"{name}.workspace"
         roles = {role: ids[buffer] for role, buffer in op.roles.items()}
         reads = tuple(ids[b] for b in (*op.reads, *op.updates))
         writes = tuple(ids[b] for b in (*op.updates, *op.writes))
-        if workspace in ids:
-            roles["workspace"] = ids[workspace]
-            writes = (*writes, ids[workspace])
-        return Instruction(tick, COMPUTE, op.kind, name, op, roles, reads, writes, is_recompute=is_recompute)
+        for role in ("workspace", "host_workspace"):
+            if f"{name}.{role}" in ids:
+                roles[role] = ids[f"{name}.{role}"]
+                writes = (*writes, roles[role])
+        return Instruction(tick, op.stream, op.kind, name, op, roles, reads, writes, is_recompute=is_recompute)

@@ -2,9 +2,9 @@
 
 residency   ticks inside the step, an aligned offset inside its arena, at least as many bytes as its buffer
 copy        one buffer from the device to the host on stream d2h, or back on h2d
-op          an op of the graph on stream compute, with all its roles on residencies of the right buffers on the
-            device; what the instruction reads and writes is what the op reads and writes, and its workspace; the
-            items that it views are those of its buffers
+op          an op of the graph on its stream, with all its roles on residencies of the right buffers on the device;
+            what the instruction reads and writes is what the op reads and writes, and its workspace, on the device and
+            on the host; the items that it views are those of its buffers
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from layermem.graph.ops import Op
-from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction, Residency, Schedule
+from layermem.schedule.ir import D2H, H2D, Instruction, Residency, Schedule
 
 ALIGNMENT = 256
 COPIES = {"offload": (D2H, False, True), "prefetch": (H2D, True, False)}  # kind -> stream, from host?, to host?
@@ -87,19 +87,21 @@ def _op(schedule: Schedule, instruction: Instruction, op: Op) -> Iterator[str]:
     if op is not original and op is not original.recompute:
         yield "runs something else than the op of that name"
         return
-    if instruction.stream != COMPUTE:
+    if instruction.stream != op.stream:
         yield f"runs on stream {instruction.stream}"
-    wanted = {**op.roles, **({"workspace": None} if op.workspace_bytes else {})}
+    workspaces = {"workspace": op.workspace_bytes, "host_workspace": op.host_workspace_bytes}
+    workspaces = {role: nbytes for role, nbytes in workspaces.items() if nbytes}
+    wanted = {**op.roles, **dict.fromkeys(workspaces)}
     if instruction.roles.keys() != wanted.keys():
         yield f"gives the roles {' '.join(sorted(instruction.roles))}, but its kernel takes {' '.join(sorted(wanted))}"
         return
     at: dict[str, int] = {}
     for role, rid in instruction.roles.items():
         r, buffer = schedule.residencies[rid], wanted[role]
-        if r.host:
-            yield f"finds '{r.buffer}' in the host arena"
-        if buffer is None and r.nbytes < op.workspace_bytes:
-            yield f"has a workspace of {r.nbytes} bytes, but needs {op.workspace_bytes}"
+        if r.host != (role == "host_workspace"):
+            yield f"finds '{r.buffer}' in the {_arena(r)} arena"
+        if buffer is None and r.nbytes < workspaces[role]:
+            yield f"has a workspace of {r.nbytes} bytes, but needs {workspaces[role]}"
         elif buffer is not None and (r.buffer != buffer or at.setdefault(buffer, rid) != rid):
             yield f"takes '{r.buffer}' for its {role}, which is '{buffer}'"
     for role, items in op.views.items():
@@ -107,7 +109,7 @@ def _op(schedule: Schedule, instruction: Instruction, op: Op) -> Iterator[str]:
         buffer_bytes = schedule.graph.buffers[r.buffer].nbytes
         if not 0 <= items.first < items.first + items.count <= items.items or buffer_bytes % items.items:
             yield f"views {items} of '{r.buffer}', whose {buffer_bytes} bytes do not have them"
-    workspace = [instruction.roles["workspace"]] if op.workspace_bytes else []
+    workspace = [instruction.roles[role] for role in workspaces]
     for what, listed, buffers in (
         ("reads", instruction.reads, (*op.reads, *op.updates)),
         ("writes", instruction.writes, (*op.updates, *op.writes)),

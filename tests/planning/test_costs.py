@@ -52,8 +52,8 @@ def test_what_is_written_reads_back_and_the_model_gives_the_rest(tmp_path):
         ("a,soon\n", ":2: is not 'op,seconds' with a number"),
         ("a,1\nb\n", ":3: is not 'op,seconds' with a number"),
         ("a,1\nb,-1\n", ":3: gives 'b' -1 seconds; give a time from 0"),
-        ("link.up,1\n", ":2: should give link.d2h or link.h2d"),
-        ("link.d2h,0\n", ":2: should give link.d2h or link.h2d, from 1 to"),
+        ("link.up,1\n", ":2: should give link.d2h, link.h2d or link.net"),
+        ("link.d2h,0\n", ":2: should give link.d2h, link.h2d or link.net, from 1 to"),
     ],
 )
 def test_a_line_that_is_no_cost_is_refused_with_its_number(tmp_path, text, says):

@@ -5,7 +5,10 @@ from dataclasses import replace
 import pytest
 
 from layermem.graph.ops import DATA, FORWARD
+from layermem.planning.hints import Hints
+from layermem.planning.offloading import HostBudget
 from layermem.planning.plan import Decision, Gap, Plan, program_order
+from layermem.schedule.text import parse, text
 from layermem.schedule.validate import structural_errors
 from tests.schedule.small_graphs import buffer, graph, op, scheduled
 
@@ -96,3 +99,37 @@ def test_a_residency_that_breaks_a_rule_is_named(right, rid, changes, sentence):
 )
 def test_an_instruction_that_breaks_a_rule_is_named(right, tick, changes, sentence):
     assert sentence in structural_errors(with_instruction(right, tick, **changes))
+
+
+@pytest.fixture(scope="module")
+def staged():
+    """x is made and offloaded; y stages bytes on the host, beside it."""
+    net = graph(
+        [buffer(name, DATA, 512) for name in "xyz"],
+        [op("x", FORWARD, writes="x"), op("y", FORWARD, writes="y", host_workspace_bytes=256),
+         op("z", FORWARD, "x y", "z")],
+    )  # fmt: skip
+    return scheduled(net, Plan("by hand", program_order(net), {Gap("x", 0): Decision.OFFLOAD}, copy_lead=0.0))
+
+
+def test_a_workspace_on_the_host_is_part_of_the_host_arena(staged):
+    (rid,) = (r.id for r in staged.residencies if r.buffer == "y.host_workspace")
+    place = staged.residencies[rid]
+    assert structural_errors(staged) == [] and staged.host_peak_bytes == 512 + 256
+    assert (place.begin, place.end, place.nbytes, place.host) == (2, 3, 256, True)
+    assert parse(text(staged), staged.graph, staged.plan) == staged
+    for changes, sentence in (
+        ({"nbytes": 128}, "tick 2 (forward y) has a workspace of 128 bytes, but needs 256"),
+        ({"host": False}, "tick 2 (forward y) finds 'y.host_workspace' in the device arena"),
+    ):
+        assert sentence in structural_errors(with_residency(staged, rid, **changes))
+    bare = replace(staged.graph.by_name["y"], host_workspace_bytes=0)
+    other = replace(staged.graph, ops=tuple(bare if each.name == "y" else each for each in staged.graph.ops))
+    assert other.fingerprint != staged.graph.fingerprint
+
+
+def test_a_host_budget_is_less_by_the_largest_workspace(staged):
+    host = HostBudget(staged.graph, Hints(host_budget_bytes=1023))
+    assert host.remaining_bytes == 767 and host.reserve("x") and not host.reserve("y")
+    assert HostBudget(staged.graph, Hints(host_budget_bytes=100)).is_empty
+    assert HostBudget(staged.graph, Hints()).reserve("x")

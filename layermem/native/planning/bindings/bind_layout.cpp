@@ -23,10 +23,10 @@ BufferId add_buffer(LayoutGraph& g, std::string name, Bytes bytes, bool persiste
 
 OpId add_op(LayoutGraph& g, std::string name, std::vector<BufferId> reads, std::vector<BufferId> updates,
             std::vector<BufferId> writes, const OverlayTuples& overlays, Bytes workspace_bytes, Seconds seconds,
-            OpId recompute) {
+            OpId recompute, bool comm) {
     // Ids are checked by LayoutGraph, whose errors name the op.
     Op op{std::move(name), std::move(reads), std::move(updates), std::move(writes), {},
-          workspace_bytes, seconds,          recompute};
+          workspace_bytes, seconds,          recompute,         comm};
     for (const auto& [out, over, kind] : overlays) op.overlays.push_back({out, over, kind});
     return g.add_op(std::move(op));
 }
@@ -66,6 +66,13 @@ class LayoutOrder {
         py::list out;
         for (const Residency& r : graph_.lay_out(order_, read(decisions), copy_lead).residencies)
             out.append(py::make_tuple(r.buffer, r.begin, r.end, r.release, r.issue, r.offloads, r.permanent));
+        return out;
+    }
+
+    std::vector<std::pair<Position, Position>> comm_releases(double copy_lead) const {
+        const std::vector<Position> releases = graph_.comm_releases(order_, copy_lead);
+        std::vector<std::pair<Position, Position>> out;
+        for (size_t i = 0; i < releases.size(); ++i) out.emplace_back(order_.comm[i], releases[i]);
         return out;
     }
 
@@ -112,10 +119,9 @@ void bind_layout(py::module_& m) {
         .def("add_buffer", &add_buffer, "name"_a, "bytes"_a, "persistent"_a, "offload_seconds"_a, "prefetch_seconds"_a,
              "A buffer of aligned bytes, with the seconds of a copy each way; returns its id.")
         .def("add_op", &add_op, "name"_a, "reads"_a, "updates"_a, "writes"_a, "overlays"_a, "workspace_bytes"_a,
-             "seconds"_a, "recompute"_a = -1,
+             "seconds"_a, "recompute"_a = -1, "comm"_a = false,
              "An op over buffer ids; overlays are (out, over, bit of its kind); recompute is the id of the op that "
-             "runs in "
-             "its place from the second time on; returns its id.")
+             "runs in its place from the second time on; comm: it runs beside the ops that follow; returns its id.")
         .def("measure", &measure_ids, "order"_a, "decisions"_a, "overlays"_a, "copy_lead"_a, "timed"_a = false,
              "(most bytes in use at one tick, estimated seconds of a step); decisions are (buffer, use, code).");
     py::class_<LayoutOrder>(
@@ -126,6 +132,8 @@ void bind_layout(py::module_& m) {
              "buffers"_a, "decisions"_a, py::keep_alive<1, 2>())
         .def("measure", &LayoutOrder::measure, "decisions"_a, "overlays"_a, "copy_lead"_a, "timed"_a = false,
              "(most bytes in use at one tick, estimated seconds of a step).")
+        .def("comm_releases", &LayoutOrder::comm_releases, "copy_lead"_a,
+             "(position, position before which its bytes are free) of each op on the stream of communication.")
         .def("residencies", &LayoutOrder::residencies, "decisions"_a, "copy_lead"_a,
              "The residencies of a plan as tuples (buffer, begin, end, release, issue, offloads, permanent); "
              "ValueError for an inconsistent plan.");

@@ -49,11 +49,12 @@ std::vector<OpId> LayoutGraph::resolve_recomputes(const std::vector<OpId>& order
 
 // The uses are sorted by buffer with one pass that counts them and one that puts them in their places.
 Order LayoutGraph::prepare(const std::vector<OpId>& order) const {
-    Order out{resolve_recomputes(order), {}, {}, std::vector<int32_t>(buffers_.size() + 1, 0)};
+    Order out{resolve_recomputes(order), {}, {}, {}, std::vector<int32_t>(buffers_.size() + 1, 0)};
     out.starts.assign(out.ops.size() + 1, 0.0);
     for (size_t p = 0; p < out.ops.size(); ++p) {
         const Op& op = ops_[out.ops[p]];
-        out.starts[p + 1] = out.starts[p] + op.seconds;
+        out.starts[p + 1] = out.starts[p] + (op.comm ? 0.0 : op.seconds);
+        if (op.comm) out.comm.push_back(static_cast<Position>(p));
         for (const auto* list : {&op.reads, &op.updates, &op.writes})
             for (BufferId b : *list) ++out.first_use[b + 1];
     }
@@ -71,7 +72,7 @@ Order LayoutGraph::prepare(const std::vector<OpId>& order) const {
 
 // The residencies of each buffer in turn.  This order matters: copies of one position run in it.
 Layout LayoutGraph::lay_out(const Order& order, const std::vector<Gap>& decisions, double copy_lead) const {
-    Layout layout{order.ops, {}};
+    Layout layout{order.ops, {}, {}};
     layout.residencies.reserve(buffers_.size() + decisions.size());
     // Decisions by use; of a gap that is named twice, the first one counts.
     std::vector<Decision> by_use(order.uses.size(), Decision::keep);
@@ -94,6 +95,7 @@ Layout LayoutGraph::lay_out(const Order& order, const std::vector<Gap>& decision
             layout);
     }
     time_copies(copy_lead, order.starts, layout);
+    if (!order.comm.empty()) delay_comm_releases(copy_lead, order, layout);
     return layout;
 }
 
@@ -194,6 +196,34 @@ void LayoutGraph::delay_releases(double copy_lead, const std::vector<Seconds>& s
     }
 }
 
+// The same for the ops on the stream of communication, each as early as its queue permits.
+std::vector<Position> LayoutGraph::comm_releases(const Order& order, double copy_lead) const {
+    const auto begin = order.starts.begin();
+    const auto end = order.starts.end() - 1;
+    std::vector<Position> releases;
+    releases.reserve(order.comm.size());
+    Seconds queue_free = 0;
+    for (const Position p : order.comm) {
+        const Seconds duration = ops_[order.ops[p]].seconds;
+        const Seconds start = std::max(queue_free, order.starts[p]);
+        queue_free = start + duration;
+        const Seconds done = start + duration * std::min(copy_lead, 1.0);
+        const auto position = static_cast<Position>(std::lower_bound(begin, end, done) - begin);
+        releases.push_back(copy_lead > 0 ? std::max(p + 1, position) : p + 1);
+    }
+    return releases;
+}
+
+// What one of these ops touches last is free once it is done, and so is its workspace.
+void LayoutGraph::delay_comm_releases(double copy_lead, const Order& order, Layout& layout) const {
+    const std::vector<Position> releases = comm_releases(order, copy_lead);
+    layout.comm_release.assign(order.ops.size(), 0);
+    for (size_t i = 0; i < releases.size(); ++i) layout.comm_release[order.comm[i]] = releases[i];
+    for (Residency& residency : layout.residencies)
+        if (!residency.offloads)
+            residency.release = std::max(residency.release, layout.comm_release[residency.end - 1]);
+}
+
 // Each prefetch starts as late as the h2d queue permits, from the last one backwards, but not before the residency of
 // the same buffer before it has ended.
 void LayoutGraph::advance_issues(double copy_lead, const std::vector<Seconds>& starts, const Layout& layout,
@@ -259,8 +289,9 @@ std::vector<Bytes> LayoutGraph::live_profile(int overlays, const Layout& layout)
             change[out->permanent ? 0 : p] -= buffers_[rule.out].bytes;
             if (!out->permanent) change[p + 1] += buffers_[rule.out].bytes;
         }
+        const Position release = op.comm ? std::min(layout.comm_release[p], n) : p + 1;
         change[p] += op.workspace_bytes;
-        change[p + 1] -= op.workspace_bytes;
+        change[release] -= op.workspace_bytes;
     }
     std::partial_sum(change.begin(), change.end(), change.begin());
     change.resize(static_cast<size_t>(n));
@@ -272,7 +303,8 @@ Bytes LayoutGraph::peak_live_bytes(int overlays, const Layout& layout) const {
     return profile.empty() ? 0 : *std::max_element(profile.begin(), profile.end());
 }
 
-// Simulates three streams: compute runs the ops in order, d2h and h2d each one copy at a time.
+// Simulates four streams: compute and comm run their ops in order, d2h and h2d each one copy at a time.  A comm op
+// starts when the ops before it are done; none waits for it but those that touch what it wrote, or its bytes.
 Seconds LayoutGraph::estimate_seconds(const Layout& layout) const {
     const auto& residencies = layout.residencies;
     const auto n = static_cast<Position>(layout.ops.size());
@@ -292,8 +324,10 @@ Seconds LayoutGraph::estimate_seconds(const Layout& layout) const {
     std::vector<Seconds> on_host_at(prefetches.empty() ? 0 : buffers_.size(), 0);
     auto prefetch = prefetches.begin();
     auto offload = offloads.begin();
-    Seconds compute = 0, d2h = 0, h2d = 0;  // when each stream is free
+    std::vector<Seconds> written_at(buffers_.size(), 0);    // by comm ops
+    Seconds compute = 0, d2h = 0, h2d = 0, comm = 0;  // when each stream is free
     for (Position p = 0; p < n; ++p) {
+        const Op& op = ops_[layout.ops[p]];
         // The op waits for bytes that an offload still reads, then issues prefetches, then waits for its own.
         compute = std::max(compute, freed_at[p]);
         for (; prefetch != prefetches.end() && (*prefetch)->issue == p; ++prefetch) {
@@ -301,16 +335,25 @@ Seconds LayoutGraph::estimate_seconds(const Layout& layout) const {
             h2d = std::max({h2d, compute, on_host_at[b]}) + buffers_[b].prefetch_seconds;
             fetched_at[(*prefetch)->begin] = std::max(fetched_at[(*prefetch)->begin], h2d);
         }
-        compute = std::max(compute, fetched_at[p]) + ops_[layout.ops[p]].seconds;
+        if (op.comm) {
+            comm = std::max({comm, compute, fetched_at[p]}) + op.seconds;
+            for (const auto* list : {&op.updates, &op.writes})
+                for (const BufferId b : *list) written_at[b] = comm;
+        } else {
+            if (comm > compute)
+                for (const auto* list : {&op.reads, &op.updates, &op.writes})
+                    for (const BufferId b : *list) compute = std::max(compute, written_at[b]);
+            compute = std::max(compute, fetched_at[p]) + op.seconds;
+        }
         for (; offload != offloads.end() && (*offload)->end == p + 1; ++offload) {
             const BufferId b = (*offload)->buffer;
-            d2h = std::max(d2h, compute) + buffers_[b].offload_seconds;
+            d2h = std::max({d2h, compute, written_at[b]}) + buffers_[b].offload_seconds;
             if (!on_host_at.empty()) on_host_at[b] = d2h;
             Seconds& freed = freed_at[std::min((*offload)->release, n)];
             freed = std::max(freed, d2h);
         }
     }
-    return std::max({compute, d2h, h2d});
+    return std::max({compute, d2h, h2d, comm});
 }
 
 }  // namespace layermem::planning::liveness

@@ -44,6 +44,7 @@ struct Op {
     Bytes workspace_bytes;
     Seconds seconds;
     OpId recompute;  // the op that runs in its place from the second time on, -1 if it cannot be repeated
+    bool comm;       // runs on the stream of communication, beside the ops that follow
 };
 
 struct Gap {
@@ -56,7 +57,7 @@ struct Gap {
 struct Residency {
     BufferId buffer;
     Position begin, end;  // its uses lie in [begin, end), the first at `begin`, the last at `end` - 1
-    Position release;     // the bytes are free before the op at this position: `end`, or once a copy is done
+    Position release;     // the bytes are free before the op at this position: `end`, or once a copy or comm op is done
     Position issue;       // a prefetch stands before the op at this position; -1 if the op at `begin` writes the bytes
     bool offloads;        // a copy to the host follows the last use
     bool permanent;       // for the whole run
@@ -78,6 +79,7 @@ struct Use {
 struct Order {
     std::vector<OpId> ops;           // what runs at each position
     std::vector<Seconds> starts;     // when each op starts without copies; the last entry is the end of the step
+    std::vector<Position> comm;      // positions of ops on the stream of communication
     std::vector<Use> uses;           // buffer by buffer
     std::vector<int32_t> first_use;  // per buffer, an index in `uses`; the last entry is their number
 };
@@ -85,6 +87,7 @@ struct Order {
 struct Layout {
     std::vector<OpId> ops;  // what runs at each position
     std::vector<Residency> residencies;
+    std::vector<Position> comm_release;  // per position of an op on the stream of communication: where it is done; or empty
 };
 
 class LayoutGraph {
@@ -99,6 +102,8 @@ class LayoutGraph {
     // Throws std::invalid_argument on a plan that reads what was never written.  Residencies are sorted by buffer.
     Layout lay_out(const Order& order, const std::vector<Gap>& decisions, double copy_lead) const;
     Layout lay_out(const Plan& plan) const { return lay_out(prepare(plan.order), plan.decisions, plan.copy_lead); }
+    // Per op of the stream of communication, in the order of Order::comm: before which position its bytes are free.
+    std::vector<Position> comm_releases(const Order& order, double copy_lead) const;
     // Most aligned bytes in use at one tick.  The ticks of copies need no look: whatever is in use while one is issued
     // is in use at the op before or after it.
     Bytes peak_live_bytes(int overlays, const Layout& layout) const;
@@ -128,6 +133,7 @@ class LayoutGraph {
     void add_residencies(BufferId buffer, const Uses& uses, Layout& layout) const;
     void time_copies(double copy_lead, const std::vector<Seconds>& starts, Layout& layout) const;
     void delay_releases(double copy_lead, const std::vector<Seconds>& starts, std::vector<Residency*>& offloaded) const;
+    void delay_comm_releases(double copy_lead, const Order& order, Layout& layout) const;
     void advance_issues(double copy_lead, const std::vector<Seconds>& starts, const Layout& layout,
                         std::vector<Residency*>& prefetched) const;
 
