@@ -17,15 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from layermem.backends.arena import Arena
+from layermem.backends.comm_thread import Bound as Bound
+from layermem.backends.comm_thread import CommCalls
 from layermem.backends.registry import StepContext
+from layermem.distributed.transport import Transport
 from layermem.errors import DeviceError, InputError
-from layermem.graph.ops import Op
+from layermem.graph.ops import COMM, Op
 from layermem.ops import BandRules, InnerProduct, OpRecord, Tensor
 from layermem.schedule.ir import Instruction
 from layermem.utils.text import choices
 
 Memory: TypeAlias = Any  # what an arena gives for a range of bytes: a NumPy view, or an address on another device
-Bound = Callable[[], object]
 Batch = Mapping[str, Sequence[npt.NDArray[Any]]]  # arrays (NCHW) by input layer
 NextBatch = Callable[[], "Batch | None"]  # fetches the batch after this one, None after the last
 
@@ -58,6 +60,10 @@ class Device:
         """Bytes that an op with these roles needs while it runs."""
         return 0
 
+    def host_workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int:
+        """The same in the host arena, on devices that stage bytes there."""
+        return 0
+
     def carry_bytes(self, record: OpRecord, step: str, role: str) -> int | None:
         """Bytes that slices of a batch carry of a result that sums over its items (OpRecord); None where this device
         cannot run the op in slices.  `record` is that of one slice."""
@@ -82,7 +88,7 @@ class Device:
         raise NotImplementedError
 
     def bind(self, op: Op, arrays: Mapping[str, Memory], context: StepContext) -> Bound:
-        """`arrays`: stored (channels-last) views by role, and "workspace" as bytes."""
+        """`arrays`: stored (channels-last) views by role, and "workspace" and "host_workspace" as bytes."""
         raise NotImplementedError
 
     def bind_copy(self, source: Memory, target: Memory) -> Bound:
@@ -113,20 +119,36 @@ class Device:
 
         return guarded
 
-    def order_streams(self, instructions: Sequence[Instruction], calls: Sequence[Bound]) -> Sequence[Bound]:
+    def order_streams(
+        self, instructions: Sequence[Instruction], calls: Sequence[Bound], cancel: Bound | None = None
+    ) -> Sequence[Bound]:
         """The bound instructions, each waiting for those of other streams that its `after` names.
 
-        A device without streams completes each call before the next: nothing to add.
+        A device without streams completes each call before the next: nothing to add, but for those on COMM.  They run
+        on a thread of their own if there is a way to `cancel` what they wait for, else in their turn.
         """
-        return calls
+        if cancel is None or all(each.stream != COMM for each in instructions):
+            return calls
+        return CommCalls(instructions, calls, cancel)
 
     def run(self, calls: Sequence[Bound], next_batch: NextBatch | None = None) -> None:
         """Call all in order; all work is complete on return.
 
         next_batch   fetches the batch of the next run, for devices that stage it while they compute
         """
+        if isinstance(calls, CommCalls):
+            calls.run()
+            return
         for call in calls:
             call()
+
+    @property
+    def communication_bytes(self) -> int:
+        """Bytes of the device that communication between ranks takes beside the arena."""
+        return 0
+
+    def connect(self, transport: Transport) -> None:
+        """What the device prepares to communicate with the other ranks beside `transport`, before a plan is made."""
 
     def default_host_bytes(self, *, spill: bool = False) -> int | None:
         """The host budget where the user states none: no limit, but 0 where offloading to memory would free none."""

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 
 import numpy.typing as npt
 
+from layermem.distributed.transport import Transport
 from layermem.errors import LayermemError
 from layermem.ops import CARRY as CARRY
 from layermem.ops import OPEN as OPEN
@@ -50,6 +51,7 @@ class StepContext(TypedDict, total=False):
     seed, step     key and counter of random numbers; `step` counts batches
     iteration      of the solver; rate  the learning rate now
     momentum ..    settings of the update rules, which no iteration changes
+    transport      to the other ranks;  averaged  how many batches of theirs move averages, where these are not all
     batch          arrays (NCHW) by input layer;  results  arrays by output blob, set by the step
     """
 
@@ -65,6 +67,8 @@ class StepContext(TypedDict, total=False):
     regularization: str
     clip: float
     iter_size: int
+    transport: Transport
+    averaged: int
     batch: Mapping[str, Sequence[npt.NDArray[Any]]]
     results: dict[str, npt.NDArray[Any]]
 

@@ -10,7 +10,7 @@ from layermem.backends.cpu.base import CpuCall, Launch, Launches, kernel
 from layermem.backends.cpu.broadcast import Broadcast
 from layermem.backends.cpu.copy import copy_unless_shared
 from layermem.backends.cpu.slices import RowsOfBatch, channel_sums, is_slice, rows_of_batch
-from layermem.ops import CARRY, LRN, BatchNorm, BatchNormScale, Bias, Scale
+from layermem.ops import CARRY, LRN, BatchNorm, BatchNormScale, Bias, MovingAverage, Scale
 from layermem.utils.units import aligned
 
 # -- LRN ---------------------------------------------------------------------------------------------------------------
@@ -372,3 +372,10 @@ def bias_backward(op: Bias, call: CpuCall) -> list[Launch]:
             for i, w, repeated in broadcast.blocks()
         ]  # fmt: skip
     return [*launches, *after, *(copy_unless_shared(call, "dx0", "dy0") if "dx0" in call else [])]
+
+
+@kernel(MovingAverage, "average")
+def moving_average(op: MovingAverage, call: CpuCall) -> list[Launch]:
+    roles = {role: call[role] for role in ("w0", "w1", "w2", "x0", "x1", "x2")}
+    moves = {n: cpu.batch_norm_average(op.channels, n, fraction=op.fraction, **roles) for n in {1, op.batches}}
+    return [lambda: moves[call.context.get("averaged", op.batches)]()]

@@ -55,7 +55,9 @@ class UpdateLaunch:
 
 @kernel(Update, "update")
 def update(op: Update, call: CpuCall) -> list[Launch]:
-    launch = cpu.update(op.rule, call.count("w0"), dw=call["dw0"], **rule_settings(op, call))
+    settings = rule_settings(op, call)
+    settings["w"] += op.first_element * call.arrays["w0"].itemsize
+    launch = cpu.update(op.rule, call.count("dw0"), dw=call["dw0"], **settings)
     return [UpdateLaunch(op, call, launch)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 
 import numpy as np
@@ -28,6 +28,9 @@ class ReferenceDevice(Device):
 
     def describe(self) -> str:
         return f"NumPy {np.__version__}, the definition of every op"
+
+    def workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int:
+        return REGISTRY.workspace_bytes(record, step, roles)
 
     def carry_bytes(self, record: OpRecord, step: str, role: str) -> int | None:
         nbytes = REGISTRY.carry_bytes(record, step, role)  # of blobs in float32

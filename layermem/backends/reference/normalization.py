@@ -8,7 +8,7 @@ import numpy as np
 
 from layermem.backends.reference.base import Array, ReferenceCall, double_sum, kernel, sum_of_items
 from layermem.backends.reference.epilogue import finish_epilogue
-from layermem.ops import CARRY, LRN, BatchNorm, BatchNormScale, Bias, Scale
+from layermem.ops import CARRY, LRN, BatchNorm, BatchNormScale, Bias, MovingAverage, Scale
 
 # ---- LRN -----------------------------------------------------------------------------------------------------------
 
@@ -103,6 +103,12 @@ def batch_norm_carry_bytes(op: BatchNorm | BatchNormScale, role: str) -> int:
     return 8 * rows * op.x.shape[1]
 
 
+def move_averages(fraction: float, call: ReferenceCall, *values: Array | float) -> None:
+    """w0, w1, w2 by the statistics of a batch; a fraction of 0 leaves nothing of them, whatever they hold."""
+    for role, value in zip(("w0", "w1", "w2"), values, strict=True):
+        call[role][...] = fraction * call[role] + value if fraction else value
+
+
 def write_statistics(op: BatchNorm, call: ReferenceCall) -> tuple[Array, Array] | None:
     """Mean and 1 / sqrt(variance + eps), once the last item has been added."""
     moments = merge_moments(op, call)
@@ -112,9 +118,7 @@ def write_statistics(op: BatchNorm, call: ReferenceCall) -> tuple[Array, Array] 
     mean = mean.astype(call["x0"].dtype)  # rounded, so that a recomputation has the same bits
     inv_std = (1 / np.sqrt(variance + op.eps)).astype(call["x0"].dtype)
     unbiased = op.per_channel / (op.per_channel - 1) if op.per_channel > 1 else 1.0
-    call["w0"][...] = op.fraction * call["w0"] + mean
-    call["w1"][...] = op.fraction * call["w1"] + unbiased * variance
-    call["w2"][...] = op.fraction * call["w2"] + 1
+    move_averages(op.fraction, call, mean, (unbiased * variance).astype(call["w1"].dtype), 1)
     for role, value in (("mean", mean), ("inv_std", inv_std)):
         if role in call:
             call[role][...] = value
@@ -300,3 +304,9 @@ def batch_norm_scale_backward(op: BatchNormScale, call: ReferenceCall) -> None:
     batch_norm_scale_gradient_sums(op, call.part(*reads, "dw3", "dw4", **whole))
     if "dx0" in call:
         batch_norm_scale_input_gradient(op, call.part(*reads, "dx0", **whole))
+
+
+@kernel(MovingAverage, "average")
+def moving_average(op: MovingAverage, call: ReferenceCall) -> None:
+    for batch in range(call.context.get("averaged", op.batches)):
+        move_averages(op.fraction, call, *(call[f"x{i}"][batch] for i in range(3)))

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from layermem.backends.reference.base import Array, ReferenceCall, kernel
-from layermem.ops import Update
+from layermem.ops import ACCUMULATE, Update
 
 
 def effective_gradient(op: Update, call: ReferenceCall) -> Array:
@@ -54,6 +54,13 @@ def rule(name: str) -> Callable[[Rule], Rule]:
 
 @kernel(Update, "update")
 def update(op: Update, call: ReferenceCall) -> None:
+    if op.rule == ACCUMULATE:
+        call["w0"][...] += call["dw0"]
+        return
+    if call["w0"].shape != call["dw0"].shape:  # the own rows of a rank
+        rows = slice(op.first_row, op.first_row + len(call["dw0"]))
+        own = {**call.arrays, "w0": np.atleast_1d(call["w0"])[rows]}
+        call = ReferenceCall(own, call.context, op=call.op, layer=call.layer)
     g = effective_gradient(op, call)
     RULES[op.rule](call, g, g.dtype.type(call.context["rate"] * op.lr_mult))
 
