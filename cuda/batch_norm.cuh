@@ -137,6 +137,11 @@ struct StatisticsArgs {
     float eps, fraction, unbiased;  // unbiased: n / (n - 1)
 };
 
+// A fraction of 0 leaves nothing of the old sum, whatever it holds.
+LM_FN void move_average(float& sum, float fraction, float value) {
+    sum = fraction == 0.0f ? value : fraction * sum + value;
+}
+
 LM_KERNEL(batch_statistics, StatisticsArgs, p, COLUMN_THREADS) {
     const int channels = p.at.columns;
     merge_columns<1>(
@@ -152,10 +157,34 @@ LM_KERNEL(batch_statistics, StatisticsArgs, p, COLUMN_THREADS) {
             const float variance = m.m2 / m.count;
             p.mean[column] = m.mean;
             p.inv_std[column] = 1.0f / sqrtf(variance + p.eps);
-            p.sum_means[column] = p.fraction * p.sum_means[column] + m.mean;
-            p.sum_variances[column] = p.fraction * p.sum_variances[column] + p.unbiased * variance;
-            if (column == 0) *p.sum_weights = p.fraction * *p.sum_weights + 1.0f;
+            move_average(p.sum_means[column], p.fraction, m.mean);
+            move_average(p.sum_variances[column], p.fraction, p.unbiased * variance);
+            if (column == 0) move_average(*p.sum_weights, p.fraction, 1.0f);
         });
+}
+
+// move_averages: the moving sums of batch_statistics by the statistics of several batches, one after the other.
+//   sums of means, of variances [C] and of weights [1] float updated
+//   means, variances [batches][C], weights [batches] float read     launch   one thread a channel, block 256
+struct AveragesArgs {
+    float* sum_means;
+    float* sum_variances;
+    float* sum_weights;
+    const float* means;
+    const float* variances;
+    const float* weights;
+    int channels, batches;
+    float fraction;
+};
+
+LM_KERNEL(move_averages, AveragesArgs, p, 256) {
+    const int c = blockIdx.x * 256 + threadIdx.x;
+    if (c >= p.channels) return;
+    for (int batch = 0; batch < p.batches; ++batch) {
+        move_average(p.sum_means[c], p.fraction, p.means[batch * p.channels + c]);
+        move_average(p.sum_variances[c], p.fraction, p.variances[batch * p.channels + c]);
+        if (c == 0) move_average(*p.sum_weights, p.fraction, p.weights[batch]);
+    }
 }
 
 // global_statistics: the averages that the moving sums stand for; before any training they are 0, as in Caffe.

@@ -3,19 +3,20 @@
 //   w, h0, h1 [count] float updated     dw [count] float, norm [1] float read
 //   launch   one thread per four elements: grid ceil(count / 1024), block 256
 //   traffic  16 (SGD, Nesterov), 20 (AdaGrad, RMSProp) or 28 (AdaDelta, Adam) bytes an element: bound by memory
-//   assumes  buffers aligned to 16 bytes
+//   assumes  buffers aligned to 16 bytes; w too, unless it has `first` elements of other ranks before it
 //   source   Caffe src/caffe/solvers
 #include "channel_sums.cuh"
 
 using namespace lm;
 
 struct UpdateArgs {
-    float* w;
+    float* w;  // of the whole parameter
     const float* dw;
     float* h0;
     float* h1;          // or null
     const float* norm;  // of all gradients, where they are clipped
-    int count, l1;
+    int first, count;   // elements of w, and the `count` elements of dw, h0 and h1 are those from `first` on
+    int l1;
     float rate, clip, part, decay;  // part: 1 / iter_size
     float momentum, momentum2, delta, rms_decay;
     float correction;  // Adam
@@ -41,9 +42,10 @@ LM_FN void update(const UpdateArgs& p, Rule rule) {
     if (first >= count) return;
     const float clipping = p.norm != nullptr && *p.norm > p.clip ? p.clip / *p.norm : 1.0f;
     const auto step = [&](float g, One& one) { rule(gradient(p, g, one.w, clipping), one); };
-    if (first + 4 <= count) {
+    float* own = p.w + p.first;
+    if (p.first % 4 == 0 && first + 4 <= count) {
         float w[4], g[4], h0[4], h1[4] = {};
-        load<4>(w, p.w + first);
+        load<4>(w, own + first);
         load<4>(g, p.dw + first);
         load<4>(h0, p.h0 + first);
         if (HISTORY_COUNT > 1) load<4>(h1, p.h1 + first);
@@ -55,15 +57,15 @@ LM_FN void update(const UpdateArgs& p, Rule rule) {
             h0[e] = one.h0;
             h1[e] = one.h1;
         }
-        store<4>(p.w + first, w);
+        store<4>(own + first, w);
         store<4>(p.h0 + first, h0);
         if (HISTORY_COUNT > 1) store<4>(p.h1 + first, h1);
         return;
     }
-    for (unsigned i = first; i < count; ++i) {
-        One one = {p.w[i], p.h0[i], HISTORY_COUNT > 1 ? p.h1[i] : 0.0f};
+    for (unsigned i = first; i < min(first + 4, count); ++i) {
+        One one = {own[i], p.h0[i], HISTORY_COUNT > 1 ? p.h1[i] : 0.0f};
         step(p.dw[i], one);
-        p.w[i] = one.w;
+        own[i] = one.w;
         p.h0[i] = one.h0;
         if (HISTORY_COUNT > 1) p.h1[i] = one.h1;
     }
@@ -114,6 +116,31 @@ LM_KERNEL(update_adam, UpdateArgs, p, 256) {
         x.h1 = p.momentum2 * x.h1 + (1.0f - p.momentum2) * (g * g);
         x.w -= p.rate * p.correction * (x.h0 / (sqrtf(x.h1) + p.delta));
     });
+}
+
+// accumulate: w += dw, for the gradients of several micro-batches.
+//   w [count] float updated     dw [count] float read
+//   launch   one thread per four elements: grid ceil(count / 1024), block 256
+//   traffic  12 bytes an element: bound by memory
+//   assumes  buffers aligned to 16 bytes
+struct AccumulateArgs {
+    float* w;
+    const float* dw;
+    int count;
+};
+
+LM_KERNEL(accumulate, AccumulateArgs, p, 256) {
+    const unsigned first = 4u * (blockIdx.x * 256u + threadIdx.x), count = static_cast<unsigned>(p.count);
+    if (first + 4 <= count) {
+        float w[4], dw[4];
+        load<4>(w, p.w + first);
+        load<4>(dw, p.dw + first);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) w[e] += dw[e];
+        store<4>(p.w + first, w);
+        return;
+    }
+    for (unsigned i = first; i < count; ++i) p.w[i] += p.dw[i];
 }
 
 // ---- the norm of all gradients --------------------------------------------------------------------------------------

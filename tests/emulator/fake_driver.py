@@ -38,11 +38,21 @@ def library() -> Path:
     return builder.linked("libcuda.so.1", parts, ("-shared", "-Wl,-soname,libcuda.so.1", "-ldl", "-pthread")).parent
 
 
+def nccl() -> Path:
+    """The fake NCCL, as a folder that holds libnccl.so.2."""
+    part = builder.object_file(DRIVER / "nccl.cpp", FLAGS)
+    flags = ("-shared", "-Wl,-soname,libnccl.so.2", "-ldl", "-pthread")
+    return builder.linked("libnccl.so.2", [part], flags).parent
+
+
 def environment(**settings: object) -> dict[str, str]:
     """This process's environment, with the fake driver first among the libraries and FAKE_DRIVER_<SETTING> set."""
-    folders = [str(library()), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    folders = [str(library()), str(nccl()), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     path = [str(builder.ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    chosen = {f"FAKE_DRIVER_{name.upper()}": str(value) for name, value in settings.items()}
+    chosen = {
+        f"FAKE_{'' if name.startswith('nccl') else 'DRIVER_'}{name.upper()}": str(value)
+        for name, value in settings.items()
+    }
     return {**os.environ, "LD_LIBRARY_PATH": ":".join(folders), "PYTHONPATH": ":".join(path), **chosen}
 
 

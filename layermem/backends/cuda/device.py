@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
+import socket
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
 from layermem.backends.base import Bound, Device, Memory, NextBatch, register_device, sequence
 from layermem.backends.cuda.base import CudaCall, cuda_kernels
-from layermem.backends.cuda.driver.context import Driver, Event, Gpu, Stream, gpus
+from layermem.backends.cuda.communication import Staging, reduce_workspace_bytes
+from layermem.backends.cuda.driver import communication
+from layermem.backends.cuda.driver.communication import Communicator, HostCommunicator, NcclCommunicator
+from layermem.backends.cuda.driver.context import Driver, Event, Gpu, Stream, gpu_count, gpus
 from layermem.backends.cuda.driver.error_flags import DeviceErrorFlags
 from layermem.backends.cuda.driver.host_code import HostCode
 from layermem.backends.cuda.driver.host_io import HostIO
@@ -17,15 +23,32 @@ from layermem.backends.cuda.driver.step_run import StepRun
 from layermem.backends.cuda.implicit_gemm import DEPTH, ENGINES
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.registry import StepContext
+from layermem.distributed.group import Group
+from layermem.distributed.nccl import Nccl
+from layermem.distributed.transport import Transport
 from layermem.errors import CudaUnavailable, InputError
-from layermem.graph.ops import Op
-from layermem.ops import BandRules, CopyOut, Feed, InnerProduct, OpRecord, Python, ReadsLabels
+from layermem.graph.ops import COMM, Op
+from layermem.ops import (
+    AllGather,
+    BandRules,
+    Communication,
+    CopyOut,
+    Feed,
+    InnerProduct,
+    OpRecord,
+    Python,
+    ReadsLabels,
+    ReduceScatter,
+)
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction
 from layermem.utils.units import format_bytes
 
 FUSIONS = ("BatchNormScale", "BatchNormScale+residual", "BatchNormScale+residual+relu", "Conv+relu", "Conv+residual",
            "Conv+residual+relu", "Eltwise+relu", "InnerProduct+relu", "InnerProduct+residual",
            "InnerProduct+residual+relu", "InnerProduct+update")  # fmt: skip
+TRANSPORTS = ("mpi", "nccl")
+WARM_UP_BYTES = 4096  # of each message that makes NCCL open its connections
+POLL_SECONDS = 1e-4  # between looks at what NCCL does
 TENSOR_CORES = 80  # compute capability of the first GPUs with tf32 and bf16
 
 
@@ -35,12 +58,17 @@ class CudaDevice(Device):
 
     precision   of matrix products, one of ENGINES; all else, and every blob and parameter, is fp32
     graph       run steps as CUDA graphs: one launch instead of one for each kernel and copy
+    transport   between ranks, one of TRANSPORTS: through the host's memory by MPI, or from GPU to GPU by NCCL
     """
 
-    def __init__(self, index: int = 0, precision: str = "fp32", graph: bool = False):
+    def __init__(self, index: int = 0, precision: str = "fp32", graph: bool = False, transport: str = "mpi"):
+        if transport not in TRANSPORTS:
+            raise InputError(f"unknown transport '{transport}' (choose from {', '.join(TRANSPORTS)})")
         if precision not in ENGINES:
             raise InputError(f"unknown precision '{precision}' (choose from {', '.join(ENGINES)})")
-        self.index, self.precision, self.graph = index, precision, graph
+        self.index, self.precision, self.graph, self.transport = index, precision, graph, transport
+        self.nccl: Nccl | None = None
+        self.nccl_bytes = 0  # of the GPU's memory that NCCL has taken, beside the arena
 
     shares_host_memory = False
     fusions = frozenset(FUSIONS)
@@ -71,6 +99,61 @@ class CudaDevice(Device):
     def error_flags(self) -> DeviceErrorFlags:
         return DeviceErrorFlags(self.driver)
 
+    # -- other ranks -------------------------------------------------------------------------------------------------
+
+    def connect(self, transport: Transport) -> None:
+        """Ranks of one host have its GPUs in turn.  Start NCCL, if this device communicates by it, with all its
+        buffers; before the budget is known, since they are beside it.  Every rank calls this at the same point."""
+        hosts = transport.allgather(socket.gethostname())
+        if "driver" not in vars(self):
+            number = hosts[: transport.rank].count(hosts[transport.rank])
+            self.index = number % max(1, Group(transport).agree(gpu_count))
+        if self.transport != "nccl" or self.nccl is not None:
+            return
+        group = Group(transport)
+        before = group.agree(self.free_bytes)
+        nccl = self.nccl = Nccl(transport)
+        atexit.register(nccl.close)
+        buffer = group.agree(lambda: self.driver.allocate(2 * nccl.size * WARM_UP_BYTES))
+        group.agree(lambda: self._open_connections(nccl, int(buffer)))
+        buffer.free()
+        self.nccl_bytes = before - self.driver.free_bytes()
+
+    def _open_connections(self, nccl: Nccl, buffer: int) -> None:
+        """Messages between all ranks: to each from the first half of its part of the buffer, and to the second."""
+        places = [
+            (rank, buffer + 2 * rank * WARM_UP_BYTES) for rank in range(nccl.size) if rank != nccl.rank
+        ]  # fmt: skip
+        with self.driver.reporting_device_errors():
+            nccl.exchange(
+                [(rank, [(place, WARM_UP_BYTES)]) for rank, place in places],
+                [(rank, [(place + WARM_UP_BYTES, WARM_UP_BYTES)]) for rank, place in places],
+                int(self.driver.streams[COMM].handle),
+            )
+            self._wait_for_nccl(nccl)
+
+    @property
+    def communication_bytes(self) -> int:
+        return self.nccl_bytes
+
+    @cached_property
+    def communicator(self) -> Communicator:
+        if self.transport != "nccl":
+            return HostCommunicator(self.driver)
+        assert self.nccl is not None, "connect() starts NCCL"
+        return NcclCommunicator(self.driver, self._bind_launches, self.nccl)
+
+    def _wait_for_nccl(self, nccl: Nccl) -> None:
+        """Until the stream is idle, or NCCL says why it will never be: then what is queued ends."""
+        try:
+            while not self.driver.streams[COMM].is_done():
+                nccl.check()
+                time.sleep(POLL_SECONDS)
+            nccl.check()
+        except BaseException:
+            nccl.abort()
+            raise
+
     def describe(self) -> str:
         """The GPUs of this machine; CudaUnavailable if there are none."""
         return "; ".join(map(described, gpus()))
@@ -78,7 +161,14 @@ class CudaDevice(Device):
     # -- for planning ------------------------------------------------------------------------------------------------
 
     def workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int:
+        if isinstance(record, ReduceScatter):
+            return reduce_workspace_bytes(record) if self.transport == "nccl" else 0
         return cuda_kernels.workspace_bytes(record, step, roles)
+
+    def host_workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int:
+        if not isinstance(record, Communication) or self.transport == "nccl":
+            return 0
+        return Staging(record).nbytes
 
     def carry_bytes(self, record: OpRecord, step: str, role: str) -> int | None:
         return cuda_kernels.carry_bytes(record, step, role)
@@ -94,7 +184,9 @@ class CudaDevice(Device):
         return BandRules(DEPTH, adds_dx=False)  # dgrad sums whole stages of outputs, and adds dx after them
 
     def implements(self, record: OpRecord, step: str) -> bool:
-        return cuda_kernels.implements(record, step) or isinstance(record, (CopyOut, Feed, Python))
+        return cuda_kernels.implements(record, step) or isinstance(
+            record, (AllGather, CopyOut, Feed, Python, ReduceScatter)
+        )
 
     def free_bytes(self) -> int:
         return self.driver.free_bytes()
@@ -115,6 +207,10 @@ class CudaDevice(Device):
 
     def bind(self, op: Op, arrays: Mapping[str, DeviceSpan], context: StepContext) -> Bound:
         record = op.record
+        if isinstance(record, Communication):
+            return communication.bind(
+                self.communicator, self.driver, self._bind_launches, record, op.step, arrays, context
+            )  # fmt: skip
         if isinstance(record, CopyOut):
             return self.host_io.copy_out(record.blob, arrays["x0"], context)
         if isinstance(record, Feed):
@@ -136,16 +232,16 @@ class CudaDevice(Device):
             precision=self.precision,
             error_flag=flag,
         )
-        return self._bind_launches(cuda_kernels.bind(record, op.step, call), context)
+        return self._bind_launches(cuda_kernels.bind(record, op.step, call), context, op.stream)
 
-    def _bind_launches(self, launches: Iterable[Launch], context: StepContext) -> Bound:
-        return sequence([self._bind_launch(launch, context) for launch in launches])
+    def _bind_launches(self, launches: Iterable[Launch], context: StepContext, stream: str = COMPUTE) -> Bound:
+        return sequence([self._bind_launch(launch, context, stream) for launch in launches])
 
-    def _bind_launch(self, launch: Launch, context: StepContext) -> Bound:
+    def _bind_launch(self, launch: Launch, context: StepContext, stream: str) -> Bound:
         if not launch.patches:
-            return self.driver.launcher(launch, launch.args, COMPUTE)
+            return self.driver.launcher(launch, launch.args, stream)
         args = bytearray(launch.args)
-        start = self.driver.launcher(launch, args, COMPUTE)
+        start = self.driver.launcher(launch, args, stream)
         first = [patch for patch in launch.patches if patch.once]
         always = [patch for patch in launch.patches if not patch.once]
 
@@ -159,7 +255,7 @@ class CudaDevice(Device):
             write()
             start()
             if self.driver.capture is not None:
-                self.driver.capture.update_arguments(COMPUTE, args, write)
+                self.driver.capture.update_arguments(stream, args, write)
 
         return run
 
@@ -194,7 +290,9 @@ class CudaDevice(Device):
 
     # -- order and running -------------------------------------------------------------------------------------------
 
-    def order_streams(self, instructions: Sequence[Instruction], calls: Sequence[Bound]) -> Sequence[Bound]:
+    def order_streams(
+        self, instructions: Sequence[Instruction], calls: Sequence[Bound], cancel: Bound | None = None
+    ) -> Sequence[Bound]:
         awaited = {tick for instruction in instructions for tick in instruction.after}
         events = {tick: self.driver.event() for tick in awaited}
         ordered = []
@@ -203,7 +301,17 @@ class CudaDevice(Device):
             before = [wait_for(stream, events[tick]) for tick in instruction.after]
             after = [record_event(stream, events[instruction.tick])] if instruction.tick in awaited else []
             ordered.append(sequence([*before, call, *after]))
-        return StepRun(self.driver, self.host_io, ordered, self.host_io.take_new_stagers(), self.graph)
+        communicates = any(each.stream == COMM for each in instructions)
+        if communicates and self.transport != "nccl":
+            ordered = [
+                self.driver.in_context(call) if each.stream == COMM else call
+                for each, call in zip(instructions, ordered, strict=True)
+            ]
+            started = super().order_streams(instructions, ordered, cancel)
+        else:
+            started = ordered
+        stagers = self.host_io.take_new_stagers()
+        return StepRun(self.driver, self.host_io, started, stagers, self.graph and not communicates)
 
     def seconds(self, calls: Sequence[Bound]) -> float:
         """Between two events on the compute stream."""
@@ -221,6 +329,12 @@ class CudaDevice(Device):
                 else:
                     for call in calls:
                         call()
+                if self.nccl is not None:
+                    self._wait_for_nccl(self.nccl)
+            except BaseException:
+                if self.nccl is not None:
+                    self.nccl.abort()
+                raise
             finally:
                 self.driver.synchronize()
         self.error_flags.check()

@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterator
 from layermem.backends.cuda.activation import relu_in_place
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
 from layermem.backends.cuda.channel_sums import Columns, channel_sums
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
+from layermem.backends.cuda.launch import THREADS, Later, Launch, ceil_div, divider, launch
 from layermem.backends.cuda.struct_layout import StructValues
 from layermem.errors import InputError
-from layermem.ops import LRN, BatchNorm, BatchNormScale
+from layermem.ops import LRN, BatchNorm, BatchNormScale, MovingAverage
 from layermem.utils.units import aligned
 
 MOMENTS, SUMS = 3, 2  # numbers of a channel: count, mean, M2; the sums of dy and of dy y
@@ -281,6 +281,16 @@ def batch_norm_input_gradient(op: BatchNorm, call: CudaCall) -> Iterator[Launch]
 @kernel(BatchNormScale, "input_gradient")
 def batch_norm_scale_input_gradient(op: BatchNormScale, call: CudaCall) -> Iterator[Launch]:
     yield input_gradient(op.norm, call, call["sums"], affine_relu(call, op.relu))
+
+
+@kernel(MovingAverage, "average")
+def moving_average(op: MovingAverage, call: CudaCall) -> Iterator[Launch]:
+    yield launch(
+        "normalization", "move_averages", "AveragesArgs", ceil_div(op.channels, THREADS), sum_means=call["w0"],
+        sum_variances=call["w1"], sum_weights=call["w2"], means=call["x0"], variances=call["x1"], weights=call["x2"],
+        channels=op.channels, batches=Later(lambda context: context.get("averaged", op.batches)),
+        fraction=op.fraction,
+    )  # fmt: skip
 
 
 # -- LRN ---------------------------------------------------------------------------------------------------------------

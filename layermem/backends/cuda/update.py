@@ -1,4 +1,5 @@
-"""Update rules and the gradient norm: rate and iteration are packed before every launch, other settings once."""
+"""Update rules, sums of micro-batches, and the gradient norm: rate and iteration are packed before every launch, other
+settings once."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
 from layermem.backends.cuda.channel_sums import BLOCKS, Columns, channel_sums
 from layermem.backends.cuda.launch import Later, Launch, ceil_div, launch
 from layermem.backends.registry import StepContext
-from layermem.ops import GradientNorm, Update
+from layermem.ops import ACCUMULATE, GradientNorm, Update
 
 PER_BLOCK = 1024  # elements
 
@@ -21,10 +22,14 @@ def update_parameter(op: Update, call: CudaCall) -> Iterator[Launch]:
 
 def update(op: Update, count: int, call: CudaCall) -> Launch:
     """The update of `count` elements of the parameter."""
+    if op.rule == ACCUMULATE:
+        blocks = ceil_div(count, PER_BLOCK)
+        return launch("update", "accumulate", "AccumulateArgs", blocks, w=call["w0"], dw=call["dw0"], count=count)
     lr_mult, decay_mult = op.lr_mult, op.decay_mult
     return launch(
         "update", f"update_{op.rule.lower()}", "UpdateArgs", ceil_div(count, PER_BLOCK), w=call["w0"],
-        dw=call["dw0"], h0=call["h0"], h1=call["h1"], norm=call["norm"], count=count,
+        dw=call["dw0"], h0=call["h0"], h1=call["h1"], norm=call["norm"], first=op.first_element,
+        count=count,
         l1=Later(lambda context: context["regularization"] == "L1", once=True),
         clip=Later(lambda context: context["clip"], once=True),
         part=Later(lambda context: 1 / context["iter_size"], once=True),

@@ -16,9 +16,11 @@ class MissingWaitDevice(CudaDevice):
         super().__init__(graph=graph)
         self.missing_wait = missing_wait
 
-    def order_streams(self, instructions: Sequence[Instruction], calls: Sequence[Bound]) -> Sequence[Bound]:
+    def order_streams(
+        self, instructions: Sequence[Instruction], calls: Sequence[Bound], cancel: Bound | None = None
+    ) -> Sequence[Bound]:
         kept = [
             instruction._replace(after=()) if instruction.tick == self.missing_wait else instruction
             for instruction in instructions
         ]
-        return super().order_streams(kept, calls)
+        return super().order_streams(kept, calls, cancel)

@@ -20,7 +20,10 @@ STRICT = [Way(*way) for way in WAYS if way[0] != "plain"]  # with sanitizers, wi
 ORDERS = [Way(*way) for way in WAYS if way[0] == "plain"]
 
 
-BESIDE = {"fill.fill", "update.square_sums", "update.square_root", "im2col.gather_windows"}  # and update rules
+BESIDE = {
+    "communication.ordered_sum", "fill.fill", "im2col.gather_windows", "normalization.move_averages",
+    "update.accumulate", "update.square_root", "update.square_sums",
+}  # and update rules  # fmt: skip
 
 
 def launched(case: OpCase, precision: str = "fp32") -> set[str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from tests.backends.cuda.harness import Case, Way, layer_of
+from layermem.ops import BatchNorm, MovingAverage, Tensor
+from tests.backends.cuda.harness import Case, Memory, Way, layer_of, run_op
 from tests.emulator.emulate import WAYS
 from tests.layers.harness import batch_norm_scale
 
@@ -94,3 +97,28 @@ def test_an_operand_may_be_the_second_bottom(kind, axis, operand, rng):
     shape = (3, 4, 5, 2)
     layer = layer_of(f'type: "{kind}" {kind.lower()}_param {{ axis: {axis} }}', shape, operand)
     Case(layer, [rng.standard_normal(shape), rng.standard_normal(operand)], bounds={"dx1": 1e-5}, rng=rng).check()
+
+
+@pytest.mark.parametrize("way", [Way(*way) for way in WAYS], ids=lambda way: f"{way.mode}-{way.order}")
+def test_averages_move_by_the_statistics_of_batches_as_by_the_batches(way, rng):
+    """Statistics with a fraction of 0, whatever the averages hold before, then all of them in turn: the same bits."""
+    shape, batches = (4, 6, 3, 3), 3
+    memory = Memory()
+    xs = [memory.stored(rng.standard_normal(shape), np.float32) for _ in range(batches)]
+    start = [rng.standard_normal(6), rng.random(6) + 1, np.array([2.0])]
+    in_turn, at_once = ([memory.stored(w, np.float32) for w in start] for _ in range(2))
+    statistics = [memory.stored(np.full((batches, w.size), np.nan), np.float32) for w in start]
+    norm = BatchNorm(Tensor(shape), eps=1e-5, fraction=0.9, global_stats=False)
+    for batch, x in enumerate(xs):
+        for fraction, averages in ((0.9, in_turn), (0.0, [each[batch] for each in statistics])):
+            y = memory.stored(np.full(shape, np.nan), np.float32)
+            roles = {"x0": x, "y0": y, **{f"w{i}": w for i, w in enumerate(averages)}}
+            run_op(replace(norm, fraction=fraction), "forward", roles, way=way)
+    roles = {**{f"w{i}": w for i, w in enumerate(at_once)}, **{f"x{i}": x for i, x in enumerate(statistics)}}
+    fewer = {**roles, **{f"w{i}": memory.stored(w, np.float32) for i, w in enumerate(start)}}
+    run_op(MovingAverage(0.9, 6, batches), "average", roles, way=way)
+    run_op(MovingAverage(0.9, 6, batches), "average", fewer, way=way, context={"averaged": 0})
+    memory.check()
+    for i, (one, other) in enumerate(zip(at_once, in_turn, strict=True)):
+        np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(fewer[f"w{i}"], np.float32(start[i]))

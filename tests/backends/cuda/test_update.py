@@ -7,9 +7,10 @@ import pytest
 
 import layermem.backends.reference  # noqa: F401
 from layermem.backends.reference.base import REGISTRY, ReferenceCall
-from layermem.ops import Fill, GradientNorm, Tensor, Update
+from layermem.ops import ACCUMULATE, Fill, GradientNorm, Tensor, Update
 from layermem.solver.rules import HISTORY_COUNTS
-from tests.backends.cuda.harness import Memory, close, run_op
+from tests.backends.cuda.harness import Memory, Way, close, run_op
+from tests.emulator.emulate import WAYS
 
 SETTINGS = {
     "momentum": 0.9, "momentum2": 0.999, "rms_decay": 0.98, "delta": 1e-3, "weight_decay": 5e-3,
@@ -37,6 +38,39 @@ def test_a_rule_moves_weights_and_optimizer_state_as_its_definition_does(rule, c
     memory.check()
     for role, value in truth.items():
         close(role, got[role], value, 2e-6)
+
+
+@pytest.mark.parametrize("first", [0, 1, 3])
+@pytest.mark.parametrize("rule", HISTORY_COUNTS)
+def test_rows_of_a_parameter_change_as_they_do_with_all_rows(rule, first, rng):
+    """Bit for bit, also where the first of them is not aligned."""
+    rows, width, count = 5, 303, 2
+    whole = {"w0": rng.standard_normal((rows, width)), "dw0": rng.standard_normal((rows, width))}
+    whole |= {f"h{i}": rng.random((rows, width)) for i in range(HISTORY_COUNTS[rule])}
+    memory = Memory()
+    some = {r: memory.stored(a if r == "w0" else a[first : first + count], np.float32) for r, a in whole.items()}
+    whole = {role: memory.stored(a, np.float32) for role, a in whole.items()}
+    before = whole["w0"].copy()
+    run_op(Update(rule, "w", Tensor((rows, width))), "update", whole, context=SETTINGS)
+    run_op(Update(rule, "w", Tensor((count, width)), first_row=first), "update", some, context=SETTINGS)
+    memory.check()
+    own = slice(first, first + count)
+    np.testing.assert_array_equal(some["w0"][own], whole["w0"][own])
+    others = [row for row in range(rows) if not first <= row < first + count]
+    np.testing.assert_array_equal(some["w0"][others], before[others])
+    for role in whole.keys() - {"w0", "dw0"}:
+        np.testing.assert_array_equal(some[role], whole[role][own])
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("count", [1, 7, 2052])
+def test_gradients_of_micro_batches_are_added(count, way, rng):
+    memory = Memory()
+    total, part = (memory.stored(rng.standard_normal(count), np.float32) for _ in range(2))
+    want = total + part
+    run_op(Update(ACCUMULATE, "w", Tensor((count,))), "update", {"w0": total, "dw0": part}, way=Way(*way))
+    memory.check()
+    np.testing.assert_array_equal(total, want)
 
 
 @pytest.mark.parametrize("counts", [[5], [3, 70000, 1], [4, 5, 6, 7, 8, 9, 10]])

@@ -91,6 +91,12 @@ def gpus() -> list[Gpu]:
     return [_gpu(index, cuda.Device(index)) for index in range(cuda.Device.count())]
 
 
+def gpu_count() -> int:
+    """How many CUDA devices this machine has, or shows to this process."""
+    count: int = pycuda().Device.count()
+    return count
+
+
 def _gpu(index: int, device: Any) -> Gpu:
     major, minor = device.compute_capability()
     clock, memory_clock = 1e3 * device.CLOCK_RATE, 1e3 * device.MEMORY_CLOCK_RATE
@@ -102,7 +108,7 @@ def _gpu(index: int, device: Any) -> Gpu:
 
 
 class Driver:
-    """A GPU with its primary context, which is current in this thread until `close`; three streams by name."""
+    """A GPU with its primary context, which is current in this thread until `close`; streams by name."""
 
     def __init__(self, index: int = 0):
         self.cuda = pycuda()
@@ -127,8 +133,22 @@ class Driver:
         """Leave the context; one that is still pushed at exit would abort the process."""
         atexit.unregister(self.close)
         if self.context is not None:
+            for owned in (self._functions, self._modules, self.streams):  # freed while there is a context
+                owned.clear()
             self.context.pop()
             self.context = None
+
+    def in_context(self, call: Callable[[], object]) -> Callable[[], None]:
+        """`call`, for a thread that has no context."""
+
+        def run() -> None:
+            self.context.push()
+            try:
+                call()
+            finally:
+                self.context.pop()
+
+        return run
 
     # -- memory ------------------------------------------------------------------------------------------------
 
@@ -192,6 +212,11 @@ class Driver:
         """A call that starts a copy from pinned memory to the GPU."""
         queue = self.streams[stream]
         return lambda: self.cuda.memcpy_htod_async(address, source, queue)
+
+    def copy_within(self, target: int, source: int, nbytes: int, stream: str) -> Callable[[], None]:
+        """A call that starts a copy from the GPU to itself."""
+        queue = self.streams[stream]
+        return lambda: self.cuda.memcpy_dtod_async(target, source, nbytes, queue)
 
     # -- order -------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-"""A step's calls as they run in every iteration: one by one, or captured as a CUDA graph after the first run.
+"""A step's calls as they run in every iteration: one by one, or captured as a CUDA graph after the first run; those
+that wait for other ranks on a thread of their own.
 
 Batches arrive through two sets of pinned buffers: while the GPU reads one, the host fills the other.
 """
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from layermem.backends.base import Bound, NextBatch
+from layermem.backends.comm_thread import CommCalls
 from layermem.backends.cuda.driver.context import Driver
 from layermem.backends.cuda.driver.graph import GraphCapture
 from layermem.backends.cuda.driver.host_io import HostIO, InputStager
@@ -32,19 +34,24 @@ class StepRun(list[Bound]):
     """The calls of all instructions of a step, and how they are started together.
 
     stagers   of the step's input layers
-    graph     whether to capture it; each of the two buffer indices then has a graph of its own
+    graph     whether to capture it; each of the two buffer indices then has a graph of its own.  A step that
+              communicates cannot be captured
     """
 
     def __init__(
         self, driver: Driver, host_io: HostIO, calls: Sequence[Bound], stagers: Sequence[InputStager], graph: bool
     ):
         super().__init__(calls)
+        self._threads = calls if isinstance(calls, CommCalls) else None
         self.driver, self.host_io, self.stagers, self.graph = driver, host_io, stagers, graph
         self._warm = False
         self.graphs: dict[int, GraphCapture] = {}  # by buffer index
 
     def start(self) -> None:
         """Put the whole step on the streams."""
+        if self._threads is not None:
+            self._threads.run()
+            return
         if not (self.graph and self._warm):
             for call in self:
                 call()

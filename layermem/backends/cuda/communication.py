@@ -1,0 +1,133 @@
+"""What ranks do together, as far as it is kernels: sums of rows, and sums of what came from other ranks.
+
+ReduceScatter and AllGather are bound by driver/communication.py; the bytes that they need are decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
+from layermem.backends.cuda.channel_sums import Columns, channel_sums
+from layermem.backends.cuda.copy import copy
+from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, launch
+from layermem.backends.cuda.strided_index import strided_index
+from layermem.distributed.collectives import PIECE_BYTES, Share, piece_elements
+from layermem.ops import Communication, NormOfRows, ReduceScatter, RowSquares
+
+# -- ReduceScatter and AllGather ---------------------------------------------------------------------------------------
+
+
+def shares_of(op: Communication) -> list[Share]:
+    """The elements of each rank."""
+    return [Share(op.bounds, rank) for rank in range(op.ranks.size)]
+
+
+def piece_of(op: Communication) -> int:
+    """Elements of the largest piece from one rank to another."""
+    return min(piece_elements(op.ranks.size, PIECE_BYTES), max(1, *(share.elements for share in shares_of(op))))
+
+
+class Places(NamedTuple):
+    """Bytes from the start of a staging buffer.
+
+    own       what this rank sends to all, or its part of the sum
+    sums      what the sum goes on with, and then the sum; `own` where it begins with zero
+    to, of    the pieces to each of the other ranks (a gather has none), and those of them, in their order
+    """
+
+    own: int
+    sums: int
+    to: list[int]
+    of: list[int]
+
+
+class Staging:
+    """Pieces of an op on the host, round by round: two sets of places take turns."""
+
+    def __init__(self, op: Communication):
+        self.op, self.piece = op, piece_of(op)
+        self.elements = [share.elements for share in shares_of(op)]
+        self.rounds = ceil_div(max(self.elements), self.piece)
+
+    @property
+    def nbytes(self) -> int:
+        return self._lay_out()[1]
+
+    def places(self, number: int) -> Places:
+        """Those of round `number`: none is larger than the first in its places."""
+        return self._lay_out()[0][number % 2]
+
+    def _lay_out(self) -> tuple[list[Places], int]:
+        sets: list[Places] = []
+        end, op = 0, self.op
+
+        def take(elements: int) -> int:
+            nonlocal end
+            end += elements * FLOAT
+            return end - elements * FLOAT
+
+        for number in range(min(self.rounds, 2)):
+            counts = [max(0, min(self.piece, elements - number * self.piece)) for elements in self.elements]
+            own = counts.pop(op.ranks.rank)
+            place = take(own)
+            if isinstance(op, ReduceScatter):
+                sums = take(own) if op.continues else place
+                sets.append(Places(place, sums, [*map(take, counts)], [take(own) for _ in counts]))
+            else:
+                sets.append(Places(place, place, [], [*map(take, counts)]))
+        return sets, end
+
+
+def reduce_workspace_bytes(op: ReduceScatter) -> int:
+    """A piece of each other rank, where these arrive on the GPU."""
+    own = Share(op.bounds, op.ranks.rank).elements
+    return (op.ranks.size - 1) * min(piece_of(op), own) * FLOAT
+
+
+def ordered_sum(op: ReduceScatter, total: int, own: int, received: int, count: int, pitch: int) -> Launch:
+    """`count` elements of a sum, from those of each other rank, `pitch` elements apart."""
+    return launch(
+        "communication", "ordered_sum", "OrderedSumArgs", ceil_div(count, THREADS), sum=total, own=own,
+        received=received, count=count, pitch=pitch, rank=op.ranks.rank, ranks=op.ranks.size, continues=op.continues,
+    )  # fmt: skip
+
+
+def note_order(op: Communication, order: int) -> Launch:
+    """As reference/communication.py has it."""
+    return launch("fill", "fill", "FillArgs", 1, y=order, count=1, value=op.bucket, accumulate=False)
+
+
+# -- norms of all gradients, from squares of rows ----------------------------------------------------------------------
+
+
+@kernel(RowSquares, "forward")
+def row_squares(op: RowSquares, call: CudaCall) -> Iterator[Launch]:
+    """One block a row, which adds in an order that depends on the length of the row alone."""
+    rows, terms = op.x.count // op.row_elements, op.row_elements
+    yield launch(
+        "reduction", "reduce_sum_square", "ReduceSumArgs", rows, y=call["y0"], x=call["x0"], b=0,
+        outer=strided_index([(rows, terms)]), inner=strided_index([(terms, 1)]), terms=terms, accumulate=False,
+        factor=1.0,
+    )  # fmt: skip
+
+
+def norm_of_rows_workspace_bytes(op: NormOfRows, roles: Collection[str]) -> int:
+    workspace, at = Workspace(), Columns(op.rows, 1)
+    for nbytes in (FLOAT * op.rows, FLOAT, at.part_bytes()):
+        workspace.take(nbytes)
+    return workspace.nbytes
+
+
+@kernel(NormOfRows, "forward", workspace=norm_of_rows_workspace_bytes)
+def norm_of_rows(op: NormOfRows, call: CudaCall) -> Iterator[Launch]:
+    """The squares of all rows in one column, its sum, and the root of that."""
+    workspace, squares = Workspace(call.workspace), call.numbered("x")
+    column, count = workspace.take(FLOAT * op.rows), 0
+    for i, x in enumerate(squares):
+        yield from copy(column + FLOAT * count, x, call.count(f"x{i}"))
+        count += call.count(f"x{i}")
+    square = workspace.take(FLOAT)
+    yield from channel_sums(Columns(count, 1), square, column, False, workspace.next)
+    yield launch("update", "square_root", "SquareRootArgs", 1, 1, y=call["y0"], x=square)
