@@ -168,6 +168,10 @@ class AnnotatedFeed(Feed):
         first, self._sample = self._sample, self._sample + self.batch
         return [data, self._rows(boxes, first)] if self.tops > 1 else [data]
 
+    def _skip(self, batches: int) -> None:
+        self.source.skip(batches * self.batch)
+        self._sample += batches * self.batch
+
     def _augment(self, image: np.ndarray, boxes: Boxes, number: int) -> tuple[np.ndarray, Boxes]:
         p, rng = self.transform.param, generator(*self.key, number)
         if image.dtype != np.uint8:

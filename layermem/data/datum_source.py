@@ -90,6 +90,12 @@ class DatumSource(ABC):
                 self._advance()
         return images, labels
 
+    def skip(self, count: int) -> None:
+        """Go past `count` records; only their keys are read."""
+        with self._reading():
+            for _ in range(count):
+                self._advance()
+
     def datums(self) -> Iterator[Message | None]:
         """The Datum of every record, in the order of their keys, or None for what is none; the position stays."""
         with self._reading():

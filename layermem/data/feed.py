@@ -2,11 +2,15 @@
 
     feed.shapes        shapes of the tops, known before any batch is read
     feed.next()        a float32 array for each top, shaped NCHW
+    feed.skip(3)       go past batches without returning them; records are not read where positions can be counted
     feed.state()       the position of the next batch; restore(state) continues there with the same bits
     feed.check(state)  InputError for a state that restore cannot take, such as one of a damaged snapshot
     feed.close()
 
 The seed, the layer and the position determine a batch.  `open_feed` (opening.py) creates the feed of a layer.
+
+Where several ranks share the batches, `next` returns the one of this rank in each round of as many batches as there are
+ranks, and goes past the others.  Positions are those of all ranks together: they do not depend on the number of ranks.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from layermem.data.hdf5_source import Hdf5Source
 from layermem.data.list_source import ImageListSource
 from layermem.data.position import State, number_in
 from layermem.data.transform import Transform
+from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.layers.fillers import check_filler, fill, is_constant
 from layermem.proto.blobs import read_blob
@@ -39,16 +44,35 @@ class Feed(ABC):
     path: str | None = None  # of the net, for error messages
     layer: str | None = None
     notes: tuple[str, ...] = ()  # sentences for the user
+    ranks = Ranks()  # that share the batches
 
     def next(self) -> list[np.ndarray]:
-        """The next batch: read-only float32 arrays of `shapes`."""
+        """The next batch of this rank: read-only float32 arrays of `shapes`."""
+        ranks = self.ranks
         try:
-            return self._next()
+            if ranks.size == 1:
+                return self._next()
+            self._skip(ranks.rank)
+            batch = self._next()
+            self._skip(ranks.size - 1 - ranks.rank)
+            return batch
+        except InputError as error:
+            raise error.at(path=self.path, layer=self.layer) from None
+
+    def skip(self, batches: int) -> None:
+        """Go past so many batches of all ranks."""
+        try:
+            self._skip(batches)
         except InputError as error:
             raise error.at(path=self.path, layer=self.layer) from None
 
     @abstractmethod
     def _next(self) -> list[np.ndarray]: ...
+
+    def _skip(self, batches: int) -> None:
+        """The same position as after so many batches; feeds that can count records do not read them."""
+        for _ in range(batches):
+            self._next()
 
     @abstractmethod
     def state(self) -> State:
@@ -86,6 +110,10 @@ class ImageFeed(Feed):
         self._sample += self.batch
         return [data, labels][: self.tops]
 
+    def _skip(self, batches: int) -> None:
+        self.source.skip(batches * self.batch)
+        self._sample += batches * self.batch
+
     def state(self) -> State:
         return {"sample": self._sample, **self.source.state()}
 
@@ -110,6 +138,9 @@ class Hdf5Feed(Feed):
 
     def _next(self) -> list[np.ndarray]:
         return self.source.read(self.batch)
+
+    def _skip(self, batches: int) -> None:
+        self.source.skip(batches * self.batch)
 
     def state(self) -> State:
         return self.source.state()
@@ -138,6 +169,9 @@ class BlobFeed(Feed):
 
     def _next(self) -> list[np.ndarray]:
         return [self._blob]
+
+    def _skip(self, batches: int) -> None:
+        pass
 
     def state(self) -> State:
         return {}
@@ -170,6 +204,9 @@ class DummyFeed(Feed):
     def _next(self) -> list[np.ndarray]:
         self._batch += 1
         return [self._constant[i] if i in self._constant else self._fill(i) for i in range(len(self.shapes))]
+
+    def _skip(self, batches: int) -> None:
+        self._batch += batches
 
     def state(self) -> State:
         return {"batch": self._batch}
@@ -205,6 +242,9 @@ class NoiseFeed(Feed):
         batch = [self._draw(index) for index in range(len(self.shapes))]
         self._batch += 1
         return batch
+
+    def _skip(self, batches: int) -> None:
+        self._batch += batches
 
     def _draw(self, index: int) -> np.ndarray:
         draw, shape, limit = generator(*self.key, index, self._batch), self.shapes[index], self.limits[index]
@@ -274,6 +314,9 @@ class ArrayFeed(Feed):
         batch = [array[self._row % len(array)] for array in self._arrays]
         self._row += 1
         return batch
+
+    def _skip(self, batches: int) -> None:
+        self._row += batches
 
     def state(self) -> State:
         return {"batch": self._row}

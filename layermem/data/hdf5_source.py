@@ -60,6 +60,9 @@ class Hdf5Source:
             self._next += rows
         return out
 
+    def skip(self, count: int) -> None:
+        self._next += count
+
     def state(self) -> State:
         return {"row": self._next}
 

@@ -185,7 +185,10 @@ def _open(resolved: Path, path: Path) -> Any:
     except (plyvel.Error, UnicodeEncodeError) as error:
         reason = _reason(error)
         if "lock" in reason.lower():
-            what = f"cannot be opened ({reason}); a LevelDB is open in one process at a time: end the other one"
+            what = (
+                f"cannot be opened ({reason}); a LevelDB is open in one process at a time: end the other one, or "
+                "convert it to LMDB, which several ranks can read"
+            )
         elif not os.access(resolved, os.W_OK):
             what = f"cannot be opened ({reason}); make the folder writable, which a LevelDB needs, or copy it"
         else:

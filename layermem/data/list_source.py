@@ -43,6 +43,9 @@ class ImageListSource:
         self._next += count
         return images, np.array([label for _, label, _ in entries], np.float32)
 
+    def skip(self, count: int) -> None:
+        self._next += count
+
     def state(self) -> State:
         return {"image": self._next}
 

@@ -53,6 +53,9 @@ class LmdbSource(DatumSource):
     def length(self) -> int:
         return self._length
 
+    def skip(self, count: int) -> None:
+        super().skip(count % self.length)
+
     def restore(self, state: State) -> None:
         key = bytes_in(state, "key")
         with self._reading():

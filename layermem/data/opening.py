@@ -23,6 +23,7 @@ from layermem.data.prefetch import Prefetch
 from layermem.data.resizing import resizing_of
 from layermem.data.transform import Transform
 from layermem.data.window_source import CHANNELS, WindowFeed, cached_bytes
+from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.layers.data import FROM_FILES, MATRIX, SIZES, shape_options, stated_shapes
 from layermem.layers.fillers import is_constant
@@ -36,14 +37,16 @@ PREFETCH_BYTES = 64 * 2**20  # of batches that wait, where data_param does not s
 SHAPE_HINT = ", or set crop_size with force_color, force_gray or a mean_value for each channel"
 
 
-def open_feed(param: Message, phase: int, seed: int, *, path: str, prefetch: bool = True) -> Feed:
-    """The feed of an input layer (a LayerParameter) of the net at `path`."""
+def open_feed(
+    param: Message, phase: int, seed: int, *, path: str, prefetch: bool = True, ranks: Ranks = Ranks()
+) -> Feed:
+    """The feed of an input layer (a LayerParameter) of the net at `path`, whose batches `ranks` share."""
     remedy = "; create it, or " + ("remove name_size_file" if param.type == SIZES else "use DummyData")
     try:
         feed = _create(param, phase, (seed, phase, param.name), _resolver(path, remedy))
     except InputError as error:
         raise error.at(path=path, layer=param.name) from None
-    feed.path, feed.layer = path, param.name
+    feed.path, feed.layer, feed.ranks = path, param.name, ranks
     depth = _prefetch_depth(param, feed.shapes)
     in_memory = isinstance(feed, (ArrayFeed, BlobFeed, SizesFeed)) or (isinstance(feed, DummyFeed) and feed.constant)
     return Prefetch(feed, depth) if prefetch and depth > 0 and not in_memory else feed

@@ -51,6 +51,11 @@ class Prefetch(Feed):
         batch, self._state = item
         return batch
 
+    def _skip(self, batches: int) -> None:
+        self.restore(self._state)
+        self.feed.skip(batches)
+        self._state = self.feed.state()
+
     def state(self) -> State:
         return dict(self._state)
 

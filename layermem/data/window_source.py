@@ -145,6 +145,9 @@ class WindowFeed(Feed):
         self._sample += len(data)
         return [data, labels]
 
+    def _skip(self, batches: int) -> None:
+        self._sample += batches * self.shapes[0][0]
+
     def _cut(self, listed: ListedImage, number: int, corners: Sequence[int], mirror: bool, out: np.ndarray) -> None:
         """Write a warped window to `out`, which is 0."""
         raw = self._cached[number] if self._cached else self._read(listed)

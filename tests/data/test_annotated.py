@@ -183,3 +183,13 @@ def test_other_data_layers_refuse_what_concerns_boxes(tmp_path, field):
     text = f'name: "d" type: "Data" top: "d" data_param {{ source: "{source}" batch_size: 1 backend: LMDB }}'
     with pytest.raises(InputError, match=f"has a {field.split()[0]}, from the SSD fork of Caffe, which is obeyed in"):
         open_feed(layer(f"{text} transform_param {{ {field} }}"), 0, 1, path="net")
+
+
+def test_a_feed_goes_past_batches_as_if_it_had_read_them(tmp_path):
+    source, _ = database(tmp_path / "db", (1, 2, 0, 1, 1))
+    feed, other = (feed_of(source, transform=f"{SIZE} mirror: true") for _ in range(2))
+    feed.skip(3)
+    for _ in range(3):
+        other.next()
+    assert feed.state() == other.state()
+    assert all(map(np.array_equal, feed.next(), other.next()))

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from layermem.data import open_feed
+from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.proto.schema import TEST, TRAIN
 from tests.data.makers import datum, digits_like, images, layer, make_lmdb
@@ -79,6 +80,39 @@ def lmdb(tmp_path) -> str:
 
 
 KINDS = {"lmdb": lmdb, "images": image_list, "hdf5": hdf5, "noise": lambda tmp_path: NOISE}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("prefetch", [False, True])
+def test_a_feed_goes_past_batches_as_if_it_had_read_them(tmp_path, kind, prefetch):
+    text = KINDS[kind](tmp_path)
+    feed, other = opened(text, prefetch=prefetch), opened(text, prefetch=False)
+    for batches in (1, 0, 4, 2):
+        feed.next(), other.next()
+        feed.skip(batches)
+        for _ in range(batches):
+            other.next()
+        assert feed.state() == other.state()
+        assert all(map(np.array_equal, feed.next(), other.next()))
+    feed.close(), other.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("prefetch", [False, True])
+@pytest.mark.parametrize("size", [2, 3])
+def test_ranks_share_the_batches_of_one_feed_and_have_its_positions(tmp_path, kind, prefetch, size):
+    text = KINDS[kind](tmp_path)
+    alone = opened(text)
+    feeds = [
+        open_feed(layer(text), TRAIN, 1, path="net.prototxt", prefetch=prefetch, ranks=Ranks(rank, size, size))
+        for rank in range(size)
+    ]
+    for _ in range(4):
+        for feed in feeds:
+            assert all(map(np.array_equal, feed.next(), alone.next()))
+        assert all(feed.state() == alone.state() for feed in feeds)
+    for feed in (alone, *feeds):
+        feed.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -138,3 +138,11 @@ def test_databases_of_either_backend_hold_the_same_records_and_have_the_same_mea
     with pytest.raises(InputError, match="exists already"):
         write_database(tmp_path / "leveldb", records, backend="leveldb")
     assert not [path for path in tmp_path.iterdir() if path.name.endswith(".part")]
+
+
+def test_records_are_passed_without_being_read(folder):
+    source, other = (LevelDbSource(folder, labels=True) for _ in range(2))
+    source.skip(source.length + 2)
+    other.read(2)
+    assert source.state() == other.state()
+    source.close(), other.close()

@@ -270,3 +270,11 @@ def test_without_its_package_only_those_who_open_an_lmdb_are_refused(tmp_path, m
     monkeypatch.setattr("layermem.data.lmdb_source.lmdb", None)
     with pytest.raises(InputError, match="pip install lmdb"):
         LmdbSource(tmp_path, labels=True)
+
+
+def test_records_are_passed_without_being_read(tmp_path):
+    folder = make_lmdb(tmp_path / "db", [b"no Datum"] * 3)
+    source = LmdbSource(folder, labels=True)
+    source.skip(3 * 10**9 + 2)
+    assert bytes.fromhex(source.state()["key"]) == b"00000002"
+    source.close()

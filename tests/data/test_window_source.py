@@ -296,3 +296,12 @@ def test_a_resumed_training_has_the_bits_of_an_uninterrupted_one(folder):
     second.step(3)
     for a, b in zip(whole.parameters()["ip"], second.parameters()["ip"], strict=True):
         assert a.tobytes() == b.tobytes()
+
+
+def test_a_feed_goes_past_batches_as_if_it_had_read_them(folder):
+    feed, other = (feed_of(folder, transform="crop_size: 6 mirror: true") for _ in range(2))
+    feed.skip(3)
+    for _ in range(3):
+        other.next()
+    assert feed.state() == other.state()
+    assert all(map(np.array_equal, feed.next(), other.next()))
