@@ -18,7 +18,8 @@ class Executor:
     """A schedule bound to a device, its arena, and the host arena of its offloads.
 
     poison   fill bytes with NaN as soon as their residency ends, so that a read of freed bytes shows, and watch the
-             bytes beside all that an op writes
+             bytes beside all that an op writes; on devices without streams, all instructions then run in their order,
+             those on COMM too
     """
 
     def __init__(
@@ -39,13 +40,14 @@ class Executor:
                     f"the schedule has '{r.buffer}' up to byte {r.offset + r.nbytes:,} of an arena of {size:,}"
                 )
         calls: list[Bound] = [self._bind(instruction, context) for instruction in schedule.instructions]
+        self._cancel = context["transport"].cancel if "transport" in context and not poison else None
         if poison:
             calls = [self._guard(instruction, call) for instruction, call in zip(schedule.instructions, calls)]
             self._poison(calls)
         self._bound = calls
         self._forward_calls: Sequence[Bound] | None = None
         self._parts: dict[tuple[int, int], Sequence[Bound]] = {}
-        self.calls = device.order_streams(schedule.instructions, calls)
+        self.calls = device.order_streams(schedule.instructions, calls, self._cancel)
 
     def run(self, next_batch: NextBatch | None = None) -> None:
         self.device.run(self.calls, next_batch)
@@ -57,7 +59,7 @@ class Executor:
                 each._replace(after=tuple(tick for tick in each.after if tick >= begin))
                 for each in self.schedule.instructions[begin:end]
             ]
-            self._parts[begin, end] = self.device.order_streams(instructions, self._bound[begin:end])
+            self._parts[begin, end] = self.device.order_streams(instructions, self._bound[begin:end], self._cancel)
         self.device.run(self._parts[begin, end])
 
     def run_forward(self) -> None:
@@ -69,7 +71,7 @@ class Executor:
             end = max((i for i in forward if not instructions[i].is_recompute), default=-1)
             kept = {i for i in forward if i <= end} | {i for i, each in enumerate(instructions) if each.op is None}
             calls = [call if i in kept else _skip for i, call in enumerate(self._bound)]
-            self._forward_calls = self.device.order_streams(instructions, calls)
+            self._forward_calls = self.device.order_streams(instructions, calls, self._cancel)
         self.device.run(self._forward_calls)
 
     def _bind(self, instruction: Instruction, context: StepContext) -> Bound:
@@ -88,7 +90,7 @@ class Executor:
         return (self.host if r.host else self.arena).span(r.offset, r.nbytes)
 
     def _array(self, r: Residency, role: str, op: Op) -> Memory:
-        if role == "workspace":
+        if role in ("workspace", "host_workspace"):
             return self._bytes(r)
         buffer, items = self.schedule.graph.buffers[r.buffer], op.views.get(role)
         begin, tensor = 0, buffer.tensor

@@ -83,46 +83,65 @@ class Runner:
 
     def view(self, name: str) -> np.ndarray | None:
         """A persistent buffer itself, in its stored order (channels-last); None where the host cannot reach it, or
-        where it is in bands of rows, which lie apart."""
-        if not self.device.shares_host_memory or len(self._bands[name]) > 1:
+        where it is in bands of rows, which lie apart, some of them perhaps on other ranks."""
+        if not self.device.shares_host_memory or len(self._bands[name]) > 1 or not self.is_whole(name):
             return None
-        arena, offset = self._placement(name)
-        tensor = self.persistent[name].tensor
+        (band,) = self._bands[name]
+        arena, offset = self._placement(band.name)
+        tensor = band.tensor
         return arena.view(offset, tensor, self.device.dtype(tensor))
 
+    def rows(self, name: str) -> tuple[int, int]:
+        """The first row of a persistent buffer that lies here, and the number of rows: all of them, or those of this
+        rank where ranks share it."""
+        bands = self._bands[name]
+        return _first(bands[0]), sum(map(_row_count, bands))
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a persistent buffer with all its rows, NCHW."""
+        return self.persistent[name].tensor.shape
+
+    def is_whole(self, name: str) -> bool:
+        """Whether all rows of a persistent buffer lie here."""
+        return self.rows(name)[1] == _row_count(self.persistent[name])
+
     def read(self, name: str) -> np.ndarray:
-        """A copy of a persistent buffer, NCHW."""
-        if len(self._bands[name]) == 1:
-            return self._read(name, 0, self.persistent[name].tensor)
-        tensor = self.persistent[name].tensor
-        whole = np.empty(tensor.shape, self.device.dtype(tensor))
-        for band in self._bands[name]:
-            first = band.band_of.first if band.band_of is not None else 0
-            whole[first : first + band.tensor.shape[0]] = self._read(band.name, 0, band.tensor)
+        """A copy of the rows of a persistent buffer that lie here, NCHW."""
+        first, *others = bands = self._bands[name]
+        if not others:
+            return self._read(first.name, 0, first.tensor)
+        begin, rows = self.rows(name)
+        whole = np.empty((rows, *first.tensor.shape[1:]), self.device.dtype(first.tensor))
+        for band in bands:
+            row = _first(band) - begin
+            whole[row : row + _row_count(band)] = self._read(band.name, 0, band.tensor)
         return whole
 
     def write(self, name: str, value: np.ndarray) -> None:
-        """Set a persistent buffer from numbers in NCHW order, of any shape with the right count."""
-        bands = self._bands[name]
-        if len(bands) == 1:
-            self._write(bands[0].name, 0, bands[0].tensor, value)
-            return
+        """Set a persistent buffer from numbers in NCHW order, of any shape with the right count: those of all its rows,
+        also where only some of them lie here."""
         values = value.reshape(-1)
-        for band in bands:
-            self._write(band.name, 0, band.tensor, values[: band.tensor.count])
-            values = values[band.tensor.count :]
+        for band, begin in self._begins(name):
+            self._write(band.name, 0, band.tensor, values[begin : begin + band.tensor.count])
 
     def write_parts(self, name: str, parts: Iterable[np.ndarray]) -> None:
         """The same from flat arrays, one after the other: each of whole `unit(name)`s."""
-        bands = iter(self._bands[name])
-        band, done = next(bands), 0
+        bands = self._begins(name)
+        begin = 0
         for part in parts:
-            while part.size:
-                if done == band.tensor.count:
-                    band, done = next(bands), 0
-                count = min(part.size, band.tensor.count - done)
-                self._write(band.name, done, self._part(band.tensor, count), part[:count])
-                part, done = part[count:], done + count
+            end = begin + part.size
+            for band, first in bands:
+                low, high = max(begin, first), min(end, first + band.tensor.count)
+                if low < high:
+                    values = part[low - begin : high - begin]
+                    self._write(band.name, low - first, self._part(band.tensor, high - low), values)
+            begin = end
+
+    def _begins(self, name: str) -> list[tuple[Buffer, int]]:
+        """The bands of a persistent buffer, each with the number of its first value."""
+        whole = self.persistent[name]
+        row = whole.tensor.count // _row_count(whole)
+        return [(band, _first(band) * row) for band in self._bands[name]]
 
     def unit(self, name: str) -> int:
         """Values of a persistent buffer that lie together in memory, whatever their order."""
@@ -130,7 +149,7 @@ class Runner:
         return tensor.count // tensor.shape[0] if tensor.interleaved else 1
 
     def read_parts(self, name: str, values: int) -> Iterator[np.ndarray]:
-        """Copies of the values of a persistent buffer in NCHW order: of so many values, or of one unit(name)."""
+        """Copies of the values here of a persistent buffer in NCHW order: of so many values, or of one unit(name)."""
         unit = self.unit(name)
         whole = unit * max(1, values // unit)
         for band in self._bands[name]:
@@ -167,3 +186,13 @@ class Runner:
         return (
             (self.arena, persistent.device[name]) if name in persistent.device else (self.host, persistent.host[name])
         )
+
+
+def _first(band: Buffer) -> int:
+    """Its first row, of those of the whole buffer."""
+    return 0 if band.band_of is None else band.band_of.first
+
+
+def _row_count(buffer: Buffer) -> int:
+    shape = buffer.tensor.shape
+    return shape[0] if shape else 1

@@ -1,13 +1,18 @@
 """Bound schedules: ops on views of the arena, copies between the arenas, and NaN where a residency has ended."""
 
+import threading
+from dataclasses import replace
+from random import Random
+
 import numpy as np
 import pytest
 
 from layermem import ops
 from layermem.backends.arena import Arena
 from layermem.backends.base import Device, get_device
+from layermem.distributed.loopback import Loopback, Network
 from layermem.errors import DeviceError
-from layermem.graph.ops import BACKWARD, DATA, FORWARD, Buffer, BufferOverlay, Graph, Op
+from layermem.graph.ops import BACKWARD, COMM, DATA, FORWARD, Buffer, BufferOverlay, Graph, Op
 from layermem.layers import Tensor
 from layermem.ops import BatchSlice
 from layermem.planning.plan import REUSE, Decision, Gap, Plan, program_order
@@ -156,3 +161,30 @@ def test_bytes_beside_a_view_are_watched():
 def test_a_workspace_is_bound_as_bytes():
     device, _ = run_adding(adding("a", workspace_bytes=300))
     assert device.bound == {"a": {"y": (np.float32, 64), "workspace": (np.uint8, 300)}}
+
+
+@pytest.mark.parametrize("poison", [False, True])
+def test_communication_runs_beside_the_step_but_in_its_turn_where_bytes_are_watched(device, poison):
+    net = graph()
+    threads = []
+    context = {"batch": {"x": [VALUES]}, "results": {}, "transport": Loopback(Network(1), 0, Random(0))}
+    schedule = place(lower(Layout(net, a_second_each(net)), Plan("by hand", program_order(net))))
+    instructions = tuple(
+        each._replace(stream=COMM) if each.what == "y.forward" else each for each in schedule.instructions
+    )
+    assert len({each.stream for each in instructions}) == 2
+    arena, host = Arena(schedule.peak_bytes, poison=poison), Arena(schedule.host_peak_bytes)
+
+    class Watching(type(device)):
+        def bind(self, op, arrays, context):
+            call = super().bind(op, arrays, context)
+
+            def watched():
+                threads.append((op.name, threading.current_thread() is threading.main_thread()))
+                call()
+
+            return watched
+
+    Executor(replace(schedule, instructions=instructions), Watching(), arena, host, context, poison=poison).run()
+    assert dict(threads) == {"x.forward": True, "y.forward": poison, "z.forward": True, "x.output": True}
+    np.testing.assert_array_equal(context["results"]["x"], VALUES)

@@ -9,7 +9,7 @@ from layermem import ops
 from layermem.backends.base import get_device
 from layermem.compiler import Compiler
 from layermem.errors import DeviceError
-from layermem.graph.ops import DATA, FORWARD, HISTORY, PARAMETER, UPDATE, Buffer, Graph, Op
+from layermem.graph.ops import DATA, FORWARD, HISTORY, PARAMETER, UPDATE, BandOf, Buffer, Graph, Op
 from layermem.layers import Tensor
 from layermem.planning.plan import Decision, Gap, Plan, program_order
 from layermem.runtime.runner import Runner
@@ -46,6 +46,23 @@ def runner(*offloaded, **options):
         None
     )
     return Runner(program, get_device("cpu"), {}, **options)
+
+
+def test_a_buffer_of_some_rows_is_written_from_all_and_read_as_they_are():
+    """Ranks share the optimizer state by rows."""
+    whole = Buffer("h", HISTORY, SHAPE, 480, True)
+    band = Buffer("h", HISTORY, Tensor((1, 3, 4, 5)), 240, True, BandOf(whole, 1))
+    fill = Op("h.update", UPDATE, ops.Fill(7.0), "fill", {"y0": "h"}, (), (), ("h",))
+    graph = Graph("train", {"h": band}, (fill,), "cpu")
+    program = Compiler([graph], Plan("by hand", program_order(graph)), a_second_each(graph)).compile(None)
+    made = Runner(program, get_device("cpu"), {}, poison=True)
+    assert made.rows("h") == (1, 1) and made.shape("h") == SHAPE.shape and not made.is_whole("h")
+    made.write("h", VALUES)
+    assert np.array_equal(made.read("h"), VALUES[1:]) and made.view("h") is None
+    assert np.array_equal(np.concatenate([*made.read_parts("h", 7)]), VALUES[1:].ravel())
+    made.zero("h")
+    made.write_parts("h", np.split(VALUES.ravel(), [60]))
+    assert np.array_equal(made.read("h"), VALUES[1:])
 
 
 @pytest.mark.parametrize("offloaded", [(), ("h",), ("w",), ("w", "h")])

@@ -198,7 +198,7 @@ class Step:
 
         def make(each: Net):
             wanted = [r.version for r in reported(each)]
-            return train_graph(each, device, Rule("SGD", 1), held=held, clip=clip, outputs=wanted)
+            return train_graph(each, device, None if held else Rule("SGD", 1), clip=clip, outputs=wanted)
 
         self.graph = make(net) if cut is None else sliced_graph(net, make, Cut.parse(cut), device)
         compiler = Compiler([self.graph], strategy, model_costs(device.title))
