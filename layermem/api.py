@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 
 from layermem.backends.base import Device, get_device
+from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.graph import net as graph_net
 from layermem.graph.deploy import deploy_net
@@ -26,6 +27,7 @@ from layermem.report.plan_report import PlanReport, evaluate
 from layermem.schedule.program import Program
 from layermem.solver import build
 from layermem.solver.checks import check_solver
+from layermem.solver.sharing import ranks_of, ranks_of_net, with_iter_size
 
 __all__ = ["Net", "Solver", "build_net", "compile", "default_device", "deploy", "job_of_net", "job_of_solver", "plan"]
 
@@ -46,6 +48,8 @@ def plan(
     slices: str | None = None,
     saved: Path | None = None,
     allow_python: bool = False,
+    ranks: int = 1,
+    iter_size: int | None = None,
 ) -> PlanReport:
     """What a training step of `net`, or of all nets of `solver`, takes on `device`.
 
@@ -58,8 +62,13 @@ def plan(
     costs      measured costs or the path of their file; by default a model of the device
     saved      a plan that `plan --save` wrote, instead of a strategy
     allow_python   import and run the classes of Python layers, of a net or solver that is read here
+    ranks      the step is that of the first of so many ranks, which train together (docs/ranks.md)
+    iter_size  micro-batches of an iteration, instead of the solver's; of a net one for each rank
     """
-    job = job_of(net, solver=solver, device=device, costs=costs, batch=batch, hints=hints, allow_python=allow_python)
+    job = job_of(
+        net, solver=solver, device=device, costs=costs, batch=batch, hints=hints, allow_python=allow_python,
+        ranks=ranks, iter_size=iter_size,
+    )  # fmt: skip
     job = job.with_host_budget(host_budget).with_slices(slices)
     return evaluate(job, strategy, budget, saved)
 
@@ -78,11 +87,14 @@ def compile(
     slices: str | None = None,
     saved: Path | None = None,
     allow_python: bool = False,
+    ranks: int = 1,
+    iter_size: int | None = None,
 ) -> Program:
     """The checked schedules that `plan` describes, ready for a runtime.Runner; BudgetError if nothing fits."""
     report = plan(
         net, solver=solver, strategy=strategy, budget=budget, host_budget=host_budget, device=device, costs=costs,
-        batch=batch, hints=hints, slices=slices, saved=saved, allow_python=allow_python,
+        batch=batch, hints=hints, slices=slices, saved=saved, allow_python=allow_python, ranks=ranks,
+        iter_size=iter_size,
     )  # fmt: skip
     return report.feasible_program()
 
@@ -121,11 +133,14 @@ def job_of(
     stages: Sequence[str] = (),
     inputs: Mapping[str, tuple[int, ...]] | None = None,
     allow_python: bool = False,
+    ranks: int = 1,
+    iter_size: int | None = None,
 ) -> Job:
     """The job of a net or of a solver: exactly one of them.
 
     level, stages   for the train net
     inputs          shapes by name of the tops of a solver's input layers; its data sets are then not opened
+    ranks, iter_size   as for plan()
     """
     if (net is None) == (solver is None):
         raise InputError("give a net or a solver, and not both")
@@ -134,34 +149,39 @@ def job_of(
     if solver is not None:
         return job_of_solver(
             solver, target, known, batch=batch, hints=hints, level=level, stages=stages, inputs=inputs,
-            allow_python=allow_python,
+            allow_python=allow_python, ranks=ranks, iter_size=iter_size,
         )  # fmt: skip
+    shared = ranks_of_net(ranks, iter_size)
     if isinstance(net, (Net, graph_net.Net)):
         if batch is not None:
             raise InputError("batch applies to a net file; a Net object has its batch already")
-        return job_of_net(net, target, known, hints=hints)
+        return job_of_net(net, target, known, hints=hints, ranks=shared)
     assert net is not None
     built = build_net(net, batch=batch, level=level, stages=stages, allow_python=allow_python)
-    return job_of_net(built, target, known, hints=hints)
+    return job_of_net(built, target, known, hints=hints, ranks=shared)
 
 
-def job_of_net(net: Net | graph_net.Net, device: Device, costs: Costs, *, hints: Hints = Hints()) -> Job:
+def job_of_net(
+    net: Net | graph_net.Net, device: Device, costs: Costs, *, hints: Hints = Hints(), ranks: Ranks = Ranks()
+) -> Job:
     """A step of one net: in TRAIN with an SGD-momentum update, Caffe's usual state; in TEST forward alone."""
-    return build.job_of_net(net.definition if isinstance(net, Net) else net, device, costs, hints=hints)
+    definition = net.definition if isinstance(net, Net) else net
+    return build.job_of_net(definition, device, costs, hints=hints, ranks=ranks)
 
 
 def job_of_solver(
     solver: Path | SolverFile, device: Device, costs: Costs, *, batch: int | None = None, hints: Hints = Hints(),
     level: int = 0, stages: Sequence[str] = (), inputs: Mapping[str, tuple[int, ...]] | None = None,
-    allow_python: bool = False,
+    allow_python: bool = False, ranks: int = 1, iter_size: int | None = None,
 ) -> Job:  # fmt: skip
     """A step of a solver's train net with the solver's update, and its test nets in the same arena."""
-    file = solver if isinstance(solver, SolverFile) else read_solver(solver)
+    file = with_iter_size(solver if isinstance(solver, SolverFile) else read_solver(solver), iter_size)
     check_solver(file)
+    shared = ranks_of(file, ranks)
     nets = build.build_nets(
         file, batch=batch, level=level, stages=stages, inputs=dict(inputs or {}), allow_python=allow_python
     )
-    return build.job_of(nets, file, device, costs=costs, hints=hints)
+    return build.job_of(nets, file, device, costs=costs, hints=hints, ranks=shared)
 
 
 def default_device() -> str:

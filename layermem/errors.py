@@ -11,17 +11,34 @@ LayermemError
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 
 class LayermemError(Exception):
-    """Base of all errors that are reported as text, without a traceback."""
+    """Base of all errors that are reported as text, without a traceback.
+
+    Of several ranks: is_agreed, whether all raise the error at the same point; is_reported, whether another one reports
+    it.
+    """
 
     exit_code = 1
+    is_agreed = is_reported = False
+
+    def __reduce__(self) -> tuple[Any, ...]:  # the default calls the class, whose arguments may be others
+        return _restored, (type(self), self.args, self.__dict__)
 
     @property
     def lines(self) -> list[str]:
         """The report, before it is wrapped: a sentence, then indented lines of details if there are any."""
         return [" ".join(str(self).split())]
+
+
+def _restored(kind: type[LayermemError], args: tuple[object, ...], values: dict[str, object]) -> LayermemError:
+    """A copy of an error, which another process may have raised."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(values)
+    return error
 
 
 class InputError(LayermemError):

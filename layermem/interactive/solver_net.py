@@ -128,7 +128,8 @@ class SolverNet(Net):
 
     def _parameter(self, layer: str, index: int, name: str, shape: tuple[int, ...]) -> Blob:
         def diff() -> Array:
-            if f"{name}.diff" in self._runner().persistent:
+            runner = self._runner()
+            if f"{name}.diff" in runner.persistent and runner.is_whole(f"{name}.diff"):
                 return self._shadows.array(self._runner(), f"{name}.diff", shape)
             held = self._engine.held(self._number)
             if held is not None and f"{name}.diff" in held:

@@ -12,9 +12,11 @@ from functools import partial
 
 from layermem.backends.base import Device
 from layermem.data import probe
+from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
+from layermem.graph.sharing import check_shareable, shared_graphs
 from layermem.graph.step_slicer import MakeStep, StepSlicer
 from layermem.graph.train import Rule, forward_graph, train_graph, update_graph
 from layermem.job import Job, PathName, resolve_costs, resolve_hints, title_of
@@ -27,6 +29,7 @@ from layermem.proto.schema import PHASES
 from layermem.proto.solver_nets import SolverNet, test_nets, train_net
 from layermem.solver.parameters import check_shared
 from layermem.solver.rules import rule_of
+from layermem.solver.sharing import check_keep_shareable, ranks_of
 from layermem.utils.similar import did_you_mean
 
 MOMENTUM = Rule("SGD", 1)  # the update that is planned where no solver says otherwise
@@ -140,11 +143,22 @@ def check_keep(nets: Sequence[Net], globs: Sequence[str]) -> None:
             raise InputError(f"keep names '{glob}', and no blob has that name; {hint}", path=str(nets[0].path))
 
 
-def graphs_of(nets: Nets, solver: SolverFile, device: Device, keep: Sequence[str] = ()) -> list[Graph]:
-    """The graphs of all nets on `device`, the train step first.  `keep`: globs of blobs to hold to the end of it;
-    those that end in .diff are for gradients of parameters."""
+def graphs_of(
+    nets: Nets, solver: SolverFile, device: Device, keep: Sequence[str] = (), ranks: Ranks | None = None
+) -> list[Graph]:
+    """The graphs of all nets on `device`, the train step first, those of one of `ranks`.  `keep`: globs of blobs to
+    hold to the end of it; those that end in .diff are for gradients of parameters."""
+    ranks = ranks_of(solver) if ranks is None else ranks
+    return list(shared_graphs(_of_one_machine(nets, solver, device, keep, ranks), nets.train, device, ranks))
+
+
+def _of_one_machine(nets: Nets, solver: SolverFile, device: Device, keep: Sequence[str], ranks: Ranks) -> list[Graph]:
+    """The graphs before ranks share them (graph/sharing.py)."""
     check_keep(nets.all, keep)
-    return [step_of(solver, device, keep)(nets.train), *graphs_beside(nets, solver, device, keep)]
+    check_shareable(nets.train, ranks)
+    check_keep_shareable(keep, ranks)
+    beside = graphs_beside(nets, solver, device, keep, apart=ranks.sub_steps > 1)
+    return [step_of(solver, device, keep)(nets.train), *beside]
 
 
 def test_of(device: Device, keep: Sequence[str] = ()) -> MakeStep:
@@ -157,12 +171,12 @@ def test_of(device: Device, keep: Sequence[str] = ()) -> MakeStep:
 
 
 def graphs_beside(
-    nets: Nets, solver: SolverFile, device: Device, keep: Sequence[str] = (), unfused: Collection[str] = ()
-) -> list[Graph]:
-    """All but the train step."""
+    nets: Nets, solver: SolverFile, device: Device, keep: Sequence[str] = (), unfused: Collection[str] = (), *,
+    apart: bool = False,
+) -> list[Graph]:  # fmt: skip
+    """All but the train step; `apart`: updates have a graph of their own."""
     p = solver.message
-    held, clip = p.iter_size > 1, p.clip_gradients >= 0
-    graphs = [update_graph(nets.train, device, rule_of(p), clip=clip)] if held else []
+    graphs = [update_graph(nets.train, device, rule_of(p), clip=p.clip_gradients >= 0)] if apart else []
     test = test_of(device, keep)
     return graphs + [test(net, unfused) for net in nets.tests]
 
@@ -170,13 +184,13 @@ def graphs_beside(
 def step_of(solver: SolverFile, device: Device, keep: Sequence[str] = ()) -> MakeStep:
     """A function from a train net, in any batch size, to its step with the update of `solver`."""
     p = solver.message
-    rule, held, clip = rule_of(p), p.iter_size > 1, p.clip_gradients >= 0
+    rule, clip, held = rule_of(p), p.clip_gradients >= 0, p.iter_size > 1
 
     def step(net: Net, unfused: Collection[str] = ()) -> Graph:
         outputs = [each.version for each in reported(net)]
         diffs = [] if held else [name for name in net.params if matches(f"{name}.diff", gradient_globs(keep))]
         return train_graph(
-            net, device, rule, held=held, clip=clip, outputs=outputs, keep=kept_names(net, keep), gradients=diffs,
+            net, device, rule, clip=clip, outputs=outputs, keep=kept_names(net, keep), gradients=diffs,
             unfused=unfused,
         )  # fmt: skip
 
@@ -185,30 +199,47 @@ def step_of(solver: SolverFile, device: Device, keep: Sequence[str] = ()) -> Mak
 
 def job_of(
     nets: Nets, solver: SolverFile, device: Device, *, costs: Costs | PathName | None = None, hints: Hints = Hints(),
-    spill: bool = False, keep: Sequence[str] = (),
+    spill: bool = False, keep: Sequence[str] = (), ranks: Ranks | None = None,
 ) -> Job:  # fmt: skip
-    """The job of a solver: a step of its train net with its own update, and its test nets in the same arena."""
-    graphs, known = tuple(graphs_of(nets, solver, device, keep)), resolve_costs(costs, device.title)
-    known.check(graphs[0], title_of(nets.train))
+    """The job of a solver: a step of its train net with its own update, and its test nets in the same arena; that of
+    one of `ranks`, or of one machine."""
+    ranks, known = ranks_of(solver) if ranks is None else ranks, resolve_costs(costs, device.title)
+    slicer = StepSlicer(
+        nets.train, _of_one_machine(nets, solver, device, keep, ranks), step_of(solver, device, keep), device,
+        lambda unfused: graphs_beside(nets, solver, device, keep, unfused, apart=ranks.sub_steps > 1), nets.tests,
+        test_of(device, keep), lambda graphs: shared_graphs(graphs, nets.train, device, ranks),
+    )  # fmt: skip
+    graphs = (slicer.whole, *slicer.beside)
+    known.check(slicer.of_one_machine, title_of(nets.train))
     return Job(
         title_of(nets.train), nets.all, graphs, known, rule_of(solver.message).history_count,
         resolve_hints(hints, nets.train, device.default_host_bytes(spill=spill)), device.free_bytes,
-        StepSlicer(
-            nets.train, graphs, step_of(solver, device, keep), device,
-            lambda unfused: graphs_beside(nets, solver, device, keep, unfused), nets.tests, test_of(device, keep),
-        ),
+        slicer, ranks=ranks,
     )  # fmt: skip
 
 
-def job_of_net(net: Net, device: Device, costs: Costs, *, hints: Hints = Hints()) -> Job:
+def job_of_net(net: Net, device: Device, costs: Costs, *, hints: Hints = Hints(), ranks: Ranks = Ranks()) -> Job:
     """A step of one net: in TRAIN with an SGD-momentum update, Caffe's usual state; in TEST forward alone."""
 
     def step(net: Net, unfused: Collection[str] = ()) -> Graph:
         return train_graph(net, device, MOMENTUM, unfused=unfused)
 
-    trains = net.phase == PHASES["TRAIN"]
-    graph = step(net) if trains else forward_graph(net, device)
-    costs.check(graph, title_of(net))
+    def beside(unfused: Collection[str] = ()) -> list[Graph]:
+        return [update_graph(net, device, MOMENTUM)] if ranks.sub_steps > 1 else []
+
+    slicer = None
+    if net.phase == PHASES["TRAIN"]:
+        check_shareable(net, ranks)
+        alone = [step(net), *beside()]
+        slicer = StepSlicer(
+            net, alone, step, device, beside, share=lambda graphs: shared_graphs(graphs, net, device, ranks)
+        )
+    elif ranks != Ranks():
+        raise InputError("ranks share the training of a net, and this is its TEST phase; leave --ranks and "
+                         "--iter-size out", path=str(net.path))  # fmt: skip
+    graphs = (forward_graph(net, device),) if slicer is None else (slicer.whole, *slicer.beside)
+    costs.check(graphs[0] if slicer is None else slicer.of_one_machine, title_of(net))
     known = resolve_hints(hints, net, device.default_host_bytes())
-    slicer = StepSlicer(net, [graph], step, device) if trains else None
-    return Job(title_of(net), (net,), (graph,), costs, MOMENTUM.history_count, known, device.free_bytes, slicer)
+    return Job(
+        title_of(net), (net,), graphs, costs, MOMENTUM.history_count, known, device.free_bytes, slicer, ranks=ranks
+    )

@@ -2,6 +2,9 @@
 
 All ops read the context for values that change between batches: `step` counts batches (it seeds dropout), `iteration`
 counts updates, `rate` is the learning rate of the iteration.
+
+Ranks share the micro-batches of an iteration and the batches of a test (distributed/ranks.py).  What they compute is
+gathered, so that sums are those of one rank, in the order of the batches, on every rank.
 """
 
 from __future__ import annotations
@@ -14,7 +17,10 @@ import numpy as np
 
 from layermem.backends.base import Device, NextBatch
 from layermem.backends.registry import StepContext
+from layermem.distributed.group import Group
+from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
+from layermem.graph.net import Net
 from layermem.graph.ops import Graph
 from layermem.graph.train import HOLD
 from layermem.proto.schema import Message
@@ -28,24 +34,37 @@ from layermem.solver.feeds import Feeds
 from layermem.solver.parameters import Parameters
 from layermem.solver.recording import Recording
 from layermem.solver.rules import learning_rate, rule_of, settings
+from layermem.solver.shared_state import SharedState
+from layermem.solver.signals import Requests
 
 Outputs = tuple[Output, ...]
 T = TypeVar("T")
 
 
 class Engine:
-    """`program` has the schedules of the train step, of the updates if iter_size > 1, and of the test nets."""
+    """`program` has the schedules of the train step, of the updates if gradients are summed over several steps, and of
+    the test nets.  All ranks of `group` make it together."""
 
     def __init__(
         self, nets: Nets, param: Message, graphs: Sequence[Graph], program: Program, device: Device, *,
-        spill: Path | None = None, poison: bool = False, noise: int | None = None,
+        spill: Path | None = None, poison: bool = False, noise: int | None = None, group: Group | None = None,
     ):  # fmt: skip
         self.nets, self.param, self.noise = nets, param, noise
-        for net in nets.all:
-            net.check_runnable(device.name, device.implements)
+        self.group = group or Group()
+        self.ranks = Ranks(self.group.rank, self.group.size, param.iter_size)
         self.context: StepContext = {**settings(param), "seed": 0, "step": 0, "iteration": 0, "rate": 0.0}
-        self.runner = Runner(program, device, self.context, spill=spill, poison=poison)
-        self.parameters = Parameters(nets.all, self.runner, rule_of(param).history_count)
+        if self.group.transport is not None:
+            self.context["transport"] = self.group.transport
+
+        def make_runner() -> Runner:
+            for net in nets.all:
+                net.check_runnable(device.name, device.implements)
+            return Runner(program, device, self.context, spill=spill, poison=poison)
+
+        self._recordings = self.group.agree(lambda: [Recording(net) for net in nets.all])
+        self.runner = self.group.agree(make_runner)
+        shared = SharedState(self.runner, self.group)
+        self.parameters = Parameters(nets.all, self.runner, rule_of(param).history_count, shared)
         self.feeds: Feeds | None = None
         self._first_test = len(graphs) - len(nets.tests)
         self._reported = [reported(net) for net in nets.all]
@@ -53,12 +72,12 @@ class Engine:
         self.after_run: list[Callable[[], None]] = []
         self.values: list[Mapping[str, np.ndarray]] = [{} for _ in nets.all]  # outputs of the last batch, by blob
         self._last: tuple[int, int] | None = None  # the net that ran last, and its schedule
-        self._recordings = [Recording(net) for net in nets.all]
 
     def begin(self, seed: int) -> None:
         """Open the feeds, and initialize all parameters and optimizer state from `seed`."""
         if self.feeds is None or self.feeds.seed != seed:
-            feeds = Feeds(self.nets.all, seed, self.noise)  # before others are closed: an error changes nothing
+            ranks = [self.ranks, *map(self.ranks_of_test, self.nets.tests)]
+            feeds = Feeds(self.nets.all, seed, self.noise, ranks)  # before others are closed: an error changes nothing
             self.close()
             self.feeds = feeds
         self.context["seed"] = seed
@@ -73,35 +92,61 @@ class Engine:
         assert self.feeds is not None, "call begin() first"
         return self.feeds
 
-    def train(self, iteration: int, on_gradient: Callable[[], None] = lambda: None) -> tuple[float, Outputs]:
-        """Run iter_size batches and the update: the mean loss, and the outputs of the last batch.
+    def ranks_of_test(self, net: Net) -> Ranks:
+        """Those that share the batches of a test; each runs all of them where one batch depends on those before it."""
+        return Ranks() if net.state_bytes or net.python_sources else self.ranks
 
-        on_gradient   called when the gradients are final: before the update with iter_size > 1; else the step itself
-                      updates, each parameter as soon as its gradient is final, and it is called after it"""
-        size = self.param.iter_size
+    def train(
+        self, iteration: int, on_gradient: Callable[[], None] = lambda: None, requests: Requests | None = None
+    ) -> tuple[float, Outputs]:
+        """Run the batches of an iteration and the update: the mean loss, and the outputs of the last batch.
+
+        on_gradient   called when the gradients are final: before the update where they are held over several steps;
+                      else the step itself updates, each parameter as soon as its gradient is final, and it is called
+                      after it
+        requests      carried to the other ranks"""
+        ranks, size = self.ranks, self.param.iter_size
         self.context["iteration"], self.context["rate"] = iteration, learning_rate(self.param, iteration)
-        loss = 0.0
-        for part in range(size):
-            self.context["step"] = iteration * size + part
+        objectives = []
+        for sub_step in range(ranks.sub_steps):
+            self.context["step"] = iteration * size + ranks.micro_batch(sub_step)
             self.context["batch"] = self.open_feeds.next(0)
             values = self._run(0, 0, lambda: self.open_feeds.prefetch(0))
-            loss += self._objective(0, values) / size
+            objectives.append(self._objective(0, values))
             self._recordings[0].add(values)
         on_gradient()
-        if size > 1:
+        if self._first_test > 1:
             self._around(lambda: self.runner.run(1))
         self._recordings[0].write()
-        return loss, self._outputs(0, values)
+        self.context["step"] = iteration * size + size - 1
+        last = self._outputs(0, values) if ranks.rank == ranks.size - 1 else ()
+        requested = frozenset() if requests is None else requests.pending
+        gathered = self.group.gather((objectives, last, requested))
+        if requests is not None:
+            requests.agree(each for _, _, each in gathered)
+        loss = 0.0
+        for sub_step in range(ranks.sub_steps):
+            for of_rank, _, _ in gathered:
+                loss += of_rank[sub_step] / size
+        return loss, gathered[-1][1]
 
     def forward(self, iteration: int) -> float:
-        """Run the next batch forward, without an update: its loss."""
+        """Run the next batch forward, without an update: its loss.
+
+        The other ranks run those after it, for what the layers of all ranks do together; nothing of them remains."""
+        feeds, before = self.open_feeds, self.open_feeds.position(0)
         self.context["iteration"], self.context["step"] = iteration, iteration * self.param.iter_size
-        self.context["batch"] = self.open_feeds.next(0)
+        self.context["batch"], self.context["averaged"] = feeds.next(0), 1
         try:
             self.values[0] = self._around(self.runner.run_forward)
         except InputError as error:
             raise self.nets.train.placed(error) from None
-        return self._objective(0, self.values[0])
+        finally:
+            del self.context["averaged"]
+        if self.ranks.size > 1:
+            feeds.seek(0, before)
+            feeds.skip(0, 1)
+        return self.group.gather(self._objective(0, self.values[0]))[0]
 
     def forward_test(self, index: int) -> Mapping[str, np.ndarray]:
         """Run the next batch of test net `index`: its outputs, by blob."""
@@ -114,33 +159,55 @@ class Engine:
             return None
         return Held(self.runner, self._last[1], HOLD)
 
-    def test(self, index: int, stopping: Callable[[], bool]) -> tuple[float, Outputs] | None:
+    def test(
+        self, index: int, stopping: Callable[[], bool], requests: Requests | None = None
+    ) -> tuple[float, Outputs] | None:
         """Mean objective and outputs of test net `index`; None if it stops early: data and states are as before.
 
         The output of a DetectionEvaluate is its mean average precision.
         """
         net, batches = 1 + index, self.nets.test_iterations[index]
+        ranks = self.ranks_of_test(self.nets.all[net])
         before, states = self.open_feeds.position(net), self.parameters.states([self.nets.all[net]])
         sums: dict[str, np.ndarray] = {}
         precision = AveragePrecision(self.nets.all[net], self.param.ap_version)
-        for batch in range(batches):
+        for first in range(0, batches, ranks.size):
             if stopping():
                 self.open_feeds.seek(net, before)
                 self.parameters.write(states)
                 self._recordings[net].clear()
                 return None
-            self.context["batch"] = self.open_feeds.next(net)
-            next_batch = (lambda: self.open_feeds.prefetch(net)) if batch + 1 < batches else None
-            values = self._run(self._first_test + index, net, next_batch)
-            self._recordings[net].add(values)
-            precision.add(values)
-            for each in self._reported[net]:
-                value = values[each.version].astype(np.float64)
-                sums[each.version] = sums.get(each.version, np.float64(0)) + value
-        self._recordings[net].write()
+            for values in self._test_round(net, ranks, min(ranks.size, batches - first), first, batches, requests):
+                self._recordings[net].add(values)
+                precision.add(values)
+                for each in self._reported[net]:
+                    value = values[each.version].astype(np.float64)
+                    sums[each.version] = sums.get(each.version, np.float64(0)) + value
+        if self.group.is_first:
+            self._recordings[net].write()
+        self._recordings[net].clear()
         means = {version: np.asarray(total / batches) for version, total in sums.items()}
         means |= {version: np.asarray(precision.mean(version)) for version in precision.tops if version in means}
         return self._objective(net, means), self._outputs(net, means)
+
+    def _test_round(
+        self, net: int, ranks: Ranks, count: int, first: int, batches: int, requests: Requests | None
+    ) -> list[Mapping[str, np.ndarray]]:
+        """The outputs of `count` successive batches of a test from number `first` on: each rank runs one of them."""
+        feeds, before = self.open_feeds, self.open_feeds.position(net)
+        values: dict[str, np.ndarray] = {}
+        if ranks.rank < count:
+            self.context["batch"] = feeds.next(net)
+            is_last = first + ranks.size + ranks.rank >= batches
+            values = self._run(self._first_test + net - 1, net, None if is_last else lambda: feeds.prefetch(net))
+        if count < ranks.size:
+            feeds.seek(net, before)
+            feeds.skip(net, count)
+        requested = frozenset() if requests is None else requests.pending
+        gathered = self.group.gather((values if ranks.size > 1 else {}, requested))
+        if requests is not None:
+            requests.agree(each for _, each in gathered)
+        return [of_rank for of_rank, _ in gathered[:count]] if ranks.size > 1 else [values]
 
     def _run(self, schedule: int, net: int, next_batch: NextBatch | None) -> dict[str, np.ndarray]:
         try:

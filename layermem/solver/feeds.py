@@ -8,6 +8,7 @@ import numpy as np
 
 from layermem.data import ArrayFeed, Feed, open_feed
 from layermem.data.position import State
+from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.graph.net import Net, Node
 from layermem.layers.data import FEEDS
@@ -21,9 +22,10 @@ class Feeds:
     """The feeds of the train net and the test nets, in this order, opened with `seed`.
 
     noise   the seed of noise that replaces all data but those of DummyData; None for the data that the nets name
+    ranks   those that share the batches of each net, if there are several
     """
 
-    def __init__(self, nets: Sequence[Net], seed: int, noise: int | None = None):
+    def __init__(self, nets: Sequence[Net], seed: int, noise: int | None = None, ranks: Sequence[Ranks] = ()):
         self.nets = tuple(nets)
         self.seed = seed
         self.feeds: list[dict[str, Feed]] = []
@@ -32,9 +34,10 @@ class Feeds:
         try:
             for net in self.nets:
                 self.feeds.append({})
+                shared = ranks[len(self.feeds) - 1] if ranks else Ranks()
                 for node in net.nodes:
                     if node.layer.type in FEEDS:
-                        self.feeds[-1][node.layer.name] = _open(net, node, seed, noise)
+                        self.feeds[-1][node.layer.name] = _open(net, node, seed, noise, shared)
         except BaseException:
             self.close()
             raise
@@ -48,11 +51,21 @@ class Feeds:
         return [*dict.fromkeys(notes)]
 
     def next(self, index: int) -> Batch:
-        """The next batch of net `index`."""
+        """The next batch of net `index` for this rank; the position is then behind those of all ranks."""
         if index in self._prefetched:
             return self._prefetched.pop(index)[1]
         try:
             return {name: feed.next() for name, feed in self.feeds[index].items()}
+        except InputError as error:
+            raise self.nets[index].placed(error) from None
+
+    def skip(self, index: int, batches: int) -> None:
+        """Go past so many batches of net `index`, of all ranks."""
+        if index in self._prefetched:
+            self.seek(index, self._prefetched[index][0])
+        try:
+            for feed in self.feeds[index].values():
+                feed.skip(batches)
         except InputError as error:
             raise self.nets[index].placed(error) from None
 
@@ -137,10 +150,12 @@ class Feeds:
                 feed.close()
 
 
-def _open(net: Net, node: Node, seed: int, noise: int | None) -> Feed:
+def _open(net: Net, node: Node, seed: int, noise: int | None, ranks: Ranks) -> Feed:
     if noise is not None and node.layer.type != "DummyData":
-        return noise_feed(net, node, noise)
+        feed = noise_feed(net, node, noise)
+        feed.ranks = ranks
+        return feed
     try:
-        return open_feed(node.layer.param, net.phase, seed, path=str(net.path))
+        return open_feed(node.layer.param, net.phase, seed, path=str(net.path), ranks=ranks)
     except InputError as error:
         raise net.placed(error) from None

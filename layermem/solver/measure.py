@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from layermem.backends.base import Device
+from layermem.distributed.network_rates import NetworkRates
 from layermem.errors import InputError
 from layermem.graph.ops import Graph
 from layermem.job import Budget, Job, PathName
@@ -42,7 +43,7 @@ class MeasuredStep:
 
     @property
     def costs(self) -> Costs:
-        graph, costs = self.job.whole, self.job.costs
+        graph, costs = self.job.of_one_machine, self.job.costs
         rates = replace(costs.rates, d2h=self.d2h, h2d=self.h2d)
         return Costs(rates, self.seconds, fingerprint=graph.fingerprint, net=self.job.title)
 
@@ -80,10 +81,13 @@ def measure_step(
     return MeasuredStep(job, kept, step, as_written(d2h), as_written(h2d))
 
 
-def costs_text(job: Job) -> str:
-    """The content of a `costs.csv` with the measured costs of `job`."""
+def costs_text(job: Job, network: NetworkRates | None = None) -> str:
+    """The content of a `costs.csv` with the measured costs of `job`, and of the network between ranks."""
     rates = job.costs.rates
-    return write_costs(job.costs.measured, d2h=rates.d2h, h2d=rates.h2d, net=job.title, graph=job.whole)
+    between = None if network is None else (network.net, network.latency)
+    return write_costs(
+        job.costs.measured, d2h=rates.d2h, h2d=rates.h2d, net=job.title, graph=job.of_one_machine, network=between
+    )
 
 
 def _time_ops(job: Job, program: Program, device: Device, iterations: int, spill: Path | None) -> dict[str, float]:

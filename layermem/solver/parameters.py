@@ -9,6 +9,7 @@ All values have the shapes and the order of Caffe:
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from layermem.layers.fillers import PART, fill_parts
 from layermem.proto.blobs import Blob, LazyBlob, reshaped
 from layermem.proto.weights import Weights
 from layermem.runtime.runner import Runner
+from layermem.solver.shared_state import SharedState
 
 Layers = Mapping[str, Sequence[np.ndarray]] | Mapping[str, Sequence[Blob]]
 
@@ -67,10 +69,14 @@ def _shapes(layer: NetLayer) -> str:
 
 
 class Parameters:
-    """The parameters and optimizer state in the arena of `runner`; `nets` are the train net and the test nets."""
+    """The parameters and optimizer state in the arena of `runner`; `nets` are the train net and the test nets.
 
-    def __init__(self, nets: Sequence[Net], runner: Runner, history_count: int):
+    shared   the optimizer state of all ranks, where there are several
+    """
+
+    def __init__(self, nets: Sequence[Net], runner: Runner, history_count: int, shared: SharedState | None = None):
         self.train, self.nets, self.runner, self.history_count = nets[0], tuple(nets), runner, history_count
+        self.shared = shared or SharedState(runner)
 
     def fill(self, seed: int) -> None:
         """Initialize every parameter with its filler, seeded by (seed, layer, index), and every history with zeros."""
@@ -81,7 +87,7 @@ class Parameters:
                     done.add(name)
                     self._fill(net, name, owned, seed)
         for state in self._history_names():
-            if state is not None:
+            if state is not None and self.shared.is_here(state):
                 self.runner.zero(state)
 
     def _fill(self, net: Net, name: str, owned: NetParam, seed: int) -> None:
@@ -114,7 +120,7 @@ class Parameters:
         }
 
     def _lazy(self, name: str, shape: tuple[int, ...]) -> LazyBlob:
-        return LazyBlob(shape, lambda: self.runner.read(name))
+        return LazyBlob(shape, lambda: self.shared.read(name))
 
     def _blobs(self, layer: NetLayer) -> Iterator[np.ndarray]:
         for name, param in layer.params:
@@ -162,9 +168,19 @@ class Parameters:
             self.runner.write(name, np.asarray(value))
 
     def find_not_finite(self) -> str | None:
-        """The first parameter or optimizer state of the train net that holds a NaN or an infinity."""
+        """The first parameter or optimizer state of the train net that holds a NaN or an infinity, on any rank."""
         names = (*self.train.params, *(name for name in self._history_names() if name is not None))
-        return next((name for name in names if not self._is_finite(name)), None)
+        here = (name for name in names if self.shared.is_here(name) and not self._is_finite(name))
+        found = [name for name in self.shared.group.gather(next(here, None)) if name is not None]
+        return min(found, key=names.index, default=None)
+
+    def digest(self) -> str:
+        """A hash of all parameters, which every rank has whole."""
+        digest = hashlib.blake2b(digest_size=16)
+        for name in dict.fromkeys(name for net in self.nets for name in net.params):
+            for part in self.runner.read_parts(name, PART):
+                digest.update(part.tobytes())
+        return digest.hexdigest()
 
     def _is_finite(self, name: str) -> bool:
         return all(np.isfinite(part).all() for part in self.runner.read_parts(name, PART))
@@ -194,7 +210,7 @@ class Parameters:
 
     def _history_names(self) -> list[str | None]:
         names = [f"{name}.h{i}" for i in range(self.history_count) for name, _ in self._stepped()]
-        return [name if name in self.runner.persistent else None for name in names]
+        return [name if name in self.shared else None for name in names]
 
     def _history_shapes(self) -> list[tuple[int, ...]]:
         return [owned.param.shape for _, owned in self._stepped()] * self.history_count
@@ -224,7 +240,7 @@ class Parameters:
 
     def write_history(self, blobs: Sequence[Blob]) -> None:
         for name, blob in zip(self._history_names(), blobs):
-            if name is not None:
+            if name is not None and self.shared.is_here(name):
                 self.runner.write(name, np.asarray(blob))
 
 

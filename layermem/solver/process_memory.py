@@ -8,9 +8,10 @@
     runtime      Python, its libraries, and the net and its plan as objects
 
 The runtime's numbers were measured on CPython 3.11, x86-64, with NumPy 2: 59 MiB, and 9 KiB per instruction, over nets
-of 31 to 21,737 instructions; h5py takes 12 MiB where a layer reads or writes HDF5 files.  Python takes 9 MiB to compile
-what it imports, where no files hold the bytecode: in every run where PYTHONDONTWRITEBYTECODE is set, as in many images
-of containers, and, not counted here, in the run that writes those files.  Nor is CUDA's own memory on the host.
+of 31 to 21,737 instructions; h5py takes 12 MiB where a layer reads or writes HDF5 files, and MPICH 5.0 with
+mpi4py 18 MiB where there are several ranks.  Python takes 9 MiB to compile what it imports, where no files hold the
+bytecode: in every run where PYTHONDONTWRITEBYTECODE is set, as in many images of containers, and, not counted here, in
+the run that writes those files.  Nor is CUDA's own memory on the host.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ RUNTIME_BYTES = 59 * 2**20
 INSTRUCTION_BYTES = 9 * 2**10
 HDF5_BYTES = 12 * 2**20
 COMPILER_BYTES = 9 * 2**20
+MPI_BYTES = 18 * 2**20
 
 
 @dataclass(frozen=True)
@@ -74,11 +76,12 @@ def uses_files(param: Message, *, loads: bool = False) -> bool:
 
 
 def expected_memory(
-    nets: Sequence[Net], program: Program, device: Device, *, spill: bool = False, files: bool = True
+    nets: Sequence[Net], program: Program, device: Device, *, spill: bool = False, files: bool = True, ranks: int = 1
 ) -> ProcessMemory:
     """What training `nets` by `program` is expected to hold in RAM.
 
     files   whether parameters are saved to files or loaded from files
+    ranks   that train together: several have an MPI
     """
     instructions = sum(len(schedule.instructions) for schedule in program.schedules)
     in_arena = [b for schedule in program.schedules for b in schedule.graph.buffers.values()]
@@ -92,7 +95,8 @@ def expected_memory(
         runtime_bytes=RUNTIME_BYTES
         + INSTRUCTION_BYTES * instructions
         + HDF5_BYTES * any(node.layer.type.startswith("HDF5") for net in nets for node in net.nodes)
-        + COMPILER_BYTES * compiles_imports(),
+        + COMPILER_BYTES * compiles_imports()
+        + MPI_BYTES * (ranks > 1),
     )
 
 

@@ -4,6 +4,8 @@
     snapshot  finish the iteration, save a snapshot, and continue
     none      ignore the signal
 
+Of several ranks, SIGUSR1 has the effect of SIGHUP: launchers forward it to all ranks, and end at a SIGHUP.
+
 A second SIGINT before the first takes effect ends the run at once, without a snapshot.
 source  Caffe signal_handler.cpp; its defaults are stop and snapshot
 """
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType
 
 from layermem.errors import InputError
@@ -21,13 +23,52 @@ Handler = Callable[[int, FrameType | None], object] | int | None  # of signal.si
 EFFECTS = ("stop", "snapshot", "none")
 
 
+class Requests:
+    """What signals, callbacks and other threads request: "stop" or "snapshot".
+
+    One rank obeys at once.  Several obey what they have agreed on, so that all of them do it in the same iteration: a
+    request is `pending` until the message that follows the iteration carries it to the others.
+    """
+
+    def __init__(self, size: int = 1):
+        self._own: set[str] = set()
+        self._agreed: set[str] = set() if size > 1 else self._own
+
+    def add(self, what: str) -> None:
+        self._own.add(what)
+
+    def __contains__(self, what: object) -> bool:
+        return what in self._agreed
+
+    def discard(self, what: str) -> None:
+        self._own.discard(what)
+        self._agreed.discard(what)
+
+    @property
+    def pending(self) -> frozenset[str]:
+        """What this rank requests, for the others."""
+        return frozenset(self._own)
+
+    def agree(self, ranks: Iterable[Iterable[str]]) -> None:
+        """Obey what any rank requests."""
+        for requests in ranks:
+            self._agreed.update(requests)
+
+    def is_pending(self, what: str) -> bool:
+        """Whether it was requested here and has not happened."""
+        return what in self._own or what in self._agreed
+
+
 class Signals:
     """A context in which signals call `request(effect)`.  It works in the main thread only; elsewhere it does nothing.
 
-    `pending()` is whether a stop was requested that has not happened yet.
+    `pending()` is whether a stop was requested that has not happened yet; `of_ranks`, whether this is one of several.
     """
 
-    def __init__(self, request: Callable[[str], None], pending: Callable[[], bool], *, sigint: str, sighup: str):
+    def __init__(
+        self, request: Callable[[str], None], pending: Callable[[], bool], *, sigint: str, sighup: str,
+        of_ranks: bool = False,
+    ):  # fmt: skip
         for effect in (sigint, sighup):
             if effect not in EFFECTS:
                 raise InputError(f"unknown signal effect '{effect}' (choose from {', '.join(EFFECTS)})")
@@ -35,6 +76,8 @@ class Signals:
         self.effects = {signal.SIGINT: sigint}
         if hasattr(signal, "SIGHUP"):
             self.effects[signal.SIGHUP] = sighup
+            if of_ranks:
+                self.effects[signal.SIGUSR1] = sighup
         self._previous: dict[int, Handler] = {}
 
     def __enter__(self) -> Signals:

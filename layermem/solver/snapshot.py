@@ -63,6 +63,7 @@ class Extra(TypedDict):
     device: str  # and the ISA of its kernels (Device.arithmetic); "" in a snapshot of an earlier version
     states: dict[str, SavedState]  # of layers that carry one from step to step; none in an earlier version
     base_lr: float | None  # that was set while it ran, in place of the solver's
+    ranks: int  # that wrote it, for information only
 
 
 class SavedExtra(Extra):
@@ -190,6 +191,27 @@ def read_snapshot(path: str) -> Snapshot:
     return Snapshot(path, model, state, open_weights(model), extra)
 
 
+def newest_snapshot(prefix: str) -> tuple[str | None, list[str]]:
+    """The solver state of the newest complete snapshot of a prefix, None without one; and a sentence for each newer one
+    that is not complete."""
+    folder, name = Path(prefix).parent, re.escape(Path(prefix).name)
+    states = [] if not folder.is_dir() else [
+        (int(match[1]), entry.name)
+        for entry in os.scandir(folder)
+        if (match := re.fullmatch(rf"{name}_iter_(\d+)\.solverstate(?:\.h5)?", entry.name))
+    ]  # fmt: skip
+    notes = []
+    for _, state in sorted(states, reverse=True):
+        path = str(folder / state)
+        try:
+            read_snapshot(path)
+        except InputError as error:
+            notes.append(f"the snapshot '{path}' is not complete, so an earlier one is taken: {error}")
+            continue
+        return path, notes
+    return None, notes
+
+
 def _read_extra(path: str, state_path: str, state: State) -> SavedExtra | None:
     if not exists(path):
         return None
@@ -208,7 +230,7 @@ def _read_extra(path: str, state_path: str, state: State) -> SavedExtra | None:
         )
     if extra["state_sha256"] != state.digest() or extra["iteration"] != state.iteration:
         raise InputError(f"does not belong to '{state_path}'; copy both files from the same run", path=path)
-    earlier: dict[str, object] = {"device": "", "states": {}, "base_lr": None}
+    earlier: dict[str, object] = {"device": "", "states": {}, "base_lr": None, "ranks": 1}
     return cast("SavedExtra", {**earlier, **extra, "losses": [*map(float, extra["losses"])]})
 
 

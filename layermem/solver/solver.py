@@ -23,9 +23,12 @@ import numpy as np
 
 from layermem.backends.base import Device, get_device
 from layermem.data import probe, probe_files
+from layermem.distributed.group import Group
+from layermem.distributed.transport import Transport
 from layermem.errors import DivergenceError, InputError
 from layermem.graph.ops import Graph
-from layermem.job import Budget, PathName
+from layermem.graph.sharing import communication_of
+from layermem.job import Budget, PathName, title_of
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
 from layermem.planning.plan import Plan
@@ -35,7 +38,7 @@ from layermem.proto.schema import Message
 from layermem.proto.weights import open_weights
 from layermem.report import events
 from layermem.report.events import Event
-from layermem.report.plan_report import evaluate
+from layermem.report.plan_report import PlanReport, evaluate
 from layermem.solver import snapshot as snapshots
 from layermem.solver.build import Nets, build_nets, job_of
 from layermem.solver.callbacks import Callbacks
@@ -44,9 +47,11 @@ from layermem.solver.engine import Engine, Outputs
 from layermem.solver.measure import measure_step
 from layermem.solver.noise import noise_seed
 from layermem.solver.rules import defaulted, rate_drops
-from layermem.solver.signals import Signals
+from layermem.solver.sharing import check_measurable, ranks_of, with_iter_size
+from layermem.solver.signals import Requests, Signals
 from layermem.solver.state_file import State
 from layermem.utils.seeds import key_of
+from layermem.utils.units import format_bytes
 
 
 def copy_of(message: Message) -> Message:
@@ -105,6 +110,10 @@ class Solver:
     keep         names of blobs (globs too) whose data and gradient are held to the end of a step, to be looked at;
                  "*.diff" holds the gradients of parameters
     log          called with events.*; report.log.Log() prints Caffe's lines
+    iter_size    micro-batches of an iteration, instead of the solver's
+    restart      resume from the newest complete snapshot of the solver's snapshot_prefix, if there is one
+    transport    to the other ranks that train the net together (docs/ranks.md): every rank makes a Solver and calls the
+                 same methods; only the first one logs and saves snapshots
 
     nets, job, report, program, runner    the parts of the solver
     iteration    number of updates so far        outputs    of the last batch, by blob
@@ -139,37 +148,55 @@ class Solver:
         poison: bool = False,
         keep: str | Sequence[str] = (),
         log: Callable[[Event], None] | None = None,
+        iter_size: int | None = None,
+        restart: bool = False,
+        transport: Transport | None = None,
     ):
-        self.file = file if isinstance(file, SolverFile) else read_solver(file)
-        self.param = self.file.message
-        self.log = log or (lambda event: None)
-        check_solver(self.file)
-        self.device = get_device(device) if isinstance(device, str) else device
-        self.max_iter = self._end(iterations)
-        check_rates(self.file, self.max_iter)
-        self.nets = nets_of_run(
-            self.file, batch=batch, data=data, inputs=inputs, level=level, stages=stages, allow_python=allow_python
-        )
-        if self.param.snapshot or self.param.snapshot_after_train:
-            snapshots.check_prefix(self.param.snapshot_prefix)
-            snapshots.check_size(self.nets.train, self.param)
-            snapshots.check_states_size(sum(net.state_bytes for net in self.nets.all), self.nets.train)
-            snapshots.remove_orphans(self.param.snapshot_prefix)
-        job = job_of(
-            self.nets, self.file, self.device, costs=costs, hints=hints, spill=spill is not None,
-            keep=(keep,) if isinstance(keep, str) else keep,
-        )  # fmt: skip
-        job = job.with_host_budget(host_budget).with_slices(slices)
-        if measure:
-            folder = None if spill is None else Path(spill)
-            job = measure_step(job, self.device, strategy, budget, plan, spill=folder).job_with_costs()
-        report = evaluate(job, strategy, budget, plan)
-        self.program = report.feasible_program()
+        self.group = Group(transport)
+        self.log = log if log is not None and self.group.is_first else (lambda event: None)
+
+        self.device = self.group.agree(lambda: get_device(device) if isinstance(device, str) else device)
+        if transport is not None:
+            self.device.connect(transport)
+            if self.device.communication_bytes:
+                taken = format_bytes(self.device.communication_bytes)
+                self._note(f"communication between ranks takes {taken} of the GPU, beside the budget")
+
+        def prepare() -> PlanReport:
+            """All that a rank can do, and find wrong, on its own."""
+            self.file = with_iter_size(file if isinstance(file, SolverFile) else read_solver(file), iter_size)
+            self.param = self.file.message
+            check_solver(self.file)
+            ranks = ranks_of(self.file, self.group.size, self.group.rank)
+            self.max_iter = self._end(iterations)
+            check_rates(self.file, self.max_iter)
+            self.nets = nets_of_run(
+                self.file, batch=batch, data=data, inputs=inputs, level=level, stages=stages, allow_python=allow_python
+            )
+            if self.group.is_first and (self.param.snapshot or self.param.snapshot_after_train):
+                snapshots.check_prefix(self.param.snapshot_prefix)
+                snapshots.check_size(self.nets.train, self.param)
+                snapshots.check_states_size(sum(net.state_bytes for net in self.nets.all), self.nets.train)
+                snapshots.remove_orphans(self.param.snapshot_prefix)
+            job = job_of(
+                self.nets, self.file, self.device, costs=costs, hints=hints, spill=spill is not None,
+                keep=(keep,) if isinstance(keep, str) else keep, ranks=ranks,
+            )  # fmt: skip
+            job = job.with_host_budget(host_budget).with_slices(slices)
+            if measure:
+                check_measurable(ranks)
+                folder = None if spill is None else Path(spill)
+                job = measure_step(job, self.device, strategy, budget, plan, spill=folder).job_with_costs()
+            report = evaluate(job, strategy, budget, plan)
+            self.program = report.feasible_program()
+            return report
+
+        report = self.group.agree(prepare)
         job = report.job  # in the slices that were chosen
         self.job, self.report = job, replace(report, search=None)  # without the caches of the planners
         self._engine = Engine(
             self.nets, self.param, job.graphs, self.program, self.device,
-            spill=None if spill is None else Path(spill), poison=poison, noise=noise_seed(data),
+            spill=None if spill is None else Path(spill), poison=poison, noise=noise_seed(data), group=self.group,
         )  # fmt: skip
         self.runner = self._engine.runner
         self.iteration = 0
@@ -178,13 +205,15 @@ class Solver:
         self.outputs: dict[str, np.ndarray] = {}
         self.interrupted = False
         self.allow_nan = allow_nan
-        self._requests: set[str] = set()
+        self.resumed_from: str | None = None  # the solver state
+        self._requests = Requests(self.group.size)
         self._losses: deque[float] = deque(maxlen=self.param.average_loss)
         self._displayed: tuple[int, float] | None = None  # iteration and time of the last display
         self._saved_at: int | None = None  # iteration of the last snapshot, if nothing changed since
         self._last_snapshot: str | None = None  # its solver state
         try:
-            self._begin(seed, snapshot, weights.split(",") if isinstance(weights, str) else list(weights))
+            files = weights.split(",") if isinstance(weights, str) else list(weights)
+            self._begin(seed, snapshot, files, restart=restart)
         except BaseException:
             self.close()
             raise
@@ -195,7 +224,9 @@ class Solver:
         """Iterate to the end with all tests, displays and snapshots; for the effects of signals see signals.py."""
         self.log(events.Solving(self.nets.train.name, self.param.lr_policy))
         self.interrupted = False
-        with Signals(self.request, self._stopping, sigint=sigint, sighup=sighup):
+        of_ranks = self.group.size > 1
+        pending = partial(self._requests.is_pending, "stop")
+        with Signals(self.request, pending, sigint=sigint, sighup=sighup, of_ranks=of_ranks):
             self.step(max(0, self.max_iter - self.iteration))
             if self.param.snapshot_after_train and self._saved_at != self.iteration:
                 self.snapshot()
@@ -208,11 +239,11 @@ class Solver:
         """Run `count` iterations, fewer after a request to stop."""
         self.interrupted = False
         for _ in range(count):
+            is_due = False
             if not self._stopping() and self._test_before_iteration():
                 self._iterate()
-                if self.param.snapshot and self.iteration % self.param.snapshot == 0:
-                    self._requests.add("snapshot")
-            if "snapshot" in self._requests:
+                is_due = bool(self.param.snapshot and self.iteration % self.param.snapshot == 0)
+            if is_due or "snapshot" in self._requests:
                 self._requests.discard("snapshot")
                 self.snapshot()
             if self._stopping():
@@ -229,7 +260,7 @@ class Solver:
             what = f"has no test net {index}; use an index below {len(self.nets.tests)}"
             raise InputError(what, path=str(self.file.path))
         self.log(events.Testing(self.iteration, index))
-        result = self._engine.test(index, self._stopping)
+        result = self._engine.test(index, self._stopping, self._requests)
         if result is None:
             return None
         loss, outputs = result
@@ -237,7 +268,8 @@ class Solver:
         return {output.name: output.values for output in outputs}
 
     def request(self, what: str) -> None:
-        """Request "stop" or "snapshot" after the current iteration; safe in signal handlers and other threads."""
+        """Request "stop" or "snapshot" after the current iteration; safe in signal handlers and other threads.  All
+        ranks obey, in the same iteration."""
         self._requests.add(what)
 
     @property
@@ -268,7 +300,7 @@ class Solver:
 
     def _iterate(self) -> None:
         self.callbacks.call("on_start")
-        loss, outputs = self._engine.train(self.iteration, lambda: self.callbacks.call("on_gradient"))
+        loss, outputs = self._engine.train(self.iteration, lambda: self.callbacks.call("on_gradient"), self._requests)
         self._losses.append(loss)
         self.outputs = {output.name: output.values for output in outputs}
         if self.param.display and self.iteration % self.param.display == 0:
@@ -299,7 +331,7 @@ class Solver:
 
     def _check_loss(self, loss: float) -> None:
         if not (self.allow_nan or math.isfinite(loss)):
-            raise self._divergence(f"the loss of iteration {self.iteration} is {loss:g}")
+            raise self.group.agreed(self._divergence(f"the loss of iteration {self.iteration} is {loss:g}"))
 
     def _divergence(self, what: str) -> DivergenceError:
         """Training has diverged, and what to do."""
@@ -387,28 +419,38 @@ class Solver:
         """Save a snapshot; returns the path of its solver state.  DivergenceError if a value in it is not finite."""
         p, parameters = self.param, self._engine.parameters
         if not self.allow_nan and (name := parameters.find_not_finite()):
-            raise self._divergence(f"'{name}' is not finite at iteration {self.iteration}, so no snapshot is saved")
+            what = f"'{name}' is not finite at iteration {self.iteration}, so no snapshot is saved"
+            raise self.group.agreed(self._divergence(what))
         hdf5 = p.snapshot_format == snapshots.HDF5
         model, path = snapshots.snapshot_paths(p.snapshot_prefix, self.iteration, hdf5)
         self.log(events.Saving(model, path, hdf5))
-        state = State(self.iteration, model, rate_drops(p, max(0, self.iteration - 1)), parameters.history())
-        feeds = self._engine.open_feeds.state()
-        extra = snapshots.Extra(
-            seed=self.seed,
-            iteration=self.iteration,
-            losses=list(self._losses),
-            feeds=feeds,
-            device=self.device.arithmetic,
-            states=snapshots.saved_states(parameters.states()),
-            base_lr=self._base_lr,
-        )
-        snapshots.write_snapshot(model, path, self.nets.train, parameters.file_layers(), state, extra)
+        parameters.shared.collect(lambda: self._write_snapshot(model, path))
         self._saved_at, self._last_snapshot = self.iteration, path
         self.log(events.Saved(self.iteration, model, path))
         return path
 
+    def _write_snapshot(self, model: str, path: str) -> None:
+        parameters = self._engine.parameters
+        drops = rate_drops(self.param, max(0, self.iteration - 1))
+        state = State(self.iteration, model, drops, parameters.history())
+        extra = snapshots.Extra(
+            seed=self.seed,
+            iteration=self.iteration,
+            losses=list(self._losses),
+            feeds=self._engine.open_feeds.state(),
+            device=self.device.arithmetic,
+            states=snapshots.saved_states(parameters.states()),
+            base_lr=self._base_lr,
+            ranks=self.group.size,
+        )
+        snapshots.write_snapshot(model, path, self.nets.train, parameters.file_layers(), state, extra)
+
     def restore(self, path: PathName) -> None:
         """Resume from a snapshot, with the bits of an uninterrupted run; nothing changes if it does not fit."""
+        self.group.agree(lambda: self._restore(path))
+        self._check_same()
+
+    def _restore(self, path: PathName) -> None:
         saved, parameters = snapshots.read_snapshot(str(path)), self._engine.parameters
         try:
             values = parameters.match_snapshot(saved.weights)
@@ -430,7 +472,7 @@ class Solver:
         parameters.write_history(history)
         parameters.write(states)
         self.iteration = self._saved_at = saved.state.iteration
-        self._last_snapshot = saved.path
+        self._last_snapshot = self.resumed_from = saved.path
         self._losses.clear()
         self.log(events.Restored(self.iteration, saved.path))
         if saved.extra is None:
@@ -463,13 +505,24 @@ class Solver:
             raise self.file.error("max_iter", "has no max_iter; set it to the number of iterations to train")
         return int(self.param.max_iter)
 
-    def _begin(self, seed: int | None, snapshot: PathName | None, weights: Sequence[str]) -> None:
-        if snapshot is not None and weights:
-            raise InputError("a run starts from a snapshot or from weights; give only one of them")
+    def _begin(self, seed: int | None, snapshot: PathName | None, weights: Sequence[str], *, restart: bool) -> None:
+        if snapshot is not None and (weights or restart):
+            what = "from weights" if weights else "from the newest snapshot"
+            raise self.group.agreed(
+                InputError(f"a run starts from the snapshot that is given or {what}; give only one of them")
+            )
         if seed is None:
-            seed = self.param.random_seed if self.param.random_seed >= 0 else key_of(time.time_ns()) % 2**31
+            chosen = self.param.random_seed if self.param.random_seed >= 0 else key_of(time.time_ns()) % 2**31
+            seed = self.group.gather(chosen)[0]
         if not -(2**63) <= seed < 2**63:
-            raise InputError(f"the seed {str(seed)[:24]} is beyond 64 bits; give a smaller one")
+            raise self.group.agreed(InputError(f"the seed {str(seed)[:24]} is beyond 64 bits; give a smaller one"))
+        if restart:
+            snapshot = self.group.gather_from(self._newest_snapshot)[0]
+        self.group.agree(lambda: self._start(seed, snapshot, weights))
+        self._check_same()
+
+    def _start(self, seed: int, snapshot: PathName | None, weights: Sequence[str]) -> None:
+        """Initial values, or those of a snapshot or of weight files."""
         for note in (*self.file.notes, *self.nets.train.file.notes, *defaulted(self.param)):
             self._note(note)
         if self.param.test_interval and not self.nets.tests:
@@ -483,10 +536,42 @@ class Solver:
         for note in self._engine.open_feeds.notes:
             self._note(note)
         if snapshot is not None:
-            self.restore(snapshot)
+            self._restore(snapshot)
             return
         for path in weights or self._named_weights():
             self.load(path)
+
+    def _newest_snapshot(self) -> str | None:
+        """The newest complete snapshot of the prefix, on the first rank."""
+        if not self.group.is_first:
+            return None
+        path, notes = snapshots.newest_snapshot(self.param.snapshot_prefix)
+        for note in notes:
+            self._note(note)
+        if path is None:
+            self._note(f"there is no snapshot '{self.param.snapshot_prefix}_iter_N' to restart from: training begins")
+        return path
+
+    def _check_same(self) -> None:
+        """InputError unless all ranks train the same net from the same weights."""
+        if self.group.size == 1:
+            return
+        message = copy_of(self.param)
+        message.ClearField("snapshot_prefix")  # the first rank alone writes
+        values = [
+            ("settings of the solver", message.SerializeToString(deterministic=True)),
+            ("nets", [title_of(net) for net in self.nets.all]),
+            ("last iteration", self.max_iter),
+            ("seed", self.seed),
+            ("first iteration", self.iteration),
+            ("weights", self._engine.parameters.digest()),
+        ]
+        self.group.check_same(values, "give all ranks the same files and options")
+        together = [("row bands", communication_of(self.job.graphs))]
+        self.group.check_same(together, "give all ranks the same --slices, where these have rows of weights")
+        kernels = self.group.gather(self.device.arithmetic)
+        if len(set(kernels)) > 1:
+            self._note(f"ranks compute by {', '.join(dict.fromkeys(kernels))}: bits depend on which rank has which")
 
     def _named_weights(self) -> list[Path]:
         """The weight files in the solver; one field may list several, separated by commas."""

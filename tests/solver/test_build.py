@@ -5,6 +5,7 @@ import pytest
 from layermem.backends.base import get_device
 from layermem.errors import InputError
 from layermem.graph.ops import FORWARD, GRADIENT, HISTORY, UPDATE
+from layermem.ops import ACCUMULATE
 from layermem.solver.build import Reported, build_nets, graphs_of, job_of, reported
 from layermem.solver.checks import check_solver
 from tests.nets import NETS, solver_file
@@ -44,9 +45,11 @@ def test_a_solver_has_a_graph_to_train_and_one_for_each_test_net(tmp_path):
 
 def test_with_iter_size_updates_are_a_graph_of_their_own_and_gradients_outlive_a_step(tmp_path):
     train, updates, _ = graphs(tmp_path, iter_size=2)
-    assert not train.of_kind(UPDATE) and {op.kind for op in updates.ops} == {UPDATE}
-    held = {b.name for b in train.buffers.values() if b.kind == GRADIENT}
-    assert held and all(train.buffers[name].persistent and updates.buffers[name].persistent for name in held)
+    assert {op.record.rule for op in train.of_kind(UPDATE)} == {ACCUMULATE}
+    assert {op.kind for op in updates.ops} == {UPDATE}
+    sums = {b.name for b in train.buffers.values() if b.kind == GRADIENT and b.persistent}
+    assert sums and all(updates.buffers[name].persistent for name in sums)
+    assert sums == {op.roles["w0"] for op in train.of_kind(UPDATE)}
 
 
 @pytest.mark.parametrize(("rule", "count"), [("SGD", 1), ("Adam", 2)])

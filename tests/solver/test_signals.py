@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from layermem.errors import InputError
+from layermem.solver import signals
 from layermem.solver.signals import EFFECTS, Signals
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")
@@ -59,3 +60,23 @@ def test_in_another_thread_no_handler_is_set():
 def test_an_unknown_effect_is_refused():
     with pytest.raises(InputError, match=r"unknown signal effect 'explode' .choose from stop, snapshot, none"):
         Signals(lambda effect: None, lambda: False, sigint="explode", sighup="none")
+
+
+def test_one_rank_obeys_a_request_at_once():
+    requests = signals.Requests()
+    requests.add("stop")
+    assert "stop" in requests and requests.is_pending("stop")
+    requests.discard("stop")
+    assert "stop" not in requests and not requests.pending
+
+
+def test_several_ranks_obey_what_one_of_them_has_sent_to_all():
+    first, second = signals.Requests(2), signals.Requests(2)
+    second.add("snapshot")
+    assert "snapshot" not in second and second.is_pending("snapshot")
+    sent = [first.pending, second.pending]
+    for requests in (first, second):
+        requests.agree(sent)
+        assert "snapshot" in requests
+        requests.discard("snapshot")
+        assert "snapshot" not in requests and not requests.pending

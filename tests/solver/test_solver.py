@@ -186,7 +186,7 @@ def test_a_host_budget_is_kept_or_refused(tmp_path):
     assert free.program.host_bytes > 4096
     lean = Solver(solver_file("inception", tmp_path), device="reference", strategy="inter", host_budget="4KiB")
     assert 0 < lean.program.host_bytes <= 4096
-    with pytest.raises(BudgetError, match=r"^host budget 4.00 KiB is below what 'inter' offloads"):
+    with pytest.raises(BudgetError, match=r"^host budget 4.00 KiB is below what 'inter' needs there"):
         Solver(solver_file("inception", tmp_path), device="reference", plan=free.program.train.plan, host_budget=4096)
 
 

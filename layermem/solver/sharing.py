@@ -1,0 +1,69 @@
+"""Ranks that share the training of a solver: which micro-batches they have, and options that they cannot have.
+
+What they cannot share of a net is in graph/sharing.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from layermem.distributed.ranks import Ranks
+from layermem.errors import InputError
+from layermem.proto.read import SolverFile
+
+MOST_RANKS = 4096
+
+
+def with_iter_size(solver: SolverFile, iter_size: int | None) -> SolverFile:
+    """The same solver, with another iter_size if one is given."""
+    if iter_size is None:
+        return solver
+    if not 1 <= iter_size < 2**31:
+        raise InputError(f"iter_size {iter_size} is no number of micro-batches; give 1 or more")
+    message = type(solver.message)()
+    message.CopyFrom(solver.message)
+    message.iter_size = iter_size
+    return replace(solver, message=message)
+
+
+def ranks_of(solver: SolverFile, size: int = 1, rank: int = 0) -> Ranks:
+    """The rank of that number, of so many that share the micro-batches of `solver`."""
+    check_rank_count(size)
+    count: int = solver.message.iter_size
+    if count % size:
+        fitting = -(-count // size) * size
+        raise InputError(
+            f"iter_size {count} cannot be shared by {size} ranks; --iter-size {fitting} trains as iter_size: {fitting} "
+            "does on one machine",
+            path=str(solver.path),
+        )
+    return Ranks(rank, size, count)
+
+
+def ranks_of_net(size: int, iter_size: int | None = None) -> Ranks:
+    """The first of so many ranks that share the training of a net without a solver: a micro-batch each, or so many in
+    all."""
+    check_rank_count(size)
+    count = size if iter_size is None else iter_size
+    if count < 1 or count % size:
+        raise InputError(f"iter_size {count} cannot be shared by {size} ranks; give a multiple of {size}")
+    return Ranks(0, size, count)
+
+
+def check_rank_count(size: int) -> None:
+    if not 1 <= size <= MOST_RANKS:
+        raise InputError(f"{size} ranks cannot train a net; give a number from 1 to {MOST_RANKS:,}")
+
+
+def check_keep_shareable(keep: Sequence[str], ranks: Ranks) -> None:
+    """InputError for globs of blobs to hold that name gradients of which each rank has some rows."""
+    for glob in keep if ranks.size > 1 else ():
+        if glob.endswith(".diff"):
+            raise InputError(f"keep '{glob}' is of gradients, which ranks share by rows; leave it out, or use one rank")
+
+
+def check_measurable(ranks: Ranks) -> None:
+    """InputError where the times of a step are those of several ranks."""
+    if ranks.size > 1:
+        raise InputError("--measure runs the step of one rank alone, and it is one of several; give --costs instead")
