@@ -36,6 +36,12 @@ def check_combinations(arguments: argparse.Namespace) -> None:
     for name in OF_A_PLAN:
         if given.get("load") and given.get(name):
             raise InputError(f"--{name.replace('_', '-')} has no effect on the plan of --load; give only one of them")
+    if given.get("restart") and given.get("snapshot"):
+        raise InputError("--restart has no effect beside --snapshot, which names the one to resume from; give only one")
+    if given.get("measure") and (given.get("ranks") or 1) > 1:
+        raise InputError("--measure runs the step of one rank alone; give --costs instead, or leave --ranks out")
+    if given.get("steps") and (given.get("ranks") or 1) > 1:
+        raise InputError("--run measures the steps of one rank alone; leave --ranks out, or --run")
     if given.get("solver") and given.get("phase"):
         raise InputError("--phase needs --net; a solver has a train net and test nets, so leave it out")
     _check_batch(given)

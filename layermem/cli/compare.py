@@ -11,6 +11,7 @@ from layermem.cli.options import (
     add_budget,
     add_json,
     add_net_or_solver,
+    add_ranks,
     add_strategies,
     add_threads,
     add_verb,
@@ -46,6 +47,7 @@ def add_verbs(verbs: Verbs) -> None:
     add_measure(parser)
     add_budget(parser)
     add_strategies(parser)
+    add_ranks(parser)
     parser.add_argument("--run", metavar="N", type=int, default=0, dest="steps", help="run and measure N steps of each")
     add_threads(parser)
     parser.add_argument("--plot", metavar="OUT", help="plot memory and time: OUT.png, .svg, .pdf or .html")
@@ -96,6 +98,7 @@ def _measure(arguments: argparse.Namespace, reports: list[PlanReport]) -> dict[s
 
 def _print(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) -> None:
     from layermem.report.refusal import host_budget_facts
+    from layermem.report.summary import ranks_facts
     from layermem.report.tables import print_table
     from layermem.utils.text import wrap
     from layermem.utils.units import format_bytes, format_seconds
@@ -117,6 +120,7 @@ def _print(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) -
             f"; {format_seconds(first.bound_seconds)} within this budget" if budget else ""
         )),
     ]  # fmt: skip
+    facts += ranks_facts(job)
     facts += [("host memory", text) for _, text in host_budget_facts(job.hints)]
     if not reports[-1].feasible:
         facts.append(("note", "over-budget strategies are listed at their minimum memory"))
@@ -150,6 +154,9 @@ def _values(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) 
     return {
         "net": job.title,
         "device": first.device,
+        "ranks": job.ranks.size,
+        "rank": job.ranks.rank,
+        "micro_batches": job.ranks.micro_batches,
         "budget_bytes": first.budget_bytes,
         "caffe_bytes": job.baseline_bytes,
         "bvlc_bytes": job.bvlc_bytes,

@@ -16,12 +16,14 @@ from layermem.cli.options import (
     add_device,
     add_json,
     add_nets,
+    add_ranks,
     add_strategies,
     add_verb,
     device_of,
     hints_of,
     print_json,
     print_warnings,
+    ranks_options,
     read_shapes,
     solver_job,
     strategies_text,
@@ -56,6 +58,7 @@ def add_verbs(verbs: Verbs) -> None:
     add_measure(parser, keeps=False)
     add_budget(parser)
     add_strategies(parser)
+    add_ranks(parser)
     parser.add_argument(
         "--grow",
         choices=MAX_SIZE,
@@ -94,7 +97,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
             fits = [_measure(fit, device_of(arguments), arguments.budget) for fit in fits]
     fits.sort(key=lambda fit: (-fit.size, fit.report.seconds if fit.report else 0.0))
     if arguments.json:
-        print_json(_values(fits, what, arguments.budget))
+        print_json(_values(fits, what, arguments.budget, arguments.ranks))
     else:
         _print(fits, what, arguments, sizes[-1])
     return 0 if any(fit.size for fit in fits) else BudgetError.exit_code
@@ -172,7 +175,7 @@ def _jobs(arguments: argparse.Namespace, net: Callable[[int], Net]) -> Make:
 
     @lru_cache(JOBS_CACHED)
     def job(size: int) -> Job:
-        return api.job_of(net(size), device=device, hints=hints)
+        return api.job_of(net(size), device=device, hints=hints, **ranks_options(arguments))
 
     return job
 
@@ -275,14 +278,16 @@ def _print(fits: list[Fit], what: str, arguments: argparse.Namespace, most: int)
     headings = ["strategy", f">{what}", ">peak", ">host", ">time", ">overhead"]
     device = next((fit.report.device for fit in fits if fit.report is not None), "")
     file = arguments.solver or arguments.net
-    print_table(headings, rows, title=f"{file}{f' on {device}' if device else ''}, budget {arguments.budget}")
+    ranks = f", first of {arguments.ranks} ranks" if (arguments.ranks or 1) > 1 else ""
+    print_table(headings, rows, title=f"{file}{f' on {device}' if device else ''}, budget {arguments.budget}{ranks}")
 
 
-def _values(fits: list[Fit], what: str, budget: str) -> dict[str, object]:
+def _values(fits: list[Fit], what: str, budget: str, ranks: int | None) -> dict[str, object]:
     from layermem.utils.units import parse_bytes
 
     return {
         "budget_bytes": parse_bytes(budget),
+        "ranks": ranks or 1,
         "strategies": [
             {
                 "strategy": fit.strategy,

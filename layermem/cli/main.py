@@ -18,6 +18,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterator, Sequence
 
 from layermem import __version__
@@ -42,6 +43,7 @@ from layermem.cli import (
     watch,
 )
 from layermem.cli.combinations import check_combinations
+from layermem.cli.launch import Job, silence_others
 from layermem.cli.old_names import refuse_old_names
 from layermem.cli.options import Parser, VerbParser
 from layermem.cli.verbosity import apply_verbosity
@@ -83,25 +85,31 @@ GC_THRESHOLDS = 100_000, 50, 100  # plans are many small objects without cycles;
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     gc.set_threshold(*GC_THRESHOLDS)
+    job = Job()
     with _resend_lost_interrupts():
         try:
-            return _run(argv)
+            return job.end(_run(argv, job))
         except BaseException as error:
+            job.is_agreed = False
             if not _is_interrupt(error):
+                if job.group is not None and job.group.size > 1:
+                    traceback.print_exc()
+                    job.end(LayermemError.exit_code)
                 raise
             _report(["interrupted"])
-            return INTERRUPTED
+            return job.end(INTERRUPTED)
 
 
-def _run(argv: Sequence[str] | None) -> int:
+def _run(argv: Sequence[str] | None, job: Job) -> int:
     try:
         _prepare_streams()
         if completion.is_wanted():
             completion.complete(make_parser())
         words = sys.argv[1:] if argv is None else argv
-        refuse_old_names(words)
-        arguments = make_parser().parse_args(words)
-        check_combinations(arguments)
+        group = job.open(words)
+        arguments = group.agree(lambda: _parse(words))
+        arguments.group = group
+        silence_others(arguments, group)
         with apply_verbosity(arguments):
             code: int = arguments.run(arguments)
         sys.stdout.flush()
@@ -109,7 +117,9 @@ def _run(argv: Sequence[str] | None) -> int:
     except SystemExit as end:  # argparse: 0 after --help, 2 after an error
         return end.code if isinstance(end.code, int) else 2
     except LayermemError as error:
-        _report(error.lines)
+        job.is_agreed = error.is_agreed
+        if not error.is_reported:
+            _report(error.lines)
         return error.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python reports the closed pipe at exit
@@ -117,6 +127,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except OSError as error:
         if error.filename is not None or error.errno not in DISK_FULL:
             raise
+        job.is_agreed = False
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the rest of the output fails at exit
         _report([f"cannot write the output: {error.strerror}; free some space or write to another disk"])
         return InputError.exit_code
@@ -125,6 +136,14 @@ def _run(argv: Sequence[str] | None) -> int:
             raise
         _report(["the native module is not built for this Python; build it with `make native`"])
         return InputError.exit_code
+
+
+def _parse(words: Sequence[str]) -> argparse.Namespace:
+    refuse_old_names(words)
+    arguments = make_parser().parse_args(words)
+    arguments.words = words
+    check_combinations(arguments)
+    return arguments
 
 
 def _is_interrupt(error: BaseException | None) -> bool:

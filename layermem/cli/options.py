@@ -27,7 +27,10 @@ VERB_WIDTH = 14
 Options: TypeAlias = "argparse._ActionsContainer"  # a parser, or a group of its options
 COSTS_HELP = "measured times of this very step, from `layermem time` (default: a model of the device)"
 WEIGHT_ENDINGS = (".caffemodel", ".h5", ".safetensors", ".npz", ".onnx")
-DEVICE_OPTIONS = (("threads", "threads", "cpu"), ("precision", "precision", "cuda"), ("cuda_graph", "graph", "cuda"))
+DEVICE_OPTIONS = (
+    ("threads", "threads", "cpu"), ("precision", "precision", "cuda"), ("cuda_graph", "graph", "cuda"),
+    ("transport", "transport", "cuda"),
+)  # fmt: skip
 
 
 class Parser(argparse.ArgumentParser):
@@ -221,6 +224,19 @@ def add_budget(parser: Options) -> None:
         parser.add_argument(f"--{name}", metavar="GLOBS", action="append", default=[], help=description)
 
 
+def add_iter_size(parser: Options) -> None:
+    parser.add_argument(
+        "--iter-size", metavar="M", type=int,
+        help="micro-batches of an iteration, instead of the solver's iter_size",
+    )  # fmt: skip
+
+
+def add_ranks(parser: Options) -> None:
+    """--iter-size and --ranks of verbs that plan."""
+    add_iter_size(parser)
+    parser.add_argument("--ranks", metavar="N", type=int, help="plan for the first of N ranks (docs/ranks.md)")
+
+
 def add_strategy(parser: Options) -> None:
     parser.add_argument(
         "--strategy", metavar="S", help="one of those below (default: auto under a budget, else liveness)"
@@ -324,7 +340,7 @@ def job_of(arguments: argparse.Namespace) -> Job:
         shapes = read_shapes(arguments.input)
         job = solver_job(arguments, device, arguments.batch, shapes, costs=costs, hints=hints)
     else:
-        job = api.job_of(net_of(arguments), device=device, costs=costs, hints=hints)
+        job = api.job_of(net_of(arguments), device=device, costs=costs, hints=hints, **ranks_options(arguments))
     return job.with_slices(getattr(arguments, "slices", None))
 
 
@@ -342,8 +358,14 @@ def solver_job(
 
     return api.job_of(
         None, solver=arguments.solver, device=device, batch=batch, inputs=shapes, level=arguments.level,
-        stages=stages(arguments.stage), allow_python=arguments.allow_python, **more,
+        stages=stages(arguments.stage), allow_python=arguments.allow_python, **ranks_options(arguments), **more,
     )  # fmt: skip
+
+
+def ranks_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """--ranks and --iter-size as arguments of api.job_of, for verbs that have them."""
+    ranks, iter_size = getattr(arguments, "ranks", None), getattr(arguments, "iter_size", None)
+    return {"ranks": 1 if ranks is None else ranks, "iter_size": iter_size}
 
 
 def print_warnings(warnings: Iterable[str]) -> None:

@@ -13,6 +13,7 @@ from layermem.cli.options import (
     add_budget,
     add_json,
     add_net_or_solver,
+    add_ranks,
     add_strategy,
     add_verb,
     device_of,
@@ -33,6 +34,7 @@ EXAMPLE = """\
   layermem plan --solver digits/solver.prototxt --budget 50% --schedule
   layermem plan --net digits/train_val.prototxt --budget 50% --measure
   layermem plan --net digits/train_val.prototxt --device reference --slices conv1..pool1/4
+  layermem plan --net resnet50/train_val.prototxt --ranks 4
   layermem plan --net vgg16/train_val.prototxt --plot arena.html --trace step.json
 """
 
@@ -46,6 +48,7 @@ def add_verbs(verbs: Verbs) -> None:
     add_measure(parser)
     add_budget(parser)
     add_strategy(parser)
+    add_ranks(parser)
     out = parser.add_argument_group("output")
     add_json(out)
     out.add_argument("--minimum", action="store_true", help="the smallest budget that the strategy fits: a search")
@@ -79,7 +82,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
     with show_progress(None, f"planning {job.title}"):
         report = evaluate(job, arguments.strategy, arguments.budget, arguments.load)
     files = bool(arguments.solver) and uses_files(read_solver(arguments.solver).message)
-    process = expected_memory(job.nets, report.program, device_of(arguments), files=files)
+    process = expected_memory(job.nets, report.program, device_of(arguments), files=files, ranks=job.ranks.size)
     if arguments.json:
         from layermem.schedule.text import schedule_values
 

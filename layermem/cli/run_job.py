@@ -33,6 +33,8 @@ def job_record(arguments: argparse.Namespace) -> dict[str, Value]:
     return {
         "folder": os.getcwd(),
         "batch": arguments.batch,
+        "iter_size": arguments.iter_size,
+        "ranks": arguments.group.size,
         "data": arguments.data,
         "inputs": {name: list(shape) for name, shape in read_shapes(arguments.input).items()},
         "level": arguments.level,
@@ -107,12 +109,14 @@ def _job(start: Record, given: dict[str, Any], allow_python: bool) -> Job:
     from layermem.proto.read import read_solver
     from layermem.solver.build import job_of
     from layermem.solver.checks import check_solver
+    from layermem.solver.sharing import ranks_of, with_iter_size
     from layermem.solver.solver import nets_of_run
 
     if not isinstance(start.get("solver_file"), str):
         raise InputError("the log does not name the solver of its run; give --solver F or --net F")
-    file = read_solver(str(start["solver_file"]))
+    file = with_iter_size(read_solver(str(start["solver_file"])), given.get("iter_size"))
     check_solver(file)
+    ranks = ranks_of(file, given.get("ranks", 1))
     precision = given.get("precision")
     device = get_device(str(start.get("device")), **({"precision": precision} if precision else {}))
     nets = nets_of_run(
@@ -121,4 +125,6 @@ def _job(start: Record, given: dict[str, Any], allow_python: bool) -> Job:
     )  # fmt: skip
     globs = {name: tuple(words) for name, words in (given.get("hints") or {}).items()}
     hints = Hints(**globs, host_budget_bytes=start.get("host_budget_bytes"))  # type: ignore[arg-type]
-    return job_of(nets, file, device, costs=given.get("costs"), hints=hints, spill=bool(given.get("spill")))
+    return job_of(
+        nets, file, device, costs=given.get("costs"), hints=hints, spill=bool(given.get("spill")), ranks=ranks
+    )

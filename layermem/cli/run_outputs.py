@@ -80,7 +80,7 @@ class RunOutputs:
             seed=solver.seed,
             iteration=solver.iteration,
             max_iter=solver.max_iter,
-            resumed_from=arguments.snapshot,
+            resumed_from=solver.resumed_from,
             job=job_record(arguments),
             loss_weights={_name(net): dict(outputs) for net, outputs in _nets(solver)},
         )

@@ -1,4 +1,4 @@
-"""time, devices: measure ops and the link to the host; list the devices of this machine."""
+"""time, devices: measure ops, the link to the host and the network between ranks; list the devices of this machine."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from layermem.cli.launch import threads_per_rank
 from layermem.cli.options import (
     Verbs,
     add_budget,
@@ -25,7 +26,10 @@ from layermem.utils.files import check_folder, check_name, write_atomically
 from layermem.utils.text import wrap
 
 if TYPE_CHECKING:
+    from layermem.distributed.group import Group
+    from layermem.distributed.network_rates import NetworkRates
     from layermem.job import Job
+    from layermem.solver.measure import MeasuredStep
 
 TIME_EXAMPLE = """\
   layermem examples mnist
@@ -37,7 +41,7 @@ HEADINGS = ["layer", "type", ">forward", ">backward", ">update", ">GFLOP/s", ">G
 
 
 def add_verbs(verbs: Verbs) -> None:
-    description = "measure every op of a training step and the link to the host"
+    description = "measure every op of a training step, the link to the host and, under mpiexec, the network"
     parser = add_verb(verbs, "time", description, TIME_EXAMPLE, more=strategies_text)
     add_net_or_solver(parser)
     add_threads(parser)
@@ -56,24 +60,48 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def run_time(arguments: argparse.Namespace) -> int:
-    from layermem.solver.measure import costs_text, measure_step
+    group: Group = arguments.group
+    if group.size > 1 and arguments.threads is None and arguments.device in (None, "cpu"):
+        arguments.threads = threads_per_rank(group)
+    measured, network = group.agree(lambda: _measure(arguments, group))
+    if group.is_first:
+        _show_times(arguments, measured, network)
+    return 0
+
+
+def _measure(arguments: argparse.Namespace, group: Group) -> tuple[MeasuredStep, NetworkRates | None]:
+    """The times of this rank, while the others measure theirs, and the network between them."""
+    from layermem.distributed.network_rates import measure_network
+    from layermem.solver.measure import measure_step
 
     if arguments.iterations < 1:
         raise InputError(f"--iterations {arguments.iterations} is too few; give 1 or more")
     check_folder(arguments.out)
     check_name(arguments.out, (".csv",), "a file of costs")
     device, job = device_of(arguments), job_of(arguments)
-    print_warnings(job.warnings)
+    if group.is_first:
+        print_warnings(job.warnings)
     measured = measure_step(job, device, arguments.strategy, arguments.budget, iterations=arguments.iterations)
+    return measured, None if group.transport is None else measure_network(group.transport)
+
+
+def _show_times(arguments: argparse.Namespace, measured: MeasuredStep, network: NetworkRates | None) -> None:
+    from layermem.solver.measure import costs_text
+
     if arguments.out:
-        write_atomically(arguments.out, costs_text(measured.job_with_costs()).encode())
+        write_atomically(arguments.out, costs_text(measured.job_with_costs(), network).encode())
     d2h, h2d = measured.d2h, measured.h2d
     if arguments.json:
-        print_json({"device": device.name, "ops": dict(measured.seconds), "link": {"d2h": d2h, "h2d": h2d}})
-    else:
-        _print_layers(job, measured.step)
-        print(f"link: {d2h / 1e9:.3g} GB/s to the host, {h2d / 1e9:.3g} GB/s to the device")
-    return 0
+        between = {} if network is None else {"network": {"net": network.net, "latency": network.latency}}
+        link = {"d2h": d2h, "h2d": h2d}
+        print_json(
+            {"device": measured.job.graphs[0].device.split()[0], "ops": dict(measured.seconds), "link": link, **between}
+        )
+        return
+    _print_layers(measured.job, measured.step)
+    print(f"link: {d2h / 1e9:.3g} GB/s to the host, {h2d / 1e9:.3g} GB/s to the device")
+    if network is not None:
+        print(f"network: {network.net / 1e9:.3g} GB/s from each rank, {network.latency * 1e6:.3g} us a message")
 
 
 def _print_layers(job: Job, seconds: Mapping[str, float]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
+from layermem.cli.launch import start_ranks, starts_ranks, threads_per_rank
 from layermem.cli.measuring import add_measure, keep_costs
 from layermem.cli.old_names import stages
 from layermem.cli.options import (
@@ -17,6 +18,7 @@ from layermem.cli.options import (
     add_budget,
     add_device,
     add_input,
+    add_iter_size,
     add_net_state,
     add_strategy,
     add_threads,
@@ -38,6 +40,7 @@ from layermem.utils.text import printable
 
 if TYPE_CHECKING:
     from layermem.backends.base import Device
+    from layermem.distributed.group import Group
     from layermem.report.events import Event
     from layermem.solver.scoring import Scoring
     from layermem.solver.solver import Solver
@@ -49,6 +52,8 @@ TRAIN_EXAMPLE = """\
   layermem train --solver digits/solver.prototxt --data noise --batch 8 --iterations 2
   # a net with layers in Python, whose code runs:
   layermem train --solver python_layers/solver.prototxt --allow-python
+  # two processes, each with a share of 4 micro-batches an iteration:
+  layermem train --solver digits/solver.prototxt --ranks 2 --iter-size 4
   # 100 iterations more, from its last snapshot:
   layermem train --solver digits/solver.prototxt --iterations 800 \\
                  --snapshot out/digits_iter_700.solverstate
@@ -69,8 +74,15 @@ def add_verbs(verbs: Verbs) -> None:
     train.add_argument("--solver", metavar="F", required=True, help="the solver prototxt")
     add_device(train)
     add_threads(train)
+    train.add_argument(
+        "--transport", choices=("mpi", "nccl"), help="on cuda: what carries gradients between ranks (default: mpi)"
+    )
     train.add_argument("--cuda-graph", action="store_true", help="on cuda: capture the iteration as one CUDA graph")
     train.add_argument("--batch", metavar="N", type=int, help="batch size of the train net, instead of its own")
+    add_iter_size(train)
+    train.add_argument(
+        "--ranks", metavar="N", type=int, help="train with N processes on this machine: starts mpiexec (docs/ranks.md)"
+    )
     train.add_argument("--iterations", metavar="N", type=int, help="last iteration, instead of max_iter")
     train.add_argument(
         "--data", metavar="D", help="noise or noise:SEED: train on noise instead of the data that the nets name"
@@ -85,6 +97,9 @@ def add_verbs(verbs: Verbs) -> None:
     start = train.add_argument_group("start")
     add_weights(start, "initial weights, by layer name")
     start.add_argument("--snapshot", metavar="F", help="the .solverstate to resume from")
+    start.add_argument(
+        "--restart", action="store_true", help="resume from the newest snapshot of the solver's prefix, if there is one"
+    )
     start.add_argument("--seed", metavar="N", type=int, help="random seed, instead of the solver's random_seed")
     add_net_state(start)
     outputs = train.add_argument_group("output")
@@ -127,29 +142,44 @@ def run_train(arguments: argparse.Namespace) -> int:
 
     if arguments.input and arguments.data is None:
         raise InputError("--input needs --data noise, since a data set has shapes of its own; add it")
-    check_run_outputs(arguments)
-    check_folder(arguments.costs)
+    group: Group = arguments.group
+    if group.agree(lambda: starts_ranks(arguments)):
+        return start_ranks(arguments.ranks, arguments.words)
+    if group.size > 1:
+        threads = threads_per_rank(group)
+        if arguments.threads is None and arguments.device in (None, "cpu"):
+            arguments.threads = threads
     early_events: list[Event] = []
     _native.exit_on_bus_error()
-    with _solver(arguments, device_of(arguments), early_events) as solver:
+    with _solver(arguments, group.agree(lambda: _prepare(arguments)), early_events) as solver:
         if solver.iteration > solver.max_iter:
             what = f"is of iteration {solver.iteration}, after the last one, {solver.max_iter}"
-            raise InputError(f"{what}; give more --iterations", path=arguments.snapshot)
+            raise group.agreed(InputError(f"{what}; give more --iterations", path=solver.resumed_from))
         if arguments.measure:
             keep_costs(arguments, solver.job)
         if not is_quiet():
             print(summary(solver.report), end="", flush=True)
-        with RunOutputs(arguments, solver) as outputs:
+        with group.agree(lambda: RunOutputs(arguments, solver)) as outputs:
             _run(solver, arguments, early_events, outputs.record)
+        measured = group.gather((solver.program.arena_bytes, solver.runner.measured_peak_bytes))
         expected = expected_memory(
             solver.nets.all, solver.program, solver.device, spill=arguments.spill is not None,
-            files=uses_files(solver.param, loads=bool(arguments.weights or arguments.snapshot)),
+            files=uses_files(solver.param, loads=bool(arguments.weights or solver.resumed_from)),
+            ranks=group.size,
         )  # fmt: skip
         if not is_quiet():
-            print(peaks(solver.program.arena_bytes, solver.runner.measured_peak_bytes))
+            for rank, (predicted, found) in enumerate(measured):
+                print(peaks(predicted, found, f"peak of rank {rank}" if group.size > 1 else "peak"))
             print(process_line(expected.total_bytes, str(expected), max_resident_bytes()), flush=True)
         outputs.plot()
         return INTERRUPTED if solver.interrupted else 0
+
+
+def _prepare(arguments: argparse.Namespace) -> Device:
+    """The device, after checks of what the run writes."""
+    check_run_outputs(arguments)
+    check_folder(arguments.costs)
+    return device_of(arguments)
 
 
 def _solver(arguments: argparse.Namespace, device: Device, early_events: list[Event]) -> Solver:
@@ -163,6 +193,7 @@ def _solver(arguments: argparse.Namespace, device: Device, early_events: list[Ev
         seed=arguments.seed, level=arguments.level, stages=stages(arguments.stage),
         allow_nan=arguments.allow_nan, log=early_events.append, data=arguments.data,
         inputs=read_shapes(arguments.input), allow_python=arguments.allow_python,
+        iter_size=arguments.iter_size, restart=arguments.restart, transport=arguments.group.transport,
     )  # fmt: skip
 
 

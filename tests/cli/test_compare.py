@@ -87,3 +87,9 @@ def test_a_folder_that_is_not_there_is_reported_before_any_planning(layermem, mo
     monkeypatch.setattr("layermem.cli.compare.job_of", None)
     ended = layermem("compare", "--net", "prototxt/digits/train_val.prototxt", "--plot", "nowhere/x.html")
     assert ended.code == 2 and "nowhere/x.html: cannot be written: there is no folder" in ended.sentence
+
+
+def test_strategies_are_compared_for_the_first_of_several_ranks(layermem):
+    words = ("compare", "--net", NET, "--strategies", "liveness,caffe", "--ranks", "2")
+    assert "rank 0 of 2, 2 micro-batches an iteration" in layermem(*words).out
+    assert json.loads(layermem(*words, "--json").out)["ranks"] == 2

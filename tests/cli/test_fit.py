@@ -87,3 +87,12 @@ def test_a_stage_that_no_rule_names_is_warned_of_once(layermem, grow):
     plain, staged = layermem(*words, "--stage", "dummy"), layermem(*words, "--stage", "dummy,foo")
     assert (plain.code, plain.err, staged.code) == (0, "", 0) and staged.err.count("layermem: warning: ") == 1
     assert "no rule of the net names stage 'foo'; its stages are dummy" in " ".join(staged.err.split())
+
+
+def test_each_of_several_ranks_fits_a_larger_batch(layermem):
+    words = ("fit", "--net", NET, "--budget", "1MiB", "--strategies", "liveness")
+    shared, alone = ("--ranks", "4"), ("--iter-size", "4")
+    assert "first of 4 ranks" in layermem(*words, *shared).out
+    sizes = [json.loads(layermem(*words, *each, "--json").out) for each in (shared, alone)]
+    assert sizes[0]["ranks"] == 4
+    assert sizes[0]["strategies"][0]["batch"] > sizes[1]["strategies"][0]["batch"]

@@ -385,3 +385,17 @@ def test_a_saved_plan_in_slices_is_loaded_without_naming_them(layermem, values, 
     assert layermem("plan", "--net", net, "--slices", "whole/2", "--save", path).code == 0
     assert values("--net", net, "--load", path)[0]["slices"] == "whole/2"
     assert "--slices has no effect" in layermem("plan", "--net", net, "--load", path, "--slices", "whole/2").err
+
+
+@pytest.mark.parametrize(
+    "words", [("--net", NET, "--ranks", "4"), ("--solver", SOLVER, "--ranks", "4", "--iter-size", "8")]
+)
+def test_the_first_of_several_ranks_is_planned_without_the_others(layermem, values, words):
+    ended = layermem("plan", *words)
+    count = 8 if "--solver" in words else 4
+    assert ended.code == 0 and f"rank 0 of 4, {count} micro-batches an iteration" in ended.out
+    shared, _ = values(*words)
+    alone, _ = values(*words[:2], "--iter-size", str(count))
+    assert (shared["ranks"], shared["rank"], shared["micro_batches"]) == (4, 0, count)
+    assert (alone["ranks"], alone["micro_batches"]) == (1, count)
+    assert shared["peak_bytes"] < alone["peak_bytes"] and shared["fingerprint"] != alone["fingerprint"]

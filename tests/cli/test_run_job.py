@@ -34,8 +34,13 @@ def run(layermem, solver, tmp_path, monkeypatch):  # noqa: F811
 
 @pytest.mark.parametrize(
     ("words", "ending"),
-    [((), "jsonl"), (NOISE, "csv"), (("--spill", "SPILL", "--strategy", "inter"), "jsonl")],
-    ids=["plain", "noise, csv", "spill"],
+    [
+        ((), "jsonl"),
+        (("--iter-size", "4"), "jsonl"),
+        (NOISE, "csv"),
+        (("--spill", "SPILL", "--strategy", "inter"), "jsonl"),
+    ],
+    ids=["plain", "micro-batches", "noise, csv", "spill"],
 )
 def test_the_plan_of_a_run_is_made_again_from_its_log(run, tmp_path, words, ending):
     words = [str(tmp_path) if word == "SPILL" else word for word in words]

@@ -1,0 +1,127 @@
+"""The ranks of `train` and `time`: those that a launcher of MPI starts, and the start of a launcher by --ranks.
+
+    mpiexec -n 4 layermem train --solver F        four processes, each of which is one rank
+    layermem train --solver F --ranks 4           starts that mpiexec, and returns its exit code
+
+One rank reports and writes files, and the others are silent.  An error that all ranks agree on ends each of them with
+its exit code.  Later errors are those of one rank, which reports its own and ends the others through the transport.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from layermem.errors import InputError
+
+if TYPE_CHECKING:
+    from layermem.distributed.group import Group
+
+VERBS = ("train", "time")  # of which a launcher may start several ranks
+FORWARDED = {"SIGINT": "SIGINT", "SIGHUP": "SIGUSR1", "SIGTERM": "SIGTERM"}  # to the launcher (solver/signals.py)
+REMEDY = "pip install 'layermem[mpi]' mpich, or start the ranks with the launcher of the machine: docs/ranks.md"
+OUTPUTS = ("log", "log_every", "tensorboard", "plot")  # options of files that the first rank writes
+
+
+class Job:
+    """The ranks that train together; before `open` and for other verbs there is this one."""
+
+    def __init__(self) -> None:
+        self.group: Group | None = None
+        self.is_agreed = True  # whether all ranks end here
+
+    def open(self, words: Sequence[str]) -> Group:
+        """The group of this process, which a launcher may have started as one of several ranks."""
+        from layermem.distributed.group import Group
+
+        transport = None
+        if words and words[0] in VERBS:
+            from layermem.distributed.mpi import connect, launched
+
+            transport = connect() if launched() else None
+        self.group = Group(transport)
+        return self.group
+
+    def end(self, code: int) -> int:
+        """The exit code of this rank.  After an error that the others do not know of, it ends them."""
+        if self.group is not None and self.group.transport is not None:
+            if code and not self.is_agreed:
+                self.group.transport.abort(code)
+            self.group.transport.close()
+        return code
+
+
+def silence_others(arguments: argparse.Namespace, group: Group) -> None:
+    """Let the first rank alone print and write."""
+    if not group.is_first:
+        arguments.quiet, arguments.verbose = True, False
+        for name in OUTPUTS:
+            setattr(arguments, name, None)
+
+
+def starts_ranks(arguments: argparse.Namespace) -> bool:
+    """Whether --ranks asks for processes that are not there; InputError where a launcher has started another number."""
+    group, ranks = arguments.group, arguments.ranks
+    if ranks is None:
+        return False
+    if group.transport is not None and ranks != group.size:
+        raise InputError(f"the launcher has started {group.size} ranks, and --ranks is {ranks}; leave --ranks out")
+    if ranks < 1:
+        raise InputError(f"--ranks {ranks} is too few; give 1 or more")
+    return group.transport is None and ranks > 1
+
+
+def start_ranks(count: int, words: Sequence[str]) -> int:
+    """Run `layermem` with the same words as `count` ranks on this machine; the exit code of the launcher.
+
+    It has a session of its own, so that a signal of the terminal reaches it once, from here."""
+    command = [launcher(), "-n", str(count), sys.executable, "-m", "layermem", *words]
+    process = subprocess.Popen(command, start_new_session=True)
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        process.send_signal(signals[signal.Signals(number)])
+
+    signals = {signal.Signals[here]: signal.Signals[there] for here, there in FORWARDED.items()}
+    previous = {number: signal.signal(number, forward) for number in signals}
+    try:
+        code = process.wait()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    return code if code >= 0 else 128 - code
+
+
+def launcher() -> str:
+    """The mpiexec of the environment of this Python, or else of PATH."""
+    own = Path(sys.prefix) / "bin" / "mpiexec"
+    found = str(own) if own.is_file() else shutil.which("mpiexec")
+    if found is None:
+        raise InputError(f"--ranks needs mpiexec, and there is none; install one: {REMEDY}")
+    if find_spec("mpi4py") is None:
+        raise InputError(f"--ranks needs the package mpi4py; install it: {REMEDY}")
+    return found
+
+
+def threads_per_rank(group: Group) -> int:
+    """Cores of this host for each of the ranks that may run on them."""
+    mine = cores()
+    hosts = group.gather((socket.gethostname(), mine))
+    sharing = sum(host == socket.gethostname() and not mine.isdisjoint(theirs) for host, theirs in hosts)
+    return max(1, len(mine) // sharing)
+
+
+def cores() -> frozenset[int]:
+    """Those that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
