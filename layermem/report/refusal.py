@@ -51,9 +51,9 @@ def add_suggestions(error: BudgetError, search: Search) -> BudgetError:
 
 
 def describe_host_refusal(error: BudgetError, strategy: str) -> BudgetError:
-    """The refusal of a program that offloads more than the host budget."""
+    """The refusal of a program that offloads, or stages, more than the host budget."""
     return BudgetError(
-        f"host budget {format_below(error.budget_bytes, error.minimum_bytes)} is below what '{strategy}' offloads, "
+        f"host budget {format_below(error.budget_bytes, error.minimum_bytes)} is below what '{strategy}' needs there, "
         f"{format_exact_bytes(error.minimum_bytes)}; raise --host-budget or choose a strategy that recomputes.",
         budget_bytes=error.budget_bytes,
         minimum_bytes=error.minimum_bytes,

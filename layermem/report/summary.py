@@ -8,6 +8,7 @@ peak at         backward conv2.wgrad (tick 22 of 31)
 
 from __future__ import annotations
 
+from layermem.job import Job
 from layermem.planning.bounds import is_sliced
 from layermem.report.plan_report import PlanReport, kind_of
 from layermem.report.refusal import host_budget_facts
@@ -35,12 +36,18 @@ def summary(report: PlanReport, *, minimum: bool = False) -> str:
 
 def plan_facts(report: PlanReport, *, minimum: bool = False) -> list[tuple[str, str]]:
     """The lines below the first one: labels and texts."""
-    facts = [*_slices_facts(report), *_memory_facts(report), *_time_facts(report), *_baseline_facts(report)]
+    facts = [*ranks_facts(report.job), *_slices_facts(report), *_memory_facts(report)]
+    facts += [*_time_facts(report), *_baseline_facts(report)]
     facts += [("warning", warning) for warning in report.job.warnings]
     if minimum:
         at = 1 + [label for label, _ in facts].index("peak")
         facts.insert(at, ("minimum", f"{format_exact_bytes(report.minimum_bytes)} of strategy {report.strategy}"))
     return facts
+
+
+def ranks_facts(job: Job) -> list[tuple[str, str]]:
+    """Which of several ranks the plan is of, and what they share."""
+    return [("ranks", f"{job.ranks} an iteration")] if job.ranks.size > 1 else []
 
 
 def _slices_facts(report: PlanReport) -> list[tuple[str, str]]:
@@ -74,12 +81,22 @@ def _memory_facts(report: PlanReport) -> list[tuple[str, str]]:
     if report.offloaded_bytes:
         facts.append(("offloaded", f"{format_bytes(report.offloaded_bytes)} per step"))
     if report.program.host_bytes:
-        content = "" if report.offloaded_bytes else " (persistent buffers)"
+        content = "" if report.offloaded_bytes else f" ({_host_content(report)})"
         facts.append(("host memory", f"{format_bytes(report.program.host_bytes)}{content}"))
     facts += [("host memory", text) for _, text in host_budget_facts(report.job.hints)]
     if report.recomputed_ops:
         facts.append(("recomputed", f"{report.recomputed_ops:,} ops per step"))
     return facts
+
+
+def _host_content(report: PlanReport) -> str:
+    """What is there, where a step offloads nothing."""
+    ops = [instruction.op for schedule in report.program.schedules for instruction in schedule.instructions]
+    contents = {
+        "persistent buffers": bool(report.program.persistent.host),
+        "messages of ranks": any(op.host_workspace_bytes for op in ops if op is not None),
+    }
+    return " and ".join(name for name, there in contents.items() if there)
 
 
 def _time_facts(report: PlanReport) -> list[tuple[str, str]]:
@@ -110,9 +127,9 @@ def buffer_name(schedule: Schedule, residency: Residency) -> str:
     return residency.buffer if residency.buffer in schedule.graph.buffers else "workspace"
 
 
-def peaks(predicted: int, measured: int) -> str:
+def peaks(predicted: int, measured: int, label: str = "peak") -> str:
     """The line of a run with the peak that was predicted, and the one that was read from the arena."""
-    return wrap(f"{'peak':<{LABEL_WIDTH}}predicted {predicted:,} bytes, measured {measured:,} bytes")
+    return wrap(f"{label:<{LABEL_WIDTH}}predicted {predicted:,} bytes, measured {measured:,} bytes")
 
 
 def process_line(expected_bytes: int, parts: str, max_resident_bytes: int = 0) -> str:
@@ -139,6 +156,9 @@ def plan_values(report: PlanReport, *, minimum: bool = False) -> dict[str, objec
         "base": report.base or None,
         "slices": report.job.graphs[0].slices or None,
         "device": report.device,
+        "ranks": report.job.ranks.size,
+        "rank": report.job.ranks.rank,
+        "micro_batches": report.job.ranks.micro_batches,
         "feasible": report.feasible,
         "peak_bytes": report.peak_bytes,
         "budget_bytes": report.budget_bytes,

@@ -1,4 +1,4 @@
-"""A simulated step as a trace (ui.perfetto.dev, chrome://tracing): three streams, waits, live bytes.
+"""A simulated step as a trace (ui.perfetto.dev, chrome://tracing): streams, waits, live bytes.
 
     X     an instruction, on the track of its stream; its arguments are its tick, reads and writes, with offsets
     s, f  an arrow from an instruction to one of another stream that waits for it
@@ -13,7 +13,7 @@ import json
 
 from layermem.report.memory import live_bytes, spans
 from layermem.report.plan_report import PlanReport
-from layermem.schedule.ir import STREAMS
+from layermem.schedule.ir import STREAMS, used_streams
 from layermem.schedule.text import place_of
 
 PROCESS = 1
@@ -34,7 +34,7 @@ def _event(kind: str, name: str, stream: str = STREAMS[0], **more: object) -> Ev
 def _names(report: PlanReport) -> list[Event]:
     title = f"{report.job.title} under {report.strategy}"
     names = [_event("M", "process_name", args={"name": title})]
-    for stream in STREAMS:
+    for stream in used_streams(report.program.train):
         names.append(_event("M", "thread_name", stream, args={"name": stream}))
         names.append(_event("M", "thread_sort_index", stream, args={"sort_index": STREAMS.index(stream)}))
     return names

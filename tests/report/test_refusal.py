@@ -74,7 +74,7 @@ def test_a_refusal_names_the_host_budget_that_it_kept(job):
 
 def test_a_plan_that_offloads_more_than_the_host_budget_is_refused_at_once(job):
     plan = evaluate(job, "hybrid", 1).program.plan
-    with pytest.raises(BudgetError, match=r"^host budget 256 B is below what 'hybrid' offloads") as caught:
+    with pytest.raises(BudgetError, match=r"^host budget 256 B is below what 'hybrid' needs there") as caught:
         evaluate(job.with_host_budget(256), plan=plan)
     assert caught.value.host and caught.value.budget_bytes == 256
 

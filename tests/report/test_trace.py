@@ -1,17 +1,19 @@
 """Traces of a simulated step."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from layermem.api import job_of_net
 from layermem.backends.base import get_device
 from layermem.graph.net import Net
+from layermem.graph.ops import COMM, COMPUTE
 from layermem.planning.costs import model_costs
 from layermem.proto.read import read_net_text
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.report.trace import trace_text
-from layermem.schedule.ir import STREAMS
+from layermem.schedule.ir import D2H, H2D, STREAMS
 from tests.nets import NETS
 
 STRATEGIES = ("caffe", "liveness", "hybrid", "recompute")
@@ -35,6 +37,19 @@ def test_a_trace_has_every_row_on_its_stream_and_an_arrow_for_every_wait(found):
     assert [sum(e["ph"] == kind for e in events) for kind in "sf"] == [waits, waits]
     for start, finish in zip((e for e in events if e["ph"] == "s"), (e for e in events if e["ph"] == "f")):
         assert start["id"] == finish["id"] and start["ts"] <= finish["ts"] and start["tid"] != finish["tid"]
+
+
+def test_a_trace_has_a_track_of_communication_where_there_is_some(found):
+    def tracks(report: PlanReport) -> list[str]:
+        events = json.loads(trace_text(report))["traceEvents"]
+        return [event["args"]["name"] for event in events if event["name"] == "thread_name"]
+
+    assert tracks(found) == [COMPUTE, D2H, H2D]
+    train = found.program.train
+    instructions = (*train.instructions[:-1], train.instructions[-1]._replace(stream=COMM))
+    schedules = (replace(train, instructions=instructions), *found.program.schedules[1:])
+    shared = replace(found, program=replace(found.program, schedules=schedules))
+    assert tracks(shared) == [COMPUTE, D2H, H2D, COMM]
 
 
 def test_rows_of_one_stream_do_not_overlap_in_a_trace(found):

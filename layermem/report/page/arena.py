@@ -1,4 +1,4 @@
-"""The training step of a page: instructions on three streams, and residencies in the arena.
+"""The training step of a page: instructions on streams, and residencies in the arena.
 
 unit           seconds of one unit of time: all times are whole numbers of it
 instructions   stream, kind, what (name), layer, recompute (1 or 0);
@@ -17,7 +17,7 @@ from layermem.report.memory import KINDS, spans
 from layermem.report.page.columns import Strings, deltas
 from layermem.report.page.net import LayerIndex
 from layermem.report.plan_report import PlanReport, kind_of
-from layermem.schedule.ir import STREAMS, Schedule
+from layermem.schedule.ir import STREAMS, Schedule, used_streams
 from layermem.utils.units import ALIGN
 
 RESOLUTION = 20_000_000  # units of time in a step
@@ -43,7 +43,7 @@ def arena_page(report: PlanReport, index: LayerIndex) -> dict[str, object]:
         "arena_bytes": report.peak_bytes,
         "budget_bytes": report.budget_bytes,
         "backward_tick": turn,
-        "streams": STREAMS,
+        "streams": used_streams(schedule),
         "buffer_kinds": KINDS,
         "instructions": _instructions(schedule, index, names, kinds, starts, ends),
         **_residencies(report, index, names, shapes, unit, starts, ends),
