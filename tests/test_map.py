@@ -21,7 +21,7 @@ TESTS = Path(__file__).parent
 LAYERS = (
     {"errors", "_native"},
     {"utils", "nets"},
-    {"proto"},
+    {"proto", "distributed"},
     {"ops", "python_layers"},
     {"layers"},
     {"spec"},
@@ -194,6 +194,7 @@ TESTED_ELSEWHERE = {
     "onnx/library.py": ("onnx/test_exporting.py", "the import of onnx"),
     "ops/*.py": ("ops/test_records.py", "records are values: all of them in one table"),
     "report/curves_*.py": ("report/test_curves.py", "one thing: the plot and what it shows"),
+    "distributed/transport.py": ("distributed/test_loopback.py", "declarations alone"),
     "runtime/held.py": ("interactive/test_solver.py", "what a user reads after a step"),
     "solver/callbacks.py": ("interactive/test_solver.py", "callbacks of a run"),
     "report/events.py": ("report/test_log.py", "declarations alone"),
