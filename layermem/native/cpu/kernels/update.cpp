@@ -21,8 +21,12 @@ struct NamedRule {
 };
 
 constexpr NamedRule kRules[] = {
-    {"SGD", UpdateRule::sgd, 1},           {"Nesterov", UpdateRule::nesterov, 1}, {"AdaGrad", UpdateRule::adagrad, 1},
-    {"RMSProp", UpdateRule::rmsprop, 1},   {"AdaDelta", UpdateRule::adadelta, 2}, {"Adam", UpdateRule::adam, 2},
+    {"SGD", UpdateRule::sgd, 1},
+    {"Nesterov", UpdateRule::nesterov, 1},
+    {"AdaGrad", UpdateRule::adagrad, 1},
+    {"RMSProp", UpdateRule::rmsprop, 1},
+    {"AdaDelta", UpdateRule::adadelta, 2},
+    {"Adam", UpdateRule::adam, 2},
     {"Accumulate", UpdateRule::accumulate, 0},
 };
 

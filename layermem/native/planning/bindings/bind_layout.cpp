@@ -25,8 +25,15 @@ OpId add_op(LayoutGraph& g, std::string name, std::vector<BufferId> reads, std::
             std::vector<BufferId> writes, const OverlayTuples& overlays, Bytes workspace_bytes, Seconds seconds,
             OpId recompute, bool comm) {
     // Ids are checked by LayoutGraph, whose errors name the op.
-    Op op{std::move(name), std::move(reads), std::move(updates), std::move(writes), {},
-          workspace_bytes, seconds,          recompute,         comm};
+    Op op{std::move(name),
+          std::move(reads),
+          std::move(updates),
+          std::move(writes),
+          {},
+          workspace_bytes,
+          seconds,
+          recompute,
+          comm};
     for (const auto& [out, over, kind] : overlays) op.overlays.push_back({out, over, kind});
     return g.add_op(std::move(op));
 }

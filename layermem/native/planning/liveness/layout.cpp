@@ -324,8 +324,8 @@ Seconds LayoutGraph::estimate_seconds(const Layout& layout) const {
     std::vector<Seconds> on_host_at(prefetches.empty() ? 0 : buffers_.size(), 0);
     auto prefetch = prefetches.begin();
     auto offload = offloads.begin();
-    std::vector<Seconds> written_at(buffers_.size(), 0);    // by comm ops
-    Seconds compute = 0, d2h = 0, h2d = 0, comm = 0;  // when each stream is free
+    std::vector<Seconds> written_at(buffers_.size(), 0);  // by comm ops
+    Seconds compute = 0, d2h = 0, h2d = 0, comm = 0;      // when each stream is free
     for (Position p = 0; p < n; ++p) {
         const Op& op = ops_[layout.ops[p]];
         // The op waits for bytes that an offload still reads, then issues prefetches, then waits for its own.

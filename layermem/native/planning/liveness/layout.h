@@ -87,7 +87,8 @@ struct Order {
 struct Layout {
     std::vector<OpId> ops;  // what runs at each position
     std::vector<Residency> residencies;
-    std::vector<Position> comm_release;  // per position of an op on the stream of communication: where it is done; or empty
+    std::vector<Position>
+        comm_release;  // per position of an op on the stream of communication: where it is done; or empty
 };
 
 class LayoutGraph {
