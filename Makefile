@@ -21,7 +21,7 @@ PY     := $(BIN)/python
 SECONDS ?= 60
 NETS   ?= 200
 GROUPED ?= 0
-CAMPAIGNS    = tools/random_nets.py tools/fuzz.py tools/crash.py
+CAMPAIGNS    = tools/random_nets.py tools/random_ranks.py tools/fuzz.py tools/crash.py
 CXX_SOURCES  = $(shell git ls-files 'layermem/native/*.cpp' 'layermem/native/*.h' 'cuda/*.cu' 'cuda/*.cuh')
 TIDY_SOURCES = $(shell git ls-files 'layermem/native/*.cpp' | grep -v -e bindings -e microkernels)
 .DEFAULT_GOAL := native
@@ -121,10 +121,12 @@ MEMORY    = address,undefined
 # Threads poll for work, which is slow under ThreadSanitizer: the tests of threads, and one family for each way of
 # dividing a kernel into tasks.
 RACES     = $(addprefix tests/native/test_,sanitizers.py cpu_threads.py planning_threads.py cpu_copy.py cpu_pooling.py \
-              cpu_lrn.py cpu_reduction.py cpu_resize.py)
+              cpu_lrn.py cpu_reduction.py cpu_resize.py) \
+            $(addprefix tests/distributed/test_,collectives.py loopback.py) tests/backends/test_comm_thread.py
 
 MEMORY_TESTS = tests/native tests/schedule/test_layout.py \
-               tests/planning/test_lower_sets.py
+               tests/planning/test_lower_sets.py $(addprefix tests/distributed/test_,collectives.py loopback.py) \
+               tests/backends/test_comm_thread.py
 
 # `native` first: bindings are compiled there for all builds.
 build/.sanitize-%: native

@@ -19,7 +19,7 @@ def test_a_seed_that_is_not_given_is_new_and_printed_first(tmp_path, capsys):
     assert len(set(seeds)) == 3
 
 
-@pytest.mark.parametrize("tool", ["random_nets", "fuzz", "crash"])
+@pytest.mark.parametrize("tool", ["random_nets", "random_ranks", "fuzz", "crash"])
 def test_the_seed_is_the_first_line_of_a_campaign_that_fails(tool, tmp_path):
     (tmp_path / "tmp").touch()  # no folder for temporary files
     ended = subprocess.run(
@@ -47,7 +47,8 @@ def test_one_input_is_begun_in_no_time(tmp_path):
 def test_make_check_runs_every_campaign_with_a_new_seed():
     done = subprocess.run(["make", "-n", "check"], cwd=ROOT, capture_output=True, text=True, check=True)
     lines = [line for line in done.stdout.splitlines() if "--seconds" in line]
-    assert [line.split()[1] for line in lines] == ["tools/random_nets.py", "tools/fuzz.py", "tools/crash.py"]
+    tools = [line.split()[1] for line in lines]
+    assert tools == [f"tools/{name}.py" for name in ("random_nets", "random_ranks", "fuzz", "crash")]
     assert not any("--seed" in line for line in lines)
 
 
