@@ -19,6 +19,7 @@ from layermem.proto.read import SolverFile, read_net
 from layermem.proto.schema import PHASES
 from layermem.runtime.runner import Runner
 from layermem.schedule.check import UnsafeSchedule, check
+from layermem.schedule.ir import Schedule
 from layermem.solver.build import build_nets, job_of
 from layermem.solver.feeds import Feeds
 from layermem.solver.parameters import Parameters
@@ -191,16 +192,31 @@ def test_a_rank_without_rows_of_a_parameter_has_no_state_of_it(tmp_path):
     assert sum(map(len, names)) == 4  # conv1 has 4 outputs
 
 
-def test_an_update_that_does_not_wait_for_its_reduce_is_unsafe(tmp_path):
+def test_a_reduce_that_does_not_wait_for_its_gradients_is_unsafe(tmp_path):
     _, made = job(solver_file("chain", tmp_path, iter_size=2), get_device("cpu"), Ranks(0, 2, 2))
-    program = compile(made.graphs, strategy="liveness")
-    schedule = program.train
-    instructions = list(schedule.instructions)
-    at = next(i for i, each in enumerate(instructions) if each.what.startswith("reduce."))
-    assert instructions[at].after, "the reduce waits for the gradients"
-    instructions[at] = instructions[at]._replace(after=())
+    schedule = compile(made.graphs, strategy="liveness").train
+    check(schedule)
     with pytest.raises(UnsafeSchedule, match="without waiting"):
-        check(replace(schedule, instructions=tuple(instructions)))
+        check(without_wait(schedule, "reduce."))
+
+
+def test_an_update_that_does_not_wait_for_its_reduce_is_unsafe(tmp_path):
+    """On the stream of its reduce it comes after it; on another one it waits."""
+    _, made = job(solver_file("chain", tmp_path, iter_size=2), get_device("cpu"), Ranks(0, 2, 2))
+    step = made.graphs[0]
+    ops = [replace(op, stream=COMPUTE) if op.step == "update" else op for op in step.ops]
+    schedule = compile([replace(step, ops=tuple(ops)), *made.graphs[1:]], strategy="liveness").train
+    check(schedule)
+    with pytest.raises(UnsafeSchedule, match="update.* without waiting for tick"):
+        check(without_wait(schedule, "score.w1.update"))  # the first of them
+
+
+def without_wait(schedule: Schedule, name: str) -> Schedule:
+    """`schedule`, in which the first instruction of that name waits for no other stream."""
+    instructions = list(schedule.instructions)
+    at = next(i for i, each in enumerate(instructions) if each.what.startswith(name) and each.after)
+    instructions[at] = instructions[at]._replace(after=())
+    return replace(schedule, instructions=tuple(instructions))
 
 
 def test_averages_of_batch_norm_move_in_the_order_of_micro_batches(tmp_path):
