@@ -207,7 +207,7 @@ def test_an_update_that_does_not_wait_for_its_reduce_is_unsafe(tmp_path):
     ops = [replace(op, stream=COMPUTE) if op.step == "update" else op for op in step.ops]
     schedule = compile([replace(step, ops=tuple(ops)), *made.graphs[1:]], strategy="liveness").train
     check(schedule)
-    with pytest.raises(UnsafeSchedule, match="update.* without waiting for tick"):
+    with pytest.raises(UnsafeSchedule, match=r"update.* without waiting for tick"):
         check(without_wait(schedule, "score.w1.update"))  # the first of them
 
 
