@@ -152,6 +152,7 @@ MEMORY_BOUND = (
 )  # fmt: skip
 SCALAR = {
     "transpose", "reorder", "eltwise_product_backward", "batch_statistics", "global_statistics", "square_sums",
+    "move_averages",
     "square_root", "lrn_across_forward", "lrn_across_backward", "lrn_within_forward", "lrn_within_ratio",
     "lrn_within_backward", "permute", "pool_max_mask", "pool_stochastic_average", "pool_stochastic_forward",
 }  # fmt: skip
