@@ -219,13 +219,13 @@ def check_memory(solver: Solver, budget: int | None, run: Run, tested: bool, gro
 
 
 def written_bytes(schedules: Sequence[Schedule]) -> int:
-    """The end of the highest buffer that these write: an op need not write all of its workspace, and a mask of a byte
-    may be that of untouched memory."""
+    """The end of the highest buffer that these write: an op need not write all of its workspace, or of the sums that
+    slices carry, and a mask of a byte may be that of untouched memory."""
     return max(
         aligned(r.offset + r.nbytes)
         for schedule in schedules
         for r in schedule.residencies
-        if not r.host and not r.buffer.endswith(".workspace") and r.nbytes >= WORD
+        if not r.host and not r.buffer.endswith((".workspace", ".carry")) and r.nbytes >= WORD
     )
 
 

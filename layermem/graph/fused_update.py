@@ -45,8 +45,8 @@ def _fused_update(graph: Graph, device: Device, weights: Op, update: Op) -> Op |
     gradient = graph.buffers[weights.roles["dw0"]]
     if not isinstance(product, InnerProduct) or not isinstance(rule, Update):
         return None
-    if not product.by_rows or weights.updates or gradient.persistent:
-        return None
+    if not product.by_rows or weights.updates or gradient.persistent or product.part is not None:
+        return None  # of a slice of the batch, the gradient is carried to the next one
     record = InnerProductUpdate(product, rule)
     if record.fusion not in device.fusions:
         return None

@@ -131,6 +131,19 @@ def test_slices_of_micro_batches_change_no_bit(slices, tmp_path):
         assert_same(one, train_on(file, size, slices=slices))
 
 
+def test_a_gradient_that_slices_carry_is_not_made_with_its_sum(tmp_path):
+    """As one op that covers both, it would be there as a whole in no slice."""
+    narrow = """layer { name: "narrow" type: "InnerProduct" bottom: "conv1" top: "narrow"
+                        inner_product_param { num_output: 2 bias_term: false weight_filler { type: "xavier" } } }"""
+    net = f"{DATA} {conv('conv1', 'data', 4, 3)} {narrow} {LOSS % 'narrow'}"
+    file = solver_file(net, tmp_path, iter_size=MICRO_BATCHES)
+    _, made = job(file, get_device("cpu"), Ranks(micro_batches=MICRO_BATCHES), "whole/2")
+    step = made.graphs[0]
+    assert step.by_name["narrow.wgrad@2/2"].roles["dw0"] == "narrow.w0.part"
+    assert all(step.by_name[op.covers[0]].record.part is None for op in step.fused_updates)
+    assert_same(train_on(file, 1), train_on(file, 1, slices="whole/2"))
+
+
 def test_micro_batches_are_summed_from_zero(tmp_path):
     """The gradient of two micro-batches, where iter_size 1 with the same weights gives each part."""
     file = solver_file("chain", tmp_path, iter_size=2, momentum=0, weight_decay=0, base_lr=1.0)
