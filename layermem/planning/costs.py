@@ -168,7 +168,8 @@ def _origin(lines: list[str]) -> dict[str, str]:
         if not line.startswith("#"):
             break
         word, _, value = line.removeprefix("#").strip().partition(" ")
-        origin[word] = value.strip()
+        if value.strip():
+            origin[word] = value.strip()
     return origin
 
 

@@ -84,3 +84,10 @@ def test_costs_of_another_precision_are_refused_by_name(tmp_path):
     assert read_costs(file, "cuda").measured == {"a": 1.0}
     with pytest.raises(InputError, match="was measured in precision fp32, and the precision is tf32; measure this"):
         read_costs(file, "cuda tf32")
+
+
+def test_an_empty_fact_at_the_head_of_a_file_is_none(tmp_path):
+    file = tmp_path / "costs.csv"
+    file.write_text("# device\n# \n#\nop,seconds\na,1\n")
+    costs = read_costs(file, "cuda tf32")
+    assert costs.measured == {"a": 1.0} and costs.fingerprint is None
